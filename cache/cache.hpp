@@ -1,0 +1,123 @@
+#pragma once
+/// \file
+/// The record: every measurement ever made, in SQLite. It knows keys and texts, and nothing of CUDA.
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ce::cache {
+
+/// What one answer is good for. Both are canonical texts that callers compare byte for byte.
+struct Key {
+  std::string problem;  ///< operation, dtypes, options, columns, rows bucket, alignment class, measuring policy
+  std::string device;   ///< the model of the device
+
+  friend bool operator==(const Key&, const Key&) = default;
+  /// 12 hexadecimal digits: how a person names this key.
+  [[nodiscard]] std::string id() const;
+};
+
+enum class Outcome : std::uint8_t {
+  measured,     ///< compiled, verified and timed
+  quarantined,  ///< wrong, refused by the compiler, faulted or too slow to finish: `reason` says which
+};
+
+[[nodiscard]] std::string_view name(Outcome outcome) noexcept;
+
+/// One Config tried on one Problem, with all that could have influenced the result. Never changed once written.
+struct Measurement {
+  Key key;
+  std::string config;           ///< text form
+  std::string template_digest;  ///< of the templates it was generated from
+  std::string compile_key;      ///< names its binary
+  Outcome outcome = Outcome::measured;
+  std::string reason;           ///< of a quarantine; empty otherwise
+  int stage = 0;                ///< 0 screening, 1 final: samples of the highest stage decide
+  std::int64_t rows = 0;        ///< rows timed
+  std::int64_t bytes = 0;       ///< the fewest bytes any implementation must move for those rows
+  std::vector<float> samples_us;
+  double median_us = 0;         ///< of the samples; 0 when quarantined
+  double spread = 0;            ///< interquartile range over median
+  int registers = 0;            ///< per thread
+  int local_bytes = 0;          ///< per thread
+  std::map<std::string, std::string> evidence;
+  std::string created_at;       ///< UTC, ISO 8601; filled in by add() when empty
+};
+
+/// One line of `db list`.
+struct KeySummary {
+  Key key;
+  std::int64_t measurements = 0;
+  std::int64_t configs = 0;
+  std::int64_t quarantined = 0;
+  std::string first_at, last_at;
+};
+
+struct BinaryInfo {
+  std::string compiler;
+  std::string name;
+};
+
+/// What `doctor` says of a database.
+struct Status {
+  std::filesystem::path path;  ///< empty for a database in memory
+  bool persistent = false;     ///< false: nothing outlives the process, and `problem` says why
+  std::string problem;
+  int schema_version = 0;
+  std::string journal_mode;
+  std::int64_t file_bytes = 0;
+  std::int64_t measurements = 0;
+  std::int64_t keys = 0;
+  std::int64_t binaries = 0;
+};
+
+/// A tuning database. Safe to use from several threads and processes at once.
+///
+/// No database problem stops a computation: open() falls back to a database in memory and says so once
+/// through ce::log_once, and a write that fails later is reported once and otherwise ignored.
+class Cache {
+ public:
+  /// \param path  the file; created with its folders (0700) when missing
+  [[nodiscard]] static Cache open(const std::filesystem::path& path);
+  /// For commands that were told to read a given database: \throws DatabaseError where open() would degrade,
+  /// NotFound where there is no file.
+  [[nodiscard]] static Cache open_existing(const std::filesystem::path& path);
+  [[nodiscard]] static Cache in_memory();
+  /// CE_DB, else $XDG_DATA_HOME/ce/ce.db, else $HOME/.local/share/ce/ce.db; empty when none is set.
+  [[nodiscard]] static std::filesystem::path default_path();
+
+  Cache(Cache&&) noexcept;
+  Cache& operator=(Cache&&) noexcept;
+  ~Cache();
+
+  [[nodiscard]] Status status() const;
+
+  /// Commits one measurement.
+  void add(const Measurement& measurement);
+  /// Every measurement for the key, oldest first.
+  [[nodiscard]] std::vector<Measurement> measurements(const Key& key) const;
+  /// All keys, by device and then by problem.
+  [[nodiscard]] std::vector<KeySummary> keys() const;
+  /// Keys whose id() begins with `prefix`.
+  [[nodiscard]] std::vector<Key> find(std::string_view prefix) const;
+
+  /// Keeps a binary under its compile key; the first one stays.
+  void keep_binary(std::string_view compile_key, std::span<const std::byte> image, const BinaryInfo& info);
+  /// The binary, or nothing when there is none or its digest does not match its bytes.
+  [[nodiscard]] std::optional<std::vector<std::byte>> binary(std::string_view compile_key) const;
+
+ private:
+  struct Impl;
+  explicit Cache(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ce::cache

@@ -1,0 +1,60 @@
+#include "ce/base/error.hpp"
+
+#include <fmt/format.h>
+
+namespace ce {
+
+std::string_view name(ErrorKind kind) noexcept {
+  switch (kind) {
+    case ErrorKind::invalid_argument: return "invalid argument";
+    case ErrorKind::unsupported: return "unsupported";
+    case ErrorKind::device: return "device error";
+    case ErrorKind::compile: return "compile error";
+    case ErrorKind::database: return "database error";
+    case ErrorKind::not_found: return "not found";
+    case ErrorKind::target_out_of_range: return "target out of range";
+    case ErrorKind::verification: return "verification failed";
+    case ErrorKind::interrupted: return "interrupted";
+  }
+  return "error";
+}
+
+Error::Error(ErrorKind kind, const std::string& message, std::source_location where)
+    : std::runtime_error(message), kind_(kind), where_(where) {}
+
+InvalidArgument::InvalidArgument(std::string_view argument, std::string_view value,
+                                 std::string_view expected, std::source_location where)
+    : Error(ErrorKind::invalid_argument,
+            fmt::format("{} is {}; expected {}", argument, value, expected), where),
+      argument_(argument),
+      value_(value),
+      expected_(expected) {}
+
+DeviceError::DeviceError(std::string_view call, int code, std::string_view message,
+                         std::source_location where)
+    : Error(ErrorKind::device,
+            code == 0 ? fmt::format("{}: {}", call, message)
+                      : fmt::format("{} failed with code {}: {}", call, code, message),
+            where),
+      call_(call),
+      code_(code) {}
+
+CompileError::CompileError(std::string_view name, std::string_view log,
+                           std::string_view source_path, std::source_location where)
+    : Error(ErrorKind::compile,
+            fmt::format("{} does not compile (source kept at {}):\n{}", name, source_path, log),
+            where),
+      log_(log),
+      source_path_(source_path) {}
+
+TargetOutOfRange::TargetOutOfRange(std::int64_t count, std::int64_t first_row,
+                                   std::source_location where)
+    : Error(ErrorKind::target_out_of_range,
+            fmt::format("{} row{} had a target that is neither a class index nor ignore_index; "
+                        "the first is row {}",
+                        count, count == 1 ? "" : "s", first_row),
+            where),
+      count_(count),
+      first_row_(first_row) {}
+
+}  // namespace ce

@@ -1,0 +1,121 @@
+#pragma once
+/// \file
+/// The errors that `ce` throws. Expected outcomes (a cache miss, no GPU) are values, never exceptions.
+
+#include <cstdint>
+#include <source_location>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+namespace ce {
+
+enum class ErrorKind : std::uint8_t {
+  invalid_argument,     ///< an argument of a call, an option of a command or a text form is wrong
+  unsupported,          ///< valid, but not on this device or not in this version
+  device,               ///< the CUDA driver or the host device reported a failure
+  compile,              ///< a kernel failed to compile
+  database,             ///< the tuning database could not do what was explicitly asked of it
+  not_found,            ///< a key, config or file that was asked for by name does not exist
+  target_out_of_range,  ///< a cross entropy target was neither a class index nor `ignore_index`
+  verification,         ///< no config computed the right answer
+  interrupted,          ///< the caller asked to stop
+};
+
+[[nodiscard]] std::string_view name(ErrorKind kind) noexcept;
+
+/// Base of everything `ce` throws.
+class Error : public std::runtime_error {
+ public:
+  Error(ErrorKind kind, const std::string& message,
+        std::source_location where = std::source_location::current());
+
+  [[nodiscard]] ErrorKind kind() const noexcept { return kind_; }
+  /// The place in `ce` that threw.
+  [[nodiscard]] const std::source_location& where() const noexcept { return where_; }
+
+ private:
+  ErrorKind kind_;
+  std::source_location where_;
+};
+
+/// An argument that cannot be used; what() reads "`argument` is `value`; expected `expected`".
+class InvalidArgument : public Error {
+ public:
+  InvalidArgument(std::string_view argument, std::string_view value, std::string_view expected,
+                  std::source_location where = std::source_location::current());
+
+  [[nodiscard]] const std::string& argument() const noexcept { return argument_; }
+  [[nodiscard]] const std::string& value() const noexcept { return value_; }
+  [[nodiscard]] const std::string& expected() const noexcept { return expected_; }
+
+ private:
+  std::string argument_, value_, expected_;
+};
+
+class Unsupported : public Error {
+ public:
+  explicit Unsupported(const std::string& message,
+                       std::source_location where = std::source_location::current())
+      : Error(ErrorKind::unsupported, message, where) {}
+};
+
+/// A failed call into the CUDA driver, NVRTC, or a fault found by the host device.
+class DeviceError : public Error {
+ public:
+  /// \param call  the text of the call that failed
+  /// \param code  the foreign API's error code, 0 where there is none
+  DeviceError(std::string_view call, int code, std::string_view message,
+              std::source_location where = std::source_location::current());
+
+  [[nodiscard]] const std::string& call() const noexcept { return call_; }
+  [[nodiscard]] int code() const noexcept { return code_; }
+
+ private:
+  std::string call_;
+  int code_;
+};
+
+/// A Source that the compiler refused. The text stays on disk at source_path() for a look.
+class CompileError : public Error {
+ public:
+  CompileError(std::string_view name, std::string_view log, std::string_view source_path,
+               std::source_location where = std::source_location::current());
+
+  [[nodiscard]] const std::string& log() const noexcept { return log_; }
+  [[nodiscard]] const std::string& source_path() const noexcept { return source_path_; }
+
+ private:
+  std::string log_, source_path_;
+};
+
+class DatabaseError : public Error {
+ public:
+  DatabaseError(const std::string& message,
+                std::source_location where = std::source_location::current())
+      : Error(ErrorKind::database, message, where) {}
+};
+
+class NotFound : public Error {
+ public:
+  explicit NotFound(const std::string& message,
+                    std::source_location where = std::source_location::current())
+      : Error(ErrorKind::not_found, message, where) {}
+};
+
+/// Thrown by Context::check(): targets outside [0, columns) that were not ignore_index.
+class TargetOutOfRange : public Error {
+ public:
+  TargetOutOfRange(std::int64_t count, std::int64_t first_row,
+                   std::source_location where = std::source_location::current());
+
+  /// Rows with such a target since the last check.
+  [[nodiscard]] std::int64_t count() const noexcept { return count_; }
+  /// The smallest row index among them.
+  [[nodiscard]] std::int64_t first_row() const noexcept { return first_row_; }
+
+ private:
+  std::int64_t count_, first_row_;
+};
+
+}  // namespace ce

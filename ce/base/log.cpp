@@ -1,0 +1,62 @@
+#include "ce/base/log.hpp"
+
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+#include <set>
+#include <utility>
+
+namespace ce {
+namespace {
+
+struct State {
+  std::mutex mutex;
+  LogSink sink;
+  std::set<std::string> seen;
+};
+
+State& state() {
+  static State instance;
+  return instance;
+}
+
+/// The smallest level that is written, or one past `warning` for silence.
+int threshold() {
+  const char* text = std::getenv("CE_LOG");
+  const std::string_view level = text != nullptr ? text : "info";
+  if (level == "debug") return static_cast<int>(LogLevel::debug);
+  if (level == "warning") return static_cast<int>(LogLevel::warning);
+  if (level == "off") return static_cast<int>(LogLevel::warning) + 1;
+  return static_cast<int>(LogLevel::info);
+}
+
+void write_to_stderr(LogLevel level, std::string_view line) {
+  if (static_cast<int>(level) < threshold()) return;
+  std::fprintf(stderr, "ce: %s%.*s\n", level == LogLevel::warning ? "warning: " : "",
+               static_cast<int>(line.size()), line.data());
+}
+
+}  // namespace
+
+void set_log_sink(LogSink sink) {
+  const std::lock_guard lock(state().mutex);
+  state().sink = std::move(sink);
+}
+
+void log(LogLevel level, std::string_view line) {
+  const std::lock_guard lock(state().mutex);
+  if (state().sink)
+    state().sink(level, line);
+  else
+    write_to_stderr(level, line);
+}
+
+void log_once(LogLevel level, const std::string& line) {
+  {
+    const std::lock_guard lock(state().mutex);
+    if (!state().seen.insert(line).second) return;
+  }
+  log(level, line);
+}
+
+}  // namespace ce

@@ -1,0 +1,25 @@
+#pragma once
+/// \file
+/// Where the library's few lines of talk go.
+
+#include <functional>
+#include <string>
+#include <string_view>
+
+namespace ce {
+
+enum class LogLevel { debug, info, warning };
+
+/// Receives one line without its newline. Called from any thread, one call at a time.
+using LogSink = std::function<void(LogLevel, std::string_view)>;
+
+/// Replaces the sink; an empty one restores the default, which writes lines of at least the level
+/// in the environment variable CE_LOG (debug, info, warning, off; default info) to standard error.
+void set_log_sink(LogSink sink);
+
+void log(LogLevel level, std::string_view line);
+
+/// Logs the line unless the same line was logged before in this process.
+void log_once(LogLevel level, const std::string& line);
+
+}  // namespace ce

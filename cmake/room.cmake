@@ -1,0 +1,14 @@
+# ce_room(NAME SOURCES a.cpp ... [LINK target ...]): one room of the house as an object library, ce_room_NAME.
+# The library ce::ce is made of all of them.
+function(ce_room name)
+  cmake_parse_arguments(ROOM "" "" "SOURCES;LINK" ${ARGN})
+  add_library(ce_room_${name} OBJECT ${ROOM_SOURCES})
+  target_include_directories(ce_room_${name} PUBLIC ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/generated)
+  target_link_libraries(ce_room_${name} PUBLIC ${ROOM_LINK} PRIVATE ce_warnings)
+  set_property(GLOBAL APPEND PROPERTY CE_ROOMS ce_room_${name})
+endfunction()
+
+add_library(ce_warnings INTERFACE)
+target_compile_options(ce_warnings INTERFACE
+  -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Wno-missing-field-initializers
+  $<$<BOOL:${CE_WARNINGS_AS_ERRORS}>:-Werror>)

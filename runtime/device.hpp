@@ -1,0 +1,172 @@
+#pragma once
+/// \file
+/// A device compiles, loads, launches and times kernels. It is handed texts and bytes and knows no operation.
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "ce/base/dtype.hpp"
+
+namespace ce::runtime {
+
+/// What separates one model of device from another. A fleet of equal GPUs shares one answer, so no
+/// UUID, driver or clock is in here: those are evidence.
+struct Model {
+  std::string name;    ///< "NVIDIA H200"; the host device's begins with "host:"
+  int capability = 0;  ///< 10 x major + minor of the compute capability; 0 for the host
+  int multiprocessors = 0;
+  std::int64_t l2_bytes = 0;
+  int shared_bytes_per_block = 0;  ///< with the opt-in
+  int shared_bytes_per_multiprocessor = 0;
+  int registers_per_multiprocessor = 0;
+  int threads_per_multiprocessor = 0;
+  std::string mig_slice;           ///< empty unless the device is a MIG slice
+  std::int64_t memory_bytes = 0;   ///< total memory; not part of the key
+
+  [[nodiscard]] bool is_host() const noexcept { return capability == 0; }
+  /// The canonical text of all of the above that decides which kernel is fastest.
+  [[nodiscard]] std::string key() const;
+};
+
+/// What may have influenced a measurement, as name and value: uuid, driver, clocks, temperature, ...
+using Evidence = std::map<std::string, std::string>;
+
+struct CompileRequest {
+  std::string name;  ///< for messages and file names
+  std::string text;
+  std::map<std::string, std::string> headers;  ///< what `#include "name"` in the text finds
+  std::vector<std::string> options;  ///< beyond those the device always passes
+};
+
+/// A compiled image: a cubin (or PTX) on CUDA, a shared object on the host.
+struct Binary {
+  std::vector<std::byte> image;
+  std::string log;  ///< the compiler's warnings
+};
+
+/// The geometry of one launch. All grids and blocks are one-dimensional.
+struct Launch {
+  std::uint32_t blocks = 1;
+  std::uint32_t threads = 1;
+  std::uint32_t cluster = 1;  ///< blocks per cluster; 1 launches without clusters
+  std::uint32_t shared_bytes = 0;
+
+  friend bool operator==(const Launch&, const Launch&) = default;
+};
+
+/// An entry point of a loaded Module; valid as long as the Module lives.
+struct Function {
+  const void* handle = nullptr;
+};
+
+/// What the compiler made of an entry point.
+struct Resources {
+  int registers = 0;    ///< per thread; 0 where the device cannot tell
+  int local_bytes = 0;  ///< per thread: spills and arrays indexed at run time
+  int shared_bytes = 0; ///< static
+};
+
+/// A loaded Binary.
+class Module {
+ public:
+  virtual ~Module() = default;
+  /// \throws DeviceError where the module has no such entry point
+  [[nodiscard]] virtual Function function(std::string_view entry) const = 0;
+  [[nodiscard]] virtual Resources resources(Function function) const = 0;
+};
+
+enum class PointerKind { device, host, managed, other_device };
+
+class Device;
+
+/// Device memory, freed with its owner.
+class Buffer {
+ public:
+  Buffer() = default;
+  Buffer(Device& device, std::size_t bytes);
+  Buffer(Buffer&& other) noexcept { swap(other); }
+  Buffer& operator=(Buffer&& other) noexcept {
+    Buffer(std::move(other)).swap(*this);
+    return *this;
+  }
+  ~Buffer();
+
+  [[nodiscard]] void* data() const noexcept { return data_; }
+  [[nodiscard]] std::byte* bytes() const noexcept { return static_cast<std::byte*>(data_); }
+  [[nodiscard]] std::size_t size() const noexcept { return size_; }
+
+ private:
+  void swap(Buffer& other) noexcept {
+    std::swap(device_, other.device_);
+    std::swap(data_, other.data_);
+    std::swap(size_, other.size_);
+  }
+  Device* device_ = nullptr;
+  void* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+/// A place where kernels run. Every method may be called from any thread, and leaves the thread's current
+/// CUDA context and device as it found them.
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  [[nodiscard]] virtual const Model& model() const = 0;
+  /// The name a user gives it: "cuda:0", "host".
+  [[nodiscard]] virtual std::string name() const = 0;
+  /// The compiler with its version and target, e.g. "nvrtc 13.0 sm_90": part of every compile key.
+  /// \throws Unsupported where there is no compiler; the message says how to get one
+  [[nodiscard]] virtual std::string compiler() const = 0;
+  /// Read afresh at each call (clocks and temperature change).
+  [[nodiscard]] virtual Evidence evidence() const = 0;
+
+  /// \throws CompileError, Unsupported (no compiler)
+  [[nodiscard]] virtual Binary compile(const CompileRequest& request) = 0;
+  /// How many compile() calls run at the same time to good effect.
+  [[nodiscard]] virtual int parallel_compiles() const = 0;
+  [[nodiscard]] virtual std::unique_ptr<Module> load(std::span<const std::byte> image) = 0;
+
+  /// Asynchronous on CUDA. `arguments` is the kernel's one parameter, copied before the call returns.
+  /// \throws DeviceError; on the host also for a barrier that not all threads reach, naming both places
+  virtual void launch(Function function, const Launch& launch, const void* arguments,
+                      std::size_t argument_bytes, Stream stream) = 0;
+  /// Whether the geometry can run at all: threads, registers and shared memory of the loaded function.
+  [[nodiscard]] virtual bool fits(Function function, const Launch& launch) const = 0;
+
+  /// \throws DeviceError when memory is short
+  [[nodiscard]] virtual void* allocate(std::size_t bytes) = 0;
+  virtual void release(void* data) noexcept = 0;
+  [[nodiscard]] virtual std::size_t free_bytes() const = 0;
+  /// Blocking copies between host and device memory.
+  virtual void upload(void* device, const void* host, std::size_t bytes) = 0;
+  virtual void download(void* host, const void* device, std::size_t bytes) = 0;
+  /// In stream order on CUDA.
+  virtual void fill(void* device, unsigned char value, std::size_t bytes, Stream stream) = 0;
+  virtual void copy(void* to, const void* from, std::size_t bytes, Stream stream) = 0;
+  /// In stream order, into ordinary host memory that is valid after synchronize(stream).
+  virtual void download(void* host, const void* device, std::size_t bytes, Stream stream) = 0;
+
+  [[nodiscard]] virtual PointerKind pointer_kind(const void* pointer) const = 0;
+  /// True while work on the stream is being recorded into a graph.
+  [[nodiscard]] virtual bool capturing(Stream stream) const = 0;
+  /// \throws DeviceError also for an earlier asynchronous failure
+  virtual void synchronize(Stream stream) = 0;
+
+  /// A stream of the device's own for trial runs, never the caller's.
+  [[nodiscard]] virtual Stream trial_stream() = 0;
+  /// For each sample: before(), then the time from the start to the end of timed(), in microseconds of the
+  /// device (events on CUDA). Both enqueue on trial_stream(). Returns after all of it has run.
+  [[nodiscard]] virtual std::vector<float> time(int samples, const std::function<void()>& before,
+                                                const std::function<void()>& timed) = 0;
+};
+
+}  // namespace ce::runtime

@@ -1,0 +1,56 @@
+// The part of CUDA's language that the kernels use, as functions of this project's own. A kernel includes
+// nothing from the CUDA toolkit; it includes this. For a GPU they are intrinsics and inline PTX
+// (device_cuda.cuh), for the host device plain C++ (device_host.cuh), so the same kernel runs on both.
+//
+//   CE_DEVICE                      in front of every function
+//   CE_KERNEL(name, threads)       an entry point with one parameter, `arguments` of type Arguments
+//   thread_index() block_index() block_count() lane_index() warp_index()
+//   block_barrier()                all threads of the block
+//   warp_barrier()                 all 32 lanes of the warp
+//   shuffle_xor(value, mask)       the value of lane (own lane ^ mask); all 32 lanes take part
+//   broadcast(value, lane)         the value of that lane; all 32 lanes take part
+//   shared_memory<T>()             the block's dynamic shared memory as a T; its contents start undefined
+//   load<Load, words>(address)     4 x words bytes of global memory, aligned to their size
+//   store<Store>(address, words)   the same, written
+//   load_element / store_element   one element of any type, with the same cache modifiers
+//   exp2 log maximum               f32; exp2 flushes subnormal results to zero; maximum prefers a number to NaN
+//   infinity() not_a_number()
+//   to_float(element) from_float<T>(value) unpack(word) pack<T>(low, high)
+//   atomic_add atomic_min          on 64-bit integers in global memory; integers only, so the order is no matter
+#pragma once
+
+namespace ce {
+
+using int32 = int;
+using uint32 = unsigned int;
+using int64 = long long;
+using uint64 = unsigned long long;
+
+/// Storage of one 16-bit element; arithmetic is in f32.
+struct f16 { unsigned short bits; };
+struct bf16 { unsigned short bits; };
+using f32 = float;
+
+/// PTX cache operators of loads: all levels, L2 only, streaming (evict first).
+enum class Load { ca, cg, cs };
+/// And of stores: write back, L2 only, streaming, write through.
+enum class Store { wb, cg, cs, wt };
+
+/// Some 32-bit words that are moved by one instruction.
+template <int n>
+struct alignas(4 * n) Words { uint32 word[n]; };
+
+struct Float2 { float low, high; };
+
+constexpr int lanes = 32;  // of a warp
+
+template <class A, class B> constexpr bool is_same = false;
+template <class A> constexpr bool is_same<A, A> = true;
+
+}  // namespace ce
+
+#if defined(CE_HOST)
+#include "device_host.cuh"
+#else
+#include "device_cuda.cuh"
+#endif

@@ -1,0 +1,175 @@
+// device.cuh on a GPU.
+#pragma once
+
+#define CE_DEVICE __device__ __forceinline__
+#define CE_KERNEL(name, threads) \
+  extern "C" __global__ void __launch_bounds__(threads) name(const __grid_constant__ Arguments arguments)
+
+namespace ce {
+
+CE_DEVICE int thread_index() { return threadIdx.x; }
+CE_DEVICE int64 block_index() { return blockIdx.x; }
+CE_DEVICE int64 block_count() { return gridDim.x; }
+CE_DEVICE int lane_index() { return threadIdx.x % lanes; }
+CE_DEVICE int warp_index() { return threadIdx.x / lanes; }
+
+CE_DEVICE void block_barrier() { __syncthreads(); }
+CE_DEVICE void warp_barrier() { __syncwarp(); }
+
+template <class T> CE_DEVICE T shuffle_xor(T value, int mask) { return __shfl_xor_sync(~0u, value, mask); }
+template <class T> CE_DEVICE T broadcast(T value, int lane) { return __shfl_sync(~0u, value, lane); }
+
+extern __shared__ __align__(128) unsigned char ce_shared_bytes[];
+template <class T> CE_DEVICE T& shared_memory() { return *reinterpret_cast<T*>(ce_shared_bytes); }
+
+// ---- global memory -------------------------------------------------------------------------------------
+// `volatile` keeps the order of loads and stores as written: kernels that work in place read a row before
+// they overwrite it.
+
+#define CE_LOAD_WORDS(modifier)                                                                        \
+  if constexpr (n == 1)                                                                                \
+    asm volatile("ld.global." modifier ".b32 %0, [%1];" : "=r"(v.word[0]) : "l"(address));             \
+  else if constexpr (n == 2)                                                                           \
+    asm volatile("ld.global." modifier ".v2.b32 {%0, %1}, [%2];"                                       \
+                 : "=r"(v.word[0]), "=r"(v.word[1]) : "l"(address));                                   \
+  else                                                                                                 \
+    asm volatile("ld.global." modifier ".v4.b32 {%0, %1, %2, %3}, [%4];"                               \
+                 : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3]) : "l"(address));
+
+template <Load modifier, int n>
+CE_DEVICE Words<n> load(const void* address) {
+  static_assert(n == 1 || n == 2 || n == 4, "one instruction moves 4, 8 or 16 bytes");
+  Words<n> v;
+  if constexpr (modifier == Load::ca) { CE_LOAD_WORDS("ca") }
+  if constexpr (modifier == Load::cg) { CE_LOAD_WORDS("cg") }
+  if constexpr (modifier == Load::cs) { CE_LOAD_WORDS("cs") }
+  return v;
+}
+#undef CE_LOAD_WORDS
+
+#define CE_STORE_WORDS(modifier)                                                                       \
+  if constexpr (n == 1)                                                                                \
+    asm volatile("st.global." modifier ".b32 [%0], %1;" ::"l"(address), "r"(v.word[0]) : "memory");    \
+  else if constexpr (n == 2)                                                                           \
+    asm volatile("st.global." modifier ".v2.b32 [%0], {%1, %2};"                                       \
+                 ::"l"(address), "r"(v.word[0]), "r"(v.word[1]) : "memory");                           \
+  else                                                                                                 \
+    asm volatile("st.global." modifier ".v4.b32 [%0], {%1, %2, %3, %4};"                               \
+                 ::"l"(address), "r"(v.word[0]), "r"(v.word[1]), "r"(v.word[2]), "r"(v.word[3])        \
+                 : "memory");
+
+template <Store modifier, int n>
+CE_DEVICE void store(void* address, const Words<n>& v) {
+  static_assert(n == 1 || n == 2 || n == 4, "one instruction moves 4, 8 or 16 bytes");
+  if constexpr (modifier == Store::wb) { CE_STORE_WORDS("wb") }
+  if constexpr (modifier == Store::cg) { CE_STORE_WORDS("cg") }
+  if constexpr (modifier == Store::cs) { CE_STORE_WORDS("cs") }
+  if constexpr (modifier == Store::wt) { CE_STORE_WORDS("wt") }
+}
+#undef CE_STORE_WORDS
+
+template <Load modifier, class T>
+CE_DEVICE T load_element(const T* address) {
+  if constexpr (sizeof(T) == 4) {
+    const Words<1> v = load<modifier, 1>(address);
+    return reinterpret_cast<const T&>(v);
+  } else {
+    static_assert(sizeof(T) == 2, "elements are 2 or 4 bytes");
+    unsigned short bits;
+    if constexpr (modifier == Load::ca)
+      asm volatile("ld.global.ca.b16 %0, [%1];" : "=h"(bits) : "l"(address));
+    else if constexpr (modifier == Load::cg)
+      asm volatile("ld.global.cg.b16 %0, [%1];" : "=h"(bits) : "l"(address));
+    else
+      asm volatile("ld.global.cs.b16 %0, [%1];" : "=h"(bits) : "l"(address));
+    return T{bits};
+  }
+}
+
+template <Store modifier, class T>
+CE_DEVICE void store_element(T* address, T value) {
+  if constexpr (sizeof(T) == 4) {
+    store<modifier>(address, reinterpret_cast<const Words<1>&>(value));
+  } else {
+    static_assert(sizeof(T) == 2, "elements are 2 or 4 bytes");
+    if constexpr (modifier == Store::wb)
+      asm volatile("st.global.wb.b16 [%0], %1;" ::"l"(address), "h"(value.bits) : "memory");
+    else if constexpr (modifier == Store::cg)
+      asm volatile("st.global.cg.b16 [%0], %1;" ::"l"(address), "h"(value.bits) : "memory");
+    else if constexpr (modifier == Store::cs)
+      asm volatile("st.global.cs.b16 [%0], %1;" ::"l"(address), "h"(value.bits) : "memory");
+    else
+      asm volatile("st.global.wt.b16 [%0], %1;" ::"l"(address), "h"(value.bits) : "memory");
+  }
+}
+
+// ---- arithmetic ----------------------------------------------------------------------------------------
+
+CE_DEVICE float exp2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+CE_DEVICE float log(float x) { return ::logf(x); }
+CE_DEVICE float maximum(float a, float b) { return ::fmaxf(a, b); }
+CE_DEVICE float infinity() { return __int_as_float(0x7f800000); }
+CE_DEVICE float not_a_number() { return __int_as_float(0x7fffffff); }
+
+CE_DEVICE float to_float(f32 x) { return x; }
+CE_DEVICE float to_float(bf16 x) { return __uint_as_float(uint32(x.bits) << 16); }
+CE_DEVICE float to_float(f16 x) {
+  float y;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x.bits));
+  return y;
+}
+
+/// Two elements that share a 32-bit word, the first in the low half.
+template <class T> CE_DEVICE Float2 unpack(uint32 word) {
+  if constexpr (is_same<T, bf16>)
+    return {__uint_as_float(word << 16), __uint_as_float(word & 0xffff0000u)};
+  else
+    return {to_float(f16{(unsigned short)(word)}), to_float(f16{(unsigned short)(word >> 16)})};
+}
+
+/// Round to nearest even.
+template <class T> CE_DEVICE T from_float(float x) {
+  if constexpr (is_same<T, f32>) {
+    return x;
+  } else if constexpr (is_same<T, f16>) {
+    f16 y;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
+    return y;
+  } else {
+#if __CUDA_ARCH__ >= 800
+    bf16 y;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
+    return y;
+#else
+    const uint32 bits = __float_as_uint(x);
+    if (x != x) return bf16{0x7fff};
+    return bf16{(unsigned short)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16)};
+#endif
+  }
+}
+
+template <class T> CE_DEVICE uint32 pack(float low, float high) {
+#if __CUDA_ARCH__ >= 800
+  uint32 word;
+  if constexpr (is_same<T, bf16>)
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+  else
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+  return word;
+#else
+  return uint32(from_float<T>(low).bits) | uint32(from_float<T>(high).bits) << 16;
+#endif
+}
+
+// ---- integers in global memory -------------------------------------------------------------------------
+
+CE_DEVICE void atomic_add(int64* address, int64 value) {
+  ::atomicAdd(reinterpret_cast<uint64*>(address), uint64(value));
+}
+CE_DEVICE void atomic_min(int64* address, int64 value) { ::atomicMin(address, value); }
+
+}  // namespace ce
