@@ -1,33 +1,40 @@
 # Third-party libraries, and the headers of the CUDA driver API and NVRTC. Driver and NVRTC themselves are
 # opened at run time: nothing here links them.
 
-find_package(Threads REQUIRED)
+include(${CMAKE_CURRENT_LIST_DIR}/libraries.cmake)
+ce_find_libraries(missing)
+if(missing)
+  message(FATAL_ERROR "Not found: ${missing}. scripts/install-dependencies installs what ce needs.")
+endif()
+
+# Header only: a consumer of the built library needs none of these.
 find_package(fmt REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_path(CE_XXHASH_INCLUDE_DIR xxhash.h REQUIRED)
-
-if(CE_STATIC_DEPENDENCIES)
-  set(Boost_USE_STATIC_LIBS ON)
-endif()
-find_package(Boost REQUIRED COMPONENTS context)
-
 find_path(CE_SQLITE_INCLUDE_DIR sqlite3.h REQUIRED)
 find_path(CE_SQLITECPP_INCLUDE_DIR SQLiteCpp/SQLiteCpp.h REQUIRED)
-find_library(CE_SQLITECPP_LIBRARY NAMES SQLiteCpp REQUIRED)
+
 if(CE_STATIC_DEPENDENCIES)
-  find_library(CE_SQLITE_STATIC_LIBRARY NAMES libsqlite3.a REQUIRED)
-  set(CE_SQLITE_LIBRARY ${CE_SQLITE_STATIC_LIBRARY})
-else()
-  find_library(CE_SQLITE_LIBRARY NAMES sqlite3 REQUIRED)
+  add_link_options(-static-libstdc++ -static-libgcc)
 endif()
 
-# cuda.h and nvrtc.h: from a CUDA toolkit, or from the folder that scripts/fetch-cuda filled.
+# cuda.h and nvrtc.h: where the user says, from a CUDA toolkit, or from the folder that scripts/fetch-cuda fills.
 if(NOT CE_CUDA_INCLUDE_DIR)
   find_package(CUDAToolkit QUIET)
-  if(CUDAToolkit_FOUND)
-    set(CE_CUDA_INCLUDE_DIR ${CUDAToolkit_INCLUDE_DIRS})
-  else()
-    message(FATAL_ERROR "No CUDA toolkit found. Run scripts/fetch-cuda and configure with "
-                        "-DCE_CUDA_INCLUDE_DIR=<what it prints>, or install a toolkit.")
-  endif()
+  find_path(CE_CUDA_INCLUDE_DIR NAMES nvrtc.h
+    HINTS ${CUDAToolkit_INCLUDE_DIRS} ${PROJECT_SOURCE_DIR}/build/cuda/include
+    PATHS /usr/local/cuda/include ENV CUDA_HOME
+    PATH_SUFFIXES include
+    DOC "Folder of cuda.h and nvrtc.h, CUDA 12 or later")
+endif()
+if(NOT EXISTS "${CE_CUDA_INCLUDE_DIR}/cuda.h" OR NOT EXISTS "${CE_CUDA_INCLUDE_DIR}/nvrtc.h")
+  message(FATAL_ERROR "No cuda.h with nvrtc.h beside it. Run scripts/fetch-cuda, which takes both from NVIDIA's "
+                      "Python wheels, or install a CUDA toolkit, or set CE_CUDA_INCLUDE_DIR.")
+endif()
+file(STRINGS "${CE_CUDA_INCLUDE_DIR}/cuda.h" cuda_version REGEX "^#define CUDA_VERSION [0-9]+")
+string(REGEX MATCH "[0-9]+" cuda_version "${cuda_version}")
+if(cuda_version LESS 12000)
+  message(FATAL_ERROR "${CE_CUDA_INCLUDE_DIR}/cuda.h is of CUDA version ${cuda_version}; expected 12000 (12.0) or "
+                      "later. scripts/fetch-cuda gets 13.0 beside it: set "
+                      "CE_CUDA_INCLUDE_DIR=${PROJECT_SOURCE_DIR}/build/cuda/include.")
 endif()

@@ -1,0 +1,31 @@
+include(CMakePackageConfigHelpers)
+
+set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/ce)
+
+get_property(public_headers GLOBAL PROPERTY CE_PUBLIC_HEADERS)
+foreach(header IN LISTS public_headers)
+  cmake_path(GET header PARENT_PATH folder)
+  install(FILES ${PROJECT_SOURCE_DIR}/${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/${folder})
+endforeach()
+install(FILES ${PROJECT_BINARY_DIR}/generated/ce/version.hpp DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/ce)
+
+install(TARGETS ce EXPORT ceTargets
+  LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
+  ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+if(CE_BUILD_CLI)
+  # Only a shared ce is looked for beside the command.
+  file(RELATIVE_PATH bin_to_lib ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR})
+  set_target_properties(ce-tune PROPERTIES INSTALL_RPATH "$<$<BOOL:${BUILD_SHARED_LIBS}>:$ORIGIN/${bin_to_lib}>")
+  install(TARGETS ce-tune DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
+install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+
+install(EXPORT ceTargets NAMESPACE ce:: DESTINATION ${package_dir})
+get_target_property(library_type ce TYPE)
+configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/ceConfig.cmake.in ${PROJECT_BINARY_DIR}/ceConfig.cmake
+  INSTALL_DESTINATION ${package_dir} NO_SET_AND_CHECK_MACRO)
+# Before 1.0 a minor version may break its callers.
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/ceConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/ceConfig.cmake ${PROJECT_BINARY_DIR}/ceConfigVersion.cmake
+              ${CMAKE_CURRENT_LIST_DIR}/libraries.cmake
+  DESTINATION ${package_dir})
