@@ -1,0 +1,279 @@
+#include "runtime/cuda/device.hpp"
+
+#include <fmt/format.h>
+
+#include <mutex>
+
+#include "ce/base/error.hpp"
+#include "runtime/cuda/describe.hpp"
+#include "runtime/cuda/module.hpp"
+#include "runtime/cuda/nvrtc.hpp"
+#include "runtime/cuda/scope.hpp"
+#include "runtime/cuda/timer.hpp"
+
+namespace ce::runtime {
+namespace cuda {
+namespace {
+
+CUdeviceptr address(const void* pointer) noexcept { return reinterpret_cast<CUdeviceptr>(pointer); }
+
+class CudaDevice final : public Device {
+ public:
+  CudaDevice(const Driver& driver, CUdevice device, int ordinal, Model model)
+      : driver_(driver),
+        device_(device),
+        ordinal_(ordinal),
+        model_(std::move(model)),
+        context_(std::make_shared<PrimaryContext>(driver, device)) {}
+  CudaDevice(const CudaDevice&) = delete;
+  CudaDevice& operator=(const CudaDevice&) = delete;
+
+  ~CudaDevice() override {
+    try {
+      const BlockingScope scope(*context_);
+      timer_.reset();
+      if (trial_stream_ != nullptr) static_cast<void>(driver_.cuStreamDestroy(trial_stream_));
+    } catch (const Error&) {
+      // The driver has shut down or the context is lost to a fault, and the stream with it.
+    }
+  }
+
+  const Model& model() const override { return model_; }
+  std::string name() const override { return fmt::format("cuda:{}", ordinal_); }
+  Evidence evidence() const override { return evidence_of(driver_, device_, model_); }
+
+  std::string compiler() const override {
+    const Nvrtc& nvrtc = Nvrtc::get();
+    return fmt::format("nvrtc {} {}", nvrtc.version(), nvrtc.target(model_.capability));
+  }
+  Binary compile(const CompileRequest& request) override {
+    return Nvrtc::get().compile(request, model_.capability);
+  }
+  // NVRTC compiles one text at a time in a process, however many threads ask.
+  int parallel_compiles() const override { return 1; }
+  std::unique_ptr<Module> load(std::span<const std::byte> image) override {
+    return std::make_unique<CudaModule>(context_, model_, image);
+  }
+
+  void launch(Function function, const Launch& launch, const void* arguments, std::size_t argument_bytes,
+              Stream stream) override;
+  bool fits(Function function, const Launch& launch) const override;
+
+  void* allocate(std::size_t bytes) override;
+  void release(void* data) noexcept override;
+  std::size_t free_bytes() const override;
+
+  void upload(void* device, const void* host, std::size_t bytes) override;
+  void download(void* host, const void* device, std::size_t bytes) override;
+  void fill(void* device, unsigned char value, std::size_t bytes, Stream stream) override {
+    const ContextScope scope(*context_);
+    CE_CUDA_CHECK(driver_, cuMemsetD8Async(address(device), value, bytes, stream));
+  }
+  void copy(void* to, const void* from, std::size_t bytes, Stream stream) override {
+    const ContextScope scope(*context_);
+    CE_CUDA_CHECK(driver_, cuMemcpyDtoDAsync(address(to), address(from), bytes, stream));
+  }
+  void download(void* host, const void* device, std::size_t bytes, Stream stream) override {
+    const ContextScope scope(*context_);
+    CE_CUDA_CHECK(driver_, cuMemcpyDtoHAsync(host, address(device), bytes, stream));
+  }
+
+  PointerKind pointer_kind(const void* pointer) const override;
+  bool capturing(Stream stream) const override;
+  void synchronize(Stream stream) override {
+    const BlockingScope scope(*context_);
+    CE_CUDA_CHECK(driver_, cuStreamSynchronize(stream));
+  }
+
+  Stream trial_stream() override;
+  std::vector<float> time(int samples, const std::function<void()>& before,
+                          const std::function<void()>& timed) override;
+
+ private:
+  [[noreturn]] void launch_failed(CUresult result, const Launch& launch) const;
+
+  const Driver& driver_;
+  CUdevice device_;
+  int ordinal_;
+  Model model_;
+  std::shared_ptr<const PrimaryContext> context_;
+  std::once_flag trial_stream_once_;
+  CUstream trial_stream_ = nullptr;
+  std::mutex timing_;  // held through time(): two timings on one stream would measure each other
+  std::unique_ptr<const EventTimer> timer_;
+};
+
+/// A launch in the driver's terms. The attribute lives as long as the configuration.
+struct ClusterLaunch {
+  ClusterLaunch(const Launch& launch, CUstream stream) {
+    attribute.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+    attribute.value.clusterDim.x = launch.cluster;
+    attribute.value.clusterDim.y = 1;
+    attribute.value.clusterDim.z = 1;
+    config.gridDimX = launch.blocks;
+    config.gridDimY = config.gridDimZ = 1;
+    config.blockDimX = launch.threads;
+    config.blockDimY = config.blockDimZ = 1;
+    config.sharedMemBytes = launch.shared_bytes;
+    config.hStream = stream;
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+  }
+  ClusterLaunch(const ClusterLaunch&) = delete;
+  ClusterLaunch& operator=(const ClusterLaunch&) = delete;
+
+  CUlaunchAttribute attribute = {};
+  CUlaunchConfig config = {};
+};
+
+// The path of every call of a warm Plan: no allocation, no lock.
+void CudaDevice::launch(Function function, const Launch& launch, const void* arguments,
+                        std::size_t argument_bytes, Stream stream) {
+  const ContextScope scope(*context_);
+  void* parameters[] = {const_cast<void*>(arguments)};
+  void** parameter_list = argument_bytes > 0 ? parameters : nullptr;
+  CUresult result = CUDA_ERROR_NOT_SUPPORTED;
+  if (launch.cluster <= 1) {
+    result = driver_.cuLaunchKernel(handle_of(function), launch.blocks, 1, 1, launch.threads, 1, 1,
+                                    launch.shared_bytes, stream, parameter_list, nullptr);
+  } else if (driver_.cuLaunchKernelEx != nullptr) {
+    const ClusterLaunch cluster(launch, stream);
+    result = driver_.cuLaunchKernelEx(&cluster.config, handle_of(function), parameter_list, nullptr);
+  }
+  if (result != CUDA_SUCCESS) [[unlikely]]
+    launch_failed(result, launch);
+}
+
+void CudaDevice::launch_failed(CUresult result, const Launch& launch) const {
+  driver_.check(result, fmt::format("cuLaunchKernel(blocks={}, threads={}, cluster={}, shared_bytes={})",
+                                    launch.blocks, launch.threads, launch.cluster, launch.shared_bytes));
+  throw DeviceError("cuLaunchKernel", 0, "failed");
+}
+
+bool CudaDevice::fits(Function function, const Launch& launch) const {
+  const ContextScope scope(*context_);
+  const CUfunction handle = handle_of(function);
+  const auto attribute = [&](CUfunction_attribute which) {
+    return static_cast<std::uint32_t>(attribute_of(driver_, which, handle));
+  };
+  if (launch.blocks == 0 || launch.threads == 0) return false;
+  // The first limit accounts for the function's registers.
+  if (launch.threads > attribute(CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)) return false;
+  if (launch.shared_bytes > attribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES)) return false;
+  if (launch.cluster <= 1) return true;
+
+  if (model_.capability < 90 || launch.blocks % launch.cluster != 0) return false;
+  if (driver_.cuOccupancyMaxActiveClusters == nullptr) return false;
+  const ClusterLaunch cluster(launch, nullptr);
+  int clusters = 0;
+  const CUresult result = driver_.cuOccupancyMaxActiveClusters(&clusters, handle, &cluster.config);
+  if (result == CUDA_ERROR_INVALID_CLUSTER_SIZE || result == CUDA_ERROR_INVALID_VALUE) return false;
+  driver_.check(result, "cuOccupancyMaxActiveClusters");
+  return clusters > 0;
+}
+
+void* CudaDevice::allocate(std::size_t bytes) {
+  if (bytes == 0) return nullptr;
+  const BlockingScope scope(*context_);
+  CUdeviceptr data = 0;
+  if (const CUresult result = driver_.cuMemAlloc(&data, bytes); result != CUDA_SUCCESS)
+    driver_.check(result, fmt::format("cuMemAlloc({} bytes)", bytes));
+  return reinterpret_cast<void*>(data);
+}
+
+void CudaDevice::release(void* data) noexcept {
+  if (data == nullptr) return;
+  try {
+    const BlockingScope scope(*context_);
+    // Fails only after a fault that the next call reports too.
+    static_cast<void>(driver_.cuMemFree(address(data)));
+  } catch (const Error&) {
+    // The driver has shut down or the context is lost to a fault, and the memory with it.
+  }
+}
+
+std::size_t CudaDevice::free_bytes() const {
+  const BlockingScope scope(*context_);
+  std::size_t free = 0, total = 0;
+  CE_CUDA_CHECK(driver_, cuMemGetInfo(&free, &total));
+  return free;
+}
+
+// Blocking copies avoid the legacy default stream: touching it would invalidate another stream's capture.
+void CudaDevice::upload(void* device, const void* host, std::size_t bytes) {
+  const CUstream stream = trial_stream();
+  const BlockingScope scope(*context_);
+  CE_CUDA_CHECK(driver_, cuMemcpyHtoDAsync(address(device), host, bytes, stream));
+  CE_CUDA_CHECK(driver_, cuStreamSynchronize(stream));
+}
+
+void CudaDevice::download(void* host, const void* device, std::size_t bytes) {
+  const CUstream stream = trial_stream();
+  const BlockingScope scope(*context_);
+  CE_CUDA_CHECK(driver_, cuMemcpyDtoHAsync(host, address(device), bytes, stream));
+  CE_CUDA_CHECK(driver_, cuStreamSynchronize(stream));
+}
+
+PointerKind CudaDevice::pointer_kind(const void* pointer) const {
+  const ContextScope scope(*context_);
+  // All of them stay 0 for memory that CUDA did not allocate: this query, unlike the one for a single
+  // attribute, does not fail then.
+  unsigned int memory_type = 0, managed = 0;
+  int ordinal = 0;
+  CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED,
+                                      CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
+  void* values[] = {&memory_type, &managed, &ordinal};
+  const CUresult result = driver_.cuPointerGetAttributes(3, attributes, values, address(pointer));
+  if (result == CUDA_ERROR_INVALID_VALUE) return PointerKind::host;
+  driver_.check(result, "cuPointerGetAttributes");
+  if (managed != 0) return PointerKind::managed;
+  if (memory_type != CU_MEMORYTYPE_DEVICE) return PointerKind::host;
+  return ordinal == ordinal_ ? PointerKind::device : PointerKind::other_device;
+}
+
+bool CudaDevice::capturing(Stream stream) const {
+  const ContextScope scope(*context_);
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  const CUresult result = driver_.cuStreamIsCapturing(stream, &status);
+  // The legacy default stream while a stream that waits for it is being captured.
+  if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) return true;
+  driver_.check(result, "cuStreamIsCapturing");
+  return status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+Stream CudaDevice::trial_stream() {
+  std::call_once(trial_stream_once_, [this] {
+    const BlockingScope scope(*context_);
+    CE_CUDA_CHECK(driver_, cuStreamCreate(&trial_stream_, CU_STREAM_NON_BLOCKING));
+  });
+  return trial_stream_;
+}
+
+std::vector<float> CudaDevice::time(int samples, const std::function<void()>& before,
+                                    const std::function<void()>& timed) {
+  const CUstream stream = trial_stream();
+  const std::lock_guard lock(timing_);
+  const BlockingScope scope(*context_);
+  if (timer_ == nullptr) timer_ = std::make_unique<EventTimer>(context_, model_, stream);
+  return timer_->time(samples, before, timed);
+}
+
+}  // namespace
+}  // namespace cuda
+
+std::unique_ptr<Device> open_cuda_device(int ordinal) {
+  const auto& [driver, problem] = cuda::Driver::get();
+  if (driver == nullptr) throw Unsupported("no GPU can be used: " + problem);
+  const int count = cuda_device_count();
+  if (count == 0) throw Unsupported("no GPU can be used: the CUDA driver shows none");
+  if (ordinal < 0 || ordinal >= count)
+    throw InvalidArgument("device", fmt::format("cuda:{}", ordinal),
+                          fmt::format("cuda:0 to cuda:{}", count - 1));
+  CUdevice device = 0;
+  CE_CUDA_CHECK(*driver, cuDeviceGet(&device, ordinal));
+  Model model = cuda::model_of(*driver, device);
+  if (const std::string unusable = cuda::problem_of(model); !unusable.empty()) throw Unsupported(unusable);
+  return std::make_unique<cuda::CudaDevice>(*driver, device, ordinal, std::move(model));
+}
+
+}  // namespace ce::runtime

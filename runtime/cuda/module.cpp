@@ -1,0 +1,79 @@
+#include "runtime/cuda/module.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cstdint>
+
+#include "ce/base/error.hpp"
+#include "ce/base/log.hpp"
+
+namespace ce::runtime::cuda {
+
+int attribute_of(const Driver& driver, CUfunction_attribute which, CUfunction function) {
+  int value = 0;
+  CE_CUDA_CHECK(driver, cuFuncGetAttribute(&value, which, function));
+  return value;
+}
+
+CudaModule::CudaModule(std::shared_ptr<const PrimaryContext> context, const Model& model,
+                       std::span<const std::byte> image)
+    : context_(std::move(context)),
+      shared_bytes_per_block_(model.shared_bytes_per_block),
+      capability_(model.capability) {
+  const Driver& driver = context_->driver();
+  const BlockingScope scope(*context_);
+  // The driver takes no length; it would read on past an empty image.
+  if (image.empty()) throw DeviceError("cuModuleLoadDataEx", 0, "the image is empty");
+  std::array<char, 4096> log = {};
+  std::array options = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
+  // The driver wants a number in place of the second pointer.
+  std::array<void*, 2> values = {log.data(), reinterpret_cast<void*>(std::uintptr_t{log.size() - 1})};
+  const CUresult result =
+      driver.cuModuleLoadDataEx(&handle_, image.data(), options.size(), options.data(), values.data());
+  if (result != CUDA_SUCCESS)
+    throw DeviceError(fmt::format("cuModuleLoadDataEx({} bytes)", image.size()), result,
+                      fmt::format("{}{}{}", driver.describe(result), log[0] == '\0' ? "" : "\n", log.data()));
+}
+
+CudaModule::~CudaModule() {
+  try {
+    const BlockingScope scope(*context_);
+    static_cast<void>(context_->driver().cuModuleUnload(handle_));
+  } catch (const Error&) {
+    // The driver has shut down or the context is lost to a fault, and the module with it.
+  }
+}
+
+Function CudaModule::function(std::string_view entry) const {
+  const Driver& driver = context_->driver();
+  const BlockingScope scope(*context_);
+  const std::string name(entry);
+  CUfunction function = nullptr;
+  if (const CUresult result = driver.cuModuleGetFunction(&function, handle_, name.c_str());
+      result != CUDA_SUCCESS)
+    driver.check(result, fmt::format("cuModuleGetFunction(\"{}\")", name));
+  const int shared_bytes =
+      shared_bytes_per_block_ - attribute_of(driver, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, function);
+  CE_CUDA_CHECK(driver,
+                cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_bytes));
+  if (capability_ >= 90) {
+    // Not every such GPU has clusters above 8; there fits() says no to them.
+    const CUresult result =
+        driver.cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1);
+    if (result != CUDA_SUCCESS)
+      log_once(LogLevel::debug, "clusters of more than 8 blocks: " + driver.describe(result));
+  }
+  return {function};
+}
+
+Resources CudaModule::resources(Function function) const {
+  const Driver& driver = context_->driver();
+  const ContextScope scope(*context_);
+  const CUfunction handle = handle_of(function);
+  return {.registers = attribute_of(driver, CU_FUNC_ATTRIBUTE_NUM_REGS, handle),
+          .local_bytes = attribute_of(driver, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, handle),
+          .shared_bytes = attribute_of(driver, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, handle)};
+}
+
+}  // namespace ce::runtime::cuda

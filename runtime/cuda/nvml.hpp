@@ -1,0 +1,24 @@
+#pragma once
+/// \file
+/// What NVML, opened at run time, tells of a GPU's state.
+
+#include <optional>
+#include <string>
+
+#include "runtime/device.hpp"
+
+namespace ce::runtime::cuda {
+
+/// Adds to `evidence` what NVML tells of the GPU at that PCI address: sm_clock_mhz, memory_clock_mhz,
+/// sm_clock_max_mhz, temperature_c, power_w, power_limit_w, throttle, persistence, compute_processes.
+/// What it cannot tell is left out; without NVML, all of it. For a MIG slice this is the state of the whole
+/// GPU.
+void add_nvml_evidence(const std::string& pci_bus_id, Evidence& evidence);
+
+/// The kernel driver's own version, such as "580.159.04"; nothing without NVML.
+[[nodiscard]] std::optional<std::string> nvml_driver_version();
+
+/// NVML's reasons for lowered clocks as words, "none" for none.
+[[nodiscard]] std::string throttle_text(unsigned long long reasons);
+
+}  // namespace ce::runtime::cuda

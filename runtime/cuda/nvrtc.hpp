@@ -1,0 +1,70 @@
+#pragma once
+/// \file
+/// NVIDIA's run-time compiler, opened at run time. Needs neither a GPU nor a driver.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/device.hpp"
+
+namespace ce::runtime::cuda {
+
+/// Compute capabilities (10 x major + minor) that the kernels are written and tested for.
+inline constexpr int architectures_of_interest[] = {75, 80, 86, 89, 90, 100, 120};
+
+/// One opened NVRTC library. All methods may be called from any thread; NVRTC compiles one text at a time.
+class Nvrtc {
+ public:
+  /// What came of looking for the library.
+  struct Opened {
+    std::unique_ptr<const Nvrtc> nvrtc;  ///< null when none was found
+    std::vector<std::string> tried;      ///< every place that was looked in, with what was wrong with it
+  };
+
+  /// Looks for the library now, in this order: CE_NVRTC (a file or a folder; nothing else is tried where it
+  /// is set), the loader's own path, CUDA_HOME, CUDA_PATH, /usr/local/cuda, and the folders of NVIDIA's
+  /// Python packages.
+  [[nodiscard]] static Opened open();
+
+  /// What open() finds on the first call, for the rest of the process.
+  [[nodiscard]] static const Opened& shared();
+  /// The shared library.
+  /// \throws Unsupported naming every place tried and how to get NVRTC
+  [[nodiscard]] static const Nvrtc& get();
+  /// The shared library where something in this process has asked for it already; opens nothing.
+  [[nodiscard]] static const Nvrtc* if_opened() noexcept;
+
+  ~Nvrtc();
+  Nvrtc(const Nvrtc&) = delete;
+  Nvrtc& operator=(const Nvrtc&) = delete;
+
+  /// The file that was opened.
+  [[nodiscard]] const std::string& path() const noexcept;
+  /// "13.0".
+  [[nodiscard]] std::string version() const;
+  /// Capabilities that it compiles for, ascending.
+  [[nodiscard]] const std::vector<int>& architectures() const noexcept;
+  /// Those of architectures_of_interest among them.
+  [[nodiscard]] std::vector<int> architectures_to_test() const;
+
+  /// What compile() makes for that capability: "sm_90", or, where this NVRTC does not know the capability,
+  /// "compute_89", PTX for the nearest below, which the driver translates.
+  /// \throws Unsupported where it knows none that low
+  [[nodiscard]] std::string target(int capability) const;
+
+  /// A cubin or PTX, as target() says, of the request's text compiled as C++20 (C++17 before NVRTC 12).
+  /// \throws CompileError with the log; text and headers are then kept in a new folder among the system's
+  /// temporary files
+  [[nodiscard]] Binary compile(const CompileRequest& request, int capability) const;
+
+ private:
+  struct Api;
+  explicit Nvrtc(std::unique_ptr<const Api> api);
+  std::unique_ptr<const Api> api_;
+};
+
+/// The message of Nvrtc::get() and of `doctor`.
+[[nodiscard]] std::string no_nvrtc(const std::vector<std::string>& tried);
+
+}  // namespace ce::runtime::cuda

@@ -1,0 +1,71 @@
+#pragma once
+/// \file
+/// What a thread has current while it talks to a device, and how it gets back what it had.
+
+#include "runtime/cuda/driver.hpp"
+
+namespace ce::runtime::cuda {
+
+/// A device's primary context: the one that the runtime API and PyTorch use too. Retained here, so that it
+/// lives as long as anything loaded into it.
+class PrimaryContext {
+ public:
+  PrimaryContext(const Driver& driver, CUdevice device) : driver_(driver), device_(device) {
+    CE_CUDA_CHECK(driver_, cuDevicePrimaryCtxRetain(&context_, device_));
+  }
+  PrimaryContext(const PrimaryContext&) = delete;
+  PrimaryContext& operator=(const PrimaryContext&) = delete;
+  // At process exit the driver may be gone already; there is nothing left to release then.
+  ~PrimaryContext() { static_cast<void>(driver_.cuDevicePrimaryCtxRelease(device_)); }
+
+  [[nodiscard]] const Driver& driver() const noexcept { return driver_; }
+  [[nodiscard]] CUdevice device() const noexcept { return device_; }
+  [[nodiscard]] CUcontext handle() const noexcept { return context_; }
+
+ private:
+  const Driver& driver_;
+  CUdevice device_;
+  CUcontext context_ = nullptr;
+};
+
+/// Makes a context current where it is not, and restores what was current before.
+class ContextScope {
+ public:
+  explicit ContextScope(const PrimaryContext& context) : driver_(context.driver()) {
+    CUcontext current = nullptr;
+    CE_CUDA_CHECK(driver_, cuCtxGetCurrent(&current));
+    if (current == context.handle()) return;
+    CE_CUDA_CHECK(driver_, cuCtxPushCurrent(context.handle()));
+    pushed_ = true;
+  }
+  ContextScope(const ContextScope&) = delete;
+  ContextScope& operator=(const ContextScope&) = delete;
+  ~ContextScope() {
+    CUcontext popped = nullptr;
+    if (pushed_) static_cast<void>(driver_.cuCtxPopCurrent(&popped));
+  }
+
+ private:
+  const Driver& driver_;
+  bool pushed_ = false;
+};
+
+/// A ContextScope for calls that allocate, load or wait. While any thread captures a stream in global mode,
+/// the driver refuses those on every thread and spoils that capture, unless the calling thread has
+/// declared, as here, that it touches no captured stream.
+class BlockingScope {
+ public:
+  explicit BlockingScope(const PrimaryContext& context) : context_(context), driver_(context.driver()) {
+    CE_CUDA_CHECK(driver_, cuThreadExchangeStreamCaptureMode(&mode_));
+  }
+  BlockingScope(const BlockingScope&) = delete;
+  BlockingScope& operator=(const BlockingScope&) = delete;
+  ~BlockingScope() { static_cast<void>(driver_.cuThreadExchangeStreamCaptureMode(&mode_)); }
+
+ private:
+  ContextScope context_;
+  const Driver& driver_;
+  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
+};
+
+}  // namespace ce::runtime::cuda

@@ -1,0 +1,99 @@
+#include "runtime/cuda/timer.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <string_view>
+
+#include "ce/base/error.hpp"
+#include "ce/base/log.hpp"
+
+namespace ce::runtime::cuda {
+namespace {
+
+// Written in PTX so that timing needs no NVRTC: the kernels may have come from the database.
+constexpr std::string_view delay_text = R"(
+.version 6.4
+.target sm_70
+.address_size 64
+.visible .entry ce_delay(.param .u64 nanoseconds)
+{
+  .reg .pred %p<2>;
+  .reg .b64 %rd<5>;
+  ld.param.u64 %rd1, [nanoseconds];
+  mov.u64 %rd2, %globaltimer;
+wait:
+  nanosleep.u32 200;
+  mov.u64 %rd3, %globaltimer;
+  sub.u64 %rd4, %rd3, %rd2;
+  setp.lt.u64 %p1, %rd4, %rd1;
+  @%p1 bra wait;
+  ret;
+}
+)";
+
+constexpr int first_batch = 4;  // tells how long enqueueing takes
+constexpr int batch = 64;       // some hundred entries: well below the depth of the driver's queue
+constexpr double first_delay_us = 500;
+constexpr double longest_delay_us = 20'000;
+
+}  // namespace
+
+EventTimer::EventTimer(std::shared_ptr<const PrimaryContext> context, const Model& model, CUstream stream)
+    : context_(std::move(context)), stream_(stream) {
+  // The text ends with the literal's NUL, which the driver looks for.
+  const auto* bytes = reinterpret_cast<const std::byte*>(delay_text.data());
+  try {
+    delay_module_.emplace(context_, model, std::span(bytes, delay_text.size() + 1));
+    delay_ = delay_module_->function("ce_delay");
+  } catch (const DeviceError& error) {
+    // A driver without its PTX compiler. Long kernels are still timed well.
+    delay_module_.reset();
+    log_once(LogLevel::info,
+             fmt::format("times of kernels below about 10 us include launch overhead: {}", error.what()));
+  }
+}
+
+void EventTimer::delay(double microseconds) const {
+  if (!delay_module_) return;
+  auto nanoseconds = static_cast<std::uint64_t>(1000 * std::min(microseconds, longest_delay_us));
+  void* parameters[] = {&nanoseconds};
+  CE_CUDA_CHECK(context_->driver(),
+                cuLaunchKernel(handle_of(delay_), 1, 1, 1, 1, 1, 1, 0, stream_, parameters, nullptr));
+}
+
+std::vector<float> EventTimer::time(int samples, const std::function<void()>& before,
+                                    const std::function<void()>& timed) const {
+  using Clock = std::chrono::steady_clock;
+  std::vector<float> times;
+  if (samples <= 0) return times;
+  times.reserve(static_cast<std::size_t>(samples));
+  std::vector<Event> starts, ends;
+  for (int i = 0; i < std::min(samples, batch); ++i) {
+    starts.emplace_back(context_->driver());
+    ends.emplace_back(context_->driver());
+  }
+  int left = samples;
+  double delay_us = first_delay_us;
+  while (left > 0) {
+    const int count = std::min(left, left == samples ? first_batch : batch);
+    delay(delay_us);
+    const auto begin = Clock::now();
+    for (int i = 0; i < count; ++i) {
+      before();
+      starts[i].record(stream_);
+      timed();
+      ends[i].record(stream_);
+    }
+    const std::chrono::duration<double, std::micro> enqueueing = Clock::now() - begin;
+    CE_CUDA_CHECK(context_->driver(), cuStreamSynchronize(stream_));
+    for (int i = 0; i < count; ++i) times.push_back(ends[i].since(starts[i]));
+    left -= count;
+    delay_us = 1.5 * enqueueing.count() / count * std::min(left, batch) + 20;
+  }
+  return times;
+}
+
+}  // namespace ce::runtime::cuda

@@ -1,0 +1,59 @@
+#pragma once
+/// \file
+/// Times work on a stream with events.
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "runtime/cuda/module.hpp"
+
+namespace ce::runtime::cuda {
+
+/// An event that can be timed; destroyed with its owner, in the current context.
+class Event {
+ public:
+  explicit Event(const Driver& driver) : driver_(&driver) {
+    CE_CUDA_CHECK(driver, cuEventCreate(&handle_, CU_EVENT_DEFAULT));
+  }
+  Event(Event&& other) noexcept : driver_(other.driver_), handle_(std::exchange(other.handle_, nullptr)) {}
+  Event& operator=(Event&&) = delete;
+  ~Event() {
+    if (handle_ != nullptr) static_cast<void>(driver_->cuEventDestroy(handle_));
+  }
+
+  void record(CUstream stream) const { CE_CUDA_CHECK(*driver_, cuEventRecord(handle_, stream)); }
+  /// From `start` to this event, in microseconds; both have happened.
+  [[nodiscard]] float since(const Event& start) const {
+    float milliseconds = 0;
+    CE_CUDA_CHECK(*driver_, cuEventElapsedTime(&milliseconds, start.handle_, handle_));
+    return 1000 * milliseconds;
+  }
+
+ private:
+  const Driver* driver_;
+  CUevent handle_ = nullptr;
+};
+
+/// Enqueues samples in batches. Each batch starts with a kernel that keeps the stream busy while the batch is
+/// being enqueued: otherwise the GPU waits between a start event and its kernel for the host's next call,
+/// and a short kernel would be measured as the host's launch time.
+class EventTimer {
+ public:
+  EventTimer(std::shared_ptr<const PrimaryContext> context, const Model& model, CUstream stream);
+
+  /// As Device::time(). The context is current.
+  [[nodiscard]] std::vector<float> time(int samples, const std::function<void()>& before,
+                                        const std::function<void()>& timed) const;
+
+ private:
+  void delay(double microseconds) const;
+
+  std::shared_ptr<const PrimaryContext> context_;
+  CUstream stream_;
+  std::optional<CudaModule> delay_module_;  ///< empty where the driver cannot compile PTX
+  Function delay_;
+};
+
+}  // namespace ce::runtime::cuda
