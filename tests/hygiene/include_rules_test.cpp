@@ -1,0 +1,90 @@
+#include "tests/hygiene/include_rules.hpp"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <iterator>
+#include <set>
+
+namespace {
+
+using ce::hygiene::check_includes;
+using ce::hygiene::room_of;
+
+using Lines = std::vector<std::string>;
+
+TEST(IncludeRules, RoomsAreFoundByPath) {
+  EXPECT_EQ(room_of("ce/base/error.hpp"), "ce/base");
+  EXPECT_EQ(room_of("ce/problem.hpp"), "ce");
+  EXPECT_EQ(room_of("runtime/host/scheduler.cpp"), "runtime/host");
+  EXPECT_EQ(room_of("runtime/device.hpp"), "runtime");
+  EXPECT_EQ(room_of("cache"), "");
+  EXPECT_EQ(room_of("cached/a.hpp"), "");
+}
+
+TEST(IncludeRules, DownwardIncludesPass) {
+  EXPECT_EQ(check_includes("cli/main.cpp", "#include \"ce/ce.hpp\"\n#include \"tuner/search.hpp\"\n"),
+            Lines());
+  EXPECT_EQ(
+      check_includes("tuner/search.cpp", "#include \"cache/cache.hpp\"\n#include \"runtime/device.hpp\"\n"),
+      Lines());
+  EXPECT_EQ(check_includes("cache/cache.cpp", "#include \"cache/keys.hpp\"\n#include <sqlite3.h>\n"),
+            Lines());
+  EXPECT_EQ(check_includes("runtime/host/device.cpp", "#include \"templates/host.hpp\"\n"), Lines());
+  EXPECT_EQ(check_includes("templates/softmax.cuh", "#include \"device.cuh\"\n"), Lines());
+  EXPECT_EQ(check_includes("ce/ce.hpp", "#include \"ce/base/error.hpp\"\n#include <span>\n"), Lines());
+}
+
+TEST(IncludeRules, UpwardIncludesAreFound) {
+  EXPECT_EQ(check_includes("cache/keys.cpp", "#include <map>\n\n#include \"tuner/search.hpp\"\n"),
+            Lines{"cache/keys.cpp:3: cache must not include tuner/search.hpp"});
+  EXPECT_EQ(check_includes("ce/base/log.cpp", "#include \"ce/problem.hpp\"\n").size(), 1);
+  EXPECT_EQ(check_includes("tuner/measure.cpp", "#include \"ce/ce.hpp\"\n").size(), 1);
+  EXPECT_EQ(check_includes("ce/context.cpp", "#include \"cli/sweep.hpp\"\n").size(), 1);
+  EXPECT_EQ(check_includes("templates/softmax.cuh", "#include \"generator/space.hpp\"\n").size(), 1);
+}
+
+TEST(IncludeRules, SidewaysIncludesAreFound) {
+  const std::vector<std::string> siblings{"cache", "runtime", "generator"};
+  for (const std::string& from : siblings)
+    for (const std::string& to : siblings) {
+      const Lines found = check_includes(from + "/a.cpp", "#include \"" + to + "/b.hpp\"\n");
+      EXPECT_EQ(found.size(), from == to ? 0 : 1) << from << " includes " << to;
+    }
+  EXPECT_EQ(check_includes("runtime/device.cpp", "#include \"templates/softmax.hpp\"\n").size(), 1);
+  EXPECT_EQ(check_includes("cache/cache.cpp", "#include \"templates/softmax.hpp\"\n").size(), 1);
+}
+
+TEST(IncludeRules, DisguisesDoNotHelp) {
+  EXPECT_EQ(check_includes("cache/a.cpp", "  #  include <runtime/device.hpp>\n").size(), 1);
+  EXPECT_EQ(check_includes("cache/a.cpp", "#include \"../runtime/device.hpp\"\n").size(), 1);
+}
+
+TEST(IncludeRules, PublicHeadersShowNothingPrivate) {
+  for (const char* header : {"\"tuner/search.hpp\"", "\"cache/cache.hpp\"", "\"impl.hpp\"", "<cuda.h>",
+                             "<fmt/format.h>", "<runtime/device.hpp>", "<stdint.h>"})
+    EXPECT_EQ(check_includes("ce/ce.hpp", std::string("#include ") + header + "\n").size(), 1) << header;
+  EXPECT_EQ(check_includes("ce/ce.hpp", "#include <cuda.h>\n"),
+            Lines{"ce/ce.hpp:1: a public header must not include cuda.h"});
+  EXPECT_EQ(check_includes("ce/context.cpp", "#include <fmt/format.h>\n#include \"tuner/search.hpp\"\n"),
+            Lines());
+}
+
+TEST(IncludeRules, EveryFileKeepsThem) {
+  const std::filesystem::path top = CE_SOURCE_DIR;
+  const auto files = ce::hygiene::room_files(top);
+  std::set<std::string_view> seen;
+  for (const auto& file : files) {
+    std::ifstream stream(top / file);
+    ASSERT_TRUE(stream) << file;
+    const std::string text{std::istreambuf_iterator<char>(stream), {}};
+    seen.insert(room_of(file.native()));
+    for (const std::string& violation : check_includes(file.generic_string(), text))
+      ADD_FAILURE() << violation;
+  }
+  for (const char* room :
+       {"ce/base", "templates", "cache", "generator", "runtime", "runtime/host", "tuner", "ce", "cli"})
+    EXPECT_TRUE(seen.contains(room)) << "no file of " << room << " was checked";
+}
+
+}  // namespace
