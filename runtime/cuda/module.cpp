@@ -4,6 +4,8 @@
 
 #include <array>
 #include <cstdint>
+#include <string>
+#include <string_view>
 
 #include "ce/base/error.hpp"
 #include "ce/base/log.hpp"
@@ -23,8 +25,10 @@ CudaModule::CudaModule(std::shared_ptr<const PrimaryContext> context, const Mode
       capability_(model.capability) {
   const Driver& driver = context_->driver();
   const BlockingScope scope(*context_);
-  // The driver takes no length; it would read on past an empty image.
-  if (image.empty()) throw DeviceError("cuModuleLoadDataEx", 0, "the image is empty");
+  // The driver takes no length: it reads a cubin's from its header, and text up to a NUL.
+  const std::string_view text(reinterpret_cast<const char*>(image.data()), image.size());
+  if (text.empty() || (!text.starts_with("\177ELF") && text.back() != '\0'))
+    throw DeviceError("cuModuleLoadDataEx", 0, "the image is neither a cubin nor PTX that ends with a NUL");
   std::array<char, 4096> log = {};
   std::array options = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
   // The driver wants a number in place of the second pointer.

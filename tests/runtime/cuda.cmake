@@ -1,0 +1,12 @@
+# The CUDA device: what needs no GPU, what needs NVRTC, and what needs a GPU.
+function(ce_cuda_test name label)
+  ce_test(${name} LABEL ${label} SOURCES ${name}.cpp
+          LINK ce_room_runtime ce_room_base fmt::fmt-header-only GTest::gmock)
+  target_include_directories(${name} SYSTEM PRIVATE ${CE_CUDA_INCLUDE_DIR})
+endfunction()
+
+ce_cuda_test(cuda_no_driver_test unit)
+ce_cuda_test(nvrtc_test nvrtc)
+target_compile_definitions(nvrtc_test PRIVATE CE_TEMPLATE_DIR="${PROJECT_SOURCE_DIR}/templates")
+ce_cuda_test(cuda_device_test gpu)
+ce_cuda_test(cuda_coexistence_test gpu)
