@@ -1,0 +1,291 @@
+#include "runtime/host/compiler.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <sstream>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "ce/base/error.hpp"
+
+namespace ce::runtime::host {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+constexpr const char* how_to_get_a_compiler =
+    "install one (Debian and Ubuntu: apt install g++) or name one in CE_HOST_COMPILER";
+
+/// A closed-on-exec file descriptor.
+class Descriptor {
+ public:
+  explicit Descriptor(int descriptor) : descriptor_(descriptor) {}
+  Descriptor(Descriptor&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
+  Descriptor& operator=(Descriptor&&) = delete;
+  ~Descriptor() { reset(); }
+
+  [[nodiscard]] int get() const noexcept { return descriptor_; }
+  void reset() noexcept {
+    if (descriptor_ >= 0) ::close(descriptor_);
+    descriptor_ = -1;
+  }
+
+ private:
+  int descriptor_;
+};
+
+/// A private folder (mode 0700), removed with its owner unless kept.
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    std::string pattern = (fs::temp_directory_path() / "ce-host-XXXXXX").string();
+    if (::mkdtemp(pattern.data()) == nullptr)
+      throw Error(ErrorKind::compile, fmt::format("cannot create the temporary folder {}: {}", pattern,
+                                                  std::generic_category().message(errno)));
+    path_ = pattern;
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  ~TemporaryFolder() {
+    // What cannot be removed is litter in the temporary folder, which is not worth an error.
+    std::error_code ignored;
+    if (!kept_) fs::remove_all(path_, ignored);
+  }
+
+  [[nodiscard]] const fs::path& path() const noexcept { return path_; }
+  void keep() noexcept { kept_ = true; }
+
+ private:
+  fs::path path_;
+  bool kept_ = false;
+};
+
+struct Outcome {
+  std::string output;   ///< standard output and error, as they came
+  std::string failure;  ///< empty when the program ended with status 0
+};
+
+/// Throws for a failed step of running a program, whose calls return the error's number.
+void check(int error, std::string_view call) {
+  if (error != 0)
+    throw Error(ErrorKind::compile, fmt::format("{}: {}", call, std::generic_category().message(error)));
+}
+
+/// Starts a program in a process group of its own, so that its children can be ended with it.
+pid_t spawn(const fs::path& program, const std::vector<std::string>& arguments, const fs::path& folder,
+            int output) {
+  std::vector<char*> argv;
+  std::string first = program.string();
+  argv.push_back(first.data());
+  for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+  argv.push_back(nullptr);
+
+  posix_spawn_file_actions_t actions;
+  posix_spawnattr_t attributes;
+  check(::posix_spawn_file_actions_init(&actions), "posix_spawn_file_actions_init");
+  check(::posix_spawnattr_init(&attributes), "posix_spawnattr_init");
+  ::posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  ::posix_spawn_file_actions_adddup2(&actions, output, STDOUT_FILENO);
+  ::posix_spawn_file_actions_adddup2(&actions, output, STDERR_FILENO);
+  ::posix_spawn_file_actions_addchdir_np(&actions, folder.c_str());
+  ::posix_spawnattr_setpgroup(&attributes, 0);
+  ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
+  pid_t child = 0;
+  const int error = ::posix_spawn(&child, program.c_str(), &actions, &attributes, argv.data(), environ);
+  ::posix_spawn_file_actions_destroy(&actions);
+  ::posix_spawnattr_destroy(&attributes);
+  check(error, fmt::format("starting {}", program.string()));
+  return child;
+}
+
+/// Reads until the other end is closed; false when the deadline came first.
+bool read_all(int descriptor, Clock::time_point deadline, std::string& text) {
+  for (;;) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
+    if (left <= 0) return false;
+    pollfd event{descriptor, POLLIN, 0};
+    if (::poll(&event, 1, static_cast<int>(std::min<std::int64_t>(left, 60'000))) <= 0) continue;
+    std::array<char, 4096> part;
+    const ssize_t bytes = ::read(descriptor, part.data(), part.size());
+    if (bytes == 0) return true;
+    if (bytes > 0) text.append(part.data(), static_cast<std::size_t>(bytes));
+    if (bytes < 0 && errno != EINTR) check(errno, "reading the compiler's messages");
+  }
+}
+
+Outcome run(const fs::path& program, const std::vector<std::string>& arguments, const fs::path& folder,
+            std::chrono::milliseconds limit) {
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) check(errno, "pipe2");
+  const Descriptor reading(ends[0]);
+  Descriptor writing(ends[1]);
+  const pid_t child = spawn(program, arguments, folder, writing.get());
+  writing.reset();
+
+  Outcome outcome;
+  const bool ended = read_all(reading.get(), Clock::now() + limit, outcome.output);
+  if (!ended) ::kill(-child, SIGKILL);
+  int status = 0;
+  while (::waitpid(child, &status, 0) < 0)
+    if (errno != EINTR) check(errno, "waitpid");
+  if (!ended)
+    outcome.failure = fmt::format("killed after {} ms without an end", limit.count());
+  else if (WIFSIGNALED(status))
+    outcome.failure = fmt::format("ended by signal {}", WTERMSIG(status));
+  else if (WEXITSTATUS(status) != 0)
+    outcome.failure = fmt::format("exit status {}", WEXITSTATUS(status));
+  return outcome;
+}
+
+std::optional<fs::path> find_program(const std::string& name) {
+  if (name.find('/') != std::string::npos)
+    return ::access(name.c_str(), X_OK) == 0 ? std::optional(fs::absolute(name)) : std::nullopt;
+  const char* path = std::getenv("PATH");
+  std::istringstream folders(path != nullptr ? path : "/usr/local/bin:/usr/bin:/bin");
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    const fs::path candidate = fs::path(folder.empty() ? "." : folder) / name;
+    if (::access(candidate.c_str(), X_OK) == 0 && !fs::is_directory(candidate))
+      return fs::absolute(candidate);
+  }
+  return std::nullopt;
+}
+
+/// "g++ 12.2.0" from "c++ (Debian 12.2.0-14) 12.2.0", "clang++ 14.0.0" from "Ubuntu clang version 14.0.0-1".
+std::string short_version(const std::string& text) {
+  const auto number = [](std::string_view word) {
+    return word.substr(0, std::min(word.find_first_not_of("0123456789."), word.size()));
+  };
+  std::istringstream words(text.substr(0, text.find('\n')));
+  const bool clang = text.find("clang") != std::string::npos;
+  std::string before;
+  for (std::string word; words >> word; before = word) {
+    const std::string_view digits = number(word);
+    if (digits.find('.') == std::string_view::npos) continue;
+    if (clang && before == "version") return fmt::format("clang++ {}", digits);
+    if (!clang && digits.size() == word.size()) return fmt::format("g++ {}", digits);
+  }
+  return text.substr(0, text.find('\n'));
+}
+
+void write_file(const fs::path& path, std::string_view text) {
+  std::ofstream file(path, std::ios::binary);
+  file.write(text.data(), static_cast<std::streamsize>(text.size()));
+  file.close();
+  if (!file) throw Error(ErrorKind::compile, fmt::format("cannot write {}", path.string()));
+}
+
+void write_headers(const fs::path& folder, const CompileRequest& request) {
+  for (const auto& [name, text] : request.headers) {
+    const fs::path relative = fs::path(name).lexically_normal();
+    if (name.empty() || relative.is_absolute() || *relative.begin() == "..")
+      throw InvalidArgument("header name", name, "a path below the source's own folder");
+    fs::create_directories((folder / relative).parent_path());
+    write_file(folder / relative, text);
+  }
+}
+
+std::string file_name(std::string_view name) {
+  std::string file(name.substr(0, 100));
+  for (char& c : file)
+    if (std::string_view("/\\ \t\n\"'").find(c) != std::string_view::npos) c = '-';
+  return (file.empty() || file.front() == '-' || file.front() == '.' ? "kernel" + file : file) + ".cu";
+}
+
+std::vector<std::byte> read_file(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  const std::string bytes{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  if (bytes.empty())
+    throw Error(ErrorKind::compile, fmt::format("the compiler left nothing at {}", path.string()));
+  const auto* data = reinterpret_cast<const std::byte*>(bytes.data());
+  return {data, data + bytes.size()};
+}
+
+}  // namespace
+
+Compiler::Compiler() {
+  const char* named = std::getenv("CE_HOST_COMPILER");
+  std::vector<std::string> candidates = {"c++", "g++", "clang++"};
+  if (named != nullptr && *named != '\0') candidates = {named};
+  for (const std::string& candidate : candidates) {
+    const std::optional<fs::path> program = find_program(candidate);
+    if (!program) continue;
+    std::string failure;
+    try {
+      const Outcome outcome = run(*program, {"--version"}, "/", std::chrono::seconds(20));
+      failure = outcome.failure;
+      version_ = short_version(outcome.output);
+    } catch (const Error& error) {  // a file that is executable but no program
+      failure = error.what();
+    }
+    if (failure.empty()) {
+      path_ = *program;
+      why_not_.clear();
+      return;
+    }
+    why_not_ = fmt::format("{} --version failed ({}); {}", program->string(), failure, how_to_get_a_compiler);
+  }
+  if (why_not_.empty())
+    why_not_ = fmt::format("the host device needs a C++20 compiler and found no {}; {}",
+                           fmt::join(candidates, ", "), how_to_get_a_compiler);
+}
+
+const std::string& Compiler::version() const {
+  if (!found()) throw Unsupported(why_not_);
+  return version_;
+}
+
+Binary Compiler::compile(const CompileRequest& request, std::chrono::milliseconds limit) const {
+  if (!found()) throw Unsupported(why_not_);
+  TemporaryFolder folder;
+  const std::string source = file_name(request.name);
+  write_headers(folder.path(), request);
+  write_file(folder.path() / source, request.text);
+
+  // Hidden symbols keep what is inline in a kernel from being shared with other loaded kernels. Results are
+  // to be the same on every machine: no fused multiply-adds. A frame must fit on a fiber's stack.
+  std::vector<std::string> arguments = {"-std=c++20",
+                                        "-O1",
+                                        "-shared",
+                                        "-fPIC",
+                                        "-DCE_HOST",
+                                        "-fvisibility=hidden",
+                                        "-fno-strict-aliasing",
+                                        "-ffp-contract=off",
+                                        "-Wno-unknown-pragmas",
+                                        "-Wframe-larger-than=32768",
+                                        "-Werror=frame-larger-than="};
+  if (version_.starts_with("clang")) {
+    arguments.back() = "-Werror=frame-larger-than";
+    arguments.emplace_back("-Wno-pass-failed");  // a loop that was asked to be unrolled and is not
+  } else {
+    arguments.back() += "32768";
+  }
+  arguments.insert(arguments.end(), request.options.begin(), request.options.end());
+  arguments.insert(arguments.end(), {"-o", "kernel.so", "-x", "c++", source});
+
+  Outcome outcome = run(path_, arguments, folder.path(), limit);
+  if (!outcome.failure.empty()) {
+    folder.keep();
+    throw CompileError(request.name,
+                       fmt::format("{}{}: {}\n", outcome.output, path_.string(), outcome.failure),
+                       (folder.path() / source).string());
+  }
+  return {.image = read_file(folder.path() / "kernel.so"), .log = std::move(outcome.output)};
+}
+
+}  // namespace ce::runtime::host

@@ -1,0 +1,26 @@
+#pragma once
+/// \file
+/// Zones before and behind a piece of memory that show whether a kernel wrote past its end.
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstring>
+#include <span>
+
+namespace ce::runtime::host {
+
+/// A NaN as f32, f16 and bf16 and negative as an integer, so that reading past an end spoils a result too.
+inline constexpr std::array<std::byte, 2> guard_pattern = {std::byte{0xa5}, std::byte{0xff}};
+
+inline void write_guard(std::span<std::byte> zone) noexcept {
+  for (std::size_t i = 0; i < zone.size(); ++i) zone[i] = guard_pattern[i % 2];
+}
+
+[[nodiscard]] inline bool guard_is_intact(std::span<const std::byte> zone) noexcept {
+  if (zone.size() < 2) return true;
+  const bool starts_right = std::equal(guard_pattern.begin(), guard_pattern.end(), zone.begin());
+  return starts_right && std::memcmp(zone.data(), zone.data() + 2, zone.size() - 2) == 0;
+}
+
+}  // namespace ce::runtime::host

@@ -1,0 +1,56 @@
+#pragma once
+/// \file
+/// Runs the threads of a grid as fibers.
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "runtime/device.hpp"
+#include "templates/host_abi.cuh"
+
+namespace ce::runtime::host {
+
+/// An entry point of a loaded shared object.
+struct Kernel {
+  std::string name;
+  void (*entry)(const void* arguments) = nullptr;
+  host_abi::Thread** (*current)() = nullptr;  ///< ce_host_thread of the shared object
+  int max_threads = 0;
+};
+
+/// Runs a group of blocks (a cluster, or one block) at a time on the calling OS thread. Not thread safe.
+class GroupScheduler;
+
+/// Thread safe: any number of grids run at the same time.
+class Scheduler {
+ public:
+  /// \param workers  OS threads that one grid is spread over at most
+  Scheduler(std::uint64_t seed, int workers);
+  ~Scheduler();
+  Scheduler(const Scheduler&) = delete;
+  Scheduler& operator=(const Scheduler&) = delete;
+
+  [[nodiscard]] std::uint64_t seed() const noexcept { return seed_; }
+
+  /// Returns after the last block has ended. The order in which a group's threads run depends on the seed and
+  /// the group's index alone. `launch.blocks` is a multiple of `launch.cluster`, `launch.threads` of 32.
+  /// \throws DeviceError for the first block, by index, in which a barrier is not reached by all, or by all
+  /// at the
+  ///         same place; an access is misaligned; or a write leaves shared memory. Later blocks may not have
+  ///         run.
+  void run(const Kernel& kernel, const Launch& launch, const void* arguments);
+
+ private:
+  std::unique_ptr<GroupScheduler> borrow();
+  void give_back(std::unique_ptr<GroupScheduler> group);
+
+  std::uint64_t seed_;
+  int workers_;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<GroupScheduler>> idle_;  // they keep their stacks
+};
+
+}  // namespace ce::runtime::host

@@ -1,0 +1,115 @@
+#include "runtime/host/shared_object.hpp"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <vector>
+
+#include "ce/base/error.hpp"
+
+namespace ce::runtime::host {
+namespace {
+
+/// A file without a name: in memory, or unlinked on disk where there is no memfd.
+int anonymous_file() {
+  if (const int descriptor = ::memfd_create("ce-kernel", MFD_CLOEXEC); descriptor >= 0) return descriptor;
+  std::string pattern = (std::filesystem::temp_directory_path() / "ce-kernel-XXXXXX").string();
+  const int descriptor = ::mkostemp(pattern.data(), O_CLOEXEC);
+  if (descriptor < 0) throw DeviceError("mkostemp", errno, std::strerror(errno));
+  ::unlink(pattern.c_str());
+  return descriptor;
+}
+
+std::string path_of(int descriptor) { return fmt::format("/proc/self/fd/{}", descriptor); }
+
+bool loaded_already(int descriptor) {
+  void* const library = ::dlopen(path_of(descriptor).c_str(), RTLD_NOLOAD | RTLD_NOW);
+  if (library != nullptr) ::dlclose(library);
+  return library != nullptr;
+}
+
+/// dlopen knows libraries by the path they were loaded from. Where one outlives its dlclose, a path that
+/// carries the same number again would silently give the old kernel, so such numbers are passed over.
+int anonymous_file_with_new_path() {
+  std::vector<int> passed_over;
+  int descriptor = anonymous_file();
+  while (loaded_already(descriptor)) {
+    passed_over.push_back(descriptor);
+    descriptor = anonymous_file();
+  }
+  for (const int other : passed_over) ::close(other);
+  return descriptor;
+}
+
+void write_all(int descriptor, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(descriptor, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) throw DeviceError("write of a kernel's image", errno, std::strerror(errno));
+    bytes = bytes.subspan(static_cast<std::size_t>(written));
+  }
+}
+
+}  // namespace
+
+SharedObject::SharedObject(std::span<const std::byte> image) {
+  try {
+    open(image);
+  } catch (...) {
+    close();
+    throw;
+  }
+}
+
+SharedObject::~SharedObject() { close(); }
+
+void SharedObject::open(std::span<const std::byte> image) {
+  // The file stays open as long as the library is loaded, so that no other gets its number.
+  descriptor_ = anonymous_file_with_new_path();
+  write_all(descriptor_, image);
+  library_ = ::dlopen(path_of(descriptor_).c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library_ == nullptr) throw DeviceError("dlopen of a kernel's image", 0, ::dlerror());
+  const auto* version = static_cast<const int*>(symbol("ce_host_abi"));
+  if (*version != host_abi::version)
+    throw DeviceError("loading a kernel's image", 0,
+                      fmt::format("it was compiled for version {} of host_abi.cuh, this is version {}",
+                                  *version, host_abi::version));
+}
+
+void SharedObject::close() noexcept {
+  if (library_ != nullptr) ::dlclose(library_);
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+void* SharedObject::symbol(const std::string& name) const {
+  void* const address = ::dlsym(library_, name.c_str());
+  if (address == nullptr)
+    throw DeviceError(fmt::format("dlsym of {}", name), 0, "the kernel's image has no such symbol");
+  return address;
+}
+
+Function SharedObject::function(std::string_view entry) const {
+  const std::lock_guard lock(mutex_);
+  auto found = kernels_.find(entry);
+  if (found == kernels_.end()) {
+    const std::string name(entry);
+    Kernel kernel;
+    kernel.name = name;
+    kernel.entry = reinterpret_cast<void (*)(const void*)>(symbol(name));
+    kernel.current = reinterpret_cast<host_abi::Thread** (*)()>(symbol("ce_host_thread"));
+    kernel.max_threads = *static_cast<const int*>(symbol("ce_host_threads_" + name));
+    found = kernels_.emplace(name, std::move(kernel)).first;
+  }
+  return {&found->second};
+}
+
+Resources SharedObject::resources(Function) const { return {}; }
+
+}  // namespace ce::runtime::host

@@ -1,0 +1,177 @@
+// device.cuh on the host device, where each thread of a block is a fiber (runtime/host/scheduler.cpp). What a GPU
+// would punish with a fault or with nonsense is an error here that names its place in the kernel's text: hence
+// the defaulted last parameters.
+#pragma once
+
+#include "half.cuh"
+#include "host_abi.cuh"
+
+#define CE_DEVICE inline
+#define CE_HOST_EXPORT __attribute__((visibility("default")))
+#define CE_HOST_THREADS(name) ce_host_threads_##name
+#define CE_KERNEL(name, threads)                                                              \
+  extern "C" {                                                                                \
+  extern CE_HOST_EXPORT const int CE_HOST_THREADS(name);                                      \
+  const int CE_HOST_THREADS(name) = (threads);                                                \
+  }                                                                                           \
+  extern "C" CE_HOST_EXPORT void name([[maybe_unused]] const Arguments& arguments)
+
+// As parameters of their own, since only as whole default arguments do these name the place of the call.
+#define CE_CALLER const char *file = __builtin_FILE(), int line = __builtin_LINE()
+
+// `static`: each shared object has its own, whatever else is loaded.
+static thread_local ce::host_abi::Thread* ce_host_current = nullptr;
+
+extern "C" {
+extern CE_HOST_EXPORT const int ce_host_abi;
+const int ce_host_abi = ce::host_abi::version;
+CE_HOST_EXPORT ce::host_abi::Thread** ce_host_thread() { return &ce_host_current; }
+}
+
+namespace ce::host {
+
+CE_DEVICE void fail(const char* message, host_abi::Place place) {
+  ce_host_current->services->fail(*ce_host_current, message, place);
+  __builtin_trap();
+}
+
+template <class T>
+CE_DEVICE T value_of_lane(T value, int lane, host_abi::Place place) {
+  static_assert(sizeof(T) <= sizeof(uint64), "a lane shows at most 8 bytes");
+  host_abi::Thread& self = *ce_host_current;
+  if (lane < 0 || lane >= lanes) fail("asks for the value of a lane outside the warp", place);
+  auto& slots = self.exchange->slot[self.exchanges++ & 1u];
+  __builtin_memcpy(&slots[self.lane], &value, sizeof value);
+  self.services->barrier(self, host_abi::Scope::warp, place);
+  __builtin_memcpy(&value, &slots[lane], sizeof value);
+  return value;
+}
+
+CE_DEVICE void require_aligned(const void* address, unsigned bytes, host_abi::Place place) {
+  if (reinterpret_cast<uint64>(address) % bytes == 0) return;
+  switch (bytes) {
+    case 2: return fail("accesses 2 bytes at an address that is not a multiple of 2", place);
+    case 4: return fail("accesses 4 bytes at an address that is not a multiple of 4", place);
+    case 8: return fail("accesses 8 bytes at an address that is not a multiple of 8", place);
+    default: return fail("accesses 16 bytes at an address that is not a multiple of 16", place);
+  }
+}
+
+}  // namespace ce::host
+
+namespace ce {
+
+CE_DEVICE int thread_index() { return ce_host_current->index; }
+CE_DEVICE int64 block_index() { return ce_host_current->block->index; }
+CE_DEVICE int64 block_count() { return ce_host_current->block->count; }
+CE_DEVICE int lane_index() { return ce_host_current->lane; }
+CE_DEVICE int warp_index() { return ce_host_current->warp; }
+
+CE_DEVICE void block_barrier(CE_CALLER) {
+  ce_host_current->services->barrier(*ce_host_current, host_abi::Scope::block, {file, line});
+}
+CE_DEVICE void warp_barrier(CE_CALLER) {
+  ce_host_current->services->barrier(*ce_host_current, host_abi::Scope::warp, {file, line});
+}
+
+template <class T> CE_DEVICE T shuffle_xor(T value, int mask, CE_CALLER) {
+  return host::value_of_lane(value, lane_index() ^ mask, {file, line});
+}
+template <class T> CE_DEVICE T broadcast(T value, int lane, CE_CALLER) {
+  return host::value_of_lane(value, lane, {file, line});
+}
+
+template <class T> CE_DEVICE T& shared_memory() {
+  static_assert(alignof(T) <= 128, "shared memory is aligned to 128 bytes");
+  return *reinterpret_cast<T*>(ce_host_current->block->shared);
+}
+
+// ---- global memory -------------------------------------------------------------------------------------
+// Cache modifiers have no counterpart here. The compiler may not move these accesses over each other where
+// they may alias, which is what `volatile` is for on a GPU.
+
+template <Load modifier, int n>
+CE_DEVICE Words<n> load(const void* address, CE_CALLER) {
+  static_assert(n == 1 || n == 2 || n == 4, "one instruction moves 4, 8 or 16 bytes");
+  host::require_aligned(address, 4 * n, {file, line});
+  Words<n> words;
+  __builtin_memcpy(&words, address, sizeof words);
+  return words;
+}
+
+template <Store modifier, int n>
+CE_DEVICE void store(void* address, const Words<n>& words, CE_CALLER) {
+  static_assert(n == 1 || n == 2 || n == 4, "one instruction moves 4, 8 or 16 bytes");
+  host::require_aligned(address, 4 * n, {file, line});
+  __builtin_memcpy(address, &words, sizeof words);
+}
+
+template <Load modifier, class T>
+CE_DEVICE T load_element(const T* address, CE_CALLER) {
+  static_assert(sizeof(T) == 2 || sizeof(T) == 4, "elements are 2 or 4 bytes");
+  host::require_aligned(address, sizeof(T), {file, line});
+  T value;
+  __builtin_memcpy(&value, address, sizeof value);
+  return value;
+}
+
+template <Store modifier, class T>
+CE_DEVICE void store_element(T* address, T value, CE_CALLER) {
+  static_assert(sizeof(T) == 2 || sizeof(T) == 4, "elements are 2 or 4 bytes");
+  host::require_aligned(address, sizeof(T), {file, line});
+  __builtin_memcpy(address, &value, sizeof value);
+}
+
+// ---- arithmetic ----------------------------------------------------------------------------------------
+
+CE_DEVICE float exp2(float x) {
+  const float y = __builtin_exp2f(x);
+  return y < 0x1p-126f ? 0.0f : y;
+}
+CE_DEVICE float log(float x) { return __builtin_logf(x); }
+CE_DEVICE float maximum(float a, float b) { return a > b || b != b ? a : b; }
+CE_DEVICE float infinity() { return __builtin_inff(); }
+CE_DEVICE float not_a_number() { return __builtin_bit_cast(float, 0x7fffffffu); }
+
+CE_DEVICE float to_float(f32 x) { return x; }
+CE_DEVICE float to_float(bf16 x) { return float_from_bf16_bits(x.bits); }
+CE_DEVICE float to_float(f16 x) { return float_from_f16_bits(x.bits); }
+
+/// Two elements that share a 32-bit word, the first in the low half.
+template <class T> CE_DEVICE Float2 unpack(uint32 word) {
+  return {to_float(T{(unsigned short)(word)}), to_float(T{(unsigned short)(word >> 16)})};
+}
+
+/// Round to nearest even.
+template <class T> CE_DEVICE T from_float(float x) {
+  if constexpr (is_same<T, f32>)
+    return x;
+  else if constexpr (is_same<T, f16>)
+    return f16{f16_bits_from_float(x)};
+  else
+    return bf16{bf16_bits_from_float(x)};
+}
+
+template <class T> CE_DEVICE uint32 pack(float low, float high) {
+  return uint32(from_float<T>(low).bits) | uint32(from_float<T>(high).bits) << 16;
+}
+
+// ---- integers in global memory: blocks run on several OS threads ---------------------------------------
+
+CE_DEVICE int64 atomic_add(int64* address, int64 value, CE_CALLER) {
+  host::require_aligned(address, sizeof value, {file, line});
+  return __atomic_fetch_add(address, value, __ATOMIC_ACQ_REL);
+}
+CE_DEVICE int64 atomic_min(int64* address, int64 value, CE_CALLER) {
+  host::require_aligned(address, sizeof value, {file, line});
+  int64 before = __atomic_load_n(address, __ATOMIC_ACQUIRE);
+  while (value < before &&
+         !__atomic_compare_exchange_n(address, &before, value, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+  }
+  return before;
+}
+CE_DEVICE void device_fence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+
+}  // namespace ce
+
+#undef CE_CALLER

@@ -1,0 +1,78 @@
+#include "tests/runtime/host_fixture.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <utility>
+
+#include "ce/base/error.hpp"
+#include "runtime/host/device.hpp"
+
+namespace ce::runtime::testing {
+
+ScopedEnvironment::ScopedEnvironment(const char* name, const char* value) : name_(name) {
+  const char* before = std::getenv(name);
+  was_set_ = before != nullptr;
+  if (was_set_) before_ = before;
+  if (value != nullptr)
+    ::setenv(name, value, 1);
+  else
+    ::unsetenv(name);
+}
+
+ScopedEnvironment::~ScopedEnvironment() {
+  if (was_set_)
+    ::setenv(name_.c_str(), before_.c_str(), 1);
+  else
+    ::unsetenv(name_.c_str());
+}
+
+std::unique_ptr<Device> open_with_seed(std::uint64_t seed) {
+  const ScopedEnvironment environment("CE_HOST_SEED", std::to_string(seed).c_str());
+  return open_host_device();
+}
+
+CompileRequest request(std::string text, std::vector<std::string> options) {
+  CompileRequest request{.name = "kernel", .text = std::move(text), .options = std::move(options)};
+  for (const char* name : {"device.cuh", "device_host.cuh", "half.cuh", "host_abi.cuh"}) {
+    std::ifstream file(std::filesystem::path(CE_TEMPLATES_FOLDER) / name);
+    EXPECT_TRUE(file.is_open()) << name;
+    request.headers[name] = {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  }
+  return request;
+}
+
+std::string place_of(std::string_view text, std::string_view marker) {
+  const std::size_t at = text.find(marker);
+  EXPECT_NE(at, std::string_view::npos) << marker;
+  return "kernel.cu:" + std::to_string(1 + std::ranges::count(text.substr(0, at), '\n'));
+}
+
+FloatKernel::FloatKernel(Device& device, const std::string& text, std::vector<std::string> options)
+    : FloatKernel(device, device.compile(request(text, std::move(options)))) {}
+
+FloatKernel::FloatKernel(Device& device, const Binary& binary)
+    : device_(device), module_(device.load(binary.image)), function_(module_->function("k")) {}
+
+std::vector<float> FloatKernel::operator()(const Launch& launch) const {
+  std::vector<float> values(std::size_t{launch.blocks} * launch.threads);
+  const Buffer out(device_, values.size() * sizeof(float));
+  const void* arguments = out.data();
+  device_.launch(function_, launch, &arguments, sizeof arguments, nullptr);
+  device_.download(values.data(), out.data(), out.size());
+  return values;
+}
+
+std::string device_error(const FloatKernel& kernel, const Launch& launch) {
+  try {
+    (void)kernel(launch);
+  } catch (const DeviceError& error) {
+    return error.what();
+  }
+  ADD_FAILURE() << "the launch did not fail";
+  return "";
+}
+
+}  // namespace ce::runtime::testing

@@ -1,0 +1,56 @@
+#pragma once
+/// \file
+/// Kernels written in a test, compiled for the host device and run there.
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/device.hpp"
+
+namespace ce::runtime::testing {
+
+/// Sets an environment variable (or unsets it, for a null value) until the end of the scope.
+class ScopedEnvironment {
+ public:
+  ScopedEnvironment(const char* name, const char* value);
+  ScopedEnvironment(const ScopedEnvironment&) = delete;
+  ScopedEnvironment& operator=(const ScopedEnvironment&) = delete;
+  ~ScopedEnvironment();
+
+ private:
+  std::string name_, before_;
+  bool was_set_;
+};
+
+[[nodiscard]] std::unique_ptr<Device> open_with_seed(std::uint64_t seed);
+
+/// A kernel's text with the folder templates/ as its headers.
+[[nodiscard]] CompileRequest request(std::string text, std::vector<std::string> options = {});
+
+/// The line, from 1, of the first occurrence: "kernel.cu:7".
+[[nodiscard]] std::string place_of(std::string_view text, std::string_view marker);
+
+/// A compiled kernel `k` of which each thread writes one f32 to `arguments.out`.
+class FloatKernel {
+ public:
+  FloatKernel(Device& device, const std::string& text, std::vector<std::string> options = {});
+  FloatKernel(Device& device, const Binary& binary);
+
+  /// out[blocks x threads] after a launch.
+  [[nodiscard]] std::vector<float> operator()(const Launch& launch) const;
+
+ private:
+  Device& device_;
+  std::unique_ptr<Module> module_;
+  Function function_;
+};
+
+/// The message of the DeviceError of a launch; a test failure when there is none.
+[[nodiscard]] std::string device_error(const FloatKernel& kernel, const Launch& launch);
+
+}  // namespace ce::runtime::testing
