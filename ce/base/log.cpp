@@ -31,7 +31,7 @@ int threshold() {
 }
 
 void write_to_stderr(LogLevel level, std::string_view line) {
-  if (static_cast<int>(level) < threshold()) return;
+  if (!is_wanted(level)) return;
   std::fprintf(stderr, "ce: %s%.*s\n", level == LogLevel::warning ? "warning: " : "",
                static_cast<int>(line.size()), line.data());
 }
@@ -42,6 +42,8 @@ void set_log_sink(LogSink sink) {
   const std::lock_guard lock(state().mutex);
   state().sink = std::move(sink);
 }
+
+bool is_wanted(LogLevel level) { return static_cast<int>(level) >= threshold(); }
 
 void log(LogLevel level, std::string_view line) {
   const std::lock_guard lock(state().mutex);

@@ -17,6 +17,9 @@ using LogSink = std::function<void(LogLevel, std::string_view)>;
 /// in the environment variable CE_LOG (debug, info, warning, off; default info) to standard error.
 void set_log_sink(LogSink sink);
 
+/// Whether CE_LOG asks for lines of this level; for sinks that want to heed it.
+[[nodiscard]] bool is_wanted(LogLevel level);
+
 void log(LogLevel level, std::string_view line);
 
 /// Logs the line unless the same line was logged before in this process.
