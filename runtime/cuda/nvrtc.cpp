@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <fstream>
 #include <source_location>
+#include <type_traits>
 
 #include "ce/base/error.hpp"
 #include "runtime/cuda/nvrtc_places.hpp"

@@ -1,0 +1,262 @@
+// How the CUDA device talks to the driver, seen from a driver that needs no GPU.
+#include <dlfcn.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <stdexcept>
+
+#include "ce/base/error.hpp"
+#include "runtime/cuda/device.hpp"
+#include "runtime/cuda/driver.hpp"
+#include "tests/runtime/cuda_fake_driver.hpp"
+
+namespace ce::runtime::cuda {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::FloatNear;
+using ::testing::HasSubstr;
+
+// Before anything in this process asks for the driver, which is opened once.
+const int replaced = setenv("CE_LIBCUDA", CE_FAKE_DRIVER, 1);
+
+FakeCuda& fake() {
+  void* library = dlopen(CE_FAKE_DRIVER, RTLD_NOW);
+  void* state = library == nullptr ? nullptr : dlsym(library, "ce_fake_cuda");
+  if (replaced != 0 || state == nullptr) throw std::runtime_error("no fake driver");
+  return reinterpret_cast<FakeCudaState>(state)();
+}
+
+constexpr const char cubin[] = "\177ELF and the rest";
+std::span<const std::byte> cubin_bytes() { return std::as_bytes(std::span(cubin)); }
+
+class CudaCallsTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    fake() = {};
+    device_ = open_cuda_device(0);
+  }
+  /// Whatever a test did, nothing stays behind.
+  void TearDown() override {
+    device_.reset();
+    EXPECT_EQ(fake().primary_contexts, 0);
+    EXPECT_EQ(fake().modules, 0);
+    EXPECT_EQ(fake().allocations, 0);
+    EXPECT_EQ(fake().streams, 0);
+    EXPECT_EQ(fake().events, 0);
+    EXPECT_EQ(fake().pushed, fake().popped);
+  }
+  static CUcontext current() {
+    CUcontext context = nullptr;
+    CE_CUDA_CHECK(*Driver::get().driver, cuCtxGetCurrent(&context));
+    return context;
+  }
+  void use_everything() {
+    const auto module = device_->load(cubin_bytes());
+    const Function work = module->function("work");
+    EXPECT_EQ(module->resources(work).registers, 40);
+    EXPECT_EQ(module->resources(work).shared_bytes, 1024);
+    const Stream stream = device_->trial_stream();
+    Buffer buffer(*device_, 8);
+    unsigned char bytes[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+    device_->upload(buffer.data(), bytes, 8);
+    device_->copy(buffer.data(), buffer.bytes() + 4, 4, stream);
+    device_->fill(buffer.bytes() + 4, 9, 4, stream);
+    device_->download(bytes, buffer.data(), 8, stream);
+    device_->synchronize(stream);
+    EXPECT_THAT(bytes, ::testing::ElementsAre(5, 6, 7, 8, 9, 9, 9, 9));
+    device_->download(bytes, buffer.data(), 4);
+    device_->launch(work, {}, nullptr, 0, stream);
+    EXPECT_TRUE(device_->fits(work, {.blocks = 2, .threads = 64, .cluster = 2}));
+    EXPECT_EQ(device_->free_bytes(), 1 << 20);
+    EXPECT_FALSE(device_->capturing(stream));
+    EXPECT_EQ(device_->pointer_kind(bytes), PointerKind::host);
+    EXPECT_FALSE(device_->evidence().empty());
+    const auto launch = [&] { device_->launch(work, {}, nullptr, 0, stream); };
+    EXPECT_THAT(device_->time(3, launch, launch), Each(FloatNear(5, 0.01f)));
+  }
+
+  std::unique_ptr<Device> device_;
+};
+
+TEST_F(CudaCallsTest, AThreadWithoutAContextStaysWithout) {
+  use_everything();
+  EXPECT_EQ(current(), nullptr);
+  EXPECT_EQ(current_cuda_device(), std::nullopt);
+}
+
+TEST_F(CudaCallsTest, AForeignContextStaysCurrent) {
+  const Driver& driver = *Driver::get().driver;
+  int other = 0;
+  auto* foreign = reinterpret_cast<CUcontext>(&other);
+  CE_CUDA_CHECK(driver, cuCtxPushCurrent(foreign));
+  use_everything();
+  EXPECT_EQ(current(), foreign);
+  EXPECT_EQ(current_cuda_device(), 1);
+  CE_CUDA_CHECK(driver, cuCtxPopCurrent(&foreign));
+}
+
+TEST_F(CudaCallsTest, NothingIsPushedWhereTheContextIsCurrent) {
+  const Driver& driver = *Driver::get().driver;
+  CUcontext primary = nullptr;
+  CE_CUDA_CHECK(driver, cuDevicePrimaryCtxRetain(&primary, 0));
+  CE_CUDA_CHECK(driver, cuCtxPushCurrent(primary));
+  use_everything();
+  EXPECT_EQ(fake().pushed, 1);
+  EXPECT_EQ(current_cuda_device(), 0);
+  CE_CUDA_CHECK(driver, cuCtxPopCurrent(&primary));
+  CE_CUDA_CHECK(driver, cuDevicePrimaryCtxRelease(0));
+}
+
+TEST_F(CudaCallsTest, AllOfItIsAllowedWhileAnotherThreadCaptures) {
+  fake().global_capture = true;
+  use_everything();
+  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+  CE_CUDA_CHECK(*Driver::get().driver, cuThreadExchangeStreamCaptureMode(&mode));
+  EXPECT_EQ(mode, CU_STREAM_CAPTURE_MODE_GLOBAL) << "the thread's own mode is back";
+  CE_CUDA_CHECK(*Driver::get().driver, cuThreadExchangeStreamCaptureMode(&mode));
+}
+
+TEST_F(CudaCallsTest, LaunchPassesGeometryAndArguments) {
+  const auto module = device_->load(cubin_bytes());
+  const Function work = module->function("work");
+  const std::uint64_t argument = 0x1234567890;
+  device_->launch(work, {.blocks = 7, .threads = 96, .shared_bytes = 100}, &argument, sizeof argument,
+                  nullptr);
+  EXPECT_EQ(fake().blocks, 7);
+  EXPECT_EQ(fake().threads, 96);
+  EXPECT_EQ(fake().cluster, 1);
+  EXPECT_EQ(fake().shared_bytes, 100);
+  EXPECT_EQ(fake().argument, argument);
+  device_->launch(work, {.blocks = 8, .threads = 32, .cluster = 4, .shared_bytes = 200}, nullptr, 0, nullptr);
+  EXPECT_EQ(fake().blocks, 8);
+  EXPECT_EQ(fake().threads, 32);
+  EXPECT_EQ(fake().cluster, 4);
+  EXPECT_EQ(fake().shared_bytes, 200);
+  EXPECT_EQ(fake().argument, 0);
+  EXPECT_EQ(fake().launches, 2);
+}
+
+TEST_F(CudaCallsTest, FitsKnowsTheLimits) {
+  const auto module = device_->load(cubin_bytes());
+  const Function work = module->function("work");
+  const auto fits = [&](const Launch& launch) { return device_->fits(work, launch); };
+  EXPECT_TRUE(fits({.blocks = 1, .threads = 512, .shared_bytes = 232448 - 1024}));
+  EXPECT_FALSE(fits({.blocks = 1, .threads = 513}));
+  EXPECT_FALSE(fits({.blocks = 1, .threads = 32, .shared_bytes = 232448 - 1023}));
+  EXPECT_FALSE(fits({.blocks = 1, .threads = 0}));
+  EXPECT_TRUE(fits({.blocks = 32, .threads = 32, .cluster = 16}));
+  EXPECT_FALSE(fits({.blocks = 31, .threads = 32, .cluster = 16}));
+  EXPECT_FALSE(fits({.blocks = 32, .threads = 32, .cluster = 32}));
+}
+
+TEST_F(CudaCallsTest, ClustersNeedCapabilityNine) {
+  fake().capability = 89;
+  device_ = open_cuda_device(0);
+  const auto module = device_->load(cubin_bytes());
+  EXPECT_FALSE(device_->fits(module->function("work"), {.blocks = 2, .threads = 32, .cluster = 2}));
+}
+
+TEST_F(CudaCallsTest, TimingSynchronisesOnceABatch) {
+  const auto module = device_->load(cubin_bytes());
+  const Function work = module->function("work");
+  int before = 0, timed = 0;
+  const std::vector<float> times = device_->time(
+      100, [&] { ++before; },
+      [&] {
+        ++timed;
+        device_->launch(work, {}, nullptr, 0, device_->trial_stream());
+      });
+  EXPECT_EQ(before, 100);
+  EXPECT_EQ(timed, 100);
+  ASSERT_EQ(times.size(), 100);
+  EXPECT_THAT(times, Each(FloatNear(5, 0.01f)));
+  EXPECT_EQ(fake().synchronised, 3) << "batches of 4, 64 and 32";
+}
+
+TEST_F(CudaCallsTest, TimingWorksWithoutThePtxCompiler) {
+  fake().has_ptx_compiler = false;
+  EXPECT_EQ(device_
+                ->time(
+                    2, [] {}, [] {})
+                .size(),
+            2);
+}
+
+TEST_F(CudaCallsTest, AnExceptionInACallbackLeavesNothingBehind) {
+  EXPECT_THROW(static_cast<void>(device_->time(
+                   2, [] {}, [] { throw std::runtime_error("stop"); })),
+               std::runtime_error);
+  EXPECT_EQ(current(), nullptr);
+}
+
+TEST_F(CudaCallsTest, PointersHaveTheirKinds) {
+  const auto kind = [&](std::uintptr_t address) {
+    return device_->pointer_kind(reinterpret_cast<const void*>(address));
+  };
+  EXPECT_EQ(kind(0), PointerKind::host);
+  EXPECT_EQ(kind(1), PointerKind::device);
+  EXPECT_EQ(kind(2), PointerKind::managed);
+  EXPECT_EQ(kind(3), PointerKind::host);
+  EXPECT_EQ(kind(4), PointerKind::other_device);
+}
+
+TEST_F(CudaCallsTest, TheDefaultStreamCountsAsCapturingWithAStreamThatWaitsForIt) {
+  EXPECT_FALSE(device_->capturing(nullptr));
+  fake().legacy_stream_waits = true;
+  EXPECT_TRUE(device_->capturing(nullptr));
+}
+
+TEST_F(CudaCallsTest, ErrorsNameTheCallAndTheReason) {
+  const auto message_of = [](const auto& action) -> std::string {
+    try {
+      action();
+    } catch (const DeviceError& error) {
+      return error.what();
+    }
+    return "no error";
+  };
+  const auto module = device_->load(cubin_bytes());
+  const Function work = module->function("work");
+  fake().next_launch_result = CUDA_ERROR_INVALID_VALUE;
+  EXPECT_THAT(message_of([&] { device_->launch(work, {.blocks = 3, .threads = 4096}, nullptr, 0, nullptr); }),
+              AllOf(HasSubstr("blocks=3, threads=4096"), HasSubstr("CUDA_ERROR_INVALID_VALUE"),
+                    HasSubstr("as the test asked")));
+  EXPECT_THAT(message_of([&] { static_cast<void>(device_->allocate(std::size_t{1} << 31)); }),
+              HasSubstr("cuMemAlloc(2147483648 bytes)"));
+  EXPECT_THAT(message_of([&] { static_cast<void>(module->function("absent")); }), HasSubstr("\"absent\""));
+  fake().has_ptx_compiler = false;
+  EXPECT_THAT(message_of([&] { static_cast<void>(device_->load(std::as_bytes(std::span(".version 6.4")))); }),
+              HasSubstr("no compiler here"));
+  EXPECT_THAT(message_of([&] { static_cast<void>(device_->load(cubin_bytes().subspan(1, 4))); }),
+              HasSubstr("neither a cubin nor PTX"));
+}
+
+TEST_F(CudaCallsTest, DescribesASliceAndItsLimits) {
+  const Model& model = device_->model();
+  EXPECT_EQ(model.capability, 90);
+  EXPECT_EQ(model.mig_slice, "1g.18gb");
+  EXPECT_EQ(model.memory_bytes, std::int64_t{16} << 30);
+  const Evidence evidence = device_->evidence();
+  EXPECT_EQ(evidence.at("uuid"), "MIG-f0f1f2f3-f4f5-f6f7-f8f9-fafbfcfdfeff");
+  EXPECT_EQ(evidence.at("cuda"), "13.0");
+  EXPECT_FALSE(evidence.at("driver").empty());
+  EXPECT_EQ(cuda_status().gpus.size(), 2);
+}
+
+TEST_F(CudaCallsTest, AnOldGpuIsUnsupportedByName) {
+  fake().capability = 70;
+  try {
+    static_cast<void>(open_cuda_device(1));
+    FAIL() << "opened";
+  } catch (const Unsupported& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("NVIDIA H200"), HasSubstr("7.0"), HasSubstr("7.5")));
+  }
+  EXPECT_THAT(cuda_status().gpus.at(0).problem, HasSubstr("7.5"));
+  EXPECT_THROW(static_cast<void>(open_cuda_device(2)), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace ce::runtime::cuda
