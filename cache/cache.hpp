@@ -17,8 +17,9 @@ namespace ce::cache {
 
 /// What one answer is good for. Both are canonical texts that callers compare byte for byte.
 struct Key {
-  std::string problem;  ///< operation, dtypes, options, columns, rows bucket, alignment class, measuring policy
-  std::string device;   ///< the model of the device
+  std::string
+      problem;  ///< operation, dtypes, options, columns, rows bucket, alignment class, measuring policy
+  std::string device;  ///< the model of the device
 
   friend bool operator==(const Key&, const Key&) = default;
   /// 12 hexadecimal digits: how a person names this key.
@@ -32,24 +33,25 @@ enum class Outcome : std::uint8_t {
 
 [[nodiscard]] std::string_view name(Outcome outcome) noexcept;
 
-/// One Config tried on one Problem, with all that could have influenced the result. Never changed once written.
+/// One Config tried on one Problem, with all that could have influenced the result. Never changed once
+/// written.
 struct Measurement {
   Key key;
   std::string config;           ///< text form
   std::string template_digest;  ///< of the templates it was generated from
   std::string compile_key;      ///< names its binary
   Outcome outcome = Outcome::measured;
-  std::string reason;           ///< of a quarantine; empty otherwise
-  int stage = 0;                ///< 0 screening, 1 final: samples of the highest stage decide
-  std::int64_t rows = 0;        ///< rows timed
-  std::int64_t bytes = 0;       ///< the fewest bytes any implementation must move for those rows
+  std::string reason;      ///< of a quarantine; empty otherwise
+  int stage = 0;           ///< 0 screening, 1 final: samples of the highest stage decide
+  std::int64_t rows = 0;   ///< rows timed
+  std::int64_t bytes = 0;  ///< the fewest bytes any implementation must move for those rows
   std::vector<float> samples_us;
-  double median_us = 0;         ///< of the samples; 0 when quarantined
-  double spread = 0;            ///< interquartile range over median
-  int registers = 0;            ///< per thread
-  int local_bytes = 0;          ///< per thread
+  double median_us = 0;  ///< of the samples; 0 when quarantined
+  double spread = 0;     ///< interquartile range over median
+  int registers = 0;     ///< per thread
+  int local_bytes = 0;   ///< per thread
   std::map<std::string, std::string> evidence;
-  std::string created_at;       ///< UTC, ISO 8601; filled in by add() when empty
+  std::string created_at;  ///< UTC, ISO 8601; filled in by add() when empty
 };
 
 /// One line of `db list`.
@@ -57,7 +59,7 @@ struct KeySummary {
   Key key;
   std::int64_t measurements = 0;
   std::int64_t configs = 0;
-  std::int64_t quarantined = 0;
+  std::int64_t quarantined = 0;  ///< configs that were quarantined at least once
   std::string first_at, last_at;
 };
 
@@ -79,13 +81,16 @@ struct Status {
   std::int64_t binaries = 0;
 };
 
-/// A tuning database. Safe to use from several threads and processes at once.
+/// A tuning database. Safe to use from several threads and processes at once: one connection guarded by a
+/// mutex. A child of fork() must not use its parent's; it opens its own.
 ///
 /// No database problem stops a computation: open() falls back to a database in memory and says so once
-/// through ce::log_once, and a write that fails later is reported once and otherwise ignored.
+/// through ce::log_once, and a write that fails later is reported once and otherwise ignored. A file that can
+/// only be read is served from a copy in memory. What a file refused is kept in memory, served from there,
+/// and written as soon as the file takes it again.
 class Cache {
  public:
-  /// \param path  the file; created with its folders (0700) when missing
+  /// \param path  the file; created (0600) with its folders (0700) when missing
   [[nodiscard]] static Cache open(const std::filesystem::path& path);
   /// For commands that were told to read a given database: \throws DatabaseError where open() would degrade,
   /// NotFound where there is no file.

@@ -1,0 +1,329 @@
+#include "cache/cache.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <chrono>
+#include <cstdlib>
+#include <exception>
+#include <iterator>
+#include <limits>
+#include <mutex>
+#include <set>
+#include <system_error>
+#include <tuple>
+#include <utility>
+
+#include "cache/open.hpp"
+#include "cache/store.hpp"
+#include "ce/base/digest.hpp"
+#include "ce/base/error.hpp"
+#include "ce/base/log.hpp"
+
+namespace ce::cache {
+namespace {
+
+namespace fs = std::filesystem;
+using std::chrono::steady_clock;
+
+/// Every attempt can cost the busy timeout, so a file that refused a write is left alone for a while.
+constexpr std::chrono::seconds pause_after_failure{30};
+
+KeySummary summarize(const Key& key, const std::vector<Measurement>& list) {
+  std::set<std::string_view> configs, quarantined;
+  for (const Measurement& measurement : list) {
+    configs.insert(measurement.config);
+    if (measurement.outcome == Outcome::quarantined) quarantined.insert(measurement.config);
+  }
+  return {.key = key,
+          .measurements = static_cast<std::int64_t>(list.size()),
+          .configs = static_cast<std::int64_t>(configs.size()),
+          .quarantined = static_cast<std::int64_t>(quarantined.size()),
+          .first_at = list.empty() ? "" : list.front().created_at,
+          .last_at = list.empty() ? "" : list.back().created_at};
+}
+
+/// The value of an environment variable; an empty one counts as unset.
+std::optional<fs::path> variable(const char* name) {
+  const char* value = std::getenv(name);
+  if (value == nullptr || *value == '\0') return std::nullopt;
+  return fs::path(value);
+}
+
+/// With its log, where the latest commits are.
+std::int64_t bytes_on_disk(const fs::path& path) {
+  std::int64_t total = 0;
+  for (const char* suffix : {"", "-wal"}) {
+    std::error_code error;
+    const auto bytes = fs::file_size(path.string() + suffix, error);
+    if (!error) total += static_cast<std::int64_t>(bytes);
+  }
+  return total;
+}
+
+}  // namespace
+
+std::string Key::id() const { return digest({problem, device}).substr(0, 12); }
+
+std::string_view name(Outcome outcome) noexcept {
+  return outcome == Outcome::measured ? "measured" : "quarantined";
+}
+
+/// The store, and beside it what the store's file refused to take. The mutex guards both: SQLite allows one
+/// user of a connection at a time, and writes are rare next to what they record.
+struct Cache::Impl {
+  Impl() = default;
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+  ~Impl();
+
+  /// Runs `action` on the store, or on a store in memory when the file fails, so that what was measured
+  /// stays usable in this process. Later writes carry it over to the file.
+  template <class Action>
+  void write(Action action);
+  /// Adds up what `action` returns for the store and for what it did not take.
+  template <class Action>
+  void read(Action action);
+  void carry_over();
+
+  /// Opens the file, which exists; \throws DatabaseError
+  void attach(const fs::path& file);
+  /// Gives the problem its end: what it means for the caller.
+  void degrade(const std::string& cause);
+
+  [[nodiscard]] std::vector<Measurement> measurements(const Key& key);
+  [[nodiscard]] std::vector<Key> find(const std::string& prefix);
+
+  std::mutex mutex;
+  fs::path path;
+  bool persistent = false;
+  std::string problem;
+  std::unique_ptr<Store> store;
+  std::unique_ptr<Store> refused;
+  steady_clock::time_point retry_at;
+};
+
+void Cache::Impl::carry_over() {
+  if (refused == nullptr) return;
+  refused->copy_into(*store);
+  refused.reset();
+  log(LogLevel::info,
+      fmt::format("{} can be written again: what it had refused is in it now", path.string()));
+}
+
+template <class Action>
+void Cache::Impl::write(Action action) {
+  const std::lock_guard lock(mutex);
+  if (!problem.empty()) log_once(LogLevel::warning, problem);
+  try {
+    if (refused == nullptr || steady_clock::now() >= retry_at) {
+      carry_over();
+      action(*store);
+      return;
+    }
+  } catch (const std::exception& error) {
+    retry_at = steady_clock::now() + pause_after_failure;
+    log_once(
+        LogLevel::warning,
+        fmt::format("cannot write to the tuning database {} ({}): new results are kept in memory, and the "
+                    "file is tried again every {} s",
+                    path.string(), error.what(), pause_after_failure.count()));
+  }
+  try {
+    if (refused == nullptr) refused = Store::in_memory();
+    action(*refused);
+  } catch (const std::exception& error) {
+    log_once(LogLevel::warning, fmt::format("cannot keep a result in memory ({})", error.what()));
+  }
+}
+
+template <class Action>
+void Cache::Impl::read(Action action) {
+  for (Store* source : {store.get(), refused.get()}) {
+    if (source == nullptr) continue;
+    try {
+      action(*source);
+    } catch (const std::exception& error) {
+      log_once(LogLevel::warning,
+               fmt::format("cannot read the tuning database {} ({}): going on without what it "
+                           "holds",
+                           path.string(), error.what()));
+    }
+  }
+}
+
+std::vector<Measurement> Cache::Impl::measurements(const Key& key) {
+  std::vector<Measurement> all;
+  read([&](Store& source) {
+    auto list = source.measurements(key);
+    std::move(list.begin(), list.end(), std::back_inserter(all));
+  });
+  std::stable_sort(all.begin(), all.end(),
+                   [](const auto& a, const auto& b) { return a.created_at < b.created_at; });
+  return all;
+}
+
+std::vector<Key> Cache::Impl::find(const std::string& prefix) {
+  std::vector<Key> all;
+  read([&](Store& source) {
+    for (Key& key : source.find(prefix))
+      if (std::find(all.begin(), all.end(), key) == all.end()) all.push_back(std::move(key));
+  });
+  return all;
+}
+
+void Cache::Impl::attach(const fs::path& file) {
+  Opened opened = open_file(file);
+  store = std::move(opened.store);
+  path = file;
+  persistent = opened.problem.empty();
+  if (!persistent) degrade(opened.problem);
+}
+
+void Cache::Impl::degrade(const std::string& cause) {
+  problem = cause + "; until then, new measurements last as long as this process";
+}
+
+Cache::Impl::~Impl() {
+  if (refused == nullptr || !persistent) return;
+  try {
+    carry_over();
+  } catch (const std::exception& error) {
+    try {
+      log(LogLevel::warning, fmt::format("{} measurements could not be written to {} and are lost ({})",
+                                         refused->counts().measurements, path.string(), error.what()));
+    } catch (...) {  // nobody is left to tell
+    }
+  }
+}
+
+Cache::Cache(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Cache::Cache(Cache&&) noexcept = default;
+Cache& Cache::operator=(Cache&&) noexcept = default;
+Cache::~Cache() = default;
+
+Cache Cache::open(const fs::path& path) {
+  auto impl = std::make_unique<Impl>();
+  try {
+    if (path.empty()) throw DatabaseError("no place for the tuning database is known: set CE_DB or HOME");
+    const fs::path file = fs::absolute(path);
+    create_file(file);
+    impl->attach(file);
+  } catch (const std::exception& error) {
+    impl->store = Store::in_memory();
+    impl->degrade(error.what());
+  }
+  if (!impl->problem.empty()) log_once(LogLevel::warning, impl->problem);
+  return Cache(std::move(impl));
+}
+
+Cache Cache::open_existing(const fs::path& path) {
+  std::error_code error;
+  const fs::path file = fs::absolute(path, error);
+  const fs::file_status status = error ? fs::file_status() : fs::status(file, error);
+  if (status.type() == fs::file_type::not_found)
+    throw NotFound(fmt::format("there is no tuning database {}", file.string()));
+  auto impl = std::make_unique<Impl>();
+  impl->attach(file);
+  return Cache(std::move(impl));
+}
+
+Cache Cache::in_memory() {
+  auto impl = std::make_unique<Impl>();
+  impl->store = Store::in_memory();
+  return Cache(std::move(impl));
+}
+
+fs::path Cache::default_path() {
+  if (const auto file = variable("CE_DB")) return *file;
+  // The XDG Base Directory Specification: relative paths are invalid and to be ignored.
+  if (const auto data = variable("XDG_DATA_HOME"); data && data->is_absolute()) return *data / "ce" / "ce.db";
+  if (const auto home = variable("HOME")) return *home / ".local" / "share" / "ce" / "ce.db";
+  return {};
+}
+
+Status Cache::status() const {
+  const std::lock_guard lock(impl_->mutex);
+  Status status{.path = impl_->path, .persistent = impl_->persistent, .problem = impl_->problem};
+  if (!impl_->path.empty()) status.file_bytes = bytes_on_disk(impl_->path);
+  if (impl_->refused != nullptr) {
+    status.persistent = false;
+    status.problem = fmt::format("{} refuses to be written; what was measured since is in memory only",
+                                 impl_->path.string());
+  }
+  impl_->read([&](Store& source) {
+    const Store::Counts counts = source.counts();
+    status.measurements += counts.measurements;
+    status.binaries += counts.binaries;
+    if (&source != impl_->store.get()) return;
+    status.schema_version = source.schema_version();
+    status.journal_mode = source.journal_mode();
+  });
+  status.keys = static_cast<std::int64_t>(impl_->find("").size());
+  return status;
+}
+
+void Cache::add(const Measurement& measurement) {
+  if (!measurement.created_at.empty()) {
+    impl_->write([&](Store& store) { store.add(measurement); });
+    return;
+  }
+  Measurement dated = measurement;
+  dated.created_at = utc_now();
+  impl_->write([&](Store& store) { store.add(dated); });
+}
+
+std::vector<Measurement> Cache::measurements(const Key& key) const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->measurements(key);
+}
+
+std::vector<KeySummary> Cache::keys() const {
+  const std::lock_guard lock(impl_->mutex);
+  std::vector<KeySummary> all;
+  impl_->read([&](Store& source) {
+    for (KeySummary& summary : source.keys()) {
+      const auto known = std::find_if(all.begin(), all.end(),
+                                      [&](const KeySummary& other) { return other.key == summary.key; });
+      if (known == all.end())
+        all.push_back(std::move(summary));
+      else
+        *known = summarize(summary.key, impl_->measurements(summary.key));
+    }
+  });
+  std::sort(all.begin(), all.end(), [](const KeySummary& a, const KeySummary& b) {
+    return std::tie(a.key.device, a.key.problem) < std::tie(b.key.device, b.key.problem);
+  });
+  return all;
+}
+
+std::vector<Key> Cache::find(std::string_view prefix) const {
+  std::string lower(prefix);
+  std::transform(lower.begin(), lower.end(), lower.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->find(lower);
+}
+
+void Cache::keep_binary(std::string_view compile_key, std::span<const std::byte> image,
+                        const BinaryInfo& info) {
+  constexpr std::size_t limit = std::numeric_limits<int>::max();
+  if (image.size() > limit)
+    throw InvalidArgument("image", fmt::format("{} bytes long", image.size()),
+                          fmt::format("at most {}", limit));
+  const std::string key(compile_key);
+  impl_->write([&](Store& store) { store.keep_binary(key, image, info); });
+}
+
+std::optional<std::vector<std::byte>> Cache::binary(std::string_view compile_key) const {
+  const std::string key(compile_key);
+  const std::lock_guard lock(impl_->mutex);
+  std::optional<std::vector<std::byte>> found;
+  impl_->read([&](Store& source) {
+    if (!found) found = source.binary(key);
+  });
+  return found;
+}
+
+}  // namespace ce::cache

@@ -1,0 +1,222 @@
+#include "cache/open.hpp"
+
+#include <SQLiteCpp/Backup.h>
+#include <SQLiteCpp/Column.h>
+#include <SQLiteCpp/Database.h>
+#include <SQLiteCpp/Exception.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sqlite3.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstdint>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "cache/schema.hpp"
+#include "ce/base/error.hpp"
+
+namespace ce::cache {
+namespace {
+
+namespace fs = std::filesystem;
+using std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds busy_timeout{5000};
+
+std::string system_message(int code) { return std::generic_category().message(code); }
+
+void create_folders(const fs::path& folder) {
+  std::error_code ignored;
+  if (folder.empty() || fs::is_directory(folder, ignored)) return;
+  create_folders(folder.parent_path());
+  if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST)
+    throw DatabaseError(
+        fmt::format("cannot create the folder {} ({}): set CE_DB to a file in a folder that can be written",
+                    folder.string(), system_message(errno)));
+}
+
+/// What SQLite said, and what a person can do about it.
+std::string explain(const fs::path& path, const SQLite::Exception& error) {
+  switch (error.getErrorCode()) {
+    case SQLITE_NOTADB:
+    case SQLITE_CORRUPT:
+      return fmt::format(
+          "{} is damaged or no tuning database ({}): move it away, or set CE_DB to another file",
+          path.string(), error.what());
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED:
+      return fmt::format(
+          "{} is locked by another process for more than {} s ({}): end that process, or set "
+          "CE_DB to another file",
+          path.string(), busy_timeout.count() / 1000, error.what());
+    case SQLITE_FULL:
+      return fmt::format("no space is left for {} ({}): free some, or set CE_DB to a file on another disk",
+                         path.string(), error.what());
+    default:
+      return fmt::format(
+          "cannot open {} ({}): check its permissions and those of its folder, or set CE_DB to "
+          "another file",
+          path.string(), error.what());
+  }
+}
+
+void require_regular_file(const fs::path& path) {
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (fs::is_regular_file(status)) return;
+  if (error && error.value() != ENOENT)
+    throw DatabaseError(
+        fmt::format("cannot open {} ({}): set CE_DB to another file", path.string(), error.message()));
+  throw DatabaseError(fmt::format("{} is no regular file: set CE_DB to another file", path.string()));
+}
+
+/// The lock for this switch does not wait for the busy timeout of the connection, so this does.
+void use_write_ahead_log(SQLite::Database& database) {
+  const auto deadline = steady_clock::now() + busy_timeout;
+  for (;;) {
+    try {
+      database.exec("PRAGMA journal_mode = WAL");
+      return;
+    } catch (const SQLite::Exception& error) {
+      if (error.getErrorCode() != SQLITE_BUSY || steady_clock::now() > deadline) throw;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+}
+
+/// Whether the last connection that closes copies the log into the file, which is a change of the file.
+void set_checkpoint_on_close(SQLite::Database& database, bool enabled) {
+  sqlite3_db_config(database.getHandle(), SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, enabled ? 0 : 1, nullptr);
+}
+
+std::unique_ptr<Store> open_writable(const fs::path& path) {
+  auto database = std::make_unique<SQLite::Database>(path.string(), SQLite::OPEN_READWRITE,
+                                                     static_cast<int>(busy_timeout.count()));
+  set_checkpoint_on_close(*database, false);
+  // SQLite silently falls back to reading where it may not write.
+  if (sqlite3_db_readonly(database->getHandle(), "main") != 0)
+    throw SQLite::Exception("the file is read-only", SQLITE_READONLY);
+  require_ours(*database, path);
+  set_checkpoint_on_close(*database, true);
+  use_write_ahead_log(*database);
+  database->exec("PRAGMA synchronous = NORMAL");
+  database->exec("PRAGMA foreign_keys = ON");
+  database->exec("PRAGMA trusted_schema = OFF");
+  migrate(*database, migrations());
+  return std::make_unique<Store>(std::move(database));
+}
+
+using Database = std::unique_ptr<SQLite::Database>;
+
+/// A consistent copy of all that `source` has committed.
+Database copy_to_memory(SQLite::Database& source, const fs::path& path) {
+  require_ours(source, path);
+  auto memory = std::make_unique<SQLite::Database>(":memory:", SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE);
+  SQLite::Backup backup(*memory, source);
+  const int result = backup.executeStep();
+  if (result != SQLITE_DONE) throw SQLite::Exception("cannot copy the database", result);
+  return memory;
+}
+
+/// A file name for SQLite's URI form.
+std::string escaped(const fs::path& path) {
+  std::string text;
+  for (const char c : path.string()) {
+    if (c == '%' || c == '?' || c == '#')
+      text += fmt::format("%{:02x}", static_cast<unsigned>(c));
+    else
+      text += c;
+  }
+  return text;
+}
+
+/// Size, and time of the last change in nanoseconds; what a writer cannot help changing.
+std::array<std::int64_t, 3> fingerprint(const fs::path& path) {
+  struct stat file {};
+  if (::stat(path.c_str(), &file) != 0) return {};
+  return {file.st_size, file.st_mtim.tv_sec, file.st_mtim.tv_nsec};
+}
+
+/// A log with content holds commits that a reader who may not open it would miss.
+void require_no_log(const fs::path& path) {
+  if (fingerprint(path.string() + "-wal")[0] > 0)
+    throw SQLite::Exception("commits wait in its -wal file, which cannot be opened here", SQLITE_CANTOPEN);
+}
+
+/// Without locks, for files in folders where SQLite cannot create its own. Refuses a file that changes
+/// meanwhile.
+Database copy_unlocked(const fs::path& path) {
+  require_no_log(path);
+  const auto before = fingerprint(path);
+  SQLite::Database source("file:" + escaped(path) + "?immutable=1", SQLite::OPEN_READONLY | SQLite::OPEN_URI);
+  Database memory = copy_to_memory(source, path);
+  require_no_log(path);
+  if (fingerprint(path) != before) throw SQLite::Exception("the file changed while it was read", SQLITE_BUSY);
+  return memory;
+}
+
+std::unique_ptr<Store> read_copy(const fs::path& path) {
+  Database memory;
+  try {
+    SQLite::Database source(path.string(), SQLite::OPEN_READONLY, static_cast<int>(busy_timeout.count()));
+    memory = copy_to_memory(source, path);
+  } catch (const SQLite::Exception& error) {
+    if (error.getErrorCode() != SQLITE_CANTOPEN && error.getErrorCode() != SQLITE_READONLY) throw;
+    memory = copy_unlocked(path);
+  }
+  memory->exec("PRAGMA foreign_keys = ON");
+  migrate(*memory, migrations());
+  return std::make_unique<Store>(std::move(memory));
+}
+
+/// For file systems without mknod(). Returns 0 or the error code.
+int create_by_opening(const fs::path& path) {
+  const int descriptor = ::open(path.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
+  if (descriptor < 0) return errno;
+  ::close(descriptor);
+  return 0;
+}
+
+bool may_still_be_readable(int code) {
+  return code == SQLITE_READONLY || code == SQLITE_CANTOPEN || code == SQLITE_PERM || code == SQLITE_FULL ||
+         code == SQLITE_IOERR;
+}
+
+}  // namespace
+
+void create_file(const fs::path& path) {
+  create_folders(path.parent_path());
+  // Not open(): closing any descriptor of a file drops the locks that SQLite holds on it for this process.
+  int error = ::mknod(path.c_str(), S_IFREG | 0600, 0) == 0 ? 0 : errno;
+  if (error == EPERM || error == ENOSYS) error = create_by_opening(path);
+  if (error != 0 && error != EEXIST)
+    throw DatabaseError(fmt::format("cannot create {} ({}): set CE_DB to a file that can be written",
+                                    path.string(), system_message(error)));
+}
+
+Opened open_file(const fs::path& path) {
+  require_regular_file(path);
+  try {
+    try {
+      return {.store = open_writable(path), .problem = {}};
+    } catch (const SQLite::Exception& error) {
+      if (!may_still_be_readable(error.getErrorCode())) throw;
+      auto copy = read_copy(path);
+      return {
+          .store = std::move(copy),
+          .problem = fmt::format("{} is read but cannot be written ({}): make it and its folder writable, or "
+                                 "set CE_DB to another file",
+                                 path.string(), error.what())};
+    }
+  } catch (const SQLite::Exception& error) {
+    throw DatabaseError(explain(path, error));
+  }
+}
+
+}  // namespace ce::cache

@@ -1,0 +1,169 @@
+#include "cache/schema.hpp"
+
+#include <SQLiteCpp/Column.h>
+#include <SQLiteCpp/Database.h>
+#include <SQLiteCpp/Transaction.h>
+#include <fmt/format.h>
+
+#include <array>
+#include <cstddef>
+#include <string>
+
+#include "ce/base/error.hpp"
+
+namespace ce::cache {
+namespace {
+
+constexpr const char* version_1 = R"sql(
+CREATE TABLE device_models (
+  id   INTEGER PRIMARY KEY,
+  text TEXT NOT NULL UNIQUE
+);
+
+CREATE TABLE problems (
+  id   INTEGER PRIMARY KEY,
+  text TEXT NOT NULL UNIQUE
+);
+
+-- What one answer is good for. The name is how a person calls it: 12 hexadecimal digits, unique in
+-- practice but not by rule.
+CREATE TABLE keys (
+  id              INTEGER PRIMARY KEY,
+  name            TEXT NOT NULL,
+  problem_id      INTEGER NOT NULL REFERENCES problems (id),
+  device_model_id INTEGER NOT NULL REFERENCES device_models (id),
+  UNIQUE (problem_id, device_model_id)
+);
+CREATE INDEX keys_by_name ON keys (name);
+
+-- What may have influenced measurements: one JSON object of names and values, shared by all that had it.
+CREATE TABLE evidence (
+  id     INTEGER PRIMARY KEY,
+  digest TEXT NOT NULL UNIQUE,
+  json   TEXT NOT NULL
+);
+
+-- The digest tells damage of the image. Binaries may go at any time, so measurements do not reference them.
+CREATE TABLE binaries (
+  compile_key TEXT PRIMARY KEY NOT NULL,
+  image       BLOB NOT NULL,
+  digest      TEXT NOT NULL,
+  compiler    TEXT NOT NULL,
+  name        TEXT NOT NULL,
+  created_at  TEXT NOT NULL
+);
+
+-- Append-only. samples_us holds 32-bit floats, least significant byte first; a figure that is not a
+-- number is NULL.
+CREATE TABLE measurements (
+  id              INTEGER PRIMARY KEY,
+  key_id          INTEGER NOT NULL REFERENCES keys (id),
+  config          TEXT NOT NULL,
+  template_digest TEXT NOT NULL,
+  compile_key     TEXT NOT NULL,
+  outcome         TEXT NOT NULL CHECK (outcome IN ('measured', 'quarantined')),
+  reason          TEXT NOT NULL,
+  stage           INTEGER NOT NULL,
+  rows            INTEGER NOT NULL,
+  bytes           INTEGER NOT NULL,
+  samples_us      BLOB NOT NULL,
+  median_us       REAL,
+  spread          REAL,
+  registers       INTEGER NOT NULL,
+  local_bytes     INTEGER NOT NULL,
+  evidence_id     INTEGER NOT NULL REFERENCES evidence (id),
+  created_at      TEXT NOT NULL
+);
+CREATE INDEX measurements_by_key ON measurements (key_id, created_at);
+CREATE INDEX quarantines ON measurements (key_id, config, template_digest) WHERE outcome = 'quarantined';
+
+CREATE TRIGGER measurements_refuse_update BEFORE UPDATE ON measurements
+BEGIN SELECT RAISE(ABORT, 'measurements are append-only'); END;
+CREATE TRIGGER measurements_refuse_delete BEFORE DELETE ON measurements
+BEGIN SELECT RAISE(ABORT, 'measurements are append-only'); END;
+-- INSERT OR REPLACE deletes the old row without asking the trigger above.
+CREATE TRIGGER measurements_refuse_replace BEFORE INSERT ON measurements
+WHEN EXISTS (SELECT 1 FROM measurements WHERE id = NEW.id)
+BEGIN SELECT RAISE(ABORT, 'measurements are append-only'); END;
+CREATE TRIGGER evidence_refuse_update BEFORE UPDATE ON evidence
+BEGIN SELECT RAISE(ABORT, 'evidence is append-only'); END;
+
+-- For people: for each key the fastest median of its highest stage, of configs never quarantined under the
+-- same templates. It cannot know which templates are current, so what ce serves is decided in ce.
+CREATE VIEW winners AS
+WITH candidates AS (
+  SELECT m.*, MAX(m.stage) OVER (PARTITION BY m.key_id) AS highest_stage
+  FROM measurements AS m
+  WHERE m.outcome = 'measured' AND m.median_us IS NOT NULL
+    AND NOT EXISTS (SELECT 1 FROM measurements AS q
+                    WHERE q.key_id = m.key_id AND q.config = m.config
+                      AND q.template_digest = m.template_digest AND q.outcome = 'quarantined')
+), ranked AS (
+  SELECT *, ROW_NUMBER() OVER (PARTITION BY key_id ORDER BY median_us, id) AS place
+  FROM candidates WHERE stage = highest_stage
+)
+SELECT k.name AS key, d.text AS device, p.text AS problem, r.config, r.stage, r.median_us, r.spread,
+       ROUND(r.bytes / r.median_us / 1000.0, 1) AS gigabytes_per_second, r.rows, r.bytes,
+       r.template_digest, r.created_at
+FROM ranked AS r
+JOIN keys AS k ON k.id = r.key_id
+JOIN problems AS p ON p.id = k.problem_id
+JOIN device_models AS d ON d.id = k.device_model_id
+WHERE r.place = 1
+ORDER BY d.text, p.text;
+
+-- For people: every measurement in the order of time, with its texts in full.
+CREATE VIEW history AS
+SELECT m.created_at, k.name AS key, d.text AS device, p.text AS problem, m.config, m.outcome, m.reason,
+       m.stage, m.rows, m.bytes, LENGTH(m.samples_us) / 4 AS samples, m.median_us, m.spread,
+       m.registers, m.local_bytes, m.template_digest, m.compile_key, e.json AS evidence
+FROM measurements AS m
+JOIN keys AS k ON k.id = m.key_id
+JOIN problems AS p ON p.id = k.problem_id
+JOIN device_models AS d ON d.id = k.device_model_id
+JOIN evidence AS e ON e.id = m.evidence_id
+ORDER BY m.created_at, m.id;
+)sql";
+
+constexpr std::array steps_of_all_versions{version_1};
+
+int user_version(SQLite::Database& database) { return database.execAndGet("PRAGMA user_version").getInt(); }
+
+}  // namespace
+
+std::span<const char* const> migrations() noexcept { return steps_of_all_versions; }
+
+void require_ours(SQLite::Database& database, const std::filesystem::path& path) {
+  const int id = database.execAndGet("PRAGMA application_id").getInt();
+  const int version = user_version(database);
+  const int latest = static_cast<int>(migrations().size());
+  if (id == application_id) {
+    if (version <= latest) return;
+    throw DatabaseError(fmt::format(
+        "{} was written by a newer version of ce (schema {}, this one knows up to {}): upgrade ce, "
+        "or set CE_DB to another file",
+        path.string(), version, latest));
+  }
+  const bool empty =
+      id == 0 && version == 0 && database.execAndGet("SELECT COUNT(*) FROM sqlite_master").getInt() == 0;
+  if (!empty)
+    throw DatabaseError(
+        fmt::format("{} is a database of another program: set CE_DB to another file", path.string()));
+}
+
+void migrate(SQLite::Database& database, std::span<const char* const> steps) {
+  const int latest = static_cast<int>(steps.size());
+  while (user_version(database) < latest) {
+    SQLite::Transaction transaction(database, SQLite::TransactionBehavior::IMMEDIATE);
+    // Another process may have been faster while this one waited for the lock.
+    const int version = user_version(database);
+    if (version >= latest) return;
+    database.exec(steps[static_cast<std::size_t>(version)]);
+    // A PRAGMA takes no bound parameters; both values are numbers of this program.
+    database.exec(fmt::format("PRAGMA application_id = {}", application_id));
+    database.exec(fmt::format("PRAGMA user_version = {}", version + 1));
+    transaction.commit();
+  }
+}
+
+}  // namespace ce::cache

@@ -1,0 +1,32 @@
+#pragma once
+/// \file
+/// The tables of the tuning database, and how a file gets from one version of them to the next.
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+
+namespace SQLite {
+class Database;
+}
+
+namespace ce::cache {
+
+/// Stands in the header of every file of ours: "ceDB".
+inline constexpr std::int32_t application_id = 0x63654442;
+
+/// SQL texts; the one at index v takes a database from version v (PRAGMA user_version) to v + 1.
+/// Released texts never change: a new version is a new text at the end.
+[[nodiscard]] std::span<const char* const> migrations() noexcept;
+
+/// Returns for an empty database and for one of ours that this version can read. Changes nothing.
+/// \throws DatabaseError for the database of another program or of a newer ce; it names `path`
+/// \throws SQLite::Exception where it cannot be read at all
+void require_ours(SQLite::Database& database, const std::filesystem::path& path);
+
+/// Applies the texts that the database lacks, each in a transaction of its own that either happens whole or
+/// not at all, also when several processes do this at once.
+/// \throws SQLite::Exception
+void migrate(SQLite::Database& database, std::span<const char* const> steps);
+
+}  // namespace ce::cache
