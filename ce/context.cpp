@@ -1,0 +1,258 @@
+#include "ce/context.hpp"
+
+#include <fmt/format.h>
+
+#include <atomic>
+#include <limits>
+#include <mutex>
+#include <utility>
+
+#include "cache/cache.hpp"
+#include "ce/base/error.hpp"
+#include "ce/base/log.hpp"
+#include "ce/device_name.hpp"
+#include "ce/plan_table.hpp"
+#include "ce/request.hpp"
+#include "ce/workspaces.hpp"
+#include "generator/source.hpp"
+#include "tuner/tuner.hpp"
+
+namespace ce {
+namespace {
+
+using generator::Problem;
+
+cache::Cache open_cache(const std::filesystem::path& path) {
+  return cache::Cache::open(path.empty() ? cache::Cache::default_path() : path);
+}
+
+tuner::Settings settings_for(const runtime::Device& device, const ContextOptions& options) {
+  tuner::Settings settings = tuner::Settings::for_device(device.model());
+  if (options.scratch_bytes > 0) settings.scratch_bytes = options.scratch_bytes;
+  return settings;
+}
+
+constexpr TargetStatus no_bad_target{0, std::numeric_limits<long long>::max()};
+
+std::string sentence(const tuner::Report& report, const runtime::Device& device) {
+  int wrong = 0;
+  for (const auto& [reason, count] : report.quarantined) wrong += count;
+  return fmt::format("tuned {} on {}: {} configs ({} quarantined), winner {}, {:.0f} GB/s, {:.0f}% of the ceiling, "
+                     "took {:.1f} s",
+                     generator::title(report.problem), device.model().name, report.configs, wrong, report.winner,
+                     report.gbs, report.share() * 100, report.seconds);
+}
+
+}  // namespace
+
+std::string_view name(Origin origin) noexcept {
+  switch (origin) {
+    case Origin::tuned: return "tuned";
+    case Origin::database: return "database";
+    case Origin::nearest: return "nearest";
+    case Origin::fallback: return "fallback";
+  }
+  return "?";
+}
+
+struct Context::Impl {
+  explicit Impl(const ContextOptions& given)
+      : options(given),
+        device(open_device(given.device)),
+        cache(open_cache(given.database)),
+        tuner(*device, cache, settings_for(*device, given)),
+        workspaces(*device, given.capture_bytes),
+        status(*device, sizeof(TargetStatus)) {
+    device->upload(status.data(), &no_bad_target, sizeof no_bad_target);
+  }
+
+  const Chosen& choose(const Problem& problem, Stream stream);
+  std::unique_ptr<Chosen> from_database(const Problem& problem);
+  std::unique_ptr<Chosen> from_tuning(const Problem& problem);
+  std::unique_ptr<Chosen> without_tuning(const Problem& problem);
+  std::unique_ptr<Chosen> built(const Problem& problem, const generator::Config& config, Choice choice);
+
+  void launch(const Chosen& chosen, const Request& request, Stream stream);
+  bool launch_empty(const Request& request, Stream stream);
+
+  template <class Operation>
+  const Choice& run(const Operation& operation, const typename Operation::Tensors& tensors, Stream stream) {
+    const Request request = bind(operation, tensors, *device);
+    if (launch_empty(request, stream)) return empty;
+    const Chosen& chosen = choose(request.problem, stream);
+    launch(chosen, request, stream);
+    return chosen.choice;
+  }
+
+  ContextOptions options;
+  std::unique_ptr<runtime::Device> device;
+  cache::Cache cache;
+  std::mutex tuning;  ///< guards the tuner, and makes threads that meet the same new problem wait for one answer
+  tuner::Tuner tuner;
+  PlanTable plans;
+  Workspaces workspaces;
+  runtime::Buffer status;
+  std::atomic<int> compiled = 0;
+  const Choice empty{.config = "", .origin = Origin::fallback, .reason = "no rows: nothing to launch", .key = ""};
+};
+
+const Chosen& Context::Impl::choose(const Problem& problem, Stream stream) {
+  const Problem bucket = generator::bucketed(problem);
+  const Chosen* known = plans.find(bucket);
+  if (known != nullptr && !known->provisional) return *known;
+  generator::validate(problem);
+  const bool may_tune = options.policy == Policy::tune && !device->capturing(stream);
+  if (known != nullptr && !may_tune) return *known;
+
+  const std::lock_guard lock(tuning);
+  known = plans.find(bucket);  // another thread may have been here meanwhile
+  if (known != nullptr && (!known->provisional || !may_tune)) return *known;
+  std::unique_ptr<Chosen> chosen = from_database(problem);
+  if (!chosen) chosen = may_tune ? from_tuning(problem) : without_tuning(problem);
+  return plans.put(bucket, std::move(chosen));
+}
+
+std::unique_ptr<Chosen> Context::Impl::built(const Problem& problem, const generator::Config& config, Choice choice) {
+  tuner::Built binary = tuner::build(*device, cache, problem, config);
+  compiled += binary.compiled ? 1 : 0;
+  choice.config = generator::to_text(config);
+  choice.key = tuner.key(problem).id();
+  return std::make_unique<Chosen>(
+      Chosen{tuner::Kernel(*device, binary.image, std::move(binary.source)), std::move(choice)});
+}
+
+std::unique_ptr<Chosen> Context::Impl::from_database(const Problem& problem) {
+  const auto decision = tuner.known_winner(problem);
+  if (!decision) return nullptr;
+  const generator::Config config = generator::parse_config(decision->winner.config);
+  Choice choice{.origin = Origin::database, .reason = decision->reason};
+  // By the key it was measured under: asking for today's would open the compiler only to learn its version.
+  const auto image = cache.binary(decision->winner.measurement.compile_key);
+  if (!image) return built(problem, config, std::move(choice));
+  choice.config = decision->winner.config;
+  choice.key = tuner.key(problem).id();
+  return std::make_unique<Chosen>(
+      Chosen{tuner::Kernel(*device, *image, generator::generate(problem, config)), std::move(choice)});
+}
+
+std::unique_ptr<Chosen> Context::Impl::from_tuning(const Problem& problem) {
+  const tuner::Report report = tuner.tune(problem);
+  compiled += report.compiled;
+  log(LogLevel::info, sentence(report, *device));
+  return built(problem, generator::parse_config(report.winner), {.origin = Origin::tuned, .reason = report.reason});
+}
+
+std::unique_ptr<Chosen> Context::Impl::without_tuning(const Problem& problem) {
+  const std::string why = options.policy == Policy::tune ? "the stream is being captured" : "the policy is lookup";
+  std::unique_ptr<Chosen> chosen;
+  if (const auto near = tuner.nearest_winner(problem))
+    chosen = built(problem, *near, {.origin = Origin::nearest, .reason = "won for the nearest known problem; " + why});
+  else
+    chosen = built(problem, generator::safe_default(problem, tuner::limits_of(device->model())),
+                   {.origin = Origin::fallback, .reason = "the safe default: nothing is known and " + why});
+  chosen->provisional = true;
+  return chosen;
+}
+
+void Context::Impl::launch(const Chosen& chosen, const Request& request, Stream stream) {
+  Arguments arguments = request.arguments;
+  arguments.status = static_cast<TargetStatus*>(status.data());
+  if (const std::int64_t bytes = generator::workspace_bytes(request.problem); bytes > 0)
+    arguments.workspace = workspaces.get(stream, bytes);
+  chosen.kernel.launch(request.problem, arguments, stream);
+}
+
+/// A call without rows: nothing to launch, but a mean of nothing is NaN and a sum of nothing is 0.
+bool Context::Impl::launch_empty(const Request& request, Stream stream) {
+  const Problem& problem = request.problem;
+  if (problem.rows != 0) return false;
+  if (problem.operation == generator::Operation::cross_entropy && problem.reduction != Reduction::none) {
+    constexpr unsigned char nan_byte = 0xff;  // all bits set is NaN in every dtype
+    device->fill(request.arguments.loss, problem.reduction == Reduction::mean ? nan_byte : 0,
+                 static_cast<std::size_t>(size_of(problem.loss_dtype)), stream);
+  }
+  return true;
+}
+
+// ---- Memory --------------------------------------------------------------------------------------------
+
+struct Memory::Impl {
+  runtime::Device* device;
+  runtime::Buffer buffer;
+};
+
+Memory::Memory(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Memory::Memory(Memory&&) noexcept = default;
+Memory& Memory::operator=(Memory&&) noexcept = default;
+Memory::~Memory() = default;
+
+void* Memory::data() const noexcept { return impl_->buffer.data(); }
+std::size_t Memory::bytes() const noexcept { return impl_->buffer.size(); }
+void Memory::upload(const void* from) { impl_->device->upload(data(), from, bytes()); }
+void Memory::download(void* to) const { impl_->device->download(to, data(), bytes()); }
+
+// ---- Plan ----------------------------------------------------------------------------------------------
+
+struct Plan::Impl {
+  Context::Impl* context;
+  const Chosen* chosen;  ///< null when there are no rows
+  Request request;
+};
+
+void Plan::run(Stream stream) const {
+  if (impl_->chosen == nullptr)
+    impl_->context->launch_empty(impl_->request, stream);
+  else
+    impl_->context->launch(*impl_->chosen, impl_->request, stream);
+}
+
+const Choice& Plan::choice() const noexcept {
+  return impl_->chosen == nullptr ? impl_->context->empty : impl_->chosen->choice;
+}
+
+// ---- Context -------------------------------------------------------------------------------------------
+
+Context::Context(const ContextOptions& options) : impl_(std::make_unique<Impl>(options)) {}
+Context::~Context() = default;
+
+const Choice& Context::run(const Softmax& operation, const Softmax::Tensors& tensors, Stream stream) {
+  return impl_->run(operation, tensors, stream);
+}
+const Choice& Context::run(const CrossEntropy& operation, const CrossEntropy::Tensors& tensors, Stream stream) {
+  return impl_->run(operation, tensors, stream);
+}
+
+template <class Operation>
+Plan Context::plan_for(const Operation& operation, const typename Operation::Tensors& tensors, Stream stream) {
+  const Request request = bind(operation, tensors, *impl_->device);
+  const Chosen* chosen = request.problem.rows == 0 ? nullptr : &impl_->choose(request.problem, stream);
+  return Plan(std::make_shared<const Plan::Impl>(Plan::Impl{impl_.get(), chosen, request}));
+}
+Plan Context::prepare(const Softmax& operation, const Softmax::Tensors& tensors, Stream stream) {
+  return plan_for(operation, tensors, stream);
+}
+Plan Context::prepare(const CrossEntropy& operation, const CrossEntropy::Tensors& tensors, Stream stream) {
+  return plan_for(operation, tensors, stream);
+}
+
+void Context::check(Stream stream) {
+  if (impl_->device->capturing(stream))
+    throw Unsupported("Context::check() has to wait for the stream, which is being captured into a graph");
+  TargetStatus found{};
+  impl_->device->download(&found, impl_->status.data(), sizeof found, stream);
+  impl_->device->synchronize(stream);
+  if (found.count == 0) return;
+  impl_->device->upload(impl_->status.data(), &no_bad_target, sizeof no_bad_target);
+  throw TargetOutOfRange(found.count, found.first_row);
+}
+
+Memory Context::allocate(std::size_t bytes) {
+  runtime::Device& device = *impl_->device;
+  return Memory(std::make_unique<Memory::Impl>(Memory::Impl{&device, runtime::Buffer(device, bytes)}));
+}
+void Context::synchronize(Stream stream) { impl_->device->synchronize(stream); }
+
+std::string Context::device_name() const { return impl_->device->name(); }
+int Context::compiled() const noexcept { return impl_->compiled; }
+
+}  // namespace ce

@@ -1,0 +1,145 @@
+#pragma once
+/// \file
+/// Explicit control over the device, the database and tuning.
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "ce/base/dtype.hpp"
+#include "ce/operations.hpp"
+
+namespace ce {
+
+/// What to do for a problem that the database has no winner for.
+enum class Policy : std::uint8_t {
+  tune,    ///< tune it now, once
+  lookup,  ///< never tune: the winner of the nearest known problem, else a safe default
+};
+
+/// How a config came to be chosen.
+enum class Origin : std::uint8_t {
+  tuned,     ///< measured by this process
+  database,  ///< measured before
+  nearest,   ///< won for a similar problem
+  fallback,  ///< a safe default: nothing was known and nothing could be tried
+};
+
+[[nodiscard]] std::string_view name(Origin origin) noexcept;
+
+/// Which kernel runs for a problem, and why.
+struct Choice {
+  std::string config;  ///< text form, as in `ce-tune db show`
+  Origin origin = Origin::fallback;
+  std::string reason;
+  std::string key;     ///< what `ce-tune db show` takes
+};
+
+struct ContextOptions {
+  /// "cuda", "cuda:1", "host"; empty: the environment variable CE_DEVICE, else the thread's current CUDA device, else
+  /// GPU 0, else the host.
+  std::string device;
+  /// The tuning database; empty: the environment variable CE_DB, else $XDG_DATA_HOME/ce/ce.db, else
+  /// ~/.local/share/ce/ce.db.
+  std::filesystem::path database;
+  Policy policy = Policy::tune;
+  /// The most device memory that tuning may take for a while; 0: a quarter of what is free.
+  std::int64_t scratch_bytes = 0;
+  /// Device memory set aside at once for the workspaces of calls that are captured into graphs, where nothing can be
+  /// allocated. A captured mean or sum takes 4 bytes a row and keeps them.
+  std::int64_t capture_bytes = std::int64_t{8} << 20;
+};
+
+class Context;
+
+/// Memory of a Context's device, for programs that bring no allocator of their own. The Context must outlive it.
+class Memory {
+ public:
+  Memory(Memory&&) noexcept;
+  Memory& operator=(Memory&&) noexcept;
+  ~Memory();
+
+  [[nodiscard]] void* data() const noexcept;
+  [[nodiscard]] std::size_t bytes() const noexcept;
+  /// Blocking copies of all its bytes from and to host memory. \throws DeviceError
+  void upload(const void* from);
+  void download(void* to) const;
+
+ private:
+  friend class Context;
+  struct Impl;
+  explicit Memory(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+/// A problem bound to its kernel and its tensors: nothing is left to decide. The tensors, and the Context that
+/// prepared it, must outlive it.
+class Plan {
+ public:
+  /// Launches on the stream. Like run(), but without looking anything up.
+  void run(Stream stream = nullptr) const;
+  [[nodiscard]] const Choice& choice() const noexcept;
+
+ private:
+  friend class Context;
+  struct Impl;
+  explicit Plan(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
+  std::shared_ptr<const Impl> impl_;
+};
+
+/// A device, a database and the kernels chosen so far. Thread-safe. Leaves the calling thread's current CUDA context and
+/// device as it found them.
+class Context {
+ public:
+  /// \throws Unsupported where the device does not exist or is too old, InvalidArgument for a device text that is none
+  explicit Context(const ContextOptions& options = {});
+  ~Context();
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
+  /// Enqueues the operation on the stream; on the host device it runs before the call returns.
+  ///
+  /// The first call on a new shape tunes (see Policy) and takes seconds; later calls, and later processes with the same
+  /// database, launch at once. While the stream is captured into a graph nothing is tuned, synchronised or allocated.
+  /// Every problem of the same operation, dtypes, options, columns and power-of-two range of rows shares a kernel.
+  ///
+  /// \returns which kernel ran and why; valid as long as the Context
+  /// \throws InvalidArgument naming the tensor and what was expected of it, before anything is enqueued; Unsupported;
+  ///         CompileError; DeviceError
+  const Choice& run(const Softmax& operation, const Softmax::Tensors& tensors, Stream stream = nullptr);
+  const Choice& run(const CrossEntropy& operation, const CrossEntropy::Tensors& tensors, Stream stream = nullptr);
+
+  /// Does all of run() but the launch.
+  [[nodiscard]] Plan prepare(const Softmax& operation, const Softmax::Tensors& tensors, Stream stream = nullptr);
+  [[nodiscard]] Plan prepare(const CrossEntropy& operation, const CrossEntropy::Tensors& tensors,
+                             Stream stream = nullptr);
+
+  /// Waits for the stream and looks whether any call since the last check met a target out of range.
+  /// \throws TargetOutOfRange with the number of such rows and the first; the status is clear afterwards
+  void check(Stream stream = nullptr);
+
+  /// \throws DeviceError when memory is short
+  [[nodiscard]] Memory allocate(std::size_t bytes);
+  /// Waits for the stream. \throws DeviceError
+  void synchronize(Stream stream = nullptr);
+
+  /// "cuda:0", "host".
+  [[nodiscard]] std::string device_name() const;
+  /// How many kernels this Context had to compile; 0 with a warm database.
+  [[nodiscard]] int compiled() const noexcept;
+
+ private:
+  friend class Plan;
+  struct Impl;
+  template <class Operation>
+  Plan plan_for(const Operation& operation, const typename Operation::Tensors& tensors, Stream stream);
+  std::unique_ptr<Impl> impl_;
+};
+
+/// The process-wide Context of the thread's current device (see ContextOptions::device), made on first use.
+[[nodiscard]] Context& default_context();
+
+}  // namespace ce

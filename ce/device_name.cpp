@@ -1,0 +1,43 @@
+#include "ce/device_name.hpp"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cstdlib>
+#include <optional>
+
+#include "ce/base/error.hpp"
+#include "runtime/cuda/device.hpp"
+#include "runtime/host/device.hpp"
+
+namespace ce {
+namespace {
+
+/// The ordinal in "cuda" or "cuda:N".
+std::optional<int> cuda_ordinal(std::string_view text) {
+  if (text == "cuda") return 0;
+  constexpr std::string_view start = "cuda:";
+  if (!text.starts_with(start)) return std::nullopt;
+  text.remove_prefix(start.size());
+  int ordinal = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), ordinal);
+  if (error != std::errc() || end != text.data() + text.size() || ordinal < 0) return std::nullopt;
+  return ordinal;
+}
+
+}  // namespace
+
+std::string default_device_name() {
+  if (const char* chosen = std::getenv("CE_DEVICE"); chosen != nullptr && *chosen != '\0') return chosen;
+  if (const auto current = runtime::current_cuda_device()) return fmt::format("cuda:{}", *current);
+  return runtime::cuda_device_count() > 0 ? "cuda:0" : "host";
+}
+
+std::unique_ptr<runtime::Device> open_device(std::string_view text) {
+  const std::string name = text.empty() ? default_device_name() : std::string(text);
+  if (name == "host") return runtime::open_host_device();
+  if (const auto ordinal = cuda_ordinal(name)) return runtime::open_cuda_device(*ordinal);
+  throw InvalidArgument("device", fmt::format("\"{}\"", name), "\"cuda\", \"cuda:N\" or \"host\"");
+}
+
+}  // namespace ce

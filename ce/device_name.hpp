@@ -1,0 +1,21 @@
+#pragma once
+/// \file
+/// Devices by name. Not installed.
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "runtime/device.hpp"
+
+namespace ce {
+
+/// The name that an empty device text stands for: CE_DEVICE, else the thread's current CUDA device, else "cuda:0" where
+/// there is a GPU, else "host".
+[[nodiscard]] std::string default_device_name();
+
+/// \param text  "cuda", "cuda:1", "host", or empty for the default
+/// \throws InvalidArgument for another text, Unsupported where there is no such device
+[[nodiscard]] std::unique_ptr<runtime::Device> open_device(std::string_view text);
+
+}  // namespace ce

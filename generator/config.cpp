@@ -1,0 +1,85 @@
+#include "generator/config.hpp"
+
+#include <fmt/format.h>
+
+#include <charconv>
+
+#include "ce/base/error.hpp"
+#include "generator/variant.hpp"
+
+namespace ce::generator {
+namespace {
+
+constexpr std::array<Axis, 5> all_axes{{
+    {"warps", &Config::warps, {}},
+    {"vec", &Config::vec, {}},
+    {"tile", &Config::tile, {}},
+    {"load", &Config::load, load_names},
+    {"store", &Config::store, store_names},
+}};
+
+/// Takes the text up to the separator off the front.
+std::string_view take(std::string_view& text, char separator) {
+  const std::size_t end = text.find(separator);
+  const std::string_view part = text.substr(0, end);
+  text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+  return part;
+}
+
+}  // namespace
+
+std::span<const Axis> axes() noexcept { return all_axes; }
+
+const Axis* find_axis(std::string_view name) noexcept {
+  for (const Axis& axis : all_axes)
+    if (axis.name == name) return &axis;
+  return nullptr;
+}
+
+std::string value_text(const Axis& axis, int value) {
+  return axis.words.empty() ? fmt::to_string(value) : std::string(axis.words[static_cast<std::size_t>(value)]);
+}
+
+std::optional<int> parse_value(const Axis& axis, std::string_view text) noexcept {
+  for (std::size_t i = 0; i < axis.words.size(); ++i)
+    if (axis.words[i] == text) return static_cast<int>(i);
+  int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (!axis.words.empty() || error != std::errc() || end != text.data() + text.size() || value < 1)
+    return std::nullopt;
+  return value;
+}
+
+std::string to_text(const Config& config) {
+  std::string text = config.variant;
+  char separator = '/';
+  for (const Axis* axis : variant(config.variant).axes()) {
+    text += fmt::format("{}{}={}", separator, axis->name, value_text(*axis, config.*axis->value));
+    separator = ',';
+  }
+  return text;
+}
+
+Config parse_config(std::string_view text) {
+  const std::string whole = fmt::format("\"{}\"", text);
+  Config config{.variant = std::string(take(text, '/'))};
+  const std::vector<const Axis*> expected = variant(config.variant).axes();
+  std::size_t found = 0;
+  for (; !text.empty(); ++found) {
+    std::string_view value = take(text, ',');
+    const std::string_view name = take(value, '=');
+    if (found == expected.size() || expected[found]->name != name)
+      throw InvalidArgument("config", whole,
+                            found == expected.size() ? fmt::format("nothing after \"{}\"", expected.back()->name)
+                                                     : fmt::format("\"{}=\" instead of \"{}\"",
+                                                                   expected[found]->name, name));
+    const auto parsed = parse_value(*expected[found], value);
+    if (!parsed) throw InvalidArgument("config", whole, fmt::format("a value of \"{}\", not \"{}\"", name, value));
+    config.*expected[found]->value = *parsed;
+  }
+  if (found < expected.size())
+    throw InvalidArgument("config", whole, fmt::format("\"{}=\" too", expected[found]->name));
+  return config;
+}
+
+}  // namespace ce::generator

@@ -1,0 +1,48 @@
+#pragma once
+/// \file
+/// One point of a Variant's space.
+
+#include <array>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace ce::generator {
+
+/// Values of the axes that a Variant has; the others stay 0. `load` and `store` index load_names and store_names.
+struct Config {
+  std::string variant;
+  int warps = 0;  ///< per block
+  int vec = 0;    ///< elements moved by one instruction
+  int tile = 0;   ///< elements that a block takes in one step
+  int load = 0;   ///< PTX cache operator of loads
+  int store = 0;  ///< and of stores
+
+  friend bool operator==(const Config&, const Config&) = default;
+};
+
+inline constexpr std::array<std::string_view, 3> load_names{"ca", "cg", "cs"};
+inline constexpr std::array<std::string_view, 4> store_names{"wb", "cg", "cs", "wt"};
+
+/// A name in a Config's text form, in a template's space and in its constants.
+struct Axis {
+  std::string_view name;
+  int Config::*value;
+  std::span<const std::string_view> words;  ///< of the values 0, 1, ...; empty for plain numbers
+};
+
+/// All axes there are, in the order of the text form.
+[[nodiscard]] std::span<const Axis> axes() noexcept;
+[[nodiscard]] const Axis* find_axis(std::string_view name) noexcept;
+
+/// A value as it is written on this axis, and back.
+[[nodiscard]] std::string value_text(const Axis& axis, int value);
+[[nodiscard]] std::optional<int> parse_value(const Axis& axis, std::string_view text) noexcept;
+
+/// "block/warps=16,vec=8,load=cs,store=cs": the axes of its variant only.
+[[nodiscard]] std::string to_text(const Config& config);
+/// \throws InvalidArgument naming the part that is wrong; every axis of the variant must be there
+[[nodiscard]] Config parse_config(std::string_view text);
+
+}  // namespace ce::generator

@@ -1,0 +1,27 @@
+#pragma once
+/// \file
+/// The kernel templates, embedded into the program.
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ce::generator {
+
+/// The text of templates/`file`.
+/// \throws NotFound
+[[nodiscard]] std::string_view template_text(std::string_view file);
+
+/// The files that the text includes, directly or not, by name.
+[[nodiscard]] std::map<std::string, std::string> included_files(std::string_view text);
+
+/// One "// axis NAME = value value ..." line of a template.
+struct AxisLine {
+  std::string axis;
+  std::vector<std::string> values;
+};
+
+[[nodiscard]] std::vector<AxisLine> axis_lines(std::string_view text);
+
+}  // namespace ce::generator

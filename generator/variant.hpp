@@ -1,0 +1,50 @@
+#pragma once
+/// \file
+/// A Variant is a kernel template together with the space of values that it can be instantiated with.
+
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "generator/config.hpp"
+#include "generator/problem.hpp"
+
+namespace ce::generator {
+
+/// What a device can hold, as far as constraints ask.
+struct Limits {
+  int capability = 0;  ///< 10 x major + minor; 0 for the host device
+  int registers_per_multiprocessor = 65536;
+  int shared_bytes_per_block = 48 * 1024;
+};
+
+struct Variant {
+  std::string_view name;
+  std::string_view file;  ///< below templates/; its "// axis" lines are the space
+  bool (*serves)(Operation);
+  /// Why this config cannot work for the problem, found without compiling anything; nothing when it can.
+  std::optional<std::string> (*rejects)(const Config&, const Problem&, const Limits&);
+  /// Dynamic shared memory of a block.
+  int (*shared_bytes)(const Config&);
+  /// Blocks that the rows need.
+  std::int64_t (*blocks)(const Config&, const Problem&);
+
+  /// The axes that its template names.
+  [[nodiscard]] std::vector<const Axis*> axes() const;
+  /// Every point of the template's space, constraints not applied, in a fixed order.
+  [[nodiscard]] std::vector<Config> points() const;
+};
+
+[[nodiscard]] std::span<const Variant> variants() noexcept;
+/// \throws InvalidArgument naming the variants that exist
+[[nodiscard]] const Variant& variant(std::string_view name);
+
+/// The configs of all variants that can work for the problem on such a device, in a fixed order.
+[[nodiscard]] std::vector<Config> space(const Problem& problem, const Limits& limits);
+
+/// The config to use when nothing is known and nothing may be tried.
+[[nodiscard]] Config safe_default(const Problem& problem, const Limits& limits);
+
+}  // namespace ce::generator

@@ -1,0 +1,16 @@
+#pragma once
+/// \file
+/// The files of this folder as texts, put into the program by the build.
+
+#include <span>
+#include <string_view>
+
+namespace ce::templates {
+
+struct File {
+  std::string_view name, text;
+};
+
+[[nodiscard]] std::span<const File> files() noexcept;
+
+}  // namespace ce::templates

@@ -1,0 +1,98 @@
+// The reductions `mean` and `sum` of cross entropy: what runs before and after the kernel of the rows.
+//
+//   ce_count  counts the rows that are not ignored, for gradients that need the number
+//   ce_sum    adds the losses of the rows: each block rows_per_sum of them, then the block that finishes last the sums
+//             of all blocks. Every sum has a fixed order and no floating-point atomics: the same bits each run.
+//
+// Both leave Workspace::count and ::finished zero for the next call, so nothing has to be cleared in between.
+#pragma once
+#include "arguments.cuh"
+#include "cross_entropy.cuh"
+
+namespace ce {
+
+/// Threads of a block of either kernel.
+constexpr int sum_threads = 512;
+
+struct SumShared {
+  float sum[sum_threads / lanes];
+  int64 count[sum_threads / lanes];
+  bool last;
+};
+static_assert(sizeof(SumShared) <= 256, "what the generator asks for");
+
+/// Over the block, in a fixed order; thread 0 gets the result. Ends with all threads past a barrier.
+template <class T>
+CE_DEVICE T block_sum(T x, T (&shared)[sum_threads / lanes]) {
+#pragma unroll
+  for (int mask = lanes / 2; mask > 0; mask /= 2) x += shuffle_xor(x, mask);
+  if (lane_index() == 0) shared[warp_index()] = x;
+  block_barrier();
+  T total = 0;
+  if (thread_index() == 0)
+    for (int warp = 0; warp < sum_threads / lanes; ++warp) total += shared[warp];
+  block_barrier();
+  return total;
+}
+
+/// The rows of this block of the final sum.
+CE_DEVICE int64 first_row() { return block_index() * rows_per_sum; }
+CE_DEVICE int64 last_row(const Arguments& arguments) {
+  const int64 last = first_row() + rows_per_sum;
+  return last < arguments.rows ? last : arguments.rows;
+}
+
+/// This thread's share of the rows of the block that are not ignored.
+CE_DEVICE int64 count_rows(const Arguments& arguments) {
+  int64 count = 0;
+  for (int64 row = first_row() + thread_index(); row < last_row(arguments); row += sum_threads)
+    count += target_of(arguments, row) != arguments.ignore_index;
+  return count;
+}
+
+}  // namespace ce
+
+/// Counts the rows that are not ignored, before the kernel that needs their number.
+CE_KERNEL(ce_count, ce::sum_threads) {
+  using namespace ce;
+  SumShared& shared = shared_memory<SumShared>();
+  const int64 count = block_sum(count_rows(arguments), shared.count);
+  if (thread_index() == 0) atomic_add(&arguments.workspace->count, count);
+}
+
+/// Adds the losses up.
+CE_KERNEL(ce_sum, ce::sum_threads) {
+  using namespace ce;
+  constexpr bool counts = problem::mean && !problem::gradient;  // with a gradient, ce_count has counted
+  SumShared& shared = shared_memory<SumShared>();
+  Workspace& workspace = *arguments.workspace;
+
+  const float* losses = workspace.partial + row_losses_offset(arguments.rows);
+  float sum = 0.f;
+  for (int64 row = first_row() + thread_index(); row < last_row(arguments); row += sum_threads)
+    sum += losses[row];
+  sum = block_sum(sum, shared.sum);
+  int64 count = 0;
+  if constexpr (counts) count = block_sum(count_rows(arguments), shared.count);
+
+  if (thread_index() == 0) {
+    workspace.partial[block_index()] = sum;
+    if constexpr (counts) atomic_add(&workspace.count, count);
+    device_fence();
+    shared.last = atomic_add(&workspace.finished, 1) == block_count() - 1;
+  }
+  block_barrier();
+  if (!shared.last) return;
+
+  device_fence();
+  float total = 0.f;
+  for (int64 block = thread_index(); block < block_count(); block += sum_threads)
+    total += load_element<Load::cg>(workspace.partial + block);
+  total = block_sum(total, shared.sum);
+  if (thread_index() == 0) {
+    if constexpr (problem::mean) total /= float(atomic_add(&workspace.count, 0));
+    *static_cast<problem::Loss*>(arguments.loss) = from_float<problem::Loss>(total);
+    workspace.count = 0;
+    workspace.finished = 0;
+  }
+}

@@ -1,0 +1,72 @@
+#include "tuner/bench.hpp"
+
+#include <algorithm>
+
+#include "tuner/statistics.hpp"
+
+namespace ce::tuner {
+namespace {
+
+/// With fewer rows where scratch memory does not hold them all.
+generator::Problem fitting(generator::Problem problem, std::int64_t scratch_bytes) {
+  // An input, and an output or the copy that an overwritten input is set back from.
+  const std::int64_t row_bytes = 2 * (problem.columns * size_of(problem.dtype) + 32) + 16;
+  problem.rows = std::clamp<std::int64_t>(scratch_bytes / row_bytes, 1, problem.rows);
+  return problem;
+}
+
+std::int64_t scratch_of(const runtime::Device& device, std::int64_t asked) {
+  return asked > 0 ? asked : static_cast<std::int64_t>(device.free_bytes() / 4);
+}
+
+generator::Problem flush_problem(const runtime::Model& model) {
+  generator::Problem problem{.operation = generator::Operation::read, .columns = 4096};
+  problem.rows = 2 * model.l2_bytes / (problem.columns * size_of(problem.dtype)) + 1;
+  return problem;
+}
+
+}  // namespace
+
+Bench::Bench(runtime::Device& device, cache::Cache& cache, const generator::Problem& problem,
+             std::int64_t scratch_bytes, std::uint64_t seed)
+    : device_(device),
+      memory_(device, generator::timing_trial(fitting(problem, scratch_of(device, scratch_bytes)), seed)) {
+  if (device.model().is_host()) return;
+  const generator::Problem flush = flush_problem(device.model());
+  Built built = build(device, cache, flush, generator::safe_default(flush, limits_of(device.model())));
+  flush_kernel_.emplace(device, built.image, std::move(built.source));
+  flush_memory_.emplace(device, generator::timing_trial(flush, seed));
+}
+
+void Bench::flush_l2() {
+  if (flush_kernel_) flush_memory_->launch(*flush_kernel_);
+}
+
+std::vector<float> Bench::take(int samples, const std::function<void()>& timed) {
+  const auto before = [this] {
+    memory_.restore();
+    flush_l2();
+  };
+  std::vector<float> taken = device_.time(samples + 1, before, timed);
+  taken.erase(taken.begin());
+  return taken;
+}
+
+void Bench::time(const Kernel& kernel, int samples, cache::Measurement& measurement) {
+  const std::vector<float> taken = take(samples, [&] { memory_.launch(kernel); });
+  measurement.samples_us.insert(measurement.samples_us.end(), taken.begin(), taken.end());
+  measurement.rows = problem().rows;
+  measurement.bytes = generator::traffic(problem()).total();
+  measurement.median_us = median(measurement.samples_us);
+  measurement.spread = spread(measurement.samples_us);
+}
+
+double Bench::time_driver_copy(int samples) {
+  const Arguments& arguments = memory_.trial().arguments;
+  const std::int64_t bytes = problem().rows * problem().columns * size_of(problem().dtype);
+  return median(take(samples, [&] {
+    device_.copy(arguments.output, arguments.input, static_cast<std::size_t>(bytes), device_.trial_stream());
+  }));
+}
+
+}  // namespace ce::tuner

@@ -1,0 +1,94 @@
+#include "tuner/decide.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "ce/base/error.hpp"
+#include "generator/config.hpp"
+#include "generator/source.hpp"
+
+namespace ce::tuner {
+namespace {
+
+/// The digest of today's templates for the variant of a config text; empty for a variant that no longer exists.
+std::string current_digest(std::string_view config, generator::Operation operation) {
+  const std::string_view variant = config.substr(0, config.find('/'));
+  try {
+    return generator::template_digest(operation, variant);
+  } catch (const InvalidArgument&) {
+    return {};
+  }
+}
+
+bool comes_before(const Candidate& a, const Candidate& b) {
+  if (a.measurement.stage != b.measurement.stage) return a.measurement.stage > b.measurement.stage;
+  if (a.measurement.median_us != b.measurement.median_us) return a.measurement.median_us < b.measurement.median_us;
+  return a.config < b.config;
+}
+
+/// Among those that tie with the first: fewer registers, then the smaller text.
+std::size_t break_tie(const std::vector<Candidate>& ranking) {
+  const cache::Measurement& best = ranking.front().measurement;
+  std::size_t chosen = 0;
+  for (std::size_t i = 1; i < ranking.size(); ++i) {
+    const cache::Measurement& other = ranking[i].measurement;
+    if (other.stage != best.stage || other.median_us > best.median_us * (1 + tie)) break;
+    const cache::Measurement& current = ranking[chosen].measurement;
+    if (other.registers < current.registers ||
+        (other.registers == current.registers && ranking[i].config < ranking[chosen].config))
+      chosen = i;
+  }
+  return chosen;
+}
+
+std::string reason_of(const std::vector<Candidate>& ranking, bool tied) {
+  const Candidate& winner = ranking.front();
+  if (ranking.size() == 1) return "the only config that was measured";
+  const Candidate& second = ranking[1];
+  const double ahead = second.measurement.median_us / winner.measurement.median_us - 1;
+  if (tied || ahead < tie)
+    return fmt::format("within {:.1f}% of the fastest median, with the fewest registers ({}) among those", tie * 100,
+                       winner.measurement.registers);
+  return fmt::format("median {:.2f} us, {:.1f}% ahead of {} (median of {} samples, spread {:.1f}%)",
+                     winner.measurement.median_us, ahead * 100, second.config,
+                     winner.measurement.samples_us.size(), winner.measurement.spread * 100);
+}
+
+}  // namespace
+
+bool is_current(const cache::Measurement& measurement, generator::Operation operation) {
+  return measurement.template_digest == current_digest(measurement.config, operation);
+}
+
+std::optional<Decision> decide(std::span<const cache::Measurement> measurements, generator::Operation operation) {
+  std::map<std::string, const cache::Measurement*> counting;
+  std::map<std::string, std::string> digests;  // by variant, so that each is computed once
+  for (const cache::Measurement& measurement : measurements) {
+    const std::string variant = measurement.config.substr(0, measurement.config.find('/'));
+    const auto [digest, added] = digests.try_emplace(variant);
+    if (added) digest->second = current_digest(measurement.config, operation);
+    if (measurement.template_digest != digest->second) continue;
+    const cache::Measurement*& counted = counting[measurement.config];
+    // A later quarantine withdraws what was measured before.
+    if (measurement.outcome != cache::Outcome::measured)
+      counted = nullptr;
+    else if (counted == nullptr || measurement.stage >= counted->stage)
+      counted = &measurement;
+  }
+
+  Decision decision;
+  for (const auto& [config, measurement] : counting)
+    if (measurement != nullptr) decision.ranking.push_back({config, *measurement});
+  if (decision.ranking.empty()) return std::nullopt;
+  std::sort(decision.ranking.begin(), decision.ranking.end(), comes_before);
+  const std::size_t chosen = break_tie(decision.ranking);
+  std::rotate(decision.ranking.begin(), decision.ranking.begin() + static_cast<std::ptrdiff_t>(chosen),
+              decision.ranking.begin() + static_cast<std::ptrdiff_t>(chosen) + 1);
+  decision.winner = decision.ranking.front();
+  decision.reason = reason_of(decision.ranking, chosen != 0);
+  return decision;
+}
+
+}  // namespace ce::tuner

@@ -1,0 +1,40 @@
+#pragma once
+/// \file
+/// Who wins, and why.
+
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cache/cache.hpp"
+#include "generator/problem.hpp"
+
+namespace ce::tuner {
+
+/// One config with the measurement that counts for it: the latest of its highest stage.
+struct Candidate {
+  std::string config;
+  cache::Measurement measurement;
+};
+
+struct Decision {
+  Candidate winner;
+  std::vector<Candidate> ranking;  ///< every measured config, best first; the winner is the first
+  std::string reason;              ///< in words: by how much it is ahead, and of whom
+};
+
+/// Two medians closer than this, relative, are a tie.
+inline constexpr double tie = 0.005;
+
+/// The winner among measurements made with today's templates. Configs of the highest stage go before the others;
+/// ties go to fewer registers and then to the smaller text, so the same data always give the same winner.
+/// \param operation  decides which template digests are today's
+/// \returns nothing where no config was measured with today's templates
+[[nodiscard]] std::optional<Decision> decide(std::span<const cache::Measurement> measurements,
+                                             generator::Operation operation);
+
+/// Whether the measurement was made with the templates of this program.
+[[nodiscard]] bool is_current(const cache::Measurement& measurement, generator::Operation operation);
+
+}  // namespace ce::tuner

@@ -1,0 +1,47 @@
+#pragma once
+/// \file
+/// A Trial in device memory.
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "generator/trial.hpp"
+#include "runtime/device.hpp"
+#include "tuner/kernel.hpp"
+
+namespace ce::tuner {
+
+/// The tensors of one Trial, in memory of the tuner's own. The caller's data is never involved.
+class TrialMemory {
+ public:
+  /// \throws DeviceError when memory is short
+  TrialMemory(runtime::Device& device, generator::Trial trial);
+
+  /// Sets what a run changes back to what it was, in order on the trial stream.
+  void restore();
+  /// Enqueues the kernel on the trial stream.
+  void launch(const Kernel& kernel) const;
+  /// restore(), launch(), and the comparison of what came out.
+  [[nodiscard]] std::optional<std::string> run_and_compare(const Kernel& kernel);
+
+  [[nodiscard]] const generator::Trial& trial() const noexcept { return trial_; }
+  /// Device memory that the trial takes.
+  [[nodiscard]] static std::size_t bytes_needed(const generator::Trial& trial);
+
+ private:
+  struct Slot {
+    runtime::Buffer memory;
+    runtime::Buffer pristine;  ///< a copy, for tensors that a run changes and that are no repeated byte
+  };
+
+  /// Fills memory with the tensor's initial bytes, repeated.
+  void fill(const generator::TrialTensor& tensor, const runtime::Buffer& memory);
+
+  runtime::Device& device_;
+  generator::Trial trial_;
+  std::vector<Slot> slots_;
+};
+
+}  // namespace ce::tuner
