@@ -49,6 +49,10 @@ std::string explain(const fs::path& path, const SQLite::Exception& error) {
       return fmt::format(
           "{} is damaged or no tuning database ({}): move it away, or set CE_DB to another file",
           path.string(), error.what());
+    case SQLITE_ERROR:
+      return fmt::format(
+          "{} lacks tables that it should have ({}): move it away, or set CE_DB to another file",
+          path.string(), error.what());
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
       return fmt::format(

@@ -1,0 +1,222 @@
+#include <SQLiteCpp/Database.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "cache/cache.hpp"
+#include "ce/base/error.hpp"
+#include "tests/cache/fixture.hpp"
+
+namespace ce::cache::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Degradation : public CacheTest {
+ protected:
+  /// open() works in memory and says why, once; open_existing() throws.
+  void expect_degraded(const fs::path& path, const std::string& reason) {
+    for (int times = 0; times < 2; ++times) {
+      Cache cache = Cache::open(path);
+      const Status status = cache.status();
+      EXPECT_FALSE(status.persistent);
+      EXPECT_EQ(status.path, "");
+      EXPECT_NE(status.problem.find(path.string()), std::string::npos) << status.problem;
+      EXPECT_NE(status.problem.find(reason), std::string::npos) << status.problem;
+      EXPECT_NE(status.problem.find("CE_DB"), std::string::npos) << status.problem;
+      cache.add(a_measurement(key, "config"));
+      cache.keep_binary("one", {}, {});
+      EXPECT_EQ(cache.measurements(key).size(), 1U);
+      EXPECT_TRUE(cache.binary("one").has_value());
+      EXPECT_EQ(warnings(path.string()), 1U);
+    }
+    try {
+      static_cast<void>(Cache::open_existing(path));
+      ADD_FAILURE() << "open_existing() took " << path;
+    } catch (const DatabaseError& error) {
+      EXPECT_NE(std::string(error.what()).find(path.string()), std::string::npos) << error.what();
+      EXPECT_NE(std::string(error.what()).find(reason), std::string::npos) << error.what();
+    }
+  }
+};
+
+TEST_F(Degradation, DatabaseOfAnotherProgram) {
+  sql(file(), "CREATE TABLE theirs (x); INSERT INTO theirs VALUES (1)");
+  const std::string before = contents(file());
+  expect_degraded(file(), "another program");
+  EXPECT_EQ(contents(file()), before);
+}
+
+TEST_F(Degradation, DatabaseOfAnotherProgramWithAnIdOfItsOwn) {
+  sql(file(), "PRAGMA application_id = 1234");
+  const std::string before = contents(file());
+  expect_degraded(file(), "another program");
+  EXPECT_EQ(contents(file()), before);
+}
+
+TEST_F(Degradation, LogOfAnotherProgramIsNotCopiedIntoItsFile) {
+  // The main file of a database whose tables are still in its log alone, as after a crash.
+  const fs::path source = folder() / "source.db";
+  {
+    SQLite::Database theirs(source.string(), SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE);
+    theirs.exec("PRAGMA journal_mode = WAL; CREATE TABLE theirs (x); INSERT INTO theirs VALUES (1)");
+    fs::copy_file(source, file());
+    fs::copy_file(source.string() + "-wal", file().string() + "-wal");
+  }
+  const std::string before = contents(file());
+  const std::string log_before = contents(file().string() + "-wal");
+  ASSERT_FALSE(log_before.empty());
+  expect_degraded(file(), "another program");
+  EXPECT_EQ(contents(file()), before);
+  EXPECT_EQ(contents(file().string() + "-wal"), log_before);
+}
+
+TEST_F(Degradation, FileThatIsNoDatabase) {
+  std::string garbage;
+  for (int i = 0; i < 20000; ++i) garbage += static_cast<char>('a' + i * 7 % 26);
+  for (const std::string& text : {garbage, std::string("a few words")}) {
+    const fs::path path = folder() / std::to_string(text.size());
+    write_file(path, text);
+    expect_degraded(path, "no tuning database");
+    EXPECT_EQ(contents(path), text);
+  }
+}
+
+TEST_F(Degradation, TablesThatAreNotOurs) {
+  Cache::open(file()).add(a_measurement(key, "config"));
+  sql(file(), "ALTER TABLE problems RENAME COLUMN text TO other");
+  const std::string before = contents(file());
+  expect_degraded(file(), "lacks tables");
+  EXPECT_EQ(contents(file()), before);
+}
+
+TEST_F(Degradation, DamagedSchemaPage) {
+  Cache::open(file()).add(a_measurement(key, "config"));
+  std::string text = contents(file());
+  text.replace(100, 400, 400, '\x7f');
+  write_file(file(), text);
+  expect_degraded(file(), "damaged");
+  EXPECT_EQ(contents(file()), text);
+}
+
+TEST_F(Degradation, DamageFoundLaterIsAMiss) {
+  Cache::open(file()).add(a_measurement(key, "config"));
+  const std::size_t page_size = std::stoul(sql_value(file(), "PRAGMA page_size"));
+  const std::size_t page =
+      std::stoul(sql_value(file(), "SELECT rootpage FROM sqlite_master WHERE name = 'measurements'"));
+  std::string text = contents(file());
+  text.replace((page - 1) * page_size, page_size, page_size, '\x7f');
+  write_file(file(), text);
+  Cache cache = Cache::open(file());
+  EXPECT_EQ(cache.status().problem, "");
+  EXPECT_TRUE(cache.measurements(key).empty());
+  EXPECT_EQ(warnings("cannot read the tuning database"), 1U);
+  cache.add(a_measurement(key, "new"));
+  EXPECT_EQ(cache.measurements(key).size(), 1U);
+  EXPECT_FALSE(cache.status().persistent);
+}
+
+TEST_F(Degradation, FolderBelowARegularFile) {
+  write_file(folder() / "file", "text");
+  const fs::path path = folder() / "file" / "sub" / "ce.db";
+  const Cache cache = Cache::open(path);
+  EXPECT_FALSE(cache.status().persistent);
+  EXPECT_NE(cache.status().problem.find("cannot create the folder"), std::string::npos)
+      << cache.status().problem;
+  EXPECT_EQ(contents(folder() / "file"), "text");
+  EXPECT_THROW(static_cast<void>(Cache::open_existing(path)), NotFound);
+}
+
+TEST_F(Degradation, FolderInPlaceOfTheFile) {
+  fs::create_directory(file());
+  expect_degraded(file(), "no regular file");
+}
+
+TEST_F(Degradation, PipeInPlaceOfTheFileDoesNotBlock) {
+  ASSERT_EQ(::mkfifo(file().c_str(), 0600), 0);
+  expect_degraded(file(), "no regular file");
+}
+
+TEST_F(Degradation, NoPathAtAll) {
+  const Cache cache = Cache::open("");
+  EXPECT_FALSE(cache.status().persistent);
+  EXPECT_NE(cache.status().problem.find("CE_DB"), std::string::npos);
+}
+
+TEST_F(Degradation, OpenExistingCreatesNothing) {
+  EXPECT_THROW(static_cast<void>(Cache::open_existing(folder() / "no" / "ce.db")), NotFound);
+  EXPECT_THROW(static_cast<void>(Cache::open_existing(file())), NotFound);
+  EXPECT_TRUE(fs::is_empty(folder()));
+}
+
+TEST_F(Degradation, LockedFile) {
+  Cache::open(file()).add(a_measurement(key, "kept"));
+  {
+    SQLite::Database other(file().string(), SQLite::OPEN_READWRITE);
+    other.exec("PRAGMA locking_mode = EXCLUSIVE; BEGIN IMMEDIATE; CREATE TABLE scratch (x); ROLLBACK");
+    Cache cache = Cache::open(file());
+    EXPECT_FALSE(cache.status().persistent);
+    EXPECT_NE(cache.status().problem.find("locked"), std::string::npos) << cache.status().problem;
+    cache.add(a_measurement(key, "in memory"));
+    EXPECT_EQ(cache.measurements(key).size(), 1U);
+  }
+  EXPECT_EQ(Cache::open_existing(file()).measurements(key).at(0).config, "kept");
+}
+
+TEST_F(Degradation, RefusedWritesStayUsableAndReachTheFileLater) {
+  const Key other{.problem = "other", .device = "Another GPU"};
+  const auto refuse =
+      "CREATE TRIGGER refuse BEFORE INSERT ON measurements BEGIN SELECT RAISE(ABORT, 'refused'); END";
+  {
+    Cache cache = Cache::open(file());
+    cache.add(a_measurement(key, "a", 1));
+    cache.add(a_measurement(key, "b", 4));
+    sql(file(), refuse);
+    cache.add(a_measurement(key, "a", 3));
+    cache.add(a_measurement(key, "c", 2));
+    cache.add(a_measurement(other, "a", 5));
+    cache.keep_binary("late one", {}, {});
+    EXPECT_EQ(warnings("refused"), 1U);
+
+    std::string order;
+    for (const Measurement& measurement : cache.measurements(key)) order += measurement.config;
+    EXPECT_EQ(order, "acab");
+    const auto keys = cache.keys();
+    ASSERT_EQ(keys.size(), 2U);
+    EXPECT_EQ(keys[0].key, other);
+    EXPECT_EQ(keys[1].measurements, 4);
+    EXPECT_EQ(keys[1].configs, 3);
+    EXPECT_EQ(keys[1].first_at, a_measurement(key, "", 1).created_at);
+    EXPECT_EQ(keys[1].last_at, a_measurement(key, "", 4).created_at);
+    EXPECT_EQ(cache.find("").size(), 2U);
+    EXPECT_TRUE(cache.binary("late one").has_value());
+    const Status status = cache.status();
+    EXPECT_FALSE(status.persistent);
+    EXPECT_NE(status.problem, "");
+    EXPECT_EQ(status.measurements, 5);
+    EXPECT_EQ(status.keys, 2);
+    EXPECT_EQ(sql_value(file(), "SELECT COUNT(*) FROM measurements"), "2");
+    sql(file(), "DROP TRIGGER refuse");
+  }
+  const Cache cache = Cache::open_existing(file());
+  EXPECT_TRUE(cache.status().persistent);
+  EXPECT_EQ(cache.status().measurements, 5);
+  EXPECT_EQ(cache.measurements(key).size(), 4U);
+  EXPECT_TRUE(cache.binary("late one").has_value());
+}
+
+TEST_F(Degradation, LossAtTheEndIsSaid) {
+  {
+    Cache cache = Cache::open(file());
+    sql(file(),
+        "CREATE TRIGGER refuse BEFORE INSERT ON measurements BEGIN SELECT RAISE(ABORT, 'never'); END");
+    cache.add(a_measurement(key, "a"));
+  }
+  EXPECT_EQ(warnings("1 measurements could not be written"), 1U);
+}
+
+}  // namespace
+}  // namespace ce::cache::test
