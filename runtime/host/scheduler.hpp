@@ -1,28 +1,16 @@
 #pragma once
 /// \file
-/// Runs the threads of a grid as fibers.
+/// Spreads the blocks of a grid over OS threads.
 
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <string>
 #include <vector>
 
 #include "runtime/device.hpp"
-#include "templates/host_abi.cuh"
+#include "runtime/host/group.hpp"
 
 namespace ce::runtime::host {
-
-/// An entry point of a loaded shared object.
-struct Kernel {
-  std::string name;
-  void (*entry)(const void* arguments) = nullptr;
-  host_abi::Thread** (*current)() = nullptr;  ///< ce_host_thread of the shared object
-  int max_threads = 0;
-};
-
-/// Runs a group of blocks (a cluster, or one block) at a time on the calling OS thread. Not thread safe.
-class GroupScheduler;
 
 /// Thread safe: any number of grids run at the same time.
 class Scheduler {

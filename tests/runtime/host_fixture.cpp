@@ -37,7 +37,7 @@ std::unique_ptr<Device> open_with_seed(std::uint64_t seed) {
 CompileRequest request(std::string text, std::vector<std::string> options) {
   CompileRequest request{.name = "kernel", .text = std::move(text), .options = std::move(options)};
   for (const char* name : {"device.cuh", "device_host.cuh", "half.cuh", "host_abi.cuh"}) {
-    std::ifstream file(std::filesystem::path(CE_TEMPLATES_FOLDER) / name);
+    std::ifstream file(std::filesystem::path(CE_TEMPLATE_DIR) / name);
     EXPECT_TRUE(file.is_open()) << name;
     request.headers[name] = {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   }

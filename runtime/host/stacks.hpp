@@ -1,0 +1,53 @@
+#pragma once
+/// \file
+/// The stacks that fibers run on.
+
+#include <cstddef>
+
+namespace ce::runtime::host {
+
+/// The address range of a stack, lowest address first.
+struct Stack {
+  std::byte* bottom = nullptr;
+  std::size_t size = 0;
+};
+
+/// One mapping that is cut into stacks. Pages that no fiber touches take no memory. Not thread safe.
+class Stacks {
+ public:
+  Stacks() = default;
+  Stacks(const Stacks&) = delete;
+  Stacks& operator=(const Stacks&) = delete;
+  ~Stacks() { unmap(); }
+
+  /// Makes room for so many; what was there before is gone if that takes a new mapping.
+  /// \throws DeviceError when there is no address space left
+  void reserve(std::size_t count);
+  [[nodiscard]] Stack operator[](std::size_t i) const;
+
+ private:
+  void unmap() noexcept;
+
+  std::byte* memory_ = nullptr;
+  std::size_t count_ = 0;
+};
+
+/// To be called before the first frame is put on a stack that an earlier fiber has used.
+void forget_old_frames(Stack stack) noexcept;
+
+/// AddressSanitizer must know on which stack it is. Each side of a switch has one of these and calls leave()
+/// right before the switch away and arrive() right after the switch back. Without AddressSanitizer both do
+/// nothing.
+class StackSwitch {
+ public:
+  void leave(Stack to) noexcept;
+  /// The side that leaves is never resumed.
+  void leave_for_ever(Stack to) noexcept;
+  /// \param from  receives the stack that was left, unless null
+  void arrive(Stack* from = nullptr) noexcept;
+
+ private:
+  void* fake_stack_ = nullptr;  // AddressSanitizer's own, of this side
+};
+
+}  // namespace ce::runtime::host
