@@ -1,0 +1,102 @@
+#include "cli/app.hpp"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <exception>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+#include <string_view>
+#include <system_error>
+
+#include "ce/version.hpp"
+#include "cli/commands.hpp"
+#include "cli/exit_codes.hpp"
+#include "cli/failure.hpp"
+
+namespace ce::cli {
+namespace {
+
+std::string footer() {
+  std::string text =
+      "\nExamples:\n"
+      "  ce-tune doctor\n"
+      "  ce-tune sweep --op softmax --dtype bf16 --rows 8192 --cols 4096,32000,50257,128256\n"
+      "  ce-tune db list\n"
+      "\nExit status:\n";
+  for (const ExitMeaning& meaning : exit_meanings)
+    text += fmt::format("  {:>3}  {}\n", static_cast<int>(meaning.code), meaning.meaning);
+  text +=
+      "\nEnvironment:\n"
+      "  CE_DB             the database\n"
+      "  CE_DEVICE         the device: cuda, cuda:N or host\n"
+      "  CE_LOG            how much is said: debug, info, warning or off\n"
+      "  CE_NVRTC          the file of NVRTC, the compiler for GPUs\n"
+      "  CE_HOST_COMPILER  the compiler for the host device\n";
+  return text;
+}
+
+/// Prints the error to standard error and, for programs, to standard output.
+int report(const Failure& failure, bool json) {
+  fmt::print(stderr, "{}\n", failure.line());
+  if (json) {
+    nlohmann::json error = failure.fields;
+    error["exit_code"] = static_cast<int>(failure.code);
+    fmt::print("{}\n", nlohmann::json{{"error", error}}.dump(2, ' ', false,
+                                                             nlohmann::json::error_handler_t::replace));
+  }
+  return static_cast<int>(failure.code);
+}
+
+/// "ce-tune db show": the command whose help tells more.
+std::string command_of(const CLI::App& app) {
+  std::string command = app.get_name();
+  for (const auto* inner : app.get_subcommands()) command += " " + command_of(*inner);
+  return command;
+}
+
+/// A result that did not arrive is no success.
+ExitCode flushed(ExitCode code) {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+  throw std::system_error(errno, std::generic_category(), "cannot write to standard output");
+}
+
+}  // namespace
+
+int run(int argument_count, const char* const* arguments) {
+  const std::span<const char* const> words(arguments, static_cast<std::size_t>(argument_count));
+  const bool json =
+      std::any_of(words.begin(), words.end(), [](std::string_view word) { return word == "--json"; });
+  try {
+    CLI::App app(
+        "Finds the fastest softmax and cross entropy kernels for your GPU and shapes, and remembers them.",
+        "ce-tune");
+    app.set_version_flag("--version", std::string("ce-tune ") + std::string(version()));
+    app.require_subcommand(1);
+    app.get_formatter()->column_width(28);
+    app.footer(footer());
+    Action action;
+    add_sweep(app, action);
+    add_db(app, action);
+    add_source(app, action);
+    add_doctor(app, action);
+    try {
+      app.parse(argument_count, arguments);
+    } catch (const CLI::ParseError& error) {
+      if (error.get_exit_code() == 0) {  // help and version were asked for
+        app.exit(error);
+        return static_cast<int>(flushed(ExitCode::success));
+      }
+      return report(usage_failure(fmt::format("{} ({} --help)", error.what(), command_of(app))), json);
+    }
+    return static_cast<int>(flushed(action()));
+  } catch (const std::exception& error) {
+    return report(describe(error), json);
+  }
+}
+
+}  // namespace ce::cli

@@ -1,0 +1,24 @@
+#pragma once
+/// \file
+/// The commands. Each adds its options to ce-tune and, when it is the one that was called, leaves its action.
+
+#include <functional>
+
+#include "cli/exit_codes.hpp"
+
+namespace CLI {
+class App;
+}  // namespace CLI
+
+namespace ce::cli {
+
+/// Runs the command that was parsed, prints its results to standard output, and returns its verdict. An
+/// action that throws has printed nothing to standard output.
+using Action = std::function<ExitCode()>;
+
+void add_sweep(CLI::App& app, Action& chosen);
+void add_db(CLI::App& app, Action& chosen);
+void add_source(CLI::App& app, Action& chosen);
+void add_doctor(CLI::App& app, Action& chosen);
+
+}  // namespace ce::cli

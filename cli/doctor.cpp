@@ -1,0 +1,231 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ce/base/error.hpp"
+#include "ce/version.hpp"
+#include "cli/commands.hpp"
+#include "cli/json.hpp"
+#include "cli/options.hpp"
+#include "cli/table.hpp"
+#include "cli/units.hpp"
+#include "runtime/cuda/device.hpp"
+#include "runtime/host/device.hpp"
+
+namespace ce::cli {
+namespace {
+
+constexpr const char* examples =
+    "\nExamples:\n"
+    "  ce-tune doctor\n"
+    "  ce-tune doctor --json --db my.db\n"
+    "\n"
+    "Exit status: 0 when this machine can tune (its GPUs where it has any, else the host device) and the "
+    "database can be\n"
+    "used; otherwise that of the first thing that is in the way.\n";
+
+/// What was found in one place.
+struct Finding {
+  enum class State { good, absent, bad };
+  std::string what;  ///< "driver"
+  State state = State::good;
+  std::string detail;
+  std::string remedy;  ///< how to mend it; empty where nothing needs to be
+  Json facts = Json::object();
+};
+
+std::string_view name(Finding::State state) {
+  switch (state) {
+    case Finding::State::good: return "ok";
+    case Finding::State::absent: return "none";
+    case Finding::State::bad: return "PROBLEM";
+  }
+  return "?";
+}
+
+Finding check_driver(const runtime::CudaStatus& cuda) {
+  if (!cuda.driver_found)
+    return {.what = "driver",
+            .state = Finding::State::absent,
+            .detail = cuda.driver_problem,
+            .remedy =
+                "for a GPU, install NVIDIA's driver (nvidia-smi shows whether it works); in a container, "
+                "start it "
+                "with --gpus all",
+            .facts = {{"problem", cuda.driver_problem}}};
+  return {.what = "driver",
+          .detail = fmt::format("CUDA {}{}", cuda.cuda_version,
+                                cuda.driver_version.empty() ? "" : ", driver " + cuda.driver_version),
+          .facts = {{"cuda_version", cuda.cuda_version}, {"driver_version", cuda.driver_version}}};
+}
+
+Finding check_nvrtc(const runtime::CudaStatus& cuda) {
+  Json facts{{"tried", cuda.nvrtc_tried}};
+  if (!cuda.nvrtc_found)
+    return {.what = "nvrtc",
+            .state = cuda.gpus.empty() ? Finding::State::absent : Finding::State::bad,
+            .detail = fmt::format("not found; looked in {}", fmt::join(cuda.nvrtc_tried, "; ")),
+            .remedy =
+                "for a GPU, pip install nvidia-cuda-nvrtc, or install a CUDA toolkit, or name libnvrtc.so in "
+                "CE_NVRTC",
+            .facts = std::move(facts)};
+  facts.update({{"path", cuda.nvrtc_path},
+                {"version", cuda.nvrtc_version},
+                {"architectures", cuda.nvrtc_architectures}});
+  return {.what = "nvrtc",
+          .detail = fmt::format("{} at {}, for sm_{}", cuda.nvrtc_version, cuda.nvrtc_path,
+                                fmt::join(cuda.nvrtc_architectures, ", sm_")),
+          .facts = std::move(facts)};
+}
+
+Finding check_gpu(const runtime::CudaStatus::Gpu& gpu) {
+  const runtime::Model& model = gpu.model;
+  Json facts = json_of(model);
+  facts["uuid"] = gpu.uuid;
+  const std::string what = fmt::format("cuda:{}", gpu.ordinal);
+  if (!gpu.problem.empty())
+    return {.what = what,
+            .state = Finding::State::bad,
+            .detail = gpu.problem,
+            .remedy = "use another GPU with --device, or --device host",
+            .facts = std::move(facts)};
+  return {
+      .what = what,
+      .detail = fmt::format(
+          "{}, compute capability {}.{}, {} multiprocessors, {} memory, {} L2, {} shared memory a "
+          "block{}",
+          model.name, model.capability / 10, model.capability % 10, model.multiprocessors,
+          size_text(model.memory_bytes), size_text(model.l2_bytes), size_text(model.shared_bytes_per_block),
+          model.mig_slice.empty() ? "" : ", MIG slice " + model.mig_slice),
+      .facts = std::move(facts)};
+}
+
+Finding check_host() {
+  const std::unique_ptr<runtime::Device> host = runtime::open_host_device();
+  Json facts = json_of(host->model());
+  try {
+    const std::string compiler = host->compiler();
+    facts["compiler"] = compiler;
+    return {.what = "host",
+            .detail = fmt::format(
+                "{}, compiler {}; shows whether kernels are right, its times say nothing about a GPU",
+                host->model().name, compiler),
+            .facts = std::move(facts)};
+  } catch (const Unsupported& error) {
+    return {.what = "host",
+            .state = Finding::State::absent,
+            .detail = "no C++ compiler",
+            .remedy = error.what(),
+            .facts = std::move(facts)};
+  }
+}
+
+Finding check_database(const CommonOptions& common) {
+  Finding finding{.what = "database"};
+  try {
+    const std::filesystem::path path = database_path(common);
+    finding.facts["path"] = path.string();
+    const cache::Status status = cache::Cache::open_existing(path).status();
+    finding.facts.update({{"schema_version", status.schema_version},
+                          {"journal_mode", status.journal_mode},
+                          {"file_bytes", status.file_bytes},
+                          {"keys", status.keys},
+                          {"measurements", status.measurements},
+                          {"binaries", status.binaries}});
+    finding.detail = fmt::format("{}: {}, {}, {}, {}", path.string(), counted(status.keys, "key"),
+                                 counted(status.measurements, "measurement"),
+                                 counted(status.binaries, "binary"), size_text(status.file_bytes));
+    if (!status.problem.empty()) {
+      finding.state = Finding::State::bad;
+      finding.remedy = status.problem;
+    }
+  } catch (const NotFound& error) {
+    finding.state = Finding::State::absent;
+    finding.detail = error.what();
+    finding.remedy = "the first sweep creates it";
+  } catch (const DatabaseError& error) {
+    finding.state = Finding::State::bad;
+    finding.detail = error.what();
+    finding.remedy = "restore the file, move it away, or name another with --db or CE_DB";
+  }
+  finding.facts["problem"] = finding.state == Finding::State::bad ? finding.detail : "";
+  return finding;
+}
+
+struct Examination {
+  std::vector<Finding> findings;
+  ExitCode code = ExitCode::success;
+};
+
+/// The first thing that keeps this machine from tuning on the best device that it has.
+ExitCode verdict(const runtime::CudaStatus& cuda, const Finding& host, const Finding& database) {
+  bool usable = false;
+  for (const auto& gpu : cuda.gpus) usable = usable || gpu.problem.empty();
+  if (!cuda.gpus.empty() && !usable) return ExitCode::device;
+  if (!cuda.gpus.empty() && !cuda.nvrtc_found) return ExitCode::compile;
+  if (cuda.gpus.empty() && host.state != Finding::State::good) return ExitCode::compile;
+  return database.state == Finding::State::bad ? ExitCode::database : ExitCode::success;
+}
+
+Examination examine(const CommonOptions& common) {
+  const runtime::CudaStatus cuda = runtime::cuda_status();
+  const Finding host = check_host();
+  const Finding database = check_database(common);
+  Examination examination{.code = verdict(cuda, host, database)};
+  examination.findings = {check_driver(cuda), check_nvrtc(cuda)};
+  for (const auto& gpu : cuda.gpus) examination.findings.push_back(check_gpu(gpu));
+  examination.findings.push_back(host);
+  examination.findings.push_back(database);
+  return examination;
+}
+
+Json document_of(const Examination& examination) {
+  Json findings = Json::array();
+  for (const Finding& finding : examination.findings) {
+    Json json{{"what", finding.what},
+              {"state", finding.state == Finding::State::bad ? "problem" : name(finding.state)}};
+    json["detail"] = finding.detail;
+    json["remedy"] = finding.remedy;
+    json["facts"] = finding.facts;
+    findings.push_back(std::move(json));
+  }
+  return {{"version", version()}, {"findings", findings}, {"exit_code", static_cast<int>(examination.code)}};
+}
+
+std::string text_of(const Examination& examination) {
+  std::string text = fmt::format("ce-tune {}\n", version());
+  for (const Finding& finding : examination.findings) {
+    text += fmt::format("{:<9} {:<8} {}\n", finding.what, name(finding.state), finding.detail);
+    if (!finding.remedy.empty()) text += fmt::format("{:<18} -> {}\n", "", finding.remedy);
+  }
+  return text;
+}
+
+ExitCode doctor(const CommonOptions& common) {
+  const Examination examination = examine(common);
+  if (common.json)
+    print(document_of(examination));
+  else
+    fmt::print("{}", text_of(examination));
+  return examination.code;
+}
+
+}  // namespace
+
+void add_doctor(CLI::App& app, Action& chosen) {
+  auto options = std::make_shared<CommonOptions>();
+  CLI::App* command = app.add_subcommand("doctor", "Say what was found, what is missing and how to mend it");
+  command->footer(examples);
+  add_database_option(*command, *options);
+  add_json_option(*command, *options);
+  command->callback([options, &chosen] { chosen = [options] { return doctor(*options); }; });
+}
+
+}  // namespace ce::cli

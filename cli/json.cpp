@@ -1,0 +1,66 @@
+#include "cli/json.hpp"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+namespace ce::cli {
+
+Json json_of(const Failure& failure) {
+  Json error = failure.fields;
+  error["exit_code"] = static_cast<int>(failure.code);
+  return error;
+}
+
+Json json_of(const generator::Problem& problem) {
+  Json json{{"title", generator::title(problem)}, {"operation", generator::name(problem.operation)},
+            {"dtype", name(problem.dtype)},       {"rows", problem.rows},
+            {"columns", problem.columns},         {"alignment", generator::name(problem.alignment)},
+            {"in_place", problem.in_place}};
+  if (problem.operation == generator::Operation::cross_entropy) {
+    json["target_dtype"] = name(problem.target_dtype);
+    json["loss_dtype"] = name(problem.loss_dtype);
+    json["reduction"] = name(problem.reduction);
+    json["gradient"] = problem.gradient;
+  }
+  return json;
+}
+
+Json json_of(const cache::Measurement& measurement) {
+  Json json{{"config", measurement.config},
+            {"outcome", cache::name(measurement.outcome)},
+            {"created_at", measurement.created_at},
+            {"stage", measurement.stage},
+            {"rows", measurement.rows},
+            {"bytes", measurement.bytes},
+            {"median_us", measurement.median_us},
+            {"spread", measurement.spread},
+            {"samples_us", measurement.samples_us},
+            {"registers", measurement.registers},
+            {"local_bytes", measurement.local_bytes},
+            {"compile_key", measurement.compile_key},
+            {"template_digest", measurement.template_digest},
+            {"evidence", measurement.evidence}};
+  if (measurement.outcome == cache::Outcome::quarantined) json["reason"] = measurement.reason;
+  return json;
+}
+
+Json json_of(const runtime::Model& model) {
+  return {{"name", model.name},
+          {"capability", model.capability},
+          {"multiprocessors", model.multiprocessors},
+          {"l2_bytes", model.l2_bytes},
+          {"shared_bytes_per_block", model.shared_bytes_per_block},
+          {"shared_bytes_per_multiprocessor", model.shared_bytes_per_multiprocessor},
+          {"registers_per_multiprocessor", model.registers_per_multiprocessor},
+          {"threads_per_multiprocessor", model.threads_per_multiprocessor},
+          {"mig_slice", model.mig_slice},
+          {"memory_bytes", model.memory_bytes}};
+}
+
+void print(const Json& document) {
+  fmt::print("{}\n", document.dump(2, ' ', false, Json::error_handler_t::replace));
+}
+
+}  // namespace ce::cli

@@ -1,0 +1,26 @@
+#pragma once
+/// \file
+/// What several commands print with --json. The fields are documented in docs/cli.md.
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "cache/cache.hpp"
+#include "cli/failure.hpp"
+#include "generator/problem.hpp"
+#include "runtime/device.hpp"
+
+namespace ce::cli {
+
+/// Keeps its fields in the order in which they were set.
+using Json = nlohmann::ordered_json;
+
+[[nodiscard]] Json json_of(const Failure& failure);
+[[nodiscard]] Json json_of(const generator::Problem& problem);
+[[nodiscard]] Json json_of(const cache::Measurement& measurement);
+[[nodiscard]] Json json_of(const runtime::Model& model);
+
+/// Prints the document to standard output. Bytes that are no UTF-8, as compilers and file names may hold, are
+/// replaced.
+void print(const Json& document);
+
+}  // namespace ce::cli

@@ -1,0 +1,52 @@
+#include "cli/known.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "ce/base/error.hpp"
+
+namespace ce::cli {
+namespace {
+
+std::optional<generator::Problem> problem_of(const cache::Key& key) {
+  try {
+    return generator::parse_key_text(key.problem);
+  } catch (const InvalidArgument&) {
+    return std::nullopt;  // a database outlives versions of the text, and is shown all the same
+  }
+}
+
+}  // namespace
+
+Known::Known(const cache::Cache& cache, const cache::Key& wanted)
+    : key(wanted), problem(problem_of(wanted)), measurements(cache.measurements(wanted)) {
+  if (!problem) {
+    history = measurements.size();
+    return;
+  }
+  decision = tuner::decide(measurements, problem->operation);
+  std::set<std::string> ranked;
+  if (decision)
+    for (const tuner::Candidate& candidate : decision->ranking) ranked.insert(candidate.config);
+  std::map<std::string, const cache::Measurement*> latest;
+  for (const cache::Measurement& measurement : measurements) {
+    if (!tuner::is_current(measurement, problem->operation))
+      ++history;
+    else if (measurement.outcome == cache::Outcome::quarantined && !ranked.contains(measurement.config))
+      latest[measurement.config] = &measurement;
+  }
+  for (const auto& [config, measurement] : latest) quarantined.push_back(measurement);
+}
+
+std::string Known::title() const { return problem ? generator::title(*problem) : key.problem; }
+
+double throughput_of(const cache::Measurement& measurement) noexcept {
+  return measurement.median_us > 0 ? static_cast<double>(measurement.bytes) / measurement.median_us * 1e-3
+                                   : 0;
+}
+
+std::string device_name_of(const cache::Key& key) { return key.device.substr(0, key.device.find('|')); }
+
+}  // namespace ce::cli

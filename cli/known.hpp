@@ -1,0 +1,36 @@
+#pragma once
+/// \file
+/// What the database knows of one key, put in order.
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cache/cache.hpp"
+#include "generator/problem.hpp"
+#include "tuner/decide.hpp"
+
+namespace ce::cli {
+
+struct Known {
+  cache::Key key;
+  std::optional<generator::Problem> problem;  ///< nothing for a key that another version wrote
+  std::optional<tuner::Decision> decision;    ///< nothing where no config was measured with today's templates
+  std::vector<cache::Measurement> measurements;        ///< all, oldest first
+  std::vector<const cache::Measurement*> quarantined;  ///< the latest of each config that is out today
+  std::size_t history = 0;                             ///< measurements with templates of other versions
+
+  Known(const cache::Cache& cache, const cache::Key& key);
+
+  /// For people: the problem's title, or the key's text where it cannot be read.
+  [[nodiscard]] std::string title() const;
+};
+
+/// 1e9 bytes a second of the fewest bytes that must move; 0 when quarantined.
+[[nodiscard]] double throughput_of(const cache::Measurement& measurement) noexcept;
+
+/// The name in a key's text of a device: "NVIDIA H200".
+[[nodiscard]] std::string device_name_of(const cache::Key& key);
+
+}  // namespace ce::cli

@@ -1,0 +1,66 @@
+#pragma once
+/// \file
+/// What the commands' options have in common: devices, databases and problems.
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cache/cache.hpp"
+#include "generator/problem.hpp"
+#include "runtime/device.hpp"
+
+namespace CLI {
+class App;
+}  // namespace CLI
+
+namespace ce::cli {
+
+/// Options of every command.
+struct CommonOptions {
+  std::string database;  ///< a path; empty for the default
+  std::string device;    ///< as the user wrote it; empty for the default
+  bool json = false;
+};
+
+void add_database_option(CLI::App& command, CommonOptions& common);
+void add_device_option(CLI::App& command, CommonOptions& common, const std::string& help = "");
+void add_json_option(CLI::App& command, CommonOptions& common);
+
+/// The device that was asked for, else CE_DEVICE, else the first GPU, else the host, which is said.
+/// \throws InvalidArgument naming --device or CE_DEVICE, DeviceError where there is no GPU, Unsupported for a
+/// GPU that no kernel runs on
+[[nodiscard]] std::unique_ptr<runtime::Device> open_device(const CommonOptions& common);
+
+/// \throws Error(compile) where the device has no compiler
+void require_compiler(const runtime::Device& device);
+
+/// --db, else the default.
+/// \throws NotFound where neither --db nor the environment says where the database is
+[[nodiscard]] std::filesystem::path database_path(const CommonOptions& common);
+/// \throws NotFound, DatabaseError
+[[nodiscard]] cache::Cache open_database(const CommonOptions& common);
+/// The one key whose id begins with `prefix`.
+/// \throws InvalidArgument for what cannot begin an id or begins several, NotFound naming the keys there are
+[[nodiscard]] cache::Key find_key(const cache::Cache& cache, const std::string& prefix);
+
+/// Options that say which problems are meant, as the user wrote them.
+struct ProblemOptions {
+  std::vector<std::string> operations, dtypes, rows, columns;
+  std::string reduction, target, loss_dtype, alignment;
+  bool loss_only = false;
+  std::optional<bool> in_place;  ///< nothing: what suits the operation
+};
+
+/// None is required: a command that needs one checks for it.
+void add_problem_options(CLI::App& command, ProblemOptions& options);
+
+/// Every combination, the last option varying fastest.
+/// \throws InvalidArgument naming the option and its value
+[[nodiscard]] std::vector<generator::Problem> problems_of(const ProblemOptions& options);
+
+}  // namespace ce::cli

@@ -1,0 +1,94 @@
+#pragma once
+/// \file
+/// How far a sweep is, on a terminal as one line that is redrawn, elsewhere as plain lines.
+
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "ce/base/log.hpp"
+#include "tuner/tuner.hpp"
+
+namespace ce::cli {
+
+/// Everything that a progress line tells.
+struct SweepProgress {
+  std::size_t problem = 1, problems = 1;
+  std::string title;  ///< of the problem
+  tuner::Progress tuning;
+  std::optional<double> seconds_left;  ///< of the whole sweep
+
+  /// Of the whole sweep, 0 to 1.
+  [[nodiscard]] double fraction() const noexcept;
+};
+
+/// One line of at most `width` columns; what matters least is left out first where it does not fit.
+[[nodiscard]] std::string progress_line(const SweepProgress& progress, std::size_t width);
+
+/// Foretells the end from the pace of the last minute, so that a resumed sweep, whose first part takes no
+/// time, is not taken for a fast one.
+class TimeLeft {
+ public:
+  void add(double seconds, double fraction);
+  /// Nothing until there is a pace.
+  [[nodiscard]] std::optional<double> seconds() const;
+
+ private:
+  std::deque<std::pair<double, double>> recent_;  // seconds and fraction
+};
+
+/// Where progress is shown.
+struct Screen {
+  bool redraws = false;                ///< a terminal that takes escape sequences
+  std::function<std::size_t()> width;  ///< asked at each redraw, as terminals change
+  std::function<double()> seconds;     ///< a clock that never goes back
+  std::function<void(std::string_view)> write;
+
+  /// Standard error, so that standard output holds results alone.
+  [[nodiscard]] static Screen standard_error();
+};
+
+/// Thread safe.
+class ProgressDisplay {
+ public:
+  explicit ProgressDisplay(Screen screen);
+  ProgressDisplay(const ProgressDisplay&) = delete;
+  ProgressDisplay& operator=(const ProgressDisplay&) = delete;
+  ~ProgressDisplay();
+
+  void begin(std::size_t problem, std::size_t problems, const std::string& title);
+  void update(const tuner::Progress& tuning);
+  /// Ends the problem with a line that stays.
+  void finish(std::string_view line);
+  /// A line that stays, above the one that is redrawn.
+  void note(std::string_view line);
+
+ private:
+  void draw();
+  void erase();
+  void write_line(std::string_view line);
+
+  std::mutex mutex_;
+  Screen screen_;
+  SweepProgress progress_;
+  TimeLeft time_left_;
+  bool running_ = false;  // between begin() and finish()
+  bool drawn_ = false;
+  double last_shown_ = 0;
+};
+
+/// While it lives, the library's lines of talk go through the display instead of tearing its line.
+class LogThroughDisplay {
+ public:
+  explicit LogThroughDisplay(ProgressDisplay& display);
+  LogThroughDisplay(const LogThroughDisplay&) = delete;
+  LogThroughDisplay& operator=(const LogThroughDisplay&) = delete;
+  ~LogThroughDisplay() { set_log_sink({}); }
+};
+
+}  // namespace ce::cli

@@ -1,0 +1,174 @@
+#include "generator/source.hpp"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ce/base/error.hpp"
+#include "cli/commands.hpp"
+#include "cli/json.hpp"
+#include "cli/known.hpp"
+#include "cli/options.hpp"
+#include "generator/variant.hpp"
+#include "tuner/kernel.hpp"
+#include "tuner/tuner.hpp"
+
+namespace ce::cli {
+namespace {
+
+constexpr const char* examples =
+    "\nExamples:\n"
+    "  ce-tune source 3fa2c81b04d7                     the winner of a key of db list\n"
+    "  ce-tune source 3fa2 --flat > kernel.cu          as one file for any CUDA compiler\n"
+    "  ce-tune source --op softmax --dtype bf16 --cols 4096 --list\n"
+    "  ce-tune source --op softmax --dtype bf16 --cols 4096 --config block/warps=16,vec=8,load=cs,store=cs\n"
+    "\n"
+    "Without KEY, the options say the problem. Without --config, the config is the winner that the database "
+    "knows\n"
+    "for the device, or else the one that is used when nothing is known; standard error says which.\n";
+
+/// Rows when --rows is left out: they are not in the source, and only decide which winner is meant.
+constexpr const char* usual_rows = "8192";
+
+struct SourceOptions {
+  CommonOptions common;
+  ProblemOptions problem;
+  std::string key, config;
+  bool flat = false, list = false;
+};
+
+struct Choice {
+  generator::Problem problem;
+  std::string config;
+  std::string origin;  ///< why this config
+};
+
+/// The one problem that the options describe.
+generator::Problem problem_of(const SourceOptions& options) {
+  ProblemOptions one = options.problem;
+  const auto require = [](std::string_view option, const std::vector<std::string>& values) {
+    if (values.empty()) throw InvalidArgument(option, "missing", "it, or a KEY of db list");
+  };
+  require("--op", one.operations);
+  require("--dtype", one.dtypes);
+  require("--cols", one.columns);
+  if (one.rows.empty()) one.rows = {usual_rows};
+  const std::vector<generator::Problem> problems = problems_of(one);
+  if (problems.size() != 1)
+    throw InvalidArgument("the problem options", fmt::format("{} problems", problems.size()), "one problem");
+  return problems.front();
+}
+
+/// Nothing where there is no database or it has no winner: a source can be shown without either.
+std::optional<std::string> known_winner(const CommonOptions& common, runtime::Device& device,
+                                        const generator::Problem& problem) {
+  try {
+    cache::Cache cache = open_database(common);
+    const auto decision = tuner::Tuner(device, cache, {}).known_winner(problem);
+    if (decision) return decision->winner.config;
+  } catch (const NotFound&) {
+    if (!common.database.empty()) throw;
+  }
+  return std::nullopt;
+}
+
+Choice choose_for_key(const SourceOptions& options) {
+  if (!options.problem.operations.empty() || !options.problem.columns.empty() ||
+      !options.problem.dtypes.empty())
+    throw InvalidArgument("KEY", fmt::format("\"{}\"", options.key),
+                          "no problem options beside it: it names a problem");
+  const cache::Cache cache = open_database(options.common);
+  const Known known(cache, find_key(cache, options.key));
+  if (!known.problem) static_cast<void>(generator::parse_key_text(known.key.problem));  // says what is wrong
+  if (!options.config.empty()) return {*known.problem, options.config, "of --config"};
+  if (!known.decision)
+    throw NotFound(
+        fmt::format("{} ({}) has no winner; name a config with --config", known.key.id(), known.title()));
+  return {*known.problem, known.decision->winner.config, "the winner"};
+}
+
+Choice choose_for_problem(const SourceOptions& options) {
+  const generator::Problem problem = problem_of(options);
+  if (!options.config.empty()) return {problem, options.config, "of --config"};
+  const std::unique_ptr<runtime::Device> device = open_device(options.common);
+  if (const auto winner = known_winner(options.common, *device, problem))
+    return {problem, *winner, fmt::format("the known winner on {}", device->model().name)};
+  const generator::Config fallback = generator::safe_default(problem, tuner::limits_of(device->model()));
+  return {problem, generator::to_text(fallback),
+          fmt::format("what {} uses before anything was measured", device->model().name)};
+}
+
+ExitCode list_configs(const SourceOptions& options) {
+  const generator::Problem problem =
+      options.key.empty() ? problem_of(options) : choose_for_key(options).problem;
+  const std::unique_ptr<runtime::Device> device = open_device(options.common);
+  std::vector<std::string> configs;
+  for (const generator::Config& config : generator::space(problem, tuner::limits_of(device->model())))
+    configs.push_back(generator::to_text(config));
+  if (options.common.json) {
+    print({{"problem", json_of(problem)}, {"device", device->model().name}, {"configs", configs}});
+  } else {
+    for (const std::string& config : configs) fmt::print("{}\n", config);
+  }
+  return ExitCode::success;
+}
+
+Json document_of(const Choice& choice, const generator::Source& source, bool flat) {
+  Json steps = Json::array();
+  for (const generator::Step& step : source.steps)
+    steps.push_back({{"entry", step.entry},
+                     {"threads", step.threads},
+                     {"shared_bytes", step.shared_bytes},
+                     {"blocks", step.blocks(source.config, choice.problem)}});
+  return {{"problem", json_of(choice.problem)},
+          {"config", choice.config},
+          {"origin", choice.origin},
+          {"steps", steps},
+          {"text", flat ? source.flat() : source.text},
+          {"headers", flat ? Json::object() : Json(source.headers)}};
+}
+
+ExitCode show_source(const SourceOptions& options) {
+  if (options.list) return list_configs(options);
+  const Choice choice = options.key.empty() ? choose_for_problem(options) : choose_for_key(options);
+  const generator::Source source =
+      generator::generate(choice.problem, generator::parse_config(choice.config));
+  if (options.common.json) {
+    print(document_of(choice, source, options.flat));
+    return ExitCode::success;
+  }
+  fmt::print("{}", options.flat ? source.flat() : source.text);
+  fmt::print(stderr, "ce-tune: {}: {}, {}\n", generator::title(choice.problem), choice.config, choice.origin);
+  if (!options.flat) {
+    std::string headers;
+    for (const auto& [name, text] : source.headers) headers += (headers.empty() ? "" : ", ") + name;
+    fmt::print(stderr, "ce-tune: it includes {}; --flat puts everything into one file\n", headers);
+  }
+  return ExitCode::success;
+}
+
+}  // namespace
+
+void add_source(CLI::App& app, Action& chosen) {
+  auto options = std::make_shared<SourceOptions>();
+  CLI::App* command = app.add_subcommand("source", "Print the generated CUDA of a winner or of any config");
+  command->footer(examples);
+  command->add_option("KEY", options->key, "Of db list; its first 4 digits or more");
+  command->add_option("--config", options->config, "The config, as db show and --list write it");
+  command->add_flag("--flat", options->flat, "One file: every include put in its place");
+  command->add_flag("--list", options->list, "Print the configs that fit the problem and the device instead");
+  add_problem_options(*command, options->problem);
+  add_device_option(*command, options->common);
+  add_database_option(*command, options->common);
+  add_json_option(*command, options->common);
+  command->callback([options, &chosen] { chosen = [options] { return show_source(*options); }; });
+}
+
+}  // namespace ce::cli

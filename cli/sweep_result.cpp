@@ -1,0 +1,149 @@
+#include "cli/sweep_result.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "cli/table.hpp"
+#include "cli/units.hpp"
+
+namespace ce::cli {
+namespace {
+
+using tuner::Report;
+
+constexpr std::size_t widest_reason = 160;
+
+struct Sums {
+  int finished = 0, measured = 0, known = 0, compiled = 0;
+};
+
+Sums sums_of(const SweepResult& result) {
+  Sums sums;
+  for (const SweptProblem& swept : result.problems) {
+    if (!swept.report) continue;
+    ++sums.finished;
+    sums.measured += swept.report->configs - swept.report->known;
+    sums.known += swept.report->known;
+    sums.compiled += swept.report->compiled;
+  }
+  return sums;
+}
+
+int rejected_of(const Report& report) {
+  return std::accumulate(report.quarantined.begin(), report.quarantined.end(), 0,
+                         [](int sum, const auto& entry) { return sum + entry.second; });
+}
+
+std::string throughput(double gbs) { return fmt::format("{:.{}f}", gbs, gbs < 10 ? 2 : 0); }
+
+std::string table_of(const SweepResult& result) {
+  using enum Table::Align;
+  Table table({{"PROBLEM"},
+               {"KEY"},
+               {"WINNER"},
+               {"TIME", right},
+               {"GB/s", right},
+               {"OF CEILING", right},
+               {"SPREAD", right},
+               {"TRIED", right},
+               {"REJECTED", right}});
+  for (const SweptProblem& swept : result.problems) {
+    const std::string title = generator::title(swept.problem);
+    if (!swept.report) {
+      const std::string outcome = swept.failure ? swept.failure->fields.at("kind") : "unfinished";
+      table.add({title, swept.key.id(), outcome, "-", "-", "-", "-", "-", "-"});
+      continue;
+    }
+    const Report& report = *swept.report;
+    table.add({title, swept.key.id(), report.winner, time_text(report.median_us), throughput(report.gbs),
+               report.ceiling_gbs > 0 ? percent_text(report.share()) : "-", percent_text(report.spread),
+               fmt::to_string(report.configs), fmt::to_string(rejected_of(report))});
+  }
+  return table.text();
+}
+
+/// Whatever a reader of the table might miss.
+std::string notes_of(const SweptProblem& swept) {
+  const std::string title = generator::title(swept.problem);
+  std::string text;
+  if (swept.failure) text += fmt::format("{}: {}\n", title, swept.failure->fields.at("message"));
+  if (!swept.report) return text;
+  if (swept.report->timed_rows != swept.problem.rows)
+    text += fmt::format("{}: timed with {} rows (see --scratch)\n", title, swept.report->timed_rows);
+  for (const auto& [reason, count] : swept.report->quarantined)
+    text += fmt::format("{}: rejected {}: {}\n", title, counted(count, "config"), cut(reason, widest_reason));
+  return text;
+}
+
+Json entry_of(const SweptProblem& swept) {
+  Json json = json_of(swept.problem);
+  json["key"] = swept.key.id();
+  if (swept.failure) json["error"] = json_of(*swept.failure);
+  if (!swept.report) return json;
+  const Report& report = *swept.report;
+  json.update({{"winner", report.winner},
+               {"reason", report.reason},
+               {"median_us", report.median_us},
+               {"spread", report.spread},
+               {"gbs", report.gbs},
+               {"ceiling_gbs", report.ceiling_gbs},
+               {"share_of_ceiling", report.share()},
+               {"timed_rows", report.timed_rows},
+               {"configs", report.configs},
+               {"measured", report.configs - report.known},
+               {"known", report.known},
+               {"compiled", report.compiled},
+               {"rejected", report.quarantined},
+               {"seconds", report.seconds}});
+  return json;
+}
+
+}  // namespace
+
+std::string finished_line(const SweptProblem& swept) {
+  const std::string title = generator::title(swept.problem);
+  if (!swept.report)
+    return fmt::format("{}: {}", title, swept.failure ? swept.failure->fields.at("kind") : "unfinished");
+  const Report& report = *swept.report;
+  const int measured = report.configs - report.known;
+  return fmt::format(
+      "{}: {} {} {} GB/s ({})", title, report.winner, time_text(report.median_us), throughput(report.gbs),
+      measured == 0 ? "known" : fmt::format("{} measured in {}", measured, duration_text(report.seconds)));
+}
+
+std::string text_of(const SweepResult& result) {
+  std::string text;
+  if (!result.problems.empty()) text = table_of(result) + "\n";
+  std::string notes;
+  for (const SweptProblem& swept : result.problems) notes += notes_of(swept);
+  if (!notes.empty()) text += notes + "\n";
+  const Sums sums = sums_of(result);
+  return text + fmt::format("{} of {} on {} ({}): {} measured, {} known, {} compiled, in {}\n", sums.finished,
+                            counted(static_cast<std::int64_t>(result.asked), "problem"), result.device,
+                            result.model.name, counted(sums.measured, "config"), sums.known, sums.compiled,
+                            duration_text(result.seconds));
+}
+
+Json json_of(const SweepResult& result) {
+  const Sums sums = sums_of(result);
+  Json problems = Json::array();
+  for (const SweptProblem& swept : result.problems) problems.push_back(entry_of(swept));
+  Json json{
+      {"device", {{"device", result.device}, {"model", json_of(result.model)}}},
+      {"database", {{"path", result.database.path.string()}, {"persistent", result.database.persistent}}},
+      {"problems", problems},
+      {"summary",
+       {{"problems", result.asked},
+        {"finished", sums.finished},
+        {"measured", sums.measured},
+        {"known", sums.known},
+        {"compiled", sums.compiled},
+        {"seconds", result.seconds}}}};
+  if (result.failure) json["error"] = json_of(*result.failure);
+  return json;
+}
+
+}  // namespace ce::cli
