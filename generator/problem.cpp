@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cstddef>
 #include <charconv>
 #include <optional>
 #include <utility>
@@ -111,10 +112,12 @@ Traffic traffic(const Problem& problem) noexcept {
   return bytes;
 }
 
+std::int64_t sum_blocks(std::int64_t rows) noexcept { return (rows + rows_per_sum - 1) / rows_per_sum; }
+
 std::int64_t workspace_bytes(const Problem& problem) noexcept {
   if (problem.operation != Operation::cross_entropy || problem.reduction == Reduction::none) return 0;
-  const std::int64_t floats = row_losses_offset(problem.rows) + problem.rows;
-  return static_cast<std::int64_t>(offsetof(Workspace, partial)) + floats * 4;
+  const std::int64_t floats = problem.rows + sum_blocks(problem.rows);
+  return static_cast<std::int64_t>(offsetof(Workspace, losses)) + floats * 4;
 }
 
 std::string code_text(const Problem& problem) {

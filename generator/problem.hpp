@@ -71,6 +71,9 @@ struct Traffic {
 };
 [[nodiscard]] Traffic traffic(const Problem& problem) noexcept;
 
+/// Blocks of the kernel that adds the losses up.
+[[nodiscard]] std::int64_t sum_blocks(std::int64_t rows) noexcept;
+
 /// Bytes of the workspace that a call needs; 0 for none.
 [[nodiscard]] std::int64_t workspace_bytes(const Problem& problem) noexcept;
 

@@ -8,7 +8,6 @@
 #include "ce/base/error.hpp"
 #include "generator/templates.hpp"
 #include "generator/variant.hpp"
-#include "templates/arguments.cuh"
 
 namespace ce::generator {
 namespace {
@@ -54,8 +53,9 @@ void write_problem(Text& text, const Problem& problem) {
   text.line("namespace ce::problem {{");
   text.line("using Element = {};", kernel_type(problem.dtype));
   text.line("constexpr int columns = {};", problem.columns);
-  text.line("constexpr bool aligned = {};  // every row starts on a 16-byte boundary",
-            problem.alignment == Alignment::vector);
+  if (!epilogue_file(problem.operation).empty())
+    text.line("constexpr bool aligned = {};  // every row starts on a 16-byte boundary",
+              problem.alignment == Alignment::vector);
   if (problem.operation == Operation::cross_entropy) {
     text.line("using Target = {};", kernel_type(problem.target_dtype));
     text.line("using Loss = {};", kernel_type(problem.loss_dtype));
@@ -82,7 +82,7 @@ void write_config(Text& text, const Variant& variant, const Config& config) {
 
 bool sums_losses(const Problem& problem) { return workspace_bytes(problem) > 0; }
 
-std::int64_t blocks_of_sum(const Config&, const Problem& problem) { return row_losses_offset(problem.rows); }
+std::int64_t blocks_of_sum(const Config&, const Problem& problem) { return sum_blocks(problem.rows); }
 
 std::vector<Step> steps_of(const Problem& problem, const Variant& variant, const Config& config) {
   const auto sum_step = [](std::string_view entry) {

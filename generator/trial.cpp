@@ -215,7 +215,7 @@ class Builder {
                                          .arguments = {offsetof(Arguments, workspace)},
                                          .bytes = static_cast<std::size_t>(bytes),
                                          .initial = {std::byte{0}}});
-      trial_.expected_bytes.push_back({workspace, std::vector<std::byte>(offsetof(Workspace, partial))});
+      trial_.expected_bytes.push_back({workspace, std::vector<std::byte>(offsetof(Workspace, losses))});
     }
     return loss;
   }

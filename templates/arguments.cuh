@@ -9,11 +9,14 @@ struct TargetStatus {
   long long first_row;  ///< the smallest of them; the largest int64 when there are none
 };
 
+/// Rows that one block of the final sum adds up.
+[[maybe_unused]] constexpr long long rows_per_sum = 16384;
+
 /// Scratch of the reductions `mean` and `sum`, in device memory. `count` and `finished` are zero between calls.
 struct Workspace {
   long long count;     ///< rows whose target is not ignore_index
   long long finished;  ///< blocks of the final sum that are done
-  float partial[1];    ///< [row_losses_offset(rows)] sums of the final blocks, then [rows] losses
+  float losses[1];     ///< [rows], and after them one sum for each block of the final sum
 };
 
 struct Arguments {
@@ -28,11 +31,5 @@ struct Arguments {
   long long output_stride;
   long long ignore_index;
 };
-
-/// Rows that one block of the final sum adds up.
-constexpr long long rows_per_sum = 16384;
-
-/// Floats in front of the losses in Workspace::partial: one for each block of the final sum.
-constexpr long long row_losses_offset(long long rows) { return (rows + rows_per_sum - 1) / rows_per_sum; }
 
 }  // namespace ce

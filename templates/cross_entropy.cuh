@@ -21,7 +21,7 @@ CE_DEVICE void put_loss(const Arguments& arguments, int64 row, float value) {
   if constexpr (problem::loss_per_row)
     static_cast<problem::Loss*>(arguments.loss)[row] = from_float<problem::Loss>(value);
   else
-    arguments.workspace->partial[row_losses_offset(arguments.rows) + row] = value;
+    arguments.workspace->losses[row] = value;
 }
 
 struct Epilogue {

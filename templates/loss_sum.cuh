@@ -67,16 +67,16 @@ CE_KERNEL(ce_sum, ce::sum_threads) {
   SumShared& shared = shared_memory<SumShared>();
   Workspace& workspace = *arguments.workspace;
 
-  const float* losses = workspace.partial + row_losses_offset(arguments.rows);
+  float* block_sums = workspace.losses + arguments.rows;
   float sum = 0.f;
   for (int64 row = first_row() + thread_index(); row < last_row(arguments); row += sum_threads)
-    sum += losses[row];
+    sum += workspace.losses[row];
   sum = block_sum(sum, shared.sum);
   int64 count = 0;
   if constexpr (counts) count = block_sum(count_rows(arguments), shared.count);
 
   if (thread_index() == 0) {
-    workspace.partial[block_index()] = sum;
+    block_sums[block_index()] = sum;
     if constexpr (counts) atomic_add(&workspace.count, count);
     device_fence();
     shared.last = atomic_add(&workspace.finished, 1) == block_count() - 1;
@@ -87,7 +87,7 @@ CE_KERNEL(ce_sum, ce::sum_threads) {
   device_fence();
   float total = 0.f;
   for (int64 block = thread_index(); block < block_count(); block += sum_threads)
-    total += load_element<Load::cg>(workspace.partial + block);
+    total += load_element<Load::cg>(block_sums + block);
   total = block_sum(total, shared.sum);
   if (thread_index() == 0) {
     if constexpr (problem::mean) total /= float(atomic_add(&workspace.count, 0));
