@@ -1,0 +1,181 @@
+#include "cli/exit_codes.hpp"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <new>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <stdexcept>
+
+#include "cli/failure.hpp"
+#include "tests/cli/process.hpp"
+
+namespace ce::cli {
+namespace {
+
+using test::Finished;
+
+TEST(ExitCodes, NeverChange) {
+  EXPECT_EQ(static_cast<int>(ExitCode::regression), 3);
+  EXPECT_EQ(static_cast<int>(ExitCode::unsure_regression), 4);
+  const auto status_of = [](const std::exception& error) { return static_cast<int>(describe(error).code); };
+  EXPECT_EQ(status_of(std::runtime_error("anything")), 1);
+  EXPECT_EQ(status_of(std::bad_alloc()), 1);
+  EXPECT_EQ(status_of(InvalidArgument("--rows", "0", "more")), 2);
+  EXPECT_EQ(status_of(DeviceError("cuInit", 100, "no device")), 5);
+  EXPECT_EQ(status_of(CompileError("kernel", "error: no", "kernel.cu")), 6);
+  EXPECT_EQ(status_of(DatabaseError("damaged")), 7);
+  EXPECT_EQ(status_of(NotFound("no such key")), 8);
+  EXPECT_EQ(status_of(Unsupported("too old")), 9);
+  EXPECT_EQ(status_of(Error(ErrorKind::verification, "wrong")), 10);
+  EXPECT_EQ(status_of(Error(ErrorKind::interrupted, "stopped")), 130);
+}
+
+TEST(ExitCodes, AreAllExplainedOnce) {
+  std::set<int> codes;
+  for (const ExitMeaning& meaning : exit_meanings) codes.insert(static_cast<int>(meaning.code));
+  EXPECT_EQ(codes, (std::set<int>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 130}));
+}
+
+TEST(Failure, IsOneLineThatNamesItsKind) {
+  EXPECT_EQ(describe(NotFound("no key begins with abcd")).line(),
+            "ce-tune: not found: no key begins with abcd");
+  const Failure failure =
+      describe(CompileError("softmax", "note: before\nk.cu:3: error: what\nmore\n", "kept.cu"));
+  EXPECT_EQ(failure.line(),
+            "ce-tune: compile error: softmax does not compile (source kept at kept.cu): k.cu:3: error: what");
+  EXPECT_EQ(failure.fields.at("source_path"), "kept.cu");
+}
+
+using CommandLine = test::CommandTest;
+
+/// The line on standard error, and the object on standard output when the same is asked for with --json.
+void expect_failure(const Finished& finished, int status, const std::string& message) {
+  EXPECT_EQ(finished.status, status) << finished.out << finished.err;
+  EXPECT_NE(finished.err.find("ce-tune: "), std::string::npos) << finished.err;
+  EXPECT_NE(finished.err.find(message), std::string::npos) << finished.err;
+}
+
+void expect_failure_document(const Finished& finished, int status, const std::string& kind) {
+  EXPECT_EQ(finished.status, status) << finished.err;
+  const auto document = nlohmann::json::parse(finished.out);
+  EXPECT_EQ(document.at("error").at("exit_code"), status);
+  EXPECT_EQ(document.at("error").at("kind"), kind);
+  EXPECT_FALSE(document.at("error").at("message").get<std::string>().empty());
+}
+
+std::vector<std::string> host_sweep(const std::string& database) {
+  return {"sweep", "--op",     "softmax", "--dtype", "f32",    "--rows",    "4", "--cols",
+          "32",    "--device", "host",    "--db",    database, "--configs", "1"};
+}
+
+TEST_F(CommandLine, HelpExplainsTheExitCodesAndSucceeds) {
+  const Finished help = ce_tune({"--help"});
+  EXPECT_EQ(help.status, 0);
+  for (const ExitMeaning& meaning : exit_meanings)
+    EXPECT_NE(help.out.find(std::string(meaning.meaning)), std::string::npos) << meaning.meaning;
+  for (const std::vector<std::string>& command :
+       {std::vector<std::string>{"sweep"}, {"db", "list"}, {"db", "show"}, {"source"}, {"doctor"}}) {
+    std::vector<std::string> words = command;
+    words.emplace_back("--help");
+    const Finished finished = ce_tune(words);
+    EXPECT_EQ(finished.status, 0);
+    EXPECT_NE(finished.out.find("Examples:\n  ce-tune " + command.front()), std::string::npos)
+        << finished.out;
+    EXPECT_NE(finished.out.find("--json"), std::string::npos);
+    EXPECT_NE(finished.out.find("--db"), std::string::npos);
+  }
+  EXPECT_EQ(ce_tune({"--version"}).out.substr(0, 8), "ce-tune ");
+}
+
+TEST_F(CommandLine, OutputThatCannotBeWrittenIsAFailure) {
+  expect_failure(ce_tune({"--help"}, {}, "/dev/full"), 1, "cannot write to standard output");
+  expect_failure(ce_tune({"doctor", "--json"}, {}, "/dev/full"), 1, "cannot write to standard output");
+}
+
+TEST_F(CommandLine, UsageErrorsNameOptionAndValue) {
+  expect_failure(ce_tune({}), 2, "usage");
+  expect_failure(ce_tune({"swep"}), 2, "swep");
+  expect_failure(ce_tune({"db"}), 2, "ce-tune db --help");
+  expect_failure(ce_tune({"sweep", "--op", "softmax"}), 2, "--dtype");
+  expect_failure(ce_tune({"doctor", "--frobnicate"}), 2, "--frobnicate");
+  const auto sweep_with = [this](const std::string& option, const std::string& value) {
+    std::vector<std::string> words = host_sweep(database());
+    words.insert(words.end(), {option, value});
+    return ce_tune(words);
+  };
+  expect_failure(sweep_with("--scratch", "4gigs"), 2, "--scratch is \"4gigs\"");
+  expect_failure(sweep_with("--samples", "0"), 2, "--samples is \"0\"");
+  expect_failure(ce_tune({"sweep", "--op", "softmax", "--dtype", "f32", "--rows", "4,x", "--cols", "32"}), 2,
+                 "--rows is \"x\"");
+  expect_failure(ce_tune({"db", "list", "--device", "tpu"}), 8, "");  // there is no database to list yet
+  expect_failure(ce_tune({"source", "--op", "softmax", "--dtype", "f32", "--cols", "32", "--device", "tpu"}),
+                 2, "--device is \"tpu\"");
+  expect_failure(
+      ce_tune({"source", "--op", "softmax", "--dtype", "f32", "--cols", "32"}, {{"CE_DEVICE", "tpu"}}), 2,
+      "CE_DEVICE is \"tpu\"");
+  expect_failure_document(ce_tune({"source", "--json", "--op", "softmin"}), 2, "invalid argument");
+  expect_failure_document(ce_tune({"sweep", "--json"}), 2, "usage");
+}
+
+TEST_F(CommandLine, ADeviceThatIsNotThereIsADeviceFailure) {
+  std::vector<std::string> words = host_sweep(database());
+  words[10] = "cuda:0";
+  expect_failure(ce_tune(words), 5, "opening cuda:0");
+  words.emplace_back("--json");
+  expect_failure_document(ce_tune(words), 5, "device error");
+}
+
+TEST_F(CommandLine, NoCompilerIsACompileFailure) {
+  expect_failure(ce_tune(host_sweep(database()), {{"CE_HOST_COMPILER", "/nonexistent/c++"}}), 6,
+                 "has no compiler");
+}
+
+TEST_F(CommandLine, ADamagedDatabaseIsADatabaseFailure) {
+  test::write_file(database(), std::string(5000, 'x'));
+  expect_failure(ce_tune({"db", "list", "--db", database()}), 7, "my.db");
+  expect_failure_document(ce_tune({"db", "show", "abcd", "--db", database(), "--json"}), 7, "database error");
+  EXPECT_EQ(ce_tune({"doctor", "--db", database()}).status, 7);
+}
+
+TEST_F(CommandLine, WhatIsMissingIsNotFound) {
+  expect_failure(ce_tune({"db", "list"}), 8, "ce.db");
+  expect_failure(ce_tune({"db", "show", "abcd", "--db", database()}), 8, "my.db");
+  expect_failure(ce_tune({"source", "abcd", "--db", database()}), 8, "my.db");
+  expect_failure_document(ce_tune({"db", "list", "--json"}), 8, "not found");
+}
+
+TEST_F(CommandLine, NoRightConfigIsAVerificationFailure) {
+  const std::string compiler = (folder() / "c++").string();
+  test::write_file(compiler,
+                   "#!/bin/sh\n[ \"$1\" = --version ] && echo 'g++ (GCC) 99.0.0' && exit 0\n"
+                   "echo 'error: out of order'\nexit 1\n");
+  ASSERT_EQ(::chmod(compiler.c_str(), 0700), 0);
+  const Finished finished = ce_tune(host_sweep(database()), {{"CE_HOST_COMPILER", compiler}});
+  expect_failure(finished, 10, "verification failed");
+  EXPECT_NE(finished.out.find("verification failed"), std::string::npos) << finished.out;
+}
+
+TEST_F(CommandLine, DoctorTellsWhatIsThereWithoutAGpu) {
+  const Finished finished = ce_tune({"doctor", "--json"});
+  EXPECT_EQ(finished.status, 0) << finished.err;
+  const auto document = nlohmann::json::parse(finished.out);
+  EXPECT_EQ(document.at("exit_code"), 0);
+  std::map<std::string, std::string> states;
+  for (const auto& finding : document.at("findings")) {
+    states[finding.at("what")] = finding.at("state");
+    if (finding.at("state") != "ok") EXPECT_FALSE(finding.at("remedy").get<std::string>().empty()) << finding;
+  }
+  EXPECT_EQ(states.at("host"), "ok");
+  EXPECT_EQ(states.at("database"), "none");
+  EXPECT_EQ(states.count("driver") + states.count("nvrtc"), 2U);
+  EXPECT_EQ(states.count("cuda:0"), 0U);
+
+  const Finished text = ce_tune({"doctor"}, {{"CE_HOST_COMPILER", "/nonexistent/c++"}});
+  EXPECT_EQ(text.status, 6);
+  EXPECT_NE(text.out.find("CE_HOST_COMPILER"), std::string::npos) << text.out;
+}
+
+}  // namespace
+}  // namespace ce::cli

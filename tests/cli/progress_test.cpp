@@ -1,0 +1,156 @@
+#include "cli/progress.hpp"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "cli/table.hpp"
+
+namespace ce::cli {
+namespace {
+
+SweepProgress example() {
+  return {.problem = 2,
+          .problems = 4,
+          .title = "softmax bf16 8192 x 4096",
+          .tuning = {.stage = "screening",
+                     .done = 50,
+                     .total = 100,
+                     .best = "block/warps=16,vec=8,load=cs,store=cs",
+                     .best_us = 43.12,
+                     .best_gbs = 3110},
+          .seconds_left = 185};
+}
+
+/// A terminal, or a pipe, with a clock that the test moves.
+struct FakeScreen {
+  std::string written;
+  double now = 100;
+  std::size_t width = 200;
+
+  Screen screen(bool redraws) {
+    return {.redraws = redraws,
+            .width = [this] { return width; },
+            .seconds = [this] { return now; },
+            .write = [this](std::string_view text) { written += text; }};
+  }
+  std::string take() { return std::exchange(written, {}); }
+};
+
+TEST(ProgressLine, TellsEverythingWhereItFits) {
+  EXPECT_EQ(progress_line(example(), 200),
+            "[2/4]  softmax bf16 8192 x 4096  [#######.............]  screening 50/100  3 min 05 s left  "
+            "best 43.12 us 3110 GB/s  block/warps=16,vec=8,load=cs,store=cs");
+}
+
+TEST(ProgressLine, LeavesOutWhatMattersLeast) {
+  EXPECT_EQ(progress_line(example(), 100),
+            "[2/4]  softmax bf16 8192 x 4096  screening 50/100  3 min 05 s left  best 43.12 us 3110 GB/s");
+  EXPECT_EQ(progress_line(example(), 60), "[2/4]  softmax bf16 8192 x 4096  screening 50/100");
+}
+
+TEST(ProgressLine, IsNeverWiderThanTheTerminal) {
+  for (std::size_t width = 0; width < 200; ++width)
+    EXPECT_LE(width_of(progress_line(example(), width)), width);
+}
+
+TEST(ProgressLine, CountsTheWholeSweep) {
+  SweepProgress progress = example();
+  EXPECT_NEAR(progress.fraction(), (1 + 0.45) / 4, 1e-9);
+  progress.tuning.stage = "final";
+  EXPECT_NEAR(progress.fraction(), (1 + 0.95) / 4, 1e-9);
+  progress.tuning = {};
+  EXPECT_NEAR(progress.fraction(), 0.25, 1e-9);
+}
+
+TEST(TimeLeft, NeedsAPace) {
+  TimeLeft left;
+  EXPECT_FALSE(left.seconds());
+  left.add(10, 0.1);
+  EXPECT_FALSE(left.seconds());
+  left.add(20, 0.1);
+  EXPECT_FALSE(left.seconds());
+  left.add(30, 0.3);
+  ASSERT_TRUE(left.seconds());
+  EXPECT_NEAR(*left.seconds(), 70, 1e-9);
+}
+
+TEST(TimeLeft, ForgetsAJumpAtTheStart) {
+  TimeLeft left;
+  left.add(0, 0);
+  left.add(1, 0.5);  // what an earlier sweep had measured
+  for (int second = 2; second <= 200; ++second) left.add(second, 0.5 + 0.001 * (second - 1));
+  EXPECT_NEAR(*left.seconds(), (1 - 0.699) / 0.001, 1);
+}
+
+TEST(ProgressDisplay, RedrawsAtMostTenTimesASecond) {
+  FakeScreen fake;
+  ProgressDisplay display(fake.screen(true));
+  display.begin(1, 1, "softmax");
+  static_cast<void>(fake.take());
+  int redraws = 0;
+  for (int step = 1; step <= 1000; ++step) {
+    fake.now = 100 + 0.001 * step;
+    display.update({.stage = "screening", .done = step, .total = 1000});
+    if (!fake.take().empty()) ++redraws;
+  }
+  EXPECT_GE(redraws, 9);
+  EXPECT_LE(redraws, 10);
+}
+
+TEST(ProgressDisplay, LeavesOneColumnFree) {
+  FakeScreen fake;
+  fake.width = 24;
+  ProgressDisplay display(fake.screen(true));
+  display.begin(1, 1, "softmax bf16 8192 x 4096");
+  EXPECT_EQ(fake.take(), "\rsoftmax bf16 8192 x 4..\x1b[K");
+}
+
+TEST(ProgressDisplay, LinesThatStayGoAboveTheOneThatIsRedrawn) {
+  FakeScreen fake;
+  ProgressDisplay display(fake.screen(true));
+  display.begin(1, 1, "softmax");
+  static_cast<void>(fake.take());
+  display.note("a word");
+  EXPECT_EQ(fake.take(), "\r\x1b[Ka word\n\rsoftmax  [....................]  starting\x1b[K");
+  display.finish("done");
+  EXPECT_EQ(fake.take(), "\r\x1b[Kdone\n");
+  display.note("later");
+  EXPECT_EQ(fake.take(), "later\n");
+}
+
+TEST(ProgressDisplay, WritesPlainLinesWhereNothingRedraws) {
+  FakeScreen fake;
+  ProgressDisplay display(fake.screen(false));
+  display.begin(1, 1, "softmax");
+  EXPECT_EQ(fake.take(), "softmax  [....................]  starting\n");
+  fake.now += 1;
+  display.update({.stage = "screening", .done = 1, .total = 10});
+  EXPECT_EQ(fake.take(), "");
+  fake.now += 10;
+  display.update({.stage = "screening", .done = 2, .total = 10});
+  EXPECT_NE(fake.take().find("screening 2/10"), std::string::npos);
+  display.update({.stage = "screening", .done = 10, .total = 10});
+  const std::string last = fake.take();
+  EXPECT_NE(last.find("screening 10/10"), std::string::npos);
+  EXPECT_EQ(last.find('\x1b'), std::string::npos);
+}
+
+TEST(ProgressDisplay, TakesTheLibrarysLines) {
+  FakeScreen fake;
+  ProgressDisplay display(fake.screen(true));
+  {
+    const LogThroughDisplay logging(display);
+    log(LogLevel::warning, "mind the gap");
+    EXPECT_EQ(fake.take(), "ce: warning: mind the gap\n");
+    log(LogLevel::debug, "of no interest");
+    EXPECT_EQ(fake.take(), "");
+  }
+  testing::internal::CaptureStderr();
+  log(LogLevel::warning, "afterwards");
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "ce: warning: afterwards\n");
+  EXPECT_EQ(fake.take(), "");
+}
+
+}  // namespace
+}  // namespace ce::cli

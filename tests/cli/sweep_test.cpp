@@ -1,0 +1,141 @@
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/stat.h>
+
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "cache/cache.hpp"
+#include "ce/base/error.hpp"
+#include "tests/cli/process.hpp"
+
+namespace ce::cli {
+namespace {
+
+using nlohmann::json;
+using test::Finished;
+
+class Sweep : public test::CommandTest {
+ protected:
+  std::vector<std::string> sweep(const std::string& configs, std::vector<std::string> more = {}) const {
+    more.insert(more.begin(),
+                {"sweep", "--op", "softmax", "--dtype", "f32", "--rows", "8", "--cols", "1000", "--device",
+                 "host", "--db", database(), "--configs", configs, "--samples", "3"});
+    return more;
+  }
+
+  /// Measurements in the database, which a sweep may be writing.
+  std::int64_t measurements() const {
+    try {
+      return cache::Cache::open_existing(database()).status().measurements;
+    } catch (const Error&) {
+      return 0;  // not yet created
+    }
+  }
+};
+
+TEST_F(Sweep, FindsAWinnerRemembersItAndShowsIt) {
+  const Finished first = ce_tune(sweep("4", {"--json"}));
+  ASSERT_EQ(first.status, 0) << first.err;
+  const json document = json::parse(first.out);
+  EXPECT_EQ(document.at("device").at("device"), "host");
+  EXPECT_EQ(document.at("database").at("path"), database());
+  EXPECT_EQ(document.at("database").at("persistent"), true);
+  ASSERT_EQ(document.at("problems").size(), 1U);
+  const json problem = document.at("problems")[0];
+  EXPECT_EQ(problem.at("operation"), "softmax");
+  EXPECT_EQ(problem.at("columns"), 1000);
+  EXPECT_EQ(problem.at("configs"), 4);
+  EXPECT_EQ(problem.at("measured"), 4);
+  EXPECT_EQ(problem.at("known"), 0);
+  EXPECT_GE(problem.at("compiled"), 4);
+  EXPECT_GT(problem.at("median_us"), 0);
+  EXPECT_GT(problem.at("gbs"), 0);
+  EXPECT_GT(problem.at("ceiling_gbs"), 0);
+  EXPECT_FALSE(problem.at("reason").get<std::string>().empty());
+  EXPECT_NE(first.err.find("softmax f32 8 x 1000"), std::string::npos) << first.err;
+  EXPECT_EQ(first.err.find('\x1b'), std::string::npos) << "escape sequences where there is no terminal";
+
+  const Finished second = ce_tune(sweep("4"));
+  EXPECT_EQ(second.status, 0) << second.err;
+  EXPECT_NE(second.out.find("0 configs measured, 4 known, 0 compiled"), std::string::npos) << second.out;
+  const std::string winner = problem.at("winner");
+  EXPECT_NE(second.out.find(winner), std::string::npos) << second.out;
+
+  const std::string key = problem.at("key");
+  EXPECT_NE(ce_tune({"db", "list", "--db", database(), "--device", "host"}).out.find(key), std::string::npos);
+  EXPECT_NE(ce_tune({"db", "show", key, "--db", database()}).out.find("winner   " + winner),
+            std::string::npos);
+  const Finished source = ce_tune({"source", key, "--db", database()});
+  EXPECT_EQ(source.status, 0);
+  EXPECT_NE(source.out.find(winner), std::string::npos) << source.out;
+  const Finished same = ce_tune({"source", "--op", "softmax", "--dtype", "f32", "--rows", "8", "--cols",
+                                 "1000", "--device", "host", "--db", database()});
+  EXPECT_EQ(same.out, source.out);
+  EXPECT_NE(same.err.find("the known winner"), std::string::npos) << same.err;
+}
+
+TEST_F(Sweep, KeepsWhatWasMeasuredWhenInterrupted) {
+  {
+    test::Child child(folder(), sweep("12"), surroundings());
+    // The ceiling comes after the problem, so the first rows are the problem's.
+    ASSERT_TRUE(test::until([&] { return measurements() >= 1 || !child.running(); })) << child.err();
+    child.signal(SIGINT);
+    const Finished interrupted = child.wait();
+    EXPECT_EQ(interrupted.status, 130) << interrupted.err;
+    EXPECT_NE(interrupted.err.find("ce-tune: interrupted"), std::string::npos) << interrupted.err;
+    EXPECT_NE(interrupted.err.find("the same command resumes"), std::string::npos) << interrupted.err;
+  }
+  const std::int64_t kept = measurements();
+  ASSERT_GE(kept, 1);
+  EXPECT_EQ(ce_tune({"db", "list", "--db", database()}).status, 0);
+
+  const Finished resumed = ce_tune(sweep("12", {"--json"}));
+  ASSERT_EQ(resumed.status, 0) << resumed.err;
+  const json problem = json::parse(resumed.out).at("problems")[0];
+  EXPECT_EQ(problem.at("known"), kept);
+  EXPECT_EQ(problem.at("measured"), 12 - kept);
+}
+
+TEST_F(Sweep, TellsOfAnInterruptionInItsDocument) {
+  test::Child child(folder(), sweep("12", {"--json"}), surroundings());
+  ASSERT_TRUE(test::until([&] { return measurements() >= 1 || !child.running(); })) << child.err();
+  child.signal(SIGTERM);
+  const Finished interrupted = child.wait();
+  EXPECT_EQ(interrupted.status, 130) << interrupted.err;
+  const json document = json::parse(interrupted.out);
+  EXPECT_EQ(document.at("error").at("exit_code"), 130);
+  EXPECT_EQ(document.at("problems")[0].at("error").at("kind"), "interrupted");
+  EXPECT_EQ(document.at("summary").at("finished"), 0);
+}
+
+TEST_F(Sweep, EndsAtOnceWhenInterruptedTwice) {
+  // A compiler that takes its time, so that the sweep cannot stop by itself in between.
+  const std::string compiler = (folder() / "c++").string();
+  test::write_file(
+      compiler, "#!/bin/sh\n[ \"$1\" = --version ] && echo 'g++ (GCC) 99.0.0' && exit 0\nsleep 20\nexit 1\n");
+  ASSERT_EQ(::chmod(compiler.c_str(), 0700), 0);
+  test::Child child(folder(), sweep("2"), surroundings({{"CE_HOST_COMPILER", compiler}}));
+  ASSERT_TRUE(test::until([&] { return child.err().find("starting") != std::string::npos; })) << child.err();
+  child.signal(SIGINT);
+  ASSERT_TRUE(test::until([&] { return child.err().find("stopping") != std::string::npos; })) << child.err();
+  EXPECT_TRUE(child.running());
+  const auto start = std::chrono::steady_clock::now();
+  child.signal(SIGINT);
+  EXPECT_EQ(child.wait().status, 130);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+}
+
+TEST_F(Sweep, SaysWhenNothingIsKept) {
+  test::write_file(database(), std::string(5000, 'x'));
+  const Finished finished = ce_tune(sweep("1"));
+  EXPECT_EQ(finished.status, 7) << finished.err;
+  EXPECT_NE(finished.err.find("not kept"), std::string::npos) << finished.err;
+  EXPECT_NE(finished.out.find("1 of 1 problem"), std::string::npos) << finished.out;
+  EXPECT_EQ(test::read_file(database()), std::string(5000, 'x'));
+}
+
+}  // namespace
+}  // namespace ce::cli
