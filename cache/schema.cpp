@@ -134,6 +134,8 @@ int user_version(SQLite::Database& database) { return database.execAndGet("PRAGM
 std::span<const char* const> migrations() noexcept { return steps_of_all_versions; }
 
 void require_ours(SQLite::Database& database, const std::filesystem::path& path) {
+  // One read transaction, or a file that another process is just creating looks like no one's.
+  const SQLite::Transaction snapshot(database);
   const int id = database.execAndGet("PRAGMA application_id").getInt();
   const int version = user_version(database);
   const int latest = static_cast<int>(migrations().size());
