@@ -47,7 +47,7 @@ else()
 endif()
 
 run(${CMAKE_COMMAND} --build ${WORK}/build --parallel ${JOBS} --target consumer)
-expect_version(${WORK}/build/consumer)
+expect_version(${WORK}/build/consumer ${WORK}/build/ce.db)
 
 if(USE STREQUAL "find_package")
   file(GLOB command ${WORK}/prefix/bin/ce-tune)
