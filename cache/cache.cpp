@@ -82,7 +82,7 @@ struct Cache::Impl {
   /// stays usable in this process. Later writes carry it over to the file.
   template <class Action>
   void write(Action action);
-  /// Adds up what `action` returns for the store and for what it did not take.
+  /// Runs `action` on the store and then on what its file refused; one that fails is reported and left out.
   template <class Action>
   void read(Action action);
   void carry_over();
