@@ -37,7 +37,7 @@ constexpr TargetStatus no_bad_target{0, std::numeric_limits<long long>::max()};
 std::string sentence(const tuner::Report& report, const runtime::Device& device) {
   int wrong = 0;
   for (const auto& [reason, count] : report.quarantined) wrong += count;
-  return fmt::format("tuned {} on {}: {} configs ({} quarantined), winner {}, {:.0f} GB/s, {:.0f}% of the ceiling, "
+  return fmt::format("tuned {} on {}: {} configs ({} quarantined), winner {}, {:.4g} GB/s, {:.1f}% of the ceiling, "
                      "took {:.1f} s",
                      generator::title(report.problem), device.model().name, report.configs, wrong, report.winner,
                      report.gbs, report.share() * 100, report.seconds);
@@ -70,7 +70,7 @@ struct Context::Impl {
   std::unique_ptr<Chosen> from_database(const Problem& problem);
   std::unique_ptr<Chosen> from_tuning(const Problem& problem);
   std::unique_ptr<Chosen> without_tuning(const Problem& problem);
-  std::unique_ptr<Chosen> built(const Problem& problem, const generator::Config& config, Choice choice);
+  std::unique_ptr<Chosen> load(const Problem& problem, const tuner::Built& built, Choice choice);
 
   void launch(const Chosen& chosen, const Request& request, Stream stream);
   bool launch_empty(const Request& request, Stream stream);
@@ -112,44 +112,40 @@ const Chosen& Context::Impl::choose(const Problem& problem, Stream stream) {
   return plans.put(bucket, std::move(chosen));
 }
 
-std::unique_ptr<Chosen> Context::Impl::built(const Problem& problem, const generator::Config& config, Choice choice) {
-  tuner::Built binary = tuner::build(*device, cache, problem, config);
-  compiled += binary.compiled ? 1 : 0;
-  choice.config = generator::to_text(config);
+std::unique_ptr<Chosen> Context::Impl::load(const Problem& problem, const tuner::Built& built, Choice choice) {
+  compiled += built.compiled;
+  choice.config = generator::to_text(built.program.config);
   choice.key = tuner.key(problem).id();
-  return std::make_unique<Chosen>(
-      Chosen{tuner::Kernel(*device, binary.image, std::move(binary.source)), std::move(choice)});
+  return std::make_unique<Chosen>(Chosen{built.load(*device), std::move(choice)});
 }
 
 std::unique_ptr<Chosen> Context::Impl::from_database(const Problem& problem) {
   const auto decision = tuner.known_winner(problem);
   if (!decision) return nullptr;
   const generator::Config config = generator::parse_config(decision->winner.config);
-  Choice choice{.origin = Origin::database, .reason = decision->reason};
-  // By the key it was measured under: asking for today's would open the compiler only to learn its version.
-  const auto image = cache.binary(decision->winner.measurement.compile_key);
-  if (!image) return built(problem, config, std::move(choice));
-  choice.config = decision->winner.config;
-  choice.key = tuner.key(problem).id();
-  return std::make_unique<Chosen>(
-      Chosen{tuner::Kernel(*device, *image, generator::generate(problem, config)), std::move(choice)});
+  auto built = tuner::find_built(cache, problem, config, decision->winner.measurement.compile_key);
+  if (!built) built = tuner::build(*device, cache, problem, config);
+  return load(problem, *built, {.origin = Origin::database, .reason = decision->reason});
 }
 
 std::unique_ptr<Chosen> Context::Impl::from_tuning(const Problem& problem) {
   const tuner::Report report = tuner.tune(problem);
   compiled += report.compiled;
   log(LogLevel::info, sentence(report, *device));
-  return built(problem, generator::parse_config(report.winner), {.origin = Origin::tuned, .reason = report.reason});
+  const tuner::Built built = tuner::build(*device, cache, problem, generator::parse_config(report.winner));
+  return load(problem, built, {.origin = Origin::tuned, .reason = report.reason});
 }
 
 std::unique_ptr<Chosen> Context::Impl::without_tuning(const Problem& problem) {
   const std::string why = options.policy == Policy::tune ? "the stream is being captured" : "the policy is lookup";
+  const generator::Limits limits = tuner::limits_of(device->model());
   std::unique_ptr<Chosen> chosen;
   if (const auto near = tuner.nearest_winner(problem))
-    chosen = built(problem, *near, {.origin = Origin::nearest, .reason = "won for the nearest known problem; " + why});
+    chosen = load(problem, tuner::build(*device, cache, problem, *near),
+                  {.origin = Origin::nearest, .reason = "won for the nearest known problem; " + why});
   else
-    chosen = built(problem, generator::safe_default(problem, tuner::limits_of(device->model())),
-                   {.origin = Origin::fallback, .reason = "the safe default: nothing is known and " + why});
+    chosen = load(problem, tuner::build(*device, cache, problem, generator::safe_default(problem, limits)),
+                  {.origin = Origin::fallback, .reason = "the safe default: nothing is known and " + why});
   chosen->provisional = true;
   return chosen;
 }

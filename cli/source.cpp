@@ -120,13 +120,15 @@ ExitCode list_configs(const SourceOptions& options) {
   return ExitCode::success;
 }
 
-Json document_of(const Choice& choice, const generator::Source& source, bool flat) {
+Json document_of(const Choice& choice, const generator::Program& program, bool flat) {
   Json steps = Json::array();
-  for (const generator::Step& step : source.steps)
+  for (const generator::Step& step : program.steps)
     steps.push_back({{"entry", step.entry},
+                     {"source", program.sources[step.source].name},
                      {"threads", step.threads},
                      {"shared_bytes", step.shared_bytes},
-                     {"blocks", step.blocks(source.config, choice.problem)}});
+                     {"blocks", step.blocks(program.config, choice.problem)}});
+  const generator::Source& source = program.sources.front();
   return {{"problem", json_of(choice.problem)},
           {"config", choice.config},
           {"origin", choice.origin},
@@ -138,10 +140,11 @@ Json document_of(const Choice& choice, const generator::Source& source, bool fla
 ExitCode show_source(const SourceOptions& options) {
   if (options.list) return list_configs(options);
   const Choice choice = options.key.empty() ? choose_for_problem(options) : choose_for_key(options);
-  const generator::Source source =
+  const generator::Program program =
       generator::generate(choice.problem, generator::parse_config(choice.config));
+  const generator::Source& source = program.sources.front();
   if (options.common.json) {
-    print(document_of(choice, source, options.flat));
+    print(document_of(choice, program, options.flat));
     return ExitCode::success;
   }
   fmt::print("{}", options.flat ? source.flat() : source.text);
@@ -161,7 +164,8 @@ void add_source(CLI::App& app, Action& chosen) {
   CLI::App* command = app.add_subcommand("source", "Print the generated CUDA of a winner or of any config");
   command->footer(examples);
   command->add_option("KEY", options->key, "Of db list; its first 4 digits or more");
-  command->add_option("--config", options->config, "The config, as db show and --list write it");
+  command->add_option("--config", options->config, "The config, as db show and --list write it")
+      ->type_name("CONFIG");
   command->add_flag("--flat", options->flat, "One file: every include put in its place");
   command->add_flag("--list", options->list, "Print the configs that fit the problem and the device instead");
   add_problem_options(*command, options->problem);

@@ -1,7 +1,8 @@
 #pragma once
 /// \file
-/// The generated text of one Config for one Problem.
+/// The generated texts of one Config for one Problem.
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -13,27 +14,35 @@
 
 namespace ce::generator {
 
-/// One launch of an entry point. A Source launches its steps in order, all with the same Arguments.
+/// A text that compiles to one binary.
+struct Source {
+  std::string name;                            ///< for messages
+  std::string text;                            ///< a comment with Problem and Config, constants, the template
+  std::map<std::string, std::string> headers;  ///< what the text includes, by name
+
+  /// Text with every include put in its place once: one file for any CUDA compiler.
+  [[nodiscard]] std::string flat() const;
+};
+
+/// One launch of an entry point.
 struct Step {
+  std::size_t source = 0;  ///< index into Program::sources
   std::string entry;
   std::uint32_t threads = 0;
   std::uint32_t shared_bytes = 0;
   std::int64_t (*blocks)(const Config&, const Problem&) = nullptr;
 };
 
-struct Source {
+/// All that runs for one Config: its steps in order, all with the same Arguments.
+struct Program {
   Config config;
-  std::string text;                            ///< a comment with Problem and Config, constants, the template
-  std::map<std::string, std::string> headers;  ///< what the text includes, by name
+  std::vector<Source> sources;  ///< the first is that of the Config; the others are the same for every Config
   std::vector<Step> steps;
-
-  /// Text with every include put in its place once: one file for any CUDA compiler.
-  [[nodiscard]] std::string flat() const;
 };
 
-/// The same problem (but for its rows) and config give the same text, byte for byte.
-/// \throws InvalidArgument where the config cannot work for the problem
-[[nodiscard]] Source generate(const Problem& problem, const Config& config);
+/// The same problem (but for its rows) and config give the same texts, byte for byte.
+/// \throws InvalidArgument where the variant does not serve the operation
+[[nodiscard]] Program generate(const Problem& problem, const Config& config);
 
 /// Names the binary of a source: digest of text, headers and compiler.
 /// \param compiler  the compiler with version and target

@@ -139,7 +139,7 @@ std::vector<std::byte> bytes_of(const T& value, std::size_t count = sizeof(T)) {
 
 /// Half a unit in the last place of the dtype, relative, and half of its smallest step.
 double rounding(DType dtype) {
-  return dtype == DType::bf16 ? 0x1p-9 : dtype == DType::f16 ? 0x1p-11 : 0x1p-24;
+  return dtype == DType::bf16 ? 0x1p-8 : dtype == DType::f16 ? 0x1p-11 : 0x1p-24;
 }
 double smallest_step(DType dtype) { return dtype == DType::f16 ? 0x1p-24 : 0x1p-126; }
 

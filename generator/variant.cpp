@@ -35,7 +35,7 @@ Rejection rejects_access(const Config& config, const Problem& problem) {
   if (bytes > widest_access) return fmt::format("{} bytes in one access; {} is the most", bytes, widest_access);
   if (bytes < 4) return "16-bit elements one by one";
   // A narrower access only spreads a short row over more threads.
-  const std::int64_t widest_row = bytes == widest_access ? problem.columns : bytes == 8 ? 4096 : 512;
+  const std::int64_t widest_row = bytes == widest_access ? problem.columns : bytes == 8 ? 1024 : 256;
   if (problem.columns > widest_row) return "narrow access to a wide row";
   return {};
 }
@@ -67,13 +67,13 @@ Rejection rejects_online(const Config& config, const Problem& problem, const Lim
   if (Rejection reason = first_of({rejects_access(config, problem), rejects_stores(config, problem)})) return reason;
   const int step = threads(config) * config.vec;
   if (config.tile % step != 0) return "tile is no multiple of the block's access";
-  if (config.tile / step > 8) return "more than 8 vectors a thread and tile";
+  if (config.tile / step > 4) return "more than 4 vectors a thread and tile";
   if (config.tile / step * config.vec > register_limit(config, limits) - working_registers)
     return "tile too large for the registers";
   if (config.tile > 256 && config.tile >= 2 * static_cast<std::int64_t>(std::bit_ceil(
                                                   static_cast<std::uint64_t>(problem.columns))))
     return "tile wider than the row";
-  if (problem.columns >= 8192 && config.warps < 4) return "fewer than 4 warps for a wide row";
+  if (config.warps < 8 && problem.columns > 1024 * config.warps) return "few warps for a wide row";
   return {};
 }
 

@@ -10,12 +10,9 @@
 #include "arguments.cuh"
 #include "row.cuh"
 #include "statistics.cuh"
+#include "target.cuh"
 
 namespace ce {
-
-CE_DEVICE int64 target_of(const Arguments& arguments, int64 row) {
-  return static_cast<const problem::Target*>(arguments.target)[row];
-}
 
 CE_DEVICE void put_loss(const Arguments& arguments, int64 row, float value) {
   if constexpr (problem::loss_per_row)

@@ -7,7 +7,7 @@
 // Both leave Workspace::count and ::finished zero for the next call, so nothing has to be cleared in between.
 #pragma once
 #include "arguments.cuh"
-#include "cross_entropy.cuh"
+#include "target.cuh"
 
 namespace ce {
 
@@ -30,6 +30,7 @@ CE_DEVICE T block_sum(T x, T (&shared)[sum_threads / lanes]) {
   block_barrier();
   T total = 0;
   if (thread_index() == 0)
+#pragma unroll 1
     for (int warp = 0; warp < sum_threads / lanes; ++warp) total += shared[warp];
   block_barrier();
   return total;
@@ -45,6 +46,7 @@ CE_DEVICE int64 last_row(const Arguments& arguments) {
 /// This thread's share of the rows of the block that are not ignored.
 CE_DEVICE int64 count_rows(const Arguments& arguments) {
   int64 count = 0;
+#pragma unroll 1
   for (int64 row = first_row() + thread_index(); row < last_row(arguments); row += sum_threads)
     count += target_of(arguments, row) != arguments.ignore_index;
   return count;
@@ -69,6 +71,7 @@ CE_KERNEL(ce_sum, ce::sum_threads) {
 
   float* block_sums = workspace.losses + arguments.rows;
   float sum = 0.f;
+#pragma unroll 1
   for (int64 row = first_row() + thread_index(); row < last_row(arguments); row += sum_threads)
     sum += workspace.losses[row];
   sum = block_sum(sum, shared.sum);
@@ -86,6 +89,7 @@ CE_KERNEL(ce_sum, ce::sum_threads) {
 
   device_fence();
   float total = 0.f;
+#pragma unroll 1
   for (int64 block = thread_index(); block < block_count(); block += sum_threads)
     total += load_element<Load::cg>(block_sums + block);
   total = block_sum(total, shared.sum);

@@ -33,8 +33,8 @@ Bench::Bench(runtime::Device& device, cache::Cache& cache, const generator::Prob
       memory_(device, generator::timing_trial(fitting(problem, scratch_of(device, scratch_bytes)), seed)) {
   if (device.model().is_host()) return;
   const generator::Problem flush = flush_problem(device.model());
-  Built built = build(device, cache, flush, generator::safe_default(flush, limits_of(device.model())));
-  flush_kernel_.emplace(device, built.image, std::move(built.source));
+  const generator::Config config = generator::safe_default(flush, limits_of(device.model()));
+  flush_kernel_.emplace(build(device, cache, flush, config).load(device));
   flush_memory_.emplace(device, generator::timing_trial(flush, seed));
 }
 

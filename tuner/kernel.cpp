@@ -1,6 +1,8 @@
 #include "tuner/kernel.hpp"
 
 #include <algorithm>
+#include <sstream>
+#include <utility>
 
 namespace ce::tuner {
 
@@ -10,12 +12,16 @@ generator::Limits limits_of(const runtime::Model& model) {
           .shared_bytes_per_block = model.shared_bytes_per_block};
 }
 
-Kernel::Kernel(runtime::Device& device, std::span<const std::byte> image, generator::Source source)
-    : device_(&device), module_(device.load(image)), config_(std::move(source.config)) {
-  for (const generator::Step& step : source.steps)
-    steps_.push_back({module_->function(step.entry),
+Kernel::Kernel(runtime::Device& device, std::span<const Image> images, generator::Program program)
+    : device_(&device), config_(std::move(program.config)) {
+  for (const Image& image : images) modules_.push_back(device.load(image));
+  for (const generator::Step& step : program.steps) {
+    const runtime::Module& module = *modules_[step.source];
+    steps_.push_back({&module,
+                      module.function(step.entry),
                       {.threads = step.threads, .shared_bytes = step.shared_bytes},
                       step.blocks});
+  }
 }
 
 void Kernel::launch(const generator::Problem& problem, const Arguments& arguments, Stream stream) const {
@@ -37,7 +43,7 @@ bool Kernel::fits(const generator::Problem& problem) const {
 runtime::Resources Kernel::resources() const {
   runtime::Resources most;
   for (const Step& step : steps_) {
-    const runtime::Resources own = module_->resources(step.function);
+    const runtime::Resources own = step.module->resources(step.function);
     most.registers = std::max(most.registers, own.registers);
     most.local_bytes = std::max(most.local_bytes, own.local_bytes);
     most.shared_bytes = std::max(most.shared_bytes, own.shared_bytes);
@@ -47,17 +53,32 @@ runtime::Resources Kernel::resources() const {
 
 Built build(runtime::Device& device, cache::Cache& cache, const generator::Problem& problem,
             const generator::Config& config) {
-  Built built{.source = generator::generate(problem, config)};
+  Built built{.program = generator::generate(problem, config)};
   const std::string compiler = device.compiler();
-  built.compile_key = generator::compile_key(built.source, compiler);
-  if (auto image = cache.binary(built.compile_key)) {
-    built.image = std::move(*image);
-    return built;
+  for (const generator::Source& source : built.program.sources) {
+    const std::string key = generator::compile_key(source, compiler);
+    built.compile_key += (built.compile_key.empty() ? "" : " ") + key;
+    auto image = cache.binary(key);
+    if (!image) {
+      image = device.compile({.name = source.name, .text = source.text, .headers = source.headers}).image;
+      ++built.compiled;
+      cache.keep_binary(key, *image, {.compiler = compiler, .name = source.name});
+    }
+    built.images.push_back(std::move(*image));
   }
-  const std::string name = generator::code_text(problem) + " " + generator::to_text(config);
-  built.image = device.compile({.name = name, .text = built.source.text, .headers = built.source.headers}).image;
-  built.compiled = true;
-  cache.keep_binary(built.compile_key, built.image, {.compiler = compiler, .name = name});
+  return built;
+}
+
+std::optional<Built> find_built(cache::Cache& cache, const generator::Problem& problem,
+                                const generator::Config& config, std::string_view compile_key) {
+  Built built{.program = generator::generate(problem, config), .compile_key = std::string(compile_key)};
+  std::istringstream keys(built.compile_key);
+  for (std::string key; keys >> key;) {
+    auto image = cache.binary(key);
+    if (!image) return std::nullopt;
+    built.images.push_back(std::move(*image));
+  }
+  if (built.images.size() != built.program.sources.size()) return std::nullopt;
   return built;
 }
 

@@ -3,7 +3,10 @@
 /// A compiled and loaded Source with its launch geometry.
 
 #include <memory>
+#include <optional>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "ce/base/dtype.hpp"
@@ -18,10 +21,13 @@ namespace ce::tuner {
 /// What the generator's constraints ask of a device.
 [[nodiscard]] generator::Limits limits_of(const runtime::Model& model);
 
+using Image = std::vector<std::byte>;
+
 class Kernel {
  public:
-  /// \throws DeviceError where the image cannot be loaded or lacks an entry point
-  Kernel(runtime::Device& device, std::span<const std::byte> image, generator::Source source);
+  /// \param images  one for each source of the program
+  /// \throws DeviceError where an image cannot be loaded or lacks an entry point
+  Kernel(runtime::Device& device, std::span<const Image> images, generator::Program program);
 
   /// Launches every step. Allocates nothing and takes no lock.
   /// \param problem  may differ from the one it was generated for in its rows
@@ -35,29 +41,37 @@ class Kernel {
 
  private:
   struct Step {
+    const runtime::Module* module;
     runtime::Function function;
     runtime::Launch launch;
     std::int64_t (*blocks)(const generator::Config&, const generator::Problem&);
   };
 
   runtime::Device* device_;
-  std::unique_ptr<runtime::Module> module_;
+  std::vector<std::unique_ptr<runtime::Module>> modules_;
   generator::Config config_;
   std::vector<Step> steps_;
 };
 
-/// A binary and where it came from.
+/// The binaries of a program and where they came from.
 struct Built {
-  std::vector<std::byte> image;
-  generator::Source source;
-  std::string compile_key;
-  bool compiled = false;  ///< false: the database had it
+  generator::Program program;
+  std::vector<Image> images;  ///< one for each source
+  std::string compile_key;    ///< of all sources, separated by spaces
+  int compiled = 0;           ///< compiler runs; what the database had is not compiled
+
+  [[nodiscard]] Kernel load(runtime::Device& device) const { return {device, images, program}; }
 };
 
-/// The binary of a config, from the database or, failing that, from the compiler; the database keeps it.
-/// Safe to call from several threads.
+/// The binaries of a config, from the database or, failing that, from the compiler; the database keeps them. Safe to
+/// call from several threads.
 /// \throws CompileError, Unsupported
 [[nodiscard]] Built build(runtime::Device& device, cache::Cache& cache, const generator::Problem& problem,
                           const generator::Config& config);
+
+/// The same by the key that a measurement names, from the database alone: asking for today's key would open the compiler
+/// only to learn its version. Nothing where the database lacks one.
+[[nodiscard]] std::optional<Built> find_built(cache::Cache& cache, const generator::Problem& problem,
+                                              const generator::Config& config, std::string_view compile_key);
 
 }  // namespace ce::tuner

@@ -203,10 +203,10 @@ void Tuner::screen(Candidates& candidates, const Hooks& hooks) {
       measurement.reason = reason;
     };
     try {
-      Built built = ahead.take(i);
+      const Built built = ahead.take(i);
       measurement.compile_key = built.compile_key;
-      candidates.compiled += built.compiled ? 1 : 0;
-      const Kernel kernel(device_, built.image, std::move(built.source));
+      candidates.compiled += built.compiled;
+      const Kernel kernel = built.load(device_);
       measurement.registers = kernel.resources().registers;
       measurement.local_bytes = kernel.resources().local_bytes;
       if (!kernel.fits(bench.problem())) {
@@ -250,12 +250,12 @@ void Tuner::final_round(Candidates& candidates, const Hooks& hooks) {
   std::vector<cache::Measurement> measurements;
   for (const Candidate& candidate : ranking) {
     const generator::Config config = generator::parse_config(candidate.config);
-    Built built = build(device_, cache_, candidates.problem, config);
-    candidates.compiled += built.compiled ? 1 : 0;
+    const Built built = build(device_, cache_, candidates.problem, config);
+    candidates.compiled += built.compiled;
     cache::Measurement& measurement = measurements.emplace_back(candidates.measurement(config));
     measurement.compile_key = built.compile_key;
     measurement.stage = 1;
-    kernels.emplace_back(device_, built.image, std::move(built.source));
+    kernels.push_back(built.load(device_));
     measurement.registers = kernels.back().resources().registers;
     measurement.local_bytes = kernels.back().resources().local_bytes;
   }
@@ -293,8 +293,8 @@ double Tuner::time_ceiling(generator::Operation operation, const Hooks& hooks) {
   // The winner once more, now: the ceiling of this run, not that of the day it was first measured.
   Bench bench(device_, cache_, problem, settings_.scratch_bytes, settings_.seed);
   const generator::Config config = generator::parse_config(decision->winner.config);
-  Built built = build(device_, cache_, problem, config);
-  const Kernel kernel(device_, built.image, std::move(built.source));
+  const Built built = build(device_, cache_, problem, config);
+  const Kernel kernel = built.load(device_);
   cache::Measurement again = candidates.measurement(config);
   again.compile_key = built.compile_key;
   again.stage = 1;

@@ -166,7 +166,8 @@ TEST_F(DatabaseCommands, AnAmbiguousPrefixListsItsKeys) {
 }
 
 TEST_F(DatabaseCommands, SourceOfAKeyIsThatOfItsWinner) {
-  const generator::Source expected = generator::generate(softmax, generator::parse_config(winner()));
+  const generator::Source expected =
+      generator::generate(softmax, generator::parse_config(winner())).sources.front();
   const Finished plain = text({"source", id()});
   EXPECT_EQ(plain.status, 0) << plain.err;
   EXPECT_EQ(plain.out, expected.text);
@@ -175,7 +176,7 @@ TEST_F(DatabaseCommands, SourceOfAKeyIsThatOfItsWinner) {
 
   const json shown = document({"source", id(), "--config", configs_[2]});
   EXPECT_EQ(shown.at("config"), configs_[2]);
-  EXPECT_EQ(shown.at("text"), generator::generate(softmax, generator::parse_config(configs_[2])).text);
+  EXPECT_EQ(shown.at("text"), generator::generate(softmax, generator::parse_config(configs_[2])).sources.front().text);
   EXPECT_EQ(shown.at("headers").size(), expected.headers.size());
   EXPECT_EQ(shown.at("steps")[0].at("entry"), "ce_row");
   EXPECT_EQ(text({"source", id(), "--config", "block/warps=16"}).status, 2);
@@ -190,7 +191,7 @@ TEST_F(DatabaseCommands, SourceOfAProblemNeedsNoDatabase) {
   };
   const Finished named = ce_tune(with({"--config", winner()}));
   EXPECT_EQ(named.status, 0) << named.err;
-  EXPECT_EQ(named.out, generator::generate(softmax, generator::parse_config(winner())).text);
+  EXPECT_EQ(named.out, generator::generate(softmax, generator::parse_config(winner())).sources.front().text);
 
   const Finished chosen = ce_tune(with({"--device", "host"}));
   EXPECT_EQ(chosen.status, 0) << chosen.err;
