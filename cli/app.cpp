@@ -12,6 +12,7 @@
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <vector>
 
 #include "ce/version.hpp"
 #include "cli/commands.hpp"
@@ -59,6 +60,17 @@ std::string command_of(const CLI::App& app) {
   return command;
 }
 
+std::string message_of(const CLI::ParseError& error, const CLI::App& app) {
+  const CLI::App* innermost = &app;
+  while (!innermost->get_subcommands().empty()) innermost = innermost->get_subcommands().front();
+  const std::vector<std::string> rest = app.remaining(true);
+  // Of a misspelled command, CLI11 only says that some command is required.
+  const bool misspelled = innermost->get_require_subcommand_min() > 0 && !rest.empty();
+  return fmt::format("{} ({} --help)",
+                     misspelled ? fmt::format("there is no command \"{}\"", rest.front()) : error.what(),
+                     command_of(app));
+}
+
 /// A result that did not arrive is no success.
 ExitCode flushed(ExitCode code) {
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
@@ -91,7 +103,7 @@ int run(int argument_count, const char* const* arguments) {
         app.exit(error);
         return static_cast<int>(flushed(ExitCode::success));
       }
-      return report(usage_failure(fmt::format("{} ({} --help)", error.what(), command_of(app))), json);
+      return report(usage_failure(message_of(error, app)), json);
     }
     return static_cast<int>(flushed(action()));
   } catch (const std::exception& error) {

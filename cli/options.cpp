@@ -92,15 +92,16 @@ void check_applicable(const ProblemOptions& options, const std::vector<Operation
 }  // namespace
 
 void add_database_option(CLI::App& command, CommonOptions& common) {
-  command.add_option(
-      "--db", common.database,
-      "The database (default: CE_DB, else $XDG_DATA_HOME/ce/ce.db, else ~/.local/share/ce/ce.db)");
+  command
+      .add_option("--db", common.database,
+                  "The database (default: CE_DB, else $XDG_DATA_HOME/ce/ce.db,\n"
+                  "else ~/.local/share/ce/ce.db)")
+      ->type_name("FILE");
 }
 
 void add_device_option(CLI::App& command, CommonOptions& common, const std::string& help) {
-  command.add_option(
-      "--device", common.device,
-      help.empty() ? "cuda, cuda:N or host (default: CE_DEVICE, else the first GPU, else host)" : help);
+  constexpr const char* usual = "cuda, cuda:N or host\n(default: CE_DEVICE, else the first GPU, else host)";
+  command.add_option("--device", common.device, help.empty() ? usual : help)->type_name("DEVICE");
 }
 
 void add_json_option(CLI::App& command, CommonOptions& common) {
@@ -170,39 +171,42 @@ cache::Key find_key(const cache::Cache& cache, const std::string& prefix) {
 }
 
 void add_problem_options(CLI::App& command, ProblemOptions& options) {
+  constexpr const char* group = "Problems";
   const auto list = [&command](const char* name, std::vector<std::string>& values, const char* help) {
-    command.add_option(name, values, help)->allow_extra_args(false)->group("Problems")->type_name("LIST");
+    command.add_option(name, values, help)->allow_extra_args(false)->group(group)->type_name("LIST");
   };
   list("--op", options.operations, "softmax, cross_entropy");
   list("--dtype", options.dtypes, "f32, f16, bf16");
-  list("--rows", options.rows, "Rows: tokens of a batch");
-  list("--cols", options.columns, "Columns: classes, the vocabulary");
-  const auto word = [&command](const char* name, std::string& value, const char* help) {
-    command.add_option(name, value, help)->group("Problems");
+  list("--rows", options.rows, "Rows: the tokens of a batch");
+  list("--cols", options.columns, "Columns: the classes, the vocabulary");
+  const auto word = [&command](const char* name, std::string& value, const char* type, const char* help) {
+    command.add_option(name, value, help)->group(group)->type_name(type);
   };
-  word("--reduction", options.reduction, "Cross entropy: none, mean or sum (default: mean)");
-  word("--target", options.target, "Cross entropy: dtype of the targets, i32 or i64 (default: i64)");
-  word("--loss-dtype", options.loss_dtype, "Cross entropy: dtype of the loss (default: f32)");
+  word("--reduction", options.reduction, "WORD", "Cross entropy: none, mean or sum (default: mean)");
+  word("--target", options.target, "DTYPE", "Cross entropy: of the targets, i32 or i64 (default: i64)");
+  word("--loss-dtype", options.loss_dtype, "DTYPE", "Cross entropy: of the loss (default: f32)");
   command
       .add_flag("--loss-only", options.loss_only, "Cross entropy: no gradient (default: loss and gradient)")
-      ->group("Problems");
-  command
-      .add_flag_function(
-          "--in-place,!--no-in-place", [&options](std::int64_t count) { options.in_place = count > 0; },
-          "Write the output over the input, or not (default: in place for cross entropy's gradient alone)")
-      ->group("Problems");
-  word("--align", options.alignment,
-       "How rows lie to 16-byte boundaries: vector (all on one), shifted (anywhere, output like input) or "
-       "element "
-       "(anywhere) (default: that of dense rows)");
+      ->group(group);
+  const auto set_in_place = [&options](bool value) {
+    return [&options, value](std::int64_t) { options.in_place = value; };
+  };
+  CLI::Option* in_place = command.add_flag_function("--in-place", set_in_place(true),
+                                                    "Write the output over the input\n"
+                                                    "(default: for the gradient of cross entropy only)");
+  CLI::Option* apart =
+      command.add_flag_function("--no-in-place", set_in_place(false), "Write the output beside the input");
+  in_place->group(group)->excludes(apart);
+  apart->group(group);
+  word("--align", options.alignment, "WORD",
+       "How rows lie to 16-byte boundaries (default: that of dense rows):\n"
+       "vector: each on one; shifted: anywhere, but output like input;\nelement: anywhere");
 }
 
 std::vector<Problem> problems_of(const ProblemOptions& options) {
   std::vector<Operation> operations;
-  for (const std::string& text : split_list("--op", options.operations)) {
-    const Operation operation = generator::parse_operation(text, "--op");
-    operations.push_back(operation);
-  }
+  for (const std::string& text : split_list("--op", options.operations))
+    operations.push_back(generator::parse_operation(text, "--op"));
   check_applicable(options, operations);
   std::vector<DType> dtypes;
   for (const std::string& text : split_list("--dtype", options.dtypes))

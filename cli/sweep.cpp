@@ -139,13 +139,17 @@ void add_sweep(CLI::App& app, Action& chosen) {
   add_problem_options(*command, options->problems);
   for (const char* required : {"--op", "--dtype", "--rows", "--cols"})
     command->get_option(required)->required();
-  command->add_option("--configs", options->configs,
-                      "Try at most that many configs, spread over the space (default: all; 12 on the host)");
-  command->add_option("--samples", options->samples, "Samples of each finalist (default: 15; 5 on the host)");
-  command->add_option(
-      "--scratch", options->scratch,
-      "Device memory to use, such as 4GiB; with less, fewer rows are timed (default: a quarter of "
-      "what is free; 256MiB on the host)");
+  command
+      ->add_option("--configs", options->configs,
+                   "Try at most that many configs, spread over the space\n(default: all; 12 on the host)")
+      ->type_name("N");
+  command->add_option("--samples", options->samples, "Samples of each finalist (default: 15; 5 on the host)")
+      ->type_name("N");
+  command
+      ->add_option("--scratch", options->scratch,
+                   "Device memory to use, such as 4GiB; with less, fewer rows are timed\n"
+                   "(default: a quarter of what is free; 256MiB on the host)")
+      ->type_name("SIZE");
   add_device_option(*command, options->common);
   add_database_option(*command, options->common);
   add_json_option(*command, options->common);

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <vector>
 
 #include "ce/base/error.hpp"
 #include "generator/problem.hpp"
@@ -55,19 +56,19 @@ TEST(KeyText, TheLastBucketHoldsAsManyRowsAsAKernelTakes) {
 TEST(KeyText, WhatKeyTextDoesNotWriteIsRefused) {
   const std::string good = "softmax bf16 cols=4096 align=vector rows<=8192 l2=cold";
   EXPECT_EQ(parse_key_text(good).columns, 4096);
-  for (const std::string text :
-       {std::string(), std::string("softmax"), good + " ", " " + good, good + " later=1",
-        std::string("softmin bf16 cols=4096 align=vector rows<=8192 l2=cold"),
-        std::string("softmax f64 cols=4096 align=vector rows<=8192 l2=cold"),
-        std::string("softmax bf16 cols=0 align=vector rows<=8192 l2=cold"),
-        std::string("softmax bf16 cols=-4 align=vector rows<=8192 l2=cold"),
-        std::string("softmax bf16 cols=4096 align=odd rows<=8192 l2=cold"),
-        std::string("softmax bf16 cols=4096 align=vector rows<=8191 l2=cold"),
-        std::string("softmax bf16 cols=4096 align=vector rows<=99999999999999999999 l2=cold"),
-        std::string("softmax bf16 cols=4096 align=vector rows<=8192 l2=warm"),
-        std::string("softmax bf16 cols=4096  align=vector rows<=8192 l2=cold"),
-        std::string("softmax cols=4096 bf16 align=vector rows<=8192 l2=cold"),
-        std::string("cross_entropy bf16 cols=4096 align=vector rows<=8192 l2=cold")})
+  for (const std::string& text :
+       std::vector<std::string>{std::string(), "softmax", good + " ", " " + good, good + " later=1",
+                                "softmin bf16 cols=4096 align=vector rows<=8192 l2=cold",
+                                "softmax f64 cols=4096 align=vector rows<=8192 l2=cold",
+                                "softmax bf16 cols=0 align=vector rows<=8192 l2=cold",
+                                "softmax bf16 cols=-4 align=vector rows<=8192 l2=cold",
+                                "softmax bf16 cols=4096 align=odd rows<=8192 l2=cold",
+                                "softmax bf16 cols=4096 align=vector rows<=8191 l2=cold",
+                                "softmax bf16 cols=4096 align=vector rows<=99999999999999999999 l2=cold",
+                                "softmax bf16 cols=4096 align=vector rows<=8192 l2=warm",
+                                "softmax bf16 cols=4096  align=vector rows<=8192 l2=cold",
+                                "softmax cols=4096 bf16 align=vector rows<=8192 l2=cold",
+                                "cross_entropy bf16 cols=4096 align=vector rows<=8192 l2=cold"})
     EXPECT_THROW(static_cast<void>(parse_key_text(text)), InvalidArgument) << text;
 }
 

@@ -40,6 +40,7 @@ int exit_status(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) : 1
 }  // namespace
 
 std::string read_file(const fs::path& path) {
+  if (!fs::is_regular_file(path)) return {};  // devices may have no end
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }

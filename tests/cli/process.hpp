@@ -62,7 +62,7 @@ class CommandTest : public testing::Test {
 
   [[nodiscard]] const std::filesystem::path& folder() const noexcept { return folder_; }
   [[nodiscard]] std::string database() const { return (folder_ / "my.db").string(); }
-  /// \param output  a file for standard output in place of Finished::out
+  /// \param output  a file for standard output in place of the one that is read into Finished::out
   [[nodiscard]] Finished ce_tune(const std::vector<std::string>& arguments, Environment environment = {},
                                  const std::string& output = "") const;
   [[nodiscard]] Environment surroundings(Environment environment = {}) const;
