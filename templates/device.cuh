@@ -16,7 +16,9 @@
 //   exp2 log maximum               f32; exp2 flushes subnormal results to zero; maximum prefers a number to NaN
 //   infinity() not_a_number()
 //   to_float(element) from_float<T>(value) unpack(word) pack<T>(low, high)
-//   atomic_add atomic_min          on 64-bit integers in global memory; integers only, so the order is no matter
+//   atomic_add atomic_min          on 64-bit integers in global memory, returning the value before; integers only,
+//                                  so that their order cannot change a result
+//   device_fence()                 writes before it are seen by the whole device before writes after it
 #pragma once
 
 namespace ce {

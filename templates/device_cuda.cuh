@@ -167,9 +167,10 @@ template <class T> CE_DEVICE uint32 pack(float low, float high) {
 
 // ---- integers in global memory -------------------------------------------------------------------------
 
-CE_DEVICE void atomic_add(int64* address, int64 value) {
-  ::atomicAdd(reinterpret_cast<uint64*>(address), uint64(value));
+CE_DEVICE int64 atomic_add(int64* address, int64 value) {
+  return int64(::atomicAdd(reinterpret_cast<uint64*>(address), uint64(value)));
 }
-CE_DEVICE void atomic_min(int64* address, int64 value) { ::atomicMin(address, value); }
+CE_DEVICE int64 atomic_min(int64* address, int64 value) { return ::atomicMin(address, value); }
+CE_DEVICE void device_fence() { __threadfence(); }
 
 }  // namespace ce
