@@ -16,6 +16,7 @@
 #include "cli/json.hpp"
 #include "cli/known.hpp"
 #include "cli/options.hpp"
+#include "cli/units.hpp"
 #include "generator/variant.hpp"
 #include "tuner/kernel.hpp"
 #include "tuner/tuner.hpp"
@@ -121,20 +122,39 @@ ExitCode list_configs(const SourceOptions& options) {
 }
 
 Json document_of(const Choice& choice, const generator::Program& program, bool flat) {
+  Json sources = Json::array();
+  for (const generator::Source& source : program.sources)
+    sources.push_back({{"name", source.name},
+                       {"text", flat ? source.flat() : source.text},
+                       {"headers", flat ? Json::object() : Json(source.headers)}});
   Json steps = Json::array();
   for (const generator::Step& step : program.steps)
     steps.push_back({{"entry", step.entry},
-                     {"source", program.sources[step.source].name},
+                     {"source", step.source},
                      {"threads", step.threads},
                      {"shared_bytes", step.shared_bytes},
                      {"blocks", step.blocks(program.config, choice.problem)}});
-  const generator::Source& source = program.sources.front();
   return {{"problem", json_of(choice.problem)},
           {"config", choice.config},
           {"origin", choice.origin},
           {"steps", steps},
-          {"text", flat ? source.flat() : source.text},
-          {"headers", flat ? Json::object() : Json(source.headers)}};
+          {"sources", sources}};
+}
+
+/// What is printed beside the source, to standard error: which it is, and what it needs.
+std::string remarks_on(const Choice& choice, const generator::Program& program, bool flat) {
+  std::string text =
+      fmt::format("ce-tune: {}: {}, {}\n", generator::title(choice.problem), choice.config, choice.origin);
+  if (!flat) {
+    std::string headers;
+    for (const auto& [name, header] : program.sources.front().headers)
+      headers += (headers.empty() ? "" : ", ") + name;
+    text += fmt::format("ce-tune: it includes {}; --flat puts everything into one file\n", headers);
+  }
+  if (program.sources.size() > 1)
+    text += fmt::format("ce-tune: {} around it, the same for every config: --json prints them too\n",
+                        counted(static_cast<std::int64_t>(program.sources.size()) - 1, "other source"));
+  return text;
 }
 
 ExitCode show_source(const SourceOptions& options) {
@@ -142,18 +162,13 @@ ExitCode show_source(const SourceOptions& options) {
   const Choice choice = options.key.empty() ? choose_for_problem(options) : choose_for_key(options);
   const generator::Program program =
       generator::generate(choice.problem, generator::parse_config(choice.config));
-  const generator::Source& source = program.sources.front();
   if (options.common.json) {
     print(document_of(choice, program, options.flat));
     return ExitCode::success;
   }
+  const generator::Source& source = program.sources.front();
   fmt::print("{}", options.flat ? source.flat() : source.text);
-  fmt::print(stderr, "ce-tune: {}: {}, {}\n", generator::title(choice.problem), choice.config, choice.origin);
-  if (!options.flat) {
-    std::string headers;
-    for (const auto& [name, text] : source.headers) headers += (headers.empty() ? "" : ", ") + name;
-    fmt::print(stderr, "ce-tune: it includes {}; --flat puts everything into one file\n", headers);
-  }
+  fmt::print(stderr, "{}", remarks_on(choice, program, options.flat));
   return ExitCode::success;
 }
 

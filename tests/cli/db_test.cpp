@@ -176,8 +176,9 @@ TEST_F(DatabaseCommands, SourceOfAKeyIsThatOfItsWinner) {
 
   const json shown = document({"source", id(), "--config", configs_[2]});
   EXPECT_EQ(shown.at("config"), configs_[2]);
-  EXPECT_EQ(shown.at("text"), generator::generate(softmax, generator::parse_config(configs_[2])).sources.front().text);
-  EXPECT_EQ(shown.at("headers").size(), expected.headers.size());
+  EXPECT_EQ(shown.at("sources")[0].at("text"),
+            generator::generate(softmax, generator::parse_config(configs_[2])).sources.front().text);
+  EXPECT_EQ(shown.at("sources")[0].at("headers").size(), expected.headers.size());
   EXPECT_EQ(shown.at("steps")[0].at("entry"), "ce_row");
   EXPECT_EQ(text({"source", id(), "--config", "block/warps=16"}).status, 2);
   EXPECT_EQ(text({"source", id(), "--op", "softmax"}).status, 2);

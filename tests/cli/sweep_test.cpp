@@ -95,8 +95,11 @@ TEST_F(Sweep, KeepsWhatWasMeasuredWhenInterrupted) {
   const Finished resumed = ce_tune(sweep("12", {"--json"}));
   ASSERT_EQ(resumed.status, 0) << resumed.err;
   const json problem = json::parse(resumed.out).at("problems")[0];
-  EXPECT_EQ(problem.at("known"), kept);
-  EXPECT_EQ(problem.at("measured"), 12 - kept);
+  // A config that reached the final round has two measurements.
+  const std::int64_t known = problem.at("known");
+  EXPECT_GE(known, 1);
+  EXPECT_LE(known, kept);
+  EXPECT_EQ(problem.at("measured"), 12 - known);
 }
 
 TEST_F(Sweep, TellsOfAnInterruptionInItsDocument) {
