@@ -141,7 +141,7 @@ Finding check_database(const CommonOptions& common) {
                           {"binaries", status.binaries}});
     finding.detail = fmt::format("{}: {}, {}, {}, {}", path.string(), counted(status.keys, "key"),
                                  counted(status.measurements, "measurement"),
-                                 counted(status.binaries, "binary"), size_text(status.file_bytes));
+                                 counted(status.binaries, "compiled kernel"), size_text(status.file_bytes));
     if (!status.problem.empty()) {
       finding.state = Finding::State::bad;
       finding.remedy = status.problem;
