@@ -37,10 +37,11 @@ constexpr TargetStatus no_bad_target{0, std::numeric_limits<long long>::max()};
 std::string sentence(const tuner::Report& report, const runtime::Device& device) {
   int wrong = 0;
   for (const auto& [reason, count] : report.quarantined) wrong += count;
-  return fmt::format("tuned {} on {}: {} configs ({} quarantined), winner {}, {:.4g} GB/s, {:.1f}% of the ceiling, "
-                     "took {:.1f} s",
-                     generator::title(report.problem), device.model().name, report.configs, wrong, report.winner,
-                     report.gbs, report.share() * 100, report.seconds);
+  return fmt::format(
+      "tuned {} on {}: {} configs ({} quarantined), winner {}, {:.4g} GB/s, {:.1f}% of the ceiling, "
+      "took {:.1f} s",
+      generator::title(report.problem), device.model().name, report.configs, wrong, report.winner, report.gbs,
+      report.share() * 100, report.seconds);
 }
 
 }  // namespace
@@ -87,13 +88,15 @@ struct Context::Impl {
   ContextOptions options;
   std::unique_ptr<runtime::Device> device;
   cache::Cache cache;
-  std::mutex tuning;  ///< guards the tuner, and makes threads that meet the same new problem wait for one answer
+  std::mutex
+      tuning;  ///< guards the tuner, and makes threads that meet the same new problem wait for one answer
   tuner::Tuner tuner;
   PlanTable plans;
   Workspaces workspaces;
   runtime::Buffer status;
   std::atomic<int> compiled = 0;
-  const Choice empty{.config = "", .origin = Origin::fallback, .reason = "no rows: nothing to launch", .key = ""};
+  const Choice empty{
+      .config = "", .origin = Origin::fallback, .reason = "no rows: nothing to launch", .key = ""};
 };
 
 const Chosen& Context::Impl::choose(const Problem& problem, Stream stream) {
@@ -112,7 +115,8 @@ const Chosen& Context::Impl::choose(const Problem& problem, Stream stream) {
   return plans.put(bucket, std::move(chosen));
 }
 
-std::unique_ptr<Chosen> Context::Impl::load(const Problem& problem, const tuner::Built& built, Choice choice) {
+std::unique_ptr<Chosen> Context::Impl::load(const Problem& problem, const tuner::Built& built,
+                                            Choice choice) {
   compiled += built.compiled;
   choice.config = generator::to_text(built.program.config);
   choice.key = tuner.key(problem).id();
@@ -137,7 +141,8 @@ std::unique_ptr<Chosen> Context::Impl::from_tuning(const Problem& problem) {
 }
 
 std::unique_ptr<Chosen> Context::Impl::without_tuning(const Problem& problem) {
-  const std::string why = options.policy == Policy::tune ? "the stream is being captured" : "the policy is lookup";
+  const std::string why =
+      options.policy == Policy::tune ? "the stream is being captured" : "the policy is lookup";
   const generator::Limits limits = tuner::limits_of(device->model());
   std::unique_ptr<Chosen> chosen;
   if (const auto near = tuner.nearest_winner(problem))
@@ -214,12 +219,14 @@ Context::~Context() = default;
 const Choice& Context::run(const Softmax& operation, const Softmax::Tensors& tensors, Stream stream) {
   return impl_->run(operation, tensors, stream);
 }
-const Choice& Context::run(const CrossEntropy& operation, const CrossEntropy::Tensors& tensors, Stream stream) {
+const Choice& Context::run(const CrossEntropy& operation, const CrossEntropy::Tensors& tensors,
+                           Stream stream) {
   return impl_->run(operation, tensors, stream);
 }
 
 template <class Operation>
-Plan Context::plan_for(const Operation& operation, const typename Operation::Tensors& tensors, Stream stream) {
+Plan Context::plan_for(const Operation& operation, const typename Operation::Tensors& tensors,
+                       Stream stream) {
   const Request request = bind(operation, tensors, *impl_->device);
   const Chosen* chosen = request.problem.rows == 0 ? nullptr : &impl_->choose(request.problem, stream);
   return Plan(std::make_shared<const Plan::Impl>(Plan::Impl{impl_.get(), chosen, request}));

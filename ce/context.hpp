@@ -35,12 +35,12 @@ struct Choice {
   std::string config;  ///< text form, as in `ce-tune db show`
   Origin origin = Origin::fallback;
   std::string reason;
-  std::string key;     ///< what `ce-tune db show` takes
+  std::string key;  ///< what `ce-tune db show` takes
 };
 
 struct ContextOptions {
-  /// "cuda", "cuda:1", "host"; empty: the environment variable CE_DEVICE, else the thread's current CUDA device, else
-  /// GPU 0, else the host.
+  /// "cuda", "cuda:1", "host"; empty: the environment variable CE_DEVICE, else the thread's current CUDA
+  /// device, else GPU 0, else the host.
   std::string device;
   /// The tuning database; empty: the environment variable CE_DB, else $XDG_DATA_HOME/ce/ce.db, else
   /// ~/.local/share/ce/ce.db.
@@ -48,14 +48,15 @@ struct ContextOptions {
   Policy policy = Policy::tune;
   /// The most device memory that tuning may take for a while; 0: a quarter of what is free.
   std::int64_t scratch_bytes = 0;
-  /// Device memory set aside at once for the workspaces of calls that are captured into graphs, where nothing can be
-  /// allocated. A captured mean or sum takes 4 bytes a row and keeps them.
+  /// Device memory set aside at once for the workspaces of calls that are captured into graphs, where nothing
+  /// can be allocated. A captured mean or sum takes 4 bytes a row and keeps them.
   std::int64_t capture_bytes = std::int64_t{8} << 20;
 };
 
 class Context;
 
-/// Memory of a Context's device, for programs that bring no allocator of their own. The Context must outlive it.
+/// Memory of a Context's device, for programs that bring no allocator of their own. The Context must outlive
+/// it.
 class Memory {
  public:
   Memory(Memory&&) noexcept;
@@ -75,8 +76,8 @@ class Memory {
   std::unique_ptr<Impl> impl_;
 };
 
-/// A problem bound to its kernel and its tensors: nothing is left to decide. The tensors, and the Context that
-/// prepared it, must outlive it.
+/// A problem bound to its kernel and its tensors: nothing is left to decide. The tensors, and the Context
+/// that prepared it, must outlive it.
 class Plan {
  public:
   /// Launches on the stream. Like run(), but without looking anything up.
@@ -90,11 +91,12 @@ class Plan {
   std::shared_ptr<const Impl> impl_;
 };
 
-/// A device, a database and the kernels chosen so far. Thread-safe. Leaves the calling thread's current CUDA context and
-/// device as it found them.
+/// A device, a database and the kernels chosen so far. Thread-safe. Leaves the calling thread's current CUDA
+/// context and device as it found them.
 class Context {
  public:
-  /// \throws Unsupported where the device does not exist or is too old, InvalidArgument for a device text that is none
+  /// \throws Unsupported where the device does not exist or is too old, InvalidArgument for a device text
+  /// that is none
   explicit Context(const ContextOptions& options = {});
   ~Context();
   Context(const Context&) = delete;
@@ -102,18 +104,22 @@ class Context {
 
   /// Enqueues the operation on the stream; on the host device it runs before the call returns.
   ///
-  /// The first call on a new shape tunes (see Policy) and takes seconds; later calls, and later processes with the same
-  /// database, launch at once. While the stream is captured into a graph nothing is tuned, synchronised or allocated.
-  /// Every problem of the same operation, dtypes, options, columns and power-of-two range of rows shares a kernel.
+  /// The first call on a new shape tunes (see Policy) and takes seconds; later calls, and later processes
+  /// with the same database, launch at once. While the stream is captured into a graph nothing is tuned,
+  /// synchronised or allocated. Every problem of the same operation, dtypes, options, columns and
+  /// power-of-two range of rows shares a kernel.
   ///
   /// \returns which kernel ran and why; valid as long as the Context
-  /// \throws InvalidArgument naming the tensor and what was expected of it, before anything is enqueued; Unsupported;
+  /// \throws InvalidArgument naming the tensor and what was expected of it, before anything is enqueued;
+  /// Unsupported;
   ///         CompileError; DeviceError
   const Choice& run(const Softmax& operation, const Softmax::Tensors& tensors, Stream stream = nullptr);
-  const Choice& run(const CrossEntropy& operation, const CrossEntropy::Tensors& tensors, Stream stream = nullptr);
+  const Choice& run(const CrossEntropy& operation, const CrossEntropy::Tensors& tensors,
+                    Stream stream = nullptr);
 
   /// Does all of run() but the launch.
-  [[nodiscard]] Plan prepare(const Softmax& operation, const Softmax::Tensors& tensors, Stream stream = nullptr);
+  [[nodiscard]] Plan prepare(const Softmax& operation, const Softmax::Tensors& tensors,
+                             Stream stream = nullptr);
   [[nodiscard]] Plan prepare(const CrossEntropy& operation, const CrossEntropy::Tensors& tensors,
                              Stream stream = nullptr);
 

@@ -10,8 +10,8 @@
 
 namespace ce {
 
-/// The name that an empty device text stands for: CE_DEVICE, else the thread's current CUDA device, else "cuda:0" where
-/// there is a GPU, else "host".
+/// The name that an empty device text stands for: CE_DEVICE, else the thread's current CUDA device, else
+/// "cuda:0" where there is a GPU, else "host".
 [[nodiscard]] std::string default_device_name();
 
 /// \param text  "cuda", "cuda:1", "host", or empty for the default

@@ -15,7 +15,8 @@ std::string text_of(const void* pointer) { return fmt::format("{}", pointer); }
 
 void check_dtype(std::string_view tensor, DType got, DType wanted, std::string_view why) {
   if (got != wanted)
-    throw InvalidArgument(fmt::format("{}.dtype", tensor), name(got), fmt::format("{} ({})", name(wanted), why));
+    throw InvalidArgument(fmt::format("{}.dtype", tensor), name(got),
+                          fmt::format("{} ({})", name(wanted), why));
 }
 
 /// Shape, strides and memory of one tensor by itself.
@@ -45,7 +46,8 @@ void check_tensor(std::string_view tensor, const Tensor& view, const runtime::De
   }
 }
 
-void check_same_shape(std::string_view tensor, const Tensor& view, std::string_view other, const Tensor& model) {
+void check_same_shape(std::string_view tensor, const Tensor& view, std::string_view other,
+                      const Tensor& model) {
   if (view.rows != model.rows)
     throw InvalidArgument(fmt::format("{}.rows", tensor), fmt::to_string(view.rows),
                           fmt::format("the {} rows of {}", model.rows, other));
@@ -75,13 +77,16 @@ Extent extent_of(const Tensor& view) {
   return {first, first + static_cast<std::uintptr_t>(elements * size_of(view.dtype))};
 }
 
-bool same_memory(const Tensor& a, const Tensor& b) { return a.data == b.data && a.row_step() == b.row_step(); }
+bool same_memory(const Tensor& a, const Tensor& b) {
+  return a.data == b.data && a.row_step() == b.row_step();
+}
 
-void check_no_overlap(std::string_view tensor, const Tensor& view, std::string_view other, const Tensor& model) {
+void check_no_overlap(std::string_view tensor, const Tensor& view, std::string_view other,
+                      const Tensor& model) {
   const Extent a = extent_of(view), b = extent_of(model);
   if (a.first < b.last && b.first < a.last)
-    throw InvalidArgument(fmt::format("{}.data", tensor), fmt::format("{} overlapping {}", text_of(view.data), other),
-                          "memory of its own");
+    throw InvalidArgument(fmt::format("{}.data", tensor),
+                          fmt::format("{} overlapping {}", text_of(view.data), other), "memory of its own");
 }
 
 /// The output of a matrix operation: the input itself, or apart from it.
@@ -89,8 +94,9 @@ bool is_in_place(std::string_view tensor, const Tensor& view, std::string_view o
   if (same_memory(view, model)) return true;
   const Extent a = extent_of(view), b = extent_of(model);
   if (a.first < b.last && b.first < a.last)
-    throw InvalidArgument(fmt::format("{}.data", tensor), fmt::format("{} overlapping {}", text_of(view.data), other),
-                          fmt::format("exactly {} (same address and row stride) or memory of its own", other));
+    throw InvalidArgument(
+        fmt::format("{}.data", tensor), fmt::format("{} overlapping {}", text_of(view.data), other),
+        fmt::format("exactly {} (same address and row stride) or memory of its own", other));
   return false;
 }
 
@@ -104,10 +110,9 @@ Request bind_matrices(generator::Operation operation, std::string_view input_nam
   if (!is_floating(input.dtype))
     throw InvalidArgument(fmt::format("{}.dtype", input_name), name(input.dtype), "f32, f16 or bf16");
   check_tensor(input_name, input, device);
-  Request request{.problem = {.operation = operation,
-                              .dtype = input.dtype,
-                              .rows = input.rows,
-                              .columns = input.columns}};
+  Request request{
+      .problem = {
+          .operation = operation, .dtype = input.dtype, .rows = input.rows, .columns = input.columns}};
   request.arguments.input = input.data;
   request.arguments.rows = input.rows;
   request.arguments.input_stride = input.row_step();
@@ -126,10 +131,12 @@ Request bind_matrices(generator::Operation operation, std::string_view input_nam
 }  // namespace
 
 Request bind(const Softmax&, const Softmax::Tensors& tensors, const runtime::Device& device) {
-  return bind_matrices(generator::Operation::softmax, "input", tensors.input, "output", &tensors.output, device);
+  return bind_matrices(generator::Operation::softmax, "input", tensors.input, "output", &tensors.output,
+                       device);
 }
 
-Request bind(const CrossEntropy& operation, const CrossEntropy::Tensors& tensors, const runtime::Device& device) {
+Request bind(const CrossEntropy& operation, const CrossEntropy::Tensors& tensors,
+             const runtime::Device& device) {
   const auto& [logits, target, loss, grad] = tensors;
   const bool gradient = grad.data != nullptr;
   if (!gradient && grad.rows != 0) throw InvalidArgument("grad.data", "null", "a pointer to device memory");

@@ -16,7 +16,8 @@ struct Request {
 
 /// Checks everything that can be known of the tensors and turns them into a Request.
 /// \throws InvalidArgument
-[[nodiscard]] Request bind(const Softmax& operation, const Softmax::Tensors& tensors, const runtime::Device& device);
+[[nodiscard]] Request bind(const Softmax& operation, const Softmax::Tensors& tensors,
+                           const runtime::Device& device);
 [[nodiscard]] Request bind(const CrossEntropy& operation, const CrossEntropy::Tensors& tensors,
                            const runtime::Device& device);
 

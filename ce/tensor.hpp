@@ -12,8 +12,8 @@ namespace ce {
 /// A row stride that means "as long as a row": the rows lie one after the other.
 inline constexpr std::int64_t contiguous = std::numeric_limits<std::int64_t>::min();
 
-/// A view of [rows, columns] elements in device memory (or host memory, on the host device). Owns nothing. Kernels
-/// write only to the tensors that an operation names as its outputs.
+/// A view of [rows, columns] elements in device memory (or host memory, on the host device). Owns nothing.
+/// Kernels write only to the tensors that an operation names as its outputs.
 struct Tensor {
   void* data = nullptr;  ///< the first element, aligned to the size of an element
   DType dtype = DType::f32;

@@ -31,9 +31,10 @@ Workspaces::Key Workspaces::key_of(Stream stream) {
 Workspace* Workspaces::from_reserve(std::int64_t bytes) {
   const auto size = static_cast<std::int64_t>(reserve_.size());
   if (reserve_used_ + bytes > size)
-    throw Unsupported(fmt::format("the {} bytes set aside for captured calls are used up and this one needs {} more; "
-                                  "raise ContextOptions::capture_bytes",
-                                  size, bytes));
+    throw Unsupported(
+        fmt::format("the {} bytes set aside for captured calls are used up and this one needs {} more; "
+                    "raise ContextOptions::capture_bytes",
+                    size, bytes));
   void* memory = reserve_.bytes() + reserve_used_;
   reserve_used_ += rounded_up(bytes);
   return static_cast<Workspace*>(memory);
@@ -46,8 +47,9 @@ Workspace* Workspaces::get(Stream stream, std::int64_t bytes) {
   runtime::Buffer& memory = by_stream_[key_of(stream)];
   if (static_cast<std::int64_t>(memory.size()) < bytes) {
     // Doubling bounds what outgrown buffers hold to as much again.
-    runtime::Buffer larger(device_, static_cast<std::size_t>(
-                                        rounded_up(std::max(bytes, 2 * static_cast<std::int64_t>(memory.size())))));
+    runtime::Buffer larger(
+        device_,
+        static_cast<std::size_t>(rounded_up(std::max(bytes, 2 * static_cast<std::int64_t>(memory.size())))));
     device_.fill(larger.data(), 0, larger.size(), stream);
     if (memory.data() != nullptr) outgrown_.push_back(std::move(memory));
     memory = std::move(larger);

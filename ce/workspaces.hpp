@@ -14,15 +14,17 @@
 
 namespace ce {
 
-/// Calls on one stream run one after the other and share a workspace; calls that are captured into a graph get one of
-/// their own each, because nobody knows next to what the graph will run. Memory is zero when it is handed out first, and
-/// the kernels leave it so. None is freed before this object: a graph may still point to it.
+/// Calls on one stream run one after the other and share a workspace; calls that are captured into a graph
+/// get one of their own each, because nobody knows next to what the graph will run. Memory is zero when it is
+/// handed out first, and the kernels leave it so. None is freed before this object: a graph may still point
+/// to it.
 class Workspaces {
  public:
   /// \param capture_bytes  set aside for captured calls
   Workspaces(runtime::Device& device, std::int64_t capture_bytes);
 
-  /// \throws DeviceError when memory is short, Unsupported when what was set aside for captured calls is used up
+  /// \throws DeviceError when memory is short, Unsupported when what was set aside for captured calls is used
+  /// up
   [[nodiscard]] Workspace* get(Stream stream, std::int64_t bytes);
 
  private:

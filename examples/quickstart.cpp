@@ -1,7 +1,7 @@
-// Softmax and cross entropy on the GPU, or on the host device with `--device host`, checked against plain f64 code.
-// A program that has its own device memory and stream needs only the two lines with run().
-#include <ce/ce.hpp>
+// Softmax and cross entropy on the GPU, or on the host device with `--device host`, checked against plain f64
+// code. A program that has its own device memory and stream needs only the two lines with run().
 #include <algorithm>
+#include <ce/ce.hpp>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -21,9 +21,10 @@ std::vector<float> random_logits(unsigned seed) {
   return logits;
 }
 
-/// The largest difference between the row-wise softmax in f64, less `subtract` at the row's target, times `scale`.
-double largest_error(const std::vector<float>& logits, const std::vector<std::int64_t>& targets, double subtract,
-                     double scale, const std::vector<float>& got) {
+/// The largest difference between the row-wise softmax in f64, less `subtract` at the row's target, times
+/// `scale`.
+double largest_error(const std::vector<float>& logits, const std::vector<std::int64_t>& targets,
+                     double subtract, double scale, const std::vector<float>& got) {
   double worst = 0;
   for (std::int64_t row = 0; row < rows; ++row) {
     const float* x = logits.data() + row * columns;
@@ -32,7 +33,8 @@ double largest_error(const std::vector<float>& logits, const std::vector<std::in
     for (std::int64_t i = 0; i < columns; ++i) {
       const double p = std::exp(static_cast<double>(x[i])) / sum;
       const double want = (p - (i == targets[static_cast<std::size_t>(row)] ? subtract : 0.)) * scale;
-      worst = std::max(worst, std::abs(want - static_cast<double>(got[static_cast<std::size_t>(row * columns + i)])));
+      worst = std::max(
+          worst, std::abs(want - static_cast<double>(got[static_cast<std::size_t>(row * columns + i)])));
     }
   }
   return worst;

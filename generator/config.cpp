@@ -37,7 +37,8 @@ const Axis* find_axis(std::string_view name) noexcept {
 }
 
 std::string value_text(const Axis& axis, int value) {
-  return axis.words.empty() ? fmt::to_string(value) : std::string(axis.words[static_cast<std::size_t>(value)]);
+  return axis.words.empty() ? fmt::to_string(value)
+                            : std::string(axis.words[static_cast<std::size_t>(value)]);
 }
 
 std::optional<int> parse_value(const Axis& axis, std::string_view text) noexcept {
@@ -70,11 +71,12 @@ Config parse_config(std::string_view text) {
     const std::string_view name = take(value, '=');
     if (found == expected.size() || expected[found]->name != name)
       throw InvalidArgument("config", whole,
-                            found == expected.size() ? fmt::format("nothing after \"{}\"", expected.back()->name)
-                                                     : fmt::format("\"{}=\" instead of \"{}\"",
-                                                                   expected[found]->name, name));
+                            found == expected.size()
+                                ? fmt::format("nothing after \"{}\"", expected.back()->name)
+                                : fmt::format("\"{}=\" instead of \"{}\"", expected[found]->name, name));
     const auto parsed = parse_value(*expected[found], value);
-    if (!parsed) throw InvalidArgument("config", whole, fmt::format("a value of \"{}\", not \"{}\"", name, value));
+    if (!parsed)
+      throw InvalidArgument("config", whole, fmt::format("a value of \"{}\", not \"{}\"", name, value));
     config.*expected[found]->value = *parsed;
   }
   if (found < expected.size())

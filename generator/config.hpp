@@ -10,7 +10,8 @@
 
 namespace ce::generator {
 
-/// Values of the axes that a Variant has; the others stay 0. `load` and `store` index load_names and store_names.
+/// Values of the axes that a Variant has; the others stay 0. `load` and `store` index load_names and
+/// store_names.
 struct Config {
   std::string variant;
   int warps = 0;  ///< per block

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cstddef>
 #include <charconv>
+#include <cstddef>
 #include <optional>
 #include <utility>
 
@@ -40,7 +40,8 @@ void read_word(std::string_view word, Problem& problem) {
     return value;
   };
   if (const auto dtype = parse_dtype(word)) problem.dtype = *dtype;
-  if (const auto target = value_of("target=")) problem.target_dtype = parse_dtype(*target).value_or(DType::i64);
+  if (const auto target = value_of("target="))
+    problem.target_dtype = parse_dtype(*target).value_or(DType::i64);
   if (const auto loss = value_of("loss=")) problem.loss_dtype = parse_dtype(*loss).value_or(DType::f32);
   if (const auto reduction = parse_reduction(word)) problem.reduction = *reduction;
   if (word == "gradient") problem.gradient = true;
@@ -174,8 +175,9 @@ void validate(const Problem& problem) {
   if (is_floating(problem.target_dtype))
     throw InvalidArgument("target dtype", name(problem.target_dtype), "i32 or i64");
   if (problem.loss_dtype != DType::f32 && problem.loss_dtype != problem.dtype)
-    throw InvalidArgument("loss dtype", name(problem.loss_dtype),
-                          problem.dtype == DType::f32 ? "f32" : fmt::format("f32 or {}", name(problem.dtype)));
+    throw InvalidArgument(
+        "loss dtype", name(problem.loss_dtype),
+        problem.dtype == DType::f32 ? "f32" : fmt::format("f32 or {}", name(problem.dtype)));
   if (problem.rows < 1 || problem.rows > most_rows)
     throw InvalidArgument("rows", fmt::to_string(problem.rows), fmt::format("1 to {}", most_rows));
   if (problem.columns < 1 || problem.columns > most_columns)

@@ -24,7 +24,8 @@ enum class Operation : std::uint8_t {
 /// How the rows of the tensors lie with respect to 16-byte boundaries; decides how a kernel may vectorise.
 enum class Alignment : std::uint8_t {
   vector,   ///< every row of every tensor starts on a boundary
-  shifted,  ///< rows start anywhere, but a row of the output at the same distance from a boundary as that of the input
+  shifted,  ///< rows start anywhere, but a row of the output at the same distance from a boundary as that of
+            ///< the input
   element,  ///< neither
 };
 
@@ -36,18 +37,19 @@ struct RowPlacement {
   std::int64_t stride_bytes = 0;
 };
 
-[[nodiscard]] Alignment alignment_of(std::int64_t rows, const RowPlacement& input, const RowPlacement& output) noexcept;
+[[nodiscard]] Alignment alignment_of(std::int64_t rows, const RowPlacement& input,
+                                     const RowPlacement& output) noexcept;
 
-/// The operation with its options, dtypes and shape: everything that may change which kernel is fastest. Fields that
-/// the operation does not have stay at their defaults, so that equal problems compare equal.
+/// The operation with its options, dtypes and shape: everything that may change which kernel is fastest.
+/// Fields that the operation does not have stay at their defaults, so that equal problems compare equal.
 struct Problem {
   Operation operation = Operation::softmax;
   DType dtype = DType::f32;         ///< of input and output
   DType target_dtype = DType::i64;  ///< cross_entropy
   DType loss_dtype = DType::f32;    ///< cross_entropy
   Reduction reduction = Reduction::none;
-  bool gradient = false;            ///< cross_entropy: the gradient of the logits is written too
-  bool in_place = false;            ///< the output is the input
+  bool gradient = false;  ///< cross_entropy: the gradient of the logits is written too
+  bool in_place = false;  ///< the output is the input
   Alignment alignment = Alignment::vector;
   std::int64_t rows = 0;
   std::int64_t columns = 0;
@@ -77,8 +79,8 @@ struct Traffic {
 /// Bytes of the workspace that a call needs; 0 for none.
 [[nodiscard]] std::int64_t workspace_bytes(const Problem& problem) noexcept;
 
-/// All that the generated code depends on, as words: "cross_entropy bf16 target=i64 loss=f32 mean gradient in_place
-/// cols=4096 align=vector". Rows are not in it.
+/// All that the generated code depends on, as words: "cross_entropy bf16 target=i64 loss=f32 mean gradient
+/// in_place cols=4096 align=vector". Rows are not in it.
 [[nodiscard]] std::string code_text(const Problem& problem);
 
 /// code_text() with the rows bucket and the measuring policy: the problem's half of the lookup key.

@@ -23,8 +23,7 @@ struct CrossEntropyReference {
 
 /// \param logits  [rows, columns], dense
 [[nodiscard]] CrossEntropyReference cross_entropy(std::span<const double> logits,
-                                                  std::span<const std::int64_t> targets,
-                                                  std::int64_t columns, std::int64_t ignore_index,
-                                                  Reduction reduction);
+                                                  std::span<const std::int64_t> targets, std::int64_t columns,
+                                                  std::int64_t ignore_index, Reduction reduction);
 
 }  // namespace ce::generator

@@ -53,7 +53,6 @@ void write_losses(Text& text, const Problem& problem) {
   text.line("using Target = {};", kernel_type(problem.target_dtype));
   text.line("using Loss = {};", kernel_type(problem.loss_dtype));
   text.line("constexpr bool gradient = {};", problem.gradient);
-  text.line("constexpr bool loss_per_row = {};", problem.reduction == Reduction::none);
   text.line("constexpr bool mean = {};", problem.reduction == Reduction::mean);
 }
 
@@ -66,7 +65,10 @@ void write_problem(Text& text, const Problem& problem) {
   else
     text.line("constexpr bool aligned = {};  // every row starts on a 16-byte boundary",
               problem.alignment == Alignment::vector);
-  if (problem.operation == Operation::cross_entropy) write_losses(text, problem);
+  if (problem.operation == Operation::cross_entropy) {
+    write_losses(text, problem);
+    text.line("constexpr bool loss_per_row = {};", problem.reduction == Reduction::none);
+  }
   text.line("}}  // namespace ce::problem");
 }
 
@@ -125,9 +127,9 @@ Source row_source(const Problem& problem, const Variant& variant, const Config& 
 }
 
 Source loss_sum_source(const Problem& problem) {
-  const std::string words = fmt::format("losses target={} loss={} {}{}", name(problem.target_dtype),
-                                        name(problem.loss_dtype), name(problem.reduction),
-                                        problem.gradient ? " gradient" : "");
+  const std::string words =
+      fmt::format("losses target={} loss={} {}{}", name(problem.target_dtype), name(problem.loss_dtype),
+                  name(problem.reduction), problem.gradient ? " gradient" : "");
   Text text;
   write_start(text, words, "", loss_sum_file);
   text.line("namespace ce::problem {{");
@@ -140,8 +142,8 @@ Source loss_sum_source(const Problem& problem) {
 }
 
 /// Puts the files that the text includes in place of the lines that include them, each once.
-void flatten(std::string_view text, const std::map<std::string, std::string>& headers, std::set<std::string>& done,
-             std::string& out) {
+void flatten(std::string_view text, const std::map<std::string, std::string>& headers,
+             std::set<std::string>& done, std::string& out) {
   while (!text.empty()) {
     const std::size_t end = text.find('\n');
     const std::string_view line = text.substr(0, end);
@@ -194,7 +196,8 @@ std::string compile_key(const Source& source, std::string_view compiler) {
 
 std::string template_digest(Operation operation, std::string_view variant_name) {
   std::string all(template_text(variant(variant_name).file));
-  if (const std::string_view epilogue = epilogue_file(operation); !epilogue.empty()) all += template_text(epilogue);
+  if (const std::string_view epilogue = epilogue_file(operation); !epilogue.empty())
+    all += template_text(epilogue);
   if (operation == Operation::cross_entropy) all += template_text(loss_sum_file);
   for (const auto& [name, text] : included_files(all)) all += text;
   return digest({all});

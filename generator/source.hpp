@@ -48,8 +48,8 @@ struct Program {
 /// \param compiler  the compiler with version and target
 [[nodiscard]] std::string compile_key(const Source& source, std::string_view compiler);
 
-/// Digest of every template that a config of this variant is generated from for this operation. A measurement with
-/// another one is history.
+/// Digest of every template that a config of this variant is generated from for this operation. A measurement
+/// with another one is history.
 [[nodiscard]] std::string template_digest(Operation operation, std::string_view variant);
 
 }  // namespace ce::generator

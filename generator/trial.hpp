@@ -19,9 +19,9 @@ struct TrialTensor {
   std::string name;
   std::vector<std::size_t> arguments;  ///< offsets of the pointers in Arguments that point to it
   std::size_t bytes = 0;
-  std::size_t offset = 0;              ///< bytes from its start to what the pointers point at
+  std::size_t offset = 0;  ///< bytes from its start to what the pointers point at
   std::vector<std::byte> initial;
-  bool changes = false;                ///< must be set anew before every run
+  bool changes = false;  ///< must be set anew before every run
 };
 
 /// What a [rows, columns] output must hold, computed in f64.
@@ -48,16 +48,17 @@ struct Trial {
   std::vector<ExpectedBytes> expected_bytes;
 };
 
-/// Trials with few rows of the problem's width: one of ordinary rows and one of rows with large magnitudes, infinities
-/// and NaN, both with ignored rows and with targets at both ends, the second also with targets that are no class.
+/// Trials with few rows of the problem's width: one of ordinary rows and one of rows with large magnitudes,
+/// infinities and NaN, both with ignored rows and with targets at both ends, the second also with targets
+/// that are no class.
 [[nodiscard]] std::vector<Trial> verification_trials(const Problem& problem, std::uint64_t seed);
 
 /// A trial for timing the problem at its own number of rows: ordinary values, nothing expected.
 [[nodiscard]] Trial timing_trial(const Problem& problem, std::uint64_t seed);
 
-/// What is wrong with the contents of the tensors after a run, in words that name tensor, row, column, the value and
-/// the one expected; nothing when all is right.
-/// \param tensors  the bytes of each tensor of the trial, as they are after the run
+/// What is wrong with the contents of the tensors after a run, in words that name tensor, row, column, the
+/// value and the one expected; nothing when all is right. \param tensors  the bytes of each tensor of the
+/// trial, as they are after the run
 [[nodiscard]] std::optional<std::string> mismatch(const Trial& trial,
                                                   std::span<const std::vector<std::byte>> tensors);
 

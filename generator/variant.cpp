@@ -32,7 +32,8 @@ Rejection rejects_access(const Config& config, const Problem& problem) {
   const int bytes = config.vec * size_of(problem.dtype);
   if (problem.alignment == Alignment::element)
     return config.vec == 1 ? Rejection{} : "input and output share no vector boundary";
-  if (bytes > widest_access) return fmt::format("{} bytes in one access; {} is the most", bytes, widest_access);
+  if (bytes > widest_access)
+    return fmt::format("{} bytes in one access; {} is the most", bytes, widest_access);
   if (bytes < 4) return "16-bit elements one by one";
   // A narrower access only spreads a short row over more threads.
   const std::int64_t widest_row = bytes == widest_access ? problem.columns : bytes == 8 ? 1024 : 256;
@@ -52,26 +53,29 @@ Rejection first_of(std::initializer_list<Rejection> rejections) {
 }
 
 Rejection rejects_block(const Config& config, const Problem& problem, const Limits& limits) {
-  if (Rejection reason = first_of({rejects_access(config, problem), rejects_stores(config, problem)})) return reason;
+  if (Rejection reason = first_of({rejects_access(config, problem), rejects_stores(config, problem)}))
+    return reason;
   const std::int64_t vectors = std::max<std::int64_t>(1, problem.columns / config.vec);
-  if (config.warps > 1 && threads(config) >= 2 * static_cast<std::int64_t>(std::bit_ceil(
-                                                      static_cast<std::uint64_t>(vectors))))
+  if (config.warps > 1 &&
+      threads(config) >= 2 * static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(vectors))))
     return "more than half of the threads without a vector";
-  const std::int64_t held = ceil_div(vectors, threads(config)) * std::max(1, config.vec * size_of(problem.dtype) / 4);
+  const std::int64_t held =
+      ceil_div(vectors, threads(config)) * std::max(1, config.vec * size_of(problem.dtype) / 4);
   if (held > std::min(96, register_limit(config, limits) - working_registers))
     return fmt::format("{} registers a thread for the row alone", held);
   return {};
 }
 
 Rejection rejects_online(const Config& config, const Problem& problem, const Limits& limits) {
-  if (Rejection reason = first_of({rejects_access(config, problem), rejects_stores(config, problem)})) return reason;
+  if (Rejection reason = first_of({rejects_access(config, problem), rejects_stores(config, problem)}))
+    return reason;
   const int step = threads(config) * config.vec;
   if (config.tile % step != 0) return "tile is no multiple of the block's access";
   if (config.tile / step > 4) return "more than 4 vectors a thread and tile";
   if (config.tile / step * config.vec > register_limit(config, limits) - working_registers)
     return "tile too large for the registers";
-  if (config.tile > 256 && config.tile >= 2 * static_cast<std::int64_t>(std::bit_ceil(
-                                                  static_cast<std::uint64_t>(problem.columns))))
+  if (config.tile > 256 && config.tile >= 2 * static_cast<std::int64_t>(
+                                                  std::bit_ceil(static_cast<std::uint64_t>(problem.columns))))
     return "tile wider than the row";
   if (config.warps < 8 && problem.columns > 1024 * config.warps) return "few warps for a wide row";
   return {};
@@ -80,8 +84,9 @@ Rejection rejects_online(const Config& config, const Problem& problem, const Lim
 Rejection rejects_stream(const Config& config, const Problem& problem, const Limits&) {
   const int step = threads(config) * config.vec;
   return first_of({rejects_access(config, problem), rejects_stores(config, problem),
-                   config.tile % step != 0 || config.tile / step > 8 ? Rejection("tile does not fit the block")
-                                                                     : Rejection{}});
+                   config.tile % step != 0 || config.tile / step > 8
+                       ? Rejection("tile does not fit the block")
+                       : Rejection{}});
 }
 
 bool serves_rows(Operation operation) {
@@ -164,8 +169,7 @@ Config safe_default(const Problem& problem, const Limits& limits) {
     return (config.load == 0 && config.store == 0 ? 0. : 1e6) + (config.variant == "block" ? 0. : 1e3) -
            config.vec * 10. + (config.tile != 0 ? 1000. / config.tile : 0.) + (ratio > 1 ? ratio : 1 / ratio);
   };
-  if (candidates.empty())
-    throw Unsupported(fmt::format("no config of any variant fits {}", title(problem)));
+  if (candidates.empty()) throw Unsupported(fmt::format("no config of any variant fits {}", title(problem)));
   return *std::min_element(candidates.begin(), candidates.end(),
                            [&](const Config& a, const Config& b) { return distance(a) < distance(b); });
 }

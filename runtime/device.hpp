@@ -28,8 +28,8 @@ struct Model {
   int shared_bytes_per_multiprocessor = 0;
   int registers_per_multiprocessor = 0;
   int threads_per_multiprocessor = 0;
-  std::string mig_slice;           ///< empty unless the device is a MIG slice
-  std::int64_t memory_bytes = 0;   ///< total memory; not part of the key
+  std::string mig_slice;          ///< empty unless the device is a MIG slice
+  std::int64_t memory_bytes = 0;  ///< total memory; not part of the key
 
   [[nodiscard]] bool is_host() const noexcept { return capability == 0; }
   /// The canonical text of all of the above that decides which kernel is fastest.
@@ -43,7 +43,7 @@ struct CompileRequest {
   std::string name;  ///< for messages and file names
   std::string text;
   std::map<std::string, std::string> headers;  ///< what `#include "name"` in the text finds
-  std::vector<std::string> options;  ///< beyond those the device always passes
+  std::vector<std::string> options;            ///< beyond those the device always passes
 };
 
 /// A compiled image: a cubin (or PTX) on CUDA, a shared object on the host.
@@ -69,9 +69,9 @@ struct Function {
 
 /// What the compiler made of an entry point.
 struct Resources {
-  int registers = 0;    ///< per thread; 0 where the device cannot tell
-  int local_bytes = 0;  ///< per thread: spills and arrays indexed at run time
-  int shared_bytes = 0; ///< static
+  int registers = 0;     ///< per thread; 0 where the device cannot tell
+  int local_bytes = 0;   ///< per thread: spills and arrays indexed at run time
+  int shared_bytes = 0;  ///< static
 };
 
 /// A loaded Binary.

@@ -8,13 +8,15 @@
 
 namespace ce::tuner {
 
-/// Times kernels of one problem on scratch memory. Policy: before every sample the tensors are set back and L2 is filled
-/// with other, clean lines, so that inputs come from memory and no write-back of somebody else's is timed.
+/// Times kernels of one problem on scratch memory. Policy: before every sample the tensors are set back and
+/// L2 is filled with other, clean lines, so that inputs come from memory and no write-back of somebody else's
+/// is timed.
 class Bench {
  public:
-  /// \param scratch_bytes  0 for a quarter of the free memory; with less than the problem needs, fewer rows are timed
-  Bench(runtime::Device& device, cache::Cache& cache, const generator::Problem& problem, std::int64_t scratch_bytes,
-        std::uint64_t seed);
+  /// \param scratch_bytes  0 for a quarter of the free memory; with less than the problem needs, fewer rows
+  /// are timed
+  Bench(runtime::Device& device, cache::Cache& cache, const generator::Problem& problem,
+        std::int64_t scratch_bytes, std::uint64_t seed);
 
   /// The problem as it is timed.
   [[nodiscard]] const generator::Problem& problem() const noexcept { return memory_.trial().problem; }

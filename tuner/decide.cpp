@@ -12,7 +12,8 @@
 namespace ce::tuner {
 namespace {
 
-/// The digest of today's templates for the variant of a config text; empty for a variant that no longer exists.
+/// The digest of today's templates for the variant of a config text; empty for a variant that no longer
+/// exists.
 std::string current_digest(std::string_view config, generator::Operation operation) {
   const std::string_view variant = config.substr(0, config.find('/'));
   try {
@@ -24,7 +25,8 @@ std::string current_digest(std::string_view config, generator::Operation operati
 
 bool comes_before(const Candidate& a, const Candidate& b) {
   if (a.measurement.stage != b.measurement.stage) return a.measurement.stage > b.measurement.stage;
-  if (a.measurement.median_us != b.measurement.median_us) return a.measurement.median_us < b.measurement.median_us;
+  if (a.measurement.median_us != b.measurement.median_us)
+    return a.measurement.median_us < b.measurement.median_us;
   return a.config < b.config;
 }
 
@@ -49,8 +51,8 @@ std::string reason_of(const std::vector<Candidate>& ranking, bool tied) {
   const Candidate& second = ranking[1];
   const double ahead = second.measurement.median_us / winner.measurement.median_us - 1;
   if (tied || ahead < tie)
-    return fmt::format("within {:.1f}% of the fastest median, with the fewest registers ({}) among those", tie * 100,
-                       winner.measurement.registers);
+    return fmt::format("within {:.1f}% of the fastest median, with the fewest registers ({}) among those",
+                       tie * 100, winner.measurement.registers);
   return fmt::format("median {:.2f} us, {:.1f}% ahead of {} (median of {} samples, spread {:.1f}%)",
                      winner.measurement.median_us, ahead * 100, second.config,
                      winner.measurement.samples_us.size(), winner.measurement.spread * 100);
@@ -62,7 +64,8 @@ bool is_current(const cache::Measurement& measurement, generator::Operation oper
   return measurement.template_digest == current_digest(measurement.config, operation);
 }
 
-std::optional<Decision> decide(std::span<const cache::Measurement> measurements, generator::Operation operation) {
+std::optional<Decision> decide(std::span<const cache::Measurement> measurements,
+                               generator::Operation operation) {
   std::map<std::string, const cache::Measurement*> counting;
   std::map<std::string, std::string> digests;  // by variant, so that each is computed once
   for (const cache::Measurement& measurement : measurements) {

@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "ce/base/dtype.hpp"
 #include "cache/cache.hpp"
+#include "ce/base/dtype.hpp"
 #include "generator/source.hpp"
 #include "generator/variant.hpp"
 #include "runtime/device.hpp"
@@ -63,14 +63,13 @@ struct Built {
   [[nodiscard]] Kernel load(runtime::Device& device) const { return {device, images, program}; }
 };
 
-/// The binaries of a config, from the database or, failing that, from the compiler; the database keeps them. Safe to
-/// call from several threads.
-/// \throws CompileError, Unsupported
+/// The binaries of a config, from the database or, failing that, from the compiler; the database keeps them.
+/// Safe to call from several threads. \throws CompileError, Unsupported
 [[nodiscard]] Built build(runtime::Device& device, cache::Cache& cache, const generator::Problem& problem,
                           const generator::Config& config);
 
-/// The same by the key that a measurement names, from the database alone: asking for today's key would open the compiler
-/// only to learn its version. Nothing where the database lacks one.
+/// The same by the key that a measurement names, from the database alone: asking for today's key would open
+/// the compiler only to learn its version. Nothing where the database lacks one.
 [[nodiscard]] std::optional<Built> find_built(cache::Cache& cache, const generator::Problem& problem,
                                               const generator::Config& config, std::string_view compile_key);
 

@@ -24,9 +24,7 @@ std::vector<float> sorted(std::span<const float> samples) {
 
 }  // namespace
 
-double median(std::span<const float> samples) {
-  return samples.empty() ? 0 : quantile(sorted(samples), 0.5);
-}
+double median(std::span<const float> samples) { return samples.empty() ? 0 : quantile(sorted(samples), 0.5); }
 
 double spread(std::span<const float> samples) {
   if (samples.size() < 2) return 0;

@@ -58,7 +58,7 @@ void TrialMemory::launch(const Kernel& kernel) const {
   kernel.launch(trial_.problem, trial_.arguments, device_.trial_stream());
 }
 
-std::optional<std::string> TrialMemory::run_and_compare(const Kernel& kernel) {
+std::vector<std::vector<std::byte>> TrialMemory::run(const Kernel& kernel) {
   restore();
   launch(kernel);
   device_.synchronize(device_.trial_stream());
@@ -67,13 +67,7 @@ std::optional<std::string> TrialMemory::run_and_compare(const Kernel& kernel) {
     tensors.emplace_back(slot.memory.size());
     device_.download(tensors.back().data(), slot.memory.data(), slot.memory.size());
   }
-  return generator::mismatch(trial_, tensors);
-}
-
-std::size_t TrialMemory::bytes_needed(const generator::Trial& trial) {
-  std::size_t bytes = 0;
-  for (const generator::TrialTensor& tensor : trial.tensors) bytes += tensor.bytes * (needs_copy(tensor) ? 2 : 1);
-  return bytes;
+  return tensors;
 }
 
 }  // namespace ce::tuner

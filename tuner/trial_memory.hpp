@@ -23,12 +23,14 @@ class TrialMemory {
   void restore();
   /// Enqueues the kernel on the trial stream.
   void launch(const Kernel& kernel) const;
-  /// restore(), launch(), and the comparison of what came out.
-  [[nodiscard]] std::optional<std::string> run_and_compare(const Kernel& kernel);
+  /// restore(), launch(), and the bytes of every tensor after that.
+  [[nodiscard]] std::vector<std::vector<std::byte>> run(const Kernel& kernel);
+  /// run(), compared with what the trial expects.
+  [[nodiscard]] std::optional<std::string> run_and_compare(const Kernel& kernel) {
+    return generator::mismatch(trial_, run(kernel));
+  }
 
   [[nodiscard]] const generator::Trial& trial() const noexcept { return trial_; }
-  /// Device memory that the trial takes.
-  [[nodiscard]] static std::size_t bytes_needed(const generator::Trial& trial);
 
  private:
   struct Slot {

@@ -46,8 +46,8 @@ std::string first_line(const std::string& text) { return text.substr(0, text.fin
 struct Tuner::Candidates {
   generator::Problem problem;
   cache::Key key;
-  std::vector<generator::Config> configs;   ///< the space that is searched
-  std::vector<generator::Config> unknown;   ///< of these, what the database knows nothing of
+  std::vector<generator::Config> configs;  ///< the space that is searched
+  std::vector<generator::Config> unknown;  ///< of these, what the database knows nothing of
   runtime::Evidence evidence;
   std::map<std::string, std::string> digests;  ///< of the templates, by variant
   Clock::time_point start = Clock::now();
@@ -116,8 +116,8 @@ std::optional<generator::Config> Tuner::nearest_winner(const generator::Problem&
   for (const cache::KeySummary& summary : cache_.keys()) {
     if (summary.key.device != device) continue;
     const generator::Problem known = generator::parse_key_text(summary.key.problem);
-    if (known.operation != problem.operation || known.dtype != problem.dtype || known.gradient != problem.gradient ||
-        known.alignment != problem.alignment)
+    if (known.operation != problem.operation || known.dtype != problem.dtype ||
+        known.gradient != problem.gradient || known.alignment != problem.alignment)
       continue;
     const auto distance = [](std::int64_t a, std::int64_t b) {
       return std::abs(std::log2(static_cast<double>(a) / static_cast<double>(b)));
@@ -173,10 +173,11 @@ Report Tuner::tune(const generator::Problem& problem, const Hooks& hooks) {
       ++report.quarantined[first_line(measurement.reason)];
   const auto decision = decide(all, problem.operation);
   if (!decision)
-    throw Error(ErrorKind::verification,
-                fmt::format("none of {} configs for {} gave the right answer; first reason: {}", report.configs,
-                            generator::title(problem),
-                            report.quarantined.empty() ? "none recorded" : report.quarantined.begin()->first));
+    throw Error(
+        ErrorKind::verification,
+        fmt::format("none of {} configs for {} gave the right answer; first reason: {}", report.configs,
+                    generator::title(problem),
+                    report.quarantined.empty() ? "none recorded" : report.quarantined.begin()->first));
   const cache::Measurement& won = decision->winner.measurement;
   report.winner = decision->winner.config;
   report.reason = decision->reason;
@@ -238,12 +239,14 @@ void Tuner::final_round(Candidates& candidates, const Hooks& hooks) {
   const auto decision = decide(cache_.measurements(candidates.key), candidates.problem.operation);
   if (!decision || decision->ranking.size() < 2) return;
   std::vector<Candidate> ranking = decision->ranking;
-  // Medians of different stages do not compare well, but which configs are worth another look does not need more.
+  // Medians of different stages do not compare well, but which configs are worth another look does not need
+  // more.
   std::sort(ranking.begin(), ranking.end(), [](const Candidate& a, const Candidate& b) {
     return a.measurement.median_us < b.measurement.median_us;
   });
   ranking.resize(std::min(ranking.size(), static_cast<std::size_t>(settings_.finalists)));
-  if (std::all_of(ranking.begin(), ranking.end(), [](const Candidate& c) { return c.measurement.stage > 0; })) return;
+  if (std::all_of(ranking.begin(), ranking.end(), [](const Candidate& c) { return c.measurement.stage > 0; }))
+    return;
 
   Bench bench(device_, cache_, candidates.problem, settings_.scratch_bytes, settings_.seed);
   std::vector<Kernel> kernels;
@@ -288,8 +291,8 @@ double Tuner::time_ceiling(generator::Operation operation, const Hooks& hooks) {
   screen(candidates, {.stop = hooks.stop});
   const auto decision = known_winner(problem);
   if (!decision)
-    throw Error(ErrorKind::verification, fmt::format("no kernel that measures the ceiling of {} works",
-                                                     generator::name(operation)));
+    throw Error(ErrorKind::verification,
+                fmt::format("no kernel that measures the ceiling of {} works", generator::name(operation)));
   // The winner once more, now: the ceiling of this run, not that of the day it was first measured.
   Bench bench(device_, cache_, problem, settings_.scratch_bytes, settings_.seed);
   const generator::Config config = generator::parse_config(decision->winner.config);

@@ -21,12 +21,12 @@
 namespace ce::tuner {
 
 struct Settings {
-  int screening_samples = 5;      ///< of every config
-  int final_samples = 15;         ///< of the finalists, taken in turns
+  int screening_samples = 5;  ///< of every config
+  int final_samples = 15;     ///< of the finalists, taken in turns
   int finalists = 8;
-  int most_configs = 0;           ///< 0: the whole space; else evenly spread over it, the safe default among them
-  std::int64_t scratch_bytes = 0; ///< 0: a quarter of the device's free memory
-  std::uint64_t seed = 1;         ///< of the trial inputs
+  int most_configs = 0;  ///< 0: the whole space; else evenly spread over it, the safe default among them
+  std::int64_t scratch_bytes = 0;  ///< 0: a quarter of the device's free memory
+  std::uint64_t seed = 1;          ///< of the trial inputs
 
   /// What suits the device: the host device compiles slowly, so it tries few configs.
   [[nodiscard]] static Settings for_device(const runtime::Model& model);
@@ -34,12 +34,12 @@ struct Settings {
 
 /// How far a tuning is; handed to Hooks::progress after every config.
 struct Progress {
-  std::string stage;           ///< "screening" or "final"
-  int done = 0, total = 0;     ///< configs of this stage
-  std::string best;            ///< config text; empty before the first
+  std::string stage;        ///< "screening" or "final"
+  int done = 0, total = 0;  ///< configs of this stage
+  std::string best;         ///< config text; empty before the first
   double best_us = 0;
   double best_gbs = 0;
-  double seconds = 0;          ///< since the start
+  double seconds = 0;  ///< since the start
 };
 
 struct Hooks {
@@ -51,17 +51,18 @@ struct Hooks {
 struct Report {
   generator::Problem problem;
   cache::Key key;
-  std::string winner;         ///< config text
-  std::string reason;         ///< why it won
+  std::string winner;  ///< config text
+  std::string reason;  ///< why it won
   double median_us = 0;
-  double spread = 0;          ///< interquartile range over median
-  double gbs = 0;             ///< 1e9 bytes a second of the fewest bytes that must move
-  double ceiling_gbs = 0;     ///< of this device for that traffic, measured by this Tuner
+  double spread = 0;            ///< interquartile range over median
+  double gbs = 0;               ///< 1e9 bytes a second of the fewest bytes that must move
+  double ceiling_gbs = 0;       ///< of this device for that traffic, measured by this Tuner
   std::int64_t timed_rows = 0;  ///< fewer than the problem's where scratch memory was short
-  int configs = 0;            ///< in the space that was searched
-  int known = 0;              ///< of these, measured or quarantined before this call
-  int compiled = 0;           ///< compiler runs of this call
-  std::map<std::string, int> quarantined;  ///< reason (first line) and how many configs, of this call or before
+  int configs = 0;              ///< in the space that was searched
+  int known = 0;                ///< of these, measured or quarantined before this call
+  int compiled = 0;             ///< compiler runs of this call
+  std::map<std::string, int>
+      quarantined;  ///< reason (first line) and how many configs, of this call or before
   double seconds = 0;
 
   [[nodiscard]] double share() const noexcept { return ceiling_gbs > 0 ? gbs / ceiling_gbs : 0; }
@@ -79,16 +80,17 @@ class Tuner {
   /// The winner that the database knows for the problem's key; nothing when it knows none.
   [[nodiscard]] std::optional<Decision> known_winner(const generator::Problem& problem) const;
 
-  /// A config known to have won for the nearest problem of the same operation, dtype and alignment on this device that
-  /// also fits this one; nothing when there is none.
+  /// A config known to have won for the nearest problem of the same operation, dtype and alignment on this
+  /// device that also fits this one; nothing when there is none.
   [[nodiscard]] std::optional<generator::Config> nearest_winner(const generator::Problem& problem) const;
 
-  /// Measures what is not yet measured of the problem's space and decides. The caller's memory is never touched.
-  /// \throws Error(verification) when no config is right, Error(interrupted) when asked to stop, Unsupported without
-  /// a compiler, DeviceError
+  /// Measures what is not yet measured of the problem's space and decides. The caller's memory is never
+  /// touched. \throws Error(verification) when no config is right, Error(interrupted) when asked to stop,
+  /// Unsupported without a compiler, DeviceError
   Report tune(const generator::Problem& problem, const Hooks& hooks = {});
 
-  /// GB/s that nothing but memory traffic of the problem's kind reaches on this device; measured once by this Tuner.
+  /// GB/s that nothing but memory traffic of the problem's kind reaches on this device; measured once by this
+  /// Tuner.
   double ceiling(const generator::Problem& problem, const Hooks& hooks = {});
 
   [[nodiscard]] const Settings& settings() const noexcept { return settings_; }

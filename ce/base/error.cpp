@@ -22,10 +22,10 @@ std::string_view name(ErrorKind kind) noexcept {
 Error::Error(ErrorKind kind, const std::string& message, std::source_location where)
     : std::runtime_error(message), kind_(kind), where_(where) {}
 
-InvalidArgument::InvalidArgument(std::string_view argument, std::string_view value,
-                                 std::string_view expected, std::source_location where)
-    : Error(ErrorKind::invalid_argument,
-            fmt::format("{} is {}; expected {}", argument, value, expected), where),
+InvalidArgument::InvalidArgument(std::string_view argument, std::string_view value, std::string_view expected,
+                                 std::source_location where)
+    : Error(ErrorKind::invalid_argument, fmt::format("{} is {}; expected {}", argument, value, expected),
+            where),
       argument_(argument),
       value_(value),
       expected_(expected) {}
@@ -39,16 +39,14 @@ DeviceError::DeviceError(std::string_view call, int code, std::string_view messa
       call_(call),
       code_(code) {}
 
-CompileError::CompileError(std::string_view name, std::string_view log,
-                           std::string_view source_path, std::source_location where)
+CompileError::CompileError(std::string_view name, std::string_view log, std::string_view source_path,
+                           std::source_location where)
     : Error(ErrorKind::compile,
-            fmt::format("{} does not compile (source kept at {}):\n{}", name, source_path, log),
-            where),
+            fmt::format("{} does not compile (source kept at {}):\n{}", name, source_path, log), where),
       log_(log),
       source_path_(source_path) {}
 
-TargetOutOfRange::TargetOutOfRange(std::int64_t count, std::int64_t first_row,
-                                   std::source_location where)
+TargetOutOfRange::TargetOutOfRange(std::int64_t count, std::int64_t first_row, std::source_location where)
     : Error(ErrorKind::target_out_of_range,
             fmt::format("{} row{} had a target that is neither a class index nor ignore_index; "
                         "the first is row {}",

@@ -91,15 +91,13 @@ class CompileError : public Error {
 
 class DatabaseError : public Error {
  public:
-  DatabaseError(const std::string& message,
-                std::source_location where = std::source_location::current())
+  DatabaseError(const std::string& message, std::source_location where = std::source_location::current())
       : Error(ErrorKind::database, message, where) {}
 };
 
 class NotFound : public Error {
  public:
-  explicit NotFound(const std::string& message,
-                    std::source_location where = std::source_location::current())
+  explicit NotFound(const std::string& message, std::source_location where = std::source_location::current())
       : Error(ErrorKind::not_found, message, where) {}
 };
 

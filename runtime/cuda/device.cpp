@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <mutex>
+#include <optional>
 
 #include "ce/base/error.hpp"
 #include "runtime/cuda/describe.hpp"
@@ -10,6 +12,8 @@
 #include "runtime/cuda/nvrtc.hpp"
 #include "runtime/cuda/scope.hpp"
 #include "runtime/cuda/timer.hpp"
+#include "runtime/cuda/worker_pool.hpp"
+#include "runtime/cuda/worker_settings.hpp"
 
 namespace ce::runtime {
 namespace cuda {
@@ -46,11 +50,8 @@ class CudaDevice final : public Device {
     const Nvrtc& nvrtc = Nvrtc::get();
     return fmt::format("nvrtc {} {}", nvrtc.version(), nvrtc.target(model_.capability));
   }
-  Binary compile(const CompileRequest& request) override {
-    return Nvrtc::get().compile(request, model_.capability);
-  }
-  // NVRTC compiles one text at a time in a process, however many threads ask.
-  int parallel_compiles() const override { return 1; }
+  Binary compile(const CompileRequest& request) override;
+  int parallel_compiles() const override { return std::max(1, workers_.size()); }
   std::unique_ptr<Module> load(std::span<const std::byte> image) override {
     return std::make_unique<CudaModule>(context_, model_, image);
   }
@@ -97,6 +98,7 @@ class CudaDevice final : public Device {
   int ordinal_;
   Model model_;
   std::shared_ptr<const PrimaryContext> context_;
+  WorkerPool workers_{worker_settings()};
   std::once_flag trial_stream_once_;
   CUstream trial_stream_ = nullptr;
   std::mutex timing_;  // held through time(): two timings on one stream would measure each other
@@ -125,6 +127,16 @@ struct ClusterLaunch {
   CUlaunchAttribute attribute = {};
   CUlaunchConfig config = {};
 };
+
+// Opens NVRTC in this process only where no worker has it. Once it is open here, the compile keys name its
+// version, and the workers must have the same.
+Binary CudaDevice::compile(const CompileRequest& request) {
+  NvrtcChoice chosen;
+  if (const Nvrtc* nvrtc = Nvrtc::if_opened()) chosen = {nvrtc->path(), nvrtc->version()};
+  if (std::optional<Binary> binary = workers_.compile(request, model_.capability, chosen))
+    return *std::move(binary);
+  return Nvrtc::get().compile(request, model_.capability);
+}
 
 // The path of every call of a warm Plan: no allocation, no lock.
 void CudaDevice::launch(Function function, const Launch& launch, const void* arguments,

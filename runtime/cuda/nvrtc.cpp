@@ -7,15 +7,11 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
-#include <cstdlib>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <source_location>
 #include <type_traits>
 
 #include "ce/base/error.hpp"
+#include "runtime/cuda/keep_source.hpp"
 #include "runtime/cuda/nvrtc_places.hpp"
 
 namespace ce::runtime::cuda {
@@ -47,8 +43,6 @@ struct Nvrtc::Api {
 
 namespace {
 
-namespace fs = std::filesystem;
-
 std::atomic<const Nvrtc*> opened_nvrtc = nullptr;
 
 /// The first function that the library lacks, or an empty text.
@@ -69,31 +63,6 @@ std::string file_of(void* library, const std::string& name) {
   const link_map* map = nullptr;
   if (dlinfo(library, RTLD_DI_LINKMAP, &map) != 0 || map == nullptr || *map->l_name == '\0') return name;
   return map->l_name;
-}
-
-/// Writes text and headers to a new folder. Returns the text's path, or says why there is none: a full disk
-/// must not hide the compiler's log.
-std::string keep_source(const CompileRequest& request) {
-  try {
-    std::string folder = fs::temp_directory_path() / "ce-compile-XXXXXX";
-    if (mkdtemp(folder.data()) == nullptr)
-      return fmt::format("nowhere: {}: {}", folder, std::strerror(errno));
-    const auto write = [&](const std::string& name, const std::string& text) {
-      // Nothing is written outside the folder, whatever the name.
-      const fs::path path = fs::path(folder) / fs::path(name).lexically_normal().filename();
-      std::ofstream file(path, std::ios::binary);
-      file << text;
-      file.close();
-      if (!file) throw fs::filesystem_error("cannot write", path, std::make_error_code(std::errc::io_error));
-      return path.string();
-    };
-    for (const auto& [name, text] : request.headers) write(name, text);
-    std::string file_name = request.name.empty() ? "kernel" : request.name;
-    std::replace(file_name.begin(), file_name.end(), '/', '_');
-    return write(file_name + ".cu", request.text);
-  } catch (const fs::filesystem_error& error) {
-    return fmt::format("nowhere: {}", error.what());
-  }
 }
 
 }  // namespace

@@ -1,0 +1,100 @@
+// The numerics once more on a GPU, and what only a GPU can show: tensors beyond 2^31 elements, bits that
+// repeat.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include "ce/base/error.hpp"
+#include "covering.hpp"
+#include "generator/elements.hpp"
+#include "runtime/cuda/device.hpp"
+#include "tuner/build_ahead.hpp"
+#include "tuner/trial_memory.hpp"
+
+namespace ce::test {
+namespace {
+
+using generator::Operation;
+using generator::Problem;
+
+class GpuNumerics : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (runtime::cuda_device_count() > 0) {
+      device = runtime::open_cuda_device(0);
+      limits = tuner::limits_of(device->model());
+    } else if (std::getenv("CE_REQUIRE_GPU") != nullptr) {
+      FAIL() << "CE_REQUIRE_GPU is set and there is no GPU";
+    } else {
+      GTEST_SKIP() << "no GPU on this machine";
+    }
+  }
+
+  std::unique_ptr<runtime::Device> device;
+  cache::Cache cache = cache::Cache::in_memory();
+  generator::Limits limits;
+};
+
+TEST_F(GpuNumerics, CoveringSetOfEveryVariant) {
+  const std::uint64_t seed = test_seed();
+  const std::vector<std::int64_t> widths{1000, 1, 33, 256, 4096, 7, 50257, 127, 8192, 31, 513, 32000, 128256};
+  std::uint64_t turn = 0;
+  for (const Problem& problem : covering_problems(widths)) {
+    expect_right(*device, cache, problem, covering_configs(problem, limits, 4, turn++), seed);
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST_F(GpuNumerics, TheSameBitsEveryRun) {
+  for (const bool gradient : {false, true}) {
+    const Problem problem{.operation = Operation::cross_entropy,
+                          .dtype = DType::bf16,
+                          .reduction = Reduction::mean,
+                          .gradient = gradient,
+                          .rows = 40000,
+                          .columns = 1000};
+    tuner::TrialMemory memory(*device, generator::timing_trial(problem, test_seed()));
+    for (const generator::Config& config : covering_configs(problem, limits, 2, 3)) {
+      const tuner::Kernel kernel = tuner::build(*device, cache, problem, config).load(*device);
+      const auto first = memory.run(kernel);
+      for (int run = 0; run < 5; ++run) EXPECT_EQ(memory.run(kernel), first) << to_text(config);
+    }
+  }
+}
+
+/// rows x columns beyond 2^31: the last row must come out like the same row of a small problem.
+TEST_F(GpuNumerics, MoreElementsThanAnIntCounts) {
+  const Problem large{.operation = Operation::softmax, .dtype = DType::bf16, .rows = 70000, .columns = 32768};
+  const std::size_t bytes = static_cast<std::size_t>(large.rows * large.columns * 2);
+  if (device->free_bytes() < 3 * bytes) GTEST_SKIP() << "needs " << 3 * bytes << " bytes of device memory";
+  tuner::TrialMemory memory(*device, generator::timing_trial(large, test_seed()));
+  Problem small = large;
+  small.rows = 1;
+  const std::size_t row_bytes = static_cast<std::size_t>(large.columns) * 2;
+  runtime::Buffer expected(*device, row_bytes);
+  for (const generator::Config& config : covering_configs(large, limits, 2, 5)) {
+    const tuner::Kernel kernel = tuner::build(*device, cache, large, config).load(*device);
+    memory.launch(kernel);
+    Arguments last = memory.trial().arguments;
+    const auto offset = static_cast<std::ptrdiff_t>((large.rows - 1) * large.columns * 2);
+    const std::byte* result = static_cast<const std::byte*>(last.output) + offset;
+    last.input = static_cast<const std::byte*>(last.input) + offset;
+    last.output = expected.data();
+    last.rows = 1;
+    kernel.launch(small, last, device->trial_stream());
+    device->synchronize(device->trial_stream());
+    std::vector<std::byte> got(row_bytes), want(row_bytes);
+    device->download(got.data(), result, row_bytes);
+    device->download(want.data(), expected.data(), row_bytes);
+    EXPECT_EQ(got, want) << to_text(config);
+    double sum = 0;
+    for (std::int64_t i = 0; i < large.columns; ++i)
+      sum += generator::read_element(large.dtype, got.data(), i);
+    EXPECT_NEAR(sum, 1., 0.01) << to_text(config);
+  }
+}
+
+}  // namespace
+}  // namespace ce::test
