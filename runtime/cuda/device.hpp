@@ -15,12 +15,15 @@ namespace ce::runtime {
 /// and PyTorch share. Modules may outlive the device; buffers may not. Copies that take no stream run on the
 /// device's own stream and wait for no other, so what another stream is still writing must be synchronised
 /// first. Pinned host memory has PointerKind::host.
+///
 /// Kernels compile in processes of `ce-tune compile-worker`, one for each processor that this process may
 /// use, up to 16, started by the first compile() and ended with the device. CE_COMPILE_WORKERS replaces their
 /// number (0 compiles in this process, as happens where there is no ce-tune of this version; CE_WORKER names
-/// one), and CE_COMPILE_TIMEOUT the 60 seconds that a kernel may take. \throws Unsupported without a driver
-/// (naming libcuda.so.1), without a GPU, or for one below compute
-///         capability 7.5; InvalidArgument for an ordinal that does not exist; DeviceError
+/// one), and CE_COMPILE_TIMEOUT the 60 seconds that a kernel may take.
+///
+/// \throws Unsupported without a driver (naming libcuda.so.1), without a GPU, or for one below compute
+///         capability 7.5; InvalidArgument for an ordinal that does not exist or an environment variable that
+///         is no number; DeviceError
 [[nodiscard]] std::unique_ptr<Device> open_cuda_device(int ordinal);
 
 /// How many GPUs this process can see; 0 without a driver.

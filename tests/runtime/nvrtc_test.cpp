@@ -118,6 +118,7 @@ CE_KERNEL(everything, 128) {
 // One 16-byte load and store, so that the instructions can be counted.
 constexpr const char* one_move = R"(
 #include "device.cuh"
+#include "tests/runtime/variable.hpp"
 struct Arguments { const char* input; char* output; };
 CE_KERNEL(one_move, 32) {
   using namespace ce;
@@ -255,22 +256,6 @@ TEST_F(NvrtcTest, ThreadsMayCompileAtTheSameTime) {
   for (const std::string& image : images) EXPECT_EQ(image, images.front());
   EXPECT_THAT(images.front(), StartsWith("\177ELF"));
 }
-
-/// Sets an environment variable for one scope.
-class Variable {
- public:
-  Variable(const char* name, const std::string& value) : name_(name) {
-    if (const char* old = std::getenv(name)) old_ = old;
-    setenv(name, value.c_str(), 1);
-  }
-  ~Variable() { old_ ? setenv(name_, old_->c_str(), 1) : unsetenv(name_); }
-  Variable(const Variable&) = delete;
-  Variable& operator=(const Variable&) = delete;
-
- private:
-  const char* name_;
-  std::optional<std::string> old_;
-};
 
 TEST(NvrtcSearch, AWrongCeNvrtcIsNotReplacedByAnother) {
   const Variable file("CE_NVRTC", "/no/such/libnvrtc.so.13");

@@ -1,0 +1,118 @@
+#include "runtime/cuda/worker.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <system_error>
+
+#include "ce/base/error.hpp"
+#include "runtime/cuda/nvrtc.hpp"
+#include "runtime/cuda/worker_channel.hpp"
+#include "runtime/cuda/worker_process.hpp"
+
+namespace ce::runtime {
+namespace cuda {
+namespace {
+
+/// A private copy; the descriptor itself then leads elsewhere, so that no stray output of a library reaches
+/// the conversation.
+Descriptor claim(int descriptor) {
+  Descriptor copy(::fcntl(descriptor, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
+  if (copy.get() < 0) throw std::system_error(errno, std::generic_category(), "no descriptor to talk over");
+  return copy;
+}
+
+/// The text that the error was made of, without the call and code that its constructor puts before it.
+std::string text_of(const DeviceError& error) {
+  const std::string before = DeviceError(error.call(), error.code(), "").what();
+  return std::string(error.what()).substr(before.size());
+}
+
+Reply compile(const Nvrtc& nvrtc, const Job& job) {
+  Reply reply;
+  try {
+    reply.binary = nvrtc.compile(job.request, static_cast<int>(job.capability));
+    reply.outcome = Reply::Outcome::compiled;
+  } catch (const CompileError& error) {
+    reply.outcome = Reply::Outcome::refused;
+    reply.text = error.log();
+    reply.source_path = error.source_path();
+  } catch (const Unsupported& error) {
+    reply.outcome = Reply::Outcome::unsupported;
+    reply.text = error.what();
+  } catch (const DeviceError& error) {
+    reply.outcome = Reply::Outcome::device_failed;
+    reply.text = text_of(error);
+    reply.call = error.call();
+    reply.code = static_cast<std::uint32_t>(error.code());
+  } catch (const std::exception& error) {
+    reply.text = error.what();
+  }
+  return reply;
+}
+
+/// Answers the greeting. Without an NVRTC the answer says so.
+Nvrtc::Opened open_for(const Hello& hello, Ready& ready) {
+  if (!hello.nvrtc.empty()) ::setenv("CE_NVRTC", hello.nvrtc.c_str(), 1);
+  Nvrtc::Opened opened = Nvrtc::open();
+  if (opened.nvrtc == nullptr)
+    ready.problem = no_nvrtc(opened.tried);
+  else
+    ready.nvrtc_version = opened.nvrtc->version();
+  return opened;
+}
+
+int serve(Channel& channel) {
+  Frame frame;
+  const auto nonsense = [] {
+    fmt::print(stderr, "ce-tune {}: for the library's own use; what arrived here is not from it\n",
+               worker_argument);
+    return 1;
+  };
+  const Transfer greeted = channel.receive(frame);
+  if (greeted == Transfer::closed) return 0;
+  if (greeted != Transfer::done || frame.kind != FrameKind::hello) return nonsense();
+
+  // A greeting of another protocol cannot be read, but its sender can read who answers.
+  Ready ready{.version = std::string(built_version())};
+  const auto hello = decode<Hello>(frame);
+  Nvrtc::Opened opened;
+  if (hello) opened = open_for(*hello, ready);
+  if (channel.send(encode(ready)) != Transfer::done || opened.nvrtc == nullptr) return 0;
+
+  for (;;) {
+    const Transfer transfer = channel.receive(frame);
+    if (transfer == Transfer::closed) return 0;
+    const auto job = transfer == Transfer::done ? decode<Job>(frame) : std::nullopt;
+    if (!job) return nonsense();
+    if (channel.send(encode(compile(*opened.nvrtc, *job))) != Transfer::done) return 0;
+  }
+}
+
+}  // namespace
+}  // namespace cuda
+
+int compile_worker_main(int in, int out) {
+  try {
+    // Started as /proc/self/exe it would be "exe" to ps and top.
+    ::prctl(PR_SET_NAME, "ce-tune");
+    cuda::end_with_parent();
+    std::signal(SIGPIPE, SIG_IGN);
+    cuda::Descriptor reading = cuda::claim(in);
+    const cuda::Descriptor writing = cuda::claim(out);
+    ::dup2(STDERR_FILENO, in);
+    ::dup2(STDERR_FILENO, out);
+    cuda::Channel channel(std::move(reading), writing.get());
+    return cuda::serve(channel);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "ce-tune {}: {}\n", cuda::worker_argument, error.what());
+    return 1;
+  }
+}
+
+}  // namespace ce::runtime

@@ -1,0 +1,12 @@
+#pragma once
+/// \file
+/// The program of a compile worker.
+
+namespace ce::runtime {
+
+/// Compiles kernels with NVRTC for the process that started this one, until that one closes `in`. `in` and
+/// `out` are a socket or two pipes; from here on, what else is written to them goes to standard error.
+/// \return the exit status: 0, or 1 when what arrived was no conversation, with a line on standard error
+[[nodiscard]] int compile_worker_main(int in, int out);
+
+}  // namespace ce::runtime

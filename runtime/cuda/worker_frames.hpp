@@ -1,0 +1,94 @@
+#pragma once
+/// \file
+/// What the library and its compile workers say to each other. A frame is a header (magic, kind, bytes of the
+/// payload) and the payload: the fields of one message in order, numbers little-endian, everything of
+/// variable length preceded by its count.
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "runtime/device.hpp"
+
+namespace ce::runtime::cuda {
+
+/// Raised with each change of a message.
+inline constexpr std::uint32_t worker_protocol = 1;
+/// Beyond any kernel: a longer payload is taken for garbage.
+inline constexpr std::uint64_t longest_payload = std::uint64_t{1} << 28;
+inline constexpr std::size_t frame_header_bytes = 16;
+
+/// The version of `ce` that this was built as.
+[[nodiscard]] std::string_view built_version() noexcept;
+
+enum class FrameKind : std::uint32_t { hello = 1, ready, job, reply };
+
+/// The first word of the library.
+struct Hello {
+  static constexpr FrameKind kind = FrameKind::hello;
+  std::uint32_t protocol = worker_protocol;
+  std::string version;  ///< of `ce`
+  std::string nvrtc;    ///< the file to open; empty leaves the choice to the worker
+
+  friend bool operator==(const Hello&, const Hello&) = default;
+};
+
+/// The worker's answer to it.
+struct Ready {
+  static constexpr FrameKind kind = FrameKind::ready;
+  std::uint32_t protocol = worker_protocol;
+  std::string version;
+  std::string nvrtc_version;  ///< that of the NVRTC it has opened
+  std::string problem;        ///< why it cannot compile; empty when it can
+
+  friend bool operator==(const Ready&, const Ready&) = default;
+};
+
+struct Job {
+  static constexpr FrameKind kind = FrameKind::job;
+  std::uint32_t capability = 0;
+  CompileRequest request;
+};
+
+struct Reply {
+  static constexpr FrameKind kind = FrameKind::reply;
+  enum class Outcome : std::uint32_t {
+    compiled,       ///< binary
+    refused,        ///< CompileError: text is the log
+    unsupported,    ///< Unsupported: text is the message
+    device_failed,  ///< DeviceError: call, code, and the message in text
+    failed,         ///< anything else: text is the message
+  };
+  Outcome outcome = Outcome::failed;
+  Binary binary;
+  std::string text;
+  std::string source_path;
+  std::string call;
+  std::uint32_t code = 0;
+};
+
+/// A payload and what it claims to be.
+struct Frame {
+  FrameKind kind = FrameKind::hello;
+  std::string payload;
+};
+
+struct FrameHeader {
+  FrameKind kind;
+  std::uint64_t payload_bytes;
+};
+
+/// Nothing for bytes that are no header of this protocol, or announce a payload that is too long.
+[[nodiscard]] std::optional<FrameHeader> decode_header(std::string_view bytes) noexcept;
+
+/// The whole frame, header and payload, of a Hello, Ready, Job or Reply.
+template <class Message>
+[[nodiscard]] std::string encode(const Message& message);
+
+/// The message in a frame; nothing unless the frame is of its kind and holds exactly its fields.
+template <class Message>
+[[nodiscard]] std::optional<Message> decode(const Frame& frame);
+
+}  // namespace ce::runtime::cuda

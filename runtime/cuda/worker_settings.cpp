@@ -1,0 +1,108 @@
+#include "runtime/cuda/worker_settings.hpp"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <sstream>
+#include <string_view>
+#include <system_error>
+
+#include "ce/base/error.hpp"
+
+namespace ce::runtime::cuda {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* command = "ce-tune";
+constexpr int most_by_default = 16;
+
+std::string_view variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? std::string_view() : value;
+}
+
+int number(const char* name, int otherwise, int lowest, int highest) {
+  const std::string_view text = variable(name);
+  if (text.empty()) return otherwise;
+  int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value < lowest || value > highest)
+    throw InvalidArgument(name, text, fmt::format("a whole number from {} to {}", lowest, highest));
+  return value;
+}
+
+int processors() {
+  cpu_set_t set;
+  // Fails only where there are more than a cpu_set_t can name.
+  if (::sched_getaffinity(0, sizeof set, &set) != 0) return most_by_default;
+  return std::clamp(CPU_COUNT(&set), 1, most_by_default);
+}
+
+bool is_program(const fs::path& path) {
+  std::error_code error;
+  return fs::is_regular_file(path, error) && ::access(path.c_str(), X_OK) == 0;
+}
+
+/// The shared object that holds this code, or the executable.
+fs::path this_library() {
+  static const char here = 0;
+  Dl_info info = {};
+  if (::dladdr(&here, &info) == 0 || info.dli_fname == nullptr) return {};
+  return info.dli_fname;
+}
+
+std::vector<fs::path> candidates(const fs::path& executable) {
+  std::vector<fs::path> found;
+  if (executable.is_absolute()) found.push_back(executable.parent_path() / command);
+  // An executable is named here as it was called, which leads nowhere.
+  if (const fs::path library = this_library(); library.is_absolute()) {
+    found.push_back(library.parent_path().parent_path() / "bin" / command);
+    found.push_back(library.parent_path() / command);
+  }
+  std::istringstream folders{std::string(variable("PATH"))};
+  for (std::string folder; std::getline(folders, folder, ':');)
+    if (fs::path(folder).is_absolute()) found.push_back(fs::path(folder) / command);
+  return found;
+}
+
+void find_program(WorkerSettings& settings) {
+  std::vector<fs::path> paths;
+  if (const std::string_view named = variable("CE_WORKER"); !named.empty()) {
+    paths.emplace_back(named);
+  } else {
+    constexpr const char* self = "/proc/self/exe";
+    std::error_code error;
+    const fs::path executable = fs::read_symlink(self, error);
+    // By that name even a file that an update has replaced meanwhile is the very one that runs.
+    if (executable.filename().string() == command || executable.filename().string() == "ce-tune (deleted)") {
+      settings.program = self;
+      return;
+    }
+    paths = candidates(executable);
+  }
+  for (const fs::path& path : paths) {
+    if (is_program(path)) {
+      settings.program = path;
+      return;
+    }
+    settings.tried.push_back(path.string());
+  }
+}
+
+}  // namespace
+
+WorkerSettings worker_settings() {
+  WorkerSettings settings;
+  settings.workers = number("CE_COMPILE_WORKERS", processors(), 0, 256);
+  settings.kernel_limit = std::chrono::seconds(number("CE_COMPILE_TIMEOUT", 60, 1, 86'400));
+  if (settings.workers > 0) find_program(settings);
+  return settings;
+}
+
+}  // namespace ce::runtime::cuda
