@@ -18,3 +18,14 @@ target_link_libraries(ce_fake_cuda PRIVATE ce_warnings)
 ce_cuda_test(cuda_calls_test unit)
 target_compile_definitions(cuda_calls_test PRIVATE CE_FAKE_DRIVER="$<TARGET_FILE:ce_fake_cuda>")
 add_dependencies(cuda_calls_test ce_fake_cuda)
+
+# Compile workers. worker_test is its own worker; the others take this program, which needs no command line.
+add_executable(ce_worker_program worker_program.cpp)
+target_include_directories(ce_worker_program PRIVATE ${PROJECT_SOURCE_DIR})
+target_link_libraries(ce_worker_program PRIVATE ce_room_runtime ce_room_base ce_warnings)
+ce_cuda_test(worker_frames_test unit)
+ce_cuda_test(worker_test unit)
+ce_cuda_test(worker_nvrtc_test nvrtc)
+target_compile_definitions(worker_nvrtc_test PRIVATE
+  CE_FAKE_DRIVER="$<TARGET_FILE:ce_fake_cuda>" CE_TEST_WORKER="$<TARGET_FILE:ce_worker_program>")
+add_dependencies(worker_nvrtc_test ce_fake_cuda ce_worker_program)
