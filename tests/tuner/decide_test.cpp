@@ -1,0 +1,181 @@
+// Who wins among given measurements.
+#include "tuner/decide.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "generator/source.hpp"
+#include "generator/variant.hpp"
+#include "tests/tuner/fixture.hpp"
+#include "tuner/statistics.hpp"
+
+namespace ce::tuner {
+namespace {
+
+using cache::Measurement;
+using cache::Outcome;
+using generator::Operation;
+using testing::HasSubstr;
+
+/// The n-th config of the space of a problem that every row variant serves.
+std::string config(std::size_t n) {
+  static const std::vector<generator::Config> all =
+      generator::space(test::small_problem(), {.shared_bytes_per_block = 100 << 10});
+  return to_text(all.at(n));
+}
+
+Measurement measured(const std::string& text, double median_us, int stage = 0, int registers = 32) {
+  return {.config = text,
+          .template_digest = generator::template_digest(Operation::softmax, text.substr(0, text.find('/'))),
+          .stage = stage,
+          .samples_us = {static_cast<float>(median_us)},
+          .median_us = median_us,
+          .registers = registers};
+}
+
+Measurement quarantined(const std::string& text) {
+  Measurement measurement = measured(text, 0);
+  measurement.outcome = Outcome::quarantined;
+  measurement.reason = "wrong answer";
+  return measurement;
+}
+
+std::string winner(const std::vector<Measurement>& measurements) {
+  const auto decision = decide(measurements, Operation::softmax);
+  return decision ? decision->winner.config : "nobody";
+}
+
+TEST(Decide, NothingWins) { EXPECT_EQ(winner({}), "nobody"); }
+
+TEST(Decide, TheSmallestMedianWins) {
+  const auto decision =
+      decide(std::vector{measured(config(0), 12), measured(config(1), 10), measured(config(2), 11)},
+             Operation::softmax);
+  ASSERT_TRUE(decision);
+  EXPECT_EQ(decision->winner.config, config(1));
+  ASSERT_EQ(decision->ranking.size(), 3);
+  EXPECT_EQ(decision->ranking[0].config, config(1));
+  EXPECT_EQ(decision->ranking[1].config, config(2));
+  EXPECT_EQ(decision->ranking[2].config, config(0));
+}
+
+TEST(Decide, TheReasonNamesTheRunnerUpAndTheDistance) {
+  const auto decision =
+      decide(std::vector{measured(config(0), 12), measured(config(1), 10)}, Operation::softmax);
+  ASSERT_TRUE(decision);
+  EXPECT_THAT(decision->reason, HasSubstr(config(0)));
+  EXPECT_THAT(decision->reason, HasSubstr("20.0%"));
+  EXPECT_THAT(decide(std::vector{measured(config(0), 12)}, Operation::softmax)->reason, HasSubstr("only"));
+}
+
+TEST(Decide, TheHighestStageCounts) {
+  // Fast in the screening, slower than its rival in the final; and the fastest of all never got there.
+  EXPECT_EQ(winner({measured(config(0), 5), measured(config(1), 6), measured(config(2), 1),
+                    measured(config(0), 9, 1), measured(config(1), 8, 1)}),
+            config(1));
+}
+
+TEST(Decide, AMeasurementOfALowerStageAfterwardsChangesNothing) {
+  EXPECT_EQ(winner({measured(config(0), 9, 1), measured(config(1), 8, 1), measured(config(0), 1, 0)}),
+            config(1));
+}
+
+TEST(Decide, TheLatestOfAStageCounts) {
+  EXPECT_EQ(winner({measured(config(0), 5), measured(config(1), 6), measured(config(0), 7)}), config(1));
+}
+
+TEST(Decide, ATieGoesToFewerRegisters) {
+  const double close = 10 * (1 + tie / 2);
+  EXPECT_EQ(winner({measured(config(0), 10, 0, 64), measured(config(1), close, 0, 40)}), config(1));
+  const auto decision = decide(std::vector{measured(config(0), 10, 0, 64), measured(config(1), close, 0, 40)},
+                               Operation::softmax);
+  EXPECT_EQ(decision->ranking.front().config, config(1));
+  EXPECT_THAT(decision->reason, HasSubstr("registers (40)"));
+  // Beyond the tie nobody asks for registers.
+  EXPECT_EQ(winner({measured(config(0), 10, 0, 64), measured(config(1), 10 * (1 + 2 * tie), 0, 40)}),
+            config(0));
+}
+
+TEST(Decide, ATieOfRegistersGoesToTheSmallerText) {
+  const std::string smaller = std::min(config(0), config(1)), larger = std::max(config(0), config(1));
+  EXPECT_EQ(winner({measured(larger, 10), measured(smaller, 10 * (1 + tie / 2))}), smaller);
+}
+
+TEST(Decide, ALaterQuarantineWithdraws) {
+  EXPECT_EQ(winner({measured(config(0), 5), measured(config(1), 6), quarantined(config(0))}), config(1));
+  EXPECT_EQ(winner({measured(config(0), 5, 1), quarantined(config(0))}), "nobody");
+}
+
+TEST(Decide, AMeasurementAfterAQuarantineCounts) {
+  EXPECT_EQ(winner({quarantined(config(0)), measured(config(0), 5), measured(config(1), 6)}), config(0));
+}
+
+TEST(Decide, OtherTemplatesAreHistory) {
+  Measurement old = measured(config(0), 1, 1);
+  old.template_digest = "0123";
+  EXPECT_EQ(winner({old}), "nobody");
+  EXPECT_EQ(winner({old, measured(config(1), 6)}), config(1));
+  EXPECT_FALSE(is_current(old, Operation::softmax));
+  EXPECT_TRUE(is_current(measured(config(0), 1), Operation::softmax));
+  // The digest covers the operation's part too.
+  EXPECT_FALSE(is_current(measured(config(0), 1), Operation::cross_entropy));
+  // A quarantine under old templates says nothing of today's.
+  old.outcome = Outcome::quarantined;
+  EXPECT_EQ(winner({measured(config(0), 5), old}), config(0));
+}
+
+TEST(Decide, UnknownVariantsAreIgnored) {
+  Measurement unknown = measured(config(0), 1, 1);
+  unknown.config = "no_such_variant/warps=1";
+  EXPECT_EQ(winner({unknown, measured(config(1), 6)}), config(1));
+  for (const char* digest : {"0123", ""}) {
+    unknown.template_digest = digest;
+    EXPECT_EQ(winner({unknown}), "nobody") << '"' << digest << '"';
+    EXPECT_FALSE(is_current(unknown, Operation::softmax)) << '"' << digest << '"';
+  }
+}
+
+TEST(Decide, TheSameDataInAnyOrder) {
+  const std::uint64_t seed = test::test_seed();
+  std::mt19937_64 random(seed);
+  std::vector<Measurement> data;
+  for (std::size_t i = 0; i < 8; ++i) {
+    // Many ties, of medians and of registers.
+    const auto draw = [&](int from, int to) { return std::uniform_int_distribution(from, to)(random); };
+    data.push_back(measured(config(i), 10 + 0.03 * draw(0, 3), 0, 8 * draw(3, 5)));
+    if (i % 2 == 0) data.push_back(measured(config(i), 10 + 0.03 * draw(0, 3), 1, 8 * draw(3, 5)));
+  }
+  const auto first = decide(data, Operation::softmax);
+  ASSERT_TRUE(first);
+  for (int turn = 0; turn < 50; ++turn) {
+    std::shuffle(data.begin(), data.end(), random);
+    const auto again = decide(data, Operation::softmax);
+    ASSERT_TRUE(again);
+    EXPECT_EQ(again->winner.config, first->winner.config) << "seed " << seed;
+    EXPECT_EQ(again->reason, first->reason) << "seed " << seed;
+  }
+}
+
+TEST(Statistics, MedianOfKnownSamples) {
+  EXPECT_EQ(median({}), 0);
+  EXPECT_EQ(median(std::vector<float>{7}), 7);
+  EXPECT_EQ(median(std::vector<float>{9, 1, 5}), 5);
+  EXPECT_EQ(median(std::vector<float>{4, 1, 3, 2}), 2.5);
+  EXPECT_EQ(median(std::vector<float>{1, 1, 1, 1000}), 1);
+}
+
+TEST(Statistics, SpreadOfKnownSamples) {
+  EXPECT_EQ(spread({}), 0);
+  EXPECT_EQ(spread(std::vector<float>{7}), 0);
+  EXPECT_EQ(spread(std::vector<float>{7, 7, 7}), 0);
+  EXPECT_DOUBLE_EQ(spread(std::vector<float>{5, 1, 4, 2, 3}), (4. - 2.) / 3.);
+  EXPECT_DOUBLE_EQ(spread(std::vector<float>{1, 3}), (2.5 - 1.5) / 2.);
+  // One outlier does not make a spread.
+  EXPECT_EQ(spread(std::vector<float>{2, 2, 2, 2, 2, 2, 2, 900}), 0);
+}
+
+}  // namespace
+}  // namespace ce::tuner

@@ -1,0 +1,159 @@
+#include "tests/tuner/fixture.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <system_error>
+
+#include "ce/base/digest.hpp"
+#include "ce/base/error.hpp"
+#include "runtime/host/device.hpp"
+
+namespace ce::test {
+namespace {
+
+std::string digest_of(std::span<const std::byte> image) {
+  return digest({std::string_view(reinterpret_cast<const char*>(image.data()), image.size())});
+}
+
+}  // namespace
+
+Folder::Folder() {
+  std::string name = std::filesystem::temp_directory_path() / "ce-test-XXXXXX";
+  if (::mkdtemp(name.data()) == nullptr) throw std::system_error(errno, std::generic_category(), name);
+  path_ = name;
+}
+
+Folder::~Folder() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+
+std::uint64_t test_seed() {
+  const char* chosen = std::getenv("CE_TEST_SEED");
+  const std::uint64_t seed =
+      chosen != nullptr
+          ? std::strtoull(chosen, nullptr, 10)
+          : static_cast<std::uint64_t>(std::chrono::system_clock::now().time_since_epoch().count());
+  fmt::print("CE_TEST_SEED={}\n", seed);
+  return seed;
+}
+
+generator::Problem small_problem() {
+  return {.operation = generator::Operation::softmax, .dtype = DType::f32, .rows = 40, .columns = 100};
+}
+
+tuner::Settings quick_settings() {
+  tuner::Settings settings;
+  settings.most_configs = 4;
+  settings.screening_samples = 2;
+  settings.final_samples = 3;
+  settings.finalists = 2;
+  settings.scratch_bytes = std::int64_t{1} << 20;
+  return settings;
+}
+
+/// Tells the device which of its entry points belong to an image with a fault.
+class FaultyDevice::WatchedModule : public runtime::Module {
+ public:
+  WatchedModule(FaultyDevice& device, std::unique_ptr<runtime::Module> inner, Fault fault)
+      : device_(device), inner_(std::move(inner)), fault_(fault) {}
+
+  runtime::Function function(std::string_view entry) const override {
+    const runtime::Function found = inner_->function(entry);
+    const std::lock_guard lock(device_.mutex_);
+    device_.functions_[found.handle] = fault_;
+    return found;
+  }
+  runtime::Resources resources(runtime::Function function) const override {
+    return inner_->resources(function);
+  }
+
+ private:
+  FaultyDevice& device_;
+  std::unique_ptr<runtime::Module> inner_;
+  Fault fault_;
+};
+
+FaultyDevice::FaultyDevice(std::function<Fault(int)> fault_of)
+    : DeviceDecorator(runtime::open_host_device()), fault_of_(std::move(fault_of)) {}
+
+runtime::Binary FaultyDevice::compile(const runtime::CompileRequest& request) {
+  const std::string problem = generator::code_text(small_problem()) + " ";
+  if (!request.name.starts_with(problem)) return DeviceDecorator::compile(request);  // of a ceiling
+  Fault fault = Fault::none;
+  {
+    const std::lock_guard lock(mutex_);
+    fault = fault_of_(static_cast<int>(configs_.size()));
+    configs_[request.name.substr(problem.size())] = fault;
+  }
+  runtime::CompileRequest edited = request;
+  if (fault == Fault::no_compile) edited.text += "#error planted by the test\n";
+  // Digests tell images apart only where no two of them are the same.
+  edited.text +=
+      fmt::format("static const char name_of_the_test[] __attribute__((used)) = \"{}\";\n", request.name);
+  runtime::Binary binary = DeviceDecorator::compile(edited);
+  const std::lock_guard lock(mutex_);
+  images_[digest_of(binary.image)] = fault;
+  return binary;
+}
+
+std::unique_ptr<runtime::Module> FaultyDevice::load(std::span<const std::byte> image) {
+  Fault fault = Fault::none;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto known = images_.find(digest_of(image));
+    if (known != images_.end()) fault = known->second;
+  }
+  return std::make_unique<WatchedModule>(*this, DeviceDecorator::load(image), fault);
+}
+
+void FaultyDevice::launch(runtime::Function function, const runtime::Launch& launch, const void* arguments,
+                          std::size_t argument_bytes, Stream stream) {
+  Fault fault = Fault::none;
+  {
+    const std::lock_guard lock(mutex_);
+    fault = functions_.at(function.handle);
+  }
+  if (fault == Fault::wrong) return;
+  if (fault == Fault::fault) throw DeviceError("launch", 700, "planted by the test");
+  DeviceDecorator::launch(function, launch, arguments, argument_bytes, stream);
+}
+
+void* FaultyDevice::allocate(std::size_t bytes) {
+  void* data = DeviceDecorator::allocate(bytes);
+  const std::lock_guard lock(mutex_);
+  live_.insert(data);
+  return data;
+}
+
+void FaultyDevice::release(void* data) noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    live_.erase(data);
+  }
+  DeviceDecorator::release(data);
+}
+
+std::set<std::string> FaultyDevice::with(Fault fault) const {
+  const std::lock_guard lock(mutex_);
+  std::set<std::string> found;
+  for (const auto& [config, planted] : configs_)
+    if (planted == fault) found.insert(config);
+  return found;
+}
+
+int FaultyDevice::compiled() const {
+  const std::lock_guard lock(mutex_);
+  return static_cast<int>(configs_.size());
+}
+
+std::size_t FaultyDevice::allocations() const {
+  const std::lock_guard lock(mutex_);
+  return live_.size();
+}
+
+}  // namespace ce::test

@@ -1,0 +1,96 @@
+#pragma once
+/// \file
+/// What the tests of the tuner share: a folder for the database and a device on which chosen configs
+/// misbehave.
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "cache/cache.hpp"
+#include "generator/problem.hpp"
+#include "tests/tuner/device_decorator.hpp"
+#include "tuner/tuner.hpp"
+
+namespace ce::test {
+
+/// Removed with its owner.
+class Folder {
+ public:
+  Folder();
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  ~Folder();
+  [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+/// Of what is shuffled or drawn: CE_TEST_SEED, else from the clock; printed.
+[[nodiscard]] std::uint64_t test_seed();
+
+/// How a config misbehaves.
+enum class Fault {
+  none,
+  wrong,       ///< computes nothing, so the output stays as it was
+  no_compile,  ///< the compiler is shown a text that it must refuse
+  fault,       ///< its launch fails
+};
+
+/// A small problem that every variant serves.
+[[nodiscard]] generator::Problem small_problem();
+
+/// Few configs and few samples: what is decided matters here, not how well.
+[[nodiscard]] tuner::Settings quick_settings();
+
+/// The host device, with faults planted into configs of small_problem(), in the order in which they come to
+/// be compiled.
+class FaultyDevice : public DeviceDecorator {
+ public:
+  /// \param fault_of  of the n-th config, from 0
+  explicit FaultyDevice(std::function<Fault(int)> fault_of = [](int) { return Fault::none; });
+
+  runtime::Binary compile(const runtime::CompileRequest& request) override;
+  std::unique_ptr<runtime::Module> load(std::span<const std::byte> image) override;
+  void launch(runtime::Function function, const runtime::Launch& launch, const void* arguments,
+              std::size_t argument_bytes, Stream stream) override;
+  void* allocate(std::size_t bytes) override;
+  void release(void* data) noexcept override;
+  /// One at a time, so that the order is that of the tuner.
+  int parallel_compiles() const override { return 1; }
+
+  /// The configs that came to be compiled, by what was planted.
+  [[nodiscard]] std::set<std::string> with(Fault fault) const;
+  [[nodiscard]] int compiled() const;
+  /// Allocations that are not released.
+  [[nodiscard]] std::size_t allocations() const;
+
+ private:
+  class WatchedModule;
+
+  mutable std::mutex mutex_;
+  std::function<Fault(int)> fault_of_;
+  std::map<std::string, Fault> configs_;    ///< by text
+  std::map<std::string, Fault> images_;     ///< by digest
+  std::map<const void*, Fault> functions_;  ///< by handle
+  std::set<void*> live_;
+};
+
+/// A database of its own, and a Tuner of a FaultyDevice with it.
+class TunerTest : public testing::Test {
+ protected:
+  [[nodiscard]] std::string file() const { return (folder_.path() / "ce.db").string(); }
+  [[nodiscard]] cache::Cache open() const { return cache::Cache::open(file()); }
+
+ private:
+  Folder folder_;
+};
+
+}  // namespace ce::test

@@ -1,0 +1,120 @@
+// Tuner::nearest_winner(): what to run where nothing may be tried.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "generator/source.hpp"
+#include "runtime/host/device.hpp"
+#include "tests/tuner/fixture.hpp"
+
+namespace ce::test {
+namespace {
+
+using cache::Measurement;
+using generator::Config;
+using generator::Problem;
+
+class NearestWinner : public testing::Test {
+ protected:
+  [[nodiscard]] static Problem wide(std::int64_t columns, std::int64_t rows = 64) {
+    Problem problem = small_problem();
+    problem.columns = columns;
+    problem.rows = rows;
+    return problem;
+  }
+  [[nodiscard]] Measurement measured(const Problem& problem, const Config& config) const {
+    return {.key = tuner.key(problem),
+            .config = to_text(config),
+            .template_digest = generator::template_digest(problem.operation, config.variant),
+            .samples_us = {1},
+            .median_us = 1};
+  }
+  void know(const Problem& problem, const Config& config) { database.add(measured(problem, config)); }
+
+  /// The n-th config of the known problem's space that the other problem takes, or refuses.
+  [[nodiscard]] Config config_of(const Problem& known, const Problem& other, bool taken,
+                                 std::size_t nth = 0) const {
+    for (const Config& config : generator::space(known, limits)) {
+      const bool takes = !generator::variant(config.variant).rejects(config, other, limits);
+      if (takes == taken && nth-- == 0) return config;
+    }
+    throw std::runtime_error("the space has no such config");
+  }
+
+  std::unique_ptr<runtime::Device> device = runtime::open_host_device();
+  cache::Cache database = cache::Cache::in_memory();
+  tuner::Tuner tuner{*device, database, quick_settings()};
+  generator::Limits limits = tuner::limits_of(device->model());
+  const Problem asked = wide(1000);
+};
+
+TEST_F(NearestWinner, NothingIsNear) { EXPECT_EQ(tuner.nearest_winner(asked), std::nullopt); }
+
+TEST_F(NearestWinner, TheNearestWidthWins) {
+  const Config near = config_of(wide(1024), asked, true, 0), far = config_of(wide(700), asked, true, 1);
+  ASSERT_NE(to_text(near), to_text(far));
+  know(wide(700), far);
+  EXPECT_EQ(tuner.nearest_winner(asked), far);
+  know(wide(1024), near);
+  EXPECT_EQ(tuner.nearest_winner(asked), near);
+}
+
+TEST_F(NearestWinner, OfOneWidthTheNearestRowsWin) {
+  const Config near = config_of(wide(1000), asked, true, 0), far = config_of(wide(1000), asked, true, 1);
+  know(wide(1000, 1 << 16), far);
+  know(wide(1000, 128), near);
+  EXPECT_EQ(tuner.nearest_winner(asked), near);
+}
+
+TEST_F(NearestWinner, AConfigThatDoesNotFitIsPassedOver) {
+  const Config unfit = config_of(wide(200), asked, false), fit = config_of(wide(8000), asked, true);
+  know(wide(200), unfit);
+  EXPECT_EQ(tuner.nearest_winner(asked), std::nullopt);
+  know(wide(16000), fit);
+  EXPECT_EQ(tuner.nearest_winner(asked), fit);
+}
+
+TEST_F(NearestWinner, OtherProblemsAreNotNear) {
+  const Config config = config_of(asked, asked, true);
+  Problem other = asked;
+  other.dtype = DType::bf16;
+  know(other, config);
+  other = asked;
+  other.alignment = generator::Alignment::shifted;
+  know(other, config);
+  other = asked;
+  other.operation = generator::Operation::cross_entropy;
+  know(other, config);
+  EXPECT_EQ(tuner.nearest_winner(asked), std::nullopt);
+}
+
+TEST_F(NearestWinner, AnotherDeviceIsNotAsked) {
+  Measurement measurement = measured(wide(1024), config_of(wide(1024), asked, true));
+  measurement.key.device = "NVIDIA H200|cc=90";
+  database.add(measurement);
+  EXPECT_EQ(tuner.nearest_winner(asked), std::nullopt);
+}
+
+TEST_F(NearestWinner, HistoryAndWithdrawnWinnersAreNoAnswer) {
+  Measurement old = measured(wide(1024), config_of(wide(1024), asked, true));
+  old.template_digest = "0123";
+  database.add(old);
+  Measurement withdrawn = measured(wide(900), config_of(wide(900), asked, true));
+  database.add(withdrawn);
+  withdrawn.outcome = cache::Outcome::quarantined;
+  withdrawn.reason = "wrong answer";
+  database.add(withdrawn);
+  EXPECT_EQ(tuner.nearest_winner(asked), std::nullopt);
+}
+
+TEST_F(NearestWinner, KeysOfAnotherVersionArePassedOver) {
+  Measurement foreign = measured(wide(1000), config_of(wide(1000), asked, true));
+  foreign.key.problem = "softmax f8 cols=1000 blocks=2 l2=warm";
+  database.add(foreign);
+  EXPECT_EQ(tuner.nearest_winner(asked), std::nullopt);
+  const Config known = config_of(wide(1024), asked, true);
+  know(wide(1024), known);
+  EXPECT_EQ(tuner.nearest_winner(asked), known);
+}
+
+}  // namespace
+}  // namespace ce::test

@@ -1,0 +1,95 @@
+// Configs that are wrong, do not compile or fault: never win, and are not tried again.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "ce/base/error.hpp"
+#include "tests/tuner/fixture.hpp"
+
+namespace ce::test {
+namespace {
+
+using cache::Measurement;
+using cache::Outcome;
+using testing::Contains;
+using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
+using tuner::Report;
+using tuner::Tuner;
+
+struct Kind {
+  const char* name;
+  Fault fault;
+  const char* start;  ///< of the reason
+  const char* part;   ///< of the reason
+};
+
+std::ostream& operator<<(std::ostream& out, const Kind& kind) { return out << kind.name; }
+
+class Quarantine : public TunerTest, public testing::WithParamInterface<Kind> {};
+
+TEST_P(Quarantine, NeverWinsAndIsNotTriedAgain) {
+  const Kind kind = GetParam();
+  cache::Cache database = open();
+  FaultyDevice device([&](int nth) { return nth == 0 || nth == 2 ? kind.fault : Fault::none; });
+  const Report report = Tuner(device, database, quick_settings()).tune(small_problem());
+  const std::set<std::string> planted = device.with(kind.fault);
+  ASSERT_EQ(planted.size(), 2);
+  EXPECT_THAT(planted, Not(Contains(report.winner)));
+  int told = 0;
+  for (const auto& [reason, count] : report.quarantined) {
+    EXPECT_THAT(reason, StartsWith(kind.start));
+    told += count;
+  }
+  EXPECT_EQ(told, 2);
+  EXPECT_EQ(device.allocations(), 0);
+
+  std::set<std::string> written;
+  for (const Measurement& measurement : database.measurements(report.key)) {
+    EXPECT_EQ(measurement.outcome == Outcome::quarantined, planted.contains(measurement.config));
+    if (measurement.outcome != Outcome::quarantined) continue;
+    written.insert(measurement.config);
+    EXPECT_THAT(measurement.reason, StartsWith(kind.start));
+    EXPECT_THAT(measurement.reason, HasSubstr(kind.part));
+    EXPECT_TRUE(measurement.samples_us.empty());
+    EXPECT_NE(measurement.template_digest, "");
+  }
+  EXPECT_EQ(written, planted);
+
+  const std::size_t before = database.measurements(report.key).size();
+  FaultyDevice healthy;
+  const Report again = Tuner(healthy, database, quick_settings()).tune(small_problem());
+  EXPECT_EQ(again.winner, report.winner);
+  EXPECT_EQ(again.known, again.configs);
+  EXPECT_EQ(again.quarantined, report.quarantined);
+  EXPECT_EQ(healthy.compiled(), 0);
+  EXPECT_EQ(database.measurements(report.key).size(), before);
+}
+
+TEST_P(Quarantine, OfAllConfigsIsAnError) {
+  const Kind kind = GetParam();
+  cache::Cache database = open();
+  FaultyDevice device([&](int) { return kind.fault; });
+  Tuner tuner(device, database, quick_settings());
+  // At first and when everything is known.
+  for (int turn = 0; turn < 2; ++turn) try {
+      static_cast<void>(tuner.tune(small_problem()));
+      ADD_FAILURE() << "nothing was right, and something won";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::verification) << error.what();
+      EXPECT_THAT(error.what(), HasSubstr(kind.start));
+      EXPECT_THAT(error.what(), HasSubstr("softmax f32 40 x 100"));
+    }
+  EXPECT_EQ(device.compiled(), quick_settings().most_configs);
+  EXPECT_FALSE(tuner.known_winner(small_problem()));
+}
+
+INSTANTIATE_TEST_SUITE_P(Faults, Quarantine,
+                         testing::Values(Kind{"wrong", Fault::wrong, "wrong answer: ", "output[0, 0] is "},
+                                         Kind{"no_compile", Fault::no_compile, "does not compile",
+                                              "planted by the test"},
+                                         Kind{"fault", Fault::fault, "fault: ", "planted by the test"}),
+                         [](const auto& about) { return about.param.name; });
+
+}  // namespace
+}  // namespace ce::test
