@@ -61,7 +61,8 @@ std::string reason_of(const std::vector<Candidate>& ranking, bool tied) {
 }  // namespace
 
 bool is_current(const cache::Measurement& measurement, generator::Operation operation) {
-  return measurement.template_digest == current_digest(measurement.config, operation);
+  const std::string current = current_digest(measurement.config, operation);
+  return !current.empty() && measurement.template_digest == current;
 }
 
 std::optional<Decision> decide(std::span<const cache::Measurement> measurements,
@@ -72,7 +73,7 @@ std::optional<Decision> decide(std::span<const cache::Measurement> measurements,
     const std::string variant = measurement.config.substr(0, measurement.config.find('/'));
     const auto [digest, added] = digests.try_emplace(variant);
     if (added) digest->second = current_digest(measurement.config, operation);
-    if (measurement.template_digest != digest->second) continue;
+    if (digest->second.empty() || measurement.template_digest != digest->second) continue;
     const cache::Measurement*& counted = counting[measurement.config];
     // A later quarantine withdraws what was measured before.
     if (measurement.outcome != cache::Outcome::measured)

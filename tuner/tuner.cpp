@@ -38,6 +38,15 @@ std::vector<generator::Config> thinned(std::vector<generator::Config> configs, i
   return kept;
 }
 
+/// Nothing for a key whose text another version of the library wrote.
+std::optional<generator::Problem> problem_of(const cache::Key& key) {
+  try {
+    return generator::parse_key_text(key.problem);
+  } catch (const InvalidArgument&) {
+    return std::nullopt;
+  }
+}
+
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
 }  // namespace
@@ -115,7 +124,9 @@ std::optional<generator::Config> Tuner::nearest_winner(const generator::Problem&
   std::vector<std::pair<double, generator::Problem>> near;
   for (const cache::KeySummary& summary : cache_.keys()) {
     if (summary.key.device != device) continue;
-    const generator::Problem known = generator::parse_key_text(summary.key.problem);
+    const auto parsed = problem_of(summary.key);
+    if (!parsed) continue;
+    const generator::Problem& known = *parsed;
     if (known.operation != problem.operation || known.dtype != problem.dtype ||
         known.gradient != problem.gradient || known.alignment != problem.alignment)
       continue;
@@ -238,6 +249,9 @@ void Tuner::screen(Candidates& candidates, const Hooks& hooks) {
 void Tuner::final_round(Candidates& candidates, const Hooks& hooks) {
   const auto decision = decide(cache_.measurements(candidates.key), candidates.problem.operation);
   if (!decision || decision->ranking.size() < 2) return;
+  // Nothing new was screened and a final was held: how its medians compare with those of the screening is
+  // noise.
+  if (candidates.unknown.empty() && decision->winner.measurement.stage > 0) return;
   std::vector<Candidate> ranking = decision->ranking;
   // Medians of different stages do not compare well, but which configs are worth another look does not need
   // more.
