@@ -10,10 +10,11 @@
 namespace ce::generator {
 namespace {
 
-constexpr std::array<Axis, 5> all_axes{{
+constexpr std::array<Axis, 6> all_axes{{
     {"warps", &Config::warps, {}},
     {"vec", &Config::vec, {}},
     {"tile", &Config::tile, {}},
+    {"cluster", &Config::cluster, {}},
     {"load", &Config::load, load_names},
     {"store", &Config::store, store_names},
 }};

@@ -14,11 +14,12 @@ namespace ce::generator {
 /// store_names.
 struct Config {
   std::string variant;
-  int warps = 0;  ///< per block
-  int vec = 0;    ///< elements moved by one instruction
-  int tile = 0;   ///< elements that a block takes in one step
-  int load = 0;   ///< PTX cache operator of loads
-  int store = 0;  ///< and of stores
+  int warps = 0;    ///< per block
+  int vec = 0;      ///< elements moved by one instruction
+  int tile = 0;     ///< elements that a block takes in one step
+  int cluster = 0;  ///< blocks that share a row
+  int load = 0;     ///< PTX cache operator of loads
+  int store = 0;    ///< and of stores
 
   friend bool operator==(const Config&, const Config&) = default;
 };

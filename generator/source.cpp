@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <set>
 
 #include "ce/base/digest.hpp"
@@ -72,7 +73,7 @@ void write_problem(Text& text, const Problem& problem) {
   text.line("}}  // namespace ce::problem");
 }
 
-void write_config(Text& text, const Variant& variant, const Config& config) {
+void write_config(Text& text, const Variant& variant, const Config& config, const Problem& problem) {
   text.line("namespace ce::config {{");
   for (const Axis* axis : variant.axes()) {
     const std::string value = value_text(*axis, config.*axis->value);
@@ -81,7 +82,7 @@ void write_config(Text& text, const Variant& variant, const Config& config) {
     else
       text.line("constexpr {0} {1} = {0}::{2};", axis->name == "load" ? "Load" : "Store", axis->name, value);
   }
-  text.line("constexpr int shared_bytes = {};", variant.shared_bytes(config));
+  text.line("constexpr int shared_bytes = {};", variant.shared_bytes(config, problem));
   text.line("}}  // namespace ce::config");
 }
 
@@ -115,7 +116,7 @@ Source row_source(const Problem& problem, const Variant& variant, const Config& 
   Text text;
   write_start(text, code_text(problem), to_text(config), variant.file);
   write_problem(text, problem);
-  write_config(text, variant, config);
+  write_config(text, variant, config, problem);
   text.line("using ce::Arguments;");
   text.line("");
   if (const std::string_view epilogue = epilogue_file(problem.operation); !epilogue.empty()) {
@@ -174,19 +175,28 @@ Program generate(const Problem& problem, const Config& config) {
     throw InvalidArgument("config", to_text(config),
                           fmt::format("a variant that serves {}", name(problem.operation)));
   Program program{.config = config, .sources = {row_source(problem, chosen, config)}, .steps = {}};
-  const Step row{0, "ce_row", static_cast<std::uint32_t>(32 * config.warps),
-                 static_cast<std::uint32_t>(chosen.shared_bytes(config)), chosen.blocks};
+  const Step row{.source = 0,
+                 .entry = "ce_row",
+                 .threads = static_cast<std::uint32_t>(32 * config.warps),
+                 .shared_bytes = static_cast<std::uint32_t>(chosen.shared_bytes(config, problem)),
+                 .cluster = static_cast<std::uint32_t>(std::max(1, config.cluster)),
+                 .blocks = chosen.blocks};
   if (workspace_bytes(problem) == 0) {
     program.steps = {row};
     return program;
   }
   program.sources.push_back(loss_sum_source(problem));
-  const Step count{1, "ce_count", loss_sum_threads, loss_sum_shared_bytes, blocks_of_sum};
-  const Step sum{1, "ce_sum", loss_sum_threads, loss_sum_shared_bytes, blocks_of_sum};
+  const auto over_losses = [](std::string_view entry) {
+    return Step{.source = 1,
+                .entry = std::string(entry),
+                .threads = loss_sum_threads,
+                .shared_bytes = loss_sum_shared_bytes,
+                .blocks = blocks_of_sum};
+  };
   if (problem.gradient && problem.reduction == Reduction::mean)
-    program.steps = {count, row, sum};
+    program.steps = {over_losses("ce_count"), row, over_losses("ce_sum")};
   else
-    program.steps = {row, sum};
+    program.steps = {row, over_losses("ce_sum")};
   return program;
 }
 

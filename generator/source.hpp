@@ -30,6 +30,7 @@ struct Step {
   std::string entry;
   std::uint32_t threads = 0;
   std::uint32_t shared_bytes = 0;
+  std::uint32_t cluster = 1;
   std::int64_t (*blocks)(const Config&, const Problem&) = nullptr;
 };
 

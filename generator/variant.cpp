@@ -95,17 +95,46 @@ bool serves_rows(Operation operation) {
 bool serves_streams(Operation operation) { return !serves_rows(operation); }
 
 /// Statistics {float max, sum} of each warp.
-int statistics_bytes(const Config& config) { return 8 * config.warps; }
-int word_bytes(const Config& config) { return 4 * config.warps; }
+int statistics_bytes(const Config& config, const Problem&) { return 8 * config.warps; }
+int word_bytes(const Config& config, const Problem&) { return 4 * config.warps; }
 
+/// A part of the row, an arrival for each chunk, and the statistics of warps and blocks, as `Shared` in
+/// cluster.cuh.
+int cluster_bytes(const Config& config, const Problem& problem) {
+  const std::int64_t part = ceil_div(problem.columns / config.vec, config.cluster);
+  const std::int64_t chunks = ceil_div(part, config.tile / config.vec);
+  return static_cast<int>(ceil_div(16 * part + 8 * chunks + 8 * (config.warps + config.cluster), 16) * 16);
+}
+
+Rejection rejects_cluster(const Config& config, const Problem& problem, const Limits& limits) {
+  if (limits.capability != 0 && limits.capability < 90) return "clusters and bulk copies need sm_90";
+  if (problem.alignment == Alignment::element || config.vec * size_of(problem.dtype) != widest_access)
+    return "bulk copies move 16-byte vectors";
+  if (Rejection reason = rejects_stores(config, problem)) return reason;
+  const int step = threads(config) * config.vec;
+  if (config.tile % step != 0 || config.tile / step > 4) return "chunk does not fit the block";
+  const std::int64_t part = problem.columns / config.vec / config.cluster;
+  if (part < threads(config)) return "less than a vector for each thread";
+  if (config.cluster > 1 && part * widest_access < 8192)
+    return "parts so small that the cluster barrier dominates";
+  if (2 * part * config.vec < config.tile) return "chunk wider than the part";
+  if (cluster_bytes(config, problem) > limits.shared_bytes_per_block)
+    return "part larger than the shared memory";
+  return {};
+}
+
+std::int64_t cluster_per_row(const Config& config, const Problem& problem) {
+  return problem.rows * config.cluster;
+}
 std::int64_t block_per_row(const Config&, const Problem& problem) { return problem.rows; }
 std::int64_t block_per_tile(const Config& config, const Problem& problem) {
   return ceil_div(problem.rows * problem.columns, config.tile);
 }
 
-constexpr std::array<Variant, 3> all_variants{{
+constexpr std::array<Variant, 4> all_variants{{
     {"block", "block.cuh", serves_rows, rejects_block, statistics_bytes, block_per_row},
     {"online", "online.cuh", serves_rows, rejects_online, statistics_bytes, block_per_row},
+    {"cluster", "cluster.cuh", serves_rows, rejects_cluster, cluster_bytes, cluster_per_row},
     {"stream", "stream.cuh", serves_streams, rejects_stream, word_bytes, block_per_tile},
 }};
 

@@ -27,7 +27,7 @@ struct Variant {
   /// Why this config cannot work for the problem, found without compiling anything; nothing when it can.
   std::optional<std::string> (*rejects)(const Config&, const Problem&, const Limits&);
   /// Dynamic shared memory of a block.
-  int (*shared_bytes)(const Config&);
+  int (*shared_bytes)(const Config&, const Problem&);
   /// Blocks that the rows need.
   std::int64_t (*blocks)(const Config&, const Problem&);
 

@@ -48,7 +48,7 @@ CE_KERNEL(ce_row, 32 * ce::config::warps) {
            thread_index() + i * threads < cut.vectors;
   };
 
-  Epilogue epilogue(arguments, row);
+  Epilogue epilogue(arguments, row, thread_index() == 0);
   if (float value; epilogue.constant(value)) {
     if constexpr (Epilogue::has_output) {
       float x[vec];

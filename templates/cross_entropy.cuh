@@ -25,12 +25,14 @@ struct Epilogue {
   static constexpr bool has_output = problem::gradient;
   const Arguments& arguments;
   int64 row, target;
-  float target_logit;  // of thread 0
+  bool leader;
+  float target_logit;  // of the leader
   float shift, scale, upstream;
 
-  CE_DEVICE Epilogue(const Arguments& a, int64 r) : arguments(a), row(r), target(target_of(a, r)) {
+  CE_DEVICE Epilogue(const Arguments& a, int64 r, bool l)
+      : arguments(a), row(r), target(target_of(a, r)), leader(l) {
     // Read before anyone can overwrite it: the gradient may be written over the logits.
-    if (thread_index() == 0 && target >= 0 && target < problem::columns)
+    if (leader && target >= 0 && target < problem::columns)
       target_logit = to_float(load_element<Load::ca>(
           row_start(static_cast<const problem::Element*>(a.input), r, a.input_stride) + target));
   }
@@ -39,7 +41,7 @@ struct Epilogue {
     const bool ignored = target == arguments.ignore_index;
     if (!ignored && target >= 0 && target < problem::columns) return false;
     value = ignored ? 0.f : not_a_number();
-    if (thread_index() == 0) {
+    if (leader) {
       put_loss(arguments, row, value);
       if (!ignored) {
         atomic_add(&arguments.status->count, 1);
@@ -55,7 +57,7 @@ struct Epilogue {
     if constexpr (problem::gradient && problem::mean)
       upstream = 1.f / float(arguments.workspace->count);
     scale = upstream / total.sum;
-    if (thread_index() == 0) put_loss(arguments, row, log(total.sum) - (target_logit - total.max));
+    if (leader) put_loss(arguments, row, log(total.sum) - (target_logit - total.max));
   }
 
   template <int n>

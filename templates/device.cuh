@@ -9,6 +9,14 @@
 //   warp_barrier()                 all 32 lanes of the warp
 //   shuffle_xor(value, mask)       the value of lane (own lane ^ mask); all 32 lanes take part
 //   broadcast(value, lane)         the value of that lane; all 32 lanes take part
+//   cluster_rank()                 of this block in its cluster; 0 without clusters
+//   cluster_arrive cluster_wait    a barrier of all threads of the cluster in two halves: what was written before
+//                                  arriving is seen after waiting
+//   cluster_shared(own, rank)      the same object in the shared memory of that block of the cluster
+//   Arrival                        says that a bulk copy has landed: an mbarrier, in shared memory
+//   arrival_init(arrival)          by one thread, before a block barrier that lets the others use it
+//   bulk_load(shared, global, bytes, arrival)  starts a copy, by one thread; all multiples of 16 bytes; sm_90
+//   arrival_wait(arrival)          until that copy has landed
 //   shared_memory<T>()             the block's dynamic shared memory as a T; its contents start undefined
 //   load<Load, words>(address)     4 x words bytes of global memory, aligned to their size
 //   store<Store>(address, words)   the same, written

@@ -173,4 +173,49 @@ CE_DEVICE int64 atomic_add(int64* address, int64 value) {
 CE_DEVICE int64 atomic_min(int64* address, int64 value) { return ::atomicMin(address, value); }
 CE_DEVICE void device_fence() { __threadfence(); }
 
+// ---- clusters and bulk copies (sm_90) --------------------------------------------------------------------
+
+struct Arrival { uint64 mbarrier; };
+
+CE_DEVICE uint32 shared_address(const void* pointer) { return uint32(__cvta_generic_to_shared(pointer)); }
+
+#if __CUDA_ARCH__ >= 900
+CE_DEVICE int cluster_rank() {
+  uint32 rank;
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return int(rank);
+}
+CE_DEVICE void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
+CE_DEVICE void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
+
+template <class T> CE_DEVICE T* cluster_shared(T* own, int rank) {
+  uint64 address;
+  asm("mapa.u64 %0, %1, %2;" : "=l"(address) : "l"(own), "r"(rank));
+  return reinterpret_cast<T*>(address);
+}
+
+CE_DEVICE void arrival_init(Arrival& arrival) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(&arrival)) : "memory");
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // the copy engine has to see it too
+}
+CE_DEVICE void bulk_load(void* shared, const void* global, int bytes, Arrival& arrival) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
+               ::"r"(shared_address(&arrival)), "r"(bytes) : "memory");
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+               ::"r"(shared_address(shared)), "l"(global), "r"(bytes), "r"(shared_address(&arrival))
+               : "memory");
+}
+CE_DEVICE void arrival_wait(Arrival& arrival) {
+  asm volatile(
+      "{\n"
+      "  .reg .pred landed;\n"
+      "again:\n"
+      "  mbarrier.try_wait.parity.shared::cta.b64 landed, [%0], 0;\n"
+      "  @!landed bra again;\n"
+      "}\n" ::"r"(shared_address(&arrival)) : "memory");
+}
+#else
+CE_DEVICE int cluster_rank() { return 0; }
+#endif
+
 }  // namespace ce

@@ -27,18 +27,6 @@ struct Shared {
   Statistics partial[config::warps];
 };
 
-/// Adds n logits to the part that a thread has seen.
-template <int n>
-CE_DEVICE void extend(Statistics& seen, const float (&x)[n]) {
-  float max = seen.max;
-#pragma unroll
-  for (int i = 0; i < n; ++i) max = maximum(max, x[i]);
-  float sum = 0.f;
-#pragma unroll
-  for (int i = 0; i < n; ++i) sum += exp_minus(x[i], shift_of(max));
-  seen = {max, rescaled(seen, max) + sum};
-}
-
 }  // namespace ce
 
 CE_KERNEL(ce_row, 32 * ce::config::warps) {
@@ -56,7 +44,7 @@ CE_KERNEL(ce_row, 32 * ce::config::warps) {
   const RowCut cut(in);
   const int edge = cut.edge_column();
 
-  Epilogue epilogue(arguments, row);
+  Epilogue epilogue(arguments, row, thread_index() == 0);
   if (float value; epilogue.constant(value)) {
     if constexpr (Epilogue::has_output) {
       float x[vec];

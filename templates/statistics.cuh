@@ -27,6 +27,18 @@ CE_DEVICE float rescaled(const Statistics& part, float max) {
   return part.sum * exp_minus(part.max, shift_of(max));
 }
 
+/// Adds n logits to the part that a thread has seen.
+template <int n>
+CE_DEVICE void extend(Statistics& seen, const float (&x)[n]) {
+  float max = seen.max;
+#pragma unroll
+  for (int i = 0; i < n; ++i) max = maximum(max, x[i]);
+  float sum = 0.f;
+#pragma unroll
+  for (int i = 0; i < n; ++i) sum += exp_minus(x[i], shift_of(max));
+  seen = {max, rescaled(seen, max) + sum};
+}
+
 /// Over `width` neighbouring lanes; every lane gets the result.
 template <int width = lanes>
 CE_DEVICE float warp_max(float x) {

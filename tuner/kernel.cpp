@@ -19,7 +19,7 @@ Kernel::Kernel(runtime::Device& device, std::span<const Image> images, generator
     const runtime::Module& module = *modules_[step.source];
     steps_.push_back({&module,
                       module.function(step.entry),
-                      {.threads = step.threads, .shared_bytes = step.shared_bytes},
+                      {.threads = step.threads, .cluster = step.cluster, .shared_bytes = step.shared_bytes},
                       step.blocks});
   }
 }
