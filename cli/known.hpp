@@ -21,7 +21,7 @@ struct Known {
   std::vector<const cache::Measurement*> quarantined;  ///< the latest of each config that is out today
   std::size_t history = 0;                             ///< measurements with templates of other versions
 
-  Known(const cache::Cache& cache, const cache::Key& key);
+  Known(const cache::Cache& cache, const cache::Key& wanted);
 
   /// For people: the problem's title, or the key's text where it cannot be read.
   [[nodiscard]] std::string title() const;
