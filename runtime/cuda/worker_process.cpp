@@ -138,8 +138,9 @@ std::string WorkerProcess::end(std::chrono::milliseconds patience) {
   while (!(how = reap(process_, WNOHANG)) && Clock::now() < deadline)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   if (!how) {
-    // Not reaped yet, so the number is still its own. The group: CE_WORKER may name a script.
+    // Not reaped yet, so the number is still its own. The group too: CE_WORKER may name a script.
     ::kill(-process_, SIGKILL);
+    ::kill(process_, SIGKILL);
     how = reap(process_, 0);
   }
   process_ = -1;

@@ -22,6 +22,7 @@ namespace {
 using namespace ce::runtime::cuda;
 using ce::runtime::Binary;
 using ce::runtime::CompileRequest;
+using ce::runtime::Variable;
 using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::HasSubstr;

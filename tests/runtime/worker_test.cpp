@@ -76,6 +76,12 @@ Reply answer(const Job& job) {
   if (text == "descriptors")
     return {.outcome = Reply::Outcome::compiled,
             .binary = {.image = {}, .log = std::to_string(open_descriptors())}};
+  if (text == "signals") {
+    sigset_t blocked;
+    sigprocmask(SIG_BLOCK, nullptr, &blocked);
+    return {.outcome = Reply::Outcome::compiled,
+            .binary = {.image = {}, .log = sigisemptyset(&blocked) ? "all" : "some"}};
+  }
   if (text == "group")
     return {.outcome = Reply::Outcome::compiled,
             .binary = {.image = {}, .log = getpgrp() == getpid() ? "its own" : "shared"}};
@@ -107,6 +113,11 @@ int worker_main() {
   if (behaviour == "no nvrtc") ready.problem = "no NVRTC found";
   greeting = behaviour == "chatty" ? "Welcome to something quite different" : encode(ready);
   if (channel.send(greeting) != Transfer::done) return 1;
+
+  if (behaviour == "deaf") {
+    char byte = 0;
+    return read(STDIN_FILENO, &byte, 1) == 1 ? 5 : 1;
+  }
 
   while (channel.receive(frame) == Transfer::done) {
     const auto job = decode<Job>(frame);
@@ -312,6 +323,11 @@ TEST_F(WorkerPoolTest, NonsenseEndsTheWorker) {
   EXPECT_EQ(failure_of("cut short"), "the compiler process exited with status 0");
 }
 
+TEST_F(WorkerPoolTest, AWorkerThatDiesWhileItIsSpokenToRaisesNoSignal) {
+  pool_of("deaf");
+  EXPECT_EQ(failure_of(std::string(5'000'000, 'x')), "the compiler process exited with status 5");
+}
+
 TEST_F(WorkerPoolTest, AWorkerThatDiesIdleFailsNoKernel) {
   pool(1);
   const std::string first = worker();
@@ -378,7 +394,7 @@ TEST_F(WorkerPoolTest, SurvivesAHostProgramThatIgnoresAndBlocksSignals) {
   sigfillset(&all);
   pthread_sigmask(SIG_BLOCK, &all, &before);
   pool(1);
-  EXPECT_NE(worker(), "none");
+  EXPECT_EQ(compile("signals")->log, "all") << "else nothing tells the worker that the host program has died";
   EXPECT_EQ(failure_of("exit"), "the compiler process ended, and the host program took its status");
   EXPECT_NE(worker(), "none");
   pool_.reset();
