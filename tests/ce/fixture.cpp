@@ -1,0 +1,250 @@
+#include "tests/ce/fixture.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+
+#include "generator/elements.hpp"
+#include "runtime/cuda/device.hpp"
+
+namespace ce::test {
+namespace {
+
+constexpr std::byte unwritten{0xff};
+constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
+
+std::vector<double> random_values(std::int64_t count, std::mt19937_64& random) {
+  std::normal_distribution<double> normal(0., 3.);
+  std::vector<double> values(static_cast<std::size_t>(count));
+  for (double& x : values) x = normal(random);
+  return values;
+}
+
+double rounding(DType dtype) {
+  return dtype == DType::bf16 ? 0x1p-8 : dtype == DType::f16 ? 0x1p-11 : 0x1p-24;
+}
+
+/// log(sum exp(x)) of a row.
+double log_sum_exp(const double* row, std::int64_t columns) {
+  const double max = *std::max_element(row, row + columns);
+  double sum = 0;
+  for (std::int64_t i = 0; i < columns; ++i) sum += std::exp(row[i] - max);
+  return max + std::log(sum);
+}
+
+void expect_near(const std::vector<double>& got, const std::vector<double>& want, double relative,
+                 double absolute, const char* what) {
+  ASSERT_EQ(got.size(), want.size()) << what;
+  for (std::size_t i = 0; i < got.size(); ++i)
+    if (std::isnan(want[i]))
+      ASSERT_TRUE(std::isnan(got[i])) << what << '[' << i << "] is " << got[i];
+    else
+      ASSERT_NEAR(got[i], want[i], absolute + relative * std::abs(want[i])) << what << '[' << i << ']';
+}
+
+}  // namespace
+
+ScopedEnvironment::ScopedEnvironment(const char* name, const char* value) : name_(name) {
+  const char* before = std::getenv(name);
+  was_set_ = before != nullptr;
+  if (was_set_) before_ = before;
+  if (value != nullptr)
+    ::setenv(name, value, 1);
+  else
+    ::unsetenv(name);
+}
+
+ScopedEnvironment::~ScopedEnvironment() {
+  if (was_set_)
+    ::setenv(name_.c_str(), before_.c_str(), 1);
+  else
+    ::unsetenv(name_.c_str());
+}
+
+LogLines::LogLines() {
+  set_log_sink([this](LogLevel level, std::string_view line) {
+    const std::lock_guard lock(mutex_);
+    lines_.emplace_back(level, line);
+  });
+}
+
+LogLines::~LogLines() { set_log_sink({}); }
+
+std::size_t LogLines::count(LogLevel level, std::string_view part) const {
+  const std::lock_guard lock(mutex_);
+  return static_cast<std::size_t>(std::ranges::count_if(lines_, [&](const auto& line) {
+    return line.first == level && line.second.find(part) != std::string::npos;
+  }));
+}
+
+// ---- Matrix --------------------------------------------------------------------------------------------
+
+Matrix::Matrix(Context& context, DType dtype, std::int64_t rows, std::int64_t columns, Layout layout)
+    : layout_(layout),
+      memory_(context.allocate(static_cast<std::size_t>(
+          (2 * layout.shift + rows * (columns + layout.padding)) * size_of(dtype)))) {
+  tensor_.data = static_cast<std::byte*>(memory_.data()) + layout.shift * size_of(dtype);
+  tensor_.dtype = dtype;
+  tensor_.rows = rows;
+  tensor_.columns = columns;
+  if (layout.padding > 0) tensor_.row_stride = columns + layout.padding;
+  memory_.upload(std::vector<std::byte>(memory_.bytes(), unwritten).data());
+}
+
+std::vector<double> Matrix::set(const std::vector<double>& values) {
+  std::vector<std::byte> all(memory_.bytes(), unwritten);
+  std::size_t next = 0;
+  for (std::int64_t row = 0; row < tensor_.rows; ++row)
+    for (std::int64_t column = 0; column < tensor_.columns; ++column)
+      generator::write_element(tensor_.dtype, all.data(), index(row, column), values.at(next++));
+  memory_.upload(all.data());
+  return this->values();
+}
+
+void Matrix::set_indices(const std::vector<std::int64_t>& values) {
+  std::vector<std::byte> all(memory_.bytes(), unwritten);
+  for (std::size_t i = 0; i < values.size(); ++i)
+    generator::write_index(tensor_.dtype, all.data(), layout_.shift + static_cast<std::int64_t>(i),
+                           values[i]);
+  memory_.upload(all.data());
+}
+
+std::vector<double> Matrix::values() const {
+  const std::vector<std::byte> all = bytes();
+  std::vector<double> values;
+  for (std::int64_t row = 0; row < tensor_.rows; ++row)
+    for (std::int64_t column = 0; column < tensor_.columns; ++column)
+      values.push_back(generator::read_element(tensor_.dtype, all.data(), index(row, column)));
+  return values;
+}
+
+std::vector<std::byte> Matrix::bytes() const {
+  std::vector<std::byte> all(memory_.bytes());
+  memory_.download(all.data());
+  return all;
+}
+
+bool Matrix::frame_is_intact() const {
+  std::vector<std::byte> all = bytes();
+  const std::int64_t size = size_of(tensor_.dtype);
+  for (std::int64_t row = 0; row < tensor_.rows; ++row)
+    std::fill_n(all.begin() + index(row, 0) * size, tensor_.columns * size, unwritten);
+  return std::ranges::count(all, unwritten) == std::ssize(all);
+}
+
+bool Matrix::is_untouched() const {
+  const std::vector<std::byte> all = bytes();
+  return std::ranges::count(all, unwritten) == std::ssize(all);
+}
+
+// ---- calls ---------------------------------------------------------------------------------------------
+
+SoftmaxCall::SoftmaxCall(Context& context, const SoftmaxCase& which, std::uint64_t seed)
+    : case_(which),
+      input_(context, which.dtype, which.rows, which.columns, which.input),
+      output_(context, which.dtype, which.in_place ? 0 : which.rows, which.columns, which.output) {
+  std::mt19937_64 random(seed);
+  values_ = input_.set(random_values(which.rows * which.columns, random));
+  for (std::int64_t row = 0; row < which.rows; ++row) {
+    const double* x = values_.data() + row * which.columns;
+    const double total = log_sum_exp(x, which.columns);
+    for (std::int64_t i = 0; i < which.columns; ++i) expected_.push_back(std::exp(x[i] - total));
+  }
+}
+
+Softmax::Tensors SoftmaxCall::tensors() const {
+  return {.input = input_.tensor(), .output = output().tensor()};
+}
+
+void SoftmaxCall::expect_right() const {
+  expect_near(output().values(), expected_, 2e-5 + rounding(case_.dtype), 1e-7, "output");
+  EXPECT_TRUE(output().frame_is_intact()) << "written beside the rows";
+  if (!case_.in_place) {
+    EXPECT_EQ(input_.values(), values_) << "the input changed";
+  }
+}
+
+void SoftmaxCall::spoil() {
+  if (!case_.in_place) output_.set(std::vector<double>(values_.size(), 77));
+  input_.set(values_);
+}
+
+CrossEntropyCall::CrossEntropyCall(Context& context, const CrossEntropyCase& which, std::uint64_t seed)
+    : case_(which),
+      logits_(context, which.dtype, which.rows, which.columns, which.logits),
+      target_(context, which.target_dtype, which.rows, 1),
+      loss_(context, which.loss_dtype, which.reduction == Reduction::none ? which.rows : 1, 1),
+      grad_(context, which.dtype, which.gradient && !which.in_place ? which.rows : 0, which.columns,
+            which.grad) {
+  std::mt19937_64 random(seed);
+  values_ = logits_.set(random_values(which.rows * which.columns, random));
+  std::vector<std::int64_t> targets;
+  std::int64_t counted = 0;
+  for (std::int64_t row = 0; row < which.rows; ++row) {
+    const bool ignored = row % 4 == 2;
+    if (!ignored) ++counted;
+    targets.push_back(ignored ? ignore_index
+                              : std::uniform_int_distribution<std::int64_t>(0, which.columns - 1)(random));
+  }
+  target_.set_indices(targets);
+
+  const double upstream = which.reduction == Reduction::mean ? 1. / static_cast<double>(counted) : 1.;
+  double sum = 0;
+  for (std::int64_t row = 0; row < which.rows; ++row) {
+    const std::int64_t target = targets[static_cast<std::size_t>(row)];
+    const double* x = values_.data() + row * which.columns;
+    const double total = log_sum_exp(x, which.columns);
+    const double loss = target == ignore_index ? 0 : total - x[target];
+    losses_.push_back(loss);
+    sum += loss;
+    for (std::int64_t i = 0; i < which.columns; ++i)
+      gradients_.push_back(
+          target == ignore_index ? 0 : (std::exp(x[i] - total) - (i == target ? 1. : 0.)) * upstream);
+  }
+  if (which.reduction == Reduction::sum) losses_ = {sum};
+  if (which.reduction == Reduction::mean) losses_ = {counted > 0 ? sum * upstream : not_a_number};
+}
+
+CrossEntropy::Tensors CrossEntropyCall::tensors() const {
+  CrossEntropy::Tensors all{
+      .logits = logits_.tensor(), .target = target_.tensor(), .loss = loss_.tensor(), .grad = {}};
+  if (case_.gradient) all.grad = gradient().tensor();
+  return all;
+}
+
+void CrossEntropyCall::expect_right() const {
+  expect_near(loss_.values(), losses_, 4e-6 + rounding(case_.loss_dtype), 1e-5, "loss");
+  EXPECT_TRUE(loss_.frame_is_intact());
+  if (case_.gradient) {
+    expect_near(gradient().values(), gradients_, 2e-5 + rounding(case_.dtype), 2e-6, "grad");
+    EXPECT_TRUE(gradient().frame_is_intact()) << "written beside the rows";
+  }
+  if (!case_.in_place) {
+    EXPECT_EQ(logits_.values(), values_) << "the logits changed";
+  }
+}
+
+std::vector<std::byte> CrossEntropyCall::result() const {
+  std::vector<std::byte> all = loss_.bytes();
+  if (!case_.gradient) return all;
+  const std::vector<std::byte> matrix = gradient().bytes();
+  all.insert(all.end(), matrix.begin(), matrix.end());
+  return all;
+}
+
+void CrossEntropyCall::spoil() {
+  loss_.set(std::vector<double>(losses_.size(), 77));
+  if (case_.gradient && !case_.in_place) grad_.set(std::vector<double>(gradients_.size(), 77));
+  logits_.set(values_);
+}
+
+void ContextTest::SetUp() {
+  if (tested_device() == "host" || runtime::cuda_device_count() > 0) return;
+  const char* required = std::getenv("CE_REQUIRE_GPU");
+  if (required != nullptr && std::string_view(required) == "1") FAIL() << "no GPU";
+  GTEST_SKIP() << "no GPU";
+}
+
+}  // namespace ce::test

@@ -1,0 +1,164 @@
+#pragma once
+/// \file
+/// What the tests of the public face share: tensors in a Context's memory, the log, and the environment.
+
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ce/ce.hpp"
+#include "tests/tuner/fixture.hpp"
+
+namespace ce::test {
+
+/// Sets an environment variable (or unsets it, for a null value) until the end of the scope.
+class ScopedEnvironment {
+ public:
+  ScopedEnvironment(const char* name, const char* value);
+  ScopedEnvironment(const ScopedEnvironment&) = delete;
+  ScopedEnvironment& operator=(const ScopedEnvironment&) = delete;
+  ~ScopedEnvironment();
+
+ private:
+  std::string name_, before_;
+  bool was_set_;
+};
+
+/// The lines that ce logs while it lives.
+class LogLines {
+ public:
+  LogLines();
+  LogLines(const LogLines&) = delete;
+  LogLines& operator=(const LogLines&) = delete;
+  ~LogLines();
+
+  /// How many lines of the level hold the part.
+  [[nodiscard]] std::size_t count(LogLevel level, std::string_view part) const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<std::pair<LogLevel, std::string>> lines_;
+};
+
+/// How a tensor lies in its memory.
+struct Layout {
+  std::int64_t padding = 0;  ///< elements between two rows
+  std::int64_t shift = 0;    ///< elements before the first row
+};
+
+/// A tensor in device memory. What it does not hold, between and around its rows, is 0xff.
+class Matrix {
+ public:
+  Matrix(Context& context, DType dtype, std::int64_t rows, std::int64_t columns, Layout layout = {});
+
+  [[nodiscard]] const Tensor& tensor() const noexcept { return tensor_; }
+  /// \returns the values as the dtype holds them
+  std::vector<double> set(const std::vector<double>& values);
+  void set_indices(const std::vector<std::int64_t>& values);
+  [[nodiscard]] std::vector<double> values() const;
+  /// All of its memory.
+  [[nodiscard]] std::vector<std::byte> bytes() const;
+  /// Whether everything around the rows is as it was.
+  [[nodiscard]] bool frame_is_intact() const;
+  /// Whether nothing was ever written.
+  [[nodiscard]] bool is_untouched() const;
+
+ private:
+  [[nodiscard]] std::int64_t index(std::int64_t row, std::int64_t column) const noexcept {
+    return layout_.shift + row * tensor_.row_step() + column;
+  }
+  Layout layout_;
+  Memory memory_;
+  Tensor tensor_;
+};
+
+/// A call of cross entropy, but for its values.
+struct CrossEntropyCase {
+  std::string name;
+  DType dtype = DType::f32, target_dtype = DType::i64, loss_dtype = DType::f32;
+  std::int64_t rows = 12, columns = 100;
+  Reduction reduction = Reduction::mean;
+  bool gradient = true, in_place = false;
+  Layout logits, grad;
+};
+
+/// A call of softmax, but for its values.
+struct SoftmaxCase {
+  std::string name;
+  DType dtype = DType::f32;
+  std::int64_t rows = 12, columns = 100;
+  bool in_place = false;
+  Layout input, output;
+};
+
+/// The tensors of a case with random values, and what must come out of them, in f64.
+class SoftmaxCall {
+ public:
+  SoftmaxCall(Context& context, const SoftmaxCase& which, std::uint64_t seed);
+  [[nodiscard]] Softmax::Tensors tensors() const;
+  void expect_right() const;
+  /// The bytes of the output.
+  [[nodiscard]] std::vector<std::byte> result() const { return output().bytes(); }
+  void spoil();  ///< sets the output to other values, and the input back to its own
+
+ private:
+  [[nodiscard]] const Matrix& output() const { return case_.in_place ? input_ : output_; }
+  SoftmaxCase case_;
+  Matrix input_, output_;
+  std::vector<double> values_, expected_;
+};
+
+class CrossEntropyCall {
+ public:
+  static constexpr std::int64_t ignore_index = -7;
+
+  /// Every fourth target is ignore_index.
+  CrossEntropyCall(Context& context, const CrossEntropyCase& which, std::uint64_t seed);
+  [[nodiscard]] CrossEntropy operation() const {
+    return {.ignore_index = ignore_index, .reduction = case_.reduction};
+  }
+  [[nodiscard]] CrossEntropy::Tensors tensors() const;
+  void expect_right() const;
+  /// The bytes of loss and gradient.
+  [[nodiscard]] std::vector<std::byte> result() const;
+  void spoil();  ///< sets loss and gradient to other values, and the logits back to their own
+
+ private:
+  [[nodiscard]] const Matrix& gradient() const { return case_.in_place ? logits_ : grad_; }
+  CrossEntropyCase case_;
+  Matrix logits_, target_, loss_, grad_;
+  std::vector<double> values_, losses_, gradients_;
+};
+
+/// A program of these tests is built for one device.
+[[nodiscard]] inline std::string tested_device() { return CE_TEST_DEVICE; }
+
+/// A folder for the database. Where the program is built for a GPU: skipped without one, and with
+/// CE_REQUIRE_GPU=1 a failure.
+class ContextTest : public testing::Test {
+ protected:
+  void SetUp() override;
+
+  [[nodiscard]] std::filesystem::path folder() const { return folder_.path(); }
+  [[nodiscard]] std::filesystem::path file() const { return folder() / "ce.db"; }
+  [[nodiscard]] ContextOptions options(Policy policy) const {
+    ContextOptions chosen;
+    chosen.device = tested_device();
+    chosen.database = file();
+    chosen.policy = policy;
+    return chosen;
+  }
+
+ private:
+  Folder folder_;
+};
+
+}  // namespace ce::test
