@@ -118,6 +118,7 @@ const Chosen& Context::Impl::choose(const Problem& problem, Stream stream) {
 std::unique_ptr<Chosen> Context::Impl::load(const Problem& problem, const tuner::Built& built,
                                             Choice choice) {
   compiled += built.compiled;
+  if (built.compiled > 0) keep(cache, built);
   choice.config = generator::to_text(built.program.config);
   choice.key = tuner.key(problem).id();
   return std::make_unique<Chosen>(Chosen{built.load(*device), std::move(choice)});

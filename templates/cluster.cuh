@@ -13,11 +13,12 @@
 // axis warps = 4 8 16
 // axis vec = 4 8
 // axis tile = 1024 2048 4096 8192
-// axis cluster = 1 2 4 8 16
+// axis cluster = 1 2 3 4 6 8 12 16
 // axis store = wb cg cs wt
 //
 // Ledger
-//   1  whole part in flight at once; partial results written to every block before one cluster barrier
+//   1  whole part in flight at once; partial results written to every block before one cluster barrier; cluster sizes
+//      that are no power of two, because they fill processor clusters of 18 multiprocessors better
 #pragma once
 #include "row.cuh"
 #include "statistics.cuh"
@@ -47,7 +48,9 @@ CE_DEVICE Statistics cluster_join(const Statistics& part, Shared& shared) {
     *cluster_shared(&shared.block_parts[cluster_rank()], thread_index()) = own;
   cluster_arrive();
   cluster_wait();
-  return warp_join<config::cluster>(shared.block_parts[lane_index() % config::cluster]);
+  constexpr int width = config::cluster <= 2 ? 2 : config::cluster <= 4 ? 4 : config::cluster <= 8 ? 8 : 16;
+  const int other = lane_index() % width;
+  return warp_join<width>(other < config::cluster ? shared.block_parts[other] : Statistics{-infinity(), 0.f});
 }
 
 }  // namespace ce

@@ -34,7 +34,9 @@ Bench::Bench(runtime::Device& device, cache::Cache& cache, const generator::Prob
   if (device.model().is_host()) return;
   const generator::Problem flush = flush_problem(device.model());
   const generator::Config config = generator::safe_default(flush, limits_of(device.model()));
-  flush_kernel_.emplace(build(device, cache, flush, config).load(device));
+  const Built built = build(device, cache, flush, config);
+  keep(cache, built);
+  flush_kernel_.emplace(built.load(device));
   flush_memory_.emplace(device, generator::timing_trial(flush, seed));
 }
 

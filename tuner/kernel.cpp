@@ -1,6 +1,7 @@
 #include "tuner/kernel.hpp"
 
 #include <algorithm>
+#include <mutex>
 #include <sstream>
 #include <utility>
 
@@ -51,32 +52,49 @@ runtime::Resources Kernel::resources() const {
   return most;
 }
 
+std::string Built::compile_key() const {
+  std::string all;
+  for (const std::string& key : keys) all += (all.empty() ? "" : " ") + key;
+  return all;
+}
+
 Built build(runtime::Device& device, cache::Cache& cache, const generator::Problem& problem,
             const generator::Config& config) {
-  Built built{.program = generator::generate(problem, config)};
-  const std::string compiler = device.compiler();
-  for (const generator::Source& source : built.program.sources) {
-    const std::string key = generator::compile_key(source, compiler);
-    built.compile_key += (built.compile_key.empty() ? "" : " ") + key;
+  Built built{.program = generator::generate(problem, config), .compiler = device.compiler()};
+  for (std::size_t i = 0; i < built.program.sources.size(); ++i) {
+    const generator::Source& source = built.program.sources[i];
+    const std::string& key = built.keys.emplace_back(generator::compile_key(source, built.compiler));
+    // Sources after the first are the same for every config: whoever comes first compiles them for all.
+    static std::mutex shared_sources;
+    const bool shared = i > 0;
+    std::unique_lock lock(shared_sources, std::defer_lock);
+    if (shared) lock.lock();
     auto image = cache.binary(key);
     if (!image) {
       image = device.compile({.name = source.name, .text = source.text, .headers = source.headers}).image;
       ++built.compiled;
-      cache.keep_binary(key, *image, {.compiler = compiler, .name = source.name});
+      if (shared) cache.keep_binary(key, *image, {.compiler = built.compiler, .name = source.name});
     }
     built.images.push_back(std::move(*image));
   }
   return built;
 }
 
+void keep(cache::Cache& cache, const Built& built) {
+  for (std::size_t i = 0; i < built.images.size(); ++i)
+    cache.keep_binary(built.keys[i], built.images[i],
+                      {.compiler = built.compiler, .name = built.program.sources[i].name});
+}
+
 std::optional<Built> find_built(cache::Cache& cache, const generator::Problem& problem,
                                 const generator::Config& config, std::string_view compile_key) {
-  Built built{.program = generator::generate(problem, config), .compile_key = std::string(compile_key)};
-  std::istringstream keys(built.compile_key);
+  Built built{.program = generator::generate(problem, config)};
+  std::istringstream keys{std::string(compile_key)};
   for (std::string key; keys >> key;) {
     auto image = cache.binary(key);
     if (!image) return std::nullopt;
     built.images.push_back(std::move(*image));
+    built.keys.push_back(std::move(key));
   }
   if (built.images.size() != built.program.sources.size()) return std::nullopt;
   return built;

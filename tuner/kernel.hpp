@@ -56,17 +56,24 @@ class Kernel {
 /// The binaries of a program and where they came from.
 struct Built {
   generator::Program program;
-  std::vector<Image> images;  ///< one for each source
-  std::string compile_key;    ///< of all sources, separated by spaces
-  int compiled = 0;           ///< compiler runs; what the database had is not compiled
+  std::vector<Image> images;      ///< one for each source
+  std::vector<std::string> keys;  ///< the compile key of each
+  std::string compiler;           ///< empty where no compiler was asked
+  int compiled = 0;               ///< compiler runs; what the database had is not compiled
 
   [[nodiscard]] Kernel load(runtime::Device& device) const { return {device, images, program}; }
+  /// What a measurement names its binaries by: all keys, separated by spaces.
+  [[nodiscard]] std::string compile_key() const;
 };
 
-/// The binaries of a config, from the database or, failing that, from the compiler; the database keeps them.
-/// Safe to call from several threads. \throws CompileError, Unsupported
+/// The binaries of a config, from the database or, failing that, from the compiler. The database keeps at
+/// once what all configs share; what belongs to one config only is kept by keep(), so that losers leave no
+/// binary behind. Safe to call from several threads. \throws CompileError, Unsupported
 [[nodiscard]] Built build(runtime::Device& device, cache::Cache& cache, const generator::Problem& problem,
                           const generator::Config& config);
+
+/// Makes the database keep all binaries.
+void keep(cache::Cache& cache, const Built& built);
 
 /// The same by the key that a measurement names, from the database alone: asking for today's key would open
 /// the compiler only to learn its version. Nothing where the database lacks one.

@@ -61,6 +61,7 @@ struct Tuner::Candidates {
   std::map<std::string, std::string> digests;  ///< of the templates, by variant
   Clock::time_point start = Clock::now();
   int compiled = 0;
+  std::map<std::string, Built> built;  ///< of the configs measured by this tuning
   std::string best;
   double best_us = 0;
   std::int64_t best_bytes = 0;
@@ -215,8 +216,8 @@ void Tuner::screen(Candidates& candidates, const Hooks& hooks) {
       measurement.reason = reason;
     };
     try {
-      const Built built = ahead.take(i);
-      measurement.compile_key = built.compile_key;
+      Built built = ahead.take(i);
+      measurement.compile_key = built.compile_key();
       candidates.compiled += built.compiled;
       const Kernel kernel = built.load(device_);
       measurement.registers = kernel.resources().registers;
@@ -230,6 +231,7 @@ void Tuner::screen(Candidates& candidates, const Hooks& hooks) {
       } else {
         bench.time(kernel, settings_.screening_samples, measurement);
         candidates.note(measurement);
+        candidates.built.emplace(measurement.config, std::move(built));
       }
     } catch (const CompileError& error) {
       ++candidates.compiled;
@@ -267,10 +269,14 @@ void Tuner::final_round(Candidates& candidates, const Hooks& hooks) {
   std::vector<cache::Measurement> measurements;
   for (const Candidate& candidate : ranking) {
     const generator::Config config = generator::parse_config(candidate.config);
-    const Built built = build(device_, cache_, candidates.problem, config);
-    candidates.compiled += built.compiled;
+    const auto screened = candidates.built.find(candidate.config);
+    const Built built = screened != candidates.built.end()
+                            ? std::move(screened->second)
+                            : build(device_, cache_, candidates.problem, config);
+    if (screened == candidates.built.end()) candidates.compiled += built.compiled;
+    keep(cache_, built);
     cache::Measurement& measurement = measurements.emplace_back(candidates.measurement(config));
-    measurement.compile_key = built.compile_key;
+    measurement.compile_key = built.compile_key();
     measurement.stage = 1;
     kernels.push_back(built.load(device_));
     measurement.registers = kernels.back().resources().registers;
@@ -311,9 +317,10 @@ double Tuner::time_ceiling(generator::Operation operation, const Hooks& hooks) {
   Bench bench(device_, cache_, problem, settings_.scratch_bytes, settings_.seed);
   const generator::Config config = generator::parse_config(decision->winner.config);
   const Built built = build(device_, cache_, problem, config);
+  keep(cache_, built);
   const Kernel kernel = built.load(device_);
   cache::Measurement again = candidates.measurement(config);
-  again.compile_key = built.compile_key;
+  again.compile_key = built.compile_key();
   again.stage = 1;
   bench.time(kernel, settings_.final_samples, again);
   cache_.add(again);
