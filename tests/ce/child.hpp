@@ -1,0 +1,18 @@
+#pragma once
+/// \file
+/// Another process: this program with a database in place of its tests.
+
+#include <filesystem>
+#include <string>
+
+namespace ce::test {
+
+struct ChildResult {
+  int status = -1;     ///< exit status; minus the signal when one ended it
+  std::string output;  ///< "ORIGIN COMPILED\n" of a softmax of 100 columns, or the error
+};
+
+/// Runs with this process's environment.
+[[nodiscard]] ChildResult run_in_a_child(const std::filesystem::path& database);
+
+}  // namespace ce::test

@@ -1,0 +1,67 @@
+// The host device where the compiler is missing or fails.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "ce/base/error.hpp"
+#include "tests/ce/fixture.hpp"
+
+namespace ce::test {
+namespace {
+
+using testing::HasSubstr;
+
+class HostCompiler : public ContextTest {};
+
+TEST_F(HostCompiler, NoneIsUnsupportedWithHowToMend) {
+  const ScopedEnvironment none("CE_HOST_COMPILER", "/nonexistent/c++");
+  for (const Policy policy : {Policy::tune, Policy::lookup}) {
+    Context context(options(policy));
+    SoftmaxCall call(context, {.name = "", .columns = 100}, 1);
+    try {
+      context.run(Softmax{}, call.tensors());
+      ADD_FAILURE() << "ran without a compiler";
+    } catch (const Unsupported& error) {
+      EXPECT_THAT(error.what(), HasSubstr("/nonexistent/c++"));
+      EXPECT_THAT(error.what(), HasSubstr("CE_HOST_COMPILER"));
+      EXPECT_THAT(error.what(), HasSubstr("install"));
+    }
+    // Calls that need no kernel still work.
+    EXPECT_NO_THROW(context.check());
+  }
+}
+
+TEST_F(HostCompiler, AWarmDatabaseNeedsNone) {
+  {
+    Context context(options(Policy::tune));
+    SoftmaxCall call(context, {.name = "", .columns = 100}, 1);
+    EXPECT_EQ(context.run(Softmax{}, call.tensors()).origin, Origin::tuned);
+  }
+  // The version is part of the device's name, so this one tells its own and compiles nothing any more.
+  const char* before = std::getenv("CE_HOST_COMPILER");
+  const std::filesystem::path script = folder() / "c++";
+  std::ofstream(script) << "#!/bin/sh\n[ \"$1\" = --version ] && exec "
+                        << (before != nullptr && *before != '\0' ? before : "c++")
+                        << " --version\necho retired >&2\nexit 1\n";
+  std::filesystem::permissions(script, std::filesystem::perms::owner_all);
+  const ScopedEnvironment retired("CE_HOST_COMPILER", script.c_str());
+  Context context(options(Policy::tune));
+  SoftmaxCall call(context, {.name = "", .columns = 100}, 1);
+  EXPECT_EQ(context.run(Softmax{}, call.tensors()).origin, Origin::database);
+  call.expect_right();
+  EXPECT_EQ(context.compiled(), 0);
+
+  SoftmaxCall unknown(context, {.name = "", .columns = 7000}, 1);
+  try {
+    context.run(Softmax{}, unknown.tensors());
+    ADD_FAILURE() << "ran without a compiler";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::verification);
+    EXPECT_THAT(error.what(), HasSubstr("does not compile"));
+    EXPECT_THAT(error.what(), HasSubstr("retired"));
+  }
+}
+
+}  // namespace
+}  // namespace ce::test

@@ -1,0 +1,111 @@
+// The table of chosen kernels by itself.
+#include "ce/plan_table.hpp"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+
+#include "generator/variant.hpp"
+#include "runtime/host/device.hpp"
+
+namespace ce::test {
+namespace {
+
+using generator::Problem;
+
+class PlanTableTest : public testing::Test {
+ protected:
+  /// A kernel that is never launched: it has no steps.
+  std::unique_ptr<Chosen> chosen(const std::string& config, bool provisional = false) {
+    return std::make_unique<Chosen>(Chosen{.kernel = tuner::Kernel(*device, {}, {}),
+                                           .choice = {.config = config, .reason = "", .key = ""},
+                                           .provisional = provisional});
+  }
+  static Problem wide(std::int64_t columns) {
+    return {.operation = generator::Operation::softmax, .rows = 64, .columns = columns};
+  }
+
+  std::unique_ptr<runtime::Device> device = runtime::open_host_device();
+  PlanTable table;
+};
+
+TEST_F(PlanTableTest, FindsWhatWasPut) {
+  EXPECT_EQ(table.find(wide(1)), nullptr);
+  const Chosen& added = table.put(wide(1), chosen("one"));
+  EXPECT_EQ(added.choice.config, "one");
+  EXPECT_EQ(table.find(wide(1)), &added);
+  EXPECT_EQ(table.find(wide(2)), nullptr);
+}
+
+TEST_F(PlanTableTest, EveryMemberOfAProblemCounts) {
+  const Problem base{.operation = generator::Operation::cross_entropy, .rows = 64, .columns = 100};
+  std::vector<Problem> problems(10, base);
+  problems[1].operation = generator::Operation::softmax;
+  problems[2].dtype = DType::f16;
+  problems[3].target_dtype = DType::i32;
+  problems[4].loss_dtype = DType::bf16;
+  problems[5].reduction = base.reduction == Reduction::sum ? Reduction::mean : Reduction::sum;
+  problems[6].gradient = !base.gradient;
+  problems[7].in_place = !base.in_place;
+  problems[8].alignment = generator::Alignment::shifted;
+  problems[9].rows = 128;
+  if (problems[2] == base) problems[2].dtype = DType::f32;
+  if (problems[4] == base) problems[4].loss_dtype = DType::f32;
+  for (std::size_t i = 0; i < problems.size(); ++i) {
+    ASSERT_EQ(table.find(problems[i]), nullptr) << i;
+    table.put(problems[i], chosen(fmt::format("{}", i)));
+  }
+  for (std::size_t i = 0; i < problems.size(); ++i)
+    EXPECT_EQ(table.find(problems[i])->choice.config, fmt::format("{}", i));
+}
+
+TEST_F(PlanTableTest, MoreProblemsThanSlots) {
+  constexpr int count = 5000;
+  for (int i = 1; i <= count; ++i) table.put(wide(i), chosen(fmt::format("{}", i)));
+  for (int i = 1; i <= count; ++i) {
+    const Chosen* found = table.find(wide(i));
+    ASSERT_NE(found, nullptr) << i;
+    EXPECT_EQ(found->choice.config, fmt::format("{}", i));
+  }
+  EXPECT_EQ(table.find(wide(count + 1)), nullptr);
+}
+
+TEST_F(PlanTableTest, ReplacesAndKeepsTheReplaced) {
+  const Chosen& before = table.put(wide(1), chosen("before", true));
+  const Chosen& after = table.put(wide(1), chosen("after"));
+  EXPECT_EQ(table.find(wide(1)), &after);
+  EXPECT_FALSE(after.provisional);
+  // Somebody may still be about to launch it.
+  EXPECT_EQ(before.choice.config, "before");
+  EXPECT_TRUE(before.provisional);
+}
+
+TEST_F(PlanTableTest, ReadersNeedNoLock) {
+  constexpr int count = 2000;
+  std::atomic<int> written = 0;
+  std::atomic<bool> wrong = false;
+  std::vector<std::jthread> readers;
+  for (int reader = 0; reader < 4; ++reader)
+    readers.emplace_back([&] {
+      for (int done = 0; done < count; done = written.load(std::memory_order_acquire))
+        for (int i = 1; i <= count; i += 7) {
+          const bool must_be_there = i <= written.load(std::memory_order_acquire);
+          const Chosen* found = table.find(wide(i));
+          if (found == nullptr ? must_be_there : !found->choice.config.starts_with(fmt::format("{} ", i)))
+            wrong = true;
+        }
+    });
+  for (int i = 1; i <= count; ++i) {
+    table.put(wide(i), chosen(fmt::format("{} at first", i), true));
+    written.store(i, std::memory_order_release);
+    if (i % 3 == 0) table.put(wide(i / 3), chosen(fmt::format("{} again", i / 3)));
+  }
+  readers.clear();
+  EXPECT_FALSE(wrong);
+  EXPECT_EQ(table.find(wide(1))->choice.config, "1 again");
+}
+
+}  // namespace
+}  // namespace ce::test

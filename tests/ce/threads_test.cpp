@@ -1,0 +1,68 @@
+// One Context, many threads.
+#include <gtest/gtest.h>
+
+#include <barrier>
+#include <thread>
+
+#include "tests/ce/fixture.hpp"
+
+namespace ce::test {
+namespace {
+
+class Threads : public ContextTest {};
+
+TEST_F(Threads, MeetTheSameNewProblemAtOnce) {
+  constexpr int count = 8;
+  const LogLines log;
+  Context context(options(Policy::tune));
+  std::vector<std::unique_ptr<SoftmaxCall>> calls;
+  for (int i = 0; i < count; ++i)
+    calls.push_back(
+        std::make_unique<SoftmaxCall>(context, SoftmaxCase{.name = "", .dtype = DType::bf16, .columns = 128},
+                                      static_cast<std::uint64_t>(i)));
+  std::barrier start(count);
+  std::vector<Choice> choices(count);
+  {
+    std::vector<std::jthread> threads;
+    for (std::size_t i = 0; i < count; ++i)
+      threads.emplace_back([&, i] {
+        start.arrive_and_wait();
+        choices[i] = context.run(Softmax{}, calls[i]->tensors());
+      });
+  }
+  context.synchronize();
+  EXPECT_EQ(log.count(LogLevel::info, "tuned "), 1);
+  for (std::size_t i = 0; i < count; ++i) {
+    calls[i]->expect_right();
+    EXPECT_EQ(choices[i].origin, Origin::tuned);
+    EXPECT_EQ(choices[i].config, choices[0].config);
+  }
+}
+
+TEST_F(Threads, RunManyProblems) {
+  const std::uint64_t seed = test_seed();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  constexpr std::size_t count = 6;
+  Context context(options(Policy::lookup));
+  const std::vector<std::int64_t> widths{33, 64, 100};
+  std::vector<std::vector<std::unique_ptr<SoftmaxCall>>> calls(count);
+  for (std::size_t i = 0; i < count; ++i)
+    for (const std::int64_t width : widths)
+      calls[i].push_back(std::make_unique<SoftmaxCall>(
+          context, SoftmaxCase{.name = "", .rows = 5, .columns = width}, seed + i));
+  {
+    std::vector<std::jthread> threads;
+    for (std::size_t i = 0; i < count; ++i)
+      threads.emplace_back([&, i] {
+        for (std::size_t turn = 0; turn < 4 * widths.size(); ++turn)
+          context.run(Softmax{}, calls[i][(turn + i) % widths.size()]->tensors());
+      });
+  }
+  context.synchronize();
+  for (const auto& of_thread : calls)
+    for (const auto& call : of_thread) call->expect_right();
+  EXPECT_EQ(context.compiled(), static_cast<int>(widths.size()));
+}
+
+}  // namespace
+}  // namespace ce::test
