@@ -21,35 +21,38 @@ struct SumShared {
 };
 static_assert(sizeof(SumShared) <= 256, "what the generator asks for");
 
-/// Over the block, in a fixed order; thread 0 gets the result. Ends with all threads past a barrier.
+/// Over the block, in a fixed order; every thread of the first warp gets the result. Ends with all threads past a
+/// barrier.
 template <class T>
 CE_DEVICE T block_sum(T x, T (&shared)[sum_threads / lanes]) {
+  constexpr int warps = sum_threads / lanes;
 #pragma unroll
   for (int mask = lanes / 2; mask > 0; mask /= 2) x += shuffle_xor(x, mask);
   if (lane_index() == 0) shared[warp_index()] = x;
   block_barrier();
-  T total = 0;
-  if (thread_index() == 0)
-#pragma unroll 1
-    for (int warp = 0; warp < sum_threads / lanes; ++warp) total += shared[warp];
+  T total = lane_index() < warps ? shared[lane_index()] : T(0);
+#pragma unroll
+  for (int mask = warps / 2; mask > 0; mask /= 2) total += shuffle_xor(total, mask);
   block_barrier();
   return total;
 }
 
-/// The rows of this block of the final sum.
-CE_DEVICE int64 first_row() { return block_index() * rows_per_sum; }
-CE_DEVICE int64 last_row(const Arguments& arguments) {
-  const int64 last = first_row() + rows_per_sum;
-  return last < arguments.rows ? last : arguments.rows;
+/// Adds visit(row) up over this thread's rows of the block, all loads in flight at once.
+template <class T, class Visit>
+CE_DEVICE T over_rows(const Arguments& arguments, const Visit& visit) {
+  T sum = 0;
+#pragma unroll
+  for (int i = 0; i < rows_per_sum / sum_threads; ++i) {
+    const int64 row = block_index() * rows_per_sum + i * sum_threads + thread_index();
+    if (row < arguments.rows) sum += visit(row);
+  }
+  return sum;
 }
 
 /// This thread's share of the rows of the block that are not ignored.
 CE_DEVICE int64 count_rows(const Arguments& arguments) {
-  int64 count = 0;
-#pragma unroll 1
-  for (int64 row = first_row() + thread_index(); row < last_row(arguments); row += sum_threads)
-    count += target_of(arguments, row) != arguments.ignore_index;
-  return count;
+  return over_rows<int64>(arguments,
+                          [&](int64 row) { return int64(target_of(arguments, row) != arguments.ignore_index); });
 }
 
 }  // namespace ce
@@ -70,11 +73,8 @@ CE_KERNEL(ce_sum, ce::sum_threads) {
   Workspace& workspace = *arguments.workspace;
 
   float* block_sums = workspace.losses + arguments.rows;
-  float sum = 0.f;
-#pragma unroll 1
-  for (int64 row = first_row() + thread_index(); row < last_row(arguments); row += sum_threads)
-    sum += workspace.losses[row];
-  sum = block_sum(sum, shared.sum);
+  const float own = over_rows<float>(arguments, [&](int64 row) { return workspace.losses[row]; });
+  const float sum = block_sum(own, shared.sum);
   int64 count = 0;
   if constexpr (counts) count = block_sum(count_rows(arguments), shared.count);
 
