@@ -6,7 +6,6 @@
 
 #include "ce/base/error.hpp"
 #include "generator/config.hpp"
-#include "tests/ce/child.hpp"
 #include "tests/ce/fixture.hpp"
 
 namespace ce::test {
@@ -62,13 +61,6 @@ TEST_F(ChoiceTest, TunedOnceThenRememberedThenNearest) {
   EXPECT_NE(near.key, tuned.key);
   EXPECT_THAT(near.reason, HasSubstr("the policy is lookup"));
   EXPECT_EQ(log.count(LogLevel::info, "tuned "), 1);
-}
-
-TEST_F(ChoiceTest, AnotherProcessFindsIt) {
-  EXPECT_EQ(run_in_a_child(file()).output.substr(0, 6), "tuned ");
-  const ChildResult second = run_in_a_child(file());
-  EXPECT_EQ(second.output, "database 0\n");
-  EXPECT_EQ(second.status, 0);
 }
 
 TEST_F(ChoiceTest, ALookupOfNothingIsTheSafeDefault) {

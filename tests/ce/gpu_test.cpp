@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <functional>
+#include <algorithm>
 #include <thread>
 
 #include "ce/base/error.hpp"
@@ -23,9 +23,9 @@ class GpuTest : public ContextTest {
     return context;
   }
 
-  /// The whole life of a Context, tuning included.
-  void use_everything() {
-    Context context(options(Policy::tune));
+  /// The whole life of a Context.
+  void use_everything(Policy policy) {
+    Context context(options(policy));
     CrossEntropyCall call(context, {.name = "", .columns = 64}, 1);
     context.run(call.operation(), call.tensors());
     context.check();
@@ -40,14 +40,14 @@ class GpuTest : public ContextTest {
 TEST_F(GpuTest, AThreadWithoutAContextStaysWithout) {
   std::thread([this] {
     EXPECT_EQ(current_context(), nullptr);
-    use_everything();
+    use_everything(Policy::tune);
     EXPECT_EQ(current_context(), nullptr);
   }).join();
 }
 
 TEST_F(GpuTest, TheCurrentContextStaysCurrent) {
   const CurrentGpu gpu;
-  use_everything();
+  use_everything(Policy::lookup);
   EXPECT_EQ(current_context(), gpu.handle());
 }
 

@@ -1,10 +1,12 @@
-// The host device where the compiler is missing or fails.
+// Other processes on the host device, and ones whose compiler is missing or fails.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <fstream>
 
 #include "ce/base/error.hpp"
+#include "tests/ce/child.hpp"
 #include "tests/ce/fixture.hpp"
 
 namespace ce::test {
@@ -13,6 +15,13 @@ namespace {
 using testing::HasSubstr;
 
 class HostCompiler : public ContextTest {};
+
+TEST_F(HostCompiler, IsNotAskedByAnotherProcess) {
+  EXPECT_EQ(run_in_a_child(file()).output.substr(0, 6), "tuned ");
+  const ChildResult second = run_in_a_child(file());
+  EXPECT_EQ(second.output, "database 0\n");
+  EXPECT_EQ(second.status, 0);
+}
 
 TEST_F(HostCompiler, NoneIsUnsupportedWithHowToMend) {
   const ScopedEnvironment none("CE_HOST_COMPILER", "/nonexistent/c++");
