@@ -23,6 +23,16 @@ std::string current_digest(std::string_view config, generator::Operation operati
   }
 }
 
+/// False for text that only a damaged or edited database holds.
+bool can_be_parsed(std::string_view config) {
+  try {
+    static_cast<void>(generator::parse_config(config));
+    return true;
+  } catch (const InvalidArgument&) {
+    return false;
+  }
+}
+
 bool comes_before(const Candidate& a, const Candidate& b) {
   if (a.measurement.stage != b.measurement.stage) return a.measurement.stage > b.measurement.stage;
   if (a.measurement.median_us != b.measurement.median_us)
@@ -74,6 +84,7 @@ std::optional<Decision> decide(std::span<const cache::Measurement> measurements,
     const auto [digest, added] = digests.try_emplace(variant);
     if (added) digest->second = current_digest(measurement.config, operation);
     if (digest->second.empty() || measurement.template_digest != digest->second) continue;
+    if (!can_be_parsed(measurement.config)) continue;
     const cache::Measurement*& counted = counting[measurement.config];
     // A later quarantine withdraws what was measured before.
     if (measurement.outcome != cache::Outcome::measured)

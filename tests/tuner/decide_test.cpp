@@ -138,6 +138,13 @@ TEST(Decide, UnknownVariantsAreIgnored) {
   }
 }
 
+TEST(Decide, ConfigsThatNobodyCanBuildAreIgnored) {
+  Measurement damaged = measured(config(0), 1, 1);
+  damaged.config.resize(damaged.config.size() - 4);
+  EXPECT_EQ(winner({damaged}), "nobody") << damaged.config;
+  EXPECT_EQ(winner({damaged, measured(config(1), 6)}), config(1));
+}
+
 TEST(Decide, TheSameDataInAnyOrder) {
   const std::uint64_t seed = test::test_seed();
   std::mt19937_64 random(seed);
