@@ -86,6 +86,34 @@ template <class T> CE_DEVICE T& shared_memory() {
   return *reinterpret_cast<T*>(ce_host_current->block->shared);
 }
 
+// ---- clusters and bulk copies ----------------------------------------------------------------------------
+// A bulk copy lands as late as it may: when every thread that could run waits, or the block ends. Until then
+// its memory is NaN, so that a thread that reads without waiting spoils the result.
+
+CE_DEVICE int cluster_rank() { return ce_host_current->block->rank; }
+CE_DEVICE void cluster_arrive(CE_CALLER) {
+  ce_host_current->services->cluster_arrive(*ce_host_current, {file, line});
+}
+CE_DEVICE void cluster_wait(CE_CALLER) {
+  ce_host_current->services->cluster_wait(*ce_host_current, {file, line});
+}
+template <class T> CE_DEVICE T* cluster_shared(T* own, int rank, CE_CALLER) {
+  return static_cast<T*>(
+      ce_host_current->services->cluster_shared(*ce_host_current, own, sizeof(T), rank, {file, line}));
+}
+
+struct Arrival { uint64 word; };
+
+CE_DEVICE void arrival_init(Arrival& arrival, CE_CALLER) {
+  ce_host_current->services->arrival_init(*ce_host_current, arrival.word, {file, line});
+}
+CE_DEVICE void bulk_load(void* shared, const void* global, int bytes, Arrival& arrival, CE_CALLER) {
+  ce_host_current->services->bulk_load(*ce_host_current, shared, global, bytes, arrival.word, {file, line});
+}
+CE_DEVICE void arrival_wait(Arrival& arrival, CE_CALLER) {
+  ce_host_current->services->arrival_wait(*ce_host_current, arrival.word, {file, line});
+}
+
 // ---- global memory -------------------------------------------------------------------------------------
 // Cache modifiers have no counterpart here. The compiler may not move these accesses over each other where
 // they may alias, which is what `volatile` is for on a GPU.

@@ -10,7 +10,7 @@
 namespace ce::host_abi {
 
 /// Raised by every change of these structs.
-constexpr int version = 1;
+constexpr int version = 2;
 
 constexpr int lanes = 32;  // of a warp
 
@@ -25,11 +25,21 @@ enum class Scope : int { warp, block };
 
 struct Thread;
 
-/// What the scheduler does for a thread. Both may leave the kernel by an exception, so nothing between the entry
+/// What the scheduler does for a thread. All may leave the kernel by an exception, so nothing between the entry
 /// point and a call of them may be noexcept.
 struct Services {
   /// Returns when all threads of the scope have called it at the same place.
   void (*barrier)(Thread& thread, Scope scope, Place place);
+  /// The two halves of a barrier of all threads of the cluster, who all arrive at the same place.
+  void (*cluster_arrive)(Thread& thread, Place place);
+  void (*cluster_wait)(Thread& thread, Place place);
+  /// Where the thread's own `bytes` of shared memory at `own` are in that block of the cluster.
+  void* (*cluster_shared)(Thread& thread, const void* own, unsigned long long bytes, int rank, Place place);
+  /// `arrival` is a word of shared memory that only these three understand.
+  void (*arrival_init)(Thread& thread, unsigned long long& arrival, Place place);
+  void (*bulk_load)(Thread& thread, void* to, const void* from, int bytes, unsigned long long& arrival,
+                    Place place);
+  void (*arrival_wait)(Thread& thread, unsigned long long& arrival, Place place);
   /// Ends the launch with an error. Does not return.
   void (*fail)(Thread& thread, const char* message, Place place);
 };
@@ -44,6 +54,7 @@ struct Block {
   long long index;  // in the grid
   long long count;  // of blocks in the grid
   unsigned char* shared;
+  int rank;  // in the cluster
 };
 
 struct Thread {

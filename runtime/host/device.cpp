@@ -124,12 +124,18 @@ class HostDevice : public Device {
               Stream) override {
     const host::Kernel& kernel = kernel_of(function);
     const std::string call = fmt::format("launch of {}", kernel.name);
-    if (!fits(function, launch))
+    if (launch.cluster > 0 && launch.blocks % launch.cluster != 0)
       throw DeviceError(call, 0,
-                        fmt::format("cannot run {} blocks of {} threads in clusters of {} with {} bytes of "
-                                    "shared memory (the kernel takes blocks of up to {} threads)",
-                                    launch.blocks, launch.threads, launch.cluster, launch.shared_bytes,
-                                    kernel.max_threads));
+                        fmt::format("{} blocks are not a multiple of the {} blocks of a cluster",
+                                    launch.blocks, launch.cluster));
+    if (!fits(function, launch))
+      throw DeviceError(
+          call, 0,
+          fmt::format("cannot run {} blocks of {} threads in clusters of {} with {} bytes of "
+                      "shared memory (the kernel takes blocks of up to {} threads, the device clusters of "
+                      "up to {} blocks)",
+                      launch.blocks, launch.threads, launch.cluster, launch.shared_bytes, kernel.max_threads,
+                      largest_cluster));
     const ArgumentCopy copy(arguments, argument_bytes);
     scheduler_.run(kernel, launch, copy.data());
     if (const auto bytes = memory_.find_overrun())

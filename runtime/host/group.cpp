@@ -4,7 +4,6 @@
 
 #include <boost/context/fiber.hpp>
 #include <boost/context/stack_context.hpp>
-#include <cstring>
 #include <exception>
 #include <span>
 #include <string>
@@ -12,9 +11,14 @@
 #include <vector>
 
 #include "ce/base/error.hpp"
+#include "runtime/host/bulk_loads.hpp"
+#include "runtime/host/cluster_barrier.hpp"
 #include "runtime/host/guard.hpp"
+#include "runtime/host/order.hpp"
+#include "runtime/host/report.hpp"
 #include "runtime/host/shared_memory.hpp"
 #include "runtime/host/stacks.hpp"
+#include "runtime/host/thread_state.hpp"
 
 namespace ce::runtime::host {
 namespace {
@@ -22,34 +26,6 @@ namespace {
 using host_abi::lanes;
 using host_abi::Place;
 using host_abi::Scope;
-
-/// SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
-class Random {
- public:
-  explicit Random(std::uint64_t seed) : state_(seed) {}
-  std::uint64_t next() {
-    std::uint64_t z = state_ += 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
-  }
-  std::uint32_t below(std::uint32_t bound) {
-    return static_cast<std::uint32_t>((next() >> 32) * bound >> 32);
-  }
-
- private:
-  std::uint64_t state_;
-};
-
-/// Removes and returns one of the items at random.
-template <class Items>
-auto take_any(Items& items, Random& random) {
-  auto& chosen = items[random.below(static_cast<std::uint32_t>(items.size()))];
-  const auto taken = chosen;
-  chosen = items.back();
-  items.pop_back();
-  return taken;
-}
 
 /// Lends Boost.Context a stack that the pool goes on owning.
 struct Borrowed {
@@ -66,17 +42,12 @@ struct Borrowed {
 /// Leaves a kernel whose launch has already failed.
 struct Abandoned {};
 
-enum class State { unstarted, ready, waiting, finished };
-
 /// A thread of the kernel: what the kernel sees of it, and where it stands.
-struct Fiber : host_abi::Thread {
+struct Fiber : ThreadState {
   GroupScheduler::Impl* scheduler = nullptr;
   boost::context::fiber context;
   Stack stack;
   StackSwitch side;
-  State state = State::unstarted;
-  Scope scope = Scope::block;  // of the barrier it waits at
-  Place place = {};
 };
 
 /// Those who have arrived so far, of all who must.
@@ -88,36 +59,25 @@ struct Barrier {
 struct Warp {
   host_abi::Exchange exchange;
   Barrier barrier;
-  std::vector<int> ready;  // lanes
 };
 
 struct BlockState : host_abi::Block {
   Barrier barrier;
+  std::uint32_t unstarted = 0, unfinished = 0;  // threads
+  bool poisoned = false;
 };
-
-bool same(const Place& a, const Place& b) {
-  return a.line == b.line && (a.file == b.file || std::strcmp(a.file, b.file) == 0);
-}
-
-std::string text(const Place& place) { return fmt::format("{}:{}", place.file, place.line); }
-
-/// Of a thread that is not running: "waits for its block at x.cu:12".
-std::string whereabouts(const Fiber& fiber) {
-  if (fiber.state == State::finished) return "returned from the kernel";
-  return fmt::format("waits for its {} at {}", fiber.scope == Scope::warp ? "warp" : "block",
-                     text(fiber.place));
-}
 
 }  // namespace
 
 class GroupScheduler::Impl {
  public:
-  explicit Impl(std::uint64_t seed) : seed_(seed) {}
+  explicit Impl(std::uint64_t seed)
+      : seed_(seed), report_(seed), cluster_barrier_(report_), loads_(shared_, report_) {}
 
   void run(const Kernel& kernel, const Launch& launch, const void* arguments, std::uint64_t group) {
     prepare(kernel, launch, arguments, group);
     Random random(Random(Random(seed_).next() ^ group).next());
-    while (!ready_warps_.empty() && !failure_) run_warp(take_any(ready_warps_, random), random);
+    run_all(random);
     if (!failure_) failure_ = failure_at_end();
     if (failure_) {
       abandon();
@@ -127,8 +87,6 @@ class GroupScheduler::Impl {
 
  private:
   static const host_abi::Services services;
-
-  static Fiber& fiber_of(host_abi::Thread& thread) { return static_cast<Fiber&>(thread); }
 
   // ---- before and after ----
 
@@ -146,66 +104,78 @@ class GroupScheduler::Impl {
     warps_.resize(count / lanes);
     blocks_.resize(launch.cluster);
     shared_.start(launch.cluster, launch.shared_bytes);
+    loads_.start();
+    cluster_barrier_.start(count);
+    report_.start(kernel.name);
     const std::uint64_t first_block = group * launch.cluster;
     for (std::size_t b = 0; b < blocks_.size(); ++b) {
       const std::uint64_t index = first_block + b;
-      blocks_[b] = {{.index = static_cast<long long>(index), .count = launch.blocks, .shared = shared_.of(b)},
-                    {}};
+      blocks_[b] = {{.index = static_cast<long long>(index),
+                     .count = launch.blocks,
+                     .shared = shared_.of(b),
+                     .rank = static_cast<int>(b)},
+                    {},
+                    launch.threads,
+                    launch.threads};
     }
     for (std::size_t i = 0; i < count; ++i) reset(i);
-    ready_warps_.clear();
-    for (Warp& warp : warps_) make_ready(warp);
+    order_.start(warps_.size());
   }
 
   void reset(std::size_t i) {
     Fiber& fiber = fibers_[i];
     const auto index = static_cast<int>(i % threads_);
     Warp& warp = warps_[i / lanes];
-    static_cast<host_abi::Thread&>(fiber) = {.index = index,
-                                             .lane = index % lanes,
-                                             .warp = index / lanes,
-                                             .exchanges = 0,
-                                             .exchange = &warp.exchange,
-                                             .block = &blocks_[i / threads_],
-                                             .services = &services};
+    static_cast<ThreadState&>(fiber) = {{.index = index,
+                                         .lane = index % lanes,
+                                         .warp = index / lanes,
+                                         .exchanges = 0,
+                                         .exchange = &warp.exchange,
+                                         .block = &blocks_[i / threads_],
+                                         .services = &services}};
     fiber.scheduler = this;
     fiber.stack = stacks_[i];
     fiber.side = {};
-    fiber.state = State::unstarted;
     if (fiber.lane == 0) warp.barrier = {};
   }
 
   /// Every fiber has finished, or waits for one that never comes.
   [[nodiscard]] std::exception_ptr failure_at_end() const {
     for (const Fiber& fiber : fibers_)
-      if (fiber.state == State::waiting) return std::make_exception_ptr(error(fiber, missing(fiber)));
-    for (std::size_t b = 0; b < blocks_.size(); ++b)
-      if (!guard_is_intact(shared_.guard(b)))
-        return std::make_exception_ptr(DeviceError(
-            call(), 0, fmt::format("block {} wrote past the end of its shared memory", blocks_[b].index)));
+      if (fiber.state == State::waiting)
+        return std::make_exception_ptr(report_.error(*fiber.block, missing(fiber)));
+    for (std::size_t b = 0; b < blocks_.size(); ++b) {
+      if (!guard_is_intact(shared_.guard(b))) return fault(b, "wrote past the end of its shared memory");
+      if (blocks_[b].poisoned && !is_nan(shared_.all_of(b)))
+        return fault(b, "its shared memory was written to after its threads had returned");
+    }
     return nullptr;
   }
 
   /// Which thread of the barrier's scope is not at the barrier where this one waits. One that has returned
   /// explains more than one that waits elsewhere.
   [[nodiscard]] std::string missing(const Fiber& waiting) const {
-    const auto self = static_cast<std::size_t>(&waiting - fibers_.data());
-    const std::size_t size = waiting.scope == Scope::warp ? lanes : threads_;
-    const std::span<const Fiber> scope{&fibers_[self / size * size], size};
+    const std::size_t size = size_of(waiting.awaited);
+    const std::span<const Fiber> scope{&fibers_[index_of(waiting) / size * size], size};
     const Fiber* other = nullptr;
     for (const Fiber& fiber : scope) {
-      if (fiber.state == State::waiting && fiber.scope == waiting.scope) continue;
+      if (has_arrived(fiber, waiting)) continue;
       if (other == nullptr || fiber.state == State::finished) other = &fiber;
       if (fiber.state == State::finished) break;
     }
-    return fmt::format("thread {} {}, but thread {} {}", waiting.index, whereabouts(waiting), other->index,
-                       whereabouts(*other));
+    const std::string known = fmt::format("thread {} {}", waiting.index, whereabouts(waiting));
+    if (other == nullptr) return known;  // all wait for bulk loads
+    return fmt::format("{}, but {} {}", known, name(*other, *waiting.block), whereabouts(*other));
   }
 
-  [[nodiscard]] std::string call() const { return fmt::format("launch of {}", kernel_->name); }
+  /// Whether it, too, is where the other waits.
+  static bool has_arrived(const Fiber& fiber, const Fiber& waiting) {
+    if (waiting.awaited == Awaited::cluster) return fiber.cluster_arrivals == waiting.cluster_arrivals;
+    return fiber.state == State::waiting && fiber.awaited == waiting.awaited;
+  }
 
-  [[nodiscard]] DeviceError error(const Fiber& fiber, std::string_view message) const {
-    return {call(), 0, fmt::format("block {}: {} (CE_HOST_SEED={})", fiber.block->index, message, seed_)};
+  [[nodiscard]] std::exception_ptr fault(std::size_t block, std::string_view message) const {
+    return std::make_exception_ptr(report_.error(blocks_[block], message));
   }
 
   /// Brings every started fiber to its end, so that what lives on its stack is destroyed.
@@ -217,48 +187,122 @@ class GroupScheduler::Impl {
 
   // ---- the order of things ----
 
-  void make_ready(Warp& warp) {
-    warp.ready.resize(lanes);
-    for (int lane = 0; lane < lanes; ++lane) warp.ready[lane] = lane;
-    ready_warps_.push_back(static_cast<std::uint32_t>(&warp - warps_.data()));
+  void run_all(Random& random) {
+    try {
+      while (!failure_) {
+        if (const auto next = order_.next(random))
+          resume(fibers_[*next]);
+        else if (!land_one(random))
+          return;
+      }
+    } catch (const DeviceError&) {  // of land_one(): what a kernel throws stays in its fiber
+      failure_ = std::current_exception();
+    }
   }
 
-  /// Greedy: other warps see nothing of this one until all its lanes wait for them.
-  void run_warp(std::uint32_t index, Random& random) {
-    Warp& warp = warps_[index];
-    while (!warp.ready.empty() && !failure_)
-      resume(fibers_[std::size_t{index} * lanes + take_any(warp.ready, random)]);
+  [[nodiscard]] std::size_t index_of(const Fiber& fiber) const {
+    return static_cast<std::size_t>(&fiber - fibers_.data());
+  }
+  [[nodiscard]] BlockState& block_of(const Fiber& fiber) {
+    return blocks_[static_cast<std::size_t>(fiber.block->rank)];
   }
 
-  void arrive(Fiber& fiber, Scope scope, Place place) {
-    if (abandoning_) throw Abandoned{};
-    const auto index = static_cast<std::size_t>(&fiber - fibers_.data());
-    Warp& warp = warps_[index / lanes];
-    Barrier& barrier = scope == Scope::warp ? warp.barrier : blocks_[index / threads_].barrier;
+  /// How many threads are in it together, from a multiple of that on.
+  [[nodiscard]] std::size_t size_of(Awaited awaited) const {
+    if (awaited == Awaited::warp) return lanes;
+    return awaited == Awaited::cluster ? fibers_.size() : threads_;
+  }
+
+  void wait(Fiber& fiber, Awaited awaited, Place place) {
     fiber.state = State::waiting;
-    fiber.scope = scope;
+    fiber.awaited = awaited;
+    fiber.place = place;
+    suspend(fiber);
+  }
+
+  void wake(Fiber& fiber) {
+    fiber.state = State::ready;
+    order_.add(index_of(fiber));
+  }
+
+  // ---- barriers of warps and blocks ----
+
+  void barrier(Fiber& fiber, Scope scope, Place place) {
+    const Awaited awaited = scope == Scope::warp ? Awaited::warp : Awaited::block;
+    const std::size_t warp = index_of(fiber) / lanes;
+    Barrier& barrier = scope == Scope::warp ? warps_[warp].barrier : block_of(fiber).barrier;
+    fiber.state = State::waiting;
+    fiber.awaited = awaited;
     fiber.place = place;
     if (barrier.arrived == 0) barrier.first = &fiber;
     if (!same(barrier.first->place, place))
-      throw error(fiber, fmt::format("thread {} {}, but thread {} {}", barrier.first->index,
-                                     whereabouts(*barrier.first), fiber.index, whereabouts(fiber)));
+      throw report_.error(*fiber.block,
+                          fmt::format("thread {} {}, but thread {} {}", barrier.first->index,
+                                      whereabouts(*barrier.first), fiber.index, whereabouts(fiber)));
     if (++barrier.arrived == (scope == Scope::warp ? lanes : threads_)) {
       barrier = {};
-      release(index, scope);
+      if (scope == Scope::warp)
+        release_warp(warp);
+      else
+        release_block(static_cast<std::size_t>(fiber.block->rank));
     }
     suspend(fiber);
   }
 
-  /// All who waited at the barrier of the fiber with this index.
-  void release(std::size_t index, Scope scope) {
-    const std::size_t size = scope == Scope::warp ? lanes : threads_;
-    const std::size_t first = index / size * size;
-    for (std::size_t i = first; i < first + size; ++i) fibers_[i].state = State::ready;
-    if (scope == Scope::warp) {
-      for (int lane = 0; lane < lanes; ++lane) warps_[first / lanes].ready.push_back(lane);
-    } else {
-      for (std::size_t w = 0; w < warps_per_block_; ++w) make_ready(warps_[first / lanes + w]);
+  void release_warp(std::size_t warp) {
+    for (std::size_t i = warp * lanes; i < (warp + 1) * lanes; ++i) wake(fibers_[i]);
+  }
+
+  void release_block(std::size_t block) {
+    for (std::size_t i = block * threads_; i < (block + 1) * threads_; ++i) fibers_[i].state = State::ready;
+    for (std::size_t w = 0; w < warps_per_block_; ++w) order_.add_warp(block * warps_per_block_ + w);
+  }
+
+  // ---- clusters and bulk loads ----
+
+  void cluster_arrive(Fiber& fiber, Place place) {
+    if (!cluster_barrier_.arrive(fiber, place)) return;
+    for (Fiber& other : fibers_)
+      if (other.state == State::waiting && other.awaited == Awaited::cluster) wake(other);
+  }
+
+  void cluster_wait(Fiber& fiber, Place place) {
+    if (cluster_barrier_.wait(fiber, place)) wait(fiber, Awaited::cluster, place);
+  }
+
+  void* cluster_shared(Fiber& fiber, const void* own, unsigned long long bytes, int rank, Place place) {
+    const auto block = static_cast<std::size_t>(fiber.block->rank);
+    const auto other = static_cast<std::size_t>(rank);
+    if (rank < 0 || other >= blocks_.size())
+      throw report_.mistake(fiber, fmt::format("asks for block {} of a cluster of {}", rank, blocks_.size()),
+                            place);
+    if (!shared_.contains(block, own, bytes))
+      throw report_.mistake(fiber, "asks for the counterpart of what is not in its block's shared memory",
+                            place);
+    if (blocks_[other].unfinished == 0)
+      throw report_.mistake(
+          fiber,
+          fmt::format("asks for the shared memory of block {}, which has returned,", blocks_[other].index),
+          place);
+    return shared_.counterpart(own, block, other);
+  }
+
+  void arrival_wait(Fiber& fiber, unsigned long long& arrival, Place place) {
+    if (loads_.wait(fiber, arrival, place)) wait(fiber, Awaited::bulk_load, place);
+  }
+
+  /// Called when no thread can run, so that one that ought to wait and does not has read NaN by now.
+  /// False where none is waited for.
+  bool land_one(Random& random) {
+    const BulkLoad* const load = loads_.land_one(random);
+    if (load == nullptr) return false;
+    const std::size_t first = static_cast<std::size_t>(load->block->rank) * threads_;
+    for (std::size_t i = first; i < first + threads_; ++i) {
+      Fiber& fiber = fibers_[i];
+      const bool waits = fiber.state == State::waiting && fiber.awaited == Awaited::bulk_load;
+      if (waits && fiber.bulk_load == loads_.index_of(*load)) wake(fiber);
     }
+    return true;
   }
 
   // ---- switching ----
@@ -275,6 +319,8 @@ class GroupScheduler::Impl {
   void start(Fiber& fiber) {
     forget_old_frames(fiber.stack);
     fiber.state = State::ready;
+    BlockState& block = block_of(fiber);
+    if (block.unstarted-- == threads_ && blocks_.size() > 1) begin(block);
     fiber.context = boost::context::fiber(std::allocator_arg, Borrowed{fiber.stack},
                                           [this, &fiber](boost::context::fiber&& scheduler) {
                                             scheduler_context_ = std::move(scheduler);
@@ -286,13 +332,32 @@ class GroupScheduler::Impl {
   }
 
   void run_kernel(Fiber& fiber) {
+    BlockState& block = block_of(fiber);
     try {
       kernel_->entry(arguments_);
+      cluster_barrier_.check_end(fiber);
+      if (--block.unfinished == 0) end(block);
     } catch (const Abandoned&) {  // the failure is known already
     } catch (...) {
       if (!failure_) failure_ = std::current_exception();
     }
     fiber.state = State::finished;
+  }
+
+  /// Before the first of the block's threads, in a cluster of several blocks.
+  void begin(const BlockState& block) {
+    const auto rank = static_cast<std::size_t>(block.rank);
+    if (!failure_ && !is_nan(shared_.all_of(rank)))
+      failure_ = fault(rank, "its shared memory was written to before it had started");
+  }
+
+  /// After the last of the block's threads. On a GPU its shared memory may be another block's from here on.
+  void end(BlockState& block) {
+    const auto rank = static_cast<std::size_t>(block.rank);
+    loads_.land_all(block);
+    if (blocks_.size() == 1) return;
+    write_nan(shared_.all_of(rank));
+    block.poisoned = true;
   }
 
   void suspend(Fiber& fiber) {
@@ -302,14 +367,24 @@ class GroupScheduler::Impl {
     if (abandoning_) throw Abandoned{};
   }
 
-  static void serve_barrier(host_abi::Thread& thread, Scope scope, Place place) {
-    fiber_of(thread).scheduler->arrive(fiber_of(thread), scope, place);
+  // ---- services ----
+
+  /// As a method of the scheduler.
+  template <auto method, class Result, class... Arguments>
+  static Result serve(host_abi::Thread& thread, Arguments... arguments) {
+    Fiber& fiber = static_cast<Fiber&>(thread);
+    if (fiber.scheduler->abandoning_) throw Abandoned{};
+    return (fiber.scheduler->*method)(fiber, arguments...);
   }
 
-  static void serve_fail(host_abi::Thread& thread, const char* message, Place place) {
-    const Fiber& fiber = fiber_of(thread);
-    throw fiber.scheduler->error(fiber, fmt::format("thread {} {} at {}", fiber.index, message, text(place)));
+  void arrival_init(Fiber& fiber, unsigned long long& arrival, Place place) {
+    loads_.init(fiber, arrival, place);
   }
+  void bulk_load(Fiber& fiber, void* to, const void* from, int bytes, unsigned long long& arrival,
+                 Place place) {
+    loads_.load(fiber, to, from, bytes, arrival, place);
+  }
+  void fail(Fiber& fiber, const char* message, Place place) { throw report_.mistake(fiber, message, place); }
 
   std::uint64_t seed_;
   const Kernel* kernel_ = nullptr;
@@ -317,18 +392,30 @@ class GroupScheduler::Impl {
   host_abi::Thread** current_ = nullptr;  // of the kernel's shared object on this OS thread
   std::size_t threads_ = 0, warps_per_block_ = 0;
   Stacks stacks_;
-  SharedMemory shared_;
   std::vector<Fiber> fibers_;  // of all blocks of the group, block after block
   std::vector<Warp> warps_;
   std::vector<BlockState> blocks_;
-  std::vector<std::uint32_t> ready_warps_;
+  Order order_;
+  Report report_;
+  SharedMemory shared_;
+  ClusterBarrier cluster_barrier_;
+  BulkLoads loads_;
   boost::context::fiber scheduler_context_;
   Stack scheduler_stack_;
   bool abandoning_ = false;
   std::exception_ptr failure_;
 };
 
-const host_abi::Services GroupScheduler::Impl::services = {.barrier = &serve_barrier, .fail = &serve_fail};
+const host_abi::Services GroupScheduler::Impl::services = {
+    .barrier = &serve<&Impl::barrier>,
+    .cluster_arrive = &serve<&Impl::cluster_arrive>,
+    .cluster_wait = &serve<&Impl::cluster_wait>,
+    .cluster_shared = &serve<&Impl::cluster_shared>,
+    .arrival_init = &serve<&Impl::arrival_init>,
+    .bulk_load = &serve<&Impl::bulk_load>,
+    .arrival_wait = &serve<&Impl::arrival_wait>,
+    .fail = &serve<&Impl::fail>,
+};
 
 GroupScheduler::GroupScheduler(std::uint64_t seed) : impl_(std::make_unique<Impl>(seed)) {}
 GroupScheduler::~GroupScheduler() = default;

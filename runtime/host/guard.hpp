@@ -1,6 +1,7 @@
 #pragma once
 /// \file
-/// Zones before and behind a piece of memory that show whether a kernel wrote past its end.
+/// Memory contents that show a mistake: guard zones that show whether a kernel wrote past the end of a piece
+/// of memory, and NaNs that show in its results that it read what nobody has written.
 
 #include <algorithm>
 #include <array>
@@ -21,6 +22,18 @@ inline void write_guard(std::span<std::byte> zone) noexcept {
   if (zone.size() < 2) return true;
   const bool starts_right = std::equal(guard_pattern.begin(), guard_pattern.end(), zone.begin());
   return starts_right && std::memcmp(zone.data(), zone.data() + 2, zone.size() - 2) == 0;
+}
+
+/// A NaN as f32, f16 and bf16, another than the guard's.
+inline constexpr std::byte nan_byte{0xff};
+
+inline void write_nan(std::span<std::byte> memory) noexcept {
+  std::fill(memory.begin(), memory.end(), nan_byte);
+}
+
+[[nodiscard]] inline bool is_nan(std::span<const std::byte> memory) noexcept {
+  if (memory.empty()) return true;
+  return memory.front() == nan_byte && std::memcmp(memory.data(), memory.data() + 1, memory.size() - 1) == 0;
 }
 
 }  // namespace ce::runtime::host

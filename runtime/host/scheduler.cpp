@@ -9,6 +9,12 @@
 #include <utility>
 
 namespace ce::runtime::host {
+namespace {
+
+// Each touches a page or two of its stack: about a gigabyte in all.
+constexpr std::uint64_t most_fibers = 1 << 17;
+
+}  // namespace
 
 Scheduler::Scheduler(std::uint64_t seed, int workers) : seed_(seed), workers_(std::max(workers, 1)) {}
 Scheduler::~Scheduler() = default;
@@ -54,7 +60,9 @@ void Scheduler::run(const Kernel& kernel, const Launch& launch, const void* argu
 
   // An OS thread costs about as much to start as some thousand fibers.
   const std::uint64_t worthwhile = std::uint64_t{launch.blocks} * launch.threads / 2048;
-  const std::uint64_t helpers = std::min({static_cast<std::uint64_t>(workers_) - 1, groups - 1, worthwhile});
+  const std::uint64_t affordable = most_fibers / (std::uint64_t{launch.cluster} * launch.threads);
+  const std::uint64_t helpers =
+      std::min({static_cast<std::uint64_t>(workers_) - 1, groups - 1, worthwhile, affordable});
   {
     std::vector<std::jthread> threads;
     try {

@@ -25,10 +25,10 @@ class Scheduler {
 
   /// Returns after the last block has ended. The order in which a group's threads run depends on the seed and
   /// the group's index alone. `launch.blocks` is a multiple of `launch.cluster`, `launch.threads` of 32.
-  /// \throws DeviceError for the first block, by index, in which a barrier is not reached by all, or by all
-  /// at the
-  ///         same place; an access is misaligned; or a write leaves shared memory. Later blocks may not have
-  ///         run.
+  /// \throws DeviceError for the first block, by index, in which a barrier is not reached by all, or not by
+  /// all
+  ///         at the same place; an access is misaligned; a write leaves shared memory; or clusters or bulk
+  ///         loads are used wrongly. Later blocks may not have run.
   void run(const Kernel& kernel, const Launch& launch, const void* arguments);
 
  private:

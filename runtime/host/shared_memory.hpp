@@ -3,7 +3,7 @@
 /// Shared memory of the blocks that run together.
 
 #include <cstddef>
-#include <cstring>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <vector>
@@ -24,12 +24,25 @@ class SharedMemory {
     std::size_t space = memory_.size();
     base_ = static_cast<std::byte*>(std::align(alignment, blocks * stride_, base, space));
     for (std::size_t block = 0; block < blocks; ++block) {
-      std::memset(base_ + block * stride_, 0xff, bytes);
+      write_nan(all_of(block));
       write_guard(guard(block));
     }
   }
   [[nodiscard]] unsigned char* of(std::size_t block) const {
     return reinterpret_cast<unsigned char*>(base_ + block * stride_);
+  }
+  [[nodiscard]] std::span<std::byte> all_of(std::size_t block) const {
+    return {base_ + block * stride_, bytes_};
+  }
+  /// Whether all these bytes are of the block's piece.
+  [[nodiscard]] bool contains(std::size_t block, const void* data, std::size_t bytes) const {
+    const auto start = reinterpret_cast<std::uintptr_t>(base_ + block * stride_);
+    const auto at = reinterpret_cast<std::uintptr_t>(data);
+    return at >= start && bytes <= bytes_ && at - start <= bytes_ - bytes;
+  }
+  /// The same object in the piece of another block.
+  [[nodiscard]] void* counterpart(const void* data, std::size_t block, std::size_t other) const {
+    return base_ + other * stride_ + (static_cast<const std::byte*>(data) - (base_ + block * stride_));
   }
   [[nodiscard]] std::span<std::byte> guard(std::size_t block) const {
     return {base_ + block * stride_ + bytes_, stride_ - bytes_};

@@ -1,0 +1,39 @@
+#pragma once
+/// \file
+/// A thread of a kernel as the scheduler sees it, and in words for messages.
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "templates/host_abi.cuh"
+
+namespace ce::runtime::host {
+
+enum class State { unstarted, ready, waiting, finished };
+
+/// What a waiting thread waits for: the other threads of its warp, block or cluster, or a bulk load.
+enum class Awaited { warp, block, cluster, bulk_load };
+
+struct ThreadState : host_abi::Thread {
+  State state = State::unstarted;
+  Awaited awaited = Awaited::block;
+  host_abi::Place place = {};          ///< where it waits
+  std::size_t bulk_load = 0;           ///< the one it waits for, in BulkLoads
+  std::uint64_t cluster_arrivals = 0;  ///< at most one more than its waits
+  std::uint64_t cluster_waits = 0;
+  host_abi::Place arrived = {};  ///< where it last arrived at its cluster's barrier
+};
+
+[[nodiscard]] bool same(const host_abi::Place& a, const host_abi::Place& b);
+
+/// "x.cu:12"
+[[nodiscard]] std::string text(const host_abi::Place& place);
+
+/// "thread 3", or "thread 3 of block 7" where that is not the block that the message is about.
+[[nodiscard]] std::string name(const ThreadState& thread, const host_abi::Block& about);
+
+/// Of a thread that is not running: "waits for its block at x.cu:12".
+[[nodiscard]] std::string whereabouts(const ThreadState& thread);
+
+}  // namespace ce::runtime::host
