@@ -16,6 +16,7 @@
 
 #include "ce/base/error.hpp"
 #include "runtime/cuda/nvml.hpp"
+#include "tests/runtime/variable.hpp"
 
 namespace {
 
@@ -119,7 +120,6 @@ CE_KERNEL(everything, 128) {
 // One 16-byte load and store, so that the instructions can be counted.
 constexpr const char* one_move = R"(
 #include "device.cuh"
-#include "tests/runtime/variable.hpp"
 struct Arguments { const char* input; char* output; };
 CE_KERNEL(one_move, 32) {
   using namespace ce;
