@@ -10,11 +10,12 @@
 namespace ce::generator {
 namespace {
 
-constexpr std::array<Axis, 6> all_axes{{
+constexpr std::array<Axis, 7> all_axes{{
     {"warps", &Config::warps, {}},
     {"vec", &Config::vec, {}},
     {"tile", &Config::tile, {}},
     {"cluster", &Config::cluster, {}},
+    {"stages", &Config::stages, {}},
     {"load", &Config::load, load_names},
     {"store", &Config::store, store_names},
 }};

@@ -18,6 +18,7 @@ struct Config {
   int vec = 0;      ///< elements moved by one instruction
   int tile = 0;     ///< elements that a block takes in one step
   int cluster = 0;  ///< blocks that share a row
+  int stages = 0;   ///< chunks that are loaded ahead of a row
   int load = 0;     ///< PTX cache operator of loads
   int store = 0;    ///< and of stores
 

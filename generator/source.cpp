@@ -180,6 +180,7 @@ Program generate(const Problem& problem, const Config& config) {
                  .threads = static_cast<std::uint32_t>(32 * config.warps),
                  .shared_bytes = static_cast<std::uint32_t>(chosen.shared_bytes(config, problem)),
                  .cluster = static_cast<std::uint32_t>(std::max(1, config.cluster)),
+                 .persistent = chosen.persistent,
                  .blocks = chosen.blocks};
   if (workspace_bytes(problem) == 0) {
     program.steps = {row};

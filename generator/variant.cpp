@@ -106,7 +106,8 @@ int cluster_bytes(const Config& config, const Problem& problem) {
   return static_cast<int>(ceil_div(16 * part + 8 * chunks + 8 * (config.warps + config.cluster), 16) * 16);
 }
 
-Rejection rejects_cluster(const Config& config, const Problem& problem, const Limits& limits) {
+/// What every variant with bulk copies asks for.
+Rejection rejects_bulk_copies(const Config& config, const Problem& problem, const Limits& limits) {
   if (limits.capability != 0 && limits.capability < 90) return "clusters and bulk copies need sm_90";
   if (problem.alignment == Alignment::element || config.vec * size_of(problem.dtype) != widest_access)
     return "bulk copies move 16-byte vectors";
@@ -118,8 +119,33 @@ Rejection rejects_cluster(const Config& config, const Problem& problem, const Li
   if (config.cluster > 1 && part * widest_access < 8192)
     return "parts so small that the cluster barrier dominates";
   if (2 * part * config.vec < config.tile) return "chunk wider than the part";
+  return {};
+}
+
+Rejection rejects_cluster(const Config& config, const Problem& problem, const Limits& limits) {
+  if (Rejection reason = rejects_bulk_copies(config, problem, limits)) return reason;
   if (cluster_bytes(config, problem) > limits.shared_bytes_per_block)
     return "part larger than the shared memory";
+  return {};
+}
+
+/// A ring of whole chunks with two arrivals each, and two sets of statistics, as `Shared` in persistent.cuh.
+int persistent_bytes(const Config& config, const Problem& problem) {
+  const std::int64_t part = ceil_div(problem.columns / config.vec, config.cluster);
+  const std::int64_t slots = ceil_div(part, config.tile / config.vec) + config.stages;
+  const std::int64_t bytes =
+      slots * (config.tile / config.vec * 16 + 16) + 16 * (config.warps + config.cluster);
+  return static_cast<int>(std::min<std::int64_t>(ceil_div(bytes, 16) * 16, 1 << 30));
+}
+
+Rejection rejects_persistent(const Config& config, const Problem& problem, const Limits& limits) {
+  if (Rejection reason = rejects_bulk_copies(config, problem, limits)) return reason;
+  if (persistent_bytes(config, problem) > limits.shared_bytes_per_block)
+    return "ring larger than the shared memory";
+  const std::int64_t part = ceil_div(problem.columns / config.vec, config.cluster);
+  const std::int64_t chunks = ceil_div(part, config.tile / config.vec);
+  if (config.stages > 2 * chunks) return "more than two rows ahead";
+  if (chunks > 64) return "chunks so small that waiting for them dominates";
   return {};
 }
 
@@ -131,10 +157,12 @@ std::int64_t block_per_tile(const Config& config, const Problem& problem) {
   return ceil_div(problem.rows * problem.columns, config.tile);
 }
 
-constexpr std::array<Variant, 4> all_variants{{
+constexpr std::array<Variant, 5> all_variants{{
     {"block", "block.cuh", serves_rows, rejects_block, statistics_bytes, block_per_row},
     {"online", "online.cuh", serves_rows, rejects_online, statistics_bytes, block_per_row},
     {"cluster", "cluster.cuh", serves_rows, rejects_cluster, cluster_bytes, cluster_per_row},
+    {"persistent", "persistent.cuh", serves_rows, rejects_persistent, persistent_bytes, cluster_per_row,
+     true},
     {"stream", "stream.cuh", serves_streams, rejects_stream, word_bytes, block_per_tile},
 }};
 

@@ -30,6 +30,8 @@ struct Variant {
   int (*shared_bytes)(const Config&, const Problem&);
   /// Blocks that the rows need.
   std::int64_t (*blocks)(const Config&, const Problem&);
+  /// Blocks stay and take several rows: never more are launched than run at the same time.
+  bool persistent = false;
 
   /// The axes that its template names.
   [[nodiscard]] std::vector<const Axis*> axes() const;

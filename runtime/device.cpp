@@ -11,6 +11,10 @@ std::string Model::key() const {
                      mig_slice.empty() ? "none" : mig_slice);
 }
 
+int Device::resident_blocks(Function, const Launch& launch) const {
+  return model().multiprocessors * static_cast<int>(launch.cluster);
+}
+
 Buffer::Buffer(Device& device, std::size_t bytes)
     : device_(&device), data_(bytes > 0 ? device.allocate(bytes) : nullptr), size_(bytes) {}
 

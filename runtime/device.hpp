@@ -141,6 +141,8 @@ class Device {
                       std::size_t argument_bytes, Stream stream) = 0;
   /// Whether the geometry can run at all: threads, registers and shared memory of the loaded function.
   [[nodiscard]] virtual bool fits(Function function, const Launch& launch) const = 0;
+  /// How many blocks of such launches run at the same time, a multiple of the cluster; 0 where none can.
+  [[nodiscard]] virtual int resident_blocks(Function function, const Launch& launch) const;
 
   /// \throws DeviceError when memory is short
   [[nodiscard]] virtual void* allocate(std::size_t bytes) = 0;

@@ -20,8 +20,8 @@
 //   1  whole part in flight at once; partial results written to every block before one cluster barrier; cluster sizes
 //      that are no power of two, because they fill processor clusters of 18 multiprocessors better
 #pragma once
+#include "cluster_join.cuh"
 #include "row.cuh"
-#include "statistics.cuh"
 
 namespace ce {
 
@@ -38,20 +38,6 @@ struct Shared {
   Statistics block_parts[config::cluster];
 };
 static_assert(sizeof(Shared) <= config::shared_bytes);
-
-/// Over the cluster; every thread gets the result.
-CE_DEVICE Statistics cluster_join(const Statistics& part, Shared& shared) {
-  const Statistics own = block_join(part, shared.warp_parts);
-  if constexpr (config::cluster == 1) return own;
-  cluster_wait();  // every block has started: there is shared memory to write to
-  if (thread_index() < config::cluster)
-    *cluster_shared(&shared.block_parts[cluster_rank()], thread_index()) = own;
-  cluster_arrive();
-  cluster_wait();
-  constexpr int width = config::cluster <= 2 ? 2 : config::cluster <= 4 ? 4 : config::cluster <= 8 ? 8 : 16;
-  const int other = lane_index() % width;
-  return warp_join<width>(other < config::cluster ? shared.block_parts[other] : Statistics{-infinity(), 0.f});
-}
 
 }  // namespace ce
 
@@ -98,7 +84,7 @@ CE_KERNEL(ce_row, 32 * ce::config::warps) {
   float edge_value[1] = {-infinity()};
   if (edge >= 0) edge_value[0] = to_float(load_element<Load::ca>(in + edge));
   block_barrier();
-  if constexpr (config::cluster > 1) cluster_arrive();
+  if constexpr (config::cluster > 1) cluster_arrive();  // waited for before anyone writes to another block
 
   Statistics seen = {-infinity(), 0.f};
   extend(seen, edge_value);
@@ -116,7 +102,9 @@ CE_KERNEL(ce_row, 32 * ce::config::warps) {
     }
     extend(seen, x);
   }
-  epilogue.settle(cluster_join(seen, shared));
+  const Statistics own = block_join(seen, shared.warp_parts);
+  if constexpr (config::cluster > 1) cluster_wait();
+  epilogue.settle(cluster_join(own, shared.block_parts));
 
   if constexpr (Epilogue::has_output) {
 #pragma unroll 4

@@ -13,10 +13,13 @@
 //   cluster_arrive cluster_wait    a barrier of all threads of the cluster in two halves: what was written before
 //                                  arriving is seen after waiting
 //   cluster_shared(own, rank)      the same object in the shared memory of that block of the cluster
-//   Arrival                        says that a bulk copy has landed: an mbarrier, in shared memory
-//   arrival_init(arrival)          by one thread, before a block barrier that lets the others use it
-//   bulk_load(shared, global, bytes, arrival)  starts a copy, by one thread; all multiples of 16 bytes; sm_90
-//   arrival_wait(arrival)          until that copy has landed
+//   Arrival                        an mbarrier, in shared memory: its phases 0, 1, 0, 1, ... end one after the other
+//   arrival_init(arrival, count)   by one thread, before a block barrier that lets the others use it; each phase ends
+//                                  after `count` arrivals and when all bulk copies announced in it have landed
+//   arrival_arrive(arrival)        one arrival
+//   arrival_wait(arrival, parity)  until the phase of that parity has ended
+//   bulk_load(shared, global, bytes, arrival)  one arrival that announces a copy, and the copy; by one thread; addresses
+//                                  and bytes multiples of 16; 0 bytes copy nothing; sm_90
 //   shared_memory<T>()             the block's dynamic shared memory as a T; its contents start undefined
 //   load<Load, words>(address)     4 x words bytes of global memory, aligned to their size
 //   store<Store>(address, words)   the same, written

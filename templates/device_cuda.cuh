@@ -194,25 +194,30 @@ template <class T> CE_DEVICE T* cluster_shared(T* own, int rank) {
   return reinterpret_cast<T*>(address);
 }
 
-CE_DEVICE void arrival_init(Arrival& arrival) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(&arrival)) : "memory");
+CE_DEVICE void arrival_init(Arrival& arrival, int count = 1) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(&arrival)), "r"(count) : "memory");
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // the copy engine has to see it too
 }
-CE_DEVICE void bulk_load(void* shared, const void* global, int bytes, Arrival& arrival) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
-               ::"r"(shared_address(&arrival)), "r"(bytes) : "memory");
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
-               ::"r"(shared_address(shared)), "l"(global), "r"(bytes), "r"(shared_address(&arrival))
-               : "memory");
+CE_DEVICE void arrival_arrive(Arrival& arrival) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(&arrival)) : "memory");
 }
-CE_DEVICE void arrival_wait(Arrival& arrival) {
+CE_DEVICE void arrival_wait(Arrival& arrival, int parity = 0) {
   asm volatile(
       "{\n"
-      "  .reg .pred landed;\n"
+      "  .reg .pred ended;\n"
       "again:\n"
-      "  mbarrier.try_wait.parity.shared::cta.b64 landed, [%0], 0;\n"
-      "  @!landed bra again;\n"
-      "}\n" ::"r"(shared_address(&arrival)) : "memory");
+      "  mbarrier.try_wait.parity.shared::cta.b64 ended, [%0], %1;\n"
+      "  @!ended bra again;\n"
+      "}\n" ::"r"(shared_address(&arrival)), "r"(parity) : "memory");
+}
+CE_DEVICE void bulk_load(void* shared, const void* global, int bytes, Arrival& arrival) {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // after what threads read from there before
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
+               ::"r"(shared_address(&arrival)), "r"(bytes) : "memory");
+  if (bytes > 0)
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+                 ::"r"(shared_address(shared)), "l"(global), "r"(bytes), "r"(shared_address(&arrival))
+                 : "memory");
 }
 #else
 CE_DEVICE int cluster_rank() { return 0; }

@@ -104,14 +104,17 @@ template <class T> CE_DEVICE T* cluster_shared(T* own, int rank, CE_CALLER) {
 
 struct Arrival { uint64 word; };
 
-CE_DEVICE void arrival_init(Arrival& arrival, CE_CALLER) {
-  ce_host_current->services->arrival_init(*ce_host_current, arrival.word, {file, line});
+CE_DEVICE void arrival_init(Arrival& arrival, int count = 1, CE_CALLER) {
+  ce_host_current->services->arrival_init(*ce_host_current, arrival.word, count, {file, line});
+}
+CE_DEVICE void arrival_arrive(Arrival& arrival, CE_CALLER) {
+  ce_host_current->services->arrival_arrive(*ce_host_current, arrival.word, {file, line});
+}
+CE_DEVICE void arrival_wait(Arrival& arrival, int parity = 0, CE_CALLER) {
+  ce_host_current->services->arrival_wait(*ce_host_current, arrival.word, parity, {file, line});
 }
 CE_DEVICE void bulk_load(void* shared, const void* global, int bytes, Arrival& arrival, CE_CALLER) {
   ce_host_current->services->bulk_load(*ce_host_current, shared, global, bytes, arrival.word, {file, line});
-}
-CE_DEVICE void arrival_wait(Arrival& arrival, CE_CALLER) {
-  ce_host_current->services->arrival_wait(*ce_host_current, arrival.word, {file, line});
 }
 
 // ---- global memory -------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 #include "tuner/kernel.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <mutex>
 #include <sstream>
 #include <utility>
@@ -18,26 +19,29 @@ Kernel::Kernel(runtime::Device& device, std::span<const Image> images, generator
   for (const Image& image : images) modules_.push_back(device.load(image));
   for (const generator::Step& step : program.steps) {
     const runtime::Module& module = *modules_[step.source];
-    steps_.push_back({&module,
-                      module.function(step.entry),
-                      {.threads = step.threads, .cluster = step.cluster, .shared_bytes = step.shared_bytes},
-                      step.blocks});
+    const runtime::Function function = module.function(step.entry);
+    const runtime::Launch launch{
+        .threads = step.threads, .cluster = step.cluster, .shared_bytes = step.shared_bytes};
+    const std::int64_t most = step.persistent ? device.resident_blocks(function, launch)
+                                              : std::numeric_limits<std::uint32_t>::max();
+    steps_.push_back({&module, function, launch, step.blocks, most});
   }
 }
 
+runtime::Launch Kernel::launch_of(const Step& step, const generator::Problem& problem) const {
+  runtime::Launch launch = step.launch;
+  launch.blocks = static_cast<std::uint32_t>(std::min(step.blocks(config_, problem), step.most_blocks));
+  return launch;
+}
+
 void Kernel::launch(const generator::Problem& problem, const Arguments& arguments, Stream stream) const {
-  for (const Step& step : steps_) {
-    runtime::Launch launch = step.launch;
-    launch.blocks = static_cast<std::uint32_t>(step.blocks(config_, problem));
-    device_->launch(step.function, launch, &arguments, sizeof arguments, stream);
-  }
+  for (const Step& step : steps_)
+    device_->launch(step.function, launch_of(step, problem), &arguments, sizeof arguments, stream);
 }
 
 bool Kernel::fits(const generator::Problem& problem) const {
   return std::all_of(steps_.begin(), steps_.end(), [&](const Step& step) {
-    runtime::Launch launch = step.launch;
-    launch.blocks = static_cast<std::uint32_t>(step.blocks(config_, problem));
-    return device_->fits(step.function, launch);
+    return step.most_blocks > 0 && device_->fits(step.function, launch_of(step, problem));
   });
 }
 

@@ -45,7 +45,10 @@ class Kernel {
     runtime::Function function;
     runtime::Launch launch;
     std::int64_t (*blocks)(const generator::Config&, const generator::Problem&);
+    std::int64_t most_blocks;
   };
+
+  [[nodiscard]] runtime::Launch launch_of(const Step& step, const generator::Problem& problem) const;
 
   runtime::Device* device_;
   std::vector<std::unique_ptr<runtime::Module>> modules_;

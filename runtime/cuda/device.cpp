@@ -59,6 +59,7 @@ class CudaDevice final : public Device {
   void launch(Function function, const Launch& launch, const void* arguments, std::size_t argument_bytes,
               Stream stream) override;
   bool fits(Function function, const Launch& launch) const override;
+  int resident_blocks(Function function, const Launch& launch) const override;
 
   void* allocate(std::size_t bytes) override;
   void release(void* data) noexcept override;
@@ -91,6 +92,7 @@ class CudaDevice final : public Device {
                           const std::function<void()>& timed) override;
 
  private:
+  int resident_clusters(Function function, const Launch& launch) const;
   [[noreturn]] void launch_failed(CUresult result, const Launch& launch) const;
 
   const Driver& driver_;
@@ -174,14 +176,33 @@ bool CudaDevice::fits(Function function, const Launch& launch) const {
   if (launch.shared_bytes > attribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES)) return false;
   if (launch.cluster <= 1) return true;
 
-  if (model_.capability < 90 || launch.blocks % launch.cluster != 0) return false;
-  if (driver_.cuOccupancyMaxActiveClusters == nullptr) return false;
+  return launch.blocks % launch.cluster == 0 && resident_clusters(function, launch) > 0;
+}
+
+int CudaDevice::resident_clusters(Function function, const Launch& launch) const {
+  if (model_.capability < 90 || driver_.cuOccupancyMaxActiveClusters == nullptr) return 0;
+  const ContextScope scope(*context_);
   const ClusterLaunch cluster(launch, nullptr);
   int clusters = 0;
-  const CUresult result = driver_.cuOccupancyMaxActiveClusters(&clusters, handle, &cluster.config);
-  if (result == CUDA_ERROR_INVALID_CLUSTER_SIZE || result == CUDA_ERROR_INVALID_VALUE) return false;
+  const CUresult result =
+      driver_.cuOccupancyMaxActiveClusters(&clusters, handle_of(function), &cluster.config);
+  if (result == CUDA_ERROR_INVALID_CLUSTER_SIZE || result == CUDA_ERROR_INVALID_VALUE) return 0;
   driver_.check(result, "cuOccupancyMaxActiveClusters");
-  return clusters > 0;
+  return clusters;
+}
+
+int CudaDevice::resident_blocks(Function function, const Launch& launch) const {
+  Launch one = launch;
+  one.blocks = launch.cluster;
+  if (!fits(function, one)) return 0;
+  if (launch.cluster > 1) return resident_clusters(function, one) * static_cast<int>(launch.cluster);
+  if (driver_.cuOccupancyMaxActiveBlocksPerMultiprocessor == nullptr) return model_.multiprocessors;
+  const ContextScope scope(*context_);
+  int blocks = 0;
+  CE_CUDA_CHECK(driver_,
+                cuOccupancyMaxActiveBlocksPerMultiprocessor(
+                    &blocks, handle_of(function), static_cast<int>(launch.threads), launch.shared_bytes));
+  return blocks * model_.multiprocessors;
 }
 
 void* CudaDevice::allocate(std::size_t bytes) {

@@ -27,8 +27,9 @@ namespace ce::runtime::cuda {
   X(cuThreadExchangeStreamCaptureMode) X(cuEventCreate) X(cuEventDestroy) X(cuEventRecord)             \
   X(cuEventElapsedTime)
 
-// Null in drivers from before CUDA 11.8; only clusters need them.
-#define CE_CUDA_OPTIONAL(X) X(cuLaunchKernelEx) X(cuOccupancyMaxActiveClusters)
+// May be null: only clusters and blocks that stay need them.
+#define CE_CUDA_OPTIONAL(X)                                                                           \
+  X(cuLaunchKernelEx) X(cuOccupancyMaxActiveClusters) X(cuOccupancyMaxActiveBlocksPerMultiprocessor)
 // clang-format on
 
 /// The driver's functions. Members have the names of the API: `driver.cuMemAlloc(...)`.

@@ -17,21 +17,37 @@ using host_abi::Place;
 constexpr unsigned long long mark = 0xa1152ec7ull << 32;
 constexpr unsigned long long mark_bits = 0xffffffffull << 32;
 
-bool is_awaited(const BulkLoad& load) { return load.state == BulkLoad::State::under_way && load.waiting > 0; }
+bool is_awaited(const Arrival& arrival) { return arrival.loading && !arrival.waiting.empty(); }
 
 }  // namespace
 
-void BulkLoads::init(const ThreadState& thread, unsigned long long& arrival, Place place) {
-  require_shared(thread, &arrival, sizeof arrival, "initialises an arrival", place);
-  const auto is_this = [&](const BulkLoad& load) { return load.arrival == &arrival; };
-  if (std::ranges::any_of(loads_, is_this))
+void BulkLoads::init(const ThreadState& thread, unsigned long long& word, int count, Place place) {
+  require_shared(thread, &word, sizeof word, "initialises an arrival", place);
+  const auto is_this = [&](const Arrival& arrival) { return arrival.word == &word; };
+  if (std::ranges::any_of(arrivals_, is_this))
     throw report_.mistake(thread, "initialises an arrival for a second time", place);
-  arrival = mark | loads_.size();
-  loads_.push_back({.arrival = &arrival, .block = thread.block});
+  if (count < 1) throw report_.mistake(thread, fmt::format("initialises an arrival of {}", count), place);
+  word = mark | arrivals_.size();
+  arrivals_.push_back({.word = &word, .block = thread.block, .count = count, .pending = count});
 }
 
-void BulkLoads::load(const ThreadState& thread, void* to, const void* from, int bytes,
-                     const unsigned long long& arrival, Place place) {
+BulkLoads::Woken BulkLoads::end_phase_if_complete(Arrival& arrival) {
+  if (arrival.pending > 0 || arrival.loading) return {};
+  arrival.pending = arrival.count;
+  ++arrival.phase;
+  return std::exchange(arrival.waiting, {});
+}
+
+BulkLoads::Woken BulkLoads::arrive(const ThreadState& thread, const unsigned long long& word, Place place) {
+  Arrival& arrival = find(thread, word, place);
+  if (arrival.pending == 0)
+    throw report_.mistake(thread, fmt::format("is one more than the {} of an arrival", arrival.count), place);
+  --arrival.pending;
+  return end_phase_if_complete(arrival);
+}
+
+BulkLoads::Woken BulkLoads::load(const ThreadState& thread, void* to, const void* from, int bytes,
+                                 const unsigned long long& word, Place place) {
   const std::pair<const char*, std::uintptr_t> multiples[] = {
       {"to an address", reinterpret_cast<std::uintptr_t>(to)},
       {"from an address", reinterpret_cast<std::uintptr_t>(from)},
@@ -43,52 +59,48 @@ void BulkLoads::load(const ThreadState& thread, void* to, const void* from, int 
   if (bytes < 0) throw report_.mistake(thread, fmt::format("starts a bulk load of {} bytes", bytes), place);
   const auto size = static_cast<std::size_t>(bytes);
   require_shared(thread, to, size, "starts a bulk load to memory", place);
-  BulkLoad& load = find(thread, arrival, place);
-  if (load.state != BulkLoad::State::not_started)
+  Arrival& arrival = find(thread, word, place);
+  if (arrival.loading)
     throw report_.mistake(
-        thread, fmt::format("starts a second bulk load on the arrival of that of {}", text(load.started)),
+        thread, fmt::format("starts a second bulk load on the arrival of that of {}", text(arrival.started)),
         place);
-  load.state = BulkLoad::State::under_way;
-  load.started = place;
-  load.to = static_cast<std::byte*>(to);
-  load.from = static_cast<const std::byte*>(from);
-  load.bytes = size;
-  write_nan({load.to, size});
+  arrival.loading = size > 0;
+  arrival.started = place;
+  arrival.to = static_cast<std::byte*>(to);
+  arrival.from = static_cast<const std::byte*>(from);
+  arrival.bytes = size;
+  write_nan({arrival.to, size});
+  return arrive(thread, word, place);
 }
 
-bool BulkLoads::wait(ThreadState& thread, const unsigned long long& arrival, Place place) {
-  BulkLoad& load = find(thread, arrival, place);
-  if (load.state == BulkLoad::State::landed) return false;
-  ++load.waiting;
-  thread.bulk_load = index_of(load);
+bool BulkLoads::wait(const ThreadState& thread, const unsigned long long& word, int parity, Place place) {
+  Arrival& arrival = find(thread, word, place);
+  if ((arrival.phase & 1) != static_cast<std::uint64_t>(parity)) return false;
+  arrival.waiting.push_back(&thread);
   return true;
 }
 
-const BulkLoad* BulkLoads::land_one(Random& random) {
-  const auto count = static_cast<std::uint32_t>(std::ranges::count_if(loads_, is_awaited));
-  if (count == 0) return nullptr;
+std::optional<BulkLoads::Woken> BulkLoads::land_one(Random& random) {
+  const auto count = static_cast<std::uint32_t>(std::ranges::count_if(arrivals_, is_awaited));
+  if (count == 0) return std::nullopt;
   std::uint32_t skipped = random.below(count);
-  const auto chosen =
-      std::ranges::find_if(loads_, [&](const BulkLoad& load) { return is_awaited(load) && skipped-- == 0; });
+  const auto chosen = std::ranges::find_if(
+      arrivals_, [&](const Arrival& arrival) { return is_awaited(arrival) && skipped-- == 0; });
   land(*chosen);
-  return &*chosen;
+  return end_phase_if_complete(*chosen);
 }
 
 void BulkLoads::land_all(const host_abi::Block& block) {
-  for (BulkLoad& load : loads_)
-    if (load.block == &block && load.state == BulkLoad::State::under_way) land(load);
+  for (Arrival& arrival : arrivals_)
+    if (arrival.block == &block && arrival.loading) land(arrival);
 }
 
-std::size_t BulkLoads::index_of(const BulkLoad& load) const {
-  return static_cast<std::size_t>(&load - loads_.data());
-}
-
-BulkLoad& BulkLoads::find(const ThreadState& thread, const unsigned long long& arrival, Place place) {
-  require_shared(thread, &arrival, sizeof arrival, "uses an arrival", place);
-  const std::size_t index = arrival & ~mark_bits;
-  if ((arrival & mark_bits) != mark || index >= loads_.size() || loads_[index].arrival != &arrival)
+Arrival& BulkLoads::find(const ThreadState& thread, const unsigned long long& word, Place place) {
+  require_shared(thread, &word, sizeof word, "uses an arrival", place);
+  const std::size_t index = word & ~mark_bits;
+  if ((word & mark_bits) != mark || index >= arrivals_.size() || arrivals_[index].word != &word)
     throw report_.mistake(thread, "uses an arrival that is not initialised", place);
-  return loads_[index];
+  return arrivals_[index];
 }
 
 void BulkLoads::require_shared(const ThreadState& thread, const void* data, std::size_t bytes,
@@ -97,15 +109,15 @@ void BulkLoads::require_shared(const ThreadState& thread, const void* data, std:
     throw report_.mistake(thread, fmt::format("{} that is not in its block's shared memory", what), place);
 }
 
-void BulkLoads::land(BulkLoad& load) const {
-  const bool untouched = is_nan({load.to, load.bytes});
-  if (load.bytes > 0) std::memcpy(load.to, load.from, load.bytes);
-  load.state = BulkLoad::State::landed;
+void BulkLoads::land(Arrival& arrival) const {
+  const bool untouched = is_nan({arrival.to, arrival.bytes});
+  std::memcpy(arrival.to, arrival.from, arrival.bytes);
+  arrival.loading = false;
   if (!untouched)
     throw report_.error(
-        *load.block,
+        *arrival.block,
         fmt::format("the destination of the bulk load started at {} was written to before it landed",
-                    text(load.started)));
+                    text(arrival.started)));
 }
 
 }  // namespace ce::runtime::host

@@ -4,25 +4,28 @@
 
 namespace ce::runtime::host {
 
-void ClusterBarrier::start(std::size_t threads) noexcept {
-  threads_ = threads;
+void ClusterBarrier::start(std::size_t blocks, std::size_t threads_per_block) noexcept {
+  threads_ = blocks * threads_per_block;
+  threads_per_block_ = threads_per_block;
+  progress_.clear();
   arrived_ = 0;
   rounds_ = 0;
 }
 
-bool ClusterBarrier::arrive(ThreadState& thread, host_abi::Place place) {
-  if (thread.cluster_arrivals != thread.cluster_waits)
+bool ClusterBarrier::arrive(const ThreadState& thread, host_abi::Place place) {
+  if (progress_.empty()) progress_.resize(threads_);
+  Progress& progress = progress_[index_of(thread)];
+  if (progress.arrivals != progress.waits)
     throw report_.mistake(thread,
                           fmt::format("has not waited for its cluster since it arrived at {}, and arrives",
-                                      text(thread.arrived)),
+                                      text(progress.arrived)),
                           place);
-  ++thread.cluster_arrivals;
-  thread.arrived = place;
   if (arrived_ == 0) first_ = &thread;
-  if (!same(first_->arrived, place))
+  progress = {.arrivals = progress.arrivals + 1, .waits = progress.waits, .arrived = place};
+  if (const host_abi::Place first = progress_[index_of(*first_)].arrived; !same(first, place))
     throw report_.mistake(thread,
                           fmt::format("arrives at its cluster's barrier, to which {} came at {},",
-                                      name(*first_, *thread.block), text(first_->arrived)),
+                                      name(*first_, *thread.block), text(first)),
                           place);
   if (++arrived_ < threads_) return false;
   arrived_ = 0;
@@ -30,17 +33,27 @@ bool ClusterBarrier::arrive(ThreadState& thread, host_abi::Place place) {
   return true;
 }
 
-bool ClusterBarrier::wait(ThreadState& thread, host_abi::Place place) {
-  if (thread.cluster_arrivals == thread.cluster_waits)
+bool ClusterBarrier::wait(const ThreadState& thread, host_abi::Place place) {
+  if (progress_.empty() || progress_[index_of(thread)].arrivals == progress_[index_of(thread)].waits)
     throw report_.mistake(thread, "has not arrived at its cluster's barrier, and waits for it", place);
-  ++thread.cluster_waits;
-  return rounds_ < thread.cluster_waits;
+  return rounds_ < ++progress_[index_of(thread)].waits;
 }
 
 void ClusterBarrier::check_end(const ThreadState& thread) const {
-  if (thread.cluster_arrivals != thread.cluster_waits)
+  if (progress_.empty()) return;
+  const Progress& progress = progress_[index_of(thread)];
+  if (progress.arrivals != progress.waits)
     throw report_.mistake(thread, "returned without having waited for its cluster since it arrived",
-                          thread.arrived);
+                          progress.arrived);
+}
+
+bool ClusterBarrier::has_arrived(const ThreadState& thread) const {
+  return !progress_.empty() && progress_[index_of(thread)].arrivals > rounds_;
+}
+
+std::size_t ClusterBarrier::index_of(const ThreadState& thread) const {
+  return static_cast<std::size_t>(thread.block->rank) * threads_per_block_ +
+         static_cast<std::size_t>(thread.index);
 }
 
 }  // namespace ce::runtime::host

@@ -105,7 +105,7 @@ class GroupScheduler::Impl {
     blocks_.resize(launch.cluster);
     shared_.start(launch.cluster, launch.shared_bytes);
     loads_.start();
-    cluster_barrier_.start(count);
+    cluster_barrier_.start(launch.cluster, launch.threads);
     report_.start(kernel.name);
     const std::uint64_t first_block = group * launch.cluster;
     for (std::size_t b = 0; b < blocks_.size(); ++b) {
@@ -164,13 +164,13 @@ class GroupScheduler::Impl {
       if (fiber.state == State::finished) break;
     }
     const std::string known = fmt::format("thread {} {}", waiting.index, whereabouts(waiting));
-    if (other == nullptr) return known;  // all wait for bulk loads
+    if (other == nullptr) return known;  // all wait for arrivals
     return fmt::format("{}, but {} {}", known, name(*other, *waiting.block), whereabouts(*other));
   }
 
   /// Whether it, too, is where the other waits.
-  static bool has_arrived(const Fiber& fiber, const Fiber& waiting) {
-    if (waiting.awaited == Awaited::cluster) return fiber.cluster_arrivals == waiting.cluster_arrivals;
+  [[nodiscard]] bool has_arrived(const Fiber& fiber, const Fiber& waiting) const {
+    if (waiting.awaited == Awaited::cluster) return cluster_barrier_.has_arrived(fiber);
     return fiber.state == State::waiting && fiber.awaited == waiting.awaited;
   }
 
@@ -287,21 +287,22 @@ class GroupScheduler::Impl {
     return shared_.counterpart(own, block, other);
   }
 
-  void arrival_wait(Fiber& fiber, unsigned long long& arrival, Place place) {
-    if (loads_.wait(fiber, arrival, place)) wait(fiber, Awaited::bulk_load, place);
+  void arrival_wait(Fiber& fiber, unsigned long long& arrival, int parity, Place place) {
+    if (loads_.wait(fiber, arrival, parity, place)) wait(fiber, Awaited::arrival, place);
+  }
+
+  void wake_all(const BulkLoads::Woken& woken) {
+    for (const ThreadState* thread : woken)
+      wake(fibers_[static_cast<std::size_t>(thread->block->rank) * threads_ +
+                   static_cast<std::size_t>(thread->index)]);
   }
 
   /// Called when no thread can run, so that one that ought to wait and does not has read NaN by now.
   /// False where none is waited for.
   bool land_one(Random& random) {
-    const BulkLoad* const load = loads_.land_one(random);
-    if (load == nullptr) return false;
-    const std::size_t first = static_cast<std::size_t>(load->block->rank) * threads_;
-    for (std::size_t i = first; i < first + threads_; ++i) {
-      Fiber& fiber = fibers_[i];
-      const bool waits = fiber.state == State::waiting && fiber.awaited == Awaited::bulk_load;
-      if (waits && fiber.bulk_load == loads_.index_of(*load)) wake(fiber);
-    }
+    const auto woken = loads_.land_one(random);
+    if (!woken) return false;
+    wake_all(*woken);
     return true;
   }
 
@@ -377,12 +378,15 @@ class GroupScheduler::Impl {
     return (fiber.scheduler->*method)(fiber, arguments...);
   }
 
-  void arrival_init(Fiber& fiber, unsigned long long& arrival, Place place) {
-    loads_.init(fiber, arrival, place);
+  void arrival_init(Fiber& fiber, unsigned long long& arrival, int count, Place place) {
+    loads_.init(fiber, arrival, count, place);
+  }
+  void arrival_arrive(Fiber& fiber, unsigned long long& arrival, Place place) {
+    wake_all(loads_.arrive(fiber, arrival, place));
   }
   void bulk_load(Fiber& fiber, void* to, const void* from, int bytes, unsigned long long& arrival,
                  Place place) {
-    loads_.load(fiber, to, from, bytes, arrival, place);
+    wake_all(loads_.load(fiber, to, from, bytes, arrival, place));
   }
   void fail(Fiber& fiber, const char* message, Place place) { throw report_.mistake(fiber, message, place); }
 
@@ -412,8 +416,9 @@ const host_abi::Services GroupScheduler::Impl::services = {
     .cluster_wait = &serve<&Impl::cluster_wait>,
     .cluster_shared = &serve<&Impl::cluster_shared>,
     .arrival_init = &serve<&Impl::arrival_init>,
-    .bulk_load = &serve<&Impl::bulk_load>,
+    .arrival_arrive = &serve<&Impl::arrival_arrive>,
     .arrival_wait = &serve<&Impl::arrival_wait>,
+    .bulk_load = &serve<&Impl::bulk_load>,
     .fail = &serve<&Impl::fail>,
 };
 

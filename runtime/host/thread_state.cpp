@@ -12,7 +12,8 @@ const char* words(Awaited awaited) {
     case Awaited::warp: return "its warp";
     case Awaited::block: return "its block";
     case Awaited::cluster: return "its cluster";
-    case Awaited::bulk_load: return "a bulk load that no thread has started";  // others land in the end
+    case Awaited::arrival:
+      return "an arrival whose phase does not end";  // what is under way lands in the end
   }
   return "";
 }

@@ -2,8 +2,6 @@
 /// \file
 /// A thread of a kernel as the scheduler sees it, and in words for messages.
 
-#include <cstddef>
-#include <cstdint>
 #include <string>
 
 #include "templates/host_abi.cuh"
@@ -12,17 +10,14 @@ namespace ce::runtime::host {
 
 enum class State { unstarted, ready, waiting, finished };
 
-/// What a waiting thread waits for: the other threads of its warp, block or cluster, or a bulk load.
-enum class Awaited { warp, block, cluster, bulk_load };
+/// What a waiting thread waits for: the other threads of its warp, block or cluster, or an arrival.
+enum class Awaited { warp, block, cluster, arrival };
 
+/// Touched at every switch, so kept small: what few threads need is kept by those who need it.
 struct ThreadState : host_abi::Thread {
   State state = State::unstarted;
   Awaited awaited = Awaited::block;
-  host_abi::Place place = {};          ///< where it waits
-  std::size_t bulk_load = 0;           ///< the one it waits for, in BulkLoads
-  std::uint64_t cluster_arrivals = 0;  ///< at most one more than its waits
-  std::uint64_t cluster_waits = 0;
-  host_abi::Place arrived = {};  ///< where it last arrived at its cluster's barrier
+  host_abi::Place place = {};  ///< where it waits
 };
 
 [[nodiscard]] bool same(const host_abi::Place& a, const host_abi::Place& b);
