@@ -36,6 +36,8 @@ std::string end(WorkerProcess& process, Transfer transfer, milliseconds limit) {
   return "was killed for an answer that makes no sense";
 }
 
+constexpr const char* compiles_here = "kernels compile in this process, one at a time";
+
 Binary outcome_of(Reply reply, const std::string& name) {
   switch (reply.outcome) {
     case Reply::Outcome::compiled: return std::move(reply.binary);
@@ -126,12 +128,10 @@ WorkerPool::WorkerPool(WorkerSettings settings)
       owner_(::getpid()),
       size_(settings_.program.empty() ? 0 : settings_.workers) {
   idle_.reserve(static_cast<std::size_t>(size_));
-  if (size_ == 0 && settings_.workers > 0)
-    log_once(
-        LogLevel::debug,
-        fmt::format("kernels compile in this process, one at a time: no ce-tune found, which CE_WORKER can "
-                    "name; looked at {}",
-                    fmt::join(settings_.tried, ", ")));
+  if (size_ > 0 || settings_.workers == 0) return;
+  problem_ = fmt::format("no ce-tune found, which CE_WORKER can name; looked at {}",
+                         fmt::join(settings_.tried, ", "));
+  log_once(LogLevel::debug, fmt::format("{}: {}", compiles_here, problem_));
 }
 
 WorkerPool::~WorkerPool() {
@@ -144,6 +144,12 @@ int WorkerPool::size() const {
   if (::getpid() != owner_) return 0;
   const std::lock_guard lock(mutex_);
   return size_;
+}
+
+std::string WorkerPool::problem() const {
+  if (::getpid() != owner_) return "the workers are those of the process that forked this one";
+  const std::lock_guard lock(mutex_);
+  return problem_;
 }
 
 std::optional<Binary> WorkerPool::compile(const CompileRequest& request, int capability,
@@ -197,18 +203,22 @@ std::unique_ptr<WorkerPool::Worker> WorkerPool::start(const NvrtcChoice& nvrtc) 
   } catch (const std::exception& error) {
     problem = error.what();
   }
+  shrink(fmt::format("{} cannot be a compile worker: {}", settings_.program.string(), problem));
+  return nullptr;
+}
+
+/// The worker that was being started is none, and no further one is tried.
+void WorkerPool::shrink(const std::string& problem) {
   bool none_left = false;
   {
     const std::lock_guard lock(mutex_);
     size_ = --running_;
     none_left = size_ == 0;
+    problem_ = problem;
   }
   changed_.notify_all();
-  log_once(LogLevel::debug, fmt::format("{}: {} cannot be a compile worker: {}",
-                                        none_left ? "kernels compile in this process, one at a time"
-                                                  : "fewer compile workers than wanted",
-                                        settings_.program.string(), problem));
-  return nullptr;
+  log_once(LogLevel::debug,
+           fmt::format("{}: {}", none_left ? compiles_here : "fewer compile workers than wanted", problem));
 }
 
 void WorkerPool::give_back(std::unique_ptr<Worker> worker) noexcept {

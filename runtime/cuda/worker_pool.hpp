@@ -34,6 +34,9 @@ class WorkerPool {
   /// How many compile at the same time; 0 where there are no workers, and the caller compiles.
   [[nodiscard]] int size() const;
 
+  /// Why there are no workers, or fewer than wanted; empty when nothing has gone wrong.
+  [[nodiscard]] std::string problem() const;
+
   /// Waits for an idle worker. Nothing where no worker can be had that is of the same `ce` and, once the
   /// caller has chosen, of the same NVRTC; the reason is logged once at debug level. \throws what
   /// Nvrtc::compile() throws; CompileError also for a worker that dies, is silent past the limit or answers
@@ -47,6 +50,7 @@ class WorkerPool {
 
   std::unique_ptr<Worker> acquire(const NvrtcChoice& nvrtc);
   std::unique_ptr<Worker> start(const NvrtcChoice& nvrtc);
+  void shrink(const std::string& problem);
   void give_back(std::unique_ptr<Worker> worker) noexcept;
   void discard(std::unique_ptr<Worker> worker) noexcept;
 
@@ -56,6 +60,7 @@ class WorkerPool {
   std::condition_variable changed_;
   int size_;         ///< how many may run; falls to what runs when one cannot be started
   int running_ = 0;  ///< idle, busy or being started
+  std::string problem_;
   std::vector<std::unique_ptr<Worker>> idle_;  ///< the last used one last: its memory is warm
 };
 

@@ -16,6 +16,7 @@
 #include <iterator>
 #include <memory>
 #include <mutex>
+#include <random>
 #include <set>
 #include <thread>
 
@@ -216,6 +217,7 @@ TEST_F(WorkerPoolTest, CompilesAndKeepsItsWorker) {
   ASSERT_TRUE(binary);
   EXPECT_EQ(text_of(*binary), "text");
   EXPECT_THAT(lines_, IsEmpty());
+  EXPECT_EQ(pool_->problem(), "");
 }
 
 TEST_F(WorkerPoolTest, StartsNothingBeforeItIsAsked) {
@@ -352,18 +354,28 @@ TEST_F(WorkerPoolTest, EveryUnusableWorkerLeavesTheWorkToTheCaller) {
     EXPECT_FALSE(compile("text")) << behaviour;
     EXPECT_EQ(pool_->size(), 0) << behaviour;
     EXPECT_FALSE(compile("text")) << behaviour;
-    EXPECT_THAT(lines_, Contains(HasSubstr(reason)));
+    EXPECT_THAT(pool_->problem(), HasSubstr(reason));
   }
 }
 
 TEST_F(WorkerPoolTest, AProgramThatCannotRunLeavesTheWorkToTheCaller) {
   pool({.program = "/no/such/program", .tried = {}, .workers = 2});
   EXPECT_FALSE(compile("text"));
-  EXPECT_THAT(lines_, Contains(HasSubstr("No such file")));
+  EXPECT_THAT(pool_->problem(), HasSubstr("No such file"));
   pool({.program = {}, .tried = {"here", "there"}, .workers = 2});
   EXPECT_EQ(pool_->size(), 0);
   EXPECT_FALSE(compile("text"));
-  EXPECT_THAT(lines_, Contains(HasSubstr("here, there")));
+  EXPECT_THAT(pool_->problem(), HasSubstr("here, there"));
+}
+
+TEST_F(WorkerPoolTest, ThatTheCallerCompilesIsSaidOnce) {
+  const std::string unique = "/no/such/program/" + std::to_string(std::random_device{}());
+  for (int i = 0; i < 2; ++i) {
+    pool({.program = unique, .tried = {}, .workers = 2});
+    EXPECT_FALSE(compile("text"));
+  }
+  EXPECT_THAT(lines_,
+              ::testing::ElementsAre(HasSubstr("kernels compile in this process, one at a time: " + unique)));
 }
 
 TEST_F(WorkerPoolTest, TheNvrtcOfTheCallerDecides) {
@@ -372,7 +384,7 @@ TEST_F(WorkerPoolTest, TheNvrtcOfTheCallerDecides) {
   EXPECT_TRUE(compile("text", {"libnvrtc.so.13", "13.0"}));
   EXPECT_EQ(worker(), first);
   EXPECT_FALSE(compile("text", {"libnvrtc.so.12", "12.9"}));
-  EXPECT_THAT(lines_, Contains(HasSubstr("it has NVRTC 13.0, this process 12.9")));
+  EXPECT_THAT(pool_->problem(), HasSubstr("it has NVRTC 13.0, this process 12.9"));
 }
 
 TEST_F(WorkerPoolTest, AWorkerHoldsNothingOfTheHostProgram) {
