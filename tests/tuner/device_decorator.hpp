@@ -31,6 +31,9 @@ class DeviceDecorator : public runtime::Device {
   bool fits(runtime::Function function, const runtime::Launch& launch) const override {
     return inner_->fits(function, launch);
   }
+  int resident_blocks(runtime::Function function, const runtime::Launch& launch) const override {
+    return inner_->resident_blocks(function, launch);
+  }
   void* allocate(std::size_t bytes) override { return inner_->allocate(bytes); }
   void release(void* data) noexcept override { inner_->release(data); }
   std::size_t free_bytes() const override { return inner_->free_bytes(); }
