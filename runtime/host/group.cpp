@@ -250,7 +250,8 @@ class GroupScheduler::Impl {
   }
 
   void release_warp(std::size_t warp) {
-    for (std::size_t i = warp * lanes; i < (warp + 1) * lanes; ++i) wake(fibers_[i]);
+    for (std::size_t i = warp * lanes; i < (warp + 1) * lanes; ++i) fibers_[i].state = State::ready;
+    order_.add_running_warp();
   }
 
   void release_block(std::size_t block) {

@@ -53,10 +53,12 @@ class Order {
 
   /// All lanes of a warp of which none is ready.
   void add_warp(std::size_t warp) {
-    ready_lanes_[warp].resize(host_abi::lanes);
-    for (int lane = 0; lane < host_abi::lanes; ++lane) ready_lanes_[warp][lane] = lane;
+    fill(warp);
     ready_warps_.push_back(warp);
   }
+
+  /// All lanes of the warp that runs, of which none is ready.
+  void add_running_warp() { fill(current_); }
 
   void add(std::size_t thread) {
     const std::size_t warp = thread / host_abi::lanes;
@@ -77,6 +79,12 @@ class Order {
   }
 
  private:
+  void fill(std::size_t warp) {
+    std::vector<int>& ready = ready_lanes_[warp];
+    ready.resize(host_abi::lanes);
+    for (int lane = 0; lane < host_abi::lanes; ++lane) ready[lane] = lane;
+  }
+
   static constexpr std::size_t none = ~std::size_t{0};
   std::vector<std::vector<int>> ready_lanes_;  // of each warp
   std::vector<std::size_t> ready_warps_;

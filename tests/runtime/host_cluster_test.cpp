@@ -1,12 +1,8 @@
-// Clusters and bulk loads on the host device: what is right, and the mistakes that must not pass.
+// Clusters on the host device: what is right, and the mistakes that must not pass.
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <array>
-#include <cmath>
 #include <cstdio>
-#include <numeric>
 
 #include "ce/base/error.hpp"
 #include "runtime/host/device.hpp"
@@ -24,15 +20,6 @@ using namespace ce;
 
 #define EXPECT_CONTAINS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
 
-/// The message of a launch that must fail.
-std::string failure_of(const std::string& text, const Launch& launch) {
-  const auto device = open_with_seed(7);
-  const std::string message = device_error(FloatKernel(*device, text), launch);
-  EXPECT_CONTAINS(message, "launch of k");
-  EXPECT_CONTAINS(message, "CE_HOST_SEED=7");
-  return message;
-}
-
 /// For how many of the seeds each value that a launch writes is what `expected` says for its index.
 template <class Expected>
 int seeds_with_right_answers(const Binary& binary, const Launch& launch, const Expected& expected) {
@@ -46,10 +33,6 @@ int seeds_with_right_answers(const Binary& binary, const Launch& launch, const E
   }
   std::printf("seeds 0 to %d: right for %d\n", seeds - 1, right);
   return right;
-}
-
-Binary compiled(const std::string& text, std::vector<std::string> options = {}) {
-  return open_host_device()->compile(request(text, std::move(options)));
 }
 
 class HostClusters : public ::testing::TestWithParam<std::uint32_t> {};
@@ -225,170 +208,6 @@ TEST(HostCluster, KnowsWhichClustersFit) {
   } catch (const DeviceError& error) {
     EXPECT_CONTAINS(std::string(error.what()), "not a multiple of the 16 blocks of a cluster");
   }
-}
-
-// A row in four chunks, each with an arrival of its own; every block sums the whole row.
-const std::string chunks = R"(#include "device.cuh"
-struct Arguments { float* out; const float* in; };
-using namespace ce;
-struct Shared { float row[4 * 256]; Arrival arrivals[4]; float sums[2]; };
-CE_KERNEL(k, 64) {
-  Shared& shared = shared_memory<Shared>();
-  if (thread_index() == 0)
-    for (int c = 0; c < 4; ++c) {
-      arrival_init(shared.arrivals[c]);
-      bulk_load(shared.row + 256 * c, arguments.in + 256 * c, 1024, shared.arrivals[c]);
-    }
-  block_barrier();
-  float sum = 0.f;
-  for (int c = 0; c < 4; ++c) {
-    if (c < WAITS) arrival_wait(shared.arrivals[c]);
-    for (int i = thread_index(); i < 256; i += 64) sum += shared.row[256 * c + i];
-  }
-  for (int mask = 16; mask > 0; mask /= 2) sum += shuffle_xor(sum, mask);
-  if (lane_index() == 0) shared.sums[warp_index()] = sum;
-  block_barrier();
-  arguments.out[block_index() * 64 + thread_index()] = shared.sums[0] + shared.sums[1];
-})";
-
-/// What the kernel above writes, for each seed.
-std::vector<std::vector<float>> row_sums(const Binary& binary) {
-  constexpr Launch launch{.blocks = 6, .threads = 64, .cluster = 2, .shared_bytes = 4 * 1024 + 4 * 8 + 2 * 4};
-  std::vector<std::vector<float>> all;
-  for (int seed = 0; seed < seeds; ++seed) {
-    const auto device = open_with_seed(static_cast<std::uint64_t>(seed));
-    const auto module = device->load(binary.image);
-    std::vector<float> row(1024);
-    std::iota(row.begin(), row.end(), 0.f);
-    const Buffer in(*device, row.size() * sizeof(float));
-    const Buffer out(*device, launch.blocks * launch.threads * sizeof(float));
-    device->upload(in.data(), row.data(), in.size());
-    const std::array<void*, 2> arguments = {out.data(), in.data()};
-    device->launch(module->function("k"), launch, arguments.data(), sizeof arguments, nullptr);
-    std::vector<float>& values = all.emplace_back(launch.blocks * launch.threads);
-    device->download(values.data(), out.data(), out.size());
-  }
-  std::printf("seeds 0 to %d\n", seeds - 1);
-  return all;
-}
-
-TEST(HostBulkLoad, ARowInChunksArrives) {
-  for (const auto& values : row_sums(compiled(chunks, {"-DWAITS=4"})))
-    EXPECT_TRUE(std::ranges::all_of(values, [](float value) { return value == 1023.f * 512; }));
-}
-
-TEST(HostBulkLoad, AMissingWaitGivesNaN) {
-  for (const char* waits : {"-DWAITS=0", "-DWAITS=3"})
-    for (const auto& values : row_sums(compiled(chunks, {waits})))
-      EXPECT_TRUE(std::ranges::all_of(values, [](float value) { return std::isnan(value); })) << waits;
-}
-
-/// A kernel of one block whose body has `arrival`, `row` (16 floats) and thread 0 as `first`.
-std::string loading(const std::string& body) {
-  return header + R"(
-struct Shared { float row[16]; Arrival arrival; };
-CE_KERNEL(k, 64) {
-  Shared& shared = shared_memory<Shared>();
-  Arrival& arrival = shared.arrival;
-  float* const row = shared.row;
-  const bool first = thread_index() == 0;
-)" + body +
-         "\n}";
-}
-constexpr Launch loading_launch{.threads = 64, .shared_bytes = 72};
-
-TEST(HostBulkLoad, OneThreadThatDoesNotWaitReadsNaN) {
-  const Binary binary = compiled(loading(R"(
-  if (first) {
-    arrival_init(arrival);
-    bulk_load(row, arguments.out, 64, arrival);
-    arrival_wait(arrival);
-  }
-  arguments.out[thread_index()] = first ? 1.f : row[thread_index() % 16];
-)"));
-  std::printf("seeds 0 to %d\n", seeds - 1);
-  for (int seed = 0; seed < seeds; ++seed) {
-    const auto device = open_with_seed(static_cast<std::uint64_t>(seed));
-    const auto values = FloatKernel(*device, binary)(loading_launch);
-    EXPECT_EQ(std::ranges::count_if(values, [](float value) { return std::isnan(value); }), 63) << seed;
-  }
-}
-
-TEST(HostBulkLoad, AnArrivalThatWasNotInitialisedIsAnError) {
-  const std::string text = loading("arrival_wait(arrival);");
-  std::string message = failure_of(text, loading_launch);
-  EXPECT_CONTAINS(message, "not initialised");
-  EXPECT_CONTAINS(message, place_of(text, "arrival_wait"));
-  const std::string load_text = loading("if (first) bulk_load(row, arguments.out, 64, arrival);");
-  message = failure_of(load_text, loading_launch);
-  EXPECT_CONTAINS(message, "not initialised");
-  EXPECT_CONTAINS(message, place_of(load_text, "bulk_load"));
-  const std::string overwritten =
-      loading("if (first) arrival_init(arrival), row[16] = 1.f, arrival_wait(arrival);");
-  EXPECT_CONTAINS(failure_of(overwritten, loading_launch), "not initialised");
-}
-
-TEST(HostBulkLoad, WaitingForWhatWasNeverStartedIsAnErrorAndNoHang) {
-  const std::string all =
-      loading("if (first) arrival_init(arrival);\nblock_barrier();\narrival_wait(arrival);");
-  std::string message = failure_of(all, loading_launch);
-  EXPECT_CONTAINS(message, "a bulk load that no thread has started at " + place_of(all, "arrival_wait"));
-  const std::string one =
-      loading("if (first) arrival_init(arrival), arrival_wait(arrival);\nblock_barrier();");
-  message = failure_of(one, loading_launch);
-  EXPECT_CONTAINS(message, "a bulk load that no thread has started at " + place_of(one, "arrival_wait"));
-  EXPECT_CONTAINS(message, "waits for its block at " + place_of(one, "block_barrier"));
-}
-
-// Waiting lets the others run, one of whom starts the load.
-TEST(HostBulkLoad, MayBeStartedAfterOthersWaitForIt) {
-  const Binary binary = compiled(loading(R"(
-  if (first) arrival_init(arrival);
-  arguments.out[thread_index()] = 5.f;
-  block_barrier();
-  if (thread_index() == 63) bulk_load(row, arguments.out, 64, arrival);
-  arrival_wait(arrival);
-  arguments.out[thread_index()] = row[thread_index() % 16];
-)"));
-  EXPECT_EQ(seeds_with_right_answers(binary, loading_launch, [](auto) { return 5.f; }), seeds);
-}
-
-TEST(HostBulkLoad, MistakesOfTheThreadThatStartsItAreErrors) {
-  const auto message_of = [](const std::string& statement) {
-    const std::string text = loading("if (first) {\narrival_init(arrival);\n" + statement + "  // here\n}");
-    const std::string message = failure_of(text, loading_launch);
-    EXPECT_CONTAINS(message, place_of(text, "// here"));
-    return message;
-  };
-  EXPECT_CONTAINS(message_of("bulk_load(row + 1, arguments.out, 16, arrival);"),
-                  "to an address that is not a");
-  EXPECT_CONTAINS(message_of("bulk_load(row, arguments.out + 2, 16, arrival);"),
-                  "from an address that is not");
-  EXPECT_CONTAINS(message_of("bulk_load(row, arguments.out, 24, arrival);"),
-                  "of a size that is not a multiple");
-  EXPECT_CONTAINS(message_of("bulk_load(row, arguments.out, -16, arrival);"), "-16 bytes");
-  EXPECT_CONTAINS(message_of("bulk_load(row, arguments.out, 80, arrival);"),
-                  "not in its block's shared memory");
-  EXPECT_CONTAINS(message_of("bulk_load(arguments.out, row, 16, arrival);"),
-                  "not in its block's shared memory");
-  EXPECT_CONTAINS(message_of("arrival_init(arrival);"), "for a second time");
-  EXPECT_CONTAINS(message_of("for (int i = 0; i < 2; ++i) bulk_load(row, arguments.out, 16, arrival);"),
-                  "a second bulk load");
-}
-
-TEST(HostBulkLoad, WritingWhereOneIsToLandIsAnError) {
-  const std::string text = loading(R"(
-  if (first) {
-    arrival_init(arrival);
-    bulk_load(row, arguments.out, 64, arrival);
-    row[3] = 0.f;
-  }
-  block_barrier();
-  arrival_wait(arrival);
-)");
-  const std::string message = failure_of(text, loading_launch);
-  EXPECT_CONTAINS(message, "was written to before it landed");
-  EXPECT_CONTAINS(message, place_of(text, "bulk_load("));
 }
 
 }  // namespace

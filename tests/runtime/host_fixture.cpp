@@ -75,4 +75,16 @@ std::string device_error(const FloatKernel& kernel, const Launch& launch) {
   return "";
 }
 
+Binary compiled(std::string text, std::vector<std::string> options) {
+  return open_host_device()->compile(request(std::move(text), std::move(options)));
+}
+
+std::string failure_of(const std::string& text, const Launch& launch) {
+  const auto device = open_with_seed(7);
+  std::string message = device_error(FloatKernel(*device, text), launch);
+  for (const char* part : {"launch of k", "CE_HOST_SEED=7"})
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+  return message;
+}
+
 }  // namespace ce::runtime::testing

@@ -53,4 +53,9 @@ class FloatKernel {
 /// The message of the DeviceError of a launch; a test failure when there is none.
 [[nodiscard]] std::string device_error(const FloatKernel& kernel, const Launch& launch);
 
+[[nodiscard]] Binary compiled(std::string text, std::vector<std::string> options = {});
+
+/// The message of a launch that must fail, with a seed that it must name.
+[[nodiscard]] std::string failure_of(const std::string& text, const Launch& launch);
+
 }  // namespace ce::runtime::testing

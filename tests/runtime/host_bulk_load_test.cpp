@@ -1,0 +1,258 @@
+// Bulk loads on the host device: what is right, and the mistakes that must not pass.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numeric>
+
+#include "ce/base/error.hpp"
+#include "runtime/host/device.hpp"
+#include "tests/runtime/host_fixture.hpp"
+
+namespace ce::runtime::testing {
+namespace {
+
+constexpr int seeds = 20;
+
+const std::string header = R"(#include "device.cuh"
+struct Arguments { float* out; };
+using namespace ce;
+)";
+
+#define EXPECT_CONTAINS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
+
+// A row in four chunks, each with an arrival of its own; every block sums the whole row.
+const std::string chunked = R"(#include "device.cuh"
+struct Arguments { float* out; const float* in; };
+using namespace ce;
+struct Shared { float row[4 * 256]; Arrival arrivals[4]; float sums[2]; };
+CE_KERNEL(k, 64) {
+  Shared& shared = shared_memory<Shared>();
+  if (thread_index() == 0)
+    for (int c = 0; c < 4; ++c) {
+      arrival_init(shared.arrivals[c]);
+      bulk_load(shared.row + 256 * c, arguments.in + 256 * c, 1024, shared.arrivals[c]);
+    }
+  block_barrier();
+  float sum = 0.f;
+  for (int c = 0; c < 4; ++c) {
+    if (c < WAITS) arrival_wait(shared.arrivals[c]);
+    for (int i = thread_index(); i < 256; i += 64) sum += shared.row[256 * c + i];
+  }
+  for (int mask = 16; mask > 0; mask /= 2) sum += shuffle_xor(sum, mask);
+  if (lane_index() == 0) shared.sums[warp_index()] = sum;
+  block_barrier();
+  arguments.out[block_index() * 64 + thread_index()] = shared.sums[0] + shared.sums[1];
+})";
+
+constexpr Launch row_launch{
+    .blocks = 6, .threads = 64, .cluster = 2, .shared_bytes = 4 * 1024 + 4 * 8 + 2 * 4};
+
+/// What a kernel writes that reads a row of 0, 1, ... 1023.
+std::vector<float> row_sums(const Binary& binary, const Launch& launch, int seed) {
+  const auto device = open_with_seed(static_cast<std::uint64_t>(seed));
+  const auto module = device->load(binary.image);
+  std::vector<float> row(1024), values(std::size_t{launch.blocks} * launch.threads);
+  std::iota(row.begin(), row.end(), 0.f);
+  const Buffer in(*device, row.size() * sizeof(float));
+  const Buffer out(*device, values.size() * sizeof(float));
+  device->upload(in.data(), row.data(), in.size());
+  const std::array<void*, 2> arguments = {out.data(), in.data()};
+  device->launch(module->function("k"), launch, arguments.data(), sizeof arguments, nullptr);
+  device->download(values.data(), out.data(), out.size());
+  return values;
+}
+
+bool is_nan(float value) { return std::isnan(value); }
+
+TEST(HostBulkLoad, ARowInChunksArrives) {
+  const Binary binary = compiled(chunked, {"-DWAITS=4"});
+  for (int seed = 0; seed < seeds; ++seed)
+    for (const float value : row_sums(binary, row_launch, seed)) ASSERT_EQ(value, 1023.f * 512) << seed;
+}
+
+TEST(HostBulkLoad, AMissingWaitGivesNaN) {
+  for (const char* waits : {"-DWAITS=0", "-DWAITS=3"}) {
+    const Binary binary = compiled(chunked, {waits});
+    for (int seed = 0; seed < seeds; ++seed)
+      EXPECT_TRUE(std::ranges::all_of(row_sums(binary, row_launch, seed), is_nan)) << waits << ' ' << seed;
+  }
+}
+
+// Two slots that are loaded again and again: a slot is full when its load has landed, and empty when all have
+// read it.
+const std::string ring = R"(#include "device.cuh"
+struct Arguments { float* out; const float* in; };
+using namespace ce;
+constexpr int chunks = 16;
+struct Shared { float slot[2][64]; Arrival full[2], empty[2]; };
+CE_KERNEL(k, 64) {
+  Shared& shared = shared_memory<Shared>();
+  const bool first = thread_index() == 0;
+  const auto load_chunk = [&](int c) {
+    bulk_load(shared.slot[c % 2], arguments.in + 64 * c, 256, shared.full[c % 2]);
+  };
+  if (first) {
+    for (int s = 0; s < 2; ++s) arrival_init(shared.full[s]), arrival_init(shared.empty[s], 64);
+    for (int c = 0; c < 2; ++c) load_chunk(c);
+  }
+  block_barrier();
+  float sum = 0.f;
+  for (int c = 0; c < chunks; ++c) {
+    const int phase = c / 2 % 2;
+    if (WAIT_FULL) arrival_wait(shared.full[c % 2], phase);
+    sum += shared.slot[c % 2][63 - thread_index()];
+    arrival_arrive(shared.empty[c % 2]);
+    if (first && c + 2 < chunks) {
+      if (WAIT_EMPTY) arrival_wait(shared.empty[c % 2], phase);
+      load_chunk(c + 2);
+    }
+  }
+  arguments.out[block_index() * 64 + thread_index()] = sum;
+})";
+
+constexpr Launch ring_launch{.blocks = 3, .threads = 64, .shared_bytes = 2 * 256 + 4 * 8};
+
+TEST(HostBulkLoad, ARingOfSlotsServesPhaseAfterPhase) {
+  const Binary binary = compiled(ring, {"-DWAIT_FULL=1", "-DWAIT_EMPTY=1"});
+  for (int seed = 0; seed < seeds; ++seed) {
+    const auto values = row_sums(binary, ring_launch, seed);
+    for (std::size_t i = 0; i < values.size(); ++i)
+      ASSERT_EQ(values[i], 16.f * static_cast<float>(63 - i % 64) + 64.f * 15 * 8) << seed;
+  }
+}
+
+// A slot that is loaded while some still read it is NaN to them, or an error of the arrivals' count.
+TEST(HostBulkLoad, ARingWithoutOneOfItsWaitsIsFound) {
+  for (const auto& options : {std::vector<std::string>{"-DWAIT_FULL=0", "-DWAIT_EMPTY=1"},
+                              std::vector<std::string>{"-DWAIT_FULL=1", "-DWAIT_EMPTY=0"}}) {
+    const Binary binary = compiled(ring, options);
+    for (int seed = 0; seed < seeds; ++seed) {
+      try {
+        EXPECT_TRUE(std::ranges::any_of(row_sums(binary, ring_launch, seed), is_nan))
+            << options[0] << ' ' << seed;
+      } catch (const DeviceError& error) {
+        EXPECT_CONTAINS(std::string(error.what()), "kernel.cu:");
+      }
+    }
+  }
+}
+
+/// A kernel of one block whose body has `arrival`, `row` (16 floats) and thread 0 as `first`.
+std::string loading(const std::string& body) {
+  return header + R"(
+struct Shared { float row[16]; Arrival arrival; };
+CE_KERNEL(k, 64) {
+  Shared& shared = shared_memory<Shared>();
+  Arrival& arrival = shared.arrival;
+  float* const row = shared.row;
+  const bool first = thread_index() == 0;
+)" + body +
+         "\n}";
+}
+constexpr Launch loading_launch{.threads = 64, .shared_bytes = 72};
+
+TEST(HostBulkLoad, OneThreadThatDoesNotWaitReadsNaN) {
+  const Binary binary = compiled(loading(R"(
+  if (first) {
+    arrival_init(arrival);
+    bulk_load(row, arguments.out, 64, arrival);
+    arrival_wait(arrival);
+  }
+  arguments.out[thread_index()] = first ? 1.f : row[thread_index() % 16];
+)"));
+  for (int seed = 0; seed < seeds; ++seed) {
+    const auto device = open_with_seed(static_cast<std::uint64_t>(seed));
+    const auto values = FloatKernel(*device, binary)(loading_launch);
+    EXPECT_EQ(std::ranges::count_if(values, is_nan), 63) << seed;
+  }
+}
+
+TEST(HostBulkLoad, AnArrivalThatWasNotInitialisedIsAnError) {
+  const std::string text = loading("arrival_wait(arrival);");
+  std::string message = failure_of(text, loading_launch);
+  EXPECT_CONTAINS(message, "not initialised");
+  EXPECT_CONTAINS(message, place_of(text, "arrival_wait"));
+  const std::string load_text = loading("if (first) bulk_load(row, arguments.out, 64, arrival);");
+  message = failure_of(load_text, loading_launch);
+  EXPECT_CONTAINS(message, "not initialised");
+  EXPECT_CONTAINS(message, place_of(load_text, "bulk_load"));
+  const std::string overwritten =
+      loading("if (first) arrival_init(arrival), row[16] = 1.f, arrival_wait(arrival);");
+  EXPECT_CONTAINS(failure_of(overwritten, loading_launch), "not initialised");
+}
+
+TEST(HostBulkLoad, WaitingForWhatWasNeverStartedIsAnErrorAndNoHang) {
+  const std::string all =
+      loading("if (first) arrival_init(arrival);\nblock_barrier();\narrival_wait(arrival);");
+  std::string message = failure_of(all, loading_launch);
+  EXPECT_CONTAINS(message, "an arrival whose phase does not end at " + place_of(all, "arrival_wait"));
+  const std::string one =
+      loading("if (first) arrival_init(arrival), arrival_wait(arrival);\nblock_barrier();");
+  message = failure_of(one, loading_launch);
+  EXPECT_CONTAINS(message, "an arrival whose phase does not end at " + place_of(one, "arrival_wait"));
+  EXPECT_CONTAINS(message, "waits for its block at " + place_of(one, "block_barrier"));
+}
+
+// Waiting lets the others run, one of whom starts the load.
+TEST(HostBulkLoad, MayBeStartedAfterOthersWaitForIt) {
+  const Binary binary = compiled(loading(R"(
+  if (first) arrival_init(arrival);
+  arguments.out[thread_index()] = 5.f;
+  block_barrier();
+  if (thread_index() == 63) bulk_load(row, arguments.out, 64, arrival);
+  arrival_wait(arrival);
+  arguments.out[thread_index()] = row[thread_index() % 16];
+)"));
+  for (int seed = 0; seed < seeds; ++seed) {
+    const auto device = open_with_seed(static_cast<std::uint64_t>(seed));
+    for (const float value : FloatKernel(*device, binary)(loading_launch)) ASSERT_EQ(value, 5.f) << seed;
+  }
+}
+
+TEST(HostBulkLoad, MistakesOfTheThreadThatStartsItAreErrors) {
+  const auto message_of = [](const std::string& statement) {
+    const std::string text = loading("if (first) {\narrival_init(arrival);\n" + statement + "  // here\n}");
+    const std::string message = failure_of(text, loading_launch);
+    EXPECT_CONTAINS(message, place_of(text, "// here"));
+    return message;
+  };
+  EXPECT_CONTAINS(message_of("bulk_load(row + 1, arguments.out, 16, arrival);"),
+                  "to an address that is not a");
+  EXPECT_CONTAINS(message_of("bulk_load(row, arguments.out + 2, 16, arrival);"),
+                  "from an address that is not");
+  EXPECT_CONTAINS(message_of("bulk_load(row, arguments.out, 24, arrival);"),
+                  "of a size that is not a multiple");
+  EXPECT_CONTAINS(message_of("bulk_load(row, arguments.out, -16, arrival);"), "-16 bytes");
+  EXPECT_CONTAINS(message_of("bulk_load(row, arguments.out, 80, arrival);"),
+                  "not in its block's shared memory");
+  EXPECT_CONTAINS(message_of("bulk_load(arguments.out, row, 16, arrival);"),
+                  "not in its block's shared memory");
+  EXPECT_CONTAINS(message_of("arrival_init(arrival);"), "for a second time");
+  EXPECT_CONTAINS(message_of("for (int i = 0; i < 2; ++i) bulk_load(row, arguments.out, 16, arrival);"),
+                  "a second bulk load");
+  EXPECT_CONTAINS(
+      message_of(
+          "for (int i = 0; i < 2; ++i) arrival_arrive(arrival), bulk_load(row, arguments.out, 16, arrival);"),
+      "one more than the 1 of an arrival");
+}
+
+TEST(HostBulkLoad, WritingWhereOneIsToLandIsAnError) {
+  const std::string text = loading(R"(
+  if (first) {
+    arrival_init(arrival);
+    bulk_load(row, arguments.out, 64, arrival);
+    row[3] = 0.f;
+  }
+  block_barrier();
+  arrival_wait(arrival);
+)");
+  const std::string message = failure_of(text, loading_launch);
+  EXPECT_CONTAINS(message, "was written to before it landed");
+  EXPECT_CONTAINS(message, place_of(text, "bulk_load("));
+}
+
+}  // namespace
+}  // namespace ce::runtime::testing
