@@ -124,6 +124,8 @@ Rejection rejects_bulk_copies(const Config& config, const Problem& problem, cons
 
 Rejection rejects_cluster(const Config& config, const Problem& problem, const Limits& limits) {
   if (Rejection reason = rejects_bulk_copies(config, problem, limits)) return reason;
+  const std::int64_t part = problem.columns / config.cluster;
+  if (part > 16 * config.tile) return "more than 16 chunks";
   if (cluster_bytes(config, problem) > limits.shared_bytes_per_block)
     return "part larger than the shared memory";
   return {};
@@ -140,12 +142,13 @@ int persistent_bytes(const Config& config, const Problem& problem) {
 
 Rejection rejects_persistent(const Config& config, const Problem& problem, const Limits& limits) {
   if (Rejection reason = rejects_bulk_copies(config, problem, limits)) return reason;
+  if (problem.columns * size_of(problem.dtype) < 32768) return "a ring for a row that the registers hold";
   if (persistent_bytes(config, problem) > limits.shared_bytes_per_block)
     return "ring larger than the shared memory";
   const std::int64_t part = ceil_div(problem.columns / config.vec, config.cluster);
   const std::int64_t chunks = ceil_div(part, config.tile / config.vec);
   if (config.stages > 2 * chunks) return "more than two rows ahead";
-  if (chunks > 64) return "chunks so small that waiting for them dominates";
+  if (chunks > 16) return "more than 16 chunks";
   return {};
 }
 

@@ -13,7 +13,7 @@ CE_DEVICE Statistics cluster_join(const Statistics& own, Statistics (&shared)[cl
   if (thread_index() < cluster) *cluster_shared(&shared[cluster_rank()], thread_index()) = own;
   cluster_arrive();
   cluster_wait();
-  constexpr int width = cluster <= 2 ? 2 : cluster <= 4 ? 4 : cluster <= 8 ? 8 : 16;
+  constexpr int width = cluster <= 2 ? 2 : cluster <= 4 ? 4 : cluster <= 8 ? 8 : 16;  // a power of two
   const int other = lane_index() % width;
   return warp_join<width>(other < cluster ? shared[other] : Statistics{-infinity(), 0.f});
 }

@@ -11,11 +11,11 @@
 // read from memory once at any width, and loads and stores overlap also where only one row fits a multiprocessor. Needs
 // sm_90. Wins for the widest rows.
 //
-// axis warps = 4 8 16
+// axis warps = 8 16
 // axis vec = 4 8
-// axis tile = 1024 2048 4096 8192
-// axis cluster = 1 2 3 4 6 8
-// axis stages = 1 2 4 8
+// axis tile = 2048 4096 8192
+// axis cluster = 1 2 4 8
+// axis stages = 1 2 4
 // axis store = wb cg cs
 //
 // Ledger

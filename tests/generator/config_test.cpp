@@ -62,8 +62,12 @@ TEST(Space, ConstraintsRemoveImpossiblePoints) {
           SCOPED_TRACE(to_text(config));
           EXPECT_LE(config.warps, 32);
           EXPECT_LE(config.vec * size_of(dtype), 16);
-          if (alignment == Alignment::element) EXPECT_EQ(config.vec, 1);
-          if (config.variant == "online") EXPECT_EQ(config.tile % (32 * config.warps * config.vec), 0);
+          if (alignment == Alignment::element) {
+            EXPECT_EQ(config.vec, 1);
+          }
+          if (config.variant == "online") {
+            EXPECT_EQ(config.tile % (32 * config.warps * config.vec), 0);
+          }
           if (config.variant == "block") {
             const auto held = (columns + 32 * config.warps - 1) / (32 * config.warps) * size_of(dtype) / 4;
             EXPECT_LE(held * 32 * config.warps, 65536) << "the row does not fit into the registers";

@@ -47,6 +47,27 @@ TEST_F(GpuNumerics, CoveringSetOfEveryVariant) {
   }
 }
 
+/// Small enough for compute-sanitizer: scripts/sanitize runs this one.
+TEST_F(GpuNumerics, AFewOfEveryVariant) {
+  const std::uint64_t seed = test_seed();
+  std::uint64_t turn = 0;
+  for (const std::int64_t columns : {1000, 4099, 24579})
+    for (const DType dtype : {DType::f32, DType::bf16})
+      for (const auto operation : {Operation::softmax, Operation::cross_entropy}) {
+        const bool cross_entropy = operation == Operation::cross_entropy;
+        const Problem problem{
+            .operation = operation,
+            .dtype = dtype,
+            .reduction = cross_entropy ? Reduction::mean : Reduction::none,
+            .gradient = cross_entropy,
+            .in_place = cross_entropy,
+            .alignment = columns % 8 == 0 ? generator::Alignment::vector : generator::Alignment::shifted,
+            .rows = 64,
+            .columns = columns};
+        expect_right(*device, cache, problem, covering_configs(problem, limits, 8, turn++), seed);
+      }
+}
+
 TEST_F(GpuNumerics, TheSameBitsEveryRun) {
   for (const bool gradient : {false, true}) {
     const Problem problem{.operation = Operation::cross_entropy,

@@ -28,12 +28,31 @@ TEST(HostNumerics, CoveringSetOfEveryVariant) {
       met.insert(value);
   }
   // That the set covers what it claims to cover.
-  for (const generator::Variant& variant : generator::variants()) {
-    if (!variant.serves(generator::Operation::softmax)) continue;
+  for (const char* variant : {"block", "online"})
     for (const char* value : {"load=ca", "load=cg", "load=cs", "store=wb", "store=cg", "store=cs", "store=wt",
                               "vec=1", "vec=4", "vec=8", "warps=1", "warps=8"})
-      EXPECT_TRUE(met.contains(fmt::format("{} {}", variant.name, value))) << variant.name << " " << value;
+      EXPECT_TRUE(met.contains(fmt::format("{} {}", variant, value))) << variant << " " << value;
+}
+
+/// Rows wide enough for several blocks and chunks, with and without tails.
+TEST(HostNumerics, ClustersAndRings) {
+  const auto device = runtime::open_host_device();
+  cache::Cache cache = cache::Cache::in_memory();
+  const std::uint64_t seed = test_seed();
+  const generator::Limits limits = tuner::limits_of(device->model());
+  std::set<std::string> met;
+  std::uint64_t turn = 0;
+  for (generator::Problem problem : covering_problems({16384, 24579, 18944, 20001})) {
+    if (problem.alignment == generator::Alignment::element || problem.loss_dtype != DType::f32) continue;
+    std::vector<generator::Config> configs;
+    for (const generator::Config& config : covering_configs(problem, limits, 4, turn++))
+      if (config.cluster > 0) configs.push_back(config);
+    for (const std::string& value : expect_right(*device, cache, problem, configs, seed)) met.insert(value);
   }
+  for (const char* value : {"cluster cluster=1", "cluster cluster=2", "cluster cluster=3", "cluster store=cs",
+                            "persistent cluster=1", "persistent cluster=2", "persistent stages=1",
+                            "persistent stages=4", "persistent store=cs"})
+    EXPECT_TRUE(met.contains(value)) << value;
 }
 
 TEST(HostNumerics, WideRows) {
