@@ -163,7 +163,7 @@ class GroupScheduler::Impl {
       if (other == nullptr || fiber.state == State::finished) other = &fiber;
       if (fiber.state == State::finished) break;
     }
-    const std::string known = fmt::format("thread {} {}", waiting.index, whereabouts(waiting));
+    std::string known = fmt::format("thread {} {}", waiting.index, whereabouts(waiting));
     if (other == nullptr) return known;  // all wait for arrivals
     return fmt::format("{}, but {} {}", known, name(*other, *waiting.block), whereabouts(*other));
   }

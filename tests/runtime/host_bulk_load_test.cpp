@@ -215,7 +215,7 @@ TEST(HostBulkLoad, MayBeStartedAfterOthersWaitForIt) {
 TEST(HostBulkLoad, MistakesOfTheThreadThatStartsItAreErrors) {
   const auto message_of = [](const std::string& statement) {
     const std::string text = loading("if (first) {\narrival_init(arrival);\n" + statement + "  // here\n}");
-    const std::string message = failure_of(text, loading_launch);
+    std::string message = failure_of(text, loading_launch);
     EXPECT_CONTAINS(message, place_of(text, "// here"));
     return message;
   };
