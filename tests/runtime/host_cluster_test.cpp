@@ -45,10 +45,11 @@ CE_KERNEL(k, 64) {
   arguments.out[block_index() * 64 + thread_index()] = float(100 * block_index() + cluster_rank());
 })");
   const Launch launch{.blocks = 3 * cluster, .threads = 64, .cluster = cluster};
-  EXPECT_EQ(
-      seeds_with_right_answers(binary, launch,
-                               [&](auto i) { return static_cast<float>(100 * (i / 64) + i / 64 % cluster); }),
-      seeds);
+  const auto expected = [&](std::size_t i) {
+    const std::size_t block = i / 64;
+    return static_cast<float>(100 * block + block % cluster);
+  };
+  EXPECT_EQ(seeds_with_right_answers(binary, launch, expected), seeds);
 }
 
 // Each thread reads what its counterparts in all blocks of the cluster wrote; the work between the halves of
