@@ -1,3 +1,4 @@
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -114,7 +115,11 @@ ExitCode sweep(const SweepOptions& options) {
   require_compiler(*device);
   cache::Cache cache = cache::Cache::open(path);
 
-  SweepResult result{.asked = problems.size(), .device = device->name(), .model = device->model()};
+  SweepResult result{.asked = problems.size(),
+                     .device = device->name(),
+                     .model = device->model(),
+                     .date = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr))),
+                     .evidence = device->evidence()};
   tune_all(*device, cache, settings, problems, result);
   result.database = cache.status();
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

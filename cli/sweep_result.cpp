@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "ce/version.hpp"
 #include "cli/table.hpp"
 #include "cli/units.hpp"
 
@@ -132,7 +133,10 @@ Json json_of(const SweepResult& result) {
   Json problems = Json::array();
   for (const SweptProblem& swept : result.problems) problems.push_back(entry_of(swept));
   Json json{
+      {"version", version()},
+      {"date", result.date},
       {"device", {{"device", result.device}, {"model", json_of(result.model)}}},
+      {"evidence", result.evidence},
       {"database", {{"path", result.database.path.string()}, {"persistent", result.database.persistent}}},
       {"problems", problems},
       {"summary",

@@ -28,6 +28,8 @@ struct SweepResult {
   std::size_t asked = 0;               ///< problems of the sweep
   std::string device;                  ///< "cuda:0"
   runtime::Model model;
+  std::string date;            ///< of its start: UTC, ISO 8601
+  runtime::Evidence evidence;  ///< of its start: driver, clocks, ...
   cache::Status database;
   double seconds = 0;
   std::optional<Failure> failure;  ///< the first one; decides the exit status
