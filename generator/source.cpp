@@ -14,8 +14,8 @@ namespace ce::generator {
 namespace {
 
 constexpr std::string_view loss_sum_file = "loss_sum.cuh";
-constexpr std::uint32_t loss_sum_threads = 512;  // ce::sum_threads in that file
-constexpr std::uint32_t loss_sum_shared_bytes = 256;
+constexpr std::uint32_t loss_sum_threads = 1024;  // ce::sum_threads in that file
+constexpr std::uint32_t loss_sum_shared_bytes = 512;
 
 /// The file with the operation's Epilogue; empty for operations that have none.
 std::string_view epilogue_file(Operation operation) {
@@ -175,29 +175,31 @@ Program generate(const Problem& problem, const Config& config) {
     throw InvalidArgument("config", to_text(config),
                           fmt::format("a variant that serves {}", name(problem.operation)));
   Program program{.config = config, .sources = {row_source(problem, chosen, config)}, .steps = {}};
+  const bool counts = problem.gradient && problem.reduction == Reduction::mean;
   const Step row{.source = 0,
                  .entry = "ce_row",
                  .threads = static_cast<std::uint32_t>(32 * config.warps),
                  .shared_bytes = static_cast<std::uint32_t>(chosen.shared_bytes(config, problem)),
                  .cluster = static_cast<std::uint32_t>(std::max(1, config.cluster)),
                  .persistent = chosen.persistent,
+                 .overlaps = counts,
                  .blocks = chosen.blocks};
   if (workspace_bytes(problem) == 0) {
     program.steps = {row};
     return program;
   }
   program.sources.push_back(loss_sum_source(problem));
-  const auto over_losses = [](std::string_view entry) {
+  const auto over_losses = [](std::string_view entry, bool overlaps) {
     return Step{.source = 1,
                 .entry = std::string(entry),
                 .threads = loss_sum_threads,
                 .shared_bytes = loss_sum_shared_bytes,
+                .overlaps = overlaps,
                 .blocks = blocks_of_sum};
   };
-  if (problem.gradient && problem.reduction == Reduction::mean)
-    program.steps = {over_losses("ce_count"), row, over_losses("ce_sum")};
-  else
-    program.steps = {row, over_losses("ce_sum")};
+  if (counts) program.steps.push_back(over_losses("ce_count", false));
+  program.steps.push_back(row);
+  program.steps.push_back(over_losses("ce_sum", true));
   return program;
 }
 

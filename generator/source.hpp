@@ -32,6 +32,7 @@ struct Step {
   std::uint32_t shared_bytes = 0;
   std::uint32_t cluster = 1;
   bool persistent = false;  ///< launch no more blocks than run at the same time
+  bool overlaps = false;    ///< waits by itself for the step before it, and may start earlier
   std::int64_t (*blocks)(const Config&, const Problem&) = nullptr;
 };
 

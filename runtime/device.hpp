@@ -58,6 +58,9 @@ struct Launch {
   std::uint32_t threads = 1;
   std::uint32_t cluster = 1;  ///< blocks per cluster; 1 launches without clusters
   std::uint32_t shared_bytes = 0;
+  /// The kernel waits by itself (griddepcontrol.wait) for the one before it on the stream, and may start
+  /// before that one has ended. A device that cannot do that starts it afterwards.
+  bool overlaps = false;
 
   friend bool operator==(const Launch&, const Launch&) = default;
 };

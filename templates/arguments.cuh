@@ -10,7 +10,7 @@ struct TargetStatus {
 };
 
 /// Rows that one block of the final sum adds up.
-[[maybe_unused]] constexpr long long rows_per_sum = 2048;
+[[maybe_unused]] constexpr long long rows_per_sum = 8192;
 
 /// Scratch of the reductions `mean` and `sum`, in device memory. `count` and `finished` are zero between calls.
 struct Workspace {

@@ -31,15 +31,22 @@ struct Epilogue {
 
   CE_DEVICE Epilogue(const Arguments& a, int64 r, bool l)
       : arguments(a), row(r), target(target_of(a, r)), leader(l) {
+    if constexpr (!problem::loss_per_row) step_release();  // ce_sum
     // Read before anyone can overwrite it: the gradient may be written over the logits.
     if (leader && target >= 0 && target < problem::columns)
       target_logit = to_float(load_element<Load::ca>(
           row_start(static_cast<const problem::Element*>(a.input), r, a.input_stride) + target));
   }
 
+  /// ce_count runs beside this kernel until here. Every row waits, so that this kernel never ends before it.
+  CE_DEVICE void wait_for_count() const {
+    if constexpr (problem::gradient && problem::mean) step_wait();
+  }
+
   CE_DEVICE bool constant(float& value) const {
     const bool ignored = target == arguments.ignore_index;
     if (!ignored && target >= 0 && target < problem::columns) return false;
+    wait_for_count();
     value = ignored ? 0.f : not_a_number();
     if (leader) {
       put_loss(arguments, row, value);
@@ -52,6 +59,7 @@ struct Epilogue {
   }
 
   CE_DEVICE void settle(const Statistics& total) {
+    wait_for_count();
     shift = total.max;
     upstream = 1.f;
     if constexpr (problem::gradient && problem::mean)

@@ -20,6 +20,9 @@
 //   arrival_wait(arrival, parity)  until the phase of that parity has ended
 //   bulk_load(shared, global, bytes, arrival)  one arrival that announces a copy, and the copy; by one thread; addresses
 //                                  and bytes multiples of 16; 0 bytes copy nothing; sm_90
+//   step_release()                 the next kernel of the call may start
+//   step_wait()                    until the kernel before this one of the same call has ended and its writes are seen;
+//                                  without it this kernel may run beside that one (sm_90, programmatic dependent launch)
 //   shared_memory<T>()             the block's dynamic shared memory as a T; its contents start undefined
 //   load<Load, words>(address)     4 x words bytes of global memory, aligned to their size
 //   store<Store>(address, words)   the same, written

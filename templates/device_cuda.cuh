@@ -173,7 +173,7 @@ CE_DEVICE int64 atomic_add(int64* address, int64 value) {
 CE_DEVICE int64 atomic_min(int64* address, int64 value) { return ::atomicMin(address, value); }
 CE_DEVICE void device_fence() { __threadfence(); }
 
-// ---- clusters and bulk copies (sm_90) --------------------------------------------------------------------
+// ---- clusters, bulk copies and steps that overlap (sm_90) --------------------------------------------------------------------
 
 struct Arrival { uint64 mbarrier; };
 
@@ -219,8 +219,12 @@ CE_DEVICE void bulk_load(void* shared, const void* global, int bytes, Arrival& a
                  ::"r"(shared_address(shared)), "l"(global), "r"(bytes), "r"(shared_address(&arrival))
                  : "memory");
 }
+CE_DEVICE void step_release() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+CE_DEVICE void step_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 #else
 CE_DEVICE int cluster_rank() { return 0; }
+CE_DEVICE void step_release() {}  // kernels run one after the other
+CE_DEVICE void step_wait() {}
 #endif
 
 }  // namespace ce

@@ -117,6 +117,10 @@ CE_DEVICE void bulk_load(void* shared, const void* global, int bytes, Arrival& a
   ce_host_current->services->bulk_load(*ce_host_current, shared, global, bytes, arrival.word, {file, line});
 }
 
+// Kernels run one after the other.
+CE_DEVICE void step_release() {}
+CE_DEVICE void step_wait() {}
+
 // ---- global memory -------------------------------------------------------------------------------------
 // Cache modifiers have no counterpart here. The compiler may not move these accesses over each other where
 // they may alias, which is what `volatile` is for on a GPU.

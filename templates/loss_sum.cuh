@@ -4,6 +4,7 @@
 //   ce_sum    adds the losses of the rows: each block rows_per_sum of them, then the block that finishes last the sums
 //             of all blocks. Every sum has a fixed order and no floating-point atomics: the same bits each run.
 //
+// The kernel of the rows starts while ce_count runs, and ce_sum while the last rows run; each waits by itself.
 // Both leave Workspace::count and ::finished zero for the next call, so nothing has to be cleared in between.
 #pragma once
 #include "arguments.cuh"
@@ -12,14 +13,14 @@
 namespace ce {
 
 /// Threads of a block of either kernel.
-constexpr int sum_threads = 512;
+constexpr int sum_threads = 1024;
 
 struct SumShared {
   float sum[sum_threads / lanes];
   int64 count[sum_threads / lanes];
   bool last;
 };
-static_assert(sizeof(SumShared) <= 256, "what the generator asks for");
+static_assert(sizeof(SumShared) <= 512, "what the generator asks for");
 
 /// Over the block, in a fixed order; every thread of the first warp gets the result. Ends with all threads past a
 /// barrier.
@@ -60,6 +61,7 @@ CE_DEVICE int64 count_rows(const Arguments& arguments) {
 /// Counts the rows that are not ignored, before the kernel that needs their number.
 CE_KERNEL(ce_count, ce::sum_threads) {
   using namespace ce;
+  step_release();  // the kernel of the rows can load and reduce meanwhile
   SumShared& shared = shared_memory<SumShared>();
   const int64 count = block_sum(count_rows(arguments), shared.count);
   if (thread_index() == 0) atomic_add(&arguments.workspace->count, count);
@@ -68,33 +70,37 @@ CE_KERNEL(ce_count, ce::sum_threads) {
 /// Adds the losses up.
 CE_KERNEL(ce_sum, ce::sum_threads) {
   using namespace ce;
+  step_wait();
   constexpr bool counts = problem::mean && !problem::gradient;  // with a gradient, ce_count has counted
   SumShared& shared = shared_memory<SumShared>();
   Workspace& workspace = *arguments.workspace;
 
-  float* block_sums = workspace.losses + arguments.rows;
   const float own = over_rows<float>(arguments, [&](int64 row) { return workspace.losses[row]; });
-  const float sum = block_sum(own, shared.sum);
+  float total = block_sum(own, shared.sum);
   int64 count = 0;
   if constexpr (counts) count = block_sum(count_rows(arguments), shared.count);
 
-  if (thread_index() == 0) {
-    block_sums[block_index()] = sum;
-    if constexpr (counts) atomic_add(&workspace.count, count);
-    device_fence();
-    shared.last = atomic_add(&workspace.finished, 1) == block_count() - 1;
-  }
-  block_barrier();
-  if (!shared.last) return;
+  if (block_count() > 1) {
+    float* block_sums = workspace.losses + arguments.rows;
+    if (thread_index() == 0) {
+      block_sums[block_index()] = total;
+      if constexpr (counts) atomic_add(&workspace.count, count);
+      device_fence();
+      shared.last = atomic_add(&workspace.finished, 1) == block_count() - 1;
+    }
+    block_barrier();
+    if (!shared.last) return;
 
-  device_fence();
-  float total = 0.f;
+    device_fence();
+    total = 0.f;
 #pragma unroll 1
-  for (int64 block = thread_index(); block < block_count(); block += sum_threads)
-    total += load_element<Load::cg>(block_sums + block);
-  total = block_sum(total, shared.sum);
+    for (int64 block = thread_index(); block < block_count(); block += sum_threads)
+      total += load_element<Load::cg>(block_sums + block);
+    total = block_sum(total, shared.sum);
+    count = 0;  // it is in the workspace
+  }
   if (thread_index() == 0) {
-    if constexpr (problem::mean) total /= float(atomic_add(&workspace.count, 0));
+    if constexpr (problem::mean) total /= float(count + atomic_add(&workspace.count, 0));
     *static_cast<problem::Loss*>(arguments.loss) = from_float<problem::Loss>(total);
     workspace.count = 0;
     workspace.finished = 0;

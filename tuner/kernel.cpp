@@ -20,8 +20,10 @@ Kernel::Kernel(runtime::Device& device, std::span<const Image> images, generator
   for (const generator::Step& step : program.steps) {
     const runtime::Module& module = *modules_[step.source];
     const runtime::Function function = module.function(step.entry);
-    const runtime::Launch launch{
-        .threads = step.threads, .cluster = step.cluster, .shared_bytes = step.shared_bytes};
+    const runtime::Launch launch{.threads = step.threads,
+                                 .cluster = step.cluster,
+                                 .shared_bytes = step.shared_bytes,
+                                 .overlaps = step.overlaps};
     const std::int64_t most = step.persistent ? device.resident_blocks(function, launch)
                                               : std::numeric_limits<std::uint32_t>::max();
     steps_.push_back({&module, function, launch, step.blocks, most});

@@ -21,6 +21,9 @@ namespace {
 
 CUdeviceptr address(const void* pointer) noexcept { return reinterpret_cast<CUdeviceptr>(pointer); }
 
+/// Programmatic dependent launches are older, but not in stream capture.
+constexpr int first_version_that_captures_overlaps = 12030;
+
 class CudaDevice final : public Device {
  public:
   CudaDevice(const Driver& driver, CUdevice device, int ordinal, Model model)
@@ -28,7 +31,9 @@ class CudaDevice final : public Device {
         device_(device),
         ordinal_(ordinal),
         model_(std::move(model)),
-        context_(std::make_shared<PrimaryContext>(driver, device)) {}
+        context_(std::make_shared<PrimaryContext>(driver, device)),
+        can_overlap_(model_.capability >= 90 && driver.cuLaunchKernelEx != nullptr &&
+                     driver.version_number() >= first_version_that_captures_overlaps) {}
   CudaDevice(const CudaDevice&) = delete;
   CudaDevice& operator=(const CudaDevice&) = delete;
 
@@ -100,6 +105,7 @@ class CudaDevice final : public Device {
   int ordinal_;
   Model model_;
   std::shared_ptr<const PrimaryContext> context_;
+  bool can_overlap_;  // programmatic dependent launches, also while a stream is captured
   WorkerPool workers_{worker_settings()};
   std::once_flag trial_stream_once_;
   CUstream trial_stream_ = nullptr;
@@ -107,26 +113,33 @@ class CudaDevice final : public Device {
   std::unique_ptr<const EventTimer> timer_;
 };
 
-/// A launch in the driver's terms. The attribute lives as long as the configuration.
-struct ClusterLaunch {
-  ClusterLaunch(const Launch& launch, CUstream stream) {
-    attribute.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
-    attribute.value.clusterDim.x = launch.cluster;
-    attribute.value.clusterDim.y = 1;
-    attribute.value.clusterDim.z = 1;
+/// A launch in the driver's terms. The attributes live as long as the configuration.
+struct ExtendedLaunch {
+  ExtendedLaunch(const Launch& launch, CUstream stream, bool overlaps) {
     config.gridDimX = launch.blocks;
     config.gridDimY = config.gridDimZ = 1;
     config.blockDimX = launch.threads;
     config.blockDimY = config.blockDimZ = 1;
     config.sharedMemBytes = launch.shared_bytes;
     config.hStream = stream;
-    config.attrs = &attribute;
-    config.numAttrs = 1;
+    config.attrs = attributes;
+    if (launch.cluster > 1) {
+      CUlaunchAttribute& cluster = attributes[config.numAttrs++];
+      cluster.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+      cluster.value.clusterDim.x = launch.cluster;
+      cluster.value.clusterDim.y = 1;
+      cluster.value.clusterDim.z = 1;
+    }
+    if (overlaps) {
+      CUlaunchAttribute& overlap = attributes[config.numAttrs++];
+      overlap.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+      overlap.value.programmaticStreamSerializationAllowed = 1;
+    }
   }
-  ClusterLaunch(const ClusterLaunch&) = delete;
-  ClusterLaunch& operator=(const ClusterLaunch&) = delete;
+  ExtendedLaunch(const ExtendedLaunch&) = delete;
+  ExtendedLaunch& operator=(const ExtendedLaunch&) = delete;
 
-  CUlaunchAttribute attribute = {};
+  CUlaunchAttribute attributes[2] = {};
   CUlaunchConfig config = {};
 };
 
@@ -147,12 +160,13 @@ void CudaDevice::launch(Function function, const Launch& launch, const void* arg
   void* parameters[] = {const_cast<void*>(arguments)};
   void** parameter_list = argument_bytes > 0 ? parameters : nullptr;
   CUresult result = CUDA_ERROR_NOT_SUPPORTED;
-  if (launch.cluster <= 1) {
+  const bool overlaps = launch.overlaps && can_overlap_;
+  if (launch.cluster <= 1 && !overlaps) {
     result = driver_.cuLaunchKernel(handle_of(function), launch.blocks, 1, 1, launch.threads, 1, 1,
                                     launch.shared_bytes, stream, parameter_list, nullptr);
   } else if (driver_.cuLaunchKernelEx != nullptr) {
-    const ClusterLaunch cluster(launch, stream);
-    result = driver_.cuLaunchKernelEx(&cluster.config, handle_of(function), parameter_list, nullptr);
+    const ExtendedLaunch extended(launch, stream, overlaps);
+    result = driver_.cuLaunchKernelEx(&extended.config, handle_of(function), parameter_list, nullptr);
   }
   if (result != CUDA_SUCCESS) [[unlikely]]
     launch_failed(result, launch);
@@ -182,7 +196,7 @@ bool CudaDevice::fits(Function function, const Launch& launch) const {
 int CudaDevice::resident_clusters(Function function, const Launch& launch) const {
   if (model_.capability < 90 || driver_.cuOccupancyMaxActiveClusters == nullptr) return 0;
   const ContextScope scope(*context_);
-  const ClusterLaunch cluster(launch, nullptr);
+  const ExtendedLaunch cluster(launch, nullptr, false);
   int clusters = 0;
   const CUresult result =
       driver_.cuOccupancyMaxActiveClusters(&clusters, handle_of(function), &cluster.config);

@@ -73,9 +73,14 @@ std::string Driver::describe(CUresult result) const {
   return fmt::format("{} ({})", name, text);
 }
 
-std::string Driver::version() const {
+int Driver::version_number() const {
   int version = 0;
   CE_CUDA_CHECK(*this, cuDriverGetVersion(&version));
+  return version;
+}
+
+std::string Driver::version() const {
+  const int version = version_number();
   return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
 }
 

@@ -62,6 +62,8 @@ class Driver {
 
   /// The CUDA version that the driver implements, as "13.0".
   [[nodiscard]] std::string version() const;
+  /// The same as 13000.
+  [[nodiscard]] int version_number() const;
 
  private:
   [[noreturn]] void fail(CUresult result, std::string_view call, std::source_location where) const;
