@@ -71,6 +71,23 @@ TEST(HostNumerics, WideRows) {
   expect_right(*device, cache, wide, covering_configs(wide, limits, 2, 0), seed);
 }
 
+/// More rows than one block of the final sum adds up.
+TEST(HostNumerics, ManyRows) {
+  const auto device = runtime::open_host_device();
+  cache::Cache cache = cache::Cache::in_memory();
+  const std::uint64_t seed = test_seed();
+  for (const bool gradient : {false, true}) {
+    const generator::Problem problem{.operation = generator::Operation::cross_entropy,
+                                     .reduction = Reduction::mean,
+                                     .gradient = gradient,
+                                     .alignment = generator::Alignment::shifted,
+                                     .rows = 9000,
+                                     .columns = 3};
+    expect_right(*device, cache, problem, covering_configs(problem, tuner::limits_of(device->model()), 1, 0),
+                 seed);
+  }
+}
+
 TEST(HostNumerics, Streams) {
   const auto device = runtime::open_host_device();
   cache::Cache cache = cache::Cache::in_memory();
