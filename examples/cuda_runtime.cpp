@@ -1,0 +1,136 @@
+// A program that uses the CUDA runtime API and has its own device memory and stream: ce::run() takes them as
+// they are. Checks that each row of probabilities sums to 1, each row of the gradient to 0, and the loss.
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <ce/ce.hpp>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace {
+
+constexpr std::int64_t rows = 1024, columns = 32000;
+
+void check(cudaError_t error, const char* call) {
+  if (error != cudaSuccess) throw std::runtime_error(std::string(call) + ": " + cudaGetErrorString(error));
+}
+#define CHECK(call) check(call, #call)
+
+struct FreeDevice {
+  void operator()(void* data) const { cudaFree(data); }
+};
+using DeviceMemory = std::unique_ptr<void, FreeDevice>;
+
+DeviceMemory allocate(std::size_t bytes) {
+  void* data = nullptr;
+  CHECK(cudaMalloc(&data, bytes));
+  return DeviceMemory(data);
+}
+
+class OwnStream {
+ public:
+  OwnStream() { CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking)); }
+  ~OwnStream() { cudaStreamDestroy(stream_); }
+  OwnStream(const OwnStream&) = delete;
+  OwnStream& operator=(const OwnStream&) = delete;
+  operator cudaStream_t() const { return stream_; }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+};
+
+/// Enqueues a copy on the stream. The vector is pageable memory, so the copy is done with it on return.
+template <class T>
+void upload(const DeviceMemory& to, const std::vector<T>& from, cudaStream_t stream) {
+  CHECK(cudaMemcpyAsync(to.get(), from.data(), from.size() * sizeof(T), cudaMemcpyHostToDevice, stream));
+}
+template <class T>
+std::vector<T> download(const DeviceMemory& from, std::int64_t count, cudaStream_t stream) {
+  std::vector<T> to(static_cast<std::size_t>(count));
+  CHECK(cudaMemcpyAsync(to.data(), from.get(), to.size() * sizeof(T), cudaMemcpyDeviceToHost, stream));
+  CHECK(cudaStreamSynchronize(stream));
+  return to;
+}
+
+std::size_t at(std::int64_t row, std::int64_t column) {
+  return static_cast<std::size_t>(row * columns + column);
+}
+
+/// The largest distance of a row's sum from the one that it must have.
+double largest_difference(const std::vector<float>& matrix, double sum_of_a_row) {
+  double worst = 0;
+  for (std::int64_t row = 0; row < rows; ++row) {
+    double sum = 0;
+    for (std::int64_t i = 0; i < columns; ++i) sum += static_cast<double>(matrix[at(row, i)]);
+    const double difference = std::abs(sum - sum_of_a_row);
+    worst = std::isnan(difference) ? INFINITY : std::max(worst, difference);
+  }
+  return worst;
+}
+
+/// The mean cross entropy, from the probabilities.
+double mean_loss(const std::vector<float>& probabilities, const std::vector<std::int64_t>& target) {
+  double sum = 0;
+  for (std::int64_t row = 0; row < rows; ++row)
+    sum -= std::log(static_cast<double>(probabilities[at(row, target[static_cast<std::size_t>(row)])]));
+  return sum / rows;
+}
+
+bool run_example() {
+  std::mt19937 random(1);
+  std::normal_distribution<float> normal(0.f, 2.f);
+  std::vector<float> logits(static_cast<std::size_t>(rows * columns));
+  for (float& x : logits) x = normal(random);
+  std::vector<std::int64_t> target(static_cast<std::size_t>(rows));
+  for (std::int64_t row = 0; row < rows; ++row) target[static_cast<std::size_t>(row)] = row * 7 % columns;
+
+  const OwnStream stream;
+  const DeviceMemory x = allocate(logits.size() * sizeof(float)), y = allocate(logits.size() * sizeof(float));
+  const DeviceMemory t = allocate(target.size() * sizeof(std::int64_t)), loss = allocate(sizeof(float));
+  upload(x, logits, stream);
+  upload(t, target, stream);
+
+  const ce::Tensor x_view{x.get(), ce::DType::f32, rows, columns};
+  const ce::Tensor y_view{y.get(), ce::DType::f32, rows, columns};
+  const ce::Choice& softmax = ce::run(ce::Softmax{}, {.input = x_view, .output = y_view}, stream);
+  // The mean loss, and its gradient over the logits.
+  const ce::Choice& cross_entropy = ce::run(ce::CrossEntropy{},
+                                            {.logits = x_view,
+                                             .target = {t.get(), ce::DType::i64, rows},
+                                             .loss = {loss.get(), ce::DType::f32, 1},
+                                             .grad = x_view},
+                                            stream);
+  ce::default_context().check(stream);  // waits, and throws if a target is no class
+
+  const std::vector<float> probabilities = download<float>(y, rows * columns, stream);
+  const double softmax_error = largest_difference(probabilities, 1.);
+  std::printf("softmax        %s (%s), rows sum to 1 within %.1e\n", softmax.config.c_str(),
+              ce::name(softmax.origin).data(), softmax_error);
+  const double gradient_error = rows * largest_difference(download<float>(x, rows * columns, stream), 0.);
+  const double loss_value = static_cast<double>(download<float>(loss, 1, stream).front());
+  const double loss_error = std::abs(loss_value - mean_loss(probabilities, target));
+  std::printf("cross entropy  %s (%s), loss %.5f within %.1e, rows of the gradient sum to 0 within %.1e\n",
+              cross_entropy.config.c_str(), ce::name(cross_entropy.origin).data(), loss_value, loss_error,
+              gradient_error);
+  return softmax_error < 1e-4 && gradient_error < 1e-4 && loss_error < 1e-4;
+}
+
+}  // namespace
+
+int main() {
+  try {
+    const bool right = run_example();
+    std::printf("%s\n", right ? "right" : "WRONG");
+    return right ? 0 : 1;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+}
