@@ -131,7 +131,6 @@ WorkerPool::WorkerPool(WorkerSettings settings)
   if (size_ > 0 || settings_.workers == 0) return;
   problem_ = fmt::format("no ce-tune found, which CE_WORKER can name; looked at {}",
                          fmt::join(settings_.tried, ", "));
-  log_once(LogLevel::debug, fmt::format("{}: {}", compiles_here, problem_));
 }
 
 WorkerPool::~WorkerPool() {
@@ -161,7 +160,12 @@ std::optional<Binary> WorkerPool::compile(const CompileRequest& request, int cap
   std::string failure;
   {
     Lease lease(*this, acquire(nvrtc));
-    if (lease.worker() == nullptr) return std::nullopt;
+    if (lease.worker() == nullptr) {
+      // Not when the pool is made: a program whose kernels are all known compiles nothing.
+      if (const std::string why = problem(); !why.empty())
+        log_once(LogLevel::info, fmt::format("{}: {}", compiles_here, why));
+      return std::nullopt;
+    }
     reply = lease.worker()->compile(job, settings_.kernel_limit, failure);
     if (reply) lease.keep();
   }
@@ -217,8 +221,7 @@ void WorkerPool::shrink(const std::string& problem) {
     problem_ = problem;
   }
   changed_.notify_all();
-  log_once(LogLevel::debug,
-           fmt::format("{}: {}", none_left ? compiles_here : "fewer compile workers than wanted", problem));
+  if (!none_left) log_once(LogLevel::debug, fmt::format("fewer compile workers than wanted: {}", problem));
 }
 
 void WorkerPool::give_back(std::unique_ptr<Worker> worker) noexcept {
