@@ -38,7 +38,7 @@ class WorkerPool {
   [[nodiscard]] std::string problem() const;
 
   /// Waits for an idle worker. Nothing where no worker can be had that is of the same `ce` and, once the
-  /// caller has chosen, of the same NVRTC; the reason is logged once at debug level. \throws what
+  /// caller has chosen, of the same NVRTC; the reason is logged once. \throws what
   /// Nvrtc::compile() throws; CompileError also for a worker that dies, is silent past the limit or answers
   /// nonsense, which is then killed and replaced at the next call
   [[nodiscard]] std::optional<Binary> compile(const CompileRequest& request, int capability,
