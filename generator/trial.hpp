@@ -14,6 +14,9 @@
 
 namespace ce::generator {
 
+/// What unwritten memory holds: NaN in every dtype.
+inline constexpr std::byte poison{0xff};
+
 /// Memory that a trial needs on the device. `initial` is repeated until `bytes` are filled.
 struct TrialTensor {
   std::string name;

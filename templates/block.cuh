@@ -50,14 +50,7 @@ CE_KERNEL(ce_row, 32 * ce::config::warps) {
 
   Epilogue epilogue(arguments, row, thread_index() == 0);
   if (float value; epilogue.constant(value)) {
-    if constexpr (Epilogue::has_output) {
-      float x[vec];
-#pragma unroll
-      for (int k = 0; k < vec; ++k) x[k] = value;
-      for (int v = thread_index(); v < cut.vectors; v += threads)
-        Vec::of(x).template write<config::store>(out + cut.column_of(v));
-      if (edge >= 0) store_element<config::store>(out + edge, from_float<Element>(value));
-    }
+    if constexpr (Epilogue::has_output) fill_row<config::store, threads>(out, cut, 0, cut.vectors, edge, value);
     return;
   }
 

@@ -79,6 +79,7 @@ CE_DEVICE Vector<T, n> nothing() {
 template <class T, int columns, int vec, bool aligned>
 struct Cut {
   static constexpr int most_vectors = columns / vec;
+  static constexpr int elements = vec;  ///< of a vector
   static constexpr bool exact = aligned && columns % vec == 0;  ///< no head and no tail
   int head, vectors;
 
@@ -106,5 +107,17 @@ struct Cut {
     return -1;
   }
 };
+
+/// Writes one value to the vectors [first, first + count) of a row and to this thread's edge element.
+template <Store modifier, int threads, class T, class RowCut>
+CE_DEVICE void fill_row(T* out, const RowCut& cut, int first, int count, int edge, float value) {
+  float x[RowCut::elements];
+#pragma unroll
+  for (int k = 0; k < RowCut::elements; ++k) x[k] = value;
+  const auto vector = Vector<T, RowCut::elements>::of(x);
+  for (int v = thread_index(); v < count; v += threads)
+    vector.template write<modifier>(out + cut.column_of(first + v));
+  if (edge >= 0) store_element<modifier>(out + edge, from_float<T>(value));
+}
 
 }  // namespace ce
