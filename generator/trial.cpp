@@ -46,8 +46,8 @@ void fill_extreme(std::span<double> row, std::int64_t index, double largest, Ran
       for (double& x : row) x *= largest / 100;
       break;
     case 2:  // whole threads and warps see nothing else than -infinity
-      for (std::size_t i = 0; i < row.size(); ++i)
-        if (&row[i] != &any) row[i] = -infinity;
+      for (double& x : row)
+        if (&x != &any) x = -infinity;
       break;
     case 3: std::fill(row.begin(), row.end(), -infinity); break;
     case 4: std::fill(row.begin(), row.end(), -largest); break;
