@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <filesystem>
 #include <source_location>
 #include <type_traits>
 
@@ -70,6 +71,20 @@ std::string file_of(void* library, const std::string& name) {
 Nvrtc::Nvrtc(std::unique_ptr<const Api> api) : api_(std::move(api)) {}
 Nvrtc::~Nvrtc() = default;
 
+namespace {
+
+/// NVRTC opens its builtins by name, which the loader finds beside it only where NVRTC says so (a toolkit's
+/// does, a wheel's may not), or where a library of that name is open already.
+void open_builtins_beside(const std::string& nvrtc) {
+  std::error_code error;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(std::filesystem::path(nvrtc).parent_path(), error))
+    if (entry.path().filename().string().starts_with("libnvrtc-builtins.so"))
+      dlopen(entry.path().c_str(), RTLD_NOW | RTLD_LOCAL);
+}
+
+}  // namespace
+
 Nvrtc::Opened Nvrtc::open() {
   Opened opened;
   for (const std::string& name : nvrtc_places(opened.tried)) {
@@ -86,6 +101,7 @@ Nvrtc::Opened Nvrtc::open() {
       continue;
     }
     api->path = file_of(library, name);
+    open_builtins_beside(api->path);
     int count = 0;
     CE_NVRTC_CHECK(*api, nvrtcVersion(&api->major, &api->minor));
     CE_NVRTC_CHECK(*api, nvrtcGetNumSupportedArchs(&count));
