@@ -46,23 +46,6 @@ void expect_near(const std::vector<double>& got, const std::vector<double>& want
 
 }  // namespace
 
-ScopedEnvironment::ScopedEnvironment(const char* name, const char* value) : name_(name) {
-  const char* before = std::getenv(name);
-  was_set_ = before != nullptr;
-  if (was_set_) before_ = before;
-  if (value != nullptr)
-    ::setenv(name, value, 1);
-  else
-    ::unsetenv(name);
-}
-
-ScopedEnvironment::~ScopedEnvironment() {
-  if (was_set_)
-    ::setenv(name_.c_str(), before_.c_str(), 1);
-  else
-    ::unsetenv(name_.c_str());
-}
-
 LogLines::LogLines() {
   set_log_sink([this](LogLevel level, std::string_view line) {
     const std::lock_guard lock(mutex_);

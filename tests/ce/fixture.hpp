@@ -15,22 +15,10 @@
 #include <vector>
 
 #include "ce/ce.hpp"
+#include "tests/environment.hpp"
 #include "tests/tuner/fixture.hpp"
 
 namespace ce::test {
-
-/// Sets an environment variable (or unsets it, for a null value) until the end of the scope.
-class ScopedEnvironment {
- public:
-  ScopedEnvironment(const char* name, const char* value);
-  ScopedEnvironment(const ScopedEnvironment&) = delete;
-  ScopedEnvironment& operator=(const ScopedEnvironment&) = delete;
-  ~ScopedEnvironment();
-
- private:
-  std::string name_, before_;
-  bool was_set_;
-};
 
 /// The lines that ce logs while it lives.
 class LogLines {

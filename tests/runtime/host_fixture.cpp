@@ -12,23 +12,6 @@
 
 namespace ce::runtime::testing {
 
-ScopedEnvironment::ScopedEnvironment(const char* name, const char* value) : name_(name) {
-  const char* before = std::getenv(name);
-  was_set_ = before != nullptr;
-  if (was_set_) before_ = before;
-  if (value != nullptr)
-    ::setenv(name, value, 1);
-  else
-    ::unsetenv(name);
-}
-
-ScopedEnvironment::~ScopedEnvironment() {
-  if (was_set_)
-    ::setenv(name_.c_str(), before_.c_str(), 1);
-  else
-    ::unsetenv(name_.c_str());
-}
-
 std::unique_ptr<Device> open_with_seed(std::uint64_t seed) {
   const ScopedEnvironment environment("CE_HOST_SEED", std::to_string(seed).c_str());
   return open_host_device();

@@ -11,21 +11,11 @@
 #include <vector>
 
 #include "runtime/device.hpp"
+#include "tests/environment.hpp"
 
 namespace ce::runtime::testing {
 
-/// Sets an environment variable (or unsets it, for a null value) until the end of the scope.
-class ScopedEnvironment {
- public:
-  ScopedEnvironment(const char* name, const char* value);
-  ScopedEnvironment(const ScopedEnvironment&) = delete;
-  ScopedEnvironment& operator=(const ScopedEnvironment&) = delete;
-  ~ScopedEnvironment();
-
- private:
-  std::string name_, before_;
-  bool was_set_;
-};
+using test::ScopedEnvironment;
 
 [[nodiscard]] std::unique_ptr<Device> open_with_seed(std::uint64_t seed);
 

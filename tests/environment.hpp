@@ -1,0 +1,34 @@
+#pragma once
+/// \file
+/// The environment, changed for one scope.
+
+#include <cstdlib>
+#include <optional>
+#include <string>
+
+namespace ce::test {
+
+/// Sets an environment variable (or unsets it, for a null value) until the end of the scope.
+class ScopedEnvironment {
+ public:
+  ScopedEnvironment(const char* name, const char* value) : name_(name) {
+    if (const char* before = std::getenv(name)) before_ = before;
+    set(value);
+  }
+  ScopedEnvironment(const ScopedEnvironment&) = delete;
+  ScopedEnvironment& operator=(const ScopedEnvironment&) = delete;
+  ~ScopedEnvironment() { set(before_ ? before_->c_str() : nullptr); }
+
+ private:
+  void set(const char* value) const {
+    if (value != nullptr)
+      ::setenv(name_.c_str(), value, 1);
+    else
+      ::unsetenv(name_.c_str());
+  }
+
+  std::string name_;
+  std::optional<std::string> before_;
+};
+
+}  // namespace ce::test
