@@ -15,6 +15,7 @@ class ScopedEnvironment {
     if (const char* before = std::getenv(name)) before_ = before;
     set(value);
   }
+  ScopedEnvironment(const char* name, const std::string& value) : ScopedEnvironment(name, value.c_str()) {}
   ScopedEnvironment(const ScopedEnvironment&) = delete;
   ScopedEnvironment& operator=(const ScopedEnvironment&) = delete;
   ~ScopedEnvironment() { set(before_ ? before_->c_str() : nullptr); }

@@ -22,6 +22,7 @@
 
 #include "ce/base/error.hpp"
 #include "tests/cache/fixture.hpp"
+#include "tests/environment.hpp"
 
 namespace ce::cache::test {
 namespace {
@@ -32,28 +33,6 @@ std::vector<std::byte> bytes(std::string_view text) {
   const auto* data = reinterpret_cast<const std::byte*>(text.data());
   return {data, data + text.size()};
 }
-
-/// Sets a variable, or removes it for nullptr, until the end of the scope.
-class Variable {
- public:
-  Variable(const char* name, const char* value) : name_(name) {
-    if (const char* old = std::getenv(name)) old_ = old;
-    set(value);
-  }
-  Variable(const Variable&) = delete;
-  Variable& operator=(const Variable&) = delete;
-  ~Variable() { set(old_ ? old_->c_str() : nullptr); }
-
- private:
-  void set(const char* value) const {
-    if (value != nullptr)
-      ::setenv(name_, value, 1);
-    else
-      ::unsetenv(name_);
-  }
-  const char* name_;
-  std::optional<std::string> old_;
-};
 
 std::string any_text(std::mt19937& random) {
   static constexpr std::array pieces{"a",  "'",  "\"", ";--", "%", "_", "\n", "\\", "{",
@@ -306,17 +285,17 @@ TEST_F(CacheBasics, OddFileNames) {
 }
 
 TEST_F(CacheBasics, DefaultPath) {
-  const Variable home("HOME", "/home/someone");
-  const Variable data("XDG_DATA_HOME", "/data");
-  const Variable file("CE_DB", "some/file.db");
+  const ce::test::ScopedEnvironment home("HOME", "/home/someone");
+  const ce::test::ScopedEnvironment data("XDG_DATA_HOME", "/data");
+  const ce::test::ScopedEnvironment file("CE_DB", "some/file.db");
   EXPECT_EQ(Cache::default_path(), "some/file.db");
-  const Variable no_file("CE_DB", "");
+  const ce::test::ScopedEnvironment no_file("CE_DB", "");
   EXPECT_EQ(Cache::default_path(), "/data/ce/ce.db");
-  const Variable relative("XDG_DATA_HOME", "data");
+  const ce::test::ScopedEnvironment relative("XDG_DATA_HOME", "data");
   EXPECT_EQ(Cache::default_path(), "/home/someone/.local/share/ce/ce.db");
-  const Variable no_data("XDG_DATA_HOME", nullptr);
+  const ce::test::ScopedEnvironment no_data("XDG_DATA_HOME", nullptr);
   EXPECT_EQ(Cache::default_path(), "/home/someone/.local/share/ce/ce.db");
-  const Variable no_home("HOME", nullptr);
+  const ce::test::ScopedEnvironment no_home("HOME", nullptr);
   EXPECT_EQ(Cache::default_path(), "");
 }
 

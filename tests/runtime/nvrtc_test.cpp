@@ -16,14 +16,13 @@
 
 #include "ce/base/error.hpp"
 #include "runtime/cuda/nvml.hpp"
-#include "tests/runtime/variable.hpp"
+#include "tests/environment.hpp"
 
 namespace {
 
 using namespace ce::runtime::cuda;
 using ce::runtime::Binary;
 using ce::runtime::CompileRequest;
-using ce::runtime::Variable;
 using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::HasSubstr;
@@ -259,7 +258,7 @@ TEST_F(NvrtcTest, ThreadsMayCompileAtTheSameTime) {
 }
 
 TEST(NvrtcSearch, AWrongCeNvrtcIsNotReplacedByAnother) {
-  const Variable file("CE_NVRTC", "/no/such/libnvrtc.so.13");
+  const ce::test::ScopedEnvironment file("CE_NVRTC", "/no/such/libnvrtc.so.13");
   const Nvrtc::Opened opened = Nvrtc::open();
   EXPECT_EQ(opened.nvrtc, nullptr);
   ASSERT_EQ(opened.tried.size(), 1);
@@ -269,7 +268,7 @@ TEST(NvrtcSearch, AWrongCeNvrtcIsNotReplacedByAnother) {
 TEST(NvrtcSearch, NoLibraryGivesUnsupportedWithThePlacesTried) {
   const std::filesystem::path empty = std::filesystem::temp_directory_path() / "ce-nvrtc-test-empty";
   std::filesystem::create_directory(empty);
-  const Variable folder("CE_NVRTC", empty.string());
+  const ce::test::ScopedEnvironment folder("CE_NVRTC", empty.string());
   GTEST_FLAG_SET(death_test_style, "threadsafe");  // a process of its own, whose first search it is
   EXPECT_EXIT(
       {
@@ -286,14 +285,15 @@ TEST(NvrtcSearch, NoLibraryGivesUnsupportedWithThePlacesTried) {
 }
 
 TEST(NvrtcSearch, ALibraryThatIsNotNvrtcIsNamed) {
-  const Variable file("CE_NVRTC", "libm.so.6");
+  const ce::test::ScopedEnvironment file("CE_NVRTC", "libm.so.6");
   const Nvrtc::Opened opened = Nvrtc::open();
   EXPECT_EQ(opened.nvrtc, nullptr);
   EXPECT_THAT(opened.tried, Contains(AllOf(HasSubstr("libm.so.6"), HasSubstr("nvrtcGetErrorString"))));
 }
 
 TEST_F(NvrtcTest, AFolderInCeNvrtcIsSearched) {
-  const Variable folder("CE_NVRTC", std::filesystem::path(nvrtc_->path()).parent_path().string());
+  const ce::test::ScopedEnvironment folder("CE_NVRTC",
+                                           std::filesystem::path(nvrtc_->path()).parent_path().string());
   const Nvrtc::Opened opened = Nvrtc::open();
   ASSERT_NE(opened.nvrtc, nullptr) << no_nvrtc(opened.tried);
   EXPECT_EQ(opened.nvrtc->version(), nvrtc_->version());

@@ -10,7 +10,7 @@
 #include "ce/base/error.hpp"
 #include "runtime/cuda/device.hpp"
 #include "runtime/cuda/nvrtc.hpp"
-#include "tests/runtime/variable.hpp"
+#include "tests/environment.hpp"
 
 namespace ce::runtime::cuda {
 namespace {
@@ -56,8 +56,8 @@ class WorkerNvrtcTest : public ::testing::Test {
     EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1) << "a worker runs on, or is a zombie";
   }
 
-  const Variable worker_{"CE_WORKER", CE_TEST_WORKER};
-  const Variable workers_{"CE_COMPILE_WORKERS", "2"};
+  const ce::test::ScopedEnvironment worker_{"CE_WORKER", CE_TEST_WORKER};
+  const ce::test::ScopedEnvironment workers_{"CE_COMPILE_WORKERS", "2"};
   std::unique_ptr<Device> device_;
 };
 
@@ -111,7 +111,7 @@ TEST_F(WorkerNvrtcTest, WithoutWorkersItCompilesHere) {
   const std::pair<const char*, const char*> cases[] = {{"CE_COMPILE_WORKERS", "0"},
                                                        {"CE_WORKER", "/bin/false"}};
   for (const auto& [name, value] : cases) {
-    const Variable chosen(name, value);
+    const ce::test::ScopedEnvironment chosen(name, value);
     const auto device = open_cuda_device(0);
     EXPECT_TRUE(device->compile(kernel(2)).image == Nvrtc::get().compile(kernel(2), 90).image);
     EXPECT_EQ(device->parallel_compiles(), 1);
@@ -121,7 +121,7 @@ TEST_F(WorkerNvrtcTest, WithoutWorkersItCompilesHere) {
 // The library that this process has opened is the one to use, whatever a worker would find by itself.
 TEST_F(WorkerNvrtcTest, TheWorkerOpensTheFileThatThisProcessOpened) {
   static_cast<void>(Nvrtc::get());
-  const Variable elsewhere("CE_NVRTC", "/no/such/libnvrtc.so.13");
+  const ce::test::ScopedEnvironment elsewhere("CE_NVRTC", "/no/such/libnvrtc.so.13");
   EXPECT_FALSE(device_->compile(kernel(2)).image.empty());
   EXPECT_EQ(device_->parallel_compiles(), 2) << "the worker was refused";
 }

@@ -24,7 +24,7 @@
 #include "ce/base/log.hpp"
 #include "runtime/cuda/worker_pool.hpp"
 #include "runtime/cuda/worker_process.hpp"
-#include "tests/runtime/variable.hpp"
+#include "tests/environment.hpp"
 
 namespace ce::runtime::cuda {
 namespace {
@@ -482,38 +482,38 @@ TEST_F(WorkerPoolTest, ABusyWorkerEndsWithItsHostProgram) {
 
 TEST(WorkerSettings, CountsAndLimitsComeFromTheEnvironment) {
   {
-    const Variable none("CE_COMPILE_WORKERS", "0");
+    const ce::test::ScopedEnvironment none("CE_COMPILE_WORKERS", "0");
     EXPECT_EQ(worker_settings().workers, 0);
     WorkerPool pool(worker_settings());
     EXPECT_EQ(pool.size(), 0);
     EXPECT_FALSE(pool.compile(request("text"), 90, {}));
   }
   {
-    const Variable some("CE_COMPILE_WORKERS", "23"), limit("CE_COMPILE_TIMEOUT", "7");
+    const ce::test::ScopedEnvironment some("CE_COMPILE_WORKERS", "23"), limit("CE_COMPILE_TIMEOUT", "7");
     EXPECT_EQ(worker_settings().workers, 23);
     EXPECT_EQ(worker_settings().kernel_limit, std::chrono::seconds(7));
   }
   for (const char* wrong : {"-1", "many", "3x", "257", " 3"}) {
-    const Variable some("CE_COMPILE_WORKERS", wrong);
+    const ce::test::ScopedEnvironment some("CE_COMPILE_WORKERS", wrong);
     EXPECT_THROW(static_cast<void>(worker_settings()), InvalidArgument) << wrong;
   }
-  const Variable limit("CE_COMPILE_TIMEOUT", "0");
+  const ce::test::ScopedEnvironment limit("CE_COMPILE_TIMEOUT", "0");
   EXPECT_THROW(static_cast<void>(worker_settings()), InvalidArgument);
 }
 
 TEST(WorkerSettings, DefaultsFitThisMachine) {
-  const Variable workers("CE_COMPILE_WORKERS", ""), limit("CE_COMPILE_TIMEOUT", "");
+  const ce::test::ScopedEnvironment workers("CE_COMPILE_WORKERS", ""), limit("CE_COMPILE_TIMEOUT", "");
   EXPECT_GE(worker_settings().workers, 1);
   EXPECT_LE(worker_settings().workers, 16);
   EXPECT_EQ(worker_settings().kernel_limit, std::chrono::seconds(60));
 }
 
 TEST(WorkerSettings, CeWorkerIsNotReplacedByAnother) {
-  const Variable named("CE_WORKER", "/no/such/ce-tune");
+  const ce::test::ScopedEnvironment named("CE_WORKER", "/no/such/ce-tune");
   EXPECT_EQ(worker_settings().program, "");
   EXPECT_THAT(worker_settings().tried, ::testing::ElementsAre("/no/such/ce-tune"));
   const fs::path self = fs::read_symlink("/proc/self/exe");
-  const Variable found("CE_WORKER", self.string());
+  const ce::test::ScopedEnvironment found("CE_WORKER", self.string());
   EXPECT_EQ(worker_settings().program, self);
 }
 
@@ -524,7 +524,7 @@ TEST(WorkerSettings, PathIsSearchedButNotTheCurrentFolder) {
   const fs::path before = fs::current_path();
   fs::current_path(folder);
   {
-    const Variable named("CE_WORKER", ""), path("PATH", "/usr/bin::.:" + folder.string());
+    const ce::test::ScopedEnvironment named("CE_WORKER", ""), path("PATH", "/usr/bin::.:" + folder.string());
     const WorkerSettings settings = worker_settings();
     EXPECT_TRUE(settings.program.is_absolute()) << settings.program;
     EXPECT_THAT(settings.tried, Not(Contains("./ce-tune")));
