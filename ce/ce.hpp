@@ -4,7 +4,8 @@
 ///
 /// \code
 /// ce::run(ce::Softmax{}, {.input = x, .output = y}, stream);
-/// \endcode
+/// ce::run(ce::CrossEntropy{.label_smoothing = 0.1f}, {.logits = x, .target = t, .loss = l, .grad = x},
+/// stream); \endcode
 
 #include "ce/base/dtype.hpp"
 #include "ce/base/error.hpp"
@@ -17,11 +18,9 @@
 namespace ce {
 
 /// Context::run() of the default Context.
-inline const Choice& run(const Softmax& operation, const Softmax::Tensors& tensors, Stream stream = nullptr) {
-  return default_context().run(operation, tensors, stream);
-}
-inline const Choice& run(const CrossEntropy& operation, const CrossEntropy::Tensors& tensors,
-                         Stream stream = nullptr) {
+template <AnyOperation Operation>
+const Choice& run(const Operation& operation, const typename Operation::Tensors& tensors,
+                  Stream stream = nullptr) {
   return default_context().run(operation, tensors, stream);
 }
 

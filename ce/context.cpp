@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cstddef>
 #include <limits>
 #include <mutex>
 #include <utility>
@@ -31,6 +33,9 @@ tuner::Settings settings_for(const runtime::Device& device, const ContextOptions
   if (options.scratch_bytes > 0) settings.scratch_bytes = options.scratch_bytes;
   return settings;
 }
+
+/// To the boundary that vector accesses need.
+constexpr std::int64_t aligned(std::int64_t bytes) { return (bytes + 15) / 16 * 16; }
 
 constexpr TargetStatus no_bad_target{0, std::numeric_limits<long long>::max()};
 
@@ -75,15 +80,6 @@ struct Context::Impl {
 
   void launch(const Chosen& chosen, const Request& request, Stream stream);
   bool launch_empty(const Request& request, Stream stream);
-
-  template <class Operation>
-  const Choice& run(const Operation& operation, const typename Operation::Tensors& tensors, Stream stream) {
-    const Request request = bind(operation, tensors, *device);
-    if (launch_empty(request, stream)) return empty;
-    const Chosen& chosen = choose(request.problem, stream);
-    launch(chosen, request, stream);
-    return chosen.choice;
-  }
 
   ContextOptions options;
   std::unique_ptr<runtime::Device> device;
@@ -159,8 +155,15 @@ std::unique_ptr<Chosen> Context::Impl::without_tuning(const Problem& problem) {
 void Context::Impl::launch(const Chosen& chosen, const Request& request, Stream stream) {
   Arguments arguments = request.arguments;
   arguments.status = static_cast<TargetStatus*>(status.data());
-  if (const std::int64_t bytes = generator::workspace_bytes(request.problem); bytes > 0)
-    arguments.workspace = workspaces.get(stream, bytes);
+  const std::int64_t own = generator::workspace_bytes(request.problem), parts = chosen.kernel.part_bytes();
+  if (parts > 0) {
+    // Behind the head of a workspace in any case: it is zero between calls.
+    const std::int64_t start = aligned(std::max(own, std::int64_t{sizeof(Workspace)}));
+    arguments.workspace = workspaces.get(stream, start + parts);
+    arguments.parts = reinterpret_cast<std::byte*>(arguments.workspace) + start;
+  } else if (own > 0) {
+    arguments.workspace = workspaces.get(stream, own);
+  }
   chosen.kernel.launch(request.problem, arguments, stream);
 }
 
@@ -168,11 +171,12 @@ void Context::Impl::launch(const Chosen& chosen, const Request& request, Stream 
 bool Context::Impl::launch_empty(const Request& request, Stream stream) {
   const Problem& problem = request.problem;
   if (problem.rows != 0) return false;
-  if (problem.operation == generator::Operation::cross_entropy && problem.reduction != Reduction::none) {
-    constexpr unsigned char nan_byte = 0xff;  // all bits set is NaN in every dtype
-    device->fill(request.arguments.loss, problem.reduction == Reduction::mean ? nan_byte : 0,
-                 static_cast<std::size_t>(size_of(problem.loss_dtype)), stream);
-  }
+  if (problem.reduction == Reduction::none) return true;
+  constexpr unsigned char nan_byte = 0xff;  // all bits set is NaN in every dtype
+  for (void* reduced : {request.arguments.loss, request.arguments.z_loss})
+    if (reduced != nullptr)
+      device->fill(reduced, problem.reduction == Reduction::mean ? nan_byte : 0,
+                   static_cast<std::size_t>(size_of(problem.loss_dtype)), stream);
   return true;
 }
 
@@ -217,27 +221,33 @@ const Choice& Plan::choice() const noexcept {
 Context::Context(const ContextOptions& options) : impl_(std::make_unique<Impl>(options)) {}
 Context::~Context() = default;
 
-const Choice& Context::run(const Softmax& operation, const Softmax::Tensors& tensors, Stream stream) {
-  return impl_->run(operation, tensors, stream);
-}
-const Choice& Context::run(const CrossEntropy& operation, const CrossEntropy::Tensors& tensors,
+template <AnyOperation Operation>
+const Choice& Context::run(const Operation& operation, const typename Operation::Tensors& tensors,
                            Stream stream) {
-  return impl_->run(operation, tensors, stream);
+  const Request request = bind(operation, tensors, *impl_->device);
+  if (impl_->launch_empty(request, stream)) return impl_->empty;
+  const Chosen& chosen = impl_->choose(request.problem, stream);
+  impl_->launch(chosen, request, stream);
+  return chosen.choice;
 }
 
-template <class Operation>
-Plan Context::plan_for(const Operation& operation, const typename Operation::Tensors& tensors,
-                       Stream stream) {
+template <AnyOperation Operation>
+Plan Context::prepare(const Operation& operation, const typename Operation::Tensors& tensors, Stream stream) {
   const Request request = bind(operation, tensors, *impl_->device);
   const Chosen* chosen = request.problem.rows == 0 ? nullptr : &impl_->choose(request.problem, stream);
   return Plan(std::make_shared<const Plan::Impl>(Plan::Impl{impl_.get(), chosen, request}));
 }
-Plan Context::prepare(const Softmax& operation, const Softmax::Tensors& tensors, Stream stream) {
-  return plan_for(operation, tensors, stream);
-}
-Plan Context::prepare(const CrossEntropy& operation, const CrossEntropy::Tensors& tensors, Stream stream) {
-  return plan_for(operation, tensors, stream);
-}
+
+#define CE_INSTANTIATE(Operation)                                                                      \
+  template const Choice& Context::run<Operation>(const Operation&, const Operation::Tensors&, Stream); \
+  template Plan Context::prepare<Operation>(const Operation&, const Operation::Tensors&, Stream)
+CE_INSTANTIATE(Softmax);
+CE_INSTANTIATE(LogSoftmax);
+CE_INSTANTIATE(SoftmaxBackward);
+CE_INSTANTIATE(LogSoftmaxBackward);
+CE_INSTANTIATE(CrossEntropy);
+CE_INSTANTIATE(CrossEntropyBackward);
+#undef CE_INSTANTIATE
 
 void Context::check(Stream stream) {
   if (impl_->device->capturing(stream))

@@ -49,7 +49,8 @@ struct ContextOptions {
   /// The most device memory that tuning may take for a while; 0: a quarter of what is free.
   std::int64_t scratch_bytes = 0;
   /// Device memory set aside at once for the workspaces of calls that are captured into graphs, where nothing
-  /// can be allocated. A captured mean or sum takes 4 bytes a row and keeps them.
+  /// can be allocated. A captured mean or sum takes 8 bytes a row, a kernel that splits rows over blocks up
+  /// to 256 KiB, and keeps them.
   std::int64_t capture_bytes = std::int64_t{8} << 20;
 };
 
@@ -110,17 +111,15 @@ class Context {
   /// power-of-two range of rows shares a kernel.
   ///
   /// \returns which kernel ran and why; valid as long as the Context
-  /// \throws InvalidArgument naming the tensor and what was expected of it, before anything is enqueued;
-  /// Unsupported;
-  ///         CompileError; DeviceError
-  const Choice& run(const Softmax& operation, const Softmax::Tensors& tensors, Stream stream = nullptr);
-  const Choice& run(const CrossEntropy& operation, const CrossEntropy::Tensors& tensors,
+  /// \throws InvalidArgument naming the option or tensor and what was expected of it, before anything is
+  /// enqueued; Unsupported; CompileError; DeviceError
+  template <AnyOperation Operation>
+  const Choice& run(const Operation& operation, const typename Operation::Tensors& tensors,
                     Stream stream = nullptr);
 
   /// Does all of run() but the launch.
-  [[nodiscard]] Plan prepare(const Softmax& operation, const Softmax::Tensors& tensors,
-                             Stream stream = nullptr);
-  [[nodiscard]] Plan prepare(const CrossEntropy& operation, const CrossEntropy::Tensors& tensors,
+  template <AnyOperation Operation>
+  [[nodiscard]] Plan prepare(const Operation& operation, const typename Operation::Tensors& tensors,
                              Stream stream = nullptr);
 
   /// Waits for the stream and looks whether any call since the last check met a target out of range.
@@ -140,8 +139,6 @@ class Context {
  private:
   friend class Plan;
   struct Impl;
-  template <class Operation>
-  Plan plan_for(const Operation& operation, const typename Operation::Tensors& tensors, Stream stream);
   std::unique_ptr<Impl> impl_;
 };
 

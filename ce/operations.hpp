@@ -1,7 +1,13 @@
 #pragma once
 /// \file
 /// The operations, their options and their tensors.
+///
+/// Matrices are [rows, columns] of f32, f16 or bf16; arithmetic is in f32. What is [rows], [columns] or [1]
+/// lies in one piece, as one column or as one row. A tensor whose `data` is null is not given. An output
+/// shares no memory with another tensor, unless its description allows exactly the same view. Options at
+/// their defaults cost nothing: they are not in the kernel.
 
+#include <concepts>
 #include <cstdint>
 
 #include "ce/base/dtype.hpp"
@@ -11,32 +17,107 @@ namespace ce {
 
 /// Softmax over each row: y[i] = exp(x[i] - max(x)) / sum_j exp(x[j] - max(x)).
 ///
-/// Arithmetic is in f32. A row that holds NaN, +infinity, or nothing but -infinity becomes NaN, as in
-/// PyTorch.
+/// A row that holds NaN, +infinity, or nothing but -infinity becomes NaN, as in PyTorch.
 struct Softmax {
   struct Tensors {
-    Tensor input;   ///< [rows, columns], f32, f16 or bf16
-    Tensor output;  ///< the same shape and dtype; may be the input itself, must not overlap it otherwise
+    Tensor input;   ///< [rows, columns]
+    Tensor output;  ///< as the input; may be the input itself
   };
 };
 
-/// Cross entropy of rows of logits x and class indices t: loss = log(sum_j exp(x[j])) - x[t], and on demand
-/// the gradient of the reduced loss with respect to the logits, in one pass.
+/// The logarithm of softmax over each row: y[i] = x[i] - log(sum_j exp(x[j])). Rows that have no softmax
+/// become NaN, as in PyTorch.
+struct LogSoftmax {
+  struct Tensors {
+    Tensor input;   ///< [rows, columns]
+    Tensor output;  ///< as the input; may be the input itself
+  };
+};
+
+/// The gradient of Softmax: dx[i] = y[i] (dy[i] - sum_j dy[j] y[j]).
+struct SoftmaxBackward {
+  struct Tensors {
+    Tensor output;       ///< [rows, columns]: y, what Softmax wrote
+    Tensor output_grad;  ///< as the output: dy
+    Tensor input_grad;   ///< as the output: dx; may be output_grad itself
+  };
+};
+
+/// The gradient of LogSoftmax: dx[i] = dy[i] - exp(y[i]) sum_j dy[j].
+struct LogSoftmaxBackward {
+  struct Tensors {
+    Tensor output;       ///< [rows, columns]: y, what LogSoftmax wrote
+    Tensor output_grad;  ///< as the output: dy
+    Tensor input_grad;   ///< as the output: dx; may be output_grad itself
+  };
+};
+
+/// Cross entropy of rows of logits x, and on demand its gradient with respect to the logits, in one pass.
 ///
-/// Arithmetic is in f32. Reductions as in PyTorch: `mean` divides by the number of rows that are not ignored
-/// (all ignored gives NaN). A row whose target is `ignore_index` has loss 0 and gradient 0. A target that is
-/// neither a class nor `ignore_index` never reads outside the row: that row's loss and gradient are NaN, and
-/// Context::check() throws.
+/// The logits are transformed first: z = cap tanh(scale x / cap), or scale x without a cap. With
+/// lse = log(sum_j exp(z[j])), class weights w (1 without) and smoothing e, the loss of a row is
+///
+///     target t:         (1 - e) w[t] (lse - z[t]) + e / columns sum_i w[i] (lse - z[i])   + z-loss
+///     probabilities p:  sum_i w[i] ((1 - e) p[i] + e / columns) (lse - z[i])              + z-loss
+///
+/// where the z-loss is z_loss x lse squared, without weights. All this is as in PyTorch where PyTorch has the
+/// option, and as in Liger-Kernel for z-loss and cap.
+///
+/// `mean` divides by the sum of w[t] over the rows that are not ignored (without weights their number), the
+/// z-loss by their number; with probabilities, both by the number of rows. If all rows are ignored the mean
+/// is NaN.
+///
+/// A row whose target is `ignore_index` has loss 0, z-loss 0, gradient 0 and hit 0. A target that is neither
+/// a class nor `ignore_index` never reads outside the row: that row's loss, z-loss and gradient are NaN, its
+/// hit is 0, and Context::check() throws. `lse` and `argmax` are those of the logits in every row.
 struct CrossEntropy {
-  std::int64_t ignore_index = -100;
+  std::int64_t ignore_index = -100;  ///< without meaning for probabilities
   Reduction reduction = Reduction::mean;
+  float label_smoothing = 0;  ///< e above, 0 to 1; 0: off
+  float z_loss = 0;           ///< factor of lse squared, 0 or more; 0: off
+  float softcap = 0;          ///< cap above, more than 0; 0: off
+  float logit_scale = 1;      ///< scale above, more than 0; 1: off
 
   struct Tensors {
-    Tensor logits;  ///< [rows, columns], f32, f16 or bf16
-    Tensor target;  ///< [rows], i32 or i64
-    Tensor loss;    ///< [rows] for reduction none, else [1]; f32 or the dtype of the logits
-    Tensor grad;  ///< optional: as the logits; may be the logits themselves, must not overlap them otherwise
+    Tensor logits;       ///< [rows, columns]
+    Tensor target;       ///< [rows] class indices, i32 or i64; or probabilities, as the logits
+    Tensor weight = {};  ///< optional: [columns], f32 or the logits' dtype
+    Tensor upstream =
+        {};              ///< optional, with grad: [1] or [rows] of the loss's dtype; multiplies the gradient
+    Tensor loss;         ///< [rows] for reduction none, else [1]; f32 or the logits' dtype
+    Tensor grad = {};    ///< optional: as the logits; may be the logits themselves
+    Tensor z_loss = {};  ///< optional, with a factor z_loss: as the loss; the z-loss alone, reduced alike
+    Tensor lse = {};     ///< optional: [rows] f32; what CrossEntropyBackward reads
+    Tensor argmax = {};  ///< optional: [rows] i64; index of the first largest logit
+    Tensor hit = {};     ///< optional, with class indices: [rows] u8; 1 where argmax is the target
   };
 };
+
+/// The gradient of CrossEntropy with respect to the logits, from the logsumexp that it wrote.
+///
+/// Options and tensors mean what they mean there, and must be those of that call.
+struct CrossEntropyBackward {
+  std::int64_t ignore_index = -100;
+  Reduction reduction = Reduction::mean;
+  float label_smoothing = 0;
+  float z_loss = 0;
+  float softcap = 0;
+  float logit_scale = 1;
+
+  struct Tensors {
+    Tensor logits;         ///< [rows, columns]
+    Tensor target;         ///< [rows] class indices, i32 or i64; or probabilities, as the logits
+    Tensor weight = {};    ///< optional: [columns], f32 or the logits' dtype
+    Tensor lse;            ///< [rows] f32: CrossEntropy's
+    Tensor upstream = {};  ///< optional: [1] or [rows], f32 or the logits' dtype; multiplies the gradient
+    Tensor grad;           ///< as the logits; may be the logits themselves
+  };
+};
+
+/// What run() and prepare() take.
+template <class T>
+concept AnyOperation = std::same_as<T, Softmax> || std::same_as<T, LogSoftmax> ||
+    std::same_as<T, SoftmaxBackward> || std::same_as<T, LogSoftmaxBackward> ||
+    std::same_as<T, CrossEntropy> || std::same_as<T, CrossEntropyBackward>;
 
 }  // namespace ce

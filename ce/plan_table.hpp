@@ -60,14 +60,25 @@ class PlanTable {
   };
   static constexpr std::size_t slots = 1024;
 
-  static std::size_t hash(const generator::Problem& p) noexcept {
-    std::uint64_t h = static_cast<std::uint64_t>(p.columns) * 0x9e3779b97f4a7c15u;
-    h ^= static_cast<std::uint64_t>(p.rows) * 0xc2b2ae3d27d4eb4fu;
-    const std::uint64_t options =
-        static_cast<std::uint64_t>(p.operation) | static_cast<std::uint64_t>(p.dtype) << 8 |
-        static_cast<std::uint64_t>(p.target_dtype) << 16 | static_cast<std::uint64_t>(p.loss_dtype) << 24 |
-        static_cast<std::uint64_t>(p.reduction) << 32 | static_cast<std::uint64_t>(p.alignment) << 40 |
-        static_cast<std::uint64_t>(p.gradient) << 48 | static_cast<std::uint64_t>(p.in_place) << 49;
+  static std::size_t hash(const generator::Problem& problem) noexcept {
+    // By name, so that a new field of Problem does not compile until it is here.
+    const auto& [operation, dtype, target_dtype, loss_dtype, weight_dtype, reduction, upstream, gradient,
+                 probabilities, smoothing, weights, z_loss, softcap, scale, z_loss_out, lse_out, argmax_out,
+                 hit_out, in_place, batched, strided, alignment, rows, columns] = problem;
+    std::uint64_t options = 0;
+    const auto add = [&options](auto value, int bits) {
+      options = options << bits | static_cast<std::uint64_t>(value);
+    };
+    add(operation, 4);
+    for (const DType each : {dtype, target_dtype, loss_dtype, weight_dtype}) add(each, 3);
+    add(reduction, 2);
+    add(upstream, 2);
+    add(alignment, 2);
+    for (const bool each : {gradient, probabilities, smoothing, weights, z_loss, softcap, scale, z_loss_out,
+                            lse_out, argmax_out, hit_out, in_place, batched, strided})
+      add(each, 1);
+    std::uint64_t h = static_cast<std::uint64_t>(columns) * 0x9e3779b97f4a7c15u;
+    h ^= static_cast<std::uint64_t>(rows) * 0xc2b2ae3d27d4eb4fu;
     h = (h ^ options) * 0xff51afd7ed558ccdu;
     return static_cast<std::size_t>(h >> 32) % slots;
   }

@@ -2,167 +2,193 @@
 
 #include <fmt/format.h>
 
-#include <string>
+#include <cmath>
 
 #include "ce/base/error.hpp"
+#include "ce/matrices.hpp"
 
 namespace ce {
 namespace {
 
-using generator::Problem;
-
-std::string text_of(const void* pointer) { return fmt::format("{}", pointer); }
-
-void check_dtype(std::string_view tensor, DType got, DType wanted, std::string_view why) {
-  if (got != wanted)
-    throw InvalidArgument(fmt::format("{}.dtype", tensor), name(got),
-                          fmt::format("{} ({})", name(wanted), why));
+template <class Tensors>
+Request bind_forward(generator::Operation operation, const Tensors& tensors, const runtime::Device& device) {
+  CallMemory memory;
+  return bind_matrices(operation, {"input", &tensors.input}, {}, {"output", &tensors.output}, device, memory);
 }
 
-/// Shape, strides and memory of one tensor by itself.
-void check_tensor(std::string_view tensor, const Tensor& view, const runtime::Device& device) {
-  const auto field = [&](std::string_view member) { return fmt::format("{}.{}", tensor, member); };
-  if (view.rows < 0) throw InvalidArgument(field("rows"), fmt::to_string(view.rows), "0 or more");
-  if (view.columns < 1) throw InvalidArgument(field("columns"), fmt::to_string(view.columns), "1 or more");
-  if (view.row_step() < view.columns)
-    throw InvalidArgument(field("row_stride"), fmt::to_string(view.row_stride),
-                          fmt::format("at least the {} columns", view.columns));
-  if (view.column_stride != 1)
-    throw InvalidArgument(field("column_stride"), fmt::to_string(view.column_stride), "1 in this version");
-  if (view.rows == 0) return;  // no memory to look at
-  if (view.data == nullptr) throw InvalidArgument(field("data"), "null", "a pointer to device memory");
-  if (reinterpret_cast<std::uintptr_t>(view.data) % static_cast<std::uintptr_t>(size_of(view.dtype)) != 0)
-    throw InvalidArgument(field("data"), text_of(view.data),
-                          fmt::format("an address aligned to its {}-byte elements", size_of(view.dtype)));
-  switch (device.pointer_kind(view.data)) {
-    case runtime::PointerKind::device:
-    case runtime::PointerKind::managed: return;
-    case runtime::PointerKind::host:
-      throw InvalidArgument(field("data"), text_of(view.data) + " in host memory",
-                            fmt::format("memory of {}", device.name()));
-    case runtime::PointerKind::other_device:
-      throw InvalidArgument(field("data"), text_of(view.data) + " in the memory of another device",
-                            fmt::format("memory of {}", device.name()));
+template <class Tensors>
+Request bind_backward(generator::Operation operation, const Tensors& tensors, const runtime::Device& device) {
+  CallMemory memory;
+  return bind_matrices(operation, {"output_grad", &tensors.output_grad}, {"output", &tensors.output},
+                       {"input_grad", &tensors.input_grad}, device, memory);
+}
+
+// ---- cross entropy -------------------------------------------------------------------------------------
+
+/// The options that change what the kernel computes, checked.
+template <class CrossEntropyOrBackward>
+void bind_options(const CrossEntropyOrBackward& operation, Request& request) {
+  const auto check = [](bool allowed, std::string_view option, float value, std::string_view expected) {
+    if (!allowed) throw InvalidArgument(option, fmt::to_string(value), expected);
+  };
+  const float smoothing = operation.label_smoothing, z_loss = operation.z_loss, cap = operation.softcap,
+              scale = operation.logit_scale;
+  check(smoothing >= 0 && smoothing <= 1, "label_smoothing", smoothing, "0 to 1");
+  check(z_loss >= 0 && std::isfinite(z_loss), "z_loss", z_loss, "a finite number, 0 or more");
+  check(cap >= 0 && std::isfinite(cap), "softcap", cap, "a finite number, 0 (no cap) or more");
+  check(scale > 0 && std::isfinite(scale), "logit_scale", scale, "a finite number, more than 0");
+  auto& [problem, arguments] = request;
+  problem.reduction = operation.reduction;
+  problem.smoothing = smoothing != 0;
+  problem.z_loss = z_loss != 0;
+  problem.softcap = cap != 0;
+  problem.scale = scale != 1;
+  arguments.ignore_index = operation.ignore_index;
+  arguments.smoothing = smoothing;
+  arguments.z_scale = z_loss;
+  arguments.cap = cap;
+  arguments.scale = scale;
+}
+
+/// The vectors of a call: checked one by one, each against all that came before.
+struct Vectors {
+  const runtime::Device& device;
+  CallMemory& memory;
+
+  void bind(std::string_view name, const Tensor& tensor, std::int64_t count, bool written) {
+    check_tensor(name, tensor, device);
+    check_vector(name, tensor, count);
+    memory.add(name, tensor, written);
   }
-}
-
-void check_same_shape(std::string_view tensor, const Tensor& view, std::string_view other,
-                      const Tensor& model) {
-  if (view.rows != model.rows)
-    throw InvalidArgument(fmt::format("{}.rows", tensor), fmt::to_string(view.rows),
-                          fmt::format("the {} rows of {}", model.rows, other));
-  if (view.columns != model.columns)
-    throw InvalidArgument(fmt::format("{}.columns", tensor), fmt::to_string(view.columns),
-                          fmt::format("the {} columns of {}", model.columns, other));
-  check_dtype(tensor, view.dtype, model.dtype, fmt::format("that of {}", other));
-}
-
-/// [rows] or [1] elements, one after the other: as one column or as one row.
-void check_vector(std::string_view tensor, const Tensor& view, std::int64_t count) {
-  const bool column = view.rows == count && view.columns == 1 && (view.row_step() == 1 || count <= 1);
-  const bool row = view.rows == 1 && view.columns == count;
-  if (!column && !row)
-    throw InvalidArgument(tensor,
-                          fmt::format("{} x {} with row stride {}", view.rows, view.columns, view.row_step()),
-                          fmt::format("{} elements, one after the other", count));
-}
-
-struct Extent {
-  std::uintptr_t first, last;
+  /// An optional output of a certain dtype. \returns its address, null where it was not given
+  void* bind_output(std::string_view name, const Tensor& tensor, std::int64_t count, DType dtype,
+                    std::string_view why) {
+    if (!is_given(name, tensor)) return nullptr;
+    check_dtype(name, tensor, dtype, why);
+    bind(name, tensor, count, true);
+    return tensor.data;
+  }
 };
 
-Extent extent_of(const Tensor& view) {
-  const auto first = reinterpret_cast<std::uintptr_t>(view.data);
-  const std::int64_t elements = view.rows == 0 ? 0 : (view.rows - 1) * view.row_step() + view.columns;
-  return {first, first + static_cast<std::uintptr_t>(elements * size_of(view.dtype))};
-}
-
-bool same_memory(const Tensor& a, const Tensor& b) {
-  return a.data == b.data && a.row_step() == b.row_step();
-}
-
-void check_no_overlap(std::string_view tensor, const Tensor& view, std::string_view other,
-                      const Tensor& model) {
-  const Extent a = extent_of(view), b = extent_of(model);
-  if (a.first < b.last && b.first < a.last)
-    throw InvalidArgument(fmt::format("{}.data", tensor),
-                          fmt::format("{} overlapping {}", text_of(view.data), other), "memory of its own");
-}
-
-/// The output of a matrix operation: the input itself, or apart from it.
-bool is_in_place(std::string_view tensor, const Tensor& view, std::string_view other, const Tensor& model) {
-  if (same_memory(view, model)) return true;
-  const Extent a = extent_of(view), b = extent_of(model);
-  if (a.first < b.last && b.first < a.last)
-    throw InvalidArgument(
-        fmt::format("{}.data", tensor), fmt::format("{} overlapping {}", text_of(view.data), other),
-        fmt::format("exactly {} (same address and row stride) or memory of its own", other));
-  return false;
-}
-
-generator::RowPlacement placement_of(const Tensor& view) {
-  return {reinterpret_cast<std::uint64_t>(view.data), view.row_step() * size_of(view.dtype)};
-}
-
-/// What softmax and cross entropy have in common: a matrix in and, perhaps, one out.
-Request bind_matrices(generator::Operation operation, std::string_view input_name, const Tensor& input,
-                      std::string_view output_name, const Tensor* output, const runtime::Device& device) {
-  if (!is_floating(input.dtype))
-    throw InvalidArgument(fmt::format("{}.dtype", input_name), name(input.dtype), "f32, f16 or bf16");
-  check_tensor(input_name, input, device);
-  Request request{
-      .problem = {
-          .operation = operation, .dtype = input.dtype, .rows = input.rows, .columns = input.columns}};
-  request.arguments.input = input.data;
-  request.arguments.rows = input.rows;
-  request.arguments.input_stride = input.row_step();
-  if (output != nullptr) {
-    check_same_shape(output_name, *output, input_name, input);
-    check_tensor(output_name, *output, device);
-    request.problem.in_place = is_in_place(output_name, *output, input_name, input);
-    request.arguments.output = output->data;
-    request.arguments.output_stride = output->row_step();
+/// Matrices and target. A target of the logits' kind is probabilities.
+template <class Tensors>
+Request bind_targets(generator::Operation operation, const Tensors& tensors, bool gradient,
+                     Vectors& vectors) {
+  const Tensor &logits = tensors.logits, &target = tensors.target;
+  const bool probabilities = is_floating(target.dtype);
+  if (target.dtype == DType::u8)
+    throw InvalidArgument("target.dtype", name(target.dtype),
+                          "i32 or i64 (class indices), or that of logits (probabilities)");
+  Request request =
+      bind_matrices(operation, {"logits", &logits}, {"target", probabilities ? &target : nullptr},
+                    {"grad", gradient ? &tensors.grad : nullptr}, vectors.device, vectors.memory);
+  request.problem.gradient = gradient;
+  request.problem.probabilities = probabilities;
+  if (!probabilities) {
+    vectors.bind("target", target, logits.rows, false);
+    request.problem.target_dtype = target.dtype;
+    request.arguments.target = target.data;
   }
-  request.problem.alignment = generator::alignment_of(input.rows, placement_of(input),
-                                                      placement_of(output != nullptr ? *output : input));
   return request;
+}
+
+void bind_weight(const Tensor& weight, Vectors& vectors, Request& request) {
+  if (!is_given("weight", weight)) return;
+  check_f32_or("weight", weight, request.problem.dtype);
+  vectors.bind("weight", weight, request.problem.columns, false);
+  request.problem.weights = true;
+  request.problem.weight_dtype = weight.dtype;
+  request.arguments.weight = weight.data;
+}
+
+/// One number, or one for each row.
+void bind_upstream(const Tensor& upstream, Vectors& vectors, Request& request) {
+  auto& [problem, arguments] = request;
+  check_tensor("upstream", upstream, vectors.device);
+  const bool scalar = is_vector(upstream, 1);
+  if (!scalar && !is_vector(upstream, problem.rows))
+    throw InvalidArgument("upstream", fmt::format("{} x {}", upstream.rows, upstream.columns),
+                          fmt::format("1 or {} elements, one after the other", problem.rows));
+  vectors.memory.add("upstream", upstream, false);
+  problem.upstream = scalar ? generator::Upstream::scalar : generator::Upstream::rows;
+  arguments.upstream = upstream.data;
 }
 
 }  // namespace
 
 Request bind(const Softmax&, const Softmax::Tensors& tensors, const runtime::Device& device) {
-  return bind_matrices(generator::Operation::softmax, "input", tensors.input, "output", &tensors.output,
-                       device);
+  return bind_forward(generator::Operation::softmax, tensors, device);
+}
+Request bind(const LogSoftmax&, const LogSoftmax::Tensors& tensors, const runtime::Device& device) {
+  return bind_forward(generator::Operation::log_softmax, tensors, device);
+}
+Request bind(const SoftmaxBackward&, const SoftmaxBackward::Tensors& tensors, const runtime::Device& device) {
+  return bind_backward(generator::Operation::softmax_backward, tensors, device);
+}
+Request bind(const LogSoftmaxBackward&, const LogSoftmaxBackward::Tensors& tensors,
+             const runtime::Device& device) {
+  return bind_backward(generator::Operation::log_softmax_backward, tensors, device);
 }
 
 Request bind(const CrossEntropy& operation, const CrossEntropy::Tensors& tensors,
              const runtime::Device& device) {
-  const auto& [logits, target, loss, grad] = tensors;
-  const bool gradient = grad.data != nullptr;
-  if (!gradient && grad.rows != 0) throw InvalidArgument("grad.data", "null", "a pointer to device memory");
-  Request request = bind_matrices(generator::Operation::cross_entropy, "logits", logits, "grad",
-                                  gradient ? &grad : nullptr, device);
-  check_vector("target", target, logits.rows);
-  check_tensor("target", target, device);
-  if (is_floating(target.dtype)) throw InvalidArgument("target.dtype", name(target.dtype), "i32 or i64");
-  check_vector("loss", loss, operation.reduction == Reduction::none ? logits.rows : 1);
-  check_tensor("loss", loss, device);
-  if (loss.dtype != DType::f32) check_dtype("loss", loss.dtype, logits.dtype, "or f32");
-  check_no_overlap("loss", loss, "logits", logits);
-  check_no_overlap("loss", loss, "target", target);
-  check_no_overlap("target", target, "logits", logits);
-  if (gradient) {
-    check_no_overlap("loss", loss, "grad", grad);
-    check_no_overlap("target", target, "grad", grad);
+  CallMemory memory;
+  Vectors vectors{device, memory};
+  const bool gradient = is_given("grad", tensors.grad);
+  Request request = bind_targets(generator::Operation::cross_entropy, tensors, gradient, vectors);
+  bind_options(operation, request);
+  auto& [problem, arguments] = request;
+  bind_weight(tensors.weight, vectors, request);
+
+  const std::int64_t losses = operation.reduction == Reduction::none ? problem.rows : 1;
+  check_f32_or("loss", tensors.loss, problem.dtype);
+  vectors.bind("loss", tensors.loss, losses, true);
+  problem.loss_dtype = tensors.loss.dtype;
+  arguments.loss = tensors.loss.data;
+  if (is_given("upstream", tensors.upstream)) {
+    if (!gradient) throw InvalidArgument("upstream.data", "set", "null where there is no grad");
+    check_dtype("upstream", tensors.upstream, problem.loss_dtype, "that of loss");
+    bind_upstream(tensors.upstream, vectors, request);
   }
 
-  request.problem.gradient = gradient;
-  request.problem.reduction = operation.reduction;
-  request.problem.target_dtype = target.dtype;
-  request.problem.loss_dtype = loss.dtype;
-  request.arguments.target = target.data;
-  request.arguments.loss = loss.data;
-  request.arguments.ignore_index = operation.ignore_index;
+  if (!problem.z_loss && is_given("z_loss", tensors.z_loss))
+    throw InvalidArgument("z_loss.data", "set", "null where the factor z_loss is 0");
+  if (problem.probabilities && is_given("hit", tensors.hit))
+    throw InvalidArgument("hit.data", "set", "null where target holds probabilities");
+  arguments.z_loss =
+      vectors.bind_output("z_loss", tensors.z_loss, losses, problem.loss_dtype, "that of loss");
+  constexpr std::string_view always = "always";
+  arguments.lse =
+      static_cast<float*>(vectors.bind_output("lse", tensors.lse, problem.rows, DType::f32, always));
+  arguments.argmax = static_cast<long long*>(
+      vectors.bind_output("argmax", tensors.argmax, problem.rows, DType::i64, always));
+  arguments.hit =
+      static_cast<unsigned char*>(vectors.bind_output("hit", tensors.hit, problem.rows, DType::u8, always));
+  problem.z_loss_out = arguments.z_loss != nullptr;
+  problem.lse_out = arguments.lse != nullptr;
+  problem.argmax_out = arguments.argmax != nullptr;
+  problem.hit_out = arguments.hit != nullptr;
+  return request;
+}
+
+Request bind(const CrossEntropyBackward& operation, const CrossEntropyBackward::Tensors& tensors,
+             const runtime::Device& device) {
+  CallMemory memory;
+  Vectors vectors{device, memory};
+  Request request = bind_targets(generator::Operation::cross_entropy_backward, tensors, true, vectors);
+  bind_options(operation, request);
+  auto& [problem, arguments] = request;
+  // The losses that a sum adds up have the gradients of losses by themselves.
+  if (problem.reduction == Reduction::sum) problem.reduction = Reduction::none;
+  bind_weight(tensors.weight, vectors, request);
+  check_dtype("lse", tensors.lse, DType::f32, "always");
+  vectors.bind("lse", tensors.lse, problem.rows, false);
+  arguments.lse = static_cast<float*>(tensors.lse.data);
+  if (is_given("upstream", tensors.upstream)) {
+    check_f32_or("upstream", tensors.upstream, problem.dtype);
+    bind_upstream(tensors.upstream, vectors, request);
+    problem.loss_dtype = tensors.upstream.dtype;
+  }
   return request;
 }
 

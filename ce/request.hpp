@@ -11,14 +11,22 @@ namespace ce {
 
 struct Request {
   generator::Problem problem;
-  Arguments arguments{};  ///< workspace and status are not set
+  Arguments arguments{};  ///< workspace, parts and status are not set
 };
 
-/// Checks everything that can be known of the tensors and turns them into a Request.
+/// Checks everything that can be known of options and tensors and turns them into a Request.
 /// \throws InvalidArgument
 [[nodiscard]] Request bind(const Softmax& operation, const Softmax::Tensors& tensors,
                            const runtime::Device& device);
+[[nodiscard]] Request bind(const LogSoftmax& operation, const LogSoftmax::Tensors& tensors,
+                           const runtime::Device& device);
+[[nodiscard]] Request bind(const SoftmaxBackward& operation, const SoftmaxBackward::Tensors& tensors,
+                           const runtime::Device& device);
+[[nodiscard]] Request bind(const LogSoftmaxBackward& operation, const LogSoftmaxBackward::Tensors& tensors,
+                           const runtime::Device& device);
 [[nodiscard]] Request bind(const CrossEntropy& operation, const CrossEntropy::Tensors& tensors,
                            const runtime::Device& device);
+[[nodiscard]] Request bind(const CrossEntropyBackward& operation,
+                           const CrossEntropyBackward::Tensors& tensors, const runtime::Device& device);
 
 }  // namespace ce

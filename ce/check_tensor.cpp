@@ -1,0 +1,164 @@
+#include "ce/check_tensor.hpp"
+
+#include <fmt/format.h>
+
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "ce/base/error.hpp"
+#include "ce/row_layout.hpp"
+
+namespace ce {
+namespace {
+
+std::string text_of(const void* pointer) { return fmt::format("{}", pointer); }
+
+std::string field(std::string_view name, std::string_view member) {
+  return fmt::format("{}.{}", name, member);
+}
+
+void check_sizes(std::string_view name, const Tensor& tensor) {
+  if (tensor.rows < 0) throw InvalidArgument(field(name, "rows"), fmt::to_string(tensor.rows), "0 or more");
+  if (tensor.columns < 1)
+    throw InvalidArgument(field(name, "columns"), fmt::to_string(tensor.columns), "1 or more");
+  if (tensor.batch_rows < 0)
+    throw InvalidArgument(field(name, "batch_rows"), fmt::to_string(tensor.batch_rows), "0 or more");
+  if (tensor.batch_rows > 0 && tensor.rows % tensor.batch_rows != 0)
+    throw InvalidArgument(field(name, "batch_rows"), fmt::to_string(tensor.batch_rows),
+                          fmt::format("a divisor of the {} rows", tensor.rows));
+  if (tensor.batch_rows == 0 && tensor.batch_stride != 0 && tensor.rows > 0)
+    throw InvalidArgument(field(name, "batch_stride"), fmt::to_string(tensor.batch_stride),
+                          "0 where batch_rows is 0");
+}
+
+/// Elements that are in each other's way, and distances that 64 bits do not hold.
+void check_strides(std::string_view name, const Tensor& tensor) {
+  constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
+  struct Dimension {
+    std::string_view stride_name;
+    std::int64_t size, stride;
+  };
+  const auto too_far = [&](std::string_view member, std::int64_t value) {
+    return InvalidArgument(field(name, member), fmt::to_string(value),
+                           "so few that byte offsets fit into 64 bits");
+  };
+  if (tensor.columns > 1) {  // row_step() multiplies these where the rows are contiguous
+    if (tensor.column_stride < 1)
+      throw InvalidArgument(field(name, "column_stride"), fmt::to_string(tensor.column_stride), "1 or more");
+    if (tensor.column_stride > most / tensor.columns) throw too_far("column_stride", tensor.column_stride);
+  }
+  const bool batches = tensor.batch_rows > 0;
+  std::array<Dimension, 3> dimensions{{
+      {"column_stride", tensor.columns, tensor.column_stride},
+      {"row_stride", batches ? tensor.batch_rows : tensor.rows, tensor.row_step()},
+      {"batch_stride", batches ? tensor.rows / tensor.batch_rows : 1, tensor.batch_stride},
+  }};
+  for (const std::size_t i : {0, 1, 0})
+    if (dimensions[i + 1].stride < dimensions[i].stride) std::swap(dimensions[i], dimensions[i + 1]);
+  // From the closest elements to the farthest: each step must leave behind all that lies closer.
+  std::int64_t reach = 1;
+  for (const auto& [stride_name, size, stride] : dimensions) {
+    if (size <= 1) continue;
+    if (stride < reach) {
+      const bool of_whole_rows =
+          stride_name == "row_stride" && tensor.column_stride == 1 && tensor.columns > 1;
+      throw InvalidArgument(field(name, stride_name), fmt::to_string(stride),
+                            of_whole_rows
+                                ? fmt::format("at least the {} columns", tensor.columns)
+                                : fmt::format("at least {}, so that no two elements share memory", reach));
+    }
+    if (stride > (most / size_of(tensor.dtype) - reach) / (size - 1)) throw too_far(stride_name, stride);
+    reach += (size - 1) * stride;
+  }
+}
+
+void check_memory(std::string_view name, const Tensor& tensor, const runtime::Device& device) {
+  if (tensor.data == nullptr)
+    throw InvalidArgument(field(name, "data"), "null", "a pointer to device memory");
+  if (reinterpret_cast<std::uintptr_t>(tensor.data) % static_cast<std::uintptr_t>(size_of(tensor.dtype)) != 0)
+    throw InvalidArgument(field(name, "data"), text_of(tensor.data),
+                          fmt::format("an address aligned to its {}-byte elements", size_of(tensor.dtype)));
+  switch (device.pointer_kind(tensor.data)) {
+    case runtime::PointerKind::device:
+    case runtime::PointerKind::managed: return;
+    case runtime::PointerKind::host:
+      throw InvalidArgument(field(name, "data"), text_of(tensor.data) + " in host memory",
+                            fmt::format("memory of {}", device.name()));
+    case runtime::PointerKind::other_device:
+      throw InvalidArgument(field(name, "data"), text_of(tensor.data) + " in the memory of another device",
+                            fmt::format("memory of {}", device.name()));
+  }
+}
+
+}  // namespace
+
+bool is_given(std::string_view name, const Tensor& tensor) {
+  if (tensor.data == nullptr && tensor.rows != 0)
+    throw InvalidArgument(field(name, "data"), "null", "a pointer to device memory");
+  return tensor.data != nullptr;
+}
+
+void check_tensor(std::string_view name, const Tensor& tensor, const runtime::Device& device) {
+  check_sizes(name, tensor);
+  check_strides(name, tensor);
+  if (tensor.rows > 0) check_memory(name, tensor, device);
+}
+
+void check_dtype(std::string_view name, const Tensor& tensor, DType wanted, std::string_view why) {
+  if (tensor.dtype != wanted)
+    throw InvalidArgument(field(name, "dtype"), ce::name(tensor.dtype),
+                          fmt::format("{} ({})", ce::name(wanted), why));
+}
+
+void check_f32_or(std::string_view name, const Tensor& tensor, DType logits) {
+  if (tensor.dtype != DType::f32) check_dtype(name, tensor, logits, "that of logits, or f32");
+}
+
+void check_same_shape(std::string_view name, const Tensor& tensor, std::string_view other,
+                      const Tensor& model) {
+  if (tensor.rows != model.rows)
+    throw InvalidArgument(field(name, "rows"), fmt::to_string(tensor.rows),
+                          fmt::format("the {} rows of {}", model.rows, other));
+  if (tensor.columns != model.columns)
+    throw InvalidArgument(field(name, "columns"), fmt::to_string(tensor.columns),
+                          fmt::format("the {} columns of {}", model.columns, other));
+  check_dtype(name, tensor, model.dtype, fmt::format("that of {}", other));
+}
+
+bool is_vector(const Tensor& tensor, std::int64_t count) {
+  if (tensor.rows == 1 && tensor.columns == count) return row_layout(tensor).column == 1;
+  if (tensor.rows != count || tensor.columns != 1) return false;
+  const RowLayout layout = row_layout(tensor);
+  return count == 0 || (layout.row == 1 && layout.batch_rows == 0);
+}
+
+void check_vector(std::string_view name, const Tensor& tensor, std::int64_t count) {
+  if (!is_vector(tensor, count))
+    throw InvalidArgument(name,
+                          fmt::format("{} x {} with row stride {} and column stride {}", tensor.rows,
+                                      tensor.columns, tensor.row_step(), tensor.column_stride),
+                          fmt::format("{} elements, one after the other", count));
+}
+
+bool overlap(const Tensor& a, const Tensor& b) noexcept {
+  if (a.rows == 0 || b.rows == 0) return false;
+  const auto start = [](const Tensor& tensor) { return reinterpret_cast<std::uintptr_t>(tensor.data); };
+  const auto end = [&](const Tensor& tensor) {
+    return start(tensor) + static_cast<std::uintptr_t>(reach_of(tensor) * size_of(tensor.dtype));
+  };
+  return start(a) < end(b) && start(b) < end(a);
+}
+
+void CallMemory::add(std::string_view name, const Tensor& tensor, bool written) {
+  for (std::size_t i = 0; i < count_; ++i) {
+    const Entry& other = entries_[i];
+    if ((written || other.written || tensor.dtype != other.tensor->dtype) && overlap(tensor, *other.tensor))
+      throw InvalidArgument(field(name, "data"),
+                            fmt::format("{} overlapping {}", text_of(tensor.data), other.name),
+                            "memory of its own");
+  }
+  entries_.at(count_++) = {name, &tensor, written};
+}
+
+}  // namespace ce

@@ -1,0 +1,120 @@
+#include "ce/matrices.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <span>
+
+#include "ce/base/error.hpp"
+#include "ce/row_layout.hpp"
+
+namespace ce {
+namespace {
+
+/// A matrix and where its rows lie.
+struct Placed {
+  const Matrix* matrix;
+  RowLayout layout;
+};
+
+/// Gives all layouts the same batches. Rows that are evenly apart can be looked at in batches of any size.
+/// \returns the rows of a batch; 0 where no matrix has batches
+std::int64_t align_batches(std::span<Placed> all) {
+  const Placed* first = nullptr;
+  for (const Placed& placed : all) {
+    if (placed.layout.batch_rows == 0) continue;
+    if (first == nullptr) first = &placed;
+    if (placed.layout.batch_rows != first->layout.batch_rows)
+      throw InvalidArgument(fmt::format("{}.batch_rows", placed.matrix->name),
+                            fmt::to_string(placed.layout.batch_rows),
+                            fmt::format("{}, that of {}, or rows that are evenly apart",
+                                        first->layout.batch_rows, first->matrix->name));
+  }
+  if (first == nullptr) return 0;
+  for (auto& [matrix, layout] : all)
+    if (layout.batch_rows == 0) {
+      layout.batch_rows = first->layout.batch_rows;
+      layout.batch = layout.batch_rows * layout.row;
+    }
+  return first->layout.batch_rows;
+}
+
+generator::RowPlacement placement_of(const Placed& placed) {
+  const Tensor& tensor = *placed.matrix->tensor;
+  return {.address = reinterpret_cast<std::uint64_t>(tensor.data),
+          .stride_bytes = placed.layout.row * size_of(tensor.dtype),
+          .batch_stride_bytes = placed.layout.batch * size_of(tensor.dtype)};
+}
+
+Layout arguments_of(const RowLayout& layout) {
+  return {.row = layout.row, .batch = layout.batch, .column = layout.column};
+}
+
+/// The output is the input itself, or apart from it.
+bool is_in_place(const Matrix& output, const Matrix& input) {
+  const Tensor &own = *output.tensor, &other = *input.tensor;
+  if (own.data == other.data && row_layout(own) == row_layout(other)) return true;
+  if (overlap(own, other))
+    throw InvalidArgument(
+        fmt::format("{}.data", output.name), fmt::format("{} overlapping {}", own.data, input.name),
+        fmt::format("exactly {} (same address and strides) or memory of its own", input.name));
+  return false;
+}
+
+}  // namespace
+
+Request bind_matrices(generator::Operation operation, const Matrix& input, const Matrix& second,
+                      const Matrix& output, const runtime::Device& device, CallMemory& memory) {
+  const Tensor& model = *input.tensor;
+  if (!is_floating(model.dtype))
+    throw InvalidArgument(fmt::format("{}.dtype", input.name), name(model.dtype), "f32, f16 or bf16");
+  check_tensor(input.name, model, device);
+  for (const Matrix* matrix : {&second, &output}) {
+    if (matrix->tensor == nullptr) continue;
+    check_same_shape(matrix->name, *matrix->tensor, input.name, model);
+    check_tensor(matrix->name, *matrix->tensor, device);
+  }
+
+  Request request{.problem = {.operation = operation,
+                              .dtype = model.dtype,
+                              .in_place = output.tensor != nullptr && is_in_place(output, input),
+                              .rows = model.rows,
+                              .columns = model.columns}};
+  generator::Problem& problem = request.problem;
+  memory.add(input.name, model, problem.in_place);
+  if (second.tensor != nullptr) memory.add(second.name, *second.tensor, false);
+  if (output.tensor != nullptr && !problem.in_place) memory.add(output.name, *output.tensor, true);
+
+  std::array<Placed, 3> places{};
+  std::size_t count = 0;
+  for (const Matrix* matrix : {&input, &second, &output})
+    if (matrix->tensor != nullptr) places[count++] = {matrix, row_layout(*matrix->tensor)};
+  const std::span<Placed> placed(places.data(), count);
+  const std::int64_t batch_rows = align_batches(placed);
+  std::array<generator::RowPlacement, 3> placements{};
+  Arguments& arguments = request.arguments;
+  arguments.rows = model.rows;
+  arguments.batch_rows = batch_rows;
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto& [matrix, layout] = placed[i];
+    problem.strided = problem.strided || layout.column != 1;
+    placements[i] = placement_of(placed[i]);
+    void* data = matrix->tensor->data;
+    if (matrix == &input) {
+      arguments.input = data;
+      arguments.input_layout = arguments_of(layout);
+    } else if (matrix == &second) {
+      arguments.second = data;
+      arguments.second_layout = arguments_of(layout);
+    } else {
+      arguments.output = data;
+      arguments.output_layout = arguments_of(layout);
+    }
+  }
+  problem.batched = batch_rows > 0;
+  if (!problem.strided)
+    problem.alignment = generator::alignment_of(model.rows, std::span(placements.data(), count));
+  return request;
+}
+
+}  // namespace ce
