@@ -27,6 +27,7 @@ std::string footer() {
       "\nExamples:\n"
       "  ce-tune doctor\n"
       "  ce-tune sweep --op softmax --dtype bf16 --rows 8192 --cols 4096,32000,50257,128256\n"
+      "  ce-tune bench --op softmax --dtype bf16 --plot softmax.svg\n"
       "  ce-tune db list\n"
       "\nExit status:\n";
   for (const ExitMeaning& meaning : exit_meanings)
@@ -39,6 +40,23 @@ std::string footer() {
       "  CE_NVRTC          the file of NVRTC, the compiler for GPUs\n"
       "  CE_HOST_COMPILER  the compiler for the host device\n";
   return text;
+}
+
+/// As a shell would take it again.
+std::string command_line(std::span<const char* const> words) {
+  std::string line = "ce-tune";
+  for (const std::string_view word : words.subspan(1)) {
+    const bool plain =
+        !word.empty() && word.find_first_of(" \t\n\"'\\$`&|;<>()*?[]#~!{}") == std::string_view::npos;
+    if (plain) {
+      line += fmt::format(" {}", word);
+      continue;
+    }
+    line += " '";
+    for (const char c : word) line += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    line += '\'';
+  }
+  return line;
 }
 
 /// Prints the error to standard error and, for programs, to standard output.
@@ -93,6 +111,7 @@ int run(int argument_count, const char* const* arguments) {
     app.footer(footer());
     Action action;
     add_sweep(app, action);
+    add_bench(app, action, command_line(words));
     add_db(app, action);
     add_source(app, action);
     add_doctor(app, action);

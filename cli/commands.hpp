@@ -3,6 +3,7 @@
 /// The commands. Each adds its options to ce-tune and, when it is the one that was called, leaves its action.
 
 #include <functional>
+#include <string>
 
 #include "cli/exit_codes.hpp"
 
@@ -17,6 +18,8 @@ namespace ce::cli {
 using Action = std::function<ExitCode()>;
 
 void add_sweep(CLI::App& app, Action& chosen);
+/// \param command_line  what was called, for the record
+void add_bench(CLI::App& app, Action& chosen, const std::string& command_line);
 void add_db(CLI::App& app, Action& chosen);
 void add_source(CLI::App& app, Action& chosen);
 void add_doctor(CLI::App& app, Action& chosen);

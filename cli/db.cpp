@@ -30,11 +30,6 @@ constexpr const char* show_examples =
     "  ce-tune db show 3fa2 --json\n"
     "\nKEY is the beginning of a key that db list shows, at least 4 digits of it.\n";
 
-std::string gbs_text(const cache::Measurement& measurement) {
-  const double gbs = throughput_of(measurement);
-  return fmt::format("{:.{}f}", gbs, gbs < 10 ? 2 : 0);
-}
-
 /// The keys of one device, or all.
 std::vector<cache::KeySummary> wanted_keys(const cache::Cache& cache, const CommonOptions& common) {
   std::vector<cache::KeySummary> keys = cache.keys();
@@ -70,8 +65,8 @@ std::vector<std::string> row_of(const cache::KeySummary& summary, const Known& k
   std::vector<std::string> cells{summary.key.id(), known.title()};
   if (known.decision) {
     const tuner::Candidate& winner = known.decision->winner;
-    cells.insert(cells.end(),
-                 {winner.config, time_text(winner.measurement.median_us), gbs_text(winner.measurement)});
+    cells.insert(cells.end(), {winner.config, time_text(winner.measurement.median_us),
+                               throughput_text(throughput_of(winner.measurement))});
   } else {
     cells.insert(cells.end(), {"none today", "-", "-"});
   }
@@ -152,10 +147,11 @@ std::string ranking_text(const tuner::Decision& decision) {
                {"MEASURED (UTC)"}});
   int place = 0;
   for (const auto& [config, measurement] : decision.ranking)
-    table.add({fmt::to_string(++place), config, time_text(measurement.median_us), gbs_text(measurement),
-               percent_text(measurement.spread), fmt::to_string(measurement.samples_us.size()),
-               measurement.stage > 0 ? "final" : "screening", fmt::to_string(measurement.registers),
-               fmt::to_string(measurement.local_bytes), measurement.created_at});
+    table.add({fmt::to_string(++place), config, time_text(measurement.median_us),
+               throughput_text(throughput_of(measurement)), percent_text(measurement.spread),
+               fmt::to_string(measurement.samples_us.size()), measurement.stage > 0 ? "final" : "screening",
+               fmt::to_string(measurement.registers), fmt::to_string(measurement.local_bytes),
+               measurement.created_at});
   return table.text();
 }
 

@@ -17,13 +17,24 @@ Json json_of(const generator::Problem& problem) {
   Json json{{"title", generator::title(problem)}, {"operation", generator::name(problem.operation)},
             {"dtype", name(problem.dtype)},       {"rows", problem.rows},
             {"columns", problem.columns},         {"alignment", generator::name(problem.alignment)},
-            {"in_place", problem.in_place}};
-  if (problem.operation == generator::Operation::cross_entropy) {
-    json["target_dtype"] = name(problem.target_dtype);
-    json["loss_dtype"] = name(problem.loss_dtype);
-    json["reduction"] = name(problem.reduction);
-    json["gradient"] = problem.gradient;
-  }
+            {"in_place", problem.in_place},       {"batched", problem.batched},
+            {"strided", problem.strided}};
+  if (!generator::is_cross_entropy(problem.operation)) return json;
+  json.update({{"target_dtype", problem.probabilities ? Json() : Json(name(problem.target_dtype))},
+               {"loss_dtype", name(problem.loss_dtype)},
+               {"reduction", name(problem.reduction)},
+               {"gradient", problem.gradient},
+               {"probabilities", problem.probabilities},
+               {"smoothing", problem.smoothing},
+               {"weights", problem.weights ? Json(name(problem.weight_dtype)) : Json()},
+               {"z_loss", problem.z_loss},
+               {"softcap", problem.softcap},
+               {"scale", problem.scale},
+               {"upstream", generator::name(problem.upstream)},
+               {"z_loss_out", problem.z_loss_out},
+               {"lse_out", problem.lse_out},
+               {"argmax_out", problem.argmax_out},
+               {"hit_out", problem.hit_out}});
   return json;
 }
 

@@ -1,17 +1,12 @@
 #pragma once
 /// \file
-/// What the commands' options have in common: devices, databases and problems.
+/// What the commands' options have in common: devices and databases.
 
-#include <cstdint>
 #include <filesystem>
 #include <memory>
-#include <optional>
 #include <string>
-#include <string_view>
-#include <vector>
 
 #include "cache/cache.hpp"
-#include "generator/problem.hpp"
 #include "runtime/device.hpp"
 
 namespace CLI {
@@ -47,20 +42,5 @@ void require_compiler(const runtime::Device& device);
 /// The one key whose id begins with `prefix`.
 /// \throws InvalidArgument for what cannot begin an id or begins several, NotFound naming the keys there are
 [[nodiscard]] cache::Key find_key(const cache::Cache& cache, const std::string& prefix);
-
-/// Options that say which problems are meant, as the user wrote them.
-struct ProblemOptions {
-  std::vector<std::string> operations, dtypes, rows, columns;
-  std::string reduction, target, loss_dtype, alignment;
-  bool loss_only = false;
-  std::optional<bool> in_place;  ///< nothing: what suits the operation
-};
-
-/// None is required: a command that needs one checks for it.
-void add_problem_options(CLI::App& command, ProblemOptions& options);
-
-/// Every combination, the last option varying fastest.
-/// \throws InvalidArgument naming the option and its value
-[[nodiscard]] std::vector<generator::Problem> problems_of(const ProblemOptions& options);
 
 }  // namespace ce::cli

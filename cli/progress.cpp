@@ -21,7 +21,8 @@ constexpr double redraw_seconds = 0.1;
 constexpr double plain_seconds = 10;
 constexpr double pace_seconds = 60;
 
-/// The part of a problem's time that screening takes, roughly; the final round takes the rest.
+/// The part of a problem's time that screening takes, roughly; the final round, or timing a known winner
+/// again, takes the rest.
 constexpr double screening_share = 0.9;
 
 std::string bar(double fraction) {
@@ -29,8 +30,6 @@ std::string bar(double fraction) {
   const auto full = static_cast<std::size_t>(std::lround(std::clamp(fraction, 0.0, 1.0) * width));
   return fmt::format("[{}{}]", std::string(full, '#'), std::string(width - full, '.'));
 }
-
-std::string throughput(double gbs) { return fmt::format("{:.{}f} GB/s", gbs, gbs < 10 ? 2 : 0); }
 
 struct Part {
   int rank;  ///< the highest is left out first
@@ -61,8 +60,8 @@ bool takes_escape_sequences() {
 
 double SweepProgress::fraction() const noexcept {
   const double stage = tuning.total > 0 ? static_cast<double>(tuning.done) / tuning.total : 0;
-  const double within =
-      tuning.stage == "final" ? screening_share + (1 - screening_share) * stage : screening_share * stage;
+  const bool last = tuning.stage == "final" || tuning.stage == "timing";
+  const double within = last ? screening_share + (1 - screening_share) * stage : screening_share * stage;
   return (static_cast<double>(problem - 1) + within) /
          static_cast<double>(std::max<std::size_t>(1, problems));
 }
@@ -76,7 +75,9 @@ std::string progress_line(const SweepProgress& progress, std::size_t width) {
       {4, bar(progress.fraction())},
       {1, tuning.total > 0 ? fmt::format("{} {}/{}", tuning.stage, tuning.done, tuning.total) : "starting"},
       {2, progress.seconds_left ? fmt::format("{} left", duration_text(*progress.seconds_left)) : ""},
-      {3, has_best ? fmt::format("best {} {}", time_text(tuning.best_us), throughput(tuning.best_gbs)) : ""},
+      {3, has_best
+              ? fmt::format("best {} {} GB/s", time_text(tuning.best_us), throughput_text(tuning.best_gbs))
+              : ""},
       {5, tuning.best},
   };
   for (int most = 5; most > 0; --most)

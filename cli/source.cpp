@@ -16,6 +16,7 @@
 #include "cli/json.hpp"
 #include "cli/known.hpp"
 #include "cli/options.hpp"
+#include "cli/problem_options.hpp"
 #include "cli/units.hpp"
 #include "generator/variant.hpp"
 #include "tuner/kernel.hpp"

@@ -1,10 +1,7 @@
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <chrono>
-#include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -12,12 +9,13 @@
 #include <vector>
 
 #include "ce/base/error.hpp"
-#include "ce/base/log.hpp"
 #include "cli/commands.hpp"
 #include "cli/interruption.hpp"
 #include "cli/options.hpp"
+#include "cli/problem_options.hpp"
 #include "cli/progress.hpp"
 #include "cli/sweep_result.hpp"
+#include "cli/tuning_run.hpp"
 #include "cli/units.hpp"
 #include "tuner/tuner.hpp"
 
@@ -39,27 +37,19 @@ constexpr const char* examples =
 struct SweepOptions {
   CommonOptions common;
   ProblemOptions problems;
-  std::string configs, samples, scratch;
+  TuningOptions tuning;
+  std::string samples;
 };
 
 tuner::Settings settings_of(const SweepOptions& options, const runtime::Model& model) {
-  constexpr std::int64_t most = 1'000'000;
-  tuner::Settings settings = tuner::Settings::for_device(model);
-  if (!options.configs.empty())
-    settings.most_configs = static_cast<int>(parse_count("--configs", options.configs, 1, most));
+  tuner::Settings settings = settings_of(options.tuning, model);
   if (!options.samples.empty()) {
     // Screening keeps its usual share of the samples.
-    const int samples = static_cast<int>(parse_count("--samples", options.samples, 1, most));
+    const int samples = static_cast<int>(parse_count("--samples", options.samples, 1, most_samples));
     settings.screening_samples = std::max(1, samples * settings.screening_samples / settings.final_samples);
     settings.final_samples = samples;
   }
-  if (!options.scratch.empty()) settings.scratch_bytes = parse_size("--scratch", options.scratch);
   return settings;
-}
-
-/// Whether the other problems of the sweep are worth trying after this error.
-bool concerns_one_problem(ErrorKind kind) {
-  return kind == ErrorKind::verification || kind == ErrorKind::unsupported || kind == ErrorKind::compile;
 }
 
 /// Tunes one problem. An error goes into the result.
@@ -89,25 +79,12 @@ void tune_all(runtime::Device& device, cache::Cache& cache, const tuner::Setting
     display.begin(result.problems.size(), problems.size(), generator::title(problem));
     const bool go_on = tune_one(tuner, hooks, swept);
     display.finish(finished_line(swept));
-    if (swept.failure && !result.failure) result.failure = swept.failure;
-    if (!go_on) {
-      result.failure = swept.failure;
-      return;
-    }
+    if (swept.failure && (!result.run.failure || !go_on)) result.run.failure = swept.failure;
+    if (!go_on) return;
   }
 }
 
-/// What is left to say to a person when a sweep did not do all that was asked.
-void tell_failure(const SweepResult& result) {
-  if (!result.failure) return;
-  fmt::print(stderr, "{}\n", result.failure->line());
-  if (result.failure->code == ExitCode::interrupted && result.database.persistent)
-    fmt::print(stderr, "ce-tune: what was measured is kept in {}; the same command resumes\n",
-               result.database.path.string());
-}
-
 ExitCode sweep(const SweepOptions& options) {
-  const auto start = std::chrono::steady_clock::now();
   const std::vector<generator::Problem> problems = problems_of(options.problems);
   const std::filesystem::path path = database_path(options.common);
   const std::unique_ptr<runtime::Device> device = open_device(options.common);
@@ -115,24 +92,14 @@ ExitCode sweep(const SweepOptions& options) {
   require_compiler(*device);
   cache::Cache cache = cache::Cache::open(path);
 
-  SweepResult result{.asked = problems.size(),
-                     .device = device->name(),
-                     .model = device->model(),
-                     .date = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr))),
-                     .evidence = device->evidence()};
+  SweepResult result{.asked = problems.size(), .run = begin_run(*device)};
   tune_all(*device, cache, settings, problems, result);
-  result.database = cache.status();
-  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  if (!result.failure && !result.database.persistent)
-    result.failure = describe(DatabaseError("the results above are not kept: " + result.database.problem));
-
+  end_run(result.run, cache);
   if (options.common.json)
     print(json_of(result));
   else
     fmt::print("{}", text_of(result));
-  std::fflush(stdout);
-  tell_failure(result);
-  return result.failure ? result.failure->code : ExitCode::success;
+  return verdict(result.run);
 }
 
 }  // namespace
@@ -144,17 +111,9 @@ void add_sweep(CLI::App& app, Action& chosen) {
   add_problem_options(*command, options->problems);
   for (const char* required : {"--op", "--dtype", "--rows", "--cols"})
     command->get_option(required)->required();
-  command
-      ->add_option("--configs", options->configs,
-                   "Try at most that many configs, spread over the space\n(default: all; 12 on the host)")
-      ->type_name("N");
   command->add_option("--samples", options->samples, "Samples of each finalist (default: 15; 5 on the host)")
       ->type_name("N");
-  command
-      ->add_option("--scratch", options->scratch,
-                   "Device memory to use, such as 4GiB; with less, fewer rows are timed\n"
-                   "(default: a quarter of what is free; 256MiB on the host)")
-      ->type_name("SIZE");
+  add_tuning_options(*command, options->tuning);
   add_device_option(*command, options->common);
   add_database_option(*command, options->common);
   add_json_option(*command, options->common);

@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
-#include "ce/version.hpp"
 #include "cli/table.hpp"
 #include "cli/units.hpp"
 
@@ -38,8 +37,6 @@ int rejected_of(const Report& report) {
                          [](int sum, const auto& entry) { return sum + entry.second; });
 }
 
-std::string throughput(double gbs) { return fmt::format("{:.{}f}", gbs, gbs < 10 ? 2 : 0); }
-
 std::string table_of(const SweepResult& result) {
   using enum Table::Align;
   Table table({{"PROBLEM"},
@@ -59,7 +56,7 @@ std::string table_of(const SweepResult& result) {
       continue;
     }
     const Report& report = *swept.report;
-    table.add({title, swept.key.id(), report.winner, time_text(report.median_us), throughput(report.gbs),
+    table.add({title, swept.key.id(), report.winner, time_text(report.median_us), throughput_text(report.gbs),
                report.ceiling_gbs > 0 ? percent_text(report.share()) : "-", percent_text(report.spread),
                fmt::to_string(report.configs), fmt::to_string(rejected_of(report))});
   }
@@ -111,7 +108,8 @@ std::string finished_line(const SweptProblem& swept) {
   const Report& report = *swept.report;
   const int measured = report.configs - report.known;
   return fmt::format(
-      "{}: {} {} {} GB/s ({})", title, report.winner, time_text(report.median_us), throughput(report.gbs),
+      "{}: {} {} {} GB/s ({})", title, report.winner, time_text(report.median_us),
+      throughput_text(report.gbs),
       measured == 0 ? "known" : fmt::format("{} measured in {}", measured, duration_text(report.seconds)));
 }
 
@@ -123,30 +121,21 @@ std::string text_of(const SweepResult& result) {
   if (!notes.empty()) text += notes + "\n";
   const Sums sums = sums_of(result);
   return text + fmt::format("{} of {} on {} ({}): {} measured, {} known, {} compiled, in {}\n", sums.finished,
-                            counted(static_cast<std::int64_t>(result.asked), "problem"), result.device,
-                            result.model.name, counted(sums.measured, "config"), sums.known, sums.compiled,
-                            duration_text(result.seconds));
+                            counted(static_cast<std::int64_t>(result.asked), "problem"), result.run.device,
+                            result.run.model.name, counted(sums.measured, "config"), sums.known,
+                            sums.compiled, duration_text(result.run.seconds));
 }
 
 Json json_of(const SweepResult& result) {
   const Sums sums = sums_of(result);
   Json problems = Json::array();
   for (const SweptProblem& swept : result.problems) problems.push_back(entry_of(swept));
-  Json json{
-      {"version", version()},
-      {"date", result.date},
-      {"device", {{"device", result.device}, {"model", json_of(result.model)}}},
-      {"evidence", result.evidence},
-      {"database", {{"path", result.database.path.string()}, {"persistent", result.database.persistent}}},
-      {"problems", problems},
-      {"summary",
-       {{"problems", result.asked},
-        {"finished", sums.finished},
-        {"measured", sums.measured},
-        {"known", sums.known},
-        {"compiled", sums.compiled},
-        {"seconds", result.seconds}}}};
-  if (result.failure) json["error"] = json_of(*result.failure);
+  Json json = json_of(result.run);
+  json["problems"] = problems;
+  json["summary"] = {{"problems", result.asked},  {"finished", sums.finished},
+                     {"measured", sums.measured}, {"known", sums.known},
+                     {"compiled", sums.compiled}, {"seconds", result.run.seconds}};
+  if (result.run.failure) json["error"] = json_of(*result.run.failure);
   return json;
 }
 

@@ -9,8 +9,8 @@
 #include "cache/cache.hpp"
 #include "cli/failure.hpp"
 #include "cli/json.hpp"
+#include "cli/tuning_run.hpp"
 #include "generator/problem.hpp"
-#include "runtime/device.hpp"
 #include "tuner/tuner.hpp"
 
 namespace ce::cli {
@@ -26,13 +26,7 @@ struct SweptProblem {
 struct SweepResult {
   std::vector<SweptProblem> problems;  ///< those that were begun
   std::size_t asked = 0;               ///< problems of the sweep
-  std::string device;                  ///< "cuda:0"
-  runtime::Model model;
-  std::string date;            ///< of its start: UTC, ISO 8601
-  runtime::Evidence evidence;  ///< of its start: driver, clocks, ...
-  cache::Status database;
-  double seconds = 0;
-  std::optional<Failure> failure;  ///< the first one; decides the exit status
+  TuningRun run;
 };
 
 /// "softmax bf16 8192 x 4096: block/... 43.1 us 3110 GB/s": the line that stays when a problem is done.

@@ -74,6 +74,8 @@ std::string time_text(double microseconds) {
   return fmt::format("{:.2f} s", microseconds / 1e6);
 }
 
+std::string throughput_text(double gbs) { return fmt::format("{:.{}f}", gbs, gbs < 10 ? 2 : 0); }
+
 std::string size_text(std::int64_t bytes) {
   if (bytes < 1024) return fmt::format("{} B", bytes);
   auto value = static_cast<double>(bytes) / 1024;

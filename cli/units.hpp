@@ -25,6 +25,8 @@ namespace ce::cli {
 
 /// "8.3 us", "1.24 ms".
 [[nodiscard]] std::string time_text(double microseconds);
+/// 1e9 bytes a second: "3110", "2.69".
+[[nodiscard]] std::string throughput_text(double gbs);
 /// "4.0 GiB".
 [[nodiscard]] std::string size_text(std::int64_t bytes);
 /// "42 s", "3 min 05 s", "2 h 10 min".

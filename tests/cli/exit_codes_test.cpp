@@ -75,8 +75,12 @@ TEST_F(CommandLine, HelpExplainsTheExitCodesAndSucceeds) {
   EXPECT_EQ(help.status, 0);
   for (const ExitMeaning& meaning : exit_meanings)
     EXPECT_NE(help.out.find(std::string(meaning.meaning)), std::string::npos) << meaning.meaning;
-  for (const std::vector<std::string>& command :
-       {std::vector<std::string>{"sweep"}, {"db", "list"}, {"db", "show"}, {"source"}, {"doctor"}}) {
+  for (const std::vector<std::string>& command : {std::vector<std::string>{"sweep"},
+                                                  {"bench"},
+                                                  {"db", "list"},
+                                                  {"db", "show"},
+                                                  {"source"},
+                                                  {"doctor"}}) {
     std::vector<std::string> words = command;
     words.emplace_back("--help");
     const Finished finished = ce_tune(words);

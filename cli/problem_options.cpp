@@ -1,0 +1,263 @@
+#include "cli/problem_options.hpp"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <limits>
+#include <string_view>
+
+#include "ce/base/error.hpp"
+#include "cli/units.hpp"
+
+namespace ce::cli {
+namespace {
+
+using generator::Alignment;
+using generator::Operation;
+using generator::Problem;
+using generator::Upstream;
+
+std::string in_quotes(std::string_view text) { return fmt::format("\"{}\"", text); }
+
+bool is_index(DType dtype) { return dtype == DType::i32 || dtype == DType::i64; }
+
+DType parse_dtype_of(std::string_view argument, std::string_view text, bool (*allowed)(DType),
+                     std::string_view expected) {
+  const std::optional<DType> dtype = parse_dtype(text);
+  if (!dtype || !allowed(*dtype)) throw InvalidArgument(argument, in_quotes(text), expected);
+  return *dtype;
+}
+
+Alignment parse_alignment(std::string_view text) {
+  for (const Alignment alignment : {Alignment::vector, Alignment::shifted, Alignment::element})
+    if (name(alignment) == text) return alignment;
+  throw InvalidArgument("--align", in_quotes(text), "vector, shifted or element");
+}
+
+Upstream parse_upstream(std::string_view text) {
+  for (const Upstream upstream : {Upstream::scalar, Upstream::rows})
+    if (name(upstream) == text) return upstream;
+  throw InvalidArgument("--upstream", in_quotes(text), "scalar or rows");
+}
+
+Reduction parse_reduction_of(std::string_view text) {
+  const std::optional<Reduction> reduction = parse_reduction(text);
+  if (!reduction) throw InvalidArgument("--reduction", in_quotes(text), "none, mean or sum");
+  return *reduction;
+}
+
+std::vector<std::int64_t> counts(std::string_view argument, const std::vector<std::string>& texts,
+                                 std::int64_t most) {
+  std::vector<std::int64_t> values;
+  for (const std::string& text : split_list(argument, texts))
+    values.push_back(parse_count(argument, text, 1, most));
+  return values;
+}
+
+bool is_forward(const Problem& problem) { return problem.operation == Operation::cross_entropy; }
+bool is_any_cross_entropy(const Problem& problem) { return generator::is_cross_entropy(problem.operation); }
+
+/// Rows that follow each other without a gap, in buffers that start on a boundary.
+Alignment dense_alignment(const Problem& problem) {
+  if (problem.strided) return Alignment::vector;
+  const generator::RowPlacement dense{.stride_bytes = problem.columns * size_of(problem.dtype)};
+  return generator::alignment_of(problem.rows, {&dense, 1});
+}
+
+void apply_cross_entropy(const ProblemOptions& options, Problem& problem) {
+  const bool forward = is_forward(problem);
+  problem.gradient = !forward || !options.loss_only;
+  problem.reduction = options.reduction.empty() ? Reduction::mean : parse_reduction_of(options.reduction);
+  problem.probabilities = options.probabilities;
+  problem.smoothing = options.smoothing;
+  problem.z_loss = options.z_loss;
+  problem.softcap = options.softcap;
+  problem.scale = options.scale;
+  if (!options.target.empty() && !problem.probabilities)
+    problem.target_dtype = parse_dtype_of("--target", options.target, is_index, "i32 or i64");
+  if (!options.weights.empty()) {
+    problem.weights = true;
+    problem.weight_dtype =
+        parse_dtype_of("--weights", options.weights, is_floating, "f32, or the dtype of the logits");
+  }
+  if (!options.upstream.empty() && problem.gradient) problem.upstream = parse_upstream(options.upstream);
+  if (!options.loss_dtype.empty() && (forward || problem.upstream != Upstream::one))
+    problem.loss_dtype =
+        parse_dtype_of("--loss-dtype", options.loss_dtype, is_floating, "f32, or the dtype of the logits");
+  if (!forward) return;
+  problem.z_loss_out = options.z_loss_out && problem.z_loss;
+  problem.lse_out = options.lse;
+  problem.argmax_out = options.argmax;
+  problem.hit_out = options.hit && !problem.probabilities;
+}
+
+/// An option that was given, and the problems that have it.
+struct Given {
+  std::string_view option;
+  std::string_view value;  ///< empty where it was not given
+  bool (*applies)(const Problem&);
+  std::string_view expected;
+};
+
+/// The lists aside, in the order of the help.
+std::vector<Given> given(const ProblemOptions& options) {
+  const auto flag = [](bool set) { return std::string_view(set ? "given" : ""); };
+  constexpr std::string_view some = "only with --op cross_entropy or cross_entropy_backward",
+                             forward = "only with --op cross_entropy";
+  const auto has_target = [](const Problem& p) { return is_any_cross_entropy(p) && !p.probabilities; };
+  const auto has_hit = [](const Problem& p) { return is_forward(p) && !p.probabilities; };
+  const auto has_loss = [](const Problem& p) {
+    return is_forward(p) || (is_any_cross_entropy(p) && p.upstream != Upstream::one);
+  };
+  const auto has_rows = [](const Problem& p) { return !generator::is_ceiling(p.operation); };
+  return {
+      {"--reduction", options.reduction, is_any_cross_entropy, some},
+      {"--target", options.target, has_target, "only with class indices of --op cross_entropy"},
+      {"--loss-dtype", options.loss_dtype, has_loss,
+       "only with --op cross_entropy, or cross_entropy_backward with --upstream"},
+      {"--loss-only", flag(options.loss_only), is_forward, forward},
+      {"--probabilities", flag(options.probabilities), is_any_cross_entropy, some},
+      {"--smoothing", flag(options.smoothing), is_any_cross_entropy, some},
+      {"--weights", options.weights, is_any_cross_entropy, some},
+      {"--z-loss", flag(options.z_loss), is_any_cross_entropy, some},
+      {"--softcap", flag(options.softcap), is_any_cross_entropy, some},
+      {"--scale", flag(options.scale), is_any_cross_entropy, some},
+      {"--upstream", options.upstream, [](const Problem& p) { return p.gradient; },
+       "only with a gradient of --op cross_entropy or cross_entropy_backward"},
+      {"--z-loss-out", flag(options.z_loss_out), [](const Problem& p) { return p.z_loss_out; },
+       "only with --z-loss of --op cross_entropy"},
+      {"--lse", flag(options.lse), is_forward, forward},
+      {"--argmax", flag(options.argmax), is_forward, forward},
+      {"--hit", flag(options.hit), has_hit, "only with class indices of --op cross_entropy"},
+      {"--in-place", flag(options.in_place.value_or(false)), generator::has_output,
+       "not with --loss-only, which writes no gradient"},
+      {"--batched", flag(options.batched), has_rows, "only with operations on rows"},
+      {"--strided", flag(options.strided), has_rows, "only with operations on rows"},
+      {"--align", options.alignment, [](const Problem& p) { return !p.strided; }, "not with --strided"},
+  };
+}
+
+}  // namespace
+
+void add_problem_options(CLI::App& command, ProblemOptions& options) {
+  constexpr const char* group = "Problems";
+  constexpr const char* loss_group =
+      "Cross entropy (that an option exists changes a kernel, its amount does not)";
+  const auto list = [&](const char* name, std::vector<std::string>& values, const char* help) {
+    command.add_option(name, values, help)->allow_extra_args(false)->group(group)->type_name("LIST");
+  };
+  list("--op", options.operations,
+       "softmax, log_softmax, softmax_backward, log_softmax_backward,\n"
+       "cross_entropy, cross_entropy_backward");
+  list("--dtype", options.dtypes, "f32, f16, bf16");
+  list("--rows", options.rows, "Rows: the tokens of a batch");
+  list("--cols", options.columns, "Columns: the classes, the vocabulary");
+  const auto set_in_place = [&options](bool value) {
+    return [&options, value](std::int64_t) { options.in_place = value; };
+  };
+  CLI::Option* in_place = command.add_flag_function("--in-place", set_in_place(true),
+                                                    "Write the output over the input\n"
+                                                    "(default: for gradients of cross entropy only)");
+  CLI::Option* apart =
+      command.add_flag_function("--no-in-place", set_in_place(false), "Write the output beside the input");
+  in_place->group(group)->excludes(apart);
+  apart->group(group);
+  command
+      .add_option("--align", options.alignment,
+                  "How rows lie to 16-byte boundaries (default: that of dense rows):\n"
+                  "vector: each on one; shifted: anywhere, but output like input;\nelement: anywhere")
+      ->group(group)
+      ->type_name("WORD");
+  command.add_flag("--batched", options.batched, "Rows lie in batches, with gaps between batches")
+      ->group(group);
+  command.add_flag("--strided", options.strided, "The class dimension is not the last one")->group(group);
+
+  const auto word = [&](const char* name, std::string& value, const char* type, const char* help) {
+    command.add_option(name, value, help)->group(loss_group)->type_name(type);
+  };
+  const auto flag = [&](const char* name, bool& value, const char* help) {
+    command.add_flag(name, value, help)->group(loss_group);
+  };
+  word("--reduction", options.reduction, "WORD", "none, mean or sum (default: mean)");
+  word("--target", options.target, "DTYPE", "Of class indices: i32 or i64 (default: i64)");
+  word("--loss-dtype", options.loss_dtype, "DTYPE", "Of loss, z-loss and upstream gradient (default: f32)");
+  flag("--loss-only", options.loss_only, "No gradient (default: loss and gradient)");
+  flag("--probabilities", options.probabilities, "Targets are probabilities, not class indices");
+  flag("--smoothing", options.smoothing, "Label smoothing");
+  command
+      .add_flag("--weights{f32}", options.weights,
+                "Class weights; --weights=DTYPE for another dtype than f32")
+      ->group(loss_group);
+  flag("--z-loss", options.z_loss, "Add logsumexp squared, times an amount");
+  flag("--softcap", options.softcap, "Logits become cap * tanh(logit / cap)");
+  flag("--scale", options.scale, "Logits are multiplied by a number");
+  word("--upstream", options.upstream, "WORD",
+       "The gradient is multiplied by scalar or rows: one number,\nor one a row");
+  flag("--z-loss-out", options.z_loss_out, "Write the z-loss by itself, too");
+  flag("--lse", options.lse, "Write the logsumexp of each row");
+  flag("--argmax", options.argmax, "Write the first largest class of each row");
+  flag("--hit", options.hit, "Write whether that is the target");
+}
+
+std::vector<Operation> operations_of(const ProblemOptions& options) {
+  std::vector<Operation> operations;
+  for (const std::string& text : split_list("--op", options.operations))
+    operations.push_back(generator::parse_operation(text, "--op"));
+  return operations;
+}
+
+std::vector<DType> dtypes_of(const ProblemOptions& options) {
+  std::vector<DType> dtypes;
+  for (const std::string& text : split_list("--dtype", options.dtypes))
+    dtypes.push_back(parse_dtype_of("--dtype", text, is_floating, "f32, f16 or bf16"));
+  return dtypes;
+}
+
+std::vector<std::int64_t> rows_of(const ProblemOptions& options) {
+  return counts("--rows", options.rows, std::numeric_limits<std::int32_t>::max());
+}
+
+std::vector<std::int64_t> columns_of(const ProblemOptions& options) {
+  return counts("--cols", options.columns, std::int64_t{1} << 30);
+}
+
+Problem problem_of(const ProblemOptions& options, Operation operation, DType dtype, std::int64_t rows,
+                   std::int64_t columns) {
+  Problem problem{.operation = operation, .dtype = dtype, .rows = rows, .columns = columns};
+  const bool loss = generator::is_cross_entropy(operation);
+  if (loss) apply_cross_entropy(options, problem);
+  if (!generator::is_ceiling(operation)) {
+    problem.batched = options.batched;
+    problem.strided = options.strided;
+  }
+  problem.in_place = generator::has_output(problem) && options.in_place.value_or(loss);
+  problem.alignment = options.alignment.empty() || problem.strided ? dense_alignment(problem)
+                                                                   : parse_alignment(options.alignment);
+  return problem;
+}
+
+void check(const ProblemOptions& options, std::span<const Problem> problems) {
+  for (const Given& option : given(options))
+    if (!option.value.empty() && std::none_of(problems.begin(), problems.end(), option.applies))
+      throw InvalidArgument(option.option,
+                            option.value == "given" ? std::string(option.value) : in_quotes(option.value),
+                            option.expected);
+  for (const Problem& problem : problems) generator::validate(problem);
+}
+
+std::vector<Problem> problems_of(const ProblemOptions& options) {
+  const auto operations = operations_of(options);
+  const auto dtypes = dtypes_of(options);
+  const auto rows = rows_of(options), columns = columns_of(options);
+  std::vector<Problem> problems;
+  for (const Operation operation : operations)
+    for (const DType dtype : dtypes)
+      for (const std::int64_t row_count : rows)
+        for (const std::int64_t column_count : columns)
+          problems.push_back(problem_of(options, operation, dtype, row_count, column_count));
+  check(options, problems);
+  return problems;
+}
+
+}  // namespace ce::cli

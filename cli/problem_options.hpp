@@ -1,0 +1,54 @@
+#pragma once
+/// \file
+/// Options that say which problems are meant.
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "generator/problem.hpp"
+
+namespace CLI {
+class App;
+}  // namespace CLI
+
+namespace ce::cli {
+
+/// As the user wrote them; an empty text is an option that was not given.
+struct ProblemOptions {
+  std::vector<std::string> operations, dtypes, rows, columns;
+  std::string reduction, target, loss_dtype, weights, upstream, alignment;
+  bool loss_only = false, probabilities = false, smoothing = false, z_loss = false, softcap = false,
+       scale = false;
+  bool z_loss_out = false, lse = false, argmax = false, hit = false;
+  bool batched = false, strided = false;
+  std::optional<bool> in_place;  ///< nothing: what suits the operation
+};
+
+/// None is required: a command that needs one checks for it.
+void add_problem_options(CLI::App& command, ProblemOptions& options);
+
+/// The lists, without repetitions.
+/// \throws InvalidArgument naming the option and its value
+[[nodiscard]] std::vector<generator::Operation> operations_of(const ProblemOptions& options);
+[[nodiscard]] std::vector<DType> dtypes_of(const ProblemOptions& options);
+[[nodiscard]] std::vector<std::int64_t> rows_of(const ProblemOptions& options);
+[[nodiscard]] std::vector<std::int64_t> columns_of(const ProblemOptions& options);
+
+/// One problem, with those of the options that its operation has. Not yet checked.
+/// \throws InvalidArgument naming the option and its value
+[[nodiscard]] generator::Problem problem_of(const ProblemOptions& options, generator::Operation operation,
+                                            DType dtype, std::int64_t rows, std::int64_t columns);
+
+/// That every problem is one and that each option that was given applies to one of them: options that would
+/// be ignored are mistakes.
+/// \throws InvalidArgument naming the option and its value
+void check(const ProblemOptions& options, std::span<const generator::Problem> problems);
+
+/// Every combination of the lists, the last one varying fastest, checked.
+/// \throws InvalidArgument naming the option and its value
+[[nodiscard]] std::vector<generator::Problem> problems_of(const ProblemOptions& options);
+
+}  // namespace ce::cli

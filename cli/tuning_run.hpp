@@ -1,0 +1,60 @@
+#pragma once
+/// \file
+/// What the commands that measure have in common: how they tune, under which circumstances, how it ended.
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "cache/cache.hpp"
+#include "cli/failure.hpp"
+#include "cli/json.hpp"
+#include "runtime/device.hpp"
+#include "tuner/tuner.hpp"
+
+namespace CLI {
+class App;
+}  // namespace CLI
+
+namespace ce::cli {
+
+/// As the user wrote them.
+struct TuningOptions {
+  std::string configs, scratch;
+};
+
+void add_tuning_options(CLI::App& command, TuningOptions& options);
+
+/// What suits the device, but for what was asked.
+/// \throws InvalidArgument naming the option and its value
+[[nodiscard]] tuner::Settings settings_of(const TuningOptions& options, const runtime::Model& model);
+
+/// Of one kernel.
+inline constexpr std::int64_t most_samples = 1'000'000;
+
+struct TuningRun {
+  std::string device;  ///< "cuda:0"
+  runtime::Model model;
+  std::string date;            ///< of its start: UTC, ISO 8601
+  runtime::Evidence evidence;  ///< of its start: driver, clocks, ...
+  cache::Status database;
+  double seconds = 0;
+  std::optional<Failure> failure;  ///< the one that decides the exit status
+  std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
+};
+
+[[nodiscard]] TuningRun begin_run(const runtime::Device& device);
+/// Notes how long it took and where the results are; that they are not kept is a failure.
+void end_run(TuningRun& run, const cache::Cache& cache);
+
+/// Whether other problems are worth trying after this error.
+[[nodiscard]] bool concerns_one_problem(ErrorKind kind);
+
+/// version, date, device, evidence, database.
+[[nodiscard]] Json json_of(const TuningRun& run);
+
+/// Tells of the failure on standard error, after what was printed. \returns the exit status
+[[nodiscard]] ExitCode verdict(const TuningRun& run);
+
+}  // namespace ce::cli

@@ -1,0 +1,281 @@
+#include "cli/problem_options.hpp"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "ce/base/error.hpp"
+
+namespace ce::cli {
+namespace {
+
+using generator::Alignment;
+using generator::Operation;
+using generator::Problem;
+using generator::Upstream;
+
+ProblemOptions softmax() {
+  return {.operations = {"softmax"}, .dtypes = {"bf16"}, .rows = {"8192"}, .columns = {"4096"}};
+}
+
+ProblemOptions cross_entropy() {
+  return {.operations = {"cross_entropy"}, .dtypes = {"f32"}, .rows = {"64"}, .columns = {"1000"}};
+}
+
+Problem only(const ProblemOptions& options) {
+  const std::vector<Problem> problems = problems_of(options);
+  EXPECT_EQ(problems.size(), 1U);
+  return problems.at(0);
+}
+
+TEST(ProblemOptions, SoftmaxHasItsDefaults) {
+  EXPECT_EQ(only(softmax()), (Problem{.operation = Operation::softmax,
+                                      .dtype = DType::bf16,
+                                      .alignment = Alignment::vector,
+                                      .rows = 8192,
+                                      .columns = 4096}));
+}
+
+TEST(ProblemOptions, CrossEntropyHasItsDefaults) {
+  EXPECT_EQ(only(cross_entropy()), (Problem{.operation = Operation::cross_entropy,
+                                            .dtype = DType::f32,
+                                            .target_dtype = DType::i64,
+                                            .loss_dtype = DType::f32,
+                                            .reduction = Reduction::mean,
+                                            .gradient = true,
+                                            .in_place = true,
+                                            .alignment = Alignment::vector,
+                                            .rows = 64,
+                                            .columns = 1000}));
+}
+
+TEST(ProblemOptions, EveryOptionCounts) {
+  ProblemOptions options = cross_entropy();
+  options.dtypes = {"f16"};
+  options.reduction = "none";
+  options.target = "i32";
+  options.loss_dtype = "f16";
+  options.alignment = "element";
+  options.in_place = false;
+  EXPECT_EQ(only(options), (Problem{.operation = Operation::cross_entropy,
+                                    .dtype = DType::f16,
+                                    .target_dtype = DType::i32,
+                                    .loss_dtype = DType::f16,
+                                    .reduction = Reduction::none,
+                                    .gradient = true,
+                                    .in_place = false,
+                                    .alignment = Alignment::element,
+                                    .rows = 64,
+                                    .columns = 1000}));
+}
+
+TEST(ProblemOptions, EveryOptionOfTheLossCounts) {
+  ProblemOptions options = cross_entropy();
+  options.weights = "f32";
+  options.upstream = "rows";
+  options.smoothing = options.z_loss = options.softcap = options.scale = true;
+  options.z_loss_out = options.lse = options.argmax = options.hit = true;
+  options.batched = true;
+  const Problem problem = only(options);
+  EXPECT_EQ(problem, (Problem{.operation = Operation::cross_entropy,
+                              .reduction = Reduction::mean,
+                              .upstream = Upstream::rows,
+                              .gradient = true,
+                              .smoothing = true,
+                              .weights = true,
+                              .z_loss = true,
+                              .softcap = true,
+                              .scale = true,
+                              .z_loss_out = true,
+                              .lse_out = true,
+                              .argmax_out = true,
+                              .hit_out = true,
+                              .in_place = true,
+                              .batched = true,
+                              .rows = 64,
+                              .columns = 1000}));
+  options = cross_entropy();
+  options.probabilities = true;
+  EXPECT_TRUE(only(options).probabilities);
+  EXPECT_EQ(only(options).target_dtype, DType::i64);
+}
+
+TEST(ProblemOptions, TheBackwardOperationHasAGradientAndNoOutputsOfRows) {
+  ProblemOptions options = cross_entropy();
+  options.operations = {"cross_entropy,cross_entropy_backward"};
+  options.lse = options.argmax = options.z_loss = options.z_loss_out = options.loss_only = true;
+  const std::vector<Problem> problems = problems_of(options);
+  ASSERT_EQ(problems.size(), 2U);
+  EXPECT_FALSE(problems[0].gradient);
+  EXPECT_TRUE(problems[0].lse_out && problems[0].argmax_out && problems[0].z_loss_out);
+  EXPECT_EQ(problems[1], (Problem{.operation = Operation::cross_entropy_backward,
+                                  .reduction = Reduction::mean,
+                                  .gradient = true,
+                                  .z_loss = true,
+                                  .in_place = true,
+                                  .rows = 64,
+                                  .columns = 1000}));
+}
+
+TEST(ProblemOptions, OptionsReachOnlyTheOperationsThatHaveThem) {
+  ProblemOptions options = softmax();
+  options.operations = {"softmax,softmax_backward,cross_entropy"};
+  options.smoothing = true;
+  options.strided = true;
+  const std::vector<Problem> problems = problems_of(options);
+  ASSERT_EQ(problems.size(), 3U);
+  EXPECT_EQ(problems[1], (Problem{.operation = Operation::softmax_backward,
+                                  .dtype = DType::bf16,
+                                  .strided = true,
+                                  .rows = 8192,
+                                  .columns = 4096}));
+  EXPECT_TRUE(problems[2].smoothing && problems[2].strided && problems[2].in_place);
+}
+
+TEST(ProblemOptions, StridedRowsHaveNoAlignment) {
+  ProblemOptions options = softmax();
+  options.columns = {"4095"};
+  options.strided = true;
+  EXPECT_EQ(only(options).alignment, Alignment::vector);
+}
+
+TEST(ProblemOptions, TheLossAloneIsNeverInPlace) {
+  ProblemOptions options = cross_entropy();
+  options.loss_only = true;
+  EXPECT_FALSE(only(options).gradient);
+  EXPECT_FALSE(only(options).in_place);
+}
+
+TEST(ProblemOptions, DenseRowsDecideTheAlignment) {
+  ProblemOptions options = softmax();
+  options.columns = {"4095"};
+  EXPECT_EQ(only(options).alignment, Alignment::shifted);
+  options.columns = {"4104"};
+  EXPECT_EQ(only(options).alignment, Alignment::vector);
+  options.columns = {"4095"};
+  options.rows = {"1"};
+  EXPECT_EQ(only(options).alignment, Alignment::vector);
+}
+
+TEST(ProblemOptions, EveryCombinationIsMeant) {
+  const std::vector<Problem> problems = problems_of({.operations = {"softmax,cross_entropy"},
+                                                     .dtypes = {"f32", "bf16"},
+                                                     .rows = {"1,2,3"},
+                                                     .columns = {"10,20"}});
+  ASSERT_EQ(problems.size(), 24U);
+  EXPECT_EQ(problems[0].columns, 10);
+  EXPECT_EQ(problems[1].columns, 20);
+  EXPECT_EQ(problems[2].rows, 2);
+  EXPECT_EQ(problems[6].dtype, DType::bf16);
+  EXPECT_EQ(problems[12].operation, Operation::cross_entropy);
+}
+
+/// Expects options to be refused with the name and the value of the one that is wrong.
+void expect_refused(const ProblemOptions& options, const std::string& argument, const std::string& value) {
+  try {
+    static_cast<void>(problems_of(options));
+    ADD_FAILURE() << argument << " " << value << " was accepted";
+  } catch (const InvalidArgument& error) {
+    EXPECT_EQ(error.argument(), argument);
+    EXPECT_NE(error.value().find(value), std::string::npos) << error.what();
+  }
+}
+
+TEST(ProblemOptions, WhatIsWrongIsNamed) {
+  const auto refused = [](std::vector<std::string> ProblemOptions::*field, const std::string& argument,
+                          const std::string& value) {
+    ProblemOptions options = softmax();
+    options.*field = {value};
+    expect_refused(options, argument, value);
+  };
+  refused(&ProblemOptions::operations, "--op", "softmin");
+  refused(&ProblemOptions::dtypes, "--dtype", "f64");
+  refused(&ProblemOptions::rows, "--rows", "0");
+  refused(&ProblemOptions::rows, "--rows", "many");
+  refused(&ProblemOptions::columns, "--cols", "-5");
+  refused(&ProblemOptions::columns, "--cols", "2147483648");
+  ProblemOptions options = softmax();
+  options.dtypes = {"i32"};
+  expect_refused(options, "--dtype", "i32");
+
+  options = cross_entropy();
+  options.reduction = "median";
+  expect_refused(options, "--reduction", "median");
+  options = cross_entropy();
+  options.target = "u8";
+  expect_refused(options, "--target", "u8");
+  options = cross_entropy();
+  options.loss_dtype = "bf16";
+  expect_refused(options, "loss dtype", "bf16");
+  options = cross_entropy();
+  options.weights = "u8";
+  expect_refused(options, "--weights", "u8");
+  options = cross_entropy();
+  options.weights = "f64";
+  expect_refused(options, "--weights", "f64");
+  options = cross_entropy();
+  options.upstream = "columns";
+  expect_refused(options, "--upstream", "columns");
+  options = cross_entropy();
+  options.alignment = "odd";
+  expect_refused(options, "--align", "odd");
+}
+
+TEST(ProblemOptions, OptionsThatWouldBeIgnoredAreMistakes) {
+  const auto refused = [](ProblemOptions options, auto ProblemOptions::*field, auto value,
+                          const std::string& argument) {
+    options.*field = value;
+    expect_refused(options, argument, "");
+  };
+  for (const auto& [field, argument] : std::vector<std::pair<bool ProblemOptions::*, std::string>>{
+           {&ProblemOptions::loss_only, "--loss-only"},
+           {&ProblemOptions::probabilities, "--probabilities"},
+           {&ProblemOptions::smoothing, "--smoothing"},
+           {&ProblemOptions::z_loss, "--z-loss"},
+           {&ProblemOptions::softcap, "--softcap"},
+           {&ProblemOptions::scale, "--scale"},
+           {&ProblemOptions::z_loss_out, "--z-loss-out"},
+           {&ProblemOptions::lse, "--lse"},
+           {&ProblemOptions::argmax, "--argmax"},
+           {&ProblemOptions::hit, "--hit"}})
+    refused(softmax(), field, true, argument);
+  for (const auto& [field, argument, value] :
+       std::vector<std::tuple<std::string ProblemOptions::*, std::string, std::string>>{
+           {&ProblemOptions::reduction, "--reduction", "mean"},
+           {&ProblemOptions::target, "--target", "i32"},
+           {&ProblemOptions::loss_dtype, "--loss-dtype", "f32"},
+           {&ProblemOptions::weights, "--weights", "f32"},
+           {&ProblemOptions::upstream, "--upstream", "scalar"}})
+    refused(softmax(), field, value, argument);
+
+  ProblemOptions backward = cross_entropy();
+  backward.operations = {"cross_entropy_backward"};
+  refused(backward, &ProblemOptions::loss_only, true, "--loss-only");
+  refused(backward, &ProblemOptions::lse, true, "--lse");
+  refused(backward, &ProblemOptions::loss_dtype, "f32", "--loss-dtype");
+  refused(cross_entropy(), &ProblemOptions::z_loss_out, true, "--z-loss-out");
+
+  ProblemOptions probabilities = cross_entropy();
+  probabilities.probabilities = true;
+  refused(probabilities, &ProblemOptions::target, "i64", "--target");
+  refused(probabilities, &ProblemOptions::hit, true, "--hit");
+
+  ProblemOptions loss_only = cross_entropy();
+  loss_only.loss_only = true;
+  refused(loss_only, &ProblemOptions::in_place, true, "--in-place");
+  refused(loss_only, &ProblemOptions::upstream, "scalar", "--upstream");
+
+  ProblemOptions strided = softmax();
+  strided.strided = true;
+  refused(strided, &ProblemOptions::alignment, "vector", "--align");
+  ProblemOptions copy = softmax();
+  copy.operations = {"copy"};
+  refused(copy, &ProblemOptions::strided, true, "--strided");
+  refused(copy, &ProblemOptions::batched, true, "--batched");
+}
+
+}  // namespace
+}  // namespace ce::cli

@@ -1,0 +1,160 @@
+#include "tuner/retime.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "ce/base/error.hpp"
+#include "tuner/bench.hpp"
+#include "tuner/build_ahead.hpp"
+#include "tuner/statistics.hpp"
+#include "tuner/verify.hpp"
+
+namespace ce::tuner {
+namespace {
+
+using generator::Operation;
+using generator::Problem;
+
+constexpr int samples_a_visit = 3;
+/// Ceiling kernels that are timed as often as the winner; a quick look at all of them chooses.
+constexpr std::size_t contenders = 2;
+
+/// Traffic of the problem's kind and, to the next 256 bytes, of its size.
+Problem ceiling_of(const Problem& problem) {
+  const bool output = generator::has_output(problem);
+  const int matrices = output ? 1 : generator::inputs(problem);
+  Problem ceiling{.operation = !output                           ? Operation::read
+                               : generator::inputs(problem) == 2 ? Operation::add
+                                                                 : Operation::copy,
+                  .columns = 64};
+  const std::int64_t row_bytes = ceiling.columns * size_of(ceiling.dtype);
+  const std::int64_t bytes = matrices * problem.rows * problem.columns * size_of(problem.dtype);
+  ceiling.rows = std::max<std::int64_t>(1, (bytes + row_bytes - 1) / row_bytes);
+  return ceiling;
+}
+
+/// Evenly spread; all of them where `most` is 0.
+std::vector<generator::Config> thinned(std::vector<generator::Config> configs, int most) {
+  const auto count = static_cast<std::size_t>(most);
+  if (most <= 0 || configs.size() <= count) return configs;
+  std::vector<generator::Config> kept;
+  for (std::size_t i = 0; i < count; ++i) kept.push_back(configs[i * configs.size() / count]);
+  return kept;
+}
+
+Timing timing_of(const cache::Measurement& measurement) {
+  return {.config = measurement.config,
+          .bytes = measurement.bytes,
+          .samples_us = measurement.samples_us,
+          .median_us = measurement.median_us,
+          .spread = measurement.spread};
+}
+
+/// The kernels that a quick look finds fastest, fastest first.
+std::vector<const Kernel*> fastest(Bench& bench, const std::vector<Kernel>& kernels) {
+  std::vector<std::pair<double, const Kernel*>> seen;
+  for (const Kernel& kernel : kernels) {
+    cache::Measurement look;
+    bench.time(kernel, samples_a_visit, look);
+    seen.emplace_back(look.median_us, &kernel);
+  }
+  std::sort(seen.begin(), seen.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<const Kernel*> best;
+  for (const auto& [median_us, kernel] : seen)
+    if (best.size() < contenders) best.push_back(kernel);
+  return best;
+}
+
+}  // namespace
+
+Retimer::Retimer(runtime::Device& device, cache::Cache& cache, const Settings& settings)
+    : device_(device), cache_(cache), settings_(settings) {}
+
+const std::vector<Kernel>& Retimer::ceilings(Operation kind) {
+  const auto known = ceilings_.find(kind);
+  if (known != ceilings_.end()) return known->second;
+  Problem small{.operation = kind, .rows = 64, .columns = 64};
+  const std::vector<generator::Config> configs =
+      thinned(generator::space(small, limits_of(device_.model())), settings_.most_configs);
+  Verifier verifier(device_, small, settings_.seed);
+  BuildAhead ahead(device_, cache_, small, configs);
+  std::vector<Kernel> kernels;
+  for (std::size_t i = 0; i < configs.size(); ++i) {
+    try {
+      const Built built = ahead.take(i);
+      Kernel kernel = built.load(device_);
+      if (!kernel.fits(small) || verifier.mismatch(kernel)) continue;
+      keep(cache_, built);
+      kernels.push_back(std::move(kernel));
+    } catch (const CompileError&) {
+      continue;  // no contender
+    }
+  }
+  if (kernels.empty())
+    throw Error(ErrorKind::verification,
+                fmt::format("no kernel that measures the ceiling of {} works", generator::name(kind)));
+  return ceilings_.emplace(kind, std::move(kernels)).first->second;
+}
+
+Retiming Retimer::time(const Problem& problem, std::string_view config, int samples, const Hooks& hooks) {
+  // Half for the winner's tensors, half for the ceiling's; 0 stays what suits the device.
+  const std::int64_t scratch = (settings_.scratch_bytes + 1) / 2;
+  Bench bench(device_, cache_, problem, scratch, settings_.seed);
+  const Built built = build(device_, cache_, problem, generator::parse_config(config));
+  keep(cache_, built);
+  const Kernel kernel = built.load(device_);
+
+  const Problem ceiling = ceiling_of(bench.problem());
+  Bench ceiling_bench(device_, cache_, ceiling, scratch, settings_.seed);
+  const std::vector<const Kernel*> rivals = fastest(ceiling_bench, ceilings(ceiling.operation));
+
+  cache::Measurement winner{.config = std::string(config)};
+  std::vector<cache::Measurement> others(rivals.size());
+  for (std::size_t i = 0; i < rivals.size(); ++i) others[i].config = generator::to_text(rivals[i]->config());
+  std::vector<float> driver_copies;
+  for (int done = 0; done < samples;) {
+    if (hooks.stop.stop_requested())
+      throw Error(ErrorKind::interrupted, "stopped on request; what was measured is kept");
+    const int count = std::min(samples_a_visit, samples - done);
+    bench.time(kernel, count, winner);
+    for (std::size_t i = 0; i < rivals.size(); ++i) ceiling_bench.time(*rivals[i], count, others[i]);
+    if (ceiling.operation == Operation::copy)
+      driver_copies.push_back(static_cast<float>(ceiling_bench.time_driver_copy(count)));
+    done += count;
+    if (hooks.progress)
+      hooks.progress({.stage = "timing",
+                      .done = done,
+                      .total = samples,
+                      .best = winner.config,
+                      .best_us = winner.median_us,
+                      .best_gbs = timing_of(winner).gbs()});
+  }
+
+  const auto best = std::min_element(others.begin(), others.end(),
+                                     [](const auto& a, const auto& b) { return a.median_us < b.median_us; });
+  Retiming result{.problem = bench.problem(), .winner = timing_of(winner), .ceiling = timing_of(*best)};
+  if (!driver_copies.empty() && median(driver_copies) < result.ceiling.median_us)
+    result.ceiling = {.config = "driver copy",
+                      .bytes = best->bytes,
+                      .samples_us = driver_copies,
+                      .median_us = median(driver_copies),
+                      .spread = spread(driver_copies)};
+  return result;
+}
+
+double Retimer::launch_floor_us(int samples) {
+  const Problem smallest{.operation = Operation::read, .rows = 1, .columns = 128};
+  Bench bench(device_, cache_, smallest, settings_.scratch_bytes, settings_.seed);
+  const Built built =
+      build(device_, cache_, smallest, generator::safe_default(smallest, limits_of(device_.model())));
+  keep(cache_, built);
+  const Kernel kernel = built.load(device_);
+  cache::Measurement measurement;
+  bench.time(kernel, samples, measurement);
+  return measurement.median_us;
+}
+
+}  // namespace ce::tuner

@@ -1,0 +1,70 @@
+#pragma once
+/// \file
+/// How fast is a winner now, beside nothing but memory traffic of the same kind and size?
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cache/cache.hpp"
+#include "generator/problem.hpp"
+#include "runtime/device.hpp"
+#include "tuner/kernel.hpp"
+#include "tuner/tuner.hpp"
+
+namespace ce::tuner {
+
+/// Samples of one kernel and what follows from them.
+struct Timing {
+  std::string config;  ///< text form, or "driver copy"
+  std::int64_t bytes = 0;
+  std::vector<float> samples_us;
+  double median_us = 0;
+  double spread = 0;  ///< interquartile range over median
+
+  /// 1e9 bytes a second.
+  [[nodiscard]] double gbs() const noexcept {
+    return median_us > 0 ? static_cast<double>(bytes) / median_us * 1e-3 : 0;
+  }
+};
+
+struct Retiming {
+  generator::Problem problem;  ///< as it was timed: with fewer rows where scratch memory was short
+  Timing winner;               ///< its bytes are the fewest that must move
+  Timing ceiling;              ///< the fastest that was found
+
+  [[nodiscard]] double share() const noexcept { return ceiling.gbs() > 0 ? winner.gbs() / ceiling.gbs() : 0; }
+};
+
+/// Not thread-safe. Records no measurement: what it finds is of this run.
+class Retimer {
+ public:
+  /// Both must outlive the Retimer.
+  Retimer(runtime::Device& device, cache::Cache& cache, const Settings& settings);
+
+  /// Times the config and the ceiling in turns, so that drift of the machine meets both alike. The ceiling is
+  /// the fastest of the `stream` kernels and, for a copy, of the driver's own: one read, a copy, or two reads
+  /// and one write, whichever the problem is, of as many bytes.
+  /// \param samples  of each
+  /// \throws Error(interrupted) when asked to stop, Error(verification) where no ceiling kernel works,
+  /// CompileError, DeviceError
+  [[nodiscard]] Retiming time(const generator::Problem& problem, std::string_view config, int samples,
+                              const Hooks& hooks = {});
+
+  /// Median time, in microseconds, of a kernel that does next to nothing: the `read` of one row of 128
+  /// columns.
+  [[nodiscard]] double launch_floor_us(int samples);
+
+ private:
+  /// Ceiling kernels that work; loaded once for each kind of traffic, as they serve every size.
+  const std::vector<Kernel>& ceilings(generator::Operation kind);
+
+  runtime::Device& device_;
+  cache::Cache& cache_;
+  Settings settings_;
+  std::map<generator::Operation, std::vector<Kernel>> ceilings_;
+};
+
+}  // namespace ce::tuner
