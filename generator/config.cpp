@@ -10,10 +10,13 @@
 namespace ce::generator {
 namespace {
 
-constexpr std::array<Axis, 7> all_axes{{
+constexpr std::array<Axis, 10> all_axes{{
     {"warps", &Config::warps, {}},
     {"vec", &Config::vec, {}},
+    {"lanes", &Config::lanes, {}},
+    {"rows", &Config::rows, {}},
     {"tile", &Config::tile, {}},
+    {"split", &Config::split, {}},
     {"cluster", &Config::cluster, {}},
     {"stages", &Config::stages, {}},
     {"load", &Config::load, load_names},

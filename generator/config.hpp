@@ -16,8 +16,11 @@ struct Config {
   std::string variant;
   int warps = 0;    ///< per block
   int vec = 0;      ///< elements moved by one instruction
+  int lanes = 0;    ///< of a warp that share a row
+  int rows = 0;     ///< that a group of lanes takes at once
   int tile = 0;     ///< elements that a block takes in one step
-  int cluster = 0;  ///< blocks that share a row
+  int split = 0;    ///< blocks that share a row in two launches
+  int cluster = 0;  ///< blocks of a cluster that share a row
   int stages = 0;   ///< chunks that are loaded ahead of a row
   int load = 0;     ///< PTX cache operator of loads
   int store = 0;    ///< and of stores

@@ -8,6 +8,7 @@
 #include <charconv>
 #include <cstddef>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "ce/base/error.hpp"
@@ -16,11 +17,33 @@
 namespace ce::generator {
 namespace {
 
-constexpr std::array<std::pair<Operation, std::string_view>, 4> operation_names{{
+constexpr std::array<std::pair<Operation, std::string_view>, 9> operation_names{{
     {Operation::softmax, "softmax"},
+    {Operation::log_softmax, "log_softmax"},
+    {Operation::softmax_backward, "softmax_backward"},
+    {Operation::log_softmax_backward, "log_softmax_backward"},
     {Operation::cross_entropy, "cross_entropy"},
+    {Operation::cross_entropy_backward, "cross_entropy_backward"},
     {Operation::copy, "copy"},
     {Operation::read, "read"},
+    {Operation::add, "add"},
+}};
+
+/// The words of the options that are on or off, in the order in which they are written.
+constexpr std::array<std::pair<bool Problem::*, std::string_view>, 13> switches{{
+    {&Problem::gradient, "gradient"},
+    {&Problem::probabilities, "probabilities"},
+    {&Problem::smoothing, "smoothing"},
+    {&Problem::z_loss, "z_loss"},
+    {&Problem::softcap, "softcap"},
+    {&Problem::scale, "scale"},
+    {&Problem::z_loss_out, "z_loss_out"},
+    {&Problem::lse_out, "lse_out"},
+    {&Problem::argmax_out, "argmax_out"},
+    {&Problem::hit_out, "hit_out"},
+    {&Problem::in_place, "in_place"},
+    {&Problem::batched, "batched"},
+    {&Problem::strided, "strided"},
 }};
 
 /// The widest access of a kernel.
@@ -44,8 +67,14 @@ void read_word(std::string_view word, Problem& problem) {
     problem.target_dtype = parse_dtype(*target).value_or(DType::i64);
   if (const auto loss = value_of("loss=")) problem.loss_dtype = parse_dtype(*loss).value_or(DType::f32);
   if (const auto reduction = parse_reduction(word)) problem.reduction = *reduction;
-  if (word == "gradient") problem.gradient = true;
-  if (word == "in_place") problem.in_place = true;
+  if (const auto weights = value_of("weights=")) {
+    problem.weights = true;
+    problem.weight_dtype = parse_dtype(*weights).value_or(DType::f32);
+  }
+  for (const Upstream upstream : {Upstream::scalar, Upstream::rows})
+    if (value_of("upstream=") == name(upstream)) problem.upstream = upstream;
+  for (const auto& [option, option_name] : switches)
+    if (word == option_name) problem.*option = true;
   if (const auto columns = value_of("cols=")) problem.columns = number(*columns);
   if (const auto rows = value_of("rows<=")) problem.rows = number(*rows);
   for (const Alignment alignment : {Alignment::vector, Alignment::shifted, Alignment::element})
@@ -78,20 +107,59 @@ std::string_view name(Alignment alignment) noexcept {
   return "?";
 }
 
-Alignment alignment_of(std::int64_t rows, const RowPlacement& input, const RowPlacement& output) noexcept {
+std::string_view name(Upstream upstream) noexcept {
+  switch (upstream) {
+    case Upstream::one: return "one";
+    case Upstream::scalar: return "scalar";
+    case Upstream::rows: return "rows";
+  }
+  return "?";
+}
+
+Alignment alignment_of(std::int64_t rows, std::span<const RowPlacement> tensors) noexcept {
   const auto past = [](std::uint64_t x) { return x % boundary; };
-  // The stride of a single row is never used.
-  const std::uint64_t in_step = rows > 1 ? past(static_cast<std::uint64_t>(input.stride_bytes)) : 0;
-  const std::uint64_t out_step = rows > 1 ? past(static_cast<std::uint64_t>(output.stride_bytes)) : 0;
-  if (past(input.address) == 0 && past(output.address) == 0 && in_step == 0 && out_step == 0)
-    return Alignment::vector;
-  if (past(input.address) == past(output.address) && in_step == out_step) return Alignment::shifted;
-  return Alignment::element;
+  bool on_boundaries = true, alike = true;
+  const auto look = [&](std::uint64_t own, std::uint64_t first) {
+    on_boundaries = on_boundaries && past(own) == 0;
+    alike = alike && past(own) == past(first);
+  };
+  const RowPlacement& first = tensors.front();
+  for (const RowPlacement& tensor : tensors) {
+    look(tensor.address, first.address);
+    if (rows > 1) {  // the strides of a single row are never used
+      look(static_cast<std::uint64_t>(tensor.stride_bytes), static_cast<std::uint64_t>(first.stride_bytes));
+      look(static_cast<std::uint64_t>(tensor.batch_stride_bytes),
+           static_cast<std::uint64_t>(first.batch_stride_bytes));
+    }
+  }
+  return on_boundaries ? Alignment::vector : alike ? Alignment::shifted : Alignment::element;
 }
 
 bool has_output(const Problem& problem) noexcept {
   return problem.operation != Operation::read &&
          (problem.operation != Operation::cross_entropy || problem.gradient);
+}
+
+int inputs(const Problem& problem) noexcept {
+  return problem.operation == Operation::softmax_backward ||
+                 problem.operation == Operation::log_softmax_backward ||
+                 problem.operation == Operation::add || problem.probabilities
+             ? 2
+             : 1;
+}
+
+bool reduces(const Problem& problem) noexcept {
+  return problem.operation != Operation::cross_entropy_backward || problem.probabilities ||
+         (problem.smoothing && problem.weights);
+}
+
+bool counts_first(const Problem& problem) noexcept {
+  return is_cross_entropy(problem.operation) && problem.gradient && !problem.probabilities &&
+         problem.reduction == Reduction::mean;
+}
+
+bool sums_losses(const Problem& problem) noexcept {
+  return problem.operation == Operation::cross_entropy && problem.reduction != Reduction::none;
 }
 
 std::int64_t rows_bucket(std::int64_t rows) noexcept {
@@ -105,28 +173,44 @@ Problem bucketed(Problem problem) noexcept {
 
 Traffic traffic(const Problem& problem) noexcept {
   const std::int64_t matrix = problem.rows * problem.columns * size_of(problem.dtype);
-  Traffic bytes{.read = matrix, .written = has_output(problem) ? matrix : 0};
-  if (problem.operation == Operation::cross_entropy) {
-    bytes.read += problem.rows * size_of(problem.target_dtype);
-    bytes.written += (problem.reduction == Reduction::none ? problem.rows : 1) * size_of(problem.loss_dtype);
+  Traffic bytes{.read = inputs(problem) * matrix, .written = has_output(problem) ? matrix : 0};
+  if (!is_cross_entropy(problem.operation)) return bytes;
+  const std::int64_t losses =
+      (problem.reduction == Reduction::none ? problem.rows : 1) * size_of(problem.loss_dtype);
+  if (!problem.probabilities) bytes.read += problem.rows * size_of(problem.target_dtype);
+  if (problem.weights) bytes.read += problem.columns * size_of(problem.weight_dtype);
+  if (problem.upstream != Upstream::one)
+    bytes.read += (problem.upstream == Upstream::rows ? problem.rows : 1) * size_of(problem.loss_dtype);
+  if (problem.operation == Operation::cross_entropy_backward) {
+    bytes.read += problem.rows * size_of(DType::f32);
+    return bytes;
   }
+  bytes.written += losses + (problem.z_loss_out ? losses : 0);
+  if (problem.lse_out) bytes.written += problem.rows * size_of(DType::f32);
+  if (problem.argmax_out) bytes.written += problem.rows * size_of(DType::i64);
+  if (problem.hit_out) bytes.written += problem.rows;
   return bytes;
 }
 
 std::int64_t sum_blocks(std::int64_t rows) noexcept { return (rows + rows_per_sum - 1) / rows_per_sum; }
 
 std::int64_t workspace_bytes(const Problem& problem) noexcept {
-  if (problem.operation != Operation::cross_entropy || problem.reduction == Reduction::none) return 0;
-  const std::int64_t floats = problem.rows + sum_blocks(problem.rows);
+  if (!sums_losses(problem) && !counts_first(problem)) return 0;
+  // Losses, twice with z-losses, and four floats for each block of the sums.
+  const std::int64_t floats = (problem.z_loss ? 2 : 1) * problem.rows + 4 * sum_blocks(problem.rows);
   return static_cast<std::int64_t>(offsetof(Workspace, losses)) + floats * 4;
 }
 
 std::string code_text(const Problem& problem) {
   std::string text = fmt::format("{} {}", name(problem.operation), name(problem.dtype));
-  if (problem.operation == Operation::cross_entropy)
-    text += fmt::format(" target={} loss={} {}{}", name(problem.target_dtype), name(problem.loss_dtype),
-                        name(problem.reduction), problem.gradient ? " gradient" : "");
-  if (problem.in_place) text += " in_place";
+  if (is_cross_entropy(problem.operation)) {
+    if (!problem.probabilities) text += fmt::format(" target={}", name(problem.target_dtype));
+    text += fmt::format(" loss={} {}", name(problem.loss_dtype), name(problem.reduction));
+    if (problem.weights) text += fmt::format(" weights={}", name(problem.weight_dtype));
+    if (problem.upstream != Upstream::one) text += fmt::format(" upstream={}", name(problem.upstream));
+  }
+  for (const auto& [option, option_name] : switches)
+    if (problem.*option) text += fmt::format(" {}", option_name);
   return text + fmt::format(" cols={} align={}", problem.columns, name(problem.alignment));
 }
 
@@ -164,7 +248,13 @@ std::string title(const Problem& problem) {
   std::string options;
   if (problem.operation == Operation::cross_entropy)
     options = fmt::format(" {} {}", problem.gradient ? "loss+grad" : "loss", name(problem.reduction));
-  if (problem.in_place) options += " in place";
+  else if (problem.operation == Operation::cross_entropy_backward)
+    options = fmt::format(" {}", name(problem.reduction));
+  if (problem.weights) options += " weights";
+  if (problem.upstream != Upstream::one) options += fmt::format(" upstream={}", name(problem.upstream));
+  for (const auto& [option, option_name] : switches)
+    if (problem.*option && option != &Problem::gradient)
+      options += option == &Problem::in_place ? " in place" : fmt::format(" {}", option_name);
   if (problem.alignment != Alignment::vector) options += fmt::format(" ({} rows)", name(problem.alignment));
   return fmt::format("{} {} {} x {}{}", name(problem.operation), name(problem.dtype), problem.rows,
                      problem.columns, options);
@@ -172,12 +262,36 @@ std::string title(const Problem& problem) {
 
 void validate(const Problem& problem) {
   if (!is_floating(problem.dtype)) throw InvalidArgument("dtype", name(problem.dtype), "f32, f16 or bf16");
-  if (is_floating(problem.target_dtype))
+  if (problem.target_dtype != DType::i32 && problem.target_dtype != DType::i64)
     throw InvalidArgument("target dtype", name(problem.target_dtype), "i32 or i64");
-  if (problem.loss_dtype != DType::f32 && problem.loss_dtype != problem.dtype)
-    throw InvalidArgument(
-        "loss dtype", name(problem.loss_dtype),
-        problem.dtype == DType::f32 ? "f32" : fmt::format("f32 or {}", name(problem.dtype)));
+  const auto f32_or_own = [&](std::string_view argument, DType dtype) {
+    if (dtype != DType::f32 && dtype != problem.dtype)
+      throw InvalidArgument(
+          argument, name(dtype),
+          problem.dtype == DType::f32 ? "f32" : fmt::format("f32 or {}", name(problem.dtype)));
+  };
+  f32_or_own("loss dtype", problem.loss_dtype);
+  f32_or_own("weight dtype", problem.weight_dtype);
+  const auto only = [](bool option, bool allowed, std::string_view argument, std::string_view expected) {
+    if (option && !allowed) throw InvalidArgument(argument, "set", expected);
+  };
+  const bool forward = problem.operation == Operation::cross_entropy,
+             some = is_cross_entropy(problem.operation);
+  constexpr std::string_view unset_elsewhere = "only with cross_entropy";
+  only(problem.gradient, some, "gradient", unset_elsewhere);
+  only(problem.probabilities, some, "probabilities", unset_elsewhere);
+  only(problem.smoothing, some, "smoothing", unset_elsewhere);
+  only(problem.weights, some, "weights", unset_elsewhere);
+  only(problem.z_loss, some, "z_loss", unset_elsewhere);
+  only(problem.softcap, some, "softcap", unset_elsewhere);
+  only(problem.scale, some, "scale", unset_elsewhere);
+  only(problem.z_loss_out, problem.z_loss && forward, "z_loss_out", "only with z_loss");
+  only(problem.lse_out, forward, "lse_out", unset_elsewhere);
+  only(problem.argmax_out, forward, "argmax_out", unset_elsewhere);
+  only(problem.hit_out, forward && !problem.probabilities, "hit_out", "only with class indices");
+  only(problem.upstream != Upstream::one, problem.gradient, "upstream", "only with a gradient");
+  if (problem.operation == Operation::cross_entropy_backward && !problem.gradient)
+    throw InvalidArgument("gradient", "unset", "set: it is what cross_entropy_backward writes");
   if (problem.rows < 1 || problem.rows > most_rows)
     throw InvalidArgument("rows", fmt::to_string(problem.rows), fmt::format("1 to {}", most_rows));
   if (problem.columns < 1 || problem.columns > most_columns)

@@ -3,6 +3,7 @@
 /// What is asked of a kernel.
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -12,10 +13,22 @@ namespace ce::generator {
 
 enum class Operation : std::uint8_t {
   softmax,
-  cross_entropy,
-  copy,  ///< one read and one write of memory: a ceiling
-  read,  ///< one read of memory: a ceiling
+  log_softmax,
+  softmax_backward,        ///< from the output and its gradient
+  log_softmax_backward,    ///< the same
+  cross_entropy,           ///< loss, and on demand the gradient of the logits
+  cross_entropy_backward,  ///< the gradient of the logits from a saved logsumexp
+  copy,                    ///< one read and one write of memory: a ceiling
+  read,                    ///< one read: a ceiling
+  add,                     ///< two reads and one write: a ceiling
 };
+
+/// cross_entropy or cross_entropy_backward.
+[[nodiscard]] constexpr bool is_cross_entropy(Operation operation) noexcept {
+  return operation == Operation::cross_entropy || operation == Operation::cross_entropy_backward;
+}
+/// Nothing but memory traffic.
+[[nodiscard]] constexpr bool is_ceiling(Operation operation) noexcept { return operation >= Operation::copy; }
 
 [[nodiscard]] std::string_view name(Operation operation) noexcept;
 /// \throws InvalidArgument naming `argument` and the operations that exist
@@ -35,22 +48,50 @@ enum class Alignment : std::uint8_t {
 struct RowPlacement {
   std::uint64_t address = 0;
   std::int64_t stride_bytes = 0;
+  std::int64_t batch_stride_bytes = 0;  ///< 0 without batches
 };
 
-[[nodiscard]] Alignment alignment_of(std::int64_t rows, const RowPlacement& input,
-                                     const RowPlacement& output) noexcept;
+/// \param tensors  all that are read or written by rows
+[[nodiscard]] Alignment alignment_of(std::int64_t rows, std::span<const RowPlacement> tensors) noexcept;
+
+/// The gradient of the loss that the gradient of the logits is multiplied with.
+enum class Upstream : std::uint8_t {
+  one,     ///< none was given
+  scalar,  ///< one number
+  rows,    ///< one for each row
+};
+
+[[nodiscard]] std::string_view name(Upstream upstream) noexcept;
 
 /// The operation with its options, dtypes and shape: everything that may change which kernel is fastest.
 /// Fields that the operation does not have stay at their defaults, so that equal problems compare equal.
 struct Problem {
   Operation operation = Operation::softmax;
-  DType dtype = DType::f32;         ///< of input and output
-  DType target_dtype = DType::i64;  ///< cross_entropy
-  DType loss_dtype = DType::f32;    ///< cross_entropy
+  DType dtype = DType::f32;  ///< of everything that is [rows, columns]
+
+  // Cross entropy. Amounts (how much smoothing, which cap) are arguments of the kernel; whether there is an
+  // option at all changes its code.
+  DType target_dtype = DType::i64;  ///< of class indices
+  DType loss_dtype = DType::f32;    ///< of loss, z-loss and upstream gradient
+  DType weight_dtype = DType::f32;  ///< of class weights
   Reduction reduction = Reduction::none;
-  bool gradient = false;  ///< cross_entropy: the gradient of the logits is written too
-  bool in_place = false;  ///< the output is the input
-  Alignment alignment = Alignment::vector;
+  Upstream upstream = Upstream::one;  ///< where there is a gradient
+  bool gradient = false;  ///< the gradient of the logits is written; always so for cross_entropy_backward
+  bool probabilities = false;  ///< targets are [rows, columns] of `dtype` instead of class indices
+  bool smoothing = false;
+  bool weights = false;     ///< one for each class
+  bool z_loss = false;      ///< amount x logsumexp squared is added to the loss
+  bool softcap = false;     ///< logits become cap x tanh(logit / cap)
+  bool scale = false;       ///< logits are multiplied, before the cap
+  bool z_loss_out = false;  ///< the z-loss is written too, reduced like the loss
+  bool lse_out = false;     ///< logsumexp of the rows is written
+  bool argmax_out = false;  ///< the first largest logit of the rows is written
+  bool hit_out = false;     ///< whether that is the target
+
+  bool in_place = false;  ///< the output is the input (of a backward operation: the gradient that it reads)
+  bool batched = false;   ///< rows lie in batches, with one stride inside a batch and another between batches
+  bool strided = false;   ///< the elements of a row do not follow each other
+  Alignment alignment = Alignment::vector;  ///< vector where strided
   std::int64_t rows = 0;
   std::int64_t columns = 0;
 
@@ -59,6 +100,19 @@ struct Problem {
 
 /// Whether anything is written per element.
 [[nodiscard]] bool has_output(const Problem& problem) noexcept;
+
+/// Matrices [rows, columns] that are read: 1 or 2.
+[[nodiscard]] int inputs(const Problem& problem) noexcept;
+
+/// Whether a row must be read as a whole before anything is known of its outputs.
+[[nodiscard]] bool reduces(const Problem& problem) noexcept;
+
+/// Whether rows that count, or their weights, must be added up before the rows are processed: the gradient of
+/// a mean over class indices.
+[[nodiscard]] bool counts_first(const Problem& problem) noexcept;
+
+/// Whether losses must be added up after the rows are processed.
+[[nodiscard]] bool sums_losses(const Problem& problem) noexcept;
 
 /// Rows whose winners are taken to be the same: the next power of two.
 [[nodiscard]] std::int64_t rows_bucket(std::int64_t rows) noexcept;

@@ -17,13 +17,18 @@ constexpr std::string_view loss_sum_file = "loss_sum.cuh";
 constexpr std::uint32_t loss_sum_threads = 1024;  // ce::sum_threads in that file
 constexpr std::uint32_t loss_sum_shared_bytes = 512;
 
-/// The file with the operation's Epilogue; empty for operations that have none.
-std::string_view epilogue_file(Operation operation) {
+/// The file with the operation as Variants run it; empty for the ceilings.
+std::string_view operation_file(Operation operation) {
   switch (operation) {
-    case Operation::softmax: return "softmax.cuh";
-    case Operation::cross_entropy: return "cross_entropy.cuh";
+    case Operation::softmax:
+    case Operation::log_softmax: return "softmax.cuh";
+    case Operation::softmax_backward:
+    case Operation::log_softmax_backward: return "softmax_backward.cuh";
+    case Operation::cross_entropy:
+    case Operation::cross_entropy_backward: return "cross_entropy.cuh";
     case Operation::copy:
-    case Operation::read: return {};
+    case Operation::read:
+    case Operation::add: return {};
   }
   return {};
 }
@@ -50,40 +55,73 @@ class Text {
   std::string text_;
 };
 
+/// What the kernels of the sums need to know.
 void write_losses(Text& text, const Problem& problem) {
-  text.line("using Target = {};", kernel_type(problem.target_dtype));
-  text.line("using Loss = {};", kernel_type(problem.loss_dtype));
-  text.line("constexpr bool gradient = {};", problem.gradient);
-  text.line("constexpr bool mean = {};", problem.reduction == Reduction::mean);
+  text.line("  static constexpr int columns = {};", problem.columns);
+  text.line("  using Target = {};", kernel_type(problem.target_dtype));
+  text.line("  using Loss = {};", kernel_type(problem.loss_dtype));
+  text.line("  using Weight = {};", kernel_type(problem.weight_dtype));
+  text.line("  static constexpr bool mean = {};", problem.reduction == Reduction::mean);
+  text.line("  static constexpr bool counts_first = {};", counts_first(problem));
+  text.line("  static constexpr bool probabilities = {};", problem.probabilities);
+  text.line("  static constexpr bool weights = {};", problem.weights);
+  text.line("  static constexpr bool z_loss = {};", problem.z_loss);
+  text.line("  static constexpr bool z_loss_out = {};", problem.z_loss_out);
+}
+
+void write_cross_entropy(Text& text, const Problem& problem) {
+  write_losses(text, problem);
+  text.line("  static constexpr bool from_lse = {};", problem.operation == Operation::cross_entropy_backward);
+  text.line("  static constexpr bool gradient = {};", problem.gradient);
+  text.line("  static constexpr bool sums = {};", sums_losses(problem));
+  text.line("  static constexpr bool smoothing = {};", problem.smoothing);
+  text.line("  static constexpr bool softcap = {};", problem.softcap);
+  text.line("  static constexpr bool scale = {};", problem.scale);
+  text.line("  static constexpr bool upstream_scalar = {};", problem.upstream == Upstream::scalar);
+  text.line("  static constexpr bool upstream_rows = {};", problem.upstream == Upstream::rows);
+  text.line("  static constexpr bool lse_out = {};", problem.lse_out);
+  text.line("  static constexpr bool argmax_out = {};", problem.argmax_out);
+  text.line("  static constexpr bool hit_out = {};", problem.hit_out);
 }
 
 void write_problem(Text& text, const Problem& problem) {
-  text.line("namespace ce::problem {{");
-  text.line("using Element = {};", kernel_type(problem.dtype));
-  text.line("constexpr int columns = {};", problem.columns);
-  if (epilogue_file(problem.operation).empty())
-    text.line("constexpr bool writes = {};", has_output(problem));
+  text.line("namespace ce {{");
+  text.line("struct problem {{");
+  text.line("  using Element = {};", kernel_type(problem.dtype));
+  text.line("  static constexpr int inputs = {};", inputs(problem));
+  text.line("  static constexpr bool batched = {};", problem.batched);
+  text.line("  static constexpr bool strided = {};", problem.strided);
+  if (is_ceiling(problem.operation))
+    text.line("  static constexpr bool writes = {};", has_output(problem));
   else
-    text.line("constexpr bool aligned = {};  // every row starts on a 16-byte boundary",
+    text.line("  static constexpr bool aligned = {};  // every row starts on a 16-byte boundary",
               problem.alignment == Alignment::vector);
-  if (problem.operation == Operation::cross_entropy) {
-    write_losses(text, problem);
-    text.line("constexpr bool loss_per_row = {};", problem.reduction == Reduction::none);
+  if (is_cross_entropy(problem.operation)) {
+    write_cross_entropy(text, problem);
+  } else {
+    text.line("  static constexpr int columns = {};", problem.columns);
+    text.line(
+        "  static constexpr bool logarithm = {};",
+        problem.operation == Operation::log_softmax || problem.operation == Operation::log_softmax_backward);
   }
-  text.line("}}  // namespace ce::problem");
+  text.line("}};");
+  text.line("}}  // namespace ce");
 }
 
 void write_config(Text& text, const Variant& variant, const Config& config, const Problem& problem) {
-  text.line("namespace ce::config {{");
+  text.line("namespace ce {{");
+  text.line("struct config {{");
   for (const Axis* axis : variant.axes()) {
     const std::string value = value_text(*axis, config.*axis->value);
     if (axis->words.empty())
-      text.line("constexpr int {} = {};", axis->name, value);
+      text.line("  static constexpr int {} = {};", axis->name, value);
     else
-      text.line("constexpr {0} {1} = {0}::{2};", axis->name == "load" ? "Load" : "Store", axis->name, value);
+      text.line("  static constexpr {0} {1} = {0}::{2};", axis->name == "load" ? "Load" : "Store", axis->name,
+                value);
   }
-  text.line("constexpr int shared_bytes = {};", variant.shared_bytes(config, problem));
-  text.line("}}  // namespace ce::config");
+  text.line("  static constexpr int shared_bytes = {};", variant.shared_bytes(config, problem));
+  text.line("}};");
+  text.line("}}  // namespace ce");
 }
 
 std::int64_t blocks_of_sum(const Config&, const Problem& problem) { return sum_blocks(problem.rows); }
@@ -119,23 +157,36 @@ Source row_source(const Problem& problem, const Variant& variant, const Config& 
   write_config(text, variant, config, problem);
   text.line("using ce::Arguments;");
   text.line("");
-  if (const std::string_view epilogue = epilogue_file(problem.operation); !epilogue.empty()) {
-    text.line("#include \"{}\"", epilogue);
+  if (const std::string_view operation = operation_file(problem.operation); !operation.empty()) {
+    text.line("#include \"{}\"", operation);
     text.line("");
   }
   write_template(text, variant.file);
   return finished(code_text(problem) + " " + to_text(config), std::move(text));
 }
 
+/// The sums do not depend on the Config, and hardly on the problem.
 Source loss_sum_source(const Problem& problem) {
-  const std::string words =
-      fmt::format("losses target={} loss={} {}{}", name(problem.target_dtype), name(problem.loss_dtype),
-                  name(problem.reduction), problem.gradient ? " gradient" : "");
+  Problem relevant{.operation = problem.operation,
+                   .target_dtype = problem.target_dtype,
+                   .loss_dtype = problem.loss_dtype,
+                   .weight_dtype = problem.weight_dtype,
+                   .reduction = problem.reduction,
+                   .gradient = problem.gradient,
+                   .probabilities = problem.probabilities,
+                   .weights = problem.weights,
+                   .z_loss = problem.z_loss,
+                   .z_loss_out = problem.z_loss_out,
+                   .columns = problem.columns};
+  if (!problem.weights) relevant.columns = 0;  // a class is looked up only for its weight
+  const std::string words = "sums of " + code_text(relevant);
   Text text;
   write_start(text, words, "", loss_sum_file);
-  text.line("namespace ce::problem {{");
-  write_losses(text, problem);
-  text.line("}}  // namespace ce::problem");
+  text.line("namespace ce {{");
+  text.line("struct problem {{");
+  write_losses(text, relevant);
+  text.line("}};");
+  text.line("}}  // namespace ce");
   text.line("using ce::Arguments;");
   text.line("");
   write_template(text, loss_sum_file);
@@ -171,23 +222,21 @@ std::string Source::flat() const {
 
 Program generate(const Problem& problem, const Config& config) {
   const Variant& chosen = variant(config.variant);
-  if (!chosen.serves(problem.operation))
-    throw InvalidArgument("config", to_text(config),
-                          fmt::format("a variant that serves {}", name(problem.operation)));
+  if (!chosen.serves(problem))
+    throw InvalidArgument("config", to_text(config), fmt::format("a variant that serves {}", title(problem)));
   Program program{.config = config, .sources = {row_source(problem, chosen, config)}, .steps = {}};
-  const bool counts = problem.gradient && problem.reduction == Reduction::mean;
-  const Step row{.source = 0,
-                 .entry = "ce_row",
-                 .threads = static_cast<std::uint32_t>(32 * config.warps),
-                 .shared_bytes = static_cast<std::uint32_t>(chosen.shared_bytes(config, problem)),
-                 .cluster = static_cast<std::uint32_t>(std::max(1, config.cluster)),
-                 .persistent = chosen.persistent,
-                 .overlaps = counts,
-                 .blocks = chosen.blocks};
-  if (workspace_bytes(problem) == 0) {
-    program.steps = {row};
-    return program;
-  }
+  const bool counts = counts_first(problem), sums = sums_losses(problem);
+  for (const VariantStep& step : chosen.steps)
+    program.steps.push_back({.source = 0,
+                             .entry = std::string(step.entry),
+                             .threads = static_cast<std::uint32_t>(32 * config.warps),
+                             .shared_bytes = static_cast<std::uint32_t>(chosen.shared_bytes(config, problem)),
+                             .cluster = static_cast<std::uint32_t>(std::max(1, config.cluster)),
+                             .persistent = chosen.persistent,
+                             .overlaps = step.overlaps,
+                             .blocks = chosen.blocks});
+  program.part_bytes = chosen.part_bytes;
+  if (!counts && !sums) return program;
   program.sources.push_back(loss_sum_source(problem));
   const auto over_losses = [](std::string_view entry, bool overlaps) {
     return Step{.source = 1,
@@ -197,9 +246,11 @@ Program generate(const Problem& problem, const Config& config) {
                 .overlaps = overlaps,
                 .blocks = blocks_of_sum};
   };
-  if (counts) program.steps.push_back(over_losses("ce_count", false));
-  program.steps.push_back(row);
-  program.steps.push_back(over_losses("ce_sum", true));
+  if (counts) {
+    program.steps.front().overlaps = true;
+    program.steps.insert(program.steps.begin(), over_losses("ce_count", false));
+  }
+  if (sums) program.steps.push_back(over_losses("ce_sum", true));
   return program;
 }
 
@@ -209,9 +260,8 @@ std::string compile_key(const Source& source, std::string_view compiler) {
 
 std::string template_digest(Operation operation, std::string_view variant_name) {
   std::string all(template_text(variant(variant_name).file));
-  if (const std::string_view epilogue = epilogue_file(operation); !epilogue.empty())
-    all += template_text(epilogue);
-  if (operation == Operation::cross_entropy) all += template_text(loss_sum_file);
+  if (const std::string_view file = operation_file(operation); !file.empty()) all += template_text(file);
+  if (is_cross_entropy(operation)) all += template_text(loss_sum_file);
   for (const auto& [name, text] : included_files(all)) all += text;
   return digest({all});
 }

@@ -8,6 +8,7 @@
 
 #include "ce/base/error.hpp"
 #include "generator/templates.hpp"
+#include "templates/arguments.cuh"
 
 namespace ce::generator {
 namespace {
@@ -27,6 +28,21 @@ int register_limit(const Config& config, const Limits& limits) {
 
 /// Registers beyond those that hold the row: addresses, statistics, temporaries.
 constexpr int working_registers = 28;
+
+/// 32-bit words of one vector of every input.
+int words_of_vector(const Config& config, const Problem& problem) {
+  return inputs(problem) * std::max(1, config.vec * size_of(problem.dtype) / 4);
+}
+
+/// Vectors of a row, counted from a 128-byte line, as Cut::most_vectors in row.cuh.
+std::int64_t vectors_of(const Config& config, const Problem& problem) {
+  const std::int64_t line = 128 / (config.vec * size_of(problem.dtype));
+  const bool exact = problem.alignment == Alignment::vector && problem.columns % (config.vec * line) == 0;
+  return problem.columns / config.vec + (exact ? 0 : line - 1);
+}
+
+/// Bytes of one Part of a row, as in part.cuh.
+constexpr int part_bytes = 20;
 
 Rejection rejects_access(const Config& config, const Problem& problem) {
   const int bytes = config.vec * size_of(problem.dtype);
@@ -55,12 +71,12 @@ Rejection first_of(std::initializer_list<Rejection> rejections) {
 Rejection rejects_block(const Config& config, const Problem& problem, const Limits& limits) {
   if (Rejection reason = first_of({rejects_access(config, problem), rejects_stores(config, problem)}))
     return reason;
-  const std::int64_t vectors = std::max<std::int64_t>(1, problem.columns / config.vec);
+  if (!reduces(problem)) return "nothing to reduce";
+  const std::int64_t vectors = vectors_of(config, problem);
   if (config.warps > 1 &&
       threads(config) >= 2 * static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(vectors))))
     return "more than half of the threads without a vector";
-  const std::int64_t held =
-      ceil_div(vectors, threads(config)) * std::max(1, config.vec * size_of(problem.dtype) / 4);
+  const std::int64_t held = ceil_div(vectors, threads(config)) * words_of_vector(config, problem);
   if (held > std::min(96, register_limit(config, limits) - working_registers))
     return fmt::format("{} registers a thread for the row alone", held);
   return {};
@@ -72,7 +88,8 @@ Rejection rejects_online(const Config& config, const Problem& problem, const Lim
   const int step = threads(config) * config.vec;
   if (config.tile % step != 0) return "tile is no multiple of the block's access";
   if (config.tile / step > 4) return "more than 4 vectors a thread and tile";
-  if (config.tile / step * config.vec > register_limit(config, limits) - working_registers)
+  if (!reduces(problem)) return "nothing to reduce";
+  if (config.tile / step * config.vec * inputs(problem) > register_limit(config, limits) - working_registers)
     return "tile too large for the registers";
   if (config.tile > 256 && config.tile >= 2 * static_cast<std::int64_t>(
                                                   std::bit_ceil(static_cast<std::uint64_t>(problem.columns))))
@@ -89,21 +106,79 @@ Rejection rejects_stream(const Config& config, const Problem& problem, const Lim
                        : Rejection{}});
 }
 
-bool serves_rows(Operation operation) {
-  return operation == Operation::softmax || operation == Operation::cross_entropy;
+Rejection rejects_warp(const Config& config, const Problem& problem, const Limits& limits) {
+  if (Rejection reason = first_of({rejects_access(config, problem), rejects_stores(config, problem)}))
+    return reason;
+  const bool whole = problem.alignment == Alignment::vector && problem.columns % config.vec == 0;
+  if (!whole && config.lanes < 2 * config.vec) return "fewer lanes than elements of head and tail";
+  const std::int64_t vectors = vectors_of(config, problem), per_lane = ceil_div(vectors, config.lanes);
+  if (config.lanes >= 2 * static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(vectors))))
+    return "more than half of the lanes without a vector";
+  const std::int64_t held = config.rows * per_lane * words_of_vector(config, problem);
+  if (held > 64 || held > register_limit(config, limits) - working_registers)
+    return fmt::format("{} registers a thread for the rows alone", held);
+  if (config.rows > 1 && per_lane * config.rows > 8) return "enough in flight with fewer rows";
+  return {};
 }
-bool serves_streams(Operation operation) { return !serves_rows(operation); }
 
-/// Statistics {float max, sum} of each warp.
-int statistics_bytes(const Config& config, const Problem&) { return 8 * config.warps; }
+Rejection rejects_direct(const Config& config, const Problem& problem, const Limits& limits) {
+  if (reduces(problem)) return "outputs need a reduction";
+  if (Rejection reason = first_of({rejects_access(config, problem), rejects_stores(config, problem)}))
+    return reason;
+  const int step = threads(config) * config.vec;
+  if (config.tile % step != 0 || config.tile / step > 4) return "tile does not fit the block";
+  if (config.tile / step * words_of_vector(config, problem) >
+      register_limit(config, limits) - working_registers)
+    return "tile too large for the registers";
+  if (config.tile > 256 && config.tile >= 2 * problem.columns) return "tile wider than the row";
+  return {};
+}
+
+Rejection rejects_split(const Config& config, const Problem& problem, const Limits&) {
+  if (!reduces(problem)) return "nothing to reduce";
+  if (Rejection reason = first_of({rejects_access(config, problem), rejects_stores(config, problem)}))
+    return reason;
+  if (problem.rows > 256) return "rows enough for the whole GPU";
+  if (rows_bucket(problem.rows) * config.split > most_split_blocks)
+    return "more blocks than leave their parts";
+  if (problem.columns / config.split < threads(config) * config.vec)
+    return "less than a vector for each thread";
+  if (problem.columns / config.split > 64 * threads(config) * config.vec) return "few blocks for a wide row";
+  return {};
+}
+
+Rejection rejects_strided(const Config& config, const Problem& problem, const Limits&) {
+  if (Rejection reason = rejects_stores(config, problem)) return reason;
+  if (config.warps > 1 && problem.columns < config.warps) return "warps without a class";
+  return {};
+}
+
+bool serves_rows(const Problem& problem) { return !is_ceiling(problem.operation) && !problem.strided; }
+bool serves_strided(const Problem& problem) { return !is_ceiling(problem.operation) && problem.strided; }
+bool serves_streams(const Problem& problem) { return is_ceiling(problem.operation); }
+
+/// A Part of each warp.
+int parts_bytes(const Config& config, const Problem&) { return part_bytes * config.warps; }
+int lane_parts_bytes(const Config& config, const Problem&) { return 32 * part_bytes * config.warps; }
+int no_bytes(const Config&, const Problem&) { return 0; }
 int word_bytes(const Config& config, const Problem&) { return 4 * config.warps; }
 
-/// A part of the row, an arrival for each chunk, and the statistics of warps and blocks, as `Shared` in
+/// Vectors of a block's part of a row: whole lines, as part_vectors in cluster.cuh and persistent.cuh.
+std::int64_t part_vectors(const Config& config, const Problem& problem) {
+  return ceil_div(ceil_div(vectors_of(config, problem), config.cluster), 8) * 8;
+}
+
+/// What does not fit an int fits no shared memory either.
+int bytes_of(std::int64_t bytes) {
+  return static_cast<int>(std::min<std::int64_t>(ceil_div(bytes, 16) * 16, 1 << 30));
+}
+
+/// A part of the row, an arrival for each chunk, and the Parts of warps and blocks, as `Shared` in
 /// cluster.cuh.
 int cluster_bytes(const Config& config, const Problem& problem) {
-  const std::int64_t part = ceil_div(problem.columns / config.vec, config.cluster);
+  const std::int64_t part = part_vectors(config, problem);
   const std::int64_t chunks = ceil_div(part, config.tile / config.vec);
-  return static_cast<int>(ceil_div(16 * part + 8 * chunks + 8 * (config.warps + config.cluster), 16) * 16);
+  return bytes_of(16 * part * inputs(problem) + 8 * chunks + part_bytes * (config.warps + config.cluster));
 }
 
 /// What every variant with bulk copies asks for.
@@ -112,8 +187,10 @@ Rejection rejects_bulk_copies(const Config& config, const Problem& problem, cons
   if (problem.alignment == Alignment::element || config.vec * size_of(problem.dtype) != widest_access)
     return "bulk copies move 16-byte vectors";
   if (Rejection reason = rejects_stores(config, problem)) return reason;
+  if (!reduces(problem)) return "nothing to reduce";
   const int step = threads(config) * config.vec;
-  if (config.tile % step != 0 || config.tile / step > 4) return "chunk does not fit the block";
+  if (config.tile % step != 0 || config.tile / step * inputs(problem) > 4)
+    return "chunk does not fit the block";
   const std::int64_t part = problem.columns / config.vec / config.cluster;
   if (part < threads(config)) return "less than a vector for each thread";
   if (config.cluster > 1 && part * widest_access < 8192)
@@ -131,13 +208,12 @@ Rejection rejects_cluster(const Config& config, const Problem& problem, const Li
   return {};
 }
 
-/// A ring of whole chunks with two arrivals each, and two sets of statistics, as `Shared` in persistent.cuh.
+/// A ring of whole chunks with two arrivals each, and two sets of Parts, as `Shared` in persistent.cuh.
 int persistent_bytes(const Config& config, const Problem& problem) {
-  const std::int64_t part = ceil_div(problem.columns / config.vec, config.cluster);
-  const std::int64_t slots = ceil_div(part, config.tile / config.vec) + config.stages;
-  const std::int64_t bytes =
-      slots * (config.tile / config.vec * 16 + 16) + 16 * (config.warps + config.cluster);
-  return static_cast<int>(std::min<std::int64_t>(ceil_div(bytes, 16) * 16, 1 << 30));
+  const int chunk_vectors = config.tile / config.vec;
+  const std::int64_t slots = ceil_div(part_vectors(config, problem), chunk_vectors) + config.stages;
+  return bytes_of(slots * (inputs(problem) * chunk_vectors * 16 + 16) +
+                  2 * part_bytes * (config.warps + config.cluster));
 }
 
 Rejection rejects_persistent(const Config& config, const Problem& problem, const Limits& limits) {
@@ -145,8 +221,7 @@ Rejection rejects_persistent(const Config& config, const Problem& problem, const
   if (problem.columns * size_of(problem.dtype) < 32768) return "a ring for a row that the registers hold";
   if (persistent_bytes(config, problem) > limits.shared_bytes_per_block)
     return "ring larger than the shared memory";
-  const std::int64_t part = ceil_div(problem.columns / config.vec, config.cluster);
-  const std::int64_t chunks = ceil_div(part, config.tile / config.vec);
+  const std::int64_t chunks = ceil_div(part_vectors(config, problem), config.tile / config.vec);
   if (config.stages > 2 * chunks) return "more than two rows ahead";
   if (chunks > 16) return "more than 16 chunks";
   return {};
@@ -160,13 +235,34 @@ std::int64_t block_per_tile(const Config& config, const Problem& problem) {
   return ceil_div(problem.rows * problem.columns, config.tile);
 }
 
-constexpr std::array<Variant, 5> all_variants{{
-    {"block", "block.cuh", serves_rows, rejects_block, statistics_bytes, block_per_row},
-    {"online", "online.cuh", serves_rows, rejects_online, statistics_bytes, block_per_row},
-    {"cluster", "cluster.cuh", serves_rows, rejects_cluster, cluster_bytes, cluster_per_row},
-    {"persistent", "persistent.cuh", serves_rows, rejects_persistent, persistent_bytes, cluster_per_row,
-     true},
-    {"stream", "stream.cuh", serves_streams, rejects_stream, word_bytes, block_per_tile},
+std::int64_t block_per_row_tile(const Config& config, const Problem& problem) {
+  return problem.rows *
+         std::max<std::int64_t>(1, ceil_div(vectors_of(config, problem), config.tile / config.vec));
+}
+std::int64_t block_per_rows(const Config& config, const Problem& problem) {
+  return ceil_div(problem.rows, static_cast<std::int64_t>(config.rows) * threads(config) / config.lanes);
+}
+std::int64_t blocks_per_row(const Config& config, const Problem& problem) {
+  return problem.rows * config.split;
+}
+std::int64_t block_per_32_rows(const Config&, const Problem& problem) { return ceil_div(problem.rows, 32); }
+
+constexpr std::array<VariantStep, 1> one_step{{{"ce_row"}}};
+constexpr std::array<VariantStep, 2> two_steps{{{"ce_part"}, {"ce_row", true}}};
+
+constexpr std::array<Variant, 9> all_variants{{
+    {"warp", "warp.cuh", serves_rows, rejects_warp, no_bytes, block_per_rows, false, one_step},
+    {"block", "block.cuh", serves_rows, rejects_block, parts_bytes, block_per_row, false, one_step},
+    {"online", "online.cuh", serves_rows, rejects_online, parts_bytes, block_per_row, false, one_step},
+    {"cluster", "cluster.cuh", serves_rows, rejects_cluster, cluster_bytes, cluster_per_row, false, one_step},
+    {"persistent", "persistent.cuh", serves_rows, rejects_persistent, persistent_bytes, cluster_per_row, true,
+     one_step},
+    {"split", "split.cuh", serves_rows, rejects_split, parts_bytes, blocks_per_row, false, two_steps,
+     most_split_blocks* split_part_bytes},
+    {"direct", "direct.cuh", serves_rows, rejects_direct, no_bytes, block_per_row_tile, false, one_step},
+    {"strided", "strided.cuh", serves_strided, rejects_strided, lane_parts_bytes, block_per_32_rows, false,
+     one_step},
+    {"stream", "stream.cuh", serves_streams, rejects_stream, word_bytes, block_per_tile, false, one_step},
 }};
 
 }  // namespace
@@ -212,7 +308,7 @@ const Variant& variant(std::string_view name) {
 std::vector<Config> space(const Problem& problem, const Limits& limits) {
   std::vector<Config> fitting;
   for (const Variant& candidate : all_variants) {
-    if (!candidate.serves(problem.operation)) continue;
+    if (!candidate.serves(problem)) continue;
     for (Config& point : candidate.points())
       if (!candidate.rejects(point, problem, limits)) fitting.push_back(std::move(point));
   }

@@ -20,10 +20,16 @@ struct Limits {
   int shared_bytes_per_block = 48 * 1024;
 };
 
+/// One launch of an entry point of the template.
+struct VariantStep {
+  std::string_view entry;
+  bool overlaps = false;  ///< waits by itself for the step before it, and may start earlier
+};
+
 struct Variant {
   std::string_view name;
   std::string_view file;  ///< below templates/; its "// axis" lines are the space
-  bool (*serves)(Operation);
+  bool (*serves)(const Problem&);
   /// Why this config cannot work for the problem, found without compiling anything; nothing when it can.
   std::optional<std::string> (*rejects)(const Config&, const Problem&, const Limits&);
   /// Dynamic shared memory of a block.
@@ -32,6 +38,8 @@ struct Variant {
   std::int64_t (*blocks)(const Config&, const Problem&);
   /// Blocks stay and take several rows: never more are launched than run at the same time.
   bool persistent = false;
+  std::span<const VariantStep> steps;
+  std::int64_t part_bytes = 0;  ///< of Arguments::parts
 
   /// The axes that its template names.
   [[nodiscard]] std::vector<const Axis*> axes() const;

@@ -12,24 +12,50 @@ struct TargetStatus {
 /// Rows that one block of the final sum adds up.
 [[maybe_unused]] constexpr long long rows_per_sum = 8192;
 
-/// Scratch of the reductions `mean` and `sum`, in device memory. `count` and `finished` are zero between calls.
+/// Scratch of the reductions `mean` and `sum`, in device memory. `finished` is zero between calls.
 struct Workspace {
+  long long finished;  ///< blocks of a sum that are done
   long long count;     ///< rows whose target is not ignore_index
-  long long finished;  ///< blocks of the final sum that are done
-  float losses[1];     ///< [rows], and after them one sum for each block of the final sum
+  float weight;        ///< sum of the weights of those rows' targets
+  float losses[1];     ///< [rows]; with z-loss those [rows]; four floats for each block of a sum
+};
+
+/// Most blocks that the variant `split` spreads its rows over, and the bytes that each leaves for the others.
+[[maybe_unused]] constexpr long long most_split_blocks = 8192;
+[[maybe_unused]] constexpr long long split_part_bytes = 32;
+
+/// Where the rows of a matrix [rows, columns] lie, in elements: row r starts at
+/// (r / batch_rows) batch + (r % batch_rows) row, and its elements are `column` apart.
+struct Layout {
+  long long row;
+  long long batch;   ///< only with problem::batched
+  long long column;  ///< only with problem::strided; else 1
 };
 
 struct Arguments {
-  const void* input;        ///< [rows, columns]: logits
-  void* output;             ///< [rows, columns]: probabilities, or the gradient of the logits
-  const void* target;       ///< [rows]: class indices
-  void* loss;               ///< [rows] for reduction none, else [1]
-  Workspace* workspace;
-  TargetStatus* status;
+  const void* input;   ///< logits; for the backward operations of softmax the gradient of their output
+  const void* second;  ///< for the backward operations of softmax their output; target probabilities
+  void* output;        ///< probabilities or their logarithms; or the gradient of the logits
+  Layout input_layout, second_layout, output_layout;
   long long rows;
-  long long input_stride;   ///< elements from one row to the next
-  long long output_stride;
+  long long batch_rows;  ///< rows of a batch; only with problem::batched
+
+  const void* target;    ///< [rows]: class indices
+  const void* weight;    ///< [columns]: of the classes
+  const void* upstream;  ///< [rows] or [1]: gradient of the loss
+  float* lse;            ///< [rows]: logsumexp; written, or read by cross_entropy_backward
+  void* loss;            ///< [rows] for reduction none, else [1]
+  void* z_loss;          ///< the same
+  long long* argmax;     ///< [rows]
+  unsigned char* hit;    ///< [rows]: 1 where argmax is the target, else 0
+  Workspace* workspace;
+  void* parts;  ///< [most_split_blocks x split_part_bytes], of the variant `split`; aligned to 16 bytes
+  TargetStatus* status;
   long long ignore_index;
+  float smoothing;  ///< in [0, 1]
+  float z_scale;    ///< of logsumexp squared
+  float cap;        ///< > 0
+  float scale;      ///< > 0
 };
 
 }  // namespace ce

@@ -1,82 +1,329 @@
-// Cross entropy as the end of a row (the interface is described in softmax.cuh):
+// Cross entropy, forward and backward. The interface is described in tile.cuh.
 //
-//     loss     = log(sum) + max - x[target]
-//     gradient = (exp(x - max) / sum - [column == target]) * upstream
+// With z the logits (logits.cuh), lse = log sum exp z, q = exp(z - lse), C columns, smoothing e, class
+// weights w (1 without), and a target class t:
 //
-// with upstream 1, or 1 / (rows not ignored) for the mean, which ce_count finds beforehand (loss_sum.cuh). A row whose
-// target is ignore_index has loss 0 and gradient 0; one whose target is no class has NaN in both and is noted in the
-// status.
+//     loss  = (1 - e) w[t] (lse - z[t]) + e / C sum_i w[i] (lse - z[i]) + z_scale lse^2
+//     dz[i] = ((1 - e) w[t] (q[i] - [i == t]) + e / C (q[i] sum w - w[i])) / D + 2 z_scale lse q[i] / R
+//
+// D is 1, for a mean the weights of the counted targets; R is 1, for a mean the counted rows (as Liger-Kernel
+// does it). With probabilities p' = (1 - e) p + e / C as targets:
+//
+//     loss  = sum_i w[i] p'[i] (lse - z[i]) + z_scale lse^2
+//     dz[i] = (q[i] sum w p' - w[i] p'[i]) / R + 2 z_scale lse q[i] / R
+//
+// The gradient of the logits is upstream x dz x slope. The sum of exponentials leaves the target out until
+// the row is done: loss and gradient of a target whose probability is next to 1 come from the sum of the
+// others, not from a difference of almost equal numbers.
+//
+// A row whose target is ignore_index has loss 0 and gradient 0; one whose target is no class has NaN in both
+// and is noted in the status. The backward operation reads lse instead of finding it.
 #pragma once
-#include "arguments.cuh"
-#include "row.cuh"
-#include "statistics.cuh"
+#include "exponentials.cuh"
+#include "logits.cuh"
 #include "target.cuh"
 
 namespace ce {
 
-CE_DEVICE void put_loss(const Arguments& arguments, int64 row, float value) {
-  if constexpr (problem::loss_per_row)
-    static_cast<problem::Loss*>(arguments.loss)[row] = from_float<problem::Loss>(value);
-  else
-    arguments.workspace->losses[row] = value;
-}
+struct Operation {
+  using Element = problem::Element;
+  static constexpr bool forward = !problem::from_lse;
+  /// Sums over all classes of w z and w, or of w p' z and w p'.
+  static constexpr bool class_sums =
+      problem::probabilities || (problem::smoothing && (forward || problem::weights));
+  using Part = ce::Part<forward, class_sums, problem::argmax_out || problem::hit_out>;
+  static constexpr bool reduces = forward || class_sums, has_output = problem::gradient;
+  /// Rows without a class still have a logsumexp.
+  static constexpr bool needs_all_rows = problem::lse_out || problem::argmax_out;
 
-struct Epilogue {
-  static constexpr bool has_output = problem::gradient;
-  const Arguments& arguments;
-  int64 row, target;
-  bool leader;
-  float target_logit;  // of the leader
-  float shift, scale, upstream;
+  /// What can be read before the row's turn.
+  struct Early {
+    int64 index = 0;  ///< the target, as it was given
+    float upstream = 1.f;
 
-  CE_DEVICE Epilogue(const Arguments& a, int64 r, bool l)
-      : arguments(a), row(r), target(target_of(a, r)), leader(l) {
-    if constexpr (!problem::loss_per_row) step_release();  // ce_sum
-    // Read before anyone can overwrite it: the gradient may be written over the logits.
-    if (leader && target >= 0 && target < problem::columns)
-      target_logit = to_float(load_element<Load::ca>(
-          row_start(static_cast<const problem::Element*>(a.input), r, a.input_stride) + target));
-  }
-
-  /// ce_count runs beside this kernel until here. Every row waits, so that this kernel never ends before it.
-  CE_DEVICE void wait_for_count() const {
-    if constexpr (problem::gradient && problem::mean) step_wait();
-  }
-
-  CE_DEVICE bool constant(float& value) const {
-    const bool ignored = target == arguments.ignore_index;
-    if (!ignored && target >= 0 && target < problem::columns) return false;
-    wait_for_count();
-    value = ignored ? 0.f : not_a_number();
-    if (leader) {
-      put_loss(arguments, row, value);
-      if (!ignored) {
-        atomic_add(&arguments.status->count, 1);
-        atomic_min(&arguments.status->first_row, row);
-      }
+    CE_DEVICE Early(const Arguments& a, int64 r) {
+      if constexpr (!problem::probabilities) index = target_of(a, r);
+      if constexpr (problem::upstream_scalar || problem::upstream_rows)
+        upstream = to_float(load_element<Load::ca>(static_cast<const problem::Loss*>(a.upstream) +
+                                                   (problem::upstream_rows ? r : 0)));
     }
+  };
+
+  const Arguments& arguments;
+  const int64 row;
+  const bool leader;
+  const Logits logits;
+  int target = nowhere;  ///< its column
+  float u_target = 0.f, w_target = 1.f;
+  float per_weight = 1.f, per_row = 1.f;  ///< 1/D, 1/R
+  bool dead = false;                      ///< outputs are `dead_value`
+  float dead_value = 0.f;
+
+  Probability probability;
+  float at_target, per_class, per_probability;
+
+  const Early early;
+
+  CE_DEVICE Operation(const Arguments& a, int64 r, bool l, const Early& e)
+      : arguments(a), row(r), leader(l), logits(a), early(e) {
+    if constexpr (problem::sums) step_release();  // ce_sum
+  }
+  CE_DEVICE Operation(const Arguments& a, int64 r, bool l) : Operation(a, r, l, Early(a, r)) {}
+  CE_DEVICE static float padding() { return -infinity(); }
+  CE_DEVICE float factor() const { return log2_e * logits.unit(); }
+
+  CE_DEVICE bool constant(float& value) {
+    if constexpr (problem::probabilities) return false;
+    const bool ignored = early.index == arguments.ignore_index;
+    if (!ignored && early.index >= 0 && early.index < problem::columns) {
+      target = int(early.index);
+      return false;
+    }
+    value = dead_value = ignored ? 0.f : not_a_number();
+    dead = true;
+    if (leader && !ignored) {
+      atomic_add(&arguments.status->count, 1);
+      atomic_min(&arguments.status->first_row, row);
+    }
+    if constexpr (needs_all_rows) return false;
+    if constexpr (problem::counts_first) step_wait();  // no row kernel ends before ce_count
+    if (leader) put_losses(value, value);
+    if constexpr (problem::hit_out)
+      if (leader) arguments.hit[row] = 0;
     return true;
   }
 
-  CE_DEVICE void settle(const Statistics& total) {
-    wait_for_count();
-    shift = total.max;
-    upstream = 1.f;
-    if constexpr (problem::gradient && problem::mean)
-      upstream = 1.f / float(arguments.workspace->count);
-    scale = upstream / total.sum;
-    if (leader) put_loss(arguments, row, log(total.sum) - (target_logit - total.max));
+  /// The logit of the target, as it is read.
+  CE_DEVICE float target_logit(const Row<Element>& data) const {
+    return target == nowhere ? 0.f : data.logit(target);
+  }
+
+  CE_DEVICE void prepare(float logit) {
+    if (target != nowhere) {
+      u_target = logits.of(logit);
+      w_target = weight_of(arguments, target);
+    }
+    if constexpr (problem::mean && problem::gradient) {
+      if constexpr (problem::counts_first) {
+        step_wait();
+        per_row = 1.f / float(arguments.workspace->count);
+        per_weight = problem::weights ? 1.f / arguments.workspace->weight : per_row;
+      } else {
+        per_row = per_weight = 1.f / float(arguments.rows);
+      }
+    }
+  }
+
+  template <class Tile>
+  CE_DEVICE float maximum_of(const Tile& tile) const {
+    return logits.of(largest_of(tile));
+  }
+
+  template <class Tile>
+  CE_DEVICE void add(Part& part, const Tile& tile) const {
+    if constexpr (forward) add_exponentials<!problem::probabilities>(part, tile, logits, factor(), target);
+    if constexpr (class_sums) add_classes(part, tile);
+  }
+
+  CE_DEVICE void settle(const Part& total) {
+    float lse, q_target = 0.f, others = 1.f;  // probability of the target, and of all other classes
+    float weights = problem::columns;         // sum of w, or of w p'
+    if constexpr (class_sums && (problem::weights || problem::probabilities))
+      weights = forward ? total.weight : total.dot;
+    if constexpr (forward) {
+      const Exponent exponent(total.max, factor());
+      const float z_max = logits.unit() * total.max, back = 1.f / exponent.at_maximum();
+      const bool has_target = target != nowhere;
+      const float own =
+          has_target ? (exponent.fused ? exponent.of(u_target) : exponent.apart(u_target)) * back : 0.f;
+      const float rest = total.sum * back, sum = rest + own, log_sum = log(sum);
+      lse = z_max + log_sum;
+      if (has_target) {
+        q_target = own / sum;
+        others = rest / sum;
+      }
+      if (leader) finish(total, z_max, log_sum, rest, own, weights);
+      amplitudes(total.max, sum, lse, q_target, others, weights);
+    } else {
+      lse = arguments.lse[row];
+      const float distance = logits.unit() * u_target - lse;
+      q_target = exp2(distance * log2_e);
+      others = distance > -1.f ? -expm1(distance) : 1.f - q_target;
+      amplitudes(lse / logits.unit(), 1.f, lse, q_target, others, weights);
+    }
   }
 
   template <int n>
-  CE_DEVICE void apply(float (&x)[n], int column) const {
+  CE_DEVICE Vector<Element, n> apply(const Elements<Element, n>& elements, int column) const {
+    float x[n];
+    elements.of_input[0].values(x);
+    if constexpr (needs_all_rows)
+      if (dead) return Vector<Element, n>::filled(dead_value);
+    float slope[n];
+    if constexpr (problem::softcap) {
 #pragma unroll
-    for (int i = 0; i < n; ++i) x[i] = exp_minus(x[i], shift) * scale;
-    const int hit = int(target) - column;
-    if (hit >= 0 && hit < n) {
+      for (int k = 0; k < n; ++k) {
+        x[k] = logits.of(x[k]);
+        slope[k] = logits.slope(x[k]);
+      }
+    }
+    probability.template visit<Element>([&](const auto& value) {
 #pragma unroll
-      for (int i = 0; i < n; ++i)
-        if (i == hit) x[i] -= upstream;
+      for (int k = 0; k < n; ++k) x[k] = value(x[k]);
+    });
+    if constexpr (problem::probabilities || problem::smoothing) {
+      float w[n];
+      class_weights(column, w);
+      if constexpr (problem::probabilities) {
+        float p[n];
+        smoothed(elements.of_input[1], p);
+#pragma unroll
+        for (int k = 0; k < n; ++k) x[k] -= per_probability * w[k] * p[k];
+      } else {
+#pragma unroll
+        for (int k = 0; k < n; ++k) x[k] = multiply_add(-per_class, w[k], x[k]);
+      }
+    }
+    if constexpr (problem::softcap) {
+#pragma unroll
+      for (int k = 0; k < n; ++k) x[k] *= slope[k];
+    }
+    if constexpr (!problem::probabilities) {
+      const int hit = target - column;
+      if (hit >= 0 && hit < n) {
+#pragma unroll
+        for (int k = 0; k < n; ++k)
+          if (k == hit) x[k] = at_target;
+      }
+    }
+    return Vector<Element, n>::of(x);
+  }
+
+ private:
+  /// By the leader: what is written once a row.
+  CE_DEVICE void finish(const Part& total, float z_max, float log_sum, float rest, float own,
+                        float weights) const {
+    const float lse = z_max + log_sum, e = arguments.smoothing;
+    float loss = 0.f;
+    if constexpr (problem::probabilities) {
+      loss = log_sum * weights - logits.unit() * total.dot;
+    } else {
+      loss =
+          own > rest ? log1p(rest / own) : log_sum - logits.unit() * (u_target - finite_or_zero(total.max));
+      loss *= w_target;
+      if constexpr (problem::smoothing)
+        loss = (1.f - e) * loss + e / problem::columns * (log_sum * weights - logits.unit() * total.dot);
+    }
+    const float z_loss = problem::z_loss ? arguments.z_scale * lse * lse : 0.f;
+    put_losses(dead ? dead_value : loss, dead ? dead_value : z_loss);
+    if constexpr (problem::lse_out) arguments.lse[row] = lse;
+    if constexpr (Part::indices) {
+      const int argmax = total.argmax < problem::columns ? total.argmax : 0;
+      if constexpr (problem::argmax_out) arguments.argmax[row] = argmax;
+      if constexpr (problem::hit_out) arguments.hit[row] = target == argmax;
+    }
+  }
+
+  /// Everything that `apply` needs: upstream, divisors and the slope of a logit without a cap are put into
+  /// the factors. \param sum  of the exponentials with respect to `max`
+  CE_DEVICE void amplitudes(float max, float sum, float lse, float q_target, float others, float weights) {
+    if constexpr (!has_output) return;
+    const float e = problem::smoothing ? arguments.smoothing : 0.f;
+    const float up = problem::softcap ? early.upstream : early.upstream * logits.scale;
+    const float z_part = problem::z_loss ? 2.f * arguments.z_scale * lse * per_row * up : 0.f;
+    per_probability = up * per_row;
+    per_class = problem::smoothing ? e / problem::columns * per_weight * up : 0.f;
+    if constexpr (problem::probabilities) {
+      probability = Probability::of<Element>(max, sum, factor(), weights * per_probability + z_part);
+    } else {
+      const float hard = (1.f - e) * w_target * per_weight * up;
+      const float smooth = problem::smoothing ? per_class * weights : 0.f;
+      probability = Probability::of<Element>(max, sum, factor(), hard + smooth + z_part);
+      at_target = (smooth + z_part) * q_target - hard * others - per_class * w_target;
+      if constexpr (problem::softcap) at_target *= logits.slope(u_target);
+    }
+  }
+
+  /// Weights of the classes from `column` on.
+  template <int n>
+  CE_DEVICE void class_weights(int column, float (&w)[n]) const {
+    if constexpr (!problem::weights) {
+#pragma unroll
+      for (int k = 0; k < n; ++k) w[k] = 1.f;
+    } else {
+      using Weight = problem::Weight;
+      const Weight* first = static_cast<const Weight*>(arguments.weight) + column;
+      constexpr int piece = 16 / sizeof(Weight);
+      if constexpr (n % piece == 0) {
+        if (reinterpret_cast<uint64>(first) % 16 == 0) {
+#pragma unroll
+          for (int i = 0; i < n; i += piece) {
+            float part[piece];
+            Vector<Weight, piece>::template read<Load::ca>(first + i).values(part);
+#pragma unroll
+            for (int k = 0; k < piece; ++k) w[i + k] = part[k];
+          }
+          return;
+        }
+      }
+#pragma unroll
+      for (int k = 0; k < n; ++k) w[k] = to_float(load_element<Load::ca>(first + k));
+    }
+  }
+
+  /// (1 - e) p + e / C
+  template <int n>
+  CE_DEVICE void smoothed(const Vector<Element, n>& probabilities, float (&p)[n]) const {
+    probabilities.values(p);
+    if constexpr (problem::smoothing) {
+#pragma unroll
+      for (int k = 0; k < n; ++k)
+        p[k] = multiply_add(1.f - arguments.smoothing, p[k], arguments.smoothing / problem::columns);
+    }
+  }
+
+  template <class Tile>
+  CE_DEVICE void add_classes(Part& part, const Tile& tile) const {
+    constexpr int vec = Tile::vec, count = sizeof(tile.elements) / sizeof(tile.elements[0]);
+    const float reference = finite_or_zero(part.max);
+#pragma unroll
+    for (int i = 0; i < count; ++i) {
+      if (!tile.inside(i)) continue;
+      float u[vec], w[vec];
+      tile.elements[i].of_input[0].values(u);
+      class_weights(tile.column_of(i), w);
+      if constexpr (problem::probabilities) {
+        float p[vec];
+        smoothed(tile.elements[i].of_input[1], p);
+#pragma unroll
+        for (int k = 0; k < vec; ++k) w[k] *= p[k];
+      }
+      float dot = 0.f, weight = 0.f;
+#pragma unroll
+      for (int k = 0; k < vec; ++k) {
+        weight += w[k];
+        if constexpr (forward) dot = multiply_add(w[k], logits.of(u[k]) - reference, dot);
+      }
+      if constexpr (forward) {
+        part.weight += weight;
+        part.dot += dot;
+      } else {
+        part.dot += weight;
+      }
+    }
+  }
+
+  CE_DEVICE void put_losses(float loss, float z_loss) const {
+    if constexpr (forward) {
+      if constexpr (problem::sums) {
+        arguments.workspace->losses[row] = loss;
+        if constexpr (problem::z_loss) arguments.workspace->losses[arguments.rows + row] = z_loss;
+      } else {
+        static_cast<problem::Loss*>(arguments.loss)[row] =
+            from_float<problem::Loss>(problem::z_loss ? loss + z_loss : loss);
+        if constexpr (problem::z_loss_out)
+          static_cast<problem::Loss*>(arguments.z_loss)[row] = from_float<problem::Loss>(z_loss);
+      }
     }
   }
 };

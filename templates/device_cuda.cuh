@@ -16,55 +16,81 @@ CE_DEVICE int warp_index() { return threadIdx.x / lanes; }
 CE_DEVICE void block_barrier() { __syncthreads(); }
 CE_DEVICE void warp_barrier() { __syncwarp(); }
 
-template <class T> CE_DEVICE T shuffle_xor(T value, int mask) { return __shfl_xor_sync(~0u, value, mask); }
-template <class T> CE_DEVICE T broadcast(T value, int lane) { return __shfl_sync(~0u, value, lane); }
+template <class T>
+CE_DEVICE T shuffle_xor(T value, int mask) {
+  return __shfl_xor_sync(~0u, value, mask);
+}
+template <class T>
+CE_DEVICE T broadcast(T value, int lane) {
+  return __shfl_sync(~0u, value, lane);
+}
 
 extern __shared__ __align__(128) unsigned char ce_shared_bytes[];
-template <class T> CE_DEVICE T& shared_memory() { return *reinterpret_cast<T*>(ce_shared_bytes); }
+template <class T>
+CE_DEVICE T& shared_memory() {
+  return *reinterpret_cast<T*>(ce_shared_bytes);
+}
 
 // ---- global memory -------------------------------------------------------------------------------------
 // `volatile` keeps the order of loads and stores as written: kernels that work in place read a row before
 // they overwrite it.
 
-#define CE_LOAD_WORDS(modifier)                                                                        \
-  if constexpr (n == 1)                                                                                \
-    asm volatile("ld.global." modifier ".b32 %0, [%1];" : "=r"(v.word[0]) : "l"(address));             \
-  else if constexpr (n == 2)                                                                           \
-    asm volatile("ld.global." modifier ".v2.b32 {%0, %1}, [%2];"                                       \
-                 : "=r"(v.word[0]), "=r"(v.word[1]) : "l"(address));                                   \
-  else                                                                                                 \
-    asm volatile("ld.global." modifier ".v4.b32 {%0, %1, %2, %3}, [%4];"                               \
-                 : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3]) : "l"(address));
+#define CE_LOAD_WORDS(modifier)                                                            \
+  if constexpr (n == 1)                                                                    \
+    asm volatile("ld.global." modifier ".b32 %0, [%1];" : "=r"(v.word[0]) : "l"(address)); \
+  else if constexpr (n == 2)                                                               \
+    asm volatile("ld.global." modifier ".v2.b32 {%0, %1}, [%2];"                           \
+                 : "=r"(v.word[0]), "=r"(v.word[1])                                        \
+                 : "l"(address));                                                          \
+  else                                                                                     \
+    asm volatile("ld.global." modifier ".v4.b32 {%0, %1, %2, %3}, [%4];"                   \
+                 : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3])      \
+                 : "l"(address));
 
 template <Load modifier, int n>
 CE_DEVICE Words<n> load(const void* address) {
   static_assert(n == 1 || n == 2 || n == 4, "one instruction moves 4, 8 or 16 bytes");
   Words<n> v;
-  if constexpr (modifier == Load::ca) { CE_LOAD_WORDS("ca") }
-  if constexpr (modifier == Load::cg) { CE_LOAD_WORDS("cg") }
-  if constexpr (modifier == Load::cs) { CE_LOAD_WORDS("cs") }
+  if constexpr (modifier == Load::ca) {
+    CE_LOAD_WORDS("ca")
+  }
+  if constexpr (modifier == Load::cg) {
+    CE_LOAD_WORDS("cg")
+  }
+  if constexpr (modifier == Load::cs) {
+    CE_LOAD_WORDS("cs")
+  }
   return v;
 }
 #undef CE_LOAD_WORDS
 
-#define CE_STORE_WORDS(modifier)                                                                       \
-  if constexpr (n == 1)                                                                                \
-    asm volatile("st.global." modifier ".b32 [%0], %1;" ::"l"(address), "r"(v.word[0]) : "memory");    \
-  else if constexpr (n == 2)                                                                           \
-    asm volatile("st.global." modifier ".v2.b32 [%0], {%1, %2};"                                       \
-                 ::"l"(address), "r"(v.word[0]), "r"(v.word[1]) : "memory");                           \
-  else                                                                                                 \
-    asm volatile("st.global." modifier ".v4.b32 [%0], {%1, %2, %3, %4};"                               \
-                 ::"l"(address), "r"(v.word[0]), "r"(v.word[1]), "r"(v.word[2]), "r"(v.word[3])        \
+#define CE_STORE_WORDS(modifier)                                                                         \
+  if constexpr (n == 1)                                                                                  \
+    asm volatile("st.global." modifier ".b32 [%0], %1;" ::"l"(address), "r"(v.word[0]) : "memory");      \
+  else if constexpr (n == 2)                                                                             \
+    asm volatile("st.global." modifier ".v2.b32 [%0], {%1, %2};" ::"l"(address), "r"(v.word[0]),         \
+                 "r"(v.word[1])                                                                          \
+                 : "memory");                                                                            \
+  else                                                                                                   \
+    asm volatile("st.global." modifier ".v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(address), "r"(v.word[0]), \
+                 "r"(v.word[1]), "r"(v.word[2]), "r"(v.word[3])                                          \
                  : "memory");
 
 template <Store modifier, int n>
 CE_DEVICE void store(void* address, const Words<n>& v) {
   static_assert(n == 1 || n == 2 || n == 4, "one instruction moves 4, 8 or 16 bytes");
-  if constexpr (modifier == Store::wb) { CE_STORE_WORDS("wb") }
-  if constexpr (modifier == Store::cg) { CE_STORE_WORDS("cg") }
-  if constexpr (modifier == Store::cs) { CE_STORE_WORDS("cs") }
-  if constexpr (modifier == Store::wt) { CE_STORE_WORDS("wt") }
+  if constexpr (modifier == Store::wb) {
+    CE_STORE_WORDS("wb")
+  }
+  if constexpr (modifier == Store::cg) {
+    CE_STORE_WORDS("cg")
+  }
+  if constexpr (modifier == Store::cs) {
+    CE_STORE_WORDS("cs")
+  }
+  if constexpr (modifier == Store::wt) {
+    CE_STORE_WORDS("wt")
+  }
 }
 #undef CE_STORE_WORDS
 
@@ -111,6 +137,15 @@ CE_DEVICE float exp2(float x) {
   return y;
 }
 CE_DEVICE float log(float x) { return ::logf(x); }
+CE_DEVICE float log1p(float x) { return ::log1pf(x); }
+CE_DEVICE float expm1(float x) { return ::expm1f(x); }
+CE_DEVICE float reciprocal(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+CE_DEVICE float multiply_add(float a, float b, float c) { return ::fmaf(a, b, c); }
+CE_DEVICE float absolute(float x) { return ::fabsf(x); }
 CE_DEVICE float maximum(float a, float b) { return ::fmaxf(a, b); }
 CE_DEVICE float infinity() { return __int_as_float(0x7f800000); }
 CE_DEVICE float not_a_number() { return __int_as_float(0x7fffffff); }
@@ -124,7 +159,8 @@ CE_DEVICE float to_float(f16 x) {
 }
 
 /// Two elements that share a 32-bit word, the first in the low half.
-template <class T> CE_DEVICE Float2 unpack(uint32 word) {
+template <class T>
+CE_DEVICE Float2 unpack(uint32 word) {
   if constexpr (is_same<T, bf16>)
     return {__uint_as_float(word << 16), __uint_as_float(word & 0xffff0000u)};
   else
@@ -132,7 +168,8 @@ template <class T> CE_DEVICE Float2 unpack(uint32 word) {
 }
 
 /// Round to nearest even.
-template <class T> CE_DEVICE T from_float(float x) {
+template <class T>
+CE_DEVICE T from_float(float x) {
   if constexpr (is_same<T, f32>) {
     return x;
   } else if constexpr (is_same<T, f16>) {
@@ -152,7 +189,8 @@ template <class T> CE_DEVICE T from_float(float x) {
   }
 }
 
-template <class T> CE_DEVICE uint32 pack(float low, float high) {
+template <class T>
+CE_DEVICE uint32 pack(float low, float high) {
 #if __CUDA_ARCH__ >= 800
   uint32 word;
   if constexpr (is_same<T, bf16>)
@@ -165,6 +203,21 @@ template <class T> CE_DEVICE uint32 pack(float low, float high) {
 #endif
 }
 
+template <class T>
+CE_DEVICE uint32 maximum_pair(uint32 a, uint32 b) {
+#if __CUDA_ARCH__ >= 800
+  uint32 word;
+  if constexpr (is_same<T, bf16>)
+    asm("max.bf16x2 %0, %1, %2;" : "=r"(word) : "r"(a), "r"(b));
+  else
+    asm("max.f16x2 %0, %1, %2;" : "=r"(word) : "r"(a), "r"(b));
+  return word;
+#else
+  const Float2 x = unpack<T>(a), y = unpack<T>(b);
+  return pack<T>(maximum(x.low, y.low), maximum(x.high, y.high));
+#endif
+}
+
 // ---- integers in global memory -------------------------------------------------------------------------
 
 CE_DEVICE int64 atomic_add(int64* address, int64 value) {
@@ -173,9 +226,12 @@ CE_DEVICE int64 atomic_add(int64* address, int64 value) {
 CE_DEVICE int64 atomic_min(int64* address, int64 value) { return ::atomicMin(address, value); }
 CE_DEVICE void device_fence() { __threadfence(); }
 
-// ---- clusters, bulk copies and steps that overlap (sm_90) --------------------------------------------------------------------
+// ---- clusters, bulk copies and steps that overlap (sm_90)
+// --------------------------------------------------------------------
 
-struct Arrival { uint64 mbarrier; };
+struct Arrival {
+  uint64 mbarrier;
+};
 
 CE_DEVICE uint32 shared_address(const void* pointer) { return uint32(__cvta_generic_to_shared(pointer)); }
 
@@ -188,14 +244,16 @@ CE_DEVICE int cluster_rank() {
 CE_DEVICE void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
 CE_DEVICE void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 
-template <class T> CE_DEVICE T* cluster_shared(T* own, int rank) {
+template <class T>
+CE_DEVICE T* cluster_shared(T* own, int rank) {
   uint64 address;
   asm("mapa.u64 %0, %1, %2;" : "=l"(address) : "l"(own), "r"(rank));
   return reinterpret_cast<T*>(address);
 }
 
 CE_DEVICE void arrival_init(Arrival& arrival, int count = 1) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(&arrival)), "r"(count) : "memory");
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(&arrival)), "r"(count)
+               : "memory");
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // the copy engine has to see it too
 }
 CE_DEVICE void arrival_arrive(Arrival& arrival) {
@@ -208,16 +266,21 @@ CE_DEVICE void arrival_wait(Arrival& arrival, int parity = 0) {
       "again:\n"
       "  mbarrier.try_wait.parity.shared::cta.b64 ended, [%0], %1;\n"
       "  @!ended bra again;\n"
-      "}\n" ::"r"(shared_address(&arrival)), "r"(parity) : "memory");
+      "}\n" ::"r"(shared_address(&arrival)),
+      "r"(parity)
+      : "memory");
 }
 CE_DEVICE void bulk_load(void* shared, const void* global, int bytes, Arrival& arrival) {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // after what threads read from there before
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
-               ::"r"(shared_address(&arrival)), "r"(bytes) : "memory");
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&arrival)),
+               "r"(bytes)
+               : "memory");
   if (bytes > 0)
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
-                 ::"r"(shared_address(shared)), "l"(global), "r"(bytes), "r"(shared_address(&arrival))
-                 : "memory");
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+            shared_address(shared)),
+        "l"(global), "r"(bytes), "r"(shared_address(&arrival))
+        : "memory");
 }
 CE_DEVICE void step_release() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 CE_DEVICE void step_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }

@@ -1,6 +1,6 @@
-// device.cuh on the host device, where each thread of a block is a fiber (runtime/host/scheduler.cpp). What a GPU
-// would punish with a fault or with nonsense is an error here that names its place in the kernel's text: hence
-// the defaulted last parameters.
+// device.cuh on the host device, where each thread of a block is a fiber (runtime/host/scheduler.cpp). What a
+// GPU would punish with a fault or with nonsense is an error here that names its place in the kernel's text:
+// hence the defaulted last parameters.
 #pragma once
 
 #include "half.cuh"
@@ -9,11 +9,11 @@
 #define CE_DEVICE inline
 #define CE_HOST_EXPORT __attribute__((visibility("default")))
 #define CE_HOST_THREADS(name) ce_host_threads_##name
-#define CE_KERNEL(name, threads)                                                              \
-  extern "C" {                                                                                \
-  extern CE_HOST_EXPORT const int CE_HOST_THREADS(name);                                      \
-  const int CE_HOST_THREADS(name) = (threads);                                                \
-  }                                                                                           \
+#define CE_KERNEL(name, threads)                         \
+  extern "C" {                                           \
+  extern CE_HOST_EXPORT const int CE_HOST_THREADS(name); \
+  const int CE_HOST_THREADS(name) = (threads);           \
+  }                                                      \
   extern "C" CE_HOST_EXPORT void name([[maybe_unused]] const Arguments& arguments)
 
 // As parameters of their own, since only as whole default arguments do these name the place of the call.
@@ -74,14 +74,17 @@ CE_DEVICE void warp_barrier(CE_CALLER) {
   ce_host_current->services->barrier(*ce_host_current, host_abi::Scope::warp, {file, line});
 }
 
-template <class T> CE_DEVICE T shuffle_xor(T value, int mask, CE_CALLER) {
+template <class T>
+CE_DEVICE T shuffle_xor(T value, int mask, CE_CALLER) {
   return host::value_of_lane(value, lane_index() ^ mask, {file, line});
 }
-template <class T> CE_DEVICE T broadcast(T value, int lane, CE_CALLER) {
+template <class T>
+CE_DEVICE T broadcast(T value, int lane, CE_CALLER) {
   return host::value_of_lane(value, lane, {file, line});
 }
 
-template <class T> CE_DEVICE T& shared_memory() {
+template <class T>
+CE_DEVICE T& shared_memory() {
   static_assert(alignof(T) <= 128, "shared memory is aligned to 128 bytes");
   return *reinterpret_cast<T*>(ce_host_current->block->shared);
 }
@@ -97,12 +100,15 @@ CE_DEVICE void cluster_arrive(CE_CALLER) {
 CE_DEVICE void cluster_wait(CE_CALLER) {
   ce_host_current->services->cluster_wait(*ce_host_current, {file, line});
 }
-template <class T> CE_DEVICE T* cluster_shared(T* own, int rank, CE_CALLER) {
+template <class T>
+CE_DEVICE T* cluster_shared(T* own, int rank, CE_CALLER) {
   return static_cast<T*>(
       ce_host_current->services->cluster_shared(*ce_host_current, own, sizeof(T), rank, {file, line}));
 }
 
-struct Arrival { uint64 word; };
+struct Arrival {
+  uint64 word;
+};
 
 CE_DEVICE void arrival_init(Arrival& arrival, int count = 1, CE_CALLER) {
   ce_host_current->services->arrival_init(*ce_host_current, arrival.word, count, {file, line});
@@ -164,6 +170,11 @@ CE_DEVICE float exp2(float x) {
   return y < 0x1p-126f ? 0.0f : y;
 }
 CE_DEVICE float log(float x) { return __builtin_logf(x); }
+CE_DEVICE float log1p(float x) { return __builtin_log1pf(x); }
+CE_DEVICE float expm1(float x) { return __builtin_expm1f(x); }
+CE_DEVICE float reciprocal(float x) { return 1.f / x; }
+CE_DEVICE float multiply_add(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+CE_DEVICE float absolute(float x) { return __builtin_fabsf(x); }
 CE_DEVICE float maximum(float a, float b) { return a > b || b != b ? a : b; }
 CE_DEVICE float infinity() { return __builtin_inff(); }
 CE_DEVICE float not_a_number() { return __builtin_bit_cast(float, 0x7fffffffu); }
@@ -173,12 +184,14 @@ CE_DEVICE float to_float(bf16 x) { return float_from_bf16_bits(x.bits); }
 CE_DEVICE float to_float(f16 x) { return float_from_f16_bits(x.bits); }
 
 /// Two elements that share a 32-bit word, the first in the low half.
-template <class T> CE_DEVICE Float2 unpack(uint32 word) {
+template <class T>
+CE_DEVICE Float2 unpack(uint32 word) {
   return {to_float(T{(unsigned short)(word)}), to_float(T{(unsigned short)(word >> 16)})};
 }
 
 /// Round to nearest even.
-template <class T> CE_DEVICE T from_float(float x) {
+template <class T>
+CE_DEVICE T from_float(float x) {
   if constexpr (is_same<T, f32>)
     return x;
   else if constexpr (is_same<T, f16>)
@@ -187,8 +200,15 @@ template <class T> CE_DEVICE T from_float(float x) {
     return bf16{bf16_bits_from_float(x)};
 }
 
-template <class T> CE_DEVICE uint32 pack(float low, float high) {
+template <class T>
+CE_DEVICE uint32 pack(float low, float high) {
   return uint32(from_float<T>(low).bits) | uint32(from_float<T>(high).bits) << 16;
+}
+
+template <class T>
+CE_DEVICE uint32 maximum_pair(uint32 a, uint32 b) {
+  const Float2 x = unpack<T>(a), y = unpack<T>(b);
+  return pack<T>(maximum(x.low, y.low), maximum(x.high, y.high));
 }
 
 // ---- integers in global memory: blocks run on several OS threads ---------------------------------------

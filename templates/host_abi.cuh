@@ -1,5 +1,6 @@
-// What a kernel compiled for the host device and the scheduler that runs it know of each other: plain structs,
-// compiled once into the kernel's shared object (through device_host.cuh) and once into runtime/host.
+// What a kernel compiled for the host device and the scheduler that runs it know of each other: plain
+// structs, compiled once into the kernel's shared object (through device_host.cuh) and once into
+// runtime/host.
 //
 // A shared object exports, besides its entry points,
 //   const int ce_host_abi                   the `version` below with which it was compiled
@@ -25,8 +26,8 @@ enum class Scope : int { warp, block };
 
 struct Thread;
 
-/// What the scheduler does for a thread. All may leave the kernel by an exception, so nothing between the entry
-/// point and a call of them may be noexcept.
+/// What the scheduler does for a thread. All may leave the kernel by an exception, so nothing between the
+/// entry point and a call of them may be noexcept.
 struct Services {
   /// Returns when all threads of the scope have called it at the same place.
   void (*barrier)(Thread& thread, Scope scope, Place place);
@@ -45,8 +46,8 @@ struct Services {
   void (*fail)(Thread& thread, const char* message, Place place);
 };
 
-/// Where the lanes of a warp show each other a value. The two halves are used in turn: a lane that has left one
-/// exchange may write for the next while others still read, so one barrier for each exchange is enough.
+/// Where the lanes of a warp show each other a value. The two halves are used in turn: a lane that has left
+/// one exchange may write for the next while others still read, so one barrier for each exchange is enough.
 struct Exchange {
   unsigned long long slot[2][lanes];
 };

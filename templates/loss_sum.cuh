@@ -1,11 +1,14 @@
 // The reductions `mean` and `sum` of cross entropy: what runs before and after the kernel of the rows.
 //
-//   ce_count  counts the rows that are not ignored, for gradients that need the number
-//   ce_sum    adds the losses of the rows: each block rows_per_sum of them, then the block that finishes last the sums
-//             of all blocks. Every sum has a fixed order and no floating-point atomics: the same bits each run.
+//   ce_count  finds how many rows are not ignored and what the weights of their targets add up to, for
+//   gradients that
+//             need to know
+//   ce_sum    adds the losses of the rows, and divides them for a mean
 //
-// The kernel of the rows starts while ce_count runs, and ce_sum while the last rows run; each waits by itself.
-// Both leave Workspace::count and ::finished zero for the next call, so nothing has to be cleared in between.
+// Each block takes rows_per_sum rows; the block that finishes last adds up what all blocks found. Every sum
+// has a fixed order and there are no floating-point atomics: the same bits each run. The kernel of the rows
+// starts while ce_count runs, and ce_sum while the last rows run; each waits by itself. Both leave
+// Workspace::finished zero for the next call, so nothing has to be cleared in between.
 #pragma once
 #include "arguments.cuh"
 #include "target.cuh"
@@ -22,8 +25,8 @@ struct SumShared {
 };
 static_assert(sizeof(SumShared) <= 512, "what the generator asks for");
 
-/// Over the block, in a fixed order; every thread of the first warp gets the result. Ends with all threads past a
-/// barrier.
+/// Over the block, in a fixed order; every thread of the first warp gets the result. Ends with all threads
+/// past a barrier.
 template <class T>
 CE_DEVICE T block_sum(T x, T (&shared)[sum_threads / lanes]) {
   constexpr int warps = sum_threads / lanes;
@@ -52,57 +55,118 @@ CE_DEVICE T over_rows(const Arguments& arguments, const Visit& visit) {
 
 /// This thread's share of the rows of the block that are not ignored.
 CE_DEVICE int64 count_rows(const Arguments& arguments) {
-  return over_rows<int64>(arguments,
-                          [&](int64 row) { return int64(target_of(arguments, row) != arguments.ignore_index); });
+  if constexpr (problem::probabilities) {
+    return over_rows<int64>(arguments, [](int64) { return int64(1); });
+  } else {
+    return over_rows<int64>(
+        arguments, [&](int64 row) { return int64(target_of(arguments, row) != arguments.ignore_index); });
+  }
+}
+
+/// And of the weights of their targets. One that is no class weighs nothing: its loss is NaN anyway.
+CE_DEVICE float weigh_rows(const Arguments& arguments) {
+  return over_rows<float>(arguments, [&](int64 row) {
+    const int64 target = target_of(arguments, row);
+    const bool counts = target != arguments.ignore_index && target >= 0 && target < problem::columns;
+    return counts ? weight_of(arguments, target) : 0.f;
+  });
+}
+
+/// What a block leaves for the last one, in Workspace::losses after the rows. A block counts 8192 rows at
+/// most, so that a float holds the number.
+enum class Share { loss, z_loss, weight, count };
+
+CE_DEVICE float* shares(const Arguments& arguments, Share share) {
+  return arguments.workspace->losses + (problem::z_loss ? 2 : 1) * arguments.rows +
+         int(share) * block_count();
+}
+/// Returns what it leaves.
+template <class T>
+CE_DEVICE T leave(const Arguments& arguments, Share share, T value) {
+  if (block_count() > 1 && thread_index() == 0) shares(arguments, share)[block_index()] = float(value);
+  return value;
+}
+
+/// Whether this block is the last one to get here. Writes of the others before are then seen by all of its
+/// threads.
+CE_DEVICE bool last_block(Workspace& workspace, bool& shared) {
+  if (block_count() == 1) return true;
+  if (thread_index() == 0) {
+    device_fence();
+    shared = atomic_add(&workspace.finished, 1) == block_count() - 1;
+  }
+  block_barrier();
+  if (shared) device_fence();
+  return shared;
+}
+
+/// By the last block: the sum of what all blocks left, in a fixed order; thread 0 gets the result.
+/// \param own  what this block left
+template <class T>
+CE_DEVICE T total_of(const Arguments& arguments, Share share, T own, T (&shared)[sum_threads / lanes]) {
+  if (block_count() == 1) return own;
+  T sum = 0;
+#pragma unroll 1
+  for (int64 block = thread_index(); block < block_count(); block += sum_threads)
+    sum += T(load_element<Load::cg>(shares(arguments, share) + block));
+  return block_sum(sum, shared);
 }
 
 }  // namespace ce
 
-/// Counts the rows that are not ignored, before the kernel that needs their number.
 CE_KERNEL(ce_count, ce::sum_threads) {
   using namespace ce;
   step_release();  // the kernel of the rows can load and reduce meanwhile
   SumShared& shared = shared_memory<SumShared>();
-  const int64 count = block_sum(count_rows(arguments), shared.count);
-  if (thread_index() == 0) atomic_add(&arguments.workspace->count, count);
+  Workspace& workspace = *arguments.workspace;
+  int64 count = leave(arguments, Share::count, block_sum(count_rows(arguments), shared.count));
+  float weight = 0.f;
+  if constexpr (problem::weights)
+    weight = leave(arguments, Share::weight, block_sum(weigh_rows(arguments), shared.sum));
+  if (!last_block(workspace, shared.last)) return;
+  count = total_of(arguments, Share::count, count, shared.count);
+  if constexpr (problem::weights) weight = total_of(arguments, Share::weight, weight, shared.sum);
+  if (thread_index() == 0) {
+    workspace.count = count;
+    workspace.weight = weight;
+    workspace.finished = 0;
+  }
 }
 
-/// Adds the losses up.
 CE_KERNEL(ce_sum, ce::sum_threads) {
   using namespace ce;
   step_wait();
-  constexpr bool counts = problem::mean && !problem::gradient;  // with a gradient, ce_count has counted
+  constexpr bool counts = problem::mean && !problem::counts_first;  // else ce_count has counted
+  constexpr bool weighted = problem::mean && problem::weights && !problem::probabilities;
   SumShared& shared = shared_memory<SumShared>();
   Workspace& workspace = *arguments.workspace;
+  const auto sum_of = [&](const float* values) {
+    return block_sum(over_rows<float>(arguments, [&](int64 row) { return values[row]; }), shared.sum);
+  };
 
-  const float own = over_rows<float>(arguments, [&](int64 row) { return workspace.losses[row]; });
-  float total = block_sum(own, shared.sum);
+  float loss = leave(arguments, Share::loss, sum_of(workspace.losses)), z_loss = 0.f, weight = 0.f;
   int64 count = 0;
-  if constexpr (counts) count = block_sum(count_rows(arguments), shared.count);
+  if constexpr (problem::z_loss)
+    z_loss = leave(arguments, Share::z_loss, sum_of(workspace.losses + arguments.rows));
+  if constexpr (counts)
+    count = leave(arguments, Share::count, block_sum(count_rows(arguments), shared.count));
+  if constexpr (counts && weighted)
+    weight = leave(arguments, Share::weight, block_sum(weigh_rows(arguments), shared.sum));
+  if (!last_block(workspace, shared.last)) return;
 
-  if (block_count() > 1) {
-    float* block_sums = workspace.losses + arguments.rows;
-    if (thread_index() == 0) {
-      block_sums[block_index()] = total;
-      if constexpr (counts) atomic_add(&workspace.count, count);
-      device_fence();
-      shared.last = atomic_add(&workspace.finished, 1) == block_count() - 1;
-    }
-    block_barrier();
-    if (!shared.last) return;
-
-    device_fence();
-    total = 0.f;
-#pragma unroll 1
-    for (int64 block = thread_index(); block < block_count(); block += sum_threads)
-      total += load_element<Load::cg>(block_sums + block);
-    total = block_sum(total, shared.sum);
-    count = 0;  // it is in the workspace
+  loss = total_of(arguments, Share::loss, loss, shared.sum);
+  if constexpr (problem::z_loss) z_loss = total_of(arguments, Share::z_loss, z_loss, shared.sum);
+  if constexpr (problem::mean) {
+    count = counts ? total_of(arguments, Share::count, count, shared.count) : workspace.count;
+    if constexpr (weighted)
+      weight = counts ? total_of(arguments, Share::weight, weight, shared.sum) : workspace.weight;
+    loss /= weighted ? weight : float(count);
+    z_loss /= float(count);
   }
   if (thread_index() == 0) {
-    if constexpr (problem::mean) total /= float(count + atomic_add(&workspace.count, 0));
-    *static_cast<problem::Loss*>(arguments.loss) = from_float<problem::Loss>(total);
-    workspace.count = 0;
+    *static_cast<problem::Loss*>(arguments.loss) = from_float<problem::Loss>(loss + z_loss);
+    if constexpr (problem::z_loss_out)
+      *static_cast<problem::Loss*>(arguments.z_loss) = from_float<problem::Loss>(z_loss);
     workspace.finished = 0;
   }
 }

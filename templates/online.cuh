@@ -1,13 +1,15 @@
 // Variant `online`: several passes over the row in tiles, with the online softmax recurrence.
 //
-// One block of `warps` warps per row. The first pass reads tile after tile and keeps a running maximum and sum in each
-// thread; nothing of the row stays on chip, so any width fits. The second pass reads the row again, the last tile
-// first, because that is the one that L2 still holds, and writes the outputs. A loss alone needs no second pass.
+// One block of `warps` warps per row. The first pass reads tile after tile and keeps a running maximum and
+// sum in each thread; nothing of the row stays on chip, so any width fits. The second pass reads the row
+// again, the last tile first, because that is the one that L2 still holds, and writes the outputs. A loss
+// alone needs no second pass.
 //
-//     for each tile: load `unroll` vectors, join them into (max, sum)  ->  block  ->  for each tile, backwards: outputs
+//     for each tile: load `unroll` vectors, join them into (max, sum)  ->  block  ->  for each tile,
+//     backwards: outputs
 //
-// Moves 2 reads + 1 write where the block variant moves 1 + 1, less what L2 gives back. Wins where rows are too wide
-// for registers, and for losses without gradient.
+// Moves 2 reads + 1 write where the block variant moves 1 + 1, less what L2 gives back. Wins where rows are
+// too wide for registers, and for losses without gradient.
 //
 // axis warps = 1 2 4 8 16 32
 // axis vec = 1 2 4 8
@@ -18,13 +20,12 @@
 // Ledger
 //   1  per-thread recurrence over tiles, one block reduction at the end, second pass backwards
 #pragma once
-#include "row.cuh"
-#include "statistics.cuh"
+#include "tile.cuh"
 
 namespace ce {
 
 struct Shared {
-  Statistics partial[config::warps];
+  Operation::Part parts[config::warps];
 };
 
 }  // namespace ce
@@ -32,69 +33,48 @@ struct Shared {
 CE_KERNEL(ce_row, 32 * ce::config::warps) {
   using namespace ce;
   using Element = problem::Element;
-  constexpr int vec = config::vec, threads = lanes * config::warps;
-  constexpr int unroll = config::tile / (threads * vec);
-  using Vec = Vector<Element, vec>;
-  using RowCut = Cut<Element, problem::columns, vec, problem::aligned>;
+  using RowCut = Cut<Element, problem::columns, config::vec, problem::aligned>;
+  constexpr int threads = lanes * config::warps, step = config::tile / config::vec;
+  using RowTile = Tile<Element, RowCut, step / threads, threads, false>;
   static_assert(sizeof(Shared) <= config::shared_bytes);
 
-  const int64 row = block_index();
-  const Element* in = row_start(static_cast<const Element*>(arguments.input), row, arguments.input_stride);
-  Element* out = row_start(static_cast<Element*>(arguments.output), row, arguments.output_stride);
-  const RowCut cut(in);
-  const int edge = cut.edge_column();
-
-  Epilogue epilogue(arguments, row, thread_index() == 0);
-  if (float value; epilogue.constant(value)) {
-    if constexpr (Epilogue::has_output) fill_row<config::store, threads>(out, cut, 0, cut.vectors, edge, value);
+  const Row<Element> row(arguments, block_index());
+  const RowCut cut(row.in[0]);
+  Operation operation(arguments, block_index(), thread_index() == 0);
+  Edge<Element> edge{cut.edge_column(thread_index())};
+  if (float value; operation.constant(value)) {
+    if constexpr (Operation::has_output)
+      fill_row<config::store, threads>(row, cut, 0, cut.end, thread_index(), edge.column, value);
     return;
   }
+  edge.template read<config::load>(row, operation.padding());
+  const auto read = [&](int v) { return row.template read<config::load, config::vec>(cut.column_of(v)); };
 
-  const auto read_tile = [&](int first, float(&x)[unroll * vec]) {
-    Vec data[unroll];
-#pragma unroll
-    for (int i = 0; i < unroll; ++i) {
-      const int v = first + i * threads;
-      data[i] = v < cut.vectors ? Vec::template read<config::load>(in + cut.column_of(v)) : nothing<Element, vec>();
+  operation.prepare(operation.target_logit(row));
+  Operation::Part part;
+  if constexpr (Operation::reduces) {
+    if constexpr (!RowCut::whole) extend(operation, part, edge);
+#pragma unroll 1
+    for (int begin = 0; begin < cut.end; begin += step) {
+      RowTile tile(cut, begin, cut.end, thread_index());
+      tile.fill(operation.padding(), read);
+      extend(operation, part, tile);
     }
-#pragma unroll
-    for (int i = 0; i < unroll; ++i) {
-      float part[vec];
-      data[i].values(part);
-#pragma unroll
-      for (int k = 0; k < vec; ++k) x[i * vec + k] = part[k];
-    }
-  };
-
-  float edge_value[1] = {-infinity()};
-  if (edge >= 0) edge_value[0] = to_float(load_element<config::load>(in + edge));
-  Statistics seen = {-infinity(), 0.f};
-  extend(seen, edge_value);
-  int first = thread_index();
-  for (; first - thread_index() < cut.vectors; first += unroll * threads) {
-    float x[unroll * vec];
-    read_tile(first, x);
-    extend(seen, x);
+    part = block_join(part, shared_memory<Shared>().parts, operation.factor());
   }
-  epilogue.settle(block_join<config::warps>(seen, shared_memory<Shared>().partial));
+  operation.settle(part);
 
-  if constexpr (Epilogue::has_output) {
-    for (first -= unroll * threads; first >= 0; first -= unroll * threads) {
-      float x[unroll * vec];
-      read_tile(first, x);
+  if constexpr (Operation::has_output) {
+    for (int begin = (cut.end - 1) / step * step; begin >= 0; begin -= step) {
+      RowTile tile(cut, begin, cut.end, thread_index());
+      tile.fill(operation.padding(), read);
 #pragma unroll
-      for (int i = 0; i < unroll; ++i) {
-        const int v = first + i * threads, column = cut.column_of(v);
-        float part[vec];
-#pragma unroll
-        for (int k = 0; k < vec; ++k) part[k] = x[i * vec + k];
-        epilogue.apply(part, column);
-        if (v < cut.vectors) Vec::of(part).template write<config::store>(out + column);
+      for (int i = 0; i < RowTile::count; ++i) {
+        const auto outputs = operation.apply(tile.elements[i], tile.column_of(i));
+        if (tile.inside(i)) row.template write<config::store>(tile.column_of(i), outputs);
       }
     }
-    if (edge >= 0) {
-      epilogue.apply(edge_value, edge);
-      store_element<config::store>(out + edge, from_float<Element>(edge_value[0]));
-    }
+    if (edge.column >= 0)
+      row.template write_element<config::store>(edge.column, operation.apply(edge.elements[0], edge.column));
   }
 }

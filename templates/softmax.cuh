@@ -1,32 +1,60 @@
-// Softmax as the end of a row: y = exp(x - max) / sum.
+// Softmax and its logarithm, forward. The interface is described in tile.cuh.
 //
-// An Epilogue is what an operation adds to a Variant. The Variant reads the row, finds its Statistics, and asks:
-//   Epilogue(arguments, row, leader)  by every thread of the row; one of them leads and writes what a row has once
-//   constant(value)   is this row's output one value that needs no logits? (ignored rows of cross entropy)
-//   settle(total)     here are the statistics of the whole row
-//   apply(x, column)  turn these logits, the first of them at `column`, into outputs
-//   has_output        whether there is anything to write per element
+//     y = exp(x - max) / sum        or        y = (x - max) - log(sum)
 #pragma once
-#include "arguments.cuh"
-#include "row.cuh"
-#include "statistics.cuh"
+#include "exponentials.cuh"
 
 namespace ce {
 
-struct Epilogue {
-  static constexpr bool has_output = true;
-  float shift, scale;
+struct Operation {
+  using Element = problem::Element;
+  using Part = ce::Part<true, false, false>;
+  static constexpr bool reduces = true, has_output = true;
 
-  CE_DEVICE Epilogue(const Arguments&, int64, bool) {}
+  float max, log_sum;
+  Probability probability;
+
+  struct Early {
+    CE_DEVICE Early(const Arguments&, int64) {}
+  };
+  CE_DEVICE Operation(const Arguments&, int64, bool) {}
+  CE_DEVICE Operation(const Arguments&, int64, bool, const Early&) {}
+  CE_DEVICE static float padding() { return -infinity(); }
+  CE_DEVICE static float factor() { return log2_e; }
   CE_DEVICE bool constant(float&) const { return false; }
-  CE_DEVICE void settle(const Statistics& total) {
-    shift = total.max;
-    scale = 1.f / total.sum;
+  CE_DEVICE float target_logit(const Row<Element>&) const { return 0.f; }
+  CE_DEVICE void prepare(float) {}
+  template <class Tile>
+  CE_DEVICE float maximum_of(const Tile& tile) const {
+    return largest_of(tile);
+  }
+  template <class Tile>
+  CE_DEVICE void add(Part& part, const Tile& tile) const {
+    add_exponentials<false>(part, tile, Identity{}, factor(), nowhere);
+  }
+  CE_DEVICE void settle(const Part& total) {
+    const float sum = total.sum / Exponent(total.max, factor()).at_maximum();
+    if constexpr (problem::logarithm) {
+      max = total.max;
+      log_sum = log(sum);
+    } else {
+      probability = Probability::of<Element>(total.max, sum, factor(), 1.f);
+    }
   }
   template <int n>
-  CE_DEVICE void apply(float (&x)[n], int) const {
+  CE_DEVICE Vector<Element, n> apply(const Elements<Element, n>& elements, int) const {
+    float x[n];
+    elements.of_input[0].values(x);
+    if constexpr (problem::logarithm) {
 #pragma unroll
-    for (int i = 0; i < n; ++i) x[i] = exp_minus(x[i], shift) * scale;
+      for (int k = 0; k < n; ++k) x[k] = (x[k] - max) - log_sum;
+    } else {
+      probability.visit<Element>([&](const auto& value) {
+#pragma unroll
+        for (int k = 0; k < n; ++k) x[k] = value(x[k]);
+      });
+    }
+    return Vector<Element, n>::of(x);
   }
 };
 

@@ -1,7 +1,8 @@
 // Variant `stream`: nothing but memory traffic, to find the ceiling that every other kernel is held against.
 //
-// Every block moves one tile of a dense tensor: operation `copy` reads and writes it, operation `read` folds it into
-// one word per block with exclusive or (a write of 4 bytes per tile, not counted).
+// Every block moves one tile of a dense tensor: operation `copy` reads and writes it, `add` reads two and
+// writes their sum, `read` folds it into one word per block with exclusive or (a write of 4 bytes per tile,
+// not counted).
 //
 // axis warps = 8 16
 // axis vec = 4 8
@@ -33,12 +34,21 @@ CE_KERNEL(ce_row, 32 * ce::config::warps) {
 
   const int64 elements = arguments.rows * problem::columns;
   const int64 first = block_index() * config::tile + thread_index() * vec;
-  const Element* in = static_cast<const Element*>(arguments.input);
-  Vec data[unroll];
+  const auto read = [&](const void* tensor, Vec(&data)[unroll]) {
 #pragma unroll
-  for (int i = 0; i < unroll; ++i) {
-    const int64 at = first + i * threads * vec;
-    data[i] = at < elements ? Vec::template read<config::load>(in + at) : Vec{};
+    for (int i = 0; i < unroll; ++i) {
+      const int64 at = first + i * threads * vec;
+      data[i] =
+          at < elements ? Vec::template read<config::load>(static_cast<const Element*>(tensor) + at) : Vec{};
+    }
+  };
+  Vec data[unroll];
+  read(arguments.input, data);
+  if constexpr (problem::inputs == 2) {
+    Vec other[unroll];
+    read(arguments.second, other);
+#pragma unroll
+    for (int i = 0; i < unroll; ++i) data[i] = data[i].plus(other[i]);
   }
   if constexpr (problem::writes) {
     Element* out = static_cast<Element*>(arguments.output);

@@ -6,12 +6,13 @@
 namespace ce {
 namespace {
 
-constexpr std::array<std::pair<DType, std::string_view>, 5> dtype_names{{
+constexpr std::array<std::pair<DType, std::string_view>, 6> dtype_names{{
     {DType::f32, "f32"},
     {DType::f16, "f16"},
     {DType::bf16, "bf16"},
     {DType::i32, "i32"},
     {DType::i64, "i64"},
+    {DType::u8, "u8"},
 }};
 
 constexpr std::array<std::pair<Reduction, std::string_view>, 3> reduction_names{{

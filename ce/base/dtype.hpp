@@ -14,7 +14,7 @@ namespace ce {
 /// The host device ignores it.
 using Stream = CUstream_st*;
 
-enum class DType : std::uint8_t { f32, f16, bf16, i32, i64 };
+enum class DType : std::uint8_t { f32, f16, bf16, i32, i64, u8 };
 
 /// Bytes of one element.
 [[nodiscard]] constexpr int size_of(DType dtype) noexcept {
@@ -24,6 +24,7 @@ enum class DType : std::uint8_t { f32, f16, bf16, i32, i64 };
     case DType::f16:
     case DType::bf16: return 2;
     case DType::i64: return 8;
+    case DType::u8: return 1;
   }
   return 0;
 }

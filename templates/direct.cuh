@@ -1,0 +1,53 @@
+// Variant `direct`: outputs that need no reduction.
+//
+// The gradient from a saved logsumexp depends on nothing but its own column: every block takes one tile of
+// one row, loads all of it, and stores it.
+//
+// Moves 1 read + 1 write, like a copy, and is bound by the memory. In 16 bits it comes near the exponential
+// unit.
+//
+// axis warps = 2 4 8 16
+// axis vec = 1 2 4 8
+// axis tile = 256 512 1024 2048 4096 8192 16384
+// axis load = ca cg cs
+// axis store = wb cg cs wt
+//
+// Ledger
+//   1  all loads of a thread before its first store
+#pragma once
+#include "tile.cuh"
+
+CE_KERNEL(ce_row, 32 * ce::config::warps) {
+  using namespace ce;
+  using Element = problem::Element;
+  using RowCut = Cut<Element, problem::columns, config::vec, problem::aligned>;
+  static_assert(!Operation::reduces, "every block sees one tile only");
+  constexpr int threads = lanes * config::warps, step = config::tile / config::vec;
+  constexpr int tiles = RowCut::most_vectors > step ? (RowCut::most_vectors + step - 1) / step : 1;
+
+  const int64 index = block_index() / tiles;
+  const int piece = int(block_index() % tiles), begin = piece * step;
+  const Row<Element> row(arguments, index);
+  const RowCut cut(row.in[0]);
+  Operation operation(arguments, index, piece == 0 && thread_index() == 0);
+  Tile<Element, RowCut, step / threads, threads, tiles == 1> tile(cut, begin, cut.end, thread_index());
+  tile.fill(operation.padding(),
+            [&](int v) { return row.template read<config::load, config::vec>(cut.column_of(v)); });
+  Edge<Element> edge{piece == 0 ? cut.edge_column(thread_index()) : -1};
+  edge.template read<config::load>(row, operation.padding());
+
+  float value = 0.f;
+  const bool constant = operation.constant(value);
+  operation.prepare(operation.target_logit(row));
+  operation.settle({});
+#pragma unroll
+  for (int i = 0; i < step / threads; ++i) {
+    const auto outputs = constant ? Vector<Element, config::vec>::filled(value)
+                                  : operation.apply(tile.elements[i], tile.column_of(i));
+    if (tile.inside(i)) row.template write<config::store>(tile.column_of(i), outputs);
+  }
+  if (edge.column >= 0)
+    row.template write_element<config::store>(
+        edge.column,
+        constant ? Vector<Element, 1>::filled(value) : operation.apply(edge.elements[0], edge.column));
+}

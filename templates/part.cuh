@@ -1,0 +1,147 @@
+// What a thread, a warp or a block knows of its part of a row, and how parts are joined.
+//
+// Sums of exponentials follow the online recurrence (Milakov and Gimelshein, 2018, "Online normalizer
+// calculation for softmax"): the part with the smaller maximum is moved to the larger one,
+//
+//     (m1, s1) + (m2, s2) = (m, s1 exp(m1 - m) + s2 exp(m2 - m))  with  m = max(m1, m2)
+//
+// A part that has seen only -infinity is (-infinity, 0). +infinity and NaN make the sum NaN, which then
+// reaches every result of the row, as in PyTorch.
+#pragma once
+#include "device.cuh"
+
+namespace ce {
+
+constexpr float log2_e = 1.4426950408889634f;
+
+/// The maximum as something that can be subtracted: -infinity would turn into NaN.
+CE_DEVICE float finite_or_zero(float max) { return max == -infinity() ? 0.f : max; }
+
+/// 2^(c (x - max)) with one fused multiply-add: 2^(c x - s) with s = c max rounded. The rounding of s changes
+/// all terms of a sum alike, so it cancels where they are divided by the sum. Beyond 2^30 it could overflow;
+/// neighbouring values are then so far apart that subtracting first loses nothing.
+struct Exponent {
+  float max, c, s;
+  bool fused;
+
+  CE_DEVICE Exponent(float max_of_part, float factor)
+      : max(finite_or_zero(max_of_part)), c(factor), s(max * factor), fused(absolute(s) < 0x1p30f) {}
+  CE_DEVICE float of(float x) const { return exp2(multiply_add(x, c, -s)); }
+  CE_DEVICE float apart(float x) const { return exp2((x - max) * c); }
+  /// Of a maximum that another part's sum refers to; 0 for -infinity.
+  CE_DEVICE float of_maximum(float other) const {
+    const float t = other * c;
+    return exp2(fused && absolute(t) < 0x1p30f ? t - s : (other - max) * c);
+  }
+  /// What `of` gives for the maximum itself: 1, but for the rounding of s.
+  CE_DEVICE float at_maximum() const { return fused ? of(max) : 1.f; }
+};
+
+/// \tparam has_exponentials  `max` and `sum` are used
+/// \tparam has_dot           `dot` is used; with exponentials also `weight`
+/// \tparam has_argmax        `argmax` is used
+template <bool has_exponentials, bool has_dot, bool has_argmax>
+struct Part {
+  static constexpr bool exponentials = has_exponentials, dots = has_dot, indices = has_argmax;
+
+  float max = -infinity();
+  float sum = 0.f;          ///< of the exponentials, as Exponent(max, c) gives them
+  float dot = 0.f;          ///< sum of weight x value; with exponentials of weight x (logit - max)
+  float weight = 0.f;       ///< sum of the weights
+  int argmax = 0x7fffffff;  ///< the first column where the logit is `max`
+
+  /// The same with respect to a maximum that is not smaller.
+  CE_DEVICE void move_to(float larger, float c) {
+    if constexpr (exponentials) {
+      sum *= Exponent(larger, c).of_maximum(max);
+      if constexpr (dots) dot = multiply_add(weight, finite_or_zero(max) - finite_or_zero(larger), dot);
+      if constexpr (indices) argmax = max == larger ? argmax : 0x7fffffff;
+      max = larger;
+    }
+  }
+  /// Takes another part in.
+  CE_DEVICE void join(const Part& other, float c) {
+    Part next;
+    next.assign(other);
+    const float larger = maximum(max, next.max);
+    move_to(larger, c);
+    next.move_to(larger, c);
+    if constexpr (exponentials) {
+      sum += next.sum;
+      if constexpr (dots) weight += next.weight;
+    }
+    if constexpr (dots) dot += next.dot;
+    if constexpr (indices) argmax = next.argmax < argmax ? next.argmax : argmax;
+  }
+  /// Copies what is used.
+  CE_DEVICE void assign(const Part& other) {
+    if constexpr (exponentials) {
+      max = other.max;
+      sum = other.sum;
+      if constexpr (dots) weight = other.weight;
+    }
+    if constexpr (dots) dot = other.dot;
+    if constexpr (indices) argmax = other.argmax;
+  }
+};
+
+/// Over groups of `width` neighbouring lanes; every lane gets the result.
+template <int width = lanes>
+CE_DEVICE float warp_max(float x) {
+#pragma unroll
+  for (int mask = width / 2; mask > 0; mask /= 2) x = maximum(x, shuffle_xor(x, mask));
+  return x;
+}
+template <int width = lanes>
+CE_DEVICE float warp_sum(float x) {
+#pragma unroll
+  for (int mask = width / 2; mask > 0; mask /= 2) x += shuffle_xor(x, mask);
+  return x;
+}
+template <int width = lanes>
+CE_DEVICE int warp_min(int x) {
+#pragma unroll
+  for (int mask = width / 2; mask > 0; mask /= 2) {
+    const int other = shuffle_xor(x, mask);
+    x = other < x ? other : x;
+  }
+  return x;
+}
+
+/// Gives all parts of the warp their common maximum.
+template <int width = lanes, class Part>
+CE_DEVICE void level(Part& part, float c) {
+  if constexpr (Part::exponentials) part.move_to(warp_max<width>(part.max), c);
+}
+
+/// \tparam leveled  all parts have the same maximum
+/// \param c         the factor of the exponents; the maxima are joined first, so that each lane moves once
+template <int width = lanes, bool leveled = false, class Part>
+CE_DEVICE Part warp_join(Part part, float c) {
+  if constexpr (!leveled) level<width>(part, c);
+  if constexpr (Part::exponentials) {
+    part.sum = warp_sum<width>(part.sum);
+    if constexpr (Part::dots) part.weight = warp_sum<width>(part.weight);
+  }
+  if constexpr (Part::dots) part.dot = warp_sum<width>(part.dot);
+  if constexpr (Part::indices) part.argmax = warp_min<width>(part.argmax);
+  return part;
+}
+
+/// Over the block; every thread gets the result. Orders the memory accesses before it with those after it,
+/// for all threads of the block. \tparam leveled  all parts of a warp have the same maximum
+template <int warps, bool leveled = false, class Part>
+CE_DEVICE Part block_join(const Part& part, Part (&shared)[warps], float c) {
+  const Part own = warp_join<lanes, leveled>(part, c);
+  if constexpr (warps == 1) {
+    warp_barrier();
+    return own;
+  }
+  if (lane_index() == 0) shared[warp_index()].assign(own);
+  block_barrier();
+  Part other;
+  other.assign(shared[lane_index() % warps]);
+  return warp_join<warps>(other, c);
+}
+
+}  // namespace ce

@@ -1,0 +1,55 @@
+// The gradient of softmax and of its logarithm with respect to their input, from the output y and its
+// gradient dy. The interface is described in tile.cuh.
+//
+//     dx = y (dy - sum of dy y)        or        dx = dy - exp(y) (sum of dy)
+#pragma once
+#include "tile.cuh"
+
+namespace ce {
+
+struct Operation {
+  using Element = problem::Element;
+  using Part = ce::Part<false, true, false>;
+  static constexpr bool reduces = true, has_output = true;
+
+  float dot;
+
+  struct Early {
+    CE_DEVICE Early(const Arguments&, int64) {}
+  };
+  CE_DEVICE Operation(const Arguments&, int64, bool) {}
+  CE_DEVICE Operation(const Arguments&, int64, bool, const Early&) {}
+  CE_DEVICE static float padding() { return 0.f; }
+  CE_DEVICE static float factor() { return 1.f; }
+  CE_DEVICE bool constant(float&) const { return false; }
+  CE_DEVICE float target_logit(const Row<Element>&) const { return 0.f; }
+  CE_DEVICE void prepare(float) {}
+  template <class Tile>
+  CE_DEVICE void add(Part& part, const Tile& tile) const {
+    constexpr int vec = Tile::vec, count = sizeof(tile.elements) / sizeof(tile.elements[0]);
+#pragma unroll
+    for (int i = 0; i < count; ++i) {
+      float dy[vec], y[vec];
+      tile.elements[i].of_input[0].values(dy);
+      tile.elements[i].of_input[1].values(y);
+      float partial = 0.f;
+#pragma unroll
+      for (int k = 0; k < vec; ++k)
+        partial = problem::logarithm ? partial + dy[k] : multiply_add(dy[k], y[k], partial);
+      part.dot += partial;
+    }
+  }
+  CE_DEVICE void settle(const Part& total) { dot = total.dot; }
+  template <int n>
+  CE_DEVICE Vector<Element, n> apply(const Elements<Element, n>& elements, int) const {
+    float dy[n], y[n];
+    elements.of_input[0].values(dy);
+    elements.of_input[1].values(y);
+#pragma unroll
+    for (int k = 0; k < n; ++k)
+      y[k] = problem::logarithm ? multiply_add(-exp2(y[k] * log2_e), dot, dy[k]) : y[k] * (dy[k] - dot);
+    return Vector<Element, n>::of(y);
+  }
+};
+
+}  // namespace ce

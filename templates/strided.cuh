@@ -1,0 +1,88 @@
+// Variant `strided`: the elements of a row do not follow each other, its neighbours do.
+//
+// Tensors of shape (N, C, d1, ...), class dimension not the last: 32 neighbouring rows lie side by side.
+// Every lane of a warp takes a row, so that a warp reads one piece of memory for each class; the `warps`
+// warps of a block share the classes of the same 32 rows and join their parts in shared memory.
+//
+//     warp 0:  class 0, W, 2 W, ...  of rows 0 .. 31          warp 1:  class 1, W + 1, ...  of the same rows
+//
+// Reads twice, the second time from L2 where the classes of 32 rows fit. Works for any strides; fast where
+// neighbouring rows are neighbours in memory.
+//
+// axis warps = 1 2 4 8 16
+// axis tile = 4 8
+// axis load = ca cg
+// axis store = wb cg cs
+//
+// Ledger
+//   1  two passes, `tile` classes of a thread in flight
+#pragma once
+#include "tile.cuh"
+
+namespace ce {
+
+struct Shared {
+  Operation::Part parts[config::warps][lanes];
+};
+
+/// Classes begin, begin + warps, ... of one row.
+struct Classes {
+  static constexpr int count = config::tile, vec = 1;
+  int begin;
+  Elements<problem::Element, 1> elements[config::tile];
+
+  CE_DEVICE Classes(const Row<problem::Element>& row, int first, float padding) : begin(first) {
+#pragma unroll
+    for (int i = 0; i < config::tile; ++i)
+      elements[i] = inside(i) ? row.template read_element<config::load>(column_of(i))
+                              : Elements<problem::Element, 1>::filled(padding);
+  }
+  CE_DEVICE bool inside(int i) const { return column_of(i) < problem::columns; }
+  CE_DEVICE int column_of(int i) const { return begin + i * config::warps; }
+};
+
+}  // namespace ce
+
+CE_KERNEL(ce_row, 32 * ce::config::warps) {
+  using namespace ce;
+  static_assert(sizeof(Shared) <= config::shared_bytes);
+  constexpr int step = config::tile * config::warps;
+  // Rows beyond the last one read the last one and write nothing.
+  const int64 asked = block_index() * lanes + lane_index();
+  const bool exists = asked < arguments.rows;
+  const int64 index = exists ? asked : arguments.rows - 1;
+  const Row<problem::Element> row(arguments, index);
+  Operation operation(arguments, index, exists && warp_index() == 0);
+  float value = 0.f;
+  const bool constant = operation.constant(value);
+  operation.prepare(operation.target_logit(row));
+
+  Operation::Part part;
+  if constexpr (Operation::reduces) {
+#pragma unroll 1
+    for (int begin = warp_index(); begin < problem::columns; begin += step)
+      extend(operation, part, Classes(row, begin, operation.padding()));
+    Shared& shared = shared_memory<Shared>();
+    shared.parts[warp_index()][lane_index()].assign(part);
+  }
+  block_barrier();  // every thread has read its target's logit
+  if constexpr (Operation::reduces) {
+    part = {};
+#pragma unroll 1
+    for (int warp = 0; warp < config::warps; ++warp)
+      part.join(shared_memory<Shared>().parts[warp][lane_index()], operation.factor());
+  }
+  operation.settle(part);
+  if constexpr (Operation::has_output) {
+#pragma unroll 1
+    for (int begin = warp_index(); begin < problem::columns; begin += step) {
+      const Classes classes(row, begin, operation.padding());
+#pragma unroll
+      for (int i = 0; i < config::tile; ++i)
+        if (classes.inside(i) && exists)
+          row.template write_element<config::store>(
+              classes.column_of(i), constant ? Vector<problem::Element, 1>::filled(value)
+                                             : operation.apply(classes.elements[i], classes.column_of(i)));
+    }
+  }
+}

@@ -1,0 +1,118 @@
+// Some vectors of a row in the registers of one thread, and what every operation does with them:
+//
+//   raise(operation, part, tile)    the part's maximum is now also that of the tile
+//   extend(operation, part, tile)   the part now includes the tile
+//
+// An Operation is what a Variant runs over a row (softmax.cuh, softmax_backward.cuh, cross_entropy.cuh). The
+// Variant cuts the row, moves the data, joins the parts, and asks:
+//
+//   Early(arguments, row)  what can be read before the row's turn
+//   Operation(arguments, row, leader [, early])  by every thread of the row; one of them leads and writes
+//   what a row has
+//                     once
+//   reduces           whether the row has to be read before its outputs are known
+//   has_output        whether there is anything to write per element
+//   padding()         the value of elements that are none
+//   factor()          of the exponents (Part::move_to)
+//   constant(value)   whether this row needs no inputs: its outputs, if any, are this value (ignored rows)
+//   target_logit(row) if it is not: what has to be read of the row by its column, before anybody writes over
+//   it prepare(logit)    takes that, and reads what else a row has once maximum_of(tile)  the largest
+//   exponent of the tile, before the factor add(part, tile)   adds the tile to a part whose maximum is not
+//   smaller settle(total)     here is the part that is the whole row apply(elements, column)  the outputs of
+//   these columns
+#pragma once
+#include "part.cuh"
+#include "row.cuh"
+
+namespace ce {
+
+/// Vectors begin + thread, begin + thread + threads, ... of a row, as far as they lie before `end`.
+/// \tparam whole  begin and end are those of the row; then most checks are decided at compile time
+template <class T, class RowCut, int size, int threads, bool whole>
+struct Tile {
+  static constexpr int count = size, vec = RowCut::elements;
+  const RowCut cut;
+  int vector;  ///< of elements[0]
+  int end;
+  Elements<T, vec> elements[size > 0 ? size : 1];
+
+  CE_DEVICE Tile(const RowCut& row_cut, int begin, int end_of_part, int thread)
+      : cut(row_cut), vector(begin + thread), end(end_of_part) {}
+
+  /// \param read  gives the Elements of a vector that is inside
+  template <class Read>
+  CE_DEVICE void fill(float padding, const Read& read) {
+#pragma unroll
+    for (int i = 0; i < size; ++i)
+      elements[i] = inside(i) ? read(vector + i * threads) : Elements<T, vec>::filled(padding);
+  }
+  CE_DEVICE bool inside(int i) const {
+    constexpr int fewest = whole ? (RowCut::exact ? RowCut::most_vectors : RowCut::columns / vec - 1) : 0;
+    const bool reaches = (i + 1) * threads <= fewest;
+    const bool past = RowCut::exact || (whole && i * threads >= RowCut::line);
+    const int v = vector + i * threads;
+    return (past || v >= cut.first) && (reaches || v < end);
+  }
+  CE_DEVICE int column_of(int i) const { return cut.column_of(vector + i * threads); }
+};
+
+/// The edge element of a thread, as a tile of its own.
+template <class T>
+struct Edge {
+  static constexpr int count = 1, vec = 1;
+  int column;  ///< -1: none
+  Elements<T, 1> elements[1];
+
+  template <Load modifier>
+  CE_DEVICE void read(const Row<T>& row, float padding) {
+    elements[0] = column >= 0 ? row.template read_element<modifier>(column) : Elements<T, 1>::filled(padding);
+  }
+  CE_DEVICE bool inside(int) const { return column >= 0; }
+  CE_DEVICE int column_of(int) const { return column; }
+};
+
+template <class Operation, class Part, class Tile>
+CE_DEVICE void raise(const Operation& operation, Part& part, const Tile& tile) {
+  if constexpr (Part::exponentials) {
+    const float max = operation.maximum_of(tile);
+    const bool larger = max > part.max;
+    part.move_to(larger ? max : part.max, operation.factor());
+    if constexpr (Part::indices)
+      if (larger) part.argmax = first_largest_of(tile);
+  }
+}
+
+template <class Operation, class Part, class Tile>
+CE_DEVICE void extend(const Operation& operation, Part& part, const Tile& tile) {
+  raise(operation, part, tile);
+  operation.add(part, tile);
+}
+
+/// The largest element of the first input.
+template <class Tile>
+CE_DEVICE float largest_of(const Tile& tile) {
+  constexpr int count = sizeof(tile.elements) / sizeof(tile.elements[0]);
+  auto largest = tile.elements[0].of_input[0];
+#pragma unroll
+  for (int i = 1; i < count; ++i) largest = largest.larger(tile.elements[i].of_input[0]);
+  return largest.largest();
+}
+
+/// The first column of the tile where the first input is its largest element.
+template <class Tile>
+CE_DEVICE int first_largest_of(const Tile& tile) {
+  constexpr int count = sizeof(tile.elements) / sizeof(tile.elements[0]), vec = Tile::vec;
+  const float max = largest_of(tile);
+  int first = 0x7fffffff;
+#pragma unroll
+  for (int i = count - 1; i >= 0; --i) {
+    float x[vec];
+    tile.elements[i].of_input[0].values(x);
+#pragma unroll
+    for (int k = vec - 1; k >= 0; --k)
+      if (x[k] == max && tile.inside(i)) first = tile.column_of(i) + k;
+  }
+  return first;
+}
+
+}  // namespace ce
