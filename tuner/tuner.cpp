@@ -115,7 +115,7 @@ Tuner::Candidates Tuner::survey(const generator::Problem& problem) const {
   candidates.configs = thinned(generator::space(problem, limits), settings_.most_configs,
                                generator::safe_default(problem, limits));
   for (const generator::Variant& variant : generator::variants())
-    if (variant.serves(problem.operation))
+    if (variant.serves(problem))
       candidates.digests.emplace(variant.name, generator::template_digest(problem.operation, variant.name));
 
   std::set<std::string> known;
