@@ -73,5 +73,6 @@ CE_KERNEL(ce_row, 32 * ce::config::warps) {
     }
     if (edge.column >= 0)
       row.template write_element<config::store>(edge.column, operation.apply(edge.elements[0], edge.column));
+    correct_target<config::store, threads>(operation, row, cut, 0, cut.end, thread_index(), edge);
   }
 }

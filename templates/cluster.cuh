@@ -96,7 +96,7 @@ CE_KERNEL(ce_row, 32 * ce::config::warps) {
     if (at >= end) break;
     arrival_wait(shared.arrivals[chunk]);
     Chunk tile(cut, at, end, thread_index());
-    tile.fill(operation.padding(), [&](int v) { return read(v); });
+    tile.fill_at(at, operation.padding(), [&](int v) { return read(v); });
     extend(operation, part, tile);
   }
   part = block_join(part, shared.warp_parts, operation.factor());
@@ -111,5 +111,6 @@ CE_KERNEL(ce_row, 32 * ce::config::warps) {
     }
     if (edge.column >= 0)
       row.template write_element<config::store>(edge.column, operation.apply(edge.elements[0], edge.column));
+    correct_target<config::store, threads>(operation, row, cut, begin, end, thread_index(), edge);
   }
 }

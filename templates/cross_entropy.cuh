@@ -25,6 +25,9 @@
 
 namespace ce {
 
+/// No column.
+constexpr int nowhere = -0x40000000;
+
 struct Operation {
   using Element = problem::Element;
   static constexpr bool forward = !problem::from_lse;
@@ -33,6 +36,7 @@ struct Operation {
       problem::probabilities || (problem::smoothing && (forward || problem::weights));
   using Part = ce::Part<forward, class_sums, problem::argmax_out || problem::hit_out>;
   static constexpr bool reduces = forward || class_sums, has_output = problem::gradient;
+  static constexpr bool has_target = !problem::probabilities;
   /// Rows without a class still have a logsumexp.
   static constexpr bool needs_all_rows = problem::lse_out || problem::argmax_out;
 
@@ -120,9 +124,12 @@ struct Operation {
   }
 
   template <class Tile>
-  CE_DEVICE void add(Part& part, const Tile& tile) const {
-    if constexpr (forward) add_exponentials<!problem::probabilities>(part, tile, logits, factor(), target);
+  CE_DEVICE void add(Part& part, Tile& tile) const {
     if constexpr (class_sums) add_classes(part, tile);
+    if constexpr (forward) {
+      if constexpr (has_target) tile.replace(target, -infinity());
+      add_exponentials(part, tile, logits, factor());
+    }
   }
 
   CE_DEVICE void settle(const Part& total) {
@@ -188,16 +195,11 @@ struct Operation {
 #pragma unroll
       for (int k = 0; k < n; ++k) x[k] *= slope[k];
     }
-    if constexpr (!problem::probabilities) {
-      const int hit = target - column;
-      if (hit >= 0 && hit < n) {
-#pragma unroll
-        for (int k = 0; k < n; ++k)
-          if (k == hit) x[k] = at_target;
-      }
-    }
     return Vector<Element, n>::of(x);
   }
+
+  CE_DEVICE int target_column() const { return target; }
+  CE_DEVICE Vector<Element, 1> target_output() const { return Vector<Element, 1>::filled(at_target); }
 
  private:
   /// By the leader: what is written once a row.

@@ -50,4 +50,7 @@ CE_KERNEL(ce_row, 32 * ce::config::warps) {
     row.template write_element<config::store>(
         edge.column,
         constant ? Vector<Element, 1>::filled(value) : operation.apply(edge.elements[0], edge.column));
+  const int end = begin + step < cut.end ? begin + step : cut.end;
+  if (!constant)
+    correct_target<config::store, threads>(operation, row, cut, begin, end, thread_index(), edge);
 }

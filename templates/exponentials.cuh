@@ -9,14 +9,10 @@ struct Identity {
   CE_DEVICE float of(float x) const { return x; }
 };
 
-/// No column.
-constexpr int nowhere = -0x40000000;
-
 /// Adds exp2(factor (u - max)) of the tile to the part's sum, where u are the transformed elements of the
-/// first input. \param skipped  a column that is left out, or `nowhere`
-template <bool skips, class Transform, class Part, class Tile>
-CE_DEVICE void add_exponentials(Part& part, const Tile& tile, const Transform& transform, float factor,
-                                int skipped) {
+/// first input.
+template <class Transform, class Part, class Tile>
+CE_DEVICE void add_exponentials(Part& part, const Tile& tile, const Transform& transform, float factor) {
   constexpr int vec = Tile::vec, count = sizeof(tile.elements) / sizeof(tile.elements[0]);
   const Exponent exponent(part.max, factor);
   const auto sum_of = [&](const auto& term) {
@@ -27,14 +23,6 @@ CE_DEVICE void add_exponentials(Part& part, const Tile& tile, const Transform& t
       tile.elements[i].of_input[0].values(x);
 #pragma unroll
       for (int k = 0; k < vec; ++k) x[k] = transform.of(x[k]);
-      if constexpr (skips) {
-        const int hit = skipped - tile.column_of(i);
-        if (hit >= 0 && hit < vec) {
-#pragma unroll
-          for (int k = 0; k < vec; ++k)
-            if (k == hit) x[k] = -infinity();
-        }
-      }
       float partial = 0.f;
 #pragma unroll
       for (int k = 0; k < vec; ++k) partial += term(x[k]);

@@ -145,7 +145,7 @@ CE_KERNEL(ce_row, 32 * ce::config::warps) {
 
     Slot slot = front;
     const auto fill = [&](Chunk& tile, int at) {
-      tile.fill(operation.padding(), [&](int v) {
+      tile.fill_at(at, operation.padding(), [&](int v) {
         Elements<Element, config::vec> elements;
 #pragma unroll
         for (int i = 0; i < problem::inputs; ++i) elements.of_input[i] = {shared.ring[slot.index][i][v - at]};
@@ -194,6 +194,9 @@ CE_KERNEL(ce_row, 32 * ce::config::warps) {
         part.row.template write_element<config::store>(
             edge.column,
             constant ? Vector<Element, 1>::filled(value) : operation.apply(edge.elements[0], edge.column));
+      if (!constant)
+        correct_target<config::store, threads>(operation, part.row, part.cut, part.begin, part.end,
+                                               thread_index(), edge);
     }
     refill_one();
     front = slot;

@@ -55,6 +55,19 @@ struct Vector {
     }
     return v;
   }
+  /// The same with another value at one place, if that is not negative.
+  CE_DEVICE Vector with(int place, float value) const {
+    const uint32 other = filled(value).data.word[0];
+    Vector v = *this;
+#pragma unroll
+    for (int i = 0; i < words; ++i) {
+      uint32 kept = 0xffffffffu;
+      if (place >= 0 && place * int(sizeof(T)) / 4 == i)
+        kept = sizeof(T) == 4 ? 0u : place % 2 == 0 ? 0xffff0000u : 0xffffu;
+      v.data.word[i] = (v.data.word[i] & kept) | (other & ~kept);
+    }
+    return v;
+  }
   /// The larger of each two elements.
   CE_DEVICE Vector larger(const Vector& other) const {
     Vector v;
@@ -115,6 +128,7 @@ requires(sizeof(T) == 2) struct Vector<T, 1> {
   CE_DEVICE static Vector filled(float value) { return {from_float<T>(value)}; }
   CE_DEVICE static Vector of(const float (&x)[1]) { return {from_float<T>(x[0])}; }
   CE_DEVICE void values(float (&x)[1]) const { x[0] = to_float(data); }
+  CE_DEVICE Vector with(int place, float value) const { return place >= 0 ? filled(value) : *this; }
   CE_DEVICE float largest() const { return to_float(data); }
   CE_DEVICE Vector larger(const Vector& other) const {
     return largest() > other.largest() || other.largest() != other.largest() ? *this : other;

@@ -77,8 +77,7 @@ CE_KERNEL(ce_part, 32 * ce::config::warps) {
   Operation::Part part;
   if constexpr (Operation::Part::exponentials || Operation::Part::dots) {
     if constexpr (!RowCut::whole) extend(operation, part, edge);
-    over_piece(row, cut, begin, end, operation.padding(),
-               [&](const auto& tile) { extend(operation, part, tile); });
+    over_piece(row, cut, begin, end, operation.padding(), [&](auto& tile) { extend(operation, part, tile); });
     part = block_join(part, shared_memory<Shared>().parts, operation.factor());
   }
   step_wait();  // no kernel of a call ends before those that started earlier
@@ -127,5 +126,6 @@ CE_KERNEL(ce_row, 32 * ce::config::warps) {
     });
     if (edge.column >= 0)
       row.template write_element<config::store>(edge.column, operation.apply(edge.elements[0], edge.column));
+    correct_target<config::store, threads>(operation, row, cut, begin, end, thread_index(), edge);
   }
 }

@@ -37,6 +37,11 @@ struct Classes {
       elements[i] = inside(i) ? row.template read_element<config::load>(column_of(i))
                               : Elements<problem::Element, 1>::filled(padding);
   }
+  CE_DEVICE void replace(int column, float value) {
+#pragma unroll
+    for (int i = 0; i < config::tile; ++i)
+      elements[i].of_input[0] = elements[i].of_input[0].with(column_of(i) == column ? 0 : -1, value);
+  }
   CE_DEVICE bool inside(int i) const { return column_of(i) < problem::columns; }
   CE_DEVICE int column_of(int i) const { return begin + i * config::warps; }
 };
@@ -60,8 +65,10 @@ CE_KERNEL(ce_row, 32 * ce::config::warps) {
   Operation::Part part;
   if constexpr (Operation::reduces) {
 #pragma unroll 1
-    for (int begin = warp_index(); begin < problem::columns; begin += step)
-      extend(operation, part, Classes(row, begin, operation.padding()));
+    for (int begin = warp_index(); begin < problem::columns; begin += step) {
+      Classes classes(row, begin, operation.padding());
+      extend(operation, part, classes);
+    }
     Shared& shared = shared_memory<Shared>();
     shared.parts[warp_index()][lane_index()].assign(part);
   }
@@ -84,5 +91,9 @@ CE_KERNEL(ce_row, 32 * ce::config::warps) {
               classes.column_of(i), constant ? Vector<problem::Element, 1>::filled(value)
                                              : operation.apply(classes.elements[i], classes.column_of(i)));
     }
+    if constexpr (Operation::has_target)
+      if (exists && !constant && operation.target_column() >= 0 &&
+          operation.target_column() % config::warps == warp_index())
+        row.template write_element<config::store>(operation.target_column(), operation.target_output());
   }
 }

@@ -46,6 +46,25 @@ struct Tile {
     for (int i = 0; i < size; ++i)
       elements[i] = inside(i) ? read(vector + i * threads) : Elements<T, vec>::filled(padding);
   }
+  /// The same where one check for the whole block is enough in all tiles of a row but the first and the last.
+  template <class Read>
+  CE_DEVICE void fill_at(int begin, float padding, const Read& read) {
+    if ((RowCut::exact || begin >= cut.first) && begin + size * threads <= end) {
+#pragma unroll
+      for (int i = 0; i < size; ++i) elements[i] = read(vector + i * threads);
+    } else {
+      fill(padding, read);
+    }
+  }
+  /// Overwrites the first input where the tile has that column.
+  CE_DEVICE void replace(int column, float value) {
+    const int distance = column - column_of(0);
+    if (distance < 0 || distance >= size * threads * vec || distance / vec % threads != 0) return;
+#pragma unroll
+    for (int i = 0; i < size; ++i)
+      elements[i].of_input[0] =
+          elements[i].of_input[0].with(distance / (vec * threads) == i ? distance % vec : -1, value);
+  }
   CE_DEVICE bool inside(int i) const {
     constexpr int fewest = whole ? (RowCut::exact ? RowCut::most_vectors : RowCut::columns / vec - 1) : 0;
     const bool reaches = (i + 1) * threads <= fewest;
@@ -67,9 +86,27 @@ struct Edge {
   CE_DEVICE void read(const Row<T>& row, float padding) {
     elements[0] = column >= 0 ? row.template read_element<modifier>(column) : Elements<T, 1>::filled(padding);
   }
+  CE_DEVICE void replace(int other, float value) {
+    if (column >= 0 && other == column) elements[0].of_input[0] = Vector<T, 1>::filled(value);
+  }
   CE_DEVICE bool inside(int) const { return column >= 0; }
   CE_DEVICE int column_of(int) const { return column; }
 };
+
+/// Sets the output of the target's column right, after the others of the row; by the thread that has written
+/// it before, whose vectors are begin + thread, begin + thread + threads, ... below `end`.
+template <Store modifier, int threads, class Operation, class T, class RowCut>
+CE_DEVICE void correct_target(const Operation& operation, const Row<T>& row, const RowCut& cut, int begin,
+                              int end, int thread, const Edge<T>& edge) {
+  if constexpr (Operation::has_target) {
+    const int column = operation.target_column();
+    const int distance = column - cut.column_of(begin);
+    const bool own = distance >= 0 && column < cut.column_of(end) && column >= cut.head &&
+                     distance / RowCut::elements % threads == thread;
+    if (own || (edge.column >= 0 && edge.column == column))
+      row.template write_element<modifier>(column, operation.target_output());
+  }
+}
 
 template <class Operation, class Part, class Tile>
 CE_DEVICE void raise(const Operation& operation, Part& part, const Tile& tile) {
@@ -83,7 +120,7 @@ CE_DEVICE void raise(const Operation& operation, Part& part, const Tile& tile) {
 }
 
 template <class Operation, class Part, class Tile>
-CE_DEVICE void extend(const Operation& operation, Part& part, const Tile& tile) {
+CE_DEVICE void extend(const Operation& operation, Part& part, Tile& tile) {
   raise(operation, part, tile);
   operation.add(part, tile);
 }

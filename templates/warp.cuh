@@ -32,6 +32,7 @@ constexpr int per_lane = (RowCut::most_vectors + config::lanes - 1) / config::la
 struct OwnRow {
   using Element = problem::Element;
   const bool exists;
+  const int lane;
   const int64 index;
   const Row<Element> row;
   const RowCut cut;
@@ -43,8 +44,9 @@ struct OwnRow {
   float value = 0.f;
 
   /// Rows beyond the last one read the last one and write nothing.
-  CE_DEVICE OwnRow(const Arguments& arguments, int64 asked, int lane)
+  CE_DEVICE OwnRow(const Arguments& arguments, int64 asked, int own_lane)
       : exists(asked < arguments.rows),
+        lane(own_lane),
         index(exists ? asked : arguments.rows - 1),
         row(arguments, index),
         cut(row.in[0]),
@@ -80,6 +82,7 @@ struct OwnRow {
       row.template write_element<config::store>(
           edge.column,
           constant ? Vector<Element, 1>::filled(value) : operation.apply(edge.elements[0], edge.column));
+    if (!constant) correct_target<config::store, config::lanes>(operation, row, cut, 0, cut.end, lane, edge);
   }
 };
 
