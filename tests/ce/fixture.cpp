@@ -13,7 +13,18 @@ namespace ce::test {
 namespace {
 
 constexpr std::byte unwritten{0xff};
+constexpr std::int64_t behind = 16;  // elements after the last row
 constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
+
+/// log(sum exp(x)) of a row.
+double log_sum_exp(const double* row, std::int64_t columns) {
+  const double max = *std::max_element(row, row + columns);
+  double sum = 0;
+  for (std::int64_t i = 0; i < columns; ++i) sum += std::exp(row[i] - max);
+  return max + std::log(sum);
+}
+
+}  // namespace
 
 std::vector<double> random_values(std::int64_t count, std::mt19937_64& random) {
   std::normal_distribution<double> normal(0., 3.);
@@ -26,14 +37,6 @@ double rounding(DType dtype) {
   return dtype == DType::bf16 ? 0x1p-8 : dtype == DType::f16 ? 0x1p-11 : 0x1p-24;
 }
 
-/// log(sum exp(x)) of a row.
-double log_sum_exp(const double* row, std::int64_t columns) {
-  const double max = *std::max_element(row, row + columns);
-  double sum = 0;
-  for (std::int64_t i = 0; i < columns; ++i) sum += std::exp(row[i] - max);
-  return max + std::log(sum);
-}
-
 void expect_near(const std::vector<double>& got, const std::vector<double>& want, double relative,
                  double absolute, const char* what) {
   ASSERT_EQ(got.size(), want.size()) << what;
@@ -43,8 +46,6 @@ void expect_near(const std::vector<double>& got, const std::vector<double>& want
     else
       ASSERT_NEAR(got[i], want[i], absolute + relative * std::abs(want[i])) << what << '[' << i << ']';
 }
-
-}  // namespace
 
 LogLines::LogLines() {
   set_log_sink([this](LogLevel level, std::string_view line) {
@@ -65,15 +66,27 @@ std::size_t LogLines::count(LogLevel level, std::string_view part) const {
 // ---- Matrix --------------------------------------------------------------------------------------------
 
 Matrix::Matrix(Context& context, DType dtype, std::int64_t rows, std::int64_t columns, Layout layout)
-    : layout_(layout),
+    : Matrix(context,
+             Tensor{.dtype = dtype,
+                    .rows = rows,
+                    .columns = columns,
+                    .row_stride = layout.padding > 0 ? columns + layout.padding : contiguous},
+             layout.shift) {}
+
+Matrix::Matrix(Context& context, const Tensor& view, std::int64_t shift)
+    : tensor_(view),
+      shift_(shift),
       memory_(context.allocate(static_cast<std::size_t>(
-          (2 * layout.shift + rows * (columns + layout.padding)) * size_of(dtype)))) {
-  tensor_.data = static_cast<std::byte*>(memory_.data()) + layout.shift * size_of(dtype);
-  tensor_.dtype = dtype;
-  tensor_.rows = rows;
-  tensor_.columns = columns;
-  if (layout.padding > 0) tensor_.row_stride = columns + layout.padding;
+          ((view.rows > 0 ? index(view.rows - 1, view.columns - 1) + 1 : 0) + behind) *
+          size_of(view.dtype)))) {
+  tensor_.data = static_cast<std::byte*>(memory_.data()) + shift * size_of(view.dtype);
   memory_.upload(std::vector<std::byte>(memory_.bytes(), unwritten).data());
+}
+
+std::int64_t Matrix::index(std::int64_t row, std::int64_t column) const noexcept {
+  const std::int64_t batch_rows = tensor_.batch_rows > 0 ? tensor_.batch_rows : tensor_.rows;
+  return shift_ + row / batch_rows * tensor_.batch_stride + row % batch_rows * tensor_.row_step() +
+         column * tensor_.column_stride;
 }
 
 std::vector<double> Matrix::set(const std::vector<double>& values) {
@@ -89,8 +102,7 @@ std::vector<double> Matrix::set(const std::vector<double>& values) {
 void Matrix::set_indices(const std::vector<std::int64_t>& values) {
   std::vector<std::byte> all(memory_.bytes(), unwritten);
   for (std::size_t i = 0; i < values.size(); ++i)
-    generator::write_index(tensor_.dtype, all.data(), layout_.shift + static_cast<std::int64_t>(i),
-                           values[i]);
+    generator::write_index(tensor_.dtype, all.data(), shift_ + static_cast<std::int64_t>(i), values[i]);
   memory_.upload(all.data());
 }
 
@@ -100,6 +112,16 @@ std::vector<double> Matrix::values() const {
   for (std::int64_t row = 0; row < tensor_.rows; ++row)
     for (std::int64_t column = 0; column < tensor_.columns; ++column)
       values.push_back(generator::read_element(tensor_.dtype, all.data(), index(row, column)));
+  return values;
+}
+
+std::vector<std::int64_t> Matrix::indices() const {
+  const std::vector<std::byte> all = bytes();
+  const int size = size_of(tensor_.dtype);
+  std::vector<std::int64_t> values(static_cast<std::size_t>(tensor_.rows), 0);
+  for (std::int64_t row = 0; row < tensor_.rows; ++row)
+    std::memcpy(&values[static_cast<std::size_t>(row)], all.data() + index(row, 0) * size,
+                static_cast<std::size_t>(size));  // little-endian, and none of them is negative
   return values;
 }
 
@@ -113,7 +135,8 @@ bool Matrix::frame_is_intact() const {
   std::vector<std::byte> all = bytes();
   const std::int64_t size = size_of(tensor_.dtype);
   for (std::int64_t row = 0; row < tensor_.rows; ++row)
-    std::fill_n(all.begin() + index(row, 0) * size, tensor_.columns * size, unwritten);
+    for (std::int64_t column = 0; column < tensor_.columns; ++column)
+      std::fill_n(all.begin() + index(row, column) * size, size, unwritten);
   return std::ranges::count(all, unwritten) == std::ssize(all);
 }
 

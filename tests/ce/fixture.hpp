@@ -46,12 +46,16 @@ struct Layout {
 class Matrix {
  public:
   Matrix(Context& context, DType dtype, std::int64_t rows, std::int64_t columns, Layout layout = {});
+  /// As the view, but for its data.
+  Matrix(Context& context, const Tensor& view, std::int64_t shift = 0);
 
   [[nodiscard]] const Tensor& tensor() const noexcept { return tensor_; }
   /// \returns the values as the dtype holds them
   std::vector<double> set(const std::vector<double>& values);
   void set_indices(const std::vector<std::int64_t>& values);
   [[nodiscard]] std::vector<double> values() const;
+  /// The same of an integer dtype.
+  [[nodiscard]] std::vector<std::int64_t> indices() const;
   /// All of its memory.
   [[nodiscard]] std::vector<std::byte> bytes() const;
   /// Whether everything around the rows is as it was.
@@ -60,12 +64,10 @@ class Matrix {
   [[nodiscard]] bool is_untouched() const;
 
  private:
-  [[nodiscard]] std::int64_t index(std::int64_t row, std::int64_t column) const noexcept {
-    return layout_.shift + row * tensor_.row_step() + column;
-  }
-  Layout layout_;
-  Memory memory_;
+  [[nodiscard]] std::int64_t index(std::int64_t row, std::int64_t column) const noexcept;
   Tensor tensor_;
+  std::int64_t shift_;  ///< elements before the first row
+  Memory memory_;
 };
 
 /// A call of cross entropy, but for its values.
@@ -86,6 +88,16 @@ struct SoftmaxCase {
   bool in_place = false;
   Layout input, output;
 };
+
+/// Normally distributed, and as wide as logits are.
+[[nodiscard]] std::vector<double> random_values(std::int64_t count, std::mt19937_64& random);
+
+/// The largest relative error of a value that is rounded to the dtype.
+[[nodiscard]] double rounding(DType dtype);
+
+/// Each value within `absolute` + `relative` x its size of what it must be, and NaN where that is.
+void expect_near(const std::vector<double>& got, const std::vector<double>& want, double relative,
+                 double absolute, const char* what);
 
 /// The tensors of a case with random values, and what must come out of them, in f64.
 class SoftmaxCall {

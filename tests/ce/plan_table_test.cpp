@@ -41,7 +41,7 @@ TEST_F(PlanTableTest, FindsWhatWasPut) {
 
 TEST_F(PlanTableTest, EveryMemberOfAProblemCounts) {
   const Problem base{.operation = generator::Operation::cross_entropy, .rows = 64, .columns = 100};
-  std::vector<Problem> problems(10, base);
+  std::vector<Problem> problems(12, base);
   problems[1].operation = generator::Operation::softmax;
   problems[2].dtype = DType::f16;
   problems[3].target_dtype = DType::i32;
@@ -51,8 +51,15 @@ TEST_F(PlanTableTest, EveryMemberOfAProblemCounts) {
   problems[7].in_place = !base.in_place;
   problems[8].alignment = generator::Alignment::shifted;
   problems[9].rows = 128;
+  problems[10].weight_dtype = DType::bf16;
+  problems[11].upstream = generator::Upstream::rows;
   if (problems[2] == base) problems[2].dtype = DType::f32;
   if (problems[4] == base) problems[4].loss_dtype = DType::f32;
+  for (bool Problem::*option :
+       {&Problem::probabilities, &Problem::smoothing, &Problem::weights, &Problem::z_loss, &Problem::softcap,
+        &Problem::scale, &Problem::z_loss_out, &Problem::lse_out, &Problem::argmax_out, &Problem::hit_out,
+        &Problem::batched, &Problem::strided})
+    problems.emplace_back(base).*option = true;
   for (std::size_t i = 0; i < problems.size(); ++i) {
     ASSERT_EQ(table.find(problems[i]), nullptr) << i;
     table.put(problems[i], chosen(fmt::format("{}", i)));
