@@ -174,10 +174,7 @@ struct Operation {
         slope[k] = logits.slope(x[k]);
       }
     }
-    probability.template visit<Element>([&](const auto& value) {
-#pragma unroll
-      for (int k = 0; k < n; ++k) x[k] = value(x[k]);
-    });
+    probability.apply<Element>(x);
     if constexpr (problem::probabilities || problem::smoothing) {
       float w[n];
       class_weights(column, w);

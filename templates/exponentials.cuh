@@ -9,29 +9,32 @@ struct Identity {
   CE_DEVICE float of(float x) const { return x; }
 };
 
-/// Adds exp2(factor (u - max)) of the tile to the part's sum, where u are the transformed elements of the
-/// first input.
+/// Sum of the terms of a tile, where u are the transformed elements of its first input.
+/// \tparam fused  every term is exponent.of(u), else exponent.apart(u)
+template <bool fused, class Transform, class Tile>
+CE_DEVICE float sum_of_terms(const Tile& tile, const Transform& transform, const Exponent& exponent) {
+  constexpr int vec = Tile::vec, count = sizeof(tile.elements) / sizeof(tile.elements[0]);
+  float sum = 0.f;
+#pragma unroll
+  for (int i = 0; i < count; ++i) {
+    float x[vec], partial = 0.f;
+    tile.elements[i].of_input[0].values(x);
+#pragma unroll
+    for (int k = 0; k < vec; ++k) {
+      const float u = transform.of(x[k]);
+      partial += fused ? exponent.of(u) : exponent.apart(u);
+    }
+    sum += partial;
+  }
+  return sum;
+}
+
+/// Adds exp2(factor (u - max)) of the tile to the part's sum.
 template <class Transform, class Part, class Tile>
 CE_DEVICE void add_exponentials(Part& part, const Tile& tile, const Transform& transform, float factor) {
-  constexpr int vec = Tile::vec, count = sizeof(tile.elements) / sizeof(tile.elements[0]);
   const Exponent exponent(part.max, factor);
-  const auto sum_of = [&](const auto& term) {
-    float sum = 0.f;
-#pragma unroll
-    for (int i = 0; i < count; ++i) {
-      float x[vec];
-      tile.elements[i].of_input[0].values(x);
-#pragma unroll
-      for (int k = 0; k < vec; ++k) x[k] = transform.of(x[k]);
-      float partial = 0.f;
-#pragma unroll
-      for (int k = 0; k < vec; ++k) partial += term(x[k]);
-      sum += partial;
-    }
-    return sum;
-  };
-  part.sum += exponent.fused ? sum_of([&](float x) { return exponent.of(x); })
-                             : sum_of([&](float x) { return exponent.apart(x); });
+  part.sum += exponent.fused ? sum_of_terms<true>(tile, transform, exponent)
+                             : sum_of_terms<false>(tile, transform, exponent);
 }
 
 /// amplitude x exp2(factor (x - max)) of single elements, when maximum and amplitude are known.
@@ -51,13 +54,16 @@ struct Probability {
     }
     return p;
   }
-  /// visit(value of an element as a function) in the fastest form that is exact.
-  template <class T, class Visit>
-  CE_DEVICE void visit(const Visit& visit) const {
-    if (sizeof(T) == 2 && folded)
-      visit([this](float x) { return exp2(multiply_add(x, c, -s)); });
-    else
-      visit([this](float x) { return exp2((x - max) * c) * amplitude; });
+  /// Of elements of type T, in the fastest form that is exact.
+  template <class T, int n>
+  CE_DEVICE void apply(float (&x)[n]) const {
+    if (sizeof(T) == 2 && folded) {
+#pragma unroll
+      for (int k = 0; k < n; ++k) x[k] = exp2(multiply_add(x[k], c, -s));
+    } else {
+#pragma unroll
+      for (int k = 0; k < n; ++k) x[k] = exp2((x[k] - max) * c) * amplitude;
+    }
   }
 };
 

@@ -49,10 +49,7 @@ struct Operation {
 #pragma unroll
       for (int k = 0; k < n; ++k) x[k] = (x[k] - max) - log_sum;
     } else {
-      probability.visit<Element>([&](const auto& value) {
-#pragma unroll
-        for (int k = 0; k < n; ++k) x[k] = value(x[k]);
-      });
+      probability.apply<Element>(x);
     }
     return Vector<Element, n>::of(x);
   }

@@ -45,13 +45,15 @@ CE_DEVICE Piece& piece_of(const Arguments& arguments, int64 block) {
   return *reinterpret_cast<Piece*>(static_cast<char*>(arguments.parts) + block * split_part_bytes);
 }
 
+using PieceTile = Tile<problem::Element, RowCut, unroll, threads, false>;
+
 /// Visits the tiles of this block's piece of the row.
 template <class Visit>
 CE_DEVICE void over_piece(const Row<problem::Element>& row, const RowCut& cut, int begin, int end,
                           float padding, const Visit& visit) {
 #pragma unroll 1
   for (int at = begin; at < end; at += step) {
-    Tile<problem::Element, RowCut, unroll, threads, false> tile(cut, at, end, thread_index());
+    PieceTile tile(cut, at, end, thread_index());
     tile.fill(padding, [&](int v) { return row.template read<config::load, config::vec>(cut.column_of(v)); });
     visit(tile);
   }
@@ -77,7 +79,7 @@ CE_KERNEL(ce_part, 32 * ce::config::warps) {
   Operation::Part part;
   if constexpr (Operation::Part::exponentials || Operation::Part::dots) {
     if constexpr (!RowCut::whole) extend(operation, part, edge);
-    over_piece(row, cut, begin, end, operation.padding(), [&](auto& tile) { extend(operation, part, tile); });
+    over_piece(row, cut, begin, end, operation.padding(), [&](PieceTile& tile) { extend(operation, part, tile); });
     part = block_join(part, shared_memory<Shared>().parts, operation.factor());
   }
   step_wait();  // no kernel of a call ends before those that started earlier
@@ -117,7 +119,7 @@ CE_KERNEL(ce_row, 32 * ce::config::warps) {
   operation.prepare(piece_of(arguments, index * config::split).target_logit);
   operation.settle(warp_join(part, operation.factor()));
   if constexpr (Operation::has_output) {
-    over_piece(row, cut, begin, end, operation.padding(), [&](const auto& tile) {
+    over_piece(row, cut, begin, end, operation.padding(), [&](const PieceTile& tile) {
 #pragma unroll
       for (int i = 0; i < unroll; ++i) {
         const auto outputs = operation.apply(tile.elements[i], tile.column_of(i));
