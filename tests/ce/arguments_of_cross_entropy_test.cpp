@@ -1,0 +1,187 @@
+// Options and tensors of cross entropy that cannot be used: refused by name, before anything is enqueued.
+#include <limits>
+#include <vector>
+
+#include "tests/ce/arguments_fixture.hpp"
+
+namespace ce::test {
+namespace {
+
+const CrossEntropy none{.reduction = Reduction::none};
+
+TEST_F(Arguments, OfCrossEntropyByThemselves) {
+  using Tensors = CrossEntropy::Tensors;
+  refuse([](Tensors& t) { t.logits.columns = 0; }, {"logits.columns", "0", "1 or more"});
+  refuse([](Tensors& t) { t.logits.data = nullptr; }, {"logits.data", "null", "device memory"});
+  refuse([](Tensors& t) { t.target.data = nullptr; }, {"target.data", "null", "device memory"});
+  refuse([](Tensors& t) { t.loss.data = nullptr; }, {"loss.data", "null", "device memory"});
+  refuse([](Tensors& t) { t.grad.data = nullptr; }, {"grad.data", "null", "device memory"});
+  refuse([](Tensors& t) { t.target.data = moved(t.target, 4); }, {"target.data", "0x", "8-byte"});
+  refuse([](Tensors& t) { t.loss.data = moved(t.loss, 2); }, {"loss.data", "0x", "4-byte"});
+  refuse([](Tensors& t) { t.grad.data = moved(t.grad, 2); }, {"grad.data", "0x", "4-byte"});
+  refuse([](Tensors& t) { t.grad.row_stride = 32; }, {"grad.row_stride", "32", "64 columns"});
+  refuse([](Tensors& t) { t.logits.dtype = DType::i32; }, {"logits.dtype", "i32", "bf16"});
+  refuse([](Tensors& t) { t.target.dtype = DType::f32; }, {"target.columns", "1", "64 columns of logits"});
+  refuse([](Tensors& t) { t.target.dtype = DType::u8; }, {"target.dtype", "u8", "i32 or i64"});
+  refuse([](Tensors& t) { t.loss.dtype = DType::bf16; }, {"loss.dtype", "bf16", "f32"});
+  refuse([](Tensors& t) { t.loss.dtype = DType::i32; }, {"loss.dtype", "i32", "f32"});
+}
+
+TEST_F(Arguments, OfCrossEntropyTogether) {
+  using Tensors = CrossEntropy::Tensors;
+  refuse([](Tensors& t) { t.grad.rows = 7; }, {"grad.rows", "7", "8 rows of logits"});
+  refuse([](Tensors& t) { t.grad.columns = 63; }, {"grad.columns", "63", "64 columns of logits"});
+  refuse([](Tensors& t) { t.grad.dtype = DType::f16; }, {"grad.dtype", "f16", "f32"});
+  refuse([](Tensors& t) { t.target.rows = 7; }, {"target", "7 x 1", "8 elements"});
+  refuse([](Tensors& t) { t.target.row_stride = 2; }, {"target", "row stride 2", "8 elements, one after"});
+  refuse([](Tensors& t) { t.loss.rows = 8; }, {"loss", "8 x 1", "1 elements"});
+  refuse([](Tensors& t) { t.loss.rows = 1; }, {"loss", "1 x 1", "8 elements"}, none);
+  refuse([](Tensors& t) { t.loss.row_stride = 3; }, {"loss", "row stride 3", "8 elements"}, none);
+}
+
+TEST_F(Arguments, CrossEntropyTensorsThatOverlap) {
+  using Tensors = CrossEntropy::Tensors;
+  refuse([](Tensors& t) { t.grad.data = moved(t.logits, 512); },
+         {"grad.data", "overlapping logits", "exactly logits"});
+  refuse([](Tensors& t) { t.loss.data = moved(t.logits, 8); },
+         {"loss.data", "overlapping logits", "memory of its own"});
+  refuse([](Tensors& t) { t.loss.data = moved(t.grad, 8); },
+         {"loss.data", "overlapping grad", "memory of its own"});
+  refuse([](Tensors& t) { t.loss.data = moved(t.target, 8); },
+         {"loss.data", "overlapping target", "memory of its own"});
+  refuse([](Tensors& t) { t.target.data = moved(t.grad, 8); },
+         {"target.data", "overlapping grad", "memory of its own"});
+  refuse([](Tensors& t) { t.target.data = moved(t.logits, 8); },
+         {"target.data", "overlapping logits", "memory of its own"});
+}
+
+TEST_F(Arguments, Options) {
+  struct Wrong {
+    CrossEntropy operation;
+    Expectation expectation;
+  };
+  constexpr float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  for (const auto& [operation, expectation] :
+       std::vector<Wrong>{{{.label_smoothing = -0.5f}, {"label_smoothing", "-0.5", "0 to 1"}},
+                          {{.label_smoothing = 1.5f}, {"label_smoothing", "1.5", "0 to 1"}},
+                          {{.label_smoothing = nan}, {"label_smoothing", "nan", "0 to 1"}},
+                          {{.z_loss = -1.f}, {"z_loss", "-1", "0 or more"}},
+                          {{.z_loss = inf}, {"z_loss", "inf", "finite"}},
+                          {{.softcap = -30.f}, {"softcap", "-30", "0 (no cap) or more"}},
+                          {{.softcap = nan}, {"softcap", "nan", "finite"}},
+                          {{.logit_scale = 0.f}, {"logit_scale", "0", "more than 0"}},
+                          {{.logit_scale = inf}, {"logit_scale", "inf", "finite"}}}) {
+    expect_refused(operation, entropy, expectation);
+    const CrossEntropyBackward backward{.label_smoothing = operation.label_smoothing,
+                                        .z_loss = operation.z_loss,
+                                        .softcap = operation.softcap,
+                                        .logit_scale = operation.logit_scale};
+    expect_refused(backward,
+                   {.logits = entropy.logits,
+                    .target = entropy.target,
+                    .lse = vector(DType::f32, rows),
+                    .grad = entropy.grad},
+                   expectation);
+  }
+}
+
+TEST_F(Arguments, ProbabilitiesAsTargets) {
+  using Tensors = CrossEntropy::Tensors;
+  const auto probabilities = [this](Tensors& t) {
+    t.target = entropy.grad;
+    t.grad = {};
+  };
+  refuse(
+      [&](Tensors& t) {
+        probabilities(t);
+        t.target.dtype = DType::f16;
+      },
+      {"target.dtype", "f16", "f32 (that of logits)"});
+  refuse(
+      [&](Tensors& t) {
+        probabilities(t);
+        t.target.rows = 4;
+      },
+      {"target.rows", "4", "8 rows of logits"});
+  refuse(
+      [&](Tensors& t) {
+        probabilities(t);
+        t.hit = vector(DType::u8, rows);
+      },
+      {"hit.data", "set", "null where target holds probabilities"});
+  refuse([&](Tensors& t) { t.target = t.grad; }, {"grad.data", "overlapping target", "memory of its own"});
+}
+
+TEST_F(Arguments, WeightAndUpstream) {
+  using Tensors = CrossEntropy::Tensors;
+  refuse([&](Tensors& t) { t.weight = vector(DType::f32, 63); }, {"weight", "63 x 1", "64 elements"});
+  refuse([&](Tensors& t) { t.weight = vector(DType::i32, 64); }, {"weight.dtype", "i32", "or f32"});
+  refuse([&](Tensors& t) { t.weight = vector(DType::f16, 64); }, {"weight.dtype", "f16", "f32"});
+  refuse([&](Tensors& t) { t.weight = {.data = nullptr, .rows = 64}; },
+         {"weight.data", "null", "device memory"});
+  refuse([&](Tensors& t) { t.weight = {.data = t.grad.data, .rows = 64}; },
+         {"weight.data", "overlapping grad", "memory of its own"});
+  refuse([&](Tensors& t) { t.upstream = vector(DType::f32, 7); },
+         {"upstream", "7 x 1", "1 or 8 elements, one after the other"});
+  refuse([&](Tensors& t) { t.upstream = vector(DType::bf16, 8); },
+         {"upstream.dtype", "bf16", "f32 (that of loss)"});
+  refuse([&](Tensors& t) { t.upstream = {.data = t.grad.data, .rows = 1}; },
+         {"upstream.data", "overlapping grad", "memory of its own"});
+  refuse(
+      [&](Tensors& t) {
+        t.upstream = vector(DType::f32, 1);
+        t.grad = {};
+      },
+      {"upstream.data", "set", "null where there is no grad"});
+}
+
+TEST_F(Arguments, OptionalOutputs) {
+  using Tensors = CrossEntropy::Tensors;
+  const CrossEntropy with_z{.reduction = Reduction::none, .z_loss = 1.f};
+  refuse([&](Tensors& t) { t.z_loss = vector(DType::f32, 1); },
+         {"z_loss.data", "set", "null where the factor z_loss is 0"});
+  refuse([&](Tensors& t) { t.z_loss = vector(DType::f32, 1); }, {"z_loss", "1 x 1", "8 elements"}, with_z);
+  refuse([&](Tensors& t) { t.z_loss = vector(DType::f16, 8); }, {"z_loss.dtype", "f16", "f32 (that of loss)"},
+         with_z);
+  refuse([&](Tensors& t) { t.z_loss = t.loss; }, {"z_loss.data", "overlapping loss", "memory of its own"},
+         with_z);
+  refuse([&](Tensors& t) { t.lse = vector(DType::f16, 8); }, {"lse.dtype", "f16", "f32"});
+  refuse([&](Tensors& t) { t.lse = vector(DType::f32, 9); }, {"lse", "9 x 1", "8 elements"});
+  refuse([&](Tensors& t) { t.argmax = vector(DType::i32, 8); }, {"argmax.dtype", "i32", "i64"});
+  refuse([&](Tensors& t) { t.argmax = vector(DType::i64, 1); }, {"argmax", "1 x 1", "8 elements"});
+  refuse([&](Tensors& t) { t.hit = vector(DType::i32, 8); }, {"hit.dtype", "i32", "u8"});
+  refuse(
+      [&](Tensors& t) {
+        t.lse = vector(DType::f32, 8);
+        t.hit = vector(DType::u8, 8);
+      },
+      {"hit.data", "overlapping lse", "memory of its own"});
+  refuse([&](Tensors& t) { t.argmax = t.target; },
+         {"argmax.data", "overlapping target", "memory of its own"});
+}
+
+TEST_F(Arguments, OfCrossEntropyBackward) {
+  const CrossEntropyBackward::Tensors right{.logits = entropy.logits,
+                                            .target = entropy.target,
+                                            .lse = vector(DType::f32, rows),
+                                            .grad = entropy.grad};
+  const auto refuse_with = [&](const auto& change, const Expectation& expectation) {
+    CrossEntropyBackward::Tensors tensors = right;
+    change(tensors);
+    expect_refused(CrossEntropyBackward{}, tensors, expectation);
+  };
+  using Tensors = CrossEntropyBackward::Tensors;
+  refuse_with([](Tensors& t) { t.lse = {}; }, {"lse", "0 x 1", "8 elements"});
+  refuse_with([](Tensors& t) { t.lse.data = nullptr; }, {"lse.data", "null", "device memory"});
+  refuse_with([](Tensors& t) { t.lse.dtype = DType::bf16; }, {"lse.dtype", "bf16", "f32"});
+  refuse_with([](Tensors& t) { t.lse.data = t.grad.data; },
+              {"lse.data", "overlapping grad", "memory of its own"});
+  refuse_with([](Tensors& t) { t.grad = {}; }, {"grad.rows", "0", "8 rows of logits"});
+  refuse_with([](Tensors& t) { t.target.rows = 7; }, {"target", "7 x 1", "8 elements"});
+  refuse_with(
+      [this](Tensors& t) { t.upstream = {.data = losses->tensor().data, .dtype = DType::f16, .rows = 1}; },
+      {"upstream.dtype", "f16", "that of logits, or f32"});
+}
+
+}  // namespace
+}  // namespace ce::test
