@@ -115,7 +115,18 @@ def _torch_compile() -> Peer:
 
     # One graph for each shape: a dynamic one would not be what the compiler can do for the shape at hand.
     compiled = {kind: torch.compile(f, dynamic=False) for kind, f in _torch_functions().items()}
-    return _with_torch_functions(Peer("torch.compile", _version("torch")), compiled)
+    peer = _with_torch_functions(Peer("torch.compile", _version("torch")), compiled)
+    gradient = peer.prepare["cross_entropy_backward"]
+
+    def prepare_gradient(inputs: Inputs) -> Callable[[], Any]:
+        # A backward pass that is to run more than once must not reuse the memory of what was saved.
+        with torch._functorch.config.patch(donated_buffer=False):
+            run = gradient(inputs)
+            run()
+        return run
+
+    peer.prepare["cross_entropy_backward"] = prepare_gradient
+    return peer
 
 
 def _triton() -> Peer:
