@@ -50,7 +50,8 @@ std::vector<double> shares(const LossInput& input, std::int64_t row) {
 }  // namespace
 
 LossOutput cross_entropy(const LossInput& input) {
-  const auto& [ignore_index, reduction, label_smoothing, z_loss, softcap, logit_scale] = input.operation;
+  const std::int64_t ignore_index = input.operation.ignore_index;
+  const Reduction reduction = input.operation.reduction;
   const auto target = [&](std::int64_t row) {
     return input.target.empty() ? 0 : input.target.at(static_cast<std::size_t>(row));
   };
@@ -80,7 +81,7 @@ LossOutput cross_entropy(const LossInput& input) {
     // 0 where the row is ignored, NaN where its target is no class.
     const bool wrong = target(row) < 0 || target(row) >= input.columns;
     const double counts = ignored(row) ? 0. : wrong ? not_a_number : 1.;
-    const double z_factor = counts * static_cast<double>(z_loss);
+    const double z_factor = counts * static_cast<double>(input.operation.z_loss);
     const std::vector<double> share = shares(input, row);
     const double sum = std::accumulate(share.begin(), share.end(), 0.);
     double loss = 0;
