@@ -55,7 +55,6 @@ TEST_F(PlanTableTest, EveryMemberOfAProblemCounts) {
   problems[11].upstream = generator::Upstream::rows;
   if (problems[2] == base) problems[2].dtype = DType::f32;
   if (problems[4] == base) problems[4].loss_dtype = DType::f32;
-  problems.reserve(problems.size() + 12);
   for (bool Problem::*option :
        {&Problem::probabilities, &Problem::smoothing, &Problem::weights, &Problem::z_loss, &Problem::softcap,
         &Problem::scale, &Problem::z_loss_out, &Problem::lse_out, &Problem::argmax_out, &Problem::hit_out,
