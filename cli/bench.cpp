@@ -1,10 +1,12 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "ce/base/error.hpp"
@@ -73,7 +75,7 @@ std::ofstream open_plot(const std::string& path) {
 void write_plot(std::ofstream& file, const std::string& path, const BenchResult& result) {
   if (path.empty()) return;
   file << svg_of(plot_of(result)) << std::flush;
-  if (!file) throw Error(ErrorKind::invalid_argument, fmt::format("cannot write the plot to {}", path));
+  if (!file) throw std::system_error(errno, std::generic_category(), "cannot write the plot to " + path);
 }
 
 class Bencher {

@@ -112,9 +112,11 @@ class Svg {
     write(margin, 28, plot_.title, "title", "start");
     write(margin, 48, plot_.subtitle, "", "start");
     legend(a_line);
-    for (std::size_t i = 0; i < plot_.panels.size(); ++i)
-      panel(plot_.panels[i], margin + static_cast<double>(i % columns) * panel_width,
-            head + static_cast<double>(i / columns) * panel_height);
+    for (std::size_t i = 0; i < plot_.panels.size(); ++i) {
+      const std::size_t row = i / columns, column = i % columns;
+      panel(plot_.panels[i], margin + static_cast<double>(column) * panel_width,
+            head + static_cast<double>(row) * panel_height);
+    }
     return out_ + "</svg>\n";
   }
 
@@ -137,8 +139,9 @@ class Svg {
 
   void legend(std::size_t a_line) {
     const auto entry = [&](std::size_t i, std::string_view label, const std::string& look) {
-      const double x = margin + legend_step * static_cast<double>(i % a_line),
-                   y = 70 + 18 * static_cast<double>(i / a_line);
+      const std::size_t line = i / a_line, column = i % a_line;
+      const double x = margin + legend_step * static_cast<double>(column),
+                   y = 70 + 18 * static_cast<double>(line);
       out_ += fmt::format(R"xml(<path d="M{:.1f} {:.1f}h24" {}/>)xml", x, y - 4, look);
       out_ += '\n';
       write(x + 30, y, label, "", "start");

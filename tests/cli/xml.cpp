@@ -46,7 +46,7 @@ class Reader {
                                      rest_[length] == '-' || rest_[length] == ':'))
       ++length;
     expect(length > 0, "expected a name");
-    const std::string name(rest_.substr(0, length));
+    std::string name(rest_.substr(0, length));
     rest_.remove_prefix(length);
     return name;
   }
