@@ -99,7 +99,7 @@ Json entry_of(const BenchedProblem& benched) {
   if (!benched.timing) return json;
   const Retiming& timing = *benched.timing;
   json["timed_rows"] = timing.problem.rows;
-  json["extra_bytes"] = extra_bytes(benched.problem);
+  json["extra_bytes"] = extra_bytes(benched.problem) + timing.part_bytes;
   json.update(json_of(timing.winner));
   json["ceiling"] = json_of(timing.ceiling);
   json["share_of_ceiling"] = timing.share();

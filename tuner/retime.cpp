@@ -135,7 +135,10 @@ Retiming Retimer::time(const Problem& problem, std::string_view config, int samp
 
   const auto best = std::min_element(others.begin(), others.end(),
                                      [](const auto& a, const auto& b) { return a.median_us < b.median_us; });
-  Retiming result{.problem = bench.problem(), .winner = timing_of(winner), .ceiling = timing_of(*best)};
+  Retiming result{.problem = bench.problem(),
+                  .winner = timing_of(winner),
+                  .part_bytes = kernel.part_bytes(),
+                  .ceiling = timing_of(*best)};
   if (!driver_copies.empty() && median(driver_copies) < result.ceiling.median_us)
     result.ceiling = {.config = "driver copy",
                       .bytes = best->bytes,
