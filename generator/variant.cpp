@@ -182,17 +182,18 @@ int cluster_bytes(const Config& config, const Problem& problem) {
 }
 
 /// What every variant with bulk copies asks for.
-Rejection rejects_bulk_copies(const Config& config, const Problem& problem, const Limits& limits) {
+Rejection rejects_bulk_copies(const Config& config, const Problem& problem, const Limits& limits,
+                              int threads) {
   if (limits.capability != 0 && limits.capability < 90) return "clusters and bulk copies need sm_90";
   if (problem.alignment == Alignment::element || config.vec * size_of(problem.dtype) != widest_access)
     return "bulk copies move 16-byte vectors";
   if (Rejection reason = rejects_stores(config, problem)) return reason;
   if (!reduces(problem)) return "nothing to reduce";
-  const int step = threads(config) * config.vec;
+  const int step = threads * config.vec;
   if (config.tile % step != 0 || config.tile / step * inputs(problem) > 4)
     return "chunk does not fit the block";
   const std::int64_t part = problem.columns / config.vec / config.cluster;
-  if (part < threads(config)) return "less than a vector for each thread";
+  if (part < threads) return "less than a vector for each thread";
   if (config.cluster > 1 && part * widest_access < 8192)
     return "parts so small that the cluster barrier dominates";
   if (2 * part * config.vec < config.tile) return "chunk wider than the part";
@@ -200,7 +201,7 @@ Rejection rejects_bulk_copies(const Config& config, const Problem& problem, cons
 }
 
 Rejection rejects_cluster(const Config& config, const Problem& problem, const Limits& limits) {
-  if (Rejection reason = rejects_bulk_copies(config, problem, limits)) return reason;
+  if (Rejection reason = rejects_bulk_copies(config, problem, limits, threads(config))) return reason;
   const std::int64_t part = problem.columns / config.cluster;
   if (part > 16 * config.tile) return "more than 16 chunks";
   if (cluster_bytes(config, problem) > limits.shared_bytes_per_block)
@@ -217,13 +218,35 @@ int persistent_bytes(const Config& config, const Problem& problem) {
 }
 
 Rejection rejects_persistent(const Config& config, const Problem& problem, const Limits& limits) {
-  if (Rejection reason = rejects_bulk_copies(config, problem, limits)) return reason;
+  if (Rejection reason = rejects_bulk_copies(config, problem, limits, threads(config))) return reason;
   if (problem.columns * size_of(problem.dtype) < 32768) return "a ring for a row that the registers hold";
   if (persistent_bytes(config, problem) > limits.shared_bytes_per_block)
     return "ring larger than the shared memory";
   const std::int64_t chunks = ceil_div(part_vectors(config, problem), config.tile / config.vec);
   if (config.stages > 2 * chunks) return "more than two rows ahead";
   if (chunks > 16) return "more than 16 chunks";
+  return {};
+}
+
+int team_threads(const Config& config) { return 32 * ((config.warps - 1) / 2); }
+
+/// A ring of whole chunks with two arrivals each, and two sets of messages with one more arrival, as `Shared` in
+/// pipeline.cuh.
+int pipeline_bytes(const Config& config, const Problem& problem) {
+  const int chunk_vectors = config.tile / config.vec;
+  const std::int64_t slots = ceil_div(part_vectors(config, problem), chunk_vectors) + config.stages;
+  return bytes_of(slots * (inputs(problem) * chunk_vectors * 16 + 16) + 16 +
+                  2 * (part_bytes + 4) * config.cluster * team_threads(config) / 32);
+}
+
+Rejection rejects_pipeline(const Config& config, const Problem& problem, const Limits& limits) {
+  if (!has_output(problem)) return "nothing to write";
+  if (Rejection reason = rejects_bulk_copies(config, problem, limits, team_threads(config))) return reason;
+  if (problem.columns * size_of(problem.dtype) < 16384) return "a ring for a row that the registers hold";
+  if (pipeline_bytes(config, problem) > limits.shared_bytes_per_block) return "ring larger than the shared memory";
+  const std::int64_t chunks = ceil_div(part_vectors(config, problem), config.tile / config.vec);
+  if (config.stages >= chunks) return "two rows in the ring";
+  if (chunks > 32) return "more than 32 chunks";
   return {};
 }
 
@@ -250,13 +273,14 @@ std::int64_t block_per_32_rows(const Config&, const Problem& problem) { return c
 constexpr std::array<VariantStep, 1> one_step{{{"ce_row"}}};
 constexpr std::array<VariantStep, 2> two_steps{{{"ce_part"}, {"ce_row", true}}};
 
-constexpr std::array<Variant, 9> all_variants{{
+constexpr std::array<Variant, 10> all_variants{{
     {"warp", "warp.cuh", serves_rows, rejects_warp, no_bytes, block_per_rows, false, one_step},
     {"block", "block.cuh", serves_rows, rejects_block, parts_bytes, block_per_row, false, one_step},
     {"online", "online.cuh", serves_rows, rejects_online, parts_bytes, block_per_row, false, one_step},
     {"cluster", "cluster.cuh", serves_rows, rejects_cluster, cluster_bytes, cluster_per_row, false, one_step},
     {"persistent", "persistent.cuh", serves_rows, rejects_persistent, persistent_bytes, cluster_per_row, true,
      one_step},
+    {"pipeline", "pipeline.cuh", serves_rows, rejects_pipeline, pipeline_bytes, cluster_per_row, true, one_step},
     {"split", "split.cuh", serves_rows, rejects_split, parts_bytes, blocks_per_row, false, two_steps,
      most_split_blocks* split_part_bytes},
     {"direct", "direct.cuh", serves_rows, rejects_direct, no_bytes, block_per_row_tile, false, one_step},
