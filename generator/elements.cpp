@@ -7,42 +7,82 @@
 namespace ce::generator {
 namespace {
 
+/// An element as it is stored, and its value.
 template <class T>
-T get(const std::byte* array, std::int64_t index) noexcept {
-  T value;
-  std::memcpy(&value, array + index * static_cast<std::int64_t>(sizeof(T)), sizeof(T));
-  return value;
-}
+struct Plain {
+  using Stored = T;
+  static T stored(double value) noexcept { return static_cast<T>(value); }
+  static double value(T stored) noexcept { return static_cast<double>(stored); }
+};
 
-template <class T>
-void put(std::byte* array, std::int64_t index, T value) noexcept {
-  std::memcpy(array + index * static_cast<std::int64_t>(sizeof(T)), &value, sizeof(T));
+struct F16 {
+  using Stored = unsigned short;
+  static Stored stored(double value) noexcept { return f16_bits_from_float(static_cast<float>(value)); }
+  static double value(Stored stored) noexcept { return static_cast<double>(float_from_f16_bits(stored)); }
+};
+
+struct BF16 {
+  using Stored = unsigned short;
+  static Stored stored(double value) noexcept { return bf16_bits_from_float(static_cast<float>(value)); }
+  static double value(Stored stored) noexcept { return static_cast<double>(float_from_bf16_bits(stored)); }
+};
+
+template <class Visit>
+void with(DType dtype, const Visit& visit) noexcept {
+  switch (dtype) {
+    case DType::f32: return visit(Plain<float>{});
+    case DType::f16: return visit(F16{});
+    case DType::bf16: return visit(BF16{});
+    case DType::i32: return visit(Plain<std::int32_t>{});
+    case DType::i64: return visit(Plain<std::int64_t>{});
+    case DType::u8: return visit(Plain<std::uint8_t>{});
+  }
 }
 
 }  // namespace
 
+void read_elements(DType dtype, const std::byte* array, std::int64_t first, std::int64_t step,
+                   std::span<double> values) noexcept {
+  with(dtype, [&]<class Format>(Format) {
+    using Stored = typename Format::Stored;
+    constexpr auto size = static_cast<std::int64_t>(sizeof(Stored));
+    const std::byte* address = array + first * size;
+    for (double& value : values) {
+      Stored element;
+      std::memcpy(&element, address, sizeof element);
+      value = Format::value(element);
+      address += step * size;
+    }
+  });
+}
+
+void write_elements(DType dtype, std::byte* array, std::int64_t first, std::int64_t step,
+                    std::span<double> values) noexcept {
+  with(dtype, [&]<class Format>(Format) {
+    using Stored = typename Format::Stored;
+    constexpr auto size = static_cast<std::int64_t>(sizeof(Stored));
+    std::byte* address = array + first * size;
+    for (double& value : values) {
+      const Stored element = Format::stored(value);
+      std::memcpy(address, &element, sizeof element);
+      value = Format::value(element);
+      address += step * size;
+    }
+  });
+}
+
 double read_element(DType dtype, const std::byte* array, std::int64_t index) noexcept {
-  switch (dtype) {
-    case DType::f16: return static_cast<double>(float_from_f16_bits(get<unsigned short>(array, index)));
-    case DType::bf16: return static_cast<double>(float_from_bf16_bits(get<unsigned short>(array, index)));
-    default: return static_cast<double>(get<float>(array, index));
-  }
+  double value = 0;
+  read_elements(dtype, array, index, 1, {&value, 1});
+  return value;
 }
 
 void write_element(DType dtype, std::byte* array, std::int64_t index, double value) noexcept {
-  const auto narrow = static_cast<float>(value);
-  switch (dtype) {
-    case DType::f16: put(array, index, f16_bits_from_float(narrow)); break;
-    case DType::bf16: put(array, index, bf16_bits_from_float(narrow)); break;
-    default: put(array, index, narrow); break;
-  }
+  write_elements(dtype, array, index, 1, {&value, 1});
 }
 
-void write_index(DType dtype, std::byte* array, std::int64_t index, std::int64_t value) noexcept {
-  if (dtype == DType::i32)
-    put(array, index, static_cast<std::int32_t>(value));
-  else
-    put(array, index, value);
+double largest(DType dtype) noexcept {
+  return dtype == DType::f16 ? 65504. : dtype == DType::bf16 ? 0x1.fep127 : 0x1.fffffep127;
 }
 
 }  // namespace ce::generator

@@ -25,9 +25,6 @@
 
 namespace ce {
 
-/// No column.
-constexpr int nowhere = -0x40000000;
-
 struct Operation {
   using Element = problem::Element;
   static constexpr bool forward = !problem::from_lse;
@@ -127,8 +124,8 @@ struct Operation {
   CE_DEVICE void add(Part& part, Tile& tile) const {
     if constexpr (class_sums) add_classes(part, tile);
     if constexpr (forward) {
-      if constexpr (has_target) tile.replace(target, -infinity());
-      add_exponentials(part, tile, logits, factor());
+      if constexpr (has_target && !Logits::bounded) tile.replace(target, -infinity());
+      add_exponentials(part, tile, logits, factor(), target);
     }
   }
 

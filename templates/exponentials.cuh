@@ -6,13 +6,17 @@ namespace ce {
 
 /// Logits as they are.
 struct Identity {
+  static constexpr bool bounded = false;
   CE_DEVICE float of(float x) const { return x; }
 };
+
+/// No column.
+constexpr int nowhere = -0x40000000;
 
 /// Sum of the terms of a tile, where u are the transformed elements of its first input.
 /// \tparam fused  every term is exponent.of(u), else exponent.apart(u)
 template <bool fused, class Transform, class Tile>
-CE_DEVICE float sum_of_terms(const Tile& tile, const Transform& transform, const Exponent& exponent) {
+CE_DEVICE float sum_of_terms(const Tile& tile, const Transform& transform, const Exponent& exponent, int skipped) {
   constexpr int vec = Tile::vec, count = sizeof(tile.elements) / sizeof(tile.elements[0]);
   float sum = 0.f;
 #pragma unroll
@@ -20,21 +24,29 @@ CE_DEVICE float sum_of_terms(const Tile& tile, const Transform& transform, const
     float x[vec], partial = 0.f;
     tile.elements[i].of_input[0].values(x);
 #pragma unroll
-    for (int k = 0; k < vec; ++k) {
-      const float u = transform.of(x[k]);
-      partial += fused ? exponent.of(u) : exponent.apart(u);
+    for (int k = 0; k < vec; ++k) x[k] = transform.of(x[k]);
+    if constexpr (Transform::bounded) {
+      if (!tile.inside(i)) continue;
+      const int place = skipped - tile.column_of(i);
+      if (place >= 0 && place < vec) {
+#pragma unroll
+        for (int k = 0; k < vec; ++k) x[k] = k == place ? -infinity() : x[k];
+      }
     }
+#pragma unroll
+    for (int k = 0; k < vec; ++k) partial += fused ? exponent.of(x[k]) : exponent.apart(x[k]);
     sum += partial;
   }
   return sum;
 }
 
-/// Adds exp2(factor (u - max)) of the tile to the part's sum.
+/// Adds exp2(factor (u - max)) of the tile to the part's sum. Elements that shall not count are -infinity; where the
+/// transform makes something finite of that, those that are not inside and the one in the column `skipped` do not.
 template <class Transform, class Part, class Tile>
-CE_DEVICE void add_exponentials(Part& part, const Tile& tile, const Transform& transform, float factor) {
+CE_DEVICE void add_exponentials(Part& part, const Tile& tile, const Transform& transform, float factor, int skipped) {
   const Exponent exponent(part.max, factor);
-  part.sum += exponent.fused ? sum_of_terms<true>(tile, transform, exponent)
-                             : sum_of_terms<false>(tile, transform, exponent);
+  part.sum += exponent.fused ? sum_of_terms<true>(tile, transform, exponent, skipped)
+                             : sum_of_terms<false>(tile, transform, exponent, skipped);
 }
 
 /// amplitude x exp2(factor (x - max)) of single elements, when maximum and amplitude are known.

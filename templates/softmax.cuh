@@ -30,7 +30,7 @@ struct Operation {
   }
   template <class Tile>
   CE_DEVICE void add(Part& part, const Tile& tile) const {
-    add_exponentials(part, tile, Identity{}, factor());
+    add_exponentials(part, tile, Identity{}, factor(), nowhere);
   }
   CE_DEVICE void settle(const Part& total) {
     const float sum = total.sum / Exponent(total.max, factor()).at_maximum();

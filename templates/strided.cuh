@@ -46,6 +46,14 @@ struct Classes {
   CE_DEVICE int column_of(int i) const { return begin + i * config::warps; }
 };
 
+/// Sets the output of the target right, after the others of the row, by the thread that has written it before.
+template <class RowOperation>
+CE_DEVICE void correct_class(const RowOperation& operation, const Row<problem::Element>& row) {
+  if constexpr (RowOperation::has_target)
+    if (operation.target_column() >= 0 && operation.target_column() % config::warps == warp_index())
+      row.template write_element<config::store>(operation.target_column(), operation.target_output());
+}
+
 }  // namespace ce
 
 CE_KERNEL(ce_row, 32 * ce::config::warps) {
@@ -91,9 +99,6 @@ CE_KERNEL(ce_row, 32 * ce::config::warps) {
               classes.column_of(i), constant ? Vector<problem::Element, 1>::filled(value)
                                              : operation.apply(classes.elements[i], classes.column_of(i)));
     }
-    if constexpr (Operation::has_target)
-      if (exists && !constant && operation.target_column() >= 0 &&
-          operation.target_column() % config::warps == warp_index())
-        row.template write_element<config::store>(operation.target_column(), operation.target_output());
+    if (exists && !constant) correct_class(operation, row);
   }
 }
