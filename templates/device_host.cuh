@@ -90,8 +90,8 @@ CE_DEVICE T& shared_memory() {
 }
 
 // ---- clusters and bulk copies ----------------------------------------------------------------------------
-// A bulk copy lands as late as it may: when every thread that could run waits, or the block ends. Until then
-// its memory is NaN, so that a thread that reads without waiting spoils the result.
+// A bulk copy lands as late as it may: when every thread that could run waits, or the block ends; of several
+// in any order. Until then its memory is NaN, so that a thread that reads without waiting spoils the result.
 
 CE_DEVICE int cluster_rank() { return ce_host_current->block->rank; }
 CE_DEVICE void cluster_arrive(CE_CALLER) {
@@ -118,6 +118,12 @@ CE_DEVICE void arrival_arrive(Arrival& arrival, CE_CALLER) {
 }
 CE_DEVICE void arrival_wait(Arrival& arrival, int parity = 0, CE_CALLER) {
   ce_host_current->services->arrival_wait(*ce_host_current, arrival.word, parity, {file, line});
+}
+CE_DEVICE void cluster_arrival_arrive(Arrival& arrival, int rank, CE_CALLER) {
+  ce_host_current->services->cluster_arrival_arrive(*ce_host_current, arrival.word, rank, {file, line});
+}
+CE_DEVICE void cluster_arrival_wait(Arrival& arrival, int parity, CE_CALLER) {
+  ce_host_current->services->cluster_arrival_wait(*ce_host_current, arrival.word, parity, {file, line});
 }
 CE_DEVICE void bulk_load(void* shared, const void* global, int bytes, Arrival& arrival, CE_CALLER) {
   ce_host_current->services->bulk_load(*ce_host_current, shared, global, bytes, arrival.word, {file, line});

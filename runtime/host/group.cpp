@@ -2,17 +2,15 @@
 
 #include <fmt/format.h>
 
-#include <boost/context/fiber.hpp>
-#include <boost/context/stack_context.hpp>
 #include <exception>
-#include <span>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include "ce/base/error.hpp"
-#include "runtime/host/bulk_loads.hpp"
+#include "runtime/host/arrivals.hpp"
 #include "runtime/host/cluster_barrier.hpp"
+#include "runtime/host/deadlock.hpp"
+#include "runtime/host/fiber.hpp"
 #include "runtime/host/guard.hpp"
 #include "runtime/host/order.hpp"
 #include "runtime/host/report.hpp"
@@ -27,28 +25,8 @@ using host_abi::lanes;
 using host_abi::Place;
 using host_abi::Scope;
 
-/// Lends Boost.Context a stack that the pool goes on owning.
-struct Borrowed {
-  Stack stack;
-  boost::context::stack_context allocate() const {
-    boost::context::stack_context context;
-    context.sp = stack.bottom + stack.size;
-    context.size = stack.size;
-    return context;
-  }
-  void deallocate(boost::context::stack_context&) const noexcept {}
-};
-
 /// Leaves a kernel whose launch has already failed.
 struct Abandoned {};
-
-/// A thread of the kernel: what the kernel sees of it, and where it stands.
-struct Fiber : ThreadState {
-  GroupScheduler::Impl* scheduler = nullptr;
-  boost::context::fiber context;
-  Stack stack;
-  StackSwitch side;
-};
 
 /// Those who have arrived so far, of all who must.
 struct Barrier {
@@ -72,7 +50,7 @@ struct BlockState : host_abi::Block {
 class GroupScheduler::Impl {
  public:
   explicit Impl(std::uint64_t seed)
-      : seed_(seed), report_(seed), cluster_barrier_(report_), loads_(shared_, report_) {}
+      : seed_(seed), report_(seed), cluster_barrier_(report_), arrivals_(shared_, report_) {}
 
   void run(const Kernel& kernel, const Launch& launch, const void* arguments, std::uint64_t group) {
     prepare(kernel, launch, arguments, group);
@@ -104,7 +82,7 @@ class GroupScheduler::Impl {
     warps_.resize(count / lanes);
     blocks_.resize(launch.cluster);
     shared_.start(launch.cluster, launch.shared_bytes);
-    loads_.start();
+    arrivals_.start();
     cluster_barrier_.start(launch.cluster, launch.threads);
     report_.start(kernel.name);
     const std::uint64_t first_block = group * launch.cluster;
@@ -141,37 +119,16 @@ class GroupScheduler::Impl {
 
   /// Every fiber has finished, or waits for one that never comes.
   [[nodiscard]] std::exception_ptr failure_at_end() const {
+    const Deadlock deadlock{fibers_, threads_, cluster_barrier_, arrivals_};
     for (const Fiber& fiber : fibers_)
       if (fiber.state == State::waiting)
-        return std::make_exception_ptr(report_.error(*fiber.block, missing(fiber)));
+        return std::make_exception_ptr(report_.error(*fiber.block, deadlock.explain(fiber)));
     for (std::size_t b = 0; b < blocks_.size(); ++b) {
       if (!guard_is_intact(shared_.guard(b))) return fault(b, "wrote past the end of its shared memory");
       if (blocks_[b].poisoned && !is_nan(shared_.all_of(b)))
         return fault(b, "its shared memory was written to after its threads had returned");
     }
     return nullptr;
-  }
-
-  /// Which thread of the barrier's scope is not at the barrier where this one waits. One that has returned
-  /// explains more than one that waits elsewhere.
-  [[nodiscard]] std::string missing(const Fiber& waiting) const {
-    const std::size_t size = size_of(waiting.awaited);
-    const std::span<const Fiber> scope{&fibers_[index_of(waiting) / size * size], size};
-    const Fiber* other = nullptr;
-    for (const Fiber& fiber : scope) {
-      if (has_arrived(fiber, waiting)) continue;
-      if (other == nullptr || fiber.state == State::finished) other = &fiber;
-      if (fiber.state == State::finished) break;
-    }
-    std::string known = fmt::format("thread {} {}", waiting.index, whereabouts(waiting));
-    if (other == nullptr) return known;  // all wait for arrivals
-    return fmt::format("{}, but {} {}", known, name(*other, *waiting.block), whereabouts(*other));
-  }
-
-  /// Whether it, too, is where the other waits.
-  [[nodiscard]] bool has_arrived(const Fiber& fiber, const Fiber& waiting) const {
-    if (waiting.awaited == Awaited::cluster) return cluster_barrier_.has_arrived(fiber);
-    return fiber.state == State::waiting && fiber.awaited == waiting.awaited;
   }
 
   [[nodiscard]] std::exception_ptr fault(std::size_t block, std::string_view message) const {
@@ -205,12 +162,6 @@ class GroupScheduler::Impl {
   }
   [[nodiscard]] BlockState& block_of(const Fiber& fiber) {
     return blocks_[static_cast<std::size_t>(fiber.block->rank)];
-  }
-
-  /// How many threads are in it together, from a multiple of that on.
-  [[nodiscard]] std::size_t size_of(Awaited awaited) const {
-    if (awaited == Awaited::warp) return lanes;
-    return awaited == Awaited::cluster ? fibers_.size() : threads_;
   }
 
   void wait(Fiber& fiber, Awaited awaited, Place place) {
@@ -259,7 +210,7 @@ class GroupScheduler::Impl {
     for (std::size_t w = 0; w < warps_per_block_; ++w) order_.add_warp(block * warps_per_block_ + w);
   }
 
-  // ---- clusters and bulk loads ----
+  // ---- clusters and arrivals ----
 
   void cluster_arrive(Fiber& fiber, Place place) {
     if (!cluster_barrier_.arrive(fiber, place)) return;
@@ -271,6 +222,7 @@ class GroupScheduler::Impl {
     if (cluster_barrier_.wait(fiber, place)) wait(fiber, Awaited::cluster, place);
   }
 
+  /// The counterpart of its own `bytes` of shared memory in a block of its cluster that still runs.
   void* cluster_shared(Fiber& fiber, const void* own, unsigned long long bytes, int rank, Place place) {
     const auto block = static_cast<std::size_t>(fiber.block->rank);
     const auto other = static_cast<std::size_t>(rank);
@@ -288,11 +240,28 @@ class GroupScheduler::Impl {
     return shared_.counterpart(own, block, other);
   }
 
+  void arrival_init(Fiber& fiber, unsigned long long& arrival, int count, Place place) {
+    arrivals_.init(fiber, arrival, count, place);
+  }
+  void arrival_arrive(Fiber& fiber, unsigned long long& arrival, Place place) {
+    wake_all(arrivals_.arrive(fiber, arrival, place));
+  }
   void arrival_wait(Fiber& fiber, unsigned long long& arrival, int parity, Place place) {
-    if (loads_.wait(fiber, arrival, parity, place)) wait(fiber, Awaited::arrival, place);
+    if (arrivals_.wait(fiber, arrival, parity, false, place)) wait(fiber, Awaited::arrival, place);
+  }
+  void cluster_arrival_arrive(Fiber& fiber, unsigned long long& arrival, int rank, Place place) {
+    const void* other = cluster_shared(fiber, &arrival, sizeof arrival, rank, place);
+    wake_all(arrivals_.arrive_in_cluster(fiber, *static_cast<const unsigned long long*>(other), place));
+  }
+  void cluster_arrival_wait(Fiber& fiber, unsigned long long& arrival, int parity, Place place) {
+    if (arrivals_.wait(fiber, arrival, parity, true, place)) wait(fiber, Awaited::cluster_arrival, place);
+  }
+  void bulk_load(Fiber& fiber, void* to, const void* from, int bytes, unsigned long long& arrival,
+                 Place place) {
+    wake_all(arrivals_.load(fiber, to, from, bytes, arrival, place));
   }
 
-  void wake_all(const BulkLoads::Woken& woken) {
+  void wake_all(const Arrivals::Woken& woken) {
     for (const ThreadState* thread : woken)
       wake(fibers_[static_cast<std::size_t>(thread->block->rank) * threads_ +
                    static_cast<std::size_t>(thread->index)]);
@@ -301,7 +270,7 @@ class GroupScheduler::Impl {
   /// Called when no thread can run, so that one that ought to wait and does not has read NaN by now.
   /// False where none is waited for.
   bool land_one(Random& random) {
-    const auto woken = loads_.land_one(random);
+    const auto woken = arrivals_.land_one(random);
     if (!woken) return false;
     wake_all(*woken);
     return true;
@@ -312,25 +281,14 @@ class GroupScheduler::Impl {
   void resume(Fiber& fiber) {
     *current_ = &fiber;
     if (fiber.state == State::unstarted) start(fiber);
-    StackSwitch here;
-    here.leave(fiber.stack);
-    fiber.context = std::move(fiber.context).resume();
-    here.arrive();
+    switch_.resume(fiber);
   }
 
   void start(Fiber& fiber) {
-    forget_old_frames(fiber.stack);
     fiber.state = State::ready;
     BlockState& block = block_of(fiber);
     if (block.unstarted-- == threads_ && blocks_.size() > 1) begin(block);
-    fiber.context = boost::context::fiber(std::allocator_arg, Borrowed{fiber.stack},
-                                          [this, &fiber](boost::context::fiber&& scheduler) {
-                                            scheduler_context_ = std::move(scheduler);
-                                            fiber.side.arrive(&scheduler_stack_);
-                                            run_kernel(fiber);
-                                            fiber.side.leave_for_ever(scheduler_stack_);
-                                            return std::move(scheduler_context_);
-                                          });
+    switch_.start(fiber, [this, &fiber] { run_kernel(fiber); });
   }
 
   void run_kernel(Fiber& fiber) {
@@ -356,16 +314,14 @@ class GroupScheduler::Impl {
   /// After the last of the block's threads. On a GPU its shared memory may be another block's from here on.
   void end(BlockState& block) {
     const auto rank = static_cast<std::size_t>(block.rank);
-    loads_.land_all(block);
+    arrivals_.land_all(block);
     if (blocks_.size() == 1) return;
     write_nan(shared_.all_of(rank));
     block.poisoned = true;
   }
 
   void suspend(Fiber& fiber) {
-    fiber.side.leave(scheduler_stack_);
-    scheduler_context_ = std::move(scheduler_context_).resume();
-    fiber.side.arrive(&scheduler_stack_);
+    switch_.suspend(fiber);
     if (abandoning_) throw Abandoned{};
   }
 
@@ -379,16 +335,6 @@ class GroupScheduler::Impl {
     return (fiber.scheduler->*method)(fiber, arguments...);
   }
 
-  void arrival_init(Fiber& fiber, unsigned long long& arrival, int count, Place place) {
-    loads_.init(fiber, arrival, count, place);
-  }
-  void arrival_arrive(Fiber& fiber, unsigned long long& arrival, Place place) {
-    wake_all(loads_.arrive(fiber, arrival, place));
-  }
-  void bulk_load(Fiber& fiber, void* to, const void* from, int bytes, unsigned long long& arrival,
-                 Place place) {
-    wake_all(loads_.load(fiber, to, from, bytes, arrival, place));
-  }
   void fail(Fiber& fiber, const char* message, Place place) { throw report_.mistake(fiber, message, place); }
 
   std::uint64_t seed_;
@@ -404,9 +350,8 @@ class GroupScheduler::Impl {
   Report report_;
   SharedMemory shared_;
   ClusterBarrier cluster_barrier_;
-  BulkLoads loads_;
-  boost::context::fiber scheduler_context_;
-  Stack scheduler_stack_;
+  Arrivals arrivals_;
+  FiberSwitch switch_;
   bool abandoning_ = false;
   std::exception_ptr failure_;
 };
@@ -419,6 +364,8 @@ const host_abi::Services GroupScheduler::Impl::services = {
     .arrival_init = &serve<&Impl::arrival_init>,
     .arrival_arrive = &serve<&Impl::arrival_arrive>,
     .arrival_wait = &serve<&Impl::arrival_wait>,
+    .cluster_arrival_arrive = &serve<&Impl::cluster_arrival_arrive>,
+    .cluster_arrival_wait = &serve<&Impl::cluster_arrival_wait>,
     .bulk_load = &serve<&Impl::bulk_load>,
     .fail = &serve<&Impl::fail>,
 };

@@ -12,8 +12,9 @@ const char* words(Awaited awaited) {
     case Awaited::warp: return "its warp";
     case Awaited::block: return "its block";
     case Awaited::cluster: return "its cluster";
-    case Awaited::arrival:
-      return "an arrival whose phase does not end";  // what is under way lands in the end
+    // What is under way lands in the end.
+    case Awaited::arrival: return "an arrival whose phase does not end";
+    case Awaited::cluster_arrival: return "an arrival of its cluster whose phase does not end";
   }
   return "";
 }

@@ -231,12 +231,109 @@ TEST(HostBulkLoad, MistakesOfTheThreadThatStartsItAreErrors) {
   EXPECT_CONTAINS(message_of("bulk_load(arguments.out, row, 16, arrival);"),
                   "not in its block's shared memory");
   EXPECT_CONTAINS(message_of("arrival_init(arrival);"), "for a second time");
-  EXPECT_CONTAINS(message_of("for (int i = 0; i < 2; ++i) bulk_load(row, arguments.out, 16, arrival);"),
-                  "a second bulk load");
+  EXPECT_CONTAINS(
+      message_of("for (int i = 0; i < 2; ++i) bulk_load(row + 4 * i, arguments.out, 16, arrival);"),
+      "one more than the 1 of an arrival");
+  EXPECT_CONTAINS(message_of("arrival_wait(arrival, 2);"), "a phase of parity 2");
   EXPECT_CONTAINS(
       message_of(
           "for (int i = 0; i < 2; ++i) arrival_arrive(arrival), bulk_load(row, arguments.out, 16, arrival);"),
       "one more than the 1 of an arrival");
+}
+
+// Two rows, chunk after chunk of both through the same memory and the same arrival, to which each load comes.
+const std::string two_inputs = R"(#include "device.cuh"
+struct Arguments { float* out; const float* in; };
+using namespace ce;
+struct Shared { float first[64], second[64]; Arrival filled; };
+CE_KERNEL(k, 64) {
+  Shared& shared = shared_memory<Shared>();
+  if (thread_index() == 0) arrival_init(shared.filled, 3);
+  float sum = 0.f;
+  for (int chunk = 0; chunk < CHUNKS; ++chunk) {
+    block_barrier();
+    if (thread_index() == 0) bulk_load(shared.first, arguments.in + 64 * chunk, 256, shared.filled);
+    if (thread_index() == 40) bulk_load(shared.second, arguments.in + 64 * chunk + 512, 256, shared.filled);
+    if (thread_index() == 7) bulk_load(shared.first, arguments.in, 0, shared.filled);  // copies nothing
+    if (WAITS) arrival_wait(shared.filled, chunk & 1);
+    sum += shared.first[63 - thread_index()] * shared.second[thread_index()];
+  }
+  if (!WAITS) arrival_wait(shared.filled, 0);
+  arguments.out[block_index() * 64 + thread_index()] = sum;
+})";
+
+constexpr Launch two_inputs_launch{.blocks = 3, .threads = 64, .shared_bytes = 2 * 256 + 8};
+
+TEST(HostBulkLoad, SeveralOnOneArrivalEndItsPhaseTogether) {
+  const Binary binary = compiled(two_inputs, {"-DCHUNKS=8", "-DWAITS=true"});
+  for (int seed = 0; seed < seeds; ++seed) {
+    const auto values = row_sums(binary, two_inputs_launch, seed);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      float sum = 0.f;
+      for (std::size_t chunk = 0; chunk < 8; ++chunk)
+        sum += static_cast<float>((64 * chunk + 63 - i % 64) * (64 * chunk + 512 + i % 64));
+      ASSERT_EQ(values[i], sum) << seed;
+    }
+  }
+}
+
+TEST(HostBulkLoad, SeveralOnOneArrivalWithoutAWaitGiveNaN) {
+  const Binary binary = compiled(two_inputs, {"-DCHUNKS=1", "-DWAITS=false"});
+  for (int seed = 0; seed < seeds; ++seed)
+    EXPECT_TRUE(std::ranges::all_of(row_sums(binary, two_inputs_launch, seed), is_nan)) << seed;
+}
+
+TEST(HostBulkLoad, OneTooFewOnAnArrivalIsAnErrorThatCounts) {
+  const std::string text = loading(R"(
+  if (first) arrival_init(arrival, 2), bulk_load(row, arguments.out, 32, arrival);
+  block_barrier();
+  arrival_wait(arrival);
+)");
+  EXPECT_CONTAINS(
+      failure_of(text, loading_launch),
+      "an arrival whose phase does not end at " + place_of(text, "arrival_wait") + " after 1 of 2 arrivals");
+}
+
+// The loads of one arrival land one by one: the first to land finds that its destination was written to.
+TEST(HostBulkLoad, SeveralLandInAnyOrder) {
+  const std::string text = loading(R"(
+  if (first) {
+    arrival_init(arrival, 3);
+    bulk_load(row, arguments.out, 16, arrival);  // one
+    bulk_load(row + 4, arguments.out, 16, arrival);  // two
+    bulk_load(row + 8, arguments.out, 16, arrival);  // three
+    row[0] = row[4] = row[8] = 0.f;
+  }
+  block_barrier();
+  arrival_wait(arrival);
+)");
+  const Binary binary = compiled(text);
+  std::array<int, 3> found{};
+  for (int seed = 0; seed < seeds; ++seed) {
+    const auto device = open_with_seed(static_cast<std::uint64_t>(seed));
+    const std::string message = device_error(FloatKernel(*device, binary), loading_launch);
+    EXPECT_CONTAINS(message, "was written to before it landed");
+    for (std::size_t i = 0; const char* marker : {"// one", "// two", "// three"})
+      found[i++] += message.find(place_of(text, marker)) != std::string::npos ? 1 : 0;
+  }
+  EXPECT_EQ(found[0] + found[1] + found[2], seeds);
+  for (const int times : found) EXPECT_GT(times, 0);
+}
+
+TEST(HostBulkLoad, TwoUnderWayToTheSameMemoryAreAnErrorThatNamesBoth) {
+  for (const char* second : {"row", "row + 4"}) {
+    const std::string text = loading(R"(
+  if (first) {
+    arrival_init(arrival, 2);
+    bulk_load(row + 4, arguments.out, 16, arrival);  // before
+    bulk_load()" + std::string(second) +
+                                     R"(, arguments.out, 32, arrival);  // after
+  }
+)");
+    const std::string message = failure_of(text, loading_launch);
+    EXPECT_CONTAINS(message, "to where that of " + place_of(text, "// before") + " has not landed yet");
+    EXPECT_CONTAINS(message, place_of(text, "// after"));
+  }
 }
 
 TEST(HostBulkLoad, WritingWhereOneIsToLandIsAnError) {

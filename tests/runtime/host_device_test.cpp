@@ -116,6 +116,46 @@ CE_KERNEL(k, 32) {
   for (const float value : kernel({.threads = 32})) EXPECT_EQ(value, 1.f);
 }
 
+TEST(HostDevice, ArithmeticOfOptionsIsExactWhereItCanBe) {
+  const auto device = open_host_device();
+  const FloatKernel kernel(*device, header + R"(
+CE_KERNEL(k, 32) {
+  using namespace ce;
+  bool right = log1p(0x1p-40f) == 0x1p-40f && log1p(-1.f) == -infinity() && log1p(-0.f) == 0.f;
+  right = right && expm1(0x1p-40f) == 0x1p-40f && expm1(-infinity()) == -1.f && expm1(infinity()) == infinity();
+  right = right && reciprocal(4.f) == 0.25f && reciprocal(infinity()) == 0.f && reciprocal(-0.f) == -infinity();
+  // One rounding: a product rounded first would leave 0.
+  right = right && multiply_add(1.f + 0x1p-12f, 1.f - 0x1p-12f, -1.f) == -0x1p-24f;
+  right = right && absolute(-3.f) == 3.f && absolute(-infinity()) == infinity();
+  right = right && absolute(not_a_number()) != absolute(not_a_number());
+  arguments.out[thread_index()] = right ? 1.f : 0.f;
+})");
+  for (const float value : kernel({.threads = 32})) EXPECT_EQ(value, 1.f);
+}
+
+// Each half on its own: of numbers the larger, of a number and a NaN the number, of NaNs a NaN.
+TEST(HostDevice, MaximaOfPairsPreferNumbersToNaN) {
+  const auto device = open_host_device();
+  const FloatKernel kernel(*device, header + R"(
+using namespace ce;
+template <class T>
+CE_DEVICE bool is_right() {
+  const uint32 nan = from_float<T>(not_a_number()).bits;
+  const auto halves = [](uint32 low, uint32 high) { return low | high << 16; };
+  const auto bits = [](float x) -> uint32 { return from_float<T>(x).bits; };
+  const uint32 one = bits(1.f), two = bits(2.f), least = bits(-infinity()), smallest = 1;  // a subnormal
+  bool right = maximum_pair<T>(halves(one, two), halves(two, one)) == halves(two, two);
+  right = right && maximum_pair<T>(halves(nan, one), halves(two, nan)) == halves(two, one);
+  right = right && maximum_pair<T>(halves(least, nan), halves(nan, least)) == halves(least, least);
+  right = right && maximum_pair<T>(halves(bits(-2.f), least), halves(bits(-1.f), smallest)) ==
+                       halves(bits(-1.f), smallest);
+  const Float2 both = unpack<T>(maximum_pair<T>(halves(nan, one), halves(nan, two)));
+  return right && both.low != both.low && both.high == 2.f;
+}
+CE_KERNEL(k, 32) { arguments.out[thread_index()] = is_right<f16>() && is_right<bf16>() ? 1.f : 0.f; })");
+  for (const float value : kernel({.threads = 32})) EXPECT_EQ(value, 1.f);
+}
+
 TEST(HostDevice, LoadsStoresAndAtomicsReachMemory) {
   const auto device = open_host_device();
   const auto module = device->load(device

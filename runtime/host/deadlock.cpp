@@ -1,0 +1,41 @@
+#include "runtime/host/deadlock.hpp"
+
+#include <fmt/format.h>
+
+namespace ce::runtime::host {
+
+std::string Deadlock::explain(const Fiber& waiting) const {
+  // One that has returned explains more than one that waits elsewhere.
+  const Fiber* other = nullptr;
+  for (const Fiber& fiber : expected_with(waiting)) {
+    if (has_arrived(fiber, waiting)) continue;
+    if (other == nullptr || fiber.state == State::finished) other = &fiber;
+    if (fiber.state == State::finished) break;
+  }
+  std::string known = fmt::format("thread {} {}", waiting.index, standing(waiting));
+  if (other == nullptr) return known;  // all wait for arrivals
+  return fmt::format("{}, but {} {}", known, name(*other, *waiting.block), standing(*other));
+}
+
+/// Its whereabouts, and how far the arrival is for which it waits.
+std::string Deadlock::standing(const Fiber& fiber) const {
+  const bool at_arrival = fiber.awaited == Awaited::arrival || fiber.awaited == Awaited::cluster_arrival;
+  if (fiber.state != State::waiting || !at_arrival) return whereabouts(fiber);
+  return fmt::format("{} after {}", whereabouts(fiber), arrivals.progress(fiber));
+}
+
+/// All threads of its warp, block or cluster.
+std::span<const Fiber> Deadlock::expected_with(const Fiber& waiting) const {
+  if (waiting.awaited == Awaited::cluster || waiting.awaited == Awaited::cluster_arrival) return fibers;
+  const std::size_t size = waiting.awaited == Awaited::warp ? host_abi::lanes : threads_per_block;
+  const auto index = static_cast<std::size_t>(&waiting - fibers.data());
+  return fibers.subspan(index / size * size, size);
+}
+
+/// Whether it, too, is where the other waits.
+bool Deadlock::has_arrived(const Fiber& fiber, const Fiber& waiting) const {
+  if (waiting.awaited == Awaited::cluster) return cluster_barrier.has_arrived(fiber);
+  return fiber.state == State::waiting && fiber.awaited == waiting.awaited;
+}
+
+}  // namespace ce::runtime::host
