@@ -3,63 +3,212 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 namespace ce::generator {
 namespace {
 
-constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+constexpr double infinity = std::numeric_limits<double>::infinity();
+constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
 
-struct Normaliser {
-  double max, sum;
-};
-
-Normaliser normaliser(std::span<const double> row) {
-  double max = -std::numeric_limits<double>::infinity();
+double largest_of(std::span<const double> row) {
+  double max = -infinity;
   for (const double x : row) max = std::max(max, x);
-  double sum = 0;
-  for (const double x : row) sum += std::exp(x - max);
-  return {max, sum};
+  return max;
 }
+
+/// The maximum as something that can be subtracted: -infinity would turn into NaN.
+double finite_or_zero(double max) { return max == -infinity ? 0. : max; }
+
+/// terms[i] = exp(x[i] - shift).
+void exponentials(std::span<const double> x, double shift, std::span<double> terms) {
+  for (std::size_t i = 0; i < x.size(); ++i) terms[i] = std::exp(x[i] - shift);
+}
+
+double sum_of(std::span<const double> row) { return std::accumulate(row.begin(), row.end(), 0.); }
+
+/// One call of cross_entropy(), row by row.
+class CrossEntropy {
+ public:
+  explicit CrossEntropy(const CrossEntropyInputs& inputs)
+      : in_(inputs), width_(static_cast<std::size_t>(inputs.columns)), rows_(inputs.logits.size() / width_) {
+    weights_ = in_.weights.empty() ? static_cast<double>(width_) : sum_of(in_.weights);
+    if (in_.gradient) result_.gradient.resize(in_.logits.size());
+    if (in_.gradient) result_.gradient_terms.resize(in_.logits.size());
+    z_.resize(width_);
+    q_.resize(width_);
+    find_divisors();
+  }
+
+  CrossEntropyReference run() {
+    double loss = 0, z_loss = 0;
+    for (std::size_t row = 0; row < rows_; ++row) {
+      loss_ = z_loss_ = 0;
+      add_row(row);
+      result_.losses.push_back(loss_ + z_loss_);
+      result_.z_losses.push_back(z_loss_);
+      loss += loss_;
+      z_loss += z_loss_;
+    }
+    result_.z_loss = z_loss / z_divisor_;
+    result_.loss = loss / divisor_ + result_.z_loss;
+    return std::move(result_);
+  }
+
+ private:
+  [[nodiscard]] bool is_class(std::int64_t target) const { return target >= 0 && target < in_.columns; }
+  [[nodiscard]] double weight(std::size_t column) const {
+    return in_.weights.empty() ? 1. : in_.weights[column];
+  }
+  [[nodiscard]] double smoothed(std::size_t row, std::size_t column) const {
+    return (1 - in_.smoothing) * in_.probabilities[row * width_ + column] +
+           in_.smoothing / static_cast<double>(width_);
+  }
+  [[nodiscard]] double transformed(double x) const {
+    return in_.cap > 0 ? in_.cap * std::tanh(in_.scale * x / in_.cap) : in_.scale * x;
+  }
+  [[nodiscard]] double upstream(std::size_t row) const {
+    if (in_.upstream.empty()) return 1.;
+    return in_.upstream.size() == 1 ? in_.upstream[0] : in_.upstream[row];
+  }
+
+  /// Of the mean.
+  void find_divisors() {
+    if (in_.reduction != Reduction::mean) return;
+    double counted = in_.targets.empty() ? static_cast<double>(rows_) : 0., weighed = counted;
+    for (const std::int64_t target : in_.targets) {
+      if (target == in_.ignore_index) continue;
+      counted += 1;
+      if (is_class(target)) weighed += weight(static_cast<std::size_t>(target));
+    }
+    z_divisor_ = counted;
+    divisor_ = in_.weights.empty() ? counted : weighed;
+  }
+
+  void add_row(std::size_t row) {
+    const std::span<const double> x = in_.logits.subspan(row * width_, width_);
+    std::transform(x.begin(), x.end(), z_.begin(), [this](double logit) { return transformed(logit); });
+    const double max = finite_or_zero(largest_of(z_));
+    exponentials(z_, in_.lse.empty() ? max : in_.lse[row], q_);
+    const double sum = sum_of(q_);
+    lse_ = in_.lse.empty() ? max + std::log(sum) : in_.lse[row];
+    const double first_largest = largest_of(x);
+    const auto argmax = std::find(x.begin(), x.end(), first_largest) - x.begin();
+    result_.lse.push_back(lse_);
+    result_.argmax.push_back(first_largest > -infinity ? argmax : 0);
+    result_.hit.push_back(0);
+    if (in_.targets.empty()) {
+      z_loss_ = in_.z_scale * lse_ * lse_;
+      add_probabilities(row, sum);
+      return;
+    }
+    const std::int64_t target = in_.targets[row];
+    if (target == in_.ignore_index) return;
+    if (is_class(target)) {
+      z_loss_ = in_.z_scale * lse_ * lse_;
+      result_.hit.back() = target == result_.argmax.back();
+      add_target(row, sum, static_cast<std::size_t>(target));
+      return;
+    }
+    if (result_.bad_targets++ == 0) result_.first_bad_row = static_cast<std::int64_t>(row);
+    loss_ = z_loss_ = not_a_number;
+    if (in_.gradient)
+      std::ranges::fill(std::span(result_.gradient).subspan(row * width_, width_), not_a_number);
+  }
+
+  void add_target(std::size_t row, double sum, std::size_t target) {
+    // Of the exponentials of the target and of all others.
+    const double own = q_[target],
+                 rest = sum_of(std::span(q_).first(target)) + sum_of(std::span(q_).subspan(target + 1));
+    const double distance = lse_ - z_[target];
+    const double nll = own > rest && in_.lse.empty() ? std::log1p(rest / own) : distance;
+    loss_ = (1 - in_.smoothing) * weight(target) * nll;
+    const double share = in_.smoothing / static_cast<double>(width_);
+    if (in_.smoothing > 0)
+      for (std::size_t i = 0; i < width_; ++i) loss_ += share * weight(i) * (lse_ - z_[i]);
+    if (!in_.gradient) return;
+
+    const double hard = (1 - in_.smoothing) * weight(target) / divisor_;
+    const double smooth = share * weights_ / divisor_;
+    const double z_part = 2 * in_.z_scale * lse_ / z_divisor_;
+    const double others = in_.lse.empty() ? rest / sum : -std::expm1(-distance);
+    const double q_target = in_.lse.empty() ? own / sum : own;
+    put_gradient(row, sum, hard + smooth + z_part, hard + smooth + std::abs(z_part),
+                 [&](std::size_t i) { return share * weight(i) / divisor_; });
+
+    const double pull = hard * others + share * weight(target) / divisor_;
+    // With a saved logsumexp, which is rounded to f32, the probability of the others is a difference.
+    const double lost = in_.lse.empty() ? pull : pull + hard * q_target;
+    put(row, target, (smooth + z_part) * q_target - pull, (smooth + std::abs(z_part)) * q_target + lost);
+  }
+
+  void add_probabilities(std::size_t row, double sum) {
+    double total = 0;
+    for (std::size_t i = 0; i < width_; ++i) {
+      const double part = weight(i) * smoothed(row, i);
+      total += part;
+      loss_ += part * (lse_ - z_[i]);
+    }
+    if (!in_.gradient) return;
+    const double z_part = 2 * in_.z_scale * lse_ / z_divisor_;
+    put_gradient(row, sum, total / divisor_ + z_part, total / divisor_ + std::abs(z_part),
+                 [&](std::size_t i) { return weight(i) * smoothed(row, i) / divisor_; });
+  }
+
+  /// d[i] = amplitude q[i] - part(i) for all columns. \param size  the sum of the absolute terms of the
+  /// amplitude
+  template <class Part>
+  void put_gradient(std::size_t row, double sum, double amplitude, double size, const Part& part) {
+    const double divisor = in_.lse.empty() ? sum : 1.;
+    for (std::size_t i = 0; i < width_; ++i) {
+      const double q = q_[i] / divisor, own = part(i);
+      put(row, i, amplitude * q - own, size * q + own);
+    }
+  }
+
+  /// The gradient of a transformed logit, as that of the logit.
+  void put(std::size_t row, std::size_t column, double d, double terms) {
+    const double up = upstream(row) * in_.scale, t = in_.cap > 0 ? z_[column] / in_.cap : 0.;
+    result_.gradient[row * width_ + column] = up * (1 - t * t) * d;
+    result_.gradient_terms[row * width_ + column] = static_cast<float>(std::abs(up) * terms);
+  }
+
+  const CrossEntropyInputs& in_;
+  const std::size_t width_, rows_;
+  double weights_ = 0;                  ///< their sum
+  double divisor_ = 1, z_divisor_ = 1;  ///< of losses, of z-losses
+  std::vector<double> z_, q_;  ///< of the row: transformed logits; exponentials, divided by their sum
+                               ///< where the logsumexp was saved
+  double lse_ = 0, loss_ = 0, z_loss_ = 0;  ///< of the row
+  CrossEntropyReference result_;
+};
 
 }  // namespace
 
-std::vector<double> softmax_row(std::span<const double> logits) {
-  const auto [max, sum] = normaliser(logits);
-  std::vector<double> result(logits.size());
-  for (std::size_t i = 0; i < logits.size(); ++i) result[i] = std::exp(logits[i] - max) / sum;
-  return result;
+void softmax_row(std::span<const double> x, std::span<double> y) {
+  exponentials(x, finite_or_zero(largest_of(x)), y);
+  const double sum = sum_of(y);
+  for (double& value : y) value /= sum;
 }
 
-CrossEntropyReference cross_entropy(std::span<const double> logits, std::span<const std::int64_t> targets,
-                                    std::int64_t columns, std::int64_t ignore_index, Reduction reduction) {
-  const auto width = static_cast<std::size_t>(columns);
-  CrossEntropyReference result;
-  result.losses.resize(targets.size());
-  result.gradient.resize(logits.size());
-
-  std::int64_t counted = 0;
-  for (const std::int64_t target : targets) counted += target != ignore_index;
-  const double upstream = reduction == Reduction::mean ? 1. / static_cast<double>(counted) : 1.;
-
-  for (std::size_t row = 0; row < targets.size(); ++row) {
-    const std::int64_t target = targets[row];
-    const std::span<double> gradient = std::span(result.gradient).subspan(row * width, width);
-    if (target == ignore_index) continue;
-    if (target < 0 || target >= columns) {
-      if (result.bad_targets++ == 0) result.first_bad_row = static_cast<std::int64_t>(row);
-      result.losses[row] = nan;
-      std::fill(gradient.begin(), gradient.end(), nan);
-      continue;
-    }
-    const std::span<const double> x = logits.subspan(row * width, width);
-    const auto [max, sum] = normaliser(x);
-    result.losses[row] = std::log(sum) - (x[static_cast<std::size_t>(target)] - max);
-    for (std::size_t i = 0; i < width; ++i) gradient[i] = std::exp(x[i] - max) / sum * upstream;
-    gradient[static_cast<std::size_t>(target)] -= upstream;
-  }
-  for (const double loss : result.losses) result.loss += loss;
-  if (reduction == Reduction::mean) result.loss /= static_cast<double>(counted);
-  return result;
+void log_softmax_row(std::span<const double> x, std::span<double> y) {
+  const double max = finite_or_zero(largest_of(x));
+  exponentials(x, max, y);
+  const double log_sum = std::log(sum_of(y));
+  for (std::size_t i = 0; i < x.size(); ++i) y[i] = x[i] - max - log_sum;
 }
+
+void softmax_backward_row(std::span<const double> dy, std::span<const double> y, std::span<double> dx) {
+  double dot = 0;
+  for (std::size_t i = 0; i < y.size(); ++i) dot += dy[i] * y[i];
+  for (std::size_t i = 0; i < y.size(); ++i) dx[i] = y[i] * (dy[i] - dot);
+}
+
+void log_softmax_backward_row(std::span<const double> dy, std::span<const double> y, std::span<double> dx) {
+  const double sum = sum_of(dy);
+  for (std::size_t i = 0; i < y.size(); ++i) dx[i] = dy[i] - std::exp(y[i]) * sum;
+}
+
+CrossEntropyReference cross_entropy(const CrossEntropyInputs& inputs) { return CrossEntropy(inputs).run(); }
 
 }  // namespace ce::generator

@@ -14,7 +14,7 @@
 
 namespace ce::generator {
 
-/// What unwritten memory holds: NaN in every dtype.
+/// What unwritten memory holds: NaN in every floating-point dtype.
 inline constexpr std::byte poison{0xff};
 
 /// Memory that a trial needs on the device. `initial` is repeated until `bytes` are filled.
@@ -24,16 +24,27 @@ struct TrialTensor {
   std::size_t bytes = 0;
   std::size_t offset = 0;  ///< bytes from its start to what the pointers point at
   std::vector<std::byte> initial;
-  bool changes = false;  ///< must be set anew before every run
+  bool changes = false;    ///< must be set anew before every run
+  bool read_only = false;  ///< a kernel that changes it is wrong
 };
 
-/// What a [rows, columns] output must hold, computed in f64.
+/// What an output must hold, computed in f64. All else in its tensor must still be poison.
 struct Expected {
   std::size_t tensor = 0;  ///< index into Trial::tensors
   DType dtype = DType::f32;
-  std::int64_t rows = 0, columns = 0, stride = 0;
-  std::vector<double> values;
-  double relative = 0, absolute = 0;  ///< tolerances: |got - want| <= absolute + relative |want|
+  std::int64_t rows = 0, columns = 0;
+  Layout layout{.row = 1, .batch = 0, .column = 1};
+  std::int64_t batch_rows = 0;  ///< 0: no batches
+  std::vector<double> values;   ///< [rows, columns]
+  double relative = 0, absolute = 0;
+  std::vector<float> slack;  ///< [rows, columns], or empty for none
+  // Right is what has |got - want| <= absolute + relative |want| + slack.
+
+  /// Elements from the first to the start of a row.
+  [[nodiscard]] std::int64_t row_offset(std::int64_t row) const noexcept {
+    if (batch_rows == 0) return row * layout.row;
+    return row / batch_rows * layout.batch + row % batch_rows * layout.row;
+  }
 };
 
 /// Bytes that must be just so: counters and status words.
@@ -51,9 +62,10 @@ struct Trial {
   std::vector<ExpectedBytes> expected_bytes;
 };
 
-/// Trials with few rows of the problem's width: one of ordinary rows and one of rows with large magnitudes,
-/// infinities and NaN, both with ignored rows and with targets at both ends, the second also with targets
-/// that are no class.
+/// Trials with few rows of the problem's width. One has ordinary rows; one has rows with large magnitudes,
+/// infinities and NaN. Cross entropy of class indices has ignored rows and targets at both ends, in the
+/// second trial also targets that are no class, and a third trial, where the probability of the target is
+/// next to 1. Strides, batches and gaps are those of the problem's alignment class.
 [[nodiscard]] std::vector<Trial> verification_trials(const Problem& problem, std::uint64_t seed);
 
 /// A trial for timing the problem at its own number of rows: ordinary values, nothing expected.
