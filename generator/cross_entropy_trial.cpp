@@ -128,9 +128,10 @@ class CrossEntropyTrial {
     // Of a logsumexp; the z-loss squares it.
     const double lse_error = 4e-6 + 2 * logit_error_;
     std::vector<float> z_slack;
-    for (const double lse : reference.lse)
-      z_slack.push_back(
-          std::isfinite(lse) ? static_cast<float>(inputs_.z_scale * 2 * std::abs(lse) * lse_error) : 0.f);
+    for (std::size_t row = 0; problem_.z_loss && row < reference.lse.size(); ++row) {
+      const double size = std::isfinite(reference.lse[row]) ? std::abs(reference.lse[row]) : 0.;
+      z_slack.push_back(static_cast<float>(2 * inputs_.z_scale * size * lse_error));
+    }
     // The loss of a class has no terms of unequal sign, so that small ones are as exact as large ones. That
     // of probabilities comes from the logsumexp.
     const double relative = 1e-5 + 4 * logit_error_;

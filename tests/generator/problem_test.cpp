@@ -24,29 +24,73 @@ const Problem base{.operation = Operation::cross_entropy,
                    .rows = 4096,
                    .columns = 8192};
 
+struct Change {
+  Problem from, to;
+};
+
 /// Every way in which one input of the code generator can change.
-std::vector<Problem> changes() {
-  std::vector<Problem> changed;
-  const auto change = [&](const std::function<void(Problem&)>& edit) { edit(changed.emplace_back(base)); };
+std::vector<Change> changes() {
+  std::vector<Change> changed;
+  const auto change_of = [&](const Problem& from, const std::function<void(Problem&)>& edit) {
+    edit(changed.emplace_back(from, from).to);
+  };
+  const auto change = [&](const std::function<void(Problem&)>& edit) { change_of(base, edit); };
   change([](Problem& p) { p.dtype = DType::f16; });
   change([](Problem& p) { p.target_dtype = DType::i32; });
   change([](Problem& p) { p.loss_dtype = DType::bf16; });
   change([](Problem& p) { p.reduction = Reduction::sum; });
   change([](Problem& p) { p.reduction = Reduction::none; });
+  change([](Problem& p) { p.upstream = Upstream::scalar; });
+  change([](Problem& p) { p.upstream = Upstream::rows; });
   change([](Problem& p) { p.gradient = false; });
+  change([](Problem& p) { p.probabilities = true; });
+  change([](Problem& p) { p.smoothing = true; });
+  change([](Problem& p) { p.weights = true; });
+  change([](Problem& p) { p.z_loss = true; });
+  change([](Problem& p) { p.softcap = true; });
+  change([](Problem& p) { p.scale = true; });
+  change([](Problem& p) { p.lse_out = true; });
+  change([](Problem& p) { p.argmax_out = true; });
+  change([](Problem& p) { p.hit_out = true; });
   change([](Problem& p) { p.in_place = false; });
+  change([](Problem& p) { p.batched = true; });
+  change([](Problem& p) { p.strided = true; });
   change([](Problem& p) { p.alignment = Alignment::shifted; });
   change([](Problem& p) { p.columns = 8193; });
-  change([](Problem& p) { p.rows = 4097; });  // another bucket
-  changed.push_back({.operation = Operation::softmax, .dtype = DType::bf16, .rows = 4096, .columns = 8192});
+  change([](Problem& p) { p.operation = Operation::cross_entropy_backward; });
+  Problem with = base;
+  with.weights = with.z_loss = true;
+  change_of(with, [](Problem& p) { p.weight_dtype = DType::bf16; });
+  change_of(with, [](Problem& p) { p.z_loss_out = true; });
+  const Problem softmax{.operation = Operation::softmax, .dtype = DType::bf16, .rows = 4096, .columns = 8192};
+  for (const Operation other :
+       {Operation::log_softmax, Operation::softmax_backward, Operation::log_softmax_backward})
+    change_of(softmax, [other](Problem& p) { p.operation = other; });
   return changed;
 }
 
 /// The rule of the design: change any input of the generator and the lookup key must change.
 TEST(LookupKey, ChangesWithEveryInput) {
+  for (const Change& change : changes()) {
+    validate(change.to);
+    EXPECT_NE(code_text(change.to), code_text(change.from)) << key_text(change.to);
+    EXPECT_NE(key_text(change.to), key_text(change.from)) << key_text(change.to);
+  }
+}
+
+/// No two of them are confused, and each is what its key says.
+TEST(LookupKey, IsReadBack) {
   std::set<std::string> keys{key_text(base)};
-  for (const Problem& problem : changes())
-    EXPECT_TRUE(keys.insert(key_text(problem)).second) << key_text(problem);
+  std::set<std::string> starts;
+  for (const Change& change : changes()) {
+    starts.insert(key_text(change.from));
+    EXPECT_TRUE(keys.insert(key_text(change.to)).second) << key_text(change.to);
+    EXPECT_EQ(parse_key_text(key_text(change.to)), bucketed(change.to)) << key_text(change.to);
+  }
+  for (const std::string& start : starts) EXPECT_EQ(key_text(parse_key_text(start)), start);
+  EXPECT_THROW((void)parse_key_text("softmax bf16 cols=8 z_loss smoothing align=vector rows<=8 l2=cold"),
+               InvalidArgument)
+      << "another order";
 }
 
 TEST(LookupKey, IsSharedByABucketOfRows) {
@@ -59,45 +103,55 @@ TEST(LookupKey, IsSharedByABucketOfRows) {
 
 /// The compile key must change with everything that can change the binary, and with nothing else.
 TEST(CompileKey, ChangesWithEveryInputOfTheCode) {
-  const Config config = safe_default(base, {.capability = 90});
+  const Limits limits{.capability = 90};
   const auto keys_of = [](const Problem& problem, const Config& point, std::string_view compiler) {
     std::string keys;
     const Program program = generate(problem, point);
     for (const Source& source : program.sources) keys += compile_key(source, compiler) + " ";
     return keys;
   };
+  const Config config = safe_default(base, limits);
   std::set<std::string> keys{keys_of(base, config, "nvrtc 13.0 sm_90")};
   EXPECT_TRUE(keys.insert(keys_of(base, config, "nvrtc 13.1 sm_90")).second);
   EXPECT_TRUE(keys.insert(keys_of(base, config, "nvrtc 13.0 sm_100")).second);
-  for (const Problem& problem : changes()) {
-    const bool same_code = problem.rows != base.rows;
-    EXPECT_EQ(keys.insert(keys_of(problem, config, "nvrtc 13.0 sm_90")).second, !same_code)
-        << key_text(problem);
+  Problem more_rows = base;
+  more_rows.rows = 2 * base.rows;
+  EXPECT_FALSE(keys.insert(keys_of(more_rows, config, "nvrtc 13.0 sm_90")).second) << "rows are an argument";
+  for (const Change& change : changes()) {
+    const auto [from, to] = change;
+    EXPECT_NE(keys_of(from, safe_default(from, limits), "nvrtc 13.0 sm_90"),
+              keys_of(to, safe_default(to, limits), "nvrtc 13.0 sm_90"))
+        << key_text(to);
   }
-  for (const Config& other : space(base, {.capability = 90})) {
+  for (const Config& other : space(base, limits)) {
     if (other == config) continue;
     EXPECT_TRUE(keys.insert(keys_of(base, other, "nvrtc 13.0 sm_90")).second) << to_text(other);
   }
 }
 
 struct Placed {
-  RowPlacement input, output;
+  std::vector<RowPlacement> matrices;
   std::int64_t rows;
   Alignment expected;
 };
 
 TEST(Alignment, FollowsAddressesAndStrides) {
   const Placed cases[] = {
-      {{0x1000, 8192}, {0x2000, 8192}, 4, Alignment::vector},
-      {{0x1000, 100514}, {0x2000, 100514}, 4, Alignment::shifted},  // 50257 columns of bf16
-      {{0x1000, 100514}, {0x2000, 100608}, 4, Alignment::element},  // a padded output
-      {{0x1002, 8192}, {0x2002, 8192}, 4, Alignment::shifted},
-      {{0x1002, 8192}, {0x2000, 8192}, 4, Alignment::element},
-      {{0x1000, 100514}, {0x2000, 100514}, 1, Alignment::vector},  // one row: strides are never used
-      {{0x1000, 100514}, {0x2000, 2}, 1, Alignment::vector},
+      {{{0x1000, 8192}, {0x2000, 8192}}, 4, Alignment::vector},
+      {{{0x1000, 8192}}, 4, Alignment::vector},
+      {{{0x1000, 8194}}, 4, Alignment::shifted},
+      {{{0x1000, 100514}, {0x2000, 100514}}, 4, Alignment::shifted},  // 50257 columns of bf16
+      {{{0x1000, 100514}, {0x2000, 100608}}, 4, Alignment::element},  // a padded output
+      {{{0x1002, 8192}, {0x2002, 8192}}, 4, Alignment::shifted},
+      {{{0x1002, 8192}, {0x2000, 8192}}, 4, Alignment::element},
+      {{{0x1002, 8192}, {0x2002, 8192}, {0x3004, 8192}}, 4, Alignment::element},  // of three
+      {{{0x1000, 8192, 8192 * 3}, {0x2000, 8192, 8192 * 4}}, 4, Alignment::vector},
+      {{{0x1000, 8192, 8192 * 3 + 2}, {0x2000, 8192, 8192 * 3 + 2}}, 4, Alignment::shifted},
+      {{{0x1000, 8192, 8192 * 3 + 2}, {0x2000, 8192, 8192 * 3}}, 4, Alignment::element},
+      {{{0x1000, 100514}, {0x2000, 100514}}, 1, Alignment::vector},  // one row: strides are never used
+      {{{0x1000, 100514}, {0x2000, 2}}, 1, Alignment::vector},
   };
-  for (const Placed& placed : cases)
-    EXPECT_EQ(alignment_of(placed.rows, placed.input, placed.output), placed.expected);
+  for (const Placed& placed : cases) EXPECT_EQ(alignment_of(placed.rows, placed.matrices), placed.expected);
 }
 
 TEST(Traffic, CountsTheFewestBytes) {
@@ -108,6 +162,25 @@ TEST(Traffic, CountsTheFewestBytes) {
   loss.gradient = false;
   EXPECT_EQ(traffic(loss).read, 4096LL * 8192 * 2 + 4096 * 8);
   EXPECT_EQ(traffic(loss).written, 4);
+  const std::int64_t matrix = 4096LL * 8192 * 2;
+  EXPECT_EQ(traffic(base).total(), 2 * matrix + 4096 * 8 + 4);
+  Problem outputs = loss;
+  outputs.reduction = Reduction::none;
+  outputs.weights = outputs.z_loss = outputs.z_loss_out = outputs.lse_out = outputs.argmax_out =
+      outputs.hit_out = true;
+  EXPECT_EQ(traffic(outputs).read, matrix + 4096 * 8 + 8192 * 4);
+  EXPECT_EQ(traffic(outputs).written, 4096 * (4 + 4 + 4 + 8 + 1));
+  Problem backward = base;
+  backward.operation = Operation::cross_entropy_backward;
+  backward.upstream = Upstream::rows;
+  EXPECT_EQ(traffic(backward).total(), 2 * matrix + 4096 * (8 + 4 + 4));
+  Problem probabilities = base;
+  probabilities.probabilities = true;
+  EXPECT_EQ(traffic(probabilities).total(), 3 * matrix + 4);
+  const Problem softmax_backward{
+      .operation = Operation::softmax_backward, .dtype = DType::bf16, .rows = 8, .columns = 64};
+  EXPECT_EQ(traffic(softmax_backward).total(), 3 * 8 * 64 * 2);
+  EXPECT_EQ(traffic({.operation = Operation::add, .rows = 8, .columns = 64}).total(), 3 * 8 * 64 * 4);
 }
 
 TEST(Validate, NamesWhatIsWrong) {
@@ -129,6 +202,32 @@ TEST(Validate, NamesWhatIsWrong) {
             "target dtype is f32; expected i32 or i64");
   EXPECT_EQ(message([](Problem& p) { p.loss_dtype = DType::f16; }),
             "loss dtype is f16; expected f32 or bf16");
+  EXPECT_EQ(message([](Problem& p) { p.weight_dtype = DType::f16; }),
+            "weight dtype is f16; expected f32 or bf16");
+  EXPECT_EQ(message([](Problem& p) { p.z_loss_out = true; }), "z_loss_out is set; expected only with z_loss");
+  EXPECT_EQ(message([](Problem& p) { p.hit_out = p.probabilities = true; }),
+            "hit_out is set; expected only with class indices");
+  EXPECT_EQ(message([](Problem& p) {
+              p.gradient = false;
+              p.upstream = Upstream::scalar;
+            }),
+            "upstream is set; expected only with a gradient");
+  EXPECT_EQ(message([](Problem& p) {
+              p.operation = Operation::cross_entropy_backward;
+              p.lse_out = true;
+            }),
+            "lse_out is set; expected only with cross_entropy");
+  EXPECT_EQ(message([](Problem& p) {
+              p.operation = Operation::cross_entropy_backward;
+              p.gradient = false;
+            }),
+            "gradient is unset; expected set: it is what cross_entropy_backward writes");
+  for (bool Problem::*option : {&Problem::gradient, &Problem::probabilities, &Problem::smoothing,
+                                &Problem::weights, &Problem::z_loss, &Problem::softcap, &Problem::scale}) {
+    Problem softmax{.rows = 8, .columns = 64};
+    softmax.*option = true;
+    EXPECT_THROW(validate(softmax), InvalidArgument);
+  }
 }
 
 TEST(Operation, UnknownNamesListTheKnown) {
@@ -136,8 +235,10 @@ TEST(Operation, UnknownNamesListTheKnown) {
     (void)parse_operation("sofmax", "--op");
     FAIL();
   } catch (const InvalidArgument& error) {
-    EXPECT_EQ(std::string(error.what()),
-              "--op is \"sofmax\"; expected one of softmax, cross_entropy, copy, read");
+    EXPECT_EQ(
+        std::string(error.what()),
+        "--op is \"sofmax\"; expected one of softmax, log_softmax, softmax_backward, log_softmax_backward, "
+        "cross_entropy, cross_entropy_backward, copy, read, add");
   }
 }
 
