@@ -31,7 +31,10 @@ double sum_of(std::span<const double> row) { return std::accumulate(row.begin(),
 class CrossEntropy {
  public:
   explicit CrossEntropy(const CrossEntropyInputs& inputs)
-      : in_(inputs), width_(static_cast<std::size_t>(inputs.columns)), rows_(inputs.logits.size() / width_) {
+      : in_(inputs),
+        width_(static_cast<std::size_t>(inputs.columns)),
+        rows_(inputs.logits.size() / width_),
+        saved_(!inputs.lse.empty()) {
     weights_ = in_.weights.empty() ? static_cast<double>(width_) : sum_of(in_.weights);
     if (in_.gradient) result_.gradient.resize(in_.logits.size());
     if (in_.gradient) result_.gradient_terms.resize(in_.logits.size());
@@ -72,6 +75,9 @@ class CrossEntropy {
     return in_.upstream.size() == 1 ? in_.upstream[0] : in_.upstream[row];
   }
 
+  /// lse - z: exact also where the logits are so large that the logsumexp cannot tell their number.
+  [[nodiscard]] double surprisal(std::size_t column) const { return log_sum_ - (z_[column] - shift_); }
+
   /// Of the mean.
   void find_divisors() {
     if (in_.reduction != Reduction::mean) return;
@@ -88,10 +94,11 @@ class CrossEntropy {
   void add_row(std::size_t row) {
     const std::span<const double> x = in_.logits.subspan(row * width_, width_);
     std::transform(x.begin(), x.end(), z_.begin(), [this](double logit) { return transformed(logit); });
-    const double max = finite_or_zero(largest_of(z_));
-    exponentials(z_, in_.lse.empty() ? max : in_.lse[row], q_);
-    const double sum = sum_of(q_);
-    lse_ = in_.lse.empty() ? max + std::log(sum) : in_.lse[row];
+    shift_ = saved_ ? in_.lse[row] : finite_or_zero(largest_of(z_));
+    exponentials(z_, shift_, q_);
+    sum_ = saved_ ? 1. : sum_of(q_);
+    log_sum_ = std::log(sum_);
+    lse_ = shift_ + log_sum_;
     const double first_largest = largest_of(x);
     const auto argmax = std::find(x.begin(), x.end(), first_largest) - x.begin();
     result_.lse.push_back(lse_);
@@ -99,7 +106,7 @@ class CrossEntropy {
     result_.hit.push_back(0);
     if (in_.targets.empty()) {
       z_loss_ = in_.z_scale * lse_ * lse_;
-      add_probabilities(row, sum);
+      add_probabilities(row);
       return;
     }
     const std::int64_t target = in_.targets[row];
@@ -107,7 +114,7 @@ class CrossEntropy {
     if (is_class(target)) {
       z_loss_ = in_.z_scale * lse_ * lse_;
       result_.hit.back() = target == result_.argmax.back();
-      add_target(row, sum, static_cast<std::size_t>(target));
+      add_target(row, static_cast<std::size_t>(target));
       return;
     }
     if (result_.bad_targets++ == 0) result_.first_bad_row = static_cast<std::int64_t>(row);
@@ -116,52 +123,51 @@ class CrossEntropy {
       std::ranges::fill(std::span(result_.gradient).subspan(row * width_, width_), not_a_number);
   }
 
-  void add_target(std::size_t row, double sum, std::size_t target) {
+  void add_target(std::size_t row, std::size_t target) {
     // Of the exponentials of the target and of all others.
     const double own = q_[target],
                  rest = sum_of(std::span(q_).first(target)) + sum_of(std::span(q_).subspan(target + 1));
-    const double distance = lse_ - z_[target];
-    const double nll = own > rest && in_.lse.empty() ? std::log1p(rest / own) : distance;
+    const double distance = surprisal(target);
+    const double nll = own > rest && !saved_ ? std::log1p(rest / own) : distance;
     loss_ = (1 - in_.smoothing) * weight(target) * nll;
     const double share = in_.smoothing / static_cast<double>(width_);
     if (in_.smoothing > 0)
-      for (std::size_t i = 0; i < width_; ++i) loss_ += share * weight(i) * (lse_ - z_[i]);
+      for (std::size_t i = 0; i < width_; ++i) loss_ += share * weight(i) * surprisal(i);
     if (!in_.gradient) return;
 
     const double hard = (1 - in_.smoothing) * weight(target) / divisor_;
     const double smooth = share * weights_ / divisor_;
     const double z_part = 2 * in_.z_scale * lse_ / z_divisor_;
-    const double others = in_.lse.empty() ? rest / sum : -std::expm1(-distance);
-    const double q_target = in_.lse.empty() ? own / sum : own;
-    put_gradient(row, sum, hard + smooth + z_part, hard + smooth + std::abs(z_part),
+    const double others = saved_ ? -std::expm1(-distance) : rest / sum_;
+    const double q_target = own / sum_;
+    put_gradient(row, hard + smooth + z_part, hard + smooth + std::abs(z_part),
                  [&](std::size_t i) { return share * weight(i) / divisor_; });
 
     const double pull = hard * others + share * weight(target) / divisor_;
     // With a saved logsumexp, which is rounded to f32, the probability of the others is a difference.
-    const double lost = in_.lse.empty() ? pull : pull + hard * q_target;
+    const double lost = saved_ ? pull + hard * q_target : pull;
     put(row, target, (smooth + z_part) * q_target - pull, (smooth + std::abs(z_part)) * q_target + lost);
   }
 
-  void add_probabilities(std::size_t row, double sum) {
+  void add_probabilities(std::size_t row) {
     double total = 0;
     for (std::size_t i = 0; i < width_; ++i) {
       const double part = weight(i) * smoothed(row, i);
       total += part;
-      loss_ += part * (lse_ - z_[i]);
+      loss_ += part * surprisal(i);
     }
     if (!in_.gradient) return;
     const double z_part = 2 * in_.z_scale * lse_ / z_divisor_;
-    put_gradient(row, sum, total / divisor_ + z_part, total / divisor_ + std::abs(z_part),
+    put_gradient(row, total / divisor_ + z_part, total / divisor_ + std::abs(z_part),
                  [&](std::size_t i) { return weight(i) * smoothed(row, i) / divisor_; });
   }
 
   /// d[i] = amplitude q[i] - part(i) for all columns. \param size  the sum of the absolute terms of the
   /// amplitude
   template <class Part>
-  void put_gradient(std::size_t row, double sum, double amplitude, double size, const Part& part) {
-    const double divisor = in_.lse.empty() ? sum : 1.;
+  void put_gradient(std::size_t row, double amplitude, double size, const Part& part) {
     for (std::size_t i = 0; i < width_; ++i) {
-      const double q = q_[i] / divisor, own = part(i);
+      const double q = q_[i] / sum_, own = part(i);
       put(row, i, amplitude * q - own, size * q + own);
     }
   }
@@ -175,11 +181,12 @@ class CrossEntropy {
 
   const CrossEntropyInputs& in_;
   const std::size_t width_, rows_;
+  const bool saved_;                    ///< the logsumexp is an input
   double weights_ = 0;                  ///< their sum
   double divisor_ = 1, z_divisor_ = 1;  ///< of losses, of z-losses
-  std::vector<double> z_, q_;  ///< of the row: transformed logits; exponentials, divided by their sum
-                               ///< where the logsumexp was saved
-  double lse_ = 0, loss_ = 0, z_loss_ = 0;  ///< of the row
+  // Of the row: transformed logits, exp(z - shift), and their sum; 1 where the logsumexp was saved.
+  std::vector<double> z_, q_;
+  double shift_ = 0, sum_ = 1, log_sum_ = 0, lse_ = 0, loss_ = 0, z_loss_ = 0;
   CrossEntropyReference result_;
 };
 

@@ -189,6 +189,13 @@ TEST(Reference, NothingCancelsWhereTheTargetIsAlmostCertain) {
   expect_near(one.gradient, {-2e-20, 0.5e-20, 1.5e-20}, 1e-33);
 }
 
+/// The logsumexp of such logits is one of them; the loss is still log(4).
+TEST(Reference, LargeLogitsKeepTheirNumber) {
+  const Values row(4, -1e30);
+  const auto one = cross_entropy({.columns = 4, .logits = row, .targets = Targets{2}, .smoothing = 0.1});
+  EXPECT_NEAR(one.losses[0], std::log(4.), 1e-15);
+}
+
 TEST(Reference, IgnoredAndBadTargets) {
   const Values ones(8, 1.);
   CrossEntropyInputs inputs{.columns = 2, .logits = ones, .reduction = Reduction::sum, .z_scale = 0.1};
