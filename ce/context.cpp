@@ -156,13 +156,11 @@ void Context::Impl::launch(const Chosen& chosen, const Request& request, Stream 
   Arguments arguments = request.arguments;
   arguments.status = static_cast<TargetStatus*>(status.data());
   const std::int64_t own = generator::workspace_bytes(request.problem), parts = chosen.kernel.part_bytes();
-  if (parts > 0) {
-    // Behind the head of a workspace in any case: it is zero between calls.
+  if (own > 0 || parts > 0 || chosen.kernel.takes_rows()) {
+    // Parts lie behind the head of a workspace in any case: its counters are zero between calls.
     const std::int64_t start = aligned(std::max(own, std::int64_t{sizeof(Workspace)}));
     arguments.workspace = workspaces.get(stream, start + parts);
     arguments.parts = reinterpret_cast<std::byte*>(arguments.workspace) + start;
-  } else if (own > 0) {
-    arguments.workspace = workspaces.get(stream, own);
   }
   chosen.kernel.launch(request.problem, arguments, stream);
 }

@@ -236,6 +236,7 @@ Program generate(const Problem& problem, const Config& config) {
                              .overlaps = step.overlaps,
                              .blocks = chosen.blocks});
   program.part_bytes = chosen.part_bytes;
+  program.takes_rows = chosen.takes_rows;
   if (!counts && !sums) return program;
   program.sources.push_back(loss_sum_source(problem));
   const auto over_losses = [](std::string_view entry, bool overlaps) {

@@ -118,16 +118,16 @@ void TrialBuilder::add_scratch() {
                    .arguments = {offsetof(Arguments, status)},
                    .initial = bytes_of(TargetStatus{0, std::numeric_limits<long long>::max()}),
                    .changes = true});
-  if (const std::int64_t bytes = workspace_bytes(problem()); bytes > 0) {
-    // Only `finished` is zero between calls, and is so again after each.
-    const std::vector<std::byte> zero(sizeof Workspace::finished);
-    std::vector<std::byte> initial(static_cast<std::size_t>(bytes), poison);
-    std::ranges::copy(zero, initial.begin() + offsetof(Workspace, finished));
-    const std::size_t workspace = add(
-        {.name = "workspace", .arguments = {offsetof(Arguments, workspace)}, .initial = std::move(initial)});
-    static_assert(offsetof(Workspace, finished) == 0);
-    expect_bytes({workspace, zero});
-  }
+  // Variants that hand out rows need its counters whatever the problem: zero between calls, and so again
+  // after each.
+  constexpr std::size_t counters = offsetof(Workspace, count);
+  const auto bytes =
+      static_cast<std::size_t>(std::max<std::int64_t>(workspace_bytes(problem()), sizeof(Workspace)));
+  std::vector<std::byte> initial(bytes, poison);
+  std::fill_n(initial.begin(), counters, std::byte{0});
+  const std::size_t workspace = add(
+      {.name = "workspace", .arguments = {offsetof(Arguments, workspace)}, .initial = std::move(initial)});
+  expect_bytes({workspace, std::vector<std::byte>(counters)});
   if (problem().rows <= most_split_rows)
     add({.name = "parts",
          .arguments = {offsetof(Arguments, parts)},

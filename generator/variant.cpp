@@ -163,7 +163,7 @@ int lane_parts_bytes(const Config& config, const Problem&) { return 32 * part_by
 int no_bytes(const Config&, const Problem&) { return 0; }
 int word_bytes(const Config& config, const Problem&) { return 4 * config.warps; }
 
-/// Vectors of a block's part of a row: whole lines, as part_vectors in cluster.cuh and persistent.cuh.
+/// Vectors of a block's part of a row: whole lines, as part_vectors in cluster.cuh and pipeline.cuh.
 std::int64_t part_vectors(const Config& config, const Problem& problem) {
   return ceil_div(ceil_div(vectors_of(config, problem), config.cluster), 8) * 8;
 }
@@ -209,33 +209,15 @@ Rejection rejects_cluster(const Config& config, const Problem& problem, const Li
   return {};
 }
 
-/// A ring of whole chunks with two arrivals each, and two sets of Parts, as `Shared` in persistent.cuh.
-int persistent_bytes(const Config& config, const Problem& problem) {
-  const int chunk_vectors = config.tile / config.vec;
-  const std::int64_t slots = ceil_div(part_vectors(config, problem), chunk_vectors) + config.stages;
-  return bytes_of(slots * (inputs(problem) * chunk_vectors * 16 + 16) +
-                  2 * part_bytes * (config.warps + config.cluster));
-}
-
-Rejection rejects_persistent(const Config& config, const Problem& problem, const Limits& limits) {
-  if (Rejection reason = rejects_bulk_copies(config, problem, limits, threads(config))) return reason;
-  if (problem.columns * size_of(problem.dtype) < 32768) return "a ring for a row that the registers hold";
-  if (persistent_bytes(config, problem) > limits.shared_bytes_per_block)
-    return "ring larger than the shared memory";
-  const std::int64_t chunks = ceil_div(part_vectors(config, problem), config.tile / config.vec);
-  if (config.stages > 2 * chunks) return "more than two rows ahead";
-  if (chunks > 16) return "more than 16 chunks";
-  return {};
-}
-
 int team_threads(const Config& config) { return 32 * ((config.warps - 1) / 2); }
 
-/// A ring of whole chunks with two arrivals each, and two sets of messages with one more arrival, as `Shared` in
-/// pipeline.cuh.
+/// A ring of whole chunks with two arrivals each, two sets of messages with one more arrival, and the
+/// tickets, as `Shared` in pipeline.cuh.
 int pipeline_bytes(const Config& config, const Problem& problem) {
   const int chunk_vectors = config.tile / config.vec;
   const std::int64_t slots = ceil_div(part_vectors(config, problem), chunk_vectors) + config.stages;
-  return bytes_of(slots * (inputs(problem) * chunk_vectors * 16 + 16) + 16 +
+  constexpr int tickets = 4;  // an arrival and a row number each
+  return bytes_of(slots * (inputs(problem) * chunk_vectors * 16 + 16) + 16 + 16 * tickets +
                   2 * (part_bytes + 4) * config.cluster * team_threads(config) / 32);
 }
 
@@ -243,7 +225,8 @@ Rejection rejects_pipeline(const Config& config, const Problem& problem, const L
   if (!has_output(problem)) return "nothing to write";
   if (Rejection reason = rejects_bulk_copies(config, problem, limits, team_threads(config))) return reason;
   if (problem.columns * size_of(problem.dtype) < 16384) return "a ring for a row that the registers hold";
-  if (pipeline_bytes(config, problem) > limits.shared_bytes_per_block) return "ring larger than the shared memory";
+  if (pipeline_bytes(config, problem) > limits.shared_bytes_per_block)
+    return "ring larger than the shared memory";
   const std::int64_t chunks = ceil_div(part_vectors(config, problem), config.tile / config.vec);
   if (config.stages >= chunks) return "two rows in the ring";
   if (chunks > 32) return "more than 32 chunks";
@@ -273,14 +256,13 @@ std::int64_t block_per_32_rows(const Config&, const Problem& problem) { return c
 constexpr std::array<VariantStep, 1> one_step{{{"ce_row"}}};
 constexpr std::array<VariantStep, 2> two_steps{{{"ce_part"}, {"ce_row", true}}};
 
-constexpr std::array<Variant, 10> all_variants{{
+constexpr std::array<Variant, 9> all_variants{{
     {"warp", "warp.cuh", serves_rows, rejects_warp, no_bytes, block_per_rows, false, one_step},
     {"block", "block.cuh", serves_rows, rejects_block, parts_bytes, block_per_row, false, one_step},
     {"online", "online.cuh", serves_rows, rejects_online, parts_bytes, block_per_row, false, one_step},
     {"cluster", "cluster.cuh", serves_rows, rejects_cluster, cluster_bytes, cluster_per_row, false, one_step},
-    {"persistent", "persistent.cuh", serves_rows, rejects_persistent, persistent_bytes, cluster_per_row, true,
-     one_step},
-    {"pipeline", "pipeline.cuh", serves_rows, rejects_pipeline, pipeline_bytes, cluster_per_row, true, one_step},
+    {"pipeline", "pipeline.cuh", serves_rows, rejects_pipeline, pipeline_bytes, cluster_per_row, true,
+     one_step, 0, true},
     {"split", "split.cuh", serves_rows, rejects_split, parts_bytes, blocks_per_row, false, two_steps,
      most_split_blocks* split_part_bytes},
     {"direct", "direct.cuh", serves_rows, rejects_direct, no_bytes, block_per_row_tile, false, one_step},

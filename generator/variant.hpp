@@ -40,6 +40,7 @@ struct Variant {
   bool persistent = false;
   std::span<const VariantStep> steps;
   std::int64_t part_bytes = 0;  ///< of Arguments::parts
+  bool takes_rows = false;      ///< counts rows in the Workspace
 
   /// The axes that its template names.
   [[nodiscard]] std::vector<const Axis*> axes() const;

@@ -66,13 +66,8 @@ CE_KERNEL(ce_row, 32 * ce::config::warps) {
   operation.settle(part);
 
   if constexpr (Operation::has_output) {
-#pragma unroll
-    for (int i = 0; i < per_thread; ++i) {
-      const auto outputs = operation.apply(tile.elements[i], tile.column_of(i));
-      if (tile.inside(i)) row.template write<config::store>(tile.column_of(i), outputs);
-    }
-    if (edge.column >= 0)
-      row.template write_element<config::store>(edge.column, operation.apply(edge.elements[0], edge.column));
+    write_outputs<config::store>(operation, row, tile);
+    write_edge<config::store>(operation, row, edge);
     correct_target<config::store, threads>(operation, row, cut, 0, cut.end, thread_index(), edge);
   }
 }

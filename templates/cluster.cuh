@@ -96,7 +96,7 @@ CE_KERNEL(ce_row, 32 * ce::config::warps) {
     if (at >= end) break;
     arrival_wait(shared.arrivals[chunk]);
     Chunk tile(cut, at, end, thread_index());
-    tile.fill_at(at, operation.padding(), [&](int v) { return read(v); });
+    tile.fill_mostly_full(operation.padding(), read);
     extend(operation, part, tile);
   }
   part = block_join(part, shared.warp_parts, operation.factor());
@@ -104,13 +104,13 @@ CE_KERNEL(ce_row, 32 * ce::config::warps) {
   operation.settle(cluster_join(part, shared.block_parts, operation.factor()));
 
   if constexpr (Operation::has_output) {
-#pragma unroll 4
-    for (int v = begin + thread_index(); v < end; v += threads) {
-      if (!RowCut::exact && v < cut.first) continue;
-      row.template write<config::store>(cut.column_of(v), operation.apply(read(v), cut.column_of(v)));
+#pragma unroll 1
+    for (int at = begin; at < end; at += chunk_vectors) {
+      Chunk tile(cut, at, end, thread_index());
+      tile.fill_mostly_full(operation.padding(), read);
+      write_outputs<config::store>(operation, row, tile);
     }
-    if (edge.column >= 0)
-      row.template write_element<config::store>(edge.column, operation.apply(edge.elements[0], edge.column));
+    write_edge<config::store>(operation, row, edge);
     correct_target<config::store, threads>(operation, row, cut, begin, end, thread_index(), edge);
   }
 }

@@ -157,7 +157,8 @@ struct Operation {
     }
   }
 
-  template <int n>
+  CE_DEVICE bool fast() const { return probability.fast<Element>(); }
+  template <bool is_fast, int n>
   CE_DEVICE Vector<Element, n> apply(const Elements<Element, n>& elements, int column) const {
     float x[n];
     elements.of_input[0].values(x);
@@ -171,7 +172,7 @@ struct Operation {
         slope[k] = logits.slope(x[k]);
       }
     }
-    probability.apply<Element>(x);
+    probability.apply<is_fast, Element>(x);
     if constexpr (problem::probabilities || problem::smoothing) {
       float w[n];
       class_weights(column, w);

@@ -24,12 +24,12 @@
 //   bulk_load(shared, global, bytes, arrival)  one arrival that announces a copy, and the copy; by one
 //   thread; addresses
 //                                  and bytes multiples of 16; 0 bytes copy nothing; sm_90
-//   cluster_arrival_arrive(arrival, rank)  one arrival at the same Arrival of that block of the cluster; what this thread
+//   cluster_arrival_arrive(arrival, rank)  one arrival at the same Arrival of that block of the cluster; what
+//   this thread
 //                                  wrote before, there too, is seen by who waits with
-//   cluster_arrival_wait(arrival, parity)  arrival_wait for an own Arrival at which other blocks of the cluster arrive
-//   step_release()                 the next kernel of the call may start
-//   step_wait()                    until the kernel before this one of the same call has ended and its writes
-//   are seen;
+//   cluster_arrival_wait(arrival, parity)  arrival_wait for an own Arrival at which other blocks of the
+//   cluster arrive step_release()                 the next kernel of the call may start step_wait() until the
+//   kernel before this one of the same call has ended and its writes are seen;
 //                                  without it this kernel may run beside that one (sm_90, programmatic
 //                                  dependent launch)
 //   shared_memory<T>()             the block's dynamic shared memory as a T; its contents start undefined

@@ -276,7 +276,9 @@ CE_DEVICE void cluster_arrival_arrive(Arrival& arrival, int rank) {
       "  .reg .b32 remote;\n"
       "  mapa.shared::cluster.u32 remote, %0, %1;\n"
       "  mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote];\n"
-      "}\n" ::"r"(shared_address(&arrival)), "r"(rank) : "memory");
+      "}\n" ::"r"(shared_address(&arrival)),
+      "r"(rank)
+      : "memory");
 }
 CE_DEVICE void cluster_arrival_wait(Arrival& arrival, int parity) {
   asm volatile(
@@ -285,7 +287,9 @@ CE_DEVICE void cluster_arrival_wait(Arrival& arrival, int parity) {
       "again:\n"
       "  mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 ended, [%0], %1;\n"
       "  @!ended bra again;\n"
-      "}\n" ::"r"(shared_address(&arrival)), "r"(parity) : "memory");
+      "}\n" ::"r"(shared_address(&arrival)),
+      "r"(parity)
+      : "memory");
 }
 CE_DEVICE void bulk_load(void* shared, const void* global, int bytes, Arrival& arrival) {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // after what threads read from there before

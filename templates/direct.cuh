@@ -40,16 +40,11 @@ CE_KERNEL(ce_row, 32 * ce::config::warps) {
   const bool constant = operation.constant(value);
   operation.prepare(operation.target_logit(row));
   operation.settle({});
-#pragma unroll
-  for (int i = 0; i < step / threads; ++i) {
-    const auto outputs = constant ? Vector<Element, config::vec>::filled(value)
-                                  : operation.apply(tile.elements[i], tile.column_of(i));
-    if (tile.inside(i)) row.template write<config::store>(tile.column_of(i), outputs);
-  }
-  if (edge.column >= 0)
-    row.template write_element<config::store>(
-        edge.column,
-        constant ? Vector<Element, 1>::filled(value) : operation.apply(edge.elements[0], edge.column));
+  if (constant)
+    tile.template write_value<config::store>(row, value);
+  else
+    write_outputs<config::store>(operation, row, tile);
+  write_edge<config::store>(operation, row, edge, constant, value);
   const int end = begin + step < cut.end ? begin + step : cut.end;
   if (!constant)
     correct_target<config::store, threads>(operation, row, cut, begin, end, thread_index(), edge);

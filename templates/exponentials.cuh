@@ -16,7 +16,8 @@ constexpr int nowhere = -0x40000000;
 /// Sum of the terms of a tile, where u are the transformed elements of its first input.
 /// \tparam fused  every term is exponent.of(u), else exponent.apart(u)
 template <bool fused, class Transform, class Tile>
-CE_DEVICE float sum_of_terms(const Tile& tile, const Transform& transform, const Exponent& exponent, int skipped) {
+CE_DEVICE float sum_of_terms(const Tile& tile, const Transform& transform, const Exponent& exponent,
+                             int skipped) {
   constexpr int vec = Tile::vec, count = sizeof(tile.elements) / sizeof(tile.elements[0]);
   float sum = 0.f;
 #pragma unroll
@@ -40,10 +41,12 @@ CE_DEVICE float sum_of_terms(const Tile& tile, const Transform& transform, const
   return sum;
 }
 
-/// Adds exp2(factor (u - max)) of the tile to the part's sum. Elements that shall not count are -infinity; where the
-/// transform makes something finite of that, those that are not inside and the one in the column `skipped` do not.
+/// Adds exp2(factor (u - max)) of the tile to the part's sum. Elements that shall not count are -infinity;
+/// where the transform makes something finite of that, those that are not inside and the one in the column
+/// `skipped` do not.
 template <class Transform, class Part, class Tile>
-CE_DEVICE void add_exponentials(Part& part, const Tile& tile, const Transform& transform, float factor, int skipped) {
+CE_DEVICE void add_exponentials(Part& part, const Tile& tile, const Transform& transform, float factor,
+                                int skipped) {
   const Exponent exponent(part.max, factor);
   part.sum += exponent.fused ? sum_of_terms<true>(tile, transform, exponent, skipped)
                              : sum_of_terms<false>(tile, transform, exponent, skipped);
@@ -66,16 +69,20 @@ struct Probability {
     }
     return p;
   }
-  /// Of elements of type T, in the fastest form that is exact.
-  template <class T, int n>
+  /// Of elements of type T. \tparam is_fast  fast<T>() says that it may be so
+  template <bool is_fast, class T, int n>
   CE_DEVICE void apply(float (&x)[n]) const {
-    if (sizeof(T) == 2 && folded) {
+    if constexpr (is_fast && sizeof(T) == 2) {
 #pragma unroll
       for (int k = 0; k < n; ++k) x[k] = exp2(multiply_add(x[k], c, -s));
     } else {
 #pragma unroll
       for (int k = 0; k < n; ++k) x[k] = exp2((x[k] - max) * c) * amplitude;
     }
+  }
+  template <class T>
+  CE_DEVICE bool fast() const {
+    return sizeof(T) == 4 || folded;
   }
 };
 

@@ -17,7 +17,7 @@ CE_DEVICE float hyperbolic_tangent(float y) {
 
 struct Logits {
   static constexpr bool bounded = problem::softcap;  ///< -infinity becomes finite
-  float scale, cap, ratio;  // scale / cap
+  float scale, cap, ratio;                           // scale / cap
 
   CE_DEVICE explicit Logits(const Arguments& arguments)
       : scale(problem::scale ? arguments.scale : 1.f),

@@ -57,7 +57,7 @@ CE_KERNEL(ce_row, 32 * ce::config::warps) {
 #pragma unroll 1
     for (int begin = 0; begin < cut.end; begin += step) {
       RowTile tile(cut, begin, cut.end, thread_index());
-      tile.fill_at(begin, operation.padding(), read);
+      tile.fill_mostly_full(operation.padding(), read);
       extend(operation, part, tile);
     }
     part = block_join(part, shared_memory<Shared>().parts, operation.factor());
@@ -67,15 +67,10 @@ CE_KERNEL(ce_row, 32 * ce::config::warps) {
   if constexpr (Operation::has_output) {
     for (int begin = (cut.end - 1) / step * step; begin >= 0; begin -= step) {
       RowTile tile(cut, begin, cut.end, thread_index());
-      tile.fill_at(begin, operation.padding(), read);
-#pragma unroll
-      for (int i = 0; i < RowTile::count; ++i) {
-        const auto outputs = operation.apply(tile.elements[i], tile.column_of(i));
-        if (tile.inside(i)) row.template write<config::store>(tile.column_of(i), outputs);
-      }
+      tile.fill_mostly_full(operation.padding(), read);
+      write_outputs<config::store>(operation, row, tile);
     }
-    if (edge.column >= 0)
-      row.template write_element<config::store>(edge.column, operation.apply(edge.elements[0], edge.column));
+    write_edge<config::store>(operation, row, edge);
     correct_target<config::store, threads>(operation, row, cut, 0, cut.end, thread_index(), edge);
   }
 }

@@ -1,24 +1,28 @@
 // Variant `pipeline`: blocks or clusters that stay; one warp loads, some reduce, some write.
 //
-// As many clusters as the GPU holds at once walk over the rows. The part of a row that a block has flows through a ring of
-// chunks in its shared memory, and through three roles that never wait for each other unless the ring is full or empty:
+// As many clusters as the GPU holds at once take one row after the other, whoever is ready the next one. The
+// part of a row that a block has flows through a ring of chunks in its shared memory, and through three roles
+// that never wait for each other unless the ring is full or empty:
 //
-//     loader    | row r+1, chunk 3      bulk loads into slots that the writers have emptied
-//     reducers  | row r+1, chunk 1      read a chunk as it lands; after the last one send their part to every block
-//     writers   | row r,   chunk 2      have the parts of all blocks: outputs, and the slot is empty
+//     loader    | row s, chunk 3      bulk loads into slots that the writers have emptied
+//     reducers  | row s, chunk 1      read a chunk as it lands; after the last one send their part to every
+//     block writers   | row r, chunk 2      have the parts of all blocks: outputs, and the slot is empty
 //
-// So a row is reduced while the one before it is written, and memory reads and writes overlap at any width. Needs sm_90.
-// Moves 1 read + 1 write. Bound by the memory; in 16 bits the exponentials of reducers and writers come next.
+// So a row is reduced while the one before it is written, and memory reads and writes overlap at any width.
+// Needs sm_90. Moves 1 read + 1 write. Bound by the memory; in 16 bits the exponentials of reducers and
+// writers come next.
 //
-// axis warps = 9 17
+// axis warps = 9 17 25
 // axis vec = 4 8
-// axis tile = 1024 2048 4096 8192
+// axis tile = 1024 2048 3072 4096 6144 8192
 // axis cluster = 1 2 3 4 6 8
 // axis stages = 1 2 4 6
 // axis store = wb cg cs
 //
 // Ledger
-//   1  after `persistent`, where all threads reduce a row and then write it, and memory idles in between
+//   1  after a variant where all threads reduced a row and then wrote it, and memory idled in between
+//   2  rows from a counter: multiprocessors differ by some percent, and the slowest one had as many rows as
+//   the others
 #pragma once
 #include "cluster_join.cuh"
 #include "tile.cuh"
@@ -30,7 +34,8 @@ using RowCut = Cut<problem::Element, problem::columns, config::vec, problem::ali
 constexpr int team_warps = (config::warps - 1) / 2;  // reducers, and as many writers
 constexpr int team = lanes * team_warps;
 constexpr int chunk_vectors = config::tile / config::vec;
-constexpr int part_vectors = ((RowCut::most_vectors + config::cluster - 1) / config::cluster + 7) / 8 * 8;  // lines
+constexpr int part_vectors =
+    ((RowCut::most_vectors + config::cluster - 1) / config::cluster + 7) / 8 * 8;  // lines
 constexpr int chunks = (part_vectors + chunk_vectors - 1) / chunk_vectors;
 constexpr int slots = chunks + config::stages;
 using Chunk = Tile<problem::Element, RowCut, chunk_vectors / team, team, false>;
@@ -41,12 +46,18 @@ struct Message {
   float target_logit;  // read before anybody writes over it
 };
 
+/// Rows that a cluster has taken and not all roles of all blocks have seen.
+constexpr int tickets = 4;
+
+// Why messages need two places and tickets four: the ring holds less than two rows. A block whose reducers
+// are done with row n has all of it in the ring, so its writers have begun row n - 1. And a loader that is
+// done with row n + 1 has writers that have begun row n: the reducers of all blocks are done with that one.
 struct Shared {
   Words<4> ring[slots][problem::inputs][chunk_vectors];
   Arrival filled[slots], emptied[slots];
-  // In turns: a block that has reduced a row has emptied a slot of the one before it, so all of its writers have read
-  // the messages of that row, as long as the ring holds less than two rows.
-  Arrival sent[2];
+  Arrival sent[2];  // the messages of all blocks are there
+  Arrival known[tickets];
+  int64 rows[tickets];
   Message messages[2][config::cluster * team_warps];
 };
 static_assert(sizeof(Shared) <= config::shared_bytes);
@@ -76,38 +87,93 @@ struct RowPart {
   CE_DEVICE int start_of(int chunk) const { return begin + chunk * chunk_vectors; }
 };
 
-/// The rows of a cluster, and this block's rank in it.
-struct Walk {
+/// One arrival at an Arrival of every block of the cluster, by lanes that are each meant for one of them.
+CE_DEVICE void tell(Arrival& arrival, int rank) {
+  if constexpr (config::cluster == 1)
+    arrival_arrive(arrival);
+  else
+    cluster_arrival_arrive(arrival, rank);
+}
+CE_DEVICE void hear(Arrival& arrival, int parity) {
+  if constexpr (config::cluster == 1)
+    arrival_wait(arrival, parity);
+  else
+    cluster_arrival_wait(arrival, parity);
+}
+template <class T>
+CE_DEVICE T& in_block(T& own, int rank) {
+  if constexpr (config::cluster == 1) return own;
+  return *cluster_shared(&own, rank);
+}
+
+/// This block of its cluster.
+struct Site {
   const Arguments& arguments;
   Shared& shared;
   int rank;
-  int64 first, step;
+  int64 cluster, clusters;
+
+  CE_DEVICE bool exists(int64 row) const { return row < arguments.rows; }
+  CE_DEVICE int64 existing(int64 row) const { return exists(row) ? row : 0; }
 };
 
-CE_DEVICE void load_rows(const Walk& walk) {
+/// The rows of the cluster as one role sees them. The first is known; each next one is taken by the loader of
+/// the first block, which tells all others.
+struct Rows {
+  int place = 0, parity = 0;
+
+  /// By the loader of the first block.
+  CE_DEVICE void post(const Site& site) const {
+    const int64 row = site.clusters + atomic_add(&site.arguments.workspace->next_row, 1);
+#pragma unroll
+    for (int rank = 0; rank < config::cluster; ++rank) {
+      in_block(site.shared.rows[place], rank) = row;
+      tell(site.shared.known[place], rank);
+    }
+  }
+  /// Beyond the last row when there are no more.
+  CE_DEVICE int64 next(const Site& site) {
+    hear(site.shared.known[place], parity);
+    const int64 row = site.shared.rows[place];
+    if (++place == tickets) {
+      place = 0;
+      parity ^= 1;
+    }
+    return row;
+  }
+};
+
+CE_DEVICE void load_rows(const Site& site) {
   Slot slot;
+  Rows rows;
   bool reused = false;  // the ring has been around once
-  for (int64 index = walk.first; index < walk.arguments.rows; index += walk.step) {
-    const RowPart part(walk.arguments, index, walk.rank);
+  for (int64 index = site.cluster; site.exists(index); index = rows.next(site)) {
+    if (site.rank == 0) rows.post(site);
+    const RowPart part(site.arguments, index, site.rank);
 #pragma unroll 1
     for (int chunk = 0; chunk < chunks; ++chunk) {
-      if (reused) arrival_wait(walk.shared.emptied[slot.index], slot.parity ^ 1);
+      if (reused) arrival_wait(site.shared.emptied[slot.index], slot.parity ^ 1);
       const int at = part.start_of(chunk), first = at > part.cut.first ? at : part.cut.first;
       const int last = at + chunk_vectors < part.end ? at + chunk_vectors : part.end;
       const bool any = first < last;
       for (int i = 0; i < problem::inputs; ++i)
-        bulk_load(&walk.shared.ring[slot.index][i][any ? first - at : 0],
+        bulk_load(&site.shared.ring[slot.index][i][any ? first - at : 0],
                   part.row.in[i] + part.cut.column_of(any ? first : part.cut.first),
-                  any ? int(sizeof(Words<4>)) * (last - first) : 0, walk.shared.filled[slot.index]);
+                  any ? int(sizeof(Words<4>)) * (last - first) : 0, site.shared.filled[slot.index]);
       slot.advance();
       reused = reused || slot.index == 0;
     }
   }
 }
 
+/// The column of a thread's edge element, which is the first block's.
+CE_DEVICE int edge_of(const Site& site, const RowPart& part, int thread) {
+  return site.rank == 0 ? part.cut.edge_column(thread) : -1;
+}
+
 /// A chunk of a row from the ring.
 CE_DEVICE void fill(Chunk& tile, const Shared& shared, const Slot& slot, int at, float padding) {
-  tile.fill_at(at, padding, [&](int v) {
+  tile.fill_mostly_full(padding, [&](int v) {
     Elements<problem::Element, config::vec> elements;
 #pragma unroll
     for (int i = 0; i < problem::inputs; ++i) elements.of_input[i] = {shared.ring[slot.index][i][v - at]};
@@ -115,65 +181,61 @@ CE_DEVICE void fill(Chunk& tile, const Shared& shared, const Slot& slot, int at,
   });
 }
 
-CE_DEVICE void reduce_rows(const Walk& walk, int thread) {
+CE_DEVICE void reduce_rows(const Site& site, int thread) {
   Slot slot;
+  Rows rows;
   int turn = 0;
-  Operation::Early next(walk.arguments, walk.first < walk.arguments.rows ? walk.first : 0);
-  for (int64 index = walk.first; index < walk.arguments.rows; index += walk.step) {
-    const RowPart part(walk.arguments, index, walk.rank);
-    Operation operation(walk.arguments, index, false, next);
-    if (index + walk.step < walk.arguments.rows) next = Operation::Early(walk.arguments, index + walk.step);
-    if (float value; operation.constant(value)) {
-      for (int chunk = 0; chunk < chunks; ++chunk) slot.advance();
-      continue;
-    }
-    const float target_logit = operation.target_logit(part.row);
+  Operation::Early early(site.arguments, site.existing(site.cluster));
+  for (int64 index = site.cluster, next = 0; site.exists(index); index = next) {
+    next = rows.next(site);
+    const RowPart part(site.arguments, index, site.rank);
+    Operation operation(site.arguments, index, false, early);
+    early = Operation::Early(site.arguments, site.existing(next));
+    float value;
+    const bool constant = operation.constant(value);
+    const float target_logit = constant ? 0.f : operation.target_logit(part.row);
     Operation::Part seen;
     if constexpr (!RowCut::whole) {
-      Edge<problem::Element> edge{walk.rank == 0 ? part.cut.edge_column(thread) : -1};
+      Edge<problem::Element> edge{edge_of(site, part, thread)};
       edge.template read<Load::ca>(part.row, operation.padding());
       extend(operation, seen, edge);
     }
 #pragma unroll 1
     for (int chunk = 0; chunk < chunks; ++chunk, slot.advance()) {
-      arrival_wait(walk.shared.filled[slot.index], slot.parity);
+      arrival_wait(site.shared.filled[slot.index], slot.parity);
+      if (constant) continue;
       Chunk tile(part.cut, part.start_of(chunk), part.end, thread);
-      fill(tile, walk.shared, slot, part.start_of(chunk), operation.padding());
+      fill(tile, site.shared, slot, part.start_of(chunk), operation.padding());
       extend(operation, seen, tile);
     }
     seen = warp_join(seen, operation.factor());
     if (const int other = lane_index(); other < config::cluster) {
-      Message& own = walk.shared.messages[turn][walk.rank * team_warps + thread / lanes];
-      Message& message = config::cluster == 1 ? own : *cluster_shared(&own, other);
+      Message& message = in_block(site.shared.messages[turn][site.rank * team_warps + thread / lanes], other);
       message.part.assign(seen);
       message.target_logit = target_logit;
-      if constexpr (config::cluster == 1)
-        arrival_arrive(walk.shared.sent[turn]);
-      else
-        cluster_arrival_arrive(walk.shared.sent[turn], other);
+      tell(site.shared.sent[turn], other);
     }
     turn ^= 1;
   }
 }
 
-CE_DEVICE void write_rows(const Walk& walk, int thread) {
+CE_DEVICE void write_rows(const Site& site, int thread) {
   Slot slot;
+  Rows rows;
   int turn = 0, parity = 0;
-  Operation::Early next(walk.arguments, walk.first < walk.arguments.rows ? walk.first : 0);
-  for (int64 index = walk.first; index < walk.arguments.rows; index += walk.step) {
-    const RowPart part(walk.arguments, index, walk.rank);
-    Operation operation(walk.arguments, index, walk.rank == 0 && thread == 0, next);
-    if (index + walk.step < walk.arguments.rows) next = Operation::Early(walk.arguments, index + walk.step);
-    Edge<problem::Element> edge{walk.rank == 0 ? part.cut.edge_column(thread) : -1};
+  Operation::Early early(site.arguments, site.existing(site.cluster));
+  for (int64 index = site.cluster, next = 0; site.exists(index); index = next) {
+    next = rows.next(site);
+    const RowPart part(site.arguments, index, site.rank);
+    Operation operation(site.arguments, index, site.rank == 0 && thread == 0, early);
+    early = Operation::Early(site.arguments, site.existing(next));
+    Edge<problem::Element> edge{edge_of(site, part, thread)};
     edge.template read<Load::ca>(part.row, operation.padding());
     float value = 0.f;
     const bool constant = operation.constant(value);
+    hear(site.shared.sent[turn], parity);
     if (!constant) {
-      if constexpr (config::cluster == 1)
-        arrival_wait(walk.shared.sent[turn], parity);
-      else
-        cluster_arrival_wait(walk.shared.sent[turn], parity);
-      const Message(&messages)[config::cluster * team_warps] = walk.shared.messages[turn];
+      const Message(&messages)[config::cluster * team_warps] = site.shared.messages[turn];
       Operation::Part total;
 #pragma unroll
       for (int i = 0; i < config::cluster * team_warps; i += lanes)
@@ -181,28 +243,22 @@ CE_DEVICE void write_rows(const Walk& walk, int thread) {
           total.join(messages[i + lane_index()].part, operation.factor());
       operation.prepare(messages[0].target_logit);
       operation.settle(warp_join(total, operation.factor()));
-      turn ^= 1;
-      if (turn == 0) parity ^= 1;
     }
+    turn ^= 1;
+    if (turn == 0) parity ^= 1;
 #pragma unroll 1
     for (int chunk = 0; chunk < chunks; ++chunk, slot.advance()) {
-      arrival_wait(walk.shared.filled[slot.index], slot.parity);
+      arrival_wait(site.shared.filled[slot.index], slot.parity);
       Chunk tile(part.cut, part.start_of(chunk), part.end, thread);
-      fill(tile, walk.shared, slot, part.start_of(chunk), operation.padding());
+      fill(tile, site.shared, slot, part.start_of(chunk), operation.padding());
       warp_barrier();
-      if (lane_index() == 0) arrival_arrive(walk.shared.emptied[slot.index]);
-#pragma unroll
-      for (int i = 0; i < Chunk::count; ++i) {
-        const int column = tile.column_of(i);
-        const auto outputs = constant ? Vector<problem::Element, config::vec>::filled(value)
-                                      : operation.apply(tile.elements[i], column);
-        if (tile.inside(i)) part.row.template write<config::store>(column, outputs);
-      }
+      if (lane_index() == 0) arrival_arrive(site.shared.emptied[slot.index]);
+      if (constant)
+        tile.template write_value<config::store>(part.row, value);
+      else
+        write_outputs<config::store>(operation, part.row, tile);
     }
-    if (edge.column >= 0)
-      part.row.template write_element<config::store>(
-          edge.column, constant ? Vector<problem::Element, 1>::filled(value)
-                                : operation.apply(edge.elements[0], edge.column));
+    write_edge<config::store>(operation, part.row, edge, constant, value);
     if (!constant)
       correct_target<config::store, team>(operation, part.row, part.cut, part.begin, part.end, thread, edge);
   }
@@ -214,13 +270,14 @@ CE_KERNEL(ce_row, 32 * ce::config::warps) {
   using namespace ce;
   Shared& shared = shared_memory<Shared>();
   const int rank = config::cluster == 1 ? 0 : cluster_rank();
-  const Walk walk{arguments, shared, rank, block_index() / config::cluster, block_count() / config::cluster};
+  const Site site{arguments, shared, rank, block_index() / config::cluster, block_count() / config::cluster};
   if (thread_index() == 0) {
     for (int slot = 0; slot < slots; ++slot) {
       arrival_init(shared.filled[slot], problem::inputs);
       arrival_init(shared.emptied[slot], team_warps);
     }
     for (int turn = 0; turn < 2; ++turn) arrival_init(shared.sent[turn], config::cluster * team_warps);
+    for (int ticket = 0; ticket < tickets; ++ticket) arrival_init(shared.known[ticket]);
   }
   block_barrier();
   if constexpr (config::cluster > 1) {  // every block has started: there is shared memory to write to
@@ -228,15 +285,23 @@ CE_KERNEL(ce_row, 32 * ce::config::warps) {
     cluster_wait();
   }
   if (warp_index() == 0) {
-    if (lane_index() == 0) load_rows(walk);
+    if (lane_index() == 0) load_rows(site);
   } else if (warp_index() <= team_warps) {
-    reduce_rows(walk, thread_index() - lanes);
+    reduce_rows(site, thread_index() - lanes);
   } else {
-    write_rows(walk, thread_index() - lanes - team);
+    write_rows(site, thread_index() - lanes - team);
   }
+  warp_barrier();
   if constexpr (config::cluster > 1) {  // no block may end while others send to it
-    warp_barrier();
     cluster_arrive();
     cluster_wait();
+  }
+  // The last cluster leaves the counters as it found them.
+  if (rank == 0 && thread_index() == 0) {
+    Workspace& workspace = *arguments.workspace;
+    if (atomic_add(&workspace.finished_clusters, 1) == site.clusters - 1) {
+      workspace.next_row = 0;
+      workspace.finished_clusters = 0;
+    }
   }
 }

@@ -41,7 +41,8 @@ struct Operation {
       probability = Probability::of<Element>(total.max, sum, factor(), 1.f);
     }
   }
-  template <int n>
+  CE_DEVICE bool fast() const { return problem::logarithm || probability.fast<Element>(); }
+  template <bool is_fast, int n>
   CE_DEVICE Vector<Element, n> apply(const Elements<Element, n>& elements, int) const {
     float x[n];
     elements.of_input[0].values(x);
@@ -49,7 +50,7 @@ struct Operation {
 #pragma unroll
       for (int k = 0; k < n; ++k) x[k] = (x[k] - max) - log_sum;
     } else {
-      probability.apply<Element>(x);
+      probability.apply<is_fast, Element>(x);
     }
     return Vector<Element, n>::of(x);
   }

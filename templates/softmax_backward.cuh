@@ -40,7 +40,8 @@ struct Operation {
     }
   }
   CE_DEVICE void settle(const Part& total) { dot = total.dot; }
-  template <int n>
+  CE_DEVICE bool fast() const { return true; }
+  template <bool is_fast, int n>
   CE_DEVICE Vector<Element, n> apply(const Elements<Element, n>& elements, int) const {
     float dy[n], y[n];
     elements.of_input[0].values(dy);

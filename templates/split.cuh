@@ -79,7 +79,8 @@ CE_KERNEL(ce_part, 32 * ce::config::warps) {
   Operation::Part part;
   if constexpr (Operation::Part::exponentials || Operation::Part::dots) {
     if constexpr (!RowCut::whole) extend(operation, part, edge);
-    over_piece(row, cut, begin, end, operation.padding(), [&](PieceTile& tile) { extend(operation, part, tile); });
+    over_piece(row, cut, begin, end, operation.padding(),
+               [&](PieceTile& tile) { extend(operation, part, tile); });
     part = block_join(part, shared_memory<Shared>().parts, operation.factor());
   }
   step_wait();  // no kernel of a call ends before those that started earlier
@@ -119,15 +120,9 @@ CE_KERNEL(ce_row, 32 * ce::config::warps) {
   operation.prepare(piece_of(arguments, index * config::split).target_logit);
   operation.settle(warp_join(part, operation.factor()));
   if constexpr (Operation::has_output) {
-    over_piece(row, cut, begin, end, operation.padding(), [&](const PieceTile& tile) {
-#pragma unroll
-      for (int i = 0; i < unroll; ++i) {
-        const auto outputs = operation.apply(tile.elements[i], tile.column_of(i));
-        if (tile.inside(i)) row.template write<config::store>(tile.column_of(i), outputs);
-      }
-    });
-    if (edge.column >= 0)
-      row.template write_element<config::store>(edge.column, operation.apply(edge.elements[0], edge.column));
+    over_piece(row, cut, begin, end, operation.padding(),
+               [&](const PieceTile& tile) { write_outputs<config::store>(operation, row, tile); });
+    write_edge<config::store>(operation, row, edge);
     correct_target<config::store, threads>(operation, row, cut, begin, end, thread_index(), edge);
   }
 }

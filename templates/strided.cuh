@@ -46,7 +46,8 @@ struct Classes {
   CE_DEVICE int column_of(int i) const { return begin + i * config::warps; }
 };
 
-/// Sets the output of the target right, after the others of the row, by the thread that has written it before.
+/// Sets the output of the target right, after the others of the row, by the thread that has written it
+/// before.
 template <class RowOperation>
 CE_DEVICE void correct_class(const RowOperation& operation, const Row<problem::Element>& row) {
   if constexpr (RowOperation::has_target)
@@ -96,8 +97,9 @@ CE_KERNEL(ce_row, 32 * ce::config::warps) {
       for (int i = 0; i < config::tile; ++i)
         if (classes.inside(i) && exists)
           row.template write_element<config::store>(
-              classes.column_of(i), constant ? Vector<problem::Element, 1>::filled(value)
-                                             : operation.apply(classes.elements[i], classes.column_of(i)));
+              classes.column_of(i),
+              constant ? Vector<problem::Element, 1>::filled(value)
+                       : operation.template apply<false>(classes.elements[i], classes.column_of(i)));
     }
     if (exists && !constant) correct_class(operation, row);
   }

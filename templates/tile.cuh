@@ -32,12 +32,12 @@ template <class T, class RowCut, int size, int threads, bool whole>
 struct Tile {
   static constexpr int count = size, vec = RowCut::elements;
   const RowCut cut;
-  int vector;  ///< of elements[0]
+  int begin, vector;  ///< of elements[0] of the first thread, and of this one
   int end;
   Elements<T, vec> elements[size > 0 ? size : 1];
 
-  CE_DEVICE Tile(const RowCut& row_cut, int begin, int end_of_part, int thread)
-      : cut(row_cut), vector(begin + thread), end(end_of_part) {}
+  CE_DEVICE Tile(const RowCut& row_cut, int first, int end_of_part, int thread)
+      : cut(row_cut), begin(first), vector(first + thread), end(end_of_part) {}
 
   /// \param read  gives the Elements of a vector that is inside
   template <class Read>
@@ -46,15 +46,26 @@ struct Tile {
     for (int i = 0; i < size; ++i)
       elements[i] = inside(i) ? read(vector + i * threads) : Elements<T, vec>::filled(padding);
   }
-  /// The same where one check for the whole block is enough in all tiles of a row but the first and the last.
+  /// Whether all of its vectors are inside, in all threads of the block.
+  CE_DEVICE bool full() const {
+    return (RowCut::exact || begin >= cut.first) && begin + size * threads <= end;
+  }
+  /// The same as fill() where most tiles are full: one check instead of one for each vector.
   template <class Read>
-  CE_DEVICE void fill_at(int begin, float padding, const Read& read) {
-    if ((RowCut::exact || begin >= cut.first) && begin + size * threads <= end) {
+  CE_DEVICE void fill_mostly_full(float padding, const Read& read) {
+    if (full()) {
 #pragma unroll
       for (int i = 0; i < size; ++i) elements[i] = read(vector + i * threads);
     } else {
       fill(padding, read);
     }
+  }
+  template <Store modifier>
+  CE_DEVICE void write_value(const Row<T>& row, float value) const {
+    const auto outputs = Vector<T, vec>::filled(value);
+#pragma unroll
+    for (int i = 0; i < size; ++i)
+      if (inside(i)) row.template write<modifier>(column_of(i), outputs);
   }
   /// Overwrites the first input where the tile has that column.
   CE_DEVICE void replace(int column, float value) {
@@ -92,6 +103,31 @@ struct Edge {
   CE_DEVICE bool inside(int) const { return column >= 0; }
   CE_DEVICE int column_of(int) const { return column; }
 };
+
+/// The outputs of a tile. Most are full, and their outputs have a fast form.
+template <Store modifier, class Operation, class T, class Tile>
+CE_DEVICE void write_outputs(const Operation& operation, const Row<T>& row, const Tile& tile) {
+  if (operation.fast() && tile.full()) {
+#pragma unroll
+    for (int i = 0; i < Tile::count; ++i)
+      row.template write<modifier>(tile.column_of(i),
+                                   operation.template apply<true>(tile.elements[i], tile.column_of(i)));
+  } else {
+#pragma unroll
+    for (int i = 0; i < Tile::count; ++i) {
+      const auto outputs = operation.template apply<false>(tile.elements[i], tile.column_of(i));
+      if (tile.inside(i)) row.template write<modifier>(tile.column_of(i), outputs);
+    }
+  }
+}
+template <Store modifier, class Operation, class T>
+CE_DEVICE void write_edge(const Operation& operation, const Row<T>& row, const Edge<T>& edge,
+                          bool constant = false, float value = 0.f) {
+  if (edge.column >= 0)
+    row.template write_element<modifier>(
+        edge.column, constant ? Vector<T, 1>::filled(value)
+                              : operation.template apply<false>(edge.elements[0], edge.column));
+}
 
 /// Sets the output of the target's column right, after the others of the row; by the thread that has written
 /// it before, whose vectors are begin + thread, begin + thread + threads, ... below `end`.

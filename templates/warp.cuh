@@ -72,16 +72,11 @@ struct OwnRow {
   }
   CE_DEVICE void write() const {
     if (!exists) return;
-#pragma unroll
-    for (int i = 0; i < per_lane; ++i) {
-      const auto outputs = constant ? Vector<Element, config::vec>::filled(value)
-                                    : operation.apply(tile.elements[i], tile.column_of(i));
-      if (tile.inside(i)) row.template write<config::store>(tile.column_of(i), outputs);
-    }
-    if (edge.column >= 0)
-      row.template write_element<config::store>(
-          edge.column,
-          constant ? Vector<Element, 1>::filled(value) : operation.apply(edge.elements[0], edge.column));
+    if (constant)
+      tile.template write_value<config::store>(row, value);
+    else
+      write_outputs<config::store>(operation, row, tile);
+    write_edge<config::store>(operation, row, edge, constant, value);
     if (!constant) correct_target<config::store, config::lanes>(operation, row, cut, 0, cut.end, lane, edge);
   }
 };

@@ -38,6 +38,8 @@ class Kernel {
   /// Of the step that reads the rows: the largest figures over all steps.
   [[nodiscard]] runtime::Resources resources() const;
   [[nodiscard]] const generator::Config& config() const noexcept { return config_; }
+  /// Whether it needs a Workspace, whatever the problem.
+  [[nodiscard]] bool takes_rows() const noexcept { return takes_rows_; }
   /// Bytes that Arguments::parts must point to; 0 for none.
   [[nodiscard]] std::int64_t part_bytes() const noexcept { return part_bytes_; }
 
@@ -56,6 +58,7 @@ class Kernel {
   std::vector<std::unique_ptr<runtime::Module>> modules_;
   generator::Config config_;
   std::int64_t part_bytes_;
+  bool takes_rows_;
   std::vector<Step> steps_;
 };
 
