@@ -30,7 +30,8 @@ std::optional<std::string> wrong_value(const std::string& name, const Expected& 
       const double tolerance = expected.absolute + expected.relative * std::abs(want) + slack;
       if (std::isfinite(want) && std::abs(got - want) <= tolerance) continue;
       if (!agrees(got, want, tolerance, expected.dtype))
-        return fmt::format("{}[{}, {}] is {}, expected {} within {:.3g}", name, row, i, got, want, tolerance);
+        return fmt::format("{}[{}, {}] is {}, expected {}{}", name, row, i, got, want,
+                           std::isfinite(want) ? fmt::format(" within {:.3g}", tolerance) : "");
     }
   }
   return std::nullopt;
