@@ -53,7 +53,8 @@ CE_KERNEL(ce_row, 32 * ce::config::warps) {
       fill_row<config::store, threads>(row, cut, 0, cut.end, thread_index(), edge.column, value);
     return;
   }
-  operation.prepare(operation.target_logit(row));
+  operation.prepare();
+  operation.set_target(operation.target_logit(row));
   Operation::Part part;
   if constexpr (Operation::reduces) {
     raise(operation, part, tile);
@@ -64,6 +65,7 @@ CE_KERNEL(ce_row, 32 * ce::config::warps) {
     part = block_join<config::warps, true>(part, shared_memory<Shared>().parts, operation.factor());
   }
   operation.settle(part);
+  operation.record();
 
   if constexpr (Operation::has_output) {
     write_outputs<config::store>(operation, row, tile);

@@ -78,7 +78,8 @@ CE_KERNEL(ce_row, 32 * ce::config::warps) {
     }
   }
   edge.template read<Load::ca>(row, operation.padding());
-  operation.prepare(operation.target_logit(row));
+  operation.prepare();
+  operation.set_target(operation.target_logit(row));
   block_barrier();
   if constexpr (config::cluster > 1) cluster_arrive();  // waited for before anyone writes to another block
 
@@ -102,6 +103,7 @@ CE_KERNEL(ce_row, 32 * ce::config::warps) {
   part = block_join(part, shared.warp_parts, operation.factor());
   if constexpr (config::cluster > 1) cluster_wait();
   operation.settle(cluster_join(part, shared.block_parts, operation.factor()));
+  operation.record();
 
   if constexpr (Operation::has_output) {
 #pragma unroll 1

@@ -56,10 +56,18 @@ struct Operation {
   const Logits logits;
   int target = nowhere;  ///< its column
   float u_target = 0.f, w_target = 1.f;
-  float per_weight = 1.f, per_row = 1.f;  ///< 1/D, 1/R
-  bool dead = false;                      ///< outputs are `dead_value`
+  int64 counted;      ///< rows, of a mean over class indices
+  float weighed;      ///< and what their targets weigh
+  bool dead = false;  ///< outputs are `dead_value`
   float dead_value = 0.f;
 
+  /// Of the whole row, for record().
+  struct Total {
+    Part part;
+    float own = 0.f,
+          rest = 0.f;  ///< exponential of the target, and the sum of the others, with respect to the maximum
+    float log_sum, lse, weights;
+  } total;
   Probability probability;
   float at_target, per_class, per_probability;
 
@@ -99,20 +107,17 @@ struct Operation {
     return target == nowhere ? 0.f : data.logit(target);
   }
 
-  CE_DEVICE void prepare(float logit) {
-    if (target != nowhere) {
-      u_target = logits.of(logit);
-      w_target = weight_of(arguments, target);
+  CE_DEVICE void prepare() {
+    if (target != nowhere) w_target = weight_of(arguments, target);
+    if constexpr (!forward) total.lse = arguments.lse[row];
+    if constexpr (problem::counts_first) {
+      step_wait();
+      counted = arguments.workspace->count;
+      if constexpr (problem::weights) weighed = arguments.workspace->weight;
     }
-    if constexpr (problem::mean && problem::gradient) {
-      if constexpr (problem::counts_first) {
-        step_wait();
-        per_row = 1.f / float(arguments.workspace->count);
-        per_weight = problem::weights ? 1.f / arguments.workspace->weight : per_row;
-      } else {
-        per_row = per_weight = 1.f / float(arguments.rows);
-      }
-    }
+  }
+  CE_DEVICE void set_target(float logit) {
+    if (target != nowhere) u_target = logits.of(logit);
   }
 
   template <class Tile>
@@ -129,31 +134,53 @@ struct Operation {
     }
   }
 
-  CE_DEVICE void settle(const Part& total) {
-    float lse, q_target = 0.f, others = 1.f;  // probability of the target, and of all other classes
-    float weights = problem::columns;         // sum of w, or of w p'
+  CE_DEVICE void settle(const Part& part) {
+    float weights = problem::columns;  // sum of w, or of w p'
     if constexpr (class_sums && (problem::weights || problem::probabilities))
-      weights = forward ? total.weight : total.dot;
+      weights = forward ? part.weight : part.dot;
     if constexpr (forward) {
-      const Exponent exponent(total.max, factor());
-      const float z_max = logits.unit() * total.max, back = 1.f / exponent.at_maximum();
-      const bool has_target = target != nowhere;
-      const float own =
-          has_target ? (exponent.fused ? exponent.of(u_target) : exponent.apart(u_target)) * back : 0.f;
-      const float rest = total.sum * back, sum = rest + own, log_sum = log(sum);
-      lse = z_max + log_sum;
-      if (has_target) {
-        q_target = own / sum;
-        others = rest / sum;
-      }
-      if (leader) finish(total, z_max, log_sum, rest, own, weights);
-      amplitudes(total.max, sum, lse, q_target, others, weights);
+      const Exponent exponent(part.max, factor());
+      const float back = 1.f / exponent.at_maximum();
+      if (target != nowhere)
+        total.own = (exponent.fused ? exponent.of(u_target) : exponent.apart(u_target)) * back;
+      total.rest = part.sum * back;
+      const float sum = total.rest + total.own;
+      total.part = part;
+      total.log_sum = log(sum);
+      total.weights = weights;
+      total.lse = logits.unit() * part.max + total.log_sum;
+      set_amplitudes(part.max, sum, total.own / sum, total.rest / sum, weights);
     } else {
-      lse = arguments.lse[row];
-      const float distance = logits.unit() * u_target - lse;
-      q_target = exp2(distance * log2_e);
-      others = distance > -1.f ? -expm1(distance) : 1.f - q_target;
-      amplitudes(lse / logits.unit(), 1.f, lse, q_target, others, weights);
+      const float distance = logits.unit() * u_target - total.lse, q_target = exp2(distance * log2_e);
+      set_amplitudes(total.lse / logits.unit(), 1.f, q_target,
+                     distance > -1.f ? -expm1(distance) : 1.f - q_target, weights);
+    }
+  }
+
+  CE_DEVICE void record() const {
+    if constexpr (forward) {
+      if (!leader) return;
+      const Part& part = total.part;
+      const float e = problem::smoothing ? arguments.smoothing : 0.f;
+      float loss = 0.f;
+      if constexpr (problem::probabilities) {
+        loss = total.log_sum * total.weights - logits.unit() * part.dot;
+      } else {
+        loss = total.own > total.rest ? log1p(total.rest / total.own)
+                                      : total.log_sum - logits.unit() * (u_target - finite_or_zero(part.max));
+        loss *= w_target;
+        if constexpr (problem::smoothing)
+          loss = (1.f - e) * loss +
+                 e / problem::columns * (total.log_sum * total.weights - logits.unit() * part.dot);
+      }
+      const float z_loss = problem::z_loss ? arguments.z_scale * total.lse * total.lse : 0.f;
+      put_losses(dead ? dead_value : loss, dead ? dead_value : z_loss);
+      if constexpr (problem::lse_out) arguments.lse[row] = total.lse;
+      if constexpr (Part::indices) {
+        const int argmax = part.argmax < problem::columns ? part.argmax : 0;
+        if constexpr (problem::argmax_out) arguments.argmax[row] = argmax;
+        if constexpr (problem::hit_out) arguments.hit[row] = target == argmax;
+      }
     }
   }
 
@@ -197,37 +224,19 @@ struct Operation {
   CE_DEVICE Vector<Element, 1> target_output() const { return Vector<Element, 1>::filled(at_target); }
 
  private:
-  /// By the leader: what is written once a row.
-  CE_DEVICE void finish(const Part& total, float z_max, float log_sum, float rest, float own,
-                        float weights) const {
-    const float lse = z_max + log_sum, e = arguments.smoothing;
-    float loss = 0.f;
-    if constexpr (problem::probabilities) {
-      loss = log_sum * weights - logits.unit() * total.dot;
-    } else {
-      loss =
-          own > rest ? log1p(rest / own) : log_sum - logits.unit() * (u_target - finite_or_zero(total.max));
-      loss *= w_target;
-      if constexpr (problem::smoothing)
-        loss = (1.f - e) * loss + e / problem::columns * (log_sum * weights - logits.unit() * total.dot);
-    }
-    const float z_loss = problem::z_loss ? arguments.z_scale * lse * lse : 0.f;
-    put_losses(dead ? dead_value : loss, dead ? dead_value : z_loss);
-    if constexpr (problem::lse_out) arguments.lse[row] = lse;
-    if constexpr (Part::indices) {
-      const int argmax = total.argmax < problem::columns ? total.argmax : 0;
-      if constexpr (problem::argmax_out) arguments.argmax[row] = argmax;
-      if constexpr (problem::hit_out) arguments.hit[row] = target == argmax;
-    }
-  }
-
   /// Everything that `apply` needs: upstream, divisors and the slope of a logit without a cap are put into
-  /// the factors. \param sum  of the exponentials with respect to `max`
-  CE_DEVICE void amplitudes(float max, float sum, float lse, float q_target, float others, float weights) {
+  /// the factors. \param sum       of the exponentials with respect to `max` \param q_target  probability of
+  /// the target, and `others` of all other classes
+  CE_DEVICE void set_amplitudes(float max, float sum, float q_target, float others, float weights) {
     if constexpr (!has_output) return;
+    float per_row = 1.f, per_weight = 1.f;
+    if constexpr (problem::mean) {
+      per_row = 1.f / float(problem::counts_first ? counted : arguments.rows);
+      per_weight = problem::counts_first && problem::weights ? 1.f / weighed : per_row;
+    }
     const float e = problem::smoothing ? arguments.smoothing : 0.f;
     const float up = problem::softcap ? early.upstream : early.upstream * logits.scale;
-    const float z_part = problem::z_loss ? 2.f * arguments.z_scale * lse * per_row * up : 0.f;
+    const float z_part = problem::z_loss ? 2.f * arguments.z_scale * total.lse * per_row * up : 0.f;
     per_probability = up * per_row;
     per_class = problem::smoothing ? e / problem::columns * per_weight * up : 0.f;
     if constexpr (problem::probabilities) {

@@ -2,6 +2,7 @@
 // nothing from the CUDA toolkit; it includes this. For a GPU they are intrinsics and inline PTX
 // (device_cuda.cuh), for the host device plain C++ (device_host.cuh), so the same kernel runs on both.
 //
+// clang-format off
 //   CE_DEVICE                      in front of every function
 //   CE_KERNEL(name, threads)       an entry point with one parameter, `arguments` of type Arguments
 //   thread_index() block_index() block_count() lane_index() warp_index()
@@ -10,43 +11,37 @@
 //   shuffle_xor(value, mask)       the value of lane (own lane ^ mask); all 32 lanes take part
 //   broadcast(value, lane)         the value of that lane; all 32 lanes take part
 //   cluster_rank()                 of this block in its cluster; 0 without clusters
-//   cluster_arrive cluster_wait    a barrier of all threads of the cluster in two halves: what was written
-//   before
+//   cluster_arrive cluster_wait    a barrier of all threads of the cluster in two halves: what was written before
 //                                  arriving is seen after waiting
 //   cluster_shared(own, rank)      the same object in the shared memory of that block of the cluster
-//   Arrival                        an mbarrier, in shared memory: its phases 0, 1, 0, 1, ... end one after
-//   the other arrival_init(arrival, count)   by one thread, before a block barrier that lets the others use
-//   it; each phase ends
-//                                  after `count` arrivals and when all bulk copies announced in it have
-//                                  landed
+//   Arrival                        an mbarrier, in shared memory: its phases 0, 1, 0, 1, ... end one after the other
+//   arrival_init(arrival, count)   by one thread, before a block barrier that lets the others use it; each phase
+//                                  ends after `count` arrivals and when all bulk copies announced in it have landed
 //   arrival_arrive(arrival)        one arrival
 //   arrival_wait(arrival, parity)  until the phase of that parity has ended
-//   bulk_load(shared, global, bytes, arrival)  one arrival that announces a copy, and the copy; by one
-//   thread; addresses
-//                                  and bytes multiples of 16; 0 bytes copy nothing; sm_90
-//   cluster_arrival_arrive(arrival, rank)  one arrival at the same Arrival of that block of the cluster; what
-//   this thread
-//                                  wrote before, there too, is seen by who waits with
-//   cluster_arrival_wait(arrival, parity)  arrival_wait for an own Arrival at which other blocks of the
-//   cluster arrive step_release()                 the next kernel of the call may start step_wait() until the
-//   kernel before this one of the same call has ended and its writes are seen;
-//                                  without it this kernel may run beside that one (sm_90, programmatic
+//   cluster_arrival_arrive(arrival, rank)  one arrival at the same Arrival of that block of the cluster; what this
+//                                  thread wrote before, there too, is seen by who waits with the next
+//   cluster_arrival_wait(arrival, parity)  arrival_wait for an own Arrival at which other blocks of the cluster arrive
+//   bulk_load(shared, global, bytes, arrival)  one arrival that announces a copy, and the copy; by one thread;
+//                                  addresses and bytes multiples of 16; 0 bytes copy nothing; sm_90
+//   step_release()                 the next kernel of the call may start
+//   step_wait()                    until the kernel before this one of the same call has ended and its writes are
+//                                  seen; without it this kernel may run beside that one (sm_90, programmatic
 //                                  dependent launch)
 //   shared_memory<T>()             the block's dynamic shared memory as a T; its contents start undefined
 //   load<Load, words>(address)     4 x words bytes of global memory, aligned to their size
 //   store<Store>(address, words)   the same, written
 //   load_element / store_element   one element of any type, with the same cache modifiers
-//   exp2 log log1p expm1 reciprocal maximum absolute  f32; exp2 flushes subnormal results to zero; reciprocal
-//   is good to 1 ulp
-//                                  or so; maximum prefers a number to NaN
+//   exp2 log log1p expm1 maximum absolute  f32; exp2 flushes subnormal results to zero; maximum prefers a number to NaN
+//   reciprocal(x)                  to 1 ulp or so; subnormal numbers are zero to it
 //   multiply_add(a, b, c)          a b + c, rounded once
 //   maximum_pair<T>(a, b)          of the two elements in each of two words; prefers a number to NaN
 //   infinity() not_a_number()
 //   to_float(element) from_float<T>(value) unpack(word) pack<T>(low, high)
-//   atomic_add atomic_min          on 64-bit integers in global memory, returning the value before; integers
-//   only,
+//   atomic_add atomic_min          on 64-bit integers in global memory, returning the value before; integers only,
 //                                  so that their order cannot change a result
 //   device_fence()                 writes before it are seen by the whole device before writes after it
+// clang-format on
 #pragma once
 
 namespace ce {

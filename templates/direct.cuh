@@ -38,7 +38,8 @@ CE_KERNEL(ce_row, 32 * ce::config::warps) {
 
   float value = 0.f;
   const bool constant = operation.constant(value);
-  operation.prepare(operation.target_logit(row));
+  operation.prepare();
+  operation.set_target(operation.target_logit(row));
   operation.settle({});
   if (constant)
     tile.template write_value<config::store>(row, value);

@@ -50,7 +50,8 @@ CE_KERNEL(ce_row, 32 * ce::config::warps) {
   edge.template read<config::load>(row, operation.padding());
   const auto read = [&](int v) { return row.template read<config::load, config::vec>(cut.column_of(v)); };
 
-  operation.prepare(operation.target_logit(row));
+  operation.prepare();
+  operation.set_target(operation.target_logit(row));
   Operation::Part part;
   if constexpr (Operation::reduces) {
     if constexpr (!RowCut::whole) extend(operation, part, edge);
@@ -63,6 +64,7 @@ CE_KERNEL(ce_row, 32 * ce::config::warps) {
     part = block_join(part, shared_memory<Shared>().parts, operation.factor());
   }
   operation.settle(part);
+  operation.record();
 
   if constexpr (Operation::has_output) {
     for (int begin = (cut.end - 1) / step * step; begin >= 0; begin -= step) {

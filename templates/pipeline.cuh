@@ -233,6 +233,7 @@ CE_DEVICE void write_rows(const Site& site, int thread) {
     edge.template read<Load::ca>(part.row, operation.padding());
     float value = 0.f;
     const bool constant = operation.constant(value);
+    if (!constant) operation.prepare();
     hear(site.shared.sent[turn], parity);
     if (!constant) {
       const Message(&messages)[config::cluster * team_warps] = site.shared.messages[turn];
@@ -241,7 +242,7 @@ CE_DEVICE void write_rows(const Site& site, int thread) {
       for (int i = 0; i < config::cluster * team_warps; i += lanes)
         if (i + lane_index() < config::cluster * team_warps)
           total.join(messages[i + lane_index()].part, operation.factor());
-      operation.prepare(messages[0].target_logit);
+      operation.set_target(messages[0].target_logit);
       operation.settle(warp_join(total, operation.factor()));
     }
     turn ^= 1;
@@ -259,8 +260,9 @@ CE_DEVICE void write_rows(const Site& site, int thread) {
         write_outputs<config::store>(operation, part.row, tile);
     }
     write_edge<config::store>(operation, part.row, edge, constant, value);
-    if (!constant)
-      correct_target<config::store, team>(operation, part.row, part.cut, part.begin, part.end, thread, edge);
+    if (constant) continue;
+    operation.record();  // late: it would hold the chunks up
+    correct_target<config::store, team>(operation, part.row, part.cut, part.begin, part.end, thread, edge);
   }
 }
 

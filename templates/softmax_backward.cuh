@@ -23,7 +23,9 @@ struct Operation {
   CE_DEVICE static float factor() { return 1.f; }
   CE_DEVICE bool constant(float&) const { return false; }
   CE_DEVICE float target_logit(const Row<Element>&) const { return 0.f; }
-  CE_DEVICE void prepare(float) {}
+  CE_DEVICE void prepare() {}
+  CE_DEVICE void set_target(float) {}
+  CE_DEVICE void record() const {}
   template <class Tile>
   CE_DEVICE void add(Part& part, const Tile& tile) const {
     constexpr int vec = Tile::vec, count = sizeof(tile.elements) / sizeof(tile.elements[0]);

@@ -117,8 +117,10 @@ CE_KERNEL(ce_row, 32 * ce::config::warps) {
     if (other < config::split)
       part.join(piece_of(arguments, index * config::split + other).part, operation.factor());
   }
-  operation.prepare(piece_of(arguments, index * config::split).target_logit);
+  operation.prepare();
+  operation.set_target(piece_of(arguments, index * config::split).target_logit);
   operation.settle(warp_join(part, operation.factor()));
+  operation.record();
   if constexpr (Operation::has_output) {
     over_piece(row, cut, begin, end, operation.padding(),
                [&](const PieceTile& tile) { write_outputs<config::store>(operation, row, tile); });

@@ -69,7 +69,8 @@ CE_KERNEL(ce_row, 32 * ce::config::warps) {
   Operation operation(arguments, index, exists && warp_index() == 0);
   float value = 0.f;
   const bool constant = operation.constant(value);
-  operation.prepare(operation.target_logit(row));
+  operation.prepare();
+  operation.set_target(operation.target_logit(row));
 
   Operation::Part part;
   if constexpr (Operation::reduces) {
@@ -89,6 +90,7 @@ CE_KERNEL(ce_row, 32 * ce::config::warps) {
       part.join(shared_memory<Shared>().parts[warp][lane_index()], operation.factor());
   }
   operation.settle(part);
+  operation.record();
   if constexpr (Operation::has_output) {
 #pragma unroll 1
     for (int begin = warp_index(); begin < problem::columns; begin += step) {

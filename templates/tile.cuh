@@ -1,25 +1,27 @@
-// Some vectors of a row in the registers of one thread, and what every operation does with them:
-//
-//   raise(operation, part, tile)    the part's maximum is now also that of the tile
-//   extend(operation, part, tile)   the part now includes the tile
+// Some vectors of a row in the registers of one thread, and what every operation does with them.
 //
 // An Operation is what a Variant runs over a row (softmax.cuh, softmax_backward.cuh, cross_entropy.cuh). The
 // Variant cuts the row, moves the data, joins the parts, and asks:
 //
-//   Early(arguments, row)  what can be read before the row's turn
-//   Operation(arguments, row, leader [, early])  by every thread of the row; one of them leads and writes
-//   what a row has
-//                     once
-//   reduces           whether the row has to be read before its outputs are known
-//   has_output        whether there is anything to write per element
-//   padding()         the value of elements that are none
-//   factor()          of the exponents (Part::move_to)
-//   constant(value)   whether this row needs no inputs: its outputs, if any, are this value (ignored rows)
-//   target_logit(row) if it is not: what has to be read of the row by its column, before anybody writes over
-//   it prepare(logit)    takes that, and reads what else a row has once maximum_of(tile)  the largest
-//   exponent of the tile, before the factor add(part, tile)   adds the tile to a part whose maximum is not
-//   smaller settle(total)     here is the part that is the whole row apply(elements, column)  the outputs of
-//   these columns
+// clang-format off
+//   Early(arguments, row)          what can be read before the row's turn
+//   Operation(arguments, row, leader [, early])  by every thread of the row; one of them leads
+//   reduces                        whether the row has to be read before its outputs are known
+//   has_output                     whether there is anything to write per element
+//   has_target                     whether one column needs another output: target_output() at target_column()
+//   padding()                      the value of elements that are none
+//   factor()                       of the exponents (Part::move_to)
+//   constant(value)                whether this row needs no inputs: its outputs, if any, are this value (ignored rows)
+//   prepare()                      if it is not: reads what a row has once
+//   target_logit(row)              what must be read of the row by its column, before anybody writes over it ...
+//   set_target(logit)              ... and here it is
+//   maximum_of(tile)               the largest exponent of the tile, before the factor
+//   add(part, tile)                adds the tile to a part whose maximum is not smaller; the tile loses the target's logit
+//   settle(total)                  here is the part that is the whole row
+//   fast()                         whether outputs have a fast form
+//   apply<fast>(elements, column)  the outputs of these columns
+//   record()                       the leader writes what a row has once: losses and the like
+// clang-format on
 #pragma once
 #include "part.cuh"
 #include "row.cuh"
@@ -144,6 +146,7 @@ CE_DEVICE void correct_target(const Operation& operation, const Row<T>& row, con
   }
 }
 
+/// The part's maximum is now also that of the tile.
 template <class Operation, class Part, class Tile>
 CE_DEVICE void raise(const Operation& operation, Part& part, const Tile& tile) {
   if constexpr (Part::exponentials) {
@@ -155,6 +158,7 @@ CE_DEVICE void raise(const Operation& operation, Part& part, const Tile& tile) {
   }
 }
 
+/// The part now includes the tile.
 template <class Operation, class Part, class Tile>
 CE_DEVICE void extend(const Operation& operation, Part& part, Tile& tile) {
   raise(operation, part, tile);

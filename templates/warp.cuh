@@ -59,7 +59,8 @@ struct OwnRow {
   }
   CE_DEVICE void reduce() {
     constant = operation.constant(value);
-    operation.prepare(operation.target_logit(row));
+    operation.prepare();
+    operation.set_target(operation.target_logit(row));
     if constexpr (Operation::reduces) {
       raise(operation, part, tile);
       if constexpr (!RowCut::whole) raise(operation, part, edge);
@@ -69,6 +70,7 @@ struct OwnRow {
       part = warp_join<config::lanes, true>(part, operation.factor());
     }
     operation.settle(part);
+    operation.record();
   }
   CE_DEVICE void write() const {
     if (!exists) return;
