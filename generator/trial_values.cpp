@@ -63,12 +63,12 @@ void fill_extreme(std::span<double> row, std::int64_t index, const Extremes& ext
 
 double large_logit(DType dtype) noexcept { return dtype == DType::f16 ? 3e4 : 1e30; }
 
-void fill_confident(std::span<double> row, std::int64_t index, std::int64_t target, Random& random) {
+void fill_confident(std::span<double> row, double nines, std::int64_t target, Random& random) {
   fill_normal(row, random);
   constexpr double narrowed = 0.5 / deviation;
   // The others, of standard deviation 1/2, have an expected sum of exponentials of (C - 1) exp(1/8).
   const double others = std::log(std::max(1., static_cast<double>(row.size() - 1))) + 0.125;
-  const double gap = others + static_cast<double>(6 + index % 7) * std::log(10.);
+  const double gap = others + nines * std::log(10.);
   for (double& z : row) z = narrowed * z - gap / 2;
   row[static_cast<std::size_t>(target)] = gap / 2;
 }

@@ -48,9 +48,8 @@ void fill_extreme(std::span<double> row, std::int64_t index, const Extremes& ext
 /// A magnitude that the dtype holds and that overflows exp() many times over.
 [[nodiscard]] double large_logit(DType dtype) noexcept;
 
-/// Transformed logits with which the target's probability is 1 - 10^-6 to 1 - 10^-12, by row. They lie around
-/// 0.
-void fill_confident(std::span<double> row, std::int64_t index, std::int64_t target, Random& random);
+/// Transformed logits, around 0, with which the others are 10^-nines times as probable as the target.
+void fill_confident(std::span<double> row, double nines, std::int64_t target, Random& random);
 
 /// Probabilities of the classes: spread over all of them, or, in every other row, over three.
 void fill_probabilities(std::span<double> row, std::int64_t index, Random& random);
