@@ -49,11 +49,11 @@ class CrossEntropyTrial {
     add_vectors();
     CrossEntropyReference reference = cross_entropy(inputs_);
     if (problem_.operation == Operation::cross_entropy) add_results(reference);
-    if (problem_.gradient) expect_gradient(std::move(reference));
     builder_.add_scratch();
     builder_.expect_status({reference.bad_targets, reference.bad_targets > 0
                                                        ? reference.first_bad_row
                                                        : std::numeric_limits<long long>::max()});
+    if (problem_.gradient) expect_gradient(std::move(reference));
     return builder_.take();
   }
 

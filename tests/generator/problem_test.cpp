@@ -32,7 +32,8 @@ struct Change {
 std::vector<Change> changes() {
   std::vector<Change> changed;
   const auto change_of = [&](const Problem& from, const std::function<void(Problem&)>& edit) {
-    edit(changed.emplace_back(from, from).to);
+    changed.push_back({from, from});
+    edit(changed.back().to);
   };
   const auto change = [&](const std::function<void(Problem&)>& edit) { change_of(base, edit); };
   change([](Problem& p) { p.dtype = DType::f16; });
