@@ -42,7 +42,7 @@ std::int64_t vectors_of(const Config& config, const Problem& problem) {
 }
 
 /// Bytes of one Part of a row, as in part.cuh.
-constexpr int part_bytes = 20;
+constexpr int part_bytes = 24;
 
 Rejection rejects_access(const Config& config, const Problem& problem) {
   const int bytes = config.vec * size_of(problem.dtype);

@@ -152,7 +152,8 @@ struct Operation {
       set_amplitudes(part.max, sum, total.own / sum, total.rest / sum, weights);
     } else {
       const float distance = logits.unit() * u_target - total.lse, q_target = exp2(distance * log2_e);
-      set_amplitudes(total.lse / logits.unit(), 1.f, q_target,
+      const float sum = 1.f + (total.lse - total.lse);  // 1, but NaN where lse is infinite
+      set_amplitudes(total.lse / logits.unit(), sum, q_target,
                      distance > -1.f ? -expm1(distance) : 1.f - q_target, weights);
     }
   }

@@ -45,18 +45,25 @@ struct Part {
   static constexpr bool exponentials = has_exponentials, dots = has_dot, indices = has_argmax;
 
   float max = -infinity();
-  float sum = 0.f;          ///< of the exponentials, as Exponent(max, c) gives them
-  float dot = 0.f;          ///< sum of weight x value; with exponentials of weight x (logit - max)
-  float weight = 0.f;       ///< sum of the weights
-  int argmax = 0x7fffffff;  ///< the first column where the logit is `max`
+  float sum = 0.f;              ///< of the exponentials, as Exponent(max, c) gives them
+  float dot = 0.f;              ///< sum of weight x value; with exponentials of weight x (logit - max)
+  float weight = 0.f;           ///< sum of the weights
+  float largest = -infinity();  ///< logit
+  int argmax = 0x7fffffff;      ///< the first column that holds it
 
   /// The same with respect to a maximum that is not smaller.
   CE_DEVICE void move_to(float larger, float c) {
     if constexpr (exponentials) {
       sum *= Exponent(larger, c).of_maximum(max);
       if constexpr (dots) dot = multiply_add(weight, finite_or_zero(max) - finite_or_zero(larger), dot);
-      if constexpr (indices) argmax = max == larger ? argmax : 0x7fffffff;
       max = larger;
+    }
+  }
+  /// The first of the largest logits so far, and of others.
+  CE_DEVICE void see(float logit, int column) {
+    if (logit > largest || (logit == largest && column < argmax)) {
+      largest = logit;
+      argmax = column;
     }
   }
   /// Takes another part in.
@@ -71,7 +78,7 @@ struct Part {
       if constexpr (dots) weight += next.weight;
     }
     if constexpr (dots) dot += next.dot;
-    if constexpr (indices) argmax = next.argmax < argmax ? next.argmax : argmax;
+    if constexpr (indices) see(next.largest, next.argmax);
   }
   /// Copies what is used.
   CE_DEVICE void assign(const Part& other) {
@@ -81,7 +88,10 @@ struct Part {
       if constexpr (dots) weight = other.weight;
     }
     if constexpr (dots) dot = other.dot;
-    if constexpr (indices) argmax = other.argmax;
+    if constexpr (indices) {
+      largest = other.largest;
+      argmax = other.argmax;
+    }
   }
 };
 
@@ -124,7 +134,11 @@ CE_DEVICE Part warp_join(Part part, float c) {
     if constexpr (Part::dots) part.weight = warp_sum<width>(part.weight);
   }
   if constexpr (Part::dots) part.dot = warp_sum<width>(part.dot);
-  if constexpr (Part::indices) part.argmax = warp_min<width>(part.argmax);
+  if constexpr (Part::indices) {
+    const float largest = warp_max<width>(part.largest);
+    part.argmax = warp_min<width>(part.largest == largest ? part.argmax : 0x7fffffff);
+    part.largest = largest;
+  }
   return part;
 }
 

@@ -146,25 +146,6 @@ CE_DEVICE void correct_target(const Operation& operation, const Row<T>& row, con
   }
 }
 
-/// The part's maximum is now also that of the tile.
-template <class Operation, class Part, class Tile>
-CE_DEVICE void raise(const Operation& operation, Part& part, const Tile& tile) {
-  if constexpr (Part::exponentials) {
-    const float max = operation.maximum_of(tile);
-    const bool larger = max > part.max;
-    part.move_to(larger ? max : part.max, operation.factor());
-    if constexpr (Part::indices)
-      if (larger) part.argmax = first_largest_of(tile);
-  }
-}
-
-/// The part now includes the tile.
-template <class Operation, class Part, class Tile>
-CE_DEVICE void extend(const Operation& operation, Part& part, Tile& tile) {
-  raise(operation, part, tile);
-  operation.add(part, tile);
-}
-
 /// The largest element of the first input.
 template <class Tile>
 CE_DEVICE float largest_of(const Tile& tile) {
@@ -175,11 +156,10 @@ CE_DEVICE float largest_of(const Tile& tile) {
   return largest.largest();
 }
 
-/// The first column of the tile where the first input is its largest element.
+/// The first column of the tile where the first input is `value`.
 template <class Tile>
-CE_DEVICE int first_largest_of(const Tile& tile) {
+CE_DEVICE int first_of(const Tile& tile, float value) {
   constexpr int count = sizeof(tile.elements) / sizeof(tile.elements[0]), vec = Tile::vec;
-  const float max = largest_of(tile);
   int first = 0x7fffffff;
 #pragma unroll
   for (int i = count - 1; i >= 0; --i) {
@@ -187,9 +167,27 @@ CE_DEVICE int first_largest_of(const Tile& tile) {
     tile.elements[i].of_input[0].values(x);
 #pragma unroll
     for (int k = vec - 1; k >= 0; --k)
-      if (x[k] == max && tile.inside(i)) first = tile.column_of(i) + k;
+      if (x[k] == value && tile.inside(i)) first = tile.column_of(i) + k;
   }
   return first;
+}
+
+/// The part's maximum is now also that of the tile.
+template <class Operation, class Part, class Tile>
+CE_DEVICE void raise(const Operation& operation, Part& part, const Tile& tile) {
+  if constexpr (Part::exponentials) {
+    part.move_to(maximum(part.max, operation.maximum_of(tile)), operation.factor());
+    if constexpr (Part::indices)
+      if (const float largest = largest_of(tile); largest >= part.largest && largest > -infinity())
+        part.see(largest, first_of(tile, largest));
+  }
+}
+
+/// The part now includes the tile.
+template <class Operation, class Part, class Tile>
+CE_DEVICE void extend(const Operation& operation, Part& part, Tile& tile) {
+  raise(operation, part, tile);
+  operation.add(part, tile);
 }
 
 }  // namespace ce

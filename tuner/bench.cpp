@@ -9,8 +9,9 @@ namespace {
 
 /// With fewer rows where scratch memory does not hold them all.
 generator::Problem fitting(generator::Problem problem, std::int64_t scratch_bytes) {
-  // An input, and an output or the copy that an overwritten input is set back from.
-  const std::int64_t row_bytes = 2 * (problem.columns * size_of(problem.dtype) + 32) + 16;
+  // The inputs, and an output or the copy that an overwritten input is set back from.
+  const std::int64_t row_bytes =
+      (generator::inputs(problem) + 1) * (problem.columns * size_of(problem.dtype) + 32) + 64;
   problem.rows = std::clamp<std::int64_t>(scratch_bytes / row_bytes, 1, problem.rows);
   return problem;
 }

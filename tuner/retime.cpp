@@ -22,13 +22,15 @@ constexpr int samples_a_visit = 3;
 /// Ceiling kernels that are timed as often as the winner; a quick look at all of them chooses.
 constexpr std::size_t contenders = 2;
 
-/// Traffic of the problem's kind and, to the next 256 bytes, of its size.
+/// Traffic of the problem's kind and, to the next 256 bytes, of its size; over its input where the problem's output is:
+/// memory does that a little slower.
 Problem ceiling_of(const Problem& problem) {
   const bool output = generator::has_output(problem);
   const int matrices = output ? 1 : generator::inputs(problem);
   Problem ceiling{.operation = !output                           ? Operation::read
                                : generator::inputs(problem) == 2 ? Operation::add
                                                                  : Operation::copy,
+                  .in_place = problem.in_place && output,
                   .columns = 64};
   const std::int64_t row_bytes = ceiling.columns * size_of(ceiling.dtype);
   const std::int64_t bytes = matrices * problem.rows * problem.columns * size_of(problem.dtype);

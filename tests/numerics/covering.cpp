@@ -3,83 +3,223 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <exception>
+#include <future>
 #include <map>
+#include <optional>
+#include <random>
+#include <sstream>
+#include <thread>
+#include <variant>
 
 #include "ce/base/error.hpp"
-#include "tuner/build_ahead.hpp"
 #include "tuner/verify.hpp"
 
 namespace ce::test {
+namespace {
 
 using generator::Alignment;
 using generator::Config;
 using generator::Operation;
 using generator::Problem;
+using generator::Upstream;
+using Random = std::mt19937_64;
 
-std::vector<Problem> covering_problems(const std::vector<std::int64_t>& widths) {
-  std::vector<Problem> kinds{{.operation = Operation::softmax},
-                             {.operation = Operation::softmax, .in_place = true}};
-  for (const Reduction reduction : {Reduction::none, Reduction::mean, Reduction::sum})
-    for (const bool gradient : {false, true}) {
-      const Problem kind{.operation = Operation::cross_entropy, .reduction = reduction, .gradient = gradient};
-      kinds.push_back(kind);
-      if (!gradient) continue;
-      kinds.push_back(kind);
-      kinds.back().in_place = true;
-      kinds.back().target_dtype = DType::i32;
-    }
-  std::vector<Problem> problems;
-  for (const DType dtype : {DType::f32, DType::f16, DType::bf16})
-    for (const Alignment alignment : {Alignment::vector, Alignment::shifted, Alignment::element})
-      for (Problem problem : kinds) {
-        if (alignment == Alignment::element && problem.in_place)
-          continue;  // the same memory is never misaligned
-        problem.dtype = dtype;
-        problem.alignment = alignment;
-        problem.rows = 64;
-        problem.columns = widths[problems.size() % widths.size()];
-        if (problem.operation == Operation::cross_entropy && problems.size() % 2 == 1)
-          problem.loss_dtype = dtype;
-        problems.push_back(problem);
-      }
-  return problems;
+constexpr DType dtypes[] = {DType::f32, DType::f16, DType::bf16};
+
+/// Empty and full tails, fewer columns than lanes, one column, more than one tile, several blocks and chunks.
+const std::vector<std::int64_t>& widths_of(std::string_view variant) {
+  static const std::map<std::string_view, std::vector<std::int64_t>> widths{
+      {"warp", {1000, 1, 33, 128, 7, 127, 512, 31, 513, 256, 2}},
+      {"block", {1000, 1, 33, 4099, 256, 2048, 127, 513, 31}},
+      {"online", {1000, 33, 4099, 2048, 20001, 127}},
+      {"cluster", {16384, 24579, 18944, 20001}},
+      {"pipeline", {16384, 24579, 18944, 20001}},
+      {"split", {4096, 20001, 9000, 50257}},
+      {"direct", {1000, 1, 33, 4099, 127, 20001}},
+      {"strided", {19, 1, 100, 2, 1000}},
+  };
+  return widths.at(variant);
 }
 
-std::vector<Config> covering_configs(const Problem& problem, const generator::Limits& limits,
-                                     std::size_t count, std::uint64_t turn) {
-  std::map<std::string, std::vector<Config>> by_variant;
+bool heads(Random& random) { return random() % 2 == 0; }
+
+void draw_options(Problem& problem, Random& random) {
+  const bool forward = problem.operation == Operation::cross_entropy;
+  problem.reduction = static_cast<Reduction>(random() % 3);
+  problem.gradient = !forward || random() % 4 != 0;
+  problem.probabilities = random() % 4 == 0;
+  if (!problem.probabilities && heads(random)) problem.target_dtype = DType::i32;
+  if (heads(random)) problem.loss_dtype = problem.dtype;
+  problem.smoothing = heads(random);
+  problem.weights = heads(random);
+  if (problem.weights && heads(random)) problem.weight_dtype = problem.dtype;
+  problem.z_loss = heads(random);
+  problem.softcap = heads(random);
+  problem.scale = heads(random);
+  if (problem.gradient) problem.upstream = static_cast<Upstream>(random() % 3);
+  if (!forward) return;
+  problem.z_loss_out = problem.z_loss && heads(random);
+  problem.lse_out = heads(random);
+  problem.argmax_out = heads(random);
+  problem.hit_out = !problem.probabilities && heads(random);
+}
+
+void draw_layout(Problem& problem, bool strided, Random& random) {
+  problem.rows = 64;
+  problem.in_place = has_output(problem) && heads(random);
+  problem.batched = random() % 4 == 0;
+  problem.strided = strided;
+  if (strided) return;
+  problem.alignment = static_cast<Alignment>(random() % 3);
+  // The same memory is never misaligned with itself.
+  if (problem.in_place && inputs(problem) == 1 && problem.alignment == Alignment::element)
+    problem.alignment = Alignment::shifted;
+}
+
+std::optional<Config> draw_config(const Problem& problem, std::string_view variant,
+                                  const generator::Limits& limits, Random& random) {
+  std::vector<Config> fitting;
   for (Config& config : generator::space(problem, limits))
-    by_variant[config.variant].push_back(std::move(config));
-  std::vector<Config> chosen;
-  for (std::size_t i = 0; chosen.size() < count && i < count; ++i)
-    for (const auto& [variant, configs] : by_variant)
-      // Steps of a number that shares no factor with the sizes of the axes visit all of their values.
-      chosen.push_back(configs[(turn * 7 + i * 31) % configs.size()]);
-  return chosen;
+    if (config.variant == variant) fitting.push_back(std::move(config));
+  if (fitting.empty()) return std::nullopt;
+  return fitting[random() % fitting.size()];
 }
 
-std::vector<std::string> expect_right(runtime::Device& device, cache::Cache& cache, const Problem& problem,
-                                      const std::vector<Config>& configs, std::uint64_t seed) {
-  std::vector<std::string> met;
-  tuner::Verifier verifier(device, problem, seed);
-  tuner::BuildAhead ahead(device, cache, problem, configs);
-  for (std::size_t i = 0; i < configs.size(); ++i) {
-    SCOPED_TRACE(fmt::format("{} with {}, seed {}", generator::title(problem), to_text(configs[i]), seed));
+/// All sources, or why there are none.
+using Outcome = std::variant<tuner::Built, std::exception_ptr>;
+
+}  // namespace
+
+std::set<std::string> words_of(const Case& one) {
+  std::set<std::string> words;
+  std::istringstream text(generator::code_text(one.problem));
+  std::string operation;
+  text >> operation;
+  const std::string dtype(name(one.problem.dtype));
+  words.insert(operation + " " + dtype);
+  for (std::string word; text >> word;)
+    if (!word.starts_with("cols=")) words.insert(word + " " + dtype);
+  for (const generator::Axis* axis : generator::variant(one.config.variant).axes())
+    words.insert(fmt::format("{}={}", axis->name, generator::value_text(*axis, one.config.*axis->value)));
+  return words;
+}
+
+std::vector<Case> covering_cases(std::string_view variant, const generator::Limits& limits,
+                                 std::uint64_t seed) {
+  constexpr int patience = 150;
+  Random random(seed);
+  std::vector<Case> cases;
+  std::set<std::string> seen;
+  const std::vector<std::int64_t>& widths = widths_of(variant);
+  for (int nothing_new = 0; nothing_new < patience; ++nothing_new) {
+    // Half of the problems are cross entropy: it has the options.
+    Problem problem{.operation = static_cast<Operation>(random() % 6)};
+    if (heads(random))
+      problem.operation = heads(random) ? Operation::cross_entropy : Operation::cross_entropy_backward;
+    problem.dtype = dtypes[random() % 3];
+    problem.columns = widths[random() % widths.size()];
+    if (is_cross_entropy(problem.operation)) draw_options(problem, random);
+    draw_layout(problem, variant == "strided", random);
+    generator::validate(problem);
+    const std::optional<Config> config = draw_config(problem, variant, limits, random);
+    if (!config) continue;
+    const Case one{problem, *config};
+    const std::set<std::string> words = words_of(one);
+    const std::size_t before = seen.size();
+    seen.insert(words.begin(), words.end());
+    if (seen.size() == before) continue;
+    cases.push_back(one);
+    nothing_new = 0;
+  }
+  return cases;
+}
+
+std::vector<Case> product_of_options(const generator::Limits& limits, std::uint64_t seed, int share) {
+  Random random(seed);
+  const std::vector<std::string_view> variants{"warp",    "block",   "online",  "split",
+                                               "strided", "cluster", "pipeline"};
+  std::vector<Case> cases;
+  const auto first = static_cast<int>(random() % static_cast<std::uint64_t>(share));
+  constexpr int combinations = 1 << 10;  // of ten options that are on or off
+  for (int bits = first; bits < combinations; bits += share)
+    for (const Reduction reduction : {Reduction::none, Reduction::mean, Reduction::sum})
+      for (const Upstream upstream : {Upstream::one, Upstream::scalar, Upstream::rows}) {
+        int bit = 0;
+        const auto on = [&] { return (bits >> bit++ & 1) != 0; };
+        Problem problem{.operation = Operation::cross_entropy, .reduction = reduction};
+        problem.probabilities = on();
+        problem.smoothing = on();
+        problem.weights = on();
+        problem.z_loss = on();
+        problem.softcap = on();
+        problem.scale = on();
+        problem.lse_out = on();
+        problem.argmax_out = on();
+        problem.hit_out = on() && !problem.probabilities;
+        problem.gradient = on();
+        problem.z_loss_out = problem.z_loss && problem.lse_out;
+        if (problem.gradient) problem.upstream = upstream;
+        problem.dtype = dtypes[cases.size() % 3];
+        const std::string_view variant = variants[cases.size() % variants.size()];
+        const std::vector<std::int64_t>& widths = widths_of(variant);
+        problem.columns = widths[random() % widths.size()];
+        draw_layout(problem, variant == "strided", random);
+        auto config = draw_config(problem, variant, limits, random);
+        if (!config) {  // too little in common with this variant: the one that takes everything
+          problem.strided = false;
+          problem.columns = 1000;
+          config = draw_config(problem, "block", limits, random);
+        }
+        if (config) cases.push_back({problem, *config});
+      }
+  return cases;
+}
+
+void expect_right(runtime::Device& device, cache::Cache& cache, const std::vector<Case>& cases,
+                  std::uint64_t seed) {
+  std::vector<std::promise<Outcome>> built(cases.size());
+  std::atomic<std::size_t> next = 0;
+  std::vector<std::jthread> builders;
+  for (int i = 0; i < device.parallel_compiles(); ++i)
+    builders.emplace_back([&](const std::stop_token& stop) {
+      for (std::size_t at = next++; at < cases.size() && !stop.stop_requested(); at = next++) {
+        try {
+          built[at].set_value(tuner::build(device, cache, cases[at].problem, cases[at].config));
+        } catch (...) {
+          built[at].set_value(std::current_exception());
+        }
+      }
+    });
+  for (std::size_t at = 0; at < cases.size(); ++at) {
+    const auto& [problem, config] = cases[at];
+    SCOPED_TRACE(
+        fmt::format("{} with {}, CE_TEST_SEED={}", generator::title(problem), to_text(config), seed));
     try {
-      const tuner::Kernel kernel = ahead.take(i).load(device);
-      const auto wrong = verifier.mismatch(kernel);
+      Outcome outcome = built[at].get_future().get();
+      if (const auto* error = std::get_if<std::exception_ptr>(&outcome)) std::rethrow_exception(*error);
+      tuner::Verifier verifier(device, problem, seed + at);
+      const auto wrong = verifier.mismatch(std::get<tuner::Built>(outcome).load(device));
       EXPECT_FALSE(wrong) << *wrong;
     } catch (const Error& error) {
       ADD_FAILURE() << name(error.kind()) << ": " << error.what();
     }
-    met.push_back(configs[i].variant);
-    for (const generator::Axis* axis : generator::variant(configs[i].variant).axes())
-      met.push_back(fmt::format("{} {}={}", configs[i].variant, axis->name,
-                                generator::value_text(*axis, configs[i].*axis->value)));
   }
-  return met;
+}
+
+std::vector<Config> some_configs(const Problem& problem, const generator::Limits& limits, std::size_t count,
+                                 std::uint64_t seed) {
+  Random random(seed);
+  std::map<std::string, std::vector<Config>> by_variant;
+  for (Config& config : generator::space(problem, limits))
+    by_variant[config.variant].push_back(std::move(config));
+  std::vector<Config> chosen;
+  while (chosen.size() < count && !by_variant.empty())
+    for (const auto& [variant, configs] : by_variant) chosen.push_back(configs[random() % configs.size()]);
+  return chosen;
 }
 
 std::uint64_t test_seed() {

@@ -3,7 +3,9 @@
 /// Problems and configs that together cover what the templates can be.
 
 #include <cstdint>
+#include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cache/cache.hpp"
@@ -13,20 +15,35 @@
 
 namespace ce::test {
 
-/// One problem of every operation, option, dtype and alignment, each at some of the widths in turn.
-[[nodiscard]] std::vector<generator::Problem> covering_problems(const std::vector<std::int64_t>& widths);
+/// A kernel to check.
+struct Case {
+  generator::Problem problem;
+  generator::Config config;
+};
 
-/// `count` configs of the problem's space, of every variant in turn, starting somewhere that differs from
-/// problem to problem, so that over many problems all values of all axes are met.
-[[nodiscard]] std::vector<generator::Config> covering_configs(const generator::Problem& problem,
-                                                              const generator::Limits& limits,
-                                                              std::size_t count, std::uint64_t turn);
+/// What a case shows of the templates: the words of its problem (options, reduction, alignment) with the
+/// dtype, and the values of its config.
+[[nodiscard]] std::set<std::string> words_of(const Case& one);
 
-/// Runs the configs against the f64 reference. Every failure names problem, config and what is wrong.
-/// \returns "axis=value" of everything that ran
-std::vector<std::string> expect_right(runtime::Device& device, cache::Cache& cache,
-                                      const generator::Problem& problem,
-                                      const std::vector<generator::Config>& configs, std::uint64_t seed);
+/// Cases of a variant that are drawn until nothing new has come for a while; only those that show something
+/// new are kept. Every operation that the variant serves meets every dtype, and every option every dtype.
+[[nodiscard]] std::vector<Case> covering_cases(std::string_view variant, const generator::Limits& limits,
+                                               std::uint64_t seed);
+
+/// Every combination of the options of cross entropy with class indices or probabilities, each with the next
+/// variant, dtype and width in turn. \param share  every how many combinations one is taken; the first of
+/// them is drawn
+[[nodiscard]] std::vector<Case> product_of_options(const generator::Limits& limits, std::uint64_t seed,
+                                                   int share);
+
+/// Runs the kernels against the f64 reference. Every failure names problem, config, seed and what is wrong.
+void expect_right(runtime::Device& device, cache::Cache& cache, const std::vector<Case>& cases,
+                  std::uint64_t seed);
+
+/// `count` configs of the problem's space, of every variant in turn.
+[[nodiscard]] std::vector<generator::Config> some_configs(const generator::Problem& problem,
+                                                          const generator::Limits& limits, std::size_t count,
+                                                          std::uint64_t seed);
 
 /// Of the inputs: CE_TEST_SEED, else from the clock; printed.
 [[nodiscard]] std::uint64_t test_seed();

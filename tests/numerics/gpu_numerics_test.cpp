@@ -19,6 +19,9 @@ namespace {
 using generator::Operation;
 using generator::Problem;
 
+constexpr std::string_view row_variants[] = {"warp",     "block", "online", "cluster",
+                                             "pipeline", "split", "direct", "strided"};
+
 class GpuNumerics : public testing::Test {
  protected:
   void SetUp() override {
@@ -37,35 +40,51 @@ class GpuNumerics : public testing::Test {
   generator::Limits limits;
 };
 
-TEST_F(GpuNumerics, CoveringSetOfEveryVariant) {
+TEST_F(GpuNumerics, CoveringArrayOfEveryVariant) {
   const std::uint64_t seed = test_seed();
-  const std::vector<std::int64_t> widths{1000, 1, 33, 256, 4096, 7, 50257, 127, 8192, 31, 513, 32000, 128256};
-  std::uint64_t turn = 0;
-  for (const Problem& problem : covering_problems(widths)) {
-    expect_right(*device, cache, problem, covering_configs(problem, limits, 4, turn++), seed);
-    if (HasFatalFailure()) return;
+  for (const std::string_view variant : row_variants) {
+    const std::vector<Case> cases = covering_cases(variant, limits, seed);
+    fmt::print("{}: {} cases\n", variant, cases.size());
+    expect_right(*device, cache, cases, seed);
   }
+}
+
+/// One in eight of all combinations; with CE_FULL_PRODUCT in the environment all of them.
+TEST_F(GpuNumerics, ProductOfOptions) {
+  const std::uint64_t seed = test_seed();
+  const std::vector<Case> cases =
+      product_of_options(limits, seed, std::getenv("CE_FULL_PRODUCT") != nullptr ? 1 : 8);
+  fmt::print("{} cases\n", cases.size());
+  expect_right(*device, cache, cases, seed);
+}
+
+TEST_F(GpuNumerics, WideRows) {
+  const std::uint64_t seed = test_seed();
+  std::vector<Case> cases;
+  for (const std::int64_t columns : {50257, 128256, 262144})
+    for (const DType dtype : {DType::f32, DType::bf16})
+      for (const auto operation :
+           {Operation::softmax, Operation::softmax_backward, Operation::cross_entropy}) {
+        Problem problem{.operation = operation, .dtype = dtype, .rows = 64, .columns = columns};
+        if (columns == 50257) problem.alignment = generator::Alignment::shifted;
+        if (operation == Operation::cross_entropy) {
+          problem.reduction = Reduction::mean;
+          problem.gradient = problem.in_place = true;
+        }
+        for (const generator::Config& config : some_configs(problem, limits, 6, seed))
+          cases.push_back({problem, config});
+      }
+  expect_right(*device, cache, cases, seed);
 }
 
 /// Small enough for compute-sanitizer: scripts/sanitize runs this one.
 TEST_F(GpuNumerics, AFewOfEveryVariant) {
   const std::uint64_t seed = test_seed();
-  std::uint64_t turn = 0;
-  for (const std::int64_t columns : {1000, 4099, 24579})
-    for (const DType dtype : {DType::f32, DType::bf16})
-      for (const auto operation : {Operation::softmax, Operation::cross_entropy}) {
-        const bool cross_entropy = operation == Operation::cross_entropy;
-        const Problem problem{
-            .operation = operation,
-            .dtype = dtype,
-            .reduction = cross_entropy ? Reduction::mean : Reduction::none,
-            .gradient = cross_entropy,
-            .in_place = cross_entropy,
-            .alignment = columns % 8 == 0 ? generator::Alignment::vector : generator::Alignment::shifted,
-            .rows = 64,
-            .columns = columns};
-        expect_right(*device, cache, problem, covering_configs(problem, limits, 8, turn++), seed);
-      }
+  for (const std::string_view variant : row_variants) {
+    std::vector<Case> cases = covering_cases(variant, limits, seed);
+    cases.resize(std::min<std::size_t>(cases.size(), 8));
+    expect_right(*device, cache, cases, seed);
+  }
 }
 
 TEST_F(GpuNumerics, TheSameBitsEveryRun) {
@@ -77,7 +96,7 @@ TEST_F(GpuNumerics, TheSameBitsEveryRun) {
                           .rows = 40000,
                           .columns = 1000};
     tuner::TrialMemory memory(*device, generator::timing_trial(problem, test_seed()));
-    for (const generator::Config& config : covering_configs(problem, limits, 2, 3)) {
+    for (const generator::Config& config : some_configs(problem, limits, 4, 3)) {
       const tuner::Kernel kernel = tuner::build(*device, cache, problem, config).load(*device);
       const auto first = memory.run(kernel);
       for (int run = 0; run < 5; ++run) EXPECT_EQ(memory.run(kernel), first) << to_text(config);
@@ -95,7 +114,7 @@ TEST_F(GpuNumerics, MoreElementsThanAnIntCounts) {
   small.rows = 1;
   const std::size_t row_bytes = static_cast<std::size_t>(large.columns) * 2;
   runtime::Buffer expected(*device, row_bytes);
-  for (const generator::Config& config : covering_configs(large, limits, 2, 5)) {
+  for (const generator::Config& config : some_configs(large, limits, 3, 5)) {
     const tuner::Kernel kernel = tuner::build(*device, cache, large, config).load(*device);
     memory.launch(kernel);
     Arguments last = memory.trial().arguments;

@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <set>
-
 #include "covering.hpp"
 #include "runtime/host/device.hpp"
 #include "tuner/kernel.hpp"
@@ -12,91 +10,83 @@
 namespace ce::test {
 namespace {
 
-/// Empty and full tails, fewer columns than lanes, one column, and more than one tile.
-const std::vector<std::int64_t> widths{1000, 1, 33, 256, 1024, 7, 4099, 127, 2048, 31, 513};
-
-TEST(HostNumerics, CoveringSetOfEveryVariant) {
-  const auto device = runtime::open_host_device();
-  cache::Cache cache = cache::Cache::in_memory();
-  const std::uint64_t seed = test_seed();
-  const generator::Limits limits = tuner::limits_of(device->model());
-  std::set<std::string> met;
-  std::uint64_t turn = 0;
-  for (const generator::Problem& problem : covering_problems(widths)) {
-    for (const std::string& value :
-         expect_right(*device, cache, problem, covering_configs(problem, limits, 2, turn++), seed))
-      met.insert(value);
+class HostNumerics : public testing::Test {
+ protected:
+  void check(const std::vector<Case>& cases) { expect_right(*device, cache, cases, seed); }
+  void check(const generator::Problem& problem, std::size_t configs) {
+    std::vector<Case> cases;
+    for (const generator::Config& config : some_configs(problem, limits, configs, seed))
+      cases.push_back({problem, config});
+    check(cases);
   }
-  // That the set covers what it claims to cover.
-  for (const char* variant : {"block", "online"})
-    for (const char* value : {"load=ca", "load=cg", "load=cs", "store=wb", "store=cg", "store=cs", "store=wt",
-                              "vec=1", "vec=4", "vec=8", "warps=1", "warps=8"})
-      EXPECT_TRUE(met.contains(fmt::format("{} {}", variant, value))) << variant << " " << value;
-}
 
-/// Rows wide enough for several blocks and chunks, with and without tails.
-TEST(HostNumerics, ClustersAndRings) {
-  const auto device = runtime::open_host_device();
+  std::unique_ptr<runtime::Device> device = runtime::open_host_device();
   cache::Cache cache = cache::Cache::in_memory();
-  const std::uint64_t seed = test_seed();
-  const generator::Limits limits = tuner::limits_of(device->model());
-  std::set<std::string> met;
-  std::uint64_t turn = 0;
-  for (generator::Problem problem : covering_problems({16384, 24579, 18944, 20001})) {
-    if (problem.alignment == generator::Alignment::element || problem.loss_dtype != DType::f32) continue;
-    std::vector<generator::Config> configs;
-    for (const generator::Config& config : covering_configs(problem, limits, 4, turn++))
-      if (config.cluster > 0) configs.push_back(config);
-    for (const std::string& value : expect_right(*device, cache, problem, configs, seed)) met.insert(value);
-  }
-  for (const char* value : {"cluster cluster=1", "cluster cluster=2", "cluster cluster=3", "cluster store=cs",
-                            "persistent cluster=1", "persistent cluster=2", "persistent stages=1",
-                            "persistent stages=4", "persistent store=cs"})
-    EXPECT_TRUE(met.contains(value)) << value;
-}
+  std::uint64_t seed = test_seed();
+  generator::Limits limits = tuner::limits_of(device->model());
+};
 
-TEST(HostNumerics, WideRows) {
-  const auto device = runtime::open_host_device();
-  cache::Cache cache = cache::Cache::in_memory();
-  const std::uint64_t seed = test_seed();
-  const generator::Limits limits = tuner::limits_of(device->model());
-  const generator::Problem wide{.operation = generator::Operation::cross_entropy,
-                                .dtype = DType::bf16,
-                                .reduction = Reduction::mean,
-                                .gradient = true,
-                                .in_place = true,
-                                .alignment = generator::Alignment::shifted,
-                                .rows = 64,
-                                .columns = 50257};
-  expect_right(*device, cache, wide, covering_configs(wide, limits, 2, 0), seed);
-}
+class EveryVariant : public HostNumerics, public testing::WithParamInterface<std::string> {};
 
-/// More rows than one block of the final sum adds up.
-TEST(HostNumerics, ManyRows) {
-  const auto device = runtime::open_host_device();
-  cache::Cache cache = cache::Cache::in_memory();
-  const std::uint64_t seed = test_seed();
-  for (const bool gradient : {false, true}) {
-    const generator::Problem problem{.operation = generator::Operation::cross_entropy,
-                                     .reduction = Reduction::mean,
-                                     .gradient = gradient,
-                                     .alignment = generator::Alignment::shifted,
-                                     .rows = 9000,
-                                     .columns = 3};
-    expect_right(*device, cache, problem, covering_configs(problem, tuner::limits_of(device->model()), 1, 0),
-                 seed);
+TEST_P(EveryVariant, CoveringArray) {
+  const std::vector<Case> cases = covering_cases(GetParam(), limits, seed);
+  fmt::print("{} cases\n", cases.size());
+  check(cases);
+
+  // That the array covers what it claims to cover.
+  std::set<std::string> seen;
+  for (const Case& one : cases) seen.merge(words_of(one));
+  const bool reduces = GetParam() != "direct";
+  for (const char* dtype : {"f32", "f16", "bf16"}) {
+    for (const char* word :
+         {"cross_entropy_backward", "smoothing", "z_loss", "softcap", "scale", "upstream=scalar",
+          "upstream=rows", "none", "mean", "in_place", "batched", "gradient"})
+      EXPECT_TRUE(seen.contains(fmt::format("{} {}", word, dtype))) << word << " " << dtype;
+    if (!reduces) continue;
+    for (const char* word : {"softmax", "log_softmax", "softmax_backward", "log_softmax_backward",
+                             "cross_entropy", "probabilities", "weights=f32", "z_loss_out", "lse_out",
+                             "argmax_out", "hit_out", "sum", "target=i32"})
+      // Without an output a pipeline has nothing to write; all of these have one in some case.
+      EXPECT_TRUE(seen.contains(fmt::format("{} {}", word, dtype))) << word << " " << dtype;
   }
 }
 
-TEST(HostNumerics, Streams) {
-  const auto device = runtime::open_host_device();
-  cache::Cache cache = cache::Cache::in_memory();
-  const std::uint64_t seed = test_seed();
-  for (const auto operation : {generator::Operation::copy, generator::Operation::read}) {
-    const generator::Problem problem{.operation = operation, .rows = 64, .columns = 4096};
-    expect_right(*device, cache, problem, covering_configs(problem, tuner::limits_of(device->model()), 4, 0),
-                 seed);
-  }
+INSTANTIATE_TEST_SUITE_P(HostNumerics, EveryVariant,
+                         testing::Values("warp", "block", "online", "cluster", "pipeline", "split", "direct",
+                                         "strided"),
+                         [](const auto& test) { return test.param; });
+
+TEST_F(HostNumerics, WideRows) {
+  check({.operation = generator::Operation::cross_entropy,
+         .dtype = DType::bf16,
+         .reduction = Reduction::mean,
+         .gradient = true,
+         .in_place = true,
+         .alignment = generator::Alignment::shifted,
+         .rows = 64,
+         .columns = 50257},
+        4);
+}
+
+/// More rows than one block of the sums adds up.
+TEST_F(HostNumerics, ManyRows) {
+  for (const bool gradient : {false, true})
+    for (const bool weights : {false, true})
+      check({.operation = generator::Operation::cross_entropy,
+             .reduction = Reduction::mean,
+             .gradient = gradient,
+             .weights = weights,
+             .z_loss = weights,
+             .alignment = generator::Alignment::shifted,
+             .rows = 9000,
+             .columns = 3},
+            1);
+}
+
+TEST_F(HostNumerics, Streams) {
+  for (const auto operation :
+       {generator::Operation::copy, generator::Operation::read, generator::Operation::add})
+    check({.operation = operation, .rows = 64, .columns = 4096}, 4);
 }
 
 }  // namespace

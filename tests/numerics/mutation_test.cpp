@@ -24,22 +24,26 @@ struct Mutation {
 };
 
 const Mutation mutations[] = {
-    {"a missing block barrier", "  block_barrier();\n  return warp_join", "  return warp_join", false},
+    {"a missing block barrier", "  block_barrier();\n  Part other;", "  Part other;", false},
     {"a part that has seen only -infinity", "max == -infinity() ? 0.f : max", "max", false},
-    {"no maximum subtracted", "exp2((x - shift) * log2_e)", "exp2(x * log2_e)", false},
+    {"no maximum subtracted", "exp2(multiply_add(x, c, -s))", "exp2(x * c)", false},
     {"one step of the reduction left out", "int mask = width / 2; mask > 0", "int mask = width / 2; mask > 1",
      false},
-    {"the tail forgotten", "if (edge >= 0) edge_value[0]", "if (edge >= columns_less_one) edge_value[0]",
+    {"the tail forgotten", "elements[0] = column >= 0", "elements[0] = column >= problem::columns - 1",
      false},
-    {"the last vector read twice", "thread_index() + i * threads < cut.vectors", "true", false},
-    {"the target off by one", "if (i == hit)", "if (i == hit + 1)", true},
-    {"ignored rows not skipped", "target == arguments.ignore_index;\n    if", "false;\n    if", true},
-    {"a target beyond the row", "target < problem::columns) return false",
-     "target <= problem::columns) return false", true},
-    {"the count forgotten", "upstream = 1.f / float(arguments.workspace->count)",
-     "upstream = 1.f / float(arguments.rows)", true},
-    {"the counters not set back", "workspace.count = 0;", "", true},
-    {"a loss without the maximum", "(target_logit - total.max)", "target_logit", true},
+    {"vectors beyond the row", "(reaches || v < end)", "true", false},
+    {"vectors before the row", "(past || v >= cut.first)", "true", false},
+    {"the target not left out of the sum", "tile.replace(target, -infinity());", "", true},
+    {"the target's gradient not set", "const bool own = distance >= 0 &&",
+     "const bool own = distance >= 1000000 &&", true},
+    {"the gradient of the target one column late", "target_column() const { return target; }",
+     "target_column() const { return target + 1; }", true},
+    {"ignored rows not skipped", "early.index == arguments.ignore_index;", "false;", true},
+    {"a target beyond the row", "early.index < problem::columns) {", "early.index <= problem::columns) {",
+     true},
+    {"the count forgotten", "problem::counts_first ? counted : arguments.rows", "arguments.rows", true},
+    {"the counters not set back", "workspace.finished = 0;", "workspace.finished = 1;", true},
+    {"a loss without the maximum", "(u_target - finite_or_zero(part.max))", "u_target", true},
 };
 
 /// How often the text was replaced, over the sources of the program and what they include.
@@ -90,10 +94,7 @@ TEST_P(Verification, CatchesAPlantedMistake) {
   const generator::Config config{.variant = "block", .warps = 4, .vec = 4};
   generator::Program program = generator::generate(problem, config);
   ASSERT_EQ(verdict(*device, problem, program), std::nullopt) << "right before the edit";
-  std::string to = mutation.to;
-  if (const std::size_t at = to.find("columns_less_one"); at != std::string::npos)
-    to.replace(at, std::string_view("columns_less_one").size(), "problem::columns - 1");
-  ASSERT_GE(replace(program, mutation.from, to), 1)
+  ASSERT_GE(replace(program, mutation.from, mutation.to), 1)
       << "the template no longer has the text that this test edits";
   const auto wrong = verdict(*device, problem, program);
   EXPECT_TRUE(wrong) << mutation.what << " was not noticed";
