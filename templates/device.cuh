@@ -35,6 +35,7 @@
 //   exp2 log log1p expm1 maximum absolute  f32; exp2 flushes subnormal results to zero; maximum prefers a number to NaN
 //   reciprocal(x)                  to 1 ulp or so; subnormal numbers are zero to it
 //   multiply_add(a, b, c)          a b + c, rounded once
+//   product(a, b)                  a b, rounded by itself: never the half of a multiply-add
 //   maximum_pair<T>(a, b)          of the two elements in each of two words; prefers a number to NaN
 //   infinity() not_a_number()
 //   to_float(element) from_float<T>(value) unpack(word) pack<T>(low, high)

@@ -144,6 +144,7 @@ CE_DEVICE float reciprocal(float x) {
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
+CE_DEVICE float product(float a, float b) { return __fmul_rn(a, b); }
 CE_DEVICE float multiply_add(float a, float b, float c) { return ::fmaf(a, b, c); }
 CE_DEVICE float absolute(float x) { return ::fabsf(x); }
 CE_DEVICE float maximum(float a, float b) { return ::fmaxf(a, b); }

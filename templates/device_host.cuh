@@ -179,6 +179,7 @@ CE_DEVICE float log(float x) { return __builtin_logf(x); }
 CE_DEVICE float log1p(float x) { return __builtin_log1pf(x); }
 CE_DEVICE float expm1(float x) { return __builtin_expm1f(x); }
 CE_DEVICE float reciprocal(float x) { return 1.f / x; }
+CE_DEVICE float product(float a, float b) { return a * b; }  // compiled without contraction
 CE_DEVICE float multiply_add(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 CE_DEVICE float absolute(float x) { return __builtin_fabsf(x); }
 CE_DEVICE float maximum(float a, float b) { return a > b || b != b ? a : b; }

@@ -23,7 +23,7 @@ struct Logits {
       : scale(problem::scale ? arguments.scale : 1.f),
         cap(problem::softcap ? arguments.cap : 1.f),
         ratio(problem::softcap ? scale / cap : 1.f) {}
-  CE_DEVICE float of(float x) const { return problem::softcap ? cap * hyperbolic_tangent(ratio * x) : x; }
+  CE_DEVICE float of(float x) const { return problem::softcap ? product(cap, hyperbolic_tangent(ratio * x)) : x; }
   CE_DEVICE float unit() const { return problem::softcap ? 1.f : scale; }
   /// dz/dx where the transformed logit is u.
   CE_DEVICE float slope(float u) const {

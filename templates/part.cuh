@@ -25,12 +25,12 @@ struct Exponent {
   bool fused;
 
   CE_DEVICE Exponent(float max_of_part, float factor)
-      : max(finite_or_zero(max_of_part)), c(factor), s(max * factor), fused(absolute(s) < 0x1p30f) {}
+      : max(finite_or_zero(max_of_part)), c(factor), s(product(max, factor)), fused(absolute(s) < 0x1p30f) {}
   CE_DEVICE float of(float x) const { return exp2(multiply_add(x, c, -s)); }
   CE_DEVICE float apart(float x) const { return exp2((x - max) * c); }
   /// Of a maximum that another part's sum refers to; 0 for -infinity.
   CE_DEVICE float of_maximum(float other) const {
-    const float t = other * c;
+    const float t = product(other, c);
     return exp2(fused && absolute(t) < 0x1p30f ? t - s : (other - max) * c);
   }
   /// What `of` gives for the maximum itself: 1, but for the rounding of s.
