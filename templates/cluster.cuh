@@ -15,7 +15,7 @@
 // axis vec = 4 8
 // axis tile = 1024 2048 4096 8192
 // axis cluster = 1 2 3 4 6 8
-// axis store = wb cg cs
+// axis store = wb cg
 //
 // Ledger
 //   1  whole part in flight at once; partial results written to every block before one cluster barrier;

@@ -12,12 +12,12 @@
 // Needs sm_90. Moves 1 read + 1 write. Bound by the memory; in 16 bits the exponentials of reducers and
 // writers come next.
 //
-// axis warps = 9 17 25
+// axis warps = 17 25
 // axis vec = 4 8
-// axis tile = 1024 2048 3072 4096 6144 8192
+// axis tile = 2048 3072 4096 6144 8192
 // axis cluster = 1 2 3 4 6 8
 // axis stages = 1 2 4 6
-// axis store = wb cg cs
+// axis store = wb cg
 //
 // Ledger
 //   1  after a variant where all threads reduced a row and then wrote it, and memory idled in between

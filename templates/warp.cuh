@@ -9,10 +9,10 @@
 // Moves 1 read + 1 write. Bound by the memory, and by the latency of whatever a row has once (targets,
 // losses).
 //
-// axis warps = 2 4 8
+// axis warps = 2 4
 // axis vec = 1 2 4 8
 // axis lanes = 4 8 16 32
-// axis rows = 1 2 4
+// axis rows = 1 2
 // axis load = ca cs
 // axis store = wb cg cs
 //
