@@ -6,11 +6,11 @@
 // Moves 1 read + 1 write, like a copy, and is bound by the memory. In 16 bits it comes near the exponential
 // unit.
 //
-// axis warps = 2 4 8 16
+// axis warps = 2 4 8
 // axis vec = 1 2 4 8
-// axis tile = 256 512 1024 2048 4096 8192 16384
-// axis load = ca cg cs
-// axis store = wb cg cs wt
+// axis tile = 256 512 1024 2048 4096
+// axis load = ca cg
+// axis store = wb cg cs
 //
 // Ledger
 //   1  all loads of a thread before its first store
