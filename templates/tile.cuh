@@ -33,6 +33,7 @@ namespace ce {
 template <class T, class RowCut, int size, int threads, bool whole>
 struct Tile {
   static constexpr int count = size, vec = RowCut::elements;
+  static constexpr bool is_whole = whole;
   const RowCut cut;
   int begin, vector;  ///< of elements[0] of the first thread, and of this one
   int end;
@@ -106,7 +107,17 @@ struct Edge {
   CE_DEVICE int column_of(int) const { return column; }
 };
 
-/// The outputs of a tile. Most are full, and their outputs have a fast form.
+/// The outputs of a tile, of those vectors that are inside.
+template <bool is_fast, Store modifier, class Operation, class T, class Tile>
+CE_DEVICE void write_inside(const Operation& operation, const Row<T>& row, const Tile& tile) {
+#pragma unroll
+  for (int i = 0; i < Tile::count; ++i)
+    if (tile.inside(i))
+      row.template write<modifier>(tile.column_of(i),
+                                   operation.template apply<is_fast>(tile.elements[i], tile.column_of(i)));
+}
+
+/// The outputs of a tile. Most tiles are full, and most outputs have a fast form.
 template <Store modifier, class Operation, class T, class Tile>
 CE_DEVICE void write_outputs(const Operation& operation, const Row<T>& row, const Tile& tile) {
   if (operation.fast() && tile.full()) {
@@ -114,12 +125,10 @@ CE_DEVICE void write_outputs(const Operation& operation, const Row<T>& row, cons
     for (int i = 0; i < Tile::count; ++i)
       row.template write<modifier>(tile.column_of(i),
                                    operation.template apply<true>(tile.elements[i], tile.column_of(i)));
+  } else if (Tile::is_whole && operation.fast()) {
+    write_inside<true, modifier>(operation, row, tile);
   } else {
-#pragma unroll
-    for (int i = 0; i < Tile::count; ++i) {
-      const auto outputs = operation.template apply<false>(tile.elements[i], tile.column_of(i));
-      if (tile.inside(i)) row.template write<modifier>(tile.column_of(i), outputs);
-    }
+    write_inside<false, modifier>(operation, row, tile);
   }
 }
 template <Store modifier, class Operation, class T>

@@ -102,7 +102,8 @@ std::vector<double> Matrix::set(const std::vector<double>& values) {
 void Matrix::set_indices(const std::vector<std::int64_t>& values) {
   std::vector<std::byte> all(memory_.bytes(), unwritten);
   for (std::size_t i = 0; i < values.size(); ++i)
-    generator::write_index(tensor_.dtype, all.data(), shift_ + static_cast<std::int64_t>(i), values[i]);
+    generator::write_element(tensor_.dtype, all.data(), shift_ + static_cast<std::int64_t>(i),
+                             static_cast<double>(values[i]));
   memory_.upload(all.data());
 }
 

@@ -36,8 +36,8 @@ const Mutation mutations[] = {
     {"the target not left out of the sum", "tile.replace(target, -infinity());", "", true},
     {"the target's gradient not set", "const bool own = distance >= 0 &&",
      "const bool own = distance >= 1000000 &&", true},
-    {"the gradient of the target one column late", "target_column() const { return target; }",
-     "target_column() const { return target + 1; }", true},
+    {"the gradient of the target one column off", "target_column() const { return target; }",
+     "target_column() const { return target == 0 ? 1 : target - 1; }", true},
     {"ignored rows not skipped", "early.index == arguments.ignore_index;", "false;", true},
     {"a target beyond the row", "early.index < problem::columns) {", "early.index <= problem::columns) {",
      true},
@@ -100,6 +100,9 @@ TEST_P(Verification, CatchesAPlantedMistake) {
   EXPECT_TRUE(wrong) << mutation.what << " was not noticed";
   if (wrong) fmt::print("{}: {}\n", mutation.what, wrong->substr(0, wrong->find('\n')));
 }
+
+/// So that a failure shows what was planted.
+void PrintTo(const Mutation& mutation, std::ostream* out) { *out << mutation.what; }
 
 INSTANTIATE_TEST_SUITE_P(Mutations, Verification, testing::ValuesIn(mutations));
 
