@@ -209,6 +209,7 @@ CE_DEVICE void reduce_rows(const Site& site, int thread) {
       extend(operation, seen, tile);
     }
     seen = warp_join(seen, operation.factor());
+    warp_barrier();  // all lanes have read their last chunk before anyone says so
     if (const int other = lane_index(); other < config::cluster) {
       Message& message = in_block(site.shared.messages[turn][site.rank * team_warps + thread / lanes], other);
       message.part.assign(seen);
