@@ -4,7 +4,7 @@
 // part of a row that a block has flows through a ring of chunks in its shared memory, and through three roles
 // that never wait for each other unless the ring is full or empty:
 //
-//     loader    | row s, chunk 3      bulk loads into slots that the writers have emptied
+//     loader    | row s, chunk 3      bulk loads into slots that reducers and writers have read
 //     reducers  | row s, chunk 1      read a chunk as it lands; after the last one send their part to every
 //     block writers   | row r, chunk 2      have the parts of all blocks: outputs, and the slot is empty
 //
@@ -181,6 +181,12 @@ CE_DEVICE void fill(Chunk& tile, const Shared& shared, const Slot& slot, int at,
   });
 }
 
+/// By every warp that reads a slot, when it has.
+CE_DEVICE void release(const Site& site, const Slot& slot) {
+  warp_barrier();
+  if (lane_index() == 0) arrival_arrive(site.shared.emptied[slot.index]);
+}
+
 CE_DEVICE void reduce_rows(const Site& site, int thread) {
   Slot slot;
   Rows rows;
@@ -203,13 +209,12 @@ CE_DEVICE void reduce_rows(const Site& site, int thread) {
 #pragma unroll 1
     for (int chunk = 0; chunk < chunks; ++chunk, slot.advance()) {
       arrival_wait(site.shared.filled[slot.index], slot.parity);
-      if (constant) continue;
       Chunk tile(part.cut, part.start_of(chunk), part.end, thread);
       fill(tile, site.shared, slot, part.start_of(chunk), operation.padding());
-      extend(operation, seen, tile);
+      release(site, slot);
+      if (!constant) extend(operation, seen, tile);
     }
     seen = warp_join(seen, operation.factor());
-    warp_barrier();  // all lanes have read their last chunk before anyone says so
     if (const int other = lane_index(); other < config::cluster) {
       Message& message = in_block(site.shared.messages[turn][site.rank * team_warps + thread / lanes], other);
       message.part.assign(seen);
@@ -253,8 +258,7 @@ CE_DEVICE void write_rows(const Site& site, int thread) {
       arrival_wait(site.shared.filled[slot.index], slot.parity);
       Chunk tile(part.cut, part.start_of(chunk), part.end, thread);
       fill(tile, site.shared, slot, part.start_of(chunk), operation.padding());
-      warp_barrier();
-      if (lane_index() == 0) arrival_arrive(site.shared.emptied[slot.index]);
+      release(site, slot);
       if (constant)
         tile.template write_value<config::store>(part.row, value);
       else
@@ -277,7 +281,7 @@ CE_KERNEL(ce_row, 32 * ce::config::warps) {
   if (thread_index() == 0) {
     for (int slot = 0; slot < slots; ++slot) {
       arrival_init(shared.filled[slot], problem::inputs);
-      arrival_init(shared.emptied[slot], team_warps);
+      arrival_init(shared.emptied[slot], 2 * team_warps);
     }
     for (int turn = 0; turn < 2; ++turn) arrival_init(shared.sent[turn], config::cluster * team_warps);
     for (int ticket = 0; ticket < tickets; ++ticket) arrival_init(shared.known[ticket]);
