@@ -17,18 +17,21 @@ CE_DEVICE float hyperbolic_tangent(float y) {
 
 struct Logits {
   static constexpr bool bounded = problem::softcap;  ///< -infinity becomes finite
-  float scale, cap, ratio;                           // scale / cap
+  float scale, cap, per_cap, ratio;                  // 1 / cap, scale / cap
 
   CE_DEVICE explicit Logits(const Arguments& arguments)
       : scale(problem::scale ? arguments.scale : 1.f),
         cap(problem::softcap ? arguments.cap : 1.f),
-        ratio(problem::softcap ? scale / cap : 1.f) {}
-  CE_DEVICE float of(float x) const { return problem::softcap ? product(cap, hyperbolic_tangent(ratio * x)) : x; }
+        per_cap(1.f / cap),
+        ratio(scale * per_cap) {}
+  CE_DEVICE float of(float x) const {
+    return problem::softcap ? product(cap, hyperbolic_tangent(ratio * x)) : x;
+  }
   CE_DEVICE float unit() const { return problem::softcap ? 1.f : scale; }
   /// dz/dx where the transformed logit is u.
   CE_DEVICE float slope(float u) const {
     if constexpr (!problem::softcap) return scale;
-    const float t = u / cap;
+    const float t = u * per_cap;
     return scale * (1.f - t * t);
   }
 };

@@ -1,5 +1,6 @@
 #include "generator/config.hpp"
 
+#include <algorithm>
 #include <gtest/gtest.h>
 
 #include <map>
@@ -90,14 +91,15 @@ TEST(Space, EveryProblemHasConfigsOfEveryWidth) {
 TEST(Space, NamesTheAxesThatTheProductPromises) {
   std::map<std::string, std::set<std::string>> values;
   for (const Variant& variant : variants())
-    if (variant.serves(Operation::softmax))
+    if (!variant.serves({.operation = Operation::copy}))
       for (const Config& config : variant.points())
         for (const Axis* axis : variant.axes())
           values[std::string(axis->name)].insert(value_text(*axis, config.*axis->value));
   EXPECT_EQ(values["load"], (std::set<std::string>{"ca", "cg", "cs"}));
   EXPECT_EQ(values["store"], (std::set<std::string>{"wb", "cg", "cs", "wt"}));
   EXPECT_EQ(values["warps"], (std::set<std::string>{"1", "2", "4", "8", "16", "32"}));
-  EXPECT_EQ(values["tile"], (std::set<std::string>{"256", "512", "1024", "2048", "4096", "8192"}));
+  EXPECT_TRUE(std::ranges::includes(values["tile"],
+                                    std::set<std::string>{"1024", "2048", "256", "4096", "512", "8192"}));
 }
 
 TEST(Space, ALossAloneHasNoStoreAxis) {

@@ -12,39 +12,55 @@
 namespace ce::generator {
 namespace {
 
+/// Every option at once, as far as they go together.
+Problem with_all_options(Problem problem) {
+  problem.reduction = Reduction::mean;
+  problem.upstream = Upstream::rows;
+  problem.gradient = problem.smoothing = problem.weights = problem.z_loss = problem.softcap = problem.scale =
+      true;
+  if (problem.operation == Operation::cross_entropy) {
+    problem.z_loss_out = problem.lse_out = problem.argmax_out = true;
+    problem.hit_out = !problem.probabilities;
+  }
+  return problem;
+}
+
 std::vector<Problem> problems_of(const Variant& variant) {
+  if (variant.serves({.operation = Operation::copy}))
+    return {{.operation = Operation::copy, .rows = 64, .columns = 4096},
+            {.operation = Operation::read, .rows = 64, .columns = 4096},
+            {.operation = Operation::add, .rows = 64, .columns = 4096}};
+  const Problem plain{.dtype = DType::bf16,
+                      .strided = variant.serves({.strided = true}),
+                      .rows = 64,
+                      .columns = variant.name == "warp"    ? 512
+                                 : variant.name == "block" ? 4096
+                                                           : 32768};
   std::vector<Problem> problems;
-  if (!variant.serves(Operation::softmax)) {
-    problems.push_back({.operation = Operation::copy, .rows = 64, .columns = 4096});
-    problems.push_back({.operation = Operation::read, .rows = 64, .columns = 4096});
-    return problems;
-  }
-  if (variant.name == "cluster" || variant.name == "persistent") {
-    problems.push_back({.dtype = DType::f16, .rows = 64, .columns = 32768});
-    problems.push_back({.operation = Operation::cross_entropy,
-                        .dtype = DType::bf16,
-                        .gradient = true,
-                        .in_place = true,
-                        .alignment = Alignment::shifted,
-                        .rows = 64,
-                        .columns = 50257});
-    return problems;
-  }
-  problems.push_back({.dtype = DType::f16, .rows = 64, .columns = 4096});
-  problems.push_back({.dtype = DType::bf16, .alignment = Alignment::shifted, .rows = 64, .columns = 4099});
-  problems.push_back({.dtype = DType::bf16, .alignment = Alignment::element, .rows = 64, .columns = 1000});
-  problems.push_back({.operation = Operation::cross_entropy,
-                      .dtype = DType::bf16,
-                      .reduction = Reduction::mean,
-                      .gradient = true,
-                      .in_place = true,
-                      .rows = 64,
-                      .columns = 4096});
-  problems.push_back({.operation = Operation::cross_entropy,
-                      .target_dtype = DType::i32,
-                      .reduction = Reduction::sum,
-                      .rows = 64,
-                      .columns = 4096});
+  const auto add = [&](Operation operation, DType dtype) -> Problem& {
+    problems.push_back(plain);
+    problems.back().operation = operation;
+    problems.back().dtype = dtype;
+    return problems.back();
+  };
+  Problem& backward = add(Operation::cross_entropy_backward, DType::f16);
+  backward.gradient = backward.in_place = true;
+  if (variant.name == "direct") return problems;
+  backward = with_all_options(backward);  // weights of all classes must be added up
+  add(Operation::softmax, DType::f16);
+  Problem& log_softmax = add(Operation::log_softmax, DType::bf16);
+  if (!plain.strided) log_softmax.alignment = Alignment::shifted;
+  log_softmax.columns += 3;
+  add(Operation::softmax_backward, DType::bf16);
+  add(Operation::log_softmax_backward, DType::f32).batched = true;
+  Problem& usual = add(Operation::cross_entropy, DType::bf16);
+  usual.reduction = Reduction::mean;
+  usual.gradient = usual.in_place = true;
+  if (variant.name != "pipeline") add(Operation::cross_entropy, DType::f32).target_dtype = DType::i32;
+  problems.push_back(with_all_options(add(Operation::cross_entropy, DType::bf16)));
+  Problem& probabilities = add(Operation::cross_entropy, DType::f32);
+  probabilities.probabilities = true;
+  probabilities = with_all_options(probabilities);
   return problems;
 }
 
@@ -62,12 +78,17 @@ TEST_P(CompileForArchitecture, EveryVariant) {
   for (const Variant& variant : variants())
     for (const Problem& problem : problems_of(variant)) {
       std::vector<Config> configs;
-      for (const Config& config : space(problem, {.capability = GetParam()}))
+      for (const Config& config :
+           space(problem, {.capability = GetParam(),
+                          .shared_bytes_per_block = GetParam() < 90 ? 48 * 1024 : 227 * 1024}))
         if (config.variant == variant.name) configs.push_back(config);
-      const bool needs_clusters = variant.name == "cluster" || variant.name == "persistent";
+      const bool needs_clusters = variant.name == "cluster" || variant.name == "pipeline";
       ASSERT_EQ(configs.empty(), needs_clusters && GetParam() < 90) << variant.name << " " << title(problem);
       if (configs.empty()) continue;
-      for (const Config& config : {configs.front(), configs[configs.size() / 2], configs.back()}) {
+      // The middle of the space everywhere, its ends where most will run it.
+      std::vector<Config> chosen{configs[configs.size() / 2]};
+      if (GetParam() == 90) chosen.insert(chosen.end(), {configs.front(), configs.back()});
+      for (const Config& config : chosen) {
         const Program program = generate(problem, config);
         for (const Source& source : program.sources) {
           SCOPED_TRACE(source.name);
