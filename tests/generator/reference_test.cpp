@@ -14,6 +14,7 @@ using Values = std::vector<double>;
 using Targets = std::vector<std::int64_t>;
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
+constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
 
 Values of_row(void (*operation)(std::span<const double>, std::span<double>), const Values& x) {
   Values y(x.size());
@@ -24,6 +25,74 @@ Values of_row(void (*operation)(std::span<const double>, std::span<double>), con
 void expect_near(const Values& got, const Values& want, double tolerance = 1e-14) {
   ASSERT_EQ(got.size(), want.size());
   for (std::size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], tolerance) << "at " << i;
+}
+
+/// Both softmax_row() and its backward pass, of all rows.
+struct TorchSoftmax {
+  Values output, gradient;
+};
+
+/// One call of torch.nn.functional.cross_entropy.
+struct TorchCrossEntropy {
+  Reduction reduction = Reduction::none;
+  Targets targets{};  ///< empty: torch_probabilities
+  std::int64_t ignore_index = -100;
+  bool weights = false;
+  double smoothing = 0, z_scale = 0, cap = 0, scale = 1;
+  bool masked = false;  ///< some logits are -infinity
+  Values loss;          ///< [rows] or one
+  Values gradient;      ///< with the upstream gradient of rows or, where reduced, the first of them
+};
+
+#include "tests/generator/reference_values.inc"
+
+/// Close, infinite or NaN as well.
+void expect_as(const Values& got, const Values& want) {
+  ASSERT_EQ(got.size(), want.size());
+  for (std::size_t i = 0; i < want.size(); ++i)
+    if (std::isfinite(want[i]))
+      EXPECT_NEAR(got[i], want[i], 1e-14 * (1 + std::abs(want[i]))) << "at " << i;
+    else
+      EXPECT_TRUE(std::isnan(want[i]) ? std::isnan(got[i]) : got[i] == want[i]) << got[i] << " at " << i;
+}
+
+TEST(ReferenceAsPyTorch, SoftmaxAndItsBackwardPass) {
+  constexpr std::size_t columns = 4;
+  for (const bool logarithm : {false, true}) {
+    const TorchSoftmax& torch = logarithm ? torch_log_softmax : torch_softmax;
+    Values output(torch_logits.size()), gradient(torch_logits.size());
+    for (std::size_t at = 0; at < torch_logits.size(); at += columns) {
+      const auto row_of = [at](auto& values) { return std::span(values).subspan(at, columns); };
+      (logarithm ? log_softmax_row : softmax_row)(row_of(torch_logits), row_of(output));
+      (logarithm ? log_softmax_backward_row : softmax_backward_row)(row_of(torch_output_gradient),
+                                                                    row_of(torch.output), row_of(gradient));
+    }
+    expect_as(output, torch.output);
+    expect_as(gradient, torch.gradient);
+  }
+}
+
+TEST(ReferenceAsPyTorch, CrossEntropyWithEveryOption) {
+  for (std::size_t i = 0; i < torch_cross_entropy.size(); ++i) {
+    const TorchCrossEntropy& torch = torch_cross_entropy[i];
+    SCOPED_TRACE(testing::Message() << "case " << i);
+    CrossEntropyInputs inputs{.columns = 4,
+                              .logits = torch.masked ? torch_masked_logits : torch_logits,
+                              .targets = torch.targets,
+                              .ignore_index = torch.ignore_index,
+                              .reduction = torch.reduction,
+                              .smoothing = torch.smoothing,
+                              .z_scale = torch.z_scale,
+                              .cap = torch.cap,
+                              .scale = torch.scale};
+    if (torch.targets.empty()) inputs.probabilities = torch_probabilities;
+    if (torch.weights) inputs.weights = torch_weights;
+    const bool reduced = torch.reduction != Reduction::none;
+    inputs.upstream = std::span(torch_upstream).first(reduced ? 1 : 3);
+    const CrossEntropyReference reference = cross_entropy(inputs);
+    expect_as(reduced ? Values{reference.loss} : reference.losses, torch.loss);
+    expect_as(reference.gradient, torch.gradient);
+  }
 }
 
 TEST(Reference, SoftmaxOfKnownRows) {
