@@ -1,8 +1,8 @@
 #include "generator/config.hpp"
 
-#include <algorithm>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -13,16 +13,42 @@ namespace ce::generator {
 namespace {
 
 TEST(Config, TextFormRoundTripsOverEveryPointOfEverySpace) {
+  std::set<std::string> texts;
   for (const Variant& variant : variants())
     for (const Config& config : variant.points()) {
       SCOPED_TRACE(to_text(config));
       EXPECT_EQ(parse_config(to_text(config)), config);
+      EXPECT_TRUE(texts.insert(to_text(config)).second) << "two points of one text";
     }
 }
 
 TEST(Config, TextFormIsWhatPeopleType) {
-  const Config config{.variant = "block", .warps = 16, .vec = 8, .load = 2, .store = 2};
-  EXPECT_EQ(to_text(config), "block/warps=16,vec=8,load=cs,store=cs");
+  const std::pair<Config, const char*> configs[] = {
+      {{.variant = "warp", .warps = 4, .vec = 4, .lanes = 16, .rows = 2, .load = 2, .store = 1},
+       "warp/warps=4,vec=4,lanes=16,rows=2,load=cs,store=cg"},
+      {{.variant = "block", .warps = 16, .vec = 8, .load = 2, .store = 2},
+       "block/warps=16,vec=8,load=cs,store=cs"},
+      {{.variant = "online", .warps = 8, .vec = 8, .tile = 4096, .load = 1, .store = 3},
+       "online/warps=8,vec=8,tile=4096,load=cg,store=wt"},
+      {{.variant = "cluster", .warps = 16, .vec = 8, .tile = 2048, .cluster = 4, .store = 1},
+       "cluster/warps=16,vec=8,tile=2048,cluster=4,store=cg"},
+      {{.variant = "pipeline", .warps = 17, .vec = 8, .tile = 4096, .cluster = 2, .stages = 4},
+       "pipeline/warps=17,vec=8,tile=4096,cluster=2,stages=4,store=wb"},
+      {{.variant = "split", .warps = 8, .vec = 8, .split = 16, .load = 1},
+       "split/warps=8,vec=8,split=16,load=cg,store=wb"},
+      {{.variant = "direct", .warps = 4, .vec = 8, .tile = 1024, .store = 2},
+       "direct/warps=4,vec=8,tile=1024,load=ca,store=cs"},
+      {{.variant = "strided", .warps = 4, .tile = 8, .load = 1}, "strided/warps=4,tile=8,load=cg,store=wb"},
+      {{.variant = "stream", .warps = 8, .vec = 8, .tile = 8192, .load = 2, .store = 2},
+       "stream/warps=8,vec=8,tile=8192,load=cs,store=cs"},
+  };
+  std::set<std::string> shown;
+  for (const auto& [config, text] : configs) {
+    EXPECT_EQ(to_text(config), text);
+    EXPECT_EQ(parse_config(text), config);
+    shown.insert(config.variant);
+  }
+  EXPECT_EQ(shown.size(), variants().size());
 }
 
 struct Malformed {
@@ -32,8 +58,8 @@ struct Malformed {
 
 TEST(Config, MalformedTextNamesThePart) {
   const Malformed cases[] = {
-      {"", "one of block"},
-      {"nothing/warps=1", "one of block"},
+      {"", "one of warp, block"},
+      {"nothing/warps=1", "one of warp, block"},
       {"block", "\"warps=\" too"},
       {"block/warps=16,vec=8,load=cs", "\"store=\" too"},
       {"block/vec=8,warps=16,load=cs,store=cs", "\"warps=\" instead of \"vec\""},
@@ -41,6 +67,13 @@ TEST(Config, MalformedTextNamesThePart) {
       {"block/warps=x,vec=8,load=cs,store=cs", "not \"x\""},
       {"block/warps=16,vec=8,load=wb,store=cs", "a value of \"load\""},
       {"block/warps=16,vec=8,load=cs,store=cs,more=1", "nothing after"},
+      {"block/warps=-4,vec=8,load=cs,store=cs", "not \"-4\""},
+      {"block/warps=4 ,vec=8,load=cs,store=cs", "not \"4 \""},
+      {"block/warps=99999999999,vec=8,load=cs,store=cs", "a value of \"warps\""},
+      {"warp/warps=4,vec=4,rows=2,load=cs,store=cg", "\"lanes=\" instead of \"rows\""},
+      {"warp/warps=4,vec=4,lanes=16,load=cs,store=cg", "\"rows=\" instead of \"load\""},
+      {"split/warps=8,vec=8,load=ca,store=wb", "\"split=\" instead of \"load\""},
+      {"pipeline/warps=17,vec=8,tile=4096,cluster=2,stages=all,store=wb", "a value of \"stages\""},
   };
   for (const auto& [text, expected] : cases) try {
       const Config config = parse_config(text);
@@ -50,61 +83,154 @@ TEST(Config, MalformedTextNamesThePart) {
     }
 }
 
-Problem softmax(DType dtype, std::int64_t columns, Alignment alignment = Alignment::vector) {
-  return {.dtype = dtype, .alignment = alignment, .rows = 64, .columns = columns};
+constexpr Limits smallest{.capability = 75};
+constexpr Limits largest{.capability = 90, .shared_bytes_per_block = 227 * 1024};
+
+/// Every operation that a caller runs; rows and columns are still to be set.
+std::vector<Problem> operations() {
+  return {{.operation = Operation::softmax},
+          {.operation = Operation::log_softmax},
+          {.operation = Operation::softmax_backward},
+          {.operation = Operation::log_softmax_backward},
+          {.operation = Operation::cross_entropy},
+          {.operation = Operation::cross_entropy, .gradient = true},
+          {.operation = Operation::cross_entropy, .gradient = true, .probabilities = true},
+          {.operation = Operation::cross_entropy_backward, .gradient = true}};
+}
+
+/// In every dtype and layout.
+std::vector<Problem> problems_of(std::int64_t rows, std::int64_t columns) {
+  std::vector<Problem> problems;
+  for (Problem problem : operations()) {
+    problem.rows = rows;
+    problem.columns = columns;
+    for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
+      problem.dtype = dtype;
+      problem.strided = false;
+      for (const Alignment alignment : {Alignment::vector, Alignment::shifted, Alignment::element}) {
+        problem.alignment = alignment;
+        problems.push_back(problem);
+      }
+      problem.alignment = Alignment::vector;
+      problem.strided = true;
+      problems.push_back(problem);
+    }
+  }
+  return problems;
+}
+
+/// What the constraints say is also what the design of the variants asks for.
+void expect_possible(const Config& config, const Problem& problem, const Limits& limits) {
+  const int threads = 32 * config.warps;
+  EXPECT_LE(threads, 1024);
+  EXPECT_LE(config.vec * size_of(problem.dtype), 16);
+  EXPECT_LE(variant(config.variant).shared_bytes(config, problem), limits.shared_bytes_per_block);
+  EXPECT_GT(variant(config.variant).blocks(config, problem), 0);
+  EXPECT_EQ(config.variant == "strided", problem.strided);
+  if (problem.alignment == Alignment::element) {
+    EXPECT_EQ(config.vec, 1);
+  }
+  if (!has_output(problem)) {
+    EXPECT_EQ(config.store, 0) << "nothing is stored per element";
+  }
+  if (config.cluster > 0) {
+    EXPECT_GE(limits.capability, 90);
+    EXPECT_EQ(config.vec * size_of(problem.dtype), 16) << "bulk copies move 16 bytes";
+  }
+  const std::int64_t row_bytes = problem.columns * size_of(problem.dtype) * inputs(problem);
+  if (config.variant == "warp") {
+    EXPECT_LE(config.rows * row_bytes / config.lanes, 4 * 255) << "the rows do not fit into the registers";
+  }
+  if (config.variant == "block") {
+    EXPECT_LE(row_bytes, 4 * 65536) << "the row does not fit into the registers";
+  }
+  if (config.variant == "online" || config.variant == "direct") {
+    EXPECT_EQ(config.tile % (threads * config.vec), 0);
+  }
+  if (config.variant == "split") {
+    EXPECT_LE(problem.rows, 256) << "rows enough for the whole GPU";
+  }
+  if (config.variant == "direct") {
+    EXPECT_FALSE(reduces(problem));
+  }
+  if (config.variant == "pipeline") {
+    EXPECT_TRUE(has_output(problem));
+  }
 }
 
 /// The constraints are what keeps a compiler from being asked for nonsense.
 TEST(Space, ConstraintsRemoveImpossiblePoints) {
-  for (const DType dtype : {DType::f32, DType::f16, DType::bf16})
-    for (const std::int64_t columns : {1, 31, 128, 1000, 4096, 50257, 128256, 262144})
-      for (const Alignment alignment : {Alignment::vector, Alignment::shifted, Alignment::element})
-        for (const Config& config : space(softmax(dtype, columns, alignment), {.capability = 90})) {
-          SCOPED_TRACE(to_text(config));
-          EXPECT_LE(config.warps, 32);
-          EXPECT_LE(config.vec * size_of(dtype), 16);
-          if (alignment == Alignment::element) {
-            EXPECT_EQ(config.vec, 1);
-          }
-          if (config.variant == "online") {
-            EXPECT_EQ(config.tile % (32 * config.warps * config.vec), 0);
-          }
-          if (config.variant == "block") {
-            const auto held = (columns + 32 * config.warps - 1) / (32 * config.warps) * size_of(dtype) / 4;
-            EXPECT_LE(held * 32 * config.warps, 65536) << "the row does not fit into the registers";
-          }
+  std::set<std::string> seen;
+  for (const Limits& limits : {smallest, largest})
+    for (const auto& [rows, columns] :
+         {std::pair{64, 1}, {64, 31}, {4096, 128}, {64, 1000}, {64, 4096}, {300, 50257}, {4, 262144}})
+      for (const Problem& problem : problems_of(rows, columns))
+        for (const Config& config : space(problem, limits)) {
+          expect_possible(config, problem, limits);
+          seen.insert(config.variant);
+          if (testing::Test::HasFailure()) FAIL() << title(problem) << ": " << to_text(config);
         }
+  EXPECT_EQ(seen.size(), variants().size() - 1) << "all but stream";
 }
 
-TEST(Space, EveryProblemHasConfigsOfEveryWidth) {
-  for (const DType dtype : {DType::f32, DType::f16, DType::bf16})
-    for (std::int64_t columns = 1; columns < (1 << 20); columns = columns * 3 / 2 + 1)
-      for (const Alignment alignment : {Alignment::vector, Alignment::shifted, Alignment::element}) {
-        const Problem problem = softmax(dtype, columns, alignment);
-        SCOPED_TRACE(title(problem));
-        EXPECT_FALSE(space(problem, {.capability = 75}).empty());
-        const Config config = safe_default(problem, {.capability = 75});
-        EXPECT_FALSE(variant(config.variant).rejects(config, problem, {.capability = 75}));
+/// Also on the smallest GPU and the host device, whatever is asked.
+TEST(Space, EveryProblemHasASafeDefault) {
+  for (std::int64_t columns = 1; columns < (1 << 30); columns = columns * 5 / 2 + 1)
+    for (const Problem& problem : problems_of(4096, columns))
+      for (const Limits& limits : {smallest, Limits{}}) {
+        const Config config = safe_default(problem, limits);
+        EXPECT_FALSE(variant(config.variant).rejects(config, problem, limits)) << title(problem);
       }
 }
 
 TEST(Space, NamesTheAxesThatTheProductPromises) {
   std::map<std::string, std::set<std::string>> values;
   for (const Variant& variant : variants())
-    if (!variant.serves({.operation = Operation::copy}))
+    if (variant.name != "stream")
       for (const Config& config : variant.points())
         for (const Axis* axis : variant.axes())
           values[std::string(axis->name)].insert(value_text(*axis, config.*axis->value));
+  const auto has = [&](const char* axis, const std::set<std::string>& some) {
+    return std::ranges::includes(values[axis], some);
+  };
+  EXPECT_EQ(values.size(), axes().size());
   EXPECT_EQ(values["load"], (std::set<std::string>{"ca", "cg", "cs"}));
   EXPECT_EQ(values["store"], (std::set<std::string>{"wb", "cg", "cs", "wt"}));
-  EXPECT_EQ(values["warps"], (std::set<std::string>{"1", "2", "4", "8", "16", "32"}));
-  EXPECT_TRUE(std::ranges::includes(values["tile"],
-                                    std::set<std::string>{"1024", "2048", "256", "4096", "512", "8192"}));
+  EXPECT_EQ(values["vec"], (std::set<std::string>{"1", "2", "4", "8"}));
+  EXPECT_TRUE(has("warps", {"1", "16", "2", "32", "4", "8"}));
+  EXPECT_TRUE(has("tile", {"1024", "2048", "256", "4096", "512", "8192"}));
+  EXPECT_TRUE(has("lanes", {"16", "32", "4", "8"}));
+  EXPECT_TRUE(has("rows", {"1", "2"}));
+  EXPECT_TRUE(has("split", {"128", "16", "2", "32", "4", "64", "8"}));
+  EXPECT_TRUE(has("cluster", {"1", "2", "4", "8"}));
 }
 
-TEST(Space, ALossAloneHasNoStoreAxis) {
-  const Problem loss{.operation = Operation::cross_entropy, .rows = 64, .columns = 4096};
-  for (const Config& config : space(loss, {.capability = 90})) EXPECT_EQ(config.store, 0);
+/// Which variants there are for a problem follows from the problem alone.
+TEST(Variants, ServeWhatTheyAreFor) {
+  const auto serving = [](const Problem& problem) {
+    std::string names;
+    for (const Variant& variant : variants())
+      if (variant.serves(problem)) names += std::string(variant.name) + " ";
+    return names;
+  };
+  for (Problem problem : operations()) {
+    EXPECT_EQ(serving(problem), "warp block online cluster pipeline split direct ");
+    problem.strided = true;
+    EXPECT_EQ(serving(problem), "strided ");
+  }
+  for (const Operation ceiling : {Operation::copy, Operation::read, Operation::add})
+    EXPECT_EQ(serving({.operation = ceiling}), "stream ");
+}
+
+TEST(Variants, AnUnknownNameListsTheKnown) {
+  try {
+    (void)variant("persistent");
+    FAIL();
+  } catch (const InvalidArgument& error) {
+    EXPECT_EQ(std::string(error.what()),
+              "variant is \"persistent\"; expected one of warp, block, online, cluster, pipeline, split, "
+              "direct, strided, stream");
+  }
 }
 
 }  // namespace

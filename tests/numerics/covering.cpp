@@ -110,7 +110,7 @@ std::set<std::string> words_of(const Case& one) {
 
 std::vector<Case> covering_cases(std::string_view variant, const generator::Limits& limits,
                                  std::uint64_t seed) {
-  constexpr int patience = 150;
+  constexpr int patience = 600;
   Random random(seed);
   std::vector<Case> cases;
   std::set<std::string> seen;

@@ -31,7 +31,7 @@ const Mutation mutations[] = {
      false},
     {"the tail forgotten", "elements[0] = column >= 0", "elements[0] = column >= problem::columns - 1",
      false},
-    {"vectors beyond the row", "(reaches || v < end)", "true", false},
+    {"the last vector forgotten", "(reaches || v < end)", "(v < end - 1)", false},
     {"vectors before the row", "(past || v >= cut.first)", "true", false},
     {"the target not left out of the sum", "tile.replace(target, -infinity());", "", true},
     {"the target's gradient not set", "const bool own = distance >= 0 &&",
