@@ -22,8 +22,8 @@ constexpr int samples_a_visit = 3;
 /// Ceiling kernels that are timed as often as the winner; a quick look at all of them chooses.
 constexpr std::size_t contenders = 2;
 
-/// Traffic of the problem's kind and, to the next 256 bytes, of its size; over its input where the problem's output is:
-/// memory does that a little slower.
+/// Traffic of the problem's kind and, to the next 256 bytes, of its size; over its input where the problem's
+/// output is: memory does that a little slower.
 Problem ceiling_of(const Problem& problem) {
   const bool output = generator::has_output(problem);
   const int matrices = output ? 1 : generator::inputs(problem);

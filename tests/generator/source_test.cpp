@@ -2,6 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "ce/base/error.hpp"
 #include "generator/templates.hpp"
 #include "generator/variant.hpp"
@@ -12,13 +17,89 @@ namespace {
 const Problem softmax{.dtype = DType::bf16, .rows = 8192, .columns = 4096};
 const Config block{.variant = "block", .warps = 8, .vec = 8, .load = 2, .store = 2};
 
+/// A point of every variant.
+const std::vector<Config> points{
+    {.variant = "warp", .warps = 4, .vec = 4, .lanes = 16, .rows = 2},
+    block,
+    {.variant = "online", .warps = 8, .vec = 8, .tile = 4096},
+    {.variant = "cluster", .warps = 16, .vec = 8, .tile = 4096, .cluster = 4},
+    {.variant = "pipeline", .warps = 17, .vec = 8, .tile = 4096, .cluster = 2, .stages = 1},
+    {.variant = "split", .warps = 8, .vec = 8, .split = 16},
+    {.variant = "direct", .warps = 4, .vec = 8, .tile = 1024},
+    {.variant = "strided", .warps = 4, .tile = 8},
+    {.variant = "stream", .warps = 8, .vec = 8, .tile = 8192},
+};
+
+/// A problem of the operation that the variant serves.
+Problem served(Problem problem, const Config& config) {
+  problem.strided = config.variant == "strided";
+  if (config.variant == "stream") problem = {.operation = Operation::add};
+  problem.rows = 64;
+  problem.columns = 32768;
+  return problem;
+}
+
+const Problem cross_entropy{.operation = Operation::cross_entropy, .dtype = DType::bf16};
+
+/// Cross entropy with the options that go together.
+Problem with_all_options() {
+  Problem problem = cross_entropy;
+  problem.reduction = Reduction::mean;
+  problem.upstream = Upstream::rows;
+  problem.gradient = problem.smoothing = problem.weights = problem.z_loss = problem.softcap = problem.scale =
+      problem.z_loss_out = problem.lse_out = problem.argmax_out = problem.hit_out = true;
+  return problem;
+}
+
+/// Rows are an argument: no text knows them, whatever the variant and the options.
 TEST(Source, SameInputSameText) {
-  const Source first = generate(softmax, block).sources.front();
-  Problem other_rows = softmax;
-  other_rows.rows = 17;
-  const Source second = generate(other_rows, block).sources.front();
-  EXPECT_EQ(first.text, second.text);
-  EXPECT_EQ(first.flat(), second.flat());
+  for (const Config& config : points)
+    for (const Problem& kind : {softmax, with_all_options()}) {
+      const Problem problem = served(kind, config);
+      Problem other_rows = problem;
+      other_rows.rows = 17;
+      const Program first = generate(problem, config), second = generate(other_rows, config);
+      ASSERT_EQ(first.sources.size(), second.sources.size());
+      for (std::size_t i = 0; i < first.sources.size(); ++i) {
+        EXPECT_EQ(first.sources[i].text, second.sources[i].text);
+        EXPECT_EQ(first.sources[i].flat(), second.sources[i].flat());
+      }
+    }
+}
+
+/// The compiler sees a constant for each option: false until it is asked for, and then alone.
+TEST(Source, OptionsThatAreOffAreConstantsThatAreFalse) {
+  const std::map<std::string, void (*)(Problem&)> options{
+      {"gradient", [](Problem& p) { p.gradient = true; }},
+      {"probabilities", [](Problem& p) { p.probabilities = true; }},
+      {"smoothing", [](Problem& p) { p.smoothing = true; }},
+      {"weights", [](Problem& p) { p.weights = true; }},
+      {"z_loss", [](Problem& p) { p.z_loss = true; }},
+      {"softcap", [](Problem& p) { p.softcap = true; }},
+      {"scale", [](Problem& p) { p.scale = true; }},
+      {"z_loss_out", [](Problem& p) { p.z_loss_out = true; }},
+      {"lse_out", [](Problem& p) { p.lse_out = true; }},
+      {"argmax_out", [](Problem& p) { p.argmax_out = true; }},
+      {"hit_out", [](Problem& p) { p.hit_out = true; }},
+      {"upstream_scalar", [](Problem& p) { p.upstream = Upstream::scalar; }},
+      {"upstream_rows", [](Problem& p) { p.upstream = Upstream::rows; }},
+      {"batched", [](Problem& p) { p.batched = true; }},
+      {"sums", [](Problem& p) { p.reduction = Reduction::sum; }},
+      {"from_lse", [](Problem& p) { p.operation = Operation::cross_entropy_backward; }},
+  };
+  for (const Config& config : points) {
+    if (config.variant == "stream") continue;
+    for (const auto& [option, turn_on] : options) {
+      Problem problem = served(cross_entropy, config);
+      turn_on(problem);
+      const std::string text = generate(problem, config).sources.front().text;
+      for (const auto& [other, unused] : options) {
+        const std::string constant = "constexpr bool " + other + " = ";
+        EXPECT_EQ(text.find(constant + "true;") != std::string::npos, other == option) << other;
+        EXPECT_EQ(text.find(constant + "false;") != std::string::npos, other != option) << other;
+      }
+    }
+  }
 }
 
 TEST(Source, BeginsWithProblemAndConfigThenConstantsThenTheTemplate) {
@@ -35,43 +116,119 @@ TEST(Source, BeginsWithProblemAndConfigThenConstantsThenTheTemplate) {
 }
 
 TEST(Source, FlatTextIncludesNothing) {
-  for (const Config& config : space(softmax, {.capability = 90}))
-    EXPECT_EQ(generate(softmax, config).sources.front().flat().find("#include"), std::string::npos);
+  for (const Config& config : points)
+    for (const Source& source : generate(served(with_all_options(), config), config).sources)
+      EXPECT_EQ(source.flat().find("#include"), std::string::npos) << source.name;
 }
 
 TEST(Source, IncludesNothingFromTheToolkit) {
-  const Program program = generate(softmax, block);
-  for (const auto& [name, text] : program.sources.front().headers)
-    EXPECT_EQ(text.find("#include <"), std::string::npos) << name;
+  for (const Config& config : points)
+    for (const Source& source : generate(served(with_all_options(), config), config).sources)
+      for (const auto& [name, text] : source.headers)
+        EXPECT_EQ(text.find("#include <"), std::string::npos) << name;
 }
 
-TEST(Program, SumsOfCrossEntropyAreTheSameSourceForEveryConfigAndWidth) {
-  Problem mean{.operation = Operation::cross_entropy,
-               .dtype = DType::bf16,
-               .reduction = Reduction::mean,
-               .gradient = true,
-               .rows = 64,
-               .columns = 4096};
-  const Program narrow = generate(mean, block);
-  ASSERT_EQ(narrow.sources.size(), 2u);
-  ASSERT_EQ(narrow.steps.size(), 3u);
-  EXPECT_EQ(narrow.steps[0].entry, "ce_count");
-  EXPECT_EQ(narrow.steps[1].entry, "ce_row");
-  EXPECT_EQ(narrow.steps[2].entry, "ce_sum");
-  mean.columns = 8192;
-  Config other = block;
-  other.warps = 16;
-  EXPECT_EQ(generate(mean, other).sources[1].text, narrow.sources[1].text);
+std::string entries(const Program& program) {
+  std::string all;
+  for (const Step& step : program.steps) all += (all.empty() ? "" : " ") + step.entry;
+  return all;
+}
 
-  mean.gradient = false;  // the sum counts by itself
-  EXPECT_EQ(generate(mean, block).steps.size(), 2u);
-  mean.reduction = Reduction::none;
-  EXPECT_EQ(generate(mean, block).steps.size(), 1u);
+TEST(Program, StepsFollowFromVariantOperationAndReduction) {
+  const auto steps = [](Operation operation, Reduction reduction, bool gradient, bool probabilities,
+                        const std::string& rows) {
+    Problem problem = cross_entropy;
+    problem.operation = operation;
+    problem.reduction = reduction;
+    problem.gradient = gradient;
+    problem.probabilities = probabilities;
+    return std::pair{problem, rows};
+  };
+  constexpr auto forward = Operation::cross_entropy, backward = Operation::cross_entropy_backward;
+  for (const Config& config : points) {
+    SCOPED_TRACE(to_text(config));
+    const std::string row = config.variant == "split" ? "ce_part ce_row" : "ce_row";
+    EXPECT_EQ(entries(generate(served(softmax, config), config)), row);
+    if (config.variant == "stream") continue;
+    const std::pair<Problem, std::string> expected[] = {
+        steps(forward, Reduction::none, true, false, row),
+        steps(forward, Reduction::sum, true, false, row + " ce_sum"),
+        steps(forward, Reduction::mean, true, false, "ce_count " + row + " ce_sum"),
+        steps(forward, Reduction::mean, false, false, row + " ce_sum"),  // the sum counts by itself
+        steps(forward, Reduction::mean, true, true, row + " ce_sum"),    // every row counts
+        steps(backward, Reduction::none, true, false, row),
+        steps(backward, Reduction::sum, true, false, row),
+        steps(backward, Reduction::mean, true, false, "ce_count " + row),
+        steps(backward, Reduction::mean, true, true, row),
+    };
+    for (const auto& [problem, wanted] : expected)
+      EXPECT_EQ(entries(generate(served(problem, config), config)), wanted) << title(problem);
+  }
+}
+
+/// Each step but the first of a call waits by itself for the one before it.
+TEST(Program, LaterStepsOverlapTheOneBefore) {
+  for (const Config& config : points) {
+    const Program program = generate(served(with_all_options(), config), config);
+    for (std::size_t i = 0; i < program.steps.size(); ++i)
+      EXPECT_EQ(program.steps[i].overlaps, i > 0) << to_text(config) << ": " << program.steps[i].entry;
+  }
+}
+
+TEST(Program, StepsAreLaunchedAsTheConfigSays) {
+  const std::map<std::string, std::int64_t> blocks_of_64_rows{
+      {"warp", 4},     {"block", 64},       {"online", 64}, {"cluster", 256}, {"pipeline", 128},
+      {"split", 1024}, {"direct", 64 * 32}, {"strided", 2}, {"stream", 256}};
+  for (const Config& config : points) {
+    SCOPED_TRACE(to_text(config));
+    const Problem problem = served(softmax, config);
+    const Program program = generate(problem, config);
+    EXPECT_EQ(program.config, config);
+    for (const Step& step : program.steps) {
+      EXPECT_EQ(step.source, 0u);
+      EXPECT_EQ(step.threads, 32u * static_cast<unsigned>(config.warps));
+      EXPECT_EQ(step.cluster, config.cluster == 0 ? 1u : static_cast<unsigned>(config.cluster));
+      EXPECT_EQ(step.blocks(config, problem), blocks_of_64_rows.at(config.variant));
+      EXPECT_EQ(step.persistent, config.variant == "pipeline");
+      const std::string constant = "constexpr int shared_bytes = " + std::to_string(step.shared_bytes) + ";";
+      EXPECT_NE(program.sources[0].text.find(constant), std::string::npos) << constant;
+    }
+    EXPECT_EQ(program.part_bytes > 0, config.variant == "split");
+    EXPECT_EQ(program.takes_rows, config.variant == "pipeline");
+  }
+}
+
+TEST(Program, SumsAreTheSameSourceForEveryConfigAndWidth) {
+  Problem mean = cross_entropy;
+  mean.reduction = Reduction::mean;
+  mean.gradient = true;
+  const Program narrow = generate(served(mean, block), block);
+  ASSERT_EQ(narrow.sources.size(), 2u);
+  for (const Config& config : points) {
+    if (config.variant == "stream") continue;
+    Problem other = served(mean, config);
+    other.columns = 65536;
+    other.lse_out = other.smoothing = other.softcap = other.batched = true;  // nothing of it is summed
+    EXPECT_EQ(generate(other, config).sources[1].text, narrow.sources[1].text) << to_text(config);
+  }
+  mean.weights = true;  // looked up by class
+  EXPECT_NE(generate(served(mean, block), block).sources[1].text, narrow.sources[1].text);
 }
 
 TEST(Program, AVariantMustServeTheOperation) {
   const Config stream{.variant = "stream", .warps = 8, .vec = 4, .tile = 4096};
-  EXPECT_THROW((void)generate(softmax, stream), InvalidArgument);
+  try {
+    (void)generate(softmax, stream);
+    FAIL();
+  } catch (const InvalidArgument& error) {
+    EXPECT_EQ(error.argument(), "config");
+  }
+  for (const Config& config : points) {
+    Problem other = served(softmax, config);
+    other.strided = !other.strided;
+    if (config.variant == "stream") other.operation = Operation::softmax;
+    EXPECT_THROW((void)generate(other, config), InvalidArgument) << to_text(config);
+  }
 }
 
 TEST(TemplateDigest, DiffersBetweenVariantsAndOperations) {
