@@ -3,6 +3,11 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <optional>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
 
 #include "ce/base/error.hpp"
 #include "generator/source.hpp"
@@ -11,6 +16,11 @@
 
 namespace ce::generator {
 namespace {
+
+bool is_stream(const Variant& variant) { return variant.serves({.operation = Operation::copy}); }
+bool needs_clusters(const Variant& variant) {
+  return variant.name == "cluster" || variant.name == "pipeline";
+}
 
 /// Every option at once, as far as they go together.
 Problem with_all_options(Problem problem) {
@@ -25,88 +35,172 @@ Problem with_all_options(Problem problem) {
   return problem;
 }
 
-std::vector<Problem> problems_of(const Variant& variant) {
-  if (variant.serves({.operation = Operation::copy}))
-    return {{.operation = Operation::copy, .rows = 64, .columns = 4096},
-            {.operation = Operation::read, .rows = 64, .columns = 4096},
-            {.operation = Operation::add, .rows = 64, .columns = 4096}};
-  const Problem plain{.dtype = DType::bf16,
-                      .strided = variant.serves({.strided = true}),
-                      .rows = 64,
-                      .columns = variant.name == "warp"    ? 512
-                                 : variant.name == "block" ? 4096
-                                                           : 32768};
-  std::vector<Problem> problems;
-  const auto add = [&](Operation operation, DType dtype) -> Problem& {
-    problems.push_back(plain);
-    problems.back().operation = operation;
-    problems.back().dtype = dtype;
-    return problems.back();
-  };
-  Problem& backward = add(Operation::cross_entropy_backward, DType::f16);
-  backward.gradient = backward.in_place = true;
-  if (variant.name == "direct") return problems;
-  backward = with_all_options(backward);  // weights of all classes must be added up
-  add(Operation::softmax, DType::f16);
-  Problem& log_softmax = add(Operation::log_softmax, DType::bf16);
-  if (!plain.strided) log_softmax.alignment = Alignment::shifted;
-  log_softmax.columns += 3;
-  add(Operation::softmax_backward, DType::bf16);
-  add(Operation::log_softmax_backward, DType::f32).batched = true;
-  Problem& usual = add(Operation::cross_entropy, DType::bf16);
-  usual.reduction = Reduction::mean;
+/// Of the width that the variant is for.
+Problem plain(const Variant& variant, Operation operation, DType dtype) {
+  const bool strided = !is_stream(variant) && variant.serves({.strided = true});
+  return {.operation = operation,
+          .dtype = dtype,
+          .strided = strided,
+          .rows = 64,
+          .columns = variant.name == "warp"    ? 256
+                     : variant.name == "block" ? 4096
+                                               : 32768};
+}
+
+/// What `direct` serves: nothing is reduced.
+std::vector<Problem> problems_of_direct(const Variant& variant) {
+  Problem usual = plain(variant, Operation::cross_entropy_backward, DType::bf16);
   usual.gradient = usual.in_place = true;
-  if (variant.name != "pipeline") add(Operation::cross_entropy, DType::f32).target_dtype = DType::i32;
-  Problem& indices = add(Operation::cross_entropy, DType::bf16);
-  indices = with_all_options(indices);
-  Problem& probabilities = add(Operation::cross_entropy, DType::f32);
+  usual.upstream = Upstream::scalar;
+  Problem weights = with_all_options(plain(variant, Operation::cross_entropy_backward, DType::f16)),
+          smoothing = weights;
+  weights.smoothing = smoothing.weights = false;
+  smoothing.batched = true;
+  return {usual, weights, smoothing};
+}
+
+/// Each operation once, cross entropy with all options.
+std::vector<Problem> operations_of(const Variant& variant) {
+  if (is_stream(variant))
+    return {plain(variant, Operation::copy, DType::f32), plain(variant, Operation::read, DType::f32),
+            plain(variant, Operation::add, DType::f32)};
+  if (variant.name == "direct") return problems_of_direct(variant);
+  Problem log_softmax = plain(variant, Operation::log_softmax, DType::bf16);
+  log_softmax.columns += 3;
+  if (!log_softmax.strided) log_softmax.alignment = Alignment::shifted;
+  Problem log_softmax_backward = plain(variant, Operation::log_softmax_backward, DType::f32);
+  log_softmax_backward.batched = true;
+  return {plain(variant, Operation::softmax, DType::f16),
+          log_softmax,
+          plain(variant, Operation::softmax_backward, DType::bf16),
+          log_softmax_backward,
+          with_all_options(plain(variant, Operation::cross_entropy, DType::bf16)),
+          with_all_options(plain(variant, Operation::cross_entropy_backward, DType::f16))};
+}
+
+/// Cross entropy as most call it, by itself, and with probabilities.
+std::vector<Problem> more_of(const Variant& variant) {
+  if (is_stream(variant) || variant.name == "direct") return {};
+  Problem usual = plain(variant, Operation::cross_entropy, DType::bf16);
+  usual.target_dtype = DType::i32;
+  usual.loss_dtype = DType::bf16;
+  usual.reduction = Reduction::sum;
+  usual.upstream = Upstream::scalar;
+  usual.gradient = usual.in_place = true;
+  Problem probabilities = plain(variant, Operation::cross_entropy, DType::f32);
   probabilities.probabilities = true;
-  probabilities = with_all_options(probabilities);
+  Problem loss = plain(variant, Operation::cross_entropy, DType::f32);
+  if (!loss.strided && !needs_clusters(variant)) loss.alignment = Alignment::element;
+  std::vector<Problem> problems{usual, with_all_options(probabilities)};
+  if (variant.name != "pipeline") problems.push_back(loss);  // which writes rows
   return problems;
+}
+
+/// A config from the middle or the end of the problem's space.
+std::optional<Config> config_of(const Variant& variant, const Problem& problem, int capability, bool last) {
+  std::vector<Config> configs;
+  const Limits limits{.capability = capability,
+                      .shared_bytes_per_block = capability < 90 ? 48 * 1024 : 227 * 1024};
+  for (const Config& config : space(problem, limits))
+    if (config.variant == variant.name) configs.push_back(config);
+  EXPECT_EQ(configs.empty(), needs_clusters(variant) && capability < 90)
+      << variant.name << ", " << title(problem);
+  if (configs.empty()) return std::nullopt;
+  return last ? configs.back() : configs[configs.size() / 2];
+}
+
+/// Every source once: many programs have the same sums.
+class Compiler {
+ public:
+  Compiler(const runtime::cuda::Nvrtc& nvrtc, int capability) : nvrtc_(nvrtc), capability_(capability) {}
+
+  void expect_compiles(const Program& program) {
+    for (const Source& source : program.sources) {
+      if (!compiled_.insert(source.text).second) continue;
+      SCOPED_TRACE(source.name);
+      try {
+        const auto binary = nvrtc_.compile(
+            {.name = source.name, .text = source.text, .headers = source.headers}, capability_);
+        EXPECT_GT(binary.image.size(), 0u);
+        EXPECT_EQ(binary.log, "") << "warnings";
+      } catch (const CompileError& error) {
+        ADD_FAILURE() << error.what();
+      }
+    }
+  }
+
+ private:
+  const runtime::cuda::Nvrtc& nvrtc_;
+  int capability_;
+  std::set<std::string> compiled_;
+};
+
+/// What compiles below is all there is: no option or operation of a variant is left out.
+TEST(CompiledProblems, ShowEveryOptionOfEveryVariant) {
+  for (const Variant& variant : variants()) {
+    if (is_stream(variant)) continue;
+    std::vector<Problem> problems = operations_of(variant);
+    const std::vector<Problem> more = more_of(variant);
+    problems.insert(problems.end(), more.begin(), more.end());
+    std::set<std::string> shown;
+    for (const Problem& problem : problems) {
+      validate(problem);
+      EXPECT_TRUE(variant.serves(problem)) << variant.name << ", " << title(problem);
+      std::istringstream words(code_text(problem));
+      for (std::string word; words >> word;) shown.insert(word);
+    }
+    std::vector<std::string> wanted{"cross_entropy_backward",
+                                    "gradient",
+                                    "smoothing",
+                                    "weights=f32",
+                                    "upstream=scalar",
+                                    "z_loss",
+                                    "softcap",
+                                    "upstream=rows",
+                                    "scale",
+                                    "in_place",
+                                    "batched",
+                                    "mean"};
+    if (variant.name != "direct")
+      wanted.insert(wanted.end(), {"softmax", "log_softmax", "softmax_backward", "log_softmax_backward",
+                                   "cross_entropy", "probabilities", "z_loss_out", "lse_out", "argmax_out",
+                                   "hit_out", "sum", "target=i32", "loss=bf16", "f32", "f16", "bf16"});
+    for (const std::string& word : wanted)
+      EXPECT_TRUE(shown.contains(word)) << variant.name << " is not compiled with " << word;
+  }
 }
 
 class CompileForArchitecture : public testing::TestWithParam<int> {};
 
+/// The oldest and the first with clusters see all, the others each operation.
 TEST_P(CompileForArchitecture, EveryVariant) {
+  const int capability = GetParam();
   const runtime::cuda::Nvrtc* nvrtc = runtime::cuda::Nvrtc::shared().nvrtc.get();
   if (nvrtc == nullptr) {
     if (std::getenv("CE_REQUIRE_NVRTC") != nullptr) FAIL() << "no NVRTC";
     GTEST_SKIP() << "no NVRTC on this machine";
   }
   const std::vector<int> supported = nvrtc->architectures_to_test();
-  if (std::find(supported.begin(), supported.end(), GetParam()) == supported.end())
-    GTEST_SKIP() << "NVRTC " << nvrtc->version() << " does not know sm_" << GetParam();
-  for (const Variant& variant : variants())
-    for (const Problem& problem : problems_of(variant)) {
-      std::vector<Config> configs;
-      for (const Config& config :
-           space(problem, {.capability = GetParam(),
-                          .shared_bytes_per_block = GetParam() < 90 ? 48 * 1024 : 227 * 1024}))
-        if (config.variant == variant.name) configs.push_back(config);
-      const bool needs_clusters = variant.name == "cluster" || variant.name == "pipeline";
-      ASSERT_EQ(configs.empty(), needs_clusters && GetParam() < 90) << variant.name << " " << title(problem);
-      if (configs.empty()) continue;
-      // The middle of the space everywhere, one of its ends too where most will run it.
-      std::vector<Config> chosen{configs[configs.size() / 2]};
-      if (GetParam() == 90) chosen.push_back(configs.back());
-      for (const Config& config : chosen) {
-        const Program program = generate(problem, config);
-        for (const Source& source : program.sources) {
-          SCOPED_TRACE(source.name);
-          try {
-            const auto binary = nvrtc->compile(
-                {.name = source.name, .text = source.text, .headers = source.headers}, GetParam());
-            EXPECT_GT(binary.image.size(), 0u);
-            EXPECT_EQ(binary.log, "") << "warnings";
-          } catch (const CompileError& error) {
-            ADD_FAILURE() << error.what();
-          }
-        }
-      }
-    }
+  if (std::find(supported.begin(), supported.end(), capability) == supported.end())
+    GTEST_SKIP() << "NVRTC " << nvrtc->version() << " does not know sm_" << capability;
+  Compiler compiler(*nvrtc, capability);
+  const auto compile = [&](const Variant& variant, const std::vector<Problem>& problems, bool last) {
+    for (const Problem& problem : problems)
+      if (const auto config = config_of(variant, problem, capability, last))
+        compiler.expect_compiles(generate(problem, *config));
+  };
+  for (const Variant& variant : variants()) {
+    compile(variant, operations_of(variant), false);
+    if (capability == 75 || capability == 90) compile(variant, more_of(variant), true);
+  }
 }
 
-INSTANTIATE_TEST_SUITE_P(Nvrtc, CompileForArchitecture, testing::Values(75, 80, 86, 89, 90, 100, 120));
+std::string architecture(const testing::TestParamInfo<int>& capability) {
+  return "sm_" + std::to_string(capability.param);
+}
+
+INSTANTIATE_TEST_SUITE_P(Nvrtc, CompileForArchitecture,
+                         testing::ValuesIn(runtime::cuda::architectures_of_interest), architecture);
 
 }  // namespace
 }  // namespace ce::generator
