@@ -4,6 +4,8 @@
 
 #include <functional>
 #include <set>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "ce/base/error.hpp"
@@ -89,9 +91,39 @@ TEST(LookupKey, IsReadBack) {
     EXPECT_EQ(parse_key_text(key_text(change.to)), bucketed(change.to)) << key_text(change.to);
   }
   for (const std::string& start : starts) EXPECT_EQ(key_text(parse_key_text(start)), start);
-  EXPECT_THROW((void)parse_key_text("softmax bf16 cols=8 z_loss smoothing align=vector rows<=8 l2=cold"),
-               InvalidArgument)
-      << "another order";
+}
+
+TEST(LookupKey, IsWhatTheDatabaseHolds) {
+  EXPECT_EQ(key_text(base),
+            "cross_entropy bf16 target=i64 loss=f32 mean gradient in_place cols=8192 align=vector rows<=4096 "
+            "l2=cold");
+  EXPECT_EQ(code_text({.operation = Operation::log_softmax,
+                       .dtype = DType::f16,
+                       .batched = true,
+                       .strided = true,
+                       .rows = 7,
+                       .columns = 19}),
+            "log_softmax f16 batched strided cols=19 align=vector");
+}
+
+TEST(LookupKey, OtherTextIsRefused) {
+  for (const char* text : {
+           "",
+           "softmax",
+           "sofmax bf16 cols=8 align=vector rows<=8 l2=cold",
+           "softmax bf16 cols=8 align=vector rows<=8 l2=warm",
+           "softmax bf16 cols=8 align=vector rows<=7 l2=cold",
+           "softmax bf16 cols=0 align=vector rows<=8 l2=cold",
+           "softmax bf16 cols=8 align=vector rows<=8 l2=cold ",
+           "softmax bf16 cols=8 align=vector rows<=8",
+           "softmax bf17 cols=8 align=vector rows<=8 l2=cold",
+           "softmax bf16 cols=8 align=corner rows<=8 l2=cold",
+           "softmax bf16 mean cols=8 align=vector rows<=8 l2=cold",
+           "softmax bf16 strided batched cols=8 align=vector rows<=8 l2=cold",
+           "cross_entropy f32 target=i64 loss=f32 none softcaps cols=8 align=vector rows<=8 l2=cold",
+           "cross_entropy f32 target=i64 loss=f32 none upstream=one cols=8 align=vector rows<=8 l2=cold",
+       })
+    EXPECT_THROW((void)parse_key_text(text), InvalidArgument) << text;
 }
 
 TEST(LookupKey, IsSharedByABucketOfRows) {
@@ -128,6 +160,48 @@ TEST(CompileKey, ChangesWithEveryInputOfTheCode) {
     if (other == config) continue;
     EXPECT_TRUE(keys.insert(keys_of(base, other, "nvrtc 13.0 sm_90")).second) << to_text(other);
   }
+}
+
+/// Losses, z-losses and what is left of sums: never more than 32 bytes for each row and one MiB.
+TEST(Workspace, IsSmall) {
+  std::vector<Problem> problems{base};
+  for (const Change& change : changes()) problems.push_back(change.to);
+  for (Problem problem : problems)
+    for (problem.rows = 1; problem.rows < (std::int64_t{1} << 31); problem.rows = 2 * problem.rows + 1) {
+      const std::int64_t bytes = workspace_bytes(problem);
+      EXPECT_LE(bytes, 32 * problem.rows + (1 << 20)) << title(problem);
+      if (sums_losses(problem)) {
+        EXPECT_GE(bytes, (problem.z_loss ? 8 : 4) * problem.rows) << title(problem);
+      }
+      EXPECT_EQ(bytes > 0, sums_losses(problem) || counts_first(problem)) << title(problem);
+    }
+  for (const Variant& variant : variants()) EXPECT_LE(variant.part_bytes, 1 << 20) << variant.name;
+}
+
+TEST(Problem, SumsAndCountsFollowFromTheReduction) {
+  for (const Operation operation : {Operation::cross_entropy, Operation::cross_entropy_backward})
+    for (const Reduction reduction : {Reduction::none, Reduction::mean, Reduction::sum})
+      for (const bool probabilities : {false, true})
+        for (const bool gradient : {false, true}) {
+          const bool backward = operation == Operation::cross_entropy_backward;
+          if (backward && !gradient) continue;
+          const Problem problem{.operation = operation,
+                                .reduction = reduction,
+                                .gradient = gradient,
+                                .probabilities = probabilities,
+                                .rows = 8,
+                                .columns = 8};
+          EXPECT_EQ(sums_losses(problem), !backward && reduction != Reduction::none) << title(problem);
+          EXPECT_EQ(counts_first(problem), gradient && !probabilities && reduction == Reduction::mean)
+              << title(problem);
+          EXPECT_EQ(has_output(problem), gradient) << title(problem);
+          EXPECT_EQ(inputs(problem), probabilities ? 2 : 1) << title(problem);
+          EXPECT_EQ(reduces(problem), !backward || probabilities) << title(problem);
+        }
+  Problem smoothed{.operation = Operation::cross_entropy_backward, .gradient = true, .smoothing = true};
+  EXPECT_FALSE(reduces(smoothed));
+  smoothed.weights = true;
+  EXPECT_TRUE(reduces(smoothed)) << "the weights of all classes are added up";
 }
 
 struct Placed {
@@ -181,7 +255,14 @@ TEST(Traffic, CountsTheFewestBytes) {
   const Problem softmax_backward{
       .operation = Operation::softmax_backward, .dtype = DType::bf16, .rows = 8, .columns = 64};
   EXPECT_EQ(traffic(softmax_backward).total(), 3 * 8 * 64 * 2);
-  EXPECT_EQ(traffic({.operation = Operation::add, .rows = 8, .columns = 64}).total(), 3 * 8 * 64 * 4);
+  const std::pair<Operation, int> matrices[] = {
+      {Operation::softmax, 2}, {Operation::log_softmax, 2}, {Operation::log_softmax_backward, 3},
+      {Operation::copy, 2},    {Operation::read, 1},        {Operation::add, 3}};
+  for (const auto& [operation, moved] : matrices)
+    EXPECT_EQ(traffic({.operation = operation, .rows = 8, .columns = 64}).total(), moved * 8 * 64 * 4)
+        << name(operation);
+  const Problem huge{.dtype = DType::bf16, .rows = 1 << 20, .columns = 1 << 20};
+  EXPECT_EQ(traffic(huge).total(), std::int64_t{4} << 40);
 }
 
 TEST(Validate, NamesWhatIsWrong) {
@@ -198,6 +279,10 @@ TEST(Validate, NamesWhatIsWrong) {
   EXPECT_EQ(message([](Problem&) {}), "nothing");
   EXPECT_EQ(message([](Problem& p) { p.columns = 0; }), "columns is 0; expected 1 to 1073741824");
   EXPECT_EQ(message([](Problem& p) { p.rows = -1; }), "rows is -1; expected 1 to 2147483647");
+  EXPECT_EQ(message([](Problem& p) { p.rows = std::int64_t{1} << 31; }),
+            "rows is 2147483648; expected 1 to 2147483647");
+  EXPECT_EQ(message([](Problem& p) { p.columns = (1 << 30) + 1; }),
+            "columns is 1073741825; expected 1 to 1073741824");
   EXPECT_EQ(message([](Problem& p) { p.dtype = DType::i32; }), "dtype is i32; expected f32, f16 or bf16");
   EXPECT_EQ(message([](Problem& p) { p.target_dtype = DType::f32; }),
             "target dtype is f32; expected i32 or i64");
