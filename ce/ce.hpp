@@ -5,7 +5,8 @@
 /// \code
 /// ce::run(ce::Softmax{}, {.input = x, .output = y}, stream);
 /// ce::run(ce::CrossEntropy{.label_smoothing = 0.1f}, {.logits = x, .target = t, .loss = l, .grad = x},
-/// stream); \endcode
+///         stream);
+/// \endcode
 
 #include "ce/base/dtype.hpp"
 #include "ce/base/error.hpp"

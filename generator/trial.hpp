@@ -72,8 +72,8 @@ struct Trial {
 [[nodiscard]] Trial timing_trial(const Problem& problem, std::uint64_t seed);
 
 /// What is wrong with the contents of the tensors after a run, in words that name tensor, row, column, the
-/// value and the one expected; nothing when all is right. \param tensors  the bytes of each tensor of the
-/// trial, as they are after the run
+/// value and the one expected; nothing when all is right.
+/// \param tensors  the bytes of each tensor of the trial, as they are after the run
 [[nodiscard]] std::optional<std::string> mismatch(const Trial& trial,
                                                   std::span<const std::vector<std::byte>> tensors);
 

@@ -4,8 +4,8 @@
 // flight, and keeps them in registers: the logits are read from memory exactly once and the outputs written
 // exactly once.
 //
-//     load all vectors  ->  maximum and sum of the thread, the warp, the block  ->  outputs from the same
-//     registers
+//     load all vectors  ->  maximum and sum of the thread, the warp, the block  ->  outputs, from the
+//     same registers
 //
 // Wins wherever the row fits: while one block reduces, the others on the same multiprocessor load and store.
 // At 1024 threads with little room for a second block (f32 beyond 16384 columns) the phases stop overlapping.
@@ -17,8 +17,7 @@
 //
 // Ledger
 //   1  registers, one barrier; the warp's maximum is found before the exponentials, so that each thread
-//   rescales once
-//      and not at each of the five steps of the reduction
+//      rescales once and not at each of the five steps of the reduction
 #pragma once
 #include "tile.cuh"
 

@@ -3,9 +3,8 @@
 // The blocks of a cluster (1 to 8) share a row: each fetches its part with bulk copies, chunk by chunk, into
 // its shared memory, and reads it from there twice, for the statistics and for the outputs.
 //
-//     bulk loads of all chunks -> wait for a chunk, join it, ... -> block -> parts to all blocks of the
-//     cluster
-//                              -> outputs from shared memory
+//     bulk loads of all chunks  ->  wait for a chunk, join it, ...  ->  block  ->  parts to all blocks of the cluster
+//                                                                          ->  outputs from shared memory
 //
 // The logits are read from memory exactly once at any width. A part is small, so several blocks live on a
 // multiprocessor, each in another phase: while some wait for their chunks, others reduce or store. Needs
@@ -19,8 +18,7 @@
 //
 // Ledger
 //   1  whole part in flight at once; partial results written to every block before one cluster barrier;
-//   cluster sizes
-//      that are no power of two, because they fill processor clusters of 18 multiprocessors better
+//      cluster sizes that are no power of two, because they fill processor clusters of 18 multiprocessors better
 #pragma once
 #include "cluster_join.cuh"
 #include "tile.cuh"

@@ -5,8 +5,8 @@
 namespace ce {
 
 /// Over the cluster; every thread gets the result. Every block of the cluster must have started. Two calls in
-/// a row need two arrays: only the cluster barrier of the second tells that all have read the first. \param
-/// own  of the block, the same in all of its threads
+/// a row need two arrays: only the cluster barrier of the second tells that all have read the first.
+/// \param own  of the block, the same in all of its threads
 template <int cluster, class Part>
 CE_DEVICE Part cluster_join(const Part& own, Part (&shared)[cluster], float c) {
   if constexpr (cluster == 1) return own;

@@ -226,8 +226,9 @@ struct Operation {
 
  private:
   /// Everything that `apply` needs: upstream, divisors and the slope of a logit without a cap are put into
-  /// the factors. \param sum       of the exponentials with respect to `max` \param q_target  probability of
-  /// the target, and `others` of all other classes
+  /// the factors.
+  /// \param sum       of the exponentials with respect to `max`
+  /// \param q_target  probability of the target, and `others` of all other classes
   CE_DEVICE void set_amplitudes(float max, float sum, float q_target, float others, float weights) {
     if constexpr (!has_output) return;
     float per_row = 1.f, per_weight = 1.f;

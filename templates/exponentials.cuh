@@ -69,7 +69,8 @@ struct Probability {
     }
     return p;
   }
-  /// Of elements of type T. \tparam is_fast  fast<T>() says that it may be so
+  /// Of elements of type T.
+  /// \tparam is_fast  fast<T>() says that it may be so
   template <bool is_fast, class T, int n>
   CE_DEVICE void apply(float (&x)[n]) const {
     if constexpr (is_fast && sizeof(T) == 2) {

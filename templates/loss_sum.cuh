@@ -1,8 +1,7 @@
 // The reductions `mean` and `sum` of cross entropy: what runs before and after the kernel of the rows.
 //
 //   ce_count  finds how many rows are not ignored and what the weights of their targets add up to, for
-//   gradients that
-//             need to know
+//             gradients that need to know
 //   ce_sum    adds the losses of the rows, and divides them for a mean
 //
 // Each block takes rows_per_sum rows; the block that finishes last adds up what all blocks found. Every sum

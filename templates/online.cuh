@@ -5,8 +5,8 @@
 // again, the last tile first, because that is the one that L2 still holds, and writes the outputs. A loss
 // alone needs no second pass.
 //
-//     for each tile: load `unroll` vectors, join them into (max, sum)  ->  block  ->  for each tile,
-//     backwards: outputs
+//     for each tile: load its vectors, join them into (max, sum)  ->  block
+//                                                                 ->  for each tile, backwards: outputs
 //
 // Moves 2 reads + 1 write where the block variant moves 1 + 1, less what L2 gives back. Wins where rows are
 // too wide for registers, and for losses without gradient.

@@ -143,7 +143,8 @@ CE_DEVICE Part warp_join(Part part, float c) {
 }
 
 /// Over the block; every thread gets the result. Orders the memory accesses before it with those after it,
-/// for all threads of the block. \tparam leveled  all parts of a warp have the same maximum
+/// for all threads of the block.
+/// \tparam leveled  all parts of a warp have the same maximum
 template <int warps, bool leveled = false, class Part>
 CE_DEVICE Part block_join(const Part& part, Part (&shared)[warps], float c) {
   const Part own = warp_join<lanes, leveled>(part, c);

@@ -5,8 +5,8 @@
 // that never wait for each other unless the ring is full or empty:
 //
 //     loader    | row s, chunk 3      bulk loads into slots that reducers and writers have read
-//     reducers  | row s, chunk 1      read a chunk as it lands; after the last one send their part to every
-//     block writers   | row r, chunk 2      have the parts of all blocks: outputs, and the slot is empty
+//     reducers  | row s, chunk 1      read a chunk as it lands; after the last one send their part to all blocks
+//     writers   | row r, chunk 2      have the parts of all blocks: outputs
 //
 // So a row is reduced while the one before it is written, and memory reads and writes overlap at any width.
 // Needs sm_90. Moves 1 read + 1 write. Bound by the memory; in 16 bits the exponentials of reducers and
@@ -22,7 +22,7 @@
 // Ledger
 //   1  after a variant where all threads reduced a row and then wrote it, and memory idled in between
 //   2  rows from a counter: multiprocessors differ by some percent, and the slowest one had as many rows as
-//   the others
+//      the others
 #pragma once
 #include "cluster_join.cuh"
 #include "tile.cuh"

@@ -18,7 +18,7 @@
 //
 // Ledger
 //   1  all loads of all rows before anything is known of them; ignored rows are reduced like others and
-//   overwritten
+//      overwritten
 #pragma once
 #include "tile.cuh"
 

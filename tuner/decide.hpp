@@ -29,8 +29,9 @@ inline constexpr double tie = 0.005;
 
 /// The winner among measurements made with today's templates. Configs of the highest stage go before the
 /// others; ties go to fewer registers and then to the smaller text, so the same data always give the same
-/// winner. \param operation  decides which template digests are today's \returns nothing where no config was
-/// measured with today's templates
+/// winner.
+/// \param operation  decides which template digests are today's
+/// \returns nothing where no config was measured with today's templates
 [[nodiscard]] std::optional<Decision> decide(std::span<const cache::Measurement> measurements,
                                              generator::Operation operation);
 

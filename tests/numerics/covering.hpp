@@ -31,8 +31,8 @@ struct Case {
                                                std::uint64_t seed);
 
 /// Every combination of the options of cross entropy with class indices or probabilities, each with the next
-/// variant, dtype and width in turn. \param share  every how many combinations one is taken; the first of
-/// them is drawn
+/// variant, dtype and width in turn.
+/// \param share  every how many combinations one is taken; the first of them is drawn
 [[nodiscard]] std::vector<Case> product_of_options(const generator::Limits& limits, std::uint64_t seed,
                                                    int share);
 
