@@ -47,7 +47,7 @@ class TrialBuilder {
   void add_vector(std::string name, std::size_t argument, DType dtype, std::span<double> values);
   /// A one-dimensional output with poison behind it. Returns its tensor.
   std::size_t add_result(std::string name, std::size_t argument, DType dtype, std::int64_t size);
-  /// Status, and workspace and parts as far as the problem has them.
+  /// The workspace, the status of targets where there are any, and parts where the rows are few.
   void add_scratch();
 
   /// Of the output.
