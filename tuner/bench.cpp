@@ -28,6 +28,11 @@ generator::Problem flush_problem(const runtime::Model& model) {
 
 }  // namespace
 
+generator::Operation ceiling_kind(const generator::Problem& problem) noexcept {
+  if (!generator::has_output(problem)) return generator::Operation::read;
+  return generator::inputs(problem) == 2 ? generator::Operation::add : generator::Operation::copy;
+}
+
 Bench::Bench(runtime::Device& device, cache::Cache& cache, const generator::Problem& problem,
              std::int64_t scratch_bytes, std::uint64_t seed)
     : device_(device),

@@ -8,6 +8,9 @@
 
 namespace ce::tuner {
 
+/// The ceiling that the problem is held against: one read, a copy, or two reads and one write.
+[[nodiscard]] generator::Operation ceiling_kind(const generator::Problem& problem) noexcept;
+
 /// Times kernels of one problem on scratch memory. Policy: before every sample the tensors are set back and
 /// L2 is filled with other, clean lines, so that inputs come from memory and no write-back of somebody else's
 /// is timed.

@@ -27,11 +27,7 @@ constexpr std::size_t contenders = 2;
 Problem ceiling_of(const Problem& problem) {
   const bool output = generator::has_output(problem);
   const int matrices = output ? 1 : generator::inputs(problem);
-  Problem ceiling{.operation = !output                           ? Operation::read
-                               : generator::inputs(problem) == 2 ? Operation::add
-                                                                 : Operation::copy,
-                  .in_place = problem.in_place && output,
-                  .columns = 64};
+  Problem ceiling{.operation = ceiling_kind(problem), .in_place = problem.in_place && output, .columns = 64};
   const std::int64_t row_bytes = ceiling.columns * size_of(ceiling.dtype);
   const std::int64_t bytes = matrices * problem.rows * problem.columns * size_of(problem.dtype);
   ceiling.rows = std::max<std::int64_t>(1, (bytes + row_bytes - 1) / row_bytes);

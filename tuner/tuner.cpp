@@ -257,9 +257,7 @@ void Tuner::final_round(Candidates& candidates, const Hooks& hooks) {
 }
 
 double Tuner::ceiling(const generator::Problem& problem, const Hooks& hooks) {
-  const auto kind = !generator::has_output(problem)   ? generator::Operation::read
-                    : generator::inputs(problem) == 2 ? generator::Operation::add
-                                                      : generator::Operation::copy;
+  const generator::Operation kind = ceiling_kind(problem);
   const auto known = ceilings_.find(kind);
   if (known != ceilings_.end()) return known->second;
   return ceilings_[kind] = time_ceiling(kind, hooks);
