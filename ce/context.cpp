@@ -1,23 +1,16 @@
 #include "ce/context.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <atomic>
 #include <cstddef>
 #include <limits>
-#include <mutex>
 #include <utility>
 
 #include "cache/cache.hpp"
 #include "ce/base/error.hpp"
-#include "ce/base/log.hpp"
+#include "ce/chooser.hpp"
 #include "ce/device_name.hpp"
-#include "ce/plan_table.hpp"
 #include "ce/request.hpp"
 #include "ce/workspaces.hpp"
-#include "generator/source.hpp"
-#include "tuner/tuner.hpp"
 
 namespace ce {
 namespace {
@@ -39,118 +32,29 @@ constexpr std::int64_t aligned(std::int64_t bytes) { return (bytes + 15) / 16 * 
 
 constexpr TargetStatus no_bad_target{0, std::numeric_limits<long long>::max()};
 
-std::string sentence(const tuner::Report& report, const runtime::Device& device) {
-  int wrong = 0;
-  for (const auto& [reason, count] : report.quarantined) wrong += count;
-  return fmt::format(
-      "tuned {} on {}: {} configs ({} quarantined), winner {}, {:.4g} GB/s, {:.1f}% of the ceiling, "
-      "took {:.1f} s",
-      generator::title(report.problem), device.model().name, report.configs, wrong, report.winner, report.gbs,
-      report.share() * 100, report.seconds);
-}
-
 }  // namespace
-
-std::string_view name(Origin origin) noexcept {
-  switch (origin) {
-    case Origin::tuned: return "tuned";
-    case Origin::database: return "database";
-    case Origin::nearest: return "nearest";
-    case Origin::fallback: return "fallback";
-  }
-  return "?";
-}
 
 struct Context::Impl {
   explicit Impl(const ContextOptions& given)
-      : options(given),
-        device(open_device(given.device)),
+      : device(open_device(given.device)),
         cache(open_cache(given.database)),
-        tuner(*device, cache, settings_for(*device, given)),
+        chooser(*device, cache, settings_for(*device, given), given.policy),
         workspaces(*device, given.capture_bytes),
         status(*device, sizeof(TargetStatus)) {
     device->upload(status.data(), &no_bad_target, sizeof no_bad_target);
   }
 
-  const Chosen& choose(const Problem& problem, Stream stream);
-  std::unique_ptr<Chosen> from_database(const Problem& problem);
-  std::unique_ptr<Chosen> from_tuning(const Problem& problem);
-  std::unique_ptr<Chosen> without_tuning(const Problem& problem);
-  std::unique_ptr<Chosen> load(const Problem& problem, const tuner::Built& built, Choice choice);
-
   void launch(const Chosen& chosen, const Request& request, Stream stream);
   bool launch_empty(const Request& request, Stream stream);
 
-  ContextOptions options;
   std::unique_ptr<runtime::Device> device;
   cache::Cache cache;
-  std::mutex
-      tuning;  ///< guards the tuner, and makes threads that meet the same new problem wait for one answer
-  tuner::Tuner tuner;
-  PlanTable plans;
+  Chooser chooser;
   Workspaces workspaces;
   runtime::Buffer status;
-  std::atomic<int> compiled = 0;
   const Choice empty{
       .config = "", .origin = Origin::fallback, .reason = "no rows: nothing to launch", .key = ""};
 };
-
-const Chosen& Context::Impl::choose(const Problem& problem, Stream stream) {
-  const Problem bucket = generator::bucketed(problem);
-  const Chosen* known = plans.find(bucket);
-  if (known != nullptr && !known->provisional) return *known;
-  generator::validate(problem);
-  const bool may_tune = options.policy == Policy::tune && !device->capturing(stream);
-  if (known != nullptr && !may_tune) return *known;
-
-  const std::lock_guard lock(tuning);
-  known = plans.find(bucket);  // another thread may have been here meanwhile
-  if (known != nullptr && (!known->provisional || !may_tune)) return *known;
-  std::unique_ptr<Chosen> chosen = from_database(problem);
-  if (!chosen) chosen = may_tune ? from_tuning(problem) : without_tuning(problem);
-  return plans.put(bucket, std::move(chosen));
-}
-
-std::unique_ptr<Chosen> Context::Impl::load(const Problem& problem, const tuner::Built& built,
-                                            Choice choice) {
-  compiled += built.compiled;
-  if (built.compiled > 0) keep(cache, built);
-  choice.config = generator::to_text(built.program.config);
-  choice.key = tuner.key(problem).id();
-  return std::make_unique<Chosen>(Chosen{built.load(*device), std::move(choice)});
-}
-
-std::unique_ptr<Chosen> Context::Impl::from_database(const Problem& problem) {
-  const auto decision = tuner.known_winner(problem);
-  if (!decision) return nullptr;
-  const generator::Config config = generator::parse_config(decision->winner.config);
-  auto built = tuner::find_built(cache, problem, config, decision->winner.measurement.compile_key);
-  if (!built) built = tuner::build(*device, cache, problem, config);
-  return load(problem, *built, {.origin = Origin::database, .reason = decision->reason});
-}
-
-std::unique_ptr<Chosen> Context::Impl::from_tuning(const Problem& problem) {
-  const tuner::Report report = tuner.tune(problem);
-  compiled += report.compiled;
-  log(LogLevel::info, sentence(report, *device));
-  const tuner::Built built = tuner::build(*device, cache, problem, generator::parse_config(report.winner));
-  return load(problem, built, {.origin = Origin::tuned, .reason = report.reason});
-}
-
-std::unique_ptr<Chosen> Context::Impl::without_tuning(const Problem& problem) {
-  const std::string why =
-      options.policy == Policy::tune ? "the stream is being captured" : "the policy is lookup";
-  const generator::Limits limits = tuner::limits_of(device->model());
-  std::unique_ptr<Chosen> chosen;
-  if (const auto near = tuner.nearest_winner(problem))
-    chosen = load(problem, tuner::build(*device, cache, problem, *near),
-                  {.origin = Origin::nearest, .reason = "won for the nearest known problem; " + why});
-  else
-    chosen = load(problem, tuner::build(*device, cache, problem, generator::safe_default(problem, limits)),
-                  {.origin = Origin::fallback, .reason = "the safe default: nothing is known and " + why});
-  chosen->provisional = true;
-  return chosen;
-}
 
 void Context::Impl::launch(const Chosen& chosen, const Request& request, Stream stream) {
   Arguments arguments = request.arguments;
@@ -224,7 +128,7 @@ const Choice& Context::run(const Operation& operation, const typename Operation:
                            Stream stream) {
   const Request request = bind(operation, tensors, *impl_->device);
   if (impl_->launch_empty(request, stream)) return impl_->empty;
-  const Chosen& chosen = impl_->choose(request.problem, stream);
+  const Chosen& chosen = impl_->chooser.choose(request.problem, stream);
   impl_->launch(chosen, request, stream);
   return chosen.choice;
 }
@@ -232,7 +136,8 @@ const Choice& Context::run(const Operation& operation, const typename Operation:
 template <AnyOperation Operation>
 Plan Context::prepare(const Operation& operation, const typename Operation::Tensors& tensors, Stream stream) {
   const Request request = bind(operation, tensors, *impl_->device);
-  const Chosen* chosen = request.problem.rows == 0 ? nullptr : &impl_->choose(request.problem, stream);
+  const Chosen* chosen =
+      request.problem.rows == 0 ? nullptr : &impl_->chooser.choose(request.problem, stream);
   return Plan(std::make_shared<const Plan::Impl>(Plan::Impl{impl_.get(), chosen, request}));
 }
 
@@ -265,6 +170,6 @@ Memory Context::allocate(std::size_t bytes) {
 void Context::synchronize(Stream stream) { impl_->device->synchronize(stream); }
 
 std::string Context::device_name() const { return impl_->device->name(); }
-int Context::compiled() const noexcept { return impl_->compiled; }
+int Context::compiled() const noexcept { return impl_->chooser.compiled(); }
 
 }  // namespace ce
