@@ -6,6 +6,7 @@
 
 #include "ce/base/log.hpp"
 #include "generator/source.hpp"
+#include "tuner/ranking.hpp"
 
 namespace ce {
 namespace {
@@ -16,10 +17,9 @@ std::string sentence(const tuner::Report& report, const runtime::Device& device)
   int wrong = 0;
   for (const auto& [reason, count] : report.quarantined) wrong += count;
   return fmt::format(
-      "tuned {} on {}: {} configs ({} quarantined), winner {}, {:.4g} GB/s, {:.1f}% of the ceiling, "
-      "took {:.1f} s",
-      generator::title(report.problem), device.model().name, report.configs, wrong, report.winner, report.gbs,
-      report.share() * 100, report.seconds);
+      "tuned {} on {}: {} of {} configs ({} quarantined), winner {}, {:.4g} GB/s, took {:.1f} s",
+      generator::title(report.problem), device.model().name, report.tried, report.configs, wrong,
+      report.winner, report.gbs, report.seconds);
 }
 
 }  // namespace
@@ -80,14 +80,14 @@ std::unique_ptr<Chosen> Chooser::from_tuning(const Problem& problem) {
 
 std::unique_ptr<Chosen> Chooser::without_tuning(const Problem& problem) {
   const std::string why = policy_ == Policy::tune ? "the stream is being captured" : "the policy is lookup";
-  const generator::Limits limits = tuner::limits_of(device_.model());
   std::unique_ptr<Chosen> chosen;
   if (const auto near = tuner_.nearest_winner(problem))
     chosen = load(problem, tuner::build(device_, cache_, problem, *near),
                   {.origin = Origin::nearest, .reason = "won for the nearest known problem; " + why});
   else
-    chosen = load(problem, tuner::build(device_, cache_, problem, generator::safe_default(problem, limits)),
-                  {.origin = Origin::fallback, .reason = "the safe default: nothing is known and " + why});
+    chosen =
+        load(problem, tuner::build(device_, cache_, problem, tuner::safe_default(problem, device_.model())),
+             {.origin = Origin::fallback, .reason = "the safe default: nothing is known and " + why});
   chosen->provisional = true;
   return chosen;
 }

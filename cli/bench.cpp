@@ -114,7 +114,7 @@ class Bencher {
     const auto known = tuner_.known_winner(benched.problem);
     if (known && known->winner.measurement.stage > 0) return known->winner.config;
     const tuner::Report report = tuner_.tune(benched.problem, hooks_);
-    benched.tuned = report.configs > report.known;
+    benched.tuned = report.tried > report.known;
     return report.winner;
   }
 

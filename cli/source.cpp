@@ -20,6 +20,7 @@
 #include "cli/units.hpp"
 #include "generator/variant.hpp"
 #include "tuner/kernel.hpp"
+#include "tuner/ranking.hpp"
 #include "tuner/tuner.hpp"
 
 namespace ce::cli {
@@ -102,7 +103,7 @@ Choice choose_for_problem(const SourceOptions& options) {
   const std::unique_ptr<runtime::Device> device = open_device(options.common);
   if (const auto winner = known_winner(options.common, *device, problem))
     return {problem, *winner, fmt::format("the known winner on {}", device->model().name)};
-  const generator::Config fallback = generator::safe_default(problem, tuner::limits_of(device->model()));
+  const generator::Config fallback = tuner::safe_default(problem, device->model());
   return {problem, generator::to_text(fallback),
           fmt::format("what {} uses before anything was measured", device->model().name)};
 }

@@ -44,10 +44,12 @@ struct SweepOptions {
 tuner::Settings settings_of(const SweepOptions& options, const runtime::Model& model) {
   tuner::Settings settings = settings_of(options.tuning, model);
   if (!options.samples.empty()) {
-    // Screening keeps its usual share of the samples.
+    // The earlier rounds keep their usual share of the samples.
     const int samples = static_cast<int>(parse_count("--samples", options.samples, 1, most_samples));
-    settings.screening_samples = std::max(1, samples * settings.screening_samples / settings.final_samples);
-    settings.final_samples = samples;
+    tuner::Breadth& search = settings.search;
+    for (int* part : {&search.screening_samples, &search.semifinal_samples})
+      *part = std::max(1, samples * *part / search.final_samples);
+    search.final_samples = samples;
   }
   return settings;
 }
@@ -57,6 +59,7 @@ tuner::Settings settings_of(const SweepOptions& options, const runtime::Model& m
 bool tune_one(tuner::Tuner& tuner, const tuner::Hooks& hooks, SweptProblem& swept) {
   try {
     swept.report = tuner.tune(swept.problem, hooks);
+    swept.report->ceiling_gbs = tuner.ceiling(swept.problem, hooks);
     return true;
   } catch (const Error& error) {
     swept.failure = describe(error);

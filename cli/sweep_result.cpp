@@ -25,7 +25,7 @@ Sums sums_of(const SweepResult& result) {
   for (const SweptProblem& swept : result.problems) {
     if (!swept.report) continue;
     ++sums.finished;
-    sums.measured += swept.report->configs - swept.report->known;
+    sums.measured += swept.report->tried - swept.report->known;
     sums.known += swept.report->known;
     sums.compiled += swept.report->compiled;
   }
@@ -58,7 +58,7 @@ std::string table_of(const SweepResult& result) {
     const Report& report = *swept.report;
     table.add({title, swept.key.id(), report.winner, time_text(report.median_us), throughput_text(report.gbs),
                report.ceiling_gbs > 0 ? percent_text(report.share()) : "-", percent_text(report.spread),
-               fmt::to_string(report.configs), fmt::to_string(rejected_of(report))});
+               fmt::format("{} of {}", report.tried, report.configs), fmt::to_string(rejected_of(report))});
   }
   return table.text();
 }
@@ -91,7 +91,8 @@ Json entry_of(const SweptProblem& swept) {
                {"share_of_ceiling", report.share()},
                {"timed_rows", report.timed_rows},
                {"configs", report.configs},
-               {"measured", report.configs - report.known},
+               {"tried", report.tried},
+               {"measured", report.tried - report.known},
                {"known", report.known},
                {"compiled", report.compiled},
                {"rejected", report.quarantined},
@@ -106,7 +107,7 @@ std::string finished_line(const SweptProblem& swept) {
   if (!swept.report)
     return fmt::format("{}: {}", title, swept.failure ? swept.failure->fields.at("kind") : "unfinished");
   const Report& report = *swept.report;
-  const int measured = report.configs - report.known;
+  const int measured = report.tried - report.known;
   return fmt::format(
       "{}: {} {} {} GB/s ({})", title, report.winner, time_text(report.median_us),
       throughput_text(report.gbs),

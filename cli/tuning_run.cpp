@@ -30,7 +30,8 @@ tuner::Settings settings_of(const TuningOptions& options, const runtime::Model& 
   constexpr std::int64_t most_configs = 1'000'000;
   tuner::Settings settings = tuner::Settings::for_device(model);
   if (!options.configs.empty())
-    settings.most_configs = static_cast<int>(parse_count("--configs", options.configs, 1, most_configs));
+    settings.search.most_configs =
+        static_cast<int>(parse_count("--configs", options.configs, 1, most_configs));
   if (!options.scratch.empty()) settings.scratch_bytes = parse_size("--scratch", options.scratch);
   return settings;
 }

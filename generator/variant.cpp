@@ -321,19 +321,4 @@ std::vector<Config> space(const Problem& problem, const Limits& limits) {
   return fitting;
 }
 
-Config safe_default(const Problem& problem, const Limits& limits) {
-  // Default cache behaviour; the row in registers where it fits with a few vectors a thread, else tiles.
-  std::vector<Config> candidates = space(problem, limits);
-  const auto distance = [&](const Config& config) {
-    const double per_thread = static_cast<double>(problem.columns) / (config.vec * threads(config));
-    const double ideal = config.variant == "block" ? 4 : 32;
-    const double ratio = per_thread / ideal;
-    return (config.load == 0 && config.store == 0 ? 0. : 1e6) + (config.variant == "block" ? 0. : 1e3) -
-           config.vec * 10. + (config.tile != 0 ? 1000. / config.tile : 0.) + (ratio > 1 ? ratio : 1 / ratio);
-  };
-  if (candidates.empty()) throw Unsupported(fmt::format("no config of any variant fits {}", title(problem)));
-  return *std::min_element(candidates.begin(), candidates.end(),
-                           [&](const Config& a, const Config& b) { return distance(a) < distance(b); });
-}
-
 }  // namespace ce::generator

@@ -55,7 +55,4 @@ struct Variant {
 /// The configs of all variants that can work for the problem on such a device, in a fixed order.
 [[nodiscard]] std::vector<Config> space(const Problem& problem, const Limits& limits);
 
-/// The config to use when nothing is known and nothing may be tried.
-[[nodiscard]] Config safe_default(const Problem& problem, const Limits& limits);
-
 }  // namespace ce::generator

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "tuner/ranking.hpp"
 #include "tuner/statistics.hpp"
 
 namespace ce::tuner {
@@ -39,7 +40,7 @@ Bench::Bench(runtime::Device& device, cache::Cache& cache, const generator::Prob
       memory_(device, generator::timing_trial(fitting(problem, scratch_of(device, scratch_bytes)), seed)) {
   if (device.model().is_host()) return;
   const generator::Problem flush = flush_problem(device.model());
-  const generator::Config config = generator::safe_default(flush, limits_of(device.model()));
+  const generator::Config config = safe_default(flush, device.model());
   const Built built = build(device, cache, flush, config);
   keep(cache, built);
   flush_kernel_.emplace(built.load(device));

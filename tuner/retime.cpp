@@ -9,6 +9,7 @@
 #include "ce/base/error.hpp"
 #include "tuner/bench.hpp"
 #include "tuner/build_ahead.hpp"
+#include "tuner/ranking.hpp"
 #include "tuner/statistics.hpp"
 #include "tuner/verify.hpp"
 
@@ -76,7 +77,7 @@ const std::vector<Kernel>& Retimer::ceilings(Operation kind) {
   if (known != ceilings_.end()) return known->second;
   Problem small{.operation = kind, .rows = 64, .columns = 64};
   const std::vector<generator::Config> configs =
-      thinned(generator::space(small, limits_of(device_.model())), settings_.most_configs);
+      thinned(generator::space(small, limits_of(device_.model())), settings_.search.most_configs);
   Verifier verifier(device_, small, settings_.seed);
   BuildAhead ahead(device_, cache_, small, configs);
   std::vector<Kernel> kernels;
@@ -149,8 +150,7 @@ Retiming Retimer::time(const Problem& problem, std::string_view config, int samp
 double Retimer::launch_floor_us(int samples) {
   const Problem smallest{.operation = Operation::read, .rows = 1, .columns = 128};
   Bench bench(device_, cache_, smallest, settings_.scratch_bytes, settings_.seed);
-  const Built built =
-      build(device_, cache_, smallest, generator::safe_default(smallest, limits_of(device_.model())));
+  const Built built = build(device_, cache_, smallest, safe_default(smallest, device_.model()));
   keep(cache_, built);
   const Kernel kernel = built.load(device_);
   cache::Measurement measurement;

@@ -9,7 +9,6 @@
 #include <optional>
 #include <stop_token>
 #include <string>
-#include <vector>
 
 #include "cache/cache.hpp"
 #include "generator/problem.hpp"
@@ -17,24 +16,23 @@
 #include "runtime/device.hpp"
 #include "tuner/decide.hpp"
 #include "tuner/kernel.hpp"
+#include "tuner/strategy.hpp"
 
 namespace ce::tuner {
 
 struct Settings {
-  int screening_samples = 5;  ///< of every config
-  int final_samples = 15;     ///< of the finalists, taken in turns
-  int finalists = 8;
-  int most_configs = 0;  ///< 0: the whole space; else evenly spread over it, the safe default among them
-  std::int64_t scratch_bytes = 0;  ///< 0: a quarter of the device's free memory
+  Breadth search;
+  double budget_s = 0;  ///< seconds that a search may take, what it has begun included; 0 for no bound
+  std::int64_t scratch_bytes = 0;  ///< 0: a quarter of the device's free memory, and never more than needed
   std::uint64_t seed = 1;          ///< of the trial inputs
 
-  /// What suits the device: the host device compiles slowly, so it tries few configs.
+  /// What suits the device: 2 seconds on a GPU; the host device compiles slowly, so it tries few configs.
   [[nodiscard]] static Settings for_device(const runtime::Model& model);
 };
 
 /// How far a tuning is; handed to Hooks::progress after every config.
 struct Progress {
-  std::string stage;        ///< "screening" or "final"
+  std::string stage;        ///< name of a Round
   int done = 0, total = 0;  ///< configs of this stage
   std::string best;         ///< config text; empty before the first
   double best_us = 0;
@@ -56,10 +54,11 @@ struct Report {
   double median_us = 0;
   double spread = 0;            ///< interquartile range over median
   double gbs = 0;               ///< 1e9 bytes a second of the fewest bytes that must move
-  double ceiling_gbs = 0;       ///< of this device for that traffic, measured by this Tuner
+  double ceiling_gbs = 0;       ///< Tuner::ceiling(), for those who asked for it; else 0
   std::int64_t timed_rows = 0;  ///< fewer than the problem's where scratch memory was short
-  int configs = 0;              ///< in the space that was searched
-  int known = 0;                ///< of these, measured or quarantined before this call
+  int configs = 0;              ///< in the space
+  int tried = 0;                ///< of these, measured or quarantined, by this call or before
+  int known = 0;                ///< of these, before this call
   int compiled = 0;             ///< compiler runs of this call
   std::map<std::string, int>
       quarantined;  ///< reason (first line) and how many configs, of this call or before
@@ -67,6 +66,9 @@ struct Report {
 
   [[nodiscard]] double share() const noexcept { return ceiling_gbs > 0 ? gbs / ceiling_gbs : 0; }
 };
+
+class BuildAhead;
+class Search;
 
 /// Not thread-safe; one per thread, or guarded.
 class Tuner {
@@ -80,12 +82,11 @@ class Tuner {
   /// The winner that the database knows for the problem's key; nothing when it knows none.
   [[nodiscard]] std::optional<Decision> known_winner(const generator::Problem& problem) const;
 
-  /// A config known to have won for the nearest problem of the same operation, dtype and alignment on this
-  /// device that also fits this one; nothing when there is none.
+  /// The first of near_winners() that also fits this problem; nothing when there is none.
   [[nodiscard]] std::optional<generator::Config> nearest_winner(const generator::Problem& problem) const;
 
-  /// Measures what is not yet measured of the problem's space and decides. The caller's memory is never
-  /// touched. \throws Error(verification) when no config is right, Error(interrupted) when asked to stop,
+  /// Searches the problem's space, unless the database knows a winner, and decides. The caller's memory is
+  /// never touched. \throws Error(verification) when no config is right, Error(interrupted) when asked to stop,
   /// Unsupported without a compiler, DeviceError
   Report tune(const generator::Problem& problem, const Hooks& hooks = {});
 
@@ -96,17 +97,14 @@ class Tuner {
   [[nodiscard]] const Settings& settings() const noexcept { return settings_; }
 
  private:
-  struct Candidates;
-
-  [[nodiscard]] Candidates survey(const generator::Problem& problem) const;
-  void screen(Candidates& candidates, const Hooks& hooks);
-  void final_round(Candidates& candidates, const Hooks& hooks);
+  [[nodiscard]] Report report_of(const Search& search, const generator::Problem& problem) const;
   double time_ceiling(generator::Operation operation, const Hooks& hooks);
 
   runtime::Device& device_;
   cache::Cache& cache_;
   Settings settings_;
   std::map<generator::Operation, double> ceilings_;
+  std::unique_ptr<BuildAhead> unfinished_;  ///< what a search with a budget was still compiling
 };
 
 }  // namespace ce::tuner

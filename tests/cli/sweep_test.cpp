@@ -47,7 +47,7 @@ TEST_F(Sweep, FindsAWinnerRemembersItAndShowsIt) {
   const json problem = document.at("problems")[0];
   EXPECT_EQ(problem.at("operation"), "softmax");
   EXPECT_EQ(problem.at("columns"), 1000);
-  EXPECT_EQ(problem.at("configs"), 4);
+  EXPECT_EQ(problem.at("tried"), 4);
   EXPECT_EQ(problem.at("measured"), 4);
   EXPECT_EQ(problem.at("known"), 0);
   EXPECT_GE(problem.at("compiled"), 4);

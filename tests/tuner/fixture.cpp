@@ -48,10 +48,12 @@ generator::Problem small_problem() {
 
 tuner::Settings quick_settings() {
   tuner::Settings settings;
-  settings.most_configs = 4;
-  settings.screening_samples = 2;
-  settings.final_samples = 3;
-  settings.finalists = 2;
+  settings.search.most_configs = 4;
+  settings.search.screening_samples = 2;
+  settings.search.semifinalists = 3;
+  settings.search.semifinal_samples = 3;
+  settings.search.final_samples = 6;
+  settings.search.finalists = 2;
   settings.scratch_bytes = std::int64_t{1} << 20;
   return settings;
 }

@@ -51,7 +51,7 @@ TEST_F(TunerTest, TwoProcessesAtOnce) {
   for (const auto& [config, times] : screened) EXPECT_LE(times, 2) << config;
 
   const tuner::Report report = tuner.tune(small_problem());
-  EXPECT_EQ(report.known, report.configs);
+  EXPECT_EQ(report.known, report.tried);
   EXPECT_EQ(report.compiled, 0);
   EXPECT_EQ(database.measurements(report.key).size(), written.size());
 }

@@ -60,7 +60,7 @@ TEST_P(Quarantine, NeverWinsAndIsNotTriedAgain) {
   FaultyDevice healthy;
   const Report again = Tuner(healthy, database, quick_settings()).tune(small_problem());
   EXPECT_EQ(again.winner, report.winner);
-  EXPECT_EQ(again.known, again.configs);
+  EXPECT_EQ(again.known, again.tried);
   EXPECT_EQ(again.quarantined, report.quarantined);
   EXPECT_EQ(healthy.compiled(), 0);
   EXPECT_EQ(database.measurements(report.key).size(), before);
@@ -80,7 +80,7 @@ TEST_P(Quarantine, OfAllConfigsIsAnError) {
       EXPECT_THAT(error.what(), HasSubstr(kind.start));
       EXPECT_THAT(error.what(), HasSubstr("softmax f32 40 x 100"));
     }
-  EXPECT_EQ(device.compiled(), quick_settings().most_configs);
+  EXPECT_EQ(device.compiled(), quick_settings().search.most_configs);
   EXPECT_FALSE(tuner.known_winner(small_problem()));
 }
 

@@ -24,14 +24,14 @@ TEST_F(TunerTest, TunesOnceAndRemembersWithEvidence) {
   cache::Cache database = open();
   FaultyDevice device;
   const Report report = Tuner(device, database, quick_settings()).tune(small_problem());
-  EXPECT_EQ(report.configs, 4);
+  EXPECT_GT(report.configs, 4);
+  EXPECT_EQ(report.tried, 4);
   EXPECT_EQ(report.known, 0);
   EXPECT_EQ(report.compiled, 4);
   EXPECT_EQ(report.timed_rows, small_problem().rows);
   EXPECT_TRUE(report.quarantined.empty());
   EXPECT_GT(report.median_us, 0);
   EXPECT_GT(report.gbs, 0);
-  EXPECT_GT(report.ceiling_gbs, 0);
   EXPECT_NE(report.reason, "");
   EXPECT_EQ(device.allocations(), 0) << "scratch memory outlived the tuning";
 
@@ -45,11 +45,14 @@ TEST_F(TunerTest, TunesOnceAndRemembersWithEvidence) {
     return std::ranges::count_if(written, [stage](const Measurement& m) { return m.stage == stage; });
   };
   EXPECT_EQ(of_stage(0), 4);
-  EXPECT_EQ(of_stage(1), 2) << "the finalists";
+  EXPECT_EQ(of_stage(1), 3) << "the semifinalists";
   for (const Measurement& measurement : written) {
     EXPECT_EQ(measurement.outcome, Outcome::measured);
     EXPECT_TRUE(tuner::is_current(measurement, small_problem().operation));
-    EXPECT_EQ(measurement.samples_us.size(), measurement.stage == 0 ? 2 : 3);
+    if (measurement.stage == 0)
+      EXPECT_EQ(measurement.samples_us.size(), 2);
+    else
+      EXPECT_THAT(measurement.samples_us.size(), testing::AnyOf(3, 6)) << "of semifinalists and finalists";
     EXPECT_EQ(measurement.rows, small_problem().rows);
     EXPECT_EQ(measurement.bytes, 2 * 40 * 100 * 4);
     EXPECT_NE(measurement.compile_key, "");
@@ -71,7 +74,7 @@ TEST_F(TunerTest, ASecondTuningCompilesAndMeasuresNothing) {
   EXPECT_EQ(second.winner, first.winner);
   EXPECT_EQ(second.reason, first.reason);
   EXPECT_EQ(second.configs, first.configs);
-  EXPECT_EQ(second.known, second.configs);
+  EXPECT_EQ(second.known, second.tried);
   EXPECT_EQ(second.compiled, 0);
   EXPECT_EQ(again.compiled(), 0);
   EXPECT_EQ(reopened.measurements(first.key).size(), before);
@@ -117,7 +120,7 @@ TEST_F(TunerTest, StopsBetweenConfigsAndGoesOnWhereItStopped) {
   cache::Cache database = open();
   FaultyDevice device;
   const Report report = Tuner(device, database, quick_settings()).tune(small_problem());
-  EXPECT_EQ(report.configs, 4);
+  EXPECT_EQ(report.tried, 4);
   EXPECT_EQ(report.known, 2);
   std::map<std::string, int> screened;
   for (const Measurement& measurement : database.measurements(report.key))
@@ -163,8 +166,8 @@ TEST_F(TunerTest, ProgressRisesToItsTotal) {
     EXPECT_GT(now.best_us, 0);
     EXPECT_GT(now.best_gbs, 0);
   }
-  EXPECT_EQ(stages, (std::vector<std::string>{"screening", "final"}));
-  EXPECT_EQ(told.front().total, report.configs);
+  EXPECT_EQ(stages, (std::vector<std::string>{"screening", "semifinal", "final"}));
+  EXPECT_EQ(told.front().total, report.tried);
 }
 
 TEST_F(TunerTest, TimesFewerRowsWhereScratchMemoryIsShort) {

@@ -1,0 +1,75 @@
+#!/usr/bin/env python3
+"""Writes what exhaustive searches measured into a text small enough for the repository.
+
+    ce-tune sweep --strategy exhaustive ... --db exhaustive.db
+    bench/record_searches.py exhaustive.db > bench/results/searches-GPU-DATE.txt
+
+bench/replay reads it: strategies are scored, and the weights of the ranking are fitted, without a GPU. A line
+"problem KEY TEXT | rows bytes" begins a problem; each of the lines after it is a config without its cache modifiers
+and, for each load.store pair, the median in microseconds and the spread (interquartile range over median) in percent.
+"""
+
+import argparse
+import collections
+import json
+import sqlite3
+import sys
+
+QUERY = """
+SELECT p.text AS problem, d.text AS device, m.config, m.stage, m.median_us, m.spread, m.rows, m.bytes, m.outcome,
+       m.created_at, e.json AS evidence
+FROM measurements AS m
+JOIN keys AS k ON k.id = m.key_id
+JOIN problems AS p ON p.id = k.problem_id
+JOIN device_models AS d ON d.id = k.device_model_id
+JOIN evidence AS e ON e.id = m.evidence_id
+ORDER BY p.text, m.stage, m.id
+"""
+
+
+def split_config(text):
+    """A config's text without cache modifiers, and the modifiers as "load.store"."""
+    variant, _, axes = text.partition("/")
+    values = dict(axis.split("=") for axis in axes.split(","))
+    modifiers = f"{values.pop('load', 'ca')}.{values.pop('store', 'wb')}"
+    return f"{variant}/{','.join(f'{k}={v}' for k, v in values.items())}", modifiers
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("database", help="with exhaustive searches of one GPU model")
+    parser.add_argument("--command", default="ce-tune sweep --strategy exhaustive", help="how it was filled")
+    arguments = parser.parse_args()
+
+    database = sqlite3.connect(f"file:{arguments.database}?mode=ro", uri=True)
+    database.row_factory = sqlite3.Row
+    problems = collections.defaultdict(dict)
+    sizes, devices, evidence, date = {}, set(), {}, ""
+    for row in database.execute(QUERY):
+        devices.add(row["device"])
+        if row["outcome"] != "measured":
+            problems[row["problem"]].pop(row["config"], None)
+            continue
+        # Samples in turns come last, and replace those of the screening.
+        problems[row["problem"]][row["config"]] = (row["median_us"], row["spread"])
+        sizes[row["problem"]] = (row["rows"], row["bytes"])
+        evidence, date = json.loads(row["evidence"]), row["created_at"]
+    if len(devices) != 1:
+        sys.exit(f"{arguments.database}: measurements of {len(devices)} GPU models; expected one")
+
+    print(f"# {arguments.command}")
+    print(f"# driver {evidence.get('driver', '?')}, NVRTC {evidence.get('nvrtc', '?')}, {date[:10]}")
+    print(f"device {devices.pop()}")
+    for problem, configs in problems.items():
+        rows, size = sizes[problem]
+        print(f"problem {problem} | {rows} {size}")
+        lines = collections.defaultdict(list)
+        for config, (median, spread) in sorted(configs.items()):
+            structure, modifiers = split_config(config)
+            lines[structure].append(f"{modifiers} {median:.4g} {100 * spread:.1f}")
+        for structure, figures in lines.items():
+            print(f"{structure} {' '.join(figures)}")
+
+
+if __name__ == "__main__":
+    main()

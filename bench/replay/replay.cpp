@@ -1,0 +1,170 @@
+#include "bench/replay/replay.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <fstream>
+#include <map>
+#include <optional>
+#include <random>
+#include <sstream>
+
+#include "ce/base/error.hpp"
+#include "generator/variant.hpp"
+#include "tuner/ranking.hpp"
+#include "tuner/statistics.hpp"
+
+namespace ce::replay {
+namespace {
+
+/// Values of "name=1/2|other=3" by name, as runtime::Model::key() writes them.
+runtime::Model model_of(const std::string& text) {
+  runtime::Model model{.name = text.substr(0, text.find('|'))};
+  const auto number = [&](const std::string& name, char before = '|') {
+    const std::size_t at = text.find(before + name);
+    std::int64_t value = 0;
+    if (at == std::string::npos) return value;
+    const char* first = text.data() + at + 1 + name.size();
+    std::from_chars(first, text.data() + text.size(), value);
+    return value;
+  };
+  model.capability = static_cast<int>(number("cc="));
+  model.multiprocessors = static_cast<int>(number("sm="));
+  model.l2_bytes = number("l2=");
+  model.shared_bytes_per_block = static_cast<int>(number("smem="));
+  model.shared_bytes_per_multiprocessor =
+      static_cast<int>(number("", text.find('/') == std::string::npos ? '|' : '/'));
+  model.registers_per_multiprocessor = static_cast<int>(number("regs="));
+  model.threads_per_multiprocessor = static_cast<int>(number("threads="));
+  return model;
+}
+
+/// A config's text from that of its structure and "load.store", as far as its variant has these axes.
+generator::Config config_of(const std::string& structure, const std::string& modifiers) {
+  std::string text = structure;
+  const std::size_t dot = modifiers.find('.');
+  for (const generator::Axis* axis : generator::variant(structure.substr(0, structure.find('/'))).axes()) {
+    if (axis->name == "load") text += ",load=" + modifiers.substr(0, dot);
+    if (axis->name == "store") text += ",store=" + modifiers.substr(dot + 1);
+  }
+  return generator::parse_config(text);
+}
+
+void read_line(const std::string& line, Recording& recording, bool& skipping) {
+  std::istringstream words(line);
+  std::string first;
+  words >> first;
+  if (line.empty() || first == "#") return;
+  if (first == "device") {
+    recording.model = model_of(line.substr(first.size() + 1));
+  } else if (first == "problem") {
+    const std::size_t bar = line.find(" | ");
+    generator::Problem problem =
+        generator::parse_key_text(line.substr(first.size() + 1, bar - first.size() - 1));
+    std::istringstream(line.substr(bar + 3)) >> problem.rows;
+    skipping = generator::is_ceiling(problem.operation);
+    if (!skipping) recording.problems.push_back({problem, {}});
+  } else if (!skipping) {
+    std::string modifiers;
+    for (double median_us = 0, percent = 0; words >> modifiers >> median_us >> percent;)
+      recording.problems.back().configs.push_back({config_of(first, modifiers), median_us, percent / 100});
+  }
+}
+
+}  // namespace
+
+double RecordedProblem::best_us() const {
+  const auto best = std::min_element(configs.begin(), configs.end(),
+                                     [](const auto& a, const auto& b) { return a.median_us < b.median_us; });
+  return best->median_us;
+}
+
+Recording load(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  if (!file) throw NotFound(fmt::format("cannot read {}", path.string()));
+  Recording recording;
+  bool skipping = false;
+  int number = 0;
+  for (std::string line; std::getline(file, line);) {
+    ++number;
+    try {
+      read_line(line, recording, skipping);
+    } catch (const InvalidArgument& error) {
+      throw InvalidArgument(fmt::format("{}:{}", path.string(), number), line, error.what());
+    }
+  }
+  return recording;
+}
+
+Score search(const RecordedProblem& recorded, const runtime::Model& model, const tuner::Breadth& breadth,
+             std::uint64_t seed) {
+  std::map<std::string, const RecordedConfig*> known;
+  for (const RecordedConfig& config : recorded.configs)
+    known.emplace(generator::to_text(config.config), &config);
+
+  // As tuner::Search makes them; what was not recorded is in nobody's way.
+  std::vector<const RecordedConfig*> field;
+  std::vector<tuner::Entrant> entrants;
+  std::map<std::string, std::size_t> structures;
+  for (generator::Config config : tuner::ranked_space(recorded.problem, model)) {
+    const auto found = known.find(generator::to_text(config));
+    if (found == known.end()) continue;
+    config.load = config.store = 0;
+    entrants.push_back(
+        {.structure = structures.try_emplace(generator::to_text(config), structures.size()).first->second});
+    field.push_back(found->second);
+  }
+  Score score{.first = field.front()->median_us / recorded.best_us() - 1};
+
+  std::mt19937_64 engine(seed);
+  std::vector<std::vector<float>> in_turns(field.size());
+  const auto take = [&](std::size_t i, std::size_t samples, std::vector<float>& into) {
+    constexpr double quartiles_of_normal = 1.349;
+    std::normal_distribution<double> noise(1, field[i]->spread / quartiles_of_normal);
+    for (std::size_t n = 0; n < samples; ++n) {
+      into.push_back(static_cast<float>(field[i]->median_us * std::max(0.5, noise(engine))));
+      score.device_us += into.back();
+    }
+    entrants[i].median_us = tuner::median(into);
+  };
+  std::size_t winner = 0;
+  for (int number = 0; const auto round = tuner::next_round(breadth, number, entrants); ++number)
+    for (const std::size_t i : round->entrants) {
+      const auto samples = static_cast<std::size_t>(round->samples);
+      if (round->in_turns) {
+        take(i, samples - std::min(samples, in_turns[i].size()), in_turns[i]);
+        entrants[i].in_turns = true;
+        if (i == round->entrants.front() || entrants[i].median_us < entrants[winner].median_us) winner = i;
+      } else {
+        std::vector<float> screened;
+        take(i, samples, screened);
+        ++score.tried;
+      }
+    }
+  score.winner = generator::to_text(field[winner]->config);
+  score.regret = field[winner]->median_us / recorded.best_us() - 1;
+  return score;
+}
+
+Summary summary_of(std::vector<Score> scores) {
+  std::vector<double> regrets, speeds;
+  double tried = 0;
+  for (const Score& score : scores) {
+    regrets.push_back(score.regret);
+    speeds.push_back(1 / (1 + score.first));
+    tried += score.tried;
+  }
+  const auto quantile = [](std::vector<double> values, double share) {
+    std::sort(values.begin(), values.end());
+    return values[static_cast<std::size_t>(share * static_cast<double>(values.size() - 1) + 0.5)];
+  };
+  return {.median = quantile(regrets, 0.5),
+          .p95 = quantile(regrets, 0.95),
+          .worst = quantile(regrets, 1),
+          .first_median = quantile(speeds, 0.5),
+          .tried = tried / static_cast<double>(scores.size())};
+}
+
+}  // namespace ce::replay

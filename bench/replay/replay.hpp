@@ -1,0 +1,61 @@
+#pragma once
+/// \file
+/// Searches without a device: strategies look at what an exhaustive search once measured.
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "generator/config.hpp"
+#include "generator/problem.hpp"
+#include "runtime/device.hpp"
+#include "tuner/strategy.hpp"
+
+namespace ce::replay {
+
+struct RecordedConfig {
+  generator::Config config;
+  double median_us = 0;
+  double spread = 0;  ///< interquartile range over median
+};
+
+struct RecordedProblem {
+  generator::Problem problem;  ///< with the rows that were timed
+  std::vector<RecordedConfig> configs;
+
+  [[nodiscard]] double best_us() const;
+};
+
+/// What bench/record_searches.py wrote.
+struct Recording {
+  runtime::Model model;
+  std::vector<RecordedProblem> problems;  ///< those that are no ceiling
+};
+
+/// \throws Error naming the file and the line that it cannot read
+[[nodiscard]] Recording load(const std::filesystem::path& path);
+
+/// Of one search.
+struct Score {
+  std::string winner;
+  double regret = 0;     ///< time of the winner over that of the best config, less 1
+  double first = 0;      ///< the same of the config that is ranked first: what runs without a search
+  int tried = 0;         ///< configs that were compiled
+  double device_us = 0;  ///< time that the device ran kernels
+};
+
+/// One search, with samples drawn around the recorded medians: normal, as wide as was recorded.
+[[nodiscard]] Score search(const RecordedProblem& recorded, const runtime::Model& model,
+                           const tuner::Breadth& breadth, std::uint64_t seed);
+
+/// Of many searches.
+struct Summary {
+  double median = 0, p95 = 0, worst = 0;  ///< regret
+  double first_median = 0;                ///< speed of the config that is ranked first over the best, median
+  double tried = 0;                       ///< mean
+};
+
+[[nodiscard]] Summary summary_of(std::vector<Score> scores);
+
+}  // namespace ce::replay

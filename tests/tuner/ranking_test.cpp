@@ -1,0 +1,106 @@
+// What is thought of configs before any of them is compiled.
+#include "tuner/ranking.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "ce/base/error.hpp"
+#include "generator/config.hpp"
+#include "tuner/kernel.hpp"
+
+namespace ce::test {
+namespace {
+
+using generator::Operation;
+using generator::Problem;
+
+const runtime::Model h200{.name = "NVIDIA H200",
+                          .capability = 90,
+                          .multiprocessors = 132,
+                          .l2_bytes = 62914560,
+                          .shared_bytes_per_block = 232448,
+                          .shared_bytes_per_multiprocessor = 233472,
+                          .registers_per_multiprocessor = 65536,
+                          .threads_per_multiprocessor = 2048};
+const runtime::Model t4{.name = "Tesla T4",
+                        .capability = 75,
+                        .multiprocessors = 40,
+                        .l2_bytes = 4194304,
+                        .shared_bytes_per_block = 65536,
+                        .shared_bytes_per_multiprocessor = 65536,
+                        .registers_per_multiprocessor = 65536,
+                        .threads_per_multiprocessor = 1024};
+const runtime::Model host{.name = "host: test",
+                          .multiprocessors = 2,
+                          .shared_bytes_per_block = 232448,
+                          .shared_bytes_per_multiprocessor = 232448,
+                          .registers_per_multiprocessor = 65536,
+                          .threads_per_multiprocessor = 2048};
+
+std::vector<Problem> problems() {
+  std::vector<Problem> problems;
+  for (const std::int64_t columns : {1, 2, 31, 128, 1000, 4096, 50257, 262144, 1 << 28})
+    for (const std::int64_t rows : {1, 64, 8192}) {
+      for (const Operation operation : {Operation::softmax, Operation::softmax_backward})
+        problems.push_back(
+            {.operation = operation,
+             .dtype = DType::bf16,
+             .alignment = columns % 8 == 0 ? generator::Alignment::vector : generator::Alignment::element,
+             .rows = rows,
+             .columns = columns});
+      problems.push_back({.operation = Operation::cross_entropy,
+                          .gradient = true,
+                          .strided = true,
+                          .rows = rows,
+                          .columns = columns});
+    }
+  return problems;
+}
+
+TEST(Ranking, IsThePermutedSpaceOnEveryDevice) {
+  for (const Problem& problem : problems())
+    for (const runtime::Model& model : {h200, t4, host}) {
+      std::vector<generator::Config> ranked = tuner::ranked_space(problem, model);
+      const std::vector<generator::Config> space = generator::space(problem, tuner::limits_of(model));
+      EXPECT_TRUE(std::is_permutation(ranked.begin(), ranked.end(), space.begin(), space.end()))
+          << title(problem);
+      EXPECT_EQ(tuner::safe_default(problem, model), ranked.front());
+      double last = -INFINITY;
+      for (const generator::Config& config : ranked) {
+        const double loss = tuner::predicted_loss(config, problem, model);
+        ASSERT_TRUE(std::isfinite(loss)) << title(problem) << ": " << generator::to_text(config);
+        EXPECT_GE(loss, last);
+        last = loss;
+      }
+    }
+}
+
+TEST(Ranking, NamesTheProblemThatNoConfigFits) {
+  const runtime::Model without_registers{.name = "none", .capability = 90};
+  EXPECT_THROW(static_cast<void>(tuner::safe_default({.rows = 4, .columns = 128}, without_registers)),
+               Unsupported);
+}
+
+TEST(Traits, SayWhatTheirNamesSay) {
+  const Problem problem{.dtype = DType::bf16, .rows = 264, .columns = 32768};
+  const auto trait = [&](const char* config, std::string_view name) {
+    const tuner::Traits traits = tuner::traits_of(generator::parse_config(config), problem, h200);
+    const auto at = std::find(tuner::trait_names.begin(), tuner::trait_names.end(), name);
+    return traits.at(static_cast<std::size_t>(at - tuner::trait_names.begin()));
+  };
+  const char* block = "block/warps=32,vec=8,load=ca,store=wb";
+  EXPECT_EQ(trait(block, "threads"), 2) << "1024 of 256";
+  EXPECT_EQ(trait(block, "held"), 1) << "32 of 16";
+  EXPECT_EQ(trait(block, "resident"), 0) << "one block of 1024: the registers hold no other";
+  EXPECT_EQ(trait(block, "idle"), -1) << "two blocks for each place";
+  EXPECT_EQ(trait(block, "tail"), 0);
+  EXPECT_EQ(trait(block, "row"), 1) << "64 KiB of 32";
+  EXPECT_EQ(trait(block, "access"), 0);
+  EXPECT_EQ(trait(block, "writes"), 1);
+  EXPECT_EQ(trait("split/warps=8,vec=8,split=8,load=ca,store=wb", "share"), 3);
+  EXPECT_EQ(trait("warp/warps=4,vec=8,lanes=8,rows=2,load=ca,store=wb", "rows"), 5) << "2 x 128 / 8";
+}
+
+}  // namespace
+}  // namespace ce::test

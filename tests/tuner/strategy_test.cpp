@@ -1,0 +1,133 @@
+// What a search looks at next, told from what it has found.
+#include "tuner/strategy.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "ce/base/error.hpp"
+
+namespace ce::test {
+namespace {
+
+using testing::ElementsAre;
+using tuner::Breadth;
+using tuner::Entrant;
+using tuner::next_round;
+using tuner::Round;
+using tuner::Strategy;
+
+/// Structures of three configs each; the last ones of a ranking are the fastest.
+std::vector<Entrant> field_of(std::size_t count) {
+  std::vector<Entrant> entrants(count);
+  for (std::size_t i = 0; i < count; ++i) entrants[i].structure = i % (count / 3);
+  return entrants;
+}
+
+void measure(std::vector<Entrant>& entrants, const Round& round) {
+  for (const std::size_t i : round.entrants) {
+    entrants[i].median_us = static_cast<double>(1000 - i);
+    entrants[i].in_turns = round.in_turns;
+  }
+}
+
+constexpr Breadth small{.structures = 4,
+                        .refined = 2,
+                        .drawn = 5,
+                        .screening_samples = 3,
+                        .semifinalists = 4,
+                        .semifinal_samples = 6,
+                        .finalists = 2,
+                        .final_samples = 15};
+
+TEST(Halving, LooksAtStructuresThenAtTheModifiersOfTheBest) {
+  std::vector<Entrant> entrants = field_of(30);
+  const auto first = next_round(small, 0, entrants);
+  ASSERT_TRUE(first);
+  EXPECT_FALSE(first->in_turns);
+  EXPECT_THAT(first->entrants, ElementsAre(0, 1, 2, 3)) << "the first config of each of four structures";
+  measure(entrants, *first);
+
+  const auto second = next_round(small, 1, entrants);
+  ASSERT_TRUE(second);
+  EXPECT_THAT(second->entrants, ElementsAre(13, 23, 12, 22))
+      << "those of 3 and 2 that are new, fastest first";
+  measure(entrants, *second);
+
+  const auto third = next_round(small, 2, entrants);
+  ASSERT_TRUE(third);
+  EXPECT_TRUE(third->in_turns);
+  EXPECT_EQ(third->samples, 6);
+  EXPECT_THAT(third->entrants, ElementsAre(23, 22, 13, 12));
+  measure(entrants, *third);
+  // Faster than all, but never in turns: it has no place in the final.
+  entrants[0].median_us = 1;
+
+  const auto last = next_round(small, 3, entrants);
+  ASSERT_TRUE(last);
+  EXPECT_EQ(last->samples, 15);
+  EXPECT_THAT(last->entrants, ElementsAre(23, 22));
+  EXPECT_FALSE(next_round(small, 4, entrants));
+}
+
+TEST(Halving, GoesOnWhereItWasInterrupted) {
+  std::vector<Entrant> entrants = field_of(30);
+  entrants[1].median_us = 5;
+  entrants[2].out = true;
+  const auto round = next_round(small, 0, entrants);
+  ASSERT_TRUE(round);
+  EXPECT_THAT(round->entrants, ElementsAre(0, 3)) << "neither what is known nor what is quarantined";
+}
+
+TEST(Halving, KeepsToTheBoundOfConfigs) {
+  Breadth bounded = small;
+  bounded.most_configs = 3;
+  std::vector<Entrant> entrants = field_of(30);
+  const auto first = next_round(bounded, 0, entrants);
+  ASSERT_TRUE(first);
+  EXPECT_THAT(first->entrants, ElementsAre(0, 1, 2));
+  measure(entrants, *first);
+  const auto second = next_round(bounded, 1, entrants);
+  ASSERT_TRUE(second);
+  EXPECT_TRUE(second->entrants.empty());
+}
+
+TEST(Exhaustive, LooksAtEverythingOnce) {
+  Breadth all = small;
+  all.strategy = Strategy::exhaustive;
+  std::vector<Entrant> entrants = field_of(30);
+  const auto first = next_round(all, 0, entrants);
+  ASSERT_TRUE(first);
+  EXPECT_EQ(first->entrants.size(), 30);
+  measure(entrants, *first);
+  const auto second = next_round(all, 1, entrants);
+  ASSERT_TRUE(second);
+  EXPECT_TRUE(second->in_turns);
+}
+
+TEST(Random, DrawsAsManyAsAskedTheMostPromisingAmongThem) {
+  Breadth random = small;
+  random.strategy = Strategy::random;
+  const std::vector<Entrant> entrants = field_of(30);
+  std::set<std::vector<std::size_t>> drawn;
+  for (random.seed = 1; random.seed <= 5; ++random.seed) {
+    const auto round = next_round(random, 0, entrants);
+    ASSERT_TRUE(round);
+    EXPECT_EQ(round->entrants.front(), 0);
+    EXPECT_EQ(std::set(round->entrants.begin(), round->entrants.end()).size(), 5);
+    EXPECT_EQ(next_round(random, 0, entrants)->entrants, round->entrants);
+    drawn.insert(round->entrants);
+  }
+  EXPECT_GT(drawn.size(), 1);
+}
+
+TEST(Strategy, HasANameThatIsReadBack) {
+  for (const Strategy strategy : {Strategy::halving, Strategy::exhaustive, Strategy::random})
+    EXPECT_EQ(tuner::parse_strategy(tuner::name(strategy)), strategy);
+  EXPECT_THROW(static_cast<void>(tuner::parse_strategy("annealing")), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace ce::test

@@ -1,0 +1,52 @@
+#pragma once
+/// \file
+/// Which configs are likely to be fast, before any of them is compiled.
+
+#include <array>
+#include <cstddef>
+#include <string_view>
+#include <vector>
+
+#include "generator/problem.hpp"
+#include "generator/variant.hpp"
+#include "runtime/device.hpp"
+
+namespace ce::tuner {
+
+/// What the ranking looks at, the same for every variant. Each is a logarithm to base 2 of a ratio, so that it
+/// means the same on GPUs of different sizes.
+inline constexpr std::array<std::string_view, 18> trait_names{
+    "one",
+    "resident",  ///< threads that a multiprocessor holds at once, over 1024
+    "held",      ///< elements that a thread holds at once, over 16
+    "tail",      ///< waves rounded up over waves: the price of a last wave that is not full
+    "threads",   ///< of a block, over 256
+    "idle",      ///< places for blocks over blocks: above 0 where the rows do not fill the device
+    "row",       ///< bytes of a row's inputs over 32 KiB
+    "share",     ///< blocks that share a row
+    "access",    ///< bytes of one access over 16
+    "shared",    ///< shared memory of a block over 64 KiB
+    "rows",      ///< of a block
+    "writes",    ///< 1 where a value is written for each element
+    "threads^2", "held^2", "idle^2", "row^2", "share^2", "idle*row",
+};
+using Traits = std::array<double, trait_names.size()>;
+
+[[nodiscard]] Traits traits_of(const generator::Config& config, const generator::Problem& problem,
+                               const runtime::Model& model);
+
+/// The natural logarithm of a config's time over that of the problem's fastest, as the weights predict it: a
+/// linear form of its traits for its variant, and what its cache modifiers add. The weights are fitted to
+/// exhaustive measurements of an H200 (bench/fit_ranking.py); only the order of configs means anything.
+[[nodiscard]] double predicted_loss(const generator::Config& config, const generator::Problem& problem,
+                                    const runtime::Model& model);
+
+/// The problem's space, most promising first; equals in the order of the space.
+[[nodiscard]] std::vector<generator::Config> ranked_space(const generator::Problem& problem,
+                                                          const runtime::Model& model);
+
+/// The config to run when nothing is known and nothing may be tried: the first of ranked_space().
+/// \throws Unsupported where no config fits
+[[nodiscard]] generator::Config safe_default(const generator::Problem& problem, const runtime::Model& model);
+
+}  // namespace ce::tuner

@@ -1,0 +1,261 @@
+#include "tuner/search.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "ce/base/error.hpp"
+#include "generator/source.hpp"
+#include "tuner/nearest.hpp"
+#include "tuner/ranking.hpp"
+
+namespace ce::tuner {
+namespace {
+
+/// Spills of a few registers may still win; arrays in local memory never do.
+constexpr int most_local_bytes = 256;
+
+/// Of the budget, for screening; the rest is for the turns, which decide.
+constexpr double share_of_screening = 0.75;
+
+/// Whose winners are looked at first.
+constexpr std::size_t near_problems = 3;
+
+/// Samples of one kernel before it is the next one's turn.
+constexpr int samples_a_turn = 3;
+
+std::size_t count(int number) { return static_cast<std::size_t>(number); }
+
+}  // namespace
+
+Search::Search(runtime::Device& device, cache::Cache& cache, const Settings& settings, const Hooks& hooks,
+               const generator::Problem& problem)
+    : device_(device),
+      cache_(cache),
+      settings_(settings),
+      hooks_(hooks),
+      problem_(problem),
+      key_{generator::key_text(problem), device.model().key()},
+      configs_(ranked_space(problem, device.model())),
+      evidence_(device.evidence()) {
+  put_first(near_winners(device, cache, problem, near_problems));
+  survey();
+}
+
+/// Those that are in the space.
+void Search::put_first(const std::vector<generator::Config>& winners) {
+  for (auto winner = winners.rbegin(); winner != winners.rend(); ++winner) {
+    const auto found = std::find(configs_.begin(), configs_.end(), *winner);
+    if (found != configs_.end()) std::rotate(configs_.begin(), found, found + 1);
+  }
+}
+
+void Search::survey() {
+  std::map<std::string, std::size_t> structures, places;
+  for (const generator::Config& config : configs_) {
+    generator::Config structure = config;
+    structure.load = structure.store = 0;
+    places.emplace(generator::to_text(config), entrants_.size());
+    entrants_.push_back(
+        {.structure =
+             structures.try_emplace(generator::to_text(structure), structures.size()).first->second});
+    digests_.try_emplace(config.variant);
+  }
+  for (auto& [variant, digest] : digests_) digest = generator::template_digest(problem_.operation, variant);
+
+  const std::vector<cache::Measurement> measurements = cache_.measurements(key_);
+  for (const cache::Measurement& measurement : measurements) {
+    const auto place = places.find(measurement.config);
+    if (place == places.end()) continue;
+    Entrant& entrant = entrants_[place->second];
+    if (digests_.at(configs_[place->second].variant) != measurement.template_digest) continue;
+    entrant.out = measurement.outcome == cache::Outcome::quarantined;
+    entrant.median_us = measurement.median_us;
+    decided_ = decided_ || measurement.stage > 0;
+  }
+  known_ = static_cast<int>(
+      std::count_if(entrants_.begin(), entrants_.end(), [](const Entrant& e) { return !e.is_new(); }));
+}
+
+/// A winner that the database knows stays, unless more is asked for than was looked at: how the medians of
+/// another final compare with those of the first is noise.
+bool Search::is_over() const {
+  return decided_ && (settings_.search.strategy != Strategy::exhaustive || known_ == configs());
+}
+
+void Search::run() {
+  if (is_over()) return;
+  for (int number = 0; auto round = next_round(settings_.search, number, entrants_); ++number) {
+    if (!round->in_turns)
+      screen(*round);
+    else if (screened_ || !decided_)
+      take_turns(*round);
+  }
+  end_turns();
+}
+
+double Search::seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
+
+Search::Clock::time_point Search::deadline(double share) const {
+  if (settings_.budget_s <= 0) return Clock::time_point::max();
+  return start_ + std::chrono::duration_cast<Clock::duration>(
+                      std::chrono::duration<double>(settings_.budget_s * share));
+}
+
+cache::Measurement Search::measurement(std::size_t entrant) const {
+  const generator::Config& config = configs_[entrant];
+  return {.key = key_,
+          .config = generator::to_text(config),
+          .template_digest = digests_.at(config.variant),
+          .evidence = evidence_};
+}
+
+void Search::prepare_device() {
+  if (!verifier_) verifier_.emplace(device_, problem_, settings_.seed);
+  if (!bench_) bench_.emplace(device_, cache_, problem_, settings_.scratch_bytes, settings_.seed);
+}
+
+// ---- screening -----------------------------------------------------------------------------------------
+
+void Search::screen(const Round& round) {
+  if (round.entrants.empty()) return;
+  std::vector<generator::Config> configs;
+  for (const std::size_t entrant : round.entrants) configs.push_back(configs_[entrant]);
+  // The compilers are at work while the device is made ready.
+  auto ahead = std::make_unique<BuildAhead>(device_, cache_, problem_, std::move(configs));
+  prepare_device();
+
+  for (std::size_t i = 0; i < round.entrants.size(); ++i) {
+    stop_if_asked();
+    const std::size_t entrant = round.entrants[i];
+    try {
+      // The first that works is waited for, however long it takes: there must be a winner.
+      std::optional<Built> built =
+          best_.empty() ? ahead->take(i) : ahead->take(i, deadline(share_of_screening));
+      if (!built) {
+        ahead->stop();
+        unfinished_ = std::move(ahead);
+        return;
+      }
+      look_at(entrant, *std::move(built));
+    } catch (const CompileError& error) {
+      ++compiled_;
+      quarantine(entrant, measurement(entrant), std::string("does not compile: ") + error.log());
+    }
+    tell(round, i + 1, round.entrants.size());
+  }
+}
+
+void Search::look_at(std::size_t entrant, Built built) {
+  cache::Measurement look = measurement(entrant);
+  look.compile_key = built.compile_key();
+  compiled_ += built.compiled;
+  try {
+    Kernel kernel = built.load(device_);
+    look.registers = kernel.resources().registers;
+    look.local_bytes = kernel.resources().local_bytes;
+    if (!kernel.fits(bench_->problem())) return quarantine(entrant, look, "does not fit the device");
+    if (look.local_bytes > most_local_bytes)
+      return quarantine(entrant, look, fmt::format("{} bytes of local memory a thread", look.local_bytes));
+    if (const auto wrong = verifier_->mismatch(kernel))
+      return quarantine(entrant, look, "wrong answer: " + *wrong);
+    bench_->time(kernel, settings_.search.screening_samples, look);
+    contenders_.emplace(entrant, Contender{std::move(built), std::move(kernel)});
+  } catch (const DeviceError& error) {
+    quarantine(entrant, look, std::string("fault: ") + error.what());
+    device_.synchronize(device_.trial_stream());  // throws where the fault has taken the context with it
+    return;
+  }
+  cache_.add(look);
+  screened_ = true;
+  note(entrant, look);
+}
+
+void Search::quarantine(std::size_t entrant, cache::Measurement measurement, std::string reason) {
+  measurement.outcome = cache::Outcome::quarantined;
+  measurement.reason = std::move(reason);
+  cache_.add(measurement);
+  entrants_[entrant].out = true;
+}
+
+void Search::note(std::size_t entrant, const cache::Measurement& measurement) {
+  entrants_[entrant].median_us = measurement.median_us;
+  if (!best_.empty() && best_us_ <= measurement.median_us) return;
+  best_ = measurement.config;
+  best_us_ = measurement.median_us;
+  best_bytes_ = measurement.bytes;
+}
+
+// ---- turns ---------------------------------------------------------------------------------------------
+
+void Search::take_turns(const Round& round) {
+  if (round.entrants.empty()) return;
+  prepare_device();
+  std::vector<Contender*> contenders;
+  for (const std::size_t entrant : round.entrants) {
+    Contender& contender = contenders_[entrant];
+    if (!contender.kernel) {
+      contender.built = build(device_, cache_, problem_, configs_[entrant]);
+      compiled_ += contender.built.compiled;
+      contender.kernel.emplace(contender.built.load(device_));
+    }
+    if (contender.measurement.config.empty()) {
+      contender.measurement = measurement(entrant);
+      contender.measurement.stage = 1;
+      contender.measurement.compile_key = contender.built.compile_key();
+      contender.measurement.registers = contender.kernel->resources().registers;
+      contender.measurement.local_bytes = contender.kernel->resources().local_bytes;
+    }
+    contenders.push_back(&contender);
+  }
+
+  // Each turn of all begins with another one, so that drift of the machine meets all alike.
+  const std::size_t have = contenders.front()->measurement.samples_us.size(), want = count(round.samples);
+  const std::size_t turns = want > have ? (want - have + samples_a_turn - 1) / samples_a_turn : 0;
+  for (std::size_t turn = 0; turn < turns; ++turn) {
+    if (turn > 0 && Clock::now() > deadline(1)) break;
+    for (std::size_t i = 0; i < contenders.size(); ++i) {
+      stop_if_asked();
+      Contender& contender = *contenders[(turn + i) % contenders.size()];
+      bench_->time(*contender.kernel, samples_a_turn, contender.measurement);
+      tell(round, turn * contenders.size() + i + 1, turns * contenders.size());
+    }
+  }
+  for (std::size_t i = 0; i < contenders.size(); ++i) {
+    Entrant& entrant = entrants_[round.entrants[i]];
+    entrant.median_us = contenders[i]->measurement.median_us;
+    entrant.in_turns = true;
+  }
+}
+
+/// Every contender that had turns.
+void Search::end_turns() {
+  const runtime::Evidence evidence = device_.evidence();
+  for (auto& [entrant, contender] : contenders_) {
+    if (contender.measurement.samples_us.empty()) continue;
+    keep(cache_, contender.built);
+    contender.measurement.evidence = evidence;
+    cache_.add(contender.measurement);
+  }
+}
+
+// ---- hooks ---------------------------------------------------------------------------------------------
+
+void Search::tell(const Round& round, std::size_t done, std::size_t total) const {
+  if (!hooks_.progress) return;
+  hooks_.progress({.stage = std::string(round.name),
+                   .done = static_cast<int>(done),
+                   .total = static_cast<int>(total),
+                   .best = best_,
+                   .best_us = best_us_,
+                   .best_gbs = best_us_ > 0 ? static_cast<double>(best_bytes_) / best_us_ * 1e-3 : 0,
+                   .seconds = seconds()});
+}
+
+void Search::stop_if_asked() const {
+  if (hooks_.stop.stop_requested())
+    throw Error(ErrorKind::interrupted, "stopped on request; what was measured is kept");
+}
+
+}  // namespace ce::tuner

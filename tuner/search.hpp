@@ -1,0 +1,93 @@
+#pragma once
+/// \file
+/// One search over a problem's space, on a device.
+
+#include <chrono>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tuner/bench.hpp"
+#include "tuner/build_ahead.hpp"
+#include "tuner/strategy.hpp"
+#include "tuner/tuner.hpp"
+#include "tuner/verify.hpp"
+
+namespace ce::tuner {
+
+/// Compiles, verifies and times what a Strategy asks for, and writes everything down. What the database knows
+/// is not measured again.
+class Search {
+ public:
+  /// All references must outlive the search.
+  Search(runtime::Device& device, cache::Cache& cache, const Settings& settings, const Hooks& hooks,
+         const generator::Problem& problem);
+
+  /// \throws Error(interrupted) when asked to stop; DeviceError where a fault took the context with it
+  void run();
+
+  [[nodiscard]] int configs() const noexcept { return static_cast<int>(configs_.size()); }
+  /// Of these, what the database knew when the search began.
+  [[nodiscard]] int known() const noexcept { return known_; }
+  [[nodiscard]] int compiled() const noexcept { return compiled_; }
+  [[nodiscard]] double seconds() const;
+  /// What is still compiling when the budget is used up: to be kept until it has come to an end.
+  [[nodiscard]] std::unique_ptr<BuildAhead> unfinished() { return std::move(unfinished_); }
+
+ private:
+  using Clock = BuildAhead::Clock;
+
+  void survey();
+  void put_first(const std::vector<generator::Config>& winners);
+  [[nodiscard]] bool is_over() const;
+
+  void screen(const Round& round);
+  void look_at(std::size_t entrant, Built built);
+  void quarantine(std::size_t entrant, cache::Measurement measurement, std::string reason);
+  void take_turns(const Round& round);
+  void end_turns();
+
+  [[nodiscard]] cache::Measurement measurement(std::size_t entrant) const;
+  [[nodiscard]] Clock::time_point deadline(double share) const;
+  void prepare_device();
+  void note(std::size_t entrant, const cache::Measurement& measurement);
+  void tell(const Round& round, std::size_t done, std::size_t total) const;
+  void stop_if_asked() const;
+
+  /// What a config that was built in this search needs to be timed again.
+  struct Contender {
+    Built built;
+    std::optional<Kernel> kernel;      ///< loaded for its first turn
+    cache::Measurement measurement{};  ///< of its turns
+  };
+
+  runtime::Device& device_;
+  cache::Cache& cache_;
+  const Settings& settings_;
+  const Hooks& hooks_;
+  generator::Problem problem_;
+  Clock::time_point start_ = Clock::now();
+
+  cache::Key key_;
+  std::vector<generator::Config> configs_;      ///< most promising first
+  std::vector<Entrant> entrants_;               ///< one for each
+  std::map<std::string, std::string> digests_;  ///< of the templates, by variant
+  runtime::Evidence evidence_;
+  bool decided_ = false;  ///< the database holds measurements in turns
+  int known_ = 0;
+  int compiled_ = 0;
+  bool screened_ = false;  ///< in this search
+
+  std::optional<Verifier> verifier_;
+  std::optional<Bench> bench_;
+  std::map<std::size_t, Contender> contenders_;
+  std::unique_ptr<BuildAhead> unfinished_;
+
+  std::string best_;
+  double best_us_ = 0;
+  std::int64_t best_bytes_ = 0;
+};
+
+}  // namespace ce::tuner

@@ -1,0 +1,125 @@
+#include "tuner/strategy.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <random>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "ce/base/error.hpp"
+
+namespace ce::tuner {
+namespace {
+
+using Indices = std::vector<std::size_t>;
+
+constexpr std::pair<Strategy, std::string_view> names[] = {
+    {Strategy::halving, "halving"}, {Strategy::exhaustive, "exhaustive"}, {Strategy::random, "random"}};
+
+std::size_t count(int number) { return static_cast<std::size_t>(std::max(0, number)); }
+
+/// Those that were measured, fastest first; equals as they were ranked.
+Indices by_time(std::span<const Entrant> entrants) {
+  Indices measured;
+  for (std::size_t i = 0; i < entrants.size(); ++i)
+    if (entrants[i].median_us > 0 && !entrants[i].out) measured.push_back(i);
+  std::stable_sort(measured.begin(), measured.end(), [&](std::size_t a, std::size_t b) {
+    return entrants[a].median_us < entrants[b].median_us;
+  });
+  return measured;
+}
+
+/// The first of each of the first structures.
+Indices promising(const Breadth& breadth, std::span<const Entrant> entrants) {
+  Indices chosen;
+  std::set<std::size_t> structures;
+  for (std::size_t i = 0; i < entrants.size() && chosen.size() < count(breadth.structures); ++i)
+    if (structures.insert(entrants[i].structure).second) chosen.push_back(i);
+  return chosen;
+}
+
+/// Every config of the fastest structures.
+Indices refined(const Breadth& breadth, std::span<const Entrant> entrants) {
+  std::vector<std::size_t> best;
+  for (const std::size_t i : by_time(entrants))
+    if (best.size() < count(breadth.refined) &&
+        std::find(best.begin(), best.end(), entrants[i].structure) == best.end())
+      best.push_back(entrants[i].structure);
+  Indices chosen;
+  for (const std::size_t structure : best)
+    for (std::size_t i = 0; i < entrants.size(); ++i)
+      if (entrants[i].structure == structure) chosen.push_back(i);
+  return chosen;
+}
+
+Indices all(std::span<const Entrant> entrants) {
+  Indices chosen(entrants.size());
+  for (std::size_t i = 0; i < chosen.size(); ++i) chosen[i] = i;
+  return chosen;
+}
+
+/// The most promising is always among them: it is what would run without a search.
+Indices drawn(const Breadth& breadth, std::span<const Entrant> entrants) {
+  Indices chosen = all(entrants);
+  // Not std::shuffle(), whose order differs between standard libraries.
+  std::mt19937_64 engine(breadth.seed);
+  for (std::size_t i = chosen.size(); i > 2; --i) std::swap(chosen[i - 1], chosen[1 + engine() % (i - 1)]);
+  chosen.resize(std::min(chosen.size(), count(breadth.drawn)));
+  return chosen;
+}
+
+Round screening(std::string_view name, const Breadth& breadth, std::span<const Entrant> entrants,
+                const Indices& chosen) {
+  // What was looked at before counts against the bound, and is not looked at again.
+  auto looked_at = static_cast<std::size_t>(
+      std::count_if(entrants.begin(), entrants.end(), [](const Entrant& e) { return !e.is_new(); }));
+  Round round{.name = name, .samples = breadth.screening_samples};
+  for (const std::size_t i : chosen)
+    if (entrants[i].is_new() && (breadth.most_configs <= 0 || looked_at < count(breadth.most_configs))) {
+      round.entrants.push_back(i);
+      ++looked_at;
+    }
+  return round;
+}
+
+/// The fastest of all that were screened, or of those that have been in turns before.
+Round in_turns(std::string_view name, std::span<const Entrant> entrants, bool again, int most, int samples) {
+  Round round{.name = name, .samples = samples, .in_turns = true};
+  for (const std::size_t i : by_time(entrants))
+    if ((!again || entrants[i].in_turns) && round.entrants.size() < count(most)) round.entrants.push_back(i);
+  return round;
+}
+
+}  // namespace
+
+std::string_view name(Strategy strategy) noexcept {
+  for (const auto& [known, text] : names)
+    if (known == strategy) return text;
+  return "?";
+}
+
+Strategy parse_strategy(std::string_view text) {
+  for (const auto& [strategy, known] : names)
+    if (known == text) return strategy;
+  throw InvalidArgument("strategy", fmt::format("\"{}\"", text), "halving, exhaustive or random");
+}
+
+std::optional<Round> next_round(const Breadth& breadth, int round, std::span<const Entrant> entrants) {
+  const bool halving = breadth.strategy == Strategy::halving;
+  const int screenings = halving ? 2 : 1;
+  switch (round - screenings) {
+    case 0: return in_turns("semifinal", entrants, false, breadth.semifinalists, breadth.semifinal_samples);
+    case 1: return in_turns("final", entrants, true, breadth.finalists, breadth.final_samples);
+    default: break;
+  }
+  if (round >= screenings) return std::nullopt;
+  if (halving && round == 1) return screening("refining", breadth, entrants, refined(breadth, entrants));
+  return screening("screening", breadth, entrants,
+                   halving                                ? promising(breadth, entrants)
+                   : breadth.strategy == Strategy::random ? drawn(breadth, entrants)
+                                                          : all(entrants));
+}
+
+}  // namespace ce::tuner

@@ -1,0 +1,63 @@
+#pragma once
+/// \file
+/// What a search looks at next.
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace ce::tuner {
+
+enum class Strategy : std::uint8_t {
+  halving,     ///< the most promising structures, then the cache modifiers of the best, then fewer and fewer
+  exhaustive,  ///< every config, then fewer and fewer
+  random,      ///< configs drawn at random, then fewer and fewer
+};
+
+[[nodiscard]] std::string_view name(Strategy strategy) noexcept;
+/// \throws InvalidArgument naming the strategies that exist
+[[nodiscard]] Strategy parse_strategy(std::string_view text);
+
+/// How far a search goes.
+struct Breadth {
+  Strategy strategy = Strategy::halving;
+  int structures = 24;   ///< of halving: looked at with one choice of cache modifiers each
+  int refined = 4;       ///< of halving: the best of these, with every choice
+  int drawn = 40;        ///< of random
+  int most_configs = 0;  ///< never look at more than this; 0 for no bound
+  int screening_samples = 3;
+  int semifinalists = 16, semifinal_samples = 6;
+  int finalists = 8, final_samples = 15;
+  std::uint64_t seed = 1;  ///< of random
+};
+
+/// One config as a search sees it.
+struct Entrant {
+  std::size_t structure = 0;  ///< shared by configs that differ in their cache modifiers alone
+  double median_us = 0;       ///< of its samples in turns, else of its screening; 0 before that
+  bool in_turns = false;      ///< has been in a round of turns
+  bool out = false;           ///< quarantined
+
+  [[nodiscard]] bool is_new() const noexcept { return median_us == 0 && !out; }
+};
+
+/// What to measure, in this order.
+struct Round {
+  std::string_view name;  ///< for people
+  std::vector<std::size_t> entrants;
+  int samples = 0;        ///< that each has at the end of the round, of its kind
+  bool in_turns = false;  ///< few samples of each at a time, so that drift meets all alike: these decide
+};
+
+/// The next round of a search: screening first, then rounds in turns. A function of what was found alone, so
+/// that the same samples lead to the same winner, on a device as in a simulation.
+/// \param round  counts from 0
+/// \param entrants  most promising first
+/// \returns nothing when the search is over
+[[nodiscard]] std::optional<Round> next_round(const Breadth& breadth, int round,
+                                              std::span<const Entrant> entrants);
+
+}  // namespace ce::tuner
