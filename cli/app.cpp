@@ -113,6 +113,7 @@ int run(int argument_count, const char* const* arguments) {
     add_sweep(app, action);
     add_bench(app, action, command_line(words));
     add_db(app, action);
+    add_run(app, action);
     add_source(app, action);
     add_doctor(app, action);
     try {

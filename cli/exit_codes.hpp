@@ -39,7 +39,7 @@ inline constexpr std::array<ExitMeaning, 12> exit_meanings{{
     {ExitCode::device, "no such device, or the driver or device failed"},
     {ExitCode::compile, "a kernel does not compile, or there is no compiler"},
     {ExitCode::database, "the database cannot be used"},
-    {ExitCode::not_found, "no such key, config, winner or database"},
+    {ExitCode::not_found, "no such key, config, winner, file or database"},
     {ExitCode::unsupported, "not supported on this device"},
     {ExitCode::verification, "no config computed the right answer"},
     {ExitCode::interrupted, "interrupted; what was measured is kept"},

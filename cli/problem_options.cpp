@@ -138,12 +138,26 @@ std::vector<Given> given(const ProblemOptions& options) {
   };
 }
 
+/// How the rows of the tensors lie.
+void add_layout_options(CLI::App& command, ProblemOptions& options, const char* group) {
+  command
+      .add_option("--align", options.alignment,
+                  "How rows lie to 16-byte boundaries (default: that of dense rows):\n"
+                  "vector: each on one; shifted: anywhere, but output like input;\nelement: anywhere")
+      ->group(group)
+      ->type_name("WORD");
+  command.add_flag("--batched", options.batched, "Rows lie in batches, with gaps between batches")
+      ->group(group);
+  command.add_flag("--strided", options.strided, "The class dimension is not the last one")->group(group);
+}
+
 }  // namespace
 
-void add_problem_options(CLI::App& command, ProblemOptions& options) {
+void add_problem_options(CLI::App& command, ProblemOptions& options, Amounts* amounts) {
   constexpr const char* group = "Problems";
-  constexpr const char* loss_group =
-      "Cross entropy (that an option exists changes a kernel, its amount does not)";
+  const std::string loss_group =
+      amounts != nullptr ? "Cross entropy"
+                         : "Cross entropy (that an option exists changes a kernel, its amount does not)";
   const auto list = [&](const char* name, std::vector<std::string>& values, const char* help) {
     command.add_option(name, values, help)->allow_extra_args(false)->group(group)->type_name("LIST");
   };
@@ -163,15 +177,7 @@ void add_problem_options(CLI::App& command, ProblemOptions& options) {
       command.add_flag_function("--no-in-place", set_in_place(false), "Write the output beside the input");
   in_place->group(group)->excludes(apart);
   apart->group(group);
-  command
-      .add_option("--align", options.alignment,
-                  "How rows lie to 16-byte boundaries (default: that of dense rows):\n"
-                  "vector: each on one; shifted: anywhere, but output like input;\nelement: anywhere")
-      ->group(group)
-      ->type_name("WORD");
-  command.add_flag("--batched", options.batched, "Rows lie in batches, with gaps between batches")
-      ->group(group);
-  command.add_flag("--strided", options.strided, "The class dimension is not the last one")->group(group);
+  if (amounts == nullptr) add_layout_options(command, options, group);
 
   const auto word = [&](const char* name, std::string& value, const char* type, const char* help) {
     command.add_option(name, value, help)->group(loss_group)->type_name(type);
@@ -184,14 +190,27 @@ void add_problem_options(CLI::App& command, ProblemOptions& options) {
   word("--loss-dtype", options.loss_dtype, "DTYPE", "Of loss, z-loss and upstream gradient (default: f32)");
   flag("--loss-only", options.loss_only, "No gradient (default: loss and gradient)");
   flag("--probabilities", options.probabilities, "Targets are probabilities, not class indices");
-  flag("--smoothing", options.smoothing, "Label smoothing");
+  const auto option = [&](const char* name, bool& there, float Amounts::*amount, const char* help) {
+    if (amounts == nullptr) return flag(name, there, help);
+    const auto set = [&there, &value = amounts->*amount](const float& given) {
+      there = true;
+      value = given;
+    };
+    command.add_option_function<float>(name, set, help)->group(loss_group)->type_name("AMOUNT");
+  };
+  option("--smoothing", options.smoothing, &Amounts::smoothing, "Label smoothing");
   command
       .add_flag("--weights{f32}", options.weights,
                 "Class weights; --weights=DTYPE for another dtype than f32")
       ->group(loss_group);
-  flag("--z-loss", options.z_loss, "Add logsumexp squared, times an amount");
-  flag("--softcap", options.softcap, "Logits become cap * tanh(logit / cap)");
-  flag("--scale", options.scale, "Logits are multiplied by a number");
+  option("--z-loss", options.z_loss, &Amounts::z_loss, "Add logsumexp squared, times an amount");
+  option("--softcap", options.softcap, &Amounts::softcap, "Logits become cap * tanh(logit / cap)");
+  option("--scale", options.scale, &Amounts::scale, "Logits are multiplied by a number");
+  if (amounts != nullptr)
+    command
+        .add_option("--ignore-index", amounts->ignore_index, "Target of rows to leave out (default: -100)")
+        ->group(loss_group)
+        ->type_name("INDEX");
   word("--upstream", options.upstream, "WORD",
        "The gradient is multiplied by scalar or rows: one number,\nor one a row");
   flag("--z-loss-out", options.z_loss_out, "Write the z-loss by itself, too");
@@ -258,6 +277,13 @@ std::vector<Problem> problems_of(const ProblemOptions& options) {
           problems.push_back(problem_of(options, operation, dtype, row_count, column_count));
   check(options, problems);
   return problems;
+}
+
+Problem one_problem_of(const ProblemOptions& options) {
+  const std::vector<Problem> problems = problems_of(options);
+  if (problems.size() != 1)
+    throw InvalidArgument("the problem options", fmt::format("{} problems", problems.size()), "one problem");
+  return problems.front();
 }
 
 }  // namespace ce::cli

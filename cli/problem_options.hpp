@@ -27,8 +27,16 @@ struct ProblemOptions {
   std::optional<bool> in_place;  ///< nothing: what suits the operation
 };
 
+/// How much of each option of cross entropy; as in ce/operations.hpp.
+struct Amounts {
+  float smoothing = 0, z_loss = 0, softcap = 0, scale = 1;
+  std::int64_t ignore_index = -100;
+};
+
 /// None is required: a command that needs one checks for it.
-void add_problem_options(CLI::App& command, ProblemOptions& options);
+/// \param amounts  for a command that computes on given data, which is dense: the options that have an amount
+/// take it, and there are none that say how rows lie
+void add_problem_options(CLI::App& command, ProblemOptions& options, Amounts* amounts = nullptr);
 
 /// The lists, without repetitions.
 /// \throws InvalidArgument naming the option and its value
@@ -50,5 +58,8 @@ void check(const ProblemOptions& options, std::span<const generator::Problem> pr
 /// Every combination of the lists, the last one varying fastest, checked.
 /// \throws InvalidArgument naming the option and its value
 [[nodiscard]] std::vector<generator::Problem> problems_of(const ProblemOptions& options);
+
+/// The same for lists that make one problem.
+[[nodiscard]] generator::Problem one_problem_of(const ProblemOptions& options);
 
 }  // namespace ce::cli

@@ -6,13 +6,14 @@
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "ce/base/error.hpp"
 #include "cli/commands.hpp"
+#include "cli/config_choice.hpp"
 #include "cli/json.hpp"
 #include "cli/known.hpp"
 #include "cli/options.hpp"
@@ -20,8 +21,6 @@
 #include "cli/units.hpp"
 #include "generator/variant.hpp"
 #include "tuner/kernel.hpp"
-#include "tuner/ranking.hpp"
-#include "tuner/tuner.hpp"
 
 namespace ce::cli {
 namespace {
@@ -63,23 +62,7 @@ generator::Problem problem_of(const SourceOptions& options) {
   require("--dtype", one.dtypes);
   require("--cols", one.columns);
   if (one.rows.empty()) one.rows = {usual_rows};
-  const std::vector<generator::Problem> problems = problems_of(one);
-  if (problems.size() != 1)
-    throw InvalidArgument("the problem options", fmt::format("{} problems", problems.size()), "one problem");
-  return problems.front();
-}
-
-/// Nothing where there is no database or it has no winner: a source can be shown without either.
-std::optional<std::string> known_winner(const CommonOptions& common, runtime::Device& device,
-                                        const generator::Problem& problem) {
-  try {
-    cache::Cache cache = open_database(common);
-    const auto decision = tuner::Tuner(device, cache, {}).known_winner(problem);
-    if (decision) return decision->winner.config;
-  } catch (const NotFound&) {
-    if (!common.database.empty()) throw;
-  }
-  return std::nullopt;
+  return one_problem_of(one);
 }
 
 Choice choose_for_key(const SourceOptions& options) {
@@ -101,11 +84,8 @@ Choice choose_for_problem(const SourceOptions& options) {
   const generator::Problem problem = problem_of(options);
   if (!options.config.empty()) return {problem, options.config, "of --config"};
   const std::unique_ptr<runtime::Device> device = open_device(options.common);
-  if (const auto winner = known_winner(options.common, *device, problem))
-    return {problem, *winner, fmt::format("the known winner on {}", device->model().name)};
-  const generator::Config fallback = tuner::safe_default(problem, device->model());
-  return {problem, generator::to_text(fallback),
-          fmt::format("what {} uses before anything was measured", device->model().name)};
+  auto [config, origin] = choose_config(options.common, *device, problem);
+  return {problem, std::move(config), std::move(origin)};
 }
 
 ExitCode list_configs(const SourceOptions& options) {

@@ -28,6 +28,7 @@ TEST_F(Documentation, NamesEveryOptionThatTheHelpNamesAndNoOther) {
                                                   {"bench"},
                                                   {"db", "list"},
                                                   {"db", "show"},
+                                                  {"run"},
                                                   {"source"},
                                                   {"doctor"}}) {
     std::vector<std::string> words = command;
@@ -43,7 +44,7 @@ TEST_F(Documentation, NamesEveryOptionThatTheHelpNamesAndNoOther) {
 
 TEST_F(Documentation, NamesEveryCommand) {
   const std::string text = test::read_file(std::filesystem::path(CE_SOURCE_DIR) / "docs/cli.md");
-  for (const char* command : {"sweep", "bench", "db list", "db show", "source", "doctor"})
+  for (const char* command : {"sweep", "bench", "db list", "db show", "run", "source", "doctor"})
     EXPECT_NE(text.find("\n## " + std::string(command) + "\n"), std::string::npos) << command;
 }
 

@@ -79,6 +79,7 @@ TEST_F(CommandLine, HelpExplainsTheExitCodesAndSucceeds) {
                                                   {"bench"},
                                                   {"db", "list"},
                                                   {"db", "show"},
+                                                  {"run"},
                                                   {"source"},
                                                   {"doctor"}}) {
     std::vector<std::string> words = command;

@@ -1,0 +1,125 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "ce/base/error.hpp"
+#include "cli/commands.hpp"
+#include "cli/config_choice.hpp"
+#include "cli/json.hpp"
+#include "cli/options.hpp"
+#include "cli/problem_options.hpp"
+#include "cli/single_call.hpp"
+#include "cli/tensor_files.hpp"
+
+namespace ce::cli {
+namespace {
+
+constexpr const char* examples =
+    "\nExamples:\n"
+    "  ce-tune run --op softmax --dtype f32 --rows 64 --cols 1000 input=x.bin output=y.bin\n"
+    "  ce-tune run --op cross_entropy --dtype bf16 --rows 64 --cols 32000 --smoothing 0.1 \\\n"
+    "      logits=x.bin target=t.bin loss=loss.bin grad=dx.bin\n"
+    "\n"
+    "Tensors are named as in ce/operations.hpp. A file holds the elements of one, row after row, "
+    "little-endian, and\n"
+    "nothing else, as NumPy's tofile() writes them. Every input needs a file; an output without one is "
+    "dropped.\n";
+
+struct RunOptions {
+  CommonOptions common;
+  ProblemOptions problem;
+  Amounts amounts;
+  std::string config;
+  std::vector<std::string> tensors;
+};
+
+using Files = std::map<std::string, std::string>;
+
+/// Kernels that are there already need not be compiled again; nothing is written where there is no database.
+cache::Cache binaries(const CommonOptions& common) {
+  try {
+    return open_database(common);
+  } catch (const NotFound&) {
+    if (!common.database.empty()) throw;
+    return cache::Cache::in_memory();
+  }
+}
+
+TensorBytes read_inputs(const std::vector<NamedTensor>& tensors, const Files& files) {
+  TensorBytes inputs;
+  for (const NamedTensor& tensor : tensors)
+    if (!tensor.written) inputs[tensor.name] = read_tensor(tensor, files.at(tensor.name));
+  return inputs;
+}
+
+Json document_of(const runtime::Device& device, const generator::Problem& problem, const ConfigChoice& chosen,
+                 const std::vector<NamedTensor>& tensors, const Files& files) {
+  Json list = Json::array();
+  for (const NamedTensor& tensor : tensors) {
+    const auto file = files.find(tensor.name);
+    list.push_back({{"name", tensor.name},
+                    {"dtype", name(tensor.dtype)},
+                    {"rows", tensor.rows},
+                    {"columns", tensor.columns},
+                    {"written", tensor.written},
+                    {"file", file == files.end() ? Json() : Json(file->second)}});
+  }
+  return {{"problem", json_of(problem)},
+          {"device", {{"device", device.name()}, {"model", json_of(device.model())}}},
+          {"evidence", device.evidence()},
+          {"config", chosen.config},
+          {"origin", chosen.origin},
+          {"tensors", list}};
+}
+
+ExitCode run(const RunOptions& options) {
+  const generator::Problem problem = one_problem_of(options.problem);
+  const std::vector<NamedTensor> tensors = tensors_of(problem);
+  if (tensors.empty())
+    throw InvalidArgument("--op", generator::name(problem.operation), "an operation of ce/operations.hpp");
+  const Files files = files_of(options.tensors, tensors);
+  const TensorBytes inputs = read_inputs(tensors, files);
+  const std::unique_ptr<runtime::Device> device = open_device(options.common);
+  require_compiler(*device);
+  const ConfigChoice chosen = options.config.empty() ? choose_config(options.common, *device, problem)
+                                                     : ConfigChoice{options.config, "of --config"};
+  cache::Cache cache = binaries(options.common);
+  const TensorBytes outputs =
+      call_once(*device, cache, problem, options.amounts, generator::parse_config(chosen.config), inputs);
+  for (const NamedTensor& tensor : tensors)
+    if (tensor.written && files.contains(tensor.name))
+      write_tensor(tensor, files.at(tensor.name), outputs.at(tensor.name));
+  if (options.common.json)
+    print(document_of(*device, problem, chosen, tensors, files));
+  else
+    fmt::print("{} on {}: {}, {}\n", generator::title(problem), device->name(), chosen.config, chosen.origin);
+  return ExitCode::success;
+}
+
+}  // namespace
+
+void add_run(CLI::App& app, Action& chosen) {
+  auto options = std::make_shared<RunOptions>();
+  CLI::App* command = app.add_subcommand("run", "Run an operation once on data in files");
+  command->footer(examples);
+  command
+      ->add_option("TENSORS", options->tensors, "A file for each input, and for the outputs that are wanted")
+      ->required()
+      ->type_name("TENSOR=FILE");
+  command->add_option("--config", options->config, "The config to run, as db show and source --list write it")
+      ->type_name("CONFIG");
+  add_problem_options(*command, options->problem, &options->amounts);
+  for (const char* required : {"--op", "--dtype", "--rows", "--cols"})
+    command->get_option(required)->required();
+  add_device_option(*command, options->common);
+  add_database_option(*command, options->common);
+  add_json_option(*command, options->common);
+  command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
+}
+
+}  // namespace ce::cli

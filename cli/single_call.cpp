@@ -1,0 +1,166 @@
+#include "cli/single_call.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <span>
+
+#include "ce/base/error.hpp"
+#include "ce/request.hpp"
+#include "cli/tensor_files.hpp"
+#include "generator/variant.hpp"
+#include "templates/arguments.cuh"
+#include "tuner/kernel.hpp"
+
+namespace ce::cli {
+namespace {
+
+using generator::Operation;
+using generator::Problem;
+
+constexpr Stream stream = nullptr;
+
+/// The tensors of the call in the device's memory, an output over its input where it is written there.
+class DeviceTensors {
+ public:
+  DeviceTensors(runtime::Device& device, std::span<const NamedTensor> tensors, const TensorBytes& inputs)
+      : device_(device) {
+    for (const NamedTensor& tensor : tensors) {
+      if (tensor.over.empty()) memory_.emplace(tensor.name, runtime::Buffer(device, tensor.bytes()));
+      const runtime::Buffer& buffer = memory_.at(tensor.over.empty() ? tensor.name : tensor.over);
+      views_[tensor.name] = {
+          .data = buffer.data(), .dtype = tensor.dtype, .rows = tensor.rows, .columns = tensor.columns};
+      if (!tensor.written) device.upload(buffer.data(), inputs.at(tensor.name).data(), tensor.bytes());
+    }
+  }
+
+  /// A view without data where the call has no such tensor.
+  [[nodiscard]] Tensor operator[](const char* name) const {
+    const auto found = views_.find(name);
+    return found == views_.end() ? Tensor{} : found->second;
+  }
+
+  [[nodiscard]] std::vector<std::byte> download(const NamedTensor& tensor) const {
+    std::vector<std::byte> bytes(tensor.bytes());
+    device_.download(bytes.data(), views_.at(tensor.name).data, bytes.size());
+    return bytes;
+  }
+
+ private:
+  runtime::Device& device_;
+  std::map<std::string, runtime::Buffer> memory_;
+  std::map<std::string, Tensor> views_;
+};
+
+template <class CrossEntropyOrBackward>
+CrossEntropyOrBackward operation_of(const Problem& problem, const Amounts& amounts) {
+  return {.ignore_index = amounts.ignore_index,
+          .reduction = problem.reduction,
+          .label_smoothing = amounts.smoothing,
+          .z_loss = amounts.z_loss,
+          .softcap = amounts.softcap,
+          .logit_scale = amounts.scale};
+}
+
+template <class Forward>
+Request forward_request(const DeviceTensors& t, const runtime::Device& device) {
+  return bind(Forward{}, {.input = t["input"], .output = t["output"]}, device);
+}
+
+template <class Backward>
+Request backward_request(const DeviceTensors& t, const runtime::Device& device) {
+  return bind(Backward{},
+              {.output = t["output"], .output_grad = t["output_grad"], .input_grad = t["input_grad"]},
+              device);
+}
+
+/// The call as the library makes it of typed options and tensors.
+Request request_of(const Problem& problem, const Amounts& amounts, const DeviceTensors& t,
+                   const runtime::Device& device) {
+  switch (problem.operation) {
+    case Operation::softmax: return forward_request<Softmax>(t, device);
+    case Operation::log_softmax: return forward_request<LogSoftmax>(t, device);
+    case Operation::softmax_backward: return backward_request<SoftmaxBackward>(t, device);
+    case Operation::log_softmax_backward: return backward_request<LogSoftmaxBackward>(t, device);
+    case Operation::cross_entropy:
+      return bind(operation_of<CrossEntropy>(problem, amounts),
+                  {.logits = t["logits"],
+                   .target = t["target"],
+                   .weight = t["weight"],
+                   .upstream = t["upstream"],
+                   .loss = t["loss"],
+                   .grad = t["grad"],
+                   .z_loss = t["z_loss"],
+                   .lse = t["lse"],
+                   .argmax = t["argmax"],
+                   .hit = t["hit"]},
+                  device);
+    case Operation::cross_entropy_backward:
+      return bind(operation_of<CrossEntropyBackward>(problem, amounts),
+                  {.logits = t["logits"],
+                   .target = t["target"],
+                   .weight = t["weight"],
+                   .lse = t["lse"],
+                   .upstream = t["upstream"],
+                   .grad = t["grad"]},
+                  device);
+    case Operation::copy:
+    case Operation::read:
+    case Operation::add: break;
+  }
+  throw InvalidArgument("--op", generator::name(problem.operation), "an operation of ce/operations.hpp");
+}
+
+tuner::Kernel load(runtime::Device& device, cache::Cache& cache, const Problem& problem,
+                   const generator::Config& config) {
+  const auto refuse = [&](const std::string& why) {
+    throw InvalidArgument(
+        "--config", generator::to_text(config),
+        fmt::format("a config for {} on {}: {}", generator::title(problem), device.model().name, why));
+  };
+  const generator::Variant& variant = generator::variant(config.variant);
+  if (!variant.serves(problem)) refuse(fmt::format("{} does not serve it", variant.name));
+  if (const auto why = variant.rejects(config, problem, tuner::limits_of(device.model()))) refuse(*why);
+  tuner::Kernel kernel = tuner::build(device, cache, problem, config).load(device);
+  if (!kernel.fits(problem)) refuse("it does not fit the device");
+  return kernel;
+}
+
+void launch(runtime::Device& device, const tuner::Kernel& kernel, const Request& request) {
+  constexpr TargetStatus no_bad_target{0, std::numeric_limits<long long>::max()};
+  const auto bytes = static_cast<std::size_t>(
+      std::max(generator::workspace_bytes(request.problem), std::int64_t{sizeof(Workspace)}));
+  const runtime::Buffer workspace(device, bytes), status(device, sizeof no_bad_target),
+      parts(device, static_cast<std::size_t>(std::max<std::int64_t>(kernel.part_bytes(), 1)));
+  device.fill(workspace.data(), 0, workspace.size(), stream);
+  device.upload(status.data(), &no_bad_target, sizeof no_bad_target);
+
+  Arguments arguments = request.arguments;
+  arguments.workspace = static_cast<Workspace*>(workspace.data());
+  arguments.parts = parts.data();
+  arguments.status = static_cast<TargetStatus*>(status.data());
+  kernel.launch(request.problem, arguments, stream);
+  device.synchronize(stream);
+
+  TargetStatus found{};
+  device.download(&found, status.data(), sizeof found);
+  if (found.count > 0) throw TargetOutOfRange(found.count, found.first_row);
+}
+
+}  // namespace
+
+TensorBytes call_once(runtime::Device& device, cache::Cache& cache, const Problem& problem,
+                      const Amounts& amounts, const generator::Config& config, const TensorBytes& inputs) {
+  const std::vector<NamedTensor> tensors = tensors_of(problem);
+  const DeviceTensors memory(device, tensors, inputs);
+  const Request request = request_of(problem, amounts, memory, device);
+  launch(device, load(device, cache, request.problem, config), request);
+  TensorBytes outputs;
+  for (const NamedTensor& tensor : tensors)
+    if (tensor.written) outputs[tensor.name] = memory.download(tensor);
+  return outputs;
+}
+
+}  // namespace ce::cli

@@ -1,0 +1,197 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <filesystem>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "generator/elements.hpp"
+#include "generator/reference.hpp"
+#include "tests/cli/process.hpp"
+
+namespace ce::cli {
+namespace {
+
+using test::Finished;
+using Values = std::vector<double>;
+
+class Run : public test::CommandTest {
+ protected:
+  Run() { std::cout << "seed " << seed << '\n'; }
+
+  [[nodiscard]] std::string path(const std::string& name) const { return (folder() / name).string(); }
+
+  /// Writes the file and rounds the values to what it holds. \returns "name=path"
+  std::string file(const std::string& name, DType dtype, Values& values) const {
+    std::string bytes(values.size() * static_cast<std::size_t>(size_of(dtype)), '\0');
+    generator::write_elements(dtype, reinterpret_cast<std::byte*>(bytes.data()), 0, 1, values);
+    test::write_file(path(name), bytes);
+    return name + "=" + path(name);
+  }
+  [[nodiscard]] std::string to(const std::string& name) const { return name + "=" + path(name); }
+  [[nodiscard]] Values read(const std::string& name, DType dtype, std::size_t count) const {
+    const std::string bytes = test::read_file(path(name));
+    EXPECT_EQ(bytes.size(), count * static_cast<std::size_t>(size_of(dtype))) << name;
+    Values values(bytes.size() / static_cast<std::size_t>(size_of(dtype)));
+    generator::read_elements(dtype, reinterpret_cast<const std::byte*>(bytes.data()), 0, 1, values);
+    return values;
+  }
+
+  Values normal(std::size_t count, double deviation) {
+    Values values(count);
+    std::normal_distribution<double> distribution(0, deviation);
+    for (double& value : values) value = distribution(random_);
+    return values;
+  }
+
+  [[nodiscard]] Finished run(std::vector<std::string> words) const {
+    words.insert(words.begin(), {"run", "--device", "host", "--rows", "5", "--cols", "40"});
+    return ce_tune(words);
+  }
+
+  static constexpr std::size_t rows = 5, columns = 40;
+  const std::uint32_t seed = std::random_device()();
+  std::mt19937 random_{seed};
+};
+
+void expect_near(const Values& got, const Values& want, double relative, double absolute) {
+  ASSERT_EQ(got.size(), want.size());
+  for (std::size_t i = 0; i < got.size(); ++i)
+    ASSERT_LE(std::abs(got[i] - want[i]), absolute + relative * std::abs(want[i]))
+        << "element " << i << ": " << got[i] << ", wanted " << want[i];
+}
+
+TEST_F(Run, ComputesWhatTheFileHolds) {
+  Values x = normal(rows * columns, 3), y(x.size());
+  const Finished finished =
+      run({"--op", "softmax", "--dtype", "f32", file("input", DType::f32, x), to("output"), "--json"});
+  ASSERT_EQ(finished.status, 0) << finished.err;
+  for (std::size_t at = 0; at < x.size(); at += columns)
+    generator::softmax_row(std::span(x).subspan(at, columns), std::span(y).subspan(at, columns));
+  expect_near(read("output", DType::f32, y.size()), y, 1e-5, 0);
+  const auto document = nlohmann::json::parse(finished.out);
+  EXPECT_EQ(document.at("problem").at("title"), "softmax f32 5 x 40");
+  EXPECT_EQ(document.at("device").at("device"), "host");
+  EXPECT_EQ(document.at("tensors")[1].at("file"), path("output"));
+}
+
+TEST_F(Run, TakesTheConfigThatIsNamed) {
+  Values dy = normal(rows * columns, 1), y = normal(rows * columns, 1), dx(dy.size());
+  for (double& value : y) value -= 4;  // logarithms of probabilities
+  const std::string config = "block/warps=1,vec=2,load=ca,store=wb";
+  const Finished finished =
+      run({"--op", "log_softmax_backward", "--dtype", "f16", "--in-place", "--config", config,
+           file("output", DType::f16, y), file("output_grad", DType::f16, dy), to("input_grad")});
+  ASSERT_EQ(finished.status, 0) << finished.err;
+  EXPECT_NE(finished.out.find(config + ", of --config"), std::string::npos) << finished.out;
+  for (std::size_t at = 0; at < dy.size(); at += columns)
+    generator::log_softmax_backward_row(std::span(dy).subspan(at, columns), std::span(y).subspan(at, columns),
+                                        std::span(dx).subspan(at, columns));
+  expect_near(read("input_grad", DType::f16, dx.size()), dx, 1e-3, 1e-5);
+}
+
+TEST_F(Run, CrossEntropyWithEveryOptionAndItsGradientFromTheLogsumexp) {
+  Values logits = normal(rows * columns, 3), target{0, 7, 39, 12, 3}, weight = normal(columns, 0.1),
+         upstream = normal(rows, 1);
+  for (double& value : weight) value = std::abs(value) + 0.5;
+  const std::vector<std::string> options{"--dtype", "bf16",      "--reduction",    "none",      "--target",
+                                         "i32",     "--weights", "--upstream",     "rows",      "--smoothing",
+                                         "0.125",   "--z-loss",  "0.25",           "--softcap", "8",
+                                         "--scale", "0.5",       "--ignore-index", "7"};
+  const std::vector<std::string> files{file("logits", DType::bf16, logits),
+                                       file("target", DType::i32, target), file("weight", DType::f32, weight),
+                                       file("upstream", DType::f32, upstream), to("grad")};
+  const auto with = [&](std::vector<std::string> words) {
+    words.insert(words.end(), options.begin(), options.end());
+    words.insert(words.end(), files.begin(), files.end());
+    return run(words);
+  };
+  const Finished finished = with({"--op", "cross_entropy", "--z-loss-out", "--lse", "--argmax", "--hit",
+                                  to("loss"), to("z_loss"), to("lse"), to("argmax"), to("hit")});
+  ASSERT_EQ(finished.status, 0) << finished.err;
+
+  const std::vector<std::int64_t> targets(target.begin(), target.end());
+  const auto expected = generator::cross_entropy({.columns = columns,
+                                                  .logits = logits,
+                                                  .targets = targets,
+                                                  .weights = weight,
+                                                  .upstream = upstream,
+                                                  .ignore_index = 7,
+                                                  .smoothing = 0.125,
+                                                  .z_scale = 0.25,
+                                                  .cap = 8,
+                                                  .scale = 0.5});
+  const Values gradient = read("grad", DType::bf16, logits.size());
+  expect_near(gradient, expected.gradient, 0.01, 1e-4);
+  expect_near(read("loss", DType::f32, rows), expected.losses, 1e-4, 0);
+  expect_near(read("z_loss", DType::f32, rows), expected.z_losses, 1e-4, 0);
+  expect_near(read("lse", DType::f32, rows), expected.lse, 1e-4, 0);
+  expect_near(read("argmax", DType::i64, rows), Values(expected.argmax.begin(), expected.argmax.end()), 0, 0);
+  expect_near(read("hit", DType::u8, rows), Values(expected.hit.begin(), expected.hit.end()), 0, 0);
+  EXPECT_EQ(read("loss", DType::f32, rows)[1], 0) << "the row that is ignored";
+
+  const Finished backward = with({"--op", "cross_entropy_backward", to("lse")});
+  ASSERT_EQ(backward.status, 0) << backward.err;
+  expect_near(read("grad", DType::bf16, logits.size()), gradient, 0.01, 1e-4);
+}
+
+TEST_F(Run, WritesNothingWhenATargetIsOutOfRange) {
+  Values logits = normal(rows * columns, 1), target{0, 40, 1, -3, 2};
+  const Finished finished =
+      run({"--op", "cross_entropy", "--dtype", "f32", "--loss-only", file("logits", DType::f32, logits),
+           file("target", DType::i64, target), to("loss")});
+  EXPECT_EQ(finished.status, 10) << finished.out;
+  EXPECT_NE(finished.err.find("row 1"), std::string::npos) << finished.err;
+  EXPECT_FALSE(std::filesystem::exists(path("loss")));
+}
+
+TEST_F(Run, ErrorsNameTensorFileAndWhatWasExpected) {
+  Values x = normal(rows * columns, 1), few(3), target(rows);
+  const std::string input = file("input", DType::f32, x), logits = file("logits", DType::f32, x);
+  const auto expect = [&](const std::vector<std::string>& words, int status, const std::string& message,
+                          const std::string& operation = "softmax") {
+    std::vector<std::string> all{"--op", operation, "--dtype", "f32"};
+    all.insert(all.end(), words.begin(), words.end());
+    const Finished finished = run(all);
+    EXPECT_EQ(finished.status, status) << finished.out;
+    EXPECT_NE(finished.err.find(message), std::string::npos) << finished.err << "lacks " << message;
+  };
+  expect({}, 2, "TENSORS is required");
+  expect({input}, 2, "without an output");
+  expect({to("output")}, 2, "input is missing; expected input=FILE");
+  expect({input, "output"}, 2, "\"output\"; expected a tensor of the problem and a file");
+  expect({input, "output="}, 2, "its tensors are input, output");
+  expect({input, to("grad")}, 2, "its tensors are input, output");
+  expect({input, to("output"), to("output")}, 2, "one file for output");
+  expect({"input=" + path("absent"), to("output")}, 8, "there is no file " + path("absent") + " for input");
+  expect({"input=" + folder().string(), to("output")}, 2, "input is \"" + folder().string() + "\"");
+  file("few", DType::f32, few);
+  expect({"input=" + path("few"), to("output")}, 2, "12 bytes; expected 800 bytes: 5 x 40 elements of f32");
+  expect({input, "output=" + path("no/such/folder")}, 1, "cannot write output to " + path("no/such/folder"));
+  expect({input, to("output"), "--config", "block"}, 2, "config is");
+  expect({input, to("output"), "--config", "block/warps=1,vec=8,load=ca,store=wb"}, 2,
+         "--config is block/warps=1,vec=8,load=ca,store=wb; expected a config for softmax f32 5 x 40");
+  expect({input, to("output"), "--dtype", "f16"}, 2, "2 problems; expected one problem");
+  expect({input, to("output"), "--db", path("absent.db")}, 8, "absent.db");
+  expect({input, to("output"), "--smoothing", "0.1"}, 2, "--smoothing");
+  expect({input, to("output")}, 2, "--op is copy", "copy");
+  const std::vector<std::string> loss{logits, file("target", DType::i64, target), to("loss")};
+  const auto loss_with = [&](const std::string& option, const std::string& value) {
+    std::vector<std::string> words = loss;
+    words.insert(words.end(), {option, value});
+    return words;
+  };
+  expect(loss_with("--smoothing", "1.5"), 2, "label_smoothing is 1.5; expected 0 to 1", "cross_entropy");
+  expect(loss_with("--softcap", "-1"), 2, "softcap is -1", "cross_entropy");
+  expect(loss_with("--scale", "much"), 2, "--scale", "cross_entropy");
+  EXPECT_FALSE(std::filesystem::exists(path("output")));
+}
+
+}  // namespace
+}  // namespace ce::cli
