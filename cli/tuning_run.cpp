@@ -13,22 +13,47 @@
 #include "cli/units.hpp"
 
 namespace ce::cli {
+namespace {
+
+tuner::Strategy strategy_of(const std::string& text) {
+  const auto strategy = tuner::parse_strategy(text);
+  if (!strategy)
+    throw InvalidArgument("--strategy", fmt::format("\"{}\"", text), "halving, exhaustive or random");
+  return *strategy;
+}
+
+}  // namespace
 
 void add_tuning_options(CLI::App& command, TuningOptions& options) {
   command
+      .add_option(
+          "--strategy", options.strategy,
+          "halving: the most promising configs, then fewer and fewer, for 2 seconds at most (default);\n"
+          "exhaustive: all of them; random: 40 of them")
+      ->type_name("NAME");
+  command
       .add_option("--configs", options.configs,
-                  "Try at most that many configs, spread over the space\n(default: all; 12 on the host)")
+                  "Try at most that many configs (default: what the strategy tries; 12 on the host)")
       ->type_name("N");
+  add_scratch_option(command, options);
+}
+
+void add_scratch_option(CLI::App& command, TuningOptions& options) {
   command
       .add_option("--scratch", options.scratch,
                   "Device memory to use, such as 4GiB; with less, fewer rows are timed\n"
-                  "(default: a quarter of what is free; 256MiB on the host)")
+                  "(default: a quarter of what is free, of which a search takes 2GiB; 256MiB on the host)")
       ->type_name("SIZE");
 }
 
 tuner::Settings settings_of(const TuningOptions& options, const runtime::Model& model) {
   constexpr std::int64_t most_configs = 1'000'000;
   tuner::Settings settings = tuner::Settings::for_device(model);
+  if (!options.strategy.empty()) {
+    settings.search.strategy = strategy_of(options.strategy);
+    if (settings.search.strategy != tuner::Strategy::halving) settings.budget_s = 0;
+    if (settings.search.strategy == tuner::Strategy::exhaustive) settings.search.most_configs = 0;
+  }
   if (!options.configs.empty())
     settings.search.most_configs =
         static_cast<int>(parse_count("--configs", options.configs, 1, most_configs));

@@ -21,10 +21,12 @@ namespace ce::cli {
 
 /// As the user wrote them.
 struct TuningOptions {
-  std::string configs, scratch;
+  std::string configs, scratch, strategy;
 };
 
 void add_tuning_options(CLI::App& command, TuningOptions& options);
+/// That one alone, for commands that search nothing.
+void add_scratch_option(CLI::App& command, TuningOptions& options);
 
 /// What suits the device, but for what was asked.
 /// \throws InvalidArgument naming the option and its value

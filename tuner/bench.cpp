@@ -61,13 +61,25 @@ std::vector<float> Bench::take(int samples, const std::function<void()>& timed) 
   return taken;
 }
 
-void Bench::time(const Kernel& kernel, int samples, cache::Measurement& measurement) {
-  const std::vector<float> taken = take(samples, [&] { memory_.launch(kernel); });
-  measurement.samples_us.insert(measurement.samples_us.end(), taken.begin(), taken.end());
+std::vector<float> Bench::samples(const Kernel& kernel, int count) {
+  return take(count, [&] { memory_.launch(kernel); });
+}
+
+void Bench::conclude(cache::Measurement& measurement) const {
   measurement.rows = problem().rows;
   measurement.bytes = generator::traffic(problem()).total();
   measurement.median_us = median(measurement.samples_us);
   measurement.spread = spread(measurement.samples_us);
+}
+
+void Bench::time(const Kernel& kernel, int samples, cache::Measurement& measurement) {
+  const std::vector<float> taken = this->samples(kernel, samples);
+  measurement.samples_us.insert(measurement.samples_us.end(), taken.begin(), taken.end());
+  conclude(measurement);
+}
+
+double Bench::time_reference(int samples) {
+  return flush_kernel_ ? median(take(samples, [&] { flush_l2(); })) : 0;
 }
 
 double Bench::time_driver_copy(int samples) {

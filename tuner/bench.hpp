@@ -24,8 +24,16 @@ class Bench {
   /// The problem as it is timed.
   [[nodiscard]] const generator::Problem& problem() const noexcept { return memory_.trial().problem; }
 
-  /// Adds samples to the measurement, after one launch that is not counted, and sets what follows from them.
+  /// Microseconds of each launch, after one that is not counted.
+  [[nodiscard]] std::vector<float> samples(const Kernel& kernel, int count);
+  /// Sets what follows from the measurement's samples.
+  void conclude(cache::Measurement& measurement) const;
+  /// Adds samples to the measurement, and concludes.
   void time(const Kernel& kernel, int samples, cache::Measurement& measurement);
+
+  /// Time, in microseconds, of a kernel that never changes: what moves it moves all others. Median of the
+  /// samples; 0 on the host device, which has none.
+  [[nodiscard]] double time_reference(int samples);
 
   /// Median time, in microseconds, of the driver's own copy of the input to the output.
   [[nodiscard]] double time_driver_copy(int samples);
@@ -36,7 +44,7 @@ class Bench {
 
   runtime::Device& device_;
   TrialMemory memory_;
-  std::optional<Kernel> flush_kernel_;  ///< none on the host device
+  std::optional<Kernel> flush_kernel_;  ///< none on the host device; also the reference
   std::optional<TrialMemory> flush_memory_;
 };
 

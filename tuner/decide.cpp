@@ -70,6 +70,26 @@ std::string reason_of(const std::vector<Candidate>& ranking, bool tied) {
 
 }  // namespace
 
+std::string doubt_of(const cache::Measurement& measurement) {
+  const auto evidence = [&](const char* name) -> std::string {
+    const auto found = measurement.evidence.find(name);
+    return found == measurement.evidence.end() ? "" : found->second;
+  };
+  std::string doubt = evidence("disturbance");
+  const auto add = [&doubt](const std::string& reason) { doubt += (doubt.empty() ? "" : "; ") + reason; };
+  // What caps the power is part of the GPU; what protects it from heat or a bad supply is not.
+  const std::string throttle = evidence("throttle");
+  for (const char* reason : {"thermal", "hardware", "brake"})
+    if (throttle.find(reason) != std::string::npos) {
+      add("clocks were held down: " + throttle);
+      break;
+    }
+  if (const std::string processes = evidence("compute_processes");
+      !processes.empty() && processes != "0" && processes != "1")
+    add(processes + " processes were on the GPU");
+  return doubt;
+}
+
 bool is_current(const cache::Measurement& measurement, generator::Operation operation) {
   const std::string current = current_digest(measurement.config, operation);
   return !current.empty() && measurement.template_digest == current;
@@ -103,6 +123,8 @@ std::optional<Decision> decide(std::span<const cache::Measurement> measurements,
               decision.ranking.begin() + static_cast<std::ptrdiff_t>(chosen) + 1);
   decision.winner = decision.ranking.front();
   decision.reason = reason_of(decision.ranking, chosen != 0);
+  if (const std::string doubt = doubt_of(decision.winner.measurement); !doubt.empty())
+    decision.reason += "; measured under doubt: " + doubt;
   return decision;
 }
 

@@ -21,8 +21,12 @@ struct Candidate {
 struct Decision {
   Candidate winner;
   std::vector<Candidate> ranking;  ///< every measured config, best first; the winner is the first
-  std::string reason;              ///< in words: by how much it is ahead, and of whom
+  std::string reason;  ///< in words: by how much it is ahead, and of whom; and what is to be doubted
 };
+
+/// Why a measurement is not to be trusted, in words: clocks that were held down, other processes on the GPU, a
+/// machine that was not steady. Empty where nothing speaks against it.
+[[nodiscard]] std::string doubt_of(const cache::Measurement& measurement);
 
 /// Two medians closer than this, relative, are a tie.
 inline constexpr double tie = 0.005;

@@ -147,6 +147,42 @@ Retiming Retimer::time(const Problem& problem, std::string_view config, int samp
   return result;
 }
 
+std::vector<Timing> Retimer::time_beside(const Problem& problem, std::span<const std::string> configs,
+                                         int samples, const Hooks& hooks) {
+  std::vector<generator::Config> parsed;
+  for (const std::string& config : configs) parsed.push_back(generator::parse_config(config));
+  BuildAhead ahead(device_, cache_, problem, parsed);
+  Bench bench(device_, cache_, problem, settings_.scratch_bytes, settings_.seed);
+  std::vector<Kernel> kernels;
+  std::vector<cache::Measurement> measurements;
+  for (std::size_t i = 0; i < parsed.size(); ++i) {
+    const Built built = ahead.take(i);
+    keep(cache_, built);
+    kernels.push_back(built.load(device_));
+    measurements.push_back({.config = generator::to_text(parsed[i])});
+  }
+  std::size_t first = 0;
+  for (int done = 0; done < samples; first = (first + 1) % kernels.size()) {
+    const int count = std::min(samples_a_visit, samples - done);
+    for (std::size_t n = 0; n < kernels.size(); ++n) {
+      if (hooks.stop.stop_requested()) throw Error(ErrorKind::interrupted, "stopped on request");
+      const std::size_t i = (first + n) % kernels.size();
+      bench.time(kernels[i], count, measurements[i]);
+    }
+    done += count;
+    if (hooks.progress)
+      hooks.progress({.stage = "timing",
+                      .done = done,
+                      .total = samples,
+                      .best = measurements[0].config,
+                      .best_us = measurements[0].median_us,
+                      .best_gbs = timing_of(measurements[0]).gbs()});
+  }
+  std::vector<Timing> timings;
+  for (const cache::Measurement& measurement : measurements) timings.push_back(timing_of(measurement));
+  return timings;
+}
+
 double Retimer::launch_floor_us(int samples) {
   const Problem smallest{.operation = Operation::read, .rows = 1, .columns = 128};
   Bench bench(device_, cache_, smallest, settings_.scratch_bytes, settings_.seed);

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -53,6 +54,12 @@ class Retimer {
   /// CompileError, DeviceError
   [[nodiscard]] Retiming time(const generator::Problem& problem, std::string_view config, int samples,
                               const Hooks& hooks = {});
+
+  /// Times configs of one problem beside each other, in turns.
+  /// \throws as time()
+  [[nodiscard]] std::vector<Timing> time_beside(const generator::Problem& problem,
+                                                std::span<const std::string> configs, int samples,
+                                                const Hooks& hooks = {});
 
   /// Median time, in microseconds, of a kernel that does next to nothing: the `read` of one row of 128
   /// columns.

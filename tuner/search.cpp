@@ -9,6 +9,7 @@
 #include "generator/source.hpp"
 #include "tuner/nearest.hpp"
 #include "tuner/ranking.hpp"
+#include "tuner/statistics.hpp"
 
 namespace ce::tuner {
 namespace {
@@ -24,6 +25,12 @@ constexpr std::size_t near_problems = 3;
 
 /// Samples of one kernel before it is the next one's turn.
 constexpr int samples_a_turn = 3;
+
+/// Turns that are taken for each that is wanted.
+constexpr std::size_t most_attempts = 2;
+
+/// Scratch memory beyond which more rows tell nothing new: the device is full many times over.
+constexpr std::int64_t enough_scratch = std::int64_t{2} << 30;
 
 std::size_t count(int number) { return static_cast<std::size_t>(number); }
 
@@ -113,7 +120,12 @@ cache::Measurement Search::measurement(std::size_t entrant) const {
 
 void Search::prepare_device() {
   if (!verifier_) verifier_.emplace(device_, problem_, settings_.seed);
-  if (!bench_) bench_.emplace(device_, cache_, problem_, settings_.scratch_bytes, settings_.seed);
+  if (bench_) return;
+  const std::int64_t scratch =
+      settings_.scratch_bytes > 0
+          ? settings_.scratch_bytes
+          : std::min(enough_scratch, static_cast<std::int64_t>(device_.free_bytes() / 4));
+  bench_.emplace(device_, cache_, problem_, scratch, settings_.seed);
 }
 
 // ---- screening -----------------------------------------------------------------------------------------
@@ -210,18 +222,20 @@ void Search::take_turns(const Round& round) {
     contenders.push_back(&contender);
   }
 
-  // Each turn of all begins with another one, so that drift of the machine meets all alike.
   const std::size_t have = contenders.front()->measurement.samples_us.size(), want = count(round.samples);
-  const std::size_t turns = want > have ? (want - have + samples_a_turn - 1) / samples_a_turn : 0;
-  for (std::size_t turn = 0; turn < turns; ++turn) {
-    if (turn > 0 && Clock::now() > deadline(1)) break;
-    for (std::size_t i = 0; i < contenders.size(); ++i) {
-      stop_if_asked();
-      Contender& contender = *contenders[(turn + i) % contenders.size()];
-      bench_->time(*contender.kernel, samples_a_turn, contender.measurement);
-      tell(round, turn * contenders.size() + i + 1, turns * contenders.size());
-    }
+  const std::size_t wanted = want > have ? (want - have + samples_a_turn - 1) / samples_a_turn : 0;
+  std::vector<Turn> turns;
+  for (std::size_t believed = 0; believed < wanted && turns.size() < most_attempts * wanted;) {
+    if (!turns.empty() && Clock::now() > deadline(1)) break;
+    // Each begins with another contender, so that drift of the machine meets all alike.
+    turns.push_back(take_turn(contenders, turns.size() % contenders.size()));
+    references_us_.push_back(turns.back().reference_us);
+    believed = static_cast<std::size_t>(std::count_if(turns.begin(), turns.end(), [&](const Turn& turn) {
+      return is_steady(turn.reference_us, references_us_);
+    }));
+    tell(round, std::min(believed, wanted), wanted);
   }
+  believe(turns, contenders);
   for (std::size_t i = 0; i < contenders.size(); ++i) {
     Entrant& entrant = entrants_[round.entrants[i]];
     entrant.median_us = contenders[i]->measurement.median_us;
@@ -229,9 +243,42 @@ void Search::take_turns(const Round& round) {
   }
 }
 
+Search::Turn Search::take_turn(std::span<Contender* const> contenders, std::size_t first) {
+  Turn turn{.reference_us = static_cast<float>(bench_->time_reference(samples_a_turn))};
+  turn.samples.resize(contenders.size());
+  for (std::size_t n = 0; n < contenders.size(); ++n) {
+    stop_if_asked();
+    const std::size_t i = (first + n) % contenders.size();
+    turn.samples[i] = bench_->samples(*contenders[i]->kernel, samples_a_turn);
+  }
+  return turn;
+}
+
+/// Keeps the samples of steady turns; of all, and says so, where too few were steady.
+void Search::believe(std::span<const Turn> turns, std::span<Contender* const> contenders) {
+  if (turns.empty()) return;
+  const auto steady =
+      static_cast<std::size_t>(std::count_if(turns.begin(), turns.end(), [&](const Turn& turn) {
+        return is_steady(turn.reference_us, references_us_);
+      }));
+  const bool enough = 2 * steady > turns.size();
+  if (!enough)
+    disturbance_ = fmt::format("a kernel that never changes was more than {:.0f}% slower in {} of {} turns",
+                               100 * most_drift, turns.size() - steady, turns.size());
+  for (std::size_t i = 0; i < contenders.size(); ++i) {
+    cache::Measurement& measurement = contenders[i]->measurement;
+    for (const Turn& turn : turns)
+      if (!enough || is_steady(turn.reference_us, references_us_))
+        measurement.samples_us.insert(measurement.samples_us.end(), turn.samples[i].begin(),
+                                      turn.samples[i].end());
+    bench_->conclude(measurement);
+  }
+}
+
 /// Every contender that had turns.
 void Search::end_turns() {
-  const runtime::Evidence evidence = device_.evidence();
+  runtime::Evidence evidence = device_.evidence();
+  if (!disturbance_.empty()) evidence["disturbance"] = disturbance_;
   for (auto& [entrant, contender] : contenders_) {
     if (contender.measurement.samples_us.empty()) continue;
     keep(cache_, contender.built);

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -39,6 +40,19 @@ class Search {
  private:
   using Clock = BuildAhead::Clock;
 
+  /// What a config that was built in this search needs to be timed again.
+  struct Contender {
+    Built built;
+    std::optional<Kernel> kernel;      ///< loaded for its first turn
+    cache::Measurement measurement{};  ///< of its turns
+  };
+
+  /// A few samples of each contender, one after the other.
+  struct Turn {
+    float reference_us = 0;                   ///< how fast the machine was
+    std::vector<std::vector<float>> samples;  ///< by contender
+  };
+
   void survey();
   void put_first(const std::vector<generator::Config>& winners);
   [[nodiscard]] bool is_over() const;
@@ -47,6 +61,8 @@ class Search {
   void look_at(std::size_t entrant, Built built);
   void quarantine(std::size_t entrant, cache::Measurement measurement, std::string reason);
   void take_turns(const Round& round);
+  [[nodiscard]] Turn take_turn(std::span<Contender* const> contenders, std::size_t first);
+  void believe(std::span<const Turn> turns, std::span<Contender* const> contenders);
   void end_turns();
 
   [[nodiscard]] cache::Measurement measurement(std::size_t entrant) const;
@@ -55,13 +71,6 @@ class Search {
   void note(std::size_t entrant, const cache::Measurement& measurement);
   void tell(const Round& round, std::size_t done, std::size_t total) const;
   void stop_if_asked() const;
-
-  /// What a config that was built in this search needs to be timed again.
-  struct Contender {
-    Built built;
-    std::optional<Kernel> kernel;      ///< loaded for its first turn
-    cache::Measurement measurement{};  ///< of its turns
-  };
 
   runtime::Device& device_;
   cache::Cache& cache_;
@@ -83,6 +92,8 @@ class Search {
   std::optional<Verifier> verifier_;
   std::optional<Bench> bench_;
   std::map<std::size_t, Contender> contenders_;
+  std::vector<float> references_us_;  ///< of all turns so far
+  std::string disturbance_;           ///< why the turns are not to be trusted; empty where they are
   std::unique_ptr<BuildAhead> unfinished_;
 
   std::string best_;

@@ -11,4 +11,12 @@ namespace ce::tuner {
 /// Interquartile range over median; 0 for fewer than two samples.
 [[nodiscard]] double spread(std::span<const float> samples);
 
+/// Of the same work, again and again: beyond this, relative to the median, the machine was disturbed.
+inline constexpr double most_drift = 0.05;
+
+/// Whether the machine was as fast as it usually is.
+[[nodiscard]] inline bool is_steady(float reference_us, std::span<const float> references_us) {
+  return reference_us <= (1 + most_drift) * median(references_us);
+}
+
 }  // namespace ce::tuner

@@ -1,14 +1,9 @@
 #include "tuner/strategy.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <random>
 #include <set>
-#include <string>
 #include <utility>
-
-#include "ce/base/error.hpp"
 
 namespace ce::tuner {
 namespace {
@@ -100,10 +95,10 @@ std::string_view name(Strategy strategy) noexcept {
   return "?";
 }
 
-Strategy parse_strategy(std::string_view text) {
+std::optional<Strategy> parse_strategy(std::string_view text) noexcept {
   for (const auto& [strategy, known] : names)
     if (known == text) return strategy;
-  throw InvalidArgument("strategy", fmt::format("\"{}\"", text), "halving, exhaustive or random");
+  return std::nullopt;
 }
 
 std::optional<Round> next_round(const Breadth& breadth, int round, std::span<const Entrant> entrants) {

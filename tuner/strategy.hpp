@@ -18,8 +18,8 @@ enum class Strategy : std::uint8_t {
 };
 
 [[nodiscard]] std::string_view name(Strategy strategy) noexcept;
-/// \throws InvalidArgument naming the strategies that exist
-[[nodiscard]] Strategy parse_strategy(std::string_view text);
+/// Nothing for a text that names none.
+[[nodiscard]] std::optional<Strategy> parse_strategy(std::string_view text) noexcept;
 
 /// How far a search goes.
 struct Breadth {

@@ -26,6 +26,7 @@ TEST_F(Documentation, NamesEveryOptionThatTheHelpNamesAndNoOther) {
   for (const std::vector<std::string>& command : {std::vector<std::string>{},
                                                   {"sweep"},
                                                   {"bench"},
+                                                  {"time"},
                                                   {"db", "list"},
                                                   {"db", "show"},
                                                   {"run"},
@@ -44,7 +45,7 @@ TEST_F(Documentation, NamesEveryOptionThatTheHelpNamesAndNoOther) {
 
 TEST_F(Documentation, NamesEveryCommand) {
   const std::string text = test::read_file(std::filesystem::path(CE_SOURCE_DIR) / "docs/cli.md");
-  for (const char* command : {"sweep", "bench", "db list", "db show", "run", "source", "doctor"})
+  for (const char* command : {"sweep", "bench", "time", "db list", "db show", "run", "source", "doctor"})
     EXPECT_NE(text.find("\n## " + std::string(command) + "\n"), std::string::npos) << command;
 }
 

@@ -184,5 +184,24 @@ TEST(Statistics, SpreadOfKnownSamples) {
   EXPECT_EQ(spread(std::vector<float>{2, 2, 2, 2, 2, 2, 2, 900}), 0);
 }
 
+TEST(Decide, SaysWhatIsToBeDoubted) {
+  const auto doubt = [](const char* name, const char* value) {
+    return tuner::doubt_of({.evidence = {{name, value}}});
+  };
+  EXPECT_EQ(doubt("throttle", "none"), "");
+  EXPECT_EQ(doubt("throttle", "idle, power cap"), "") << "part of the GPU";
+  EXPECT_EQ(doubt("compute_processes", "1"), "") << "this one";
+  EXPECT_EQ(doubt("throttle", "software thermal"), "clocks were held down: software thermal");
+  EXPECT_EQ(doubt("compute_processes", "3"), "3 processes were on the GPU");
+  EXPECT_EQ(doubt("disturbance", "it shook"), "it shook");
+}
+
+TEST(Steadiness, IsToldFromWorkThatNeverChanges) {
+  const std::vector<float> references{30, 31, 30, 45, 29};
+  EXPECT_TRUE(tuner::is_steady(31, references));
+  EXPECT_TRUE(tuner::is_steady(20, references)) << "faster disturbs nothing";
+  EXPECT_FALSE(tuner::is_steady(45, references));
+}
+
 }  // namespace
 }  // namespace ce::tuner

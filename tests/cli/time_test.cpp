@@ -1,0 +1,67 @@
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tests/cli/process.hpp"
+
+namespace ce::cli {
+namespace {
+
+using nlohmann::json;
+using test::Finished;
+
+const char* const narrow = "block/warps=1,vec=4,load=ca,store=cg";
+const char* const wide = "block/warps=4,vec=4,load=ca,store=cg";
+
+class TimeCommand : public test::CommandTest {
+ protected:
+  [[nodiscard]] Finished time(std::vector<std::string> more) const {
+    more.insert(more.begin(), {"time", "--device", "host", "--db", database(), "--samples", "4"});
+    return ce_tune(more);
+  }
+  [[nodiscard]] Finished time_softmax(std::vector<std::string> more) const {
+    more.insert(more.begin(), {"--op", "softmax", "--dtype", "f32", "--rows", "8", "--cols", "1000"});
+    return time(more);
+  }
+};
+
+TEST_F(TimeCommand, TimesConfigsInTurnsFastestFirst) {
+  const Finished timed = time_softmax({"--config", narrow, "--config", wide, "--json"});
+  ASSERT_EQ(timed.status, 0) << timed.err;
+  const json timings = json::parse(timed.out).at("timings");
+  ASSERT_EQ(timings.size(), 2U);
+  EXPECT_EQ(timings[0].at("behind"), 0);
+  EXPECT_GE(timings[1].at("behind"), 0);
+  for (const json& timing : timings) EXPECT_EQ(timing.at("samples_us").size(), 4U);
+  const std::vector<std::string> configs{timings[0].at("config"), timings[1].at("config")};
+  EXPECT_TRUE((configs == std::vector<std::string>{narrow, wide}) ||
+              (configs == std::vector<std::string>{wide, narrow}));
+}
+
+TEST_F(TimeCommand, TakesTheBestOfAKey) {
+  const Finished swept = ce_tune({"sweep", "--op", "softmax", "--dtype", "f32", "--rows", "8", "--cols", "1000",
+                                  "--device", "host", "--db", database(), "--configs", "2", "--json"});
+  ASSERT_EQ(swept.status, 0) << swept.err;
+  const Finished timed = time({json::parse(swept.out).at("problems")[0].at("key")});
+  ASSERT_EQ(timed.status, 0) << timed.err;
+  EXPECT_NE(timed.out.find("BEHIND"), std::string::npos);
+  EXPECT_NE(timed.out.find("0.0%"), std::string::npos);
+}
+
+TEST_F(TimeCommand, NamesWhatIsWrong) {
+  const Finished none = time_softmax({});
+  EXPECT_NE(none.status, 0);
+  EXPECT_NE(none.err.find("--config is missing"), std::string::npos) << none.err;
+  const Finished partial = time_softmax({"--config", "block/warps=4"});
+  EXPECT_NE(partial.status, 0);
+  EXPECT_NE(partial.err.find("block/warps=4"), std::string::npos) << partial.err;
+  const Finished many = time({"--op", "softmax", "--dtype", "f32", "--rows", "8,16", "--cols", "1000",
+                              "--config", narrow});
+  EXPECT_NE(many.status, 0);
+  EXPECT_NE(many.err.find("2 problems"), std::string::npos) << many.err;
+}
+
+}  // namespace
+}  // namespace ce::cli
