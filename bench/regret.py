@@ -11,6 +11,7 @@ beside each other.
 
 import argparse
 import json
+import os
 import pathlib
 import random
 import statistics
@@ -50,7 +51,10 @@ class Tuner:
         self.searches = 0
 
     def run(self, *words):
-        finished = subprocess.run([self.program, *words, "--json"], capture_output=True, text=True, check=False)
+        # What is not told a database finds none.
+        environment = {**os.environ, "CE_DB": str(self.folder / "none.db")}
+        finished = subprocess.run([self.program, *words, "--json"], capture_output=True, text=True, check=False,
+                                  env=environment)
         if finished.returncode != 0:
             sys.exit(f"{' '.join(words)}: {finished.stderr.strip().splitlines()[-1]}")
         return json.loads(finished.stdout)
@@ -68,7 +72,7 @@ class Tuner:
         return swept["problems"][0], swept
 
     def guess(self, problem):
-        return self.run("source", *self.words(problem), "--db", str(self.folder / "none.db"))["config"]
+        return self.run("source", *self.words(problem))["config"]
 
     def time(self, problem, configs, samples):
         """Median time of each config, in microseconds."""
