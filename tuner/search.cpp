@@ -26,6 +26,11 @@ constexpr std::size_t near_problems = 3;
 /// Samples of one kernel before it is the next one's turn.
 constexpr int samples_a_turn = 3;
 
+/// A turn of a fast kernel has up to ten times as many, until they take that long: what rounds its times off
+/// weighs more, and each costs less.
+constexpr double turn_us = 150;
+constexpr double most_times = 10;
+
 /// Turns that are taken for each that is wanted.
 constexpr std::size_t most_attempts = 2;
 
@@ -222,13 +227,17 @@ void Search::take_turns(const Round& round) {
     contenders.push_back(&contender);
   }
 
-  const std::size_t have = contenders.front()->measurement.samples_us.size(), want = count(round.samples);
-  const std::size_t wanted = want > have ? (want - have + samples_a_turn - 1) / samples_a_turn : 0;
+  const std::size_t want = (count(round.samples) + samples_a_turn - 1) / samples_a_turn;
+  const std::size_t wanted = want - std::min(want, turns_taken_);
+  const double fastest_us = entrants_[round.entrants.front()].median_us;
+  const int samples =
+      samples_a_turn * static_cast<int>(std::clamp(turn_us / (samples_a_turn * fastest_us), 1., most_times));
   std::vector<Turn> turns;
-  for (std::size_t believed = 0; believed < wanted && turns.size() < most_attempts * wanted;) {
+  std::size_t believed = 0;
+  while (believed < wanted && turns.size() < most_attempts * wanted) {
     if (!turns.empty() && Clock::now() > deadline(1)) break;
     // Each begins with another contender, so that drift of the machine meets all alike.
-    turns.push_back(take_turn(contenders, turns.size() % contenders.size()));
+    turns.push_back(take_turn(contenders, turns.size() % contenders.size(), samples));
     references_us_.push_back(turns.back().reference_us);
     believed = static_cast<std::size_t>(std::count_if(turns.begin(), turns.end(), [&](const Turn& turn) {
       return is_steady(turn.reference_us, references_us_);
@@ -236,6 +245,7 @@ void Search::take_turns(const Round& round) {
     tell(round, std::min(believed, wanted), wanted);
   }
   believe(turns, contenders);
+  turns_taken_ += believed;
   for (std::size_t i = 0; i < contenders.size(); ++i) {
     Entrant& entrant = entrants_[round.entrants[i]];
     entrant.median_us = contenders[i]->measurement.median_us;
@@ -243,13 +253,13 @@ void Search::take_turns(const Round& round) {
   }
 }
 
-Search::Turn Search::take_turn(std::span<Contender* const> contenders, std::size_t first) {
+Search::Turn Search::take_turn(std::span<Contender* const> contenders, std::size_t first, int samples) {
   Turn turn{.reference_us = static_cast<float>(bench_->time_reference(samples_a_turn))};
   turn.samples.resize(contenders.size());
   for (std::size_t n = 0; n < contenders.size(); ++n) {
     stop_if_asked();
     const std::size_t i = (first + n) % contenders.size();
-    turn.samples[i] = bench_->samples(*contenders[i]->kernel, samples_a_turn);
+    turn.samples[i] = bench_->samples(*contenders[i]->kernel, samples);
   }
   return turn;
 }

@@ -61,7 +61,7 @@ class Search {
   void look_at(std::size_t entrant, Built built);
   void quarantine(std::size_t entrant, cache::Measurement measurement, std::string reason);
   void take_turns(const Round& round);
-  [[nodiscard]] Turn take_turn(std::span<Contender* const> contenders, std::size_t first);
+  [[nodiscard]] Turn take_turn(std::span<Contender* const> contenders, std::size_t first, int samples);
   void believe(std::span<const Turn> turns, std::span<Contender* const> contenders);
   void end_turns();
 
@@ -92,6 +92,7 @@ class Search {
   std::optional<Verifier> verifier_;
   std::optional<Bench> bench_;
   std::map<std::size_t, Contender> contenders_;
+  std::size_t turns_taken_ = 0;       ///< of every contender that is still in
   std::vector<float> references_us_;  ///< of all turns so far
   std::string disturbance_;           ///< why the turns are not to be trusted; empty where they are
   std::unique_ptr<BuildAhead> unfinished_;
