@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <limits>
 #include <utility>
+#include <vector>
 
 #include "cache/cache.hpp"
 #include "ce/base/error.hpp"
@@ -30,6 +31,20 @@ tuner::Settings settings_for(const runtime::Device& device, const ContextOptions
 /// To the boundary that vector accesses need.
 constexpr std::int64_t aligned(std::int64_t bytes) { return (bytes + 15) / 16 * 16; }
 
+/// What a call needs beyond its tensors.
+struct Scratch {
+  std::int64_t parts = 0;  ///< where its parts begin
+  std::int64_t bytes = 0;  ///< 0: nothing
+};
+
+Scratch scratch_of(const tuner::Kernel& kernel, const Problem& problem) {
+  const std::int64_t own = generator::workspace_bytes(problem), parts = kernel.part_bytes();
+  if (own == 0 && parts == 0 && !kernel.takes_rows()) return {};
+  // Parts lie behind the head of a workspace in any case: its counters are zero between calls.
+  const std::int64_t start = aligned(std::max(own, std::int64_t{sizeof(Workspace)}));
+  return {.parts = start, .bytes = start + parts};
+}
+
 constexpr TargetStatus no_bad_target{0, std::numeric_limits<long long>::max()};
 
 }  // namespace
@@ -44,7 +59,7 @@ struct Context::Impl {
     device->upload(status.data(), &no_bad_target, sizeof no_bad_target);
   }
 
-  void launch(const Chosen& chosen, const Request& request, Stream stream);
+  void lend(const Scratch& scratch, Arguments& arguments, Stream stream);
   bool launch_empty(const Request& request, Stream stream);
 
   std::unique_ptr<runtime::Device> device;
@@ -56,17 +71,12 @@ struct Context::Impl {
       .config = "", .origin = Origin::fallback, .reason = "no rows: nothing to launch", .key = ""};
 };
 
-void Context::Impl::launch(const Chosen& chosen, const Request& request, Stream stream) {
-  Arguments arguments = request.arguments;
+/// Memory of the Context's for one launch.
+void Context::Impl::lend(const Scratch& scratch, Arguments& arguments, Stream stream) {
   arguments.status = static_cast<TargetStatus*>(status.data());
-  const std::int64_t own = generator::workspace_bytes(request.problem), parts = chosen.kernel.part_bytes();
-  if (own > 0 || parts > 0 || chosen.kernel.takes_rows()) {
-    // Parts lie behind the head of a workspace in any case: its counters are zero between calls.
-    const std::int64_t start = aligned(std::max(own, std::int64_t{sizeof(Workspace)}));
-    arguments.workspace = workspaces.get(stream, start + parts);
-    arguments.parts = reinterpret_cast<std::byte*>(arguments.workspace) + start;
-  }
-  chosen.kernel.launch(request.problem, arguments, stream);
+  if (scratch.bytes == 0) return;
+  arguments.workspace = workspaces.get(stream, scratch.bytes);
+  arguments.parts = reinterpret_cast<std::byte*>(arguments.workspace) + scratch.parts;
 }
 
 /// A call without rows: nothing to launch, but a mean of nothing is NaN and a sum of nothing is 0.
@@ -103,15 +113,22 @@ void Memory::download(void* to) const { impl_->device->download(to, data(), byte
 
 struct Plan::Impl {
   Context::Impl* context;
-  const Chosen* chosen;  ///< null when there are no rows
   Request request;
+  const Chosen* chosen = nullptr;  ///< null when there are no rows
+  Scratch scratch = {};
+  std::vector<runtime::Launch> geometry = {};
 };
 
 void Plan::run(Stream stream) const {
-  if (impl_->chosen == nullptr)
-    impl_->context->launch_empty(impl_->request, stream);
-  else
-    impl_->context->launch(*impl_->chosen, impl_->request, stream);
+  const auto& [context, request, chosen, scratch, geometry] = *impl_;
+  if (chosen == nullptr) {
+    context->launch_empty(request, stream);
+    return;
+  }
+  const runtime::Session session(*context->device);
+  Arguments arguments = request.arguments;
+  context->lend(scratch, arguments, stream);
+  chosen->kernel.launch(geometry, arguments, stream);
 }
 
 const Choice& Plan::choice() const noexcept {
@@ -126,19 +143,24 @@ Context::~Context() = default;
 template <AnyOperation Operation>
 const Choice& Context::run(const Operation& operation, const typename Operation::Tensors& tensors,
                            Stream stream) {
-  const Request request = bind(operation, tensors, *impl_->device);
+  Request request = bind(operation, tensors, *impl_->device);
   if (impl_->launch_empty(request, stream)) return impl_->empty;
   const Chosen& chosen = impl_->chooser.choose(request.problem, stream);
-  impl_->launch(chosen, request, stream);
+  const runtime::Session session(*impl_->device);
+  impl_->lend(scratch_of(chosen.kernel, request.problem), request.arguments, stream);
+  chosen.kernel.launch(request.problem, request.arguments, stream);
   return chosen.choice;
 }
 
 template <AnyOperation Operation>
 Plan Context::prepare(const Operation& operation, const typename Operation::Tensors& tensors, Stream stream) {
-  const Request request = bind(operation, tensors, *impl_->device);
-  const Chosen* chosen =
-      request.problem.rows == 0 ? nullptr : &impl_->chooser.choose(request.problem, stream);
-  return Plan(std::make_shared<const Plan::Impl>(Plan::Impl{impl_.get(), chosen, request}));
+  Plan::Impl plan{.context = impl_.get(), .request = bind(operation, tensors, *impl_->device)};
+  if (const Problem& problem = plan.request.problem; problem.rows > 0) {
+    plan.chosen = &impl_->chooser.choose(problem, stream);
+    plan.scratch = scratch_of(plan.chosen->kernel, problem);
+    plan.geometry = plan.chosen->kernel.geometry(problem);
+  }
+  return Plan(std::make_shared<const Plan::Impl>(std::move(plan)));
 }
 
 #define CE_INSTANTIATE(Operation)                                                                      \

@@ -143,6 +143,7 @@ class Context {
 };
 
 /// The process-wide Context of the thread's current device (see ContextOptions::device), made on first use.
+/// CE_DEVICE is read once, by the first call.
 [[nodiscard]] Context& default_context();
 
 }  // namespace ce

@@ -1,20 +1,57 @@
-#include <map>
+#include <fmt/format.h>
+
+#include <atomic>
+#include <cstddef>
 #include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "ce/context.hpp"
 #include "ce/device_name.hpp"
+#include "runtime/cuda/device.hpp"
 
 namespace ce {
+namespace {
+
+/// A Context for each device, made on first use. Finding one takes no lock.
+class DefaultContexts {
+ public:
+  Context& current() {
+    const std::size_t index = index_of_thread();
+    if (Context* known = contexts_[index].load(std::memory_order_acquire)) return *known;
+    const std::lock_guard lock(making_);
+    Context* made = contexts_[index].load(std::memory_order_relaxed);
+    if (made == nullptr) {
+      made = new Context(ContextOptions{.device = name_of(index)});
+      contexts_[index].store(made, std::memory_order_release);
+    }
+    return *made;
+  }
+
+ private:
+  /// GPUs by ordinal; behind them what CE_DEVICE names, or the host.
+  [[nodiscard]] std::size_t index_of_thread() const {
+    if (chosen_) return gpus_;
+    if (const auto ordinal = runtime::current_cuda_device()) return static_cast<std::size_t>(*ordinal);
+    return 0;  // GPU 0, or behind no GPUs the host
+  }
+  [[nodiscard]] std::string name_of(std::size_t index) const {
+    return index < gpus_ ? fmt::format("cuda:{}", index) : chosen_.value_or("host");
+  }
+
+  const std::optional<std::string> chosen_ = device_of_environment();
+  const std::size_t gpus_ = static_cast<std::size_t>(runtime::cuda_device_count());
+  std::vector<std::atomic<Context*>> contexts_{gpus_ + 1};
+  std::mutex making_;
+};
+
+}  // namespace
 
 Context& default_context() {
-  // Never destroyed: the driver may be gone before the last static is.
-  static std::mutex& mutex = *new std::mutex;
-  static auto& contexts = *new std::map<std::string, std::unique_ptr<Context>>;
-  const std::string name = default_device_name();
-  const std::lock_guard lock(mutex);
-  std::unique_ptr<Context>& context = contexts[name];
-  if (!context) context = std::make_unique<Context>(ContextOptions{.device = name});
-  return *context;
+  // Never destroyed, and neither are its Contexts: the driver may be gone before the last static is.
+  static DefaultContexts& contexts = *new DefaultContexts;
+  return contexts.current();
 }
 
 }  // namespace ce

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 
 #include "ce/base/error.hpp"
 
@@ -40,21 +41,50 @@ Workspace* Workspaces::from_reserve(std::int64_t bytes) {
   return static_cast<Workspace*>(memory);
 }
 
-Workspace* Workspaces::get(Stream stream, std::int64_t bytes) {
-  const bool capturing = device_.capturing(stream);
-  const std::lock_guard lock(mutex_);
-  if (capturing) return from_reserve(bytes);
-  runtime::Buffer& memory = by_stream_[key_of(stream)];
-  if (static_cast<std::int64_t>(memory.size()) < bytes) {
-    // Doubling bounds what outgrown buffers hold to as much again.
-    runtime::Buffer larger(
-        device_,
-        static_cast<std::size_t>(rounded_up(std::max(bytes, 2 * static_cast<std::int64_t>(memory.size())))));
-    device_.fill(larger.data(), 0, larger.size(), stream);
-    if (memory.data() != nullptr) outgrown_.push_back(std::move(memory));
-    memory = std::move(larger);
+std::atomic<Workspaces::Entry*>& Workspaces::slot(const Key& key) noexcept {
+  const std::size_t stream = reinterpret_cast<std::uintptr_t>(key.first) * 0x9e3779b97f4a7c15u >> 32;
+  return heads_[(stream ^ std::hash<std::thread::id>{}(key.second)) % slots];
+}
+
+Workspaces::Entry* Workspaces::find(const Key& key) noexcept {
+  Entry* entry = slot(key).load(std::memory_order_acquire);
+  while (entry != nullptr && entry->key != key) entry = entry->next;
+  return entry;
+}
+
+Workspace* Workspaces::grow(const Key& key, Stream stream, std::int64_t bytes) {
+  Entry* entry = find(key);  // another thread may have been here meanwhile
+  const runtime::Buffer* outgrown =
+      entry != nullptr ? entry->memory.load(std::memory_order_relaxed) : nullptr;
+  const std::int64_t had = outgrown != nullptr ? static_cast<std::int64_t>(outgrown->size()) : 0;
+  if (had >= bytes) return static_cast<Workspace*>(outgrown->data());
+  // Doubling bounds what outgrown buffers hold to as much again.
+  auto larger = std::make_unique<runtime::Buffer>(
+      device_, static_cast<std::size_t>(rounded_up(std::max(bytes, 2 * had))));
+  device_.fill(larger->data(), 0, larger->size(), stream);
+  const runtime::Buffer& added = *buffers_.emplace_back(std::move(larger));
+  if (entry == nullptr) {
+    std::atomic<Entry*>& head = slot(key);
+    entry = entries_.emplace_back(std::make_unique<Entry>(key, head.load(std::memory_order_relaxed))).get();
+    entry->memory.store(&added, std::memory_order_relaxed);
+    head.store(entry, std::memory_order_release);
+  } else {
+    entry->memory.store(&added, std::memory_order_release);
   }
-  return static_cast<Workspace*>(memory.data());
+  return static_cast<Workspace*>(added.data());
+}
+
+Workspace* Workspaces::get(Stream stream, std::int64_t bytes) {
+  // The default stream cannot be captured: where a capture forbids its use, the launch that follows fails.
+  const bool capturing = stream != nullptr && device_.capturing(stream);
+  const Key key = key_of(stream);
+  if (!capturing)
+    if (Entry* entry = find(key)) {
+      const runtime::Buffer& memory = *entry->memory.load(std::memory_order_acquire);
+      if (static_cast<std::int64_t>(memory.size()) >= bytes) return static_cast<Workspace*>(memory.data());
+    }
+  const std::lock_guard lock(mutex_);
+  return capturing ? from_reserve(bytes) : grow(key, stream, bytes);
 }
 
 }  // namespace ce

@@ -2,8 +2,11 @@
 /// \file
 /// Scratch memory of calls, by stream. Not installed.
 
+#include <array>
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
-#include <map>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -17,7 +20,7 @@ namespace ce {
 /// Calls on one stream run one after the other and share a workspace; calls that are captured into a graph
 /// get one of their own each, because nobody knows next to what the graph will run. Memory is zero when it is
 /// handed out first, and the kernels leave it so. None is freed before this object: a graph may still point
-/// to it.
+/// to it. A call that finds its stream's memory large enough takes no lock.
 class Workspaces {
  public:
   /// \param capture_bytes  set aside for captured calls
@@ -30,13 +33,25 @@ class Workspaces {
  private:
   /// The per-thread default stream is another one in each thread.
   using Key = std::pair<Stream, std::thread::id>;
+  struct Entry {
+    Entry(const Key& k, Entry* n) : key(k), next(n) {}
+    Key key;
+    std::atomic<const runtime::Buffer*> memory = nullptr;
+    Entry* next;
+  };
+  static constexpr std::size_t slots = 256;
+
   [[nodiscard]] static Key key_of(Stream stream);
+  [[nodiscard]] std::atomic<Entry*>& slot(const Key& key) noexcept;
+  [[nodiscard]] Entry* find(const Key& key) noexcept;
+  [[nodiscard]] Workspace* grow(const Key& key, Stream stream, std::int64_t bytes);
   [[nodiscard]] Workspace* from_reserve(std::int64_t bytes);
 
   runtime::Device& device_;
-  std::mutex mutex_;
-  std::map<Key, runtime::Buffer> by_stream_;
-  std::vector<runtime::Buffer> outgrown_;
+  std::array<std::atomic<Entry*>, slots> heads_{};  ///< entries are never removed
+  std::mutex mutex_;                                ///< guards all below, and adding to the above
+  std::vector<std::unique_ptr<Entry>> entries_;
+  std::vector<std::unique_ptr<runtime::Buffer>> buffers_;  ///< those in use, and outgrown ones
   runtime::Buffer reserve_;
   std::int64_t reserve_used_ = 0;
 };

@@ -88,6 +88,13 @@ class Module {
 
 enum class PointerKind { device, host, managed, other_device };
 
+/// How a Session finds its thread.
+enum class Entry : std::uint8_t {
+  inside,   ///< in a Session of the device already, or there is nothing to enter
+  current,  ///< outside, but with the device's context current
+  pushed,   ///< with another context or none current
+};
+
 class Device;
 
 /// Device memory, freed with its owner.
@@ -172,6 +179,24 @@ class Device {
   /// device (events on CUDA). Both enqueue on trial_stream(). Returns after all of it has run.
   [[nodiscard]] virtual std::vector<float> time(int samples, const std::function<void()>& before,
                                                 const std::function<void()>& timed) = 0;
+
+  /// See Session.
+  [[nodiscard]] virtual Entry enter() { return Entry::inside; }
+  virtual void leave(Entry) noexcept {}
+};
+
+/// Several calls of a device in a row on one thread: what each would look up and put back by itself, the
+/// thread's current CUDA context, is looked up and put back once.
+class Session {
+ public:
+  explicit Session(Device& device) : device_(device), entry_(device.enter()) {}
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+  ~Session() { device_.leave(entry_); }
+
+ private:
+  Device& device_;
+  Entry entry_;
 };
 
 }  // namespace ce::runtime

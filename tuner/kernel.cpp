@@ -44,6 +44,18 @@ void Kernel::launch(const generator::Problem& problem, const Arguments& argument
     device_->launch(step.function, launch_of(step, problem), &arguments, sizeof arguments, stream);
 }
 
+std::vector<runtime::Launch> Kernel::geometry(const generator::Problem& problem) const {
+  std::vector<runtime::Launch> launches;
+  for (const Step& step : steps_) launches.push_back(launch_of(step, problem));
+  return launches;
+}
+
+void Kernel::launch(std::span<const runtime::Launch> geometry, const Arguments& arguments,
+                    Stream stream) const {
+  for (std::size_t i = 0; i < steps_.size(); ++i)
+    device_->launch(steps_[i].function, geometry[i], &arguments, sizeof arguments, stream);
+}
+
 bool Kernel::fits(const generator::Problem& problem) const {
   return std::all_of(steps_.begin(), steps_.end(), [&](const Step& step) {
     return step.most_blocks > 0 && device_->fits(step.function, launch_of(step, problem));

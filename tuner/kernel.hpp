@@ -33,6 +33,11 @@ class Kernel {
   /// \param problem  may differ from the one it was generated for in its rows
   void launch(const generator::Problem& problem, const Arguments& arguments, Stream stream) const;
 
+  /// The geometry of every step for a problem, for callers that launch it more than once.
+  [[nodiscard]] std::vector<runtime::Launch> geometry(const generator::Problem& problem) const;
+  /// \param geometry  of this Kernel, for the problem that the arguments are of
+  void launch(std::span<const runtime::Launch> geometry, const Arguments& arguments, Stream stream) const;
+
   /// Whether the device can run every step at all.
   [[nodiscard]] bool fits(const generator::Problem& problem) const;
   /// Of the step that reads the rows: the largest figures over all steps.

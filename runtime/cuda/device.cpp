@@ -11,6 +11,7 @@
 #include "runtime/cuda/module.hpp"
 #include "runtime/cuda/nvrtc.hpp"
 #include "runtime/cuda/scope.hpp"
+#include "runtime/cuda/seen_memory.hpp"
 #include "runtime/cuda/timer.hpp"
 #include "runtime/cuda/worker_pool.hpp"
 #include "runtime/cuda/worker_settings.hpp"
@@ -86,6 +87,8 @@ class CudaDevice final : public Device {
   }
 
   PointerKind pointer_kind(const void* pointer) const override;
+  Entry enter() override { return cuda::enter(*context_); }
+  void leave(Entry entry) noexcept override { cuda::leave(*context_, entry); }
   bool capturing(Stream stream) const override;
   void synchronize(Stream stream) override {
     const BlockingScope scope(*context_);
@@ -105,6 +108,7 @@ class CudaDevice final : public Device {
   int ordinal_;
   Model model_;
   std::shared_ptr<const PrimaryContext> context_;
+  mutable SeenMemory seen_;
   bool can_overlap_;  // programmatic dependent launches, also while a stream is captured
   WorkerPool workers_{worker_settings()};
   std::once_flag trial_stream_once_;
@@ -230,6 +234,7 @@ void* CudaDevice::allocate(std::size_t bytes) {
 
 void CudaDevice::release(void* data) noexcept {
   if (data == nullptr) return;
+  seen_.clear();
   try {
     const BlockingScope scope(*context_);
     // Fails only after a fault that the next call reports too.
@@ -262,6 +267,7 @@ void CudaDevice::download(void* host, const void* device, std::size_t bytes) {
 }
 
 PointerKind CudaDevice::pointer_kind(const void* pointer) const {
+  if (seen_.contains(pointer)) return PointerKind::device;
   const ContextScope scope(*context_);
   // All of them stay 0 for memory that CUDA did not allocate: this query, unlike the one for a single
   // attribute, does not fail then.
@@ -275,7 +281,9 @@ PointerKind CudaDevice::pointer_kind(const void* pointer) const {
   driver_.check(result, "cuPointerGetAttributes");
   if (managed != 0) return PointerKind::managed;
   if (memory_type != CU_MEMORYTYPE_DEVICE) return PointerKind::host;
-  return ordinal == ordinal_ ? PointerKind::device : PointerKind::other_device;
+  if (ordinal != ordinal_) return PointerKind::other_device;
+  seen_.add(pointer);
+  return PointerKind::device;
 }
 
 bool CudaDevice::capturing(Stream stream) const {

@@ -3,6 +3,7 @@
 /// What a thread has current while it talks to a device, and how it gets back what it had.
 
 #include "runtime/cuda/driver.hpp"
+#include "runtime/device.hpp"
 
 namespace ce::runtime::cuda {
 
@@ -28,26 +29,41 @@ class PrimaryContext {
   CUcontext context_ = nullptr;
 };
 
-/// Makes a context current where it is not, and restores what was current before.
+/// The context that this thread has made current and not yet left; null where that is not known.
+inline constinit thread_local const PrimaryContext* entered = nullptr;
+
+/// Makes a context current where it is not. Asks the driver nothing on a thread that is inside already.
+/// \returns what leave() takes
+[[nodiscard]] inline Entry enter(const PrimaryContext& context) {
+  if (entered == &context) return Entry::inside;
+  const Driver& driver = context.driver();
+  CUcontext current = nullptr;
+  CE_CUDA_CHECK(driver, cuCtxGetCurrent(&current));
+  const bool other = current != context.handle();
+  if (other) CE_CUDA_CHECK(driver, cuCtxPushCurrent(context.handle()));
+  entered = &context;
+  return other ? Entry::pushed : Entry::current;
+}
+
+/// Restores what was current before.
+inline void leave(const PrimaryContext& context, Entry entry) noexcept {
+  if (entry == Entry::inside) return;
+  entered = nullptr;  // an outer scope of another context asks again
+  CUcontext popped = nullptr;
+  if (entry == Entry::pushed) static_cast<void>(context.driver().cuCtxPopCurrent(&popped));
+}
+
+/// From enter() to leave().
 class ContextScope {
  public:
-  explicit ContextScope(const PrimaryContext& context) : driver_(context.driver()) {
-    CUcontext current = nullptr;
-    CE_CUDA_CHECK(driver_, cuCtxGetCurrent(&current));
-    if (current == context.handle()) return;
-    CE_CUDA_CHECK(driver_, cuCtxPushCurrent(context.handle()));
-    pushed_ = true;
-  }
+  explicit ContextScope(const PrimaryContext& context) : context_(context), entry_(enter(context)) {}
   ContextScope(const ContextScope&) = delete;
   ContextScope& operator=(const ContextScope&) = delete;
-  ~ContextScope() {
-    CUcontext popped = nullptr;
-    if (pushed_) static_cast<void>(driver_.cuCtxPopCurrent(&popped));
-  }
+  ~ContextScope() { leave(context_, entry_); }
 
  private:
-  const Driver& driver_;
-  bool pushed_ = false;
+  const PrimaryContext& context_;
+  Entry entry_;
 };
 
 /// A ContextScope for calls that allocate, load or wait. While any thread captures a stream in global mode,

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "ce/base/error.hpp"
 #include "runtime/cuda/describe.hpp"
 #include "runtime/cuda/device.hpp"
@@ -22,6 +24,14 @@ CudaStatus::Gpu gpu_status(const cuda::Driver& driver, int ordinal) {
   return gpu;
 }
 
+/// By ordinal.
+std::vector<CUdevice> devices_of(const cuda::Driver& driver) {
+  std::vector<CUdevice> devices(static_cast<std::size_t>(cuda_device_count()));
+  for (std::size_t ordinal = 0; ordinal < devices.size(); ++ordinal)
+    CE_CUDA_CHECK(driver, cuDeviceGet(&devices[ordinal], static_cast<int>(ordinal)));
+  return devices;
+}
+
 }  // namespace
 
 int cuda_device_count() {
@@ -34,17 +44,13 @@ int cuda_device_count() {
 std::optional<int> current_cuda_device() {
   const auto& [driver, problem] = cuda::Driver::get();
   if (driver == nullptr) return std::nullopt;
-  CUcontext context = nullptr;
-  CE_CUDA_CHECK(*driver, cuCtxGetCurrent(&context));
-  if (context == nullptr) return std::nullopt;
   CUdevice current = 0;
-  CE_CUDA_CHECK(*driver, cuCtxGetDevice(&current));
-  for (int ordinal = 0; ordinal < cuda_device_count(); ++ordinal) {
-    CUdevice device = 0;
-    CE_CUDA_CHECK(*driver, cuDeviceGet(&device, ordinal));
-    if (device == current) return ordinal;
-  }
-  return std::nullopt;
+  const CUresult result = driver->cuCtxGetDevice(&current);
+  if (result == CUDA_ERROR_INVALID_CONTEXT) return std::nullopt;  // none is current
+  driver->check(result, "cuCtxGetDevice");
+  static const std::vector<CUdevice> devices = devices_of(*driver);
+  const auto found = std::ranges::find(devices, current);
+  return found == devices.end() ? std::nullopt : std::optional(static_cast<int>(found - devices.begin()));
 }
 
 CudaStatus cuda_status() {

@@ -1,8 +1,8 @@
 // How the CUDA device talks to the driver, seen from a driver that needs no GPU.
-#include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <stdexcept>
 
@@ -16,18 +16,15 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::Each;
+using ::testing::ElementsAre;
 using ::testing::FloatNear;
 using ::testing::HasSubstr;
 
 // Before anything in this process asks for the driver, which is opened once.
 const int replaced = setenv("CE_LIBCUDA", CE_FAKE_DRIVER, 1);
 
-FakeCuda& fake() {
-  void* library = dlopen(CE_FAKE_DRIVER, RTLD_NOW);
-  void* state = library == nullptr ? nullptr : dlsym(library, "ce_fake_cuda");
-  if (replaced != 0 || state == nullptr) throw std::runtime_error("no fake driver");
-  return reinterpret_cast<FakeCudaState>(state)();
-}
+FakeCuda& fake() { return fake_cuda(CE_FAKE_DRIVER); }
+FakeCalls& fake_calls() { return fake_cuda_calls(CE_FAKE_DRIVER); }
 
 constexpr const char cubin[] = "\177ELF and the rest";
 std::span<const std::byte> cubin_bytes() { return std::as_bytes(std::span(cubin)); }
@@ -35,6 +32,7 @@ std::span<const std::byte> cubin_bytes() { return std::as_bytes(std::span(cubin)
 class CudaCallsTest : public ::testing::Test {
  protected:
   void SetUp() override {
+    ASSERT_EQ(replaced, 0);
     fake() = {};
     device_ = open_cuda_device(0);
   }
@@ -193,14 +191,63 @@ TEST_F(CudaCallsTest, AnExceptionInACallbackLeavesNothingBehind) {
 }
 
 TEST_F(CudaCallsTest, PointersHaveTheirKinds) {
-  const auto kind = [&](std::uintptr_t address) {
-    return device_->pointer_kind(reinterpret_cast<const void*>(address));
+  EXPECT_EQ(device_->pointer_kind(nullptr), PointerKind::host);
+  for (int turn = 0; turn < 2; ++turn) {
+    EXPECT_EQ(device_->pointer_kind(fake_address(of_gpu_0)), PointerKind::device);
+    EXPECT_EQ(device_->pointer_kind(fake_address(managed)), PointerKind::managed);
+    EXPECT_EQ(device_->pointer_kind(fake_address(pinned)), PointerKind::host);
+    EXPECT_EQ(device_->pointer_kind(fake_address(of_gpu_1)), PointerKind::other_device);
+  }
+}
+
+TEST_F(CudaCallsTest, OnlyMemoryOfTheDeviceIsRemembered) {
+  const auto queries = [&](FakeGranule granule, std::uint64_t offset = 0) {
+    fake_calls() = {};
+    static_cast<void>(device_->pointer_kind(fake_address(granule, offset)));
+    return std::ranges::count(fake_calls().list(), std::string_view("cuPointerGetAttributes"));
   };
-  EXPECT_EQ(kind(0), PointerKind::host);
-  EXPECT_EQ(kind(1), PointerKind::device);
-  EXPECT_EQ(kind(2), PointerKind::managed);
-  EXPECT_EQ(kind(3), PointerKind::host);
-  EXPECT_EQ(kind(4), PointerKind::other_device);
+  EXPECT_EQ(queries(of_gpu_0), 1);
+  EXPECT_EQ(queries(of_gpu_0, 12345), 0);
+  EXPECT_EQ(queries(of_gpu_0, (1 << 21) - 1), 0);
+  for (int turn = 0; turn < 2; ++turn)
+    for (const FakeGranule granule : {managed, pinned, of_gpu_1}) EXPECT_EQ(queries(granule), 1);
+  const auto other = open_cuda_device(1);
+  EXPECT_EQ(other->pointer_kind(fake_address(of_gpu_0)), PointerKind::other_device);
+  // Memory that is freed may come back as something else.
+  device_->release(device_->allocate(8));
+  EXPECT_EQ(queries(of_gpu_0), 1);
+}
+
+TEST_F(CudaCallsTest, ASessionAsksForTheContextOnce) {
+  const auto module = device_->load(cubin_bytes());
+  const Function work = module->function("work");
+  const Stream stream = device_->trial_stream();
+  const auto launch_twice = [&] {
+    fake_calls() = {};
+    const Session session(*device_);
+    static_cast<void>(device_->capturing(stream));
+    for (int i = 0; i < 2; ++i) device_->launch(work, {}, nullptr, 0, stream);
+  };
+  launch_twice();
+  EXPECT_THAT(fake_calls().list(),
+              ElementsAre("cuCtxGetCurrent", "cuCtxPushCurrent_v2", "cuStreamIsCapturing", "cuLaunchKernel",
+                          "cuLaunchKernel", "cuCtxPopCurrent_v2"));
+  EXPECT_EQ(current(), nullptr);
+
+  // Another device inside, and the first one again.
+  const auto other = open_cuda_device(1);
+  const auto its_module = other->load(cubin_bytes());
+  const Function its_work = its_module->function("work");
+  {
+    const Session session(*device_);
+    other->launch(its_work, {}, nullptr, 0, nullptr);
+    device_->launch(work, {}, nullptr, 0, stream);
+    const Session inner(*other);
+    other->launch(its_work, {}, nullptr, 0, nullptr);
+    device_->launch(work, {}, nullptr, 0, stream);
+  }
+  EXPECT_EQ(current(), nullptr);
+  EXPECT_EQ(fake().launches, 6);
 }
 
 TEST_F(CudaCallsTest, TheDefaultStreamCountsAsCapturingWithAStreamThatWaitsForIt) {

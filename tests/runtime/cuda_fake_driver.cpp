@@ -15,6 +15,7 @@
 namespace {
 
 FakeCuda state;
+thread_local FakeCalls calls;
 thread_local std::vector<CUcontext> contexts;
 thread_local CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
 int primary_of_device[2];
@@ -23,19 +24,23 @@ CUcontext primary(int device) { return reinterpret_cast<CUcontext>(&primary_of_d
 
 /// What a call needs of its thread.
 CUresult refusal(bool blocking) {
-  if (contexts.empty() || contexts.back() != primary(0)) return CUDA_ERROR_INVALID_CONTEXT;
+  if (contexts.empty() || (contexts.back() != primary(0) && contexts.back() != primary(1)))
+    return CUDA_ERROR_INVALID_CONTEXT;
   if (blocking && state.global_capture && capture_mode != CU_STREAM_CAPTURE_MODE_RELAXED)
     return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   return CUDA_SUCCESS;
 }
 
 #define FAKE_NEEDS_CONTEXT() \
+  calls.add(__func__);       \
   if (const CUresult refused = refusal(false); refused != CUDA_SUCCESS) return refused
 #define FAKE_NEEDS_FREEDOM() \
+  calls.add(__func__);       \
   if (const CUresult refused = refusal(true); refused != CUDA_SUCCESS) return refused
 
 struct FakeFunction {
   std::string name;
+  CUcontext context;
   int dynamic_shared = 48 << 10;
 };
 struct FakeEvent {
@@ -45,13 +50,15 @@ struct FakeEvent {
 FakeFunction& function_of(CUfunction handle) { return *reinterpret_cast<FakeFunction*>(handle); }
 
 CUresult launched(CUfunction function, void** parameters) {
-  FAKE_NEEDS_CONTEXT();
+  if (const CUresult refused = refusal(false); refused != CUDA_SUCCESS) return refused;
+  if (function_of(function).context != contexts.back()) return CUDA_ERROR_INVALID_HANDLE;
   if (state.next_launch_result != 0) return static_cast<CUresult>(std::exchange(state.next_launch_result, 0));
   if (function_of(function).name == "ce_delay") return CUDA_SUCCESS;
   ++state.launches;
   if (function_of(function).name == "work") state.clock_us += 5;
-  state.argument = 0;
-  if (parameters != nullptr) std::memcpy(&state.argument, parameters[0], sizeof state.argument);
+  std::uint64_t argument = 0;
+  if (parameters != nullptr) std::memcpy(&argument, parameters[0], sizeof argument);
+  state.argument = argument;
   return CUDA_SUCCESS;
 }
 
@@ -60,6 +67,7 @@ CUresult launched(CUfunction function, void** parameters) {
 extern "C" {
 
 FakeCuda& ce_fake_cuda() { return state; }
+FakeCalls& ce_fake_cuda_calls() { return calls; }
 
 CUresult cuInit(unsigned) { return CUDA_SUCCESS; }
 CUresult cuDriverGetVersion(int* version) { return *version = 13000, CUDA_SUCCESS; }
@@ -84,11 +92,11 @@ CUresult cuDeviceGetUuid(CUuuid* uuid, CUdevice) {
   for (int i = 0; i < 16; ++i) uuid->bytes[i] = static_cast<char>(0xf0 + i);
   return CUDA_SUCCESS;
 }
-CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice) {
+CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice device) {
   switch (attribute) {
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: *value = state.capability / 10; break;
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: *value = state.capability % 10; break;
-    case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: *value = 16; break;
+    case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: *value = 16 + 8 * device; break;
     case CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE: *value = 8 << 20; break;
     case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: *value = 232448; break;
     case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR: *value = 233472; break;
@@ -104,17 +112,21 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
 }
 CUresult cuDevicePrimaryCtxRelease(CUdevice) { return --state.primary_contexts, CUDA_SUCCESS; }
 CUresult cuCtxGetCurrent(CUcontext* context) {
+  calls.add(__func__);
   return *context = contexts.empty() ? nullptr : contexts.back(), CUDA_SUCCESS;
 }
 CUresult cuCtxPushCurrent(CUcontext context) {
+  calls.add(__func__);
   return ++state.pushed, contexts.push_back(context), CUDA_SUCCESS;
 }
 CUresult cuCtxPopCurrent(CUcontext* context) {
+  calls.add(__func__);
   if (contexts.empty()) return CUDA_ERROR_INVALID_CONTEXT;
   *context = contexts.back();
   return ++state.popped, contexts.pop_back(), CUDA_SUCCESS;
 }
 CUresult cuCtxGetDevice(CUdevice* device) {
+  calls.add(__func__);
   if (contexts.empty()) return CUDA_ERROR_INVALID_CONTEXT;
   return *device = contexts.back() == primary(0) ? 0 : 1, CUDA_SUCCESS;
 }
@@ -140,7 +152,7 @@ CUresult cuModuleUnload(CUmodule module) {
 CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* name) {
   FAKE_NEEDS_FREEDOM();
   if (std::string_view(name) == "absent") return CUDA_ERROR_NOT_FOUND;
-  auto* added = new FakeFunction{name};
+  auto* added = new FakeFunction{name, contexts.back()};
   reinterpret_cast<std::vector<FakeFunction*>*>(module)->push_back(added);
   return *function = reinterpret_cast<CUfunction>(added), CUDA_SUCCESS;
 }
@@ -166,16 +178,24 @@ CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute,
 }
 CUresult cuLaunchKernel(CUfunction function, unsigned blocks, unsigned, unsigned, unsigned threads, unsigned,
                         unsigned, unsigned shared_bytes, CUstream, void** parameters, void**) {
+  calls.add(__func__);
   if (function_of(function).name != "ce_delay") {
     state.blocks = blocks, state.threads = threads, state.cluster = 1, state.shared_bytes = shared_bytes;
   }
   return launched(function, parameters);
 }
 CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, void** parameters, void**) {
-  if (config->numAttrs != 1 || config->attrs[0].id != CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION)
-    return CUDA_ERROR_INVALID_VALUE;
+  calls.add(__func__);
+  unsigned cluster = 1;
+  for (unsigned i = 0; i < config->numAttrs; ++i) {
+    const CUlaunchAttribute& attribute = config->attrs[i];
+    if (attribute.id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION)
+      cluster = attribute.value.clusterDim.x;
+    else if (attribute.id != CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION)
+      return CUDA_ERROR_INVALID_VALUE;
+  }
   state.blocks = config->gridDimX, state.threads = config->blockDimX;
-  state.shared_bytes = config->sharedMemBytes, state.cluster = config->attrs[0].value.clusterDim.x;
+  state.shared_bytes = config->sharedMemBytes, state.cluster = cluster;
   return launched(function, parameters);
 }
 CUresult cuOccupancyMaxActiveClusters(int* clusters, CUfunction, const CUlaunchConfig* config) {
@@ -213,16 +233,16 @@ CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, std::size_t bytes,
   FAKE_NEEDS_CONTEXT();
   return std::memset(reinterpret_cast<void*>(to), value, bytes), CUDA_SUCCESS;
 }
-// Addresses 1 to 4 stand for memory of this GPU, managed, pinned, and of the other GPU.
 CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute* attributes, void** values,
                                 CUdeviceptr pointer) {
   FAKE_NEEDS_CONTEXT();
+  const std::uint64_t granule = pointer >> 21;
   for (unsigned i = 0; i < count; ++i) {
     unsigned value = 0;
-    if (attributes[i] == CU_POINTER_ATTRIBUTE_MEMORY_TYPE && pointer >= 1 && pointer <= 4)
-      value = pointer == 3 ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
-    if (attributes[i] == CU_POINTER_ATTRIBUTE_IS_MANAGED) value = pointer == 2;
-    if (attributes[i] == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL) value = pointer == 4;
+    if (attributes[i] == CU_POINTER_ATTRIBUTE_MEMORY_TYPE && granule >= of_gpu_0 && granule <= of_gpu_1)
+      value = granule == pinned ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
+    if (attributes[i] == CU_POINTER_ATTRIBUTE_IS_MANAGED) value = granule == managed;
+    if (attributes[i] == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL) value = granule == of_gpu_1;
     std::memcpy(values[i], &value, sizeof value);
   }
   return CUDA_SUCCESS;
@@ -243,7 +263,8 @@ CUresult cuStreamSynchronize(CUstream) {
 }
 CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) {
   FAKE_NEEDS_CONTEXT();
-  *status = CU_STREAM_CAPTURE_STATUS_NONE;
+  *status = stream != nullptr && stream == state.captured_stream ? CU_STREAM_CAPTURE_STATUS_ACTIVE
+                                                                 : CU_STREAM_CAPTURE_STATUS_NONE;
   return stream == nullptr && state.legacy_stream_waits ? CUDA_ERROR_STREAM_CAPTURE_IMPLICIT : CUDA_SUCCESS;
 }
 CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {

@@ -1,0 +1,61 @@
+#pragma once
+/// \file
+/// Which addresses a device need not ask the driver about.
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace ce::runtime::cuda {
+
+/// Granules of the address space that were found to be memory of this device. Lock-free: a granule is one
+/// word, read and written whole.
+///
+/// The driver maps device memory in pages of 2 MiB and puts small allocations into such a page together, so
+/// one answer holds for all of a granule. An entry becomes stale where somebody else frees that memory and
+/// the address comes back as memory of another kind. What a stale entry can do is let a wrong pointer past the
+/// check of the arguments: its kernel then fails as with any dangling pointer, which the driver reports. It
+/// cannot make a right call wrong, because nothing but that check depends on it.
+class SeenMemory {
+ public:
+  [[nodiscard]] bool contains(const void* pointer) const noexcept {
+    const std::uintptr_t granule = granule_of(pointer);
+    for (std::size_t probe = 0; probe < probes; ++probe)
+      if (place(granule, probe).load(std::memory_order_relaxed) == granule) return granule != 0;
+    return false;
+  }
+
+  /// May forget another one.
+  void add(const void* pointer) noexcept {
+    const std::uintptr_t granule = granule_of(pointer);
+    std::size_t probe = 0;
+    while (probe < probes && place(granule, probe).load(std::memory_order_relaxed) != 0) ++probe;
+    place(granule, probe % probes).store(granule, std::memory_order_relaxed);
+  }
+
+  void clear() noexcept {
+    for (auto& granule : granules_) granule.store(0, std::memory_order_relaxed);
+  }
+
+ private:
+  static constexpr std::size_t slots = 4096, probes = 4;
+
+  static std::uintptr_t granule_of(const void* pointer) noexcept {
+    return reinterpret_cast<std::uintptr_t>(pointer) >> 21;
+  }
+  [[nodiscard]] static std::size_t index(std::uintptr_t granule, std::size_t probe) noexcept {
+    return (static_cast<std::size_t>(granule * 0x9e3779b97f4a7c15u >> 40) + probe) % slots;
+  }
+  [[nodiscard]] const std::atomic<std::uintptr_t>& place(std::uintptr_t granule,
+                                                         std::size_t probe) const noexcept {
+    return granules_[index(granule, probe)];
+  }
+  [[nodiscard]] std::atomic<std::uintptr_t>& place(std::uintptr_t granule, std::size_t probe) noexcept {
+    return granules_[index(granule, probe)];
+  }
+
+  std::array<std::atomic<std::uintptr_t>, slots> granules_{};  ///< 0: none
+};
+
+}  // namespace ce::runtime::cuda

@@ -1,0 +1,248 @@
+// What a call of a known problem costs: allocations and questions to the driver, counted on a driver that
+// runs nothing. It has two GPUs of different models.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <thread>
+
+#include "ce/ce.hpp"
+#include "runtime/cuda/device.hpp"
+#include "runtime/cuda/driver.hpp"
+#include "runtime/cuda/nvrtc.hpp"
+#include "tests/ce/counting_new.hpp"
+#include "tests/ce/known_winner.hpp"
+#include "tests/runtime/cuda_fake_driver.hpp"
+#include "tests/tuner/fixture.hpp"
+#include "tuner/ranking.hpp"
+
+namespace ce::test {
+namespace {
+
+using runtime::cuda::Driver;
+using testing::Each;
+using testing::ElementsAre;
+using testing::StartsWith;
+
+constexpr std::int64_t rows = 64, columns = 128;
+
+FakeCuda& fake() { return fake_cuda(CE_FAKE_DRIVER); }
+FakeCalls& calls() { return fake_cuda_calls(CE_FAKE_DRIVER); }
+
+/// A GPU's primary context, current on this thread as long as this object lives.
+class CurrentGpu {
+ public:
+  explicit CurrentGpu(int ordinal) : ordinal_(ordinal) {
+    CUcontext context = nullptr;
+    CE_CUDA_CHECK(driver_, cuDevicePrimaryCtxRetain(&context, ordinal_));
+    CE_CUDA_CHECK(driver_, cuCtxPushCurrent(context));
+  }
+  CurrentGpu(const CurrentGpu&) = delete;
+  CurrentGpu& operator=(const CurrentGpu&) = delete;
+  ~CurrentGpu() {
+    CUcontext context = nullptr;
+    static_cast<void>(driver_.cuCtxPopCurrent(&context));
+    static_cast<void>(driver_.cuDevicePrimaryCtxRelease(ordinal_));
+  }
+
+ private:
+  const Driver& driver_ = *Driver::get().driver;
+  int ordinal_;
+};
+
+Tensor tensor(int gpu, int number, std::int64_t its_rows, std::int64_t its_columns,
+              DType dtype = DType::f32) {
+  constexpr std::uint64_t apart = rows * columns * 4;
+  return {.data = fake_address(gpu == 0 ? of_gpu_0 : of_gpu_1, apart * static_cast<std::uint64_t>(number)),
+          .dtype = dtype,
+          .rows = its_rows,
+          .columns = its_columns};
+}
+Softmax::Tensors softmax(int gpu = 0) {
+  return {.input = tensor(gpu, 0, rows, columns), .output = tensor(gpu, 1, rows, columns)};
+}
+CrossEntropy::Tensors cross_entropy(int gpu = 0) {
+  return {.logits = tensor(gpu, 0, rows, columns),
+          .target = tensor(gpu, 1, rows, 1, DType::i64),
+          .loss = tensor(gpu, 2, 1, 1),
+          .grad = tensor(gpu, 3, rows, columns)};
+}
+
+/// What a thread asks the driver and allocates in a call.
+struct Cost {
+  std::vector<std::string_view> calls;
+  int allocations = 0;
+};
+template <class Call>
+Cost cost_of(const Call& call) {
+  test::calls() = {};
+  const int before = test::allocations();
+  call();
+  const int made = test::allocations() - before;
+  return {test::calls().list(), made};
+}
+
+class HotPath : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    // Before anything in this process asks for the driver, which is opened once, or for a default Context.
+    folder.emplace();
+    ::setenv("CE_LIBCUDA", CE_FAKE_DRIVER, 1);
+    ::setenv("CE_DB", file().c_str(), 1);
+    ::unsetenv("CE_DEVICE");
+    cache::Cache cache = cache::Cache::open(file());
+    const generator::Problem forward{
+        .operation = generator::Operation::softmax, .rows = rows, .columns = columns};
+    generator::Problem mean{
+        .operation = generator::Operation::cross_entropy, .rows = rows, .columns = columns};
+    mean.reduction = Reduction::mean;
+    mean.gradient = true;
+    for (int gpu = 0; gpu < 2; ++gpu) {
+      const auto device = runtime::open_cuda_device(gpu);
+      const auto place = static_cast<std::size_t>(gpu);  // the second one has another winner
+      for (const generator::Problem& problem : {forward, mean}) {
+        const generator::Config config = tuner::ranked_space(problem, device->model()).at(place);
+        know_winner(cache, device->model(), problem, config);
+        winners[gpu][problem.operation] = generator::to_text(config);
+      }
+    }
+  }
+  static void TearDownTestSuite() { folder.reset(); }
+
+  static std::filesystem::path file() { return folder->path() / "ce.db"; }
+  static ContextOptions options(int gpu = 0) {
+    return {.device = gpu == 0 ? "cuda:0" : "cuda:1", .database = file(), .policy = Policy::lookup};
+  }
+  /// A stream of the fake driver, which looks at nothing but the address.
+  static Stream stream(std::uintptr_t number) { return reinterpret_cast<Stream>(0x1000 * number); }
+
+  static inline std::optional<Folder> folder;
+  static inline std::array<std::map<generator::Operation, std::string>, 2> winners;
+};
+
+TEST_F(HotPath, AKnownWinnerNeedsNoCompiler) {
+  Context context(options());
+  const Choice& choice = context.run(Softmax{}, softmax());
+  EXPECT_EQ(choice.origin, Origin::database);
+  EXPECT_EQ(choice.config, winners[0][generator::Operation::softmax]);
+  context.run(CrossEntropy{}, cross_entropy());
+  EXPECT_EQ(context.compiled(), 0);
+  EXPECT_EQ(runtime::cuda::Nvrtc::if_opened(), nullptr);
+}
+
+TEST_F(HotPath, RunAsksForTheDeviceAndLaunches) {
+  const CurrentGpu gpu(0);
+  const auto call = [] { run(Softmax{}, softmax()); };
+  call();
+  const Cost warm = cost_of(call);
+  EXPECT_THAT(warm.calls, ElementsAre("cuCtxGetDevice", "cuCtxGetCurrent", StartsWith("cuLaunchKernel")));
+  EXPECT_EQ(warm.allocations, 0);
+}
+
+TEST_F(HotPath, OnlyAWorkspaceMakesTheCaptureMatter) {
+  const CurrentGpu gpu(0);
+  const auto call = [](Stream on) { run(CrossEntropy{}, cross_entropy(), on); };
+  call(stream(1));
+  const Cost warm = cost_of([&] { call(stream(1)); });
+  EXPECT_THAT(warm.calls, ElementsAre("cuCtxGetDevice", "cuCtxGetCurrent", "cuStreamIsCapturing",
+                                      StartsWith("cuLaunchKernel"), StartsWith("cuLaunchKernel"),
+                                      StartsWith("cuLaunchKernel")));
+  EXPECT_EQ(warm.allocations, 0);
+  // The default stream cannot be captured.
+  call(nullptr);
+  EXPECT_THAT(cost_of([&] { call(nullptr); }).calls,
+              ElementsAre("cuCtxGetDevice", "cuCtxGetCurrent", StartsWith("cuLaunchKernel"),
+                          StartsWith("cuLaunchKernel"), StartsWith("cuLaunchKernel")));
+}
+
+TEST_F(HotPath, APlanOnlyLaunches) {
+  const CurrentGpu gpu(0);
+  Context context(options());
+  const Plan forward = context.prepare(Softmax{}, softmax());
+  const Cost first = cost_of([&] { forward.run(stream(1)); });
+  EXPECT_THAT(first.calls, ElementsAre("cuCtxGetCurrent", StartsWith("cuLaunchKernel")));
+  EXPECT_EQ(first.allocations, 0);
+  EXPECT_EQ(fake().argument, reinterpret_cast<std::uint64_t>(softmax().input.data));
+
+  const Plan mean = context.prepare(CrossEntropy{}, cross_entropy());
+  mean.run(stream(1));
+  const Cost second = cost_of([&] { mean.run(stream(1)); });
+  EXPECT_THAT(second.calls,
+              ElementsAre("cuCtxGetCurrent", "cuStreamIsCapturing", StartsWith("cuLaunchKernel"),
+                          StartsWith("cuLaunchKernel"), StartsWith("cuLaunchKernel")));
+  EXPECT_EQ(second.allocations, 0);
+}
+
+TEST_F(HotPath, AThreadWithoutAContextGetsItForTheCall) {
+  Context context(options());
+  const auto call = [&] { context.run(CrossEntropy{}, cross_entropy()); };
+  call();
+  const Cost warm = cost_of(call);
+  EXPECT_THAT(warm.calls,
+              ElementsAre("cuCtxGetCurrent", "cuCtxPushCurrent_v2", StartsWith("cuLaunchKernel"),
+                          StartsWith("cuLaunchKernel"), StartsWith("cuLaunchKernel"), "cuCtxPopCurrent_v2"));
+}
+
+TEST_F(HotPath, CapturedCallsHaveMemoryOfTheirOwn) {
+  const CurrentGpu gpu(0);
+  ContextOptions two_calls = options();
+  two_calls.capture_bytes = 1024;  // 64 rows and the sums take less than 512
+  Context context(two_calls);
+  const auto call = [&] { context.run(CrossEntropy{}, cross_entropy(), stream(3)); };
+  const Plan plan = context.prepare(CrossEntropy{}, cross_entropy(), stream(3));
+  call();
+  fake().captured_stream = stream(3);
+  EXPECT_THAT(cost_of(call).calls, Not(testing::Contains(StartsWith("cuMemAlloc"))));
+  plan.run(stream(3));
+  EXPECT_THROW(call(), Unsupported);
+  EXPECT_THROW(plan.run(stream(3)), Unsupported);
+  fake().captured_stream = nullptr;
+  EXPECT_NO_THROW(call());
+  EXPECT_NO_THROW(plan.run(stream(3)));
+}
+
+TEST_F(HotPath, EveryGpuHasItsOwnWinners) {
+  for (int turn = 0; turn < 2; ++turn)
+    for (int gpu = 0; gpu < 2; ++gpu) {
+      const CurrentGpu current(gpu);
+      EXPECT_EQ(default_context().device_name(), gpu == 0 ? "cuda:0" : "cuda:1");
+      EXPECT_EQ(run(Softmax{}, softmax(gpu)).config, winners[gpu][generator::Operation::softmax]);
+      EXPECT_EQ(run(CrossEntropy{}, cross_entropy(gpu)).config,
+                winners[gpu][generator::Operation::cross_entropy]);
+      EXPECT_THROW(run(Softmax{}, softmax(1 - gpu)), InvalidArgument);
+    }
+  EXPECT_NE(winners[0], winners[1]);
+  // Where none is current, the first.
+  EXPECT_EQ(&default_context(), [] {
+    const CurrentGpu current(0);
+    return &default_context();
+  }());
+}
+
+TEST_F(HotPath, ThreadsDoNotMeet) {
+  constexpr int threads = 8, turns = 200;
+  const int before = fake().launches;
+  {
+    std::vector<std::jthread> running;
+    for (int thread = 0; thread < threads; ++thread)
+      running.emplace_back([thread] {
+        const int gpu = thread % 2;
+        const CurrentGpu current(gpu);
+        Context& context = default_context();
+        const Plan plan = context.prepare(Softmax{}, softmax(gpu));
+        for (int turn = 0; turn < turns; ++turn) {
+          run(Softmax{}, softmax(gpu), stream(1));
+          run(CrossEntropy{}, cross_entropy(gpu), stream(1 + static_cast<std::uintptr_t>(turn % 40)));
+          plan.run(stream(2));
+        }
+      });
+  }
+  EXPECT_EQ(fake().launches - before, threads * turns * (1 + 3 + 1));
+}
+
+}  // namespace
+}  // namespace ce::test
