@@ -21,6 +21,7 @@ enum class ExitCode : int {
   not_found = 8,
   unsupported = 9,
   verification = 10,
+  out_of_budget = 11,
   interrupted = 130,
 };
 
@@ -30,7 +31,7 @@ struct ExitMeaning {
 };
 
 /// All of them, for the help text.
-inline constexpr std::array<ExitMeaning, 12> exit_meanings{{
+inline constexpr std::array<ExitMeaning, 13> exit_meanings{{
     {ExitCode::success, "fine"},
     {ExitCode::internal, "a failure inside ce-tune, or its output could not be written"},
     {ExitCode::usage, "an option or argument is wrong"},
@@ -42,6 +43,7 @@ inline constexpr std::array<ExitMeaning, 12> exit_meanings{{
     {ExitCode::not_found, "no such key, config, winner, file or database"},
     {ExitCode::unsupported, "not supported on this device"},
     {ExitCode::verification, "no config computed the right answer"},
+    {ExitCode::out_of_budget, "the budget was used up before all was tuned"},
     {ExitCode::interrupted, "interrupted; what was measured is kept"},
 }};
 

@@ -25,6 +25,8 @@ struct ProblemOptions {
   bool z_loss_out = false, lse = false, argmax = false, hit = false;
   bool batched = false, strided = false;
   std::optional<bool> in_place;  ///< nothing: what suits the operation
+
+  friend bool operator==(const ProblemOptions&, const ProblemOptions&) = default;
 };
 
 /// How much of each option of cross entropy; as in ce/operations.hpp.

@@ -2,8 +2,13 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,9 +17,12 @@
 #include "cli/commands.hpp"
 #include "cli/interruption.hpp"
 #include "cli/options.hpp"
+#include "cli/presets.hpp"
 #include "cli/problem_options.hpp"
 #include "cli/progress.hpp"
+#include "cli/shapes_file.hpp"
 #include "cli/sweep_result.hpp"
+#include "cli/table.hpp"
 #include "cli/tuning_run.hpp"
 #include "cli/units.hpp"
 #include "tuner/tuner.hpp"
@@ -26,6 +34,8 @@ constexpr const char* examples =
     "\nExamples:\n"
     "  ce-tune sweep --op softmax --dtype bf16 --rows 8192 --cols 4096,32000,50257,128256\n"
     "  ce-tune sweep --op cross_entropy --dtype f32,bf16 --rows 4096,8192 --cols 128256 --reduction mean\n"
+    "  ce-tune sweep --preset llama3,qwen3 --budget 10m\n"
+    "  ce-tune sweep --from shapes.csv --strategy exhaustive --top 5\n"
     "  ce-tune sweep --op cross_entropy --dtype f32 --rows 64 --cols 1000 --device host --db my.db --json\n"
     "\n"
     "Every combination is tuned. What the database knows is not measured again, so the same command resumes "
@@ -38,8 +48,22 @@ struct SweepOptions {
   CommonOptions common;
   ProblemOptions problems;
   TuningOptions tuning;
-  std::string samples;
+  std::vector<std::string> presets;
+  std::string file, budget, samples, top;
+  bool list_presets = false;
 };
+
+std::vector<generator::Problem> problems_of(const SweepOptions& options) {
+  const ProblemOptions& problems = options.problems;
+  if (!options.presets.empty()) return problems_of_presets(options.presets, problems);
+  if (!options.file.empty()) return problems_of(std::filesystem::path(options.file), problems);
+  for (const auto& [name, list] : {std::pair{"--op", &problems.operations},
+                                   {"--dtype", &problems.dtypes},
+                                   {"--rows", &problems.rows},
+                                   {"--cols", &problems.columns}})
+    if (list->empty()) throw InvalidArgument(name, "missing", "a list; or --preset or --from");
+  return problems_of(problems);
+}
 
 tuner::Settings settings_of(const SweepOptions& options, const runtime::Model& model) {
   tuner::Settings settings = settings_of(options.tuning, model);
@@ -54,12 +78,63 @@ tuner::Settings settings_of(const SweepOptions& options, const runtime::Model& m
   return settings;
 }
 
+/// The time of a sweep.
+class Budget {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  explicit Budget(double seconds) : seconds_(seconds) {}
+
+  /// Of a problem that may take `most` seconds, 0 for no bound, how many it may take now.
+  /// \returns nothing where the budget is used up
+  [[nodiscard]] std::optional<double> share(double most) const {
+    const double left = seconds_ - std::chrono::duration<double>(Clock::now() - start_).count();
+    if (left <= 0) return std::nullopt;
+    if (std::isinf(left)) return most;
+    return most > 0 ? std::min(most, left) : left;
+  }
+
+ private:
+  double seconds_;  ///< infinite for no bound
+  Clock::time_point start_ = Clock::now();
+};
+
+/// What to tune, and how far.
+struct Agenda {
+  std::vector<generator::Problem> problems;
+  double budget_s = std::numeric_limits<double>::infinity();
+  std::size_t top = 0;  ///< of how many configs to tell
+};
+
+Agenda agenda_of(const SweepOptions& options) {
+  Agenda agenda{.problems = problems_of(options)};
+  if (!options.top.empty())
+    agenda.top = static_cast<std::size_t>(parse_count("--top", options.top, 1, 1'000'000));
+  if (options.budget.empty()) return agenda;
+  agenda.budget_s = parse_duration("--budget", options.budget);
+  // Where time is short, those that have the most of it to gain go first.
+  std::stable_sort(agenda.problems.begin(), agenda.problems.end(), [](const auto& a, const auto& b) {
+    return generator::traffic(a).total() > generator::traffic(b).total();
+  });
+  return agenda;
+}
+
+Failure out_of_budget(const std::string& budget, std::size_t left_out) {
+  return {
+      .code = ExitCode::out_of_budget,
+      .fields = {{"kind", "out of budget"},
+                 {"message", fmt::format("{} not reached within --budget {}; the same command goes on",
+                                         counted(static_cast<std::int64_t>(left_out), "problem"), budget)}}};
+}
+
 /// Tunes one problem. An error goes into the result.
 /// \returns whether to go on with the next one
-bool tune_one(tuner::Tuner& tuner, const tuner::Hooks& hooks, SweptProblem& swept) {
+bool tune_one(tuner::Tuner& tuner, const tuner::Hooks& hooks, std::size_t top, SweptProblem& swept) {
   try {
     swept.report = tuner.tune(swept.problem, hooks);
     swept.report->ceiling_gbs = tuner.ceiling(swept.problem, hooks);
+    if (top > 0) swept.best = tuner.known_winner(swept.problem).value().ranking;
+    swept.best.resize(std::min(swept.best.size(), top));
     return true;
   } catch (const Error& error) {
     swept.failure = describe(error);
@@ -68,7 +143,7 @@ bool tune_one(tuner::Tuner& tuner, const tuner::Hooks& hooks, SweptProblem& swep
 }
 
 void tune_all(runtime::Device& device, cache::Cache& cache, const tuner::Settings& settings,
-              const std::vector<generator::Problem>& problems, SweepResult& result) {
+              const Agenda& agenda, SweepResult& result) {
   ProgressDisplay display(Screen::standard_error());
   const LogThroughDisplay logging(display);
   const Interruption interruption(
@@ -77,26 +152,55 @@ void tune_all(runtime::Device& device, cache::Cache& cache, const tuner::Setting
       .progress = [&display](const tuner::Progress& progress) { display.update(progress); },
       .stop = interruption.token()};
   tuner::Tuner tuner(device, cache, settings);
-  for (const generator::Problem& problem : problems) {
+  const Budget budget(agenda.budget_s);
+  for (const generator::Problem& problem : agenda.problems) {
     SweptProblem& swept = result.problems.emplace_back(SweptProblem{problem, tuner.key(problem)});
-    display.begin(result.problems.size(), problems.size(), generator::title(problem));
-    const bool go_on = tune_one(tuner, hooks, swept);
+    const std::optional<double> share = budget.share(settings.budget_s);
+    if (!share) continue;
+    tuner.set_budget(*share);
+    display.begin(result.problems.size(), agenda.problems.size(), generator::title(problem));
+    const bool go_on = tune_one(tuner, hooks, agenda.top, swept);
     display.finish(finished_line(swept));
     if (swept.failure && (!result.run.failure || !go_on)) result.run.failure = swept.failure;
     if (!go_on) return;
   }
 }
 
+ExitCode list_presets(bool json) {
+  Json documents = Json::array();
+  Table table({{"PRESET"}, {"COLUMNS", Table::Align::right}, {"DTYPE"}, {"MODELS"}, {"SOURCE"}});
+  for (const Vocabulary& vocabulary : vocabularies()) {
+    table.add({std::string(vocabulary.preset), fmt::to_string(vocabulary.columns),
+               std::string(name(vocabulary.dtype)), std::string(vocabulary.models),
+               std::string(vocabulary.source)});
+    documents.push_back({{"preset", vocabulary.preset},
+                         {"columns", vocabulary.columns},
+                         {"dtype", name(vocabulary.dtype)},
+                         {"softcap", vocabulary.softcap},
+                         {"models", vocabulary.models},
+                         {"source", vocabulary.source}});
+  }
+  if (json)
+    print({{"presets", documents}});
+  else
+    fmt::print("{}", table.text());
+  return ExitCode::success;
+}
+
 ExitCode sweep(const SweepOptions& options) {
-  const std::vector<generator::Problem> problems = problems_of(options.problems);
+  const Agenda agenda = agenda_of(options);
   const std::filesystem::path path = database_path(options.common);
   const std::unique_ptr<runtime::Device> device = open_device(options.common);
   const tuner::Settings settings = settings_of(options, device->model());
   require_compiler(*device);
   cache::Cache cache = cache::Cache::open(path);
 
-  SweepResult result{.asked = problems.size(), .run = begin_run(*device)};
-  tune_all(*device, cache, settings, problems, result);
+  SweepResult result{.asked = agenda.problems.size(), .run = begin_run(*device)};
+  tune_all(*device, cache, settings, agenda, result);
+  const auto left_out = static_cast<std::size_t>(
+      std::count_if(result.problems.begin(), result.problems.end(),
+                    [](const SweptProblem& swept) { return !swept.report && !swept.failure; }));
+  if (left_out > 0 && !result.run.failure) result.run.failure = out_of_budget(options.budget, left_out);
   end_run(result.run, cache);
   if (options.common.json)
     print(json_of(result));
@@ -112,15 +216,35 @@ void add_sweep(CLI::App& app, Action& chosen) {
   CLI::App* command = app.add_subcommand("sweep", "Find the fastest kernels for problems, and remember them");
   command->footer(examples);
   add_problem_options(*command, options->problems);
-  for (const char* required : {"--op", "--dtype", "--rows", "--cols"})
-    command->get_option(required)->required();
+  CLI::Option* presets =
+      command->add_option("--preset", options->presets,
+                          "What these models ask in training and serving; --op, --dtype and --rows\n"
+                          "take the place of what they say");
+  presets->allow_extra_args(false)->type_name("LIST");
+  command->add_flag("--list-presets", options->list_presets, "List the models, with the sources");
+  command
+      ->add_option("--from", options->file,
+                   "The problems in a file of comma-separated values, whose first line names\n"
+                   "its columns: op,dtype,rows,cols and any other problem option")
+      ->type_name("FILE")
+      ->excludes(presets);
+  command
+      ->add_option("--budget", options->budget,
+                   "Take that long at most, such as 90s, 10m or 1.5h; what moves the most bytes is\n"
+                   "tuned first")
+      ->type_name("TIME");
+  command->add_option("--top", options->top, "Tell the best N configs of each problem")->type_name("N");
   command->add_option("--samples", options->samples, "Samples of each finalist (default: 15; 5 on the host)")
       ->type_name("N");
   add_tuning_options(*command, options->tuning);
   add_device_option(*command, options->common);
   add_database_option(*command, options->common);
   add_json_option(*command, options->common);
-  command->callback([options, &chosen] { chosen = [options] { return sweep(*options); }; });
+  command->callback([options, &chosen] {
+    chosen = [options] {
+      return options->list_presets ? list_presets(options->common.json) : sweep(*options);
+    };
+  });
 }
 
 }  // namespace ce::cli

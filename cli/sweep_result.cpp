@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "cli/known.hpp"
 #include "cli/table.hpp"
 #include "cli/units.hpp"
 
@@ -17,12 +18,13 @@ using tuner::Report;
 constexpr std::size_t widest_reason = 160;
 
 struct Sums {
-  int finished = 0, measured = 0, known = 0, compiled = 0;
+  int finished = 0, not_reached = 0, measured = 0, known = 0, compiled = 0;
 };
 
 Sums sums_of(const SweepResult& result) {
   Sums sums;
   for (const SweptProblem& swept : result.problems) {
+    if (!swept.report && !swept.failure) ++sums.not_reached;
     if (!swept.report) continue;
     ++sums.finished;
     sums.measured += swept.report->tried - swept.report->known;
@@ -35,6 +37,11 @@ Sums sums_of(const SweepResult& result) {
 int rejected_of(const Report& report) {
   return std::accumulate(report.quarantined.begin(), report.quarantined.end(), 0,
                          [](int sum, const auto& entry) { return sum + entry.second; });
+}
+
+/// Relative to the winner; less than 0 where the winner ties and has fewer registers.
+double behind(const SweptProblem& swept, const cache::Measurement& measurement) {
+  return measurement.median_us / swept.best.front().measurement.median_us - 1;
 }
 
 std::string table_of(const SweepResult& result) {
@@ -51,7 +58,7 @@ std::string table_of(const SweepResult& result) {
   for (const SweptProblem& swept : result.problems) {
     const std::string title = generator::title(swept.problem);
     if (!swept.report) {
-      const std::string outcome = swept.failure ? swept.failure->fields.at("kind") : "unfinished";
+      const std::string outcome = swept.failure ? swept.failure->fields.at("kind") : "not reached";
       table.add({title, swept.key.id(), outcome, "-", "-", "-", "-", "-", "-"});
       continue;
     }
@@ -61,6 +68,28 @@ std::string table_of(const SweepResult& result) {
                fmt::format("{} of {}", report.tried, report.configs), fmt::to_string(rejected_of(report))});
   }
   return table.text();
+}
+
+/// The best configs of each problem; empty where none were asked for.
+std::string best_of(const SweepResult& result) {
+  using enum Table::Align;
+  Table table({{"KEY"},
+               {"", right},
+               {"CONFIG"},
+               {"TIME", right},
+               {"GB/s", right},
+               {"BEHIND", right},
+               {"SPREAD", right},
+               {"STAGE"}});
+  for (const SweptProblem& swept : result.problems) {
+    int place = 0;
+    for (const auto& [config, measurement] : swept.best)
+      table.add({place == 0 ? swept.key.id() : "", fmt::to_string(++place), config,
+                 time_text(measurement.median_us), throughput_text(throughput_of(measurement)),
+                 percent_text(behind(swept, measurement)), percent_text(measurement.spread),
+                 measurement.stage > 0 ? "final" : "screening"});
+  }
+  return table.empty() ? "" : table.text() + "\n";
 }
 
 /// Whatever a reader of the table might miss.
@@ -97,6 +126,15 @@ Json entry_of(const SweptProblem& swept) {
                {"compiled", report.compiled},
                {"rejected", report.quarantined},
                {"seconds", report.seconds}});
+  for (const auto& [config, measurement] : swept.best)
+    json["best"].push_back({{"config", config},
+                            {"median_us", measurement.median_us},
+                            {"gbs", throughput_of(measurement)},
+                            {"behind", behind(swept, measurement)},
+                            {"spread", measurement.spread},
+                            {"samples", measurement.samples_us.size()},
+                            {"stage", measurement.stage},
+                            {"registers", measurement.registers}});
   return json;
 }
 
@@ -105,7 +143,7 @@ Json entry_of(const SweptProblem& swept) {
 std::string finished_line(const SweptProblem& swept) {
   const std::string title = generator::title(swept.problem);
   if (!swept.report)
-    return fmt::format("{}: {}", title, swept.failure ? swept.failure->fields.at("kind") : "unfinished");
+    return fmt::format("{}: {}", title, swept.failure ? swept.failure->fields.at("kind") : "not reached");
   const Report& report = *swept.report;
   const int measured = report.tried - report.known;
   return fmt::format(
@@ -116,7 +154,7 @@ std::string finished_line(const SweptProblem& swept) {
 
 std::string text_of(const SweepResult& result) {
   std::string text;
-  if (!result.problems.empty()) text = table_of(result) + "\n";
+  if (!result.problems.empty()) text = table_of(result) + "\n" + best_of(result);
   std::string notes;
   for (const SweptProblem& swept : result.problems) notes += notes_of(swept);
   if (!notes.empty()) text += notes + "\n";
@@ -133,9 +171,10 @@ Json json_of(const SweepResult& result) {
   for (const SweptProblem& swept : result.problems) problems.push_back(entry_of(swept));
   Json json = json_of(result.run);
   json["problems"] = problems;
-  json["summary"] = {{"problems", result.asked},  {"finished", sums.finished},
-                     {"measured", sums.measured}, {"known", sums.known},
-                     {"compiled", sums.compiled}, {"seconds", result.run.seconds}};
+  json["summary"] = {
+      {"problems", result.asked},     {"finished", sums.finished}, {"not_reached", sums.not_reached},
+      {"measured", sums.measured},    {"known", sums.known},       {"compiled", sums.compiled},
+      {"seconds", result.run.seconds}};
   if (result.run.failure) json["error"] = json_of(*result.run.failure);
   return json;
 }

@@ -15,16 +15,17 @@
 
 namespace ce::cli {
 
-/// One problem of a sweep: a report, or why there is none.
+/// One problem of a sweep: a report, or why there is none. With neither, the budget was used up before it.
 struct SweptProblem {
   generator::Problem problem;
   cache::Key key;
-  std::optional<tuner::Report> report;
-  std::optional<Failure> failure;
+  std::optional<tuner::Report> report{};
+  std::optional<Failure> failure{};
+  std::vector<tuner::Candidate> best{};  ///< as many as were asked for, the winner first
 };
 
 struct SweepResult {
-  std::vector<SweptProblem> problems;  ///< those that were begun
+  std::vector<SweptProblem> problems;  ///< those that were begun, or that the budget left out
   std::size_t asked = 0;               ///< problems of the sweep
   TuningRun run;
 };

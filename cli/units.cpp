@@ -44,6 +44,17 @@ std::int64_t parse_size(std::string_view argument, std::string_view text) {
   return static_cast<std::int64_t>(bytes);
 }
 
+double parse_duration(std::string_view argument, std::string_view text) {
+  double number = 0;
+  const auto [end, error] =
+      std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
+  const std::string_view unit(end, static_cast<std::size_t>(text.data() + text.size() - end));
+  const double seconds = number * (unit == "s" ? 1 : unit == "m" ? 60 : unit == "h" ? 3600 : 0);
+  if (error != std::errc() || !(seconds > 0) || seconds > 1e9)
+    throw InvalidArgument(argument, in_quotes(text), "a time such as 90s, 10m or 1.5h");
+  return seconds;
+}
+
 std::int64_t parse_count(std::string_view argument, std::string_view text, std::int64_t least,
                          std::int64_t most) {
   std::int64_t value = 0;

@@ -13,6 +13,10 @@ namespace ce::cli {
 /// \throws InvalidArgument naming `argument`
 [[nodiscard]] std::int64_t parse_size(std::string_view argument, std::string_view text);
 
+/// Seconds of "90s", "10m" or "1.5h".
+/// \throws InvalidArgument naming `argument`
+[[nodiscard]] double parse_duration(std::string_view argument, std::string_view text);
+
 /// A whole number from `least` to `most`.
 /// \throws InvalidArgument naming `argument`
 [[nodiscard]] std::int64_t parse_count(std::string_view argument, std::string_view text, std::int64_t least,

@@ -94,6 +94,9 @@ class Tuner {
   /// Tuner.
   double ceiling(const generator::Problem& problem, const Hooks& hooks = {});
 
+  /// Settings::budget_s of the tunings from here on.
+  void set_budget(double seconds) noexcept { settings_.budget_s = seconds; }
+
   [[nodiscard]] const Settings& settings() const noexcept { return settings_; }
 
  private:

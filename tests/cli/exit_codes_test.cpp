@@ -35,7 +35,7 @@ TEST(ExitCodes, NeverChange) {
 TEST(ExitCodes, AreAllExplainedOnce) {
   std::set<int> codes;
   for (const ExitMeaning& meaning : exit_meanings) codes.insert(static_cast<int>(meaning.code));
-  EXPECT_EQ(codes, (std::set<int>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 130}));
+  EXPECT_EQ(codes, (std::set<int>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 130}));
 }
 
 TEST(Failure, IsOneLineThatNamesItsKind) {
@@ -122,7 +122,7 @@ TEST_F(CommandLine, UsageErrorsNameOptionAndValue) {
       ce_tune({"source", "--op", "softmax", "--dtype", "f32", "--cols", "32"}, {{"CE_DEVICE", "tpu"}}), 2,
       "CE_DEVICE is \"tpu\"");
   expect_failure_document(ce_tune({"source", "--json", "--op", "softmin"}), 2, "invalid argument");
-  expect_failure_document(ce_tune({"sweep", "--json"}), 2, "usage");
+  expect_failure_document(ce_tune({"sweep", "--frobnicate", "--json"}), 2, "usage");
 }
 
 TEST_F(CommandLine, ADeviceThatIsNotThereIsADeviceFailure) {

@@ -102,6 +102,45 @@ TEST_F(Sweep, KeepsWhatWasMeasuredWhenInterrupted) {
   EXPECT_EQ(problem.at("measured"), 12 - known);
 }
 
+TEST_F(Sweep, TellsWhatItsBudgetLeftOut) {
+  const std::string shapes = (folder() / "shapes.csv").string();
+  test::write_file(shapes, "op,dtype,rows,cols\nsoftmax,f32,2,100\nsoftmax,f32,8,1000\nsoftmax,f32,4,100\n");
+  const std::vector<std::string> words{"sweep", "--from",   shapes,      "--device", "host",
+                                       "--db",  database(), "--configs", "2",        "--samples",
+                                       "1",     "--top",    "2",         "--json"};
+  std::vector<std::string> short_of_time = words;
+  short_of_time.insert(short_of_time.end(), {"--budget", "0.01s"});
+  const Finished first = ce_tune(short_of_time);
+  EXPECT_EQ(first.status, 11) << first.err;
+  EXPECT_NE(first.err.find("2 problems not reached within --budget 0.01s"), std::string::npos) << first.err;
+  const json document = json::parse(first.out);
+  EXPECT_EQ(document.at("summary").at("not_reached"), 2);
+  EXPECT_EQ(document.at("error").at("kind"), "out of budget");
+  EXPECT_EQ(document.at("problems")[0].at("columns"), 1000) << "what moves the most bytes goes first";
+  EXPECT_TRUE(document.at("problems")[0].contains("winner"));
+  EXPECT_FALSE(document.at("problems")[1].contains("winner"));
+  EXPECT_FALSE(document.at("problems")[1].contains("error"));
+
+  const Finished second = ce_tune(words);
+  EXPECT_EQ(second.status, 0) << second.err;
+  const json all = json::parse(second.out);
+  EXPECT_EQ(all.at("summary").at("finished"), 3);
+  const json& problem = all.at("problems")[0];
+  ASSERT_EQ(problem.at("best").size(), 2U);
+  EXPECT_EQ(problem.at("best")[0].at("config"), problem.at("winner"));
+  EXPECT_EQ(problem.at("best")[0].at("behind"), 0);
+  EXPECT_GT(problem.at("best")[1].at("behind"), -0.005) << "a tie at most";
+}
+
+TEST_F(Sweep, ListsPresets) {
+  const Finished text = ce_tune({"sweep", "--list-presets"});
+  EXPECT_EQ(text.status, 0) << text.err;
+  EXPECT_NE(text.out.find("llama3"), std::string::npos) << text.out;
+  const json document = json::parse(ce_tune({"sweep", "--list-presets", "--json"}).out);
+  EXPECT_EQ(document.at("presets")[0].at("preset"), "deepseek-v3");
+  EXPECT_EQ(document.at("presets")[0].at("columns"), 129280);
+}
+
 TEST_F(Sweep, TellsOfAnInterruptionInItsDocument) {
   test::Child child(folder(), sweep("12", {"--json"}), surroundings());
   ASSERT_TRUE(test::until([&] { return measurements() >= 1 || !child.running(); })) << child.err();

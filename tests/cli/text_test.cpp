@@ -10,6 +10,14 @@
 namespace ce::cli {
 namespace {
 
+TEST(Units, DurationsAreRead) {
+  EXPECT_EQ(parse_duration("--budget", "90s"), 90);
+  EXPECT_EQ(parse_duration("--budget", "10m"), 600);
+  EXPECT_EQ(parse_duration("--budget", "1.5h"), 5400);
+  for (const char* wrong : {"", "10", "m", "0s", "-1s", "1d", "1h30m", "nans", "1e99h"})
+    EXPECT_THROW(static_cast<void>(parse_duration("--budget", wrong)), InvalidArgument) << wrong;
+}
+
 TEST(Units, SizesAreRead) {
   EXPECT_EQ(parse_size("--scratch", "1000"), 1000);
   EXPECT_EQ(parse_size("--scratch", "17B"), 17);

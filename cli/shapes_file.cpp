@@ -1,0 +1,156 @@
+#include "cli/shapes_file.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <string_view>
+
+#include "ce/base/error.hpp"
+#include "cli/csv.hpp"
+
+namespace ce::cli {
+namespace {
+
+constexpr std::array lists{"op", "dtype", "rows", "cols"};
+
+/// The options of the commands, filled from columns of the same names.
+class Record {
+ public:
+  explicit Record(const ProblemOptions& given) : given_(given) {
+    app_.set_help_flag();
+    add_problem_options(app_, options_);
+  }
+
+  [[nodiscard]] bool has(const std::string& column) const {
+    return app_.get_option_no_throw("--" + column) != nullptr;
+  }
+
+  [[nodiscard]] std::vector<std::string> columns() const {
+    std::vector<std::string> names;
+    for (const CLI::Option* option : app_.get_options()) names.push_back(option->get_lnames().front());
+    return names;
+  }
+
+  /// Whether the command line has said it for all records.
+  [[nodiscard]] bool is_given(std::string_view list) const {
+    const std::vector<std::string>& values = list == "op"      ? given_.operations
+                                             : list == "dtype" ? given_.dtypes
+                                             : list == "rows"  ? given_.rows
+                                                               : given_.columns;
+    return !values.empty();
+  }
+
+  [[nodiscard]] std::vector<generator::Problem> problems(const std::vector<std::string>& columns,
+                                                         const std::vector<std::string>& fields) {
+    std::vector<std::string> words;
+    for (std::size_t i = 0; i < columns.size(); ++i)
+      if (!fields[i].empty()) add_words(columns[i], fields[i], words);
+    options_ = {};
+    std::reverse(words.begin(), words.end());  // as CLI11 takes them
+    try {
+      app_.parse(words);
+    } catch (const CLI::ParseError& error) {
+      throw InvalidArgument("fields", fmt::format("{}", fmt::join(fields, ",")), error.what());
+    }
+    for (const auto& [own, given] : {std::pair{&options_.operations, &given_.operations},
+                                     {&options_.dtypes, &given_.dtypes},
+                                     {&options_.rows, &given_.rows},
+                                     {&options_.columns, &given_.columns}})
+      if (!given->empty()) *own = *given;
+    for (const auto& [name, values] : {std::pair{"--op", &options_.operations},
+                                       {"--dtype", &options_.dtypes},
+                                       {"--rows", &options_.rows},
+                                       {"--cols", &options_.columns}})
+      if (values->empty())
+        throw InvalidArgument(name, "an empty field", "a value, or the option in the command");
+    return problems_of(options_);
+  }
+
+ private:
+  void add_words(const std::string& column, const std::string& field, std::vector<std::string>& words) const {
+    const std::string name = "--" + column;
+    const bool takes_nothing = app_.get_option(name)->get_items_expected_max() == 0;
+    if (!takes_nothing) {
+      words.push_back(name + "=" + field);
+    } else if (field == "true") {
+      words.push_back(name);
+    } else if (column == "weights" && field != "false") {
+      words.push_back(name + "=" + field);
+    } else if (column == "in-place" && field == "false") {
+      words.emplace_back("--no-in-place");
+    } else if (field != "false") {
+      throw InvalidArgument(name, fmt::format("\"{}\"", field), "true, false or nothing");
+    }
+  }
+
+  const ProblemOptions& given_;
+  ProblemOptions options_;
+  CLI::App app_;
+};
+
+std::string text_of(const std::filesystem::path& file) {
+  std::ifstream stream;
+  if (!std::filesystem::is_directory(file)) stream.open(file, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
+  if (!stream.is_open() || stream.bad()) throw NotFound(fmt::format("cannot read {}", file.string()));
+  return text;
+}
+
+void check_columns(const CsvRecord& header, const Record& record, const std::string& name) {
+  const std::string line = fmt::format("{} line {}", name, header.line);
+  for (auto column = header.fields.begin(); column != header.fields.end(); ++column) {
+    const std::string in_quotes = fmt::format("\"{}\"", *column);
+    if (!record.has(*column))
+      throw InvalidArgument(line, in_quotes,
+                            fmt::format("columns named {}", fmt::join(record.columns(), ", ")));
+    if (std::find(header.fields.begin(), column, *column) != column)
+      throw InvalidArgument(line, in_quotes, "each column once");
+  }
+  for (const char* needed : lists)
+    if (!record.is_given(needed) &&
+        std::find(header.fields.begin(), header.fields.end(), needed) == header.fields.end())
+      throw InvalidArgument(line, fmt::format("{}", fmt::join(header.fields, ",")),
+                            fmt::format("a column {0}, or --{0} in the command", needed));
+}
+
+}  // namespace
+
+std::vector<generator::Problem> problems_of(const std::filesystem::path& file, const ProblemOptions& given) {
+  ProblemOptions others = given;
+  for (auto* list : {&others.operations, &others.dtypes, &others.rows, &others.columns}) list->clear();
+  if (others != ProblemOptions{})
+    throw InvalidArgument(
+        "--from", fmt::format("\"{}\"", file.string()),
+        "no problem options beside it but --op, --dtype, --rows and --cols; others are columns");
+
+  const std::string name = file.string();
+  const std::vector<CsvRecord> records = parse_csv(text_of(file), name);
+  if (records.size() < 2)
+    throw InvalidArgument("--from", fmt::format("\"{}\"", name),
+                          "a line that names the columns, and a line for each problem");
+  const std::vector<std::string>& columns = records.front().fields;
+  check_columns(records.front(), Record(given), name);
+  std::vector<generator::Problem> problems;
+  for (auto record = records.begin() + 1; record != records.end(); ++record) try {
+      if (record->fields.size() != columns.size())
+        throw InvalidArgument("fields", fmt::to_string(record->fields.size()),
+                              fmt::format("{}, as in the first line", columns.size()));
+      for (const generator::Problem& problem : Record(given).problems(columns, record->fields))
+        if (std::find(problems.begin(), problems.end(), problem) == problems.end())
+          problems.push_back(problem);
+    } catch (const InvalidArgument& error) {
+      std::string_view column = error.argument();
+      if (column.starts_with("--")) column.remove_prefix(2);
+      throw InvalidArgument(fmt::format("{} line {}, {}", name, record->line, column), error.value(),
+                            error.expected());
+    }
+  return problems;
+}
+
+}  // namespace ce::cli
