@@ -2,7 +2,7 @@
 """Writes what exhaustive searches measured into a text small enough for the repository.
 
     ce-tune sweep --strategy exhaustive ... --db exhaustive.db
-    bench/record_searches.py exhaustive.db > bench/results/searches-GPU-DATE.txt
+    bench/record_searches.py exhaustive.db ... > bench/results/searches-GPU-DATE.txt
 
 bench/replay reads it: strategies are scored, and the weights of the ranking are fitted, without a GPU. A line
 "problem KEY TEXT | rows bytes" begins a problem; each of the lines after it is a config without its cache modifiers
@@ -37,25 +37,26 @@ def split_config(text):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("database", help="with exhaustive searches of one GPU model")
-    parser.add_argument("--command", default="ce-tune sweep --strategy exhaustive", help="how it was filled")
+    parser.add_argument("databases", nargs="+", help="with exhaustive searches of one GPU model")
+    parser.add_argument("--command", default="ce-tune sweep --strategy exhaustive", help="how they were filled")
     arguments = parser.parse_args()
 
-    database = sqlite3.connect(f"file:{arguments.database}?mode=ro", uri=True)
-    database.row_factory = sqlite3.Row
     problems = collections.defaultdict(dict)
     sizes, devices, evidence, date = {}, set(), {}, ""
-    for row in database.execute(QUERY):
-        devices.add(row["device"])
-        if row["outcome"] != "measured":
-            problems[row["problem"]].pop(row["config"], None)
-            continue
-        # Samples in turns come last, and replace those of the screening.
-        problems[row["problem"]][row["config"]] = (row["median_us"], row["spread"])
-        sizes[row["problem"]] = (row["rows"], row["bytes"])
-        evidence, date = json.loads(row["evidence"]), row["created_at"]
+    for path in arguments.databases:
+        database = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+        database.row_factory = sqlite3.Row
+        for row in database.execute(QUERY):
+            devices.add(row["device"])
+            if row["outcome"] != "measured":
+                problems[row["problem"]].pop(row["config"], None)
+                continue
+            # Samples in turns come last, and replace those of the screening.
+            problems[row["problem"]][row["config"]] = (row["median_us"], row["spread"])
+            sizes[row["problem"]] = (row["rows"], row["bytes"])
+            evidence, date = json.loads(row["evidence"]), row["created_at"]
     if len(devices) != 1:
-        sys.exit(f"{arguments.database}: measurements of {len(devices)} GPU models; expected one")
+        sys.exit(f"measurements of {len(devices)} GPU models; expected one")
 
     print(f"# {arguments.command}")
     print(f"# driver {evidence.get('driver', '?')}, NVRTC {evidence.get('nvrtc', '?')}, {date[:10]}")

@@ -303,11 +303,11 @@ std::vector<Config> Variant::points() const {
 std::span<const Variant> variants() noexcept { return all_variants; }
 
 const Variant& variant(std::string_view name) {
-  std::string known;
-  for (const Variant& candidate : all_variants) {
+  for (const Variant& candidate : all_variants)
     if (candidate.name == name) return candidate;
+  std::string known;
+  for (const Variant& candidate : all_variants)
     known += fmt::format("{}{}", known.empty() ? "" : ", ", candidate.name);
-  }
   throw InvalidArgument("variant", fmt::format("\"{}\"", name), "one of " + known);
 }
 

@@ -27,38 +27,41 @@ bool are_alike(const Problem& a, const Problem& b) {
          a.alignment == b.alignment && a.strided == b.strided;
 }
 
-/// Rows matter less than columns: they change how often a kernel does its work, not what it is.
 double distance(const Problem& a, const Problem& b) {
-  const auto apart = [](std::int64_t x, std::int64_t y) {
+  const auto octaves = [](std::int64_t x, std::int64_t y) {
     return std::abs(std::log2(static_cast<double>(x) / static_cast<double>(y)));
   };
-  return apart(a.columns, b.columns) +
-         0.1 * apart(generator::rows_bucket(a.rows), generator::rows_bucket(b.rows));
+  return octaves(a.columns, b.columns) +
+         octaves(generator::rows_bucket(a.rows), generator::rows_bucket(b.rows));
 }
 
 }  // namespace
 
-std::vector<generator::Config> near_winners(const runtime::Device& device, const cache::Cache& cache,
-                                            const Problem& problem, std::size_t most) {
+std::vector<Neighbour> neighbours(const runtime::Device& device, const cache::Cache& cache,
+                                  const Problem& problem, std::size_t most) {
   const std::string model = device.model().key(), own = generator::key_text(problem);
-  std::vector<std::pair<double, cache::Key>> near;
+  std::vector<std::pair<cache::Key, Neighbour>> near;
   for (cache::KeySummary& summary : cache.keys()) {
     if (summary.key.device != model || summary.key.problem == own) continue;
     const auto known = problem_of(summary.key);
     if (known && are_alike(*known, problem))
-      near.emplace_back(distance(*known, problem), std::move(summary.key));
+      near.emplace_back(std::move(summary.key),
+                        Neighbour{.problem = *known, .distance = distance(*known, problem)});
   }
-  std::stable_sort(near.begin(), near.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-  std::vector<generator::Config> winners;
-  for (const auto& [apart, key] : near) {
-    if (winners.size() == most) break;
+  std::stable_sort(near.begin(), near.end(),
+                   [](const auto& a, const auto& b) { return a.second.distance < b.second.distance; });
+  std::vector<Neighbour> found;
+  for (auto& [key, neighbour] : near) {
+    if (found.size() == most) break;
     const auto decision = decide(cache.measurements(key), problem.operation);
     if (!decision) continue;
-    generator::Config winner = generator::parse_config(decision->winner.config);
-    if (std::find(winners.begin(), winners.end(), winner) == winners.end())
-      winners.push_back(std::move(winner));
+    const double best_us = decision->winner.measurement.median_us;
+    for (const Candidate& candidate : decision->ranking)
+      neighbour.losses.emplace_back(generator::parse_config(candidate.config),
+                                    std::log(candidate.measurement.median_us / best_us));
+    found.push_back(std::move(neighbour));
   }
-  return winners;
+  return found;
 }
 
 }  // namespace ce::tuner

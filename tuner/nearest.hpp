@@ -1,8 +1,9 @@
 #pragma once
 /// \file
-/// What won for problems like this one?
+/// What is known of problems like this one?
 
 #include <cstddef>
+#include <utility>
 #include <vector>
 
 #include "cache/cache.hpp"
@@ -12,11 +13,16 @@
 
 namespace ce::tuner {
 
-/// Configs that won for other problems of the same operation, dtype and alignment on this device, the nearest
-/// problem's first and each once. They need not fit this one.
-[[nodiscard]] std::vector<generator::Config> near_winners(const runtime::Device& device,
-                                                          const cache::Cache& cache,
-                                                          const generator::Problem& problem,
-                                                          std::size_t most);
+/// Another problem of the same operation, dtype and layout on the same device, with what was measured of it.
+struct Neighbour {
+  generator::Problem problem;
+  double distance = 0;  ///< octaves of columns and of rows between the two
+  /// Configs with the natural logarithm of their time over that of the fastest.
+  std::vector<std::pair<generator::Config, double>> losses;
+};
+
+/// The nearest first.
+[[nodiscard]] std::vector<Neighbour> neighbours(const runtime::Device& device, const cache::Cache& cache,
+                                                const generator::Problem& problem, std::size_t most = 3);
 
 }  // namespace ce::tuner

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <string>
+#include <unordered_map>
 #include <utility>
 
 #include "ce/base/error.hpp"
@@ -46,6 +48,43 @@ double resident_blocks(const Block& block, const Config& config, const Problem& 
   return std::floor(
       std::max(1., std::min({most, model.threads_per_multiprocessor / block.threads,
                              model.registers_per_multiprocessor / (registers * block.threads), by_shared})));
+}
+
+/// A neighbour with its losses by the text of the config.
+class Experience {
+ public:
+  Experience(const Neighbour& neighbour, const runtime::Model& model)
+      : problem_(neighbour.problem), model_(model), weight_(std::exp(-2 * neighbour.distance)) {
+    for (const auto& [config, loss] : neighbour.losses) losses_.emplace(generator::to_text(config), loss);
+  }
+
+  [[nodiscard]] double weight() const noexcept { return weight_; }
+
+  /// What the prediction missed. Of a config that was not measured there, only that it did not win.
+  [[nodiscard]] double missed(const Config& config, const std::string& text) const {
+    constexpr double did_not_win = 0.1;
+    const double predicted = predicted_loss(config, problem_, model_);
+    const auto measured = losses_.find(text);
+    return measured == losses_.end() ? std::max(0., did_not_win - predicted) : measured->second - predicted;
+  }
+
+ private:
+  Problem problem_;
+  const runtime::Model& model_;
+  double weight_;
+  std::unordered_map<std::string, double> losses_;
+};
+
+/// Of few and far neighbours less is believed.
+double correction(const Config& config, std::span<const Experience> experiences) {
+  if (experiences.empty()) return 0;
+  const std::string text = generator::to_text(config);
+  double sum = 0, weight = 0.05;
+  for (const Experience& experience : experiences) {
+    sum += experience.weight() * experience.missed(config, text);
+    weight += experience.weight();
+  }
+  return sum / weight;
 }
 
 double weighed(const Traits& traits, const Traits& weights) {
@@ -100,10 +139,13 @@ double predicted_loss(const Config& config, const Problem& problem, const runtim
          of(store_weights[static_cast<std::size_t>(config.store)]);
 }
 
-std::vector<Config> ranked_space(const Problem& problem, const runtime::Model& model) {
+std::vector<Config> ranked_space(const Problem& problem, const runtime::Model& model,
+                                 std::span<const Neighbour> neighbours) {
+  std::vector<Experience> experiences;
+  for (const Neighbour& neighbour : neighbours) experiences.emplace_back(neighbour, model);
   std::vector<std::pair<double, Config>> scored;
   for (Config& config : generator::space(problem, limits_of(model))) {
-    const double loss = predicted_loss(config, problem, model);
+    const double loss = predicted_loss(config, problem, model) + correction(config, experiences);
     scored.emplace_back(loss, std::move(config));
   }
   std::stable_sort(scored.begin(), scored.end(),

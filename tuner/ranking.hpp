@@ -4,12 +4,14 @@
 
 #include <array>
 #include <cstddef>
+#include <span>
 #include <string_view>
 #include <vector>
 
 #include "generator/problem.hpp"
 #include "generator/variant.hpp"
 #include "runtime/device.hpp"
+#include "tuner/nearest.hpp"
 
 namespace ce::tuner {
 
@@ -41,9 +43,11 @@ using Traits = std::array<double, trait_names.size()>;
 [[nodiscard]] double predicted_loss(const generator::Config& config, const generator::Problem& problem,
                                     const runtime::Model& model);
 
-/// The problem's space, most promising first; equals in the order of the space.
+/// The problem's space, most promising first; equals in the order of the space. Where neighbours were measured,
+/// what the prediction missed there is added to it, the more the nearer they are.
 [[nodiscard]] std::vector<generator::Config> ranked_space(const generator::Problem& problem,
-                                                          const runtime::Model& model);
+                                                          const runtime::Model& model,
+                                                          std::span<const Neighbour> neighbours = {});
 
 /// The config to run when nothing is known and nothing may be tried: the first of ranked_space().
 /// \throws Unsupported where no config fits

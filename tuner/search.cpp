@@ -20,17 +20,6 @@ constexpr int most_local_bytes = 256;
 /// Of the budget, for screening; the rest is for the turns, which decide.
 constexpr double share_of_screening = 0.75;
 
-/// Whose winners are looked at first.
-constexpr std::size_t near_problems = 3;
-
-/// Samples of one kernel before it is the next one's turn.
-constexpr int samples_a_turn = 3;
-
-/// A turn of a fast kernel has up to ten times as many, until they take that long: what rounds its times off
-/// weighs more, and each costs less.
-constexpr double turn_us = 150;
-constexpr double most_times = 10;
-
 /// Turns that are taken for each that is wanted.
 constexpr std::size_t most_attempts = 2;
 
@@ -49,18 +38,9 @@ Search::Search(runtime::Device& device, cache::Cache& cache, const Settings& set
       hooks_(hooks),
       problem_(problem),
       key_{generator::key_text(problem), device.model().key()},
-      configs_(ranked_space(problem, device.model())),
+      configs_(ranked_space(problem, device.model(), neighbours(device, cache, problem))),
       evidence_(device.evidence()) {
-  put_first(near_winners(device, cache, problem, near_problems));
   survey();
-}
-
-/// Those that are in the space.
-void Search::put_first(const std::vector<generator::Config>& winners) {
-  for (auto winner = winners.rbegin(); winner != winners.rend(); ++winner) {
-    const auto found = std::find(configs_.begin(), configs_.end(), *winner);
-    if (found != configs_.end()) std::rotate(configs_.begin(), found, found + 1);
-  }
 }
 
 void Search::survey() {
@@ -229,9 +209,7 @@ void Search::take_turns(const Round& round) {
 
   const std::size_t want = (count(round.samples) + samples_a_turn - 1) / samples_a_turn;
   const std::size_t wanted = want - std::min(want, turns_taken_);
-  const double fastest_us = entrants_[round.entrants.front()].median_us;
-  const int samples =
-      samples_a_turn * static_cast<int>(std::clamp(turn_us / (samples_a_turn * fastest_us), 1., most_times));
+  const int samples = samples_a_turn * times_as_many(entrants_[round.entrants.front()].median_us);
   std::vector<Turn> turns;
   std::size_t believed = 0;
   while (believed < wanted && turns.size() < most_attempts * wanted) {

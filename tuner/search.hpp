@@ -54,7 +54,6 @@ class Search {
   };
 
   void survey();
-  void put_first(const std::vector<generator::Config>& winners);
   [[nodiscard]] bool is_over() const;
 
   void screen(const Round& round);

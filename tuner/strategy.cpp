@@ -101,6 +101,11 @@ std::optional<Strategy> parse_strategy(std::string_view text) noexcept {
   return std::nullopt;
 }
 
+int times_as_many(double fastest_us) noexcept {
+  constexpr double turn_us = 150, most = 10;
+  return static_cast<int>(std::clamp(turn_us / (samples_a_turn * fastest_us), 1., most));
+}
+
 std::optional<Round> next_round(const Breadth& breadth, int round, std::span<const Entrant> entrants) {
   const bool halving = breadth.strategy == Strategy::halving;
   const int screenings = halving ? 2 : 1;

@@ -48,7 +48,7 @@ struct Entrant {
 struct Round {
   std::string_view name;  ///< for people
   std::vector<std::size_t> entrants;
-  int samples = 0;        ///< that each has at the end of the round, of its kind
+  int samples = 0;        ///< that each has at the end of the round, of its kind; see times_as_many()
   bool in_turns = false;  ///< few samples of each at a time, so that drift meets all alike: these decide
 };
 
@@ -59,5 +59,12 @@ struct Round {
 /// \returns nothing when the search is over
 [[nodiscard]] std::optional<Round> next_round(const Breadth& breadth, int round,
                                               std::span<const Entrant> entrants);
+
+/// Samples of one kernel before it is the next one's turn.
+inline constexpr int samples_a_turn = 3;
+
+/// How many times as many samples rounds in turns take of kernels that fast: what rounds their times off weighs
+/// more, and each costs less.
+[[nodiscard]] int times_as_many(double fastest_us) noexcept;
 
 }  // namespace ce::tuner

@@ -10,6 +10,7 @@
 #include "tuner/bench.hpp"
 #include "tuner/build_ahead.hpp"
 #include "tuner/nearest.hpp"
+#include "tuner/ranking.hpp"
 #include "tuner/search.hpp"
 
 namespace ce::tuner {
@@ -50,11 +51,11 @@ std::optional<Decision> Tuner::known_winner(const generator::Problem& problem) c
 }
 
 std::optional<generator::Config> Tuner::nearest_winner(const generator::Problem& problem) const {
-  constexpr std::size_t most = 8;
-  const generator::Limits limits = limits_of(device_.model());
-  for (generator::Config& config : near_winners(device_, cache_, problem, most))
-    if (!generator::variant(config.variant).rejects(config, problem, limits)) return std::move(config);
-  return std::nullopt;
+  const std::vector<Neighbour> near = neighbours(device_, cache_, problem);
+  if (near.empty()) return std::nullopt;
+  std::vector<generator::Config> ranked = ranked_space(problem, device_.model(), near);
+  if (ranked.empty()) return std::nullopt;
+  return std::move(ranked.front());
 }
 
 Report Tuner::tune(const generator::Problem& problem, const Hooks& hooks) {

@@ -82,7 +82,8 @@ class Tuner {
   /// The winner that the database knows for the problem's key; nothing when it knows none.
   [[nodiscard]] std::optional<Decision> known_winner(const generator::Problem& problem) const;
 
-  /// The first of near_winners() that also fits this problem; nothing when there is none.
+  /// The config that is ranked first in the light of what was measured of the nearest problems of the same
+  /// operation, dtype and layout on this device; nothing when there are none.
   [[nodiscard]] std::optional<generator::Config> nearest_winner(const generator::Problem& problem) const;
 
   /// Searches the problem's space, unless the database knows a winner, and decides. The caller's memory is

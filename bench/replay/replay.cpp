@@ -132,7 +132,8 @@ Score search(const RecordedProblem& recorded, const runtime::Model& model, const
   std::size_t winner = 0;
   for (int number = 0; const auto round = tuner::next_round(breadth, number, entrants); ++number)
     for (const std::size_t i : round->entrants) {
-      const auto samples = static_cast<std::size_t>(round->samples);
+      const int times = round->in_turns ? tuner::times_as_many(field[round->entrants.front()]->median_us) : 1;
+      const auto samples = static_cast<std::size_t>(round->samples * times);
       if (round->in_turns) {
         take(i, samples - std::min(samples, in_turns[i].size()), in_turns[i]);
         entrants[i].in_turns = true;

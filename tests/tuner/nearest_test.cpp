@@ -5,6 +5,7 @@
 #include "generator/source.hpp"
 #include "runtime/host/device.hpp"
 #include "tests/tuner/fixture.hpp"
+#include "tuner/ranking.hpp"
 
 namespace ce::test {
 namespace {
@@ -50,27 +51,38 @@ class NearestWinner : public testing::Test {
 TEST_F(NearestWinner, NothingIsNear) { EXPECT_EQ(tuner.nearest_winner(asked), std::nullopt); }
 
 TEST_F(NearestWinner, TheNearestWidthWins) {
-  const Config near = config_of(wide(1024), asked, true, 0), far = config_of(wide(700), asked, true, 1);
+  const Config near = config_of(wide(1008), asked, true, 0), far = config_of(wide(1024), asked, true, 1);
   ASSERT_NE(to_text(near), to_text(far));
-  know(wide(700), far);
+  know(wide(1024), far);
   EXPECT_EQ(tuner.nearest_winner(asked), far);
-  know(wide(1024), near);
+  know(wide(1008), near);
   EXPECT_EQ(tuner.nearest_winner(asked), near);
 }
 
 TEST_F(NearestWinner, OfOneWidthTheNearestRowsWin) {
   const Config near = config_of(wide(1000), asked, true, 0), far = config_of(wide(1000), asked, true, 1);
   know(wide(1000, 1 << 16), far);
-  know(wide(1000, 128), near);
+  know(wide(1000, 2 * asked.rows), near);
   EXPECT_EQ(tuner.nearest_winner(asked), near);
 }
 
-TEST_F(NearestWinner, AConfigThatDoesNotFitIsPassedOver) {
-  const Config unfit = config_of(wide(200), asked, false), fit = config_of(wide(8000), asked, true);
+TEST_F(NearestWinner, WhatDoesNotFitIsPassedOver) {
+  const Config unfit = config_of(wide(200), asked, false);
   know(wide(200), unfit);
-  EXPECT_EQ(tuner.nearest_winner(asked), std::nullopt);
-  know(wide(16000), fit);
-  EXPECT_EQ(tuner.nearest_winner(asked), fit);
+  const auto winner = tuner.nearest_winner(asked);
+  ASSERT_TRUE(winner);
+  EXPECT_FALSE(generator::variant(winner->variant).rejects(*winner, asked, limits));
+}
+
+TEST_F(NearestWinner, IsNotWhatLostNearby) {
+  const Config usual = tuner::safe_default(asked, device->model());
+  Measurement winner = measured(wide(1024), config_of(wide(1024), asked, true)),
+              loser = measured(wide(1024), usual);
+  ASSERT_NE(winner.config, loser.config);
+  loser.median_us = 2 * winner.median_us;
+  database.add(winner);
+  database.add(loser);
+  EXPECT_NE(tuner.nearest_winner(asked), usual);
 }
 
 TEST_F(NearestWinner, OtherProblemsAreNotNear) {
