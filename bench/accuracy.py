@@ -1,0 +1,407 @@
+#!/usr/bin/env python3
+"""Compares the rounding errors of ce and of PyTorch with f64 on the same inputs, on a GPU.
+
+    bench/accuracy.py --out bench/results/accuracy.json          measures, and prints what is worse than it may be
+    bench/accuracy.py --markdown bench/results/accuracy.json     prints docs/accuracy.md
+
+The unit of an error is the epsilon of the dtype times the largest magnitude of the row (of a loss: of the loss). ce runs
+through `ce-tune run`: the config that it takes when nothing is known, and one config of every other variant that serves
+the problem; the worst of them counts. ce must not be worse than
+
+    RMS      1.10 x the larger of PyTorch's and that of the f64 result rounded once to the dtype
+    largest  1.10 x PyTorch's, plus one unit
+
+and infinities and NaN must be where f64 has them. The exit status is 1 where it is worse.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import concurrent.futures
+import datetime
+import hashlib
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, Iterator
+
+EPSILON = {"f32": 2.0**-23, "f16": 2.0**-10, "bf16": 2.0**-7}
+ALLOWED = 1.10
+WIDTHS = (1000, 32768, 128256, 262144)
+MATRICES = frozenset({"output", "input_grad", "grad"})
+
+# ---- judging -------------------------------------------------------------------------------------------------------
+
+
+def excess(entry: dict[str, Any]) -> float:
+    """By which factor the worse of ce's figures is over what it may be; at most 1 is good."""
+    ce, peer, ideal = entry["ce"], entry["pytorch"], entry["rounded"]
+    if ce["wrong"] > 0:
+        return float("inf")
+    bound_rms, bound_largest = ALLOWED * max(peer["rms"], ideal["rms"]), ALLOWED * peer["largest"] + 1
+    return max(ratio(ce["rms"], bound_rms), ce["largest"] / bound_largest)
+
+
+def ratio(a: float, b: float) -> float:
+    return 1.0 if a == b else float("inf") if b == 0 else a / b
+
+
+def worst_of(by_config: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """The largest of each figure, and the config of the largest RMS."""
+    config, figures = max(by_config.items(), key=lambda item: (item[1]["wrong"], item[1]["rms"]))
+    largest = max(each["largest"] for each in by_config.values())
+    return {**figures, "largest": largest, "config": config}
+
+
+def name_of(entry: dict[str, Any]) -> str:
+    return f"{entry['case']} {entry['quantity']} {entry['dtype']} {entry['columns']} {entry['kind']}"
+
+
+def report(result: dict[str, Any]) -> str:
+    entries = result["entries"]
+    bad = sorted((entry for entry in entries if excess(entry) > 1), key=excess, reverse=True)
+    lines = []
+    for entry in bad:
+        ce, peer, ideal = entry["ce"], entry["pytorch"], entry["rounded"]
+        lines.append(
+            f"{name_of(entry)}: ce {ce['rms']:.3g} {ce['largest']:.3g} ({ce['config']}), PyTorch {peer['rms']:.3g} "
+            f"{peer['largest']:.3g}, rounded once {ideal['rms']:.3g} {ideal['largest']:.3g}; wrong: {ce['wrong']}, "
+            f"{peer['wrong']}"
+        )
+    lines.append(f"{len(entries)} comparisons on {result['gpu']}, ce is worse than it may be in {len(bad)}")
+    return "\n".join(lines)
+
+
+# ---- the page ------------------------------------------------------------------------------------------------------
+
+
+def figure(value: float) -> str:
+    return "0" if value == 0 else f"{value:.2g}" if 1e-3 <= value < 1e4 else f"{value:.0e}"
+
+
+def summary_row(entries: list[dict[str, Any]]) -> list[str]:
+    """Of one case, quantity and dtype: the figures where ce compares worst."""
+
+    def compared(entry: dict[str, Any]) -> float:
+        return ratio(entry["ce"]["rms"], entry["pytorch"]["rms"])
+
+    worst = max(entries, key=compared)
+    far = max(entries, key=lambda entry: entry["ce"]["largest"] - entry["pytorch"]["largest"])
+    return [
+        figure(worst["pytorch"]["rms"]),
+        figure(worst["ce"]["rms"]),
+        f"{compared(worst):.2f}",
+        f"{worst['kind']}, {worst['columns']}",
+        figure(far["pytorch"]["largest"]),
+        figure(far["ce"]["largest"]),
+    ]
+
+
+def markdown_table(rows: list[list[str]]) -> str:
+    lines = ["| " + " | ".join(row) + " |" for row in rows]
+    lines.insert(1, "|" + " --- |" * len(rows[0]))
+    return "\n".join(lines)
+
+
+def markdown(result: dict[str, Any], path: str) -> str:
+    groups: dict[tuple[str, str], dict[str, list[dict[str, Any]]]] = {}
+    for entry in result["entries"]:
+        groups.setdefault((entry["case"], entry["quantity"]), {}).setdefault(entry["dtype"], []).append(entry)
+    title = ["operation", "dtype", "PyTorch RMS", "ce RMS", "ratio", "where", "PyTorch largest", "ce largest"]
+    rows = [title]
+    for (case, quantity), by_dtype in groups.items():
+        for dtype, entries in by_dtype.items():
+            rows.append([f"{case}: {quantity}", dtype, *summary_row(entries)])
+    kinds = [["rows", "are normal deviates"]] + [[f"`{kind}`", text] for kind, text in result["kinds"].items()]
+    widths = ", ".join(map(str, sorted({entry["columns"] for entry in result["entries"]})))
+    over = sum(excess(entry) > 1 for entry in result["entries"])
+    versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
+    return f"""# Accuracy
+
+How far ce and PyTorch are from f64 on the same inputs. `bench/accuracy.py` measured it and made this page:
+
+    {result['command']}
+    bench/accuracy.py --markdown {path} > docs/accuracy.md
+
+{result['gpu']}, driver {result['driver']}, {versions}, {result['date'][:10]}. Every comparison is in
+[{path}](../{path}).
+
+## What is compared
+
+- Inputs are made in the dtype, so that all compute from the same numbers. PyTorch computes in that dtype (it has no
+  z-loss, cap or scale, so these are written with its functions), and in f64 for the reference. Losses, their weights and
+  outputs have the dtype of the logits, as in PyTorch. Rows have {widths} columns.
+- The unit of an error is the epsilon of the dtype (f32 2^-23, f16 2^-10, bf16 2^-7) times the largest magnitude of the
+  row; of a loss, times the loss. One rounding to the dtype costs at most half a unit.
+- ce is the worst of several kernels: the one that runs when nothing is known, and one of every other variant.
+- ce must have an RMS of at most {ALLOWED:.2f} x the larger of PyTorch's and that of the f64 result rounded once to the
+  dtype, a largest error of at most {ALLOWED:.2f} x PyTorch's plus one unit, and infinities and NaN where f64 has them.
+- `cross_entropy_backward` reads a logsumexp in f32. That is one of its inputs, and f64 computes from it, too: a
+  logsumexp of 1000 is rounded by up to 3e-5, which the gradient inherits. PyTorch is held against the gradient without
+  that rounding, and so is ce where loss and gradient are made in one pass.
+
+{markdown_table(kinds)}
+
+## Result
+
+{len(result['entries'])} comparisons; ce is worse than it may be in {over}. Each line has the widths and kinds of rows
+where ce compares worst: by the ratio of the RMS, and by the difference of the largest errors.
+
+{markdown_table(rows)}
+"""
+
+
+# ---- measuring -----------------------------------------------------------------------------------------------------
+
+
+def save(tensor: Any, path: Path) -> None:
+    import torch
+
+    words = tensor.contiguous().cpu()
+    (words.view(torch.int16) if words.dtype == torch.bfloat16 else words).numpy().tofile(path)
+
+
+def load(path: Path, like: Any) -> Any:
+    import numpy
+    import torch
+
+    stored = torch.int16 if like.dtype == torch.bfloat16 else like.dtype
+    words = torch.from_numpy(numpy.fromfile(path, str(stored).removeprefix("torch.")))
+    return words.view(like.dtype).reshape(like.shape).cuda()
+
+
+def statistics(result: Any, exact: Any, unit: float, blocks: int) -> list[dict[str, Any]]:
+    """Of each block of rows: root mean square and largest error, and how many elements are wrongly (in)finite."""
+    import torch
+
+    result = result.double()
+    finite = torch.isfinite(exact)
+    same = (result == exact) | (torch.isnan(result) & torch.isnan(exact))
+    wrong = torch.where(finite, ~torch.isfinite(result), ~same)
+    size = torch.where(finite, exact.abs(), 0.0).amax(-1, keepdim=True).clamp_min(1e-300)
+    error = torch.where(finite & ~wrong, (result - exact).abs() / (unit * size), 0.0)
+    return [
+        {"rms": short(e.square().mean().sqrt().item()), "largest": short(e.max().item()), "wrong": int(w.sum())}
+        for e, w in zip(error.chunk(blocks), wrong.chunk(blocks))
+    ]
+
+
+def short(value: float) -> float:
+    return float(f"{value:.4g}")
+
+
+def run(command: list[str]) -> dict[str, Any]:
+    finished = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
+    if finished.returncode != 0:
+        raise RuntimeError(f"{shlex.join(command)}: {finished.stderr.strip()}")
+    document: dict[str, Any] = json.loads(finished.stdout)
+    return document
+
+
+class Ce:
+    """ce-tune, on one GPU."""
+
+    def __init__(self, program: str, device: str) -> None:
+        self.program, self.device = program, device
+        self.facts: dict[str, Any] = {}
+
+    def options(self, problem: Any, amounts: bool) -> list[str]:
+        case = problem.case
+        options = ["--op", case.operation, "--dtype", problem.dtype, "--rows", str(problem.rows)]
+        options += ["--cols", str(problem.columns), *case.flags]
+        for name, amount in case.amounts.items():
+            options += [name, str(amount)] if amounts else [name]
+        if case.operation == "cross_entropy":
+            options += ["--loss-dtype", problem.dtype, f"--reduction={case.reduction}"]
+        elif case.operation == "cross_entropy_backward":
+            options += [f"--reduction={case.reduction}"]
+        if case.weights:
+            options.append(f"--weights={problem.dtype}")
+        return [*options, "--device", self.device, "--json"]
+
+    def configs(self, problem: Any) -> list[str]:
+        """One of each variant, always the same for the same problem."""
+        options = self.options(problem, amounts=False)
+        by_variant: dict[str, list[str]] = {}
+        for config in run([self.program, "source", "--list", *options])["configs"]:
+            by_variant.setdefault(config.split("/")[0], []).append(config)
+        digest = int(hashlib.sha256(shlex.join(options).encode()).hexdigest(), 16)
+        return [configs[digest % len(configs)] for configs in by_variant.values()]
+
+    def compute(self, problem: Any, inputs: Path, config: str | None) -> tuple[str, Path]:
+        """Runs one config, or the usual one. \\returns its text, and the folder with the outputs"""
+        outputs = Path(tempfile.mkdtemp(dir=self.folder))
+        command = [self.program, "run", *self.options(problem, amounts=True)]
+        command += [f"{name}={inputs / name}" for name in problem.inputs]
+        command += [f"{name}={outputs / name}" for name in problem.peer]
+        document = run(command if config is None else [*command, "--config", config])
+        self.facts = document
+        return document["config"], outputs
+
+    def version(self) -> str:
+        return subprocess.run([self.program, "--version"], stdout=subprocess.PIPE, text=True, check=True).stdout.split()[-1]
+
+
+def entries_of(problem: Any, computed: list[tuple[str, Path]]) -> list[dict[str, Any]]:
+    kinds, unit = problem.case.kinds, EPSILON[problem.dtype]
+    entries = []
+    for quantity, peer in problem.peer.items():
+        exact = problem.exact[quantity]
+        exact_of_ce = problem.exact_of_ce.get(quantity, exact)
+
+        def by_kind(result: Any, reference: Any) -> list[dict[str, Any]]:
+            if quantity not in MATRICES:  # one number a row
+                result, reference = result.reshape(-1, 1), reference.reshape(-1, 1)
+            return statistics(result, reference, unit, len(kinds))
+
+        pytorch, rounded = by_kind(peer, exact), by_kind(exact_of_ce.to(peer.dtype), exact_of_ce)
+        ce = {config: by_kind(load(folder / quantity, peer), exact_of_ce) for config, folder in computed}
+        for i, kind in enumerate(kinds):
+            entries.append({"case": problem.case.name, "quantity": quantity, "dtype": problem.dtype,
+                            "columns": problem.columns, "kind": kind, "rows": problem.rows_of_kind,
+                            "pytorch": pytorch[i], "rounded": rounded[i],
+                            "ce": worst_of({config: figures[i] for config, figures in ce.items()})})
+    return entries
+
+
+def problems(arguments: argparse.Namespace) -> Iterator[Any]:
+    import accuracy_cases
+
+    for case in accuracy_cases.CASES:
+        if not arguments.only or case.name in arguments.only:
+            for dtype in arguments.dtype:
+                for columns in arguments.columns:
+                    rows = max(16, min(256, arguments.elements // columns))
+                    yield accuracy_cases.make_problem(case, dtype, columns, rows)
+
+
+def measure(arguments: argparse.Namespace) -> dict[str, Any]:
+    import torch
+
+    import accuracy_cases
+
+    torch.manual_seed(arguments.seed)
+    entries: list[dict[str, Any]] = []
+    waiting: collections.deque[tuple[Any, Any]] = collections.deque()
+    with tempfile.TemporaryDirectory(prefix="ce-accuracy-", dir=arguments.scratch) as scratch:
+        ce = Ce(arguments.ce_tune, f"cuda:{torch.cuda.current_device()}")
+
+        def finish_first() -> None:
+            problem, future = waiting.popleft()
+            folder, computed = future.result()
+            entries.extend(entries_of(problem, computed))
+            shutil.rmtree(folder)
+            print(f"{problem.case.name} {problem.dtype} {problem.columns}: {len(computed)} configs", file=sys.stderr)
+
+        with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
+            for problem in problems(arguments):
+                folder = Path(tempfile.mkdtemp(dir=scratch))
+                for name, tensor in problem.inputs.items():
+                    save(tensor, folder / name)
+                waiting.append((problem, pool.submit(ce.compute_all, problem, folder)))
+                if len(waiting) > arguments.jobs:
+                    finish_first()
+            while waiting:
+                finish_first()
+    return {
+        "command": shlex.join(["bench/accuracy.py", *sys.argv[1:]]),
+        "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "gpu": ce.facts["device"]["model"]["name"],
+        "driver": ce.facts["evidence"].get("driver", "unknown"),
+        "versions": {"ce": ce.version(), "PyTorch": torch.__version__, "CUDA": torch.version.cuda,
+                     "Python": sys.version.split()[0]},
+        "seed": arguments.seed,
+        "kinds": accuracy_cases.LOGITS,
+        "entries": entries,
+    }
+
+
+# ---- the command ---------------------------------------------------------------------------------------------------
+
+
+def made_up(dtype: str, ce: float, pytorch: float, wrong: int = 0) -> dict[str, Any]:
+    def figures(rms: float, count: int = 0) -> dict[str, Any]:
+        return {"rms": rms, "largest": 4 * rms, "wrong": count}
+
+    return {"case": "softmax", "quantity": "output", "dtype": dtype, "columns": 1000, "kind": "normal", "rows": 4,
+            "pytorch": figures(pytorch), "rounded": figures(0.1),
+            "ce": worst_of({"block": figures(ce / 2), "online": figures(ce, wrong)})}
+
+
+def self_test() -> None:
+    """The judgement and the page, of figures that are made up."""
+
+    def expect(good: bool, what: str) -> None:
+        if not good:
+            sys.exit(f"accuracy.py: self-test: {what}")
+
+    expect(excess(made_up("f32", 0.5, 0.5)) <= 1, "equal errors are worse")
+    expect(excess(made_up("f32", 0.1, 0.01)) <= 1, "one rounding is too much")
+    expect(excess(made_up("f32", 0.6, 0.5)) > 1, "20% more is fine")
+    expect(excess(made_up("f32", 0.1, 0.5, wrong=1)) > 1, "a wrong infinity is fine")
+    far = made_up("f32", 0.5, 0.5)
+    far["ce"]["largest"] = 4
+    expect(excess(far) > 1, "one element that is far off is fine")
+    result = {"command": "bench/accuracy.py", "gpu": "Some GPU", "driver": "1", "versions": {"ce": "0"},
+              "date": "2030-01-01T00:00:00Z", "kinds": {"normal": "as they are"},
+              "entries": [made_up("f32", 0.6, 0.5), made_up("bf16", 0.2, 0.4)]}
+    text = report(result)
+    expect("worse than it may be in 1" in text and "f32 1000 normal: ce 0.6 2.4 (online)" in text, f"report\n{text}")
+    page = markdown(result, "results.json")
+    for line in ("| softmax: output | f32 | 0.5 | 0.6 | 1.20 | normal, 1000 | 2 | 2.4 |",
+                 "| softmax: output | bf16 | 0.4 | 0.2 | 0.50 | normal, 1000 | 1.6 | 0.8 |"):
+        expect(line in page, f"no {line!r} in\n{page}")
+    print("accuracy.py: self-test passed")
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+
+    def words(text: str) -> list[str]:
+        return text.split(",")
+
+    def widths(text: str) -> list[int]:
+        return [int(word) for word in words(text)]
+
+    parser.add_argument("--ce-tune", default=os.environ.get("CE_TUNE", "ce-tune"), metavar="FILE",
+                        help="ce-tune (default: CE_TUNE, else the one in PATH)")
+    parser.add_argument("--only", type=words, default=[], metavar="LIST", help="cases (default: all)")
+    parser.add_argument("--dtype", type=words, default=list(EPSILON), metavar="LIST", help="default: all")
+    parser.add_argument("--columns", type=widths, default=list(WIDTHS), metavar="LIST", help="default: %(default)s")
+    parser.add_argument("--elements", type=int, default=1 << 22, metavar="N", help="of a kind of rows, at most about "
+                        "(default: %(default)s; 16 to 256 rows)")
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="default: %(default)s")
+    parser.add_argument("--jobs", type=int, default=8, metavar="N", help="problems at a time (default: %(default)s)")
+    parser.add_argument("--scratch", metavar="FOLDER", help="for tensors (default: that of temporary files)")
+    parser.add_argument("--out", metavar="FILE", help="write every comparison as JSON")
+    parser.add_argument("--markdown", metavar="FILE", help="print the page of such a file, and end")
+    parser.add_argument("--self-test", action="store_true", help="check this script, without a GPU, and end")
+    return parser.parse_args()
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    if arguments.self_test:
+        self_test()
+        return
+    if arguments.markdown is not None:
+        with open(arguments.markdown, encoding="utf-8") as file:
+            print(markdown(json.load(file), arguments.markdown), end="")
+        return
+    result = measure(arguments)
+    if arguments.out is not None:
+        entries = ",\n".join(json.dumps(entry) for entry in result["entries"])
+        with open(arguments.out, "w", encoding="utf-8") as file:
+            file.write(json.dumps({**result, "entries": []})[: -len("]}")] + "\n" + entries + "\n]}\n")
+    print(report(result))
+    sys.exit(any(excess(entry) > 1 for entry in result["entries"]))
+
+
+if __name__ == "__main__":
+    main()
