@@ -51,17 +51,6 @@ std::optional<fs::path> variable(const char* name) {
   return fs::path(value);
 }
 
-/// With its log, where the latest commits are.
-std::int64_t bytes_on_disk(const fs::path& path) {
-  std::int64_t total = 0;
-  for (const char* suffix : {"", "-wal"}) {
-    std::error_code error;
-    const auto bytes = fs::file_size(path.string() + suffix, error);
-    if (!error) total += static_cast<std::int64_t>(bytes);
-  }
-  return total;
-}
-
 }  // namespace
 
 std::string Key::id() const { return digest({problem, device}).substr(0, 12); }
@@ -106,7 +95,7 @@ struct Cache::Impl {
 
 void Cache::Impl::carry_over() {
   if (refused == nullptr) return;
-  refused->copy_into(*store);
+  refused->copy_into(*store, true);
   refused.reset();
   log(LogLevel::info,
       fmt::format("{} can be written again: what it had refused is in it now", path.string()));
@@ -219,13 +208,16 @@ Cache Cache::open(const fs::path& path) {
 }
 
 Cache Cache::open_existing(const fs::path& path) {
-  std::error_code error;
-  const fs::path file = fs::absolute(path, error);
-  const fs::file_status status = error ? fs::file_status() : fs::status(file, error);
-  if (status.type() == fs::file_type::not_found)
-    throw NotFound(fmt::format("there is no tuning database {}", file.string()));
   auto impl = std::make_unique<Impl>();
-  impl->attach(file);
+  impl->attach(existing_file(path));
+  return Cache(std::move(impl));
+}
+
+Cache Cache::open_copy(const fs::path& path) {
+  auto impl = std::make_unique<Impl>();
+  impl->path = existing_file(path);
+  impl->store = copy_file(impl->path);
+  impl->problem = fmt::format("a copy of {}", impl->path.string());
   return Cache(std::move(impl));
 }
 

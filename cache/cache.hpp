@@ -95,6 +95,8 @@ class Cache {
   /// For commands that were told to read a given database: \throws DatabaseError where open() would degrade,
   /// NotFound where there is no file.
   [[nodiscard]] static Cache open_existing(const std::filesystem::path& path);
+  /// A copy in memory of the database of somebody else, which is not changed. \throws as open_existing()
+  [[nodiscard]] static Cache open_copy(const std::filesystem::path& path);
   [[nodiscard]] static Cache in_memory();
   /// CE_DB, else $XDG_DATA_HOME/ce/ce.db, else $HOME/.local/share/ce/ce.db; empty when none is set.
   [[nodiscard]] static std::filesystem::path default_path();
@@ -105,7 +107,7 @@ class Cache {
 
   [[nodiscard]] Status status() const;
 
-  /// Commits one measurement.
+  /// Commits one measurement. One that is there already, with the same time and samples, is not added again.
   void add(const Measurement& measurement);
   /// Every measurement for the key, oldest first.
   [[nodiscard]] std::vector<Measurement> measurements(const Key& key) const;

@@ -41,35 +41,6 @@ void create_folders(const fs::path& folder) {
                     folder.string(), system_message(errno)));
 }
 
-/// What SQLite said, and what a person can do about it.
-std::string explain(const fs::path& path, const SQLite::Exception& error) {
-  switch (error.getErrorCode()) {
-    case SQLITE_NOTADB:
-    case SQLITE_CORRUPT:
-      return fmt::format(
-          "{} is damaged or no tuning database ({}): move it away, or set CE_DB to another file",
-          path.string(), error.what());
-    case SQLITE_ERROR:
-      return fmt::format(
-          "{} lacks tables that it should have ({}): move it away, or set CE_DB to another file",
-          path.string(), error.what());
-    case SQLITE_BUSY:
-    case SQLITE_LOCKED:
-      return fmt::format(
-          "{} is locked by another process for more than {} s ({}): end that process, or set "
-          "CE_DB to another file",
-          path.string(), busy_timeout.count() / 1000, error.what());
-    case SQLITE_FULL:
-      return fmt::format("no space is left for {} ({}): free some, or set CE_DB to a file on another disk",
-                         path.string(), error.what());
-    default:
-      return fmt::format(
-          "cannot open {} ({}): check its permissions and those of its folder, or set CE_DB to "
-          "another file",
-          path.string(), error.what());
-  }
-}
-
 void require_regular_file(const fs::path& path) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
@@ -204,6 +175,53 @@ void create_file(const fs::path& path) {
                                     path.string(), system_message(error)));
 }
 
+std::int64_t bytes_on_disk(const fs::path& path) {
+  std::int64_t total = 0;
+  for (const char* suffix : {"", "-wal"}) {
+    std::error_code error;
+    const auto bytes = fs::file_size(path.string() + suffix, error);
+    if (!error) total += static_cast<std::int64_t>(bytes);
+  }
+  return total;
+}
+
+fs::path existing_file(const fs::path& path) {
+  std::error_code error;
+  fs::path file = fs::absolute(path, error);
+  const fs::file_status status = error ? fs::file_status() : fs::status(file, error);
+  if (status.type() == fs::file_type::not_found)
+    throw NotFound(fmt::format("there is no tuning database {}", file.string()));
+  return file;
+}
+
+std::string explain(const fs::path& path, const SQLite::Exception& error) {
+  switch (error.getErrorCode()) {
+    case SQLITE_NOTADB:
+    case SQLITE_CORRUPT:
+      return fmt::format(
+          "{} is damaged or no tuning database ({}): move it away, or set CE_DB to another file",
+          path.string(), error.what());
+    case SQLITE_ERROR:
+      return fmt::format(
+          "{} lacks tables that it should have ({}): move it away, or set CE_DB to another file",
+          path.string(), error.what());
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED:
+      return fmt::format(
+          "{} is locked by another process for more than {} s ({}): end that process, or set "
+          "CE_DB to another file",
+          path.string(), busy_timeout.count() / 1000, error.what());
+    case SQLITE_FULL:
+      return fmt::format("no space is left for {} ({}): free some, or set CE_DB to a file on another disk",
+                         path.string(), error.what());
+    default:
+      return fmt::format(
+          "cannot open {} ({}): check its permissions and those of its folder, or set CE_DB to "
+          "another file",
+          path.string(), error.what());
+  }
+}
+
 Opened open_file(const fs::path& path) {
   require_regular_file(path);
   try {
@@ -218,6 +236,15 @@ Opened open_file(const fs::path& path) {
                                  "set CE_DB to another file",
                                  path.string(), error.what())};
     }
+  } catch (const SQLite::Exception& error) {
+    throw DatabaseError(explain(path, error));
+  }
+}
+
+std::unique_ptr<Store> copy_file(const fs::path& path) {
+  require_regular_file(path);
+  try {
+    return read_copy(path);
   } catch (const SQLite::Exception& error) {
     throw DatabaseError(explain(path, error));
   }

@@ -4,11 +4,16 @@
 #include <SQLiteCpp/Database.h>
 #include <SQLiteCpp/Transaction.h>
 #include <fmt/format.h>
+#include <sqlite3.h>
 
 #include <array>
 #include <cstddef>
+#include <exception>
+#include <limits>
+#include <map>
 #include <string>
 
+#include "cache/codec.hpp"
 #include "ce/base/error.hpp"
 
 namespace ce::cache {
@@ -125,13 +130,95 @@ JOIN evidence AS e ON e.id = m.evidence_id
 ORDER BY m.created_at, m.id;
 )sql";
 
-constexpr std::array steps_of_all_versions{version_1};
+// The identity of a measurement is the digest of all that it says, so that databases can be merged, and
+// merged again, without a measurement twice. ce_identity() is of this program; see add_identity_function().
+constexpr const char* version_2 = R"sql(
+DROP TRIGGER measurements_refuse_update;
+DROP TRIGGER measurements_refuse_delete;
+
+ALTER TABLE measurements ADD COLUMN identity TEXT NOT NULL DEFAULT '';
+UPDATE measurements SET identity =
+  (SELECT ce_identity(p.text, d.text, config, template_digest, compile_key, outcome, reason, stage, rows,
+                      bytes, samples_us, median_us, spread, registers, local_bytes, e.json, created_at)
+   FROM keys AS k
+   JOIN problems AS p ON p.id = k.problem_id
+   JOIN device_models AS d ON d.id = k.device_model_id
+   JOIN evidence AS e ON e.id = evidence_id
+   WHERE k.id = key_id);
+DELETE FROM measurements WHERE id NOT IN (SELECT MIN(id) FROM measurements GROUP BY identity);
+CREATE UNIQUE INDEX measurements_by_identity ON measurements (identity);
+
+CREATE TRIGGER measurements_refuse_update BEFORE UPDATE ON measurements
+BEGIN SELECT RAISE(ABORT, 'measurements are append-only'); END;
+CREATE TRIGGER measurements_refuse_delete BEFORE DELETE ON measurements
+BEGIN SELECT RAISE(ABORT, 'measurements are append-only'); END;
+)sql";
+
+constexpr std::array steps_of_all_versions{version_1, version_2};
+
+std::string text_of(sqlite3_value* value) {
+  const auto* text = reinterpret_cast<const char*>(sqlite3_value_text(value));
+  return text == nullptr ? "" : std::string(text, static_cast<std::size_t>(sqlite3_value_bytes(value)));
+}
+
+double real_of(sqlite3_value* value) {
+  return sqlite3_value_type(value) == SQLITE_NULL ? std::numeric_limits<double>::quiet_NaN()
+                                                  : sqlite3_value_double(value);
+}
+
+/// Evidence that cannot be read is its own evidence: it must not keep a database from being opened.
+std::map<std::string, std::string> evidence_in(const std::string& text) {
+  try {
+    return decode_evidence(text);
+  } catch (const std::exception&) {
+    return {{"unreadable", text}};
+  }
+}
+
+/// Of the columns of a measurement, as the texts above pass them.
+std::string identity_of_values(std::span<sqlite3_value*> values) {
+  const auto text = [&](std::size_t index) { return text_of(values[index]); };
+  const auto integer = [&](std::size_t index) { return sqlite3_value_int64(values[index]); };
+  const auto* samples = static_cast<const std::byte*>(sqlite3_value_blob(values[10]));
+  return identity_of(
+      {.key = {.problem = text(0), .device = text(1)},
+       .config = text(2),
+       .template_digest = text(3),
+       .compile_key = text(4),
+       .outcome = text(5) == name(Outcome::measured) ? Outcome::measured : Outcome::quarantined,
+       .reason = text(6),
+       .stage = static_cast<int>(integer(7)),
+       .rows = integer(8),
+       .bytes = integer(9),
+       .samples_us = decode_samples({samples, static_cast<std::size_t>(sqlite3_value_bytes(values[10]))}),
+       .median_us = real_of(values[11]),
+       .spread = real_of(values[12]),
+       .registers = static_cast<int>(integer(13)),
+       .local_bytes = static_cast<int>(integer(14)),
+       .evidence = evidence_in(text(15)),
+       .created_at = text(16)});
+}
+
+constexpr int identity_values = 17;
+
+void call_identity(sqlite3_context* context, int count, sqlite3_value** values) {
+  try {
+    const std::string identity = identity_of_values({values, static_cast<std::size_t>(count)});
+    sqlite3_result_text(context, identity.data(), static_cast<int>(identity.size()), SQLITE_TRANSIENT);
+  } catch (const std::exception& error) {  // no exception may pass through SQLite
+    sqlite3_result_error(context, error.what(), -1);
+  }
+}
 
 int user_version(SQLite::Database& database) { return database.execAndGet("PRAGMA user_version").getInt(); }
 
 }  // namespace
 
 std::span<const char* const> migrations() noexcept { return steps_of_all_versions; }
+
+void add_identity_function(SQLite::Database& database) {
+  database.createFunction("ce_identity", identity_values, true, nullptr, call_identity);
+}
 
 void require_ours(SQLite::Database& database, const std::filesystem::path& path) {
   // One read transaction, or a file that another process is just creating looks like no one's.
@@ -155,6 +242,7 @@ void require_ours(SQLite::Database& database, const std::filesystem::path& path)
 
 void migrate(SQLite::Database& database, std::span<const char* const> steps) {
   const int latest = static_cast<int>(steps.size());
+  add_identity_function(database);
   while (user_version(database) < latest) {
     SQLite::Transaction transaction(database, SQLite::TransactionBehavior::IMMEDIATE);
     // Another process may have been faster while this one waited for the lock.

@@ -24,6 +24,12 @@ inline constexpr std::int32_t application_id = 0x63654442;
 /// \throws SQLite::Exception where it cannot be read at all
 void require_ours(SQLite::Database& database, const std::filesystem::path& path);
 
+/// Gives the connection the SQL function ce_identity(), identity_of() of the values of a measurement: problem,
+/// device, config, template_digest, compile_key, outcome, reason, stage, rows, bytes, samples_us, median_us,
+/// spread, registers, local_bytes, evidence, created_at.
+/// \throws SQLite::Exception
+void add_identity_function(SQLite::Database& database);
+
 /// Applies the texts that the database lacks, each in a transaction of its own that either happens whole or
 /// not at all, also when several processes do this at once.
 /// \throws SQLite::Exception

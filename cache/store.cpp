@@ -7,15 +7,12 @@
 #include <SQLiteCpp/Transaction.h>
 #include <fmt/format.h>
 
-#include <bit>
 #include <chrono>
-#include <cmath>
-#include <concepts>
 #include <ctime>
-#include <limits>
-#include <nlohmann/json.hpp>
 #include <utility>
 
+#include "cache/codec.hpp"
+#include "cache/query.hpp"
 #include "cache/schema.hpp"
 #include "ce/base/digest.hpp"
 #include "ce/base/log.hpp"
@@ -23,87 +20,8 @@
 namespace ce::cache {
 namespace {
 
-using Bytes = std::vector<std::byte>;
-
-/// One use of a prepared statement. Resets it at the end, so that no read transaction outlives the use:
-/// an open one would hold back the checkpoints of every process.
-class Query {
- public:
-  template <class... Values>
-  explicit Query(SQLite::Statement& statement, const Values&... values) : statement_(statement) {
-    int index = 0;
-    (bind(++index, values), ...);
-  }
-  Query(const Query&) = delete;
-  Query& operator=(const Query&) = delete;
-  ~Query() { statement_.tryReset(); }
-
-  /// True while there is a row to read.
-  bool next() { return statement_.executeStep(); }
-  void run() {
-    while (next()) {
-    }
-  }
-
-  [[nodiscard]] std::string text(int column) const { return statement_.getColumn(column).getString(); }
-  [[nodiscard]] std::int64_t integer(int column) const { return statement_.getColumn(column).getInt64(); }
-  [[nodiscard]] double real(int column) const {
-    const SQLite::Column value = statement_.getColumn(column);
-    return value.isNull() ? std::numeric_limits<double>::quiet_NaN() : value.getDouble();
-  }
-  [[nodiscard]] Bytes blob(int column) const {
-    const SQLite::Column value = statement_.getColumn(column);
-    const auto* data = static_cast<const std::byte*>(value.getBlob());
-    return data == nullptr ? Bytes{} : Bytes(data, data + value.getBytes());
-  }
-
- private:
-  void bind(int index, const std::string& value) { statement_.bind(index, value); }
-  void bind(int index, std::string_view value) { statement_.bind(index, std::string(value)); }
-  void bind(int index, std::integral auto value) { statement_.bind(index, static_cast<std::int64_t>(value)); }
-  void bind(int index, double value) { statement_.bind(index, value); }
-  void bind(int index, std::span<const std::byte> value) {
-    // A null pointer would bind NULL instead of an empty blob.
-    statement_.bind(index, value.empty() ? static_cast<const void*>("") : value.data(),
-                    static_cast<int>(value.size()));
-  }
-
-  SQLite::Statement& statement_;
-};
-
 std::string_view as_text(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
-Bytes encode_samples(std::span<const float> samples) {
-  Bytes bytes;
-  bytes.reserve(4 * samples.size());
-  for (const float sample : samples) {
-    const auto bits = std::bit_cast<std::uint32_t>(sample);
-    for (int shift = 0; shift < 32; shift += 8) bytes.push_back(static_cast<std::byte>(bits >> shift));
-  }
-  return bytes;
-}
-
-std::vector<float> decode_samples(std::span<const std::byte> bytes) {
-  std::vector<float> samples;
-  samples.reserve(bytes.size() / 4);
-  for (std::size_t at = 0; at + 4 <= bytes.size(); at += 4) {
-    std::uint32_t bits = 0;
-    for (std::size_t i = 0; i < 4; ++i) bits |= std::to_integer<std::uint32_t>(bytes[at + i]) << (8 * i);
-    samples.push_back(std::bit_cast<float>(bits));
-  }
-  return samples;
-}
-
-/// Bytes that are no UTF-8 (a driver may report anything) become U+FFFD.
-std::string encode_evidence(const std::map<std::string, std::string>& evidence) {
-  const nlohmann::json json(evidence);
-  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
-
-std::map<std::string, std::string> decode_evidence(const std::string& text) {
-  return nlohmann::json::parse(text).get<std::map<std::string, std::string>>();
 }
 
 constexpr const char* select_measurements = R"sql(
@@ -169,7 +87,7 @@ SQLite::Statement& Store::prepared(const char* sql) {
   return *statement;
 }
 
-void Store::insert(const Measurement& m) {
+bool Store::insert(const Measurement& m) {
   const std::string evidence = encode_evidence(m.evidence);
   const std::string evidence_digest = digest({evidence});
   Query(prepared("INSERT INTO problems (text) VALUES (?1) ON CONFLICT (text) DO NOTHING"), m.key.problem)
@@ -187,18 +105,20 @@ void Store::insert(const Measurement& m) {
       .run();
   Query(prepared(R"sql(
           INSERT INTO measurements (key_id, config, template_digest, compile_key, outcome, reason, stage, rows,
-            bytes, samples_us, median_us, spread, registers, local_bytes, evidence_id, created_at)
-          SELECT k.id, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, e.id, ?17
+            bytes, samples_us, median_us, spread, registers, local_bytes, evidence_id, created_at, identity)
+          SELECT k.id, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, e.id, ?17, ?18
           FROM keys AS k
           JOIN problems AS p ON p.id = k.problem_id
           JOIN device_models AS d ON d.id = k.device_model_id
           JOIN evidence AS e ON e.digest = ?3
-          WHERE p.text = ?1 AND d.text = ?2)sql"),
+          WHERE p.text = ?1 AND d.text = ?2
+          ON CONFLICT (identity) DO NOTHING)sql"),
         m.key.problem, m.key.device, evidence_digest, m.config, m.template_digest, m.compile_key,
         name(m.outcome), m.reason, m.stage, m.rows, m.bytes,
         std::span<const std::byte>(encode_samples(m.samples_us)), m.median_us, m.spread, m.registers,
-        m.local_bytes, m.created_at)
+        m.local_bytes, m.created_at, identity_of(m))
       .run();
+  return database_->getChanges() > 0;
 }
 
 void Store::add(const Measurement& measurement) {
@@ -248,9 +168,9 @@ std::vector<Key> Store::find(std::string_view prefix) {
   return list;
 }
 
-void Store::insert_binary(const std::string& compile_key, std::span<const std::byte> image,
+bool Store::insert_binary(const std::string& compile_key, std::span<const std::byte> image,
                           const BinaryInfo& info) {
-  if (binary(compile_key)) return;
+  if (binary(compile_key)) return false;
   Query(prepared(R"sql(
           INSERT INTO binaries (compile_key, image, digest, compiler, name, created_at)
           VALUES (?1, ?2, ?3, ?4, ?5, ?6)
@@ -258,6 +178,7 @@ void Store::insert_binary(const std::string& compile_key, std::span<const std::b
             compiler = excluded.compiler, name = excluded.name, created_at = excluded.created_at)sql"),
         compile_key, image, digest({as_text(image)}), info.compiler, info.name, utc_now())
       .run();
+  return true;
 }
 
 void Store::keep_binary(const std::string& compile_key, std::span<const std::byte> image,
@@ -281,14 +202,29 @@ std::optional<Bytes> Store::binary(const std::string& compile_key) {
   return image;
 }
 
-void Store::copy_into(Store& other) {
+std::int64_t Store::add(std::span<const Measurement> list) {
+  SQLite::Transaction transaction(*database_, SQLite::TransactionBehavior::IMMEDIATE);
+  std::int64_t added = 0;
+  for (const Measurement& measurement : list) added += insert(measurement);
+  transaction.commit();
+  return added;
+}
+
+Store::Copied Store::copy_into(Store& other, bool with_binaries) {
+  Copied copied;
   SQLite::Transaction transaction(*other.database_, SQLite::TransactionBehavior::IMMEDIATE);
   for (const KeySummary& summary : keys())
-    for (const Measurement& measurement : measurements(summary.key)) other.insert(measurement);
-  Query query(prepared("SELECT compile_key, image, compiler, name FROM binaries"));
-  while (query.next())
-    other.insert_binary(query.text(0), query.blob(1), {.compiler = query.text(2), .name = query.text(3)});
+    for (const Measurement& measurement : measurements(summary.key))
+      copied.measurements += other.insert(measurement);
+  if (with_binaries) {
+    Query query(prepared("SELECT compile_key, compiler, name FROM binaries"));
+    while (query.next())
+      if (const auto image = binary(query.text(0)))
+        copied.binaries +=
+            other.insert_binary(query.text(0), *image, {.compiler = query.text(1), .name = query.text(2)});
+  }
   transaction.commit();
+  return copied;
 }
 
 Store::Counts Store::counts() {

@@ -36,6 +36,7 @@ class Store {
   Store& operator=(const Store&) = delete;
   ~Store();
 
+  /// What it has already is not added again.
   void add(const Measurement& measurement);
   /// Oldest first.
   [[nodiscard]] std::vector<Measurement> measurements(const Key& key);
@@ -46,8 +47,31 @@ class Store {
   void keep_binary(const std::string& compile_key, std::span<const std::byte> image, const BinaryInfo& info);
   [[nodiscard]] std::optional<std::vector<std::byte>> binary(const std::string& compile_key);
 
-  /// Adds all of this store's measurements and binaries to the other one, in one transaction.
-  void copy_into(Store& other);
+  /// In one transaction. \returns how many of them were new
+  std::int64_t add(std::span<const Measurement> list);
+
+  struct Copied {
+    std::int64_t measurements = 0, binaries = 0;  ///< that the other store did not have
+  };
+  /// Adds all of this store's measurements, and its binaries that are whole, to the other one, in one
+  /// transaction.
+  Copied copy_into(Store& other, bool with_binaries);
+
+  struct Pruned {
+    std::int64_t measurements = 0, binaries = 0;
+  };
+  /// Takes out measurements made with templates that later ones of the same key and variant have replaced,
+  /// but not finals, the fastest of each key and templates, nor the last `keep` of each key; and binaries that
+  /// no measurement with the latest templates names.
+  /// \param rehearse  only counts
+  Pruned prune(std::int64_t keep, bool rehearse);
+
+  /// What is damaged, one line each: pages, references, binaries, measurements that are not as they were
+  /// written.
+  [[nodiscard]] std::vector<std::string> damages();
+
+  /// Gives room that nothing uses back to the file system.
+  void vacuum();
 
   [[nodiscard]] Counts counts();
   [[nodiscard]] int schema_version();
@@ -55,8 +79,8 @@ class Store {
 
  private:
   [[nodiscard]] SQLite::Statement& prepared(const char* sql);
-  void insert(const Measurement& measurement);
-  void insert_binary(const std::string& compile_key, std::span<const std::byte> image,
+  bool insert(const Measurement& measurement);
+  bool insert_binary(const std::string& compile_key, std::span<const std::byte> image,
                      const BinaryInfo& info);
 
   std::unique_ptr<SQLite::Database> database_;

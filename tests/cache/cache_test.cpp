@@ -86,9 +86,10 @@ TEST_F(CacheBasics, RoundTripOfEverything) {
 TEST_F(CacheBasics, OldestFirstWhateverTheOrderOfAdding) {
   Cache cache = Cache::in_memory();
   for (const int number : {3, 1, 2, 1}) cache.add(a_measurement(key, std::to_string(number), number));
+  cache.add(a_measurement(key, "another 1", 1));
   std::string order;
   for (const Measurement& measurement : cache.measurements(key)) order += measurement.config;
-  EXPECT_EQ(order, "1123");
+  EXPECT_EQ(order, "1another 123") << "each once, and those of the same time as they were added";
 }
 
 TEST_F(CacheBasics, DatesWhatHasNoDate) {

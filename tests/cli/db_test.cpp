@@ -4,76 +4,35 @@
 #include <set>
 #include <string>
 
-#include "cache/cache.hpp"
 #include "generator/config.hpp"
-#include "generator/problem.hpp"
-#include "generator/source.hpp"
-#include "generator/variant.hpp"
-#include "tests/cli/process.hpp"
+#include "tests/cli/db_fixture.hpp"
 
 namespace ce::cli {
 namespace {
 
-using generator::Problem;
 using nlohmann::json;
 using test::Finished;
 
-constexpr const char* device = "Some GPU|cc=90|sm=132";
-
-const Problem softmax{
-    .operation = generator::Operation::softmax, .dtype = DType::bf16, .rows = 8192, .columns = 4096};
+using test::softmax;
 
 /// A database in which the second of three configs won, a fourth is out, and a fifth belongs to other
 /// templates.
-class DatabaseCommands : public test::CommandTest {
+class DatabaseCommands : public test::DatabaseTest {
  protected:
-  DatabaseCommands() : cache_(cache::Cache::open(database())) {
-    const std::vector<generator::Config> space = generator::space(softmax, {.capability = 90});
-    for (std::size_t i = 0; i < 5; ++i)
-      configs_.push_back(generator::to_text(space.at(i * space.size() / 5)));
-    for (const std::size_t i : {0U, 1U, 2U, 3U, 4U}) cache_.add(measurement(i));
+  DatabaseCommands() {
+    for (const std::size_t i : {0U, 1U, 2U})
+      cache_.add(measurement(i, i == 1 ? 45 : 60.0 + static_cast<double>(i)));
+    cache::Measurement wrong = measurement(3, 0);
+    wrong.outcome = cache::Outcome::quarantined;
+    wrong.reason = "wrong answer: row 3\nand a second line";
+    wrong.samples_us.clear();
+    cache_.add(wrong);
+    cache::Measurement older = measurement(4, 64);
+    older.template_digest = "older";
+    cache_.add(older);
   }
 
-  cache::Measurement measurement(std::size_t index) const {
-    cache::Measurement measurement{.key = key(),
-                                   .config = configs_.at(index),
-                                   .compile_key = "of " + configs_.at(index),
-                                   .stage = 1,
-                                   .rows = 8192,
-                                   .bytes = generator::traffic(softmax).total(),
-                                   .samples_us = {60, 60, 60},
-                                   .median_us = index == 1 ? 45.0 : 60.0 + static_cast<double>(index),
-                                   .spread = 0.01,
-                                   .registers = 40,
-                                   .evidence = {{"uuid", "GPU-1"}, {"driver", "580.1"}}};
-    const std::string variant = measurement.config.substr(0, measurement.config.find('/'));
-    measurement.template_digest =
-        index == 4 ? "older" : generator::template_digest(softmax.operation, variant);
-    if (index == 3) {
-      measurement.outcome = cache::Outcome::quarantined;
-      measurement.reason = "wrong answer: row 3\nand a second line";
-      measurement.median_us = 0;
-      measurement.samples_us.clear();
-    }
-    return measurement;
-  }
-
-  cache::Key key() const { return {generator::key_text(softmax), device}; }
-  std::string id() const { return key().id(); }
   std::string winner() const { return configs_.at(1); }
-  json document(std::vector<std::string> words) const {
-    words.insert(words.end(), {"--db", database(), "--json"});
-    const Finished finished = ce_tune(words);
-    EXPECT_EQ(finished.status, 0) << finished.err;
-    return json::parse(finished.out);
-  }
-  Finished text(std::vector<std::string> words) const {
-    words.insert(words.end(), {"--db", database()});
-    return ce_tune(words);
-  }
-
-  cache::Cache cache_;
-  std::vector<std::string> configs_;
 };
 
 TEST_F(DatabaseCommands, ListShowsEachProblemWithItsWinner) {
@@ -99,7 +58,7 @@ TEST_F(DatabaseCommands, ListOfADeviceLeavesOutTheOthers) {
 }
 
 TEST_F(DatabaseCommands, KeysOfOtherVersionsAreListedAndShown) {
-  cache::Measurement other = measurement(0);
+  cache::Measurement other = measurement(0, 60);
   other.key.problem = "softmax of the future";
   cache_.add(other);
   const json keys = document({"db", "list"}).at("keys");
@@ -143,7 +102,7 @@ TEST_F(DatabaseCommands, KeysAreNamedByPrefixes) {
 
 TEST_F(DatabaseCommands, AnAmbiguousPrefixListsItsKeys) {
   // Some two of this many keys begin with the same four digits, and with fixed texts always the same two.
-  cache::Measurement other = measurement(0);
+  cache::Measurement other = measurement(0, 60);
   std::map<std::string, std::string> ids{{id().substr(0, 4), id()}};
   std::string first, second;
   for (int number = 0; second.empty(); ++number) {

@@ -29,6 +29,14 @@ TEST_F(Documentation, NamesEveryOptionThatTheHelpNamesAndNoOther) {
                                                   {"time"},
                                                   {"db", "list"},
                                                   {"db", "show"},
+                                                  {"db", "history"},
+                                                  {"db", "diff"},
+                                                  {"db", "merge"},
+                                                  {"db", "export"},
+                                                  {"db", "import"},
+                                                  {"db", "prune"},
+                                                  {"db", "verify"},
+                                                  {"db", "vacuum"},
                                                   {"run"},
                                                   {"source"},
                                                   {"doctor"}}) {
@@ -45,7 +53,9 @@ TEST_F(Documentation, NamesEveryOptionThatTheHelpNamesAndNoOther) {
 
 TEST_F(Documentation, NamesEveryCommand) {
   const std::string text = test::read_file(std::filesystem::path(CE_SOURCE_DIR) / "docs/cli.md");
-  for (const char* command : {"sweep", "bench", "time", "db list", "db show", "run", "source", "doctor"})
+  for (const char* command :
+       {"sweep", "bench", "time", "db list", "db show", "db history", "db diff", "db merge", "db export",
+        "db import", "db prune", "db verify", "db vacuum", "run", "source", "doctor"})
     EXPECT_NE(text.find("\n## " + std::string(command) + "\n"), std::string::npos) << command;
 }
 

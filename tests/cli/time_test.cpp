@@ -41,8 +41,9 @@ TEST_F(TimeCommand, TimesConfigsInTurnsFastestFirst) {
 }
 
 TEST_F(TimeCommand, TakesTheBestOfAKey) {
-  const Finished swept = ce_tune({"sweep", "--op", "softmax", "--dtype", "f32", "--rows", "8", "--cols", "1000",
-                                  "--device", "host", "--db", database(), "--configs", "2", "--json"});
+  const Finished swept =
+      ce_tune({"sweep", "--op", "softmax", "--dtype", "f32", "--rows", "8", "--cols", "1000", "--device",
+               "host", "--db", database(), "--configs", "2", "--json"});
   ASSERT_EQ(swept.status, 0) << swept.err;
   const Finished timed = time({json::parse(swept.out).at("problems")[0].at("key")});
   ASSERT_EQ(timed.status, 0) << timed.err;
@@ -57,8 +58,8 @@ TEST_F(TimeCommand, NamesWhatIsWrong) {
   const Finished partial = time_softmax({"--config", "block/warps=4"});
   EXPECT_NE(partial.status, 0);
   EXPECT_NE(partial.err.find("block/warps=4"), std::string::npos) << partial.err;
-  const Finished many = time({"--op", "softmax", "--dtype", "f32", "--rows", "8,16", "--cols", "1000",
-                              "--config", narrow});
+  const Finished many =
+      time({"--op", "softmax", "--dtype", "f32", "--rows", "8,16", "--cols", "1000", "--config", narrow});
   EXPECT_NE(many.status, 0);
   EXPECT_NE(many.err.find("2 problems"), std::string::npos) << many.err;
 }

@@ -1,0 +1,103 @@
+#include "cache/codec.hpp"
+
+#include <bit>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+#include "ce/base/digest.hpp"
+
+namespace ce::cache {
+namespace {
+
+using nlohmann::json;
+
+std::string text_of(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
+
+double figure(const json& value) {
+  return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
+}
+
+Outcome parse_outcome(const std::string& text) {
+  for (const Outcome outcome : {Outcome::measured, Outcome::quarantined})
+    if (name(outcome) == text) return outcome;
+  throw std::invalid_argument("outcome is \"" + text + "\"; expected measured or quarantined");
+}
+
+}  // namespace
+
+std::vector<std::byte> encode_samples(std::span<const float> samples) {
+  std::vector<std::byte> bytes;
+  bytes.reserve(4 * samples.size());
+  for (const float sample : samples) {
+    const auto bits = std::bit_cast<std::uint32_t>(sample);
+    for (int shift = 0; shift < 32; shift += 8) bytes.push_back(static_cast<std::byte>(bits >> shift));
+  }
+  return bytes;
+}
+
+std::vector<float> decode_samples(std::span<const std::byte> bytes) {
+  std::vector<float> samples;
+  samples.reserve(bytes.size() / 4);
+  for (std::size_t at = 0; at + 4 <= bytes.size(); at += 4) {
+    std::uint32_t bits = 0;
+    for (std::size_t i = 0; i < 4; ++i) bits |= std::to_integer<std::uint32_t>(bytes[at + i]) << (8 * i);
+    samples.push_back(std::bit_cast<float>(bits));
+  }
+  return samples;
+}
+
+std::string encode_evidence(const std::map<std::string, std::string>& evidence) {
+  return text_of(json(evidence));
+}
+
+std::map<std::string, std::string> decode_evidence(const std::string& text) {
+  return json::parse(text).get<std::map<std::string, std::string>>();
+}
+
+std::string to_json(const Measurement& m) {
+  return text_of({{"problem", m.key.problem},
+                  {"device", m.key.device},
+                  {"config", m.config},
+                  {"template_digest", m.template_digest},
+                  {"compile_key", m.compile_key},
+                  {"outcome", name(m.outcome)},
+                  {"reason", m.reason},
+                  {"stage", m.stage},
+                  {"rows", m.rows},
+                  {"bytes", m.bytes},
+                  {"samples_us", m.samples_us},
+                  {"median_us", m.median_us},
+                  {"spread", m.spread},
+                  {"registers", m.registers},
+                  {"local_bytes", m.local_bytes},
+                  {"evidence", m.evidence},
+                  {"created_at", m.created_at}});
+}
+
+Measurement from_json(std::string_view text) {
+  const json object = json::parse(text);
+  Measurement m{.key = {.problem = object.at("problem"), .device = object.at("device")},
+                .config = object.at("config"),
+                .template_digest = object.at("template_digest"),
+                .compile_key = object.at("compile_key"),
+                .outcome = parse_outcome(object.at("outcome")),
+                .reason = object.at("reason"),
+                .stage = object.at("stage"),
+                .rows = object.at("rows"),
+                .bytes = object.at("bytes"),
+                .samples_us = {},
+                .median_us = figure(object.at("median_us")),
+                .spread = figure(object.at("spread")),
+                .registers = object.at("registers"),
+                .local_bytes = object.at("local_bytes"),
+                .evidence = object.at("evidence"),
+                .created_at = object.at("created_at")};
+  for (const json& sample : object.at("samples_us"))
+    m.samples_us.push_back(static_cast<float>(figure(sample)));
+  return m;
+}
+
+std::string identity_of(const Measurement& measurement) { return digest({to_json(measurement)}); }
+
+}  // namespace ce::cache

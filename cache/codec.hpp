@@ -1,0 +1,34 @@
+#pragma once
+/// \file
+/// Measurements as the database stores them and as one line of JSON, and what tells two of them apart.
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cache/cache.hpp"
+
+namespace ce::cache {
+
+/// 32-bit floats, least significant byte first.
+[[nodiscard]] std::vector<std::byte> encode_samples(std::span<const float> samples);
+[[nodiscard]] std::vector<float> decode_samples(std::span<const std::byte> bytes);
+
+/// One JSON object. Bytes that are no UTF-8 (a driver may report anything) become U+FFFD.
+[[nodiscard]] std::string encode_evidence(const std::map<std::string, std::string>& evidence);
+[[nodiscard]] std::map<std::string, std::string> decode_evidence(const std::string& text);
+
+/// All of a measurement as one JSON object without a newline; equal measurements give equal texts. A figure
+/// that is not a finite number is null, bytes that are no UTF-8 become U+FFFD.
+[[nodiscard]] std::string to_json(const Measurement& measurement);
+/// \throws std::exception saying what is wrong with the text
+[[nodiscard]] Measurement from_json(std::string_view text);
+
+/// The digest of to_json(): who has it has this measurement already.
+[[nodiscard]] std::string identity_of(const Measurement& measurement);
+
+}  // namespace ce::cache

@@ -1,0 +1,67 @@
+#pragma once
+/// \file
+/// Prepared statements with values in and values out.
+
+#include <SQLiteCpp/Column.h>
+#include <SQLiteCpp/Statement.h>
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ce::cache {
+
+using Bytes = std::vector<std::byte>;
+
+/// One use of a prepared statement. Resets it at the end, so that no read transaction outlives the use:
+/// an open one would hold back the checkpoints of every process.
+class Query {
+ public:
+  template <class... Values>
+  explicit Query(SQLite::Statement& statement, const Values&... values) : statement_(statement) {
+    int index = 0;
+    (bind(++index, values), ...);
+  }
+  Query(const Query&) = delete;
+  Query& operator=(const Query&) = delete;
+  ~Query() { statement_.tryReset(); }
+
+  /// True while there is a row to read.
+  bool next() { return statement_.executeStep(); }
+  void run() {
+    while (next()) {
+    }
+  }
+
+  [[nodiscard]] std::string text(int column) const { return statement_.getColumn(column).getString(); }
+  [[nodiscard]] std::int64_t integer(int column) const { return statement_.getColumn(column).getInt64(); }
+  [[nodiscard]] double real(int column) const {
+    const SQLite::Column value = statement_.getColumn(column);
+    return value.isNull() ? std::numeric_limits<double>::quiet_NaN() : value.getDouble();
+  }
+  [[nodiscard]] Bytes blob(int column) const {
+    const SQLite::Column value = statement_.getColumn(column);
+    const auto* data = static_cast<const std::byte*>(value.getBlob());
+    return data == nullptr ? Bytes{} : Bytes(data, data + value.getBytes());
+  }
+
+ private:
+  void bind(int index, const std::string& value) { statement_.bind(index, value); }
+  void bind(int index, std::string_view value) { statement_.bind(index, std::string(value)); }
+  void bind(int index, std::integral auto value) { statement_.bind(index, static_cast<std::int64_t>(value)); }
+  void bind(int index, double value) { statement_.bind(index, value); }
+  void bind(int index, std::span<const std::byte> value) {
+    // A null pointer would bind NULL instead of an empty blob.
+    statement_.bind(index, value.empty() ? static_cast<const void*>("") : value.data(),
+                    static_cast<int>(value.size()));
+  }
+
+  SQLite::Statement& statement_;
+};
+
+}  // namespace ce::cache

@@ -1,0 +1,128 @@
+/// \file
+/// What a Store does for the care of its database.
+
+#include <SQLiteCpp/Database.h>
+#include <SQLiteCpp/Statement.h>
+#include <SQLiteCpp/Transaction.h>
+#include <fmt/format.h>
+
+#include <array>
+
+#include "cache/query.hpp"
+#include "cache/schema.hpp"
+#include "cache/store.hpp"
+#include "ce/base/digest.hpp"
+
+namespace ce::cache {
+namespace {
+
+// Each config text begins with its variant and a slash. The latest templates of a variant are those of its
+// latest measurement.
+constexpr const char* find_superseded = R"sql(
+CREATE TEMP TABLE superseded AS
+WITH placed AS (
+  SELECT id, stage, template_digest, compile_key,
+         FIRST_VALUE(template_digest) OVER (
+           PARTITION BY key_id, SUBSTR(config, 1, INSTR(config || '/', '/'))
+           ORDER BY created_at DESC, id DESC) AS latest,
+         ROW_NUMBER() OVER (PARTITION BY key_id ORDER BY created_at DESC, id DESC) AS age,
+         ROW_NUMBER() OVER (PARTITION BY key_id, template_digest
+                            ORDER BY outcome = 'quarantined', stage DESC, median_us, id) AS place
+  FROM measurements
+)
+SELECT id, compile_key, stage > 0 OR place = 1 AS decides, age FROM placed WHERE template_digest <> latest)sql";
+
+// A measurement names its binaries with spaces between them.
+constexpr const char* unnamed_binaries = R"sql(
+FROM binaries AS b WHERE NOT EXISTS (
+  SELECT 1 FROM measurements AS m
+  WHERE m.id NOT IN (SELECT id FROM temp.superseded)
+    AND INSTR(' ' || m.compile_key || ' ', ' ' || b.compile_key || ' ') > 0))sql";
+
+constexpr const char* pruned = "FROM temp.superseded WHERE NOT decides AND age > ?1";
+
+// In this order, so that nothing is referenced that goes.
+constexpr std::array unreferenced{
+    "DELETE FROM evidence WHERE id NOT IN (SELECT evidence_id FROM measurements)",
+    "DELETE FROM keys WHERE id NOT IN (SELECT key_id FROM measurements)",
+    "DELETE FROM problems WHERE id NOT IN (SELECT problem_id FROM keys)",
+    "DELETE FROM device_models WHERE id NOT IN (SELECT device_model_id FROM keys)"};
+
+}  // namespace
+
+Store::Pruned Store::prune(std::int64_t keep, bool rehearse) {
+  SQLite::Transaction transaction(*database_, SQLite::TransactionBehavior::IMMEDIATE);
+  const auto run = [&](const std::string& sql, const auto&... values) {
+    SQLite::Statement statement(*database_, sql);
+    Query(statement, values...).run();
+    return static_cast<std::int64_t>(database_->getChanges());
+  };
+  const auto count = [&](const std::string& rows, const auto&... values) {
+    SQLite::Statement statement(*database_, "SELECT COUNT(*) " + rows);
+    Query query(statement, values...);
+    query.next();
+    return query.integer(0);
+  };
+  run(find_superseded);
+  Pruned result{.measurements = count(pruned, keep), .binaries = count(unnamed_binaries)};
+  if (!rehearse) {
+    run(std::string("DELETE FROM binaries WHERE compile_key IN (SELECT b.compile_key ") + unnamed_binaries +
+        ")");
+    const std::string trigger =
+        database_->execAndGet("SELECT sql FROM sqlite_master WHERE name = 'measurements_refuse_delete'")
+            .getString();
+    run("DROP TRIGGER measurements_refuse_delete");
+    run(std::string("DELETE FROM measurements WHERE id IN (SELECT id ") + pruned + ")", keep);
+    run(trigger);
+    for (const char* statement : unreferenced) run(statement);
+  }
+  run("DROP TABLE temp.superseded");
+  transaction.commit();
+  return result;
+}
+
+std::vector<std::string> Store::damages() {
+  std::vector<std::string> found;
+  const auto each = [&](const char* sql, const auto& visit) {
+    SQLite::Statement statement(*database_, sql);
+    Query query(statement);
+    while (query.next()) visit(query);
+  };
+  each("PRAGMA integrity_check", [&](const Query& row) {
+    if (const std::string line = row.text(0); line != "ok") found.push_back("pages: " + line);
+  });
+  each("PRAGMA foreign_key_check", [&](const Query& row) {
+    found.push_back(fmt::format("references: row {} of {} refers to nothing in {}", row.integer(1),
+                                row.text(0), row.text(2)));
+  });
+  each("SELECT compile_key, digest, image FROM binaries ORDER BY compile_key", [&](const Query& row) {
+    const Bytes image = row.blob(2);
+    if (digest({{reinterpret_cast<const char*>(image.data()), image.size()}}) != row.text(1))
+      found.push_back(fmt::format("binaries: the digest of {} is not that of its bytes", row.text(0)));
+  });
+  each("SELECT id, digest, json FROM evidence ORDER BY id", [&](const Query& row) {
+    if (digest({row.text(2)}) != row.text(1))
+      found.push_back(fmt::format("evidence: the digest of row {} is not that of its text", row.integer(0)));
+  });
+  each(R"sql(
+    SELECT m.id, k.name FROM measurements AS m
+    JOIN keys AS k ON k.id = m.key_id
+    JOIN problems AS p ON p.id = k.problem_id
+    JOIN device_models AS d ON d.id = k.device_model_id
+    JOIN evidence AS e ON e.id = m.evidence_id
+    WHERE m.identity <> ce_identity(p.text, d.text, m.config, m.template_digest, m.compile_key, m.outcome,
+      m.reason, m.stage, m.rows, m.bytes, m.samples_us, m.median_us, m.spread, m.registers, m.local_bytes,
+      e.json, m.created_at) ORDER BY m.id)sql",
+       [&](const Query& row) {
+         found.push_back(fmt::format("measurements: row {} of key {} is not what was written", row.integer(0),
+                                     row.text(1)));
+       });
+  return found;
+}
+
+void Store::vacuum() {
+  database_->exec("VACUUM");
+  database_->exec("PRAGMA wal_checkpoint(TRUNCATE)");
+}
+
+}  // namespace ce::cache

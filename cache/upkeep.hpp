@@ -1,0 +1,63 @@
+#pragma once
+/// \file
+/// What people do with a database as a file: merge, carry, check and shrink it.
+
+#include <cstdint>
+#include <filesystem>
+#include <iosfwd>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cache/store.hpp"
+
+namespace ce::cache {
+
+/// A database that was asked for by name. Unlike Cache, which never stops a computation, it throws where the
+/// file does not do what is asked. Every method throws DatabaseError naming the file.
+///
+/// An export is text of one JSON object a line: first {"format", "version"}, then the measurements as
+/// to_json() has them, ordered by device, problem, time and identity, last {"measurements", "digest"}: their
+/// number, and the digest of their identities. So databases with the same measurements give the same text.
+class Upkeep {
+ public:
+  /// Opens a file for writing. \throws NotFound, DatabaseError
+  [[nodiscard]] static Upkeep open(const std::filesystem::path& path);
+  /// The same, and creates it where there is none.
+  [[nodiscard]] static Upkeep create(const std::filesystem::path& path);
+  /// A copy in memory, with today's schema: the file is not changed. \throws NotFound, DatabaseError
+  [[nodiscard]] static Upkeep copy(const std::filesystem::path& path);
+
+  /// Adds what the other one has. Merging is commutative and idempotent: the measurements of both, each once.
+  /// Binaries run on the device, so they come only when `with_binaries` says so.
+  Store::Copied merge(Upkeep& other, bool with_binaries);
+
+  /// \returns how many measurements
+  std::int64_t write_lines(std::ostream& out);
+  /// Adds the measurements of an export, all or none. \param name  of the stream, for messages
+  /// \throws InvalidArgument naming the line that is none of an export, or the end that is missing or of
+  /// another export
+  struct Imported {
+    std::int64_t measurements = 0, added = 0;
+  };
+  Imported read_lines(std::istream& in, const std::string& name);
+
+  Store::Pruned prune(std::int64_t keep, bool rehearse);
+  [[nodiscard]] std::vector<std::string> damages();
+  struct Vacuumed {
+    std::int64_t bytes_before = 0, bytes_after = 0;  ///< of the file with its log
+  };
+  Vacuumed vacuum();
+
+  [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
+
+ private:
+  Upkeep(std::filesystem::path path, std::unique_ptr<Store> store);
+  template <class Action>
+  auto run(const Action& action);
+
+  std::filesystem::path path_;
+  std::unique_ptr<Store> store_;
+};
+
+}  // namespace ce::cache

@@ -1,0 +1,25 @@
+#pragma once
+/// \file
+/// The commands below `ce-tune db`, a file each. As those of commands.hpp.
+
+#include <string>
+
+#include "cli/commands.hpp"
+
+namespace ce::cli {
+
+void add_db_list(CLI::App& db, Action& chosen);
+void add_db_show(CLI::App& db, Action& chosen);
+void add_db_history(CLI::App& db, Action& chosen);
+void add_db_diff(CLI::App& db, Action& chosen);
+void add_db_merge(CLI::App& db, Action& chosen);
+void add_db_export(CLI::App& db, Action& chosen);
+void add_db_import(CLI::App& db, Action& chosen);
+void add_db_prune(CLI::App& db, Action& chosen);
+void add_db_verify(CLI::App& db, Action& chosen);
+void add_db_vacuum(CLI::App& db, Action& chosen);
+
+/// KEY, which a command cannot do without.
+void add_key_argument(CLI::App& command, std::string& key);
+
+}  // namespace ce::cli

@@ -1,0 +1,172 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <vector>
+
+#include "cli/db.hpp"
+#include "cli/json.hpp"
+#include "cli/known.hpp"
+#include "cli/options.hpp"
+#include "cli/table.hpp"
+#include "cli/units.hpp"
+
+namespace ce::cli {
+namespace {
+
+using enum Table::Align;
+using cache::Measurement;
+
+constexpr const char* examples =
+    "\nExamples:\n"
+    "  ce-tune db history 3fa2c81b04d7\n"
+    "  ce-tune db history 3fa2 --json\n"
+    "\n"
+    "A new line begins where the driver, the compiler or the templates of a variant change.\n";
+
+constexpr int widest_bar = 24;
+constexpr std::size_t digest_digits = 8;
+
+/// Measurements in a row that were made with the same software.
+struct Generation {
+  std::string driver, compiler;
+  std::string first_at, last_at;
+  std::map<std::string, std::string> templates;  ///< digests by variant
+  std::set<std::string> configs;
+  const Measurement* best = nullptr;  ///< the fastest of the highest stage; null where all were rejected
+
+  [[nodiscard]] bool has(const Measurement& measurement, const std::string& its_driver,
+                         const std::string& its_compiler) const {
+    const auto known = templates.find(variant_of(measurement));
+    return driver == its_driver && compiler == its_compiler &&
+           (known == templates.end() || known->second == measurement.template_digest);
+  }
+  void add(const Measurement& measurement) {
+    templates[variant_of(measurement)] = measurement.template_digest;
+    configs.insert(measurement.config);
+    last_at = measurement.created_at;
+    if (measurement.outcome != cache::Outcome::measured) return;
+    const auto rank = [](const Measurement& m) { return std::tuple(-m.stage, m.median_us); };
+    if (best == nullptr || rank(measurement) < rank(*best)) best = &measurement;
+  }
+  static std::string variant_of(const Measurement& measurement) {
+    return measurement.config.substr(0, measurement.config.find('/'));
+  }
+};
+
+/// The value of the first of these names that the evidence has.
+std::string evidence_of(const Measurement& measurement, std::initializer_list<const char*> names) {
+  for (const char* name : names)
+    if (const auto found = measurement.evidence.find(name); found != measurement.evidence.end())
+      return found->second;
+  return "-";
+}
+
+std::vector<Generation> generations_of(const std::vector<Measurement>& measurements) {
+  std::vector<Generation> generations;
+  for (const Measurement& measurement : measurements) {
+    const std::string driver = evidence_of(measurement, {"driver", "kernel"}),
+                      compiler = evidence_of(measurement, {"nvrtc", "compiler"});
+    if (generations.empty() || !generations.back().has(measurement, driver, compiler))
+      generations.push_back({.driver = driver,
+                             .compiler = compiler,
+                             .first_at = measurement.created_at,
+                             .last_at = {},
+                             .templates = {},
+                             .configs = {}});
+    generations.back().add(measurement);
+  }
+  return generations;
+}
+
+Json document_of(const Known& known, const std::vector<Generation>& generations) {
+  Json list = Json::array();
+  for (const Generation& generation : generations) {
+    Json entry{{"driver", generation.driver},
+               {"compiler", generation.compiler},
+               {"first_at", generation.first_at},
+               {"last_at", generation.last_at},
+               {"templates", generation.templates},
+               {"configs", generation.configs.size()},
+               {"best", Json()}};
+    if (generation.best != nullptr) {
+      entry["best"] = json_of(*generation.best);
+      entry["best"]["gbs"] = throughput_of(*generation.best);
+    }
+    list.push_back(std::move(entry));
+  }
+  return {{"key", known.key.id()},
+          {"problem_text", known.key.problem},
+          {"device_text", known.key.device},
+          {"generations", list}};
+}
+
+std::string text_of(const Known& known, const std::vector<Generation>& generations) {
+  Table table({{"FROM (UTC)"},
+               {"DRIVER"},
+               {"COMPILER"},
+               {"TEMPLATES"},
+               {"CONFIGS", right},
+               {"BEST"},
+               {"TIME", right},
+               {"GB/s", right},
+               {"CHANGE", right},
+               {""}});
+  double most = 0, previous = 0;
+  for (const Generation& generation : generations)
+    if (generation.best != nullptr) most = std::max(most, throughput_of(*generation.best));
+  for (const Generation& generation : generations) {
+    std::vector<std::string> cells{generation.first_at.substr(0, 16), generation.driver, generation.compiler};
+    if (generation.best == nullptr) {
+      cells.insert(cells.end(),
+                   {"-", fmt::to_string(generation.configs.size()), "all rejected", "-", "-", "-", ""});
+    } else {
+      const double gbs = throughput_of(*generation.best);
+      cells.insert(cells.end(),
+                   {generation.best->template_digest.substr(0, digest_digits),
+                    fmt::to_string(generation.configs.size()), generation.best->config,
+                    time_text(generation.best->median_us), throughput_text(gbs),
+                    previous > 0 ? fmt::format("{:+.1f}%", (gbs / previous - 1) * 100) : "",
+                    std::string(static_cast<std::size_t>(std::lround(widest_bar * gbs / most)), '#')});
+      previous = gbs;
+    }
+    table.add(std::move(cells));
+  }
+  return fmt::format("{}  {}\ndevice   {}\n\n{}", known.key.id(), known.title(), known.key.device,
+                     table.text());
+}
+
+ExitCode history(const CommonOptions& common, const std::string& prefix) {
+  const cache::Cache cache = open_database(common);
+  const Known known(cache, find_key(cache, prefix));
+  const std::vector<Generation> generations = generations_of(known.measurements);
+  if (common.json)
+    print(document_of(known, generations));
+  else
+    fmt::print("{}", text_of(known, generations));
+  return ExitCode::success;
+}
+
+}  // namespace
+
+void add_db_history(CLI::App& db, Action& chosen) {
+  auto options = std::make_shared<CommonOptions>();
+  auto key = std::make_shared<std::string>();
+  CLI::App* command =
+      db.add_subcommand("history", "How fast a problem was, driver by driver and template by template");
+  command->footer(examples);
+  add_key_argument(*command, *key);
+  add_database_option(*command, *options);
+  add_json_option(*command, *options);
+  command->callback([options, key, &chosen] { chosen = [options, key] { return history(*options, *key); }; });
+}
+
+}  // namespace ce::cli

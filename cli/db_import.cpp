@@ -1,0 +1,59 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cerrno>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "cache/upkeep.hpp"
+#include "ce/base/error.hpp"
+#include "cli/db.hpp"
+#include "cli/json.hpp"
+#include "cli/options.hpp"
+#include "cli/units.hpp"
+
+namespace ce::cli {
+namespace {
+
+constexpr const char* examples =
+    "\nExamples:\n"
+    "  ce-tune db import measurements.jsonl\n"
+    "  gunzip -c measurements.jsonl.gz | ce-tune db import /dev/stdin --db new.db\n"
+    "\n"
+    "Adds what db export wrote to the database, which is created where there is none: all of it, or nothing "
+    "where a\n"
+    "line is not as it was written.\n";
+
+ExitCode read(const CommonOptions& common, const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file && errno == ENOENT) throw NotFound("there is no file " + path);
+  if (!file) throw InvalidArgument("FILE", fmt::format("\"{}\"", path), "a file that can be read");
+  cache::Upkeep database = cache::Upkeep::create(database_path(common));
+  const cache::Upkeep::Imported imported = database.read_lines(file, path);
+  if (common.json)
+    print({{"database", database.path().string()},
+           {"file", path},
+           {"measurements", imported.measurements},
+           {"measurements_added", imported.added}});
+  else
+    fmt::print("{} of {} added to {}\n", imported.added, counted(imported.measurements, "measurement"),
+               database.path().string());
+  return ExitCode::success;
+}
+
+}  // namespace
+
+void add_db_import(CLI::App& db, Action& chosen) {
+  auto options = std::make_shared<CommonOptions>();
+  auto file = std::make_shared<std::string>();
+  CLI::App* command = db.add_subcommand("import", "Add the measurements that db export wrote");
+  command->footer(examples);
+  command->add_option("FILE", *file, "What db export wrote")->required();
+  add_database_option(*command, *options);
+  add_json_option(*command, *options);
+  command->callback([options, file, &chosen] { chosen = [options, file] { return read(*options, *file); }; });
+}
+
+}  // namespace ce::cli

@@ -1,0 +1,72 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "cache/upkeep.hpp"
+#include "cli/db.hpp"
+#include "cli/json.hpp"
+#include "cli/options.hpp"
+#include "cli/units.hpp"
+
+namespace ce::cli {
+namespace {
+
+constexpr const char* examples =
+    "\nExamples:\n"
+    "  ce-tune db merge node1.db node2.db --db fleet.db\n"
+    "  ce-tune db merge node1.db --binaries\n"
+    "\n"
+    "Adds to the database of --db, created where there is none, what the files have and it has not. The "
+    "files "
+    "are not\n"
+    "changed. Binaries are code that runs on the device: take those of databases that you trust.\n";
+
+struct MergeOptions {
+  CommonOptions common;
+  std::vector<std::string> files;
+  bool binaries = false;
+};
+
+ExitCode merge(const MergeOptions& options) {
+  // All are read before anything is written.
+  std::vector<cache::Upkeep> sources;
+  for (const std::string& file : options.files) sources.push_back(cache::Upkeep::copy(file));
+  cache::Upkeep database = cache::Upkeep::create(database_path(options.common));
+  Json documents = Json::array();
+  std::string text;
+  for (cache::Upkeep& source : sources) {
+    const cache::Store::Copied added = database.merge(source, options.binaries);
+    documents.push_back({{"file", source.path().string()},
+                         {"measurements_added", added.measurements},
+                         {"binaries_added", added.binaries}});
+    text += fmt::format("{}: {} added", source.path().string(), counted(added.measurements, "measurement"));
+    text += options.binaries
+                ? fmt::format(" and {}\n",
+                              added.binaries == 1 ? "1 binary" : fmt::format("{} binaries", added.binaries))
+                : "\n";
+  }
+  if (options.common.json)
+    print({{"database", database.path().string()}, {"merged", documents}});
+  else
+    fmt::print("{}", text);
+  return ExitCode::success;
+}
+
+}  // namespace
+
+void add_db_merge(CLI::App& db, Action& chosen) {
+  auto options = std::make_shared<MergeOptions>();
+  CLI::App* command = db.add_subcommand("merge", "Add the measurements of other databases");
+  command->footer(examples);
+  command->add_option("FILES", options->files, "The other databases")->required();
+  command->add_flag("--binaries", options->binaries, "Take their compiled kernels, too");
+  add_database_option(*command, options->common);
+  add_json_option(*command, options->common);
+  command->callback([options, &chosen] { chosen = [options] { return merge(*options); }; });
+}
+
+}  // namespace ce::cli

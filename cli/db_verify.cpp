@@ -1,0 +1,48 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "cache/upkeep.hpp"
+#include "cli/db.hpp"
+#include "cli/json.hpp"
+#include "cli/options.hpp"
+
+namespace ce::cli {
+namespace {
+
+constexpr const char* examples =
+    "\nExamples:\n"
+    "  ce-tune db verify\n"
+    "  ce-tune db verify --db fleet.db --json\n"
+    "\n"
+    "Looks at a copy of the database: pages, references, and the digests of compiled kernels, evidence and "
+    "measurements.\n";
+
+ExitCode verify(const CommonOptions& common) {
+  cache::Upkeep database = cache::Upkeep::copy(database_path(common));
+  const std::vector<std::string> damages = database.damages();
+  if (common.json) {
+    print({{"database", database.path().string()}, {"damages", damages}});
+  } else {
+    for (const std::string& damage : damages) fmt::print("{}\n", damage);
+    fmt::print("{}: {}\n", database.path().string(), damages.empty() ? "whole" : "damaged");
+  }
+  return damages.empty() ? ExitCode::success : ExitCode::database;
+}
+
+}  // namespace
+
+void add_db_verify(CLI::App& db, Action& chosen) {
+  auto options = std::make_shared<CommonOptions>();
+  CLI::App* command = db.add_subcommand("verify", "Look for damage");
+  command->footer(examples);
+  add_database_option(*command, *options);
+  add_json_option(*command, *options);
+  command->callback([options, &chosen] { chosen = [options] { return verify(*options); }; });
+}
+
+}  // namespace ce::cli

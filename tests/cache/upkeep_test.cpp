@@ -1,0 +1,363 @@
+#include "cache/upkeep.hpp"
+
+#include <SQLiteCpp/Column.h>
+#include <SQLiteCpp/Database.h>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <iostream>
+#include <limits>
+#include <random>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "cache/codec.hpp"
+#include "cache/schema.hpp"
+#include "ce/base/error.hpp"
+#include "tests/cache/fixture.hpp"
+
+namespace ce::cache::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+class UpkeepTest : public CacheTest {
+ protected:
+  [[nodiscard]] fs::path other() const { return folder() / "other.db"; }
+
+  static void fill(const fs::path& path, const std::vector<Measurement>& list) {
+    Cache cache = Cache::open(path);
+    for (const Measurement& measurement : list) cache.add(measurement);
+  }
+  static std::string lines_of(const fs::path& path) {
+    std::ostringstream out;
+    Upkeep::copy(path).write_lines(out);
+    return out.str();
+  }
+  static Upkeep::Imported import(const fs::path& path, const std::string& lines) {
+    std::istringstream in(lines);
+    return Upkeep::create(path).read_lines(in, "export.jsonl");
+  }
+  static std::vector<std::byte> image(std::string_view text) {
+    const auto* data = reinterpret_cast<const std::byte*>(text.data());
+    return {data, data + text.size()};
+  }
+};
+
+TEST_F(UpkeepTest, AnIdentityIsOfEveryMember) {
+  const Measurement one = a_measurement(key, "config");
+  EXPECT_EQ(identity_of(one), identity_of(a_measurement(key, "config")));
+  std::vector<Measurement> others(16, one);
+  others[0].key.problem += "x";
+  others[1].key.device += "x";
+  others[2].config += "x";
+  others[3].template_digest += "x";
+  others[4].compile_key += "x";
+  others[5].outcome = Outcome::quarantined;
+  others[6].reason += "x";
+  others[7].stage = 0;
+  others[8].rows += 1;
+  others[9].bytes += 1;
+  others[10].samples_us[1] = std::nextafterf(others[10].samples_us[1], 100);
+  others[11].median_us = std::nextafter(one.median_us, 100);
+  others[12].spread = std::numeric_limits<double>::quiet_NaN();
+  others[13].registers += 1;
+  others[14].local_bytes += 1;
+  others[15].evidence["driver"] = "550.2";
+  others.push_back(one);
+  others.back().created_at = "2031";
+  others.push_back(one);
+  std::sort(others.begin(), others.end(),
+            [](const auto& a, const auto& b) { return identity_of(a) < identity_of(b); });
+  for (std::size_t i = 1; i < others.size(); ++i)
+    EXPECT_NE(identity_of(others[i - 1]), identity_of(others[i]));
+}
+
+TEST_F(UpkeepTest, JsonKeepsEverything) {
+  Measurement m = a_measurement(key, "block/warps=4,vec=8");
+  m.outcome = Outcome::quarantined;
+  m.reason = "does not compile:\n\"quotes\" and µs";
+  m.samples_us = {0.1F, std::numeric_limits<float>::denorm_min(), 16777217.0F};
+  m.spread = std::numeric_limits<double>::quiet_NaN();
+  m.rows = std::numeric_limits<std::int64_t>::max();
+  EXPECT_EQ(to_json(m).find('\n'), std::string::npos);
+  expect_same(from_json(to_json(m)), m);
+  m.reason = "\xff";  // no UTF-8
+  EXPECT_EQ(identity_of(from_json(to_json(m))), identity_of(m));
+}
+
+TEST_F(UpkeepTest, AFileOfVersionOneGetsIdentitiesAndLosesNothingButRepetitions) {
+  const Measurement first = a_measurement(key, "one", 1), second = a_measurement(key, "two", 2);
+  {
+    SQLite::Database database(file().string(), SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE);
+    migrate(database, migrations().first(1));
+    database.exec(fmt::format(R"sql(
+      INSERT INTO device_models VALUES (1, '{}');
+      INSERT INTO problems VALUES (1, '{}');
+      INSERT INTO keys VALUES (1, '{}', 1, 1);
+      INSERT INTO evidence VALUES (1, 'digest', '{{"driver":"550.1","host":"here"}}'), (2, 'other', 'no JSON');
+      )sql",
+                              key.device, key.problem, key.id()));
+    const auto row = [&](int id, const Measurement& m, int evidence) {
+      database.exec(
+          fmt::format("INSERT INTO measurements VALUES ({}, 1, '{}', 'templates', '{}', 'measured', '', 1, "
+                      "1024, 1048576, "
+                      "x'0000c03f0000204000006040', 2.5, 0.25, 32, 0, {}, '{}')",
+                      id, m.config, m.compile_key, evidence, m.created_at));
+    };
+    row(1, first, 1);
+    row(2, second, 1);
+    row(3, first, 1);
+  }
+  EXPECT_EQ(sql_value(file(), "PRAGMA user_version"), "1");
+  {
+    const Cache cache = Cache::open(file());
+    EXPECT_EQ(cache.status().schema_version, 2);
+    const auto list = cache.measurements(key);
+    ASSERT_EQ(list.size(), 2U);
+    expect_same(list[0], first);
+    expect_same(list[1], second);
+  }
+  EXPECT_EQ(sql_value(file(), "SELECT GROUP_CONCAT(identity) FROM (SELECT * FROM measurements ORDER BY id)"),
+            identity_of(first) + "," + identity_of(second));
+  EXPECT_THROW(sql(file(), "DELETE FROM measurements"), SQLite::Exception);
+  EXPECT_THROW(sql(file(), "UPDATE measurements SET identity = ''"), SQLite::Exception);
+  EXPECT_EQ(Upkeep::copy(file()).damages(),
+            (std::vector<std::string>{"evidence: the digest of row 1 is not that of its text",
+                                      "evidence: the digest of row 2 is not that of its text"}));
+}
+
+TEST_F(UpkeepTest, EvidenceThatCannotBeReadDoesNotKeepAFileOfVersionOneFromBeingOpened) {
+  {
+    SQLite::Database database(file().string(), SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE);
+    migrate(database, migrations().first(1));
+    database.exec(
+        "INSERT INTO device_models VALUES (1, 'd'); INSERT INTO problems VALUES (1, 'p');"
+        "INSERT INTO keys VALUES (1, 'k', 1, 1); INSERT INTO evidence VALUES (1, 'digest', 'no JSON');"
+        "INSERT INTO measurements VALUES (1, 1, 'c', 't', 'k', 'measured', '', 1, 1, 1, x'', 1, 1, 1, 0, 1, "
+        "'2030')");
+  }
+  EXPECT_TRUE(Cache::open(file()).status().persistent);
+  EXPECT_EQ(sql_value(file(), "SELECT LENGTH(identity) FROM measurements"), "32");
+}
+
+TEST_F(UpkeepTest, MergingIsCommutativeIdempotentAndChangesTheOtherFileNot) {
+  const auto seed = std::random_device()();
+  std::cout << "seed " << seed << '\n';
+  std::mt19937 random(seed);
+  std::vector<Measurement> here, there;
+  for (int i = 0; i < 60; ++i) {
+    const Key one{.problem = fmt::format("problem {}", random() % 3), .device = "gpu"};
+    const Measurement measurement = a_measurement(one, fmt::format("config {}", random() % 4), i);
+    if (i % 3 != 0) here.push_back(measurement);
+    if (i % 3 != 1) there.push_back(measurement);
+  }
+  std::shuffle(there.begin(), there.end(), random);
+  fill(file(), here);
+  fill(other(), there);
+  const std::string before = contents(other());
+  fs::copy_file(file(), folder() / "first.db");
+  fs::copy_file(other(), folder() / "second.db");
+
+  const auto merge = [](const fs::path& into, const fs::path& from) {
+    Upkeep source = Upkeep::copy(from);
+    return Upkeep::open(into).merge(source, false);
+  };
+  EXPECT_EQ(merge(file(), other()).measurements, 20);
+  EXPECT_EQ(contents(other()), before);
+  EXPECT_EQ(merge(file(), other()).measurements, 0);
+  EXPECT_EQ(merge(folder() / "second.db", folder() / "first.db").measurements, 20);
+  EXPECT_EQ(lines_of(file()), lines_of(folder() / "second.db"));
+  EXPECT_EQ(sql_value(file(), "SELECT COUNT(*) FROM measurements"), "60");
+}
+
+TEST_F(UpkeepTest, BinariesComeOnlyWhenAskedForAndWhole) {
+  {
+    Cache cache = Cache::open(other());
+    cache.add(a_measurement(key, "config"));
+    cache.keep_binary("whole", image("good"), {.compiler = "nvrtc", .name = "softmax"});
+    cache.keep_binary("damaged", image("good"), {});
+  }
+  sql(other(), "UPDATE binaries SET image = CAST('goOd' AS BLOB) WHERE compile_key = 'damaged'");
+  Upkeep source = Upkeep::copy(other());
+  EXPECT_EQ(Upkeep::create(file()).merge(source, false).binaries, 0);
+  EXPECT_EQ(Cache::open(file()).status().binaries, 0);
+  EXPECT_EQ(Upkeep::open(file()).merge(source, true).binaries, 1);
+  EXPECT_EQ(Cache::open(file()).binary("whole"), image("good"));
+  EXPECT_EQ(Upkeep::open(file()).merge(source, true).binaries, 0);
+}
+
+TEST_F(UpkeepTest, AnExportComesBackWhole) {
+  std::vector<Measurement> list;
+  for (int i = 0; i < 20; ++i) list.push_back(a_measurement(key, "config " + std::to_string(i % 7), i));
+  fill(other(), list);
+  const std::string lines = lines_of(other());
+  EXPECT_EQ(std::count(lines.begin(), lines.end(), '\n'), 22);
+  const auto imported = import(file(), lines);
+  EXPECT_EQ(imported.measurements, 20);
+  EXPECT_EQ(imported.added, 20);
+  EXPECT_EQ(lines_of(file()), lines);
+  EXPECT_EQ(import(file(), lines).added, 0);
+  const auto back = Cache::open(file()).measurements(key);
+  ASSERT_EQ(back.size(), list.size());
+  for (std::size_t i = 0; i < back.size(); ++i) expect_same(back[i], list[i]);
+}
+
+TEST_F(UpkeepTest, AnExportOfNothingIsAnExport) {
+  fill(other(), {});
+  EXPECT_EQ(import(file(), lines_of(other())).measurements, 0);
+}
+
+TEST_F(UpkeepTest, AChangedExportIsRefusedWithItsLine) {
+  fill(other(), {a_measurement(key, "one", 1), a_measurement(key, "two", 2)});
+  const std::string lines = lines_of(other());
+  const auto expect_refused = [&](const std::string& changed, const std::string& message) {
+    try {
+      import(file(), changed);
+      ADD_FAILURE() << "taken: " << changed;
+    } catch (const InvalidArgument& error) {
+      EXPECT_NE(std::string(error.what()).find(message), std::string::npos) << error.what();
+    }
+    EXPECT_EQ(Cache::open(file()).status().measurements, 0);
+  };
+  const auto with = [&](const std::string& text, const std::string& other_text) {
+    std::string changed = lines;
+    const std::size_t at = changed.find(text);
+    EXPECT_NE(at, std::string::npos) << text;
+    return changed.replace(at, text.size(), other_text);
+  };
+  expect_refused("", "line 0 of export.jsonl is missing");
+  expect_refused("{}\n", "line 1 of export.jsonl is no beginning");
+  expect_refused(lines.substr(lines.find('\n') + 1), "line 1 of export.jsonl is no beginning");
+  expect_refused(with("\"version\":1", "\"version\":2"), "line 1 of export.jsonl is no beginning");
+  expect_refused(with("\"median_us\":2.5", "\"median_us\":1.5"), "line 4 of export.jsonl is no end");
+  expect_refused(with("\"stage\":1,", ""), "line 2 of export.jsonl is no measurement");
+  expect_refused(with("\"measured\"", "\"fast\""), "expected measured or quarantined");
+  expect_refused(lines.substr(0, lines.rfind('{')), "line 3 of export.jsonl is no end");
+  expect_refused(lines + lines, "line 4 of export.jsonl is no measurement");
+}
+
+TEST_F(UpkeepTest, PruningKeepsWhatDecidesAndWhatIsLatest) {
+  const auto measured = [&](const char* config, const char* templates, int stage, double median_us,
+                            int number) {
+    Measurement m = a_measurement(key, config, number);
+    m.template_digest = templates;
+    m.compile_key = fmt::format("{}-{} shared", config, templates);
+    m.stage = stage;
+    m.median_us = median_us;
+    return m;
+  };
+  Measurement wrong = measured("block/4", "old", 0, 0, 4);
+  wrong.outcome = Outcome::quarantined;
+  wrong.reason = "wrong";
+  fill(file(), {measured("block/1", "old", 0, 5, 1), measured("block/2", "old", 0, 6, 2),
+                measured("block/1", "old", 1, 5, 3), wrong, measured("online/1", "older", 0, 9, 5),
+                measured("online/2", "older", 0, 8, 6), measured("block/1", "new", 0, 4, 7),
+                measured("block/2", "new", 0, 3, 8), measured("online/1", "newer", 0, 2, 9)});
+  {
+    Cache cache = Cache::open(file());
+    for (const char* name : {"block/1-old", "block/1-new", "shared", "of no measurement"})
+      cache.keep_binary(name, image(name), {});
+  }
+  Upkeep upkeep = Upkeep::open(file());
+  EXPECT_EQ(upkeep.prune(100, false).measurements, 0);
+  const Store::Pruned rehearsed = upkeep.prune(3, true);
+  EXPECT_EQ(Cache::open(file()).measurements(key).size(), 9U);
+  const Store::Pruned pruned = upkeep.prune(3, false);
+  EXPECT_EQ(pruned.measurements, rehearsed.measurements);
+  EXPECT_EQ(pruned.measurements, 4);
+  std::string kept;
+  for (const Measurement& m : Cache::open(file()).measurements(key))
+    kept += fmt::format("{} {} {}; ", m.config, m.template_digest, m.stage);
+  EXPECT_EQ(kept, "block/1 old 1; online/2 older 0; block/1 new 0; block/2 new 0; online/1 newer 0; ");
+  EXPECT_EQ(upkeep.prune(0, false).measurements, 0) << "what decides stays, whatever its age";
+  EXPECT_THROW(sql(file(), "DELETE FROM measurements"), SQLite::Exception) << "append-only again";
+  EXPECT_TRUE(upkeep.damages().empty());
+}
+
+TEST_F(UpkeepTest, PruningTakesBinariesThatNoLatestMeasurementNames) {
+  Measurement old = a_measurement(key, "block/1", 1), latest = a_measurement(key, "block/1", 2);
+  old.template_digest = "old";
+  old.compile_key = "old shared";
+  latest.compile_key = "latest shared";
+  fill(file(), {old, latest});
+  {
+    Cache cache = Cache::open(file());
+    for (const char* name : {"old", "latest", "shared", "share"}) cache.keep_binary(name, image(name), {});
+  }
+  EXPECT_EQ(Upkeep::open(file()).prune(10, false).binaries, 2);
+  EXPECT_EQ(sql_value(file(), "SELECT GROUP_CONCAT(compile_key) FROM (SELECT * FROM binaries ORDER BY 1)"),
+            "latest,shared");
+}
+
+TEST_F(UpkeepTest, PruningDropsWhatNothingRefersTo) {
+  Measurement gone = a_measurement(key, "block/1", 1);
+  gone.template_digest = "old";
+  gone.stage = 0;
+  gone.median_us = 9;
+  gone.evidence = {{"driver", "of yore"}};
+  Measurement best = gone;
+  best.median_us = 1;
+  best.evidence = {{"driver", "still"}};
+  fill(file(), {gone, best, a_measurement(key, "block/1", 2)});
+  EXPECT_EQ(Upkeep::open(file()).prune(0, false).measurements, 1);
+  EXPECT_EQ(sql_value(file(), "SELECT COUNT(*) FROM evidence"), "2");
+}
+
+TEST_F(UpkeepTest, DamageIsNamed) {
+  fill(file(), {a_measurement(key, "one", 1), a_measurement(key, "two", 2)});
+  {
+    Cache cache = Cache::open(file());
+    cache.keep_binary("binary", image("good"), {});
+  }
+  EXPECT_TRUE(Upkeep::copy(file()).damages().empty());
+  sql(file(),
+      "UPDATE binaries SET image = CAST('goOd' AS BLOB); DROP TRIGGER measurements_refuse_update;"
+      "UPDATE measurements SET median_us = 0.5 WHERE config = 'two'; DROP TRIGGER evidence_refuse_update;"
+      "PRAGMA foreign_keys = OFF; UPDATE measurements SET key_id = 77 WHERE config = 'one'");
+  EXPECT_EQ(
+      Upkeep::copy(file()).damages(),
+      (std::vector<std::string>{"references: row 1 of measurements refers to nothing in keys",
+                                "binaries: the digest of binary is not that of its bytes",
+                                "measurements: row 2 of key " + key.id() + " is not what was written"}));
+}
+
+TEST_F(UpkeepTest, VacuumGivesRoomBack) {
+  {
+    Cache cache = Cache::open(file());
+    cache.keep_binary("large", std::vector<std::byte>(1 << 20, std::byte{7}), {});
+  }
+  sql(file(), "DELETE FROM binaries");
+  const auto [before, after] = Upkeep::open(file()).vacuum();
+  EXPECT_LT(after, before / 4);
+  EXPECT_LT(fs::file_size(file()), 1 << 18);
+}
+
+TEST_F(UpkeepTest, FilesThatAreNoneAreErrors) {
+  EXPECT_THROW(static_cast<void>(Upkeep::open(file())), NotFound);
+  EXPECT_THROW(static_cast<void>(Upkeep::copy(file())), NotFound);
+  EXPECT_THROW(static_cast<void>(Cache::open_copy(file())), NotFound);
+  write_file(file(), std::string(5000, 'x'));
+  EXPECT_THROW(static_cast<void>(Upkeep::open(file())), DatabaseError);
+  EXPECT_THROW(static_cast<void>(Upkeep::create(file())), DatabaseError);
+  EXPECT_THROW(static_cast<void>(Upkeep::copy(file())), DatabaseError);
+  EXPECT_EQ(contents(file()), std::string(5000, 'x'));
+}
+
+TEST_F(UpkeepTest, WhatSqliteRefusesIsADatabaseErrorThatNamesTheFile) {
+  fill(file(), {a_measurement(key, "one", 1)});
+  Upkeep upkeep = Upkeep::open(file());
+  sql(file(), "DROP TABLE binaries");
+  try {
+    upkeep.prune(0, false);
+    ADD_FAILURE() << "no error";
+  } catch (const DatabaseError& error) {
+    EXPECT_NE(std::string(error.what()).find(file().string()), std::string::npos) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace ce::cache::test

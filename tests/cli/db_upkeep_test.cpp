@@ -1,0 +1,222 @@
+#include <SQLiteCpp/Database.h>
+#include <SQLiteCpp/Statement.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <regex>
+#include <set>
+#include <string>
+
+#include "tests/cli/db_fixture.hpp"
+
+namespace ce::cli {
+namespace {
+
+using nlohmann::json;
+using test::Finished;
+
+class DatabaseUpkeep : public test::DatabaseTest {
+ protected:
+  cache::Measurement dated(std::size_t index, double median_us, const std::string& day) const {
+    cache::Measurement m = measurement(index, median_us);
+    m.created_at = day + "T12:00:00.000Z";
+    return m;
+  }
+  void fill_other(std::initializer_list<cache::Measurement> list) const {
+    cache::Cache other = cache::Cache::open(path("other.db"));
+    for (const cache::Measurement& m : list) other.add(m);
+    other.keep_binary("binary of other", {}, {});
+  }
+  void execute(const std::string& statements) const {
+    SQLite::Database(database(), SQLite::OPEN_READWRITE).exec(statements);
+  }
+  void expect_failure(const Finished& finished, int status, const std::string& message) const {
+    EXPECT_EQ(finished.status, status) << finished.out;
+    EXPECT_NE(finished.err.find(message), std::string::npos) << finished.err << "lacks " << message;
+  }
+};
+
+TEST_F(DatabaseUpkeep, HistoryHasALineForEachDriverCompilerAndTemplates) {
+  cache::Measurement slow = dated(0, 80, "2030-01-01"), slower = dated(0, 90, "2030-01-02");
+  for (cache::Measurement* m : {&slow, &slower}) m->evidence["driver"] = "550.0";
+  slower.stage = 0;
+  slower.median_us = 10;  // of the screening, which counts less than a final
+  cache::Measurement replaced = dated(0, 60, "2030-02-01");
+  replaced.template_digest = "replaced";
+  cache::Measurement wrong = dated(0, 0, "2030-04-01");
+  wrong.outcome = cache::Outcome::quarantined;
+  wrong.evidence["nvrtc"] = "13.1";
+  for (const cache::Measurement& m : {slow, slower, replaced, dated(0, 40, "2030-03-01"), wrong})
+    cache_.add(m);
+
+  const json list = document({"db", "history", id()}).at("generations");
+  ASSERT_EQ(list.size(), 4U);
+  EXPECT_EQ(list[0].at("driver"), "550.0");
+  EXPECT_EQ(list[0].at("best").at("median_us"), 80);
+  EXPECT_EQ(list[0].at("last_at"), slower.created_at);
+  EXPECT_EQ(list[1].at("best").at("template_digest"), "replaced");
+  EXPECT_EQ(list[2].at("best").at("median_us"), 40);
+  EXPECT_EQ(list[2].at("compiler"), "13.0");
+  EXPECT_TRUE(list[3].at("best").is_null());
+
+  const Finished finished = text({"db", "history", id().substr(0, 5)});
+  EXPECT_EQ(finished.status, 0) << finished.err;
+  EXPECT_NE(finished.out.find("  +33.3%  ################\n"), std::string::npos) << finished.out;
+  EXPECT_NE(finished.out.find("  +50.0%  ########################\n"), std::string::npos) << finished.out;
+  EXPECT_NE(finished.out.find("all rejected"), std::string::npos) << finished.out;
+  expect_failure(text({"db", "history", "0123"}), 8, "no key begins with 0123");
+}
+
+TEST_F(DatabaseUpkeep, DiffComparesWinnersAndCountsWhatOnlyOneHas) {
+  cache_.add(dated(0, 40, "2030-01-01"));
+  cache::Measurement elsewhere = dated(1, 10, "2030-01-01");
+  elsewhere.key.device = "Another GPU|cc=100";
+  fill_other({dated(0, 40, "2030-01-01"), dated(1, 30, "2030-01-01"), elsewhere});
+  const std::string before = test::read_file(path("other.db"));
+
+  const json shown = document({"db", "diff", path("other.db")});
+  EXPECT_EQ(shown.at("measurements"), (json{{"shared", 1}, {"only_here", 0}, {"only_there", 2}}));
+  ASSERT_EQ(shown.at("keys").size(), 2U);
+  for (const json& key : shown.at("keys")) {
+    const bool shared = key.at("key") == id();
+    EXPECT_EQ(key.at("in_here"), shared);
+    EXPECT_EQ(key.at("there").at("median_us"), shared ? 30 : 10);
+    EXPECT_EQ(key.at("here").is_null(), !shared);
+  }
+  const Finished finished = text({"db", "diff", path("other.db")});
+  EXPECT_NE(finished.out.find("0.750\n"), std::string::npos) << finished.out;
+  EXPECT_NE(finished.out.find("1 measurement in both, 0 only here, 2 only there\n"), std::string::npos)
+      << finished.out;
+  EXPECT_EQ(test::read_file(path("other.db")), before);
+  expect_failure(text({"db", "diff", path("absent.db")}), 8, "absent.db");
+  expect_failure(text({"db", "diff"}), 2, "FILE is required");
+}
+
+TEST_F(DatabaseUpkeep, MergeAddsWhatIsMissingAndBinariesOnlyWhenAsked) {
+  cache_.add(dated(0, 40, "2030-01-01"));
+  fill_other({dated(0, 40, "2030-01-01"), dated(1, 30, "2030-01-01")});
+  expect_failure(text({"db", "merge", path("other.db"), path("absent.db")}), 8, "absent.db");
+  EXPECT_EQ(cache_.status().measurements, 1) << "nothing is merged where a file is missing";
+
+  const json merged = document({"db", "merge", path("other.db"), path("other.db")}).at("merged");
+  EXPECT_EQ(merged[0].at("measurements_added"), 1);
+  EXPECT_EQ(merged[1].at("measurements_added"), 0);
+  EXPECT_EQ(cache_.status().measurements, 2);
+  EXPECT_EQ(cache_.status().binaries, 0);
+  const Finished finished = text({"db", "merge", path("other.db"), "--binaries"});
+  EXPECT_NE(finished.out.find("0 measurements added and 1 binary\n"), std::string::npos) << finished.out;
+  EXPECT_EQ(cache_.status().binaries, 1);
+}
+
+TEST_F(DatabaseUpkeep, AnExportIsImportedIntoANewDatabase) {
+  cache_.add(dated(0, 40, "2030-01-01"));
+  cache_.add(dated(1, 30, "2030-01-02"));
+  EXPECT_EQ(document({"db", "export", path("lines")}).at("measurements"), 2);
+  const Finished piped = text({"db", "export", "/dev/stdout"});
+  EXPECT_EQ(piped.out, test::read_file(path("lines")));
+
+  const auto import = [&](const std::string& file, const std::string& into) {
+    return ce_tune({"db", "import", file, "--db", path(into)});
+  };
+  const Finished imported = import(path("lines"), "new.db");
+  EXPECT_EQ(imported.status, 0) << imported.err;
+  EXPECT_NE(imported.out.find("2 of 2 measurements added"), std::string::npos) << imported.out;
+  EXPECT_EQ(ce_tune({"db", "export", "/dev/stdout", "--db", path("new.db")}).out, piped.out);
+
+  std::string changed = piped.out;
+  changed.replace(changed.find("\"median_us\":40"), 14, "\"median_us\":20");
+  test::write_file(path("changed"), changed);
+  expect_failure(import(path("changed"), "newer.db"), 2, "line 4 of " + path("changed"));
+  expect_failure(import(path("absent"), "newer.db"), 8, "there is no file " + path("absent"));
+  expect_failure(text({"db", "export", path("no/such/folder")}), 1, "cannot write the measurements");
+  expect_failure(ce_tune({"db", "export", path("more"), "--db", path("absent.db")}), 8, "absent.db");
+}
+
+TEST_F(DatabaseUpkeep, PruneTakesOutWhatWasReplacedAndSaysSoBefore) {
+  for (const char* day : {"2030-01-01", "2030-01-02", "2030-01-03"}) {
+    cache::Measurement m = dated(0, 50, day);
+    m.template_digest = "older";
+    m.stage = 0;
+    cache_.add(m);
+  }
+  cache_.add(dated(0, 40, "2030-02-01"));
+  cache_.keep_binary("of nothing", {}, {});
+  EXPECT_EQ(document({"db", "prune"}).at("measurements"), 0) << "the last 100 stay";
+  const Finished rehearsed = text({"db", "prune", "--keep", "1", "--dry-run"});
+  EXPECT_NE(rehearsed.out.find("2 measurements and 0 compiled kernels would go out"), std::string::npos)
+      << rehearsed.out;
+  EXPECT_EQ(cache_.status().measurements, 4);
+  EXPECT_EQ(document({"db", "prune", "--keep", "1"}).at("measurements"), 2);
+  EXPECT_EQ(cache_.status().measurements, 2);
+  EXPECT_EQ(document({"db", "list"}).at("keys")[0].at("winner").at("median_us"), 40);
+  expect_failure(text({"db", "prune", "--keep", "-1"}), 2, "--keep is \"-1\"");
+  expect_failure(ce_tune({"db", "prune", "--db", path("absent.db")}), 8, "absent.db");
+}
+
+TEST_F(DatabaseUpkeep, VerifyNamesWhatIsDamaged) {
+  cache_.add(dated(0, 40, "2030-01-01"));
+  cache_.keep_binary("binary", std::vector<std::byte>(10), {});
+  EXPECT_TRUE(document({"db", "verify"}).at("damages").empty());
+  execute("UPDATE binaries SET image = x'01'");
+  const Finished finished = text({"db", "verify"});
+  EXPECT_EQ(finished.status, 7);
+  EXPECT_NE(finished.out.find("binaries: the digest of binary is not that of its bytes\n"), std::string::npos)
+      << finished.out;
+  EXPECT_NE(finished.out.find("damaged\n"), std::string::npos) << finished.out;
+  test::write_file(path("damaged.db"), std::string(5000, 'x'));
+  expect_failure(ce_tune({"db", "verify", "--db", path("damaged.db")}), 7, "damaged.db");
+}
+
+TEST_F(DatabaseUpkeep, VacuumShrinksTheFile) {
+  cache_.keep_binary("large", std::vector<std::byte>(1 << 20, std::byte{7}), {});
+  execute("DELETE FROM binaries");
+  const json shown = document({"db", "vacuum"});
+  EXPECT_LT(shown.at("bytes_after"), shown.at("bytes_before").get<std::int64_t>() / 4);
+  expect_failure(ce_tune({"db", "vacuum", "--db", path("absent.db")}), 8, "absent.db");
+}
+
+TEST_F(DatabaseUpkeep, EveryQueryOfTheDocumentationRuns) {
+  cache_.add(dated(0, 40, "2030-01-01"));
+  cache::Measurement hot = dated(1, 30, "2030-01-02");
+  hot.evidence["throttle"] = "power cap";
+  cache_.add(hot);
+  cache::Measurement wrong = dated(2, 0, "2030-01-03");
+  wrong.outcome = cache::Outcome::quarantined;
+  wrong.reason = "wrong";
+  cache_.add(wrong);
+  cache::Measurement screened = dated(3, 70, "2030-01-04");
+  screened.stage = 0;
+  cache_.add(screened);
+
+  const std::string page = test::read_file(std::filesystem::path(CE_SOURCE_DIR) / "docs/database.md");
+  const std::regex block("```sql\n([^`]*)```");
+  SQLite::Database opened(database(), SQLite::OPEN_READONLY);
+  int queries = 0;
+  for (std::sregex_iterator at(page.begin(), page.end(), block), end; at != end; ++at, ++queries) {
+    SQLite::Statement query(opened, at->str(1));
+    EXPECT_TRUE(query.executeStep()) << "finds nothing: " << at->str(1);
+  }
+  EXPECT_GE(queries, 8);
+}
+
+TEST_F(DatabaseUpkeep, TheDocumentationNamesEveryTableViewAndColumn) {
+  const std::string page = test::read_file(std::filesystem::path(CE_SOURCE_DIR) / "docs/database.md");
+  SQLite::Database opened(database(), SQLite::OPEN_READONLY);
+  SQLite::Statement columns(
+      opened,
+      "SELECT m.name, c.name FROM sqlite_master AS m JOIN pragma_table_info(m.name) AS c "
+      "WHERE m.type IN ('table', 'view') AND m.name NOT LIKE 'sqlite%'");
+  while (columns.executeStep())
+    for (const int column : {0, 1}) {
+      const std::string name = columns.getColumn(column).getString();
+      EXPECT_NE(page.find("`" + name + "`"), std::string::npos) << name;
+    }
+  EXPECT_NE(
+      page.find("the version of the schema: " + opened.execAndGet("PRAGMA user_version").getString() + "."),
+      std::string::npos);
+}
+
+}  // namespace
+}  // namespace ce::cli
