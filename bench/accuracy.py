@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares the rounding errors of ce and of PyTorch with f64 on the same inputs, on a GPU.
+"""Compares the rounding errors of ce and of PyTorch with f64 on the same inputs.
 
     bench/accuracy.py --out bench/results/accuracy.json          measures, and prints what is worse than it may be
     bench/accuracy.py --markdown bench/results/accuracy.json     prints docs/accuracy.md
@@ -173,7 +173,7 @@ def load(path: Path, like: Any) -> Any:
 
     stored = torch.int16 if like.dtype == torch.bfloat16 else like.dtype
     words = torch.from_numpy(numpy.fromfile(path, str(stored).removeprefix("torch.")))
-    return words.view(like.dtype).reshape(like.shape).cuda()
+    return words.view(like.dtype).reshape(like.shape).to(like.device)
 
 
 def statistics(result: Any, exact: Any, unit: float, blocks: int) -> list[dict[str, Any]]:
@@ -205,7 +205,7 @@ def run(command: list[str]) -> dict[str, Any]:
 
 
 class Ce:
-    """ce-tune, on one GPU."""
+    """ce-tune on one device."""
 
     def __init__(self, program: str, device: str) -> None:
         self.program, self.device = program, device
@@ -235,14 +235,17 @@ class Ce:
         return [configs[digest % len(configs)] for configs in by_variant.values()]
 
     def compute(self, problem: Any, inputs: Path, config: str | None) -> tuple[str, Path]:
-        """Runs one config, or the usual one. \\returns its text, and the folder with the outputs"""
-        outputs = Path(tempfile.mkdtemp(dir=self.folder))
+        outputs = Path(tempfile.mkdtemp(dir=inputs))
         command = [self.program, "run", *self.options(problem, amounts=True)]
         command += [f"{name}={inputs / name}" for name in problem.inputs]
         command += [f"{name}={outputs / name}" for name in problem.peer]
-        document = run(command if config is None else [*command, "--config", config])
-        self.facts = document
-        return document["config"], outputs
+        self.facts = run(command if config is None else [*command, "--config", config])
+        return self.facts["config"], outputs
+
+    def compute_all(self, problem: Any, inputs: Path) -> list[tuple[str, Path]]:
+        """Runs the usual config and one of each variant. Returns each config with the folder of its outputs."""
+        wanted = [None, *self.configs(problem)]
+        return list(dict(self.compute(problem, inputs, config) for config in wanted).items())
 
     def version(self) -> str:
         return subprocess.run([self.program, "--version"], stdout=subprocess.PIPE, text=True, check=True).stdout.split()[-1]
@@ -286,15 +289,16 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
 
     import accuracy_cases
 
+    torch.set_default_device("cpu" if arguments.device == "host" else arguments.device)
     torch.manual_seed(arguments.seed)
     entries: list[dict[str, Any]] = []
-    waiting: collections.deque[tuple[Any, Any]] = collections.deque()
+    waiting: collections.deque[tuple[Any, Path, Any]] = collections.deque()
     with tempfile.TemporaryDirectory(prefix="ce-accuracy-", dir=arguments.scratch) as scratch:
-        ce = Ce(arguments.ce_tune, f"cuda:{torch.cuda.current_device()}")
+        ce = Ce(arguments.ce_tune, arguments.device)
 
         def finish_first() -> None:
-            problem, future = waiting.popleft()
-            folder, computed = future.result()
+            problem, folder, future = waiting.popleft()
+            computed = future.result()
             entries.extend(entries_of(problem, computed))
             shutil.rmtree(folder)
             print(f"{problem.case.name} {problem.dtype} {problem.columns}: {len(computed)} configs", file=sys.stderr)
@@ -304,7 +308,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
                 folder = Path(tempfile.mkdtemp(dir=scratch))
                 for name, tensor in problem.inputs.items():
                     save(tensor, folder / name)
-                waiting.append((problem, pool.submit(ce.compute_all, problem, folder)))
+                waiting.append((problem, folder, pool.submit(ce.compute_all, problem, folder)))
                 if len(waiting) > arguments.jobs:
                     finish_first()
             while waiting:
@@ -371,6 +375,8 @@ def parse_arguments() -> argparse.Namespace:
 
     parser.add_argument("--ce-tune", default=os.environ.get("CE_TUNE", "ce-tune"), metavar="FILE",
                         help="ce-tune (default: CE_TUNE, else the one in PATH)")
+    parser.add_argument("--device", default="cuda:0", metavar="DEVICE",
+                        help="of both: cuda:N, or host, where PyTorch runs on the CPU (default: %(default)s)")
     parser.add_argument("--only", type=words, default=[], metavar="LIST", help="cases (default: all)")
     parser.add_argument("--dtype", type=words, default=list(EPSILON), metavar="LIST", help="default: all")
     parser.add_argument("--columns", type=widths, default=list(WIDTHS), metavar="LIST", help="default: %(default)s")

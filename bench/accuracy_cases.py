@@ -1,7 +1,7 @@
 """What bench/accuracy.py computes: inputs, PyTorch's results, and the same in f64.
 
-A Case is an operation with its options. Its rows are of several kinds, one block of rows for each. Everything is on the
-GPU; random numbers come from torch.manual_seed().
+A Case is an operation with its options. Its rows are of several kinds, one block of rows for each. Tensors are made on
+PyTorch's default device.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LOGITS = {
 ROWS = tuple(kind for kind in LOGITS if kind != "confident")
 
 
-@dataclass(frozen=True)
+@dataclass
 class Case:
     name: str
     operation: str
@@ -36,9 +36,6 @@ class Case:
     reduction: str = "none"
     weights: bool = False
     probabilities: bool = False
-
-    def __hash__(self) -> int:
-        return hash(self.name)
 
 
 def _losses() -> list[Case]:
@@ -95,17 +92,17 @@ def _logits(problem: Problem, target: torch.Tensor) -> torch.Tensor:
     count, columns = problem.rows_of_kind, problem.columns
     parts = []
     for block, kind in enumerate(problem.case.kinds):
-        x = torch.randn(count, columns, device="cuda")
+        x = torch.randn(count, columns)
         own = target[block * count : (block + 1) * count, None]
         if kind == "spread":
             x *= 30
         elif kind == "dominant":
-            x.scatter_add_(1, torch.randint(columns, (count, 1), device="cuda"), torch.full_like(x[:, :1], 50))
+            x.scatter_add_(1, torch.randint(columns, (count, 1)), torch.full_like(x[:, :1], 50))
         elif kind == "offset":
             x += 1000
         elif kind == "masked":
-            hidden = torch.arange(columns, device="cuda") % 2 == 1
-            x = x.masked_fill(hidden & (torch.arange(columns, device="cuda") != own), -math.inf)
+            hidden = torch.arange(columns) % 2 == 1
+            x = x.masked_fill(hidden & (torch.arange(columns) != own), -math.inf)
         elif kind == "confident":
             x.scatter_add_(1, own, torch.full_like(x[:, :1], math.log(columns) + 12))
         parts.append(x)
@@ -113,7 +110,7 @@ def _logits(problem: Problem, target: torch.Tensor) -> torch.Tensor:
 
 
 def _targets(problem: Problem) -> torch.Tensor:
-    target = torch.randint(problem.columns, (problem.rows,), device="cuda")
+    target = torch.randint(problem.columns, (problem.rows,))
     if problem.case.reduction == "mean":
         target[::8] = -100  # ignored
     return target
@@ -168,11 +165,11 @@ def _fill_loss(problem: Problem) -> None:
     x = _logits(problem, target)
     problem.inputs = {"logits": x, "target": target}
     if case.probabilities:
-        target = torch.softmax(torch.randn(x.shape, device="cuda"), -1).to(dtype)
+        target = torch.softmax(torch.randn(x.shape), -1).to(dtype)
         problem.inputs["target"] = target
     weight = None
     if case.weights:
-        weight = problem.inputs["weight"] = (0.5 + torch.rand(problem.columns, device="cuda")).to(dtype)
+        weight = problem.inputs["weight"] = (0.5 + torch.rand(problem.columns)).to(dtype)
     problem.peer = _loss_and_gradient(case, x, target, weight)
     exact_target = target.double() if case.probabilities else target
     exact_weight = None if weight is None else weight.double()
