@@ -35,7 +35,16 @@ void check_same_shape(std::string_view name, const Tensor& tensor, std::string_v
 /// \throws InvalidArgument where it is not
 void check_vector(std::string_view name, const Tensor& tensor, std::int64_t count);
 
-[[nodiscard]] bool overlap(const Tensor& a, const Tensor& b) noexcept;
+/// Addresses of a tensor that check_tensor() has let pass, from its first byte to behind its last; none
+/// without rows.
+struct Extent {
+  std::uintptr_t start = 0, end = 0;
+};
+[[nodiscard]] Extent extent_of(const Tensor& tensor) noexcept;
+
+[[nodiscard]] constexpr bool overlap(const Extent& a, const Extent& b) noexcept {
+  return a.start < b.end && b.start < a.end && a.start != a.end && b.start != b.end;
+}
 
 /// The memory of a call's tensors: what is written is nobody else's.
 class CallMemory {
@@ -48,7 +57,8 @@ class CallMemory {
  private:
   struct Entry {
     std::string_view name;
-    const Tensor* tensor;
+    Extent extent;
+    DType dtype;
     bool written;
   };
   std::array<Entry, 10> entries_{};  ///< as many tensors as CrossEntropy has

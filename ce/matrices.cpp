@@ -54,7 +54,7 @@ Layout arguments_of(const RowLayout& layout) {
 bool is_in_place(const Matrix& output, const Matrix& input) {
   const Tensor &own = *output.tensor, &other = *input.tensor;
   if (own.data == other.data && row_layout(own) == row_layout(other)) return true;
-  if (overlap(own, other))
+  if (overlap(extent_of(own), extent_of(other)))
     throw InvalidArgument(
         fmt::format("{}.data", output.name), fmt::format("{} overlapping {}", own.data, input.name),
         fmt::format("exactly {} (same address and strides) or memory of its own", input.name));
@@ -87,8 +87,11 @@ Request bind_matrices(generator::Operation operation, const Matrix& input, const
 
   std::array<Placed, 3> places{};
   std::size_t count = 0;
-  for (const Matrix* matrix : {&input, &second, &output})
-    if (matrix->tensor != nullptr) places[count++] = {matrix, row_layout(*matrix->tensor)};
+  for (const Matrix* matrix : {&input, &second, &output}) {
+    if (matrix->tensor == nullptr) continue;
+    places[count].matrix = matrix;
+    places[count++].layout = row_layout(*matrix->tensor);
+  }
   const std::span<Placed> placed(places.data(), count);
   const std::int64_t batch_rows = align_batches(placed);
   std::array<generator::RowPlacement, 3> placements{};

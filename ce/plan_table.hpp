@@ -66,17 +66,14 @@ class PlanTable {
                  probabilities, smoothing, weights, z_loss, softcap, scale, z_loss_out, lse_out, argmax_out,
                  hit_out, in_place, batched, strided, alignment, rows, columns] = problem;
     std::uint64_t options = 0;
-    const auto add = [&options](auto value, int bits) {
-      options = options << bits | static_cast<std::uint64_t>(value);
+    const auto add = [&options](int bits, auto... values) {
+      ((options = options << bits | static_cast<std::uint64_t>(values)), ...);
     };
-    add(operation, 4);
-    for (const DType each : {dtype, target_dtype, loss_dtype, weight_dtype}) add(each, 3);
-    add(reduction, 2);
-    add(upstream, 2);
-    add(alignment, 2);
-    for (const bool each : {gradient, probabilities, smoothing, weights, z_loss, softcap, scale, z_loss_out,
-                            lse_out, argmax_out, hit_out, in_place, batched, strided})
-      add(each, 1);
+    add(4, operation);
+    add(3, dtype, target_dtype, loss_dtype, weight_dtype);
+    add(2, reduction, upstream, alignment);
+    add(1, gradient, probabilities, smoothing, weights, z_loss, softcap, scale, z_loss_out, lse_out,
+        argmax_out, hit_out, in_place, batched, strided);
     std::uint64_t h = static_cast<std::uint64_t>(columns) * 0x9e3779b97f4a7c15u;
     h ^= static_cast<std::uint64_t>(rows) * 0xc2b2ae3d27d4eb4fu;
     h = (h ^ options) * 0xff51afd7ed558ccdu;

@@ -20,9 +20,26 @@ struct RowLayout {
 };
 
 /// Of a tensor that check_tensor() has let pass.
-[[nodiscard]] RowLayout row_layout(const Tensor& tensor) noexcept;
+[[nodiscard]] inline RowLayout row_layout(const Tensor& tensor) noexcept {
+  RowLayout layout{.row = tensor.rows > 1 ? tensor.row_step() : tensor.columns,
+                   .column = tensor.columns > 1 ? tensor.column_stride : 1};
+  if (tensor.batch_rows == 0 || tensor.batch_rows >= tensor.rows) return layout;
+  if (tensor.batch_rows == 1) {
+    layout.row = tensor.batch_stride;
+  } else if (tensor.batch_stride - (tensor.batch_rows - 1) * layout.row != layout.row) {
+    layout.batch = tensor.batch_stride;
+    layout.batch_rows = tensor.batch_rows;
+  }
+  return layout;
+}
 
 /// Elements from the first to behind the last one; 0 without rows.
-[[nodiscard]] std::int64_t reach_of(const Tensor& tensor) noexcept;
+[[nodiscard]] inline std::int64_t reach_of(const Tensor& tensor) noexcept {
+  if (tensor.rows == 0) return 0;
+  const RowLayout layout = row_layout(tensor);
+  const std::int64_t row = (tensor.columns - 1) * layout.column + 1;
+  if (layout.batch_rows == 0) return (tensor.rows - 1) * layout.row + row;
+  return (tensor.rows / layout.batch_rows - 1) * layout.batch + (layout.batch_rows - 1) * layout.row + row;
+}
 
 }  // namespace ce

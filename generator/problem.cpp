@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <charconv>
 #include <cstddef>
 #include <optional>
@@ -160,15 +159,6 @@ bool counts_first(const Problem& problem) noexcept {
 
 bool sums_losses(const Problem& problem) noexcept {
   return problem.operation == Operation::cross_entropy && problem.reduction != Reduction::none;
-}
-
-std::int64_t rows_bucket(std::int64_t rows) noexcept {
-  return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(rows)));
-}
-
-Problem bucketed(Problem problem) noexcept {
-  problem.rows = rows_bucket(problem.rows);
-  return problem;
 }
 
 Traffic traffic(const Problem& problem) noexcept {

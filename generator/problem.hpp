@@ -2,6 +2,7 @@
 /// \file
 /// What is asked of a kernel.
 
+#include <bit>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -115,10 +116,16 @@ struct Problem {
 [[nodiscard]] bool sums_losses(const Problem& problem) noexcept;
 
 /// Rows whose winners are taken to be the same: the next power of two.
-[[nodiscard]] std::int64_t rows_bucket(std::int64_t rows) noexcept;
+[[nodiscard]] constexpr std::int64_t rows_bucket(std::int64_t rows) noexcept {
+  return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(rows)));
+}
 
 /// The problem that stands for its bucket of rows.
-[[nodiscard]] Problem bucketed(Problem problem) noexcept;
+[[nodiscard]] constexpr Problem bucketed(const Problem& problem) noexcept {
+  Problem bucket = problem;
+  bucket.rows = rows_bucket(problem.rows);
+  return bucket;
+}
 
 /// The fewest bytes any implementation must move through memory.
 struct Traffic {

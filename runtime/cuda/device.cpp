@@ -143,7 +143,7 @@ struct ExtendedLaunch {
   ExtendedLaunch(const ExtendedLaunch&) = delete;
   ExtendedLaunch& operator=(const ExtendedLaunch&) = delete;
 
-  CUlaunchAttribute attributes[2] = {};
+  CUlaunchAttribute attributes[2];  // those that are counted are set
   CUlaunchConfig config = {};
 };
 
