@@ -256,13 +256,10 @@ Status Cache::status() const {
   return status;
 }
 
-void Cache::add(const Measurement& measurement) {
-  if (!measurement.created_at.empty()) {
-    impl_->write([&](Store& store) { store.add(measurement); });
-    return;
-  }
-  Measurement dated = measurement;
-  dated.created_at = utc_now();
+void Cache::add(std::span<const Measurement> measurements) {
+  std::vector<Measurement> dated(measurements.begin(), measurements.end());
+  for (Measurement& measurement : dated)
+    if (measurement.created_at.empty()) measurement.created_at = utc_now();
   impl_->write([&](Store& store) { store.add(dated); });
 }
 
@@ -316,6 +313,23 @@ std::optional<std::vector<std::byte>> Cache::binary(std::string_view compile_key
     if (!found) found = source.binary(key);
   });
   return found;
+}
+
+std::optional<Claim> Cache::claim(const Key& key) const {
+  fs::path file;
+  {
+    const std::lock_guard lock(impl_->mutex);
+    if (!impl_->persistent) return Claim::unguarded();
+    file = impl_->path.string() + "-claim-" + key.id();
+  }
+  try {
+    return Claim::take(file);
+  } catch (const DatabaseError& error) {
+    log_once(
+        LogLevel::warning,
+        fmt::format("processes cannot agree on which of them tunes a problem ({}): each does", error.what()));
+    return Claim::unguarded();
+  }
 }
 
 }  // namespace ce::cache

@@ -13,6 +13,8 @@
 #include <string_view>
 #include <vector>
 
+#include "cache/claim.hpp"
+
 namespace ce::cache {
 
 /// What one answer is good for. Both are canonical texts that callers compare byte for byte.
@@ -108,7 +110,9 @@ class Cache {
   [[nodiscard]] Status status() const;
 
   /// Commits one measurement. One that is there already, with the same time and samples, is not added again.
-  void add(const Measurement& measurement);
+  void add(const Measurement& measurement) { add(std::span(&measurement, 1)); }
+  /// Commits all of them at once: who reads sees all or none.
+  void add(std::span<const Measurement> measurements);
   /// Every measurement for the key, oldest first.
   [[nodiscard]] std::vector<Measurement> measurements(const Key& key) const;
   /// All keys, by device and then by problem.
@@ -120,6 +124,12 @@ class Cache {
   void keep_binary(std::string_view compile_key, std::span<const std::byte> image, const BinaryInfo& info);
   /// The binary, or nothing when there is none or its digest does not match its bytes.
   [[nodiscard]] std::optional<std::vector<std::byte>> binary(std::string_view compile_key) const;
+
+  /// The right to tune the key, so that processes that meet it at once tune it once. Never waits. To be asked
+  /// for while no other claim is held, and the database to be asked again once it is there. Where the
+  /// database is no file that can be written, or its file system has no locks, it keeps nobody out.
+  /// \returns nothing while another process, or another Cache of this one, has it
+  [[nodiscard]] std::optional<Claim> claim(const Key& key) const;
 
  private:
   struct Impl;

@@ -121,12 +121,6 @@ bool Store::insert(const Measurement& m) {
   return database_->getChanges() > 0;
 }
 
-void Store::add(const Measurement& measurement) {
-  SQLite::Transaction transaction(*database_, SQLite::TransactionBehavior::IMMEDIATE);
-  insert(measurement);
-  transaction.commit();
-}
-
 std::vector<Measurement> Store::measurements(const Key& key) {
   std::vector<Measurement> list;
   Query query(prepared(select_measurements), key.problem, key.device);

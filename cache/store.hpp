@@ -36,8 +36,6 @@ class Store {
   Store& operator=(const Store&) = delete;
   ~Store();
 
-  /// What it has already is not added again.
-  void add(const Measurement& measurement);
   /// Oldest first.
   [[nodiscard]] std::vector<Measurement> measurements(const Key& key);
   [[nodiscard]] std::vector<KeySummary> keys();
@@ -47,7 +45,7 @@ class Store {
   void keep_binary(const std::string& compile_key, std::span<const std::byte> image, const BinaryInfo& info);
   [[nodiscard]] std::optional<std::vector<std::byte>> binary(const std::string& compile_key);
 
-  /// In one transaction. \returns how many of them were new
+  /// In one transaction; what it has already is not added again. \returns how many of them were new
   std::int64_t add(std::span<const Measurement> list);
 
   struct Copied {

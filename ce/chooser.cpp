@@ -1,9 +1,13 @@
 #include "ce/chooser.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
+#include <thread>
 #include <utility>
 
+#include "ce/base/error.hpp"
 #include "ce/base/log.hpp"
 #include "generator/source.hpp"
 #include "tuner/ranking.hpp"
@@ -12,6 +16,15 @@ namespace ce {
 namespace {
 
 using generator::Problem;
+using namespace std::chrono_literals;
+
+/// Between two looks at a claim that another process has: the first, and the longest.
+constexpr std::chrono::milliseconds first_pause = 2ms, longest_pause = 100ms;
+
+/// Between two looks of calls that have waited in vain before.
+constexpr std::chrono::milliseconds look_again_after = 250ms;
+
+constexpr const char* elsewhere = "another process is tuning the problem";
 
 std::string sentence(const tuner::Report& report, const runtime::Device& device) {
   int wrong = 0;
@@ -20,6 +33,11 @@ std::string sentence(const tuner::Report& report, const runtime::Device& device)
       "tuned {} on {}: {} of {} configs ({} quarantined), winner {}, {:.4g} GB/s, took {:.1f} s",
       generator::title(report.problem), device.model().name, report.tried, report.configs, wrong,
       report.winner, report.gbs, report.seconds);
+}
+
+/// Whether the search that found it came to its end: only then there are samples in turns.
+bool is_finished(const std::optional<tuner::Decision>& decision) {
+  return decision && decision->winner.measurement.stage > 0;
 }
 
 }  // namespace
@@ -35,22 +53,172 @@ std::string_view name(Origin origin) noexcept {
 }
 
 Chooser::Chooser(runtime::Device& device, cache::Cache& cache, const tuner::Settings& settings, Policy policy)
-    : device_(device), cache_(cache), policy_(policy), tuner_(device, cache, settings) {}
+    : device_(device),
+      cache_(cache),
+      policy_(policy),
+      tuner_(device, cache, settings),
+      background_([this](const Problem& problem, const std::stop_token& stop) {
+        return tune_in_background(problem, stop);
+      }) {}
 
 const Chosen& Chooser::choose(const Problem& problem, Stream stream) {
   const Problem bucket = generator::bucketed(problem);
-  const Chosen* known = plans_.find(bucket);
-  if (known != nullptr && !known->provisional) return *known;
+  const Chosen* chosen = plans_.find(bucket);
+  if (chosen != nullptr && !chosen->choice.provisional) return *chosen;
   generator::validate(problem);
-  const bool may_tune = policy_ == Policy::tune && !device_.capturing(stream);
-  if (known != nullptr && !may_tune) return *known;
+  switch (policy_) {
+    case Policy::frozen: return frozen(problem);
+    case Policy::lookup: return stand_in(problem, "the policy is lookup", false);
+    case Policy::background:
+      if (chosen == nullptr)
+        chosen = &stand_in(problem, "it is not tuned yet: the policy is background", true);
+      if (chosen->choice.provisional && !device_.capturing(stream)) background_.add(bucket, problem);
+      return *chosen;
+    case Policy::tune: break;
+  }
+  if (!device_.capturing(stream)) return tuned(problem);
+  return chosen != nullptr ? *chosen : stand_in(problem, "the stream is being captured", true);
+}
 
-  const std::lock_guard lock(tuning_);
-  known = plans_.find(bucket);  // another thread may have been here meanwhile
-  if (known != nullptr && (!known->provisional || !may_tune)) return *known;
-  std::unique_ptr<Chosen> chosen = from_database(problem);
-  if (!chosen) chosen = may_tune ? from_tuning(problem) : without_tuning(problem);
+// ---- tuning --------------------------------------------------------------------------------------------
+
+/// Waits for another process as long as it would have tuned itself; where that was in vain, later calls only
+/// look, and not at each call.
+const Chosen& Chooser::tuned(const Problem& problem) {
+  const std::string key = tuner_.key(problem).id();
+  const double budget_s = tuner_.settings().budget_s;
+  auto deadline = budget_s > 0 ? Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                                    std::chrono::duration<double>(budget_s))
+                               : Clock::time_point::max();
+  {
+    const std::lock_guard lock(looking_);
+    if (const auto waited = look_again_.find(key); waited != look_again_.end()) {
+      const Clock::time_point now = Clock::now();
+      const Chosen* chosen = plans_.find(generator::bucketed(problem));
+      if (chosen != nullptr && now < waited->second) return *chosen;
+      deadline = now;
+      waited->second = now + look_again_after;
+    }
+  }
+  if (const Chosen* chosen = finished(problem)) return *chosen;
+  for (auto pause = first_pause;; pause = std::min(pause * 3 / 2, longest_pause)) {
+    // Who has time waits for the other threads of this process, too.
+    if (const Chosen* chosen = Clock::now() < deadline
+                                   ? try_to_tune(problem, std::unique_lock(tuning_), {})
+                                   : try_to_tune(problem, std::unique_lock(tuning_, std::try_to_lock), {}))
+      return *chosen;
+    const Clock::time_point now = Clock::now();
+    if (now >= deadline) break;
+    std::this_thread::sleep_until(std::min(now + pause, deadline));
+  }
+  {
+    const std::lock_guard lock(looking_);
+    look_again_[key] = Clock::now() + look_again_after;
+  }
+  return stand_in(problem, elsewhere, true);
+}
+
+/// \returns whether nothing is left to do for the problem
+bool Chooser::tune_in_background(const Problem& problem, const std::stop_token& stop) {
+  try {
+    return try_to_tune(problem, std::unique_lock(tuning_), stop) != nullptr;
+  } catch (const std::exception& error) {
+    if (stop.stop_requested()) return false;
+    give_up(problem, error.what());
+    return true;
+  }
+}
+
+/// The problem stays with what it has.
+void Chooser::give_up(const Problem& problem, const std::string& reason) {
+  const std::string title = generator::title(problem);
+  log_once(
+      LogLevel::warning,
+      fmt::format("{} could not be tuned in the background and stays with its default ({})", title, reason));
+  try {
+    stand_in(problem, "its tuning has failed: " + reason, false);
+  } catch (const std::exception& error) {
+    log_once(LogLevel::warning, fmt::format("{} has no other kernel either ({})", title, error.what()));
+  }
+}
+
+/// \param tuning  a lock on tuning_, if it could be had
+/// \returns nothing while another process has the claim
+const Chosen* Chooser::try_to_tune(const Problem& problem, std::unique_lock<std::mutex> tuning,
+                                   const std::stop_token& stop) {
+  if (!tuning) return nullptr;
+  const Chosen* chosen = plans_.find(generator::bucketed(problem));
+  if (chosen != nullptr && !chosen->choice.provisional) return chosen;
+  const auto claim = cache_.claim(tuner_.key(problem));
+  if (!claim) return nullptr;
+  chosen = finished(problem);  // by whoever had the claim before
+  return chosen != nullptr ? chosen : &from_tuning(problem, stop);
+}
+
+const Chosen& Chooser::from_tuning(const Problem& problem, const std::stop_token& stop) {
+  const tuner::Report report = tuner_.tune(problem, {.progress = {}, .stop = stop});
+  compiled_ += report.compiled;
+  log(LogLevel::info, sentence(report, device_));
+  const std::lock_guard lock(looking_);
+  const tuner::Built built = tuner::build(device_, cache_, problem, generator::parse_config(report.winner));
+  return plans_.put(generator::bucketed(problem),
+                    load(problem, built, {.origin = Origin::tuned, .reason = report.reason}));
+}
+
+// ---- looking up ----------------------------------------------------------------------------------------
+
+/// What the table or the database has, if its search came to an end.
+const Chosen* Chooser::finished(const Problem& problem) {
+  const Problem bucket = generator::bucketed(problem);
+  const std::lock_guard lock(looking_);
+  const Chosen* chosen = plans_.find(bucket);
+  if (chosen != nullptr && !chosen->choice.provisional) return chosen;
+  const auto decision = tuner_.known_winner(problem);
+  return is_finished(decision) ? &plans_.put(bucket, known(problem, *decision)) : nullptr;
+}
+
+const Chosen& Chooser::frozen(const Problem& problem) {
+  if (const Chosen* chosen = finished(problem)) return *chosen;
+  const std::lock_guard lock(looking_);
+  const std::string missing = fmt::format("{} (key {})", generator::title(problem), tuner_.key(problem).id());
+  if (std::find(missing_.begin(), missing_.end(), missing) == missing_.end()) missing_.push_back(missing);
+  throw NotTuned(
+      fmt::format("the policy is frozen, and the database has no winner for {}: tune ahead of time "
+                  "with ce-tune sweep",
+                  fmt::join(missing_, ", ")),
+      missing_);
+}
+
+/// The best that there is without tuning; what was put for another reason is replaced, so that Choice::reason
+/// tells the truth.
+const Chosen& Chooser::stand_in(const Problem& problem, const std::string& why, bool provisional) {
+  const Problem bucket = generator::bucketed(problem);
+  const std::lock_guard lock(looking_);
+  const Chosen* before = plans_.find(bucket);
+  if (before != nullptr && (!before->choice.provisional || before->choice.reason.ends_with(why)))
+    return *before;
+  const auto decision = tuner_.known_winner(problem);
+  std::unique_ptr<Chosen> chosen = decision ? known(problem, *decision) : best_known(problem, why);
+  if (!is_finished(decision)) {
+    if (decision) chosen->choice.reason += "; its tuning did not come to an end, and " + why;
+    chosen->choice.provisional = provisional;
+  }
   return plans_.put(bucket, std::move(chosen));
+}
+
+std::unique_ptr<Chosen> Chooser::best_known(const Problem& problem, const std::string& why) {
+  if (const auto near = tuner_.nearest_winner(problem))
+    return load(problem, tuner::build(device_, cache_, problem, *near),
+                {.origin = Origin::nearest, .reason = "won for the nearest known problem; " + why});
+  return load(problem, tuner::build(device_, cache_, problem, tuner::safe_default(problem, device_.model())),
+              {.origin = Origin::fallback, .reason = "the safe default: nothing is known and " + why});
+}
+
+std::unique_ptr<Chosen> Chooser::known(const Problem& problem, const tuner::Decision& decision) {
+  const generator::Config config = generator::parse_config(decision.winner.config);
+  auto built = tuner::find_built(cache_, problem, config, decision.winner.measurement.compile_key);
+  if (!built) built = tuner::build(device_, cache_, problem, config);
+  return load(problem, *built, {.origin = Origin::database, .reason = decision.reason});
 }
 
 std::unique_ptr<Chosen> Chooser::load(const Problem& problem, const tuner::Built& built, Choice choice) {
@@ -59,37 +227,6 @@ std::unique_ptr<Chosen> Chooser::load(const Problem& problem, const tuner::Built
   choice.config = generator::to_text(built.program.config);
   choice.key = tuner_.key(problem).id();
   return std::make_unique<Chosen>(Chosen{built.load(device_), std::move(choice)});
-}
-
-std::unique_ptr<Chosen> Chooser::from_database(const Problem& problem) {
-  const auto decision = tuner_.known_winner(problem);
-  if (!decision) return nullptr;
-  const generator::Config config = generator::parse_config(decision->winner.config);
-  auto built = tuner::find_built(cache_, problem, config, decision->winner.measurement.compile_key);
-  if (!built) built = tuner::build(device_, cache_, problem, config);
-  return load(problem, *built, {.origin = Origin::database, .reason = decision->reason});
-}
-
-std::unique_ptr<Chosen> Chooser::from_tuning(const Problem& problem) {
-  const tuner::Report report = tuner_.tune(problem);
-  compiled_ += report.compiled;
-  log(LogLevel::info, sentence(report, device_));
-  const tuner::Built built = tuner::build(device_, cache_, problem, generator::parse_config(report.winner));
-  return load(problem, built, {.origin = Origin::tuned, .reason = report.reason});
-}
-
-std::unique_ptr<Chosen> Chooser::without_tuning(const Problem& problem) {
-  const std::string why = policy_ == Policy::tune ? "the stream is being captured" : "the policy is lookup";
-  std::unique_ptr<Chosen> chosen;
-  if (const auto near = tuner_.nearest_winner(problem))
-    chosen = load(problem, tuner::build(device_, cache_, problem, *near),
-                  {.origin = Origin::nearest, .reason = "won for the nearest known problem; " + why});
-  else
-    chosen =
-        load(problem, tuner::build(device_, cache_, problem, tuner::safe_default(problem, device_.model())),
-             {.origin = Origin::fallback, .reason = "the safe default: nothing is known and " + why});
-  chosen->provisional = true;
-  return chosen;
 }
 
 }  // namespace ce

@@ -3,10 +3,17 @@
 /// Which kernel runs for a problem. Not installed.
 
 #include <atomic>
+#include <chrono>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <vector>
 
 #include "cache/cache.hpp"
+#include "ce/background.hpp"
 #include "ce/context.hpp"
 #include "ce/plan_table.hpp"
 #include "generator/problem.hpp"
@@ -16,31 +23,57 @@
 namespace ce {
 
 /// The kernels chosen so far; behind them what the database knows, and behind that the tuner. Thread-safe.
+///
+/// One thread at a time tunes, and only that one may hold a claim; it waits for nobody while it does. So
+/// neither threads nor processes can wait for each other in a circle. Threads that look up do not wait for
+/// the one that tunes.
 class Chooser {
  public:
   /// Both must outlive the Chooser.
   Chooser(runtime::Device& device, cache::Cache& cache, const tuner::Settings& settings, Policy policy);
 
   /// Never tunes for a stream that is being captured. What it returns stays good as long as the Chooser.
-  /// \throws InvalidArgument for a problem that is none, Unsupported, CompileError, DeviceError
+  /// \throws InvalidArgument for a problem that is none, NotTuned, Unsupported, CompileError, DeviceError
   const Chosen& choose(const generator::Problem& problem, Stream stream);
 
   /// How many kernels had to be compiled.
   [[nodiscard]] int compiled() const noexcept { return compiled_; }
 
+  /// Ends tuning in the background for good.
+  void stop() { background_.stop(); }
+
  private:
-  std::unique_ptr<Chosen> from_database(const generator::Problem& problem);
-  std::unique_ptr<Chosen> from_tuning(const generator::Problem& problem);
-  std::unique_ptr<Chosen> without_tuning(const generator::Problem& problem);
+  using Clock = std::chrono::steady_clock;
+
+  const Chosen& tuned(const generator::Problem& problem);
+  bool tune_in_background(const generator::Problem& problem, const std::stop_token& stop);
+  void give_up(const generator::Problem& problem, const std::string& reason);
+  const Chosen* try_to_tune(const generator::Problem& problem, std::unique_lock<std::mutex> tuning,
+                            const std::stop_token& stop);
+  const Chosen& from_tuning(const generator::Problem& problem, const std::stop_token& stop);
+
+  const Chosen* finished(const generator::Problem& problem);
+  const Chosen& frozen(const generator::Problem& problem);
+  const Chosen& stand_in(const generator::Problem& problem, const std::string& why, bool provisional);
+  std::unique_ptr<Chosen> best_known(const generator::Problem& problem, const std::string& why);
+  std::unique_ptr<Chosen> known(const generator::Problem& problem, const tuner::Decision& decision);
   std::unique_ptr<Chosen> load(const generator::Problem& problem, const tuner::Built& built, Choice choice);
 
   runtime::Device& device_;
   cache::Cache& cache_;
-  Policy policy_;
+  const Policy policy_;
   PlanTable plans_;
-  std::mutex tuning_;  ///< guards the tuner; threads that meet the same new problem wait for one answer
-  tuner::Tuner tuner_;
   std::atomic<int> compiled_ = 0;
+
+  /// Guards what looks up, loads and puts into the table; taken after tuning_, never before it.
+  std::mutex looking_;
+  std::map<std::string, Clock::time_point> look_again_;  ///< by key: problems that another process tunes
+  std::vector<std::string> missing_;                     ///< what Policy::frozen did not find
+
+  std::mutex tuning_;  ///< guards the tuner, and the one claim
+  tuner::Tuner tuner_;
+
+  Background background_;  ///< last: ends before what it uses
 };
 
 }  // namespace ce

@@ -1,8 +1,11 @@
 #include "ce/context.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <limits>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -10,6 +13,7 @@
 #include "ce/base/error.hpp"
 #include "ce/chooser.hpp"
 #include "ce/device_name.hpp"
+#include "ce/policy.hpp"
 #include "ce/request.hpp"
 #include "ce/workspaces.hpp"
 
@@ -25,7 +29,16 @@ cache::Cache open_cache(const std::filesystem::path& path) {
 tuner::Settings settings_for(const runtime::Device& device, const ContextOptions& options) {
   tuner::Settings settings = tuner::Settings::for_device(device.model());
   if (options.scratch_bytes > 0) settings.scratch_bytes = options.scratch_bytes;
+  if (const std::optional<double> seconds = options.tuning_seconds) {
+    if (!(*seconds >= 0)) throw InvalidArgument("tuning_seconds", fmt::format("{}", *seconds), "0 or more");
+    settings.budget_s = *seconds;
+  }
   return settings;
+}
+
+Policy policy_for(const ContextOptions& options) {
+  if (options.policy) return *options.policy;
+  return policy_of_environment().value_or(Policy::tune);
 }
 
 /// To the boundary that vector accesses need.
@@ -53,7 +66,7 @@ struct Context::Impl {
   explicit Impl(const ContextOptions& given)
       : device(open_device(given.device)),
         cache(open_cache(given.database)),
-        chooser(*device, cache, settings_for(*device, given), given.policy),
+        chooser(*device, cache, settings_for(*device, given), policy_for(given)),
         workspaces(*device, given.capture_bytes),
         status(*device, sizeof(TargetStatus)) {
     device->upload(status.data(), &no_bad_target, sizeof no_bad_target);

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -14,11 +15,18 @@
 
 namespace ce {
 
-/// What to do for a problem that the database has no winner for.
+/// What to do for a problem that the database has no winner for. A stand-in is the winner of the nearest known
+/// problem, else a safe default.
 enum class Policy : std::uint8_t {
-  tune,    ///< tune it now, once
-  lookup,  ///< never tune: the winner of the nearest known problem, else a safe default
+  tune,        ///< tune it now, once; while another process does, wait for it, at most as long as tuning may
+               ///< take, and go on with a stand-in for the time being
+  lookup,      ///< never tune: a stand-in
+  frozen,      ///< throw NotTuned
+  background,  ///< a stand-in at once; a thread of the Context tunes, and a later call takes the winner
 };
+
+/// "tune", "lookup", "frozen", "background".
+[[nodiscard]] std::string_view name(Policy policy) noexcept;
 
 /// How a config came to be chosen.
 enum class Origin : std::uint8_t {
@@ -36,6 +44,9 @@ struct Choice {
   Origin origin = Origin::fallback;
   std::string reason;
   std::string key;  ///< what `ce-tune db show` takes
+  /// A later call may run another config: the stream was being captured, another process is tuning the
+  /// problem, or a thread of the Context will. `reason` says which.
+  bool provisional = false;
 };
 
 struct ContextOptions {
@@ -45,7 +56,11 @@ struct ContextOptions {
   /// The tuning database; empty: the environment variable CE_DB, else $XDG_DATA_HOME/ce/ce.db, else
   /// ~/.local/share/ce/ce.db.
   std::filesystem::path database;
-  Policy policy = Policy::tune;
+  /// Unset: the environment variable CE_POLICY, else Policy::tune.
+  std::optional<Policy> policy;
+  /// Seconds that tuning a problem may take, and waiting for another process that does; 0: no bound. What has
+  /// begun by then is finished. Unset: 2 on a GPU; no bound on the host device.
+  std::optional<double> tuning_seconds;
   /// The most device memory that tuning may take for a while; 0: a quarter of what is free.
   std::int64_t scratch_bytes = 0;
   /// Device memory set aside at once for the workspaces of calls that are captured into graphs, where nothing
@@ -96,8 +111,8 @@ class Plan {
 /// context and device as it found them.
 class Context {
  public:
-  /// \throws Unsupported where the device does not exist or is too old, InvalidArgument for a device text
-  /// that is none
+  /// \throws Unsupported where the device does not exist or is too old, InvalidArgument for an option or an
+  /// environment variable that means nothing
   explicit Context(const ContextOptions& options = {});
   ~Context();
   Context(const Context&) = delete;
@@ -112,7 +127,7 @@ class Context {
   ///
   /// \returns which kernel ran and why; valid as long as the Context
   /// \throws InvalidArgument naming the option or tensor and what was expected of it, before anything is
-  /// enqueued; Unsupported; CompileError; DeviceError
+  /// enqueued; NotTuned, the same; Unsupported; CompileError; DeviceError
   template <AnyOperation Operation>
   const Choice& run(const Operation& operation, const typename Operation::Tensors& tensors,
                     Stream stream = nullptr);

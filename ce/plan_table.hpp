@@ -19,7 +19,6 @@ namespace ce {
 struct Chosen {
   tuner::Kernel kernel;
   Choice choice;
-  bool provisional = false;  ///< chosen where tuning was not possible: a later call looks again
 };
 
 /// Readers take no lock and write nothing; entries are never removed while the table lives, so a reader's

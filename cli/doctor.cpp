@@ -5,11 +5,13 @@
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "ce/base/error.hpp"
+#include "ce/policy.hpp"
 #include "ce/version.hpp"
 #include "cli/commands.hpp"
 #include "cli/json.hpp"
@@ -27,9 +29,9 @@ constexpr const char* examples =
     "  ce-tune doctor\n"
     "  ce-tune doctor --json --db my.db\n"
     "\n"
-    "Exit status: 0 when this machine can tune (its GPUs where it has any, else the host device) and the "
+    "Exit status: 0 when this machine can tune (its GPUs where it has any, else the host device), the "
     "database can be\n"
-    "used; otherwise that of the first thing that is in the way.\n";
+    "used and CE_POLICY means something; otherwise that of the first thing that is in the way.\n";
 
 /// What was found in one place.
 struct Finding {
@@ -159,30 +161,49 @@ Finding check_database(const CommonOptions& common) {
   return finding;
 }
 
+Finding check_policy() {
+  try {
+    const std::optional<Policy> chosen = policy_of_environment();
+    const std::string_view policy = name(chosen.value_or(Policy::tune));
+    return {.what = "policy",
+            .detail = fmt::format("{} ({})", policy, chosen ? "CE_POLICY" : "the default"),
+            .facts = {{"policy", policy}, {"from_environment", chosen.has_value()}}};
+  } catch (const InvalidArgument& error) {
+    return {.what = "policy",
+            .state = Finding::State::bad,
+            .detail = error.what(),
+            .remedy = "unset CE_POLICY, or set it to one of these"};
+  }
+}
+
 struct Examination {
   std::vector<Finding> findings;
   ExitCode code = ExitCode::success;
 };
 
 /// The first thing that keeps this machine from tuning on the best device that it has.
-ExitCode verdict(const runtime::CudaStatus& cuda, const Finding& host, const Finding& database) {
+ExitCode verdict(const runtime::CudaStatus& cuda, const Finding& host, const Finding& database,
+                 const Finding& policy) {
   bool usable = false;
   for (const auto& gpu : cuda.gpus) usable = usable || gpu.problem.empty();
   if (!cuda.gpus.empty() && !usable) return ExitCode::device;
   if (!cuda.gpus.empty() && !cuda.nvrtc_found) return ExitCode::compile;
   if (cuda.gpus.empty() && host.state != Finding::State::good) return ExitCode::compile;
-  return database.state == Finding::State::bad ? ExitCode::database : ExitCode::success;
+  if (database.state == Finding::State::bad) return ExitCode::database;
+  return policy.state == Finding::State::bad ? ExitCode::usage : ExitCode::success;
 }
 
 Examination examine(const CommonOptions& common) {
   const runtime::CudaStatus cuda = runtime::cuda_status();
   const Finding host = check_host();
   const Finding database = check_database(common);
-  Examination examination{.code = verdict(cuda, host, database)};
+  const Finding policy = check_policy();
+  Examination examination{.code = verdict(cuda, host, database, policy)};
   examination.findings = {check_driver(cuda), check_nvrtc(cuda)};
   for (const auto& gpu : cuda.gpus) examination.findings.push_back(check_gpu(gpu));
   examination.findings.push_back(host);
   examination.findings.push_back(database);
+  examination.findings.push_back(policy);
   return examination;
 }
 

@@ -73,7 +73,9 @@ std::string progress_line(const SweepProgress& progress, std::size_t width) {
       {1, progress.problems > 1 ? fmt::format("[{}/{}]", progress.problem, progress.problems) : ""},
       {0, progress.title},
       {4, bar(progress.fraction())},
-      {1, tuning.total > 0 ? fmt::format("{} {}/{}", tuning.stage, tuning.done, tuning.total) : "starting"},
+      {1, tuning.total > 0       ? fmt::format("{} {}/{}", tuning.stage, tuning.done, tuning.total)
+          : tuning.stage.empty() ? "starting"
+                                 : tuning.stage},
       {2, progress.seconds_left ? fmt::format("{} left", duration_text(*progress.seconds_left)) : ""},
       {3, has_best
               ? fmt::format("best {} {} GB/s", time_text(tuning.best_us), throughput_text(tuning.best_gbs))
@@ -133,11 +135,12 @@ void ProgressDisplay::begin(std::size_t problem, std::size_t problems, const std
 void ProgressDisplay::update(const tuner::Progress& tuning) {
   const std::lock_guard lock(mutex_);
   const double now = screen_.seconds();
+  const bool waits = tuning.total == 0 && progress_.tuning.stage != tuning.stage;
   progress_.tuning = tuning;
   time_left_.add(now, progress_.fraction());
   progress_.seconds_left = time_left_.seconds();
-  const bool ended = tuning.done == tuning.total;
-  const bool due = now - last_shown_ >= (screen_.redraws ? redraw_seconds : plain_seconds);
+  const bool ended = tuning.total > 0 && tuning.done == tuning.total;
+  const bool due = waits || now - last_shown_ >= (screen_.redraws ? redraw_seconds : plain_seconds);
   if (!due && (screen_.redraws || !ended)) return;
   last_shown_ = now;
   if (screen_.redraws)

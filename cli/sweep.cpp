@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "ce/base/error.hpp"
+#include "cli/claim_wait.hpp"
 #include "cli/commands.hpp"
 #include "cli/interruption.hpp"
 #include "cli/options.hpp"
@@ -94,6 +95,11 @@ class Budget {
     return most > 0 ? std::min(most, left) : left;
   }
 
+  [[nodiscard]] Clock::time_point end() const {
+    if (std::isinf(seconds_)) return Clock::time_point::max();
+    return start_ + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds_));
+  }
+
  private:
   double seconds_;  ///< infinite for no bound
   Clock::time_point start_ = Clock::now();
@@ -127,10 +133,16 @@ Failure out_of_budget(const std::string& budget, std::size_t left_out) {
                                          counted(static_cast<std::int64_t>(left_out), "problem"), budget)}}};
 }
 
-/// Tunes one problem. An error goes into the result.
+/// Tunes one problem, within the budget. An error goes into the result.
+/// \param most  seconds for the problem; 0 for no bound
 /// \returns whether to go on with the next one
-bool tune_one(tuner::Tuner& tuner, const tuner::Hooks& hooks, std::size_t top, SweptProblem& swept) {
+bool tune_one(tuner::Tuner& tuner, const cache::Cache& cache, const tuner::Hooks& hooks, const Budget& budget,
+              double most, std::size_t top, SweptProblem& swept) {
   try {
+    const auto claim = wait_for_claim(cache, swept.key, hooks.stop, budget.end(),
+                                      [&] { hooks.progress({.stage = "waiting for another process"}); });
+    if (!claim) return true;
+    if (const std::optional<double> share = budget.share(most)) tuner.set_budget(*share);
     swept.report = tuner.tune(swept.problem, hooks);
     swept.report->ceiling_gbs = tuner.ceiling(swept.problem, hooks);
     if (top > 0) swept.best = tuner.known_winner(swept.problem).value().ranking;
@@ -159,7 +171,7 @@ void tune_all(runtime::Device& device, cache::Cache& cache, const tuner::Setting
     if (!share) continue;
     tuner.set_budget(*share);
     display.begin(result.problems.size(), agenda.problems.size(), generator::title(problem));
-    const bool go_on = tune_one(tuner, hooks, agenda.top, swept);
+    const bool go_on = tune_one(tuner, cache, hooks, budget, settings.budget_s, agenda.top, swept);
     display.finish(finished_line(swept));
     if (swept.failure && (!result.run.failure || !go_on)) result.run.failure = swept.failure;
     if (!go_on) return;

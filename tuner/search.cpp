@@ -267,12 +267,15 @@ void Search::believe(std::span<const Turn> turns, std::span<Contender* const> co
 void Search::end_turns() {
   runtime::Evidence evidence = device_.evidence();
   if (!disturbance_.empty()) evidence["disturbance"] = disturbance_;
+  std::vector<cache::Measurement> measured;
   for (auto& [entrant, contender] : contenders_) {
     if (contender.measurement.samples_us.empty()) continue;
     keep(cache_, contender.built);
     contender.measurement.evidence = evidence;
-    cache_.add(contender.measurement);
+    measured.push_back(contender.measurement);
   }
+  // At once: who finds samples in turns takes the search for finished.
+  if (!measured.empty()) cache_.add(measured);
 }
 
 // ---- hooks ---------------------------------------------------------------------------------------------

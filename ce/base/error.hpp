@@ -7,6 +7,8 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace ce {
 
@@ -99,6 +101,20 @@ class NotFound : public Error {
  public:
   explicit NotFound(const std::string& message, std::source_location where = std::source_location::current())
       : Error(ErrorKind::not_found, message, where) {}
+};
+
+/// Under Policy::frozen: a problem that the database has no winner for.
+class NotTuned : public NotFound {
+ public:
+  NotTuned(const std::string& message, std::vector<std::string> problems,
+           std::source_location where = std::source_location::current())
+      : NotFound(message, where), problems_(std::move(problems)) {}
+
+  /// This problem and all that the Context did not find before: "TITLE (key ID)".
+  [[nodiscard]] const std::vector<std::string>& problems() const noexcept { return problems_; }
+
+ private:
+  std::vector<std::string> problems_;
 };
 
 /// Thrown by Context::check(): targets outside [0, columns) that were not ignore_index.

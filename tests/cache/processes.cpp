@@ -107,6 +107,14 @@ void fill_disk(const std::vector<std::string>& arguments) {
     require(list.at(static_cast<std::size_t>(i)).config == fmt::format("config-{}", i), "the order is lost");
 }
 
+/// FILE PROBLEM DEVICE: claims the key, says so, and waits for its end.
+void hold_a_claim(const std::vector<std::string>& arguments) {
+  const Cache cache = Cache::open(arguments.at(1));
+  const auto claim = cache.claim({.problem = arguments.at(2), .device = arguments.at(3)});
+  print(claim ? "claimed\n" : "refused\n");
+  for (;;) ::pause();
+}
+
 }  // namespace
 
 Process::Process(std::vector<std::string> arguments) {
@@ -167,11 +175,12 @@ int Process::wait() {
 
 std::optional<int> run_task(const std::vector<std::string>& arguments) {
   using Task = void (*)(const std::vector<std::string>&);
-  constexpr std::array<std::pair<std::string_view, Task>, 4> tasks{{
+  constexpr std::array<std::pair<std::string_view, Task>, 5> tasks{{
       {"--write", write_measurements},
       {"--read-only", read_only},
       {"--no-access", no_access},
       {"--fill-disk", fill_disk},
+      {"--claim", hold_a_claim},
   }};
   for (const auto& [name, task] : tasks) {
     if (arguments.empty() || arguments.front() != name) continue;

@@ -47,22 +47,6 @@ void expect_near(const std::vector<double>& got, const std::vector<double>& want
       ASSERT_NEAR(got[i], want[i], absolute + relative * std::abs(want[i])) << what << '[' << i << ']';
 }
 
-LogLines::LogLines() {
-  set_log_sink([this](LogLevel level, std::string_view line) {
-    const std::lock_guard lock(mutex_);
-    lines_.emplace_back(level, line);
-  });
-}
-
-LogLines::~LogLines() { set_log_sink({}); }
-
-std::size_t LogLines::count(LogLevel level, std::string_view part) const {
-  const std::lock_guard lock(mutex_);
-  return static_cast<std::size_t>(std::ranges::count_if(lines_, [&](const auto& line) {
-    return line.first == level && line.second.find(part) != std::string::npos;
-  }));
-}
-
 // ---- Matrix --------------------------------------------------------------------------------------------
 
 Matrix::Matrix(Context& context, DType dtype, std::int64_t rows, std::int64_t columns, Layout layout)

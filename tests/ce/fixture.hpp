@@ -8,33 +8,17 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
-#include <mutex>
 #include <random>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "ce/ce.hpp"
+#include "tests/ce/log_lines.hpp"
 #include "tests/environment.hpp"
 #include "tests/tuner/fixture.hpp"
 
 namespace ce::test {
-
-/// The lines that ce logs while it lives.
-class LogLines {
- public:
-  LogLines();
-  LogLines(const LogLines&) = delete;
-  LogLines& operator=(const LogLines&) = delete;
-  ~LogLines();
-
-  /// How many lines of the level hold the part.
-  [[nodiscard]] std::size_t count(LogLevel level, std::string_view part) const;
-
- private:
-  mutable std::mutex mutex_;
-  std::vector<std::pair<LogLevel, std::string>> lines_;
-};
 
 /// How a tensor lies in its memory.
 struct Layout {

@@ -19,9 +19,9 @@ class PlanTableTest : public testing::Test {
  protected:
   /// A kernel that is never launched: it has no steps.
   std::unique_ptr<Chosen> chosen(const std::string& config, bool provisional = false) {
-    return std::make_unique<Chosen>(Chosen{.kernel = tuner::Kernel(*device, {}, {}),
-                                           .choice = {.config = config, .reason = "", .key = ""},
-                                           .provisional = provisional});
+    return std::make_unique<Chosen>(
+        Chosen{.kernel = tuner::Kernel(*device, {}, {}),
+               .choice = {.config = config, .reason = "", .key = "", .provisional = provisional}});
   }
   static Problem wide(std::int64_t columns) {
     return {.operation = generator::Operation::softmax, .rows = 64, .columns = columns};
@@ -83,10 +83,10 @@ TEST_F(PlanTableTest, ReplacesAndKeepsTheReplaced) {
   const Chosen& before = table.put(wide(1), chosen("before", true));
   const Chosen& after = table.put(wide(1), chosen("after"));
   EXPECT_EQ(table.find(wide(1)), &after);
-  EXPECT_FALSE(after.provisional);
+  EXPECT_FALSE(after.choice.provisional);
   // Somebody may still be about to launch it.
   EXPECT_EQ(before.choice.config, "before");
-  EXPECT_TRUE(before.provisional);
+  EXPECT_TRUE(before.choice.provisional);
 }
 
 TEST_F(PlanTableTest, ReadersNeedNoLock) {

@@ -186,6 +186,12 @@ TEST_F(CommandLine, DoctorTellsWhatIsThereWithoutAGpu) {
   EXPECT_EQ(states.count("driver") + states.count("nvrtc"), 2U);
   EXPECT_EQ(states.count("cuda:0"), 0U);
 
+  EXPECT_EQ(states.at("policy"), "ok");
+
+  EXPECT_NE(ce_tune({"doctor"}, {{"CE_POLICY", "frozen"}}).out.find("frozen (CE_POLICY)"), std::string::npos);
+  const Finished hope = ce_tune({"doctor"}, {{"CE_POLICY", "hope"}});
+  EXPECT_EQ(hope.status, 2);
+  EXPECT_NE(hope.out.find("\"hope\""), std::string::npos) << hope.out;
   const Finished text = ce_tune({"doctor"}, {{"CE_HOST_COMPILER", "/nonexistent/c++"}});
   EXPECT_EQ(text.status, 6);
   EXPECT_NE(text.out.find("CE_HOST_COMPILER"), std::string::npos) << text.out;

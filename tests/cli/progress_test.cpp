@@ -136,6 +136,16 @@ TEST(ProgressDisplay, WritesPlainLinesWhereNothingRedraws) {
   EXPECT_EQ(last.find('\x1b'), std::string::npos);
 }
 
+TEST(ProgressDisplay, SaysThatItWaits) {
+  FakeScreen fake;
+  ProgressDisplay display(fake.screen(true));
+  display.begin(1, 1, "softmax");
+  static_cast<void>(fake.take());
+  fake.now += 1;
+  display.update({.stage = "waiting for another process"});
+  EXPECT_EQ(fake.take(), "\rsoftmax  [....................]  waiting for another process\x1b[K");
+}
+
 TEST(ProgressDisplay, TakesTheLibrarysLines) {
   FakeScreen fake;
   ProgressDisplay display(fake.screen(true));

@@ -2,12 +2,14 @@
 #include <signal.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "cache/cache.hpp"
+#include "cache/claim.hpp"
 #include "ce/base/error.hpp"
 #include "tests/cli/process.hpp"
 
@@ -139,6 +141,27 @@ TEST_F(Sweep, ListsPresets) {
   const json document = json::parse(ce_tune({"sweep", "--list-presets", "--json"}).out);
   EXPECT_EQ(document.at("presets")[0].at("preset"), "deepseek-v3");
   EXPECT_EQ(document.at("presets")[0].at("columns"), 129280);
+}
+
+TEST_F(Sweep, WaitsForAnotherProcessThatTunesTheSame) {
+  std::vector<std::string> words = sweep("1", {"--json"});
+  std::replace(words.begin(), words.end(), database(), (folder() / "other.db").string());
+  const Finished other = ce_tune(words);
+  ASSERT_EQ(other.status, 0) << other.err;
+  const std::string key = json::parse(other.out).at("problems")[0].at("key");
+  {
+    const auto claim = cache::Claim::take(database() + "-claim-" + key);
+    ASSERT_TRUE(claim);
+    test::Child child(folder(), sweep("1"), surroundings());
+    ASSERT_TRUE(test::until([&] {
+      return child.err().find("waiting for another process") != std::string::npos;
+    })) << child.err();
+    EXPECT_TRUE(child.running());
+    child.signal(SIGINT);
+    EXPECT_EQ(child.wait().status, 130);
+  }
+  EXPECT_EQ(measurements(), 0);
+  EXPECT_EQ(ce_tune(sweep("1")).status, 0);
 }
 
 TEST_F(Sweep, TellsOfAnInterruptionInItsDocument) {

@@ -1,0 +1,52 @@
+#include "ce/background.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+namespace ce {
+namespace {
+
+/// Before a problem that could not be settled is tried again.
+constexpr std::chrono::milliseconds pause{100};
+
+}  // namespace
+
+void Background::add(const generator::Problem& bucket, const generator::Problem& problem) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (stopped_ || std::find(seen_.begin(), seen_.end(), bucket) != seen_.end()) return;
+    seen_.push_back(bucket);
+    waiting_.push_back(problem);
+    if (!thread_.joinable()) thread_ = std::jthread([this](const std::stop_token& stop) { work(stop); });
+  }
+  added_.notify_one();
+}
+
+void Background::stop() {
+  std::jthread ended;
+  {
+    const std::lock_guard lock(mutex_);
+    stopped_ = true;
+    ended = std::move(thread_);
+  }
+}  // asks the thread to stop and waits for it
+
+void Background::work(const std::stop_token& stop) {
+  std::unique_lock lock(mutex_);
+  while (added_.wait(lock, stop, [&] { return !waiting_.empty(); }) && !stop.stop_requested()) {
+    bool progress = false;
+    for (std::size_t left = waiting_.size(); left > 0 && !stop.stop_requested(); --left) {
+      const generator::Problem problem = waiting_.front();
+      waiting_.pop_front();
+      lock.unlock();
+      const bool settled = task_(problem, stop);
+      lock.lock();
+      if (!settled) waiting_.push_back(problem);
+      progress = progress || settled;
+    }
+    if (!progress) added_.wait_for(lock, stop, pause, [] { return false; });
+  }
+}
+
+}  // namespace ce

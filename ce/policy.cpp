@@ -1,0 +1,34 @@
+#include "ce/policy.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cstdlib>
+
+#include "ce/base/error.hpp"
+
+namespace ce {
+
+std::string_view name(Policy policy) noexcept {
+  switch (policy) {
+    case Policy::tune: return "tune";
+    case Policy::lookup: return "lookup";
+    case Policy::frozen: return "frozen";
+    case Policy::background: return "background";
+  }
+  return "?";
+}
+
+Policy parse_policy(std::string_view argument, std::string_view text) {
+  for (const Policy policy : std::array{Policy::tune, Policy::lookup, Policy::frozen, Policy::background})
+    if (name(policy) == text) return policy;
+  throw InvalidArgument(argument, fmt::format("\"{}\"", text), "tune, lookup, frozen or background");
+}
+
+std::optional<Policy> policy_of_environment() {
+  const char* text = std::getenv("CE_POLICY");
+  if (text == nullptr || *text == '\0') return std::nullopt;
+  return parse_policy("CE_POLICY", text);
+}
+
+}  // namespace ce

@@ -1,0 +1,84 @@
+// Who may tune a key.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <optional>
+
+#include "tests/cache/fixture.hpp"
+#include "tests/cache/processes.hpp"
+
+namespace ce::cache::test {
+namespace {
+
+class ClaimTest : public CacheTest {
+ protected:
+  [[nodiscard]] std::filesystem::path claim_file() const { return file().string() + "-claim-" + key.id(); }
+};
+
+TEST_F(ClaimTest, OneAtATimeForEachKey) {
+  const Cache one = Cache::open(file()), two = Cache::open(file());
+  const Key other{.problem = "softmax f32 8192", .device = key.device};
+  {
+    const auto held = one.claim(key);
+    ASSERT_TRUE(held);
+    EXPECT_EQ(mode(claim_file()), 0600U);
+    EXPECT_FALSE(one.claim(key));
+    EXPECT_FALSE(two.claim(key));
+    EXPECT_TRUE(two.claim(other));
+  }
+  EXPECT_FALSE(std::filesystem::exists(claim_file())) << "left behind";
+  EXPECT_TRUE(two.claim(key));
+  EXPECT_TRUE(one.claim(key));
+  EXPECT_EQ(warnings(""), 0U);
+}
+
+TEST_F(ClaimTest, DiesWithItsProcess) {
+  const Cache cache = Cache::open(file());
+  Process holder({"--claim", file().string(), key.problem, key.device});
+  ASSERT_EQ(holder.line(), "claimed");
+  EXPECT_FALSE(cache.claim(key));
+  holder.kill();
+  EXPECT_EQ(holder.wait(), -SIGKILL);
+  EXPECT_TRUE(std::filesystem::exists(claim_file()));
+  EXPECT_TRUE(cache.claim(key)) << "the file that the dead process left is in the way";
+  EXPECT_FALSE(std::filesystem::exists(claim_file()));
+}
+
+TEST_F(ClaimTest, AForkedChildNeitherGivesItBackNorKeepsIt) {
+  const Cache cache = Cache::open(file());
+  auto claim = cache.claim(key);
+  ASSERT_TRUE(claim);
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    claim.reset();
+    ::pause();
+    ::_exit(0);
+  }
+  EXPECT_FALSE(cache.claim(key));
+  claim.reset();
+  EXPECT_TRUE(cache.claim(key)) << "the child's copy of the descriptor keeps the lock";
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+}
+
+TEST_F(ClaimTest, WithoutAFileItKeepsNobodyOut) {
+  const Cache cache = Cache::in_memory();
+  const auto first = cache.claim(key), second = cache.claim(key);
+  EXPECT_TRUE(first);
+  EXPECT_TRUE(second);
+}
+
+TEST_F(ClaimTest, WithoutLocksItKeepsNobodyOutAndSaysSoOnce) {
+  const Cache cache = Cache::open(file());
+  std::filesystem::create_directory(claim_file());  // binds root too, unlike permission bits
+  const auto first = cache.claim(key), second = cache.claim(key);
+  EXPECT_TRUE(first);
+  EXPECT_TRUE(second);
+  EXPECT_EQ(warnings(folder().string()), 1U);
+}
+
+}  // namespace
+}  // namespace ce::cache::test

@@ -1,0 +1,210 @@
+// The Chooser on a device that captures, fails and takes its time when it is told to.
+#include "ce/chooser.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "ce/base/error.hpp"
+#include "runtime/host/device.hpp"
+#include "tests/ce/log_lines.hpp"
+#include "tests/tuner/fixture.hpp"
+#include "tuner/verify.hpp"
+
+namespace ce::test {
+namespace {
+
+using generator::Problem;
+using testing::HasSubstr;
+
+class ObedientDevice : public DeviceDecorator {
+ public:
+  ObedientDevice() : DeviceDecorator(runtime::open_host_device()) {}
+
+  bool capturing(Stream) const override { return captures; }
+  int parallel_compiles() const override { return 1; }
+  runtime::Binary compile(const runtime::CompileRequest& request) override {
+    {
+      std::unique_lock lock(mutex_);
+      ++compiling_;
+      changed_.notify_all();
+      changed_.wait(lock, [&] { return !held_; });
+    }
+    ++compiled;
+    return DeviceDecorator::compile(request);
+  }
+  std::vector<float> time(int samples, const std::function<void()>& before,
+                          const std::function<void()>& timed) override {
+    if (fails) throw DeviceError("time", 700, "planted by the test");
+    return DeviceDecorator::time(samples, before, timed);
+  }
+
+  /// Compilers wait.
+  void hold() {
+    const std::lock_guard lock(mutex_);
+    held_ = true;
+    compiling_ = 0;
+  }
+  void wait_for_compiler() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return compiling_ > 0; });
+  }
+  void go_on() {
+    const std::lock_guard lock(mutex_);
+    held_ = false;
+    changed_.notify_all();
+  }
+
+  std::atomic<bool> captures = false;
+  std::atomic<int> compiled = 0;
+  std::atomic<bool> fails = false;  ///< whatever is timed
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool held_ = false;
+  int compiling_ = 0;
+};
+
+class ChooserTest : public TunerTest {
+ protected:
+  [[nodiscard]] static Problem wider(std::int64_t columns) {
+    Problem problem = small_problem();
+    problem.columns = columns;
+    return problem;
+  }
+
+  /// What a chooser says of the problem, whose kernel must be right.
+  Choice choose(Chooser& chooser, const Problem& problem = small_problem()) {
+    const Chosen& chosen = chooser.choose(problem, nullptr);
+    EXPECT_EQ(tuner::Verifier(device, problem, 1).mismatch(chosen.kernel), std::nullopt);
+    return chosen.choice;
+  }
+
+  Choice settled(Chooser& chooser, const Problem& problem = small_problem()) {
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::minutes(3);
+    while (chooser.choose(problem, nullptr).choice.provisional && std::chrono::steady_clock::now() < limit)
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    return choose(chooser, problem);
+  }
+
+  ObedientDevice device;
+  cache::Cache database = open();
+};
+
+TEST_F(ChooserTest, NothingIsTunedWhileTheStreamIsCaptured) {
+  for (const Policy policy : {Policy::tune, Policy::background}) {
+    const LogLines log;
+    cache::Cache empty = cache::Cache::in_memory();
+    Chooser chooser(device, empty, quick_settings(), policy);
+    device.captures = true;
+    const int before = device.compiled;
+    for (int call = 0; call < 3; ++call) {
+      const Choice choice = choose(chooser);
+      EXPECT_EQ(choice.origin, Origin::fallback);
+      EXPECT_TRUE(choice.provisional);
+      EXPECT_THAT(choice.reason, HasSubstr(policy == Policy::tune ? "captured" : "background"));
+    }
+    EXPECT_EQ(device.compiled, before + 1) << "the default alone";
+    EXPECT_EQ(log.count(LogLevel::info, "tuned "), 0);
+    device.captures = false;
+    EXPECT_EQ(settled(chooser).origin, Origin::tuned);
+    device.captures = true;
+    EXPECT_EQ(choose(chooser).origin, Origin::tuned);
+    device.captures = false;
+  }
+}
+
+TEST_F(ChooserTest, FrozenIsTheSameWhileTheStreamIsCaptured) {
+  Chooser frozen(device, database, quick_settings(), Policy::frozen);
+  device.captures = true;
+  EXPECT_THROW(choose(frozen), NotTuned);
+  device.captures = false;
+  Chooser tuning(device, database, quick_settings(), Policy::tune);
+  const Choice tuned = choose(tuning);
+  device.captures = true;
+  const Choice choice = choose(frozen);
+  EXPECT_EQ(choice.origin, Origin::database);
+  EXPECT_EQ(choice.config, tuned.config);
+  EXPECT_FALSE(choice.provisional);
+}
+
+TEST_F(ChooserTest, AFailureInTheBackgroundIsSaidOnceAndTheDefaultStays) {
+  const LogLines log;
+  device.fails = true;
+  Chooser chooser(device, database, quick_settings(), Policy::background);
+  const Choice first = choose(chooser);
+  EXPECT_TRUE(first.provisional);
+  const Choice last = settled(chooser);
+  EXPECT_EQ(last.origin, Origin::fallback);
+  EXPECT_EQ(last.config, first.config);
+  EXPECT_THAT(last.reason, HasSubstr("failed"));
+  const int compiled = device.compiled;
+  for (int call = 0; call < 3; ++call) EXPECT_EQ(choose(chooser).config, first.config);
+  EXPECT_EQ(device.compiled, compiled) << "tried again";
+  EXPECT_EQ(log.count(LogLevel::warning, "background"), 1);
+}
+
+TEST_F(ChooserTest, WhoLooksUpDoesNotWaitForWhoTunes) {
+  Chooser other(device, database, quick_settings(), Policy::tune);
+  const Choice known = choose(other);
+  Chooser chooser(device, database, quick_settings(), Policy::tune);
+  device.hold();
+  Choice tuned;
+  std::jthread thread([&] { tuned = choose(chooser, wider(64)); });
+  device.wait_for_compiler();
+  const Choice choice = choose(chooser);
+  EXPECT_EQ(choice.origin, Origin::database);
+  EXPECT_EQ(choice.config, known.config);
+  device.go_on();
+  thread.join();
+  EXPECT_EQ(tuned.origin, Origin::tuned);
+}
+
+TEST_F(ChooserTest, AProcessTunesOneProblemAtATime) {
+  Chooser chooser(device, database, quick_settings(), Policy::tune);
+  const std::vector<Problem> problems{small_problem(), wider(64), wider(128)};
+  device.hold();
+  std::vector<std::jthread> threads;
+  for (const Problem& problem : problems) threads.emplace_back([&] { choose(chooser, problem); });
+  device.wait_for_compiler();
+  int claimed = 0;
+  const tuner::Tuner tuner(device, database, quick_settings());
+  for (const Problem& problem : problems)
+    if (!database.claim(tuner.key(problem))) ++claimed;
+  EXPECT_EQ(claimed, 1);
+  device.go_on();
+  threads.clear();
+  for (const Problem& problem : problems) EXPECT_EQ(choose(chooser, problem).origin, Origin::tuned);
+}
+
+TEST_F(ChooserTest, AnInterruptedTuningIsFinishedByTheNext) {
+  {
+    Chooser chooser(device, database, quick_settings(), Policy::background);
+    EXPECT_TRUE(choose(chooser).provisional);
+    const tuner::Tuner tuner(device, database, quick_settings());
+    while (database.measurements(tuner.key(small_problem())).empty())
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  // Whatever was measured by then serves where nothing may be tuned, and is no winner.
+  const tuner::Tuner tuner(device, database, quick_settings());
+  const bool ended = tuner.known_winner(small_problem())->winner.measurement.stage > 0;
+  Chooser lookup(device, database, quick_settings(), Policy::lookup);
+  EXPECT_EQ(choose(lookup).origin, Origin::database);
+  Chooser frozen(device, database, quick_settings(), Policy::frozen);
+  if (!ended) {
+    EXPECT_THROW(choose(frozen), NotTuned);
+  }
+  Chooser chooser(device, database, quick_settings(), Policy::tune);
+  EXPECT_EQ(choose(chooser).origin, ended ? Origin::database : Origin::tuned);
+  EXPECT_EQ(choose(frozen).origin, Origin::database);
+}
+
+}  // namespace
+}  // namespace ce::test

@@ -1,0 +1,184 @@
+// Policies: what a call does for a problem that the database has no winner for.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <thread>
+
+#include "cache/claim.hpp"
+#include "ce/base/error.hpp"
+#include "tests/ce/fixture.hpp"
+
+namespace ce::test {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+class PolicyTest : public ContextTest {
+ protected:
+  /// A softmax of so many columns, run and checked.
+  static Choice softmax(Context& context, std::int64_t columns) {
+    SoftmaxCall call(context, {.name = "", .columns = columns}, 1);
+    const Choice choice = context.run(Softmax{}, call.tensors());
+    context.synchronize();
+    call.expect_right();
+    return choice;
+  }
+
+  /// Calls until the choice stands.
+  static Choice settled(Context& context, std::int64_t columns) {
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::minutes(3);
+    for (;;) {
+      const Choice choice = softmax(context, columns);
+      if (!choice.provisional || std::chrono::steady_clock::now() > limit) return choice;
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+  }
+};
+
+TEST_F(PolicyTest, FrozenNamesWhatIsMissingAndTakesExactWinners) {
+  const LogLines log;
+  Context frozen(options(Policy::frozen));
+  std::vector<std::string> missing;
+  for (const std::int64_t columns : {64, 128}) {
+    SoftmaxCall call(frozen, {.name = "", .columns = columns}, 1);
+    for (int again = 0; again < 2; ++again) {
+      try {
+        frozen.run(Softmax{}, call.tensors());
+        ADD_FAILURE() << "ran without a winner";
+      } catch (const NotTuned& error) {
+        EXPECT_EQ(error.kind(), ErrorKind::not_found);
+        missing = error.problems();
+        for (const std::string& problem : missing) EXPECT_THAT(error.what(), HasSubstr(problem));
+      }
+    }
+    EXPECT_THROW(static_cast<void>(frozen.prepare(Softmax{}, call.tensors())), NotTuned);
+  }
+  ASSERT_THAT(missing, ElementsAre(HasSubstr("softmax f32 12 x 64"), HasSubstr("softmax f32 12 x 128")));
+  EXPECT_EQ(frozen.compiled(), 0);
+
+  Context tuning(options(Policy::tune));
+  const Choice tuned = softmax(tuning, 64);
+  EXPECT_THAT(missing.front(), HasSubstr(tuned.key));
+  const Choice choice = softmax(frozen, 64);
+  EXPECT_EQ(choice.origin, Origin::database);
+  EXPECT_EQ(choice.config, tuned.config);
+  EXPECT_FALSE(choice.provisional);
+  EXPECT_EQ(frozen.compiled(), 0);
+  EXPECT_THROW(softmax(frozen, 128), NotTuned);
+  EXPECT_EQ(log.count(LogLevel::info, "tuned "), 1);
+}
+
+TEST_F(PolicyTest, BackgroundGoesOnWithTheDefaultUntilTheWinnerIsThere) {
+  const LogLines log;
+  Context context(options(Policy::background));
+  const Choice first = softmax(context, 64);
+  EXPECT_EQ(first.origin, Origin::fallback);
+  EXPECT_TRUE(first.provisional);
+  EXPECT_THAT(first.reason, HasSubstr("background"));
+  const Choice tuned = settled(context, 64);
+  EXPECT_EQ(tuned.origin, Origin::tuned);
+  EXPECT_FALSE(tuned.provisional);
+  EXPECT_EQ(log.count(LogLevel::info, "tuned softmax f32 12 x 64"), 1);
+  Context next(options(Policy::background));
+  EXPECT_EQ(softmax(next, 64).origin, Origin::database);
+}
+
+TEST_F(PolicyTest, BackgroundStopsWithItsContext) {
+  const LogLines log;
+  {
+    Context context(options(Policy::background));
+    for (const std::int64_t columns : {64, 128, 256}) EXPECT_TRUE(softmax(context, columns).provisional);
+  }
+  EXPECT_LE(log.count(LogLevel::info, "tuned "), 1);
+  EXPECT_EQ(log.count(LogLevel::warning, ""), 0);
+}
+
+TEST_F(PolicyTest, TuneWaitsForAnotherProcessOnlySoLong) {
+  const LogLines log;
+  std::string key;
+  {
+    ContextOptions elsewhere = options(Policy::lookup);
+    elsewhere.database = folder() / "other.db";
+    Context context(elsewhere);
+    key = softmax(context, 64).key;
+  }
+  ContextOptions impatient = options(Policy::tune);
+  impatient.tuning_seconds = 0.05;
+  Context context(impatient);
+  {
+    const auto claim = cache::Claim::take(file().string() + "-claim-" + key);
+    ASSERT_TRUE(claim);
+    for (int call = 0; call < 3; ++call) {
+      const Choice choice = softmax(context, 64);
+      EXPECT_EQ(choice.origin, Origin::fallback);
+      EXPECT_TRUE(choice.provisional);
+      EXPECT_THAT(choice.reason, HasSubstr("another process"));
+    }
+    EXPECT_EQ(softmax(context, 128).origin, Origin::tuned) << "another problem is in nobody's way";
+  }
+  EXPECT_EQ(settled(context, 64).origin, Origin::tuned);
+  EXPECT_EQ(log.count(LogLevel::info, "tuned softmax f32 12 x 64"), 1);
+}
+
+TEST_F(PolicyTest, KnownProblemsDoNotWaitForUnknownOnes) {
+  std::string known, key;
+  {
+    Context context(options(Policy::tune));
+    known = softmax(context, 64).config;
+    ContextOptions elsewhere = options(Policy::lookup);
+    elsewhere.database = folder() / "other.db";
+    Context other(elsewhere);
+    key = softmax(other, 128).key;
+  }
+  ContextOptions patient = options(Policy::tune);
+  patient.tuning_seconds = 0;
+  Context context(patient);
+  auto claim = cache::Claim::take(file().string() + "-claim-" + key);
+  ASSERT_TRUE(claim);
+  Choice waited;
+  std::jthread thread([&] { waited = softmax(context, 128); });
+  const Choice choice = softmax(context, 64);
+  EXPECT_EQ(choice.origin, Origin::database);
+  EXPECT_EQ(choice.config, known);
+  claim.reset();
+  thread.join();
+  EXPECT_EQ(waited.origin, Origin::tuned);
+}
+
+TEST_F(PolicyTest, TheEnvironmentChoosesWhereTheProgramDoesNot) {
+  ContextOptions unset = options(Policy::tune);
+  unset.policy.reset();
+  const ScopedEnvironment frozen("CE_POLICY", "frozen");
+  Context by_environment(unset);
+  EXPECT_THROW(softmax(by_environment, 64), NotTuned);
+  Context by_program(options(Policy::lookup));
+  EXPECT_EQ(softmax(by_program, 64).origin, Origin::fallback);
+
+  const ScopedEnvironment nonsense("CE_POLICY", "hope");
+  EXPECT_NO_THROW(Context(options(Policy::lookup)));
+  try {
+    Context context(unset);
+    ADD_FAILURE() << "hope is no policy";
+  } catch (const InvalidArgument& error) {
+    EXPECT_EQ(error.argument(), "CE_POLICY");
+    EXPECT_EQ(error.value(), "\"hope\"");
+    EXPECT_EQ(error.expected(), "tune, lookup, frozen or background");
+  }
+}
+
+TEST_F(PolicyTest, SecondsMustNotBeNegative) {
+  ContextOptions wrong = options(Policy::tune);
+  wrong.tuning_seconds = -1;
+  try {
+    Context context(wrong);
+    ADD_FAILURE() << "-1 s is a time";
+  } catch (const InvalidArgument& error) {
+    EXPECT_EQ(error.argument(), "tuning_seconds");
+    EXPECT_EQ(error.value(), "-1");
+  }
+}
+
+}  // namespace
+}  // namespace ce::test
