@@ -76,16 +76,14 @@ class Record {
   void add_words(const std::string& column, const std::string& field, std::vector<std::string>& words) const {
     const std::string name = "--" + column;
     const bool takes_nothing = app_.get_option(name)->get_items_expected_max() == 0;
-    if (!takes_nothing) {
+    if (!takes_nothing || (column == "weights" && field != "true" && field != "false")) {
       words.push_back(name + "=" + field);
     } else if (field == "true") {
       words.push_back(name);
-    } else if (column == "weights" && field != "false") {
-      words.push_back(name + "=" + field);
-    } else if (column == "in-place" && field == "false") {
-      words.emplace_back("--no-in-place");
     } else if (field != "false") {
       throw InvalidArgument(name, fmt::format("\"{}\"", field), "true, false or nothing");
+    } else if (column == "in-place") {
+      words.emplace_back("--no-in-place");
     }
   }
 

@@ -163,5 +163,23 @@ TEST_F(DatabaseCommands, SourceOfAProblemNeedsNoDatabase) {
   EXPECT_EQ(ce_tune({"source", "--op", "softmax"}).status, 2);
 }
 
+TEST_F(DatabaseCommands, ExplainSaysWhyAConfigWon) {
+  const json why = document({"explain", id().substr(0, 6)});
+  EXPECT_EQ(why.at("key"), id());
+  EXPECT_EQ(why.at("winner"), winner());
+  ASSERT_EQ(why.at("finalists").size(), 3U);
+  EXPECT_EQ(why.at("finalists")[0].at("config"), winner());
+  EXPECT_NEAR(why.at("finalists")[1].at("behind"), 60. / 45 - 1, 1e-9);
+  EXPECT_EQ(why.at("rejected"), (json{{"wrong answer: row 3", 1}}));
+  EXPECT_TRUE(why.at("variants").empty()) << "the text of that device is no model's";
+  EXPECT_TRUE(why.at("ceiling").is_null());
+
+  const Finished finished = text({"explain", id()});
+  EXPECT_EQ(finished.status, 0) << finished.err;
+  EXPECT_NE(finished.out.find("winner   " + winner()), std::string::npos) << finished.out;
+  EXPECT_NE(finished.out.find("wrong answer: row 3"), std::string::npos) << finished.out;
+  EXPECT_EQ(text({"explain", "0123456789ab"}).status, 8);
+}
+
 }  // namespace
 }  // namespace ce::cli

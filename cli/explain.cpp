@@ -1,0 +1,245 @@
+#include "tuner/explain.hpp"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ce/base/error.hpp"
+#include "cli/commands.hpp"
+#include "cli/json.hpp"
+#include "cli/known.hpp"
+#include "cli/options.hpp"
+#include "cli/table.hpp"
+#include "cli/units.hpp"
+#include "tuner/bench.hpp"
+
+namespace ce::cli {
+namespace {
+
+using enum Table::Align;
+using tuner::Explanation;
+
+constexpr const char* examples =
+    "\nExamples:\n"
+    "  ce-tune explain 3fa2c81b04d7\n"
+    "  ce-tune explain 3fa2 --json\n"
+    "\nKEY is the beginning of a key that db list shows, at least 4 digits of it. All that was measured is "
+    "shown "
+    "by db show.\n";
+
+constexpr std::size_t widest_reason = 120;
+constexpr std::size_t most_finalists = 16;
+
+/// The best that the database knows of kernels that only move as much memory on this device.
+struct Ceiling {
+  std::string_view kind;
+  double gbs = 0;
+};
+
+std::optional<Ceiling> ceiling_of(const cache::Cache& cache, const Known& known) {
+  const generator::Operation kind = tuner::ceiling_kind(*known.problem);
+  std::optional<Ceiling> ceiling;
+  for (const cache::KeySummary& summary : cache.keys()) {
+    if (summary.key.device != known.key.device) continue;
+    const Known other(cache, summary.key);
+    if (!other.problem || other.problem->operation != kind || !other.decision) continue;
+    const double gbs = throughput_of(other.decision->winner.measurement);
+    if (!ceiling || gbs > ceiling->gbs) ceiling = Ceiling{generator::name(kind), gbs};
+  }
+  return ceiling;
+}
+
+/// Why configs were rejected: the first line of the reason, and how many.
+std::map<std::string, int> rejections_of(const Known& known) {
+  std::map<std::string, int> reasons;
+  for (const cache::Measurement* measurement : known.quarantined)
+    ++reasons[measurement->reason.substr(0, measurement->reason.find('\n'))];
+  return reasons;
+}
+
+std::string signed_percent(double share) { return fmt::format("{:+.1f}%", 100 * share); }
+
+std::string sureness_of(const Explanation& why) {
+  const auto open = std::count_if(why.finalists.begin(), why.finalists.end(),
+                                  [](const tuner::Finalist& finalist) { return finalist.is_open(); });
+  return fmt::format(
+      "the fastest in {:.0f}% of {} resamplings, within {:.1f}% of the fastest in {:.0f}%; {} of {} cannot "
+      "be "
+      "told apart from it",
+      100 * why.fastest, tuner::resamplings, 100 * tuner::tie, 100 * why.near_fastest, open - 1,
+      counted(static_cast<std::int64_t>(why.finalists.size()) - 1, "other finalist"));
+}
+
+std::string finalists_text(const Explanation& why) {
+  Table table({{"FINALIST"},
+               {"TIME", right},
+               {"GB/s", right},
+               {"BEHIND", right},
+               {"95% INTERVAL", right},
+               {"SAMPLES", right},
+               {"REGISTERS", right},
+               {"LOCAL", right},
+               {"WARPS/SM", right},
+               {""}});
+  for (std::size_t i = 0; i < std::min(most_finalists, why.finalists.size()); ++i) {
+    const tuner::Finalist& finalist = why.finalists[i];
+    const auto& [config, measurement] = finalist.candidate;
+    table.add({config, time_text(measurement.median_us), throughput_text(throughput_of(measurement)),
+               i == 0 ? "-" : signed_percent(finalist.behind),
+               i == 0 ? "-"
+                      : fmt::format("{} to {}", signed_percent(finalist.interval.low),
+                                    signed_percent(finalist.interval.high)),
+               fmt::to_string(measurement.samples_us.size()), fmt::to_string(measurement.registers),
+               fmt::to_string(measurement.local_bytes),
+               finalist.resident_warps > 0 ? fmt::to_string(finalist.resident_warps) : "-",
+               i == 0               ? "winner"
+               : finalist.tied      ? "tie"
+               : finalist.is_open() ? "not told apart"
+                                    : ""});
+  }
+  return table.text();
+}
+
+std::string effects_text(const Explanation& why) {
+  Table table({{"AXIS"}, {"OTHER VALUE"}, {"AT THE WINNER", right}, {"ALL PAIRS", right}, {"PAIRS", right}});
+  for (const tuner::AxisEffect& effect : why.effects)
+    table.add({fmt::format("{}={}", effect.axis, effect.value), effect.other,
+               effect.at_winner ? signed_percent(*effect.at_winner) : "-", signed_percent(effect.median),
+               fmt::to_string(effect.pairs)});
+  return table.text();
+}
+
+std::string coverage_text(const Explanation& why) {
+  Table table({{"VARIANT"},
+               {"POINTS", right},
+               {"CONFIGS", right},
+               {"TRIED", right},
+               {"NEVER TRIED", right},
+               {"BEST", right}});
+  for (const tuner::Coverage& variant : why.coverage)
+    table.add({variant.variant, fmt::to_string(variant.points), fmt::to_string(variant.configs),
+               fmt::to_string(variant.tried), fmt::to_string(variant.configs - variant.tried),
+               variant.best_us > 0 ? time_text(variant.best_us) : "-"});
+  return table.text();
+}
+
+std::string rejections_text(const Known& known) {
+  Table table({{"REJECTED", right}, {"REASON"}});
+  for (const auto& [reason, count] : rejections_of(known))
+    table.add({counted(count, "config"), cut(reason, widest_reason)});
+  return table.text();
+}
+
+std::string text_of(const Known& known, const Explanation& why, const std::optional<Ceiling>& ceiling) {
+  const tuner::Candidate& winner = why.decision.winner;
+  std::string text = fmt::format("{}  {}\nwinner   {}\nbecause  {}\n", known.key.id(), known.title(),
+                                 winner.config, why.decision.reason);
+  if (why.finalists.size() > 1) text += fmt::format("sure     {}\n", sureness_of(why));
+  if (!why.ties.empty()) text += fmt::format("ties     {}\n", why.ties);
+  if (ceiling)
+    text += fmt::format(
+        "ceiling  {} of {} GB/s, {}, which the best kernel on record does that is nothing but a {}\n",
+        throughput_text(throughput_of(winner.measurement)), throughput_text(ceiling->gbs),
+        percent_text(throughput_of(winner.measurement) / ceiling->gbs), ceiling->kind);
+  if (!why.coverage.empty())
+    text += fmt::format("search   {} of {} tried; {}\n", why.tried(), counted(why.configs(), "config"),
+                        why.tried() == why.configs()
+                            ? "none was left out"
+                            : "the others were less promising than these, or the budget was used up "
+                              "(sweep --strategy exhaustive tries all)");
+  text += "\n" + finalists_text(why);
+  if (why.finalists.size() > most_finalists)
+    text += fmt::format("and {} more (--json)\n", why.finalists.size() - most_finalists);
+  if (!why.effects.empty()) text += "\nWhat other values cost, all else held fixed:\n" + effects_text(why);
+  if (!why.coverage.empty()) text += "\n" + coverage_text(why);
+  if (!known.quarantined.empty()) text += "\n" + rejections_text(known);
+  return text;
+}
+
+Json document_of(const Known& known, const Explanation& why, const std::optional<Ceiling>& ceiling) {
+  const tuner::Candidate& winner = why.decision.winner;
+  Json document{{"key", known.key.id()},
+                {"problem", json_of(*known.problem)},
+                {"device_text", known.key.device},
+                {"winner", winner.config},
+                {"reason", why.decision.reason},
+                {"fastest", why.fastest},
+                {"near_fastest", why.near_fastest},
+                {"ties", why.ties},
+                {"ceiling", Json()},
+                {"finalists", Json::array()},
+                {"effects", Json::array()},
+                {"variants", Json::array()},
+                {"rejected", rejections_of(known)}};
+  if (ceiling)
+    document["ceiling"] = {{"operation", ceiling->kind},
+                           {"gbs", ceiling->gbs},
+                           {"share", throughput_of(winner.measurement) / ceiling->gbs}};
+  for (const tuner::Finalist& finalist : why.finalists) {
+    const auto& [config, measurement] = finalist.candidate;
+    document["finalists"].push_back({{"config", config},
+                                     {"median_us", measurement.median_us},
+                                     {"gbs", throughput_of(measurement)},
+                                     {"behind", finalist.behind},
+                                     {"behind_low", finalist.interval.low},
+                                     {"behind_high", finalist.interval.high},
+                                     {"tied", finalist.tied},
+                                     {"samples", measurement.samples_us.size()},
+                                     {"registers", measurement.registers},
+                                     {"local_bytes", measurement.local_bytes},
+                                     {"resident_warps", finalist.resident_warps}});
+  }
+  for (const tuner::AxisEffect& effect : why.effects)
+    document["effects"].push_back({{"axis", effect.axis},
+                                   {"value", effect.value},
+                                   {"other", effect.other},
+                                   {"at_winner", effect.at_winner ? Json(*effect.at_winner) : Json()},
+                                   {"median", effect.median},
+                                   {"pairs", effect.pairs}});
+  for (const tuner::Coverage& variant : why.coverage)
+    document["variants"].push_back({{"variant", variant.variant},
+                                    {"points", variant.points},
+                                    {"configs", variant.configs},
+                                    {"tried", variant.tried},
+                                    {"best_us", variant.best_us}});
+  return document;
+}
+
+ExitCode explain(const CommonOptions& common, const std::string& prefix) {
+  const cache::Cache cache = open_database(common);
+  const Known known(cache, find_key(cache, prefix));
+  if (!known.problem) static_cast<void>(generator::parse_key_text(known.key.problem));  // says what is wrong
+  const auto why = tuner::explain(known.measurements, known.key, *known.problem);
+  if (!why)
+    throw NotFound(
+        fmt::format("{} ({}) has no winner: nothing was measured with the templates of this version",
+                    known.key.id(), known.title()));
+  const auto ceiling = ceiling_of(cache, known);
+  if (common.json)
+    print(document_of(known, *why, ceiling));
+  else
+    fmt::print("{}", text_of(known, *why, ceiling));
+  return ExitCode::success;
+}
+
+}  // namespace
+
+void add_explain(CLI::App& app, Action& chosen) {
+  auto options = std::make_shared<CommonOptions>();
+  auto key = std::make_shared<std::string>();
+  CLI::App* command = app.add_subcommand("explain", "Why a config won, and how sure that is");
+  command->footer(examples);
+  command->add_option("KEY", *key, "Of db list; its first 4 digits or more")->required();
+  add_database_option(*command, *options);
+  add_json_option(*command, *options);
+  command->callback([options, key, &chosen] { chosen = [options, key] { return explain(*options, *key); }; });
+}
+
+}  // namespace ce::cli
