@@ -30,7 +30,7 @@ struct Key {
 
 enum class Outcome : std::uint8_t {
   measured,     ///< compiled, verified and timed
-  quarantined,  ///< wrong, refused by the compiler, faulted or too slow to finish: `reason` says which
+  quarantined,  ///< does not compile or fit, spills, faults or is wrong: `reason` says which
 };
 
 [[nodiscard]] std::string_view name(Outcome outcome) noexcept;

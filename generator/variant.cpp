@@ -71,7 +71,6 @@ Rejection first_of(std::initializer_list<Rejection> rejections) {
 Rejection rejects_block(const Config& config, const Problem& problem, const Limits& limits) {
   if (Rejection reason = first_of({rejects_access(config, problem), rejects_stores(config, problem)}))
     return reason;
-  if (!reduces(problem)) return "nothing to reduce";
   const std::int64_t vectors = vectors_of(config, problem);
   if (config.warps > 1 &&
       threads(config) >= 2 * static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(vectors))))
@@ -88,7 +87,6 @@ Rejection rejects_online(const Config& config, const Problem& problem, const Lim
   const int step = threads(config) * config.vec;
   if (config.tile % step != 0) return "tile is no multiple of the block's access";
   if (config.tile / step > 4) return "more than 4 vectors a thread and tile";
-  if (!reduces(problem)) return "nothing to reduce";
   if (config.tile / step * config.vec * inputs(problem) > register_limit(config, limits) - working_registers)
     return "tile too large for the registers";
   if (config.tile > 256 && config.tile >= 2 * static_cast<std::int64_t>(
@@ -122,7 +120,6 @@ Rejection rejects_warp(const Config& config, const Problem& problem, const Limit
 }
 
 Rejection rejects_direct(const Config& config, const Problem& problem, const Limits& limits) {
-  if (reduces(problem)) return "outputs need a reduction";
   if (Rejection reason = first_of({rejects_access(config, problem), rejects_stores(config, problem)}))
     return reason;
   const int step = threads(config) * config.vec;
@@ -135,7 +132,6 @@ Rejection rejects_direct(const Config& config, const Problem& problem, const Lim
 }
 
 Rejection rejects_split(const Config& config, const Problem& problem, const Limits&) {
-  if (!reduces(problem)) return "nothing to reduce";
   if (Rejection reason = first_of({rejects_access(config, problem), rejects_stores(config, problem)}))
     return reason;
   if (problem.rows > 256) return "rows enough for the whole GPU";
@@ -154,6 +150,8 @@ Rejection rejects_strided(const Config& config, const Problem& problem, const Li
 }
 
 bool serves_rows(const Problem& problem) { return !is_ceiling(problem.operation) && !problem.strided; }
+bool serves_reductions(const Problem& problem) { return serves_rows(problem) && reduces(problem); }
+bool serves_outputs_alone(const Problem& problem) { return serves_rows(problem) && !reduces(problem); }
 bool serves_strided(const Problem& problem) { return !is_ceiling(problem.operation) && problem.strided; }
 bool serves_streams(const Problem& problem) { return is_ceiling(problem.operation); }
 
@@ -188,7 +186,6 @@ Rejection rejects_bulk_copies(const Config& config, const Problem& problem, cons
   if (problem.alignment == Alignment::element || config.vec * size_of(problem.dtype) != widest_access)
     return "bulk copies move 16-byte vectors";
   if (Rejection reason = rejects_stores(config, problem)) return reason;
-  if (!reduces(problem)) return "nothing to reduce";
   const int step = threads * config.vec;
   if (config.tile % step != 0 || config.tile / step * inputs(problem) > 4)
     return "chunk does not fit the block";
@@ -258,14 +255,16 @@ constexpr std::array<VariantStep, 2> two_steps{{{"ce_part"}, {"ce_row", true}}};
 
 constexpr std::array<Variant, 9> all_variants{{
     {"warp", "warp.cuh", serves_rows, rejects_warp, no_bytes, block_per_rows, false, one_step},
-    {"block", "block.cuh", serves_rows, rejects_block, parts_bytes, block_per_row, false, one_step},
-    {"online", "online.cuh", serves_rows, rejects_online, parts_bytes, block_per_row, false, one_step},
-    {"cluster", "cluster.cuh", serves_rows, rejects_cluster, cluster_bytes, cluster_per_row, false, one_step},
-    {"pipeline", "pipeline.cuh", serves_rows, rejects_pipeline, pipeline_bytes, cluster_per_row, true,
+    {"block", "block.cuh", serves_reductions, rejects_block, parts_bytes, block_per_row, false, one_step},
+    {"online", "online.cuh", serves_reductions, rejects_online, parts_bytes, block_per_row, false, one_step},
+    {"cluster", "cluster.cuh", serves_reductions, rejects_cluster, cluster_bytes, cluster_per_row, false,
+     one_step},
+    {"pipeline", "pipeline.cuh", serves_reductions, rejects_pipeline, pipeline_bytes, cluster_per_row, true,
      one_step, 0, true},
-    {"split", "split.cuh", serves_rows, rejects_split, parts_bytes, blocks_per_row, false, two_steps,
+    {"split", "split.cuh", serves_reductions, rejects_split, parts_bytes, blocks_per_row, false, two_steps,
      most_split_blocks* split_part_bytes},
-    {"direct", "direct.cuh", serves_rows, rejects_direct, no_bytes, block_per_row_tile, false, one_step},
+    {"direct", "direct.cuh", serves_outputs_alone, rejects_direct, no_bytes, block_per_row_tile, false,
+     one_step},
     {"strided", "strided.cuh", serves_strided, rejects_strided, lane_parts_bytes, block_per_32_rows, false,
      one_step},
     {"stream", "stream.cuh", serves_streams, rejects_stream, word_bytes, block_per_tile, false, one_step},

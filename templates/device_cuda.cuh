@@ -20,10 +20,6 @@ template <class T>
 CE_DEVICE T shuffle_xor(T value, int mask) {
   return __shfl_xor_sync(~0u, value, mask);
 }
-template <class T>
-CE_DEVICE T broadcast(T value, int lane) {
-  return __shfl_sync(~0u, value, lane);
-}
 
 extern __shared__ __align__(128) unsigned char ce_shared_bytes[];
 template <class T>

@@ -78,10 +78,6 @@ template <class T>
 CE_DEVICE T shuffle_xor(T value, int mask, CE_CALLER) {
   return host::value_of_lane(value, lane_index() ^ mask, {file, line});
 }
-template <class T>
-CE_DEVICE T broadcast(T value, int lane, CE_CALLER) {
-  return host::value_of_lane(value, lane, {file, line});
-}
 
 template <class T>
 CE_DEVICE T& shared_memory() {

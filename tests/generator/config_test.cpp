@@ -212,7 +212,8 @@ TEST(Variants, ServeWhatTheyAreFor) {
     return names;
   };
   for (Problem problem : operations()) {
-    EXPECT_EQ(serving(problem), "warp block online cluster pipeline split direct ");
+    EXPECT_EQ(serving(problem),
+              reduces(problem) ? "warp block online cluster pipeline split " : "warp direct ");
     problem.strided = true;
     EXPECT_EQ(serving(problem), "strided ");
   }

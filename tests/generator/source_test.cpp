@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,10 +31,16 @@ const std::vector<Config> points{
     {.variant = "stream", .warps = 8, .vec = 8, .tile = 8192},
 };
 
-/// A problem of the operation that the variant serves.
+/// The problem, or what the variant serves of it.
 Problem served(Problem problem, const Config& config) {
   problem.strided = config.variant == "strided";
   if (config.variant == "stream") problem = {.operation = Operation::add};
+  if (config.variant == "direct") {
+    problem.operation = Operation::cross_entropy_backward;
+    problem.gradient = true;
+    problem.smoothing = problem.probabilities = false;
+    problem.z_loss_out = problem.lse_out = problem.argmax_out = problem.hit_out = false;
+  }
   problem.rows = 64;
   problem.columns = 32768;
   return problem;
@@ -89,14 +96,19 @@ TEST(Source, OptionsThatAreOffAreConstantsThatAreFalse) {
   };
   for (const Config& config : points) {
     if (config.variant == "stream") continue;
+    const std::set<std::string> always =
+        config.variant == "direct" ? std::set<std::string>{"gradient", "from_lse"} : std::set<std::string>{};
     for (const auto& [option, turn_on] : options) {
       Problem problem = served(cross_entropy, config);
       turn_on(problem);
+      if (!variant(config.variant).serves(problem)) continue;
+      if (config.variant == "direct" && option == "sums") continue;  // no losses
       const std::string text = generate(problem, config).sources.front().text;
       for (const auto& [other, unused] : options) {
         const std::string constant = "constexpr bool " + other + " = ";
-        EXPECT_EQ(text.find(constant + "true;") != std::string::npos, other == option) << other;
-        EXPECT_EQ(text.find(constant + "false;") != std::string::npos, other != option) << other;
+        const bool on = other == option || always.contains(other);
+        EXPECT_EQ(text.find(constant + "true;") != std::string::npos, on) << other;
+        EXPECT_EQ(text.find(constant + "false;") != std::string::npos, !on) << other;
       }
     }
   }
@@ -161,8 +173,11 @@ TEST(Program, StepsFollowFromVariantOperationAndReduction) {
         steps(backward, Reduction::mean, true, false, "ce_count " + row),
         steps(backward, Reduction::mean, true, true, row),
     };
-    for (const auto& [problem, wanted] : expected)
-      EXPECT_EQ(entries(generate(served(problem, config), config)), wanted) << title(problem);
+    for (auto [problem, wanted] : expected) {
+      problem.strided = config.variant == "strided";
+      if (!variant(config.variant).serves(problem)) continue;
+      EXPECT_EQ(entries(generate(problem, config)), wanted) << title(problem);
+    }
   }
 }
 
@@ -205,7 +220,7 @@ TEST(Program, SumsAreTheSameSourceForEveryConfigAndWidth) {
   const Program narrow = generate(served(mean, block), block);
   ASSERT_EQ(narrow.sources.size(), 2u);
   for (const Config& config : points) {
-    if (config.variant == "stream") continue;
+    if (config.variant == "stream" || config.variant == "direct") continue;  // no losses
     Problem other = served(mean, config);
     other.columns = 65536;
     other.lse_out = other.smoothing = other.softcap = other.batched = true;  // nothing of it is summed
@@ -229,6 +244,11 @@ TEST(Program, AVariantMustServeTheOperation) {
     if (config.variant == "stream") other.operation = Operation::softmax;
     EXPECT_THROW((void)generate(other, config), InvalidArgument) << to_text(config);
   }
+  Problem backward = cross_entropy;
+  backward.operation = Operation::cross_entropy_backward;
+  EXPECT_THROW((void)generate(cross_entropy, {.variant = "direct", .warps = 4, .vec = 8, .tile = 1024}),
+               InvalidArgument);
+  EXPECT_THROW((void)generate(backward, block), InvalidArgument);
 }
 
 TEST(TemplateDigest, DiffersBetweenVariantsAndOperations) {

@@ -175,8 +175,8 @@ CE_KERNEL(k, 32) {
 }
 
 TEST_F(HostScheduler, ALaneOutsideTheWarpIsAnError) {
-  const std::string text = header + "CE_KERNEL(k, 32) { arguments.out[0] = broadcast(1.f, 32); }";
-  EXPECT_CONTAINS(failure_of(text, {.threads = 32}), place_of(text, "broadcast"));
+  const std::string text = header + "CE_KERNEL(k, 32) { arguments.out[0] = shuffle_xor(1.f, 32); }";
+  EXPECT_CONTAINS(failure_of(text, {.threads = 32}), place_of(text, "shuffle_xor"));
 }
 
 TEST_F(HostScheduler, AMisalignedAccessIsAnError) {

@@ -104,7 +104,7 @@ CE_KERNEL(everything, 128) {
 
   Shared& shared = shared_memory<Shared>();
   float x = maximum(ce::exp2(float(at)), ce::log(float(lane_index()))) + infinity() + not_a_number();
-  x += shuffle_xor(x, 16) + broadcast(x, 3);
+  x += shuffle_xor(x, 16);
   shared.partial[warp_index()] = x;
   warp_barrier();
   block_barrier();
