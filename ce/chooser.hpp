@@ -40,7 +40,7 @@ class Chooser {
   [[nodiscard]] int compiled() const noexcept { return compiled_; }
 
   /// Ends tuning in the background for good.
-  void stop() { background_.stop(); }
+  void stop_background() { background_.stop(); }
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -198,6 +198,8 @@ void Context::check(Stream stream) {
   throw TargetOutOfRange(found.count, found.first_row);
 }
 
+void Context::stop_background() { impl_->chooser.stop_background(); }
+
 Memory Context::allocate(std::size_t bytes) {
   runtime::Device& device = *impl_->device;
   return Memory(std::make_unique<Memory::Impl>(Memory::Impl{&device, runtime::Buffer(device, bytes)}));

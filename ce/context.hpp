@@ -141,6 +141,10 @@ class Context {
   /// \throws TargetOutOfRange with the number of such rows and the first; the status is clear afterwards
   void check(Stream stream = nullptr);
 
+  /// Ends tuning in the background for good, and waits for the config that is being tried. Problems without a
+  /// winner stay with what they have. The end of a Context, and of the program, does the same.
+  void stop_background();
+
   /// \throws DeviceError when memory is short
   [[nodiscard]] Memory allocate(std::size_t bytes);
   /// Waits for the stream. \throws DeviceError

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdlib>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -29,6 +30,11 @@ class DefaultContexts {
     return *made;
   }
 
+  void stop_background() {
+    for (const std::atomic<Context*>& context : contexts_)
+      if (Context* made = context.load(std::memory_order_acquire)) made->stop_background();
+  }
+
  private:
   /// GPUs by ordinal; behind them what CE_DEVICE names, or the host.
   [[nodiscard]] std::size_t index_of_thread() const {
@@ -51,7 +57,10 @@ class DefaultContexts {
 Context& default_context() {
   // Never destroyed, and neither are its Contexts: the driver may be gone before the last static is.
   static DefaultContexts& contexts = *new DefaultContexts;
-  return contexts.current();
+  Context& current = contexts.current();
+  // After the driver's own, and so called before it: no thread may tune while it goes.
+  [[maybe_unused]] static const int registered = std::atexit([] { contexts.stop_background(); });
+  return current;
 }
 
 }  // namespace ce

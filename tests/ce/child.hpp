@@ -13,6 +13,7 @@ struct ChildResult {
 };
 
 /// Runs with this process's environment.
+/// \param database  of a Context of its own; empty: the default Context runs
 [[nodiscard]] ChildResult run_in_a_child(const std::filesystem::path& database);
 
 }  // namespace ce::test

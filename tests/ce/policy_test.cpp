@@ -7,6 +7,7 @@
 
 #include "cache/claim.hpp"
 #include "ce/base/error.hpp"
+#include "tests/ce/child.hpp"
 #include "tests/ce/fixture.hpp"
 
 namespace ce::test {
@@ -93,6 +94,23 @@ TEST_F(PolicyTest, BackgroundStopsWithItsContext) {
   }
   EXPECT_LE(log.count(LogLevel::info, "tuned "), 1);
   EXPECT_EQ(log.count(LogLevel::warning, ""), 0);
+}
+
+TEST_F(PolicyTest, BackgroundStopsOnRequest) {
+  const LogLines log;
+  Context context(options(Policy::background));
+  context.stop_background();
+  for (int call = 0; call < 3; ++call) EXPECT_EQ(softmax(context, 64).origin, Origin::fallback);
+  EXPECT_EQ(log.count(LogLevel::info, "tuned "), 0);
+}
+
+TEST_F(PolicyTest, BackgroundOfTheDefaultContextEndsWithTheProgram) {
+  const ScopedEnvironment background("CE_POLICY", "background");
+  const ScopedEnvironment database("CE_DB", file().c_str());
+  const ScopedEnvironment device("CE_DEVICE", tested_device().c_str());
+  const ChildResult result = run_in_a_child({});
+  EXPECT_EQ(result.status, 0) << result.output;
+  EXPECT_EQ(result.output.substr(0, 9), "fallback ");
 }
 
 TEST_F(PolicyTest, TuneWaitsForAnotherProcessOnlySoLong) {
