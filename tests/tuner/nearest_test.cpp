@@ -50,20 +50,25 @@ class NearestWinner : public testing::Test {
 
 TEST_F(NearestWinner, NothingIsNear) { EXPECT_EQ(tuner.nearest_winner(asked), std::nullopt); }
 
-TEST_F(NearestWinner, TheNearestWidthWins) {
-  const Config near = config_of(wide(1008), asked, true, 0), far = config_of(wide(1024), asked, true, 1);
-  ASSERT_NE(to_text(near), to_text(far));
-  know(wide(1024), far);
-  EXPECT_EQ(tuner.nearest_winner(asked), far);
-  know(wide(1008), near);
-  EXPECT_EQ(tuner.nearest_winner(asked), near);
+TEST_F(NearestWinner, NeighboursComeNearestFirst) {
+  const auto known_by = [&](const Problem& problem) { know(problem, config_of(problem, problem, true)); };
+  for (const Problem& problem : {wide(8000), wide(1000, 1 << 16), wide(1024), wide(1000, 256), wide(500)})
+    known_by(problem);
+  const std::vector<tuner::Neighbour> near = tuner::neighbours(*device, database, asked, 4);
+  ASSERT_EQ(near.size(), 4);
+  EXPECT_EQ(near[0].problem.columns, 1024);
+  EXPECT_EQ(near[1].problem.columns, 500);
+  EXPECT_EQ(near[2].problem.rows, 256);
+  EXPECT_EQ(near[3].problem.columns, 8000);
+  EXPECT_NEAR(near[3].distance, 3, 1e-12) << "octaves";
+  ASSERT_EQ(near[0].losses.size(), 1);
+  EXPECT_EQ(near[0].losses[0].second, 0) << "it won";
 }
 
-TEST_F(NearestWinner, OfOneWidthTheNearestRowsWin) {
-  const Config near = config_of(wide(1000), asked, true, 0), far = config_of(wide(1000), asked, true, 1);
-  know(wide(1000, 1 << 16), far);
-  know(wide(1000, 2 * asked.rows), near);
-  EXPECT_EQ(tuner.nearest_winner(asked), near);
+TEST_F(NearestWinner, WhatWonNextDoorWins) {
+  const Config winner = config_of(wide(1008), asked, true);
+  know(wide(1008), winner);
+  EXPECT_EQ(tuner.nearest_winner(asked), winner);
 }
 
 TEST_F(NearestWinner, WhatDoesNotFitIsPassedOver) {
