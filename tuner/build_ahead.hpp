@@ -21,9 +21,9 @@ class BuildAhead {
 
   /// Starts as many threads as the device compiles on to good effect. Device and cache must outlive this
   /// object, whose end waits for the configs that are being built.
-  BuildAhead(runtime::Device& device, cache::Cache& cache, generator::Problem problem,
+  BuildAhead(runtime::Device& device, cache::Cache& cache, const generator::Problem& problem,
              std::vector<generator::Config> configs)
-      : problem_(std::move(problem)), configs_(std::move(configs)), results_(configs_.size()) {
+      : problem_(problem), configs_(std::move(configs)), results_(configs_.size()) {
     const auto count =
         std::min<std::size_t>(configs_.size(), static_cast<std::size_t>(device.parallel_compiles()));
     for (std::size_t i = 0; i < count; ++i)

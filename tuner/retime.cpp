@@ -179,6 +179,7 @@ std::vector<Timing> Retimer::time_beside(const Problem& problem, std::span<const
                       .best_gbs = timing_of(measurements[0]).gbs()});
   }
   std::vector<Timing> timings;
+  timings.reserve(measurements.size());
   for (const cache::Measurement& measurement : measurements) timings.push_back(timing_of(measurement));
   return timings;
 }
