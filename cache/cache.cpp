@@ -18,6 +18,7 @@
 #include "cache/open.hpp"
 #include "cache/store.hpp"
 #include "ce/base/digest.hpp"
+#include "ce/base/environment.hpp"
 #include "ce/base/error.hpp"
 #include "ce/base/log.hpp"
 
@@ -42,13 +43,6 @@ KeySummary summarize(const Key& key, const std::vector<Measurement>& list) {
           .quarantined = static_cast<std::int64_t>(quarantined.size()),
           .first_at = list.empty() ? "" : list.front().created_at,
           .last_at = list.empty() ? "" : list.back().created_at};
-}
-
-/// The value of an environment variable; an empty one counts as unset.
-std::optional<fs::path> variable(const char* name) {
-  const char* value = std::getenv(name);
-  if (value == nullptr || *value == '\0') return std::nullopt;
-  return fs::path(value);
 }
 
 }  // namespace
@@ -228,10 +222,12 @@ Cache Cache::in_memory() {
 }
 
 fs::path Cache::default_path() {
-  if (const auto file = variable("CE_DB")) return *file;
+  if (const auto file = environment_variable("CE_DB")) return *file;
   // The XDG Base Directory Specification: relative paths are invalid and to be ignored.
-  if (const auto data = variable("XDG_DATA_HOME"); data && data->is_absolute()) return *data / "ce" / "ce.db";
-  if (const auto home = variable("HOME")) return *home / ".local" / "share" / "ce" / "ce.db";
+  const auto data = environment_variable("XDG_DATA_HOME");
+  if (data && fs::path(*data).is_absolute()) return fs::path(*data) / "ce" / "ce.db";
+  if (const auto home = environment_variable("HOME"))
+    return fs::path(*home) / ".local" / "share" / "ce" / "ce.db";
   return {};
 }
 

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "ce/base/environment.hpp"
 #include "ce/base/error.hpp"
 #include "runtime/cuda/device.hpp"
 #include "runtime/host/device.hpp"
@@ -27,13 +28,8 @@ std::optional<int> cuda_ordinal(std::string_view text) {
 
 }  // namespace
 
-std::optional<std::string> device_of_environment() {
-  const char* chosen = std::getenv("CE_DEVICE");
-  return chosen != nullptr && *chosen != '\0' ? std::optional<std::string>(chosen) : std::nullopt;
-}
-
 std::string default_device_name() {
-  if (auto chosen = device_of_environment()) return *std::move(chosen);
+  if (auto chosen = environment_variable("CE_DEVICE")) return *std::move(chosen);
   if (const auto current = runtime::current_cuda_device()) return fmt::format("cuda:{}", *current);
   return runtime::cuda_device_count() > 0 ? "cuda:0" : "host";
 }

@@ -3,16 +3,12 @@
 /// Devices by name. Not installed.
 
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 
 #include "runtime/device.hpp"
 
 namespace ce {
-
-/// CE_DEVICE, where it is set.
-[[nodiscard]] std::optional<std::string> device_of_environment();
 
 /// The name that an empty device text stands for: CE_DEVICE, else the thread's current CUDA device, else
 /// "cuda:0" where there is a GPU, else "host".

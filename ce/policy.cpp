@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdlib>
 
+#include "ce/base/environment.hpp"
 #include "ce/base/error.hpp"
 
 namespace ce {
@@ -26,9 +27,9 @@ Policy parse_policy(std::string_view argument, std::string_view text) {
 }
 
 std::optional<Policy> policy_of_environment() {
-  const char* text = std::getenv("CE_POLICY");
-  if (text == nullptr || *text == '\0') return std::nullopt;
-  return parse_policy("CE_POLICY", text);
+  const std::optional<std::string> text = environment_variable("CE_POLICY");
+  if (!text) return std::nullopt;
+  return parse_policy("CE_POLICY", *text);
 }
 
 }  // namespace ce

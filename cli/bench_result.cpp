@@ -86,22 +86,22 @@ std::int64_t extra_bytes(const Problem& problem) {
   return generator::traffic(problem).written - over_inputs + generator::workspace_bytes(problem);
 }
 
-Json json_of(const Timing& timing) {
+Json entry_of(const Timing& timing) {
   return {{"config", timing.config}, {"bytes", timing.bytes}, {"median_us", timing.median_us},
           {"spread", timing.spread}, {"gbs", timing.gbs()},   {"samples_us", timing.samples_us}};
 }
 
 Json entry_of(const BenchedProblem& benched) {
-  Json json = cli::json_of(benched.problem);
+  Json json = json_of(benched.problem);
   json["key"] = benched.key.id();
   json["tuned"] = benched.tuned;
-  if (benched.failure) json["error"] = cli::json_of(*benched.failure);
+  if (benched.failure) json["error"] = json_of(*benched.failure);
   if (!benched.timing) return json;
   const Retiming& timing = *benched.timing;
   json["timed_rows"] = timing.problem.rows;
   json["extra_bytes"] = extra_bytes(benched.problem) + timing.part_bytes;
-  json.update(json_of(timing.winner));
-  json["ceiling"] = json_of(timing.ceiling);
+  json.update(entry_of(timing.winner));
+  json["ceiling"] = entry_of(timing.ceiling);
   json["share_of_ceiling"] = timing.share();
   if (benched.bound_us > 0) json["bound_us"] = benched.bound_us;
   return json;
@@ -149,13 +149,13 @@ Json json_of(const BenchResult& result) {
   Json problems = Json::array();
   for (const BenchedProblem& benched : result.problems) problems.push_back(entry_of(benched));
   Json json{{"command", result.command}};
-  json.update(cli::json_of(result.run));
+  json.update(json_of(result.run));
   json.update({{"suite", result.suite}, {"samples", result.samples}});
   if (result.launch_floor_us > 0) json["launch_floor_us"] = result.launch_floor_us;
   json["problems"] = problems;
   json["summary"] = {
       {"problems", result.asked}, {"finished", finished_of(result)}, {"seconds", result.run.seconds}};
-  if (result.run.failure) json["error"] = cli::json_of(*result.run.failure);
+  if (result.run.failure) json["error"] = json_of(*result.run.failure);
   return json;
 }
 

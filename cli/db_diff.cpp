@@ -19,9 +19,7 @@
 namespace ce::cli {
 namespace {
 
-using enum Table::Align;
-
-constexpr const char* examples =
+constexpr const char* diff_examples =
     "\nExamples:\n"
     "  ce-tune db diff other.db\n"
     "  ce-tune db diff yesterday.db --db today.db --json\n"
@@ -93,6 +91,7 @@ Json document_of(const Difference& difference) {
 }
 
 std::string text_of(const Difference& difference) {
+  using enum Table::Align;
   Table table({{"KEY"},
                {"PROBLEM"},
                {"DEVICE"},
@@ -140,7 +139,7 @@ void add_db_diff(CLI::App& db, Action& chosen) {
   auto options = std::make_shared<CommonOptions>();
   auto other = std::make_shared<std::string>();
   CLI::App* command = db.add_subcommand("diff", "The winners of two databases side by side");
-  command->footer(examples);
+  command->footer(diff_examples);
   command->add_option("FILE", *other, "The other database")->required();
   add_database_option(*command, *options);
   add_json_option(*command, *options);

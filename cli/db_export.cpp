@@ -17,7 +17,7 @@
 namespace ce::cli {
 namespace {
 
-constexpr const char* examples =
+constexpr const char* export_examples =
     "\nExamples:\n"
     "  ce-tune db export measurements.jsonl\n"
     "  ce-tune db export /dev/stdout | gzip > measurements.jsonl.gz\n"
@@ -47,7 +47,7 @@ void add_db_export(CLI::App& db, Action& chosen) {
   auto options = std::make_shared<CommonOptions>();
   auto file = std::make_shared<std::string>();
   CLI::App* command = db.add_subcommand("export", "Write all measurements as lines of JSON");
-  command->footer(examples);
+  command->footer(export_examples);
   command->add_option("FILE", *file, "Where to")->required();
   add_database_option(*command, *options);
   add_json_option(*command, *options);

@@ -22,10 +22,9 @@
 namespace ce::cli {
 namespace {
 
-using enum Table::Align;
 using cache::Measurement;
 
-constexpr const char* examples =
+constexpr const char* history_examples =
     "\nExamples:\n"
     "  ce-tune db history 3fa2c81b04d7\n"
     "  ce-tune db history 3fa2 --json\n"
@@ -110,6 +109,7 @@ Json document_of(const Known& known, const std::vector<Generation>& generations)
 }
 
 std::string text_of(const Known& known, const std::vector<Generation>& generations) {
+  using enum Table::Align;
   Table table({{"FROM (UTC)"},
                {"DRIVER"},
                {"COMPILER"},
@@ -162,7 +162,7 @@ void add_db_history(CLI::App& db, Action& chosen) {
   auto key = std::make_shared<std::string>();
   CLI::App* command =
       db.add_subcommand("history", "How fast a problem was, driver by driver and template by template");
-  command->footer(examples);
+  command->footer(history_examples);
   add_key_argument(*command, *key);
   add_database_option(*command, *options);
   add_json_option(*command, *options);

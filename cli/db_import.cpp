@@ -17,7 +17,7 @@
 namespace ce::cli {
 namespace {
 
-constexpr const char* examples =
+constexpr const char* import_examples =
     "\nExamples:\n"
     "  ce-tune db import measurements.jsonl\n"
     "  gunzip -c measurements.jsonl.gz | ce-tune db import /dev/stdin --db new.db\n"
@@ -49,7 +49,7 @@ void add_db_import(CLI::App& db, Action& chosen) {
   auto options = std::make_shared<CommonOptions>();
   auto file = std::make_shared<std::string>();
   CLI::App* command = db.add_subcommand("import", "Add the measurements that db export wrote");
-  command->footer(examples);
+  command->footer(import_examples);
   command->add_option("FILE", *file, "What db export wrote")->required();
   add_database_option(*command, *options);
   add_json_option(*command, *options);

@@ -16,8 +16,6 @@
 namespace ce::cli {
 namespace {
 
-using enum Table::Align;
-
 constexpr const char* list_examples =
     "\nExamples:\n"
     "  ce-tune db list\n"
@@ -75,6 +73,7 @@ ExitCode list(const CommonOptions& common) {
   Json documents = Json::array();
   std::string text, device;
   const auto new_table = [] {
+    using enum Table::Align;
     return Table({{"KEY"},
                   {"PROBLEM"},
                   {"WINNER"},

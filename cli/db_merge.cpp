@@ -15,7 +15,7 @@
 namespace ce::cli {
 namespace {
 
-constexpr const char* examples =
+constexpr const char* merge_examples =
     "\nExamples:\n"
     "  ce-tune db merge node1.db node2.db --db fleet.db\n"
     "  ce-tune db merge node1.db --binaries\n"
@@ -61,7 +61,7 @@ ExitCode merge(const MergeOptions& options) {
 void add_db_merge(CLI::App& db, Action& chosen) {
   auto options = std::make_shared<MergeOptions>();
   CLI::App* command = db.add_subcommand("merge", "Add the measurements of other databases");
-  command->footer(examples);
+  command->footer(merge_examples);
   command->add_option("FILES", options->files, "The other databases")->required();
   command->add_flag("--binaries", options->binaries, "Take their compiled kernels, too");
   add_database_option(*command, options->common);

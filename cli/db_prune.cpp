@@ -15,7 +15,7 @@
 namespace ce::cli {
 namespace {
 
-constexpr const char* examples =
+constexpr const char* prune_examples =
     "\nExamples:\n"
     "  ce-tune db prune --dry-run\n"
     "  ce-tune db prune --keep 0 && ce-tune db vacuum\n"
@@ -57,7 +57,7 @@ ExitCode prune(const PruneOptions& options) {
 void add_db_prune(CLI::App& db, Action& chosen) {
   auto options = std::make_shared<PruneOptions>();
   CLI::App* command = db.add_subcommand("prune", "Take out what no verdict needs");
-  command->footer(examples);
+  command->footer(prune_examples);
   command
       ->add_option("--keep", options->keep, "Measurements of each problem to keep in any case (default: 100)")
       ->type_name("N");

@@ -16,8 +16,6 @@
 namespace ce::cli {
 namespace {
 
-using enum Table::Align;
-
 constexpr std::size_t widest_reason = 120;
 
 constexpr const char* show_examples =
@@ -48,6 +46,7 @@ Json json_of_known(const Known& known) {
 }
 
 std::string ranking_text(const tuner::Decision& decision) {
+  using enum Table::Align;
   Table table({{"", right},
                {"CONFIG"},
                {"TIME", right},

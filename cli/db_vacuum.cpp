@@ -14,7 +14,7 @@
 namespace ce::cli {
 namespace {
 
-constexpr const char* examples =
+constexpr const char* vacuum_examples =
     "\nExamples:\n"
     "  ce-tune db vacuum\n"
     "  ce-tune db vacuum --db fleet.db --json\n"
@@ -36,7 +36,7 @@ ExitCode vacuum(const CommonOptions& common) {
 void add_db_vacuum(CLI::App& db, Action& chosen) {
   auto options = std::make_shared<CommonOptions>();
   CLI::App* command = db.add_subcommand("vacuum", "Make the file as small as its content");
-  command->footer(examples);
+  command->footer(vacuum_examples);
   add_database_option(*command, *options);
   add_json_option(*command, *options);
   command->callback([options, &chosen] { chosen = [options] { return vacuum(*options); }; });

@@ -14,7 +14,7 @@
 namespace ce::cli {
 namespace {
 
-constexpr const char* examples =
+constexpr const char* verify_examples =
     "\nExamples:\n"
     "  ce-tune db verify\n"
     "  ce-tune db verify --db fleet.db --json\n"
@@ -39,7 +39,7 @@ ExitCode verify(const CommonOptions& common) {
 void add_db_verify(CLI::App& db, Action& chosen) {
   auto options = std::make_shared<CommonOptions>();
   CLI::App* command = db.add_subcommand("verify", "Look for damage");
-  command->footer(examples);
+  command->footer(verify_examples);
   add_database_option(*command, *options);
   add_json_option(*command, *options);
   command->callback([options, &chosen] { chosen = [options] { return verify(*options); }; });

@@ -24,7 +24,7 @@
 namespace ce::cli {
 namespace {
 
-constexpr const char* examples =
+constexpr const char* doctor_examples =
     "\nExamples:\n"
     "  ce-tune doctor\n"
     "  ce-tune doctor --json --db my.db\n"
@@ -243,7 +243,7 @@ ExitCode doctor(const CommonOptions& common) {
 void add_doctor(CLI::App& app, Action& chosen) {
   auto options = std::make_shared<CommonOptions>();
   CLI::App* command = app.add_subcommand("doctor", "Say what was found, what is missing and how to mend it");
-  command->footer(examples);
+  command->footer(doctor_examples);
   add_database_option(*command, *options);
   add_json_option(*command, *options);
   command->callback([options, &chosen] { chosen = [options] { return doctor(*options); }; });

@@ -23,10 +23,9 @@
 namespace ce::cli {
 namespace {
 
-using enum Table::Align;
 using tuner::Explanation;
 
-constexpr const char* examples =
+constexpr const char* explain_examples =
     "\nExamples:\n"
     "  ce-tune explain 3fa2c81b04d7\n"
     "  ce-tune explain 3fa2 --json\n"
@@ -78,6 +77,7 @@ std::string sureness_of(const Explanation& why) {
 }
 
 std::string finalists_text(const Explanation& why) {
+  using enum Table::Align;
   Table table({{"FINALIST"},
                {"TIME", right},
                {"GB/s", right},
@@ -108,6 +108,7 @@ std::string finalists_text(const Explanation& why) {
 }
 
 std::string effects_text(const Explanation& why) {
+  using enum Table::Align;
   Table table({{"AXIS"}, {"OTHER VALUE"}, {"AT THE WINNER", right}, {"ALL PAIRS", right}, {"PAIRS", right}});
   for (const tuner::AxisEffect& effect : why.effects)
     table.add({fmt::format("{}={}", effect.axis, effect.value), effect.other,
@@ -117,6 +118,7 @@ std::string effects_text(const Explanation& why) {
 }
 
 std::string coverage_text(const Explanation& why) {
+  using enum Table::Align;
   Table table({{"VARIANT"},
                {"POINTS", right},
                {"CONFIGS", right},
@@ -131,6 +133,7 @@ std::string coverage_text(const Explanation& why) {
 }
 
 std::string rejections_text(const Known& known) {
+  using enum Table::Align;
   Table table({{"REJECTED", right}, {"REASON"}});
   for (const auto& [reason, count] : rejections_of(known))
     table.add({counted(count, "config"), cut(reason, widest_reason)});
@@ -235,7 +238,7 @@ void add_explain(CLI::App& app, Action& chosen) {
   auto options = std::make_shared<CommonOptions>();
   auto key = std::make_shared<std::string>();
   CLI::App* command = app.add_subcommand("explain", "Why a config won, and how sure that is");
-  command->footer(examples);
+  command->footer(explain_examples);
   command->add_option("KEY", *key, "Of db list; its first 4 digits or more")->required();
   add_database_option(*command, *options);
   add_json_option(*command, *options);

@@ -8,9 +8,11 @@
 #include <string_view>
 #include <vector>
 
+#include "ce/base/environment.hpp"
 #include "ce/base/error.hpp"
 #include "ce/base/log.hpp"
 #include "ce/device_name.hpp"
+#include "cli/units.hpp"
 #include "runtime/cuda/device.hpp"
 
 namespace ce::cli {
@@ -18,8 +20,6 @@ namespace {
 
 constexpr std::size_t shortest_prefix = 4;
 constexpr std::size_t most_candidates = 8;
-
-std::string in_quotes(std::string_view text) { return fmt::format("\"{}\"", text); }
 
 }  // namespace
 
@@ -42,8 +42,7 @@ void add_json_option(CLI::App& command, CommonOptions& common) {
 
 std::unique_ptr<runtime::Device> open_device(const CommonOptions& common) {
   const bool by_default = common.device.empty();
-  const char* environment = std::getenv("CE_DEVICE");
-  const bool by_environment = by_default && environment != nullptr && *environment != '\0';
+  const bool by_environment = by_default && environment_variable("CE_DEVICE").has_value();
   const std::string name = by_default ? default_device_name() : common.device;
   if (by_default && !by_environment && name == "host")
     log(LogLevel::info,

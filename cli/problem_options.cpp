@@ -18,8 +18,6 @@ using generator::Operation;
 using generator::Problem;
 using generator::Upstream;
 
-std::string in_quotes(std::string_view text) { return fmt::format("\"{}\"", text); }
-
 bool is_index(DType dtype) { return dtype == DType::i32 || dtype == DType::i64; }
 
 DType parse_dtype_of(std::string_view argument, std::string_view text, bool (*allowed)(DType),

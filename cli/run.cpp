@@ -19,7 +19,7 @@
 namespace ce::cli {
 namespace {
 
-constexpr const char* examples =
+constexpr const char* run_examples =
     "\nExamples:\n"
     "  ce-tune run --op softmax --dtype f32 --rows 64 --cols 1000 input=x.bin output=y.bin\n"
     "  ce-tune run --op cross_entropy --dtype bf16 --rows 64 --cols 32000 --smoothing 0.1 \\\n"
@@ -106,7 +106,7 @@ ExitCode run(const RunOptions& options) {
 void add_run(CLI::App& app, Action& chosen) {
   auto options = std::make_shared<RunOptions>();
   CLI::App* command = app.add_subcommand("run", "Run an operation once on data in files");
-  command->footer(examples);
+  command->footer(run_examples);
   command
       ->add_option("TENSORS", options->tensors, "A file for each input, and for the outputs that are wanted")
       ->required()

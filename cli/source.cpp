@@ -25,7 +25,7 @@
 namespace ce::cli {
 namespace {
 
-constexpr const char* examples =
+constexpr const char* source_examples =
     "\nExamples:\n"
     "  ce-tune source 3fa2c81b04d7                     the winner of a key of db list\n"
     "  ce-tune source 3fa2 --flat > kernel.cu          as one file for any CUDA compiler\n"
@@ -159,7 +159,7 @@ ExitCode show_source(const SourceOptions& options) {
 void add_source(CLI::App& app, Action& chosen) {
   auto options = std::make_shared<SourceOptions>();
   CLI::App* command = app.add_subcommand("source", "Print the generated CUDA of a winner or of any config");
-  command->footer(examples);
+  command->footer(source_examples);
   command->add_option("KEY", options->key, "Of db list; its first 4 digits or more");
   command->add_option("--config", options->config, "The config, as db show and --list write it")
       ->type_name("CONFIG");

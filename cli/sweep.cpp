@@ -31,7 +31,7 @@
 namespace ce::cli {
 namespace {
 
-constexpr const char* examples =
+constexpr const char* sweep_examples =
     "\nExamples:\n"
     "  ce-tune sweep --op softmax --dtype bf16 --rows 8192 --cols 4096,32000,50257,128256\n"
     "  ce-tune sweep --op cross_entropy --dtype f32,bf16 --rows 4096,8192 --cols 128256 --reduction mean\n"
@@ -226,7 +226,7 @@ ExitCode sweep(const SweepOptions& options) {
 void add_sweep(CLI::App& app, Action& chosen) {
   auto options = std::make_shared<SweepOptions>();
   CLI::App* command = app.add_subcommand("sweep", "Find the fastest kernels for problems, and remember them");
-  command->footer(examples);
+  command->footer(sweep_examples);
   add_problem_options(*command, options->problems);
   CLI::Option* presets =
       command->add_option("--preset", options->presets,

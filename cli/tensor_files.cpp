@@ -11,6 +11,7 @@
 #include <system_error>
 
 #include "ce/base/error.hpp"
+#include "cli/units.hpp"
 
 namespace ce::cli {
 namespace {
@@ -60,8 +61,6 @@ std::string names_of(std::span<const NamedTensor> tensors) {
   for (const NamedTensor& tensor : tensors) names.push_back(tensor.name);
   return fmt::format("{}", fmt::join(names, ", "));
 }
-
-std::string in_quotes(std::string_view text) { return fmt::format("\"{}\"", text); }
 
 }  // namespace
 

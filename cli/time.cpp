@@ -25,7 +25,7 @@
 namespace ce::cli {
 namespace {
 
-constexpr const char* examples =
+constexpr const char* time_examples =
     "\nExamples:\n"
     "  ce-tune time 3fa2c81b04d7                       the best five of a key of db list\n"
     "  ce-tune time --op softmax --dtype bf16 --rows 8192 --cols 4096 \\\n"
@@ -135,7 +135,7 @@ ExitCode time(const TimeOptions& options) {
 void add_time(CLI::App& app, Action& chosen) {
   auto options = std::make_shared<TimeOptions>();
   CLI::App* command = app.add_subcommand("time", "Time configs of one problem beside each other");
-  command->footer(examples);
+  command->footer(time_examples);
   command->add_option("KEY", options->key, "Of db list; its first 4 digits or more");
   command
       ->add_option("--config", options->configs,

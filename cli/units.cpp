@@ -26,9 +26,9 @@ constexpr std::array<std::pair<std::string_view, double>, 10> units{{
     {"TB", 1e12},
 }};
 
-std::string in_quotes(std::string_view text) { return fmt::format("\"{}\"", text); }
-
 }  // namespace
+
+std::string in_quotes(std::string_view text) { return fmt::format("\"{}\"", text); }
 
 std::int64_t parse_size(std::string_view argument, std::string_view text) {
   double number = 0;

@@ -9,6 +9,9 @@
 
 namespace ce::cli {
 
+/// A value as an error names it: "text" between double quotes.
+[[nodiscard]] std::string in_quotes(std::string_view text);
+
 /// "4GiB", "512 MiB", "1.5GB" or plain bytes.
 /// \throws InvalidArgument naming `argument`
 [[nodiscard]] std::int64_t parse_size(std::string_view argument, std::string_view text);

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
+#include "generator/ceil_div.hpp"
+
 namespace ce::generator {
 namespace {
-
-constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 /// Rows that follow each other. \param gap  elements behind rows and, where there are any, behind batches
 Placement of_rows(const Problem& problem, bool shifted, std::int64_t batch_rows, std::int64_t gap) {

@@ -7,6 +7,7 @@
 #include <bit>
 
 #include "ce/base/error.hpp"
+#include "generator/ceil_div.hpp"
 #include "generator/templates.hpp"
 #include "templates/arguments.cuh"
 
@@ -18,8 +19,6 @@ using Rejection = std::optional<std::string>;
 constexpr int widest_access = 16;  // bytes
 
 int threads(const Config& config) { return 32 * config.warps; }
-
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 /// Registers that a thread may use when the block is to be resident at all.
 int register_limit(const Config& config, const Limits& limits) {

@@ -151,6 +151,7 @@ std::vector<Config> ranked_space(const Problem& problem, const runtime::Model& m
   std::stable_sort(scored.begin(), scored.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
   std::vector<Config> ranked;
+  ranked.reserve(scored.size());
   for (auto& [loss, config] : scored) ranked.push_back(std::move(config));
   return ranked;
 }

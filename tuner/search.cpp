@@ -26,8 +26,6 @@ constexpr std::size_t most_attempts = 2;
 /// Scratch memory beyond which more rows tell nothing new: the device is full many times over.
 constexpr std::int64_t enough_scratch = std::int64_t{2} << 30;
 
-std::size_t count(int number) { return static_cast<std::size_t>(number); }
-
 }  // namespace
 
 Search::Search(runtime::Device& device, cache::Cache& cache, const Settings& settings, const Hooks& hooks,
@@ -207,7 +205,7 @@ void Search::take_turns(const Round& round) {
     contenders.push_back(&contender);
   }
 
-  const std::size_t want = (count(round.samples) + samples_a_turn - 1) / samples_a_turn;
+  const std::size_t want = (static_cast<std::size_t>(round.samples) + samples_a_turn - 1) / samples_a_turn;
   const std::size_t wanted = want - std::min(want, turns_taken_);
   const int samples = samples_a_turn * times_as_many(entrants_[round.entrants.front()].median_us);
   std::vector<Turn> turns;

@@ -6,6 +6,8 @@
 #include <set>
 #include <utility>
 
+#include "ce/base/environment.hpp"
+
 namespace ce {
 namespace {
 
@@ -22,8 +24,7 @@ State& state() {
 
 /// The smallest level that is written, or one past `warning` for silence.
 int threshold() {
-  const char* text = std::getenv("CE_LOG");
-  const std::string_view level = text != nullptr ? text : "info";
+  const std::string level = environment_variable("CE_LOG").value_or("info");
   if (level == "debug") return static_cast<int>(LogLevel::debug);
   if (level == "warning") return static_cast<int>(LogLevel::warning);
   if (level == "off") return static_cast<int>(LogLevel::warning) + 1;

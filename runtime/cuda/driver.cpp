@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <type_traits>
 
+#include "ce/base/environment.hpp"
 #include "ce/base/error.hpp"
 
 namespace ce::runtime::cuda {
@@ -38,9 +39,7 @@ std::string bind(void* library, Driver& driver) {
 }
 
 Driver::Opened open() {
-  const char* replacement = std::getenv("CE_LIBCUDA");
-  const std::string library_name =
-      replacement != nullptr && *replacement != '\0' ? replacement : "libcuda.so.1";
+  const std::string library_name = environment_variable("CE_LIBCUDA").value_or("libcuda.so.1");
   // Never closed: the driver runs threads and exit handlers of its own.
   void* library = dlopen(library_name.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {

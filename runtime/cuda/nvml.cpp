@@ -34,7 +34,7 @@ void find(void* library, Function& function, const char* symbol) {
 }
 
 /// Without a usable NVML every member is null.
-Nvml open() {
+Nvml load() {
   Nvml nvml;
   void* library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return {};
@@ -55,7 +55,7 @@ Nvml open() {
 }
 
 const Nvml& get() {
-  static const Nvml nvml = open();
+  static const Nvml nvml = load();
   return nvml;
 }
 

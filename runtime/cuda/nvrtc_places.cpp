@@ -8,18 +8,14 @@
 #include <optional>
 #include <string_view>
 
+#include "ce/base/environment.hpp"
+
 namespace ce::runtime::cuda {
 namespace {
 
 namespace fs = std::filesystem;
 
 constexpr const char* sonames[] = {"libnvrtc.so.13", "libnvrtc.so.12"};
-
-std::optional<fs::path> variable(const char* name) {
-  const char* value = std::getenv(name);
-  if (value == nullptr || *value == '\0') return std::nullopt;
-  return fs::path(value);
-}
 
 /// The folder's subfolders whose names begin with `prefix`, sorted so that a newer version comes first.
 std::vector<fs::path> subfolders(const fs::path& folder, std::string_view prefix) {
@@ -87,21 +83,21 @@ class Places {
 
 std::vector<std::string> nvrtc_places(std::vector<std::string>& tried) {
   Places places(tried);
-  if (const auto chosen = variable("CE_NVRTC")) {
+  if (const auto chosen = environment_variable("CE_NVRTC")) {
     std::error_code error;
-    if (!fs::is_directory(*chosen, error)) return {chosen->string()};
+    if (!fs::is_directory(*chosen, error)) return {*chosen};
     places.add_folder(*chosen);
     return std::move(places).names();
   }
   for (const char* name : sonames) places.add_soname(name);
   for (const char* name : {"CUDA_HOME", "CUDA_PATH"}) {
-    if (const auto root = variable(name)) places.add_toolkit(*root);
+    if (const auto root = environment_variable(name)) places.add_toolkit(*root);
   }
   places.add_folder("/usr/local/cuda/lib64");
   for (const char* name : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
-    if (const auto root = variable(name)) places.add_python(*root);
+    if (const auto root = environment_variable(name)) places.add_python(*root);
   }
-  if (const auto home = variable("HOME")) places.add_python(*home / ".local");
+  if (const auto home = environment_variable("HOME")) places.add_python(fs::path(*home) / ".local");
   places.add_python("/usr");
   places.add_python("/usr/local");
   return std::move(places).names();

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <system_error>
 
+#include "ce/base/environment.hpp"
 #include "ce/base/error.hpp"
 
 namespace ce::runtime::cuda {
@@ -22,18 +23,13 @@ namespace fs = std::filesystem;
 constexpr const char* command = "ce-tune";
 constexpr int most_by_default = 16;
 
-std::string_view variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? std::string_view() : value;
-}
-
 int number(const char* name, int otherwise, int lowest, int highest) {
-  const std::string_view text = variable(name);
-  if (text.empty()) return otherwise;
+  const std::optional<std::string> text = environment_variable(name);
+  if (!text) return otherwise;
   int value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < lowest || value > highest)
-    throw InvalidArgument(name, text, fmt::format("a whole number from {} to {}", lowest, highest));
+  const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
+  if (error != std::errc() || end != text->data() + text->size() || value < lowest || value > highest)
+    throw InvalidArgument(name, *text, fmt::format("a whole number from {} to {}", lowest, highest));
   return value;
 }
 
@@ -65,7 +61,7 @@ std::vector<fs::path> candidates(const fs::path& executable) {
     found.push_back(library.parent_path().parent_path() / "bin" / command);
     found.push_back(library.parent_path() / command);
   }
-  std::istringstream folders{std::string(variable("PATH"))};
+  std::istringstream folders(environment_variable("PATH").value_or(""));
   for (std::string folder; std::getline(folders, folder, ':');)
     if (fs::path(folder).is_absolute()) found.push_back(fs::path(folder) / command);
   return found;
@@ -73,8 +69,8 @@ std::vector<fs::path> candidates(const fs::path& executable) {
 
 void find_program(WorkerSettings& settings) {
   std::vector<fs::path> paths;
-  if (const std::string_view named = variable("CE_WORKER"); !named.empty()) {
-    paths.emplace_back(named);
+  if (const auto named = environment_variable("CE_WORKER")) {
+    paths.emplace_back(*named);
   } else {
     constexpr const char* self = "/proc/self/exe";
     std::error_code error;

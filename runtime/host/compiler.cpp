@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "ce/base/environment.hpp"
 #include "ce/base/error.hpp"
 
 namespace ce::runtime::host {
@@ -155,8 +156,7 @@ Outcome run(const fs::path& program, const std::vector<std::string>& arguments, 
 std::optional<fs::path> find_program(const std::string& name) {
   if (name.find('/') != std::string::npos)
     return ::access(name.c_str(), X_OK) == 0 ? std::optional(fs::absolute(name)) : std::nullopt;
-  const char* path = std::getenv("PATH");
-  std::istringstream folders(path != nullptr ? path : "/usr/local/bin:/usr/bin:/bin");
+  std::istringstream folders(environment_variable("PATH").value_or("/usr/local/bin:/usr/bin:/bin"));
   for (std::string folder; std::getline(folders, folder, ':');) {
     const fs::path candidate = fs::path(folder.empty() ? "." : folder) / name;
     if (::access(candidate.c_str(), X_OK) == 0 && !fs::is_directory(candidate))
@@ -218,9 +218,9 @@ std::vector<std::byte> read_file(const fs::path& path) {
 }  // namespace
 
 Compiler::Compiler() {
-  const char* named = std::getenv("CE_HOST_COMPILER");
+  const std::optional<std::string> named = environment_variable("CE_HOST_COMPILER");
   std::vector<std::string> candidates = {"c++", "g++", "clang++"};
-  if (named != nullptr && *named != '\0') candidates = {named};
+  if (named) candidates = {*named};
   for (const std::string& candidate : candidates) {
     const std::optional<fs::path> program = find_program(candidate);
     if (!program) continue;

@@ -13,6 +13,7 @@
 #include <string>
 #include <thread>
 
+#include "ce/base/environment.hpp"
 #include "ce/base/error.hpp"
 #include "runtime/host/compiler.hpp"
 #include "runtime/host/memory.hpp"
@@ -27,13 +28,13 @@ constexpr int shared_bytes_per_block = 227 * 1024;  // like an H100's
 constexpr std::uint32_t largest_cluster = 16;       // like an H100's, with the opt-in
 
 std::uint64_t seed_from_environment() {
-  const char* text = std::getenv("CE_HOST_SEED");
-  if (text == nullptr || *text == '\0') return default_seed;
+  const std::optional<std::string> text = environment_variable("CE_HOST_SEED");
+  if (!text) return default_seed;
   std::uint64_t seed = 0;
-  const char* end = text + std::strlen(text);
-  const auto [stop, error] = std::from_chars(text, end, seed);
+  const char* end = text->data() + text->size();
+  const auto [stop, error] = std::from_chars(text->data(), end, seed);
   if (error != std::errc{} || stop != end)
-    throw InvalidArgument("CE_HOST_SEED", text, "a whole number from 0 to 2^64 - 1");
+    throw InvalidArgument("CE_HOST_SEED", *text, "a whole number from 0 to 2^64 - 1");
   return seed;
 }
 

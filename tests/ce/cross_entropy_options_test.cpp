@@ -24,6 +24,7 @@ struct OptionsCase {
   std::optional<Tensor> logits = std::nullopt;  ///< view of it, if not dense
   std::optional<Tensor> grad = std::nullopt;
 };
+void PrintTo(const OptionsCase& which, std::ostream* out) { *out << which.name; }
 
 std::vector<double> uniform_values(std::int64_t count, std::mt19937_64& random) {
   std::uniform_real_distribution<double> uniform(0.25, 2.);
@@ -165,8 +166,6 @@ TEST_P(RunOptions, AreRightForwardAndBackward) {
   check();
   call.expect_gradient();
 }
-
-constexpr auto bf16 = DType::bf16, f16 = DType::f16;
 
 const Tensor one_class_of_each{
     .dtype = DType::f32, .rows = 6, .columns = 1, .row_stride = 1, .column_stride = 99};

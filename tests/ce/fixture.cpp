@@ -8,14 +8,13 @@
 
 #include "generator/elements.hpp"
 #include "runtime/cuda/device.hpp"
+#include "tests/ce/formulas.hpp"
 
 namespace ce::test {
 namespace {
 
 constexpr std::byte unwritten{0xff};
 constexpr std::int64_t behind = 16;  // elements after the last row
-constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
-
 /// log(sum exp(x)) of a row.
 double log_sum_exp(const double* row, std::int64_t columns) {
   const double max = *std::max_element(row, row + columns);

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <ostream>
 #include <random>
 #include <string>
 #include <string_view>
@@ -19,6 +20,8 @@
 #include "tests/tuner/fixture.hpp"
 
 namespace ce::test {
+
+constexpr auto bf16 = DType::bf16, f16 = DType::f16;
 
 /// How a tensor lies in its memory.
 struct Layout {
@@ -63,6 +66,7 @@ struct CrossEntropyCase {
   bool gradient = true, in_place = false;
   Layout logits, grad;
 };
+inline void PrintTo(const CrossEntropyCase& which, std::ostream* out) { *out << which.name; }
 
 /// A call of softmax, but for its values.
 struct SoftmaxCase {
@@ -72,6 +76,7 @@ struct SoftmaxCase {
   bool in_place = false;
   Layout input, output;
 };
+inline void PrintTo(const SoftmaxCase& which, std::ostream* out) { *out << which.name; }
 
 /// Normally distributed, and as wide as logits are.
 [[nodiscard]] std::vector<double> random_values(std::int64_t count, std::mt19937_64& random);

@@ -8,8 +8,6 @@
 namespace ce::test {
 namespace {
 
-constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
-
 /// A row's logits as the loss sees them, and how they follow from the given ones.
 struct Row {
   std::vector<double> z, slope;

@@ -3,11 +3,14 @@
 /// Cross entropy with all its options in f64, as its description has it.
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "ce/operations.hpp"
 
 namespace ce::test {
+
+inline constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
 
 /// What a call is given.
 struct LossInput {

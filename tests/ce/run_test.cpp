@@ -9,8 +9,6 @@
 namespace ce::test {
 namespace {
 
-constexpr auto bf16 = DType::bf16, f16 = DType::f16;
-
 class RunSoftmax : public ContextTest, public testing::WithParamInterface<SoftmaxCase> {};
 class RunCrossEntropy : public ContextTest, public testing::WithParamInterface<CrossEntropyCase> {};
 

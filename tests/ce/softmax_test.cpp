@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <limits>
+#include <ostream>
 
 #include "tests/ce/fixture.hpp"
 
@@ -15,6 +16,7 @@ struct Views {
   Tensor input, output;
   bool in_place = false;
 };
+void PrintTo(const Views& which, std::ostream* out) { *out << which.name; }
 
 class RunViews : public ContextTest, public testing::WithParamInterface<Views> {
  protected:

@@ -31,7 +31,7 @@ Problem softmax(DType dtype, std::int64_t rows, std::int64_t columns) {
   return {.operation = Operation::softmax, .dtype = dtype, .rows = rows, .columns = columns};
 }
 
-BenchResult example() {
+BenchResult example_result() {
   BenchResult result{.asked = 4, .suite = "widths", .command = "ce-tune bench", .samples = 30};
   result.run.model.name = "Test GPU";
   result.run.date = "2026-11-21T04:00:00Z";
@@ -45,7 +45,7 @@ BenchResult example() {
 }
 
 TEST(BenchResult, IsATableForEachOperationAndDtype) {
-  const std::string text = text_of(example());
+  const std::string text = text_of(example_result());
   EXPECT_NE(text.find("softmax, f32\n  ROWS  COLUMNS"), std::string::npos) << text;
   EXPECT_NE(text.find("softmax, bf16\n  ROWS  COLUMNS"), std::string::npos) << text;
   EXPECT_NE(text.find("80.0%"), std::string::npos) << text;
@@ -55,7 +55,7 @@ TEST(BenchResult, IsATableForEachOperationAndDtype) {
 }
 
 TEST(BenchResult, FewRowsAreHeldAgainstTheirBound) {
-  BenchResult result = example();
+  BenchResult result = example_result();
   result.launch_floor_us = 2.5;
   for (BenchedProblem& problem : result.problems) problem.bound_us = 50;
   const std::string text = text_of(result);
@@ -66,7 +66,7 @@ TEST(BenchResult, FewRowsAreHeldAgainstTheirBound) {
 }
 
 TEST(BenchResult, TheDocumentHoldsWhatARepetitionNeeds) {
-  const Json json = json_of(example());
+  const Json json = json_of(example_result());
   for (const char* key : {"command", "version", "date", "device", "evidence", "suite", "samples", "problems"})
     EXPECT_TRUE(json.contains(key)) << key;
   EXPECT_FALSE(json.contains("launch_floor_us"));
@@ -80,7 +80,7 @@ TEST(BenchResult, TheDocumentHoldsWhatARepetitionNeeds) {
 }
 
 TEST(BenchResult, ThePlotHasAPanelForEachOperationAndALineForEachDtype) {
-  BenchResult result = example();
+  BenchResult result = example_result();
   Problem loss{
       .operation = Operation::cross_entropy, .gradient = true, .in_place = true, .rows = 64, .columns = 1000};
   result.problems.push_back(benched(loss, 10, 9));
@@ -104,7 +104,7 @@ TEST(BenchResult, ThePlotHasAPanelForEachOperationAndALineForEachDtype) {
 }
 
 TEST(BenchResult, SeveralRowsOfAWidthAreSeveralLines) {
-  BenchResult result = example();
+  BenchResult result = example_result();
   result.problems = {benched(softmax(DType::f32, 1, 4096), 3, 2),
                      benched(softmax(DType::f32, 8, 4096), 4, 2)};
   const LinePlot plot = plot_of(result);

@@ -14,7 +14,7 @@ namespace {
 using test::read_xml;
 using test::XmlContents;
 
-LinePlot example() {
+LinePlot example_plot() {
   return {.title = "A <GPU> & more",
           .subtitle = "median of 30 samples",
           .x_label = "columns",
@@ -34,7 +34,7 @@ TEST(Xml, TellsWhatIsNotWellFormed) {
 }
 
 TEST(LinePlot, IsWellFormedAndHoldsEveryPoint) {
-  const std::string svg = svg_of(example());
+  const std::string svg = svg_of(example_plot());
   const XmlContents contents = read_xml(svg);
   EXPECT_EQ(contents.elements.at("svg"), 1);
   EXPECT_EQ(contents.elements.at("g"), 2);
@@ -55,7 +55,7 @@ std::vector<std::pair<double, double>> circles(const std::string& svg) {
 }
 
 TEST(LinePlot, ColumnsAreLogarithmicAndValuesLinear) {
-  const auto points = circles(svg_of(example()));
+  const auto points = circles(svg_of(example_plot()));
   ASSERT_EQ(points.size(), 8U);
   // 128, 1024, 8192: equal factors are equal distances; 1000, 2000, 3000: so are equal differences.
   EXPECT_NEAR(points[1].first - points[0].first, points[2].first - points[1].first, 0.11);
@@ -65,7 +65,7 @@ TEST(LinePlot, ColumnsAreLogarithmicAndValuesLinear) {
 }
 
 TEST(LinePlot, OneColumnOrNothingAtAllCanBeDrawn) {
-  LinePlot plot = example();
+  LinePlot plot = example_plot();
   plot.panels.resize(1);
   plot.panels[0].lines = {{"f32", {{4096, 3000}}}};
   EXPECT_EQ(read_xml(svg_of(plot)).elements.at("circle"), 1);
@@ -76,7 +76,7 @@ TEST(LinePlot, OneColumnOrNothingAtAllCanBeDrawn) {
 }
 
 TEST(LinePlot, LinesBeyondTheColoursAreDashed) {
-  LinePlot plot = example();
+  LinePlot plot = example_plot();
   plot.panels[0].lines.clear();
   for (int i = 0; i < 8; ++i) plot.panels[0].lines.push_back({std::to_string(i), {{1, 1.}, {2, 2.}}});
   const std::string svg = svg_of(plot);

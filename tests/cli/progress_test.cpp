@@ -9,7 +9,7 @@
 namespace ce::cli {
 namespace {
 
-SweepProgress example() {
+SweepProgress example_progress() {
   return {.problem = 2,
           .problems = 4,
           .title = "softmax bf16 8192 x 4096",
@@ -38,24 +38,24 @@ struct FakeScreen {
 };
 
 TEST(ProgressLine, TellsEverythingWhereItFits) {
-  EXPECT_EQ(progress_line(example(), 200),
+  EXPECT_EQ(progress_line(example_progress(), 200),
             "[2/4]  softmax bf16 8192 x 4096  [#######.............]  screening 50/100  3 min 05 s left  "
             "best 43.12 us 3110 GB/s  block/warps=16,vec=8,load=cs,store=cs");
 }
 
 TEST(ProgressLine, LeavesOutWhatMattersLeast) {
-  EXPECT_EQ(progress_line(example(), 100),
+  EXPECT_EQ(progress_line(example_progress(), 100),
             "[2/4]  softmax bf16 8192 x 4096  screening 50/100  3 min 05 s left  best 43.12 us 3110 GB/s");
-  EXPECT_EQ(progress_line(example(), 60), "[2/4]  softmax bf16 8192 x 4096  screening 50/100");
+  EXPECT_EQ(progress_line(example_progress(), 60), "[2/4]  softmax bf16 8192 x 4096  screening 50/100");
 }
 
 TEST(ProgressLine, IsNeverWiderThanTheTerminal) {
   for (std::size_t width = 0; width < 200; ++width)
-    EXPECT_LE(width_of(progress_line(example(), width)), width);
+    EXPECT_LE(width_of(progress_line(example_progress(), width)), width);
 }
 
 TEST(ProgressLine, CountsTheWholeSweep) {
-  SweepProgress progress = example();
+  SweepProgress progress = example_progress();
   EXPECT_NEAR(progress.fraction(), (1 + 0.45) / 4, 1e-9);
   progress.tuning.stage = "final";
   EXPECT_NEAR(progress.fraction(), (1 + 0.95) / 4, 1e-9);

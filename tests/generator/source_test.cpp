@@ -46,11 +46,11 @@ Problem served(Problem problem, const Config& config) {
   return problem;
 }
 
-const Problem cross_entropy{.operation = Operation::cross_entropy, .dtype = DType::bf16};
+const Problem cross_entropy_problem{.operation = Operation::cross_entropy, .dtype = DType::bf16};
 
 /// Cross entropy with the options that go together.
 Problem with_all_options() {
-  Problem problem = cross_entropy;
+  Problem problem = cross_entropy_problem;
   problem.reduction = Reduction::mean;
   problem.upstream = Upstream::rows;
   problem.gradient = problem.smoothing = problem.weights = problem.z_loss = problem.softcap = problem.scale =
@@ -99,7 +99,7 @@ TEST(Source, OptionsThatAreOffAreConstantsThatAreFalse) {
     const std::set<std::string> always =
         config.variant == "direct" ? std::set<std::string>{"gradient", "from_lse"} : std::set<std::string>{};
     for (const auto& [option, turn_on] : options) {
-      Problem problem = served(cross_entropy, config);
+      Problem problem = served(cross_entropy_problem, config);
       turn_on(problem);
       if (!variant(config.variant).serves(problem)) continue;
       if (config.variant == "direct" && option == "sums") continue;  // no losses
@@ -149,7 +149,7 @@ std::string entries(const Program& program) {
 TEST(Program, StepsFollowFromVariantOperationAndReduction) {
   const auto steps = [](Operation operation, Reduction reduction, bool gradient, bool probabilities,
                         const std::string& rows) {
-    Problem problem = cross_entropy;
+    Problem problem = cross_entropy_problem;
     problem.operation = operation;
     problem.reduction = reduction;
     problem.gradient = gradient;
@@ -214,7 +214,7 @@ TEST(Program, StepsAreLaunchedAsTheConfigSays) {
 }
 
 TEST(Program, SumsAreTheSameSourceForEveryConfigAndWidth) {
-  Problem mean = cross_entropy;
+  Problem mean = cross_entropy_problem;
   mean.reduction = Reduction::mean;
   mean.gradient = true;
   const Program narrow = generate(served(mean, block), block);
@@ -244,10 +244,11 @@ TEST(Program, AVariantMustServeTheOperation) {
     if (config.variant == "stream") other.operation = Operation::softmax;
     EXPECT_THROW((void)generate(other, config), InvalidArgument) << to_text(config);
   }
-  Problem backward = cross_entropy;
+  Problem backward = cross_entropy_problem;
   backward.operation = Operation::cross_entropy_backward;
-  EXPECT_THROW((void)generate(cross_entropy, {.variant = "direct", .warps = 4, .vec = 8, .tile = 1024}),
-               InvalidArgument);
+  EXPECT_THROW(
+      (void)generate(cross_entropy_problem, {.variant = "direct", .warps = 4, .vec = 8, .tile = 1024}),
+      InvalidArgument);
   EXPECT_THROW((void)generate(backward, block), InvalidArgument);
 }
 

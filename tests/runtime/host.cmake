@@ -4,4 +4,6 @@ ce_test(host_device_test LABEL unit host
         SOURCES host_bulk_load_test.cpp host_cluster_arrival_test.cpp host_cluster_test.cpp host_device_test.cpp
                 host_fixture.cpp host_scheduler_test.cpp
         LINK ce_room_runtime ce_room_base fmt::fmt-header-only)
+# Each of these is a little world of kernels with names of its own.
+set_target_properties(host_device_test PROPERTIES UNITY_BUILD OFF)
 target_compile_definitions(host_device_test PRIVATE CE_TEMPLATE_DIR="${PROJECT_SOURCE_DIR}/templates")
