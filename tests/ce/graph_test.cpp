@@ -174,7 +174,7 @@ TEST_F(GraphTest, WhatCannotBeCapturedSaysSoAndSparesTheCapture) {
   const GpuStream stream;
   CrossEntropyCall call(context, mean, 1);
   stream.begin_capture();
-  int captured = 0;
+  std::size_t captured = 0;
   try {
     for (; captured < 100; ++captured) context.run(call.operation(), call.tensors(), stream.get());
     ADD_FAILURE() << "64 KiB held the workspaces of 300 rows a hundred times";
@@ -184,7 +184,7 @@ TEST_F(GraphTest, WhatCannotBeCapturedSaysSoAndSparesTheCapture) {
   EXPECT_THROW(context.check(stream.get()), Unsupported);
   EXPECT_TRUE(stream.captures());
   const Graph graph(stream.end_capture());
-  EXPECT_GT(captured, 0);
+  EXPECT_GT(captured, 0U);
   EXPECT_EQ(graph.nodes(), 3 * captured);
   expect_right_replays(context, call, graph, stream);
 }
