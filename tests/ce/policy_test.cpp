@@ -27,6 +27,14 @@ class PolicyTest : public ContextTest {
     return choice;
   }
 
+  /// The key of such a problem, from a database of its own.
+  [[nodiscard]] std::string key_of(std::int64_t columns) const {
+    ContextOptions elsewhere = options(Policy::lookup);
+    elsewhere.database = folder() / "other.db";
+    Context context(elsewhere);
+    return softmax(context, columns).key;
+  }
+
   /// Calls until the choice stands.
   static Choice settled(Context& context, std::int64_t columns) {
     const auto limit = std::chrono::steady_clock::now() + std::chrono::minutes(3);
@@ -115,13 +123,7 @@ TEST_F(PolicyTest, BackgroundOfTheDefaultContextEndsWithTheProgram) {
 
 TEST_F(PolicyTest, TuneWaitsForAnotherProcessOnlySoLong) {
   const LogLines log;
-  std::string key;
-  {
-    ContextOptions elsewhere = options(Policy::lookup);
-    elsewhere.database = folder() / "other.db";
-    Context context(elsewhere);
-    key = softmax(context, 64).key;
-  }
+  const std::string key = key_of(64);
   ContextOptions impatient = options(Policy::tune);
   impatient.tuning_seconds = 0.05;
   Context context(impatient);
@@ -141,14 +143,11 @@ TEST_F(PolicyTest, TuneWaitsForAnotherProcessOnlySoLong) {
 }
 
 TEST_F(PolicyTest, KnownProblemsDoNotWaitForUnknownOnes) {
-  std::string known, key;
+  const std::string key = key_of(128);
+  std::string known;
   {
     Context context(options(Policy::tune));
     known = softmax(context, 64).config;
-    ContextOptions elsewhere = options(Policy::lookup);
-    elsewhere.database = folder() / "other.db";
-    Context other(elsewhere);
-    key = softmax(other, 128).key;
   }
   ContextOptions patient = options(Policy::tune);
   patient.tuning_seconds = 0;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/cli/all_commands.hpp"
 #include "tests/cli/process.hpp"
 
 namespace ce::cli {
@@ -23,24 +24,9 @@ using Documentation = test::CommandTest;
 
 TEST_F(Documentation, NamesEveryOptionThatTheHelpNamesAndNoOther) {
   std::set<std::string> offered{"--help", "--version"};
-  for (const std::vector<std::string>& command : {std::vector<std::string>{},
-                                                  {"sweep"},
-                                                  {"bench"},
-                                                  {"time"},
-                                                  {"explain"},
-                                                  {"db", "list"},
-                                                  {"db", "show"},
-                                                  {"db", "history"},
-                                                  {"db", "diff"},
-                                                  {"db", "merge"},
-                                                  {"db", "export"},
-                                                  {"db", "import"},
-                                                  {"db", "prune"},
-                                                  {"db", "verify"},
-                                                  {"db", "vacuum"},
-                                                  {"run"},
-                                                  {"source"},
-                                                  {"doctor"}}) {
+  std::vector<std::vector<std::string>> commands = test::all_commands;
+  commands.emplace_back();  // ce-tune itself
+  for (const std::vector<std::string>& command : commands) {
     std::vector<std::string> words = command;
     words.emplace_back("--help");
     offered.merge(options_in(ce_tune(words).out));

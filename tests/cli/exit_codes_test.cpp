@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "cli/failure.hpp"
+#include "tests/cli/all_commands.hpp"
 #include "tests/cli/process.hpp"
 
 namespace ce::cli {
@@ -75,21 +76,7 @@ TEST_F(CommandLine, HelpExplainsTheExitCodesAndSucceeds) {
   EXPECT_EQ(help.status, 0);
   for (const ExitMeaning& meaning : exit_meanings)
     EXPECT_NE(help.out.find(std::string(meaning.meaning)), std::string::npos) << meaning.meaning;
-  for (const std::vector<std::string>& command : {std::vector<std::string>{"sweep"},
-                                                  {"bench"},
-                                                  {"db", "list"},
-                                                  {"db", "show"},
-                                                  {"db", "history"},
-                                                  {"db", "diff"},
-                                                  {"db", "merge"},
-                                                  {"db", "export"},
-                                                  {"db", "import"},
-                                                  {"db", "prune"},
-                                                  {"db", "verify"},
-                                                  {"db", "vacuum"},
-                                                  {"run"},
-                                                  {"source"},
-                                                  {"doctor"}}) {
+  for (const std::vector<std::string>& command : test::all_commands) {
     std::vector<std::string> words = command;
     words.emplace_back("--help");
     const Finished finished = ce_tune(words);

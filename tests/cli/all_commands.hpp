@@ -1,0 +1,16 @@
+#pragma once
+/// \file
+/// What ce-tune can be asked to do.
+
+#include <string>
+#include <vector>
+
+namespace ce::test {
+
+/// The words of every command.
+inline const std::vector<std::vector<std::string>> all_commands{
+    {"sweep"},         {"bench"},        {"time"},        {"explain"},      {"db", "list"},   {"db", "show"},
+    {"db", "history"}, {"db", "diff"},   {"db", "merge"}, {"db", "export"}, {"db", "import"}, {"db", "prune"},
+    {"db", "verify"},  {"db", "vacuum"}, {"run"},         {"source"},       {"doctor"}};
+
+}  // namespace ce::test
