@@ -136,7 +136,7 @@ void check_same_shape(std::string_view name, const Tensor& tensor, std::string_v
   if (tensor.columns != model.columns)
     throw InvalidArgument(field(name, "columns"), fmt::to_string(tensor.columns),
                           fmt::format("the {} columns of {}", model.columns, other));
-  check_dtype(name, tensor, model.dtype, fmt::format("that of {}", other));
+  if (tensor.dtype != model.dtype) check_dtype(name, tensor, model.dtype, fmt::format("that of {}", other));
 }
 
 bool is_vector(const Tensor& tensor, std::int64_t count) {
@@ -152,11 +152,6 @@ void check_vector(std::string_view name, const Tensor& tensor, std::int64_t coun
                           fmt::format("{} x {} with row stride {} and column stride {}", tensor.rows,
                                       tensor.columns, tensor.row_step(), tensor.column_stride),
                           fmt::format("{} elements, one after the other", count));
-}
-
-Extent extent_of(const Tensor& tensor) noexcept {
-  const auto start = reinterpret_cast<std::uintptr_t>(tensor.data);
-  return {start, start + static_cast<std::uintptr_t>(reach_of(tensor) * size_of(tensor.dtype))};
 }
 
 void CallMemory::add(std::string_view name, const Tensor& tensor, bool written) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "ce/row_layout.hpp"
 #include "ce/tensor.hpp"
 #include "runtime/device.hpp"
 
@@ -40,7 +41,10 @@ void check_vector(std::string_view name, const Tensor& tensor, std::int64_t coun
 struct Extent {
   std::uintptr_t start = 0, end = 0;
 };
-[[nodiscard]] Extent extent_of(const Tensor& tensor) noexcept;
+[[nodiscard]] inline Extent extent_of(const Tensor& tensor) noexcept {
+  const auto start = reinterpret_cast<std::uintptr_t>(tensor.data);
+  return {start, start + static_cast<std::uintptr_t>(reach_of(tensor) * size_of(tensor.dtype))};
+}
 
 [[nodiscard]] constexpr bool overlap(const Extent& a, const Extent& b) noexcept {
   return a.start < b.end && b.start < a.end && a.start != a.end && b.start != b.end;

@@ -36,8 +36,9 @@ struct RowLayout {
 /// Elements from the first to behind the last one; 0 without rows.
 [[nodiscard]] inline std::int64_t reach_of(const Tensor& tensor) noexcept {
   if (tensor.rows == 0) return 0;
+  const std::int64_t row = (tensor.columns - 1) * tensor.column_stride + 1;
+  if (tensor.batch_rows == 0) return (tensor.rows > 1 ? (tensor.rows - 1) * tensor.row_step() : 0) + row;
   const RowLayout layout = row_layout(tensor);
-  const std::int64_t row = (tensor.columns - 1) * layout.column + 1;
   if (layout.batch_rows == 0) return (tensor.rows - 1) * layout.row + row;
   return (tensor.rows / layout.batch_rows - 1) * layout.batch + (layout.batch_rows - 1) * layout.row + row;
 }

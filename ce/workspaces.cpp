@@ -42,8 +42,9 @@ Workspace* Workspaces::from_reserve(std::int64_t bytes) {
 }
 
 std::atomic<Workspaces::Entry*>& Workspaces::slot(const Key& key) noexcept {
-  const std::size_t stream = reinterpret_cast<std::uintptr_t>(key.first) * 0x9e3779b97f4a7c15u >> 32;
-  return heads_[(stream ^ std::hash<std::thread::id>{}(key.second)) % slots];
+  std::size_t hash = reinterpret_cast<std::uintptr_t>(key.first) * 0x9e3779b97f4a7c15u >> 32;
+  if (key.second != std::thread::id{}) hash ^= std::hash<std::thread::id>{}(key.second);
+  return heads_[hash % slots];
 }
 
 Workspaces::Entry* Workspaces::find(const Key& key) noexcept {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <charconv>
 #include <cstddef>
 #include <optional>
@@ -116,11 +117,11 @@ std::string_view name(Upstream upstream) noexcept {
 }
 
 Alignment alignment_of(std::int64_t rows, std::span<const RowPlacement> tensors) noexcept {
-  const auto past = [](std::uint64_t x) { return x % boundary; };
-  bool on_boundaries = true, alike = true;
+  static_assert(std::has_single_bit(boundary), "so that a remainder is the lowest bits");
+  std::uint64_t any = 0, different = 0;
   const auto look = [&](std::uint64_t own, std::uint64_t first) {
-    on_boundaries = on_boundaries && past(own) == 0;
-    alike = alike && past(own) == past(first);
+    any |= own;
+    different |= own ^ first;
   };
   const RowPlacement& first = tensors.front();
   for (const RowPlacement& tensor : tensors) {
@@ -131,7 +132,9 @@ Alignment alignment_of(std::int64_t rows, std::span<const RowPlacement> tensors)
            static_cast<std::uint64_t>(first.batch_stride_bytes));
     }
   }
-  return on_boundaries ? Alignment::vector : alike ? Alignment::shifted : Alignment::element;
+  return any % boundary == 0         ? Alignment::vector
+         : different % boundary == 0 ? Alignment::shifted
+                                     : Alignment::element;
 }
 
 bool has_output(const Problem& problem) noexcept {

@@ -101,10 +101,12 @@ class HotPath : public testing::Test {
         .operation = generator::Operation::cross_entropy, .rows = rows, .columns = columns};
     mean.reduction = Reduction::mean;
     mean.gradient = true;
+    const generator::Problem backward{
+        .operation = generator::Operation::softmax_backward, .rows = rows, .columns = columns};
     for (int gpu = 0; gpu < 2; ++gpu) {
       const auto device = runtime::open_cuda_device(gpu);
       const auto place = static_cast<std::size_t>(gpu);  // the second one has another winner
-      for (const generator::Problem& problem : {forward, mean}) {
+      for (const generator::Problem& problem : {forward, backward, mean}) {
         const generator::Config config = tuner::ranked_space(problem, device->model()).at(place);
         know_winner(cache, device->model(), problem, config);
         winners[gpu][problem.operation] = generator::to_text(config);
@@ -141,6 +143,17 @@ TEST_F(HotPath, RunAsksForTheDeviceAndLaunches) {
   const Cost warm = cost_of(call);
   EXPECT_THAT(warm.calls, ElementsAre("cuCtxGetDevice", "cuCtxGetCurrent", StartsWith("cuLaunchKernel")));
   EXPECT_EQ(warm.allocations, 0);
+}
+
+TEST_F(HotPath, ChecksWriteNoTextsWhereNothingIsWrong) {
+  const CurrentGpu gpu(0);
+  // Named at length, so that a text of them would not fit into a std::string without memory of its own.
+  const SoftmaxBackward::Tensors tensors{.output = tensor(0, 1, rows, columns),
+                                         .output_grad = tensor(0, 0, rows, columns),
+                                         .input_grad = tensor(0, 2, rows, columns)};
+  const auto call = [&] { run(SoftmaxBackward{}, tensors); };
+  call();
+  EXPECT_EQ(cost_of(call).allocations, 0);
 }
 
 TEST_F(HotPath, OnlyAWorkspaceMakesTheCaptureMatter) {
