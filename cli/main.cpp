@@ -1,11 +1,14 @@
 #include <string_view>
 
 #include "cli/app.hpp"
+#include "cli/isolated_tuning.hpp"
 #include "runtime/cuda/worker.hpp"
 
 int main(int argument_count, char** arguments) {
-  // Not a command: the library starts it, and speaks to it over standard input and output.
-  if (argument_count == 2 && std::string_view(arguments[1]) == "compile-worker")
+  // Not commands: the library and ce-tune itself start them, and speak to them over standard input and output.
+  if (argument_count == 2 && std::string_view(arguments[1]) == ce::runtime::compile_worker_argument)
     return ce::runtime::compile_worker_main(0, 1);
+  if (argument_count == 2 && std::string_view(arguments[1]) == ce::cli::tuning_worker_argument)
+    return ce::cli::tuning_worker_main(0, 1);
   return ce::cli::run(argument_count, arguments);
 }

@@ -17,6 +17,7 @@
 #include "cli/claim_wait.hpp"
 #include "cli/commands.hpp"
 #include "cli/interruption.hpp"
+#include "cli/isolated_tuning.hpp"
 #include "cli/options.hpp"
 #include "cli/presets.hpp"
 #include "cli/problem_options.hpp"
@@ -50,7 +51,7 @@ struct SweepOptions {
   ProblemOptions problems;
   TuningOptions tuning;
   std::vector<std::string> presets;
-  std::string file, budget, samples, top;
+  std::string file, budget, top, isolate;
   bool list_presets = false;
 };
 
@@ -64,19 +65,6 @@ std::vector<generator::Problem> problems_of(const SweepOptions& options) {
                                    {"--cols", &problems.columns}})
     if (list->empty()) throw InvalidArgument(name, "missing", "a list; or --preset or --from");
   return problems_of(problems);
-}
-
-tuner::Settings settings_of(const SweepOptions& options, const runtime::Model& model) {
-  tuner::Settings settings = settings_of(options.tuning, model);
-  if (!options.samples.empty()) {
-    // The earlier rounds keep their usual share of the samples.
-    const int samples = static_cast<int>(parse_count("--samples", options.samples, 1, most_samples));
-    tuner::Breadth& search = settings.search;
-    for (int* part : {&search.screening_samples, &search.semifinal_samples})
-      *part = std::max(1, samples * *part / search.final_samples);
-    search.final_samples = samples;
-  }
-  return settings;
 }
 
 /// The time of a sweep.
@@ -110,10 +98,15 @@ struct Agenda {
   std::vector<generator::Problem> problems;
   double budget_s = std::numeric_limits<double>::infinity();
   std::size_t top = 0;  ///< of how many configs to tell
+  TuningOptions tuning{};
+  std::optional<std::chrono::milliseconds> launch_limit{};  ///< to tune in another process
 };
 
 Agenda agenda_of(const SweepOptions& options) {
-  Agenda agenda{.problems = problems_of(options)};
+  Agenda agenda{.problems = problems_of(options), .tuning = options.tuning};
+  if (!options.isolate.empty())
+    agenda.launch_limit = std::chrono::duration_cast<std::chrono::milliseconds>(
+        std::chrono::duration<double>(parse_duration("--isolate", options.isolate)));
   if (!options.top.empty())
     agenda.top = static_cast<std::size_t>(parse_count("--top", options.top, 1, 1'000'000));
   if (options.budget.empty()) return agenda;
@@ -134,16 +127,21 @@ Failure out_of_budget(const std::string& budget, std::size_t left_out) {
 }
 
 /// Tunes one problem, within the budget. An error goes into the result.
-/// \param most  seconds for the problem; 0 for no bound
+/// \param isolated  null to tune in this process
+/// \param most      seconds for the problem; 0 for no bound
 /// \returns whether to go on with the next one
-bool tune_one(tuner::Tuner& tuner, const cache::Cache& cache, const tuner::Hooks& hooks, const Budget& budget,
-              double most, std::size_t top, SweptProblem& swept) {
+bool tune_one(tuner::Tuner& tuner, IsolatedTuning* isolated, const cache::Cache& cache,
+              const tuner::Hooks& hooks, const Budget& budget, double most, std::size_t top,
+              SweptProblem& swept) {
   try {
     const auto claim = wait_for_claim(cache, swept.key, hooks.stop, budget.end(),
                                       [&] { hooks.progress({.stage = "waiting for another process"}); });
     if (!claim) return true;
     if (const std::optional<double> share = budget.share(most)) tuner.set_budget(*share);
-    swept.report = tuner.tune(swept.problem, hooks);
+    swept.report =
+        isolated != nullptr
+            ? tuner.report(swept.problem, isolated->tune(swept.problem, tuner.settings().budget_s, hooks))
+            : tuner.tune(swept.problem, hooks);
     swept.report->ceiling_gbs = tuner.ceiling(swept.problem, hooks);
     if (top > 0) swept.best = tuner.known_winner(swept.problem).value().ranking;
     swept.best.resize(std::min(swept.best.size(), top));
@@ -164,6 +162,8 @@ void tune_all(runtime::Device& device, cache::Cache& cache, const tuner::Setting
       .progress = [&display](const tuner::Progress& progress) { display.update(progress); },
       .stop = interruption.token()};
   tuner::Tuner tuner(device, cache, settings);
+  std::optional<IsolatedTuning> isolated;
+  if (agenda.launch_limit) isolated.emplace(device, cache, agenda.tuning, *agenda.launch_limit);
   const Budget budget(agenda.budget_s);
   for (const generator::Problem& problem : agenda.problems) {
     SweptProblem& swept = result.problems.emplace_back(SweptProblem{problem, tuner.key(problem)});
@@ -171,7 +171,8 @@ void tune_all(runtime::Device& device, cache::Cache& cache, const tuner::Setting
     if (!share) continue;
     tuner.set_budget(*share);
     display.begin(result.problems.size(), agenda.problems.size(), generator::title(problem));
-    const bool go_on = tune_one(tuner, cache, hooks, budget, settings.budget_s, agenda.top, swept);
+    const bool go_on = tune_one(tuner, isolated ? &*isolated : nullptr, cache, hooks, budget,
+                                settings.budget_s, agenda.top, swept);
     display.finish(finished_line(swept));
     if (swept.failure && (!result.run.failure || !go_on)) result.run.failure = swept.failure;
     if (!go_on) return;
@@ -203,7 +204,7 @@ ExitCode sweep(const SweepOptions& options) {
   const Agenda agenda = agenda_of(options);
   const std::filesystem::path path = database_path(options.common);
   const std::unique_ptr<runtime::Device> device = open_device(options.common);
-  const tuner::Settings settings = settings_of(options, device->model());
+  const tuner::Settings settings = settings_of(options.tuning, device->model());
   require_compiler(*device);
   cache::Cache cache = cache::Cache::open(path);
 
@@ -246,8 +247,13 @@ void add_sweep(CLI::App& app, Action& chosen) {
                    "tuned first")
       ->type_name("TIME");
   command->add_option("--top", options->top, "Tell the best N configs of each problem")->type_name("N");
-  command->add_option("--samples", options->samples, "Samples of each finalist (default: 15; 5 on the host)")
+  command
+      ->add_option("--samples", options->tuning.samples,
+                   "Samples of each finalist (default: 15; 5 on the host)")
       ->type_name("N");
+  command->add_flag("--isolate{60s}", options->isolate,
+                    "Tune in another process: a config that crashes it, or does not end within 60 s\n"
+                    "(--isolate=TIME for another limit), is rejected, and the sweep goes on");
   add_tuning_options(*command, options->tuning);
   add_device_option(*command, options->common);
   add_database_option(*command, options->common);

@@ -19,9 +19,10 @@ class App;
 
 namespace ce::cli {
 
-/// As the user wrote them.
+/// As the user wrote them; empty where not at all.
 struct TuningOptions {
   std::string configs, scratch, strategy;
+  std::string samples;  ///< of a finalist; an option of sweep alone
 };
 
 void add_tuning_options(CLI::App& command, TuningOptions& options);

@@ -26,6 +26,23 @@ constexpr std::size_t most_attempts = 2;
 /// Scratch memory beyond which more rows tell nothing new: the device is full many times over.
 constexpr std::int64_t enough_scratch = std::int64_t{2} << 30;
 
+/// Tells of a first launch, however it ends.
+class FirstLaunch {
+ public:
+  FirstLaunch(const Hooks& hooks, std::string config) : hooks_(hooks), config_(std::move(config)) {
+    if (hooks_.first_launch) hooks_.first_launch(config_, true);
+  }
+  FirstLaunch(const FirstLaunch&) = delete;
+  FirstLaunch& operator=(const FirstLaunch&) = delete;
+  ~FirstLaunch() {
+    if (hooks_.first_launch) hooks_.first_launch(config_, false);
+  }
+
+ private:
+  const Hooks& hooks_;
+  const std::string config_;
+};
+
 }  // namespace
 
 Search::Search(runtime::Device& device, cache::Cache& cache, const Settings& settings, const Hooks& hooks,
@@ -144,6 +161,7 @@ void Search::screen(const Round& round) {
 
 void Search::look_at(std::size_t entrant, Built built) {
   cache::Measurement look = measurement(entrant);
+  const FirstLaunch launch(hooks_, look.config);
   look.compile_key = built.compile_key();
   compiled_ += built.compiled;
   try {

@@ -29,11 +29,7 @@ class Search {
   /// \throws Error(interrupted) when asked to stop; DeviceError where a fault took the context with it
   void run();
 
-  [[nodiscard]] int configs() const noexcept { return static_cast<int>(configs_.size()); }
-  /// Of these, what the database knew when the search began.
-  [[nodiscard]] int known() const noexcept { return known_; }
-  [[nodiscard]] int compiled() const noexcept { return compiled_; }
-  [[nodiscard]] double seconds() const;
+  [[nodiscard]] Effort effort() const { return {configs(), known_, compiled_, seconds()}; }
   /// What is still compiling when the budget is used up: to be kept until it has come to an end.
   [[nodiscard]] std::unique_ptr<BuildAhead> unfinished() { return std::move(unfinished_); }
 
@@ -53,6 +49,8 @@ class Search {
     std::vector<std::vector<float>> samples;  ///< by contender
   };
 
+  [[nodiscard]] int configs() const noexcept { return static_cast<int>(configs_.size()); }
+  [[nodiscard]] double seconds() const;
   void survey();
   [[nodiscard]] bool is_over() const;
 
@@ -84,7 +82,7 @@ class Search {
   std::map<std::string, std::string> digests_;  ///< of the templates, by variant
   runtime::Evidence evidence_;
   bool decided_ = false;  ///< the database holds measurements in turns
-  int known_ = 0;
+  int known_ = 0;         ///< configs that the database knew when the search began
   int compiled_ = 0;
   bool screened_ = false;  ///< in this search
 

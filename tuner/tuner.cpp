@@ -64,15 +64,16 @@ Report Tuner::tune(const generator::Problem& problem, const Hooks& hooks) {
   Search search(device_, cache_, settings_, hooks, problem);
   search.run();
   unfinished_ = search.unfinished();
-  return report_of(search, problem);
+  return report(problem, search.effort());
 }
 
-Report Tuner::report_of(const Search& search, const generator::Problem& problem) const {
+Report Tuner::report(const generator::Problem& problem, const Effort& effort) const {
   Report report{.problem = problem,
                 .key = key(problem),
-                .configs = search.configs(),
-                .known = search.known(),
-                .compiled = search.compiled()};
+                .configs = effort.configs,
+                .known = effort.known,
+                .compiled = effort.compiled,
+                .seconds = effort.seconds};
   const std::vector<cache::Measurement> all = cache_.measurements(report.key);
   std::set<std::string> tried;
   for (const cache::Measurement& measurement : all) {
@@ -96,7 +97,6 @@ Report Tuner::report_of(const Search& search, const generator::Problem& problem)
   report.spread = won.spread;
   report.gbs = static_cast<double>(won.bytes) / won.median_us * 1e-3;
   report.timed_rows = won.rows;
-  report.seconds = search.seconds();
   return report;
 }
 

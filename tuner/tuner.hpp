@@ -9,6 +9,7 @@
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <string_view>
 
 #include "cache/cache.hpp"
 #include "generator/problem.hpp"
@@ -43,6 +44,17 @@ struct Progress {
 struct Hooks {
   std::function<void(const Progress&)> progress;
   std::stop_token stop;  ///< asked between configs; what is measured stays measured
+  /// Called as the first launch of a config is about to begin (true), and when it is over (false). What happens
+  /// between may take the process with it.
+  std::function<void(std::string_view config, bool begins)> first_launch;
+};
+
+/// What a search has found and taken.
+struct Effort {
+  int configs = 0;   ///< in the space
+  int known = 0;     ///< of these, known before
+  int compiled = 0;  ///< compiler runs
+  double seconds = 0;
 };
 
 /// The result of a tuning, or what the database knows.
@@ -91,6 +103,10 @@ class Tuner {
   /// Unsupported without a compiler, DeviceError
   Report tune(const generator::Problem& problem, const Hooks& hooks = {});
 
+  /// The report of a search over the problem that has come to an end, here or in another process.
+  /// \throws Error(verification) when no config is right
+  [[nodiscard]] Report report(const generator::Problem& problem, const Effort& effort) const;
+
   /// GB/s that nothing but memory traffic of the problem's kind reaches on this device; measured once by this
   /// Tuner.
   double ceiling(const generator::Problem& problem, const Hooks& hooks = {});
@@ -101,7 +117,6 @@ class Tuner {
   [[nodiscard]] const Settings& settings() const noexcept { return settings_; }
 
  private:
-  [[nodiscard]] Report report_of(const Search& search, const generator::Problem& problem) const;
   double time_ceiling(generator::Operation operation, const Hooks& hooks);
 
   runtime::Device& device_;

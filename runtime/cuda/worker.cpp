@@ -1,14 +1,8 @@
 #include "runtime/cuda/worker.hpp"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/prctl.h>
-#include <unistd.h>
 
-#include <cerrno>
-#include <csignal>
 #include <cstdlib>
-#include <system_error>
 
 #include "ce/base/error.hpp"
 #include "runtime/cuda/nvrtc.hpp"
@@ -18,14 +12,6 @@
 namespace ce::runtime {
 namespace cuda {
 namespace {
-
-/// A private copy; the descriptor itself then leads elsewhere, so that no stray output of a library reaches
-/// the conversation.
-Descriptor claim(int descriptor) {
-  Descriptor copy(::fcntl(descriptor, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
-  if (copy.get() < 0) throw std::system_error(errno, std::generic_category(), "no descriptor to talk over");
-  return copy;
-}
 
 /// The text that the error was made of, without the call and code that its constructor puts before it.
 std::string text_of(const DeviceError& error) {
@@ -71,7 +57,7 @@ int serve(Channel& channel) {
   Frame frame;
   const auto nonsense = [] {
     fmt::print(stderr, "ce-tune {}: for the library's own use; what arrived here is not from it\n",
-               worker_argument);
+               compile_worker_argument);
     return 1;
   };
   const Transfer greeted = channel.receive(frame);
@@ -99,18 +85,10 @@ int serve(Channel& channel) {
 
 int compile_worker_main(int in, int out) {
   try {
-    // Started as /proc/self/exe it would be "exe" to ps and top.
-    ::prctl(PR_SET_NAME, "ce-tune");
-    cuda::end_with_parent();
-    std::signal(SIGPIPE, SIG_IGN);
-    cuda::Descriptor reading = cuda::claim(in);
-    const cuda::Descriptor writing = cuda::claim(out);
-    ::dup2(STDERR_FILENO, in);
-    ::dup2(STDERR_FILENO, out);
-    cuda::Channel channel(std::move(reading), writing.get());
-    return cuda::serve(channel);
+    cuda::ParentProcess parent(in, out);
+    return cuda::serve(parent.channel());
   } catch (const std::exception& error) {
-    fmt::print(stderr, "ce-tune {}: {}\n", cuda::worker_argument, error.what());
+    fmt::print(stderr, "ce-tune {}: {}\n", compile_worker_argument, error.what());
     return 1;
   }
 }

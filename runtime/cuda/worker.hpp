@@ -4,6 +4,9 @@
 
 namespace ce::runtime {
 
+/// What makes `ce-tune` a compile worker, as its only argument.
+inline constexpr const char* compile_worker_argument = "compile-worker";
+
 /// Compiles kernels with NVRTC for the process that started this one, until that one closes `in`. `in` and
 /// `out` are a socket or two pipes; from here on, what else is written to them goes to standard error.
 /// \return the exit status: 0, or 1 when what arrived was no conversation, with a line on standard error

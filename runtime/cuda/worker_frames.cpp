@@ -21,6 +21,7 @@ auto fields(Is<Job> auto& m) {
 auto fields(Is<Reply> auto& m) {
   return std::tie(m.outcome, m.binary.image, m.binary.log, m.text, m.source_path, m.call, m.code);
 }
+auto fields(Is<Note> auto& m) { return std::tie(m.text); }
 
 class Writer {
  public:
@@ -123,7 +124,7 @@ std::optional<FrameHeader> decode_header(std::string_view bytes) noexcept {
   reader.get(payload_bytes);
   if (mark != magic || payload_bytes > longest_payload) return std::nullopt;
   if (kind < static_cast<std::uint32_t>(FrameKind::hello) ||
-      kind > static_cast<std::uint32_t>(FrameKind::reply))
+      kind > static_cast<std::uint32_t>(FrameKind::note))
     return std::nullopt;
   return FrameHeader{static_cast<FrameKind>(kind), payload_bytes};
 }
@@ -154,9 +155,11 @@ template std::string encode(const Hello&);
 template std::string encode(const Ready&);
 template std::string encode(const Job&);
 template std::string encode(const Reply&);
+template std::string encode(const Note&);
 template std::optional<Hello> decode(const Frame&);
 template std::optional<Ready> decode(const Frame&);
 template std::optional<Job> decode(const Frame&);
 template std::optional<Reply> decode(const Frame&);
+template std::optional<Note> decode(const Frame&);
 
 }  // namespace ce::runtime::cuda

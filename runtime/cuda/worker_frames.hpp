@@ -23,7 +23,7 @@ inline constexpr std::size_t frame_header_bytes = 16;
 /// The version of `ce` that this was built as.
 [[nodiscard]] std::string_view built_version() noexcept;
 
-enum class FrameKind : std::uint32_t { hello = 1, ready, job, reply };
+enum class FrameKind : std::uint32_t { hello = 1, ready, job, reply, note };
 
 /// The first word of the library.
 struct Hello {
@@ -69,6 +69,12 @@ struct Reply {
   std::uint32_t code = 0;
 };
 
+/// For conversations of other workers, who say what they have to say as text.
+struct Note {
+  static constexpr FrameKind kind = FrameKind::note;
+  std::string text;
+};
+
 /// A payload and what it claims to be.
 struct Frame {
   FrameKind kind = FrameKind::hello;
@@ -83,7 +89,7 @@ struct FrameHeader {
 /// Nothing for bytes that are no header of this protocol, or announce a payload that is too long.
 [[nodiscard]] std::optional<FrameHeader> decode_header(std::string_view bytes) noexcept;
 
-/// The whole frame, header and payload, of a Hello, Ready, Job or Reply.
+/// The whole frame, header and payload, of a Hello, Ready, Job, Reply or Note.
 template <class Message>
 [[nodiscard]] std::string encode(const Message& message);
 

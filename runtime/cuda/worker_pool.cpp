@@ -54,7 +54,7 @@ Binary outcome_of(Reply reply, const std::string& name) {
 
 class WorkerPool::Worker {
  public:
-  explicit Worker(const std::filesystem::path& program) : process_(program) {}
+  explicit Worker(const std::filesystem::path& program) : process_(program, compile_worker_argument) {}
 
   /// Greets the fresh process. Says why it cannot be used; empty when it can.
   std::string greet(const NvrtcChoice& nvrtc, milliseconds limit) {

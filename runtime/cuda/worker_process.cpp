@@ -1,5 +1,6 @@
 #include "runtime/cuda/worker_process.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <spawn.h>
 #include <sys/prctl.h>
@@ -84,8 +85,8 @@ class Attributes {
   posix_spawnattr_t attributes_;
 };
 
-pid_t spawn(const std::filesystem::path& program, int socket) {
-  std::string name = program.string(), argument = worker_argument;
+pid_t spawn(const std::filesystem::path& program, std::string argument, int socket) {
+  std::string name = program.string();
   char* const arguments[] = {name.data(), argument.data(), nullptr};
   const FileActions actions(socket);
   const Attributes attributes;
@@ -113,13 +114,24 @@ std::optional<std::string> reap(pid_t process, int flags) {
   return describe(status);
 }
 
+/// A private copy; the descriptor itself then leads elsewhere, so that no stray output of a library reaches
+/// the conversation.
+Descriptor copy_of(int descriptor) {
+  Descriptor copy(::fcntl(descriptor, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
+  if (copy.get() < 0) check(errno, "no descriptor to talk over: fcntl");
+  return copy;
+}
+
 }  // namespace
 
-WorkerProcess::WorkerProcess(const std::filesystem::path& program)
-    : WorkerProcess(program, connected_sockets()) {}
+WorkerProcess::WorkerProcess(const std::filesystem::path& program, const std::string& argument)
+    : WorkerProcess(program, argument, connected_sockets()) {}
 
-WorkerProcess::WorkerProcess(const std::filesystem::path& program, std::pair<Descriptor, Descriptor> ends)
-    : channel_(std::move(ends.first)), owner_(::getpid()), process_(spawn(program, ends.second.get())) {}
+WorkerProcess::WorkerProcess(const std::filesystem::path& program, const std::string& argument,
+                             std::pair<Descriptor, Descriptor> ends)
+    : channel_(std::move(ends.first)),
+      owner_(::getpid()),
+      process_(spawn(program, argument, ends.second.get())) {}
 
 WorkerProcess::~WorkerProcess() {
   if (::getpid() != owner_) return;
@@ -160,6 +172,15 @@ void end_with_parent() {
   ::sigemptyset(&action.sa_mask);
   if (::sigaction(parent_ended, &action, nullptr) != 0) check(errno, "sigaction");
   if (::prctl(PR_SET_PDEATHSIG, parent_ended) != 0) check(errno, "prctl(PR_SET_PDEATHSIG)");
+}
+
+ParentProcess::ParentProcess(int in, int out) : out_(copy_of(out)), channel_(copy_of(in), out_.get()) {
+  // Started as /proc/self/exe it would be "exe" to ps and top.
+  ::prctl(PR_SET_NAME, "ce-tune");
+  end_with_parent();
+  std::signal(SIGPIPE, SIG_IGN);
+  ::dup2(STDERR_FILENO, in);
+  ::dup2(STDERR_FILENO, out);
 }
 
 }  // namespace ce::runtime::cuda

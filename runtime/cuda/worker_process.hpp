@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// One worker as a process of the operating system.
+/// One worker as a process of the operating system, seen from both sides.
 
 #include <sys/types.h>
 
@@ -12,17 +12,14 @@
 
 namespace ce::runtime::cuda {
 
-/// The argument that makes `ce-tune` a compile worker.
-inline constexpr const char* worker_argument = "compile-worker";
-
-/// A running `program compile-worker`, with a socket as its standard input and output and standard error
+/// A running `program argument`, with a socket as its standard input and output and standard error
 /// shared. It gets no other descriptor, no blocked signal, and a process group of its own: Ctrl-C in a
 /// terminal reaches the host program, which decides. It ends with this object, but not with the copy in a
 /// forked process.
 class WorkerProcess {
  public:
   /// \throws Error when the program cannot be started
-  explicit WorkerProcess(const std::filesystem::path& program);
+  WorkerProcess(const std::filesystem::path& program, const std::string& argument);
   WorkerProcess(const WorkerProcess&) = delete;
   WorkerProcess& operator=(const WorkerProcess&) = delete;
   ~WorkerProcess();
@@ -35,7 +32,8 @@ class WorkerProcess {
   std::string end(std::chrono::milliseconds patience);
 
  private:
-  WorkerProcess(const std::filesystem::path& program, std::pair<Descriptor, Descriptor> ends);
+  WorkerProcess(const std::filesystem::path& program, const std::string& argument,
+                std::pair<Descriptor, Descriptor> ends);
 
   Channel channel_;
   pid_t owner_;
@@ -45,5 +43,20 @@ class WorkerProcess {
 /// For the worker: from here on it ends, whatever it is busy with, when the process that started it has
 /// ended.
 void end_with_parent();
+
+/// For the worker: its side of the conversation. From here on it ends with its parent, and what else is
+/// written to its standard input and output goes to standard error.
+class ParentProcess {
+ public:
+  /// \param in   a socket, or the end of a pipe
+  /// \param out  the same socket, or the end of another pipe
+  ParentProcess(int in, int out);
+
+  [[nodiscard]] Channel& channel() noexcept { return channel_; }
+
+ private:
+  Descriptor out_;
+  Channel channel_;
+};
 
 }  // namespace ce::runtime::cuda

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace ce::test {
+namespace ce::cli::test {
 
 /// The words of every command.
 inline const std::vector<std::vector<std::string>> all_commands{
@@ -13,4 +13,4 @@ inline const std::vector<std::vector<std::string>> all_commands{
     {"db", "history"}, {"db", "diff"},   {"db", "merge"}, {"db", "export"}, {"db", "import"}, {"db", "prune"},
     {"db", "verify"},  {"db", "vacuum"}, {"run"},         {"source"},       {"doctor"}};
 
-}  // namespace ce::test
+}  // namespace ce::cli::test

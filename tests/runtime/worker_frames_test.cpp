@@ -98,7 +98,7 @@ TEST(WorkerFrames, BytesThatAreNoHeaderAreRefused) {
   };
   EXPECT_FALSE(decode_header(with(0, 'x'))) << "the magic";
   EXPECT_FALSE(decode_header(with(4, 0))) << "the kind";
-  EXPECT_FALSE(decode_header(with(4, 5))) << "the kind";
+  EXPECT_FALSE(decode_header(with(4, 6))) << "the kind";
   EXPECT_FALSE(decode_header(with(15, 1))) << "the length";
 }
 

@@ -22,6 +22,7 @@
 
 #include "ce/base/error.hpp"
 #include "ce/base/log.hpp"
+#include "runtime/cuda/worker.hpp"
 #include "runtime/cuda/worker_pool.hpp"
 #include "runtime/cuda/worker_process.hpp"
 #include "tests/environment.hpp"
@@ -538,7 +539,7 @@ TEST(WorkerSettings, PathIsSearchedButNotTheCurrentFolder) {
 
 int main(int argument_count, char** arguments) {
   // Without the leak check at the end: its helper process may outlive a worker whose host program dies.
-  if (argument_count == 2 && std::string_view(arguments[1]) == ce::runtime::cuda::worker_argument)
+  if (argument_count == 2 && std::string_view(arguments[1]) == ce::runtime::compile_worker_argument)
     _exit(ce::runtime::cuda::worker_main());
   ::testing::InitGoogleTest(&argument_count, arguments);
   return RUN_ALL_TESTS();

@@ -1,0 +1,257 @@
+#include "cli/isolated_tuning.hpp"
+
+#include <fmt/format.h>
+
+#include <exception>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <stop_token>
+#include <utility>
+
+#include "ce/base/error.hpp"
+#include "ce/device_name.hpp"
+#include "generator/config.hpp"
+#include "generator/source.hpp"
+#include "runtime/cuda/worker_channel.hpp"
+#include "runtime/cuda/worker_process.hpp"
+
+namespace ce::cli {
+namespace {
+
+using runtime::cuda::Channel;
+using runtime::cuda::Deadline;
+using runtime::cuda::Frame;
+using runtime::cuda::no_deadline;
+using runtime::cuda::Note;
+using runtime::cuda::Transfer;
+
+// The conversation: a job from the parent; then from the worker any number of "launching" (a config), "launched"
+// and "progress", and at the end "effort" or "error".
+
+Transfer send(Channel& channel, const Json& words) {
+  return channel.send(encode(Note{words.dump(-1, ' ', false, Json::error_handler_t::replace)}));
+}
+
+/// \returns nothing, with the reason in `transfer`, where no words came
+std::optional<Json> receive(Channel& channel, Transfer& transfer, Deadline deadline = no_deadline) {
+  Frame frame;
+  transfer = channel.receive(frame, deadline);
+  if (transfer != Transfer::done) return std::nullopt;
+  const auto note = runtime::cuda::decode<Note>(frame);
+  Json words = note ? Json::parse(note->text, nullptr, false) : Json();
+  if (words.is_object()) return words;
+  transfer = Transfer::malformed;
+  return std::nullopt;
+}
+
+Json words_of(const tuner::Progress& progress) {
+  return {{"stage", progress.stage},    {"done", progress.done},       {"total", progress.total},
+          {"best", progress.best},      {"best_us", progress.best_us}, {"best_gbs", progress.best_gbs},
+          {"seconds", progress.seconds}};
+}
+
+tuner::Progress progress_of(const Json& words) {
+  return {.stage = words.at("stage"),
+          .done = words.at("done"),
+          .total = words.at("total"),
+          .best = words.at("best"),
+          .best_us = words.at("best_us"),
+          .best_gbs = words.at("best_gbs"),
+          .seconds = words.at("seconds")};
+}
+
+/// The device and database of a worker, kept from job to job.
+struct Bench {
+  std::unique_ptr<runtime::Device> device;
+  cache::Cache cache;
+};
+
+/// \throws what Tuner::tune() throws
+tuner::Report tune(const Json& job, std::optional<Bench>& bench, Channel& channel) {
+  if (!bench)
+    bench = Bench{ce::open_device(job.at("device").get<std::string>()),
+                  cache::Cache::open(job.at("database").get<std::string>())};
+  generator::Problem problem = generator::parse_key_text(job.at("problem").get<std::string>());
+  problem.rows = job.at("rows");
+  const TuningOptions options{.configs = job.at("configs"),
+                              .scratch = job.at("scratch"),
+                              .strategy = job.at("strategy"),
+                              .samples = job.at("samples")};
+  tuner::Settings settings = settings_of(options, bench->device->model());
+  settings.budget_s = job.at("budget_s");
+  const tuner::Hooks hooks{.progress =
+                               [&](const tuner::Progress& progress) {
+                                 send(channel, {{"progress", words_of(progress)}});
+                               },
+                           .first_launch =
+                               [&](std::string_view config, bool begins) {
+                                 send(channel, {{begins ? "launching" : "launched", config}});
+                               }};
+  return tuner::Tuner(*bench->device, bench->cache, settings).tune(problem, hooks);
+}
+
+int serve(Channel& channel) {
+  std::optional<Bench> bench;
+  for (;;) {
+    Transfer transfer = Transfer::done;
+    const auto job = receive(channel, transfer);
+    if (transfer == Transfer::closed) return 0;
+    if (!job) {
+      fmt::print(stderr, "ce-tune {}: for ce-tune's own use; what arrived here is not from it\n",
+                 tuning_worker_argument);
+      return 1;
+    }
+    Json answer;
+    try {
+      const tuner::Report report = tune(*job, bench, channel);
+      answer["effort"] = {{"configs", report.configs},
+                          {"known", report.known},
+                          {"compiled", report.compiled},
+                          {"seconds", report.seconds}};
+    } catch (const Error& error) {
+      answer["error"] = {{"kind", static_cast<int>(error.kind())}, {"message", error.what()}};
+    }
+    if (send(channel, answer) != Transfer::done) return 0;
+  }
+}
+
+}  // namespace
+
+// ---- the parent ----------------------------------------------------------------------------------------
+
+class IsolatedTuning::Worker {
+ public:
+  Worker() : process_("/proc/self/exe", tuning_worker_argument) {}
+
+  /// How a search ended.
+  struct Ending {
+    std::optional<tuner::Effort> effort{};  ///< it came to its end
+    std::optional<Error> error{};           ///< what it threw
+    std::string killer{};  ///< the config whose first launch the process did not survive; empty for none
+    std::string how{};     ///< that the process ended
+  };
+
+  Ending tune(const Json& job, std::chrono::milliseconds launch_limit, const tuner::Hooks& hooks) {
+    Channel& channel = process_.channel();
+    const std::stop_callback stop(hooks.stop, [&] { channel.shut_down(); });
+    std::string launching;
+    Deadline deadline = no_deadline;
+    Transfer transfer = send(channel, job);
+    while (transfer == Transfer::done) {
+      const auto words = receive(channel, transfer, deadline);
+      if (!words) break;
+      if (words->contains("progress")) {
+        if (hooks.progress) hooks.progress(progress_of(words->at("progress")));
+      } else if (words->contains("launching")) {
+        launching = words->at("launching");
+        deadline = std::chrono::steady_clock::now() + launch_limit;
+      } else if (words->contains("launched")) {
+        launching.clear();
+        deadline = no_deadline;
+      } else if (words->contains("effort")) {
+        const Json& effort = words->at("effort");
+        return {.effort = tuner::Effort{.configs = effort.at("configs"),
+                                        .known = effort.at("known"),
+                                        .compiled = effort.at("compiled"),
+                                        .seconds = effort.at("seconds")}};
+      } else {
+        const Json& error = words->at("error");
+        return {.error = Error(static_cast<ErrorKind>(error.at("kind").get<int>()),
+                               error.at("message").get<std::string>())};
+      }
+    }
+    if (hooks.stop.stop_requested())
+      return {.error = Error(ErrorKind::interrupted, "stopped on request; what was measured is kept")};
+    if (transfer == Transfer::late)
+      return {.killer = launching,
+              .how = fmt::format("did not end within {:g} s",
+                                 std::chrono::duration<double>(launch_limit).count())};
+    return {.killer = launching, .how = "the process that launched it " + process_.end(patience)};
+  }
+
+ private:
+  static constexpr std::chrono::milliseconds patience{1000};
+
+  runtime::cuda::WorkerProcess process_;
+};
+
+IsolatedTuning::IsolatedTuning(const runtime::Device& device, cache::Cache& cache, TuningOptions options,
+                               std::chrono::milliseconds launch_limit)
+    : device_(device), cache_(cache), options_(std::move(options)), launch_limit_(launch_limit) {}
+
+IsolatedTuning::~IsolatedTuning() = default;
+
+Json IsolatedTuning::job(const generator::Problem& problem, double budget_s) const {
+  return {{"device", device_.name()},
+          {"database", cache_.status().path.string()},
+          {"problem", generator::key_text(problem)},
+          {"rows", problem.rows},
+          {"budget_s", budget_s},
+          {"configs", options_.configs},
+          {"scratch", options_.scratch},
+          {"strategy", options_.strategy},
+          {"samples", options_.samples}};
+}
+
+void IsolatedTuning::quarantine(const generator::Problem& problem, const std::string& config,
+                                const std::string& reason) {
+  cache_.add(cache::Measurement{.key = {generator::key_text(problem), device_.model().key()},
+                                .config = config,
+                                .template_digest = generator::template_digest(
+                                    problem.operation, generator::parse_config(config).variant),
+                                .outcome = cache::Outcome::quarantined,
+                                .reason = reason,
+                                .evidence = device_.evidence()});
+}
+
+tuner::Effort IsolatedTuning::tune(const generator::Problem& problem, double budget_s,
+                                   const tuner::Hooks& hooks) {
+  if (!cache_.status().persistent)
+    throw DatabaseError("--isolate needs a database that both processes can write to: " +
+                        cache_.status().problem);
+  tuner::Effort all;
+  for (bool first = true;; first = false) {
+    if (!worker_) worker_ = std::make_unique<Worker>();
+    const auto rejected = [&] {
+      const auto known = cache_.measurements({generator::key_text(problem), device_.model().key()});
+      return std::count_if(known.begin(), known.end(), [](const cache::Measurement& measurement) {
+        return measurement.outcome == cache::Outcome::quarantined;
+      });
+    };
+    const auto before = rejected();
+    const Worker::Ending ending = worker_->tune(job(problem, budget_s), launch_limit_, hooks);
+    if (ending.effort) {
+      if (first) return *ending.effort;
+      all.configs = ending.effort->configs;
+      all.compiled += ending.effort->compiled;
+      all.seconds += ending.effort->seconds;
+      return all;
+    }
+    worker_.reset();
+    if (!ending.killer.empty()) {
+      quarantine(problem, ending.killer, ending.how);
+      continue;
+    }
+    if (!ending.error)
+      throw Error(ErrorKind::device,
+                  fmt::format("tuning {}: {}, between launches", generator::title(problem), ending.how));
+    // A fault that took the context with it: the config is quarantined, and a new process goes on.
+    if (ending.error->kind() == ErrorKind::device && rejected() > before) continue;
+    throw Error(*ending.error);
+  }
+}
+
+// ---- the worker ----------------------------------------------------------------------------------------
+
+int tuning_worker_main(int in, int out) {
+  try {
+    runtime::cuda::ParentProcess parent(in, out);
+    return serve(parent.channel());
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "ce-tune {}: {}\n", tuning_worker_argument, error.what());
+    return 1;
+  }
+}
+
+}  // namespace ce::cli
