@@ -193,6 +193,9 @@ Rejection rejects_bulk_copies(const Config& config, const Problem& problem, cons
   if (config.cluster > 1 && part * widest_access < 8192)
     return "parts so small that the cluster barrier dominates";
   if (2 * part * config.vec < config.tile) return "chunk wider than the part";
+  const std::int64_t row_bytes = problem.columns * size_of(problem.dtype) * inputs(problem);
+  if (config.cluster > 8 && row_bytes <= std::int64_t{7} * limits.shared_bytes_per_block)
+    return "multiprocessors left idle for a row that 8 blocks hold";
   return {};
 }
 

@@ -1,6 +1,6 @@
 // Variant `cluster`: the row in the shared memory of the blocks of a cluster.
 //
-// The blocks of a cluster (1 to 8) share a row: each fetches its part with bulk copies, chunk by chunk, into
+// The blocks of a cluster (1 to 8, or 16 where 8 cannot hold the row) share a row: each fetches its part with bulk copies, chunk by chunk, into
 // its shared memory, and reads it from there twice, for the statistics and for the outputs.
 //
 //     bulk loads of all chunks  ->  wait for a chunk, join it, ...  ->  block  ->  parts to all blocks of the cluster
@@ -13,7 +13,7 @@
 // axis warps = 4 8 16
 // axis vec = 4 8
 // axis tile = 1024 2048 4096 8192
-// axis cluster = 1 2 3 4 6 8
+// axis cluster = 1 2 3 4 6 8 16
 // axis store = wb cg
 //
 // Ledger

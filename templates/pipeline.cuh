@@ -9,13 +9,13 @@
 //     writers   | row r, chunk 2      have the parts of all blocks: outputs
 //
 // So a row is reduced while the one before it is written, and memory reads and writes overlap at any width.
-// Needs sm_90. Moves 1 read + 1 write. Bound by the memory; in 16 bits the exponentials of reducers and
+// A cluster of 16 leaves multiprocessors idle, and is for rows that 8 blocks cannot hold. Needs sm_90. Moves 1 read + 1 write. Bound by the memory; in 16 bits the exponentials of reducers and
 // writers come next.
 //
 // axis warps = 17 25
 // axis vec = 4 8
 // axis tile = 2048 3072 4096 6144 8192
-// axis cluster = 1 2 3 4 6 8
+// axis cluster = 1 2 3 4 6 8 16
 // axis stages = 1 2 4 6
 // axis store = wb cg
 //

@@ -181,6 +181,19 @@ TEST(Space, IsNeverEmpty) {
         EXPECT_FALSE(space(problem, limits).empty()) << title(problem);
 }
 
+TEST(Space, HasClustersOf16ForRowsThat8BlocksCannotHold) {
+  const auto widest = [](Operation operation, std::int64_t columns) {
+    std::map<std::string, int> blocks;
+    for (const Config& config : space({.operation = operation, .rows = 64, .columns = columns}, largest))
+      if (config.cluster > 0) blocks[config.variant] = std::max(blocks[config.variant], config.cluster);
+    return blocks;
+  };
+  using Blocks = std::map<std::string, int>;
+  EXPECT_EQ(widest(Operation::softmax, 262144), (Blocks{{"cluster", 8}, {"pipeline", 8}}));
+  EXPECT_EQ(widest(Operation::softmax_backward, 262144), (Blocks{{"cluster", 16}, {"pipeline", 16}}));
+  EXPECT_EQ(widest(Operation::softmax, 524288), (Blocks{{"cluster", 16}, {"pipeline", 16}}));
+}
+
 TEST(Space, NamesTheAxesThatTheProductPromises) {
   std::map<std::string, std::set<std::string>> values;
   for (const Variant& variant : variants())
