@@ -1,6 +1,8 @@
 #include "cache/cache.hpp"
 
+#include <SQLiteCpp/Exception.h>
 #include <fmt/format.h>
+#include <sqlite3.h>
 
 #include <algorithm>
 #include <cctype>
@@ -16,6 +18,7 @@
 #include <utility>
 
 #include "cache/open.hpp"
+#include "cache/repair.hpp"
 #include "cache/store.hpp"
 #include "ce/base/digest.hpp"
 #include "ce/base/environment.hpp"
@@ -30,6 +33,9 @@ using std::chrono::steady_clock;
 
 /// Every attempt can cost the busy timeout, so a file that refused a write is left alone for a while.
 constexpr std::chrono::seconds pause_after_failure{30};
+
+/// Larger files take longer to examine than a tuning should wait: ce-tune db verify does.
+constexpr std::int64_t most_bytes_to_examine = std::int64_t{16} << 20;
 
 KeySummary summarize(const Key& key, const std::vector<Measurement>& list) {
   std::set<std::string_view> configs, quarantined;
@@ -68,10 +74,23 @@ struct Cache::Impl {
   /// Runs `action` on the store and then on what its file refused; one that fails is reported and left out.
   template <class Action>
   void read(Action action);
-  void carry_over();
+  /// What the file had refused is in it.
+  void end_refusal();
 
   /// Opens the file, which exists; \throws DatabaseError
   void attach(const fs::path& file);
+  /// Looks for damage that no query would notice, such as a row that an index has lost: once, before the first write,
+  /// which a search of seconds has gone before.
+  void examine();
+  /// Sets a damaged file aside and goes on with what can be read of it; says so.
+  void mend(const std::string& cause);
+  enum class Use : std::uint8_t { read, write };
+  /// Runs `action` on the store; on its successor, where the file turns out to be damaged or another has taken its
+  /// place. What was read is of one of them; what is written is in the one that is at the path afterwards.
+  template <class Action>
+  void on_store(Use use, Action action);
+  /// attach(), where another file than the open one is at the path now, or none.
+  void follow(Use use);
   /// Gives the problem its end: what it means for the caller.
   void degrade(const std::string& cause);
 
@@ -80,6 +99,9 @@ struct Cache::Impl {
 
   std::mutex mutex;
   fs::path path;
+  FileId file_id;
+  bool mends = false;     ///< may set a damaged file aside
+  bool examined = false;  ///< the open file, by examine()
   bool persistent = false;
   std::string problem;
   std::unique_ptr<Store> store;
@@ -87,9 +109,7 @@ struct Cache::Impl {
   steady_clock::time_point retry_at;
 };
 
-void Cache::Impl::carry_over() {
-  if (refused == nullptr) return;
-  refused->copy_into(*store, true);
+void Cache::Impl::end_refusal() {
   refused.reset();
   log(LogLevel::info,
       fmt::format("{} can be written again: what it had refused is in it now", path.string()));
@@ -101,8 +121,11 @@ void Cache::Impl::write(Action action) {
   if (!problem.empty()) log_once(LogLevel::warning, problem);
   try {
     if (refused == nullptr || steady_clock::now() >= retry_at) {
-      carry_over();
-      action(*store);
+      on_store(Use::write, [&](Store& target) {
+        if (refused != nullptr) refused->copy_into(target, true);
+        action(target);
+      });
+      if (refused != nullptr) end_refusal();
       return;
     }
   } catch (const std::exception& error) {
@@ -126,7 +149,10 @@ void Cache::Impl::read(Action action) {
   for (Store* source : {store.get(), refused.get()}) {
     if (source == nullptr) continue;
     try {
-      action(*source);
+      if (source == refused.get())
+        action(*source);
+      else
+        on_store(Use::read, action);
     } catch (const std::exception& error) {
       log_once(LogLevel::warning,
                fmt::format("cannot read the tuning database {} ({}): going on without what it "
@@ -157,11 +183,60 @@ std::vector<Key> Cache::Impl::find(const std::string& prefix) {
 }
 
 void Cache::Impl::attach(const fs::path& file) {
+  const FileId id = FileId::of(file);
   Opened opened = open_file(file);
   store = std::move(opened.store);
   path = file;
+  file_id = id;
+  examined = false;
   persistent = opened.problem.empty();
   if (!persistent) degrade(opened.problem);
+}
+
+void Cache::Impl::follow(Use use) {
+  try {
+    if (mends) create_empty(path);
+    attach(path);
+  } catch (const DatabaseError&) {
+    if (use == Use::write) throw;  // the file that is open can still be read
+  }
+}
+
+void Cache::Impl::examine() {
+  if (std::exchange(examined, true) || !mends || !persistent || bytes_on_disk(path) > most_bytes_to_examine)
+    return;
+  if (const std::string damage = store->damaged_page(); !damage.empty()) mend(damage);
+}
+
+void Cache::Impl::mend(const std::string& cause) {
+  Repair done = repair(path, file_id, cause);
+  if (!done.report.empty()) log_once(LogLevel::warning, done.report);
+  if (done.memory == nullptr) {
+    attach(path);
+    return;
+  }
+  store = std::move(done.memory);
+  persistent = false;
+  degrade(done.report);
+}
+
+template <class Action>
+void Cache::Impl::on_store(Use use, Action action) {
+  constexpr int most_successors = 3;
+  const auto moved = [&] { return persistent && FileId::of(path) != file_id; };
+  for (int successors = 0;; ++successors) {
+    try {
+      if (moved()) follow(use);
+      if (use == Use::write) examine();
+      action(*store);
+      // A damaged file can have been set aside after the look before: then this is in the wrong one.
+      if (use == Use::read || !moved() || successors == most_successors) return;
+    } catch (const SQLite::Exception& error) {
+      const bool damaged = is_damage(error) && error.getErrorCode() != SQLITE_ERROR;
+      if (!damaged || !mends || !persistent || successors == most_successors) throw;
+      mend(error.what());
+    }
+  }
 }
 
 void Cache::Impl::degrade(const std::string& cause) {
@@ -171,7 +246,8 @@ void Cache::Impl::degrade(const std::string& cause) {
 Cache::Impl::~Impl() {
   if (refused == nullptr || !persistent) return;
   try {
-    carry_over();
+    on_store(Use::write, [&](Store& target) { refused->copy_into(target, true); });
+    end_refusal();
   } catch (const std::exception& error) {
     try {
       log(LogLevel::warning, fmt::format("{} measurements could not be written to {} and are lost ({})",
@@ -190,10 +266,17 @@ Cache Cache::open(const fs::path& path) {
   auto impl = std::make_unique<Impl>();
   try {
     if (path.empty()) throw DatabaseError("no place for the tuning database is known: set CE_DB or HOME");
-    const fs::path file = fs::absolute(path);
-    create_file(file);
-    impl->attach(file);
+    impl->mends = true;
+    impl->path = fs::absolute(path);
+    create_file(impl->path);
+    impl->file_id = FileId::of(impl->path);
+    try {
+      impl->attach(impl->path);
+    } catch (const Damaged& damage) {
+      impl->mend(damage.cause());
+    }
   } catch (const std::exception& error) {
+    impl->path.clear();
     impl->store = Store::in_memory();
     impl->degrade(error.what());
   }
@@ -242,11 +325,12 @@ Status Cache::status() const {
   }
   impl_->read([&](Store& source) {
     const Store::Counts counts = source.counts();
+    if (&source == impl_->store.get()) {
+      status.schema_version = source.schema_version();
+      status.journal_mode = source.journal_mode();
+    }
     status.measurements += counts.measurements;
     status.binaries += counts.binaries;
-    if (&source != impl_->store.get()) return;
-    status.schema_version = source.schema_version();
-    status.journal_mode = source.journal_mode();
   });
   status.keys = static_cast<std::int64_t>(impl_->find("").size());
   return status;

@@ -14,6 +14,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -99,18 +100,6 @@ Database copy_to_memory(SQLite::Database& source, const fs::path& path) {
   return memory;
 }
 
-/// A file name for SQLite's URI form.
-std::string escaped(const fs::path& path) {
-  std::string text;
-  for (const char c : path.string()) {
-    if (c == '%' || c == '?' || c == '#')
-      text += fmt::format("%{:02x}", static_cast<unsigned>(c));
-    else
-      text += c;
-  }
-  return text;
-}
-
 /// Size, and time of the last change in nanoseconds; what a writer cannot help changing.
 std::array<std::int64_t, 3> fingerprint(const fs::path& path) {
   struct stat file {};
@@ -129,7 +118,7 @@ void require_no_log(const fs::path& path) {
 Database copy_unlocked(const fs::path& path) {
   require_no_log(path);
   const auto before = fingerprint(path);
-  SQLite::Database source("file:" + escaped(path) + "?immutable=1", SQLite::OPEN_READONLY | SQLite::OPEN_URI);
+  SQLite::Database source(immutable_uri(path), SQLite::OPEN_READONLY | SQLite::OPEN_URI);
   Database memory = copy_to_memory(source, path);
   require_no_log(path);
   if (fingerprint(path) != before) throw SQLite::Exception("the file changed while it was read", SQLITE_BUSY);
@@ -158,6 +147,15 @@ int create_by_opening(const fs::path& path) {
   return 0;
 }
 
+/// Keeps who would create a file waiting while a damaged one of its name is set aside.
+std::optional<Claim> claim_to_create(const fs::path& path) {
+  try {
+    return claim_of_place(path);
+  } catch (const DatabaseError&) {
+    return std::nullopt;  // then nothing can be set aside there either
+  }
+}
+
 bool may_still_be_readable(int code) {
   return code == SQLITE_READONLY || code == SQLITE_CANTOPEN || code == SQLITE_PERM || code == SQLITE_FULL ||
          code == SQLITE_IOERR;
@@ -165,8 +163,22 @@ bool may_still_be_readable(int code) {
 
 }  // namespace
 
+Damaged::Damaged(const fs::path& path, std::string cause)
+    : DatabaseError(
+          fmt::format("{} is damaged or lacks tables that it should have ({}): the next program that tunes "
+                      "with it sets it aside and keeps what can be read of it",
+                      path.string(), cause)),
+      cause_(std::move(cause)) {}
+
 void create_file(const fs::path& path) {
   create_folders(path.parent_path());
+  struct stat there {};
+  if (::stat(path.c_str(), &there) == 0) return;
+  const auto claim = claim_to_create(path);
+  create_empty(path);
+}
+
+void create_empty(const fs::path& path) {
   // Not open(): closing any descriptor of a file drops the locks that SQLite holds on it for this process.
   int error = ::mknod(path.c_str(), S_IFREG | 0600, 0) == 0 ? 0 : errno;
   if (error == EPERM || error == ENOSYS) error = create_by_opening(path);
@@ -192,6 +204,33 @@ fs::path existing_file(const fs::path& path) {
   if (status.type() == fs::file_type::not_found)
     throw NotFound(fmt::format("there is no tuning database {}", file.string()));
   return file;
+}
+
+Claim claim_of_place(const fs::path& path) {
+  const auto deadline = steady_clock::now() + 2 * busy_timeout;
+  for (;;) {
+    if (auto claim = Claim::take(path.string() + "-place")) return std::move(*claim);
+    if (steady_clock::now() > deadline)
+      throw DatabaseError(fmt::format("another process has been setting {} aside for more than {} s",
+                                      path.string(), 2 * busy_timeout.count() / 1000));
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+}
+
+std::string immutable_uri(const fs::path& path) {
+  std::string text = "file:";
+  for (const char c : path.string()) {
+    if (c == '%' || c == '?' || c == '#')
+      text += fmt::format("%{:02x}", static_cast<unsigned>(c));
+    else
+      text += c;
+  }
+  return text + "?immutable=1";
+}
+
+bool is_damage(const SQLite::Exception& error) noexcept {
+  const int code = error.getErrorCode();
+  return code == SQLITE_NOTADB || code == SQLITE_CORRUPT || code == SQLITE_ERROR;
 }
 
 std::string explain(const fs::path& path, const SQLite::Exception& error) {
@@ -237,6 +276,7 @@ Opened open_file(const fs::path& path) {
                                  path.string(), error.what())};
     }
   } catch (const SQLite::Exception& error) {
+    if (is_damage(error) && resembles_ours(path)) throw Damaged(path, error.what());
     throw DatabaseError(explain(path, error));
   }
 }

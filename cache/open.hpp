@@ -8,7 +8,9 @@
 #include <memory>
 #include <string>
 
+#include "cache/claim.hpp"
 #include "cache/store.hpp"
+#include "ce/base/error.hpp"
 
 namespace SQLite {
 class Exception;
@@ -16,15 +18,35 @@ class Exception;
 
 namespace ce::cache {
 
+/// A database of ours that is damaged: what can be read of it can be salvaged.
+class Damaged : public DatabaseError {
+ public:
+  /// \param cause  what SQLite said
+  Damaged(const std::filesystem::path& path, std::string cause);
+
+  [[nodiscard]] const std::string& cause() const noexcept { return cause_; }
+
+ private:
+  std::string cause_;
+};
+
 struct Opened {
   std::unique_ptr<Store> store;
   /// Why the store is a copy in memory of a file that cannot be written; empty where it is the file itself.
   std::string problem;
 };
 
-/// Creates the file (0600) and its folders (0700) where they are missing; otherwise touches nothing.
+/// Creates the file (0600) and its folders (0700) where they are missing; otherwise touches nothing. Waits for
+/// who sets a damaged file of this name aside.
 /// \throws DatabaseError
 void create_file(const std::filesystem::path& path);
+
+/// Creates the file (0600) where it is missing. \throws DatabaseError
+void create_empty(const std::filesystem::path& path);
+
+/// Who has it may give the path to another file, by creating it or by setting a damaged one aside.
+/// \throws DatabaseError where there are no locks, or another has it for too long
+[[nodiscard]] Claim claim_of_place(const std::filesystem::path& path);
 
 /// The absolute path of a file that is there. \throws NotFound
 [[nodiscard]] std::filesystem::path existing_file(const std::filesystem::path& path);
@@ -33,12 +55,18 @@ void create_file(const std::filesystem::path& path);
 [[nodiscard]] std::int64_t bytes_on_disk(const std::filesystem::path& path);
 
 /// Opens an existing file, brings its schema up to date, and never changes a file that is not ours.
-/// \throws DatabaseError with the path, the cause and what to do about it
+/// \throws Damaged, DatabaseError with the path, the cause and what to do about it
 [[nodiscard]] Opened open_file(const std::filesystem::path& path);
 
 /// A copy in memory of what a file holds, with today's schema. Never changes the file.
 /// \throws DatabaseError
 [[nodiscard]] std::unique_ptr<Store> copy_file(const std::filesystem::path& path);
+
+/// For SQLite's OPEN_URI: a file that nobody writes, without locks and files of SQLite's own beside it.
+[[nodiscard]] std::string immutable_uri(const std::filesystem::path& path);
+
+/// Whether it speaks of content that is not what SQLite wrote, or of tables that are missing.
+[[nodiscard]] bool is_damage(const SQLite::Exception& error) noexcept;
 
 /// What SQLite said, and what a person can do about it.
 [[nodiscard]] std::string explain(const std::filesystem::path& path, const SQLite::Exception& error);

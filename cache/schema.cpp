@@ -2,16 +2,19 @@
 
 #include <SQLiteCpp/Column.h>
 #include <SQLiteCpp/Database.h>
+#include <SQLiteCpp/Exception.h>
 #include <SQLiteCpp/Transaction.h>
 #include <fmt/format.h>
 #include <sqlite3.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <exception>
 #include <limits>
 #include <map>
 #include <string>
+#include <string_view>
 
 #include "cache/codec.hpp"
 #include "ce/base/error.hpp"
@@ -210,6 +213,20 @@ void call_identity(sqlite3_context* context, int count, sqlite3_value** values) 
   }
 }
 
+/// Through SQLite: closing any other descriptor of a file drops the locks that SQLite holds on it for this
+/// process.
+std::string beginning_of(const std::filesystem::path& path, std::size_t most) {
+  const SQLite::Database database(path.string(), SQLite::OPEN_READONLY);
+  sqlite3_file* file = nullptr;
+  sqlite3_file_control(database.getHandle(), "main", SQLITE_FCNTL_FILE_POINTER, static_cast<void*>(&file));
+  sqlite3_int64 size = 0;
+  if (file == nullptr || file->pMethods == nullptr || file->pMethods->xFileSize(file, &size) != SQLITE_OK)
+    return {};
+  std::string bytes(std::min(most, static_cast<std::size_t>(size)), '\0');
+  if (file->pMethods->xRead(file, bytes.data(), static_cast<int>(bytes.size()), 0) != SQLITE_OK) return {};
+  return bytes;
+}
+
 int user_version(SQLite::Database& database) { return database.execAndGet("PRAGMA user_version").getInt(); }
 
 }  // namespace
@@ -233,11 +250,26 @@ void require_ours(SQLite::Database& database, const std::filesystem::path& path)
         "or set CE_DB to another file",
         path.string(), version, latest));
   }
+  if (database.tableExists("device_models") && database.tableExists("measurements"))
+    throw SQLite::Exception("its application_id is another", SQLITE_CORRUPT);
   const bool empty =
       id == 0 && version == 0 && database.execAndGet("SELECT COUNT(*) FROM sqlite_master").getInt() == 0;
   if (!empty)
     throw DatabaseError(
         fmt::format("{} is a database of another program: set CE_DB to another file", path.string()));
+}
+
+bool resembles_ours(const std::filesystem::path& path) noexcept {
+  try {
+    const std::string bytes = beginning_of(path, 1 << 16);
+    constexpr std::string_view magic("SQLite format 3\0", 16);
+    constexpr std::size_t id_at = 68;
+    if (bytes.size() < id_at + 4) return magic.starts_with(std::string_view(bytes).substr(0, magic.size()));
+    return bytes.compare(id_at, 4, "ceDB") == 0 ||
+           bytes.find("CREATE TABLE device_models") != std::string::npos;
+  } catch (const std::exception&) {
+    return false;
+  }
 }
 
 void migrate(SQLite::Database& database, std::span<const char* const> steps) {

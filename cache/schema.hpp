@@ -21,8 +21,13 @@ inline constexpr std::int32_t application_id = 0x63654442;
 
 /// Returns for an empty database and for one of ours that this version can read. Changes nothing.
 /// \throws DatabaseError for the database of another program or of a newer ce; it names `path`
-/// \throws SQLite::Exception where it cannot be read at all
+/// \throws SQLite::Exception where it cannot be read at all, or has our tables under another application_id
 void require_ours(SQLite::Database& database, const std::filesystem::path& path);
+
+/// Whether a file that SQLite cannot read was one of ours: by its application_id, the texts of its tables, or
+/// because it is the beginning of a database too short to tell. Changes nothing, and takes no lock away that
+/// this process has on the file.
+[[nodiscard]] bool resembles_ours(const std::filesystem::path& path) noexcept;
 
 /// Gives the connection the SQL function ce_identity(), identity_of() of the values of a measurement: problem,
 /// device, config, template_digest, compile_key, outcome, reason, stage, rows, bytes, samples_us, median_us,

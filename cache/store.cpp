@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "cache/codec.hpp"
+#include "cache/measurement_row.hpp"
 #include "cache/query.hpp"
 #include "cache/schema.hpp"
 #include "ce/base/digest.hpp"
@@ -26,7 +27,8 @@ std::string_view as_text(std::span<const std::byte> bytes) {
 
 constexpr const char* select_measurements = R"sql(
   SELECT p.text, d.text, m.config, m.template_digest, m.compile_key, m.outcome, m.reason, m.stage, m.rows,
-         m.bytes, m.samples_us, m.median_us, m.spread, m.registers, m.local_bytes, e.json, m.created_at
+         m.bytes, m.samples_us, m.median_us, m.spread, m.registers, m.local_bytes, e.json, m.created_at,
+         m.identity
   FROM measurements AS m
   JOIN keys AS k ON k.id = m.key_id
   JOIN problems AS p ON p.id = k.problem_id
@@ -35,24 +37,7 @@ constexpr const char* select_measurements = R"sql(
   WHERE p.text = ?1 AND d.text = ?2
   ORDER BY m.created_at, m.id)sql";
 
-Measurement read_measurement(const Query& row) {
-  return {.key = {.problem = row.text(0), .device = row.text(1)},
-          .config = row.text(2),
-          .template_digest = row.text(3),
-          .compile_key = row.text(4),
-          .outcome = row.text(5) == name(Outcome::measured) ? Outcome::measured : Outcome::quarantined,
-          .reason = row.text(6),
-          .stage = static_cast<int>(row.integer(7)),
-          .rows = row.integer(8),
-          .bytes = row.integer(9),
-          .samples_us = decode_samples(row.blob(10)),
-          .median_us = row.real(11),
-          .spread = row.real(12),
-          .registers = static_cast<int>(row.integer(13)),
-          .local_bytes = static_cast<int>(row.integer(14)),
-          .evidence = decode_evidence(row.text(15)),
-          .created_at = row.text(16)};
-}
+constexpr const char* select_binary = "SELECT image, digest FROM binaries WHERE compile_key = ?1";
 
 }  // namespace
 
@@ -69,6 +54,7 @@ std::string utc_now() {
 
 Store::Store(std::unique_ptr<SQLite::Database> database) : database_(std::move(database)) {
   static_cast<void>(prepared(select_measurements));
+  static_cast<void>(prepared(select_binary));
 }
 
 std::unique_ptr<Store> Store::in_memory() {
@@ -124,7 +110,7 @@ bool Store::insert(const Measurement& m) {
 std::vector<Measurement> Store::measurements(const Key& key) {
   std::vector<Measurement> list;
   Query query(prepared(select_measurements), key.problem, key.device);
-  while (query.next()) list.push_back(read_measurement(query));
+  while (query.next()) list.push_back(read_whole_measurement(query));
   return list;
 }
 
@@ -183,7 +169,7 @@ void Store::keep_binary(const std::string& compile_key, std::span<const std::byt
 }
 
 std::optional<Bytes> Store::binary(const std::string& compile_key) {
-  Query query(prepared("SELECT image, digest FROM binaries WHERE compile_key = ?1"), compile_key);
+  Query query(prepared(select_binary), compile_key);
   if (!query.next()) return std::nullopt;
   Bytes image = query.blob(0);
   if (digest({as_text(image)}) != query.text(1)) {

@@ -81,6 +81,13 @@ Store::Pruned Store::prune(std::int64_t keep, bool rehearse) {
   return result;
 }
 
+std::string Store::damaged_page() {
+  SQLite::Statement statement(*database_, "PRAGMA integrity_check(1)");
+  Query query(statement);
+  const std::string line = query.next() ? query.text(0) : "ok";
+  return line == "ok" ? "" : line;
+}
+
 std::vector<std::string> Store::damages() {
   std::vector<std::string> found;
   const auto each = [&](const char* sql, const auto& visit) {

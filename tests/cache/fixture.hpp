@@ -43,6 +43,8 @@ class CacheTest : public testing::Test {
   [[nodiscard]] std::filesystem::path file() const { return folder_ / "ce.db"; }
   /// How many warnings so far contain `part`.
   [[nodiscard]] std::size_t warnings(std::string_view part) const;
+  /// Those lines, for messages of failed tests.
+  [[nodiscard]] std::string warning(std::string_view part) const;
 
   const Key key{.problem = "softmax f32 4096", .device = "Some GPU"};
 

@@ -1,0 +1,52 @@
+#include "cache/measurement_row.hpp"
+
+#include <SQLiteCpp/Exception.h>
+#include <fmt/format.h>
+#include <sqlite3.h>
+
+#include <exception>
+
+#include "cache/codec.hpp"
+
+namespace ce::cache {
+namespace {
+
+constexpr int identity_column = 17;
+
+}  // namespace
+
+Measurement read_measurement(const Query& row) {
+  return {.key = {.problem = row.text(0), .device = row.text(1)},
+          .config = row.text(2),
+          .template_digest = row.text(3),
+          .compile_key = row.text(4),
+          .outcome = row.text(5) == name(Outcome::measured) ? Outcome::measured : Outcome::quarantined,
+          .reason = row.text(6),
+          .stage = static_cast<int>(row.integer(7)),
+          .rows = row.integer(8),
+          .bytes = row.integer(9),
+          .samples_us = decode_samples(row.blob(10)),
+          .median_us = row.real(11),
+          .spread = row.real(12),
+          .registers = static_cast<int>(row.integer(13)),
+          .local_bytes = static_cast<int>(row.integer(14)),
+          .evidence = decode_evidence(row.text(15)),
+          .created_at = row.text(16)};
+}
+
+Measurement read_whole_measurement(const Query& row) {
+  std::string problem;
+  try {
+    Measurement measurement = read_measurement(row);
+    if (identity_of(measurement) == row.text(identity_column)) return measurement;
+    problem = "its digest is another";
+  } catch (const SQLite::Exception&) {
+    throw;
+  } catch (const std::exception& error) {
+    problem = error.what();
+  }
+  throw SQLite::Exception(
+      fmt::format("a measurement of {} is not what was written: {}", row.text(16), problem), SQLITE_CORRUPT);
+}
+
+}  // namespace ce::cache

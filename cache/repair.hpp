@@ -1,0 +1,39 @@
+#pragma once
+/// \file
+/// A damaged database is set aside, and what can be read of it goes on.
+
+#include <sys/types.h>
+
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "cache/salvage.hpp"
+#include "cache/store.hpp"
+
+namespace ce::cache {
+
+/// Which file a path leads to: another one after a repair. Equal to none where there is no file.
+struct FileId {
+  dev_t device = 0;
+  ino_t inode = 0;
+
+  [[nodiscard]] static FileId of(const std::filesystem::path& path) noexcept;
+  friend bool operator==(const FileId&, const FileId&) = default;
+};
+
+struct Repair {
+  /// What could be read, where the damaged file cannot be moved; else null: the path leads to a new file.
+  std::unique_ptr<Store> memory;
+  /// What happened, for people; empty where another process was faster.
+  std::string report;
+};
+
+/// Renames the damaged file and its logs to PATH.corrupt-DATE (UTC), and copies what can be read into a new file
+/// at its path. One process at a time does so; whoever has the damaged file open still finds another FileId.
+/// \param damaged  the file that was seen to be damaged
+/// \param cause  of the repair, for the report
+/// \throws DatabaseError, SQLite::Exception where not even a database in memory can be had
+[[nodiscard]] Repair repair(const std::filesystem::path& path, FileId damaged, const std::string& cause);
+
+}  // namespace ce::cache

@@ -1,0 +1,202 @@
+#include "cache/salvage.hpp"
+
+#include <SQLiteCpp/Column.h>
+#include <SQLiteCpp/Database.h>
+#include <SQLiteCpp/Exception.h>
+#include <SQLiteCpp/Statement.h>
+#include <sqlite3.h>
+
+#include <algorithm>
+#include <exception>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cache/measurement_row.hpp"
+#include "cache/open.hpp"
+#include "cache/query.hpp"
+#include "ce/base/digest.hpp"
+
+namespace ce::cache {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// A table is given up after as many numbers without a row that can be read: what the file could hold, and not for
+/// minutes.
+std::int64_t most_holes_of(const fs::path& file) {
+  constexpr std::int64_t fewest_bytes_of_a_row = 32, most = 1'000'000;
+  return std::min(bytes_on_disk(file) / fewest_bytes_of_a_row, most);
+}
+
+constexpr std::size_t rows_at_once = 1000;
+
+// CROSS JOIN keeps the order: everything is found by its row, and no index, which may be damaged too, is asked.
+// Databases of version 1 have no identities.
+constexpr const char* measurements_of_version_1 = R"sql(
+  SELECT p.text, d.text, m.config, m.template_digest, m.compile_key, m.outcome, m.reason, m.stage, m.rows,
+         m.bytes, m.samples_us, m.median_us, m.spread, m.registers, m.local_bytes, e.json, m.created_at, '', m.id
+  FROM measurements AS m NOT INDEXED
+  CROSS JOIN keys AS k ON k.id = m.key_id
+  CROSS JOIN problems AS p ON p.id = k.problem_id
+  CROSS JOIN device_models AS d ON d.id = k.device_model_id
+  CROSS JOIN evidence AS e ON e.id = m.evidence_id
+  WHERE m.id BETWEEN ?1 AND ?2 ORDER BY m.id)sql";
+
+constexpr const char* measurements_today = R"sql(
+  SELECT p.text, d.text, m.config, m.template_digest, m.compile_key, m.outcome, m.reason, m.stage, m.rows,
+         m.bytes, m.samples_us, m.median_us, m.spread, m.registers, m.local_bytes, e.json, m.created_at,
+         m.identity, m.id
+  FROM measurements AS m NOT INDEXED
+  CROSS JOIN keys AS k ON k.id = m.key_id
+  CROSS JOIN problems AS p ON p.id = k.problem_id
+  CROSS JOIN device_models AS d ON d.id = k.device_model_id
+  CROSS JOIN evidence AS e ON e.id = m.evidence_id
+  WHERE m.id BETWEEN ?1 AND ?2 ORDER BY m.id)sql";
+
+constexpr const char* all_binaries = R"sql(
+  SELECT compile_key, image, digest, compiler, name, rowid
+  FROM binaries NOT INDEXED WHERE rowid BETWEEN ?1 AND ?2 ORDER BY rowid)sql";
+
+/// A table in the order of its rows' numbers. Where a page cannot be read, the numbers behind it are tried one by
+/// one.
+class Rows {
+ public:
+  /// \param sql  selects the rows from number ?1 to ?2
+  /// \param number_column  of that, the row's number
+  Rows(SQLite::Database& database, const char* sql, int number_column, const char* last_number_sql)
+      : statement_(database, sql),
+        number_column_(number_column),
+        most_holes_(most_holes_of(sqlite3_db_filename(database.getHandle(), "main"))),
+        last_(last_of(database, last_number_sql, most_holes_)) {}
+
+  /// The next row that can be read; null behind the last one.
+  const Query* next() {
+    while (at_ <= last_ && holes_ < most_holes_) {
+      try {
+        if (!query_) {
+          query_.emplace(statement_, at_, probing_ ? at_ : last_);
+          found_ = false;
+        }
+        if (query_->next()) {
+          found_ = true;
+          at_ = query_->integer(number_column_) + 1;
+          return &*query_;
+        }
+        if (!probing_) break;
+        if (found_)
+          probing_ = false;
+        else
+          skip();
+      } catch (const SQLite::Exception&) {
+        if (probing_) skip();
+        probing_ = true;
+      }
+      query_.reset();
+    }
+    query_.reset();
+    return nullptr;
+  }
+
+ private:
+  /// Where even that cannot be read, as many are tried as are given up.
+  static std::int64_t last_of(SQLite::Database& database, const char* sql, std::int64_t otherwise) {
+    try {
+      return std::min(database.execAndGet(sql).getInt64(), std::numeric_limits<std::int64_t>::max() - 1);
+    } catch (const SQLite::Exception&) {
+      return otherwise;
+    }
+  }
+
+  void skip() {
+    ++at_;
+    ++holes_;
+  }
+
+  SQLite::Statement statement_;
+  std::optional<Query> query_;  ///< resets the statement, so it goes first
+  int number_column_;
+  std::int64_t most_holes_, last_, at_ = 1, holes_ = 0;
+  bool probing_ = false, found_ = false;
+};
+
+std::unique_ptr<SQLite::Database> open_leniently(const std::string& name, int flags) {
+  auto database = std::make_unique<SQLite::Database>(name, flags);
+  database->exec("PRAGMA trusted_schema = OFF");
+  // Tables that can be read are, whatever became of others; nothing is written.
+  database->exec("PRAGMA writable_schema = ON");
+  database->exec("PRAGMA cell_size_check = ON");
+  static_cast<void>(database->execAndGet("SELECT COUNT(*) FROM sqlite_master"));
+  return database;
+}
+
+/// Null where not even the list of tables can be read.
+std::unique_ptr<SQLite::Database> open_damaged(const fs::path& file) {
+  try {
+    return open_leniently(file.string(), SQLite::OPEN_READONLY);
+  } catch (const SQLite::Exception& error) {
+    if (is_damage(error)) return nullptr;
+  }
+  try {  // without the files that SQLite would create beside it
+    return open_leniently(immutable_uri(file), SQLite::OPEN_READONLY | SQLite::OPEN_URI);
+  } catch (const SQLite::Exception&) {
+    return nullptr;
+  }
+}
+
+std::int64_t copy_measurements(SQLite::Database& database, Store& into) {
+  const bool first_version = database.execAndGet("PRAGMA user_version").getInt() == 1;
+  Rows rows(database, first_version ? measurements_of_version_1 : measurements_today, 18,
+            "SELECT MAX(id) FROM measurements NOT INDEXED");
+  std::int64_t copied = 0;
+  std::vector<Measurement> list;
+  const auto flush = [&] {
+    copied += into.add(list);
+    list.clear();
+  };
+  while (const Query* row = rows.next()) {
+    try {
+      list.push_back(first_version ? read_measurement(*row) : read_whole_measurement(*row));
+    } catch (const std::exception&) {  // it is left out, those behind it are not
+    }
+    if (list.size() == rows_at_once) flush();
+  }
+  flush();
+  return copied;
+}
+
+std::int64_t copy_binaries(SQLite::Database& database, Store& into) {
+  Rows rows(database, all_binaries, 5, "SELECT MAX(rowid) FROM binaries NOT INDEXED");
+  std::int64_t copied = 0;
+  while (const Query* row = rows.next()) {
+    const Bytes image = row->blob(1);
+    if (digest({{reinterpret_cast<const char*>(image.data()), image.size()}}) != row->text(2)) continue;
+    into.keep_binary(row->text(0), image, {.compiler = row->text(3), .name = row->text(4)});
+    ++copied;
+  }
+  return copied;
+}
+
+/// What the table has, or nothing where it cannot even be found.
+template <class Copy>
+std::int64_t rows_of(SQLite::Database& database, Store& into, const Copy& copy) {
+  try {
+    return copy(database, into);
+  } catch (const SQLite::Exception& error) {
+    if (!is_damage(error)) throw;
+    return 0;
+  }
+}
+
+}  // namespace
+
+Salvaged salvage(const fs::path& damaged, Store& into) {
+  const auto database = open_damaged(damaged);
+  if (database == nullptr) return {};
+  return {.measurements = rows_of(*database, into, copy_measurements),
+          .binaries = rows_of(*database, into, copy_binaries)};
+}
+
+}  // namespace ce::cache

@@ -1,0 +1,228 @@
+// Databases that are damaged: cut short, or with bytes that nobody wrote.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <filesystem>
+#include <iostream>
+#include <random>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cache/cache.hpp"
+#include "ce/base/environment.hpp"
+#include "ce/base/error.hpp"
+#include "tests/cache/fixture.hpp"
+
+namespace ce::cache::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<std::byte> as_bytes(std::string_view text) {
+  const auto* data = reinterpret_cast<const std::byte*>(text.data());
+  return {data, data + text.size()};
+}
+
+/// A few in CI; CE_DAMAGE_ROUNDS=1000 for all.
+int rounds() { return std::stoi(environment_variable("CE_DAMAGE_ROUNDS").value_or("40")); }
+
+class Damage : public CacheTest {
+ protected:
+  static constexpr int keys = 3, configs = 40, binaries = 3;
+
+  Damage() : whole_(written()) {}
+
+  [[nodiscard]] static Key key_of(int i) {
+    return {.problem = fmt::format("softmax f32 {}", 1024 << i), .device = "Some GPU"};
+  }
+  [[nodiscard]] static Measurement measurement_of(int key, int config) {
+    Measurement m = a_measurement(key_of(key), fmt::format("block/warps={}", config), config);
+    m.evidence["driver"] = fmt::format("{}", config / 8);
+    return m;
+  }
+  [[nodiscard]] static std::vector<std::byte> image_of(int i) {
+    return as_bytes(std::string(3000, static_cast<char>('a' + i)));
+  }
+  [[nodiscard]] const std::string& whole() const { return whole_; }
+
+  [[nodiscard]] std::vector<fs::path> set_aside() const {
+    std::vector<fs::path> found;
+    for (const auto& entry : fs::directory_iterator(folder()))
+      if (entry.path().string().find(".corrupt-") != std::string::npos) found.push_back(entry.path());
+    return found;
+  }
+
+  struct Read {
+    int measurements = 0, binaries = 0;
+  };
+  /// Everything that the cache has is as it was written.
+  static Read read(const Cache& cache) {
+    Read result;
+    for (int k = 0; k < keys; ++k) {
+      std::set<std::string> seen;
+      for (const Measurement& m : cache.measurements(key_of(k))) {
+        if (m.config == "new") continue;
+        EXPECT_TRUE(seen.insert(m.config).second) << m.config << " twice";
+        const int config = std::stoi(m.config.substr(m.config.find('=') + 1));
+        expect_same(m, measurement_of(k, config));
+        ++result.measurements;
+      }
+    }
+    for (int i = 0; i < binaries; ++i) {
+      const auto image = cache.binary(fmt::format("binary {}", i));
+      if (!image) continue;
+      EXPECT_EQ(*image, image_of(i));
+      ++result.binaries;
+    }
+    return result;
+  }
+
+  /// Opens a file with these bytes, reads all that it has, and works on. \returns what could be read
+  Read work_with(const std::string& bytes) {
+    const fs::path file = folder() / fmt::format("{}.db", ++number_);  // messages that are told apart
+    write_file(file, bytes);
+    const Measurement added = a_measurement(key_of(0), "new", 59000);
+    bool persistent = false;
+    {
+      Cache cache = Cache::open(file);
+      read(cache);
+      cache.add(added);
+      read(cache);
+      EXPECT_EQ(cache.measurements(key_of(0)).back().config, "new");
+      persistent = cache.status().persistent;
+    }
+    Read after;
+    {
+      const Cache cache = Cache::open(file);
+      after = read(cache);
+      if (persistent) {
+        EXPECT_EQ(cache.measurements(key_of(0)).back().config, "new");
+      }
+    }
+    const auto aside = set_aside();
+    EXPECT_LE(aside.size(), 1U);
+    EXPECT_LE(warnings(file.string()), 1U) << "said more than once: " << warning(file.string());
+    EXPECT_TRUE(aside.empty() || warnings("set aside as " + aside.front().string()) == 1) << "not said";
+    for (const fs::path& path : aside) fs::remove(path);
+    for (const char* suffix : {"", "-wal", "-shm"}) fs::remove(file.string() + suffix);
+    return after;
+  }
+
+ private:
+  [[nodiscard]] std::string written() const {
+    {
+      Cache cache = Cache::open(file());
+      std::vector<Measurement> list;
+      for (int config = 0; config < configs; ++config)
+        for (int k = 0; k < keys; ++k) list.push_back(measurement_of(k, config));
+      cache.add(list);
+      for (int i = 0; i < binaries; ++i)
+        cache.keep_binary(fmt::format("binary {}", i), image_of(i), {.compiler = "nvrtc", .name = "softmax"});
+    }
+    return contents(file());
+  }
+
+  std::string whole_;
+  int number_ = 0;
+};
+
+TEST_F(Damage, AWholeFileIsRead) {
+  const Read all = work_with(whole());
+  EXPECT_EQ(all.measurements, keys * configs);
+  EXPECT_EQ(all.binaries, binaries);
+  EXPECT_EQ(warnings(""), 0U);
+}
+
+TEST_F(Damage, AnyByteFlipped) {
+  const auto seed = std::random_device()();
+  std::cout << "seed " << seed << ", " << whole().size() << " bytes\n";
+  std::mt19937 random(seed);
+  double kept = 0;
+  for (int round = 0; round < rounds(); ++round) {
+    std::string bytes = whole();
+    const std::size_t at = random() % bytes.size();
+    const int flip = 1 + static_cast<int>(random() % 255);
+    SCOPED_TRACE(fmt::format("byte {} changed by {}", at, flip));
+    bytes[at] = static_cast<char>(bytes[at] ^ flip);
+    kept += work_with(bytes).measurements;
+    if (HasFailure()) break;
+  }
+  kept /= rounds() * keys * configs;
+  std::cout << "kept " << 100 * kept << "% of all measurements\n";
+  EXPECT_GT(kept, 0.8);
+}
+
+TEST_F(Damage, CutAtAnyLength) {
+  const auto seed = std::random_device()();
+  std::cout << "seed " << seed << '\n';
+  std::mt19937 random(seed);
+  double kept = 0;
+  for (int round = 0; round < rounds(); ++round) {
+    const std::size_t length = random() % whole().size();
+    SCOPED_TRACE(fmt::format("cut to {} bytes", length));
+    kept += work_with(whole().substr(0, length)).measurements;
+    if (HasFailure()) break;
+  }
+  std::cout << "kept " << 100 * kept / (rounds() * keys * configs) << "% of all measurements\n";
+  const Read of_all_but_the_last_page = work_with(whole().substr(0, whole().size() - 4096));
+  EXPECT_EQ(of_all_but_the_last_page.measurements, keys * configs);
+  EXPECT_EQ(of_all_but_the_last_page.binaries, binaries - 1);
+}
+
+TEST_F(Damage, ALogThatWaitsIsReadToo) {
+  const fs::path source = folder() / "source.db", file = folder() / "copy.db";
+  write_file(source, whole());
+  {
+    Cache cache = Cache::open(source);
+    cache.add(a_measurement(key_of(0), "in the log", 1));
+    std::string bytes = contents(source);
+    bytes.at(bytes.find("block/warps=20") + 12) = '7';
+    write_file(file, bytes);
+    fs::copy_file(source.string() + "-wal", file.string() + "-wal");
+  }
+  const Cache cache = Cache::open(file);
+  EXPECT_EQ(cache.measurements(key_of(0)).size() + cache.measurements(key_of(1)).size() +
+                cache.measurements(key_of(2)).size(),
+            keys * configs);
+  EXPECT_EQ(cache.measurements(key_of(0)).at(2).config, "in the log");
+  EXPECT_EQ(warnings("set aside"), 1U);
+}
+
+TEST_F(Damage, WhoHasTheFileOpenGoesOnInTheNewOne) {
+  write_file(file(), whole());
+  Cache other = Cache::open(file());
+  other.add(a_measurement(key_of(0), "before", 1));
+  sql(file(),
+      "DROP TRIGGER measurements_refuse_update; UPDATE measurements SET median_us = 0.5 WHERE id = 1");
+  Cache cache = Cache::open(file());
+  EXPECT_EQ(cache.measurements(key_of(0)).size(), configs);
+  EXPECT_EQ(warnings("set aside"), 1U);
+  other.add(a_measurement(key_of(0), "after", 2));
+  EXPECT_EQ(other.measurements(key_of(0)).size(), configs + 1);
+  EXPECT_EQ(cache.measurements(key_of(0)).size(), configs + 1);
+  EXPECT_TRUE(other.status().persistent);
+  EXPECT_EQ(warnings("set aside"), 1U);
+}
+
+TEST_F(Damage, AFileThatIsGoneIsMadeAgain) {
+  Cache cache = Cache::open(file());
+  cache.add(a_measurement(key, "lost", 1));
+  fs::remove(file());
+  cache.add(a_measurement(key, "kept", 2));
+  EXPECT_EQ(Cache::open_existing(file()).measurements(key).at(0).config, "kept");
+}
+
+TEST_F(Damage, CommandsThatReadOnlyChangeNothing) {
+  std::string bytes = whole();
+  bytes.replace(100, 400, 400, '\x7f');
+  write_file(file(), bytes);
+  EXPECT_THROW(static_cast<void>(Cache::open_existing(file())), DatabaseError);
+  EXPECT_EQ(contents(file()), bytes);
+  EXPECT_TRUE(set_aside().empty());
+}
+
+}  // namespace
+}  // namespace ce::cache::test
