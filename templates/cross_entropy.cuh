@@ -55,7 +55,7 @@ struct Operation {
   const bool leader;
   const Logits logits;
   int target = nowhere;  ///< its column
-  float u_target = 0.f, w_target = 1.f;
+  float u_target = 0.f, target_slope = 1.f, w_target = 1.f;
   int64 counted;      ///< rows, of a mean over class indices
   float weighed;      ///< and what their targets weigh
   bool dead = false;  ///< outputs are `dead_value`
@@ -79,7 +79,7 @@ struct Operation {
   }
   CE_DEVICE Operation(const Arguments& a, int64 r, bool l) : Operation(a, r, l, Early(a, r)) {}
   CE_DEVICE static float padding() { return -infinity(); }
-  CE_DEVICE float factor() const { return log2_e * logits.unit(); }
+  CE_DEVICE float factor() const { return exponent_of_e * logits.unit(); }
 
   CE_DEVICE bool constant(float& value) {
     if constexpr (problem::probabilities) return false;
@@ -117,7 +117,10 @@ struct Operation {
     }
   }
   CE_DEVICE void set_target(float logit) {
-    if (target != nowhere) u_target = logits.of(logit);
+    if (target == nowhere) return;
+    const Transformed transformed = logits.transformed(logit);
+    u_target = transformed.u;
+    target_slope = transformed.slope;
   }
 
   template <class Tile>
@@ -140,10 +143,10 @@ struct Operation {
       weights = forward ? part.weight : part.dot;
     if constexpr (forward) {
       const Exponent exponent(part.max, factor());
-      const float back = 1.f / exponent.at_maximum();
+      const float at_maximum = exponent.at_maximum();
       if (target != nowhere)
-        total.own = (exponent.fused ? exponent.of(u_target) : exponent.apart(u_target)) * back;
-      total.rest = part.sum * back;
+        total.own = (exponent.fused ? exponent.of(u_target) : exponent.apart(u_target)) / at_maximum;
+      total.rest = part.sum / at_maximum;
       const float sum = total.rest + total.own;
       total.part = part;
       total.log_sum = log(sum);
@@ -151,10 +154,9 @@ struct Operation {
       total.lse = logits.unit() * part.max + total.log_sum;
       set_amplitudes(part.max, sum, total.own / sum, total.rest / sum, weights);
     } else {
-      const float distance = logits.unit() * u_target - total.lse, q_target = exp2(distance * log2_e);
+      const float distance = logits.unit() * u_target - total.lse;
       const float sum = 1.f + (total.lse - total.lse);  // 1, but NaN where lse is infinite
-      set_amplitudes(total.lse / logits.unit(), sum, q_target,
-                     distance > -1.f ? -expm1(distance) : 1.f - q_target, weights);
+      set_amplitudes(total.lse / logits.unit(), sum, exponential(distance), -expm1(distance), weights);
     }
   }
 
@@ -163,16 +165,15 @@ struct Operation {
       if (!leader) return;
       const Part& part = total.part;
       const float e = problem::smoothing ? arguments.smoothing : 0.f;
-      float loss = 0.f;
-      if constexpr (problem::probabilities) {
-        loss = total.log_sum * total.weights - logits.unit() * part.dot;
-      } else {
-        loss = total.own > total.rest ? log1p(total.rest / total.own)
-                                      : total.log_sum - logits.unit() * (u_target - finite_or_zero(part.max));
-        loss *= w_target;
+      // sum over the classes of w (lse - z), or of w p' (lse - z)
+      const float of_all = multiply_add(total.log_sum, total.weights, -logits.unit() * part.dot);
+      float loss = of_all;
+      if constexpr (!problem::probabilities) {
+        const float distance = u_target - finite_or_zero(part.max);
+        loss = w_target * (total.own > total.rest ? log1p(total.rest / total.own)
+                                                  : multiply_add(-logits.unit(), distance, total.log_sum));
         if constexpr (problem::smoothing)
-          loss = (1.f - e) * loss +
-                 e / problem::columns * (total.log_sum * total.weights - logits.unit() * part.dot);
+          loss = multiply_add(1.f - e, loss, e / problem::columns * of_all);
       }
       const float z_loss = problem::z_loss ? arguments.z_scale * total.lse * total.lse : 0.f;
       put_losses(dead ? dead_value : loss, dead ? dead_value : z_loss);
@@ -196,8 +197,9 @@ struct Operation {
     if constexpr (problem::softcap) {
 #pragma unroll
       for (int k = 0; k < n; ++k) {
-        x[k] = logits.of(x[k]);
-        slope[k] = logits.slope(x[k]);
+        const Transformed transformed = logits.transformed(x[k]);
+        x[k] = transformed.u;
+        slope[k] = transformed.slope;
       }
     }
     probability.apply<is_fast, Element>(x);
@@ -246,9 +248,11 @@ struct Operation {
     } else {
       const float hard = (1.f - e) * w_target * per_weight * up;
       const float smooth = problem::smoothing ? per_class * weights : 0.f;
-      probability = Probability::of<Element>(max, sum, factor(), hard + smooth + z_part);
-      at_target = (smooth + z_part) * q_target - hard * others - per_class * w_target;
-      if constexpr (problem::softcap) at_target *= logits.slope(u_target);
+      const float amplitude = hard + smooth + z_part, own_class = per_class * w_target;
+      probability = Probability::of<Element>(max, sum, factor(), amplitude);
+      at_target = q_target > 0.5f ? (smooth + z_part) * q_target - (hard * others + own_class)
+                                  : multiply_add(amplitude, q_target, -(hard + own_class));
+      if constexpr (problem::softcap) at_target *= target_slope;
     }
   }
 

@@ -32,6 +32,8 @@
 //   store<Store>(address, words)   the same, written
 //   load_element / store_element   one element of any type, with the same cache modifiers
 //   exp2 log log1p expm1 maximum absolute  f32; exp2 flushes subnormal results to zero; maximum prefers a number to NaN
+//   with_sign(x, y)                |x| with the sign of y
+//   at_least(x, bound)             the larger of the two; NaN where x is
 //   reciprocal(x)                  to 1 ulp or so; subnormal numbers are zero to it
 //   multiply_add(a, b, c)          a b + c, rounded once
 //   product(a, b)                  a b, rounded by itself: never the half of a multiply-add

@@ -144,6 +144,16 @@ CE_DEVICE float product(float a, float b) { return __fmul_rn(a, b); }
 CE_DEVICE float multiply_add(float a, float b, float c) { return ::fmaf(a, b, c); }
 CE_DEVICE float absolute(float x) { return ::fabsf(x); }
 CE_DEVICE float maximum(float a, float b) { return ::fmaxf(a, b); }
+CE_DEVICE float with_sign(float x, float y) { return ::copysignf(x, y); }
+CE_DEVICE float at_least(float x, float bound) {
+#if __CUDA_ARCH__ >= 800
+  float y;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(x), "f"(bound));
+  return y;
+#else
+  return x < bound ? bound : x;
+#endif
+}
 CE_DEVICE float infinity() { return __int_as_float(0x7f800000); }
 CE_DEVICE float not_a_number() { return __int_as_float(0x7fffffff); }
 

@@ -179,6 +179,8 @@ CE_DEVICE float product(float a, float b) { return a * b; }  // compiled without
 CE_DEVICE float multiply_add(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 CE_DEVICE float absolute(float x) { return __builtin_fabsf(x); }
 CE_DEVICE float maximum(float a, float b) { return a > b || b != b ? a : b; }
+CE_DEVICE float with_sign(float x, float y) { return __builtin_copysignf(x, y); }
+CE_DEVICE float at_least(float x, float bound) { return x < bound ? bound : x; }
 CE_DEVICE float infinity() { return __builtin_inff(); }
 CE_DEVICE float not_a_number() { return __builtin_bit_cast(float, 0x7fffffffu); }
 

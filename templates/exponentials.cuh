@@ -41,9 +41,9 @@ CE_DEVICE float sum_of_terms(const Tile& tile, const Transform& transform, const
   return sum;
 }
 
-/// Adds exp2(factor (u - max)) of the tile to the part's sum. Elements that shall not count are -infinity;
-/// where the transform makes something finite of that, those that are not inside and the one in the column
-/// `skipped` do not.
+/// Adds the exponentials of factor (u - max) of the tile to the part's sum. Elements that shall not count are
+/// -infinity; where the transform makes something finite of that, those that are not inside and the one in
+/// the column `skipped` do not.
 template <class Transform, class Part, class Tile>
 CE_DEVICE void add_exponentials(Part& part, const Tile& tile, const Transform& transform, float factor,
                                 int skipped) {
@@ -52,18 +52,21 @@ CE_DEVICE void add_exponentials(Part& part, const Tile& tile, const Transform& t
                              : sum_of_terms<false>(tile, transform, exponent, skipped);
 }
 
-/// amplitude x exp2(factor (x - max)) of single elements, when maximum and amplitude are known.
+/// amplitude x the exponential of factor (x - max), of single elements, when maximum and amplitude are known.
 struct Probability {
-  float max, c;  ///< of exp2(c (x - max)) x amplitude
+  float max, c;
   float amplitude;
-  float s;      ///< of exp2(c x - s), which is the same
-  bool folded;  ///< it is as exact as an element of 16 bits can tell
+  float low;    ///< f32: what the amplitude lost when it was rounded
+  float s;      ///< 16 bits: exp2(c x - s) is the same ...
+  bool folded;  ///< ... as exact as they can tell
 
   /// \param sum  of the row with respect to its maximum
   template <class T>
   CE_DEVICE static Probability of(float max, float sum, float factor, float scale) {
-    Probability p{finite_or_zero(max), factor, scale / sum, 0.f, false};
-    if constexpr (sizeof(T) == 2) {
+    Probability p{finite_or_zero(max), factor, scale / sum, 0.f, 0.f, false};
+    if constexpr (sizeof(T) == 4) {
+      p.low = multiply_add(-p.amplitude, sum, scale) / sum;
+    } else {
       p.s = p.max * factor - log(p.amplitude) * log2_e;  // amplitude <= 0 or NaN: NaN or infinite
       p.folded = absolute(p.s) < 256.f;
     }
@@ -73,7 +76,10 @@ struct Probability {
   /// \tparam is_fast  fast<T>() says that it may be so
   template <bool is_fast, class T, int n>
   CE_DEVICE void apply(float (&x)[n]) const {
-    if constexpr (is_fast && sizeof(T) == 2) {
+    if constexpr (sizeof(T) == 4) {
+#pragma unroll
+      for (int k = 0; k < n; ++k) x[k] = Exponential((x[k] - max) * c).times(amplitude, low);
+    } else if constexpr (is_fast) {
 #pragma unroll
       for (int k = 0; k < n; ++k) x[k] = exp2(multiply_add(x[k], c, -s));
     } else {

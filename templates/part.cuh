@@ -8,34 +8,9 @@
 // A part that has seen only -infinity is (-infinity, 0). +infinity and NaN make the sum NaN, which then
 // reaches every result of the row, as in PyTorch.
 #pragma once
-#include "device.cuh"
+#include "exponent.cuh"
 
 namespace ce {
-
-constexpr float log2_e = 1.4426950408889634f;
-
-/// The maximum as something that can be subtracted: -infinity would turn into NaN.
-CE_DEVICE float finite_or_zero(float max) { return max == -infinity() ? 0.f : max; }
-
-/// 2^(c (x - max)) with one fused multiply-add: 2^(c x - s) with s = c max rounded. The rounding of s changes
-/// all terms of a sum alike, so it cancels where they are divided by the sum. Beyond 2^30 it could overflow;
-/// neighbouring values are then so far apart that subtracting first loses nothing.
-struct Exponent {
-  float max, c, s;
-  bool fused;
-
-  CE_DEVICE Exponent(float max_of_part, float factor)
-      : max(finite_or_zero(max_of_part)), c(factor), s(product(max, factor)), fused(absolute(s) < 0x1p30f) {}
-  CE_DEVICE float of(float x) const { return exp2(multiply_add(x, c, -s)); }
-  CE_DEVICE float apart(float x) const { return exp2((x - max) * c); }
-  /// Of a maximum that another part's sum refers to; 0 for -infinity.
-  CE_DEVICE float of_maximum(float other) const {
-    const float t = product(other, c);
-    return exp2(fused && absolute(t) < 0x1p30f ? t - s : (other - max) * c);
-  }
-  /// What `of` gives for the maximum itself: 1, but for the rounding of s.
-  CE_DEVICE float at_maximum() const { return fused ? of(max) : 1.f; }
-};
 
 /// \tparam has_exponentials  `max` and `sum` are used
 /// \tparam has_dot           `dot` is used; with exponentials also `weight`

@@ -20,7 +20,7 @@ struct Operation {
   CE_DEVICE Operation(const Arguments&, int64, bool) {}
   CE_DEVICE Operation(const Arguments&, int64, bool, const Early&) {}
   CE_DEVICE static float padding() { return -infinity(); }
-  CE_DEVICE static float factor() { return log2_e; }
+  CE_DEVICE static float factor() { return exponent_of_e; }
   CE_DEVICE bool constant(float&) const { return false; }
   CE_DEVICE float target_logit(const Row<Element>&) const { return 0.f; }
   CE_DEVICE void prepare() {}

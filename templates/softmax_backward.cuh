@@ -50,7 +50,7 @@ struct Operation {
     elements.of_input[1].values(y);
 #pragma unroll
     for (int k = 0; k < n; ++k)
-      y[k] = problem::logarithm ? multiply_add(-exp2(y[k] * log2_e), dot, dy[k]) : y[k] * (dy[k] - dot);
+      y[k] = problem::logarithm ? multiply_add(-exponential(y[k]), dot, dy[k]) : y[k] * (dy[k] - dot);
     return Vector<Element, n>::of(y);
   }
 };

@@ -26,7 +26,7 @@ struct Mutation {
 const Mutation mutations[] = {
     {"a missing block barrier", "  block_barrier();\n  Part other;", "  Part other;", false},
     {"a part that has seen only -infinity", "max == -infinity() ? 0.f : max", "max", false},
-    {"no maximum subtracted", "exp2(multiply_add(x, c, -s))", "exp2(x * c)", false},
+    {"no maximum subtracted", "exponential((x - max) * c)", "exponential(x * c)", false},
     {"one step of the reduction left out", "int mask = width / 2; mask > 0", "int mask = width / 2; mask > 1",
      false},
     {"the tail forgotten", "elements[0] = column >= 0", "elements[0] = column >= problem::columns - 1",
@@ -43,7 +43,7 @@ const Mutation mutations[] = {
      true},
     {"the count forgotten", "problem::counts_first ? counted : arguments.rows", "arguments.rows", true},
     {"the counters not set back", "workspace.finished = 0;", "workspace.finished = 1;", true},
-    {"a loss without the maximum", "(u_target - finite_or_zero(part.max))", "u_target", true},
+    {"a loss without the maximum", "u_target - finite_or_zero(part.max)", "u_target", true},
 };
 
 /// How often the text was replaced, over the sources of the program and what they include.

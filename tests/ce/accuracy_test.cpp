@@ -1,0 +1,80 @@
+// How near results in f32 are to f64: each element relative to itself, so that nothing hides behind a larger one.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tests/ce/fixture.hpp"
+#include "tests/ce/formulas.hpp"
+
+namespace ce::test {
+namespace {
+
+constexpr double epsilon = 0x1p-23;
+
+class Accuracy : public ContextTest {
+ protected:
+  /// Multiples of 2^-10, so that in f32 their differences are exact.
+  static std::vector<double> logits(std::int64_t count, double lowest, double highest,
+                                    std::mt19937_64& random) {
+    std::uniform_real_distribution<double> uniform(lowest, highest);
+    std::vector<double> values(static_cast<std::size_t>(count));
+    for (double& x : values) x = std::round(uniform(random) * 1024) / 1024;
+    return values;
+  }
+};
+
+TEST_F(Accuracy, SoftmaxOfLogitsFarApartAndFarFromZero) {
+  std::mt19937_64 random(test_seed());
+  Context context(options(Policy::lookup));
+  constexpr std::int64_t rows = 6, columns = 1000;
+  std::vector<double> x = logits(rows * columns, -60, 0, random);
+  for (std::size_t i = 0; i < x.size() / 2; ++i) x[i] += 1000;
+  Matrix input(context, DType::f32, rows, columns), output(context, DType::f32, rows, columns);
+  input.set(x);
+  context.run(Softmax{}, {.input = input.tensor(), .output = output.tensor()});
+  context.synchronize();
+  std::vector<double> expected;
+  for (auto row = x.begin(); row != x.end(); row += columns) {
+    double sum = 0;
+    for (auto i = row; i != row + columns; ++i) sum += std::exp(*i - *row);
+    for (auto i = row; i != row + columns; ++i) expected.push_back(std::exp(*i - *row) / sum);
+  }
+  expect_near(output.values(), expected, 8 * epsilon, 0, "output");
+}
+
+struct CapCase {
+  std::string name;
+  double range;       ///< of the logits, to both sides of zero
+  double loss, grad;  ///< how far they may be off, relative to themselves
+};
+void PrintTo(const CapCase& which, std::ostream* out) { *out << which.name; }
+
+class SoftCap : public Accuracy, public testing::WithParamInterface<CapCase> {};
+
+TEST_P(SoftCap, LossAndGradient) {
+  std::mt19937_64 random(test_seed());
+  Context context(options(Policy::lookup));
+  LossInput input{.operation = {.reduction = Reduction::none, .softcap = 30}, .rows = 16, .columns = 1000};
+  Matrix x(context, DType::f32, input.rows, input.columns), target(context, DType::i64, input.rows, 1);
+  Matrix loss(context, DType::f32, input.rows, 1), grad(context, DType::f32, input.rows, input.columns);
+  input.logits = x.set(logits(input.rows * input.columns, -GetParam().range, GetParam().range, random));
+  for (std::int64_t row = 0; row < input.rows; ++row) input.target.push_back(row * 7);
+  target.set_indices(input.target);
+  context.run(
+      input.operation,
+      {.logits = x.tensor(), .target = target.tensor(), .loss = loss.tensor(), .grad = grad.tensor()});
+  context.synchronize();
+  const LossOutput expected = cross_entropy(input);
+  expect_near(loss.values(), expected.loss, GetParam().loss * epsilon, 0, "loss");
+  expect_near(grad.values(), expected.grad, GetParam().grad * epsilon, 0, "grad");
+}
+
+// In f32, capped logits are known to an ulp of the cap at best: 2^-19, of which 16 epsilon of the exponential follow.
+INSTANTIATE_TEST_SUITE_P(Ranges, SoftCap,
+                         testing::Values(CapCase{"far_below_the_cap", 0.25, 2, 16},
+                                         CapCase{"around_the_cap", 45, 4, 100},
+                                         CapCase{"far_above_the_cap", 200, 4, 200}),
+                         [](const auto& which) { return which.param.name; });
+
+}  // namespace
+}  // namespace ce::test
