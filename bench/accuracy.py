@@ -4,9 +4,11 @@
     bench/accuracy.py --out bench/results/accuracy.json          measures, and prints what is worse than it may be
     bench/accuracy.py --markdown bench/results/accuracy.json     prints docs/accuracy.md
 
-The unit of an error is the epsilon of the dtype times the largest magnitude of the row (of a loss: of the loss). ce runs
-through `ce-tune run`: the config that it takes when nothing is known, and one config of every other variant that serves
-the problem; the worst of them counts. ce must not be worse than
+The unit of an error is the epsilon of the dtype times the largest magnitude of the row (of a loss: of the loss; of the
+backward operations of softmax, which subtract: of the terms). ce runs through `ce-tune run`: the config that it takes
+when nothing is known, and one config of every variant that serves the problem, or of --configs of them. A comparison is
+of one kind of rows, over all widths and configs: of a width alone there may be 16 losses, whose RMS says little. ce must
+not be worse than
 
     RMS      1.10 x the larger of PyTorch's and that of the f64 result rounded once to the dtype
     largest  1.10 x PyTorch's, plus one unit
@@ -22,6 +24,7 @@ import concurrent.futures
 import datetime
 import hashlib
 import json
+import math
 import os
 import shlex
 import shutil
@@ -52,25 +55,52 @@ def ratio(a: float, b: float) -> float:
     return 1.0 if a == b else float("inf") if b == 0 else a / b
 
 
-def worst_of(by_config: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """The largest of each figure, and the config of the largest RMS."""
-    config, figures = max(by_config.items(), key=lambda item: (item[1]["wrong"], item[1]["rms"]))
-    largest = max(each["largest"] for each in by_config.values())
-    return {**figures, "largest": largest, "config": config}
+def joined(figures: list[dict[str, Any]], rows: list[int]) -> dict[str, Any]:
+    """The figures of all of these rows."""
+    squares = sum(each["rms"] ** 2 * count for each, count in zip(figures, rows))
+    return {
+        "rms": short(math.sqrt(squares / sum(rows))),
+        "largest": max(each["largest"] for each in figures),
+        "wrong": sum(each["wrong"] for each in figures),
+    }
+
+
+def over_configs(by_config: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """The figures of all configs, and which of them is the worst."""
+    worst = max(by_config, key=lambda config: (by_config[config]["wrong"], by_config[config]["rms"]))
+    return {**joined(list(by_config.values()), [1] * len(by_config)), "worst": worst}
+
+
+def over_widths(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One comparison of each case, quantity, dtype and kind of rows."""
+    groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for entry in entries:
+        groups.setdefault(tuple(entry[name] for name in ("case", "quantity", "dtype", "kind")), []).append(entry)
+    comparisons = []
+    for group in groups.values():
+        rows = [entry["rows"] for entry in group]
+        figures = {who: joined([entry[who] for entry in group], rows) for who in ("ce", "pytorch", "rounded")}
+        figures["ce"]["worst"] = max(group, key=excess)["ce"]["worst"]
+        comparisons.append({**group[0], **figures, "rows": sum(rows)})
+    return comparisons
+
+
+def short(value: float) -> float:
+    return float(f"{value:.3g}")
 
 
 def name_of(entry: dict[str, Any]) -> str:
-    return f"{entry['case']} {entry['quantity']} {entry['dtype']} {entry['columns']} {entry['kind']}"
+    return f"{entry['case']} {entry['quantity']} {entry['dtype']} {entry['kind']}"
 
 
 def report(result: dict[str, Any]) -> str:
-    entries = result["entries"]
+    entries = over_widths(result["entries"])
     bad = sorted((entry for entry in entries if excess(entry) > 1), key=excess, reverse=True)
     lines = []
     for entry in bad:
         ce, peer, ideal = entry["ce"], entry["pytorch"], entry["rounded"]
         lines.append(
-            f"{name_of(entry)}: ce {ce['rms']:.3g} {ce['largest']:.3g} ({ce['config']}), PyTorch {peer['rms']:.3g} "
+            f"{name_of(entry)}: ce {ce['rms']:.3g} {ce['largest']:.3g} ({ce['worst']}), PyTorch {peer['rms']:.3g} "
             f"{peer['largest']:.3g}, rounded once {ideal['rms']:.3g} {ideal['largest']:.3g}; wrong: {ce['wrong']}, "
             f"{peer['wrong']}"
         )
@@ -97,7 +127,7 @@ def summary_row(entries: list[dict[str, Any]]) -> list[str]:
         figure(worst["pytorch"]["rms"]),
         figure(worst["ce"]["rms"]),
         f"{compared(worst):.2f}",
-        f"{worst['kind']}, {worst['columns']}",
+        worst["kind"],
         figure(far["pytorch"]["largest"]),
         figure(far["ce"]["largest"]),
     ]
@@ -109,9 +139,16 @@ def markdown_table(rows: list[list[str]]) -> str:
     return "\n".join(lines)
 
 
-def markdown(result: dict[str, Any], path: str) -> str:
+def merged(results: list[dict[str, Any]]) -> dict[str, Any]:
+    """Of runs on the same machine."""
+    entries = [entry for result in results for entry in result["entries"]]
+    return {**results[0], "command": "\n    ".join(result["command"] for result in results), "entries": entries}
+
+
+def markdown(result: dict[str, Any], paths: list[str]) -> str:
     groups: dict[tuple[str, str], dict[str, list[dict[str, Any]]]] = {}
-    for entry in result["entries"]:
+    comparisons = over_widths(result["entries"])
+    for entry in comparisons:
         groups.setdefault((entry["case"], entry["quantity"]), {}).setdefault(entry["dtype"], []).append(entry)
     title = ["operation", "dtype", "PyTorch RMS", "ce RMS", "ratio", "where", "PyTorch largest", "ce largest"]
     rows = [title]
@@ -120,17 +157,17 @@ def markdown(result: dict[str, Any], path: str) -> str:
             rows.append([f"{case}: {quantity}", dtype, *summary_row(entries)])
     kinds = [["rows", "are normal deviates"]] + [[f"`{kind}`", text] for kind, text in result["kinds"].items()]
     widths = ", ".join(map(str, sorted({entry["columns"] for entry in result["entries"]})))
-    over = sum(excess(entry) > 1 for entry in result["entries"])
+    over = [f"{name_of(entry)} ({figure(excess(entry))} x)" for entry in comparisons if excess(entry) > 1]
     versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
     return f"""# Accuracy
 
 How far ce and PyTorch are from f64 on the same inputs. `bench/accuracy.py` measured it and made this page:
 
     {result['command']}
-    bench/accuracy.py --markdown {path} > docs/accuracy.md
+    bench/accuracy.py --markdown {' '.join(paths)} > docs/accuracy.md
 
-{result['gpu']}, driver {result['driver']}, {versions}, {result['date'][:10]}. Every comparison is in
-[{path}](../{path}).
+{result['gpu']}, driver {result['driver']}, {versions}, {result['date'][:10]}. Seed
+{result['seed']}. Every width by itself is in {' and '.join(f'[{path}](../{path})' for path in paths)}.
 
 ## What is compared
 
@@ -138,8 +175,10 @@ How far ce and PyTorch are from f64 on the same inputs. `bench/accuracy.py` meas
   z-loss, cap or scale, so these are written with its functions), and in f64 for the reference. Losses, their weights and
   outputs have the dtype of the logits, as in PyTorch. Rows have {widths} columns.
 - The unit of an error is the epsilon of the dtype (f32 2^-23, f16 2^-10, bf16 2^-7) times the largest magnitude of the
-  row; of a loss, times the loss. One rounding to the dtype costs at most half a unit.
-- ce is the worst of several kernels: the one that runs when nothing is known, and one of every other variant.
+  row; of a loss, times the loss; of the backward operations of softmax, which subtract, times the largest of the terms.
+  One rounding to the dtype costs at most half a unit.
+- ce is several kernels: the one that runs when nothing is known, and one each of other variants. A comparison is of
+  one kind of rows, over all of these kernels and widths: of a width alone there may be 16 losses, whose RMS says little.
 - ce must have an RMS of at most {ALLOWED:.2f} x the larger of PyTorch's and that of the f64 result rounded once to the
   dtype, a largest error of at most {ALLOWED:.2f} x PyTorch's plus one unit, and infinities and NaN where f64 has them.
 - `cross_entropy_backward` reads a logsumexp in f32. That is one of its inputs, and f64 computes from it, too: a
@@ -150,8 +189,9 @@ How far ce and PyTorch are from f64 on the same inputs. `bench/accuracy.py` meas
 
 ## Result
 
-{len(result['entries'])} comparisons; ce is worse than it may be in {over}. Each line has the widths and kinds of rows
-where ce compares worst: by the ratio of the RMS, and by the difference of the largest errors.
+Of {len(comparisons)} comparisons, ce is worse than it may be in {len(over)}{': ' if over else ''}{', '.join(over)}.
+Each line has the kind of rows where ce compares worst: by the ratio of the RMS, and by the difference of the largest
+errors.
 
 {markdown_table(rows)}
 """
@@ -176,7 +216,7 @@ def load(path: Path, like: Any) -> Any:
     return words.view(like.dtype).reshape(like.shape).to(like.device)
 
 
-def statistics(result: Any, exact: Any, unit: float, blocks: int) -> list[dict[str, Any]]:
+def statistics(result: Any, exact: Any, sizes: Any, unit: float, blocks: int) -> list[dict[str, Any]]:
     """Of each block of rows: root mean square and largest error, and how many elements are wrongly (in)finite."""
     import torch
 
@@ -184,16 +224,11 @@ def statistics(result: Any, exact: Any, unit: float, blocks: int) -> list[dict[s
     finite = torch.isfinite(exact)
     same = (result == exact) | (torch.isnan(result) & torch.isnan(exact))
     wrong = torch.where(finite, ~torch.isfinite(result), ~same)
-    size = torch.where(finite, exact.abs(), 0.0).amax(-1, keepdim=True).clamp_min(1e-300)
-    error = torch.where(finite & ~wrong, (result - exact).abs() / (unit * size), 0.0)
+    error = torch.where(finite & ~wrong, (result - exact).abs() / (unit * sizes.clamp_min(1e-300)), 0.0)
     return [
         {"rms": short(e.square().mean().sqrt().item()), "largest": short(e.max().item()), "wrong": int(w.sum())}
         for e, w in zip(error.chunk(blocks), wrong.chunk(blocks))
     ]
-
-
-def short(value: float) -> float:
-    return float(f"{value:.4g}")
 
 
 def run(command: list[str]) -> dict[str, Any]:
@@ -207,8 +242,8 @@ def run(command: list[str]) -> dict[str, Any]:
 class Ce:
     """ce-tune on one device."""
 
-    def __init__(self, program: str, device: str) -> None:
-        self.program, self.device = program, device
+    def __init__(self, program: str, device: str, others: int | None) -> None:
+        self.program, self.device, self.others = program, device, others
         self.facts: dict[str, Any] = {}
 
     def options(self, problem: Any, amounts: bool) -> list[str]:
@@ -226,13 +261,15 @@ class Ce:
         return [*options, "--device", self.device, "--json"]
 
     def configs(self, problem: Any) -> list[str]:
-        """One of each variant, always the same for the same problem."""
+        """One of each variant, or of as many as wanted; always the same for the same problem."""
         options = self.options(problem, amounts=False)
         by_variant: dict[str, list[str]] = {}
         for config in run([self.program, "source", "--list", *options])["configs"]:
             by_variant.setdefault(config.split("/")[0], []).append(config)
         digest = int(hashlib.sha256(shlex.join(options).encode()).hexdigest(), 16)
-        return [configs[digest % len(configs)] for configs in by_variant.values()]
+        one_each = [configs[digest % len(configs)] for configs in by_variant.values()]
+        first = digest % len(one_each)
+        return (one_each[first:] + one_each[:first])[: self.others]
 
     def compute(self, problem: Any, inputs: Path, config: str | None) -> tuple[str, Path]:
         outputs = Path(tempfile.mkdtemp(dir=inputs))
@@ -243,7 +280,7 @@ class Ce:
         return self.facts["config"], outputs
 
     def compute_all(self, problem: Any, inputs: Path) -> list[tuple[str, Path]]:
-        """Runs the usual config and one of each variant. Returns each config with the folder of its outputs."""
+        """Runs the usual config and the others. Returns each config with the folder of its outputs."""
         wanted = [None, *self.configs(problem)]
         return list(dict(self.compute(problem, inputs, config) for config in wanted).items())
 
@@ -257,11 +294,11 @@ def entries_of(problem: Any, computed: list[tuple[str, Path]]) -> list[dict[str,
     for quantity, peer in problem.peer.items():
         exact = problem.exact[quantity]
         exact_of_ce = problem.exact_of_ce.get(quantity, exact)
+        sizes = problem.sizes(quantity)
 
         def by_kind(result: Any, reference: Any) -> list[dict[str, Any]]:
-            if quantity not in MATRICES:  # one number a row
-                result, reference = result.reshape(-1, 1), reference.reshape(-1, 1)
-            return statistics(result, reference, unit, len(kinds))
+            width = reference.shape[-1] if quantity in MATRICES else 1
+            return statistics(result.reshape(-1, width), reference.reshape(-1, width), sizes, unit, len(kinds))
 
         pytorch, rounded = by_kind(peer, exact), by_kind(exact_of_ce.to(peer.dtype), exact_of_ce)
         ce = {config: by_kind(load(folder / quantity, peer), exact_of_ce) for config, folder in computed}
@@ -269,7 +306,7 @@ def entries_of(problem: Any, computed: list[tuple[str, Path]]) -> list[dict[str,
             entries.append({"case": problem.case.name, "quantity": quantity, "dtype": problem.dtype,
                             "columns": problem.columns, "kind": kind, "rows": problem.rows_of_kind,
                             "pytorch": pytorch[i], "rounded": rounded[i],
-                            "ce": worst_of({config: figures[i] for config, figures in ce.items()})})
+                            "ce": over_configs({config: figures[i] for config, figures in ce.items()})})
     return entries
 
 
@@ -280,7 +317,7 @@ def problems(arguments: argparse.Namespace) -> Iterator[Any]:
         if not arguments.only or case.name in arguments.only:
             for dtype in arguments.dtype:
                 for columns in arguments.columns:
-                    rows = max(16, min(256, arguments.elements // columns))
+                    rows = max(16, min(1024, arguments.elements // columns))
                     yield accuracy_cases.make_problem(case, dtype, columns, rows)
 
 
@@ -294,7 +331,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     entries: list[dict[str, Any]] = []
     waiting: collections.deque[tuple[Any, Path, Any]] = collections.deque()
     with tempfile.TemporaryDirectory(prefix="ce-accuracy-", dir=arguments.scratch) as scratch:
-        ce = Ce(arguments.ce_tune, arguments.device)
+        ce = Ce(arguments.ce_tune, arguments.device, arguments.configs)
 
         def finish_first() -> None:
             problem, folder, future = waiting.popleft()
@@ -335,7 +372,7 @@ def made_up(dtype: str, ce: float, pytorch: float, wrong: int = 0) -> dict[str, 
 
     return {"case": "softmax", "quantity": "output", "dtype": dtype, "columns": 1000, "kind": "normal", "rows": 4,
             "pytorch": figures(pytorch), "rounded": figures(0.1),
-            "ce": worst_of({"block": figures(ce / 2), "online": figures(ce, wrong)})}
+            "ce": over_configs({"block": figures(ce / 2), "online": figures(ce * math.sqrt(1.75), wrong)})}
 
 
 def self_test() -> None:
@@ -352,14 +389,19 @@ def self_test() -> None:
     far = made_up("f32", 0.5, 0.5)
     far["ce"]["largest"] = 4
     expect(excess(far) > 1, "one element that is far off is fine")
-    result = {"command": "bench/accuracy.py", "gpu": "Some GPU", "driver": "1", "versions": {"ce": "0"},
+    result = {"command": "bench/accuracy.py", "gpu": "Some GPU", "driver": "1", "versions": {"ce": "0"}, "seed": 1,
               "date": "2030-01-01T00:00:00Z", "kinds": {"normal": "as they are"},
               "entries": [made_up("f32", 0.6, 0.5), made_up("bf16", 0.2, 0.4)]}
     text = report(result)
-    expect("worse than it may be in 1" in text and "f32 1000 normal: ce 0.6 2.4 (online)" in text, f"report\n{text}")
-    page = markdown(result, "results.json")
-    for line in ("| softmax: output | f32 | 0.5 | 0.6 | 1.20 | normal, 1000 | 2 | 2.4 |",
-                 "| softmax: output | bf16 | 0.4 | 0.2 | 0.50 | normal, 1000 | 1.6 | 0.8 |"):
+    expect("worse than it may be in 1" in text and "f32 normal: ce 0.6 3.17 (online)" in text, f"report\n{text}")
+    narrow, wide = made_up("f32", 0.3, 0.5), made_up("f32", 0.6, 0.5)
+    narrow["rows"] = 3 * wide["rows"]
+    (both,) = over_widths([narrow, wide])
+    expect(both["ce"]["rms"] == short(math.sqrt((3 * 0.3**2 + 0.6**2) / 4)) and both["rows"] == 16, f"widths: {both}")
+    page = markdown(merged([result]), ["results.json"])
+    for line in ("in 1: softmax output f32 normal (1.1 x).",
+                 "| softmax: output | f32 | 0.5 | 0.6 | 1.20 | normal | 2 | 3.2 |",
+                 "| softmax: output | bf16 | 0.4 | 0.2 | 0.50 | normal | 1.6 | 1.1 |"):
         expect(line in page, f"no {line!r} in\n{page}")
     print("accuracy.py: self-test passed")
 
@@ -379,14 +421,16 @@ def parse_arguments() -> argparse.Namespace:
                         help="of both: cuda:N, or host, where PyTorch runs on the CPU (default: %(default)s)")
     parser.add_argument("--only", type=words, default=[], metavar="LIST", help="cases (default: all)")
     parser.add_argument("--dtype", type=words, default=list(EPSILON), metavar="LIST", help="default: all")
+    parser.add_argument("--configs", type=int, metavar="N",
+                        help="beside the usual one: of N variants in turn (default: of every variant)")
     parser.add_argument("--columns", type=widths, default=list(WIDTHS), metavar="LIST", help="default: %(default)s")
     parser.add_argument("--elements", type=int, default=1 << 22, metavar="N", help="of a kind of rows, at most about "
-                        "(default: %(default)s; 16 to 256 rows)")
+                        "(default: %(default)s; 16 to 1024 rows)")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="default: %(default)s")
     parser.add_argument("--jobs", type=int, default=8, metavar="N", help="problems at a time (default: %(default)s)")
     parser.add_argument("--scratch", metavar="FOLDER", help="for tensors (default: that of temporary files)")
     parser.add_argument("--out", metavar="FILE", help="write every comparison as JSON")
-    parser.add_argument("--markdown", metavar="FILE", help="print the page of such a file, and end")
+    parser.add_argument("--markdown", nargs="+", metavar="FILE", help="print the page of such files, and end")
     parser.add_argument("--self-test", action="store_true", help="check this script, without a GPU, and end")
     return parser.parse_args()
 
@@ -397,8 +441,8 @@ def main() -> None:
         self_test()
         return
     if arguments.markdown is not None:
-        with open(arguments.markdown, encoding="utf-8") as file:
-            print(markdown(json.load(file), arguments.markdown), end="")
+        results = [json.loads(Path(path).read_text(encoding="utf-8")) for path in arguments.markdown]
+        print(markdown(merged(results), arguments.markdown), end="")
         return
     result = measure(arguments)
     if arguments.out is not None:
@@ -406,7 +450,7 @@ def main() -> None:
         with open(arguments.out, "w", encoding="utf-8") as file:
             file.write(json.dumps({**result, "entries": []})[: -len("]}")] + "\n" + entries + "\n]}\n")
     print(report(result))
-    sys.exit(any(excess(entry) > 1 for entry in result["entries"]))
+    sys.exit(any(excess(entry) > 1 for entry in over_widths(result["entries"])))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 LOGITS = {
     "normal": "as they are",
     "spread": "times 30",
-    "dominant": "one logit 50 higher",
+    "dominant": "one logit, not the target's, 50 higher",
     "offset": "plus 1000",
     "masked": "every other logit -infinity",
     "confident": "the target's logit higher by log(columns) + 12, so that its probability is next to 1",
@@ -79,10 +79,19 @@ class Problem:
     peer: dict[str, torch.Tensor] = field(default_factory=dict)  # PyTorch's
     exact: dict[str, torch.Tensor] = field(default_factory=dict)  # f64 of PyTorch's inputs
     exact_of_ce: dict[str, torch.Tensor] = field(default_factory=dict)  # f64 of ce's, where these differ
+    terms: torch.Tensor | None = None  # [rows, columns]: the largest that a result is the difference of
 
     @property
     def rows(self) -> int:
         return self.rows_of_kind * len(self.case.kinds)
+
+    def sizes(self, quantity: str) -> torch.Tensor:
+        """[rows, 1]: what errors are relative to."""
+        exact = self.exact[quantity]
+        if exact.dim() < 2:
+            return exact.abs().reshape(-1, 1)
+        terms = exact if self.terms is None else self.terms
+        return torch.where(torch.isfinite(terms), terms.abs(), 0.0).amax(-1, keepdim=True)
 
 
 # ---- inputs --------------------------------------------------------------------------------------------------------
@@ -97,7 +106,7 @@ def _logits(problem: Problem, target: torch.Tensor) -> torch.Tensor:
         if kind == "spread":
             x *= 30
         elif kind == "dominant":
-            x.scatter_add_(1, torch.randint(columns, (count, 1)), torch.full_like(x[:, :1], 50))
+            x.scatter_add_(1, (own.clamp_min(0) + columns // 2) % columns, torch.full_like(x[:, :1], 50))
         elif kind == "offset":
             x += 1000
         elif kind == "masked":
@@ -151,12 +160,16 @@ def _fill_rows(problem: Problem, function: Callable[..., torch.Tensor]) -> None:
 
 
 def _fill_backward(problem: Problem, forward: Callable[..., torch.Tensor], backward: Callable[..., Any]) -> None:
+    """dx = y (dy - sum y dy), or dx = dy - exp(y) sum dy."""
     dtype = DTYPES[problem.dtype]
     x = _logits(problem, _targets(problem))
     y, dy = forward(x.double(), -1).to(dtype), torch.randn_like(x)
     problem.inputs = {"output": y, "output_grad": dy}
     problem.peer = {"input_grad": backward(dy, y, -1, dtype)}
-    problem.exact = {"input_grad": backward(dy.double(), y.double(), -1, torch.float64)}
+    y, dy = y.double(), dy.double()
+    problem.exact = {"input_grad": backward(dy, y, -1, torch.float64)}
+    factor, own, summed = (y, y * dy, y * dy) if forward is torch.softmax else (y.exp(), dy, dy)
+    problem.terms = torch.maximum(own.abs(), factor * summed.abs().sum(-1, keepdim=True))
 
 
 def _fill_loss(problem: Problem) -> None:
