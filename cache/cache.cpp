@@ -210,14 +210,15 @@ void Cache::Impl::examine() {
 
 void Cache::Impl::mend(const std::string& cause) {
   Repair done = repair(path, file_id, cause);
-  if (!done.report.empty()) log_once(LogLevel::warning, done.report);
   if (done.memory == nullptr) {
+    if (!done.report.empty()) log_once(LogLevel::warning, done.report);
     attach(path);
     return;
   }
   store = std::move(done.memory);
   persistent = false;
   degrade(done.report);
+  log_once(LogLevel::warning, problem);
 }
 
 template <class Action>

@@ -15,12 +15,15 @@
 #include <chrono>
 #include <cstdint>
 #include <optional>
+#include <string_view>
 #include <system_error>
 #include <thread>
 #include <utility>
 
+#include "cache/file_system.hpp"
 #include "cache/schema.hpp"
 #include "ce/base/error.hpp"
+#include "ce/base/log.hpp"
 
 namespace ce::cache {
 namespace {
@@ -66,6 +69,31 @@ void use_write_ahead_log(SQLite::Database& database) {
   }
 }
 
+/// Of a connection in exclusive mode, which it ends: as long as that lasts, no memory is shared with other processes,
+/// also where the file had a write-ahead log before.
+void use_rollback_journal(SQLite::Database& database) {
+  const std::string mode = database.execAndGet("PRAGMA journal_mode = DELETE").getString();
+  if (mode != "delete") throw SQLite::Exception("its journal mode stays " + mode, SQLITE_BUSY);
+  database.exec("PRAGMA locking_mode = NORMAL");
+  database.exec("PRAGMA synchronous = FULL");
+}
+
+/// \param network  the kind of network file system; empty for none
+void use_journal(SQLite::Database& database, const fs::path& path, std::string_view network) {
+  if (network.empty()) {
+    use_write_ahead_log(database);
+    database.exec("PRAGMA synchronous = NORMAL");
+    return;
+  }
+  use_rollback_journal(database);
+  log_once(
+      LogLevel::info,
+      fmt::format(
+          "{} is on a network file system ({}): SQLite keeps a rollback journal there, and processes that "
+          "write wait for each other",
+          path.string(), network));
+}
+
 /// Whether the last connection that closes copies the log into the file, which is a change of the file.
 void set_checkpoint_on_close(SQLite::Database& database, bool enabled) {
   sqlite3_db_config(database.getHandle(), SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, enabled ? 0 : 1, nullptr);
@@ -75,13 +103,15 @@ std::unique_ptr<Store> open_writable(const fs::path& path) {
   auto database = std::make_unique<SQLite::Database>(path.string(), SQLite::OPEN_READWRITE,
                                                      static_cast<int>(busy_timeout.count()));
   set_checkpoint_on_close(*database, false);
+  const std::string_view network = network_file_system(path);
+  if (!network.empty())
+    database->exec("PRAGMA locking_mode = EXCLUSIVE");  // or a log's index would be shared memory
   // SQLite silently falls back to reading where it may not write.
   if (sqlite3_db_readonly(database->getHandle(), "main") != 0)
     throw SQLite::Exception("the file is read-only", SQLITE_READONLY);
   require_ours(*database, path);
   set_checkpoint_on_close(*database, true);
-  use_write_ahead_log(*database);
-  database->exec("PRAGMA synchronous = NORMAL");
+  use_journal(*database, path, network);
   database->exec("PRAGMA foreign_keys = ON");
   database->exec("PRAGMA trusted_schema = OFF");
   migrate(*database, migrations());

@@ -103,6 +103,7 @@ unsigned mode(const fs::path& path) { return static_cast<unsigned>(fs::status(pa
 CacheTest::CacheTest() : folder_(fresh_folder()) {
   set_log_sink([this](LogLevel level, std::string_view line) {
     const std::lock_guard lock(mutex_);
+    lines_.emplace_back(line);
     if (level == LogLevel::warning) warnings_.emplace_back(line);
   });
 }
@@ -119,6 +120,13 @@ std::size_t CacheTest::warnings(std::string_view part) const {
   return static_cast<std::size_t>(
       std::count_if(warnings_.begin(), warnings_.end(),
                     [&](const std::string& line) { return line.find(part) != std::string::npos; }));
+}
+
+std::size_t CacheTest::lines(std::string_view part) const {
+  const std::lock_guard lock(mutex_);
+  return static_cast<std::size_t>(std::count_if(lines_.begin(), lines_.end(), [&](const std::string& line) {
+    return line.find(part) != std::string::npos;
+  }));
 }
 
 std::string CacheTest::warning(std::string_view part) const {

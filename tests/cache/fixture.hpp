@@ -43,7 +43,9 @@ class CacheTest : public testing::Test {
   [[nodiscard]] std::filesystem::path file() const { return folder_ / "ce.db"; }
   /// How many warnings so far contain `part`.
   [[nodiscard]] std::size_t warnings(std::string_view part) const;
-  /// Those lines, for messages of failed tests.
+  /// How many lines of any level.
+  [[nodiscard]] std::size_t lines(std::string_view part) const;
+  /// Those warnings, for messages of failed tests.
   [[nodiscard]] std::string warning(std::string_view part) const;
 
   const Key key{.problem = "softmax f32 4096", .device = "Some GPU"};
@@ -51,7 +53,7 @@ class CacheTest : public testing::Test {
  private:
   std::filesystem::path folder_;
   mutable std::mutex mutex_;
-  std::vector<std::string> warnings_;
+  std::vector<std::string> warnings_, lines_;
 };
 
 }  // namespace ce::cache::test

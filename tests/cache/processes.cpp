@@ -3,7 +3,9 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <grp.h>
+#include <sched.h>
 #include <spawn.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -107,6 +109,100 @@ void fill_disk(const std::vector<std::string>& arguments) {
     require(list.at(static_cast<std::size_t>(i)).config == fmt::format("config-{}", i), "the order is lost");
 }
 
+// Mounts are for one process alone: they go with it.
+
+void write_text(const char* file, const std::string& text) {
+  const int descriptor = ::open(file, O_WRONLY | O_CLOEXEC);
+  require_success(descriptor, file);
+  const ssize_t written = ::write(descriptor, text.data(), text.size());
+  ::close(descriptor);
+  require(written == static_cast<ssize_t>(text.size()), fmt::format("cannot write to {}", file));
+}
+
+void leave_for_own_mounts() {
+  const uid_t user = ::getuid();
+  const gid_t group = ::getgid();
+  if (::unshare(CLONE_NEWNS) != 0) {
+    require_success(::unshare(CLONE_NEWUSER | CLONE_NEWNS), "unshare");
+    write_text("/proc/self/setgroups", "deny");
+    write_text("/proc/self/uid_map", fmt::format("{0} {0} 1", user));
+    write_text("/proc/self/gid_map", fmt::format("{0} {0} 1", group));
+  }
+  require_success(::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr), "mount");
+}
+
+/// A container may forbid mounts.
+struct NotAllowed : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+void mount_full(const std::string& folder) {
+  try {
+    leave_for_own_mounts();
+    require_success(::mount("none", folder.c_str(), "tmpfs", 0, "size=256k"), "mount");
+  } catch (const std::exception& error) {
+    throw NotAllowed(error.what());
+  }
+}
+
+void mount_read_only(const std::string& folder) {
+  try {
+    leave_for_own_mounts();
+    require_success(::mount(folder.c_str(), folder.c_str(), nullptr, MS_BIND, nullptr), "mount");
+    constexpr unsigned long flags = MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC;
+    require_success(::mount("none", folder.c_str(), nullptr, flags, nullptr), "remount");
+  } catch (const std::exception& error) {
+    throw NotAllowed(error.what());
+  }
+}
+
+/// FOLDER: fills a file system with measurements, and opens another database when it is full.
+void full_file_system(const std::vector<std::string>& arguments) {
+  mount_full(arguments.at(1));
+  const std::string file = arguments.at(1) + "/ce.db";
+  const Key key{.problem = "full", .device = "Some GPU"};
+  int count = 0;
+  {
+    Cache cache = Cache::open(file);
+    require(cache.status().persistent, cache.status().problem);
+    for (; cache.status().persistent && count < 1000; ++count)
+      cache.add(a_measurement(key, fmt::format("config-{}", count), count));
+    require(count > 1 && count < 1000, fmt::format("the file system is full after {}", count));
+    require(cache.measurements(key).size() == static_cast<std::size_t>(count), "a measurement is lost");
+    Cache other = Cache::open(arguments.at(1) + "/other.db");
+    require(!other.status().persistent, "a database on a full file system is taken for one");
+    other.add(a_measurement(key, "config"));
+    require(other.measurements(key).size() == 1, "nothing can be measured on a full file system");
+  }
+  const Cache cache = Cache::open_existing(file);
+  require(cache.measurements(key).size() == static_cast<std::size_t>(count) - 1,
+          "a committed measurement is lost");
+}
+
+/// FOLDER: ce.db in it holds two measurements of one key.
+void read_only_file_system(const std::vector<std::string>& arguments) {
+  mount_read_only(arguments.at(1));
+  Cache cache = Cache::open(arguments.at(1) + "/ce.db");
+  const Status status = cache.status();
+  require(!status.persistent && status.problem.find("cannot be written") != std::string::npos,
+          status.problem);
+  const Key key = cache.find("").at(0);
+  require(cache.measurements(key).size() == 2, "what is there cannot be read");
+  cache.add(a_measurement(key, "new", 59000));
+  require(cache.measurements(key).size() == 3, "what was measured cannot be read");
+}
+
+/// FOLDER: ce.db in it is damaged.
+void damaged_read_only(const std::vector<std::string>& arguments) {
+  mount_read_only(arguments.at(1));
+  Cache cache = Cache::open(arguments.at(1) + "/ce.db");
+  const Status status = cache.status();
+  require(!status.persistent && status.problem.find("is damaged") != std::string::npos, status.problem);
+  const Key key{.problem = "problem", .device = "Some GPU"};
+  cache.add(a_measurement(key, "new"));
+  require(cache.measurements(key).size() == 1, "what was measured cannot be read");
+}
+
 /// FILE PROBLEM DEVICE: claims the key, says so, and waits for its end.
 void hold_a_claim(const std::vector<std::string>& arguments) {
   const Cache cache = Cache::open(arguments.at(1));
@@ -175,17 +271,23 @@ int Process::wait() {
 
 std::optional<int> run_task(const std::vector<std::string>& arguments) {
   using Task = void (*)(const std::vector<std::string>&);
-  constexpr std::array<std::pair<std::string_view, Task>, 5> tasks{{
+  constexpr std::array<std::pair<std::string_view, Task>, 8> tasks{{
       {"--write", write_measurements},
       {"--read-only", read_only},
       {"--no-access", no_access},
       {"--fill-disk", fill_disk},
       {"--claim", hold_a_claim},
+      {"--full-file-system", full_file_system},
+      {"--read-only-file-system", read_only_file_system},
+      {"--damaged-read-only", damaged_read_only},
   }};
   for (const auto& [name, task] : tasks) {
     if (arguments.empty() || arguments.front() != name) continue;
     try {
       task(arguments);
+      return 0;
+    } catch (const NotAllowed& error) {
+      print(fmt::format("not allowed: {}\n", error.what()));
       return 0;
     } catch (const std::exception& error) {
       print(std::string(error.what()) + '\n');
