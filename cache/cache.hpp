@@ -35,6 +35,10 @@ enum class Outcome : std::uint8_t {
 
 [[nodiscard]] std::string_view name(Outcome outcome) noexcept;
 
+/// How configs were timed: samples of the highest stage decide. A check asks whether a winner is as fast as it
+/// was; in a screening each config is timed once, in a final in turns with the others.
+inline constexpr int stage_of_checks = -1, stage_of_screenings = 0, stage_of_finals = 1;
+
 /// One Config tried on one Problem, with all that could have influenced the result. Never changed once
 /// written.
 struct Measurement {
@@ -43,8 +47,8 @@ struct Measurement {
   std::string template_digest;  ///< of the templates it was generated from
   std::string compile_key;      ///< names its binary
   Outcome outcome = Outcome::measured;
-  std::string reason;      ///< of a quarantine; empty otherwise
-  int stage = 0;           ///< 0 screening, 1 final: samples of the highest stage decide
+  std::string reason;  ///< of a quarantine; empty otherwise
+  int stage = stage_of_screenings;
   std::int64_t rows = 0;   ///< rows timed
   std::int64_t bytes = 0;  ///< the fewest bytes any implementation must move for those rows
   std::vector<float> samples_us;

@@ -18,6 +18,7 @@
 #include "cli/options.hpp"
 #include "cli/table.hpp"
 #include "cli/units.hpp"
+#include "tuner/populations.hpp"
 
 namespace ce::cli {
 namespace {
@@ -42,41 +43,28 @@ struct Generation {
   std::set<std::string> configs;
   const Measurement* best = nullptr;  ///< the fastest of the highest stage; null where all were rejected
 
-  [[nodiscard]] bool has(const Measurement& measurement, const std::string& its_driver,
-                         const std::string& its_compiler) const {
-    const auto known = templates.find(variant_of(measurement));
-    return driver == its_driver && compiler == its_compiler &&
+  [[nodiscard]] bool has(const Measurement& measurement, const tuner::Software& software) const {
+    const auto known = templates.find(tuner::variant_of(measurement.config));
+    return driver == software.driver && compiler == software.toolkit &&
            (known == templates.end() || known->second == measurement.template_digest);
   }
   void add(const Measurement& measurement) {
-    templates[variant_of(measurement)] = measurement.template_digest;
+    templates[tuner::variant_of(measurement.config)] = measurement.template_digest;
     configs.insert(measurement.config);
     last_at = measurement.created_at;
     if (measurement.outcome != cache::Outcome::measured) return;
     const auto rank = [](const Measurement& m) { return std::tuple(-m.stage, m.median_us); };
     if (best == nullptr || rank(measurement) < rank(*best)) best = &measurement;
   }
-  static std::string variant_of(const Measurement& measurement) {
-    return measurement.config.substr(0, measurement.config.find('/'));
-  }
 };
-
-/// The value of the first of these names that the evidence has.
-std::string evidence_of(const Measurement& measurement, std::initializer_list<const char*> names) {
-  for (const char* name : names)
-    if (const auto found = measurement.evidence.find(name); found != measurement.evidence.end())
-      return found->second;
-  return "-";
-}
 
 std::vector<Generation> generations_of(const std::vector<Measurement>& measurements) {
   std::vector<Generation> generations;
   for (const Measurement& measurement : measurements) {
-    const std::string driver = evidence_of(measurement, {"driver", "kernel"}),
-                      compiler = evidence_of(measurement, {"nvrtc", "compiler"});
-    if (generations.empty() || !generations.back().has(measurement, driver, compiler))
-      generations.push_back({.driver = driver,
-                             .compiler = compiler,
+    const tuner::Software software = tuner::software_of(measurement);
+    if (generations.empty() || !generations.back().has(measurement, software))
+      generations.push_back({.driver = software.driver,
+                             .compiler = software.toolkit,
                              .first_at = measurement.created_at,
                              .last_at = {},
                              .templates = {},

@@ -40,7 +40,12 @@ Known::Known(const cache::Cache& cache, const cache::Key& wanted)
   for (const auto& [config, measurement] : latest) quarantined.push_back(measurement);
 }
 
-std::string Known::title() const { return problem ? generator::title(*problem) : key.problem; }
+std::string Known::title() const { return title_of(key); }
+
+std::string title_of(const cache::Key& key) {
+  const auto problem = problem_of(key);
+  return problem ? generator::title(*problem) : key.problem;
+}
 
 double throughput_of(const cache::Measurement& measurement) noexcept {
   return measurement.median_us > 0 ? static_cast<double>(measurement.bytes) / measurement.median_us * 1e-3

@@ -27,6 +27,9 @@ struct Known {
   [[nodiscard]] std::string title() const;
 };
 
+/// For people: the problem's title, or the key's text where it cannot be read.
+[[nodiscard]] std::string title_of(const cache::Key& key);
+
 /// 1e9 bytes a second of the fewest bytes that must move; 0 when quarantined.
 [[nodiscard]] double throughput_of(const cache::Measurement& measurement) noexcept;
 

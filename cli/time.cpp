@@ -111,8 +111,9 @@ ExitCode time(const TimeOptions& options) {
       .progress = [&display](const tuner::Progress& progress) { display.update(progress); },
       .stop = interruption.token()};
   display.begin(1, 1, generator::title(field.problem));
-  std::vector<tuner::Timing> timings =
+  tuner::Beside beside =
       tuner::Retimer(*device, cache, settings).time_beside(field.problem, field.configs, samples, hooks);
+  std::vector<tuner::Timing>& timings = beside.timings;
   display.finish(generator::title(field.problem));
   std::sort(timings.begin(), timings.end(),
             [](const auto& a, const auto& b) { return a.median_us < b.median_us; });
@@ -123,6 +124,7 @@ ExitCode time(const TimeOptions& options) {
     Json document = json_of(run);
     document["problem"] = json_of(field.problem);
     for (const tuner::Timing& timing : timings) document["timings"].push_back(entry_of(timing, best_us));
+    document["reference"] = {{"kernel", beside.reference}, {"samples_us", beside.references_us}};
     print(document);
   } else {
     fmt::print("{}", text_of(timings, best_us));

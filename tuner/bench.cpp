@@ -1,12 +1,18 @@
 #include "tuner/bench.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
+#include "ce/base/built_version.hpp"
+#include "generator/source.hpp"
 #include "tuner/ranking.hpp"
 #include "tuner/statistics.hpp"
 
 namespace ce::tuner {
 namespace {
+
+constexpr std::size_t digest_digits = 8;
 
 /// With fewer rows where scratch memory does not hold them all.
 generator::Problem fitting(generator::Problem problem, std::int64_t scratch_bytes) {
@@ -32,6 +38,12 @@ generator::Problem flush_problem(const runtime::Model& model) {
 generator::Operation ceiling_kind(const generator::Problem& problem) noexcept {
   if (!generator::has_output(problem)) return generator::Operation::read;
   return generator::inputs(problem) == 2 ? generator::Operation::add : generator::Operation::copy;
+}
+
+runtime::Evidence evidence_of(const runtime::Device& device) {
+  runtime::Evidence evidence = device.evidence();
+  evidence["ce"] = built_version();
+  return evidence;
 }
 
 Bench::Bench(runtime::Device& device, cache::Cache& cache, const generator::Problem& problem,
@@ -80,6 +92,14 @@ void Bench::time(const Kernel& kernel, int samples, cache::Measurement& measurem
 
 double Bench::time_reference(int samples) {
   return flush_kernel_ ? median(take(samples, [&] { flush_l2(); })) : 0;
+}
+
+std::string Bench::reference() const {
+  if (!flush_kernel_) return {};
+  const generator::Problem& problem = flush_memory_->trial().problem;
+  const generator::Config& config = flush_kernel_->config();
+  return fmt::format("{} {} {}", generator::title(problem), generator::to_text(config),
+                     generator::template_digest(problem.operation, config.variant).substr(0, digest_digits));
 }
 
 double Bench::time_driver_copy(int samples) {

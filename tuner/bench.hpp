@@ -3,6 +3,7 @@
 /// How fast is a kernel?
 
 #include <optional>
+#include <string>
 
 #include "tuner/trial_memory.hpp"
 
@@ -10,6 +11,9 @@ namespace ce::tuner {
 
 /// The ceiling that the problem is held against: one read, a copy, or two reads and one write.
 [[nodiscard]] generator::Operation ceiling_kind(const generator::Problem& problem) noexcept;
+
+/// What may influence a measurement now: the device's evidence, and `ce`, the version of the library.
+[[nodiscard]] runtime::Evidence evidence_of(const runtime::Device& device);
 
 /// Times kernels of one problem on scratch memory. Policy: before every sample the tensors are set back and
 /// L2 is filled with other, clean lines, so that inputs come from memory and no write-back of somebody else's
@@ -34,6 +38,9 @@ class Bench {
   /// Time, in microseconds, of a kernel that never changes: what moves it moves all others. Median of the
   /// samples; 0 on the host device, which has none.
   [[nodiscard]] double time_reference(int samples);
+
+  /// Which kernel that is: times of one text compare, whatever the driver. Empty on the host device.
+  [[nodiscard]] std::string reference() const;
 
   /// Median time, in microseconds, of the driver's own copy of the input to the output.
   [[nodiscard]] double time_driver_copy(int samples);

@@ -15,9 +15,8 @@ namespace {
 /// The digest of today's templates for the variant of a config text; empty for a variant that no longer
 /// exists.
 std::string current_digest(std::string_view config, generator::Operation operation) {
-  const std::string_view variant = config.substr(0, config.find('/'));
   try {
-    return generator::template_digest(operation, variant);
+    return generator::template_digest(operation, variant_of(config));
   } catch (const InvalidArgument&) {
     return {};
   }
@@ -95,15 +94,25 @@ bool is_current(const cache::Measurement& measurement, generator::Operation oper
   return !current.empty() && measurement.template_digest == current;
 }
 
+std::string variant_of(std::string_view config) { return std::string(config.substr(0, config.find('/'))); }
+
 std::optional<Decision> decide(std::span<const cache::Measurement> measurements,
                                generator::Operation operation) {
-  std::map<std::string, const cache::Measurement*> counting;
-  std::map<std::string, std::string> digests;  // by variant, so that each is computed once
+  std::map<std::string, std::string> digests;
   for (const cache::Measurement& measurement : measurements) {
-    const std::string variant = measurement.config.substr(0, measurement.config.find('/'));
-    const auto [digest, added] = digests.try_emplace(variant);
+    const auto [digest, added] = digests.try_emplace(variant_of(measurement.config));
     if (added) digest->second = current_digest(measurement.config, operation);
-    if (digest->second.empty() || measurement.template_digest != digest->second) continue;
+  }
+  std::erase_if(digests, [](const auto& digest) { return digest.second.empty(); });
+  return decide(measurements, digests);
+}
+
+std::optional<Decision> decide(std::span<const cache::Measurement> measurements,
+                               const std::map<std::string, std::string>& digests) {
+  std::map<std::string, const cache::Measurement*> counting;
+  for (const cache::Measurement& measurement : measurements) {
+    const auto digest = digests.find(variant_of(measurement.config));
+    if (digest == digests.end() || measurement.template_digest != digest->second) continue;
     if (!can_be_parsed(measurement.config)) continue;
     const cache::Measurement*& counted = counting[measurement.config];
     // A later quarantine withdraws what was measured before.

@@ -2,9 +2,11 @@
 /// \file
 /// Who wins, and why.
 
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cache/cache.hpp"
@@ -38,6 +40,13 @@ inline constexpr double tie = 0.005;
 /// \returns nothing where no config was measured with today's templates
 [[nodiscard]] std::optional<Decision> decide(std::span<const cache::Measurement> measurements,
                                              generator::Operation operation);
+
+/// The same with the templates of another time, whose digests are given by variant.
+[[nodiscard]] std::optional<Decision> decide(std::span<const cache::Measurement> measurements,
+                                             const std::map<std::string, std::string>& digests);
+
+/// The variant of a config text.
+[[nodiscard]] std::string variant_of(std::string_view config);
 
 /// Whether the measurement was made with the templates of this program.
 [[nodiscard]] bool is_current(const cache::Measurement& measurement, generator::Operation operation);

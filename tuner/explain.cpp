@@ -114,6 +114,7 @@ class Times {
     }
     for (const Measurement& measurement : measurements)
       if (counting.contains(measurement.config) && measurement.outcome == cache::Outcome::measured &&
+          measurement.stage != cache::stage_of_checks &&
           measurement.template_digest == digests.at(measurement.config))
         (measurement.stage > 0 ? final_ : screening_)[measurement.config] = measurement.median_us;
   }

@@ -147,8 +147,8 @@ Retiming Retimer::time(const Problem& problem, std::string_view config, int samp
   return result;
 }
 
-std::vector<Timing> Retimer::time_beside(const Problem& problem, std::span<const std::string> configs,
-                                         int samples, const Hooks& hooks) {
+Beside Retimer::time_beside(const Problem& problem, std::span<const std::string> configs, int samples,
+                            const Hooks& hooks) {
   std::vector<generator::Config> parsed;
   for (const std::string& config : configs) parsed.push_back(generator::parse_config(config));
   BuildAhead ahead(device_, cache_, problem, parsed);
@@ -161,9 +161,12 @@ std::vector<Timing> Retimer::time_beside(const Problem& problem, std::span<const
     kernels.push_back(built.load(device_));
     measurements.push_back({.config = generator::to_text(parsed[i])});
   }
+  Beside beside{.reference = bench.reference()};
   std::size_t first = 0;
   for (int done = 0; done < samples; first = (first + 1) % kernels.size()) {
     const int count = std::min(samples_a_visit, samples - done);
+    if (const double us = bench.time_reference(count); us > 0)
+      beside.references_us.push_back(static_cast<float>(us));
     for (std::size_t n = 0; n < kernels.size(); ++n) {
       if (hooks.stop.stop_requested()) throw Error(ErrorKind::interrupted, "stopped on request");
       const std::size_t i = (first + n) % kernels.size();
@@ -178,10 +181,8 @@ std::vector<Timing> Retimer::time_beside(const Problem& problem, std::span<const
                       .best_us = measurements[0].median_us,
                       .best_gbs = timing_of(measurements[0]).gbs()});
   }
-  std::vector<Timing> timings;
-  timings.reserve(measurements.size());
-  for (const cache::Measurement& measurement : measurements) timings.push_back(timing_of(measurement));
-  return timings;
+  for (const cache::Measurement& measurement : measurements) beside.timings.push_back(timing_of(measurement));
+  return beside;
 }
 
 double Retimer::launch_floor_us(int samples) {

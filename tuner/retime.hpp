@@ -40,6 +40,13 @@ struct Retiming {
   [[nodiscard]] double share() const noexcept { return ceiling.gbs() > 0 ? winner.gbs() / ceiling.gbs() : 0; }
 };
 
+/// Kernels timed beside each other.
+struct Beside {
+  std::vector<Timing> timings;       ///< in the order that was asked for
+  std::vector<float> references_us;  ///< of a kernel that never changes, one for each turn; empty on the host
+  std::string reference;             ///< which: see Bench::reference()
+};
+
 /// Not thread-safe. Records no measurement: what it finds is of this run.
 class Retimer {
  public:
@@ -55,11 +62,10 @@ class Retimer {
   [[nodiscard]] Retiming time(const generator::Problem& problem, std::string_view config, int samples,
                               const Hooks& hooks = {});
 
-  /// Times configs of one problem beside each other, in turns.
+  /// Times configs of one problem beside each other, in turns that begin with the reference.
   /// \throws as time()
-  [[nodiscard]] std::vector<Timing> time_beside(const generator::Problem& problem,
-                                                std::span<const std::string> configs, int samples,
-                                                const Hooks& hooks = {});
+  [[nodiscard]] Beside time_beside(const generator::Problem& problem, std::span<const std::string> configs,
+                                   int samples, const Hooks& hooks = {});
 
   /// Median time, in microseconds, of a kernel that does next to nothing: the `read` of one row of 128
   /// columns.

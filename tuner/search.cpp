@@ -54,7 +54,7 @@ Search::Search(runtime::Device& device, cache::Cache& cache, const Settings& set
       problem_(problem),
       key_{generator::key_text(problem), device.model().key()},
       configs_(ranked_space(problem, device.model(), neighbours(device, cache, problem))),
-      evidence_(device.evidence()) {
+      evidence_(evidence_of(device)) {
   survey();
 }
 
@@ -74,7 +74,7 @@ void Search::survey() {
   const std::vector<cache::Measurement> measurements = cache_.measurements(key_);
   for (const cache::Measurement& measurement : measurements) {
     const auto place = places.find(measurement.config);
-    if (place == places.end()) continue;
+    if (place == places.end() || measurement.stage == cache::stage_of_checks) continue;
     Entrant& entrant = entrants_[place->second];
     if (digests_.at(configs_[place->second].variant) != measurement.template_digest) continue;
     entrant.out = measurement.outcome == cache::Outcome::quarantined;
@@ -215,7 +215,7 @@ void Search::take_turns(const Round& round) {
     }
     if (contender.measurement.config.empty()) {
       contender.measurement = measurement(entrant);
-      contender.measurement.stage = 1;
+      contender.measurement.stage = cache::stage_of_finals;
       contender.measurement.compile_key = contender.built.compile_key();
       contender.measurement.registers = contender.kernel->resources().registers;
       contender.measurement.local_bytes = contender.kernel->resources().local_bytes;
@@ -281,7 +281,12 @@ void Search::believe(std::span<const Turn> turns, std::span<Contender* const> co
 
 /// Every contender that had turns.
 void Search::end_turns() {
-  runtime::Evidence evidence = device_.evidence();
+  if (!bench_) return;
+  runtime::Evidence evidence = evidence_of(device_);
+  if (const double us = median(references_us_); us > 0) {
+    evidence["reference"] = bench_->reference();
+    evidence["reference_us"] = fmt::format("{:.3f}", us);
+  }
   if (!disturbance_.empty()) evidence["disturbance"] = disturbance_;
   std::vector<cache::Measurement> measured;
   for (auto& [entrant, contender] : contenders_) {

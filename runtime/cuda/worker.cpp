@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 
+#include "ce/base/built_version.hpp"
 #include "ce/base/error.hpp"
 #include "runtime/cuda/nvrtc.hpp"
 #include "runtime/cuda/worker_channel.hpp"

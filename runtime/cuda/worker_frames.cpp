@@ -112,8 +112,6 @@ class Reader {
 
 }  // namespace
 
-std::string_view built_version() noexcept { return CE_BUILT_VERSION; }
-
 std::optional<FrameHeader> decode_header(std::string_view bytes) noexcept {
   if (bytes.size() != frame_header_bytes) return std::nullopt;
   Reader reader(bytes);

@@ -20,9 +20,6 @@ inline constexpr std::uint32_t worker_protocol = 1;
 inline constexpr std::uint64_t longest_payload = std::uint64_t{1} << 28;
 inline constexpr std::size_t frame_header_bytes = 16;
 
-/// The version of `ce` that this was built as.
-[[nodiscard]] std::string_view built_version() noexcept;
-
 enum class FrameKind : std::uint32_t { hello = 1, ready, job, reply, note };
 
 /// The first word of the library.

@@ -5,9 +5,11 @@
 
 #include <utility>
 
+#include "ce/base/built_version.hpp"
 #include "ce/base/error.hpp"
 #include "ce/base/log.hpp"
 #include "runtime/cuda/keep_source.hpp"
+#include "runtime/cuda/worker.hpp"
 #include "runtime/cuda/worker_process.hpp"
 
 namespace ce::runtime::cuda {

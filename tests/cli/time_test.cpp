@@ -34,6 +34,8 @@ TEST_F(TimeCommand, TimesConfigsInTurnsFastestFirst) {
   ASSERT_EQ(timings.size(), 2U);
   EXPECT_EQ(timings[0].at("behind"), 0);
   EXPECT_GE(timings[1].at("behind"), 0);
+  EXPECT_EQ(json::parse(timed.out).at("reference"), (json{{"kernel", ""}, {"samples_us", json::array()}}))
+      << "the host device has none";
   for (const json& timing : timings) EXPECT_EQ(timing.at("samples_us").size(), 4U);
   const std::vector<std::string> configs{timings[0].at("config"), timings[1].at("config")};
   EXPECT_TRUE((configs == std::vector<std::string>{narrow, wide}) ||

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "ce/base/built_version.hpp"
 #include "ce/base/error.hpp"
 #include "generator/trial.hpp"
 #include "tests/tuner/fixture.hpp"
@@ -58,6 +59,8 @@ TEST_F(TunerTest, TunesOnceAndRemembersWithEvidence) {
     EXPECT_NE(measurement.compile_key, "");
     EXPECT_EQ(measurement.evidence.count("compiler"), 1);
     EXPECT_EQ(measurement.evidence.count("host"), 1);
+    EXPECT_EQ(measurement.evidence.at("ce"), built_version());
+    EXPECT_EQ(measurement.evidence.count("reference_us"), 0) << "of GPUs only";
   }
 }
 

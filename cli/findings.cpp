@@ -1,0 +1,157 @@
+#include "cli/findings.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <tuple>
+
+#include "cli/known.hpp"
+#include "cli/table.hpp"
+#include "cli/units.hpp"
+
+namespace ce::cli {
+namespace {
+
+using tuner::Comparison;
+using tuner::Finding;
+using tuner::Verdict;
+
+constexpr std::array<Verdict, 4> by_weight{Verdict::slower, Verdict::unsure, Verdict::faster, Verdict::same};
+
+std::string interval_text(const Comparison& comparison) {
+  return fmt::format("{:.3f} .. {:.3f}", comparison.interval.low, comparison.interval.high);
+}
+
+std::string changes_text(const Finding& finding) {
+  std::vector<std::string> texts;
+  for (const tuner::Change& change : finding.changes)
+    texts.push_back(fmt::format("{} {} -> {}", change.what, change.before, change.after));
+  return texts.empty() ? "nothing that is known" : fmt::format("{}", fmt::join(texts, "; "));
+}
+
+std::string suspects_text(const Finding& finding) {
+  if (finding.suspects.empty()) return "-";
+  return fmt::format("{}{}", fmt::join(finding.suspects, " or "),
+                     finding.why.empty() ? "" : " (" + finding.why + ")");
+}
+
+/// Where another config is served than before; empty elsewhere.
+std::string choice_text(const ProblemFinding& problem) {
+  const Finding& finding = problem.finding;
+  if (finding.config_before == finding.config_after) return {};
+  std::string text =
+      fmt::format("{}: was {}, is {}", problem.key.id(), finding.config_before, finding.config_after);
+  if (finding.kernel)
+    text += fmt::format("; {} itself: {}, {:.3f} ({})", finding.kernel_config, name(finding.kernel->verdict),
+                        finding.kernel->ratio, interval_text(*finding.kernel));
+  return text + "\n";
+}
+
+Json json_of_comparison(const Comparison& comparison) {
+  return {{"verdict", name(comparison.verdict)},
+          {"ratio", comparison.ratio},
+          {"interval", {comparison.interval.low, comparison.interval.high}},
+          {"narrow_interval", {comparison.narrow.low, comparison.narrow.high}},
+          {"drift", comparison.drift},
+          {"runs_before", comparison.before},
+          {"runs_after", comparison.after}};
+}
+
+Json entry_of(const ProblemFinding& problem) {
+  const Finding& finding = problem.finding;
+  Json entry{{"key", problem.key.id()},
+             {"title", problem.title},
+             {"problem_text", problem.key.problem},
+             {"device_text", problem.key.device}};
+  entry.update(json_of_comparison(finding.winner));
+  entry["before"] = {{"config", finding.config_before}, {"median_us", finding.before_us}};
+  entry["after"] = {{"config", finding.config_after}, {"median_us", finding.after_us}};
+  entry["kernel"] = nullptr;
+  if (finding.kernel) {
+    entry["kernel"] = {{"config", finding.kernel_config}};
+    entry["kernel"].update(json_of_comparison(*finding.kernel));
+  }
+  entry["changes"] = Json::array();
+  for (const tuner::Change& change : finding.changes)
+    entry["changes"].push_back({{"what", change.what}, {"before", change.before}, {"after", change.after}});
+  entry["suspects"] = finding.suspects;
+  entry["why"] = finding.why;
+  return entry;
+}
+
+std::map<Verdict, int> counts_of(const std::vector<ProblemFinding>& findings) {
+  std::map<Verdict, int> counts;
+  for (const ProblemFinding& problem : findings) ++counts[problem.finding.winner.verdict];
+  return counts;
+}
+
+}  // namespace
+
+void sort_by_verdict(std::vector<ProblemFinding>& findings) {
+  const auto rank = [](const ProblemFinding& problem) {
+    const Comparison& winner = problem.finding.winner;
+    const auto* weight = std::find(by_weight.begin(), by_weight.end(), winner.verdict);
+    return std::tuple(weight, -std::abs(std::log(winner.ratio)), problem.key.id());
+  };
+  std::sort(findings.begin(), findings.end(),
+            [&](const auto& a, const auto& b) { return rank(a) < rank(b); });
+}
+
+std::string text_of(const std::vector<ProblemFinding>& findings, bool all) {
+  using enum Table::Align;
+  Table table({{"PROBLEM"},
+               {"DEVICE"},
+               {"KEY"},
+               {"VERDICT"},
+               {"RATIO", right},
+               {"99.9% INTERVAL"},
+               {"BEFORE", right},
+               {"AFTER", right},
+               {"RUNS", right},
+               {"CHANGED"},
+               {"SUSPECT"}});
+  std::string notes;
+  for (const ProblemFinding& problem : findings) {
+    const Finding& finding = problem.finding;
+    if (finding.winner.verdict == Verdict::same && !all) continue;
+    table.add({problem.title, device_name_of(problem.key), problem.key.id(),
+               std::string(name(finding.winner.verdict)), fmt::format("{:.3f}", finding.winner.ratio),
+               interval_text(finding.winner), time_text(finding.before_us), time_text(finding.after_us),
+               fmt::format("{}+{}", finding.winner.before, finding.winner.after), changes_text(finding),
+               suspects_text(finding)});
+    notes += choice_text(problem);
+  }
+  std::string text = table.empty() ? "" : table.text() + "\n";
+  if (!notes.empty()) text += notes + "\n";
+  std::vector<std::string> counted_verdicts;
+  std::map<Verdict, int> counts = counts_of(findings);
+  for (const Verdict verdict : by_weight)
+    counted_verdicts.push_back(fmt::format("{} {}", counts[verdict], name(verdict)));
+  return text + fmt::format("{} compared: {}\n",
+                            counted(static_cast<std::int64_t>(findings.size()), "problem"),
+                            fmt::join(counted_verdicts, ", "));
+}
+
+Json json_of(const std::vector<ProblemFinding>& findings) {
+  Json list = Json::array(), summary;
+  for (const ProblemFinding& problem : findings) list.push_back(entry_of(problem));
+  std::map<Verdict, int> counts = counts_of(findings);
+  for (const Verdict verdict : by_weight) summary[std::string(name(verdict))] = counts[verdict];
+  return {{"confidence", 1 - tuner::false_alarms}, {"findings", list}, {"summary", summary}};
+}
+
+ExitCode exit_code_of(const std::vector<ProblemFinding>& findings) {
+  const auto any = [&](const auto& is) {
+    return std::any_of(findings.begin(), findings.end(),
+                       [&](const ProblemFinding& problem) { return is(problem.finding.winner); });
+  };
+  if (any([](const Comparison& c) { return c.verdict == Verdict::slower; })) return ExitCode::regression;
+  if (any([](const Comparison& c) { return c.may_be_slower(); })) return ExitCode::unsure_regression;
+  return ExitCode::success;
+}
+
+}  // namespace ce::cli

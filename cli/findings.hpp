@@ -1,0 +1,34 @@
+#pragma once
+/// \file
+/// Findings of many problems, as people, programs and shells are told of them.
+
+#include <string>
+#include <vector>
+
+#include "cache/cache.hpp"
+#include "cli/exit_codes.hpp"
+#include "cli/json.hpp"
+#include "tuner/finding.hpp"
+
+namespace ce::cli {
+
+struct ProblemFinding {
+  cache::Key key;
+  std::string title;
+  tuner::Finding finding;
+};
+
+/// Slower ones first, then unsure, faster and same ones; the largest effects first.
+void sort_by_verdict(std::vector<ProblemFinding>& findings);
+
+/// A table of all but those that are the same, which are counted, and what is to be said of single ones.
+/// \param all  those that are the same, too
+[[nodiscard]] std::string text_of(const std::vector<ProblemFinding>& findings, bool all);
+
+/// {"findings": [...], "summary": {verdict: how many}}
+[[nodiscard]] Json json_of(const std::vector<ProblemFinding>& findings);
+
+/// ExitCode::regression where anything is slower, unsure_regression where something may be, else success.
+[[nodiscard]] ExitCode exit_code_of(const std::vector<ProblemFinding>& findings);
+
+}  // namespace ce::cli

@@ -1,0 +1,194 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <charconv>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <regex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "cache/codec.hpp"
+#include "ce/base/error.hpp"
+#include "cli/commands.hpp"
+#include "cli/findings.hpp"
+#include "cli/known.hpp"
+#include "cli/options.hpp"
+#include "cli/units.hpp"
+
+namespace ce::cli {
+namespace {
+
+using cache::Measurement;
+using tuner::Population;
+
+constexpr const char* regressions_notes =
+    "\nWithout --since and --against, each problem's newest runs are held against those of the software "
+    "before: "
+    "another\n"
+    "driver, toolkit, version of ce or templates. A problem counts as slower when its winner takes at least "
+    "1% "
+    "longer and\n"
+    "chance would show that once in 1000 problems; docs/measuring.md has the method.\n"
+    "\nExamples:\n"
+    "  ce-tune regressions                           after a change of driver, and a sweep or check with it\n"
+    "  ce-tune regressions --since 2030-01-31        what is slower than before that day\n"
+    "  ce-tune regressions --since 0.2.0             what is slower than with versions before that one\n"
+    "  ce-tune regressions --against release.db      this database against another one\n";
+
+struct RegressionOptions {
+  CommonOptions common;
+  std::string since, against;
+  bool all = false;
+};
+
+/// Numbers of a version: "0.2.0". Nothing for any other text.
+std::optional<std::vector<int>> version_in(const std::string& text) {
+  static const std::regex form(R"(\d{1,6}(\.\d{1,6}){0,2})");
+  if (!std::regex_match(text, form)) return std::nullopt;
+  std::vector<int> numbers;
+  for (const char *at = text.data(), *end = at + text.size(); at < end; ++at)  // past the dot
+    at = std::from_chars(at, end, numbers.emplace_back()).ptr;
+  numbers.resize(3);
+  return numbers;
+}
+
+/// What is after the change that is asked about.
+std::function<bool(const Measurement&)> newer_than(const std::string& since) {
+  static const std::regex date(R"(\d{4}-\d{2}-\d{2}(T\d{2}:\d{2}(:\d{2})?Z?)?)");
+  if (std::regex_match(since, date))
+    return [since](const Measurement& measurement) { return measurement.created_at >= since; };
+  const auto version = version_in(since);
+  if (!version)
+    throw InvalidArgument("--since", in_quotes(since),
+                          "a day such as 2030-01-31, in UTC, or a version of ce such as 0.2.0");
+  return [version](const Measurement& measurement) {
+    const auto its = version_in(tuner::software_of(measurement).library);
+    return its && *its >= *version;
+  };
+}
+
+/// One problem: what is compared with what. The populations point into the measurements.
+struct Case {
+  cache::Key key;
+  std::string title;
+  std::vector<Measurement> measurements, others;
+  std::vector<Population> older, newer;
+
+  /// The newest two that were timed on as many rows, older first; nothing where there are none.
+  [[nodiscard]] std::optional<std::pair<const Population*, const Population*>> pair() const {
+    if (newer.empty()) return std::nullopt;
+    const Population& after = newer.back();
+    const auto before =
+        std::find_if(older.rbegin(), older.rend(), [&](const Population& p) { return p.rows == after.rows; });
+    if (before == older.rend()) return std::nullopt;
+    return std::pair(&*before, &after);
+  }
+};
+
+void split_by_software(Case& problem) {
+  problem.older = tuner::populations_of(problem.measurements);
+  if (problem.older.empty()) return;
+  problem.newer.push_back(std::move(problem.older.back()));
+  problem.older.pop_back();
+}
+
+void split_since(Case& problem, const std::string& since) {
+  const auto newer = newer_than(since);
+  problem.newer = tuner::populations_of(problem.measurements, newer);
+  problem.older =
+      tuner::populations_of(problem.measurements, [&](const Measurement& m) { return !newer(m); });
+}
+
+void split_against(Case& problem, const cache::Cache& other) {
+  problem.others = other.measurements(problem.key);
+  std::set<std::string> shared;
+  for (const Measurement& measurement : problem.others) shared.insert(cache::identity_of(measurement));
+  problem.newer = tuner::populations_of(problem.measurements, [&](const Measurement& measurement) {
+    return !shared.contains(cache::identity_of(measurement));
+  });
+  problem.older = tuner::populations_of(problem.others);
+}
+
+std::list<Case> cases_of(const RegressionOptions& options) {
+  const cache::Cache cache = open_database(options.common);
+  std::optional<cache::Cache> other;
+  if (!options.against.empty()) other.emplace(cache::Cache::open_copy(options.against));
+  std::list<Case> cases;
+  for (const cache::KeySummary& summary : cache.keys()) {
+    Case& problem = cases.emplace_back(Case{.key = summary.key, .title = title_of(summary.key)});
+    problem.measurements = cache.measurements(problem.key);
+    if (other)
+      split_against(problem, *other);
+    else if (!options.since.empty())
+      split_since(problem, options.since);
+    else
+      split_by_software(problem);
+  }
+  return cases;
+}
+
+/// Of each device, by its text.
+std::map<std::string, tuner::Noise> noises_of(const std::list<Case>& cases) {
+  std::map<std::string, std::vector<std::vector<tuner::Run>>> repeats;
+  for (const Case& problem : cases)
+    for (const auto* populations : {&problem.older, &problem.newer})
+      for (std::vector<tuner::Run>& runs : tuner::repeats_in(*populations))
+        repeats[problem.key.device].push_back(std::move(runs));
+  std::map<std::string, tuner::Noise> noises;
+  for (const auto& [device, runs] : repeats) noises[device] = tuner::pooled_noise(runs);
+  return noises;
+}
+
+ExitCode regressions(const RegressionOptions& options) {
+  if (!options.since.empty()) static_cast<void>(newer_than(options.since));  // says what is wrong with it
+  const std::list<Case> cases = cases_of(options);
+  std::map<std::string, tuner::Noise> noises = noises_of(cases);
+  std::vector<ProblemFinding> findings;
+  for (const Case& problem : cases)
+    if (const auto pair = problem.pair())
+      findings.push_back({problem.key, problem.title,
+                          tuner::compare(*pair->first, *pair->second, noises[problem.key.device])});
+  std::vector<tuner::Finding*> all;
+  for (ProblemFinding& problem : findings) all.push_back(&problem.finding);
+  tuner::narrow_suspects(all);
+  sort_by_verdict(findings);
+  const std::size_t left_out = cases.size() - findings.size();
+  if (options.common.json) {
+    Json document = json_of(findings);
+    document["not_compared"] = left_out;
+    print(document);
+  } else {
+    fmt::print("{}", text_of(findings, options.all));
+    if (left_out > 0)
+      fmt::print("{} without anything to compare with\n",
+                 counted(static_cast<std::int64_t>(left_out), "problem"));
+  }
+  return exit_code_of(findings);
+}
+
+}  // namespace
+
+void add_regressions(CLI::App& app, Action& chosen) {
+  auto options = std::make_shared<RegressionOptions>();
+  CLI::App* command = app.add_subcommand("regressions", "Say which problems became slower, and what changed");
+  command->footer(regressions_notes);
+  CLI::Option* since = command->add_option("--since", options->since,
+                                           "Compare what was measured from then on with what was before");
+  since->type_name("DATE|VERSION");
+  command->add_option("--against", options->against, "Compare with the newest that this database knows")
+      ->type_name("FILE")
+      ->excludes(since);
+  command->add_flag("--all", options->all, "List the problems that are as fast as they were, too");
+  add_database_option(*command, options->common);
+  add_json_option(*command, options->common);
+  command->callback([options, &chosen] { chosen = [options] { return regressions(*options); }; });
+}
+
+}  // namespace ce::cli

@@ -1,0 +1,170 @@
+// Databases by hand, and what ce-tune regressions says of them.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tests/cli/db_fixture.hpp"
+
+namespace ce::cli {
+namespace {
+
+using nlohmann::json;
+using test::Finished;
+
+class Regressions : public test::DatabaseTest {
+ protected:
+  using Evidence = std::map<std::string, std::string>;
+
+  /// A final of a problem with that many columns, made on a day of January with a driver and more.
+  [[nodiscard]] cache::Measurement final_of(std::int64_t columns, int day, double us,
+                                            const Evidence& evidence) const {
+    generator::Problem problem = test::softmax;
+    problem.columns = columns;
+    cache::Measurement made = measurement(0, us);
+    made.key.problem = generator::key_text(problem);
+    made.samples_us.assign(15, static_cast<float>(us));
+    made.spread = 0.002;
+    for (const auto& [name, value] : evidence) made.evidence[name] = value;
+    made.created_at = fmt::format("2030-01-{:02}T12:00:00.000Z", day);
+    return made;
+  }
+  /// Two runs with the old driver, two with the new one.
+  void add_pair(std::int64_t columns, double before_us, double after_us, const Evidence& evidence = {}) {
+    Evidence now{{"driver", "590.1"}};
+    for (const auto& [name, value] : evidence) now[name] = value;
+    for (const int day : {1, 2}) {
+      cache_.add(final_of(columns, day, before_us * (1 + 0.0005 * day), {}));
+      cache_.add(final_of(columns, day + 10, after_us * (1 + 0.0005 * day), now));
+    }
+  }
+  /// Prints both ways. \returns the document
+  [[nodiscard]] json asked(std::vector<std::string> words, int status,
+                           const std::vector<std::string>& parts) const {
+    words.insert(words.begin(), "regressions");
+    const Finished finished = text(words);
+    EXPECT_EQ(finished.status, status) << finished.out << finished.err;
+    for (const std::string& part : parts)
+      EXPECT_NE(finished.out.find(part), std::string::npos) << part << " is not in\n" << finished.out;
+    words.emplace_back("--json");
+    const Finished document = text(words);
+    EXPECT_EQ(document.status, status);
+    return json::parse(document.out);
+  }
+  static json verdicts(const json& document) {
+    json found;
+    for (const json& finding : document.at("findings"))
+      found[finding.at("title").get<std::string>()] = finding.at("verdict");
+    return found;
+  }
+};
+
+TEST_F(Regressions, FindsWhatBecameSlower) {
+  add_pair(1024, 100, 103);
+  add_pair(2048, 200, 190);
+  add_pair(4096, 400, 400.4);
+  cache_.add(final_of(512, 1, 50, {}));
+  const json found = asked({}, 3,
+                           {"slower", "1.030", "driver 580.1 -> 590.1",
+                            "3 problems compared: 1 slower, 0 unsure, 1 faster, 1 same",
+                            "1 problem without anything to compare with"});
+  EXPECT_EQ(verdicts(found), (json{{"softmax bf16 8192 x 1024", "slower"},
+                                   {"softmax bf16 8192 x 2048", "faster"},
+                                   {"softmax bf16 8192 x 4096", "same"}}));
+  const json& slower = found.at("findings")[0];
+  EXPECT_NEAR(slower.at("ratio"), 1.03, 1e-6);
+  EXPECT_GT(slower.at("interval")[0], 1);
+  EXPECT_EQ(slower.at("runs_before"), 2);
+  EXPECT_EQ(slower.at("runs_after"), 2);
+  EXPECT_EQ(slower.at("changes"),
+            (json::array({{{"what", "driver"}, {"before", "580.1"}, {"after", "590.1"}}})));
+  EXPECT_EQ(slower.at("suspects"), json{"driver"});
+  EXPECT_EQ(slower.at("kernel").at("config"), configs_[0]);
+  EXPECT_EQ(found.at("summary"), (json{{"slower", 1}, {"unsure", 0}, {"faster", 1}, {"same", 1}}));
+  EXPECT_EQ(found.at("not_compared"), 1);
+  EXPECT_EQ(text({"regressions"}).out.find("x 4096"), std::string::npos)
+      << "what is the same is counted only";
+  EXPECT_NE(text({"regressions", "--all"}).out.find("x 4096"), std::string::npos);
+}
+
+TEST_F(Regressions, NoneIsSuccess) {
+  add_pair(2048, 200, 190);
+  add_pair(4096, 400, 400.4);
+  EXPECT_EQ(asked({}, 0, {"1 faster, 1 same"}).at("summary").at("slower"), 0);
+}
+
+TEST_F(Regressions, OnlyUnsureOnesHaveAStatusOfTheirOwn) {
+  cache_.add(final_of(1024, 1, 5, {}));
+  cache_.add(final_of(1024, 2, 5.1, {{"driver", "590.1"}}));
+  EXPECT_EQ(verdicts(asked({}, 4, {"unsure"}))["softmax bf16 8192 x 1024"], "unsure");
+}
+
+TEST_F(Regressions, NamesTheSuspectWhereSeveralThingsChanged) {
+  // The same binary under another driver and another version of ce.
+  add_pair(1024, 100, 110, {{"ce", "0.2.0"}});
+  const json same_binary = asked({}, 3, {"driver (the same binary ran)"}).at("findings")[0];
+  EXPECT_EQ(same_binary.at("changes").size(), 2U);
+  EXPECT_EQ(same_binary.at("suspects"), json{"driver"});
+}
+
+TEST_F(Regressions, SinceADay) {
+  // The software is the same all the time.
+  for (const int day : {1, 2}) cache_.add(final_of(1024, day, 100, {}));
+  for (const int day : {5, 6}) cache_.add(final_of(1024, day, 104, {}));
+  EXPECT_EQ(asked({}, 0, {"0 problems compared"}).at("not_compared"), 1);
+  const json found = asked({"--since", "2030-01-05"}, 3, {"nothing that is known", "1.040"});
+  EXPECT_EQ(found.at("findings")[0].at("runs_before"), 2);
+  EXPECT_EQ(found.at("findings")[0].at("suspects"), json::array());
+  EXPECT_EQ(asked({"--since", "2030-02-01"}, 0, {}).at("not_compared"), 1);
+}
+
+TEST_F(Regressions, SinceAVersion) {
+  cache_.add(final_of(1024, 1, 90, {}));  // of a version that did not say so
+  cache_.add(final_of(1024, 2, 100, {{"ce", "0.9.1"}}));
+  cache_.add(final_of(1024, 3, 103, {{"ce", "0.10.0"}}));
+  cache_.add(final_of(1024, 4, 103.1, {{"ce", "0.10.1"}}));
+  EXPECT_EQ(asked({}, 0, {"1 same"}).at("summary").at("same"), 1);
+  EXPECT_NEAR(asked({"--since", "0.10"}, 3, {"library 0.9.1 -> 0.10.1"}).at("findings")[0].at("ratio"), 1.031,
+              1e-6);
+  EXPECT_EQ(
+      asked({"--since", "0.9"}, 3, {"library - -> 0.10.1"}).at("findings")[0].at("before").at("median_us"),
+      90);
+  const Finished wrong = text({"regressions", "--since", "yesterday"});
+  EXPECT_EQ(wrong.status, 2);
+  EXPECT_NE(wrong.err.find("--since is \"yesterday\""), std::string::npos) << wrong.err;
+}
+
+TEST_F(Regressions, AgainstAnotherDatabase) {
+  const cache::Measurement shared = final_of(4096, 1, 40, {});
+  cache_.add(shared);
+  cache_.add(final_of(1024, 2, 106, {}));
+  {
+    cache::Cache other = cache::Cache::open(path("other.db"));
+    other.add(shared);
+    other.add(final_of(1024, 1, 100, {}));
+  }
+  const json found = asked({"--against", path("other.db")}, 3, {"1.060"});
+  EXPECT_EQ(found.at("findings").size(), 1U) << "what both have is no news";
+  EXPECT_EQ(text({"regressions", "--against", path("absent.db")}).status, 8);
+  EXPECT_EQ(text({"regressions", "--against", path("other.db"), "--since", "0.1"}).status, 2);
+}
+
+TEST_F(Regressions, TellsThatAnotherConfigIsServed) {
+  const auto other = [&](int day, double us, const Evidence& evidence) {
+    cache::Measurement made = final_of(1024, day, us, evidence);
+    made.config = configs_[1];
+    made.template_digest = measurement(1, 1).template_digest;
+    return made;
+  };
+  for (const cache::Measurement& m :
+       {final_of(1024, 1, 100, {}), other(1, 120, {}), final_of(1024, 2, 130, {{"driver", "590.1"}}),
+        other(2, 121, {{"driver", "590.1"}})})
+    cache_.add(m);
+  const json found = asked({}, 3, {"was " + configs_[0] + ", is " + configs_[1], "itself: slower, 1.300"});
+  EXPECT_NEAR(found.at("findings")[0].at("ratio"), 1.21, 1e-6);
+}
+
+}  // namespace
+}  // namespace ce::cli

@@ -1,0 +1,183 @@
+// Measurements of one key by hand: which populations they are, and what is found of these.
+#include "tuner/finding.hpp"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "generator/variant.hpp"
+#include "tests/tuner/fixture.hpp"
+
+namespace ce::tuner {
+namespace {
+
+using cache::Measurement;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+/// The n-th config of `block`.
+std::string block(std::size_t n) {
+  static const std::vector<generator::Config> all = [] {
+    std::vector<generator::Config> space =
+        generator::space(test::small_problem(), {.shared_bytes_per_block = 100 << 10});
+    std::erase_if(space, [](const generator::Config& config) { return config.variant != "block"; });
+    return space;
+  }();
+  return to_text(all.at(n));
+}
+
+/// A final of day `day`.
+Measurement final_of(int day, const std::string& config, double us) {
+  return {.config = config,
+          .template_digest = "11111111aa",
+          .compile_key = "key of " + config,
+          .stage = cache::stage_of_finals,
+          .rows = 40,
+          .samples_us = std::vector<float>(15, static_cast<float>(us)),
+          .median_us = us,
+          .spread = 0.001,
+          .evidence = {{"driver", "580"}, {"nvrtc", "13.0"}, {"ce", "0.1.0"}, {"uuid", "GPU-1"}},
+          .created_at = fmt::format("2030-01-{:02}T12:00:00.000Z", day)};
+}
+
+Measurement with(Measurement measurement, const std::map<std::string, std::string>& evidence) {
+  for (const auto& [name, value] : evidence) measurement.evidence[name] = value;
+  return measurement;
+}
+
+/// As `measurement` would be after a change of the compiler.
+Measurement compiled_anew(Measurement measurement) {
+  measurement.compile_key += ", new";
+  return measurement;
+}
+
+/// Of the first population and the last.
+Finding finding_of(const std::vector<Measurement>& measurements) {
+  const std::vector<Population> populations = populations_of(measurements);
+  EXPECT_GE(populations.size(), 2U);
+  return compare(populations.front(), populations.back(), {});
+}
+
+TEST(Populations, AreOfTheSameSoftwareAndRows) {
+  Measurement screened = final_of(1, block(0), 90), wrong = final_of(1, block(1), 0),
+              few_rows = final_of(5, block(0), 50), other_variant = final_of(6, "warp/warps=1", 90);
+  screened.stage = cache::stage_of_screenings;
+  wrong.outcome = cache::Outcome::quarantined;
+  few_rows.rows = 20;
+  other_variant.template_digest = "22222222bb";
+  const std::vector<Measurement> measurements{screened,
+                                              wrong,
+                                              final_of(1, block(0), 100),
+                                              with(final_of(2, block(0), 100), {{"driver", "590"}}),
+                                              with(final_of(3, block(0), 500), {{"throttle", "thermal"}}),
+                                              final_of(4, block(0), 101),
+                                              few_rows,
+                                              other_variant};
+  const std::vector<Population> populations = populations_of(measurements);
+  ASSERT_EQ(populations.size(), 3U);
+  EXPECT_EQ(populations[0].software.driver, "590");
+  EXPECT_EQ(populations[1].rows, 20);
+  EXPECT_EQ(populations[2].software.driver, "580") << "the newest run is of these";
+  EXPECT_THAT(populations[2].runs, ElementsAre(&measurements[2], &measurements[5], &measurements[7]));
+  EXPECT_EQ(populations[2].software.templates.size(), 2U);
+  EXPECT_EQ(populations[2].last_at(), other_variant.created_at);
+  const auto repeats = repeats_in(populations);
+  ASSERT_EQ(repeats.size(), 1U);
+  EXPECT_EQ(repeats[0].size(), 2U);
+  EXPECT_EQ(repeats[0][1].median_us, 101);
+}
+
+TEST(Populations, WinnersAreWhatWasServed) {
+  Measurement check = with(final_of(3, block(1), 120), {{"driver", "590"}});
+  check.stage = cache::stage_of_checks;
+  Measurement later = final_of(4, block(2), 10);
+  later.template_digest = "33333333cc";
+  const std::vector<Measurement> measurements{final_of(1, block(0), 100), final_of(1, block(1), 90),
+                                              with(final_of(2, block(2), 50), {{"nvrtc", "14"}}), check,
+                                              later};
+  const std::vector<Population> populations = populations_of(measurements);
+  ASSERT_EQ(populations.size(), 4U);
+  EXPECT_EQ(populations[0].winner, block(1));
+  EXPECT_EQ(populations[2].winner, block(1)) << "a check decides nothing, and its population has no other";
+  EXPECT_EQ(populations[3].winner, block(2));
+}
+
+TEST(Populations, ReferencesAreOfOneKernel) {
+  const Measurement one = with(final_of(1, block(0), 100), {{"reference", "read"}, {"reference_us", "27.5"}});
+  const Measurement other = with(one, {{"reference", "copy"}});
+  EXPECT_EQ(to_runs(std::vector{&one, &one})[1].reference_us, 27.5);
+  EXPECT_EQ(to_runs(std::vector{&one, &other})[1].reference_us, 0);
+  const Measurement none = final_of(1, block(0), 100);
+  EXPECT_EQ(to_runs(std::vector{&none})[0].reference_us, 0);
+  EXPECT_NEAR(to_runs(std::vector{&none})[0].error, 0.001 * 0.929 / std::sqrt(15), 1e-5);
+}
+
+TEST(Finding, TheSameBinaryAcquitsTheCompiler) {
+  const Finding slower = finding_of(
+      {final_of(1, block(0), 100), with(final_of(2, block(0), 110), {{"driver", "590"}, {"ce", "0.2.0"}})});
+  EXPECT_EQ(slower.winner.verdict, Verdict::slower);
+  EXPECT_EQ(slower.before_us, 100);
+  EXPECT_EQ(slower.after_us, 110);
+  EXPECT_THAT(slower.changes,
+              ElementsAre(Change{"driver", "580", "590"}, Change{"library", "0.1.0", "0.2.0"}));
+  EXPECT_THAT(slower.suspects, ElementsAre("driver"));
+  EXPECT_THAT(slower.why, HasSubstr("the same binary"));
+  EXPECT_EQ(slower.kernel_config, block(0));
+}
+
+TEST(Finding, ATemplateThatIsTheSameIsNotSuspect) {
+  Measurement other_before = final_of(1, "warp/warps=1", 300), other_after = final_of(2, "warp/warps=1", 300);
+  other_after.template_digest = "22222222bb";
+  const Finding slower = finding_of({final_of(1, block(0), 100), other_before,
+                                     compiled_anew(with(final_of(2, block(0), 110), {{"nvrtc", "13.1"}})),
+                                     with(other_after, {{"nvrtc", "13.1"}})});
+  EXPECT_THAT(slower.changes, ElementsAre(Change{"toolkit", "13.0", "13.1"},
+                                          Change{"templates", "warp 11111111", "warp 22222222"}));
+  EXPECT_THAT(slower.suspects, ElementsAre("toolkit"));
+}
+
+TEST(Finding, OthersShowWhatDoesNoHarm) {
+  const std::map<std::string, std::string> driver{{"driver", "590"}},
+      both{{"driver", "590"}, {"nvrtc", "13.1"}};
+  std::vector<Finding> findings{
+      finding_of({final_of(1, block(0), 100), compiled_anew(with(final_of(2, block(0), 110), both))}),
+      finding_of({final_of(1, block(0), 50), with(final_of(2, block(0), 50), driver)})};
+  EXPECT_THAT(findings[0].suspects, ElementsAre("driver", "toolkit"));
+  EXPECT_THAT(findings[1].suspects, IsEmpty()) << "nothing happened";
+  narrow_suspects(std::vector{&findings[0], &findings[1]});
+  EXPECT_THAT(findings[0].suspects, ElementsAre("toolkit"));
+  EXPECT_THAT(findings[0].why, HasSubstr("driver alone did no harm to 1 other problem"));
+
+  findings[1] = finding_of({final_of(1, block(0), 50), with(final_of(2, block(0), 60), driver)});
+  findings[0].suspects = {"driver", "toolkit"};
+  narrow_suspects(std::vector{&findings[0], &findings[1]});
+  EXPECT_THAT(findings[0].suspects, ElementsAre("driver", "toolkit"));
+}
+
+TEST(Finding, TellsTheKernelFromTheChoice) {
+  // The old winner is as fast as ever, but another config is served.
+  const std::map<std::string, std::string> driver{{"driver", "590"}};
+  const Finding choice = finding_of(
+      {final_of(1, block(0), 100), final_of(1, block(1), 120), with(final_of(2, block(1), 111), driver),
+       with(final_of(3, block(0), 100), driver), with(final_of(4, block(0), 115), driver)});
+  EXPECT_EQ(choice.config_before, block(0));
+  EXPECT_EQ(choice.config_after, block(1));
+  EXPECT_EQ(choice.winner.verdict, Verdict::slower);
+  EXPECT_EQ(choice.kernel_config, block(0));
+  ASSERT_TRUE(choice.kernel);
+  EXPECT_EQ(choice.kernel->after, 2);
+  EXPECT_THAT(choice.suspects, ElementsAre("driver"));
+}
+
+TEST(Finding, AnotherGpuIsAChange) {
+  const Finding finding = finding_of(
+      {final_of(1, block(0), 100), with(final_of(2, block(0), 110), {{"driver", "590"}, {"uuid", "GPU-2"}})});
+  EXPECT_THAT(finding.changes, ElementsAre(Change{"driver", "580", "590"}, Change{"gpu", "GPU-1", "GPU-2"}));
+  EXPECT_THAT(finding.suspects, ElementsAre("driver", "gpu"));
+}
+
+}  // namespace
+}  // namespace ce::tuner

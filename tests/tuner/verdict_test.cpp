@@ -1,0 +1,111 @@
+// Verdicts on made-up runs whose truth is known.
+#include "tuner/verdict.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "tests/tuner/fixture.hpp"
+
+namespace ce::tuner {
+namespace {
+
+using Runs = std::vector<Run>;  // within a test, Run is GoogleTest's
+
+Runs runs(std::initializer_list<double> medians_us) {
+  Runs list;
+  for (const double us : medians_us) list.push_back({.median_us = us});
+  return list;
+}
+
+TEST(Verdict, TellsSlowerFasterAndSame) {
+  const Runs before = runs({100, 100.1, 99.9});
+  const Comparison slower = compare(before, runs({103, 103.1, 102.9}), {});
+  EXPECT_EQ(slower.verdict, Verdict::slower);
+  EXPECT_NEAR(slower.ratio, 1.03, 1e-4);
+  EXPECT_TRUE(slower.interval.contains(1.03));
+  EXPECT_FALSE(slower.interval.contains(1));
+  EXPECT_EQ(slower.before, 3);
+  EXPECT_EQ(slower.after, 3);
+  EXPECT_FALSE(slower.may_be_slower());
+  EXPECT_EQ(compare(runs({103, 103.1, 102.9}), before, {}).verdict, Verdict::faster);
+  EXPECT_EQ(compare(before, runs({100.2, 100.1}), {}).verdict, Verdict::same);
+}
+
+TEST(Verdict, AnEffectThatDoesNotMatterIsNone) {
+  Runs before(40, {.median_us = 1000}), after(40, {.median_us = 1005});
+  const Comparison sure = compare(before, after, {});
+  EXPECT_GT(sure.interval.low, 1) << "half a percent, and no doubt of it";
+  EXPECT_EQ(sure.verdict, Verdict::same);
+}
+
+TEST(Verdict, IsUnsureWhereRunsDisagree) {
+  const Comparison open = compare(runs({100, 106, 97}), runs({105, 99, 108}), {});
+  EXPECT_EQ(open.verdict, Verdict::unsure);
+  EXPECT_TRUE(open.may_be_slower());
+  EXPECT_EQ(compare(runs({100}), runs({102}), {.scale = 10}).verdict, Verdict::unsure);
+  // A run that says of itself that it knows little.
+  const Runs vague{{.median_us = 102, .error = 0.02}};
+  EXPECT_EQ(compare(runs({100}), vague, {}).verdict, Verdict::unsure);
+  // What is unsure may still exclude a slowdown.
+  const Comparison low = compare(runs({100}), runs({97}), {.scale = 5});
+  EXPECT_EQ(low.verdict, Verdict::unsure);
+  EXPECT_FALSE(low.may_be_slower());
+}
+
+TEST(Verdict, OneRunEachIsHeldAgainstTheUsualNoise) {
+  EXPECT_EQ(compare(runs({500}), runs({515}), {}).verdict, Verdict::slower);
+  EXPECT_EQ(compare(runs({500}), runs({500}), {}).verdict, Verdict::same);
+  EXPECT_EQ(compare(runs({5}), runs({5.1}), {}).verdict, Verdict::unsure) << "of short runs little is known";
+}
+
+TEST(Verdict, TheReferenceTakesOutWhatTheMachineDid) {
+  const Runs before{{.median_us = 100, .reference_us = 27}},
+      throttled{{.median_us = 103, .reference_us = 27.81}}, slower{{.median_us = 103, .reference_us = 27.05}};
+  const Comparison drifted = compare(before, throttled, {});
+  EXPECT_EQ(drifted.verdict, Verdict::same);
+  EXPECT_NEAR(drifted.drift, 0.03, 1e-3);
+  // Where the machine was another one, so to speak, no small effect can be told.
+  const Runs crawling{{.median_us = 150, .reference_us = 40.5}};
+  EXPECT_EQ(compare(before, crawling, {}).verdict, Verdict::unsure);
+  EXPECT_EQ(compare(before, slower, {}).verdict, Verdict::slower);
+  EXPECT_EQ(compare(before, slower, {}).drift, 0) << "the reference moves a little by itself";
+  EXPECT_EQ(compare(before, runs({103}), {}).verdict, Verdict::slower) << "no reference, no drift";
+}
+
+TEST(Verdict, NoiseIsPooledOverRepeats) {
+  EXPECT_EQ(pooled_noise({}).scale, 1);
+  std::mt19937_64 engine(test::test_seed());
+  const auto repeats = [&](double scale) {
+    std::vector<Runs> groups(200);
+    std::normal_distribution<> normal(0, scale * usual_deviation(200));
+    for (Runs& group : groups)
+      for (int run = 0; run < 3; ++run) group.push_back({.median_us = 200 * std::exp(normal(engine))});
+    return groups;
+  };
+  EXPECT_NEAR(pooled_noise(repeats(3)).scale, 3, 0.4);
+  EXPECT_NEAR(pooled_noise(repeats(1)).scale, 1, 0.2);
+  EXPECT_EQ(pooled_noise(repeats(0)).scale, 0.5) << "never less";
+  EXPECT_EQ(pooled_noise(std::vector{runs({1}), runs({2})}).scale, 1) << "one run says nothing of noise";
+}
+
+TEST(Verdict, IntervalsCoverTheTruth) {
+  std::mt19937_64 engine(test::test_seed());
+  std::normal_distribution<> normal(0, usual_deviation(50));
+  constexpr int draws = 2000;
+  int outside = 0;
+  for (int draw = 0; draw < draws; ++draw) {
+    Runs before, after;
+    for (int run = 0; run < 2; ++run) {
+      before.push_back({.median_us = 50 * std::exp(normal(engine))});
+      after.push_back({.median_us = 51 * std::exp(normal(engine))});
+    }
+    outside += compare(before, after, {}).narrow.contains(1.02) ? 0 : 1;
+  }
+  // A tenth, and four standard deviations of the count.
+  EXPECT_NEAR(outside, 200, 4 * std::sqrt(draws * 0.1 * 0.9) + 1);
+}
+
+}  // namespace
+}  // namespace ce::tuner

@@ -1,0 +1,40 @@
+#pragma once
+/// \file
+/// Two populations of one problem compared: is the winner as fast as it was, what changed, and what is suspect?
+
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tuner/populations.hpp"
+
+namespace ce::tuner {
+
+struct Change {
+  std::string what;  ///< driver, toolkit, library, templates, or gpu
+  std::string before, after;
+
+  friend bool operator==(const Change&, const Change&) = default;
+};
+
+struct Finding {
+  std::string config_before, config_after;  ///< the winners
+  double before_us = 0, after_us = 0;       ///< medians of the winners' runs
+  Comparison winner;                        ///< the time that a caller gets
+  std::string kernel_config;         ///< the winner of one side that both have measured; empty for none
+  std::optional<Comparison> kernel;  ///< of that config
+  std::vector<Change> changes;
+  std::vector<std::string>
+      suspects;     ///< names of changes, where the winner is not the same; one in clear cases
+  std::string why;  ///< others are not suspect; empty where all are
+};
+
+/// \param noise  of the device
+[[nodiscard]] Finding compare(const Population& before, const Population& after, const Noise& noise);
+
+/// Takes out suspects by what the other findings show: of what changed, that which changed alone for another
+/// problem without harm, and what did it alone.
+void narrow_suspects(std::span<Finding* const> findings);
+
+}  // namespace ce::tuner

@@ -1,0 +1,126 @@
+#include "tuner/populations.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <initializer_list>
+#include <utility>
+
+#include "tuner/decide.hpp"
+
+namespace ce::tuner {
+namespace {
+
+using cache::Measurement;
+
+const std::string& evidence_in(const Measurement& measurement, std::initializer_list<const char*> names) {
+  static const std::string unknown = "-";
+  for (const char* name : names)
+    if (const auto found = measurement.evidence.find(name); found != measurement.evidence.end())
+      return found->second;
+  return unknown;
+}
+
+bool counts(const Measurement& measurement) {
+  return measurement.outcome == cache::Outcome::measured && measurement.stage != cache::stage_of_screenings &&
+         measurement.median_us > 0 && doubt_of(measurement).empty();
+}
+
+bool has_room_for(const Population& population, const Measurement& measurement, const Software& software) {
+  const auto& [variant, digest] = *software.templates.begin();
+  const auto known = population.software.templates.find(variant);
+  return population.rows == measurement.rows && population.software.driver == software.driver &&
+         population.software.toolkit == software.toolkit && population.software.library == software.library &&
+         (known == population.software.templates.end() || known->second == digest);
+}
+
+/// What was served when the last run was made; of the population itself where that was not among its runs.
+std::string winner_of(const Population& population, std::span<const Measurement> measurements) {
+  const auto end = std::find_if(measurements.begin(), measurements.end(),
+                                [&](const Measurement& m) { return m.created_at > population.last_at(); });
+  const auto served = decide({measurements.begin(), end}, population.software.templates);
+  if (served && !population.runs_of(served->winner.config).empty()) return served->winner.config;
+  std::vector<Measurement> own;
+  for (const Measurement* run : population.runs) own.push_back(*run);
+  const auto fastest = decide(own, population.software.templates);
+  return fastest ? fastest->winner.config : population.runs.front()->config;
+}
+
+/// The standard error of a median of independent normal samples with that interquartile range.
+double error_of(const Measurement& measurement) {
+  constexpr double of_median = 1.2533, range_of_normal = 1.349;
+  const auto samples = static_cast<double>(measurement.samples_us.size());
+  return samples > 0 ? of_median / range_of_normal * measurement.spread / std::sqrt(samples) : 0;
+}
+
+double reference_of(const Measurement& measurement) {
+  const std::string& text = evidence_in(measurement, {"reference_us"});
+  double us = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), us);
+  return error == std::errc() && us > 0 ? us : 0;
+}
+
+}  // namespace
+
+Software software_of(const Measurement& measurement) {
+  return {.driver = evidence_in(measurement, {"driver", "kernel"}),
+          .toolkit = evidence_in(measurement, {"nvrtc", "compiler"}),
+          .library = evidence_in(measurement, {"ce"}),
+          .templates = {{variant_of(measurement.config), measurement.template_digest}}};
+}
+
+std::vector<const Measurement*> Population::runs_of(const std::string& config) const {
+  std::vector<const Measurement*> found;
+  for (const Measurement* run : runs)
+    if (run->config == config) found.push_back(run);
+  return found;
+}
+
+std::vector<Population> populations_of(std::span<const Measurement> measurements,
+                                       const std::function<bool(const Measurement&)>& chosen) {
+  std::vector<Population> populations;
+  for (const Measurement& measurement : measurements) {
+    if (!counts(measurement) || (chosen && !chosen(measurement))) continue;
+    Software software = software_of(measurement);
+    // The newest first, so that a variant that is new joins that.
+    auto own = std::find_if(populations.rbegin(), populations.rend(), [&](const Population& population) {
+      return has_room_for(population, measurement, software);
+    });
+    if (own == populations.rend()) {
+      populations.push_back({.software = std::move(software), .rows = measurement.rows});
+      own = populations.rbegin();
+    } else {
+      own->software.templates.merge(software.templates);
+    }
+    own->runs.push_back(&measurement);
+    std::rotate(populations.rbegin(), own, own + 1);
+  }
+  for (Population& population : populations) population.winner = winner_of(population, measurements);
+  return populations;
+}
+
+std::vector<Run> to_runs(std::span<const Measurement* const> measurements) {
+  std::vector<Run> runs;
+  for (const Measurement* measurement : measurements) {
+    const bool comparable =
+        evidence_in(*measurement, {"reference"}) == evidence_in(*measurements.front(), {"reference"});
+    runs.push_back({.median_us = measurement->median_us,
+                    .error = error_of(*measurement),
+                    .reference_us = comparable ? reference_of(*measurement) : 0});
+  }
+  return runs;
+}
+
+std::vector<std::vector<Run>> repeats_in(std::span<const Population> populations) {
+  std::vector<std::vector<Run>> repeats;
+  for (const Population& population : populations) {
+    std::map<std::pair<std::string, std::string>, std::vector<const Measurement*>> groups;
+    for (const Measurement* run : population.runs)
+      groups[{run->config, evidence_in(*run, {"uuid"})}].push_back(run);
+    for (const auto& [identity, runs] : groups)
+      if (runs.size() > 1) repeats.push_back(to_runs(runs));
+  }
+  return repeats;
+}
+
+}  // namespace ce::tuner

@@ -1,0 +1,50 @@
+#pragma once
+/// \file
+/// The measurements of a key, by the software that they were made with: what to compare with what.
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cache/cache.hpp"
+#include "tuner/verdict.hpp"
+
+namespace ce::tuner {
+
+/// What a measurement was made with. "-" for what its evidence does not tell.
+struct Software {
+  std::string driver, toolkit, library;
+  std::map<std::string, std::string> templates;  ///< digests by variant
+};
+
+[[nodiscard]] Software software_of(const cache::Measurement& measurement);
+
+/// Runs of one key that were made with the same software, on as many rows.
+struct Population {
+  Software software;
+  std::int64_t rows = 0;
+  std::vector<const cache::Measurement*> runs;  ///< finals and checks, oldest first; not those under doubt
+  std::string winner;                           ///< the config that was served at its end
+
+  [[nodiscard]] const std::string& last_at() const noexcept { return runs.back()->created_at; }
+  [[nodiscard]] std::vector<const cache::Measurement*> runs_of(const std::string& config) const;
+};
+
+/// \param measurements  of one key, oldest first; must outlive the result
+/// \param chosen  whether a measurement may be a run; all say what was served
+/// \returns the one with the newest run last
+[[nodiscard]] std::vector<Population> populations_of(
+    std::span<const cache::Measurement> measurements,
+    const std::function<bool(const cache::Measurement&)>& chosen = {});
+
+/// As evidence for verdicts. References only where all are of one kernel.
+[[nodiscard]] std::vector<Run> to_runs(std::span<const cache::Measurement* const> measurements);
+
+/// Runs of one config in one population on one device: what pooled_noise() takes.
+[[nodiscard]] std::vector<std::vector<Run>> repeats_in(std::span<const Population> populations);
+
+}  // namespace ce::tuner

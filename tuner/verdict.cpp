@@ -1,0 +1,139 @@
+#include "tuner/verdict.hpp"
+
+#include <algorithm>
+#include <boost/math/distributions/students_t.hpp>
+#include <cmath>
+#include <numeric>
+
+#include "tuner/statistics.hpp"
+
+namespace ce::tuner {
+namespace {
+
+/// Of runs on an H200 (docs/measuring.md): what varies whatever the length, and what rounding and launching
+/// adds to short ones.
+constexpr double usual_relative = 0.0015, usual_us = 0.04;
+
+/// Runs that the usual deviation weighs as much as.
+constexpr double prior_degrees = 20;
+/// A few equal medians do not make a machine without noise.
+constexpr double least_scale = 0.5;
+
+/// What the reference shows up to the first is its own noise, and from the second on the machine's drift.
+constexpr double reference_noise = 0.005, surely_drift = 0.01;
+/// Kernels do not drift all alike: of a drift that was taken out, this share is an error of the run.
+constexpr double error_of_drift = 0.1;
+
+/// Firm shrinkage: without a step between nothing and all.
+double drift_of(double log_reference) {
+  const double size = std::abs(log_reference);
+  if (size >= surely_drift) return log_reference;
+  const double kept = std::max(0., size - reference_noise) / (surely_drift - reference_noise);
+  return std::copysign(kept * surely_drift, log_reference);
+}
+
+/// Runs of one side as logarithms.
+struct Side {
+  std::vector<double> times;      ///< less the drift
+  std::vector<double> drifts;     ///< 0 where references are missing
+  std::vector<double> variances;  ///< where the scale of the noise is 1
+};
+
+/// \param typical_us  reference; 0 where it is not known of all runs
+Side side_of(std::span<const Run> runs, double typical_us) {
+  Side side;
+  for (const Run& run : runs) {
+    const double drift = typical_us > 0 ? drift_of(std::log(run.reference_us / typical_us)) : 0;
+    const double deviation = std::max(usual_deviation(run.median_us), run.error);
+    side.times.push_back(std::log(run.median_us) - drift);
+    side.drifts.push_back(drift);
+    side.variances.push_back(deviation * deviation + error_of_drift * error_of_drift * drift * drift);
+  }
+  return side;
+}
+
+double typical_reference(std::span<const Run> runs) {
+  std::vector<float> references;
+  for (const Run& run : runs) {
+    if (run.reference_us <= 0) return 0;
+    references.push_back(static_cast<float>(run.reference_us));
+  }
+  return median(references);
+}
+
+double mean(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.) / static_cast<double>(values.size());
+}
+
+double variance_of_mean(const Side& side) {
+  return mean(side.variances) / static_cast<double>(side.variances.size());
+}
+
+/// Squared distances from the mean, over the variances.
+double dispersion(const Side& side) {
+  const double centre = mean(side.times);
+  double sum = 0;
+  for (std::size_t i = 0; i < side.times.size(); ++i)
+    sum += (side.times[i] - centre) * (side.times[i] - centre) / side.variances[i];
+  return sum;
+}
+
+Verdict verdict_of(double log_ratio, const Comparison& comparison) {
+  const double effect = std::log1p(least_effect);
+  if (log_ratio >= effect && comparison.interval.low > 1) return Verdict::slower;
+  if (log_ratio <= -effect && comparison.interval.high < 1) return Verdict::faster;
+  const bool within =
+      std::log(comparison.narrow.low) >= -effect && std::log(comparison.narrow.high) <= effect;
+  return within ? Verdict::same : Verdict::unsure;
+}
+
+}  // namespace
+
+std::string_view name(Verdict verdict) noexcept {
+  switch (verdict) {
+    case Verdict::faster: return "faster";
+    case Verdict::same: return "same";
+    case Verdict::slower: return "slower";
+    case Verdict::unsure: break;
+  }
+  return "unsure";
+}
+
+double usual_deviation(double us) noexcept { return std::hypot(usual_relative, usual_us / us); }
+
+Noise pooled_noise(std::span<const std::vector<Run>> repeats) {
+  double sum = prior_degrees, degrees = prior_degrees;
+  for (const std::vector<Run>& runs : repeats) {
+    if (runs.size() < 2) continue;
+    sum += dispersion(side_of(runs, typical_reference(runs)));
+    degrees += static_cast<double>(runs.size() - 1);
+  }
+  return {.scale = std::max(least_scale, std::sqrt(sum / degrees))};
+}
+
+Comparison compare(std::span<const Run> before, std::span<const Run> after, const Noise& noise) {
+  const double reference_us = typical_reference(after) > 0 ? typical_reference(before) : 0;
+  const Side old = side_of(before, reference_us), now = side_of(after, reference_us);
+  const double log_ratio = mean(now.times) - mean(old.times);
+  const double own_degrees = static_cast<double>(before.size() + after.size() - 2);
+  const double degrees = prior_degrees + own_degrees;
+  const double scale_squared =
+      (prior_degrees * noise.scale * noise.scale + dispersion(old) + dispersion(now)) / degrees;
+  const double error = std::sqrt(std::max(scale_squared, least_scale * least_scale) *
+                                 (variance_of_mean(old) + variance_of_mean(now)));
+  const boost::math::students_t distribution(degrees);
+  const auto within = [&](double outside) {
+    const double reach = error * boost::math::quantile(distribution, 1 - outside / 2);
+    return Interval{std::exp(log_ratio - reach), std::exp(log_ratio + reach)};
+  };
+  Comparison comparison{.ratio = std::exp(log_ratio),
+                        .interval = within(false_alarms),
+                        .narrow = within(2 * missed),
+                        .drift = std::expm1(mean(now.drifts) - mean(old.drifts)),
+                        .before = static_cast<int>(before.size()),
+                        .after = static_cast<int>(after.size())};
+  comparison.verdict = verdict_of(log_ratio, comparison);
+  return comparison;
+}
+
+}  // namespace ce::tuner

@@ -1,0 +1,67 @@
+#pragma once
+/// \file
+/// Has a kernel become slower? Two populations of runs in, a verdict out. docs/measuring.md has the method.
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "tuner/bootstrap.hpp"
+
+namespace ce::tuner {
+
+/// Ratios closer to 1 than this do not matter.
+inline constexpr double least_effect = 0.01;
+/// How often two populations that are the same are called faster or slower, at most.
+inline constexpr double false_alarms = 0.001;
+/// How often two that differ by `least_effect` are called the same, at most.
+inline constexpr double missed = 0.05;
+
+/// One time that a kernel was timed: its samples are off together, by clocks, temperature and where in memory
+/// its tensors were. So a run, and not a sample, is the unit of evidence.
+struct Run {
+  double median_us = 0;
+  double error = 0;         ///< standard error of the median as far as its samples show it, relative
+  double reference_us = 0;  ///< time of the kernel that never changes, at that time; 0 where not known
+};
+
+enum class Verdict : std::uint8_t {
+  faster,
+  same,    ///< within `least_effect`
+  slower,  ///< by `least_effect` or more
+  unsure,  ///< the runs do not tell
+};
+
+[[nodiscard]] std::string_view name(Verdict verdict) noexcept;
+
+/// How far runs of one kernel are from each other.
+struct Noise {
+  /// Standard deviation over that of an H200, usual_deviation(). Known as well as from `prior_degrees` runs.
+  double scale = 1;
+};
+
+/// The relative standard deviation of the medians of runs of that length, in microseconds, on an H200.
+[[nodiscard]] double usual_deviation(double us) noexcept;
+
+/// Pooled over runs that differ in nothing that is known, each of these groups of one kernel.
+[[nodiscard]] Noise pooled_noise(std::span<const std::vector<Run>> repeats);
+
+struct Comparison {
+  Verdict verdict = Verdict::unsure;
+  double ratio = 1;           ///< time after over time before, without the drift of the machine
+  Interval interval{1, 1};    ///< of the ratio: misses it in `false_alarms` of all cases
+  Interval narrow{1, 1};      ///< misses it in 2 * `missed`: lies within `least_effect` for Verdict::same
+  double drift = 0;           ///< of the machine, after over before, less 1: what the reference showed of it
+  int before = 0, after = 0;  ///< runs
+
+  /// Unsure, and a slowdown that matters is not excluded.
+  [[nodiscard]] bool may_be_slower() const noexcept {
+    return verdict == Verdict::unsure && narrow.high > 1 + least_effect;
+  }
+};
+
+/// \param before, after  one run or more each. References are used where all runs have one, of one kernel.
+[[nodiscard]] Comparison compare(std::span<const Run> before, std::span<const Run> after, const Noise& noise);
+
+}  // namespace ce::tuner
