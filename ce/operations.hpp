@@ -88,7 +88,7 @@ struct CrossEntropy {
     Tensor grad = {};    ///< optional: as the logits; may be the logits themselves
     Tensor z_loss = {};  ///< optional, with a factor z_loss: as the loss; the z-loss alone, reduced alike
     Tensor lse = {};     ///< optional: [rows] f32; what CrossEntropyBackward reads
-    Tensor argmax = {};  ///< optional: [rows] i64; index of the first largest logit
+    Tensor argmax = {};  ///< optional: [rows] i64; index of the first largest logit; NaN is larger than all
     Tensor hit = {};     ///< optional, with class indices: [rows] u8; 1 where argmax is the target
   };
 };

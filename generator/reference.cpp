@@ -97,10 +97,10 @@ class CrossEntropy {
     sum_ = saved_ ? 1. : sum_of(q_);
     log_sum_ = std::log(sum_);
     lse_ = shift_ + log_sum_;
-    const double first_largest = largest_of(x);
-    const auto argmax = std::find(x.begin(), x.end(), first_largest) - x.begin();
+    const auto nan = std::find_if(x.begin(), x.end(), [](double logit) { return std::isnan(logit); });
+    const auto first_largest = nan != x.end() ? nan : std::max_element(x.begin(), x.end());
     result_.lse.push_back(lse_);
-    result_.argmax.push_back(first_largest > -infinity ? argmax : 0);
+    result_.argmax.push_back(first_largest - x.begin());
     result_.hit.push_back(0);
     if (in_.targets.empty()) {
       z_loss_ = in_.z_scale * lse_ * lse_;

@@ -149,6 +149,8 @@ struct Operation {
       total.rest = part.sum / at_maximum;
       const float sum = total.rest + total.own;
       total.part = part;
+      if constexpr (Part::indices)
+        if (u_target != u_target) total.part.see_nan(target);  // which was left out of the sum
       total.log_sum = log(sum);
       total.weights = weights;
       total.lse = logits.unit() * part.max + total.log_sum;
@@ -179,7 +181,7 @@ struct Operation {
       put_losses(dead ? dead_value : loss, dead ? dead_value : z_loss);
       if constexpr (problem::lse_out) arguments.lse[row] = total.lse;
       if constexpr (Part::indices) {
-        const int argmax = part.argmax < problem::columns ? part.argmax : 0;
+        const int argmax = part.first_largest();
         if constexpr (problem::argmax_out) arguments.argmax[row] = argmax;
         if constexpr (problem::hit_out) arguments.hit[row] = target == argmax;
       }

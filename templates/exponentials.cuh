@@ -50,6 +50,8 @@ CE_DEVICE void add_exponentials(Part& part, const Tile& tile, const Transform& t
   const Exponent exponent(part.max, factor);
   part.sum += exponent.fused ? sum_of_terms<true>(tile, transform, exponent, skipped)
                              : sum_of_terms<false>(tile, transform, exponent, skipped);
+  if constexpr (Part::indices)
+    if (part.sum != part.sum) part.see_nan(first_where(tile, [](float x) { return x != x; }));
 }
 
 /// amplitude x the exponential of factor (x - max), of single elements, when maximum and amplitude are known.

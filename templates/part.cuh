@@ -12,9 +12,12 @@
 
 namespace ce {
 
+/// Behind every row: the largest int.
+constexpr int no_column = 0x7fffffff;
+
 /// \tparam has_exponentials  `max` and `sum` are used
 /// \tparam has_dot           `dot` is used; with exponentials also `weight`
-/// \tparam has_argmax        `argmax` is used
+/// \tparam has_argmax        `largest` and `argmax` are used
 template <bool has_exponentials, bool has_dot, bool has_argmax>
 struct Part {
   static constexpr bool exponentials = has_exponentials, dots = has_dot, indices = has_argmax;
@@ -24,7 +27,7 @@ struct Part {
   float dot = 0.f;              ///< sum of weight x value; with exponentials of weight x (logit - max)
   float weight = 0.f;           ///< sum of the weights
   float largest = -infinity();  ///< logit
-  int argmax = 0x7fffffff;      ///< the first column that holds it
+  int argmax = no_column;       ///< the first column that holds it
 
   /// The same with respect to a maximum that is not smaller.
   CE_DEVICE void move_to(float larger, float c) {
@@ -41,6 +44,12 @@ struct Part {
       argmax = column;
     }
   }
+  /// NaN is larger than infinity: it is one whose column, less 2^31, comes before all others.
+  CE_DEVICE void see_nan(int column) {
+    if (column != no_column) see(infinity(), column - no_column - 1);
+  }
+  /// The first NaN, else the first of the largest logits; the first column where all are -infinity.
+  CE_DEVICE int first_largest() const { return argmax == no_column ? 0 : argmax & no_column; }
   /// Takes another part in.
   CE_DEVICE void join(const Part& other, float c) {
     Part next;
@@ -111,7 +120,7 @@ CE_DEVICE Part warp_join(Part part, float c) {
   if constexpr (Part::dots) part.dot = warp_sum<width>(part.dot);
   if constexpr (Part::indices) {
     const float largest = warp_max<width>(part.largest);
-    part.argmax = warp_min<width>(part.largest == largest ? part.argmax : 0x7fffffff);
+    part.argmax = warp_min<width>(part.largest == largest ? part.argmax : no_column);
     part.largest = largest;
   }
   return part;

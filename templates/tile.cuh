@@ -165,18 +165,18 @@ CE_DEVICE float largest_of(const Tile& tile) {
   return largest.largest();
 }
 
-/// The first column of the tile where the first input is `value`.
-template <class Tile>
-CE_DEVICE int first_of(const Tile& tile, float value) {
+/// The first column of the tile where the first input is as wanted.
+template <class Tile, class Wanted>
+CE_DEVICE int first_where(const Tile& tile, const Wanted& wanted) {
   constexpr int count = sizeof(tile.elements) / sizeof(tile.elements[0]), vec = Tile::vec;
-  int first = 0x7fffffff;
+  int first = no_column;
 #pragma unroll
   for (int i = count - 1; i >= 0; --i) {
     float x[vec];
     tile.elements[i].of_input[0].values(x);
 #pragma unroll
     for (int k = vec - 1; k >= 0; --k)
-      if (x[k] == value && tile.inside(i)) first = tile.column_of(i) + k;
+      if (wanted(x[k]) && tile.inside(i)) first = tile.column_of(i) + k;
   }
   return first;
 }
@@ -188,7 +188,7 @@ CE_DEVICE void raise(const Operation& operation, Part& part, const Tile& tile) {
     part.move_to(maximum(part.max, operation.maximum_of(tile)), operation.factor());
     if constexpr (Part::indices)
       if (const float largest = largest_of(tile); largest >= part.largest && largest > -infinity())
-        part.see(largest, first_of(tile, largest));
+        part.see(largest, first_where(tile, [&](float x) { return x == largest; }));
   }
 }
 

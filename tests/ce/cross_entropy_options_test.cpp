@@ -232,22 +232,23 @@ class RunOutputs : public ContextTest {};
 TEST_F(RunOutputs, LargestLogits) {
   Context context(options(Policy::lookup));
   constexpr double inf = INFINITY;
-  Matrix logits(context, DType::f32, 5, 4), target(context, DType::i64, 5, 1),
-      loss(context, DType::f32, 5, 1), argmax(context, DType::i64, 5, 1), hit(context, DType::u8, 5, 1);
+  Matrix logits(context, DType::f32, 6, 4), target(context, DType::i64, 6, 1),
+      loss(context, DType::f32, 6, 1), argmax(context, DType::i64, 6, 1), hit(context, DType::u8, 6, 1);
   logits.set({1,    3,    3,    2,     // the first of two
               -inf, -inf, -inf, -inf,  // none
-              NAN,  1,    2,    0,     // NaN is not the largest
+              1,    NAN,  2,    NAN,   // NaN is the largest
               inf,  0,    inf,  0,     //
-              NAN,  -inf, -inf, NAN});
-  target.set_indices({2, 0, 2, 0, -100});
+              -inf, NAN,  -inf, NAN,   //
+              inf,  -inf, NAN,  inf});
+  target.set_indices({2, 0, 2, 0, -100, 2});
   context.run(CrossEntropy{.reduction = Reduction::none}, {.logits = logits.tensor(),
                                                            .target = target.tensor(),
                                                            .loss = loss.tensor(),
                                                            .argmax = argmax.tensor(),
                                                            .hit = hit.tensor()});
   context.check();
-  EXPECT_THAT(argmax.indices(), testing::ElementsAre(1, 0, 2, 0, 0));
-  EXPECT_THAT(hit.indices(), testing::ElementsAre(0, 1, 1, 1, 0));
+  EXPECT_THAT(argmax.indices(), testing::ElementsAre(1, 0, 1, 0, 1, 2));
+  EXPECT_THAT(hit.indices(), testing::ElementsAre(0, 1, 0, 1, 0, 1));
 }
 
 TEST_F(RunOutputs, NoRows) {
