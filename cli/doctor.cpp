@@ -34,7 +34,7 @@ constexpr const char* doctor_examples =
     "used and CE_POLICY means something; otherwise that of the first thing that is in the way.\n";
 
 /// What was found in one place.
-struct Finding {
+struct Diagnosis {
   enum class State { good, absent, bad };
   std::string what;  ///< "driver"
   State state = State::good;
@@ -43,19 +43,19 @@ struct Finding {
   Json facts = Json::object();
 };
 
-std::string_view name(Finding::State state) {
+std::string_view name(Diagnosis::State state) {
   switch (state) {
-    case Finding::State::good: return "ok";
-    case Finding::State::absent: return "none";
-    case Finding::State::bad: return "PROBLEM";
+    case Diagnosis::State::good: return "ok";
+    case Diagnosis::State::absent: return "none";
+    case Diagnosis::State::bad: return "PROBLEM";
   }
   return "?";
 }
 
-Finding check_driver(const runtime::CudaStatus& cuda) {
+Diagnosis check_driver(const runtime::CudaStatus& cuda) {
   if (!cuda.driver_found)
     return {.what = "driver",
-            .state = Finding::State::absent,
+            .state = Diagnosis::State::absent,
             .detail = cuda.driver_problem,
             .remedy =
                 "for a GPU, install NVIDIA's driver (nvidia-smi shows whether it works); in a container, "
@@ -68,11 +68,11 @@ Finding check_driver(const runtime::CudaStatus& cuda) {
           .facts = {{"cuda_version", cuda.cuda_version}, {"driver_version", cuda.driver_version}}};
 }
 
-Finding check_nvrtc(const runtime::CudaStatus& cuda) {
+Diagnosis check_nvrtc(const runtime::CudaStatus& cuda) {
   Json facts{{"tried", cuda.nvrtc_tried}};
   if (!cuda.nvrtc_found)
     return {.what = "nvrtc",
-            .state = cuda.gpus.empty() ? Finding::State::absent : Finding::State::bad,
+            .state = cuda.gpus.empty() ? Diagnosis::State::absent : Diagnosis::State::bad,
             .detail = fmt::format("not found; looked in {}", fmt::join(cuda.nvrtc_tried, "; ")),
             .remedy =
                 "for a GPU, pip install nvidia-cuda-nvrtc, or install a CUDA toolkit, or name libnvrtc.so in "
@@ -87,14 +87,14 @@ Finding check_nvrtc(const runtime::CudaStatus& cuda) {
           .facts = std::move(facts)};
 }
 
-Finding check_gpu(const runtime::CudaStatus::Gpu& gpu) {
+Diagnosis check_gpu(const runtime::CudaStatus::Gpu& gpu) {
   const runtime::Model& model = gpu.model;
   Json facts = json_of(model);
   facts["uuid"] = gpu.uuid;
   const std::string what = fmt::format("cuda:{}", gpu.ordinal);
   if (!gpu.problem.empty())
     return {.what = what,
-            .state = Finding::State::bad,
+            .state = Diagnosis::State::bad,
             .detail = gpu.problem,
             .remedy = "use another GPU with --device, or --device host",
             .facts = std::move(facts)};
@@ -109,7 +109,7 @@ Finding check_gpu(const runtime::CudaStatus::Gpu& gpu) {
       .facts = std::move(facts)};
 }
 
-Finding check_host() {
+Diagnosis check_host() {
   const std::unique_ptr<runtime::Device> host = runtime::open_host_device();
   Json facts = json_of(host->model());
   try {
@@ -122,46 +122,46 @@ Finding check_host() {
             .facts = std::move(facts)};
   } catch (const Unsupported& error) {
     return {.what = "host",
-            .state = Finding::State::absent,
+            .state = Diagnosis::State::absent,
             .detail = "no C++ compiler",
             .remedy = error.what(),
             .facts = std::move(facts)};
   }
 }
 
-Finding check_database(const CommonOptions& common) {
-  Finding finding{.what = "database"};
+Diagnosis check_database(const CommonOptions& common) {
+  Diagnosis diagnosis{.what = "database"};
   try {
     const std::filesystem::path path = database_path(common);
-    finding.facts["path"] = path.string();
+    diagnosis.facts["path"] = path.string();
     const cache::Status status = cache::Cache::open_existing(path).status();
-    finding.facts.update({{"schema_version", status.schema_version},
-                          {"journal_mode", status.journal_mode},
-                          {"file_bytes", status.file_bytes},
-                          {"keys", status.keys},
-                          {"measurements", status.measurements},
-                          {"binaries", status.binaries}});
-    finding.detail = fmt::format("{}: {}, {}, {}, {}", path.string(), counted(status.keys, "key"),
-                                 counted(status.measurements, "measurement"),
-                                 counted(status.binaries, "compiled kernel"), size_text(status.file_bytes));
+    diagnosis.facts.update({{"schema_version", status.schema_version},
+                            {"journal_mode", status.journal_mode},
+                            {"file_bytes", status.file_bytes},
+                            {"keys", status.keys},
+                            {"measurements", status.measurements},
+                            {"binaries", status.binaries}});
+    diagnosis.detail = fmt::format("{}: {}, {}, {}, {}", path.string(), counted(status.keys, "key"),
+                                   counted(status.measurements, "measurement"),
+                                   counted(status.binaries, "compiled kernel"), size_text(status.file_bytes));
     if (!status.problem.empty()) {
-      finding.state = Finding::State::bad;
-      finding.remedy = status.problem;
+      diagnosis.state = Diagnosis::State::bad;
+      diagnosis.remedy = status.problem;
     }
   } catch (const NotFound& error) {
-    finding.state = Finding::State::absent;
-    finding.detail = error.what();
-    finding.remedy = "the first sweep creates it";
+    diagnosis.state = Diagnosis::State::absent;
+    diagnosis.detail = error.what();
+    diagnosis.remedy = "the first sweep creates it";
   } catch (const DatabaseError& error) {
-    finding.state = Finding::State::bad;
-    finding.detail = error.what();
-    finding.remedy = "restore the file, move it away, or name another with --db or CE_DB";
+    diagnosis.state = Diagnosis::State::bad;
+    diagnosis.detail = error.what();
+    diagnosis.remedy = "restore the file, move it away, or name another with --db or CE_DB";
   }
-  finding.facts["problem"] = finding.state == Finding::State::bad ? finding.detail : "";
-  return finding;
+  diagnosis.facts["problem"] = diagnosis.state == Diagnosis::State::bad ? diagnosis.detail : "";
+  return diagnosis;
 }
 
-Finding check_policy() {
+Diagnosis check_policy() {
   try {
     const std::optional<Policy> chosen = policy_of_environment();
     const std::string_view policy = name(chosen.value_or(Policy::tune));
@@ -170,61 +170,61 @@ Finding check_policy() {
             .facts = {{"policy", policy}, {"from_environment", chosen.has_value()}}};
   } catch (const InvalidArgument& error) {
     return {.what = "policy",
-            .state = Finding::State::bad,
+            .state = Diagnosis::State::bad,
             .detail = error.what(),
             .remedy = "unset CE_POLICY, or set it to one of these"};
   }
 }
 
 struct Examination {
-  std::vector<Finding> findings;
+  std::vector<Diagnosis> diagnoses;
   ExitCode code = ExitCode::success;
 };
 
 /// The first thing that keeps this machine from tuning on the best device that it has.
-ExitCode verdict(const runtime::CudaStatus& cuda, const Finding& host, const Finding& database,
-                 const Finding& policy) {
+ExitCode verdict(const runtime::CudaStatus& cuda, const Diagnosis& host, const Diagnosis& database,
+                 const Diagnosis& policy) {
   bool usable = false;
   for (const auto& gpu : cuda.gpus) usable = usable || gpu.problem.empty();
   if (!cuda.gpus.empty() && !usable) return ExitCode::device;
   if (!cuda.gpus.empty() && !cuda.nvrtc_found) return ExitCode::compile;
-  if (cuda.gpus.empty() && host.state != Finding::State::good) return ExitCode::compile;
-  if (database.state == Finding::State::bad) return ExitCode::database;
-  return policy.state == Finding::State::bad ? ExitCode::usage : ExitCode::success;
+  if (cuda.gpus.empty() && host.state != Diagnosis::State::good) return ExitCode::compile;
+  if (database.state == Diagnosis::State::bad) return ExitCode::database;
+  return policy.state == Diagnosis::State::bad ? ExitCode::usage : ExitCode::success;
 }
 
 Examination examine(const CommonOptions& common) {
   const runtime::CudaStatus cuda = runtime::cuda_status();
-  const Finding host = check_host();
-  const Finding database = check_database(common);
-  const Finding policy = check_policy();
+  const Diagnosis host = check_host();
+  const Diagnosis database = check_database(common);
+  const Diagnosis policy = check_policy();
   Examination examination{.code = verdict(cuda, host, database, policy)};
-  examination.findings = {check_driver(cuda), check_nvrtc(cuda)};
-  for (const auto& gpu : cuda.gpus) examination.findings.push_back(check_gpu(gpu));
-  examination.findings.push_back(host);
-  examination.findings.push_back(database);
-  examination.findings.push_back(policy);
+  examination.diagnoses = {check_driver(cuda), check_nvrtc(cuda)};
+  for (const auto& gpu : cuda.gpus) examination.diagnoses.push_back(check_gpu(gpu));
+  examination.diagnoses.push_back(host);
+  examination.diagnoses.push_back(database);
+  examination.diagnoses.push_back(policy);
   return examination;
 }
 
 Json document_of(const Examination& examination) {
-  Json findings = Json::array();
-  for (const Finding& finding : examination.findings) {
-    Json json{{"what", finding.what},
-              {"state", finding.state == Finding::State::bad ? "problem" : name(finding.state)}};
-    json["detail"] = finding.detail;
-    json["remedy"] = finding.remedy;
-    json["facts"] = finding.facts;
-    findings.push_back(std::move(json));
+  Json diagnoses = Json::array();
+  for (const Diagnosis& diagnosis : examination.diagnoses) {
+    Json json{{"what", diagnosis.what},
+              {"state", diagnosis.state == Diagnosis::State::bad ? "problem" : name(diagnosis.state)}};
+    json["detail"] = diagnosis.detail;
+    json["remedy"] = diagnosis.remedy;
+    json["facts"] = diagnosis.facts;
+    diagnoses.push_back(std::move(json));
   }
-  return {{"version", version()}, {"findings", findings}, {"exit_code", static_cast<int>(examination.code)}};
+  return {{"version", version()}, {"findings", diagnoses}, {"exit_code", static_cast<int>(examination.code)}};
 }
 
 std::string text_of(const Examination& examination) {
   std::string text = fmt::format("ce-tune {}\n", version());
-  for (const Finding& finding : examination.findings) {
-    text += fmt::format("{:<9} {:<8} {}\n", finding.what, name(finding.state), finding.detail);
-    if (!finding.remedy.empty()) text += fmt::format("{:<18} -> {}\n", "", finding.remedy);
+  for (const Diagnosis& diagnosis : examination.diagnoses) {
+    text += fmt::format("{:<9} {:<8} {}\n", diagnosis.what, name(diagnosis.state), diagnosis.detail);
+    if (!diagnosis.remedy.empty()) text += fmt::format("{:<18} -> {}\n", "", diagnosis.remedy);
   }
   return text;
 }
