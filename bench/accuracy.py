@@ -44,11 +44,15 @@ MATRICES = frozenset({"output", "input_grad", "grad"})
 
 def excess(entry: dict[str, Any]) -> float:
     """By which factor the worse of ce's figures is over what it may be; at most 1 is good."""
-    ce, peer, ideal = entry["ce"], entry["pytorch"], entry["rounded"]
-    if ce["wrong"] > 0:
+    if entry["ce"]["wrong"] > 0:
         return float("inf")
-    bound_rms, bound_largest = ALLOWED * max(peer["rms"], ideal["rms"]), ALLOWED * peer["largest"] + 1
-    return max(ratio(ce["rms"], bound_rms), ce["largest"] / bound_largest)
+    bound = ALLOWED * max(entry["pytorch"]["rms"], entry["rounded"]["rms"])
+    return max(ratio(entry["ce"]["rms"], bound), share_of_largest(entry))
+
+
+def share_of_largest(entry: dict[str, Any]) -> float:
+    """ce's largest error, of what it may be."""
+    return entry["ce"]["largest"] / (ALLOWED * entry["pytorch"]["largest"] + 1)
 
 
 def ratio(a: float, b: float) -> float:
@@ -124,7 +128,7 @@ def summary_row(entries: list[dict[str, Any]]) -> list[str]:
         return ratio(ce, peer) if max(ce, peer) > 1e-6 else 0
 
     worst = max(entries, key=compared)
-    far = max(entries, key=lambda entry: entry["ce"]["largest"] - entry["pytorch"]["largest"])
+    far = max(entries, key=share_of_largest)
     return [
         figure(worst["pytorch"]["rms"]),
         figure(worst["ce"]["rms"]),
@@ -193,8 +197,8 @@ How far ce and PyTorch are from f64 on the same inputs. `bench/accuracy.py` meas
 
 Of {len(comparisons)} comparisons, ce is worse than it may be in {f"{len(over)}: {', '.join(over)}" if over else "none"}.
 
-Each line has the kind of rows where ce compares worst: by the ratio of the RMS, and by the difference of the largest
-errors. Where PyTorch's error is thousands of units, it takes the difference of almost equal numbers.
+Each line has the kind of rows where ce compares worst: by the ratio of the RMS, and by its largest error as a share of
+what it may be. Where PyTorch's error is thousands of units, it takes the difference of almost equal numbers.
 
 {markdown_table(rows)}
 """
