@@ -115,6 +115,7 @@ int run(int argument_count, const char* const* arguments) {
     add_bench(app, action, command_line(words));
     add_time(app, action);
     add_explain(app, action);
+    add_check(app, action);
     add_regressions(app, action);
     add_db(app, action);
     add_run(app, action);

@@ -22,6 +22,7 @@ void add_sweep(CLI::App& app, Action& chosen);
 void add_bench(CLI::App& app, Action& chosen, const std::string& command_line);
 void add_time(CLI::App& app, Action& chosen);
 void add_explain(CLI::App& app, Action& chosen);
+void add_check(CLI::App& app, Action& chosen);
 void add_regressions(CLI::App& app, Action& chosen);
 void add_db(CLI::App& app, Action& chosen);
 void add_run(CLI::App& app, Action& chosen);

@@ -1,11 +1,9 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <charconv>
 #include <functional>
 #include <list>
-#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -16,8 +14,8 @@
 
 #include "cache/codec.hpp"
 #include "ce/base/error.hpp"
+#include "cli/cases.hpp"
 #include "cli/commands.hpp"
-#include "cli/findings.hpp"
 #include "cli/known.hpp"
 #include "cli/options.hpp"
 #include "cli/units.hpp"
@@ -26,7 +24,6 @@ namespace ce::cli {
 namespace {
 
 using cache::Measurement;
-using tuner::Population;
 
 constexpr const char* regressions_notes =
     "\nWithout --since and --against, each problem's newest runs are held against those of the software "
@@ -74,24 +71,6 @@ std::function<bool(const Measurement&)> newer_than(const std::string& since) {
   };
 }
 
-/// One problem: what is compared with what. The populations point into the measurements.
-struct Case {
-  cache::Key key;
-  std::string title;
-  std::vector<Measurement> measurements, others;
-  std::vector<Population> older, newer;
-
-  /// The newest two that were timed on as many rows, older first; nothing where there are none.
-  [[nodiscard]] std::optional<std::pair<const Population*, const Population*>> pair() const {
-    if (newer.empty()) return std::nullopt;
-    const Population& after = newer.back();
-    const auto before =
-        std::find_if(older.rbegin(), older.rend(), [&](const Population& p) { return p.rows == after.rows; });
-    if (before == older.rend()) return std::nullopt;
-    return std::pair(&*before, &after);
-  }
-};
-
 void split_by_software(Case& problem) {
   problem.older = tuner::populations_of(problem.measurements);
   if (problem.older.empty()) return;
@@ -134,31 +113,10 @@ std::list<Case> cases_of(const RegressionOptions& options) {
   return cases;
 }
 
-/// Of each device, by its text.
-std::map<std::string, tuner::Noise> noises_of(const std::list<Case>& cases) {
-  std::map<std::string, std::vector<std::vector<tuner::Run>>> repeats;
-  for (const Case& problem : cases)
-    for (const auto* populations : {&problem.older, &problem.newer})
-      for (std::vector<tuner::Run>& runs : tuner::repeats_in(*populations))
-        repeats[problem.key.device].push_back(std::move(runs));
-  std::map<std::string, tuner::Noise> noises;
-  for (const auto& [device, runs] : repeats) noises[device] = tuner::pooled_noise(runs);
-  return noises;
-}
-
 ExitCode regressions(const RegressionOptions& options) {
   if (!options.since.empty()) static_cast<void>(newer_than(options.since));  // says what is wrong with it
   const std::list<Case> cases = cases_of(options);
-  std::map<std::string, tuner::Noise> noises = noises_of(cases);
-  std::vector<ProblemFinding> findings;
-  for (const Case& problem : cases)
-    if (const auto pair = problem.pair())
-      findings.push_back({problem.key, problem.title,
-                          tuner::compare(*pair->first, *pair->second, noises[problem.key.device])});
-  std::vector<tuner::Finding*> all;
-  for (ProblemFinding& problem : findings) all.push_back(&problem.finding);
-  tuner::narrow_suspects(all);
-  sort_by_verdict(findings);
+  const std::vector<ProblemFinding> findings = findings_of(cases);
   const std::size_t left_out = cases.size() - findings.size();
   if (options.common.json) {
     Json document = json_of(findings);

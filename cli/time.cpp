@@ -76,20 +76,20 @@ Field field_of(const TimeOptions& options) {
   return field;
 }
 
-std::string text_of(const std::vector<tuner::Timing>& timings, double best_us) {
+std::string text_of(const std::vector<cache::Measurement>& timings, double best_us) {
   using enum Table::Align;
   Table table({{"CONFIG"}, {"TIME", right}, {"GB/s", right}, {"SPREAD", right}, {"BEHIND", right}});
-  for (const tuner::Timing& timing : timings)
-    table.add({timing.config, time_text(timing.median_us), throughput_text(timing.gbs()),
+  for (const cache::Measurement& timing : timings)
+    table.add({timing.config, time_text(timing.median_us), throughput_text(throughput_of(timing)),
                percent_text(timing.spread), percent_text(timing.median_us / best_us - 1)});
   return table.text();
 }
 
-Json entry_of(const tuner::Timing& timing, double best_us) {
+Json entry_of(const cache::Measurement& timing, double best_us) {
   return {{"config", timing.config},
           {"median_us", timing.median_us},
           {"spread", timing.spread},
-          {"gbs", timing.gbs()},
+          {"gbs", throughput_of(timing)},
           {"behind", timing.median_us / best_us - 1},
           {"samples_us", timing.samples_us}};
 }
@@ -113,7 +113,7 @@ ExitCode time(const TimeOptions& options) {
   display.begin(1, 1, generator::title(field.problem));
   tuner::Beside beside =
       tuner::Retimer(*device, cache, settings).time_beside(field.problem, field.configs, samples, hooks);
-  std::vector<tuner::Timing>& timings = beside.timings;
+  std::vector<cache::Measurement>& timings = beside.measurements;
   display.finish(generator::title(field.problem));
   std::sort(timings.begin(), timings.end(),
             [](const auto& a, const auto& b) { return a.median_us < b.median_us; });
@@ -123,7 +123,7 @@ ExitCode time(const TimeOptions& options) {
   if (options.common.json) {
     Json document = json_of(run);
     document["problem"] = json_of(field.problem);
-    for (const tuner::Timing& timing : timings) document["timings"].push_back(entry_of(timing, best_us));
+    for (const cache::Measurement& timing : timings) document["timings"].push_back(entry_of(timing, best_us));
     document["reference"] = {{"kernel", beside.reference}, {"samples_us", beside.references_us}};
     print(document);
   } else {

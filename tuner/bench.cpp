@@ -40,7 +40,7 @@ generator::Operation ceiling_kind(const generator::Problem& problem) noexcept {
   return generator::inputs(problem) == 2 ? generator::Operation::add : generator::Operation::copy;
 }
 
-runtime::Evidence evidence_of(const runtime::Device& device) {
+runtime::Evidence evidence_now(const runtime::Device& device) {
   runtime::Evidence evidence = device.evidence();
   evidence["ce"] = built_version();
   return evidence;
@@ -100,6 +100,15 @@ std::string Bench::reference() const {
   const generator::Config& config = flush_kernel_->config();
   return fmt::format("{} {} {}", generator::title(problem), generator::to_text(config),
                      generator::template_digest(problem.operation, config.variant).substr(0, digest_digits));
+}
+
+runtime::Evidence Bench::evidence(std::span<const float> references_us) const {
+  runtime::Evidence evidence = evidence_now(device_);
+  if (const double us = median(references_us); us > 0) {
+    evidence["reference"] = reference();
+    evidence["reference_us"] = fmt::format("{:.3f}", us);
+  }
+  return evidence;
 }
 
 double Bench::time_driver_copy(int samples) {

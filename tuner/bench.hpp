@@ -3,6 +3,7 @@
 /// How fast is a kernel?
 
 #include <optional>
+#include <span>
 #include <string>
 
 #include "tuner/trial_memory.hpp"
@@ -13,7 +14,7 @@ namespace ce::tuner {
 [[nodiscard]] generator::Operation ceiling_kind(const generator::Problem& problem) noexcept;
 
 /// What may influence a measurement now: the device's evidence, and `ce`, the version of the library.
-[[nodiscard]] runtime::Evidence evidence_of(const runtime::Device& device);
+[[nodiscard]] runtime::Evidence evidence_now(const runtime::Device& device);
 
 /// Times kernels of one problem on scratch memory. Policy: before every sample the tensors are set back and
 /// L2 is filled with other, clean lines, so that inputs come from memory and no write-back of somebody else's
@@ -39,8 +40,11 @@ class Bench {
   /// samples; 0 on the host device, which has none.
   [[nodiscard]] double time_reference(int samples);
 
-  /// Which kernel that is: times of one text compare, whatever the driver. Empty on the host device.
+  /// Which kernel that is: times of the same text compare, whatever the driver. Empty on the host device.
   [[nodiscard]] std::string reference() const;
+
+  /// evidence_now(), with the reference and the median of its times, where it has one.
+  [[nodiscard]] runtime::Evidence evidence(std::span<const float> references_us) const;
 
   /// Median time, in microseconds, of the driver's own copy of the input to the output.
   [[nodiscard]] double time_driver_copy(int samples);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "ce/base/error.hpp"
+#include "generator/source.hpp"
 #include "tuner/bench.hpp"
 #include "tuner/build_ahead.hpp"
 #include "tuner/ranking.hpp"
@@ -154,14 +155,20 @@ Beside Retimer::time_beside(const Problem& problem, std::span<const std::string>
   BuildAhead ahead(device_, cache_, problem, parsed);
   Bench bench(device_, cache_, problem, settings_.scratch_bytes, settings_.seed);
   std::vector<Kernel> kernels;
-  std::vector<cache::Measurement> measurements;
+  Beside beside{.reference = bench.reference()};
+  std::vector<cache::Measurement>& measurements = beside.measurements;
   for (std::size_t i = 0; i < parsed.size(); ++i) {
     const Built built = ahead.take(i);
     keep(cache_, built);
-    kernels.push_back(built.load(device_));
-    measurements.push_back({.config = generator::to_text(parsed[i])});
+    const Kernel& kernel = kernels.emplace_back(built.load(device_));
+    measurements.push_back(
+        {.key = {generator::key_text(problem), device_.model().key()},
+         .config = generator::to_text(parsed[i]),
+         .template_digest = generator::template_digest(problem.operation, parsed[i].variant),
+         .compile_key = built.compile_key(),
+         .registers = kernel.resources().registers,
+         .local_bytes = kernel.resources().local_bytes});
   }
-  Beside beside{.reference = bench.reference()};
   std::size_t first = 0;
   for (int done = 0; done < samples; first = (first + 1) % kernels.size()) {
     const int count = std::min(samples_a_visit, samples - done);
@@ -181,7 +188,8 @@ Beside Retimer::time_beside(const Problem& problem, std::span<const std::string>
                       .best_us = measurements[0].median_us,
                       .best_gbs = timing_of(measurements[0]).gbs()});
   }
-  for (const cache::Measurement& measurement : measurements) beside.timings.push_back(timing_of(measurement));
+  const runtime::Evidence evidence = bench.evidence(beside.references_us);
+  for (cache::Measurement& measurement : measurements) measurement.evidence = evidence;
   return beside;
 }
 

@@ -42,12 +42,13 @@ struct Retiming {
 
 /// Kernels timed beside each other.
 struct Beside {
-  std::vector<Timing> timings;       ///< in the order that was asked for
+  std::vector<cache::Measurement>
+      measurements;                  ///< complete but for the stage; in the order that was asked for
   std::vector<float> references_us;  ///< of a kernel that never changes, one for each turn; empty on the host
   std::string reference;             ///< which: see Bench::reference()
 };
 
-/// Not thread-safe. Records no measurement: what it finds is of this run.
+/// Not thread-safe. Writes no measurement down: what it finds is of this run.
 class Retimer {
  public:
   /// Both must outlive the Retimer.

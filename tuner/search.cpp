@@ -54,7 +54,7 @@ Search::Search(runtime::Device& device, cache::Cache& cache, const Settings& set
       problem_(problem),
       key_{generator::key_text(problem), device.model().key()},
       configs_(ranked_space(problem, device.model(), neighbours(device, cache, problem))),
-      evidence_(evidence_of(device)) {
+      evidence_(evidence_now(device)) {
   survey();
 }
 
@@ -282,11 +282,7 @@ void Search::believe(std::span<const Turn> turns, std::span<Contender* const> co
 /// Every contender that had turns.
 void Search::end_turns() {
   if (!bench_) return;
-  runtime::Evidence evidence = evidence_of(device_);
-  if (const double us = median(references_us_); us > 0) {
-    evidence["reference"] = bench_->reference();
-    evidence["reference_us"] = fmt::format("{:.3f}", us);
-  }
+  runtime::Evidence evidence = bench_->evidence(references_us_);
   if (!disturbance_.empty()) evidence["disturbance"] = disturbance_;
   std::vector<cache::Measurement> measured;
   for (auto& [entrant, contender] : contenders_) {

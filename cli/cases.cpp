@@ -1,0 +1,45 @@
+#include "cli/cases.hpp"
+
+#include <algorithm>
+#include <map>
+
+#include "tuner/finding.hpp"
+#include "tuner/verdict.hpp"
+
+namespace ce::cli {
+namespace {
+
+/// Of each device, by its text.
+std::map<std::string, tuner::Noise> noises_of(const std::list<Case>& cases) {
+  std::map<std::string, std::vector<std::vector<tuner::Run>>> repeats;
+  for (const Case& problem : cases)
+    for (const auto* populations : {&problem.older, &problem.newer})
+      for (std::vector<tuner::Run>& runs : tuner::repeats_in(*populations))
+        repeats[problem.key.device].push_back(std::move(runs));
+  std::map<std::string, tuner::Noise> noises;
+  for (const auto& [device, runs] : repeats) noises[device] = tuner::pooled_noise(runs);
+  return noises;
+}
+
+}  // namespace
+
+std::vector<ProblemFinding> findings_of(const std::list<Case>& cases) {
+  std::map<std::string, tuner::Noise> noises = noises_of(cases);
+  std::vector<ProblemFinding> findings;
+  for (const Case& problem : cases) {
+    if (problem.newer.empty()) continue;
+    const tuner::Population& after = problem.newer.back();
+    const auto before = std::find_if(problem.older.rbegin(), problem.older.rend(),
+                                     [&](const tuner::Population& p) { return p.rows == after.rows; });
+    if (before == problem.older.rend()) continue;
+    findings.push_back(
+        {problem.key, problem.title, tuner::compare(*before, after, noises[problem.key.device])});
+  }
+  std::vector<tuner::Finding*> all;
+  for (ProblemFinding& problem : findings) all.push_back(&problem.finding);
+  tuner::narrow_suspects(all);
+  sort_by_verdict(findings);
+  return findings;
+}
+
+}  // namespace ce::cli

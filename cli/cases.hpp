@@ -1,0 +1,28 @@
+#pragma once
+/// \file
+/// What is compared with what.
+
+#include <list>
+#include <string>
+#include <vector>
+
+#include "cache/cache.hpp"
+#include "cli/findings.hpp"
+#include "tuner/populations.hpp"
+
+namespace ce::cli {
+
+/// One problem. The populations point into the measurements, so it stays where it is.
+struct Case {
+  cache::Key key;
+  std::string title;
+  std::vector<cache::Measurement> measurements;  ///< of this database
+  std::vector<cache::Measurement> others;        ///< of another one
+  std::vector<tuner::Population> older, newer;   ///< the newest of each last
+};
+
+/// The newest of the newer held against the newest of the older that were timed on as many rows, where there are
+/// both; the noise is that of all populations of a device. Slower ones first, see sort_by_verdict().
+[[nodiscard]] std::vector<ProblemFinding> findings_of(const std::list<Case>& cases);
+
+}  // namespace ce::cli

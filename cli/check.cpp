@@ -1,0 +1,287 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <list>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cache/store.hpp"
+#include "ce/base/error.hpp"
+#include "cli/cases.hpp"
+#include "cli/commands.hpp"
+#include "cli/interruption.hpp"
+#include "cli/known.hpp"
+#include "cli/options.hpp"
+#include "cli/progress.hpp"
+#include "cli/tuning_run.hpp"
+#include "cli/units.hpp"
+#include "tuner/retime.hpp"
+#include "tuner/strategy.hpp"
+
+namespace ce::cli {
+namespace {
+
+using cache::Measurement;
+
+constexpr const char* check_notes =
+    "\nEach winner is timed now, in turns with the config that was second and with a kernel that never "
+    "changes, "
+    "and held\n"
+    "against what was measured of it before. What is timed is written down, and decides nothing. The "
+    "problems "
+    "that move\n"
+    "the most bytes come first.\n"
+    "\nExamples:\n"
+    "  ce-tune check --budget 2m              after a change of driver: is everything as fast as it was?\n"
+    "  ce-tune check --top 20 --runs 5        more runs see smaller effects\n"
+    "  ce-tune check --retune                 and repeat the final where the second is faster than the "
+    "winner\n";
+
+/// Of a final that is repeated.
+constexpr std::size_t most_contenders = 8;
+
+struct CheckOptions {
+  CommonOptions common;
+  TuningOptions tuning;
+  std::string top, budget, runs;
+  bool retune = false, all = false;
+};
+
+/// A problem whose winner is known, and its times now.
+struct Checked {
+  Known known;
+  std::vector<tuner::Run> winner, second;  ///< of the winner, and of the config after it, if there is one
+  bool retuned = false;
+
+  [[nodiscard]] const std::vector<tuner::Candidate>& ranking() const { return known.decision->ranking; }
+  /// The second over the winner; nothing where there is no second.
+  [[nodiscard]] std::optional<tuner::Comparison> rivalry() const {
+    if (second.empty()) return std::nullopt;
+    return tuner::compare(winner, second, {});
+  }
+  [[nodiscard]] bool is_beaten() const {
+    const auto found = rivalry();
+    return found && found->verdict == tuner::Verdict::faster;
+  }
+};
+
+/// What the database knows of the device, the problems that move the most bytes first.
+std::vector<Checked> problems_to_check(const cache::Cache& cache, const runtime::Model& model,
+                                       std::size_t most) {
+  std::vector<Checked> found;
+  for (const cache::KeySummary& summary : cache.keys()) {
+    if (summary.key.device != model.key()) continue;
+    Known known(cache, summary.key);
+    if (known.problem && known.decision && known.decision->winner.measurement.stage == cache::stage_of_finals)
+      found.push_back({std::move(known), {}, {}});
+  }
+  std::stable_sort(found.begin(), found.end(), [](const Checked& a, const Checked& b) {
+    return a.ranking().front().measurement.bytes > b.ranking().front().measurement.bytes;
+  });
+  if (found.size() > most) found.erase(found.begin() + static_cast<std::ptrdiff_t>(most), found.end());
+  return found;
+}
+
+class Checker {
+ public:
+  Checker(runtime::Device& device, cache::Cache& cache, const tuner::Settings& settings, TuningRun& run)
+      : samples_(settings.search.final_samples),
+        cache_(cache),
+        retimer_(device, cache, settings),
+        run_(run) {}
+
+  /// Every problem once before any of them twice, so that runs of one are apart.
+  /// \returns how many problems were not reached
+  std::size_t check(std::vector<Checked>& problems, int runs, double budget_s) {
+    std::size_t reached = 0;
+    for (int number = 0; number < runs; ++number)
+      for (std::size_t i = 0; i < problems.size(); ++i) {
+        if (seconds() > budget_s) return problems.size() - reached;
+        reached = std::max(reached, i + 1);
+        display_.begin(i + 1, problems.size(), problems[i].known.title());
+        if (!time(problems[i], 2, cache::stage_of_checks)) return problems.size() - reached;
+      }
+    return 0;
+  }
+
+  /// Repeats the finals of those whose second is faster than their winner.
+  void retune(std::vector<Checked>& problems) {
+    for (Checked& problem : problems) {
+      if (!problem.is_beaten()) continue;
+      display_.begin(1, 1, problem.known.title());
+      problem.retuned = time(problem, most_contenders, cache::stage_of_finals);
+    }
+  }
+
+ private:
+  /// Times the first of the ranking in turns, and writes that down. An error goes into the run.
+  /// \returns whether to go on
+  bool time(Checked& checked, std::size_t most, int stage) {
+    const Measurement& best = checked.ranking().front().measurement;
+    generator::Problem problem = *checked.known.problem;
+    problem.rows = best.rows;
+    std::vector<std::string> configs;
+    for (const tuner::Candidate& candidate : checked.ranking())
+      if (configs.size() < most) configs.push_back(candidate.config);
+    try {
+      tuner::Beside beside =
+          retimer_.time_beside(problem, configs, samples_ * tuner::times_as_many(best.median_us), hooks_);
+      for (Measurement& measurement : beside.measurements) measurement.stage = stage;
+      cache_.add(beside.measurements);
+      if (stage == cache::stage_of_checks) note(checked, beside.measurements);
+      display_.finish(
+          fmt::format("{}: {}", checked.known.title(), time_text(beside.measurements[0].median_us)));
+      return true;
+    } catch (const Error& error) {
+      display_.finish(fmt::format("{}: {}", checked.known.title(), error.what()));
+      const bool go_on = concerns_one_problem(error.kind());
+      if (!run_.failure || !go_on) run_.failure = describe(error);
+      return go_on;
+    }
+  }
+
+  static void note(Checked& checked, const std::vector<Measurement>& measurements) {
+    std::vector<const Measurement*> pointers;
+    for (const Measurement& measurement : measurements) pointers.push_back(&measurement);
+    const std::vector<tuner::Run> runs = tuner::to_runs(pointers);
+    checked.winner.push_back(runs[0]);
+    if (runs.size() > 1) checked.second.push_back(runs[1]);
+  }
+
+  [[nodiscard]] double seconds() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - run_.start).count();
+  }
+
+  int samples_;
+  cache::Cache& cache_;
+  tuner::Retimer retimer_;
+  TuningRun& run_;
+  ProgressDisplay display_{Screen::standard_error()};
+  LogThroughDisplay logging_{display_};
+  Interruption interruption_{[this] { display_.note("ce-tune: stopping"); }};
+  tuner::Hooks hooks_{.progress = [this](const tuner::Progress& progress) { display_.update(progress); },
+                      .stop = interruption_.token()};
+};
+
+/// What was checked from `started` on against what was measured before. Problems that were not checked tell of
+/// noise.
+std::vector<ProblemFinding> findings_since(const cache::Cache& cache, const runtime::Model& model,
+                                           const std::string& started) {
+  const auto is_now = [&](const Measurement& m) {
+    return m.stage == cache::stage_of_checks && m.created_at >= started;
+  };
+  const auto is_before = [&](const Measurement& m) { return m.created_at < started; };
+  std::list<Case> cases;
+  for (const cache::KeySummary& summary : cache.keys()) {
+    if (summary.key.device != model.key()) continue;
+    Case& problem = cases.emplace_back(Case{.key = summary.key, .title = title_of(summary.key)});
+    problem.measurements = cache.measurements(problem.key);
+    problem.newer = tuner::populations_of(problem.measurements, is_now);
+    problem.older = tuner::populations_of(problem.measurements, is_before);
+  }
+  return findings_of(cases);
+}
+
+std::string rivals_text(const std::vector<Checked>& problems) {
+  std::string text;
+  for (const Checked& problem : problems)
+    if (problem.is_beaten())
+      text += fmt::format("\n{}: {} takes {:.3f} of the time of the winner, {}{}\n", problem.known.key.id(),
+                          problem.ranking()[1].config, problem.rivalry()->ratio, problem.ranking()[0].config,
+                          problem.retuned ? "; the final was repeated" : " (--retune repeats the final)");
+  return text;
+}
+
+Json json_of_rivals(const std::vector<Checked>& problems) {
+  Json list = Json::array();
+  for (const Checked& problem : problems)
+    if (const auto rivalry = problem.rivalry())
+      list.push_back({{"key", problem.known.key.id()},
+                      {"winner", problem.ranking()[0].config},
+                      {"second", problem.ranking()[1].config},
+                      {"ratio", rivalry->ratio},
+                      {"interval", {rivalry->interval.low, rivalry->interval.high}},
+                      {"beaten", problem.is_beaten()},
+                      {"retuned", problem.retuned}});
+  return list;
+}
+
+int count_in(const char* option, const std::string& text, int usual) {
+  constexpr std::int64_t most = 1'000'000;
+  return text.empty() ? usual : static_cast<int>(parse_count(option, text, 1, most));
+}
+
+Failure unreached(std::size_t problems, const std::string& budget) {
+  return {
+      .code = ExitCode::out_of_budget,
+      .fields = {{"kind", "out of budget"},
+                 {"message", fmt::format("{} not reached within --budget {}",
+                                         counted(static_cast<std::int64_t>(problems), "problem"), budget)}}};
+}
+
+ExitCode check(const CheckOptions& options) {
+  const int top = count_in("--top", options.top, std::numeric_limits<int>::max());
+  const double budget_s = options.budget.empty() ? std::numeric_limits<double>::infinity()
+                                                 : parse_duration("--budget", options.budget);
+  cache::Cache cache = open_database(options.common);
+  const std::unique_ptr<runtime::Device> device = open_device(options.common);
+  const int runs = count_in("--runs", options.runs, device->model().is_host() ? 1 : 3);
+  const tuner::Settings settings = settings_of(options.tuning, device->model());
+  require_compiler(*device);
+
+  TuningRun run = begin_run(*device);
+  const std::string started = cache::utc_now();
+  std::vector<Checked> problems = problems_to_check(cache, device->model(), static_cast<std::size_t>(top));
+  std::size_t left_out = 0;
+  {
+    Checker checker(*device, cache, settings, run);
+    left_out = checker.check(problems, runs, budget_s);
+    if (options.retune && !run.failure) checker.retune(problems);
+  }
+  end_run(run, cache);
+  if (left_out > 0 && !run.failure) run.failure = unreached(left_out, options.budget);
+
+  const std::vector<ProblemFinding> findings = findings_since(cache, device->model(), started);
+  if (options.common.json) {
+    Json document = json_of(run);
+    document.update(json_of(findings));
+    document["rivals"] = json_of_rivals(problems);
+    document["not_reached"] = left_out;
+    if (run.failure) document["error"] = json_of(*run.failure);
+    print(document);
+  } else {
+    fmt::print("{}{}", text_of(findings, options.all), rivals_text(problems));
+  }
+  const ExitCode found = exit_code_of(findings), failed = verdict(run);
+  return found == ExitCode::regression || failed == ExitCode::success ? found : failed;
+}
+
+}  // namespace
+
+void add_check(CLI::App& app, Action& chosen) {
+  auto options = std::make_shared<CheckOptions>();
+  CLI::App* command = app.add_subcommand("check", "Time the winners again: are they as fast as they were?");
+  command->footer(check_notes);
+  command->add_option("--top", options->top, "Only the N problems that move the most bytes")->type_name("N");
+  command
+      ->add_option("--budget", options->budget, "Begin nothing new after that time, such as 90s, 10m or 1.5h")
+      ->type_name("TIME");
+  command->add_option("--runs", options->runs, "Runs of each problem (default: 3; 1 on the host)")
+      ->type_name("N");
+  command->add_flag("--retune", options->retune,
+                    "Repeat the final of the best 8 where the second is faster than the winner");
+  command->add_flag("--all", options->all, "List the problems that are as fast as they were, too");
+  add_scratch_option(*command, options->tuning);
+  add_device_option(*command, options->common);
+  add_database_option(*command, options->common);
+  add_json_option(*command, options->common);
+  command->callback([options, &chosen] { chosen = [options] { return check(*options); }; });
+}
+
+}  // namespace ce::cli

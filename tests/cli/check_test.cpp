@@ -1,0 +1,104 @@
+// ce-tune check on the host device. Its times scatter, so the histories are made up far from them.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "cache/cache.hpp"
+#include "generator/problem.hpp"
+#include "generator/source.hpp"
+#include "runtime/host/device.hpp"
+#include "tests/cli/process.hpp"
+
+namespace ce::cli {
+namespace {
+
+using nlohmann::json;
+using test::Finished;
+
+// On the host, where threads are fibers, the second takes several times as long.
+const char* const one_warp = "block/warps=1,vec=4,load=ca,store=cg";
+const char* const many_warps = "block/warps=32,vec=4,load=ca,store=cg";
+
+class CheckCommand : public test::CommandTest {
+ protected:
+  /// A final of a day in the past.
+  void add(const std::string& config, double us, const std::string& driver = "old") {
+    const generator::Problem problem{
+        .operation = generator::Operation::softmax, .dtype = DType::f32, .rows = 8, .columns = 4096};
+    cache_.add({.key = {generator::key_text(problem), device_->model().key()},
+                .config = config,
+                .template_digest = generator::template_digest(problem.operation, "block"),
+                .stage = cache::stage_of_finals,
+                .rows = 8,
+                .bytes = generator::traffic(problem).total(),
+                .samples_us = std::vector<float>(15, static_cast<float>(us)),
+                .median_us = us,
+                .spread = 0.01,
+                .registers = 32,
+                .evidence = {{"kernel", driver}},
+                .created_at = "2020-01-01T12:00:00.000Z"});
+  }
+  [[nodiscard]] Finished check(std::vector<std::string> more) const {
+    more.insert(more.begin(), {"check", "--device", "host", "--db", database(), "--json"});
+    return ce_tune(more);
+  }
+  [[nodiscard]] json checked(int status, const std::vector<std::string>& more = {}) const {
+    const Finished finished = check(more);
+    EXPECT_EQ(finished.status, status) << finished.out << finished.err;
+    return json::parse(finished.out);
+  }
+  [[nodiscard]] std::vector<cache::Measurement> measurements() const {
+    return cache_.measurements(cache_.keys().at(0).key);
+  }
+
+  std::unique_ptr<runtime::Device> device_ = runtime::open_host_device();
+  cache::Cache cache_ = cache::Cache::open(database());
+};
+
+TEST_F(CheckCommand, HoldsWinnersAgainstTheirHistory) {
+  add(one_warp, 0.5);
+  const json slower = checked(3, {"--runs", "2"}).at("findings").at(0);
+  EXPECT_EQ(slower.at("verdict"), "slower");
+  EXPECT_GT(slower.at("ratio"), 2);
+  EXPECT_EQ(slower.at("runs_after"), 2);
+  EXPECT_EQ(slower.at("changes")[0].at("what"), "driver");
+  // What was timed is known, and the winner is who it was.
+  ASSERT_EQ(measurements().size(), 3U);
+  EXPECT_EQ(measurements()[1].stage, cache::stage_of_checks);
+  EXPECT_NE(measurements()[1].compile_key, "");
+  const Finished told = ce_tune({"regressions", "--db", database()});
+  EXPECT_EQ(told.status, 3) << told.out << told.err;
+}
+
+TEST_F(CheckCommand, AFasterOneIsNoRegression) {
+  add(one_warp, 1e9);
+  EXPECT_EQ(checked(0).at("findings").at(0).at("verdict"), "faster");
+}
+
+TEST_F(CheckCommand, TellsWhoIsFasterThanTheWinnerAndRepeatsTheFinal) {
+  add(many_warps, 1e8);
+  add(one_warp, 2e8);
+  const json told = checked(0);
+  ASSERT_EQ(told.at("rivals").size(), 1U);
+  EXPECT_EQ(told.at("rivals")[0].at("winner"), many_warps);
+  EXPECT_EQ(told.at("rivals")[0].at("second"), one_warp);
+  EXPECT_TRUE(told.at("rivals")[0].at("beaten")) << told;
+  EXPECT_FALSE(told.at("rivals")[0].at("retuned"));
+  // Whether it is as fast as a moment ago is up to this machine, and so is the status.
+  EXPECT_EQ(json::parse(check({"--retune"}).out).at("rivals")[0].at("retuned"), true);
+  const Finished listed = ce_tune({"db", "list", "--db", database(), "--json"});
+  EXPECT_EQ(json::parse(listed.out).at("keys").at(0).at("winner").at("config"), one_warp);
+}
+
+TEST_F(CheckCommand, BudgetsEndIt) {
+  add(one_warp, 1e9);
+  const json none = checked(11, {"--budget", "0.000001s"});
+  EXPECT_EQ(none.at("not_reached"), 1);
+  EXPECT_EQ(none.at("findings"), json::array());
+  EXPECT_EQ(measurements().size(), 1U);
+}
+
+}  // namespace
+}  // namespace ce::cli
