@@ -13,10 +13,13 @@
 #include <limits>
 #include <mutex>
 #include <set>
+#include <sstream>
 #include <system_error>
 #include <tuple>
 #include <utility>
 
+#include "cache/export.hpp"
+#include "cache/layers.hpp"
 #include "cache/open.hpp"
 #include "cache/repair.hpp"
 #include "cache/store.hpp"
@@ -100,13 +103,18 @@ struct Cache::Impl {
   std::mutex mutex;
   fs::path path;
   FileId file_id;
-  bool mends = false;     ///< may set a damaged file aside
-  bool examined = false;  ///< the open file, by examine()
+  bool read_only = false;  ///< by open_to_read()
+  bool mends = false;      ///< may set a damaged file aside
+  bool examined = false;   ///< the open file, by examine()
   bool persistent = false;
   std::string problem;
   std::unique_ptr<Store> store;
   std::unique_ptr<Store> refused;
   steady_clock::time_point retry_at;
+
+  bool layered = false;
+  std::mutex opening;
+  std::optional<std::vector<Layer>> lower;
 };
 
 void Cache::Impl::end_refusal() {
@@ -183,6 +191,13 @@ std::vector<Key> Cache::Impl::find(const std::string& prefix) {
 }
 
 void Cache::Impl::attach(const fs::path& file) {
+  if (read_only) {
+    const FileId id = FileId::with_change(file);
+    store = open_reader(file);
+    path = file;
+    file_id = id;
+    return;
+  }
   const FileId id = FileId::of(file);
   Opened opened = open_file(file);
   store = std::move(opened.store);
@@ -205,7 +220,7 @@ void Cache::Impl::follow(Use use) {
 void Cache::Impl::examine() {
   if (std::exchange(examined, true) || !mends || !persistent || bytes_on_disk(path) > most_bytes_to_examine)
     return;
-  if (const std::string damage = store->damaged_page(); !damage.empty()) mend(damage);
+  if (const std::string damage = store->first_damage(); !damage.empty()) mend(damage);
 }
 
 void Cache::Impl::mend(const std::string& cause) {
@@ -224,7 +239,9 @@ void Cache::Impl::mend(const std::string& cause) {
 template <class Action>
 void Cache::Impl::on_store(Use use, Action action) {
   constexpr int most_successors = 3;
-  const auto moved = [&] { return persistent && FileId::of(path) != file_id; };
+  const auto moved = [&] {
+    return read_only ? FileId::with_change(path) != file_id : persistent && FileId::of(path) != file_id;
+  };
   for (int successors = 0;; ++successors) {
     try {
       if (moved()) follow(use);
@@ -303,6 +320,34 @@ Cache Cache::in_memory() {
   auto impl = std::make_unique<Impl>();
   impl->store = Store::in_memory();
   return Cache(std::move(impl));
+}
+
+Cache Cache::open_layered(const fs::path& path) {
+  Cache cache = open(path);
+  cache.impl_->layered = true;
+  return cache;
+}
+
+Cache Cache::open_to_read(const fs::path& path) {
+  auto impl = std::make_unique<Impl>();
+  impl->read_only = true;
+  impl->attach(existing_file(path));
+  return Cache(std::move(impl));
+}
+
+Cache Cache::of_export(std::string_view lines) {
+  std::istringstream in{std::string(lines)};
+  auto impl = std::make_unique<Impl>();
+  impl->store = Store::in_memory();
+  impl->store->add(read_export(in, "the export"));
+  return Cache(std::move(impl));
+}
+
+std::span<const Layer> Cache::lower() const {
+  if (!impl_->layered) return {};
+  const std::lock_guard lock(impl_->opening);
+  if (!impl_->lower) impl_->lower = open_lower_layers();
+  return *impl_->lower;
 }
 
 fs::path Cache::default_path() {

@@ -87,6 +87,8 @@ struct Status {
   std::int64_t binaries = 0;
 };
 
+struct Layer;
+
 /// A tuning database. Safe to use from several threads and processes at once: one connection guarded by a
 /// mutex. A child of fork() must not use its parent's; it opens its own.
 ///
@@ -104,12 +106,22 @@ class Cache {
   /// A copy in memory of the database of somebody else, which is not changed. \throws as open_existing()
   [[nodiscard]] static Cache open_copy(const std::filesystem::path& path);
   [[nodiscard]] static Cache in_memory();
+  /// open(), and behind it the layers of lower().
+  [[nodiscard]] static Cache open_layered(const std::filesystem::path& path);
+  /// A database of somebody else that is read where it lies, while others may write it. \throws as open_existing()
+  [[nodiscard]] static Cache open_to_read(const std::filesystem::path& path);
+  /// In memory, the measurements of an export (see Upkeep). \throws InvalidArgument where it is none
+  [[nodiscard]] static Cache of_export(std::string_view lines);
   /// CE_DB, else $XDG_DATA_HOME/ce/ce.db, else $HOME/.local/share/ce/ce.db; empty when none is set.
   [[nodiscard]] static std::filesystem::path default_path();
 
   Cache(Cache&&) noexcept;
   Cache& operator=(Cache&&) noexcept;
   ~Cache();
+
+  /// Databases to ask where this one knows nothing, the nearest first; opened when they are asked for first. None
+  /// unless by open_layered().
+  [[nodiscard]] std::span<const Layer> lower() const;
 
   [[nodiscard]] Status status() const;
 

@@ -169,6 +169,17 @@ std::unique_ptr<Store> read_copy(const fs::path& path) {
   return std::make_unique<Store>(std::move(memory));
 }
 
+/// A Store for reading, or null where the schema is an older one.
+std::unique_ptr<Store> reader(const std::string& name, int flags, const fs::path& path) {
+  auto database = std::make_unique<SQLite::Database>(name, SQLite::OPEN_READONLY | flags,
+                                                     static_cast<int>(busy_timeout.count()));
+  require_ours(*database, path);
+  database->exec("PRAGMA trusted_schema = OFF");
+  if (database->execAndGet("PRAGMA user_version").getInt() < static_cast<int>(migrations().size()))
+    return nullptr;
+  return std::make_unique<Store>(std::move(database));
+}
+
 /// For file systems without mknod(). Returns 0 or the error code.
 int create_by_opening(const fs::path& path) {
   const int descriptor = ::open(path.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
@@ -307,6 +318,23 @@ Opened open_file(const fs::path& path) {
     }
   } catch (const SQLite::Exception& error) {
     if (is_damage(error) && resembles_ours(path)) throw Damaged(path, error.what());
+    throw DatabaseError(explain(path, error));
+  }
+}
+
+std::unique_ptr<Store> open_reader(const fs::path& path) {
+  require_regular_file(path);
+  try {
+    std::unique_ptr<Store> store;
+    try {
+      store = reader(path.string(), 0, path);
+    } catch (const SQLite::Exception& error) {
+      if (error.getErrorCode() != SQLITE_CANTOPEN && error.getErrorCode() != SQLITE_READONLY) throw;
+      require_no_log(path);
+      store = reader(immutable_uri(path), SQLite::OPEN_URI, path);
+    }
+    return store != nullptr ? std::move(store) : read_copy(path);
+  } catch (const SQLite::Exception& error) {
     throw DatabaseError(explain(path, error));
   }
 }

@@ -68,6 +68,11 @@ void create_empty(const std::filesystem::path& path);
 /// Whether it speaks of content that is not what SQLite wrote, or of tables that are missing.
 [[nodiscard]] bool is_damage(const SQLite::Exception& error) noexcept;
 
+/// The file itself, for reading: without locks where it and its folder cannot be written. A copy in memory where its
+/// schema is an older one. Never changes the file.
+/// \throws DatabaseError
+[[nodiscard]] std::unique_ptr<Store> open_reader(const std::filesystem::path& path);
+
 /// What SQLite said, and what a person can do about it.
 [[nodiscard]] std::string explain(const std::filesystem::path& path, const SQLite::Exception& error);
 

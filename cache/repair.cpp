@@ -91,6 +91,15 @@ FileId FileId::of(const fs::path& path) noexcept {
   return {.device = file.st_dev, .inode = file.st_ino};
 }
 
+FileId FileId::with_change(const fs::path& path) noexcept {
+  struct stat file {};
+  if (::stat(path.c_str(), &file) != 0) return {};
+  return {.device = file.st_dev,
+          .inode = file.st_ino,
+          .bytes = file.st_size,
+          .changed_at_ns = std::int64_t{file.st_mtim.tv_sec} * 1'000'000'000 + file.st_mtim.tv_nsec};
+}
+
 Repair repair(const fs::path& path, FileId damaged, const std::string& cause) {
   fs::path aside;
   try {

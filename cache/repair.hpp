@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -13,12 +14,16 @@
 
 namespace ce::cache {
 
-/// Which file a path leads to: another one after a repair. Equal to none where there is no file.
+/// Which file a path leads to: another one after a repair. All 0 where there is no file.
 struct FileId {
   dev_t device = 0;
   ino_t inode = 0;
+  off_t bytes = 0;                 ///< of with_change() only, as the next
+  std::int64_t changed_at_ns = 0;  ///< time of the last change
 
   [[nodiscard]] static FileId of(const std::filesystem::path& path) noexcept;
+  /// Another one, too, after the file has been written.
+  [[nodiscard]] static FileId with_change(const std::filesystem::path& path) noexcept;
   friend bool operator==(const FileId&, const FileId&) = default;
 };
 

@@ -64,8 +64,8 @@ class Store {
   /// \param rehearse  only counts
   Pruned prune(std::int64_t keep, bool rehearse);
 
-  /// The first thing that is wrong with the pages; empty where nothing is. Reads the whole file.
-  [[nodiscard]] std::string damaged_page();
+  /// The first thing that is wrong with the pages or the schema; empty where nothing is. Reads the whole file.
+  [[nodiscard]] std::string first_damage();
   /// What is damaged, one line each: pages, references, binaries, measurements that are not as they were
   /// written.
   [[nodiscard]] std::vector<std::string> damages();

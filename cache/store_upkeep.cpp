@@ -81,11 +81,18 @@ Store::Pruned Store::prune(std::int64_t keep, bool rehearse) {
   return result;
 }
 
-std::string Store::damaged_page() {
-  SQLite::Statement statement(*database_, "PRAGMA integrity_check(1)");
-  Query query(statement);
-  const std::string line = query.next() ? query.text(0) : "ok";
-  return line == "ok" ? "" : line;
+std::string Store::first_damage() {
+  SQLite::Statement check(*database_, "PRAGMA integrity_check(1)");
+  Query pages(check);
+  if (const std::string line = pages.next() ? pages.text(0) : "ok"; line != "ok") return line;
+
+  const std::unique_ptr<Store> fresh = in_memory();
+  SQLite::Statement all(*fresh->database_, "SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL");
+  SQLite::Statement same(*database_, "SELECT 1 FROM sqlite_master WHERE name = ?1 AND sql = ?2");
+  for (Query wanted(all); wanted.next();)
+    if (!Query(same, wanted.text(0), wanted.text(1)).next())
+      return fmt::format("its {} is not what was created", wanted.text(0));
+  return {};
 }
 
 std::vector<std::string> Store::damages() {

@@ -5,63 +5,23 @@
 
 #include <algorithm>
 #include <istream>
-#include <nlohmann/json.hpp>
+#include <iterator>
 #include <ostream>
 #include <utility>
 
 #include "cache/codec.hpp"
+#include "cache/export.hpp"
 #include "cache/open.hpp"
-#include "ce/base/digest.hpp"
 #include "ce/base/error.hpp"
 
 namespace ce::cache {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::json;
-
-constexpr const char* format = "ce measurements";
-constexpr int format_version = 1;
-
 std::unique_ptr<Store> writable(const fs::path& file) {
   Opened opened = open_file(file);
   if (!opened.problem.empty()) throw DatabaseError(opened.problem);
   return std::move(opened.store);
-}
-
-/// What an export ends with.
-std::string last_line(const std::vector<std::string>& identities) {
-  std::string all;
-  for (const std::string& identity : identities) all += identity;
-  return json{{"measurements", identities.size()}, {"digest", digest({all})}}.dump();
-}
-
-/// The measurements of an export that is whole. Errors name stream and line.
-std::vector<Measurement> parse_lines(std::istream& in, const std::string& name) {
-  std::int64_t number = 0;
-  const auto fail = [&](const std::string& found, const std::string& expected) {
-    throw InvalidArgument(fmt::format("line {} of {}", number, name), found, expected);
-  };
-  const json first{{"format", format}, {"version", format_version}};
-  std::vector<Measurement> list;
-  std::vector<std::string> identities;
-  std::string line, previous;
-  for (; std::getline(in, line); previous = line) {
-    ++number;
-    if (number == 1 && line != first.dump()) fail("no beginning of an export", first.dump());
-    if (number <= 2) continue;
-    try {
-      list.push_back(from_json(previous));
-    } catch (const std::exception& error) {
-      --number;
-      fail("no measurement", fmt::format("an object of all its fields ({})", error.what()));
-    }
-    identities.push_back(digest({previous}));
-  }
-  if (in.bad()) throw InvalidArgument(name, "cut short", "a file that can be read to its end");
-  if (number < 2 || previous != last_line(identities))
-    fail(number == 0 ? "missing" : "no end of these measurements", last_line(identities));
-  return list;
 }
 
 }  // namespace
@@ -98,27 +58,24 @@ Store::Copied Upkeep::merge(Upkeep& other, bool with_binaries) {
   return run([&] { return other.store_->copy_into(*store_, with_binaries); });
 }
 
-std::int64_t Upkeep::write_lines(std::ostream& out) {
+std::int64_t Upkeep::write_lines(std::ostream& out, const Selection& selection) {
   return run([&] {
-    out << json{{"format", format}, {"version", format_version}}.dump() << '\n';
-    std::vector<std::string> identities;
+    std::vector<Measurement> all;
     for (const KeySummary& summary : store_->keys()) {
       std::vector<Measurement> list = store_->measurements(summary.key);
+      if (selection) list = selection(std::move(list));
       std::sort(list.begin(), list.end(), [](const Measurement& a, const Measurement& b) {
         return std::pair(a.created_at, identity_of(a)) < std::pair(b.created_at, identity_of(b));
       });
-      for (const Measurement& measurement : list) {
-        out << to_json(measurement) << '\n';
-        identities.push_back(identity_of(measurement));
-      }
+      std::move(list.begin(), list.end(), std::back_inserter(all));
     }
-    out << last_line(identities) << '\n';
-    return static_cast<std::int64_t>(identities.size());
+    write_export(out, all);
+    return static_cast<std::int64_t>(all.size());
   });
 }
 
 Upkeep::Imported Upkeep::read_lines(std::istream& in, const std::string& name) {
-  const std::vector<Measurement> list = parse_lines(in, name);
+  const std::vector<Measurement> list = read_export(in, name);
   return run([&] {
     return Imported{.measurements = static_cast<std::int64_t>(list.size()), .added = store_->add(list)};
   });

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <iosfwd>
 #include <memory>
 #include <string>
@@ -16,9 +17,8 @@ namespace ce::cache {
 /// A database that was asked for by name. Unlike Cache, which never stops a computation, it throws where the
 /// file does not do what is asked. Every method throws DatabaseError naming the file.
 ///
-/// An export is text of one JSON object a line: first {"format", "version"}, then the measurements as
-/// to_json() has them, ordered by device, problem, time and identity, last {"measurements", "digest"}: their
-/// number, and the digest of their identities. So databases with the same measurements give the same text.
+/// An export (see export.hpp) is ordered by device, problem, time and identity, so databases with the same
+/// measurements give the same text.
 class Upkeep {
  public:
   /// Opens a file for writing. \throws NotFound, DatabaseError
@@ -32,8 +32,11 @@ class Upkeep {
   /// Binaries run on the device, so they come only when `with_binaries` says so.
   Store::Copied merge(Upkeep& other, bool with_binaries);
 
+  /// Of the measurements of one key, those to write.
+  using Selection = std::function<std::vector<Measurement>(std::vector<Measurement>)>;
+  /// \param selection  none for all
   /// \returns how many measurements
-  std::int64_t write_lines(std::ostream& out);
+  std::int64_t write_lines(std::ostream& out, const Selection& selection = {});
   /// Adds the measurements of an export, all or none. \param name  of the stream, for messages
   /// \throws InvalidArgument naming the line that is none of an export, or the end that is missing or of
   /// another export

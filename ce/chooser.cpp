@@ -35,11 +35,6 @@ std::string sentence(const tuner::Report& report, const runtime::Device& device)
       report.winner, report.gbs, report.seconds);
 }
 
-/// Whether the search that found it came to its end: only then there are samples in turns.
-bool is_finished(const std::optional<tuner::Decision>& decision) {
-  return decision && decision->winner.measurement.stage > 0;
-}
-
 }  // namespace
 
 std::string_view name(Origin origin) noexcept {
@@ -174,7 +169,7 @@ const Chosen* Chooser::finished(const Problem& problem) {
   const Chosen* chosen = plans_.find(bucket);
   if (chosen != nullptr && !chosen->choice.provisional) return chosen;
   const auto decision = tuner_.known_winner(problem);
-  return is_finished(decision) ? &plans_.put(bucket, known(problem, *decision)) : nullptr;
+  return tuner::is_finished(decision) ? &plans_.put(bucket, known(problem, *decision)) : nullptr;
 }
 
 const Chosen& Chooser::frozen(const Problem& problem) {
@@ -199,7 +194,7 @@ const Chosen& Chooser::stand_in(const Problem& problem, const std::string& why, 
     return *before;
   const auto decision = tuner_.known_winner(problem);
   std::unique_ptr<Chosen> chosen = decision ? known(problem, *decision) : best_known(problem, why);
-  if (!is_finished(decision)) {
+  if (!tuner::is_finished(decision)) {
     if (decision) chosen->choice.reason += "; its tuning did not come to an end, and " + why;
     chosen->choice.provisional = provisional;
   }

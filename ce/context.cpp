@@ -23,7 +23,7 @@ namespace {
 using generator::Problem;
 
 cache::Cache open_cache(const std::filesystem::path& path) {
-  return cache::Cache::open(path.empty() ? cache::Cache::default_path() : path);
+  return cache::Cache::open_layered(path.empty() ? cache::Cache::default_path() : path);
 }
 
 tuner::Settings settings_for(const runtime::Device& device, const ContextOptions& options) {

@@ -5,14 +5,19 @@
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <system_error>
+#include <utility>
+#include <vector>
 
 #include "cache/upkeep.hpp"
 #include "cli/db.hpp"
 #include "cli/json.hpp"
+#include "cli/known.hpp"
 #include "cli/options.hpp"
 #include "cli/units.hpp"
+#include "tuner/decide.hpp"
 
 namespace ce::cli {
 namespace {
@@ -21,16 +26,30 @@ constexpr const char* export_examples =
     "\nExamples:\n"
     "  ce-tune db export measurements.jsonl\n"
     "  ce-tune db export /dev/stdout | gzip > measurements.jsonl.gz\n"
+    "  ce-tune db export --winners winners.jsonl\n"
     "\n"
     "One JSON object a line: a head, each measurement, and an end with a digest, so that db import knows "
     "that "
     "the text is\n"
     "whole. Databases with the same measurements give the same text. Compiled kernels are not in it.\n";
 
-ExitCode write(const CommonOptions& common, const std::string& path) {
+/// The winner of a key with today's templates, if its search came to an end; without what names machines.
+std::vector<cache::Measurement> only_winner(const std::vector<cache::Measurement>& list) {
+  const auto problem = list.empty() ? std::nullopt : problem_of(list.front().key);
+  if (!problem) return {};
+  auto decision = tuner::decide(list, problem->operation);
+  if (!tuner::is_finished(decision)) return {};
+  cache::Measurement winner = std::move(decision->winner.measurement);
+  for (const char* name : {"host", "uuid"}) winner.evidence.erase(name);
+  return {std::move(winner)};
+}
+
+ExitCode write(const CommonOptions& common, const std::string& path, bool winners) {
   cache::Upkeep database = cache::Upkeep::copy(database_path(common));
   std::ofstream file(path, std::ios::binary);
-  const std::int64_t count = file ? database.write_lines(file) : 0;
+  cache::Upkeep::Selection selection;
+  if (winners) selection = only_winner;
+  const std::int64_t count = file ? database.write_lines(file, selection) : 0;
   if (!file.flush())
     throw std::system_error(errno, std::generic_category(), "cannot write the measurements to " + path);
   if (common.json)
@@ -46,13 +65,17 @@ ExitCode write(const CommonOptions& common, const std::string& path) {
 void add_db_export(CLI::App& db, Action& chosen) {
   auto options = std::make_shared<CommonOptions>();
   auto file = std::make_shared<std::string>();
+  auto winners = std::make_shared<bool>(false);
   CLI::App* command = db.add_subcommand("export", "Write all measurements as lines of JSON");
   command->footer(export_examples);
   command->add_option("FILE", *file, "Where to")->required();
+  command->add_flag("--winners", *winners,
+                    "Only the winner of each problem, without the names of machines (uuid, host)");
   add_database_option(*command, *options);
   add_json_option(*command, *options);
-  command->callback(
-      [options, file, &chosen] { chosen = [options, file] { return write(*options, *file); }; });
+  command->callback([options, file, winners, &chosen] {
+    chosen = [options, file, winners] { return write(*options, *file, *winners); };
+  });
 }
 
 }  // namespace ce::cli

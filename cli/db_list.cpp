@@ -1,11 +1,16 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <cstddef>
+#include <filesystem>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "cache/layers.hpp"
 #include "cli/db.hpp"
 #include "cli/json.hpp"
 #include "cli/known.hpp"
@@ -19,15 +24,43 @@ namespace {
 constexpr const char* list_examples =
     "\nExamples:\n"
     "  ce-tune db list\n"
+    "  ce-tune db list --layers\n"
     "  ce-tune db list --device cuda:0 --json\n";
 
-/// The keys of one device, or all.
-std::vector<cache::KeySummary> wanted_keys(const cache::Cache& cache, const CommonOptions& common) {
-  std::vector<cache::KeySummary> keys = cache.keys();
-  if (common.device.empty()) return keys;
-  const std::string device = open_device(common)->model().key();
-  std::erase_if(keys, [&device](const cache::KeySummary& summary) { return summary.key.device != device; });
-  return keys;
+struct ListOptions {
+  CommonOptions common;
+  bool layers = false;
+};
+
+/// A database to list: the user's, or one below it.
+struct Listed {
+  std::string name;
+  std::string place;
+  std::string problem;
+  const cache::Cache* cache;
+};
+
+/// What each of them says of one key, the nearest first.
+using Places = std::vector<std::pair<const Listed*, cache::KeySummary>>;
+
+/// By device and then by problem; of one device, or all.
+std::map<std::pair<std::string, std::string>, Places> places_of(const std::vector<Listed>& databases,
+                                                                const CommonOptions& common) {
+  const std::string device = common.device.empty() ? "" : open_device(common)->model().key();
+  std::map<std::pair<std::string, std::string>, Places> places;
+  for (const Listed& database : databases)
+    for (cache::KeySummary& summary : database.cache->keys())
+      if (device.empty() || summary.key.device == device)
+        places[{summary.key.device, summary.key.problem}].emplace_back(&database, std::move(summary));
+  return places;
+}
+
+/// The nearest whose search came to its end; where there is none, the nearest.
+std::pair<std::size_t, Known> nearest_that_knows(const Places& places) {
+  for (std::size_t i = 0; i < places.size(); ++i)
+    if (Known known(*places[i].first->cache, places[i].second.key); tuner::is_finished(known.decision))
+      return {i, std::move(known)};
+  return {0, Known(*places.front().first->cache, places.front().second.key)};
 }
 
 Json json_of_summary(const cache::KeySummary& summary, const Known& known) {
@@ -66,22 +99,44 @@ std::vector<std::string> row_of(const cache::KeySummary& summary, const Known& k
   return cells;
 }
 
-ExitCode list(const CommonOptions& common) {
-  const cache::Cache cache = open_database(common);
-  const std::string path = database_path(common).string();
-  const std::vector<cache::KeySummary> keys = wanted_keys(cache, common);
+/// A user who has no database yet has those below it.
+cache::Cache layered_database(const CommonOptions& common) {
+  const std::filesystem::path path = database_path(common);
+  return std::filesystem::exists(path) ? cache::Cache::open_existing(path) : cache::Cache::in_memory();
+}
+
+std::vector<Listed> databases_of(const cache::Cache& user, const std::vector<cache::Layer>& lower,
+                                 const std::string& path) {
+  std::vector<Listed> databases{{"user", path, "", &user}};
+  for (const cache::Layer& layer : lower)
+    databases.push_back(
+        {layer.name, layer.path.empty() ? "built in" : layer.path.string(), layer.problem, &layer.cache});
+  return databases;
+}
+
+Json json_of_layers(const std::vector<Listed>& databases) {
+  Json json = Json::array();
+  for (const Listed& database : databases)
+    json.push_back({{"layer", database.name}, {"place", database.place}, {"problem", database.problem}});
+  return json;
+}
+
+ExitCode list(const ListOptions& options) {
+  const cache::Cache user = options.layers ? layered_database(options.common) : open_database(options.common);
+  const std::vector<cache::Layer> lower =
+      options.layers ? cache::open_lower_layers() : std::vector<cache::Layer>();
+  const std::string path = database_path(options.common).string();
+  const std::vector<Listed> databases = databases_of(user, lower, path);
+  const auto places = places_of(databases, options.common);
   Json documents = Json::array();
   std::string text, device;
-  const auto new_table = [] {
+  const auto new_table = [&options] {
     using enum Table::Align;
-    return Table({{"KEY"},
-                  {"PROBLEM"},
-                  {"WINNER"},
-                  {"TIME", right},
-                  {"GB/s", right},
-                  {"TRIED", right},
-                  {"REJECTED", right},
-                  {"LAST (UTC)"}});
+    std::vector<Table::Column> columns{
+        {"KEY"},         {"PROBLEM"},      {"WINNER"},          {"TIME", right},
+        {"GB/s", right}, {"TRIED", right}, {"REJECTED", right}, {"LAST (UTC)"}};
+    if (options.layers) columns.push_back({"LAYER"});
+    return Table(columns);
   };
   Table table = new_table();
   const auto end_device = [&] {
@@ -89,31 +144,47 @@ ExitCode list(const CommonOptions& common) {
     table = new_table();
   };
   std::string device_text;
-  for (const cache::KeySummary& summary : keys) {
-    const Known known(cache, summary.key);
+  for (const auto& [key, said] : places) {
+    const auto [place, known] = nearest_that_knows(said);
+    const auto& [database, summary] = said[place];
     documents.push_back(json_of_summary(summary, known));
-    if (summary.key.device != device_text) end_device();
-    device_text = summary.key.device;
+    if (options.layers) documents.back()["layer"] = database->name;
+    if (key.first != device_text) end_device();
+    device_text = key.first;
     device = device_name_of(summary.key);
-    table.add(row_of(summary, known));
+    std::vector<std::string> cells = row_of(summary, known);
+    if (options.layers) cells.push_back(database->name);
+    table.add(std::move(cells));
   }
   end_device();
-  if (common.json)
-    print({{"database", path}, {"keys", documents}});
-  else
-    fmt::print("{}{} in {}\n", text, counted(static_cast<std::int64_t>(keys.size()), "key"), path);
+  const std::string count = counted(static_cast<std::int64_t>(places.size()), "key");
+  if (options.common.json) {
+    Json document{{"database", path}, {"keys", documents}};
+    if (options.layers) document["layers"] = json_of_layers(databases);
+    print(document);
+  } else if (options.layers) {
+    fmt::print("{}{}\n", text, count);
+    for (const Listed& database : databases)
+      fmt::print("  {:<7} {}{}\n", database.name, database.place,
+                 database.problem.empty() ? "" : ": " + database.problem);
+  } else {
+    fmt::print("{}{} in {}\n", text, count, path);
+  }
   return ExitCode::success;
 }
 
 }  // namespace
 
 void add_db_list(CLI::App& db, Action& chosen) {
-  auto options = std::make_shared<CommonOptions>();
+  auto options = std::make_shared<ListOptions>();
   CLI::App* command = db.add_subcommand("list", "Every problem and its winner");
   command->footer(list_examples);
-  add_device_option(*command, *options, "Only what this device would use: cuda, cuda:N or host");
-  add_database_option(*command, *options);
-  add_json_option(*command, *options);
+  command->add_flag("--layers", options->layers,
+                    "Also what the site's database (CE_SITE_DB) and the one that ships with ce know; of each "
+                    "problem, the\nnearest that knows a winner");
+  add_device_option(*command, options->common, "Only what this device would use: cuda, cuda:N or host");
+  add_database_option(*command, options->common);
+  add_json_option(*command, options->common);
   command->callback([options, &chosen] { chosen = [options] { return list(*options); }; });
 }
 

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "cache/layers.hpp"
 #include "ce/base/error.hpp"
 #include "ce/policy.hpp"
 #include "ce/version.hpp"
@@ -161,6 +162,30 @@ Diagnosis check_database(const CommonOptions& common) {
   return diagnosis;
 }
 
+/// What is read below the user's database.
+std::vector<Diagnosis> check_layers() {
+  std::vector<Diagnosis> layers;
+  for (const cache::Layer& layer : cache::open_lower_layers()) {
+    const std::string place = layer.path.empty() ? "built in" : layer.path.string();
+    const cache::Status status = layer.cache.status();
+    Diagnosis diagnosis{.what = layer.name,
+                        .detail = fmt::format("{}: {}, {}", place, counted(status.keys, "key"),
+                                              counted(status.measurements, "measurement")),
+                        .facts = {{"path", layer.path.string()},
+                                  {"keys", status.keys},
+                                  {"measurements", status.measurements},
+                                  {"problem", layer.problem}}};
+    if (!layer.problem.empty()) {
+      diagnosis.state = Diagnosis::State::bad;
+      diagnosis.detail = layer.problem;
+      diagnosis.remedy =
+          fmt::format("mend or unset {}", layer.name == "site" ? "CE_SITE_DB" : "CE_SYSTEM_DB");
+    }
+    layers.push_back(std::move(diagnosis));
+  }
+  return layers;
+}
+
 Diagnosis check_policy() {
   try {
     const std::optional<Policy> chosen = policy_of_environment();
@@ -203,6 +228,11 @@ Examination examine(const CommonOptions& common) {
   for (const auto& gpu : cuda.gpus) examination.diagnoses.push_back(check_gpu(gpu));
   examination.diagnoses.push_back(host);
   examination.diagnoses.push_back(database);
+  for (Diagnosis& layer : check_layers()) {
+    if (layer.state == Diagnosis::State::bad && examination.code == ExitCode::success)
+      examination.code = ExitCode::database;
+    examination.diagnoses.push_back(std::move(layer));
+  }
   examination.diagnoses.push_back(policy);
   return examination;
 }

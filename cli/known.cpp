@@ -8,17 +8,14 @@
 #include "ce/base/error.hpp"
 
 namespace ce::cli {
-namespace {
 
 std::optional<generator::Problem> problem_of(const cache::Key& key) {
   try {
     return generator::parse_key_text(key.problem);
   } catch (const InvalidArgument&) {
-    return std::nullopt;  // a database outlives versions of the text, and is shown all the same
+    return std::nullopt;
   }
 }
-
-}  // namespace
 
 Known::Known(const cache::Cache& cache, const cache::Key& wanted)
     : key(wanted), problem(problem_of(wanted)), measurements(cache.measurements(wanted)) {

@@ -30,6 +30,9 @@ struct Known {
 /// For people: the problem's title, or the key's text where it cannot be read.
 [[nodiscard]] std::string title_of(const cache::Key& key);
 
+/// Nothing for a key that another version wrote: a database outlives versions of the text.
+[[nodiscard]] std::optional<generator::Problem> problem_of(const cache::Key& key);
+
 /// 1e9 bytes a second of the fewest bytes that must move; 0 when quarantined.
 [[nodiscard]] double throughput_of(const cache::Measurement& measurement) noexcept;
 

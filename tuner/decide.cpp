@@ -96,6 +96,10 @@ bool is_current(const cache::Measurement& measurement, generator::Operation oper
 
 std::string variant_of(std::string_view config) { return std::string(config.substr(0, config.find('/'))); }
 
+bool is_finished(const std::optional<Decision>& decision) noexcept {
+  return decision && decision->winner.measurement.stage > 0;
+}
+
 std::optional<Decision> decide(std::span<const cache::Measurement> measurements,
                                generator::Operation operation) {
   std::map<std::string, std::string> digests;

@@ -48,6 +48,9 @@ inline constexpr double tie = 0.005;
 /// The variant of a config text.
 [[nodiscard]] std::string variant_of(std::string_view config);
 
+/// Whether the search that found it came to its end: only then there are samples in turns.
+[[nodiscard]] bool is_finished(const std::optional<Decision>& decision) noexcept;
+
 /// Whether the measurement was made with the templates of this program.
 [[nodiscard]] bool is_current(const cache::Measurement& measurement, generator::Operation operation);
 

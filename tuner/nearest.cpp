@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <set>
+#include <string>
 #include <utility>
 
+#include "cache/layers.hpp"
 #include "ce/base/error.hpp"
 #include "tuner/decide.hpp"
 
@@ -40,21 +43,33 @@ double distance(const Problem& a, const Problem& b) {
 std::vector<Neighbour> neighbours(const runtime::Device& device, const cache::Cache& cache,
                                   const Problem& problem, std::size_t most) {
   const std::string model = device.model().key(), own = generator::key_text(problem);
-  std::vector<std::pair<cache::Key, Neighbour>> near;
-  for (cache::KeySummary& summary : cache.keys()) {
-    if (summary.key.device != model || summary.key.problem == own) continue;
-    const auto known = problem_of(summary.key);
-    if (known && are_alike(*known, problem))
-      near.emplace_back(std::move(summary.key),
-                        Neighbour{.problem = *known, .distance = distance(*known, problem)});
-  }
+  std::vector<const cache::Cache*> layers{&cache};
+  for (const cache::Layer& layer : cache.lower()) layers.push_back(&layer.cache);
+  struct Near {
+    const cache::Cache* layer;
+    cache::Key key;
+    Neighbour neighbour;
+  };
+  std::vector<Near> near;
+  for (const cache::Cache* layer : layers)
+    for (cache::KeySummary& summary : layer->keys()) {
+      if (summary.key.device != model || summary.key.problem == own) continue;
+      const auto known = problem_of(summary.key);
+      if (known && are_alike(*known, problem))
+        near.push_back({.layer = layer,
+                        .key = std::move(summary.key),
+                        .neighbour = {.problem = *known, .distance = distance(*known, problem)}});
+    }
   std::stable_sort(near.begin(), near.end(),
-                   [](const auto& a, const auto& b) { return a.second.distance < b.second.distance; });
+                   [](const Near& a, const Near& b) { return a.neighbour.distance < b.neighbour.distance; });
   std::vector<Neighbour> found;
-  for (auto& [key, neighbour] : near) {
+  std::set<std::string> seen;  // in a nearer layer
+  for (auto& [layer, key, neighbour] : near) {
     if (found.size() == most) break;
-    const auto decision = decide(cache.measurements(key), problem.operation);
+    if (seen.contains(key.problem)) continue;
+    const auto decision = decide(layer->measurements(key), problem.operation);
     if (!decision) continue;
+    seen.insert(key.problem);
     const double best_us = decision->winner.measurement.median_us;
     for (const Candidate& candidate : decision->ranking)
       neighbour.losses.emplace_back(generator::parse_config(candidate.config),

@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "cache/layers.hpp"
 #include "ce/base/error.hpp"
 #include "tuner/bench.hpp"
 #include "tuner/build_ahead.hpp"
@@ -47,7 +48,16 @@ cache::Key Tuner::key(const generator::Problem& problem) const {
 }
 
 std::optional<Decision> Tuner::known_winner(const generator::Problem& problem) const {
-  return decide(cache_.measurements(key(problem)), problem.operation);
+  const cache::Key wanted = key(problem);
+  auto own = decide(cache_.measurements(wanted), problem.operation);
+  if (is_finished(own)) return own;
+  for (const cache::Layer& layer : cache_.lower()) {
+    auto decision = decide(layer.cache.measurements(wanted), problem.operation);
+    if (!is_finished(decision)) continue;
+    decision->reason += fmt::format("; known to the {} database", layer.name);
+    return decision;
+  }
+  return own;
 }
 
 std::optional<generator::Config> Tuner::nearest_winner(const generator::Problem& problem) const {

@@ -91,7 +91,8 @@ class Tuner {
 
   [[nodiscard]] cache::Key key(const generator::Problem& problem) const;
 
-  /// The winner that the database knows for the problem's key; nothing when it knows none.
+  /// The winner that the database knows for the problem's key, or the nearest of the layers below it whose search came
+  /// to its end; nothing when none knows one.
   [[nodiscard]] std::optional<Decision> known_winner(const generator::Problem& problem) const;
 
   /// The config that is ranked first in the light of what was measured of the nearest problems of the same

@@ -18,6 +18,7 @@
 #include <system_error>
 #include <utility>
 
+#include "cache/layers.hpp"
 #include "tests/cache/fixture.hpp"
 
 namespace ce::cache::test {
@@ -76,6 +77,19 @@ void read_only(const std::vector<std::string>& arguments) {
   require(now.size() == count + 1 && now.back().config == "new", "what was measured now cannot be read");
   require(Cache::open_existing(arguments.at(1)).measurements(keys.front()).size() == count,
           "the file changed, or open_existing() cannot read it");
+}
+
+/// FILE COUNT: another user, with a database FILE and the one in CE_SITE_DB, which holds COUNT measurements of one key.
+void read_site(const std::vector<std::string>& arguments) {
+  give_up_privileges();
+  Cache cache = Cache::open_layered(arguments.at(1));
+  require(cache.status().persistent, cache.status().problem);
+  const Layer& site = cache.lower().front();
+  require(site.problem.empty(), site.problem);
+  const Key key = site.cache.find("").at(0);
+  require(site.cache.measurements(key).size() == std::stoul(arguments.at(2)), "the site cannot be read");
+  cache.add(a_measurement(key, "other"));
+  require(cache.measurements(key).size() == 1, "the user's own cannot be written");
 }
 
 /// FILE: a file, or a folder for one, that it may neither read nor write.
@@ -271,9 +285,10 @@ int Process::wait() {
 
 std::optional<int> run_task(const std::vector<std::string>& arguments) {
   using Task = void (*)(const std::vector<std::string>&);
-  constexpr std::array<std::pair<std::string_view, Task>, 8> tasks{{
+  constexpr std::array<std::pair<std::string_view, Task>, 9> tasks{{
       {"--write", write_measurements},
       {"--read-only", read_only},
+      {"--site", read_site},
       {"--no-access", no_access},
       {"--fill-disk", fill_disk},
       {"--claim", hold_a_claim},

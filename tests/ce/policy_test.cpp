@@ -9,6 +9,7 @@
 #include "ce/base/error.hpp"
 #include "tests/ce/child.hpp"
 #include "tests/ce/fixture.hpp"
+#include "tests/environment.hpp"
 
 namespace ce::test {
 namespace {
@@ -45,6 +46,30 @@ class PolicyTest : public ContextTest {
     }
   }
 };
+
+TEST_F(PolicyTest, WhatTheSiteKnowsIsNotTuned) {
+  ContextOptions at_the_site = options(Policy::tune);
+  at_the_site.database = folder() / "site.db";
+  const Choice tuned = [&] {
+    Context tuning(at_the_site);
+    return softmax(tuning, 64);
+  }();
+  const ce::test::ScopedEnvironment site("CE_SITE_DB", (folder() / "site.db").string());
+  {
+    Context frozen(options(Policy::frozen));
+    const Choice choice = softmax(frozen, 64);
+    EXPECT_EQ(choice.origin, Origin::database);
+    EXPECT_EQ(choice.config, tuned.config);
+    EXPECT_THAT(choice.reason, HasSubstr("site database"));
+    EXPECT_GT(frozen.compiled(), 0) << "binaries of others are not run";
+    EXPECT_THROW(softmax(frozen, 128), NotTuned);
+  }
+  const LogLines log;
+  Context tuning(options(Policy::tune));
+  EXPECT_EQ(softmax(tuning, 64).origin, Origin::database);
+  EXPECT_EQ(tuning.compiled(), 0) << "its own binaries are";
+  EXPECT_EQ(log.count(LogLevel::info, "tuned "), 0);
+}
 
 TEST_F(PolicyTest, FrozenNamesWhatIsMissingAndTakesExactWinners) {
   const LogLines log;

@@ -6,6 +6,7 @@
 
 #include "generator/config.hpp"
 #include "tests/cli/db_fixture.hpp"
+#include "tests/environment.hpp"
 
 namespace ce::cli {
 namespace {
@@ -51,6 +52,29 @@ TEST_F(DatabaseCommands, ListShowsEachProblemWithItsWinner) {
   EXPECT_EQ(keys[0].at("configs"), 5);
   EXPECT_EQ(keys[0].at("quarantined"), 1);
   EXPECT_EQ(keys[0].at("measurements"), 5);
+}
+
+TEST_F(DatabaseCommands, ListOfLayersShowsTheNearestThatKnows) {
+  cache::Measurement better = measurement(0, 30);
+  {
+    cache::Cache site = cache::Cache::open(folder() / "site.db");
+    site.add(better);
+    better.key.problem =
+        generator::key_text({.operation = generator::Operation::softmax, .rows = 64, .columns = 512});
+    site.add(better);
+  }
+  const ce::test::ScopedEnvironment site("CE_SITE_DB", path("site.db")), system("CE_SYSTEM_DB", "none");
+  const json document = this->document({"db", "list", "--layers"});
+  ASSERT_EQ(document.at("keys").size(), 2U);
+  for (const json& key : document.at("keys")) {
+    const bool own = key.at("key") == id();
+    EXPECT_EQ(key.at("layer"), own ? "user" : "site");
+    EXPECT_EQ(key.at("winner").at("config"), own ? winner() : configs_.at(0));
+  }
+  ASSERT_EQ(document.at("layers").size(), 2U);
+  EXPECT_EQ(document.at("layers")[1].at("place"), path("site.db"));
+  EXPECT_EQ(text({"db", "list"}).out.find("site"), std::string::npos);
+  EXPECT_NE(text({"db", "list", "--layers"}).out.find("site    " + path("site.db")), std::string::npos);
 }
 
 TEST_F(DatabaseCommands, ListOfADeviceLeavesOutTheOthers) {

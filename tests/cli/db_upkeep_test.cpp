@@ -134,6 +134,26 @@ TEST_F(DatabaseUpkeep, AnExportIsImportedIntoANewDatabase) {
   expect_failure(ce_tune({"db", "export", path("more"), "--db", path("absent.db")}), 8, "absent.db");
 }
 
+TEST_F(DatabaseUpkeep, AnExportOfWinnersHasOneEachAndNamesNoMachine) {
+  cache_.add(measurement(0, 60));
+  cache_.add(measurement(1, 45));
+  cache::Measurement unfinished = measurement(2, 10);
+  unfinished.key.problem =
+      generator::key_text({.operation = generator::Operation::softmax, .rows = 64, .columns = 512});
+  unfinished.stage = 0;
+  cache_.add(unfinished);
+  EXPECT_EQ(document({"db", "export", "--winners", path("winners.jsonl")}).at("measurements"), 1);
+  const Finished imported = ce_tune({"db", "import", path("winners.jsonl"), "--db", path("new.db")});
+  EXPECT_EQ(imported.status, 0) << imported.err;
+  const auto list = cache::Cache::open_existing(path("new.db")).measurements(unfinished.key);
+  EXPECT_TRUE(list.empty());
+  const auto winners = cache::Cache::open_existing(path("new.db")).measurements(measurement(1, 45).key);
+  ASSERT_EQ(winners.size(), 1U);
+  EXPECT_EQ(winners.front().config, configs_.at(1));
+  EXPECT_FALSE(winners.front().evidence.contains("uuid"));
+  EXPECT_TRUE(winners.front().evidence.contains("driver"));
+}
+
 TEST_F(DatabaseUpkeep, PruneTakesOutWhatWasReplacedAndSaysSoBefore) {
   for (const char* day : {"2030-01-01", "2030-01-02", "2030-01-03"}) {
     cache::Measurement m = dated(0, 50, day);

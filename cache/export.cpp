@@ -1,0 +1,68 @@
+#include "cache/export.hpp"
+
+#include <fmt/format.h>
+
+#include <exception>
+#include <istream>
+#include <nlohmann/json.hpp>
+#include <ostream>
+
+#include "cache/codec.hpp"
+#include "ce/base/digest.hpp"
+#include "ce/base/error.hpp"
+
+namespace ce::cache {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* format = "ce measurements";
+constexpr int format_version = 1;
+
+/// What an export ends with.
+std::string last_line(const std::vector<std::string>& identities) {
+  std::string all;
+  for (const std::string& identity : identities) all += identity;
+  return json{{"measurements", identities.size()}, {"digest", digest({all})}}.dump();
+}
+
+}  // namespace
+
+std::vector<Measurement> read_export(std::istream& in, const std::string& name) {
+  std::int64_t number = 0;
+  const auto fail = [&](const std::string& found, const std::string& expected) {
+    throw InvalidArgument(fmt::format("line {} of {}", number, name), found, expected);
+  };
+  const json first{{"format", format}, {"version", format_version}};
+  std::vector<Measurement> list;
+  std::vector<std::string> identities;
+  std::string line, previous;
+  for (; std::getline(in, line); previous = line) {
+    ++number;
+    if (number == 1 && line != first.dump()) fail("no beginning of an export", first.dump());
+    if (number <= 2) continue;
+    try {
+      list.push_back(from_json(previous));
+    } catch (const std::exception& error) {
+      --number;
+      fail("no measurement", fmt::format("an object of all its fields ({})", error.what()));
+    }
+    identities.push_back(digest({previous}));
+  }
+  if (in.bad()) throw InvalidArgument(name, "cut short", "a file that can be read to its end");
+  if (number < 2 || previous != last_line(identities))
+    fail(number == 0 ? "missing" : "no end of these measurements", last_line(identities));
+  return list;
+}
+
+void write_export(std::ostream& out, std::span<const Measurement> list) {
+  out << json{{"format", format}, {"version", format_version}}.dump() << '\n';
+  std::vector<std::string> identities;
+  for (const Measurement& measurement : list) {
+    out << to_json(measurement) << '\n';
+    identities.push_back(identity_of(measurement));
+  }
+  out << last_line(identities) << '\n';
+}
+
+}  // namespace ce::cache

@@ -1,0 +1,21 @@
+#pragma once
+/// \file
+/// Measurements as text to carry: one JSON object a line, first {"format", "version"}, then the measurements as
+/// to_json() has them, last {"measurements", "digest"}: their number, and the digest of their identities.
+
+#include <iosfwd>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cache/cache.hpp"
+
+namespace ce::cache {
+
+void write_export(std::ostream& out, std::span<const Measurement> list);
+
+/// \param name  of the stream, for messages
+/// \throws InvalidArgument naming the line that is none of an export, or the end that is missing or of another export
+[[nodiscard]] std::vector<Measurement> read_export(std::istream& in, const std::string& name);
+
+}  // namespace ce::cache

@@ -1,0 +1,60 @@
+#include "cache/layers.hpp"
+
+#include <fmt/format.h>
+
+#include <exception>
+#include <string_view>
+#include <utility>
+
+#include "ce/base/environment.hpp"
+#include "ce/base/log.hpp"
+
+namespace ce::cache {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view shipped =
+#include "cache/shipped_winners.inc"
+    ;
+
+/// \param variable  that names the path, for the message
+Layer layer_at(const std::string& name, const fs::path& path, const char* variable) {
+  Layer layer{.name = name, .path = path, .problem = {}, .cache = Cache::in_memory()};
+  try {
+    layer.cache = Cache::open_to_read(path);
+  } catch (const std::exception& error) {
+    layer.problem = error.what();
+    log_once(LogLevel::warning, fmt::format("{} is left out: {}", variable, error.what()));
+  }
+  return layer;
+}
+
+Layer built_in() {
+  Layer layer{.name = "system", .path = {}, .problem = {}, .cache = Cache::in_memory()};
+  try {
+    layer.cache = Cache::of_export(shipped_winners());
+  } catch (const std::exception& error) {
+    layer.problem = error.what();
+    log_once(LogLevel::warning, fmt::format("the winners that ship with ce are left out: {}", error.what()));
+  }
+  return layer;
+}
+
+}  // namespace
+
+std::string_view shipped_winners() noexcept { return shipped; }
+
+std::vector<Layer> open_lower_layers() {
+  std::vector<Layer> layers;
+  if (const auto site = environment_variable("CE_SITE_DB"))
+    layers.push_back(layer_at("site", fs::absolute(*site), "CE_SITE_DB"));
+  const auto system = environment_variable("CE_SYSTEM_DB");
+  if (!system)
+    layers.push_back(built_in());
+  else if (*system != "none")
+    layers.push_back(layer_at("system", fs::absolute(*system), "CE_SYSTEM_DB"));
+  return layers;
+}
+
+}  // namespace ce::cache
