@@ -33,7 +33,7 @@ constexpr const char* explain_examples =
     "shown "
     "by db show.\n";
 
-constexpr std::size_t widest_reason = 120;
+constexpr std::size_t widest_rejection = 120;
 constexpr std::size_t most_finalists = 16;
 
 /// The best that the database knows of kernels that only move as much memory on this device.
@@ -136,7 +136,7 @@ std::string rejections_text(const Known& known) {
   using enum Table::Align;
   Table table({{"REJECTED", right}, {"REASON"}});
   for (const auto& [reason, count] : rejections_of(known))
-    table.add({counted(count, "config"), cut(reason, widest_reason)});
+    table.add({counted(count, "config"), cut(reason, widest_rejection)});
   return table.text();
 }
 

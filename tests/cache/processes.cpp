@@ -79,6 +79,28 @@ void read_only(const std::vector<std::string>& arguments) {
           "the file changed, or open_existing() cannot read it");
 }
 
+/// FILE TAG: until it is killed, adds measurements, tunes what no process has tuned yet, and prints each thing after its
+/// commit: "measured CONFIG", "compiled KEY", "problem WHY".
+void work_until_killed(const std::vector<std::string>& arguments) {
+  Cache cache = Cache::open(arguments.at(1));
+  for (int i = 0;; ++i) {
+    const Key key{.problem = fmt::format("problem {}", i % 7), .device = "Some GPU"};
+    const std::string config = fmt::format("{}-{}", arguments.at(2), i);
+    cache.add(a_measurement(key, config, i));
+    print(fmt::format("measured {}\n", config));
+    static_cast<void>(cache.measurements(key));
+
+    const std::string name = fmt::format("binary {}", cache.status().binaries);
+    const Key problem{.problem = name, .device = "Some GPU"};
+    if (const auto claim = cache.claim(problem); claim && !cache.binary(name)) {
+      cache.keep_binary(name, std::vector<std::byte>(1000, std::byte{7}), {});
+      print(fmt::format("compiled {}\n", name));
+    }
+    if (const Status status = cache.status(); !status.persistent)
+      print(fmt::format("problem {}\n", status.problem));
+  }
+}
+
 /// FILE COUNT: another user, with a database FILE and the one in CE_SITE_DB, which holds COUNT measurements of one key.
 void read_site(const std::vector<std::string>& arguments) {
   give_up_privileges();
@@ -285,9 +307,10 @@ int Process::wait() {
 
 std::optional<int> run_task(const std::vector<std::string>& arguments) {
   using Task = void (*)(const std::vector<std::string>&);
-  constexpr std::array<std::pair<std::string_view, Task>, 9> tasks{{
+  constexpr std::array<std::pair<std::string_view, Task>, 10> tasks{{
       {"--write", write_measurements},
       {"--read-only", read_only},
+      {"--work", work_until_killed},
       {"--site", read_site},
       {"--no-access", no_access},
       {"--fill-disk", fill_disk},

@@ -1,0 +1,90 @@
+// Processes that share a database and are killed at random: nothing that was committed is lost, nothing is there twice.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <iostream>
+#include <memory>
+#include <random>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "ce/base/environment.hpp"
+#include "tests/cache/fixture.hpp"
+#include "tests/cache/processes.hpp"
+
+namespace ce::cache::test {
+namespace {
+
+int number_in(const char* variable, int otherwise) {
+  const auto text = environment_variable(variable);
+  return text ? std::stoi(*text) : otherwise;
+}
+
+using Kills = CacheTest;
+
+/// CE_KILLS=10000 CE_KILL_PROCESSES=64 for all.
+TEST_F(Kills, LoseNothingThatWasCommitted) {
+  const int kills = number_in("CE_KILLS", 60), processes = number_in("CE_KILL_PROCESSES", 6);
+  const auto seed = std::random_device()();
+  std::cout << "seed " << seed << '\n';
+  std::mt19937 random(seed);
+  std::set<std::string> committed, compiled;
+  int started = 0, damaged = 0;
+  const auto start = [&] {
+    return std::make_unique<Process>(
+        std::vector<std::string>{"--work", file().string(), std::to_string(started++)});
+  };
+  const auto take_lines = [&](Process& process) {
+    while (const auto line = process.line()) {
+      const std::string what = line->substr(0, line->find(' ')), name = line->substr(line->find(' ') + 1);
+      if (what == "measured") committed.insert(name);
+      // Whoever compiles holds the claim of the key until the binary is committed.
+      if (what == "compiled" && !compiled.insert(name).second) ADD_FAILURE() << name << " was compiled twice";
+      if (what == "problem") {
+        ++damaged;
+        std::cout << name << '\n';
+      }
+    }
+  };
+  std::vector<std::unique_ptr<Process>> running;
+  for (int i = 0; i < processes; ++i) running.push_back(start());
+  for (int kill = 0; kill < kills; ++kill) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(random() % (240 / processes + 1)));
+    auto& victim = running[random() % running.size()];
+    victim->kill();
+    take_lines(*victim);
+    static_cast<void>(victim->wait());
+    victim = start();
+  }
+  for (auto& process : running) {
+    process->kill();
+    take_lines(*process);
+    static_cast<void>(process->wait());
+  }
+  EXPECT_EQ(damaged, 0);
+  EXPECT_EQ(sql_value(file(), "PRAGMA integrity_check"), "ok");
+  const Cache cache = Cache::open_existing(file());
+  std::set<std::string> kept;
+  std::size_t rows = 0;
+  for (const Key& one : cache.find(""))
+    for (const Measurement& measurement : cache.measurements(one)) {
+      kept.insert(measurement.config);
+      ++rows;
+    }
+  EXPECT_EQ(kept.size(), rows) << "a measurement is there twice";
+  std::size_t lost = 0;
+  for (const std::string& config : committed) lost += kept.contains(config) ? 0 : 1;
+  EXPECT_EQ(lost, 0U) << "of " << committed.size();
+  EXPECT_EQ(sql_value(file(), "SELECT COUNT(*) - COUNT(DISTINCT key) FROM winners"), "0");
+  for (const std::string& name : compiled) EXPECT_TRUE(cache.binary(name)) << name;
+  EXPECT_EQ(warnings(""), 0U) << warning("");
+  EXPECT_GT(committed.size(), 0U);
+  std::cout << kills << " kills of " << processes << " processes: " << committed.size()
+            << " measurements and " << compiled.size() << " binaries committed, " << rows << " rows\n";
+}
+
+}  // namespace
+}  // namespace ce::cache::test
