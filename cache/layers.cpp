@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <exception>
 #include <string_view>
 #include <utility>
@@ -14,9 +15,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view shipped =
+constexpr auto shipped_lines = std::to_array<std::string_view>({
 #include "cache/shipped_winners.inc"
-    ;
+});
 
 /// \param variable  that names the path, for the message
 Layer layer_at(const std::string& name, const fs::path& path, const char* variable) {
@@ -43,7 +44,11 @@ Layer built_in() {
 
 }  // namespace
 
-std::string_view shipped_winners() noexcept { return shipped; }
+std::string shipped_winners() {
+  std::string text;
+  for (const std::string_view line : shipped_lines) text.append(line) += '\n';
+  return text;
+}
 
 std::vector<Layer> open_lower_layers() {
   std::vector<Layer> layers;

@@ -4,7 +4,6 @@
 
 #include <filesystem>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "cache/cache.hpp"
@@ -23,6 +22,6 @@ struct Layer {
 [[nodiscard]] std::vector<Layer> open_lower_layers();
 
 /// The winners that ship with this program, in the lines of an export.
-[[nodiscard]] std::string_view shipped_winners() noexcept;
+[[nodiscard]] std::string shipped_winners();
 
 }  // namespace ce::cache

@@ -84,7 +84,7 @@ Store::Pruned Store::prune(std::int64_t keep, bool rehearse) {
 std::string Store::first_damage() {
   SQLite::Statement check(*database_, "PRAGMA integrity_check(1)");
   Query pages(check);
-  if (const std::string line = pages.next() ? pages.text(0) : "ok"; line != "ok") return line;
+  if (std::string line = pages.next() ? pages.text(0) : "ok"; line != "ok") return line;
 
   const std::unique_ptr<Store> fresh = in_memory();
   SQLite::Statement all(*fresh->database_, "SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL");
