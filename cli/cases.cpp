@@ -36,6 +36,7 @@ std::vector<ProblemFinding> findings_of(const std::list<Case>& cases) {
         {problem.key, problem.title, tuner::compare(*before, after, noises[problem.key.device])});
   }
   std::vector<tuner::Finding*> all;
+  all.reserve(findings.size());
   for (ProblemFinding& problem : findings) all.push_back(&problem.finding);
   tuner::narrow_suspects(all);
   sort_by_verdict(findings);

@@ -148,6 +148,7 @@ class Checker {
 
   static void note(Checked& checked, const std::vector<Measurement>& measurements) {
     std::vector<const Measurement*> pointers;
+    pointers.reserve(measurements.size());
     for (const Measurement& measurement : measurements) pointers.push_back(&measurement);
     const std::vector<tuner::Run> runs = tuner::to_runs(pointers);
     checked.winner.push_back(runs[0]);

@@ -128,6 +128,7 @@ std::string text_of(const std::vector<ProblemFinding>& findings, bool all) {
   std::string text = table.empty() ? "" : table.text() + "\n";
   if (!notes.empty()) text += notes + "\n";
   std::vector<std::string> counted_verdicts;
+  counted_verdicts.reserve(by_weight.size());
   std::map<Verdict, int> counts = counts_of(findings);
   for (const Verdict verdict : by_weight)
     counted_verdicts.push_back(fmt::format("{} {}", counts[verdict], name(verdict)));

@@ -10,9 +10,9 @@
 namespace ce::tuner {
 namespace {
 
-/// Of runs on an H200 (docs/measuring.md): what varies whatever the length, and what rounding and launching
-/// adds to short ones.
-constexpr double usual_relative = 0.0015, usual_us = 0.04;
+/// Of runs on an H200 (docs/measuring.md): what varies whatever the length, what the event timer and a launch add
+/// to short ones, and what adds still more to the shortest.
+constexpr double usual_relative = 0.0015, usual_us = 0.06, usual_square_us = 0.6;
 
 /// Runs that the usual deviation weighs as much as.
 constexpr double prior_degrees = 20;
@@ -20,7 +20,7 @@ constexpr double prior_degrees = 20;
 constexpr double least_scale = 0.5;
 
 /// What the reference shows up to the first is its own noise, and from the second on the machine's drift.
-constexpr double reference_noise = 0.005, surely_drift = 0.01;
+constexpr double reference_noise = 0.025, surely_drift = 0.04;
 /// Kernels do not drift all alike: of a drift that was taken out, this share is an error of the run.
 constexpr double error_of_drift = 0.1;
 
@@ -99,7 +99,9 @@ std::string_view name(Verdict verdict) noexcept {
   return "unsure";
 }
 
-double usual_deviation(double us) noexcept { return std::hypot(usual_relative, usual_us / us); }
+double usual_deviation(double us) noexcept {
+  return std::hypot(usual_relative, usual_us / us, usual_square_us / (us * us));
+}
 
 Noise pooled_noise(std::span<const std::vector<Run>> repeats) {
   double sum = prior_degrees, degrees = prior_degrees;

@@ -1,0 +1,190 @@
+// Verdicts on the noise of an H200: recorded runs, drawn into histories in which the truth is planted.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <numeric>
+#include <random>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "tests/tuner/fixture.hpp"
+#include "tuner/populations.hpp"
+#include "tuner/statistics.hpp"
+#include "tuner/strategy.hpp"
+#include "tuner/verdict.hpp"
+
+namespace ce::tuner {
+namespace {
+
+using cache::Measurement;
+
+struct RecordedRun {
+  std::string reference_us;
+  std::vector<float> samples_us;
+};
+
+/// One problem with one config, timed by one process after the other.
+struct RecordedProblem {
+  std::string title;
+  std::vector<RecordedRun> runs;
+
+  /// Of a problem with a few rows more: what they make of the problem itself is the same kernel with more to do.
+  [[nodiscard]] bool is_planted() const { return title.find(" planted ") != std::string::npos; }
+};
+
+/// See the head of the file.
+std::vector<RecordedProblem> recorded_problems() {
+  std::ifstream file(CE_SOURCE_DIR "/bench/results/noise-h200-2026-11-21.txt");
+  std::vector<RecordedProblem> problems;
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream words(line);
+    std::string word;
+    words >> word;
+    if (word == "problem") problems.push_back({line.substr(word.size() + 1), {}});
+    if (word != "run") continue;
+    RecordedRun& run = problems.back().runs.emplace_back();
+    words >> run.reference_us;
+    for (float us = 0; words >> us;) run.samples_us.push_back(us);
+  }
+  return problems;
+}
+
+/// As a final measures: some samples in a row, as many as it would take, all slower by the same factor.
+Measurement drawn_from(const RecordedRun& run, double factor, std::mt19937_64& engine) {
+  const std::size_t all = run.samples_us.size();
+  const std::size_t count =
+      std::min(all, static_cast<std::size_t>(15 * times_as_many(run.samples_us.front())));
+  const auto first = run.samples_us.begin() + static_cast<std::ptrdiff_t>(engine() % (all - count + 1));
+  Measurement measurement{.samples_us = {first, first + static_cast<std::ptrdiff_t>(count)},
+                          .evidence = {{"reference", "read"}, {"reference_us", run.reference_us}}};
+  for (float& sample : measurement.samples_us) sample *= static_cast<float>(factor);
+  measurement.median_us = median(measurement.samples_us);
+  measurement.spread = spread(measurement.samples_us);
+  return measurement;
+}
+
+/// Two that are compared; the same where nothing is planted but a factor.
+struct Pair {
+  const RecordedProblem *before, *after;
+};
+
+/// Runs before and after; none is on both sides.
+struct History {
+  std::vector<tuner::Run> before, after;
+};
+
+History drawn_history(const Pair& pair, std::size_t runs, double factor, std::mt19937_64& engine) {
+  std::vector<std::size_t> order(std::min(pair.before->runs.size(), pair.after->runs.size()));
+  std::iota(order.begin(), order.end(), 0);
+  std::shuffle(order.begin(), order.end(), engine);
+  std::vector<Measurement> measurements;
+  for (std::size_t i = 0; i < runs; ++i)
+    measurements.push_back(drawn_from(pair.before->runs[order.at(i)], 1, engine));
+  for (std::size_t i = runs; i < 2 * runs; ++i)
+    measurements.push_back(drawn_from(pair.after->runs[order.at(i)], factor, engine));
+  std::vector<const Measurement*> pointers;
+  for (const Measurement& measurement : measurements) pointers.push_back(&measurement);
+  const std::vector<tuner::Run> all = to_runs(pointers);
+  const auto middle = all.begin() + static_cast<std::ptrdiff_t>(runs);
+  return {{all.begin(), middle}, {middle, all.end()}};
+}
+
+struct Counts {
+  int faster = 0, same = 0, slower = 0, unsure = 0, all = 0;
+
+  void add(Verdict verdict) {
+    ++all;
+    ++(verdict == Verdict::faster   ? faster
+       : verdict == Verdict::same   ? same
+       : verdict == Verdict::slower ? slower
+                                    : unsure);
+  }
+  [[nodiscard]] double share_slower() const { return static_cast<double>(slower) / all; }
+};
+
+/// Draws databases of all problems, each made slower by the factor, and asks for verdicts as
+/// `ce-tune regressions` does.
+Counts asked(const std::vector<Pair>& problems, std::size_t runs, double factor, int databases,
+             std::mt19937_64& engine) {
+  Counts total;
+  std::vector<Counts> of_problem(problems.size());
+  for (int database = 0; database < databases; ++database) {
+    std::vector<History> histories;
+    std::vector<std::vector<tuner::Run>> repeats;
+    for (const Pair& problem : problems) {
+      histories.push_back(drawn_history(problem, runs, factor, engine));
+      repeats.push_back(histories.back().before);
+      repeats.push_back(histories.back().after);
+    }
+    const Noise noise = pooled_noise(repeats);
+    for (std::size_t i = 0; i < histories.size(); ++i) {
+      const Verdict verdict = compare(histories[i].before, histories[i].after, noise).verdict;
+      of_problem[i].add(verdict);
+      total.add(verdict);
+    }
+  }
+  fmt::print("{} runs a side, times {}: of {} verdicts {} slower, {} unsure, {} same, {} faster\n", runs,
+             factor, total.all, total.slower, total.unsure, total.same, total.faster);
+  for (std::size_t i = 0; i < problems.size(); ++i)
+    fmt::print("  {:5.1f}% slower  {:5.1f}% faster  {:5.1f}% same  {}\n", 100 * of_problem[i].share_slower(),
+               100. * of_problem[i].faster / of_problem[i].all, 100. * of_problem[i].same / of_problem[i].all,
+               problems[i].after->title);
+  return total;
+}
+
+constexpr std::size_t enough_runs = 6;
+/// Shorter kernels are too noisy for small effects with three runs.
+constexpr double shortest_us = 10;
+
+/// Each held against itself.
+std::vector<Pair> pairs_of(const std::vector<RecordedProblem>& recorded, std::size_t runs, double least_us) {
+  std::vector<Pair> pairs;
+  for (const RecordedProblem& problem : recorded)
+    if (!problem.is_planted() && problem.runs.size() >= runs &&
+        median(problem.runs.front().samples_us) >= least_us)
+      pairs.push_back({&problem, &problem});
+  return pairs;
+}
+
+TEST(RecordedNoise, SlowdownsAreFound) {
+  const std::vector<RecordedProblem> recorded = recorded_problems();
+  const std::vector<Pair> problems = pairs_of(recorded, enough_runs, shortest_us);
+  ASSERT_GE(problems.size(), 7U);
+  std::mt19937_64 engine(test::test_seed());
+  EXPECT_GE(asked(problems, 3, 1.03, 500, engine).share_slower(), 0.95);
+  EXPECT_GE(asked(problems, 3, 1.015, 500, engine).share_slower(), 0.8);
+}
+
+TEST(RecordedNoise, WhatIsTheSameRaisesNoAlarm) {
+  const std::vector<RecordedProblem> recorded = recorded_problems();
+  std::mt19937_64 engine(test::test_seed());
+  for (const std::size_t runs : {3U, 1U}) {
+    const std::vector<Pair> problems = pairs_of(recorded, 2 * runs, 0);
+    ASSERT_GE(problems.size(), 9U);
+    const Counts nothing = asked(problems, runs, 1, 2000, engine);
+    EXPECT_LE(1000 * (nothing.slower + nothing.faster), nothing.all) << runs << " runs a side";
+  }
+}
+
+TEST(RecordedNoise, MoreWorkIsFound) {
+  const std::vector<RecordedProblem> recorded = recorded_problems();
+  std::mt19937_64 engine(test::test_seed());
+  int planted = 0;
+  for (const RecordedProblem& more : recorded) {
+    if (!more.is_planted()) continue;
+    const auto before = std::find_if(recorded.begin(), recorded.end(), [&](const RecordedProblem& other) {
+      return !other.is_planted() && more.title.starts_with(other.title);
+    });
+    ASSERT_NE(before, recorded.end()) << more.title;
+    const bool large = more.title.ends_with("1.0300");
+    EXPECT_GE(asked({{&*before, &more}}, 3, 1, 200, engine).share_slower(), large ? 0.95 : 0.8) << more.title;
+    ++planted;
+  }
+  EXPECT_EQ(planted, 2);
+}
+
+}  // namespace
+}  // namespace ce::tuner
