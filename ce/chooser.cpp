@@ -75,6 +75,12 @@ const Chosen& Chooser::choose(const Problem& problem, Stream stream) {
   return chosen != nullptr ? *chosen : stand_in(problem, "the stream is being captured", true);
 }
 
+void Chooser::stop_background() {
+  background_.stop();
+  // Who tunes at this moment, at the end of the program perhaps the very thread that ends it, is not waited for.
+  if (const std::unique_lock tuning(tuning_, std::try_to_lock); tuning) tuner_.finish();
+}
+
 // ---- tuning --------------------------------------------------------------------------------------------
 
 /// Waits for another process as long as it would have tuned itself; where that was in vain, later calls only

@@ -39,8 +39,8 @@ class Chooser {
   /// How many kernels had to be compiled.
   [[nodiscard]] int compiled() const noexcept { return compiled_; }
 
-  /// Ends tuning in the background for good.
-  void stop_background() { background_.stop(); }
+  /// Ends tuning in the background for good, and waits for what the last search was still compiling.
+  void stop_background();
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -68,9 +68,11 @@ std::optional<generator::Config> Tuner::nearest_winner(const generator::Problem&
   return std::move(ranked.front());
 }
 
+void Tuner::finish() { unfinished_.reset(); }
+
 Report Tuner::tune(const generator::Problem& problem, const Hooks& hooks) {
   generator::validate(problem);
-  unfinished_.reset();  // waits: the compilers are needed now
+  finish();  // the compilers are needed now
   Search search(device_, cache_, settings_, hooks, problem);
   search.run();
   unfinished_ = search.unfinished();

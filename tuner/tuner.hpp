@@ -112,6 +112,9 @@ class Tuner {
   /// Tuner.
   double ceiling(const generator::Problem& problem, const Hooks& hooks = {});
 
+  /// Waits for what a search with a budget was still compiling at its end.
+  void finish();
+
   /// Settings::budget_s of the tunings from here on.
   void set_budget(double seconds) noexcept { settings_.budget_s = seconds; }
 

@@ -18,7 +18,7 @@ struct State {
 };
 
 State& state() {
-  static State instance;
+  static State& instance = *new State;  // never destroyed: threads may log until the program is gone
   return instance;
 }
 

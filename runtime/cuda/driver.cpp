@@ -60,7 +60,7 @@ Driver::Opened open() {
 }  // namespace
 
 const Driver::Opened& Driver::get() {
-  static const Opened opened = open();
+  static const Opened& opened = *new Opened(open());  // never destroyed: it outlives every thread
   return opened;
 }
 

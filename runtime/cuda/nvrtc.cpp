@@ -14,6 +14,7 @@
 #include "ce/base/error.hpp"
 #include "runtime/cuda/keep_source.hpp"
 #include "runtime/cuda/nvrtc_places.hpp"
+#include "runtime/cuda/nvrtc_use.hpp"
 
 namespace ce::runtime::cuda {
 
@@ -115,9 +116,10 @@ Nvrtc::Opened Nvrtc::open() {
 }
 
 const Nvrtc::Opened& Nvrtc::shared() {
-  static const Opened opened = [] {
-    Opened found = open();
-    opened_nvrtc = found.nvrtc.get();
+  // Never destroyed: threads may compile until the program is gone.
+  static const Opened& opened = *[] {
+    auto* found = new Opened(open());
+    opened_nvrtc = found->nvrtc.get();
     return found;
   }();
   return opened;
@@ -155,6 +157,7 @@ std::string Nvrtc::target(int capability) const {
 }
 
 Binary Nvrtc::compile(const CompileRequest& request, int capability) const {
+  const NvrtcUse use;
   const std::string architecture = target(capability);
   std::vector<std::string> options = {"--gpu-architecture=" + architecture,
                                       api_->major >= 12 ? "-std=c++20" : "-std=c++17"};

@@ -48,7 +48,7 @@ std::optional<int> current_cuda_device() {
   const CUresult result = driver->cuCtxGetDevice(&current);
   if (result == CUDA_ERROR_INVALID_CONTEXT) return std::nullopt;  // none is current
   driver->check(result, "cuCtxGetDevice");
-  static const std::vector<CUdevice> devices = devices_of(*driver);
+  static const auto& devices = *new std::vector<CUdevice>(devices_of(*driver));  // never destroyed
   const auto found = std::ranges::find(devices, current);
   return found == devices.end() ? std::nullopt : std::optional(static_cast<int>(found - devices.begin()));
 }

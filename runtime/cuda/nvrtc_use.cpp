@@ -1,0 +1,52 @@
+#include "runtime/cuda/nvrtc_use.hpp"
+
+#include <condition_variable>
+#include <cstdlib>
+#include <mutex>
+
+#include "ce/base/error.hpp"
+
+namespace ce::runtime::cuda {
+namespace {
+
+thread_local bool inside = false;
+
+struct State {
+  std::mutex mutex;
+  std::condition_variable left;
+  int users = 0;
+  bool ending = false;
+};
+
+State& state() {
+  static State& instance = *new State;  // never destroyed: threads may be on their way out of NVRTC
+  return instance;
+}
+
+/// Called at the program's end. A thread that ends it from inside NVRTC is not waited for by itself.
+void end() {
+  std::unique_lock lock(state().mutex);
+  state().ending = true;
+  state().left.wait(lock, [] { return state().users == (inside ? 1 : 0); });
+}
+
+}  // namespace
+
+NvrtcUse::NvrtcUse() {
+  const std::lock_guard lock(state().mutex);
+  if (state().ending)
+    throw Error(ErrorKind::interrupted, "the program is ending: nothing is compiled any more");
+  ++state().users;
+  inside = true;
+}
+
+NvrtcUse::~NvrtcUse() {
+  // What is registered last is called first. So after each use, as each may have made statics.
+  std::atexit(end);
+  inside = false;
+  const std::lock_guard lock(state().mutex);
+  --state().users;
+  state().left.notify_all();
+}
+
+}  // namespace ce::runtime::cuda
