@@ -5,7 +5,6 @@
 #include <fstream>
 
 #include "ce/base/error.hpp"
-#include "ce/device_name.hpp"
 #include "generator/config.hpp"
 #include "tests/ce/fixture.hpp"
 
@@ -59,11 +58,7 @@ TEST_F(ChoiceTest, TunedOnceThenRememberedThenNearest) {
   const Choice near = softmax(context, 256, 40);  // another bucket of rows
   EXPECT_EQ(near.origin, Origin::nearest);
   // What times of the near problem say of this one, where another config may be best.
-  const std::unique_ptr<runtime::Device> device = open_device(tested_device());
-  cache::Cache database = cache::Cache::open(file());
-  const auto predicted = tuner::Tuner(*device, database, {}).nearest_winner({.rows = 40, .columns = 256});
-  ASSERT_TRUE(predicted);
-  EXPECT_EQ(near.config, to_text(*predicted));
+  EXPECT_EQ(near.config, predicted({.rows = 40, .columns = 256}));
   EXPECT_NE(near.key, tuned.key);
   EXPECT_THAT(near.reason, HasSubstr("the policy is lookup"));
   EXPECT_EQ(log.count(LogLevel::info, "tuned "), 1);

@@ -6,6 +6,8 @@
 #include <cstring>
 #include <limits>
 
+#include "ce/device_name.hpp"
+#include "generator/config.hpp"
 #include "generator/elements.hpp"
 #include "runtime/cuda/device.hpp"
 #include "tests/ce/formulas.hpp"
@@ -228,6 +230,13 @@ void CrossEntropyCall::spoil() {
   loss_.set(std::vector<double>(losses_.size(), 77));
   if (case_.gradient && !case_.in_place) grad_.set(std::vector<double>(gradients_.size(), 77));
   logits_.set(values_);
+}
+
+std::string ContextTest::predicted(const generator::Problem& problem) const {
+  const std::unique_ptr<runtime::Device> device = open_device(tested_device());
+  cache::Cache database = cache::Cache::open(file());
+  const auto config = tuner::Tuner(*device, database, {}).nearest_winner(problem);
+  return config ? generator::to_text(*config) : "nothing is near";
 }
 
 void ContextTest::SetUp() {

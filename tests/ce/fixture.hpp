@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "ce/ce.hpp"
+#include "generator/problem.hpp"
 #include "tests/ce/log_lines.hpp"
 #include "tests/environment.hpp"
 #include "tests/tuner/fixture.hpp"
@@ -145,6 +146,8 @@ class ContextTest : public testing::Test {
     chosen.policy = policy;
     return chosen;
   }
+  /// The config that is the best for a problem as far as the database of file() knows.
+  [[nodiscard]] std::string predicted(const generator::Problem& problem) const;
 
  private:
   Folder folder_;
