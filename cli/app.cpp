@@ -118,6 +118,7 @@ int run(int argument_count, const char* const* arguments) {
     add_check(app, action);
     add_regressions(app, action);
     add_db(app, action);
+    add_report(app, action);
     add_run(app, action);
     add_source(app, action);
     add_doctor(app, action);

@@ -3,13 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <nlohmann/json.hpp>
-#include <set>
-#include <tuple>
 
 #include "cli/table.hpp"
 #include "cli/units.hpp"
+#include "cli/width_plot.hpp"
 
 namespace ce::cli {
 namespace {
@@ -17,16 +15,6 @@ namespace {
 using generator::Problem;
 using tuner::Retiming;
 using tuner::Timing;
-
-/// The title without dtype and shape: "cross_entropy loss+grad mean in place".
-std::string kind_of(Problem problem) {
-  problem.alignment = generator::Alignment::vector;  // it follows from the columns
-  const std::string title = generator::title(problem);
-  const std::string operation(generator::name(problem.operation));
-  const std::string shape =
-      fmt::format("{} {} {} x {}", operation, name(problem.dtype), problem.rows, problem.columns);
-  return operation + title.substr(std::min(shape.size(), title.size()));
-}
 
 std::string group_of(const Problem& problem) {
   return fmt::format("{}, {}", kind_of(problem), name(problem.dtype));
@@ -165,35 +153,11 @@ LinePlot plot_of(const BenchResult& result) {
                                         counted(result.samples, "sample"), result.run.date.substr(0, 10)),
                 .x_label = "columns",
                 .y_label = "GB/s"};
-  // Where a width was timed with several numbers of rows, each number has a line of its own.
-  std::set<std::tuple<std::string, std::int64_t>> widths;
-  bool by_rows = false;
+  std::vector<Throughput> throughputs;
   for (const BenchedProblem& benched : result.problems)
-    by_rows |= !widths.emplace(group_of(benched.problem), benched.problem.columns).second;
-
-  for (const BenchedProblem& benched : result.problems) {
-    if (!benched.timing) continue;
-    const std::string title = kind_of(benched.problem);
-    auto panel = std::find_if(plot.panels.begin(), plot.panels.end(),
-                              [&](const PlotPanel& known) { return known.title == title; });
-    if (panel == plot.panels.end())
-      panel = plot.panels.insert(panel, {.title = title, .bound = {.label = "ceiling"}});
-    std::string label(name(benched.problem.dtype));
-    if (by_rows) label += fmt::format(", {}", counted(benched.problem.rows, "row"));
-    auto line = std::find_if(panel->lines.begin(), panel->lines.end(),
-                             [&](const PlotLine& known) { return known.label == label; });
-    if (line == panel->lines.end()) line = panel->lines.insert(line, {.label = label});
-    const auto columns = static_cast<double>(benched.problem.columns);
-    line->points.emplace_back(columns, benched.timing->winner.gbs());
-    panel->bound.points.emplace_back(columns, benched.timing->ceiling.gbs());
-  }
-  for (PlotPanel& panel : plot.panels) {
-    for (PlotLine& line : panel.lines) std::sort(line.points.begin(), line.points.end());
-    // One ceiling a width: the highest of its dtypes and rows.
-    std::map<double, double> highest;
-    for (const auto& [columns, gbs] : panel.bound.points) highest[columns] = std::max(highest[columns], gbs);
-    panel.bound.points.assign(highest.begin(), highest.end());
-  }
+    if (benched.timing)
+      throughputs.push_back({benched.problem, benched.timing->winner.gbs(), benched.timing->ceiling.gbs()});
+  plot.panels = panels_of(throughputs);
   return plot;
 }
 

@@ -25,6 +25,7 @@ void add_explain(CLI::App& app, Action& chosen);
 void add_check(CLI::App& app, Action& chosen);
 void add_regressions(CLI::App& app, Action& chosen);
 void add_db(CLI::App& app, Action& chosen);
+void add_report(CLI::App& app, Action& chosen);
 void add_run(CLI::App& app, Action& chosen);
 void add_source(CLI::App& app, Action& chosen);
 void add_doctor(CLI::App& app, Action& chosen);

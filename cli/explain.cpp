@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "ce/base/error.hpp"
+#include "cli/ceilings.hpp"
 #include "cli/commands.hpp"
 #include "cli/json.hpp"
 #include "cli/known.hpp"
@@ -44,15 +45,10 @@ struct Ceiling {
 
 std::optional<Ceiling> ceiling_of(const cache::Cache& cache, const Known& known) {
   const generator::Operation kind = tuner::ceiling_kind(*known.problem);
-  std::optional<Ceiling> ceiling;
-  for (const cache::KeySummary& summary : cache.keys()) {
-    if (summary.key.device != known.key.device) continue;
-    const Known other(cache, summary.key);
-    if (!other.problem || other.problem->operation != kind || !other.decision) continue;
-    const double gbs = throughput_of(other.decision->winner.measurement);
-    if (!ceiling || gbs > ceiling->gbs) ceiling = Ceiling{generator::name(kind), gbs};
-  }
-  return ceiling;
+  const Ceilings ceilings = ceilings_on_record(cache)[known.key.device];
+  const auto found = ceilings.find(kind);
+  if (found == ceilings.end()) return std::nullopt;
+  return Ceiling{generator::name(kind), found->second};
 }
 
 /// Why configs were rejected: the first line of the reason, and how many.
@@ -199,13 +195,7 @@ Json document_of(const Known& known, const Explanation& why, const std::optional
                                      {"local_bytes", measurement.local_bytes},
                                      {"resident_warps", finalist.resident_warps}});
   }
-  for (const tuner::AxisEffect& effect : why.effects)
-    document["effects"].push_back({{"axis", effect.axis},
-                                   {"value", effect.value},
-                                   {"other", effect.other},
-                                   {"at_winner", effect.at_winner ? Json(*effect.at_winner) : Json()},
-                                   {"median", effect.median},
-                                   {"pairs", effect.pairs}});
+  for (const tuner::AxisEffect& effect : why.effects) document["effects"].push_back(json_of(effect));
   for (const tuner::Coverage& variant : why.coverage)
     document["variants"].push_back({{"variant", variant.variant},
                                     {"points", variant.points},

@@ -61,28 +61,6 @@ Json json_of_comparison(const Comparison& comparison) {
           {"runs_after", comparison.after}};
 }
 
-Json entry_of(const ProblemFinding& problem) {
-  const Finding& finding = problem.finding;
-  Json entry{{"key", problem.key.id()},
-             {"title", problem.title},
-             {"problem_text", problem.key.problem},
-             {"device_text", problem.key.device}};
-  entry.update(json_of_comparison(finding.winner));
-  entry["before"] = {{"config", finding.config_before}, {"median_us", finding.before_us}};
-  entry["after"] = {{"config", finding.config_after}, {"median_us", finding.after_us}};
-  entry["kernel"] = nullptr;
-  if (finding.kernel) {
-    entry["kernel"] = {{"config", finding.kernel_config}};
-    entry["kernel"].update(json_of_comparison(*finding.kernel));
-  }
-  entry["changes"] = Json::array();
-  for (const tuner::Change& change : finding.changes)
-    entry["changes"].push_back({{"what", change.what}, {"before", change.before}, {"after", change.after}});
-  entry["suspects"] = finding.suspects;
-  entry["why"] = finding.why;
-  return entry;
-}
-
 std::map<Verdict, int> counts_of(const std::vector<ProblemFinding>& findings) {
   std::map<Verdict, int> counts;
   for (const ProblemFinding& problem : findings) ++counts[problem.finding.winner.verdict];
@@ -137,9 +115,31 @@ std::string text_of(const std::vector<ProblemFinding>& findings, bool all) {
                             fmt::join(counted_verdicts, ", "));
 }
 
+Json json_of(const ProblemFinding& problem) {
+  const Finding& finding = problem.finding;
+  Json entry{{"key", problem.key.id()},
+             {"title", problem.title},
+             {"problem_text", problem.key.problem},
+             {"device_text", problem.key.device}};
+  entry.update(json_of_comparison(finding.winner));
+  entry["before"] = {{"config", finding.config_before}, {"median_us", finding.before_us}};
+  entry["after"] = {{"config", finding.config_after}, {"median_us", finding.after_us}};
+  entry["kernel"] = nullptr;
+  if (finding.kernel) {
+    entry["kernel"] = {{"config", finding.kernel_config}};
+    entry["kernel"].update(json_of_comparison(*finding.kernel));
+  }
+  entry["changes"] = Json::array();
+  for (const tuner::Change& change : finding.changes)
+    entry["changes"].push_back({{"what", change.what}, {"before", change.before}, {"after", change.after}});
+  entry["suspects"] = finding.suspects;
+  entry["why"] = finding.why;
+  return entry;
+}
+
 Json json_of(const std::vector<ProblemFinding>& findings) {
   Json list = Json::array(), summary;
-  for (const ProblemFinding& problem : findings) list.push_back(entry_of(problem));
+  for (const ProblemFinding& problem : findings) list.push_back(json_of(problem));
   std::map<Verdict, int> counts = counts_of(findings);
   for (const Verdict verdict : by_weight) summary[std::string(name(verdict))] = counts[verdict];
   return {{"confidence", 1 - tuner::false_alarms}, {"findings", list}, {"summary", summary}};

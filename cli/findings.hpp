@@ -25,6 +25,8 @@ void sort_by_verdict(std::vector<ProblemFinding>& findings);
 /// \param all  those that are the same, too
 [[nodiscard]] std::string text_of(const std::vector<ProblemFinding>& findings, bool all);
 
+[[nodiscard]] Json json_of(const ProblemFinding& problem);
+
 /// {"findings": [...], "summary": {verdict: how many}}
 [[nodiscard]] Json json_of(const std::vector<ProblemFinding>& findings);
 

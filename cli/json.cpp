@@ -70,6 +70,12 @@ Json json_of(const runtime::Model& model) {
           {"memory_bytes", model.memory_bytes}};
 }
 
+Json json_of(const tuner::AxisEffect& effect) {
+  return {{"axis", effect.axis},     {"value", effect.value},
+          {"other", effect.other},   {"at_winner", effect.at_winner ? Json(*effect.at_winner) : Json()},
+          {"median", effect.median}, {"pairs", effect.pairs}};
+}
+
 void print(const Json& document) {
   fmt::print("{}\n", document.dump(2, ' ', false, Json::error_handler_t::replace));
 }

@@ -8,6 +8,7 @@
 #include "cli/failure.hpp"
 #include "generator/problem.hpp"
 #include "runtime/device.hpp"
+#include "tuner/explain.hpp"
 
 namespace ce::cli {
 
@@ -18,6 +19,7 @@ using Json = nlohmann::ordered_json;
 [[nodiscard]] Json json_of(const generator::Problem& problem);
 [[nodiscard]] Json json_of(const cache::Measurement& measurement);
 [[nodiscard]] Json json_of(const runtime::Model& model);
+[[nodiscard]] Json json_of(const tuner::AxisEffect& effect);
 
 /// Prints the document to standard output. Bytes that are no UTF-8, as compilers and file names may hold, are
 /// replaced.

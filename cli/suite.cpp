@@ -17,13 +17,13 @@ using generator::Problem;
 constexpr std::array all_suites{Suite::widths, Suite::vocab, Suite::few_rows};
 
 /// What is timed of an operation.
-struct Case {
+struct TimedOperation {
   Operation operation;
   bool loss_only = false;
 };
 
-std::vector<Case> cases_of(Suite suite, const ProblemOptions& options) {
-  std::vector<Case> cases;
+std::vector<TimedOperation> cases_of(Suite suite, const ProblemOptions& options) {
+  std::vector<TimedOperation> cases;
   for (const Operation operation : operations_of(options)) cases.push_back({operation, options.loss_only});
   if (!cases.empty()) return cases;
   if (suite == Suite::vocab) return {{Operation::softmax}, {Operation::cross_entropy, options.loss_only}};

@@ -132,35 +132,6 @@ class Times {
   std::map<std::string, double> final_, screening_;
 };
 
-std::vector<AxisEffect> effects_of(const Times& times, const Decision& decision) {
-  const Config winner = generator::parse_config(decision.winner.config);
-  std::vector<AxisEffect> effects;
-  for (const generator::Axis* axis : generator::variant(winner.variant).axes()) {
-    std::map<int, std::pair<AxisEffect, std::vector<float>>> others;
-    for (const Candidate& candidate : decision.ranking) {
-      Config config = generator::parse_config(candidate.config);
-      const int value = config.*axis->value;
-      if (config.variant != winner.variant || value == winner.*axis->value) continue;
-      config.*axis->value = winner.*axis->value;
-      const std::optional<double> ratio = times.ratio(candidate.config, generator::to_text(config));
-      if (!ratio) continue;
-      auto& [effect, ratios] = others[value];
-      ratios.push_back(static_cast<float>(*ratio - 1));
-      if (config == winner) effect.at_winner = *ratio - 1;
-    }
-    for (auto& [value, found] : others) {
-      auto& [effect, ratios] = found;
-      effect.axis = axis->name;
-      effect.value = generator::value_text(*axis, winner.*axis->value);
-      effect.other = generator::value_text(*axis, value);
-      effect.median = median(ratios);
-      effect.pairs = static_cast<int>(ratios.size());
-      effects.push_back(std::move(effect));
-    }
-  }
-  return effects;
-}
-
 std::vector<Coverage> coverage_of(std::span<const Measurement> measurements, const Decision& decision,
                                   const generator::Problem& problem, const runtime::Model& model) {
   std::set<std::string> tried;
@@ -190,6 +161,36 @@ std::vector<Coverage> coverage_of(std::span<const Measurement> measurements, con
 
 }  // namespace
 
+std::vector<AxisEffect> axis_effects(std::span<const Measurement> measurements, const Decision& decision) {
+  const Times times(measurements, decision);
+  const Config winner = generator::parse_config(decision.winner.config);
+  std::vector<AxisEffect> effects;
+  for (const generator::Axis* axis : generator::variant(winner.variant).axes()) {
+    std::map<int, std::pair<AxisEffect, std::vector<float>>> others;
+    for (const Candidate& candidate : decision.ranking) {
+      Config config = generator::parse_config(candidate.config);
+      const int value = config.*axis->value;
+      if (config.variant != winner.variant || value == winner.*axis->value) continue;
+      config.*axis->value = winner.*axis->value;
+      const std::optional<double> ratio = times.ratio(candidate.config, generator::to_text(config));
+      if (!ratio) continue;
+      auto& [effect, ratios] = others[value];
+      ratios.push_back(static_cast<float>(*ratio - 1));
+      if (config == winner) effect.at_winner = *ratio - 1;
+    }
+    for (auto& [value, found] : others) {
+      auto& [effect, ratios] = found;
+      effect.axis = axis->name;
+      effect.value = generator::value_text(*axis, winner.*axis->value);
+      effect.other = generator::value_text(*axis, value);
+      effect.median = median(ratios);
+      effect.pairs = static_cast<int>(ratios.size());
+      effects.push_back(std::move(effect));
+    }
+  }
+  return effects;
+}
+
 int Explanation::configs() const noexcept {
   int sum = 0;
   for (const Coverage& variant : coverage) sum += variant.configs;
@@ -209,7 +210,7 @@ std::optional<Explanation> explain(std::span<const Measurement> measurements, co
   Explanation explanation{.decision = *std::move(decision)};
   add_finalists(explanation);
   explanation.ties = ties_of(explanation.finalists);
-  explanation.effects = effects_of(Times(measurements, explanation.decision), explanation.decision);
+  explanation.effects = axis_effects(measurements, explanation.decision);
   if (const auto model = model_of(key.device)) {
     explanation.coverage = coverage_of(measurements, explanation.decision, problem, *model);
     for (Finalist& finalist : explanation.finalists)

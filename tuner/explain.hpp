@@ -50,6 +50,10 @@ struct Coverage {
   double best_us = 0;  ///< the smallest median of the stage that decided, else of the screening; 0 for none
 };
 
+/// Of the winner's variant. Only times of one stage are compared.
+[[nodiscard]] std::vector<AxisEffect> axis_effects(std::span<const cache::Measurement> measurements,
+                                                   const Decision& decision);
+
 struct Explanation {
   Decision decision;
   std::vector<Finalist> finalists;  ///< the winner first

@@ -12,6 +12,6 @@ inline const std::vector<std::vector<std::string>> all_commands{
     {"sweep"},        {"bench"},        {"time"},         {"explain"},       {"check"},
     {"regressions"},  {"db", "list"},   {"db", "show"},   {"db", "history"}, {"db", "diff"},
     {"db", "merge"},  {"db", "export"}, {"db", "import"}, {"db", "prune"},   {"db", "verify"},
-    {"db", "vacuum"}, {"run"},          {"source"},       {"doctor"}};
+    {"db", "vacuum"}, {"report"},       {"run"},          {"source"},        {"doctor"}};
 
 }  // namespace ce::cli::test

@@ -53,9 +53,9 @@ void write_file(const fs::path& path, const std::string& text) {
 }
 
 Child::Child(const fs::path& folder, const std::vector<std::string>& arguments,
-             const Environment& environment, const std::string& output)
+             const Environment& environment, const std::string& output, const std::string& program)
     : out_(output.empty() ? folder / "stdout" : fs::path(output)), err_(folder / "stderr") {
-  std::vector<std::string> words{CE_TUNE};
+  std::vector<std::string> words{program};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<std::string> variables = environment_with(environment);
 
@@ -65,10 +65,10 @@ Child::Child(const fs::path& folder, const std::vector<std::string>& arguments,
   posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
   posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, out_.c_str(), flags, 0600);
   posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, err_.c_str(), flags, 0600);
-  const int error =
-      posix_spawn(&child_, CE_TUNE, &actions, nullptr, pointers(words).data(), pointers(variables).data());
+  const int error = posix_spawnp(&child_, program.c_str(), &actions, nullptr, pointers(words).data(),
+                                 pointers(variables).data());
   posix_spawn_file_actions_destroy(&actions);
-  if (error != 0) throw std::runtime_error("cannot start " CE_TUNE);
+  if (error != 0) throw std::runtime_error("cannot start " + program);
 }
 
 Child::~Child() {

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Runs the real ce-tune.
+/// Runs the real ce-tune, and other programs.
 
 #include <gtest/gtest.h>
 #include <sys/types.h>
@@ -25,11 +25,11 @@ using Environment = std::map<std::string, std::string>;
 [[nodiscard]] std::string read_file(const std::filesystem::path& path);
 void write_file(const std::filesystem::path& path, const std::string& text);
 
-/// A running ce-tune. One that is still running at its end is killed.
+/// A running program. One that is still running at its end is killed.
 class Child {
  public:
   Child(const std::filesystem::path& folder, const std::vector<std::string>& arguments,
-        const Environment& environment, const std::string& output = "");
+        const Environment& environment, const std::string& output = "", const std::string& program = CE_TUNE);
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
   ~Child();

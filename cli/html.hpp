@@ -1,0 +1,14 @@
+#pragma once
+/// \file
+/// Text inside of markup.
+
+#include <string>
+#include <string_view>
+
+namespace ce::cli {
+
+/// Fit for the text and the attributes of HTML, XML and SVG. Control characters, which XML has not, and bytes that
+/// are no UTF-8 become U+FFFD; tabs and newlines stay.
+[[nodiscard]] std::string escaped(std::string_view text);
+
+}  // namespace ce::cli

@@ -1,0 +1,91 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cerrno>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "ce/base/error.hpp"
+#include "cli/commands.hpp"
+#include "cli/options.hpp"
+#include "cli/report_data.hpp"
+#include "cli/report_json.hpp"
+#include "cli/report_page.hpp"
+#include "cli/units.hpp"
+
+namespace ce::cli {
+namespace {
+
+constexpr const char* report_examples =
+    "\nExamples:\n"
+    "  ce-tune report --html report.html\n"
+    "  ce-tune report --html softmax.html 3fa2c81b04d7 49a0\n"
+    "  ce-tune report --json > report.json\n"
+    "\nKEYs are the beginnings of keys that db list shows, at least 4 digits of each; without any, all are\n"
+    "reported. The page is one file that loads nothing, to be mailed or put on any server.\n";
+
+struct ReportOptions {
+  CommonOptions common;
+  std::string html, top = "8";
+  std::vector<std::string> keys;
+};
+
+ReportScope scope_of(const ReportOptions& options, const cache::Cache& cache) {
+  ReportScope scope{.keys = {},
+                    .device = std::nullopt,
+                    .top = static_cast<std::size_t>(parse_count("--top", options.top, 1, 1'000'000))};
+  for (const std::string& prefix : options.keys) scope.keys.push_back(find_key(cache, prefix));
+  if (!options.common.device.empty()) scope.device = open_device(options.common)->model().key();
+  return scope;
+}
+
+void write_page(const std::string& path, const std::string& page) {
+  std::ofstream file(path, std::ios::binary);
+  if (!file) throw InvalidArgument("--html", in_quotes(path), "a file that can be written");
+  file << page << std::flush;
+  if (!file) throw std::system_error(errno, std::generic_category(), "cannot write the report to " + path);
+}
+
+ExitCode write_report(const ReportOptions& options) {
+  if (options.html.empty() && !options.common.json)
+    throw InvalidArgument("--html", "missing", "a file for the page; or --json");
+  const cache::Cache cache = open_database(options.common);
+  const ReportData report = report_of(cache, scope_of(options, cache));
+  std::size_t problems = 0;
+  for (const ReportedDevice& device : report.devices) problems += device.problems.size();
+  std::string page;
+  if (!options.html.empty()) {
+    page = page_of(report);
+    write_page(options.html, page);
+  }
+  if (options.common.json)
+    print(json_of(report));
+  else
+    fmt::print("{}: {} on {}, {}\n", options.html, counted(static_cast<std::int64_t>(problems), "problem"),
+               counted(static_cast<std::int64_t>(report.devices.size()), "device"),
+               size_text(static_cast<std::int64_t>(page.size())));
+  return ExitCode::success;
+}
+
+}  // namespace
+
+void add_report(CLI::App& app, Action& chosen) {
+  auto options = std::make_shared<ReportOptions>();
+  CLI::App* command =
+      app.add_subcommand("report", "Put winners, axes, history and evidence on a page for browsers");
+  command->footer(report_examples);
+  command->add_option("KEY", options->keys, "Only these keys of db list; their first 4 digits or more");
+  command->add_option("--html", options->html, "The page to write")->type_name("FILE");
+  command->add_option("--top", options->top, "Show the best N configs of each problem (default: 8)")
+      ->type_name("N");
+  add_device_option(*command, options->common, "Only what this device would use: cuda, cuda:N or host");
+  add_database_option(*command, options->common);
+  add_json_option(*command, options->common);
+  command->callback([options, &chosen] { chosen = [options] { return write_report(*options); }; });
+}
+
+}  // namespace ce::cli

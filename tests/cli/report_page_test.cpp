@@ -1,0 +1,242 @@
+#include "cli/report_page.hpp"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <regex>
+#include <string>
+#include <vector>
+
+#include "cli/html.hpp"
+#include "generator/source.hpp"
+#include "generator/variant.hpp"
+#include "tests/cli/xml.hpp"
+#include "tuner/decide.hpp"
+
+namespace ce::cli {
+namespace {
+
+using cache::Measurement;
+using generator::Operation;
+using generator::Problem;
+
+Problem softmax_of(std::int64_t columns, DType dtype = DType::bf16) {
+  return {.operation = Operation::softmax, .dtype = dtype, .rows = 8192, .columns = columns};
+}
+
+/// The configs of the problem that differ from the first in nothing but the modifier of loads.
+std::vector<std::string> configs_of(const Problem& problem) {
+  std::vector<std::string> configs;
+  const std::vector<generator::Config> space = generator::space(problem, {.capability = 90});
+  for (generator::Config config : space) {
+    config.load = space.front().load;
+    if (config != space.front()) continue;
+    configs.clear();
+    for (int load = 0; load < 2; ++load) {
+      config.load = load;
+      configs.push_back(generator::to_text(config));
+    }
+  }
+  return configs;
+}
+
+Measurement final_of(const Problem& problem, const std::string& device, const std::string& config,
+                     double us) {
+  return {.key = {generator::key_text(problem), device},
+          .config = config,
+          .template_digest = generator::template_digest(problem.operation, tuner::variant_of(config)),
+          .compile_key = "of " + config,
+          .stage = cache::stage_of_finals,
+          .rows = problem.rows,
+          .bytes = generator::traffic(problem).total(),
+          .samples_us = std::vector<float>(15, static_cast<float>(us)),
+          .median_us = us,
+          .spread = 0.001,
+          .registers = 40,
+          .evidence = {{"driver", "580.1"}, {"nvrtc", "13.0"}, {"uuid", "GPU-1"}, {"temperature_c", "41"}},
+          .created_at = "2030-01-02T03:04:05.000Z"};
+}
+
+const std::string device = "Some GPU|cc=90|sm=132", other_device = "Other GPU|cc=80|sm=108";
+
+/// A copy that reaches 4000 GB/s, and softmax of two widths, of which the first reaches half of that.
+cache::Cache example_cache() {
+  cache::Cache cache = cache::Cache::in_memory();
+  const Problem copy{.operation = Operation::copy, .rows = 65536, .columns = 4096};
+  const auto us_at = [](const Problem& problem, double gbs) {
+    return static_cast<double>(generator::traffic(problem).total()) / gbs * 1e-3;
+  };
+  cache.add(final_of(copy, device, configs_of(copy).front(), us_at(copy, 4000)));
+  for (const std::int64_t columns : {4096, 32768}) {
+    const Problem problem = softmax_of(columns);
+    const std::vector<std::string> configs = configs_of(problem);
+    cache.add(final_of(problem, device, configs.at(0), us_at(problem, columns == 4096 ? 2000 : 3000)));
+    cache.add(final_of(problem, device, configs.at(1), us_at(problem, 1600)));
+  }
+  return cache;
+}
+
+ReportData report_on(const cache::Cache& cache) { return report_of(cache, {.top = 8}); }
+
+test::XmlContents contents_of(const std::string& page) {
+  const std::string doctype = "<!DOCTYPE html>\n";
+  EXPECT_EQ(page.substr(0, doctype.size()), doctype);
+  return test::read_xml(std::string_view(page).substr(doctype.size()));
+}
+
+std::size_t count_of(const std::string& text, const std::string& words) {
+  std::size_t count = 0;
+  for (std::size_t at = text.find(words); at != std::string::npos; at = text.find(words, at + 1)) ++count;
+  return count;
+}
+
+void expect_parts(const std::string& text, const std::vector<std::string>& parts) {
+  for (const std::string& part : parts) EXPECT_NE(text.find(part), std::string::npos) << part;
+}
+
+TEST(Html, EscapesMarkupAndWhatIsNoText) {
+  EXPECT_EQ(escaped("<a b=\"c\">&amp;"), "&lt;a b=&quot;c&quot;&gt;&amp;amp;");
+  EXPECT_EQ(escaped("a\tb\nc"), "a\tb\nc");
+  EXPECT_EQ(escaped("\xC3\xA4 \xE2\x82\xAC \xF0\x9F\x99\x82"), "\xC3\xA4 \xE2\x82\xAC \xF0\x9F\x99\x82");
+  const std::string bad = "\xEF\xBF\xBD";
+  EXPECT_EQ(escaped(std::string("a\0b\x1B", 4)), "a" + bad + "b" + bad);
+  EXPECT_EQ(escaped("\xFF"
+                    "a\xC3"),
+            bad + "a" + bad);
+  EXPECT_EQ(escaped("\xC0\xAF"), bad + bad) << "an overlong slash";
+  EXPECT_EQ(escaped("\xED\xA0\x80"), bad + bad + bad) << "a surrogate";
+}
+
+TEST(ReportPage, IsWellFormedAndShowsWinnersWithTheirShareOfTheCeiling) {
+  const std::string page = page_of(report_on(example_cache()));
+  const test::XmlContents contents = contents_of(page);
+  expect_parts(contents.text, {"Some GPU", "copy 4000 GB/s", "2000 GB/s", "50.0%", "3000 GB/s", "75.0%",
+                               configs_of(softmax_of(4096)).front(), "driver", "580.1", "temperature_c 41",
+                               "Speed over the columns", "What the axes do", "ce-tune explain"});
+  EXPECT_EQ(contents.elements.at("details"), 3);
+  EXPECT_EQ(contents.elements.at("figure"), 1);
+  EXPECT_EQ(contents.text.find("History"), std::string::npos) << "nothing to compare with";
+}
+
+TEST(ReportPage, LoadsNothing) {
+  std::string page = page_of(report_on(example_cache()));
+  for (const char* external : {"url(", "@import", "<link", "<img", "<iframe", "//cdn"})
+    EXPECT_EQ(page.find(external), std::string::npos) << external;
+  const std::regex reference("(src|href|action|data)=\"([^\"]*)\"");
+  for (std::sregex_iterator at(page.begin(), page.end(), reference), end; at != end; ++at)
+    EXPECT_EQ((*at)[2].str().substr(0, 1), "#") << at->str();
+  EXPECT_EQ(count_of(page, "http"),
+            count_of(page, "http-equiv") + count_of(page, "=\"http://www.w3.org/2000/svg\""));
+  EXPECT_NE(page.find("default-src 'none'"), std::string::npos);
+}
+
+TEST(ReportPage, TakesTextsForTexts) {
+  cache::Cache cache = example_cache();
+  const std::string bad = "<script>alert(\"1\")</script> & <b>";
+  const Problem problem = softmax_of(1024);
+  const std::vector<std::string> configs = configs_of(problem);
+  Measurement measurement = final_of(problem, bad + "|cc=90", configs.at(0), 10);
+  measurement.evidence["host"] = bad;
+  cache.add(measurement);
+  measurement.config = configs.at(1);
+  measurement.outcome = cache::Outcome::quarantined;
+  measurement.reason = "wrong: " + bad;
+  cache.add(measurement);
+  measurement.key.problem = "an older text with " + bad;
+  cache.add(measurement);
+
+  const test::XmlContents contents = contents_of(page_of(report_on(cache)));
+  EXPECT_EQ(contents.elements.at("script"), 1) << "the page's own";
+  EXPECT_EQ(contents.elements.at("title"), 4) << "of the page, of the plot and of its two points";
+  expect_parts(contents.text, {bad, "wrong: " + bad, "host " + bad, "an older text with " + bad,
+                               "Keys of other versions of ce"});
+}
+
+TEST(ReportPage, HasASectionForEachDevice) {
+  cache::Cache cache = example_cache();
+  const Problem problem = softmax_of(4096);
+  cache.add(final_of(problem, other_device, configs_of(problem).front(), 60));
+  const std::string page = page_of(report_on(cache));
+  const test::XmlContents contents = contents_of(page);
+  EXPECT_EQ(count_of(page, "<section id="), 2U);
+  EXPECT_EQ(contents.elements.at("nav"), 1);
+  expect_parts(contents.text, {"No ceiling is on record for this device"});
+  expect_parts(page, {"href=\"#device-1\"", "id=\"device-1\"", "href=\"#device-2\"", "id=\"device-2\""});
+
+  const ReportData one = report_of(cache, {.device = other_device, .top = 8});
+  ASSERT_EQ(one.devices.size(), 1U);
+  EXPECT_EQ(one.devices[0].name, "Other GPU");
+}
+
+TEST(ReportPage, OfAnEmptyDatabaseSaysWhatToRun) {
+  const std::string page = page_of(report_on(cache::Cache::in_memory()));
+  expect_parts(contents_of(page).text, {"ce-tune sweep --op softmax"});
+  EXPECT_EQ(page.find("<script"), std::string::npos);
+}
+
+TEST(ReportPage, MarksWhatBecameSlower) {
+  cache::Cache cache = cache::Cache::in_memory();
+  const Problem slower = softmax_of(4096), same = softmax_of(8192);
+  for (const auto& [problem, factor] : {std::pair{slower, 1.2}, std::pair{same, 1.}})
+    for (int run = 0; run < 6; ++run) {
+      Measurement measurement = final_of(problem, device, configs_of(problem).front(), 200 + 0.1 * (run % 3));
+      measurement.created_at = fmt::format("2030-01-0{}T00:00:00.000Z", run + 1);
+      if (run >= 3) {
+        measurement.evidence["driver"] = "590.2";
+        measurement.median_us *= factor;
+      }
+      cache.add(measurement);
+    }
+  const ReportData report = report_on(cache);
+  const std::vector<ReportedProblem>& problems = report.devices.at(0).problems;
+  ASSERT_EQ(problems.at(0).periods.size(), 2U);
+  EXPECT_EQ(problems[0].periods[0].runs, 3U);
+  ASSERT_NE(problems[0].finding(), nullptr);
+  EXPECT_EQ(problems[0].finding()->winner.verdict, tuner::Verdict::slower);
+  EXPECT_EQ(problems.at(1).finding()->winner.verdict, tuner::Verdict::same);
+
+  const std::string page = page_of(report);
+  const std::string text = contents_of(page).text;
+  expect_parts(text, {"History", "1 slower", "1 same", "slower +20.0%", "driver 580.1 to 590.2"});
+  EXPECT_EQ(count_of(page, "<em class=\"verdict slower\">slower +20.0%</em>"), 3U)
+      << "beside the winner, in the history and in its table";
+  const std::string history = page.substr(page.find("<h3>History</h3>"));
+  EXPECT_LT(history.find("8192 x 4096"), history.find("8192 x 8192")) << "what is slower goes first";
+}
+
+TEST(ReportData, CountsWhatValuesOfAnAxisWinAndCost) {
+  const cache::Cache cache = example_cache();
+  const ReportData report = report_on(cache);
+  std::vector<const ReportedProblem*> problems;
+  for (const ReportedProblem& reported : report.devices.at(0).problems)
+    if (reported.problem->operation == Operation::softmax) problems.push_back(&reported);
+  ASSERT_EQ(problems.size(), 2U);
+  std::vector<AxisValue> loads;
+  for (const AxisValue& value : axis_values(problems))
+    if (value.axis == "load") loads.push_back(value);
+  ASSERT_EQ(loads.size(), 2U);
+  EXPECT_EQ(loads[0].value, "ca");
+  EXPECT_EQ(loads[0].wins, 2);
+  EXPECT_FALSE(loads[0].cost);
+  EXPECT_EQ(loads[1].value, "cg");
+  EXPECT_EQ(loads[1].wins, 0);
+  EXPECT_EQ(loads[1].others, 2);
+  EXPECT_NEAR(loads[1].cost.value(), (2000. / 1600 + 3000. / 1600) / 2 - 1, 1e-3);
+}
+
+TEST(ReportData, KeepsWhatWasAskedFor) {
+  const cache::Cache cache = example_cache();
+  const Problem problem = softmax_of(4096);
+  const cache::Key key{generator::key_text(problem), device};
+  const ReportData report = report_of(cache, {.keys = {key}, .top = 1});
+  ASSERT_EQ(report.devices.size(), 1U);
+  ASSERT_EQ(report.devices[0].problems.size(), 1U);
+  const ReportedProblem& reported = report.devices[0].problems[0];
+  EXPECT_EQ(reported.summary.key, key);
+  EXPECT_EQ(reported.best.size(), 1U);
+  EXPECT_EQ(reported.ranked, 2U);
+  EXPECT_NEAR(reported.share().value(), 0.5, 1e-6) << "the ceiling is known without being shown";
+}
+
+}  // namespace
+}  // namespace ce::cli
