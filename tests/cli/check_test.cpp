@@ -58,7 +58,7 @@ class CheckCommand : public test::CommandTest {
 };
 
 TEST_F(CheckCommand, HoldsWinnersAgainstTheirHistory) {
-  add(one_warp, 0.5);
+  add(one_warp, 20);
   const json slower = checked(3, {"--runs", "2"}).at("findings").at(0);
   EXPECT_EQ(slower.at("verdict"), "slower");
   EXPECT_GT(slower.at("ratio"), 2);

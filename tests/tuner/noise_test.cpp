@@ -86,6 +86,7 @@ History drawn_history(const Pair& pair, std::size_t runs, double factor, std::mt
   for (std::size_t i = runs; i < 2 * runs; ++i)
     measurements.push_back(drawn_from(pair.after->runs[order.at(i)], factor, engine));
   std::vector<const Measurement*> pointers;
+  pointers.reserve(measurements.size());
   for (const Measurement& measurement : measurements) pointers.push_back(&measurement);
   const std::vector<tuner::Run> all = to_runs(pointers);
   const auto middle = all.begin() + static_cast<std::ptrdiff_t>(runs);
