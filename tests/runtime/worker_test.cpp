@@ -1,5 +1,7 @@
 // The pool of compile workers. This program is its own worker: called with `compile-worker`, it does what the
 // text of each request says.
+#include "runtime/cuda/worker.hpp"
+
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -22,7 +24,6 @@
 
 #include "ce/base/error.hpp"
 #include "ce/base/log.hpp"
-#include "runtime/cuda/worker.hpp"
 #include "runtime/cuda/worker_pool.hpp"
 #include "runtime/cuda/worker_process.hpp"
 #include "tests/environment.hpp"
