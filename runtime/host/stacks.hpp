@@ -47,7 +47,7 @@ class StackSwitch {
   void arrive(Stack* from = nullptr) noexcept;
 
  private:
-  void* fake_stack_ = nullptr;  // AddressSanitizer's own, of this side
+  [[maybe_unused]] void* fake_stack_ = nullptr;  // AddressSanitizer's own, of this side
 };
 
 }  // namespace ce::runtime::host
