@@ -4,6 +4,7 @@
 #include <SQLiteCpp/Database.h>
 #include <SQLiteCpp/Exception.h>
 #include <SQLiteCpp/Statement.h>
+#include <fmt/format.h>
 #include <sqlite3.h>
 
 #include <algorithm>
@@ -12,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cache/measurement_row.hpp"
@@ -33,28 +35,21 @@ std::int64_t most_holes_of(const fs::path& file) {
 
 constexpr std::size_t rows_at_once = 1000;
 
-// CROSS JOIN keeps the order: everything is found by its row, and no index, which may be damaged too, is asked.
-// Databases of version 1 have no identities.
-constexpr const char* measurements_of_version_1 = R"sql(
-  SELECT p.text, d.text, m.config, m.template_digest, m.compile_key, m.outcome, m.reason, m.stage, m.rows,
-         m.bytes, m.samples_us, m.median_us, m.spread, m.registers, m.local_bytes, e.json, m.created_at, '', m.id
-  FROM measurements AS m NOT INDEXED
-  CROSS JOIN keys AS k ON k.id = m.key_id
-  CROSS JOIN problems AS p ON p.id = k.problem_id
-  CROSS JOIN device_models AS d ON d.id = k.device_model_id
-  CROSS JOIN evidence AS e ON e.id = m.evidence_id
-  WHERE m.id BETWEEN ?1 AND ?2 ORDER BY m.id)sql";
-
-constexpr const char* measurements_today = R"sql(
+/// CROSS JOIN keeps the order: everything is found by its row, and no index, which may be damaged too, is asked.
+/// \param identity  what stands for it: databases of version 1 have none
+std::string select_measurements_with(std::string_view identity) {
+  return fmt::format(R"sql(
   SELECT p.text, d.text, m.config, m.template_digest, m.compile_key, m.outcome, m.reason, m.stage, m.rows,
          m.bytes, m.samples_us, m.median_us, m.spread, m.registers, m.local_bytes, e.json, m.created_at,
-         m.identity, m.id
+         {}, m.id
   FROM measurements AS m NOT INDEXED
   CROSS JOIN keys AS k ON k.id = m.key_id
   CROSS JOIN problems AS p ON p.id = k.problem_id
   CROSS JOIN device_models AS d ON d.id = k.device_model_id
   CROSS JOIN evidence AS e ON e.id = m.evidence_id
-  WHERE m.id BETWEEN ?1 AND ?2 ORDER BY m.id)sql";
+  WHERE m.id BETWEEN ?1 AND ?2 ORDER BY m.id)sql",
+                     identity);
+}
 
 constexpr const char* all_binaries = R"sql(
   SELECT compile_key, image, digest, compiler, name, rowid
@@ -66,7 +61,7 @@ class Rows {
  public:
   /// \param sql  selects the rows from number ?1 to ?2
   /// \param number_column  of that, the row's number
-  Rows(SQLite::Database& database, const char* sql, int number_column, const char* last_number_sql)
+  Rows(SQLite::Database& database, const std::string& sql, int number_column, const char* last_number_sql)
       : statement_(database, sql),
         number_column_(number_column),
         most_holes_(most_holes_of(sqlite3_db_filename(database.getHandle(), "main"))),
@@ -148,7 +143,7 @@ std::unique_ptr<SQLite::Database> open_damaged(const fs::path& file) {
 
 std::int64_t copy_measurements(SQLite::Database& database, Store& into) {
   const bool first_version = database.execAndGet("PRAGMA user_version").getInt() == 1;
-  Rows rows(database, first_version ? measurements_of_version_1 : measurements_today, 18,
+  Rows rows(database, select_measurements_with(first_version ? "''" : "m.identity"), 18,
             "SELECT MAX(id) FROM measurements NOT INDEXED");
   std::int64_t copied = 0;
   std::vector<Measurement> list;

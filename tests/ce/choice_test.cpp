@@ -13,17 +13,7 @@ namespace {
 
 using testing::HasSubstr;
 
-class ChoiceTest : public ContextTest {
- protected:
-  /// A softmax of so many columns, run and checked.
-  static Choice softmax(Context& context, std::int64_t columns, std::int64_t rows = 12) {
-    SoftmaxCall call(context, {.name = "", .rows = rows, .columns = columns}, 1);
-    const Choice choice = context.run(Softmax{}, call.tensors());
-    context.synchronize();
-    call.expect_right();
-    return choice;
-  }
-};
+using ChoiceTest = ContextTest;
 
 TEST_F(ChoiceTest, TunedOnceThenRememberedThenNearest) {
   const LogLines log;

@@ -232,6 +232,14 @@ void CrossEntropyCall::spoil() {
   logits_.set(values_);
 }
 
+Choice ContextTest::softmax(Context& context, std::int64_t columns, std::int64_t rows) {
+  SoftmaxCall call(context, {.name = "", .rows = rows, .columns = columns}, 1);
+  const Choice choice = context.run(Softmax{}, call.tensors());
+  context.synchronize();
+  call.expect_right();
+  return choice;
+}
+
 std::string ContextTest::predicted(const generator::Problem& problem) const {
   const std::unique_ptr<runtime::Device> device = open_device(tested_device());
   cache::Cache database = cache::Cache::open(file());

@@ -146,6 +146,8 @@ class ContextTest : public testing::Test {
     chosen.policy = policy;
     return chosen;
   }
+  /// A softmax in f32, run and checked.
+  static Choice softmax(Context& context, std::int64_t columns, std::int64_t rows = 12);
   /// The config that is the best for a problem as far as the database of file() knows.
   [[nodiscard]] std::string predicted(const generator::Problem& problem) const;
 

@@ -19,15 +19,6 @@ using testing::HasSubstr;
 
 class PolicyTest : public ContextTest {
  protected:
-  /// A softmax of so many columns, run and checked.
-  static Choice softmax(Context& context, std::int64_t columns) {
-    SoftmaxCall call(context, {.name = "", .columns = columns}, 1);
-    const Choice choice = context.run(Softmax{}, call.tensors());
-    context.synchronize();
-    call.expect_right();
-    return choice;
-  }
-
   /// The key of such a problem, from a database of its own.
   [[nodiscard]] std::string key_of(std::int64_t columns) const {
     ContextOptions elsewhere = options(Policy::lookup);
