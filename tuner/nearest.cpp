@@ -25,20 +25,22 @@ std::optional<Problem> problem_of(const cache::Key& key) {
   }
 }
 
-bool are_alike(const Problem& a, const Problem& b) {
-  return a.operation == b.operation && a.dtype == b.dtype && a.gradient == b.gradient &&
-         a.alignment == b.alignment && a.strided == b.strided;
-}
+}  // namespace
 
-double distance(const Problem& a, const Problem& b) {
+std::optional<double> distance_between(const Problem& a, const Problem& b) {
+  constexpr double other_operation = 1, other_dtype = 0.5, other_alignment = 0.5;
+  if (size_of(a.dtype) != size_of(b.dtype) || a.strided != b.strided ||
+      generator::inputs(a) != generator::inputs(b) || generator::has_output(a) != generator::has_output(b) ||
+      generator::reduces(a) != generator::reduces(b) ||
+      generator::is_ceiling(a.operation) != generator::is_ceiling(b.operation))
+    return std::nullopt;
   const auto octaves = [](std::int64_t x, std::int64_t y) {
     return std::abs(std::log2(static_cast<double>(x) / static_cast<double>(y)));
   };
-  return octaves(a.columns, b.columns) +
-         octaves(generator::rows_bucket(a.rows), generator::rows_bucket(b.rows));
+  return octaves(a.columns, b.columns) + octaves(a.rows, b.rows) +
+         (a.operation != b.operation ? other_operation : 0) + (a.dtype != b.dtype ? other_dtype : 0) +
+         (a.alignment != b.alignment ? other_alignment : 0);
 }
-
-}  // namespace
 
 std::vector<Neighbour> neighbours(const runtime::Device& device, const cache::Cache& cache,
                                   const Problem& problem, std::size_t most) {
@@ -55,10 +57,11 @@ std::vector<Neighbour> neighbours(const runtime::Device& device, const cache::Ca
     for (cache::KeySummary& summary : layer->keys()) {
       if (summary.key.device != model || summary.key.problem == own) continue;
       const auto known = problem_of(summary.key);
-      if (known && are_alike(*known, problem))
+      if (!known) continue;
+      if (const auto distance = distance_between(*known, generator::bucketed(problem)))
         near.push_back({.layer = layer,
                         .key = std::move(summary.key),
-                        .neighbour = {.problem = *known, .distance = distance(*known, problem)}});
+                        .neighbour = {.problem = *known, .distance = *distance}});
     }
   std::stable_sort(near.begin(), near.end(),
                    [](const Near& a, const Near& b) { return a.neighbour.distance < b.neighbour.distance; });
@@ -71,6 +74,10 @@ std::vector<Neighbour> neighbours(const runtime::Device& device, const cache::Ca
     if (!decision) continue;
     seen.insert(key.problem);
     const double best_us = decision->winner.measurement.median_us;
+    if (const std::int64_t rows = decision->winner.measurement.rows; rows > 0) {
+      neighbour.problem.rows = rows;
+      neighbour.distance = *distance_between(neighbour.problem, problem);
+    }
     for (const Candidate& candidate : decision->ranking)
       neighbour.losses.emplace_back(generator::parse_config(candidate.config),
                                     std::log(candidate.measurement.median_us / best_us));

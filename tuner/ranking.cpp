@@ -19,8 +19,9 @@ namespace {
 using generator::Config;
 using generator::Problem;
 
-/// Registers of a thread beyond what it holds of the row.
-constexpr double working_registers = 28;
+constexpr std::size_t resident_trait = 1, tail_trait = 3, idle_trait = 5;
+static_assert(trait_names[resident_trait] == "resident" && trait_names[tail_trait] == "tail" &&
+              trait_names[idle_trait] == "idle");
 
 /// What a block of the config is and does, on one problem.
 struct Block {
@@ -36,61 +37,105 @@ Block block_of(const Config& config, const Problem& problem) {
   return {threads, share, rows, generator::inputs(problem) * at_once / threads};
 }
 
+/// Registers of a thread: a line through what NVRTC 13.0 makes of configs for sm_90 (`ce_replay registers`).
+struct RegisterUse {
+  std::string_view variant;
+  double base, word;     ///< for each 32-bit word that the thread holds of the row
+  double cross_entropy;  ///< more for its operations
+};
+constexpr RegisterUse register_uses[] = {
+    {"block", 19.3, 1.29, 11.8},  {"cluster", 19.0, 1.06, 8.2},   {"direct", 13.9, 1.22, 13.9},
+    {"online", 23.7, 1.08, 2.9},  {"pipeline", 33.2, 1.72, 17.8}, {"split", 44.0, 0, -2.3},
+    {"strided", 18.5, 5.52, 7.1}, {"warp", 53.9, 1.16, -17.1},
+};
+
+double held_words(const Block& block, const Config& config, const Problem& problem) {
+  constexpr double most = 96;  // of a config whose row is in registers; the others hold less at once
+  if (problem.strided) return config.tile;
+  return std::min(most, block.held * size_of(problem.dtype) / 4);
+}
+
+double registers_of(const Block& block, const Config& config, const Problem& problem) {
+  constexpr double least = 24, most = 255, granule = 8;
+  const auto use = std::find_if(std::begin(register_uses), std::end(register_uses),
+                                [&](const RegisterUse& each) { return each.variant == config.variant; });
+  if (use == std::end(register_uses)) return least;
+  const double registers = use->base + use->word * held_words(block, config, problem) +
+                           (generator::is_cross_entropy(problem.operation) ? use->cross_entropy : 0);
+  return std::clamp(std::ceil(registers / granule) * granule, least, most);
+}
+
 /// Blocks that a multiprocessor holds at once, as far as can be told before compiling.
 double resident_blocks(const Block& block, const Config& config, const Problem& problem,
                        const runtime::Model& model) {
-  constexpr double most = 32;
-  const double words = block.held * size_of(problem.dtype) / 4;
-  const double registers = std::min(255., working_registers + words);
+  constexpr double most = 32, of_the_system = 1024;  // bytes of each block's shared memory
+  const double registers = registers_of(block, config, problem);
   const int shared = generator::variant(config.variant).shared_bytes(config, problem);
   const double by_shared =
-      shared > 0 ? static_cast<double>(model.shared_bytes_per_multiprocessor) / shared : most;
+      shared > 0 ? static_cast<double>(model.shared_bytes_per_multiprocessor) / (shared + of_the_system)
+                 : most;
   return std::floor(
       std::max(1., std::min({most, model.threads_per_multiprocessor / block.threads,
                              model.registers_per_multiprocessor / (registers * block.threads), by_shared})));
 }
 
+double weighed(const Config& config, const Traits& traits, const Weights& weights) {
+  double sum = 0;
+  const auto variant = std::find_if(weights.variants.begin(), weights.variants.end(),
+                                    [&](const VariantWeights& w) { return w.variant == config.variant; });
+  if (variant != weights.variants.end())
+    for (std::size_t i = 0; i < traits.size(); ++i) sum += traits[i] * variant->weights[i];
+  for (const ModifierWeights& modifier : {weights.loads[static_cast<std::size_t>(config.load)],
+                                          weights.stores[static_cast<std::size_t>(config.store)]})
+    sum += modifier.plain + modifier.idle * traits[idle_trait];
+  return sum;
+}
+
 /// A neighbour with its losses by the text of the config.
 class Experience {
  public:
-  Experience(const Neighbour& neighbour, const runtime::Model& model)
-      : problem_(neighbour.problem), model_(model), weight_(std::exp(-2 * neighbour.distance)) {
+  Experience(const Neighbour& neighbour, const runtime::Model& model, const Weights& weights)
+      : problem_(neighbour.problem), model_(model), weights_(weights), distance_(neighbour.distance) {
     for (const auto& [config, loss] : neighbour.losses) losses_.emplace(generator::to_text(config), loss);
   }
 
-  [[nodiscard]] double weight() const noexcept { return weight_; }
-
-  /// What the prediction missed. Of a config that was not measured there, only that it did not win.
-  [[nodiscard]] double missed(const Config& config, const std::string& text) const {
-    constexpr double did_not_win = 0.1;
-    const double predicted = predicted_loss(config, problem_, model_);
+  /// Adds what the prediction missed, where the neighbour can tell. Of a config that was not measured there,
+  /// only that it did not win.
+  void add(const Config& config, const std::string& text, const Traits& traits, double& sum,
+           double& weight) const {
+    constexpr double did_not_win = 0.1, slow = 0.7;  // beyond which slower is just slow
     const auto measured = losses_.find(text);
-    return measured == losses_.end() ? std::max(0., did_not_win - predicted) : measured->second - predicted;
+    if (measured == losses_.end() &&
+        generator::variant(config.variant).rejects(config, problem_, limits_of(model_)))
+      return;
+    const Traits there = traits_of(config, problem_, model_);
+    const double predicted = weighed(config, there, weights_);
+    const double missed = measured == losses_.end() ? std::max(0., did_not_win - predicted)
+                                                    : std::min(measured->second, slow) - predicted;
+    const double apart = std::abs(traits[resident_trait] - there[resident_trait]) +
+                         std::abs(traits[tail_trait] - there[tail_trait]);
+    const double own = std::exp(-(distance_weight * distance_ + apart));
+    sum += own * missed;
+    weight += own;
   }
 
  private:
+  static constexpr double distance_weight = 0.7;
+
   Problem problem_;
   const runtime::Model& model_;
-  double weight_;
+  const Weights& weights_;
+  double distance_;
   std::unordered_map<std::string, double> losses_;
 };
 
 /// Of few and far neighbours less is believed.
-double correction(const Config& config, std::span<const Experience> experiences) {
+double correction(const Config& config, const Traits& traits, std::span<const Experience> experiences) {
   if (experiences.empty()) return 0;
   const std::string text = generator::to_text(config);
-  double sum = 0, weight = 0.05;
-  for (const Experience& experience : experiences) {
-    sum += experience.weight() * experience.missed(config, text);
-    weight += experience.weight();
-  }
+  double sum = 0, weight = 0.3;
+  for (const Experience& experience : experiences) experience.add(config, text, traits, sum, weight);
   return sum / weight;
-}
-
-double weighed(const Traits& traits, const Traits& weights) {
-  double sum = 0;
-  for (std::size_t i = 0; i < traits.size(); ++i) sum += traits[i] * weights[i];
-  return sum;
 }
 
 }  // namespace
@@ -106,12 +151,14 @@ Traits traits_of(const Config& config, const Problem& problem, const runtime::Mo
 
   const double threads = std::log2(block.threads / 256), held = std::log2(block.held / 16),
                idle = std::clamp(-std::log2(waves), -2., 6.),
-               row = std::log2(bytes * generator::inputs(problem) / 32768), share = std::log2(block.share);
+               row = std::log2(bytes * generator::inputs(problem) / 32768), share = std::log2(block.share),
+               full = std::log2(resident * block.threads / 1024),
+               tail = waves < many_waves ? std::log2(std::ceil(waves) / waves) : 0;
   const int shared_bytes = variant.shared_bytes(config, problem);
   return {1,
-          std::log2(resident * block.threads / 1024),
+          full,
           held,
-          waves < many_waves ? std::log2(std::ceil(waves) / waves) : 0,
+          tail,
           threads,
           idle,
           row,
@@ -125,27 +172,28 @@ Traits traits_of(const Config& config, const Problem& problem, const runtime::Mo
           idle * idle,
           row * row,
           share * share,
-          idle * row};
+          idle * row,
+          full * full,
+          full * idle,
+          std::min(full, 0.),
+          tail * std::max(0., idle + 2)};
 }
 
-double predicted_loss(const Config& config, const Problem& problem, const runtime::Model& model) {
-  const Traits traits = traits_of(config, problem, model);
-  const double idle = traits[5];
-  const auto of = [idle](const ModifierWeights& modifier) { return modifier.plain + modifier.idle * idle; };
-  const auto variant = std::find_if(variant_weights.begin(), variant_weights.end(),
-                                    [&](const VariantWeights& w) { return w.variant == config.variant; });
-  const double structure = variant == variant_weights.end() ? 0 : weighed(traits, variant->weights);
-  return structure + of(load_weights[static_cast<std::size_t>(config.load)]) +
-         of(store_weights[static_cast<std::size_t>(config.store)]);
+Weights shipped_weights() noexcept { return {variant_weights, load_weights, store_weights}; }
+
+double predicted_loss(const Config& config, const Problem& problem, const runtime::Model& model,
+                      const Weights& weights) {
+  return weighed(config, traits_of(config, problem, model), weights);
 }
 
 std::vector<Config> ranked_space(const Problem& problem, const runtime::Model& model,
-                                 std::span<const Neighbour> neighbours) {
+                                 std::span<const Neighbour> neighbours, const Weights& weights) {
   std::vector<Experience> experiences;
-  for (const Neighbour& neighbour : neighbours) experiences.emplace_back(neighbour, model);
+  for (const Neighbour& neighbour : neighbours) experiences.emplace_back(neighbour, model, weights);
   std::vector<std::pair<double, Config>> scored;
   for (Config& config : generator::space(problem, limits_of(model))) {
-    const double loss = predicted_loss(config, problem, model) + correction(config, experiences);
+    const Traits traits = traits_of(config, problem, model);
+    const double loss = weighed(config, traits, weights) + correction(config, traits, experiences);
     scored.emplace_back(loss, std::move(config));
   }
   std::stable_sort(scored.begin(), scored.end(),

@@ -17,7 +17,7 @@ namespace ce::tuner {
 
 /// What the ranking looks at, the same for every variant. Each is a logarithm to base 2 of a ratio, so that it
 /// means the same on GPUs of different sizes.
-inline constexpr std::array<std::string_view, 18> trait_names{
+inline constexpr std::array<std::string_view, 22> trait_names{
     "one",
     "resident",  ///< threads that a multiprocessor holds at once, over 1024
     "held",      ///< elements that a thread holds at once, over 16
@@ -30,24 +30,49 @@ inline constexpr std::array<std::string_view, 18> trait_names{
     "shared",    ///< shared memory of a block over 64 KiB
     "rows",      ///< of a block
     "writes",    ///< 1 where a value is written for each element
-    "threads^2", "held^2", "idle^2", "row^2", "share^2", "idle*row",
+    "threads^2", "held^2", "idle^2", "row^2", "share^2", "idle*row", "resident^2", "resident*idle",
+    "sparse",  ///< resident where that is below 0
+    "rest",    ///< tail x (idle + 2), 0 from 4 waves on: a last wave counts the more the fewer there are
 };
 using Traits = std::array<double, trait_names.size()>;
+
+/// How much each trait of a config of the variant counts.
+struct VariantWeights {
+  std::string_view variant;
+  Traits weights{};  ///< in the order of trait_names
+};
+
+/// Of a cache modifier.
+struct ModifierWeights {
+  double plain = 0;
+  double idle = 0;  ///< of the trait of that name
+};
+
+/// What a prediction is made with.
+struct Weights {
+  std::span<const VariantWeights> variants;
+  std::span<const ModifierWeights> loads, stores;  ///< by Config::load and Config::store
+};
+
+/// Fitted to exhaustive searches on an H200 (`ce_replay fit`).
+[[nodiscard]] Weights shipped_weights() noexcept;
 
 [[nodiscard]] Traits traits_of(const generator::Config& config, const generator::Problem& problem,
                                const runtime::Model& model);
 
 /// The natural logarithm of a config's time over that of the problem's fastest, as the weights predict it: a
-/// linear form of its traits for its variant, and what its cache modifiers add. The weights are fitted to
-/// exhaustive measurements of an H200 (bench/fit_ranking.py); only the order of configs means anything.
+/// linear form of its traits for its variant, and what its cache modifiers add. Only the order of configs means
+/// anything.
 [[nodiscard]] double predicted_loss(const generator::Config& config, const generator::Problem& problem,
-                                    const runtime::Model& model);
+                                    const runtime::Model& model, const Weights& weights = shipped_weights());
 
 /// The problem's space, most promising first; equals in the order of the space. Where neighbours were measured,
-/// what the prediction missed there is added to it, the more the nearer they are.
+/// what the prediction missed there is added to it, the more the nearer they are and the more alike the config
+/// fills the device there.
 [[nodiscard]] std::vector<generator::Config> ranked_space(const generator::Problem& problem,
                                                           const runtime::Model& model,
-                                                          std::span<const Neighbour> neighbours = {});
+                                                          std::span<const Neighbour> neighbours = {},
+                                                          const Weights& weights = shipped_weights());
 
 /// The config to run when nothing is known and nothing may be tried: the first of ranked_space().
 /// \throws Unsupported where no config fits

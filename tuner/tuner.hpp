@@ -95,8 +95,8 @@ class Tuner {
   /// to its end; nothing when none knows one.
   [[nodiscard]] std::optional<Decision> known_winner(const generator::Problem& problem) const;
 
-  /// The config that is ranked first in the light of what was measured of the nearest problems of the same
-  /// operation, dtype and layout on this device; nothing when there are none.
+  /// The config that is ranked first in the light of what was measured of the nearest problems on this device whose
+  /// kernels move memory alike; nothing when there are none.
   [[nodiscard]] std::optional<generator::Config> nearest_winner(const generator::Problem& problem) const;
 
   /// Searches the problem's space, unless the database knows a winner, and decides. The caller's memory is

@@ -1,13 +1,20 @@
-// ce_replay: scores search strategies on recorded searches, and prints what the ranking looks at, so that
-// bench/fit_ranking.py can fit its weights.
+// ce_replay: scores search strategies and guesses on recorded searches, and fits the weights of the ranking to
+// them.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cmath>
+#include <regex>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "bench/replay/fit.hpp"
 #include "bench/replay/replay.hpp"
 #include "ce/base/error.hpp"
+#include "generator/source.hpp"
+#include "runtime/cuda/nvrtc.hpp"
 #include "tuner/ranking.hpp"
 
 namespace {
@@ -37,15 +44,56 @@ void print_scores(const replay::Recording& recording, int seeds, bool each) {
   }
 }
 
-void print_traits(const replay::Recording& recording) {
-  fmt::print("problem,variant,load,store,loss,{}\n", fmt::join(tuner::trait_names, ","));
-  for (std::size_t i = 0; i < recording.problems.size(); ++i) {
-    const replay::RecordedProblem& problem = recording.problems[i];
-    for (const replay::RecordedConfig& each : problem.configs)
-      fmt::print("{},{},{},{},{:.6f},{:.6f}\n", i, each.config.variant, each.config.load, each.config.store,
-                 std::log(each.median_us / problem.best_us()),
-                 fmt::join(tuner::traits_of(each.config, problem.problem, recording.model), ","));
+void print_guesses(const replay::Recording& recording, bool each) {
+  fmt::print("{:<28} {:>8} {:>8} {:>8}   regret over {} problems that were not measured\n", "guess", "median",
+             "p95", "worst", recording.problems.size());
+  const auto print = [](const char* name, const std::vector<double>& regrets) {
+    fmt::print("{:<28} {:>7.2f}% {:>7.2f}% {:>7.2f}%\n", name, 100 * replay::quantile(regrets, 0.5),
+               100 * replay::quantile(regrets, 0.95), 100 * replay::quantile(regrets, 1));
+  };
+  for (const auto& [tuned, name] : {std::pair{replay::Tuned::exhaustively, "neighbours, exhaustively"},
+                                    std::pair{replay::Tuned::by_halving, "neighbours, by halving"}}) {
+    const std::vector<replay::Guess> guesses = replay::guesses(recording, tuned, 1);
+    std::vector<double> regrets, alone;
+    for (std::size_t i = 0; i < guesses.size(); ++i) {
+      regrets.push_back(guesses[i].regret);
+      alone.push_back(guesses[i].alone);
+      if (each)
+        fmt::print("  {:<75} {:6.2f}% alone {:6.2f}% nearest {:5.2f} {}\n",
+                   generator::title(recording.problems[i].problem), 100 * guesses[i].regret,
+                   100 * guesses[i].alone, guesses[i].nearest, guesses[i].config);
+    }
+    if (tuned == replay::Tuned::exhaustively) print("the safe default", alone);
+    print(name, regrets);
   }
+}
+
+/// What NVRTC makes of every n-th config for the recorded device, beside what the ranking knows of it.
+void print_registers(const replay::Recording& recording, int every) {
+  const runtime::cuda::Nvrtc& nvrtc = runtime::cuda::Nvrtc::get();
+  fmt::print("variant,operation,dtype,config,held,registers\n");
+  int count = 0;
+  for (const replay::RecordedProblem& recorded : recording.problems)
+    for (const replay::RecordedConfig& each : recorded.configs) {
+      if (count++ % every != 0) continue;
+      const generator::Program program = generator::generate(recorded.problem, each.config);
+      const generator::Source& source = program.sources.front();
+      const std::string log = nvrtc
+                                  .compile({.name = source.name,
+                                            .text = source.text,
+                                            .headers = source.headers,
+                                            .options = {"--ptxas-options=-v"}},
+                                           recording.model.capability)
+                                  .log;
+      const std::regex used("Used ([0-9]+) registers");
+      int registers = 0;
+      for (std::sregex_iterator match(log.begin(), log.end(), used); match != std::sregex_iterator(); ++match)
+        registers = std::max(registers, std::stoi((*match)[1]));
+      const tuner::Traits traits = tuner::traits_of(each.config, recorded.problem, recording.model);
+      fmt::print("{},{},{},\"{}\",{:.2f},{}\n", each.config.variant,
+                 generator::name(recorded.problem.operation), name(recorded.problem.dtype),
+                 generator::to_text(each.config), 16 * std::exp2(traits[2]), registers);
+    }
 }
 
 }  // namespace
@@ -60,15 +108,26 @@ int main(int argc, char** argv) {
   score->add_option("FILE", file)->required();
   score->add_option("--seeds", seeds)->capture_default_str()->check(CLI::PositiveNumber);
   score->add_flag("--each", each, "A line for each problem");
-  CLI::App* traits = app.add_subcommand("traits", "What the ranking looks at, as CSV");
-  traits->add_option("FILE", file)->required();
+  CLI::App* guess = app.add_subcommand("guess", "Regret of what runs where nothing was tuned");
+  guess->add_option("FILE", file)->required();
+  guess->add_flag("--each", each, "A line for each problem");
+  CLI::App* fit = app.add_subcommand("fit", "The text of tuner/ranking_weights.hpp");
+  fit->add_option("FILE", file)->required();
+  int every = 64;
+  CLI::App* registers = app.add_subcommand("registers", "Registers of every n-th config, as CSV");
+  registers->add_option("FILE", file)->required();
+  registers->add_option("--every", every)->capture_default_str()->check(CLI::PositiveNumber);
   CLI11_PARSE(app, argc, argv);
   try {
     const replay::Recording recording = replay::load(file);
     if (score->parsed())
       print_scores(recording, seeds, each);
+    else if (guess->parsed())
+      print_guesses(recording, each);
+    else if (fit->parsed())
+      fmt::print("{}", replay::header_of(replay::Regression(recording).fitted()));
     else
-      print_traits(recording);
+      print_registers(recording, every);
     return 0;
   } catch (const Error& error) {
     fmt::print(stderr, "ce_replay: {}\n", error.what());

@@ -11,6 +11,7 @@
 #include <random>
 #include <sstream>
 
+#include "bench/replay/fit.hpp"
 #include "ce/base/error.hpp"
 #include "generator/variant.hpp"
 #include "tuner/ranking.hpp"
@@ -122,9 +123,10 @@ Score search(const RecordedProblem& recorded, const runtime::Model& model, const
   std::vector<std::vector<float>> in_turns(field.size());
   const auto take = [&](std::size_t i, std::size_t samples, std::vector<float>& into) {
     constexpr double quartiles_of_normal = 1.349;
-    std::normal_distribution<double> noise(1, field[i]->spread / quartiles_of_normal);
+    std::normal_distribution<double> noise;
+    const double deviation = field[i]->spread / quartiles_of_normal;
     for (std::size_t n = 0; n < samples; ++n) {
-      into.push_back(static_cast<float>(field[i]->median_us * std::max(0.5, noise(engine))));
+      into.push_back(static_cast<float>(field[i]->median_us * std::max(0.5, 1 + deviation * noise(engine))));
       score.device_us += into.back();
     }
     entrants[i].median_us = tuner::median(into);
@@ -146,7 +148,61 @@ Score search(const RecordedProblem& recorded, const runtime::Model& model, const
     }
   score.winner = generator::to_text(field[winner]->config);
   score.regret = field[winner]->median_us / recorded.best_us() - 1;
+  for (std::size_t i = 0; i < field.size(); ++i)
+    if (entrants[i].median_us > 0)
+      score.losses.emplace_back(field[i]->config,
+                                std::log(entrants[i].median_us / entrants[winner].median_us));
   return score;
+}
+
+std::vector<Guess> guesses(const Recording& recording, Tuned tuned, std::uint64_t seed) {
+  const std::vector<RecordedProblem>& problems = recording.problems;
+  std::vector<std::vector<std::pair<generator::Config, double>>> losses;
+  for (const RecordedProblem& problem : problems) {
+    auto& own = losses.emplace_back();
+    if (tuned == Tuned::by_halving)
+      own = search(problem, recording.model, {}, seed).losses;
+    else
+      for (const RecordedConfig& each : problem.configs)
+        own.emplace_back(each.config, std::log(each.median_us / problem.best_us()));
+  }
+
+  const Regression regression(recording);
+  std::vector<Guess> guesses;
+  for (std::size_t i = 0; i < problems.size(); ++i) {
+    std::vector<tuner::Neighbour> near;
+    for (std::size_t other = 0; other < problems.size(); ++other) {
+      const auto distance = tuner::distance_between(problems[other].problem, problems[i].problem);
+      if (other != i && distance) near.push_back({problems[other].problem, *distance, losses[other]});
+    }
+    std::stable_sort(near.begin(), near.end(),
+                     [](const auto& a, const auto& b) { return a.distance < b.distance; });
+    near.resize(std::min(near.size(), tuner::most_neighbours));
+
+    std::map<std::string, double> known;
+    for (const RecordedConfig& each : problems[i].configs)
+      known.emplace(generator::to_text(each.config), each.median_us / problems[i].best_us() - 1);
+    const Fitted fitted = regression.fitted_without(i);
+    // What was not recorded was not right, or does not fit: as a Chooser goes on to the next.
+    const auto first_known = [&](std::span<const tuner::Neighbour> neighbours) {
+      for (const generator::Config& config :
+           tuner::ranked_space(problems[i].problem, recording.model, neighbours, fitted.weights()))
+        if (const auto found = known.find(generator::to_text(config)); found != known.end()) return *found;
+      throw NotFound("no config of the space was recorded for " + generator::title(problems[i].problem));
+    };
+    const auto [config, regret] = first_known(near);
+    guesses.push_back({.config = config,
+                       .regret = regret,
+                       .alone = first_known({}).second,
+                       .nearest = near.empty() ? 0 : near.front().distance});
+  }
+  return guesses;
+}
+
+double quantile(std::vector<double> values, double share) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  return values[static_cast<std::size_t>(share * static_cast<double>(values.size() - 1) + 0.5)];
 }
 
 Summary summary_of(std::vector<Score> scores) {
@@ -157,10 +213,6 @@ Summary summary_of(std::vector<Score> scores) {
     speeds.push_back(1 / (1 + score.first));
     tried += score.tried;
   }
-  const auto quantile = [](std::vector<double> values, double share) {
-    std::sort(values.begin(), values.end());
-    return values[static_cast<std::size_t>(share * static_cast<double>(values.size() - 1) + 0.5)];
-  };
   return {.median = quantile(regrets, 0.5),
           .p95 = quantile(regrets, 0.95),
           .worst = quantile(regrets, 1),

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "generator/config.hpp"
@@ -43,11 +44,31 @@ struct Score {
   double first = 0;      ///< the same of the config that is ranked first: what runs without a search
   int tried = 0;         ///< configs that were compiled
   double device_us = 0;  ///< time that the device ran kernels
+  /// Configs that were looked at, with the natural logarithm of their time over that of the winner.
+  std::vector<std::pair<generator::Config, double>> losses;
 };
 
 /// One search, with samples drawn around the recorded medians: normal, as wide as was recorded.
 [[nodiscard]] Score search(const RecordedProblem& recorded, const runtime::Model& model,
                            const tuner::Breadth& breadth, std::uint64_t seed);
+
+/// What runs for a problem that nobody has tuned, where all others have been.
+struct Guess {
+  std::string config;
+  double regret = 0;   ///< its time over that of the best config, less 1
+  double alone = 0;    ///< the same of the safe default: without neighbours
+  double nearest = 0;  ///< distance of the nearest neighbour
+};
+
+/// How the neighbours of a Guess were tuned.
+enum class Tuned { exhaustively, by_halving };
+
+/// A guess for each problem, in their order. Neither the weights nor the neighbours of a problem have seen its
+/// measurements. \param seed  of the neighbours' searches
+[[nodiscard]] std::vector<Guess> guesses(const Recording& recording, Tuned tuned, std::uint64_t seed);
+
+/// The value that the share of all does not exceed; of no values 0.
+[[nodiscard]] double quantile(std::vector<double> values, double share);
 
 /// Of many searches.
 struct Summary {

@@ -90,18 +90,52 @@ TEST_F(NearestWinner, IsNotWhatLostNearby) {
   EXPECT_NE(tuner.nearest_winner(asked), usual);
 }
 
-TEST_F(NearestWinner, OtherProblemsAreNotNear) {
+TEST_F(NearestWinner, ProblemsThatMoveOtherMemoryAreNotNear) {
   const Config config = config_of(asked, asked, true);
   Problem other = asked;
   other.dtype = DType::bf16;
   know(other, config);
   other = asked;
-  other.alignment = generator::Alignment::shifted;
+  other.strided = true;
+  know(other, config);
+  other = asked;
+  other.operation = generator::Operation::softmax_backward;
   know(other, config);
   other = asked;
   other.operation = generator::Operation::cross_entropy;
   know(other, config);
   EXPECT_EQ(tuner.nearest_winner(asked), std::nullopt);
+}
+
+TEST_F(NearestWinner, WhatDiffersIsFarther) {
+  Problem a = wide(1024);
+  a.dtype = DType::f16;
+  const auto to = [&a](auto change) {
+    Problem b = a;
+    change(b);
+    return tuner::distance_between(a, b);
+  };
+  EXPECT_EQ(to([](Problem&) {}), 0);
+  EXPECT_EQ(to([](Problem& b) { b.columns = 4096, b.rows *= 2; }), 3);
+  const auto dtype = to([](Problem& b) { b.dtype = DType::bf16; });
+  const auto alignment = to([](Problem& b) { b.alignment = generator::Alignment::shifted; });
+  const auto operation = to([](Problem& b) {
+    b.operation = generator::Operation::cross_entropy;
+    b.gradient = true;
+  });
+  EXPECT_GT(dtype, 0);
+  EXPECT_GT(alignment, 0);
+  EXPECT_GT(operation, dtype);
+}
+
+TEST_F(NearestWinner, RowsThatWereTimedCount) {
+  Measurement measurement = measured(wide(1024), config_of(wide(1024), asked, true));
+  measurement.rows = 16;  // memory was short
+  database.add(measurement);
+  const std::vector<tuner::Neighbour> other = tuner::neighbours(*device, database, wide(2048, 64));
+  ASSERT_EQ(other.size(), 1);
+  EXPECT_EQ(other[0].problem.rows, 16);
+  EXPECT_EQ(other[0].distance, 3);
 }
 
 TEST_F(NearestWinner, AnotherDeviceIsNotAsked) {

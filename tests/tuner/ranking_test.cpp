@@ -76,6 +76,13 @@ TEST(Ranking, IsThePermutedSpaceOnEveryDevice) {
     }
 }
 
+TEST(Ranking, LeavesTheReferenceKernelAlone) {
+  // Times of years are compared with its times: Bench::reference().
+  const Problem flush{.operation = Operation::read, .rows = 7681, .columns = 4096};
+  EXPECT_EQ(generator::to_text(tuner::safe_default(flush, h200)),
+            "stream/warps=8,vec=4,tile=4096,load=ca,store=wb");
+}
+
 TEST(Ranking, NamesTheProblemThatNoConfigFits) {
   const runtime::Model without_registers{.name = "none", .capability = 90};
   EXPECT_THROW(static_cast<void>(tuner::safe_default({.rows = 4, .columns = 128}, without_registers)),

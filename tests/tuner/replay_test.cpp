@@ -6,6 +6,8 @@
 
 #include <filesystem>
 
+#include "bench/replay/fit.hpp"
+
 namespace ce::test {
 namespace {
 
@@ -46,6 +48,38 @@ TEST(Replay, HalvingFindsNearlyTheBestOfEveryProblemAtAFractionOfTheCost) {
   EXPECT_LE(halving.tried, random.tried);
   // Without any search: the config that the ranking puts first.
   EXPECT_GE(halving.first_median, 0.85);
+}
+
+/// A problem's own measurements are seen by neither the weights nor the neighbours that its config is guessed with.
+TEST(Replay, NeighboursTellWhatIsFastForProblemsThatNobodyTuned) {
+  const replay::Recording recorded = recording();
+  const auto look = [&](replay::Tuned tuned, const char* name) {
+    std::vector<double> regrets;
+    for (const replay::Guess& guess : replay::guesses(recorded, tuned, 1)) regrets.push_back(guess.regret);
+    fmt::print("neighbours tuned {}: median {:.2f}%, p95 {:.2f}%, worst {:.2f}%\n", name,
+               100 * replay::quantile(regrets, 0.5), 100 * replay::quantile(regrets, 0.95),
+               100 * replay::quantile(regrets, 1));
+    return regrets;
+  };
+  const std::vector<double> exhaustive = look(replay::Tuned::exhaustively, "exhaustively"),
+                            halving = look(replay::Tuned::by_halving, "by halving");
+  EXPECT_LE(replay::quantile(exhaustive, 0.5), 0.025);
+  EXPECT_LE(replay::quantile(exhaustive, 0.95), 0.07);
+  EXPECT_LE(replay::quantile(exhaustive, 1), 0.16);
+  EXPECT_LE(replay::quantile(halving, 0.5), 0.025);
+  EXPECT_LE(replay::quantile(halving, 0.95), 0.09);
+  EXPECT_LE(replay::quantile(halving, 1), 0.29);
+}
+
+TEST(Replay, TheWeightsAreThoseOfTheRecording) {
+  const replay::Recording recorded = recording();
+  const replay::Fitted fitted = replay::Regression(recorded).fitted();
+  for (const replay::RecordedProblem& problem : recorded.problems) {
+    const generator::Config& config = problem.configs.front().config;
+    EXPECT_NEAR(tuner::predicted_loss(config, problem.problem, recorded.model),
+                tuner::predicted_loss(config, problem.problem, recorded.model, fitted.weights()), 0.01)
+        << "ce_replay fit FILE > tuner/ranking_weights.hpp";
+  }
 }
 
 TEST(Replay, HasTheSameWinnerForTheSameSamples) {

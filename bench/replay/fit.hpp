@@ -1,0 +1,50 @@
+#pragma once
+/// \file
+/// Fits the weights of the ranking to recorded searches.
+
+#include <string>
+#include <vector>
+
+#include "bench/replay/replay.hpp"
+#include "tuner/ranking.hpp"
+
+namespace ce::replay {
+
+/// Weights that own themselves.
+struct Fitted {
+  std::vector<tuner::VariantWeights> variants;
+  std::vector<tuner::ModifierWeights> loads, stores;
+
+  [[nodiscard]] tuner::Weights weights() const noexcept { return {variants, loads, stores}; }
+};
+
+/// A ridge regression of the logarithm of a config's time over that of its problem's best on the traits, by
+/// variant. Configs count the more the faster they are, as only the order of the fast ones matters.
+class Regression {
+ public:
+  explicit Regression(const Recording& recording);
+
+  [[nodiscard]] Fitted fitted() const;
+  /// As if the problem had never been measured.
+  [[nodiscard]] Fitted fitted_without(std::size_t problem) const;
+
+ private:
+  /// Normal equations: the sums that a regression is solved from.
+  struct Sums {
+    explicit Sums(std::size_t columns) : matrix(columns * columns), right(columns) {}
+    std::vector<double> matrix;  ///< columns x columns
+    std::vector<double> right;
+  };
+
+  [[nodiscard]] Sums sums_of(const RecordedProblem& problem) const;
+  [[nodiscard]] Fitted solved(Sums sums) const;
+
+  const Recording& recording_;
+  std::vector<std::string_view> variants_;  ///< that were recorded, in order
+  Sums all_;
+};
+
+/// The text of tuner/ranking_weights.hpp.
+[[nodiscard]] std::string header_of(const Fitted& fitted);
+
+}  // namespace ce::replay
