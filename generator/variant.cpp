@@ -33,11 +33,15 @@ int words_of_vector(const Config& config, const Problem& problem) {
   return inputs(problem) * std::max(1, config.vec * size_of(problem.dtype) / 4);
 }
 
+/// Rows are whole lines: Cut::exact in row.cuh.
+bool is_exact(const Problem& problem) {
+  return problem.alignment == Alignment::vector && problem.columns * size_of(problem.dtype) % 128 == 0;
+}
+
 /// Vectors of a row, counted from a 128-byte line, as Cut::most_vectors in row.cuh.
 std::int64_t vectors_of(const Config& config, const Problem& problem) {
   const std::int64_t line = 128 / (config.vec * size_of(problem.dtype));
-  const bool exact = problem.alignment == Alignment::vector && problem.columns % (config.vec * line) == 0;
-  return problem.columns / config.vec + (exact ? 0 : line - 1);
+  return problem.columns / config.vec + (is_exact(problem) ? 0 : line - 1);
 }
 
 /// Bytes of one Part of a row, as in part.cuh.
@@ -178,9 +182,13 @@ int cluster_bytes(const Config& config, const Problem& problem) {
   return bytes_of(16 * part * inputs(problem) + 8 * chunks + part_bytes * (config.warps + config.cluster));
 }
 
+/// Of one column of a row.
+int input_bytes(const Problem& problem) { return size_of(problem.dtype) * inputs(problem); }
+
 /// What every variant with bulk copies asks for.
-Rejection rejects_bulk_copies(const Config& config, const Problem& problem, const Limits& limits,
-                              int threads) {
+/// \param column_bytes  of shared memory, for each column of a row
+Rejection rejects_bulk_copies(const Config& config, const Problem& problem, const Limits& limits, int threads,
+                              int column_bytes) {
   if (limits.capability != 0 && limits.capability < 90) return "clusters and bulk copies need sm_90";
   if (problem.alignment == Alignment::element || config.vec * size_of(problem.dtype) != widest_access)
     return "bulk copies move 16-byte vectors";
@@ -193,14 +201,14 @@ Rejection rejects_bulk_copies(const Config& config, const Problem& problem, cons
   if (config.cluster > 1 && part * widest_access < 8192)
     return "parts so small that the cluster barrier dominates";
   if (2 * part * config.vec < config.tile) return "chunk wider than the part";
-  const std::int64_t row_bytes = problem.columns * size_of(problem.dtype) * inputs(problem);
-  if (config.cluster > 8 && row_bytes <= std::int64_t{7} * limits.shared_bytes_per_block)
+  if (config.cluster > 8 && problem.columns * column_bytes <= std::int64_t{7} * limits.shared_bytes_per_block)
     return "multiprocessors left idle for a row that 8 blocks hold";
   return {};
 }
 
 Rejection rejects_cluster(const Config& config, const Problem& problem, const Limits& limits) {
-  if (Rejection reason = rejects_bulk_copies(config, problem, limits, threads(config))) return reason;
+  if (Rejection reason = rejects_bulk_copies(config, problem, limits, threads(config), input_bytes(problem)))
+    return reason;
   const std::int64_t part = problem.columns / config.cluster;
   if (part > 16 * config.tile) return "more than 16 chunks";
   if (cluster_bytes(config, problem) > limits.shared_bytes_per_block)
@@ -210,19 +218,36 @@ Rejection rejects_cluster(const Config& config, const Problem& problem, const Li
 
 int team_threads(const Config& config) { return 32 * ((config.warps - 1) / 2); }
 
-/// A ring of whole chunks with two arrivals each, two sets of messages with one more arrival, and the
-/// tickets, as `Shared` in pipeline.cuh.
+/// Operation::all_weights of cross_entropy.cuh.
+bool reads_all_weights(const Problem& problem) {
+  return problem.weights && (problem.smoothing || problem.probabilities);
+}
+
+/// The weights of the classes of a block's part, wherever its rows start, as HeldWeights in pipeline.cuh.
+std::int64_t held_weights_bytes(const Config& config, const Problem& problem) {
+  if (!reads_all_weights(problem)) return 0;
+  const std::int64_t line = 128 / (config.vec * size_of(problem.dtype));
+  const std::int64_t beside = is_exact(problem) ? 0 : line + 1;
+  return (part_vectors(config, problem) + beside) * config.vec * size_of(problem.weight_dtype);
+}
+
+/// A ring of whole chunks with two arrivals each, two sets of messages with one more arrival, the tickets, and
+/// the weights, as `Shared` in pipeline.cuh.
 int pipeline_bytes(const Config& config, const Problem& problem) {
   const int chunk_vectors = config.tile / config.vec;
   const std::int64_t slots = ceil_div(part_vectors(config, problem), chunk_vectors) + config.stages;
   constexpr int tickets = 4;  // an arrival and a row number each
   return bytes_of(slots * (inputs(problem) * chunk_vectors * 16 + 16) + 16 + 16 * tickets +
-                  2 * (part_bytes + 4) * config.cluster * team_threads(config) / 32);
+                  2 * (part_bytes + 4) * config.cluster * team_threads(config) / 32 + 16 +
+                  held_weights_bytes(config, problem));
 }
 
 Rejection rejects_pipeline(const Config& config, const Problem& problem, const Limits& limits) {
   if (!has_output(problem)) return "nothing to write";
-  if (Rejection reason = rejects_bulk_copies(config, problem, limits, team_threads(config))) return reason;
+  const int weight_bytes = reads_all_weights(problem) ? size_of(problem.weight_dtype) : 0;
+  if (Rejection reason = rejects_bulk_copies(config, problem, limits, team_threads(config),
+                                             input_bytes(problem) + weight_bytes))
+    return reason;
   if (problem.columns * size_of(problem.dtype) < 16384) return "a ring for a row that the registers hold";
   if (pipeline_bytes(config, problem) > limits.shared_bytes_per_block)
     return "ring larger than the shared memory";

@@ -19,6 +19,7 @@
 // A row whose target is ignore_index has loss 0 and gradient 0; one whose target is no class has NaN in both
 // and is noted in the status. The backward operation reads lse instead of finding it.
 #pragma once
+#include "class_weights.cuh"
 #include "exponentials.cuh"
 #include "logits.cuh"
 #include "target.cuh"
@@ -27,6 +28,7 @@ namespace ce {
 
 struct Operation {
   using Element = problem::Element;
+  using Weight = problem::Weight;
   static constexpr bool forward = !problem::from_lse;
   /// Sums over all classes of w z and w, or of w p' z and w p'.
   static constexpr bool class_sums =
@@ -34,6 +36,7 @@ struct Operation {
   using Part = ce::Part<forward, class_sums, problem::argmax_out || problem::hit_out>;
   static constexpr bool reduces = forward || class_sums, has_output = problem::gradient;
   static constexpr bool has_target = !problem::probabilities;
+  static constexpr bool all_weights = problem::weights && (problem::smoothing || problem::probabilities);
   /// Rows without a class still have a logsumexp.
   static constexpr bool needs_all_rows = problem::lse_out || problem::argmax_out;
 
@@ -54,6 +57,7 @@ struct Operation {
   const int64 row;
   const bool leader;
   const Logits logits;
+  ClassWeights weights;  ///< of all classes: a Variant may have them elsewhere
   int target = nowhere;  ///< its column
   float u_target = 0.f, target_slope = 1.f, w_target = 1.f;
   int64 counted;      ///< rows, of a mean over class indices
@@ -74,7 +78,12 @@ struct Operation {
   const Early early;
 
   CE_DEVICE Operation(const Arguments& a, int64 r, bool l, const Early& e)
-      : arguments(a), row(r), leader(l), logits(a), early(e) {
+      : arguments(a),
+        row(r),
+        leader(l),
+        logits(a),
+        weights{static_cast<const problem::Weight*>(a.weight), 0},
+        early(e) {
     if constexpr (problem::sums) step_release();  // ce_sum
   }
   CE_DEVICE Operation(const Arguments& a, int64 r, bool l) : Operation(a, r, l, Early(a, r)) {}
@@ -130,10 +139,23 @@ struct Operation {
 
   template <class Tile>
   CE_DEVICE void add(Part& part, Tile& tile) const {
-    if constexpr (class_sums) add_classes(part, tile);
-    if constexpr (forward) {
-      if constexpr (has_target && !Logits::bounded) tile.replace(target, -infinity());
-      add_exponentials(part, tile, logits, factor(), target);
+    const auto add_vector = [&](int i, const float(&u)[Tile::vec]) {
+      if constexpr (class_sums) add_classes(part, tile, i, u);
+    };
+    if constexpr (!forward || (class_sums && !Logits::bounded)) {  // before the target is taken out
+#pragma unroll
+      for (int i = 0; i < int(sizeof(tile.elements) / sizeof(tile.elements[0])); ++i) {
+        if (!tile.inside(i)) continue;
+        float x[Tile::vec];
+        tile.elements[i].of_input[0].values(x);
+        add_vector(i, x);
+      }
+    }
+    if constexpr (forward && Logits::bounded) {
+      add_exponentials(part, tile, logits, factor(), target, add_vector);
+    } else if constexpr (forward) {
+      if constexpr (has_target) tile.replace(target, -infinity());
+      add_exponentials(part, tile, factor());
     }
   }
 
@@ -196,18 +218,11 @@ struct Operation {
     if constexpr (needs_all_rows)
       if (dead) return Vector<Element, n>::filled(dead_value);
     float slope[n];
-    if constexpr (problem::softcap) {
-#pragma unroll
-      for (int k = 0; k < n; ++k) {
-        const Transformed transformed = logits.transformed(x[k]);
-        x[k] = transformed.u;
-        slope[k] = transformed.slope;
-      }
-    }
+    if constexpr (problem::softcap) logits.apply(x, slope);
     probability.apply<is_fast, Element>(x);
     if constexpr (problem::probabilities || problem::smoothing) {
       float w[n];
-      class_weights(column, w);
+      weights.at(column, w);
       if constexpr (problem::probabilities) {
         float p[n];
         smoothed(elements.of_input[1], p);
@@ -241,7 +256,7 @@ struct Operation {
       per_weight = problem::counts_first && problem::weights ? 1.f / weighed : per_row;
     }
     const float e = problem::smoothing ? arguments.smoothing : 0.f;
-    const float up = problem::softcap ? early.upstream : early.upstream * logits.scale;
+    const float up = early.upstream * logits.scale;
     const float z_part = problem::z_loss ? 2.f * arguments.z_scale * total.lse * per_row * up : 0.f;
     per_probability = up * per_row;
     per_class = problem::smoothing ? e / problem::columns * per_weight * up : 0.f;
@@ -258,33 +273,6 @@ struct Operation {
     }
   }
 
-  /// Weights of the classes from `column` on.
-  template <int n>
-  CE_DEVICE void class_weights(int column, float (&w)[n]) const {
-    if constexpr (!problem::weights) {
-#pragma unroll
-      for (int k = 0; k < n; ++k) w[k] = 1.f;
-    } else {
-      using Weight = problem::Weight;
-      const Weight* first = static_cast<const Weight*>(arguments.weight) + column;
-      constexpr int piece = 16 / sizeof(Weight);
-      if constexpr (n % piece == 0) {
-        if (reinterpret_cast<uint64>(first) % 16 == 0) {
-#pragma unroll
-          for (int i = 0; i < n; i += piece) {
-            float part[piece];
-            Vector<Weight, piece>::template read<Load::ca>(first + i).values(part);
-#pragma unroll
-            for (int k = 0; k < piece; ++k) w[i + k] = part[k];
-          }
-          return;
-        }
-      }
-#pragma unroll
-      for (int k = 0; k < n; ++k) w[k] = to_float(load_element<Load::ca>(first + k));
-    }
-  }
-
   /// (1 - e) p + e / C
   template <int n>
   CE_DEVICE void smoothed(const Vector<Element, n>& probabilities, float (&p)[n]) const {
@@ -296,34 +284,29 @@ struct Operation {
     }
   }
 
-  template <class Tile>
-  CE_DEVICE void add_classes(Part& part, const Tile& tile) const {
-    constexpr int vec = Tile::vec, count = sizeof(tile.elements) / sizeof(tile.elements[0]);
+  /// Adds vector i of the tile to the sums over all classes.
+  template <class Tile, int n>
+  CE_DEVICE void add_classes(Part& part, const Tile& tile, int i, const float (&u)[n]) const {
+    float w[n];
+    weights.at(tile.column_of(i), w);
+    if constexpr (problem::probabilities) {
+      float p[n];
+      smoothed(tile.elements[i].of_input[1], p);
+#pragma unroll
+      for (int k = 0; k < n; ++k) w[k] *= p[k];
+    }
     const float reference = finite_or_zero(part.max);
+    float dot = 0.f, weight = 0.f;
 #pragma unroll
-    for (int i = 0; i < count; ++i) {
-      if (!tile.inside(i)) continue;
-      float u[vec], w[vec];
-      tile.elements[i].of_input[0].values(u);
-      class_weights(tile.column_of(i), w);
-      if constexpr (problem::probabilities) {
-        float p[vec];
-        smoothed(tile.elements[i].of_input[1], p);
-#pragma unroll
-        for (int k = 0; k < vec; ++k) w[k] *= p[k];
-      }
-      float dot = 0.f, weight = 0.f;
-#pragma unroll
-      for (int k = 0; k < vec; ++k) {
-        weight += w[k];
-        if constexpr (forward) dot = multiply_add(w[k], logits.of(u[k]) - reference, dot);
-      }
-      if constexpr (forward) {
-        part.weight += weight;
-        part.dot += dot;
-      } else {
-        part.dot += weight;
-      }
+    for (int k = 0; k < n; ++k) {
+      weight += w[k];
+      if constexpr (forward) dot = multiply_add(w[k], u[k] - reference, dot);
+    }
+    if constexpr (forward) {
+      part.weight += weight;
+      part.dot += dot;
+    } else {
+      part.dot += weight;
     }
   }
 

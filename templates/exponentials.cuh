@@ -7,7 +7,8 @@ namespace ce {
 /// Logits as they are.
 struct Identity {
   static constexpr bool bounded = false;
-  CE_DEVICE float of(float x) const { return x; }
+  template <int n>
+  CE_DEVICE void apply(float (&)[n]) const {}
 };
 
 /// No column.
@@ -15,27 +16,29 @@ constexpr int nowhere = -0x40000000;
 
 /// Sum of the terms of a tile, where u are the transformed elements of its first input.
 /// \tparam fused  every term is exponent.of(u), else exponent.apart(u)
-template <bool fused, class Transform, class Tile>
+/// \param also    is told of each vector that counts: also(i, u), the skipped column included
+template <bool fused, class Transform, class Tile, class Also>
 CE_DEVICE float sum_of_terms(const Tile& tile, const Transform& transform, const Exponent& exponent,
-                             int skipped) {
+                             int skipped, const Also& also) {
   constexpr int vec = Tile::vec, count = sizeof(tile.elements) / sizeof(tile.elements[0]);
   float sum = 0.f;
 #pragma unroll
   for (int i = 0; i < count; ++i) {
-    float x[vec], partial = 0.f;
-    tile.elements[i].of_input[0].values(x);
-#pragma unroll
-    for (int k = 0; k < vec; ++k) x[k] = transform.of(x[k]);
-    if constexpr (Transform::bounded) {
+    if constexpr (Transform::bounded)
       if (!tile.inside(i)) continue;
+    float u[vec], partial = 0.f;
+    tile.elements[i].of_input[0].values(u);
+    transform.apply(u);
+    also(i, u);
+    if constexpr (Transform::bounded) {
       const int place = skipped - tile.column_of(i);
       if (place >= 0 && place < vec) {
 #pragma unroll
-        for (int k = 0; k < vec; ++k) x[k] = k == place ? -infinity() : x[k];
+        for (int k = 0; k < vec; ++k) u[k] = k == place ? -infinity() : u[k];
       }
     }
 #pragma unroll
-    for (int k = 0; k < vec; ++k) partial += fused ? exponent.of(x[k]) : exponent.apart(x[k]);
+    for (int k = 0; k < vec; ++k) partial += fused ? exponent.of(u[k]) : exponent.apart(u[k]);
     sum += partial;
   }
   return sum;
@@ -44,14 +47,19 @@ CE_DEVICE float sum_of_terms(const Tile& tile, const Transform& transform, const
 /// Adds the exponentials of factor (u - max) of the tile to the part's sum. Elements that shall not count are
 /// -infinity; where the transform makes something finite of that, those that are not inside and the one in
 /// the column `skipped` do not.
-template <class Transform, class Part, class Tile>
+template <class Transform, class Part, class Tile, class Also>
 CE_DEVICE void add_exponentials(Part& part, const Tile& tile, const Transform& transform, float factor,
-                                int skipped) {
+                                int skipped, const Also& also) {
   const Exponent exponent(part.max, factor);
-  part.sum += exponent.fused ? sum_of_terms<true>(tile, transform, exponent, skipped)
-                             : sum_of_terms<false>(tile, transform, exponent, skipped);
+  part.sum += exponent.fused ? sum_of_terms<true>(tile, transform, exponent, skipped, also)
+                             : sum_of_terms<false>(tile, transform, exponent, skipped, also);
   if constexpr (Part::indices)
     if (part.sum != part.sum) part.see_nan(first_where(tile, [](float x) { return x != x; }));
+}
+/// Of logits as they are.
+template <class Part, class Tile>
+CE_DEVICE void add_exponentials(Part& part, const Tile& tile, float factor) {
+  add_exponentials(part, tile, Identity{}, factor, nowhere, [](int, const float(&)[Tile::vec]) {});
 }
 
 /// amplitude x the exponential of factor (x - max), of single elements, when maximum and amplitude are known.

@@ -9,8 +9,8 @@
 //     writers   | row r, chunk 2      have the parts of all blocks: outputs
 //
 // So a row is reduced while the one before it is written, and memory reads and writes overlap at any width.
-// A cluster of 16 leaves multiprocessors idle, and is for rows that 8 blocks cannot hold. Needs sm_90. Moves 1 read + 1 write. Bound by the memory; in 16 bits the exponentials of reducers and
-// writers come next.
+// A cluster of 16 leaves multiprocessors idle, and is for rows that 8 blocks cannot hold. Needs sm_90. Moves 1
+// read + 1 write. Bound by the memory; in 16 bits the exponentials of reducers and writers come next.
 //
 // axis warps = 17 25
 // axis vec = 4 8
@@ -23,6 +23,7 @@
 //   1  after a variant where all threads reduced a row and then wrote it, and memory idled in between
 //   2  rows from a counter: multiprocessors differ by some percent, and the slowest one had as many rows as
 //      the others
+//   3  weights of the classes stay in shared memory
 #pragma once
 #include "cluster_join.cuh"
 #include "tile.cuh"
@@ -39,6 +40,39 @@ constexpr int part_vectors =
 constexpr int chunks = (part_vectors + chunk_vectors - 1) / chunk_vectors;
 constexpr int slots = chunks + config::stages;
 using Chunk = Tile<problem::Element, RowCut, chunk_vectors / team, team, false>;
+
+/// The weights of the classes of a block's part, if rows need those of all classes: from L2, for each row, they
+/// would be more bytes than the logits.
+template <class Operation, bool = Operation::all_weights>
+struct HeldWeights {
+  CE_DEVICE void load(const Arguments&, int) {}
+  CE_DEVICE void lend(Operation&, int) const {}
+  CE_DEVICE static void take_back(Operation&) {}
+};
+template <class Operation>
+struct HeldWeights<Operation, true> {
+  using Weight = typename Operation::Weight;
+  static constexpr int before = RowCut::exact ? 0 : RowCut::line * config::vec;  // where a row may start
+  static constexpr int columns =
+      part_vectors * config::vec + (RowCut::exact ? 0 : (RowCut::line + 1) * config::vec);
+  alignas(16) Weight of[columns];
+
+  CE_DEVICE static int origin(int rank) { return rank * part_vectors * config::vec - before; }
+  /// By all threads, before a block barrier.
+  CE_DEVICE void load(const Arguments& arguments, int rank) {
+#pragma unroll 8
+    for (int i = thread_index(); i < columns; i += lanes * config::warps) {
+      const int column = origin(rank) + i;
+      if (column >= 0 && column < problem::columns)
+        of[i] = static_cast<const Weight*>(arguments.weight)[column];
+    }
+  }
+  /// Columns of the part only: those of edges may lie elsewhere.
+  CE_DEVICE void lend(Operation& operation, int rank) const { operation.weights = {of, origin(rank)}; }
+  CE_DEVICE static void take_back(Operation& operation) {
+    operation.weights = {static_cast<const Weight*>(operation.arguments.weight), 0};
+  }
+};
 
 /// What a warp of reducers sends to every block of the cluster.
 struct Message {
@@ -59,6 +93,7 @@ struct Shared {
   Arrival known[tickets];
   int64 rows[tickets];
   Message messages[2][config::cluster * team_warps];
+  HeldWeights<Operation> weights;
 };
 static_assert(sizeof(Shared) <= config::shared_bytes);
 static_assert(config::stages < chunks);
@@ -206,6 +241,7 @@ CE_DEVICE void reduce_rows(const Site& site, int thread) {
       edge.template read<Load::ca>(part.row, operation.padding());
       extend(operation, seen, edge);
     }
+    site.shared.weights.lend(operation, site.rank);
 #pragma unroll 1
     for (int chunk = 0; chunk < chunks; ++chunk, slot.advance()) {
       arrival_wait(site.shared.filled[slot.index], slot.parity);
@@ -253,6 +289,7 @@ CE_DEVICE void write_rows(const Site& site, int thread) {
     }
     turn ^= 1;
     if (turn == 0) parity ^= 1;
+    site.shared.weights.lend(operation, site.rank);
 #pragma unroll 1
     for (int chunk = 0; chunk < chunks; ++chunk, slot.advance()) {
       arrival_wait(site.shared.filled[slot.index], slot.parity);
@@ -264,6 +301,7 @@ CE_DEVICE void write_rows(const Site& site, int thread) {
       else
         write_outputs<config::store>(operation, part.row, tile);
     }
+    site.shared.weights.take_back(operation);
     write_edge<config::store>(operation, part.row, edge, constant, value);
     if (constant) continue;
     operation.record();  // late: it would hold the chunks up
@@ -286,6 +324,7 @@ CE_KERNEL(ce_row, 32 * ce::config::warps) {
     for (int turn = 0; turn < 2; ++turn) arrival_init(shared.sent[turn], config::cluster * team_warps);
     for (int ticket = 0; ticket < tickets; ++ticket) arrival_init(shared.known[ticket]);
   }
+  shared.weights.load(arguments, rank);
   block_barrier();
   if constexpr (config::cluster > 1) {  // every block has started: there is shared memory to write to
     cluster_arrive();

@@ -9,7 +9,7 @@ namespace ce {
 struct Operation {
   using Element = problem::Element;
   using Part = ce::Part<true, false, false>;
-  static constexpr bool reduces = true, has_output = true, has_target = false;
+  static constexpr bool reduces = true, has_output = true, has_target = false, all_weights = false;
 
   float max, log_sum;
   Probability probability;
@@ -32,7 +32,7 @@ struct Operation {
   }
   template <class Tile>
   CE_DEVICE void add(Part& part, const Tile& tile) const {
-    add_exponentials(part, tile, Identity{}, factor(), nowhere);
+    add_exponentials(part, tile, factor());
   }
   CE_DEVICE void settle(const Part& total) {
     const float sum = total.sum / Exponent(total.max, factor()).at_maximum();

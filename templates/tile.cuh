@@ -9,6 +9,7 @@
 //   reduces                        whether the row has to be read before its outputs are known
 //   has_output                     whether there is anything to write per element
 //   has_target                     whether one column needs another output: target_output() at target_column()
+//   all_weights                    whether it reads the weights of all classes: from its `weights`, ClassWeights
 //   padding()                      the value of elements that are none
 //   factor()                       of the exponents (Part::move_to)
 //   constant(value)                whether this row needs no inputs: its outputs, if any, are this value (ignored rows)
