@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <cstdint>
 
 #include "ce/base/error.hpp"
 #include "ce/matrices.hpp"
@@ -96,9 +97,15 @@ void bind_weight(const Tensor& weight, Vectors& vectors, Request& request) {
   if (!is_given("weight", weight)) return;
   check_f32_or("weight", weight, request.problem.dtype);
   vectors.bind("weight", weight, request.problem.columns, false);
-  request.problem.weights = true;
-  request.problem.weight_dtype = weight.dtype;
+  generator::Problem& problem = request.problem;
+  problem.weights = true;
+  problem.weight_dtype = weight.dtype;
   request.arguments.weight = weight.data;
+  // Where rows are aligned, kernels take 16 bytes of weights at a time.
+  const bool aligned = reinterpret_cast<std::uintptr_t>(weight.data) % 16 == 0;
+  if (generator::reads_all_weights(problem) && !problem.strided && !aligned &&
+      problem.alignment == generator::Alignment::vector)
+    problem.alignment = generator::Alignment::shifted;
 }
 
 /// One number, or one for each row.

@@ -150,6 +150,10 @@ int inputs(const Problem& problem) noexcept {
              : 1;
 }
 
+bool reads_all_weights(const Problem& problem) noexcept {
+  return problem.weights && (problem.smoothing || problem.probabilities);
+}
+
 bool reduces(const Problem& problem) noexcept {
   return problem.operation != Operation::cross_entropy_backward || problem.probabilities ||
          (problem.smoothing && problem.weights);

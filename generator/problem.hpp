@@ -105,6 +105,9 @@ struct Problem {
 /// Matrices [rows, columns] that are read: 1 or 2.
 [[nodiscard]] int inputs(const Problem& problem) noexcept;
 
+/// Whether a row needs the weights of all classes, not only that of its target.
+[[nodiscard]] bool reads_all_weights(const Problem& problem) noexcept;
+
 /// Whether a row must be read as a whole before anything is known of its outputs.
 [[nodiscard]] bool reduces(const Problem& problem) noexcept;
 

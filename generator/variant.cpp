@@ -218,11 +218,6 @@ Rejection rejects_cluster(const Config& config, const Problem& problem, const Li
 
 int team_threads(const Config& config) { return 32 * ((config.warps - 1) / 2); }
 
-/// Operation::all_weights of cross_entropy.cuh.
-bool reads_all_weights(const Problem& problem) {
-  return problem.weights && (problem.smoothing || problem.probabilities);
-}
-
 /// The weights of the classes of a block's part, wherever its rows start, as HeldWeights in pipeline.cuh.
 std::int64_t held_weights_bytes(const Config& config, const Problem& problem) {
   if (!reads_all_weights(problem)) return 0;

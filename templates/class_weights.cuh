@@ -7,39 +7,33 @@ namespace ce {
 /// The weights of the classes from `origin` on, in global or in shared memory. Ones without weights.
 struct ClassWeights {
   using Weight = problem::Weight;
-  static constexpr int piece = 16 / sizeof(Weight);
-  const Weight* first;
-  int origin;
+  static constexpr int piece = 16 / sizeof(Weight);  ///< that one instruction reads
 
+  const Weight* first;
+  int origin = 0;
+  /// 0, or the length of a plane: the first pieces of all vectors, then the second ones, ...
+  int plane = 0;
+
+  /// Of neighbouring columns, the first one a multiple of their number where rows are aligned.
   template <int n>
   CE_DEVICE void at(int column, float (&w)[n]) const {
     if constexpr (!problem::weights) {
 #pragma unroll
       for (int k = 0; k < n; ++k) w[k] = 1.f;
+    } else if constexpr (problem::aligned && n % piece == 0) {
+      const int offset = column - origin;
+#pragma unroll
+      for (int i = 0; i < n; i += piece) {
+        const Weight* weight = first + (plane == 0 ? offset + i : offset / (n / piece) + plane * (i / piece));
+        float part[piece];
+        Vector<Weight, piece>{*reinterpret_cast<const Words<4>*>(weight)}.values(part);
+#pragma unroll
+        for (int k = 0; k < piece; ++k) w[i + k] = part[k];
+      }
     } else {
-      const Weight* weight = first + (column - origin);
-      if (n % piece == 0 && reinterpret_cast<uint64>(weight) % 16 == 0) return read_pieces(weight, w);
 #pragma unroll
-      for (int k = 0; k < n; ++k) w[k] = to_float(weight[k]);
+      for (int k = 0; k < n; ++k) w[k] = to_float(first[column - origin + k]);
     }
-  }
-
- private:
-  /// Of two pieces, half of the lanes read the second one first: 8 lanes that are served together then take
-  /// from all banks of shared memory.
-  template <int n>
-  CE_DEVICE static void read_pieces(const Weight* weight, float (&w)[n]) {
-    constexpr int pieces = n / piece;
-    const bool swapped = pieces == 2 && lane_index() / 4 % 2 == 1;
-    float read[pieces > 0 ? pieces : 1][piece];
-#pragma unroll
-    for (int i = 0; i < pieces; ++i)
-      Vector<Weight, piece>{
-          *reinterpret_cast<const Words<4>*>(weight + piece * (swapped ? pieces - 1 - i : i))}
-          .values(read[i]);
-#pragma unroll
-    for (int k = 0; k < n; ++k)
-      w[k] = swapped ? read[pieces - 1 - k / piece][k % piece] : read[k / piece][k % piece];
   }
 };
 

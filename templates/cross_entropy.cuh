@@ -29,6 +29,7 @@ namespace ce {
 struct Operation {
   using Element = problem::Element;
   using Weight = problem::Weight;
+  using ClassWeights = ce::ClassWeights;
   static constexpr bool forward = !problem::from_lse;
   /// Sums over all classes of w z and w, or of w p' z and w p'.
   static constexpr bool class_sums =
@@ -70,7 +71,8 @@ struct Operation {
     Part part;
     float own = 0.f,
           rest = 0.f;  ///< exponential of the target, and the sum of the others, with respect to the maximum
-    float log_sum, lse, weights;
+    float log_sum, lse;
+    float of_all;  ///< sum over the classes of w (lse - z), or of w p' (lse - z)
   } total;
   Probability probability;
   float at_target, per_class, per_probability;
@@ -82,7 +84,7 @@ struct Operation {
         row(r),
         leader(l),
         logits(a),
-        weights{static_cast<const problem::Weight*>(a.weight), 0},
+        weights{static_cast<const problem::Weight*>(a.weight)},
         early(e) {
     if constexpr (problem::sums) step_release();  // ce_sum
   }
@@ -139,21 +141,20 @@ struct Operation {
 
   template <class Tile>
   CE_DEVICE void add(Part& part, Tile& tile) const {
-    const auto add_vector = [&](int i, const float(&u)[Tile::vec]) {
-      if constexpr (class_sums) add_classes(part, tile, i, u);
-    };
-    if constexpr (!forward || (class_sums && !Logits::bounded)) {  // before the target is taken out
+    if constexpr (!forward) {
+      add_weights(part, tile);
+    } else if constexpr (class_sums) {
+      add_exponentials(part, tile, logits, factor(), target, [&](int i, const float(&exponents)[Tile::vec]) {
+        float w[Tile::vec], dot = 0.f;
+        factors(tile, i, w);
 #pragma unroll
-      for (int i = 0; i < int(sizeof(tile.elements) / sizeof(tile.elements[0])); ++i) {
-        if (!tile.inside(i)) continue;
-        float x[Tile::vec];
-        tile.elements[i].of_input[0].values(x);
-        add_vector(i, x);
-      }
-    }
-    if constexpr (forward && Logits::bounded) {
-      add_exponentials(part, tile, logits, factor(), target, add_vector);
-    } else if constexpr (forward) {
+        for (int k = 0; k < Tile::vec; ++k) dot = multiply_add(w[k], exponents[k], dot);
+        part.dot += dot;
+        part.weight += sum_of(w);
+      });
+    } else if constexpr (Logits::bounded) {
+      add_exponentials(part, tile, logits, factor(), target, Nobody{});
+    } else {
       if constexpr (has_target) tile.replace(target, -infinity());
       add_exponentials(part, tile, factor());
     }
@@ -165,16 +166,16 @@ struct Operation {
       weights = forward ? part.weight : part.dot;
     if constexpr (forward) {
       const Exponent exponent(part.max, factor());
-      const float at_maximum = exponent.at_maximum();
-      if (target != nowhere)
-        total.own = (exponent.fused ? exponent.of(u_target) : exponent.apart(u_target)) / at_maximum;
+      const float at_maximum = Exponent::power(exponent.at_maximum());
+      if (target != nowhere) total.own = Exponent::power(exponent_of(exponent, u_target)) / at_maximum;
       total.rest = part.sum / at_maximum;
       const float sum = total.rest + total.own;
       total.part = part;
       if constexpr (Part::indices)
         if (u_target != u_target) total.part.see_nan(target);  // which was left out of the sum
       total.log_sum = log(sum);
-      total.weights = weights;
+      total.of_all = multiply_add(total.log_sum, weights,
+                                  multiply_add(weights, exponent.at_maximum(), -part.dot) / exponent_of_e);
       total.lse = logits.unit() * part.max + total.log_sum;
       set_amplitudes(part.max, sum, total.own / sum, total.rest / sum, weights);
     } else {
@@ -189,15 +190,13 @@ struct Operation {
       if (!leader) return;
       const Part& part = total.part;
       const float e = problem::smoothing ? arguments.smoothing : 0.f;
-      // sum over the classes of w (lse - z), or of w p' (lse - z)
-      const float of_all = multiply_add(total.log_sum, total.weights, -logits.unit() * part.dot);
-      float loss = of_all;
+      float loss = total.of_all;
       if constexpr (!problem::probabilities) {
         const float distance = u_target - finite_or_zero(part.max);
         loss = w_target * (total.own > total.rest ? log1p(total.rest / total.own)
                                                   : multiply_add(-logits.unit(), distance, total.log_sum));
         if constexpr (problem::smoothing)
-          loss = multiply_add(1.f - e, loss, e / problem::columns * of_all);
+          loss = multiply_add(1.f - e, loss, e / problem::columns * total.of_all);
       }
       const float z_loss = problem::z_loss ? arguments.z_scale * total.lse * total.lse : 0.f;
       put_losses(dead ? dead_value : loss, dead ? dead_value : z_loss);
@@ -284,10 +283,9 @@ struct Operation {
     }
   }
 
-  /// Adds vector i of the tile to the sums over all classes.
+  /// What vector i of the tile counts: weights, times probabilities.
   template <class Tile, int n>
-  CE_DEVICE void add_classes(Part& part, const Tile& tile, int i, const float (&u)[n]) const {
-    float w[n];
+  CE_DEVICE void factors(const Tile& tile, int i, float (&w)[n]) const {
     weights.at(tile.column_of(i), w);
     if constexpr (problem::probabilities) {
       float p[n];
@@ -295,18 +293,23 @@ struct Operation {
 #pragma unroll
       for (int k = 0; k < n; ++k) w[k] *= p[k];
     }
-    const float reference = finite_or_zero(part.max);
-    float dot = 0.f, weight = 0.f;
+  }
+  template <int n>
+  CE_DEVICE static float sum_of(const float (&w)[n]) {
+    float sum = 0.f;
 #pragma unroll
-    for (int k = 0; k < n; ++k) {
-      weight += w[k];
-      if constexpr (forward) dot = multiply_add(w[k], u[k] - reference, dot);
-    }
-    if constexpr (forward) {
-      part.weight += weight;
-      part.dot += dot;
-    } else {
-      part.dot += weight;
+    for (int k = 0; k < n; ++k) sum += w[k];
+    return sum;
+  }
+  template <class Tile>
+  CE_DEVICE void add_weights(Part& part, const Tile& tile) const {
+    constexpr int count = sizeof(tile.elements) / sizeof(tile.elements[0]);
+#pragma unroll
+    for (int i = 0; i < count; ++i) {
+      if (!tile.inside(i)) continue;
+      float w[Tile::vec];
+      factors(tile, i, w);
+      part.dot += sum_of(w);
     }
   }
 

@@ -56,15 +56,17 @@ struct ExponentOf<true> {
 
   CE_DEVICE ExponentOf(float max_of_part, float factor)
       : max(finite_or_zero(max_of_part)), c(factor), s(product(max, factor)), fused(absolute(s) < 0x1p30f) {}
-  CE_DEVICE float of(float x) const { return exp2(multiply_add(x, c, -s)); }
-  CE_DEVICE float apart(float x) const { return exp2((x - max) * c); }
-  /// Of a maximum that another part's sum refers to; 0 for -infinity.
-  CE_DEVICE float of_maximum(float other) const {
+  /// c (x - max), and its power of the base.
+  CE_DEVICE float exponent(float x) const { return multiply_add(x, c, -s); }
+  CE_DEVICE float exponent_apart(float x) const { return (x - max) * c; }
+  CE_DEVICE static float power(float exponent) { return exp2(exponent); }
+  /// Of a maximum that another part's sums refer to.
+  CE_DEVICE float exponent_of_maximum(float other) const {
     const float t = product(other, c);
-    return exp2(fused && absolute(t) < 0x1p30f ? t - s : (other - max) * c);
+    return fused && absolute(t) < 0x1p30f ? t - s : exponent_apart(other);
   }
-  /// What `of` gives for the maximum itself: 1, but for the rounding of s.
-  CE_DEVICE float at_maximum() const { return fused ? of(max) : 1.f; }
+  /// What `exponent` gives for the maximum itself: 0, but for the rounding of s.
+  CE_DEVICE float at_maximum() const { return fused ? exponent(max) : 0.f; }
 };
 
 /// e^(c (x - max)).
@@ -74,12 +76,18 @@ struct ExponentOf<false> {
   static constexpr bool fused = false;
 
   CE_DEVICE ExponentOf(float max_of_part, float factor) : max(finite_or_zero(max_of_part)), c(factor) {}
-  CE_DEVICE float of(float x) const { return apart(x); }
-  CE_DEVICE float apart(float x) const { return exponential((x - max) * c); }
-  CE_DEVICE float of_maximum(float other) const { return apart(other); }
-  CE_DEVICE static float at_maximum() { return 1.f; }
+  CE_DEVICE float exponent(float x) const { return exponent_apart(x); }
+  CE_DEVICE float exponent_apart(float x) const { return (x - max) * c; }
+  CE_DEVICE static float power(float exponent) { return exponential(exponent); }
+  CE_DEVICE float exponent_of_maximum(float other) const { return exponent_apart(other); }
+  CE_DEVICE static float at_maximum() { return 0.f; }
 };
 
 using Exponent = ExponentOf<narrow>;
+
+/// The exponent of x with respect to the maximum.
+CE_DEVICE float exponent_of(const Exponent& exponent, float x) {
+  return exponent.fused ? exponent.exponent(x) : exponent.exponent_apart(x);
+}
 
 }  // namespace ce

@@ -14,39 +14,45 @@ struct Identity {
 /// No column.
 constexpr int nowhere = -0x40000000;
 
+/// For add_exponentials() when nobody else needs the exponents.
+struct Nobody {};
+
 /// Sum of the terms of a tile, where u are the transformed elements of its first input.
-/// \tparam fused  every term is exponent.of(u), else exponent.apart(u)
-/// \param also    is told of each vector that counts: also(i, u), the skipped column included
+/// \tparam fused  every exponent is exponent.exponent(u), else exponent.exponent_apart(u)
 template <bool fused, class Transform, class Tile, class Also>
 CE_DEVICE float sum_of_terms(const Tile& tile, const Transform& transform, const Exponent& exponent,
                              int skipped, const Also& also) {
   constexpr int vec = Tile::vec, count = sizeof(tile.elements) / sizeof(tile.elements[0]);
+  constexpr bool told = !is_same<Also, Nobody>;
   float sum = 0.f;
 #pragma unroll
   for (int i = 0; i < count; ++i) {
-    if constexpr (Transform::bounded)
+    if constexpr (Transform::bounded || told)
       if (!tile.inside(i)) continue;
-    float u[vec], partial = 0.f;
-    tile.elements[i].of_input[0].values(u);
-    transform.apply(u);
-    also(i, u);
-    if constexpr (Transform::bounded) {
+    float t[vec], partial = 0.f;
+    tile.elements[i].of_input[0].values(t);
+    transform.apply(t);
+#pragma unroll
+    for (int k = 0; k < vec; ++k) t[k] = fused ? exponent.exponent(t[k]) : exponent.exponent_apart(t[k]);
+    if constexpr (told) also(i, t);
+    if constexpr (Transform::bounded || told) {
       const int place = skipped - tile.column_of(i);
       if (place >= 0 && place < vec) {
 #pragma unroll
-        for (int k = 0; k < vec; ++k) u[k] = k == place ? -infinity() : u[k];
+        for (int k = 0; k < vec; ++k) t[k] = k == place ? -infinity() : t[k];
       }
     }
 #pragma unroll
-    for (int k = 0; k < vec; ++k) partial += fused ? exponent.of(u[k]) : exponent.apart(u[k]);
+    for (int k = 0; k < vec; ++k) partial += Exponent::power(t[k]);
     sum += partial;
   }
   return sum;
 }
 
 /// Adds the exponentials of factor (u - max) of the tile to the part's sum. Elements that shall not count are
-/// -infinity; where the transform makes something finite of that, those that are not inside and the one in
-/// the column `skipped` do not.
+/// -infinity. Where the transform makes something finite of that, or somebody else is told, those that are not
+/// inside and the one in the column `skipped` do not count either.
+/// \param also  is told of each vector that is inside: also(i, exponents), with that of the skipped column
 template <class Transform, class Part, class Tile, class Also>
 CE_DEVICE void add_exponentials(Part& part, const Tile& tile, const Transform& transform, float factor,
                                 int skipped, const Also& also) {
@@ -59,7 +65,7 @@ CE_DEVICE void add_exponentials(Part& part, const Tile& tile, const Transform& t
 /// Of logits as they are.
 template <class Part, class Tile>
 CE_DEVICE void add_exponentials(Part& part, const Tile& tile, float factor) {
-  add_exponentials(part, tile, Identity{}, factor, nowhere, [](int, const float(&)[Tile::vec]) {});
+  add_exponentials(part, tile, Identity{}, factor, nowhere, Nobody{});
 }
 
 /// amplitude x the exponential of factor (x - max), of single elements, when maximum and amplitude are known.

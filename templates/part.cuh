@@ -24,7 +24,7 @@ struct Part {
 
   float max = -infinity();
   float sum = 0.f;              ///< of the exponentials, as Exponent(max, c) gives them
-  float dot = 0.f;              ///< sum of weight x value; with exponentials of weight x (logit - max)
+  float dot = 0.f;              ///< sum of weight x value; with exponentials of weight x exponent
   float weight = 0.f;           ///< sum of the weights
   float largest = -infinity();  ///< logit
   int argmax = no_column;       ///< the first column that holds it
@@ -32,8 +32,9 @@ struct Part {
   /// The same with respect to a maximum that is not smaller.
   CE_DEVICE void move_to(float larger, float c) {
     if constexpr (exponentials) {
-      sum *= Exponent(larger, c).of_maximum(max);
-      if constexpr (dots) dot = multiply_add(weight, finite_or_zero(max) - finite_or_zero(larger), dot);
+      const Exponent exponent(larger, c);
+      sum *= Exponent::power(exponent.exponent_of_maximum(max));
+      if constexpr (dots) dot = multiply_add(weight, exponent.exponent_of_maximum(finite_or_zero(max)), dot);
       max = larger;
     }
   }

@@ -52,11 +52,21 @@ struct HeldWeights {
 template <class Operation>
 struct HeldWeights<Operation, true> {
   using Weight = typename Operation::Weight;
+  using ClassWeights = typename Operation::ClassWeights;
   static constexpr int before = RowCut::exact ? 0 : RowCut::line * config::vec;  // where a row may start
   static constexpr int columns =
       part_vectors * config::vec + (RowCut::exact ? 0 : (RowCut::line + 1) * config::vec);
+  static constexpr int pieces = problem::aligned ? config::vec / ClassWeights::piece : 1;
+  static constexpr int plane = pieces > 1 ? columns / pieces : 0;
   alignas(16) Weight of[columns];
 
+  /// Planes of the first, the second, ... pieces of all vectors: neighbouring lanes read neighbouring pieces, from
+  /// all banks.
+  CE_DEVICE static int place_of(int i) {
+    if constexpr (plane == 0) return i;
+    return i % config::vec / ClassWeights::piece * plane + i / config::vec * ClassWeights::piece +
+           i % ClassWeights::piece;
+  }
   CE_DEVICE static int origin(int rank) { return rank * part_vectors * config::vec - before; }
   /// By all threads, before a block barrier.
   CE_DEVICE void load(const Arguments& arguments, int rank) {
@@ -64,13 +74,13 @@ struct HeldWeights<Operation, true> {
     for (int i = thread_index(); i < columns; i += lanes * config::warps) {
       const int column = origin(rank) + i;
       if (column >= 0 && column < problem::columns)
-        of[i] = static_cast<const Weight*>(arguments.weight)[column];
+        of[place_of(i)] = static_cast<const Weight*>(arguments.weight)[column];
     }
   }
   /// Columns of the part only: those of edges may lie elsewhere.
-  CE_DEVICE void lend(Operation& operation, int rank) const { operation.weights = {of, origin(rank)}; }
+  CE_DEVICE void lend(Operation& operation, int rank) const { operation.weights = {of, origin(rank), plane}; }
   CE_DEVICE static void take_back(Operation& operation) {
-    operation.weights = {static_cast<const Weight*>(operation.arguments.weight), 0};
+    operation.weights = {static_cast<const Weight*>(operation.arguments.weight)};
   }
 };
 

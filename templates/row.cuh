@@ -92,12 +92,20 @@ struct Vector {
     return of(x);
   }
   CE_DEVICE float largest() const {
-    float x[n];
-    values(x);
-    float max = x[0];
+    if constexpr (sizeof(T) == 4) {
+      float x[n];
+      values(x);
+      float max = x[0];
 #pragma unroll
-    for (int i = 1; i < n; ++i) max = maximum(max, x[i]);
-    return max;
+      for (int i = 1; i < n; ++i) max = maximum(max, x[i]);
+      return max;
+    } else {
+      uint32 max = data.word[0];
+#pragma unroll
+      for (int i = 1; i < words; ++i) max = maximum_pair<T>(max, data.word[i]);
+      const Float2 pair = unpack<T>(max);
+      return maximum(pair.low, pair.high);
+    }
   }
   CE_DEVICE void values(float (&x)[n]) const {
 #pragma unroll

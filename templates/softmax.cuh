@@ -35,7 +35,7 @@ struct Operation {
     add_exponentials(part, tile, factor());
   }
   CE_DEVICE void settle(const Part& total) {
-    const float sum = total.sum / Exponent(total.max, factor()).at_maximum();
+    const float sum = total.sum / Exponent::power(Exponent(total.max, factor()).at_maximum());
     if constexpr (problem::logarithm) {
       max = total.max;
       log_sum = log(sum);

@@ -46,6 +46,17 @@ class RequestTest : public testing::Test {
   std::vector<std::unique_ptr<Block>> blocks_;
 };
 
+TEST_F(RequestTest, WeightsAreTakenSixteenBytesAtATimeWhereRowsAre) {
+  CrossEntropy::Tensors tensors = loss_tensors();
+  tensors.weight = tensor(DType::f32, columns);
+  const CrossEntropy smoothed{.label_smoothing = 0.1f};
+  EXPECT_EQ(problem_of(smoothed, tensors).alignment, Alignment::vector);
+  tensors.weight.data = static_cast<std::byte*>(tensors.weight.data) + 4;
+  EXPECT_EQ(problem_of(smoothed, tensors).alignment, Alignment::shifted);
+  EXPECT_EQ(problem_of(CrossEntropy{}, tensors).alignment, Alignment::vector)
+      << "of the weights only those of targets are read";
+}
+
 TEST_F(RequestTest, OptionsThatAreOffAreNotThere) {
   const CrossEntropy::Tensors tensors = loss_tensors();
   const CrossEntropy off{.label_smoothing = 0.f, .z_loss = -0.f, .softcap = 0.f, .logit_scale = 1.f};
