@@ -144,16 +144,17 @@ struct Operation {
     if constexpr (!forward) {
       add_weights(part, tile);
     } else if constexpr (class_sums) {
-      add_exponentials(part, tile, logits, factor(), target, [&](int i, const float(&exponents)[Tile::vec]) {
-        float w[Tile::vec], dot = 0.f;
-        factors(tile, i, w);
+      add_exponentials(part, tile, transform(), factor(), target,
+                       [&](int i, const float(&exponents)[Tile::vec]) {
+                         float w[Tile::vec], dot = 0.f;
+                         factors(tile, i, w);
 #pragma unroll
-        for (int k = 0; k < Tile::vec; ++k) dot = multiply_add(w[k], exponents[k], dot);
-        part.dot += dot;
-        part.weight += sum_of(w);
-      });
+                         for (int k = 0; k < Tile::vec; ++k) dot = multiply_add(w[k], exponents[k], dot);
+                         part.dot += dot;
+                         part.weight += sum_of(w);
+                       });
     } else if constexpr (Logits::bounded) {
-      add_exponentials(part, tile, logits, factor(), target, Nobody{});
+      add_exponentials(part, tile, transform(), factor(), target, Nobody{});
     } else {
       if constexpr (has_target) tile.replace(target, -infinity());
       add_exponentials(part, tile, factor());
@@ -175,7 +176,7 @@ struct Operation {
         if (u_target != u_target) total.part.see_nan(target);  // which was left out of the sum
       total.log_sum = log(sum);
       total.of_all = multiply_add(total.log_sum, weights,
-                                  multiply_add(weights, exponent.at_maximum(), -part.dot) / exponent_of_e);
+                                  (product(weights, exponent.at_maximum()) - part.dot) / exponent_of_e);
       total.lse = logits.unit() * part.max + total.log_sum;
       set_amplitudes(part.max, sum, total.own / sum, total.rest / sum, weights);
     } else {
@@ -209,7 +210,10 @@ struct Operation {
     }
   }
 
-  CE_DEVICE bool fast() const { return probability.fast<Element>(); }
+  template <class Tile>
+  CE_DEVICE bool fast(const Tile& tile) const {
+    return probability.fast<Element>() && logits.near_zero(tile);
+  }
   template <bool is_fast, int n>
   CE_DEVICE Vector<Element, n> apply(const Elements<Element, n>& elements, int column) const {
     float x[n];
@@ -217,7 +221,12 @@ struct Operation {
     if constexpr (needs_all_rows)
       if (dead) return Vector<Element, n>::filled(dead_value);
     float slope[n];
-    if constexpr (problem::softcap) logits.apply(x, slope);
+    if constexpr (problem::softcap) {
+      if constexpr (is_fast)
+        logits.simple().apply(x, slope);
+      else
+        logits.apply(x, slope);
+    }
     probability.apply<is_fast, Element>(x);
     if constexpr (problem::probabilities || problem::smoothing) {
       float w[n];
@@ -243,6 +252,13 @@ struct Operation {
   CE_DEVICE Vector<Element, 1> target_output() const { return Vector<Element, 1>::filled(at_target); }
 
  private:
+  CE_DEVICE auto transform() const {
+    if constexpr (problem::softcap)
+      return logits;
+    else
+      return Identity{};
+  }
+
   /// Everything that `apply` needs: upstream, divisors and the slope of a logit without a cap are put into
   /// the factors.
   /// \param sum       of the exponentials with respect to `max`

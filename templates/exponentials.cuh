@@ -9,6 +9,11 @@ struct Identity {
   static constexpr bool bounded = false;
   template <int n>
   CE_DEVICE void apply(float (&)[n]) const {}
+  template <class Tile>
+  CE_DEVICE bool near_zero(const Tile&) const {
+    return true;
+  }
+  CE_DEVICE Identity simple() const { return {}; }
 };
 
 /// No column.
@@ -18,24 +23,24 @@ constexpr int nowhere = -0x40000000;
 struct Nobody {};
 
 /// Sum of the terms of a tile, where u are the transformed elements of its first input.
-/// \tparam fused  every exponent is exponent.exponent(u), else exponent.exponent_apart(u)
-template <bool fused, class Transform, class Tile, class Also>
+/// \tparam fused    every exponent is exponent.exponent(u), else exponent.exponent_apart(u)
+/// \tparam checked  leaves out what is not inside, and the column `skipped`
+template <bool fused, bool checked, class Transform, class Tile, class Also>
 CE_DEVICE float sum_of_terms(const Tile& tile, const Transform& transform, const Exponent& exponent,
                              int skipped, const Also& also) {
   constexpr int vec = Tile::vec, count = sizeof(tile.elements) / sizeof(tile.elements[0]);
-  constexpr bool told = !is_same<Also, Nobody>;
   float sum = 0.f;
 #pragma unroll
   for (int i = 0; i < count; ++i) {
-    if constexpr (Transform::bounded || told)
+    if constexpr (checked)
       if (!tile.inside(i)) continue;
     float t[vec], partial = 0.f;
     tile.elements[i].of_input[0].values(t);
     transform.apply(t);
 #pragma unroll
     for (int k = 0; k < vec; ++k) t[k] = fused ? exponent.exponent(t[k]) : exponent.exponent_apart(t[k]);
-    if constexpr (told) also(i, t);
-    if constexpr (Transform::bounded || told) {
+    if constexpr (!is_same<Also, Nobody>) also(i, t);
+    if constexpr (checked) {
       const int place = skipped - tile.column_of(i);
       if (place >= 0 && place < vec) {
 #pragma unroll
@@ -51,14 +56,22 @@ CE_DEVICE float sum_of_terms(const Tile& tile, const Transform& transform, const
 
 /// Adds the exponentials of factor (u - max) of the tile to the part's sum. Elements that shall not count are
 /// -infinity. Where the transform makes something finite of that, or somebody else is told, those that are not
-/// inside and the one in the column `skipped` do not count either.
+/// inside and the one in the column `skipped` do not count either: most tiles have none of these, nor logits
+/// that are not simple, and their vectors can be mixed.
 /// \param also  is told of each vector that is inside: also(i, exponents), with that of the skipped column
 template <class Transform, class Part, class Tile, class Also>
 CE_DEVICE void add_exponentials(Part& part, const Tile& tile, const Transform& transform, float factor,
                                 int skipped, const Also& also) {
+  constexpr bool checked = Transform::bounded || !is_same<Also, Nobody>;
   const Exponent exponent(part.max, factor);
-  part.sum += exponent.fused ? sum_of_terms<true>(tile, transform, exponent, skipped, also)
-                             : sum_of_terms<false>(tile, transform, exponent, skipped, also);
+  const auto sum = [&] {
+    if constexpr (checked)
+      if (exponent.fused == narrow && tile.full() && !tile.holds(skipped) && transform.near_zero(tile))
+        return sum_of_terms<narrow, false>(tile, transform.simple(), exponent, skipped, also);
+    return exponent.fused ? sum_of_terms<true, checked>(tile, transform, exponent, skipped, also)
+                          : sum_of_terms<false, checked>(tile, transform, exponent, skipped, also);
+  };
+  part.sum += sum();
   if constexpr (Part::indices)
     if (part.sum != part.sum) part.see_nan(first_where(tile, [](float x) { return x != x; }));
 }

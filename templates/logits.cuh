@@ -7,6 +7,7 @@
 #pragma once
 #include "arguments.cuh"
 #include "exponent.cuh"
+#include "tile.cuh"
 
 namespace ce {
 
@@ -50,6 +51,24 @@ struct HyperbolicTangent {
   }
 };
 
+/// The transform with a soft cap, of logits that are all near 0.
+struct NearZero {
+  static constexpr bool bounded = true;
+  float ratio;
+
+  template <int n>
+  CE_DEVICE void apply(float (&x)[n]) const {
+#pragma unroll
+    for (int k = 0; k < n; ++k) x[k] = HyperbolicTangent::near_zero(ratio * x[k]);
+  }
+  template <int n>
+  CE_DEVICE void apply(float (&x)[n], float (&slope)[n]) const {
+    apply(x);
+#pragma unroll
+    for (int k = 0; k < n; ++k) slope[k] = HyperbolicTangent::slope_of(x[k]);
+  }
+};
+
 struct Logits {
   static constexpr bool bounded = problem::softcap;  ///< -infinity becomes finite
   float scale, cap, ratio;                           // scale / cap
@@ -66,49 +85,37 @@ struct Logits {
   }
   CE_DEVICE float of(float x) const { return transformed(x).u; }
 
-  /// Of some neighbours at once: where all are near 0 none of them needs an exponential.
+  /// Whether NearZero is right for the whole tile.
+  template <class Tile>
+  CE_DEVICE bool near_zero(const Tile& tile) const {
+    if constexpr (!problem::softcap) return true;
+    return are_near_zero(largest_magnitude_of(tile));
+  }
+  CE_DEVICE NearZero simple() const { return {ratio}; }
+
   template <int n>
   CE_DEVICE void apply(float (&x)[n]) const {
-    if constexpr (!problem::softcap) return;
-    if (to_arguments_near_zero(x)) {
-#pragma unroll
-      for (int k = 0; k < n; ++k) x[k] = HyperbolicTangent::near_zero(x[k]);
-    } else {
-#pragma unroll
-      for (int k = 0; k < n; ++k) x[k] = HyperbolicTangent::of(x[k]).u;
-    }
+    float slope[n];
+    apply(x, slope);
   }
-  /// The same with the slopes.
+  /// Neighbours at once: where all are near 0 none of them needs an exponential.
   template <int n>
   CE_DEVICE void apply(float (&x)[n], float (&slope)[n]) const {
-    if (to_arguments_near_zero(x)) {
+    if constexpr (!problem::softcap) return;
+    float largest = 0.f;
 #pragma unroll
-      for (int k = 0; k < n; ++k) {
-        x[k] = HyperbolicTangent::near_zero(x[k]);
-        slope[k] = HyperbolicTangent::slope_of(x[k]);
-      }
-    } else {
+    for (int k = 0; k < n; ++k) largest = maximum(largest, absolute(x[k]));
+    if (are_near_zero(largest)) return simple().apply(x, slope);
 #pragma unroll
-      for (int k = 0; k < n; ++k) {
-        const Transformed transformed = HyperbolicTangent::of(x[k]);
-        x[k] = transformed.u;
-        slope[k] = transformed.slope;
-      }
+    for (int k = 0; k < n; ++k) {
+      const Transformed y = transformed(x[k]);
+      x[k] = y.u;
+      slope[k] = y.slope;
     }
   }
 
  private:
-  /// Makes y of x. Returns whether all are near 0.
-  template <int n>
-  CE_DEVICE bool to_arguments_near_zero(float (&x)[n]) const {
-    float largest = 0.f;
-#pragma unroll
-    for (int k = 0; k < n; ++k) {
-      x[k] *= ratio;
-      largest = maximum(largest, absolute(x[k]));
-    }
-    return largest < HyperbolicTangent::near;
-  }
+  CE_DEVICE bool are_near_zero(float magnitude) const { return ratio * magnitude < HyperbolicTangent::near; }
 };
 
 }  // namespace ce

@@ -68,6 +68,13 @@ struct Vector {
     }
     return v;
   }
+  CE_DEVICE Vector magnitudes() const {
+    Vector v;
+#pragma unroll
+    for (int i = 0; i < words; ++i)
+      v.data.word[i] = data.word[i] & (sizeof(T) == 4 ? 0x7fffffffu : 0x7fff7fffu);
+    return v;
+  }
   /// The larger of each two elements.
   CE_DEVICE Vector larger(const Vector& other) const {
     Vector v;
@@ -138,6 +145,7 @@ requires(sizeof(T) == 2) struct Vector<T, 1> {
   CE_DEVICE void values(float (&x)[1]) const { x[0] = to_float(data); }
   CE_DEVICE Vector with(int place, float value) const { return place >= 0 ? filled(value) : *this; }
   CE_DEVICE float largest() const { return to_float(data); }
+  CE_DEVICE Vector magnitudes() const { return {T{(unsigned short)(data.bits & 0x7fffu)}}; }
   CE_DEVICE Vector larger(const Vector& other) const {
     return largest() > other.largest() || other.largest() != other.largest() ? *this : other;
   }

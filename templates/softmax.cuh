@@ -43,7 +43,10 @@ struct Operation {
       probability = Probability::of<Element>(total.max, sum, factor(), 1.f);
     }
   }
-  CE_DEVICE bool fast() const { return problem::logarithm || probability.fast<Element>(); }
+  template <class Tile>
+  CE_DEVICE bool fast(const Tile&) const {
+    return problem::logarithm || probability.fast<Element>();
+  }
   template <bool is_fast, int n>
   CE_DEVICE Vector<Element, n> apply(const Elements<Element, n>& elements, int) const {
     float x[n];

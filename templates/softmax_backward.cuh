@@ -42,7 +42,10 @@ struct Operation {
     }
   }
   CE_DEVICE void settle(const Part& total) { dot = total.dot; }
-  CE_DEVICE bool fast() const { return true; }
+  template <class Tile>
+  CE_DEVICE bool fast(const Tile&) const {
+    return true;
+  }
   template <bool is_fast, int n>
   CE_DEVICE Vector<Element, n> apply(const Elements<Element, n>& elements, int) const {
     float dy[n], y[n];

@@ -37,6 +37,11 @@ struct Classes {
       elements[i] = inside(i) ? row.template read_element<config::load>(column_of(i))
                               : Elements<problem::Element, 1>::filled(padding);
   }
+  CE_DEVICE bool full() const { return inside(count - 1); }
+  CE_DEVICE bool holds(int column) const {
+    const int distance = column - begin;
+    return distance >= 0 && distance < count * config::warps && distance % config::warps == 0;
+  }
   CE_DEVICE void replace(int column, float value) {
 #pragma unroll
     for (int i = 0; i < config::tile; ++i)

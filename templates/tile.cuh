@@ -19,7 +19,7 @@
 //   maximum_of(tile)               the largest exponent of the tile, before the factor
 //   add(part, tile)                adds the tile to a part whose maximum is not smaller; the tile loses the target's logit
 //   settle(total)                  here is the part that is the whole row
-//   fast()                         whether outputs have a fast form
+//   fast(tile)                     whether the outputs of the tile have a fast form
 //   apply<fast>(elements, column)  the outputs of these columns
 //   record()                       the leader writes what a row has once: losses and the like
 // clang-format on
@@ -71,10 +71,15 @@ struct Tile {
     for (int i = 0; i < size; ++i)
       if (inside(i)) row.template write<modifier>(column_of(i), outputs);
   }
+  /// Whether the tile has that column, or would have if its vectors were all inside.
+  CE_DEVICE bool holds(int column) const {
+    const int distance = column - column_of(0);
+    return distance >= 0 && distance < size * threads * vec && distance / vec % threads == 0;
+  }
   /// Overwrites the first input where the tile has that column.
   CE_DEVICE void replace(int column, float value) {
+    if (!holds(column)) return;
     const int distance = column - column_of(0);
-    if (distance < 0 || distance >= size * threads * vec || distance / vec % threads != 0) return;
 #pragma unroll
     for (int i = 0; i < size; ++i)
       elements[i].of_input[0] =
@@ -101,8 +106,10 @@ struct Edge {
   CE_DEVICE void read(const Row<T>& row, float padding) {
     elements[0] = column >= 0 ? row.template read_element<modifier>(column) : Elements<T, 1>::filled(padding);
   }
+  CE_DEVICE bool full() const { return column >= 0; }
+  CE_DEVICE bool holds(int other) const { return column >= 0 && other == column; }
   CE_DEVICE void replace(int other, float value) {
-    if (column >= 0 && other == column) elements[0].of_input[0] = Vector<T, 1>::filled(value);
+    if (holds(other)) elements[0].of_input[0] = Vector<T, 1>::filled(value);
   }
   CE_DEVICE bool inside(int) const { return column >= 0; }
   CE_DEVICE int column_of(int) const { return column; }
@@ -121,12 +128,13 @@ CE_DEVICE void write_inside(const Operation& operation, const Row<T>& row, const
 /// The outputs of a tile. Most tiles are full, and most outputs have a fast form.
 template <Store modifier, class Operation, class T, class Tile>
 CE_DEVICE void write_outputs(const Operation& operation, const Row<T>& row, const Tile& tile) {
-  if (operation.fast() && tile.full()) {
+  const bool fast = operation.fast(tile);
+  if (fast && tile.full()) {
 #pragma unroll
     for (int i = 0; i < Tile::count; ++i)
       row.template write<modifier>(tile.column_of(i),
                                    operation.template apply<true>(tile.elements[i], tile.column_of(i)));
-  } else if (Tile::is_whole && operation.fast()) {
+  } else if (Tile::is_whole && fast) {
     write_inside<true, modifier>(operation, row, tile);
   } else {
     write_inside<false, modifier>(operation, row, tile);
@@ -163,6 +171,16 @@ CE_DEVICE float largest_of(const Tile& tile) {
   auto largest = tile.elements[0].of_input[0];
 #pragma unroll
   for (int i = 1; i < count; ++i) largest = largest.larger(tile.elements[i].of_input[0]);
+  return largest.largest();
+}
+
+/// The largest |x| of the first input.
+template <class Tile>
+CE_DEVICE float largest_magnitude_of(const Tile& tile) {
+  constexpr int count = sizeof(tile.elements) / sizeof(tile.elements[0]);
+  auto largest = tile.elements[0].of_input[0].magnitudes();
+#pragma unroll
+  for (int i = 1; i < count; ++i) largest = largest.larger(tile.elements[i].of_input[0].magnitudes());
   return largest.largest();
 }
 
