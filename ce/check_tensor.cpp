@@ -83,11 +83,14 @@ void check_strides(std::string_view name, const Tensor& tensor) {
   }
 }
 
-void check_memory(std::string_view name, const Tensor& tensor, const runtime::Device& device) {
-  if (tensor.data == nullptr)
-    throw InvalidArgument(field(name, "data"), "null", "a pointer to device memory");
+bool is_aligned(const Tensor& tensor) {
   const auto size = static_cast<std::uintptr_t>(size_of(tensor.dtype));  // a power of two
-  if ((reinterpret_cast<std::uintptr_t>(tensor.data) & (size - 1)) != 0)
+  return (reinterpret_cast<std::uintptr_t>(tensor.data) & (size - 1)) == 0;
+}
+
+void check_memory(std::string_view name, const Tensor& tensor, const runtime::Device& device) {
+  if (tensor.data == nullptr) refuse_null(name);
+  if (!is_aligned(tensor))
     throw InvalidArgument(field(name, "data"), text_of(tensor.data),
                           fmt::format("an address aligned to its {}-byte elements", size_of(tensor.dtype)));
   switch (device.pointer_kind(tensor.data)) {
@@ -104,10 +107,8 @@ void check_memory(std::string_view name, const Tensor& tensor, const runtime::De
 
 }  // namespace
 
-bool is_given(std::string_view name, const Tensor& tensor) {
-  if (tensor.data == nullptr && tensor.rows != 0)
-    throw InvalidArgument(field(name, "data"), "null", "a pointer to device memory");
-  return tensor.data != nullptr;
+void refuse_null(std::string_view name) {
+  throw InvalidArgument(field(name, "data"), "null", "a pointer to device memory");
 }
 
 void check_tensor(std::string_view name, const Tensor& tensor, const runtime::Device& device) {
@@ -115,7 +116,10 @@ void check_tensor(std::string_view name, const Tensor& tensor, const runtime::De
     check_sizes(name, tensor);
     check_strides(name, tensor);
   }
-  if (tensor.rows > 0) check_memory(name, tensor, device);
+  if (tensor.rows <= 0) return;
+  const bool usual = tensor.data != nullptr && is_aligned(tensor) &&
+                     device.pointer_kind(tensor.data) == runtime::PointerKind::device;
+  if (!usual) check_memory(name, tensor, device);
 }
 
 void check_dtype(std::string_view name, const Tensor& tensor, DType wanted, std::string_view why) {
@@ -146,28 +150,16 @@ bool is_vector(const Tensor& tensor, std::int64_t count) {
   return count == 0 || (layout.row == 1 && layout.batch_rows == 0);
 }
 
-void check_vector(std::string_view name, const Tensor& tensor, std::int64_t count) {
-  if (!is_vector(tensor, count))
-    throw InvalidArgument(name,
-                          fmt::format("{} x {} with row stride {} and column stride {}", tensor.rows,
-                                      tensor.columns, tensor.row_step(), tensor.column_stride),
-                          fmt::format("{} elements, one after the other", count));
+void refuse_vector(std::string_view name, const Tensor& tensor, std::int64_t count) {
+  throw InvalidArgument(name,
+                        fmt::format("{} x {} with row stride {} and column stride {}", tensor.rows,
+                                    tensor.columns, tensor.row_step(), tensor.column_stride),
+                        fmt::format("{} elements, one after the other", count));
 }
 
-void CallMemory::add(std::string_view name, const Tensor& tensor, bool written) {
-  const Extent extent = extent_of(tensor);
-  for (std::size_t i = 0; i < count_; ++i) {
-    const Entry& other = entries_[i];
-    if ((written || other.written || tensor.dtype != other.dtype) && overlap(extent, other.extent))
-      throw InvalidArgument(field(name, "data"),
-                            fmt::format("{} overlapping {}", text_of(tensor.data), other.name),
-                            "memory of its own");
-  }
-  Entry& entry = entries_.at(count_++);
-  entry.name = name;
-  entry.extent = extent;
-  entry.dtype = tensor.dtype;
-  entry.written = written;
+void CallMemory::refuse(std::string_view name, const Tensor& tensor, std::string_view other) {
+  throw InvalidArgument(field(name, "data"), fmt::format("{} overlapping {}", text_of(tensor.data), other),
+                        "memory of its own");
 }
 
 }  // namespace ce

@@ -13,8 +13,13 @@
 
 namespace ce {
 
+[[noreturn]] void refuse_null(std::string_view name);
+
 /// Whether an optional tensor was given. \throws InvalidArgument for rows without data
-[[nodiscard]] bool is_given(std::string_view name, const Tensor& tensor);
+[[nodiscard]] inline bool is_given(std::string_view name, const Tensor& tensor) {
+  if (tensor.data == nullptr && tensor.rows != 0) refuse_null(name);
+  return tensor.data != nullptr;
+}
 
 /// Shape, strides and memory of one tensor by itself. \throws InvalidArgument
 void check_tensor(std::string_view name, const Tensor& tensor, const runtime::Device& device);
@@ -30,11 +35,21 @@ void check_f32_or(std::string_view name, const Tensor& tensor, DType logits);
 void check_same_shape(std::string_view name, const Tensor& tensor, std::string_view other,
                       const Tensor& model);
 
+/// What most vectors are.
+[[nodiscard]] inline bool is_column(const Tensor& tensor, std::int64_t count) noexcept {
+  return tensor.rows == count && tensor.columns == 1 && tensor.row_stride == contiguous &&
+         tensor.batch_rows == 0;
+}
+
 /// Whether the tensor is `count` elements, one after the other, as one column or as one row.
 [[nodiscard]] bool is_vector(const Tensor& tensor, std::int64_t count);
 
+[[noreturn]] void refuse_vector(std::string_view name, const Tensor& tensor, std::int64_t count);
+
 /// \throws InvalidArgument where it is not
-void check_vector(std::string_view name, const Tensor& tensor, std::int64_t count);
+inline void check_vector(std::string_view name, const Tensor& tensor, std::int64_t count) {
+  if (!is_column(tensor, count) && !is_vector(tensor, count)) refuse_vector(name, tensor, count);
+}
 
 /// Addresses of a tensor that check_tensor() has let pass, from its first byte to behind its last; none
 /// without rows.
@@ -56,16 +71,26 @@ class CallMemory {
   /// \param written  by the kernels
   /// \throws InvalidArgument naming the tensor, where it overlaps one added before of which one is written or
   /// which is of another dtype
-  void add(std::string_view name, const Tensor& tensor, bool written);
+  void add(std::string_view name, const Tensor& tensor, bool written) {
+    const Extent extent = extent_of(tensor);
+    for (std::size_t i = 0; i < count_; ++i) {
+      const Entry& other = entries_[i];
+      if ((written || other.written || tensor.dtype != other.dtype) && overlap(extent, other.extent))
+        refuse(name, tensor, other.name);
+    }
+    entries_.at(count_++) = {name, extent, tensor.dtype, written};
+  }
 
  private:
+  [[noreturn]] static void refuse(std::string_view name, const Tensor& tensor, std::string_view other);
+
   struct Entry {
     std::string_view name;
     Extent extent;
     DType dtype;
     bool written;
   };
-  std::array<Entry, 10> entries_{};  ///< as many tensors as CrossEntropy has
+  std::array<Entry, 10> entries_;  ///< as many tensors as CrossEntropy has; those that are counted are set
   std::size_t count_ = 0;
 };
 

@@ -57,8 +57,7 @@ Chooser::Chooser(runtime::Device& device, cache::Cache& cache, const tuner::Sett
       }) {}
 
 const Chosen& Chooser::choose(const Problem& problem, Stream stream) {
-  const Problem bucket = generator::bucketed(problem);
-  const Chosen* chosen = plans_.find(bucket);
+  const Chosen* chosen = plans_.find(problem);
   if (chosen != nullptr && !chosen->choice.provisional) return *chosen;
   generator::validate(problem);
   switch (policy_) {
@@ -67,7 +66,8 @@ const Chosen& Chooser::choose(const Problem& problem, Stream stream) {
     case Policy::background:
       if (chosen == nullptr)
         chosen = &stand_in(problem, "it is not tuned yet: the policy is background", true);
-      if (chosen->choice.provisional && !device_.capturing(stream)) background_.add(bucket, problem);
+      if (chosen->choice.provisional && !device_.capturing(stream))
+        background_.add(generator::bucketed(problem), problem);
       return *chosen;
     case Policy::tune: break;
   }
@@ -95,7 +95,7 @@ const Chosen& Chooser::tuned(const Problem& problem) {
     const std::lock_guard lock(looking_);
     if (const auto waited = look_again_.find(key); waited != look_again_.end()) {
       const Clock::time_point now = Clock::now();
-      const Chosen* chosen = plans_.find(generator::bucketed(problem));
+      const Chosen* chosen = plans_.find(problem);
       if (chosen != nullptr && now < waited->second) return *chosen;
       deadline = now;
       waited->second = now + look_again_after;
@@ -148,7 +148,7 @@ void Chooser::give_up(const Problem& problem, const std::string& reason) {
 const Chosen* Chooser::try_to_tune(const Problem& problem, std::unique_lock<std::mutex> tuning,
                                    const std::stop_token& stop) {
   if (!tuning) return nullptr;
-  const Chosen* chosen = plans_.find(generator::bucketed(problem));
+  const Chosen* chosen = plans_.find(problem);
   if (chosen != nullptr && !chosen->choice.provisional) return chosen;
   const auto claim = cache_.claim(tuner_.key(problem));
   if (!claim) return nullptr;
@@ -162,20 +162,18 @@ const Chosen& Chooser::from_tuning(const Problem& problem, const std::stop_token
   log(LogLevel::info, sentence(report, device_));
   const std::lock_guard lock(looking_);
   const tuner::Built built = tuner::build(device_, cache_, problem, generator::parse_config(report.winner));
-  return plans_.put(generator::bucketed(problem),
-                    load(problem, built, {.origin = Origin::tuned, .reason = report.reason}));
+  return plans_.put(problem, load(problem, built, {.origin = Origin::tuned, .reason = report.reason}));
 }
 
 // ---- looking up ----------------------------------------------------------------------------------------
 
 /// What the table or the database has, if its search came to an end.
 const Chosen* Chooser::finished(const Problem& problem) {
-  const Problem bucket = generator::bucketed(problem);
   const std::lock_guard lock(looking_);
-  const Chosen* chosen = plans_.find(bucket);
+  const Chosen* chosen = plans_.find(problem);
   if (chosen != nullptr && !chosen->choice.provisional) return chosen;
   const auto decision = tuner_.known_winner(problem);
-  return tuner::is_finished(decision) ? &plans_.put(bucket, known(problem, *decision)) : nullptr;
+  return tuner::is_finished(decision) ? &plans_.put(problem, known(problem, *decision)) : nullptr;
 }
 
 const Chosen& Chooser::frozen(const Problem& problem) {
@@ -193,9 +191,8 @@ const Chosen& Chooser::frozen(const Problem& problem) {
 /// The best that there is without tuning; what was put for another reason is replaced, so that Choice::reason
 /// tells the truth.
 const Chosen& Chooser::stand_in(const Problem& problem, const std::string& why, bool provisional) {
-  const Problem bucket = generator::bucketed(problem);
   const std::lock_guard lock(looking_);
-  const Chosen* before = plans_.find(bucket);
+  const Chosen* before = plans_.find(problem);
   if (before != nullptr && (!before->choice.provisional || before->choice.reason.ends_with(why)))
     return *before;
   const auto decision = tuner_.known_winner(problem);
@@ -204,7 +201,7 @@ const Chosen& Chooser::stand_in(const Problem& problem, const std::string& why, 
     if (decision) chosen->choice.reason += "; its tuning did not come to an end, and " + why;
     chosen->choice.provisional = provisional;
   }
-  return plans_.put(bucket, std::move(chosen));
+  return plans_.put(problem, std::move(chosen));
 }
 
 std::unique_ptr<Chosen> Chooser::best_known(const Problem& problem, const std::string& why) {

@@ -46,8 +46,11 @@ generator::RowPlacement placement_of(const Placed& placed) {
           .batch_stride_bytes = placed.layout.batch * size_of(tensor.dtype)};
 }
 
-Layout arguments_of(const RowLayout& layout) {
-  return {.row = layout.row, .batch = layout.batch, .column = layout.column};
+void* data_of(const Placed* placed) { return placed != nullptr ? placed->matrix->tensor->data : nullptr; }
+
+Layout arguments_of(const Placed* placed) {
+  if (placed == nullptr) return {};
+  return {.row = placed->layout.row, .batch = placed->layout.batch, .column = placed->layout.column};
 }
 
 /// The output is the input itself, or apart from it.
@@ -75,49 +78,61 @@ Request bind_matrices(generator::Operation operation, const Matrix& input, const
     check_tensor(matrix->name, *matrix->tensor, device);
   }
 
-  Request request{.problem = {.operation = operation,
-                              .dtype = model.dtype,
-                              .in_place = output.tensor != nullptr && is_in_place(output, input),
-                              .rows = model.rows,
-                              .columns = model.columns}};
-  generator::Problem& problem = request.problem;
-  memory.add(input.name, model, problem.in_place);
+  const bool in_place = output.tensor != nullptr && is_in_place(output, input);
+  memory.add(input.name, model, in_place);
   if (second.tensor != nullptr) memory.add(second.name, *second.tensor, false);
-  if (output.tensor != nullptr && !problem.in_place) memory.add(output.name, *output.tensor, true);
+  if (output.tensor != nullptr && !in_place) memory.add(output.name, *output.tensor, true);
 
-  std::array<Placed, 3> places{};
+  std::array<Placed, 3> places;
   std::size_t count = 0;
-  for (const Matrix* matrix : {&input, &second, &output}) {
-    if (matrix->tensor == nullptr) continue;
-    places[count].matrix = matrix;
-    places[count++].layout = row_layout(*matrix->tensor);
-  }
+  for (const Matrix* matrix : {&input, &second, &output})
+    if (matrix->tensor != nullptr) places[count++] = {matrix, row_layout(*matrix->tensor)};
   const std::span<Placed> placed(places.data(), count);
   const std::int64_t batch_rows = align_batches(placed);
-  std::array<generator::RowPlacement, 3> placements{};
-  Arguments& arguments = request.arguments;
-  arguments.rows = model.rows;
-  arguments.batch_rows = batch_rows;
+  std::array<generator::RowPlacement, 3> placements;
+  bool strided = false;
   for (std::size_t i = 0; i < count; ++i) {
-    const auto& [matrix, layout] = placed[i];
-    problem.strided = problem.strided || layout.column != 1;
+    strided = strided || placed[i].layout.column != 1;
     placements[i] = placement_of(placed[i]);
-    void* data = matrix->tensor->data;
-    if (matrix == &input) {
-      arguments.input = data;
-      arguments.input_layout = arguments_of(layout);
-    } else if (matrix == &second) {
-      arguments.second = data;
-      arguments.second_layout = arguments_of(layout);
-    } else {
-      arguments.output = data;
-      arguments.output_layout = arguments_of(layout);
-    }
   }
-  problem.batched = batch_rows > 0;
-  if (!problem.strided)
-    problem.alignment = generator::alignment_of(model.rows, std::span(placements.data(), count));
-  return request;
+  // What is given comes in this order.
+  const Placed *own = placed.data(), *of_second = second.tensor != nullptr ? own + 1 : nullptr,
+               *of_output = output.tensor != nullptr ? own + count - 1 : nullptr;
+  // Every member is named: where one is left out, compilers zero the whole of it first, which takes longer.
+  return {.problem = {.operation = operation,
+                      .dtype = model.dtype,
+                      .in_place = in_place,
+                      .batched = batch_rows > 0,
+                      .strided = strided,
+                      .alignment =
+                          strided ? generator::Alignment::vector
+                                  : generator::alignment_of(model.rows, std::span(placements.data(), count)),
+                      .rows = model.rows,
+                      .columns = model.columns},
+          .arguments = {.input = model.data,
+                        .second = data_of(of_second),
+                        .output = data_of(of_output),
+                        .input_layout = arguments_of(own),
+                        .second_layout = arguments_of(of_second),
+                        .output_layout = arguments_of(of_output),
+                        .rows = model.rows,
+                        .batch_rows = batch_rows,
+                        .target = nullptr,
+                        .weight = nullptr,
+                        .upstream = nullptr,
+                        .lse = nullptr,
+                        .loss = nullptr,
+                        .z_loss = nullptr,
+                        .argmax = nullptr,
+                        .hit = nullptr,
+                        .workspace = nullptr,
+                        .parts = nullptr,
+                        .status = nullptr,
+                        .ignore_index = 0,
+                        .smoothing = 0,
+                        .z_scale = 0,
+                        .cap = 0,
+                        .scale = 0}};
 }
 
 }  // namespace ce

@@ -25,61 +25,74 @@ struct Chosen {
 /// pointer stays good.
 class PlanTable {
  public:
-  /// \param problem  bucketed
+  /// What was chosen for the problem's bucket.
   [[nodiscard]] const Chosen* find(const generator::Problem& problem) const noexcept {
-    for (const Entry* entry = slot(problem).load(std::memory_order_acquire); entry != nullptr;
+    const Key key(problem);
+    for (const Entry* entry = slot(key).load(std::memory_order_acquire); entry != nullptr;
          entry = entry->next)
-      if (entry->problem == problem) return entry->chosen.load(std::memory_order_acquire);
+      if (entry->key == key) return entry->chosen.load(std::memory_order_acquire);
     return nullptr;
   }
 
-  /// Adds a problem, or replaces what was chosen for it before.
+  /// Adds the problem's bucket, or replaces what was chosen for it before.
   const Chosen& put(const generator::Problem& problem, std::unique_ptr<Chosen> chosen) {
     const std::lock_guard lock(mutex_);
     const Chosen& added = *owned_.emplace_back(std::move(chosen));
-    std::atomic<Entry*>& head = slot(problem);
+    const Key key(problem);
+    std::atomic<Entry*>& head = slot(key);
     for (Entry* entry = head.load(std::memory_order_relaxed); entry != nullptr; entry = entry->next)
-      if (entry->problem == problem) {
+      if (entry->key == key) {
         entry->chosen.store(&added, std::memory_order_release);
         return added;
       }
-    Entry& entry =
-        *entries_.emplace_back(std::make_unique<Entry>(problem, head.load(std::memory_order_relaxed)));
+    Entry& entry = *entries_.emplace_back(std::make_unique<Entry>(key, head.load(std::memory_order_relaxed)));
     entry.chosen.store(&added, std::memory_order_relaxed);
     head.store(&entry, std::memory_order_release);
     return added;
   }
 
  private:
+  /// All of a bucketed Problem in three words, read member by member: a Problem as fresh as that of a call is
+  /// slow to copy.
+  struct Key {
+    explicit Key(const generator::Problem& problem) noexcept {
+      // By name, so that a new field of Problem does not compile until it is here.
+      const auto& [operation, dtype, target_dtype, loss_dtype, weight_dtype, reduction, upstream, gradient,
+                   probabilities, smoothing, weights, z_loss, softcap, scale, z_loss_out, lse_out, argmax_out,
+                   hit_out, in_place, batched, strided, alignment, own_rows, own_columns] = problem;
+      const auto add = [this](int bits, auto... values) {
+        ((options = options << bits | static_cast<std::uint64_t>(values)), ...);
+      };
+      add(4, operation);
+      add(3, dtype, target_dtype, loss_dtype, weight_dtype);
+      add(2, reduction, upstream, alignment);
+      add(1, gradient, probabilities, smoothing, weights, z_loss, softcap, scale, z_loss_out, lse_out,
+          argmax_out, hit_out, in_place, batched, strided);
+      rows = generator::rows_bucket(own_rows);
+      columns = own_columns;
+    }
+    friend bool operator==(const Key&, const Key&) = default;
+
+    [[nodiscard]] std::size_t hash() const noexcept {
+      std::uint64_t h = static_cast<std::uint64_t>(columns) * 0x9e3779b97f4a7c15u;
+      h ^= static_cast<std::uint64_t>(rows) * 0xc2b2ae3d27d4eb4fu;
+      h = (h ^ options) * 0xff51afd7ed558ccdu;
+      return static_cast<std::size_t>(h >> 32);
+    }
+
+    std::uint64_t options = 0;
+    std::int64_t rows = 0, columns = 0;
+  };
   struct Entry {
-    Entry(const generator::Problem& p, Entry* n) : problem(p), next(n) {}
-    generator::Problem problem;
+    Entry(const Key& k, Entry* n) : key(k), next(n) {}
+    Key key;
     std::atomic<const Chosen*> chosen = nullptr;
     Entry* next;
   };
   static constexpr std::size_t slots = 1024;
 
-  static std::size_t hash(const generator::Problem& problem) noexcept {
-    // By name, so that a new field of Problem does not compile until it is here.
-    const auto& [operation, dtype, target_dtype, loss_dtype, weight_dtype, reduction, upstream, gradient,
-                 probabilities, smoothing, weights, z_loss, softcap, scale, z_loss_out, lse_out, argmax_out,
-                 hit_out, in_place, batched, strided, alignment, rows, columns] = problem;
-    std::uint64_t options = 0;
-    const auto add = [&options](int bits, auto... values) {
-      ((options = options << bits | static_cast<std::uint64_t>(values)), ...);
-    };
-    add(4, operation);
-    add(3, dtype, target_dtype, loss_dtype, weight_dtype);
-    add(2, reduction, upstream, alignment);
-    add(1, gradient, probabilities, smoothing, weights, z_loss, softcap, scale, z_loss_out, lse_out,
-        argmax_out, hit_out, in_place, batched, strided);
-    std::uint64_t h = static_cast<std::uint64_t>(columns) * 0x9e3779b97f4a7c15u;
-    h ^= static_cast<std::uint64_t>(rows) * 0xc2b2ae3d27d4eb4fu;
-    h = (h ^ options) * 0xff51afd7ed558ccdu;
-    return static_cast<std::size_t>(h >> 32) % slots;
-  }
-  std::atomic<Entry*>& slot(const generator::Problem& problem) { return heads_[hash(problem)]; }
-  const std::atomic<Entry*>& slot(const generator::Problem& problem) const { return heads_[hash(problem)]; }
+  std::atomic<Entry*>& slot(const Key& key) { return heads_[key.hash() % slots]; }
+  const std::atomic<Entry*>& slot(const Key& key) const { return heads_[key.hash() % slots]; }
 
   std::array<std::atomic<Entry*>, slots> heads_{};
   std::mutex mutex_;
