@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "cache/layers.hpp"
+#include "ce/base/log.hpp"
 #include "tests/cache/fixture.hpp"
 
 namespace ce::cache::test {
@@ -79,25 +80,31 @@ void read_only(const std::vector<std::string>& arguments) {
           "the file changed, or open_existing() cannot read it");
 }
 
-/// FILE TAG: until it is killed, adds measurements, tunes what no process has tuned yet, and prints each thing after its
-/// commit: "measured CONFIG", "compiled KEY", "problem WHY".
+/// FILE NUMBER BINARIES: until it is killed, adds measurements, compiles what no process has compiled yet beyond the
+/// first BINARIES, and prints each thing after its commit: "measured CONFIG", "compiled KEY", "problem WHY".
 void work_until_killed(const std::vector<std::string>& arguments) {
+  set_log_sink([](LogLevel level, std::string_view line) {
+    if (level == LogLevel::warning) print(fmt::format("problem {}\n", line));
+  });
   Cache cache = Cache::open(arguments.at(1));
+  // Later processes have other problems: what is read back stays short however many there were.
+  const int number = std::stoi(arguments.at(2)), first_problem = number / 128 * 7;
+  int next = std::stoi(arguments.at(3));
+  const auto binary_name = [&] { return fmt::format("binary {}", next); };
   for (int i = 0;; ++i) {
-    const Key key{.problem = fmt::format("problem {}", i % 7), .device = "Some GPU"};
-    const std::string config = fmt::format("{}-{}", arguments.at(2), i);
+    const Key key{.problem = fmt::format("problem {}", first_problem + i % 7), .device = "Some GPU"};
+    const std::string config = fmt::format("{}-{}", number, i);
     cache.add(a_measurement(key, config, i));
     print(fmt::format("measured {}\n", config));
     static_cast<void>(cache.measurements(key));
 
-    const std::string name = fmt::format("binary {}", cache.status().binaries);
-    const Key problem{.problem = name, .device = "Some GPU"};
-    if (const auto claim = cache.claim(problem); claim && !cache.binary(name)) {
+    while (cache.binary(binary_name())) ++next;
+    const std::string name = binary_name();
+    if (const auto claim = cache.claim({.problem = name, .device = "Some GPU"});
+        claim && !cache.binary(name)) {
       cache.keep_binary(name, std::vector<std::byte>(1000, std::byte{7}), {});
       print(fmt::format("compiled {}\n", name));
     }
-    if (const Status status = cache.status(); !status.persistent)
-      print(fmt::format("problem {}\n", status.problem));
   }
 }
 
