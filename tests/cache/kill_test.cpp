@@ -37,7 +37,7 @@ TEST_F(Kills, LoseNothingThatWasCommitted) {
   std::cout << "seed " << seed << '\n';
   std::mt19937 random(seed);
   std::set<std::string> committed, compiled;
-  int started = 0, damaged = 0;
+  int started = 0, damaged = 0, busy = 0;
   const auto start = [&] {
     return std::make_unique<Process>(std::vector<std::string>{
         "--work", file().string(), std::to_string(started++), std::to_string(compiled.size())});
@@ -49,8 +49,11 @@ TEST_F(Kills, LoseNothingThatWasCommitted) {
       // Whoever compiles holds the claim of the key until the binary is committed.
       if (what == "compiled" && !compiled.insert(name).second) ADD_FAILURE() << name << " was compiled twice";
       if (what == "problem") {
-        ++damaged;
-        std::cout << name << '\n';
+        // Where too many want to write at once for too few processors, a write gives up after some seconds, and its
+        // process keeps the result.
+        const bool is_busy = name.find("(database is locked)") != std::string::npos;
+        ++(is_busy ? busy : damaged);
+        if (!is_busy) std::cout << name << '\n';
       }
     }
   };
@@ -77,6 +80,7 @@ TEST_F(Kills, LoseNothingThatWasCommitted) {
   }
   for (; !dying.empty(); dying.pop()) end(*dying.front());
   EXPECT_EQ(damaged, 0);
+  EXPECT_LE(busy, started / 200);
   EXPECT_EQ(sql_value(file(), "PRAGMA integrity_check"), "ok");
   const Cache cache = Cache::open_existing(file());
   std::set<std::string> kept;
@@ -95,7 +99,8 @@ TEST_F(Kills, LoseNothingThatWasCommitted) {
   EXPECT_EQ(warnings(""), 0U) << warning("");
   EXPECT_GT(committed.size(), 0U);
   std::cout << kills << " kills of " << processes << " processes: " << committed.size()
-            << " measurements and " << compiled.size() << " binaries committed, " << rows << " rows\n";
+            << " measurements and " << compiled.size() << " binaries committed, " << rows << " rows; " << busy
+            << " waited in vain for their turn\n";
 }
 
 }  // namespace

@@ -84,7 +84,9 @@ void read_only(const std::vector<std::string>& arguments) {
 /// first BINARIES, and prints each thing after its commit: "measured CONFIG", "compiled KEY", "problem WHY".
 void work_until_killed(const std::vector<std::string>& arguments) {
   set_log_sink([](LogLevel level, std::string_view line) {
-    if (level == LogLevel::warning) print(fmt::format("problem {}\n", line));
+    if (level != LogLevel::warning) return;
+    print(fmt::format("problem {}\n", line));
+    for (;;) ::pause();  // what it would say from here on may not be committed
   });
   Cache cache = Cache::open(arguments.at(1));
   // Later processes have other problems: what is read back stays short however many there were.
