@@ -1,9 +1,12 @@
 #include "cache/codec.hpp"
 
+#include <algorithm>
 #include <bit>
+#include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
+#include <utility>
 
 #include "ce/base/digest.hpp"
 
@@ -14,8 +17,35 @@ using nlohmann::json;
 
 std::string text_of(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
 
-double figure(const json& value) {
-  return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
+/// null, or a number that Figure can hold; of another, JSON's own conversion would be undefined.
+template <class Figure>
+Figure figure(const json& value) {
+  if (value.is_null()) return std::numeric_limits<Figure>::quiet_NaN();
+  const auto number = value.is_number() ? value.get<double>() : std::numeric_limits<double>::infinity();
+  if (std::abs(number) > std::numeric_limits<Figure>::max())
+    throw std::invalid_argument(text_of(value) + " is no number of its field");
+  return static_cast<Figure>(number);
+}
+
+template <class Integer>
+Integer whole_number(const json& value) {
+  const bool fits = value.is_number_unsigned()
+                        ? std::in_range<Integer>(value.get<std::uint64_t>())
+                        : value.is_number_integer() && std::in_range<Integer>(value.get<std::int64_t>());
+  if (!fits) throw std::invalid_argument(text_of(value) + " is no whole number of its field");
+  return value.get<Integer>();
+}
+
+/// As utc_now() writes it: measurements are ordered by this text.
+std::string time_text(std::string text) {
+  constexpr std::string_view pattern = "0000-00-00T00:00:00.000Z";
+  const bool fits =
+      std::equal(text.begin(), text.end(), pattern.begin(), pattern.end(),
+                 [](char c, char wanted) { return wanted == '0' ? c >= '0' && c <= '9' : c == wanted; });
+  if (!fits)
+    throw std::invalid_argument("created_at is \"" + text +
+                                "\"; expected a time as 2026-11-21T12:13:58.797Z");
+  return text;
 }
 
 Outcome parse_outcome(const std::string& text) {
@@ -83,18 +113,17 @@ Measurement from_json(std::string_view text) {
                 .compile_key = object.at("compile_key"),
                 .outcome = parse_outcome(object.at("outcome")),
                 .reason = object.at("reason"),
-                .stage = object.at("stage"),
-                .rows = object.at("rows"),
-                .bytes = object.at("bytes"),
+                .stage = whole_number<int>(object.at("stage")),
+                .rows = whole_number<std::int64_t>(object.at("rows")),
+                .bytes = whole_number<std::int64_t>(object.at("bytes")),
                 .samples_us = {},
-                .median_us = figure(object.at("median_us")),
-                .spread = figure(object.at("spread")),
-                .registers = object.at("registers"),
-                .local_bytes = object.at("local_bytes"),
+                .median_us = figure<double>(object.at("median_us")),
+                .spread = figure<double>(object.at("spread")),
+                .registers = whole_number<int>(object.at("registers")),
+                .local_bytes = whole_number<int>(object.at("local_bytes")),
                 .evidence = object.at("evidence"),
-                .created_at = object.at("created_at")};
-  for (const json& sample : object.at("samples_us"))
-    m.samples_us.push_back(static_cast<float>(figure(sample)));
+                .created_at = time_text(object.at("created_at"))};
+  for (const json& sample : object.at("samples_us")) m.samples_us.push_back(figure<float>(sample));
   return m;
 }
 

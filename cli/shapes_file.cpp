@@ -120,15 +120,19 @@ void check_columns(const CsvRecord& header, const Record& record, const std::str
 }  // namespace
 
 std::vector<generator::Problem> problems_of(const std::filesystem::path& file, const ProblemOptions& given) {
+  return problems_in(text_of(file), file.string(), given);
+}
+
+std::vector<generator::Problem> problems_in(std::string_view text, const std::string& name,
+                                            const ProblemOptions& given) {
   ProblemOptions others = given;
   for (auto* list : {&others.operations, &others.dtypes, &others.rows, &others.columns}) list->clear();
   if (others != ProblemOptions{})
     throw InvalidArgument(
-        "--from", fmt::format("\"{}\"", file.string()),
+        "--from", fmt::format("\"{}\"", name),
         "no problem options beside it but --op, --dtype, --rows and --cols; others are columns");
 
-  const std::string name = file.string();
-  const std::vector<CsvRecord> records = parse_csv(text_of(file), name);
+  const std::vector<CsvRecord> records = parse_csv(text, name);
   if (records.size() < 2)
     throw InvalidArgument("--from", fmt::format("\"{}\"", name),
                           "a line that names the columns, and a line for each problem");

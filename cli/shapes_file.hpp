@@ -3,6 +3,8 @@
 /// Problems in a file of comma-separated values.
 
 #include <filesystem>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "cli/problem_options.hpp"
@@ -18,6 +20,9 @@ namespace ce::cli {
 /// into the file
 /// \throws NotFound where the file cannot be read, InvalidArgument naming file, line and column
 [[nodiscard]] std::vector<generator::Problem> problems_of(const std::filesystem::path& file,
+                                                          const ProblemOptions& given);
+/// The same of the text of such a file. \param name  of the file, for messages
+[[nodiscard]] std::vector<generator::Problem> problems_in(std::string_view text, const std::string& name,
                                                           const ProblemOptions& given);
 
 }  // namespace ce::cli

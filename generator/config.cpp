@@ -11,16 +11,16 @@ namespace ce::generator {
 namespace {
 
 constexpr std::array<Axis, 10> all_axes{{
-    {"warps", &Config::warps, {}},
-    {"vec", &Config::vec, {}},
-    {"lanes", &Config::lanes, {}},
-    {"rows", &Config::rows, {}},
-    {"tile", &Config::tile, {}},
-    {"split", &Config::split, {}},
-    {"cluster", &Config::cluster, {}},
-    {"stages", &Config::stages, {}},
-    {"load", &Config::load, load_names},
-    {"store", &Config::store, store_names},
+    {"warps", &Config::warps, 32, {}},
+    {"vec", &Config::vec, 16, {}},
+    {"lanes", &Config::lanes, 32, {}},
+    {"rows", &Config::rows, 1024, {}},
+    {"tile", &Config::tile, 65536, {}},
+    {"split", &Config::split, 1024, {}},
+    {"cluster", &Config::cluster, 16, {}},
+    {"stages", &Config::stages, 64, {}},
+    {"load", &Config::load, 2, load_names},
+    {"store", &Config::store, 3, store_names},
 }};
 
 /// Takes the text up to the separator off the front.
@@ -51,7 +51,8 @@ std::optional<int> parse_value(const Axis& axis, std::string_view text) noexcept
     if (axis.words[i] == text) return static_cast<int>(i);
   int value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (!axis.words.empty() || error != std::errc() || end != text.data() + text.size() || value < 1)
+  if (!axis.words.empty() || error != std::errc() || end != text.data() + text.size() || value < 1 ||
+      value > axis.most)
     return std::nullopt;
   return value;
 }
@@ -67,6 +68,7 @@ std::string to_text(const Config& config) {
 }
 
 Config parse_config(std::string_view text) {
+  const std::string_view given = text;
   const std::string whole = fmt::format("\"{}\"", text);
   Config config{.variant = std::string(take(text, '/'))};
   const std::vector<const Axis*> expected = variant(config.variant).axes();
@@ -86,6 +88,8 @@ Config parse_config(std::string_view text) {
   }
   if (found < expected.size())
     throw InvalidArgument("config", whole, fmt::format("\"{}=\" too", expected[found]->name));
+  if (to_text(config) != given)
+    throw InvalidArgument("config", whole, fmt::format("\"{}\"", to_text(config)));
   return config;
 }
 

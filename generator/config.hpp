@@ -35,6 +35,7 @@ inline constexpr std::array<std::string_view, 4> store_names{"wb", "cg", "cs", "
 struct Axis {
   std::string_view name;
   int Config::*value;
+  int most;                                 ///< that any device could take
   std::span<const std::string_view> words;  ///< of the values 0, 1, ...; empty for plain numbers
 };
 
@@ -48,7 +49,7 @@ struct Axis {
 
 /// "block/warps=16,vec=8,load=cs,store=cs": the axes of its variant only.
 [[nodiscard]] std::string to_text(const Config& config);
-/// \throws InvalidArgument naming the part that is wrong; every axis of the variant must be there
+/// \throws InvalidArgument naming the part that is wrong; to_text() gives what was read
 [[nodiscard]] Config parse_config(std::string_view text);
 
 }  // namespace ce::generator

@@ -51,6 +51,8 @@ constexpr std::uint64_t boundary = 16;
 
 constexpr std::int64_t most_rows = (std::int64_t{1} << 31) - 1;  // blocks of a one-dimensional grid
 constexpr std::int64_t most_columns = std::int64_t{1} << 30;     // columns are 32-bit integers in the kernels
+/// Beyond any memory; the bytes of so many can be counted.
+constexpr std::int64_t most_elements = std::int64_t{1} << 56;
 
 /// Sets the field that a word of a key's text is about; words about none are left to the caller.
 void read_word(std::string_view word, Problem& problem) {
@@ -238,6 +240,7 @@ Problem parse_key_text(std::string_view text) {
   problem.rows = std::min(problem.rows, most_rows);
   // Whatever was misread, left out or put in another order does not come out again.
   if (problem.rows < 1 || problem.columns < 1 || key_text(problem) != text) throw malformed();
+  validate(problem);
   return problem;
 }
 
@@ -293,6 +296,10 @@ void validate(const Problem& problem) {
     throw InvalidArgument("rows", fmt::to_string(problem.rows), fmt::format("1 to {}", most_rows));
   if (problem.columns < 1 || problem.columns > most_columns)
     throw InvalidArgument("columns", fmt::to_string(problem.columns), fmt::format("1 to {}", most_columns));
+  if (problem.rows > most_elements / problem.columns)
+    throw InvalidArgument(
+        "rows", fmt::to_string(problem.rows),
+        fmt::format("at most {} with {} columns", most_elements / problem.columns, problem.columns));
 }
 
 }  // namespace ce::generator

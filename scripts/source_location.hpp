@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// std::source_location for clang-tidy 14, which lacks the builtin that libstdc++'s own is made of. Never
-/// compiled into anything.
+/// std::source_location for clang 14, which lacks the builtin that libstdc++'s own is made of: for clang-tidy and
+/// the preset fuzz.
 
 #include <source_location>
 #include <version>

@@ -236,6 +236,11 @@ TEST_F(UpkeepTest, AChangedExportIsRefusedWithItsLine) {
   expect_refused(with("\"median_us\":2.5", "\"median_us\":1.5"), "line 4 of export.jsonl is no end");
   expect_refused(with("\"stage\":1,", ""), "line 2 of export.jsonl is no measurement");
   expect_refused(with("\"measured\"", "\"fast\""), "expected measured or quarantined");
+  expect_refused(with("\"stage\":1,", "\"stage\":1.5,"), "1.5 is no whole number");
+  expect_refused(with("\"stage\":1,", "\"stage\":4294967297,"), "4294967297 is no whole number");
+  expect_refused(with("\"median_us\":2.5", "\"median_us\":true"), "true is no number");
+  expect_refused(with("\"samples_us\":[", "\"samples_us\":[1e39,"), "1e+39 is no number");
+  expect_refused(with("\"created_at\":\"", "\"created_at\":\"at "), "created_at is \"at ");
   expect_refused(lines.substr(0, lines.rfind('{')), "line 3 of export.jsonl is no end");
   expect_refused(lines + lines, "line 4 of export.jsonl is no measurement");
 }

@@ -115,6 +115,8 @@ TEST(LookupKey, OtherTextIsRefused) {
            "softmax bf16 cols=8 align=vector rows<=7 l2=cold",
            "softmax bf16 cols=0 align=vector rows<=8 l2=cold",
            "softmax bf16 cols=8 align=vector rows<=8 l2=cold ",
+           "softmax bf16 cols=4611686018427387904 align=vector rows<=8 l2=cold",
+           "softmax bf16 gradient cols=8 align=vector rows<=8 l2=cold",
            "softmax bf16 cols=8 align=vector rows<=8",
            "softmax bf17 cols=8 align=vector rows<=8 l2=cold",
            "softmax bf16 cols=8 align=corner rows<=8 l2=cold",
@@ -283,6 +285,11 @@ TEST(Validate, NamesWhatIsWrong) {
             "rows is 2147483648; expected 1 to 2147483647");
   EXPECT_EQ(message([](Problem& p) { p.columns = (1 << 30) + 1; }),
             "columns is 1073741825; expected 1 to 1073741824");
+  EXPECT_EQ(message([](Problem& p) {
+              p.columns = 1 << 30;
+              p.rows = (1 << 26) + 1;
+            }),
+            "rows is 67108865; expected at most 67108864 with 1073741824 columns");
   EXPECT_EQ(message([](Problem& p) { p.dtype = DType::i32; }), "dtype is i32; expected f32, f16 or bf16");
   EXPECT_EQ(message([](Problem& p) { p.target_dtype = DType::f32; }),
             "target dtype is f32; expected i32 or i64");
