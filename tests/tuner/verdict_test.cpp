@@ -80,9 +80,10 @@ TEST(Verdict, NoiseIsPooledOverRepeats) {
   std::mt19937_64 engine(test::test_seed());
   const auto repeats = [&](double scale) {
     std::vector<Runs> groups(200);
-    std::normal_distribution<> normal(0, scale * usual_deviation(200));
+    std::normal_distribution<> normal;  // whose own deviation must not be 0
     for (Runs& group : groups)
-      for (int run = 0; run < 3; ++run) group.push_back({.median_us = 200 * std::exp(normal(engine))});
+      for (int run = 0; run < 3; ++run)
+        group.push_back({.median_us = 200 * std::exp(scale * usual_deviation(200) * normal(engine))});
     return groups;
   };
   EXPECT_NEAR(pooled_noise(repeats(3)).scale, 3, 0.4);
