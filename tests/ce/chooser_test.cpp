@@ -25,8 +25,13 @@ using testing::HasSubstr;
 
 class ObedientDevice : public DeviceDecorator {
  public:
-  ObedientDevice() : DeviceDecorator(runtime::open_host_device()) {}
+  /// \param suffix  of the model's name
+  explicit ObedientDevice(const std::string& suffix = "")
+      : DeviceDecorator(runtime::open_host_device()), model_(DeviceDecorator::model()) {
+    model_.name += suffix;
+  }
 
+  const runtime::Model& model() const override { return model_; }
   bool capturing(Stream) const override { return captures; }
   int parallel_compiles() const override { return 1; }
   runtime::Binary compile(const runtime::CompileRequest& request) override {
@@ -70,6 +75,7 @@ class ObedientDevice : public DeviceDecorator {
   std::condition_variable changed_;
   bool held_ = false;
   int compiling_ = 0;
+  runtime::Model model_;
 };
 
 class ChooserTest : public TunerTest {
@@ -204,6 +210,30 @@ TEST_F(ChooserTest, AnInterruptedTuningIsFinishedByTheNext) {
   Chooser chooser(device, database, quick_settings(), Policy::tune);
   EXPECT_EQ(choose(chooser).origin, ended ? Origin::database : Origin::tuned);
   EXPECT_EQ(choose(frozen).origin, Origin::database);
+}
+
+TEST_F(ChooserTest, TwoModelsInOneProcessHaveTheirOwnWinners) {
+  ObedientDevice other(" of another model");
+  cache::Cache its_database = open();
+  const auto count = [&](const runtime::Device& of) {
+    return database.measurements({generator::key_text(small_problem()), of.model().key()}).size();
+  };
+  Chooser tunes(device, database, quick_settings(), Policy::tune);
+  EXPECT_EQ(choose(tunes).origin, Origin::tuned);
+  const std::size_t measured = count(device);
+  EXPECT_GT(measured, 0U);
+
+  Chooser frozen(other, its_database, quick_settings(), Policy::frozen);
+  EXPECT_THROW(static_cast<void>(frozen.choose(small_problem(), nullptr)), NotTuned);
+  Chooser looks_up(other, its_database, quick_settings(), Policy::lookup);
+  EXPECT_EQ(looks_up.choose(small_problem(), nullptr).choice.origin, Origin::fallback);
+  EXPECT_EQ(count(other), 0U);
+
+  Chooser also_tunes(other, its_database, quick_settings(), Policy::tune);
+  EXPECT_EQ(also_tunes.choose(small_problem(), nullptr).choice.origin, Origin::tuned);
+  EXPECT_GT(count(other), 0U);
+  EXPECT_EQ(count(device), measured);
+  EXPECT_EQ(choose(tunes).origin, Origin::tuned);
 }
 
 }  // namespace

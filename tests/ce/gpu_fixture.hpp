@@ -9,11 +9,11 @@
 
 namespace ce::test {
 
-/// The first GPU's primary context, current on this thread as long as this object lives.
+/// A GPU's primary context, current on this thread as long as this object lives.
 class CurrentGpu {
  public:
-  CurrentGpu() {
-    CE_CUDA_CHECK(driver_, cuDeviceGet(&device_, 0));
+  explicit CurrentGpu(int ordinal = 0) {
+    CE_CUDA_CHECK(driver_, cuDeviceGet(&device_, ordinal));
     CE_CUDA_CHECK(driver_, cuDevicePrimaryCtxRetain(&context_, device_));
     CE_CUDA_CHECK(driver_, cuCtxPushCurrent(context_));
   }

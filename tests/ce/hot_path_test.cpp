@@ -9,6 +9,7 @@
 #include <map>
 #include <optional>
 #include <thread>
+#include <vector>
 
 #include "ce/ce.hpp"
 #include "runtime/cuda/device.hpp"
@@ -116,8 +117,8 @@ class HotPath : public testing::Test {
   static void TearDownTestSuite() { folder.reset(); }
 
   static std::filesystem::path file() { return folder->path() / "ce.db"; }
-  static ContextOptions options(int gpu = 0) {
-    return {.device = gpu == 0 ? "cuda:0" : "cuda:1", .database = file(), .policy = Policy::lookup};
+  static ContextOptions options(int gpu = 0, Policy policy = Policy::lookup) {
+    return {.device = gpu == 0 ? "cuda:0" : "cuda:1", .database = file(), .policy = policy};
   }
   /// A stream of the fake driver, which looks at nothing but the address.
   static Stream stream(std::uintptr_t number) { return reinterpret_cast<Stream>(0x1000 * number); }
@@ -234,6 +235,65 @@ TEST_F(HotPath, EveryGpuHasItsOwnWinners) {
     const CurrentGpu current(0);
     return &default_context();
   }());
+}
+
+TEST_F(HotPath, PoliciesKnowTheWinnersOfTheirGpuAlone) {
+  constexpr std::array policies{Policy::tune, Policy::lookup, Policy::frozen, Policy::background};
+  const generator::Problem problem{
+      .operation = generator::Operation::log_softmax, .rows = rows, .columns = columns};
+  const auto model_of = [](int gpu) { return runtime::open_cuda_device(gpu)->model(); };
+  const auto config_of = [&](int gpu) {
+    return tuner::ranked_space(problem, model_of(gpu)).at(2 + static_cast<std::size_t>(gpu));
+  };
+  const auto call = [](Context& context, int gpu) {
+    return context.run(LogSoftmax{}, {.input = softmax(gpu).input, .output = softmax(gpu).output});
+  };
+  const auto expect_own = [&](Context& context, int gpu) {
+    const Choice choice = call(context, gpu);
+    EXPECT_EQ(choice.origin, Origin::database);
+    EXPECT_EQ(choice.config, generator::to_text(config_of(gpu)));
+  };
+  cache::Cache cache = cache::Cache::open(file());
+  know_winner(cache, model_of(0), problem, config_of(0));
+  {
+    Context first(options(0, Policy::frozen)), second(options(1, Policy::frozen));
+    expect_own(first, 0);
+    const int launches = fake().launches;
+    EXPECT_THROW(call(second, 1), NotTuned);
+    EXPECT_EQ(fake().launches, launches);
+    expect_own(first, 0);
+  }
+  know_winner(cache, model_of(1), problem, config_of(1));
+  EXPECT_NE(generator::to_text(config_of(0)), generator::to_text(config_of(1)));
+  for (const Policy policy : policies) {
+    SCOPED_TRACE(name(policy));
+    Context first(options(0, policy)), second(options(1, policy));
+    const auto use_both = [&] {
+      for (int turn = 0; turn < 3; ++turn) {
+        expect_own(first, 0);
+        expect_own(second, 1);
+      }
+    };
+    const auto current = [] {
+      CUcontext context = nullptr;
+      CE_CUDA_CHECK(*Driver::get().driver, cuCtxGetCurrent(&context));
+      return context;
+    };
+    {
+      std::vector<std::jthread> threads;
+      for (int gpu = 0; gpu < 2; ++gpu)
+        threads.emplace_back([&, gpu] {
+          EXPECT_EQ(current(), nullptr);
+          use_both();
+          EXPECT_EQ(current(), nullptr);
+          const CurrentGpu own(gpu);
+          const CUcontext before = current();
+          use_both();
+          EXPECT_EQ(current(), before);
+        });
+    }
+    EXPECT_EQ(first.compiled() + second.compiled(), 0);
+  }
 }
 
 TEST_F(HotPath, ThreadsDoNotMeet) {
