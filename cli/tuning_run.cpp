@@ -60,10 +60,10 @@ tuner::Settings settings_of(const TuningOptions& options, const runtime::Model& 
         static_cast<int>(parse_count("--configs", options.configs, 1, most_configs));
   if (!options.scratch.empty()) settings.scratch_bytes = parse_size("--scratch", options.scratch);
   if (!options.samples.empty()) {
-    // The earlier rounds keep their usual share of the samples.
+    // The other rounds keep their usual share of the samples.
     const int samples = static_cast<int>(parse_count("--samples", options.samples, 1, most_samples));
     tuner::Breadth& search = settings.search;
-    for (int* part : {&search.screening_samples, &search.semifinal_samples})
+    for (int* part : {&search.screening_samples, &search.semifinal_samples, &search.play_off_samples})
       *part = std::max(1, samples * *part / search.final_samples);
     search.final_samples = samples;
   }

@@ -87,6 +87,15 @@ Round in_turns(std::string_view name, std::span<const Entrant> entrants, bool ag
   return round;
 }
 
+/// Between those that the samples of the final hardly tell apart; nothing where there is but one.
+std::optional<Round> play_off(const Breadth& breadth, std::span<const Entrant> entrants) {
+  Round round = in_turns("play-off", entrants, true, breadth.finalists, breadth.play_off_samples);
+  if (breadth.play_off_samples <= breadth.final_samples || round.entrants.empty()) return std::nullopt;
+  const double most_us = entrants[round.entrants.front()].median_us * (1 + breadth.play_off_margin);
+  std::erase_if(round.entrants, [&](std::size_t i) { return entrants[i].median_us > most_us; });
+  return round.entrants.size() > 1 ? std::optional(std::move(round)) : std::nullopt;
+}
+
 }  // namespace
 
 std::string_view name(Strategy strategy) noexcept {
@@ -101,9 +110,9 @@ std::optional<Strategy> parse_strategy(std::string_view text) noexcept {
   return std::nullopt;
 }
 
-int times_as_many(double fastest_us) noexcept {
-  constexpr double turn_us = 150, most = 10;
-  return static_cast<int>(std::clamp(turn_us / (samples_a_turn * fastest_us), 1., most));
+int times_as_many(double us) noexcept {
+  constexpr double turn_us = 600, most = 20;
+  return static_cast<int>(std::clamp(turn_us / (samples_a_turn * us), 1., most));
 }
 
 std::optional<Round> next_round(const Breadth& breadth, int round, std::span<const Entrant> entrants) {
@@ -112,6 +121,7 @@ std::optional<Round> next_round(const Breadth& breadth, int round, std::span<con
   switch (round - screenings) {
     case 0: return in_turns("semifinal", entrants, false, breadth.semifinalists, breadth.semifinal_samples);
     case 1: return in_turns("final", entrants, true, breadth.finalists, breadth.final_samples);
+    case 2: return play_off(breadth, entrants);
     default: break;
   }
   if (round >= screenings) return std::nullopt;

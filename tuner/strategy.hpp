@@ -31,7 +31,10 @@ struct Breadth {
   int screening_samples = 3;
   int semifinalists = 16, semifinal_samples = 6;
   int finalists = 8, final_samples = 15;
-  std::uint64_t seed = 1;  ///< of random
+  int play_off_samples =
+      45;  ///< of finalists whose medians are within the margin of the best; 0 for no play-off
+  double play_off_margin = 0.01;  ///< relative
+  std::uint64_t seed = 1;         ///< of random
 };
 
 /// One config as a search sees it.
@@ -63,8 +66,8 @@ struct Round {
 /// Samples of one kernel before it is the next one's turn.
 inline constexpr int samples_a_turn = 3;
 
-/// How many times as many samples rounds in turns take of kernels that fast: what rounds their times off weighs
-/// more, and each costs less.
-[[nodiscard]] int times_as_many(double fastest_us) noexcept;
+/// How many times as many samples are taken of kernels that fast: what rounds their times off weighs more, and each
+/// costs less.
+[[nodiscard]] int times_as_many(double us) noexcept;
 
 }  // namespace ce::tuner

@@ -32,7 +32,8 @@ Settings Settings::for_device(const runtime::Model& model) {
                        .semifinalists = 3,
                        .semifinal_samples = 3,
                        .finalists = 3,
-                       .final_samples = 5};
+                       .final_samples = 5,
+                       .play_off_samples = 0};
     settings.scratch_bytes = std::int64_t{256} << 20;
   }
   return settings;

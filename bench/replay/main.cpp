@@ -68,6 +68,24 @@ void print_guesses(const replay::Recording& recording, bool each) {
   }
 }
 
+void print_stability(const replay::Recording& recording, std::uint64_t seed, bool each) {
+  constexpr double short_us = 12;
+  std::vector<double> all, of_short;
+  for (const replay::RecordedProblem& problem : recording.problems) {
+    const double apart = replay::apart(problem, recording.model, {}, seed);
+    all.push_back(apart);
+    if (problem.best_us() < short_us) of_short.push_back(apart);
+    if (each)
+      fmt::print("  {:<75} {:8.2f} us {:6.2f}%\n", generator::title(problem.problem), problem.best_us(),
+                 100 * apart);
+  }
+  fmt::print("winners of ten searches, slowest over fastest (seed {})\n", seed);
+  for (const auto& [name, values] : {std::pair{"all", &all}, std::pair{"below 12 us", &of_short}})
+    fmt::print("{:<12} {:>4} problems: median {:.2f}%, p95 {:.2f}%, worst {:.2f}%\n", name, values->size(),
+               100 * replay::quantile(*values, 0.5), 100 * replay::quantile(*values, 0.95),
+               100 * replay::quantile(*values, 1));
+}
+
 /// What NVRTC makes of every n-th config for the recorded device, beside what the ranking knows of it.
 void print_registers(const replay::Recording& recording, int every) {
   const runtime::cuda::Nvrtc& nvrtc = runtime::cuda::Nvrtc::get();
@@ -111,6 +129,11 @@ int main(int argc, char** argv) {
   CLI::App* guess = app.add_subcommand("guess", "Regret of what runs where nothing was tuned");
   guess->add_option("FILE", file)->required();
   guess->add_flag("--each", each, "A line for each problem");
+  CLI::App* stability = app.add_subcommand("stability", "How far the winners of ten searches are apart");
+  std::uint64_t seed = 1;
+  stability->add_option("FILE", file)->required();
+  stability->add_option("--seed", seed)->capture_default_str();
+  stability->add_flag("--each", each, "A line for each problem");
   CLI::App* fit = app.add_subcommand("fit", "The text of tuner/ranking_weights.hpp");
   fit->add_option("FILE", file)->required();
   int every = 64;
@@ -124,6 +147,8 @@ int main(int argc, char** argv) {
       print_scores(recording, seeds, each);
     else if (guess->parsed())
       print_guesses(recording, each);
+    else if (stability->parsed())
+      print_stability(recording, seed, each);
     else if (fit->parsed())
       fmt::print("{}", replay::header_of(replay::Regression(recording).fitted()));
     else

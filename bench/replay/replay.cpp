@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cmath>
 #include <fstream>
+#include <limits>
 #include <map>
 #include <optional>
 #include <random>
@@ -14,6 +15,7 @@
 #include "bench/replay/fit.hpp"
 #include "ce/base/error.hpp"
 #include "generator/variant.hpp"
+#include "tuner/decide.hpp"
 #include "tuner/ranking.hpp"
 #include "tuner/statistics.hpp"
 
@@ -74,6 +76,20 @@ void read_line(const std::string& line, Recording& recording, bool& skipping) {
   }
 }
 
+/// As tuner::decide(), but that registers were not recorded: of those that tie, the smallest text.
+std::size_t winner_of(const std::vector<const RecordedConfig*>& field,
+                      const std::vector<tuner::Entrant>& entrants) {
+  double best_us = std::numeric_limits<double>::max();
+  for (const tuner::Entrant& entrant : entrants)
+    if (entrant.in_turns) best_us = std::min(best_us, entrant.median_us);
+  std::optional<std::size_t> winner;
+  for (std::size_t i = 0; i < field.size(); ++i)
+    if (entrants[i].in_turns && entrants[i].median_us <= best_us * (1 + tuner::tie) &&
+        (!winner || generator::to_text(field[i]->config) < generator::to_text(field[*winner]->config)))
+      winner = i;
+  return winner.value();
+}
+
 }  // namespace
 
 double RecordedProblem::best_us() const {
@@ -131,21 +147,21 @@ Score search(const RecordedProblem& recorded, const runtime::Model& model, const
     }
     entrants[i].median_us = tuner::median(into);
   };
-  std::size_t winner = 0;
   for (int number = 0; const auto round = tuner::next_round(breadth, number, entrants); ++number)
     for (const std::size_t i : round->entrants) {
-      const int times = round->in_turns ? tuner::times_as_many(field[round->entrants.front()]->median_us) : 1;
-      const auto samples = static_cast<std::size_t>(round->samples * times);
       if (round->in_turns) {
+        const auto samples = static_cast<std::size_t>(
+            round->samples * tuner::times_as_many(field[round->entrants.front()]->median_us));
         take(i, samples - std::min(samples, in_turns[i].size()), in_turns[i]);
         entrants[i].in_turns = true;
-        if (i == round->entrants.front() || entrants[i].median_us < entrants[winner].median_us) winner = i;
       } else {
         std::vector<float> screened;
-        take(i, samples, screened);
+        take(i, static_cast<std::size_t>(round->samples * tuner::times_as_many(field[i]->median_us)),
+             screened);
         ++score.tried;
       }
     }
+  const std::size_t winner = winner_of(field, entrants);
   score.winner = generator::to_text(field[winner]->config);
   score.regret = field[winner]->median_us / recorded.best_us() - 1;
   for (std::size_t i = 0; i < field.size(); ++i)
@@ -153,6 +169,16 @@ Score search(const RecordedProblem& recorded, const runtime::Model& model, const
       score.losses.emplace_back(field[i]->config,
                                 std::log(entrants[i].median_us / entrants[winner].median_us));
   return score;
+}
+
+double apart(const RecordedProblem& recorded, const runtime::Model& model, const tuner::Breadth& breadth,
+             std::uint64_t first_seed) {
+  constexpr std::uint64_t searches = 10;
+  std::vector<double> regrets;
+  for (std::uint64_t seed = first_seed; seed < first_seed + searches; ++seed)
+    regrets.push_back(search(recorded, model, breadth, seed).regret);
+  const auto [least, most] = std::minmax_element(regrets.begin(), regrets.end());
+  return (1 + *most) / (1 + *least) - 1;
 }
 
 std::vector<Guess> guesses(const Recording& recording, Tuned tuned, std::uint64_t seed) {

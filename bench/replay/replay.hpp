@@ -52,6 +52,11 @@ struct Score {
 [[nodiscard]] Score search(const RecordedProblem& recorded, const runtime::Model& model,
                            const tuner::Breadth& breadth, std::uint64_t seed);
 
+/// How far the winners of ten searches of the problem, with samples drawn from seeds one after the other, are
+/// apart: the slowest over the fastest by their recorded medians, less 1.
+[[nodiscard]] double apart(const RecordedProblem& recorded, const runtime::Model& model,
+                           const tuner::Breadth& breadth, std::uint64_t first_seed);
+
 /// What runs for a problem that nobody has tuned, where all others have been.
 struct Guess {
   std::string config;

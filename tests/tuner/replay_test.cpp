@@ -41,13 +41,28 @@ TEST(Replay, HalvingFindsNearlyTheBestOfEveryProblemAtAFractionOfTheCost) {
                         random = replayed(recorded, Strategy::random),
                         exhaustive = replayed(recorded, Strategy::exhaustive);
   EXPECT_LE(halving.median, 0.005);
-  EXPECT_LE(halving.p95, 0.02);
+  EXPECT_LE(halving.p95, 0.012);
   EXPECT_LE(halving.worst, 0.05);
   EXPECT_LT(halving.tried, 0.3 * exhaustive.tried);
   EXPECT_LT(halving.p95, random.p95);
   EXPECT_LE(halving.tried, random.tried);
   // Without any search: the config that the ranking puts first.
   EXPECT_GE(halving.first_median, 0.85);
+}
+
+/// What is drawn is the noise of samples, on medians that are taken to be true.
+TEST(Replay, WinnersOfTenSearchesAreHardlyApart) {
+  constexpr std::uint64_t seed = 11;
+  const replay::Recording recorded = recording();
+  std::vector<double> apart;
+  for (const replay::RecordedProblem& problem : recorded.problems)
+    apart.push_back(replay::apart(problem, recorded.model, {}, seed));
+  fmt::print("ten searches from seed {}: median {:.2f}%, p95 {:.2f}%, worst {:.2f}%\n", seed,
+             100 * replay::quantile(apart, 0.5), 100 * replay::quantile(apart, 0.95),
+             100 * replay::quantile(apart, 1));
+  EXPECT_LE(replay::quantile(apart, 0.5), 0.003);
+  EXPECT_LE(replay::quantile(apart, 0.95), 0.01);
+  EXPECT_LE(replay::quantile(apart, 1), 0.035);
 }
 
 /// A problem's own measurements are seen by neither the weights nor the neighbours that its config is guessed with.
@@ -67,8 +82,8 @@ TEST(Replay, NeighboursTellWhatIsFastForProblemsThatNobodyTuned) {
   EXPECT_LE(replay::quantile(exhaustive, 0.95), 0.07);
   EXPECT_LE(replay::quantile(exhaustive, 1), 0.16);
   EXPECT_LE(replay::quantile(halving, 0.5), 0.025);
-  EXPECT_LE(replay::quantile(halving, 0.95), 0.09);
-  EXPECT_LE(replay::quantile(halving, 1), 0.29);
+  EXPECT_LE(replay::quantile(halving, 0.95), 0.1);
+  EXPECT_LE(replay::quantile(halving, 1), 0.16);
 }
 
 TEST(Replay, TheWeightsAreThoseOfTheRecording) {

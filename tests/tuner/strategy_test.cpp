@@ -38,7 +38,9 @@ constexpr Breadth small{.structures = 4,
                         .semifinalists = 4,
                         .semifinal_samples = 6,
                         .finalists = 2,
-                        .final_samples = 15};
+                        .final_samples = 15,
+                        .play_off_samples = 30,
+                        .play_off_margin = 0.01};
 
 TEST(Halving, LooksAtStructuresThenAtTheModifiersOfTheBest) {
   std::vector<Entrant> entrants = field_of(30);
@@ -67,7 +69,23 @@ TEST(Halving, LooksAtStructuresThenAtTheModifiersOfTheBest) {
   ASSERT_TRUE(last);
   EXPECT_EQ(last->samples, 15);
   EXPECT_THAT(last->entrants, ElementsAre(23, 22));
-  EXPECT_FALSE(next_round(small, 4, entrants));
+}
+
+TEST(Halving, GoesOnWithFinalistsThatAreHardlyApart) {
+  std::vector<Entrant> entrants = field_of(6);
+  for (Entrant& entrant : entrants) entrant = {.median_us = 101.5, .in_turns = true};
+  entrants[2].median_us = 100;
+  EXPECT_FALSE(next_round(small, 4, entrants)) << "the next is more than 1% behind";
+  entrants[4].median_us = 100.9;
+  const auto round = next_round(small, 4, entrants);
+  ASSERT_TRUE(round);
+  EXPECT_THAT(round->entrants, ElementsAre(2, 4));
+  EXPECT_TRUE(round->in_turns);
+  EXPECT_EQ(round->samples, 30);
+  EXPECT_FALSE(next_round(small, 5, entrants));
+  Breadth without = small;
+  without.play_off_samples = 0;
+  EXPECT_FALSE(next_round(without, 4, entrants));
 }
 
 TEST(Halving, GoesOnWhereItWasInterrupted) {
