@@ -78,7 +78,11 @@ class CallMemory {
       if ((written || other.written || tensor.dtype != other.dtype) && overlap(extent, other.extent))
         refuse(name, tensor, other.name);
     }
-    entries_.at(count_++) = {name, extent, tensor.dtype, written};
+    Entry& entry = entries_.at(count_++);
+    entry.name = name;
+    entry.extent = extent;
+    entry.dtype = tensor.dtype;
+    entry.written = written;
   }
 
  private:

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <optional>
+#include <utility>
 
 #include "ce/base/error.hpp"
 #include "generator/config.hpp"
@@ -12,12 +13,18 @@
 namespace ce::cli {
 namespace {
 
-std::optional<std::string> known_winner(const CommonOptions& common, runtime::Device& device,
-                                        const generator::Problem& problem) {
+std::optional<ConfigChoice> known_choice(const CommonOptions& common, runtime::Device& device,
+                                         const generator::Problem& problem) {
   try {
     cache::Cache cache = open_database(common);
-    const auto decision = tuner::Tuner(device, cache, {}).known_winner(problem);
-    if (decision) return decision->winner.config;
+    const tuner::Tuner tuner(device, cache, {});
+    if (const auto decision = tuner.known_winner(problem))
+      return ConfigChoice{decision->winner.config,
+                          fmt::format("the known winner on {}", device.model().name)};
+    if (const auto near = tuner.nearest_winner(problem))
+      return ConfigChoice{
+          generator::to_text(*near),
+          fmt::format("what {} uses, from near problems that were tuned", device.model().name)};
   } catch (const NotFound&) {
     if (!common.database.empty()) throw;
   }
@@ -28,8 +35,7 @@ std::optional<std::string> known_winner(const CommonOptions& common, runtime::De
 
 ConfigChoice choose_config(const CommonOptions& common, runtime::Device& device,
                            const generator::Problem& problem) {
-  if (const auto winner = known_winner(common, device, problem))
-    return {*winner, fmt::format("the known winner on {}", device.model().name)};
+  if (auto known = known_choice(common, device, problem)) return *std::move(known);
   return {generator::to_text(tuner::safe_default(problem, device.model())),
           fmt::format("what {} uses before anything was measured", device.model().name)};
 }

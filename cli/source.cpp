@@ -34,7 +34,7 @@ constexpr const char* source_examples =
     "\n"
     "Without KEY, the options say the problem. Without --config, the config is the winner that the database "
     "knows\n"
-    "for the device, or else the one that is used when nothing is known; standard error says which.\n";
+    "for the device, or else the one that runs where nothing is tuned; standard error says which.\n";
 
 /// Rows when --rows is left out: they are not in the source, and only decide which winner is meant.
 constexpr const char* usual_rows = "8192";
