@@ -184,8 +184,10 @@ std::vector<Measurement> Cache::Impl::measurements(const Key& key) {
 std::vector<Key> Cache::Impl::find(const std::string& prefix) {
   std::vector<Key> all;
   read([&](Store& source) {
+    const auto others = static_cast<std::ptrdiff_t>(all.size());
     for (Key& key : source.find(prefix))
-      if (std::find(all.begin(), all.end(), key) == all.end()) all.push_back(std::move(key));
+      if (std::find(all.begin(), all.begin() + others, key) == all.begin() + others)
+        all.push_back(std::move(key));
   });
   return all;
 }
@@ -394,14 +396,25 @@ std::vector<Measurement> Cache::measurements(const Key& key) const {
   return impl_->measurements(key);
 }
 
+std::optional<Measurement> Cache::final_of(const Key& key, std::span<const std::string> digests,
+                                           const ChooseFinalist& choose) const {
+  const std::lock_guard lock(impl_->mutex);
+  std::optional<Measurement> found;
+  if (impl_->refused == nullptr)
+    impl_->read([&](Store& source) { found = source.final_of(key, digests, choose); });
+  return found;
+}
+
 std::vector<KeySummary> Cache::keys() const {
   const std::lock_guard lock(impl_->mutex);
   std::vector<KeySummary> all;
   impl_->read([&](Store& source) {
+    const auto others = static_cast<std::ptrdiff_t>(all.size());
     for (KeySummary& summary : source.keys()) {
-      const auto known = std::find_if(all.begin(), all.end(),
-                                      [&](const KeySummary& other) { return other.key == summary.key; });
-      if (known == all.end())
+      const auto end = all.begin() + others;
+      const auto known =
+          std::find_if(all.begin(), end, [&](const KeySummary& other) { return other.key == summary.key; });
+      if (known == end)
         all.push_back(std::move(summary));
       else
         *known = summarize(summary.key, impl_->measurements(summary.key));

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -59,6 +60,19 @@ struct Measurement {
   std::map<std::string, std::string> evidence;
   std::string created_at;  ///< UTC, ISO 8601; filled in by add() when empty
 };
+
+/// A config that reached a final, with the figures of the one that counts: the last of its highest stage.
+struct Finalist {
+  std::string config;
+  std::string template_digest;
+  int stage = stage_of_finals;
+  double median_us = 0;
+  int registers = 0;
+  std::int64_t row = 0;  ///< where the database has it
+};
+
+/// Is given all finalists, to keep if it likes, and returns the one that is asked for, or null. May be called again.
+using ChooseFinalist = std::function<const Finalist*(std::vector<Finalist>&)>;
 
 /// One line of `db list`.
 struct KeySummary {
@@ -131,6 +145,12 @@ class Cache {
   void add(std::span<const Measurement> measurements);
   /// Every measurement for the key, oldest first.
   [[nodiscard]] std::vector<Measurement> measurements(const Key& key) const;
+  /// The final that `choose` picks, in full. It chooses among those of the key's configs that have a final with templates
+  /// of one of these digests and were not quarantined since: what decides, at a cost that depends on nothing else that
+  /// is known of the key. Their figures are as the index has them; only what is returned is checked.
+  /// \returns nothing where there is none, and while a file refuses what is new: then measurements() knows more
+  [[nodiscard]] std::optional<Measurement> final_of(const Key& key, std::span<const std::string> digests,
+                                                    const ChooseFinalist& choose) const;
   /// All keys, by device and then by problem.
   [[nodiscard]] std::vector<KeySummary> keys() const;
   /// Keys whose id() begins with `prefix`.

@@ -2,13 +2,29 @@
 /// \file
 /// One measurement in the columns of a query.
 
+#include <string_view>
+
 #include "cache/cache.hpp"
 #include "cache/query.hpp"
 
 namespace ce::cache {
 
-/// Of the first columns of a row: problem, device, config, template_digest, compile_key, outcome, reason, stage,
-/// rows, bytes, samples_us, median_us, spread, registers, local_bytes, evidence, created_at.
+/// What a measurement says, in the order of ce_identity(), of the tables problems AS p, device_models AS d,
+/// measurements AS m and evidence AS e.
+inline constexpr std::string_view measurement_columns =
+    "p.text, d.text, m.config, m.template_digest, m.compile_key, m.outcome, m.reason, m.stage, m.rows, "
+    "m.bytes, "
+    "m.samples_us, m.median_us, m.spread, m.registers, m.local_bytes, e.json, m.created_at";
+
+/// Those tables, joined, with keys AS k.
+inline constexpr std::string_view measurement_tables = R"sql(
+  measurements AS m
+  JOIN keys AS k ON k.id = m.key_id
+  JOIN problems AS p ON p.id = k.problem_id
+  JOIN device_models AS d ON d.id = k.device_model_id
+  JOIN evidence AS e ON e.id = m.evidence_id)sql";
+
+/// Of a row that begins with measurement_columns.
 /// \throws std::exception where the evidence is no JSON
 [[nodiscard]] Measurement read_measurement(const Query& row);
 

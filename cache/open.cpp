@@ -33,6 +33,9 @@ using std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds busy_timeout{5000};
 
+/// In kilobytes, at most: the inner pages of the indexes of a database with millions of measurements.
+constexpr const char* keep_pages = "PRAGMA cache_size = -16384";
+
 std::string system_message(int code) { return std::generic_category().message(code); }
 
 void create_folders(const fs::path& folder) {
@@ -114,6 +117,7 @@ std::unique_ptr<Store> open_writable(const fs::path& path) {
   use_journal(*database, path, network);
   database->exec("PRAGMA foreign_keys = ON");
   database->exec("PRAGMA trusted_schema = OFF");
+  database->exec(keep_pages);
   migrate(*database, migrations());
   return std::make_unique<Store>(std::move(database));
 }
@@ -175,6 +179,7 @@ std::unique_ptr<Store> reader(const std::string& name, int flags, const fs::path
                                                      static_cast<int>(busy_timeout.count()));
   require_ours(*database, path);
   database->exec("PRAGMA trusted_schema = OFF");
+  database->exec(keep_pages);
   if (database->execAndGet("PRAGMA user_version").getInt() < static_cast<int>(migrations().size()))
     return nullptr;
   return std::make_unique<Store>(std::move(database));

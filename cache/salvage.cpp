@@ -39,16 +39,14 @@ constexpr std::size_t rows_at_once = 1000;
 /// \param identity  what stands for it: databases of version 1 have none
 std::string select_measurements_with(std::string_view identity) {
   return fmt::format(R"sql(
-  SELECT p.text, d.text, m.config, m.template_digest, m.compile_key, m.outcome, m.reason, m.stage, m.rows,
-         m.bytes, m.samples_us, m.median_us, m.spread, m.registers, m.local_bytes, e.json, m.created_at,
-         {}, m.id
+  SELECT {}, {}, m.id
   FROM measurements AS m NOT INDEXED
   CROSS JOIN keys AS k ON k.id = m.key_id
   CROSS JOIN problems AS p ON p.id = k.problem_id
   CROSS JOIN device_models AS d ON d.id = k.device_model_id
   CROSS JOIN evidence AS e ON e.id = m.evidence_id
   WHERE m.id BETWEEN ?1 AND ?2 ORDER BY m.id)sql",
-                     identity);
+                     measurement_columns, identity);
 }
 
 constexpr const char* all_binaries = R"sql(

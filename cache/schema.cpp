@@ -157,7 +157,89 @@ CREATE TRIGGER measurements_refuse_delete BEFORE DELETE ON measurements
 BEGIN SELECT RAISE(ABORT, 'measurements are append-only'); END;
 )sql";
 
-constexpr std::array steps_of_all_versions{version_1, version_2};
+// What a lookup asks for lies side by side in an index: of each key and templates, the finals of each config, the one
+// that counts first. What a list of all keys asks for is counted as measurements come.
+constexpr const char* version_3 = R"sql(
+CREATE INDEX finals ON measurements
+  (key_id, template_digest, config, stage DESC, created_at DESC, id DESC, median_us, registers, outcome)
+  WHERE outcome = 'measured' AND stage > 0;
+DROP INDEX measurements_by_key;
+CREATE INDEX measurements_by_config ON measurements (key_id, config);
+
+CREATE TABLE key_counts (
+  key_id       INTEGER PRIMARY KEY REFERENCES keys (id),
+  measurements INTEGER NOT NULL,
+  configs      INTEGER NOT NULL,
+  quarantined  INTEGER NOT NULL,
+  first_at     TEXT NOT NULL,
+  last_at      TEXT NOT NULL
+);
+
+-- What key_counts must say.
+CREATE VIEW counted_keys AS
+SELECT key_id, COUNT(*) AS measurements, COUNT(DISTINCT config) AS configs,
+       COUNT(DISTINCT CASE WHEN outcome = 'quarantined' THEN config END) AS quarantined,
+       MIN(created_at) AS first_at, MAX(created_at) AS last_at
+FROM measurements GROUP BY key_id;
+
+INSERT INTO key_counts SELECT * FROM counted_keys;
+
+CREATE TRIGGER measurements_count AFTER INSERT ON measurements
+BEGIN
+  INSERT INTO key_counts
+  VALUES (NEW.key_id, 1, 1, NEW.outcome = 'quarantined', NEW.created_at, NEW.created_at)
+  ON CONFLICT (key_id) DO UPDATE SET
+    measurements = measurements + 1,
+    configs = configs + NOT EXISTS (
+      SELECT 1 FROM measurements
+      WHERE key_id = NEW.key_id AND config = NEW.config AND id <> NEW.id),
+    quarantined = quarantined + (NEW.outcome = 'quarantined' AND NOT EXISTS (
+      SELECT 1 FROM measurements
+      WHERE key_id = NEW.key_id AND config = NEW.config AND outcome = 'quarantined' AND id <> NEW.id)),
+    first_at = MIN(first_at, excluded.first_at),
+    last_at = MAX(last_at, excluded.last_at);
+END;
+
+-- For people: configs that became slower from one population to the next, by medians alone. A population is what one
+-- config was timed with by the same driver, toolkit, ce and templates on as many rows, in finals and checks.
+CREATE VIEW regressions AS
+WITH runs AS (
+  SELECT m.key_id, m.config, m.rows, m.template_digest AS templates, m.median_us, m.created_at,
+         COALESCE(JSON_EXTRACT(e.json, '$.driver'), JSON_EXTRACT(e.json, '$.kernel'), '-') AS driver,
+         COALESCE(JSON_EXTRACT(e.json, '$.nvrtc'), JSON_EXTRACT(e.json, '$.compiler'), '-') AS toolkit,
+         COALESCE(JSON_EXTRACT(e.json, '$.ce'), '-') AS ce
+  FROM measurements AS m
+  JOIN evidence AS e ON e.id = m.evidence_id
+  WHERE m.outcome = 'measured' AND m.stage <> 0 AND m.median_us > 0
+), placed AS (
+  SELECT *, COUNT(*) OVER population AS runs, MIN(created_at) OVER population AS first_at,
+         ROW_NUMBER() OVER (population ORDER BY median_us) AS place
+  FROM runs WINDOW population AS (PARTITION BY key_id, config, rows, templates, driver, toolkit, ce)
+), populations AS (
+  SELECT key_id, config, rows, templates, driver, toolkit, ce, runs, first_at, AVG(median_us) AS median_us
+  FROM placed WHERE place IN ((runs + 1) / 2, (runs + 2) / 2)
+  GROUP BY key_id, config, rows, templates, driver, toolkit, ce
+), pairs AS (
+  SELECT *, LAG(median_us) OVER ordered AS median_before_us, LAG(runs) OVER ordered AS runs_before,
+         LAG(templates) OVER ordered AS templates_before, LAG(driver) OVER ordered AS driver_before,
+         LAG(toolkit) OVER ordered AS toolkit_before, LAG(ce) OVER ordered AS ce_before
+  FROM populations WINDOW ordered AS (PARTITION BY key_id, config, rows ORDER BY first_at)
+)
+SELECT ROUND(c.median_us / c.median_before_us, 3) AS ratio, k.name AS key, d.text AS device, p.text AS problem,
+       c.config, c.first_at AS since, c.median_before_us, c.median_us, c.runs_before, c.runs,
+       TRIM(IIF(c.driver <> c.driver_before, 'driver ' || c.driver_before || ' -> ' || c.driver || '  ', '') ||
+            IIF(c.toolkit <> c.toolkit_before, 'toolkit ' || c.toolkit_before || ' -> ' || c.toolkit || '  ', '') ||
+            IIF(c.ce <> c.ce_before, 'ce ' || c.ce_before || ' -> ' || c.ce || '  ', '') ||
+            IIF(c.templates <> c.templates_before, 'templates', '')) AS changed
+FROM pairs AS c
+JOIN keys AS k ON k.id = c.key_id
+JOIN problems AS p ON p.id = k.problem_id
+JOIN device_models AS d ON d.id = k.device_model_id
+WHERE c.median_us > c.median_before_us
+ORDER BY ratio DESC, c.first_at;
+)sql";
+
+constexpr std::array steps_of_all_versions{version_1, version_2, version_3};
 
 std::string text_of(sqlite3_value* value) {
   const auto* text = reinterpret_cast<const char*>(sqlite3_value_text(value));

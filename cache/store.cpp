@@ -6,6 +6,7 @@
 #include <SQLiteCpp/Statement.h>
 #include <SQLiteCpp/Transaction.h>
 #include <fmt/format.h>
+#include <sqlite3.h>
 
 #include <chrono>
 #include <ctime>
@@ -25,17 +26,27 @@ std::string_view as_text(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-constexpr const char* select_measurements = R"sql(
-  SELECT p.text, d.text, m.config, m.template_digest, m.compile_key, m.outcome, m.reason, m.stage, m.rows,
-         m.bytes, m.samples_us, m.median_us, m.spread, m.registers, m.local_bytes, e.json, m.created_at,
-         m.identity
-  FROM measurements AS m
-  JOIN keys AS k ON k.id = m.key_id
+std::string select_measurements(std::string_view which) {
+  return fmt::format("SELECT {}, m.identity FROM {} WHERE {}", measurement_columns, measurement_tables,
+                     which);
+}
+
+constexpr const char* select_key = R"sql(
+  SELECT k.id FROM keys AS k
   JOIN problems AS p ON p.id = k.problem_id
   JOIN device_models AS d ON d.id = k.device_model_id
-  JOIN evidence AS e ON e.id = m.evidence_id
-  WHERE p.text = ?1 AND d.text = ?2
-  ORDER BY m.created_at, m.id)sql";
+  WHERE p.text = ?1 AND d.text = ?2)sql";
+
+// Of templates ?2 the first config behind ?3 that has a final no quarantine came after, with the last of those of its
+// highest stage: one look into the index, however many there are.
+constexpr const char* next_finalist = R"sql(
+  SELECT m.id, m.config, m.stage, m.median_us, m.registers FROM measurements AS m
+  WHERE m.key_id = ?1 AND m.template_digest = ?2 AND m.config > ?3 AND m.outcome = 'measured' AND m.stage > 0
+    AND m.median_us IS NOT NULL
+    AND NOT EXISTS (SELECT 1 FROM measurements AS q
+                    WHERE q.key_id = ?1 AND q.config = m.config AND q.template_digest = ?2
+                      AND q.outcome = 'quarantined' AND (q.created_at, q.id) > (m.created_at, m.id))
+  ORDER BY m.config, m.stage DESC, m.created_at DESC, m.id DESC LIMIT 1)sql";
 
 constexpr const char* select_binary = "SELECT image, digest FROM binaries WHERE compile_key = ?1";
 
@@ -52,9 +63,13 @@ std::string utc_now() {
                      utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec, (now.time_since_epoch() % 1s).count());
 }
 
-Store::Store(std::unique_ptr<SQLite::Database> database) : database_(std::move(database)) {
-  static_cast<void>(prepared(select_measurements));
-  static_cast<void>(prepared(select_binary));
+Store::Store(std::unique_ptr<SQLite::Database> database)
+    : database_(std::move(database)),
+      select_of_key_(select_measurements("p.text = ?1 AND d.text = ?2 ORDER BY m.created_at, m.id")),
+      select_row_(select_measurements("m.id = ?1")) {
+  for (const std::string_view sql : {std::string_view(select_of_key_), std::string_view(select_row_),
+                                     std::string_view(select_binary), std::string_view(next_finalist)})
+    static_cast<void>(prepared(sql));
 }
 
 std::unique_ptr<Store> Store::in_memory() {
@@ -67,10 +82,14 @@ std::unique_ptr<Store> Store::in_memory() {
 
 Store::~Store() = default;
 
-SQLite::Statement& Store::prepared(const char* sql) {
-  auto& statement = statements_[sql];
-  if (statement == nullptr) statement = std::make_unique<SQLite::Statement>(*database_, sql);
-  return *statement;
+SQLite::Statement& Store::prepared(std::string_view sql) {
+  auto found = statements_.find(sql);
+  if (found == statements_.end()) {
+    std::string text(sql);
+    auto statement = std::make_unique<SQLite::Statement>(*database_, text);
+    found = statements_.emplace(std::move(text), std::move(statement)).first;
+  }
+  return *found->second;
 }
 
 bool Store::insert(const Measurement& m) {
@@ -109,22 +128,54 @@ bool Store::insert(const Measurement& m) {
 
 std::vector<Measurement> Store::measurements(const Key& key) {
   std::vector<Measurement> list;
-  Query query(prepared(select_measurements), key.problem, key.device);
+  Query query(prepared(select_of_key_), key.problem, key.device);
   while (query.next()) list.push_back(read_whole_measurement(query));
   return list;
+}
+
+std::vector<Finalist> Store::finalists(std::int64_t key_id, std::span<const std::string> digests) {
+  std::vector<Finalist> list;
+  for (const std::string& digest : digests)
+    for (std::string config;;) {
+      Query next(prepared(next_finalist), key_id, digest, config);
+      if (!next.next()) break;
+      config = next.text(1);
+      list.push_back({.config = config,
+                      .template_digest = digest,
+                      .stage = static_cast<int>(next.integer(2)),
+                      .median_us = next.real(3),
+                      .registers = static_cast<int>(next.integer(4)),
+                      .row = next.integer(0)});
+    }
+  return list;
+}
+
+std::optional<Measurement> Store::final_of(const Key& key, std::span<const std::string> digests,
+                                           const ChooseFinalist& choose) {
+  Query found(prepared(select_key), key.problem, key.device);  // until the end: all is read of one moment
+  if (!found.next()) return std::nullopt;
+  std::vector<Finalist> list = finalists(found.integer(0), digests);
+  const Finalist* chosen = choose(list);
+  if (chosen == nullptr) return std::nullopt;
+  Query row(prepared(select_row_), chosen->row);
+  if (!row.next()) throw SQLite::Exception("an index names a measurement that is not there", SQLITE_CORRUPT);
+  Measurement measurement = read_whole_measurement(row);
+  if (measurement.key != key || measurement.config != chosen->config ||
+      measurement.template_digest != chosen->template_digest || measurement.stage != chosen->stage ||
+      measurement.median_us != chosen->median_us)
+    throw SQLite::Exception("an index and the measurement that it names differ", SQLITE_CORRUPT);
+  return measurement;
 }
 
 std::vector<KeySummary> Store::keys() {
   std::vector<KeySummary> list;
   Query query(prepared(R"sql(
-    SELECT p.text, d.text, COUNT(*), COUNT(DISTINCT m.config),
-           COUNT(DISTINCT CASE WHEN m.outcome = 'quarantined' THEN m.config END),
-           MIN(m.created_at), MAX(m.created_at)
-    FROM measurements AS m
-    JOIN keys AS k ON k.id = m.key_id
+    SELECT p.text, d.text, c.measurements, c.configs, c.quarantined, c.first_at, c.last_at
+    FROM key_counts AS c
+    JOIN keys AS k ON k.id = c.key_id
     JOIN problems AS p ON p.id = k.problem_id
     JOIN device_models AS d ON d.id = k.device_model_id
-    GROUP BY k.id ORDER BY d.text, p.text)sql"));
+    ORDER BY d.text, p.text)sql"));
   while (query.next())
     list.push_back({.key = {.problem = query.text(0), .device = query.text(1)},
                     .measurements = query.integer(2),

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -38,6 +39,8 @@ class Store {
 
   /// Oldest first.
   [[nodiscard]] std::vector<Measurement> measurements(const Key& key);
+  [[nodiscard]] std::optional<Measurement> final_of(const Key& key, std::span<const std::string> digests,
+                                                    const ChooseFinalist& choose);
   [[nodiscard]] std::vector<KeySummary> keys();
   [[nodiscard]] std::vector<Key> find(std::string_view prefix);
 
@@ -78,14 +81,16 @@ class Store {
   [[nodiscard]] std::string journal_mode();
 
  private:
-  [[nodiscard]] SQLite::Statement& prepared(const char* sql);
+  [[nodiscard]] SQLite::Statement& prepared(std::string_view sql);
+  [[nodiscard]] std::vector<Finalist> finalists(std::int64_t key_id, std::span<const std::string> digests);
   bool insert(const Measurement& measurement);
   bool insert_binary(const std::string& compile_key, std::span<const std::byte> image,
                      const BinaryInfo& info);
 
   std::unique_ptr<SQLite::Database> database_;
-  /// By the text, which is a literal. Declared after the database: statements must go first.
-  std::map<std::string_view, std::unique_ptr<SQLite::Statement>> statements_;
+  /// By the text. Declared after the database: statements must go first.
+  std::map<std::string, std::unique_ptr<SQLite::Statement>, std::less<>> statements_;
+  const std::string select_of_key_, select_row_;
 };
 
 /// Now, as "2030-01-31T12:00:00.000Z".

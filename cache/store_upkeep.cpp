@@ -8,6 +8,7 @@
 
 #include <array>
 
+#include "cache/measurement_row.hpp"
 #include "cache/query.hpp"
 #include "cache/schema.hpp"
 #include "cache/store.hpp"
@@ -42,11 +43,18 @@ FROM binaries AS b WHERE NOT EXISTS (
 constexpr const char* pruned = "FROM temp.superseded WHERE NOT decides AND age > ?1";
 
 // In this order, so that nothing is referenced that goes.
-constexpr std::array unreferenced{
+constexpr std::array after_pruning{
+    "DELETE FROM key_counts",
     "DELETE FROM evidence WHERE id NOT IN (SELECT evidence_id FROM measurements)",
     "DELETE FROM keys WHERE id NOT IN (SELECT key_id FROM measurements)",
     "DELETE FROM problems WHERE id NOT IN (SELECT problem_id FROM keys)",
-    "DELETE FROM device_models WHERE id NOT IN (SELECT device_model_id FROM keys)"};
+    "DELETE FROM device_models WHERE id NOT IN (SELECT device_model_id FROM keys)",
+    "INSERT INTO key_counts SELECT * FROM counted_keys"};
+
+constexpr const char* miscounted_keys = R"sql(
+SELECT name FROM keys WHERE id IN (
+  SELECT key_id FROM (SELECT * FROM key_counts EXCEPT SELECT * FROM counted_keys)
+  UNION SELECT key_id FROM (SELECT * FROM counted_keys EXCEPT SELECT * FROM key_counts)) ORDER BY name)sql";
 
 }  // namespace
 
@@ -74,7 +82,7 @@ Store::Pruned Store::prune(std::int64_t keep, bool rehearse) {
     run("DROP TRIGGER measurements_refuse_delete");
     run(std::string("DELETE FROM measurements WHERE id IN (SELECT id ") + pruned + ")", keep);
     run(trigger);
-    for (const char* statement : unreferenced) run(statement);
+    for (const char* statement : after_pruning) run(statement);
   }
   run("DROP TABLE temp.superseded");
   transaction.commit();
@@ -92,12 +100,15 @@ std::string Store::first_damage() {
   for (Query wanted(all); wanted.next();)
     if (!Query(same, wanted.text(0), wanted.text(1)).next())
       return fmt::format("its {} is not what was created", wanted.text(0));
+  SQLite::Statement counts(*database_, miscounted_keys);
+  if (Query wrong(counts); wrong.next())
+    return fmt::format("its counts of key {} are not what its measurements say", wrong.text(0));
   return {};
 }
 
 std::vector<std::string> Store::damages() {
   std::vector<std::string> found;
-  const auto each = [&](const char* sql, const auto& visit) {
+  const auto each = [&](const std::string& sql, const auto& visit) {
     SQLite::Statement statement(*database_, sql);
     Query query(statement);
     while (query.next()) visit(query);
@@ -118,19 +129,15 @@ std::vector<std::string> Store::damages() {
     if (digest({row.text(2)}) != row.text(1))
       found.push_back(fmt::format("evidence: the digest of row {} is not that of its text", row.integer(0)));
   });
-  each(R"sql(
-    SELECT m.id, k.name FROM measurements AS m
-    JOIN keys AS k ON k.id = m.key_id
-    JOIN problems AS p ON p.id = k.problem_id
-    JOIN device_models AS d ON d.id = k.device_model_id
-    JOIN evidence AS e ON e.id = m.evidence_id
-    WHERE m.identity <> ce_identity(p.text, d.text, m.config, m.template_digest, m.compile_key, m.outcome,
-      m.reason, m.stage, m.rows, m.bytes, m.samples_us, m.median_us, m.spread, m.registers, m.local_bytes,
-      e.json, m.created_at) ORDER BY m.id)sql",
+  each(fmt::format("SELECT m.id, k.name FROM {} WHERE m.identity <> ce_identity({}) ORDER BY m.id",
+                   measurement_tables, measurement_columns),
        [&](const Query& row) {
          found.push_back(fmt::format("measurements: row {} of key {} is not what was written", row.integer(0),
                                      row.text(1)));
        });
+  each(miscounted_keys, [&](const Query& row) {
+    found.push_back(fmt::format("counts: those of key {} are not what its measurements say", row.text(0)));
+  });
   return found;
 }
 

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "cli/options.hpp"
 #include "cli/table.hpp"
 #include "cli/units.hpp"
+#include "tuner/decide.hpp"
 
 namespace ce::cli {
 namespace {
@@ -55,28 +57,37 @@ std::map<std::pair<std::string, std::string>, Places> places_of(const std::vecto
   return places;
 }
 
-/// The nearest whose search came to its end; where there is none, the nearest.
-std::pair<std::size_t, Known> nearest_that_knows(const Places& places) {
-  for (std::size_t i = 0; i < places.size(); ++i)
-    if (Known known(*places[i].first->cache, places[i].second.key); tuner::is_finished(known.decision))
-      return {i, std::move(known)};
-  return {0, Known(*places.front().first->cache, places.front().second.key)};
+using Decided = std::optional<tuner::Decision>;
+
+Decided winner_in(const std::pair<const Listed*, cache::KeySummary>& place) {
+  const cache::Key& key = place.second.key;
+  const auto problem = problem_of(key);
+  return problem ? tuner::decide(*place.first->cache, key, problem->operation) : std::nullopt;
 }
 
-Json json_of_summary(const cache::KeySummary& summary, const Known& known) {
+/// The nearest whose search came to its end; where there is none, the nearest.
+std::pair<std::size_t, Decided> nearest_that_knows(const Places& places) {
+  for (std::size_t i = 0; i < places.size(); ++i)
+    if (Decided decision = winner_in(places[i]); tuner::is_finished(decision))
+      return {i, std::move(decision)};
+  return {0, winner_in(places.front())};
+}
+
+Json json_of_summary(const cache::KeySummary& summary, const Decided& decision) {
+  const auto problem = problem_of(summary.key);
   Json json{{"key", summary.key.id()},
             {"problem_text", summary.key.problem},
             {"device_text", summary.key.device},
             {"device", device_name_of(summary.key)},
-            {"problem", known.problem ? json_of(*known.problem) : Json()},
+            {"problem", problem ? json_of(*problem) : Json()},
             {"measurements", summary.measurements},
             {"configs", summary.configs},
-            {"quarantined", known.quarantined.size()},
+            {"quarantined", summary.quarantined},
             {"first_at", summary.first_at},
             {"last_at", summary.last_at},
             {"winner", Json()}};
-  if (known.decision) {
-    const tuner::Candidate& winner = known.decision->winner;
+  if (decision) {
+    const tuner::Candidate& winner = decision->winner;
     json["winner"] = {{"config", winner.config},
                       {"median_us", winner.measurement.median_us},
                       {"spread", winner.measurement.spread},
@@ -85,16 +96,16 @@ Json json_of_summary(const cache::KeySummary& summary, const Known& known) {
   return json;
 }
 
-std::vector<std::string> row_of(const cache::KeySummary& summary, const Known& known) {
-  std::vector<std::string> cells{summary.key.id(), known.title()};
-  if (known.decision) {
-    const tuner::Candidate& winner = known.decision->winner;
+std::vector<std::string> row_of(const cache::KeySummary& summary, const Decided& decision) {
+  std::vector<std::string> cells{summary.key.id(), title_of(summary.key)};
+  if (decision) {
+    const tuner::Candidate& winner = decision->winner;
     cells.insert(cells.end(), {winner.config, time_text(winner.measurement.median_us),
                                throughput_text(throughput_of(winner.measurement))});
   } else {
     cells.insert(cells.end(), {"none today", "-", "-"});
   }
-  cells.insert(cells.end(), {fmt::to_string(summary.configs), fmt::to_string(known.quarantined.size()),
+  cells.insert(cells.end(), {fmt::to_string(summary.configs), fmt::to_string(summary.quarantined),
                              summary.last_at.substr(0, 16)});
   return cells;
 }
@@ -145,14 +156,14 @@ ExitCode list(const ListOptions& options) {
   };
   std::string device_text;
   for (const auto& [key, said] : places) {
-    const auto [place, known] = nearest_that_knows(said);
+    const auto [place, decision] = nearest_that_knows(said);
     const auto& [database, summary] = said[place];
-    documents.push_back(json_of_summary(summary, known));
+    documents.push_back(json_of_summary(summary, decision));
     if (options.layers) documents.back()["layer"] = database->name;
     if (key.first != device_text) end_device();
     device_text = key.first;
     device = device_name_of(summary.key);
-    std::vector<std::string> cells = row_of(summary, known);
+    std::vector<std::string> cells = row_of(summary, decision);
     if (options.layers) cells.push_back(database->name);
     table.add(std::move(cells));
   }

@@ -143,7 +143,8 @@ bool tune_one(tuner::Tuner& tuner, IsolatedTuning* isolated, const cache::Cache&
             ? tuner.report(swept.problem, isolated->tune(swept.problem, tuner.settings().budget_s, hooks))
             : tuner.tune(swept.problem, hooks);
     swept.report->ceiling_gbs = tuner.ceiling(swept.problem, hooks);
-    if (top > 0) swept.best = tuner.known_winner(swept.problem).value().ranking;
+    if (top > 0)
+      swept.best = tuner::decide(cache.measurements(swept.key), swept.problem.operation).value().ranking;
     swept.best.resize(std::min(swept.best.size(), top));
     return true;
   } catch (const Error& error) {

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <mutex>
 #include <set>
+#include <utility>
 
 #include "ce/base/digest.hpp"
 #include "ce/base/error.hpp"
@@ -211,6 +213,14 @@ void flatten(std::string_view text, const std::map<std::string, std::string>& he
   }
 }
 
+std::string digest_of_templates(Operation operation, const Variant& chosen) {
+  std::string all(template_text(chosen.file));
+  if (const std::string_view file = operation_file(operation); !file.empty()) all += template_text(file);
+  if (is_cross_entropy(operation)) all += template_text(loss_sum_file);
+  for (const auto& [name, text] : included_files(all)) all += text;
+  return digest({all});
+}
+
 }  // namespace
 
 std::string Source::flat() const {
@@ -260,11 +270,16 @@ std::string compile_key(const Source& source, std::string_view compiler) {
 }
 
 std::string template_digest(Operation operation, std::string_view variant_name) {
-  std::string all(template_text(variant(variant_name).file));
-  if (const std::string_view file = operation_file(operation); !file.empty()) all += template_text(file);
-  if (is_cross_entropy(operation)) all += template_text(loss_sum_file);
-  for (const auto& [name, text] : included_files(all)) all += text;
-  return digest({all});
+  struct Known {
+    std::mutex mutex;
+    std::map<std::pair<Operation, const Variant*>, std::string> digests;
+  };
+  static Known& known = *new Known;  // never destroyed: threads may look winners up until the program is gone
+  const Variant& chosen = variant(variant_name);
+  const std::lock_guard lock(known.mutex);
+  std::string& digest = known.digests[{operation, &chosen}];
+  if (digest.empty()) digest = digest_of_templates(operation, chosen);
+  return digest;
 }
 
 }  // namespace ce::generator

@@ -3,11 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
+#include <utility>
 
 #include "ce/base/error.hpp"
 #include "generator/config.hpp"
 #include "generator/source.hpp"
+#include "generator/variant.hpp"
 
 namespace ce::tuner {
 namespace {
@@ -32,39 +35,61 @@ bool can_be_parsed(std::string_view config) {
   }
 }
 
-bool comes_before(const Candidate& a, const Candidate& b) {
-  if (a.measurement.stage != b.measurement.stage) return a.measurement.stage > b.measurement.stage;
-  if (a.measurement.median_us != b.measurement.median_us)
-    return a.measurement.median_us < b.measurement.median_us;
+bool comes_before(const cache::Finalist& a, const cache::Finalist& b) {
+  if (a.stage != b.stage) return a.stage > b.stage;
+  if (a.median_us != b.median_us) return a.median_us < b.median_us;
   return a.config < b.config;
 }
 
 /// Among those that tie with the first: fewer registers, then the smaller text.
-std::size_t break_tie(const std::vector<Candidate>& ranking) {
-  const cache::Measurement& best = ranking.front().measurement;
+std::size_t break_tie(const std::vector<cache::Finalist>& ranking) {
+  const cache::Finalist& best = ranking.front();
   std::size_t chosen = 0;
   for (std::size_t i = 1; i < ranking.size(); ++i) {
-    const cache::Measurement& other = ranking[i].measurement;
+    const cache::Finalist& other = ranking[i];
     if (other.stage != best.stage || other.median_us > best.median_us * (1 + tie)) break;
-    const cache::Measurement& current = ranking[chosen].measurement;
+    const cache::Finalist& current = ranking[chosen];
     if (other.registers < current.registers ||
-        (other.registers == current.registers && ranking[i].config < ranking[chosen].config))
+        (other.registers == current.registers && other.config < current.config))
       chosen = i;
   }
   return chosen;
 }
 
-std::string reason_of(const std::vector<Candidate>& ranking, bool tied) {
-  const Candidate& winner = ranking.front();
-  if (ranking.size() == 1) return "the only config that was measured";
-  const Candidate& second = ranking[1];
-  const double ahead = second.measurement.median_us / winner.measurement.median_us - 1;
+/// Best first. \returns whether the first is that for another reason than its median
+bool rank(std::vector<cache::Finalist>& list) {
+  std::sort(list.begin(), list.end(), comes_before);
+  const auto chosen = list.begin() + static_cast<std::ptrdiff_t>(break_tie(list));
+  std::rotate(list.begin(), chosen, chosen + 1);
+  return chosen != list.begin();
+}
+
+/// \param ranking  the winner is its first
+std::string lead_of(const cache::Measurement& winner, const std::vector<cache::Finalist>& ranking,
+                    bool tied) {
+  if (ranking.size() == 1 || ranking[1].stage != winner.stage)
+    return winner.stage > 0 ? "the only config in the final" : "the only config that was measured";
+  const cache::Finalist& second = ranking[1];
+  const double ahead = second.median_us / winner.median_us - 1;
   if (tied || ahead < tie)
     return fmt::format("within {:.1f}% of the fastest median, with the fewest registers ({}) among those",
-                       tie * 100, winner.measurement.registers);
+                       tie * 100, winner.registers);
   return fmt::format("median {:.2f} us, {:.1f}% ahead of {} (median of {} samples, spread {:.1f}%)",
-                     winner.measurement.median_us, ahead * 100, second.config,
-                     winner.measurement.samples_us.size(), winner.measurement.spread * 100);
+                     winner.median_us, ahead * 100, second.config, winner.samples_us.size(),
+                     winner.spread * 100);
+}
+
+std::string reason_of(const cache::Measurement& winner, const std::vector<cache::Finalist>& ranking,
+                      bool tied) {
+  const std::string doubt = doubt_of(winner);
+  return lead_of(winner, ranking, tied) + (doubt.empty() ? "" : "; measured under doubt: " + doubt);
+}
+
+std::vector<std::string> current_digests(generator::Operation operation) {
+  std::vector<std::string> digests;
+  for (const generator::Variant& variant : generator::variants())
+    digests.push_back(generator::template_digest(operation, variant.name));
+  return digests;
 }
 
 }  // namespace
@@ -122,23 +147,50 @@ std::optional<Decision> decide(std::span<const cache::Measurement> measurements,
     // A later quarantine withdraws what was measured before.
     if (measurement.outcome != cache::Outcome::measured)
       counted = nullptr;
-    else if (counted == nullptr || measurement.stage >= counted->stage)
+    else if (!std::isnan(measurement.median_us) &&
+             (counted == nullptr || measurement.stage >= counted->stage))
       counted = &measurement;
   }
 
-  Decision decision;
+  std::vector<cache::Finalist> ranking;
   for (const auto& [config, measurement] : counting)
-    if (measurement != nullptr) decision.ranking.push_back({config, *measurement});
-  if (decision.ranking.empty()) return std::nullopt;
-  std::sort(decision.ranking.begin(), decision.ranking.end(), comes_before);
-  const std::size_t chosen = break_tie(decision.ranking);
-  std::rotate(decision.ranking.begin(), decision.ranking.begin() + static_cast<std::ptrdiff_t>(chosen),
-              decision.ranking.begin() + static_cast<std::ptrdiff_t>(chosen) + 1);
+    if (measurement != nullptr)
+      ranking.push_back({.config = config,
+                         .template_digest = measurement->template_digest,
+                         .stage = measurement->stage,
+                         .median_us = measurement->median_us,
+                         .registers = measurement->registers});
+  if (ranking.empty()) return std::nullopt;
+  const bool tied = rank(ranking);
+  Decision decision;
+  for (const cache::Finalist& ranked : ranking)
+    decision.ranking.push_back({ranked.config, *counting[ranked.config]});
   decision.winner = decision.ranking.front();
-  decision.reason = reason_of(decision.ranking, chosen != 0);
-  if (const std::string doubt = doubt_of(decision.winner.measurement); !doubt.empty())
-    decision.reason += "; measured under doubt: " + doubt;
+  decision.reason = reason_of(decision.winner.measurement, ranking, tied);
   return decision;
+}
+
+std::optional<Decision> decide(const cache::Cache& cache, const cache::Key& key,
+                               generator::Operation operation) {
+  std::vector<cache::Finalist> ranking;
+  bool tied = false;
+  auto winner = cache.final_of(
+      key, current_digests(operation), [&](std::vector<cache::Finalist>& list) -> const cache::Finalist* {
+        ranking = std::move(list);
+        std::erase_if(ranking, [&](const cache::Finalist& finalist) {
+          return finalist.template_digest != current_digest(finalist.config, operation);
+        });
+        if (ranking.empty()) return nullptr;
+        tied = rank(ranking);
+        return &ranking.front();
+      });
+  if (winner && can_be_parsed(winner->config)) {
+    Decision decision{.winner = {winner->config, *winner}, .ranking = {}, .reason = {}};
+    decision.reason = reason_of(*winner, ranking, tied);
+    decision.ranking.push_back({winner->config, *std::move(winner)});
+    return decision;
+  }
+  return decide(cache.measurements(key), operation);
 }
 
 }  // namespace ce::tuner

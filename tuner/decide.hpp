@@ -22,7 +22,7 @@ struct Candidate {
 
 struct Decision {
   Candidate winner;
-  std::vector<Candidate> ranking;  ///< every measured config, best first; the winner is the first
+  std::vector<Candidate> ranking;  ///< every config that was asked for, best first; the winner is the first
   std::string reason;  ///< in words: by how much it is ahead, and of whom; and what is to be doubted
 };
 
@@ -44,6 +44,11 @@ inline constexpr double tie = 0.005;
 /// The same with the templates of another time, whose digests are given by variant.
 [[nodiscard]] std::optional<Decision> decide(std::span<const cache::Measurement> measurements,
                                              const std::map<std::string, std::string>& digests);
+
+/// The winner of all that a database knows of the key, as decide() finds it among all measurements; only what decides
+/// is read, and of finals the ranking has the winner alone.
+[[nodiscard]] std::optional<Decision> decide(const cache::Cache& cache, const cache::Key& key,
+                                             generator::Operation operation);
 
 /// The variant of a config text.
 [[nodiscard]] std::string variant_of(std::string_view config);

@@ -179,7 +179,7 @@ TEST_F(Damage, ALogThatWaitsIsReadToo) {
     Cache cache = Cache::open(source);
     cache.add(a_measurement(key_of(0), "in the log", 1));
     std::string bytes = contents(source);
-    bytes.at(bytes.find("block/warps=20") + 12) = '7';
+    bytes.at(bytes.find("compile-block/warps=20") + 20) = '7';
     write_file(file, bytes);
     fs::copy_file(source.string() + "-wal", file.string() + "-wal");
   }

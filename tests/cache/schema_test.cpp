@@ -3,11 +3,16 @@
 #include <SQLiteCpp/Column.h>
 #include <SQLiteCpp/Database.h>
 #include <SQLiteCpp/Exception.h>
+#include <SQLiteCpp/Statement.h>
 #include <gtest/gtest.h>
 
 #include <array>
 #include <string>
+#include <vector>
 
+#include "cache/codec.hpp"
+#include "cache/upkeep.hpp"
+#include "ce/base/digest.hpp"
 #include "ce/base/error.hpp"
 #include "tests/cache/fixture.hpp"
 
@@ -111,6 +116,100 @@ TEST_F(Schema, WinnersIsTheFastestOfTheHighestStage) {
   EXPECT_EQ(sql_value(file(), "SELECT config || ' ' || key FROM winners"), "fast " + key.id());
   EXPECT_EQ(sql_value(file(), "SELECT COUNT(*) FROM winners"), "1");
   EXPECT_EQ(sql_value(file(), "SELECT COUNT(*) FROM history WHERE samples = 3"), "5");
+}
+
+TEST_F(Schema, AFileOfVersionTwoIsCountedAndIndexed) {
+  const auto columns = [&] {
+    return sql_value(file(), "SELECT GROUP_CONCAT(name) FROM pragma_table_info('key_counts')");
+  };
+  std::vector<Measurement> list;
+  for (int i = 0; i < 5; ++i) list.push_back(a_measurement(key, "config " + std::to_string(i % 3), i));
+  list.back().outcome = Outcome::quarantined;
+  {
+    SQLite::Database database = open();
+    migrate(database, migrations().first(2));
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      SQLite::Statement row(database, R"sql(
+        INSERT INTO measurements
+        SELECT ?1, 1, ?2, 'templates', ?3, ?4, '', 1, 1024, 1048576, x'0000c03f0000204000006040', 2.5, 0.25, 32, 0, 1, ?5, ?6)sql");
+      if (i == 0) {
+        database.exec("INSERT INTO device_models VALUES (1, '" + key.device +
+                      "'); INSERT INTO problems VALUES (1, '" + key.problem +
+                      "'); INSERT INTO keys VALUES (1, '" + key.id() + "', 1, 1)");
+        SQLite::Statement evidence(database, "INSERT INTO evidence VALUES (1, ?1, ?2)");
+        const std::string json = encode_evidence(list[i].evidence);
+        evidence.bind(1, digest({json}));
+        evidence.bind(2, json);
+        evidence.exec();
+      }
+      row.bind(1, static_cast<int>(i) + 1);
+      row.bind(2, list[i].config);
+      row.bind(3, list[i].compile_key);
+      row.bind(4, std::string(name(list[i].outcome)));
+      row.bind(5, list[i].created_at);
+      row.bind(6, identity_of(list[i]));
+      row.exec();
+    }
+  }
+  EXPECT_EQ(columns(), "");
+  Cache cache = Cache::open(file());
+  EXPECT_NE(columns(), "");
+  const auto migrated = cache.measurements(key);
+  ASSERT_EQ(migrated.size(), list.size());
+  for (std::size_t i = 0; i < list.size(); ++i) expect_same(migrated[i], list[i]);
+  EXPECT_TRUE(Upkeep::copy(file()).damages().empty());
+  const auto expect_counts = [&](int measurements, int configs, int quarantined) {
+    const KeySummary summary = cache.keys().at(0);
+    EXPECT_EQ(summary.measurements, measurements);
+    EXPECT_EQ(summary.configs, configs);
+    EXPECT_EQ(summary.quarantined, quarantined);
+    EXPECT_EQ(summary.first_at, list.front().created_at);
+    EXPECT_EQ(summary.last_at, cache.measurements(key).back().created_at);
+  };
+  expect_counts(5, 3, 1);
+  cache.add(a_measurement(key, "new", 9));
+  cache.add(a_measurement(key, "new", 9));  // known
+  expect_counts(6, 4, 1);
+  list[4].created_at = "2031-01-01T00:00:00.000Z";
+  cache.add(list[4]);
+  expect_counts(7, 4, 1);
+}
+
+TEST_F(Schema, CountsThatAreWrongAreDamage) {
+  Cache::open(file()).add(a_measurement(key, "config"));
+  sql(file(), "UPDATE key_counts SET configs = 7");
+  EXPECT_EQ(Upkeep::copy(file()).damages(), std::vector<std::string>{"counts: those of key " + key.id() +
+                                                                     " are not what its measurements say"});
+  Cache cache = Cache::open(file());
+  cache.add(a_measurement(key, "other", 1));
+  EXPECT_EQ(warnings("set aside"), 1U);
+  EXPECT_EQ(cache.keys().at(0).configs, 2);
+}
+
+TEST_F(Schema, RegressionsAreSlowerMediansOfTheNextPopulation) {
+  Cache cache = Cache::open(file());
+  int number = 0;
+  const auto add = [&](const char* config, const char* driver, double median_us,
+                       int stage = stage_of_finals) {
+    Measurement measurement = a_measurement(key, config, ++number);
+    measurement.median_us = median_us;
+    measurement.stage = stage;
+    measurement.evidence = {{"driver", driver}, {"nvrtc", "13.0"}, {"ce", "0.1.0"}};
+    cache.add(measurement);
+  };
+  add("slower", "550", 10);
+  add("faster", "550", 10);
+  add("slower", "550", 11);
+  add("slower", "550", 99, stage_of_screenings);
+  EXPECT_EQ(sql_value(file(), "SELECT COUNT(*) FROM regressions"), "0");
+  add("faster", "560", 9);
+  add("slower", "560", 12);
+  add("slower", "560", 13.2, stage_of_checks);
+  EXPECT_EQ(sql_value(file(), "SELECT COUNT(*) FROM regressions"), "1");
+  EXPECT_EQ(sql_value(file(), R"sql(
+              SELECT key || ' ' || config || ' ' || ratio || ' ' || median_before_us || ' ' || median_us || ' ' ||
+                     runs_before || ' ' || runs || ' ' || changed FROM regressions)sql"),
+            key.id() + " slower 1.2 10.5 12.6 2 2 driver 550 -> 560");
 }
 
 }  // namespace

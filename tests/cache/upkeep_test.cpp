@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <iostream>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <random>
 #include <sstream>
 #include <string>
@@ -85,6 +86,7 @@ TEST_F(UpkeepTest, JsonKeepsEverything) {
   m.rows = std::numeric_limits<std::int64_t>::max();
   EXPECT_EQ(to_json(m).find('\n'), std::string::npos);
   expect_same(from_json(to_json(m)), m);
+  EXPECT_EQ(nlohmann::json::parse(to_json(m)).dump(), to_json(m)) << "the text that identities are made of";
   m.reason = "\xff";  // no UTF-8
   EXPECT_EQ(identity_of(from_json(to_json(m))), identity_of(m));
 }
@@ -115,7 +117,7 @@ TEST_F(UpkeepTest, AFileOfVersionOneGetsIdentitiesAndLosesNothingButRepetitions)
   EXPECT_EQ(sql_value(file(), "PRAGMA user_version"), "1");
   {
     const Cache cache = Cache::open(file());
-    EXPECT_EQ(cache.status().schema_version, 2);
+    EXPECT_EQ(cache.status().schema_version, static_cast<int>(migrations().size()));
     const auto list = cache.measurements(key);
     ASSERT_EQ(list.size(), 2U);
     expect_same(list[0], first);
@@ -171,6 +173,7 @@ TEST_F(UpkeepTest, MergingIsCommutativeIdempotentAndChangesTheOtherFileNot) {
   EXPECT_EQ(merge(file(), other()).measurements, 0);
   EXPECT_EQ(merge(folder() / "second.db", folder() / "first.db").measurements, 20);
   EXPECT_EQ(lines_of(file()), lines_of(folder() / "second.db"));
+  EXPECT_TRUE(Upkeep::copy(file()).damages().empty());
   EXPECT_EQ(sql_value(file(), "SELECT COUNT(*) FROM measurements"), "60");
 }
 
@@ -310,6 +313,8 @@ TEST_F(UpkeepTest, PruningDropsWhatNothingRefersTo) {
   fill(file(), {gone, best, a_measurement(key, "block/1", 2)});
   EXPECT_EQ(Upkeep::open(file()).prune(0, false).measurements, 1);
   EXPECT_EQ(sql_value(file(), "SELECT COUNT(*) FROM evidence"), "2");
+  EXPECT_EQ(sql_value(file(), "SELECT measurements FROM key_counts"), "2");
+  EXPECT_TRUE(Upkeep::copy(file()).damages().empty());
 }
 
 TEST_F(UpkeepTest, DamageIsNamed) {
@@ -327,7 +332,8 @@ TEST_F(UpkeepTest, DamageIsNamed) {
       Upkeep::copy(file()).damages(),
       (std::vector<std::string>{"references: row 1 of measurements refers to nothing in keys",
                                 "binaries: the digest of binary is not that of its bytes",
-                                "measurements: row 2 of key " + key.id() + " is not what was written"}));
+                                "measurements: row 2 of key " + key.id() + " is not what was written",
+                                "counts: those of key " + key.id() + " are not what its measurements say"}));
 }
 
 TEST_F(UpkeepTest, VacuumGivesRoomBack) {

@@ -209,6 +209,9 @@ TEST_F(DatabaseUpkeep, EveryQueryOfTheDocumentationRuns) {
   cache::Measurement screened = dated(3, 70, "2030-01-04");
   screened.stage = 0;
   cache_.add(screened);
+  cache::Measurement slower = dated(0, 50, "2030-01-05");
+  slower.evidence["driver"] = "590.1";
+  cache_.add(slower);
 
   const std::string page = test::read_file(std::filesystem::path(CE_SOURCE_DIR) / "docs/database.md");
   const std::regex block("```sql\n([^`]*)```");

@@ -1,10 +1,12 @@
 // Who wins among given measurements.
 #include "tuner/decide.hpp"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 #include <random>
 
 #include "generator/source.hpp"
@@ -182,6 +184,40 @@ TEST(Statistics, SpreadOfKnownSamples) {
   EXPECT_DOUBLE_EQ(spread(std::vector<float>{1, 3}), (2.5 - 1.5) / 2.);
   // One outlier does not make a spread.
   EXPECT_EQ(spread(std::vector<float>{2, 2, 2, 2, 2, 2, 2, 900}), 0);
+}
+
+TEST(Decide, ADatabaseIsAskedForWhatDecidesAlone) {
+  const std::uint64_t seed = test::test_seed();
+  std::mt19937_64 random(seed);
+  const auto below = [&](std::uint64_t n) { return static_cast<int>(random() % n); };
+  int finished = 0;
+  for (int round = 0; round < 200; ++round) {
+    cache::Cache cache = cache::Cache::in_memory();
+    const cache::Key key{"problem", "device"};
+    const int how_many = below(40);
+    for (int i = 0; i < how_many; ++i) {
+      const std::string text = config(random() % 6);
+      Measurement m =
+          below(6) == 0 ? quarantined(text) : measured(text, 100 + below(4) * 0.3, below(3) - 1, below(3));
+      if (below(8) == 0) m.template_digest = "of yore";
+      if (below(16) == 0) m.median_us = std::numeric_limits<double>::quiet_NaN();
+      m.key = key;
+      m.created_at = fmt::format("2030-01-01T00:00:{:02}.000Z", below(60));
+      cache.add(m);
+    }
+    const auto all = decide(cache.measurements(key), Operation::softmax);
+    const auto asked = decide(cache, key, Operation::softmax);
+    ASSERT_EQ(all.has_value(), asked.has_value());
+    if (!all) continue;
+    EXPECT_EQ(asked->winner.config, all->winner.config);
+    EXPECT_EQ(asked->winner.measurement.created_at, all->winner.measurement.created_at);
+    EXPECT_EQ(asked->winner.measurement.median_us, all->winner.measurement.median_us);
+    EXPECT_EQ(asked->ranking.front().config, all->winner.config);
+    EXPECT_EQ(asked->reason, all->reason);
+    finished += is_finished(all);
+    if (testing::Test::HasFailure()) break;
+  }
+  EXPECT_GT(finished, 50);
 }
 
 TEST(Decide, SaysWhatIsToBeDoubted) {
