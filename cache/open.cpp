@@ -81,11 +81,29 @@ void use_rollback_journal(SQLite::Database& database) {
   database.exec("PRAGMA synchronous = FULL");
 }
 
+/// After each commit, in the place of SQLite's own checkpoints, which copy the log into the file but begin it anew only
+/// when no process happens to read it: among many, never. So a long log makes its writer wait a moment for the readers
+/// that there are; those that come meanwhile read the file.
+int keep_log_short(void*, sqlite3* connection, const char* name, int pages) {
+  constexpr int usual_pages = 1000, most_pages = 4096;
+  constexpr int wait_ms = 10;  // a reader that stays is left alone
+  if (pages < usual_pages) return SQLITE_OK;
+  if (pages < most_pages) {
+    sqlite3_wal_checkpoint_v2(connection, name, SQLITE_CHECKPOINT_PASSIVE, nullptr, nullptr);
+    return SQLITE_OK;
+  }
+  sqlite3_busy_timeout(connection, wait_ms);
+  sqlite3_wal_checkpoint_v2(connection, name, SQLITE_CHECKPOINT_TRUNCATE, nullptr, nullptr);
+  sqlite3_busy_timeout(connection, static_cast<int>(busy_timeout.count()));
+  return SQLITE_OK;  // where it failed the next commit tries again
+}
+
 /// \param network  the kind of network file system; empty for none
 void use_journal(SQLite::Database& database, const fs::path& path, std::string_view network) {
   if (network.empty()) {
     use_write_ahead_log(database);
     database.exec("PRAGMA synchronous = NORMAL");
+    sqlite3_wal_hook(database.getHandle(), keep_log_short, nullptr);
     return;
   }
   use_rollback_journal(database);
