@@ -10,6 +10,7 @@
 #include "ce/base/error.hpp"
 #include "ce/base/log.hpp"
 #include "generator/source.hpp"
+#include "tuner/bench.hpp"
 #include "tuner/ranking.hpp"
 
 namespace ce {
@@ -172,8 +173,8 @@ const Chosen* Chooser::finished(const Problem& problem) {
   const std::lock_guard lock(looking_);
   const Chosen* chosen = plans_.find(problem);
   if (chosen != nullptr && !chosen->choice.provisional) return chosen;
-  const auto decision = tuner_.known_winner(problem);
-  return tuner::is_finished(decision) ? &plans_.put(problem, known(problem, *decision)) : nullptr;
+  Known winner = known(problem, true);
+  return winner.chosen != nullptr ? &plans_.put(problem, std::move(winner.chosen)) : nullptr;
 }
 
 const Chosen& Chooser::frozen(const Problem& problem) {
@@ -195,10 +196,12 @@ const Chosen& Chooser::stand_in(const Problem& problem, const std::string& why, 
   const Chosen* before = plans_.find(problem);
   if (before != nullptr && (!before->choice.provisional || before->choice.reason.ends_with(why)))
     return *before;
-  const auto decision = tuner_.known_winner(problem);
-  std::unique_ptr<Chosen> chosen = decision ? known(problem, *decision) : best_known(problem, why);
-  if (!tuner::is_finished(decision)) {
-    if (decision) chosen->choice.reason += "; its tuning did not come to an end, and " + why;
+  auto [chosen, is_winner] = known(problem, false);
+  if (!is_winner) {
+    if (chosen != nullptr)
+      chosen->choice.reason += "; its tuning did not come to an end, and " + why;
+    else
+      chosen = best_known(problem, why);
     chosen->choice.provisional = provisional;
   }
   return plans_.put(problem, std::move(chosen));
@@ -212,7 +215,40 @@ std::unique_ptr<Chosen> Chooser::best_known(const Problem& problem, const std::s
               {.origin = Origin::fallback, .reason = "the safe default: nothing is known and " + why});
 }
 
-std::unique_ptr<Chosen> Chooser::known(const Problem& problem, const tuner::Decision& decision) {
+/// What the databases say is best and compiles here: what does not is quarantined, and they are asked again.
+Chooser::Known Chooser::known(const Problem& problem, bool finished_only) {
+  std::string broken;
+  while (const auto decision = tuner_.known_winner(problem)) {
+    const bool finished = tuner::is_finished(decision);
+    if (finished_only && !finished) break;
+    try {
+      return {.chosen = from_database(problem, *decision), .finished = finished};
+    } catch (const CompileError& error) {
+      if (decision->winner.config == broken) throw;  // its quarantine could not be kept
+      broken = decision->winner.config;
+      quarantine(problem, *decision, error);
+    }
+  }
+  return {};
+}
+
+/// In the user's database, also where the winner is of one below it.
+void Chooser::quarantine(const Problem& problem, const tuner::Decision& decision, const CompileError& error) {
+  const cache::Measurement& winner = decision.winner.measurement;
+  cache_.add({.key = winner.key,
+              .config = winner.config,
+              .template_digest = winner.template_digest,
+              .compile_key = winner.compile_key,
+              .outcome = cache::Outcome::quarantined,
+              .reason = "does not compile: " + error.log(),
+              .evidence = tuner::evidence_now(device_)});
+  log_once(LogLevel::warning,
+           fmt::format("the winner that is known for {}, {}, does not compile here and is left "
+                       "out; its source is {}",
+                       generator::title(problem), winner.config, error.source_path()));
+}
+
+std::unique_ptr<Chosen> Chooser::from_database(const Problem& problem, const tuner::Decision& decision) {
   const generator::Config config = generator::parse_config(decision.winner.config);
   auto built = tuner::find_built(cache_, problem, config, decision.winner.measurement.compile_key);
   if (!built) built = tuner::build(device_, cache_, problem, config);

@@ -14,6 +14,7 @@
 
 #include "cache/cache.hpp"
 #include "ce/background.hpp"
+#include "ce/base/error.hpp"
 #include "ce/context.hpp"
 #include "ce/plan_table.hpp"
 #include "generator/problem.hpp"
@@ -56,7 +57,14 @@ class Chooser {
   const Chosen& frozen(const generator::Problem& problem);
   const Chosen& stand_in(const generator::Problem& problem, const std::string& why, bool provisional);
   std::unique_ptr<Chosen> best_known(const generator::Problem& problem, const std::string& why);
-  std::unique_ptr<Chosen> known(const generator::Problem& problem, const tuner::Decision& decision);
+  struct Known {
+    std::unique_ptr<Chosen> chosen;  ///< null where nothing is known
+    bool finished = false;           ///< a winner of a search that came to its end
+  };
+  Known known(const generator::Problem& problem, bool finished_only);
+  std::unique_ptr<Chosen> from_database(const generator::Problem& problem, const tuner::Decision& decision);
+  void quarantine(const generator::Problem& problem, const tuner::Decision& decision,
+                  const CompileError& error);
   std::unique_ptr<Chosen> load(const generator::Problem& problem, const tuner::Built& built, Choice choice);
 
   runtime::Device& device_;

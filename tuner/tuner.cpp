@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <set>
+#include <span>
 #include <utility>
 
 #include "cache/layers.hpp"
@@ -16,6 +17,16 @@
 
 namespace ce::tuner {
 namespace {
+
+/// Whether the config was quarantined with the same templates, and not measured since.
+bool is_out(std::span<const cache::Measurement> own, const Candidate& winner) {
+  bool out = false;
+  for (const cache::Measurement& measurement : own)
+    if (measurement.config == winner.config &&
+        measurement.template_digest == winner.measurement.template_digest)
+      out = measurement.outcome == cache::Outcome::quarantined;
+  return out;
+}
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
@@ -50,11 +61,11 @@ cache::Key Tuner::key(const generator::Problem& problem) const {
 
 std::optional<Decision> Tuner::known_winner(const generator::Problem& problem) const {
   const cache::Key wanted = key(problem);
-  auto own = decide(cache_.measurements(wanted), problem.operation);
+  auto own = decide(cache_, wanted, problem.operation);
   if (is_finished(own)) return own;
   for (const cache::Layer& layer : cache_.lower()) {
-    auto decision = decide(layer.cache.measurements(wanted), problem.operation);
-    if (!is_finished(decision)) continue;
+    auto decision = decide(layer.cache, wanted, problem.operation);
+    if (!is_finished(decision) || is_out(cache_.measurements(wanted), decision->winner)) continue;
     decision->reason += fmt::format("; known to the {} database", layer.name);
     return decision;
   }

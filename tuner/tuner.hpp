@@ -92,7 +92,7 @@ class Tuner {
   [[nodiscard]] cache::Key key(const generator::Problem& problem) const;
 
   /// The winner that the database knows for the problem's key, or the nearest of the layers below it whose search came
-  /// to its end; nothing when none knows one.
+  /// to its end, unless the database has that winner in quarantine; nothing when none knows one. See decide() of a Cache.
   [[nodiscard]] std::optional<Decision> known_winner(const generator::Problem& problem) const;
 
   /// The config that is ranked first in the light of what was measured of the nearest problems on this device whose

@@ -14,6 +14,7 @@
 #include "ce/base/error.hpp"
 #include "runtime/host/device.hpp"
 #include "tests/ce/log_lines.hpp"
+#include "tests/environment.hpp"
 #include "tests/tuner/fixture.hpp"
 #include "tuner/verify.hpp"
 
@@ -42,6 +43,8 @@ class ObedientDevice : public DeviceDecorator {
       changed_.wait(lock, [&] { return !held_; });
     }
     ++compiled;
+    if (!refused.empty() && request.text.find(refused) != std::string::npos)
+      throw CompileError(request.name, "planted by the test", "nowhere.cu");
     return DeviceDecorator::compile(request);
   }
   std::vector<float> time(int samples, const std::function<void()>& before,
@@ -69,6 +72,7 @@ class ObedientDevice : public DeviceDecorator {
   std::atomic<bool> captures = false;
   std::atomic<int> compiled = 0;
   std::atomic<bool> fails = false;  ///< whatever is timed
+  std::string refused;              ///< a part of a text that does not compile
 
  private:
   std::mutex mutex_;
@@ -188,6 +192,57 @@ TEST_F(ChooserTest, AProcessTunesOneProblemAtATime) {
   device.go_on();
   threads.clear();
   for (const Problem& problem : problems) EXPECT_EQ(choose(chooser, problem).origin, Origin::tuned);
+}
+
+TEST_F(ChooserTest, AWinnerOfTheSiteThatDoesNotCompileHereIsNoAnswer) {
+  Choice at_the_site;
+  {
+    Chooser chooser(device, database, quick_settings(), Policy::tune);
+    at_the_site = choose(chooser);
+  }
+  const ScopedEnvironment site("CE_SITE_DB", file()), none("CE_SYSTEM_DB", "none");
+  const LogLines log;
+  device.refused = "block/warps=7777";
+  {
+    cache::Cache own = cache::Cache::open_layered(file() + "-healthy");
+    Chooser chooser(device, own, quick_settings(), Policy::tune);
+    EXPECT_EQ(choose(chooser).config, at_the_site.config);
+  }
+  device.refused = at_the_site.config;
+  {
+    cache::Cache own = cache::Cache::open_layered(file() + "-frozen");
+    Chooser chooser(device, own, quick_settings(), Policy::frozen);
+    EXPECT_THROW(choose(chooser), NotTuned);
+    EXPECT_THROW(choose(chooser), NotTuned);
+  }
+  cache::Cache own = cache::Cache::open_layered(file() + "-tuned");
+  Chooser chooser(device, own, quick_settings(), Policy::tune);
+  const Choice tuned = choose(chooser);
+  EXPECT_EQ(tuned.origin, Origin::tuned);
+  EXPECT_NE(tuned.config, at_the_site.config);
+  EXPECT_EQ(log.count(LogLevel::warning, "does not compile here"), 1) << "said once";
+  int quarantined = 0;
+  for (const cache::Measurement& m :
+       own.measurements(tuner::Tuner(device, own, quick_settings()).key(small_problem())))
+    quarantined += m.config == at_the_site.config && m.outcome == cache::Outcome::quarantined;
+  EXPECT_EQ(quarantined, 1);
+}
+
+TEST_F(ChooserTest, AnOwnWinnerThatNoLongerCompilesMakesRoomForTheNext) {
+  Choice before;
+  {
+    Chooser chooser(device, database, quick_settings(), Policy::tune);
+    before = choose(chooser);
+  }
+  // Another compiler: no binary is known, and the winner's text is refused.
+  cache::Cache without_binaries = cache::Cache::open(file() + "-copy");
+  const tuner::Tuner tuner(device, database, quick_settings());
+  without_binaries.add(database.measurements(tuner.key(small_problem())));
+  device.refused = before.config;
+  Chooser chooser(device, without_binaries, quick_settings(), Policy::lookup);
+  const Choice next = choose(chooser);
+  EXPECT_EQ(next.origin, Origin::database);
+  EXPECT_NE(next.config, before.config);
 }
 
 TEST_F(ChooserTest, AnInterruptedTuningIsFinishedByTheNext) {
