@@ -90,8 +90,12 @@ std::string evidence_html(const ReportedProblem& reported) {
   if (reported.history > 0)
     html += fmt::format("<p class=\"faint\">{} made with the templates of other versions</p>\n",
                         counted(static_cast<std::int64_t>(reported.history), "measurement"));
-  return html + fmt::format("<p class=\"faint mono\">ce-tune explain {0}<br/>ce-tune db show {0}</p>\n",
-                            reported.summary.key.id());
+  return html + commands_html(reported);
+}
+
+std::string commands_html(const ReportedProblem& reported) {
+  return fmt::format("<p class=\"faint mono\">ce-tune explain {0}<br/>ce-tune db show {0}</p>\n",
+                     reported.summary.key.id());
 }
 
 }  // namespace ce::cli

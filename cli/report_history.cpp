@@ -23,6 +23,9 @@ constexpr std::array<Verdict, 4> history_order{Verdict::slower, Verdict::unsure,
                                                Verdict::same};
 constexpr std::size_t period_digits = 8;
 
+/// Of a page that browsers open at once.
+constexpr std::size_t most_changes = 200;
+
 std::string changes_html(const Finding& finding) {
   std::vector<std::string> texts;
   for (const tuner::Change& change : finding.changes)
@@ -126,6 +129,13 @@ std::string history_html(const ReportedDevice& device) {
       "newest compares with the one before: the change of the time, and what changed. Slower means by 1% or "
       "more, and "
       "more than chance shows once in 1000 problems.</p>\n<div class=\"list\">\n";
+  if (changed.size() > most_changes) {
+    html += fmt::format(
+        "<p class=\"faint\">The first {} of {} are shown: <code>ce-tune regressions --all</code> lists "
+        "all.</p>\n",
+        most_changes, changed.size());
+    changed.resize(most_changes);
+  }
   for (const ReportedProblem* reported : changed) html += row_of_history(*reported);
   return html + "</div>\n";
 }

@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include "cli/html.hpp"
@@ -22,6 +24,26 @@ namespace ce::cli {
 namespace {
 
 using Problems = std::vector<const ReportedProblem*>;
+using Chosen = std::set<const ReportedProblem*>;
+
+/// Of a page that browsers open at once, also with thousands of problems.
+constexpr std::size_t most_with_evidence = 200;
+
+/// Slower or unsure ones first, then those farthest from their ceilings.
+Chosen chosen_for_evidence(const ReportData& report) {
+  Problems all;
+  for (const ReportedDevice& device : report.devices)
+    for (const ReportedProblem& reported : device.problems) all.push_back(&reported);
+  const auto rank = [](const ReportedProblem* reported) {
+    const tuner::Finding* finding = reported->finding();
+    const tuner::Verdict verdict = finding == nullptr ? tuner::Verdict::same : finding->winner.verdict;
+    return std::tuple(verdict != tuner::Verdict::slower, verdict != tuner::Verdict::unsure,
+                      reported->share().value_or(2));
+  };
+  std::stable_sort(all.begin(), all.end(), [&](auto* a, auto* b) { return rank(a) < rank(b); });
+  all.resize(std::min(all.size(), most_with_evidence));
+  return {all.begin(), all.end()};
+}
 
 std::string percent_width(double share) { return fmt::format("{:.1f}%", 100 * std::clamp(share, 0., 1.)); }
 
@@ -147,7 +169,7 @@ std::string shape_of(const ReportedProblem& reported) {
   return shape;
 }
 
-std::string row_of(const ReportedProblem& reported) {
+std::string row_of(const ReportedProblem& reported, bool with_evidence) {
   const std::string dtype(reported.problem ? name(reported.problem->dtype) : "");
   std::string cells = fmt::format("<span>{}</span><span>{}</span>", dtype, shape_of(reported));
   if (reported.best.empty()) {
@@ -163,23 +185,35 @@ std::string row_of(const ReportedProblem& reported) {
   return fmt::format(
       "<details class=\"row\" data-text=\"{} {} \"><summary class=\"winner\">{}</summary>\n"
       "<div class=\"evidence\">\n{}</div></details>\n",
-      escaped(reported.title), reported.summary.key.id(), cells, evidence_html(reported));
+      escaped(reported.title), reported.summary.key.id(), cells,
+      with_evidence ? evidence_html(reported) : commands_html(reported));
 }
 
-std::string winners_of(const std::vector<std::pair<std::string, Problems>>& kinds) {
+std::string winners_of(const std::vector<std::pair<std::string, Problems>>& kinds, const Chosen& chosen) {
+  const auto left_out = [&](const auto& kind) {
+    return std::any_of(kind.second.begin(), kind.second.end(),
+                       [&](const ReportedProblem* reported) { return !chosen.contains(reported); });
+  };
   std::string html =
       "<h3>Winners</h3>\n<p class=\"faint\">The fastest config of each problem, its time, and its share of "
       "the "
       "ceiling: what the fastest kernel on record reaches that does nothing but move memory in the same way. "
       "Open a "
       "line for its evidence.</p>\n";
+  if (std::any_of(kinds.begin(), kinds.end(), left_out))
+    html += fmt::format(
+        "<p class=\"faint\">The evidence of {} problems is on the page: those that became slower or may "
+        "have, then "
+        "those farthest from their ceilings. <code>ce-tune report --html FILE KEY</code> shows that of "
+        "others.</p>\n",
+        chosen.size());
   for (const auto& [kind, problems] : kinds) {
     html += fmt::format(
         "<h4>{}</h4>\n<div class=\"head\"><span>dtype</span><span>rows x columns</span><span>config</span>"
         "<span class=\"num\">time</span><span class=\"num\">speed</span><span class=\"num\">of the "
         "ceiling</span></div>\n<div class=\"list\">\n",
         kind.empty() ? "Keys of other versions of ce" : escaped(kind));
-    for (const ReportedProblem* reported : problems) html += row_of(*reported);
+    for (const ReportedProblem* reported : problems) html += row_of(*reported, chosen.contains(reported));
     html += "</div>\n";
   }
   return html;
@@ -238,7 +272,7 @@ std::string axes_of(const std::vector<std::pair<std::string, Problems>>& kinds) 
 
 // ---- the page ----
 
-std::string device_section(const ReportedDevice& device, std::size_t number) {
+std::string device_section(const ReportedDevice& device, std::size_t number, const Chosen& chosen) {
   const auto kinds = by_kind(device);
   std::string html = fmt::format("<section id=\"device-{}\">\n<h2>{}</h2>\n{}", number, escaped(device.name),
                                  facts_of(device));
@@ -248,7 +282,8 @@ std::string device_section(const ReportedDevice& device, std::size_t number) {
         "GPU.</p>\n";
   if (device.ceilings.empty())
     html += "<p>No ceiling is on record for this device: <code>ce-tune sweep</code> measures it.</p>\n";
-  html += verdicts_html(device) + plots_of(kinds) + winners_of(kinds) + axes_of(kinds) + history_html(device);
+  html += verdicts_html(device) + plots_of(kinds) + winners_of(kinds, chosen) + axes_of(kinds) +
+          history_html(device);
   return html + "</section>\n";
 }
 
@@ -299,7 +334,9 @@ std::string page_of(const ReportData& report) {
         "<p class=\"filter\" hidden=\"\"><input id=\"filter\" type=\"search\" placeholder=\"Filter: bf16 "
         "4096\" "
         "aria-label=\"Show only the problems with these words\"/></p>\n";
-  for (std::size_t i = 0; i < report.devices.size(); ++i) html += device_section(report.devices[i], i + 1);
+  const Chosen chosen = chosen_for_evidence(report);
+  for (std::size_t i = 0; i < report.devices.size(); ++i)
+    html += device_section(report.devices[i], i + 1, chosen);
   html += "</main>\n";
   if (!report.devices.empty()) html += fmt::format("<script>{}</script>\n", report_script);
   return html + "</body>\n</html>\n";

@@ -174,6 +174,29 @@ TEST(ReportPage, OfAnEmptyDatabaseSaysWhatToRun) {
   EXPECT_EQ(page.find("<script"), std::string::npos);
 }
 
+TEST(ReportPage, OfManyProblemsHasTheEvidenceOfThoseFarthestFromTheirCeilings) {
+  cache::Cache cache = example_cache();  // at 50% and 75% of the ceiling
+  constexpr int others = 230;
+  std::vector<Measurement> list;
+  for (int i = 0; i < others; ++i) {
+    const Problem problem = softmax_of(5120 + 8 * i);
+    const double us = static_cast<double>(generator::traffic(problem).total()) / 3600 * 1e-3;  // at 90%
+    list.push_back(final_of(problem, device, configs_of(softmax_of(4096)).front(), us));
+    list.back().registers = 1000 + i;
+  }
+  cache.add(list);
+  const ReportData report = report_on(cache);
+  const std::string page = page_of(report);
+  const test::XmlContents contents = contents_of(page);
+  EXPECT_EQ(contents.elements.at("details"), others + 3) << "each problem has a line";
+  expect_parts(contents.text, {"The evidence of 200 problems", "ce-tune report --html FILE KEY"});
+  EXPECT_EQ(count_of(page, "samples (us)"), 200U);
+  for (const ReportedProblem& reported : report.devices.at(0).problems) {
+    if (reported.share() > 0.8) continue;
+    EXPECT_EQ(count_of(page, escaped(reported.reason)), 1U) << reported.title;
+  }
+}
+
 TEST(ReportPage, MarksWhatBecameSlower) {
   cache::Cache cache = cache::Cache::in_memory();
   const Problem slower = softmax_of(4096), same = softmax_of(8192);
