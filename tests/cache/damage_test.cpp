@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "cache/cache.hpp"
+#include "cache/schema.hpp"
 #include "ce/base/environment.hpp"
 #include "ce/base/error.hpp"
 #include "tests/cache/fixture.hpp"
@@ -213,6 +214,22 @@ TEST_F(Damage, AFileThatIsGoneIsMadeAgain) {
   fs::remove(file());
   cache.add(a_measurement(key, "kept", 2));
   EXPECT_EQ(Cache::open_existing(file()).measurements(key).at(0).config, "kept");
+}
+
+TEST_F(Damage, AVersionThatIsTooLowLosesNothing) {
+  for (int version = 0; version < static_cast<int>(migrations().size()); ++version) {
+    SCOPED_TRACE(version);
+    const fs::path damaged = folder() / fmt::format("version-{}.db", version);
+    write_file(damaged, whole());
+    sql(damaged, fmt::format("PRAGMA user_version = {}", version));
+    const Cache cache = Cache::open(damaged);
+    const Read all = read(cache);
+    EXPECT_EQ(all.measurements, keys * configs);
+    EXPECT_EQ(all.binaries, binaries);
+    EXPECT_TRUE(cache.status().persistent);
+    EXPECT_EQ(cache.status().schema_version, static_cast<int>(migrations().size()));
+    EXPECT_EQ(warnings("set aside as " + damaged.string()), 1U);
+  }
 }
 
 TEST_F(Damage, CommandsThatReadOnlyChangeNothing) {
