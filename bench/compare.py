@@ -63,16 +63,17 @@ def run_ce(command: list[str]) -> dict[str, Any]:
 def make_inputs(kind: str, problem: dict[str, Any], peer: peer_module.Peer) -> peer_module.Inputs:
     import torch
 
-    torch.manual_seed(1)
+    # Not the default generator, which a capture that failed leaves unusable.
+    generator = torch.Generator("cuda").manual_seed(1)
     rows, columns = problem["timed_rows"], problem["columns"]
     dtype = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}[problem["dtype"]]
-    x = torch.empty(rows, columns, dtype=dtype, device="cuda").normal_(0, 2)
+    x = torch.empty(rows, columns, dtype=dtype, device="cuda").normal_(0, 2, generator=generator)
     inputs = peer_module.Inputs(x=x, reduction=problem.get("reduction", "none"))
     if kind.startswith("cross_entropy"):
         target = torch.int32 if problem["target_dtype"] == "i32" else torch.int64
-        inputs.target = torch.randint(columns, (rows,), device="cuda").to(target)
+        inputs.target = torch.randint(columns, (rows,), device="cuda", generator=generator).to(target)
     elif kind.endswith("_backward"):
-        logits = torch.empty_like(x).normal_(0, 2)
+        logits = torch.empty_like(x).normal_(0, 2, generator=generator)
         inputs.y = torch.log_softmax(logits, -1) if kind.startswith("log") else torch.softmax(logits, -1)
     if kind in peer.overwrites:
         inputs.pristine = x.clone()

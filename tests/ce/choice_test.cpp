@@ -26,7 +26,7 @@ TEST_F(ChoiceTest, TunedOnceThenRememberedThenNearest) {
     EXPECT_NE(tuned.reason, "");
     EXPECT_EQ(tuned.key.size(), 12);
     const int compiled = context.compiled();
-    EXPECT_GT(compiled, 1);
+    EXPECT_GE(compiled, 1);
     // The same bucket of rows, and the same problem again: nothing new.
     const Choice again = softmax(context, 256, 9);
     EXPECT_EQ(again.origin, Origin::tuned);
