@@ -131,6 +131,9 @@ std::unique_ptr<Store> open_writable(const fs::path& path) {
   if (sqlite3_db_readonly(database->getHandle(), "main") != 0)
     throw SQLite::Exception("the file is read-only", SQLITE_READONLY);
   require_ours(*database, path);
+  // That is known once something has been read.
+  if (sqlite3_db_readonly(database->getHandle(), "main") != 0)
+    throw SQLite::Exception("its header forbids every SQLite of today to write", SQLITE_CORRUPT);
   set_checkpoint_on_close(*database, true);
   use_journal(*database, path, network);
   database->exec("PRAGMA foreign_keys = ON");

@@ -8,7 +8,10 @@
 #include <sqlite3.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <cstring>
 #include <exception>
+#include <initializer_list>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -19,6 +22,7 @@
 #include "cache/measurement_row.hpp"
 #include "cache/open.hpp"
 #include "cache/query.hpp"
+#include "cache/schema.hpp"
 #include "ce/base/digest.hpp"
 
 namespace ce::cache {
@@ -59,10 +63,11 @@ class Rows {
  public:
   /// \param sql  selects the rows from number ?1 to ?2
   /// \param number_column  of that, the row's number
-  Rows(SQLite::Database& database, const std::string& sql, int number_column, const char* last_number_sql)
+  Rows(SQLite::Database& database, const std::string& sql, int number_column, const char* last_number_sql,
+       std::int64_t most_holes)
       : statement_(database, sql),
         number_column_(number_column),
-        most_holes_(most_holes_of(sqlite3_db_filename(database.getHandle(), "main"))),
+        most_holes_(most_holes),
         last_(last_of(database, last_number_sql, most_holes_)) {}
 
   /// The next row that can be read; null behind the last one.
@@ -115,13 +120,68 @@ class Rows {
   bool probing_ = false, found_ = false;
 };
 
+/// \throws SQLite::Exception where not even the list of tables can be read, or names none of ours
+void be_lenient(SQLite::Database& database) {
+  database.exec("PRAGMA trusted_schema = OFF");
+  // Tables that can be read are, whatever became of others; nothing is written.
+  database.exec("PRAGMA writable_schema = ON");
+  database.exec("PRAGMA cell_size_check = ON");
+  if (!database.tableExists("measurements") && !database.tableExists("binaries"))
+    throw SQLite::Exception("it has none of our tables", SQLITE_CORRUPT);
+}
+
 std::unique_ptr<SQLite::Database> open_leniently(const std::string& name, int flags) {
   auto database = std::make_unique<SQLite::Database>(name, flags);
-  database->exec("PRAGMA trusted_schema = OFF");
-  // Tables that can be read are, whatever became of others; nothing is written.
-  database->exec("PRAGMA writable_schema = ON");
-  database->exec("PRAGMA cell_size_check = ON");
-  static_cast<void>(database->execAndGet("SELECT COUNT(*) FROM sqlite_master"));
+  be_lenient(*database);
+  return database;
+}
+
+/// The header of every file of ours (https://www.sqlite.org/fileformat2.html#the_database_header), over one that is
+/// damaged. What lies in the write-ahead log is not in the file.
+void mend_header(std::string& bytes, std::size_t page_bytes) {
+  const auto put = [&](std::size_t at, std::initializer_list<std::size_t> values) {
+    for (const std::size_t value : values) bytes[at++] = static_cast<char>(value & 0xff);
+  };
+  const auto put_number = [&](std::size_t at, std::size_t value) {
+    put(at, {value >> 24, value >> 16, value >> 8, value});
+  };
+  constexpr std::string_view magic("SQLite format 3\0", 16);
+  bytes.replace(0, magic.size(), magic);
+  put(16, {page_bytes >> 8, page_bytes});
+  put(18,
+      {1, 1, 0, 64, 32, 32});  // no write-ahead log; no reserved space; fractions of a page, which are fixed
+  put_number(28, bytes.size() / page_bytes);
+  put_number(92, 0);  // the number of pages above is valid for
+  put_number(24, 0);  // this change
+  put_number(32, 0);  // no free pages that anybody could take
+  put_number(36, 0);
+  put_number(44, 4);  // format of the schema
+  put_number(52, 0);  // no pages that move
+  put_number(56, 1);  // UTF-8
+  put_number(64, 0);
+  if (const auto version = static_cast<unsigned char>(bytes[63]);
+      bytes.compare(60, 3, std::string(3, '\0')) != 0 || version == 0 || version > migrations().size())
+    put_number(60, migrations().size());
+}
+
+/// In memory; null where it does not help.
+std::unique_ptr<SQLite::Database> open_with_mended_header(const fs::path& file) {
+  constexpr std::size_t page_bytes = 4096;  // SQLite's default, which no file of ours has changed
+  std::string bytes = beginning_of(file, std::numeric_limits<int>::max());
+  bytes.resize(bytes.size() / page_bytes * page_bytes);
+  if (bytes.empty()) return nullptr;
+  mend_header(bytes, page_bytes);
+  auto* copy = static_cast<unsigned char*>(sqlite3_malloc64(bytes.size()));
+  if (copy == nullptr) return nullptr;
+  std::memcpy(copy, bytes.data(), bytes.size());
+  auto database =
+      std::make_unique<SQLite::Database>(":memory:", SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE);
+  const auto size = static_cast<sqlite3_int64>(bytes.size());
+  // It frees the copy, also where it fails.
+  if (sqlite3_deserialize(database->getHandle(), "main", copy, size, size,
+                          SQLITE_DESERIALIZE_FREEONCLOSE | SQLITE_DESERIALIZE_READONLY) != SQLITE_OK)
+    return nullptr;
+  be_lenient(*database);
   return database;
 }
 
@@ -129,20 +189,23 @@ std::unique_ptr<SQLite::Database> open_leniently(const std::string& name, int fl
 std::unique_ptr<SQLite::Database> open_damaged(const fs::path& file) {
   try {
     return open_leniently(file.string(), SQLite::OPEN_READONLY);
-  } catch (const SQLite::Exception& error) {
-    if (is_damage(error)) return nullptr;
+  } catch (const SQLite::Exception&) {
   }
   try {  // without the files that SQLite would create beside it
     return open_leniently(immutable_uri(file), SQLite::OPEN_READONLY | SQLite::OPEN_URI);
+  } catch (const SQLite::Exception&) {
+  }
+  try {
+    return open_with_mended_header(file);
   } catch (const SQLite::Exception&) {
     return nullptr;
   }
 }
 
-std::int64_t copy_measurements(SQLite::Database& database, Store& into) {
+std::int64_t copy_measurements(SQLite::Database& database, Store& into, std::int64_t most_holes) {
   const bool first_version = database.execAndGet("PRAGMA user_version").getInt() == 1;
   Rows rows(database, select_measurements_with(first_version ? "''" : "m.identity"), 18,
-            "SELECT MAX(id) FROM measurements NOT INDEXED");
+            "SELECT MAX(id) FROM measurements NOT INDEXED", most_holes);
   std::int64_t copied = 0;
   std::vector<Measurement> list;
   const auto flush = [&] {
@@ -160,8 +223,8 @@ std::int64_t copy_measurements(SQLite::Database& database, Store& into) {
   return copied;
 }
 
-std::int64_t copy_binaries(SQLite::Database& database, Store& into) {
-  Rows rows(database, all_binaries, 5, "SELECT MAX(rowid) FROM binaries NOT INDEXED");
+std::int64_t copy_binaries(SQLite::Database& database, Store& into, std::int64_t most_holes) {
+  Rows rows(database, all_binaries, 5, "SELECT MAX(rowid) FROM binaries NOT INDEXED", most_holes);
   std::int64_t copied = 0;
   while (const Query* row = rows.next()) {
     const Bytes image = row->blob(1);
@@ -174,9 +237,9 @@ std::int64_t copy_binaries(SQLite::Database& database, Store& into) {
 
 /// What the table has, or nothing where it cannot even be found.
 template <class Copy>
-std::int64_t rows_of(SQLite::Database& database, Store& into, const Copy& copy) {
+std::int64_t rows_of(SQLite::Database& database, Store& into, std::int64_t most_holes, const Copy& copy) {
   try {
-    return copy(database, into);
+    return copy(database, into, most_holes);
   } catch (const SQLite::Exception& error) {
     if (!is_damage(error)) throw;
     return 0;
@@ -188,8 +251,9 @@ std::int64_t rows_of(SQLite::Database& database, Store& into, const Copy& copy) 
 Salvaged salvage(const fs::path& damaged, Store& into) {
   const auto database = open_damaged(damaged);
   if (database == nullptr) return {};
-  return {.measurements = rows_of(*database, into, copy_measurements),
-          .binaries = rows_of(*database, into, copy_binaries)};
+  const std::int64_t most_holes = most_holes_of(damaged);
+  return {.measurements = rows_of(*database, into, most_holes, copy_measurements),
+          .binaries = rows_of(*database, into, most_holes, copy_binaries)};
 }
 
 }  // namespace ce::cache

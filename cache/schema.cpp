@@ -295,8 +295,10 @@ void call_identity(sqlite3_context* context, int count, sqlite3_value** values) 
   }
 }
 
-/// Through SQLite: closing any other descriptor of a file drops the locks that SQLite holds on it for this
-/// process.
+int user_version(SQLite::Database& database) { return database.execAndGet("PRAGMA user_version").getInt(); }
+
+}  // namespace
+
 std::string beginning_of(const std::filesystem::path& path, std::size_t most) {
   const SQLite::Database database(path.string(), SQLite::OPEN_READONLY);
   sqlite3_file* file = nullptr;
@@ -308,10 +310,6 @@ std::string beginning_of(const std::filesystem::path& path, std::size_t most) {
   if (file->pMethods->xRead(file, bytes.data(), static_cast<int>(bytes.size()), 0) != SQLITE_OK) return {};
   return bytes;
 }
-
-int user_version(SQLite::Database& database) { return database.execAndGet("PRAGMA user_version").getInt(); }
-
-}  // namespace
 
 std::span<const char* const> migrations() noexcept { return steps_of_all_versions; }
 

@@ -2,9 +2,11 @@
 /// \file
 /// The tables of the tuning database, and how a file gets from one version of them to the next.
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <span>
+#include <string>
 
 namespace SQLite {
 class Database;
@@ -23,6 +25,11 @@ inline constexpr std::int32_t application_id = 0x63654442;
 /// \throws DatabaseError for the database of another program or of a newer ce; it names `path`
 /// \throws SQLite::Exception where it cannot be read at all, or has our tables under another application_id
 void require_ours(SQLite::Database& database, const std::filesystem::path& path);
+
+/// The first bytes of a file, at most so many. Through SQLite: closing any other descriptor of a file drops the locks
+/// that SQLite holds on it for this process. Empty where they cannot be read.
+/// \throws SQLite::Exception where the file cannot be opened
+[[nodiscard]] std::string beginning_of(const std::filesystem::path& path, std::size_t most);
 
 /// Whether a file that SQLite cannot read was one of ours: by its application_id, the texts of its tables, or
 /// because it is the beginning of a database too short to tell. Changes nothing, and takes no lock away that
