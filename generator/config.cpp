@@ -71,7 +71,7 @@ Config parse_config(std::string_view text) {
   const std::string_view given = text;
   const std::string whole = fmt::format("\"{}\"", text);
   Config config{.variant = std::string(take(text, '/'))};
-  const std::vector<const Axis*> expected = variant(config.variant).axes();
+  const std::vector<const Axis*>& expected = variant(config.variant).axes();
   std::size_t found = 0;
   for (; !text.empty(); ++found) {
     std::string_view value = take(text, ',');

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <map>
 
 #include "ce/base/error.hpp"
 #include "generator/ceil_div.hpp"
@@ -292,15 +293,25 @@ constexpr std::array<Variant, 9> all_variants{{
     {"stream", "stream.cuh", serves_streams, rejects_stream, word_bytes, block_per_tile, false, one_step},
 }};
 
-}  // namespace
-
-std::vector<const Axis*> Variant::axes() const {
+std::vector<const Axis*> axes_in(std::string_view file) {
   std::vector<const Axis*> found;
   const std::vector<AxisLine> lines = axis_lines(template_text(file));
   for (const Axis& axis : generator::axes())
     if (std::any_of(lines.begin(), lines.end(), [&](const AxisLine& line) { return line.axis == axis.name; }))
       found.push_back(&axis);
   return found;
+}
+
+}  // namespace
+
+const std::vector<const Axis*>& Variant::axes() const {
+  // Never destroyed: threads may still ask while the program ends.
+  static const auto& of_variants = *new std::map<std::string_view, std::vector<const Axis*>>([] {
+    std::map<std::string_view, std::vector<const Axis*>> found;
+    for (const Variant& variant : all_variants) found.emplace(variant.name, axes_in(variant.file));
+    return found;
+  }());
+  return of_variants.at(name);
 }
 
 std::vector<Config> Variant::points() const {

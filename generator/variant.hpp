@@ -42,8 +42,8 @@ struct Variant {
   std::int64_t part_bytes = 0;  ///< of Arguments::parts
   bool takes_rows = false;      ///< counts rows in the Workspace
 
-  /// The axes that its template names.
-  [[nodiscard]] std::vector<const Axis*> axes() const;
+  /// The axes that its template names, which is read once.
+  [[nodiscard]] const std::vector<const Axis*>& axes() const;
   /// Every point of the template's space, constraints not applied, in a fixed order.
   [[nodiscard]] std::vector<Config> points() const;
 };
