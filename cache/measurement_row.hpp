@@ -13,8 +13,7 @@ namespace ce::cache {
 /// measurements AS m and evidence AS e.
 inline constexpr std::string_view measurement_columns =
     "p.text, d.text, m.config, m.template_digest, m.compile_key, m.outcome, m.reason, m.stage, m.rows, "
-    "m.bytes, "
-    "m.samples_us, m.median_us, m.spread, m.registers, m.local_bytes, e.json, m.created_at";
+    "m.bytes, m.samples_us, m.median_us, m.spread, m.registers, m.local_bytes, e.json, m.created_at";
 
 /// Those tables, joined, with keys AS k.
 inline constexpr std::string_view measurement_tables = R"sql(

@@ -145,11 +145,10 @@ void mend_header(std::string& bytes, std::size_t page_bytes) {
   const auto put_number = [&](std::size_t at, std::size_t value) {
     put(at, {value >> 24, value >> 16, value >> 8, value});
   };
-  constexpr std::string_view magic("SQLite format 3\0", 16);
   bytes.replace(0, magic.size(), magic);
   put(16, {page_bytes >> 8, page_bytes});
-  put(18,
-      {1, 1, 0, 64, 32, 32});  // no write-ahead log; no reserved space; fractions of a page, which are fixed
+  put(18, {1, 1, 0});     // no write-ahead log; no reserved space
+  put(21, {64, 32, 32});  // shares of a page, which are fixed
   put_number(28, bytes.size() / page_bytes);
   put_number(92, 0);  // the number of pages above is valid for
   put_number(24, 0);  // this change

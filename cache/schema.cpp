@@ -342,7 +342,6 @@ void require_ours(SQLite::Database& database, const std::filesystem::path& path)
 bool resembles_ours(const std::filesystem::path& path) noexcept {
   try {
     const std::string bytes = beginning_of(path, 1 << 16);
-    constexpr std::string_view magic("SQLite format 3\0", 16);
     constexpr std::size_t id_at = 68;
     if (bytes.size() < id_at + 4) return magic.starts_with(std::string_view(bytes).substr(0, magic.size()));
     return bytes.compare(id_at, 4, "ceDB") == 0 ||

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <span>
 #include <string>
+#include <string_view>
 
 namespace SQLite {
 class Database;
@@ -16,6 +17,9 @@ namespace ce::cache {
 
 /// Stands in the header of every file of ours: "ceDB".
 inline constexpr std::int32_t application_id = 0x63654442;
+
+/// And in front of every database of SQLite, the zero included.
+inline constexpr std::string_view magic("SQLite format 3\0", 16);
 
 /// SQL texts; the one at index v takes a database from version v (PRAGMA user_version) to v + 1.
 /// Released texts never change: a new version is a new text at the end.
