@@ -3,16 +3,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <optional>
 #include <utility>
-#include <vector>
 
 #include "cache/cache.hpp"
 #include "ce/base/error.hpp"
 #include "ce/chooser.hpp"
 #include "ce/device_name.hpp"
+#include "ce/known_call.hpp"
 #include "ce/policy.hpp"
 #include "ce/request.hpp"
 #include "ce/workspaces.hpp"
@@ -44,18 +46,21 @@ Policy policy_for(const ContextOptions& options) {
 /// To the boundary that vector accesses need.
 constexpr std::int64_t aligned(std::int64_t bytes) { return (bytes + 15) / 16 * 16; }
 
-/// What a call needs beyond its tensors.
-struct Scratch {
-  std::int64_t parts = 0;  ///< where its parts begin
-  std::int64_t bytes = 0;  ///< 0: nothing
-};
-
 Scratch scratch_of(const tuner::Kernel& kernel, const Problem& problem) {
   const std::int64_t own = generator::workspace_bytes(problem), parts = kernel.part_bytes();
   if (own == 0 && parts == 0 && !kernel.takes_rows()) return {};
   // Parts lie behind the head of a workspace in any case: its counters are zero between calls.
   const std::int64_t start = aligned(std::max(own, std::int64_t{sizeof(Workspace)}));
   return {.parts = start, .bytes = start + parts};
+}
+
+template <AnyOperation Operation>
+constinit thread_local KnownCalls<Operation> known_calls;
+
+/// Of a Context, never another one's.
+std::uint64_t next_number() {
+  static std::atomic<std::uint64_t> last = 0;
+  return ++last;
 }
 
 constexpr TargetStatus no_bad_target{0, std::numeric_limits<long long>::max()};
@@ -73,8 +78,11 @@ struct Context::Impl {
   }
 
   void lend(const Scratch& scratch, Arguments& arguments, Stream stream);
+  void launch(const Chosen& chosen, const Scratch& scratch, const tuner::Geometry& geometry,
+              Arguments& arguments, Stream stream);
   bool launch_empty(const Request& request, Stream stream);
 
+  const std::uint64_t number = next_number();
   std::unique_ptr<runtime::Device> device;
   cache::Cache cache;
   Chooser chooser;
@@ -90,6 +98,13 @@ void Context::Impl::lend(const Scratch& scratch, Arguments& arguments, Stream st
   if (scratch.bytes == 0) return;
   arguments.workspace = workspaces.get(stream, scratch.bytes);
   arguments.parts = reinterpret_cast<std::byte*>(arguments.workspace) + scratch.parts;
+}
+
+void Context::Impl::launch(const Chosen& chosen, const Scratch& scratch, const tuner::Geometry& geometry,
+                           Arguments& arguments, Stream stream) {
+  const runtime::Session session(*device);
+  lend(scratch, arguments, stream);
+  chosen.kernel.launch(geometry, arguments, stream);
 }
 
 /// A call without rows: nothing to launch, but a mean of nothing is NaN and a sum of nothing is 0.
@@ -129,7 +144,7 @@ struct Plan::Impl {
   Request request;
   const Chosen* chosen = nullptr;  ///< null when there are no rows
   Scratch scratch = {};
-  std::vector<runtime::Launch> geometry = {};
+  tuner::Geometry geometry = {};
 };
 
 void Plan::run(Stream stream) const {
@@ -138,10 +153,8 @@ void Plan::run(Stream stream) const {
     context->launch_empty(request, stream);
     return;
   }
-  const runtime::Session session(*context->device);
   Arguments arguments = request.arguments;
-  context->lend(scratch, arguments, stream);
-  chosen->kernel.launch(geometry, arguments, stream);
+  context->launch(*chosen, scratch, geometry, arguments, stream);
 }
 
 const Choice& Plan::choice() const noexcept {
@@ -156,12 +169,21 @@ Context::~Context() = default;
 template <AnyOperation Operation>
 const Choice& Context::run(const Operation& operation, const typename Operation::Tensors& tensors,
                            Stream stream) {
+  KnownCalls<Operation>& known = known_calls<Operation>;
+  if (const KnownCall<Operation>* call = known.find(impl_->number, operation, tensors, *impl_->device)) {
+    Arguments arguments = call->arguments;
+    set_addresses(tensors, arguments);
+    impl_->launch(*call->chosen, call->scratch, call->geometry, arguments, stream);
+    return call->chosen->choice;
+  }
   Request request = bind(operation, tensors, *impl_->device);
   if (impl_->launch_empty(request, stream)) return impl_->empty;
   const Chosen& chosen = impl_->chooser.choose(request.problem, stream);
-  const runtime::Session session(*impl_->device);
-  impl_->lend(scratch_of(chosen.kernel, request.problem), request.arguments, stream);
-  chosen.kernel.launch(request.problem, request.arguments, stream);
+  const Scratch scratch = scratch_of(chosen.kernel, request.problem);
+  const tuner::Geometry geometry = chosen.kernel.geometry(request.problem);
+  impl_->launch(chosen, scratch, geometry, request.arguments, stream);
+  if (!chosen.choice.provisional)
+    known.add(impl_->number, tensors, {operation, tensors, request.arguments, &chosen, scratch, geometry});
   return chosen.choice;
 }
 
@@ -173,7 +195,7 @@ Plan Context::prepare(const Operation& operation, const typename Operation::Tens
     plan.scratch = scratch_of(plan.chosen->kernel, problem);
     plan.geometry = plan.chosen->kernel.geometry(problem);
   }
-  return Plan(std::make_shared<const Plan::Impl>(std::move(plan)));
+  return Plan(std::make_shared<const Plan::Impl>(plan));
 }
 
 #define CE_INSTANTIATE(Operation)                                                                      \

@@ -46,8 +46,6 @@ generator::RowPlacement placement_of(const Placed& placed) {
           .batch_stride_bytes = placed.layout.batch * size_of(tensor.dtype)};
 }
 
-void* data_of(const Placed* placed) { return placed != nullptr ? placed->matrix->tensor->data : nullptr; }
-
 Layout arguments_of(const Placed* placed) {
   if (placed == nullptr) return {};
   return {.row = placed->layout.row, .batch = placed->layout.batch, .column = placed->layout.column};
@@ -109,9 +107,9 @@ Request bind_matrices(generator::Operation operation, const Matrix& input, const
                                   : generator::alignment_of(model.rows, std::span(placements.data(), count)),
                       .rows = model.rows,
                       .columns = model.columns},
-          .arguments = {.input = model.data,
-                        .second = data_of(of_second),
-                        .output = data_of(of_output),
+          .arguments = {.input = nullptr,
+                        .second = nullptr,
+                        .output = nullptr,
                         .input_layout = arguments_of(own),
                         .second_layout = arguments_of(of_second),
                         .output_layout = arguments_of(of_output),

@@ -16,7 +16,7 @@ struct Matrix {
 };
 
 /// Checks the matrices, each by itself and against the others, and turns them into the part of a Request that
-/// all operations share: the shape, the alignment, and where the rows lie.
+/// all operations share: the shape, the alignment, and how far apart the rows are.
 /// \param output  may be the input
 /// \param memory  gets the matrices
 /// \throws InvalidArgument

@@ -23,6 +23,8 @@ struct Softmax {
     Tensor input;   ///< [rows, columns]
     Tensor output;  ///< as the input; may be the input itself
   };
+
+  friend bool operator==(const Softmax&, const Softmax&) = default;
 };
 
 /// The logarithm of softmax over each row: y[i] = x[i] - log(sum_j exp(x[j])). Rows that have no softmax
@@ -32,6 +34,8 @@ struct LogSoftmax {
     Tensor input;   ///< [rows, columns]
     Tensor output;  ///< as the input; may be the input itself
   };
+
+  friend bool operator==(const LogSoftmax&, const LogSoftmax&) = default;
 };
 
 /// The gradient of Softmax: dx[i] = y[i] (dy[i] - sum_j dy[j] y[j]).
@@ -41,6 +45,8 @@ struct SoftmaxBackward {
     Tensor output_grad;  ///< as the output: dy
     Tensor input_grad;   ///< as the output: dx; may be output_grad itself
   };
+
+  friend bool operator==(const SoftmaxBackward&, const SoftmaxBackward&) = default;
 };
 
 /// The gradient of LogSoftmax: dx[i] = dy[i] - exp(y[i]) sum_j dy[j].
@@ -50,6 +56,8 @@ struct LogSoftmaxBackward {
     Tensor output_grad;  ///< as the output: dy
     Tensor input_grad;   ///< as the output: dx; may be output_grad itself
   };
+
+  friend bool operator==(const LogSoftmaxBackward&, const LogSoftmaxBackward&) = default;
 };
 
 /// Cross entropy of rows of logits x, and on demand its gradient with respect to the logits, in one pass.
@@ -91,6 +99,8 @@ struct CrossEntropy {
     Tensor argmax = {};  ///< optional: [rows] i64; index of the first largest logit; NaN is larger than all
     Tensor hit = {};     ///< optional, with class indices: [rows] u8; 1 where argmax is the target
   };
+
+  friend bool operator==(const CrossEntropy&, const CrossEntropy&) = default;
 };
 
 /// The gradient of CrossEntropy with respect to the logits, from the logsumexp that it wrote.
@@ -112,6 +122,8 @@ struct CrossEntropyBackward {
     Tensor upstream = {};  ///< optional: [1] or [rows], f32 or the logits' dtype; multiplies the gradient
     Tensor grad;           ///< as the logits; may be the logits themselves
   };
+
+  friend bool operator==(const CrossEntropyBackward&, const CrossEntropyBackward&) = default;
 };
 
 /// What run() and prepare() take.

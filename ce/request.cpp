@@ -11,17 +11,25 @@
 namespace ce {
 namespace {
 
+using generator::Problem;
+
 template <class Tensors>
 Request bind_forward(generator::Operation operation, const Tensors& tensors, const runtime::Device& device) {
   CallMemory memory;
-  return bind_matrices(operation, {"input", &tensors.input}, {}, {"output", &tensors.output}, device, memory);
+  Request request =
+      bind_matrices(operation, {"input", &tensors.input}, {}, {"output", &tensors.output}, device, memory);
+  set_addresses(tensors, request.arguments);
+  return request;
 }
 
 template <class Tensors>
 Request bind_backward(generator::Operation operation, const Tensors& tensors, const runtime::Device& device) {
   CallMemory memory;
-  return bind_matrices(operation, {"output_grad", &tensors.output_grad}, {"output", &tensors.output},
-                       {"input_grad", &tensors.input_grad}, device, memory);
+  Request request =
+      bind_matrices(operation, {"output_grad", &tensors.output_grad}, {"output", &tensors.output},
+                    {"input_grad", &tensors.input_grad}, device, memory);
+  set_addresses(tensors, request.arguments);
+  return request;
 }
 
 // ---- cross entropy -------------------------------------------------------------------------------------
@@ -61,13 +69,13 @@ struct Vectors {
     check_vector(name, tensor, count);
     memory.add(name, tensor, written);
   }
-  /// An optional output of a certain dtype. \returns its address, null where it was not given
-  void* bind_output(std::string_view name, const Tensor& tensor, std::int64_t count, DType dtype,
-                    std::string_view why) {
-    if (!is_given(name, tensor)) return nullptr;
+  /// An optional output of a certain dtype. \returns whether it was given
+  bool bind_output(std::string_view name, const Tensor& tensor, std::int64_t count, DType dtype,
+                   std::string_view why) {
+    if (!is_given(name, tensor)) return false;
     check_dtype(name, tensor, dtype, why);
     bind(name, tensor, count, true);
-    return tensor.data;
+    return true;
   }
 };
 
@@ -88,7 +96,6 @@ Request bind_targets(generator::Operation operation, const Tensors& tensors, boo
   if (!probabilities) {
     vectors.bind("target", target, logits.rows, false);
     request.problem.target_dtype = target.dtype;
-    request.arguments.target = target.data;
   }
   return request;
 }
@@ -100,7 +107,6 @@ void bind_weight(const Tensor& weight, Vectors& vectors, Request& request) {
   generator::Problem& problem = request.problem;
   problem.weights = true;
   problem.weight_dtype = weight.dtype;
-  request.arguments.weight = weight.data;
   // Where rows are aligned, kernels take 16 bytes of weights at a time.
   const bool aligned = reinterpret_cast<std::uintptr_t>(weight.data) % 16 == 0;
   if (generator::reads_all_weights(problem) && !problem.strided && !aligned &&
@@ -110,7 +116,7 @@ void bind_weight(const Tensor& weight, Vectors& vectors, Request& request) {
 
 /// One number, or one for each row.
 void bind_upstream(const Tensor& upstream, Vectors& vectors, Request& request) {
-  auto& [problem, arguments] = request;
+  Problem& problem = request.problem;
   check_tensor("upstream", upstream, vectors.device);
   const bool scalar = is_vector(upstream, 1);
   if (!scalar && !is_vector(upstream, problem.rows))
@@ -118,7 +124,6 @@ void bind_upstream(const Tensor& upstream, Vectors& vectors, Request& request) {
                           fmt::format("1 or {} elements, one after the other", problem.rows));
   vectors.memory.add("upstream", upstream, false);
   problem.upstream = scalar ? generator::Upstream::scalar : generator::Upstream::rows;
-  arguments.upstream = upstream.data;
 }
 
 }  // namespace
@@ -144,14 +149,13 @@ Request bind(const CrossEntropy& operation, const CrossEntropy::Tensors& tensors
   const bool gradient = is_given("grad", tensors.grad);
   Request request = bind_targets(generator::Operation::cross_entropy, tensors, gradient, vectors);
   bind_options(operation, request);
-  auto& [problem, arguments] = request;
+  Problem& problem = request.problem;
   bind_weight(tensors.weight, vectors, request);
 
   const std::int64_t losses = operation.reduction == Reduction::none ? problem.rows : 1;
   check_f32_or("loss", tensors.loss, problem.dtype);
   vectors.bind("loss", tensors.loss, losses, true);
   problem.loss_dtype = tensors.loss.dtype;
-  arguments.loss = tensors.loss.data;
   if (is_given("upstream", tensors.upstream)) {
     if (!gradient) throw InvalidArgument("upstream.data", "set", "null where there is no grad");
     check_dtype("upstream", tensors.upstream, problem.loss_dtype, "that of loss");
@@ -162,19 +166,13 @@ Request bind(const CrossEntropy& operation, const CrossEntropy::Tensors& tensors
     throw InvalidArgument("z_loss.data", "set", "null where the factor z_loss is 0");
   if (problem.probabilities && is_given("hit", tensors.hit))
     throw InvalidArgument("hit.data", "set", "null where target holds probabilities");
-  arguments.z_loss =
+  problem.z_loss_out =
       vectors.bind_output("z_loss", tensors.z_loss, losses, problem.loss_dtype, "that of loss");
   constexpr std::string_view always = "always";
-  arguments.lse =
-      static_cast<float*>(vectors.bind_output("lse", tensors.lse, problem.rows, DType::f32, always));
-  arguments.argmax = static_cast<long long*>(
-      vectors.bind_output("argmax", tensors.argmax, problem.rows, DType::i64, always));
-  arguments.hit =
-      static_cast<unsigned char*>(vectors.bind_output("hit", tensors.hit, problem.rows, DType::u8, always));
-  problem.z_loss_out = arguments.z_loss != nullptr;
-  problem.lse_out = arguments.lse != nullptr;
-  problem.argmax_out = arguments.argmax != nullptr;
-  problem.hit_out = arguments.hit != nullptr;
+  problem.lse_out = vectors.bind_output("lse", tensors.lse, problem.rows, DType::f32, always);
+  problem.argmax_out = vectors.bind_output("argmax", tensors.argmax, problem.rows, DType::i64, always);
+  problem.hit_out = vectors.bind_output("hit", tensors.hit, problem.rows, DType::u8, always);
+  set_addresses(tensors, request.arguments);
   return request;
 }
 
@@ -184,18 +182,18 @@ Request bind(const CrossEntropyBackward& operation, const CrossEntropyBackward::
   Vectors vectors{device, memory};
   Request request = bind_targets(generator::Operation::cross_entropy_backward, tensors, true, vectors);
   bind_options(operation, request);
-  auto& [problem, arguments] = request;
+  Problem& problem = request.problem;
   // The losses that a sum adds up have the gradients of losses by themselves.
   if (problem.reduction == Reduction::sum) problem.reduction = Reduction::none;
   bind_weight(tensors.weight, vectors, request);
   check_dtype("lse", tensors.lse, DType::f32, "always");
   vectors.bind("lse", tensors.lse, problem.rows, false);
-  arguments.lse = static_cast<float*>(tensors.lse.data);
   if (is_given("upstream", tensors.upstream)) {
     check_f32_or("upstream", tensors.upstream, problem.dtype);
     bind_upstream(tensors.upstream, vectors, request);
     problem.loss_dtype = tensors.upstream.dtype;
   }
+  set_addresses(tensors, request.arguments);
   return request;
 }
 

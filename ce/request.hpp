@@ -9,6 +9,8 @@
 
 namespace ce {
 
+/// What a call asks for. Nothing in it depends on the addresses of the tensors beyond `arguments` and what
+/// ce/known_call.hpp compares.
 struct Request {
   generator::Problem problem;
   Arguments arguments{};  ///< workspace, parts and status are not set
@@ -28,5 +30,48 @@ struct Request {
                            const runtime::Device& device);
 [[nodiscard]] Request bind(const CrossEntropyBackward& operation,
                            const CrossEntropyBackward::Tensors& tensors, const runtime::Device& device);
+
+/// The addresses of a call's tensors: null what was not given.
+inline void set_addresses(const Softmax::Tensors& tensors, Arguments& arguments) noexcept {
+  arguments.input = tensors.input.data;
+  arguments.output = tensors.output.data;
+}
+inline void set_addresses(const LogSoftmax::Tensors& tensors, Arguments& arguments) noexcept {
+  arguments.input = tensors.input.data;
+  arguments.output = tensors.output.data;
+}
+inline void set_addresses(const SoftmaxBackward::Tensors& tensors, Arguments& arguments) noexcept {
+  arguments.input = tensors.output_grad.data;
+  arguments.second = tensors.output.data;
+  arguments.output = tensors.input_grad.data;
+}
+inline void set_addresses(const LogSoftmaxBackward::Tensors& tensors, Arguments& arguments) noexcept {
+  arguments.input = tensors.output_grad.data;
+  arguments.second = tensors.output.data;
+  arguments.output = tensors.input_grad.data;
+}
+
+/// Of what both operations on cross entropy read and write.
+template <class Tensors>
+void set_common_addresses(const Tensors& tensors, Arguments& arguments) noexcept {
+  const bool probabilities = is_floating(tensors.target.dtype);
+  arguments.input = tensors.logits.data;
+  arguments.second = probabilities ? tensors.target.data : nullptr;
+  arguments.output = tensors.grad.data;
+  arguments.target = probabilities ? nullptr : tensors.target.data;
+  arguments.weight = tensors.weight.data;
+  arguments.upstream = tensors.upstream.data;
+  arguments.lse = static_cast<float*>(tensors.lse.data);
+}
+inline void set_addresses(const CrossEntropy::Tensors& tensors, Arguments& arguments) noexcept {
+  set_common_addresses(tensors, arguments);
+  arguments.loss = tensors.loss.data;
+  arguments.z_loss = tensors.z_loss.data;
+  arguments.argmax = static_cast<long long*>(tensors.argmax.data);
+  arguments.hit = static_cast<unsigned char*>(tensors.hit.data);
+}
+inline void set_addresses(const CrossEntropyBackward::Tensors& tensors, Arguments& arguments) noexcept {
+  set_common_addresses(tensors, arguments);
+}
 
 }  // namespace ce

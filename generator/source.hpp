@@ -36,6 +36,9 @@ struct Step {
   std::int64_t (*blocks)(const Config&, const Problem&) = nullptr;
 };
 
+/// Steps of a Program at most: a count, two of a variant, a sum.
+inline constexpr std::size_t most_steps = 4;
+
 /// All that runs for one Config: its steps in order, all with the same Arguments.
 struct Program {
   Config config;

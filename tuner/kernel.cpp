@@ -44,14 +44,13 @@ void Kernel::launch(const generator::Problem& problem, const Arguments& argument
     device_->launch(step.function, launch_of(step, problem), &arguments, sizeof arguments, stream);
 }
 
-std::vector<runtime::Launch> Kernel::geometry(const generator::Problem& problem) const {
-  std::vector<runtime::Launch> launches;
-  for (const Step& step : steps_) launches.push_back(launch_of(step, problem));
-  return launches;
+Geometry Kernel::geometry(const generator::Problem& problem) const {
+  Geometry geometry;
+  for (std::size_t i = 0; i < steps_.size(); ++i) geometry.at(i) = launch_of(steps_[i], problem);
+  return geometry;
 }
 
-void Kernel::launch(std::span<const runtime::Launch> geometry, const Arguments& arguments,
-                    Stream stream) const {
+void Kernel::launch(const Geometry& geometry, const Arguments& arguments, Stream stream) const {
   for (std::size_t i = 0; i < steps_.size(); ++i)
     device_->launch(steps_[i].function, geometry[i], &arguments, sizeof arguments, stream);
 }

@@ -2,6 +2,7 @@
 /// \file
 /// A compiled and loaded Source with its launch geometry.
 
+#include <array>
 #include <memory>
 #include <optional>
 #include <span>
@@ -23,6 +24,9 @@ namespace ce::tuner {
 
 using Image = std::vector<std::byte>;
 
+/// The launches of every step for one problem; as many count as the Kernel has steps.
+using Geometry = std::array<runtime::Launch, generator::most_steps>;
+
 class Kernel {
  public:
   /// \param images  one for each source of the program
@@ -34,9 +38,9 @@ class Kernel {
   void launch(const generator::Problem& problem, const Arguments& arguments, Stream stream) const;
 
   /// The geometry of every step for a problem, for callers that launch it more than once.
-  [[nodiscard]] std::vector<runtime::Launch> geometry(const generator::Problem& problem) const;
+  [[nodiscard]] Geometry geometry(const generator::Problem& problem) const;
   /// \param geometry  of this Kernel, for the problem that the arguments are of
-  void launch(std::span<const runtime::Launch> geometry, const Arguments& arguments, Stream stream) const;
+  void launch(const Geometry& geometry, const Arguments& arguments, Stream stream) const;
 
   /// Whether the device can run every step at all.
   [[nodiscard]] bool fits(const generator::Problem& problem) const;

@@ -157,6 +157,30 @@ TEST_F(HotPath, ChecksWriteNoTextsWhereNothingIsWrong) {
   EXPECT_EQ(cost_of(call).allocations, 0);
 }
 
+TEST_F(HotPath, AWarmCallIsCheckedLikeTheFirst) {
+  const CurrentGpu gpu(0);
+  const Softmax::Tensors tensors = softmax();
+  const auto call = [](const Softmax::Tensors& of) { run(Softmax{}, of); };
+  call(tensors);
+  call(tensors);
+  Softmax::Tensors elsewhere{.input = tensor(0, 4, rows, columns), .output = tensor(0, 5, rows, columns)};
+  call(elsewhere);
+  EXPECT_EQ(fake().argument, reinterpret_cast<std::uint64_t>(elsewhere.input.data));
+  EXPECT_EQ(cost_of([&] { call(elsewhere); }).allocations, 0);
+  const auto refuse = [&](void* input, void* output) {
+    const int launches = fake().launches;
+    elsewhere.input.data = input;
+    elsewhere.output.data = output;
+    EXPECT_THROW(call(elsewhere), InvalidArgument) << input << " to " << output;
+    EXPECT_EQ(fake().launches, launches);
+  };
+  refuse(nullptr, tensors.output.data);
+  refuse(tensors.input.data, static_cast<std::byte*>(tensors.output.data) + 2);
+  refuse(tensors.input.data, static_cast<std::byte*>(tensors.input.data) + 16);
+  refuse(tensors.input.data, fake_address(of_gpu_1));
+  refuse(fake_address(pinned), tensors.output.data);
+}
+
 TEST_F(HotPath, OnlyAWorkspaceMakesTheCaptureMatter) {
   const CurrentGpu gpu(0);
   const auto call = [](Stream on) { run(CrossEntropy{}, cross_entropy(), on); };

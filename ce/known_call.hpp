@@ -1,0 +1,166 @@
+#pragma once
+/// \file
+/// Calls that differ from an earlier one in nothing but addresses. Not installed.
+
+#include <array>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+#include "ce/check_tensor.hpp"
+#include "ce/operations.hpp"
+#include "ce/plan_table.hpp"
+#include "runtime/device.hpp"
+#include "templates/arguments.cuh"
+#include "tuner/kernel.hpp"
+
+namespace ce {
+
+/// What a call needs beyond its tensors.
+struct Scratch {
+  std::int64_t parts = 0;  ///< where its parts begin
+  std::int64_t bytes = 0;  ///< 0: nothing
+};
+
+/// All tensors of a call. By name, so that a new one does not compile until it is here.
+template <class Tensors>
+[[nodiscard]] constexpr auto all_of(const Tensors& tensors) noexcept {
+  if constexpr (std::same_as<Tensors, CrossEntropy::Tensors>) {
+    const auto& [logits, target, weight, upstream, loss, grad, z_loss, lse, argmax, hit] = tensors;
+    return std::array{&logits, &target, &weight, &upstream, &loss, &grad, &z_loss, &lse, &argmax, &hit};
+  } else if constexpr (std::same_as<Tensors, CrossEntropyBackward::Tensors>) {
+    const auto& [logits, target, weight, lse, upstream, grad] = tensors;
+    return std::array{&logits, &target, &weight, &lse, &upstream, &grad};
+  } else if constexpr (std::same_as<Tensors, SoftmaxBackward::Tensors> ||
+                       std::same_as<Tensors, LogSoftmaxBackward::Tensors>) {
+    const auto& [output, output_grad, input_grad] = tensors;
+    return std::array{&output, &output_grad, &input_grad};
+  } else {
+    const auto& [input, output] = tensors;
+    return std::array{&input, &output};
+  }
+}
+
+/// A call that was checked, and all that was found out for it but the addresses of its tensors.
+template <AnyOperation Operation>
+class KnownCall {
+ public:
+  using Tensors = typename Operation::Tensors;
+
+  KnownCall(const Operation& operation, const Tensors& tensors, const Arguments& of_call,
+            const Chosen* its_kernel, const Scratch& its_scratch, const tuner::Geometry& its_geometry)
+      : arguments(of_call),
+        chosen(its_kernel),
+        scratch(its_scratch),
+        geometry(its_geometry),
+        operation_(operation),
+        tensors_(tensors) {
+    std::size_t given = 0, i = 0;
+    for (const Tensor* tensor : all_of(tensors_)) {
+      const Extent extent = extent_of(*tensor);
+      bytes_[i++] = extent.end - extent.start;
+      if (tensor->data != nullptr) starts_[given++] = extent.start;
+    }
+  }
+
+  /// Whether the checks of the known call hold for this one too, and lead to the same kernel: as it, but for
+  /// other memory, as far from boundaries. Tensors that began at the same address still do, all others share
+  /// nothing. False where that takes a longer look.
+  [[nodiscard]] bool is_like(const Operation& operation, const Tensors& tensors,
+                             const runtime::Device& device) const {
+    if (!(operation == operation_)) return false;
+    const auto now = all_of(tensors), then = all_of(tensors_);
+    std::array<std::uintptr_t, count> starts, ends;  // of those that are given, as far as they were looked at
+    std::size_t given = 0;
+    const auto is_alike = [&](const Tensor& own, const Tensor& known, std::uintptr_t bytes) {
+      if (known.data == nullptr) return own.data == nullptr && own.rows == 0;
+      const std::uintptr_t start = address(own), known_start = address(known), end = start + bytes;
+      if (start == 0 || !is_same_view(own, known) || (start ^ known_start) % 16 != 0 ||
+          device.pointer_kind(own.data) != runtime::PointerKind::device)
+        return false;
+      for (std::size_t other = 0; other < given; ++other)
+        if (starts_[other] == known_start ? starts[other] != start
+                                          : starts[other] < end && start < ends[other])
+          return false;
+      starts[given] = start;
+      ends[given++] = end;
+      return true;
+    };
+    // Written out for each tensor by the compiler: a loop would put their addresses into memory.
+    return [&]<std::size_t... i>(std::index_sequence<i...>) {
+      return (is_alike(*now[i], *then[i], bytes_[i]) && ...);
+    }
+    (std::make_index_sequence<count>());
+  }
+
+  Arguments arguments;  ///< with that call's addresses
+  const Chosen* chosen;
+  Scratch scratch;
+  tuner::Geometry geometry;
+
+ private:
+  static constexpr std::size_t count = std::tuple_size_v<decltype(all_of(std::declval<Tensors>()))>;
+
+  static std::uintptr_t address(const Tensor& tensor) noexcept {
+    return reinterpret_cast<std::uintptr_t>(tensor.data);
+  }
+  static bool is_same_view(const Tensor& a, const Tensor& b) noexcept {
+    return a.dtype == b.dtype && a.rows == b.rows && a.columns == b.columns && a.row_stride == b.row_stride &&
+           a.column_stride == b.column_stride && a.batch_rows == b.batch_rows &&
+           a.batch_stride == b.batch_stride;
+  }
+
+  Operation operation_;
+  Tensors tensors_;
+  std::array<std::uintptr_t, count> bytes_{};   ///< from the first to behind the last
+  std::array<std::uintptr_t, count> starts_{};  ///< of those that are given
+};
+
+/// The latest kinds of calls of one thread. Nothing has to be destroyed, and nothing of a Context that is gone is
+/// found.
+template <AnyOperation Operation>
+class KnownCalls {
+ public:
+  using Tensors = typename Operation::Tensors;
+
+  /// \param context  a number of its own, not 0
+  [[nodiscard]] const KnownCall<Operation>* find(std::uint64_t context, const Operation& operation,
+                                                 const Tensors& tensors,
+                                                 const runtime::Device& device) const {
+    const Tag tag(context, tensors);
+    for (std::size_t i = 0; i < places; ++i)
+      if (tags_[i] == tag && calls_[i]->is_like(operation, tensors, device)) return &*calls_[i];
+    return nullptr;
+  }
+
+  /// Forgets the one that was added first.
+  void add(std::uint64_t context, const Tensors& tensors, const KnownCall<Operation>& call) {
+    calls_[next_] = call;
+    tags_[next_] = Tag(context, tensors);
+    next_ = (next_ + 1) % places;
+  }
+
+ private:
+  static constexpr std::size_t places = 8;
+
+  /// Tells most calls apart at a glance, and those of different Contexts for certain.
+  struct Tag {
+    constexpr Tag() = default;
+    Tag(std::uint64_t of_context, const Tensors& tensors) noexcept
+        : context(of_context),
+          rows(all_of(tensors).front()->rows),
+          columns(all_of(tensors).front()->columns) {}
+    friend bool operator==(const Tag&, const Tag&) = default;
+
+    std::uint64_t context = 0;  ///< 0 where there is no call
+    std::int64_t rows = 0, columns = 0;
+  };
+
+  std::array<Tag, places> tags_{};
+  std::array<std::optional<KnownCall<Operation>>, places> calls_{};
+  std::size_t next_ = 0;
+};
+
+}  // namespace ce
