@@ -11,6 +11,7 @@ beside each other.
 
 import argparse
 import json
+import math
 import os
 import pathlib
 import random
@@ -18,6 +19,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 COLUMNS = [128, 512, 1000, 2048, 4096, 8192, 16384, 32000, 50257, 65536, 100277, 128256, 151936, 262144]
 ROWS = [64, 256, 1024, 4096, 16384, 65536]
@@ -63,11 +65,13 @@ class Tuner:
         operation, dtype, rows, columns = problem
         return [*OPERATIONS[operation], "--dtype", dtype, "--rows", str(rows), "--cols", str(columns)]
 
-    def search(self, problem, strategy):
-        """From scratch: in a database of its own."""
+    def search(self, problem, strategy, keep=None):
+        """From scratch: in a database of its own, which `keep` collects."""
         self.searches += 1
         database = self.folder / f"{self.searches}.db"
         swept = self.run("sweep", *self.words(problem), "--strategy", strategy, "--db", str(database))
+        if keep:
+            self.run("db", "merge", str(database), "--db", str(keep))
         database.unlink()
         return swept["problems"][0], swept
 
@@ -103,17 +107,23 @@ def main():
     parser.add_argument("--repeat", type=int, default=0, help="problems that are searched ten times")
     parser.add_argument("--samples", type=int, default=30)
     parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--seconds", type=float, default=math.inf, help="no further problem after so long")
+    parser.add_argument("--keep", help="database for what the exhaustive searches measured")
     parser.add_argument("--json", help="file for all figures")
     arguments = parser.parse_args()
 
+    end = time.monotonic() + arguments.seconds
     found = []
     stable = []
     about = {}
     with tempfile.TemporaryDirectory() as folder:
         tuner = Tuner(arguments.ce_tune, folder)
         for problem in problems_of(arguments.problems, arguments.seed):
+            if time.monotonic() > end:
+                print(f"no time for more than {len(found)} problems")
+                break
             title = " ".join(map(str, problem))
-            best, _ = tuner.search(problem, "exhaustive")
+            best, _ = tuner.search(problem, "exhaustive", arguments.keep)
             chosen, about = tuner.search(problem, "halving")
             guess = tuner.guess(problem)
             times = tuner.time(problem, [best["winner"], chosen["winner"], guess], arguments.samples)
