@@ -138,19 +138,19 @@ std::vector<Case> covering_cases(std::string_view variant, const generator::Limi
   return cases;
 }
 
-std::vector<Case> product_of_options(const generator::Limits& limits, std::uint64_t seed, int share) {
-  Random random(seed);
+std::vector<Case> product_of_options(const generator::Limits& limits, std::uint64_t seed, int part) {
+  Random random(seed + static_cast<std::uint64_t>(part));
   const std::vector<std::string_view> variants{"warp",    "block",   "online",  "split",
                                                "strided", "cluster", "pipeline"};
   std::vector<Case> cases;
-  const auto first = static_cast<int>(random() % static_cast<std::uint64_t>(share));
   constexpr int combinations = 1 << 10;  // of ten options that are on or off
-  for (int bits = first; bits < combinations; bits += share)
+  int number = 0;
+  for (int bits = 0; bits < combinations; ++bits)
     for (const Reduction reduction : {Reduction::none, Reduction::mean, Reduction::sum})
       for (const Upstream upstream : {Upstream::one, Upstream::scalar, Upstream::rows}) {
         int bit = 0;
         const auto on = [&] { return (bits >> bit++ & 1) != 0; };
-        Problem problem{.operation = Operation::cross_entropy, .reduction = reduction};
+        Problem problem{.operation = Operation::cross_entropy, .reduction = reduction, .upstream = upstream};
         problem.probabilities = on();
         problem.smoothing = on();
         problem.weights = on();
@@ -159,10 +159,12 @@ std::vector<Case> product_of_options(const generator::Limits& limits, std::uint6
         problem.scale = on();
         problem.lse_out = on();
         problem.argmax_out = on();
-        problem.hit_out = on() && !problem.probabilities;
+        problem.hit_out = on();
         problem.gradient = on();
+        if (problem.hit_out && problem.probabilities) continue;  // there is no class to hit
+        if (upstream != Upstream::one && !problem.gradient) continue;
+        if (number++ % product_parts != part) continue;
         problem.z_loss_out = problem.z_loss && problem.lse_out;
-        if (problem.gradient) problem.upstream = upstream;
         problem.dtype = dtypes[cases.size() % 3];
         const std::string_view variant = variants[cases.size() % variants.size()];
         const std::vector<std::int64_t>& widths = widths_of(variant);

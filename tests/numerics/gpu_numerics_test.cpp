@@ -49,14 +49,19 @@ TEST_F(GpuNumerics, CoveringArrayOfEveryVariant) {
   }
 }
 
-/// One in eight of all combinations; with CE_FULL_PRODUCT in the environment all of them.
-TEST_F(GpuNumerics, ProductOfOptions) {
+class ProductOfOptions : public GpuNumerics, public testing::WithParamInterface<int> {};
+
+/// One part, which the seed draws, or with CE_FULL_PRODUCT in the environment all of them.
+int tested_parts() { return std::getenv("CE_FULL_PRODUCT") != nullptr ? product_parts : 1; }
+
+TEST_P(ProductOfOptions, IsRight) {
   const std::uint64_t seed = test_seed();
-  const std::vector<Case> cases =
-      product_of_options(limits, seed, std::getenv("CE_FULL_PRODUCT") != nullptr ? 1 : 8);
-  fmt::print("{} cases\n", cases.size());
+  const int part = tested_parts() == 1 ? static_cast<int>(seed % product_parts) : GetParam();
+  const std::vector<Case> cases = product_of_options(limits, seed, part);
+  fmt::print("part {} of {}: {} cases\n", part, product_parts, cases.size());
   expect_right(*device, cache, cases, seed);
 }
+INSTANTIATE_TEST_SUITE_P(Parts, ProductOfOptions, testing::Range(0, tested_parts()));
 
 TEST_F(GpuNumerics, WideRows) {
   const std::uint64_t seed = test_seed();
