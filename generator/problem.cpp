@@ -195,8 +195,8 @@ std::int64_t sum_blocks(std::int64_t rows) noexcept { return (rows + rows_per_su
 
 std::int64_t workspace_bytes(const Problem& problem) noexcept {
   if (!sums_losses(problem) && !counts_first(problem)) return 0;
-  // Losses, twice with z-losses, and four floats for each block of the sums.
-  const std::int64_t floats = (problem.z_loss ? 2 : 1) * problem.rows + 4 * sum_blocks(problem.rows);
+  // Losses, twice with z-losses, and three floats for each block of the sums.
+  const std::int64_t floats = (problem.z_loss ? 2 : 1) * problem.rows + 3 * sum_blocks(problem.rows);
   return static_cast<std::int64_t>(offsetof(Workspace, losses)) + floats * 4;
 }
 

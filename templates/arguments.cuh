@@ -15,12 +15,12 @@ struct TargetStatus {
 /// Scratch of a call, in device memory. The counters are zero between calls. Reductions `mean` and `sum` use
 /// the losses, variants that hand rows out use the counters.
 struct Workspace {
-  long long finished;           ///< blocks of a sum that are done
+  long long finished;           ///< blocks of a sum that are done, and rows that they have counted
   long long next_row;           ///< rows that are taken, beyond the first of each cluster
   long long finished_clusters;  ///< that take no more rows
   long long count;              ///< rows whose target is not ignore_index
   float weight;                 ///< sum of the weights of those rows' targets
-  float losses[1];              ///< [rows]; with z-loss those [rows]; four floats for each block of a sum
+  float losses[1];              ///< [rows]; with z-loss those [rows]; three floats for each block of a sum
 };
 
 /// Most blocks that the variant `split` spreads its rows over, and the bytes that each leaves for the others.

@@ -20,7 +20,7 @@ constexpr int sum_threads = 1024;
 struct SumShared {
   float sum[sum_threads / lanes];
   int64 count[sum_threads / lanes];
-  bool last;
+  int64 before;  // Workspace::finished when this block was done
 };
 static_assert(sizeof(SumShared) <= 512, "what the generator asks for");
 
@@ -71,43 +71,46 @@ CE_DEVICE float weigh_rows(const Arguments& arguments) {
   });
 }
 
-/// What a block leaves for the last one, in Workspace::losses after the rows. A block counts 8192 rows at
-/// most, so that a float holds the number.
-enum class Share { loss, z_loss, weight, count };
+/// What a block leaves for the last one, in Workspace::losses after the rows.
+enum class Share { loss, z_loss, weight };
 
 CE_DEVICE float* shares(const Arguments& arguments, Share share) {
   return arguments.workspace->losses + (problem::z_loss ? 2 : 1) * arguments.rows +
          int(share) * block_count();
 }
 /// Returns what it leaves.
-template <class T>
-CE_DEVICE T leave(const Arguments& arguments, Share share, T value) {
-  if (block_count() > 1 && thread_index() == 0) shares(arguments, share)[block_index()] = float(value);
+CE_DEVICE float leave(const Arguments& arguments, Share share, float value) {
+  if (block_count() > 1 && thread_index() == 0) shares(arguments, share)[block_index()] = value;
   return value;
 }
 
-/// Whether this block is the last one to get here. Writes of the others before are then seen by all of its
-/// threads.
-CE_DEVICE bool last_block(Workspace& workspace, bool& shared) {
+/// Whether this block is the last one to get here; then `count` becomes the sum over all blocks. Integers add up to
+/// the same in any order, so one atomic addition to Workspace::finished does for the rows and the blocks.
+/// \tparam leaves  blocks have left something, which the threads of the last one are then to see
+template <bool leaves>
+CE_DEVICE bool last_block(Workspace& workspace, int64& count, SumShared& shared) {
   if (block_count() == 1) return true;
+  constexpr int64 row = int64(1) << 20;  // above the number of blocks
   if (thread_index() == 0) {
-    device_fence();
-    shared = atomic_add(&workspace.finished, 1) == block_count() - 1;
+    if constexpr (leaves) device_fence();
+    shared.before = atomic_add(&workspace.finished, count * row + 1);
   }
   block_barrier();
-  if (shared) device_fence();
-  return shared;
+  if (shared.before % row != block_count() - 1) return false;
+  if constexpr (leaves) device_fence();
+  count += shared.before / row;
+  return true;
 }
 
 /// By the last block: the sum of what all blocks left, in a fixed order; thread 0 gets the result.
 /// \param own  what this block left
-template <class T>
-CE_DEVICE T total_of(const Arguments& arguments, Share share, T own, T (&shared)[sum_threads / lanes]) {
+CE_DEVICE float total_of(const Arguments& arguments, Share share, float own,
+                         float (&shared)[sum_threads / lanes]) {
   if (block_count() == 1) return own;
-  T sum = 0;
+  float sum = 0;
 #pragma unroll 1
   for (int64 block = thread_index(); block < block_count(); block += sum_threads)
-    sum += T(load_element<Load::cg>(shares(arguments, share) + block));
+    sum += load_element<Load::cg>(shares(arguments, share) + block);
   return block_sum(sum, shared);
 }
 
@@ -118,12 +121,11 @@ CE_KERNEL(ce_count, ce::sum_threads) {
   step_release();  // the kernel of the rows can load and reduce meanwhile
   SumShared& shared = shared_memory<SumShared>();
   Workspace& workspace = *arguments.workspace;
-  int64 count = leave(arguments, Share::count, block_sum(count_rows(arguments), shared.count));
+  int64 count = block_sum(count_rows(arguments), shared.count);
   float weight = 0.f;
   if constexpr (problem::weights)
     weight = leave(arguments, Share::weight, block_sum(weigh_rows(arguments), shared.sum));
-  if (!last_block(workspace, shared.last)) return;
-  count = total_of(arguments, Share::count, count, shared.count);
+  if (!last_block<problem::weights>(workspace, count, shared)) return;
   if constexpr (problem::weights) weight = total_of(arguments, Share::weight, weight, shared.sum);
   if (thread_index() == 0) {
     workspace.count = count;
@@ -147,16 +149,15 @@ CE_KERNEL(ce_sum, ce::sum_threads) {
   int64 count = 0;
   if constexpr (problem::z_loss)
     z_loss = leave(arguments, Share::z_loss, sum_of(workspace.losses + arguments.rows));
-  if constexpr (counts)
-    count = leave(arguments, Share::count, block_sum(count_rows(arguments), shared.count));
+  if constexpr (counts) count = block_sum(count_rows(arguments), shared.count);
   if constexpr (counts && weighted)
     weight = leave(arguments, Share::weight, block_sum(weigh_rows(arguments), shared.sum));
-  if (!last_block(workspace, shared.last)) return;
+  if (!last_block<true>(workspace, count, shared)) return;
 
   loss = total_of(arguments, Share::loss, loss, shared.sum);
   if constexpr (problem::z_loss) z_loss = total_of(arguments, Share::z_loss, z_loss, shared.sum);
   if constexpr (problem::mean) {
-    count = counts ? total_of(arguments, Share::count, count, shared.count) : workspace.count;
+    if constexpr (!counts) count = workspace.count;
     if constexpr (weighted)
       weight = counts ? total_of(arguments, Share::weight, weight, shared.sum) : workspace.weight;
     loss /= weighted ? weight : float(count);
