@@ -19,7 +19,7 @@ constexpr std::array<Axis, 10> all_axes{{
     {"split", &Config::split, 1024, {}},
     {"cluster", &Config::cluster, 16, {}},
     {"stages", &Config::stages, 64, {}},
-    {"load", &Config::load, 2, load_names},
+    {"load", &Config::load, 3, load_names},
     {"store", &Config::store, 3, store_names},
 }};
 

@@ -22,13 +22,13 @@ struct Config {
   int split = 0;    ///< blocks that share a row in two launches
   int cluster = 0;  ///< blocks of a cluster that share a row
   int stages = 0;   ///< chunks that are loaded ahead of a row
-  int load = 0;     ///< PTX cache operator of loads
+  int load = 0;     ///< PTX cache operator of loads, or L2 policy
   int store = 0;    ///< and of stores
 
   friend bool operator==(const Config&, const Config&) = default;
 };
 
-inline constexpr std::array<std::string_view, 3> load_names{"ca", "cg", "cs"};
+inline constexpr std::array<std::string_view, 4> load_names{"ca", "cg", "cs", "last"};
 inline constexpr std::array<std::string_view, 4> store_names{"wb", "cg", "cs", "wt"};
 
 /// A name in a Config's text form, in a template's space and in its constants.

@@ -48,7 +48,10 @@ std::int64_t vectors_of(const Config& config, const Problem& problem) {
 /// Bytes of one Part of a row, as in part.cuh.
 constexpr int part_bytes = 24;
 
-Rejection rejects_access(const Config& config, const Problem& problem) {
+Rejection rejects_access(const Config& config, const Problem& problem, const Limits& limits) {
+  if (load_names[static_cast<std::size_t>(config.load)] == "last" && limits.capability != 0 &&
+      limits.capability < 80)
+    return "policies of L2 need sm_80";
   const int bytes = config.vec * size_of(problem.dtype);
   if (problem.alignment == Alignment::element)
     return config.vec == 1 ? Rejection{} : "input and output share no vector boundary";
@@ -73,7 +76,7 @@ Rejection first_of(std::initializer_list<Rejection> rejections) {
 }
 
 Rejection rejects_block(const Config& config, const Problem& problem, const Limits& limits) {
-  if (Rejection reason = first_of({rejects_access(config, problem), rejects_stores(config, problem)}))
+  if (Rejection reason = first_of({rejects_access(config, problem, limits), rejects_stores(config, problem)}))
     return reason;
   const std::int64_t vectors = vectors_of(config, problem);
   if (config.warps > 1 &&
@@ -86,7 +89,7 @@ Rejection rejects_block(const Config& config, const Problem& problem, const Limi
 }
 
 Rejection rejects_online(const Config& config, const Problem& problem, const Limits& limits) {
-  if (Rejection reason = first_of({rejects_access(config, problem), rejects_stores(config, problem)}))
+  if (Rejection reason = first_of({rejects_access(config, problem, limits), rejects_stores(config, problem)}))
     return reason;
   const int step = threads(config) * config.vec;
   if (config.tile % step != 0) return "tile is no multiple of the block's access";
@@ -100,16 +103,16 @@ Rejection rejects_online(const Config& config, const Problem& problem, const Lim
   return {};
 }
 
-Rejection rejects_stream(const Config& config, const Problem& problem, const Limits&) {
+Rejection rejects_stream(const Config& config, const Problem& problem, const Limits& limits) {
   const int step = threads(config) * config.vec;
-  return first_of({rejects_access(config, problem), rejects_stores(config, problem),
+  return first_of({rejects_access(config, problem, limits), rejects_stores(config, problem),
                    config.tile % step != 0 || config.tile / step > 8
                        ? Rejection("tile does not fit the block")
                        : Rejection{}});
 }
 
 Rejection rejects_warp(const Config& config, const Problem& problem, const Limits& limits) {
-  if (Rejection reason = first_of({rejects_access(config, problem), rejects_stores(config, problem)}))
+  if (Rejection reason = first_of({rejects_access(config, problem, limits), rejects_stores(config, problem)}))
     return reason;
   const bool whole = problem.alignment == Alignment::vector && problem.columns % config.vec == 0;
   if (!whole && config.lanes < 2 * config.vec) return "fewer lanes than elements of head and tail";
@@ -124,7 +127,7 @@ Rejection rejects_warp(const Config& config, const Problem& problem, const Limit
 }
 
 Rejection rejects_direct(const Config& config, const Problem& problem, const Limits& limits) {
-  if (Rejection reason = first_of({rejects_access(config, problem), rejects_stores(config, problem)}))
+  if (Rejection reason = first_of({rejects_access(config, problem, limits), rejects_stores(config, problem)}))
     return reason;
   const int step = threads(config) * config.vec;
   if (config.tile % step != 0 || config.tile / step > 4) return "tile does not fit the block";
@@ -135,8 +138,8 @@ Rejection rejects_direct(const Config& config, const Problem& problem, const Lim
   return {};
 }
 
-Rejection rejects_split(const Config& config, const Problem& problem, const Limits&) {
-  if (Rejection reason = first_of({rejects_access(config, problem), rejects_stores(config, problem)}))
+Rejection rejects_split(const Config& config, const Problem& problem, const Limits& limits) {
+  if (Rejection reason = first_of({rejects_access(config, problem, limits), rejects_stores(config, problem)}))
     return reason;
   if (problem.rows > 256) return "rows enough for the whole GPU";
   if (rows_bucket(problem.rows) * config.split > most_split_blocks)

@@ -14,6 +14,11 @@ struct ClassWeights {
   /// 0, or the length of a plane: the first pieces of all vectors, then the second ones, ...
   int plane = 0;
 
+  /// Those of all classes, where the caller has them.
+  CE_DEVICE static ClassWeights in_memory(const Arguments& arguments) {
+    return {static_cast<const Weight*>(arguments.weight)};
+  }
+
   /// Of neighbouring columns, the first one a multiple of their number where rows are aligned.
   template <int n>
   CE_DEVICE void at(int column, float (&w)[n]) const {

@@ -14,11 +14,13 @@
 // axis vec = 4 8
 // axis tile = 1024 2048 4096 8192
 // axis cluster = 1 2 3 4 6 8 16
+// axis load = ca last
 // axis store = wb cg
 //
 // Ledger
 //   1  whole part in flight at once; partial results written to every block before one cluster barrier;
 //      cluster sizes that are no power of two, because they fill processor clusters of 18 multiprocessors better
+//   2  loads that leave L2 last, so that what is written leaves it first
 #pragma once
 #include "cluster_join.cuh"
 #include "tile.cuh"
@@ -71,8 +73,8 @@ CE_KERNEL(ce_row, 32 * ce::config::warps) {
       const int last = at + chunk_vectors < end ? at + chunk_vectors : end;
       if (first < last)
         for (int i = 0; i < problem::inputs; ++i)
-          bulk_load(&shared.row[i][first - begin], row.in[i] + cut.column_of(first),
-                    int(sizeof(Words<4>)) * (last - first), shared.arrivals[chunk]);
+          bulk_load<config::load>(&shared.row[i][first - begin], row.in[i] + cut.column_of(first),
+                                  int(sizeof(Words<4>)) * (last - first), shared.arrivals[chunk]);
     }
   }
   edge.template read<Load::ca>(row, operation.padding());

@@ -84,7 +84,7 @@ struct Operation {
         row(r),
         leader(l),
         logits(a),
-        weights{static_cast<const problem::Weight*>(a.weight)},
+        weights{ClassWeights::in_memory(a)},
         early(e) {
     if constexpr (problem::sums) step_release();  // ce_sum
   }

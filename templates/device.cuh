@@ -21,7 +21,7 @@
 //   cluster_arrival_arrive(arrival, rank)  one arrival at the same Arrival of that block of the cluster; what this
 //                                  thread wrote before, there too, is seen by who waits with the next
 //   cluster_arrival_wait(arrival, parity)  arrival_wait for an own Arrival at which other blocks of the cluster arrive
-//   bulk_load(shared, global, bytes, arrival)  one arrival that announces a copy, and the copy; by one thread;
+//   bulk_load<Load>(shared, global, bytes, arrival)  one arrival that announces a copy, and the copy; by one thread;
 //                                  addresses and bytes multiples of 16; 0 bytes copy nothing; sm_90
 //   step_release()                 the next kernel of the call may start
 //   step_wait()                    until the kernel before this one of the same call has ended and its writes are
@@ -62,8 +62,9 @@ struct bf16 {
 };
 using f32 = float;
 
-/// PTX cache operators of loads: all levels, L2 only, streaming (evict first).
-enum class Load { ca, cg, cs };
+/// Of loads, PTX's cache operators: all levels, L2 only, streaming (evict first); and the policy evict_last of L2
+/// (sm_80), with which stores pass what has been read: an H200 then moves up to 4% more.
+enum class Load { ca, cg, cs, last };
 /// And of stores: write back, L2 only, streaming, write through.
 enum class Store { wb, cg, cs, wt };
 

@@ -43,6 +43,29 @@ CE_DEVICE T& shared_memory() {
                  : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3])      \
                  : "l"(address));
 
+#if __CUDA_ARCH__ >= 800
+CE_DEVICE uint64 evict_last() {
+  uint64 policy;
+  asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+template <int n>
+CE_DEVICE void load_last(Words<n>& v, const void* address) {
+  if constexpr (n == 1)
+    asm volatile("ld.global.L1::no_allocate.L2::cache_hint.b32 %0, [%1], %2;"
+                 : "=r"(v.word[0])
+                 : "l"(address), "l"(evict_last()));
+  else if constexpr (n == 2)
+    asm volatile("ld.global.L1::no_allocate.L2::cache_hint.v2.b32 {%0, %1}, [%2], %3;"
+                 : "=r"(v.word[0]), "=r"(v.word[1])
+                 : "l"(address), "l"(evict_last()));
+  else
+    asm volatile("ld.global.L1::no_allocate.L2::cache_hint.v4.b32 {%0, %1, %2, %3}, [%4], %5;"
+                 : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3])
+                 : "l"(address), "l"(evict_last()));
+}
+#endif
+
 template <Load modifier, int n>
 CE_DEVICE Words<n> load(const void* address) {
   static_assert(n == 1 || n == 2 || n == 4, "one instruction moves 4, 8 or 16 bytes");
@@ -56,6 +79,7 @@ CE_DEVICE Words<n> load(const void* address) {
   if constexpr (modifier == Load::cs) {
     CE_LOAD_WORDS("cs")
   }
+  if constexpr (modifier == Load::last) load_last(v, address);
   return v;
 }
 #undef CE_LOAD_WORDS
@@ -98,12 +122,12 @@ CE_DEVICE T load_element(const T* address) {
   } else {
     static_assert(sizeof(T) == 2, "elements are 2 or 4 bytes");
     unsigned short bits;
-    if constexpr (modifier == Load::ca)
-      asm volatile("ld.global.ca.b16 %0, [%1];" : "=h"(bits) : "l"(address));
-    else if constexpr (modifier == Load::cg)
+    if constexpr (modifier == Load::cg)
       asm volatile("ld.global.cg.b16 %0, [%1];" : "=h"(bits) : "l"(address));
-    else
+    else if constexpr (modifier == Load::cs)
       asm volatile("ld.global.cs.b16 %0, [%1];" : "=h"(bits) : "l"(address));
+    else
+      asm volatile("ld.global.ca.b16 %0, [%1];" : "=h"(bits) : "l"(address));
     return T{bits};
   }
 }
@@ -298,12 +322,20 @@ CE_DEVICE void cluster_arrival_wait(Arrival& arrival, int parity) {
       "r"(parity)
       : "memory");
 }
+template <Load modifier = Load::ca>
 CE_DEVICE void bulk_load(void* shared, const void* global, int bytes, Arrival& arrival) {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // after what threads read from there before
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&arrival)),
                "r"(bytes)
                : "memory");
-  if (bytes > 0)
+  if (bytes == 0) return;
+  if constexpr (modifier == Load::last)
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+        "[%0], [%1], %2, [%3], %4;" ::"r"(shared_address(shared)),
+        "l"(global), "r"(bytes), "r"(shared_address(&arrival)), "l"(evict_last())
+        : "memory");
+  else
     asm volatile(
         "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
             shared_address(shared)),

@@ -121,6 +121,7 @@ CE_DEVICE void cluster_arrival_arrive(Arrival& arrival, int rank, CE_CALLER) {
 CE_DEVICE void cluster_arrival_wait(Arrival& arrival, int parity, CE_CALLER) {
   ce_host_current->services->cluster_arrival_wait(*ce_host_current, arrival.word, parity, {file, line});
 }
+template <Load modifier = Load::ca>
 CE_DEVICE void bulk_load(void* shared, const void* global, int bytes, Arrival& arrival, CE_CALLER) {
   ce_host_current->services->bulk_load(*ce_host_current, shared, global, bytes, arrival.word, {file, line});
 }

@@ -9,11 +9,12 @@
 // axis warps = 2 4 8
 // axis vec = 1 2 4 8
 // axis tile = 256 512 1024 2048 4096
-// axis load = ca cg
+// axis load = ca cg last
 // axis store = wb cg cs
 //
 // Ledger
 //   1  all loads of a thread before its first store
+//   2  loads that leave L2 last, so that what is written leaves it first
 #pragma once
 #include "tile.cuh"
 

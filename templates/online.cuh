@@ -14,11 +14,12 @@
 // axis warps = 1 2 4 8 16 32
 // axis vec = 1 2 4 8
 // axis tile = 256 512 1024 2048 4096 8192
-// axis load = ca cg cs
+// axis load = ca cg cs last
 // axis store = wb cg cs wt
 //
 // Ledger
 //   1  per-thread recurrence over tiles, one block reduction at the end, second pass backwards
+//   2  loads that leave L2 last, so that what is written leaves it first
 #pragma once
 #include "tile.cuh"
 

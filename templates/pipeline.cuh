@@ -16,7 +16,8 @@
 // axis vec = 4 8
 // axis tile = 2048 3072 4096 6144 8192
 // axis cluster = 1 2 3 4 6 8 16
-// axis stages = 1 2 4 6
+// axis stages = 1 2 3 4 5 6 8
+// axis load = ca last
 // axis store = wb cg
 //
 // Ledger
@@ -24,6 +25,8 @@
 //   2  rows from a counter: multiprocessors differ by some percent, and the slowest one had as many rows as
 //      the others
 //   3  weights of the classes stay in shared memory
+//   4  loads that leave L2 last, so that what is written leaves it first; rows are recorded by one warp
+//      after the other
 #pragma once
 #include "cluster_join.cuh"
 #include "tile.cuh"
@@ -80,7 +83,7 @@ struct HeldWeights<Operation, true> {
   /// Columns of the part only: those of edges may lie elsewhere.
   CE_DEVICE void lend(Operation& operation, int rank) const { operation.weights = {of, origin(rank), plane}; }
   CE_DEVICE static void take_back(Operation& operation) {
-    operation.weights = {static_cast<const Weight*>(operation.arguments.weight)};
+    operation.weights = ClassWeights::in_memory(operation.arguments);
   }
 };
 
@@ -202,9 +205,10 @@ CE_DEVICE void load_rows(const Site& site) {
       const int last = at + chunk_vectors < part.end ? at + chunk_vectors : part.end;
       const bool any = first < last;
       for (int i = 0; i < problem::inputs; ++i)
-        bulk_load(&site.shared.ring[slot.index][i][any ? first - at : 0],
-                  part.row.in[i] + part.cut.column_of(any ? first : part.cut.first),
-                  any ? int(sizeof(Words<4>)) * (last - first) : 0, site.shared.filled[slot.index]);
+        bulk_load<config::load>(&site.shared.ring[slot.index][i][any ? first - at : 0],
+                                part.row.in[i] + part.cut.column_of(any ? first : part.cut.first),
+                                any ? int(sizeof(Words<4>)) * (last - first) : 0,
+                                site.shared.filled[slot.index]);
       slot.advance();
       reused = reused || slot.index == 0;
     }
@@ -226,10 +230,9 @@ CE_DEVICE void fill(Chunk& tile, const Shared& shared, const Slot& slot, int at,
   });
 }
 
-/// By every warp that reads a slot, when it has.
+/// By every thread that reads a slot, when it has: an arrival speaks for its thread alone.
 CE_DEVICE void release(const Site& site, const Slot& slot) {
-  warp_barrier();
-  if (lane_index() == 0) arrival_arrive(site.shared.emptied[slot.index]);
+  arrival_arrive(site.shared.emptied[slot.index]);
 }
 
 CE_DEVICE void reduce_rows(const Site& site, int thread) {
@@ -272,6 +275,8 @@ CE_DEVICE void reduce_rows(const Site& site, int thread) {
 }
 
 CE_DEVICE void write_rows(const Site& site, int thread) {
+  const int warp = site.rank * team_warps + thread / lanes;
+  int recorder = 0;  // the warp that records the row: all in turn, since it falls behind by that
   Slot slot;
   Rows rows;
   int turn = 0, parity = 0;
@@ -279,7 +284,8 @@ CE_DEVICE void write_rows(const Site& site, int thread) {
   for (int64 index = site.cluster, next = 0; site.exists(index); index = next) {
     next = rows.next(site);
     const RowPart part(site.arguments, index, site.rank);
-    Operation operation(site.arguments, index, site.rank == 0 && thread == 0, early);
+    Operation operation(site.arguments, index, warp == recorder && lane_index() == 0, early);
+    recorder = recorder + 1 < config::cluster * team_warps ? recorder + 1 : 0;
     early = Operation::Early(site.arguments, site.existing(next));
     Edge<problem::Element> edge{edge_of(site, part, thread)};
     edge.template read<Load::ca>(part.row, operation.padding());
@@ -329,7 +335,7 @@ CE_KERNEL(ce_row, 32 * ce::config::warps) {
   if (thread_index() == 0) {
     for (int slot = 0; slot < slots; ++slot) {
       arrival_init(shared.filled[slot], problem::inputs);
-      arrival_init(shared.emptied[slot], 2 * team_warps);
+      arrival_init(shared.emptied[slot], 2 * team);
     }
     for (int turn = 0; turn < 2; ++turn) arrival_init(shared.sent[turn], config::cluster * team_warps);
     for (int ticket = 0; ticket < tickets; ++ticket) arrival_init(shared.known[ticket]);

@@ -7,11 +7,12 @@
 // axis warps = 8 16
 // axis vec = 4 8
 // axis tile = 4096 8192
-// axis load = ca cs
+// axis load = ca cs last
 // axis store = wb cs
 //
 // Ledger
 //   1  a tile per block, all loads of a thread before its first store
+//   2  loads that leave L2 last, so that what is written leaves it first
 #pragma once
 #include "arguments.cuh"
 #include "row.cuh"

@@ -179,6 +179,9 @@ Traits traits_of(const Config& config, const Problem& problem, const runtime::Mo
           tail * std::max(0., idle + 2)};
 }
 
+static_assert(load_weights.size() == generator::load_names.size() &&
+              store_weights.size() == generator::store_names.size());
+
 Weights shipped_weights() noexcept { return {variant_weights, load_weights, store_weights}; }
 
 double predicted_loss(const Config& config, const Problem& problem, const runtime::Model& model,

@@ -31,9 +31,9 @@ TEST(Config, TextFormIsWhatPeopleType) {
       {{.variant = "online", .warps = 8, .vec = 8, .tile = 4096, .load = 1, .store = 3},
        "online/warps=8,vec=8,tile=4096,load=cg,store=wt"},
       {{.variant = "cluster", .warps = 16, .vec = 8, .tile = 2048, .cluster = 4, .store = 1},
-       "cluster/warps=16,vec=8,tile=2048,cluster=4,store=cg"},
+       "cluster/warps=16,vec=8,tile=2048,cluster=4,load=ca,store=cg"},
       {{.variant = "pipeline", .warps = 17, .vec = 8, .tile = 4096, .cluster = 2, .stages = 4},
-       "pipeline/warps=17,vec=8,tile=4096,cluster=2,stages=4,store=wb"},
+       "pipeline/warps=17,vec=8,tile=4096,cluster=2,stages=4,load=ca,store=wb"},
       {{.variant = "split", .warps = 8, .vec = 8, .split = 16, .load = 1},
        "split/warps=8,vec=8,split=16,load=cg,store=wb"},
       {{.variant = "direct", .warps = 4, .vec = 8, .tile = 1024, .store = 2},
@@ -76,7 +76,7 @@ TEST(Config, MalformedTextNamesThePart) {
       {"warp/warps=4,vec=4,rows=2,load=cs,store=cg", "\"lanes=\" instead of \"rows\""},
       {"warp/warps=4,vec=4,lanes=16,load=cs,store=cg", "\"rows=\" instead of \"load\""},
       {"split/warps=8,vec=8,load=ca,store=wb", "\"split=\" instead of \"load\""},
-      {"pipeline/warps=17,vec=8,tile=4096,cluster=2,stages=all,store=wb", "a value of \"stages\""},
+      {"pipeline/warps=17,vec=8,tile=4096,cluster=2,stages=all,load=ca,store=wb", "a value of \"stages\""},
   };
   for (const auto& [text, expected] : cases) try {
       const Config config = parse_config(text);
@@ -208,7 +208,7 @@ TEST(Space, NamesTheAxesThatTheProductPromises) {
     return std::ranges::includes(values[axis], some);
   };
   EXPECT_EQ(values.size(), axes().size());
-  EXPECT_EQ(values["load"], (std::set<std::string>{"ca", "cg", "cs"}));
+  EXPECT_EQ(values["load"], (std::set<std::string>{"ca", "cg", "cs", "last"}));
   EXPECT_EQ(values["store"], (std::set<std::string>{"wb", "cg", "cs", "wt"}));
   EXPECT_EQ(values["vec"], (std::set<std::string>{"1", "2", "4", "8"}));
   EXPECT_TRUE(has("warps", {"1", "16", "2", "32", "4", "8"}));

@@ -46,7 +46,8 @@ Problem served(Problem problem, const Config& config) {
   return problem;
 }
 
-const Problem cross_entropy_problem{.operation = Operation::cross_entropy, .dtype = DType::bf16};
+const Problem cross_entropy_problem{
+    .operation = Operation::cross_entropy, .dtype = DType::bf16, .rows = 64, .columns = 32768};
 
 /// Cross entropy with the options that go together.
 Problem with_all_options() {
