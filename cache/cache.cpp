@@ -38,7 +38,8 @@ using std::chrono::steady_clock;
 constexpr std::chrono::seconds pause_after_failure{30};
 
 /// Larger files take longer to examine than a tuning should wait: ce-tune db verify does.
-constexpr std::int64_t most_bytes_to_examine = std::int64_t{16} << 20;
+constexpr std::int64_t most_bytes_to_examine = std::int64_t{1} << 30,
+                       most_bytes_to_examine_in_full = 16 << 20;
 
 KeySummary summarize(const Key& key, const std::vector<Measurement>& list) {
   std::set<std::string_view> configs, quarantined;
@@ -85,6 +86,8 @@ struct Cache::Impl {
   /// Looks for damage that no query would notice, such as a row that an index has lost: once, before the first write,
   /// which a search of seconds has gone before.
   void examine();
+  /// What is damaged where an error may come of damage; empty where nothing is.
+  [[nodiscard]] std::string damage_behind(const SQLite::Exception& error);
   /// Sets a damaged file aside and goes on with what can be read of it; says so.
   void mend(const std::string& cause);
   enum class Use : std::uint8_t { read, write };
@@ -174,10 +177,13 @@ std::vector<Measurement> Cache::Impl::measurements(const Key& key) {
   std::vector<Measurement> all;
   read([&](Store& source) {
     auto list = source.measurements(key);
-    std::move(list.begin(), list.end(), std::back_inserter(all));
+    if (all.empty())
+      all = std::move(list);
+    else
+      std::move(list.begin(), list.end(), std::back_inserter(all));
   });
-  std::stable_sort(all.begin(), all.end(),
-                   [](const auto& a, const auto& b) { return a.created_at < b.created_at; });
+  const auto older = [](const auto& a, const auto& b) { return a.created_at < b.created_at; };
+  if (!std::is_sorted(all.begin(), all.end(), older)) std::stable_sort(all.begin(), all.end(), older);
   return all;
 }
 
@@ -220,9 +226,11 @@ void Cache::Impl::follow(Use use) {
 }
 
 void Cache::Impl::examine() {
-  if (std::exchange(examined, true) || !mends || !persistent || bytes_on_disk(path) > most_bytes_to_examine)
-    return;
-  if (const std::string damage = store->first_damage(); !damage.empty()) mend(damage);
+  if (std::exchange(examined, true) || !mends || !persistent) return;
+  const std::int64_t bytes = bytes_on_disk(path);
+  if (bytes > most_bytes_to_examine) return;
+  const auto depth = bytes > most_bytes_to_examine_in_full ? Store::Depth::pages : Store::Depth::full;
+  if (const std::string damage = store->first_damage(depth); !damage.empty()) mend(damage);
 }
 
 void Cache::Impl::mend(const std::string& cause) {
@@ -236,6 +244,21 @@ void Cache::Impl::mend(const std::string& cause) {
   persistent = false;
   degrade(done.report);
   log_once(LogLevel::warning, problem);
+}
+
+std::string Cache::Impl::damage_behind(const SQLite::Exception& error) {
+  switch (error.getErrorCode()) {
+    case SQLITE_NOTADB:
+    case SQLITE_CORRUPT: return error.what();
+    case SQLITE_ERROR:
+    case SQLITE_CONSTRAINT: break;  // the text of a table or a trigger, perhaps
+    default: return {};
+  }
+  try {
+    return store->first_damage(Store::Depth::schema);
+  } catch (const SQLite::Exception& other) {
+    return is_damage(other) ? other.what() : "";
+  }
 }
 
 template <class Action>
@@ -252,9 +275,9 @@ void Cache::Impl::on_store(Use use, Action action) {
       // A damaged file can have been set aside after the look before: then this is in the wrong one.
       if (use == Use::read || !moved() || successors == most_successors) return;
     } catch (const SQLite::Exception& error) {
-      const bool damaged = is_damage(error) && error.getErrorCode() != SQLITE_ERROR;
-      if (!damaged || !mends || !persistent || successors == most_successors) throw;
-      mend(error.what());
+      const std::string damage = mends && persistent ? damage_behind(error) : "";
+      if (damage.empty() || successors == most_successors) throw;
+      mend(damage);
     }
   }
 }

@@ -1,5 +1,6 @@
 #include "cache/codec.hpp"
 
+#include <fmt/compile.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -7,6 +8,7 @@
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <stdexcept>
 #include <utility>
 
@@ -21,10 +23,35 @@ std::string text_of(const json& value) { return value.dump(-1, ' ', false, json:
 
 std::string number(double value) { return text_of(json(value)); }
 
+bool is_plain(char c) { return c >= ' ' && c <= '~' && c != '\\'; }
+
 std::string quoted(const std::string& text) {
-  const bool plain = std::all_of(text.begin(), text.end(),
-                                 [](char c) { return c >= ' ' && c <= '~' && c != '"' && c != '\\'; });
+  const bool plain = std::all_of(text.begin(), text.end(), [](char c) { return is_plain(c) && c != '"'; });
   return plain ? '"' + text + '"' : text_of(json(text));
+}
+
+/// What encode_evidence() wrote, where nothing in it had to be escaped; else nothing.
+std::optional<std::map<std::string, std::string>> plain_evidence(std::string_view text) {
+  if (!std::all_of(text.begin(), text.end(), is_plain)) return std::nullopt;
+  const auto skip = [&text](std::string_view expected) {
+    const bool found = text.starts_with(expected);
+    if (found) text.remove_prefix(expected.size());
+    return found;
+  };
+  const auto take = [&text] {
+    const std::string_view taken = text.substr(0, text.find('"'));
+    text.remove_prefix(taken.size());
+    return std::string(taken);
+  };
+  std::map<std::string, std::string> evidence;
+  for (std::string_view before = "{\""; skip(before); before = ",\"") {
+    std::string name = take();
+    if (!skip("\":\"")) return std::nullopt;
+    evidence.emplace_hint(evidence.end(), std::move(name), take());
+    if (!skip("\"")) return std::nullopt;
+  }
+  if (evidence.empty() || text != "}") return std::nullopt;
+  return evidence;
 }
 
 /// null, or a number that Figure can hold; of another, JSON's own conversion would be undefined.
@@ -64,6 +91,18 @@ Outcome parse_outcome(const std::string& text) {
   throw std::invalid_argument("outcome is \"" + text + "\"; expected measured or quarantined");
 }
 
+// By hand, in the order of a JSON library that sorts: each measurement that is read is compared with the digest of this.
+std::string to_json(const Measurement& m, std::string_view evidence) {
+  return fmt::format(
+      FMT_COMPILE(
+          R"({{"bytes":{},"compile_key":{},"config":{},"created_at":{},"device":{},"evidence":{},"local_bytes":{},)"
+          R"("median_us":{},"outcome":"{}","problem":{},"reason":{},"registers":{},"rows":{},"samples_us":{},)"
+          R"("spread":{},"stage":{},"template_digest":{}}})"),
+      m.bytes, quoted(m.compile_key), quoted(m.config), quoted(m.created_at), quoted(m.key.device), evidence,
+      m.local_bytes, number(m.median_us), name(m.outcome), quoted(m.key.problem), quoted(m.reason),
+      m.registers, m.rows, text_of(m.samples_us), number(m.spread), m.stage, quoted(m.template_digest));
+}
+
 }  // namespace
 
 std::vector<std::byte> encode_samples(std::span<const float> samples) {
@@ -95,20 +134,11 @@ std::string encode_evidence(const std::map<std::string, std::string>& evidence) 
 }
 
 std::map<std::string, std::string> decode_evidence(const std::string& text) {
+  if (auto evidence = plain_evidence(text)) return *std::move(evidence);
   return json::parse(text).get<std::map<std::string, std::string>>();
 }
 
-// By hand, in the order of a JSON library that sorts: each measurement that is read is compared with the digest of this.
-std::string to_json(const Measurement& m) {
-  return fmt::format(
-      R"({{"bytes":{},"compile_key":{},"config":{},"created_at":{},"device":{},"evidence":{},"local_bytes":{},)"
-      R"("median_us":{},"outcome":"{}","problem":{},"reason":{},"registers":{},"rows":{},"samples_us":{},)"
-      R"("spread":{},"stage":{},"template_digest":{}}})",
-      m.bytes, quoted(m.compile_key), quoted(m.config), quoted(m.created_at), quoted(m.key.device),
-      encode_evidence(m.evidence), m.local_bytes, number(m.median_us), name(m.outcome), quoted(m.key.problem),
-      quoted(m.reason), m.registers, m.rows, text_of(m.samples_us), number(m.spread), m.stage,
-      quoted(m.template_digest));
-}
+std::string to_json(const Measurement& m) { return to_json(m, encode_evidence(m.evidence)); }
 
 Measurement from_json(std::string_view text) {
   const json object = json::parse(text);
@@ -133,5 +163,9 @@ Measurement from_json(std::string_view text) {
 }
 
 std::string identity_of(const Measurement& measurement) { return digest({to_json(measurement)}); }
+
+std::string identity_of(const Measurement& measurement, std::string_view evidence) {
+  return digest({to_json(measurement, evidence)});
+}
 
 }  // namespace ce::cache

@@ -30,5 +30,7 @@ namespace ce::cache {
 
 /// The digest of to_json(): who has it has this measurement already.
 [[nodiscard]] std::string identity_of(const Measurement& measurement);
+/// The same where encode_evidence() of it is known.
+[[nodiscard]] std::string identity_of(const Measurement& measurement, std::string_view evidence);
 
 }  // namespace ce::cache

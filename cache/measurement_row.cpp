@@ -11,9 +11,16 @@
 namespace ce::cache {
 namespace {
 
-constexpr int identity_column = 17;
+constexpr int evidence_column = 15, identity_column = 17;
 
 }  // namespace
+
+std::string measurement_columns(std::string_view problem, std::string_view device) {
+  return fmt::format(
+      "{}, {}, m.config, m.template_digest, m.compile_key, m.outcome, m.reason, m.stage, m.rows, m.bytes, "
+      "m.samples_us, m.median_us, m.spread, m.registers, m.local_bytes, e.json, m.created_at",
+      problem, device);
+}
 
 Measurement read_measurement(const Query& row) {
   return {.key = {.problem = row.text(0), .device = row.text(1)},
@@ -30,7 +37,7 @@ Measurement read_measurement(const Query& row) {
           .spread = row.real(12),
           .registers = static_cast<int>(row.integer(13)),
           .local_bytes = static_cast<int>(row.integer(14)),
-          .evidence = decode_evidence(row.text(15)),
+          .evidence = decode_evidence(row.text(evidence_column)),
           .created_at = row.text(16)};
 }
 
@@ -38,7 +45,7 @@ Measurement read_whole_measurement(const Query& row) {
   std::string problem;
   try {
     Measurement measurement = read_measurement(row);
-    if (identity_of(measurement) == row.text(identity_column)) return measurement;
+    if (identity_of(measurement, row.text(evidence_column)) == row.text(identity_column)) return measurement;
     problem = "its digest is another";
   } catch (const SQLite::Exception&) {
     throw;

@@ -2,6 +2,7 @@
 /// \file
 /// One measurement in the columns of a query.
 
+#include <string>
 #include <string_view>
 
 #include "cache/cache.hpp"
@@ -11,9 +12,9 @@ namespace ce::cache {
 
 /// What a measurement says, in the order of ce_identity(), of the tables problems AS p, device_models AS d,
 /// measurements AS m and evidence AS e.
-inline constexpr std::string_view measurement_columns =
-    "p.text, d.text, m.config, m.template_digest, m.compile_key, m.outcome, m.reason, m.stage, m.rows, "
-    "m.bytes, m.samples_us, m.median_us, m.spread, m.registers, m.local_bytes, e.json, m.created_at";
+/// \param problem, device  where the texts of the key come from
+[[nodiscard]] std::string measurement_columns(std::string_view problem = "p.text",
+                                              std::string_view device = "d.text");
 
 /// Those tables, joined, with keys AS k.
 inline constexpr std::string_view measurement_tables = R"sql(
@@ -23,7 +24,7 @@ inline constexpr std::string_view measurement_tables = R"sql(
   JOIN device_models AS d ON d.id = k.device_model_id
   JOIN evidence AS e ON e.id = m.evidence_id)sql";
 
-/// Of a row that begins with measurement_columns.
+/// Of a row that begins with measurement_columns().
 /// \throws std::exception where the evidence is no JSON
 [[nodiscard]] Measurement read_measurement(const Query& row);
 

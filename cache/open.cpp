@@ -33,6 +33,9 @@ using std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds busy_timeout{5000};
 
+/// Who has a Store locks it, so SQLite need not.
+constexpr int one_user = SQLITE_OPEN_NOMUTEX;
+
 /// In kilobytes, at most: the inner pages of the indexes of a database with millions of measurements.
 constexpr const char* keep_pages = "PRAGMA cache_size = -16384";
 
@@ -121,7 +124,7 @@ void set_checkpoint_on_close(SQLite::Database& database, bool enabled) {
 }
 
 std::unique_ptr<Store> open_writable(const fs::path& path) {
-  auto database = std::make_unique<SQLite::Database>(path.string(), SQLite::OPEN_READWRITE,
+  auto database = std::make_unique<SQLite::Database>(path.string(), SQLite::OPEN_READWRITE | one_user,
                                                      static_cast<int>(busy_timeout.count()));
   set_checkpoint_on_close(*database, false);
   const std::string_view network = network_file_system(path);
@@ -196,7 +199,7 @@ std::unique_ptr<Store> read_copy(const fs::path& path) {
 
 /// A Store for reading, or null where the schema is an older one.
 std::unique_ptr<Store> reader(const std::string& name, int flags, const fs::path& path) {
-  auto database = std::make_unique<SQLite::Database>(name, SQLite::OPEN_READONLY | flags,
+  auto database = std::make_unique<SQLite::Database>(name, SQLite::OPEN_READONLY | one_user | flags,
                                                      static_cast<int>(busy_timeout.count()));
   require_ours(*database, path);
   database->exec("PRAGMA trusted_schema = OFF");

@@ -12,6 +12,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace ce::cache {
@@ -22,10 +23,11 @@ using Bytes = std::vector<std::byte>;
 /// an open one would hold back the checkpoints of every process.
 class Query {
  public:
+  /// \param values  texts that are no temporaries are not copied: they stay as they are until the Query is gone
   template <class... Values>
-  explicit Query(SQLite::Statement& statement, const Values&... values) : statement_(statement) {
+  explicit Query(SQLite::Statement& statement, Values&&... values) : statement_(statement) {
     int index = 0;
-    (bind(++index, values), ...);
+    (bind(++index, std::forward<Values>(values)), ...);
   }
   Query(const Query&) = delete;
   Query& operator=(const Query&) = delete;
@@ -51,7 +53,8 @@ class Query {
   }
 
  private:
-  void bind(int index, const std::string& value) { statement_.bind(index, value); }
+  void bind(int index, const std::string& value) { statement_.bindNoCopy(index, value); }
+  void bind(int index, std::string&& value) { statement_.bind(index, value); }
   void bind(int index, std::string_view value) { statement_.bind(index, std::string(value)); }
   void bind(int index, std::integral auto value) { statement_.bind(index, static_cast<std::int64_t>(value)); }
   void bind(int index, double value) { statement_.bind(index, value); }

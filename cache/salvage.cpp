@@ -50,7 +50,7 @@ std::string select_measurements_with(std::string_view identity) {
   CROSS JOIN device_models AS d ON d.id = k.device_model_id
   CROSS JOIN evidence AS e ON e.id = m.evidence_id
   WHERE m.id BETWEEN ?1 AND ?2 ORDER BY m.id)sql",
-                     measurement_columns, identity);
+                     measurement_columns(), identity);
 }
 
 constexpr const char* all_binaries = R"sql(
@@ -202,7 +202,9 @@ std::unique_ptr<SQLite::Database> open_damaged(const fs::path& file) {
 }
 
 std::int64_t copy_measurements(SQLite::Database& database, Store& into, std::int64_t most_holes) {
-  const bool first_version = database.execAndGet("PRAGMA user_version").getInt() == 1;
+  const bool first_version =
+      database.execAndGet("SELECT COUNT(*) FROM PRAGMA_TABLE_INFO('measurements') WHERE name = 'identity'")
+          .getInt() == 0;
   Rows rows(database, select_measurements_with(first_version ? "''" : "m.identity"), 18,
             "SELECT MAX(id) FROM measurements NOT INDEXED", most_holes);
   std::int64_t copied = 0;

@@ -239,7 +239,19 @@ WHERE c.median_us > c.median_before_us
 ORDER BY ratio DESC, c.first_at;
 )sql";
 
-constexpr std::array steps_of_all_versions{version_1, version_2, version_3};
+// Each version from here on adds a row to schema_versions: a number in the header that is another one is damage. The
+// index tells at once that no quarantine of a key came after its finals.
+constexpr const char* version_4 = R"sql(
+CREATE TABLE schema_versions (
+  version    INTEGER PRIMARY KEY,
+  created_at TEXT NOT NULL DEFAULT (STRFTIME('%Y-%m-%dT%H:%M:%fZ', 'now'))
+);
+INSERT INTO schema_versions (version) VALUES (4);
+
+CREATE INDEX quarantines_by_time ON measurements (key_id, created_at) WHERE outcome = 'quarantined';
+)sql";
+
+constexpr std::array steps_of_all_versions{version_1, version_2, version_3, version_4};
 
 std::string text_of(sqlite3_value* value) {
   const auto* text = reinterpret_cast<const char*>(sqlite3_value_text(value));
@@ -297,6 +309,12 @@ void call_identity(sqlite3_context* context, int count, sqlite3_value** values) 
 
 int user_version(SQLite::Database& database) { return database.execAndGet("PRAGMA user_version").getInt(); }
 
+/// Whether a database whose header has the number of a version to come has it in its table, too.
+bool is_newer(SQLite::Database& database, int version) {
+  return database.tableExists("schema_versions") &&
+         database.execAndGet("SELECT MAX(version) FROM schema_versions").getInt() == version;
+}
+
 }  // namespace
 
 std::string beginning_of(const std::filesystem::path& path, std::size_t most) {
@@ -324,7 +342,10 @@ void require_ours(SQLite::Database& database, const std::filesystem::path& path)
   const int version = user_version(database);
   const int latest = static_cast<int>(migrations().size());
   if (id == application_id) {
-    if (version <= latest) return;
+    if (version >= 0 && version <= latest) return;
+    if (!is_newer(database, version))
+      throw SQLite::Exception(fmt::format("its header names schema {}, its tables another one", version),
+                              SQLITE_CORRUPT);
     throw DatabaseError(fmt::format(
         "{} was written by a newer version of ce (schema {}, this one knows up to {}): upgrade ce, "
         "or set CE_DB to another file",

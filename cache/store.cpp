@@ -27,8 +27,17 @@ std::string_view as_text(std::span<const std::byte> bytes) {
 }
 
 std::string select_measurements(std::string_view which) {
-  return fmt::format("SELECT {}, m.identity FROM {} WHERE {}", measurement_columns, measurement_tables,
+  return fmt::format("SELECT {}, m.identity FROM {} WHERE {}", measurement_columns(), measurement_tables,
                      which);
+}
+
+/// Of the key with the texts ?2 and ?3 and the number ?4. The texts are not read: the identity tells whether the row is
+/// of them.
+std::string select_row_of_key() {
+  return fmt::format(R"sql(
+    SELECT {}, m.identity FROM measurements AS m JOIN evidence AS e ON e.id = m.evidence_id
+    WHERE m.id = ?1 AND m.key_id = ?4)sql",
+                     measurement_columns("?2", "?3"));
 }
 
 constexpr const char* select_key = R"sql(
@@ -37,16 +46,25 @@ constexpr const char* select_key = R"sql(
   JOIN device_models AS d ON d.id = k.device_model_id
   WHERE p.text = ?1 AND d.text = ?2)sql";
 
-// Of templates ?2 the first config behind ?3 that has a final no quarantine came after, with the last of those of its
-// highest stage: one look into the index, however many there are.
-constexpr const char* next_finalist = R"sql(
-  SELECT m.id, m.config, m.stage, m.median_us, m.registers FROM measurements AS m
-  WHERE m.key_id = ?1 AND m.template_digest = ?2 AND m.config > ?3 AND m.outcome = 'measured' AND m.stage > 0
-    AND m.median_us IS NOT NULL
-    AND NOT EXISTS (SELECT 1 FROM measurements AS q
-                    WHERE q.key_id = ?1 AND q.config = m.config AND q.template_digest = ?2
-                      AND q.outcome = 'quarantined' AND (q.created_at, q.id) > (m.created_at, m.id))
-  ORDER BY m.config, m.stage DESC, m.created_at DESC, m.id DESC LIMIT 1)sql";
+// Of templates ?2 the first config behind ?3 that has a final, with the last of those of its highest stage: one look into
+// the index, however many there are.
+std::string select_next_finalist(std::string_view condition) {
+  return fmt::format(R"sql(
+    SELECT m.id, m.config, m.stage, m.median_us, m.registers, m.created_at FROM measurements AS m
+    WHERE m.key_id = ?1 AND m.template_digest = ?2 AND m.config > ?3 AND m.outcome = 'measured' AND m.stage > 0
+      AND m.median_us IS NOT NULL AND {}
+    ORDER BY m.config, m.stage DESC, m.created_at DESC, m.id DESC LIMIT 1)sql",
+                     condition);
+}
+
+constexpr const char* no_quarantine_later = R"sql(
+  NOT EXISTS (SELECT 1 FROM measurements AS q INDEXED BY quarantines
+              WHERE q.key_id = ?1 AND q.config = m.config AND q.template_digest = ?2
+                AND q.outcome = 'quarantined' AND (q.created_at, q.id) > (m.created_at, m.id)))sql";
+
+constexpr const char* select_last_quarantine = R"sql(
+  SELECT created_at FROM measurements
+  WHERE key_id = ?1 AND outcome = 'quarantined' ORDER BY created_at DESC LIMIT 1)sql";
 
 constexpr const char* select_binary = "SELECT image, digest FROM binaries WHERE compile_key = ?1";
 
@@ -66,9 +84,13 @@ std::string utc_now() {
 Store::Store(std::unique_ptr<SQLite::Database> database)
     : database_(std::move(database)),
       select_of_key_(select_measurements("p.text = ?1 AND d.text = ?2 ORDER BY m.created_at, m.id")),
-      select_row_(select_measurements("m.id = ?1")) {
-  for (const std::string_view sql : {std::string_view(select_of_key_), std::string_view(select_row_),
-                                     std::string_view(select_binary), std::string_view(next_finalist)})
+      select_row_(select_row_of_key()),
+      next_final_(select_next_finalist("TRUE")),
+      next_finalist_(select_next_finalist(no_quarantine_later)) {
+  for (const std::string_view sql :
+       {std::string_view(select_of_key_), std::string_view(select_row_), std::string_view(next_final_),
+        std::string_view(next_finalist_), std::string_view(select_last_quarantine),
+        std::string_view(select_binary)})
     static_cast<void>(prepared(sql));
 }
 
@@ -133,12 +155,17 @@ std::vector<Measurement> Store::measurements(const Key& key) {
   return list;
 }
 
-std::vector<Finalist> Store::finalists(std::int64_t key_id, std::span<const std::string> digests) {
+/// What `sql`, one of select_next_finalist(), finds; nothing where one of them is not later than `after`.
+std::optional<std::vector<Finalist>> Store::finalists(const std::string& sql, std::int64_t key_id,
+                                                      std::span<const std::string> digests,
+                                                      std::string_view after) {
+  SQLite::Statement& select_next = prepared(sql);
   std::vector<Finalist> list;
   for (const std::string& digest : digests)
-    for (std::string config;;) {
-      Query next(prepared(next_finalist), key_id, digest, config);
+    for (std::string before, config;; before = std::move(config)) {
+      Query next(select_next, key_id, digest, before);
       if (!next.next()) break;
+      if (!after.empty() && next.text(5) <= after) return std::nullopt;
       config = next.text(1);
       list.push_back({.config = config,
                       .template_digest = digest,
@@ -150,19 +177,27 @@ std::vector<Finalist> Store::finalists(std::int64_t key_id, std::span<const std:
   return list;
 }
 
+/// Quarantines come before the finals, as a rule: then they need not be looked for config by config.
+std::vector<Finalist> Store::finalists(std::int64_t key_id, std::span<const std::string> digests) {
+  std::string last_quarantine;
+  if (Query last(prepared(select_last_quarantine), key_id); last.next()) last_quarantine = last.text(0);
+  if (auto list = finalists(next_final_, key_id, digests, last_quarantine)) return *std::move(list);
+  return finalists(next_finalist_, key_id, digests, {}).value();
+}
+
 std::optional<Measurement> Store::final_of(const Key& key, std::span<const std::string> digests,
                                            const ChooseFinalist& choose) {
   Query found(prepared(select_key), key.problem, key.device);  // until the end: all is read of one moment
   if (!found.next()) return std::nullopt;
-  std::vector<Finalist> list = finalists(found.integer(0), digests);
+  const std::int64_t key_id = found.integer(0);
+  std::vector<Finalist> list = finalists(key_id, digests);
   const Finalist* chosen = choose(list);
   if (chosen == nullptr) return std::nullopt;
-  Query row(prepared(select_row_), chosen->row);
+  Query row(prepared(select_row_), chosen->row, key.problem, key.device, key_id);
   if (!row.next()) throw SQLite::Exception("an index names a measurement that is not there", SQLITE_CORRUPT);
   Measurement measurement = read_whole_measurement(row);
-  if (measurement.key != key || measurement.config != chosen->config ||
-      measurement.template_digest != chosen->template_digest || measurement.stage != chosen->stage ||
-      measurement.median_us != chosen->median_us)
+  if (measurement.config != chosen->config || measurement.template_digest != chosen->template_digest ||
+      measurement.stage != chosen->stage || measurement.median_us != chosen->median_us)
     throw SQLite::Exception("an index and the measurement that it names differ", SQLITE_CORRUPT);
   return measurement;
 }

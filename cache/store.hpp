@@ -67,8 +67,13 @@ class Store {
   /// \param rehearse  only counts
   Pruned prune(std::int64_t keep, bool rehearse);
 
-  /// The first thing that is wrong with the pages or the schema; empty where nothing is. Reads the whole file.
-  [[nodiscard]] std::string first_damage();
+  enum class Depth : std::uint8_t {
+    schema,  ///< the texts of tables, indexes and triggers
+    pages,   ///< also each page: a second for a gigabyte
+    full,    ///< also whether indexes and counts are those of their tables: ten times as long
+  };
+  /// The first thing that is wrong; empty where nothing is.
+  [[nodiscard]] std::string first_damage(Depth depth);
   /// What is damaged, one line each: pages, references, binaries, measurements that are not as they were
   /// written.
   [[nodiscard]] std::vector<std::string> damages();
@@ -83,6 +88,9 @@ class Store {
  private:
   [[nodiscard]] SQLite::Statement& prepared(std::string_view sql);
   [[nodiscard]] std::vector<Finalist> finalists(std::int64_t key_id, std::span<const std::string> digests);
+  [[nodiscard]] std::optional<std::vector<Finalist>> finalists(const std::string& sql, std::int64_t key_id,
+                                                               std::span<const std::string> digests,
+                                                               std::string_view after);
   bool insert(const Measurement& measurement);
   bool insert_binary(const std::string& compile_key, std::span<const std::byte> image,
                      const BinaryInfo& info);
@@ -90,7 +98,7 @@ class Store {
   std::unique_ptr<SQLite::Database> database_;
   /// By the text. Declared after the database: statements must go first.
   std::map<std::string, std::unique_ptr<SQLite::Statement>, std::less<>> statements_;
-  const std::string select_of_key_, select_row_;
+  const std::string select_of_key_, select_row_, next_final_, next_finalist_;
 };
 
 /// Now, as "2030-01-31T12:00:00.000Z".

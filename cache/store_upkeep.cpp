@@ -89,17 +89,20 @@ Store::Pruned Store::prune(std::int64_t keep, bool rehearse) {
   return result;
 }
 
-std::string Store::first_damage() {
-  SQLite::Statement check(*database_, "PRAGMA integrity_check(1)");
-  Query pages(check);
-  if (std::string line = pages.next() ? pages.text(0) : "ok"; line != "ok") return line;
-
+std::string Store::first_damage(Depth depth) {
+  if (depth != Depth::schema) {
+    SQLite::Statement check(*database_,
+                            depth == Depth::full ? "PRAGMA integrity_check(1)" : "PRAGMA quick_check(1)");
+    Query pages(check);
+    if (std::string line = pages.next() ? pages.text(0) : "ok"; line != "ok") return line;
+  }
   const std::unique_ptr<Store> fresh = in_memory();
   SQLite::Statement all(*fresh->database_, "SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL");
   SQLite::Statement same(*database_, "SELECT 1 FROM sqlite_master WHERE name = ?1 AND sql = ?2");
   for (Query wanted(all); wanted.next();)
     if (!Query(same, wanted.text(0), wanted.text(1)).next())
       return fmt::format("its {} is not what was created", wanted.text(0));
+  if (depth != Depth::full) return {};
   SQLite::Statement counts(*database_, miscounted_keys);
   if (Query wrong(counts); wrong.next())
     return fmt::format("its counts of key {} are not what its measurements say", wrong.text(0));
@@ -130,7 +133,7 @@ std::vector<std::string> Store::damages() {
       found.push_back(fmt::format("evidence: the digest of row {} is not that of its text", row.integer(0)));
   });
   each(fmt::format("SELECT m.id, k.name FROM {} WHERE m.identity <> ce_identity({}) ORDER BY m.id",
-                   measurement_tables, measurement_columns),
+                   measurement_tables, measurement_columns()),
        [&](const Query& row) {
          found.push_back(fmt::format("measurements: row {} of key {} is not what was written", row.integer(0),
                                      row.text(1)));

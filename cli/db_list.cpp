@@ -62,7 +62,7 @@ using Decided = std::optional<tuner::Decision>;
 Decided winner_in(const std::pair<const Listed*, cache::KeySummary>& place) {
   const cache::Key& key = place.second.key;
   const auto problem = problem_of(key);
-  return problem ? tuner::decide(*place.first->cache, key, problem->operation) : std::nullopt;
+  return problem ? tuner::decide(*place.first->cache, key, *problem) : std::nullopt;
 }
 
 /// The nearest whose search came to its end; where there is none, the nearest.

@@ -85,11 +85,8 @@ std::string reason_of(const cache::Measurement& winner, const std::vector<cache:
   return lead_of(winner, ranking, tied) + (doubt.empty() ? "" : "; measured under doubt: " + doubt);
 }
 
-std::vector<std::string> current_digests(generator::Operation operation) {
-  std::vector<std::string> digests;
-  for (const generator::Variant& variant : generator::variants())
-    digests.push_back(generator::template_digest(operation, variant.name));
-  return digests;
+bool is_of(std::string_view config, std::string_view variant) {
+  return config.substr(0, config.find('/')) == variant;
 }
 
 }  // namespace
@@ -142,7 +139,6 @@ std::optional<Decision> decide(std::span<const cache::Measurement> measurements,
   for (const cache::Measurement& measurement : measurements) {
     const auto digest = digests.find(variant_of(measurement.config));
     if (digest == digests.end() || measurement.template_digest != digest->second) continue;
-    if (!can_be_parsed(measurement.config)) continue;
     const cache::Measurement*& counted = counting[measurement.config];
     // A later quarantine withdraws what was measured before.
     if (measurement.outcome != cache::Outcome::measured)
@@ -154,7 +150,7 @@ std::optional<Decision> decide(std::span<const cache::Measurement> measurements,
 
   std::vector<cache::Finalist> ranking;
   for (const auto& [config, measurement] : counting)
-    if (measurement != nullptr)
+    if (measurement != nullptr && can_be_parsed(config))
       ranking.push_back({.config = config,
                          .template_digest = measurement->template_digest,
                          .stage = measurement->stage,
@@ -163,6 +159,7 @@ std::optional<Decision> decide(std::span<const cache::Measurement> measurements,
   if (ranking.empty()) return std::nullopt;
   const bool tied = rank(ranking);
   Decision decision;
+  decision.ranking.reserve(ranking.size());
   for (const cache::Finalist& ranked : ranking)
     decision.ranking.push_back({ranked.config, *counting[ranked.config]});
   decision.winner = decision.ranking.front();
@@ -171,26 +168,34 @@ std::optional<Decision> decide(std::span<const cache::Measurement> measurements,
 }
 
 std::optional<Decision> decide(const cache::Cache& cache, const cache::Key& key,
-                               generator::Operation operation) {
+                               const generator::Problem& problem) {
+  std::vector<std::string_view> variants;
+  std::vector<std::string> digests;
+  for (const generator::Variant& variant : generator::variants())
+    if (variant.serves(problem)) {
+      variants.push_back(variant.name);
+      digests.push_back(generator::template_digest(problem.operation, variant.name));
+    }
   std::vector<cache::Finalist> ranking;
   bool tied = false;
-  auto winner = cache.final_of(
-      key, current_digests(operation), [&](std::vector<cache::Finalist>& list) -> const cache::Finalist* {
+  auto winner =
+      cache.final_of(key, digests, [&](std::vector<cache::Finalist>& list) -> const cache::Finalist* {
         ranking = std::move(list);
         std::erase_if(ranking, [&](const cache::Finalist& finalist) {
-          return finalist.template_digest != current_digest(finalist.config, operation);
+          const auto digest = std::find(digests.begin(), digests.end(), finalist.template_digest);
+          return !is_of(finalist.config, variants[static_cast<std::size_t>(digest - digests.begin())]);
         });
         if (ranking.empty()) return nullptr;
         tied = rank(ranking);
         return &ranking.front();
       });
   if (winner && can_be_parsed(winner->config)) {
-    Decision decision{.winner = {winner->config, *winner}, .ranking = {}, .reason = {}};
-    decision.reason = reason_of(*winner, ranking, tied);
-    decision.ranking.push_back({winner->config, *std::move(winner)});
+    Decision decision{.winner = {}, .ranking = {}, .reason = reason_of(*winner, ranking, tied)};
+    decision.winner = {winner->config, *std::move(winner)};
+    decision.ranking.push_back(decision.winner);
     return decision;
   }
-  return decide(cache.measurements(key), operation);
+  return decide(cache.measurements(key), problem.operation);
 }
 
 }  // namespace ce::tuner

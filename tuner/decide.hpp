@@ -47,8 +47,9 @@ inline constexpr double tie = 0.005;
 
 /// The winner of all that a database knows of the key, as decide() finds it among all measurements; only what decides
 /// is read, and of finals the ranking has the winner alone.
+/// \param problem  of the key
 [[nodiscard]] std::optional<Decision> decide(const cache::Cache& cache, const cache::Key& key,
-                                             generator::Operation operation);
+                                             const generator::Problem& problem);
 
 /// The variant of a config text.
 [[nodiscard]] std::string variant_of(std::string_view config);

@@ -61,10 +61,10 @@ cache::Key Tuner::key(const generator::Problem& problem) const {
 
 std::optional<Decision> Tuner::known_winner(const generator::Problem& problem) const {
   const cache::Key wanted = key(problem);
-  auto own = decide(cache_, wanted, problem.operation);
+  auto own = decide(cache_, wanted, problem);
   if (is_finished(own)) return own;
   for (const cache::Layer& layer : cache_.lower()) {
-    auto decision = decide(layer.cache, wanted, problem.operation);
+    auto decision = decide(layer.cache, wanted, problem);
     if (!is_finished(decision) || is_out(cache_.measurements(wanted), decision->winner)) continue;
     decision->reason += fmt::format("; known to the {} database", layer.name);
     return decision;

@@ -137,19 +137,19 @@ std::vector<std::int64_t> shuffled() {
 
 void look_up(benchmark::State& state, const Cache& cache) {
   const auto order = shuffled();
-  std::vector<std::pair<Key, Operation>> asked;
-  for (const std::int64_t i : order) asked.emplace_back(key_of(i), problem_of(i).operation);
+  std::vector<std::pair<Key, Problem>> asked;
+  for (const std::int64_t i : order) asked.emplace_back(key_of(i), problem_of(i));
   std::size_t next = 0;
   for (auto _ : state) {
-    const auto& [key, operation] = asked[next++ % asked.size()];
-    const auto decision = tuner::decide(cache, key, operation);
+    const auto& [key, problem] = asked[next++ % asked.size()];
+    const auto decision = tuner::decide(cache, key, problem);
     if (!tuner::is_finished(decision)) state.SkipWithError("a key has no winner");
   }
 }
 
 void look_up_what_nobody_knows(benchmark::State& state, const Cache& cache) {
   const Key unknown{.problem = "no such problem", .device = device};
-  for (auto _ : state) benchmark::DoNotOptimize(tuner::decide(cache, unknown, Operation::softmax));
+  for (auto _ : state) benchmark::DoNotOptimize(tuner::decide(cache, unknown, problem_of(0)));
 }
 
 void list(benchmark::State& state, const Cache& cache) {
@@ -158,7 +158,7 @@ void list(benchmark::State& state, const Cache& cache) {
     for (const cache::KeySummary& summary : cache.keys()) {
       measurements += summary.measurements;
       benchmark::DoNotOptimize(
-          tuner::decide(cache, summary.key, generator::parse_key_text(summary.key.problem).operation));
+          tuner::decide(cache, summary.key, generator::parse_key_text(summary.key.problem)));
     }
     if (measurements != keys * a_key) state.SkipWithError("this is another database");
   }

@@ -35,7 +35,8 @@ class Damage : public CacheTest {
  protected:
   static constexpr int keys = 3, configs = 40, binaries = 3;
 
-  Damage() : whole_(written()) {}
+  /// \param ballast  bytes of one more binary
+  explicit Damage(std::size_t ballast = 0) : whole_(written(ballast)) {}
 
   [[nodiscard]] static Key key_of(int i) {
     return {.problem = fmt::format("softmax f32 {}", 1024 << i), .device = "Some GPU"};
@@ -50,10 +51,13 @@ class Damage : public CacheTest {
   }
   [[nodiscard]] const std::string& whole() const { return whole_; }
 
+  /// Their logs not counted.
   [[nodiscard]] std::vector<fs::path> set_aside() const {
     std::vector<fs::path> found;
     for (const auto& entry : fs::directory_iterator(folder()))
-      if (entry.path().string().find(".corrupt-") != std::string::npos) found.push_back(entry.path());
+      if (const std::string name = entry.path().filename();
+          name.find(".corrupt-") != std::string::npos && !name.ends_with("-wal"))
+        found.push_back(entry.path());
     return found;
   }
 
@@ -108,13 +112,14 @@ class Damage : public CacheTest {
     EXPECT_LE(aside.size(), 1U);
     EXPECT_LE(warnings(file.string()), 1U) << "said more than once: " << warning(file.string());
     EXPECT_TRUE(aside.empty() || warnings("set aside as " + aside.front().string()) == 1) << "not said";
-    for (const fs::path& path : aside) fs::remove(path);
+    for (const fs::path& path : aside)
+      for (const char* suffix : {"", "-wal"}) fs::remove(path.string() + suffix);
     for (const char* suffix : {"", "-wal", "-shm"}) fs::remove(file.string() + suffix);
     return after;
   }
 
  private:
-  [[nodiscard]] std::string written() const {
+  [[nodiscard]] std::string written(std::size_t ballast) const {
     {
       Cache cache = Cache::open(file());
       std::vector<Measurement> list;
@@ -123,6 +128,9 @@ class Damage : public CacheTest {
       cache.add(list);
       for (int i = 0; i < binaries; ++i)
         cache.keep_binary(fmt::format("binary {}", i), image_of(i), {.compiler = "nvrtc", .name = "softmax"});
+      if (ballast > 0)
+        cache.keep_binary("ballast", std::vector<std::byte>(ballast, std::byte{1}),
+                          {.compiler = "", .name = ""});
     }
     return contents(file());
   }
@@ -133,9 +141,8 @@ class Damage : public CacheTest {
 
 /// SQLite reads nothing of a file whose header is damaged, but all else of it is there.
 TEST_F(Damage, AHeaderIsWrittenAnew) {
-  constexpr std::size_t version_at = 60, after_version = 64, header_bytes = 100;
+  constexpr std::size_t header_bytes = 100;
   for (std::size_t at = 0; at < header_bytes; ++at) {
-    if (at >= version_at && at < after_version) continue;  // a newer version is left alone
     SCOPED_TRACE(fmt::format("byte {}", at));
     std::string bytes = whole();
     bytes[at] = static_cast<char>(~bytes[at]);
@@ -191,6 +198,69 @@ TEST_F(Damage, CutAtAnyLength) {
   EXPECT_EQ(of_all_but_the_last_page.binaries, binaries - 1);
 }
 
+/// Files that are too large to be examined in full.
+class LargeDamage : public Damage {
+ protected:
+  static constexpr std::size_t ballast = 17 << 20;
+  LargeDamage() : Damage(ballast) {}
+};
+
+TEST_F(LargeDamage, AnyByteOfAllButTheBallastFlipped) {
+  const std::size_t others = whole().size() - ballast;
+  const auto seed = std::random_device()();
+  std::cout << "seed " << seed << ", " << others << " bytes\n";
+  std::mt19937 random(seed);
+  double kept = 0;
+  const int rounds = 1 + test::rounds() / 4;
+  for (int round = 0; round < rounds; ++round) {
+    std::string bytes = whole();
+    const std::size_t at = random() % others;
+    const int flip = 1 + static_cast<int>(random() % 255);
+    SCOPED_TRACE(fmt::format("byte {} changed by {}", at, flip));
+    bytes[at] = static_cast<char>(bytes[at] ^ flip);
+    kept += work_with(bytes).measurements;
+    if (HasFailure()) break;
+  }
+  kept /= rounds * keys * configs;
+  std::cout << "kept " << 100 * kept << "% of all measurements\n";
+  EXPECT_GT(kept, 0.8);
+}
+
+TEST_F(LargeDamage, CutAtAnyLength) {
+  const auto seed = std::random_device()();
+  std::cout << "seed " << seed << '\n';
+  std::mt19937 random(seed);
+  for (int round = 0; round < 1 + rounds() / 10; ++round) {
+    const std::size_t length = whole().size() - random() % ballast;
+    SCOPED_TRACE(fmt::format("cut to {} bytes", length));
+    EXPECT_EQ(work_with(whole().substr(0, length)).measurements, keys * configs);
+    if (HasFailure()) break;
+  }
+}
+
+TEST_F(Damage, WhatNobodyHasLookedForIsMendedWhenItIsMet) {
+  const fs::path measurement = folder() / "measurement.db", trigger = folder() / "trigger.db";
+  write_file(measurement, whole());
+  sql(measurement,
+      "DROP TRIGGER measurements_refuse_update; UPDATE measurements SET median_us = 0.5 WHERE id = 1");
+  std::string bytes = whole();
+  bytes.at(bytes.find("VALUES (NEW.key_id") + 9) = 'x';
+  write_file(trigger, bytes);
+  for (const fs::path& file : {measurement, trigger}) {
+    SCOPED_TRACE(file);
+    fs::resize_file(file, (std::uintmax_t{1} << 30) + 4096);  // too large to be examined
+    Cache cache = Cache::open(file);
+    const int before = file == measurement ? keys * configs - 1 : keys * configs;
+    EXPECT_EQ(read(cache).measurements, before);
+    EXPECT_EQ(warnings("set aside as " + file.string()), file == measurement ? 1U : 0U);
+    cache.add(a_measurement(key_of(0), "new", 59000));
+    EXPECT_EQ(warnings("set aside as " + file.string()), 1U);
+    EXPECT_EQ(warnings(file.string()), 1U);
+    EXPECT_TRUE(cache.status().persistent);
+    EXPECT_EQ(Cache::open_existing(file).status().measurements, before + 1);
+  }
+}
+
 TEST_F(Damage, ALogThatWaitsIsReadToo) {
   const fs::path source = folder() / "source.db", file = folder() / "copy.db";
   write_file(source, whole());
@@ -234,8 +304,11 @@ TEST_F(Damage, AFileThatIsGoneIsMadeAgain) {
   EXPECT_EQ(Cache::open_existing(file()).measurements(key).at(0).config, "kept");
 }
 
-TEST_F(Damage, AVersionThatIsTooLowLosesNothing) {
-  for (int version = 0; version < static_cast<int>(migrations().size()); ++version) {
+TEST_F(Damage, AVersionThatIsAnotherLosesNothing) {
+  const int latest = static_cast<int>(migrations().size());
+  std::vector<int> versions{latest + 1, latest + 16, 255, 1000, 1 << 24, -1};
+  for (int version = 0; version < latest; ++version) versions.push_back(version);
+  for (const int version : versions) {
     SCOPED_TRACE(version);
     const fs::path damaged = folder() / fmt::format("version-{}.db", version);
     write_file(damaged, whole());
@@ -247,6 +320,24 @@ TEST_F(Damage, AVersionThatIsTooLowLosesNothing) {
     EXPECT_TRUE(cache.status().persistent);
     EXPECT_EQ(cache.status().schema_version, static_cast<int>(migrations().size()));
     EXPECT_EQ(warnings("set aside as " + damaged.string()), 1U);
+  }
+}
+
+/// Files from before there was a second place for it.
+TEST_F(Damage, AVersionThatIsAnotherInAnOlderFileLosesNothing) {
+  const fs::path third = folder() / "third.db", first = folder() / "first.db";
+  write_file(third, whole());
+  sql(third, "DROP INDEX quarantines_by_time; DROP TABLE schema_versions; PRAGMA user_version = 19");
+  write_file(first, contents(third));
+  sql(first,
+      "DROP TRIGGER measurements_count; DROP VIEW counted_keys; DROP TABLE key_counts; DROP VIEW regressions;"
+      "DROP INDEX finals; DROP INDEX measurements_by_identity; ALTER TABLE measurements DROP COLUMN "
+      "identity");
+  for (const fs::path& file : {third, first}) {
+    const Cache cache = Cache::open(file);
+    EXPECT_EQ(read(cache).measurements, keys * configs);
+    EXPECT_TRUE(cache.status().persistent);
+    EXPECT_EQ(warnings("set aside as " + file.string()), 1U);
   }
 }
 

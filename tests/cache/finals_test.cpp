@@ -97,16 +97,19 @@ TEST_F(Finals, AQuarantineWithdrawsWhatCameBeforeItWithTheSameTemplates) {
 TEST_F(Finals, WhatDoesNotDecideCostsNothing) {
   for (const char* config : {"a", "b", "c"}) add(config, stage_of_finals, 1);
   add("a", stage_of_finals, 1, "of yore");
-  EXPECT_EQ(seen().size(), 3U);
-  const int steps = last_steps();
-  for (int i = 0; i < 500; ++i) {
+  const auto add_others = [&](int i) {
     const std::string other = "other " + std::to_string(i);
     add(other, stage_of_screenings, 1);
     add(other, stage_of_screenings, 1, "today", Outcome::quarantined);
     add(other, stage_of_finals, 1, "of yore");
     add(i % 2 == 0 ? "a" : "b", stage_of_finals, i);  // other drivers, say
     add("c", stage_of_checks, 1);
-  }
+  };
+  add_others(0);
+  add_others(1);
+  EXPECT_EQ(seen(), (Texts{"a 0", "b 1", "c 1"}));
+  const int steps = last_steps();
+  for (int i = 2; i < 500; ++i) add_others(i);
   EXPECT_EQ(seen(), (Texts{"a 498", "b 499", "c 1"}));
   EXPECT_EQ(last_steps(), steps);
 }

@@ -70,7 +70,7 @@ TEST_F(Schema, StartsFromVersionZero) {
 
 TEST_F(Schema, NewerOneIsLeftAlone) {
   Cache::open(file()).add(a_measurement(key, "config"));
-  sql(file(), "PRAGMA user_version = 1000");
+  sql(file(), "PRAGMA user_version = 1000; INSERT INTO schema_versions (version) VALUES (1000)");
   const std::string before = contents(file());
   {
     Cache cache = Cache::open(file());
@@ -81,6 +81,16 @@ TEST_F(Schema, NewerOneIsLeftAlone) {
   }
   EXPECT_THROW(static_cast<void>(Cache::open_existing(file())), DatabaseError);
   EXPECT_EQ(contents(file()), before);
+}
+
+TEST_F(Schema, EveryVersionIsInItsTable) {
+  SQLite::Database database = open();
+  for (std::size_t version = 4; version <= migrations().size(); ++version) {
+    migrate(database, migrations().first(version));
+    EXPECT_EQ(value(database, "SELECT MAX(version) FROM schema_versions"), std::to_string(version));
+  }
+  EXPECT_EQ(value(database, "SELECT COUNT(*) FROM schema_versions WHERE created_at LIKE '20__-__-__T%Z'"),
+            std::to_string(migrations().size() - 3));
 }
 
 TEST_F(Schema, MeasurementsAreAppendOnly) {
