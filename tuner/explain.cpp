@@ -4,16 +4,13 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <map>
 #include <set>
-#include <string_view>
 #include <utility>
 
 #include "generator/config.hpp"
 #include "generator/variant.hpp"
-#include "runtime/device.hpp"
+#include "runtime/model_key.hpp"
 #include "tuner/kernel.hpp"
 #include "tuner/statistics.hpp"
 
@@ -23,30 +20,14 @@ namespace {
 using cache::Measurement;
 using generator::Config;
 
-/// The model that Model::key() wrote; nothing for what another version wrote.
-std::optional<runtime::Model> model_of(const std::string& text) {
-  const std::size_t end = text.find("|cc=");
-  if (end == std::string::npos) return std::nullopt;
-  runtime::Model model{.name = text.substr(0, end)};
-  std::array<char, 64> slice{};
-  long long l2 = 0;
-  const int found = std::sscanf(
-      text.c_str() + end, "|cc=%d|sm=%d|l2=%lld|smem=%d/%d|regs=%d|threads=%d|mig=%63s", &model.capability,
-      &model.multiprocessors, &l2, &model.shared_bytes_per_block, &model.shared_bytes_per_multiprocessor,
-      &model.registers_per_multiprocessor, &model.threads_per_multiprocessor, slice.data());
-  model.l2_bytes = l2;
-  model.mig_slice = std::string_view(slice.data()) == "none" ? "" : slice.data();
-  if (found != 8 || model.key() != text) return std::nullopt;
-  return model;
-}
-
 int resident_warps(const Candidate& candidate, const generator::Problem& problem,
                    const runtime::Model& model) {
   constexpr int lanes = 32, granule = 256;          // registers are handed out to warps, so many at a time
   constexpr int reserved = 1024, most_blocks = 32;  // shared memory of a block that is the driver's
   const Config config = generator::parse_config(candidate.config);
   const int registers = candidate.measurement.registers;
-  if (registers == 0 || config.warps == 0) return 0;
+  constexpr int most_registers = 255;
+  if (registers <= 0 || registers > most_registers || config.warps == 0) return 0;
   const int of_warp = (registers * lanes + granule - 1) / granule * granule;
   const int shared = generator::variant(config.variant).shared_bytes(config, problem) + reserved;
   const int blocks = std::min({most_blocks, model.registers_per_multiprocessor / (of_warp * config.warps),
@@ -164,15 +145,19 @@ std::vector<Coverage> coverage_of(std::span<const Measurement> measurements, con
 std::vector<AxisEffect> axis_effects(std::span<const Measurement> measurements, const Decision& decision) {
   const Times times(measurements, decision);
   const Config winner = generator::parse_config(decision.winner.config);
+  std::vector<std::pair<const std::string*, Config>> candidates;  // of the winner's variant
+  for (const Candidate& candidate : decision.ranking)
+    if (Config config = generator::parse_config(candidate.config); config.variant == winner.variant)
+      candidates.emplace_back(&candidate.config, std::move(config));
   std::vector<AxisEffect> effects;
   for (const generator::Axis* axis : generator::variant(winner.variant).axes()) {
     std::map<int, std::pair<AxisEffect, std::vector<float>>> others;
-    for (const Candidate& candidate : decision.ranking) {
-      Config config = generator::parse_config(candidate.config);
-      const int value = config.*axis->value;
-      if (config.variant != winner.variant || value == winner.*axis->value) continue;
+    for (const auto& [text, candidate] : candidates) {
+      const int value = candidate.*axis->value;
+      if (value == winner.*axis->value) continue;
+      Config config = candidate;
       config.*axis->value = winner.*axis->value;
-      const std::optional<double> ratio = times.ratio(candidate.config, generator::to_text(config));
+      const std::optional<double> ratio = times.ratio(*text, generator::to_text(config));
       if (!ratio) continue;
       auto& [effect, ratios] = others[value];
       ratios.push_back(static_cast<float>(*ratio - 1));
@@ -211,7 +196,7 @@ std::optional<Explanation> explain(std::span<const Measurement> measurements, co
   add_finalists(explanation);
   explanation.ties = ties_of(explanation.finalists);
   explanation.effects = axis_effects(measurements, explanation.decision);
-  if (const auto model = model_of(key.device)) {
+  if (const auto model = runtime::parse_model_key(key.device)) {
     explanation.coverage = coverage_of(measurements, explanation.decision, problem, *model);
     for (Finalist& finalist : explanation.finalists)
       finalist.resident_warps = resident_warps(finalist.candidate, problem, *model);
