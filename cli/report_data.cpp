@@ -61,6 +61,7 @@ std::vector<Measurement> telling_of_history(std::vector<Measurement> measurement
   std::erase_if(measurements, [](const Measurement& measurement) {
     return measurement.outcome == cache::Outcome::measured && measurement.stage == cache::stage_of_screenings;
   });
+  measurements.shrink_to_fit();  // those of all problems are kept
   return measurements;
 }
 
