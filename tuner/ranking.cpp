@@ -83,8 +83,10 @@ double weighed(const Config& config, const Traits& traits, const Weights& weight
   double sum = 0;
   const auto variant = std::find_if(weights.variants.begin(), weights.variants.end(),
                                     [&](const VariantWeights& w) { return w.variant == config.variant; });
-  if (variant != weights.variants.end())
-    for (std::size_t i = 0; i < traits.size(); ++i) sum += traits[i] * variant->weights[i];
+  if (variant != weights.variants.end()) {
+    const Terms terms = terms_of(traits);
+    for (std::size_t i = 0; i < terms.size(); ++i) sum += terms[i] * variant->weights[i];
+  }
   for (const ModifierWeights& modifier : {weights.loads[static_cast<std::size_t>(config.load)],
                                           weights.stores[static_cast<std::size_t>(config.store)]})
     sum += modifier.plain + modifier.idle * traits[idle_trait];
@@ -103,7 +105,7 @@ class Experience {
   /// only that it did not win.
   void add(const Config& config, const std::string& text, const Traits& traits, double& sum,
            double& weight) const {
-    constexpr double did_not_win = 0.1, slow = 0.7;  // beyond which slower is just slow
+    constexpr double did_not_win = 0.15, slow = 0.7;  // beyond which slower is just slow
     const auto measured = losses_.find(text);
     if (measured == losses_.end() &&
         generator::variant(config.variant).rejects(config, problem_, limits_of(model_)))
@@ -129,11 +131,12 @@ class Experience {
   std::unordered_map<std::string, double> losses_;
 };
 
-/// Of few and far neighbours less is believed.
+/// Of few and far neighbours less is believed; what none of them knows is expected to be slower than predicted.
 double correction(const Config& config, const Traits& traits, std::span<const Experience> experiences) {
   if (experiences.empty()) return 0;
   const std::string text = generator::to_text(config);
-  double sum = 0, weight = 0.3;
+  constexpr double surprise = 0.02;
+  double weight = 0.05, sum = weight * surprise;
   for (const Experience& experience : experiences) experience.add(config, text, traits, sum, weight);
   return sum / weight;
 }
@@ -149,10 +152,12 @@ Traits traits_of(const Config& config, const Problem& problem, const runtime::Mo
   constexpr double many_waves = 40;
   const double bytes = static_cast<double>(problem.columns * size_of(problem.dtype));
 
-  const double threads = std::log2(block.threads / 256), held = std::log2(block.held / 16),
+  // Within what was recorded: products go astray beyond it.
+  const double threads = std::log2(block.threads / 256),
+               held = std::clamp(std::log2(block.held / 16), -6., 6.),
                idle = std::clamp(-std::log2(waves), -2., 6.),
-               row = std::log2(bytes * generator::inputs(problem) / 32768), share = std::log2(block.share),
-               full = std::log2(resident * block.threads / 1024),
+               row = std::clamp(std::log2(bytes * generator::inputs(problem) / 32768), -8., 6.),
+               share = std::log2(block.share), full = std::log2(resident * block.threads / 1024),
                tail = waves < many_waves ? std::log2(std::ceil(waves) / waves) : 0;
   const int shared_bytes = variant.shared_bytes(config, problem);
   return {1,
@@ -167,20 +172,20 @@ Traits traits_of(const Config& config, const Problem& problem, const runtime::Mo
           shared_bytes > 1024 ? std::log2(shared_bytes / 65536.) : -6,
           std::log2(block.rows),
           generator::has_output(problem) ? 1. : 0.,
-          threads * threads,
-          held * held,
-          idle * idle,
-          row * row,
-          share * share,
-          idle * row,
-          full * full,
-          full * idle,
           std::min(full, 0.),
           tail * std::max(0., idle + 2)};
 }
 
 static_assert(load_weights.size() == generator::load_names.size() &&
               store_weights.size() == generator::store_names.size());
+
+Terms terms_of(const Traits& traits) noexcept {
+  Terms terms{};
+  double* next = std::copy(traits.begin(), traits.end(), terms.begin());
+  for (std::size_t i = first_factor; i < first_factor + factors; ++i)
+    for (std::size_t j = i; j < first_factor + factors; ++j) *next++ = traits[i] * traits[j] / 4;
+  return terms;
+}
 
 Weights shipped_weights() noexcept { return {variant_weights, load_weights, store_weights}; }
 

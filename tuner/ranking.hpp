@@ -17,7 +17,7 @@ namespace ce::tuner {
 
 /// What the ranking looks at, the same for every variant. Each is a logarithm to base 2 of a ratio, so that it
 /// means the same on GPUs of different sizes.
-inline constexpr std::array<std::string_view, 22> trait_names{
+inline constexpr std::array<std::string_view, 14> trait_names{
     "one",
     "resident",  ///< threads that a multiprocessor holds at once, over 1024
     "held",      ///< elements that a thread holds at once, over 16
@@ -30,16 +30,21 @@ inline constexpr std::array<std::string_view, 22> trait_names{
     "shared",    ///< shared memory of a block over 64 KiB
     "rows",      ///< of a block
     "writes",    ///< 1 where a value is written for each element
-    "threads^2", "held^2", "idle^2", "row^2", "share^2", "idle*row", "resident^2", "resident*idle",
-    "sparse",  ///< resident where that is below 0
-    "rest",    ///< tail x (idle + 2), 0 from 4 waves on: a last wave counts the more the fewer there are
+    "sparse",    ///< resident where that is below 0
+    "rest",      ///< tail x (idle + 2), 0 from 4 waves on: a last wave counts the more the fewer there are
 };
 using Traits = std::array<double, trait_names.size()>;
 
-/// How much each trait of a config of the variant counts.
+/// What a prediction is a sum of: the traits, then the products of every two (and the squares) of those from
+/// "resident" to "writes", a quarter of each.
+inline constexpr std::size_t first_factor = 1, factors = 11;
+using Terms = std::array<double, trait_names.size() + factors*(factors + 1) / 2>;
+[[nodiscard]] Terms terms_of(const Traits& traits) noexcept;
+
+/// How much each term counts of a config of the variant.
 struct VariantWeights {
   std::string_view variant;
-  Traits weights{};  ///< in the order of trait_names
+  Terms weights{};
 };
 
 /// Of a cache modifier.
@@ -61,7 +66,7 @@ struct Weights {
                                const runtime::Model& model);
 
 /// The natural logarithm of a config's time over that of the problem's fastest, as the weights predict it: a
-/// linear form of its traits for its variant, and what its cache modifiers add. Only the order of configs means
+/// quadratic form of its traits for its variant, and what its cache modifiers add. Only the order of configs means
 /// anything.
 [[nodiscard]] double predicted_loss(const generator::Config& config, const generator::Problem& problem,
                                     const runtime::Model& model, const Weights& weights = shipped_weights());

@@ -18,15 +18,15 @@ struct Fitted {
   [[nodiscard]] tuner::Weights weights() const noexcept { return {variants, loads, stores}; }
 };
 
-/// A ridge regression of the logarithm of a config's time over that of its problem's best on the traits, by
+/// A ridge regression of the logarithm of a config's time over that of its problem's best on its terms, by
 /// variant. Configs count the more the faster they are, as only the order of the fast ones matters.
 class Regression {
  public:
   explicit Regression(const Recording& recording);
 
   [[nodiscard]] Fitted fitted() const;
-  /// As if the problem had never been measured.
-  [[nodiscard]] Fitted fitted_without(std::size_t problem) const;
+  /// As if every problem whose number leaves the rest `part` when divided by `parts` had never been measured.
+  [[nodiscard]] Fitted fitted_without(std::size_t part, std::size_t parts) const;
 
  private:
   /// Normal equations: the sums that a regression is solved from.

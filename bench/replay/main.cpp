@@ -44,7 +44,7 @@ void print_scores(const replay::Recording& recording, int seeds, bool each) {
   }
 }
 
-void print_guesses(const replay::Recording& recording, bool each) {
+void print_guesses(const replay::Recording& recording, std::uint64_t seeds, bool each) {
   fmt::print("{:<28} {:>8} {:>8} {:>8}   regret over {} problems that were not measured\n", "guess", "median",
              "p95", "worst", recording.problems.size());
   const auto print = [](const char* name, const std::vector<double>& regrets) {
@@ -53,15 +53,17 @@ void print_guesses(const replay::Recording& recording, bool each) {
   };
   for (const auto& [tuned, name] : {std::pair{replay::Tuned::exhaustively, "neighbours, exhaustively"},
                                     std::pair{replay::Tuned::by_halving, "neighbours, by halving"}}) {
-    const std::vector<replay::Guess> guesses = replay::guesses(recording, tuned, 1);
     std::vector<double> regrets, alone;
-    for (std::size_t i = 0; i < guesses.size(); ++i) {
-      regrets.push_back(guesses[i].regret);
-      alone.push_back(guesses[i].alone);
-      if (each)
-        fmt::print("  {:<75} {:6.2f}% alone {:6.2f}% nearest {:5.2f} {}\n",
-                   generator::title(recording.problems[i].problem), 100 * guesses[i].regret,
-                   100 * guesses[i].alone, guesses[i].nearest, guesses[i].config);
+    for (std::uint64_t seed = 1; seed <= (tuned == replay::Tuned::by_halving ? seeds : 1); ++seed) {
+      const std::vector<replay::Guess> guesses = replay::guesses(recording, tuned, seed);
+      for (std::size_t i = 0; i < guesses.size(); ++i) {
+        regrets.push_back(guesses[i].regret);
+        alone.push_back(guesses[i].alone);
+        if (each && seed == 1)
+          fmt::print("  {:<75} {:6.2f}% alone {:6.2f}% nearest {:5.2f} {}\n",
+                     generator::title(recording.problems[i].problem), 100 * guesses[i].regret,
+                     100 * guesses[i].alone, guesses[i].nearest, guesses[i].config);
+      }
     }
     if (tuned == replay::Tuned::exhaustively) print("the safe default", alone);
     print(name, regrets);
@@ -128,6 +130,9 @@ int main(int argc, char** argv) {
   score->add_flag("--each", each, "A line for each problem");
   CLI::App* guess = app.add_subcommand("guess", "Regret of what runs where nothing was tuned");
   guess->add_option("FILE", file)->required();
+  guess->add_option("--seeds", seeds, "Searches of each neighbour")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
   guess->add_flag("--each", each, "A line for each problem");
   CLI::App* stability = app.add_subcommand("stability", "How far the winners of ten searches are apart");
   std::uint64_t seed = 1;
@@ -146,7 +151,7 @@ int main(int argc, char** argv) {
     if (score->parsed())
       print_scores(recording, seeds, each);
     else if (guess->parsed())
-      print_guesses(recording, each);
+      print_guesses(recording, static_cast<std::uint64_t>(seeds), each);
     else if (stability->parsed())
       print_stability(recording, seed, each);
     else if (fit->parsed())

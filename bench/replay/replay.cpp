@@ -193,7 +193,10 @@ std::vector<Guess> guesses(const Recording& recording, Tuned tuned, std::uint64_
         own.emplace_back(each.config, std::log(each.median_us / problem.best_us()));
   }
 
+  constexpr std::size_t parts = 12;  // a fit takes too long to make one for each problem
   const Regression regression(recording);
+  std::vector<Fitted> fits;
+  for (std::size_t part = 0; part < parts; ++part) fits.push_back(regression.fitted_without(part, parts));
   std::vector<Guess> guesses;
   for (std::size_t i = 0; i < problems.size(); ++i) {
     std::vector<tuner::Neighbour> near;
@@ -208,11 +211,10 @@ std::vector<Guess> guesses(const Recording& recording, Tuned tuned, std::uint64_
     std::map<std::string, double> known;
     for (const RecordedConfig& each : problems[i].configs)
       known.emplace(generator::to_text(each.config), each.median_us / problems[i].best_us() - 1);
-    const Fitted fitted = regression.fitted_without(i);
     // What was not recorded was not right, or does not fit: as a Chooser goes on to the next.
     const auto first_known = [&](std::span<const tuner::Neighbour> neighbours) {
       for (const generator::Config& config :
-           tuner::ranked_space(problems[i].problem, recording.model, neighbours, fitted.weights()))
+           tuner::ranked_space(problems[i].problem, recording.model, neighbours, fits[i % parts].weights()))
         if (const auto found = known.find(generator::to_text(config)); found != known.end()) return *found;
       throw NotFound("no config of the space was recorded for " + generator::title(problems[i].problem));
     };

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "ce/base/error.hpp"
@@ -87,6 +88,16 @@ TEST(Ranking, NamesTheProblemThatNoConfigFits) {
   const runtime::Model without_registers{.name = "none", .capability = 90};
   EXPECT_THROW(static_cast<void>(tuner::safe_default({.rows = 4, .columns = 128}, without_registers)),
                Unsupported);
+}
+
+TEST(Traits, AreTermsThemselvesAndInProductsOfTwo) {
+  tuner::Traits traits{};
+  for (std::size_t i = 0; i < traits.size(); ++i) traits[i] = static_cast<double>(i + 1);
+  const tuner::Terms terms = tuner::terms_of(traits);
+  EXPECT_TRUE(std::equal(traits.begin(), traits.end(), terms.begin()));
+  EXPECT_EQ(terms[traits.size()], 2 * 2 / 4.) << "resident x resident";
+  EXPECT_EQ(terms[traits.size() + 1], 2 * 3 / 4.) << "resident x held";
+  EXPECT_EQ(terms.back(), 12 * 12 / 4.) << "writes x writes";
 }
 
 TEST(Traits, SayWhatTheirNamesSay) {
