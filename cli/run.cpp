@@ -4,10 +4,13 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "ce/base/error.hpp"
+#include "ce/chooser.hpp"
+#include "ce/policy.hpp"
 #include "cli/commands.hpp"
 #include "cli/config_choice.hpp"
 #include "cli/json.hpp"
@@ -15,6 +18,7 @@
 #include "cli/problem_options.hpp"
 #include "cli/single_call.hpp"
 #include "cli/tensor_files.hpp"
+#include "tuner/tuner.hpp"
 
 namespace ce::cli {
 namespace {
@@ -35,6 +39,7 @@ struct RunOptions {
   ProblemOptions problem;
   Amounts amounts;
   std::string config;
+  std::string policy;
   std::vector<std::string> tensors;
 };
 
@@ -77,6 +82,37 @@ Json document_of(const runtime::Device& device, const generator::Problem& proble
           {"tensors", list}};
 }
 
+/// Runs --config, else what is known or used before anything was measured. Nothing is tuned.
+TensorBytes run_config(const RunOptions& options, runtime::Device& device, const generator::Problem& problem,
+                       const TensorBytes& inputs, ConfigChoice& chosen) {
+  chosen = options.config.empty() ? choose_config(options.common, device, problem)
+                                  : ConfigChoice{options.config, "of --config"};
+  cache::Cache cache = binaries(options.common);
+  std::optional<tuner::Kernel> kernel;
+  return call_once(
+      device, problem, options.amounts,
+      [&](const generator::Problem& asked) -> const tuner::Kernel& {
+        return kernel.emplace(kernel_of(device, cache, asked, generator::parse_config(chosen.config)));
+      },
+      inputs);
+}
+
+/// Runs what a program with that policy would.
+TensorBytes run_policy(const RunOptions& options, runtime::Device& device, const generator::Problem& problem,
+                       const TensorBytes& inputs, ConfigChoice& chosen) {
+  const Policy policy = parse_policy("--policy", options.policy);
+  cache::Cache cache = cache::Cache::open_layered(database_path(options.common));
+  Chooser chooser(device, cache, tuner::Settings::for_device(device.model()), policy);
+  return call_once(
+      device, problem, options.amounts,
+      [&](const generator::Problem& asked) -> const tuner::Kernel& {
+        const auto& [kernel, choice] = chooser.choose(asked, nullptr);
+        chosen = {choice.config, fmt::format("{}: {}", name(choice.origin), choice.reason)};
+        return kernel;
+      },
+      inputs);
+}
+
 ExitCode run(const RunOptions& options) {
   const generator::Problem problem = one_problem_of(options.problem);
   const std::vector<NamedTensor> tensors = tensors_of(problem);
@@ -86,11 +122,9 @@ ExitCode run(const RunOptions& options) {
   const TensorBytes inputs = read_inputs(tensors, files);
   const std::unique_ptr<runtime::Device> device = open_device(options.common);
   require_compiler(*device);
-  const ConfigChoice chosen = options.config.empty() ? choose_config(options.common, *device, problem)
-                                                     : ConfigChoice{options.config, "of --config"};
-  cache::Cache cache = binaries(options.common);
-  const TensorBytes outputs =
-      call_once(*device, cache, problem, options.amounts, generator::parse_config(chosen.config), inputs);
+  ConfigChoice chosen;
+  const TensorBytes outputs = options.policy.empty() ? run_config(options, *device, problem, inputs, chosen)
+                                                     : run_policy(options, *device, problem, inputs, chosen);
   for (const NamedTensor& tensor : tensors)
     if (tensor.written && files.contains(tensor.name))
       write_tensor(tensor, files.at(tensor.name), outputs.at(tensor.name));
@@ -111,8 +145,16 @@ void add_run(CLI::App& app, Action& chosen) {
       ->add_option("TENSORS", options->tensors, "A file for each input, and for the outputs that are wanted")
       ->required()
       ->type_name("TENSOR=FILE");
-  command->add_option("--config", options->config, "The config to run, as db show and source --list write it")
-      ->type_name("CONFIG");
+  CLI::Option* config = command
+                            ->add_option("--config", options->config,
+                                         "The config to run, as db show and source --list write it")
+                            ->type_name("CONFIG");
+  command
+      ->add_option("--policy", options->policy,
+                   "Run what a program with that policy would, tuning included: tune, lookup, frozen or\n"
+                   "background (default: what the database knows, else an untuned config; nothing is tuned)")
+      ->type_name("POLICY")
+      ->excludes(config);
   add_problem_options(*command, options->problem, &options->amounts);
   for (const char* required : {"--op", "--dtype", "--rows", "--cols"})
     command->get_option(required)->required();

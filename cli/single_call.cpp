@@ -113,21 +113,6 @@ Request request_of(const Problem& problem, const Amounts& amounts, const DeviceT
   throw InvalidArgument("--op", generator::name(problem.operation), "an operation of ce/operations.hpp");
 }
 
-tuner::Kernel load(runtime::Device& device, cache::Cache& cache, const Problem& problem,
-                   const generator::Config& config) {
-  const auto refuse = [&](const std::string& why) {
-    throw InvalidArgument(
-        "--config", generator::to_text(config),
-        fmt::format("a config for {} on {}: {}", generator::title(problem), device.model().name, why));
-  };
-  const generator::Variant& variant = generator::variant(config.variant);
-  if (!variant.serves(problem)) refuse(fmt::format("{} does not serve it", variant.name));
-  if (const auto why = variant.rejects(config, problem, tuner::limits_of(device.model()))) refuse(*why);
-  tuner::Kernel kernel = tuner::build(device, cache, problem, config).load(device);
-  if (!kernel.fits(problem)) refuse("it does not fit the device");
-  return kernel;
-}
-
 void launch(runtime::Device& device, const tuner::Kernel& kernel, const Request& request) {
   constexpr TargetStatus no_bad_target{0, std::numeric_limits<long long>::max()};
   const auto bytes = static_cast<std::size_t>(
@@ -151,12 +136,27 @@ void launch(runtime::Device& device, const tuner::Kernel& kernel, const Request&
 
 }  // namespace
 
-TensorBytes call_once(runtime::Device& device, cache::Cache& cache, const Problem& problem,
-                      const Amounts& amounts, const generator::Config& config, const TensorBytes& inputs) {
+tuner::Kernel kernel_of(runtime::Device& device, cache::Cache& cache, const Problem& problem,
+                        const generator::Config& config) {
+  const auto refuse = [&](const std::string& why) {
+    throw InvalidArgument(
+        "--config", generator::to_text(config),
+        fmt::format("a config for {} on {}: {}", generator::title(problem), device.model().name, why));
+  };
+  const generator::Variant& variant = generator::variant(config.variant);
+  if (!variant.serves(problem)) refuse(fmt::format("{} does not serve it", variant.name));
+  if (const auto why = variant.rejects(config, problem, tuner::limits_of(device.model()))) refuse(*why);
+  tuner::Kernel kernel = tuner::build(device, cache, problem, config).load(device);
+  if (!kernel.fits(problem)) refuse("it does not fit the device");
+  return kernel;
+}
+
+TensorBytes call_once(runtime::Device& device, const Problem& problem, const Amounts& amounts,
+                      const KernelChoice& choose, const TensorBytes& inputs) {
   const std::vector<NamedTensor> tensors = tensors_of(problem);
   const DeviceTensors memory(device, tensors, inputs);
   const Request request = request_of(problem, amounts, memory, device);
-  launch(device, load(device, cache, request.problem, config), request);
+  launch(device, choose(request.problem), request);
   TensorBytes outputs;
   for (const NamedTensor& tensor : tensors)
     if (tensor.written) outputs[tensor.name] = memory.download(tensor);

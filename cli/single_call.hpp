@@ -1,8 +1,9 @@
 #pragma once
 /// \file
-/// One call of an operation on given data, by a config that is given too.
+/// One call of an operation on given data.
 
 #include <cstddef>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -12,19 +13,27 @@
 #include "generator/config.hpp"
 #include "generator/problem.hpp"
 #include "runtime/device.hpp"
+#include "tuner/kernel.hpp"
 
 namespace ce::cli {
 
 /// Bytes of tensors, by their names.
 using TensorBytes = std::map<std::string, std::vector<std::byte>>;
 
-/// Checks what a call with these options and tensors would check, and runs the config once.
+/// The config's kernel for one problem. \throws InvalidArgument naming --config where it cannot run it,
+/// CompileError, Unsupported
+[[nodiscard]] tuner::Kernel kernel_of(runtime::Device& device, cache::Cache& cache,
+                                      const generator::Problem& problem, const generator::Config& config);
+
+/// What says which kernel runs, of the problem as the library makes it of the call's tensors.
+using KernelChoice = std::function<const tuner::Kernel&(const generator::Problem&)>;
+
+/// Checks what a call with these options and tensors would check, and makes it once.
 /// \param inputs  of every input that tensors_of() names, of its size
 /// \returns every output
-/// \throws InvalidArgument naming an amount or --config, CompileError, Unsupported, DeviceError,
-/// TargetOutOfRange
-[[nodiscard]] TensorBytes call_once(runtime::Device& device, cache::Cache& cache,
-                                    const generator::Problem& problem, const Amounts& amounts,
-                                    const generator::Config& config, const TensorBytes& inputs);
+/// \throws InvalidArgument naming an amount, DeviceError, TargetOutOfRange, and what `choose` throws
+[[nodiscard]] TensorBytes call_once(runtime::Device& device, const generator::Problem& problem,
+                                    const Amounts& amounts, const KernelChoice& choose,
+                                    const TensorBytes& inputs);
 
 }  // namespace ce::cli

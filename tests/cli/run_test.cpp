@@ -141,6 +141,40 @@ TEST_F(Run, CrossEntropyWithEveryOptionAndItsGradientFromTheLogsumexp) {
   expect_near(read("grad", DType::bf16, logits.size()), gradient, 0.01, 1e-4);
 }
 
+TEST_F(Run, APolicySaysWhatRunsWhereNothingIsKnownAndWhereAWinnerIs) {
+  Values x = normal(rows * columns, 3);
+  const std::vector<std::string> problem{"--op", "softmax", "--dtype", "f32", "--db", database()};
+  const auto by_policy = [&](const std::string& policy) {
+    std::vector<std::string> words = problem;
+    words.insert(words.end(), {"--policy", policy, file("input", DType::f32, x), to("output")});
+    return run(words);
+  };
+  const auto expect_origin = [&](const std::string& policy, const std::string& origin) {
+    const Finished finished = by_policy(policy);
+    EXPECT_EQ(finished.status, 0) << policy << ": " << finished.err;
+    EXPECT_NE(finished.out.find(", " + origin + ": "), std::string::npos) << policy << ": " << finished.out;
+  };
+  const Finished frozen = by_policy("frozen");
+  EXPECT_EQ(frozen.status, 8) << frozen.out;
+  EXPECT_NE(frozen.err.find("no winner for softmax f32 5 x 40 (key "), std::string::npos) << frozen.err;
+  EXPECT_FALSE(std::filesystem::exists(path("output")));
+  expect_origin("lookup", "fallback");
+  EXPECT_TRUE(std::filesystem::exists(path("output")));
+
+  std::vector<std::string> sweep{"sweep",  "--device", "host",      "--rows", "5",
+                                 "--cols", "40",       "--configs", "1"};
+  sweep.insert(sweep.end(), problem.begin(), problem.end());
+  const Finished tuned = ce_tune(sweep);
+  ASSERT_EQ(tuned.status, 0) << tuned.err;
+  for (const char* policy : {"tune", "lookup", "frozen", "background"}) expect_origin(policy, "database");
+
+  EXPECT_EQ(by_policy("hope").status, 2);
+  std::vector<std::string> both = problem;
+  both.insert(both.end(), {"--policy", "tune", "--config", "block/warps=1,vec=2,load=ca,store=wb",
+                           file("input", DType::f32, x), to("output")});
+  EXPECT_EQ(run(both).status, 2);
+}
+
 TEST_F(Run, WritesNothingWhenATargetIsOutOfRange) {
   Values logits = normal(rows * columns, 1), target{0, 40, 1, -3, 2};
   const Finished finished =
