@@ -16,6 +16,9 @@ namespace ce::tuner {
 /// What may influence a measurement now: the device's evidence, and `ce`, the version of the library.
 [[nodiscard]] runtime::Evidence evidence_now(const runtime::Device& device);
 
+/// Of the kernel that fills L2 before each sample, whose own time is the reference. It must never change.
+[[nodiscard]] generator::Config reference_config(const runtime::Model& model);
+
 /// Times kernels of one problem on scratch memory. Policy: before every sample the tensors are set back and
 /// L2 is filled with other, clean lines, so that inputs come from memory and no write-back of somebody else's
 /// is timed.

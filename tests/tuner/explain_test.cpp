@@ -154,7 +154,8 @@ TEST(Explain, FindsWhatEachAxisDoes) {
       of_warps{{2, 1.F}, {4, 0.9F}, {8, 1.2F}};
   std::vector<Measurement> measurements;
   for (const Config& config : configs("block"))
-    if (of_warps.contains(config.warps) && config.vec == 4 && config.store == 0) {
+    if (of_warps.contains(config.warps) && of_load.contains(config.load) && config.vec == 4 &&
+        config.store == 0) {
       const float us = 100 * of_load.at(config.load) * of_warps.at(config.warps);
       measurements.push_back(measured(config, {us, us, us}, 0));
       // Of another minute: everything is slower, which is no effect of an axis.

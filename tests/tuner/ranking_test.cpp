@@ -8,6 +8,7 @@
 
 #include "ce/base/error.hpp"
 #include "generator/config.hpp"
+#include "tuner/bench.hpp"
 #include "tuner/kernel.hpp"
 
 namespace ce::test {
@@ -79,8 +80,7 @@ TEST(Ranking, IsThePermutedSpaceOnEveryDevice) {
 
 TEST(Ranking, LeavesTheReferenceKernelAlone) {
   // Times of years are compared with its times: Bench::reference().
-  const Problem flush{.operation = Operation::read, .rows = 7681, .columns = 4096};
-  EXPECT_EQ(generator::to_text(tuner::safe_default(flush, h200)),
+  EXPECT_EQ(generator::to_text(tuner::reference_config(h200)),
             "stream/warps=8,vec=4,tile=4096,load=ca,store=wb");
 }
 
