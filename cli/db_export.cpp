@@ -1,4 +1,6 @@
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <cerrno>
@@ -46,6 +48,9 @@ std::vector<cache::Measurement> only_winner(const std::vector<cache::Measurement
 
 ExitCode write(const CommonOptions& common, const std::string& path, bool winners) {
   cache::Upkeep database = cache::Upkeep::copy(database_path(common));
+  // A new file is for the user alone: it names machines.
+  if (const int created = ::open(path.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600); created >= 0)
+    ::close(created);
   std::ofstream file(path, std::ios::binary);
   cache::Upkeep::Selection selection;
   if (winners) selection = only_winner;

@@ -114,6 +114,7 @@ TEST_F(DatabaseUpkeep, AnExportIsImportedIntoANewDatabase) {
   cache_.add(dated(0, 40, "2030-01-01"));
   cache_.add(dated(1, 30, "2030-01-02"));
   EXPECT_EQ(document({"db", "export", path("lines")}).at("measurements"), 2);
+  EXPECT_EQ(std::filesystem::status(path("lines")).permissions(), std::filesystem::perms(0600));
   const Finished piped = text({"db", "export", "/dev/stdout"});
   EXPECT_EQ(piped.out, test::read_file(path("lines")));
 
