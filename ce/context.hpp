@@ -59,7 +59,8 @@ struct ContextOptions {
   /// Unset: the environment variable CE_POLICY, else Policy::tune.
   std::optional<Policy> policy;
   /// Seconds that tuning a problem may take, and waiting for another process that does; 0: no bound. What has
-  /// begun by then is finished. Unset: 2 on a GPU; no bound on the host device.
+  /// begun by then is finished; tuning takes up to twice as long where few configs were compiled by then. Unset: 2
+  /// on a GPU; no bound on the host device.
   std::optional<double> tuning_seconds;
   /// The most device memory that tuning may take for a while; 0: a quarter of what is free.
   std::int64_t scratch_bytes = 0;

@@ -82,7 +82,10 @@ std::string lead_of(const cache::Measurement& winner, const std::vector<cache::F
 std::string reason_of(const cache::Measurement& winner, const std::vector<cache::Finalist>& ranking,
                       bool tied) {
   const std::string doubt = doubt_of(winner);
-  return lead_of(winner, ranking, tied) + (doubt.empty() ? "" : "; measured under doubt: " + doubt);
+  // The time is to be believed, the choice less so.
+  const auto cut_short = winner.evidence.find("cut_short");
+  return lead_of(winner, ranking, tied) + (doubt.empty() ? "" : "; measured under doubt: " + doubt) +
+         (cut_short == winner.evidence.end() ? "" : "; " + cut_short->second);
 }
 
 bool is_of(std::string_view config, std::string_view variant) {

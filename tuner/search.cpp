@@ -20,6 +20,9 @@ constexpr int most_local_bytes = 256;
 /// Of the budget, for screening; the rest is for the turns, which decide.
 constexpr double share_of_screening = 0.75;
 
+/// The same, for as long as fewer than Breadth::least_configs were measured.
+constexpr double share_of_few = 2;
+
 /// Turns that are taken for each that is wanted.
 constexpr std::size_t most_attempts = 2;
 
@@ -110,6 +113,17 @@ Search::Clock::time_point Search::deadline(double share) const {
                       std::chrono::duration<double>(settings_.budget_s * share));
 }
 
+/// The first that works is waited for, however long it takes: there must be a winner.
+Search::Clock::time_point Search::end_of_screening() const {
+  if (best_.empty()) return Clock::time_point::max();
+  return deadline(measured() < settings_.search.least_configs ? share_of_few : share_of_screening);
+}
+
+int Search::measured() const {
+  return static_cast<int>(
+      std::count_if(entrants_.begin(), entrants_.end(), [](const Entrant& e) { return e.median_us > 0; }));
+}
+
 cache::Measurement Search::measurement(std::size_t entrant) const {
   const generator::Config& config = configs_[entrant];
   return {.key = key_,
@@ -131,31 +145,33 @@ void Search::prepare_device() {
 // ---- screening -----------------------------------------------------------------------------------------
 
 void Search::screen(const Round& round) {
-  if (round.entrants.empty()) return;
+  // Where one screening used its time up, there is none for another.
+  if (round.entrants.empty() || unfinished_) return;
   std::vector<generator::Config> configs;
   for (const std::size_t entrant : round.entrants) configs.push_back(configs_[entrant]);
   // The compilers are at work while the device is made ready.
   auto ahead = std::make_unique<BuildAhead>(device_, cache_, problem_, std::move(configs));
   prepare_device();
 
-  for (std::size_t i = 0; i < round.entrants.size(); ++i) {
+  for (std::size_t done = 0; done < round.entrants.size(); ++done) {
     stop_if_asked();
-    const std::size_t entrant = round.entrants[i];
+    std::optional<BuildAhead::Ready> ready = ahead->next(end_of_screening());
+    if (!ready) {
+      if (const int few = measured(); few < settings_.search.least_configs)
+        cut_short_ = fmt::format("only {} of {} configs were ready in time", few,
+                                 static_cast<std::size_t>(few) + round.entrants.size() - done);
+      ahead->stop();
+      unfinished_ = std::move(ahead);
+      return;
+    }
+    const std::size_t entrant = round.entrants[ready->index];
     try {
-      // The first that works is waited for, however long it takes: there must be a winner.
-      std::optional<Built> built =
-          best_.empty() ? ahead->take(i) : ahead->take(i, deadline(share_of_screening));
-      if (!built) {
-        ahead->stop();
-        unfinished_ = std::move(ahead);
-        return;
-      }
-      look_at(entrant, *std::move(built));
+      look_at(entrant, ready->built.get());
     } catch (const CompileError& error) {
       ++compiled_;
       quarantine(entrant, measurement(entrant), std::string("does not compile: ") + error.log());
     }
-    tell(round, i + 1, round.entrants.size());
+    tell(round, done + 1, round.entrants.size());
   }
 }
 
@@ -288,6 +304,7 @@ void Search::end_turns() {
   if (!bench_) return;
   runtime::Evidence evidence = bench_->evidence(references_us_);
   if (!disturbance_.empty()) evidence["disturbance"] = disturbance_;
+  if (!cut_short_.empty()) evidence["cut_short"] = cut_short_;
   std::vector<cache::Measurement> measured;
   for (auto& [entrant, contender] : contenders_) {
     if (contender.measurement.samples_us.empty()) continue;

@@ -63,7 +63,9 @@ class Search {
   void end_turns();
 
   [[nodiscard]] cache::Measurement measurement(std::size_t entrant) const;
+  [[nodiscard]] int measured() const;
   [[nodiscard]] Clock::time_point deadline(double share) const;
+  [[nodiscard]] Clock::time_point end_of_screening() const;
   void prepare_device();
   void note(std::size_t entrant, const cache::Measurement& measurement);
   void tell(const Round& round, std::size_t done, std::size_t total) const;
@@ -92,6 +94,7 @@ class Search {
   std::size_t turns_taken_ = 0;       ///< of every contender that is still in
   std::vector<float> references_us_;  ///< of all turns so far
   std::string disturbance_;           ///< why the turns are not to be trusted; empty where they are
+  std::string cut_short_;             ///< how few configs took part; empty where they were enough
   std::unique_ptr<BuildAhead> unfinished_;
 
   std::string best_;

@@ -24,10 +24,11 @@ enum class Strategy : std::uint8_t {
 /// How far a search goes.
 struct Breadth {
   Strategy strategy = Strategy::halving;
-  int structures = 24;   ///< of halving: looked at with one choice of cache modifiers each
-  int refined = 4;       ///< of halving: the best of these, with every choice
-  int drawn = 40;        ///< of random
-  int most_configs = 0;  ///< never look at more than this; 0 for no bound
+  int structures = 24;    ///< of halving: looked at with one choice of cache modifiers each
+  int refined = 4;        ///< of halving: the best of these, with every choice
+  int drawn = 40;         ///< of random
+  int most_configs = 0;   ///< never look at more than this; 0 for no bound
+  int least_configs = 8;  ///< a search that has measured fewer may take twice its budget
   int screening_samples = 3;
   int semifinalists = 16, semifinal_samples = 6;
   int finalists = 8, final_samples = 15;

@@ -23,7 +23,7 @@ namespace ce::tuner {
 
 struct Settings {
   Breadth search;
-  double budget_s = 0;  ///< seconds that a search may take, what it has begun included; 0 for no bound
+  double budget_s = 0;  ///< seconds that a search may take; see Breadth::least_configs; 0 for no bound
   std::int64_t scratch_bytes = 0;  ///< 0: a quarter of the device's free memory, and never more than needed
   std::uint64_t seed = 1;          ///< of the trial inputs
 
