@@ -428,6 +428,13 @@ std::optional<Measurement> Cache::final_of(const Key& key, std::span<const std::
   return found;
 }
 
+bool Cache::has(const Key& key, std::span<const std::string> digests) const {
+  const std::lock_guard lock(impl_->mutex);
+  bool found = impl_->refused != nullptr;
+  if (!found) impl_->read([&](Store& source) { found = found || source.has(key, digests); });
+  return found;
+}
+
 std::vector<KeySummary> Cache::keys() const {
   const std::lock_guard lock(impl_->mutex);
   std::vector<KeySummary> all;

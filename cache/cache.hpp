@@ -151,6 +151,9 @@ class Cache {
   /// \returns nothing where there is none, and while a file refuses what is new: then measurements() knows more
   [[nodiscard]] std::optional<Measurement> final_of(const Key& key, std::span<const std::string> digests,
                                                     const ChooseFinalist& choose) const;
+  /// Whether anything was measured for the key with templates of one of these digests: asked of an index. True while a
+  /// file refuses what is new.
+  [[nodiscard]] bool has(const Key& key, std::span<const std::string> digests) const;
   /// All keys, by device and then by problem.
   [[nodiscard]] std::vector<KeySummary> keys() const;
   /// Keys whose id() begins with `prefix`.

@@ -240,7 +240,8 @@ ORDER BY ratio DESC, c.first_at;
 )sql";
 
 // Each version from here on adds a row to schema_versions: a number in the header that is another one is damage. The
-// index tells at once that no quarantine of a key came after its finals.
+// first index tells at once that no quarantine of a key came after its finals, the second one whether anything was
+// measured with templates of today.
 constexpr const char* version_4 = R"sql(
 CREATE TABLE schema_versions (
   version    INTEGER PRIMARY KEY,
@@ -249,6 +250,8 @@ CREATE TABLE schema_versions (
 INSERT INTO schema_versions (version) VALUES (4);
 
 CREATE INDEX quarantines_by_time ON measurements (key_id, created_at) WHERE outcome = 'quarantined';
+DROP INDEX measurements_by_config;
+CREATE INDEX measurements_by_config ON measurements (key_id, config, template_digest);
 )sql";
 
 constexpr std::array steps_of_all_versions{version_1, version_2, version_3, version_4};

@@ -6,6 +6,7 @@
 #include <SQLiteCpp/Statement.h>
 #include <SQLiteCpp/Transaction.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sqlite3.h>
 
 #include <chrono>
@@ -65,6 +66,11 @@ constexpr const char* no_quarantine_later = R"sql(
 constexpr const char* select_last_quarantine = R"sql(
   SELECT created_at FROM measurements
   WHERE key_id = ?1 AND outcome = 'quarantined' ORDER BY created_at DESC LIMIT 1)sql";
+
+// Of templates whose digests are in the array of JSON ?2.
+constexpr const char* select_any = R"sql(
+  SELECT 1 FROM measurements INDEXED BY measurements_by_config
+  WHERE key_id = ?1 AND template_digest IN (SELECT value FROM JSON_EACH(?2)) LIMIT 1)sql";
 
 constexpr const char* select_binary = "SELECT image, digest FROM binaries WHERE compile_key = ?1";
 
@@ -200,6 +206,13 @@ std::optional<Measurement> Store::final_of(const Key& key, std::span<const std::
       measurement.stage != chosen->stage || measurement.median_us != chosen->median_us)
     throw SQLite::Exception("an index and the measurement that it names differ", SQLITE_CORRUPT);
   return measurement;
+}
+
+bool Store::has(const Key& key, std::span<const std::string> digests) {
+  Query found(prepared(select_key), key.problem, key.device);
+  if (!found.next()) return false;
+  return Query(prepared(select_any), found.integer(0), fmt::format("[\"{}\"]", fmt::join(digests, "\",\"")))
+      .next();
 }
 
 std::vector<KeySummary> Store::keys() {

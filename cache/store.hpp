@@ -41,6 +41,7 @@ class Store {
   [[nodiscard]] std::vector<Measurement> measurements(const Key& key);
   [[nodiscard]] std::optional<Measurement> final_of(const Key& key, std::span<const std::string> digests,
                                                     const ChooseFinalist& choose);
+  [[nodiscard]] bool has(const Key& key, std::span<const std::string> digests);
   [[nodiscard]] std::vector<KeySummary> keys();
   [[nodiscard]] std::vector<Key> find(std::string_view prefix);
 

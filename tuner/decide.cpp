@@ -198,6 +198,7 @@ std::optional<Decision> decide(const cache::Cache& cache, const cache::Key& key,
     decision.ranking.push_back(decision.winner);
     return decision;
   }
+  if (!cache.has(key, digests)) return std::nullopt;
   return decide(cache.measurements(key), problem.operation);
 }
 

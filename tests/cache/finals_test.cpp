@@ -50,6 +50,7 @@ class Finals : public CacheTest {
     return texts;
   }
   [[nodiscard]] int last_steps() const { return last_steps_; }
+  [[nodiscard]] bool has(std::span<const std::string> digests) { return store_->has(key, digests); }
 
  private:
   /// Of SQLite's virtual machine, by all statements so far.
@@ -112,6 +113,16 @@ TEST_F(Finals, WhatDoesNotDecideCostsNothing) {
   for (int i = 2; i < 500; ++i) add_others(i);
   EXPECT_EQ(seen(), (Texts{"a 498", "b 499", "c 1"}));
   EXPECT_EQ(last_steps(), steps);
+}
+
+TEST_F(Finals, TellsWhetherTemplatesMeasuredAnything) {
+  const std::vector<std::string> today{"today", "another of today"}, tomorrow{"tomorrow"};
+  EXPECT_FALSE(has(today));
+  add("a", stage_of_finals, 1, "of yore");
+  EXPECT_FALSE(has(today));
+  add("a", stage_of_screenings, 1);
+  EXPECT_TRUE(has(today));
+  EXPECT_FALSE(has(tomorrow));
 }
 
 }  // namespace
