@@ -19,9 +19,9 @@ namespace {
 using generator::Config;
 using generator::Problem;
 
-constexpr std::size_t resident_trait = 1, tail_trait = 3, idle_trait = 5;
+constexpr std::size_t resident_trait = 1, tail_trait = 3, idle_trait = 5, large_trait = 14;
 static_assert(trait_names[resident_trait] == "resident" && trait_names[tail_trait] == "tail" &&
-              trait_names[idle_trait] == "idle");
+              trait_names[idle_trait] == "idle" && trait_names[large_trait] == "large");
 
 /// What a block of the config is and does, on one problem.
 struct Block {
@@ -89,8 +89,17 @@ double weighed(const Config& config, const Traits& traits, const Weights& weight
   }
   for (const ModifierWeights& modifier : {weights.loads[static_cast<std::size_t>(config.load)],
                                           weights.stores[static_cast<std::size_t>(config.store)]})
-    sum += modifier.plain + modifier.idle * traits[idle_trait];
+    sum += modifier.plain + modifier.idle * traits[idle_trait] + modifier.large * traits[large_trait];
   return sum;
+}
+
+/// The trait of that name.
+double large(const Problem& problem, const runtime::Model& model) {
+  if (!generator::has_output(problem)) return 0;
+  const double moved = static_cast<double>(problem.rows) * static_cast<double>(problem.columns) *
+                       static_cast<double>(size_of(problem.dtype)) * (generator::inputs(problem) + 1);
+  const double times_l2 = moved / static_cast<double>(std::max<std::int64_t>(1, model.l2_bytes));
+  return std::clamp(std::log2(std::max(1., times_l2)) / 2 - 1, 0., 1.);
 }
 
 /// A neighbour with its losses by the text of the config.
@@ -173,7 +182,8 @@ Traits traits_of(const Config& config, const Problem& problem, const runtime::Mo
           std::log2(block.rows),
           generator::has_output(problem) ? 1. : 0.,
           std::min(full, 0.),
-          tail * std::max(0., idle + 2)};
+          tail * std::max(0., idle + 2),
+          large(problem, model)};
 }
 
 static_assert(load_weights.size() == generator::load_names.size() &&

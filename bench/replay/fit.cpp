@@ -7,6 +7,8 @@
 #include <array>
 #include <cmath>
 #include <iterator>
+#include <map>
+#include <numeric>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -18,12 +20,13 @@ constexpr double strength = 20;  // of the ridge
 constexpr double slow = 0.7;     // logarithm beyond which slower is just slow
 constexpr std::size_t terms = std::tuple_size_v<tuner::Terms>, loads = generator::load_names.size(),
                       stores = generator::store_names.size();
-constexpr std::size_t idle = 5;
-static_assert(tuner::trait_names[idle] == "idle");
+constexpr std::size_t idle = 5, large = 14;
+static_assert(tuner::trait_names[idle] == "idle" && tuner::trait_names[large] == "large");
 
-/// Columns of the regression: the terms for each variant; then two for each modifier but the first, which the
-/// others are held against. A modifier that was not recorded keeps its shipped weights.
-constexpr std::size_t modifier_columns = 2 * (loads - 1 + stores - 1);
+/// Columns: the terms for each variant; then three for each modifier but the first, which the others are held
+/// against. A modifier that was not recorded keeps its shipped weights.
+constexpr std::size_t weights_of_modifier = 3,
+                      modifier_columns = weights_of_modifier * (loads - 1 + stores - 1);
 
 /// Solves a symmetric positive definite system in place, by Cholesky.
 void solve(std::vector<double>& matrix, std::vector<double>& right) {
@@ -44,7 +47,54 @@ void solve(std::vector<double>& matrix, std::vector<double>& right) {
   }
 }
 
+using ModifierRow = std::array<double, modifier_columns>;
+/// Configs that differ in their cache modifiers alone, with their losses.
+using Structure = std::vector<std::pair<ModifierRow, double>>;
+
+ModifierRow modifier_row(const generator::Config& config, const tuner::Traits& traits) {
+  ModifierRow row{};
+  const auto add = [&](int value, std::size_t first) {
+    if (value == 0) return;
+    const std::size_t column = first + weights_of_modifier * (static_cast<std::size_t>(value) - 1);
+    row[column] = 1;
+    row[column + 1] = traits[idle];
+    row[column + 2] = traits[large];
+  };
+  add(config.load, 0);
+  add(config.store, weights_of_modifier * (loads - 1));
+  return row;
+}
+
+std::string structure_of(generator::Config config) {
+  config.load = config.store = 0;
+  return generator::to_text(config);
+}
+
+double weight_of(double loss) { return std::exp(-6 * loss); }
+
+/// Takes the means away. \returns the least loss
+double centre(Structure& structure) {
+  const auto count = static_cast<double>(structure.size());
+  ModifierRow mean{};
+  double mean_loss = 0, least = slow;
+  for (const auto& [row, loss] : structure) {
+    for (std::size_t i = 0; i < row.size(); ++i) mean[i] += row[i] / count;
+    mean_loss += loss / count;
+    least = std::min(least, loss);
+  }
+  for (auto& [row, loss] : structure) {
+    for (std::size_t i = 0; i < row.size(); ++i) row[i] -= mean[i];
+    loss -= mean_loss;
+  }
+  return least;
+}
+
 }  // namespace
+
+void Regression::Sums::add(const Sums& other, double times) {
+  for (std::size_t i = 0; i < matrix.size(); ++i) matrix[i] += times * other.matrix[i];
+  for (std::size_t i = 0; i < right.size(); ++i) right[i] += times * other.right[i];
+}
 
 Regression::Regression(const Recording& recording)
     : recording_(recording),
@@ -54,67 +104,90 @@ Regression::Regression(const Recording& recording)
           for (const RecordedConfig& config : problem.configs) names.insert(config.config.variant);
         return std::vector<std::string_view>(names.begin(), names.end());
       }()),
-      all_(variants_.size() * terms + modifier_columns) {
+      all_{Sums(variants_.size() * terms + modifier_columns), Sums(modifier_columns)} {
   for (const RecordedProblem& problem : recording.problems) {
-    const Sums own = sums_of(problem);
-    std::transform(own.matrix.begin(), own.matrix.end(), all_.matrix.begin(), all_.matrix.begin(),
-                   std::plus<>());
-    std::transform(own.right.begin(), own.right.end(), all_.right.begin(), all_.right.begin(), std::plus<>());
+    const Parts own = parts_of(problem);
+    all_.terms.add(own.terms, 1);
+    all_.modifiers.add(own.modifiers, 1);
   }
 }
 
-Regression::Sums Regression::sums_of(const RecordedProblem& problem) const {
-  Sums sums(all_.right.size());
+Regression::Parts Regression::parts_of(const RecordedProblem& problem) const {
+  Parts parts{Sums(all_.terms.right.size()), Sums(modifier_columns)};
   const double best_us = problem.best_us();
   const std::size_t modifiers = variants_.size() * terms;
+  std::map<std::string, Structure> structures;
   for (const RecordedConfig& each : problem.configs) {
     const tuner::Traits traits = tuner::traits_of(each.config, problem.problem, recording_.model);
     const tuner::Terms values = tuner::terms_of(traits);
     const auto variant = static_cast<std::size_t>(
         std::find(variants_.begin(), variants_.end(), each.config.variant) - variants_.begin());
+    const double loss = std::min(std::log(each.median_us / best_us), slow);
+    const ModifierRow own = modifier_row(each.config, traits);
+    structures[structure_of(each.config)].emplace_back(own, loss);
+
     std::vector<std::pair<std::size_t, double>> row;  // what is not 0
     for (std::size_t i = 0; i < terms; ++i)
       if (values[i] != 0) row.emplace_back(variant * terms + i, values[i]);
-    const auto add_modifier = [&](int value, std::size_t first) {
-      if (value == 0) return;
-      const std::size_t column = first + 2 * (static_cast<std::size_t>(value) - 1);
-      row.emplace_back(column, 1);
-      row.emplace_back(column + 1, traits[idle]);
-    };
-    add_modifier(each.config.load, modifiers);
-    add_modifier(each.config.store, modifiers + 2 * (loads - 1));
-    const double loss = std::min(std::log(each.median_us / best_us), slow);
-    const double weight = std::exp(-6 * loss);
+    for (std::size_t i = 0; i < own.size(); ++i)
+      if (own[i] != 0) row.emplace_back(modifiers + i, own[i]);
+    Sums& sums = parts.terms;
+    const double weight = weight_of(loss);
     for (const auto& [i, left] : row) {
       sums.right[i] += weight * left * loss;
       for (const auto& [j, right] : row) sums.matrix[i * sums.right.size() + j] += weight * left * right;
     }
   }
-  return sums;
+  for (auto& [text, structure] : structures) {
+    const double weight = weight_of(centre(structure));
+    Sums& sums = parts.modifiers;
+    for (const auto& [row, loss] : structure)
+      for (std::size_t i = 0; i < row.size(); ++i) {
+        sums.right[i] += weight * row[i] * loss;
+        for (std::size_t j = 0; j < row.size(); ++j)
+          sums.matrix[i * row.size() + j] += weight * row[i] * row[j];
+      }
+  }
+  return parts;
 }
 
-Fitted Regression::solved(Sums sums) const {
+Fitted Regression::solved(Parts parts) const {
   constexpr double rounding = 1e-6;  // of sums that were taken away again
-  const std::size_t columns = sums.right.size();
+  std::vector<double>& modifiers = parts.modifiers.right;
   std::vector<bool> recorded;
-  for (std::size_t i = 0; i < columns; ++i) {
-    double& diagonal = sums.matrix[i * columns + i];
+  for (std::size_t i = 0; i < modifier_columns; ++i) {
+    double& diagonal = parts.modifiers.matrix[i * modifier_columns + i];
     recorded.push_back(diagonal > rounding);
     diagonal += strength;
   }
-  solve(sums.matrix, sums.right);
+  solve(parts.modifiers.matrix, modifiers);
+
+  // What is left is for the terms.
+  const std::size_t columns = parts.terms.right.size(), count = columns - modifier_columns;
+  Sums left(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    const double* row = &parts.terms.matrix[i * columns];
+    std::copy(row, row + count, &left.matrix[i * count]);
+    left.matrix[i * count + i] += strength;
+    left.right[i] =
+        parts.terms.right[i] - std::inner_product(modifiers.begin(), modifiers.end(), row + count, 0.);
+  }
+  solve(left.matrix, left.right);
+
   Fitted fitted;
   std::size_t next = 0;
   for (const std::string_view variant : variants_)
     for (double& weight : fitted.variants.emplace_back(tuner::VariantWeights{variant}).weights)
-      weight = sums.right[next++];
+      weight = left.right[next++];
   const tuner::Weights shipped = tuner::shipped_weights();
-  for (auto [modifiers, known] :
+  next = 0;
+  for (auto [fitting, known] :
        {std::pair{&fitted.loads, shipped.loads}, std::pair{&fitted.stores, shipped.stores}}) {
-    modifiers->resize(known.size());
-    for (std::size_t i = 1; i < known.size(); ++i, next += 2)
-      (*modifiers)[i] =
-          recorded[next] ? tuner::ModifierWeights{sums.right[next], sums.right[next + 1]} : known[i];
+    fitting->resize(known.size());
+    for (std::size_t i = 1; i < known.size(); ++i, next += weights_of_modifier)
+      (*fitting)[i] = recorded[next]
+                          ? tuner::ModifierWeights{modifiers[next], modifiers[next + 1], modifiers[next + 2]}
+                          : known[i];
   }
   return fitted;
 }
@@ -122,11 +195,11 @@ Fitted Regression::solved(Sums sums) const {
 Fitted Regression::fitted() const { return solved(all_); }
 
 Fitted Regression::fitted_without(std::size_t part, std::size_t parts) const {
-  Sums others = all_;
+  Parts others = all_;
   for (std::size_t problem = part; problem < recording_.problems.size(); problem += parts) {
-    const Sums own = sums_of(recording_.problems[problem]);
-    for (std::size_t i = 0; i < others.matrix.size(); ++i) others.matrix[i] -= own.matrix[i];
-    for (std::size_t i = 0; i < others.right.size(); ++i) others.right[i] -= own.right[i];
+    const Parts own = parts_of(recording_.problems[problem]);
+    others.terms.add(own.terms, -1);
+    others.modifiers.add(own.modifiers, -1);
   }
   return solved(std::move(others));
 }
@@ -154,8 +227,8 @@ namespace ce::tuner {
        {std::pair{"load_weights", &fitted.loads}, std::pair{"store_weights", &fitted.stores}}) {
     fmt::format_to(out, "inline constexpr std::array<ModifierWeights, {}> {}{{{{", modifiers->size(), name);
     for (std::size_t i = 0; i < modifiers->size(); ++i)
-      fmt::format_to(out, "{}{{{:.4f}, {:.4f}}}", i == 0 ? "" : ", ", (*modifiers)[i].plain,
-                     (*modifiers)[i].idle);
+      fmt::format_to(out, "{}{{{:.4f}, {:.4f}, {:.4f}}}", i == 0 ? "" : ", ", (*modifiers)[i].plain,
+                     (*modifiers)[i].idle, (*modifiers)[i].large);
     text += "}};\n";
   }
   return text + "// clang-format on\n\n}  // namespace ce::tuner\n";

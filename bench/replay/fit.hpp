@@ -19,7 +19,8 @@ struct Fitted {
 };
 
 /// A ridge regression of the logarithm of a config's time over that of its problem's best on its terms, by
-/// variant. Configs count the more the faster they are, as only the order of the fast ones matters.
+/// variant. Configs count the more the faster they are, as only the order of the fast ones matters. What cache
+/// modifiers add comes first, from configs that differ in nothing else: not every problem was recorded with all of them.
 class Regression {
  public:
   explicit Regression(const Recording& recording);
@@ -32,16 +33,23 @@ class Regression {
   /// Normal equations: the sums that a regression is solved from.
   struct Sums {
     explicit Sums(std::size_t columns) : matrix(columns * columns), right(columns) {}
+    void add(const Sums& other, double times);
     std::vector<double> matrix;  ///< columns x columns
     std::vector<double> right;
   };
 
-  [[nodiscard]] Sums sums_of(const RecordedProblem& problem) const;
-  [[nodiscard]] Fitted solved(Sums sums) const;
+  /// Of one problem or many.
+  struct Parts {
+    Sums terms;      ///< and modifiers
+    Sums modifiers;  ///< alone, against the mean of the configs of their structure
+  };
+
+  [[nodiscard]] Parts parts_of(const RecordedProblem& problem) const;
+  [[nodiscard]] Fitted solved(Parts parts) const;
 
   const Recording& recording_;
   std::vector<std::string_view> variants_;  ///< that were recorded, in order
-  Sums all_;
+  Parts all_;
 };
 
 /// The text of tuner/ranking_weights.hpp.

