@@ -41,6 +41,26 @@ constexpr std::chrono::seconds pause_after_failure{30};
 constexpr std::int64_t most_bytes_to_examine = std::int64_t{1} << 30,
                        most_bytes_to_examine_in_full = 16 << 20;
 
+/// A larger one than that is examined by one process that writes, and not by others for so long: many that begin at the
+/// same time would keep the machine busy.
+constexpr std::chrono::hours examination_lasts{1};
+
+fs::path mark_of(const fs::path& database) { return database.string() + "-examined"; }
+
+bool was_examined(const fs::path& database) {
+  std::error_code error;
+  const auto at = fs::last_write_time(mark_of(database), error);
+  return !error && fs::file_time_type::clock::now() - at < examination_lasts;
+}
+
+void mark_examined(const fs::path& database) {
+  try {
+    create_empty(mark_of(database));
+    fs::last_write_time(mark_of(database), fs::file_time_type::clock::now());
+  } catch (const std::exception&) {  // then the next process examines it, too
+  }
+}
+
 KeySummary summarize(const Key& key, const std::vector<Measurement>& list) {
   std::set<std::string_view> configs, quarantined;
   for (const Measurement& measurement : list) {
@@ -229,8 +249,11 @@ void Cache::Impl::examine() {
   if (std::exchange(examined, true) || !mends || !persistent) return;
   const std::int64_t bytes = bytes_on_disk(path);
   if (bytes > most_bytes_to_examine) return;
-  const auto depth = bytes > most_bytes_to_examine_in_full ? Store::Depth::pages : Store::Depth::full;
-  if (const std::string damage = store->first_damage(depth); !damage.empty()) mend(damage);
+  const bool large = bytes > most_bytes_to_examine_in_full;
+  if (large && was_examined(path)) return;
+  const std::string damage = store->first_damage(large ? Store::Depth::pages : Store::Depth::full);
+  if (!damage.empty()) mend(damage);
+  if (large) mark_examined(path);
 }
 
 void Cache::Impl::mend(const std::string& cause) {

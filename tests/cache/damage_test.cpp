@@ -238,6 +238,20 @@ TEST_F(LargeDamage, CutAtAnyLength) {
   }
 }
 
+TEST_F(LargeDamage, IsLookedForOnceAnHour) {
+  const fs::path file = folder() / "shared.db", mark = folder() / "shared.db-examined";
+  write_file(file, whole());
+  Cache::open(file).add(a_measurement(key_of(0), "first", 59000));
+  ASSERT_TRUE(fs::exists(mark));
+  EXPECT_EQ(fs::status(mark).permissions(), fs::perms::owner_read | fs::perms::owner_write);
+  const auto of_the_first = fs::last_write_time(mark);
+  Cache::open(file).add(a_measurement(key_of(0), "second", 59001));
+  EXPECT_EQ(fs::last_write_time(mark), of_the_first);
+  fs::last_write_time(mark, of_the_first - std::chrono::hours(2));
+  Cache::open(file).add(a_measurement(key_of(0), "third", 59002));
+  EXPECT_GE(fs::last_write_time(mark), of_the_first);
+}
+
 TEST_F(Damage, WhatNobodyHasLookedForIsMendedWhenItIsMet) {
   const fs::path measurement = folder() / "measurement.db", trigger = folder() / "trigger.db";
   write_file(measurement, whole());
