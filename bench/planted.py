@@ -1,0 +1,267 @@
+#!/usr/bin/env python3
+"""Does `ce-tune regressions` find a kernel that became slower? With slowdowns planted, for a GPU.
+
+Programs are built from this source tree with one template edited (variant `block`), so that one row in 66, or in 32, is
+done twice: 1.5% or 3.1% more work. That is what a release with a slower kernel is: another digest of the template, and
+the same config. A row is done half a matrix before its turn, too, so that it has left the caches by then where it can.
+Afterwards the template is as it was.
+
+Each program fills a database of its own, as a user's would be: one `sweep`, then in turns with the others `check` after
+`check`, each a process of its own that times every problem once, which is a run. Searches try a single config, the one
+that would run without a search, which is the same in all programs; where that is not one of `block`, nothing is asked.
+
+Then, as often as --draws says, some runs of the planted program and as many of the unplanted one are drawn, and `ce-tune
+regressions --against` is asked about databases that have only these. Ten times as often this is asked of two lots of
+unplanted runs, none of them in both. How much slower the planted kernels are in truth is the ratio of the medians of all
+runs.
+
+    cmake --preset release && cmake --build --preset release
+    bench/planted.py --build build/release --runs planted --json planted.json
+
+Runs that --runs has already are not made again, so that questions can be asked where there is no GPU.
+"""
+
+import argparse
+import concurrent.futures
+import json
+import math
+import os
+import pathlib
+import random
+import re
+import shutil
+import sqlite3
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+SOURCE = pathlib.Path(__file__).resolve().parent.parent
+TEMPLATE = SOURCE / "templates" / "block.cuh"
+KERNEL = "CE_KERNEL(ce_row, 32 * ce::config::warps) {"
+ONE_ROW = "CE_DEVICE void ce_one_row(const Arguments& arguments, ce::int64 row_index) {"
+SOME_TWICE = KERNEL + """
+  const int block = int(ce::block_index()), half = int(ce::block_count() / 2);
+  if (block < half && block % EVERY == 0) {
+    ce_one_row(arguments, block + half);
+    ce::block_barrier();  // the next row takes the same shared memory
+  }
+  ce_one_row(arguments, block);
+}
+"""
+PLAIN = "unplanted"
+PROBLEMS = ["bf16:8192x2048", "bf16:8192x4096", "f32:4096x4096", "bf16:8192x8192", "f32:8192x4096", "bf16:32768x4096",
+            "f32:16384x4096", "f32:32768x4096", "bf16:131072x4096"]
+RUNS = """
+SELECT m.id, p.text, m.median_us FROM measurements AS m
+JOIN keys AS k ON k.id = m.key_id JOIN problems AS p ON p.id = k.problem_id
+WHERE m.stage <> 0 AND m.outcome = 'measured' AND m.config LIKE 'block/%' ORDER BY m.created_at, m.id
+"""
+
+
+def ask(program, *words, codes=(0,)):
+    """What a program answers; the databases of this machine are none of its business."""
+    finished = subprocess.run([program, *words, "--json"], capture_output=True, text=True, check=False,
+                              env={**os.environ, "CE_DB": "/nonexistent", "CE_SITE_DB": "", "CE_SYSTEM_DB": "none"})
+    if finished.returncode not in codes:
+        sys.exit(f"{' '.join(map(str, words))}: {finished.returncode} {finished.stderr.strip()}")
+    return json.loads(finished.stdout)
+
+
+def planted(template, period):
+    """The template with one row in `period` done twice, by blocks of the first half."""
+    head, found, body = template.partition(KERNEL)
+    if not found:
+        sys.exit(f"{TEMPLATE} has no longer the line {KERNEL}")
+    one_row = ONE_ROW + body.replace("block_index()", "row_index")
+    return head + one_row + "\n" + SOME_TWICE.replace("EVERY", str(period // 2))
+
+
+def build_programs(build, periods, folder):
+    """Paths by name; the unplanted one last."""
+    programs = {}
+
+    def build_one(name):
+        subprocess.run(["cmake", "--build", build, "--target", "ce-tune"], check=True, stdout=subprocess.DEVNULL)
+        programs[name] = shutil.copy(build / "bin" / "ce-tune", folder / f"ce-tune {name}")
+
+    template = TEMPLATE.read_text()
+    try:
+        for period in periods:
+            TEMPLATE.write_text(planted(template, period))
+            build_one(f"1-in-{period}")
+    finally:
+        TEMPLATE.write_text(template)
+    build_one(PLAIN)
+    return programs
+
+
+def record(programs, problems, folder, device, rounds, seconds):
+    """A database for each program, with a run of each problem for every round."""
+    end = time.monotonic() + seconds
+    with tempfile.NamedTemporaryFile("w", suffix=".csv") as shapes:
+        shapes.write("op,dtype,rows,cols\n")
+        for dtype, rows, columns in (re.split("[:x]", problem) for problem in problems):
+            shapes.write(f"softmax,{dtype},{rows},{columns}\n")
+        shapes.flush()
+        for name, program in programs.items():
+            ask(program, "sweep", "--from", shapes.name, "--configs", "1", "--db", folder / f"{name}.db", *device)
+    order = list(programs)
+    for number in range(rounds):
+        if time.monotonic() > end:
+            print(f"no time for more than {number} rounds")
+            break
+        random.shuffle(order)
+        for name in order:
+            ask(programs[name], "check", "--runs", "1", "--db", folder / f"{name}.db", *device, codes=(0, 3, 4))
+    for name in programs:  # questions need no binaries
+        with sqlite3.connect(folder / f"{name}.db") as database:
+            database.execute("DELETE FROM binaries")
+        database.execute("VACUUM")
+        database.close()
+
+
+def runs_of(database):
+    """(id, median in microseconds) by problem, the oldest first."""
+    runs = {}
+    with sqlite3.connect(database) as connection:
+        for number, problem, median_us in connection.execute(RUNS):
+            runs.setdefault(problem, []).append((number, median_us))
+    connection.close()
+    return runs
+
+
+class Asker:
+    """Asks about some runs of a folder's databases."""
+
+    def __init__(self, program, folder, names, count, seed):
+        self.program, self.folder, self.count = program, folder, count
+        self.runs = {name: runs_of(folder / f"{name}.db") for name in names}
+        self.rounds = min(len(runs) for of_one in self.runs.values() for runs in of_one.values())
+        self.engine = random.Random(seed)
+        if self.rounds < 2 * count:
+            sys.exit(f"{self.rounds} runs of each problem; expected {2 * count} at least")
+
+    def only(self, name, rounds, to):
+        """A copy of that program's database, without the runs of other rounds."""
+        kept = [runs[i][0] for runs in self.runs[name].values() for i in rounds]
+        shutil.copy(self.folder / f"{name}.db", to)
+        with sqlite3.connect(to) as connection:
+            connection.execute("DROP TRIGGER measurements_refuse_delete")
+            connection.execute(f"DELETE FROM measurements WHERE id NOT IN ({','.join(map(str, kept))})")
+        connection.close()
+        return to
+
+    def findings(self, name, before, after):
+        """Of the unplanted program's runs of some rounds, against those of the named one's, by problem."""
+        with tempfile.TemporaryDirectory() as folder:
+            found = ask(self.program, "regressions", "--against", self.only(PLAIN, before, f"{folder}/before.db"),
+                        "--db", self.only(name, after, f"{folder}/after.db"), codes=(0, 3, 4))
+        return {finding["problem_text"]: finding for finding in found["findings"]}
+
+    def draws(self, name, times):
+        """Findings of as many draws."""
+        rounds = range(self.rounds)
+        drawn = []
+        for _ in range(times):
+            if name == PLAIN:
+                both = self.engine.sample(rounds, 2 * self.count)
+                drawn.append((both[:self.count], both[self.count:]))
+            else:
+                drawn.append((self.engine.sample(rounds, self.count), self.engine.sample(rounds, self.count)))
+        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+            return list(pool.map(lambda pair: self.findings(name, *pair), drawn))
+
+    def median_us(self, name, problem):
+        return statistics.median(median_us for _, median_us in self.runs[name][problem])
+
+
+def ask_all(asker, names, draws):
+    """Every program against the unplanted one, by problem; the shortest problem first."""
+    found = {}
+    for problem in sorted(asker.runs[PLAIN], key=lambda problem: asker.median_us(PLAIN, problem)):
+        found[problem] = {"median_us": asker.median_us(PLAIN, problem), "programs": {}}
+    for name in names:
+        drawn = asker.draws(name, 10 * draws if name == PLAIN else draws)
+        of_all = {} if name == PLAIN else asker.findings(name, range(asker.rounds), range(asker.rounds))
+        for problem, entry in found.items():
+            verdicts = [each[problem]["verdict"] for each in drawn]
+            its = entry["programs"][name] = {
+                "truth": asker.median_us(name, problem) / entry["median_us"],
+                "draws": len(verdicts),
+                **{verdict: verdicts.count(verdict) for verdict in ("slower", "faster", "same", "unsure")},
+            }
+            if problem in of_all:
+                its["all_runs"] = {key: of_all[problem][key] for key in ("verdict", "ratio", "interval", "suspects")}
+            entry["title"], entry["config"] = drawn[0][problem]["title"], drawn[0][problem]["before"]["config"]
+    return list(found.values())
+
+
+def shown(found, names):
+    """A table: false alarms, then the truth and how often it was found, for each planted program."""
+    lines = [f"{'':26} {'us':>7}  {PLAIN:>16}" + "".join(f"  {name:>22}" for name in names if name != PLAIN)]
+    for entry in found:
+        nothing = entry["programs"][PLAIN]
+        line = f"{entry['title']:26} {entry['median_us']:7.1f}  {nothing['slower'] + nothing['faster']:6} of {nothing['draws']:6}"
+        for name in names:
+            if name != PLAIN:
+                its = entry["programs"][name]
+                line += f"  {its['truth'] - 1:+7.2%} {its['slower']:6} of {its['draws']:4}"
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def about(database):
+    """Where and when the runs were made."""
+    with sqlite3.connect(database) as connection:
+        device, = connection.execute("SELECT text FROM device_models").fetchone()
+        evidence, date = connection.execute("SELECT e.json, m.created_at FROM measurements AS m JOIN evidence AS e "
+                                            "ON e.id = m.evidence_id ORDER BY m.id DESC").fetchone()
+    connection.close()
+    names = ("ce", "driver", "nvrtc", "compiler", "temperature_c", "clock_sm_mhz", "sm_clock_mhz", "throttle")
+    return {"device": device, "date": date,
+            "evidence": {key: value for key, value in json.loads(evidence).items() if key in names}}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", required=True, type=pathlib.Path, help="build tree of this source tree")
+    parser.add_argument("--runs", required=True, type=pathlib.Path, help="folder for the runs; those in it are used")
+    parser.add_argument("--periods", type=int, nargs="+", default=[66, 32], help="of so many rows, one is done twice")
+    parser.add_argument("--rounds", type=int, default=20, help="runs of each program")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="no further round after so long")
+    parser.add_argument("--draws", type=int, default=100, help="questions about each planted program")
+    parser.add_argument("--runs-a-side", type=int, default=3)
+    parser.add_argument("--problem", action="append", metavar="DTYPE:ROWSxCOLUMNS", help="of softmax; may be repeated")
+    parser.add_argument("--device", help="of ce-tune")
+    parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--json", help="file for all figures")
+    arguments = parser.parse_args()
+
+    if not arguments.runs.exists():
+        with tempfile.TemporaryDirectory() as folder:
+            programs = build_programs(arguments.build, arguments.periods, pathlib.Path(folder))
+            arguments.runs.mkdir()
+            record(programs, arguments.problem or PROBLEMS, arguments.runs,
+                   ["--device", arguments.device] if arguments.device else [], arguments.rounds, arguments.seconds)
+    if arguments.draws == 0:
+        return
+    names = sorted((path.stem for path in arguments.runs.glob("*.db")), key=lambda name: (name != PLAIN, name))
+    asker = Asker(arguments.build / "bin" / "ce-tune", arguments.runs, names, arguments.runs_a_side, arguments.seed)
+    found = ask_all(asker, names, arguments.draws)
+    print(f"{asker.rounds} runs of each, {arguments.runs_a_side} drawn a side; planted: truth, and how often found slower")
+    print(shown(found, names))
+    for name in names:
+        entries = [entry["programs"][name] for entry in found]
+        total = sum(entry["draws"] for entry in entries)
+        faster, slower = (sum(entry[verdict] for entry in entries) for verdict in ("faster", "slower"))
+        print(f"{name}: of {total} verdicts {slower} slower, {faster} faster")
+    if arguments.json:
+        document = {**about(arguments.runs / f"{PLAIN}.db"), "command": " ".join(sys.argv), "rounds": asker.rounds,
+                    "runs_a_side": arguments.runs_a_side, "problems": found}
+        pathlib.Path(arguments.json).write_text(json.dumps(document, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
