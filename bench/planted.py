@@ -10,10 +10,10 @@ Each program fills a database of its own, as a user's would be: one `sweep`, the
 `check`, each a process of its own that times every problem once, which is a run. Searches try a single config, the one
 that would run without a search, which is the same in all programs; where that is not one of `block`, nothing is asked.
 
-Then, as often as --draws says, some runs of the planted program and as many of the unplanted one are drawn, and `ce-tune
-regressions --against` is asked about databases that have only these. Ten times as often this is asked of two lots of
-unplanted runs, none of them in both. How much slower the planted kernels are in truth is the ratio of the medians of all
-runs.
+Then, as often as --draws says, some runs of the planted program and as many of the unplanted one are drawn, and
+`ce-tune regressions --against` is asked about databases that have only these. Ten times as often this is asked of two
+lots of unplanted runs, none of them in both. How much slower the planted kernels are in truth is the ratio of the
+medians of all runs.
 
     cmake --preset release && cmake --build --preset release
     bench/planted.py --build build/release --runs planted --json planted.json
@@ -51,8 +51,8 @@ SOME_TWICE = KERNEL + """
 }
 """
 PLAIN = "unplanted"
-PROBLEMS = ["bf16:8192x2048", "bf16:8192x4096", "f32:4096x4096", "bf16:8192x8192", "f32:8192x4096", "bf16:32768x4096",
-            "f32:16384x4096", "f32:32768x4096", "bf16:131072x4096"]
+PROBLEMS = ["bf16:4096x2048", "f32:2048x4096", "bf16:8192x2048", "bf16:8192x4096", "f32:4096x4096", "bf16:8192x8192",
+            "f32:8192x4096", "bf16:32768x4096", "f32:16384x4096", "f32:32768x4096", "bf16:131072x4096"]
 RUNS = """
 SELECT m.id, p.text, m.median_us FROM measurements AS m
 JOIN keys AS k ON k.id = m.key_id JOIN problems AS p ON p.id = k.problem_id
@@ -203,7 +203,8 @@ def shown(found, names):
     lines = [f"{'':26} {'us':>7}  {PLAIN:>16}" + "".join(f"  {name:>22}" for name in names if name != PLAIN)]
     for entry in found:
         nothing = entry["programs"][PLAIN]
-        line = f"{entry['title']:26} {entry['median_us']:7.1f}  {nothing['slower'] + nothing['faster']:6} of {nothing['draws']:6}"
+        alarms = nothing["slower"] + nothing["faster"]
+        line = f"{entry['title']:26} {entry['median_us']:7.1f}  {alarms:6} of {nothing['draws']:6}"
         for name in names:
             if name != PLAIN:
                 its = entry["programs"][name]
@@ -250,7 +251,8 @@ def main():
     names = sorted((path.stem for path in arguments.runs.glob("*.db")), key=lambda name: (name != PLAIN, name))
     asker = Asker(arguments.build / "bin" / "ce-tune", arguments.runs, names, arguments.runs_a_side, arguments.seed)
     found = ask_all(asker, names, arguments.draws)
-    print(f"{asker.rounds} runs of each, {arguments.runs_a_side} drawn a side; planted: truth, and how often found slower")
+    print(f"{asker.rounds} runs of each, {arguments.runs_a_side} drawn a side. Unplanted: false alarms. Planted: truth, and "
+          "how often it is found.")
     print(shown(found, names))
     for name in names:
         entries = [entry["programs"][name] for entry in found]
