@@ -66,7 +66,7 @@ struct ContextOptions {
   std::int64_t scratch_bytes = 0;
   /// Device memory set aside at once for the workspaces of calls that are captured into graphs, where nothing
   /// can be allocated. A captured mean or sum takes 8 bytes a row, a kernel that splits rows over blocks up
-  /// to 256 KiB, and keeps them.
+  /// to 320 KiB, and keeps them.
   std::int64_t capture_bytes = std::int64_t{8} << 20;
 };
 

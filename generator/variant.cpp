@@ -46,7 +46,7 @@ std::int64_t vectors_of(const Config& config, const Problem& problem) {
 }
 
 /// Bytes of one Part of a row, as in part.cuh.
-constexpr int part_bytes = 24;
+int part_bytes(const Problem& problem) { return problem.dtype == DType::f32 ? 32 : 24; }
 
 Rejection rejects_access(const Config& config, const Problem& problem, const Limits& limits) {
   if (load_names[static_cast<std::size_t>(config.load)] == "last" && limits.capability != 0 &&
@@ -163,8 +163,10 @@ bool serves_strided(const Problem& problem) { return !is_ceiling(problem.operati
 bool serves_streams(const Problem& problem) { return is_ceiling(problem.operation); }
 
 /// A Part of each warp.
-int parts_bytes(const Config& config, const Problem&) { return part_bytes * config.warps; }
-int lane_parts_bytes(const Config& config, const Problem&) { return 32 * part_bytes * config.warps; }
+int parts_bytes(const Config& config, const Problem& problem) { return part_bytes(problem) * config.warps; }
+int lane_parts_bytes(const Config& config, const Problem& problem) {
+  return 32 * part_bytes(problem) * config.warps;
+}
 int no_bytes(const Config&, const Problem&) { return 0; }
 int word_bytes(const Config& config, const Problem&) { return 4 * config.warps; }
 
@@ -183,7 +185,8 @@ int bytes_of(std::int64_t bytes) {
 int cluster_bytes(const Config& config, const Problem& problem) {
   const std::int64_t part = part_vectors(config, problem);
   const std::int64_t chunks = ceil_div(part, config.tile / config.vec);
-  return bytes_of(16 * part * inputs(problem) + 8 * chunks + part_bytes * (config.warps + config.cluster));
+  return bytes_of(16 * part * inputs(problem) + 8 * chunks +
+                  part_bytes(problem) * (config.warps + config.cluster));
 }
 
 /// Of one column of a row.
@@ -237,7 +240,7 @@ int pipeline_bytes(const Config& config, const Problem& problem) {
   const std::int64_t slots = ceil_div(part_vectors(config, problem), chunk_vectors) + config.stages;
   constexpr int tickets = 4;  // an arrival and a row number each
   return bytes_of(slots * (inputs(problem) * chunk_vectors * 16 + 16) + 16 + 16 * tickets +
-                  2 * (part_bytes + 4) * config.cluster * team_threads(config) / 32 + 16 +
+                  2 * (part_bytes(problem) + 4) * config.cluster * team_threads(config) / 32 + 16 +
                   held_weights_bytes(config, problem));
 }
 

@@ -25,7 +25,7 @@ struct Workspace {
 
 /// Most blocks that the variant `split` spreads its rows over, and the bytes that each leaves for the others.
 [[maybe_unused]] constexpr long long most_split_blocks = 8192;
-[[maybe_unused]] constexpr long long split_part_bytes = 32;
+[[maybe_unused]] constexpr long long split_part_bytes = 40;
 
 /// Where the rows of a matrix [rows, columns] lie, in elements: row r starts at
 /// (r / batch_rows) batch + (r % batch_rows) row, and its elements are `column` apart.

@@ -80,12 +80,7 @@ struct Operation {
   const Early early;
 
   CE_DEVICE Operation(const Arguments& a, int64 r, bool l, const Early& e)
-      : arguments(a),
-        row(r),
-        leader(l),
-        logits(a),
-        weights{ClassWeights::in_memory(a)},
-        early(e) {
+      : arguments(a), row(r), leader(l), logits(a), weights{ClassWeights::in_memory(a)}, early(e) {
     if constexpr (problem::sums) step_release();  // ce_sum
   }
   CE_DEVICE Operation(const Arguments& a, int64 r, bool l) : Operation(a, r, l, Early(a, r)) {}
@@ -150,8 +145,8 @@ struct Operation {
                          factors(tile, i, w);
 #pragma unroll
                          for (int k = 0; k < Tile::vec; ++k) dot = multiply_add(w[k], exponents[k], dot);
-                         part.dot += dot;
-                         part.weight += sum_of(w);
+                         part.dot.value += dot;
+                         part.weight.value += sum_of(w);
                        });
     } else if constexpr (Logits::bounded) {
       add_exponentials(part, tile, transform(), factor(), target, Nobody{});
@@ -164,7 +159,7 @@ struct Operation {
   CE_DEVICE void settle(const Part& part) {
     float weights = problem::columns;  // sum of w, or of w p'
     if constexpr (class_sums && (problem::weights || problem::probabilities))
-      weights = forward ? part.weight : part.dot;
+      weights = (forward ? part.weight : part.dot).total();
     if constexpr (forward) {
       const Exponent exponent(part.max, factor());
       const float at_maximum = Exponent::power(exponent.at_maximum());
@@ -175,8 +170,9 @@ struct Operation {
       if constexpr (Part::indices)
         if (u_target != u_target) total.part.see_nan(target);  // which was left out of the sum
       total.log_sum = log(sum);
-      total.of_all = multiply_add(total.log_sum, weights,
-                                  (product(weights, exponent.at_maximum()) - part.dot) / exponent_of_e);
+      total.of_all =
+          multiply_add(total.log_sum, weights,
+                       (product(weights, exponent.at_maximum()) - part.dot.total()) / exponent_of_e);
       total.lse = logits.unit() * part.max + total.log_sum;
       set_amplitudes(part.max, sum, total.own / sum, total.rest / sum, weights);
     } else {
@@ -325,7 +321,7 @@ struct Operation {
       if (!tile.inside(i)) continue;
       float w[Tile::vec];
       factors(tile, i, w);
-      part.dot += sum_of(w);
+      part.dot.value += sum_of(w);
     }
   }
 

@@ -15,6 +15,33 @@ namespace ce {
 /// Behind every row: the largest int.
 constexpr int no_column = 0x7fffffff;
 
+/// A sum of what many threads have. Adding within a thread rounds little, since what it has is small beside the
+/// whole; joins do not, and there are up to a dozen of them. So in f32 `low` keeps what they round off (TwoSum;
+/// Knuth, 1969, "The Art of Computer Programming", volume 2, 4.2.2).
+template <bool is_narrow>
+struct JointSum;
+template <>
+struct JointSum<true> {
+  float value = 0.f;
+
+  CE_DEVICE void join(const JointSum& other) { value += other.value; }
+  CE_DEVICE JointSum of_lane(int mask) const { return {shuffle_xor(value, mask)}; }
+  CE_DEVICE float total() const { return value; }
+};
+template <>
+struct JointSum<false> {
+  float value = 0.f, low = 0.f;
+
+  CE_DEVICE void join(const JointSum& other) {
+    const float sum = value + other.value, joined = sum - value;
+    low = (low + other.low) + ((value - (sum - joined)) + (other.value - joined));
+    value = sum;
+  }
+  CE_DEVICE JointSum of_lane(int mask) const { return {shuffle_xor(value, mask), shuffle_xor(low, mask)}; }
+  /// An infinite sum has no `low` that is a number.
+  CE_DEVICE float total() const { return low == low ? value + low : value; }
+};
+
 /// \tparam has_exponentials  `max` and `sum` are used
 /// \tparam has_dot           `dot` is used; with exponentials also `weight`
 /// \tparam has_argmax        `largest` and `argmax` are used
@@ -24,8 +51,8 @@ struct Part {
 
   float max = -infinity();
   float sum = 0.f;              ///< of the exponentials, as Exponent(max, c) gives them
-  float dot = 0.f;              ///< sum of weight x value; with exponentials of weight x exponent
-  float weight = 0.f;           ///< sum of the weights
+  JointSum<narrow> dot;         ///< sum of weight x value; with exponentials of weight x exponent
+  JointSum<narrow> weight;      ///< sum of the weights
   float largest = -infinity();  ///< logit
   int argmax = no_column;       ///< the first column that holds it
 
@@ -34,7 +61,9 @@ struct Part {
     if constexpr (exponentials) {
       const Exponent exponent(larger, c);
       sum *= Exponent::power(exponent.exponent_of_maximum(max));
-      if constexpr (dots) dot = multiply_add(weight, exponent.exponent_of_maximum(finite_or_zero(max)), dot);
+      if constexpr (dots)
+        dot.value =
+            multiply_add(weight.total(), exponent.exponent_of_maximum(finite_or_zero(max)), dot.value);
       max = larger;
     }
   }
@@ -60,9 +89,9 @@ struct Part {
     next.move_to(larger, c);
     if constexpr (exponentials) {
       sum += next.sum;
-      if constexpr (dots) weight += next.weight;
+      if constexpr (dots) weight.join(next.weight);
     }
-    if constexpr (dots) dot += next.dot;
+    if constexpr (dots) dot.join(next.dot);
     if constexpr (indices) see(next.largest, next.argmax);
   }
   /// Copies what is used.
@@ -91,6 +120,12 @@ template <int width = lanes>
 CE_DEVICE float warp_sum(float x) {
 #pragma unroll
   for (int mask = width / 2; mask > 0; mask /= 2) x += shuffle_xor(x, mask);
+  return x;
+}
+template <int width = lanes, bool is_narrow>
+CE_DEVICE JointSum<is_narrow> warp_sum(JointSum<is_narrow> x) {
+#pragma unroll
+  for (int mask = width / 2; mask > 0; mask /= 2) x.join(x.of_lane(mask));
   return x;
 }
 template <int width = lanes>

@@ -38,10 +38,10 @@ struct Operation {
 #pragma unroll
       for (int k = 0; k < vec; ++k)
         partial = problem::logarithm ? partial + dy[k] : multiply_add(dy[k], y[k], partial);
-      part.dot += partial;
+      part.dot.value += partial;
     }
   }
-  CE_DEVICE void settle(const Part& total) { dot = total.dot; }
+  CE_DEVICE void settle(const Part& total) { dot = total.dot.total(); }
   template <class Tile>
   CE_DEVICE bool fast(const Tile&) const {
     return true;

@@ -42,6 +42,25 @@ TEST_F(Accuracy, SoftmaxOfLogitsFarApartAndFarFromZero) {
   expect_near(output.values(), expected, 8 * epsilon, 0, "output");
 }
 
+/// The gradient of a sure row is what its sum has beside 1: 31 of 2^-26, in the hands of as many threads. No thread
+/// and no pair of them has enough to change a 1 in f32; all of them make four units of it.
+TEST_F(Accuracy, AGradientOfSoftmaxWhoseSumIsRoundedOnce) {
+  Context context(options(Policy::lookup));
+  constexpr std::int64_t columns = 4096, others = 31;
+  std::vector<double> y(columns), dy(columns, 1);
+  y[0] = 1;
+  for (std::size_t i = 1; i <= others; ++i) y[8 * i] = 0x1p-26;
+  Matrix output(context, DType::f32, 1, columns), output_grad(context, DType::f32, 1, columns);
+  Matrix input_grad(context, DType::f32, 1, columns);
+  output.set(y);
+  output_grad.set(dy);
+  context.run(
+      SoftmaxBackward{},
+      {.output = output.tensor(), .output_grad = output_grad.tensor(), .input_grad = input_grad.tensor()});
+  context.synchronize();
+  EXPECT_EQ(input_grad.values()[0], -4 * epsilon);
+}
+
 struct CapCase {
   std::string name;
   double range;       ///< of the logits, to both sides of zero
