@@ -167,6 +167,17 @@ def _quack() -> Peer:
     return peer
 
 
+def _quack_one_pass() -> Peer:
+    """Its forward kernel, which can write a gradient too: that of the summed losses, whatever the reduction."""
+    losses = importlib.import_module("quack.cross_entropy")
+    kind = "cross_entropy loss+grad"
+
+    def prepare(inputs: Inputs) -> Callable[[], Any]:
+        return lambda: losses.cross_entropy_fwd(inputs.x, inputs.target, return_dx=True, inplace_backward=True)
+
+    return Peer("quack (one pass, not divided)", _version("quack-kernels"), {kind: prepare}, frozenset({kind}))
+
+
 def _flash_attn() -> Peer:
     module = importlib.import_module("flash_attn.ops.triton.cross_entropy")
 
@@ -198,6 +209,7 @@ LOADERS: dict[str, Callable[[], Peer]] = {
     "triton": _triton,
     "liger": _liger,
     "quack": _quack,
+    "quack-one-pass": _quack_one_pass,
     "flash-attn": _flash_attn,
     "transformer-engine": _transformer_engine,
 }
