@@ -19,10 +19,6 @@ namespace {
 using generator::Config;
 using generator::Problem;
 
-constexpr std::size_t resident_trait = 1, tail_trait = 3, idle_trait = 5, large_trait = 14;
-static_assert(trait_names[resident_trait] == "resident" && trait_names[tail_trait] == "tail" &&
-              trait_names[idle_trait] == "idle" && trait_names[large_trait] == "large");
-
 /// What a block of the config is and does, on one problem.
 struct Block {
   double threads, share, rows, held;  ///< as in trait_names, not yet logarithms
@@ -89,7 +85,7 @@ double weighed(const Config& config, const Traits& traits, const Weights& weight
   }
   for (const ModifierWeights& modifier : {weights.loads[static_cast<std::size_t>(config.load)],
                                           weights.stores[static_cast<std::size_t>(config.store)]})
-    sum += modifier.plain + modifier.idle * traits[idle_trait] + modifier.large * traits[large_trait];
+    sum += modifier.plain + modifier.idle * traits[trait("idle")] + modifier.large * traits[trait("large")];
   return sum;
 }
 
@@ -123,8 +119,8 @@ class Experience {
     const double predicted = weighed(config, there, weights_);
     const double missed = measured == losses_.end() ? std::max(0., did_not_win - predicted)
                                                     : std::min(measured->second, slow) - predicted;
-    const double apart = std::abs(traits[resident_trait] - there[resident_trait]) +
-                         std::abs(traits[tail_trait] - there[tail_trait]);
+    const double apart = std::abs(traits[trait("resident")] - there[trait("resident")]) +
+                         std::abs(traits[trait("tail")] - there[trait("tail")]);
     const double own = std::exp(-(distance_weight * distance_ + apart));
     sum += own * missed;
     weight += own;

@@ -36,6 +36,13 @@ inline constexpr std::array<std::string_view, 15> trait_names{
 };
 using Traits = std::array<double, trait_names.size()>;
 
+/// The place of the trait of that name, which is one of them, or this does not compile.
+consteval std::size_t trait(std::string_view name) {
+  std::size_t place = 0;
+  while (trait_names.at(place) != name) ++place;
+  return place;
+}
+
 /// What a prediction is a sum of: the traits, then the products of every two (and the squares) of those from
 /// "resident" to "writes", a quarter of each.
 inline constexpr std::size_t first_factor = 1, factors = 11;

@@ -20,8 +20,6 @@ constexpr double strength = 20;  // of the ridge
 constexpr double slow = 0.7;     // logarithm beyond which slower is just slow
 constexpr std::size_t terms = std::tuple_size_v<tuner::Terms>, loads = generator::load_names.size(),
                       stores = generator::store_names.size();
-constexpr std::size_t idle = 5, large = 14;
-static_assert(tuner::trait_names[idle] == "idle" && tuner::trait_names[large] == "large");
 
 /// Columns: the terms for each variant; then three for each modifier but the first, which the others are held
 /// against. A modifier that was not recorded keeps its shipped weights.
@@ -57,8 +55,8 @@ ModifierRow modifier_row(const generator::Config& config, const tuner::Traits& t
     if (value == 0) return;
     const std::size_t column = first + weights_of_modifier * (static_cast<std::size_t>(value) - 1);
     row[column] = 1;
-    row[column + 1] = traits[idle];
-    row[column + 2] = traits[large];
+    row[column + 1] = traits[tuner::trait("idle")];
+    row[column + 2] = traits[tuner::trait("large")];
   };
   add(config.load, 0);
   add(config.store, weights_of_modifier * (loads - 1));
