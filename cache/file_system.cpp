@@ -1,8 +1,12 @@
 #include "cache/file_system.hpp"
 
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <sys/vfs.h>
+#include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <cstdint>
 #include <utility>
 
@@ -35,6 +39,14 @@ long type_from_system(const std::filesystem::path& path) noexcept {
 
 FileSystemType type_of = type_from_system;
 
+/// For file systems without mknod(). Returns 0 or the error code.
+int create_by_opening(const std::filesystem::path& path) {
+  const int descriptor = ::open(path.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
+  if (descriptor < 0) return errno;
+  ::close(descriptor);
+  return 0;
+}
+
 }  // namespace
 
 std::string_view network_file_system(const std::filesystem::path& path) noexcept {
@@ -46,6 +58,13 @@ std::string_view network_file_system(const std::filesystem::path& path) noexcept
 
 void set_file_system_type(FileSystemType function) noexcept {
   type_of = function == nullptr ? type_from_system : function;
+}
+
+std::error_code create_private_file(const std::filesystem::path& path) noexcept {
+  // Not open(): closing any descriptor of a file drops the locks that SQLite holds on it for this process.
+  int error = ::mknod(path.c_str(), S_IFREG | 0600, 0) == 0 ? 0 : errno;
+  if (error == EPERM || error == ENOSYS) error = create_by_opening(path);
+  return {error == EEXIST ? 0 : error, std::system_category()};
 }
 
 }  // namespace ce::cache

@@ -1,9 +1,10 @@
 #pragma once
 /// \file
-/// Where a file lies decides how SQLite may work on it.
+/// Files as SQLite needs them. Where one lies decides how SQLite may work on it.
 
 #include <filesystem>
 #include <string_view>
+#include <system_error>
 
 namespace ce::cache {
 
@@ -16,5 +17,8 @@ namespace ce::cache {
 using FileSystemType = long (*)(const std::filesystem::path& path) noexcept;
 /// For tests: asks another than statfs(2); null for that again. Not thread-safe.
 void set_file_system_type(FileSystemType function) noexcept;
+
+/// Creates the file, empty and for the user alone (0600), where nothing has that name.
+[[nodiscard]] std::error_code create_private_file(const std::filesystem::path& path) noexcept;
 
 }  // namespace ce::cache

@@ -4,11 +4,9 @@
 #include <SQLiteCpp/Column.h>
 #include <SQLiteCpp/Database.h>
 #include <SQLiteCpp/Exception.h>
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <sqlite3.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <array>
 #include <cerrno>
@@ -209,14 +207,6 @@ std::unique_ptr<Store> reader(const std::string& name, int flags, const fs::path
   return std::make_unique<Store>(std::move(database));
 }
 
-/// For file systems without mknod(). Returns 0 or the error code.
-int create_by_opening(const fs::path& path) {
-  const int descriptor = ::open(path.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
-  if (descriptor < 0) return errno;
-  ::close(descriptor);
-  return 0;
-}
-
 /// Keeps who would create a file waiting while a damaged one of its name is set aside.
 std::optional<Claim> claim_to_create(const fs::path& path) {
   try {
@@ -249,12 +239,9 @@ void create_file(const fs::path& path) {
 }
 
 void create_empty(const fs::path& path) {
-  // Not open(): closing any descriptor of a file drops the locks that SQLite holds on it for this process.
-  int error = ::mknod(path.c_str(), S_IFREG | 0600, 0) == 0 ? 0 : errno;
-  if (error == EPERM || error == ENOSYS) error = create_by_opening(path);
-  if (error != 0 && error != EEXIST)
+  if (const std::error_code error = create_private_file(path))
     throw DatabaseError(fmt::format("cannot create {} ({}): set CE_DB to a file that can be written",
-                                    path.string(), system_message(error)));
+                                    path.string(), error.message()));
 }
 
 std::int64_t bytes_on_disk(const fs::path& path) {

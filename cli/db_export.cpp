@@ -1,6 +1,4 @@
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <cerrno>
@@ -13,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "cache/file_system.hpp"
 #include "cache/upkeep.hpp"
 #include "cli/db.hpp"
 #include "cli/json.hpp"
@@ -48,15 +47,14 @@ std::vector<cache::Measurement> only_winner(const std::vector<cache::Measurement
 
 ExitCode write(const CommonOptions& common, const std::string& path, bool winners) {
   cache::Upkeep database = cache::Upkeep::copy(database_path(common));
+  const std::string failed = "cannot write the measurements to " + path;
   // A new file is for the user alone: it names machines.
-  if (const int created = ::open(path.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600); created >= 0)
-    ::close(created);
+  if (const std::error_code error = cache::create_private_file(path)) throw std::system_error(error, failed);
   std::ofstream file(path, std::ios::binary);
   cache::Upkeep::Selection selection;
   if (winners) selection = only_winner;
   const std::int64_t count = file ? database.write_lines(file, selection) : 0;
-  if (!file.flush())
-    throw std::system_error(errno, std::generic_category(), "cannot write the measurements to " + path);
+  if (!file.flush()) throw std::system_error(errno, std::generic_category(), failed);
   if (common.json)
     print({{"database", database.path().string()}, {"file", path}, {"measurements", count}});
   else
