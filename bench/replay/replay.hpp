@@ -80,6 +80,7 @@ struct Summary {
   double median = 0, p95 = 0, worst = 0;  ///< regret
   double first_median = 0;                ///< speed of the config that is ranked first over the best, median
   double tried = 0;                       ///< mean
+  double device_ms = 0;                   ///< time that the device ran kernels, mean
 };
 
 [[nodiscard]] Summary summary_of(std::vector<Score> scores);
