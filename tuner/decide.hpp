@@ -31,7 +31,7 @@ struct Decision {
 [[nodiscard]] std::string doubt_of(const cache::Measurement& measurement);
 
 /// Two medians closer than this, relative, are a tie.
-inline constexpr double tie = 0.005;
+inline constexpr double tie = 0.003;
 
 /// The winner among measurements made with today's templates. Configs of the highest stage go before the
 /// others; ties go to fewer registers and then to the smaller text, so the same data always give the same

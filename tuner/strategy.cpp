@@ -35,7 +35,8 @@ Indices promising(const Breadth& breadth, std::span<const Entrant> entrants) {
   return chosen;
 }
 
-/// Every config of the fastest structures.
+/// The most promising configs of each of the fastest structures. Of many structures a few each, and not the other way
+/// round: which structures are the fastest is told by few samples of one config each.
 Indices refined(const Breadth& breadth, std::span<const Entrant> entrants) {
   std::vector<std::size_t> best;
   for (const std::size_t i : by_time(entrants))
@@ -44,8 +45,11 @@ Indices refined(const Breadth& breadth, std::span<const Entrant> entrants) {
       best.push_back(entrants[i].structure);
   Indices chosen;
   for (const std::size_t structure : best)
-    for (std::size_t i = 0; i < entrants.size(); ++i)
-      if (entrants[i].structure == structure) chosen.push_back(i);
+    for (std::size_t i = 0, found = 0; i < entrants.size() && found < count(breadth.modifiers); ++i)
+      if (entrants[i].structure == structure) {
+        chosen.push_back(i);
+        ++found;
+      }
   return chosen;
 }
 

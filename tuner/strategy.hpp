@@ -12,7 +12,7 @@
 namespace ce::tuner {
 
 enum class Strategy : std::uint8_t {
-  halving,     ///< the most promising structures, then the cache modifiers of the best, then fewer and fewer
+  halving,     ///< the most promising structures, then cache modifiers of the best, then fewer and fewer
   exhaustive,  ///< every config, then fewer and fewer
   random,      ///< configs drawn at random, then fewer and fewer
 };
@@ -25,12 +25,13 @@ enum class Strategy : std::uint8_t {
 struct Breadth {
   Strategy strategy = Strategy::halving;
   int structures = 24;    ///< of halving: looked at with one choice of cache modifiers each
-  int refined = 4;        ///< of halving: the best of these, with every choice
+  int refined = 7;        ///< of halving: the best of these, with more choices
+  int modifiers = 5;      ///< of halving: the most promising choices that those have then
   int drawn = 40;         ///< of random
   int most_configs = 0;   ///< never look at more than this; 0 for no bound
   int least_configs = 8;  ///< a search that has measured fewer may take twice its budget
   int screening_samples = 3;
-  int semifinalists = 16, semifinal_samples = 6;
+  int semifinalists = 12, semifinal_samples = 6;
   int finalists = 8, final_samples = 15;
   int play_off_samples =
       45;  ///< of finalists whose medians are within the margin of the best; 0 for no play-off

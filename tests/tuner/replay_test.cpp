@@ -29,8 +29,9 @@ replay::Summary replayed(const replay::Recording& recording, Strategy strategy) 
     for (std::uint64_t seed = 1; seed <= 2; ++seed)
       scores.push_back(replay::search(problem, recording.model, {.strategy = strategy, .seed = seed}, seed));
   const replay::Summary summary = replay::summary_of(scores);
-  fmt::print("{}: median {:.2f}%, p95 {:.2f}%, worst {:.2f}%, {:.0f} configs\n", tuner::name(strategy),
-             100 * summary.median, 100 * summary.p95, 100 * summary.worst, summary.tried);
+  fmt::print("{}: median {:.2f}%, p95 {:.2f}%, worst {:.2f}%, {:.0f} configs, {:.0f} ms\n",
+             tuner::name(strategy), 100 * summary.median, 100 * summary.p95, 100 * summary.worst,
+             summary.tried, summary.device_ms);
   return summary;
 }
 
@@ -40,18 +41,19 @@ TEST(Replay, HalvingFindsNearlyTheBestOfEveryProblemAtAFractionOfTheCost) {
   const replay::Summary halving = replayed(recorded, Strategy::halving),
                         random = replayed(recorded, Strategy::random),
                         exhaustive = replayed(recorded, Strategy::exhaustive);
-  EXPECT_LE(halving.median, 0.005);
-  EXPECT_LE(halving.p95, 0.012);
+  EXPECT_LE(halving.median, 0.003);
+  EXPECT_LE(halving.p95, 0.009);
   EXPECT_LE(halving.worst, 0.05);
-  EXPECT_LT(halving.tried, 0.3 * exhaustive.tried);
+  EXPECT_LT(halving.tried, 0.18 * exhaustive.tried);
+  EXPECT_LT(halving.device_ms, 0.42 * exhaustive.device_ms);
   EXPECT_LT(halving.p95, random.p95);
   EXPECT_LE(halving.tried, random.tried);
   // Without any search: the config that the ranking puts first.
   EXPECT_GE(halving.first_median, 0.85);
 }
 
-/// What is drawn is the noise of samples, on medians that are taken to be true. Of one tenfold the 95th percentile
-/// is between 0.9 and 1.1%.
+/// What is drawn is the noise of samples, on medians that are taken to be true. Searches that leave nothing out are
+/// 0.6 to 0.7% apart at the 95th percentile and up to 2.2%.
 TEST(Replay, WinnersOfTenSearchesAreHardlyApart) {
   const replay::Recording recorded = recording();
   std::vector<double> apart;
@@ -61,9 +63,10 @@ TEST(Replay, WinnersOfTenSearchesAreHardlyApart) {
   fmt::print("ten searches, three times: median {:.2f}%, p95 {:.2f}%, worst {:.2f}%\n",
              100 * replay::quantile(apart, 0.5), 100 * replay::quantile(apart, 0.95),
              100 * replay::quantile(apart, 1));
-  EXPECT_LE(replay::quantile(apart, 0.5), 0.003);
-  EXPECT_LE(replay::quantile(apart, 0.95), 0.011);
-  EXPECT_LE(replay::quantile(apart, 1), 0.035);
+  EXPECT_LE(replay::quantile(apart, 0.5), 0.002);
+  EXPECT_LE(replay::quantile(apart, 0.95), 0.0075);
+  EXPECT_LE(replay::quantile(apart, 0.99), 0.0125);
+  EXPECT_LE(replay::quantile(apart, 1), 0.022);
 }
 
 /// A problem's own measurements are seen by neither the weights nor the neighbours that its config is guessed with.

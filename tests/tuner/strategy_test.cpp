@@ -71,6 +71,16 @@ TEST(Halving, LooksAtStructuresThenAtTheModifiersOfTheBest) {
   EXPECT_THAT(last->entrants, ElementsAre(23, 22));
 }
 
+TEST(Halving, LooksAtTheMostPromisingModifiersOfTheBest) {
+  std::vector<Entrant> entrants = field_of(30);
+  measure(entrants, *next_round(small, 0, entrants));
+  Breadth two = small;
+  two.modifiers = 2;
+  EXPECT_THAT(next_round(two, 1, entrants)->entrants, ElementsAre(13, 12)) << "with those looked at before";
+  two.modifiers = 1;
+  EXPECT_THAT(next_round(two, 1, entrants)->entrants, ElementsAre());
+}
+
 TEST(Halving, GoesOnWithFinalistsThatAreHardlyApart) {
   std::vector<Entrant> entrants = field_of(6);
   for (Entrant& entrant : entrants) entrant = {.median_us = 101.5, .in_turns = true};
