@@ -180,11 +180,14 @@ int bytes_of(std::int64_t bytes) {
   return static_cast<int>(std::min<std::int64_t>(ceil_div(bytes, 16) * 16, 1 << 30));
 }
 
+/// Not 0, whatever the config: a tile smaller than a vector is rejected, but may be asked about before.
+int chunk_vectors(const Config& config) { return std::max(1, config.tile / config.vec); }
+
 /// A part of the row, an arrival for each chunk, and the Parts of warps and blocks, as `Shared` in
 /// cluster.cuh.
 int cluster_bytes(const Config& config, const Problem& problem) {
   const std::int64_t part = part_vectors(config, problem);
-  const std::int64_t chunks = ceil_div(part, config.tile / config.vec);
+  const std::int64_t chunks = ceil_div(part, chunk_vectors(config));
   return bytes_of(16 * part * inputs(problem) + 8 * chunks +
                   part_bytes(problem) * (config.warps + config.cluster));
 }
@@ -236,16 +239,17 @@ std::int64_t held_weights_bytes(const Config& config, const Problem& problem) {
 /// A ring of whole chunks with two arrivals each, two sets of messages with one more arrival, the tickets, and
 /// the weights, as `Shared` in pipeline.cuh.
 int pipeline_bytes(const Config& config, const Problem& problem) {
-  const int chunk_vectors = config.tile / config.vec;
-  const std::int64_t slots = ceil_div(part_vectors(config, problem), chunk_vectors) + config.stages;
+  const int vectors = chunk_vectors(config);
+  const std::int64_t slots = ceil_div(part_vectors(config, problem), vectors) + config.stages;
   constexpr int tickets = 4;  // an arrival and a row number each
-  return bytes_of(slots * (inputs(problem) * chunk_vectors * 16 + 16) + 16 + 16 * tickets +
+  return bytes_of(slots * (inputs(problem) * vectors * 16 + 16) + 16 + 16 * tickets +
                   2 * (part_bytes(problem) + 4) * config.cluster * team_threads(config) / 32 + 16 +
                   held_weights_bytes(config, problem));
 }
 
 Rejection rejects_pipeline(const Config& config, const Problem& problem, const Limits& limits) {
   if (!has_output(problem)) return "nothing to write";
+  if (config.warps < 3 || config.warps % 2 == 0) return "no loader and two teams of as many warps";
   const int weight_bytes = reads_all_weights(problem) ? size_of(problem.weight_dtype) : 0;
   if (Rejection reason = rejects_bulk_copies(config, problem, limits, team_threads(config),
                                              input_bytes(problem) + weight_bytes))
@@ -253,7 +257,7 @@ Rejection rejects_pipeline(const Config& config, const Problem& problem, const L
   if (problem.columns * size_of(problem.dtype) < 16384) return "a ring for a row that the registers hold";
   if (pipeline_bytes(config, problem) > limits.shared_bytes_per_block)
     return "ring larger than the shared memory";
-  const std::int64_t chunks = ceil_div(part_vectors(config, problem), config.tile / config.vec);
+  const std::int64_t chunks = ceil_div(part_vectors(config, problem), chunk_vectors(config));
   if (config.stages >= chunks) return "two rows in the ring";
   if (chunks > 32) return "more than 32 chunks";
   return {};
