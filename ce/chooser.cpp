@@ -25,7 +25,7 @@ constexpr std::chrono::milliseconds first_pause = 2ms, longest_pause = 100ms;
 /// Between two looks of calls that have waited in vain before.
 constexpr std::chrono::milliseconds look_again_after = 250ms;
 
-constexpr const char* elsewhere = "another process is tuning the problem";
+constexpr const char* elsewhere = "another thread or process is tuning the problem";
 
 std::string sentence(const tuner::Report& report, const runtime::Device& device) {
   int wrong = 0;
@@ -79,19 +79,19 @@ const Chosen& Chooser::choose(const Problem& problem, Stream stream) {
 void Chooser::stop_background() {
   background_.stop();
   // Who tunes at this moment, at the end of the program perhaps the very thread that ends it, is not waited for.
-  if (const std::unique_lock tuning(tuning_, std::try_to_lock); tuning) tuner_.finish();
+  if (const auto turn = turns_.take_until({}, Clock::now())) tuner_.finish();
 }
 
 // ---- tuning --------------------------------------------------------------------------------------------
 
-/// Waits for another process as long as it would have tuned itself; where that was in vain, later calls only
-/// look, and not at each call.
+/// Where waiting for somebody else's search was in vain, later calls only look, and not at each call.
 const Chosen& Chooser::tuned(const Problem& problem) {
   const std::string key = tuner_.key(problem).id();
   const double budget_s = tuner_.settings().budget_s;
   auto deadline = budget_s > 0 ? Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                                     std::chrono::duration<double>(budget_s))
                                : Clock::time_point::max();
+  bool is_elsewhere = false;
   {
     const std::lock_guard lock(looking_);
     if (const auto waited = look_again_.find(key); waited != look_again_.end()) {
@@ -99,16 +99,16 @@ const Chosen& Chooser::tuned(const Problem& problem) {
       const Chosen* chosen = plans_.find(problem);
       if (chosen != nullptr && now < waited->second) return *chosen;
       deadline = now;
+      is_elsewhere = true;
       waited->second = now + look_again_after;
     }
   }
   if (const Chosen* chosen = finished(problem)) return *chosen;
   for (auto pause = first_pause;; pause = std::min(pause * 3 / 2, longest_pause)) {
-    // Who has time waits for the other threads of this process, too.
-    if (const Chosen* chosen = Clock::now() < deadline
-                                   ? try_to_tune(problem, std::unique_lock(tuning_), {})
-                                   : try_to_tune(problem, std::unique_lock(tuning_, std::try_to_lock), {}))
-      return *chosen;
+    if (const auto turn = is_elsewhere ? turns_.take_until(key, deadline) : turns_.take(key, deadline)) {
+      if (const Chosen* chosen = try_to_tune(problem, {})) return *chosen;
+      is_elsewhere = true;
+    }
     const Clock::time_point now = Clock::now();
     if (now >= deadline) break;
     std::this_thread::sleep_until(std::min(now + pause, deadline));
@@ -123,7 +123,8 @@ const Chosen& Chooser::tuned(const Problem& problem) {
 /// \returns whether nothing is left to do for the problem
 bool Chooser::tune_in_background(const Problem& problem, const std::stop_token& stop) {
   try {
-    return try_to_tune(problem, std::unique_lock(tuning_), stop) != nullptr;
+    const auto turn = turns_.take(tuner_.key(problem).id(), Clock::time_point::max());
+    return try_to_tune(problem, stop) != nullptr;
   } catch (const std::exception& error) {
     if (stop.stop_requested()) return false;
     give_up(problem, error.what());
@@ -144,11 +145,8 @@ void Chooser::give_up(const Problem& problem, const std::string& reason) {
   }
 }
 
-/// \param tuning  a lock on tuning_, if it could be had
-/// \returns nothing while another process has the claim
-const Chosen* Chooser::try_to_tune(const Problem& problem, std::unique_lock<std::mutex> tuning,
-                                   const std::stop_token& stop) {
-  if (!tuning) return nullptr;
+/// For the thread that has the turn. \returns nothing while another process has the claim
+const Chosen* Chooser::try_to_tune(const Problem& problem, const std::stop_token& stop) {
   const Chosen* chosen = plans_.find(problem);
   if (chosen != nullptr && !chosen->choice.provisional) return chosen;
   const auto claim = cache_.claim(tuner_.key(problem));

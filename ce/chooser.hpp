@@ -17,6 +17,7 @@
 #include "ce/base/error.hpp"
 #include "ce/context.hpp"
 #include "ce/plan_table.hpp"
+#include "ce/tuning_turns.hpp"
 #include "generator/problem.hpp"
 #include "runtime/device.hpp"
 #include "tuner/tuner.hpp"
@@ -27,7 +28,8 @@ namespace ce {
 ///
 /// One thread at a time tunes, and only that one may hold a claim; it waits for nobody while it does. So
 /// neither threads nor processes can wait for each other in a circle. Threads that look up do not wait for
-/// the one that tunes.
+/// the one that tunes. A call waits for the search of its problem by somebody else, thread or process, at most as
+/// long as the budget of a search.
 class Chooser {
  public:
   /// Both must outlive the Chooser.
@@ -44,13 +46,12 @@ class Chooser {
   void stop_background();
 
  private:
-  using Clock = std::chrono::steady_clock;
+  using Clock = TuningTurns::Clock;
 
   const Chosen& tuned(const generator::Problem& problem);
   bool tune_in_background(const generator::Problem& problem, const std::stop_token& stop);
   void give_up(const generator::Problem& problem, const std::string& reason);
-  const Chosen* try_to_tune(const generator::Problem& problem, std::unique_lock<std::mutex> tuning,
-                            const std::stop_token& stop);
+  const Chosen* try_to_tune(const generator::Problem& problem, const std::stop_token& stop);
   const Chosen& from_tuning(const generator::Problem& problem, const std::stop_token& stop);
 
   const Chosen* finished(const generator::Problem& problem);
@@ -73,12 +74,12 @@ class Chooser {
   PlanTable plans_;
   std::atomic<int> compiled_ = 0;
 
-  /// Guards what looks up, loads and puts into the table; taken after tuning_, never before it.
+  /// Guards what looks up, loads and puts into the table; nobody waits for a turn with it.
   std::mutex looking_;
-  std::map<std::string, Clock::time_point> look_again_;  ///< by key: problems that another process tunes
+  std::map<std::string, Clock::time_point> look_again_;  ///< by key: problems that somebody else tunes
   std::vector<std::string> missing_;                     ///< what Policy::frozen did not find
 
-  std::mutex tuning_;  ///< guards the tuner, and the one claim
+  TuningTurns turns_;  ///< with the tuner, and the one claim
   tuner::Tuner tuner_;
 
   Background background_;  ///< last: ends before what it uses

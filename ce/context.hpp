@@ -18,8 +18,8 @@ namespace ce {
 /// What to do for a problem that the database has no winner for. A stand-in is the winner of the nearest known
 /// problem, else a safe default.
 enum class Policy : std::uint8_t {
-  tune,        ///< tune it now, once; while another process does, wait for it, at most as long as tuning may
-               ///< take, and go on with a stand-in for the time being
+  tune,        ///< tune it now, once; while another thread or process does, wait for it, at most for
+               ///< ContextOptions::tuning_seconds, and go on with a stand-in for the time being
   lookup,      ///< never tune: a stand-in
   frozen,      ///< throw NotTuned
   background,  ///< a stand-in at once; a thread of the Context tunes, and a later call takes the winner
@@ -44,8 +44,8 @@ struct Choice {
   Origin origin = Origin::fallback;
   std::string reason;
   std::string key;  ///< what `ce-tune db show` takes
-  /// A later call may run another config: the stream was being captured, another process is tuning the
-  /// problem, or a thread of the Context will. `reason` says which.
+  /// A later call may run another config: the stream was being captured, another thread or process is tuning
+  /// the problem, or a thread of the Context will. `reason` says which.
   bool provisional = false;
 };
 
@@ -58,9 +58,9 @@ struct ContextOptions {
   std::filesystem::path database;
   /// Unset: the environment variable CE_POLICY, else Policy::tune.
   std::optional<Policy> policy;
-  /// Seconds that tuning a problem may take, and waiting for another process that does; 0: no bound. What has
-  /// begun by then is finished; tuning takes up to twice as long where few configs were compiled by then. Unset: 2
-  /// on a GPU; no bound on the host device.
+  /// Seconds that tuning a problem may take, and waiting for another thread or process that does; 0: no bound. What
+  /// has begun by then is finished; tuning, not waiting, takes up to twice as long where few configs were compiled by
+  /// then. Unset: 2 on a GPU; no bound on the host device.
   std::optional<double> tuning_seconds;
   /// The most device memory that tuning may take for a while; 0: a quarter of what is free.
   std::int64_t scratch_bytes = 0;

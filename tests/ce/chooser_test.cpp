@@ -40,7 +40,7 @@ class ObedientDevice : public DeviceDecorator {
       std::unique_lock lock(mutex_);
       ++compiling_;
       changed_.notify_all();
-      changed_.wait(lock, [&] { return !held_; });
+      changed_.wait(lock, [&] { return !holds_compilers_; });
     }
     ++compiled;
     if (!refused.empty() && request.text.find(refused) != std::string::npos)
@@ -50,22 +50,37 @@ class ObedientDevice : public DeviceDecorator {
   std::vector<float> time(int samples, const std::function<void()>& before,
                           const std::function<void()>& timed) override {
     if (fails) throw DeviceError("time", 700, "planted by the test");
+    {
+      std::unique_lock lock(mutex_);
+      ++timing_;
+      changed_.notify_all();
+      changed_.wait(lock, [&] { return !holds_timers_; });
+    }
     return DeviceDecorator::time(samples, before, timed);
   }
 
-  /// Compilers wait.
-  void hold() {
+  void hold_compilers() {
     const std::lock_guard lock(mutex_);
-    held_ = true;
+    holds_compilers_ = true;
     compiling_ = 0;
   }
   void wait_for_compiler() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return compiling_ > 0; });
   }
+  /// Searches come to no end; what is not timed goes on.
+  void hold_timers() {
+    const std::lock_guard lock(mutex_);
+    holds_timers_ = true;
+    timing_ = 0;
+  }
+  void wait_for_timer() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return timing_ > 0; });
+  }
   void go_on() {
     const std::lock_guard lock(mutex_);
-    held_ = false;
+    holds_compilers_ = holds_timers_ = false;
     changed_.notify_all();
   }
 
@@ -77,8 +92,8 @@ class ObedientDevice : public DeviceDecorator {
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
-  bool held_ = false;
-  int compiling_ = 0;
+  bool holds_compilers_ = false, holds_timers_ = false;
+  int compiling_ = 0, timing_ = 0;
   runtime::Model model_;
 };
 
@@ -165,7 +180,7 @@ TEST_F(ChooserTest, WhoLooksUpDoesNotWaitForWhoTunes) {
   Chooser other(device, database, quick_settings(), Policy::tune);
   const Choice known = choose(other);
   Chooser chooser(device, database, quick_settings(), Policy::tune);
-  device.hold();
+  device.hold_compilers();
   Choice tuned;
   std::jthread thread([&] { tuned = choose(chooser, wider(64)); });
   device.wait_for_compiler();
@@ -180,7 +195,7 @@ TEST_F(ChooserTest, WhoLooksUpDoesNotWaitForWhoTunes) {
 TEST_F(ChooserTest, AProcessTunesOneProblemAtATime) {
   Chooser chooser(device, database, quick_settings(), Policy::tune);
   const std::vector<Problem> problems{small_problem(), wider(64), wider(128)};
-  device.hold();
+  device.hold_compilers();
   std::vector<std::jthread> threads;
   for (const Problem& problem : problems) threads.emplace_back([&] { choose(chooser, problem); });
   device.wait_for_compiler();
@@ -192,6 +207,54 @@ TEST_F(ChooserTest, AProcessTunesOneProblemAtATime) {
   device.go_on();
   threads.clear();
   for (const Problem& problem : problems) EXPECT_EQ(choose(chooser, problem).origin, Origin::tuned);
+}
+
+TEST_F(ChooserTest, WaitsForTheSearchOfAnotherThreadOrProcessOneBudgetAtMost) {
+  tuner::Settings settings = quick_settings();
+  settings.budget_s = 0.2;
+  const LogLines log;
+  // With a connection of its own, as another process has it.
+  cache::Cache its_database = open();
+  Chooser chooser(device, database, settings, Policy::tune);
+  Chooser other(device, its_database, settings, Policy::tune);
+  device.hold_timers();
+  Choice tuned;
+  std::jthread thread([&] { tuned = choose(chooser); });
+  device.wait_for_timer();
+  for (Chooser* waiting : {&chooser, &other}) {
+    const Choice choice = choose(*waiting);
+    EXPECT_EQ(choice.origin, Origin::fallback);
+    EXPECT_TRUE(choice.provisional);
+    EXPECT_THAT(choice.reason, HasSubstr("another thread or process is tuning the problem"));
+  }
+  device.go_on();
+  thread.join();
+  EXPECT_EQ(tuned.origin, Origin::tuned);
+  EXPECT_EQ(settled(chooser).config, tuned.config);
+  const Choice found = settled(other);
+  EXPECT_EQ(found.origin, Origin::database);
+  EXPECT_EQ(found.config, tuned.config);
+  EXPECT_EQ(log.count(LogLevel::info, "tuned "), 1);
+}
+
+TEST_F(ChooserTest, WaitsItsTurnHoweverLongTheSearchOfAnotherProblemTakes) {
+  tuner::Settings settings = quick_settings();
+  settings.budget_s = 0.05;
+  Chooser chooser(device, database, settings, Policy::tune);
+  device.hold_timers();
+  std::jthread first([&] { choose(chooser, wider(64)); });
+  device.wait_for_timer();
+  Choice tuned;
+  std::atomic<bool> done = false;
+  std::jthread second([&] {
+    tuned = choose(chooser);
+    done = true;
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  EXPECT_FALSE(done);
+  device.go_on();
+  second.join();
+  EXPECT_EQ(tuned.origin, Origin::tuned);
 }
 
 TEST_F(ChooserTest, AWinnerOfTheSiteThatDoesNotCompileHereIsNoAnswer) {

@@ -150,7 +150,7 @@ TEST_F(PolicyTest, TuneWaitsForAnotherProcessOnlySoLong) {
       const Choice choice = softmax(context, 64);
       EXPECT_EQ(choice.origin, Origin::fallback);
       EXPECT_TRUE(choice.provisional);
-      EXPECT_THAT(choice.reason, HasSubstr("another process"));
+      EXPECT_THAT(choice.reason, HasSubstr("another thread or process"));
     }
     EXPECT_EQ(softmax(context, 128).origin, Origin::tuned) << "another problem is in nobody's way";
   }
