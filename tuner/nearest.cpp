@@ -70,7 +70,7 @@ std::vector<Neighbour> neighbours(const runtime::Device& device, const cache::Ca
   for (auto& [layer, key, neighbour] : near) {
     if (found.size() == most) break;
     if (seen.contains(key.problem)) continue;
-    const auto decision = decide(layer->measurements(key), problem.operation);
+    const auto decision = decide(layer->measurements(key), neighbour.problem.operation);
     if (!decision) continue;
     seen.insert(key.problem);
     const double best_us = decision->winner.measurement.median_us;

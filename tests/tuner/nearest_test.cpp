@@ -107,6 +107,20 @@ TEST_F(NearestWinner, ProblemsThatMoveOtherMemoryAreNotNear) {
   EXPECT_EQ(tuner.nearest_winner(asked), std::nullopt);
 }
 
+/// Its templates are those of its own operation.
+TEST_F(NearestWinner, AnotherOperationThatMovesTheSameMemoryIsNear) {
+  Problem other = asked;
+  other.operation = generator::Operation::cross_entropy;
+  other.gradient = true;
+  ASSERT_TRUE(tuner::distance_between(other, asked));
+  const Config winner = config_of(other, asked, true, 1);
+  ASSERT_NE(generator::template_digest(other.operation, winner.variant),
+            generator::template_digest(asked.operation, winner.variant));
+  know(other, winner);
+  EXPECT_EQ(tuner::neighbours(*device, database, asked).size(), 1);
+  EXPECT_TRUE(tuner.nearest_winner(asked));
+}
+
 TEST_F(NearestWinner, WhatDiffersIsFarther) {
   Problem a = wide(1024);
   a.dtype = DType::f16;
