@@ -52,10 +52,12 @@ void print_guesses(const replay::Recording& recording, std::uint64_t seeds, bool
     fmt::print("{:<28} {:>7.2f}% {:>7.2f}% {:>7.2f}%\n", name, 100 * replay::quantile(regrets, 0.5),
                100 * replay::quantile(regrets, 0.95), 100 * replay::quantile(regrets, 1));
   };
-  for (const auto& [tuned, name] : {std::pair{replay::Tuned::exhaustively, "neighbours, exhaustively"},
-                                    std::pair{replay::Tuned::by_halving, "neighbours, by halving"}}) {
+  for (const auto& [tuned, name] :
+       {std::pair{replay::Tuned::exhaustively, "neighbours, exhaustively"},
+        std::pair{replay::Tuned::by_halving, "neighbours, by halving"},
+        std::pair{replay::Tuned::by_halving_winners, "neighbours, winners only"}}) {
     std::vector<double> regrets, alone;
-    for (std::uint64_t seed = 1; seed <= (tuned == replay::Tuned::by_halving ? seeds : 1); ++seed) {
+    for (std::uint64_t seed = 1; seed <= (tuned == replay::Tuned::exhaustively ? 1 : seeds); ++seed) {
       const std::vector<replay::Guess> guesses = replay::guesses(recording, tuned, seed);
       for (std::size_t i = 0; i < guesses.size(); ++i) {
         regrets.push_back(guesses[i].regret);

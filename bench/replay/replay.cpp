@@ -189,11 +189,16 @@ std::vector<Guess> guesses(const Recording& recording, Tuned tuned, std::uint64_
   std::vector<std::vector<std::pair<generator::Config, double>>> losses;
   for (const RecordedProblem& problem : problems) {
     auto& own = losses.emplace_back();
-    if (tuned == Tuned::by_halving)
-      own = search(problem, recording.model, {}, seed).losses;
-    else
+    if (tuned == Tuned::exhaustively) {
       for (const RecordedConfig& each : problem.configs)
         own.emplace_back(each.config, std::log(each.median_us / problem.best_us()));
+      continue;
+    }
+    Score score = search(problem, recording.model, {}, seed);
+    if (tuned == Tuned::by_halving)
+      own = std::move(score.losses);
+    else
+      own.emplace_back(generator::parse_config(score.winner), 0);
   }
 
   constexpr std::size_t parts = 12;  // a fit takes too long to make one for each problem

@@ -65,8 +65,12 @@ struct Guess {
   double nearest = 0;  ///< distance of the nearest neighbour
 };
 
-/// How the neighbours of a Guess were tuned.
-enum class Tuned { exhaustively, by_halving };
+/// How the neighbours of a Guess were tuned, and what is known of that.
+enum class Tuned {
+  exhaustively,
+  by_halving,
+  by_halving_winners,  ///< by halving; the winner alone is known, as of what ships with the library
+};
 
 /// A guess for each problem, in their order. Neither the weights nor the neighbours of a problem have seen its
 /// measurements. \param seed  of the neighbours' searches
