@@ -206,9 +206,10 @@ const Chosen& Chooser::stand_in(const Problem& problem, const std::string& why, 
 }
 
 std::unique_ptr<Chosen> Chooser::best_known(const Problem& problem, const std::string& why) {
-  if (const auto near = tuner_.nearest_winner(problem))
+  if (const auto near = tuner_.likely_config(problem))
     return load(problem, tuner::build(device_, cache_, problem, *near),
-                {.origin = Origin::nearest, .reason = "won for the nearest known problem; " + why});
+                {.origin = Origin::nearest,
+                 .reason = "the most promising, by what is known of near problems; " + why});
   return load(problem, tuner::build(device_, cache_, problem, tuner::safe_default(problem, device_.model())),
               {.origin = Origin::fallback, .reason = "the safe default: nothing is known and " + why});
 }

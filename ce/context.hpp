@@ -15,8 +15,8 @@
 
 namespace ce {
 
-/// What to do for a problem that the database has no winner for. A stand-in is the winner of the nearest known
-/// problem, else a safe default.
+/// What to do for a problem that the database has no winner for. A stand-in is the config that near known
+/// problems speak for, else a safe default.
 enum class Policy : std::uint8_t {
   tune,        ///< tune it now, once; while another thread or process does, wait for it, at most for
                ///< ContextOptions::tuning_seconds, and go on with a stand-in for the time being
@@ -32,7 +32,7 @@ enum class Policy : std::uint8_t {
 enum class Origin : std::uint8_t {
   tuned,     ///< measured by this process
   database,  ///< measured before
-  nearest,   ///< won for a similar problem
+  nearest,   ///< the most promising, by what was measured of near problems
   fallback,  ///< a safe default: nothing was known and nothing could be tried
 };
 

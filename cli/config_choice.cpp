@@ -21,7 +21,7 @@ std::optional<ConfigChoice> known_choice(const CommonOptions& common, runtime::D
     if (const auto decision = tuner.known_winner(problem))
       return ConfigChoice{decision->winner.config,
                           fmt::format("the known winner on {}", device.model().name)};
-    if (const auto near = tuner.nearest_winner(problem))
+    if (const auto near = tuner.likely_config(problem))
       return ConfigChoice{
           generator::to_text(*near),
           fmt::format("what {} uses, from near problems that were tuned", device.model().name)};

@@ -72,7 +72,7 @@ std::optional<Decision> Tuner::known_winner(const generator::Problem& problem) c
   return own;
 }
 
-std::optional<generator::Config> Tuner::nearest_winner(const generator::Problem& problem) const {
+std::optional<generator::Config> Tuner::likely_config(const generator::Problem& problem) const {
   const std::vector<Neighbour> near = neighbours(device_, cache_, problem);
   if (near.empty()) return std::nullopt;
   std::vector<generator::Config> ranked = ranked_space(problem, device_.model(), near);

@@ -96,8 +96,8 @@ class Tuner {
   [[nodiscard]] std::optional<Decision> known_winner(const generator::Problem& problem) const;
 
   /// The config that is ranked first in the light of what was measured of the nearest problems on this device whose
-  /// kernels move memory alike; nothing when there are none.
-  [[nodiscard]] std::optional<generator::Config> nearest_winner(const generator::Problem& problem) const;
+  /// kernels move memory alike; nothing when there are none. It need not have won anywhere.
+  [[nodiscard]] std::optional<generator::Config> likely_config(const generator::Problem& problem) const;
 
   /// Searches the problem's space, unless the database knows a winner, and decides. The caller's memory is
   /// never touched. \throws Error(verification) when no config is right, Error(interrupted) when asked to stop,

@@ -1,4 +1,4 @@
-// Tuner::nearest_winner(): what to run where nothing may be tried.
+// Tuner::likely_config(): what to run where nothing may be tried.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@ using cache::Measurement;
 using generator::Config;
 using generator::Problem;
 
-class NearestWinner : public testing::Test {
+class LikelyConfig : public testing::Test {
  protected:
   [[nodiscard]] static Problem wide(std::int64_t columns, std::int64_t rows = 64) {
     Problem problem = small_problem();
@@ -48,9 +48,9 @@ class NearestWinner : public testing::Test {
   const Problem asked = wide(1000);
 };
 
-TEST_F(NearestWinner, NothingIsNear) { EXPECT_EQ(tuner.nearest_winner(asked), std::nullopt); }
+TEST_F(LikelyConfig, NothingIsNear) { EXPECT_EQ(tuner.likely_config(asked), std::nullopt); }
 
-TEST_F(NearestWinner, NeighboursComeNearestFirst) {
+TEST_F(LikelyConfig, NeighboursComeNearestFirst) {
   const auto known_by = [&](const Problem& problem) { know(problem, config_of(problem, problem, true)); };
   for (const Problem& problem : {wide(8000), wide(1000, 1 << 16), wide(1024), wide(1000, 256), wide(500)})
     known_by(problem);
@@ -65,21 +65,21 @@ TEST_F(NearestWinner, NeighboursComeNearestFirst) {
   EXPECT_EQ(near[0].losses[0].second, 0) << "it won";
 }
 
-TEST_F(NearestWinner, WhatWonNextDoorWins) {
+TEST_F(LikelyConfig, WhatWonNextDoorWins) {
   const Config winner = config_of(wide(1008), asked, true);
   know(wide(1008), winner);
-  EXPECT_EQ(tuner.nearest_winner(asked), winner);
+  EXPECT_EQ(tuner.likely_config(asked), winner);
 }
 
-TEST_F(NearestWinner, WhatDoesNotFitIsPassedOver) {
+TEST_F(LikelyConfig, WhatDoesNotFitIsPassedOver) {
   const Config unfit = config_of(wide(200), asked, false);
   know(wide(200), unfit);
-  const auto winner = tuner.nearest_winner(asked);
+  const auto winner = tuner.likely_config(asked);
   ASSERT_TRUE(winner);
   EXPECT_FALSE(generator::variant(winner->variant).rejects(*winner, asked, limits));
 }
 
-TEST_F(NearestWinner, IsNotWhatLostNearby) {
+TEST_F(LikelyConfig, IsNotWhatLostNearby) {
   const Config usual = tuner::safe_default(asked, device->model());
   Measurement winner = measured(wide(1024), config_of(wide(1024), asked, true)),
               loser = measured(wide(1024), usual);
@@ -87,10 +87,10 @@ TEST_F(NearestWinner, IsNotWhatLostNearby) {
   loser.median_us = 2 * winner.median_us;
   database.add(winner);
   database.add(loser);
-  EXPECT_NE(tuner.nearest_winner(asked), usual);
+  EXPECT_NE(tuner.likely_config(asked), usual);
 }
 
-TEST_F(NearestWinner, ProblemsThatMoveOtherMemoryAreNotNear) {
+TEST_F(LikelyConfig, ProblemsThatMoveOtherMemoryAreNotNear) {
   const Config config = config_of(asked, asked, true);
   Problem other = asked;
   other.dtype = DType::bf16;
@@ -104,11 +104,11 @@ TEST_F(NearestWinner, ProblemsThatMoveOtherMemoryAreNotNear) {
   other = asked;
   other.operation = generator::Operation::cross_entropy;
   know(other, config);
-  EXPECT_EQ(tuner.nearest_winner(asked), std::nullopt);
+  EXPECT_EQ(tuner.likely_config(asked), std::nullopt);
 }
 
 /// Its templates are those of its own operation.
-TEST_F(NearestWinner, AnotherOperationThatMovesTheSameMemoryIsNear) {
+TEST_F(LikelyConfig, AnotherOperationThatMovesTheSameMemoryIsNear) {
   Problem other = asked;
   other.operation = generator::Operation::cross_entropy;
   other.gradient = true;
@@ -118,10 +118,10 @@ TEST_F(NearestWinner, AnotherOperationThatMovesTheSameMemoryIsNear) {
             generator::template_digest(asked.operation, winner.variant));
   know(other, winner);
   EXPECT_EQ(tuner::neighbours(*device, database, asked).size(), 1);
-  EXPECT_TRUE(tuner.nearest_winner(asked));
+  EXPECT_TRUE(tuner.likely_config(asked));
 }
 
-TEST_F(NearestWinner, WhatDiffersIsFarther) {
+TEST_F(LikelyConfig, WhatDiffersIsFarther) {
   Problem a = wide(1024);
   a.dtype = DType::f16;
   const auto to = [&a](auto change) {
@@ -142,7 +142,7 @@ TEST_F(NearestWinner, WhatDiffersIsFarther) {
   EXPECT_GT(operation, dtype);
 }
 
-TEST_F(NearestWinner, RowsThatWereTimedCount) {
+TEST_F(LikelyConfig, RowsThatWereTimedCount) {
   Measurement measurement = measured(wide(1024), config_of(wide(1024), asked, true));
   measurement.rows = 16;  // memory was short
   database.add(measurement);
@@ -152,14 +152,14 @@ TEST_F(NearestWinner, RowsThatWereTimedCount) {
   EXPECT_EQ(other[0].distance, 3);
 }
 
-TEST_F(NearestWinner, AnotherDeviceIsNotAsked) {
+TEST_F(LikelyConfig, AnotherDeviceIsNotAsked) {
   Measurement measurement = measured(wide(1024), config_of(wide(1024), asked, true));
   measurement.key.device = "NVIDIA H200|cc=90";
   database.add(measurement);
-  EXPECT_EQ(tuner.nearest_winner(asked), std::nullopt);
+  EXPECT_EQ(tuner.likely_config(asked), std::nullopt);
 }
 
-TEST_F(NearestWinner, HistoryAndWithdrawnWinnersAreNoAnswer) {
+TEST_F(LikelyConfig, HistoryAndWithdrawnWinnersAreNoAnswer) {
   Measurement old = measured(wide(1024), config_of(wide(1024), asked, true));
   old.template_digest = "0123";
   database.add(old);
@@ -168,17 +168,17 @@ TEST_F(NearestWinner, HistoryAndWithdrawnWinnersAreNoAnswer) {
   withdrawn.outcome = cache::Outcome::quarantined;
   withdrawn.reason = "wrong answer";
   database.add(withdrawn);
-  EXPECT_EQ(tuner.nearest_winner(asked), std::nullopt);
+  EXPECT_EQ(tuner.likely_config(asked), std::nullopt);
 }
 
-TEST_F(NearestWinner, KeysOfAnotherVersionArePassedOver) {
+TEST_F(LikelyConfig, KeysOfAnotherVersionArePassedOver) {
   Measurement foreign = measured(wide(1000), config_of(wide(1000), asked, true));
   foreign.key.problem = "softmax f8 cols=1000 blocks=2 l2=warm";
   database.add(foreign);
-  EXPECT_EQ(tuner.nearest_winner(asked), std::nullopt);
+  EXPECT_EQ(tuner.likely_config(asked), std::nullopt);
   const Config known = config_of(wide(1024), asked, true);
   know(wide(1024), known);
-  EXPECT_EQ(tuner.nearest_winner(asked), known);
+  EXPECT_EQ(tuner.likely_config(asked), known);
 }
 
 }  // namespace
