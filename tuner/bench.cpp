@@ -23,10 +23,6 @@ generator::Problem fitting(generator::Problem problem, std::int64_t scratch_byte
   return problem;
 }
 
-std::int64_t scratch_of(const runtime::Device& device, std::int64_t asked) {
-  return asked > 0 ? asked : static_cast<std::int64_t>(device.free_bytes() / 4);
-}
-
 generator::Problem flush_problem(const runtime::Model& model) {
   generator::Problem problem{.operation = generator::Operation::read, .columns = 4096};
   problem.rows = 2 * model.l2_bytes / (problem.columns * size_of(problem.dtype)) + 1;
@@ -46,6 +42,10 @@ runtime::Evidence evidence_now(const runtime::Device& device) {
   return evidence;
 }
 
+std::int64_t usual_scratch(const runtime::Device& device) {
+  return static_cast<std::int64_t>(device.free_bytes() / 4);
+}
+
 generator::Config reference_config(const runtime::Model& model) {
   generator::Config config = safe_default(flush_problem(model), model);
   config.load = 0;  // what pushes others out of L2 asks for no place of its own there
@@ -55,7 +55,9 @@ generator::Config reference_config(const runtime::Model& model) {
 Bench::Bench(runtime::Device& device, cache::Cache& cache, const generator::Problem& problem,
              std::int64_t scratch_bytes, std::uint64_t seed)
     : device_(device),
-      memory_(device, generator::timing_trial(fitting(problem, scratch_of(device, scratch_bytes)), seed)) {
+      memory_(device,
+              generator::timing_trial(
+                  fitting(problem, scratch_bytes > 0 ? scratch_bytes : usual_scratch(device)), seed)) {
   if (device.model().is_host()) return;
   const generator::Problem flush = flush_problem(device.model());
   const generator::Config config = reference_config(device.model());

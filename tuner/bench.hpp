@@ -2,6 +2,7 @@
 /// \file
 /// How fast is a kernel?
 
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -19,12 +20,15 @@ namespace ce::tuner {
 /// Of the kernel that fills L2 before each sample, whose own time is the reference. It must never change.
 [[nodiscard]] generator::Config reference_config(const runtime::Model& model);
 
+/// Scratch memory, in bytes, where nobody says how much: a quarter of what is free now.
+[[nodiscard]] std::int64_t usual_scratch(const runtime::Device& device);
+
 /// Times kernels of one problem on scratch memory. Policy: before every sample the tensors are set back and
 /// L2 is filled with other, clean lines, so that inputs come from memory and no write-back of somebody else's
 /// is timed.
 class Bench {
  public:
-  /// \param scratch_bytes  0 for a quarter of the free memory; with less than the problem needs, fewer rows
+  /// \param scratch_bytes  0 for usual_scratch(); with less than the problem needs, fewer rows
   /// are timed
   Bench(runtime::Device& device, cache::Cache& cache, const generator::Problem& problem,
         std::int64_t scratch_bytes, std::uint64_t seed);

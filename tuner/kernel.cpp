@@ -40,8 +40,7 @@ runtime::Launch Kernel::launch_of(const Step& step, const generator::Problem& pr
 }
 
 void Kernel::launch(const generator::Problem& problem, const Arguments& arguments, Stream stream) const {
-  for (const Step& step : steps_)
-    device_->launch(step.function, launch_of(step, problem), &arguments, sizeof arguments, stream);
+  launch(geometry(problem), arguments, stream);
 }
 
 Geometry Kernel::geometry(const generator::Problem& problem) const {

@@ -13,12 +13,12 @@ namespace {
 
 using cache::Measurement;
 
-const std::string& evidence_in(const Measurement& measurement, std::initializer_list<const char*> names) {
-  static const std::string unknown = "-";
+/// The first of these names that there is, else "-".
+std::string evidence_in(const Measurement& measurement, std::initializer_list<const char*> names) {
   for (const char* name : names)
     if (const auto found = measurement.evidence.find(name); found != measurement.evidence.end())
       return found->second;
-  return unknown;
+  return "-";
 }
 
 bool counts(const Measurement& measurement) {
@@ -54,7 +54,7 @@ double error_of(const Measurement& measurement) {
 }
 
 double reference_of(const Measurement& measurement) {
-  const std::string& text = evidence_in(measurement, {"reference_us"});
+  const std::string text = evidence_in(measurement, {"reference_us"});
   double us = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), us);
   return error == std::errc() && us > 0 ? us : 0;

@@ -20,7 +20,6 @@ namespace {
 using generator::Operation;
 using generator::Problem;
 
-constexpr int samples_a_visit = 3;
 /// Ceiling kernels that are timed as often as the winner; a quick look at all of them chooses.
 constexpr std::size_t contenders = 2;
 
@@ -58,7 +57,7 @@ std::vector<const Kernel*> fastest(Bench& bench, const std::vector<Kernel>& kern
   std::vector<std::pair<double, const Kernel*>> seen;
   for (const Kernel& kernel : kernels) {
     cache::Measurement look;
-    bench.time(kernel, samples_a_visit, look);
+    bench.time(kernel, samples_a_turn, look);
     seen.emplace_back(look.median_us, &kernel);
   }
   std::sort(seen.begin(), seen.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
@@ -118,7 +117,7 @@ Retiming Retimer::time(const Problem& problem, std::string_view config, int samp
   for (int done = 0; done < samples;) {
     if (hooks.stop.stop_requested())
       throw Error(ErrorKind::interrupted, "stopped on request; what was measured is kept");
-    const int count = std::min(samples_a_visit, samples - done);
+    const int count = std::min(samples_a_turn, samples - done);
     bench.time(kernel, count, winner);
     for (std::size_t i = 0; i < rivals.size(); ++i) ceiling_bench.time(*rivals[i], count, others[i]);
     if (ceiling.operation == Operation::copy)
@@ -171,7 +170,7 @@ Beside Retimer::time_beside(const Problem& problem, std::span<const std::string>
   }
   std::size_t first = 0;
   for (int done = 0; done < samples; first = (first + 1) % kernels.size()) {
-    const int count = std::min(samples_a_visit, samples - done);
+    const int count = std::min(samples_a_turn, samples - done);
     if (const double us = bench.time_reference(count); us > 0)
       beside.references_us.push_back(static_cast<float>(us));
     for (std::size_t n = 0; n < kernels.size(); ++n) {

@@ -135,10 +135,8 @@ cache::Measurement Search::measurement(std::size_t entrant) const {
 void Search::prepare_device() {
   if (!verifier_) verifier_.emplace(device_, problem_, settings_.seed);
   if (bench_) return;
-  const std::int64_t scratch =
-      settings_.scratch_bytes > 0
-          ? settings_.scratch_bytes
-          : std::min(enough_scratch, static_cast<std::int64_t>(device_.free_bytes() / 4));
+  const std::int64_t scratch = settings_.scratch_bytes > 0 ? settings_.scratch_bytes
+                                                           : std::min(enough_scratch, usual_scratch(device_));
   bench_.emplace(device_, cache_, problem_, scratch, settings_.seed);
 }
 
