@@ -84,7 +84,8 @@ def build_programs(build, periods, folder):
 
     def build_one(name):
         subprocess.run(["cmake", "--build", build, "--target", "ce-tune"], check=True, stdout=subprocess.DEVNULL)
-        programs[name] = shutil.copy(build / "bin" / "ce-tune", folder / f"ce-tune {name}")
+        (folder / name).mkdir()
+        programs[name] = shutil.copy(build / "bin" / "ce-tune", folder / name)
 
     template = TEMPLATE.read_text()
     try:
