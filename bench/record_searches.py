@@ -51,6 +51,8 @@ def main():
             if row["outcome"] != "measured":
                 problems[row["problem"]].pop(row["config"], None)
                 continue
+            if row["spread"] > 0.5:  # three samples, and something came between
+                continue
             # Samples in turns come last, and replace those of the screening.
             problems[row["problem"]][row["config"]] = (row["median_us"], row["spread"])
             sizes[row["problem"]] = (row["rows"], row["bytes"])

@@ -257,8 +257,10 @@ Rejection rejects_pipeline(const Config& config, const Problem& problem, const L
   if (problem.columns * size_of(problem.dtype) < 16384) return "a ring for a row that the registers hold";
   if (pipeline_bytes(config, problem) > limits.shared_bytes_per_block)
     return "ring larger than the shared memory";
-  const std::int64_t chunks = ceil_div(part_vectors(config, problem), chunk_vectors(config));
+  const std::int64_t vectors = part_vectors(config, problem);
+  const std::int64_t chunks = ceil_div(vectors, chunk_vectors(config));
   if (config.stages >= chunks) return "two rows in the ring";
+  if (8 * chunks * chunk_vectors(config) > 9 * vectors) return "a chunk that is mostly empty";
   if (chunks > 32) return "more than 32 chunks";
   return {};
 }

@@ -21,7 +21,7 @@ using generator::Problem;
 
 /// What a block of the config is and does, on one problem.
 struct Block {
-  double threads, share, rows, held;  ///< as in trait_names, not yet logarithms
+  double threads, share, rows, held, ragged;  ///< as in trait_names, not yet logarithms
 };
 
 Block block_of(const Config& config, const Problem& problem) {
@@ -30,7 +30,8 @@ Block block_of(const Config& config, const Problem& problem) {
   const double rows = config.lanes > 0 ? config.rows * threads / config.lanes : 1;
   const double part = static_cast<double>(problem.columns) / share;
   const double at_once = config.tile > 0 ? std::min<double>(part, config.tile) : part * rows;
-  return {threads, share, rows, generator::inputs(problem) * at_once / threads};
+  const double ragged = at_once < part ? std::ceil(part / config.tile) * config.tile / part : 1;
+  return {threads, share, rows, generator::inputs(problem) * at_once / threads, ragged};
 }
 
 /// Registers of a thread: a line through what NVRTC 13.0 makes of configs for sm_90 (`ce_replay registers`).
@@ -179,6 +180,7 @@ Traits traits_of(const Config& config, const Problem& problem, const runtime::Mo
           generator::has_output(problem) ? 1. : 0.,
           std::min(full, 0.),
           tail * std::max(0., idle + 2),
+          std::log2(block.ragged),
           large(problem, model)};
 }
 

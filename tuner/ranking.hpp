@@ -17,7 +17,7 @@ namespace ce::tuner {
 
 /// What the ranking looks at, the same for every variant. Each is a logarithm to base 2 of a ratio, so that it
 /// means the same on GPUs of different sizes.
-inline constexpr std::array<std::string_view, 15> trait_names{
+inline constexpr std::array<std::string_view, 16> trait_names{
     "one",
     "resident",  ///< threads that a multiprocessor holds at once, over 1024
     "held",      ///< elements that a thread holds at once, over 16
@@ -32,6 +32,7 @@ inline constexpr std::array<std::string_view, 15> trait_names{
     "writes",    ///< 1 where a value is written for each element
     "sparse",    ///< resident where that is below 0
     "rest",      ///< tail x (idle + 2), 0 from 4 waves on: a last wave counts the more the fewer there are
+    "ragged",    ///< tiles of a block's part of a row over that part: above 0 where the last one is not full
     "large",     ///< of what writes for each element: 0 up to 4 times L2 that is moved, 1 from 16 times on
 };
 using Traits = std::array<double, trait_names.size()>;
