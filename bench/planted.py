@@ -10,10 +10,10 @@ Each program fills a database of its own, as a user's would be: one `sweep`, the
 `check`, each a process of its own that times every problem once, which is a run. Searches try a single config, the one
 that would run without a search, which is the same in all programs; where that is not one of `block`, nothing is asked.
 
-Then, as often as --draws says, some runs of the planted program and as many of the unplanted one are drawn, and
+Then, as often as --draws says, some checks of the planted program and as many of the unplanted one are drawn, and
 `ce-tune regressions --against` is asked about databases that have only these. Ten times as often this is asked of two
-lots of unplanted runs, none of them in both. How much slower the planted kernels are in truth is the ratio of the
-medians of all runs.
+lots of unplanted checks, none of them in both. How much slower the planted kernels are in truth is the ratio of the
+medians of all checks.
 
     cmake --preset release && cmake --build --preset release
     bench/planted.py --build build/release --runs planted --json planted.json
@@ -56,7 +56,7 @@ PROBLEMS = ["bf16:4096x2048", "f32:2048x4096", "bf16:8192x2048", "bf16:8192x4096
 RUNS = """
 SELECT m.id, p.text, m.median_us FROM measurements AS m
 JOIN keys AS k ON k.id = m.key_id JOIN problems AS p ON p.id = k.problem_id
-WHERE m.stage <> 0 AND m.outcome = 'measured' AND m.config LIKE 'block/%' ORDER BY m.created_at, m.id
+WHERE m.stage < 0 AND m.outcome = 'measured' AND m.config LIKE 'block/%' ORDER BY m.created_at, m.id
 """
 
 
@@ -252,8 +252,8 @@ def main():
     names = sorted((path.stem for path in arguments.runs.glob("*.db")), key=lambda name: (name != PLAIN, name))
     asker = Asker(arguments.build / "bin" / "ce-tune", arguments.runs, names, arguments.runs_a_side, arguments.seed)
     found = ask_all(asker, names, arguments.draws)
-    print(f"{asker.rounds} runs of each, {arguments.runs_a_side} drawn a side. Unplanted: false alarms. Planted: truth, and "
-          "how often it is found.")
+    print(f"{asker.rounds} checks of each, {arguments.runs_a_side} drawn a side. Unplanted: alarms. Planted: truth "
+          "and how often it is found.")
     print(shown(found, names))
     for name in names:
         entries = [entry["programs"][name] for entry in found]

@@ -20,7 +20,7 @@ constexpr double prior_degrees = 20;
 constexpr double least_scale = 0.5;
 
 /// What the reference shows up to the first is its own noise, and from the second on the machine's drift.
-constexpr double reference_noise = 0.025, surely_drift = 0.04;
+constexpr double reference_noise = 0.06, surely_drift = 0.09;
 /// Kernels do not drift all alike: of a drift that was taken out, this share is an error of the run.
 constexpr double error_of_drift = 0.1;
 
