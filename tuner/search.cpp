@@ -68,8 +68,8 @@ void Search::survey() {
     structure.load = structure.store = 0;
     places.emplace(generator::to_text(config), entrants_.size());
     entrants_.push_back(
-        {.structure =
-             structures.try_emplace(generator::to_text(structure), structures.size()).first->second});
+        {.structure = structures.try_emplace(generator::to_text(structure), structures.size()).first->second,
+         .load = config.load});
     digests_.try_emplace(config.variant);
   }
   for (auto& [variant, digest] : digests_) digest = generator::template_digest(problem_.operation, variant);

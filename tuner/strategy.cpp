@@ -35,8 +35,9 @@ Indices promising(const Breadth& breadth, std::span<const Entrant> entrants) {
   return chosen;
 }
 
-/// The most promising configs of each of the fastest structures. Of many structures a few each, and not the other way
-/// round: which structures are the fastest is told by few samples of one config each.
+/// The most promising configs of each of the fastest structures, every load among them: a wrong one costs the most. Of
+/// many structures a few each, and not the other way round: which structures are the fastest is told by few samples of
+/// one config each.
 Indices refined(const Breadth& breadth, std::span<const Entrant> entrants) {
   std::vector<std::size_t> best;
   for (const std::size_t i : by_time(entrants))
@@ -44,12 +45,16 @@ Indices refined(const Breadth& breadth, std::span<const Entrant> entrants) {
         std::find(best.begin(), best.end(), entrants[i].structure) == best.end())
       best.push_back(entrants[i].structure);
   Indices chosen;
-  for (const std::size_t structure : best)
-    for (std::size_t i = 0, found = 0; i < entrants.size() && found < count(breadth.modifiers); ++i)
-      if (entrants[i].structure == structure) {
-        chosen.push_back(i);
-        ++found;
-      }
+  for (const std::size_t structure : best) {
+    Indices own;
+    for (std::size_t i = 0; i < entrants.size(); ++i)
+      if (entrants[i].structure == structure) own.push_back(i);
+    std::set<int> loads;
+    std::stable_partition(own.begin(), own.end(),
+                          [&](std::size_t i) { return loads.insert(entrants[i].load).second; });
+    own.resize(std::min(own.size(), count(breadth.modifiers)));
+    chosen.insert(chosen.end(), own.begin(), own.end());
+  }
   return chosen;
 }
 

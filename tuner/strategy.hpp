@@ -24,10 +24,10 @@ enum class Strategy : std::uint8_t {
 /// How far a search goes.
 struct Breadth {
   Strategy strategy = Strategy::halving;
-  int structures = 24;    ///< of halving: looked at with one choice of cache modifiers each
-  int refined = 7;        ///< of halving: the best of these, with more choices
-  int modifiers = 5;      ///< of halving: the most promising choices that those have then
-  int drawn = 40;         ///< of random
+  int structures = 24;  ///< of halving: looked at with one choice of cache modifiers each
+  int refined = 7;      ///< of halving: the best of these, with more choices
+  int modifiers = 5;  ///< of halving: the most promising choices that those have then, every load among them
+  int drawn = 40;     ///< of random
   int most_configs = 0;   ///< never look at more than this; 0 for no bound
   int least_configs = 8;  ///< a search that has measured fewer may take twice its budget
   int screening_samples = 3;
@@ -42,6 +42,7 @@ struct Breadth {
 /// One config as a search sees it.
 struct Entrant {
   std::size_t structure = 0;  ///< shared by configs that differ in their cache modifiers alone
+  int load = 0;               ///< that of its cache modifiers
   double median_us = 0;       ///< of its samples in turns, else of its screening; 0 before that
   bool in_turns = false;      ///< has been in a round of turns
   bool out = false;           ///< quarantined

@@ -11,6 +11,7 @@
 #include <optional>
 #include <random>
 #include <sstream>
+#include <utility>
 
 #include "bench/replay/fit.hpp"
 #include "ce/base/error.hpp"
@@ -128,9 +129,11 @@ Score search(const RecordedProblem& recorded, const runtime::Model& model, const
   for (generator::Config config : tuner::ranked_space(recorded.problem, model)) {
     const auto found = known.find(generator::to_text(config));
     if (found == known.end()) continue;
-    config.load = config.store = 0;
+    const int load = std::exchange(config.load, 0);
+    config.store = 0;
     entrants.push_back(
-        {.structure = structures.try_emplace(generator::to_text(config), structures.size()).first->second});
+        {.structure = structures.try_emplace(generator::to_text(config), structures.size()).first->second,
+         .load = load});
     field.push_back(found->second);
   }
   Score score{.first = field.front()->median_us / recorded.best_us() - 1};

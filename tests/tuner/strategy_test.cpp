@@ -79,6 +79,10 @@ TEST(Halving, LooksAtTheMostPromisingModifiersOfTheBest) {
   EXPECT_THAT(next_round(two, 1, entrants)->entrants, ElementsAre(13, 12)) << "with those looked at before";
   two.modifiers = 1;
   EXPECT_THAT(next_round(two, 1, entrants)->entrants, ElementsAre());
+  two.modifiers = 2;
+  entrants[23].load = 1;
+  EXPECT_THAT(next_round(two, 1, entrants)->entrants, ElementsAre(23, 12))
+      << "every load before a second store";
 }
 
 TEST(Halving, GoesOnWithFinalistsThatAreHardlyApart) {
