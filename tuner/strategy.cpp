@@ -46,12 +46,12 @@ Indices refined(const Breadth& breadth, std::span<const Entrant> entrants) {
       best.push_back(entrants[i].structure);
   Indices chosen;
   for (const std::size_t structure : best) {
-    Indices own;
-    for (std::size_t i = 0; i < entrants.size(); ++i)
-      if (entrants[i].structure == structure) own.push_back(i);
+    Indices own, others;  // with a load that a more promising one has
     std::set<int> loads;
-    std::stable_partition(own.begin(), own.end(),
-                          [&](std::size_t i) { return loads.insert(entrants[i].load).second; });
+    for (std::size_t i = 0; i < entrants.size(); ++i)
+      if (entrants[i].structure == structure)
+        (loads.insert(entrants[i].load).second ? own : others).push_back(i);
+    own.insert(own.end(), others.begin(), others.end());
     own.resize(std::min(own.size(), count(breadth.modifiers)));
     chosen.insert(chosen.end(), own.begin(), own.end());
   }

@@ -35,8 +35,8 @@ struct Breadth {
   int finalists = 8, final_samples = 15;
   int play_off_samples =
       45;  ///< of finalists whose medians are within the margin of the best; 0 for no play-off
-  double play_off_margin = 0.01;  ///< relative
-  std::uint64_t seed = 1;         ///< of random
+  double play_off_margin = 0.015;  ///< relative
+  std::uint64_t seed = 1;          ///< of random
 };
 
 /// One config as a search sees it.
