@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "ce/base/error.hpp"
@@ -218,6 +219,33 @@ std::vector<Config> ranked_space(const Problem& problem, const runtime::Model& m
   ranked.reserve(scored.size());
   for (auto& [loss, config] : scored) ranked.push_back(std::move(config));
   return ranked;
+}
+
+std::string structure_of(Config config) {
+  config.load = config.store = 0;
+  return generator::to_text(config);
+}
+
+std::vector<Config> search_order(const Problem& problem, const runtime::Model& model,
+                                 std::span<const Neighbour> neighbours) {
+  std::vector<Config> ranked = ranked_space(problem, model, neighbours);
+  if (neighbours.empty()) return ranked;
+  const std::vector<Config> alone = ranked_space(problem, model);
+  auto next = alone.begin();
+  std::vector<Config> order;
+  std::unordered_set<std::string> structures, added;
+  for (Config& config : ranked) {
+    if (added.contains(generator::to_text(config))) continue;
+    const bool is_new = structures.insert(structure_of(config)).second;
+    order.push_back(std::move(config));
+    if (!is_new || structures.size() % 3 != 2) continue;
+    next = std::find_if(next, alone.end(),
+                        [&](const Config& other) { return structures.insert(structure_of(other)).second; });
+    if (next == alone.end()) continue;
+    added.insert(generator::to_text(*next));
+    order.push_back(*next);
+  }
+  return order;
 }
 
 Config safe_default(const Problem& problem, const runtime::Model& model) {

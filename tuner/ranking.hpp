@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -87,6 +88,15 @@ struct Weights {
                                                           const runtime::Model& model,
                                                           std::span<const Neighbour> neighbours = {},
                                                           const Weights& weights = shipped_weights());
+
+/// The text of what a config shares with those that differ in their cache modifiers alone.
+[[nodiscard]] std::string structure_of(generator::Config config);
+
+/// In which order a search looks at the space: as ranked with the neighbours, but every third structure is the next of
+/// those that the prediction alone puts first. Near problems of another operation may all be wrong about this one.
+[[nodiscard]] std::vector<generator::Config> search_order(const generator::Problem& problem,
+                                                          const runtime::Model& model,
+                                                          std::span<const Neighbour> neighbours);
 
 /// The config to run when nothing is known and nothing may be tried: the first of ranked_space().
 /// \throws Unsupported where no config fits

@@ -56,7 +56,7 @@ Search::Search(runtime::Device& device, cache::Cache& cache, const Settings& set
       hooks_(hooks),
       problem_(problem),
       key_{generator::key_text(problem), device.model().key()},
-      configs_(ranked_space(problem, device.model(), neighbours(device, cache, problem))),
+      configs_(search_order(problem, device.model(), neighbours(device, cache, problem))),
       evidence_(evidence_now(device)) {
   survey();
 }
@@ -64,11 +64,9 @@ Search::Search(runtime::Device& device, cache::Cache& cache, const Settings& set
 void Search::survey() {
   std::map<std::string, std::size_t> structures, places;
   for (const generator::Config& config : configs_) {
-    generator::Config structure = config;
-    structure.load = structure.store = 0;
     places.emplace(generator::to_text(config), entrants_.size());
     entrants_.push_back(
-        {.structure = structures.try_emplace(generator::to_text(structure), structures.size()).first->second,
+        {.structure = structures.try_emplace(structure_of(config), structures.size()).first->second,
          .load = config.load});
     digests_.try_emplace(config.variant);
   }

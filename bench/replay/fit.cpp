@@ -63,11 +63,6 @@ ModifierRow modifier_row(const generator::Config& config, const tuner::Traits& t
   return row;
 }
 
-std::string structure_of(generator::Config config) {
-  config.load = config.store = 0;
-  return generator::to_text(config);
-}
-
 double weight_of(double loss) { return std::exp(-6 * loss); }
 
 /// Takes the means away. \returns the least loss
@@ -122,7 +117,7 @@ Regression::Parts Regression::parts_of(const RecordedProblem& problem) const {
         std::find(variants_.begin(), variants_.end(), each.config.variant) - variants_.begin());
     const double loss = std::min(std::log(each.median_us / best_us), slow);
     const ModifierRow own = modifier_row(each.config, traits);
-    structures[structure_of(each.config)].emplace_back(own, loss);
+    structures[tuner::structure_of(each.config)].emplace_back(own, loss);
 
     std::vector<std::pair<std::size_t, double>> row;  // what is not 0
     for (std::size_t i = 0; i < terms; ++i)

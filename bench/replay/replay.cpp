@@ -11,7 +11,6 @@
 #include <optional>
 #include <random>
 #include <sstream>
-#include <utility>
 
 #include "bench/replay/fit.hpp"
 #include "ce/base/error.hpp"
@@ -126,14 +125,12 @@ Score search(const RecordedProblem& recorded, const runtime::Model& model, const
   std::vector<const RecordedConfig*> field;
   std::vector<tuner::Entrant> entrants;
   std::map<std::string, std::size_t> structures;
-  for (generator::Config config : tuner::ranked_space(recorded.problem, model)) {
+  for (const generator::Config& config : tuner::ranked_space(recorded.problem, model)) {
     const auto found = known.find(generator::to_text(config));
     if (found == known.end()) continue;
-    const int load = std::exchange(config.load, 0);
-    config.store = 0;
     entrants.push_back(
-        {.structure = structures.try_emplace(generator::to_text(config), structures.size()).first->second,
-         .load = load});
+        {.structure = structures.try_emplace(tuner::structure_of(config), structures.size()).first->second,
+         .load = config.load});
     field.push_back(found->second);
   }
   Score score{.first = field.front()->median_us / recorded.best_us() - 1};

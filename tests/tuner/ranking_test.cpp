@@ -60,6 +60,33 @@ std::vector<Problem> problems() {
   return problems;
 }
 
+std::vector<std::string> structures_of(const std::vector<generator::Config>& configs) {
+  std::vector<std::string> structures;
+  for (const generator::Config& config : configs)
+    if (std::string text = tuner::structure_of(config);
+        std::find(structures.begin(), structures.end(), text) == structures.end())
+      structures.push_back(std::move(text));
+  return structures;
+}
+
+/// Neighbours that praise what is unlikely, and measured nothing else.
+TEST(Ranking, ASearchLooksAtWhatNeighboursLeaveOut) {
+  const Problem problem{
+      .operation = Operation::softmax, .dtype = DType::bf16, .rows = 16384, .columns = 32000};
+  Problem near = problem;
+  near.operation = Operation::log_softmax;
+  const std::vector<generator::Config> alone = tuner::ranked_space(problem, h200);
+  const std::vector<tuner::Neighbour> neighbours{{near, 0, {{alone.back(), 0}}}};
+  const std::vector<generator::Config> told = tuner::ranked_space(problem, h200, neighbours),
+                                       order = tuner::search_order(problem, h200, neighbours);
+  EXPECT_TRUE(std::is_permutation(order.begin(), order.end(), alone.begin(), alone.end()));
+  EXPECT_EQ(order.front(), told.front()) << "what would run without a search";
+  const std::vector<std::string> first = structures_of(order), predicted = structures_of(alone);
+  for (int i = 0; i < 8; ++i)
+    EXPECT_LT(std::find(first.begin(), first.end(), predicted[i]) - first.begin(), 24) << predicted[i];
+  EXPECT_EQ(tuner::search_order(problem, h200, {}), alone);
+}
+
 TEST(Ranking, IsThePermutedSpaceOnEveryDevice) {
   for (const Problem& problem : problems())
     for (const runtime::Model& model : {h200, t4, host}) {
