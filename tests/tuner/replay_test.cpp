@@ -87,13 +87,13 @@ TEST(Replay, NeighboursTellWhatIsFastForProblemsThatNobodyTuned) {
                             halving = look(replay::Tuned::by_halving, "by halving", 5),
                             winners = look(replay::Tuned::by_halving_winners, "by halving, winners alone", 1);
   EXPECT_LE(replay::quantile(exhaustive, 0.5), 0.016);
-  EXPECT_LE(replay::quantile(exhaustive, 0.95), 0.1);
-  EXPECT_LE(replay::quantile(exhaustive, 1), 0.18);
+  EXPECT_LE(replay::quantile(exhaustive, 0.95), 0.085);
+  EXPECT_LE(replay::quantile(exhaustive, 1), 0.15);
   EXPECT_LE(replay::quantile(halving, 0.5), 0.015);
   EXPECT_LE(replay::quantile(halving, 0.95), 0.07);
   EXPECT_LE(replay::quantile(halving, 1), 0.15);
   EXPECT_LE(replay::quantile(winners, 0.5), 0.017);
-  EXPECT_LE(replay::quantile(winners, 0.95), 0.11) << "of the safe default";
+  EXPECT_LE(replay::quantile(winners, 0.95), 0.1) << "of the safe default";
 }
 
 TEST(Replay, TheWeightsAreThoseOfTheRecording) {
