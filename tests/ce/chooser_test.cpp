@@ -24,6 +24,38 @@ namespace {
 using generator::Problem;
 using testing::HasSubstr;
 
+/// Who comes while it is closed waits until it opens.
+class Gate {
+ public:
+  void pass() {
+    std::unique_lock lock(mutex_);
+    ++came_;
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return !closed_; });
+  }
+  void close() {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+    came_ = 0;
+  }
+  /// For somebody to come.
+  void wait() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return came_ > 0; });
+  }
+  void open() {
+    const std::lock_guard lock(mutex_);
+    closed_ = false;
+    changed_.notify_all();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool closed_ = false;
+  int came_ = 0;
+};
+
 class ObedientDevice : public DeviceDecorator {
  public:
   /// \param suffix  of the model's name
@@ -36,12 +68,7 @@ class ObedientDevice : public DeviceDecorator {
   bool capturing(Stream) const override { return captures; }
   int parallel_compiles() const override { return 1; }
   runtime::Binary compile(const runtime::CompileRequest& request) override {
-    {
-      std::unique_lock lock(mutex_);
-      ++compiling_;
-      changed_.notify_all();
-      changed_.wait(lock, [&] { return !holds_compilers_; });
-    }
+    compilers.pass();
     ++compiled;
     if (!refused.empty() && request.text.find(refused) != std::string::npos)
       throw CompileError(request.name, "planted by the test", "nowhere.cu");
@@ -50,50 +77,18 @@ class ObedientDevice : public DeviceDecorator {
   std::vector<float> time(int samples, const std::function<void()>& before,
                           const std::function<void()>& timed) override {
     if (fails) throw DeviceError("time", 700, "planted by the test");
-    {
-      std::unique_lock lock(mutex_);
-      ++timing_;
-      changed_.notify_all();
-      changed_.wait(lock, [&] { return !holds_timers_; });
-    }
+    timers.pass();
     return DeviceDecorator::time(samples, before, timed);
   }
 
-  void hold_compilers() {
-    const std::lock_guard lock(mutex_);
-    holds_compilers_ = true;
-    compiling_ = 0;
-  }
-  void wait_for_compiler() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return compiling_ > 0; });
-  }
-  /// Searches come to no end; what is not timed goes on.
-  void hold_timers() {
-    const std::lock_guard lock(mutex_);
-    holds_timers_ = true;
-    timing_ = 0;
-  }
-  void wait_for_timer() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return timing_ > 0; });
-  }
-  void go_on() {
-    const std::lock_guard lock(mutex_);
-    holds_compilers_ = holds_timers_ = false;
-    changed_.notify_all();
-  }
-
+  Gate compilers;
+  Gate timers;  ///< while it is closed searches come to no end; what is not timed goes on
   std::atomic<bool> captures = false;
   std::atomic<int> compiled = 0;
   std::atomic<bool> fails = false;  ///< whatever is timed
   std::string refused;              ///< a part of a text that does not compile
 
  private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool holds_compilers_ = false, holds_timers_ = false;
-  int compiling_ = 0, timing_ = 0;
   runtime::Model model_;
 };
 
@@ -180,14 +175,14 @@ TEST_F(ChooserTest, WhoLooksUpDoesNotWaitForWhoTunes) {
   Chooser other(device, database, quick_settings(), Policy::tune);
   const Choice known = choose(other);
   Chooser chooser(device, database, quick_settings(), Policy::tune);
-  device.hold_compilers();
+  device.compilers.close();
   Choice tuned;
   std::jthread thread([&] { tuned = choose(chooser, wider(64)); });
-  device.wait_for_compiler();
+  device.compilers.wait();
   const Choice choice = choose(chooser);
   EXPECT_EQ(choice.origin, Origin::database);
   EXPECT_EQ(choice.config, known.config);
-  device.go_on();
+  device.compilers.open();
   thread.join();
   EXPECT_EQ(tuned.origin, Origin::tuned);
 }
@@ -195,16 +190,16 @@ TEST_F(ChooserTest, WhoLooksUpDoesNotWaitForWhoTunes) {
 TEST_F(ChooserTest, AProcessTunesOneProblemAtATime) {
   Chooser chooser(device, database, quick_settings(), Policy::tune);
   const std::vector<Problem> problems{small_problem(), wider(64), wider(128)};
-  device.hold_compilers();
+  device.compilers.close();
   std::vector<std::jthread> threads;
   for (const Problem& problem : problems) threads.emplace_back([&] { choose(chooser, problem); });
-  device.wait_for_compiler();
+  device.compilers.wait();
   int claimed = 0;
   const tuner::Tuner tuner(device, database, quick_settings());
   for (const Problem& problem : problems)
     if (!database.claim(tuner.key(problem))) ++claimed;
   EXPECT_EQ(claimed, 1);
-  device.go_on();
+  device.compilers.open();
   threads.clear();
   for (const Problem& problem : problems) EXPECT_EQ(choose(chooser, problem).origin, Origin::tuned);
 }
@@ -217,17 +212,17 @@ TEST_F(ChooserTest, WaitsForTheSearchOfAnotherThreadOrProcessOneBudgetAtMost) {
   cache::Cache its_database = open();
   Chooser chooser(device, database, settings, Policy::tune);
   Chooser other(device, its_database, settings, Policy::tune);
-  device.hold_timers();
+  device.timers.close();
   Choice tuned;
   std::jthread thread([&] { tuned = choose(chooser); });
-  device.wait_for_timer();
+  device.timers.wait();
   for (Chooser* waiting : {&chooser, &other}) {
     const Choice choice = choose(*waiting);
     EXPECT_EQ(choice.origin, Origin::fallback);
     EXPECT_TRUE(choice.provisional);
     EXPECT_THAT(choice.reason, HasSubstr("another thread or process is tuning the problem"));
   }
-  device.go_on();
+  device.timers.open();
   thread.join();
   EXPECT_EQ(tuned.origin, Origin::tuned);
   EXPECT_EQ(settled(chooser).config, tuned.config);
@@ -241,9 +236,9 @@ TEST_F(ChooserTest, WaitsItsTurnHoweverLongTheSearchOfAnotherProblemTakes) {
   tuner::Settings settings = quick_settings();
   settings.budget_s = 0.05;
   Chooser chooser(device, database, settings, Policy::tune);
-  device.hold_timers();
+  device.timers.close();
   std::jthread first([&] { choose(chooser, wider(64)); });
-  device.wait_for_timer();
+  device.timers.wait();
   Choice tuned;
   std::atomic<bool> done = false;
   std::jthread second([&] {
@@ -252,7 +247,7 @@ TEST_F(ChooserTest, WaitsItsTurnHoweverLongTheSearchOfAnotherProblemTakes) {
   });
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
   EXPECT_FALSE(done);
-  device.go_on();
+  device.timers.open();
   second.join();
   EXPECT_EQ(tuned.origin, Origin::tuned);
 }
