@@ -10,15 +10,17 @@
 namespace ce::generator {
 namespace {
 
-constexpr std::array<Axis, 10> all_axes{{
+constexpr std::array<Axis, 12> all_axes{{
     {"warps", &Config::warps, 32, {}},
     {"vec", &Config::vec, 16, {}},
     {"lanes", &Config::lanes, 32, {}},
     {"rows", &Config::rows, 1024, {}},
     {"tile", &Config::tile, 65536, {}},
+    {"unroll", &Config::unroll, 16, {}},
     {"split", &Config::split, 1024, {}},
     {"cluster", &Config::cluster, 16, {}},
     {"stages", &Config::stages, 64, {}},
+    {"hold", &Config::hold, 64, {}},
     {"load", &Config::load, 3, load_names},
     {"store", &Config::store, 3, store_names},
 }};

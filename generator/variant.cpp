@@ -181,7 +181,10 @@ int bytes_of(std::int64_t bytes) {
 }
 
 /// Not 0, whatever the config: a tile smaller than a vector is rejected, but may be asked about before.
-int chunk_vectors(const Config& config) { return std::max(1, config.tile / config.vec); }
+int chunk_vectors(const Config& config) {
+  const int vectors = config.unroll > 0 ? config.unroll * 32 * (config.warps - 1) : config.tile / config.vec;
+  return std::max(1, vectors);
+}
 
 /// A part of the row, an arrival for each chunk, and the Parts of warps and blocks, as `Shared` in
 /// cluster.cuh.
@@ -203,14 +206,13 @@ Rejection rejects_bulk_copies(const Config& config, const Problem& problem, cons
   if (problem.alignment == Alignment::element || config.vec * size_of(problem.dtype) != widest_access)
     return "bulk copies move 16-byte vectors";
   if (Rejection reason = rejects_stores(config, problem)) return reason;
-  const int step = threads * config.vec;
-  if (config.tile % step != 0 || config.tile / step * inputs(problem) > 4)
-    return "chunk does not fit the block";
+  const int chunk = chunk_vectors(config);
+  if (chunk % threads != 0 || chunk / threads * inputs(problem) > 4) return "chunk does not fit the block";
   const std::int64_t part = problem.columns / config.vec / config.cluster;
   if (part < threads) return "less than a vector for each thread";
   if (config.cluster > 1 && part * widest_access < 8192)
     return "parts so small that the cluster barrier dominates";
-  if (2 * part * config.vec < config.tile) return "chunk wider than the part";
+  if (2 * part < chunk) return "chunk wider than the part";
   if (config.cluster > 8 && problem.columns * column_bytes <= std::int64_t{7} * limits.shared_bytes_per_block)
     return "multiprocessors left idle for a row that 8 blocks hold";
   return {};
@@ -237,14 +239,28 @@ std::int64_t held_weights_bytes(const Config& config, const Problem& problem) {
 }
 
 /// A ring of whole chunks with two arrivals each, two sets of messages with one more arrival, the tickets, and
-/// the weights, as `Shared` in pipeline.cuh.
-int pipeline_bytes(const Config& config, const Problem& problem) {
-  const int vectors = chunk_vectors(config);
-  const std::int64_t slots = ceil_div(part_vectors(config, problem), vectors) + config.stages;
+/// the weights, as `Shared` in pipeline.cuh and resident.cuh.
+int ring_bytes(const Config& config, const Problem& problem, std::int64_t slots, int team_warps) {
   constexpr int tickets = 4;  // an arrival and a row number each
-  return bytes_of(slots * (inputs(problem) * vectors * 16 + 16) + 16 + 16 * tickets +
-                  2 * (part_bytes(problem) + 4) * config.cluster * team_threads(config) / 32 + 16 +
+  return bytes_of(slots * (inputs(problem) * chunk_vectors(config) * 16 + 16) + 16 + 16 * tickets +
+                  2 * (part_bytes(problem) + 4) * config.cluster * team_warps + 16 +
                   held_weights_bytes(config, problem));
+}
+
+std::int64_t chunks_of(const Config& config, const Problem& problem) {
+  return ceil_div(part_vectors(config, problem), chunk_vectors(config));
+}
+
+int pipeline_bytes(const Config& config, const Problem& problem) {
+  return ring_bytes(config, problem, chunks_of(config, problem) + config.stages, team_threads(config) / 32);
+}
+
+/// Chunks of a block's part that lie in registers.
+std::int64_t held_chunks(const Config& config) { return config.hold / std::max(1, config.unroll); }
+
+int resident_bytes(const Config& config, const Problem& problem) {
+  const std::int64_t left = std::max<std::int64_t>(0, chunks_of(config, problem) - held_chunks(config));
+  return ring_bytes(config, problem, left + config.stages, config.warps - 1);
 }
 
 Rejection rejects_pipeline(const Config& config, const Problem& problem, const Limits& limits) {
@@ -261,6 +277,36 @@ Rejection rejects_pipeline(const Config& config, const Problem& problem, const L
   const std::int64_t chunks = ceil_div(vectors, chunk_vectors(config));
   if (config.stages >= chunks) return "two rows in the ring";
   if (8 * chunks * chunk_vectors(config) > 9 * vectors) return "a chunk that is mostly empty";
+  if (chunks > 32) return "more than 32 chunks";
+  return {};
+}
+
+Rejection rejects_resident(const Config& config, const Problem& problem, const Limits& limits) {
+  if (!has_output(problem)) return "nothing to write";
+  if (config.warps < 2 || config.unroll < 1) return "no loader and worker";
+  const int weight_bytes = reads_all_weights(problem) ? size_of(problem.weight_dtype) : 0;
+  if (Rejection reason = rejects_bulk_copies(config, problem, limits, 32 * (config.warps - 1),
+                                             input_bytes(problem) + weight_bytes))
+    return reason;
+  if (3 * problem.columns * input_bytes(problem) <= 2 * limits.shared_bytes_per_block)
+    return "a row that shared memory holds beside half of the next one";
+  if (config.unroll * inputs(problem) < 2) return "one vector at a time";
+  if (config.hold % config.unroll != 0) return "part of a chunk in registers";
+  // The chunk that is read ahead and the one in work, besides those that are held.
+  const int held = (config.hold + 2 * config.unroll) * words_of_vector(config, problem);
+  const int working = is_cross_entropy(problem.operation) ? 44 : 32;
+  constexpr int granule = 4;  // warps: as many schedulers share the registers
+  const int most = register_limit({.warps = (config.warps + granule - 1) / granule * granule}, limits);
+  if (held + working > most) return fmt::format("{} registers a thread for the row alone", held);
+  const std::int64_t chunks = chunks_of(config, problem), in_ring = chunks - held_chunks(config);
+  if (in_ring < 0) return "registers for more than the part";
+  if (in_ring + config.stages >= 2 * chunks) return "two rows in the ring";
+  if (resident_bytes(config, problem) > limits.shared_bytes_per_block)
+    return "ring larger than the shared memory";
+  if (Config more = config; ++more.stages, resident_bytes(more, problem) <= limits.shared_bytes_per_block)
+    return "room for another stage";
+  if (8 * chunks * chunk_vectors(config) > 9 * part_vectors(config, problem))
+    return "a chunk that is mostly empty";
   if (chunks > 32) return "more than 32 chunks";
   return {};
 }
@@ -288,13 +334,15 @@ std::int64_t block_per_32_rows(const Config&, const Problem& problem) { return c
 constexpr std::array<VariantStep, 1> one_step{{{"ce_row"}}};
 constexpr std::array<VariantStep, 2> two_steps{{{"ce_part"}, {"ce_row", true}}};
 
-constexpr std::array<Variant, 9> all_variants{{
+constexpr std::array<Variant, 10> all_variants{{
     {"warp", "warp.cuh", serves_rows, rejects_warp, no_bytes, block_per_rows, false, one_step},
     {"block", "block.cuh", serves_reductions, rejects_block, parts_bytes, block_per_row, false, one_step},
     {"online", "online.cuh", serves_reductions, rejects_online, parts_bytes, block_per_row, false, one_step},
     {"cluster", "cluster.cuh", serves_reductions, rejects_cluster, cluster_bytes, cluster_per_row, false,
      one_step},
     {"pipeline", "pipeline.cuh", serves_reductions, rejects_pipeline, pipeline_bytes, cluster_per_row, true,
+     one_step, 0, true},
+    {"resident", "resident.cuh", serves_reductions, rejects_resident, resident_bytes, cluster_per_row, true,
      one_step, 0, true},
     {"split", "split.cuh", serves_reductions, rejects_split, parts_bytes, blocks_per_row, false, two_steps,
      most_split_blocks* split_part_bytes},
@@ -326,9 +374,11 @@ const std::vector<const Axis*>& Variant::axes() const {
   return of_variants.at(name);
 }
 
-std::vector<Config> Variant::points() const {
-  std::vector<Config> points{{.variant = std::string(name)}};
-  for (const AxisLine& line : axis_lines(template_text(file))) {
+namespace {
+
+std::vector<Config> points_of(const Variant& variant) {
+  std::vector<Config> points{{.variant = std::string(variant.name)}};
+  for (const AxisLine& line : axis_lines(template_text(variant.file))) {
     const Axis* axis = find_axis(line.axis);
     if (axis == nullptr) throw InvalidArgument("axis", line.axis, "an axis that Config has");
     std::vector<Config> extended;
@@ -342,6 +392,18 @@ std::vector<Config> Variant::points() const {
     points = std::move(extended);
   }
   return points;
+}
+
+}  // namespace
+
+const std::vector<Config>& Variant::points() const {
+  // Never destroyed: threads may still ask while the program ends.
+  static const auto& of_variants = *new std::map<std::string_view, std::vector<Config>>([] {
+    std::map<std::string_view, std::vector<Config>> found;
+    for (const Variant& variant : all_variants) found.emplace(variant.name, points_of(variant));
+    return found;
+  }());
+  return of_variants.at(name);
 }
 
 std::span<const Variant> variants() noexcept { return all_variants; }
@@ -359,8 +421,8 @@ std::vector<Config> space(const Problem& problem, const Limits& limits) {
   std::vector<Config> fitting;
   for (const Variant& candidate : all_variants) {
     if (!candidate.serves(problem)) continue;
-    for (Config& point : candidate.points())
-      if (!candidate.rejects(point, problem, limits)) fitting.push_back(std::move(point));
+    for (const Config& point : candidate.points())
+      if (!candidate.rejects(point, problem, limits)) fitting.push_back(point);
   }
   return fitting;
 }

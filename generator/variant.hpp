@@ -44,8 +44,8 @@ struct Variant {
 
   /// The axes that its template names, which is read once.
   [[nodiscard]] const std::vector<const Axis*>& axes() const;
-  /// Every point of the template's space, constraints not applied, in a fixed order.
-  [[nodiscard]] std::vector<Config> points() const;
+  /// Every point of the template's space, constraints not applied, in a fixed order; listed once.
+  [[nodiscard]] const std::vector<Config>& points() const;
 };
 
 [[nodiscard]] std::span<const Variant> variants() noexcept;

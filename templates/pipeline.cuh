@@ -30,217 +30,25 @@
 //   5  21 warps, and tiles of 5120 and of more than 8192: a chunk that is mostly empty takes as long as a full
 //      one, so it matters that some tile divides the part of a row (201088 columns in bf16: 10% less time)
 #pragma once
-#include "cluster_join.cuh"
-#include "tile.cuh"
+#include "device.cuh"
 
 namespace ce {
 
-using RowCut = Cut<problem::Element, problem::columns, config::vec, problem::aligned>;
-
 constexpr int team_warps = (config::warps - 1) / 2;  // reducers, and as many writers
-constexpr int team = lanes * team_warps;
+constexpr int readers = 2 * lanes * team_warps;
 constexpr int chunk_vectors = config::tile / config::vec;
-constexpr int part_vectors =
-    ((RowCut::most_vectors + config::cluster - 1) / config::cluster + 7) / 8 * 8;  // lines
-constexpr int chunks = (part_vectors + chunk_vectors - 1) / chunk_vectors;
-constexpr int slots = chunks + config::stages;
-using Chunk = Tile<problem::Element, RowCut, chunk_vectors / team, team, false>;
+constexpr int held_chunks = 0;
 
-/// The weights of the classes of a block's part, if rows need those of all classes: from L2, for each row, they
-/// would be more bytes than the logits.
-template <class Operation, bool = Operation::all_weights>
-struct HeldWeights {
-  CE_DEVICE void load(const Arguments&, int) {}
-  CE_DEVICE void lend(Operation&, int) const {}
-  CE_DEVICE static void take_back(Operation&) {}
-};
-template <class Operation>
-struct HeldWeights<Operation, true> {
-  using Weight = typename Operation::Weight;
-  using ClassWeights = typename Operation::ClassWeights;
-  static constexpr int before = RowCut::exact ? 0 : RowCut::line * config::vec;  // where a row may start
-  static constexpr int columns =
-      part_vectors * config::vec + (RowCut::exact ? 0 : (RowCut::line + 1) * config::vec);
-  static constexpr int pieces = problem::aligned ? config::vec / ClassWeights::piece : 1;
-  static constexpr int plane = pieces > 1 ? columns / pieces : 0;
-  alignas(16) Weight of[columns];
+}  // namespace ce
 
-  /// Planes of the first, the second, ... pieces of all vectors: neighbouring lanes read neighbouring pieces, from
-  /// all banks.
-  CE_DEVICE static int place_of(int i) {
-    if constexpr (plane == 0) return i;
-    return i % config::vec / ClassWeights::piece * plane + i / config::vec * ClassWeights::piece +
-           i % ClassWeights::piece;
-  }
-  CE_DEVICE static int origin(int rank) { return rank * part_vectors * config::vec - before; }
-  /// By all threads, before a block barrier.
-  CE_DEVICE void load(const Arguments& arguments, int rank) {
-#pragma unroll 8
-    for (int i = thread_index(); i < columns; i += lanes * config::warps) {
-      const int column = origin(rank) + i;
-      if (column >= 0 && column < problem::columns)
-        of[place_of(i)] = static_cast<const Weight*>(arguments.weight)[column];
-    }
-  }
-  /// Columns of the part only: those of edges may lie elsewhere.
-  CE_DEVICE void lend(Operation& operation, int rank) const { operation.weights = {of, origin(rank), plane}; }
-  CE_DEVICE static void take_back(Operation& operation) {
-    operation.weights = ClassWeights::in_memory(operation.arguments);
-  }
-};
+#include "ring.cuh"
 
-/// What a warp of reducers sends to every block of the cluster.
-struct Message {
-  Operation::Part part;
-  float target_logit;  // read before anybody writes over it
-};
-
-/// Rows that a cluster has taken and not all roles of all blocks have seen.
-constexpr int tickets = 4;
-
-// Why messages need two places and tickets four: the ring holds less than two rows. A block whose reducers
-// are done with row n has all of it in the ring, so its writers have begun row n - 1. And a loader that is
-// done with row n + 1 has writers that have begun row n: the reducers of all blocks are done with that one.
-struct Shared {
-  Words<4> ring[slots][problem::inputs][chunk_vectors];
-  Arrival filled[slots], emptied[slots];
-  Arrival sent[2];  // the messages of all blocks are there
-  Arrival known[tickets];
-  int64 rows[tickets];
-  Message messages[2][config::cluster * team_warps];
-  HeldWeights<Operation> weights;
-};
-static_assert(sizeof(Shared) <= config::shared_bytes);
-static_assert(config::stages < chunks);
-
-/// A place in the ring, and the parity of the phase that it is in.
-struct Slot {
-  int index = 0, parity = 0;
-  CE_DEVICE void advance() {
-    if (++index == slots) {
-      index = 0;
-      parity ^= 1;
-    }
-  }
-};
-
-/// This block's part of a row: vectors [begin, end); the first of the first block may lie before the row.
-struct RowPart {
-  Row<problem::Element> row;
-  RowCut cut;
-  int begin, end;
-
-  CE_DEVICE RowPart(const Arguments& arguments, int64 index, int rank)
-      : row(arguments, index), cut(row.in[0]), begin(rank * part_vectors) {
-    end = begin + part_vectors < cut.end ? begin + part_vectors : cut.end;
-  }
-  CE_DEVICE int start_of(int chunk) const { return begin + chunk * chunk_vectors; }
-};
-
-/// One arrival at an Arrival of every block of the cluster, by lanes that are each meant for one of them.
-CE_DEVICE void tell(Arrival& arrival, int rank) {
-  if constexpr (config::cluster == 1)
-    arrival_arrive(arrival);
-  else
-    cluster_arrival_arrive(arrival, rank);
-}
-CE_DEVICE void hear(Arrival& arrival, int parity) {
-  if constexpr (config::cluster == 1)
-    arrival_wait(arrival, parity);
-  else
-    cluster_arrival_wait(arrival, parity);
-}
-template <class T>
-CE_DEVICE T& in_block(T& own, int rank) {
-  if constexpr (config::cluster == 1) return own;
-  return *cluster_shared(&own, rank);
-}
-
-/// This block of its cluster.
-struct Site {
-  const Arguments& arguments;
-  Shared& shared;
-  int rank;
-  int64 cluster, clusters;
-
-  CE_DEVICE bool exists(int64 row) const { return row < arguments.rows; }
-  CE_DEVICE int64 existing(int64 row) const { return exists(row) ? row : 0; }
-};
-
-/// The rows of the cluster as one role sees them. The first is known; each next one is taken by the loader of
-/// the first block, which tells all others.
-struct Rows {
-  int place = 0, parity = 0;
-
-  /// By the loader of the first block.
-  CE_DEVICE void post(const Site& site) const {
-    const int64 row = site.clusters + atomic_add(&site.arguments.workspace->next_row, 1);
-#pragma unroll
-    for (int rank = 0; rank < config::cluster; ++rank) {
-      in_block(site.shared.rows[place], rank) = row;
-      tell(site.shared.known[place], rank);
-    }
-  }
-  /// Beyond the last row when there are no more.
-  CE_DEVICE int64 next(const Site& site) {
-    hear(site.shared.known[place], parity);
-    const int64 row = site.shared.rows[place];
-    if (++place == tickets) {
-      place = 0;
-      parity ^= 1;
-    }
-    return row;
-  }
-};
-
-CE_DEVICE void load_rows(const Site& site) {
-  Slot slot;
-  Rows rows;
-  bool reused = false;  // the ring has been around once
-  for (int64 index = site.cluster; site.exists(index); index = rows.next(site)) {
-    if (site.rank == 0) rows.post(site);
-    const RowPart part(site.arguments, index, site.rank);
-#pragma unroll 1
-    for (int chunk = 0; chunk < chunks; ++chunk) {
-      if (reused) arrival_wait(site.shared.emptied[slot.index], slot.parity ^ 1);
-      const int at = part.start_of(chunk), first = at > part.cut.first ? at : part.cut.first;
-      const int last = at + chunk_vectors < part.end ? at + chunk_vectors : part.end;
-      const bool any = first < last;
-      for (int i = 0; i < problem::inputs; ++i)
-        bulk_load<config::load>(&site.shared.ring[slot.index][i][any ? first - at : 0],
-                                part.row.in[i] + part.cut.column_of(any ? first : part.cut.first),
-                                any ? int(sizeof(Words<4>)) * (last - first) : 0,
-                                site.shared.filled[slot.index]);
-      slot.advance();
-      reused = reused || slot.index == 0;
-    }
-  }
-}
-
-/// The column of a thread's edge element, which is the first block's.
-CE_DEVICE int edge_of(const Site& site, const RowPart& part, int thread) {
-  return site.rank == 0 ? part.cut.edge_column(thread) : -1;
-}
-
-/// A chunk of a row from the ring.
-CE_DEVICE void fill(Chunk& tile, const Shared& shared, const Slot& slot, int at, float padding) {
-  tile.fill_mostly_full(padding, [&](int v) {
-    Elements<problem::Element, config::vec> elements;
-#pragma unroll
-    for (int i = 0; i < problem::inputs; ++i) elements.of_input[i] = {shared.ring[slot.index][i][v - at]};
-    return elements;
-  });
-}
-
-/// By every thread that reads a slot, when it has: an arrival speaks for its thread alone.
-CE_DEVICE void release(const Site& site, const Slot& slot) {
-  arrival_arrive(site.shared.emptied[slot.index]);
-}
+namespace ce {
 
 CE_DEVICE void reduce_rows(const Site& site, int thread) {
   Slot slot;
   Rows rows;
-  int turn = 0;
+  Exchange exchange;
   Operation::Early early(site.arguments, site.existing(site.cluster));
   for (int64 index = site.cluster, next = 0; site.exists(index); index = next) {
     next = rows.next(site);
@@ -266,13 +74,8 @@ CE_DEVICE void reduce_rows(const Site& site, int thread) {
       if (!constant) extend(operation, seen, tile);
     }
     seen = warp_join(seen, operation.factor());
-    if (const int other = lane_index(); other < config::cluster) {
-      Message& message = in_block(site.shared.messages[turn][site.rank * team_warps + thread / lanes], other);
-      message.part.assign(seen);
-      message.target_logit = target_logit;
-      tell(site.shared.sent[turn], other);
-    }
-    turn ^= 1;
+    exchange.send(site, site.rank * team_warps + thread / lanes, seen, target_logit);
+    exchange.advance();
   }
 }
 
@@ -281,7 +84,7 @@ CE_DEVICE void write_rows(const Site& site, int thread) {
   int recorder = 0;  // the warp that records the row: all in turn, since it falls behind by that
   Slot slot;
   Rows rows;
-  int turn = 0, parity = 0;
+  Exchange exchange;
   Operation::Early early(site.arguments, site.existing(site.cluster));
   for (int64 index = site.cluster, next = 0; site.exists(index); index = next) {
     next = rows.next(site);
@@ -294,19 +97,8 @@ CE_DEVICE void write_rows(const Site& site, int thread) {
     float value = 0.f;
     const bool constant = operation.constant(value);
     if (!constant) operation.prepare();
-    hear(site.shared.sent[turn], parity);
-    if (!constant) {
-      const Message(&messages)[config::cluster * team_warps] = site.shared.messages[turn];
-      Operation::Part total;
-#pragma unroll
-      for (int i = 0; i < config::cluster * team_warps; i += lanes)
-        if (i + lane_index() < config::cluster * team_warps)
-          total.join(messages[i + lane_index()].part, operation.factor());
-      operation.set_target(messages[0].target_logit);
-      operation.settle(warp_join(total, operation.factor()));
-    }
-    turn ^= 1;
-    if (turn == 0) parity ^= 1;
+    exchange.receive(site, operation, constant);
+    exchange.advance();
     site.shared.weights.lend(operation, site.rank);
 #pragma unroll 1
     for (int chunk = 0; chunk < chunks; ++chunk, slot.advance()) {
@@ -331,41 +123,10 @@ CE_DEVICE void write_rows(const Site& site, int thread) {
 
 CE_KERNEL(ce_row, 32 * ce::config::warps) {
   using namespace ce;
-  Shared& shared = shared_memory<Shared>();
-  const int rank = config::cluster == 1 ? 0 : cluster_rank();
-  const Site site{arguments, shared, rank, block_index() / config::cluster, block_count() / config::cluster};
-  if (thread_index() == 0) {
-    for (int slot = 0; slot < slots; ++slot) {
-      arrival_init(shared.filled[slot], problem::inputs);
-      arrival_init(shared.emptied[slot], 2 * team);
-    }
-    for (int turn = 0; turn < 2; ++turn) arrival_init(shared.sent[turn], config::cluster * team_warps);
-    for (int ticket = 0; ticket < tickets; ++ticket) arrival_init(shared.known[ticket]);
-  }
-  shared.weights.load(arguments, rank);
-  block_barrier();
-  if constexpr (config::cluster > 1) {  // every block has started: there is shared memory to write to
-    cluster_arrive();
-    cluster_wait();
-  }
-  if (warp_index() == 0) {
-    if (lane_index() == 0) load_rows(site);
-  } else if (warp_index() <= team_warps) {
-    reduce_rows(site, thread_index() - lanes);
-  } else {
-    write_rows(site, thread_index() - lanes - team);
-  }
-  warp_barrier();
-  if constexpr (config::cluster > 1) {  // no block may end while others send to it
-    cluster_arrive();
-    cluster_wait();
-  }
-  // The last cluster leaves the counters as it found them.
-  if (rank == 0 && thread_index() == 0) {
-    Workspace& workspace = *arguments.workspace;
-    if (atomic_add(&workspace.finished_clusters, 1) == site.clusters - 1) {
-      workspace.next_row = 0;
-      workspace.finished_clusters = 0;
-    }
-  }
+  take_rows(arguments, [](const Site& site, int thread) {
+    if (thread < team)
+      reduce_rows(site, thread);
+    else
+      write_rows(site, thread - team);
+  });
 }

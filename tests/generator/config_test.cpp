@@ -34,6 +34,8 @@ TEST(Config, TextFormIsWhatPeopleType) {
        "cluster/warps=16,vec=8,tile=2048,cluster=4,load=ca,store=cg"},
       {{.variant = "pipeline", .warps = 17, .vec = 8, .tile = 4096, .cluster = 2, .stages = 4},
        "pipeline/warps=17,vec=8,tile=4096,cluster=2,stages=4,load=ca,store=wb"},
+      {{.variant = "resident", .warps = 16, .vec = 8, .unroll = 3, .cluster = 2, .stages = 4, .hold = 9},
+       "resident/warps=16,vec=8,unroll=3,cluster=2,stages=4,hold=9,load=ca,store=wb"},
       {{.variant = "split", .warps = 8, .vec = 8, .split = 16, .load = 1},
        "split/warps=8,vec=8,split=16,load=cg,store=wb"},
       {{.variant = "direct", .warps = 4, .vec = 8, .tile = 1024, .store = 2},
@@ -156,7 +158,7 @@ void expect_possible(const Config& config, const Problem& problem, const Limits&
   if (config.variant == "direct") {
     EXPECT_FALSE(reduces(problem));
   }
-  if (config.variant == "pipeline") {
+  if (config.variant == "pipeline" || config.variant == "resident") {
     EXPECT_TRUE(has_output(problem));
   }
 }
@@ -192,9 +194,10 @@ TEST(Space, HasClustersOf16ForRowsThat8BlocksCannotHold) {
     return blocks;
   };
   using Blocks = std::map<std::string, int>;
-  EXPECT_EQ(widest(Operation::softmax, 262144), (Blocks{{"cluster", 8}, {"pipeline", 8}}));
-  EXPECT_EQ(widest(Operation::softmax_backward, 262144), (Blocks{{"cluster", 16}, {"pipeline", 16}}));
-  EXPECT_EQ(widest(Operation::softmax, 524288), (Blocks{{"cluster", 16}, {"pipeline", 16}}));
+  EXPECT_EQ(widest(Operation::softmax, 262144), (Blocks{{"cluster", 8}, {"pipeline", 8}, {"resident", 8}}));
+  EXPECT_EQ(widest(Operation::softmax_backward, 262144),
+            (Blocks{{"cluster", 16}, {"pipeline", 16}, {"resident", 8}}));
+  EXPECT_EQ(widest(Operation::softmax, 524288), (Blocks{{"cluster", 16}, {"pipeline", 16}, {"resident", 8}}));
 }
 
 TEST(Space, NamesTheAxesThatTheProductPromises) {
@@ -229,7 +232,7 @@ TEST(Variants, ServeWhatTheyAreFor) {
   };
   for (Problem problem : operations()) {
     EXPECT_EQ(serving(problem),
-              reduces(problem) ? "warp block online cluster pipeline split " : "warp direct ");
+              reduces(problem) ? "warp block online cluster pipeline resident split " : "warp direct ");
     problem.strided = true;
     EXPECT_EQ(serving(problem), "strided ");
   }
@@ -243,8 +246,8 @@ TEST(Variants, AnUnknownNameListsTheKnown) {
     FAIL();
   } catch (const InvalidArgument& error) {
     EXPECT_EQ(std::string(error.what()),
-              "variant is \"persistent\"; expected one of warp, block, online, cluster, pipeline, split, "
-              "direct, strided, stream");
+              "variant is \"persistent\"; expected one of warp, block, online, cluster, pipeline, resident, "
+              "split, direct, strided, stream");
   }
 }
 

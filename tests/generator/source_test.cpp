@@ -25,11 +25,14 @@ const std::vector<Config> points{
     {.variant = "online", .warps = 8, .vec = 8, .tile = 4096},
     {.variant = "cluster", .warps = 16, .vec = 8, .tile = 4096, .cluster = 4},
     {.variant = "pipeline", .warps = 17, .vec = 8, .tile = 4096, .cluster = 2, .stages = 1},
+    {.variant = "resident", .warps = 16, .vec = 8, .unroll = 2, .cluster = 1, .stages = 2, .hold = 8},
     {.variant = "split", .warps = 8, .vec = 8, .split = 16},
     {.variant = "direct", .warps = 4, .vec = 8, .tile = 1024},
     {.variant = "strided", .warps = 4, .tile = 8},
     {.variant = "stream", .warps = 8, .vec = 8, .tile = 8192},
 };
+
+bool takes_rows(const Config& config) { return config.variant == "pipeline" || config.variant == "resident"; }
 
 /// The problem, or what the variant serves of it.
 Problem served(Problem problem, const Config& config) {
@@ -193,8 +196,8 @@ TEST(Program, LaterStepsOverlapTheOneBefore) {
 
 TEST(Program, StepsAreLaunchedAsTheConfigSays) {
   const std::map<std::string, std::int64_t> blocks_of_64_rows{
-      {"warp", 4},     {"block", 64},       {"online", 64}, {"cluster", 256}, {"pipeline", 128},
-      {"split", 1024}, {"direct", 64 * 32}, {"strided", 2}, {"stream", 256}};
+      {"warp", 4},      {"block", 64},   {"online", 64},      {"cluster", 256}, {"pipeline", 128},
+      {"resident", 64}, {"split", 1024}, {"direct", 64 * 32}, {"strided", 2},   {"stream", 256}};
   for (const Config& config : points) {
     SCOPED_TRACE(to_text(config));
     const Problem problem = served(softmax, config);
@@ -205,12 +208,12 @@ TEST(Program, StepsAreLaunchedAsTheConfigSays) {
       EXPECT_EQ(step.threads, 32u * static_cast<unsigned>(config.warps));
       EXPECT_EQ(step.cluster, config.cluster == 0 ? 1u : static_cast<unsigned>(config.cluster));
       EXPECT_EQ(step.blocks(config, problem), blocks_of_64_rows.at(config.variant));
-      EXPECT_EQ(step.persistent, config.variant == "pipeline");
+      EXPECT_EQ(step.persistent, takes_rows(config));
       const std::string constant = "constexpr int shared_bytes = " + std::to_string(step.shared_bytes) + ";";
       EXPECT_NE(program.sources[0].text.find(constant), std::string::npos) << constant;
     }
     EXPECT_EQ(program.part_bytes > 0, config.variant == "split");
-    EXPECT_EQ(program.takes_rows, config.variant == "pipeline");
+    EXPECT_EQ(program.takes_rows, takes_rows(config));
   }
 }
 

@@ -38,6 +38,7 @@ const std::vector<std::int64_t>& widths_of(std::string_view variant) {
       {"online", {1000, 33, 4099, 2048, 20001, 127}},
       {"cluster", {16384, 24579, 18944, 20001}},
       {"pipeline", {16384, 24579, 18944, 20001}},
+      {"resident", {16384, 32768, 24579, 40003, 30000}},
       {"split", {4096, 20001, 9000, 50257}},
       {"direct", {1000, 1, 33, 4099, 127, 20001}},
       {"strided", {19, 1, 100, 2, 1000}},
@@ -83,7 +84,10 @@ void draw_layout(Problem& problem, bool strided, Random& random) {
 std::optional<Config> draw_config(const Problem& problem, std::string_view variant,
                                   const generator::Limits& limits, Random& random) {
   std::vector<Config> fitting;
-  for (Config& config : generator::space(problem, limits))
+  // As if blocks had less of it: rows that need not be as wide are held in the same way.
+  generator::Limits fewer = limits;
+  if (variant == "resident") fewer.shared_bytes_per_block = std::min(fewer.shared_bytes_per_block, 80 * 1024);
+  for (Config& config : generator::space(problem, fewer))
     if (config.variant == variant) fitting.push_back(std::move(config));
   if (fitting.empty()) return std::nullopt;
   return fitting[random() % fitting.size()];
@@ -140,8 +144,8 @@ std::vector<Case> covering_cases(std::string_view variant, const generator::Limi
 
 std::vector<Case> product_of_options(const generator::Limits& limits, std::uint64_t seed, int part) {
   Random random(seed + static_cast<std::uint64_t>(part));
-  const std::vector<std::string_view> variants{"warp",    "block",   "online",  "split",
-                                               "strided", "cluster", "pipeline"};
+  const std::vector<std::string_view> variants{"warp",    "block",   "online",   "split",
+                                               "strided", "cluster", "pipeline", "resident"};
   std::vector<Case> cases;
   constexpr int combinations = 1 << 10;  // of ten options that are on or off
   int number = 0;

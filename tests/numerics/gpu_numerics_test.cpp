@@ -19,8 +19,8 @@ namespace {
 using generator::Operation;
 using generator::Problem;
 
-constexpr std::string_view row_variants[] = {"warp",     "block", "online", "cluster",
-                                             "pipeline", "split", "direct", "strided"};
+constexpr std::string_view row_variants[] = {"warp",     "block", "online", "cluster", "pipeline",
+                                             "resident", "split", "direct", "strided"};
 
 class GpuNumerics : public testing::Test {
  protected:

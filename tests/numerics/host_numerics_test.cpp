@@ -52,8 +52,8 @@ TEST_P(EveryVariant, CoveringArray) {
 }
 
 INSTANTIATE_TEST_SUITE_P(HostNumerics, EveryVariant,
-                         testing::Values("warp", "block", "online", "cluster", "pipeline", "split", "direct",
-                                         "strided"),
+                         testing::Values("warp", "block", "online", "cluster", "pipeline", "resident",
+                                         "split", "direct", "strided"),
                          [](const auto& test) { return test.param; });
 
 TEST_F(HostNumerics, WideRows) {

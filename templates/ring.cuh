@@ -1,0 +1,290 @@
+// Rows of blocks or clusters that stay: from a counter, by bulk copies, through a ring of chunks in shared memory.
+//
+// The first warp of a block fills the ring, the others are teams that read it. What a Variant defines before it
+// includes this:
+//
+//     team_warps      of a team
+//     readers         threads that read each slot before it is filled again
+//     chunk_vectors   of a chunk, a multiple of the threads of a team
+//     held_chunks     of a block's part of a row whose slots are free again before its statistics are known
+#pragma once
+#include "cluster_join.cuh"
+#include "tile.cuh"
+
+namespace ce {
+
+using RowCut = Cut<problem::Element, problem::columns, config::vec, problem::aligned>;
+
+constexpr int team = lanes * team_warps;
+constexpr int part_vectors =
+    ((RowCut::most_vectors + config::cluster - 1) / config::cluster + 7) / 8 * 8;  // lines
+constexpr int chunks = (part_vectors + chunk_vectors - 1) / chunk_vectors;
+constexpr int slots = chunks - held_chunks + config::stages;
+using Chunk = Tile<problem::Element, RowCut, chunk_vectors / team, team, false>;
+
+/// The weights of the classes of a block's part, if rows need those of all classes: from L2, for each row, they
+/// would be more bytes than the logits.
+template <class Operation, bool = Operation::all_weights>
+struct HeldWeights {
+  CE_DEVICE void load(const Arguments&, int) {}
+  CE_DEVICE void lend(Operation&, int) const {}
+  CE_DEVICE static void take_back(Operation&) {}
+};
+template <class Operation>
+struct HeldWeights<Operation, true> {
+  using Weight = typename Operation::Weight;
+  using ClassWeights = typename Operation::ClassWeights;
+  static constexpr int before = RowCut::exact ? 0 : RowCut::line * config::vec;  // where a row may start
+  static constexpr int columns =
+      part_vectors * config::vec + (RowCut::exact ? 0 : (RowCut::line + 1) * config::vec);
+  static constexpr int pieces = problem::aligned ? config::vec / ClassWeights::piece : 1;
+  static constexpr int plane = pieces > 1 ? columns / pieces : 0;
+  alignas(16) Weight of[columns];
+
+  /// Planes of the first, the second, ... pieces of all vectors: neighbouring lanes read neighbouring pieces, from
+  /// all banks.
+  CE_DEVICE static int place_of(int i) {
+    if constexpr (plane == 0) return i;
+    return i % config::vec / ClassWeights::piece * plane + i / config::vec * ClassWeights::piece +
+           i % ClassWeights::piece;
+  }
+  CE_DEVICE static int origin(int rank) { return rank * part_vectors * config::vec - before; }
+  /// By all threads, before a block barrier.
+  CE_DEVICE void load(const Arguments& arguments, int rank) {
+#pragma unroll 8
+    for (int i = thread_index(); i < columns; i += lanes * config::warps) {
+      const int column = origin(rank) + i;
+      if (column >= 0 && column < problem::columns)
+        of[place_of(i)] = static_cast<const Weight*>(arguments.weight)[column];
+    }
+  }
+  /// Columns of the part only: those of edges may lie elsewhere.
+  CE_DEVICE void lend(Operation& operation, int rank) const { operation.weights = {of, origin(rank), plane}; }
+  CE_DEVICE static void take_back(Operation& operation) {
+    operation.weights = ClassWeights::in_memory(operation.arguments);
+  }
+};
+
+/// What a warp of the team that reduces sends to every block of the cluster.
+struct Message {
+  Operation::Part part;
+  float target_logit;  // read before anybody writes over it
+};
+
+/// Rows that a cluster has taken and not all roles of all blocks have seen.
+constexpr int tickets = 4;
+
+// Why messages need two places: nobody sends for row n + 2 before having heard of row n + 1 from all, who have read
+// what was sent for row n. And tickets four: the ring holds less than two rows. So when a loader begins row m, the
+// readers of its block have done with a chunk of row m - 2, and its reducers have heard of row m - 3 from all blocks:
+// everyone, their loaders too, has read the ticket of row m - 3, whose place is written next.
+struct Shared {
+  Words<4> ring[slots][problem::inputs][chunk_vectors];
+  Arrival filled[slots], emptied[slots];
+  Arrival sent[2];  // the messages of all blocks are there
+  Arrival known[tickets];
+  int64 rows[tickets];
+  Message messages[2][config::cluster * team_warps];
+  HeldWeights<Operation> weights;
+};
+static_assert(sizeof(Shared) <= config::shared_bytes);
+static_assert(held_chunks <= chunks && slots < 2 * chunks);
+
+/// A place in the ring, and the parity of the phase that it is in.
+struct Slot {
+  int index = 0, parity = 0;
+  CE_DEVICE void advance() {
+    if (++index == slots) {
+      index = 0;
+      parity ^= 1;
+    }
+  }
+};
+
+/// This block's part of a row: vectors [begin, end); the first of the first block may lie before the row.
+struct RowPart {
+  Row<problem::Element> row;
+  RowCut cut;
+  int begin, end;
+
+  CE_DEVICE RowPart(const Arguments& arguments, int64 index, int rank)
+      : row(arguments, index), cut(row.in[0]), begin(rank * part_vectors) {
+    end = begin + part_vectors < cut.end ? begin + part_vectors : cut.end;
+  }
+  CE_DEVICE int start_of(int chunk) const { return begin + chunk * chunk_vectors; }
+};
+
+/// One arrival at an Arrival of every block of the cluster, by lanes that are each meant for one of them.
+CE_DEVICE void tell(Arrival& arrival, int rank) {
+  if constexpr (config::cluster == 1)
+    arrival_arrive(arrival);
+  else
+    cluster_arrival_arrive(arrival, rank);
+}
+CE_DEVICE void hear(Arrival& arrival, int parity) {
+  if constexpr (config::cluster == 1)
+    arrival_wait(arrival, parity);
+  else
+    cluster_arrival_wait(arrival, parity);
+}
+template <class T>
+CE_DEVICE T& in_block(T& own, int rank) {
+  if constexpr (config::cluster == 1) return own;
+  return *cluster_shared(&own, rank);
+}
+
+/// This block of its cluster.
+struct Site {
+  const Arguments& arguments;
+  Shared& shared;
+  int rank;
+  int64 cluster, clusters;
+
+  CE_DEVICE bool exists(int64 row) const { return row < arguments.rows; }
+  CE_DEVICE int64 existing(int64 row) const { return exists(row) ? row : 0; }
+};
+
+/// The rows of the cluster as one role sees them. The first is known; each next one is taken by the loader of
+/// the first block, which tells all others.
+struct Rows {
+  int place = 0, parity = 0;
+
+  /// By the loader of the first block.
+  CE_DEVICE void post(const Site& site) const {
+    const int64 row = site.clusters + atomic_add(&site.arguments.workspace->next_row, 1);
+#pragma unroll
+    for (int rank = 0; rank < config::cluster; ++rank) {
+      in_block(site.shared.rows[place], rank) = row;
+      tell(site.shared.known[place], rank);
+    }
+  }
+  /// Beyond the last row when there are no more.
+  CE_DEVICE int64 next(const Site& site) {
+    hear(site.shared.known[place], parity);
+    const int64 row = site.shared.rows[place];
+    if (++place == tickets) {
+      place = 0;
+      parity ^= 1;
+    }
+    return row;
+  }
+};
+
+CE_DEVICE void load_rows(const Site& site) {
+  Slot slot;
+  Rows rows;
+  bool reused = false;  // the ring has been around once
+  for (int64 index = site.cluster; site.exists(index); index = rows.next(site)) {
+    if (site.rank == 0) rows.post(site);
+    const RowPart part(site.arguments, index, site.rank);
+#pragma unroll 1
+    for (int chunk = 0; chunk < chunks; ++chunk) {
+      if (reused) arrival_wait(site.shared.emptied[slot.index], slot.parity ^ 1);
+      const int at = part.start_of(chunk), first = at > part.cut.first ? at : part.cut.first;
+      const int last = at + chunk_vectors < part.end ? at + chunk_vectors : part.end;
+      const bool any = first < last;
+      for (int i = 0; i < problem::inputs; ++i)
+        bulk_load<config::load>(&site.shared.ring[slot.index][i][any ? first - at : 0],
+                                part.row.in[i] + part.cut.column_of(any ? first : part.cut.first),
+                                any ? int(sizeof(Words<4>)) * (last - first) : 0,
+                                site.shared.filled[slot.index]);
+      slot.advance();
+      reused = reused || slot.index == 0;
+    }
+  }
+}
+
+/// The column of a thread's edge element, which is the first block's.
+CE_DEVICE int edge_of(const Site& site, const RowPart& part, int thread) {
+  return site.rank == 0 ? part.cut.edge_column(thread) : -1;
+}
+
+/// A chunk of a row from the ring.
+CE_DEVICE void fill(Chunk& tile, const Shared& shared, const Slot& slot, int at, float padding) {
+  tile.fill_mostly_full(padding, [&](int v) {
+    Elements<problem::Element, config::vec> elements;
+#pragma unroll
+    for (int i = 0; i < problem::inputs; ++i) elements.of_input[i] = {shared.ring[slot.index][i][v - at]};
+    return elements;
+  });
+}
+
+/// By every thread that reads a slot, when it has: an arrival speaks for its thread alone.
+CE_DEVICE void release(const Site& site, const Slot& slot) {
+  arrival_arrive(site.shared.emptied[slot.index]);
+}
+
+/// The messages of all blocks about one row after the other.
+struct Exchange {
+  int turn = 0, parity = 0;
+
+  CE_DEVICE void advance() {
+    turn ^= 1;
+    if (turn == 0) parity ^= 1;
+  }
+  /// By every warp of the team that reduces.
+  /// \param warp  of all of the cluster's
+  CE_DEVICE void send(const Site& site, int warp, const Operation::Part& part, float target_logit) const {
+    if (const int other = lane_index(); other < config::cluster) {
+      Message& message = in_block(site.shared.messages[turn][warp], other);
+      message.part.assign(part);
+      message.target_logit = target_logit;
+      tell(site.shared.sent[turn], other);
+    }
+  }
+  /// The operation knows the whole row, unless the row is constant.
+  CE_DEVICE void receive(const Site& site, Operation& operation, bool constant) const {
+    hear(site.shared.sent[turn], parity);
+    if (constant) return;
+    const Message(&messages)[config::cluster * team_warps] = site.shared.messages[turn];
+    Operation::Part total;
+#pragma unroll
+    for (int i = 0; i < config::cluster * team_warps; i += lanes)
+      if (i + lane_index() < config::cluster * team_warps)
+        total.join(messages[i + lane_index()].part, operation.factor());
+    operation.set_target(messages[0].target_logit);
+    operation.settle(warp_join(total, operation.factor()));
+  }
+};
+
+/// All rows of this block.
+/// \param work  what the warps behind the first one do; thread 0 of them is the first of the second warp
+template <class Work>
+CE_DEVICE void take_rows(const Arguments& arguments, const Work& work) {
+  Shared& shared = shared_memory<Shared>();
+  const int rank = config::cluster == 1 ? 0 : cluster_rank();
+  const Site site{arguments, shared, rank, block_index() / config::cluster, block_count() / config::cluster};
+  if (thread_index() == 0) {
+    for (int slot = 0; slot < slots; ++slot) {
+      arrival_init(shared.filled[slot], problem::inputs);
+      arrival_init(shared.emptied[slot], readers);
+    }
+    for (int turn = 0; turn < 2; ++turn) arrival_init(shared.sent[turn], config::cluster * team_warps);
+    for (int ticket = 0; ticket < tickets; ++ticket) arrival_init(shared.known[ticket]);
+  }
+  shared.weights.load(arguments, rank);
+  block_barrier();
+  if constexpr (config::cluster > 1) {  // every block has started: there is shared memory to write to
+    cluster_arrive();
+    cluster_wait();
+  }
+  if (warp_index() > 0)
+    work(site, thread_index() - lanes);
+  else if (lane_index() == 0)
+    load_rows(site);
+  warp_barrier();
+  if constexpr (config::cluster > 1) {  // no block may end while others send to it
+    cluster_arrive();
+    cluster_wait();
+  }
+  // The last cluster leaves the counters as it found them.
+  if (rank == 0 && thread_index() == 0) {
+    Workspace& workspace = *arguments.workspace;
+    if (atomic_add(&workspace.finished_clusters, 1) == site.clusters - 1) {
+      workspace.next_row = 0;
+      workspace.finished_clusters = 0;
+    }
+  }
+}
+
+}  // namespace ce
