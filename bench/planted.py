@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """Does `ce-tune regressions` find a kernel that became slower? With slowdowns planted, for a GPU.
 
-Programs are built from this source tree with one template edited (variant `block`), so that one row in 66, or in 32, is
-done twice: 1.5% or 3.1% more work. That is what a release with a slower kernel is: another digest of the template, and
-the same config. A row is done half a matrix before its turn, too, so that it has left the caches by then where it can.
-Afterwards the template is as it was.
+Programs are built from this source tree with one template edited (variant `block`): `1-in-66` does one row in 66 twice,
+1.5% more work. A row is done half a matrix before its turn, too, so that it has left the caches by then where it can.
+Kernels of which all blocks run at once would take twice as long with that, so in `16-barriers` each block waits for
+its threads 16 times more. That is what a release with a slower kernel is: another digest of the template, and the same
+config. Afterwards the template is as it was.
 
 Each program fills a database of its own, as a user's would be: one `sweep`, then in turns with the others `check` after
-`check`, each a process of its own that times every problem once, which is a run. Searches try a single config, the one
-that would run without a search, which is the same in all programs; where that is not one of `block`, nothing is asked.
+`check`, each a process of its own. Searches try a single config, the one that would run without a search, which is the
+same in all programs; where that is not one of `block`, nothing is asked.
 
 Then, as often as --draws says, some checks of the planted program and as many of the unplanted one are drawn, and
 `ce-tune regressions --against` is asked about databases that have only these. Ten times as often this is asked of two
@@ -16,9 +17,10 @@ lots of unplanted checks, none of them in both. How much slower the planted kern
 medians of all checks.
 
     cmake --preset release && cmake --build --preset release
-    bench/planted.py --build build/release --runs planted --json planted.json
+    bench/planted.py --build build/release --programs programs --runs planted --json planted.json
 
-Runs that --runs has already are not made again, so that questions can be asked where there is no GPU.
+Programs and runs that are there already are not made again, so that one machine can build, one with a GPU record, and
+any ask.
 """
 
 import argparse
@@ -50,9 +52,11 @@ SOME_TWICE = KERNEL + """
   ce_one_row(arguments, block);
 }
 """
+WAIT_BEFORE = "  operation.prepare();"
 PLAIN = "unplanted"
-PROBLEMS = ["bf16:4096x2048", "f32:2048x4096", "bf16:8192x2048", "bf16:8192x4096", "f32:4096x4096", "bf16:8192x8192",
-            "f32:8192x4096", "bf16:32768x4096", "f32:16384x4096", "f32:32768x4096", "bf16:131072x4096"]
+PROBLEMS = ["bf16:256x4096", "bf16:128x16384", "f32:256x8192", "bf16:1024x4096", "bf16:4096x2048", "f32:2048x4096",
+            "bf16:8192x2048", "bf16:8192x4096", "f32:4096x4096", "bf16:8192x8192", "f32:8192x4096", "bf16:32768x4096",
+            "f32:16384x4096", "f32:32768x4096", "bf16:131072x4096"]
 RUNS = """
 SELECT m.id, p.text, m.median_us FROM measurements AS m
 JOIN keys AS k ON k.id = m.key_id JOIN problems AS p ON p.id = k.problem_id
@@ -69,45 +73,48 @@ def ask(program, *words, codes=(0,)):
     return json.loads(finished.stdout)
 
 
-def planted(template, period):
-    """The template with one row in `period` done twice, by blocks of the first half."""
-    head, found, body = template.partition(KERNEL)
+def edited(template, name):
+    """The template of a program by that name."""
+    if name == PLAIN:
+        return template
+    period = re.fullmatch(r"1-in-(\d+)", name)
+    at = KERNEL if period else WAIT_BEFORE
+    head, found, body = template.partition(at)
     if not found:
-        sys.exit(f"{TEMPLATE} has no longer the line {KERNEL}")
+        sys.exit(f"{TEMPLATE} has no longer the line {at}")
+    if not period:
+        return f"{head}  for (int i = 0; i < {int(name.split('-')[0])}; ++i) block_barrier();\n{at}{body}"
     one_row = ONE_ROW + body.replace("block_index()", "row_index")
-    return head + one_row + "\n" + SOME_TWICE.replace("EVERY", str(period // 2))
+    # By blocks of the first half.
+    return head + one_row + "\n" + SOME_TWICE.replace("EVERY", str(int(period[1]) // 2))
 
 
-def build_programs(build, periods, folder):
-    """Paths by name; the unplanted one last."""
-    programs = {}
-
-    def build_one(name):
-        subprocess.run(["cmake", "--build", build, "--target", "ce-tune"], check=True, stdout=subprocess.DEVNULL)
-        (folder / name).mkdir()
-        programs[name] = shutil.copy(build / "bin" / "ce-tune", folder / name)
-
+def build_programs(build, names, folder):
+    """In folders by name."""
     template = TEMPLATE.read_text()
     try:
-        for period in periods:
-            TEMPLATE.write_text(planted(template, period))
-            build_one(f"1-in-{period}")
+        for name in names:
+            TEMPLATE.write_text(edited(template, name))
+            subprocess.run(["cmake", "--build", build, "--target", "ce-tune"], check=True, stdout=subprocess.DEVNULL)
+            (folder / name).mkdir(parents=True)
+            shutil.copy(build / "bin" / "ce-tune", folder / name)
     finally:
         TEMPLATE.write_text(template)
-    build_one(PLAIN)
-    return programs
 
 
-def record(programs, problems, folder, device, rounds, seconds):
-    """A database for each program, with a run of each problem for every round."""
+def record(programs, problems, folder, options, rounds, seconds):
+    """A database for each program, with a check of each problem for every round, and where in it each round ends."""
     end = time.monotonic() + seconds
+    ends = {name: [] for name in programs}
     with tempfile.NamedTemporaryFile("w", suffix=".csv") as shapes:
         shapes.write("op,dtype,rows,cols\n")
         for dtype, rows, columns in (re.split("[:x]", problem) for problem in problems):
             shapes.write(f"softmax,{dtype},{rows},{columns}\n")
         shapes.flush()
         for name, program in programs.items():
-            ask(program, "sweep", "--from", shapes.name, "--configs", "1", "--db", folder / f"{name}.db", *device)
+            ask(program, "sweep", "--from", shapes.name, "--configs", "1", "--db", folder / f"{name}.db",
+                *options["device"])
+            ends[name].append(last_measurement(folder / f"{name}.db"))
     order = list(programs)
     for number in range(rounds):
         if time.monotonic() > end:
@@ -115,12 +122,22 @@ def record(programs, problems, folder, device, rounds, seconds):
             break
         random.shuffle(order)
         for name in order:
-            ask(programs[name], "check", "--runs", "1", "--db", folder / f"{name}.db", *device, codes=(0, 3, 4))
+            ask(programs[name], "check", "--db", folder / f"{name}.db", *options["device"], *options["check"],
+                codes=(0, 3, 4))
+            ends[name].append(last_measurement(folder / f"{name}.db"))
+    (folder / "rounds.json").write_text(json.dumps(ends))
     for name in programs:  # questions need no binaries
         with sqlite3.connect(folder / f"{name}.db") as database:
             database.execute("DELETE FROM binaries")
         database.execute("VACUUM")
         database.close()
+
+
+def last_measurement(database):
+    with sqlite3.connect(database) as connection:
+        last, = connection.execute("SELECT MAX(id) FROM measurements").fetchone()
+    connection.close()
+    return last
 
 
 def runs_of(database):
@@ -134,19 +151,22 @@ def runs_of(database):
 
 
 class Asker:
-    """Asks about some runs of a folder's databases."""
+    """Asks about some checks of a folder's databases."""
 
     def __init__(self, program, folder, names, count, seed):
         self.program, self.folder, self.count = program, folder, count
         self.runs = {name: runs_of(folder / f"{name}.db") for name in names}
-        self.rounds = min(len(runs) for of_one in self.runs.values() for runs in of_one.values())
+        self.ends = json.loads((folder / "rounds.json").read_text())
+        self.rounds = min(len(ends) for ends in self.ends.values()) - 1
         self.engine = random.Random(seed)
         if self.rounds < 2 * count:
-            sys.exit(f"{self.rounds} runs of each problem; expected {2 * count} at least")
+            sys.exit(f"{self.rounds} checks of each problem; expected {2 * count} at least")
 
     def only(self, name, rounds, to):
         """A copy of that program's database, without the runs of other rounds."""
-        kept = [runs[i][0] for runs in self.runs[name].values() for i in rounds]
+        ends = self.ends[name]
+        kept = [run for runs in self.runs[name].values() for run, _ in runs
+                if any(ends[i] < run <= ends[i + 1] for i in rounds)]
         shutil.copy(self.folder / f"{name}.db", to)
         with sqlite3.connect(to) as connection:
             connection.execute("DROP TRIGGER measurements_refuse_delete")
@@ -228,31 +248,43 @@ def about(database):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", required=True, type=pathlib.Path, help="build tree of this source tree")
-    parser.add_argument("--runs", required=True, type=pathlib.Path, help="folder for the runs; those in it are used")
-    parser.add_argument("--periods", type=int, nargs="+", default=[66, 32], help="of so many rows, one is done twice")
-    parser.add_argument("--rounds", type=int, default=20, help="runs of each program")
+    parser.add_argument("--build", type=pathlib.Path,
+                        help="build tree of this source tree: where programs are built, and who is asked")
+    parser.add_argument("--programs", required=True, type=pathlib.Path, help="folder for the programs")
+    parser.add_argument("--runs", type=pathlib.Path, help="folder for the runs; without it programs are built only")
+    parser.add_argument("--periods", type=int, nargs="*", default=[66, 32], help="of so many rows, one is done twice")
+    parser.add_argument("--barriers", type=int, nargs="*", default=[8, 16], help="that each block waits at in vain")
+    parser.add_argument("--rounds", type=int, default=20, help="checks of each program")
     parser.add_argument("--seconds", type=float, default=math.inf, help="no further round after so long")
     parser.add_argument("--draws", type=int, default=100, help="questions about each planted program")
-    parser.add_argument("--runs-a-side", type=int, default=3)
+    parser.add_argument("--checks-a-side", type=int, default=1)
+    parser.add_argument("--runs-a-check", type=int, help="runs that a check makes (default: as many as it finds fit)")
     parser.add_argument("--problem", action="append", metavar="DTYPE:ROWSxCOLUMNS", help="of softmax; may be repeated")
     parser.add_argument("--device", help="of ce-tune")
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--json", help="file for all figures")
     arguments = parser.parse_args()
 
+    if not arguments.programs.exists():
+        if arguments.build is None:
+            parser.error("--build is needed to make the programs")
+        build_programs(arguments.build, [f"1-in-{period}" for period in arguments.periods] +
+                       [f"{count}-barriers" for count in arguments.barriers] + [PLAIN], arguments.programs)
+    programs = {folder.name: folder / "ce-tune" for folder in sorted(arguments.programs.iterdir())}
+    if arguments.runs is None:
+        return
     if not arguments.runs.exists():
-        with tempfile.TemporaryDirectory() as folder:
-            programs = build_programs(arguments.build, arguments.periods, pathlib.Path(folder))
-            arguments.runs.mkdir()
-            record(programs, arguments.problem or PROBLEMS, arguments.runs,
-                   ["--device", arguments.device] if arguments.device else [], arguments.rounds, arguments.seconds)
+        arguments.runs.mkdir()
+        options = {"device": ["--device", arguments.device] if arguments.device else [],
+                   "check": ["--runs", str(arguments.runs_a_check)] if arguments.runs_a_check else []}
+        record(programs, arguments.problem or PROBLEMS, arguments.runs, options, arguments.rounds, arguments.seconds)
     if arguments.draws == 0:
         return
     names = sorted((path.stem for path in arguments.runs.glob("*.db")), key=lambda name: (name != PLAIN, name))
-    asker = Asker(arguments.build / "bin" / "ce-tune", arguments.runs, names, arguments.runs_a_side, arguments.seed)
+    program = arguments.build / "bin" / "ce-tune" if arguments.build else programs[PLAIN]
+    asker = Asker(program, arguments.runs, names, arguments.checks_a_side, arguments.seed)
     found = ask_all(asker, names, arguments.draws)
-    print(f"{asker.rounds} checks of each, {arguments.runs_a_side} drawn a side. Unplanted: alarms. Planted: truth "
+    print(f"{asker.rounds} checks of each, {arguments.checks_a_side} drawn a side. Unplanted: alarms. Planted: truth "
           "and how often it is found.")
     print(shown(found, names))
     for name in names:
@@ -262,7 +294,7 @@ def main():
         print(f"{name}: of {total} verdicts {slower} slower, {faster} faster")
     if arguments.json:
         document = {**about(arguments.runs / f"{PLAIN}.db"), "command": " ".join(sys.argv), "rounds": asker.rounds,
-                    "runs_a_side": arguments.runs_a_side, "problems": found}
+                    "checks_a_side": arguments.checks_a_side, "problems": found}
         pathlib.Path(arguments.json).write_text(json.dumps(document, indent=1) + "\n")
 
 

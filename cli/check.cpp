@@ -46,6 +46,10 @@ constexpr const char* check_notes =
 /// Of a final that is repeated.
 constexpr std::size_t most_contenders = 8;
 
+/// Of the samples that a final takes of short kernels: where in memory a run has its buffers moves them more than
+/// these scatter.
+constexpr int most_times_as_many = 4;
+
 struct CheckOptions {
   CommonOptions common;
   TuningOptions tuning;
@@ -56,6 +60,8 @@ struct CheckOptions {
 /// A problem whose winner is known, and its times now.
 struct Checked {
   Known known;
+  int runs = 1;                            ///< that are wanted
+  bool more_if_noisy = false;              ///< than was expected; see choose_runs()
   std::vector<tuner::Run> winner, second;  ///< of the winner, and of the config after it, if there is one
   bool retuned = false;
 
@@ -79,13 +85,27 @@ std::vector<Checked> problems_to_check(const cache::Cache& cache, const runtime:
     if (summary.key.device != model.key()) continue;
     Known known(cache, summary.key);
     if (known.problem && known.decision && known.decision->winner.measurement.stage == cache::stage_of_finals)
-      found.push_back({std::move(known), {}, {}});
+      found.push_back({.known = std::move(known)});
   }
   std::stable_sort(found.begin(), found.end(), [](const Checked& a, const Checked& b) {
     return a.ranking().front().measurement.bytes > b.ranking().front().measurement.bytes;
   });
   if (found.size() > most) found.erase(found.begin() + static_cast<std::ptrdiff_t>(most), found.end());
   return found;
+}
+
+/// By what the history says of noise. Short kernels need more.
+void choose_runs(std::vector<Checked>& problems) {
+  std::vector<std::vector<tuner::Run>> repeats;
+  for (const Checked& problem : problems) {
+    const std::vector<tuner::Population> populations = tuner::populations_of(problem.known.measurements);
+    for (std::vector<tuner::Run>& runs : tuner::repeats_in(populations)) repeats.push_back(std::move(runs));
+  }
+  const tuner::Noise noise = tuner::pooled_noise(repeats);
+  for (Checked& problem : problems) {
+    problem.runs = tuner::runs_to_make(problem.ranking().front().measurement.median_us, noise);
+    problem.more_if_noisy = true;
+  }
 }
 
 class Checker {
@@ -98,15 +118,26 @@ class Checker {
 
   /// Every problem once before any of them twice, so that runs of one are apart.
   /// \returns how many problems were not reached
-  std::size_t check(std::vector<Checked>& problems, int runs, double budget_s) {
+  std::size_t check(std::vector<Checked>& problems, double budget_s) {
     std::size_t reached = 0;
-    for (int number = 0; number < runs; ++number)
+    for (int number = 0, most = 1; number < most; ++number) {
+      if (number == 1) display_.begin(1, 1, "further runs");
+      if (number > 0) display_.update({.stage = "run", .done = number + 1, .total = most});
       for (std::size_t i = 0; i < problems.size(); ++i) {
+        Checked& problem = problems[i];
+        if (number >= problem.runs) continue;
         if (seconds() > budget_s) return problems.size() - reached;
         reached = std::max(reached, i + 1);
-        display_.begin(i + 1, problems.size(), problems[i].known.title());
-        if (!time(problems[i], 2, cache::stage_of_checks)) return problems.size() - reached;
+        if (number == 0) display_.begin(i + 1, problems.size(), problem.known.title());
+        if (!time(problem, 2, cache::stage_of_checks, number == 0 ? hooks_ : quiet_hooks_))
+          return problems.size() - reached;
+        if (problem.more_if_noisy && number + 1 == problem.runs)
+          problem.runs =
+              std::max(problem.runs, tuner::runs_to_make(problem.winner.front().median_us,
+                                                         tuner::pooled_noise({&problem.winner, 1})));
+        most = std::max(most, problem.runs);
       }
+    }
     return 0;
   }
 
@@ -115,14 +146,14 @@ class Checker {
     for (Checked& problem : problems) {
       if (!problem.is_beaten()) continue;
       display_.begin(1, 1, problem.known.title());
-      problem.retuned = time(problem, most_contenders, cache::stage_of_finals);
+      problem.retuned = time(problem, most_contenders, cache::stage_of_finals, hooks_);
     }
   }
 
  private:
   /// Times the first of the ranking in turns, and writes that down. An error goes into the run.
   /// \returns whether to go on
-  bool time(Checked& checked, std::size_t most, int stage) {
+  bool time(Checked& checked, std::size_t most, int stage, const tuner::Hooks& hooks) {
     const Measurement& best = checked.ranking().front().measurement;
     generator::Problem problem = *checked.known.problem;
     problem.rows = best.rows;
@@ -130,13 +161,15 @@ class Checker {
     for (const tuner::Candidate& candidate : checked.ranking())
       if (configs.size() < most) configs.push_back(candidate.config);
     try {
+      const int times = std::min(most_times_as_many, tuner::times_as_many(best.median_us));
       tuner::Beside beside =
-          retimer_.time_beside(problem, configs, samples_ * tuner::times_as_many(best.median_us), hooks_);
+          retimer_.time_beside(problem, configs, times * samples_, times * tuner::samples_a_turn, hooks);
       for (Measurement& measurement : beside.measurements) measurement.stage = stage;
       cache_.add(beside.measurements);
       if (stage == cache::stage_of_checks) note(checked, beside.measurements);
-      display_.finish(
-          fmt::format("{}: {}", checked.known.title(), time_text(beside.measurements[0].median_us)));
+      if (hooks.progress)
+        display_.finish(
+            fmt::format("{}: {}", checked.known.title(), time_text(beside.measurements[0].median_us)));
       return true;
     } catch (const Error& error) {
       display_.finish(fmt::format("{}: {}", checked.known.title(), error.what()));
@@ -168,6 +201,7 @@ class Checker {
   Interruption interruption_{[this] { display_.note("ce-tune: stopping"); }};
   tuner::Hooks hooks_{.progress = [this](const tuner::Progress& progress) { display_.update(progress); },
                       .stop = interruption_.token()};
+  tuner::Hooks quiet_hooks_{.stop = interruption_.token()};
 };
 
 /// What was checked from `started` on against what was measured before. Problems that were not checked tell of
@@ -232,17 +266,21 @@ ExitCode check(const CheckOptions& options) {
                                                  : parse_duration("--budget", options.budget);
   cache::Cache cache = open_database(options.common);
   const std::unique_ptr<runtime::Device> device = open_device(options.common);
-  const int runs = count_in("--runs", options.runs, device->model().is_host() ? 1 : 3);
+  const int runs = count_in("--runs", options.runs, 1);
   const tuner::Settings settings = settings_of(options.tuning, device->model());
   require_compiler(*device);
 
   TuningRun run = begin_run(*device);
   const std::string started = cache::utc_now();
   std::vector<Checked> problems = problems_to_check(cache, device->model(), static_cast<std::size_t>(top));
+  if (options.runs.empty() && !device->model().is_host())
+    choose_runs(problems);
+  else
+    for (Checked& problem : problems) problem.runs = runs;
   std::size_t left_out = 0;
   {
     Checker checker(*device, cache, settings, run);
-    left_out = checker.check(problems, runs, budget_s);
+    left_out = checker.check(problems, budget_s);
     if (options.retune && !run.failure) checker.retune(problems);
   }
   end_run(run, cache);
@@ -273,7 +311,9 @@ void add_check(CLI::App& app, Action& chosen) {
   command
       ->add_option("--budget", options->budget, "Begin nothing new after that time, such as 90s, 10m or 1.5h")
       ->type_name("TIME");
-  command->add_option("--runs", options->runs, "Runs of each problem (default: 3; 1 on the host)")
+  command
+      ->add_option("--runs", options->runs,
+                   "Runs of each problem (default: 6 to 100, more of short kernels; 1 on the host)")
       ->type_name("N");
   command->add_flag("--retune", options->retune,
                     "Repeat the final of the best 8 where the second is faster than the winner");

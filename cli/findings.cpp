@@ -51,12 +51,27 @@ std::string choice_text(const ProblemFinding& problem) {
   return text + "\n";
 }
 
+/// What would settle an unsure one; empty elsewhere.
+std::string missing_text(const ProblemFinding& problem) {
+  const Comparison& winner = problem.finding.winner;
+  if (winner.verdict != Verdict::unsure) return {};
+  const auto needed = tuner::runs_needed(winner.deviation, winner.before);
+  if (!needed)
+    return fmt::format(
+        "{}: {} before {} too few to tell 1.5%; what comes next is held against the {} of now\n",
+        problem.key.id(), counted(winner.before, "run"), winner.before == 1 ? "is" : "are", winner.after);
+  if (*needed <= winner.after) return {};
+  return fmt::format("{}: {} would tell 1.5% (ce-tune check --runs {})\n", problem.key.id(),
+                     counted(*needed - winner.after, "more run"), *needed - winner.after);
+}
+
 Json json_of_comparison(const Comparison& comparison) {
   return {{"verdict", name(comparison.verdict)},
           {"ratio", comparison.ratio},
           {"interval", {comparison.interval.low, comparison.interval.high}},
           {"narrow_interval", {comparison.narrow.low, comparison.narrow.high}},
           {"drift", comparison.drift},
+          {"deviation", comparison.deviation},
           {"runs_before", comparison.before},
           {"runs_after", comparison.after}};
 }
@@ -101,7 +116,7 @@ std::string text_of(const std::vector<ProblemFinding>& findings, bool all) {
                interval_text(finding.winner), time_text(finding.before_us), time_text(finding.after_us),
                fmt::format("{}+{}", finding.winner.before, finding.winner.after), changes_text(finding),
                suspects_text(finding)});
-    notes += choice_text(problem);
+    notes += choice_text(problem) + missing_text(problem);
   }
   std::string text = table.empty() ? "" : table.text() + "\n";
   if (!notes.empty()) text += notes + "\n";
@@ -124,6 +139,8 @@ Json json_of(const ProblemFinding& problem) {
   entry.update(json_of_comparison(finding.winner));
   entry["before"] = {{"config", finding.config_before}, {"median_us", finding.before_us}};
   entry["after"] = {{"config", finding.config_after}, {"median_us", finding.after_us}};
+  const auto needed = tuner::runs_needed(finding.winner.deviation, finding.winner.before);
+  entry["runs_needed"] = needed ? Json(*needed) : Json();
   entry["kernel"] = nullptr;
   if (finding.kernel) {
     entry["kernel"] = {{"config", finding.kernel_config}};

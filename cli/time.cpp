@@ -21,6 +21,7 @@
 #include "cli/units.hpp"
 #include "generator/source.hpp"
 #include "tuner/retime.hpp"
+#include "tuner/strategy.hpp"
 
 namespace ce::cli {
 namespace {
@@ -112,7 +113,8 @@ ExitCode time(const TimeOptions& options) {
       .stop = interruption.token()};
   display.begin(1, 1, generator::title(field.problem));
   tuner::Beside beside =
-      tuner::Retimer(*device, cache, settings).time_beside(field.problem, field.configs, samples, hooks);
+      tuner::Retimer(*device, cache, settings)
+          .time_beside(field.problem, field.configs, samples, tuner::samples_a_turn, hooks);
   std::vector<cache::Measurement>& timings = beside.measurements;
   display.finish(generator::title(field.problem));
   std::sort(timings.begin(), timings.end(),

@@ -63,7 +63,8 @@ tuner::Settings settings_of(const TuningOptions& options, const runtime::Model& 
     // The other rounds keep their usual share of the samples.
     const int samples = static_cast<int>(parse_count("--samples", options.samples, 1, most_samples));
     tuner::Breadth& search = settings.search;
-    for (int* part : {&search.screening_samples, &search.semifinal_samples, &search.play_off_samples})
+    for (int* part : {&search.screening_samples, &search.semifinal_samples, &search.play_off.samples,
+                      &search.decider.samples})
       *part = std::max(1, samples * *part / search.final_samples);
     search.final_samples = samples;
   }

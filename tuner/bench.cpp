@@ -8,11 +8,15 @@
 #include "generator/source.hpp"
 #include "tuner/ranking.hpp"
 #include "tuner/statistics.hpp"
+#include "tuner/strategy.hpp"
 
 namespace ce::tuner {
 namespace {
 
 constexpr std::size_t digest_digits = 8;
+
+/// Samples of a launch for each of the reference: they cost little, and scatter by 5%.
+constexpr int launches_a_sample = 4;
 
 /// With fewer rows where scratch memory does not hold them all.
 generator::Problem fitting(generator::Problem problem, std::int64_t scratch_bytes) {
@@ -76,8 +80,11 @@ std::vector<float> Bench::take(int samples, const std::function<void()>& timed) 
     memory_.restore();
     flush_l2();
   };
-  std::vector<float> taken = device_.time(samples + 1, before, timed);
-  taken.erase(taken.begin());
+  std::vector<float> taken;
+  for (int left = samples; left > 0; left -= samples_a_turn) {
+    const std::vector<float> some = device_.time(std::min(left, samples_a_turn) + 1, before, timed);
+    taken.insert(taken.end(), some.begin() + 1, some.end());
+  }
   return taken;
 }
 
@@ -99,7 +106,14 @@ void Bench::time(const Kernel& kernel, int samples, cache::Measurement& measurem
 }
 
 double Bench::time_reference(int samples) {
-  return flush_kernel_ ? median(take(samples, [&] { flush_l2(); })) : 0;
+  if (!flush_kernel_) return 0;
+  generator::Problem row = flush_memory_->trial().problem;
+  row.rows = 1;
+  const std::vector<float> launches = take(launches_a_sample * samples, [&] {
+    flush_kernel_->launch(row, flush_memory_->trial().arguments, device_.trial_stream());
+  });
+  launches_us_.insert(launches_us_.end(), launches.begin(), launches.end());
+  return median(take(samples, [&] { flush_l2(); }));
 }
 
 std::string Bench::reference() const {
@@ -115,6 +129,7 @@ runtime::Evidence Bench::evidence(std::span<const float> references_us) const {
   if (const double us = median(references_us); us > 0) {
     evidence["reference"] = reference();
     evidence["reference_us"] = fmt::format("{:.3f}", us);
+    evidence["launch_us"] = fmt::format("{:.3f}", middle_mean(launches_us_));
   }
   return evidence;
 }

@@ -36,7 +36,7 @@ class Bench {
   /// The problem as it is timed.
   [[nodiscard]] const generator::Problem& problem() const noexcept { return memory_.trial().problem; }
 
-  /// Microseconds of each launch, after one that is not counted.
+  /// Microseconds of each launch; always three in a row, after one that is not counted, so that all are alike.
   [[nodiscard]] std::vector<float> samples(const Kernel& kernel, int count);
   /// Sets what follows from the measurement's samples.
   void conclude(cache::Measurement& measurement) const;
@@ -44,13 +44,14 @@ class Bench {
   void time(const Kernel& kernel, int samples, cache::Measurement& measurement);
 
   /// Time, in microseconds, of a kernel that never changes: what moves it moves all others. Median of the
-  /// samples; 0 on the host device, which has none.
+  /// samples; 0 on the host device, which has none. Times the same kernel on a single row, too, for evidence().
   [[nodiscard]] double time_reference(int samples);
 
   /// Which kernel that is: times of the same text compare, whatever the driver. Empty on the host device.
   [[nodiscard]] std::string reference() const;
 
-  /// evidence_now(), with the reference and the median of its times, where it has one.
+  /// evidence_now(), with the reference and the median of its times, where it has one, and what launching it cost
+  /// so far.
   [[nodiscard]] runtime::Evidence evidence(std::span<const float> references_us) const;
 
   /// Median time, in microseconds, of the driver's own copy of the input to the output.
@@ -64,6 +65,7 @@ class Bench {
   TrialMemory memory_;
   std::optional<Kernel> flush_kernel_;  ///< none on the host device; also the reference
   std::optional<TrialMemory> flush_memory_;
+  std::vector<float> launches_us_;  ///< of the reference on a single row
 };
 
 }  // namespace ce::tuner

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 #include <initializer_list>
 #include <utility>
 
 #include "tuner/decide.hpp"
+#include "tuner/statistics.hpp"
 
 namespace ce::tuner {
 namespace {
@@ -19,6 +19,15 @@ std::string evidence_in(const Measurement& measurement, std::initializer_list<co
     if (const auto found = measurement.evidence.find(name); found != measurement.evidence.end())
       return found->second;
   return "-";
+}
+
+/// On a host device, whose times scatter with whatever else its processor does, no run is known better than to this.
+constexpr double host_error = 0.2;
+
+/// Standard error, relative.
+double error_of(const Measurement& measurement) {
+  const double error = error_of_median(measurement.spread, measurement.samples_us.size());
+  return measurement.key.device.starts_with("host:") ? std::max(error, host_error) : error;
 }
 
 bool counts(const Measurement& measurement) {
@@ -46,15 +55,9 @@ std::string winner_of(const Population& population, std::span<const Measurement>
   return fastest ? fastest->winner.config : population.runs.front()->config;
 }
 
-/// The standard error of a median of independent normal samples with that interquartile range.
-double error_of(const Measurement& measurement) {
-  constexpr double of_median = 1.2533, range_of_normal = 1.349;
-  const auto samples = static_cast<double>(measurement.samples_us.size());
-  return samples > 0 ? of_median / range_of_normal * measurement.spread / std::sqrt(samples) : 0;
-}
-
-double reference_of(const Measurement& measurement) {
-  const std::string text = evidence_in(measurement, {"reference_us"});
+/// In microseconds; 0 where there is none.
+double time_in(const Measurement& measurement, const char* name) {
+  const std::string text = evidence_in(measurement, {name});
   double us = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), us);
   return error == std::errc() && us > 0 ? us : 0;
@@ -106,7 +109,8 @@ std::vector<Run> to_runs(std::span<const Measurement* const> measurements) {
         evidence_in(*measurement, {"reference"}) == evidence_in(*measurements.front(), {"reference"});
     runs.push_back({.median_us = measurement->median_us,
                     .error = error_of(*measurement),
-                    .reference_us = comparable ? reference_of(*measurement) : 0});
+                    .reference_us = comparable ? time_in(*measurement, "reference_us") : 0,
+                    .launch_us = comparable ? time_in(*measurement, "launch_us") : 0});
   }
   return runs;
 }

@@ -148,7 +148,7 @@ Retiming Retimer::time(const Problem& problem, std::string_view config, int samp
 }
 
 Beside Retimer::time_beside(const Problem& problem, std::span<const std::string> configs, int samples,
-                            const Hooks& hooks) {
+                            int a_turn, const Hooks& hooks) {
   std::vector<generator::Config> parsed;
   for (const std::string& config : configs) parsed.push_back(generator::parse_config(config));
   BuildAhead ahead(device_, cache_, problem, parsed);
@@ -170,8 +170,8 @@ Beside Retimer::time_beside(const Problem& problem, std::span<const std::string>
   }
   std::size_t first = 0;
   for (int done = 0; done < samples; first = (first + 1) % kernels.size()) {
-    const int count = std::min(samples_a_turn, samples - done);
-    if (const double us = bench.time_reference(count); us > 0)
+    const int count = std::min(a_turn, samples - done);
+    if (const double us = bench.time_reference(samples_a_turn); us > 0)
       beside.references_us.push_back(static_cast<float>(us));
     for (std::size_t n = 0; n < kernels.size(); ++n) {
       if (hooks.stop.stop_requested()) throw Error(ErrorKind::interrupted, "stopped on request");

@@ -64,9 +64,10 @@ class Retimer {
                               const Hooks& hooks = {});
 
   /// Times configs of one problem beside each other, in turns that begin with the reference.
+  /// \param samples, a_turn  of each config, in all and before it is the next one's turn
   /// \throws as time()
   [[nodiscard]] Beside time_beside(const generator::Problem& problem, std::span<const std::string> configs,
-                                   int samples, const Hooks& hooks = {});
+                                   int samples, int a_turn, const Hooks& hooks = {});
 
   /// Median time, in microseconds, of a kernel that does next to nothing: the `read` of one row of 128
   /// columns.

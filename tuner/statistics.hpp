@@ -2,14 +2,21 @@
 /// \file
 /// Of samples.
 
+#include <cstddef>
 #include <span>
 
 namespace ce::tuner {
 
 [[nodiscard]] double median(std::span<const float> samples);
 
+/// Mean of the middle half: in steps as fine as there are samples, where those are in steps of a clock.
+[[nodiscard]] double middle_mean(std::span<const float> samples);
+
 /// Interquartile range over median; 0 for fewer than two samples.
 [[nodiscard]] double spread(std::span<const float> samples);
+
+/// The standard error, relative, of a median of so many independent normal samples with that spread; 0 for none.
+[[nodiscard]] double error_of_median(double spread, std::size_t samples);
 
 /// Of the same work, again and again: beyond this, relative to the median, the machine was disturbed.
 inline constexpr double most_drift = 0.05;

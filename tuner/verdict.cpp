@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <boost/math/distributions/students_t.hpp>
 #include <cmath>
+#include <iterator>
 #include <numeric>
 
 #include "tuner/statistics.hpp"
@@ -13,6 +14,8 @@ namespace {
 /// Of runs on an H200 (docs/measuring.md): what varies whatever the length, what the event timer and a launch add
 /// to short ones, and what adds still more to the shortest.
 constexpr double usual_relative = 0.0015, usual_us = 0.06, usual_square_us = 0.6;
+/// Where what a launch cost at the time is taken out.
+constexpr double usual_us_without_launch = 0.07, usual_square_us_without_launch = 0.4;
 
 /// Runs that the usual deviation weighs as much as.
 constexpr double prior_degrees = 20;
@@ -39,26 +42,37 @@ struct Side {
   std::vector<double> variances;  ///< where the scale of the noise is 1
 };
 
-/// \param typical_us  reference; 0 where it is not known of all runs
-Side side_of(std::span<const Run> runs, double typical_us) {
+/// What runs are held against; 0 where it is not known of all runs.
+struct Typical {
+  double reference_us = 0, launch_us = 0;
+};
+
+Side side_of(std::span<const Run> runs, const Typical& typical) {
   Side side;
   for (const Run& run : runs) {
-    const double drift = typical_us > 0 ? drift_of(std::log(run.reference_us / typical_us)) : 0;
-    const double deviation = std::max(usual_deviation(run.median_us), run.error);
-    side.times.push_back(std::log(run.median_us) - drift);
+    const double drift =
+        typical.reference_us > 0 ? drift_of(std::log(run.reference_us / typical.reference_us)) : 0;
+    const double late_us = typical.launch_us > 0 ? run.launch_us - typical.launch_us : 0;
+    const double us = std::max(run.median_us - late_us, run.median_us / 2);
+    const double deviation = std::max(usual_deviation(us, typical.launch_us > 0), run.error);
+    side.times.push_back(std::log(us) - drift);
     side.drifts.push_back(drift);
     side.variances.push_back(deviation * deviation + error_of_drift * error_of_drift * drift * drift);
   }
   return side;
 }
 
-double typical_reference(std::span<const Run> runs) {
-  std::vector<float> references;
+double typical_of(std::span<const Run> runs, double Run::*figure) {
+  std::vector<float> figures;
   for (const Run& run : runs) {
-    if (run.reference_us <= 0) return 0;
-    references.push_back(static_cast<float>(run.reference_us));
+    if (run.*figure <= 0) return 0;
+    figures.push_back(static_cast<float>(run.*figure));
   }
-  return median(references);
+  return median(figures);
+}
+
+Typical typical_of(std::span<const Run> runs) {
+  return {typical_of(runs, &Run::reference_us), typical_of(runs, &Run::launch_us)};
 }
 
 double mean(const std::vector<double>& values) {
@@ -77,6 +91,13 @@ double dispersion(const Side& side) {
     sum += (side.times[i] - centre) * (side.times[i] - centre) / side.variances[i];
   return sum;
 }
+
+/// An effect, and how often it is to be found: more often than promised, as noise is known but roughly.
+struct Aim {
+  double effect, power;
+};
+constexpr Aim aims[] = {{0.015, 0.9}, {0.03, 0.98}};
+constexpr int most_runs = 1000, fewest_runs_to_make = 6, most_runs_to_make = 100;
 
 Verdict verdict_of(double log_ratio, const Comparison& comparison) {
   const double effect = std::log1p(least_effect);
@@ -99,7 +120,10 @@ std::string_view name(Verdict verdict) noexcept {
   return "unsure";
 }
 
-double usual_deviation(double us) noexcept {
+double usual_deviation(double us, bool without_launch) noexcept {
+  if (without_launch)
+    return std::hypot(usual_relative, usual_us_without_launch / us,
+                      usual_square_us_without_launch / (us * us));
   return std::hypot(usual_relative, usual_us / us, usual_square_us / (us * us));
 }
 
@@ -107,15 +131,18 @@ Noise pooled_noise(std::span<const std::vector<Run>> repeats) {
   double sum = prior_degrees, degrees = prior_degrees;
   for (const std::vector<Run>& runs : repeats) {
     if (runs.size() < 2) continue;
-    sum += dispersion(side_of(runs, typical_reference(runs)));
+    sum += dispersion(side_of(runs, typical_of(runs)));
     degrees += static_cast<double>(runs.size() - 1);
   }
   return {.scale = std::max(least_scale, std::sqrt(sum / degrees))};
 }
 
 Comparison compare(std::span<const Run> before, std::span<const Run> after, const Noise& noise) {
-  const double reference_us = typical_reference(after) > 0 ? typical_reference(before) : 0;
-  const Side old = side_of(before, reference_us), now = side_of(after, reference_us);
+  Typical typical = typical_of(before);
+  const Typical other = typical_of(after);
+  if (other.reference_us <= 0) typical.reference_us = 0;
+  if (other.launch_us <= 0) typical.launch_us = 0;
+  const Side old = side_of(before, typical), now = side_of(after, typical);
   const double log_ratio = mean(now.times) - mean(old.times);
   const double own_degrees = static_cast<double>(before.size() + after.size() - 2);
   const double degrees = prior_degrees + own_degrees;
@@ -133,9 +160,35 @@ Comparison compare(std::span<const Run> before, std::span<const Run> after, cons
                         .narrow = within(2 * missed),
                         .drift = std::expm1(mean(now.drifts) - mean(old.drifts)),
                         .before = static_cast<int>(before.size()),
-                        .after = static_cast<int>(after.size())};
+                        .after = static_cast<int>(after.size()),
+                        .deviation = error / std::sqrt(1. / static_cast<double>(before.size()) +
+                                                       1. / static_cast<double>(after.size()))};
   comparison.verdict = verdict_of(log_ratio, comparison);
   return comparison;
+}
+
+std::optional<int> runs_needed(double deviation, int before) {
+  const auto too_few = [&](int after) {
+    const int others = before > 0 ? before : after;
+    const boost::math::students_t distribution(prior_degrees + after + others - 2);
+    const double error = deviation * std::sqrt(1. / after + 1. / others);
+    const double beyond_chance = boost::math::quantile(distribution, 1 - false_alarms / 2);
+    return std::any_of(std::begin(aims), std::end(aims), [&](const Aim& aim) {
+      return std::log1p(aim.effect) <
+             error * (beyond_chance + boost::math::quantile(distribution, aim.power));
+    });
+  };
+  int few = 0, enough = most_runs + 1;
+  while (enough - few > 1) {
+    const int middle = (few + enough) / 2;
+    (too_few(middle) ? few : enough) = middle;
+  }
+  return enough > most_runs ? std::nullopt : std::optional(enough);
+}
+
+int runs_to_make(double us, const Noise& noise) {
+  const auto needed = runs_needed(noise.scale * usual_deviation(us, true));
+  return std::clamp(needed.value_or(most_runs_to_make), fewest_runs_to_make, most_runs_to_make);
 }
 
 }  // namespace ce::tuner

@@ -114,7 +114,7 @@ class CudaDevice final : public Device {
   std::once_flag trial_stream_once_;
   CUstream trial_stream_ = nullptr;
   std::mutex timing_;  // held through time(): two timings on one stream would measure each other
-  std::unique_ptr<const EventTimer> timer_;
+  std::unique_ptr<EventTimer> timer_;
 };
 
 /// A launch in the driver's terms. The attributes live as long as the configuration.

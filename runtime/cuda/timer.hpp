@@ -37,16 +37,17 @@ class Event {
   CUevent handle_ = nullptr;
 };
 
-/// Enqueues samples in batches. Each batch starts with a kernel that keeps the stream busy while the batch is
-/// being enqueued: otherwise the GPU waits between a start event and its kernel for the host's next call,
-/// and a short kernel would be measured as the host's launch time.
+/// Enqueues samples in small batches, so that what is behind one is the same however many are asked for. Each batch
+/// starts with a kernel that keeps the stream busy while the batch is being enqueued: otherwise the GPU waits between
+/// a start event and its kernel for the host's next call, and a short kernel would be measured as the host's launch
+/// time.
 class EventTimer {
  public:
   EventTimer(std::shared_ptr<const PrimaryContext> context, const Model& model, CUstream stream);
 
   /// As Device::time(). The context is current.
   [[nodiscard]] std::vector<float> time(int samples, const std::function<void()>& before,
-                                        const std::function<void()>& timed) const;
+                                        const std::function<void()>& timed);
 
  private:
   void delay(double microseconds) const;
@@ -55,6 +56,7 @@ class EventTimer {
   CUstream stream_;
   std::optional<CudaModule> delay_module_;  ///< empty where the driver cannot compile PTX
   Function delay_;
+  double delay_us_ = 500;  ///< before the next batch: longer than enqueueing it takes
 };
 
 }  // namespace ce::runtime::cuda

@@ -98,7 +98,15 @@ TEST_F(Regressions, NoneIsSuccess) {
 TEST_F(Regressions, OnlyUnsureOnesHaveAStatusOfTheirOwn) {
   cache_.add(final_of(1024, 1, 5, {}));
   cache_.add(final_of(1024, 2, 5.1, {{"driver", "590.1"}}));
-  EXPECT_EQ(verdicts(asked({}, 4, {"unsure"}))["softmax bf16 8192 x 1024"], "unsure");
+  EXPECT_EQ(
+      verdicts(asked({}, 4, {"unsure", "1 run before is too few to tell 1.5%"}))["softmax bf16 8192 x 1024"],
+      "unsure");
+}
+
+TEST_F(Regressions, SaysHowManyRunsWouldTell) {
+  for (int day = 1; day <= 20; ++day) cache_.add(final_of(1024, day, 6, {}));
+  cache_.add(final_of(1024, 21, 6.05, {{"driver", "590.1"}}));
+  static_cast<void>(asked({}, 4, {" more runs would tell 1.5% (ce-tune check --runs "}));
 }
 
 TEST_F(Regressions, NamesTheSuspectWhereSeveralThingsChanged) {

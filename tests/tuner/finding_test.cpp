@@ -106,13 +106,29 @@ TEST(Populations, WinnersAreWhatWasServed) {
 }
 
 TEST(Populations, ReferencesAreOfOneKernel) {
-  const Measurement one = with(final_of(1, block(0), 100), {{"reference", "read"}, {"reference_us", "27.5"}});
+  const Measurement one = with(final_of(1, block(0), 100),
+                               {{"reference", "read"}, {"reference_us", "27.5"}, {"launch_us", "2.5"}});
   const Measurement other = with(one, {{"reference", "copy"}});
   EXPECT_EQ(to_runs(std::vector{&one, &one})[1].reference_us, 27.5);
+  EXPECT_EQ(to_runs(std::vector{&one, &one})[1].launch_us, 2.5);
   EXPECT_EQ(to_runs(std::vector{&one, &other})[1].reference_us, 0);
+  EXPECT_EQ(to_runs(std::vector{&one, &other})[1].launch_us, 0);
   const Measurement none = final_of(1, block(0), 100);
   EXPECT_EQ(to_runs(std::vector{&none})[0].reference_us, 0);
   EXPECT_NEAR(to_runs(std::vector{&none})[0].error, 0.001 * 0.929 / std::sqrt(15), 1e-5);
+}
+
+/// Whose clock also runs while the processor does something else.
+TEST(Populations, OfAHostDeviceNoRunIsKnownWell) {
+  const auto verdict_on = [](const char* device) {
+    Measurement before = final_of(1, block(0), 100), after = final_of(2, block(0), 143);
+    before.key.device = after.key.device = device;
+    return compare(to_runs(std::vector<const Measurement*>{&before}),
+                   to_runs(std::vector<const Measurement*>{&after}), Noise{})
+        .verdict;
+  };
+  EXPECT_EQ(verdict_on("host:x86_64 2 cores|cc=0"), Verdict::unsure);
+  EXPECT_EQ(verdict_on("NVIDIA H200|cc=90"), Verdict::slower);
 }
 
 TEST(Finding, TheSameBinaryAcquitsTheCompiler) {

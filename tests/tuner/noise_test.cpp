@@ -6,8 +6,10 @@
 #include <fstream>
 #include <numeric>
 #include <random>
+#include <span>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/tuner/fixture.hpp"
@@ -35,21 +37,29 @@ struct RecordedProblem {
   [[nodiscard]] bool is_planted() const { return title.find(" planted ") != std::string::npos; }
 };
 
-/// See the head of the file.
-std::vector<RecordedProblem> recorded_problems() {
-  std::ifstream file(CE_SOURCE_DIR "/bench/results/noise-h200-2026-11-21.txt");
-  std::vector<RecordedProblem> problems;
+/// See the heads of the files.
+/// \param add_run  reads what follows "run" into the problem
+template <class Problem, class AddRun>
+std::vector<Problem> problems_in(const char* path, const AddRun& add_run) {
+  std::ifstream file(path);
+  std::vector<Problem> problems;
   for (std::string line; std::getline(file, line);) {
     std::istringstream words(line);
     std::string word;
     words >> word;
     if (word == "problem") problems.push_back({line.substr(word.size() + 1), {}});
-    if (word != "run") continue;
-    RecordedRun& run = problems.back().runs.emplace_back();
-    words >> run.reference_us;
-    for (float us = 0; words >> us;) run.samples_us.push_back(us);
+    if (word == "run") add_run(problems.back(), words);
   }
   return problems;
+}
+
+std::vector<RecordedProblem> recorded_problems() {
+  return problems_in<RecordedProblem>(CE_SOURCE_DIR "/bench/results/noise-h200-2026-11-21.txt",
+                                      [](RecordedProblem& problem, std::istringstream& words) {
+                                        RecordedRun& run = problem.runs.emplace_back();
+                                        words >> run.reference_us;
+                                        for (float us = 0; words >> us;) run.samples_us.push_back(us);
+                                      });
 }
 
 /// As a final measures: some samples in a row, as many as it would take, all slower by the same factor.
@@ -190,6 +200,71 @@ TEST(RecordedNoise, MoreWorkIsFound) {
     ++planted;
   }
   EXPECT_EQ(planted, 2);
+}
+
+/// Runs of one problem by the context that they were made in: what one process would have made in a check.
+struct ProblemOfPlaces {
+  std::string title;
+  std::vector<std::vector<tuner::Run>> contexts;
+};
+
+std::vector<ProblemOfPlaces> problems_of_places() {
+  return problems_in<ProblemOfPlaces>(
+      CE_SOURCE_DIR "/bench/results/noise-h200-2026-11-21-places.txt",
+      [](ProblemOfPlaces& problem, std::istringstream& words) {
+        std::size_t context = 0;
+        tuner::Run run;
+        words >> context >> run.median_us >> run.error >> run.reference_us >> run.launch_us;
+        problem.contexts.resize(std::max(problem.contexts.size(), context + 1));
+        problem.contexts[context].push_back(run);
+      });
+}
+
+/// As many as `ce-tune check` makes, from the contexts in turn.
+std::vector<tuner::Run> drawn_check(std::span<const std::vector<tuner::Run>> contexts, double factor) {
+  std::vector<tuner::Run> runs;
+  std::size_t wanted = 1;
+  for (const std::vector<tuner::Run>& context : contexts)
+    for (const tuner::Run& run : context) {
+      runs.push_back(run);
+      runs.back().median_us *= factor;
+      if (runs.size() < wanted) continue;
+      const Noise noise = pooled_noise({&runs, 1});  // of one run: what is expected
+      wanted = std::max(wanted, static_cast<std::size_t>(runs_to_make(runs.front().median_us, noise)));
+      if (runs.size() == wanted) return runs;
+    }
+  return runs;
+}
+
+TEST(RecordedNoise, ACheckFindsSlowdownsOfShortKernels) {
+  std::mt19937_64 engine(test::test_seed());
+  Counts all_small, all_nothing;
+  for (ProblemOfPlaces& problem : problems_of_places()) {
+    ASSERT_GE(problem.contexts.size(), 60U);
+    Counts nothing, small, large;
+    std::size_t runs = 0;
+    constexpr int draws = 100;
+    for (int draw = 0; draw < draws; ++draw) {
+      std::shuffle(problem.contexts.begin(), problem.contexts.end(), engine);
+      const std::span contexts(problem.contexts);
+      const auto half = contexts.size() / 2;
+      const std::vector<tuner::Run> before = drawn_check(contexts.first(half), 1);
+      runs += before.size();
+      for (const auto& [factor, counts] : {std::pair{1., &nothing}, {1.015, &small}, {1.03, &large}})
+        counts->add(compare(before, drawn_check(contexts.subspan(half), factor), {}).verdict);
+    }
+    fmt::print(
+        "  3% {:5.1f}%, 1.5% {:5.1f}% found; {:2} alarms, {:5.1f}% same; {:3} runs of {:6.1f} us  {}\n",
+        100 * large.share_slower(), 100 * small.share_slower(), nothing.slower + nothing.faster,
+        100. * nothing.same / nothing.all, runs / draws, problem.contexts[0].at(0).median_us, problem.title);
+    EXPECT_GE(large.share_slower(), 0.95) << problem.title;
+    all_small.slower += small.slower;
+    all_small.all += small.all;
+    all_nothing.slower += nothing.slower + nothing.faster;
+    all_nothing.all += nothing.all;
+  }
+  EXPECT_GE(all_small.share_slower(), 0.8);
+  EXPECT_LE(1000 * all_nothing.slower, all_nothing.all);
 }
 
 }  // namespace

@@ -75,6 +75,40 @@ TEST(Verdict, TheReferenceTakesOutWhatTheMachineDid) {
   EXPECT_EQ(compare(before, runs({103}), {}).verdict, Verdict::slower) << "no reference, no drift";
 }
 
+TEST(Verdict, WhatALaunchCostsIsTakenOut) {
+  const Runs before{{.median_us = 6, .launch_us = 2.5}, {.median_us = 6.02, .launch_us = 2.52}};
+  Runs after{{.median_us = 6.2, .launch_us = 2.7}, {.median_us = 6.2, .launch_us = 2.7}};
+  EXPECT_NEAR(compare(before, after, {}).ratio, 1, 1e-3);
+  EXPECT_LT(compare(before, after, {}).deviation, compare(runs({6, 6.02}), runs({6.2, 6.2}), {}).deviation);
+  after.back().launch_us = 0;
+  EXPECT_NEAR(compare(before, after, {}).ratio, 6.2 / 6.01, 1e-3) << "not known of all";
+}
+
+TEST(Verdict, SaysHowManyRunsAreNeeded) {
+  EXPECT_EQ(runs_needed(0.0001), 1);
+  EXPECT_EQ(runs_needed(1), std::nullopt);
+  EXPECT_EQ(runs_needed(0.01, 1), std::nullopt) << "one is too few, whatever comes";
+  std::mt19937_64 engine(test::test_seed());
+  constexpr double us = 9;
+  const int needed = runs_needed(usual_deviation(us)).value();
+  EXPECT_LE(runs_needed(usual_deviation(us), needed + 1), needed);
+  EXPECT_GT(runs_needed(usual_deviation(us), needed - 2), needed);
+  std::normal_distribution<> normal(0, usual_deviation(us));
+  constexpr int draws = 1000;
+  for (const auto& [effect, power] : {std::pair{1.015, 0.8}, std::pair{1.03, 0.95}}) {
+    int found = 0;
+    for (int draw = 0; draw < draws; ++draw) {
+      Runs before, after;
+      for (int run = 0; run < needed; ++run) {
+        before.push_back({.median_us = us * std::exp(normal(engine))});
+        after.push_back({.median_us = us * effect * std::exp(normal(engine))});
+      }
+      found += compare(before, after, {}).verdict == Verdict::slower ? 1 : 0;
+    }
+    EXPECT_GE(found, draws * (power - 0.05)) << needed << " runs, " << effect;
+  }
+}
+
 TEST(Verdict, NoiseIsPooledOverRepeats) {
   EXPECT_EQ(pooled_noise({}).scale, 1);
   std::mt19937_64 engine(test::test_seed());
