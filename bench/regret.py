@@ -2,14 +2,18 @@
 """How far from the best is what ce finds, or guesses? For a GPU.
 
 Every problem is searched twice from scratch: exhaustively, and as `ce.run()` would on first use. The two winners, and
-what would run without any search, are then timed beside each other in turns. Prints each problem and the quantiles;
---json keeps all of it. With --repeat N, the first N problems are searched ten times from scratch, and the winners timed
-beside each other.
+what would run without any search, are then timed beside each other in turns. With --repeat N, N of the problems are
+searched nine times more from scratch, and all winners timed beside each other. Prints each problem and the quantiles.
 
-    bench/regret.py --ce-tune build/release/bin/ce-tune --problems 64 --json regret.json
+    bench/regret.py --ce-tune build/release/bin/ce-tune --problems 64 --repeat 12 --json regret.json
+
+It goes on where --json and --keep end: problems that the one has are not looked at again, unless for --repeat, configs
+that the other has from an exhaustive search with today's templates are not measured again. So regret comes first and
+stability second with --repeat 0, and then with more.
 """
 
 import argparse
+import concurrent.futures
 import json
 import math
 import os
@@ -39,57 +43,66 @@ def problems_of(count, seed):
     draw = random.Random(seed)
     problems = []
     kinds = [(operation, dtype) for operation in OPERATIONS for dtype in SIZES]
-    for i in range(count):
-        operation, dtype = kinds[i % len(kinds)]
+    while len(problems) < count:
+        operation, dtype = kinds[len(problems) % len(kinds)]
         columns = draw.choice(COLUMNS)
         rows = draw.choice([rows for rows in ROWS if rows * columns * SIZES[dtype] <= MOST_BYTES])
-        problems.append((operation, dtype, rows, columns))
+        if (operation, dtype, rows, columns) not in problems:
+            problems.append((operation, dtype, rows, columns))
     return problems
 
 
 class Tuner:
-    def __init__(self, program, folder):
+    def __init__(self, program, folder, configs):
         self.program, self.folder = program, pathlib.Path(folder)
+        self.breadth = ["--configs", str(configs)] if configs else []
         self.searches = 0
 
     def run(self, *words):
-        # What is not told a database finds none.
-        environment = {**os.environ, "CE_DB": str(self.folder / "none.db")}
+        # What is not told a database finds none; a search from scratch knows no winner that ships either.
+        environment = {**os.environ, "CE_DB": str(self.folder / "none.db"), "CE_SYSTEM_DB": "none", "CE_SITE_DB": ""}
         finished = subprocess.run([self.program, *words, "--json"], capture_output=True, text=True, check=False,
                                   env=environment)
-        if finished.returncode != 0:
-            sys.exit(f"{' '.join(words)}: {finished.stderr.strip().splitlines()[-1]}")
-        return json.loads(finished.stdout)
+        document = json.loads(finished.stdout or "{}")
+        # A sweep that failed for one problem has the others.
+        if finished.returncode != 0 and not any("winner" in swept for swept in document.get("problems", [])):
+            raise RuntimeError(f"{' '.join(words)}: {(finished.stderr.strip().splitlines() or ['failed'])[-1]}")
+        return document
 
     def words(self, problem):
         operation, dtype, rows, columns = problem
         return [*OPERATIONS[operation], "--dtype", dtype, "--rows", str(rows), "--cols", str(columns)]
 
-    def search(self, problem, strategy, keep=None):
-        """From scratch: in a database of its own, which `keep` collects."""
+    def search_all(self, problems, database):
+        """Exhaustively, by one process, in a database that keeps what was measured: the reports."""
+        lines = ["op,dtype,rows,cols,loss-only,reduction"]
+        for problem in problems:
+            options = dict(zip(OPERATIONS[problem[0]][::2], [*OPERATIONS[problem[0]][1::2], "true"]))
+            lines.append(",".join([options["--op"], *map(str, problem[1:]), options.get("--loss-only", ""),
+                                   options.get("--reduction", "")]))
+        file = self.folder / "problems.csv"
+        file.write_text("\n".join(lines) + "\n")
+        return self.run("sweep", "--from", str(file), "--strategy", "exhaustive", *self.breadth, "--db",
+                        str(database))["problems"]
+
+    def search(self, problem):
+        """From scratch, in a database of its own, with nothing compiled before: the report, and the document."""
         self.searches += 1
         database = self.folder / f"{self.searches}.db"
-        swept = self.run("sweep", *self.words(problem), "--strategy", strategy, "--db", str(database))
-        if keep:
-            self.run("db", "merge", str(database), "--db", str(keep))
-        database.unlink()
+        swept = self.run("sweep", *self.words(problem), *self.breadth, "--db", str(database))
+        for file in self.folder.glob(f"{database.name}*"):
+            file.unlink()
         return swept["problems"][0], swept
 
     def guess(self, problem):
         return self.run("source", *self.words(problem))["config"]
 
-    def time(self, problem, configs, samples):
+    def time(self, problem, configs, samples, about_us, database):
         """Median time of each config, in microseconds. Short kernels get more samples: they spread more."""
         words = [word for config in sorted(set(configs)) for word in ("--config", config)]
-
-        def medians(count):
-            timed = self.run("time", *self.words(problem), *words, "--samples", str(count), "--db",
-                             str(self.folder / "binaries.db"))
-            return {timing["config"]: timing["median_us"] for timing in timed["timings"]}
-
-        times = medians(samples)
-        more = min(20, int(300 / min(times.values())))
-        return medians(samples * more) if more > 1 else times
+        count = samples * max(1, min(20, int(300 / about_us)))
+        timed = self.run("time", *self.words(problem), *words, "--samples", str(count), "--db", str(database))
+        return {timing["config"]: timing["median_us"] for timing in timed["timings"]}
 
 
 def quantiles(values):
@@ -106,68 +119,109 @@ def shown(name, values):
     return f"{name}: median {found['median']:.2%}, p95 {found['p95']:.2%}, worst {found['worst']:.2%}"
 
 
+def spread_out(count, among):
+    """As many places as count, evenly among so many."""
+    return {round(i * among / count) for i in range(count)}
+
+
+def look_at(tuner, problem, best, guess, arguments, searches):
+    """One problem's figures; those of the winners of all searches, where there are several; and ce-tune's document."""
+    found = [tuner.search(problem) for _ in range(searches)]
+    chosen, about = found[0]
+    winners = [report["winner"] for report, _ in found]
+    times = tuner.time(problem, [best["winner"], guess, *winners], arguments.samples, chosen["median_us"],
+                       arguments.keep)
+    title = " ".join(map(str, problem))
+    again = {winner: times[winner] for winner in sorted(set(winners))}
+    figures = {
+        "problem": title,
+        "exhaustive": best["winner"],
+        "exhaustive_seconds": best["seconds"],
+        "winner": winners[0],
+        "seconds": chosen["seconds"],
+        "tried": chosen["tried"],
+        "configs": chosen["configs"],
+        "without_search": guess,
+        "times_us": times,
+        "regret": times[winners[0]] / times[best["winner"]] - 1,
+        "speed_without_search": times[winners[0]] / times[guess],
+    }
+    stable = {"problem": title, "winners": winners, "seconds": [report["seconds"] for report, _ in found],
+              "times_us": again, "apart": max(again.values()) / min(again.values()) - 1}
+    return figures, stable if searches > 1 else None, about
+
+
+def print_line(figures, stable):
+    print(f"{figures['problem']:36} regret {figures['regret']:7.2%}  {figures['seconds']:.2f} s for "
+          f"{figures['tried']:3} of {figures['configs']:3} ({figures['exhaustive_seconds']:.1f} s)  "
+          f"without search {figures['speed_without_search']:.2f}  {min(figures['times_us'].values()):.1f} us",
+          flush=True)
+    if stable:
+        print(f"{'':36} ten searches: {len(stable['times_us'])} winners, {stable['apart']:.2%} apart", flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ce-tune", required=True)
     parser.add_argument("--problems", type=int, default=64)
-    parser.add_argument("--skip", type=int, default=0, help="problems at the beginning to leave out")
-    parser.add_argument("--repeat", type=int, default=0, help="problems that are searched ten times")
+    parser.add_argument("--repeat", type=int, default=0, help="problems that are searched ten times, spread over all")
     parser.add_argument("--samples", type=int, default=30)
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=math.inf, help="no further problem after so long")
-    parser.add_argument("--keep", help="database for what the exhaustive searches measured")
-    parser.add_argument("--json", help="file for all figures")
+    parser.add_argument("--configs", type=int, default=0, help="of a search at most: to try this script")
+    parser.add_argument("--keep", default="regret.db", help="database of the exhaustive searches (default: %(default)s)")
+    parser.add_argument("--json", default="regret.json", help="file for all figures (default: %(default)s)")
     arguments = parser.parse_args()
 
     end = time.monotonic() + arguments.seconds
-    found = []
-    stable = []
-    about = {}
+    file = pathlib.Path(arguments.json)
+    document = json.loads(file.read_text()) if file.exists() else {"problems": [], "stability": []}
+    repeated = spread_out(arguments.repeat, arguments.problems)
+    done = [{each["problem"] for each in document[kind]} for kind in ("problems", "stability")]
+    left = [(i, problem) for i, problem in enumerate(problems_of(arguments.problems, arguments.seed))
+            if " ".join(map(str, problem)) not in done[i in repeated]]
+    failures = 0
+    together = 5  # a process takes most of a second to find the GPU
     with tempfile.TemporaryDirectory() as folder:
-        tuner = Tuner(arguments.ce_tune, folder)
-        for problem in problems_of(arguments.problems, arguments.seed)[arguments.skip :]:
+        tuner = Tuner(arguments.ce_tune, folder, arguments.configs)
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            guesses = list(pool.map(tuner.guess, [problem for _, problem in left]))
+        for first in range(0, len(left), together):
             if time.monotonic() > end:
-                print(f"no time for more than {len(found)} problems")
                 break
-            title = " ".join(map(str, problem))
-            best, _ = tuner.search(problem, "exhaustive", arguments.keep)
-            chosen, about = tuner.search(problem, "halving")
-            guess = tuner.guess(problem)
-            times = tuner.time(problem, [best["winner"], chosen["winner"], guess], arguments.samples)
-            least = min(times.values())
-            found.append({
-                "problem": title,
-                "exhaustive": best["winner"],
-                "exhaustive_seconds": best["seconds"],
-                "winner": chosen["winner"],
-                "seconds": chosen["seconds"],
-                "tried": chosen["tried"],
-                "configs": chosen["configs"],
-                "without_search": guess,
-                "times_us": times,
-                "regret": times[chosen["winner"]] / times[best["winner"]] - 1,
-                "speed_without_search": times[chosen["winner"]] / times[guess],
-            })
-            last = found[-1]
-            print(f"{title:42} regret {last['regret']:7.2%}  {last['seconds']:.2f} s for {last['tried']:3} of "
-                  f"{last['configs']:3}  without search {last['speed_without_search']:.2f}  {least:.1f} us", flush=True)
-            if len(found) <= arguments.repeat:
-                winners = [tuner.search(problem, "halving")[0]["winner"] for _ in range(10)]
-                again = tuner.time(problem, winners, 2 * arguments.samples)
-                stable.append({"problem": title, "winners": winners, "times_us": again,
-                               "apart": max(again.values()) / min(again.values()) - 1})
-                print(f"{'':42} ten searches: {len(again)} winners, {stable[-1]['apart']:.2%} apart", flush=True)
+            few = left[first : first + together]
+            reports = tuner.search_all([problem for _, problem in few], arguments.keep)
+            for (i, problem), best, guess in zip(few, reports, guesses[first:]):
+                if time.monotonic() > end:
+                    break
+                try:
+                    figures, stable, about = look_at(tuner, problem, best, guess, arguments, 10 if i in repeated else 1)
+                except (RuntimeError, KeyError) as error:
+                    failures += 1
+                    print(f"{' '.join(map(str, problem))}: {best.get('error', error)}", flush=True)
+                    continue
+                print_line(figures, stable)
+                for kind, found in (("problems", figures), ("stability", stable)):
+                    others = [each for each in document[kind] if each["problem"] != figures["problem"]]
+                    document[kind] = others + [found] if found else document[kind]
+                document.update({key: about[key] for key in ("version", "date", "device", "evidence")})
+                document["command"] = " ".join(sys.argv)
+                document["regret"] = quantiles([each["regret"] for each in document["problems"]])
+                # After each: whatever ends this, nothing that was timed is lost.
+                file.write_text(json.dumps(document, indent=1) + "\n")
 
+    found = document["problems"]
+    if not found:
+        sys.exit("nothing was timed")
+    print(f"{len(found)} of {arguments.problems} problems")
     print(shown("regret", [each["regret"] for each in found]))
+    if document["stability"]:
+        print(shown("ten searches apart", [each["apart"] for each in document["stability"]]))
     seconds = [each["seconds"] for each in found]
     print(f"a first search: median {statistics.median(seconds):.2f} s, longest {max(seconds):.2f} s")
     print(f"speed without a search, of that with one: "
           f"median {statistics.median(each['speed_without_search'] for each in found):.1%}")
-    if arguments.json:
-        document = {key: about[key] for key in ("version", "date", "device", "evidence")}
-        document.update({"command": " ".join(sys.argv), "regret": quantiles([each["regret"] for each in found]),
-                         "problems": found, "stability": stable})
-        pathlib.Path(arguments.json).write_text(json.dumps(document, indent=1) + "\n")
+    sys.exit(failures > 0)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <iterator>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -30,9 +31,11 @@ Block block_of(const Config& config, const Problem& problem) {
   const double share = std::max({1, config.cluster, config.split});
   const double rows = config.lanes > 0 ? config.rows * threads / config.lanes : 1;
   const double part = static_cast<double>(problem.columns) / share;
-  const double at_once = config.tile > 0 ? std::min<double>(part, config.tile) : part * rows;
-  const double ragged = at_once < part ? std::ceil(part / config.tile) * config.tile / part : 1;
-  return {threads, share, rows, generator::inputs(problem) * at_once / threads, ragged};
+  const double step = config.unroll > 0 ? config.unroll * (threads - 32) * config.vec : config.tile;
+  const double at_once = step > 0 ? std::min(part, step) : part * rows;
+  const double ragged = at_once < part ? std::ceil(part / step) * step / part : 1;
+  const double held = at_once / threads + config.hold * config.vec;
+  return {threads, share, rows, generator::inputs(problem) * held, ragged};
 }
 
 /// Registers of a thread: a line through what NVRTC 13.0 makes of configs for sm_90 (`ce_replay registers`).
@@ -42,14 +45,17 @@ struct RegisterUse {
   double cross_entropy;  ///< more for its operations
 };
 constexpr RegisterUse register_uses[] = {
-    {"block", 19.3, 1.29, 11.8},  {"cluster", 19.0, 1.06, 8.2},   {"direct", 13.9, 1.22, 13.9},
-    {"online", 23.7, 1.08, 2.9},  {"pipeline", 33.2, 1.72, 17.8}, {"split", 44.0, 0, -2.3},
-    {"strided", 18.5, 5.52, 7.1}, {"warp", 53.9, 1.16, -17.1},
+    {"block", 19.3, 1.29, 11.8}, {"cluster", 19.0, 1.06, 8.2},   {"direct", 13.9, 1.22, 13.9},
+    {"online", 23.7, 1.08, 2.9}, {"pipeline", 33.2, 1.72, 17.8}, {"resident", 32, 1, 12},
+    {"split", 44.0, 0, -2.3},    {"strided", 18.5, 5.52, 7.1},   {"warp", 53.9, 1.16, -17.1},
 };
 
 double held_words(const Block& block, const Config& config, const Problem& problem) {
   constexpr double most = 96;  // of a config whose row is in registers; the others hold less at once
   if (problem.strided) return config.tile;
+  if (config.hold > 0)
+    return (config.hold + 2. * config.unroll) * config.vec * size_of(problem.dtype) / 4 *
+           generator::inputs(problem);
   return std::min(most, block.held * size_of(problem.dtype) / 4);
 }
 
@@ -77,11 +83,36 @@ double resident_blocks(const Block& block, const Config& config, const Problem& 
                              model.registers_per_multiprocessor / (registers * block.threads), by_shared})));
 }
 
+/// From so many recorded problems on, the weights of a variant are believed.
+constexpr int enough_problems = 20;
+
+const VariantWeights* weights_of(std::string_view variant, const Weights& weights) {
+  const auto own = std::find_if(weights.variants.begin(), weights.variants.end(),
+                                [&](const VariantWeights& w) { return w.variant == variant; });
+  return own == weights.variants.end() ? nullptr : &*own;
+}
+
+/// Of a variant that was never recorded but stays on the device: those of the first that does.
+const VariantWeights* weights_of_the_like(std::string_view variant, const Weights& weights) {
+  if (!generator::variant(variant).persistent) return nullptr;
+  const auto like =
+      std::find_if(weights.variants.begin(), weights.variants.end(),
+                   [](const VariantWeights& w) { return generator::variant(w.variant).persistent; });
+  return like == weights.variants.end() ? nullptr : &*like;
+}
+
+int recorded_problems(std::string_view variant, const Weights& weights) {
+  const VariantWeights* own = weights_of(variant, weights);
+  return own == nullptr ? 0 : own->problems;
+}
+
 double weighed(const Config& config, const Traits& traits, const Weights& weights) {
-  double sum = 0;
-  const auto variant = std::find_if(weights.variants.begin(), weights.variants.end(),
-                                    [&](const VariantWeights& w) { return w.variant == config.variant; });
-  if (variant != weights.variants.end()) {
+  constexpr double doubt = 0.1;
+  const int recorded = std::min(enough_problems, recorded_problems(config.variant, weights));
+  double sum = doubt * (enough_problems - recorded) / enough_problems;
+  const VariantWeights* variant =
+      recorded > 0 ? weights_of(config.variant, weights) : weights_of_the_like(config.variant, weights);
+  if (variant != nullptr) {
     const Terms terms = terms_of(traits);
     for (std::size_t i = 0; i < terms.size(); ++i) sum += terms[i] * variant->weights[i];
   }
@@ -105,17 +136,21 @@ class Experience {
  public:
   Experience(const Neighbour& neighbour, const runtime::Model& model, const Weights& weights)
       : problem_(neighbour.problem), model_(model), weights_(weights), distance_(neighbour.distance) {
-    for (const auto& [config, loss] : neighbour.losses) losses_.emplace(generator::to_text(config), loss);
+    for (const auto& [config, loss] : neighbour.losses) {
+      losses_.emplace(generator::to_text(config), loss);
+      variants_.insert(config.variant);
+    }
   }
 
   /// Adds what the prediction missed, where the neighbour can tell. Of a config that was not measured there,
-  /// only that it did not win.
+  /// only that it did not win, unless nothing of its variant was: it may not have been there.
   void add(const Config& config, const std::string& text, const Traits& traits, double& sum,
            double& weight) const {
     constexpr double did_not_win = 0.15, slow = 0.7;  // beyond which slower is just slow
     const auto measured = losses_.find(text);
     if (measured == losses_.end() &&
-        generator::variant(config.variant).rejects(config, problem_, limits_of(model_)))
+        (!variants_.contains(config.variant) ||
+         generator::variant(config.variant).rejects(config, problem_, limits_of(model_))))
       return;
     const Traits there = traits_of(config, problem_, model_);
     const double predicted = weighed(config, there, weights_);
@@ -136,6 +171,7 @@ class Experience {
   const Weights& weights_;
   double distance_;
   std::unordered_map<std::string, double> losses_;
+  std::unordered_set<std::string> variants_;
 };
 
 /// Of few and far neighbours less is believed; what none of them knows is expected to be slower than predicted.
@@ -182,7 +218,8 @@ Traits traits_of(const Config& config, const Problem& problem, const runtime::Mo
           std::min(full, 0.),
           tail * std::max(0., idle + 2),
           std::log2(block.ragged),
-          large(problem, model)};
+          large(problem, model),
+          config.unroll > 0 ? std::log2(config.unroll / 2.) : 0};
 }
 
 static_assert(load_weights.size() == generator::load_names.size() &&
@@ -227,24 +264,40 @@ std::string structure_of(Config config) {
 }
 
 std::vector<Config> search_order(const Problem& problem, const runtime::Model& model,
-                                 std::span<const Neighbour> neighbours) {
-  std::vector<Config> ranked = ranked_space(problem, model, neighbours);
-  if (neighbours.empty()) return ranked;
-  const std::vector<Config> alone = ranked_space(problem, model);
-  auto next = alone.begin();
+                                 std::span<const Neighbour> neighbours, const Weights& weights) {
+  std::vector<Config> ranked = ranked_space(problem, model, neighbours, weights), little_known, alone;
+  const auto known = std::stable_partition(ranked.begin(), ranked.end(), [&](const Config& config) {
+    return recorded_problems(config.variant, weights) >= enough_problems;
+  });
+  little_known.assign(std::make_move_iterator(known), std::make_move_iterator(ranked.end()));
+  ranked.erase(known, ranked.end());
+  if (!neighbours.empty()) {
+    alone = ranked_space(problem, model, {}, weights);
+    std::erase_if(alone, [&](const Config& config) {
+      return recorded_problems(config.variant, weights) < enough_problems;
+    });
+  }
+
   std::vector<Config> order;
   std::unordered_set<std::string> structures, added;
+  /// The first of the next structure of the list that the order has not yet.
+  const auto add_next = [&](const std::vector<Config>& list, std::vector<Config>::const_iterator& next) {
+    next = std::find_if(next, list.end(),
+                        [&](const Config& other) { return structures.insert(structure_of(other)).second; });
+    if (next == list.end()) return;
+    added.insert(generator::to_text(*next));
+    order.push_back(*next);
+  };
+  auto next_alone = alone.cbegin(), next_little_known = little_known.cbegin();
   for (Config& config : ranked) {
     if (added.contains(generator::to_text(config))) continue;
     const bool is_new = structures.insert(structure_of(config)).second;
     order.push_back(std::move(config));
-    if (!is_new || structures.size() % 3 != 2) continue;
-    next = std::find_if(next, alone.end(),
-                        [&](const Config& other) { return structures.insert(structure_of(other)).second; });
-    if (next == alone.end()) continue;
-    added.insert(generator::to_text(*next));
-    order.push_back(*next);
+    if (is_new && structures.size() % 3 == 2) add_next(alone, next_alone);
+    if (is_new && structures.size() % 4 == 3) add_next(little_known, next_little_known);
   }
+  for (Config& config : little_known)
+    if (!added.contains(generator::to_text(config))) order.push_back(std::move(config));
   return order;
 }
 

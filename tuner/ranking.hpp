@@ -18,7 +18,7 @@ namespace ce::tuner {
 
 /// What the ranking looks at, the same for every variant. Each is a logarithm to base 2 of a ratio, so that it
 /// means the same on GPUs of different sizes.
-inline constexpr std::array<std::string_view, 16> trait_names{
+inline constexpr std::array<std::string_view, 17> trait_names{
     "one",
     "resident",  ///< threads that a multiprocessor holds at once, over 1024
     "held",      ///< elements that a thread holds at once, over 16
@@ -35,6 +35,7 @@ inline constexpr std::array<std::string_view, 16> trait_names{
     "rest",      ///< tail x (idle + 2), 0 from 4 waves on: a last wave counts the more the fewer there are
     "ragged",    ///< tiles of a block's part of a row over that part: above 0 where the last one is not full
     "large",     ///< of what writes for each element: 0 up to 4 times L2 that is moved, 1 from 16 times on
+    "step",      ///< vectors of each input that a thread takes in one step, over 2, where that is an axis
 };
 using Traits = std::array<double, trait_names.size()>;
 
@@ -55,6 +56,7 @@ using Terms = std::array<double, trait_names.size() + factors*(factors + 1) / 2>
 struct VariantWeights {
   std::string_view variant;
   Terms weights{};
+  int problems = 0;  ///< on which it was recorded
 };
 
 /// Of a cache modifier.
@@ -76,8 +78,8 @@ struct Weights {
                                const runtime::Model& model);
 
 /// The natural logarithm of a config's time over that of the problem's fastest, as the weights predict it: a
-/// quadratic form of its traits for its variant, and what its cache modifiers add. Only the order of configs means
-/// anything.
+/// quadratic form of its traits for its variant, and what its cache modifiers add; more, where the variant was recorded
+/// on few problems. Only the order of configs means anything.
 [[nodiscard]] double predicted_loss(const generator::Config& config, const generator::Problem& problem,
                                     const runtime::Model& model, const Weights& weights = shipped_weights());
 
@@ -93,10 +95,13 @@ struct Weights {
 [[nodiscard]] std::string structure_of(generator::Config config);
 
 /// In which order a search looks at the space: as ranked with the neighbours, but every third structure is the next of
-/// those that the prediction alone puts first. Near problems of another operation may all be wrong about this one.
+/// those that the prediction alone puts first. Near problems of another operation may all be wrong about this one. Of
+/// variants that were recorded on few problems, whose predictions are worth little, every fourth structure is one, and
+/// no more.
 [[nodiscard]] std::vector<generator::Config> search_order(const generator::Problem& problem,
                                                           const runtime::Model& model,
-                                                          std::span<const Neighbour> neighbours);
+                                                          std::span<const Neighbour> neighbours,
+                                                          const Weights& weights = shipped_weights());
 
 /// The config to run when nothing is known and nothing may be tried: the first of ranked_space().
 /// \throws Unsupported where no config fits

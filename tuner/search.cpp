@@ -217,18 +217,35 @@ void Search::note(std::size_t entrant, const cache::Measurement& measurement) {
 
 // ---- turns ---------------------------------------------------------------------------------------------
 
+/// Those that another search screened, as many at once as there are compilers.
+void Search::build_missing(std::span<const std::size_t> entrants) {
+  std::vector<Contender*> missing;
+  std::vector<generator::Config> configs;
+  for (const std::size_t entrant : entrants) {
+    Contender& contender = contenders_[entrant];
+    if (contender.kernel) continue;
+    missing.push_back(&contender);
+    configs.push_back(configs_[entrant]);
+  }
+  BuildAhead ahead(device_, cache_, problem_, std::move(configs));
+  for (std::size_t i = 0; i < missing.size(); ++i) {
+    missing[i]->built = ahead.take(i);
+    compiled_ += missing[i]->built.compiled;
+    missing[i]->kernel.emplace(missing[i]->built.load(device_));
+  }
+}
+
 void Search::take_turns(const Round& round) {
   // Once there have been turns, what is left of the budget says whether there are more.
-  if (round.entrants.empty() || (turns_taken_ > 0 && Clock::now() > deadline(1))) return;
+  const auto ends_in_time = [&](Clock::time_point begin) {
+    return begin + of_a_contender_ * static_cast<int>(round.entrants.size()) <= deadline(1);
+  };
+  if (round.entrants.empty() || (turns_taken_ > 0 && !ends_in_time(Clock::now()))) return;
   prepare_device();
+  build_missing(round.entrants);
   std::vector<Contender*> contenders;
   for (const std::size_t entrant : round.entrants) {
     Contender& contender = contenders_[entrant];
-    if (!contender.kernel) {
-      contender.built = build(device_, cache_, problem_, configs_[entrant]);
-      compiled_ += contender.built.compiled;
-      contender.kernel.emplace(contender.built.load(device_));
-    }
     if (contender.measurement.config.empty()) {
       contender.measurement = measurement(entrant);
       contender.measurement.stage = cache::stage_of_finals;
@@ -245,9 +262,11 @@ void Search::take_turns(const Round& round) {
   std::vector<Turn> turns;
   std::size_t believed = 0;
   while (believed < wanted && turns.size() < most_attempts * wanted) {
-    if (!turns.empty() && Clock::now() > deadline(1)) break;
+    const Clock::time_point begin = Clock::now();
+    if (!turns.empty() && !ends_in_time(begin)) break;
     // Each begins with another contender, so that drift of the machine meets all alike.
     turns.push_back(take_turn(contenders, turns.size() % contenders.size(), samples));
+    of_a_contender_ = (Clock::now() - begin) / static_cast<int>(contenders.size());
     references_us_.push_back(turns.back().reference_us);
     believed = static_cast<std::size_t>(std::count_if(turns.begin(), turns.end(), [&](const Turn& turn) {
       return is_steady(turn.reference_us, references_us_);
@@ -258,7 +277,9 @@ void Search::take_turns(const Round& round) {
   turns_taken_ += believed;
   for (std::size_t i = 0; i < contenders.size(); ++i) {
     Entrant& entrant = entrants_[round.entrants[i]];
-    entrant.median_us = contenders[i]->measurement.median_us;
+    const cache::Measurement& measurement = contenders[i]->measurement;
+    entrant.median_us = measurement.median_us;
+    entrant.error = error_of_median(measurement.spread, measurement.samples_us.size());
     entrant.in_turns = true;
   }
 }

@@ -58,6 +58,7 @@ class Search {
   void look_at(std::size_t entrant, Built built);
   void quarantine(std::size_t entrant, cache::Measurement measurement, std::string reason);
   void take_turns(const Round& round);
+  void build_missing(std::span<const std::size_t> entrants);
   [[nodiscard]] Turn take_turn(std::span<Contender* const> contenders, std::size_t first, int samples);
   void believe(std::span<const Turn> turns, std::span<Contender* const> contenders);
   void end_turns();
@@ -92,6 +93,7 @@ class Search {
   std::optional<Bench> bench_;
   std::map<std::size_t, Contender> contenders_;
   std::size_t turns_taken_ = 0;       ///< of every contender that is still in
+  Clock::duration of_a_contender_{};  ///< the last turn took, each
   std::vector<float> references_us_;  ///< of all turns so far
   std::string disturbance_;           ///< why the turns are not to be trusted; empty where they are
   std::string cut_short_;             ///< how few configs took part; empty where they were enough

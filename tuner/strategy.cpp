@@ -96,11 +96,14 @@ Round in_turns(std::string_view name, std::span<const Entrant> entrants, bool ag
   return round;
 }
 
-/// Between those that the samples of the final hardly tell apart; nothing where there is but one.
-std::optional<Round> play_off(const Breadth& breadth, std::span<const Entrant> entrants) {
-  Round round = in_turns("play-off", entrants, true, breadth.finalists, breadth.play_off_samples);
-  if (breadth.play_off_samples <= breadth.final_samples || round.entrants.empty()) return std::nullopt;
-  const double most_us = entrants[round.entrants.front()].median_us * (1 + breadth.play_off_margin);
+/// Between those of the fastest that the samples so far hardly tell apart; nothing where there is but one.
+std::optional<Round> play_off(std::string_view name, const PlayOff& play_off, int samples_so_far,
+                              std::span<const Entrant> entrants) {
+  Round round = in_turns(name, entrants, true, play_off.most, play_off.samples);
+  if (play_off.samples <= samples_so_far || round.entrants.empty()) return std::nullopt;
+  const Entrant& first = entrants[round.entrants.front()];
+  if (first.error < play_off.error) return std::nullopt;
+  const double most_us = first.median_us * (1 + play_off.margin);
   std::erase_if(round.entrants, [&](std::size_t i) { return entrants[i].median_us > most_us; });
   return round.entrants.size() > 1 ? std::optional(std::move(round)) : std::nullopt;
 }
@@ -130,7 +133,8 @@ std::optional<Round> next_round(const Breadth& breadth, int round, std::span<con
   switch (round - screenings) {
     case 0: return in_turns("semifinal", entrants, false, breadth.semifinalists, breadth.semifinal_samples);
     case 1: return in_turns("final", entrants, true, breadth.finalists, breadth.final_samples);
-    case 2: return play_off(breadth, entrants);
+    case 2: return play_off("play-off", breadth.play_off, breadth.final_samples, entrants);
+    case 3: return play_off("decider", breadth.decider, breadth.play_off.samples, entrants);
     default: break;
   }
   if (round >= screenings) return std::nullopt;

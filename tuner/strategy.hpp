@@ -21,6 +21,14 @@ enum class Strategy : std::uint8_t {
 /// Nothing for a text that names none.
 [[nodiscard]] std::optional<Strategy> parse_strategy(std::string_view text) noexcept;
 
+/// More samples of those in front that lie close together.
+struct PlayOff {
+  int samples = 0;    ///< 0 for none
+  double margin = 0;  ///< relative, of a median over that of the first
+  int most = 0;       ///< of them
+  double error = 0;   ///< none where the median of the first is known better than that; see Entrant::error
+};
+
 /// How far a search goes.
 struct Breadth {
   Strategy strategy = Strategy::halving;
@@ -33,10 +41,8 @@ struct Breadth {
   int screening_samples = 3;
   int semifinalists = 12, semifinal_samples = 6;
   int finalists = 8, final_samples = 15;
-  int play_off_samples =
-      45;  ///< of finalists whose medians are within the margin of the best; 0 for no play-off
-  double play_off_margin = 0.015;  ///< relative
-  std::uint64_t seed = 1;          ///< of random
+  PlayOff play_off{45, 0.015, 8}, decider{135, 0.0075, 3, 0.0015};
+  std::uint64_t seed = 1;  ///< of random
 };
 
 /// One config as a search sees it.
@@ -44,6 +50,7 @@ struct Entrant {
   std::size_t structure = 0;  ///< shared by configs that differ in their cache modifiers alone
   int load = 0;               ///< that of its cache modifiers
   double median_us = 0;       ///< of its samples in turns, else of its screening; 0 before that
+  double error = 0;           ///< of that median, relative, where it is of samples in turns
   bool in_turns = false;      ///< has been in a round of turns
   bool out = false;           ///< quarantined
 

@@ -44,7 +44,7 @@ Settings Settings::for_device(const runtime::Model& model) {
                        .semifinal_samples = 3,
                        .finalists = 3,
                        .final_samples = 5,
-                       .play_off_samples = 0};
+                       .play_off = {}};
     settings.scratch_bytes = std::int64_t{256} << 20;
   }
   return settings;

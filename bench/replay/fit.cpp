@@ -103,6 +103,12 @@ Regression::Regression(const Recording& recording)
     all_.terms.add(own.terms, 1);
     all_.modifiers.add(own.modifiers, 1);
   }
+  for (const std::string_view variant : variants_)
+    problems_.push_back(static_cast<int>(std::count_if(
+        recording.problems.begin(), recording.problems.end(), [&](const RecordedProblem& problem) {
+          return std::any_of(problem.configs.begin(), problem.configs.end(),
+                             [&](const RecordedConfig& each) { return each.config.variant == variant; });
+        })));
 }
 
 Regression::Parts Regression::parts_of(const RecordedProblem& problem) const {
@@ -169,9 +175,11 @@ Fitted Regression::solved(Parts parts) const {
 
   Fitted fitted;
   std::size_t next = 0;
-  for (const std::string_view variant : variants_)
-    for (double& weight : fitted.variants.emplace_back(tuner::VariantWeights{variant}).weights)
-      weight = left.right[next++];
+  for (std::size_t i = 0; i < variants_.size(); ++i) {
+    tuner::VariantWeights& own = fitted.variants.emplace_back(tuner::VariantWeights{.variant = variants_[i]});
+    own.problems = problems_[i];
+    for (double& weight : own.weights) weight = left.right[next++];
+  }
   const tuner::Weights shipped = tuner::shipped_weights();
   next = 0;
   for (auto [fitting, known] :
@@ -213,8 +221,8 @@ namespace ce::tuner {
   auto out = std::back_inserter(text);
   fmt::format_to(out, "inline constexpr std::array<VariantWeights, {}> variant_weights{{{{\n",
                  fitted.variants.size());
-  for (const auto& [variant, weights] : fitted.variants)
-    fmt::format_to(out, "    {{\"{}\", {{{:.4f}}}}},\n", variant, fmt::join(weights, ", "));
+  for (const auto& [variant, weights, problems] : fitted.variants)
+    fmt::format_to(out, "    {{\"{}\", {{{:.4f}}}, {}}},\n", variant, fmt::join(weights, ", "), problems);
   text += "}};\n";
   for (const auto& [name, modifiers] :
        {std::pair{"load_weights", &fitted.loads}, std::pair{"store_weights", &fitted.stores}}) {

@@ -49,6 +49,7 @@ class Regression {
 
   const Recording& recording_;
   std::vector<std::string_view> variants_;  ///< that were recorded, in order
+  std::vector<int> problems_;               ///< of each, those that it was recorded on
   Parts all_;
 };
 

@@ -125,7 +125,7 @@ Score search(const RecordedProblem& recorded, const runtime::Model& model, const
   std::vector<const RecordedConfig*> field;
   std::vector<tuner::Entrant> entrants;
   std::map<std::string, std::size_t> structures;
-  for (const generator::Config& config : tuner::ranked_space(recorded.problem, model)) {
+  for (const generator::Config& config : tuner::search_order(recorded.problem, model, {})) {
     const auto found = known.find(generator::to_text(config));
     if (found == known.end()) continue;
     entrants.push_back(
@@ -156,6 +156,7 @@ Score search(const RecordedProblem& recorded, const runtime::Model& model, const
         const auto samples = static_cast<std::size_t>(
             round->samples * tuner::times_as_many(field[round->entrants.front()]->median_us));
         take(i, samples - std::min(samples, in_turns[i].size()), in_turns[i]);
+        entrants[i].error = tuner::error_of_median(tuner::spread(in_turns[i]), in_turns[i].size());
         entrants[i].in_turns = true;
       } else {
         std::vector<float> screened;

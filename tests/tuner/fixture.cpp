@@ -54,7 +54,7 @@ tuner::Settings quick_settings() {
   settings.search.semifinal_samples = 3;
   settings.search.final_samples = 6;
   settings.search.finalists = 2;
-  settings.search.play_off_samples = 0;
+  settings.search.play_off = {};
   settings.scratch_bytes = std::int64_t{1} << 20;
   return settings;
 }

@@ -87,6 +87,33 @@ TEST(Ranking, ASearchLooksAtWhatNeighboursLeaveOut) {
   EXPECT_EQ(tuner::search_order(problem, h200, {}), alone);
 }
 
+/// As if nobody had recorded `pipeline`, and then as if few problems had been.
+TEST(Ranking, ASearchTriesSomeOfWhatWasHardlyRecordedAndNothingElseDoes) {
+  const Problem problem{.dtype = DType::bf16, .rows = 4096, .columns = 65536};
+  tuner::Weights weights = tuner::shipped_weights();
+  std::vector<tuner::VariantWeights> variants(weights.variants.begin(), weights.variants.end());
+  const auto pipeline = std::find_if(variants.begin(), variants.end(),
+                                     [](const auto& own) { return own.variant == "pipeline"; });
+  ASSERT_NE(pipeline, variants.end());
+  const auto expect_some = [&](const char* recorded) {
+    weights.variants = variants;
+    const std::vector<generator::Config> ranked = tuner::ranked_space(problem, h200, {}, weights),
+                                         order = tuner::search_order(problem, h200, {}, weights);
+    EXPECT_TRUE(std::is_permutation(order.begin(), order.end(), ranked.begin(), ranked.end()));
+    EXPECT_NE(ranked.front().variant, "pipeline") << recorded;
+    std::vector<std::string> first = structures_of(order);
+    first.resize(24);
+    const auto is_little_known = [](const std::string& text) {
+      return text.starts_with("pipeline/") || text.starts_with("resident/");
+    };
+    EXPECT_EQ(std::count_if(first.begin(), first.end(), is_little_known), 6) << recorded;
+  };
+  pipeline->problems = 3;
+  expect_some("on 3 problems");
+  variants.erase(pipeline);
+  expect_some("never");
+}
+
 TEST(Ranking, IsThePermutedSpaceOnEveryDevice) {
   for (const Problem& problem : problems())
     for (const runtime::Model& model : {h200, t4, host}) {
@@ -157,9 +184,8 @@ TEST(Traits, ProblemsAreLargeFrom16TimesL2OnIfTheyWriteForEachElement) {
     const std::int64_t columns = 8192, bytes_of_a_row = 2 * 4 * columns;
     const Problem problem{
         .operation = operation, .rows = times_l2 * model.l2_bytes / bytes_of_a_row, .columns = columns};
-    return tuner::traits_of(config, problem, model).back();
+    return tuner::traits_of(config, problem, model)[tuner::trait("large")];
   };
-  EXPECT_EQ(tuner::trait_names.back(), "large");
   for (const auto& [times_l2, expected] : {std::pair{1, 0.}, {4, 0.}, {8, 0.5}, {16, 1.}, {1024, 1.}})
     EXPECT_DOUBLE_EQ(large(times_l2, Operation::softmax), expected) << times_l2;
   EXPECT_EQ(large(64, Operation::cross_entropy), 0) << "a loss";

@@ -53,7 +53,7 @@ TEST(Replay, HalvingFindsNearlyTheBestOfEveryProblemAtAFractionOfTheCost) {
 }
 
 /// What is drawn is the noise of samples, on medians that are taken to be true. Searches that leave nothing out are
-/// 0.6 to 0.7% apart at the 95th percentile and up to 2.9%, where kernels have two speeds (rows of 201088 columns).
+/// 0.6% apart at the 95th percentile and up to 2.9%, where kernels have two speeds (rows of 201088 columns).
 TEST(Replay, WinnersOfTenSearchesAreHardlyApart) {
   const replay::Recording recorded = recording();
   std::vector<double> apart;
@@ -64,8 +64,8 @@ TEST(Replay, WinnersOfTenSearchesAreHardlyApart) {
              100 * replay::quantile(apart, 0.5), 100 * replay::quantile(apart, 0.95),
              100 * replay::quantile(apart, 1));
   EXPECT_LE(replay::quantile(apart, 0.5), 0.002);
-  EXPECT_LE(replay::quantile(apart, 0.95), 0.0085);
-  EXPECT_LE(replay::quantile(apart, 0.99), 0.0165);
+  EXPECT_LE(replay::quantile(apart, 0.95), 0.007);
+  EXPECT_LE(replay::quantile(apart, 0.99), 0.0125);
   EXPECT_LE(replay::quantile(apart, 1), 0.03);
 }
 
@@ -93,7 +93,7 @@ TEST(Replay, NeighboursTellWhatIsFastForProblemsThatNobodyTuned) {
   EXPECT_LE(replay::quantile(halving, 0.95), 0.07);
   EXPECT_LE(replay::quantile(halving, 1), 0.15);
   EXPECT_LE(replay::quantile(winners, 0.5), 0.017);
-  EXPECT_LE(replay::quantile(winners, 0.95), 0.1) << "of the safe default";
+  EXPECT_LE(replay::quantile(winners, 0.95), 0.115) << "many winners were recorded before there was resident";
 }
 
 TEST(Replay, TheWeightsAreThoseOfTheRecording) {

@@ -39,8 +39,8 @@ constexpr Breadth small{.structures = 4,
                         .semifinal_samples = 6,
                         .finalists = 2,
                         .final_samples = 15,
-                        .play_off_samples = 30,
-                        .play_off_margin = 0.01};
+                        .play_off = {30, 0.01, 3},
+                        .decider = {60, 0.005, 2, 0.001}};
 
 TEST(Halving, LooksAtStructuresThenAtTheModifiersOfTheBest) {
   std::vector<Entrant> entrants = field_of(30);
@@ -96,9 +96,18 @@ TEST(Halving, GoesOnWithFinalistsThatAreHardlyApart) {
   EXPECT_THAT(round->entrants, ElementsAre(2, 4));
   EXPECT_TRUE(round->in_turns);
   EXPECT_EQ(round->samples, 30);
-  EXPECT_FALSE(next_round(small, 5, entrants));
+  EXPECT_FALSE(next_round(small, 5, entrants)) << "the second is more than 0.5% behind";
+  entrants[1].median_us = 100.3;
+  entrants[3].median_us = 100.4;
+  EXPECT_FALSE(next_round(small, 5, entrants)) << "the first is known to within 0.1%";
+  entrants[2].error = 0.002;
+  const auto decider = next_round(small, 5, entrants);
+  ASSERT_TRUE(decider);
+  EXPECT_THAT(decider->entrants, ElementsAre(2, 1)) << "two at most";
+  EXPECT_EQ(decider->samples, 60);
+  EXPECT_FALSE(next_round(small, 6, entrants));
   Breadth without = small;
-  without.play_off_samples = 0;
+  without.play_off.samples = 0;
   EXPECT_FALSE(next_round(without, 4, entrants));
 }
 
