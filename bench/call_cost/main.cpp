@@ -1,5 +1,6 @@
-// What a call costs on the host: the launches of a known problem's winner by themselves, through run(), and
-// through a Plan, by 1 to 32 threads with a stream each. `ns` is the time of one call.
+// What a call costs on the host: the launches of a known problem's winner by themselves (`bare`), through run(), and
+// through a Plan, by 1 to 32 threads with a stream each. In nanoseconds of one call; `..._beyond` is what a call takes
+// beyond the bare launches.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
@@ -8,9 +9,12 @@
 #include <cstddef>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "bench/call_cost/bare_launch.hpp"
@@ -61,46 +65,75 @@ class GpuThread {
   CUstream stream_ = nullptr;
 };
 
-/// Times batches of calls that are enqueued while the stream is empty. `ns` is that of the median batch: one
-/// in which another process had the processor would weigh as much as a hundred others.
-template <class Call>
-void time_calls(benchmark::State& state, const Call& call) {
-  const GpuThread gpu;
-  call(gpu.stream());
-  gpu.wait();
-  std::vector<double> batches;
-  for (auto _ : state) {
-    const Clock::time_point start = Clock::now();
-    for (int i = 0; i < calls; ++i) call(gpu.stream());
-    const double batch = nanoseconds_since(start);
-    state.SetIterationTime(batch * 1e-9 / calls);
-    batches.push_back(batch);
-    gpu.wait();
-  }
-  const auto middle = batches.begin() + static_cast<std::ptrdiff_t>(batches.size() / 2);
-  std::nth_element(batches.begin(), middle, batches.end());
-  state.counters["ns"] = benchmark::Counter(*middle / calls, benchmark::Counter::kAvgThreads);
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
 }
 
-/// One operation on tensors of its own: its bare launches, run() and a Plan.
+/// The mean time of a call of a batch that is enqueued while the stream is empty.
+template <class Call>
+double time_batch(const GpuThread& gpu, const Call& call) {
+  const Clock::time_point start = Clock::now();
+  for (int i = 0; i < calls; ++i) call(gpu.stream());
+  const double batch = nanoseconds_since(start);
+  gpu.wait();
+  return batch / calls;
+}
+
+/// Batches of each kind of call in turns, so that what moves the driver or the processor moves all alike. Medians: a
+/// batch in which another process had the processor would weigh as much as a hundred others.
+template <class Bare, class Run, class PlanRun>
+void time_calls(benchmark::State& state, const Bare& bare, const Run& run, const PlanRun& plan) {
+  const GpuThread gpu;
+  bare(gpu.stream());
+  run(gpu.stream());
+  plan(gpu.stream());
+  gpu.wait();
+  std::vector<double> bares, runs, plans, runs_beyond, plans_beyond;
+  for (auto _ : state) {
+    bares.push_back(time_batch(gpu, bare));
+    runs.push_back(time_batch(gpu, run));
+    plans.push_back(time_batch(gpu, plan));
+    runs_beyond.push_back(runs.back() - bares.back());
+    plans_beyond.push_back(plans.back() - bares.back());
+    state.SetIterationTime((bares.back() + runs.back() + plans.back()) * 1e-9);
+  }
+  for (const auto& [name, values] : {std::pair{"bare", &bares},
+                                     {"run", &runs},
+                                     {"plan", &plans},
+                                     {"run_beyond", &runs_beyond},
+                                     {"plan_beyond", &plans_beyond}})
+    state.counters[name] = benchmark::Counter(median(*values), benchmark::Counter::kAvgThreads);
+}
+
+/// One operation on tensors of its own.
 template <class Operation>
-void add_benchmarks(const std::string& name, cache::Cache& cache, const Operation& operation,
-                    const typename Operation::Tensors& tensors) {
+void add_benchmark(const std::string& name, cache::Cache& cache, const Operation& operation,
+                   const typename Operation::Tensors& tensors) {
   const auto device = runtime::open_cuda_device(0);
   const auto bare = std::make_shared<BareLaunch>(cache, bind(operation, tensors, *device));
   const auto plan = std::make_shared<Plan>(default_context().prepare(operation, tensors));
-  const auto add = [&](const char* kind, auto call) {
-    benchmark::RegisterBenchmark((name + "/" + kind).c_str(),
-                                 [call](benchmark::State& state) { time_calls(state, call); })
-        ->UseManualTime()
-        ->Iterations(200)
-        ->Repetitions(7)
-        ->ReportAggregatesOnly()
-        ->ThreadRange(1, 32);
-  };
-  add("bare", [bare](Stream stream) { (*bare)(stream); });
-  add("run", [operation, tensors](Stream stream) { run(operation, tensors, stream); });
-  add("plan", [plan](Stream stream) { plan->run(stream); });
+  benchmark::RegisterBenchmark(name.c_str(),
+                               [bare, plan, operation, tensors](benchmark::State& state) {
+                                 time_calls(
+                                     state, [&](Stream stream) { (*bare)(stream); },
+                                     [&](Stream stream) { run(operation, tensors, stream); },
+                                     [&](Stream stream) { plan->run(stream); });
+                               })
+      ->UseManualTime()
+      ->Iterations(60)
+      ->Repetitions(3)
+      ->ReportAggregatesOnly()
+      ->ThreadRange(1, 32);
+}
+
+/// Whether the compiler is mapped into this process.
+bool has_nvrtc() {
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);)
+    if (line.find("nvrtc") != std::string::npos) return true;
+  return false;
 }
 
 Tensor tensor(const Memory& memory, DType dtype, std::int64_t its_rows, std::int64_t its_columns) {
@@ -135,16 +168,17 @@ int run_benchmarks() {
                                             .loss = tensor(loss, DType::f32, 1, 1),
                                             .grad = softmax.output};
   const Choice& choice = run(Softmax{}, softmax, gpu.stream());
+  const double first_ms = nanoseconds_since(start) * 1e-6;
   benchmark::AddCustomContext(
       "first launch beyond the creation of the context",
-      fmt::format("{:.2f} ms ({}, {} kernels compiled)", nanoseconds_since(start) * 1e-6, name(choice.origin),
-                  context.compiled()));
+      fmt::format("{:.2f} ms ({}, {} kernels compiled, NVRTC {})", first_ms, name(choice.origin),
+                  context.compiled(), has_nvrtc() ? "loaded" : "not loaded"));
   run(CrossEntropy{}, cross_entropy, gpu.stream());
   gpu.wait();
 
   cache::Cache cache = cache::Cache::open(cache::Cache::default_path());
-  add_benchmarks("softmax", cache, Softmax{}, softmax);
-  add_benchmarks("cross_entropy", cache, CrossEntropy{}, cross_entropy);
+  add_benchmark("softmax", cache, Softmax{}, softmax);
+  add_benchmark("cross_entropy", cache, CrossEntropy{}, cross_entropy);
   benchmark::RunSpecifiedBenchmarks();
   return 0;
 }
