@@ -312,8 +312,10 @@ void add_check(CLI::App& app, Action& chosen) {
       ->add_option("--budget", options->budget, "Begin nothing new after that time, such as 90s, 10m or 1.5h")
       ->type_name("TIME");
   command
-      ->add_option("--runs", options->runs,
-                   "Runs of each problem (default: 6 to 100, more of short kernels; 1 on the host)")
+      ->add_option(
+          "--runs", options->runs,
+          fmt::format("Runs of each problem (default: {} to {}, more of short kernels; 1 on the host)",
+                      tuner::fewest_runs_to_make, tuner::most_runs_to_make))
       ->type_name("N");
   command->add_flag("--retune", options->retune,
                     "Repeat the final of the best 8 where the second is faster than the winner");

@@ -97,7 +97,7 @@ struct Aim {
   double effect, power;
 };
 constexpr Aim aims[] = {{0.015, 0.9}, {0.03, 0.98}};
-constexpr int most_runs = 1000, fewest_runs_to_make = 6, most_runs_to_make = 100;
+constexpr int most_runs = 1000;
 
 Verdict verdict_of(double log_ratio, const Comparison& comparison) {
   const double effect = std::log1p(least_effect);

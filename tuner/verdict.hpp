@@ -74,7 +74,9 @@ struct Comparison {
 /// \returns nothing where a thousand would not do
 [[nodiscard]] std::optional<int> runs_needed(double deviation, int before = 0);
 
-/// How many runs to make of kernels of that length, in microseconds: as many, within bounds.
+/// Fewer would rest on what is usual, and more take longer than they are worth.
+inline constexpr int fewest_runs_to_make = 8, most_runs_to_make = 180;
+/// How many runs to make of kernels of that length, in microseconds: as many, within these bounds.
 [[nodiscard]] int runs_to_make(double us, const Noise& noise);
 
 }  // namespace ce::tuner
