@@ -23,17 +23,11 @@ import sys
 from typing import Any
 
 import peers as peer_module
+from documents import kind_of
 
 # Options that not every peer has, or not in the same way: problems with them are not compared.
 SPECIAL = ("batched", "strided", "probabilities", "smoothing", "z_loss", "softcap", "scale", "z_loss_out", "lse_out",
            "argmax_out", "hit_out")
-
-
-def kind_of(problem: dict[str, Any]) -> str:
-    """The peers' word for an entry of `problems` of ce-tune bench."""
-    if problem["operation"] != "cross_entropy":
-        return str(problem["operation"])
-    return "cross_entropy loss+grad" if problem["gradient"] else "cross_entropy loss"
 
 
 def special_options(problem: dict[str, Any]) -> list[str]:

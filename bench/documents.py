@@ -1,0 +1,124 @@
+"""The documents in bench/results, and the newest figures in them.
+
+They are files GPU-DATE-TASK.json, as bench/all writes them: those of `ce-tune bench --json` (tasks widths-*, options-*,
+few-rows and loss-grad-*) and of `bench/compare.py --out` (compare-*). A document that was begun later replaces what
+earlier ones say of the same problem, cell by cell.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Callable, Iterable
+
+FILE = re.compile(r"(?P<gpu>.+)-\d{4}-\d\d-\d\d-(?P<task>.+)\.json")
+TASKS = re.compile(r"widths-|options-|few-rows$|loss-grad-|compare-")
+SIZES = {"bf16": 2, "f16": 2, "f32": 4}
+
+Key = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Document:
+    path: Path
+    task: str
+    content: dict[str, Any]
+
+    @property
+    def run(self) -> dict[str, Any]:
+        """The document of ce-tune bench, which that of compare.py holds."""
+        run: dict[str, Any] = self.content.get("ce_document", self.content)
+        return run
+
+    @property
+    def begun(self) -> str:
+        return str(self.run["date"])
+
+    @property
+    def machine(self) -> str:
+        evidence = self.run["evidence"]
+        return (f"{self.run['device']['model']['name']}, driver {evidence['driver']}, NVRTC {evidence['nvrtc']}, "
+                f"ce {self.run['version']}")
+
+
+@dataclass(frozen=True)
+class Cell:
+    value: dict[str, Any]
+    document: Document
+
+
+Cells = dict[Key, Cell]
+
+
+def read_documents(folder: Path, gpu: str | None) -> list[Document]:
+    """In the order in which they were begun."""
+    documents: list[Document] = []
+    gpus = set()
+    for path in sorted(folder.glob("*.json")):
+        named = FILE.fullmatch(path.name)
+        if named is None or gpu not in (None, named["gpu"]):
+            continue
+        if TASKS.match(named["task"]):
+            gpus.add(named["gpu"])
+            documents.append(Document(path, named["task"], json.loads(path.read_text(encoding="utf-8"))))
+    if not documents:
+        raise ValueError(f"{folder} has no documents" + (f" of {gpu}" if gpu else ""))
+    if len(gpus) > 1:
+        raise ValueError(f"{folder} has documents of {', '.join(sorted(gpus))}: choose with --gpu")
+    return sorted(documents, key=lambda document: document.begun)
+
+
+def kind_of(problem: dict[str, Any]) -> str:
+    """The kind of an entry of `problems` of ce-tune bench: its operation, and of cross entropy what is asked for."""
+    if problem["operation"] != "cross_entropy":
+        return str(problem["operation"])
+    return "cross_entropy loss+grad" if problem["gradient"] else "cross_entropy loss"
+
+
+def options_of(problem: dict[str, Any]) -> tuple[str, ...]:
+    named = [text for flag, text in (("smoothing", "label smoothing"), ("z_loss", "z-loss")) if problem[flag]]
+    if problem["weights"]:
+        named.append(f"weights in {problem['weights']}")
+    return (*named, "soft cap") if problem["softcap"] else tuple(named)
+
+
+def newest(documents: Iterable[Document], key_of: Callable[[dict[str, Any]], Key]) -> Cells:
+    """Of each problem that was finished, what the document that was begun last says."""
+    return {key_of(problem): Cell(problem, document) for document in documents
+            for problem in document.content["problems"] if "median_us" in problem}
+
+
+class Results:
+    """All figures, by what they are of."""
+
+    def __init__(self, folder: Path, gpu: str | None = None) -> None:
+        documents = read_documents(folder, gpu)
+
+        def of(task: str) -> list[Document]:
+            return [document for document in documents if document.task.startswith(task)]
+
+        self.widths = newest(of("widths-"), lambda p: (kind_of(p), p["dtype"], p["columns"]))
+        self.options = newest(of("options-"), lambda p: (options_of(p), p["dtype"], p["columns"]))
+        self.few_rows = newest(of("few-rows"), lambda p: (kind_of(p), p["dtype"], p["columns"], p["rows"]))
+        self.shapes = newest(of("loss-grad-"), lambda p: (kind_of(p), p["dtype"], p["rows"], p["columns"]))
+        # Of peers: by the library as well, with its ratio to ce in the same run.
+        self.peers: Cells = {}
+        self.failures: dict[Key, str] = {}
+        self.missing: dict[str, str] = {}
+        for document in of("compare-"):
+            self.missing.update(document.content["missing"])
+            for problem in document.content["problems"]:
+                for peer, timing in problem["peers"].items():
+                    key = (problem["kind"], problem["dtype"], problem["columns"], peer)
+                    if "error" in timing:
+                        self.failures[key] = timing["error"]
+                        continue
+                    ratio = timing["median_us"] / problem["ce"]["median_us"]
+                    matrix = problem["rows"] * problem["columns"] * SIZES[problem["dtype"]]
+                    self.peers[key] = Cell({**timing, "ratio": ratio, "matrix": matrix, "rows": problem["rows"],
+                                            "extra_of_ce": problem["ce"]["extra_bytes"]}, document)
+
+    def peer_names(self) -> list[str]:
+        return list(dict.fromkeys(key[3] for key in self.peers))

@@ -1,0 +1,156 @@
+"""bench/tables.py on documents that are made up, and that the pages ask for every table that it writes."""
+
+import contextlib
+import io
+import json
+import sys
+import tempfile
+import unittest
+import unittest.mock
+from pathlib import Path
+
+SOURCE = Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(SOURCE / "bench"))
+
+import tables  # noqa: E402
+
+
+def problem(columns, share=0.5, operation="softmax", variant="block", **others):
+    return {"operation": operation, "dtype": "bf16", "rows": 8, "columns": columns, "share_of_ceiling": share,
+            "config": f"{variant}/warps=1", "median_us": 10.0, "gbs": 4000.0, "ceiling": {"gbs": 4300.0}, **others}
+
+
+def document(date, problems, **others):
+    return {"date": date, "version": "1", "device": {"model": {"name": "Some GPU"}},
+            "evidence": {"driver": "2", "nvrtc": "3"}, "problems": problems, **others}
+
+
+def comparison(date, peers, missing=()):
+    compared = {"kind": "softmax", "dtype": "bf16", "rows": 8, "columns": 1024, "peers": peers,
+                "ce": {"median_us": 10.0, "extra_bytes": 8 * 1024 * 2}}
+    return {"problems": [compared], "missing": dict.fromkeys(missing, "ImportError"), "versions": {"torch": "9"},
+            "ce_document": document(date, [])}
+
+
+def timing(median_us, method="graph"):
+    return {"median_us": median_us, "method": method, "peak_bytes": 3 * 8 * 1024 * 2}
+
+
+class Folder(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def write(self, name, content):
+        (self.folder / f"{name}.json").write_text(json.dumps(content))
+
+    def table(self, name):
+        return tables.BLOCKS[name](tables.Page(tables.Results(self.folder), self.folder))
+
+    def command(self, *words):
+        """Exit status, and what was said."""
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said), \
+                unittest.mock.patch("sys.argv", ["tables.py", "--results", str(self.folder), *map(str, words)]):
+            return tables.main(), said.getvalue()
+
+
+class Reading(Folder):
+    def test_a_later_document_replaces_cells_whatever_its_name(self):
+        self.write("gpu-2030-01-02-widths-a", document("2030-01-02T11:00:00Z", [problem(1024, 0.91)]))
+        before = [problem(columns, 0.82) for columns in (128, 1024, 4096)]
+        self.write("gpu-2030-01-02-widths-b", document("2030-01-02T10:00:00Z", before))
+        text = self.table("widths").replace("\n", " ")
+        self.assertIn("| 128 | 82.0% | 4.00 | block |", text)
+        self.assertIn("| 1024 | 91.0% | 4.00 | block |", text)
+        self.assertIn("Some GPU, driver 2, NVRTC 3, ce 1. "
+                      "bf16: [widths-b](gpu-2030-01-02-widths-b.json) 2030-01-02 10:00, "
+                      "[widths-a](gpu-2030-01-02-widths-a.json) 2030-01-02 11:00 (1024).", text)
+
+    def test_what_was_not_finished_replaces_nothing(self):
+        self.write("gpu-2030-01-01-widths-a", document("2030-01-01T00:00:00Z", [problem(1024, 0.82)]))
+        failed, unreached = problem(1024, error={"kind": "compile"}), problem(1024)
+        for each in (failed, unreached):
+            del each["median_us"]
+        self.write("gpu-2030-01-02-widths-a", document("2030-01-02T00:00:00Z", [failed, unreached]))
+        self.assertIn("| 1024 | 82.0% |", self.table("widths"))
+
+    def test_gpus_are_not_mixed(self):
+        for gpu in ("one", "two-80gb"):
+            self.write(f"{gpu}-2030-01-01-widths-a", document("2030-01-01T00:00:00Z", [problem(1024)]))
+        with self.assertRaisesRegex(ValueError, "documents of one, two-80gb: choose with --gpu"):
+            tables.Results(self.folder)
+        self.assertEqual(len(tables.Results(self.folder, "two-80gb").widths), 1)
+
+    def test_options_are_told_apart(self):
+        off = {"gradient": True, "smoothing": False, "z_loss": False, "weights": None, "softcap": False}
+        for number, (on, time) in enumerate([({}, 10.0), ({"softcap": True}, 12.0), ({"weights": "bf16"}, 15.0)]):
+            entry = problem(1024, operation="cross_entropy", **{**off, **on})
+            self.write(f"gpu-2030-01-01-options-{number}",
+                       document("2030-01-01T00:00:00Z", [{**entry, "median_us": time}]))
+        text = self.table("options")
+        for line in ("| no options | 10 us |", "| soft cap | 12 us, +20.0% |", "| weights in bf16 | 15 us, +50.0% |"):
+            self.assertIn(line, text)
+
+    def test_the_aim_is_met_by_what_rounds_to_it(self):
+        problems = [problem(columns, share) for columns, share in ((1024, 0.9596), (2048, 0.9594), (4096, 0.97))]
+        self.write("gpu-2030-01-01-widths-a", document("2030-01-01T00:00:00Z", problems))
+        self.assertIn("| softmax | bf16 | 2048: 95.9% |", self.table("below-the-aim"))
+
+
+class Peers(Folder):
+    def test_ratios_are_of_one_run_and_failures_replace_nothing(self):
+        first = {"torch": timing(20.0), "liger": timing(15.0, "events (no graph)")}
+        second = {"torch": timing(40.0), "liger": {"error": "out of memory"}, "torch.compile": timing(10.0)}
+        self.write("gpu-2030-01-01-compare-a", comparison("2030-01-01T00:00:00Z", first, ["gone", "torch.compile"]))
+        self.write("gpu-2030-01-02-compare-a", comparison("2030-01-02T00:00:00Z", second))
+        text = self.table("peers")
+        for words in ("| softmax: torch | 4.00 |", "| softmax: torch.compile | 1.00 |", r"| softmax: liger | 1.50 \* |",
+                      r"- \* softmax, liger: timed with `events (no graph)`.", "- gone was not there: `ImportError`.",
+                      "torch, torch.compile: [compare-a](gpu-2030-01-02-compare-a.json) 2030-01-02 00:00"):
+            self.assertIn(words, text.replace("\n", " "))
+        self.assertNotIn("out of memory", text)
+        self.assertNotIn("torch.compile was not there", text)
+        self.assertIn("| softmax | 4.0 | 1.5 | 1.0 |", self.table("peer-ranges"))
+        self.assertIn("| softmax | 1.00 | 3.00 | 3.00 | 3.00 |", self.table("memory"))
+
+
+class Pages(Folder):
+    def setUp(self):
+        super().setUp()
+        self.write("gpu-2030-01-01-widths-a", document("2030-01-01T00:00:00Z", [problem(1024)]))
+        self.page = self.folder / "page.md"
+
+    def test_what_is_marked_is_written_anew_and_checked(self):
+        self.page.write_text("before\n<!-- tables: below-the-aim -->\nold\n<!-- end -->\nafter\n")
+        self.assertEqual(self.command("--check", self.page)[0], 1)
+        self.assertIn("-old", self.command("--check", self.page)[1])
+        self.assertEqual(self.command("--update", self.page), (0, ""))
+        self.assertRegex(self.page.read_text(),
+                         r"\Abefore\n<!-- tables: below-the-aim -->\n\n\|(.|\n)*\|\n\n<!-- end -->\nafter\n\Z")
+        self.assertIn("| softmax | bf16 | 1024: 50.0% |", self.page.read_text())
+        self.assertEqual(self.command("--check", self.page), (0, ""))
+        self.write("gpu-2030-01-02-widths-a", document("2030-01-02T00:00:00Z", [problem(1024, 0.6)]))
+        self.assertEqual(self.command("--check", self.page)[0], 1)
+
+    def test_marks_that_say_nothing_are_errors(self):
+        for text, said in (("<!-- tables: shapez --><!-- end -->", '"shapez" is no table'),
+                           ("<!-- tables: widths -->", "not closed"),
+                           ("<!-- tables: widths --> <!-- tables: shares --><!-- end -->", '"widths" does not end'),
+                           ("<!-- tables: few-rows --><!-- end -->", "no document has such figures"),
+                           ("nothing", "nothing is marked")):
+            self.page.write_text(text)
+            status, words = self.command("--update", self.page)
+            self.assertEqual(status, 2, text)
+            self.assertIn(said, words)
+            self.assertEqual(self.page.read_text(), text)
+
+    def test_the_pages_ask_for_every_table(self):
+        texts = [(SOURCE / name).read_text(encoding="utf-8") for name in ("README.md", "docs/performance.md")]
+        asked = {match["name"] for text in texts for match in tables.MARKED.finditer(text)}
+        self.assertEqual(asked, {*tables.BLOCKS, *tables.INLINE})
+
+
+if __name__ == "__main__":
+    unittest.main()
