@@ -414,6 +414,8 @@ def rewritten(text: str, page: Page) -> str:
             raise ValueError(f'"{name}" does not end before the next begins')
         if name not in BLOCKS and name not in INLINE:
             raise ValueError(f'"{name}" is no table; --list names them')
+        if name in INLINE and not text[text.rfind("\n", 0, match.start()) + 1 : match.start()].strip():
+            raise ValueError(f'"{name}" begins a line: to Markdown, that is no part of a sentence')
         try:
             written = f"\n\n{BLOCKS[name](page)}\n\n" if name in BLOCKS else INLINE[name](page)
         except (KeyError, ValueError) as error:

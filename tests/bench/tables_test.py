@@ -139,6 +139,7 @@ class Pages(Folder):
                            ("<!-- tables: widths -->", "not closed"),
                            ("<!-- tables: widths --> <!-- tables: shares --><!-- end -->", '"widths" does not end'),
                            ("<!-- tables: few-rows --><!-- end -->", "no document has such figures"),
+                           ("It takes\n  <!-- tables: few-rows-times --><!-- end -->.", "begins a line"),
                            ("nothing", "nothing is marked")):
             self.page.write_text(text)
             status, words = self.command("--update", self.page)
