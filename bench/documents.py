@@ -1,8 +1,8 @@
 """The documents in bench/results, and the newest figures in them.
 
 They are files GPU-DATE-TASK.json, as bench/all writes them: those of `ce-tune bench --json` (tasks widths-*, options-*,
-few-rows and loss-grad-*) and of `bench/compare.py --out` (compare-*). A document that was begun later replaces what
-earlier ones say of the same problem, cell by cell.
+few-rows and loss-grad-*), `bench/compare.py --out` (compare-*), `bench/regret.py` and `bench/planted.py`. A document
+that was begun later replaces what earlier ones say of the same problem, cell by cell.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Callable, Iterable
 
 FILE = re.compile(r"(?P<gpu>.+)-\d{4}-\d\d-\d\d-(?P<task>.+)\.json")
-TASKS = re.compile(r"widths-|options-|few-rows$|loss-grad-|compare-")
+TASKS = re.compile(r"widths-|options-|few-rows$|loss-grad-|compare-|regret$|planted$")
 SIZES = {"bf16": 2, "f16": 2, "f32": 4}
 
 Key = tuple[Any, ...]
@@ -38,9 +38,10 @@ class Document:
 
     @property
     def machine(self) -> str:
-        evidence = self.run["evidence"]
-        return (f"{self.run['device']['model']['name']}, driver {evidence['driver']}, NVRTC {evidence['nvrtc']}, "
-                f"ce {self.run['version']}")
+        device, evidence = self.run["device"], self.run["evidence"]
+        name = device.split("|")[0] if isinstance(device, str) else device["model"]["name"]
+        version = self.run.get("version", evidence.get("ce"))
+        return f"{name}, driver {evidence['driver']}, NVRTC {evidence['nvrtc']}, ce {version}"
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,12 @@ def options_of(problem: dict[str, Any]) -> tuple[str, ...]:
     return (*named, "soft cap") if problem["softcap"] else tuple(named)
 
 
+def planted_key(title: str) -> Key:
+    """Of "softmax bf16 4096 x 2048"."""
+    operation, dtype, rows, _, columns = title.split()
+    return operation, dtype, int(columns), int(rows)
+
+
 def newest(documents: Iterable[Document], key_of: Callable[[dict[str, Any]], Key]) -> Cells:
     """Of each problem that was finished, what the document that was begun last says."""
     return {key_of(problem): Cell(problem, document) for document in documents
@@ -103,6 +110,9 @@ class Results:
         self.options = newest(of("options-"), lambda p: (options_of(p), p["dtype"], p["columns"]))
         self.few_rows = newest(of("few-rows"), lambda p: (kind_of(p), p["dtype"], p["columns"], p["rows"]))
         self.shapes = newest(of("loss-grad-"), lambda p: (kind_of(p), p["dtype"], p["rows"], p["columns"]))
+        self.planted = newest(of("planted"), lambda p: planted_key(p["title"]))
+        # Regret is of all problems of a run: the last one.
+        self.regret: Document | None = next(reversed(of("regret")), None)
         # Of peers: by the library as well, with its ratio to ce in the same run.
         self.peers: Cells = {}
         self.failures: dict[Key, str] = {}

@@ -12,6 +12,8 @@ from pathlib import Path
 SOURCE = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(SOURCE / "bench"))
 
+import documents  # noqa: E402
+import figures  # noqa: E402
 import tables  # noqa: E402
 
 
@@ -46,7 +48,7 @@ class Folder(unittest.TestCase):
         (self.folder / f"{name}.json").write_text(json.dumps(content))
 
     def table(self, name):
-        return tables.BLOCKS[name](tables.Page(tables.Results(self.folder), self.folder))
+        return figures.BLOCKS[name](figures.Page(documents.Results(self.folder), self.folder))
 
     def command(self, *words):
         """Exit status, and what was said."""
@@ -80,8 +82,8 @@ class Reading(Folder):
         for gpu in ("one", "two-80gb"):
             self.write(f"{gpu}-2030-01-01-widths-a", document("2030-01-01T00:00:00Z", [problem(1024)]))
         with self.assertRaisesRegex(ValueError, "documents of one, two-80gb: choose with --gpu"):
-            tables.Results(self.folder)
-        self.assertEqual(len(tables.Results(self.folder, "two-80gb").widths), 1)
+            documents.Results(self.folder)
+        self.assertEqual(len(documents.Results(self.folder, "two-80gb").widths), 1)
 
     def test_options_are_told_apart(self):
         off = {"gradient": True, "smoothing": False, "z_loss": False, "weights": None, "softcap": False}
@@ -92,6 +94,26 @@ class Reading(Folder):
         text = self.table("options")
         for line in ("| no options | 10 us |", "| soft cap | 12 us, +20.0% |", "| weights in bf16 | 15 us, +50.0% |"):
             self.assertIn(line, text)
+
+    def test_alarms_are_of_both_kinds_and_planted_slowdowns_those_found_slower(self):
+        programs = {"unplanted": {"truth": 1.0, "draws": 90, "slower": 2, "faster": 3},
+                    "1-in-66": {"truth": 1.0309, "draws": 30, "slower": 29, "faster": 1}}
+        entry = {"title": "softmax f32 32 x 1024", "median_us": 12.4, "programs": programs}
+        recorded = document("2030-01-01T00:00:00Z", [entry], device="Some GPU|cc=90")
+        self.write("gpu-2030-01-01-planted", recorded)
+        text = self.table("planted")
+        self.assertIn("| problem | time | 1 row in 66 | unplanted: alarms |", text)
+        self.assertIn("| softmax f32 32 x 1024 | 12 us | +3.1%: 29 of 30 | 5 of 90 |", text)
+        self.assertIn("Some GPU, driver 2", text)
+
+    def test_regret_is_of_the_last_run_alone(self):
+        for day, worst in ((2, 0.5), (1, 0.25)):
+            found = {"tried": 3, "configs": 9, "seconds": 1.0, "speed_without_search": 0.5}
+            self.write(f"gpu-2030-01-0{day}-regret", document(
+                f"2030-01-0{day}T00:00:00Z", [found] * day, regret={"median": 0.0, "p95": 0.1, "worst": worst}))
+        page = figures.Page(documents.Results(self.folder), self.folder)
+        self.assertEqual(figures.INLINE["regret"](page), "median 0.0%, 95th percentile 10.0%, worst 50.0%")
+        self.assertEqual(figures.INLINE["regret-problems"](page), "2")
 
     def test_the_aim_is_met_by_what_rounds_to_it(self):
         problems = [problem(columns, share) for columns, share in ((1024, 0.9596), (2048, 0.9594), (4096, 0.97))]
@@ -148,9 +170,9 @@ class Pages(Folder):
             self.assertEqual(self.page.read_text(), text)
 
     def test_the_pages_ask_for_every_table(self):
-        texts = [(SOURCE / name).read_text(encoding="utf-8") for name in ("README.md", "docs/performance.md")]
+        texts = [page.read_text(encoding="utf-8") for page in tables.PAGES]
         asked = {match["name"] for text in texts for match in tables.MARKED.finditer(text)}
-        self.assertEqual(asked, {*tables.BLOCKS, *tables.INLINE})
+        self.assertEqual(asked, {*figures.BLOCKS, *figures.INLINE})
 
 
 if __name__ == "__main__":

@@ -1,0 +1,433 @@
+"""The tables and figures of the pages, from the documents in bench/results: BLOCKS and INLINE by their names."""
+
+from __future__ import annotations
+
+import os
+import re
+import statistics
+import textwrap
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Callable, Iterable
+
+from documents import Cell, Cells, Document, Key, Results
+
+# As the pages name the kinds of problems, in their order there.
+KINDS = {
+    "softmax": "softmax",
+    "log_softmax": "log_softmax",
+    "softmax_backward": "softmax_backward",
+    "log_softmax_backward": "log_softmax_backward",
+    "cross_entropy loss": "loss (mean)",
+    "cross_entropy loss+grad": "loss and gradient (mean, in place)",
+    "cross_entropy_backward": "gradient from logsumexp (in place)",
+}
+DTYPES = ("bf16", "f16", "f32")
+OVERVIEW_COLUMNS = (1024, 4096, 32768, 128256, 262144)
+SOME_KINDS = ("softmax", "softmax_backward", "cross_entropy loss", "cross_entropy loss+grad")
+AIM = 0.96  # of the ceiling, for wide rows
+
+
+@dataclass(frozen=True)
+class Page:
+    results: Results
+    folder: Path  # of the page, from which its links lead
+
+    def link(self, document: Document) -> str:
+        path = Path(os.path.relpath(document.path.resolve(), self.folder.resolve()))
+        return f"[{document.task}]({path.as_posix()}) {document.begun[:16].replace('T', ' ')}"
+
+    def sources(self, cells: Cells, by: Callable[[Key], str]) -> str:
+        """What cells are of: the machine and, of each group by(), its documents, that of the most cells first, and the
+        columns of the others."""
+        groups: dict[str, dict[Path, list[str]]] = {}
+        documents = {cell.document.path: cell.document for cell in cells.values()}
+        for key, cell in cells.items():
+            groups.setdefault(by(key), {}).setdefault(cell.document.path, []).append(str(key[2]))
+        alike: dict[str, list[str]] = {}  # groups by what is said of them
+        for group, places in groups.items():
+            paths = sorted(places, key=lambda path: (-len(places[path]), documents[path].begun))
+            texts = [self.link(documents[paths[0]])]
+            texts += [f"{self.link(documents[path])} ({', '.join(dict.fromkeys(places[path]))})" for path in paths[1:]]
+            alike.setdefault(", ".join(texts), []).append(group)
+        parts = [f"{', '.join(names)}: {text}" if any(names) else text for text, names in alike.items()]
+        return wrapped(f"{machines_of(cells)}. {'; '.join(parts)}.")
+
+    def dates(self, cells: Cells) -> str:
+        return f"{machines_of(cells)}, {span([cell.document.begun[:10] for cell in cells.values()], str)}."
+
+
+def machines_of(cells: Cells) -> str:
+    if not cells:
+        raise ValueError("no document has such figures")
+    return "; ".join(dict.fromkeys(cell.document.machine for cell in cells.values()))
+
+
+def wrapped(text: str, indent: str = "") -> str:
+    return textwrap.fill(text, 120, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+
+
+def table(rows: list[list[str]]) -> str:
+    lines = ["| " + " | ".join(row) + " |" for row in rows]
+    lines.insert(1, "|" + " --- |" * len(rows[0]))
+    return "\n".join(lines)
+
+
+def variant(problem: dict[str, Any]) -> str:
+    return str(problem["config"].split("/")[0])
+
+
+def percent(share: float) -> str:
+    return f"{share:.0%}"
+
+
+def tenths(share: float) -> str:
+    return f"{100 * share:.1f}%"
+
+
+def terabytes(figure: float) -> str:
+    return f"{figure / 1e3:.2f}"
+
+
+def span(values: Iterable[Any], text: Callable[[Any], str]) -> str:
+    least, most = (text(choose(values)) for choose in (min, max))
+    return least if least == most else f"{least} to {most}"
+
+
+def own(cells: Cells, *first: Any) -> Cells:
+    """Those whose keys begin so."""
+    return {key: cell for key, cell in cells.items() if key[: len(first)] == first}
+
+
+def columns_of(cells: Cells) -> list[int]:
+    return sorted({key[2] for key in cells})
+
+
+def grouped(cells: Cells) -> list[tuple[str, str]]:
+    """Kinds and dtypes that there are, in the order of the pages."""
+    there = {key[:2] for key in cells}
+    return [(kind, dtype) for kind in KINDS for dtype in DTYPES if (kind, dtype) in there]
+
+
+def in_order(cells: Cells) -> Cells:
+    """By kind and dtype in the order of the pages, then by columns and what follows them."""
+    return dict(sorted(cells.items(), key=lambda item: (list(KINDS).index(item[0][0]), item[0][1:])))
+
+
+def ceilings(page: Page) -> str:
+    traffic = {"softmax": "one read, one written", "softmax_backward": "two read, one written",
+               "cross_entropy loss": "one read", "cross_entropy loss+grad": "one read, written over"}
+    rows = [["matrices", "TB/s: median", "least", "most"]]
+    cells: Cells = {}
+    for kind, text in traffic.items():
+        found = own(page.results.widths, kind)
+        figures = [cell.value["ceiling"]["gbs"] for cell in found.values()]
+        rows.append([text, *(terabytes(choose(figures)) for choose in (statistics.median, min, max))])
+        cells.update(found)
+    return f"{table(rows)}\n\n{page.dates(cells)}"
+
+
+def shares(kinds: Iterable[str], dtypes: Iterable[str]) -> Callable[[Page], str]:
+    """Of the ceiling, at some widths."""
+
+    def write(page: Page) -> str:
+        cells = {key: cell for key, cell in page.results.widths.items()
+                 if key[0] in kinds and key[1] in dtypes and key[2] in OVERVIEW_COLUMNS}
+        rows = [["columns", *map(str, OVERVIEW_COLUMNS)]]
+        for kind, dtype in grouped(cells):
+            found = [cells.get((kind, dtype, columns)) for columns in OVERVIEW_COLUMNS]
+            rows.append([f"{KINDS[kind]} {dtype}", *(
+                f"{percent(cell.value['share_of_ceiling'])} {variant(cell.value)}" if cell else "-" for cell in found)])
+        return f"{table(rows)}\n\n{page.dates(cells)}"
+
+    return write
+
+
+def widths(page: Page) -> str:
+    """A section for each operation, with all widths and dtypes."""
+    sections = []
+    for kind, title in KINDS.items():
+        cells = in_order(own(page.results.widths, kind))
+        if not cells:
+            continue
+        dtypes = [dtype for dtype in DTYPES if own(cells, kind, dtype)]
+        rows = [["columns", *(title for dtype in dtypes for title in (dtype, "TB/s", "kernel"))]]
+        for columns in columns_of(cells):
+            row = [str(columns)]
+            for dtype in dtypes:
+                cell = cells.get((kind, dtype, columns))
+                row += ["-", "-", "-"] if cell is None else [
+                    tenths(cell.value["share_of_ceiling"]), terabytes(cell.value["gbs"]), variant(cell.value)]
+            rows.append(row)
+        sections.append(f"### {title}\n\n{table(rows)}\n\n{page.sources(cells, by=lambda key: str(key[1]))}")
+    return "\n\n".join(sections)
+
+
+def below_the_aim(page: Page) -> str:
+    rows = [["operation", "dtype", f"columns: share, where it is below {percent(AIM)}"]]
+    for kind, dtype in grouped(page.results.widths):
+        cells = in_order(own(page.results.widths, kind, dtype))
+        text = ", ".join(f"{key[2]}: {tenths(cell.value['share_of_ceiling'])}" for key, cell in cells.items()
+                         if round(cell.value["share_of_ceiling"], 3) < AIM)
+        if text:
+            rows.append([KINDS[kind], dtype, text])
+    return table(rows) if len(rows) > 1 else "Nothing."
+
+
+def peers(page: Page) -> str:
+    """A section for each dtype."""
+    sections = []
+    for dtype in DTYPES:
+        cells = in_order({key: cell for key, cell in page.results.peers.items() if key[1] == dtype})
+        if not cells:
+            continue
+        columns = columns_of(cells)
+        rows = [[dtype, *map(str, columns)]]
+        for kind, _ in grouped(cells):
+            for peer in page.results.peer_names():
+                found = [cells.get((kind, dtype, width, peer)) for width in columns]
+                if any(found):
+                    rows.append([f"{KINDS[kind]}: {peer}", *(
+                        "-" if cell is None else f"{cell.value['ratio']:.2f}" + ("" if on_graph(cell) else " \\*")
+                        for cell in found)])
+        sections.append(f"{table(rows)}\n\n{page.sources(cells, by=lambda key: str(key[3]))}")
+    return "\n\n".join([*sections, peer_notes(page.results)])
+
+
+def on_graph(cell: Cell) -> bool:
+    return bool(cell.value["method"] == "graph")
+
+
+def peer_notes(results: Results) -> str:
+    """Versions, and why a figure is missing or starred."""
+    versions: dict[str, dict[str, None]] = {}
+    for cell in results.peers.values():
+        for name, version in cell.document.content["versions"].items():
+            versions.setdefault(name, {})[version] = None
+    lines = ["- " + ", ".join(f"{name} {' and '.join(found)}" for name, found in versions.items()) + "."]
+    for reason in dict.fromkeys(cell.value["method"] for cell in results.peers.values() if not on_graph(cell)):
+        names = dict.fromkeys(f"{KINDS[key[0]]}, {key[3]}" for key, cell in results.peers.items()
+                              if cell.value["method"] == reason)
+        lines.append(f"- \\* {'; '.join(names)}: timed with `{reason}`.")
+    for reason in dict.fromkeys(results.failures.values()):
+        keys = [key for key, text in results.failures.items() if text == reason and key not in results.peers]
+        if reason != "has no such operation" and keys:
+            lines.append(f"- {'; '.join(f'{KINDS[key[0]]} {key[1]} of {key[2]} columns, {key[3]}' for key in keys)}: "
+                         f"`{reason}`")
+    lines += [f"- {peer} was not there: `{reason}`." for peer, reason in results.missing.items()
+              if peer not in results.peer_names()]
+    return "\n".join(wrapped(line, indent="  ") for line in lines)
+
+
+def peer_ranges(page: Page) -> str:
+    """Least and most over widths and dtypes."""
+    rows = [["", *page.results.peer_names()]]
+    for kind in KINDS:
+        cells = own(page.results.peers, kind)
+        if cells:
+            ratios = [[cell.value["ratio"] for key, cell in cells.items() if key[3] == peer] for peer in rows[0][1:]]
+            rows.append([KINDS[kind], *(span(found, "{:.1f}".format) if found else "-" for found in ratios)])
+    return f"{table(rows)}\n\n{page.dates(page.results.peers)}"
+
+
+def memory(page: Page) -> str:
+    """Beside the inputs, over widths and dtypes."""
+    results = page.results
+    rows = [["", "ce", *results.peer_names()]]
+    for kind in KINDS:
+        cells = own(results.peers, kind)
+        if not cells:
+            continue
+        row = [KINDS[kind], sizes([(cell.value["extra_of_ce"], cell) for cell in cells.values()])]
+        for peer in results.peer_names():
+            found = [(cell.value["peak_bytes"], cell) for key, cell in cells.items() if key[3] == peer]
+            row.append(sizes(found) if found else "-")
+        rows.append(row)
+    return f"{table(rows)}\n\n{page.dates(results.peers)}"
+
+
+def sizes(found: list[tuple[float, Cell]]) -> str:
+    """In matrices of the size of the logits, or in bytes a row."""
+    matrices = [size / cell.value["matrix"] for size, cell in found]
+    if max(matrices) < 0.01:
+        return span([size / cell.value["rows"] for size, cell in found], "{:.0f}".format) + " bytes a row"
+    return span(matrices, "{:.2f}".format)
+
+
+def options(page: Page) -> str:
+    cells = page.results.options
+    places = sorted({key[1:] for key in cells})
+    rows = [["", *(f"{dtype} {columns}" for dtype, columns in places)]]
+    for named in sorted({key[0] for key in cells}, key=lambda named: (len(named), named)):
+        row = [", ".join(named) or "no options"]
+        for place in places:
+            cell = cells.get((named, *place))
+            if cell is None:
+                row.append("-")
+            else:
+                more = f", {added_by_options(cells, (named, *place)):+.1%}" if named else ""
+                row.append(f"{cell.value['median_us']:.0f} us{more}")
+        rows.append(row)
+    by_options = dict(sorted(cells.items(), key=lambda item: (len(item[0][0]), item[0])))
+    return f"{table(rows)}\n\n{page.sources(by_options, by=lambda key: ', '.join(key[0]) or 'no options')}"
+
+
+def added_by_options(cells: Cells, key: Key) -> float:
+    """To the time, as a part of it."""
+    without: float = cells[((), *key[1:])].value["median_us"]
+    return float(cells[key].value["median_us"]) / without - 1
+
+
+def few_rows(page: Page) -> str:
+    cells = in_order(page.results.few_rows)
+    counts = sorted({key[3] for key in cells})
+    rows = [["", "columns", *(f"{count} row{'s' if count > 1 else ''}" for count in counts)]]
+    for kind, dtype, columns in dict.fromkeys(key[:3] for key in cells):
+        found = [cells.get((kind, dtype, columns, count)) for count in counts]
+        rows.append([f"{KINDS[kind]} {dtype}", str(columns), *(
+            f"{cell.value['median_us']:.1f} us ({percent(of_bound(cell))}) {variant(cell.value)}" if cell else "-"
+            for cell in found)])
+    floors = dict.fromkeys(f"{cell.document.run['launch_floor_us']:.2f} us" for cell in cells.values())
+    return (f"{table(rows)}\n\n{page.sources(cells, by=lambda key: '')} Launch floor: "
+            f"{', '.join(floors)}.")
+
+
+def of_bound(cell: Cell) -> float:
+    return float(cell.value["median_us"]) / float(cell.value["bound_us"])
+
+
+def shapes(page: Page) -> str:
+    cells = page.results.shapes
+    rows = [["problem", "time", "TB/s", "of the ceiling", "config"]]
+    for cell in cells.values():
+        problem = cell.value
+        rows.append([problem["title"], milliseconds(cell), terabytes(problem["gbs"]),
+                     tenths(problem["share_of_ceiling"]), f"`{problem['config']}`"])
+    return f"{table(rows)}\n\n{page.sources(cells, by=lambda key: '')}"
+
+
+def planted(page: Page) -> str:
+    """What planted slowdowns cost in truth, and how often they were found."""
+    cells = dict(sorted(page.results.planted.items(), key=lambda item: item[1].value["median_us"]))
+    unplanted = "unplanted"
+    names = sorted({name for cell in cells.values() for name in cell.value["programs"]} - {unplanted})
+    titles = [re.sub(r"(\d+)-in-(\d+)", r"\1 row in \2", name) for name in names]
+    rows = [["problem", "time", *titles, "unplanted: alarms"]]
+    for cell in cells.values():
+        programs = cell.value["programs"]
+        found = [f"{programs[name]['truth'] - 1:+.1%}: {programs[name]['slower']} of {programs[name]['draws']}"
+                 if name in programs else "-" for name in names]
+        nothing = programs[unplanted]
+        rows.append([cell.value["title"], f"{cell.value['median_us']:.0f} us", *found,
+                     f"{nothing['slower'] + nothing['faster']} of {nothing['draws']}"])
+    return f"{table(rows)}\n\n{page.sources(cells, by=lambda key: '')}"
+
+
+def milliseconds(cell: Cell) -> str:
+    return f"{cell.value['median_us'] / 1e3:.3f} ms"
+
+
+# ---- figures in a sentence -----------------------------------------------------------------------------------------
+
+
+def as_percents(figures: Iterable[float]) -> str:
+    return span([100 * each for each in figures], lambda each: f"{each:.{int(each < 10)}f}") + "%"
+
+
+def loss_and_gradient_time(page: Page) -> str:
+    return milliseconds(page.results.shapes["cross_entropy loss+grad", "bf16", 8192, 128256])
+
+
+def loss_and_gradient_share(page: Page) -> str:
+    return percent(page.results.shapes["cross_entropy loss+grad", "bf16", 8192, 128256].value["share_of_ceiling"])
+
+
+def torch_over_ce(page: Page) -> str:
+    ratios = own(page.results.peers, "cross_entropy loss+grad")
+    return span([cell.value["ratio"] for key, cell in ratios.items() if key[3] == "torch"], "{:.1f}".format)
+
+
+def few_rows_times(page: Page) -> str:
+    return span([cell.value["median_us"] for cell in page.results.few_rows.values()], "{:.0f}".format) + " microseconds"
+
+
+def few_rows_shares(page: Page) -> str:
+    return as_percents(of_bound(cell) for cell in page.results.few_rows.values())
+
+
+def loss_and_gradient_memory(of: Callable[[dict[str, Any]], float]) -> Callable[[Page], str]:
+    def write(page: Page) -> str:
+        cells = own(page.results.peers, "cross_entropy loss+grad").items()
+        return span([of(cell.value) for key, cell in cells if key[3] == "torch"], "{:.0f}".format)
+
+    return write
+
+
+def regret(page: Page) -> dict[str, Any]:
+    if page.results.regret is None:
+        raise ValueError("no document has such figures")
+    return page.results.regret.content
+
+
+def regret_quantiles(page: Page) -> str:
+    found = regret(page)["regret"]
+    return f"median {found['median']:.1%}, 95th percentile {found['p95']:.1%}, worst {found['worst']:.1%}"
+
+
+def search_seconds(page: Page) -> str:
+    seconds = [problem["seconds"] for problem in regret(page)["problems"]]
+    return f"median {statistics.median(seconds):.1f} s, longest {max(seconds):.2f} s"
+
+
+def search_configs(page: Page) -> str:
+    tried, there = ([problem[name] for problem in regret(page)["problems"]] for name in ("tried", "configs"))
+    return f"{span(tried, str)} Configs of {span(there, str)}"
+
+
+def speed_without_search(page: Page) -> str:
+    speeds = [problem["speed_without_search"] for problem in regret(page)["problems"]]
+    return f"{statistics.median(speeds):.1%} of the speed in the median, and {min(speeds):.0%} in the worst"
+
+
+def cost_of(*named: str) -> Callable[[Page], str]:
+    """Of these options in any dtype of weights, over all widths and dtypes."""
+
+    def write(page: Page) -> str:
+        cells = page.results.options
+        keys = [key for key in cells if tuple(name.split(" in ")[0] for name in key[0]) == named]
+        return as_percents(added_by_options(cells, key) for key in keys)
+
+    return write
+
+
+BLOCKS: dict[str, Callable[[Page], str]] = {
+    "ceilings": ceilings,
+    "shares": shares(KINDS, DTYPES),
+    "shares-of-some": shares(SOME_KINDS, ("bf16", "f32")),
+    "widths": widths,
+    "below-the-aim": below_the_aim,
+    "shapes": shapes,
+    "peers": peers,
+    "peer-ranges": peer_ranges,
+    "memory": memory,
+    "options": options,
+    "few-rows": few_rows,
+    "planted": planted,
+}
+INLINE: dict[str, Callable[[Page], str]] = {
+    "loss-grad-time": loss_and_gradient_time,
+    "loss-grad-share": loss_and_gradient_share,
+    "loss-grad-torch": torch_over_ce,
+    "few-rows-times": few_rows_times,
+    "few-rows-shares": few_rows_shares,
+    "regret": regret_quantiles,
+    "regret-problems": lambda page: str(len(regret(page)["problems"])),
+    "search-seconds": search_seconds,
+    "search-configs": search_configs,
+    "speed-without-search": speed_without_search,
+    "memory-of-ce": loss_and_gradient_memory(lambda timing: timing["extra_of_ce"] / timing["rows"]),
+    "memory-of-torch": loss_and_gradient_memory(lambda timing: timing["peak_bytes"] / timing["matrix"]),
+    "cost-of-smoothing": cost_of("label smoothing", "z-loss"),
+    "cost-of-weights": cost_of("label smoothing", "z-loss", "weights"),
+    "cost-of-softcap": cost_of("soft cap"),
+}
