@@ -23,6 +23,7 @@ Key = tuple[Any, ...]
 @dataclass(frozen=True)
 class Document:
     path: Path
+    gpu: str  # as its name begins
     task: str
     content: dict[str, Any]
 
@@ -56,18 +57,18 @@ Cells = dict[Key, Cell]
 def read_documents(folder: Path, gpu: str | None) -> list[Document]:
     """In the order in which they were begun."""
     documents: list[Document] = []
-    gpus = set()
     for path in sorted(folder.glob("*.json")):
         named = FILE.fullmatch(path.name)
         if named is None or gpu not in (None, named["gpu"]):
             continue
         if TASKS.match(named["task"]):
-            gpus.add(named["gpu"])
-            documents.append(Document(path, named["task"], json.loads(path.read_text(encoding="utf-8"))))
+            content = json.loads(path.read_text(encoding="utf-8"))
+            documents.append(Document(path, named["gpu"], named["task"], content))
     if not documents:
         raise ValueError(f"{folder} has no documents" + (f" of {gpu}" if gpu else ""))
+    gpus = sorted({document.gpu for document in documents})
     if len(gpus) > 1:
-        raise ValueError(f"{folder} has documents of {', '.join(sorted(gpus))}: choose with --gpu")
+        raise ValueError(f"{folder} has documents of {', '.join(gpus)}: choose with --gpu")
     return sorted(documents, key=lambda document: document.begun)
 
 
@@ -102,6 +103,8 @@ class Results:
 
     def __init__(self, folder: Path, gpu: str | None = None) -> None:
         documents = read_documents(folder, gpu)
+        # GB/s over columns, by the last run that drew it.
+        self.plot = max(folder.glob(f"{documents[0].gpu}-????-??-??-widths.svg"), default=None)
 
         def of(task: str) -> list[Document]:
             return [document for document in documents if document.task.startswith(task)]

@@ -33,9 +33,11 @@ class Page:
     results: Results
     folder: Path  # of the page, from which its links lead
 
+    def path(self, file: Path) -> str:
+        return Path(os.path.relpath(file.resolve(), self.folder.resolve())).as_posix()
+
     def link(self, document: Document) -> str:
-        path = Path(os.path.relpath(document.path.resolve(), self.folder.resolve()))
-        return f"[{document.task}]({path.as_posix()}) {document.begun[:16].replace('T', ' ')}"
+        return f"[{document.task}]({self.path(document.path)}) {document.begun[:16].replace('T', ' ')}"
 
     def sources(self, cells: Cells, by: Callable[[Key], str]) -> str:
         """What cells are of: the machine and, of each group by(), its documents, that of the most cells first, and the
@@ -112,6 +114,12 @@ def grouped(cells: Cells) -> list[tuple[str, str]]:
 def in_order(cells: Cells) -> Cells:
     """By kind and dtype in the order of the pages, then by columns and what follows them."""
     return dict(sorted(cells.items(), key=lambda item: (list(KINDS).index(item[0][0]), item[0][1:])))
+
+
+def plot(page: Page) -> str:
+    if page.results.plot is None:
+        raise ValueError("there is no drawing of the widths")
+    return f"![GB/s over columns, bf16]({page.path(page.results.plot)})"
 
 
 def ceilings(page: Page) -> str:
@@ -401,6 +409,7 @@ def cost_of(*named: str) -> Callable[[Page], str]:
 
 
 BLOCKS: dict[str, Callable[[Page], str]] = {
+    "plot": plot,
     "ceilings": ceilings,
     "shares": shares(KINDS, DTYPES),
     "shares-of-some": shares(SOME_KINDS, ("bf16", "f32")),

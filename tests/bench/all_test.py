@@ -37,7 +37,7 @@ class All(unittest.TestCase):
         command = [sys.executable, "-B", SOURCE / "bench" / "all", "--ce-tune", self.program]
         folders = ["--out", self.folder / "out", "--work", self.folder / "work"]
         return subprocess.run([*command, *folders, *words], capture_output=True, text=True, check=False,
-                              env={**os.environ, "FINDINGS": json.dumps(findings), **environment})
+                              env={**os.environ, "CE_DEVICE": "cuda", "FINDINGS": json.dumps(findings), **environment})
 
     def documents(self):
         """By task."""
@@ -99,7 +99,8 @@ class All(unittest.TestCase):
     def test_measures_no_host(self):
         done = self.all("--only", "few-rows", findings=[{"what": "host", "state": "ok", "facts": {"name": "host:x"}}])
         self.assertEqual(done.returncode, 1)
-        self.assertIn("found no GPU", done.stderr)
+        self.assertIn("found no cuda:0", done.stderr)
+        self.assertIn("found no host", self.all("--only", "few-rows", CE_DEVICE="host").stderr)
         self.assertFalse((self.folder / "out").exists())
 
 

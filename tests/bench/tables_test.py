@@ -156,6 +156,11 @@ class Pages(Folder):
         self.write("gpu-2030-01-02-widths-a", document("2030-01-02T00:00:00Z", [problem(1024, 0.6)]))
         self.assertEqual(self.command("--check", self.page)[0], 1)
 
+    def test_the_last_plot_of_the_gpu_is_shown(self):
+        for name in ("gpu-2030-01-01", "gpu-2030-01-03", "gpu-2030-01-02", "other-2030-01-09"):
+            (self.folder / f"{name}-widths.svg").touch()
+        self.assertEqual(self.table("plot"), "![GB/s over columns, bf16](gpu-2030-01-03-widths.svg)")
+
     def test_marks_that_say_nothing_are_errors(self):
         for text, said in (("<!-- tables: shapez --><!-- end -->", '"shapez" is no table'),
                            ("<!-- tables: widths -->", "not closed"),
