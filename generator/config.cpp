@@ -63,7 +63,10 @@ std::string to_text(const Config& config) {
   std::string text = config.variant;
   char separator = '/';
   for (const Axis* axis : variant(config.variant).axes()) {
-    text += fmt::format("{}{}={}", separator, axis->name, value_text(*axis, config.*axis->value));
+    text.append(1, separator)
+        .append(axis->name)
+        .append(1, '=')
+        .append(value_text(*axis, config.*axis->value));
     separator = ',';
   }
   return text;

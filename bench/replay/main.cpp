@@ -21,21 +21,22 @@ namespace {
 
 using namespace ce;
 
-void print_scores(const replay::Recording& recording, int seeds, bool each) {
+void print_scores(const replay::Recording& recording, std::uint64_t seeds, bool each) {
   fmt::print("{:<12} {:>8} {:>8} {:>8} {:>7} {:>7}   regret over {} problems x {} seeds\n", "strategy",
              "median", "p95", "worst", "tried", "ms", recording.problems.size(), seeds);
   for (const auto strategy :
        {tuner::Strategy::halving, tuner::Strategy::random, tuner::Strategy::exhaustive}) {
     std::vector<replay::Score> scores;
-    for (const replay::RecordedProblem& problem : recording.problems)
-      for (int seed = 1; seed <= seeds; ++seed) {
-        tuner::Breadth breadth{.strategy = strategy, .seed = static_cast<std::uint64_t>(seed)};
-        scores.push_back(replay::search(problem, recording.model, breadth, static_cast<std::uint64_t>(seed)));
+    for (const replay::RecordedProblem& problem : recording.problems) {
+      const replay::Simulator simulator(problem, recording.model);
+      for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
+        scores.push_back(simulator.search({.strategy = strategy, .seed = seed}, seed));
         if (each && seed == 1)
           fmt::print("  {:<75} {:6.2f}% first {:6.2f}% tried {:>4} {}\n", generator::title(problem.problem),
                      100 * scores.back().regret, 100 * scores.back().first, scores.back().tried,
                      scores.back().winner);
       }
+    }
     const replay::Summary summary = replay::summary_of(scores);
     fmt::print("{:<12} {:>7.2f}% {:>7.2f}% {:>7.2f}% {:>7.1f} {:>7.1f}\n", tuner::name(strategy),
                100 * summary.median, 100 * summary.p95, 100 * summary.worst, summary.tried,
@@ -52,13 +53,14 @@ void print_guesses(const replay::Recording& recording, std::uint64_t seeds, bool
     fmt::print("{:<28} {:>7.2f}% {:>7.2f}% {:>7.2f}%\n", name, 100 * replay::quantile(regrets, 0.5),
                100 * replay::quantile(regrets, 0.95), 100 * replay::quantile(regrets, 1));
   };
+  const replay::Guesser guesser(recording);
   for (const auto& [tuned, name] :
        {std::pair{replay::Tuned::exhaustively, "neighbours, exhaustively"},
         std::pair{replay::Tuned::by_halving, "neighbours, by halving"},
         std::pair{replay::Tuned::by_halving_winners, "neighbours, winners only"}}) {
     std::vector<double> regrets, alone;
     for (std::uint64_t seed = 1; seed <= (tuned == replay::Tuned::exhaustively ? 1 : seeds); ++seed) {
-      const std::vector<replay::Guess> guesses = replay::guesses(recording, tuned, seed);
+      const std::vector<replay::Guess> guesses = guesser.guesses(tuned, seed);
       for (std::size_t i = 0; i < guesses.size(); ++i) {
         regrets.push_back(guesses[i].regret);
         alone.push_back(guesses[i].alone);
@@ -81,7 +83,7 @@ void print_stability(const replay::Recording& recording, std::uint64_t seed, boo
   for (const auto strategy : {tuner::Strategy::halving, tuner::Strategy::exhaustive}) {
     std::vector<double> all, of_short;
     for (const replay::RecordedProblem& problem : recording.problems) {
-      const double apart = replay::apart(problem, recording.model, {.strategy = strategy}, seed);
+      const double apart = replay::Simulator(problem, recording.model).apart({.strategy = strategy}, seed);
       all.push_back(apart);
       if (problem.best_us() < short_us) of_short.push_back(apart);
       if (each)
@@ -128,7 +130,7 @@ void print_registers(const replay::Recording& recording, int every) {
 int main(int argc, char** argv) {
   CLI::App app("Searches replayed from bench/results/searches-*.txt");
   std::string file;
-  int seeds = 5;
+  std::uint64_t seeds = 5;
   bool each = false;
   app.require_subcommand(1);
   CLI::App* score = app.add_subcommand("score", "Regret and cost of every strategy");
@@ -158,7 +160,7 @@ int main(int argc, char** argv) {
     if (score->parsed())
       print_scores(recording, seeds, each);
     else if (guess->parsed())
-      print_guesses(recording, static_cast<std::uint64_t>(seeds), each);
+      print_guesses(recording, seeds, each);
     else if (stability->parsed())
       print_stability(recording, seed, each);
     else if (fit->parsed())

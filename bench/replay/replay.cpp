@@ -8,6 +8,7 @@
 #include <fstream>
 #include <limits>
 #include <map>
+#include <memory>
 #include <optional>
 #include <random>
 #include <sstream>
@@ -115,37 +116,38 @@ Recording load(const std::filesystem::path& path) {
   return recording;
 }
 
-Score search(const RecordedProblem& recorded, const runtime::Model& model, const tuner::Breadth& breadth,
-             std::uint64_t seed) {
+Simulator::Simulator(const RecordedProblem& recorded, const runtime::Model& model)
+    : best_us_(recorded.best_us()) {
   std::map<std::string, const RecordedConfig*> known;
   for (const RecordedConfig& config : recorded.configs)
     known.emplace(generator::to_text(config.config), &config);
 
   // As tuner::Search makes them; what was not recorded is in nobody's way.
-  std::vector<const RecordedConfig*> field;
-  std::vector<tuner::Entrant> entrants;
   std::map<std::string, std::size_t> structures;
   for (const generator::Config& config : tuner::search_order(recorded.problem, model, {})) {
     const auto found = known.find(generator::to_text(config));
     if (found == known.end()) continue;
-    entrants.push_back(
+    entrants_.push_back(
         {.structure = structures.try_emplace(tuner::structure_of(config), structures.size()).first->second,
          .load = config.load});
-    field.push_back(found->second);
+    field_.push_back(found->second);
   }
-  Score score{.first = field.front()->median_us / recorded.best_us() - 1};
+}
 
+Score Simulator::search(const tuner::Breadth& breadth, std::uint64_t seed) const {
+  Score score{.first = field_.front()->median_us / best_us_ - 1};
   std::mt19937_64 engine(seed);
-  std::vector<std::vector<float>> in_turns(field.size());
+  std::vector<tuner::Entrant> entrants = entrants_;
+  std::vector<std::vector<float>> in_turns(field_.size());
   const auto take = [&](std::size_t i, std::size_t samples, std::vector<float>& into) {
     constexpr double quartiles_of_normal = 1.349;
     constexpr double fastest =
         0.9;  // what is off by more than that is slow: the spread may be of two populations
     std::normal_distribution<double> noise;
-    const double deviation = field[i]->spread / quartiles_of_normal;
+    const double deviation = field_[i]->spread / quartiles_of_normal;
     for (std::size_t n = 0; n < samples; ++n) {
       into.push_back(
-          static_cast<float>(field[i]->median_us * std::max(fastest, 1 + deviation * noise(engine))));
+          static_cast<float>(field_[i]->median_us * std::max(fastest, 1 + deviation * noise(engine))));
       score.device_us += into.back();
     }
     entrants[i].median_us = tuner::median(into);
@@ -154,83 +156,107 @@ Score search(const RecordedProblem& recorded, const runtime::Model& model, const
     for (const std::size_t i : round->entrants) {
       if (round->in_turns) {
         const auto samples = static_cast<std::size_t>(
-            round->samples * tuner::times_as_many(field[round->entrants.front()]->median_us));
+            round->samples * tuner::times_as_many(field_[round->entrants.front()]->median_us));
         take(i, samples - std::min(samples, in_turns[i].size()), in_turns[i]);
         entrants[i].error = tuner::error_of_median(tuner::spread(in_turns[i]), in_turns[i].size());
         entrants[i].in_turns = true;
       } else {
         std::vector<float> screened;
-        take(i, static_cast<std::size_t>(round->samples * tuner::times_as_many(field[i]->median_us)),
+        take(i, static_cast<std::size_t>(round->samples * tuner::times_as_many(field_[i]->median_us)),
              screened);
         ++score.tried;
       }
     }
-  const std::size_t winner = winner_of(field, entrants);
-  score.winner = generator::to_text(field[winner]->config);
-  score.regret = field[winner]->median_us / recorded.best_us() - 1;
-  for (std::size_t i = 0; i < field.size(); ++i)
+  const std::size_t winner = winner_of(field_, entrants);
+  score.winner = generator::to_text(field_[winner]->config);
+  score.regret = field_[winner]->median_us / best_us_ - 1;
+  for (std::size_t i = 0; i < field_.size(); ++i)
     if (entrants[i].median_us > 0)
-      score.losses.emplace_back(field[i]->config,
+      score.losses.emplace_back(field_[i]->config,
                                 std::log(entrants[i].median_us / entrants[winner].median_us));
   return score;
 }
 
-double apart(const RecordedProblem& recorded, const runtime::Model& model, const tuner::Breadth& breadth,
-             std::uint64_t first_seed) {
+double Simulator::apart(const tuner::Breadth& breadth, std::uint64_t first_seed) const {
   constexpr std::uint64_t searches = 10;
   std::vector<double> regrets;
   for (std::uint64_t seed = first_seed; seed < first_seed + searches; ++seed)
-    regrets.push_back(search(recorded, model, breadth, seed).regret);
+    regrets.push_back(search(breadth, seed).regret);
   const auto [least, most] = std::minmax_element(regrets.begin(), regrets.end());
   return (1 + *most) / (1 + *least) - 1;
 }
 
-std::vector<Guess> guesses(const Recording& recording, Tuned tuned, std::uint64_t seed) {
-  const std::vector<RecordedProblem>& problems = recording.problems;
-  std::vector<std::vector<std::pair<generator::Config, double>>> losses;
-  for (const RecordedProblem& problem : problems) {
-    auto& own = losses.emplace_back();
-    if (tuned == Tuned::exhaustively) {
-      for (const RecordedConfig& each : problem.configs)
-        own.emplace_back(each.config, std::log(each.median_us / problem.best_us()));
-      continue;
-    }
-    Score score = search(problem, recording.model, {}, seed);
-    if (tuned == Tuned::by_halving)
-      own = std::move(score.losses);
-    else
-      own.emplace_back(generator::parse_config(score.winner), 0);
-  }
+/// A problem as one that nobody tuned.
+struct Guesser::Stranger {
+  std::shared_ptr<const Fitted> fit;                 ///< to others
+  std::map<std::string, double> regrets;             ///< of what was recorded
+  std::vector<std::pair<std::size_t, double>> near;  ///< problems with their distance
+  double alone = 0;
 
+  /// What was not recorded was not right, or does not fit: as a Chooser goes on to the next.
+  [[nodiscard]] std::pair<std::string, double> first_of(const std::vector<generator::Config>& ranked) const {
+    for (const generator::Config& config : ranked)
+      if (const auto found = regrets.find(generator::to_text(config)); found != regrets.end()) return *found;
+    throw NotFound("no config of the space was recorded");
+  }
+};
+
+Guesser::Guesser(const Recording& recording) : recording_(recording) {
   constexpr std::size_t parts = 12;  // a fit takes too long to make one for each problem
   const Regression regression(recording);
-  std::vector<Fitted> fits;
-  for (std::size_t part = 0; part < parts; ++part) fits.push_back(regression.fitted_without(part, parts));
-  std::vector<Guess> guesses;
+  std::vector<std::shared_ptr<const Fitted>> fits;
+  for (std::size_t part = 0; part < parts; ++part)
+    fits.push_back(std::make_shared<const Fitted>(regression.fitted_without(part, parts)));
+  const std::vector<RecordedProblem>& problems = recording.problems;
   for (std::size_t i = 0; i < problems.size(); ++i) {
-    std::vector<tuner::Neighbour> near;
+    simulators_.emplace_back(problems[i], recording.model);
+    Stranger& stranger = strangers_.emplace_back(Stranger{.fit = fits[i % parts]});
+    for (const RecordedConfig& each : problems[i].configs)
+      stranger.regrets.emplace(generator::to_text(each.config), each.median_us / problems[i].best_us() - 1);
     for (std::size_t other = 0; other < problems.size(); ++other) {
       const auto distance = tuner::distance_between(problems[other].problem, problems[i].problem);
-      if (other != i && distance) near.push_back({problems[other].problem, *distance, losses[other]});
+      if (other != i && distance) stranger.near.emplace_back(other, *distance);
     }
-    std::stable_sort(near.begin(), near.end(),
-                     [](const auto& a, const auto& b) { return a.distance < b.distance; });
-    near.resize(std::min(near.size(), tuner::most_neighbours));
+    std::stable_sort(stranger.near.begin(), stranger.near.end(),
+                     [](const auto& a, const auto& b) { return a.second < b.second; });
+    stranger.near.resize(std::min(stranger.near.size(), tuner::most_neighbours));
+    stranger.alone =
+        stranger
+            .first_of(tuner::ranked_space(problems[i].problem, recording.model, {}, stranger.fit->weights()))
+            .second;
+  }
+}
 
-    std::map<std::string, double> known;
-    for (const RecordedConfig& each : problems[i].configs)
-      known.emplace(generator::to_text(each.config), each.median_us / problems[i].best_us() - 1);
-    // What was not recorded was not right, or does not fit: as a Chooser goes on to the next.
-    const auto first_known = [&](std::span<const tuner::Neighbour> neighbours) {
-      for (const generator::Config& config :
-           tuner::ranked_space(problems[i].problem, recording.model, neighbours, fits[i % parts].weights()))
-        if (const auto found = known.find(generator::to_text(config)); found != known.end()) return *found;
-      throw NotFound("no config of the space was recorded for " + generator::title(problems[i].problem));
-    };
-    const auto [config, regret] = first_known(near);
+Guesser::~Guesser() = default;
+
+std::vector<std::pair<generator::Config, double>> Guesser::losses_of(std::size_t problem, Tuned tuned,
+                                                                     std::uint64_t seed) const {
+  if (tuned != Tuned::exhaustively) {
+    Score score = simulators_[problem].search({}, seed);
+    if (tuned == Tuned::by_halving) return std::move(score.losses);
+    return {{generator::parse_config(score.winner), 0}};
+  }
+  std::vector<std::pair<generator::Config, double>> losses;
+  const RecordedProblem& recorded = recording_.problems[problem];
+  for (const RecordedConfig& each : recorded.configs)
+    losses.emplace_back(each.config, std::log(each.median_us / recorded.best_us()));
+  return losses;
+}
+
+std::vector<Guess> Guesser::guesses(Tuned tuned, std::uint64_t seed) const {
+  std::vector<std::vector<std::pair<generator::Config, double>>> losses;
+  for (std::size_t i = 0; i < strangers_.size(); ++i) losses.push_back(losses_of(i, tuned, seed));
+  std::vector<Guess> guesses;
+  for (std::size_t i = 0; i < strangers_.size(); ++i) {
+    const Stranger& stranger = strangers_[i];
+    std::vector<tuner::Neighbour> near;
+    for (const auto& [other, distance] : stranger.near)
+      near.push_back({recording_.problems[other].problem, distance, losses[other]});
+    const auto [config, regret] = stranger.first_of(
+        tuner::ranked_space(recording_.problems[i].problem, recording_.model, near, stranger.fit->weights()));
     guesses.push_back({.config = config,
                        .regret = regret,
-                       .alone = first_known({}).second,
+                       .alone = stranger.alone,
                        .nearest = near.empty() ? 0 : near.front().distance});
   }
   return guesses;

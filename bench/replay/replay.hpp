@@ -48,14 +48,23 @@ struct Score {
   std::vector<std::pair<generator::Config, double>> losses;
 };
 
-/// One search, with samples drawn around the recorded medians: normal, as wide as was recorded.
-[[nodiscard]] Score search(const RecordedProblem& recorded, const runtime::Model& model,
-                           const tuner::Breadth& breadth, std::uint64_t seed);
+/// Searches of one recorded problem, with samples drawn around the recorded medians: normal, as wide as was recorded.
+class Simulator {
+ public:
+  /// Keeps references to what was recorded.
+  Simulator(const RecordedProblem& recorded, const runtime::Model& model);
 
-/// How far the winners of ten searches of the problem, with samples drawn from seeds one after the other, are
-/// apart: the slowest over the fastest by their recorded medians, less 1.
-[[nodiscard]] double apart(const RecordedProblem& recorded, const runtime::Model& model,
-                           const tuner::Breadth& breadth, std::uint64_t first_seed);
+  [[nodiscard]] Score search(const tuner::Breadth& breadth, std::uint64_t seed) const;
+  /// How far the winners of ten searches, with samples drawn from seeds one after the other, are apart: the slowest
+  /// over the fastest by their recorded medians, less 1.
+  [[nodiscard]] double apart(const tuner::Breadth& breadth, std::uint64_t first_seed) const;
+
+ private:
+  double best_us_;
+  // In the order in which a search looks at them.
+  std::vector<const RecordedConfig*> field_;
+  std::vector<tuner::Entrant> entrants_;
+};
 
 /// What runs for a problem that nobody has tuned, where all others have been.
 struct Guess {
@@ -72,9 +81,29 @@ enum class Tuned {
   by_halving_winners,  ///< by halving; the winner alone is known, as of what ships with the library
 };
 
-/// A guess for each problem, in their order. Neither the weights nor the neighbours of a problem have seen its
-/// measurements. \param seed  of the neighbours' searches
-[[nodiscard]] std::vector<Guess> guesses(const Recording& recording, Tuned tuned, std::uint64_t seed);
+/// Guesses for each problem of a recording. Neither the weights nor the neighbours of a problem have seen its
+/// measurements.
+class Guesser {
+ public:
+  /// Keeps a reference to the recording.
+  explicit Guesser(const Recording& recording);
+  ~Guesser();
+  Guesser(const Guesser&) = delete;
+  Guesser& operator=(const Guesser&) = delete;
+
+  /// In the order of the problems. \param seed  of the neighbours' searches
+  [[nodiscard]] std::vector<Guess> guesses(Tuned tuned, std::uint64_t seed) const;
+
+ private:
+  struct Stranger;
+
+  [[nodiscard]] std::vector<std::pair<generator::Config, double>> losses_of(std::size_t problem, Tuned tuned,
+                                                                            std::uint64_t seed) const;
+
+  const Recording& recording_;
+  std::vector<Simulator> simulators_;
+  std::vector<Stranger> strangers_;
+};
 
 /// The value that the share of all does not exceed; of no values 0.
 [[nodiscard]] double quantile(std::vector<double> values, double share);

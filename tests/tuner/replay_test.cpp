@@ -25,9 +25,11 @@ replay::Recording recording() {
 /// The same seeds in every run: bars at the 95th percentile are no place for luck.
 replay::Summary replayed(const replay::Recording& recording, Strategy strategy) {
   std::vector<replay::Score> scores;
-  for (const replay::RecordedProblem& problem : recording.problems)
+  for (const replay::RecordedProblem& problem : recording.problems) {
+    const replay::Simulator simulator(problem, recording.model);
     for (std::uint64_t seed = 1; seed <= 2; ++seed)
-      scores.push_back(replay::search(problem, recording.model, {.strategy = strategy, .seed = seed}, seed));
+      scores.push_back(simulator.search({.strategy = strategy, .seed = seed}, seed));
+  }
   const replay::Summary summary = replay::summary_of(scores);
   fmt::print("{}: median {:.2f}%, p95 {:.2f}%, worst {:.2f}%, {:.0f} configs, {:.0f} ms\n",
              tuner::name(strategy), 100 * summary.median, 100 * summary.p95, 100 * summary.worst,
@@ -57,9 +59,10 @@ TEST(Replay, HalvingFindsNearlyTheBestOfEveryProblemAtAFractionOfTheCost) {
 TEST(Replay, WinnersOfTenSearchesAreHardlyApart) {
   const replay::Recording recorded = recording();
   std::vector<double> apart;
-  for (const replay::RecordedProblem& problem : recorded.problems)
-    for (const std::uint64_t seed : {1, 11, 21})
-      apart.push_back(replay::apart(problem, recorded.model, {}, seed));
+  for (const replay::RecordedProblem& problem : recorded.problems) {
+    const replay::Simulator simulator(problem, recorded.model);
+    for (const std::uint64_t seed : {1, 11, 21}) apart.push_back(simulator.apart({}, seed));
+  }
   fmt::print("ten searches, three times: median {:.2f}%, p95 {:.2f}%, worst {:.2f}%\n",
              100 * replay::quantile(apart, 0.5), 100 * replay::quantile(apart, 0.95),
              100 * replay::quantile(apart, 1));
@@ -73,11 +76,11 @@ TEST(Replay, WinnersOfTenSearchesAreHardlyApart) {
 /// Searches of neighbours differ by their samples, so there are several of each.
 TEST(Replay, NeighboursTellWhatIsFastForProblemsThatNobodyTuned) {
   const replay::Recording recorded = recording();
+  const replay::Guesser guesser(recorded);
   const auto look = [&](replay::Tuned tuned, const char* name, std::uint64_t seeds) {
     std::vector<double> regrets;
     for (std::uint64_t seed = 1; seed <= seeds; ++seed)
-      for (const replay::Guess& guess : replay::guesses(recorded, tuned, seed))
-        regrets.push_back(guess.regret);
+      for (const replay::Guess& guess : guesser.guesses(tuned, seed)) regrets.push_back(guess.regret);
     fmt::print("neighbours tuned {}: median {:.2f}%, p95 {:.2f}%, worst {:.2f}%\n", name,
                100 * replay::quantile(regrets, 0.5), 100 * replay::quantile(regrets, 0.95),
                100 * replay::quantile(regrets, 1));
@@ -110,8 +113,8 @@ TEST(Replay, TheWeightsAreThoseOfTheRecording) {
 TEST(Replay, HasTheSameWinnerForTheSameSamples) {
   const replay::Recording recorded = recording();
   for (const replay::RecordedProblem& problem : recorded.problems)
-    EXPECT_EQ(replay::search(problem, recorded.model, {}, 3).winner,
-              replay::search(problem, recorded.model, {}, 3).winner);
+    EXPECT_EQ(replay::Simulator(problem, recorded.model).search({}, 3).winner,
+              replay::Simulator(problem, recorded.model).search({}, 3).winner);
 }
 
 }  // namespace
