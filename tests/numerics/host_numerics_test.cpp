@@ -29,7 +29,10 @@ class HostNumerics : public testing::Test {
 class EveryVariant : public HostNumerics, public testing::WithParamInterface<std::string> {};
 
 TEST_P(EveryVariant, CoveringArray) {
-  const std::vector<Case> cases = covering_cases(GetParam(), limits, seed);
+  std::vector<Case> cases = covering_cases(GetParam(), limits, seed);
+  // Of wide rows, enough for blocks that stay to take several each: every thread takes its turns here.
+  for (Case& one : cases)
+    if (one.problem.columns > 4096) one.problem.rows = 20;
   fmt::print("{} cases\n", cases.size());
   check(cases);
 
