@@ -1,0 +1,39 @@
+#pragma once
+/// \file
+/// Why a config of a variant cannot work for a problem, found without compiling anything, and the shared memory that
+/// such constraints ask about.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "generator/variant.hpp"
+
+namespace ce::generator {
+
+/// Nothing where the config can work.
+using Rejection = std::optional<std::string>;
+
+[[nodiscard]] Rejection rejects_warp(const Config& config, const Problem& problem, const Limits& limits);
+[[nodiscard]] Rejection rejects_block(const Config& config, const Problem& problem, const Limits& limits);
+[[nodiscard]] Rejection rejects_online(const Config& config, const Problem& problem, const Limits& limits);
+[[nodiscard]] Rejection rejects_cluster(const Config& config, const Problem& problem, const Limits& limits);
+[[nodiscard]] Rejection rejects_pipeline(const Config& config, const Problem& problem, const Limits& limits);
+[[nodiscard]] Rejection rejects_resident(const Config& config, const Problem& problem, const Limits& limits);
+[[nodiscard]] Rejection rejects_split(const Config& config, const Problem& problem, const Limits& limits);
+[[nodiscard]] Rejection rejects_direct(const Config& config, const Problem& problem, const Limits& limits);
+[[nodiscard]] Rejection rejects_strided(const Config& config, const Problem& problem, const Limits& limits);
+[[nodiscard]] Rejection rejects_stream(const Config& config, const Problem& problem, const Limits& limits);
+
+/// Dynamic shared memory of a block of the variant; what does not fit an int fits no device either.
+[[nodiscard]] int cluster_bytes(const Config& config, const Problem& problem);
+[[nodiscard]] int pipeline_bytes(const Config& config, const Problem& problem);
+[[nodiscard]] int resident_bytes(const Config& config, const Problem& problem);
+
+/// Vectors of a row, counted from a 128-byte line, as Cut::most_vectors in row.cuh.
+[[nodiscard]] std::int64_t vectors_of(const Config& config, const Problem& problem);
+
+/// Bytes of one Part of a row, as in part.cuh.
+[[nodiscard]] int part_bytes(const Problem& problem);
+
+}  // namespace ce::generator
