@@ -38,8 +38,9 @@ std::int64_t block_per_tile(const Config& config, const Problem& problem) {
 }
 
 std::int64_t block_per_row_tile(const Config& config, const Problem& problem) {
-  return problem.rows *
-         std::max<std::int64_t>(1, ceil_div(vectors_of(config, problem), config.tile / config.vec));
+  // A tile smaller than a vector is rejected, but may be asked about before.
+  const int tile_vectors = std::max(1, config.tile / config.vec);
+  return problem.rows * std::max<std::int64_t>(1, ceil_div(vectors_of(config, problem), tile_vectors));
 }
 std::int64_t block_per_rows(const Config& config, const Problem& problem) {
   return ceil_div(problem.rows, static_cast<std::int64_t>(config.rows) * 32 * config.warps / config.lanes);

@@ -40,6 +40,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (!variant.serves(problem)) continue;
     const int shared_bytes = variant.shared_bytes(*config, problem);
     fuzz::require(shared_bytes >= 0, "shared memory is some");
+    fuzz::require(variant.blocks(*config, problem) >= 0, "blocks are some");
     if (variant.rejects(*config, problem, h200)) continue;
     fuzz::require(shared_bytes <= h200.shared_bytes_per_block,
                   "a config that is not rejected fits the shared memory");

@@ -178,6 +178,18 @@ TEST(Space, ConstraintsRemoveImpossiblePoints) {
   EXPECT_EQ(seen.size(), variants().size() - 1) << "all but stream";
 }
 
+/// People may ask for the source of any config that can be written.
+TEST(Space, OfConfigsThatAreRejectedThereIsAnAnswerToo) {
+  const Problem gradient{.operation = Operation::cross_entropy_backward,
+                         .dtype = DType::bf16,
+                         .gradient = true,
+                         .rows = 64,
+                         .columns = 1000};
+  const Config config = parse_config("direct/warps=1,vec=8,tile=4,load=ca,store=wb");
+  EXPECT_TRUE(variant("direct").rejects(config, gradient, largest));
+  EXPECT_EQ(variant("direct").blocks(config, gradient), 64 * 132) << "a vector each: 125, and up to 7 beside";
+}
+
 /// Also on the smallest GPU and the host device, whatever is asked.
 TEST(Space, IsNeverEmpty) {
   for (std::int64_t columns = 1; columns < (1 << 30); columns = columns * 5 / 2 + 1)
