@@ -11,13 +11,12 @@ namespace {
 
 /// Of each device, by its text.
 std::map<std::string, tuner::Noise> noises_of(const std::list<Case>& cases) {
-  std::map<std::string, std::vector<std::vector<tuner::Run>>> repeats;
+  std::map<std::string, tuner::NoisePool> pools;
   for (const Case& problem : cases)
     for (const auto* populations : {&problem.older, &problem.newer})
-      for (std::vector<tuner::Run>& runs : tuner::repeats_in(*populations))
-        repeats[problem.key.device].push_back(std::move(runs));
+      pools[problem.key.device].add(*populations);
   std::map<std::string, tuner::Noise> noises;
-  for (const auto& [device, runs] : repeats) noises[device] = tuner::pooled_noise(runs);
+  for (const auto& [device, pool] : pools) noises[device] = pool.noise();
   return noises;
 }
 

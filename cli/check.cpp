@@ -78,12 +78,14 @@ struct Checked {
 };
 
 /// What the database knows of the device, the problems that move the most bytes first.
+/// \param noise  of all of them, also beyond `most`
 std::vector<Checked> problems_to_check(const cache::Cache& cache, const runtime::Model& model,
-                                       std::size_t most) {
+                                       std::size_t most, tuner::NoisePool& noise) {
   std::vector<Checked> found;
   for (const cache::KeySummary& summary : cache.keys()) {
     if (summary.key.device != model.key()) continue;
     Known known(cache, summary.key);
+    noise.add(tuner::populations_of(known.measurements));
     if (known.problem && known.decision && known.decision->winner.measurement.stage == cache::stage_of_finals)
       found.push_back({.known = std::move(known)});
   }
@@ -94,14 +96,8 @@ std::vector<Checked> problems_to_check(const cache::Cache& cache, const runtime:
   return found;
 }
 
-/// By what the history says of noise. Short kernels need more.
-void choose_runs(std::vector<Checked>& problems) {
-  std::vector<std::vector<tuner::Run>> repeats;
-  for (const Checked& problem : problems) {
-    const std::vector<tuner::Population> populations = tuner::populations_of(problem.known.measurements);
-    for (std::vector<tuner::Run>& runs : tuner::repeats_in(populations)) repeats.push_back(std::move(runs));
-  }
-  const tuner::Noise noise = tuner::pooled_noise(repeats);
+/// Short kernels need more.
+void choose_runs(std::vector<Checked>& problems, const tuner::Noise& noise) {
   for (Checked& problem : problems) {
     problem.runs = tuner::runs_to_make(problem.ranking().front().measurement.median_us, noise);
     problem.more_if_noisy = true;
@@ -272,9 +268,11 @@ ExitCode check(const CheckOptions& options) {
 
   TuningRun run = begin_run(*device);
   const std::string started = cache::utc_now();
-  std::vector<Checked> problems = problems_to_check(cache, device->model(), static_cast<std::size_t>(top));
+  tuner::NoisePool noise;
+  std::vector<Checked> problems =
+      problems_to_check(cache, device->model(), static_cast<std::size_t>(top), noise);
   if (options.runs.empty() && !device->model().is_host())
-    choose_runs(problems);
+    choose_runs(problems, noise.noise());
   else
     for (Checked& problem : problems) problem.runs = runs;
   std::size_t left_out = 0;

@@ -124,7 +124,7 @@ ReportedDevice device_from(const cache::Cache& cache, const std::vector<cache::K
                         .libraries = {},
                         .uuids = {}};
   std::list<Timeline> timelines;
-  std::vector<std::vector<tuner::Run>> repeats;
+  tuner::NoisePool pool;
   device.problems.reserve(summaries.size());  // the timelines point into it
   for (const cache::KeySummary& summary : summaries) {
     Known known(cache, summary.key);
@@ -136,11 +136,10 @@ ReportedDevice device_from(const cache::Cache& cache, const std::vector<cache::K
     }
     timeline.measurements = telling_of_history(std::move(known.measurements));
     timeline.populations = tuner::populations_of(timeline.measurements);
-    for (std::vector<tuner::Run>& runs : tuner::repeats_in(timeline.populations))
-      repeats.push_back(std::move(runs));
+    pool.add(timeline.populations);
     if (timeline.reported == nullptr) timelines.pop_back();
   }
-  const tuner::Noise noise = tuner::pooled_noise(repeats);
+  const tuner::Noise noise = pool.noise();
   for (const Timeline& timeline : timelines)
     timeline.reported->periods = periods_of(timeline.populations, noise);
   std::stable_sort(device.problems.begin(), device.problems.end(),

@@ -115,16 +115,14 @@ std::vector<Run> to_runs(std::span<const Measurement* const> measurements) {
   return runs;
 }
 
-std::vector<std::vector<Run>> repeats_in(std::span<const Population> populations) {
-  std::vector<std::vector<Run>> repeats;
+void NoisePool::add(std::span<const Population> populations) {
   for (const Population& population : populations) {
     std::map<std::pair<std::string, std::string>, std::vector<const Measurement*>> groups;
     for (const Measurement* run : population.runs)
       groups[{run->config, evidence_in(*run, {"uuid"})}].push_back(run);
     for (const auto& [identity, runs] : groups)
-      if (runs.size() > 1) repeats.push_back(to_runs(runs));
+      if (runs.size() > 1) repeats_.push_back(to_runs(runs));
   }
-  return repeats;
 }
 
 }  // namespace ce::tuner

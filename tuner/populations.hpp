@@ -44,7 +44,16 @@ struct Population {
 /// As evidence for verdicts. References only where all are of one kernel.
 [[nodiscard]] std::vector<Run> to_runs(std::span<const cache::Measurement* const> measurements);
 
-/// Runs of one config in one population on one device: what pooled_noise() takes.
-[[nodiscard]] std::vector<std::vector<Run>> repeats_in(std::span<const Population> populations);
+/// Collects what the populations of a device's problems say of its noise.
+class NoisePool {
+ public:
+  /// Of one problem. The runs of a config on one GPU within a population are repeats.
+  void add(std::span<const Population> populations);
+  /// Of all that was added. See pooled_noise().
+  [[nodiscard]] Noise noise() const { return pooled_noise(repeats_); }
+
+ private:
+  std::vector<std::vector<Run>> repeats_;
+};
 
 }  // namespace ce::tuner

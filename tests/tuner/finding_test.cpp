@@ -84,10 +84,21 @@ TEST(Populations, AreOfTheSameSoftwareAndRows) {
   EXPECT_THAT(populations[2].runs, ElementsAre(&measurements[2], &measurements[5], &measurements[7]));
   EXPECT_EQ(populations[2].software.templates.size(), 2U);
   EXPECT_EQ(populations[2].last_at(), other_variant.created_at);
-  const auto repeats = repeats_in(populations);
-  ASSERT_EQ(repeats.size(), 1U);
-  EXPECT_EQ(repeats[0].size(), 2U);
-  EXPECT_EQ(repeats[0][1].median_us, 101);
+}
+
+TEST(Populations, RepeatsAreOfOneConfigOnOneGpuWithOneSoftware) {
+  const std::vector<Measurement> one{final_of(1, block(0), 100), final_of(2, block(0), 101),
+                                     final_of(3, block(1), 300),
+                                     with(final_of(4, block(0), 200), {{"uuid", "GPU-2"}})},
+      other{with(final_of(1, block(0), 60), {{"driver", "590"}}), final_of(2, block(0), 50),
+            final_of(3, block(0), 50.1)};
+  NoisePool pool;
+  EXPECT_EQ(pool.noise().scale, 1);
+  for (const std::vector<Measurement>* problem : {&one, &other}) pool.add(populations_of(*problem));
+  const std::vector repeats{to_runs(std::vector{&one[0], &one[1]}),
+                            to_runs(std::vector{&other[1], &other[2]})};
+  EXPECT_EQ(pool.noise().scale, pooled_noise(repeats).scale);
+  EXPECT_GT(pool.noise().scale, 1) << "1% of 100 us";
 }
 
 TEST(Populations, WinnersAreWhatWasServed) {
