@@ -54,8 +54,8 @@ std::string choice_text(const ProblemFinding& problem) {
 /// What would settle an unsure one; empty elsewhere.
 std::string missing_text(const ProblemFinding& problem) {
   const Comparison& winner = problem.finding.winner;
+  const std::optional<int> needed = problem.finding.runs_needed;
   if (winner.verdict != Verdict::unsure) return {};
-  const auto needed = tuner::runs_needed(winner.deviation, winner.before);
   if (!needed)
     return fmt::format(
         "{}: {} before {} too few to tell 1.5%; what comes next is held against the {} of now\n",
@@ -139,8 +139,7 @@ Json json_of(const ProblemFinding& problem) {
   entry.update(json_of_comparison(finding.winner));
   entry["before"] = {{"config", finding.config_before}, {"median_us", finding.before_us}};
   entry["after"] = {{"config", finding.config_after}, {"median_us", finding.after_us}};
-  const auto needed = tuner::runs_needed(finding.winner.deviation, finding.winner.before);
-  entry["runs_needed"] = needed ? Json(*needed) : Json();
+  entry["runs_needed"] = finding.runs_needed ? Json(*finding.runs_needed) : Json();
   entry["kernel"] = nullptr;
   if (finding.kernel) {
     entry["kernel"] = {{"config", finding.kernel_config}};

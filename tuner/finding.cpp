@@ -96,6 +96,7 @@ Finding compare(const Population& before, const Population& after, const Noise& 
                   .after_us = median_of(now),
                   .winner = compare_runs(old, now, noise),
                   .changes = changes_of(before, after)};
+  finding.runs_needed = runs_needed(finding.winner.deviation, finding.winner.before);
   for (const std::string& config : {before.winner, after.winner}) {
     const auto one = before.runs_of(config), other = after.runs_of(config);
     if (one.empty() || other.empty()) continue;

@@ -22,6 +22,7 @@ struct Finding {
   std::string config_before, config_after;  ///< the winners
   double before_us = 0, after_us = 0;       ///< medians of the winners' runs
   Comparison winner;                        ///< the time that a caller gets
+  std::optional<int> runs_needed;           ///< after, to find 1.5%; nothing where no number would do
   std::string kernel_config;         ///< the winner of one side that both have measured; empty for none
   std::optional<Comparison> kernel;  ///< of that config
   std::vector<Change> changes;

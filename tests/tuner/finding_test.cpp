@@ -148,6 +148,7 @@ TEST(Finding, TheSameBinaryAcquitsTheCompiler) {
   EXPECT_EQ(slower.winner.verdict, Verdict::slower);
   EXPECT_EQ(slower.before_us, 100);
   EXPECT_EQ(slower.after_us, 110);
+  EXPECT_EQ(slower.runs_needed, runs_needed(slower.winner.deviation, 1));
   EXPECT_THAT(slower.changes,
               ElementsAre(Change{"driver", "580", "590"}, Change{"library", "0.1.0", "0.2.0"}));
   EXPECT_THAT(slower.suspects, ElementsAre("driver"));
