@@ -147,7 +147,8 @@ class Checker {
   }
 
  private:
-  /// Times the first of the ranking in turns, and writes that down. An error goes into the run.
+  /// Times the first of the ranking in turns, and writes that down. An error goes into the run, and the problem has
+  /// no other.
   /// \returns whether to go on
   bool time(Checked& checked, std::size_t most, int stage, const tuner::Hooks& hooks) {
     const Measurement& best = checked.ranking().front().measurement;
@@ -169,6 +170,7 @@ class Checker {
       return true;
     } catch (const Error& error) {
       display_.finish(fmt::format("{}: {}", checked.known.title(), error.what()));
+      checked.runs = 0;
       const bool go_on = concerns_one_problem(error.kind());
       if (!run_.failure || !go_on) run_.failure = describe(error);
       return go_on;

@@ -93,6 +93,17 @@ TEST_F(CheckCommand, TellsWhoIsFasterThanTheWinnerAndRepeatsTheFinal) {
   EXPECT_EQ(json::parse(listed.out).at("keys").at(0).at("winner").at("config"), one_warp);
 }
 
+TEST_F(CheckCommand, WhatFailsIsNotTriedAgain) {
+  add("block/warps=1,vec=16,load=ca,store=cg", 1e9);  // 64 bytes at once: no kernel of today
+  const Finished failed = check({"--runs", "3"});
+  EXPECT_NE(failed.status, 0) << failed.out;
+  const std::string title = "softmax f32 8 x 4096: ";
+  const std::size_t told = failed.err.find(title);
+  ASSERT_NE(told, std::string::npos) << failed.err;
+  EXPECT_EQ(failed.err.find(title, told + 1), std::string::npos) << failed.err;
+  EXPECT_EQ(measurements().size(), 1U);
+}
+
 TEST_F(CheckCommand, BudgetsEndIt) {
   add(one_warp, 1e9);
   const json none = checked(11, {"--budget", "0.000001s"});
