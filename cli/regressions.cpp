@@ -58,9 +58,12 @@ std::optional<std::vector<int>> version_in(const std::string& text) {
 
 /// What is after the change that is asked about.
 std::function<bool(const Measurement&)> newer_than(const std::string& since) {
-  static const std::regex date(R"(\d{4}-\d{2}-\d{2}(T\d{2}:\d{2}(:\d{2})?Z?)?)");
-  if (std::regex_match(since, date))
-    return [since](const Measurement& measurement) { return measurement.created_at >= since; };
+  static const std::regex date(R"(\d{4}-\d{2}-\d{2}(T\d{2}:\d{2}(:\d{2}(\.\d{3})?)?Z?)?)");
+  if (std::regex_match(since, date)) {
+    // Texts of times are in order as far as they go; a Z would come after what is left out.
+    const std::string begin = since.substr(0, since.find('Z'));
+    return [begin](const Measurement& measurement) { return measurement.created_at >= begin; };
+  }
   const auto version = version_in(since);
   if (!version)
     throw InvalidArgument("--since", in_quotes(since),

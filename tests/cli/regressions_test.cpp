@@ -125,6 +125,9 @@ TEST_F(Regressions, SinceADay) {
   const json found = asked({"--since", "2030-01-05"}, 3, {"nothing that is known", "1.040"});
   EXPECT_EQ(found.at("findings")[0].at("runs_before"), 2);
   EXPECT_EQ(found.at("findings")[0].at("suspects"), json::array());
+  for (const char* minute : {"2030-01-05T12:00Z", "2030-01-05T12:00:00Z", "2030-01-05T12:00:00.000Z"})
+    EXPECT_EQ(asked({"--since", minute}, 3, {}).at("findings")[0].at("runs_after"), 2) << minute;
+  EXPECT_EQ(asked({"--since", "2030-01-05T12:00:00.001Z"}, 4, {}).at("findings")[0].at("runs_after"), 1);
   EXPECT_EQ(asked({"--since", "2030-02-01"}, 0, {}).at("not_compared"), 1);
 }
 
