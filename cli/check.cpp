@@ -295,7 +295,8 @@ ExitCode check(const CheckOptions& options) {
     if (run.failure) document["error"] = json_of(*run.failure);
     print(document);
   } else {
-    fmt::print("{}{}", text_of(findings, options.all), rivals_text(problems));
+    const std::string again = fmt::format("ce-tune regressions --since {}", started);
+    fmt::print("{}{}", text_of(findings, options.all, again), rivals_text(problems));
   }
   const ExitCode found = exit_code_of(findings), failed = verdict(run);
   return found == ExitCode::regression || failed == ExitCode::success ? found : failed;

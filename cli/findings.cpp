@@ -52,7 +52,7 @@ std::string choice_text(const ProblemFinding& problem) {
 }
 
 /// What would settle an unsure one; empty elsewhere.
-std::string missing_text(const ProblemFinding& problem) {
+std::string missing_text(const ProblemFinding& problem, std::string_view again) {
   const Comparison& winner = problem.finding.winner;
   const std::optional<int> needed = problem.finding.runs_needed;
   if (winner.verdict != Verdict::unsure) return {};
@@ -61,8 +61,9 @@ std::string missing_text(const ProblemFinding& problem) {
         "{}: {} before {} too few to tell 1.5%; what comes next is held against the {} of now\n",
         problem.key.id(), counted(winner.before, "run"), winner.before == 1 ? "is" : "are", winner.after);
   if (*needed <= winner.after) return {};
-  return fmt::format("{}: {} would tell 1.5% (ce-tune check --runs {})\n", problem.key.id(),
-                     counted(*needed - winner.after, "more run"), *needed - winner.after);
+  const int more = *needed - winner.after;
+  return fmt::format("{}: {} would tell 1.5% (ce-tune check --runs {}, then {})\n", problem.key.id(),
+                     counted(more, "more run"), more, again);
 }
 
 Json json_of_comparison(const Comparison& comparison) {
@@ -94,7 +95,7 @@ void sort_by_verdict(std::vector<ProblemFinding>& findings) {
             [&](const auto& a, const auto& b) { return rank(a) < rank(b); });
 }
 
-std::string text_of(const std::vector<ProblemFinding>& findings, bool all) {
+std::string text_of(const std::vector<ProblemFinding>& findings, bool all, std::string_view again) {
   using enum Table::Align;
   Table table({{"PROBLEM"},
                {"DEVICE"},
@@ -116,7 +117,7 @@ std::string text_of(const std::vector<ProblemFinding>& findings, bool all) {
                interval_text(finding.winner), time_text(finding.before_us), time_text(finding.after_us),
                fmt::format("{}+{}", finding.winner.before, finding.winner.after), changes_text(finding),
                suspects_text(finding)});
-    notes += choice_text(problem) + missing_text(problem);
+    notes += choice_text(problem) + missing_text(problem, again);
   }
   std::string text = table.empty() ? "" : table.text() + "\n";
   if (!notes.empty()) text += notes + "\n";

@@ -3,6 +3,7 @@
 /// Findings of many problems, as people, programs and shells are told of them.
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cache/cache.hpp"
@@ -23,7 +24,9 @@ void sort_by_verdict(std::vector<ProblemFinding>& findings);
 
 /// A table of all but those that are the same, which are counted, and what is to be said of single ones.
 /// \param all  those that are the same, too
-[[nodiscard]] std::string text_of(const std::vector<ProblemFinding>& findings, bool all);
+/// \param again  the command that compares the same once there are more runs
+[[nodiscard]] std::string text_of(const std::vector<ProblemFinding>& findings, bool all,
+                                  std::string_view again);
 
 [[nodiscard]] Json json_of(const ProblemFinding& problem);
 

@@ -126,7 +126,7 @@ ExitCode regressions(const RegressionOptions& options) {
     document["not_compared"] = left_out;
     print(document);
   } else {
-    fmt::print("{}", text_of(findings, options.all));
+    fmt::print("{}", text_of(findings, options.all, "this again"));
     if (left_out > 0)
       fmt::print("{} without anything to compare with\n",
                  counted(static_cast<std::int64_t>(left_out), "problem"));

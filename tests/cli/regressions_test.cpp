@@ -106,7 +106,8 @@ TEST_F(Regressions, OnlyUnsureOnesHaveAStatusOfTheirOwn) {
 TEST_F(Regressions, SaysHowManyRunsWouldTell) {
   for (int day = 1; day <= 20; ++day) cache_.add(final_of(1024, day, 6, {}));
   cache_.add(final_of(1024, 21, 6.05, {{"driver", "590.1"}}));
-  static_cast<void>(asked({}, 4, {" more runs would tell 1.5% (ce-tune check --runs "}));
+  static_cast<void>(
+      asked({}, 4, {" more runs would tell 1.5% (ce-tune check --runs ", ", then this again)"}));
 }
 
 TEST_F(Regressions, NamesTheSuspectWhereSeveralThingsChanged) {
