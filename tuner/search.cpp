@@ -160,22 +160,24 @@ void Search::screen(const Round& round) {
       unfinished_ = std::move(ahead);
       return;
     }
-    const std::size_t entrant = round.entrants[ready->index];
-    try {
-      look_at(entrant, ready->built.get());
-    } catch (const CompileError& error) {
-      ++compiled_;
-      quarantine(entrant, measurement(entrant), std::string("does not compile: ") + error.log());
-    }
+    look_at(round.entrants[ready->index], [&] { return ready->built.get(); });
     tell(round, done + 1, round.entrants.size());
   }
 }
 
-void Search::look_at(std::size_t entrant, Built built) {
+/// Makes it a contender, or quarantines it. What is known already is not timed.
+void Search::look_at(std::size_t entrant, const std::function<Built()>& build) {
   cache::Measurement look = measurement(entrant);
-  const FirstLaunch launch(hooks_, look.config);
-  look.compile_key = built.compile_key();
+  Built built;
+  try {
+    built = build();
+  } catch (const CompileError& error) {
+    ++compiled_;
+    return quarantine(entrant, look, std::string("does not compile: ") + error.log());
+  }
   compiled_ += built.compiled;
+  look.compile_key = built.compile_key();
+  const FirstLaunch launch(hooks_, look.config);
   try {
     Kernel kernel = built.load(device_);
     look.registers = kernel.resources().registers;
@@ -185,19 +187,27 @@ void Search::look_at(std::size_t entrant, Built built) {
       return quarantine(entrant, look, fmt::format("{} bytes of local memory a thread", look.local_bytes));
     if (const auto wrong = verifier_->mismatch(kernel))
       return quarantine(entrant, look, "wrong answer: " + *wrong);
-    const int samples = settings_.search.screening_samples;
-    bench_->time(kernel, samples, look);
-    if (const int more = samples * (times_as_many(look.median_us) - 1); more > 0)
-      bench_->time(kernel, more, look);
-    contenders_.emplace(entrant, Contender{std::move(built), std::move(kernel)});
+    Contender contender{std::move(built), std::move(kernel), look};
+    contender.measurement.stage = cache::stage_of_finals;
+    if (entrants_[entrant].is_new()) take_samples(contender.kernel, look);
+    contenders_.emplace(entrant, std::move(contender));
   } catch (const DeviceError& error) {
     quarantine(entrant, look, std::string("fault: ") + error.what());
     device_.synchronize(device_.trial_stream());  // throws where the fault has taken the context with it
     return;
   }
+  if (look.samples_us.empty()) return;
   cache_.add(look);
   screened_ = true;
   note(entrant, look);
+}
+
+/// More samples where they show that the kernel is short.
+void Search::take_samples(const Kernel& kernel, cache::Measurement& look) {
+  const int samples = settings_.search.screening_samples;
+  bench_->time(kernel, samples, look);
+  if (const int more = samples * (times_as_many(look.median_us) - 1); more > 0)
+    bench_->time(kernel, more, look);
 }
 
 void Search::quarantine(std::size_t entrant, cache::Measurement measurement, std::string reason) {
@@ -217,22 +227,23 @@ void Search::note(std::size_t entrant, const cache::Measurement& measurement) {
 
 // ---- turns ---------------------------------------------------------------------------------------------
 
-/// Those that another search screened, as many at once as there are compilers.
-void Search::build_missing(std::span<const std::size_t> entrants) {
-  std::vector<Contender*> missing;
+/// Those that another search screened, as many at once as there are compilers. \returns those that take part
+std::vector<std::size_t> Search::build_missing(const std::vector<std::size_t>& entrants) {
+  std::vector<std::size_t> missing;
   std::vector<generator::Config> configs;
-  for (const std::size_t entrant : entrants) {
-    Contender& contender = contenders_[entrant];
-    if (contender.kernel) continue;
-    missing.push_back(&contender);
-    configs.push_back(configs_[entrant]);
-  }
+  for (const std::size_t entrant : entrants)
+    if (!contenders_.contains(entrant)) {
+      missing.push_back(entrant);
+      configs.push_back(configs_[entrant]);
+    }
   BuildAhead ahead(device_, cache_, problem_, std::move(configs));
   for (std::size_t i = 0; i < missing.size(); ++i) {
-    missing[i]->built = ahead.take(i);
-    compiled_ += missing[i]->built.compiled;
-    missing[i]->kernel.emplace(missing[i]->built.load(device_));
+    stop_if_asked();
+    look_at(missing[i], [&] { return ahead.take(i); });
   }
+  std::vector<std::size_t> left = entrants;
+  std::erase_if(left, [&](std::size_t entrant) { return entrants_[entrant].out; });
+  return left;
 }
 
 void Search::take_turns(const Round& round) {
@@ -242,23 +253,15 @@ void Search::take_turns(const Round& round) {
   };
   if (round.entrants.empty() || (turns_taken_ > 0 && !ends_in_time(Clock::now()))) return;
   prepare_device();
-  build_missing(round.entrants);
+  const std::vector<std::size_t> entrants = build_missing(round.entrants);
+  if (entrants.empty()) return;
   std::vector<Contender*> contenders;
-  for (const std::size_t entrant : round.entrants) {
-    Contender& contender = contenders_[entrant];
-    if (contender.measurement.config.empty()) {
-      contender.measurement = measurement(entrant);
-      contender.measurement.stage = cache::stage_of_finals;
-      contender.measurement.compile_key = contender.built.compile_key();
-      contender.measurement.registers = contender.kernel->resources().registers;
-      contender.measurement.local_bytes = contender.kernel->resources().local_bytes;
-    }
-    contenders.push_back(&contender);
-  }
+  contenders.reserve(entrants.size());
+  for (const std::size_t entrant : entrants) contenders.push_back(&contenders_.at(entrant));
 
   const std::size_t want = (static_cast<std::size_t>(round.samples) + samples_a_turn - 1) / samples_a_turn;
   const std::size_t wanted = want - std::min(want, turns_taken_);
-  const int samples = samples_a_turn * times_as_many(entrants_[round.entrants.front()].median_us);
+  const int samples = samples_a_turn * times_as_many(entrants_[entrants.front()].median_us);
   std::vector<Turn> turns;
   std::size_t believed = 0;
   while (believed < wanted && turns.size() < most_attempts * wanted) {
@@ -276,7 +279,7 @@ void Search::take_turns(const Round& round) {
   believe(turns, contenders);
   turns_taken_ += believed;
   for (std::size_t i = 0; i < contenders.size(); ++i) {
-    Entrant& entrant = entrants_[round.entrants[i]];
+    Entrant& entrant = entrants_[entrants[i]];
     const cache::Measurement& measurement = contenders[i]->measurement;
     entrant.median_us = measurement.median_us;
     entrant.error = error_of_median(measurement.spread, measurement.samples_us.size());
@@ -290,7 +293,7 @@ Search::Turn Search::take_turn(std::span<Contender* const> contenders, std::size
   for (std::size_t n = 0; n < contenders.size(); ++n) {
     stop_if_asked();
     const std::size_t i = (first + n) % contenders.size();
-    turn.samples[i] = bench_->samples(*contenders[i]->kernel, samples);
+    turn.samples[i] = bench_->samples(contenders[i]->kernel, samples);
   }
   return turn;
 }

@@ -3,6 +3,7 @@
 /// One search over a problem's space, on a device.
 
 #include <chrono>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -39,8 +40,8 @@ class Search {
   /// What a config that was built in this search needs to be timed again.
   struct Contender {
     Built built;
-    std::optional<Kernel> kernel;      ///< loaded for its first turn
-    cache::Measurement measurement{};  ///< of its turns
+    Kernel kernel;
+    cache::Measurement measurement;  ///< of its turns
   };
 
   /// A few samples of each contender, one after the other.
@@ -55,10 +56,11 @@ class Search {
   [[nodiscard]] bool is_over() const;
 
   void screen(const Round& round);
-  void look_at(std::size_t entrant, Built built);
+  void look_at(std::size_t entrant, const std::function<Built()>& build);
+  void take_samples(const Kernel& kernel, cache::Measurement& look);
   void quarantine(std::size_t entrant, cache::Measurement measurement, std::string reason);
   void take_turns(const Round& round);
-  void build_missing(std::span<const std::size_t> entrants);
+  [[nodiscard]] std::vector<std::size_t> build_missing(const std::vector<std::size_t>& entrants);
   [[nodiscard]] Turn take_turn(std::span<Contender* const> contenders, std::size_t first, int samples);
   void believe(std::span<const Turn> turns, std::span<Contender* const> contenders);
   void end_turns();

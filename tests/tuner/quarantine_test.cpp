@@ -66,6 +66,34 @@ TEST_P(Quarantine, NeverWinsAndIsNotTriedAgain) {
   EXPECT_EQ(database.measurements(report.key).size(), before);
 }
 
+/// Its compiler may be another one than that of the search which screened.
+TEST_P(Quarantine, OfWhatAnotherSearchScreened) {
+  const Kind kind = GetParam();
+  cache::Cache database = open();
+  {
+    FaultyDevice device;
+    std::stop_source stop;
+    const tuner::Hooks hooks{.progress =
+                                 [&](const tuner::Progress& progress) {
+                                   if (progress.done == progress.total) stop.request_stop();
+                                 },
+                             .stop = stop.get_token()};
+    EXPECT_THROW(static_cast<void>(Tuner(device, database, quick_settings()).tune(small_problem(), hooks)),
+                 Error);
+  }
+  FaultyDevice device([&](int nth) { return nth == 0 ? kind.fault : Fault::none; });
+  const Report report = Tuner(device, database, quick_settings()).tune(small_problem());
+  EXPECT_EQ(report.known, 4) << "all were screened";
+  const std::set<std::string> planted = device.with(kind.fault);
+  ASSERT_EQ(planted.size(), 1);
+  EXPECT_NE(report.winner, *planted.begin());
+  ASSERT_EQ(report.quarantined.size(), 1);
+  EXPECT_THAT(report.quarantined.begin()->first, StartsWith(kind.start));
+  for (const Measurement& measurement : database.measurements(report.key)) {
+    EXPECT_FALSE(measurement.config == *planted.begin() && measurement.stage > 0);
+  }
+}
+
 TEST_P(Quarantine, OfAllConfigsIsAnError) {
   const Kind kind = GetParam();
   cache::Cache database = open();
