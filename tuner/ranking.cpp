@@ -280,7 +280,8 @@ std::vector<Config> search_order(const Problem& problem, const runtime::Model& m
 
   std::vector<Config> order;
   std::unordered_set<std::string> structures, added;
-  /// The first of the next structure of the list that the order has not yet.
+  std::size_t little_known_place = 4;  // of the next of them, or as soon as there is one
+  // The first of the next structure of the list that the order has not yet.
   const auto add_next = [&](const std::vector<Config>& list, std::vector<Config>::const_iterator& next) {
     next = std::find_if(next, list.end(),
                         [&](const Config& other) { return structures.insert(structure_of(other)).second; });
@@ -294,7 +295,9 @@ std::vector<Config> search_order(const Problem& problem, const runtime::Model& m
     const bool is_new = structures.insert(structure_of(config)).second;
     order.push_back(std::move(config));
     if (is_new && structures.size() % 3 == 2) add_next(alone, next_alone);
-    if (is_new && structures.size() % 4 == 3) add_next(little_known, next_little_known);
+    if (!is_new || structures.size() + 1 < little_known_place) continue;
+    add_next(little_known, next_little_known);
+    little_known_place += 4;
   }
   for (Config& config : little_known)
     if (!added.contains(generator::to_text(config))) order.push_back(std::move(config));
