@@ -208,8 +208,7 @@ Json document_of(const Known& known, const Explanation& why, const std::optional
 ExitCode explain(const CommonOptions& common, const std::string& prefix) {
   const cache::Cache cache = open_database(common);
   const Known known(cache, find_key(cache, prefix));
-  if (!known.problem) static_cast<void>(generator::parse_key_text(known.key.problem));  // says what is wrong
-  const auto why = tuner::explain(known.measurements, known.key, *known.problem);
+  const auto why = tuner::explain(known.measurements, known.key, known.problem_or_throw());
   if (!why)
     throw NotFound(
         fmt::format("{} ({}) has no winner: nothing was measured with the templates of this version",

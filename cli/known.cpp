@@ -5,17 +5,9 @@
 #include <algorithm>
 #include <set>
 
-#include "ce/base/error.hpp"
+#include "tuner/statistics.hpp"
 
 namespace ce::cli {
-
-std::optional<generator::Problem> problem_of(const cache::Key& key) {
-  try {
-    return generator::parse_key_text(key.problem);
-  } catch (const InvalidArgument&) {
-    return std::nullopt;
-  }
-}
 
 Known::Known(const cache::Cache& cache, const cache::Key& wanted)
     : key(wanted), problem(problem_of(wanted)), measurements(cache.measurements(wanted)) {
@@ -37,6 +29,11 @@ Known::Known(const cache::Cache& cache, const cache::Key& wanted)
   for (const auto& [config, measurement] : latest) quarantined.push_back(measurement);
 }
 
+const generator::Problem& Known::problem_or_throw() const {
+  if (!problem) static_cast<void>(generator::parse_key_text(key.problem));
+  return problem.value();
+}
+
 std::string Known::title() const { return title_of(key); }
 
 std::string title_of(const cache::Key& key) {
@@ -45,8 +42,7 @@ std::string title_of(const cache::Key& key) {
 }
 
 double throughput_of(const cache::Measurement& measurement) noexcept {
-  return measurement.median_us > 0 ? static_cast<double>(measurement.bytes) / measurement.median_us * 1e-3
-                                   : 0;
+  return tuner::gbs_of(measurement.bytes, measurement.median_us);
 }
 
 std::string device_name_of(const cache::Key& key) { return key.device.substr(0, key.device.find('|')); }

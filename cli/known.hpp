@@ -10,6 +10,7 @@
 #include "cache/cache.hpp"
 #include "generator/problem.hpp"
 #include "tuner/decide.hpp"
+#include "tuner/nearest.hpp"
 
 namespace ce::cli {
 
@@ -23,6 +24,8 @@ struct Known {
 
   Known(const cache::Cache& cache, const cache::Key& wanted);
 
+  /// \throws InvalidArgument saying what is wrong with the text of a key that another version wrote
+  [[nodiscard]] const generator::Problem& problem_or_throw() const;
   /// For people: the problem's title, or the key's text where it cannot be read.
   [[nodiscard]] std::string title() const;
 };
@@ -30,8 +33,7 @@ struct Known {
 /// For people: the problem's title, or the key's text where it cannot be read.
 [[nodiscard]] std::string title_of(const cache::Key& key);
 
-/// Nothing for a key that another version wrote: a database outlives versions of the text.
-[[nodiscard]] std::optional<generator::Problem> problem_of(const cache::Key& key);
+using tuner::problem_of;
 
 /// 1e9 bytes a second of the fewest bytes that must move; 0 when quarantined.
 [[nodiscard]] double throughput_of(const cache::Measurement& measurement) noexcept;

@@ -76,7 +76,7 @@ ReportedPeriod period_of(const Population& population) {
           .last_at = population.last_at(),
           .config = population.winner,
           .median_us = median_us,
-          .gbs = static_cast<double>(runs.front()->bytes) / median_us * 1e-3,
+          .gbs = tuner::gbs_of(runs.front()->bytes, median_us),
           .runs = runs.size(),
           .change = std::nullopt};
 }

@@ -72,12 +72,12 @@ Choice choose_for_key(const SourceOptions& options) {
                           "no problem options beside it: it names a problem");
   const cache::Cache cache = open_database(options.common);
   const Known known(cache, find_key(cache, options.key));
-  if (!known.problem) static_cast<void>(generator::parse_key_text(known.key.problem));  // says what is wrong
-  if (!options.config.empty()) return {*known.problem, options.config, "of --config"};
+  const generator::Problem& problem = known.problem_or_throw();
+  if (!options.config.empty()) return {problem, options.config, "of --config"};
   if (!known.decision)
     throw NotFound(
         fmt::format("{} ({}) has no winner; name a config with --config", known.key.id(), known.title()));
-  return {*known.problem, known.decision->winner.config, "the winner"};
+  return {problem, known.decision->winner.config, "the winner"};
 }
 
 Choice choose_for_problem(const SourceOptions& options) {

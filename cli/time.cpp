@@ -57,9 +57,7 @@ Field field_of(const TimeOptions& options) {
   if (!options.key.empty()) {
     const cache::Cache cache = open_database(options.common);
     const Known known(cache, find_key(cache, options.key));
-    if (!known.problem)
-      static_cast<void>(generator::parse_key_text(known.key.problem));  // says what is wrong
-    field.problem = *known.problem;
+    field.problem = known.problem_or_throw();
     if (field.configs.empty() && known.decision)
       for (const tuner::Candidate& candidate : known.decision->ranking)
         if (field.configs.size() < usual_configs) field.configs.push_back(candidate.config);

@@ -16,7 +16,8 @@ namespace {
 
 using generator::Problem;
 
-/// Nothing for a key whose text another version of the library wrote.
+}  // namespace
+
 std::optional<Problem> problem_of(const cache::Key& key) {
   try {
     return generator::parse_key_text(key.problem);
@@ -24,8 +25,6 @@ std::optional<Problem> problem_of(const cache::Key& key) {
     return std::nullopt;
   }
 }
-
-}  // namespace
 
 std::optional<double> distance_between(const Problem& a, const Problem& b) {
   constexpr double other_operation = 1, other_dtype = 0.5, other_alignment = 0.5;

@@ -13,6 +13,7 @@
 #include "generator/problem.hpp"
 #include "runtime/device.hpp"
 #include "tuner/kernel.hpp"
+#include "tuner/statistics.hpp"
 #include "tuner/tuner.hpp"
 
 namespace ce::tuner {
@@ -26,9 +27,7 @@ struct Timing {
   double spread = 0;  ///< interquartile range over median
 
   /// 1e9 bytes a second.
-  [[nodiscard]] double gbs() const noexcept {
-    return median_us > 0 ? static_cast<double>(bytes) / median_us * 1e-3 : 0;
-  }
+  [[nodiscard]] double gbs() const noexcept { return gbs_of(bytes, median_us); }
 };
 
 struct Retiming {

@@ -345,7 +345,7 @@ void Search::tell(const Round& round, std::size_t done, std::size_t total) const
                    .total = static_cast<int>(total),
                    .best = best_,
                    .best_us = best_us_,
-                   .best_gbs = best_us_ > 0 ? static_cast<double>(best_bytes_) / best_us_ * 1e-3 : 0,
+                   .best_gbs = gbs_of(best_bytes_, best_us_),
                    .seconds = seconds()});
 }
 

@@ -3,6 +3,7 @@
 /// Of samples.
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 
 namespace ce::tuner {
@@ -17,6 +18,11 @@ namespace ce::tuner {
 
 /// The standard error, relative, of a median of so many independent normal samples with that spread; 0 for none.
 [[nodiscard]] double error_of_median(double spread, std::size_t samples);
+
+/// 1e9 bytes a second; 0 where no time is known.
+[[nodiscard]] inline double gbs_of(std::int64_t bytes, double us) noexcept {
+  return us > 0 ? static_cast<double>(bytes) / us * 1e-3 : 0;
+}
 
 /// Of the same work, again and again: beyond this, relative to the median, the machine was disturbed.
 inline constexpr double most_drift = 0.05;

@@ -14,6 +14,7 @@
 #include "tuner/nearest.hpp"
 #include "tuner/ranking.hpp"
 #include "tuner/search.hpp"
+#include "tuner/statistics.hpp"
 
 namespace ce::tuner {
 namespace {
@@ -119,7 +120,7 @@ Report Tuner::report(const generator::Problem& problem, const Effort& effort) co
   report.reason = decision->reason;
   report.median_us = won.median_us;
   report.spread = won.spread;
-  report.gbs = static_cast<double>(won.bytes) / won.median_us * 1e-3;
+  report.gbs = gbs_of(won.bytes, won.median_us);
   report.timed_rows = won.rows;
   return report;
 }
@@ -155,7 +156,7 @@ double Tuner::time_ceiling(generator::Operation operation, const Hooks& hooks) {
   double best_us = again.median_us;
   if (operation == generator::Operation::copy)
     best_us = std::min(best_us, bench.time_driver_copy(settings_.search.final_samples));
-  return static_cast<double>(again.bytes) / best_us * 1e-3;
+  return gbs_of(again.bytes, best_us);
 }
 
 }  // namespace ce::tuner
