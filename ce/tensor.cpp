@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <string_view>
 
 #include "ce/base/error.hpp"
@@ -29,7 +30,7 @@ Tensor class_dimension_second(void* data, DType dtype, std::int64_t outer, std::
           .rows = product("outer", outer, "inner", inner),
           .columns = classes,
           .row_stride = 1,
-          .column_stride = inner,
+          .column_stride = std::max<std::int64_t>(inner, 1),  // PyTorch's, too, where there are no rows
           .batch_rows = inner,
           .batch_stride = classes * inner};
 }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <utility>
 
 #include "tests/ce/fixture.hpp"
 
@@ -107,6 +108,10 @@ TEST_F(RunEdges, NoRows) {
   const Tensor nothing{.data = nullptr, .dtype = DType::f32, .rows = 0, .columns = 100};
   const Tensor no_targets{.data = nullptr, .dtype = DType::i64, .rows = 0};
   const Choice& choice = context.run(Softmax{}, {.input = nothing, .output = nothing});
+  for (const auto& [outer, inner] : {std::pair{0, 4}, {3, 0}, {0, 0}}) {
+    const Tensor classes_second = class_dimension_second(nullptr, DType::f32, outer, 100, inner);
+    EXPECT_EQ(context.run(Softmax{}, {.input = classes_second, .output = classes_second}).config, "");
+  }
   EXPECT_EQ(choice.config, "");
   EXPECT_NE(choice.reason, "");
 
