@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "cache/cache.hpp"
@@ -28,7 +29,13 @@ cache::Cache open_cache(const std::filesystem::path& path) {
   return cache::Cache::open_layered(path.empty() ? cache::Cache::default_path() : path);
 }
 
+void check_bytes(std::string_view option, std::int64_t bytes) {
+  if (bytes < 0) throw InvalidArgument(option, fmt::to_string(bytes), "0 or more");
+}
+
 tuner::Settings settings_for(const runtime::Device& device, const ContextOptions& options) {
+  check_bytes("scratch_bytes", options.scratch_bytes);
+  check_bytes("capture_bytes", options.capture_bytes);
   tuner::Settings settings = tuner::Settings::for_device(device.model());
   if (options.scratch_bytes > 0) settings.scratch_bytes = options.scratch_bytes;
   if (const std::optional<double> seconds = options.tuning_seconds) {

@@ -201,16 +201,21 @@ TEST_F(PolicyTest, TheEnvironmentChoosesWhereTheProgramDoesNot) {
   }
 }
 
-TEST_F(PolicyTest, SecondsMustNotBeNegative) {
-  ContextOptions wrong = options(Policy::tune);
-  wrong.tuning_seconds = -1;
-  try {
-    Context context(wrong);
-    ADD_FAILURE() << "-1 s is a time";
-  } catch (const InvalidArgument& error) {
-    EXPECT_EQ(error.argument(), "tuning_seconds");
-    EXPECT_EQ(error.value(), "-1");
-  }
+TEST_F(PolicyTest, OptionsMustNotBeNegative) {
+  const auto refused = [this](const char* name, auto member) {
+    ContextOptions wrong = options(Policy::tune);
+    wrong.*member = -1;
+    try {
+      Context context(wrong);
+      ADD_FAILURE() << name << " of -1 was taken";
+    } catch (const InvalidArgument& error) {
+      EXPECT_EQ(error.argument(), name);
+      EXPECT_EQ(error.value(), "-1");
+    }
+  };
+  refused("tuning_seconds", &ContextOptions::tuning_seconds);
+  refused("scratch_bytes", &ContextOptions::scratch_bytes);
+  refused("capture_bytes", &ContextOptions::capture_bytes);
 }
 
 }  // namespace
