@@ -19,14 +19,22 @@ constexpr auto shipped_lines = std::to_array<std::string_view>({
 #include "cache/shipped_winners.inc"
 });
 
+/// What is advised about a user's own file, for one that another variable names.
+std::string advice_for(const char* variable, std::string problem) {
+  constexpr std::string_view own = "set CE_DB ";
+  if (const std::size_t at = problem.rfind(own); at != std::string::npos)
+    problem.replace(at, own.size(), fmt::format("set {} ", variable));
+  return problem;
+}
+
 /// \param variable  that names the path, for the message
 Layer layer_at(const std::string& name, const fs::path& path, const char* variable) {
   Layer layer{.name = name, .path = path, .problem = {}, .cache = Cache::in_memory()};
   try {
     layer.cache = Cache::open_to_read(path);
   } catch (const std::exception& error) {
-    layer.problem = error.what();
-    log_once(LogLevel::warning, fmt::format("{} is left out: {}", variable, error.what()));
+    layer.problem = advice_for(variable, error.what());
+    log_once(LogLevel::warning, fmt::format("{} is left out: {}", variable, layer.problem));
   }
   return layer;
 }

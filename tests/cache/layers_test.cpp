@@ -2,6 +2,7 @@
 #include "cache/layers.hpp"
 
 #include <SQLiteCpp/Database.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -86,7 +87,7 @@ TEST_F(Layers, OneThatCannotBeReadIsLeftOutAndSaidOnce) {
   }
   fs::create_directories(site().parent_path());
   write_file(site(), std::string(5000, 'x'));
-  EXPECT_NE(open_lower_layers().front().problem, "");
+  EXPECT_THAT(open_lower_layers().front().problem, testing::HasSubstr("set CE_SITE_DB to another file"));
   EXPECT_EQ(contents(site()), std::string(5000, 'x'));
 }
 
