@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -101,7 +102,10 @@ TensorBytes run_config(const RunOptions& options, runtime::Device& device, const
 TensorBytes run_policy(const RunOptions& options, runtime::Device& device, const generator::Problem& problem,
                        const TensorBytes& inputs, ConfigChoice& chosen) {
   const Policy policy = parse_policy("--policy", options.policy);
-  cache::Cache cache = cache::Cache::open_layered(database_path(options.common));
+  // Without a place for a database, programs run too.
+  std::filesystem::path database = options.common.database;
+  if (database.empty()) database = cache::Cache::default_path();
+  cache::Cache cache = cache::Cache::open_layered(database);
   Chooser chooser(device, cache, tuner::Settings::for_device(device.model()), policy);
   return call_once(
       device, problem, options.amounts,

@@ -175,6 +175,16 @@ TEST_F(Run, APolicySaysWhatRunsWhereNothingIsKnownAndWhereAWinnerIs) {
   EXPECT_EQ(run(both).status, 2);
 }
 
+TEST_F(Run, APolicyNeedsNoPlaceForADatabase) {
+  Values x = normal(rows * columns, 3);
+  const Finished finished = ce_tune({"run", "--op", "softmax", "--dtype", "f32", "--rows", "5", "--cols",
+                                     "40", "--policy", "lookup", file("input", DType::f32, x), to("output")},
+                                    {{"HOME", ""}, {"XDG_DATA_HOME", ""}});
+  EXPECT_EQ(finished.status, 0) << finished.err;
+  EXPECT_NE(finished.err.find("no place for the tuning database is known"), std::string::npos)
+      << finished.err;
+}
+
 TEST_F(Run, WritesNothingWhenATargetIsOutOfRange) {
   Values logits = normal(rows * columns, 1), target{0, 40, 1, -3, 2};
   const Finished finished =
