@@ -2,6 +2,8 @@
 
 #include <CLI/CLI.hpp>
 #include <charconv>
+#include <chrono>
+#include <cstddef>
 #include <functional>
 #include <list>
 #include <memory>
@@ -56,10 +58,20 @@ std::optional<std::vector<int>> version_in(const std::string& text) {
   return numbers;
 }
 
+/// Whether the year, month and day that were matched are in the calendar.
+bool is_day(const std::smatch& parts) {
+  const auto number = [&](std::size_t part) { return std::stoi(parts[part].str()); };
+  const std::chrono::month month(static_cast<unsigned>(number(2)));
+  const std::chrono::day day(static_cast<unsigned>(number(3)));
+  return (std::chrono::year(number(1)) / month / day).ok();
+}
+
 /// What is after the change that is asked about.
 std::function<bool(const Measurement&)> newer_than(const std::string& since) {
-  static const std::regex date(R"(\d{4}-\d{2}-\d{2}(T\d{2}:\d{2}(:\d{2}(\.\d{3})?)?Z?)?)");
-  if (std::regex_match(since, date)) {
+  static const std::regex date(
+      R"((\d{4})-(\d{2})-(\d{2})(T([01]\d|2[0-3]):[0-5]\d(:[0-5]\d(\.\d{3})?)?Z?)?)");
+  std::smatch parts;
+  if (std::regex_match(since, parts, date) && is_day(parts)) {
     // Texts of times are in order as far as they go; a Z would come after what is left out.
     const std::string begin = since.substr(0, since.find('Z'));
     return [begin](const Measurement& measurement) { return measurement.created_at >= begin; };

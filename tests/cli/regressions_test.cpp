@@ -130,6 +130,9 @@ TEST_F(Regressions, SinceADay) {
     EXPECT_EQ(asked({"--since", minute}, 3, {}).at("findings")[0].at("runs_after"), 2) << minute;
   EXPECT_EQ(asked({"--since", "2030-01-05T12:00:00.001Z"}, 4, {}).at("findings")[0].at("runs_after"), 1);
   EXPECT_EQ(asked({"--since", "2030-02-01"}, 0, {}).at("not_compared"), 1);
+  for (const char* wrong :
+       {"2030-13-01", "2030-02-30", "2030-00-05", "2030-01-05T24:00", "2030-01-05T12:60Z"})
+    EXPECT_EQ(text({"regressions", "--since", wrong}).status, 2) << wrong;
 }
 
 TEST_F(Regressions, SinceAVersion) {
