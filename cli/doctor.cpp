@@ -11,7 +11,9 @@
 #include <vector>
 
 #include "cache/layers.hpp"
+#include "ce/base/environment.hpp"
 #include "ce/base/error.hpp"
+#include "ce/device_name.hpp"
 #include "ce/policy.hpp"
 #include "ce/version.hpp"
 #include "cli/commands.hpp"
@@ -32,7 +34,8 @@ constexpr const char* doctor_examples =
     "\n"
     "Exit status: 0 when this machine can tune (its GPUs where it has any, else the host device), the "
     "database can be\n"
-    "used and CE_POLICY means something; otherwise that of the first thing that is in the way.\n";
+    "used, and CE_DEVICE and CE_POLICY mean something; otherwise that of the first thing that is in the "
+    "way.\n";
 
 /// What was found in one place.
 struct Diagnosis {
@@ -42,6 +45,7 @@ struct Diagnosis {
   std::string detail;
   std::string remedy;  ///< how to mend it; empty where nothing needs to be
   Json facts = Json::object();
+  ExitCode code = ExitCode::success;  ///< of what is bad, where that may be several things
 };
 
 std::string_view name(Diagnosis::State state) {
@@ -130,6 +134,24 @@ Diagnosis check_host() {
   }
 }
 
+/// Which device programs and commands use where they name none.
+Diagnosis check_device(const CommonOptions& common) {
+  const bool chosen = environment_variable("CE_DEVICE").has_value();
+  Diagnosis diagnosis{.what = "device", .facts = {{"from_environment", chosen}}};
+  try {
+    if (chosen) static_cast<void>(open_device(common));
+    const std::string device = default_device_name();
+    diagnosis.facts["device"] = device;
+    diagnosis.detail = fmt::format("{} ({})", device, chosen ? "CE_DEVICE" : "the default");
+  } catch (const Error& error) {
+    diagnosis.state = Diagnosis::State::bad;
+    diagnosis.code = exit_code_of(error.kind());
+    diagnosis.detail = error.what();
+    diagnosis.remedy = "unset CE_DEVICE, or set it to a device that is listed above";
+  }
+  return diagnosis;
+}
+
 Diagnosis check_database(const CommonOptions& common) {
   Diagnosis diagnosis{.what = "database"};
   try {
@@ -207,13 +229,14 @@ struct Examination {
 };
 
 /// The first thing that keeps this machine from tuning on the best device that it has.
-ExitCode verdict(const runtime::CudaStatus& cuda, const Diagnosis& host, const Diagnosis& database,
-                 const Diagnosis& policy) {
+ExitCode verdict(const runtime::CudaStatus& cuda, const Diagnosis& host, const Diagnosis& device,
+                 const Diagnosis& database, const Diagnosis& policy) {
   bool usable = false;
   for (const auto& gpu : cuda.gpus) usable = usable || gpu.problem.empty();
   if (!cuda.gpus.empty() && !usable) return ExitCode::device;
   if (!cuda.gpus.empty() && !cuda.nvrtc_found) return ExitCode::compile;
   if (cuda.gpus.empty() && host.state != Diagnosis::State::good) return ExitCode::compile;
+  if (device.state == Diagnosis::State::bad) return device.code;
   if (database.state == Diagnosis::State::bad) return ExitCode::database;
   return policy.state == Diagnosis::State::bad ? ExitCode::usage : ExitCode::success;
 }
@@ -221,12 +244,14 @@ ExitCode verdict(const runtime::CudaStatus& cuda, const Diagnosis& host, const D
 Examination examine(const CommonOptions& common) {
   const runtime::CudaStatus cuda = runtime::cuda_status();
   const Diagnosis host = check_host();
+  const Diagnosis device = check_device(common);
   const Diagnosis database = check_database(common);
   const Diagnosis policy = check_policy();
-  Examination examination{.code = verdict(cuda, host, database, policy)};
+  Examination examination{.code = verdict(cuda, host, device, database, policy)};
   examination.diagnoses = {check_driver(cuda), check_nvrtc(cuda)};
   for (const auto& gpu : cuda.gpus) examination.diagnoses.push_back(check_gpu(gpu));
   examination.diagnoses.push_back(host);
+  examination.diagnoses.push_back(device);
   examination.diagnoses.push_back(database);
   for (Diagnosis& layer : check_layers()) {
     if (layer.state == Diagnosis::State::bad && examination.code == ExitCode::success)

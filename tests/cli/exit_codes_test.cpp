@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <stdexcept>
+#include <utility>
 
 #include "cli/failure.hpp"
 #include "tests/cli/all_commands.hpp"
@@ -116,6 +117,7 @@ TEST_F(CommandLine, UsageErrorsNameOptionAndValue) {
   expect_failure(
       ce_tune({"source", "--op", "softmax", "--dtype", "f32", "--cols", "32"}, {{"CE_DEVICE", "tpu"}}), 2,
       "CE_DEVICE is \"tpu\"");
+  expect_failure(ce_tune(host_sweep(database()), {{"CE_HOST_SEED", "dice"}}), 2, "CE_HOST_SEED is dice");
   expect_failure_document(ce_tune({"source", "--json", "--op", "softmin"}), 2, "invalid argument");
   expect_failure_document(ce_tune({"sweep", "--frobnicate", "--json"}), 2, "usage");
 }
@@ -174,7 +176,14 @@ TEST_F(CommandLine, DoctorTellsWhatIsThereWithoutAGpu) {
   EXPECT_EQ(states.count("cuda:0"), 0U);
 
   EXPECT_EQ(states.at("policy"), "ok");
+  EXPECT_EQ(states.at("device"), "ok");
 
+  EXPECT_NE(ce_tune({"doctor"}, {{"CE_DEVICE", "host"}}).out.find("host (CE_DEVICE)"), std::string::npos);
+  for (const auto& [wrong, status] : {std::pair{"tpu", 2}, {"cuda:99", 5}}) {
+    const Finished device = ce_tune({"doctor"}, {{"CE_DEVICE", wrong}});
+    EXPECT_EQ(device.status, status);
+    EXPECT_NE(device.out.find("device    PROBLEM"), std::string::npos) << device.out;
+  }
   EXPECT_NE(ce_tune({"doctor"}, {{"CE_POLICY", "frozen"}}).out.find("frozen (CE_POLICY)"), std::string::npos);
   const Finished hope = ce_tune({"doctor"}, {{"CE_POLICY", "hope"}});
   EXPECT_EQ(hope.status, 2);
