@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <barrier>
+#include <limits>
 #include <thread>
 
 #include "tests/ce/fixture.hpp"
@@ -11,11 +12,14 @@ namespace {
 
 class Threads : public ContextTest {};
 
-TEST_F(Threads, MeetTheSameNewProblemAtOnce) {
+/// As long as a search takes: nothing bounds it, or more seconds than a clock counts do.
+class ThreadsThatWait : public Threads, public testing::WithParamInterface<double> {};
+
+TEST_P(ThreadsThatWait, MeetTheSameNewProblemAtOnce) {
   constexpr int count = 8;
   const LogLines log;
   ContextOptions patient = options(Policy::tune);
-  patient.tuning_seconds = 0;
+  patient.tuning_seconds = GetParam();
   Context context(patient);
   std::vector<std::unique_ptr<SoftmaxCall>> calls;
   for (int i = 0; i < count; ++i)
@@ -40,6 +44,9 @@ TEST_F(Threads, MeetTheSameNewProblemAtOnce) {
     EXPECT_EQ(choices[i].config, choices[0].config);
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Seconds, ThreadsThatWait,
+                         testing::Values(0, std::numeric_limits<double>::infinity()));
 
 TEST_F(Threads, RunManyProblems) {
   const std::uint64_t seed = test_seed();
