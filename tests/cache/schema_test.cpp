@@ -128,7 +128,10 @@ TEST_F(Schema, WinnersIsTheFastestOfTheHighestStage) {
   EXPECT_EQ(sql_value(file(), "SELECT COUNT(*) FROM history WHERE samples = 3"), "5");
 }
 
-TEST_F(Schema, AFileOfVersionTwoIsCountedAndIndexed) {
+/// Those whose measurements have the columns of today.
+class SchemaOfVersion : public Schema, public testing::WithParamInterface<int> {};
+
+TEST_P(SchemaOfVersion, IsBroughtUpToDateAndLosesNothing) {
   const auto columns = [&] {
     return sql_value(file(), "SELECT GROUP_CONCAT(name) FROM pragma_table_info('key_counts')");
   };
@@ -137,7 +140,7 @@ TEST_F(Schema, AFileOfVersionTwoIsCountedAndIndexed) {
   list.back().outcome = Outcome::quarantined;
   {
     SQLite::Database database = open();
-    migrate(database, migrations().first(2));
+    migrate(database, migrations().first(static_cast<std::size_t>(GetParam())));
     for (std::size_t i = 0; i < list.size(); ++i) {
       SQLite::Statement row(database, R"sql(
         INSERT INTO measurements
@@ -161,9 +164,11 @@ TEST_F(Schema, AFileOfVersionTwoIsCountedAndIndexed) {
       row.exec();
     }
   }
-  EXPECT_EQ(columns(), "");
+  EXPECT_EQ(columns().empty(), GetParam() < 3);
+  EXPECT_EQ(sql_value(file(), "PRAGMA user_version"), std::to_string(GetParam()));
   Cache cache = Cache::open(file());
   EXPECT_NE(columns(), "");
+  EXPECT_EQ(sql_value(file(), "PRAGMA user_version"), std::to_string(migrations().size()));
   const auto migrated = cache.measurements(key);
   ASSERT_EQ(migrated.size(), list.size());
   for (std::size_t i = 0; i < list.size(); ++i) expect_same(migrated[i], list[i]);
@@ -184,6 +189,8 @@ TEST_F(Schema, AFileOfVersionTwoIsCountedAndIndexed) {
   cache.add(list[4]);
   expect_counts(7, 4, 1);
 }
+
+INSTANTIATE_TEST_SUITE_P(Earlier, SchemaOfVersion, testing::Range(2, static_cast<int>(migrations().size())));
 
 TEST_F(Schema, CountsThatAreWrongAreDamage) {
   Cache::open(file()).add(a_measurement(key, "config"));
