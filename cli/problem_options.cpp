@@ -149,13 +149,55 @@ void add_layout_options(CLI::App& command, ProblemOptions& options, const char* 
   command.add_flag("--strided", options.strided, "The class dimension is not the last one")->group(group);
 }
 
+/// The options of cross entropy.
+void add_loss_options(CLI::App& command, ProblemOptions& options, Amounts* amounts) {
+  const std::string group =
+      amounts != nullptr ? "Cross entropy"
+                         : "Cross entropy (that an option exists changes a kernel, its amount does not)";
+  const auto word = [&](const char* name, std::string& value, const char* type, const char* help) {
+    command.add_option(name, value, help)->group(group)->type_name(type);
+  };
+  const auto flag = [&](const char* name, bool& value, const char* help) {
+    command.add_flag(name, value, help)->group(group);
+  };
+  word("--reduction", options.reduction, "WORD", "none, mean or sum (default: mean)");
+  word("--target", options.target, "DTYPE", "Of class indices: i32 or i64 (default: i64)");
+  word("--loss-dtype", options.loss_dtype, "DTYPE", "Of loss, z-loss and upstream gradient (default: f32)");
+  flag("--loss-only", options.loss_only, "No gradient (default: loss and gradient)");
+  flag("--probabilities", options.probabilities, "Targets are probabilities, not class indices");
+  const auto option = [&](const char* name, bool& there, float Amounts::*amount, const char* help) {
+    if (amounts == nullptr) return flag(name, there, help);
+    const auto set = [&there, &value = amounts->*amount](const float& given) {
+      there = true;
+      value = given;
+    };
+    command.add_option_function<float>(name, set, help)->group(group)->type_name("AMOUNT");
+  };
+  option("--smoothing", options.smoothing, &Amounts::smoothing, "Label smoothing");
+  command
+      .add_flag("--weights{f32}", options.weights,
+                "Class weights; --weights=DTYPE for another dtype than f32")
+      ->group(group);
+  option("--z-loss", options.z_loss, &Amounts::z_loss, "Add logsumexp squared, times an amount");
+  option("--softcap", options.softcap, &Amounts::softcap, "Logits become cap * tanh(logit / cap)");
+  option("--scale", options.scale, &Amounts::scale, "Logits are multiplied by a number");
+  if (amounts != nullptr)
+    command
+        .add_option("--ignore-index", amounts->ignore_index, "Target of rows to leave out (default: -100)")
+        ->group(group)
+        ->type_name("INDEX");
+  word("--upstream", options.upstream, "WORD",
+       "The gradient is multiplied by scalar or rows: one number,\nor one a row");
+  flag("--z-loss-out", options.z_loss_out, "Write the z-loss by itself, too");
+  flag("--lse", options.lse, "Write the logsumexp of each row");
+  flag("--argmax", options.argmax, "Write the first largest class of each row");
+  flag("--hit", options.hit, "Write whether that is the target");
+}
+
 }  // namespace
 
 void add_problem_options(CLI::App& command, ProblemOptions& options, Amounts* amounts) {
   constexpr const char* group = "Problems";
-  const std::string loss_group =
-      amounts != nullptr ? "Cross entropy"
-                         : "Cross entropy (that an option exists changes a kernel, its amount does not)";
   const auto list = [&](const char* name, std::vector<std::string>& values, const char* help) {
     command.add_option(name, values, help)->allow_extra_args(false)->group(group)->type_name("LIST");
   };
@@ -176,45 +218,7 @@ void add_problem_options(CLI::App& command, ProblemOptions& options, Amounts* am
   in_place->group(group)->excludes(apart);
   apart->group(group);
   if (amounts == nullptr) add_layout_options(command, options, group);
-
-  const auto word = [&](const char* name, std::string& value, const char* type, const char* help) {
-    command.add_option(name, value, help)->group(loss_group)->type_name(type);
-  };
-  const auto flag = [&](const char* name, bool& value, const char* help) {
-    command.add_flag(name, value, help)->group(loss_group);
-  };
-  word("--reduction", options.reduction, "WORD", "none, mean or sum (default: mean)");
-  word("--target", options.target, "DTYPE", "Of class indices: i32 or i64 (default: i64)");
-  word("--loss-dtype", options.loss_dtype, "DTYPE", "Of loss, z-loss and upstream gradient (default: f32)");
-  flag("--loss-only", options.loss_only, "No gradient (default: loss and gradient)");
-  flag("--probabilities", options.probabilities, "Targets are probabilities, not class indices");
-  const auto option = [&](const char* name, bool& there, float Amounts::*amount, const char* help) {
-    if (amounts == nullptr) return flag(name, there, help);
-    const auto set = [&there, &value = amounts->*amount](const float& given) {
-      there = true;
-      value = given;
-    };
-    command.add_option_function<float>(name, set, help)->group(loss_group)->type_name("AMOUNT");
-  };
-  option("--smoothing", options.smoothing, &Amounts::smoothing, "Label smoothing");
-  command
-      .add_flag("--weights{f32}", options.weights,
-                "Class weights; --weights=DTYPE for another dtype than f32")
-      ->group(loss_group);
-  option("--z-loss", options.z_loss, &Amounts::z_loss, "Add logsumexp squared, times an amount");
-  option("--softcap", options.softcap, &Amounts::softcap, "Logits become cap * tanh(logit / cap)");
-  option("--scale", options.scale, &Amounts::scale, "Logits are multiplied by a number");
-  if (amounts != nullptr)
-    command
-        .add_option("--ignore-index", amounts->ignore_index, "Target of rows to leave out (default: -100)")
-        ->group(loss_group)
-        ->type_name("INDEX");
-  word("--upstream", options.upstream, "WORD",
-       "The gradient is multiplied by scalar or rows: one number,\nor one a row");
-  flag("--z-loss-out", options.z_loss_out, "Write the z-loss by itself, too");
-  flag("--lse", options.lse, "Write the logsumexp of each row");
-  flag("--argmax", options.argmax, "Write the first largest class of each row");
-  flag("--hit", options.hit, "Write whether that is the target");
+  add_loss_options(command, options, amounts);
 }
 
 std::vector<Operation> operations_of(const ProblemOptions& options) {
