@@ -4,10 +4,6 @@
 
 namespace ce::cli {
 
-void add_key_argument(CLI::App& command, std::string& key) {
-  command.add_option("KEY", key, "Of db list; its first 4 digits or more")->required();
-}
-
 void add_db(CLI::App& app, Action& chosen) {
   CLI::App* db = app.add_subcommand("db", "Read what the database knows, and care for it");
   db->require_subcommand(1);

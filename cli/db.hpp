@@ -19,7 +19,4 @@ void add_db_prune(CLI::App& db, Action& chosen);
 void add_db_verify(CLI::App& db, Action& chosen);
 void add_db_vacuum(CLI::App& db, Action& chosen);
 
-/// KEY, which a command cannot do without.
-void add_key_argument(CLI::App& command, std::string& key);
-
 }  // namespace ce::cli

@@ -70,8 +70,7 @@ std::string ranking_text(const tuner::Decision& decision) {
 std::string quarantine_text(const Known& known) {
   Table table({{"REJECTED"}, {"REASON"}});
   for (const cache::Measurement* measurement : known.quarantined)
-    table.add({measurement->config,
-               cut(measurement->reason.substr(0, measurement->reason.find('\n')), widest_reason)});
+    table.add({measurement->config, cut(tuner::first_line(measurement->reason), widest_reason)});
   return table.text();
 }
 

@@ -4,7 +4,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -49,14 +48,6 @@ std::optional<Ceiling> ceiling_of(const cache::Cache& cache, const Known& known)
   const auto found = ceilings.find(kind);
   if (found == ceilings.end()) return std::nullopt;
   return Ceiling{generator::name(kind), found->second};
-}
-
-/// Why configs were rejected: the first line of the reason, and how many.
-std::map<std::string, int> rejections_of(const Known& known) {
-  std::map<std::string, int> reasons;
-  for (const cache::Measurement* measurement : known.quarantined)
-    ++reasons[measurement->reason.substr(0, measurement->reason.find('\n'))];
-  return reasons;
 }
 
 std::string signed_percent(double share) { return fmt::format("{:+.1f}%", 100 * share); }
@@ -131,7 +122,7 @@ std::string coverage_text(const Explanation& why) {
 std::string rejections_text(const Known& known) {
   using enum Table::Align;
   Table table({{"REJECTED", right}, {"REASON"}});
-  for (const auto& [reason, count] : rejections_of(known))
+  for (const auto& [reason, count] : known.rejections())
     table.add({counted(count, "config"), cut(reason, widest_rejection)});
   return table.text();
 }
@@ -176,7 +167,7 @@ Json document_of(const Known& known, const Explanation& why, const std::optional
                 {"finalists", Json::array()},
                 {"effects", Json::array()},
                 {"variants", Json::array()},
-                {"rejected", rejections_of(known)}};
+                {"rejected", known.rejections()}};
   if (ceiling)
     document["ceiling"] = {{"operation", ceiling->kind},
                            {"gbs", ceiling->gbs},
@@ -228,7 +219,7 @@ void add_explain(CLI::App& app, Action& chosen) {
   auto key = std::make_shared<std::string>();
   CLI::App* command = app.add_subcommand("explain", "Why a config won, and how sure that is");
   command->footer(explain_examples);
-  command->add_option("KEY", *key, "Of db list; its first 4 digits or more")->required();
+  add_key_argument(*command, *key);
   add_database_option(*command, *options);
   add_json_option(*command, *options);
   command->callback([options, key, &chosen] { chosen = [options, key] { return explain(*options, *key); }; });

@@ -34,6 +34,12 @@ const generator::Problem& Known::problem_or_throw() const {
   return problem.value();
 }
 
+std::map<std::string, int> Known::rejections() const {
+  std::map<std::string, int> reasons;
+  for (const cache::Measurement* measurement : quarantined) ++reasons[tuner::first_line(measurement->reason)];
+  return reasons;
+}
+
 std::string Known::title() const { return title_of(key); }
 
 std::string title_of(const cache::Key& key) {

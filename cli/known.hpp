@@ -26,6 +26,8 @@ struct Known {
 
   /// \throws InvalidArgument saying what is wrong with the text of a key that another version wrote
   [[nodiscard]] const generator::Problem& problem_or_throw() const;
+  /// Why configs are out today: the first line of the reason, and how many.
+  [[nodiscard]] std::map<std::string, int> rejections() const;
   /// For people: the problem's title, or the key's text where it cannot be read.
   [[nodiscard]] std::string title() const;
 };

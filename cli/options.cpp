@@ -40,6 +40,10 @@ void add_json_option(CLI::App& command, CommonOptions& common) {
   command.add_flag("--json", common.json, "Print one JSON document instead of text");
 }
 
+void add_key_argument(CLI::App& command, std::string& key) {
+  command.add_option("KEY", key, "Of db list; its first 4 digits or more")->required();
+}
+
 std::unique_ptr<runtime::Device> open_device(const CommonOptions& common) {
   const bool by_default = common.device.empty();
   const bool by_environment = by_default && environment_variable("CE_DEVICE").has_value();

@@ -25,6 +25,8 @@ struct CommonOptions {
 void add_database_option(CLI::App& command, CommonOptions& common);
 void add_device_option(CLI::App& command, CommonOptions& common, const std::string& help = "");
 void add_json_option(CLI::App& command, CommonOptions& common);
+/// KEY, which the command cannot do without. See find_key().
+void add_key_argument(CLI::App& command, std::string& key);
 
 /// The device that was asked for, else CE_DEVICE, else the first GPU, else the host, which is said.
 /// \throws InvalidArgument naming --device or CE_DEVICE, DeviceError where there is no GPU, Unsupported for a

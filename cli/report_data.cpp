@@ -38,12 +38,10 @@ ReportedProblem problem_from(const Known& known, const cache::KeySummary& summar
                            .problem = known.problem,
                            .best = {},
                            .reason = {},
-                           .rejected = {},
+                           .rejected = known.rejections(),
                            .history = known.history,
                            .effects = {},
                            .periods = {}};
-  for (const Measurement* measurement : known.quarantined)
-    ++reported.rejected[measurement->reason.substr(0, measurement->reason.find('\n'))];
   if (!known.decision) return reported;
   const std::vector<tuner::Candidate>& ranking = known.decision->ranking;
   reported.ranked = ranking.size();

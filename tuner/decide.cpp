@@ -88,10 +88,6 @@ std::string reason_of(const cache::Measurement& winner, const std::vector<cache:
          (cut_short == winner.evidence.end() ? "" : "; " + cut_short->second);
 }
 
-bool is_of(std::string_view config, std::string_view variant) {
-  return config.substr(0, config.find('/')) == variant;
-}
-
 }  // namespace
 
 std::string doubt_of(const cache::Measurement& measurement) {
@@ -120,6 +116,8 @@ bool is_current(const cache::Measurement& measurement, generator::Operation oper
 }
 
 std::string variant_of(std::string_view config) { return std::string(config.substr(0, config.find('/'))); }
+
+std::string first_line(std::string_view text) { return std::string(text.substr(0, text.find('\n'))); }
 
 bool is_finished(const std::optional<Decision>& decision) noexcept {
   return decision && decision->winner.measurement.stage > 0;
@@ -186,7 +184,7 @@ std::optional<Decision> decide(const cache::Cache& cache, const cache::Key& key,
         ranking = std::move(list);
         std::erase_if(ranking, [&](const cache::Finalist& finalist) {
           const auto digest = std::find(digests.begin(), digests.end(), finalist.template_digest);
-          return !is_of(finalist.config, variants[static_cast<std::size_t>(digest - digests.begin())]);
+          return variant_of(finalist.config) != variants[static_cast<std::size_t>(digest - digests.begin())];
         });
         if (ranking.empty()) return nullptr;
         tied = rank(ranking);

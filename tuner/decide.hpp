@@ -54,6 +54,9 @@ inline constexpr double tie = 0.003;
 /// The variant of a config text.
 [[nodiscard]] std::string variant_of(std::string_view config);
 
+/// Of a reason: a compiler's messages are long.
+[[nodiscard]] std::string first_line(std::string_view text);
+
 /// Whether the search that found it came to its end: only then there are samples in turns.
 [[nodiscard]] bool is_finished(const std::optional<Decision>& decision) noexcept;
 

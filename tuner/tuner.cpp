@@ -29,8 +29,6 @@ bool is_out(std::span<const cache::Measurement> own, const Candidate& winner) {
   return out;
 }
 
-std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
-
 }  // namespace
 
 Settings Settings::for_device(const runtime::Model& model) {
