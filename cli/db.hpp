@@ -2,8 +2,6 @@
 /// \file
 /// The commands below `ce-tune db`, a file each. As those of commands.hpp.
 
-#include <string>
-
 #include "cli/commands.hpp"
 
 namespace ce::cli {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <initializer_list>
 #include <utility>
 
@@ -55,12 +56,12 @@ std::string winner_of(const Population& population, std::span<const Measurement>
   return fastest ? fastest->winner.config : population.runs.front()->config;
 }
 
-/// In microseconds; 0 where there is none.
+/// In microseconds; 0 where there is none, or what an edited database has in its place.
 double time_in(const Measurement& measurement, const char* name) {
   const std::string text = evidence_in(measurement, {name});
   double us = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), us);
-  return error == std::errc() && us > 0 ? us : 0;
+  return error == std::errc() && us > 0 && std::isfinite(us) ? us : 0;
 }
 
 }  // namespace

@@ -124,6 +124,10 @@ TEST(Populations, ReferencesAreOfOneKernel) {
   EXPECT_EQ(to_runs(std::vector{&one, &one})[1].launch_us, 2.5);
   EXPECT_EQ(to_runs(std::vector{&one, &other})[1].reference_us, 0);
   EXPECT_EQ(to_runs(std::vector{&one, &other})[1].launch_us, 0);
+  for (const char* no_time : {"", "-", "fast", "-27.5", "inf", "nan", "1e999"}) {
+    const Measurement edited = with(one, {{"reference_us", no_time}});
+    EXPECT_EQ(to_runs(std::vector{&one, &edited})[1].reference_us, 0) << no_time;
+  }
   const Measurement none = final_of(1, block(0), 100);
   EXPECT_EQ(to_runs(std::vector{&none})[0].reference_us, 0);
   EXPECT_NEAR(to_runs(std::vector{&none})[0].error, 0.001 * 0.929 / std::sqrt(15), 1e-5);
