@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <iterator>
 #include <vector>
 
 #include "cli/table.hpp"
@@ -21,9 +22,15 @@ constexpr double redraw_seconds = 0.1;
 constexpr double plain_seconds = 10;
 constexpr double pace_seconds = 60;
 
-/// The part of a problem's time that screening takes, roughly; the final round, or timing a known winner
-/// again, takes the rest.
-constexpr double screening_share = 0.9;
+/// Where a stage begins and ends in the time of its problem, 0 to 1, roughly. In the order of a search, so that the bar
+/// never goes back; the winner may be timed after it.
+struct Stage {
+  std::string_view name;
+  double begin, end;
+};
+constexpr Stage stages[] = {{"screening", 0, 0.55}, {"refining", 0.55, 0.7}, {"semifinal", 0.7, 0.75},
+                            {"final", 0.75, 0.8},   {"play-off", 0.8, 0.85}, {"decider", 0.85, 0.9},
+                            {"timing", 0.9, 1}};
 
 std::string bar(double fraction) {
   constexpr std::size_t width = 20;
@@ -59,9 +66,10 @@ bool takes_escape_sequences() {
 }  // namespace
 
 double SweepProgress::fraction() const noexcept {
-  const double stage = tuning.total > 0 ? static_cast<double>(tuning.done) / tuning.total : 0;
-  const bool last = tuning.stage == "final" || tuning.stage == "timing";
-  const double within = last ? screening_share + (1 - screening_share) * stage : screening_share * stage;
+  const double done = tuning.total > 0 ? static_cast<double>(tuning.done) / tuning.total : 0;
+  const auto* const stage = std::find_if(std::begin(stages), std::end(stages),
+                                         [&](const Stage& each) { return each.name == tuning.stage; });
+  const double within = stage == std::end(stages) ? done : stage->begin + (stage->end - stage->begin) * done;
   return (static_cast<double>(problem - 1) + within) /
          static_cast<double>(std::max<std::size_t>(1, problems));
 }

@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <vector>
 
 #include "cli/table.hpp"
+#include "tuner/strategy.hpp"
 
 namespace ce::cli {
 namespace {
@@ -39,7 +41,7 @@ struct FakeScreen {
 
 TEST(ProgressLine, TellsEverythingWhereItFits) {
   EXPECT_EQ(progress_line(example_progress(), 200),
-            "[2/4]  softmax bf16 8192 x 4096  [#######.............]  screening 50/100  3 min 05 s left  "
+            "[2/4]  softmax bf16 8192 x 4096  [######..............]  screening 50/100  3 min 05 s left  "
             "best 43.12 us 3110 GB/s  block/warps=16,vec=8,load=cs,store=cs");
 }
 
@@ -56,11 +58,35 @@ TEST(ProgressLine, IsNeverWiderThanTheTerminal) {
 
 TEST(ProgressLine, CountsTheWholeSweep) {
   SweepProgress progress = example_progress();
-  EXPECT_NEAR(progress.fraction(), (1 + 0.45) / 4, 1e-9);
-  progress.tuning.stage = "final";
+  EXPECT_NEAR(progress.fraction(), (1 + 0.275) / 4, 1e-9);
+  progress.tuning.stage = "timing";
   EXPECT_NEAR(progress.fraction(), (1 + 0.95) / 4, 1e-9);
+  progress.tuning.stage = "what no search has";
+  EXPECT_NEAR(progress.fraction(), (1 + 0.5) / 4, 1e-9);
   progress.tuning = {};
   EXPECT_NEAR(progress.fraction(), 0.25, 1e-9);
+}
+
+TEST(ProgressLine, DoesNotGoBackWithinASearch) {
+  std::vector<tuner::Entrant> entrants(40);
+  for (std::size_t i = 0; i < entrants.size(); ++i) entrants[i].structure = i / 2;
+  std::vector<std::string> stages;
+  for (int number = 0; const auto round = tuner::next_round({}, number, entrants); ++number) {
+    stages.emplace_back(round->name);
+    for (const std::size_t i : round->entrants)
+      entrants[i] = {.structure = i / 2, .median_us = 100, .error = 0.01, .in_turns = round->in_turns};
+  }
+  EXPECT_EQ(stages.size(), 6U) << "all rounds there are";
+  stages.emplace_back("timing");
+  SweepProgress progress;
+  double last = 0;
+  for (const std::string& stage : stages)
+    for (const int done : {1, 2}) {
+      progress.tuning = {.stage = stage, .done = done, .total = 2};
+      EXPECT_GT(progress.fraction(), last) << stage;
+      last = progress.fraction();
+    }
+  EXPECT_EQ(last, 1);
 }
 
 TEST(TimeLeft, NeedsAPace) {
