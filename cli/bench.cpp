@@ -112,7 +112,7 @@ class Bencher {
   /// The winner of a tuning that came to its end, or else of one that does so now.
   std::string winner_of(BenchedProblem& benched) {
     const auto known = tuner_.known_winner(benched.problem);
-    if (known && known->winner.measurement.stage > 0) return known->winner.config;
+    if (tuner::is_finished(known)) return known->winner.config;
     const tuner::Report report = tuner_.tune(benched.problem, hooks_);
     benched.tuned = report.tried > report.known;
     return report.winner;

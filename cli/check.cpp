@@ -86,8 +86,7 @@ std::vector<Checked> problems_to_check(const cache::Cache& cache, const runtime:
     if (summary.key.device != model.key()) continue;
     Known known(cache, summary.key);
     noise.add(tuner::populations_of(known.measurements));
-    if (known.problem && known.decision && known.decision->winner.measurement.stage == cache::stage_of_finals)
-      found.push_back({.known = std::move(known)});
+    if (known.problem && tuner::is_finished(known.decision)) found.push_back({.known = std::move(known)});
   }
   std::stable_sort(found.begin(), found.end(), [](const Checked& a, const Checked& b) {
     return a.ranking().front().measurement.bytes > b.ranking().front().measurement.bytes;

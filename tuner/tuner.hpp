@@ -24,17 +24,18 @@ namespace ce::tuner {
 struct Settings {
   Breadth search;
   double budget_s = 0;  ///< seconds that a search may take; see Breadth::least_configs; 0 for no bound
-  std::int64_t scratch_bytes = 0;  ///< 0: a quarter of the device's free memory, and never more than needed
-  std::uint64_t seed = 1;          ///< of the trial inputs
+  /// 0: a quarter of the device's free memory, of which a search takes 2 GiB; never more than needed.
+  std::int64_t scratch_bytes = 0;
+  std::uint64_t seed = 1;  ///< of the trial inputs
 
   /// What suits the device: 2 seconds on a GPU; the host device compiles slowly, so it tries few configs.
   [[nodiscard]] static Settings for_device(const runtime::Model& model);
 };
 
-/// How far a tuning is; handed to Hooks::progress after every config.
+/// How far a tuning is; handed to Hooks::progress after every config and turn.
 struct Progress {
-  std::string stage;        ///< name of a Round
-  int done = 0, total = 0;  ///< configs of this stage
+  std::string stage;        ///< name of a Round, or what else goes on
+  int done = 0, total = 0;  ///< of this stage: configs, or turns, or samples
   std::string best;         ///< config text; empty before the first
   double best_us = 0;
   double best_gbs = 0;

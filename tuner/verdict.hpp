@@ -65,7 +65,8 @@ struct Comparison {
   }
 };
 
-/// \param before, after  one run or more each. References are used where all runs have one, of one kernel.
+/// \param before, after  one run or more each. References and what launches cost are used where all runs have them, of
+/// one kernel.
 [[nodiscard]] Comparison compare(std::span<const Run> before, std::span<const Run> after, const Noise& noise);
 
 /// How many runs it takes to find a slowdown of 1.5% in 80 of 100 comparisons, and one of 3% in 95, amply.
