@@ -111,10 +111,11 @@ Search::Clock::time_point Search::deadline(double share) const {
                       std::chrono::duration<double>(settings_.budget_s * share));
 }
 
-/// The first that works is waited for, however long it takes: there must be a winner.
+/// The first that works is waited for, however long it takes: there must be a winner. Another search may know it.
 Search::Clock::time_point Search::end_of_screening() const {
-  if (best_.empty()) return Clock::time_point::max();
-  return deadline(measured() < settings_.search.least_configs ? share_of_few : share_of_screening);
+  const int found = measured();
+  if (found == 0) return Clock::time_point::max();
+  return deadline(found < settings_.search.least_configs ? share_of_few : share_of_screening);
 }
 
 int Search::measured() const {

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <thread>
 
+#include "ce/base/error.hpp"
 #include "tests/tuner/fixture.hpp"
 
 namespace ce::test {
@@ -50,18 +51,30 @@ class LateDevice : public FaultyDevice {
 class BudgetTest : public TunerTest {
  protected:
   /// Of four configs, with a budget of a second: so many are ready at once, and the others after that time.
-  Report search(int on_time, std::chrono::milliseconds late, int least_configs) {
+  /// \param known  to the database from a search that was stopped
+  Report search(int on_time, std::chrono::milliseconds late, int least_configs, int known = 0) {
     tuner::Settings settings = quick_settings();
     settings.search.least_configs = least_configs;
     cache::Cache warm = cache::Cache::open(file() + "-warm");
     static_cast<void>(Tuner(device_, warm, settings).tune(small_problem()));
+    cache::Cache database = open();
+    if (known > 0) stop_after(known, database, settings);
     settings.budget_s = 1;
     device_.hold_back(on_time, late);
-    cache::Cache database = open();
     return Tuner(device_, database, settings).tune(small_problem());
   }
 
  private:
+  void stop_after(int configs, cache::Cache& database, const tuner::Settings& settings) {
+    std::stop_source stop;
+    const tuner::Hooks hooks{.progress =
+                                 [&](const tuner::Progress& progress) {
+                                   if (progress.done == configs) stop.request_stop();
+                                 },
+                             .stop = stop.get_token()};
+    EXPECT_THROW(static_cast<void>(Tuner(device_, database, settings).tune(small_problem(), hooks)), Error);
+  }
+
   LateDevice device_;
 };
 
@@ -87,6 +100,12 @@ TEST_F(BudgetTest, TheFirstConfigIsWaitedForHoweverLongItTakes) {
   const Report report = search(0, 2200ms, 8);
   EXPECT_EQ(report.tried, 1);
   EXPECT_THAT(report.reason, HasSubstr("; only 1 of 4 configs were ready in time"));
+}
+
+TEST_F(BudgetTest, WhereAnotherSearchFoundEnoughNoneIsWaitedFor) {
+  const Report report = search(0, 2200ms, 2, 2);
+  EXPECT_EQ(report.known, 2);
+  EXPECT_EQ(report.tried, 2);
 }
 
 }  // namespace
