@@ -60,6 +60,7 @@ struct CheckOptions {
 /// A problem whose winner is known, and its times now.
 struct Checked {
   Known known;
+  tuner::Noise noise;                      ///< of the device, by all problems that the database knows
   int runs = 1;                            ///< that are wanted
   bool more_if_noisy = false;              ///< than was expected; see choose_runs()
   std::vector<tuner::Run> winner, second;  ///< of the winner, and of the config after it, if there is one
@@ -69,7 +70,7 @@ struct Checked {
   /// The second over the winner; nothing where there is no second.
   [[nodiscard]] std::optional<tuner::Comparison> rivalry() const {
     if (second.empty()) return std::nullopt;
-    return tuner::compare(winner, second, {});
+    return tuner::compare(winner, second, noise);
   }
   [[nodiscard]] bool is_beaten() const {
     const auto found = rivalry();
@@ -78,27 +79,29 @@ struct Checked {
 };
 
 /// What the database knows of the device, the problems that move the most bytes first.
-/// \param noise  of all of them, also beyond `most`
 std::vector<Checked> problems_to_check(const cache::Cache& cache, const runtime::Model& model,
-                                       std::size_t most, tuner::NoisePool& noise) {
+                                       std::size_t most) {
   std::vector<Checked> found;
+  tuner::NoisePool pool;
   for (const cache::KeySummary& summary : cache.keys()) {
     if (summary.key.device != model.key()) continue;
     Known known(cache, summary.key);
-    noise.add(tuner::populations_of(known.measurements));
+    pool.add(tuner::populations_of(known.measurements));
     if (known.problem && tuner::is_finished(known.decision)) found.push_back({.known = std::move(known)});
   }
   std::stable_sort(found.begin(), found.end(), [](const Checked& a, const Checked& b) {
     return a.ranking().front().measurement.bytes > b.ranking().front().measurement.bytes;
   });
   if (found.size() > most) found.erase(found.begin() + static_cast<std::ptrdiff_t>(most), found.end());
+  const tuner::Noise noise = pool.noise();
+  for (Checked& problem : found) problem.noise = noise;
   return found;
 }
 
 /// Short kernels need more.
-void choose_runs(std::vector<Checked>& problems, const tuner::Noise& noise) {
+void choose_runs(std::vector<Checked>& problems) {
   for (Checked& problem : problems) {
-    problem.runs = tuner::runs_to_make(problem.ranking().front().measurement.median_us, noise);
+    problem.runs = tuner::runs_to_make(problem.ranking().front().measurement.median_us, problem.noise);
     problem.more_if_noisy = true;
   }
 }
@@ -269,11 +272,9 @@ ExitCode check(const CheckOptions& options) {
 
   TuningRun run = begin_run(*device);
   const std::string started = cache::utc_now();
-  tuner::NoisePool noise;
-  std::vector<Checked> problems =
-      problems_to_check(cache, device->model(), static_cast<std::size_t>(top), noise);
+  std::vector<Checked> problems = problems_to_check(cache, device->model(), static_cast<std::size_t>(top));
   if (options.runs.empty() && !device->model().is_host())
-    choose_runs(problems, noise.noise());
+    choose_runs(problems);
   else
     for (Checked& problem : problems) problem.runs = runs;
   std::size_t left_out = 0;

@@ -93,6 +93,14 @@ TEST_F(CheckCommand, TellsWhoIsFasterThanTheWinnerAndRepeatsTheFinal) {
   EXPECT_EQ(json::parse(listed.out).at("keys").at(0).at("winner").at("config"), one_warp);
 }
 
+TEST_F(CheckCommand, OnANoisyMachineNobodyIsFasterThanTheWinner) {
+  for (const double us : {1e6, 1e8}) add(many_warps, us);
+  add(one_warp, 2e8);
+  const json told = json::parse(check({}).out);
+  EXPECT_LT(told.at("rivals")[0].at("ratio"), 1) << told;
+  EXPECT_FALSE(told.at("rivals")[0].at("beaten")) << told;
+}
+
 TEST_F(CheckCommand, WhatFailsIsNotTriedAgain) {
   add("block/warps=1,vec=16,load=ca,store=cg", 1e9);  // 64 bytes at once: no kernel of today
   const Finished failed = check({"--runs", "3"});
