@@ -99,7 +99,8 @@ std::string notes_of(const SweptProblem& swept) {
   if (swept.failure) text += fmt::format("{}: {}\n", title, swept.failure->fields.at("message"));
   if (!swept.report) return text;
   if (swept.report->timed_rows != swept.problem.rows)
-    text += fmt::format("{}: timed with {} rows (see --scratch)\n", title, swept.report->timed_rows);
+    text += fmt::format("{}: timed with {} rows ({})\n", title, swept.report->timed_rows,
+                        swept.report->tried == swept.report->known ? "known before" : "see --scratch");
   for (const auto& [reason, count] : swept.report->quarantined)
     text += fmt::format("{}: rejected {}: {}\n", title, counted(count, "config"), cut(reason, widest_reason));
   return text;

@@ -66,6 +66,10 @@ TEST_F(Sweep, FindsAWinnerRemembersItAndShowsIt) {
   const std::string winner = problem.at("winner");
   EXPECT_NE(second.out.find(winner), std::string::npos) << second.out;
 
+  const Finished fewer_rows = ce_tune(sweep("4", {"--rows", "5"}));
+  EXPECT_NE(fewer_rows.out.find("softmax f32 5 x 1000: timed with 8 rows (known before)"), std::string::npos)
+      << fewer_rows.out;
+
   const std::string key = problem.at("key");
   EXPECT_NE(ce_tune({"db", "list", "--db", database(), "--device", "host"}).out.find(key), std::string::npos);
   EXPECT_NE(ce_tune({"db", "show", key, "--db", database()}).out.find("winner   " + winner),
