@@ -66,6 +66,7 @@ struct Finalist {
   std::string config;
   std::string template_digest;
   int stage = stage_of_finals;
+  std::int64_t rows = 0;  ///< of the matrices that were timed
   double median_us = 0;
   int registers = 0;
   std::int64_t row = 0;  ///< where the database has it

@@ -254,7 +254,42 @@ DROP INDEX measurements_by_config;
 CREATE INDEX measurements_by_config ON measurements (key_id, config, template_digest);
 )sql";
 
-constexpr std::array steps_of_all_versions{version_1, version_2, version_3, version_4};
+// Times of different numbers of rows cannot be held against each other: a lookup asks for the rows, too.
+constexpr const char* version_5 = R"sql(
+INSERT INTO schema_versions (version) VALUES (5);
+
+DROP INDEX finals;
+CREATE INDEX finals ON measurements
+  (key_id, template_digest, config, stage DESC, created_at DESC, id DESC, rows, median_us, registers, outcome)
+  WHERE outcome = 'measured' AND stage > 0;
+
+-- For people: for each key the fastest median of its highest stage and most rows, of configs never quarantined under
+-- the same templates. It cannot know which templates are current, so what ce serves is decided in ce.
+DROP VIEW winners;
+CREATE VIEW winners AS
+WITH candidates AS (
+  SELECT m.*, MAX(m.stage) OVER (PARTITION BY m.key_id) AS highest_stage
+  FROM measurements AS m
+  WHERE m.outcome = 'measured' AND m.median_us IS NOT NULL
+    AND NOT EXISTS (SELECT 1 FROM measurements AS q
+                    WHERE q.key_id = m.key_id AND q.config = m.config
+                      AND q.template_digest = m.template_digest AND q.outcome = 'quarantined')
+), ranked AS (
+  SELECT *, ROW_NUMBER() OVER (PARTITION BY key_id ORDER BY rows DESC, median_us, id) AS place
+  FROM candidates WHERE stage = highest_stage
+)
+SELECT k.name AS key, d.text AS device, p.text AS problem, r.config, r.stage, r.median_us, r.spread,
+       ROUND(r.bytes / r.median_us / 1000.0, 1) AS gigabytes_per_second, r.rows, r.bytes,
+       r.template_digest, r.created_at
+FROM ranked AS r
+JOIN keys AS k ON k.id = r.key_id
+JOIN problems AS p ON p.id = k.problem_id
+JOIN device_models AS d ON d.id = k.device_model_id
+WHERE r.place = 1
+ORDER BY d.text, p.text;
+)sql";
+
+constexpr std::array steps_of_all_versions{version_1, version_2, version_3, version_4, version_5};
 
 std::string text_of(sqlite3_value* value) {
   const auto* text = reinterpret_cast<const char*>(sqlite3_value_text(value));
@@ -312,8 +347,8 @@ void call_identity(sqlite3_context* context, int count, sqlite3_value** values) 
 
 int user_version(SQLite::Database& database) { return database.execAndGet("PRAGMA user_version").getInt(); }
 
-/// Whether a database whose header has the number of a version to come has it in its table, too.
-bool is_newer(SQLite::Database& database, int version) {
+/// Whether a database has the number of its header, of a version that adds a row, in its table, too.
+bool is_of_version(SQLite::Database& database, int version) {
   return database.tableExists("schema_versions") &&
          database.execAndGet("SELECT MAX(version) FROM schema_versions").getInt() == version;
 }
@@ -345,10 +380,12 @@ void require_ours(SQLite::Database& database, const std::filesystem::path& path)
   const int version = user_version(database);
   const int latest = static_cast<int>(migrations().size());
   if (id == application_id) {
-    if (version >= 0 && version <= latest) return;
-    if (!is_newer(database, version))
+    constexpr int first_in_table = 4;
+    if (version == latest || (version >= 0 && version < first_in_table)) return;
+    if (!is_of_version(database, version))
       throw SQLite::Exception(fmt::format("its header names schema {}, its tables another one", version),
                               SQLITE_CORRUPT);
+    if (version < latest) return;
     throw DatabaseError(fmt::format(
         "{} was written by a newer version of ce (schema {}, this one knows up to {}): upgrade ce, "
         "or set CE_DB to another file",

@@ -51,7 +51,7 @@ constexpr const char* select_key = R"sql(
 // the index, however many there are.
 std::string select_next_finalist(std::string_view condition) {
   return fmt::format(R"sql(
-    SELECT m.id, m.config, m.stage, m.median_us, m.registers, m.created_at FROM measurements AS m
+    SELECT m.id, m.config, m.stage, m.median_us, m.registers, m.created_at, m.rows FROM measurements AS m
     WHERE m.key_id = ?1 AND m.template_digest = ?2 AND m.config > ?3 AND m.outcome = 'measured' AND m.stage > 0
       AND m.median_us IS NOT NULL AND {}
     ORDER BY m.config, m.stage DESC, m.created_at DESC, m.id DESC LIMIT 1)sql",
@@ -176,6 +176,7 @@ std::optional<std::vector<Finalist>> Store::finalists(const std::string& sql, st
       list.push_back({.config = config,
                       .template_digest = digest,
                       .stage = static_cast<int>(next.integer(2)),
+                      .rows = next.integer(6),
                       .median_us = next.real(3),
                       .registers = static_cast<int>(next.integer(4)),
                       .row = next.integer(0)});
@@ -203,7 +204,8 @@ std::optional<Measurement> Store::final_of(const Key& key, std::span<const std::
   if (!row.next()) throw SQLite::Exception("an index names a measurement that is not there", SQLITE_CORRUPT);
   Measurement measurement = read_whole_measurement(row);
   if (measurement.config != chosen->config || measurement.template_digest != chosen->template_digest ||
-      measurement.stage != chosen->stage || measurement.median_us != chosen->median_us)
+      measurement.stage != chosen->stage || measurement.rows != chosen->rows ||
+      measurement.median_us != chosen->median_us)
     throw SQLite::Exception("an index and the measurement that it names differ", SQLITE_CORRUPT);
   return measurement;
 }

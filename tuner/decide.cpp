@@ -35,8 +35,14 @@ bool can_be_parsed(std::string_view config) {
   }
 }
 
+/// Whether times can be held against each other: those of finals, of as many rows.
+bool is_comparable(const cache::Finalist& a, const cache::Finalist& b) {
+  return a.stage == b.stage && a.rows == b.rows;
+}
+
 bool comes_before(const cache::Finalist& a, const cache::Finalist& b) {
   if (a.stage != b.stage) return a.stage > b.stage;
+  if (a.rows != b.rows) return a.rows > b.rows;
   if (a.median_us != b.median_us) return a.median_us < b.median_us;
   return a.config < b.config;
 }
@@ -47,7 +53,7 @@ std::size_t break_tie(const std::vector<cache::Finalist>& ranking) {
   std::size_t chosen = 0;
   for (std::size_t i = 1; i < ranking.size(); ++i) {
     const cache::Finalist& other = ranking[i];
-    if (other.stage != best.stage || other.median_us > best.median_us * (1 + tie)) break;
+    if (!is_comparable(other, best) || other.median_us > best.median_us * (1 + tie)) break;
     const cache::Finalist& current = ranking[chosen];
     if (other.registers < current.registers ||
         (other.registers == current.registers && other.config < current.config))
@@ -67,7 +73,7 @@ bool rank(std::vector<cache::Finalist>& list) {
 /// \param ranking  the winner is its first
 std::string lead_of(const cache::Measurement& winner, const std::vector<cache::Finalist>& ranking,
                     bool tied) {
-  if (ranking.size() == 1 || ranking[1].stage != winner.stage)
+  if (ranking.size() == 1 || !is_comparable(ranking[0], ranking[1]))
     return winner.stage > 0 ? "the only config in the final" : "the only config that was measured";
   const cache::Finalist& second = ranking[1];
   const double ahead = second.median_us / winner.median_us - 1;
@@ -155,6 +161,7 @@ std::optional<Decision> decide(std::span<const cache::Measurement> measurements,
       ranking.push_back({.config = config,
                          .template_digest = measurement->template_digest,
                          .stage = measurement->stage,
+                         .rows = measurement->rows,
                          .median_us = measurement->median_us,
                          .registers = measurement->registers});
   if (ranking.empty()) return std::nullopt;

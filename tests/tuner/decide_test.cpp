@@ -85,6 +85,31 @@ TEST(Decide, AMeasurementOfALowerStageAfterwardsChangesNothing) {
             config(1));
 }
 
+TEST(Decide, MoreRowsGoBeforeFewerWhoseTimesAreOfLessWork) {
+  const auto of_rows = [](std::int64_t rows, const std::string& text, double median_us) {
+    Measurement measurement = measured(text, median_us, 1);
+    measurement.rows = rows;
+    return measurement;
+  };
+  const std::vector<Measurement> merged{of_rows(4100, config(0), 50), of_rows(8192, config(1), 90),
+                                        of_rows(8192, config(2), 80), of_rows(1, config(3), 2)};
+  const auto decision = decide(merged, Operation::softmax);
+  ASSERT_TRUE(decision);
+  EXPECT_EQ(decision->winner.config, config(2));
+  EXPECT_THAT(decision->reason, HasSubstr("12.5% ahead of " + config(1)));
+  EXPECT_EQ(decision->ranking[2].config, config(0));
+  cache::Cache database = cache::Cache::in_memory();
+  const generator::Problem problem = test::small_problem();
+  const cache::Key key{.problem = generator::key_text(problem), .device = "device"};
+  for (Measurement measurement : merged) {
+    measurement.key = key;
+    database.add(measurement);
+  }
+  EXPECT_EQ(decide(database, key, problem)->winner.config, config(2));
+  EXPECT_EQ(decide(std::vector{merged[0], merged[2]}, Operation::softmax)->reason,
+            "the only config in the final");
+}
+
 TEST(Decide, TheLatestOfAStageCounts) {
   EXPECT_EQ(winner({measured(config(0), 5), measured(config(1), 6), measured(config(0), 7)}), config(1));
 }
@@ -200,6 +225,7 @@ TEST(Decide, ADatabaseIsAskedForWhatDecidesAlone) {
       Measurement m =
           below(6) == 0 ? quarantined(text) : measured(text, 100 + below(4) * 0.3, below(3) - 1, below(3));
       if (below(8) == 0) m.template_digest = "of yore";
+      if (below(8) == 0) m.rows = 512;
       if (below(16) == 0) m.median_us = std::numeric_limits<double>::quiet_NaN();
       m.key = key;
       m.created_at = fmt::format("2030-01-01T00:00:{:02}.000Z", below(60));
