@@ -4,6 +4,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <functional>
 #include <map>
 #include <set>
 #include <utility>
@@ -36,7 +38,7 @@ int resident_warps(const Candidate& candidate, const generator::Problem& problem
   return blocks * config.warps;
 }
 
-/// Those that were measured in the winner's stage, and how they compare with it.
+/// Those that were measured in the winner's stage on as many rows, and how they compare with it.
 void add_finalists(Explanation& explanation) {
   const std::vector<Candidate>& ranking = explanation.decision.ranking;
   const Measurement& winner = ranking.front().measurement;
@@ -44,7 +46,9 @@ void add_finalists(Explanation& explanation) {
   std::vector<std::vector<double>> medians;
   for (const Candidate& candidate : ranking) {
     const Measurement& measurement = candidate.measurement;
-    if (measurement.stage != winner.stage || measurement.samples_us.empty()) continue;
+    if (measurement.stage != winner.stage || measurement.rows != winner.rows ||
+        measurement.samples_us.empty())
+      continue;
     fastest_us = std::min(fastest_us, measurement.median_us);
     medians.push_back(resampled_medians(measurement.samples_us, resamplings, medians.size() + 1));
     explanation.finalists.push_back(
@@ -83,7 +87,7 @@ std::string ties_of(const std::vector<Finalist>& finalists) {
                      1 + std::count(others.begin(), others.end(), own), own);
 }
 
-/// Times of configs, by stage: those of different stages do not compare.
+/// Times of configs, by stage and rows: those of different ones do not compare.
 class Times {
  public:
   Times(std::span<const Measurement> measurements, const Decision& decision) {
@@ -97,20 +101,20 @@ class Times {
       if (counting.contains(measurement.config) && measurement.outcome == cache::Outcome::measured &&
           measurement.stage != cache::stage_of_checks &&
           measurement.template_digest == digests.at(measurement.config))
-        (measurement.stage > 0 ? final_ : screening_)[measurement.config] = measurement.median_us;
+        rounds_[{measurement.stage, measurement.rows}][measurement.config] = measurement.median_us;
   }
 
-  /// The time of `other` over that of `config`, of the highest stage that both were in.
+  /// The time of `other` over that of `config`, of the highest stage that both were in, on the most rows.
   [[nodiscard]] std::optional<double> ratio(const std::string& other, const std::string& config) const {
-    for (const auto* stage : {&final_, &screening_}) {
-      const auto a = stage->find(other), b = stage->find(config);
-      if (a != stage->end() && b != stage->end()) return a->second / b->second;
+    for (const auto& [stage_and_rows, times] : rounds_) {
+      const auto a = times.find(other), b = times.find(config);
+      if (a != times.end() && b != times.end()) return a->second / b->second;
     }
     return std::nullopt;
   }
 
  private:
-  std::map<std::string, double> final_, screening_;
+  std::map<std::pair<int, std::int64_t>, std::map<std::string, double>, std::greater<>> rounds_;
 };
 
 std::vector<Coverage> coverage_of(std::span<const Measurement> measurements, const Decision& decision,

@@ -148,6 +148,24 @@ TEST(Explain, SaysHowTiesWereBroken) {
               HasSubstr("2 of them have the fewest registers, 40, and the winner the smallest text"));
 }
 
+TEST(Explain, TimesOfOtherNumbersOfRowsAreNotHeldAgainstEachOther) {
+  const std::vector<Config> block = configs("block");
+  const std::vector<float> samples(15, 100), of_fewer_rows(15, 10);
+  Measurement fewer = measured(block[1], of_fewer_rows, 1),
+              fewer_looked_at = measured(block[1], of_fewer_rows, 0);
+  fewer.rows = fewer_looked_at.rows = 3;
+  Measurement winner = measured(block[0], samples, 1), looked_at = measured(block[0], samples, 0);
+  winner.rows = looked_at.rows = 64;
+  const Explanation why = explain_all({looked_at, fewer_looked_at, winner, fewer});
+  EXPECT_EQ(why.decision.winner.config, winner.config);
+  EXPECT_EQ(why.finalists.size(), 1U);
+  EXPECT_TRUE(why.effects.empty());
+  fewer.rows = fewer_looked_at.rows = 64;
+  const Explanation alike = explain_all({looked_at, fewer_looked_at, winner, fewer});
+  EXPECT_EQ(alike.finalists.size(), 2U);
+  EXPECT_FALSE(alike.effects.empty());
+}
+
 TEST(Explain, FindsWhatEachAxisDoes) {
   // Times are products, so that every pair shows the same ratio.
   const std::map<int, float> of_load{{0, 1.F}, {1, 1.04F}, {2, 0.97F}},
