@@ -263,12 +263,15 @@ CREATE INDEX finals ON measurements
   (key_id, template_digest, config, stage DESC, created_at DESC, id DESC, rows, median_us, registers, outcome)
   WHERE outcome = 'measured' AND stage > 0;
 
--- For people: for each key the fastest median of its highest stage and most rows, of configs never quarantined under
--- the same templates. It cannot know which templates are current, so what ce serves is decided in ce.
+-- For people: for each key the fastest median of its highest stage and most rows, of what was measured last of each
+-- config, of those never quarantined under the same templates. It cannot know which templates are current, so what ce
+-- serves is decided in ce.
 DROP VIEW winners;
 CREATE VIEW winners AS
 WITH candidates AS (
-  SELECT m.*, MAX(m.stage) OVER (PARTITION BY m.key_id) AS highest_stage
+  SELECT m.*, MAX(m.stage) OVER (PARTITION BY m.key_id) AS highest_stage,
+         ROW_NUMBER() OVER (PARTITION BY m.key_id, m.config, m.template_digest, m.stage
+                            ORDER BY m.created_at DESC, m.id DESC) AS age
   FROM measurements AS m
   WHERE m.outcome = 'measured' AND m.median_us IS NOT NULL
     AND NOT EXISTS (SELECT 1 FROM measurements AS q
@@ -276,7 +279,7 @@ WITH candidates AS (
                       AND q.template_digest = m.template_digest AND q.outcome = 'quarantined')
 ), ranked AS (
   SELECT *, ROW_NUMBER() OVER (PARTITION BY key_id ORDER BY rows DESC, median_us, id) AS place
-  FROM candidates WHERE stage = highest_stage
+  FROM candidates WHERE stage = highest_stage AND age = 1
 )
 SELECT k.name AS key, d.text AS device, p.text AS problem, r.config, r.stage, r.median_us, r.spread,
        ROUND(r.bytes / r.median_us / 1000.0, 1) AS gigabytes_per_second, r.rows, r.bytes,

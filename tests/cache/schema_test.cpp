@@ -126,6 +126,8 @@ TEST_F(Schema, WinnersIsTheFastestOfTheHighestStage) {
   EXPECT_EQ(sql_value(file(), "SELECT config || ' ' || key FROM winners"), "fast " + key.id());
   EXPECT_EQ(sql_value(file(), "SELECT COUNT(*) FROM winners"), "1");
   EXPECT_EQ(sql_value(file(), "SELECT COUNT(*) FROM history WHERE samples = 3"), "5");
+  add("fast", 1, 9.5);
+  EXPECT_EQ(sql_value(file(), "SELECT config FROM winners"), "slow") << "what was measured last counts";
 }
 
 /// Those whose measurements have the columns of today.
