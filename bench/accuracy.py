@@ -169,6 +169,7 @@ def markdown(result: dict[str, Any], paths: list[str]) -> str:
 
 On the host device the kernels are the same, but exponentials, logarithms and reciprocals are those of the C library, and
 PyTorch runs on the CPU. So this is what the formulas lose; a GPU's `ex2`, of 2 units at most, comes on top.""" if result["gpu"].startswith("host:") else ""
+    links = ",\n".join(f"[{Path(path).name}](../{path})" for path in paths)
     return f"""# Accuracy
 
 How far ce and PyTorch are from f64 on the same inputs. `bench/accuracy.py` measured it and made this page:
@@ -177,7 +178,8 @@ How far ce and PyTorch are from f64 on the same inputs. `bench/accuracy.py` meas
     bench/accuracy.py --markdown {' '.join(paths)} > docs/accuracy.md
 
 {result['gpu']}, driver {result['driver']}, {versions}, {result['date'][:10]}. Seed
-{result['seed']}. Every width by itself is in {' and '.join(f'[{path}](../{path})' for path in paths)}.{host}
+{result['seed']}. Every width by itself is in
+{links}.{host}
 
 ## What is compared
 
