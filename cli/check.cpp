@@ -78,7 +78,7 @@ struct Checked {
   }
 };
 
-/// What the database knows of the device, the problems that move the most bytes first.
+/// What the database knows of the device, without ceilings, the problems that move the most bytes first.
 std::vector<Checked> problems_to_check(const cache::Cache& cache, const runtime::Model& model,
                                        std::size_t most) {
   std::vector<Checked> found;
@@ -87,7 +87,8 @@ std::vector<Checked> problems_to_check(const cache::Cache& cache, const runtime:
     if (summary.key.device != model.key()) continue;
     Known known(cache, summary.key);
     pool.add(tuner::populations_of(known.measurements));
-    if (known.problem && tuner::is_finished(known.decision)) found.push_back({.known = std::move(known)});
+    if (!known.problem || generator::is_ceiling(known.problem->operation)) continue;
+    if (tuner::is_finished(known.decision)) found.push_back({.known = std::move(known)});
   }
   std::stable_sort(found.begin(), found.end(), [](const Checked& a, const Checked& b) {
     return a.ranking().front().measurement.bytes > b.ranking().front().measurement.bytes;

@@ -19,26 +19,31 @@ using test::Finished;
 
 // On the host, where threads are fibers, the second takes several times as long.
 const char* const one_warp = "block/warps=1,vec=4,load=ca,store=cg";
+const char* const copying = "stream/warps=8,vec=4,tile=8192,load=ca,store=cs";
 const char* const many_warps = "block/warps=32,vec=4,load=ca,store=cg";
 
 class CheckCommand : public test::CommandTest {
  protected:
   /// A final of a day in the past.
   void add(const std::string& config, double us, const std::string& driver = "old") {
-    const generator::Problem problem{
-        .operation = generator::Operation::softmax, .dtype = DType::f32, .rows = 8, .columns = 4096};
-    cache_.add({.key = {generator::key_text(problem), device_->model().key()},
-                .config = config,
-                .template_digest = generator::template_digest(problem.operation, "block"),
-                .stage = cache::stage_of_finals,
-                .rows = 8,
-                .bytes = generator::traffic(problem).total(),
-                .samples_us = std::vector<float>(15, static_cast<float>(us)),
-                .median_us = us,
-                .spread = 0.01,
-                .registers = 32,
-                .evidence = {{"kernel", driver}},
-                .created_at = "2020-01-01T12:00:00.000Z"});
+    add({.operation = generator::Operation::softmax, .dtype = DType::f32, .rows = 8, .columns = 4096}, config,
+        us, driver);
+  }
+  void add(const generator::Problem& problem, const std::string& config, double us,
+           const std::string& driver = "old") {
+    cache_.add(
+        {.key = {generator::key_text(problem), device_->model().key()},
+         .config = config,
+         .template_digest = generator::template_digest(problem.operation, config.substr(0, config.find('/'))),
+         .stage = cache::stage_of_finals,
+         .rows = 8,
+         .bytes = generator::traffic(problem).total(),
+         .samples_us = std::vector<float>(15, static_cast<float>(us)),
+         .median_us = us,
+         .spread = 0.01,
+         .registers = 32,
+         .evidence = {{"kernel", driver}},
+         .created_at = "2020-01-01T12:00:00.000Z"});
   }
   [[nodiscard]] Finished check(std::vector<std::string> more) const {
     more.insert(more.begin(), {"check", "--device", "host", "--db", database(), "--json"});
@@ -75,6 +80,16 @@ TEST_F(CheckCommand, HoldsWinnersAgainstTheirHistory) {
 TEST_F(CheckCommand, AFasterOneIsNoRegression) {
   add(one_warp, 1e9);
   EXPECT_EQ(checked(0).at("findings").at(0).at("verdict"), "faster");
+}
+
+TEST_F(CheckCommand, CeilingsAreNoWinners) {
+  add(one_warp, 1e9);
+  // It moves the most bytes, and --top 1 would take it.
+  add({.operation = generator::Operation::copy, .dtype = DType::f32, .rows = 64, .columns = 4096}, copying,
+      1e9);
+  const json told = checked(0, {"--top", "1"}).at("findings");
+  ASSERT_EQ(told.size(), 1U) << told;
+  EXPECT_EQ(told[0].at("title"), "softmax f32 8 x 4096");
 }
 
 TEST_F(CheckCommand, TellsWhoIsFasterThanTheWinnerAndRepeatsTheFinal) {
