@@ -1,5 +1,10 @@
 #include "ce/base/log.hpp"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
@@ -7,6 +12,7 @@
 #include <utility>
 
 #include "ce/base/environment.hpp"
+#include "ce/base/error.hpp"
 
 namespace ce {
 namespace {
@@ -22,13 +28,19 @@ State& state() {
   return instance;
 }
 
+/// The texts of CE_LOG, each at the place of its LogLevel; the last one stands for silence.
+constexpr std::array<std::string_view, 4> level_names{"debug", "info", "warning", "off"};
+
 /// The smallest level that is written, or one past `warning` for silence.
 int threshold() {
-  const std::string level = environment_variable("CE_LOG").value_or("info");
-  if (level == "debug") return static_cast<int>(LogLevel::debug);
-  if (level == "warning") return static_cast<int>(LogLevel::warning);
-  if (level == "off") return static_cast<int>(LogLevel::warning) + 1;
-  return static_cast<int>(LogLevel::info);
+  try {
+    const std::string level = log_level_of_environment().value_or("info");
+    return static_cast<int>(std::find(level_names.begin(), level_names.end(), level) - level_names.begin());
+  } catch (const InvalidArgument& error) {
+    static std::atomic_flag said;
+    if (!said.test_and_set()) std::fprintf(stderr, "ce: warning: %s; info is used\n", error.what());
+    return static_cast<int>(LogLevel::info);
+  }
 }
 
 void write_to_stderr(LogLevel level, std::string_view line) {
@@ -42,6 +54,13 @@ void write_to_stderr(LogLevel level, std::string_view line) {
 void set_log_sink(LogSink sink) {
   const std::lock_guard lock(state().mutex);
   state().sink = std::move(sink);
+}
+
+std::optional<std::string> log_level_of_environment() {
+  std::optional<std::string> level = environment_variable("CE_LOG");
+  if (level && std::find(level_names.begin(), level_names.end(), *level) == level_names.end())
+    throw InvalidArgument("CE_LOG", fmt::format("\"{}\"", *level), "debug, info, warning or off");
+  return level;
 }
 
 bool is_wanted(LogLevel level) { return static_cast<int>(level) >= threshold(); }

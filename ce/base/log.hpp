@@ -3,6 +3,7 @@
 /// Where the library's few lines of talk go.
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -14,8 +15,12 @@ enum class LogLevel { debug, info, warning };
 using LogSink = std::function<void(LogLevel, std::string_view)>;
 
 /// Replaces the sink; an empty one restores the default, which writes lines of at least the level
-/// in the environment variable CE_LOG (debug, info, warning, off; default info) to standard error.
+/// in the environment variable CE_LOG (debug, info, warning, off; default info) to standard error. Of a CE_LOG that
+/// is none of these it says so there, once, and takes the default.
 void set_log_sink(LogSink sink);
+
+/// The text of CE_LOG; nothing where it is not set. \throws InvalidArgument
+[[nodiscard]] std::optional<std::string> log_level_of_environment();
 
 /// Whether CE_LOG asks for lines of this level; for sinks that want to heed it.
 [[nodiscard]] bool is_wanted(LogLevel level);

@@ -189,4 +189,12 @@ TEST(DefaultLog, ThresholdComesFromTheEnvironment) {
   EXPECT_EQ(written_with("off"), "");
 }
 
+TEST(DefaultLog, AnUnknownThresholdIsSaidOnce) {
+  ce::set_log_sink({});
+  EXPECT_EQ(written_with("loud"),
+            "ce: warning: CE_LOG is \"loud\"; expected debug, info, warning or off; info is used\n"
+            "ce: i\nce: warning: w\n");
+  EXPECT_EQ(written_with("loud"), "ce: i\nce: warning: w\n");
+}
+
 }  // namespace
