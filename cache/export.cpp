@@ -50,8 +50,9 @@ std::vector<Measurement> read_export(std::istream& in, const std::string& name) 
     identities.push_back(digest({previous}));
   }
   if (in.bad()) throw InvalidArgument(name, "cut short", "a file that can be read to its end");
+  if (number == 0) throw InvalidArgument(name, "empty", "an export, which begins with " + first.dump());
   if (number < 2 || previous != last_line(identities))
-    fail(number == 0 ? "missing" : "no end of these measurements", last_line(identities));
+    fail("no end of these measurements", last_line(identities));
   return list;
 }
 

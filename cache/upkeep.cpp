@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <istream>
 #include <iterator>
 #include <ostream>
 #include <utility>
@@ -74,11 +73,8 @@ std::int64_t Upkeep::write_lines(std::ostream& out, const Selection& selection) 
   });
 }
 
-Upkeep::Imported Upkeep::read_lines(std::istream& in, const std::string& name) {
-  const std::vector<Measurement> list = read_export(in, name);
-  return run([&] {
-    return Imported{.measurements = static_cast<std::int64_t>(list.size()), .added = store_->add(list)};
-  });
+std::int64_t Upkeep::add(std::span<const Measurement> list) {
+  return run([&] { return store_->add(list); });
 }
 
 Store::Pruned Upkeep::prune(std::int64_t keep, bool rehearse) {

@@ -7,6 +7,7 @@
 #include <functional>
 #include <iosfwd>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -37,13 +38,8 @@ class Upkeep {
   /// \param selection  none for all
   /// \returns how many measurements
   std::int64_t write_lines(std::ostream& out, const Selection& selection = {});
-  /// Adds the measurements of an export, all or none. \param name  of the stream, for messages
-  /// \throws InvalidArgument naming the line that is none of an export, or the end that is missing or of
-  /// another export
-  struct Imported {
-    std::int64_t measurements = 0, added = 0;
-  };
-  Imported read_lines(std::istream& in, const std::string& name);
+  /// Adds the measurements, all or none. \returns how many it had not
+  std::int64_t add(std::span<const Measurement> list);
 
   Store::Pruned prune(std::int64_t keep, bool rehearse);
   [[nodiscard]] std::vector<std::string> damages();

@@ -2,11 +2,15 @@
 
 #include <CLI/CLI.hpp>
 #include <cerrno>
+#include <cstdint>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
+#include "cache/export.hpp"
 #include "cache/upkeep.hpp"
 #include "ce/base/error.hpp"
 #include "cli/db.hpp"
@@ -30,15 +34,20 @@ ExitCode read(const CommonOptions& common, const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file && errno == ENOENT) throw NotFound("there is no file " + path);
   if (!file) throw InvalidArgument("FILE", fmt::format("\"{}\"", path), "a file that can be read");
+  if (std::filesystem::is_directory(path))
+    throw InvalidArgument("FILE", fmt::format("\"{}\", a folder", path), "a file that db export wrote");
+  // All is read before a database is created.
+  const std::vector<cache::Measurement> list = cache::read_export(file, path);
   cache::Upkeep database = cache::Upkeep::create(database_path(common));
-  const cache::Upkeep::Imported imported = database.read_lines(file, path);
+  const auto measurements = static_cast<std::int64_t>(list.size());
+  const std::int64_t added = database.add(list);
   if (common.json)
     print({{"database", database.path().string()},
            {"file", path},
-           {"measurements", imported.measurements},
-           {"measurements_added", imported.added}});
+           {"measurements", measurements},
+           {"measurements_added", added}});
   else
-    fmt::print("{} of {} added to {}\n", imported.added, counted(imported.measurements, "measurement"),
+    fmt::print("{} of {} added to {}\n", added, counted(measurements, "measurement"),
                database.path().string());
   return ExitCode::success;
 }

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "cache/codec.hpp"
+#include "cache/export.hpp"
 #include "cache/schema.hpp"
 #include "ce/base/error.hpp"
 #include "tests/cache/fixture.hpp"
@@ -38,9 +39,10 @@ class UpkeepTest : public CacheTest {
     Upkeep::copy(path).write_lines(out);
     return out.str();
   }
-  static Upkeep::Imported import(const fs::path& path, const std::string& lines) {
+  /// \returns how many were added
+  static std::int64_t import(const fs::path& path, const std::string& lines) {
     std::istringstream in(lines);
-    return Upkeep::create(path).read_lines(in, "export.jsonl");
+    return Upkeep::create(path).add(read_export(in, "export.jsonl"));
   }
   static std::vector<std::byte> image(std::string_view text) {
     const auto* data = reinterpret_cast<const std::byte*>(text.data());
@@ -199,11 +201,9 @@ TEST_F(UpkeepTest, AnExportComesBackWhole) {
   fill(other(), list);
   const std::string lines = lines_of(other());
   EXPECT_EQ(std::count(lines.begin(), lines.end(), '\n'), 22);
-  const auto imported = import(file(), lines);
-  EXPECT_EQ(imported.measurements, 20);
-  EXPECT_EQ(imported.added, 20);
+  EXPECT_EQ(import(file(), lines), 20);
   EXPECT_EQ(lines_of(file()), lines);
-  EXPECT_EQ(import(file(), lines).added, 0);
+  EXPECT_EQ(import(file(), lines), 0);
   const auto back = Cache::open(file()).measurements(key);
   ASSERT_EQ(back.size(), list.size());
   for (std::size_t i = 0; i < back.size(); ++i) expect_same(back[i], list[i]);
@@ -211,7 +211,7 @@ TEST_F(UpkeepTest, AnExportComesBackWhole) {
 
 TEST_F(UpkeepTest, AnExportOfNothingIsAnExport) {
   fill(other(), {});
-  EXPECT_EQ(import(file(), lines_of(other())).measurements, 0);
+  EXPECT_EQ(import(file(), lines_of(other())), 0);
 }
 
 TEST_F(UpkeepTest, AChangedExportIsRefusedWithItsLine) {
@@ -232,7 +232,7 @@ TEST_F(UpkeepTest, AChangedExportIsRefusedWithItsLine) {
     EXPECT_NE(at, std::string::npos) << text;
     return changed.replace(at, text.size(), other_text);
   };
-  expect_refused("", "line 0 of export.jsonl is missing");
+  expect_refused("", "export.jsonl is empty; expected an export");
   expect_refused("{}\n", "line 1 of export.jsonl is no beginning");
   expect_refused(lines.substr(lines.find('\n') + 1), "line 1 of export.jsonl is no beginning");
   expect_refused(with("\"version\":1", "\"version\":2"), "line 1 of export.jsonl is no beginning");

@@ -131,6 +131,9 @@ TEST_F(DatabaseUpkeep, AnExportIsImportedIntoANewDatabase) {
   test::write_file(path("changed"), changed);
   expect_failure(import(path("changed"), "newer.db"), 2, "line 4 of " + path("changed"));
   expect_failure(import(path("absent"), "newer.db"), 8, "there is no file " + path("absent"));
+  expect_failure(import("/dev/null", "newer.db"), 2, "/dev/null is empty; expected an export");
+  expect_failure(import("/tmp", "newer.db"), 2, "FILE is \"/tmp\", a folder");
+  EXPECT_FALSE(std::filesystem::exists(path("newer.db"))) << "what is refused leaves nothing behind";
   expect_failure(text({"db", "export", path("no/such/folder")}), 1, "cannot write the measurements");
   expect_failure(ce_tune({"db", "export", path("more"), "--db", path("absent.db")}), 8, "absent.db");
 }
