@@ -66,7 +66,13 @@ Field field_of(const TimeOptions& options) {
           fmt::format("{} ({}) has no winner; name configs with --config", known.key.id(), known.title()));
     return field;
   }
-  const std::vector<generator::Problem> problems = problems_of(options.problem);
+  const ProblemOptions& given = options.problem;
+  for (const auto& [name, list] : {std::pair{"--op", &given.operations},
+                                   {"--dtype", &given.dtypes},
+                                   {"--rows", &given.rows},
+                                   {"--cols", &given.columns}})
+    if (list->empty()) throw InvalidArgument(name, "missing", "one value; or name a KEY of db list");
+  const std::vector<generator::Problem> problems = problems_of(given);
   if (problems.size() != 1)
     throw InvalidArgument("the problem options", fmt::format("{} problems", problems.size()),
                           "one problem, or a KEY of db list");

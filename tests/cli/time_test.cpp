@@ -64,6 +64,13 @@ TEST_F(TimeCommand, NamesWhatIsWrong) {
       time({"--op", "softmax", "--dtype", "f32", "--rows", "8,16", "--cols", "1000", "--config", narrow});
   EXPECT_NE(many.status, 0);
   EXPECT_NE(many.err.find("2 problems"), std::string::npos) << many.err;
+  const Finished nothing = time({});
+  EXPECT_EQ(nothing.status, 2);
+  EXPECT_NE(nothing.err.find("--op is missing; expected one value; or name a KEY of db list"),
+            std::string::npos)
+      << nothing.err;
+  const Finished no_rows = time({"--op", "softmax", "--dtype", "f32", "--cols", "1000", "--config", narrow});
+  EXPECT_NE(no_rows.err.find("--rows is missing"), std::string::npos) << no_rows.err;
 }
 
 }  // namespace
