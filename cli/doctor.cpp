@@ -2,17 +2,22 @@
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
+#include <array>
+#include <cerrno>
+#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "cache/layers.hpp"
 #include "ce/base/environment.hpp"
 #include "ce/base/error.hpp"
+#include "ce/base/log.hpp"
 #include "ce/device_name.hpp"
 #include "ce/policy.hpp"
 #include "ce/version.hpp"
@@ -34,7 +39,8 @@ constexpr const char* doctor_examples =
     "\n"
     "Exit status: 0 when this machine can tune (its GPUs where it has any, else the host device), the "
     "database can be\n"
-    "used, and CE_DEVICE and CE_POLICY mean something; otherwise that of the first thing that is in the "
+    "used, and CE_DEVICE, CE_POLICY and CE_LOG mean something; otherwise that of the first thing that is in "
+    "the "
     "way.\n";
 
 /// What was found in one place.
@@ -152,10 +158,25 @@ Diagnosis check_device(const CommonOptions& common) {
   return diagnosis;
 }
 
+/// Why a database cannot be created there; empty where it can be. Of the folder that is to hold it, or its nearest
+/// that exists, only trying tells.
+std::string obstacle_to(const std::filesystem::path& database) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;  // what cannot be looked at is not there
+  fs::path folder = fs::absolute(database).parent_path();
+  while (!fs::exists(folder, ignored) && folder.has_relative_path()) folder = folder.parent_path();
+  std::string trial = (folder / "ce-doctor-XXXXXX").string();
+  if (::mkdtemp(trial.data()) == nullptr)
+    return fmt::format("{} cannot be written ({})", folder.string(), std::generic_category().message(errno));
+  fs::remove(trial, ignored);
+  return {};
+}
+
 Diagnosis check_database(const CommonOptions& common) {
   Diagnosis diagnosis{.what = "database"};
+  std::filesystem::path path;
   try {
-    const std::filesystem::path path = database_path(common);
+    path = database_path(common);
     diagnosis.facts["path"] = path.string();
     const cache::Status status = cache::Cache::open_existing(path).status();
     diagnosis.facts.update({{"schema_version", status.schema_version},
@@ -172,9 +193,12 @@ Diagnosis check_database(const CommonOptions& common) {
       diagnosis.remedy = status.problem;
     }
   } catch (const NotFound& error) {
-    diagnosis.state = Diagnosis::State::absent;
-    diagnosis.detail = error.what();
-    diagnosis.remedy = "the first sweep creates it";
+    const std::string obstacle = path.empty() ? "" : obstacle_to(path);
+    diagnosis.state = obstacle.empty() ? Diagnosis::State::absent : Diagnosis::State::bad;
+    diagnosis.detail = obstacle.empty() ? error.what() : fmt::format("{}, and {}", error.what(), obstacle);
+    diagnosis.remedy = path.empty() || !obstacle.empty()
+                           ? "name a file that can be written with --db or CE_DB"
+                           : "the first sweep creates it";
   } catch (const DatabaseError& error) {
     diagnosis.state = Diagnosis::State::bad;
     diagnosis.detail = error.what();
@@ -223,6 +247,21 @@ Diagnosis check_policy() {
   }
 }
 
+Diagnosis check_log() {
+  try {
+    const std::optional<std::string> chosen = log_level_of_environment();
+    const std::string level = chosen.value_or("info");
+    return {.what = "log",
+            .detail = fmt::format("{} ({})", level, chosen ? "CE_LOG" : "the default"),
+            .facts = {{"level", level}, {"from_environment", chosen.has_value()}}};
+  } catch (const InvalidArgument& error) {
+    return {.what = "log",
+            .state = Diagnosis::State::bad,
+            .detail = error.what(),
+            .remedy = "unset CE_LOG, or set it to one of these"};
+  }
+}
+
 struct Examination {
   std::vector<Diagnosis> diagnoses;
   ExitCode code = ExitCode::success;
@@ -230,15 +269,14 @@ struct Examination {
 
 /// The first thing that keeps this machine from tuning on the best device that it has.
 ExitCode verdict(const runtime::CudaStatus& cuda, const Diagnosis& host, const Diagnosis& device,
-                 const Diagnosis& database, const Diagnosis& policy) {
+                 const Diagnosis& database) {
   bool usable = false;
   for (const auto& gpu : cuda.gpus) usable = usable || gpu.problem.empty();
   if (!cuda.gpus.empty() && !usable) return ExitCode::device;
   if (!cuda.gpus.empty() && !cuda.nvrtc_found) return ExitCode::compile;
   if (cuda.gpus.empty() && host.state != Diagnosis::State::good) return ExitCode::compile;
   if (device.state == Diagnosis::State::bad) return device.code;
-  if (database.state == Diagnosis::State::bad) return ExitCode::database;
-  return policy.state == Diagnosis::State::bad ? ExitCode::usage : ExitCode::success;
+  return database.state == Diagnosis::State::bad ? ExitCode::database : ExitCode::success;
 }
 
 Examination examine(const CommonOptions& common) {
@@ -246,8 +284,7 @@ Examination examine(const CommonOptions& common) {
   const Diagnosis host = check_host();
   const Diagnosis device = check_device(common);
   const Diagnosis database = check_database(common);
-  const Diagnosis policy = check_policy();
-  Examination examination{.code = verdict(cuda, host, device, database, policy)};
+  Examination examination{.code = verdict(cuda, host, device, database)};
   examination.diagnoses = {check_driver(cuda), check_nvrtc(cuda)};
   for (const auto& gpu : cuda.gpus) examination.diagnoses.push_back(check_gpu(gpu));
   examination.diagnoses.push_back(host);
@@ -258,7 +295,11 @@ Examination examine(const CommonOptions& common) {
       examination.code = ExitCode::database;
     examination.diagnoses.push_back(std::move(layer));
   }
-  examination.diagnoses.push_back(policy);
+  for (Diagnosis& variable : std::array{check_policy(), check_log()}) {
+    if (variable.state == Diagnosis::State::bad && examination.code == ExitCode::success)
+      examination.code = ExitCode::usage;
+    examination.diagnoses.push_back(std::move(variable));
+  }
   return examination;
 }
 

@@ -177,6 +177,7 @@ TEST_F(CommandLine, DoctorTellsWhatIsThereWithoutAGpu) {
 
   EXPECT_EQ(states.at("policy"), "ok");
   EXPECT_EQ(states.at("device"), "ok");
+  EXPECT_EQ(states.at("log"), "ok");
 
   EXPECT_NE(ce_tune({"doctor"}, {{"CE_DEVICE", "host"}}).out.find("host (CE_DEVICE)"), std::string::npos);
   for (const auto& [wrong, status] : {std::pair{"tpu", 2}, {"cuda:99", 5}}) {
@@ -188,6 +189,16 @@ TEST_F(CommandLine, DoctorTellsWhatIsThereWithoutAGpu) {
   const Finished hope = ce_tune({"doctor"}, {{"CE_POLICY", "hope"}});
   EXPECT_EQ(hope.status, 2);
   EXPECT_NE(hope.out.find("\"hope\""), std::string::npos) << hope.out;
+  EXPECT_NE(ce_tune({"doctor"}, {{"CE_LOG", "off"}}).out.find("off (CE_LOG)"), std::string::npos);
+  const Finished loud = ce_tune({"doctor"}, {{"CE_LOG", "loud"}});
+  EXPECT_EQ(loud.status, 2);
+  EXPECT_NE(loud.out.find("log       PROBLEM  CE_LOG is \"loud\""), std::string::npos) << loud.out;
+  const Finished nowhere = ce_tune({"doctor"}, {{"CE_DB", "/proc/x.db"}});
+  EXPECT_EQ(nowhere.status, 7);
+  EXPECT_NE(nowhere.out.find("/proc cannot be written"), std::string::npos) << nowhere.out;
+  const Finished homeless = ce_tune({"doctor"}, {{"HOME", ""}, {"XDG_DATA_HOME", ""}});
+  EXPECT_EQ(homeless.status, 0) << homeless.out << homeless.err;
+  EXPECT_NE(homeless.out.find("-> name a file that can be written"), std::string::npos) << homeless.out;
   const Finished text = ce_tune({"doctor"}, {{"CE_HOST_COMPILER", "/nonexistent/c++"}});
   EXPECT_EQ(text.status, 6);
   EXPECT_NE(text.out.find("CE_HOST_COMPILER"), std::string::npos) << text.out;
