@@ -107,6 +107,8 @@ void check_memory(std::string_view name, const Tensor& tensor, const runtime::De
 
 }  // namespace
 
+std::string text_of(DType dtype) { return dtype > DType::u8 ? number_of(dtype) : std::string(name(dtype)); }
+
 void refuse_null(std::string_view name) {
   throw InvalidArgument(field(name, "data"), "null", "a pointer to device memory");
 }
@@ -124,7 +126,7 @@ void check_tensor(std::string_view name, const Tensor& tensor, const runtime::De
 
 void check_dtype(std::string_view name, const Tensor& tensor, DType wanted, std::string_view why) {
   if (tensor.dtype != wanted)
-    throw InvalidArgument(field(name, "dtype"), ce::name(tensor.dtype),
+    throw InvalidArgument(field(name, "dtype"), text_of(tensor.dtype),
                           fmt::format("{} ({})", ce::name(wanted), why));
 }
 

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "ce/row_layout.hpp"
@@ -12,6 +13,15 @@
 #include "runtime/device.hpp"
 
 namespace ce {
+
+/// Of an enumerator, for messages about those that have no name.
+template <class Enum>
+[[nodiscard]] std::string number_of(Enum value) {
+  return std::to_string(static_cast<int>(value));
+}
+
+/// The name, or the number of what is no DType; for messages.
+[[nodiscard]] std::string text_of(DType dtype);
 
 [[noreturn]] void refuse_null(std::string_view name);
 

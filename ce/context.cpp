@@ -47,6 +47,8 @@ tuner::Settings settings_for(const runtime::Device& device, const ContextOptions
 }
 
 Policy policy_for(const ContextOptions& options) {
+  if (options.policy > Policy::background)
+    throw InvalidArgument("policy", number_of(*options.policy), "tune, lookup, frozen or background");
   if (options.policy) return *options.policy;
   return policy_of_environment().value_or(Policy::tune);
 }

@@ -68,7 +68,7 @@ Request bind_matrices(generator::Operation operation, const Matrix& input, const
                       const Matrix& output, const runtime::Device& device, CallMemory& memory) {
   const Tensor& model = *input.tensor;
   if (!is_floating(model.dtype))
-    throw InvalidArgument(fmt::format("{}.dtype", input.name), name(model.dtype), "f32, f16 or bf16");
+    throw InvalidArgument(fmt::format("{}.dtype", input.name), text_of(model.dtype), "f32, f16 or bf16");
   check_tensor(input.name, model, device);
   for (const Matrix* matrix : {&second, &output}) {
     if (matrix->tensor == nullptr) continue;

@@ -46,6 +46,8 @@ void bind_options(const CrossEntropyOrBackward& operation, Request& request) {
   check(z_loss >= 0 && std::isfinite(z_loss), "z_loss", z_loss, "a finite number, 0 or more");
   check(cap >= 0 && std::isfinite(cap), "softcap", cap, "a finite number, 0 (no cap) or more");
   check(scale > 0 && std::isfinite(scale), "logit_scale", scale, "a finite number, more than 0");
+  if (operation.reduction > Reduction::sum)
+    throw InvalidArgument("reduction", number_of(operation.reduction), "none, mean or sum");
   auto& [problem, arguments] = request;
   problem.reduction = operation.reduction;
   problem.smoothing = smoothing != 0;
@@ -85,8 +87,8 @@ Request bind_targets(generator::Operation operation, const Tensors& tensors, boo
                      Vectors& vectors) {
   const Tensor &logits = tensors.logits, &target = tensors.target;
   const bool probabilities = is_floating(target.dtype);
-  if (target.dtype == DType::u8)
-    throw InvalidArgument("target.dtype", name(target.dtype),
+  if (!probabilities && target.dtype != DType::i32 && target.dtype != DType::i64)
+    throw InvalidArgument("target.dtype", text_of(target.dtype),
                           "i32 or i64 (class indices), or that of logits (probabilities)");
   Request request =
       bind_matrices(operation, {"logits", &logits}, {"target", probabilities ? &target : nullptr},
