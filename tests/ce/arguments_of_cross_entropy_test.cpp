@@ -23,6 +23,8 @@ TEST_F(Arguments, OfCrossEntropyByThemselves) {
   refuse([](Tensors& t) { t.logits.dtype = DType::i32; }, {"logits.dtype", "i32", "bf16"});
   refuse([](Tensors& t) { t.target.dtype = DType::f32; }, {"target.columns", "1", "64 columns of logits"});
   refuse([](Tensors& t) { t.target.dtype = DType::u8; }, {"target.dtype", "u8", "i32 or i64"});
+  refuse([](Tensors& t) { t.target.dtype = DType(42); }, {"target.dtype", "42", "i32 or i64"});
+  refuse([](Tensors& t) { t.loss.dtype = DType(42); }, {"loss.dtype", "42", "f32"});
   refuse([](Tensors& t) { t.loss.dtype = DType::bf16; }, {"loss.dtype", "bf16", "f32"});
   refuse([](Tensors& t) { t.loss.dtype = DType::i32; }, {"loss.dtype", "i32", "f32"});
 }
@@ -62,7 +64,8 @@ TEST_F(Arguments, Options) {
   };
   constexpr float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
   for (const auto& [operation, expectation] :
-       std::vector<Wrong>{{{.label_smoothing = -0.5f}, {"label_smoothing", "-0.5", "0 to 1"}},
+       std::vector<Wrong>{{{.reduction = Reduction(9)}, {"reduction", "9", "none, mean or sum"}},
+                          {{.label_smoothing = -0.5f}, {"label_smoothing", "-0.5", "0 to 1"}},
                           {{.label_smoothing = 1.5f}, {"label_smoothing", "1.5", "0 to 1"}},
                           {{.label_smoothing = nan}, {"label_smoothing", "nan", "0 to 1"}},
                           {{.z_loss = -1.f}, {"z_loss", "-1", "0 or more"}},
@@ -72,7 +75,8 @@ TEST_F(Arguments, Options) {
                           {{.logit_scale = 0.f}, {"logit_scale", "0", "more than 0"}},
                           {{.logit_scale = inf}, {"logit_scale", "inf", "finite"}}}) {
     expect_refused(operation, entropy, expectation);
-    const CrossEntropyBackward backward{.label_smoothing = operation.label_smoothing,
+    const CrossEntropyBackward backward{.reduction = operation.reduction,
+                                        .label_smoothing = operation.label_smoothing,
                                         .z_loss = operation.z_loss,
                                         .softcap = operation.softcap,
                                         .logit_scale = operation.logit_scale};

@@ -20,6 +20,8 @@ TEST_F(Arguments, OfSoftmaxByThemselves) {
                {"input.data", "0x", "aligned to its 4-byte elements"});
   for (const DType dtype : {DType::i32, DType::i64})
     refuse_input([&](Tensor& t) { t.dtype = dtype; }, {"input.dtype", std::string(name(dtype)), "bf16"});
+  refuse_input([](Tensor& t) { t.dtype = DType(42); }, {"input.dtype", "42", "f32, f16 or bf16"});
+  refuse_output([](Tensor& t) { t.dtype = DType(42); }, {"output.dtype", "42", "f32"});
 }
 
 TEST_F(Arguments, OfSoftmaxTogether) {
@@ -134,6 +136,22 @@ TEST_F(Arguments, ShapesThatNoKernelTakes) {
   }
   tensors.output.data = tensors.input.data;
   expect_refused(Softmax{}, tensors, {"columns", std::to_string(wide), "1 to 1073741824"});
+}
+
+TEST(PolicyOfAContext, IsChecked) {
+  const Folder folder;
+  ContextOptions options;
+  options.device = "host";
+  options.database = folder.path() / "ce.db";
+  options.policy = Policy(77);
+  try {
+    const Context context(options);
+    ADD_FAILURE() << "was taken";
+  } catch (const InvalidArgument& error) {
+    EXPECT_EQ(error.argument(), "policy");
+    EXPECT_EQ(error.value(), "77");
+    EXPECT_EQ(error.expected(), "tune, lookup, frozen or background");
+  }
 }
 
 TEST(DeviceText, IsChecked) {
