@@ -232,35 +232,34 @@ std::vector<Diagnosis> check_layers() {
   return layers;
 }
 
-Diagnosis check_policy() {
+/// What a variable of the environment chooses.
+/// \param fact  its name among the facts
+/// \param chosen  what it says, or nothing where it is not set; throws InvalidArgument where that means nothing
+template <class Chosen>
+Diagnosis check_variable(const char* what, const char* variable, const char* fact, std::string_view otherwise,
+                         const Chosen& chosen) {
   try {
-    const std::optional<Policy> chosen = policy_of_environment();
-    const std::string_view policy = name(chosen.value_or(Policy::tune));
-    return {.what = "policy",
-            .detail = fmt::format("{} ({})", policy, chosen ? "CE_POLICY" : "the default"),
-            .facts = {{"policy", policy}, {"from_environment", chosen.has_value()}}};
+    const std::optional<std::string> value = chosen();
+    const std::string used = value.value_or(std::string(otherwise));
+    return {.what = what,
+            .detail = fmt::format("{} ({})", used, value ? variable : "the default"),
+            .facts = {{fact, used}, {"from_environment", value.has_value()}}};
   } catch (const InvalidArgument& error) {
-    return {.what = "policy",
+    return {.what = what,
             .state = Diagnosis::State::bad,
             .detail = error.what(),
-            .remedy = "unset CE_POLICY, or set it to one of these"};
+            .remedy = fmt::format("unset {}, or set it to one of these", variable)};
   }
 }
 
-Diagnosis check_log() {
-  try {
-    const std::optional<std::string> chosen = log_level_of_environment();
-    const std::string level = chosen.value_or("info");
-    return {.what = "log",
-            .detail = fmt::format("{} ({})", level, chosen ? "CE_LOG" : "the default"),
-            .facts = {{"level", level}, {"from_environment", chosen.has_value()}}};
-  } catch (const InvalidArgument& error) {
-    return {.what = "log",
-            .state = Diagnosis::State::bad,
-            .detail = error.what(),
-            .remedy = "unset CE_LOG, or set it to one of these"};
-  }
+Diagnosis check_policy() {
+  return check_variable("policy", "CE_POLICY", "policy", name(Policy::tune), [] {
+    const std::optional<Policy> policy = policy_of_environment();
+    return policy ? std::optional(std::string(name(*policy))) : std::nullopt;
+  });
 }
+
+Diagnosis check_log() { return check_variable("log", "CE_LOG", "level", "info", log_level_of_environment); }
 
 struct Examination {
   std::vector<Diagnosis> diagnoses;
