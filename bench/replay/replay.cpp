@@ -8,7 +8,6 @@
 #include <fstream>
 #include <limits>
 #include <map>
-#include <memory>
 #include <optional>
 #include <random>
 #include <sstream>
@@ -188,29 +187,19 @@ double Simulator::apart(const tuner::Breadth& breadth, std::uint64_t first_seed)
 
 /// A problem as one that nobody tuned.
 struct Guesser::Stranger {
-  std::shared_ptr<const Fitted> fit;                 ///< to others
   std::map<std::string, double> regrets;             ///< of what was recorded
   std::vector<std::pair<std::size_t, double>> near;  ///< problems with their distance
   double alone = 0;
-
-  /// What was not recorded was not right, or does not fit: as a Chooser goes on to the next.
-  [[nodiscard]] std::pair<std::string, double> first_of(const std::vector<generator::Config>& ranked) const {
-    for (const generator::Config& config : ranked)
-      if (const auto found = regrets.find(generator::to_text(config)); found != regrets.end()) return *found;
-    throw NotFound("no config of the space was recorded");
-  }
 };
 
 Guesser::Guesser(const Recording& recording) : recording_(recording) {
   constexpr std::size_t parts = 12;  // a fit takes too long to make one for each problem
   const Regression regression(recording);
-  std::vector<std::shared_ptr<const Fitted>> fits;
-  for (std::size_t part = 0; part < parts; ++part)
-    fits.push_back(std::make_shared<const Fitted>(regression.fitted_without(part, parts)));
+  for (std::size_t part = 0; part < parts; ++part) fits_.push_back(regression.fitted_without(part, parts));
   const std::vector<RecordedProblem>& problems = recording.problems;
   for (std::size_t i = 0; i < problems.size(); ++i) {
     simulators_.emplace_back(problems[i], recording.model);
-    Stranger& stranger = strangers_.emplace_back(Stranger{.fit = fits[i % parts]});
+    Stranger& stranger = strangers_.emplace_back();
     for (const RecordedConfig& each : problems[i].configs)
       stranger.regrets.emplace(generator::to_text(each.config), each.median_us / problems[i].best_us() - 1);
     for (std::size_t other = 0; other < problems.size(); ++other) {
@@ -220,14 +209,21 @@ Guesser::Guesser(const Recording& recording) : recording_(recording) {
     std::stable_sort(stranger.near.begin(), stranger.near.end(),
                      [](const auto& a, const auto& b) { return a.second < b.second; });
     stranger.near.resize(std::min(stranger.near.size(), tuner::most_neighbours));
-    stranger.alone =
-        stranger
-            .first_of(tuner::ranked_space(problems[i].problem, recording.model, {}, stranger.fit->weights()))
-            .second;
+    stranger.alone = first_recorded(i, {}).second;
   }
 }
 
 Guesser::~Guesser() = default;
+
+std::pair<std::string, double> Guesser::first_recorded(std::size_t problem,
+                                                       std::span<const tuner::Neighbour> near) const {
+  const generator::Problem& asked = recording_.problems[problem].problem;
+  const std::map<std::string, double>& regrets = strangers_[problem].regrets;
+  for (const generator::Config& config :
+       tuner::ranked_space(asked, recording_.model, near, fits_[problem % fits_.size()].weights()))
+    if (const auto found = regrets.find(generator::to_text(config)); found != regrets.end()) return *found;
+  throw NotFound("no config of the space was recorded for " + generator::title(asked));
+}
 
 std::vector<std::pair<generator::Config, double>> Guesser::losses_of(std::size_t problem, Tuned tuned,
                                                                      std::uint64_t seed) const {
@@ -252,8 +248,7 @@ std::vector<Guess> Guesser::guesses(Tuned tuned, std::uint64_t seed) const {
     std::vector<tuner::Neighbour> near;
     for (const auto& [other, distance] : stranger.near)
       near.push_back({recording_.problems[other].problem, distance, losses[other]});
-    const auto [config, regret] = stranger.first_of(
-        tuner::ranked_space(recording_.problems[i].problem, recording_.model, near, stranger.fit->weights()));
+    const auto [config, regret] = first_recorded(i, near);
     guesses.push_back({.config = config,
                        .regret = regret,
                        .alone = stranger.alone,

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,9 +12,12 @@
 #include "generator/config.hpp"
 #include "generator/problem.hpp"
 #include "runtime/device.hpp"
+#include "tuner/ranking.hpp"
 #include "tuner/strategy.hpp"
 
 namespace ce::replay {
+
+struct Fitted;
 
 struct RecordedConfig {
   generator::Config config;
@@ -100,7 +104,13 @@ class Guesser {
   [[nodiscard]] std::vector<std::pair<generator::Config, double>> losses_of(std::size_t problem, Tuned tuned,
                                                                             std::uint64_t seed) const;
 
+  /// The first config, with its regret, in the order of weights that have not seen the problem. What was not recorded
+  /// was not right, or does not fit: as a Chooser goes on to the next.
+  [[nodiscard]] std::pair<std::string, double> first_recorded(std::size_t problem,
+                                                              std::span<const tuner::Neighbour> near) const;
+
   const Recording& recording_;
+  std::vector<Fitted> fits_;  ///< without one part of the problems each
   std::vector<Simulator> simulators_;
   std::vector<Stranger> strangers_;
 };
