@@ -237,6 +237,10 @@ int resident_bytes(const Config& config, const Problem& problem) {
   return ring_bytes(config, problem, left + config.stages, config.warps - 1);
 }
 
+int flow_bytes(const Config& config, const Problem& problem) {
+  return ring_bytes(config, problem, config.stages, config.warps - 1);
+}
+
 Rejection rejects_pipeline(const Config& config, const Problem& problem, const Limits& limits) {
   if (!has_output(problem)) return "nothing to write";
   if (config.warps < 3 || config.warps % 2 == 0) return "no loader and two teams of as many warps";
@@ -282,6 +286,20 @@ Rejection rejects_resident(const Config& config, const Problem& problem, const L
   if (8 * chunks * chunk_vectors(config) > 9 * part_vectors(config, problem))
     return "a chunk that is mostly empty";
   if (chunks > 32) return "more than 32 chunks";
+  return {};
+}
+
+Rejection rejects_flow(const Config& config, const Problem& problem, const Limits& limits) {
+  if (config.warps < 2 || config.unroll < 1) return "no loader and worker";
+  if (config.cluster != 1) return "blocks that share a row would have to wait for each other";
+  if (Rejection reason = rejects_bulk_copies(config, problem, limits, 32 * (config.warps - 1), 0))
+    return reason;
+  if (4 * problem.columns * input_bytes(problem) <= limits.shared_bytes_per_block)
+    return "a ring for a row that the registers hold";
+  if (config.stages >= 2 * chunks_of(config, problem)) return "two rows in the ring";
+  if (flow_bytes(config, problem) > limits.shared_bytes_per_block)
+    return "ring larger than the shared memory";
+  if (4 * flow_bytes(config, problem) <= limits.shared_bytes_per_block) return "little in flight";
   return {};
 }
 

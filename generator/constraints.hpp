@@ -20,6 +20,7 @@ using Rejection = std::optional<std::string>;
 [[nodiscard]] Rejection rejects_cluster(const Config& config, const Problem& problem, const Limits& limits);
 [[nodiscard]] Rejection rejects_pipeline(const Config& config, const Problem& problem, const Limits& limits);
 [[nodiscard]] Rejection rejects_resident(const Config& config, const Problem& problem, const Limits& limits);
+[[nodiscard]] Rejection rejects_flow(const Config& config, const Problem& problem, const Limits& limits);
 [[nodiscard]] Rejection rejects_split(const Config& config, const Problem& problem, const Limits& limits);
 [[nodiscard]] Rejection rejects_direct(const Config& config, const Problem& problem, const Limits& limits);
 [[nodiscard]] Rejection rejects_strided(const Config& config, const Problem& problem, const Limits& limits);
@@ -29,6 +30,7 @@ using Rejection = std::optional<std::string>;
 [[nodiscard]] int cluster_bytes(const Config& config, const Problem& problem);
 [[nodiscard]] int pipeline_bytes(const Config& config, const Problem& problem);
 [[nodiscard]] int resident_bytes(const Config& config, const Problem& problem);
+[[nodiscard]] int flow_bytes(const Config& config, const Problem& problem);
 
 /// Vectors of a row, counted from a 128-byte line, as Cut::most_vectors in row.cuh.
 [[nodiscard]] std::int64_t vectors_of(const Config& config, const Problem& problem);

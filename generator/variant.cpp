@@ -18,6 +18,9 @@ namespace {
 bool serves_rows(const Problem& problem) { return !is_ceiling(problem.operation) && !problem.strided; }
 bool serves_reductions(const Problem& problem) { return serves_rows(problem) && reduces(problem); }
 bool serves_outputs_alone(const Problem& problem) { return serves_rows(problem) && !reduces(problem); }
+bool serves_losses_alone(const Problem& problem) {
+  return serves_reductions(problem) && !has_output(problem);
+}
 bool serves_strided(const Problem& problem) { return !is_ceiling(problem.operation) && problem.strided; }
 bool serves_streams(const Problem& problem) { return is_ceiling(problem.operation); }
 
@@ -97,6 +100,15 @@ constexpr Variant all_variants[] = {
      .rejects = rejects_resident,
      .shared_bytes = resident_bytes,
      .blocks = cluster_per_row,
+     .persistent = true,
+     .steps = one_step,
+     .takes_rows = true},
+    {.name = "flow",
+     .file = "flow.cuh",
+     .serves = serves_losses_alone,
+     .rejects = rejects_flow,
+     .shared_bytes = flow_bytes,
+     .blocks = block_per_row,
      .persistent = true,
      .steps = one_step,
      .takes_rows = true},

@@ -42,6 +42,7 @@
 //   to_float(element) from_float<T>(value) unpack(word) pack<T>(low, high)
 //   atomic_add atomic_min          on 64-bit integers in global memory, returning the value before; integers only,
 //                                  so that their order cannot change a result
+//   pause(cycles)                  lets about as many cycles of the multiprocessor pass
 //   device_fence()                 writes before it are seen by the whole device before writes after it
 // clang-format on
 #pragma once

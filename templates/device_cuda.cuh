@@ -257,6 +257,12 @@ CE_DEVICE int64 atomic_add(int64* address, int64 value) {
 CE_DEVICE int64 atomic_min(int64* address, int64 value) { return ::atomicMin(address, value); }
 CE_DEVICE void device_fence() { __threadfence(); }
 
+CE_DEVICE void pause(int cycles) {
+  const int64 start = clock64();
+  while (clock64() - start < cycles) {
+  }
+}
+
 // ---- clusters, bulk copies and steps that overlap (sm_90)
 // --------------------------------------------------------------------
 

@@ -233,6 +233,8 @@ CE_DEVICE int64 atomic_min(int64* address, int64 value, CE_CALLER) {
 }
 CE_DEVICE void device_fence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 
+CE_DEVICE void pause(int) {}
+
 }  // namespace ce
 
 #undef CE_CALLER

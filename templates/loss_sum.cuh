@@ -136,7 +136,6 @@ CE_KERNEL(ce_count, ce::sum_threads) {
 
 CE_KERNEL(ce_sum, ce::sum_threads) {
   using namespace ce;
-  step_wait();
   constexpr bool counts = problem::mean && !problem::counts_first;  // else ce_count has counted
   constexpr bool weighted = problem::mean && problem::weights && !problem::probabilities;
   SumShared& shared = shared_memory<SumShared>();
@@ -145,13 +144,16 @@ CE_KERNEL(ce_sum, ce::sum_threads) {
     return block_sum(over_rows<float>(arguments, [&](int64 row) { return values[row]; }), shared.sum);
   };
 
-  float loss = leave(arguments, Share::loss, sum_of(workspace.losses)), z_loss = 0.f, weight = 0.f;
+  // The targets are there before the losses are.
   int64 count = 0;
+  float z_loss = 0.f, weight = 0.f;
+  if constexpr (counts) count = block_sum(count_rows(arguments), shared.count);
+  if constexpr (counts && weighted) weight = block_sum(weigh_rows(arguments), shared.sum);
+  step_wait();
+  float loss = leave(arguments, Share::loss, sum_of(workspace.losses));
   if constexpr (problem::z_loss)
     z_loss = leave(arguments, Share::z_loss, sum_of(workspace.losses + arguments.rows));
-  if constexpr (counts) count = block_sum(count_rows(arguments), shared.count);
-  if constexpr (counts && weighted)
-    weight = leave(arguments, Share::weight, block_sum(weigh_rows(arguments), shared.sum));
+  if constexpr (counts && weighted) leave(arguments, Share::weight, weight);
   if (!last_block<true>(workspace, count, shared)) return;
 
   loss = total_of(arguments, Share::loss, loss, shared.sum);

@@ -26,6 +26,8 @@
 //   1  after `pipeline`, where all of a row lies in shared memory. Chunks are loaded by a warp of their own: as a
 //      side job of a warp that works, loading made all others wait for it. The next chunk is read from the ring
 //      while one is reduced
+//   2  clusters begin in turn: all at once they read together, then wrote together, for the first four rows (151936
+//      columns in bf16, 31 rows each: 3% less time)
 #pragma once
 #include "device.cuh"
 

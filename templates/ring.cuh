@@ -6,7 +6,8 @@
 //     team_warps      of a team
 //     readers         threads that read each slot before it is filled again
 //     chunk_vectors   of a chunk, a multiple of the threads of a team
-//     held_chunks     of a block's part of a row whose slots are free again before its statistics are known
+//     held_chunks     of a block's part of a row whose slots are free again before its statistics are known; all of
+//                     them where it is more than there are
 #pragma once
 #include "cluster_join.cuh"
 #include "tile.cuh"
@@ -19,7 +20,7 @@ constexpr int team = lanes * team_warps;
 constexpr int part_vectors =
     ((RowCut::most_vectors + config::cluster - 1) / config::cluster + 7) / 8 * 8;  // lines
 constexpr int chunks = (part_vectors + chunk_vectors - 1) / chunk_vectors;
-constexpr int slots = chunks - held_chunks + config::stages;
+constexpr int slots = (held_chunks < chunks ? chunks - held_chunks : 0) + config::stages;
 using Chunk = Tile<problem::Element, RowCut, chunk_vectors / team, team, false>;
 
 /// The weights of the classes of a block's part, if rows need those of all classes: from L2, for each row, they
@@ -88,7 +89,7 @@ struct Shared {
   HeldWeights<Operation> weights;
 };
 static_assert(sizeof(Shared) <= config::shared_bytes);
-static_assert(held_chunks <= chunks && slots < 2 * chunks);
+static_assert(slots < 2 * chunks);
 
 /// A place in the ring, and the parity of the phase that it is in.
 struct Slot {
@@ -170,7 +171,18 @@ struct Rows {
   }
 };
 
+/// Clusters that begin together would read together and then write together, for the first rows. So three in four
+/// begin later, by up to three quarters of what it takes until all have their first row: 16 bytes a cycle come to a
+/// multiprocessor when all read. The memory is as busy as without.
+CE_DEVICE void begin_in_turn(const Site& site) {
+  constexpr int turns = 4, bytes_a_cycle = 16, fewest_rows = 4;  // of a cluster: with fewer it would not pay
+  constexpr int cycles = part_vectors * problem::inputs * int(sizeof(Words<4>)) / bytes_a_cycle;
+  if (Operation::has_output && site.arguments.rows >= fewest_rows * site.clusters)
+    pause(int(site.cluster % turns) * (cycles / turns));
+}
+
 CE_DEVICE void load_rows(const Site& site) {
+  begin_in_turn(site);
   Slot slot;
   Rows rows;
   bool reused = false;  // the ring has been around once
@@ -246,6 +258,45 @@ struct Exchange {
     operation.settle(warp_join(total, operation.factor()));
   }
 };
+
+/// What a team does that writes nothing: reduces its block's part of all rows.
+/// \param leads   whether this warp leads the row
+/// \param finish  gets the operation, the exchange of its messages and whether the row is constant
+template <class Leads, class Finish>
+CE_DEVICE void reduce_rows(const Site& site, int thread, const Leads& leads, const Finish& finish) {
+  Slot slot;
+  Rows rows;
+  Exchange exchange;
+  Operation::Early early(site.arguments, site.existing(site.cluster));
+  for (int64 index = site.cluster, next = 0; site.exists(index); index = next) {
+    next = rows.next(site);
+    const RowPart part(site.arguments, index, site.rank);
+    Operation operation(site.arguments, index, leads() && lane_index() == 0, early);
+    early = Operation::Early(site.arguments, site.existing(next));
+    float value;
+    const bool constant = operation.constant(value);
+    const float target_logit = constant ? 0.f : operation.target_logit(part.row);
+    Operation::Part seen;
+    if constexpr (!RowCut::whole) {
+      Edge<problem::Element> edge{edge_of(site, part, thread)};
+      edge.template read<Load::ca>(part.row, operation.padding());
+      extend(operation, seen, edge);
+    }
+    site.shared.weights.lend(operation, site.rank);
+#pragma unroll 1
+    for (int chunk = 0; chunk < chunks; ++chunk, slot.advance()) {
+      arrival_wait(site.shared.filled[slot.index], slot.parity);
+      Chunk tile(part.cut, part.start_of(chunk), part.end, thread);
+      fill(tile, site.shared, slot, part.start_of(chunk), operation.padding());
+      release(site, slot);
+      if (!constant) extend(operation, seen, tile);
+    }
+    seen = warp_join(seen, operation.factor());
+    exchange.send(site, site.rank * team_warps + thread / lanes, seen, target_logit);
+    finish(operation, exchange, constant);
+    exchange.advance();
+  }
+}
 
 /// All rows of this block.
 /// \param work  what the warps behind the first one do; thread 0 of them is the first of the second warp

@@ -36,6 +36,8 @@ TEST(Config, TextFormIsWhatPeopleType) {
        "pipeline/warps=17,vec=8,tile=4096,cluster=2,stages=4,load=ca,store=wb"},
       {{.variant = "resident", .warps = 16, .vec = 8, .unroll = 3, .cluster = 2, .stages = 4, .hold = 9},
        "resident/warps=16,vec=8,unroll=3,cluster=2,stages=4,hold=9,load=ca,store=wb"},
+      {{.variant = "flow", .warps = 13, .vec = 8, .unroll = 4, .cluster = 1, .stages = 6, .load = 3},
+       "flow/warps=13,vec=8,unroll=4,cluster=1,stages=6,load=last"},
       {{.variant = "split", .warps = 8, .vec = 8, .split = 16, .load = 1},
        "split/warps=8,vec=8,split=16,load=cg,store=wb"},
       {{.variant = "direct", .warps = 4, .vec = 8, .tile = 1024, .store = 2},
@@ -161,6 +163,9 @@ void expect_possible(const Config& config, const Problem& problem, const Limits&
   if (config.variant == "pipeline" || config.variant == "resident") {
     EXPECT_TRUE(has_output(problem));
   }
+  if (config.variant == "flow") {
+    EXPECT_FALSE(has_output(problem));
+  }
 }
 
 /// The constraints are what keeps a compiler from being asked for nonsense.
@@ -243,8 +248,10 @@ TEST(Variants, ServeWhatTheyAreFor) {
     return names;
   };
   for (Problem problem : operations()) {
-    EXPECT_EQ(serving(problem),
-              reduces(problem) ? "warp block online cluster pipeline resident split " : "warp direct ");
+    EXPECT_EQ(serving(problem), !reduces(problem) ? "warp direct "
+                                : has_output(problem)
+                                    ? "warp block online cluster pipeline resident split "
+                                    : "warp block online cluster pipeline resident flow split ");
     problem.strided = true;
     EXPECT_EQ(serving(problem), "strided ");
   }
@@ -259,7 +266,7 @@ TEST(Variants, AnUnknownNameListsTheKnown) {
   } catch (const InvalidArgument& error) {
     EXPECT_EQ(std::string(error.what()),
               "variant is \"persistent\"; expected one of warp, block, online, cluster, pipeline, resident, "
-              "split, direct, strided, stream");
+              "flow, split, direct, strided, stream");
   }
 }
 

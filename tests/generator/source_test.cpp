@@ -26,13 +26,16 @@ const std::vector<Config> points{
     {.variant = "cluster", .warps = 16, .vec = 8, .tile = 4096, .cluster = 4},
     {.variant = "pipeline", .warps = 17, .vec = 8, .tile = 4096, .cluster = 2, .stages = 1},
     {.variant = "resident", .warps = 16, .vec = 8, .unroll = 2, .cluster = 1, .stages = 2, .hold = 8},
+    {.variant = "flow", .warps = 13, .vec = 8, .unroll = 2, .cluster = 1, .stages = 3},
     {.variant = "split", .warps = 8, .vec = 8, .split = 16},
     {.variant = "direct", .warps = 4, .vec = 8, .tile = 1024},
     {.variant = "strided", .warps = 4, .tile = 8},
     {.variant = "stream", .warps = 8, .vec = 8, .tile = 8192},
 };
 
-bool takes_rows(const Config& config) { return config.variant == "pipeline" || config.variant == "resident"; }
+bool takes_rows(const Config& config) {
+  return config.variant == "pipeline" || config.variant == "resident" || config.variant == "flow";
+}
 
 /// The problem, or what the variant serves of it.
 Problem served(Problem problem, const Config& config) {
@@ -43,6 +46,11 @@ Problem served(Problem problem, const Config& config) {
     problem.gradient = true;
     problem.smoothing = problem.probabilities = false;
     problem.z_loss_out = problem.lse_out = problem.argmax_out = problem.hit_out = false;
+  }
+  if (config.variant == "flow") {
+    problem.operation = Operation::cross_entropy;
+    problem.gradient = false;
+    problem.upstream = Upstream::one;
   }
   problem.rows = 64;
   problem.columns = 32768;
@@ -196,8 +204,9 @@ TEST(Program, LaterStepsOverlapTheOneBefore) {
 
 TEST(Program, StepsAreLaunchedAsTheConfigSays) {
   const std::map<std::string, std::int64_t> blocks_of_64_rows{
-      {"warp", 4},      {"block", 64},   {"online", 64},      {"cluster", 256}, {"pipeline", 128},
-      {"resident", 64}, {"split", 1024}, {"direct", 64 * 32}, {"strided", 2},   {"stream", 256}};
+      {"warp", 4},         {"block", 64},    {"online", 64}, {"cluster", 256},
+      {"pipeline", 128},   {"resident", 64}, {"flow", 64},   {"split", 1024},
+      {"direct", 64 * 32}, {"strided", 2},   {"stream", 256}};
   for (const Config& config : points) {
     SCOPED_TRACE(to_text(config));
     const Problem problem = served(softmax, config);
@@ -225,6 +234,7 @@ TEST(Program, SumsAreTheSameSourceForEveryConfigAndWidth) {
   ASSERT_EQ(narrow.sources.size(), 2u);
   for (const Config& config : points) {
     if (config.variant == "stream" || config.variant == "direct") continue;  // no losses
+    if (config.variant == "flow") continue;                                  // losses without a gradient
     Problem other = served(mean, config);
     other.columns = 65536;
     other.lse_out = other.smoothing = other.softcap = other.batched = true;  // nothing of it is summed

@@ -19,7 +19,8 @@ namespace {
 
 bool is_stream(const Variant& variant) { return variant.serves({.operation = Operation::copy}); }
 bool needs_clusters(const Variant& variant) {
-  return variant.name == "cluster" || variant.name == "pipeline" || variant.name == "resident";
+  return variant.name == "cluster" || variant.name == "pipeline" || variant.name == "resident" ||
+         variant.name == "flow";
 }
 
 /// Every option at once, as far as they go together.
@@ -60,12 +61,30 @@ std::vector<Problem> problems_of_direct(const Variant& variant) {
   return {usual, weights, smoothing};
 }
 
+/// What `flow` serves: losses alone. Of weights that all rows need it has room for those of narrow rows.
+std::vector<Problem> problems_of_flow(const Variant& variant) {
+  std::vector<Problem> problems;
+  for (const DType dtype : {DType::bf16, DType::f16, DType::f32}) {
+    Problem problem = with_all_options(plain(variant, Operation::cross_entropy, dtype));
+    problem.gradient = false;
+    problem.upstream = Upstream::one;
+    problem.weights = dtype != DType::bf16;
+    problem.smoothing = !problem.weights;
+    problems.push_back(problem);
+  }
+  problems[1].columns += 3;
+  problems[1].alignment = Alignment::shifted;
+  problems[1].batched = true;
+  return problems;
+}
+
 /// Each operation once, cross entropy with all options.
 std::vector<Problem> operations_of(const Variant& variant) {
   if (is_stream(variant))
     return {plain(variant, Operation::copy, DType::f32), plain(variant, Operation::read, DType::f32),
             plain(variant, Operation::add, DType::f32)};
   if (variant.name == "direct") return problems_of_direct(variant);
+  if (variant.name == "flow") return problems_of_flow(variant);
   Problem log_softmax = plain(variant, Operation::log_softmax, DType::bf16);
   log_softmax.columns += 3;
   if (!log_softmax.strided) log_softmax.alignment = Alignment::shifted;
@@ -82,18 +101,23 @@ std::vector<Problem> operations_of(const Variant& variant) {
 /// Cross entropy as most call it, by itself, and with probabilities.
 std::vector<Problem> more_of(const Variant& variant) {
   if (is_stream(variant) || variant.name == "direct") return {};
+  const bool writes_rows = variant.name == "pipeline" || variant.name == "resident";
   Problem usual = plain(variant, Operation::cross_entropy, DType::bf16);
   usual.target_dtype = DType::i32;
   usual.loss_dtype = DType::bf16;
   usual.reduction = Reduction::sum;
-  usual.upstream = Upstream::scalar;
-  usual.gradient = usual.in_place = true;
+  if (variant.name != "flow") {
+    usual.upstream = Upstream::scalar;
+    usual.gradient = usual.in_place = true;
+  }
   Problem probabilities = plain(variant, Operation::cross_entropy, DType::f32);
   probabilities.probabilities = true;
+  if (variant.name == "flow")
+    return {usual, probabilities, plain(variant, Operation::cross_entropy, DType::f32)};
   Problem loss = plain(variant, Operation::cross_entropy, DType::f32);
   if (!loss.strided && !needs_clusters(variant)) loss.alignment = Alignment::element;
   std::vector<Problem> problems{usual, with_all_options(probabilities)};
-  if (variant.name != "pipeline" && variant.name != "resident") problems.push_back(loss);  // which write rows
+  if (!writes_rows) problems.push_back(loss);
   return problems;
 }
 
@@ -150,22 +174,16 @@ TEST(CompiledProblems, ShowEveryOptionOfEveryVariant) {
       std::istringstream words(code_text(problem));
       for (std::string word; words >> word;) shown.insert(word);
     }
-    std::vector<std::string> wanted{"cross_entropy_backward",
-                                    "gradient",
-                                    "smoothing",
-                                    "weights=f32",
-                                    "upstream=scalar",
-                                    "z_loss",
-                                    "softcap",
-                                    "upstream=rows",
-                                    "scale",
-                                    "in_place",
-                                    "batched",
-                                    "mean"};
+    std::vector<std::string> wanted{"smoothing", "weights=f32", "z_loss", "softcap",
+                                    "scale",     "batched",     "mean"};
+    if (variant.name != "flow")
+      wanted.insert(wanted.end(),
+                    {"cross_entropy_backward", "gradient", "upstream=scalar", "upstream=rows", "in_place"});
     if (variant.name != "direct")
-      wanted.insert(wanted.end(), {"softmax", "log_softmax", "softmax_backward", "log_softmax_backward",
-                                   "cross_entropy", "probabilities", "z_loss_out", "lse_out", "argmax_out",
+      wanted.insert(wanted.end(), {"cross_entropy", "probabilities", "z_loss_out", "lse_out", "argmax_out",
                                    "hit_out", "sum", "target=i32", "loss=bf16", "f32", "f16", "bf16"});
+    if (variant.name != "direct" && variant.name != "flow")
+      wanted.insert(wanted.end(), {"softmax", "log_softmax", "softmax_backward", "log_softmax_backward"});
     for (const std::string& word : wanted)
       EXPECT_TRUE(shown.contains(word)) << variant.name << " is not compiled with " << word;
   }

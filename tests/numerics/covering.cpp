@@ -39,6 +39,7 @@ const std::vector<std::int64_t>& widths_of(std::string_view variant) {
       {"cluster", {16384, 24579, 18944, 20001}},
       {"pipeline", {16384, 24579, 18944, 20001}},
       {"resident", {16384, 32768, 24579, 40003, 30000}},
+      {"flow", {16384, 32768, 30000, 40003}},
       {"split", {4096, 20001, 9000, 50257}},
       {"direct", {1000, 1, 33, 4099, 127, 20001}},
       {"strided", {19, 1, 100, 2, 1000}},
@@ -124,6 +125,7 @@ std::vector<Case> covering_cases(std::string_view variant, const generator::Limi
     Problem problem{.operation = static_cast<Operation>(random() % 6)};
     if (heads(random))
       problem.operation = heads(random) ? Operation::cross_entropy : Operation::cross_entropy_backward;
+    if (variant == "flow") problem.operation = Operation::cross_entropy;
     problem.dtype = dtypes[random() % 3];
     problem.columns = widths[random() % widths.size()];
     if (is_cross_entropy(problem.operation)) draw_options(problem, random);
@@ -144,8 +146,8 @@ std::vector<Case> covering_cases(std::string_view variant, const generator::Limi
 
 std::vector<Case> product_of_options(const generator::Limits& limits, std::uint64_t seed, int part) {
   Random random(seed + static_cast<std::uint64_t>(part));
-  const std::vector<std::string_view> variants{"warp",    "block",   "online",   "split",
-                                               "strided", "cluster", "pipeline", "resident"};
+  const std::vector<std::string_view> variants{"warp",    "block",    "online",   "split", "strided",
+                                               "cluster", "pipeline", "resident", "flow"};
   std::vector<Case> cases;
   constexpr int combinations = 1 << 10;  // of ten options that are on or off
   int number = 0;

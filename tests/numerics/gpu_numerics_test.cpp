@@ -20,7 +20,7 @@ using generator::Operation;
 using generator::Problem;
 
 constexpr std::string_view row_variants[] = {"warp",     "block", "online", "cluster", "pipeline",
-                                             "resident", "split", "direct", "strided"};
+                                             "resident", "flow",  "split",  "direct",  "strided"};
 
 class GpuNumerics : public testing::Test {
  protected:
