@@ -27,7 +27,8 @@ std::optional<Problem> problem_of(const cache::Key& key) {
 }
 
 std::optional<double> distance_between(const Problem& a, const Problem& b) {
-  constexpr double other_operation = 1, other_dtype = 0.5, other_alignment = 0.5;
+  constexpr double other_operation = 1, other_dtype = 0.5, other_alignment = 0.5, other_weights = 4,
+                   other_cap = 4;
   if (size_of(a.dtype) != size_of(b.dtype) || a.strided != b.strided ||
       generator::inputs(a) != generator::inputs(b) || generator::has_output(a) != generator::has_output(b) ||
       generator::reduces(a) != generator::reduces(b) ||
@@ -38,7 +39,9 @@ std::optional<double> distance_between(const Problem& a, const Problem& b) {
   };
   return octaves(a.columns, b.columns) + octaves(a.rows, b.rows) +
          (a.operation != b.operation ? other_operation : 0) + (a.dtype != b.dtype ? other_dtype : 0) +
-         (a.alignment != b.alignment ? other_alignment : 0);
+         (a.alignment != b.alignment ? other_alignment : 0) +
+         (generator::reads_all_weights(a) != generator::reads_all_weights(b) ? other_weights : 0) +
+         (a.softcap != b.softcap ? other_cap : 0);
 }
 
 std::vector<Neighbour> neighbours(const runtime::Device& device, const cache::Cache& cache,

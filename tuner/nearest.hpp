@@ -27,7 +27,7 @@ struct Neighbour {
 };
 
 /// Farther ones would hardly count.
-inline constexpr std::size_t most_neighbours = 12;
+inline constexpr std::size_t most_neighbours = 13;
 
 /// Octaves of columns and of rows between two problems, more where operation, dtype or alignment differ. Nothing
 /// where what is fast for the one says nothing about the other: elements of another size, matrices more or less

@@ -45,9 +45,10 @@ struct RegisterUse {
   double cross_entropy;  ///< more for its operations
 };
 constexpr RegisterUse register_uses[] = {
-    {"block", 19.3, 1.29, 11.8}, {"cluster", 19.0, 1.06, 8.2},   {"direct", 13.9, 1.22, 13.9},
-    {"online", 23.7, 1.08, 2.9}, {"pipeline", 33.2, 1.72, 17.8}, {"resident", 32, 1, 12},
-    {"split", 44.0, 0, -2.3},    {"strided", 18.5, 5.52, 7.1},   {"warp", 53.9, 1.16, -17.1},
+    {"block", 19.3, 1.29, 11.8}, {"cluster", 19.0, 1.06, 8.2}, {"direct", 13.9, 1.22, 13.9},
+    {"flow", 33.2, 1.72, 17.8},  {"online", 23.7, 1.08, 2.9},  {"pipeline", 33.2, 1.72, 17.8},
+    {"resident", 32, 1, 12},     {"split", 44.0, 0, -2.3},     {"strided", 18.5, 5.52, 7.1},
+    {"warp", 53.9, 1.16, -17.1},
 };
 
 double held_words(const Block& block, const Config& config, const Problem& problem) {
@@ -215,6 +216,8 @@ Traits traits_of(const Config& config, const Problem& problem, const runtime::Mo
           shared_bytes > 1024 ? std::log2(shared_bytes / 65536.) : -6,
           std::log2(block.rows),
           generator::has_output(problem) ? 1. : 0.,
+          generator::reads_all_weights(problem) ? 1. : 0.,
+          problem.softcap ? 1. : 0.,
           std::min(full, 0.),
           tail * std::max(0., idle + 2),
           std::log2(block.ragged),

@@ -18,7 +18,7 @@ namespace ce::tuner {
 
 /// What the ranking looks at, the same for every variant. Each is a logarithm to base 2 of a ratio, so that it
 /// means the same on GPUs of different sizes.
-inline constexpr std::array<std::string_view, 17> trait_names{
+inline constexpr std::array<std::string_view, 19> trait_names{
     "one",
     "resident",  ///< threads that a multiprocessor holds at once, over 1024
     "held",      ///< elements that a thread holds at once, over 16
@@ -31,6 +31,8 @@ inline constexpr std::array<std::string_view, 17> trait_names{
     "shared",    ///< shared memory of a block over 64 KiB
     "rows",      ///< of a block
     "writes",    ///< 1 where a value is written for each element
+    "weights",   ///< 1 where rows need the weights of all classes
+    "cap",       ///< 1 where logits have a soft cap
     "sparse",    ///< resident where that is below 0
     "rest",      ///< tail x (idle + 2), 0 from 4 waves on: a last wave counts the more the fewer there are
     "ragged",    ///< tiles of a block's part of a row over that part: above 0 where the last one is not full
@@ -47,8 +49,8 @@ consteval std::size_t trait(std::string_view name) {
 }
 
 /// What a prediction is a sum of: the traits, then the products of every two (and the squares) of those from
-/// "resident" to "writes", a quarter of each.
-inline constexpr std::size_t first_factor = 1, factors = 11;
+/// "resident" to "cap", a quarter of each.
+inline constexpr std::size_t first_factor = 1, factors = 13;
 using Terms = std::array<double, trait_names.size() + factors*(factors + 1) / 2>;
 [[nodiscard]] Terms terms_of(const Traits& traits) noexcept;
 

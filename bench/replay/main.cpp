@@ -47,32 +47,43 @@ void print_scores(const replay::Recording& recording, std::uint64_t seeds, bool 
 }
 
 void print_guesses(const replay::Recording& recording, std::uint64_t seeds, bool each) {
-  fmt::print("{:<28} {:>8} {:>8} {:>8}   regret over {} problems that were not measured\n", "guess", "median",
-             "p95", "worst", recording.problems.size());
-  const auto print = [](const char* name, const std::vector<double>& regrets) {
-    fmt::print("{:<28} {:>7.2f}% {:>7.2f}% {:>7.2f}%\n", name, 100 * replay::quantile(regrets, 0.5),
-               100 * replay::quantile(regrets, 0.95), 100 * replay::quantile(regrets, 1));
-  };
   const replay::Guesser guesser(recording);
+  struct Regrets {
+    std::vector<double> plain, heavy;
+    std::vector<double>& of(const generator::Problem& problem) {
+      return replay::has_heavy_options(problem) ? heavy : plain;
+    }
+  };
+  std::vector<std::pair<const char*, Regrets>> found;
   for (const auto& [tuned, name] :
        {std::pair{replay::Tuned::exhaustively, "neighbours, exhaustively"},
         std::pair{replay::Tuned::by_halving, "neighbours, by halving"},
         std::pair{replay::Tuned::by_halving_winners, "neighbours, winners only"}}) {
-    std::vector<double> regrets, alone;
+    Regrets regrets, alone;
     for (std::uint64_t seed = 1; seed <= (tuned == replay::Tuned::exhaustively ? 1 : seeds); ++seed) {
       const std::vector<replay::Guess> guesses = guesser.guesses(tuned, seed);
       for (std::size_t i = 0; i < guesses.size(); ++i) {
-        regrets.push_back(guesses[i].regret);
-        alone.push_back(guesses[i].alone);
+        const generator::Problem& problem = recording.problems[i].problem;
+        regrets.of(problem).push_back(guesses[i].regret);
+        alone.of(problem).push_back(guesses[i].alone);
         if (each && seed == 1)
-          fmt::print("  {:<75} {:6.2f}% alone {:6.2f}% nearest {:5.2f} {}\n",
-                     generator::title(recording.problems[i].problem), 100 * guesses[i].regret,
-                     100 * guesses[i].alone, guesses[i].nearest, guesses[i].config);
+          fmt::print("  {:<75} {:6.2f}% alone {:6.2f}% nearest {:5.2f} {}\n", generator::title(problem),
+                     100 * guesses[i].regret, 100 * guesses[i].alone, guesses[i].nearest, guesses[i].config);
       }
     }
-    if (tuned == replay::Tuned::exhaustively) print("the safe default", alone);
-    print(name, regrets);
+    if (tuned == replay::Tuned::exhaustively) found.emplace_back("the safe default", std::move(alone));
+    found.emplace_back(name, std::move(regrets));
   }
+  const auto print = [&](std::vector<double> Regrets::*which, const char* problems) {
+    fmt::print("{:<28} {:>8} {:>8} {:>8}   regret over {} {}\n", "guess", "median", "p95", "worst",
+               (found.front().second.*which).size(), problems);
+    for (const auto& [name, regrets] : found)
+      if (const std::vector<double>& own = regrets.*which; !own.empty())
+        fmt::print("{:<28} {:>7.2f}% {:>7.2f}% {:>7.2f}%\n", name, 100 * replay::quantile(own, 0.5),
+                   100 * replay::quantile(own, 0.95), 100 * replay::quantile(own, 1));
+  };
+  print(&Regrets::plain, "problems that were not measured");
+  print(&Regrets::heavy, "that were not, with weights of all classes or a soft cap");
 }
 
 void print_stability(const replay::Recording& recording, std::uint64_t seed, bool each) {

@@ -239,6 +239,10 @@ std::vector<std::pair<generator::Config, double>> Guesser::losses_of(std::size_t
   return losses;
 }
 
+bool has_heavy_options(const generator::Problem& problem) {
+  return generator::reads_all_weights(problem) || problem.softcap;
+}
+
 std::vector<Guess> Guesser::guesses(Tuned tuned, std::uint64_t seed) const {
   std::vector<std::vector<std::pair<generator::Config, double>>> losses;
   for (std::size_t i = 0; i < strangers_.size(); ++i) losses.push_back(losses_of(i, tuned, seed));

@@ -181,7 +181,7 @@ TEST(Traits, AreTermsThemselvesAndInProductsOfTwo) {
   EXPECT_TRUE(std::equal(traits.begin(), traits.end(), terms.begin()));
   EXPECT_EQ(terms[traits.size()], 2 * 2 / 4.) << "resident x resident";
   EXPECT_EQ(terms[traits.size() + 1], 2 * 3 / 4.) << "resident x held";
-  EXPECT_EQ(terms.back(), 12 * 12 / 4.) << "writes x writes";
+  EXPECT_EQ(terms.back(), 14 * 14 / 4.) << "cap x cap";
 }
 
 TEST(Traits, ProblemsAreLargeFrom16TimesL2OnIfTheyWriteForEachElement) {
