@@ -7,6 +7,9 @@ searched nine times more from scratch, and all winners timed beside each other. 
 
     bench/regret.py --ce-tune build/release/bin/ce-tune --problems 64 --repeat 12 --json regret.json
 
+With --recorded FILE, what exhaustive searches measured some time ago (bench/record_searches.py) is not measured again:
+the three fastest configs that were recorded of a problem stand for its exhaustive winner, the fastest of them today.
+
 It goes on where --json and --keep end: problems that the one has are not looked at again, unless for --repeat, configs
 that the other has from an exhaustive search with today's templates are not measured again. So regret comes first and
 stability second with --repeat 0, and then with more.
@@ -52,6 +55,40 @@ def problems_of(count, seed):
     return problems
 
 
+RECORDED = {
+    "softmax": "softmax {dtype} ",
+    "softmax_backward": "softmax_backward {dtype} ",
+    "loss": "cross_entropy {dtype} target=i64 loss=f32 mean ",
+    "loss+grad": "cross_entropy {dtype} target=i64 loss=f32 mean gradient in_place ",
+    "gradient from lse": "cross_entropy_backward {dtype} target=i64 loss=f32 mean gradient in_place ",
+}
+
+
+def text_of(problem):
+    """As the key of its measurements names it."""
+    operation, dtype, rows, columns = problem
+    alignment = "shifted" if columns * SIZES[dtype] % 16 else "vector"
+    return f"{RECORDED[operation].format(dtype=dtype)}cols={columns} align={alignment} rows<={rows} l2=cold"
+
+
+def recorded_configs(file):
+    """Of a recording, the configs of each problem by its text, the fastest first."""
+    problems = {}
+    for line in file.read_text().splitlines():
+        if line.startswith(("#", "device ")):
+            continue
+        if line.startswith("problem "):
+            configs = problems.setdefault(line.removeprefix("problem ").split(" | ")[0], [])
+            continue
+        structure, *figures = line.split()
+        for modifiers, median in zip(figures[::3], figures[1::3]):
+            load, store = modifiers.split(".")
+            # Without an output there is no axis store.
+            configs.append((float(median), f"{structure},load={load}" +
+                            ("" if structure.startswith("flow/") else f",store={store}")))
+    return {problem: [config for _, config in sorted(configs)] for problem, configs in problems.items()}
+
+
 class Tuner:
     def __init__(self, program, folder, configs):
         self.program, self.folder = program, pathlib.Path(folder)
@@ -74,7 +111,8 @@ class Tuner:
         return [*OPERATIONS[operation], "--dtype", dtype, "--rows", str(rows), "--cols", str(columns)]
 
     def search_all(self, problems, database):
-        """Exhaustively, by one process, in a database that keeps what was measured: the reports."""
+        """Exhaustively, by one process, in a database that keeps what was measured: the winner of each and the seconds
+        that it took."""
         lines = ["op,dtype,rows,cols,loss-only,reduction"]
         for problem in problems:
             options = dict(zip(OPERATIONS[problem[0]][::2], [*OPERATIONS[problem[0]][1::2], "true"]))
@@ -82,8 +120,10 @@ class Tuner:
                                    options.get("--reduction", "")]))
         file = self.folder / "problems.csv"
         file.write_text("\n".join(lines) + "\n")
-        return self.run("sweep", "--from", str(file), "--strategy", "exhaustive", *self.breadth, "--db",
-                        str(database))["problems"]
+        swept = self.run("sweep", "--from", str(file), "--strategy", "exhaustive", *self.breadth, "--db",
+                         str(database))["problems"]
+        return [{"configs": [report["winner"]], "seconds": report["seconds"]} if "winner" in report else report
+                for report in swept]
 
     def search(self, problem):
         """From scratch, in a database of its own, with nothing compiled before: the report, and the document."""
@@ -129,13 +169,14 @@ def look_at(tuner, problem, best, guess, arguments, searches):
     found = [tuner.search(problem) for _ in range(searches)]
     chosen, about = found[0]
     winners = [report["winner"] for report, _ in found]
-    times = tuner.time(problem, [best["winner"], guess, *winners], arguments.samples, chosen["median_us"],
+    times = tuner.time(problem, [*best["configs"], guess, *winners], arguments.samples, chosen["median_us"],
                        arguments.keep)
     title = " ".join(map(str, problem))
     again = {winner: times[winner] for winner in sorted(set(winners))}
+    fastest = min(best["configs"], key=times.get)
     figures = {
         "problem": title,
-        "exhaustive": best["winner"],
+        "exhaustive": fastest,
         "exhaustive_seconds": best["seconds"],
         "winner": winners[0],
         "seconds": chosen["seconds"],
@@ -143,7 +184,7 @@ def look_at(tuner, problem, best, guess, arguments, searches):
         "configs": chosen["configs"],
         "without_search": guess,
         "times_us": times,
-        "regret": times[winners[0]] / times[best["winner"]] - 1,
+        "regret": times[winners[0]] / times[fastest] - 1,
         "speed_without_search": times[winners[0]] / times[guess],
     }
     stable = {"problem": title, "winners": winners, "seconds": [report["seconds"] for report, _ in found],
@@ -152,8 +193,9 @@ def look_at(tuner, problem, best, guess, arguments, searches):
 
 
 def print_line(figures, stable):
+    seconds = figures["exhaustive_seconds"]
     print(f"{figures['problem']:36} regret {figures['regret']:7.2%}  {figures['seconds']:.2f} s for "
-          f"{figures['tried']:3} of {figures['configs']:3} ({figures['exhaustive_seconds']:.1f} s)  "
+          f"{figures['tried']:3} of {figures['configs']:3} ({'recorded' if seconds is None else f'{seconds:.1f} s'})  "
           f"without search {figures['speed_without_search']:.2f}  {min(figures['times_us'].values()):.1f} us",
           flush=True)
     if stable:
@@ -169,6 +211,7 @@ def main():
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=math.inf, help="no further problem after so long")
     parser.add_argument("--configs", type=int, default=0, help="of a search at most: to try this script")
+    parser.add_argument("--recorded", type=pathlib.Path, metavar="FILE", help="recording of exhaustive searches")
     parser.add_argument("--keep", default="regret.db", help="database of the exhaustive searches (default: %(default)s)")
     parser.add_argument("--json", default="regret.json", help="file for all figures (default: %(default)s)")
     arguments = parser.parse_args()
@@ -180,6 +223,7 @@ def main():
     done = [{each["problem"] for each in document[kind]} for kind in ("problems", "stability")]
     left = [(i, problem) for i, problem in enumerate(problems_of(arguments.problems, arguments.seed))
             if " ".join(map(str, problem)) not in done[i in repeated]]
+    recorded = recorded_configs(arguments.recorded) if arguments.recorded else {}
     failures = 0
     together = 5  # a process takes most of a second to find the GPU
     with tempfile.TemporaryDirectory() as folder:
@@ -190,7 +234,10 @@ def main():
             if time.monotonic() > end:
                 break
             few = left[first : first + together]
-            reports = tuner.search_all([problem for _, problem in few], arguments.keep)
+            fastest = [recorded.get(text_of(problem), [])[:3] for _, problem in few]
+            searched = iter(tuner.search_all([problem for (_, problem), known in zip(few, fastest) if not known],
+                                             arguments.keep) if not all(fastest) else [])
+            reports = [{"configs": known, "seconds": None} if known else next(searched) for known in fastest]
             for (i, problem), best, guess in zip(few, reports, guesses[first:]):
                 if time.monotonic() > end:
                     break
