@@ -41,7 +41,7 @@ std::vector<cache::Measurement> only_winner(const std::vector<cache::Measurement
   auto decision = tuner::decide(list, problem->operation);
   if (!tuner::is_finished(decision)) return {};
   cache::Measurement winner = std::move(decision->winner.measurement);
-  for (const char* name : {"host", "uuid"}) winner.evidence.erase(name);
+  for (const char* name : {"host", "process", "uuid"}) winner.evidence.erase(name);
   return {std::move(winner)};
 }
 

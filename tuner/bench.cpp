@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <random>
+#include <string>
 
 #include "ce/base/built_version.hpp"
 #include "generator/source.hpp"
@@ -131,6 +133,9 @@ runtime::Evidence Bench::evidence(std::span<const float> references_us) const {
     evidence["reference_us"] = fmt::format("{:.3f}", us);
     evidence["launch_us"] = fmt::format("{:.3f}", middle_mean(launches_us_));
   }
+  // Runs of one process have something in common.
+  static const std::string process = fmt::format("{:08x}", std::random_device()());
+  evidence["process"] = process;
   return evidence;
 }
 

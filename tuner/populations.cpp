@@ -1,12 +1,19 @@
 #include "tuner/populations.hpp"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <initializer_list>
+#include <optional>
 #include <utility>
 
+#include "ce/base/error.hpp"
+#include "generator/config.hpp"
+#include "generator/variant.hpp"
+#include "runtime/model_key.hpp"
 #include "tuner/decide.hpp"
+#include "tuner/nearest.hpp"
 #include "tuner/statistics.hpp"
 
 namespace ce::tuner {
@@ -64,6 +71,23 @@ double time_in(const Measurement& measurement, const char* name) {
   return error == std::errc() && us > 0 && std::isfinite(us) ? us : 0;
 }
 
+/// Whether the kernel has blocks enough that what one of them meets does not decide its time; so is taken what an edited
+/// database has in place of a key or a config.
+bool fills_device(const Measurement& measurement) {
+  constexpr int blocks_a_multiprocessor = 4;
+  const auto model = runtime::parse_model_key(measurement.key.device);
+  std::optional<generator::Problem> problem = problem_of(measurement.key);
+  if (!model || !problem) return true;
+  problem->rows = measurement.rows;
+  try {
+    const generator::Config config = generator::parse_config(measurement.config);
+    return generator::variant(config.variant).blocks(config, *problem) >=
+           std::int64_t{blocks_a_multiprocessor} * model->multiprocessors;
+  } catch (const InvalidArgument&) {
+    return true;
+  }
+}
+
 }  // namespace
 
 Software software_of(const Measurement& measurement) {
@@ -111,16 +135,20 @@ std::vector<Run> to_runs(std::span<const Measurement* const> measurements) {
     runs.push_back({.median_us = measurement->median_us,
                     .error = error_of(*measurement),
                     .reference_us = comparable ? time_in(*measurement, "reference_us") : 0,
-                    .launch_us = comparable ? time_in(*measurement, "launch_us") : 0});
+                    .launch_us = comparable ? time_in(*measurement, "launch_us") : 0,
+                    .process = evidence_in(*measurement, {"process"}),
+                    .process_us = fills_device(*measurement) ? 0 : usual_process_us});
   }
   return runs;
 }
 
 void NoisePool::add(std::span<const Population> populations) {
   for (const Population& population : populations) {
-    std::map<std::pair<std::string, std::string>, std::vector<const Measurement*>> groups;
+    std::map<std::array<std::string, 3>, std::vector<const Measurement*>> groups;
     for (const Measurement* run : population.runs)
-      groups[{run->config, evidence_in(*run, {"uuid"})}].push_back(run);
+      groups[{run->config, evidence_in(*run, {"uuid"}),
+              fills_device(*run) ? std::string() : evidence_in(*run, {"process"})}]
+          .push_back(run);
     for (const auto& [identity, runs] : groups)
       if (runs.size() > 1) repeats_.push_back(to_runs(runs));
   }

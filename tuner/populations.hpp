@@ -47,7 +47,8 @@ struct Population {
 /// Collects what the populations of a device's problems say of its noise.
 class NoisePool {
  public:
-  /// Of one problem. The runs of a config on one GPU within a population are repeats.
+  /// Of one problem. The runs of a config on one GPU within a population are repeats; of a kernel that does not fill
+  /// the device, those of one process.
   void add(std::span<const Population> populations);
   /// Of all that was added. See pooled_noise().
   [[nodiscard]] Noise noise() const { return pooled_noise(repeats_); }

@@ -4,6 +4,7 @@
 #include <boost/math/distributions/students_t.hpp>
 #include <cmath>
 #include <iterator>
+#include <map>
 #include <numeric>
 
 #include "tuner/statistics.hpp"
@@ -83,6 +84,20 @@ double variance_of_mean(const Side& side) {
   return mean(side.variances) / static_cast<double>(side.variances.size());
 }
 
+/// Of the mean of runs, what their processes explain: with as many processes as runs it is a run's, by their number.
+double variance_of_processes(std::span<const Run> runs) {
+  std::map<std::string_view, double> shares;
+  double relative = 0;
+  const auto count = static_cast<double>(runs.size());
+  for (const Run& run : runs) {
+    shares[run.process] += 1 / count;
+    relative += run.process_us / run.median_us / count;
+  }
+  double squares = 0;
+  for (const auto& [process, share] : shares) squares += share * share;
+  return relative * relative * squares;
+}
+
 /// Squared distances from the mean, over the variances.
 double dispersion(const Side& side) {
   const double centre = mean(side.times);
@@ -148,8 +163,10 @@ Comparison compare(std::span<const Run> before, std::span<const Run> after, cons
   const double degrees = prior_degrees + own_degrees;
   const double scale_squared =
       (prior_degrees * noise.scale * noise.scale + dispersion(old) + dispersion(now)) / degrees;
-  const double error = std::sqrt(std::max(scale_squared, least_scale * least_scale) *
-                                 (variance_of_mean(old) + variance_of_mean(now)));
+  const double of_runs = std::sqrt(std::max(scale_squared, least_scale * least_scale) *
+                                   (variance_of_mean(old) + variance_of_mean(now)));
+  const double of_processes = std::sqrt(variance_of_processes(before) + variance_of_processes(after));
+  const double error = std::hypot(of_runs, of_processes);
   const boost::math::students_t distribution(degrees);
   const auto within = [&](double outside) {
     const double reach = error * boost::math::quantile(distribution, 1 - outside / 2);
@@ -161,8 +178,9 @@ Comparison compare(std::span<const Run> before, std::span<const Run> after, cons
                         .drift = std::expm1(mean(now.drifts) - mean(old.drifts)),
                         .before = static_cast<int>(before.size()),
                         .after = static_cast<int>(after.size()),
-                        .deviation = error / std::sqrt(1. / static_cast<double>(before.size()) +
-                                                       1. / static_cast<double>(after.size()))};
+                        .deviation = of_runs / std::sqrt(1. / static_cast<double>(before.size()) +
+                                                         1. / static_cast<double>(after.size())),
+                        .of_processes = of_processes};
   comparison.verdict = verdict_of(log_ratio, comparison);
   return comparison;
 }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -26,7 +27,12 @@ struct Run {
   double error = 0;         ///< standard error of the median as far as its samples show it, relative
   double reference_us = 0;  ///< time of the kernel that never changes, at that time; 0 where not known
   double launch_us = 0;     ///< of the same on a single row; 0 where not known
+  std::string process{};    ///< that made it; those of which it is not known count as one
+  double process_us = 0;    ///< standard deviation of what all runs of a process have in common
 };
+
+/// In microseconds, of kernels with so few blocks that they do not fill the device (fills_device() in populations.cpp).
+inline constexpr double usual_process_us = 0.25;
 
 enum class Verdict : std::uint8_t {
   faster,
@@ -57,7 +63,8 @@ struct Comparison {
   Interval narrow{1, 1};      ///< misses it in 2 * `missed`: lies within `least_effect` for Verdict::same
   double drift = 0;           ///< of the machine, after over before, less 1: what the reference showed of it
   int before = 0, after = 0;  ///< runs
-  double deviation = 0;       ///< standard deviation of a single run, relative
+  double deviation = 0;       ///< standard deviation of a single run, relative, beside others of its process
+  double of_processes = 0;    ///< of the ratio: what the processes that made the runs explain, relative
 
   /// Unsure, and a slowdown that matters is not excluded.
   [[nodiscard]] bool may_be_slower() const noexcept {

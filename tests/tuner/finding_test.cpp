@@ -133,6 +133,34 @@ TEST(Populations, ReferencesAreOfOneKernel) {
   EXPECT_NEAR(to_runs(std::vector{&none})[0].error, 0.001 * 0.929 / std::sqrt(15), 1e-5);
 }
 
+/// Of kernels that do not fill the device, what processes have to themselves is more than what runs differ by.
+TEST(Populations, ProcessesCountWhereBlocksAreFew) {
+  const auto run_of = [](int day, double us, const char* problem, std::int64_t rows, const char* process) {
+    Measurement run = with(final_of(day, "block/warps=8,vec=8,load=ca,store=wb", us), {{"process", process}});
+    run.key = {
+        .problem = problem,
+        .device = "NVIDIA H200|cc=90|sm=132|l2=62914560|smem=232448/233472|regs=65536|threads=2048|mig=none"};
+    run.rows = rows;
+    return run;
+  };
+  const char* few = "softmax bf16 cols=4096 align=vector rows<=256 l2=cold";
+  const char* many = "softmax bf16 cols=4096 align=vector rows<=1024 l2=cold";
+  const std::vector<Measurement> one{run_of(1, 5.25, few, 256, "a"), run_of(1, 5.26, few, 256, "a"),
+                                     run_of(1, 5.65, few, 256, "b"), run_of(1, 5.66, few, 256, "b")},
+      other{run_of(1, 8.4, many, 1024, "a"), run_of(1, 8.4, many, 1024, "b")};
+  const std::vector<tuner::Run> runs = to_runs(std::vector{&one[0], &one[2], &other[0]});
+  EXPECT_EQ(runs[0].process, "a");
+  EXPECT_EQ(runs[1].process, "b");
+  EXPECT_EQ(runs[0].process_us, usual_process_us);
+  EXPECT_EQ(runs[2].process_us, 0) << "1024 blocks";
+
+  NoisePool pool;
+  for (const std::vector<Measurement>* problem : {&one, &other}) pool.add(populations_of(*problem));
+  const std::vector repeats{to_runs(std::vector{&one[0], &one[1]}), to_runs(std::vector{&one[2], &one[3]}),
+                            to_runs(std::vector{&other[0], &other[1]})};
+  EXPECT_EQ(pool.noise().scale, pooled_noise(repeats).scale);
+}
+
 /// Whose clock also runs while the processor does something else.
 TEST(Populations, OfAHostDeviceNoRunIsKnownWell) {
   const auto verdict_on = [](const char* device) {

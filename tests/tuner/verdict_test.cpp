@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <random>
+#include <string>
 
 #include "tests/tuner/fixture.hpp"
 
@@ -31,6 +32,29 @@ TEST(Verdict, TellsSlowerFasterAndSame) {
   EXPECT_FALSE(slower.may_be_slower());
   EXPECT_EQ(compare(runs({103, 103.1, 102.9}), before, {}).verdict, Verdict::faster);
   EXPECT_EQ(compare(before, runs({100.2, 100.1}), {}).verdict, Verdict::same);
+}
+
+/// Runs of kernels with few blocks agree within a process, and processes do not.
+TEST(Verdict, RunsOfAProcessAreOneObservationOfWhatTheyShare) {
+  const auto side = [](double us, int processes, double process_us) {
+    Runs list;
+    for (int i = 0; i < 48; ++i)
+      list.push_back({.median_us = us + 0.05 * (i % 3 - 1),
+                      .process = std::to_string(i % processes),
+                      .process_us = process_us});
+    return list;
+  };
+  EXPECT_EQ(compare(side(5.25, 1, 0), side(5.65, 1, 0), {}).verdict, Verdict::slower);
+  const Comparison shared = compare(side(5.25, 1, usual_process_us), side(5.65, 1, usual_process_us), {});
+  EXPECT_EQ(shared.verdict, Verdict::unsure);
+  EXPECT_NEAR(shared.of_processes, std::sqrt(2) * usual_process_us / 5.45, 0.001);
+  EXPECT_TRUE(shared.may_be_slower());
+  EXPECT_EQ(compare(side(5.25, 12, usual_process_us), side(5.65, 12, usual_process_us), {}).verdict,
+            Verdict::slower)
+      << "twelve processes each";
+  EXPECT_EQ(compare(side(500, 1, usual_process_us), side(508, 1, usual_process_us), {}).verdict,
+            Verdict::slower)
+      << "of a long kernel they share little";
 }
 
 TEST(Verdict, AnEffectThatDoesNotMatterIsNone) {
