@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <iterator>
 #include <string>
 #include <unordered_map>
@@ -102,17 +103,19 @@ const VariantWeights* weights_of_the_like(std::string_view variant, const Weight
   return like == weights.variants.end() ? nullptr : &*like;
 }
 
-int recorded_problems(std::string_view variant, const Weights& weights) {
+/// On which a config with such traits was recorded. With fewer rows for its blocks than in any of them it was not.
+int recorded_problems(std::string_view variant, const Traits& traits, const Weights& weights) {
+  constexpr double beyond = 0.5;
   const VariantWeights* own = weights_of(variant, weights);
-  return own == nullptr ? 0 : own->problems;
+  return own == nullptr || traits[trait("idle")] > own->most_idle + beyond ? 0 : own->problems;
 }
 
 double weighed(const Config& config, const Traits& traits, const Weights& weights) {
   constexpr double doubt = 0.1;
-  const int recorded = std::min(enough_problems, recorded_problems(config.variant, weights));
+  const int recorded = std::min(enough_problems, recorded_problems(config.variant, traits, weights));
   double sum = doubt * (enough_problems - recorded) / enough_problems;
-  const VariantWeights* variant =
-      recorded > 0 ? weights_of(config.variant, weights) : weights_of_the_like(config.variant, weights);
+  const VariantWeights* variant = weights_of(config.variant, weights);
+  if (variant == nullptr || variant->problems == 0) variant = weights_of_the_like(config.variant, weights);
   if (variant != nullptr) {
     const Terms terms = terms_of(traits);
     for (std::size_t i = 0; i < terms.size(); ++i) sum += terms[i] * variant->weights[i];
@@ -269,16 +272,15 @@ std::string structure_of(Config config) {
 std::vector<Config> search_order(const Problem& problem, const runtime::Model& model,
                                  std::span<const Neighbour> neighbours, const Weights& weights) {
   std::vector<Config> ranked = ranked_space(problem, model, neighbours, weights), little_known, alone;
-  const auto known = std::stable_partition(ranked.begin(), ranked.end(), [&](const Config& config) {
-    return recorded_problems(config.variant, weights) >= enough_problems;
-  });
+  const auto is_known = [&](const Config& config) {
+    return recorded_problems(config.variant, traits_of(config, problem, model), weights) >= enough_problems;
+  };
+  const auto known = std::stable_partition(ranked.begin(), ranked.end(), is_known);
   little_known.assign(std::make_move_iterator(known), std::make_move_iterator(ranked.end()));
   ranked.erase(known, ranked.end());
   if (!neighbours.empty()) {
     alone = ranked_space(problem, model, {}, weights);
-    std::erase_if(alone, [&](const Config& config) {
-      return recorded_problems(config.variant, weights) < enough_problems;
-    });
+    std::erase_if(alone, std::not_fn(is_known));
   }
 
   std::vector<Config> order;

@@ -58,7 +58,8 @@ using Terms = std::array<double, trait_names.size() + factors*(factors + 1) / 2>
 struct VariantWeights {
   std::string_view variant;
   Terms weights{};
-  int problems = 0;  ///< on which it was recorded
+  int problems = 0;      ///< on which it was recorded
+  double most_idle = 6;  ///< the largest trait "idle" with which it was
 };
 
 /// Of a cache modifier.
@@ -81,7 +82,7 @@ struct Weights {
 
 /// The natural logarithm of a config's time over that of the problem's fastest, as the weights predict it: a
 /// quadratic form of its traits for its variant, and what its cache modifiers add; more, where the variant was recorded
-/// on few problems. Only the order of configs means anything.
+/// on few problems, or only where there were more rows for each of its blocks. Only the order of configs means anything.
 [[nodiscard]] double predicted_loss(const generator::Config& config, const generator::Problem& problem,
                                     const runtime::Model& model, const Weights& weights = shipped_weights());
 

@@ -7,6 +7,7 @@
 #include <array>
 #include <cmath>
 #include <iterator>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <set>
@@ -103,12 +104,19 @@ Regression::Regression(const Recording& recording)
     all_.terms.add(own.terms, 1);
     all_.modifiers.add(own.modifiers, 1);
   }
-  for (const std::string_view variant : variants_)
+  for (const std::string_view variant : variants_) {
+    double& most = most_idle_.emplace_back(-std::numeric_limits<double>::infinity());
+    for (const RecordedProblem& problem : recording.problems)
+      for (const RecordedConfig& each : problem.configs)
+        if (each.config.variant == variant)
+          most = std::max(
+              most, tuner::traits_of(each.config, problem.problem, recording.model)[tuner::trait("idle")]);
     problems_.push_back(static_cast<int>(std::count_if(
         recording.problems.begin(), recording.problems.end(), [&](const RecordedProblem& problem) {
           return std::any_of(problem.configs.begin(), problem.configs.end(),
                              [&](const RecordedConfig& each) { return each.config.variant == variant; });
         })));
+  }
 }
 
 Regression::Parts Regression::parts_of(const RecordedProblem& problem) const {
@@ -178,6 +186,7 @@ Fitted Regression::solved(Parts parts) const {
   for (std::size_t i = 0; i < variants_.size(); ++i) {
     tuner::VariantWeights& own = fitted.variants.emplace_back(tuner::VariantWeights{.variant = variants_[i]});
     own.problems = problems_[i];
+    own.most_idle = most_idle_[i];
     for (double& weight : own.weights) weight = left.right[next++];
   }
   const tuner::Weights shipped = tuner::shipped_weights();
@@ -221,8 +230,9 @@ namespace ce::tuner {
   auto out = std::back_inserter(text);
   fmt::format_to(out, "inline constexpr std::array<VariantWeights, {}> variant_weights{{{{\n",
                  fitted.variants.size());
-  for (const auto& [variant, weights, problems] : fitted.variants)
-    fmt::format_to(out, "    {{\"{}\", {{{:.4f}}}, {}}},\n", variant, fmt::join(weights, ", "), problems);
+  for (const auto& [variant, weights, problems, most_idle] : fitted.variants)
+    fmt::format_to(out, "    {{\"{}\", {{{:.4f}}}, {}, {:.2f}}},\n", variant, fmt::join(weights, ", "),
+                   problems, most_idle);
   text += "}};\n";
   for (const auto& [name, modifiers] :
        {std::pair{"load_weights", &fitted.loads}, std::pair{"store_weights", &fitted.stores}}) {

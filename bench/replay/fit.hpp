@@ -50,6 +50,7 @@ class Regression {
   const Recording& recording_;
   std::vector<std::string_view> variants_;  ///< that were recorded, in order
   std::vector<int> problems_;               ///< of each, those that it was recorded on
+  std::vector<double> most_idle_;           ///< of each, the largest trait "idle" with which it was
   Parts all_;
 };
 

@@ -122,6 +122,30 @@ TEST(Ranking, ASearchTriesSomeOfWhatWasHardlyRecordedAndNothingElseDoes) {
   expect_some("never");
 }
 
+/// `resident` was recorded with many rows only: with a row for every second multiprocessor it took all places of a search,
+/// and a `cluster` that is 17% faster was not looked at.
+TEST(Ranking, AVariantIsBelievedWhereItWasRecordedOnly) {
+  const Problem few{
+      .dtype = DType::bf16, .alignment = generator::Alignment::shifted, .rows = 64, .columns = 100277};
+  EXPECT_NE(tuner::safe_default(few, h200).variant, "resident");
+  std::vector<std::string> first = structures_of(tuner::search_order(few, h200, {}));
+  first.resize(24);
+  EXPECT_LE(
+      std::count_if(first.begin(), first.end(), [](const auto& s) { return s.starts_with("resident/"); }), 6);
+  EXPECT_NE(std::find(first.begin(), first.end(),
+                      tuner::structure_of(generator::parse_config(
+                          "cluster/warps=16,vec=8,tile=8192,cluster=2,load=last,store=cg"))),
+            first.end());
+  const Problem many{.operation = Operation::cross_entropy,
+                     .dtype = DType::bf16,
+                     .reduction = Reduction::mean,
+                     .gradient = true,
+                     .in_place = true,
+                     .rows = 2048,
+                     .columns = 262144};
+  EXPECT_EQ(tuner::safe_default(many, h200).variant, "resident");
+}
+
 TEST(Ranking, IsThePermutedSpaceOnEveryDevice) {
   for (const Problem& problem : problems())
     for (const runtime::Model& model : {h200, t4, host}) {
