@@ -60,12 +60,10 @@ std::string missing_text(const ProblemFinding& problem, std::string_view again) 
     return fmt::format(
         "{}: {} before {} too few to tell 1.5%; what comes next is held against the {} of now\n",
         problem.key.id(), counted(winner.before, "run"), winner.before == 1 ? "is" : "are", winner.after);
-  if (*needed <= winner.after)
-    return winner.of_processes > 0 ? fmt::format(
-                                         "{}: from process to process it differs by more; further checks, "
-                                         "each by itself, tell it\n",
-                                         problem.key.id())
-                                   : std::string();
+  if (*needed <= winner.after && winner.of_processes > 0)
+    return fmt::format("{}: it differs from process to process: further checks tell, not further runs\n",
+                       problem.key.id());
+  if (*needed <= winner.after) return {};
   const int more = *needed - winner.after;
   return fmt::format("{}: {} would tell 1.5% (ce-tune check --runs {}, then {})\n", problem.key.id(),
                      counted(more, "more run"), more, again);
