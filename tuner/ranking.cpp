@@ -39,7 +39,8 @@ Block block_of(const Config& config, const Problem& problem) {
   return {threads, share, rows, generator::inputs(problem) * held, ragged};
 }
 
-/// Registers of a thread: a line through what NVRTC 13.0 makes of configs for sm_90 (`ce_replay registers`).
+/// Registers of a thread: a line through what NVRTC 13.0 makes of configs for sm_90 (`ce_replay registers`). Of `flow` it is
+/// that of `pipeline`, whose reducers it has: its own was not fitted.
 struct RegisterUse {
   std::string_view variant;
   double base, word;     ///< for each 32-bit word that the thread holds of the row
