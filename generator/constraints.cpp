@@ -101,6 +101,19 @@ Rejection rejects_bulk_copies(const Config& config, const Problem& problem, cons
 
 int team_threads(const Config& config) { return 32 * ((config.warps - 1) / 2); }
 
+/// Of Message in message.cuh.
+/// \param has_target  the logit of the target is sent too
+int message_bytes(const Problem& problem, bool has_target) {
+  const bool exponentials = reduces(problem) && problem.operation != Operation::softmax_backward &&
+                            problem.operation != Operation::log_softmax_backward &&
+                            problem.operation != Operation::cross_entropy_backward;
+  const bool sums = !exponentials || problem.probabilities || problem.smoothing;
+  const int sum_words = problem.dtype == DType::f32 ? 2 : 1;
+  const int words = (exponentials ? 2 : 0) + (sums ? sum_words : 0) + (exponentials && sums ? sum_words : 0) +
+                    (problem.argmax_out || problem.hit_out ? 2 : 0) + (has_target ? 1 : 0);
+  return static_cast<int>(ceil_div(words, 4)) * 16;
+}
+
 /// The weights of the classes of a block's part, wherever its rows start, as HeldWeights in pipeline.cuh.
 std::int64_t held_weights_bytes(const Config& config, const Problem& problem) {
   if (!reads_all_weights(problem)) return 0;
@@ -113,8 +126,9 @@ std::int64_t held_weights_bytes(const Config& config, const Problem& problem) {
 /// the weights, as `Shared` in pipeline.cuh and resident.cuh.
 int ring_bytes(const Config& config, const Problem& problem, std::int64_t slots, int team_warps) {
   constexpr int tickets = 4;  // an arrival and a row number each
+  const bool has_target = is_cross_entropy(problem.operation) && !problem.probabilities;
   return aligned_bytes(slots * (inputs(problem) * chunk_vectors(config) * 16 + 16) + 16 + 16 * tickets +
-                       2 * (part_bytes(problem) + 4) * config.cluster * team_warps + 16 +
+                       2 * message_bytes(problem, has_target) * config.cluster * team_warps + 16 +
                        held_weights_bytes(config, problem));
 }
 
@@ -209,13 +223,13 @@ Rejection rejects_strided(const Config& config, const Problem& problem, const Li
   return {};
 }
 
-/// A part of the row, an arrival for each chunk, and the Parts of warps and blocks, as `Shared` in
-/// cluster.cuh.
+/// A part of the row, an arrival for each chunk and one for the messages, the Parts of warps, and the messages of
+/// blocks, as `Shared` in cluster.cuh.
 int cluster_bytes(const Config& config, const Problem& problem) {
   const std::int64_t part = part_vectors(config, problem);
   const std::int64_t chunks = ceil_div(part, chunk_vectors(config));
-  return aligned_bytes(16 * part * inputs(problem) + 8 * chunks +
-                       part_bytes(problem) * (config.warps + config.cluster));
+  return aligned_bytes(16 * part * inputs(problem) + 8 * chunks + part_bytes(problem) * config.warps + 16 +
+                       message_bytes(problem, false) * config.cluster + 16);
 }
 
 Rejection rejects_cluster(const Config& config, const Problem& problem, const Limits& limits) {

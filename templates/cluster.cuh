@@ -21,6 +21,8 @@
 //   1  whole part in flight at once; partial results written to every block before one cluster barrier;
 //      cluster sizes that are no power of two, because they fill processor clusters of 18 multiprocessors better
 //   2  loads that leave L2 last, so that what is written leaves it first
+//   3  parts are sent, and their bytes awaited, where a second barrier of the cluster told that all were written: a
+//      barrier waits for all accesses of its threads
 #pragma once
 #include "cluster_join.cuh"
 #include "tile.cuh"
@@ -38,7 +40,7 @@ struct Shared {
   Words<4> row[problem::inputs][part_vectors];
   Arrival arrivals[chunks];
   Operation::Part warp_parts[config::warps];
-  Operation::Part block_parts[config::cluster];
+  ClusterJoin<Operation::Part, config::cluster> over_cluster;
 };
 static_assert(sizeof(Shared) <= config::shared_bytes);
 
@@ -67,6 +69,7 @@ CE_KERNEL(ce_row, 32 * ce::config::warps) {
   }
 
   if (thread_index() == 0) {
+    shared.over_cluster.init();
     for (int chunk = 0; chunk < chunks; ++chunk) arrival_init(shared.arrivals[chunk], problem::inputs);
     for (int chunk = 0; chunk < chunks; ++chunk) {
       const int at = begin + chunk * chunk_vectors, first = at > cut.first ? at : cut.first;
@@ -102,7 +105,7 @@ CE_KERNEL(ce_row, 32 * ce::config::warps) {
   }
   part = block_join(part, shared.warp_parts, operation.factor());
   if constexpr (config::cluster > 1) cluster_wait();
-  operation.settle(cluster_join(part, shared.block_parts, operation.factor()));
+  operation.settle(shared.over_cluster.join(part, operation.factor()));
   operation.record();
 
   if constexpr (Operation::has_output) {

@@ -1,23 +1,34 @@
 // Parts of a row over the blocks of a cluster, through distributed shared memory (sm_90).
 #pragma once
-#include "part.cuh"
+#include "message.cuh"
 
 namespace ce {
 
-/// Over the cluster; every thread gets the result. Every block of the cluster must have started. Two calls in
-/// a row need two arrays: only the cluster barrier of the second tells that all have read the first.
-/// \param own  of the block, the same in all of its threads
-template <int cluster, class Part>
-CE_DEVICE Part cluster_join(const Part& own, Part (&shared)[cluster], float c) {
-  if constexpr (cluster == 1) return own;
-  if (thread_index() < cluster) cluster_shared(&shared[cluster_rank()], thread_index())->assign(own);
-  cluster_arrive();
-  cluster_wait();
-  constexpr int width = cluster <= 2 ? 2 : cluster <= 4 ? 4 : cluster <= 8 ? 8 : 16;  // a power of two
-  const int other = lane_index() % width;
-  Part part;
-  if (other < cluster) part.assign(shared[other]);
-  return warp_join<width>(part, c);
-}
+/// Where the blocks of a cluster tell each other their parts, once.
+template <class Part, int cluster>
+struct ClusterJoin {
+  using Told = Message<Part, false>;
+  Told parts[cluster];
+  Arrival told;
+
+  /// By one thread, before a barrier of the cluster.
+  CE_DEVICE void init() {
+    if constexpr (cluster == 1) return;
+    arrival_init(told);
+    arrival_expect(told, cluster * Told::bytes);
+  }
+  /// Over the cluster; every thread gets the result. Every block of the cluster must have called init().
+  /// \param own  of the block, the same in all of its threads
+  CE_DEVICE Part join(const Part& own, float c) {
+    if constexpr (cluster == 1) return own;
+    if (thread_index() < cluster) Told::about(own).send(parts[cluster_rank()], told, thread_index());
+    arrival_wait(told);
+    constexpr int width = cluster <= 2 ? 2 : cluster <= 4 ? 4 : cluster <= 8 ? 8 : 16;  // a power of two
+    Part part;
+    problem::Element none;
+    if (const int other = lane_index() % width; other < cluster) parts[other].read(part, none);
+    return warp_join<width>(part, c);
+  }
+};
 
 }  // namespace ce

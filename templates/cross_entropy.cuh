@@ -45,12 +45,32 @@ struct Operation {
   struct Early {
     int64 index = 0;  ///< the target, as it was given
     float upstream = 1.f;
+    float weight = 1.f;  ///< of the target
 
     CE_DEVICE Early(const Arguments& a, int64 r) {
       if constexpr (!problem::probabilities) index = target_of(a, r);
       if constexpr (problem::upstream_scalar || problem::upstream_rows)
         upstream = to_float(load_element<Load::ca>(static_cast<const problem::Loss*>(a.upstream) +
                                                    (problem::upstream_rows ? r : 0)));
+    }
+    /// What depends on what has been read.
+    CE_DEVICE void look_up(const Arguments& a) {
+      if constexpr (problem::weights && has_target)
+        if (is_class(index)) weight = weight_of(a, index);
+    }
+  };
+
+  /// What all rows share. Waits for ce_count.
+  struct Common {
+    float per_row = 1.f, per_weight = 1.f;  ///< 1 / R, 1 / D
+
+    CE_DEVICE Common() {}
+    CE_DEVICE explicit Common(const Arguments& a) {
+      if constexpr (problem::counts_first) step_wait();
+      if constexpr (problem::mean) {
+        per_row = 1.f / float(problem::counts_first ? a.workspace->count : a.rows);
+        per_weight = problem::counts_first && problem::weights ? 1.f / a.workspace->weight : per_row;
+      }
     }
   };
 
@@ -60,9 +80,8 @@ struct Operation {
   const Logits logits;
   ClassWeights weights;  ///< of all classes: a Variant may have them elsewhere
   int target = nowhere;  ///< its column
-  float u_target = 0.f, target_slope = 1.f, w_target = 1.f;
-  int64 counted;      ///< rows, of a mean over class indices
-  float weighed;      ///< and what their targets weigh
+  float u_target = 0.f, target_slope = 1.f;
+  Common common;
   bool dead = false;  ///< outputs are `dead_value`
   float dead_value = 0.f;
 
@@ -77,7 +96,7 @@ struct Operation {
   Probability probability;
   float at_target, per_class, per_probability;
 
-  const Early early;
+  Early early;
 
   CE_DEVICE Operation(const Arguments& a, int64 r, bool l, const Early& e)
       : arguments(a), row(r), leader(l), logits(a), weights{ClassWeights::in_memory(a)}, early(e) {
@@ -90,7 +109,7 @@ struct Operation {
   CE_DEVICE bool constant(float& value) {
     if constexpr (problem::probabilities) return false;
     const bool ignored = early.index == arguments.ignore_index;
-    if (!ignored && early.index >= 0 && early.index < problem::columns) {
+    if (!ignored && is_class(early.index)) {
       target = int(early.index);
       return false;
     }
@@ -109,22 +128,21 @@ struct Operation {
   }
 
   /// The logit of the target, as it is read.
-  CE_DEVICE float target_logit(const Row<Element>& data) const {
-    return target == nowhere ? 0.f : data.logit(target);
+  CE_DEVICE Element target_logit(const Row<Element>& data) const {
+    return target == nowhere ? Element{} : data.logit(target);
   }
 
   CE_DEVICE void prepare() {
-    if (target != nowhere) w_target = weight_of(arguments, target);
-    if constexpr (!forward) total.lse = arguments.lse[row];
-    if constexpr (problem::counts_first) {
-      step_wait();
-      counted = arguments.workspace->count;
-      if constexpr (problem::weights) weighed = arguments.workspace->weight;
-    }
+    early.look_up(arguments);
+    prepare(Common(arguments));
   }
-  CE_DEVICE void set_target(float logit) {
+  CE_DEVICE void prepare(const Common& of_all_rows) {
+    common = of_all_rows;
+    if constexpr (!forward) total.lse = arguments.lse[row];
+  }
+  CE_DEVICE void set_target(Element logit) {
     if (target == nowhere) return;
-    const Transformed transformed = logits.transformed(logit);
+    const Transformed transformed = logits.transformed(to_float(logit));
     u_target = transformed.u;
     target_slope = transformed.slope;
   }
@@ -162,9 +180,8 @@ struct Operation {
       weights = (forward ? part.weight : part.dot).total();
     if constexpr (forward) {
       const Exponent exponent(part.max, factor());
-      const float at_maximum = Exponent::power(exponent.at_maximum());
-      if (target != nowhere) total.own = Exponent::power(exponent_of(exponent, u_target)) / at_maximum;
-      total.rest = part.sum / at_maximum;
+      if (target != nowhere) total.own = exponent.relative(Exponent::power(exponent_of(exponent, u_target)));
+      total.rest = exponent.relative(part.sum);
       const float sum = total.rest + total.own;
       total.part = part;
       if constexpr (Part::indices)
@@ -172,13 +189,14 @@ struct Operation {
       total.log_sum = log(sum);
       total.of_all =
           multiply_add(total.log_sum, weights,
-                       (product(weights, exponent.at_maximum()) - part.dot.total()) / exponent_of_e);
+                       (product(weights, exponent.at_maximum()) - part.dot.total()) * (1.f / exponent_of_e));
       total.lse = logits.unit() * part.max + total.log_sum;
-      set_amplitudes(part.max, sum, total.own / sum, total.rest / sum, weights);
+      const float share = 1.f / sum;
+      set_amplitudes(part.max, sum, share, total.own * share, total.rest * share, weights);
     } else {
       const float distance = logits.unit() * u_target - total.lse;
       const float sum = 1.f + (total.lse - total.lse);  // 1, but NaN where lse is infinite
-      set_amplitudes(total.lse / logits.unit(), sum, exponential(distance), -expm1(distance), weights);
+      set_amplitudes(total.lse / logits.unit(), sum, sum, exponential(distance), -expm1(distance), weights);
     }
   }
 
@@ -190,8 +208,9 @@ struct Operation {
       float loss = total.of_all;
       if constexpr (!problem::probabilities) {
         const float distance = u_target - finite_or_zero(part.max);
-        loss = w_target * (total.own > total.rest ? log1p(total.rest / total.own)
-                                                  : multiply_add(-logits.unit(), distance, total.log_sum));
+        loss =
+            early.weight * (total.own > total.rest ? log1p(total.rest / total.own)
+                                                   : multiply_add(-logits.unit(), distance, total.log_sum));
         if constexpr (problem::smoothing)
           loss = multiply_add(1.f - e, loss, e / problem::columns * total.of_all);
       }
@@ -248,6 +267,7 @@ struct Operation {
   CE_DEVICE Vector<Element, 1> target_output() const { return Vector<Element, 1>::filled(at_target); }
 
  private:
+  CE_DEVICE static bool is_class(int64 index) { return index >= 0 && index < problem::columns; }
   CE_DEVICE auto transform() const {
     if constexpr (problem::softcap)
       return logits;
@@ -257,27 +277,24 @@ struct Operation {
 
   /// Everything that `apply` needs: upstream, divisors and the slope of a logit without a cap are put into
   /// the factors.
-  /// \param sum       of the exponentials with respect to `max`
+  /// \param sum       of the exponentials with respect to `max`, and `share` 1 / sum
   /// \param q_target  probability of the target, and `others` of all other classes
-  CE_DEVICE void set_amplitudes(float max, float sum, float q_target, float others, float weights) {
+  CE_DEVICE void set_amplitudes(float max, float sum, float share, float q_target, float others,
+                                float weights) {
     if constexpr (!has_output) return;
-    float per_row = 1.f, per_weight = 1.f;
-    if constexpr (problem::mean) {
-      per_row = 1.f / float(problem::counts_first ? counted : arguments.rows);
-      per_weight = problem::counts_first && problem::weights ? 1.f / weighed : per_row;
-    }
+    const auto [per_row, per_weight] = common;
     const float e = problem::smoothing ? arguments.smoothing : 0.f;
     const float up = early.upstream * logits.scale;
     const float z_part = problem::z_loss ? 2.f * arguments.z_scale * total.lse * per_row * up : 0.f;
     per_probability = up * per_row;
     per_class = problem::smoothing ? e / problem::columns * per_weight * up : 0.f;
     if constexpr (problem::probabilities) {
-      probability = Probability::of<Element>(max, sum, factor(), weights * per_probability + z_part);
+      probability = Probability::of<Element>(max, sum, share, factor(), weights * per_probability + z_part);
     } else {
-      const float hard = (1.f - e) * w_target * per_weight * up;
+      const float hard = (1.f - e) * early.weight * per_weight * up;
       const float smooth = problem::smoothing ? per_class * weights : 0.f;
-      const float amplitude = hard + smooth + z_part, own_class = per_class * w_target;
-      probability = Probability::of<Element>(max, sum, factor(), amplitude);
+      const float amplitude = hard + smooth + z_part, own_class = per_class * early.weight;
+      probability = Probability::of<Element>(max, sum, share, factor(), amplitude);
       at_target = q_target > 0.5f ? (smooth + z_part) * q_target - (hard * others + own_class)
                                   : multiply_add(amplitude, q_target, -(hard + own_class));
       if constexpr (problem::softcap) at_target *= target_slope;

@@ -12,15 +12,15 @@
 //   cluster_rank()                 of this block in its cluster; 0 without clusters
 //   cluster_arrive cluster_wait    a barrier of all threads of the cluster in two halves: what was written before
 //                                  arriving is seen after waiting
-//   cluster_shared(own, rank)      the same object in the shared memory of that block of the cluster
 //   Arrival                        an mbarrier, in shared memory: its phases 0, 1, 0, 1, ... end one after the other
 //   arrival_init(arrival, count)   by one thread, before a block barrier that lets the others use it; each phase
 //                                  ends after `count` arrivals and when all bulk copies announced in it have landed
 //   arrival_arrive(arrival)        one arrival
 //   arrival_wait(arrival, parity)  until the phase of that parity has ended
-//   cluster_arrival_arrive(arrival, rank)  one arrival at the same Arrival of that block of the cluster; what this
-//                                  thread wrote before, there too, is seen by who waits with the next
-//   cluster_arrival_wait(arrival, parity)  arrival_wait for an own Arrival at which other blocks of the cluster arrive
+//   arrival_expect(arrival, bytes) one arrival that announces what blocks of the cluster send
+//   cluster_send(place, words, arrival, rank)  writes 8 or 16 bytes to the same place in the shared memory of that block
+//                                  of the cluster, where they land like a bulk copy announced at the same Arrival;
+//                                  nothing else that this thread wrote is seen with them; sm_90
 //   bulk_load<Load>(shared, global, bytes, arrival)  one arrival that announces a copy, and the copy; by one thread;
 //                                  addresses and bytes multiples of 16; 0 bytes copy nothing; sm_90
 //   step_release()                 the next kernel of the call may start
@@ -40,6 +40,7 @@
 //   maximum_pair<T>(a, b)          of the two elements in each of two words; prefers a number to NaN
 //   infinity() not_a_number()
 //   to_float(element) from_float<T>(value) unpack(word) pack<T>(low, high)
+//   put_bits(word, value) get_bits(word, value)  the bits of an element or int as a word, and back
 //   atomic_add atomic_min          on 64-bit integers in global memory, returning the value before; integers only,
 //                                  so that their order cannot change a result
 //   pause(cycles)                  lets about as many cycles of the multiprocessor pass

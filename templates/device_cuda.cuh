@@ -181,6 +181,15 @@ CE_DEVICE float at_least(float x, float bound) {
 CE_DEVICE float infinity() { return __int_as_float(0x7f800000); }
 CE_DEVICE float not_a_number() { return __int_as_float(0x7fffffff); }
 
+CE_DEVICE void put_bits(uint32& word, float x) { word = __float_as_uint(x); }
+CE_DEVICE void put_bits(uint32& word, int x) { word = uint32(x); }
+CE_DEVICE void put_bits(uint32& word, f16 x) { word = x.bits; }
+CE_DEVICE void put_bits(uint32& word, bf16 x) { word = x.bits; }
+CE_DEVICE void get_bits(uint32 word, float& x) { x = __uint_as_float(word); }
+CE_DEVICE void get_bits(uint32 word, int& x) { x = int(word); }
+CE_DEVICE void get_bits(uint32 word, f16& x) { x.bits = (unsigned short)(word); }
+CE_DEVICE void get_bits(uint32 word, bf16& x) { x.bits = (unsigned short)(word); }
+
 CE_DEVICE float to_float(f32 x) { return x; }
 CE_DEVICE float to_float(bf16 x) { return __uint_as_float(uint32(x.bits) << 16); }
 CE_DEVICE float to_float(f16 x) {
@@ -275,18 +284,11 @@ CE_DEVICE uint32 shared_address(const void* pointer) { return uint32(__cvta_gene
 #if __CUDA_ARCH__ >= 900
 CE_DEVICE int cluster_rank() {
   uint32 rank;
-  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));  // else it is read again and again
   return int(rank);
 }
 CE_DEVICE void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
 CE_DEVICE void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
-
-template <class T>
-CE_DEVICE T* cluster_shared(T* own, int rank) {
-  uint64 address;
-  asm("mapa.u64 %0, %1, %2;" : "=l"(address) : "l"(own), "r"(rank));
-  return reinterpret_cast<T*>(address);
-}
 
 CE_DEVICE void arrival_init(Arrival& arrival, int count = 1) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(&arrival)), "r"(count)
@@ -307,26 +309,28 @@ CE_DEVICE void arrival_wait(Arrival& arrival, int parity = 0) {
       "r"(parity)
       : "memory");
 }
-CE_DEVICE void cluster_arrival_arrive(Arrival& arrival, int rank) {
-  asm volatile(
-      "{\n"
-      "  .reg .b32 remote;\n"
-      "  mapa.shared::cluster.u32 remote, %0, %1;\n"
-      "  mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote];\n"
-      "}\n" ::"r"(shared_address(&arrival)),
-      "r"(rank)
-      : "memory");
+CE_DEVICE void arrival_expect(Arrival& arrival, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&arrival)),
+               "r"(bytes)
+               : "memory");
 }
-CE_DEVICE void cluster_arrival_wait(Arrival& arrival, int parity) {
-  asm volatile(
-      "{\n"
-      "  .reg .pred ended;\n"
-      "again:\n"
-      "  mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 ended, [%0], %1;\n"
-      "  @!ended bra again;\n"
-      "}\n" ::"r"(shared_address(&arrival)),
-      "r"(parity)
-      : "memory");
+template <int n>
+CE_DEVICE void cluster_send(Words<n>& place, const Words<n>& words, Arrival& arrival, int rank) {
+  static_assert(n == 2 || n == 4, "one instruction sends 8 or 16 bytes");
+  uint32 to, at;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(to) : "r"(shared_address(&place)), "r"(rank));
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(at) : "r"(shared_address(&arrival)), "r"(rank));
+  if constexpr (n == 2)
+    asm volatile(
+        "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%0], {%1, %2}, [%3];" ::"r"(to),
+        "r"(words.word[0]), "r"(words.word[1]), "r"(at)
+        : "memory");
+  else
+    asm volatile(
+        "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];" ::
+            "r"(to),
+        "r"(words.word[0]), "r"(words.word[1]), "r"(words.word[2]), "r"(words.word[3]), "r"(at)
+        : "memory");
 }
 template <Load modifier = Load::ca>
 CE_DEVICE void bulk_load(void* shared, const void* global, int bytes, Arrival& arrival) {

@@ -86,8 +86,9 @@ CE_DEVICE T& shared_memory() {
 }
 
 // ---- clusters and bulk copies ----------------------------------------------------------------------------
-// A bulk copy lands as late as it may: when every thread that could run waits, or the block ends; of several
-// in any order. Until then its memory is NaN, so that a thread that reads without waiting spoils the result.
+// A bulk copy, or what a block of the cluster sends, lands as late as it may: when every thread that could run waits,
+// or the block ends; of several in any order. Until then its memory is NaN, so that a thread that reads without waiting
+// spoils the result.
 
 CE_DEVICE int cluster_rank() { return ce_host_current->block->rank; }
 CE_DEVICE void cluster_arrive(CE_CALLER) {
@@ -95,11 +96,6 @@ CE_DEVICE void cluster_arrive(CE_CALLER) {
 }
 CE_DEVICE void cluster_wait(CE_CALLER) {
   ce_host_current->services->cluster_wait(*ce_host_current, {file, line});
-}
-template <class T>
-CE_DEVICE T* cluster_shared(T* own, int rank, CE_CALLER) {
-  return static_cast<T*>(
-      ce_host_current->services->cluster_shared(*ce_host_current, own, sizeof(T), rank, {file, line}));
 }
 
 struct Arrival {
@@ -115,11 +111,14 @@ CE_DEVICE void arrival_arrive(Arrival& arrival, CE_CALLER) {
 CE_DEVICE void arrival_wait(Arrival& arrival, int parity = 0, CE_CALLER) {
   ce_host_current->services->arrival_wait(*ce_host_current, arrival.word, parity, {file, line});
 }
-CE_DEVICE void cluster_arrival_arrive(Arrival& arrival, int rank, CE_CALLER) {
-  ce_host_current->services->cluster_arrival_arrive(*ce_host_current, arrival.word, rank, {file, line});
+CE_DEVICE void arrival_expect(Arrival& arrival, int bytes, CE_CALLER) {
+  ce_host_current->services->arrival_expect(*ce_host_current, arrival.word, bytes, {file, line});
 }
-CE_DEVICE void cluster_arrival_wait(Arrival& arrival, int parity, CE_CALLER) {
-  ce_host_current->services->cluster_arrival_wait(*ce_host_current, arrival.word, parity, {file, line});
+template <int n>
+CE_DEVICE void cluster_send(Words<n>& place, const Words<n>& words, Arrival& arrival, int rank, CE_CALLER) {
+  static_assert(n == 2 || n == 4, "one instruction sends 8 or 16 bytes");
+  ce_host_current->services->cluster_send(*ce_host_current, &place, &words, sizeof words, arrival.word, rank,
+                                          {file, line});
 }
 template <Load modifier = Load::ca>
 CE_DEVICE void bulk_load(void* shared, const void* global, int bytes, Arrival& arrival, CE_CALLER) {
@@ -184,6 +183,15 @@ CE_DEVICE float with_sign(float x, float y) { return __builtin_copysignf(x, y); 
 CE_DEVICE float at_least(float x, float bound) { return x < bound ? bound : x; }
 CE_DEVICE float infinity() { return __builtin_inff(); }
 CE_DEVICE float not_a_number() { return __builtin_bit_cast(float, 0x7fffffffu); }
+
+CE_DEVICE void put_bits(uint32& word, float x) { word = __builtin_bit_cast(uint32, x); }
+CE_DEVICE void put_bits(uint32& word, int x) { word = uint32(x); }
+CE_DEVICE void put_bits(uint32& word, f16 x) { word = x.bits; }
+CE_DEVICE void put_bits(uint32& word, bf16 x) { word = x.bits; }
+CE_DEVICE void get_bits(uint32 word, float& x) { x = __builtin_bit_cast(float, word); }
+CE_DEVICE void get_bits(uint32 word, int& x) { x = int(word); }
+CE_DEVICE void get_bits(uint32 word, f16& x) { x.bits = (unsigned short)(word); }
+CE_DEVICE void get_bits(uint32 word, bf16& x) { x.bits = (unsigned short)(word); }
 
 CE_DEVICE float to_float(f32 x) { return x; }
 CE_DEVICE float to_float(bf16 x) { return float_from_bf16_bits(x.bits); }

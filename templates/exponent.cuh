@@ -67,6 +67,8 @@ struct ExponentOf<true> {
   }
   /// What `exponent` gives for the maximum itself: 0, but for the rounding of s.
   CE_DEVICE float at_maximum() const { return fused ? exponent(max) : 0.f; }
+  /// A sum of powers with respect to the maximum itself; that of the maximum alone is 1.
+  CE_DEVICE float relative(float sum) const { return sum / power(at_maximum()); }
 };
 
 /// e^(c (x - max)).
@@ -81,6 +83,7 @@ struct ExponentOf<false> {
   CE_DEVICE static float power(float exponent) { return exponential(exponent); }
   CE_DEVICE float exponent_of_maximum(float other) const { return exponent_apart(other); }
   CE_DEVICE static float at_maximum() { return 0.f; }
+  CE_DEVICE static float relative(float sum) { return sum; }
 };
 
 using Exponent = ExponentOf<narrow>;

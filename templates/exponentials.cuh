@@ -89,12 +89,12 @@ struct Probability {
   float s;      ///< 16 bits: exp2(c x - s) is the same ...
   bool folded;  ///< ... as exact as they can tell
 
-  /// \param sum  of the row with respect to its maximum
+  /// \param sum  of the row with respect to its maximum, and `share` 1 / sum, rounded
   template <class T>
-  CE_DEVICE static Probability of(float max, float sum, float factor, float scale) {
-    Probability p{finite_or_zero(max), factor, scale / sum, 0.f, 0.f, false};
+  CE_DEVICE static Probability of(float max, float sum, float share, float factor, float scale) {
+    Probability p{finite_or_zero(max), factor, scale * share, 0.f, 0.f, false};
     if constexpr (sizeof(T) == 4) {
-      p.low = multiply_add(-p.amplitude, sum, scale) / sum;
+      p.low = multiply_add(-p.amplitude, sum, scale) * share;
     } else {
       p.s = p.max * factor - log(p.amplitude) * log2_e;  // amplitude <= 0 or NaN: NaN or infinite
       p.folded = absolute(p.s) < 256.f;

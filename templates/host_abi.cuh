@@ -11,7 +11,7 @@
 namespace ce::host_abi {
 
 /// Raised by every change of these structs.
-constexpr int version = 4;
+constexpr int version = 5;
 
 constexpr int lanes = 32;  // of a warp
 
@@ -34,16 +34,14 @@ struct Services {
   /// The two halves of a barrier of all threads of the cluster, who all arrive at the same place.
   void (*cluster_arrive)(Thread& thread, Place place);
   void (*cluster_wait)(Thread& thread, Place place);
-  /// Where the thread's own `bytes` of shared memory at `own` are in that block of the cluster.
-  void* (*cluster_shared)(Thread& thread, const void* own, unsigned long long bytes, int rank, Place place);
   /// `arrival` is a word of shared memory that only these six understand.
   void (*arrival_init)(Thread& thread, unsigned long long& arrival, int count, Place place);
   void (*arrival_arrive)(Thread& thread, unsigned long long& arrival, Place place);
   void (*arrival_wait)(Thread& thread, unsigned long long& arrival, int parity, Place place);
-  /// At the same arrival in the shared memory of that block of the cluster.
-  void (*cluster_arrival_arrive)(Thread& thread, unsigned long long& arrival, int rank, Place place);
-  /// For the own arrival, to which other blocks of the cluster come too.
-  void (*cluster_arrival_wait)(Thread& thread, unsigned long long& arrival, int parity, Place place);
+  void (*arrival_expect)(Thread& thread, unsigned long long& arrival, int bytes, Place place);
+  /// To where the thread's own shared memory at `to` and its own `arrival` are in that block of the cluster.
+  void (*cluster_send)(Thread& thread, void* to, const void* words, int bytes, unsigned long long& arrival,
+                       int rank, Place place);
   void (*bulk_load)(Thread& thread, void* to, const void* from, int bytes, unsigned long long& arrival,
                     Place place);
   /// Ends the launch with an error. Does not return.

@@ -24,6 +24,12 @@ template <>
 struct JointSum<true> {
   float value = 0.f;
 
+  static constexpr int words = 1;
+  template <class Visit>
+  CE_DEVICE void each(Visit& visit) {
+    visit(value);
+  }
+
   CE_DEVICE void join(const JointSum& other) { value += other.value; }
   CE_DEVICE JointSum of_lane(int mask) const { return {shuffle_xor(value, mask)}; }
   CE_DEVICE float total() const { return value; }
@@ -32,6 +38,11 @@ template <>
 struct JointSum<false> {
   float value = 0.f, low = 0.f;
 
+  static constexpr int words = 2;
+  template <class Visit>
+  CE_DEVICE void each(Visit& visit) {
+    visit(value), visit(low);
+  }
   CE_DEVICE void join(const JointSum& other) {
     const float sum = value + other.value, joined = sum - value;
     low = (low + other.low) + ((value - (sum - joined)) + (other.value - joined));
@@ -87,12 +98,28 @@ struct Part {
     const float larger = maximum(max, next.max);
     move_to(larger, c);
     next.move_to(larger, c);
+    add(next);
+  }
+  /// The same where both have the same maximum.
+  CE_DEVICE void add(const Part& other) {
     if constexpr (exponentials) {
-      sum += next.sum;
-      if constexpr (dots) weight.join(next.weight);
+      sum += other.sum;
+      if constexpr (dots) weight.join(other.weight);
     }
-    if constexpr (dots) dot.join(next.dot);
-    if constexpr (indices) see(next.largest, next.argmax);
+    if constexpr (dots) dot.join(other.dot);
+    if constexpr (indices) see(other.largest, other.argmax);
+  }
+  /// What is used, word for word.
+  static constexpr int words = (exponentials ? 2 : 0) + (dots ? JointSum<narrow>::words : 0) +
+                               (exponentials && dots ? JointSum<narrow>::words : 0) + (indices ? 2 : 0);
+  template <class Visit>
+  CE_DEVICE void each(Visit& visit) {
+    if constexpr (exponentials) {
+      visit(max), visit(sum);
+      if constexpr (dots) weight.each(visit);
+    }
+    if constexpr (dots) dot.each(visit);
+    if constexpr (indices) visit(largest), visit(argmax);
   }
   /// Copies what is used.
   CE_DEVICE void assign(const Part& other) {

@@ -9,7 +9,7 @@
 //     held_chunks     of a block's part of a row whose slots are free again before its statistics are known; all of
 //                     them where it is more than there are
 #pragma once
-#include "cluster_join.cuh"
+#include "message.cuh"
 #include "tile.cuh"
 
 namespace ce {
@@ -67,10 +67,9 @@ struct HeldWeights<Operation, true> {
 };
 
 /// What a warp of the team that reduces sends to every block of the cluster.
-struct Message {
-  Operation::Part part;
-  float target_logit;  // read before anybody writes over it
-};
+using Told = Message<Operation::Part, Operation::has_target>;
+constexpr int messages = config::cluster * team_warps;  // about a row
+constexpr int messages_a_lane = (messages + lanes - 1) / lanes;
 
 /// Rows that a cluster has taken and not all roles of all blocks have seen.
 constexpr int tickets = 4;
@@ -84,8 +83,8 @@ struct Shared {
   Arrival filled[slots], emptied[slots];
   Arrival sent[2];  // the messages of all blocks are there
   Arrival known[tickets];
-  int64 rows[tickets];
-  Message messages[2][config::cluster * team_warps];
+  Words<2> rows[tickets];
+  Told told[2][messages];
   HeldWeights<Operation> weights;
 };
 static_assert(sizeof(Shared) <= config::shared_bytes);
@@ -115,25 +114,6 @@ struct RowPart {
   CE_DEVICE int start_of(int chunk) const { return begin + chunk * chunk_vectors; }
 };
 
-/// One arrival at an Arrival of every block of the cluster, by lanes that are each meant for one of them.
-CE_DEVICE void tell(Arrival& arrival, int rank) {
-  if constexpr (config::cluster == 1)
-    arrival_arrive(arrival);
-  else
-    cluster_arrival_arrive(arrival, rank);
-}
-CE_DEVICE void hear(Arrival& arrival, int parity) {
-  if constexpr (config::cluster == 1)
-    arrival_wait(arrival, parity);
-  else
-    cluster_arrival_wait(arrival, parity);
-}
-template <class T>
-CE_DEVICE T& in_block(T& own, int rank) {
-  if constexpr (config::cluster == 1) return own;
-  return *cluster_shared(&own, rank);
-}
-
 /// This block of its cluster.
 struct Site {
   const Arguments& arguments;
@@ -153,16 +133,27 @@ struct Rows {
   /// By the loader of the first block.
   CE_DEVICE void post(const Site& site) const {
     const int64 row = site.clusters + atomic_add(&site.arguments.workspace->next_row, 1);
+    const Words<2> words{uint32(row), uint32(uint64(row) >> 32)};
+    if constexpr (config::cluster == 1) {
+      site.shared.rows[place] = words;
+      arrival_arrive(site.shared.known[place]);
+    } else {
 #pragma unroll
-    for (int rank = 0; rank < config::cluster; ++rank) {
-      in_block(site.shared.rows[place], rank) = row;
-      tell(site.shared.known[place], rank);
+      for (int rank = 0; rank < config::cluster; ++rank)
+        cluster_send(site.shared.rows[place], words, site.shared.known[place], rank);
     }
   }
+  /// By every loader, for the first time before its cluster starts: one more ticket may come.
+  CE_DEVICE static void expect(Arrival& known) {
+    if constexpr (config::cluster > 1) arrival_expect(known, sizeof(Words<2>));
+  }
   /// Beyond the last row when there are no more.
+  template <bool is_loader = false>
   CE_DEVICE int64 next(const Site& site) {
-    hear(site.shared.known[place], parity);
-    const int64 row = site.shared.rows[place];
+    arrival_wait(site.shared.known[place], parity);
+    const Words<2> words = site.shared.rows[place];
+    const int64 row = int64(uint64(words.word[1]) << 32 | words.word[0]);
+    if constexpr (is_loader) expect(site.shared.known[place]);
     if (++place == tickets) {
       place = 0;
       parity ^= 1;
@@ -186,7 +177,7 @@ CE_DEVICE void load_rows(const Site& site) {
   Slot slot;
   Rows rows;
   bool reused = false;  // the ring has been around once
-  for (int64 index = site.cluster; site.exists(index); index = rows.next(site)) {
+  for (int64 index = site.cluster; site.exists(index); index = rows.template next<true>(site)) {
     if (site.rank == 0) rows.post(site);
     const RowPart part(site.arguments, index, site.rank);
 #pragma unroll 1
@@ -236,26 +227,40 @@ struct Exchange {
   }
   /// By every warp of the team that reduces.
   /// \param warp  of all of the cluster's
-  CE_DEVICE void send(const Site& site, int warp, const Operation::Part& part, float target_logit) const {
-    if (const int other = lane_index(); other < config::cluster) {
-      Message& message = in_block(site.shared.messages[turn][warp], other);
-      message.part.assign(part);
-      message.target_logit = target_logit;
-      tell(site.shared.sent[turn], other);
+  CE_DEVICE void send(const Site& site, int warp, const Operation::Part& part,
+                      problem::Element target_logit) const {
+    Arrival& sent = site.shared.sent[turn];
+    Told& place = site.shared.told[turn][warp];
+    if constexpr (config::cluster == 1) {
+      if (lane_index() > 0) return;
+      place = Told::about(part, target_logit);
+      arrival_arrive(sent);
+    } else {
+      if (warp == site.rank * team_warps && lane_index() == 0) arrival_expect(sent, messages * Told::bytes);
+      if (lane_index() < config::cluster) Told::about(part, target_logit).send(place, sent, lane_index());
     }
   }
   /// The operation knows the whole row, unless the row is constant.
   CE_DEVICE void receive(const Site& site, Operation& operation, bool constant) const {
-    hear(site.shared.sent[turn], parity);
+    arrival_wait(site.shared.sent[turn], parity);
     if (constant) return;
-    const Message(&messages)[config::cluster * team_warps] = site.shared.messages[turn];
-    Operation::Part total;
+    const Told(&told)[messages] = site.shared.told[turn];
+    problem::Element target_logit{};
+    Operation::Part total, parts[messages_a_lane];
 #pragma unroll
-    for (int i = 0; i < config::cluster * team_warps; i += lanes)
-      if (i + lane_index() < config::cluster * team_warps)
-        total.join(messages[i + lane_index()].part, operation.factor());
-    operation.set_target(messages[0].target_logit);
-    operation.settle(warp_join(total, operation.factor()));
+    for (int i = 0; i < messages_a_lane; ++i) {
+      if (const int of = i * lanes + lane_index(); of < messages) told[of].read(parts[i], target_logit);
+      if constexpr (Operation::Part::exponentials) total.max = maximum(total.max, parts[i].max);
+    }
+    level(total, operation.factor());
+#pragma unroll
+    for (int i = 0; i < messages_a_lane; ++i) {
+      parts[i].move_to(total.max, operation.factor());
+      total.add(parts[i]);
+    }
+    told[0].read(parts[0], target_logit);
+    operation.set_target(target_logit);
+    operation.settle(warp_join<lanes, true>(total, operation.factor()));
   }
 };
 
@@ -272,10 +277,10 @@ CE_DEVICE void reduce_rows(const Site& site, int thread, const Leads& leads, con
     next = rows.next(site);
     const RowPart part(site.arguments, index, site.rank);
     Operation operation(site.arguments, index, leads() && lane_index() == 0, early);
-    early = Operation::Early(site.arguments, site.existing(next));
     float value;
     const bool constant = operation.constant(value);
-    const float target_logit = constant ? 0.f : operation.target_logit(part.row);
+    const auto target_logit = constant ? problem::Element{} : operation.target_logit(part.row);
+    early = Operation::Early(site.arguments, site.existing(next));
     Operation::Part seen;
     if constexpr (!RowCut::whole) {
       Edge<problem::Element> edge{edge_of(site, part, thread)};
@@ -310,8 +315,11 @@ CE_DEVICE void take_rows(const Arguments& arguments, const Work& work) {
       arrival_init(shared.filled[slot], problem::inputs);
       arrival_init(shared.emptied[slot], readers);
     }
-    for (int turn = 0; turn < 2; ++turn) arrival_init(shared.sent[turn], config::cluster * team_warps);
-    for (int ticket = 0; ticket < tickets; ++ticket) arrival_init(shared.known[ticket]);
+    for (int turn = 0; turn < 2; ++turn) arrival_init(shared.sent[turn], config::cluster == 1 ? messages : 1);
+    for (int ticket = 0; ticket < tickets; ++ticket) {
+      arrival_init(shared.known[ticket]);
+      Rows::expect(shared.known[ticket]);
+    }
   }
   shared.weights.load(arguments, rank);
   block_barrier();

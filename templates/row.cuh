@@ -210,8 +210,8 @@ struct Row {
     store_element<modifier>(out + element_offset(arguments.output_layout, column), from_float<T>(x[0]));
   }
   /// An element of the first input.
-  CE_DEVICE float logit(int column) const {
-    return to_float(load_element<Load::ca>(in[0] + element_offset(arguments.input_layout, column)));
+  CE_DEVICE T logit(int column) const {
+    return load_element<Load::ca>(in[0] + element_offset(arguments.input_layout, column));
   }
 
  private:

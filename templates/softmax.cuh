@@ -16,15 +16,21 @@ struct Operation {
 
   struct Early {
     CE_DEVICE Early(const Arguments&, int64) {}
+    CE_DEVICE void look_up(const Arguments&) {}
+  };
+  struct Common {
+    CE_DEVICE Common() {}
+    CE_DEVICE explicit Common(const Arguments&) {}
   };
   CE_DEVICE Operation(const Arguments&, int64, bool) {}
   CE_DEVICE Operation(const Arguments&, int64, bool, const Early&) {}
   CE_DEVICE static float padding() { return -infinity(); }
   CE_DEVICE static float factor() { return exponent_of_e; }
   CE_DEVICE bool constant(float&) const { return false; }
-  CE_DEVICE float target_logit(const Row<Element>&) const { return 0.f; }
+  CE_DEVICE Element target_logit(const Row<Element>&) const { return {}; }
   CE_DEVICE void prepare() {}
-  CE_DEVICE void set_target(float) {}
+  CE_DEVICE void prepare(const Common&) {}
+  CE_DEVICE void set_target(Element) {}
   CE_DEVICE void record() const {}
   template <class Tile>
   CE_DEVICE float maximum_of(const Tile& tile) const {
@@ -35,12 +41,12 @@ struct Operation {
     add_exponentials(part, tile, factor());
   }
   CE_DEVICE void settle(const Part& total) {
-    const float sum = total.sum / Exponent::power(Exponent(total.max, factor()).at_maximum());
+    const float sum = Exponent(total.max, factor()).relative(total.sum);
     if constexpr (problem::logarithm) {
       max = total.max;
       log_sum = log(sum);
     } else {
-      probability = Probability::of<Element>(total.max, sum, factor(), 1.f);
+      probability = Probability::of<Element>(total.max, sum, 1.f / sum, factor(), 1.f);
     }
   }
   template <class Tile>

@@ -16,15 +16,21 @@ struct Operation {
 
   struct Early {
     CE_DEVICE Early(const Arguments&, int64) {}
+    CE_DEVICE void look_up(const Arguments&) {}
+  };
+  struct Common {
+    CE_DEVICE Common() {}
+    CE_DEVICE explicit Common(const Arguments&) {}
   };
   CE_DEVICE Operation(const Arguments&, int64, bool) {}
   CE_DEVICE Operation(const Arguments&, int64, bool, const Early&) {}
   CE_DEVICE static float padding() { return 0.f; }
   CE_DEVICE static float factor() { return 1.f; }
   CE_DEVICE bool constant(float&) const { return false; }
-  CE_DEVICE float target_logit(const Row<Element>&) const { return 0.f; }
+  CE_DEVICE Element target_logit(const Row<Element>&) const { return {}; }
   CE_DEVICE void prepare() {}
-  CE_DEVICE void set_target(float) {}
+  CE_DEVICE void prepare(const Common&) {}
+  CE_DEVICE void set_target(Element) {}
   CE_DEVICE void record() const {}
   template <class Tile>
   CE_DEVICE void add(Part& part, const Tile& tile) const {

@@ -37,7 +37,7 @@ struct Shared {
 /// What a block of the first launch leaves for the second.
 struct Piece {
   Operation::Part part;
-  float target_logit;  // read before anybody writes over it
+  problem::Element target_logit;  // read before anybody writes over it
 };
 static_assert(sizeof(Piece) <= split_part_bytes);
 

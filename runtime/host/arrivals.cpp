@@ -21,13 +21,6 @@ bool is_awaited(const Arrival& arrival) { return !arrival.copies.empty() && !arr
 
 bool overlap(const Copy& a, const Copy& b) { return a.to < b.to + b.bytes && b.to < a.to + a.bytes; }
 
-Arrivals::Woken end_phase_if_complete(Arrival& arrival) {
-  if (arrival.pending > 0 || !arrival.copies.empty()) return {};
-  arrival.pending = arrival.count;
-  ++arrival.phase;
-  return std::exchange(arrival.waiting, {});
-}
-
 }  // namespace
 
 void Arrivals::init(const ThreadState& thread, unsigned long long& word, int count, Place place) {
@@ -44,14 +37,22 @@ Arrivals::Woken Arrivals::arrive(const ThreadState& thread, const unsigned long 
   return arrive(thread, find_own(thread, word, place), place);
 }
 
-Arrivals::Woken Arrivals::arrive_in_cluster(const ThreadState& thread, const unsigned long long& word,
-                                            Place place) {
-  Arrival& arrival = find(thread, word, place);
-  if (arrival.block != thread.block && !arrival.others_arrived) {
-    arrival.others_arrived = place;
-    require_cluster_waits(arrival);
-  }
+Arrivals::Woken Arrivals::expect(const ThreadState& thread, const unsigned long long& word, int bytes,
+                                 Place place) {
+  if (bytes < 1) throw report_.mistake(thread, fmt::format("announces {} bytes", bytes), place);
+  Arrival& arrival = find_own(thread, word, place);
+  arrival.announced += bytes;
   return arrive(thread, arrival, place);
+}
+
+void Arrivals::send(const ThreadState& thread, void* to, const void* words, int bytes,
+                    const unsigned long long& word, Place place) {
+  Copy copy{.started = place, .to = static_cast<std::byte*>(to), .bytes = static_cast<std::size_t>(bytes)};
+  if (reinterpret_cast<std::uintptr_t>(to) % copy.bytes != 0)
+    throw report_.mistake(
+        thread, fmt::format("sends to an address that is not a multiple of {} bytes", bytes), place);
+  std::memcpy(copy.sent.data(), words, copy.bytes);
+  start(thread, find(thread, word, place), copy, "sends");
 }
 
 Arrivals::Woken Arrivals::arrive(const ThreadState& thread, Arrival& arrival, Place place) const {
@@ -78,23 +79,21 @@ Arrivals::Woken Arrivals::load(const ThreadState& thread, void* to, const void* 
                   .bytes = static_cast<std::size_t>(bytes)};
   require_shared(thread, to, copy.bytes, "starts a bulk load to memory", place);
   Arrival& arrival = find_own(thread, word, place);
-  if (copy.bytes > 0) {
-    require_free(thread, copy);
-    arrival.copies.push_back(copy);
-    write_nan({copy.to, copy.bytes});
-  }
+  if (copy.bytes > 0) start(thread, arrival, copy, "starts a bulk load");
   return arrive(thread, arrival, place);
 }
 
-bool Arrivals::wait(const ThreadState& thread, const unsigned long long& word, int parity, bool in_cluster,
-                    Place place) {
+void Arrivals::start(const ThreadState& thread, Arrival& arrival, const Copy& copy,
+                     std::string_view what) const {
+  require_free(thread, copy, what);
+  arrival.copies.push_back(copy);
+  write_nan({copy.to, copy.bytes});
+}
+
+bool Arrivals::wait(const ThreadState& thread, const unsigned long long& word, int parity, Place place) {
   Arrival& arrival = find_own(thread, word, place);
   if (parity != 0 && parity != 1)
     throw report_.mistake(thread, fmt::format("waits for a phase of parity {}", parity), place);
-  if (!in_cluster && !arrival.block_waits) {
-    arrival.block_waits = place;
-    require_cluster_waits(arrival);
-  }
   if ((arrival.phase & 1) != static_cast<std::uint64_t>(parity)) return false;
   arrival.waiting.push_back(&thread);
   return true;
@@ -106,21 +105,29 @@ std::optional<Arrivals::Woken> Arrivals::land_one(Random& random) {
   std::uint32_t skipped = random.below(count);
   const auto chosen = std::ranges::find_if(
       arrivals_, [&](const Arrival& arrival) { return is_awaited(arrival) && skipped-- == 0; });
-  land(take_any(chosen->copies, random), *chosen->block);
+  land(*chosen, take_any(chosen->copies, random));
   return end_phase_if_complete(*chosen);
 }
 
 void Arrivals::land_all(const host_abi::Block& block) {
   for (Arrival& arrival : arrivals_)
     if (arrival.block == &block)
-      for (const Copy& copy : std::exchange(arrival.copies, {})) land(copy, block);
+      for (const Copy& copy : std::exchange(arrival.copies, {})) {
+        if (copy.from == nullptr)
+          throw report_.error(
+              block, fmt::format("returned before what was sent to it at {} had landed", text(copy.started)));
+        land(arrival, copy);
+      }
 }
 
 std::string Arrivals::progress(const ThreadState& waiting) const {
   const auto awaited = std::ranges::find_if(arrivals_, [&](const Arrival& arrival) {
     return std::ranges::find(arrival.waiting, &waiting) != arrival.waiting.end();
   });
-  return fmt::format("{} of {} arrivals", awaited->count - awaited->pending, awaited->count);
+  const std::string arrivals =
+      fmt::format("{} of {} arrivals", awaited->count - awaited->pending, awaited->count);
+  return awaited->announced > 0 ? fmt::format("{}, {} bytes not sent", arrivals, awaited->announced)
+                                : arrivals;
 }
 
 Arrival& Arrivals::find(const ThreadState& thread, const unsigned long long& word, Place place) {
@@ -142,32 +149,33 @@ void Arrivals::require_shared(const ThreadState& thread, const void* data, std::
 }
 
 /// Two copies to the same memory land in either order.
-void Arrivals::require_free(const ThreadState& thread, const Copy& copy) const {
+void Arrivals::require_free(const ThreadState& thread, const Copy& copy, std::string_view what) const {
   for (const Arrival& arrival : arrivals_)
     for (const Copy& other : arrival.copies)
       if (overlap(copy, other))
         throw report_.mistake(
-            thread,
-            fmt::format("starts a bulk load to where that of {} has not landed yet,", text(other.started)),
+            thread, fmt::format("{} to where that of {} has not landed yet,", what, text(other.started)),
             copy.started);
 }
 
-void Arrivals::require_cluster_waits(const Arrival& arrival) const {
-  if (arrival.block_waits && arrival.others_arrived)
-    throw report_.error(
-        *arrival.block,
-        fmt::format("an arrival at which another block arrives at {} is awaited at {} by arrival_wait(), "
-                    "which does not see what that block wrote, and not by cluster_arrival_wait()",
-                    text(*arrival.others_arrived), text(*arrival.block_waits)));
+void Arrivals::land(Arrival& arrival, const Copy& copy) const {
+  const bool untouched = is_nan({copy.to, copy.bytes});
+  std::memcpy(copy.to, copy.from == nullptr ? copy.sent.data() : copy.from, copy.bytes);
+  if (copy.from == nullptr) arrival.announced -= static_cast<std::int64_t>(copy.bytes);
+  if (!untouched)
+    throw report_.error(*arrival.block,
+                        fmt::format("the destination of the {} started at {} was written to before it landed",
+                                    copy.from == nullptr ? "send" : "bulk load", text(copy.started)));
 }
 
-void Arrivals::land(const Copy& copy, const host_abi::Block& block) const {
-  const bool untouched = is_nan({copy.to, copy.bytes});
-  std::memcpy(copy.to, copy.from, copy.bytes);
-  if (!untouched)
-    throw report_.error(
-        block, fmt::format("the destination of the bulk load started at {} was written to before it landed",
-                           text(copy.started)));
+Arrivals::Woken Arrivals::end_phase_if_complete(Arrival& arrival) const {
+  if (arrival.pending > 0 || !arrival.copies.empty() || arrival.announced > 0) return {};
+  if (arrival.announced < 0)
+    throw report_.error(*arrival.block, fmt::format("{} bytes more were sent to it than an arrival announced",
+                                                    -arrival.announced));
+  arrival.pending = arrival.count;
+  ++arrival.phase;
+  return std::exchange(arrival.waiting, {});
 }
 
 }  // namespace ce::runtime::host

@@ -1,7 +1,9 @@
 #pragma once
 /// \file
-/// Arrivals in shared memory, and the bulk copies from global memory that they tell of.
+/// Arrivals in shared memory, and the copies that they tell of: bulk copies from global memory, and what other blocks
+/// of the cluster send.
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -16,15 +18,17 @@
 
 namespace ce::runtime::host {
 
-/// A bulk load under way.
+/// A bulk load or a send under way.
 struct Copy {
   host_abi::Place started = {};
   std::byte* to = nullptr;
-  const std::byte* from = nullptr;
+  const std::byte* from = nullptr;  ///< null: `sent`
   std::size_t bytes = 0;
+  std::array<std::byte, 16> sent = {};
 };
 
-/// A word in shared memory and its phase, which ends when all have arrived and all copies have landed.
+/// A word in shared memory and its phase, which ends when all have arrived and all copies have landed, of the sends as
+/// many bytes as were announced.
 struct Arrival {
   unsigned long long* word = nullptr;
   const host_abi::Block* block = nullptr;
@@ -33,8 +37,7 @@ struct Arrival {
   std::uint64_t phase = 0;                  ///< how many have ended
   std::vector<const ThreadState*> waiting;  ///< for the end of this phase, of its own block
   std::vector<Copy> copies;
-  std::optional<host_abi::Place> block_waits;     ///< the first wait for threads of the own block alone
-  std::optional<host_abi::Place> others_arrived;  ///< the first arrival from another block
+  std::int64_t announced = 0;  ///< bytes of sends that have not landed; below 0 before they are announced
 };
 
 /// The arrivals of a group's blocks. An arrival's word names its place in this list, so a word that was never
@@ -52,24 +55,28 @@ class Arrivals {
   using Woken = std::vector<const ThreadState*>;
   [[nodiscard]] Woken arrive(const ThreadState& thread, const unsigned long long& word,
                              host_abi::Place place);
-  /// \param word  in the shared memory of any block of the group
-  [[nodiscard]] Woken arrive_in_cluster(const ThreadState& thread, const unsigned long long& word,
-                                        host_abi::Place place);
+  /// One arrival, which announces that many bytes of sends.
+  [[nodiscard]] Woken expect(const ThreadState& thread, const unsigned long long& word, int bytes,
+                             host_abi::Place place);
+  /// To the shared memory of any block of the group; the destination becomes NaN.
+  /// \param word  an arrival of the same block
+  void send(const ThreadState& thread, void* to, const void* words, int bytes, const unsigned long long& word,
+            host_abi::Place place);
   /// One arrival. The destination becomes NaN: what was there before may be gone at any moment.
   [[nodiscard]] Woken load(const ThreadState& thread, void* to, const void* from, int bytes,
                            const unsigned long long& word, host_abi::Place place);
   /// True where the thread has to wait for the end of the phase of that parity.
-  /// \param in_cluster  sees what other blocks wrote before they arrived
   [[nodiscard]] bool wait(const ThreadState& thread, const unsigned long long& word, int parity,
-                          bool in_cluster, host_abi::Place place);
+                          host_abi::Place place);
 
   /// Lands one at random of those for which a thread waits; nothing where there is none.
-  /// \throws DeviceError where the destination was written to in the meantime
+  /// \throws DeviceError where the destination was written to in the meantime, or more was sent than announced
   [[nodiscard]] std::optional<Woken> land_one(Random& random);
-  /// Lands all of a block.
+  /// Lands all of a block that has returned.
+  /// \throws DeviceError where a send to it is under way
   void land_all(const host_abi::Block& block);
 
-  /// "1 of 2 arrivals": what there is of the phase for which this thread waits.
+  /// "1 of 2 arrivals", "1 of 1 arrivals, 16 bytes not sent": what there is of the phase for which this thread waits.
   [[nodiscard]] std::string progress(const ThreadState& waiting) const;
 
  private:
@@ -78,9 +85,10 @@ class Arrivals {
   Woken arrive(const ThreadState& thread, Arrival& arrival, host_abi::Place place) const;
   void require_shared(const ThreadState& thread, const void* data, std::size_t bytes, std::string_view what,
                       host_abi::Place place) const;
-  void require_free(const ThreadState& thread, const Copy& copy) const;
-  void require_cluster_waits(const Arrival& arrival) const;
-  void land(const Copy& copy, const host_abi::Block& block) const;
+  void require_free(const ThreadState& thread, const Copy& copy, std::string_view what) const;
+  void start(const ThreadState& thread, Arrival& arrival, const Copy& copy, std::string_view what) const;
+  void land(Arrival& arrival, const Copy& copy) const;
+  Woken end_phase_if_complete(Arrival& arrival) const;
 
   const SharedMemory& shared_;
   const Report& report_;

@@ -19,14 +19,13 @@ std::string Deadlock::explain(const Fiber& waiting) const {
 
 /// Its whereabouts, and how far the arrival is for which it waits.
 std::string Deadlock::standing(const Fiber& fiber) const {
-  const bool at_arrival = fiber.awaited == Awaited::arrival || fiber.awaited == Awaited::cluster_arrival;
-  if (fiber.state != State::waiting || !at_arrival) return whereabouts(fiber);
+  if (fiber.state != State::waiting || fiber.awaited != Awaited::arrival) return whereabouts(fiber);
   return fmt::format("{} after {}", whereabouts(fiber), arrivals.progress(fiber));
 }
 
-/// All threads of its warp, block or cluster.
+/// All threads of its warp, block or cluster; what it waits for at an arrival may come from anywhere in the cluster.
 std::span<const Fiber> Deadlock::expected_with(const Fiber& waiting) const {
-  if (waiting.awaited == Awaited::cluster || waiting.awaited == Awaited::cluster_arrival) return fibers;
+  if (waiting.awaited == Awaited::cluster || waiting.awaited == Awaited::arrival) return fibers;
   const std::size_t size = waiting.awaited == Awaited::warp ? host_abi::lanes : threads_per_block;
   const auto index = static_cast<std::size_t>(&waiting - fibers.data());
   return fibers.subspan(index / size * size, size);

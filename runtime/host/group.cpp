@@ -41,8 +41,7 @@ struct Warp {
 
 struct BlockState : host_abi::Block {
   Barrier barrier;
-  std::uint32_t unstarted = 0, unfinished = 0;  // threads
-  bool poisoned = false;
+  std::uint32_t unfinished = 0;  // threads
 };
 
 }  // namespace
@@ -93,7 +92,6 @@ class GroupScheduler::Impl {
                      .shared = shared_.of(b),
                      .rank = static_cast<int>(b)},
                     {},
-                    launch.threads,
                     launch.threads};
     }
     for (std::size_t i = 0; i < count; ++i) reset(i);
@@ -123,16 +121,10 @@ class GroupScheduler::Impl {
     for (const Fiber& fiber : fibers_)
       if (fiber.state == State::waiting)
         return std::make_exception_ptr(report_.error(*fiber.block, deadlock.explain(fiber)));
-    for (std::size_t b = 0; b < blocks_.size(); ++b) {
-      if (!guard_is_intact(shared_.guard(b))) return fault(b, "wrote past the end of its shared memory");
-      if (blocks_[b].poisoned && !is_nan(shared_.all_of(b)))
-        return fault(b, "its shared memory was written to after its threads had returned");
-    }
+    for (std::size_t b = 0; b < blocks_.size(); ++b)
+      if (!guard_is_intact(shared_.guard(b)))
+        return std::make_exception_ptr(report_.error(blocks_[b], "wrote past the end of its shared memory"));
     return nullptr;
-  }
-
-  [[nodiscard]] std::exception_ptr fault(std::size_t block, std::string_view message) const {
-    return std::make_exception_ptr(report_.error(blocks_[block], message));
   }
 
   /// Brings every started fiber to its end, so that what lives on its stack is destroyed.
@@ -223,20 +215,18 @@ class GroupScheduler::Impl {
   }
 
   /// The counterpart of its own `bytes` of shared memory in a block of its cluster that still runs.
-  void* cluster_shared(Fiber& fiber, const void* own, unsigned long long bytes, int rank, Place place) {
+  void* counterpart(const Fiber& fiber, const void* own, std::size_t bytes, int rank, Place place) const {
     const auto block = static_cast<std::size_t>(fiber.block->rank);
     const auto other = static_cast<std::size_t>(rank);
     if (rank < 0 || other >= blocks_.size())
-      throw report_.mistake(fiber, fmt::format("asks for block {} of a cluster of {}", rank, blocks_.size()),
+      throw report_.mistake(fiber, fmt::format("sends to block {} of a cluster of {}", rank, blocks_.size()),
                             place);
     if (!shared_.contains(block, own, bytes))
-      throw report_.mistake(fiber, "asks for the counterpart of what is not in its block's shared memory",
+      throw report_.mistake(fiber, "sends to the counterpart of what is not in its block's shared memory",
                             place);
     if (blocks_[other].unfinished == 0)
       throw report_.mistake(
-          fiber,
-          fmt::format("asks for the shared memory of block {}, which has returned,", blocks_[other].index),
-          place);
+          fiber, fmt::format("sends to block {}, which has returned,", blocks_[other].index), place);
     return shared_.counterpart(own, block, other);
   }
 
@@ -247,14 +237,16 @@ class GroupScheduler::Impl {
     wake_all(arrivals_.arrive(fiber, arrival, place));
   }
   void arrival_wait(Fiber& fiber, unsigned long long& arrival, int parity, Place place) {
-    if (arrivals_.wait(fiber, arrival, parity, false, place)) wait(fiber, Awaited::arrival, place);
+    if (arrivals_.wait(fiber, arrival, parity, place)) wait(fiber, Awaited::arrival, place);
   }
-  void cluster_arrival_arrive(Fiber& fiber, unsigned long long& arrival, int rank, Place place) {
-    const void* other = cluster_shared(fiber, &arrival, sizeof arrival, rank, place);
-    wake_all(arrivals_.arrive_in_cluster(fiber, *static_cast<const unsigned long long*>(other), place));
+  void arrival_expect(Fiber& fiber, unsigned long long& arrival, int bytes, Place place) {
+    wake_all(arrivals_.expect(fiber, arrival, bytes, place));
   }
-  void cluster_arrival_wait(Fiber& fiber, unsigned long long& arrival, int parity, Place place) {
-    if (arrivals_.wait(fiber, arrival, parity, true, place)) wait(fiber, Awaited::cluster_arrival, place);
+  void cluster_send(Fiber& fiber, void* to, const void* words, int bytes, unsigned long long& arrival,
+                    int rank, Place place) {
+    void* const there = counterpart(fiber, to, static_cast<std::size_t>(bytes), rank, place);
+    const void* const at = counterpart(fiber, &arrival, sizeof arrival, rank, place);
+    arrivals_.send(fiber, there, words, bytes, *static_cast<const unsigned long long*>(at), place);
   }
   void bulk_load(Fiber& fiber, void* to, const void* from, int bytes, unsigned long long& arrival,
                  Place place) {
@@ -286,8 +278,6 @@ class GroupScheduler::Impl {
 
   void start(Fiber& fiber) {
     fiber.state = State::ready;
-    BlockState& block = block_of(fiber);
-    if (block.unstarted-- == threads_ && blocks_.size() > 1) begin(block);
     switch_.start(fiber, [this, &fiber] { run_kernel(fiber); });
   }
 
@@ -296,28 +286,12 @@ class GroupScheduler::Impl {
     try {
       kernel_->entry(arguments_);
       cluster_barrier_.check_end(fiber);
-      if (--block.unfinished == 0) end(block);
+      if (--block.unfinished == 0) arrivals_.land_all(block);
     } catch (const Abandoned&) {  // the failure is known already
     } catch (...) {
       if (!failure_) failure_ = std::current_exception();
     }
     fiber.state = State::finished;
-  }
-
-  /// Before the first of the block's threads, in a cluster of several blocks.
-  void begin(const BlockState& block) {
-    const auto rank = static_cast<std::size_t>(block.rank);
-    if (!failure_ && !is_nan(shared_.all_of(rank)))
-      failure_ = fault(rank, "its shared memory was written to before it had started");
-  }
-
-  /// After the last of the block's threads. On a GPU its shared memory may be another block's from here on.
-  void end(BlockState& block) {
-    const auto rank = static_cast<std::size_t>(block.rank);
-    arrivals_.land_all(block);
-    if (blocks_.size() == 1) return;
-    write_nan(shared_.all_of(rank));
-    block.poisoned = true;
   }
 
   void suspend(Fiber& fiber) {
@@ -360,12 +334,11 @@ const host_abi::Services GroupScheduler::Impl::services = {
     .barrier = &serve<&Impl::barrier>,
     .cluster_arrive = &serve<&Impl::cluster_arrive>,
     .cluster_wait = &serve<&Impl::cluster_wait>,
-    .cluster_shared = &serve<&Impl::cluster_shared>,
     .arrival_init = &serve<&Impl::arrival_init>,
     .arrival_arrive = &serve<&Impl::arrival_arrive>,
     .arrival_wait = &serve<&Impl::arrival_wait>,
-    .cluster_arrival_arrive = &serve<&Impl::cluster_arrival_arrive>,
-    .cluster_arrival_wait = &serve<&Impl::cluster_arrival_wait>,
+    .arrival_expect = &serve<&Impl::arrival_expect>,
+    .cluster_send = &serve<&Impl::cluster_send>,
     .bulk_load = &serve<&Impl::bulk_load>,
     .fail = &serve<&Impl::fail>,
 };

@@ -14,7 +14,6 @@ const char* words(Awaited awaited) {
     case Awaited::cluster: return "its cluster";
     // What is under way lands in the end.
     case Awaited::arrival: return "an arrival whose phase does not end";
-    case Awaited::cluster_arrival: return "an arrival of its cluster whose phase does not end";
   }
   return "";
 }

@@ -10,9 +10,8 @@ namespace ce::runtime::host {
 
 enum class State { unstarted, ready, waiting, finished };
 
-/// What a waiting thread waits for: the other threads of its warp, block or cluster, or an arrival, to which
-/// its block or its whole cluster comes.
-enum class Awaited { warp, block, cluster, arrival, cluster_arrival };
+/// What a waiting thread waits for: the other threads of its warp, block or cluster, or an arrival.
+enum class Awaited { warp, block, cluster, arrival };
 
 /// Touched at every switch, so kept small: what few threads need is kept by those who need it.
 struct ThreadState : host_abi::Thread {

@@ -39,9 +39,8 @@ const Mutation mutations[] = {
     {"the gradient of the target one column off", "target_column() const { return target; }",
      "target_column() const { return target == 0 ? 1 : target - 1; }", true},
     {"ignored rows not skipped", "early.index == arguments.ignore_index;", "false;", true},
-    {"a target beyond the row", "early.index < problem::columns) {", "early.index <= problem::columns) {",
-     true},
-    {"the count forgotten", "problem::counts_first ? counted : arguments.rows", "arguments.rows", true},
+    {"a target beyond the row", "index < problem::columns; }", "index <= problem::columns; }", true},
+    {"the count forgotten", "problem::counts_first ? a.workspace->count : a.rows", "a.rows", true},
     {"the counters not set back", "workspace.finished = 0;", "workspace.finished = 1;", true},
     {"a loss without the maximum", "u_target - finite_or_zero(part.max)", "u_target", true},
 };
