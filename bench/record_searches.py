@@ -7,6 +7,7 @@
 bench/replay reads it: strategies are scored, and the weights of the ranking are fitted, without a GPU. A line
 "problem KEY TEXT | rows bytes" begins a problem; each of the lines after it is a config without its cache modifiers
 and, for each load.store pair, the median in microseconds and the spread (interquartile range over median) in percent.
+With --partial the word is "partial": for searches of few configs, to which weights are fitted and nothing else.
 """
 
 import argparse
@@ -39,6 +40,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("databases", nargs="+", help="with exhaustive searches of one GPU model")
     parser.add_argument("--command", default="ce-tune sweep --strategy exhaustive", help="how they were filled")
+    parser.add_argument("--partial", action="store_true", help="they looked at few configs of each problem")
     arguments = parser.parse_args()
 
     problems = collections.defaultdict(dict)
@@ -51,7 +53,7 @@ def main():
             if row["outcome"] != "measured":
                 problems[row["problem"]].pop(row["config"], None)
                 continue
-            if row["spread"] > 0.5:  # three samples, and something came between
+            if row["spread"] > 0.3:  # three samples, and something came between
                 continue
             # Samples in turns come last, and replace those of the screening.
             problems[row["problem"]][row["config"]] = (row["median_us"], row["spread"])
@@ -65,7 +67,7 @@ def main():
     print(f"device {devices.pop()}")
     for problem, configs in problems.items():
         rows, size = sizes[problem]
-        print(f"problem {problem} | {rows} {size}")
+        print(f"{'partial' if arguments.partial else 'problem'} {problem} | {rows} {size}")
         lines = collections.defaultdict(list)
         for config, (median, spread) in sorted(configs.items()):
             structure, modifiers = split_config(config)

@@ -66,6 +66,13 @@ ModifierRow modifier_row(const generator::Config& config, const tuner::Traits& t
 
 double weight_of(double loss) { return std::exp(-6 * loss); }
 
+std::vector<const RecordedProblem*> all_of(const Recording& recording) {
+  std::vector<const RecordedProblem*> all;
+  for (const auto* problems : {&recording.problems, &recording.partial})
+    for (const RecordedProblem& problem : *problems) all.push_back(&problem);
+  return all;
+}
+
 /// Takes the means away. \returns the least loss
 double centre(Structure& structure) {
   const auto count = static_cast<double>(structure.size());
@@ -94,26 +101,27 @@ Regression::Regression(const Recording& recording)
     : recording_(recording),
       variants_([&recording] {
         std::set<std::string_view> names;
-        for (const RecordedProblem& problem : recording.problems)
-          for (const RecordedConfig& config : problem.configs) names.insert(config.config.variant);
+        for (const RecordedProblem* problem : all_of(recording))
+          for (const RecordedConfig& config : problem->configs) names.insert(config.config.variant);
         return std::vector<std::string_view>(names.begin(), names.end());
       }()),
       all_{Sums(variants_.size() * terms + modifier_columns), Sums(modifier_columns)} {
-  for (const RecordedProblem& problem : recording.problems) {
-    const Parts own = parts_of(problem);
+  const std::vector<const RecordedProblem*> problems = all_of(recording);
+  for (const RecordedProblem* problem : problems) {
+    const Parts own = parts_of(*problem);
     all_.terms.add(own.terms, 1);
     all_.modifiers.add(own.modifiers, 1);
   }
   for (const std::string_view variant : variants_) {
     double& most = most_idle_.emplace_back(-std::numeric_limits<double>::infinity());
-    for (const RecordedProblem& problem : recording.problems)
-      for (const RecordedConfig& each : problem.configs)
+    for (const RecordedProblem* problem : problems)
+      for (const RecordedConfig& each : problem->configs)
         if (each.config.variant == variant)
           most = std::max(
-              most, tuner::traits_of(each.config, problem.problem, recording.model)[tuner::trait("idle")]);
-    problems_.push_back(static_cast<int>(std::count_if(
-        recording.problems.begin(), recording.problems.end(), [&](const RecordedProblem& problem) {
-          return std::any_of(problem.configs.begin(), problem.configs.end(),
+              most, tuner::traits_of(each.config, problem->problem, recording.model)[tuner::trait("idle")]);
+    problems_.push_back(
+        static_cast<int>(std::count_if(problems.begin(), problems.end(), [&](const RecordedProblem* problem) {
+          return std::any_of(problem->configs.begin(), problem->configs.end(),
                              [&](const RecordedConfig& each) { return each.config.variant == variant; });
         })));
   }

@@ -55,24 +55,25 @@ generator::Config config_of(const std::string& structure, const std::string& mod
   return generator::parse_config(text);
 }
 
-void read_line(const std::string& line, Recording& recording, bool& skipping) {
+/// \param reading  the problem that the line belongs to; null: a ceiling
+void read_line(const std::string& line, Recording& recording, RecordedProblem*& reading) {
   std::istringstream words(line);
   std::string first;
   words >> first;
   if (line.empty() || first == "#") return;
   if (first == "device") {
     recording.model = model_of(line.substr(first.size() + 1));
-  } else if (first == "problem") {
+  } else if (first == "problem" || first == "partial") {
     const std::size_t bar = line.find(" | ");
     generator::Problem problem =
         generator::parse_key_text(line.substr(first.size() + 1, bar - first.size() - 1));
     std::istringstream(line.substr(bar + 3)) >> problem.rows;
-    skipping = generator::is_ceiling(problem.operation);
-    if (!skipping) recording.problems.push_back({problem, {}});
-  } else if (!skipping) {
+    std::vector<RecordedProblem>& all = first == "partial" ? recording.partial : recording.problems;
+    reading = generator::is_ceiling(problem.operation) ? nullptr : &all.emplace_back(RecordedProblem{problem, {}});
+  } else if (reading != nullptr) {
     std::string modifiers;
     for (double median_us = 0, percent = 0; words >> modifiers >> median_us >> percent;)
-      recording.problems.back().configs.push_back({config_of(first, modifiers), median_us, percent / 100});
+      reading->configs.push_back({config_of(first, modifiers), median_us, percent / 100});
   }
 }
 
@@ -102,12 +103,12 @@ Recording load(const std::filesystem::path& path) {
   std::ifstream file(path);
   if (!file) throw NotFound(fmt::format("cannot read {}", path.string()));
   Recording recording;
-  bool skipping = false;
+  RecordedProblem* reading = nullptr;
   int number = 0;
   for (std::string line; std::getline(file, line);) {
     ++number;
     try {
-      read_line(line, recording, skipping);
+      read_line(line, recording, reading);
     } catch (const InvalidArgument& error) {
       throw InvalidArgument(fmt::format("{}:{}", path.string(), number), line, error.what());
     }
@@ -193,7 +194,7 @@ struct Guesser::Stranger {
 };
 
 Guesser::Guesser(const Recording& recording) : recording_(recording) {
-  constexpr std::size_t parts = 12;  // a fit takes too long to make one for each problem
+  constexpr std::size_t parts = 40;  // a fit takes too long to make one for each problem
   const Regression regression(recording);
   for (std::size_t part = 0; part < parts; ++part) fits_.push_back(regression.fitted_without(part, parts));
   const std::vector<RecordedProblem>& problems = recording.problems;

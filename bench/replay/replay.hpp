@@ -36,6 +36,9 @@ struct RecordedProblem {
 struct Recording {
   runtime::Model model;
   std::vector<RecordedProblem> problems;  ///< those that are no ceiling
+  /// Of searches that measured few configs of their space: their best may not be the best, so nothing is replayed, but
+  /// the weights are fitted to them too.
+  std::vector<RecordedProblem> partial;
 };
 
 /// \throws Error naming the file and the line that it cannot read
