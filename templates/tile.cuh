@@ -4,7 +4,8 @@
 // Variant cuts the row, moves the data, joins the parts, and asks:
 //
 // clang-format off
-//   Early(arguments, row)          what can be read before the row's turn
+//   Early(arguments, row)          what can be read before the row's turn; look_up() reads what depends on that
+//   Common(arguments)              what all rows share; waits for the kernel that counts
 //   Operation(arguments, row, leader [, early])  by every thread of the row; one of them leads
 //   reduces                        whether the row has to be read before its outputs are known
 //   has_output                     whether there is anything to write per element
@@ -14,6 +15,7 @@
 //   factor()                       of the exponents (Part::move_to)
 //   constant(value)                whether this row needs no inputs: its outputs, if any, are this value (ignored rows)
 //   prepare()                      if it is not: reads what a row has once
+//   prepare(common)                the same where the caller has Common, and has told its Early to look up
 //   target_logit(row)              what must be read of the row by its column, before anybody writes over it ...
 //   set_target(logit)              ... and here it is
 //   maximum_of(tile)               the largest exponent of the tile, before the factor

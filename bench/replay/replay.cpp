@@ -69,7 +69,8 @@ void read_line(const std::string& line, Recording& recording, RecordedProblem*& 
         generator::parse_key_text(line.substr(first.size() + 1, bar - first.size() - 1));
     std::istringstream(line.substr(bar + 3)) >> problem.rows;
     std::vector<RecordedProblem>& all = first == "partial" ? recording.partial : recording.problems;
-    reading = generator::is_ceiling(problem.operation) ? nullptr : &all.emplace_back(RecordedProblem{problem, {}});
+    reading =
+        generator::is_ceiling(problem.operation) ? nullptr : &all.emplace_back(RecordedProblem{problem, {}});
   } else if (reading != nullptr) {
     std::string modifiers;
     for (double median_us = 0, percent = 0; words >> modifiers >> median_us >> percent;)
