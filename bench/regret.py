@@ -77,8 +77,10 @@ def recorded_configs(file):
     for line in file.read_text().splitlines():
         if line.startswith(("#", "device ")):
             continue
-        if line.startswith("problem "):
-            configs = problems.setdefault(line.removeprefix("problem ").split(" | ")[0], [])
+        if line.startswith(("problem ", "partial ")):
+            kind, _, rest = line.partition(" ")
+            # The best of a partial search may not be the best.
+            configs = problems.setdefault(rest.split(" | ")[0], []) if kind == "problem" else []
             continue
         structure, *figures = line.split()
         for modifiers, median in zip(figures[::3], figures[1::3]):

@@ -104,9 +104,9 @@ int team_threads(const Config& config) { return 32 * ((config.warps - 1) / 2); }
 /// Of Message in message.cuh.
 /// \param has_target  the logit of the target is sent too
 int message_bytes(const Problem& problem, bool has_target) {
-  const bool exponentials = reduces(problem) && problem.operation != Operation::softmax_backward &&
-                            problem.operation != Operation::log_softmax_backward &&
-                            problem.operation != Operation::cross_entropy_backward;
+  const bool exponentials = problem.operation == Operation::softmax ||
+                            problem.operation == Operation::log_softmax ||
+                            problem.operation == Operation::cross_entropy;
   const bool sums = !exponentials || problem.probabilities || problem.smoothing;
   const int sum_words = problem.dtype == DType::f32 ? 2 : 1;
   const int words = (exponentials ? 2 : 0) + (sums ? sum_words : 0) + (exponentials && sums ? sum_words : 0) +

@@ -120,12 +120,14 @@ TEST(Replay, NeighboursTellWhatIsFastForProblemsThatNobodyTuned) {
 TEST(Replay, TheWeightsAreThoseOfTheRecording) {
   const replay::Recording recorded = recording();
   const replay::Fitted fitted = replay::Regression(recorded).fitted();
-  for (const replay::RecordedProblem& problem : recorded.problems) {
-    const generator::Config& config = problem.configs.front().config;
-    EXPECT_NEAR(tuner::predicted_loss(config, problem.problem, recorded.model),
-                tuner::predicted_loss(config, problem.problem, recorded.model, fitted.weights()), 0.01)
-        << "ce_replay fit FILE > tuner/ranking_weights.hpp";
-  }
+  EXPECT_GE(recorded.partial.size(), 60);
+  for (const auto* problems : {&recorded.problems, &recorded.partial})
+    for (const replay::RecordedProblem& problem : *problems) {
+      const generator::Config& config = problem.configs.front().config;
+      EXPECT_NEAR(tuner::predicted_loss(config, problem.problem, recorded.model),
+                  tuner::predicted_loss(config, problem.problem, recorded.model, fitted.weights()), 0.01)
+          << "ce_replay fit FILE > tuner/ranking_weights.hpp";
+    }
 }
 
 TEST(Replay, HasTheSameWinnerForTheSameSamples) {
