@@ -13,6 +13,7 @@
 
 #include "cache/file_system.hpp"
 #include "cache/upkeep.hpp"
+#include "ce/base/error.hpp"
 #include "cli/db.hpp"
 #include "cli/json.hpp"
 #include "cli/known.hpp"
@@ -26,7 +27,7 @@ namespace {
 constexpr const char* export_examples =
     "\nExamples:\n"
     "  ce-tune db export measurements.jsonl\n"
-    "  ce-tune db export /dev/stdout | gzip > measurements.jsonl.gz\n"
+    "  ce-tune db export - | gzip > measurements.jsonl.gz\n"
     "  ce-tune db export --winners winners.jsonl\n"
     "\n"
     "One JSON object a line: a head, each measurement, and an end with a digest, so that db import knows "
@@ -45,7 +46,10 @@ std::vector<cache::Measurement> only_winner(const std::vector<cache::Measurement
   return {std::move(winner)};
 }
 
-ExitCode write(const CommonOptions& common, const std::string& path, bool winners) {
+ExitCode write(const CommonOptions& common, const std::string& file_or_dash, bool winners) {
+  if (common.json && file_or_dash == "-")
+    throw InvalidArgument("FILE", "\"-\"", "a file beside --json, which has the standard output");
+  const std::string path = file_or_dash == "-" ? "/dev/stdout" : file_or_dash;
   cache::Upkeep database = cache::Upkeep::copy(database_path(common));
   const std::string failed = "cannot write the measurements to " + path;
   // A new file is for the user alone: it names machines.
@@ -71,7 +75,7 @@ void add_db_export(CLI::App& db, Action& chosen) {
   auto winners = std::make_shared<bool>(false);
   CLI::App* command = db.add_subcommand("export", "Write all measurements as lines of JSON");
   command->footer(export_examples);
-  command->add_option("FILE", *file, "Where to")->required();
+  command->add_option("FILE", *file, "Where to; - for the standard output")->required();
   command->add_flag("--winners", *winners,
                     "Only the winner of each problem, without the names of machines (uuid, host)");
   add_database_option(*command, *options);

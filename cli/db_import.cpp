@@ -24,13 +24,14 @@ namespace {
 constexpr const char* import_examples =
     "\nExamples:\n"
     "  ce-tune db import measurements.jsonl\n"
-    "  gunzip -c measurements.jsonl.gz | ce-tune db import /dev/stdin --db new.db\n"
+    "  gunzip -c measurements.jsonl.gz | ce-tune db import - --db new.db\n"
     "\n"
     "Adds what db export wrote to the database, which is created where there is none: all of it, or nothing "
     "where a\n"
     "line is not as it was written.\n";
 
-ExitCode read(const CommonOptions& common, const std::string& path) {
+ExitCode read(const CommonOptions& common, const std::string& file_or_dash) {
+  const std::string path = file_or_dash == "-" ? "/dev/stdin" : file_or_dash;
   std::ifstream file(path, std::ios::binary);
   if (!file && errno == ENOENT) throw NotFound("there is no file " + path);
   if (!file) throw InvalidArgument("FILE", fmt::format("\"{}\"", path), "a file that can be read");
@@ -59,7 +60,7 @@ void add_db_import(CLI::App& db, Action& chosen) {
   auto file = std::make_shared<std::string>();
   CLI::App* command = db.add_subcommand("import", "Add the measurements that db export wrote");
   command->footer(import_examples);
-  command->add_option("FILE", *file, "What db export wrote")->required();
+  command->add_option("FILE", *file, "What db export wrote; - for the standard input")->required();
   add_database_option(*command, *options);
   add_json_option(*command, *options);
   command->callback([options, file, &chosen] { chosen = [options, file] { return read(*options, *file); }; });

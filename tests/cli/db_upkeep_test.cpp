@@ -117,6 +117,9 @@ TEST_F(DatabaseUpkeep, AnExportIsImportedIntoANewDatabase) {
   EXPECT_EQ(std::filesystem::status(path("lines")).permissions(), std::filesystem::perms(0600));
   const Finished piped = text({"db", "export", "/dev/stdout"});
   EXPECT_EQ(piped.out, test::read_file(path("lines")));
+  EXPECT_EQ(text({"db", "export", "-"}).out, piped.out);
+  EXPECT_FALSE(std::filesystem::exists("-"));
+  expect_failure(text({"db", "export", "-", "--json"}), 2, "FILE is \"-\"");
 
   const auto import = [&](const std::string& file, const std::string& into) {
     return ce_tune({"db", "import", file, "--db", path(into)});
