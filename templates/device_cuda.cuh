@@ -335,9 +335,7 @@ CE_DEVICE void cluster_send(Words<n>& place, const Words<n>& words, Arrival& arr
 template <Load modifier = Load::ca>
 CE_DEVICE void bulk_load(void* shared, const void* global, int bytes, Arrival& arrival) {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // after what threads read from there before
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&arrival)),
-               "r"(bytes)
-               : "memory");
+  arrival_expect(arrival, bytes);
   if (bytes == 0) return;
   if constexpr (modifier == Load::last)
     asm volatile(
