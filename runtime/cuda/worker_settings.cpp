@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <charconv>
 #include <cstdlib>
 #include <sstream>
@@ -14,14 +15,18 @@
 
 #include "ce/base/environment.hpp"
 #include "ce/base/error.hpp"
+#include "runtime/cuda/worker.hpp"
 
-namespace ce::runtime::cuda {
+namespace ce::runtime {
+namespace cuda {
 namespace {
 
 namespace fs = std::filesystem;
 
 constexpr const char* command = "ce-tune";
 constexpr int most_by_default = 16;
+
+std::atomic<bool> executable_is_offered = false;
 
 int number(const char* name, int otherwise, int lowest, int highest) {
   const std::optional<std::string> text = environment_variable(name);
@@ -72,15 +77,14 @@ void find_program(WorkerSettings& settings) {
   if (const auto named = environment_variable("CE_WORKER")) {
     paths.emplace_back(*named);
   } else {
-    constexpr const char* self = "/proc/self/exe";
-    std::error_code error;
-    const fs::path executable = fs::read_symlink(self, error);
     // By that name even a file that an update has replaced meanwhile is the very one that runs.
-    if (executable.filename().string() == command || executable.filename().string() == "ce-tune (deleted)") {
+    constexpr const char* self = "/proc/self/exe";
+    if (executable_is_offered.load()) {
       settings.program = self;
       return;
     }
-    paths = candidates(executable);
+    std::error_code error;
+    paths = candidates(fs::read_symlink(self, error));
   }
   for (const fs::path& path : paths) {
     if (is_program(path)) {
@@ -101,4 +105,8 @@ WorkerSettings worker_settings() {
   return settings;
 }
 
-}  // namespace ce::runtime::cuda
+}  // namespace cuda
+
+void offer_this_executable(bool offered) noexcept { cuda::executable_is_offered = offered; }
+
+}  // namespace ce::runtime

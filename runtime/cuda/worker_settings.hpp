@@ -19,9 +19,8 @@ struct WorkerSettings {
 
 /// From the environment: CE_COMPILE_WORKERS, else as many as this process may use processors, up to 16;
 /// CE_COMPILE_TIMEOUT, the seconds for one kernel; and the program, the first there is of CE_WORKER (nothing
-/// else is tried where it is set), the running executable if it is ce-tune, and ce-tune in the executable's
-/// folder, in
-/// ../bin of the library's folder, in the library's folder, and in PATH.
+/// else is tried where it is set), the running executable if it offers itself (worker.hpp), and ce-tune in the
+/// executable's folder, in ../bin of the library's folder, in the library's folder, and in PATH.
 /// \throws InvalidArgument for a number that is none
 [[nodiscard]] WorkerSettings worker_settings();
 

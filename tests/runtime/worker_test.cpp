@@ -519,6 +519,18 @@ TEST(WorkerSettings, CeWorkerIsNotReplacedByAnother) {
   EXPECT_EQ(worker_settings().program, self);
 }
 
+TEST(WorkerSettings, AnExecutableThatOffersItselfNeedsNoName) {
+  const ce::test::ScopedEnvironment unnamed("CE_WORKER", "");
+  ce::runtime::offer_this_executable();
+  EXPECT_EQ(worker_settings().program, "/proc/self/exe");
+  {
+    const ce::test::ScopedEnvironment named("CE_WORKER", "/bin/true");
+    EXPECT_EQ(worker_settings().program, "/bin/true");
+  }
+  ce::runtime::offer_this_executable(false);
+  EXPECT_NE(worker_settings().program, "/proc/self/exe");
+}
+
 TEST(WorkerSettings, PathIsSearchedButNotTheCurrentFolder) {
   const fs::path folder = fs::path(::testing::TempDir()) / ("ce-worker-" + std::to_string(getpid()));
   fs::create_directory(folder);
