@@ -19,8 +19,10 @@
 #include "cli/known.hpp"
 #include "cli/options.hpp"
 #include "cli/progress.hpp"
+#include "cli/timing_process.hpp"
 #include "cli/tuning_run.hpp"
 #include "cli/units.hpp"
+#include "tuner/populations.hpp"
 #include "tuner/retime.hpp"
 #include "tuner/strategy.hpp"
 
@@ -50,6 +52,9 @@ constexpr std::size_t most_contenders = 8;
 /// these scatter.
 constexpr int most_times_as_many = 4;
 
+/// After so many it is looked again how many more are needed.
+constexpr int processes_at_a_time = 8;
+
 struct CheckOptions {
   CommonOptions common;
   TuningOptions tuning;
@@ -57,20 +62,28 @@ struct CheckOptions {
   bool retune = false, all = false;
 };
 
+std::vector<tuner::Run> runs_of(const std::vector<Measurement>& measurements) {
+  std::vector<const Measurement*> pointers;
+  pointers.reserve(measurements.size());
+  for (const Measurement& measurement : measurements) pointers.push_back(&measurement);
+  return tuner::to_runs(pointers);
+}
+
 /// A problem whose winner is known, and its times now.
 struct Checked {
   Known known;
-  tuner::Noise noise;                      ///< of the device, by all problems that the database knows
-  int runs = 1;                            ///< that are wanted
-  bool more_if_noisy = false;              ///< than was expected; see choose_runs()
-  std::vector<tuner::Run> winner, second;  ///< of the winner, and of the config after it, if there is one
+  tuner::Noise noise;                       ///< of the device, by all problems that the database knows
+  int runs = 1;                             ///< that are wanted
+  bool more_if_noisy = false;               ///< than was expected; see choose_runs()
+  bool in_processes = false;                ///< a run is what a process of its own times
+  std::vector<Measurement> winner, second;  ///< of the winner, and of the config after it, if there is one
   bool retuned = false;
 
   [[nodiscard]] const std::vector<tuner::Candidate>& ranking() const { return known.decision->ranking; }
   /// The second over the winner; nothing where there is no second.
   [[nodiscard]] std::optional<tuner::Comparison> rivalry() const {
     if (second.empty()) return std::nullopt;
-    return tuner::compare(winner, second, noise);
+    return tuner::compare(runs_of(winner), runs_of(second), noise);
   }
   [[nodiscard]] bool is_beaten() const {
     const auto found = rivalry();
@@ -88,7 +101,11 @@ std::vector<Checked> problems_to_check(const cache::Cache& cache, const runtime:
     Known known(cache, summary.key);
     pool.add(tuner::populations_of(known.measurements));
     if (!known.problem || generator::is_ceiling(known.problem->operation)) continue;
-    if (tuner::is_finished(known.decision)) found.push_back({.known = std::move(known)});
+    if (!tuner::is_finished(known.decision)) continue;
+    Checked& problem = found.emplace_back(Checked{.known = std::move(known)});
+    // A process finds compiled kernels in the file alone.
+    problem.in_processes =
+        cache.status().persistent && !tuner::fills_device(problem.ranking().front().measurement);
   }
   std::stable_sort(found.begin(), found.end(), [](const Checked& a, const Checked& b) {
     return a.ranking().front().measurement.bytes > b.ranking().front().measurement.bytes;
@@ -99,18 +116,31 @@ std::vector<Checked> problems_to_check(const cache::Cache& cache, const runtime:
   return found;
 }
 
-/// Short kernels need more.
+/// Short kernels need more. How far processes are apart is known but roughly, so theirs are a few at first.
 void choose_runs(std::vector<Checked>& problems) {
   for (Checked& problem : problems) {
-    problem.runs = tuner::runs_to_make(problem.ranking().front().measurement.median_us, problem.noise);
+    problem.runs = problem.in_processes
+                       ? processes_at_a_time
+                       : tuner::runs_to_make(problem.ranking().front().measurement.median_us, problem.noise);
     problem.more_if_noisy = true;
   }
 }
 
+/// How many runs are to be made once `made` have been: more where they scatter by more than was expected.
+int runs_after(const Checked& problem, int made) {
+  const std::vector<tuner::Run> runs = runs_of(problem.winner);
+  const int needed =
+      tuner::runs_to_make(runs.front().median_us, tuner::pooled_noise({&runs, 1}), runs.front().process_us);
+  return std::max(problem.runs, problem.in_processes ? std::min(needed, made + processes_at_a_time) : needed);
+}
+
 class Checker {
  public:
-  Checker(runtime::Device& device, cache::Cache& cache, const tuner::Settings& settings, TuningRun& run)
+  Checker(runtime::Device& device, cache::Cache& cache, const TuningOptions& options,
+          const tuner::Settings& settings, TuningRun& run)
       : samples_(settings.search.final_samples),
+        options_(options),
+        device_(device),
         cache_(cache),
         retimer_(device, cache, settings),
         run_(run) {}
@@ -120,6 +150,7 @@ class Checker {
   std::size_t check(std::vector<Checked>& problems, double budget_s) {
     std::size_t reached = 0;
     for (int number = 0, most = 1; number < most; ++number) {
+      process_.reset();
       if (number == 1) display_.begin(1, 1, "further runs");
       if (number > 0) display_.update({.stage = "run", .done = number + 1, .total = most});
       for (std::size_t i = 0; i < problems.size(); ++i) {
@@ -128,12 +159,11 @@ class Checker {
         if (seconds() > budget_s) return problems.size() - reached;
         reached = std::max(reached, i + 1);
         if (number == 0) display_.begin(i + 1, problems.size(), problem.known.title());
-        if (!time(problem, 2, cache::stage_of_checks, number == 0 ? hooks_ : quiet_hooks_))
+        if (!time(problem, 2, cache::stage_of_checks, number == 0 ? hooks_ : quiet_hooks_,
+                  problem.in_processes))
           return problems.size() - reached;
         if (problem.more_if_noisy && number + 1 == problem.runs)
-          problem.runs =
-              std::max(problem.runs, tuner::runs_to_make(problem.winner.front().median_us,
-                                                         tuner::pooled_noise({&problem.winner, 1})));
+          problem.runs = runs_after(problem, number + 1);
         most = std::max(most, problem.runs);
       }
     }
@@ -145,15 +175,16 @@ class Checker {
     for (Checked& problem : problems) {
       if (!problem.is_beaten()) continue;
       display_.begin(1, 1, problem.known.title());
-      problem.retuned = time(problem, most_contenders, cache::stage_of_finals, hooks_);
+      problem.retuned = time(problem, most_contenders, cache::stage_of_finals, hooks_, false);
     }
   }
 
  private:
   /// Times the first of the ranking in turns, and writes that down. An error goes into the run, and the problem has
   /// no other.
+  /// \param in_process  whether in that of this round
   /// \returns whether to go on
-  bool time(Checked& checked, std::size_t most, int stage, const tuner::Hooks& hooks) {
+  bool time(Checked& checked, std::size_t most, int stage, const tuner::Hooks& hooks, bool in_process) {
     const Measurement& best = checked.ranking().front().measurement;
     generator::Problem problem = *checked.known.problem;
     problem.rows = best.rows;
@@ -162,31 +193,28 @@ class Checker {
       if (configs.size() < most) configs.push_back(candidate.config);
     try {
       const int times = std::min(most_times_as_many, tuner::times_as_many(best.median_us));
-      tuner::Beside beside =
-          retimer_.time_beside(problem, configs, times * samples_, times * tuner::samples_a_turn, hooks);
-      for (Measurement& measurement : beside.measurements) measurement.stage = stage;
-      cache_.add(beside.measurements);
-      if (stage == cache::stage_of_checks) note(checked, beside.measurements);
+      const int samples = times * samples_, a_turn = times * tuner::samples_a_turn;
+      if (in_process && !process_) process_.emplace(device_, cache_, options_);
+      std::vector<Measurement> measurements =
+          in_process ? process_->time_beside(problem, configs, samples, a_turn, hooks.stop)
+                     : retimer_.time_beside(problem, configs, samples, a_turn, hooks).measurements;
+      for (Measurement& measurement : measurements) measurement.stage = stage;
+      cache_.add(measurements);
       if (hooks.progress)
-        display_.finish(
-            fmt::format("{}: {}", checked.known.title(), time_text(beside.measurements[0].median_us)));
+        display_.finish(fmt::format("{}: {}", checked.known.title(), time_text(measurements[0].median_us)));
+      if (stage == cache::stage_of_checks) {
+        if (measurements.size() > 1) checked.second.push_back(std::move(measurements[1]));
+        checked.winner.push_back(std::move(measurements[0]));
+      }
       return true;
     } catch (const Error& error) {
       display_.finish(fmt::format("{}: {}", checked.known.title(), error.what()));
       checked.runs = 0;
+      if (in_process) process_.reset();  // it may be dead
       const bool go_on = concerns_one_problem(error.kind());
       if (!run_.failure || !go_on) run_.failure = describe(error);
       return go_on;
     }
-  }
-
-  static void note(Checked& checked, const std::vector<Measurement>& measurements) {
-    std::vector<const Measurement*> pointers;
-    pointers.reserve(measurements.size());
-    for (const Measurement& measurement : measurements) pointers.push_back(&measurement);
-    const std::vector<tuner::Run> runs = tuner::to_runs(pointers);
-    checked.winner.push_back(runs[0]);
-    if (runs.size() > 1) checked.second.push_back(runs[1]);
   }
 
   [[nodiscard]] double seconds() const {
@@ -194,8 +222,11 @@ class Checker {
   }
 
   int samples_;
+  const TuningOptions& options_;
+  runtime::Device& device_;
   cache::Cache& cache_;
   tuner::Retimer retimer_;
+  std::optional<TimingProcess> process_;  ///< of this round
   TuningRun& run_;
   ProgressDisplay display_{Screen::standard_error()};
   LogThroughDisplay logging_{display_};
@@ -280,7 +311,7 @@ ExitCode check(const CheckOptions& options) {
     for (Checked& problem : problems) problem.runs = runs;
   std::size_t left_out = 0;
   {
-    Checker checker(*device, cache, settings, run);
+    Checker checker(*device, cache, options.tuning, settings, run);
     left_out = checker.check(problems, budget_s);
     if (options.retune && !run.failure) checker.retune(problems);
   }

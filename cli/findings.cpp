@@ -60,9 +60,6 @@ std::string missing_text(const ProblemFinding& problem, std::string_view again) 
     return fmt::format(
         "{}: {} before {} too few to tell 1.5%; what comes next is held against the {} of now\n",
         problem.key.id(), counted(winner.before, "run"), winner.before == 1 ? "is" : "are", winner.after);
-  if (*needed <= winner.after && winner.of_processes > 0)
-    return fmt::format("{}: it differs from process to process: further checks tell, not further runs\n",
-                       problem.key.id());
   if (*needed <= winner.after) return {};
   const int more = *needed - winner.after;
   return fmt::format("{}: {} would tell 1.5% (ce-tune check --runs {}, then {})\n", problem.key.id(),
@@ -76,7 +73,6 @@ Json json_of_comparison(const Comparison& comparison) {
           {"narrow_interval", {comparison.narrow.low, comparison.narrow.high}},
           {"drift", comparison.drift},
           {"deviation", comparison.deviation},
-          {"of_processes", comparison.of_processes},
           {"runs_before", comparison.before},
           {"runs_after", comparison.after}};
 }

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <exception>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -11,6 +10,7 @@
 
 #include "ce/base/error.hpp"
 #include "ce/device_name.hpp"
+#include "cli/conversation.hpp"
 #include "generator/config.hpp"
 #include "generator/source.hpp"
 #include "runtime/cuda/worker_channel.hpp"
@@ -21,29 +21,11 @@ namespace {
 
 using runtime::cuda::Channel;
 using runtime::cuda::Deadline;
-using runtime::cuda::Frame;
 using runtime::cuda::no_deadline;
-using runtime::cuda::Note;
 using runtime::cuda::Transfer;
 
 // The conversation: a job from the parent; then from the worker any number of "launching" (a config), "launched"
 // and "progress", and at the end "effort" or "error".
-
-Transfer send(Channel& channel, const Json& words) {
-  return channel.send(encode(Note{words.dump(-1, ' ', false, Json::error_handler_t::replace)}));
-}
-
-/// \returns nothing, with the reason in `transfer`, where no words came
-std::optional<Json> receive(Channel& channel, Transfer& transfer, Deadline deadline = no_deadline) {
-  Frame frame;
-  transfer = channel.receive(frame, deadline);
-  if (transfer != Transfer::done) return std::nullopt;
-  const auto note = runtime::cuda::decode<Note>(frame);
-  Json words = note ? Json::parse(note->text, nullptr, false) : Json();
-  if (words.is_object()) return words;
-  transfer = Transfer::malformed;
-  return std::nullopt;
-}
 
 Json words_of(const tuner::Progress& progress) {
   return {{"stage", progress.stage},    {"done", progress.done},       {"total", progress.total},
@@ -91,31 +73,6 @@ tuner::Report tune(const Json& job, std::optional<Bench>& bench, Channel& channe
   return tuner::Tuner(*bench->device, bench->cache, settings).tune(problem, hooks);
 }
 
-int serve(Channel& channel) {
-  std::optional<Bench> bench;
-  for (;;) {
-    Transfer transfer = Transfer::done;
-    const auto job = receive(channel, transfer);
-    if (transfer == Transfer::closed) return 0;
-    if (!job) {
-      fmt::print(stderr, "ce-tune {}: for ce-tune's own use; what arrived here is not from it\n",
-                 tuning_worker_argument);
-      return 1;
-    }
-    Json answer;
-    try {
-      const tuner::Report report = tune(*job, bench, channel);
-      answer["effort"] = {{"configs", report.configs},
-                          {"known", report.known},
-                          {"compiled", report.compiled},
-                          {"seconds", report.seconds}};
-    } catch (const Error& error) {
-      answer["error"] = {{"kind", static_cast<int>(error.kind())}, {"message", error.what()}};
-    }
-    if (send(channel, answer) != Transfer::done) return 0;
-  }
-}
-
 }  // namespace
 
 // ---- the parent ----------------------------------------------------------------------------------------
@@ -156,9 +113,7 @@ class IsolatedTuning::Worker {
                                         .compiled = effort.at("compiled"),
                                         .seconds = effort.at("seconds")}};
       } else {
-        const Json& error = words->at("error");
-        return {.error = Error(static_cast<ErrorKind>(error.at("kind").get<int>()),
-                               error.at("message").get<std::string>())};
+        return {.error = error_in(*words)};
       }
     }
     if (hooks.stop.stop_requested())
@@ -245,13 +200,15 @@ tuner::Effort IsolatedTuning::tune(const generator::Problem& problem, double bud
 // ---- the worker ----------------------------------------------------------------------------------------
 
 int tuning_worker_main(int in, int out) {
-  try {
-    runtime::cuda::ParentProcess parent(in, out);
-    return serve(parent.channel());
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "ce-tune {}: {}\n", tuning_worker_argument, error.what());
-    return 1;
-  }
+  std::optional<Bench> bench;
+  return answer_jobs(in, out, tuning_worker_argument, [&](const Json& job, Channel& channel) -> Json {
+    const tuner::Report report = tune(job, bench, channel);
+    return {{"effort",
+             {{"configs", report.configs},
+              {"known", report.known},
+              {"compiled", report.compiled},
+              {"seconds", report.seconds}}}};
+  });
 }
 
 }  // namespace ce::cli

@@ -18,10 +18,7 @@ constexpr std::size_t shown_digits = 8;
 
 Comparison compare_runs(std::span<const Measurement* const> before, std::span<const Measurement* const> after,
                         const Noise& noise) {
-  std::vector<const Measurement*> all(before.begin(), before.end());
-  all.insert(all.end(), after.begin(), after.end());
-  const std::vector<Run> runs = to_runs(all);  // at once, so that their references are of one kernel
-  return compare(std::span(runs).first(before.size()), std::span(runs).subspan(before.size()), noise);
+  return compare(to_runs(before), to_runs(after, *before.front()), noise);
 }
 
 double median_of(std::span<const Measurement* const> runs) {

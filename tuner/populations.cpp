@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cmath>
 #include <initializer_list>
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -71,21 +72,30 @@ double time_in(const Measurement& measurement, const char* name) {
   return error == std::errc() && us > 0 && std::isfinite(us) ? us : 0;
 }
 
-/// Whether the kernel has blocks enough that what one of them meets does not decide its time; so is taken what an edited
-/// database has in place of a key or a config.
-bool fills_device(const Measurement& measurement) {
-  constexpr int blocks_a_multiprocessor = 4;
-  const auto model = runtime::parse_model_key(measurement.key.device);
-  std::optional<generator::Problem> problem = problem_of(measurement.key);
-  if (!model || !problem) return true;
-  problem->rows = measurement.rows;
-  try {
-    const generator::Config config = generator::parse_config(measurement.config);
-    return generator::variant(config.variant).blocks(config, *problem) >=
-           std::int64_t{blocks_a_multiprocessor} * model->multiprocessors;
-  } catch (const InvalidArgument&) {
-    return true;
-  }
+/// Measurements that count as one.
+struct OneRun {
+  std::vector<const Measurement*> measurements;
+  double process_us = 0;
+};
+
+Run to_run(const OneRun& run, const Measurement& like) {
+  const auto typical = [&](const auto& figure) {
+    std::vector<float> figures;
+    for (const Measurement* measurement : run.measurements)
+      figures.push_back(static_cast<float>(figure(*measurement)));
+    return std::ranges::min(figures) > 0 ? static_cast<double>(median(figures)) : 0.;
+  };
+  const auto time_of = [&](const char* name) {
+    return typical([&](const Measurement& measurement) {
+      const bool comparable = evidence_in(measurement, {"reference"}) == evidence_in(like, {"reference"});
+      return comparable ? time_in(measurement, name) : 0;
+    });
+  };
+  return {.median_us = typical([](const Measurement& measurement) { return measurement.median_us; }),
+          .error = typical([](const Measurement& measurement) { return error_of(measurement); }),
+          .reference_us = time_of("reference_us"),
+          .launch_us = time_of("launch_us"),
+          .process_us = run.process_us};
 }
 
 }  // namespace
@@ -127,28 +137,47 @@ std::vector<Population> populations_of(std::span<const Measurement> measurements
   return populations;
 }
 
-std::vector<Run> to_runs(std::span<const Measurement* const> measurements) {
-  std::vector<Run> runs;
-  for (const Measurement* measurement : measurements) {
-    const bool comparable =
-        evidence_in(*measurement, {"reference"}) == evidence_in(*measurements.front(), {"reference"});
-    runs.push_back({.median_us = measurement->median_us,
-                    .error = error_of(*measurement),
-                    .reference_us = comparable ? time_in(*measurement, "reference_us") : 0,
-                    .launch_us = comparable ? time_in(*measurement, "launch_us") : 0,
-                    .process = evidence_in(*measurement, {"process"}),
-                    .process_us = fills_device(*measurement) ? 0 : usual_process_us});
+bool fills_device(const Measurement& measurement) {
+  constexpr int blocks_a_multiprocessor = 4;
+  const auto model = runtime::parse_model_key(measurement.key.device);
+  std::optional<generator::Problem> problem = problem_of(measurement.key);
+  if (!model || model->is_host() || !problem) return true;
+  problem->rows = measurement.rows;
+  try {
+    const generator::Config config = generator::parse_config(measurement.config);
+    return generator::variant(config.variant).blocks(config, *problem) >=
+           std::int64_t{blocks_a_multiprocessor} * model->multiprocessors;
+  } catch (const InvalidArgument&) {
+    return true;
   }
-  return runs;
+}
+
+std::vector<Run> to_runs(std::span<const Measurement* const> measurements) {
+  return measurements.empty() ? std::vector<Run>() : to_runs(measurements, *measurements.front());
+}
+
+std::vector<Run> to_runs(std::span<const Measurement* const> measurements, const Measurement& like) {
+  std::vector<OneRun> runs;
+  std::map<std::string, std::size_t> of_process;
+  for (const Measurement* measurement : measurements) {
+    if (fills_device(*measurement)) {
+      runs.push_back({.measurements = {measurement}});
+      continue;
+    }
+    const auto [known, is_new] = of_process.emplace(evidence_in(*measurement, {"process"}), runs.size());
+    if (is_new) runs.push_back({.measurements = {}, .process_us = usual_process_us});
+    runs[known->second].measurements.push_back(measurement);
+  }
+  std::vector<Run> result;
+  for (const OneRun& run : runs) result.push_back(to_run(run, like));
+  return result;
 }
 
 void NoisePool::add(std::span<const Population> populations) {
   for (const Population& population : populations) {
-    std::map<std::array<std::string, 3>, std::vector<const Measurement*>> groups;
+    std::map<std::array<std::string, 2>, std::vector<const Measurement*>> groups;
     for (const Measurement* run : population.runs)
-      groups[{run->config, evidence_in(*run, {"uuid"}),
-              fills_device(*run) ? std::string() : evidence_in(*run, {"process"})}]
-          .push_back(run);
+      if (fills_device(*run)) groups[{run->config, evidence_in(*run, {"uuid"})}].push_back(run);
     for (const auto& [identity, runs] : groups)
       if (runs.size() > 1) repeats_.push_back(to_runs(runs));
   }

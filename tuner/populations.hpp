@@ -41,14 +41,23 @@ struct Population {
     std::span<const cache::Measurement> measurements,
     const std::function<bool(const cache::Measurement&)>& chosen = {});
 
-/// As evidence for verdicts. References only where all are of one kernel.
+/// Whether the kernel has blocks enough, four for each multiprocessor, that what one of them meets does not decide its
+/// time. Holds on the host device, and of what an edited database has in place of a key or a config.
+[[nodiscard]] bool fills_device(const cache::Measurement& measurement);
+
+/// As evidence for verdicts, oldest first. References only where they are of one kernel. What one process measured of a
+/// kernel that does not fill the device is one run: the medians.
+/// \param measurements  of one config
+/// \param like  whose reference that is; without it, that of the first
 [[nodiscard]] std::vector<Run> to_runs(std::span<const cache::Measurement* const> measurements);
+[[nodiscard]] std::vector<Run> to_runs(std::span<const cache::Measurement* const> measurements,
+                                       const cache::Measurement& like);
 
 /// Collects what the populations of a device's problems say of its noise.
 class NoisePool {
  public:
-  /// Of one problem. The runs of a config on one GPU within a population are repeats; of a kernel that does not fill
-  /// the device, those of one process.
+  /// Of one problem. The runs of a config on one GPU within a population are repeats, but for kernels that do not
+  /// fill the device: how far those scatter says nothing of others.
   void add(std::span<const Population> populations);
   /// Of all that was added. See pooled_noise().
   [[nodiscard]] Noise noise() const { return pooled_noise(repeats_); }

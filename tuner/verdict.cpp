@@ -4,7 +4,6 @@
 #include <boost/math/distributions/students_t.hpp>
 #include <cmath>
 #include <iterator>
-#include <map>
 #include <numeric>
 
 #include "tuner/statistics.hpp"
@@ -55,7 +54,8 @@ Side side_of(std::span<const Run> runs, const Typical& typical) {
         typical.reference_us > 0 ? drift_of(std::log(run.reference_us / typical.reference_us)) : 0;
     const double late_us = typical.launch_us > 0 ? run.launch_us - typical.launch_us : 0;
     const double us = std::max(run.median_us - late_us, run.median_us / 2);
-    const double deviation = std::max(usual_deviation(us, typical.launch_us > 0), run.error);
+    const double usual = std::hypot(usual_deviation(us, typical.launch_us > 0), run.process_us / us);
+    const double deviation = std::max(usual, run.error);
     side.times.push_back(std::log(us) - drift);
     side.drifts.push_back(drift);
     side.variances.push_back(deviation * deviation + error_of_drift * error_of_drift * drift * drift);
@@ -82,20 +82,6 @@ double mean(const std::vector<double>& values) {
 
 double variance_of_mean(const Side& side) {
   return mean(side.variances) / static_cast<double>(side.variances.size());
-}
-
-/// Of the mean of runs, what their processes explain: with as many processes as runs it is a run's, by their number.
-double variance_of_processes(std::span<const Run> runs) {
-  std::map<std::string_view, double> shares;
-  double relative = 0;
-  const auto count = static_cast<double>(runs.size());
-  for (const Run& run : runs) {
-    shares[run.process] += 1 / count;
-    relative += run.process_us / run.median_us / count;
-  }
-  double squares = 0;
-  for (const auto& [process, share] : shares) squares += share * share;
-  return relative * relative * squares;
 }
 
 /// Squared distances from the mean, over the variances.
@@ -163,10 +149,8 @@ Comparison compare(std::span<const Run> before, std::span<const Run> after, cons
   const double degrees = prior_degrees + own_degrees;
   const double scale_squared =
       (prior_degrees * noise.scale * noise.scale + dispersion(old) + dispersion(now)) / degrees;
-  const double of_runs = std::sqrt(std::max(scale_squared, least_scale * least_scale) *
-                                   (variance_of_mean(old) + variance_of_mean(now)));
-  const double of_processes = std::sqrt(variance_of_processes(before) + variance_of_processes(after));
-  const double error = std::hypot(of_runs, of_processes);
+  const double error = std::sqrt(std::max(scale_squared, least_scale * least_scale) *
+                                 (variance_of_mean(old) + variance_of_mean(now)));
   const boost::math::students_t distribution(degrees);
   const auto within = [&](double outside) {
     const double reach = error * boost::math::quantile(distribution, 1 - outside / 2);
@@ -178,9 +162,8 @@ Comparison compare(std::span<const Run> before, std::span<const Run> after, cons
                         .drift = std::expm1(mean(now.drifts) - mean(old.drifts)),
                         .before = static_cast<int>(before.size()),
                         .after = static_cast<int>(after.size()),
-                        .deviation = of_runs / std::sqrt(1. / static_cast<double>(before.size()) +
-                                                         1. / static_cast<double>(after.size())),
-                        .of_processes = of_processes};
+                        .deviation = error / std::sqrt(1. / static_cast<double>(before.size()) +
+                                                       1. / static_cast<double>(after.size()))};
   comparison.verdict = verdict_of(log_ratio, comparison);
   return comparison;
 }
@@ -204,8 +187,8 @@ std::optional<int> runs_needed(double deviation, int before) {
   return enough > most_runs ? std::nullopt : std::optional(enough);
 }
 
-int runs_to_make(double us, const Noise& noise) {
-  const auto needed = runs_needed(noise.scale * usual_deviation(us, true));
+int runs_to_make(double us, const Noise& noise, double process_us) {
+  const auto needed = runs_needed(noise.scale * std::hypot(usual_deviation(us, true), process_us / us));
   return std::clamp(needed.value_or(most_runs_to_make), fewest_runs_to_make, most_runs_to_make);
 }
 

@@ -21,17 +21,17 @@ inline constexpr double false_alarms = 0.001;
 inline constexpr double missed = 0.05;
 
 /// One time that a kernel was timed: its samples are off together, by clocks, temperature and where in memory
-/// its tensors were. So a run, and not a sample, is the unit of evidence.
+/// its tensors were. So a run, and not a sample, is the unit of evidence. Of a kernel that does not fill the device
+/// (fills_device() in populations.hpp), a run is all that one process timed: that is off together, too.
 struct Run {
   double median_us = 0;
   double error = 0;         ///< standard error of the median as far as its samples show it, relative
   double reference_us = 0;  ///< time of the kernel that never changes, at that time; 0 where not known
   double launch_us = 0;     ///< of the same on a single row; 0 where not known
-  std::string process{};    ///< that made it; those of which it is not known count as one
-  double process_us = 0;    ///< standard deviation of what all runs of a process have in common
+  double process_us = 0;    ///< usual standard deviation of what its process has to itself
 };
 
-/// In microseconds, of kernels with so few blocks that they do not fill the device (fills_device() in populations.cpp).
+/// In microseconds, of kernels that do not fill the device.
 inline constexpr double usual_process_us = 0.25;
 
 enum class Verdict : std::uint8_t {
@@ -63,8 +63,7 @@ struct Comparison {
   Interval narrow{1, 1};      ///< misses it in 2 * `missed`: lies within `least_effect` for Verdict::same
   double drift = 0;           ///< of the machine, after over before, less 1: what the reference showed of it
   int before = 0, after = 0;  ///< runs
-  double deviation = 0;       ///< standard deviation of a single run, relative, beside others of its process
-  double of_processes = 0;    ///< of the ratio: what the processes that made the runs explain, relative
+  double deviation = 0;       ///< standard deviation of a single run, relative
 
   /// Unsure, and a slowdown that matters is not excluded.
   [[nodiscard]] bool may_be_slower() const noexcept {
@@ -85,6 +84,6 @@ struct Comparison {
 /// Fewer would rest on what is usual, and more take longer than they are worth.
 inline constexpr int fewest_runs_to_make = 8, most_runs_to_make = 180;
 /// How many runs to make of kernels of that length, in microseconds: as many, within these bounds.
-[[nodiscard]] int runs_to_make(double us, const Noise& noise);
+[[nodiscard]] int runs_to_make(double us, const Noise& noise, double process_us = 0);
 
 }  // namespace ce::tuner

@@ -1,0 +1,66 @@
+#include "cli/conversation.hpp"
+
+#include <fmt/format.h>
+
+#include <exception>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "runtime/cuda/worker_process.hpp"
+
+namespace ce::cli {
+
+using runtime::cuda::Channel;
+using runtime::cuda::Deadline;
+using runtime::cuda::Frame;
+using runtime::cuda::Note;
+using runtime::cuda::Transfer;
+
+Transfer send(Channel& channel, const Json& words) {
+  return channel.send(encode(Note{words.dump(-1, ' ', false, Json::error_handler_t::replace)}));
+}
+
+std::optional<Json> receive(Channel& channel, Transfer& transfer, Deadline deadline) {
+  Frame frame;
+  transfer = channel.receive(frame, deadline);
+  if (transfer != Transfer::done) return std::nullopt;
+  const auto note = runtime::cuda::decode<Note>(frame);
+  Json words = note ? Json::parse(note->text, nullptr, false) : Json();
+  if (words.is_object()) return words;
+  transfer = Transfer::malformed;
+  return std::nullopt;
+}
+
+int answer_jobs(int in, int out, const char* name, const std::function<Json(const Json&, Channel&)>& answer) {
+  try {
+    runtime::cuda::ParentProcess parent(in, out);
+    Channel& channel = parent.channel();
+    for (;;) {
+      Transfer transfer = Transfer::done;
+      const auto job = receive(channel, transfer);
+      if (transfer == Transfer::closed) return 0;
+      if (!job) {
+        fmt::print(stderr, "ce-tune {}: for ce-tune's own use; what arrived here is not from it\n", name);
+        return 1;
+      }
+      Json words;
+      try {
+        words = answer(*job, channel);
+      } catch (const Error& error) {
+        words = {{"error", {{"kind", static_cast<int>(error.kind())}, {"message", error.what()}}}};
+      }
+      if (send(channel, words) != Transfer::done) return 0;
+    }
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "ce-tune {}: {}\n", name, error.what());
+    return 1;
+  }
+}
+
+std::optional<Error> error_in(const Json& answer) {
+  if (!answer.contains("error")) return std::nullopt;
+  const Json& error = answer.at("error");
+  return Error(static_cast<ErrorKind>(error.at("kind").get<int>()), error.at("message").get<std::string>());
+}
+
+}  // namespace ce::cli
