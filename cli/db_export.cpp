@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cerrno>
+#include <cstddef>
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -20,6 +21,7 @@
 #include "cli/options.hpp"
 #include "cli/units.hpp"
 #include "tuner/decide.hpp"
+#include "tuner/statistics.hpp"
 
 namespace ce::cli {
 namespace {
@@ -35,6 +37,17 @@ constexpr const char* export_examples =
     "the text is\n"
     "whole. Databases with the same measurements give the same text. Compiled kernels are not in it.\n";
 
+/// As many as a final takes, evenly spread: a text that ships need not be long.
+void thin(cache::Measurement& measurement) {
+  constexpr std::size_t most = 15;
+  std::vector<float>& samples = measurement.samples_us;
+  if (samples.size() <= most) return;
+  for (std::size_t i = 0; i < most; ++i) samples[i] = samples[i * samples.size() / most];
+  samples.resize(most);
+  measurement.median_us = tuner::median(samples);
+  measurement.spread = tuner::spread(samples);
+}
+
 /// The winner of a key with today's templates, if its search came to an end; without what names machines.
 std::vector<cache::Measurement> only_winner(const std::vector<cache::Measurement>& list) {
   const auto problem = list.empty() ? std::nullopt : problem_of(list.front().key);
@@ -43,6 +56,7 @@ std::vector<cache::Measurement> only_winner(const std::vector<cache::Measurement
   if (!tuner::is_finished(decision)) return {};
   cache::Measurement winner = std::move(decision->winner.measurement);
   for (const char* name : {"host", "process", "uuid"}) winner.evidence.erase(name);
+  thin(winner);
   return {std::move(winner)};
 }
 
@@ -76,8 +90,10 @@ void add_db_export(CLI::App& db, Action& chosen) {
   CLI::App* command = db.add_subcommand("export", "Write all measurements as lines of JSON");
   command->footer(export_examples);
   command->add_option("FILE", *file, "Where to; - for the standard output")->required();
-  command->add_flag("--winners", *winners,
-                    "Only the winner of each problem, without the names of machines (uuid, host)");
+  command->add_flag(
+      "--winners", *winners,
+      "Only the winner of each problem, with 15 samples at most, without the names of machines (uuid, "
+      "host)");
   add_database_option(*command, *options);
   add_json_option(*command, *options);
   command->callback([options, file, winners, &chosen] {

@@ -143,7 +143,10 @@ TEST_F(DatabaseUpkeep, AnExportIsImportedIntoANewDatabase) {
 
 TEST_F(DatabaseUpkeep, AnExportOfWinnersHasOneEachAndNamesNoMachine) {
   cache_.add(measurement(0, 60));
-  cache_.add(measurement(1, 45));
+  cache::Measurement fastest = measurement(1, 45);
+  fastest.samples_us.clear();
+  for (int i = 0; i < 45; ++i) fastest.samples_us.push_back(30.F + static_cast<float>(i));
+  cache_.add(fastest);
   cache::Measurement unfinished = measurement(2, 10);
   unfinished.key.problem =
       generator::key_text({.operation = generator::Operation::softmax, .rows = 64, .columns = 512});
@@ -159,6 +162,9 @@ TEST_F(DatabaseUpkeep, AnExportOfWinnersHasOneEachAndNamesNoMachine) {
   EXPECT_EQ(winners.front().config, configs_.at(1));
   EXPECT_FALSE(winners.front().evidence.contains("uuid"));
   EXPECT_TRUE(winners.front().evidence.contains("driver"));
+  EXPECT_EQ(winners.front().samples_us.size(), 15U) << "every third, from 30 to 72";
+  EXPECT_EQ(winners.front().median_us, 51);
+  EXPECT_NEAR(winners.front().spread, 21.0 / 51, 0.02);
 }
 
 TEST_F(DatabaseUpkeep, PruneTakesOutWhatWasReplacedAndSaysSoBefore) {
