@@ -52,9 +52,6 @@ constexpr std::size_t most_contenders = 8;
 /// these scatter.
 constexpr int most_times_as_many = 4;
 
-/// After so many it is looked again how many more are needed.
-constexpr int processes_at_a_time = 8;
-
 struct CheckOptions {
   CommonOptions common;
   TuningOptions tuning;
@@ -116,22 +113,14 @@ std::vector<Checked> problems_to_check(const cache::Cache& cache, const runtime:
   return found;
 }
 
-/// Short kernels need more. How far processes are apart is known but roughly, so theirs are a few at first.
+/// Short kernels need more.
 void choose_runs(std::vector<Checked>& problems) {
   for (Checked& problem : problems) {
     problem.runs = problem.in_processes
-                       ? processes_at_a_time
+                       ? tuner::fewest_runs_to_make
                        : tuner::runs_to_make(problem.ranking().front().measurement.median_us, problem.noise);
     problem.more_if_noisy = true;
   }
-}
-
-/// How many runs are to be made once `made` have been: more where they scatter by more than was expected.
-int runs_after(const Checked& problem, int made) {
-  const std::vector<tuner::Run> runs = runs_of(problem.winner);
-  const int needed =
-      tuner::runs_to_make(runs.front().median_us, tuner::pooled_noise({&runs, 1}), runs.front().process_us);
-  return std::max(problem.runs, problem.in_processes ? std::min(needed, made + processes_at_a_time) : needed);
 }
 
 class Checker {
@@ -163,7 +152,7 @@ class Checker {
                   problem.in_processes))
           return problems.size() - reached;
         if (problem.more_if_noisy && number + 1 == problem.runs)
-          problem.runs = runs_after(problem, number + 1);
+          problem.runs = std::max(problem.runs, tuner::runs_to_make(runs_of(problem.winner)));
         most = std::max(most, problem.runs);
       }
     }
@@ -347,8 +336,9 @@ void add_check(CLI::App& app, Action& chosen) {
   command
       ->add_option(
           "--runs", options->runs,
-          fmt::format("Runs of each problem (default: {} to {}, more of short kernels; 1 on the host)",
-                      tuner::fewest_runs_to_make, tuner::most_runs_to_make))
+          fmt::format("Runs of each problem (default: {} to {}, more of short kernels, and up to {} processes of those "
+                      "that do not fill the device; 1 on the host)",
+                      tuner::fewest_runs_to_make, tuner::most_runs_to_make, tuner::most_processes_to_make))
       ->type_name("N");
   command->add_flag("--retune", options->retune,
                     "Repeat the final of the best 8 where the second is faster than the winner");

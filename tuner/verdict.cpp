@@ -187,9 +187,22 @@ std::optional<int> runs_needed(double deviation, int before) {
   return enough > most_runs ? std::nullopt : std::optional(enough);
 }
 
-int runs_to_make(double us, const Noise& noise, double process_us) {
-  const auto needed = runs_needed(noise.scale * std::hypot(usual_deviation(us, true), process_us / us));
+int runs_to_make(double us, const Noise& noise) {
+  const auto needed = runs_needed(noise.scale * usual_deviation(us, true));
   return std::clamp(needed.value_or(most_runs_to_make), fewest_runs_to_make, most_runs_to_make);
+}
+
+int runs_to_make(std::span<const Run> made) {
+  constexpr int at_a_time = 8;
+  if (made.empty()) return fewest_runs_to_make;
+  const std::vector<Run> group(made.begin(), made.end());
+  const Noise noise = pooled_noise({&group, 1});
+  const Run& first = made.front();
+  if (first.process_us <= 0) return runs_to_make(first.median_us, noise);
+  const auto needed = runs_needed(
+      noise.scale * std::hypot(usual_deviation(first.median_us, true), first.process_us / first.median_us));
+  const int most = std::min(most_processes_to_make, static_cast<int>(made.size()) + at_a_time);
+  return std::clamp(needed.value_or(most), fewest_runs_to_make, most);
 }
 
 }  // namespace ce::tuner

@@ -83,7 +83,14 @@ struct Comparison {
 
 /// Fewer would rest on what is usual, and more take longer than they are worth.
 inline constexpr int fewest_runs_to_make = 8, most_runs_to_make = 180;
+/// Of runs that are processes.
+inline constexpr int most_processes_to_make = 320;
+
 /// How many runs to make of kernels of that length, in microseconds: as many, within these bounds.
-[[nodiscard]] int runs_to_make(double us, const Noise& noise, double process_us = 0);
+[[nodiscard]] int runs_to_make(double us, const Noise& noise);
+
+/// The same once some have been made: as many as these scatter. How far processes are apart is known but roughly before,
+/// so of them eight more at most, to ask again then.
+[[nodiscard]] int runs_to_make(std::span<const Run> made);
 
 }  // namespace ce::tuner

@@ -268,5 +268,60 @@ TEST(RecordedNoise, ACheckFindsSlowdownsOfShortKernels) {
   EXPECT_LE(1000 * all_nothing.slower, all_nothing.all);
 }
 
+/// Of a kernel that does not fill the device: what one process after the other measured.
+struct ProblemOfProcesses {
+  std::string title;
+  std::vector<tuner::Run> processes;
+};
+
+std::vector<ProblemOfProcesses> problems_of_processes() {
+  return problems_in<ProblemOfProcesses>(CE_SOURCE_DIR "/bench/results/noise-h200-2026-11-22-processes.txt",
+                                         [](ProblemOfProcesses& problem, std::istringstream& words) {
+                                           tuner::Run run{.process_us = usual_process_us};
+                                           words >> run.median_us >> run.error >> run.reference_us >>
+                                               run.launch_us;
+                                           problem.processes.push_back(run);
+                                         });
+}
+
+/// As many as `ce-tune check` has make, with replacement: more than were recorded.
+std::vector<tuner::Run> drawn_processes(std::span<const tuner::Run> recorded, std::mt19937_64& engine) {
+  std::vector<tuner::Run> runs;
+  for (std::size_t wanted = 0; wanted = static_cast<std::size_t>(runs_to_make(runs)), runs.size() < wanted;)
+    while (runs.size() < wanted) runs.push_back(recorded[engine() % recorded.size()]);
+  return runs;
+}
+
+TEST(RecordedNoise, ACheckFindsSlowdownsWhereProcessesDiffer) {
+  constexpr int draws = 150;  // of each problem
+  std::mt19937_64 engine(test::estimate_seed());
+  Counts all_nothing;
+  int problems = 0;
+  for (const ProblemOfProcesses& problem : problems_of_processes()) {
+    Counts nothing, small, large;
+    std::size_t processes = 0;
+    for (int draw = 0; draw < draws; ++draw) {
+      const std::vector<tuner::Run> before = drawn_processes(problem.processes, engine);
+      std::vector<tuner::Run> after = drawn_processes(problem.processes, engine);
+      processes += before.size();
+      for (const auto& [factor, counts] : {std::pair{1., &nothing}, {1.015, &small}, {1.03, &large}}) {
+        std::vector<tuner::Run> slower = after;
+        for (tuner::Run& run : slower) run.median_us *= factor;
+        counts->add(compare(before, slower, {}).verdict);
+      }
+    }
+    fmt::print("  3% {:5.1f}%, 1.5% {:5.1f}% found; {:2} alarms; {:3} processes of {:4.1f} us  {}\n",
+               100 * large.share_slower(), 100 * small.share_slower(), nothing.slower + nothing.faster,
+               processes / draws, problem.processes.at(0).median_us, problem.title);
+    EXPECT_GE(large.share_slower(), 0.95) << problem.title;
+    EXPECT_GE(small.share_slower(), 0.8) << problem.title;
+    all_nothing.slower += nothing.slower + nothing.faster;
+    all_nothing.all += nothing.all;
+    ++problems;
+  }
+  EXPECT_EQ(problems, 8);
+  EXPECT_LE(1000 * all_nothing.slower, all_nothing.all);
+}
+
 }  // namespace
 }  // namespace ce::tuner
