@@ -27,8 +27,8 @@ std::optional<Problem> problem_of(const cache::Key& key) {
 }
 
 std::optional<double> distance_between(const Problem& a, const Problem& b) {
-  constexpr double other_operation = 1, other_dtype = 0.5, other_alignment = 0.5, other_weights = 4,
-                   other_cap = 4;
+  constexpr double other_operation = 1, other_dtype = 0.5, other_alignment = 0.5, other_weights = 8,
+                   other_cap = 8;
   if (size_of(a.dtype) != size_of(b.dtype) || a.strided != b.strided ||
       generator::inputs(a) != generator::inputs(b) || generator::has_output(a) != generator::has_output(b) ||
       generator::reduces(a) != generator::reduces(b) ||

@@ -151,7 +151,7 @@ class Experience {
   /// only that it did not win, unless nothing of its variant was: it may not have been there.
   void add(const Config& config, const std::string& text, const Traits& traits, double& sum,
            double& weight) const {
-    constexpr double did_not_win = 0.15, slow = 0.7;  // beyond which slower is just slow
+    constexpr double did_not_win = 0.1, slow = 0.7;  // beyond which slower is just slow
     const auto measured = losses_.find(text);
     if (measured == losses_.end() &&
         (!variants_.contains(config.variant) ||
@@ -169,7 +169,7 @@ class Experience {
   }
 
  private:
-  static constexpr double distance_weight = 0.7;
+  static constexpr double distance_weight = 0.85;
 
   Problem problem_;
   const runtime::Model& model_;
