@@ -88,7 +88,8 @@ struct Checked {
   }
 };
 
-/// What the database knows of the device, without ceilings, the problems that move the most bytes first.
+/// What the database knows of the device, without ceilings: of the problems that move the most bytes, those first, but
+/// what is timed in processes last.
 std::vector<Checked> problems_to_check(const cache::Cache& cache, const runtime::Model& model,
                                        std::size_t most) {
   std::vector<Checked> found;
@@ -108,6 +109,9 @@ std::vector<Checked> problems_to_check(const cache::Cache& cache, const runtime:
     return a.ranking().front().measurement.bytes > b.ranking().front().measurement.bytes;
   });
   if (found.size() > most) found.erase(found.begin() + static_cast<std::ptrdiff_t>(most), found.end());
+  // While the process of a round is there, this one times nothing: each would be another user of the GPU to the other.
+  std::stable_partition(found.begin(), found.end(),
+                        [](const Checked& problem) { return !problem.in_processes; });
   const tuner::Noise noise = pool.noise();
   for (Checked& problem : found) problem.noise = noise;
   return found;
@@ -183,6 +187,7 @@ class Checker {
     try {
       const int times = std::min(most_times_as_many, tuner::times_as_many(best.median_us));
       const int samples = times * samples_, a_turn = times * tuner::samples_a_turn;
+      if (!in_process) process_.reset();
       if (in_process && !process_) process_.emplace(device_, cache_, options_);
       std::vector<Measurement> measurements =
           in_process ? process_->time_beside(problem, configs, samples, a_turn, hooks.stop)
@@ -336,7 +341,8 @@ void add_check(CLI::App& app, Action& chosen) {
   command
       ->add_option(
           "--runs", options->runs,
-          fmt::format("Runs of each problem (default: {} to {}, more of short kernels, and up to {} processes of those "
+          fmt::format("Runs of each problem (default: {} to {}, more of short kernels, and up to {} "
+                      "processes of those "
                       "that do not fill the device; 1 on the host)",
                       tuner::fewest_runs_to_make, tuner::most_runs_to_make, tuner::most_processes_to_make))
       ->type_name("N");

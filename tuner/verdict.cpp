@@ -147,8 +147,11 @@ Comparison compare(std::span<const Run> before, std::span<const Run> after, cons
   const double log_ratio = mean(now.times) - mean(old.times);
   const double own_degrees = static_cast<double>(before.size() + after.size() - 2);
   const double degrees = prior_degrees + own_degrees;
-  const double scale_squared =
-      (prior_degrees * noise.scale * noise.scale + dispersion(old) + dispersion(now)) / degrees;
+  // How far processes are apart, kernels that fill the device do not tell.
+  const bool of_processes =
+      std::any_of(before.begin(), before.end(), [](const Run& run) { return run.process_us > 0; });
+  const double prior = of_processes ? std::max(1., noise.scale) : noise.scale;
+  const double scale_squared = (prior_degrees * prior * prior + dispersion(old) + dispersion(now)) / degrees;
   const double error = std::sqrt(std::max(scale_squared, least_scale * least_scale) *
                                  (variance_of_mean(old) + variance_of_mean(now)));
   const boost::math::students_t distribution(degrees);

@@ -323,5 +323,21 @@ TEST(RecordedNoise, ACheckFindsSlowdownsWhereProcessesDiffer) {
   EXPECT_LE(1000 * all_nothing.slower, all_nothing.all);
 }
 
+/// A sweep against a sweep, on a machine that is quiet otherwise.
+TEST(RecordedNoise, FewProcessesRaiseNoAlarm) {
+  std::mt19937_64 engine(test::estimate_seed());
+  Counts nothing;
+  for (const ProblemOfProcesses& problem : problems_of_processes())
+    for (const std::size_t processes : {1, 2, 4})
+      for (int draw = 0; draw < 500; ++draw) {
+        std::vector<tuner::Run> drawn(2 * processes);
+        for (tuner::Run& run : drawn) run = problem.processes[engine() % problem.processes.size()];
+        const std::span all(drawn);
+        nothing.add(compare(all.first(processes), all.subspan(processes), {.scale = 0.5}).verdict);
+      }
+  EXPECT_EQ(nothing.all, 12000);
+  EXPECT_LE(nothing.slower + nothing.faster, 12);
+}
+
 }  // namespace
 }  // namespace ce::tuner
