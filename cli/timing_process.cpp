@@ -56,7 +56,7 @@ TimingProcess::TimingProcess(const runtime::Device& device, const cache::Cache& 
 
 std::vector<Measurement> TimingProcess::time_beside(const generator::Problem& problem,
                                                     std::span<const std::string> configs, int samples,
-                                                    int a_turn, std::stop_token stop) {
+                                                    int a_turn, const std::stop_token& stop) {
   runtime::cuda::Channel& channel = process_.channel();
   const std::stop_callback stopping(stop, [&] { channel.shut_down(); });
   Transfer transfer = send(channel, {{"device", device_.name()},

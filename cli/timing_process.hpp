@@ -30,7 +30,7 @@ class TimingProcess {
   /// As Retimer::time_beside(), whose errors it throws; Error(device) where the process dies. Not written down.
   [[nodiscard]] std::vector<cache::Measurement> time_beside(const generator::Problem& problem,
                                                             std::span<const std::string> configs, int samples,
-                                                            int a_turn, std::stop_token stop);
+                                                            int a_turn, const std::stop_token& stop);
 
  private:
   const runtime::Device& device_;

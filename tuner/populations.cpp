@@ -169,6 +169,7 @@ std::vector<Run> to_runs(std::span<const Measurement* const> measurements, const
     runs[known->second].measurements.push_back(measurement);
   }
   std::vector<Run> result;
+  result.reserve(runs.size());
   for (const OneRun& run : runs) result.push_back(to_run(run, like));
   return result;
 }
