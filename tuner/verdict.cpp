@@ -47,6 +47,11 @@ struct Typical {
   double reference_us = 0, launch_us = 0;
 };
 
+/// Relative, of a run that took that long, where the scale of the noise is 1.
+double expected_deviation(const Run& run, double us, bool without_launch) {
+  return std::hypot(usual_deviation(us, without_launch), run.process_us / us);
+}
+
 Side side_of(std::span<const Run> runs, const Typical& typical) {
   Side side;
   for (const Run& run : runs) {
@@ -54,13 +59,16 @@ Side side_of(std::span<const Run> runs, const Typical& typical) {
         typical.reference_us > 0 ? drift_of(std::log(run.reference_us / typical.reference_us)) : 0;
     const double late_us = typical.launch_us > 0 ? run.launch_us - typical.launch_us : 0;
     const double us = std::max(run.median_us - late_us, run.median_us / 2);
-    const double usual = std::hypot(usual_deviation(us, typical.launch_us > 0), run.process_us / us);
-    const double deviation = std::max(usual, run.error);
+    const double deviation = std::max(expected_deviation(run, us, typical.launch_us > 0), run.error);
     side.times.push_back(std::log(us) - drift);
     side.drifts.push_back(drift);
     side.variances.push_back(deviation * deviation + error_of_drift * error_of_drift * drift * drift);
   }
   return side;
+}
+
+bool is_of_processes(std::span<const Run> runs) {
+  return std::any_of(runs.begin(), runs.end(), [](const Run& run) { return run.process_us > 0; });
 }
 
 double typical_of(std::span<const Run> runs, double Run::*figure) {
@@ -148,9 +156,8 @@ Comparison compare(std::span<const Run> before, std::span<const Run> after, cons
   const double own_degrees = static_cast<double>(before.size() + after.size() - 2);
   const double degrees = prior_degrees + own_degrees;
   // How far processes are apart, kernels that fill the device do not tell.
-  const bool of_processes =
-      std::any_of(before.begin(), before.end(), [](const Run& run) { return run.process_us > 0; });
-  const double prior = of_processes ? std::max(1., noise.scale) : noise.scale;
+  const double prior =
+      is_of_processes(before) || is_of_processes(after) ? std::max(1., noise.scale) : noise.scale;
   const double scale_squared = (prior_degrees * prior * prior + dispersion(old) + dispersion(now)) / degrees;
   const double error = std::sqrt(std::max(scale_squared, least_scale * least_scale) *
                                  (variance_of_mean(old) + variance_of_mean(now)));
@@ -200,10 +207,9 @@ int runs_to_make(std::span<const Run> made) {
   if (made.empty()) return fewest_runs_to_make;
   const std::vector<Run> group(made.begin(), made.end());
   const Noise noise = pooled_noise({&group, 1});
-  const Run& first = made.front();
-  if (first.process_us <= 0) return runs_to_make(first.median_us, noise);
-  const auto needed = runs_needed(
-      noise.scale * std::hypot(usual_deviation(first.median_us, true), first.process_us / first.median_us));
+  if (!is_of_processes(made)) return runs_to_make(made.front().median_us, noise);
+  const auto needed =
+      runs_needed(noise.scale * expected_deviation(made.front(), made.front().median_us, true));
   const int most = std::min(most_processes_to_make, static_cast<int>(made.size()) + at_a_time);
   return std::clamp(needed.value_or(most), fewest_runs_to_make, most);
 }

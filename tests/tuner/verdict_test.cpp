@@ -55,6 +55,9 @@ TEST(Verdict, WhatAProcessHasToItselfIsAnErrorOfItsRun) {
       compare(side(5.25, 3, usual_process_us), side(5.65, 3, usual_process_us), {.scale = 0.5}).deviation,
       few.deviation)
       << "a quiet machine does not make processes alike";
+  const Runs many_blocks = side(5.25, 3, 0);
+  EXPECT_GT(compare(many_blocks, side(5.65, 3, usual_process_us), {.scale = 0.5}).deviation, 0.02);
+  EXPECT_GT(compare(side(5.65, 3, usual_process_us), many_blocks, {.scale = 0.5}).deviation, 0.02);
   for (const int made : {0, 8, 64}) EXPECT_EQ(runs_to_make(side(5.5, made, usual_process_us)), made + 8);
   EXPECT_LT(runs_to_make(side(5.5, 160, usual_process_us)), 160)
       << "they agree better than processes usually do";
