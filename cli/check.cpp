@@ -38,7 +38,7 @@ constexpr const char* check_notes =
     "against what was measured of it before. What is timed is written down, and decides nothing. The "
     "problems "
     "that move\n"
-    "the most bytes come first.\n"
+    "the most bytes come first, kernels that do not fill the device last, in processes of their own.\n"
     "\nExamples:\n"
     "  ce-tune check --budget 2m              after a change of driver: is everything as fast as it was?\n"
     "  ce-tune check --top 20 --runs 5        more runs see smaller effects\n"
@@ -143,7 +143,7 @@ class Checker {
   std::size_t check(std::vector<Checked>& problems, double budget_s) {
     std::size_t reached = 0;
     for (int number = 0, most = 1; number < most; ++number) {
-      process_.reset();
+      std::optional<TimingProcess> process;  // of this round
       if (number == 1) display_.begin(1, 1, "further runs");
       if (number > 0) display_.update({.stage = "run", .done = number + 1, .total = most});
       for (std::size_t i = 0; i < problems.size(); ++i) {
@@ -153,7 +153,7 @@ class Checker {
         reached = std::max(reached, i + 1);
         if (number == 0) display_.begin(i + 1, problems.size(), problem.known.title());
         if (!time(problem, 2, cache::stage_of_checks, number == 0 ? hooks_ : quiet_hooks_,
-                  problem.in_processes))
+                  problem.in_processes ? &process : nullptr))
           return problems.size() - reached;
         if (problem.more_if_noisy && number + 1 == problem.runs)
           problem.runs = std::max(problem.runs, tuner::runs_to_make(runs_of(problem.winner)));
@@ -168,16 +168,17 @@ class Checker {
     for (Checked& problem : problems) {
       if (!problem.is_beaten()) continue;
       display_.begin(1, 1, problem.known.title());
-      problem.retuned = time(problem, most_contenders, cache::stage_of_finals, hooks_, false);
+      problem.retuned = time(problem, most_contenders, cache::stage_of_finals, hooks_, nullptr);
     }
   }
 
  private:
   /// Times the first of the ranking in turns, and writes that down. An error goes into the run, and the problem has
   /// no other.
-  /// \param in_process  whether in that of this round
+  /// \param process  that times, started where it is not there; none for this one
   /// \returns whether to go on
-  bool time(Checked& checked, std::size_t most, int stage, const tuner::Hooks& hooks, bool in_process) {
+  bool time(Checked& checked, std::size_t most, int stage, const tuner::Hooks& hooks,
+            std::optional<TimingProcess>* process) {
     const Measurement& best = checked.ranking().front().measurement;
     generator::Problem problem = *checked.known.problem;
     problem.rows = best.rows;
@@ -187,11 +188,10 @@ class Checker {
     try {
       const int times = std::min(most_times_as_many, tuner::times_as_many(best.median_us));
       const int samples = times * samples_, a_turn = times * tuner::samples_a_turn;
-      if (!in_process) process_.reset();
-      if (in_process && !process_) process_.emplace(device_, cache_, options_);
+      if (process != nullptr && !*process) process->emplace(device_, cache_, options_);
       std::vector<Measurement> measurements =
-          in_process ? process_->time_beside(problem, configs, samples, a_turn, hooks.stop)
-                     : retimer_.time_beside(problem, configs, samples, a_turn, hooks).measurements;
+          process != nullptr ? (*process)->time_beside(problem, configs, samples, a_turn, hooks.stop)
+                             : retimer_.time_beside(problem, configs, samples, a_turn, hooks).measurements;
       for (Measurement& measurement : measurements) measurement.stage = stage;
       cache_.add(measurements);
       if (hooks.progress)
@@ -204,7 +204,7 @@ class Checker {
     } catch (const Error& error) {
       display_.finish(fmt::format("{}: {}", checked.known.title(), error.what()));
       checked.runs = 0;
-      if (in_process) process_.reset();  // it may be dead
+      if (process != nullptr) process->reset();  // it may be dead
       const bool go_on = concerns_one_problem(error.kind());
       if (!run_.failure || !go_on) run_.failure = describe(error);
       return go_on;
@@ -220,7 +220,6 @@ class Checker {
   runtime::Device& device_;
   cache::Cache& cache_;
   tuner::Retimer retimer_;
-  std::optional<TimingProcess> process_;  ///< of this round
   TuningRun& run_;
   ProgressDisplay display_{Screen::standard_error()};
   LogThroughDisplay logging_{display_};

@@ -2,7 +2,6 @@
 
 #include <CLI/CLI.hpp>
 #include <cerrno>
-#include <cstddef>
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -39,13 +38,11 @@ constexpr const char* export_examples =
 
 /// As many as a final takes, evenly spread: a text that ships need not be long.
 void thin(cache::Measurement& measurement) {
-  constexpr std::size_t most = 15;
-  std::vector<float>& samples = measurement.samples_us;
-  if (samples.size() <= most) return;
-  for (std::size_t i = 0; i < most; ++i) samples[i] = samples[i * samples.size() / most];
-  samples.resize(most);
-  measurement.median_us = tuner::median(samples);
-  measurement.spread = tuner::spread(samples);
+  constexpr int most = 15;
+  if (measurement.samples_us.size() <= most) return;
+  measurement.samples_us = tuner::thinned(std::move(measurement.samples_us), most);
+  measurement.median_us = tuner::median(measurement.samples_us);
+  measurement.spread = tuner::spread(measurement.samples_us);
 }
 
 /// The winner of a key with today's templates, if its search came to an end; without what names machines.

@@ -38,8 +38,6 @@ struct Timer {
   tuner::Retimer retimer;
 };
 
-constexpr const char* conversation = "the measurements of a process";
-
 /// The parent has the device open, too, and waits: it is not another user of it, which would be a doubt.
 void leave_out_parent(runtime::Evidence& evidence) {
   const auto known = evidence.find("compute_processes");
@@ -76,7 +74,7 @@ std::vector<Measurement> TimingProcess::time_beside(const generator::Problem& pr
                                                process_.end(std::chrono::milliseconds(1000))));
   if (const auto error = error_in(*answer)) throw Error(*error);
   std::istringstream lines(answer->at("measurements").get<std::string>());
-  return cache::read_export(lines, conversation);
+  return cache::read_export(lines, "what a timing process said");
 }
 
 int timing_worker_main(int in, int out) {

@@ -35,15 +35,6 @@ Problem ceiling_of(const Problem& problem) {
   return ceiling;
 }
 
-/// Evenly spread; all of them where `most` is 0.
-std::vector<generator::Config> thinned(std::vector<generator::Config> configs, int most) {
-  const auto count = static_cast<std::size_t>(most);
-  if (most <= 0 || configs.size() <= count) return configs;
-  std::vector<generator::Config> kept;
-  for (std::size_t i = 0; i < count; ++i) kept.push_back(configs[i * configs.size() / count]);
-  return kept;
-}
-
 Timing timing_of(const cache::Measurement& measurement) {
   return {.config = measurement.config,
           .bytes = measurement.bytes,
