@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Callable, Iterable
 
 FILE = re.compile(r"(?P<gpu>.+)-\d{4}-\d\d-\d\d-(?P<task>.+)\.json")
-TASKS = re.compile(r"widths-|options-|few-rows$|loss-grad-|compare-|regret$|planted$")
+TASKS = re.compile(r"widths-|options-|few-rows$|loss-grad-|compare-|regret$|planted")
 SIZES = {"bf16": 2, "f16": 2, "f32": 4}
 
 Key = tuple[Any, ...]

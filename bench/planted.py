@@ -3,17 +3,17 @@
 
 Programs are built from this source tree with one template edited (variant `block`): `1-in-66` does one row in 66 twice,
 1.5% more work. A row is done half a matrix before its turn, too, so that it has left the caches by then where it can.
-Kernels of which all blocks run at once would take twice as long with that, so in `16-barriers` each block waits for
-its threads 16 times more. That is what a release with a slower kernel is: another digest of the template, and the same
-config. Afterwards the template is as it was.
+Kernels of which all blocks run at once would take twice as long with that, so in `200-cycles` each block does nothing
+for 200 cycles more between its reduction and its outputs. That is what a release with a slower kernel is: another digest
+of the template, and the same config. Afterwards the template is as it was.
 
 Each program fills a database of its own, as a user's would be: one `sweep`, then in turns with the others `check` after
 `check`, each a process of its own. Searches try a single config, the one that would run without a search, which is the
 same in all programs; where that is not one of `block`, nothing is asked.
 
-Then, as often as --draws says, some checks of the planted program and as many of the unplanted one are drawn, and
-`ce-tune regressions --against` is asked about databases that have only these. Ten times as often this is asked of two
-lots of unplanted checks, none of them in both. How much slower the planted kernels are in truth is the ratio of the
+Then, as often as --draws says, some checks of the planted program and as many of the unplanted one are drawn, no two
+lots twice, and `ce-tune regressions --against` is asked about databases that have only these. Ten times as often this
+is asked of two lots of unplanted checks, none of them in both. How much slower the planted kernels are in truth is the ratio of the
 medians of all checks.
 
     cmake --preset release && cmake --build --preset release
@@ -52,7 +52,7 @@ SOME_TWICE = KERNEL + """
   ce_one_row(arguments, block);
 }
 """
-WAIT_BEFORE = "  operation.prepare();"
+WAIT_BEFORE = "  operation.settle(part);"
 PLAIN = "unplanted"
 PROBLEMS = ["bf16:256x4096", "bf16:128x16384", "f32:256x8192", "bf16:1024x4096", "bf16:4096x2048", "f32:2048x4096",
             "bf16:8192x2048", "bf16:8192x4096", "f32:4096x4096", "bf16:8192x8192", "f32:8192x4096", "bf16:32768x4096",
@@ -83,7 +83,7 @@ def edited(template, name):
     if not found:
         sys.exit(f"{TEMPLATE} has no longer the line {at}")
     if not period:
-        return f"{head}  for (int i = 0; i < {int(name.split('-')[0])}; ++i) block_barrier();\n{at}{body}"
+        return f"{head}  for (auto end = clock64() + {int(name.split('-')[0])}; clock64() < end;) {{}}\n{at}{body}"
     one_row = ONE_ROW + body.replace("block_index()", "row_index")
     # By blocks of the first half.
     return head + one_row + "\n" + SOME_TWICE.replace("EVERY", str(int(period[1]) // 2))
@@ -182,15 +182,14 @@ class Asker:
         return {finding["problem_text"]: finding for finding in found["findings"]}
 
     def draws(self, name, times):
-        """Findings of as many draws."""
-        rounds = range(self.rounds)
-        drawn = []
-        for _ in range(times):
-            if name == PLAIN:
-                both = self.engine.sample(rounds, 2 * self.count)
-                drawn.append((both[:self.count], both[self.count:]))
-            else:
-                drawn.append((self.engine.sample(rounds, self.count), self.engine.sample(rounds, self.count)))
+        """Findings of as many draws, or of as many as there are."""
+        rounds, apart = range(self.rounds), name == PLAIN
+        there_are = math.comb(self.rounds, self.count) * math.comb(self.rounds - self.count * apart, self.count)
+        drawn = {}
+        while len(drawn) < min(times, there_are):
+            before = self.engine.sample(rounds, self.count)
+            after = self.engine.sample([i for i in rounds if not apart or i not in before], self.count)
+            drawn[tuple(sorted(before)), tuple(sorted(after))] = None
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
             return list(pool.map(lambda pair: self.findings(name, *pair), drawn))
 
@@ -253,7 +252,7 @@ def main():
     parser.add_argument("--programs", required=True, type=pathlib.Path, help="folder for the programs")
     parser.add_argument("--runs", type=pathlib.Path, help="folder for the runs; without it programs are built only")
     parser.add_argument("--periods", type=int, nargs="*", default=[66, 32], help="of so many rows, one is done twice")
-    parser.add_argument("--barriers", type=int, nargs="*", default=[8, 16], help="that each block waits at in vain")
+    parser.add_argument("--cycles", type=int, nargs="*", default=[200, 400], help="for which each block does nothing")
     parser.add_argument("--rounds", type=int, default=20, help="checks of each program")
     parser.add_argument("--seconds", type=float, default=math.inf, help="no further round after so long")
     parser.add_argument("--draws", type=int, default=100, help="questions about each planted program")
@@ -269,7 +268,7 @@ def main():
         if arguments.build is None:
             parser.error("--build is needed to make the programs")
         build_programs(arguments.build, [f"1-in-{period}" for period in arguments.periods] +
-                       [f"{count}-barriers" for count in arguments.barriers] + [PLAIN], arguments.programs)
+                       [f"{count}-cycles" for count in arguments.cycles] + [PLAIN], arguments.programs)
     programs = {folder.name: folder / "ce-tune" for folder in sorted(arguments.programs.iterdir())}
     if arguments.runs is None:
         return
