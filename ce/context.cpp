@@ -64,6 +64,12 @@ Scratch scratch_of(const tuner::Kernel& kernel, const Problem& problem) {
   return {.parts = start, .bytes = start + parts};
 }
 
+Prepared prepared_for(const Chosen& chosen, const Problem& problem) {
+  return {.chosen = &chosen,
+          .scratch = scratch_of(chosen.kernel, problem),
+          .launches = chosen.kernel.launches(problem)};
+}
+
 template <AnyOperation Operation>
 constinit thread_local KnownCalls<Operation> known_calls;
 
@@ -87,9 +93,9 @@ struct Context::Impl {
     device->upload(status.data(), &no_bad_target, sizeof no_bad_target);
   }
 
-  void lend(const Scratch& scratch, Arguments& arguments, Stream stream);
-  void launch(const Chosen& chosen, const Scratch& scratch, const tuner::Geometry& geometry,
-              Arguments& arguments, Stream stream);
+  template <AnyOperation Operation>
+  Request bind(const Operation& operation, const typename Operation::Tensors& tensors);
+  void launch(const Prepared& prepared, Arguments& arguments, Stream stream);
   bool launch_empty(const Request& request, Stream stream);
 
   const std::uint64_t number = next_number();
@@ -102,19 +108,22 @@ struct Context::Impl {
       .config = "", .origin = Origin::fallback, .reason = "no rows: nothing to launch", .key = ""};
 };
 
-/// Memory of the Context's for one launch.
-void Context::Impl::lend(const Scratch& scratch, Arguments& arguments, Stream stream) {
-  arguments.status = static_cast<TargetStatus*>(status.data());
-  if (scratch.bytes == 0) return;
-  arguments.workspace = workspaces.get(stream, scratch.bytes);
-  arguments.parts = reinterpret_cast<std::byte*>(arguments.workspace) + scratch.parts;
+/// All arguments but the scratch memory.
+template <AnyOperation Operation>
+Request Context::Impl::bind(const Operation& operation, const typename Operation::Tensors& tensors) {
+  Request request = ce::bind(operation, tensors, *device);
+  request.arguments.status = static_cast<TargetStatus*>(status.data());
+  return request;
 }
 
-void Context::Impl::launch(const Chosen& chosen, const Scratch& scratch, const tuner::Geometry& geometry,
-                           Arguments& arguments, Stream stream) {
+/// \param arguments  get scratch memory where the kernel needs any, and are otherwise only read
+void Context::Impl::launch(const Prepared& prepared, Arguments& arguments, Stream stream) {
+  const auto& [chosen, scratch, launches] = prepared;
+  if (scratch.bytes == 0) return device->launch(launches.all(), &arguments, sizeof arguments, stream);
   const runtime::Session session(*device);
-  lend(scratch, arguments, stream);
-  chosen.kernel.launch(geometry, arguments, stream);
+  arguments.workspace = workspaces.get(stream, scratch.bytes);
+  arguments.parts = reinterpret_cast<std::byte*>(arguments.workspace) + scratch.parts;
+  device->launch(launches.all(), &arguments, sizeof arguments, stream);
 }
 
 /// A call without rows: nothing to launch, but a mean of nothing is NaN and a sum of nothing is 0.
@@ -152,23 +161,22 @@ void Memory::download(void* to) const { impl_->device->download(to, data(), byte
 struct Plan::Impl {
   Context::Impl* context;
   Request request;
-  const Chosen* chosen = nullptr;  ///< null when there are no rows
-  Scratch scratch = {};
-  tuner::Geometry geometry = {};
+  Prepared prepared = {};  ///< nothing is chosen when there are no rows
 };
 
 void Plan::run(Stream stream) const {
-  const auto& [context, request, chosen, scratch, geometry] = *impl_;
-  if (chosen == nullptr) {
+  const auto& [context, request, prepared] = *impl_;
+  if (prepared.chosen == nullptr) {
     context->launch_empty(request, stream);
     return;
   }
   Arguments arguments = request.arguments;
-  context->launch(*chosen, scratch, geometry, arguments, stream);
+  context->launch(prepared, arguments, stream);
 }
 
 const Choice& Plan::choice() const noexcept {
-  return impl_->chosen == nullptr ? impl_->context->empty : impl_->chosen->choice;
+  const Chosen* chosen = impl_->prepared.chosen;
+  return chosen == nullptr ? impl_->context->empty : chosen->choice;
 }
 
 // ---- Context -------------------------------------------------------------------------------------------
@@ -183,28 +191,30 @@ const Choice& Context::run(const Operation& operation, const typename Operation:
   if (const KnownCall<Operation>* call = known.find(impl_->number, operation, tensors, *impl_->device)) {
     Arguments arguments = call->arguments;
     set_addresses(tensors, arguments);
-    impl_->launch(*call->chosen, call->scratch, call->geometry, arguments, stream);
-    return call->chosen->choice;
+    impl_->launch(call->prepared, arguments, stream);
+    return call->prepared.chosen->choice;
   }
-  Request request = bind(operation, tensors, *impl_->device);
+  return run_unknown(operation, tensors, stream);
+}
+
+template <AnyOperation Operation>
+const Choice& Context::run_unknown(const Operation& operation, const typename Operation::Tensors& tensors,
+                                   Stream stream) {
+  Request request = impl_->bind(operation, tensors);
   if (impl_->launch_empty(request, stream)) return impl_->empty;
-  const Chosen& chosen = impl_->chooser.choose(request.problem, stream);
-  const Scratch scratch = scratch_of(chosen.kernel, request.problem);
-  const tuner::Geometry geometry = chosen.kernel.geometry(request.problem);
-  impl_->launch(chosen, scratch, geometry, request.arguments, stream);
-  if (!chosen.choice.provisional)
-    known.add(impl_->number, tensors, {operation, tensors, request.arguments, &chosen, scratch, geometry});
-  return chosen.choice;
+  const Prepared prepared = prepared_for(impl_->chooser.choose(request.problem, stream), request.problem);
+  impl_->launch(prepared, request.arguments, stream);
+  const Choice& choice = prepared.chosen->choice;
+  if (!choice.provisional)
+    known_calls<Operation>.add(impl_->number, tensors, {operation, tensors, request.arguments, prepared});
+  return choice;
 }
 
 template <AnyOperation Operation>
 Plan Context::prepare(const Operation& operation, const typename Operation::Tensors& tensors, Stream stream) {
-  Plan::Impl plan{.context = impl_.get(), .request = bind(operation, tensors, *impl_->device)};
-  if (const Problem& problem = plan.request.problem; problem.rows > 0) {
-    plan.chosen = &impl_->chooser.choose(problem, stream);
-    plan.scratch = scratch_of(plan.chosen->kernel, problem);
-    plan.geometry = plan.chosen->kernel.geometry(problem);
-  }
+  Plan::Impl plan{.context = impl_.get(), .request = impl_->bind(operation, tensors)};
+  if (const Problem& problem = plan.request.problem; problem.rows > 0)
+    plan.prepared = prepared_for(impl_->chooser.choose(problem, stream), problem);
   return Plan(std::make_shared<const Plan::Impl>(plan));
 }
 

@@ -159,6 +159,11 @@ class Context {
  private:
   friend class Plan;
   struct Impl;
+
+  template <AnyOperation Operation>
+  [[gnu::noinline]] const Choice& run_unknown(const Operation& operation,
+                                              const typename Operation::Tensors& tensors, Stream stream);
+
   std::unique_ptr<Impl> impl_;
 };
 

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 #include "ce/check_tensor.hpp"
@@ -22,6 +23,13 @@ namespace ce {
 struct Scratch {
   std::int64_t parts = 0;  ///< where its parts begin
   std::int64_t bytes = 0;  ///< 0: nothing
+};
+
+/// A chosen kernel, ready to be launched for one problem.
+struct Prepared {
+  const Chosen* chosen = nullptr;
+  Scratch scratch;
+  tuner::Launches launches;
 };
 
 /// All tensors of a call. By name, so that a new one does not compile until it is here.
@@ -50,16 +58,12 @@ class KnownCall {
   using Tensors = typename Operation::Tensors;
 
   KnownCall(const Operation& operation, const Tensors& tensors, const Arguments& of_call,
-            const Chosen* its_kernel, const Scratch& its_scratch, const tuner::Geometry& its_geometry)
-      : arguments(of_call),
-        chosen(its_kernel),
-        scratch(its_scratch),
-        geometry(its_geometry),
-        operation_(operation),
-        tensors_(tensors) {
+            const Prepared& its_kernel)
+      : arguments(of_call), prepared(its_kernel), operation_(operation) {
     std::size_t given = 0, i = 0;
-    for (const Tensor* tensor : all_of(tensors_)) {
+    for (const Tensor* tensor : all_of(tensors)) {
       const Extent extent = extent_of(*tensor);
+      tensors_[i] = *tensor;
       bytes_[i++] = extent.end - extent.start;
       if (tensor->data != nullptr) starts_[given++] = extent.start;
     }
@@ -71,34 +75,32 @@ class KnownCall {
   [[nodiscard]] bool is_like(const Operation& operation, const Tensors& tensors,
                              const runtime::Device& device) const {
     if (!(operation == operation_)) return false;
-    const auto now = all_of(tensors), then = all_of(tensors_);
+    const auto all = all_of(tensors);
     std::array<std::uintptr_t, count> starts, ends;  // of those that are given, as far as they were looked at
     std::size_t given = 0;
-    const auto is_alike = [&](const Tensor& own, const Tensor& known, std::uintptr_t bytes) {
-      if (known.data == nullptr) return own.data == nullptr && own.rows == 0;
-      const std::uintptr_t start = address(own), known_start = address(known), end = start + bytes;
-      if (start == 0 || !is_same_view(own, known) || (start ^ known_start) % 16 != 0 ||
-          device.pointer_kind(own.data) != runtime::PointerKind::device)
-        return false;
+    // A loop, not written out for each tensor: after a launch little of this is left in the caches of a processor, and
+    // reading the code anew takes longer than running it.
+    for (std::size_t i = 0; i < count; ++i) {
+      const Tensor &own = *all[i], &known = tensors_[i];
+      const std::uintptr_t start = address(own), known_start = address(known), end = start + bytes_[i];
+      if (known_start == 0) {
+        if (start != 0 || own.rows != 0) return false;
+        continue;
+      }
+      if (start == 0 || !is_same_view(own, known) || (start ^ known_start) % 16 != 0) return false;
+      if (start != known_start && device.pointer_kind(own.data) != runtime::PointerKind::device) return false;
       for (std::size_t other = 0; other < given; ++other)
         if (starts_[other] == known_start ? starts[other] != start
                                           : starts[other] < end && start < ends[other])
           return false;
       starts[given] = start;
       ends[given++] = end;
-      return true;
-    };
-    // Written out for each tensor by the compiler: a loop would put their addresses into memory.
-    return [&]<std::size_t... i>(std::index_sequence<i...>) {
-      return (is_alike(*now[i], *then[i], bytes_[i]) && ...);
     }
-    (std::make_index_sequence<count>());
+    return true;
   }
 
   Arguments arguments;  ///< with that call's addresses
-  const Chosen* chosen;
-  Scratch scratch;
-  tuner::Geometry geometry;
+  Prepared prepared;
 
  private:
   static constexpr std::size_t count = std::tuple_size_v<decltype(all_of(std::declval<Tensors>()))>;
@@ -106,14 +108,16 @@ class KnownCall {
   static std::uintptr_t address(const Tensor& tensor) noexcept {
     return reinterpret_cast<std::uintptr_t>(tensor.data);
   }
+  /// Without branches, which a processor would have to guess.
   static bool is_same_view(const Tensor& a, const Tensor& b) noexcept {
-    return a.dtype == b.dtype && a.rows == b.rows && a.columns == b.columns && a.row_stride == b.row_stride &&
-           a.column_stride == b.column_stride && a.batch_rows == b.batch_rows &&
-           a.batch_stride == b.batch_stride;
+    const std::int64_t different = (a.rows ^ b.rows) | (a.columns ^ b.columns) |
+                                   (a.row_stride ^ b.row_stride) | (a.column_stride ^ b.column_stride) |
+                                   (a.batch_rows ^ b.batch_rows) | (a.batch_stride ^ b.batch_stride);
+    return different == 0 && a.dtype == b.dtype;
   }
 
   Operation operation_;
-  Tensors tensors_;
+  std::array<Tensor, count> tensors_;
   std::array<std::uintptr_t, count> bytes_{};   ///< from the first to behind the last
   std::array<std::uintptr_t, count> starts_{};  ///< of those that are given
 };

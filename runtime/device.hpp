@@ -70,6 +70,12 @@ struct Function {
   const void* handle = nullptr;
 };
 
+/// An entry point and how it is launched.
+struct KernelLaunch {
+  Function function;
+  Launch launch;
+};
+
 /// What the compiler made of an entry point.
 struct Resources {
   int registers = 0;     ///< per thread; 0 where the device cannot tell
@@ -145,10 +151,17 @@ class Device {
   [[nodiscard]] virtual int parallel_compiles() const = 0;
   [[nodiscard]] virtual std::unique_ptr<Module> load(std::span<const std::byte> image) = 0;
 
-  /// Asynchronous on CUDA. `arguments` is the kernel's one parameter, copied before the call returns.
+  /// One after the other, asynchronous on CUDA. `arguments` is the one parameter of each kernel, copied before the
+  /// call returns.
   /// \throws DeviceError; on the host also for a barrier that not all threads reach, naming both places
-  virtual void launch(Function function, const Launch& launch, const void* arguments,
+  virtual void launch(std::span<const KernelLaunch> kernels, const void* arguments,
                       std::size_t argument_bytes, Stream stream) = 0;
+  /// A single one.
+  void launch(Function function, const Launch& launch, const void* arguments, std::size_t argument_bytes,
+              Stream stream) {
+    const KernelLaunch kernel{function, launch};
+    this->launch(std::span(&kernel, 1), arguments, argument_bytes, stream);
+  }
   /// Whether the geometry can run at all: threads, registers and shared memory of the loaded function.
   [[nodiscard]] virtual bool fits(Function function, const Launch& launch) const = 0;
   /// How many blocks of such launches run at the same time, a multiple of the cluster; 0 where none can.

@@ -40,18 +40,13 @@ runtime::Launch Kernel::launch_of(const Step& step, const generator::Problem& pr
 }
 
 void Kernel::launch(const generator::Problem& problem, const Arguments& arguments, Stream stream) const {
-  launch(geometry(problem), arguments, stream);
+  device_->launch(launches(problem).all(), &arguments, sizeof arguments, stream);
 }
 
-Geometry Kernel::geometry(const generator::Problem& problem) const {
-  Geometry geometry;
-  for (std::size_t i = 0; i < steps_.size(); ++i) geometry.at(i) = launch_of(steps_[i], problem);
-  return geometry;
-}
-
-void Kernel::launch(const Geometry& geometry, const Arguments& arguments, Stream stream) const {
-  for (std::size_t i = 0; i < steps_.size(); ++i)
-    device_->launch(steps_[i].function, geometry[i], &arguments, sizeof arguments, stream);
+Launches Kernel::launches(const generator::Problem& problem) const {
+  Launches launches;
+  for (const Step& step : steps_) launches.add({step.function, launch_of(step, problem)});
+  return launches;
 }
 
 bool Kernel::fits(const generator::Problem& problem) const {

@@ -24,8 +24,16 @@ namespace ce::tuner {
 
 using Image = std::vector<std::byte>;
 
-/// The launches of every step for one problem; as many count as the Kernel has steps.
-using Geometry = std::array<runtime::Launch, generator::most_steps>;
+/// The launches of every step for one problem.
+class Launches {
+ public:
+  void add(const runtime::KernelLaunch& launch) { all_.at(count_++) = launch; }
+  [[nodiscard]] std::span<const runtime::KernelLaunch> all() const noexcept { return {all_.data(), count_}; }
+
+ private:
+  std::array<runtime::KernelLaunch, generator::most_steps> all_;
+  std::size_t count_ = 0;
+};
 
 class Kernel {
  public:
@@ -33,14 +41,11 @@ class Kernel {
   /// \throws DeviceError where an image cannot be loaded or lacks an entry point
   Kernel(runtime::Device& device, std::span<const Image> images, generator::Program program);
 
-  /// Launches every step. Allocates nothing and takes no lock.
+  /// Launches every step.
   /// \param problem  may differ from the one it was generated for in its rows
   void launch(const generator::Problem& problem, const Arguments& arguments, Stream stream) const;
-
-  /// The geometry of every step for a problem, for callers that launch it more than once.
-  [[nodiscard]] Geometry geometry(const generator::Problem& problem) const;
-  /// \param geometry  of this Kernel, for the problem that the arguments are of
-  void launch(const Geometry& geometry, const Arguments& arguments, Stream stream) const;
+  /// The same for callers that launch it more than once, with Device::launch(): valid as long as the Kernel.
+  [[nodiscard]] Launches launches(const generator::Problem& problem) const;
 
   /// Whether the device can run every step at all.
   [[nodiscard]] bool fits(const generator::Problem& problem) const;

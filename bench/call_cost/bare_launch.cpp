@@ -13,11 +13,10 @@ namespace ce::bench {
 class BareLaunch::Recorder : public test::DeviceDecorator {
  public:
   Recorder() : DeviceDecorator(runtime::open_cuda_device(0)) {}
-  void launch(runtime::Function function, const runtime::Launch& launch, const void*, std::size_t,
-              Stream) override {
-    launches.emplace_back(function, launch);
+  void launch(std::span<const runtime::KernelLaunch> kernels, const void*, std::size_t, Stream) override {
+    launches.assign(kernels.begin(), kernels.end());
   }
-  std::vector<std::pair<runtime::Function, runtime::Launch>> launches;
+  std::vector<runtime::KernelLaunch> launches;
 };
 
 BareLaunch::BareLaunch(cache::Cache& cache, const Request& request)

@@ -62,7 +62,7 @@ class CudaDevice final : public Device {
     return std::make_unique<CudaModule>(context_, model_, image);
   }
 
-  void launch(Function function, const Launch& launch, const void* arguments, std::size_t argument_bytes,
+  void launch(std::span<const KernelLaunch> kernels, const void* arguments, std::size_t argument_bytes,
               Stream stream) override;
   bool fits(Function function, const Launch& launch) const override;
   int resident_blocks(Function function, const Launch& launch) const override;
@@ -100,6 +100,7 @@ class CudaDevice final : public Device {
                           const std::function<void()>& timed) override;
 
  private:
+  CUresult launch_one(const KernelLaunch& kernel, void** parameters, CUstream stream) const;
   int resident_clusters(Function function, const Launch& launch) const;
   [[noreturn]] void launch_failed(CUresult result, const Launch& launch) const;
 
@@ -158,22 +159,25 @@ Binary CudaDevice::compile(const CompileRequest& request) {
 }
 
 // The path of every call of a warm Plan: no allocation, no lock.
-void CudaDevice::launch(Function function, const Launch& launch, const void* arguments,
+void CudaDevice::launch(std::span<const KernelLaunch> kernels, const void* arguments,
                         std::size_t argument_bytes, Stream stream) {
   const ContextScope scope(*context_);
   void* parameters[] = {const_cast<void*>(arguments)};
-  void** parameter_list = argument_bytes > 0 ? parameters : nullptr;
-  CUresult result = CUDA_ERROR_NOT_SUPPORTED;
+  for (const KernelLaunch& kernel : kernels)
+    if (const CUresult result = launch_one(kernel, argument_bytes > 0 ? parameters : nullptr, stream);
+        result != CUDA_SUCCESS) [[unlikely]]
+      launch_failed(result, kernel.launch);
+}
+
+inline CUresult CudaDevice::launch_one(const KernelLaunch& kernel, void** parameters, CUstream stream) const {
+  const auto& [function, launch] = kernel;
   const bool overlaps = launch.overlaps && can_overlap_;
-  if (launch.cluster <= 1 && !overlaps) {
-    result = driver_.cuLaunchKernel(handle_of(function), launch.blocks, 1, 1, launch.threads, 1, 1,
-                                    launch.shared_bytes, stream, parameter_list, nullptr);
-  } else if (driver_.cuLaunchKernelEx != nullptr) {
-    const ExtendedLaunch extended(launch, stream, overlaps);
-    result = driver_.cuLaunchKernelEx(&extended.config, handle_of(function), parameter_list, nullptr);
-  }
-  if (result != CUDA_SUCCESS) [[unlikely]]
-    launch_failed(result, launch);
+  if (launch.cluster <= 1 && !overlaps)
+    return driver_.cuLaunchKernel(handle_of(function), launch.blocks, 1, 1, launch.threads, 1, 1,
+                                  launch.shared_bytes, stream, parameters, nullptr);
+  if (driver_.cuLaunchKernelEx == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
+  const ExtendedLaunch extended(launch, stream, overlaps);
+  return driver_.cuLaunchKernelEx(&extended.config, handle_of(function), parameters, nullptr);
 }
 
 void CudaDevice::launch_failed(CUresult result, const Launch& launch) const {

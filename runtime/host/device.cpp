@@ -121,26 +121,9 @@ class HostDevice : public Device {
     return std::make_unique<host::SharedObject>(image);
   }
 
-  void launch(Function function, const Launch& launch, const void* arguments, std::size_t argument_bytes,
+  void launch(std::span<const KernelLaunch> kernels, const void* arguments, std::size_t argument_bytes,
               Stream) override {
-    const host::Kernel& kernel = kernel_of(function);
-    const std::string call = fmt::format("launch of {}", kernel.name);
-    if (launch.cluster > 0 && launch.blocks % launch.cluster != 0)
-      throw DeviceError(call, 0,
-                        fmt::format("{} blocks are not a multiple of the {} blocks of a cluster",
-                                    launch.blocks, launch.cluster));
-    if (!fits(function, launch))
-      throw DeviceError(
-          call, 0,
-          fmt::format("cannot run {} blocks of {} threads in clusters of {} with {} bytes of "
-                      "shared memory (the kernel takes blocks of up to {} threads, the device clusters of "
-                      "up to {} blocks)",
-                      launch.blocks, launch.threads, launch.cluster, launch.shared_bytes, kernel.max_threads,
-                      largest_cluster));
-    const ArgumentCopy copy(arguments, argument_bytes);
-    scheduler_.run(kernel, launch, copy.data());
-    if (const auto bytes = memory_.find_overrun())
-      throw DeviceError(call, 0, fmt::format("wrote beyond the ends of an allocation of {} bytes", *bytes));
+    for (const auto& [function, launch] : kernels) launch_one(function, launch, arguments, argument_bytes);
   }
 
   bool fits(Function function, const Launch& launch) const override {
@@ -184,6 +167,28 @@ class HostDevice : public Device {
   }
 
  private:
+  void launch_one(Function function, const Launch& launch, const void* arguments,
+                  std::size_t argument_bytes) {
+    const host::Kernel& kernel = kernel_of(function);
+    const std::string call = fmt::format("launch of {}", kernel.name);
+    if (launch.cluster > 0 && launch.blocks % launch.cluster != 0)
+      throw DeviceError(call, 0,
+                        fmt::format("{} blocks are not a multiple of the {} blocks of a cluster",
+                                    launch.blocks, launch.cluster));
+    if (!fits(function, launch))
+      throw DeviceError(
+          call, 0,
+          fmt::format("cannot run {} blocks of {} threads in clusters of {} with {} bytes of "
+                      "shared memory (the kernel takes blocks of up to {} threads, the device clusters of "
+                      "up to {} blocks)",
+                      launch.blocks, launch.threads, launch.cluster, launch.shared_bytes, kernel.max_threads,
+                      largest_cluster));
+    const ArgumentCopy copy(arguments, argument_bytes);
+    scheduler_.run(kernel, launch, copy.data());
+    if (const auto bytes = memory_.find_overrun())
+      throw DeviceError(call, 0, fmt::format("wrote beyond the ends of an allocation of {} bytes", *bytes));
+  }
+
   static const host::Kernel& kernel_of(Function function) {
     return *static_cast<const host::Kernel*>(function.handle);
   }

@@ -99,7 +99,7 @@ class DrawnCalls : public testing::Test {
       change(other);
       const std::optional<Request> own = bound(known), others = bound(other);
       ASSERT_TRUE(own);
-      const KnownCall<Operation> call(known.operation, known.tensors, own->arguments, nullptr, {}, {});
+      const KnownCall<Operation> call(known.operation, known.tensors, own->arguments, {});
       refused += others ? 0 : 1;
       if (call.is_like(other.operation, other.tensors, *device_)) {
         ++like;
@@ -167,8 +167,7 @@ TEST(KnownCalls, BelongToAContextAndTheOldestGoesFirst) {
   const auto known = [&](std::uint64_t context, std::int64_t rows) {
     return calls.find(context, {}, tensors(rows), *device) != nullptr;
   };
-  for (std::int64_t rows = 1; rows <= 9; ++rows)
-    calls.add(7, tensors(rows), {{}, tensors(rows), {}, nullptr, {}, {}});
+  for (std::int64_t rows = 1; rows <= 9; ++rows) calls.add(7, tensors(rows), {{}, tensors(rows), {}, {}});
   EXPECT_FALSE(known(7, 1));
   for (std::int64_t rows = 2; rows <= 9; ++rows) {
     EXPECT_TRUE(known(7, rows));

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <stdexcept>
 
@@ -248,6 +249,22 @@ TEST_F(CudaCallsTest, ASessionAsksForTheContextOnce) {
   }
   EXPECT_EQ(current(), nullptr);
   EXPECT_EQ(fake().launches, 6);
+}
+
+TEST_F(CudaCallsTest, KernelsInARowAskForTheContextOnce) {
+  const auto module = device_->load(cubin_bytes());
+  const Stream stream = device_->trial_stream();
+  const std::array kernels{
+      KernelLaunch{module->function("work"), {.blocks = 7, .threads = 96}},
+      KernelLaunch{module->function("work"), {.blocks = 8, .threads = 32, .cluster = 4}}};
+  fake_calls() = {};
+  device_->launch(kernels, nullptr, 0, stream);
+  EXPECT_THAT(fake_calls().list(), ElementsAre("cuCtxGetCurrent", "cuCtxPushCurrent_v2", "cuLaunchKernel",
+                                               "cuLaunchKernelEx", "cuCtxPopCurrent_v2"));
+  EXPECT_EQ(current(), nullptr);
+  fake_calls() = {};
+  device_->launch({}, nullptr, 0, stream);
+  EXPECT_THAT(fake_calls().list(), testing::Not(testing::Contains("cuLaunchKernel")));
 }
 
 TEST_F(CudaCallsTest, TheDefaultStreamCountsAsCapturingWithAStreamThatWaitsForIt) {

@@ -24,9 +24,9 @@ class DeviceDecorator : public runtime::Device {
   std::unique_ptr<runtime::Module> load(std::span<const std::byte> image) override {
     return inner_->load(image);
   }
-  void launch(runtime::Function function, const runtime::Launch& launch, const void* arguments,
+  void launch(std::span<const runtime::KernelLaunch> kernels, const void* arguments,
               std::size_t argument_bytes, Stream stream) override {
-    inner_->launch(function, launch, arguments, argument_bytes, stream);
+    inner_->launch(kernels, arguments, argument_bytes, stream);
   }
   bool fits(runtime::Function function, const runtime::Launch& launch) const override {
     return inner_->fits(function, launch);

@@ -121,16 +121,18 @@ std::unique_ptr<runtime::Module> FaultyDevice::load(std::span<const std::byte> i
   return std::make_unique<WatchedModule>(*this, DeviceDecorator::load(image), fault);
 }
 
-void FaultyDevice::launch(runtime::Function function, const runtime::Launch& launch, const void* arguments,
+void FaultyDevice::launch(std::span<const runtime::KernelLaunch> kernels, const void* arguments,
                           std::size_t argument_bytes, Stream stream) {
-  Fault fault = Fault::none;
-  {
-    const std::lock_guard lock(mutex_);
-    fault = functions_.at(function.handle);
+  for (const runtime::KernelLaunch& kernel : kernels) {
+    Fault fault = Fault::none;
+    {
+      const std::lock_guard lock(mutex_);
+      fault = functions_.at(kernel.function.handle);
+    }
+    if (fault == Fault::wrong) continue;
+    if (fault == Fault::fault) throw DeviceError("launch", 700, "planted by the test");
+    DeviceDecorator::launch({&kernel, 1}, arguments, argument_bytes, stream);
   }
-  if (fault == Fault::wrong) return;
-  if (fault == Fault::fault) throw DeviceError("launch", 700, "planted by the test");
-  DeviceDecorator::launch(function, launch, arguments, argument_bytes, stream);
 }
 
 void* FaultyDevice::allocate(std::size_t bytes) {

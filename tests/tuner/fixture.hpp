@@ -62,7 +62,7 @@ class FaultyDevice : public DeviceDecorator {
 
   runtime::Binary compile(const runtime::CompileRequest& request) override;
   std::unique_ptr<runtime::Module> load(std::span<const std::byte> image) override;
-  void launch(runtime::Function function, const runtime::Launch& launch, const void* arguments,
+  void launch(std::span<const runtime::KernelLaunch> kernels, const void* arguments,
               std::size_t argument_bytes, Stream stream) override;
   void* allocate(std::size_t bytes) override;
   void release(void* data) noexcept override;
