@@ -20,12 +20,17 @@ constexpr std::size_t digest_digits = 8;
 /// Samples of a launch for each of the reference: they cost little, and scatter by 5%.
 constexpr int launches_a_sample = 4;
 
+/// Places of small tensors, and bytes of all of them: from there on one place is as good as another.
+constexpr std::int64_t most_places = 12, most_bytes_of_places = std::int64_t{256} << 20;
+
+/// Scratch memory of a row: the inputs, and an output or the copy that an overwritten input is set back from.
+std::int64_t row_bytes(const generator::Problem& problem) {
+  return (generator::inputs(problem) + 1) * (problem.columns * size_of(problem.dtype) + 32) + 64;
+}
+
 /// With fewer rows where scratch memory does not hold them all.
 generator::Problem fitting(generator::Problem problem, std::int64_t scratch_bytes) {
-  // The inputs, and an output or the copy that an overwritten input is set back from.
-  const std::int64_t row_bytes =
-      (generator::inputs(problem) + 1) * (problem.columns * size_of(problem.dtype) + 32) + 64;
-  problem.rows = std::clamp<std::int64_t>(scratch_bytes / row_bytes, 1, problem.rows);
+  problem.rows = std::clamp<std::int64_t>(scratch_bytes / row_bytes(problem), 1, problem.rows);
   return problem;
 }
 
@@ -60,10 +65,14 @@ generator::Config reference_config(const runtime::Model& model) {
 
 Bench::Bench(runtime::Device& device, cache::Cache& cache, const generator::Problem& problem,
              std::int64_t scratch_bytes, std::uint64_t seed)
-    : device_(device),
-      memory_(device,
-              generator::timing_trial(
-                  fitting(problem, scratch_bytes > 0 ? scratch_bytes : usual_scratch(device)), seed)) {
+    : device_(device) {
+  const std::int64_t scratch = scratch_bytes > 0 ? scratch_bytes : usual_scratch(device);
+  const generator::Trial trial = generator::timing_trial(fitting(problem, scratch), seed);
+  const std::int64_t bytes = trial.problem.rows * row_bytes(trial.problem),
+                     places = std::clamp<std::int64_t>(std::min(scratch, most_bytes_of_places) / bytes, 1,
+                                                       device.model().is_host() ? 1 : most_places);
+  places_.reserve(static_cast<std::size_t>(places));
+  for (std::int64_t i = 0; i < places; ++i) places_.emplace_back(device, trial);
   if (device.model().is_host()) return;
   const generator::Problem flush = flush_problem(device.model());
   const generator::Config config = reference_config(device.model());
@@ -77,21 +86,24 @@ void Bench::flush_l2() {
   if (flush_kernel_) flush_memory_->launch(*flush_kernel_);
 }
 
-std::vector<float> Bench::take(int samples, const std::function<void()>& timed) {
-  const auto before = [this] {
-    memory_.restore();
-    flush_l2();
-  };
-  std::vector<float> taken;
-  for (int left = samples; left > 0; left -= samples_a_turn) {
-    const std::vector<float> some = device_.time(std::min(left, samples_a_turn) + 1, before, timed);
-    taken.insert(taken.end(), some.begin() + 1, some.end());
+std::vector<float> Bench::take(int count, std::size_t taken,
+                               const std::function<void(const TrialMemory&)>& timed) {
+  std::vector<float> samples;
+  for (int left = count; left > 0; left -= samples_a_turn) {
+    TrialMemory& place = places_[(taken + samples.size()) / samples_a_turn % places_.size()];
+    const auto before = [&] {
+      place.restore();
+      flush_l2();
+    };
+    const std::vector<float> some =
+        device_.time(std::min(left, samples_a_turn) + 1, before, [&] { timed(place); });
+    samples.insert(samples.end(), some.begin() + 1, some.end());
   }
-  return taken;
+  return samples;
 }
 
-std::vector<float> Bench::samples(const Kernel& kernel, int count) {
-  return take(count, [&] { memory_.launch(kernel); });
+std::vector<float> Bench::samples(const Kernel& kernel, int count, std::size_t taken) {
+  return take(count, taken, [&](const TrialMemory& place) { place.launch(kernel); });
 }
 
 void Bench::conclude(cache::Measurement& measurement) const {
@@ -102,7 +114,7 @@ void Bench::conclude(cache::Measurement& measurement) const {
 }
 
 void Bench::time(const Kernel& kernel, int samples, cache::Measurement& measurement) {
-  const std::vector<float> taken = this->samples(kernel, samples);
+  const std::vector<float> taken = this->samples(kernel, samples, measurement.samples_us.size());
   measurement.samples_us.insert(measurement.samples_us.end(), taken.begin(), taken.end());
   conclude(measurement);
 }
@@ -111,11 +123,11 @@ double Bench::time_reference(int samples) {
   if (!flush_kernel_) return 0;
   generator::Problem row = flush_memory_->trial().problem;
   row.rows = 1;
-  const std::vector<float> launches = take(launches_a_sample * samples, [&] {
+  const std::vector<float> launches = take(launches_a_sample * samples, 0, [&](const TrialMemory&) {
     flush_kernel_->launch(row, flush_memory_->trial().arguments, device_.trial_stream());
   });
   launches_us_.insert(launches_us_.end(), launches.begin(), launches.end());
-  return median(take(samples, [&] { flush_l2(); }));
+  return median(take(samples, 0, [&](const TrialMemory&) { flush_l2(); }));
 }
 
 std::string Bench::reference() const {
@@ -136,13 +148,14 @@ runtime::Evidence Bench::evidence(std::span<const float> references_us) const {
   // Runs of one process have something in common.
   static const std::string process = fmt::format("{:08x}", std::random_device()());
   evidence["process"] = process;
+  evidence["places"] = fmt::to_string(places_.size());
   return evidence;
 }
 
 double Bench::time_driver_copy(int samples) {
-  const Arguments& arguments = memory_.trial().arguments;
   const std::int64_t bytes = problem().rows * problem().columns * size_of(problem().dtype);
-  return median(take(samples, [&] {
+  return median(take(samples, 0, [&](const TrialMemory& place) {
+    const Arguments& arguments = place.trial().arguments;
     device_.copy(arguments.output, arguments.input, static_cast<std::size_t>(bytes), device_.trial_stream());
   }));
 }

@@ -3,9 +3,11 @@
 /// How fast is a kernel?
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "tuner/trial_memory.hpp"
 
@@ -25,7 +27,8 @@ namespace ce::tuner {
 
 /// Times kernels of one problem on scratch memory. Policy: before every sample the tensors are set back and
 /// L2 is filled with other, clean lines, so that inputs come from memory and no write-back of somebody else's
-/// is timed.
+/// is timed. Where small tensors lie in memory moves the time of a kernel by some percent, so they are there several
+/// times, and samples are taken of all these places.
 class Bench {
  public:
   /// \param scratch_bytes  0 for usual_scratch(); with less than the problem needs, fewer rows
@@ -34,10 +37,12 @@ class Bench {
         std::int64_t scratch_bytes, std::uint64_t seed);
 
   /// The problem as it is timed.
-  [[nodiscard]] const generator::Problem& problem() const noexcept { return memory_.trial().problem; }
+  [[nodiscard]] const generator::Problem& problem() const noexcept { return places_.front().trial().problem; }
 
-  /// Microseconds of each launch; always three in a row, after one that is not counted, so that all are alike.
-  [[nodiscard]] std::vector<float> samples(const Kernel& kernel, int count);
+  /// Microseconds of each launch; always three in a row, after one that is not counted, so that all are alike, and then
+  /// three in the next place.
+  /// \param taken  before these: goes on with the place after theirs
+  [[nodiscard]] std::vector<float> samples(const Kernel& kernel, int count, std::size_t taken = 0);
   /// Sets what follows from the measurement's samples.
   void conclude(cache::Measurement& measurement) const;
   /// Adds samples to the measurement, and concludes.
@@ -58,11 +63,12 @@ class Bench {
   [[nodiscard]] double time_driver_copy(int samples);
 
  private:
-  [[nodiscard]] std::vector<float> take(int samples, const std::function<void()>& timed);
+  [[nodiscard]] std::vector<float> take(int count, std::size_t taken,
+                                        const std::function<void(const TrialMemory&)>& timed);
   void flush_l2();
 
   runtime::Device& device_;
-  TrialMemory memory_;
+  std::vector<TrialMemory> places_;     ///< the same tensors in each
   std::optional<Kernel> flush_kernel_;  ///< none on the host device; also the reference
   std::optional<TrialMemory> flush_memory_;
   std::vector<float> launches_us_;  ///< of the reference on a single row

@@ -20,7 +20,10 @@ constexpr int most_local_bytes = 256;
 /// Of the budget, for screening; the rest is for the turns, which decide.
 constexpr double share_of_screening = 0.75;
 
-/// The same, for as long as fewer than Breadth::least_configs were measured.
+/// The same, for all that is timed: then it is written down.
+constexpr double share_of_turns = 0.99;
+
+/// The same, for screening for as long as fewer than Breadth::least_configs were measured.
 constexpr double share_of_few = 2;
 
 /// Turns that are taken for each that is wanted.
@@ -250,7 +253,7 @@ std::vector<std::size_t> Search::build_missing(const std::vector<std::size_t>& e
 void Search::take_turns(const Round& round) {
   // Once there have been turns, what is left of the budget says whether there are more.
   const auto ends_in_time = [&](Clock::time_point begin) {
-    return begin + of_a_contender_ * static_cast<int>(round.entrants.size()) <= deadline(1);
+    return begin + of_a_contender_ * static_cast<int>(round.entrants.size()) <= deadline(share_of_turns);
   };
   if (round.entrants.empty() || (turns_taken_ > 0 && !ends_in_time(Clock::now()))) return;
   prepare_device();
@@ -269,7 +272,7 @@ void Search::take_turns(const Round& round) {
     const Clock::time_point begin = Clock::now();
     if (!turns.empty() && !ends_in_time(begin)) break;
     // Each begins with another contender, so that drift of the machine meets all alike.
-    turns.push_back(take_turn(contenders, turns.size() % contenders.size(), samples));
+    turns.push_back(take_turn(contenders, turns_taken_ + turns.size(), samples));
     of_a_contender_ = (Clock::now() - begin) / static_cast<int>(contenders.size());
     references_us_.push_back(turns.back().reference_us);
     believed = static_cast<std::size_t>(std::count_if(turns.begin(), turns.end(), [&](const Turn& turn) {
@@ -288,13 +291,14 @@ void Search::take_turns(const Round& round) {
   }
 }
 
-Search::Turn Search::take_turn(std::span<Contender* const> contenders, std::size_t first, int samples) {
+Search::Turn Search::take_turn(std::span<Contender* const> contenders, std::size_t number, int samples) {
   Turn turn{.reference_us = static_cast<float>(bench_->time_reference(samples_a_turn))};
   turn.samples.resize(contenders.size());
+  const std::size_t taken = number * static_cast<std::size_t>(samples);
   for (std::size_t n = 0; n < contenders.size(); ++n) {
     stop_if_asked();
-    const std::size_t i = (first + n) % contenders.size();
-    turn.samples[i] = bench_->samples(contenders[i]->kernel, samples);
+    const std::size_t i = (number + n) % contenders.size();
+    turn.samples[i] = bench_->samples(contenders[i]->kernel, samples, taken);
   }
   return turn;
 }

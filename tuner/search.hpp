@@ -61,7 +61,7 @@ class Search {
   void quarantine(std::size_t entrant, cache::Measurement measurement, std::string reason);
   void take_turns(const Round& round);
   [[nodiscard]] std::vector<std::size_t> build_missing(const std::vector<std::size_t>& entrants);
-  [[nodiscard]] Turn take_turn(std::span<Contender* const> contenders, std::size_t first, int samples);
+  [[nodiscard]] Turn take_turn(std::span<Contender* const> contenders, std::size_t number, int samples);
   void believe(std::span<const Turn> turns, std::span<Contender* const> contenders);
   void end_turns();
 
