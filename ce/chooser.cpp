@@ -205,13 +205,27 @@ const Chosen& Chooser::stand_in(const Problem& problem, const std::string& why, 
   return plans_.put(problem, std::move(chosen));
 }
 
+/// What is ranked first; but a kernel that turns out to keep values in local memory gives way to the next that does not,
+/// since it may be much slower than any ranking can know before it is compiled.
 std::unique_ptr<Chosen> Chooser::best_known(const Problem& problem, const std::string& why) {
-  if (const auto near = tuner_.likely_config(problem))
-    return load(problem, tuner::build(device_, cache_, problem, *near),
-                {.origin = Origin::nearest,
-                 .reason = "the most promising, by what is known of near problems; " + why});
-  return load(problem, tuner::build(device_, cache_, problem, tuner::safe_default(problem, device_.model())),
-              {.origin = Origin::fallback, .reason = "the safe default: nothing is known and " + why});
+  constexpr std::size_t most = 3;  // that are compiled for this
+  Choice choice{.origin = Origin::nearest,
+                .reason = "the most promising, by what is known of near problems; " + why};
+  std::vector<generator::Config> ranked = tuner_.likely_configs(problem, most);
+  if (ranked.empty()) {
+    choice = {.origin = Origin::fallback, .reason = "the safe default: nothing is known and " + why};
+    ranked = tuner::safe_defaults(problem, device_.model(), most);
+  }
+  std::unique_ptr<Chosen> first;
+  for (const generator::Config& config : ranked) try {
+      auto chosen = load(problem, tuner::build(device_, cache_, problem, config), choice);
+      if (chosen->kernel.resources().local_bytes == 0) return chosen;
+      if (first == nullptr) first = std::move(chosen);
+    } catch (const CompileError&) {
+      if (first == nullptr) throw;
+      break;
+    }
+  return first;
 }
 
 /// What the databases say is best and compiles here: what does not is quarantined, and they are asked again.

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <iterator>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -179,6 +180,11 @@ class Experience {
   std::unordered_set<std::string> variants_;
 };
 
+/// Configs of a kind share a row over as many blocks in the same way.
+using Kind = std::pair<std::string, int>;
+
+Kind kind_of(const Config& config) { return {config.variant, std::max(config.cluster, config.split)}; }
+
 /// Of few and far neighbours less is believed; what none of them knows is expected to be slower than predicted.
 double correction(const Config& config, const Traits& traits, std::span<const Experience> experiences) {
   if (experiences.empty()) return 0;
@@ -272,37 +278,45 @@ std::string structure_of(Config config) {
 
 std::vector<Config> search_order(const Problem& problem, const runtime::Model& model,
                                  std::span<const Neighbour> neighbours, const Weights& weights) {
-  std::vector<Config> ranked = ranked_space(problem, model, neighbours, weights), little_known, alone;
+  std::vector<Config> ranked = ranked_space(problem, model, neighbours, weights), little_known;
   const auto is_known = [&](const Config& config) {
     return recorded_problems(config.variant, traits_of(config, problem, model), weights) >= enough_problems;
   };
   const auto known = std::stable_partition(ranked.begin(), ranked.end(), is_known);
   little_known.assign(std::make_move_iterator(known), std::make_move_iterator(ranked.end()));
   ranked.erase(known, ranked.end());
-  if (!neighbours.empty()) {
-    alone = ranked_space(problem, model, {}, weights);
-    std::erase_if(alone, std::not_fn(is_known));
-  }
+  // Where the order looks away from the ranking now and then: at the prediction alone, or, where there is nothing else,
+  // at what the ranking has farther back.
+  std::vector<Config> elsewhere = neighbours.empty() ? ranked : ranked_space(problem, model, {}, weights);
+  std::erase_if(elsewhere, std::not_fn(is_known));
+  const std::size_t looks_away = neighbours.empty() ? 5 : 3;  // with one structure of so many
 
   std::vector<Config> order;
   std::unordered_set<std::string> structures, added;
+  std::set<Kind> kinds;
   std::size_t little_known_place = 4;  // of the next of them, or as soon as there is one
   // The first of the next structure of the list that the order has not yet.
-  const auto add_next = [&](const std::vector<Config>& list, std::vector<Config>::const_iterator& next) {
-    next = std::find_if(next, list.end(),
-                        [&](const Config& other) { return structures.insert(structure_of(other)).second; });
+  const auto add_next = [&](const std::vector<Config>& list, std::vector<Config>::const_iterator& next,
+                            bool of_a_new_kind) {
+    next = std::find_if(next, list.end(), [&](const Config& other) {
+      return (!of_a_new_kind || !kinds.contains(kind_of(other))) &&
+             structures.insert(structure_of(other)).second;
+    });
     if (next == list.end()) return;
     added.insert(generator::to_text(*next));
+    kinds.insert(kind_of(*next));
     order.push_back(*next);
   };
-  auto next_alone = alone.cbegin(), next_little_known = little_known.cbegin();
+  auto next_elsewhere = elsewhere.cbegin(), next_little_known = little_known.cbegin();
   for (Config& config : ranked) {
     if (added.contains(generator::to_text(config))) continue;
     const bool is_new = structures.insert(structure_of(config)).second;
+    kinds.insert(kind_of(config));
     order.push_back(std::move(config));
-    if (is_new && structures.size() % 3 == 2) add_next(alone, next_alone);
+    if (is_new && structures.size() % looks_away == looks_away - 1)
+      add_next(elsewhere, next_elsewhere, neighbours.empty());
     if (!is_new || structures.size() + 1 < little_known_place) continue;
-    add_next(little_known, next_little_known);
+    add_next(little_known, next_little_known, false);
     little_known_place += 4;
   }
   for (Config& config : little_known)
@@ -310,11 +324,16 @@ std::vector<Config> search_order(const Problem& problem, const runtime::Model& m
   return order;
 }
 
-Config safe_default(const Problem& problem, const runtime::Model& model) {
+std::vector<Config> safe_defaults(const Problem& problem, const runtime::Model& model, std::size_t most) {
   std::vector<Config> ranked = ranked_space(problem, model);
   if (ranked.empty())
     throw Unsupported(fmt::format("no config of any variant fits {}", generator::title(problem)));
-  return std::move(ranked.front());
+  ranked.resize(std::min(ranked.size(), most));
+  return ranked;
+}
+
+Config safe_default(const Problem& problem, const runtime::Model& model) {
+  return std::move(safe_defaults(problem, model, 1).front());
 }
 
 }  // namespace ce::tuner

@@ -106,8 +106,11 @@ struct Weights {
                                                           std::span<const Neighbour> neighbours,
                                                           const Weights& weights = shipped_weights());
 
-/// The config to run when nothing is known and nothing may be tried: the first of ranked_space().
+/// The configs to run when nothing is known and nothing may be tried: the first of ranked_space().
 /// \throws Unsupported where no config fits
+[[nodiscard]] std::vector<generator::Config> safe_defaults(const generator::Problem& problem,
+                                                           const runtime::Model& model, std::size_t most);
+/// The first of them.
 [[nodiscard]] generator::Config safe_default(const generator::Problem& problem, const runtime::Model& model);
 
 }  // namespace ce::tuner

@@ -71,12 +71,19 @@ std::optional<Decision> Tuner::known_winner(const generator::Problem& problem) c
   return own;
 }
 
-std::optional<generator::Config> Tuner::likely_config(const generator::Problem& problem) const {
+std::vector<generator::Config> Tuner::likely_configs(const generator::Problem& problem,
+                                                     std::size_t most) const {
   const std::vector<Neighbour> near = neighbours(device_, cache_, problem);
-  if (near.empty()) return std::nullopt;
+  if (near.empty()) return {};
   std::vector<generator::Config> ranked = ranked_space(problem, device_.model(), near);
-  if (ranked.empty()) return std::nullopt;
-  return std::move(ranked.front());
+  ranked.resize(std::min(ranked.size(), most));
+  return ranked;
+}
+
+std::optional<generator::Config> Tuner::likely_config(const generator::Problem& problem) const {
+  std::vector<generator::Config> first = likely_configs(problem, 1);
+  if (first.empty()) return std::nullopt;
+  return std::move(first.front());
 }
 
 void Tuner::finish() { unfinished_.reset(); }

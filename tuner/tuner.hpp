@@ -96,8 +96,11 @@ class Tuner {
   /// to its end, unless the database has that winner in quarantine; nothing when none knows one. See decide() of a Cache.
   [[nodiscard]] std::optional<Decision> known_winner(const generator::Problem& problem) const;
 
-  /// The config that is ranked first in the light of what was measured of the nearest problems on this device whose
-  /// kernels move memory alike; nothing when there are none. It need not have won anywhere.
+  /// The configs that are ranked first in the light of what was measured of the nearest problems on this device whose
+  /// kernels move memory alike; none when there are no such problems. They need not have won anywhere.
+  [[nodiscard]] std::vector<generator::Config> likely_configs(const generator::Problem& problem,
+                                                              std::size_t most) const;
+  /// The first of them.
   [[nodiscard]] std::optional<generator::Config> likely_config(const generator::Problem& problem) const;
 
   /// Searches the problem's space, unless the database knows a winner, and decides. The caller's memory is

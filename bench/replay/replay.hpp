@@ -22,7 +22,8 @@ struct Fitted;
 struct RecordedConfig {
   generator::Config config;
   double median_us = 0;
-  double spread = 0;  ///< interquartile range over median
+  double spread = 0;    ///< interquartile range over median
+  bool spills = false;  ///< keeps values in local memory, as far as was recorded
 };
 
 struct RecordedProblem {

@@ -16,6 +16,7 @@
 #include "tests/ce/log_lines.hpp"
 #include "tests/environment.hpp"
 #include "tests/tuner/fixture.hpp"
+#include "tuner/ranking.hpp"
 #include "tuner/verify.hpp"
 
 namespace ce::test {
@@ -56,6 +57,21 @@ class Gate {
   int came_ = 0;
 };
 
+/// One whose kernels keep values in local memory.
+class SpillingModule : public runtime::Module {
+ public:
+  explicit SpillingModule(std::unique_ptr<Module> inner) : inner_(std::move(inner)) {}
+  runtime::Function function(std::string_view entry) const override { return inner_->function(entry); }
+  runtime::Resources resources(runtime::Function function) const override {
+    runtime::Resources found = inner_->resources(function);
+    found.local_bytes = 32;
+    return found;
+  }
+
+ private:
+  std::unique_ptr<Module> inner_;
+};
+
 class ObedientDevice : public DeviceDecorator {
  public:
   /// \param suffix  of the model's name
@@ -74,6 +90,11 @@ class ObedientDevice : public DeviceDecorator {
       throw CompileError(request.name, "planted by the test", "nowhere.cu");
     return DeviceDecorator::compile(request);
   }
+  std::unique_ptr<runtime::Module> load(std::span<const std::byte> image) override {
+    auto module = DeviceDecorator::load(image);
+    if (spilling-- > 0) return std::make_unique<SpillingModule>(std::move(module));
+    return module;
+  }
   std::vector<float> time(int samples, const std::function<void()>& before,
                           const std::function<void()>& timed) override {
     if (fails) throw DeviceError("time", 700, "planted by the test");
@@ -86,6 +107,7 @@ class ObedientDevice : public DeviceDecorator {
   std::atomic<bool> captures = false;
   std::atomic<int> compiled = 0;
   std::atomic<bool> fails = false;  ///< whatever is timed
+  std::atomic<int> spilling = 0;    ///< of the modules that are loaded next
   std::string refused;              ///< a part of a text that does not compile
 
  private:
@@ -323,6 +345,21 @@ TEST_F(ChooserTest, AnInterruptedTuningIsFinishedByTheNext) {
   Chooser chooser(device, database, quick_settings(), Policy::tune);
   EXPECT_EQ(choose(chooser).origin, ended ? Origin::database : Origin::tuned);
   EXPECT_EQ(choose(frozen).origin, Origin::database);
+}
+
+TEST_F(ChooserTest, AStandInThatSpillsGivesWayToTheNextThatDoesNot) {
+  const std::vector<generator::Config> ranked = tuner::safe_defaults(small_problem(), device.model(), 3);
+  const auto stand_in = [&](const char* name, int spilling) {
+    cache::Cache own = cache::Cache::open(file() + name);
+    Chooser chooser(device, own, quick_settings(), Policy::lookup);
+    device.spilling = spilling;
+    return choose(chooser).config;
+  };
+  EXPECT_EQ(stand_in("-none", 0), generator::to_text(ranked[0]));
+  EXPECT_EQ(stand_in("-first", 1), generator::to_text(ranked[1]));
+  EXPECT_EQ(stand_in("-all", 3), generator::to_text(ranked[0]));
+  device.refused = generator::to_text(ranked[1]);
+  EXPECT_EQ(stand_in("-no-second", 1), generator::to_text(ranked[0]));
 }
 
 TEST_F(ChooserTest, TwoModelsInOneProcessHaveTheirOwnWinners) {
