@@ -217,14 +217,16 @@ std::unique_ptr<Chosen> Chooser::best_known(const Problem& problem, const std::s
     ranked = tuner::safe_defaults(problem, device_.model(), most);
   }
   std::unique_ptr<Chosen> first;
-  for (const generator::Config& config : ranked) try {
+  for (const generator::Config& config : ranked) {
+    try {
       auto chosen = load(problem, tuner::build(device_, cache_, problem, config), choice);
       if (chosen->kernel.resources().local_bytes == 0) return chosen;
       if (first == nullptr) first = std::move(chosen);
     } catch (const CompileError&) {
       if (first == nullptr) throw;
-      break;
+      break;  // the first runs
     }
+  }
   return first;
 }
 
