@@ -7,6 +7,7 @@
 #include <string>
 
 #include "ce/base/built_version.hpp"
+#include "ce/base/error.hpp"
 #include "generator/source.hpp"
 #include "tuner/ranking.hpp"
 #include "tuner/statistics.hpp"
@@ -72,7 +73,14 @@ Bench::Bench(runtime::Device& device, cache::Cache& cache, const generator::Prob
                      places = std::clamp<std::int64_t>(std::min(scratch, most_bytes_of_places) / bytes, 1,
                                                        device.model().is_host() ? 1 : most_places);
   places_.reserve(static_cast<std::size_t>(places));
-  for (std::int64_t i = 0; i < places; ++i) places_.emplace_back(device, trial);
+  for (std::int64_t i = 0; i < places; ++i) {
+    try {
+      places_.emplace_back(device, trial);
+    } catch (const DeviceError&) {
+      if (places_.empty()) throw;
+      break;  // memory is short: as many as there are
+    }
+  }
   if (device.model().is_host()) return;
   const generator::Problem flush = flush_problem(device.model());
   const generator::Config config = reference_config(device.model());

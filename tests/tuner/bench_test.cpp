@@ -7,6 +7,7 @@
 #include <cstring>
 #include <map>
 
+#include "ce/base/error.hpp"
 #include "runtime/host/device.hpp"
 #include "templates/arguments.cuh"
 #include "tests/tuner/fixture.hpp"
@@ -36,7 +37,13 @@ class NotingDevice : public DeviceDecorator {
     DeviceDecorator::launch(kernels, arguments, argument_bytes, stream);
   }
 
+  void* allocate(std::size_t bytes) override {
+    if (allocations-- == 0) throw DeviceError("cuMemAlloc", 2, "planted by the test");
+    return DeviceDecorator::allocate(bytes);
+  }
+
   const void* noted = nullptr;
+  int allocations = -1;  ///< that succeed; less than none: all
   std::vector<const void*> inputs;
 
  private:
@@ -95,6 +102,17 @@ TEST_F(BenchTest, SamplesGoOnWhereTheLastEnded) {
 TEST_F(BenchTest, PlacesAreWithinTheScratchMemory) {
   EXPECT_THAT(counted(inputs_of(36, 100'000)), SizeIs(AllOf(Ge(2), Le(3))));
   EXPECT_THAT(counted(inputs_of(36, 20'000)), SizeIs(1)) << "of fewer rows";
+}
+
+TEST_F(BenchTest, WhereMemoryIsShortThereAreFewerPlaces) {
+  constexpr int many = 1000;
+  noting.allocations = many;
+  const tuner::TrialMemory one(noting, generator::timing_trial(small_problem(), 1));
+  const int of_a_place = many - noting.allocations;
+  noting.allocations = 3 * of_a_place + of_a_place / 2;
+  EXPECT_THAT(counted(inputs_of(36)), SizeIs(3));
+  noting.allocations = of_a_place - 1;
+  EXPECT_THROW(inputs_of(36), DeviceError);
 }
 
 }  // namespace
