@@ -13,8 +13,8 @@ same in all programs; where that is not one of `block`, nothing is asked.
 
 Then, as often as --draws says, some checks of the planted program and as many of the unplanted one are drawn, no two
 lots twice, and `ce-tune regressions --against` is asked about databases that have only these. Ten times as often this
-is asked of two lots of unplanted checks, none of them in both. How much slower the planted kernels are in truth is the ratio of the
-medians of all checks.
+is asked of two lots of unplanted checks, none of them in both. How much slower the planted kernels are in truth is the
+ratio of the medians of all checks.
 
     cmake --preset release && cmake --build --preset release
     bench/planted.py --build build/release --programs programs --runs planted --json planted.json
