@@ -10,7 +10,6 @@
 #include <map>
 #include <optional>
 #include <random>
-#include <set>
 #include <sstream>
 
 #include "bench/replay/fit.hpp"
@@ -191,8 +190,7 @@ double Simulator::apart(const tuner::Breadth& breadth, std::uint64_t first_seed)
 
 /// A problem as one that nobody tuned.
 struct Guesser::Stranger {
-  std::map<std::string, double> regrets;             ///< of what was recorded
-  std::set<std::string> spilling;                    ///< of these
+  std::map<std::string, double> regrets;             ///< of what was recorded and may run
   std::vector<std::pair<std::size_t, double>> near;  ///< problems with their distance
   double alone = 0;
 };
@@ -205,11 +203,9 @@ Guesser::Guesser(const Recording& recording) : recording_(recording) {
   for (std::size_t i = 0; i < problems.size(); ++i) {
     simulators_.emplace_back(problems[i], recording.model);
     Stranger& stranger = strangers_.emplace_back();
-    for (const RecordedConfig& each : problems[i].configs) {
-      const std::string text = generator::to_text(each.config);
-      stranger.regrets.emplace(text, each.median_us / problems[i].best_us() - 1);
-      if (each.spills) stranger.spilling.insert(text);
-    }
+    for (const RecordedConfig& each : problems[i].configs)
+      if (!each.spills)  // as Chooser::best_known(), which compiles it to see
+        stranger.regrets.emplace(generator::to_text(each.config), each.median_us / problems[i].best_us() - 1);
     for (std::size_t other = 0; other < problems.size(); ++other) {
       const auto distance = tuner::distance_between(problems[other].problem, problems[i].problem);
       if (other != i && distance) stranger.near.emplace_back(other, *distance);
@@ -226,14 +222,10 @@ Guesser::~Guesser() = default;
 std::pair<std::string, double> Guesser::first_recorded(std::size_t problem,
                                                        std::span<const tuner::Neighbour> near) const {
   const generator::Problem& asked = recording_.problems[problem].problem;
-  const auto& [regrets, spilling, nearest, alone] = strangers_[problem];
+  const std::map<std::string, double>& regrets = strangers_[problem].regrets;
   for (const generator::Config& config :
-       tuner::ranked_space(asked, recording_.model, near, fits_[problem % fits_.size()].weights())) {
-    const std::string text = generator::to_text(config);
-    // As Chooser::best_known(), which compiles it to see.
-    if (const auto found = regrets.find(text); found != regrets.end() && !spilling.contains(text))
-      return *found;
-  }
+       tuner::ranked_space(asked, recording_.model, near, fits_[problem % fits_.size()].weights()))
+    if (const auto found = regrets.find(generator::to_text(config)); found != regrets.end()) return *found;
   throw NotFound("no config of the space was recorded for " + generator::title(asked));
 }
 
