@@ -88,6 +88,7 @@ class KnownCall {
         continue;
       }
       if (start == 0 || !is_same_view(own, known) || (start ^ known_start) % 16 != 0) return false;
+      // What was memory of the device still is, unless somebody freed it: see SeenMemory in runtime/cuda.
       if (start != known_start && device.pointer_kind(own.data) != runtime::PointerKind::device) return false;
       for (std::size_t other = 0; other < given; ++other)
         if (starts_[other] == known_start ? starts[other] != start
