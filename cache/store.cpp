@@ -11,6 +11,8 @@
 
 #include <chrono>
 #include <ctime>
+#include <ranges>
+#include <set>
 #include <utility>
 
 #include "cache/codec.hpp"
@@ -287,8 +289,25 @@ std::int64_t Store::add(std::span<const Measurement> list) {
   SQLite::Transaction transaction(*database_, SQLite::TransactionBehavior::IMMEDIATE);
   std::int64_t added = 0;
   for (const Measurement& measurement : list) added += insert(measurement);
+  std::set<std::pair<std::string_view, std::string_view>> keys;
+  for (const auto& [problem, device] : list | std::views::transform(&Measurement::key))
+    if (keys.emplace(problem, device).second) expect_whole(problem, device);
   transaction.commit();
   return added;
+}
+
+/// What was added must be found again: where a page of an index is damaged, rows of a key can be out of reach.
+void Store::expect_whole(std::string_view problem, std::string_view device) {
+  Query query(prepared(R"sql(
+    SELECT c.measurements, (SELECT COUNT(*) FROM measurements AS m WHERE m.key_id = c.key_id)
+    FROM key_counts AS c
+    JOIN keys AS k ON k.id = c.key_id
+    JOIN problems AS p ON p.id = k.problem_id
+    JOIN device_models AS d ON d.id = k.device_model_id
+    WHERE p.text = ?1 AND d.text = ?2)sql"),
+              problem, device);
+  if (!query.next() || query.integer(0) != query.integer(1))
+    throw SQLite::Exception("not all measurements of a key are found", SQLITE_CORRUPT);
 }
 
 Store::Copied Store::copy_into(Store& other, bool with_binaries) {

@@ -93,6 +93,8 @@ class Store {
                                                                std::span<const std::string> digests,
                                                                std::string_view after);
   bool insert(const Measurement& measurement);
+  /// \throws SQLite::Exception(SQLITE_CORRUPT)
+  void expect_whole(std::string_view problem, std::string_view device);
   bool insert_binary(const std::string& compile_key, std::span<const std::byte> image,
                      const BinaryInfo& info);
 

@@ -226,6 +226,14 @@ TEST_F(LargeDamage, AnyByteOfAllButTheBallastFlipped) {
   EXPECT_GT(kept, 0.8);
 }
 
+/// Of what no check of pages finds: an index that leads past rows.
+TEST_F(LargeDamage, AByteOfAnIndexThatHidesMeasurements) {
+  constexpr std::size_t in_an_index = 56426;
+  std::string bytes = whole();
+  bytes[in_an_index] = static_cast<char>(bytes[in_an_index] ^ 58);
+  EXPECT_EQ(work_with(bytes).measurements, keys * configs);
+}
+
 TEST_F(LargeDamage, CutAtAnyLength) {
   const auto seed = std::random_device()();
   std::cout << "seed " << seed << '\n';
