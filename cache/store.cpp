@@ -11,7 +11,6 @@
 
 #include <chrono>
 #include <ctime>
-#include <ranges>
 #include <set>
 #include <utility>
 
@@ -290,8 +289,9 @@ std::int64_t Store::add(std::span<const Measurement> list) {
   std::int64_t added = 0;
   for (const Measurement& measurement : list) added += insert(measurement);
   std::set<std::pair<std::string_view, std::string_view>> keys;
-  for (const auto& [problem, device] : list | std::views::transform(&Measurement::key))
-    if (keys.emplace(problem, device).second) expect_whole(problem, device);
+  for (const Measurement& measurement : list)
+    if (const auto& [problem, device] = measurement.key; keys.emplace(problem, device).second)
+      expect_whole(problem, device);
   transaction.commit();
   return added;
 }
