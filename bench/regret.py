@@ -7,8 +7,10 @@ searched nine times more from scratch, and all winners timed beside each other. 
 
     bench/regret.py --ce-tune build/release/bin/ce-tune --problems 64 --repeat 12 --json regret.json
 
-With --recorded FILE, what exhaustive searches measured some time ago (bench/record_searches.py) is not measured again:
-the three fastest configs that were recorded of a problem stand for its exhaustive winner, the fastest of them today.
+With --recorded FILE ..., what exhaustive searches measured some time ago (bench/record_searches.py) is not measured
+again: the three fastest configs that were recorded of a problem stand for its exhaustive winner, the fastest of them
+today. With --known FILE, what would run without a search where that database is there is timed, too, of problems that it
+does not have: their neighbours serve them.
 
 It goes on where --json and --keep end: problems that the one has are not looked at again, unless for --repeat, configs
 that the other has from an exhaustive search with today's templates are not measured again. So regret comes first and
@@ -71,10 +73,10 @@ def text_of(problem):
     return f"{RECORDED[operation].format(dtype=dtype)}cols={columns} align={alignment} rows<={rows} l2=cold"
 
 
-def recorded_configs(file):
-    """Of a recording, the configs of each problem by its text, the fastest first."""
+def recorded_configs(files):
+    """Of recordings, the configs of each problem by its text, the fastest first."""
     problems = {}
-    for line in file.read_text().splitlines():
+    for line in (line for file in files for line in file.read_text().splitlines()):
         if line.startswith(("#", "device ")):
             continue
         if line.startswith(("problem ", "partial ")):
@@ -139,6 +141,11 @@ class Tuner:
     def guess(self, problem):
         return self.run("source", *self.words(problem))["config"]
 
+    def served(self, problem, known):
+        """By the neighbours that a database knows; nothing where it knows the problem itself."""
+        chosen = self.run("source", *self.words(problem), "--db", str(known))
+        return None if "known winner" in chosen["origin"] else chosen["config"]
+
     def time(self, problem, configs, samples, about_us, database):
         """Median time of each config, in microseconds. Short kernels get more samples, which spread more, and several
         processes: what a process has may make one of them faster than another by some percent."""
@@ -171,13 +178,13 @@ def spread_out(count, among):
     return {round(i * among / count) for i in range(count)}
 
 
-def look_at(tuner, problem, best, guess, arguments, searches):
+def look_at(tuner, problem, best, guess, served, arguments, searches):
     """One problem's figures; those of the winners of all searches, where there are several; and ce-tune's document."""
     found = [tuner.search(problem) for _ in range(searches)]
     chosen, about = found[0]
     winners = [report["winner"] for report, _ in found]
-    times = tuner.time(problem, [*best["configs"], guess, *winners], arguments.samples, chosen["median_us"],
-                       arguments.keep)
+    times = tuner.time(problem, [*best["configs"], guess, *winners, *([served] if served else [])], arguments.samples,
+                       chosen["median_us"], arguments.keep)
     title = " ".join(map(str, problem))
     again = {winner: times[winner] for winner in sorted(set(winners))}
     fastest = min(best["configs"], key=times.get)
@@ -194,6 +201,8 @@ def look_at(tuner, problem, best, guess, arguments, searches):
         "regret": times[winners[0]] / times[fastest] - 1,
         "speed_without_search": times[winners[0]] / times[guess],
     }
+    if served:
+        figures |= {"served": served, "regret_served": times[served] / times[fastest] - 1}
     stable = {"problem": title, "winners": winners, "seconds": [report["seconds"] for report, _ in found],
               "times_us": again, "apart": max(again.values()) / min(again.values()) - 1}
     return figures, stable if searches > 1 else None, about
@@ -203,8 +212,9 @@ def print_line(figures, stable):
     seconds = figures["exhaustive_seconds"]
     print(f"{figures['problem']:36} regret {figures['regret']:7.2%}  {figures['seconds']:.2f} s for "
           f"{figures['tried']:3} of {figures['configs']:3} ({'recorded' if seconds is None else f'{seconds:.1f} s'})  "
-          f"without search {figures['speed_without_search']:.2f}  {min(figures['times_us'].values()):.1f} us",
-          flush=True)
+          f"without search {figures['speed_without_search']:.2f}  "
+          + (f"served by neighbours {figures['regret_served']:.2%}  " if "served" in figures else "")
+          + f"{min(figures['times_us'].values()):.1f} us", flush=True)
     if stable:
         print(f"{'':36} ten searches: {len(stable['times_us'])} winners, {stable['apart']:.2%} apart", flush=True)
 
@@ -218,7 +228,9 @@ def main():
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=math.inf, help="no further problem after so long")
     parser.add_argument("--configs", type=int, default=0, help="of a search at most: to try this script")
-    parser.add_argument("--recorded", type=pathlib.Path, metavar="FILE", help="recording of exhaustive searches")
+    parser.add_argument("--recorded", type=pathlib.Path, nargs="+", default=[], metavar="FILE",
+                        help="recordings of exhaustive searches")
+    parser.add_argument("--known", type=pathlib.Path, metavar="FILE", help="database of other problems")
     parser.add_argument("--keep", default="regret.db", help="database of the exhaustive searches (default: %(default)s)")
     parser.add_argument("--json", default="regret.json", help="file for all figures (default: %(default)s)")
     arguments = parser.parse_args()
@@ -230,13 +242,15 @@ def main():
     done = [{each["problem"] for each in document[kind]} for kind in ("problems", "stability")]
     left = [(i, problem) for i, problem in enumerate(problems_of(arguments.problems, arguments.seed))
             if " ".join(map(str, problem)) not in done[i in repeated]]
-    recorded = recorded_configs(arguments.recorded) if arguments.recorded else {}
+    recorded = recorded_configs(arguments.recorded)
     failures = 0
     together = 5  # a process takes most of a second to find the GPU
     with tempfile.TemporaryDirectory() as folder:
         tuner = Tuner(arguments.ce_tune, folder, arguments.configs)
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
             guesses = list(pool.map(tuner.guess, [problem for _, problem in left]))
+            served = list(pool.map(lambda problem: arguments.known and tuner.served(problem, arguments.known),
+                                   [problem for _, problem in left]))
         for first in range(0, len(left), together):
             if time.monotonic() > end:
                 break
@@ -245,11 +259,12 @@ def main():
             searched = iter(tuner.search_all([problem for (_, problem), known in zip(few, fastest) if not known],
                                              arguments.keep) if not all(fastest) else [])
             reports = [{"configs": known, "seconds": None} if known else next(searched) for known in fastest]
-            for (i, problem), best, guess in zip(few, reports, guesses[first:]):
+            for (i, problem), best, guess, near in zip(few, reports, guesses[first:], served[first:]):
                 if time.monotonic() > end:
                     break
                 try:
-                    figures, stable, about = look_at(tuner, problem, best, guess, arguments, 10 if i in repeated else 1)
+                    figures, stable, about = look_at(tuner, problem, best, guess, near, arguments,
+                                                     10 if i in repeated else 1)
                 except (RuntimeError, KeyError) as error:
                     failures += 1
                     print(f"{' '.join(map(str, problem))}: {best.get('error', error)}", flush=True)
@@ -269,6 +284,8 @@ def main():
         sys.exit("nothing was timed")
     print(f"{len(found)} of {arguments.problems} problems")
     print(shown("regret", [each["regret"] for each in found]))
+    if any("served" in each for each in found):
+        print(shown("served by neighbours", [each["regret_served"] for each in found if "served" in each]))
     if document["stability"]:
         print(shown("ten searches apart", [each["apart"] for each in document["stability"]]))
     seconds = [each["seconds"] for each in found]
