@@ -157,6 +157,9 @@ bool Store::insert(const Measurement& m) {
 
 std::vector<Measurement> Store::measurements(const Key& key) {
   std::vector<Measurement> list;
+  Query found(prepared(select_key), key.problem, key.device);  // until the end: all is read of one moment
+  if (!found.next()) return list;
+  expect_whole(found.integer(0));
   Query query(prepared(select_of_key_), key.problem, key.device);
   while (query.next()) list.push_back(read_whole_measurement(query));
   return list;
@@ -289,23 +292,22 @@ std::int64_t Store::add(std::span<const Measurement> list) {
   std::int64_t added = 0;
   for (const Measurement& measurement : list) added += insert(measurement);
   std::set<std::pair<std::string_view, std::string_view>> keys;
-  for (const Measurement& measurement : list)
-    if (const auto& [problem, device] = measurement.key; keys.emplace(problem, device).second)
-      expect_whole(problem, device);
+  for (const Measurement& measurement : list) {
+    const auto& [problem, device] = measurement.key;
+    if (!keys.emplace(problem, device).second) continue;
+    Query found(prepared(select_key), problem, device);
+    expect_whole(found.next() ? found.integer(0) : 0);
+  }
   transaction.commit();
   return added;
 }
 
-/// What was added must be found again: where a page of an index is damaged, rows of a key can be out of reach.
-void Store::expect_whole(std::string_view problem, std::string_view device) {
+/// All that was added must be found: where a page of an index is damaged, rows of a key can be out of reach.
+void Store::expect_whole(std::int64_t key_id) {
   Query query(prepared(R"sql(
-    SELECT c.measurements, (SELECT COUNT(*) FROM measurements AS m WHERE m.key_id = c.key_id)
-    FROM key_counts AS c
-    JOIN keys AS k ON k.id = c.key_id
-    JOIN problems AS p ON p.id = k.problem_id
-    JOIN device_models AS d ON d.id = k.device_model_id
-    WHERE p.text = ?1 AND d.text = ?2)sql"),
-              problem, device);
+    SELECT measurements, (SELECT COUNT(*) FROM measurements AS m WHERE m.key_id = ?1)
+    FROM key_counts WHERE key_id = ?1)sql"),
+              key_id);
   if (!query.next() || query.integer(0) != query.integer(1))
     throw SQLite::Exception("not all measurements of a key are found", SQLITE_CORRUPT);
 }

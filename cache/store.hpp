@@ -94,7 +94,7 @@ class Store {
                                                                std::string_view after);
   bool insert(const Measurement& measurement);
   /// \throws SQLite::Exception(SQLITE_CORRUPT)
-  void expect_whole(std::string_view problem, std::string_view device);
+  void expect_whole(std::int64_t key_id);
   bool insert_binary(const std::string& compile_key, std::span<const std::byte> image,
                      const BinaryInfo& info);
 

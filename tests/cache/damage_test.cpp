@@ -92,9 +92,10 @@ class Damage : public CacheTest {
     write_file(file, bytes);
     const Measurement added = a_measurement(key_of(0), "new", 59000);
     bool persistent = false;
+    Read before;
     {
       Cache cache = Cache::open(file);
-      read(cache);
+      before = read(cache);
       cache.add(added);
       read(cache);
       EXPECT_EQ(cache.measurements(key_of(0)).back().config, "new");
@@ -108,6 +109,7 @@ class Damage : public CacheTest {
         EXPECT_EQ(cache.measurements(key_of(0)).back().config, "new");
       }
     }
+    EXPECT_GE(before.measurements, after.measurements) << "not all that is there was read at first";
     const auto aside = set_aside();
     EXPECT_LE(aside.size(), 1U);
     EXPECT_LE(warnings(file.string()), 1U) << "said more than once: " << warning(file.string());
