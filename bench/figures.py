@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Callable, Iterable
 
 from documents import Cell, Cells, Document, Key, Results
+from regret import quantiles
 
 # As the pages name the kinds of problems, in their order there.
 KINDS = {
@@ -388,9 +389,17 @@ def regret(page: Page) -> dict[str, Any]:
     return page.results.regret.content
 
 
-def regret_quantiles(page: Page) -> str:
-    found = regret(page)["regret"]
+def quantiles_text(found: dict[str, float]) -> str:
     return f"median {found['median']:.1%}, 95th percentile {found['p95']:.1%}, worst {found['worst']:.1%}"
+
+
+def regret_quantiles(page: Page) -> str:
+    return quantiles_text(regret(page)["regret"])
+
+
+def regrets_served(page: Page) -> list[float]:
+    """Of what the neighbours of a problem served."""
+    return [problem["regret_served"] for problem in regret(page)["problems"] if "regret_served" in problem]
 
 
 def search_seconds(page: Page) -> str:
@@ -442,6 +451,8 @@ INLINE: dict[str, Callable[[Page], str]] = {
     "few-rows-times": few_rows_times,
     "few-rows-shares": few_rows_shares,
     "regret": regret_quantiles,
+    "regret-served": lambda page: quantiles_text(quantiles(regrets_served(page))),
+    "regret-served-problems": lambda page: str(len(regrets_served(page))),
     "regret-problems": lambda page: str(len(regret(page)["problems"])),
     "search-seconds": search_seconds,
     "search-configs": search_configs,

@@ -163,7 +163,7 @@ def quantiles(values):
     ordered = sorted(values)
     return {
         "median": statistics.median(ordered),
-        "p95": ordered[min(len(ordered) - 1, round(0.95 * (len(ordered) - 1)))],
+        "p95": ordered[round(0.95 * (len(ordered) - 1))],
         "worst": ordered[-1],
     }
 

@@ -115,6 +115,13 @@ class Reading(Folder):
         self.assertEqual(figures.INLINE["regret"](page), "median 0.0%, 95th percentile 10.0%, worst 50.0%")
         self.assertEqual(figures.INLINE["regret-problems"](page), "2")
 
+    def test_regret_of_what_neighbours_serve_is_of_those_that_they_served(self):
+        self.write("gpu-2030-01-01-regret", document(
+            "2030-01-01T00:00:00Z", [{}, *({"regret_served": i / 100} for i in range(21))]))
+        page = figures.Page(documents.Results(self.folder), self.folder)
+        self.assertEqual(figures.INLINE["regret-served"](page), "median 10.0%, 95th percentile 19.0%, worst 20.0%")
+        self.assertEqual(figures.INLINE["regret-served-problems"](page), "21")
+
     def test_the_aim_is_met_by_what_rounds_to_it(self):
         problems = [problem(columns, share) for columns, share in ((1024, 0.9596), (2048, 0.9594), (4096, 0.97))]
         self.write("gpu-2030-01-01-widths-a", document("2030-01-01T00:00:00Z", problems))
