@@ -234,6 +234,9 @@ def main():
     parser.add_argument("--keep", default="regret.db", help="database of the exhaustive searches (default: %(default)s)")
     parser.add_argument("--json", default="regret.json", help="file for all figures (default: %(default)s)")
     arguments = parser.parse_args()
+    for file in (*arguments.recorded, *([arguments.known] if arguments.known else [])):
+        if not file.exists():
+            parser.error(f"{file} is not there")
 
     end = time.monotonic() + arguments.seconds
     file = pathlib.Path(arguments.json)
