@@ -144,7 +144,8 @@ std::vector<Case> covering_cases(std::string_view variant, const generator::Limi
   return cases;
 }
 
-std::vector<Case> product_of_options(const generator::Limits& limits, std::uint64_t seed, int part) {
+std::vector<Case> product_of_options(const generator::Limits& limits, std::uint64_t seed, int part,
+                                     int parts) {
   Random random(seed + static_cast<std::uint64_t>(part));
   const std::vector<std::string_view> variants{"warp",    "block",    "online",   "split", "strided",
                                                "cluster", "pipeline", "resident", "flow"};
@@ -169,10 +170,11 @@ std::vector<Case> product_of_options(const generator::Limits& limits, std::uint6
         problem.gradient = on();
         if (problem.hit_out && problem.probabilities) continue;  // there is no class to hit
         if (upstream != Upstream::one && !problem.gradient) continue;
-        if (number++ % product_parts != part) continue;
+        if (number++ % parts != part) continue;
         problem.z_loss_out = problem.z_loss && problem.lse_out;
-        problem.dtype = dtypes[cases.size() % 3];
+        const std::size_t turn = cases.size() / variants.size() + static_cast<std::size_t>(part);
         const std::string_view variant = variants[cases.size() % variants.size()];
+        problem.dtype = dtypes[(cases.size() + turn) % 3];  // each variant meets all
         const std::vector<std::int64_t>& widths = widths_of(variant);
         problem.columns = widths[random() % widths.size()];
         draw_layout(problem, variant == "strided", random);

@@ -31,11 +31,10 @@ struct Case {
                                                std::uint64_t seed);
 
 /// Every combination of the options of cross entropy with class indices or probabilities, each with the next
-/// variant, dtype and width in turn: 4608 cases, in `product_parts` parts.
+/// variant, dtype and width in turn: 4608 cases, of which every `parts`-th is in a part.
 /// \param part  from 0
 [[nodiscard]] std::vector<Case> product_of_options(const generator::Limits& limits, std::uint64_t seed,
-                                                   int part);
-constexpr int product_parts = 8;
+                                                   int part, int parts);
 
 /// Runs the kernels against the f64 reference. Every failure names problem, config, seed and what is wrong.
 void expect_right(runtime::Device& device, cache::Cache& cache, const std::vector<Case>& cases,

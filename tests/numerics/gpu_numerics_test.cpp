@@ -51,13 +51,15 @@ TEST_F(GpuNumerics, CoveringArrayOfEveryVariant) {
 
 class ProductOfOptions : public GpuNumerics, public testing::WithParamInterface<int> {};
 
+constexpr int product_parts = 8;
+
 /// One part, which the seed draws, or with CE_FULL_PRODUCT in the environment all of them.
 int tested_parts() { return std::getenv("CE_FULL_PRODUCT") != nullptr ? product_parts : 1; }
 
 TEST_P(ProductOfOptions, IsRight) {
   const std::uint64_t seed = test_seed();
   const int part = tested_parts() == 1 ? static_cast<int>(seed % product_parts) : GetParam();
-  const std::vector<Case> cases = product_of_options(limits, seed, part);
+  const std::vector<Case> cases = product_of_options(limits, seed, part, product_parts);
   fmt::print("part {} of {}: {} cases\n", part, product_parts, cases.size());
   expect_right(*device, cache, cases, seed);
 }

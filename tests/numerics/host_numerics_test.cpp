@@ -26,13 +26,17 @@ class HostNumerics : public testing::Test {
   generator::Limits limits = tuner::limits_of(device->model());
 };
 
+/// Of wide rows only as many as it takes for blocks that stay to have several each: every thread takes its turns here.
+std::vector<Case> of_few_rows(std::vector<Case> cases) {
+  for (Case& one : cases)
+    if (one.problem.columns > 4096) one.problem.rows = 20;
+  return cases;
+}
+
 class EveryVariant : public HostNumerics, public testing::WithParamInterface<std::string> {};
 
 TEST_P(EveryVariant, CoveringArray) {
-  std::vector<Case> cases = covering_cases(GetParam(), limits, seed);
-  // Of wide rows, enough for blocks that stay to take several each: every thread takes its turns here.
-  for (Case& one : cases)
-    if (one.problem.columns > 4096) one.problem.rows = 20;
+  const std::vector<Case> cases = of_few_rows(covering_cases(GetParam(), limits, seed));
   fmt::print("{} cases\n", cases.size());
   check(cases);
 
@@ -58,6 +62,12 @@ INSTANTIATE_TEST_SUITE_P(HostNumerics, EveryVariant,
                          testing::Values("warp", "block", "online", "cluster", "pipeline", "resident", "flow",
                                          "split", "direct", "strided"),
                          [](const auto& test) { return test.param; });
+
+/// 72 combinations, which the seed draws.
+TEST_F(HostNumerics, SomeOfTheProductOfOptions) {
+  constexpr int parts = 64;
+  check(of_few_rows(product_of_options(limits, seed, static_cast<int>(seed % parts), parts)));
+}
 
 TEST_F(HostNumerics, WideRows) {
   check({.operation = generator::Operation::cross_entropy,
