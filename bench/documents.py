@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable, Iterable
@@ -98,6 +99,12 @@ def newest(documents: Iterable[Document], key_of: Callable[[dict[str, Any]], Key
             for problem in document.content["problems"] if "median_us" in problem}
 
 
+def peers_asked_for(comparison: Document) -> list[str]:
+    """By the names that --peers takes, which are not those in its tables."""
+    words = shlex.split(comparison.content.get("command", ""))
+    return words[words.index("--peers") + 1].split(",") if "--peers" in words else []
+
+
 class Results:
     """All figures, by what they are of."""
 
@@ -121,6 +128,8 @@ class Results:
         self.failures: dict[Key, str] = {}
         self.missing: dict[str, str] = {}
         for document in of("compare-"):
+            for name in peers_asked_for(document):
+                self.missing.pop(name, None)  # what is there now
             self.missing.update(document.content["missing"])
             for problem in document.content["problems"]:
                 for peer, timing in problem["peers"].items():

@@ -132,8 +132,10 @@ class Peers(Folder):
     def test_ratios_are_of_one_run_and_failures_replace_nothing(self):
         first = {"torch": timing(20.0), "liger": timing(15.0, "events (no graph)")}
         second = {"torch": timing(40.0), "liger": {"error": "out of memory"}, "torch.compile": timing(10.0)}
-        self.write("gpu-2030-01-01-compare-a", comparison("2030-01-01T00:00:00Z", first, ["gone", "torch.compile"]))
-        self.write("gpu-2030-01-02-compare-a", comparison("2030-01-02T00:00:00Z", second))
+        self.write("gpu-2030-01-01-compare-a", comparison("2030-01-01T00:00:00Z", first,
+                                                          ["gone", "torch.compile", "called-otherwise"]))
+        self.write("gpu-2030-01-02-compare-a", {**comparison("2030-01-02T00:00:00Z", second),
+                                                "command": "compare.py --peers torch,called-otherwise -- --op softmax"})
         text = self.table("peers")
         for words in ("| softmax: torch | 4.00 |", "| softmax: torch.compile | 1.00 |", r"| softmax: liger | 1.50 \* |",
                       r"- \* softmax, liger: timed with `events (no graph)`.", "- gone was not there: `ImportError`.",
@@ -141,6 +143,7 @@ class Peers(Folder):
             self.assertIn(words, text.replace("\n", " "))
         self.assertNotIn("out of memory", text)
         self.assertNotIn("torch.compile was not there", text)
+        self.assertNotIn("called-otherwise was not there", text)
         self.assertIn("| softmax | 4.0 | 1.5 | 1.0 |", self.table("peer-ranges"))
         self.assertIn("| softmax | 1.00 | 3.00 | 3.00 | 3.00 |", self.table("memory"))
 
