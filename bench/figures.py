@@ -359,8 +359,7 @@ def loss_and_gradient_time(page: Page) -> str:
 
 
 def loss_and_gradient_share(page: Page) -> str:
-    share = page.results.shapes["cross_entropy loss+grad", "bf16", 8192, 128256].value["share_of_ceiling"]
-    return f"{share:.1%}"
+    return tenths(page.results.shapes["cross_entropy loss+grad", "bf16", 8192, 128256].value["share_of_ceiling"])
 
 
 def torch_over_ce(page: Page) -> str:
