@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable, Iterable
 
+from peers import LOADERS
+
 FILE = re.compile(r"(?P<gpu>.+)-\d{4}-\d\d-\d\d-(?P<task>.+)\.json")
 TASKS = re.compile(r"widths-|options-|few-rows$|loss-grad-|compare-|regret$|planted")
 SIZES = {"bf16": 2, "f16": 2, "f32": 4}
@@ -100,9 +102,9 @@ def newest(documents: Iterable[Document], key_of: Callable[[dict[str, Any]], Key
 
 
 def peers_asked_for(comparison: Document) -> list[str]:
-    """By the names that --peers takes, which are not those in its tables."""
+    """By the names that --peers takes, which are not those in its tables; without it all."""
     words = shlex.split(comparison.content.get("command", ""))
-    return words[words.index("--peers") + 1].split(",") if "--peers" in words else []
+    return words[words.index("--peers") + 1].split(",") if "--peers" in words else list(LOADERS)
 
 
 class Results:
