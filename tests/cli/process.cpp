@@ -77,7 +77,9 @@ Child::~Child() {
   ::waitpid(child_, &status_, 0);
 }
 
-void Child::signal(int number) const { ::kill(child_, number); }
+void Child::signal(int number) const {
+  if (child_ > 0) ::kill(child_, number);  // 0, once it has ended, would be everybody of this group
+}
 
 bool Child::running() {
   if (child_ == 0) return false;
