@@ -13,6 +13,7 @@
 #include <system_error>
 
 #include "tests/ce/fixture.hpp"
+#include "tests/run_tests.hpp"
 
 namespace ce::test {
 namespace {
@@ -77,6 +78,5 @@ ChildResult run_in_a_child(const std::filesystem::path& database) {
 
 int main(int argc, char** argv) {
   if (argc == 3 && argv[1] == ce::test::task) return ce::test::run_softmax(argv[2]);
-  testing::InitGoogleTest(&argc, argv);
-  return RUN_ALL_TESTS();
+  return ce::test::run_tests(argc, argv);
 }

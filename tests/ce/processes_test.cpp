@@ -18,6 +18,7 @@
 
 #include "ce/chooser.hpp"
 #include "runtime/host/device.hpp"
+#include "tests/run_tests.hpp"
 #include "tests/tuner/fixture.hpp"
 #include "tuner/verify.hpp"
 
@@ -144,6 +145,5 @@ TEST_F(ManyProcesses, GoOnWhereOneIsKilled) {
 
 int main(int argc, char** argv) {
   if (argc == 3 && std::string_view(argv[1]) == "--choose") return ce::test::choose_with(argv[2]);
-  testing::InitGoogleTest(&argc, argv);
-  return RUN_ALL_TESTS();
+  return ce::test::run_tests(argc, argv);
 }

@@ -27,6 +27,7 @@
 #include "runtime/cuda/worker_pool.hpp"
 #include "runtime/cuda/worker_process.hpp"
 #include "tests/environment.hpp"
+#include "tests/run_tests.hpp"
 
 namespace ce::runtime::cuda {
 namespace {
@@ -554,6 +555,5 @@ int main(int argument_count, char** arguments) {
   // Without the leak check at the end: its helper process may outlive a worker whose host program dies.
   if (argument_count == 2 && std::string_view(arguments[1]) == ce::runtime::compile_worker_argument)
     _exit(ce::runtime::cuda::worker_main());
-  ::testing::InitGoogleTest(&argument_count, arguments);
-  return RUN_ALL_TESTS();
+  return ce::test::run_tests(argument_count, arguments);
 }

@@ -10,6 +10,7 @@
 
 #include "ce/base/error.hpp"
 #include "runtime/host/device.hpp"
+#include "tests/run_tests.hpp"
 #include "tests/tuner/fixture.hpp"
 
 namespace ce::test {
@@ -76,6 +77,5 @@ int tune_into(const char* file) {
 
 int main(int argc, char** argv) {
   if (argc == 3 && std::string_view(argv[1]) == "--tune") return ce::test::tune_into(argv[2]);
-  testing::InitGoogleTest(&argc, argv);
-  return RUN_ALL_TESTS();
+  return ce::test::run_tests(argc, argv);
 }
