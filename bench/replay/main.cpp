@@ -46,8 +46,10 @@ void print_scores(const replay::Recording& recording, std::uint64_t seeds, bool 
   }
 }
 
-void print_guesses(const replay::Recording& recording, std::uint64_t seeds, bool each) {
-  const replay::Guesser guesser(recording);
+using Ways = std::vector<std::pair<replay::Tuned, const char*>>;
+
+void print_guesses(const replay::Recording& recording, const replay::Guesser& guesser, const Ways& ways,
+                   std::uint64_t seeds, bool each) {
   struct Regrets {
     std::vector<double> plain, heavy;
     std::vector<double>& of(const generator::Problem& problem) {
@@ -55,10 +57,7 @@ void print_guesses(const replay::Recording& recording, std::uint64_t seeds, bool
     }
   };
   std::vector<std::pair<const char*, Regrets>> found;
-  for (const auto& [tuned, name] :
-       {std::pair{replay::Tuned::exhaustively, "neighbours, exhaustively"},
-        std::pair{replay::Tuned::by_halving, "neighbours, by halving"},
-        std::pair{replay::Tuned::by_halving_winners, "neighbours, winners only"}}) {
+  for (const auto& [tuned, name] : ways) {
     Regrets regrets, alone;
     for (std::uint64_t seed = 1; seed <= (tuned == replay::Tuned::exhaustively ? 1 : seeds); ++seed) {
       const std::vector<replay::Guess> guesses = guesser.guesses(tuned, seed);
@@ -84,6 +83,19 @@ void print_guesses(const replay::Recording& recording, std::uint64_t seeds, bool
   };
   print(&Regrets::plain, "problems that were not measured");
   print(&Regrets::heavy, "that were not, with weights of all classes or a soft cap");
+}
+
+void print_guesses(const replay::Recording& recording, const std::string& known, std::uint64_t seeds,
+                   bool each) {
+  if (known.empty())
+    return print_guesses(recording, replay::Guesser(recording),
+                         {{replay::Tuned::exhaustively, "neighbours, exhaustively"},
+                          {replay::Tuned::by_halving, "neighbours, by halving"},
+                          {replay::Tuned::by_halving_winners, "neighbours, winners only"}},
+                         seeds, each);
+  const replay::Recording others = replay::load(known);
+  print_guesses(recording, replay::Guesser(recording, others),
+                {{replay::Tuned::exhaustively, "neighbours of --known"}}, seeds, each);
 }
 
 void print_stability(const replay::Recording& recording, std::uint64_t seed, bool each) {
@@ -153,6 +165,9 @@ int main(int argc, char** argv) {
   guess->add_option("--seeds", seeds, "Searches of each neighbour")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
+  std::string known;
+  guess->add_option("--known", known,
+                    "A recording whose problems are the neighbours, in place of FILE's own");
   guess->add_flag("--each", each, "A line for each problem");
   CLI::App* stability = app.add_subcommand("stability", "How far the winners of ten searches are apart");
   std::uint64_t seed = 1;
@@ -171,7 +186,7 @@ int main(int argc, char** argv) {
     if (score->parsed())
       print_scores(recording, seeds, each);
     else if (guess->parsed())
-      print_guesses(recording, seeds, each);
+      print_guesses(recording, known, seeds, each);
     else if (stability->parsed())
       print_stability(recording, seed, each);
     else if (fit->parsed())

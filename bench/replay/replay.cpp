@@ -195,20 +195,24 @@ struct Guesser::Stranger {
   double alone = 0;
 };
 
-Guesser::Guesser(const Recording& recording) : recording_(recording) {
+Guesser::Guesser(const Recording& recording) : Guesser(recording, recording) {}
+
+Guesser::Guesser(const Recording& recording, const Recording& known) : recording_(recording), known_(known) {
   constexpr std::size_t parts = 40;  // a fit takes too long to make one for each problem
   const Regression regression(recording);
   for (std::size_t part = 0; part < parts; ++part) fits_.push_back(regression.fitted_without(part, parts));
   const std::vector<RecordedProblem>& problems = recording.problems;
+  for (const RecordedProblem& problem : known.problems) simulators_.emplace_back(problem, known.model);
   for (std::size_t i = 0; i < problems.size(); ++i) {
-    simulators_.emplace_back(problems[i], recording.model);
     Stranger& stranger = strangers_.emplace_back();
     for (const RecordedConfig& each : problems[i].configs)
       if (!each.spills)  // as Chooser::best_known(), which compiles it to see
         stranger.regrets.emplace(generator::to_text(each.config), each.median_us / problems[i].best_us() - 1);
-    for (std::size_t other = 0; other < problems.size(); ++other) {
-      const auto distance = tuner::distance_between(problems[other].problem, problems[i].problem);
-      if (other != i && distance) stranger.near.emplace_back(other, *distance);
+    for (std::size_t other = 0; other < known.problems.size(); ++other) {
+      const generator::Problem& neighbour = known.problems[other].problem;
+      const auto distance = tuner::distance_between(neighbour, problems[i].problem);
+      if (distance && generator::key_text(neighbour) != generator::key_text(problems[i].problem))
+        stranger.near.emplace_back(other, *distance);
     }
     std::stable_sort(stranger.near.begin(), stranger.near.end(),
                      [](const auto& a, const auto& b) { return a.second < b.second; });
@@ -237,7 +241,7 @@ std::vector<std::pair<generator::Config, double>> Guesser::losses_of(std::size_t
     return {{generator::parse_config(score.winner), 0}};
   }
   std::vector<std::pair<generator::Config, double>> losses;
-  const RecordedProblem& recorded = recording_.problems[problem];
+  const RecordedProblem& recorded = known_.problems[problem];
   for (const RecordedConfig& each : recorded.configs)
     losses.emplace_back(each.config, std::log(each.median_us / recorded.best_us()));
   return losses;
@@ -249,13 +253,13 @@ bool has_heavy_options(const generator::Problem& problem) {
 
 std::vector<Guess> Guesser::guesses(Tuned tuned, std::uint64_t seed) const {
   std::vector<std::vector<std::pair<generator::Config, double>>> losses;
-  for (std::size_t i = 0; i < strangers_.size(); ++i) losses.push_back(losses_of(i, tuned, seed));
+  for (std::size_t i = 0; i < simulators_.size(); ++i) losses.push_back(losses_of(i, tuned, seed));
   std::vector<Guess> guesses;
   for (std::size_t i = 0; i < strangers_.size(); ++i) {
     const Stranger& stranger = strangers_[i];
     std::vector<tuner::Neighbour> near;
     for (const auto& [other, distance] : stranger.near)
-      near.push_back({recording_.problems[other].problem, distance, losses[other]});
+      near.push_back({known_.problems[other].problem, distance, losses[other]});
     const auto [config, regret] = first_recorded(i, near);
     guesses.push_back({.config = config,
                        .regret = regret,

@@ -97,8 +97,11 @@ enum class Tuned {
 /// measurements.
 class Guesser {
  public:
-  /// Keeps a reference to the recording.
+  /// Keeps references to what was recorded.
   explicit Guesser(const Recording& recording);
+  /// Where the neighbours are those of another recording, of the same GPU; with its searches, which may have looked at
+  /// few configs, as what was measured `exhaustively`.
+  Guesser(const Recording& recording, const Recording& known);
   ~Guesser();
   Guesser(const Guesser&) = delete;
   Guesser& operator=(const Guesser&) = delete;
@@ -118,8 +121,9 @@ class Guesser {
                                                               std::span<const tuner::Neighbour> near) const;
 
   const Recording& recording_;
-  std::vector<Fitted> fits_;  ///< without one part of the problems each
-  std::vector<Simulator> simulators_;
+  const Recording& known_;
+  std::vector<Fitted> fits_;           ///< without one part of the problems each
+  std::vector<Simulator> simulators_;  ///< of what is known
   std::vector<Stranger> strangers_;
 };
 
