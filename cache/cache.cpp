@@ -370,8 +370,7 @@ Cache Cache::in_memory() {
   return Cache(std::move(impl));
 }
 
-Cache Cache::open_layered(const fs::path& path) {
-  Cache cache = open(path);
+Cache Cache::with_layers(Cache cache) {
   cache.impl_->layered = true;
   return cache;
 }

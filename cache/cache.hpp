@@ -121,8 +121,11 @@ class Cache {
   /// A copy in memory of the database of somebody else, which is not changed. \throws as open_existing()
   [[nodiscard]] static Cache open_copy(const std::filesystem::path& path);
   [[nodiscard]] static Cache in_memory();
-  /// open(), and behind it the layers of lower().
-  [[nodiscard]] static Cache open_layered(const std::filesystem::path& path);
+  /// The same with the layers of lower() behind it.
+  [[nodiscard]] static Cache with_layers(Cache cache);
+  [[nodiscard]] static Cache open_layered(const std::filesystem::path& path) {
+    return with_layers(open(path));
+  }
   /// A database of somebody else that is read where it lies, while others may write it. \throws as open_existing()
   [[nodiscard]] static Cache open_to_read(const std::filesystem::path& path);
   /// In memory, the measurements of an export (see Upkeep). \throws InvalidArgument where it is none
@@ -135,7 +138,7 @@ class Cache {
   ~Cache();
 
   /// Databases to ask where this one knows nothing, the nearest first; opened when they are asked for first. None
-  /// unless by open_layered().
+  /// unless by with_layers().
   [[nodiscard]] std::span<const Layer> lower() const;
 
   [[nodiscard]] Status status() const;

@@ -160,8 +160,8 @@ const Chosen& Chooser::from_tuning(const Problem& problem, const std::stop_token
   compiled_ += report.compiled;
   log(LogLevel::info, sentence(report, device_));
   const std::lock_guard lock(looking_);
-  const tuner::Built built = tuner::build(device_, cache_, problem, generator::parse_config(report.winner));
-  return plans_.put(problem, load(problem, built, {.origin = Origin::tuned, .reason = report.reason}));
+  return plans_.put(problem, chosen(problem, build(problem, generator::parse_config(report.winner)),
+                                    {.origin = Origin::tuned, .reason = report.reason}));
 }
 
 // ---- looking up ----------------------------------------------------------------------------------------
@@ -205,29 +205,17 @@ const Chosen& Chooser::stand_in(const Problem& problem, const std::string& why, 
   return plans_.put(problem, std::move(chosen));
 }
 
-/// What is ranked first; but a kernel that turns out to keep values in local memory gives way to the next that does not,
-/// since it may be much slower than any ranking can know before it is compiled.
 std::unique_ptr<Chosen> Chooser::best_known(const Problem& problem, const std::string& why) {
-  constexpr std::size_t most = 3;  // that are compiled for this
   Choice choice{.origin = Origin::nearest,
                 .reason = "the most promising, by what is known of near problems; " + why};
-  std::vector<generator::Config> ranked = tuner_.likely_configs(problem, most);
+  std::vector<generator::Config> ranked = tuner_.likely_configs(problem, tuner::most_stand_ins);
   if (ranked.empty()) {
     choice = {.origin = Origin::fallback, .reason = "the safe default: nothing is known and " + why};
-    ranked = tuner::safe_defaults(problem, device_.model(), most);
+    ranked = tuner::safe_defaults(problem, device_.model(), tuner::most_stand_ins);
   }
-  std::unique_ptr<Chosen> first;
-  for (const generator::Config& config : ranked) {
-    try {
-      auto chosen = load(problem, tuner::build(device_, cache_, problem, config), choice);
-      if (chosen->kernel.resources().local_bytes == 0) return chosen;
-      if (first == nullptr) first = std::move(chosen);
-    } catch (const CompileError&) {
-      if (first == nullptr) throw;
-      break;  // the first runs
-    }
-  }
-  return first;
+  tuner::StandIn found = tuner::stand_in(device_, cache_, problem, ranked);
+  compiled_ += found.compiled;
+  return chosen(problem, std::move(found.kernel), std::move(choice));
 }
 
 /// What the databases say is best and compiles here: what does not is quarantined, and they are asked again.
@@ -265,17 +253,22 @@ void Chooser::quarantine(const Problem& problem, const tuner::Decision& decision
 
 std::unique_ptr<Chosen> Chooser::from_database(const Problem& problem, const tuner::Decision& decision) {
   const generator::Config config = generator::parse_config(decision.winner.config);
-  auto built = tuner::find_built(cache_, problem, config, decision.winner.measurement.compile_key);
-  if (!built) built = tuner::build(device_, cache_, problem, config);
-  return load(problem, *built, {.origin = Origin::database, .reason = decision.reason});
+  const auto built = tuner::find_built(cache_, problem, config, decision.winner.measurement.compile_key);
+  return chosen(problem, built ? built->load(device_) : build(problem, config),
+                {.origin = Origin::database, .reason = decision.reason});
 }
 
-std::unique_ptr<Chosen> Chooser::load(const Problem& problem, const tuner::Built& built, Choice choice) {
+tuner::Kernel Chooser::build(const Problem& problem, const generator::Config& config) {
+  const tuner::Built built = tuner::build(device_, cache_, problem, config);
   compiled_ += built.compiled;
   if (built.compiled > 0) keep(cache_, built);
-  choice.config = generator::to_text(built.program.config);
+  return built.load(device_);
+}
+
+std::unique_ptr<Chosen> Chooser::chosen(const Problem& problem, tuner::Kernel kernel, Choice choice) const {
+  choice.config = generator::to_text(kernel.config());
   choice.key = tuner_.key(problem).id();
-  return std::make_unique<Chosen>(Chosen{built.load(device_), std::move(choice)});
+  return std::make_unique<Chosen>(Chosen{std::move(kernel), std::move(choice)});
 }
 
 }  // namespace ce

@@ -66,7 +66,9 @@ class Chooser {
   std::unique_ptr<Chosen> from_database(const generator::Problem& problem, const tuner::Decision& decision);
   void quarantine(const generator::Problem& problem, const tuner::Decision& decision,
                   const CompileError& error);
-  std::unique_ptr<Chosen> load(const generator::Problem& problem, const tuner::Built& built, Choice choice);
+  tuner::Kernel build(const generator::Problem& problem, const generator::Config& config);
+  std::unique_ptr<Chosen> chosen(const generator::Problem& problem, tuner::Kernel kernel,
+                                 Choice choice) const;
 
   runtime::Device& device_;
   cache::Cache& cache_;

@@ -2,42 +2,47 @@
 
 #include <fmt/format.h>
 
-#include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "ce/base/error.hpp"
 #include "generator/config.hpp"
+#include "tuner/kernel.hpp"
 #include "tuner/ranking.hpp"
 #include "tuner/tuner.hpp"
 
 namespace ce::cli {
 namespace {
 
-std::optional<ConfigChoice> known_choice(const CommonOptions& common, runtime::Device& device,
-                                         const generator::Problem& problem) {
+/// The first, unless a GPU's compiler knows better. Nothing is kept of what is compiled to see.
+generator::Config stand_in_of(runtime::Device& device, const generator::Problem& problem,
+                              const std::vector<generator::Config>& ranked) {
+  if (device.model().capability == 0) return ranked.front();
+  cache::Cache binaries = cache::Cache::in_memory();
   try {
-    cache::Cache cache = open_database(common);
-    const tuner::Tuner tuner(device, cache, {});
-    if (const auto decision = tuner.known_winner(problem))
-      return ConfigChoice{decision->winner.config,
-                          fmt::format("the known winner on {}", device.model().name)};
-    if (const auto near = tuner.likely_config(problem))
-      return ConfigChoice{
-          generator::to_text(*near),
-          fmt::format("what {} uses, from near problems that were tuned", device.model().name)};
-  } catch (const NotFound&) {
-    if (!common.database.empty()) throw;
+    return tuner::stand_in(device, binaries, problem, ranked).kernel.config();
+  } catch (const Unsupported&) {  // no compiler is here: nothing would run, but its source can be printed
+    return ranked.front();
   }
-  return std::nullopt;
 }
 
 }  // namespace
 
 ConfigChoice choose_config(const CommonOptions& common, runtime::Device& device,
                            const generator::Problem& problem) {
-  if (auto known = known_choice(common, device, problem)) return *std::move(known);
-  return {generator::to_text(tuner::safe_default(problem, device.model())),
-          fmt::format("what {} uses before anything was measured", device.model().name)};
+  cache::Cache cache = open_layered_database(common);
+  const tuner::Tuner tuner(device, cache, {});
+  const std::string& model = device.model().name;
+  if (const auto decision = tuner.known_winner(problem))
+    return {decision->winner.config, fmt::format("the known winner on {}", model)};
+  std::vector<generator::Config> ranked = tuner.likely_configs(problem, tuner::most_stand_ins);
+  std::string origin = fmt::format("what {} uses, from near problems that were tuned", model);
+  if (ranked.empty()) {
+    ranked = tuner::safe_defaults(problem, device.model(), tuner::most_stand_ins);
+    origin = fmt::format("what {} uses before anything was measured", model);
+  }
+  return {generator::to_text(stand_in_of(device, problem, ranked)), std::move(origin)};
 }
 
 }  // namespace ce::cli

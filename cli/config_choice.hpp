@@ -15,8 +15,8 @@ struct ConfigChoice {
   std::string origin;  ///< why this one: "the known winner on NVIDIA H200"
 };
 
-/// The winner that the database knows for the device, else what would run without tuning: what near problems say,
-/// or the config that is used when nothing is known.
+/// What a program with that database would run without tuning: the winner that it, or one of those below it, knows for
+/// the device, else what near problems say, else the safe default.
 /// No database is as good as an empty one, unless --db names it.
 /// \throws NotFound, DatabaseError
 [[nodiscard]] ConfigChoice choose_config(const CommonOptions& common, runtime::Device& device,

@@ -110,16 +110,9 @@ std::vector<std::string> row_of(const cache::KeySummary& summary, const Decided&
   return cells;
 }
 
-/// A user who has no database yet has those below it.
-cache::Cache layered_database(const CommonOptions& common) {
-  const std::filesystem::path path = database_path(common);
-  return std::filesystem::exists(path) ? cache::Cache::open_existing(path) : cache::Cache::in_memory();
-}
-
-std::vector<Listed> databases_of(const cache::Cache& user, const std::vector<cache::Layer>& lower,
-                                 const std::string& path) {
+std::vector<Listed> databases_of(const cache::Cache& user, const std::string& path) {
   std::vector<Listed> databases{{"user", path, "", &user}};
-  for (const cache::Layer& layer : lower)
+  for (const cache::Layer& layer : user.lower())
     databases.push_back(
         {layer.name, layer.path.empty() ? "built in" : layer.path.string(), layer.problem, &layer.cache});
   return databases;
@@ -133,11 +126,10 @@ Json json_of_layers(const std::vector<Listed>& databases) {
 }
 
 ExitCode list(const ListOptions& options) {
-  const cache::Cache user = options.layers ? layered_database(options.common) : open_database(options.common);
-  const std::vector<cache::Layer> lower =
-      options.layers ? cache::open_lower_layers() : std::vector<cache::Layer>();
+  const cache::Cache user =
+      options.layers ? open_layered_database(options.common) : open_database(options.common);
   const std::string path = database_path(options.common).string();
-  const std::vector<Listed> databases = databases_of(user, lower, path);
+  const std::vector<Listed> databases = databases_of(user, path);
   const auto places = places_of(databases, options.common);
   Json documents = Json::array();
   std::string text, device;

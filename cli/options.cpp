@@ -82,6 +82,15 @@ cache::Cache open_database(const CommonOptions& common) {
   return cache::Cache::open_existing(database_path(common));
 }
 
+cache::Cache open_layered_database(const CommonOptions& common) {
+  try {
+    return cache::Cache::with_layers(open_database(common));
+  } catch (const NotFound&) {
+    if (!common.database.empty()) throw;
+  }
+  return cache::Cache::with_layers(cache::Cache::in_memory());
+}
+
 cache::Key find_key(const cache::Cache& cache, const std::string& prefix) {
   const bool hexadecimal = prefix.find_first_not_of("0123456789abcdef") == std::string::npos;
   if (prefix.size() < shortest_prefix || !hexadecimal)

@@ -41,6 +41,9 @@ void require_compiler(const runtime::Device& device);
 [[nodiscard]] std::filesystem::path database_path(const CommonOptions& common);
 /// \throws NotFound, DatabaseError
 [[nodiscard]] cache::Cache open_database(const CommonOptions& common);
+/// The same with those below it that a program would ask, too; one in memory where there is none, unless --db names it.
+/// \throws NotFound, DatabaseError
+[[nodiscard]] cache::Cache open_layered_database(const CommonOptions& common);
 /// The one key whose id begins with `prefix`.
 /// \throws InvalidArgument for what cannot begin an id or begins several, NotFound naming the keys there are
 [[nodiscard]] cache::Key find_key(const cache::Cache& cache, const std::string& prefix);

@@ -94,6 +94,26 @@ Built build(runtime::Device& device, cache::Cache& cache, const generator::Probl
   return built;
 }
 
+StandIn stand_in(runtime::Device& device, cache::Cache& cache, const generator::Problem& problem,
+                 std::span<const generator::Config> ranked) {
+  std::optional<Kernel> first;
+  int compiled = 0;
+  for (const generator::Config& config : ranked) {
+    try {
+      const Built built = build(device, cache, problem, config);
+      compiled += built.compiled;
+      if (built.compiled > 0) keep(cache, built);
+      Kernel kernel = built.load(device);
+      if (kernel.resources().local_bytes == 0) return {std::move(kernel), compiled};
+      if (!first) first.emplace(std::move(kernel));
+    } catch (const CompileError&) {
+      if (!first) throw;
+      break;  // the first runs
+    }
+  }
+  return {std::move(first).value(), compiled};
+}
+
 void keep(cache::Cache& cache, const Built& built) {
   for (std::size_t i = 0; i < built.images.size(); ++i)
     cache.keep_binary(built.keys[i], built.images[i],

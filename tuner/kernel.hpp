@@ -3,6 +3,7 @@
 /// A compiled and loaded Source with its launch geometry.
 
 #include <array>
+#include <cstddef>
 #include <memory>
 #include <optional>
 #include <span>
@@ -94,6 +95,21 @@ struct Built {
 /// binary behind. Safe to call from several threads. \throws CompileError, Unsupported
 [[nodiscard]] Built build(runtime::Device& device, cache::Cache& cache, const generator::Problem& problem,
                           const generator::Config& config);
+
+/// What runs for a problem that has no winner.
+struct StandIn {
+  Kernel kernel;
+  int compiled = 0;  ///< compiler runs
+};
+
+/// The first of these configs, at least one; but a kernel that turns out to keep values in local memory gives way to the
+/// next that does not, since it may be much slower than any ranking can know before it is compiled. The database keeps
+/// the binaries. \throws as build(), for the first
+[[nodiscard]] StandIn stand_in(runtime::Device& device, cache::Cache& cache,
+                               const generator::Problem& problem, std::span<const generator::Config> ranked);
+
+/// How many configs stand_in() is asked about.
+inline constexpr std::size_t most_stand_ins = 3;
 
 /// Makes the database keep all binaries.
 void keep(cache::Cache& cache, const Built& built);

@@ -12,6 +12,7 @@
 #include "cache/claim.hpp"
 #include "ce/base/error.hpp"
 #include "tests/cli/process.hpp"
+#include "tests/environment.hpp"
 
 namespace ce::cli {
 namespace {
@@ -81,6 +82,12 @@ TEST_F(Sweep, FindsAWinnerRemembersItAndShowsIt) {
                                  "1000", "--device", "host", "--db", database()});
   EXPECT_EQ(same.out, source.out);
   EXPECT_NE(same.err.find("the known winner"), std::string::npos) << same.err;
+
+  const ce::test::ScopedEnvironment site("CE_SITE_DB", database());
+  const Finished below = ce_tune(
+      {"source", "--op", "softmax", "--dtype", "f32", "--rows", "8", "--cols", "1000", "--device", "host"});
+  EXPECT_EQ(below.out, source.out) << "what a program runs that has nothing else";
+  EXPECT_NE(below.err.find("the known winner"), std::string::npos) << below.err;
 }
 
 TEST_F(Sweep, KeepsWhatWasMeasuredWhenInterrupted) {
