@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <cerrno>
 #include <fstream>
+#include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -57,24 +58,30 @@ std::vector<cache::Measurement> only_winner(const std::vector<cache::Measurement
   return {std::move(winner)};
 }
 
-ExitCode write(const CommonOptions& common, const std::string& file_or_dash, bool winners) {
-  if (common.json && file_or_dash == "-")
+ExitCode write(const CommonOptions& common, const std::string& path, bool winners) {
+  const bool to_output = path == "-";
+  if (common.json && to_output)
     throw InvalidArgument("FILE", "\"-\"", "a file beside --json, which has the standard output");
-  const std::string path = file_or_dash == "-" ? "/dev/stdout" : file_or_dash;
   cache::Upkeep database = cache::Upkeep::copy(database_path(common));
-  const std::string failed = "cannot write the measurements to " + path;
-  // A new file is for the user alone: it names machines.
-  if (const std::error_code error = cache::create_private_file(path)) throw std::system_error(error, failed);
-  std::ofstream file(path, std::ios::binary);
+  const std::string place = to_output ? "the standard output" : path;
+  const std::string failed = "cannot write the measurements to " + place;
+  std::ofstream file;
+  if (!to_output) {
+    // A new file is for the user alone: it names machines.
+    if (const std::error_code error = cache::create_private_file(path))
+      throw std::system_error(error, failed);
+    file.open(path, std::ios::binary);
+  }
+  std::ostream& lines = to_output ? std::cout : file;
   cache::Upkeep::Selection selection;
   if (winners) selection = only_winner;
-  const std::int64_t count = file ? database.write_lines(file, selection) : 0;
-  if (!file.flush()) throw std::system_error(errno, std::generic_category(), failed);
+  const std::int64_t count = lines ? database.write_lines(lines, selection) : 0;
+  if (!lines.flush()) throw std::system_error(errno, std::generic_category(), failed);
   if (common.json)
     print({{"database", database.path().string()}, {"file", path}, {"measurements", count}});
   else
     fmt::print(stderr, "ce-tune: {} of {} written to {}\n", counted(count, "measurement"),
-               database.path().string(), path);
+               database.path().string(), place);
   return ExitCode::success;
 }
 
