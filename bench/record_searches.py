@@ -7,7 +7,7 @@
 bench/replay reads it: strategies are scored, and the weights of the ranking are fitted, without a GPU. A line
 "problem KEY TEXT | rows bytes" begins a problem; each of the lines after it is a config without its cache modifiers
 and, for each load.store pair, the median in microseconds and the spread (interquartile range over median) in percent;
-"spills" at its end says that kernels of that structure keep values in local memory.
+then "registers=" of a thread, and "spills" where kernels of that structure keep values in local memory.
 With --partial the word is "partial": for searches of few configs, to which weights are fitted and nothing else.
 """
 
@@ -19,7 +19,7 @@ import sys
 
 QUERY = """
 SELECT p.text AS problem, d.text AS device, m.config, m.stage, m.median_us, m.spread, m.rows, m.bytes, m.outcome,
-       m.local_bytes, m.created_at, e.json AS evidence
+       m.registers, m.local_bytes, m.created_at, e.json AS evidence
 FROM measurements AS m
 JOIN keys AS k ON k.id = m.key_id
 JOIN problems AS p ON p.id = k.problem_id
@@ -44,7 +44,7 @@ def main():
     parser.add_argument("--partial", action="store_true", help="they looked at few configs of each problem")
     arguments = parser.parse_args()
 
-    problems, spilling = collections.defaultdict(dict), set()
+    problems, spilling, registers = collections.defaultdict(dict), set(), {}
     sizes, devices, evidence, date = {}, set(), {}, ""
     for path in arguments.databases:
         database = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
@@ -59,8 +59,10 @@ def main():
             # Samples in turns come last, and replace those of the screening.
             problems[row["problem"]][row["config"]] = (row["median_us"], row["spread"])
             sizes[row["problem"]] = (row["rows"], row["bytes"])
+            structure = row["problem"], split_config(row["config"])[0]
+            registers[structure] = max(registers.get(structure, 0), row["registers"])
             if row["local_bytes"] > 0:
-                spilling.add((row["problem"], split_config(row["config"])[0]))
+                spilling.add(structure)
             evidence, date = json.loads(row["evidence"]), row["created_at"]
     if len(devices) != 1:
         sys.exit(f"measurements of {len(devices)} GPU models; expected one")
@@ -76,7 +78,8 @@ def main():
             structure, modifiers = split_config(config)
             lines[structure].append(f"{modifiers} {median:.4g} {100 * spread:.1f}")
         for structure, figures in lines.items():
-            print(f"{structure} {' '.join(figures)}{' spills' * ((problem, structure) in spilling)}")
+            print(f"{structure} {' '.join(figures)} registers={registers[problem, structure]}"
+                  f"{' spills' * ((problem, structure) in spilling)}")
 
 
 if __name__ == "__main__":

@@ -12,6 +12,9 @@ again: the three fastest configs that were recorded of a problem stand for its e
 today. With --known FILE, what would run without a search where that database is there is timed, too, of problems that it
 does not have: their neighbours serve them.
 
+Several GPUs share the work: with --part I/N, one process takes every N-th problem, from the I-th on; each has a --json and
+a --keep of its own, and --join FILE ... puts the documents into one.
+
 It goes on where --json and --keep end: problems that the one has are not looked at again, unless for --repeat, configs
 that the other has from an exhaustive search with today's templates are not measured again. So regret comes first and
 stability second with --repeat 0, and then with more.
@@ -84,7 +87,8 @@ def recorded_configs(files):
             # The best of a partial search may not be the best.
             configs = problems.setdefault(rest.split(" | ")[0], []) if kind == "problem" else []
             continue
-        structure, *figures = line.split()
+        structure, *words = line.split()
+        figures = [word for word in words if word != "spills" and not word.startswith("registers=")]
         for modifiers, median in zip(figures[::3], figures[1::3]):
             load, store = modifiers.split(".")
             # Without an output there is no axis store.
@@ -208,6 +212,21 @@ def look_at(tuner, problem, best, guess, served, arguments, searches):
     return figures, stable if searches > 1 else None, about
 
 
+def part(text):
+    i, _, n = text.partition("/")
+    if not (i.isdigit() and n.isdigit() and 1 <= int(i) <= int(n)):
+        raise argparse.ArgumentTypeError(f'"{text}"; expected I/N with I from 1 to N')
+    return int(i), int(n)
+
+
+def joined(documents):
+    """One document of those of several processes, with the machine and the command of the first."""
+    whole = {**documents[0], "command": "; ".join(document["command"] for document in documents)}
+    for kind in ("problems", "stability"):
+        whole[kind] = [each for document in documents for each in document[kind]]
+    return whole
+
+
 def print_line(figures, stable):
     seconds = figures["exhaustive_seconds"]
     print(f"{figures['problem']:36} regret {figures['regret']:7.2%}  {figures['seconds']:.2f} s for "
@@ -221,7 +240,7 @@ def print_line(figures, stable):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--ce-tune", required=True)
+    parser.add_argument("--ce-tune", help="the program; needed but for --join")
     parser.add_argument("--problems", type=int, default=64)
     parser.add_argument("--repeat", type=int, default=0, help="problems that are searched ten times, spread over all")
     parser.add_argument("--samples", type=int, default=30)
@@ -233,18 +252,29 @@ def main():
     parser.add_argument("--known", type=pathlib.Path, metavar="FILE", help="database of other problems")
     parser.add_argument("--keep", default="regret.db", help="database of the exhaustive searches (default: %(default)s)")
     parser.add_argument("--json", default="regret.json", help="file for all figures (default: %(default)s)")
+    parser.add_argument("--part", type=part, default=(1, 1), metavar="I/N", help="only every N-th problem")
+    parser.add_argument("--join", type=pathlib.Path, nargs="+", default=[], metavar="FILE",
+                        help="time nothing: put these documents into --json")
     arguments = parser.parse_args()
-    for file in (*arguments.recorded, *([arguments.known] if arguments.known else [])):
+    for file in (*arguments.recorded, *arguments.join, *([arguments.known] if arguments.known else [])):
         if not file.exists():
             parser.error(f"{file} is not there")
+
+    if not arguments.ce_tune and not arguments.join:
+        parser.error("--ce-tune is missing")
 
     end = time.monotonic() + arguments.seconds
     file = pathlib.Path(arguments.json)
     document = json.loads(file.read_text()) if file.exists() else {"problems": [], "stability": []}
+    if arguments.join:
+        document = joined([json.loads(other.read_text()) for other in arguments.join])
+        document["regret"] = quantiles([each["regret"] for each in document["problems"]])
+        file.write_text(json.dumps(document, indent=1) + "\n")
     repeated = spread_out(arguments.repeat, arguments.problems)
     done = [{each["problem"] for each in document[kind]} for kind in ("problems", "stability")]
-    left = [(i, problem) for i, problem in enumerate(problems_of(arguments.problems, arguments.seed))
-            if " ".join(map(str, problem)) not in done[i in repeated]]
+    first_of_part, parts = arguments.part
+    drawn = [] if arguments.join else list(enumerate(problems_of(arguments.problems, arguments.seed)))
+    left = [(i, problem) for i, problem in drawn[first_of_part - 1 :: parts] if " ".join(map(str, problem)) not in done[i in repeated]]
     recorded = recorded_configs(arguments.recorded)
     failures = 0
     together = 5  # a process takes most of a second to find the GPU

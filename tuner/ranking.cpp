@@ -40,36 +40,30 @@ Block block_of(const Config& config, const Problem& problem) {
   return {threads, share, rows, generator::inputs(problem) * held, ragged};
 }
 
-/// Registers of a thread: a line through what NVRTC 13.0 makes of configs for sm_90 (`ce_replay registers`). Of `flow` it is
-/// that of `pipeline`, whose reducers it has: its own was not fitted.
+/// Registers of a thread: a line through what NVRTC 13.0 gave recorded kernels for sm_90 (bench/fit_registers.py). Of
+/// `strided` there are too few: its line is through configs that were compiled for that.
 struct RegisterUse {
   std::string_view variant;
   double base, word;     ///< for each 32-bit word that the thread holds of the row
   double cross_entropy;  ///< more for its operations
+  double two_inputs;     ///< more for those
 };
 constexpr RegisterUse register_uses[] = {
-    {"block", 19.3, 1.29, 11.8}, {"cluster", 19.0, 1.06, 8.2}, {"direct", 13.9, 1.22, 13.9},
-    {"flow", 33.2, 1.72, 17.8},  {"online", 23.7, 1.08, 2.9},  {"pipeline", 33.2, 1.72, 17.8},
-    {"resident", 32, 1, 12},     {"split", 44.0, 0, -2.3},     {"strided", 18.5, 5.52, 7.1},
-    {"warp", 53.9, 1.16, -17.1},
+    {"block", 15.2, 1.26, 4.8, -5.1},     {"cluster", 24.0, 0.76, 1.9, -8.0},
+    {"direct", 26.4, 1.02, 0.0, 0.0},     {"flow", 35.4, 1.35, 0.0, 0.0},
+    {"online", 23.3, 0.81, 2.0, -3.1},    {"pipeline", 30.7, 2.68, 14.8, -10.1},
+    {"resident", 29.0, 1.06, 24.1, -8.6}, {"split", 38.7, 0.00, -7.2, 11.7},
+    {"strided", 18.5, 5.52, 7.1, 0.0},    {"warp", 16.7, 1.66, 2.1, -2.9},
 };
 
-double held_words(const Block& block, const Config& config, const Problem& problem) {
-  constexpr double most = 96;  // of a config whose row is in registers; the others hold less at once
-  if (problem.strided) return config.tile;
-  if (config.hold > 0)
-    return (config.hold + 2. * config.unroll) * config.vec * size_of(problem.dtype) / 4 *
-           generator::inputs(problem);
-  return std::min(most, block.held * size_of(problem.dtype) / 4);
-}
-
-double registers_of(const Block& block, const Config& config, const Problem& problem) {
+double registers_of(const Config& config, const Problem& problem) {
   constexpr double least = 24, most = 255, granule = 8;
   const auto use = std::find_if(std::begin(register_uses), std::end(register_uses),
                                 [&](const RegisterUse& each) { return each.variant == config.variant; });
   if (use == std::end(register_uses)) return least;
-  const double registers = use->base + use->word * held_words(block, config, problem) +
-                           (generator::is_cross_entropy(problem.operation) ? use->cross_entropy : 0);
+  const double registers = use->base + use->word * held_words(config, problem) +
+                           (generator::is_cross_entropy(problem.operation) ? use->cross_entropy : 0) +
+                           (generator::inputs(problem) > 1 ? use->two_inputs : 0);
   return std::clamp(std::ceil(registers / granule) * granule, least, most);
 }
 
@@ -77,7 +71,7 @@ double registers_of(const Block& block, const Config& config, const Problem& pro
 double resident_blocks(const Block& block, const Config& config, const Problem& problem,
                        const runtime::Model& model) {
   constexpr double most = 32, of_the_system = 1024;  // bytes of each block's shared memory
-  const double registers = registers_of(block, config, problem);
+  const double registers = registers_of(config, problem);
   const int shared = generator::variant(config.variant).shared_bytes(config, problem);
   const double by_shared =
       shared > 0 ? static_cast<double>(model.shared_bytes_per_multiprocessor) / (shared + of_the_system)
@@ -196,6 +190,15 @@ double correction(const Config& config, const Traits& traits, std::span<const Ex
 }
 
 }  // namespace
+
+double held_words(const Config& config, const Problem& problem) {
+  constexpr double most = 96;  // of a config whose row is in registers; the others hold less at once
+  if (problem.strided) return config.tile;
+  if (config.hold > 0)
+    return (config.hold + 2. * config.unroll) * config.vec * size_of(problem.dtype) / 4 *
+           generator::inputs(problem);
+  return std::min(most, block_of(config, problem).held * size_of(problem.dtype) / 4);
+}
 
 Traits traits_of(const Config& config, const Problem& problem, const runtime::Model& model) {
   const generator::Variant& variant = generator::variant(config.variant);

@@ -77,6 +77,9 @@ struct Weights {
 /// Fitted to exhaustive searches on an H200 (`ce_replay fit`).
 [[nodiscard]] Weights shipped_weights() noexcept;
 
+/// 32-bit words of all inputs that a thread of the config holds at once.
+[[nodiscard]] double held_words(const generator::Config& config, const generator::Problem& problem);
+
 [[nodiscard]] Traits traits_of(const generator::Config& config, const generator::Problem& problem,
                                const runtime::Model& model);
 

@@ -5,7 +5,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
-#include <regex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,8 +12,6 @@
 #include "bench/replay/fit.hpp"
 #include "bench/replay/replay.hpp"
 #include "ce/base/error.hpp"
-#include "generator/source.hpp"
-#include "runtime/cuda/nvrtc.hpp"
 #include "tuner/ranking.hpp"
 
 namespace {
@@ -120,31 +117,20 @@ void print_stability(const replay::Recording& recording, std::uint64_t seed, boo
   }
 }
 
-/// What NVRTC makes of every n-th config for the recorded device, beside what the ranking knows of it.
-void print_registers(const replay::Recording& recording, int every) {
-  const runtime::cuda::Nvrtc& nvrtc = runtime::cuda::Nvrtc::get();
-  fmt::print("variant,operation,dtype,config,held,registers\n");
-  int count = 0;
-  for (const replay::RecordedProblem& recorded : recording.problems)
-    for (const replay::RecordedConfig& each : recorded.configs) {
-      if (count++ % every != 0) continue;
-      const generator::Program program = generator::generate(recorded.problem, each.config);
-      const generator::Source& source = program.sources.front();
-      const std::string log = nvrtc
-                                  .compile({.name = source.name,
-                                            .text = source.text,
-                                            .headers = source.headers,
-                                            .options = {"--ptxas-options=-v"}},
-                                           recording.model.capability)
-                                  .log;
-      const std::regex used("Used ([0-9]+) registers");
-      int registers = 0;
-      for (std::sregex_iterator match(log.begin(), log.end(), used); match != std::sregex_iterator(); ++match)
-        registers = std::max(registers, std::stoi((*match)[1]));
-      const tuner::Traits traits = tuner::traits_of(each.config, recorded.problem, recording.model);
-      fmt::print("{},{},{},\"{}\",{:.2f},{}\n", each.config.variant,
-                 generator::name(recorded.problem.operation), name(recorded.problem.dtype),
-                 generator::to_text(each.config), 16 * std::exp2(traits[2]), registers);
+/// What bench/fit_registers.py reads: the registers that the compiler gave each structure, beside what the ranking knows.
+void print_registers(const replay::Recording& recording) {
+  fmt::print("variant,operation,inputs,threads,words,registers\n");
+  for (const auto* problems : {&recording.problems, &recording.partial})
+    for (const replay::RecordedProblem& recorded : *problems) {
+      std::string printed;
+      for (const replay::RecordedConfig& each : recorded.configs) {
+        std::string structure = tuner::structure_of(each.config);
+        if (each.registers == 0 || each.spills || structure == printed) continue;
+        printed = std::move(structure);
+        fmt::print("{},{},{},{},{:.2f},{}\n", each.config.variant,
+                   generator::name(recorded.problem.operation), generator::inputs(recorded.problem),
+                   32 * each.config.warps, tuner::held_words(each.config, recorded.problem), each.registers);
+      }
     }
 }
 
@@ -176,10 +162,8 @@ int main(int argc, char** argv) {
   stability->add_flag("--each", each, "A line for each problem");
   CLI::App* fit = app.add_subcommand("fit", "The text of tuner/ranking_weights.hpp");
   fit->add_option("FILE", file)->required();
-  int every = 64;
-  CLI::App* registers = app.add_subcommand("registers", "Registers of every n-th config, as CSV");
+  CLI::App* registers = app.add_subcommand("registers", "Registers as far as they were recorded, as CSV");
   registers->add_option("FILE", file)->required();
-  registers->add_option("--every", every)->capture_default_str()->check(CLI::PositiveNumber);
   CLI11_PARSE(app, argc, argv);
   try {
     const replay::Recording recording = replay::load(file);
@@ -192,7 +176,7 @@ int main(int argc, char** argv) {
     else if (fit->parsed())
       fmt::print("{}", replay::header_of(replay::Regression(recording).fitted()));
     else
-      print_registers(recording, every);
+      print_registers(recording);
     return 0;
   } catch (const Error& error) {
     fmt::print(stderr, "ce_replay: {}\n", error.what());

@@ -55,6 +55,8 @@ generator::Config config_of(const std::string& structure, const std::string& mod
   return generator::parse_config(text);
 }
 
+constexpr std::string_view registers_word = " registers=";
+
 /// \param reading  the problem that the line belongs to; null: a ceiling
 void read_line(const std::string& line, Recording& recording, RecordedProblem*& reading) {
   std::istringstream words(line);
@@ -74,8 +76,11 @@ void read_line(const std::string& line, Recording& recording, RecordedProblem*& 
   } else if (reading != nullptr) {
     std::string modifiers;
     const bool spills = line.ends_with(" spills");
+    int registers = 0;
+    if (const std::size_t at = line.find(registers_word); at != std::string::npos)
+      std::from_chars(line.data() + at + registers_word.size(), line.data() + line.size(), registers);
     for (double median_us = 0, percent = 0; words >> modifiers >> median_us >> percent;)
-      reading->configs.push_back({config_of(first, modifiers), median_us, percent / 100, spills});
+      reading->configs.push_back({config_of(first, modifiers), median_us, percent / 100, registers, spills});
   }
 }
 

@@ -23,6 +23,7 @@ struct RecordedConfig {
   generator::Config config;
   double median_us = 0;
   double spread = 0;    ///< interquartile range over median
+  int registers = 0;    ///< of a thread; 0: was not recorded
   bool spills = false;  ///< keeps values in local memory, as far as was recorded
 };
 

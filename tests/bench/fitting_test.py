@@ -1,0 +1,64 @@
+"""What bench/fit_registers.py and bench/regret.py make of recordings and documents; needs no GPU."""
+
+import argparse
+import pathlib
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
+
+import fit_registers  # noqa: E402
+import regret  # noqa: E402
+
+
+def kernel(words, cross_entropy, inputs, registers, threads=256):
+    return {"variant": "block", "operation": "cross_entropy" if cross_entropy else "softmax", "inputs": str(inputs),
+            "threads": str(threads), "words": str(words), "registers": str(registers)}
+
+
+class FitRegisters(unittest.TestCase):
+    def test_a_line_is_found_again(self):
+        kernels = [kernel(words, ce, inputs, 20 + 1.5 * words + 6 * ce - 4 * (inputs == 2))
+                   for words in range(4, 64, 4) for ce in (0, 1) for inputs in (1, 2)]
+        kernels += [kernel(8, 0, 1, 200)]  # one of them is none of the line's
+        line, wrong = fit_registers.fit(kernels)
+        for found, expected, near in zip(line, (20, 1.5, 6, -4), (1, 0.1, 0.5, 0.5)):
+            self.assertAlmostEqual(found, expected, delta=near)
+        self.assertEqual(wrong, 1)
+
+    def test_what_never_varies_has_no_share(self):
+        line, wrong = fit_registers.fit([kernel(words, 1, 1, 30 + words) for words in range(8, 80, 8)])
+        self.assertEqual(line[2:], [0, 0])
+        self.assertEqual(wrong, 0)
+
+    def test_blocks_are_those_that_registers_and_threads_leave(self):
+        self.assertEqual(fit_registers.blocks(32, 256), 8)
+        self.assertEqual(fit_registers.blocks(33, 256), 6)
+        self.assertEqual(fit_registers.blocks(24, 1024), 2)
+
+
+class Regret(unittest.TestCase):
+    def test_a_recorded_structure_may_say_registers_and_spills(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder) / "recording.txt"
+            file.write_text("# a comment\ndevice GPU\nproblem p | 8 64\n"
+                            "block/warps=2 ca.wb 7.5 1.0 cs.cs 6.5 2.0 registers=40\n"
+                            "warp/warps=4 ca.wb 5.5 1.0 registers=255 spills\n")
+            self.assertEqual(regret.recorded_configs([file]), {"p": [
+                "warp/warps=4,load=ca,store=wb", "block/warps=2,load=cs,store=cs", "block/warps=2,load=ca,store=wb"]})
+
+    def test_parts_are_numbered_from_one(self):
+        self.assertEqual(regret.part("2/3"), (2, 3))
+        for wrong in ("0/2", "3/2", "1", "a/b", "1/"):
+            with self.assertRaises(argparse.ArgumentTypeError):
+                regret.part(wrong)
+
+    def test_joined_documents_have_the_problems_of_all(self):
+        documents = [{"command": name, "date": name, "problems": [name], "stability": []} for name in ("one", "two")]
+        self.assertEqual(regret.joined(documents),
+                         {"command": "one; two", "date": "one", "problems": ["one", "two"], "stability": []})
+
+
+if __name__ == "__main__":
+    unittest.main()
