@@ -80,12 +80,6 @@ std::vector<generator::Config> Tuner::likely_configs(const generator::Problem& p
   return ranked;
 }
 
-std::optional<generator::Config> Tuner::likely_config(const generator::Problem& problem) const {
-  std::vector<generator::Config> first = likely_configs(problem, 1);
-  if (first.empty()) return std::nullopt;
-  return std::move(first.front());
-}
-
 void Tuner::finish() { unfinished_.reset(); }
 
 Report Tuner::tune(const generator::Problem& problem, const Hooks& hooks) {

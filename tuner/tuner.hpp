@@ -100,8 +100,6 @@ class Tuner {
   /// kernels move memory alike; none when there are no such problems. They need not have won anywhere.
   [[nodiscard]] std::vector<generator::Config> likely_configs(const generator::Problem& problem,
                                                               std::size_t most) const;
-  /// The first of them.
-  [[nodiscard]] std::optional<generator::Config> likely_config(const generator::Problem& problem) const;
 
   /// Searches the problem's space, unless the database knows a winner, and decides. The caller's memory is
   /// never touched. \throws Error(verification) when no config is right, Error(interrupted) when asked to stop,

@@ -243,8 +243,8 @@ Choice ContextTest::softmax(Context& context, std::int64_t columns, std::int64_t
 std::string ContextTest::predicted(const generator::Problem& problem) const {
   const std::unique_ptr<runtime::Device> device = open_device(tested_device());
   cache::Cache database = cache::Cache::open(file());
-  const auto config = tuner::Tuner(*device, database, {}).likely_config(problem);
-  return config ? generator::to_text(*config) : "nothing is near";
+  const auto first = tuner::Tuner(*device, database, {}).likely_configs(problem, 1);
+  return first.empty() ? "nothing is near" : generator::to_text(first.front());
 }
 
 void ContextTest::SetUp() {

@@ -1,6 +1,9 @@
-// Tuner::likely_config(): what to run where nothing may be tried.
+// Tuner::likely_configs(): what to run where nothing may be tried.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+
+#include <optional>
+#include <vector>
 
 #include "generator/source.hpp"
 #include "runtime/host/device.hpp"
@@ -30,6 +33,11 @@ class LikelyConfig : public testing::Test {
             .median_us = 1};
   }
   void know(const Problem& problem, const Config& config) { database.add(measured(problem, config)); }
+  /// For the problem that is asked about; nothing where nothing is near.
+  [[nodiscard]] std::optional<Config> likely() const {
+    const std::vector<Config> first = tuner.likely_configs(asked, 1);
+    return first.empty() ? std::nullopt : std::optional(first.front());
+  }
 
   /// The n-th config of the known problem's space that the other problem takes, or refuses.
   [[nodiscard]] Config config_of(const Problem& known, const Problem& other, bool taken,
@@ -48,7 +56,7 @@ class LikelyConfig : public testing::Test {
   const Problem asked = wide(1000);
 };
 
-TEST_F(LikelyConfig, NothingIsNear) { EXPECT_EQ(tuner.likely_config(asked), std::nullopt); }
+TEST_F(LikelyConfig, NothingIsNear) { EXPECT_EQ(likely(), std::nullopt); }
 
 TEST_F(LikelyConfig, NeighboursComeNearestFirst) {
   const auto known_by = [&](const Problem& problem) { know(problem, config_of(problem, problem, true)); };
@@ -68,13 +76,13 @@ TEST_F(LikelyConfig, NeighboursComeNearestFirst) {
 TEST_F(LikelyConfig, WhatWonNextDoorWins) {
   const Config winner = config_of(wide(1008), asked, true);
   know(wide(1008), winner);
-  EXPECT_EQ(tuner.likely_config(asked), winner);
+  EXPECT_EQ(likely(), winner);
 }
 
 TEST_F(LikelyConfig, WhatDoesNotFitIsPassedOver) {
   const Config unfit = config_of(wide(200), asked, false);
   know(wide(200), unfit);
-  const auto winner = tuner.likely_config(asked);
+  const auto winner = likely();
   ASSERT_TRUE(winner);
   EXPECT_FALSE(generator::variant(winner->variant).rejects(*winner, asked, limits));
 }
@@ -87,7 +95,7 @@ TEST_F(LikelyConfig, IsNotWhatLostNearby) {
   loser.median_us = 2 * winner.median_us;
   database.add(winner);
   database.add(loser);
-  EXPECT_NE(tuner.likely_config(asked), usual);
+  EXPECT_NE(likely(), usual);
 }
 
 TEST_F(LikelyConfig, ProblemsThatMoveOtherMemoryAreNotNear) {
@@ -104,7 +112,7 @@ TEST_F(LikelyConfig, ProblemsThatMoveOtherMemoryAreNotNear) {
   other = asked;
   other.operation = generator::Operation::cross_entropy;
   know(other, config);
-  EXPECT_EQ(tuner.likely_config(asked), std::nullopt);
+  EXPECT_EQ(likely(), std::nullopt);
 }
 
 /// Its templates are those of its own operation.
@@ -118,7 +126,7 @@ TEST_F(LikelyConfig, AnotherOperationThatMovesTheSameMemoryIsNear) {
             generator::template_digest(asked.operation, winner.variant));
   know(other, winner);
   EXPECT_EQ(tuner::neighbours(*device, database, asked).size(), 1);
-  EXPECT_TRUE(tuner.likely_config(asked));
+  EXPECT_TRUE(likely());
 }
 
 TEST_F(LikelyConfig, WhatDiffersIsFarther) {
@@ -156,7 +164,7 @@ TEST_F(LikelyConfig, AnotherDeviceIsNotAsked) {
   Measurement measurement = measured(wide(1024), config_of(wide(1024), asked, true));
   measurement.key.device = "NVIDIA H200|cc=90";
   database.add(measurement);
-  EXPECT_EQ(tuner.likely_config(asked), std::nullopt);
+  EXPECT_EQ(likely(), std::nullopt);
 }
 
 TEST_F(LikelyConfig, HistoryAndWithdrawnWinnersAreNoAnswer) {
@@ -168,17 +176,17 @@ TEST_F(LikelyConfig, HistoryAndWithdrawnWinnersAreNoAnswer) {
   withdrawn.outcome = cache::Outcome::quarantined;
   withdrawn.reason = "wrong answer";
   database.add(withdrawn);
-  EXPECT_EQ(tuner.likely_config(asked), std::nullopt);
+  EXPECT_EQ(likely(), std::nullopt);
 }
 
 TEST_F(LikelyConfig, KeysOfAnotherVersionArePassedOver) {
   Measurement foreign = measured(wide(1000), config_of(wide(1000), asked, true));
   foreign.key.problem = "softmax f8 cols=1000 blocks=2 l2=warm";
   database.add(foreign);
-  EXPECT_EQ(tuner.likely_config(asked), std::nullopt);
+  EXPECT_EQ(likely(), std::nullopt);
   const Config known = config_of(wide(1024), asked, true);
   know(wide(1024), known);
-  EXPECT_EQ(tuner.likely_config(asked), known);
+  EXPECT_EQ(likely(), known);
 }
 
 }  // namespace

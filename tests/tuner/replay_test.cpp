@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "bench/replay/fit.hpp"
@@ -120,6 +121,23 @@ TEST(Replay, NeighboursTellWhatIsFastForProblemsThatNobodyTuned) {
   EXPECT_LE(replay::quantile(winners, 0.5), 0.017);
   EXPECT_LE(replay::quantile(winners, 0.95), 0.12)
       << "many winners were recorded before there were resident and flow";
+}
+
+/// What another recording knows, and nothing else.
+TEST(Replay, NeighboursMayBeThoseOfAnotherRecording) {
+  const replay::Recording recorded = recording();
+  replay::Recording known{.model = recorded.model, .problems = {}, .partial = {}};
+  for (const replay::Guess& guess :
+       replay::Guesser(recorded, known).guesses(replay::Tuned::exhaustively, 1)) {
+    EXPECT_EQ(guess.regret, guess.alone);
+    EXPECT_EQ(guess.nearest, 0);
+  }
+
+  known.problems.push_back(recorded.problems.front());
+  const auto guesses = replay::Guesser(recorded, known).guesses(replay::Tuned::exhaustively, 1);
+  EXPECT_EQ(guesses.front().nearest, 0) << "a problem is no neighbour of its own";
+  EXPECT_TRUE(std::any_of(guesses.begin(), guesses.end(),
+                          [](const replay::Guess& guess) { return guess.nearest > 0; }));
 }
 
 TEST(Replay, TheWeightsAreThoseOfTheRecording) {
