@@ -266,9 +266,9 @@ TEST_F(HotPath, PoliciesKnowTheWinnersOfTheirGpuAlone) {
   const generator::Problem problem{
       .operation = generator::Operation::log_softmax, .rows = rows, .columns = columns};
   const auto model_of = [](int gpu) { return runtime::open_cuda_device(gpu)->model(); };
-  const auto config_of = [&](int gpu) {
-    return tuner::ranked_space(problem, model_of(gpu)).at(2 + static_cast<std::size_t>(gpu));
-  };
+  // Two of one ranking: those of two models may have the same config in two places.
+  const std::vector<generator::Config> ranked = tuner::ranked_space(problem, model_of(0));
+  const auto config_of = [&](int gpu) { return ranked.at(2 + static_cast<std::size_t>(gpu)); };
   const auto call = [](Context& context, int gpu) {
     return context.run(LogSoftmax{}, {.input = softmax(gpu).input, .output = softmax(gpu).output});
   };
@@ -288,7 +288,6 @@ TEST_F(HotPath, PoliciesKnowTheWinnersOfTheirGpuAlone) {
     expect_own(first, 0);
   }
   know_winner(cache, model_of(1), problem, config_of(1));
-  EXPECT_NE(generator::to_text(config_of(0)), generator::to_text(config_of(1)));
   for (const Policy policy : policies) {
     SCOPED_TRACE(name(policy));
     Context first(options(0, policy)), second(options(1, policy));
