@@ -227,6 +227,11 @@ def joined(documents):
     return whole
 
 
+def write(document, file):
+    document["regret"] = quantiles([each["regret"] for each in document["problems"]])
+    file.write_text(json.dumps(document, indent=1) + "\n")
+
+
 def print_line(figures, stable):
     seconds = figures["exhaustive_seconds"]
     print(f"{figures['problem']:36} regret {figures['regret']:7.2%}  {figures['seconds']:.2f} s for "
@@ -236,6 +241,23 @@ def print_line(figures, stable):
           + f"{min(figures['times_us'].values()):.1f} us", flush=True)
     if stable:
         print(f"{'':36} ten searches: {len(stable['times_us'])} winners, {stable['apart']:.2%} apart", flush=True)
+
+
+def tell(document, of):
+    """The quantiles of the problems that were timed of so many."""
+    found = document["problems"]
+    if not found:
+        sys.exit("nothing was timed")
+    print(f"{len(found)} of {of} problems")
+    print(shown("regret", [each["regret"] for each in found]))
+    if any("served" in each for each in found):
+        print(shown("served by neighbours", [each["regret_served"] for each in found if "served" in each]))
+    if document["stability"]:
+        print(shown("ten searches apart", [each["apart"] for each in document["stability"]]))
+    seconds = [each["seconds"] for each in found]
+    print(f"a first search: median {statistics.median(seconds):.2f} s, longest {max(seconds):.2f} s")
+    print(f"speed without a search, of that with one: "
+          f"median {statistics.median(each['speed_without_search'] for each in found):.1%}")
 
 
 def main():
@@ -260,21 +282,21 @@ def main():
         if not file.exists():
             parser.error(f"{file} is not there")
 
-    if not arguments.ce_tune and not arguments.join:
+    file = pathlib.Path(arguments.json)
+    if arguments.join:
+        document = joined([json.loads(other.read_text()) for other in arguments.join])
+        write(document, file)
+        return tell(document, arguments.problems)
+    if not arguments.ce_tune:
         parser.error("--ce-tune is missing")
 
     end = time.monotonic() + arguments.seconds
-    file = pathlib.Path(arguments.json)
     document = json.loads(file.read_text()) if file.exists() else {"problems": [], "stability": []}
-    if arguments.join:
-        document = joined([json.loads(other.read_text()) for other in arguments.join])
-        document["regret"] = quantiles([each["regret"] for each in document["problems"]])
-        file.write_text(json.dumps(document, indent=1) + "\n")
     repeated = spread_out(arguments.repeat, arguments.problems)
     done = [{each["problem"] for each in document[kind]} for kind in ("problems", "stability")]
     first_of_part, parts = arguments.part
-    drawn = [] if arguments.join else list(enumerate(problems_of(arguments.problems, arguments.seed)))
-    left = [(i, problem) for i, problem in drawn[first_of_part - 1 :: parts] if " ".join(map(str, problem)) not in done[i in repeated]]
+    drawn = list(enumerate(problems_of(arguments.problems, arguments.seed)))[first_of_part - 1 :: parts]
+    left = [(i, problem) for i, problem in drawn if " ".join(map(str, problem)) not in done[i in repeated]]
     recorded = recorded_configs(arguments.recorded)
     failures = 0
     together = 5  # a process takes most of a second to find the GPU
@@ -308,23 +330,9 @@ def main():
                     document[kind] = others + [found] if found else document[kind]
                 document.update({key: about[key] for key in ("version", "date", "device", "evidence")})
                 document["command"] = " ".join(sys.argv)
-                document["regret"] = quantiles([each["regret"] for each in document["problems"]])
-                # After each: whatever ends this, nothing that was timed is lost.
-                file.write_text(json.dumps(document, indent=1) + "\n")
+                write(document, file)  # after each: whatever ends this, nothing that was timed is lost
 
-    found = document["problems"]
-    if not found:
-        sys.exit("nothing was timed")
-    print(f"{len(found)} of {arguments.problems} problems")
-    print(shown("regret", [each["regret"] for each in found]))
-    if any("served" in each for each in found):
-        print(shown("served by neighbours", [each["regret_served"] for each in found if "served" in each]))
-    if document["stability"]:
-        print(shown("ten searches apart", [each["apart"] for each in document["stability"]]))
-    seconds = [each["seconds"] for each in found]
-    print(f"a first search: median {statistics.median(seconds):.2f} s, longest {max(seconds):.2f} s")
-    print(f"speed without a search, of that with one: "
-          f"median {statistics.median(each['speed_without_search'] for each in found):.1%}")
+    tell(document, arguments.problems)
     sys.exit(failures > 0)
 
 

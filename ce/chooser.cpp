@@ -206,13 +206,11 @@ const Chosen& Chooser::stand_in(const Problem& problem, const std::string& why, 
 }
 
 std::unique_ptr<Chosen> Chooser::best_known(const Problem& problem, const std::string& why) {
-  Choice choice{.origin = Origin::nearest,
-                .reason = "the most promising, by what is known of near problems; " + why};
-  std::vector<generator::Config> ranked = tuner_.likely_configs(problem, tuner::most_stand_ins);
-  if (ranked.empty()) {
-    choice = {.origin = Origin::fallback, .reason = "the safe default: nothing is known and " + why};
-    ranked = tuner::safe_defaults(problem, device_.model(), tuner::most_stand_ins);
-  }
+  const auto [ranked, from_neighbours] = tuner_.untried(problem);
+  Choice choice{.origin = Origin::fallback, .reason = "the safe default: nothing is known and " + why};
+  if (from_neighbours)
+    choice = {.origin = Origin::nearest,
+              .reason = "the most promising, by what is known of near problems; " + why};
   tuner::StandIn found = tuner::stand_in(device_, cache_, problem, ranked);
   compiled_ += found.compiled;
   return chosen(problem, std::move(found.kernel), std::move(choice));

@@ -3,13 +3,11 @@
 #include <fmt/format.h>
 
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "ce/base/error.hpp"
 #include "generator/config.hpp"
 #include "tuner/kernel.hpp"
-#include "tuner/ranking.hpp"
 #include "tuner/tuner.hpp"
 
 namespace ce::cli {
@@ -36,13 +34,11 @@ ConfigChoice choose_config(const CommonOptions& common, runtime::Device& device,
   const std::string& model = device.model().name;
   if (const auto decision = tuner.known_winner(problem))
     return {decision->winner.config, fmt::format("the known winner on {}", model)};
-  std::vector<generator::Config> ranked = tuner.likely_configs(problem, tuner::most_stand_ins);
-  std::string origin = fmt::format("what {} uses, from near problems that were tuned", model);
-  if (ranked.empty()) {
-    ranked = tuner::safe_defaults(problem, device.model(), tuner::most_stand_ins);
-    origin = fmt::format("what {} uses before anything was measured", model);
-  }
-  return {generator::to_text(stand_in_of(device, problem, ranked)), std::move(origin)};
+  const auto [ranked, from_neighbours] = tuner.untried(problem);
+  return {generator::to_text(stand_in_of(device, problem, ranked)),
+          fmt::format(
+              "what {} uses{}", model,
+              from_neighbours ? ", from near problems that were tuned" : " before anything was measured")};
 }
 
 }  // namespace ce::cli

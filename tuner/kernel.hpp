@@ -108,9 +108,6 @@ struct StandIn {
 [[nodiscard]] StandIn stand_in(runtime::Device& device, cache::Cache& cache,
                                const generator::Problem& problem, std::span<const generator::Config> ranked);
 
-/// How many configs stand_in() is asked about.
-inline constexpr std::size_t most_stand_ins = 3;
-
 /// Makes the database keep all binaries.
 void keep(cache::Cache& cache, const Built& built);
 

@@ -56,12 +56,21 @@ constexpr RegisterUse register_uses[] = {
     {"strided", 18.5, 5.52, 7.1, 0.0},    {"warp", 16.7, 1.66, 2.1, -2.9},
 };
 
-double registers_of(const Config& config, const Problem& problem) {
+double held_words(const Block& block, const Config& config, const Problem& problem) {
+  constexpr double most = 96;  // of a config whose row is in registers; the others hold less at once
+  if (problem.strided) return config.tile;
+  if (config.hold > 0)
+    return (config.hold + 2. * config.unroll) * config.vec * size_of(problem.dtype) / 4 *
+           generator::inputs(problem);
+  return std::min(most, block.held * size_of(problem.dtype) / 4);
+}
+
+double registers_of(const Block& block, const Config& config, const Problem& problem) {
   constexpr double least = 24, most = 255, granule = 8;
   const auto use = std::find_if(std::begin(register_uses), std::end(register_uses),
                                 [&](const RegisterUse& each) { return each.variant == config.variant; });
   if (use == std::end(register_uses)) return least;
-  const double registers = use->base + use->word * held_words(config, problem) +
+  const double registers = use->base + use->word * held_words(block, config, problem) +
                            (generator::is_cross_entropy(problem.operation) ? use->cross_entropy : 0) +
                            (generator::inputs(problem) > 1 ? use->two_inputs : 0);
   return std::clamp(std::ceil(registers / granule) * granule, least, most);
@@ -71,7 +80,7 @@ double registers_of(const Config& config, const Problem& problem) {
 double resident_blocks(const Block& block, const Config& config, const Problem& problem,
                        const runtime::Model& model) {
   constexpr double most = 32, of_the_system = 1024;  // bytes of each block's shared memory
-  const double registers = registers_of(config, problem);
+  const double registers = registers_of(block, config, problem);
   const int shared = generator::variant(config.variant).shared_bytes(config, problem);
   const double by_shared =
       shared > 0 ? static_cast<double>(model.shared_bytes_per_multiprocessor) / (shared + of_the_system)
@@ -192,12 +201,7 @@ double correction(const Config& config, const Traits& traits, std::span<const Ex
 }  // namespace
 
 double held_words(const Config& config, const Problem& problem) {
-  constexpr double most = 96;  // of a config whose row is in registers; the others hold less at once
-  if (problem.strided) return config.tile;
-  if (config.hold > 0)
-    return (config.hold + 2. * config.unroll) * config.vec * size_of(problem.dtype) / 4 *
-           generator::inputs(problem);
-  return std::min(most, block_of(config, problem).held * size_of(problem.dtype) / 4);
+  return held_words(block_of(config, problem), config, problem);
 }
 
 Traits traits_of(const Config& config, const Problem& problem, const runtime::Model& model) {

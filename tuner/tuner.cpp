@@ -80,6 +80,12 @@ std::vector<generator::Config> Tuner::likely_configs(const generator::Problem& p
   return ranked;
 }
 
+Tuner::Untried Tuner::untried(const generator::Problem& problem) const {
+  constexpr std::size_t most = 3;  // that stand_in() may have to compile
+  if (auto likely = likely_configs(problem, most); !likely.empty()) return {std::move(likely), true};
+  return {safe_defaults(problem, device_.model(), most), false};
+}
+
 void Tuner::finish() { unfinished_.reset(); }
 
 Report Tuner::tune(const generator::Problem& problem, const Hooks& hooks) {

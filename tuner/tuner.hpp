@@ -101,6 +101,14 @@ class Tuner {
   [[nodiscard]] std::vector<generator::Config> likely_configs(const generator::Problem& problem,
                                                               std::size_t most) const;
 
+  /// What may run where nothing is tried, for stand_in(): the likely configs, or the safe defaults.
+  struct Untried {
+    std::vector<generator::Config> ranked;  ///< at least one
+    bool from_neighbours = false;           ///< near problems were measured
+  };
+  /// \throws Unsupported where no config fits
+  [[nodiscard]] Untried untried(const generator::Problem& problem) const;
+
   /// Searches the problem's space, unless the database knows a winner, and decides. The caller's memory is
   /// never touched. \throws Error(verification) when no config is right, Error(interrupted) when asked to stop,
   /// Unsupported without a compiler, DeviceError

@@ -207,17 +207,20 @@ Guesser::Guesser(const Recording& recording, const Recording& known) : recording
   const Regression regression(recording);
   for (std::size_t part = 0; part < parts; ++part) fits_.push_back(regression.fitted_without(part, parts));
   const std::vector<RecordedProblem>& problems = recording.problems;
-  for (const RecordedProblem& problem : known.problems) simulators_.emplace_back(problem, known.model);
+  std::vector<std::string> known_keys;
+  for (const RecordedProblem& problem : known.problems) {
+    simulators_.emplace_back(problem, known.model);
+    known_keys.push_back(generator::key_text(problem.problem));
+  }
   for (std::size_t i = 0; i < problems.size(); ++i) {
     Stranger& stranger = strangers_.emplace_back();
     for (const RecordedConfig& each : problems[i].configs)
       if (!each.spills)  // as Chooser::best_known(), which compiles it to see
         stranger.regrets.emplace(generator::to_text(each.config), each.median_us / problems[i].best_us() - 1);
+    const std::string own_key = generator::key_text(problems[i].problem);
     for (std::size_t other = 0; other < known.problems.size(); ++other) {
-      const generator::Problem& neighbour = known.problems[other].problem;
-      const auto distance = tuner::distance_between(neighbour, problems[i].problem);
-      if (distance && generator::key_text(neighbour) != generator::key_text(problems[i].problem))
-        stranger.near.emplace_back(other, *distance);
+      const auto distance = tuner::distance_between(known.problems[other].problem, problems[i].problem);
+      if (distance && known_keys[other] != own_key) stranger.near.emplace_back(other, *distance);
     }
     std::stable_sort(stranger.near.begin(), stranger.near.end(),
                      [](const auto& a, const auto& b) { return a.second < b.second; });
