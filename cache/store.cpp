@@ -42,11 +42,18 @@ std::string select_row_of_key() {
                      measurement_columns("?2", "?3"));
 }
 
+// By its texts, and where they lead to none, by its name ?3: what an index has lost is in another one. That is asked only
+// then, and of the same moment, since another process may add the key meanwhile.
 constexpr const char* select_key = R"sql(
-  SELECT k.id FROM keys AS k
+  SELECT k.id, FALSE FROM keys AS k
   JOIN problems AS p ON p.id = k.problem_id
   JOIN device_models AS d ON d.id = k.device_model_id
-  WHERE p.text = ?1 AND d.text = ?2)sql";
+  WHERE p.text = ?1 AND d.text = ?2
+  UNION ALL
+  SELECT k.id, TRUE FROM keys AS k INDEXED BY keys_by_name
+  CROSS JOIN problems AS p NOT INDEXED ON p.id = k.problem_id
+  CROSS JOIN device_models AS d NOT INDEXED ON d.id = k.device_model_id
+  WHERE k.name = ?3 AND p.text = ?1 AND d.text = ?2)sql";
 
 // Of templates ?2 the first config behind ?3 that has a final, with the last of those of its highest stage: one look into
 // the index, however many there are.
@@ -72,6 +79,24 @@ constexpr const char* select_last_quarantine = R"sql(
 constexpr const char* select_any = R"sql(
   SELECT 1 FROM measurements INDEXED BY measurements_by_config
   WHERE key_id = ?1 AND template_digest IN (SELECT value FROM JSON_EACH(?2)) LIMIT 1)sql";
+
+/// A key and, while this lasts, all else as it was when it was looked for.
+class FoundKey {
+ public:
+  /// \throws SQLite::Exception(SQLITE_CORRUPT) where it is there, but an index does not lead to it
+  FoundKey(SQLite::Statement& select_key, const Key& key)
+      : query_(select_key, key.problem, key.device, key.id()) {
+    if (!query_.next()) return;
+    id_ = query_.integer(0);
+    if (query_.integer(1) != 0) throw SQLite::Exception("an index has lost a key", SQLITE_CORRUPT);
+  }
+  /// Its row; 0 where there is none.
+  [[nodiscard]] std::int64_t id() const { return id_; }
+
+ private:
+  Query query_;
+  std::int64_t id_ = 0;
+};
 
 constexpr const char* select_binary = "SELECT image, digest FROM binaries WHERE compile_key = ?1";
 
@@ -157,9 +182,9 @@ bool Store::insert(const Measurement& m) {
 
 std::vector<Measurement> Store::measurements(const Key& key) {
   std::vector<Measurement> list;
-  Query found(prepared(select_key), key.problem, key.device);  // until the end: all is read of one moment
-  if (!found.next()) return list;
-  expect_whole(found.integer(0));
+  const FoundKey found(prepared(select_key), key);
+  if (found.id() == 0) return list;
+  expect_whole(found.id());
   Query query(prepared(select_of_key_), key.problem, key.device);
   while (query.next()) list.push_back(read_whole_measurement(query));
   return list;
@@ -198,13 +223,12 @@ std::vector<Finalist> Store::finalists(std::int64_t key_id, std::span<const std:
 
 std::optional<Measurement> Store::final_of(const Key& key, std::span<const std::string> digests,
                                            const ChooseFinalist& choose) {
-  Query found(prepared(select_key), key.problem, key.device);  // until the end: all is read of one moment
-  if (!found.next()) return std::nullopt;
-  const std::int64_t key_id = found.integer(0);
-  std::vector<Finalist> list = finalists(key_id, digests);
+  const FoundKey found(prepared(select_key), key);
+  if (found.id() == 0) return std::nullopt;
+  std::vector<Finalist> list = finalists(found.id(), digests);
   const Finalist* chosen = choose(list);
   if (chosen == nullptr) return std::nullopt;
-  Query row(prepared(select_row_), chosen->row, key.problem, key.device, key_id);
+  Query row(prepared(select_row_), chosen->row, key.problem, key.device, found.id());
   if (!row.next()) throw SQLite::Exception("an index names a measurement that is not there", SQLITE_CORRUPT);
   Measurement measurement = read_whole_measurement(row);
   if (measurement.config != chosen->config || measurement.template_digest != chosen->template_digest ||
@@ -215,10 +239,9 @@ std::optional<Measurement> Store::final_of(const Key& key, std::span<const std::
 }
 
 bool Store::has(const Key& key, std::span<const std::string> digests) {
-  Query found(prepared(select_key), key.problem, key.device);
-  if (!found.next()) return false;
-  return Query(prepared(select_any), found.integer(0), fmt::format("[\"{}\"]", fmt::join(digests, "\",\"")))
-      .next();
+  const FoundKey found(prepared(select_key), key);
+  if (found.id() == 0) return false;
+  return Query(prepared(select_any), found.id(), fmt::format("[\"{}\"]", fmt::join(digests, "\",\""))).next();
 }
 
 std::vector<KeySummary> Store::keys() {
@@ -294,9 +317,8 @@ std::int64_t Store::add(std::span<const Measurement> list) {
   std::set<std::pair<std::string_view, std::string_view>> keys;
   for (const Measurement& measurement : list) {
     const auto& [problem, device] = measurement.key;
-    if (!keys.emplace(problem, device).second) continue;
-    Query found(prepared(select_key), problem, device);
-    expect_whole(found.next() ? found.integer(0) : 0);
+    if (keys.emplace(problem, device).second)
+      expect_whole(FoundKey(prepared(select_key), measurement.key).id());
   }
   transaction.commit();
   return added;

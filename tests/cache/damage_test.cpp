@@ -183,6 +183,21 @@ TEST_F(Damage, AnyByteFlipped) {
   EXPECT_GT(kept, 0.8);
 }
 
+/// The texts of keys are in tables and in indexes. A key that an index has lost is found all the same.
+TEST_F(Damage, AnyTextOfAKeyChanged) {
+  const std::string name = key_of(1).id();
+  for (const std::string& text : {key_of(1).problem, key_of(1).device, name}) {
+    int kept_all = 0;
+    for (std::size_t at = whole().find(text); at != std::string::npos; at = whole().find(text, at + 1)) {
+      SCOPED_TRACE(fmt::format("{} at byte {}", text, at));
+      std::string bytes = whole();
+      bytes[at + text.size() - 1] = '~';
+      kept_all += work_with(bytes).measurements == keys * configs ? 1 : 0;
+    }
+    EXPECT_GE(kept_all, 1) << text << ": of the one in an index nothing is lost";
+  }
+}
+
 TEST_F(Damage, CutAtAnyLength) {
   const auto seed = std::random_device()();
   std::cout << "seed " << seed << '\n';
