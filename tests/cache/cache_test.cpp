@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
-#include <iostream>
 #include <limits>
 #include <optional>
 #include <random>
@@ -23,6 +22,7 @@
 #include "ce/base/error.hpp"
 #include "tests/cache/fixture.hpp"
 #include "tests/environment.hpp"
+#include "tests/seed.hpp"
 
 namespace ce::cache::test {
 namespace {
@@ -34,7 +34,7 @@ std::vector<std::byte> bytes(std::string_view text) {
   return {data, data + text.size()};
 }
 
-std::string any_text(std::mt19937& random) {
+std::string any_text(std::mt19937_64& random) {
   static constexpr std::array pieces{"a",  "'",  "\"", ";--", "%", "_", "\n", "\\", "{",
                                      "\t", "µs", "漢", "?1",  "/", " ", "=",  ","};
   std::string text;
@@ -42,7 +42,7 @@ std::string any_text(std::mt19937& random) {
   return text;
 }
 
-Measurement any_measurement(std::mt19937& random, const Key& key, int number) {
+Measurement any_measurement(std::mt19937_64& random, const Key& key, int number) {
   Measurement m = a_measurement(key, any_text(random), number);
   m.template_digest = any_text(random);
   m.compile_key = any_text(random);
@@ -66,9 +66,7 @@ Measurement any_measurement(std::mt19937& random, const Key& key, int number) {
 using CacheBasics = CacheTest;
 
 TEST_F(CacheBasics, RoundTripOfEverything) {
-  const auto seed = std::random_device()();
-  std::cout << "seed " << seed << '\n';
-  std::mt19937 random(seed);
+  std::mt19937_64 random(ce::test::test_seed());
   std::vector<Measurement> expected;
   {
     Cache cache = Cache::open(file());

@@ -17,6 +17,7 @@
 #include "ce/base/environment.hpp"
 #include "ce/base/error.hpp"
 #include "tests/cache/fixture.hpp"
+#include "tests/seed.hpp"
 
 namespace ce::cache::test {
 namespace {
@@ -165,9 +166,7 @@ TEST_F(Damage, AWholeFileIsRead) {
 }
 
 TEST_F(Damage, AnyByteFlipped) {
-  const auto seed = std::random_device()();
-  std::cout << "seed " << seed << ", " << whole().size() << " bytes\n";
-  std::mt19937 random(seed);
+  std::mt19937_64 random(ce::test::test_seed());
   double kept = 0;
   for (int round = 0; round < rounds(); ++round) {
     std::string bytes = whole();
@@ -199,9 +198,7 @@ TEST_F(Damage, AnyTextOfAKeyChanged) {
 }
 
 TEST_F(Damage, CutAtAnyLength) {
-  const auto seed = std::random_device()();
-  std::cout << "seed " << seed << '\n';
-  std::mt19937 random(seed);
+  std::mt19937_64 random(ce::test::test_seed());
   double kept = 0;
   for (int round = 0; round < rounds(); ++round) {
     const std::size_t length = random() % whole().size();
@@ -224,9 +221,7 @@ class LargeDamage : public Damage {
 
 TEST_F(LargeDamage, AnyByteOfAllButTheBallastFlipped) {
   const std::size_t others = whole().size() - ballast;
-  const auto seed = std::random_device()();
-  std::cout << "seed " << seed << ", " << others << " bytes\n";
-  std::mt19937 random(seed);
+  std::mt19937_64 random(ce::test::test_seed());
   double kept = 0;
   const int rounds = 1 + test::rounds() / 4;
   for (int round = 0; round < rounds; ++round) {
@@ -252,9 +247,7 @@ TEST_F(LargeDamage, AByteOfAnIndexThatHidesMeasurements) {
 }
 
 TEST_F(LargeDamage, CutAtAnyLength) {
-  const auto seed = std::random_device()();
-  std::cout << "seed " << seed << '\n';
-  std::mt19937 random(seed);
+  std::mt19937_64 random(ce::test::test_seed());
   for (int round = 0; round < 1 + rounds() / 10; ++round) {
     const std::size_t length = whole().size() - random() % ballast;
     SCOPED_TRACE(fmt::format("cut to {} bytes", length));

@@ -17,6 +17,7 @@
 #include "ce/base/environment.hpp"
 #include "tests/cache/fixture.hpp"
 #include "tests/cache/processes.hpp"
+#include "tests/seed.hpp"
 
 namespace ce::cache::test {
 namespace {
@@ -33,9 +34,7 @@ using Kills = CacheTest;
 TEST_F(Kills, LoseNothingThatWasCommitted) {
   const int kills = number_in("CE_KILLS", 60), processes = number_in("CE_KILL_PROCESSES", 6),
             pause_ms = number_in("CE_KILL_PAUSE_MS", 40);
-  const auto seed = std::random_device()();
-  std::cout << "seed " << seed << '\n';
-  std::mt19937 random(seed);
+  std::mt19937_64 random(ce::test::test_seed());
   std::set<std::string> committed, compiled;
   int started = 0, damaged = 0, busy = 0;
   const auto start = [&] {

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <iostream>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -20,6 +19,7 @@
 #include "cache/schema.hpp"
 #include "ce/base/error.hpp"
 #include "tests/cache/fixture.hpp"
+#include "tests/seed.hpp"
 
 namespace ce::cache::test {
 namespace {
@@ -149,9 +149,7 @@ TEST_F(UpkeepTest, EvidenceThatCannotBeReadDoesNotKeepAFileOfVersionOneFromBeing
 }
 
 TEST_F(UpkeepTest, MergingIsCommutativeIdempotentAndChangesTheOtherFileNot) {
-  const auto seed = std::random_device()();
-  std::cout << "seed " << seed << '\n';
-  std::mt19937 random(seed);
+  std::mt19937_64 random(ce::test::test_seed());
   std::vector<Measurement> here, there;
   for (int i = 0; i < 60; ++i) {
     const Key one{.problem = fmt::format("problem {}", random() % 3), .device = "gpu"};

@@ -8,6 +8,7 @@
 
 #include "tests/ce/fixture.hpp"
 #include "tests/ce/formulas.hpp"
+#include "tests/seed.hpp"
 
 namespace ce::test {
 namespace {

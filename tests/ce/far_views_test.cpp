@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "tests/ce/fixture.hpp"
+#include "tests/seed.hpp"
 
 namespace ce::test {
 namespace {

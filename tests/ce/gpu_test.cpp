@@ -9,6 +9,7 @@
 #include "tests/ce/child.hpp"
 #include "tests/ce/fixture.hpp"
 #include "tests/ce/gpu_fixture.hpp"
+#include "tests/seed.hpp"
 
 namespace ce::test {
 namespace {

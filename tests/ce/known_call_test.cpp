@@ -14,6 +14,7 @@
 #include "ce/base/error.hpp"
 #include "ce/request.hpp"
 #include "runtime/host/device.hpp"
+#include "tests/seed.hpp"
 
 namespace ce::test {
 namespace {
@@ -22,8 +23,6 @@ namespace {
 /// nothing reads from them.
 class DrawnCalls : public testing::Test {
  protected:
-  DrawnCalls() { fmt::print("seed {}\n", seed_); }
-
   template <class T>
   T one_of(std::initializer_list<T> values) {
     return values.begin()[random_() % values.size()];
@@ -123,8 +122,7 @@ class DrawnCalls : public testing::Test {
             .columns = columns};
   }
 
-  const std::uint32_t seed_ = std::random_device()();
-  std::mt19937 random_{seed_};
+  std::mt19937_64 random_{test_seed()};
   std::unique_ptr<runtime::Device> device_ = runtime::open_host_device();
 };
 

@@ -2,12 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <memory>
 #include <numeric>
 #include <random>
 
 #include "tests/ce/fixture.hpp"
+#include "tests/seed.hpp"
 
 namespace ce::test {
 namespace {
@@ -22,8 +22,6 @@ class Properties : public ContextTest, public testing::WithParamInterface<DType>
     ContextTest::SetUp();
     if (IsSkipped() || HasFatalFailure()) return;
     context_ = std::make_unique<Context>(options(Policy::lookup));
-    RecordProperty("seed", std::to_string(seed_));
-    std::printf("seed %llu\n", static_cast<unsigned long long>(seed_));
   }
   Context& context() { return *context_; }
   std::mt19937_64& random() { return random_; }
@@ -60,8 +58,7 @@ class Properties : public ContextTest, public testing::WithParamInterface<DType>
   static double tolerance() { return 4e-6 + rounding(GetParam()); }
 
  private:
-  std::uint64_t seed_ = std::random_device{}();
-  std::mt19937_64 random_{seed_};
+  std::mt19937_64 random_{test_seed()};
   std::unique_ptr<Context> context_;
 };
 

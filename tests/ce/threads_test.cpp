@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "tests/ce/fixture.hpp"
+#include "tests/seed.hpp"
 
 namespace ce::test {
 namespace {

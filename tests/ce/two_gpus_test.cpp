@@ -11,6 +11,7 @@
 #include "ce/base/error.hpp"
 #include "tests/ce/fixture.hpp"
 #include "tests/ce/gpu_fixture.hpp"
+#include "tests/seed.hpp"
 
 namespace ce::test {
 namespace {

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
-#include <iostream>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <span>
@@ -14,6 +13,7 @@
 #include "generator/elements.hpp"
 #include "generator/reference.hpp"
 #include "tests/cli/process.hpp"
+#include "tests/seed.hpp"
 
 namespace ce::cli {
 namespace {
@@ -23,8 +23,6 @@ using Values = std::vector<double>;
 
 class Run : public test::CommandTest {
  protected:
-  Run() { std::cout << "seed " << seed << '\n'; }
-
   [[nodiscard]] std::string path(const std::string& name) const { return (folder() / name).string(); }
 
   /// Writes the file and rounds the values to what it holds. \returns "name=path"
@@ -56,8 +54,7 @@ class Run : public test::CommandTest {
   }
 
   static constexpr std::size_t rows = 5, columns = 40;
-  const std::uint32_t seed = std::random_device()();
-  std::mt19937 random_{seed};
+  std::mt19937_64 random_{ce::test::test_seed()};
 };
 
 void expect_near(const Values& got, const Values& want, double relative, double absolute) {

@@ -190,11 +190,12 @@ TEST_F(Sweep, TellsOfAnInterruptionInItsDocument) {
 TEST_F(Sweep, EndsAtOnceWhenInterruptedTwice) {
   // A compiler that takes its time, so that the sweep cannot stop by itself in between.
   const std::string compiler = (folder() / "c++").string();
-  test::write_file(
-      compiler, "#!/bin/sh\n[ \"$1\" = --version ] && echo 'g++ (GCC) 99.0.0' && exit 0\nsleep 20\nexit 1\n");
+  test::write_file(compiler,
+                   "#!/bin/sh\n[ \"$1\" = --version ] && echo 'g++ (GCC) 99.0.0' && exit 0\n: > "
+                   "\"$0.at-work\"\nsleep 20\nexit 1\n");
   ASSERT_EQ(::chmod(compiler.c_str(), 0700), 0);
   test::Child child(folder(), sweep("2"), surroundings({{"CE_HOST_COMPILER", compiler}}));
-  ASSERT_TRUE(test::until([&] { return child.err().find("starting") != std::string::npos; })) << child.err();
+  ASSERT_TRUE(test::until([&] { return std::filesystem::exists(compiler + ".at-work"); })) << child.err();
   child.signal(SIGINT);
   ASSERT_TRUE(test::until([&] { return child.err().find("stopping") != std::string::npos; })) << child.err();
   EXPECT_TRUE(child.running());

@@ -4,8 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <chrono>
-#include <cstdlib>
 #include <exception>
 #include <future>
 #include <map>
@@ -230,16 +228,6 @@ std::vector<Config> some_configs(const Problem& problem, const generator::Limits
   while (chosen.size() < count && !by_variant.empty())
     for (const auto& [variant, configs] : by_variant) chosen.push_back(configs[random() % configs.size()]);
   return chosen;
-}
-
-std::uint64_t test_seed() {
-  const char* chosen = std::getenv("CE_TEST_SEED");
-  const std::uint64_t seed =
-      chosen != nullptr
-          ? std::strtoull(chosen, nullptr, 10)
-          : static_cast<std::uint64_t>(std::chrono::system_clock::now().time_since_epoch().count());
-  fmt::print("CE_TEST_SEED={}\n", seed);
-  return seed;
 }
 
 }  // namespace ce::test

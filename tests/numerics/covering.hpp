@@ -45,7 +45,4 @@ void expect_right(runtime::Device& device, cache::Cache& cache, const std::vecto
                                                           const generator::Limits& limits, std::size_t count,
                                                           std::uint64_t seed);
 
-/// Of the inputs: CE_TEST_SEED, else from the clock; printed.
-[[nodiscard]] std::uint64_t test_seed();
-
 }  // namespace ce::test

@@ -10,6 +10,7 @@
 #include "covering.hpp"
 #include "generator/elements.hpp"
 #include "runtime/cuda/device.hpp"
+#include "tests/seed.hpp"
 #include "tuner/build_ahead.hpp"
 #include "tuner/trial_memory.hpp"
 

@@ -5,6 +5,7 @@
 
 #include "covering.hpp"
 #include "runtime/host/device.hpp"
+#include "tests/seed.hpp"
 #include "tuner/kernel.hpp"
 
 namespace ce::test {

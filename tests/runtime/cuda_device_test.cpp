@@ -10,6 +10,7 @@
 #include "runtime/cuda/device.hpp"
 #include "runtime/cuda/nvrtc.hpp"
 #include "tests/runtime/cuda_fixture.hpp"
+#include "tests/seed.hpp"
 
 namespace ce::runtime::cuda {
 namespace {
@@ -74,9 +75,7 @@ TEST_F(CudaDeviceTest, EvidenceNamesTheGpuAndItsDriver) {
 }
 
 TEST_F(CudaDeviceTest, MovesBytes) {
-  const unsigned seed = std::random_device{}();
-  SCOPED_TRACE("seed " + std::to_string(seed));
-  std::mt19937 random(seed);
+  std::mt19937_64 random(ce::test::test_seed());
   std::vector<unsigned char> sent((1 << 20) + 3), received(sent.size());
   std::ranges::generate(sent, [&] { return static_cast<unsigned char>(random()); });
   Buffer first(*device_, sent.size()), second(*device_, sent.size());

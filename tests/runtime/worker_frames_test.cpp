@@ -5,6 +5,8 @@
 
 #include <random>
 
+#include "tests/seed.hpp"
+
 namespace ce::runtime::cuda {
 namespace {
 
@@ -103,9 +105,7 @@ TEST(WorkerFrames, BytesThatAreNoHeaderAreRefused) {
 }
 
 TEST(WorkerFrames, DamageIsRefusedOrReadButNeverMore) {
-  const unsigned seed = std::random_device{}();
-  SCOPED_TRACE("seed " + std::to_string(seed));
-  std::mt19937 random(seed);
+  std::mt19937_64 random(ce::test::test_seed());
   const Frame whole = frame_of(encode(some_job()));
   for (int i = 0; i < 20'000; ++i) {
     Frame damaged = whole;

@@ -11,6 +11,7 @@
 
 #include "generator/source.hpp"
 #include "generator/variant.hpp"
+#include "tests/seed.hpp"
 #include "tests/tuner/fixture.hpp"
 #include "tuner/statistics.hpp"
 

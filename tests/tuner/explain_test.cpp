@@ -10,6 +10,7 @@
 
 #include "generator/source.hpp"
 #include "generator/variant.hpp"
+#include "tests/seed.hpp"
 #include "tests/tuner/fixture.hpp"
 #include "tuner/kernel.hpp"
 

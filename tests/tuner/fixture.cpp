@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cstdlib>
 #include <system_error>
 
@@ -31,23 +30,6 @@ Folder::~Folder() {
   std::error_code ignored;
   std::filesystem::remove_all(path_, ignored);
 }
-
-namespace {
-
-std::uint64_t chosen_seed(std::uint64_t otherwise) {
-  const char* chosen = std::getenv("CE_TEST_SEED");
-  const std::uint64_t seed = chosen != nullptr ? std::strtoull(chosen, nullptr, 10) : otherwise;
-  fmt::print("CE_TEST_SEED={}\n", seed);
-  return seed;
-}
-
-}  // namespace
-
-std::uint64_t test_seed() {
-  return chosen_seed(static_cast<std::uint64_t>(std::chrono::system_clock::now().time_since_epoch().count()));
-}
-
-std::uint64_t estimate_seed() { return chosen_seed(1); }
 
 generator::Problem small_problem() {
   return {.operation = generator::Operation::softmax, .dtype = DType::f32, .rows = 40, .columns = 100};

@@ -33,12 +33,6 @@ class Folder {
   std::filesystem::path path_;
 };
 
-/// Of what is shuffled or drawn: CE_TEST_SEED, else from the clock; printed.
-[[nodiscard]] std::uint64_t test_seed();
-/// Of what is estimated by drawing from a recording: CE_TEST_SEED, else always the same, since a share that is close
-/// to its bound would be beyond it for some seeds; printed.
-[[nodiscard]] std::uint64_t estimate_seed();
-
 /// How a config misbehaves.
 enum class Fault {
   none,

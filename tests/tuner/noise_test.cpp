@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/seed.hpp"
 #include "tests/tuner/fixture.hpp"
 #include "tuner/populations.hpp"
 #include "tuner/statistics.hpp"

@@ -7,6 +7,7 @@
 #include <random>
 #include <string>
 
+#include "tests/seed.hpp"
 #include "tests/tuner/fixture.hpp"
 
 namespace ce::tuner {
