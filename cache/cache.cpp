@@ -95,9 +95,11 @@ struct Cache::Impl {
   /// stays usable in this process. Later writes carry it over to the file.
   template <class Action>
   void write(Action action);
-  /// Runs `action` on the store and then on what its file refused; one that fails is reported and left out.
+  /// Runs `action` on the store and then on what its file refused; one that fails is reported and left out, where
+  /// `strict` does not make it a DatabaseError.
   template <class Action>
   void read(Action action);
+  [[nodiscard]] std::string unreadable(const std::exception& error) const;
   /// What the file had refused is in it.
   void end_refusal();
 
@@ -128,6 +130,7 @@ struct Cache::Impl {
   FileId file_id;
   bool read_only = false;  ///< by open_to_read()
   bool mends = false;      ///< may set a damaged file aside
+  bool strict = false;     ///< what cannot be read is an error of who asks
   bool examined = false;   ///< the open file, by examine()
   bool persistent = false;
   std::string problem;
@@ -139,6 +142,11 @@ struct Cache::Impl {
   std::mutex opening;
   std::optional<std::vector<Layer>> lower;
 };
+
+std::string Cache::Impl::unreadable(const std::exception& error) const {
+  return fmt::format("cannot read the tuning database {} ({}): going on without what it holds", path.string(),
+                     error.what());
+}
 
 void Cache::Impl::end_refusal() {
   refused.reset();
@@ -184,11 +192,12 @@ void Cache::Impl::read(Action action) {
         action(*source);
       else
         on_store(Use::read, action);
+    } catch (const SQLite::Exception& error) {
+      if (strict) rethrow(path, error);
+      log_once(LogLevel::warning, unreadable(error));
     } catch (const std::exception& error) {
-      log_once(LogLevel::warning,
-               fmt::format("cannot read the tuning database {} ({}): going on without what it "
-                           "holds",
-                           path.string(), error.what()));
+      if (strict) throw;
+      log_once(LogLevel::warning, unreadable(error));
     }
   }
 }
@@ -352,12 +361,14 @@ Cache Cache::open(const fs::path& path) {
 
 Cache Cache::open_existing(const fs::path& path) {
   auto impl = std::make_unique<Impl>();
+  impl->strict = true;
   impl->attach(existing_file(path));
   return Cache(std::move(impl));
 }
 
 Cache Cache::open_copy(const fs::path& path) {
   auto impl = std::make_unique<Impl>();
+  impl->strict = true;
   impl->path = existing_file(path);
   impl->store = copy_file(impl->path);
   impl->problem = fmt::format("a copy of {}", impl->path.string());

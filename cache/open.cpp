@@ -307,6 +307,12 @@ std::string explain(const fs::path& path, const SQLite::Exception& error) {
           "{} is locked by another process for more than {} s ({}): end that process, or set "
           "CE_DB to another file",
           path.string(), busy_timeout.count() / 1000, error.what());
+    case SQLITE_IOERR:
+      return fmt::format(
+          "cannot read or write {} ({}): its disk is full, or failing; free some space, or set CE_DB to a "
+          "file on "
+          "another disk",
+          path.string(), error.what());
     case SQLITE_FULL:
       return fmt::format("no space is left for {} ({}): free some, or set CE_DB to a file on another disk",
                          path.string(), error.what());
@@ -316,6 +322,11 @@ std::string explain(const fs::path& path, const SQLite::Exception& error) {
           "another file",
           path.string(), error.what());
   }
+}
+
+void rethrow(const fs::path& path, const SQLite::Exception& error) {
+  if (is_damage(error) && resembles_ours(path)) throw Damaged(path, error.what());
+  throw DatabaseError(explain(path, error));
 }
 
 Opened open_file(const fs::path& path) {
@@ -333,8 +344,7 @@ Opened open_file(const fs::path& path) {
                                  path.string(), error.what())};
     }
   } catch (const SQLite::Exception& error) {
-    if (is_damage(error) && resembles_ours(path)) throw Damaged(path, error.what());
-    throw DatabaseError(explain(path, error));
+    rethrow(path, error);
   }
 }
 
@@ -351,7 +361,7 @@ std::unique_ptr<Store> open_reader(const fs::path& path) {
     }
     return store != nullptr ? std::move(store) : read_copy(path);
   } catch (const SQLite::Exception& error) {
-    throw DatabaseError(explain(path, error));
+    rethrow(path, error);
   }
 }
 
@@ -360,7 +370,7 @@ std::unique_ptr<Store> copy_file(const fs::path& path) {
   try {
     return read_copy(path);
   } catch (const SQLite::Exception& error) {
-    throw DatabaseError(explain(path, error));
+    rethrow(path, error);
   }
 }
 

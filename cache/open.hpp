@@ -59,7 +59,7 @@ void create_empty(const std::filesystem::path& path);
 [[nodiscard]] Opened open_file(const std::filesystem::path& path);
 
 /// A copy in memory of what a file holds, with today's schema. Never changes the file.
-/// \throws DatabaseError
+/// \throws Damaged, DatabaseError
 [[nodiscard]] std::unique_ptr<Store> copy_file(const std::filesystem::path& path);
 
 /// For SQLite's OPEN_URI: a file that nobody writes, without locks and files of SQLite's own beside it.
@@ -70,8 +70,11 @@ void create_empty(const std::filesystem::path& path);
 
 /// The file itself, for reading: without locks where it and its folder cannot be written. A copy in memory where its
 /// schema is an older one. Never changes the file.
-/// \throws DatabaseError
+/// \throws Damaged, DatabaseError
 [[nodiscard]] std::unique_ptr<Store> open_reader(const std::filesystem::path& path);
+
+/// \throws Damaged where the error speaks of that and the file is one of ours, else DatabaseError with explain()
+[[noreturn]] void rethrow(const std::filesystem::path& path, const SQLite::Exception& error);
 
 /// What SQLite said, and what a person can do about it.
 [[nodiscard]] std::string explain(const std::filesystem::path& path, const SQLite::Exception& error);

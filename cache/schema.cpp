@@ -415,6 +415,15 @@ bool resembles_ours(const std::filesystem::path& path) noexcept {
   }
 }
 
+bool is_database(const std::filesystem::path& path) noexcept {
+  try {
+    const std::string bytes = beginning_of(path, magic.size());
+    return bytes == magic || (!bytes.empty() && resembles_ours(path));
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
 void migrate(SQLite::Database& database, std::span<const char* const> steps) {
   const int latest = static_cast<int>(steps.size());
   add_identity_function(database);

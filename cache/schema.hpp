@@ -40,6 +40,9 @@ void require_ours(SQLite::Database& database, const std::filesystem::path& path)
 /// this process has on the file.
 [[nodiscard]] bool resembles_ours(const std::filesystem::path& path) noexcept;
 
+/// Whether the file begins as databases of SQLite do, or resembles one of ours.
+[[nodiscard]] bool is_database(const std::filesystem::path& path) noexcept;
+
 /// Gives the connection the SQL function ce_identity(), identity_of() of the values of a measurement: problem,
 /// device, config, template_digest, compile_key, outcome, reason, stage, rows, bytes, samples_us, median_us,
 /// spread, registers, local_bytes, evidence, created_at.

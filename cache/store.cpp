@@ -16,6 +16,7 @@
 
 #include "cache/codec.hpp"
 #include "cache/measurement_row.hpp"
+#include "cache/not_readable.hpp"
 #include "cache/query.hpp"
 #include "cache/schema.hpp"
 #include "ce/base/digest.hpp"
@@ -335,15 +336,22 @@ void Store::expect_whole(std::int64_t key_id) {
 }
 
 Store::Copied Store::copy_into(Store& other, bool with_binaries) {
+  const auto read = [](const auto& what) {
+    try {
+      return what();
+    } catch (const SQLite::Exception& error) {
+      throw NotReadable(error);
+    }
+  };
   Copied copied;
   SQLite::Transaction transaction(*other.database_, SQLite::TransactionBehavior::IMMEDIATE);
-  for (const KeySummary& summary : keys())
-    for (const Measurement& measurement : measurements(summary.key))
+  for (const KeySummary& summary : read([&] { return keys(); }))
+    for (const Measurement& measurement : read([&] { return measurements(summary.key); }))
       copied.measurements += other.insert(measurement);
   if (with_binaries) {
     Query query(prepared("SELECT compile_key, compiler, name FROM binaries"));
-    while (query.next())
-      if (const auto image = binary(query.text(0)))
+    while (read([&] { return query.next(); }))
+      if (const auto image = read([&] { return binary(query.text(0)); }))
         copied.binaries +=
             other.insert_binary(query.text(0), *image, {.compiler = query.text(1), .name = query.text(2)});
   }

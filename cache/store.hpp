@@ -57,6 +57,7 @@ class Store {
   };
   /// Adds all of this store's measurements, and its binaries that are whole, to the other one, in one
   /// transaction.
+  /// \throws NotReadable where this store is the one that fails
   Copied copy_into(Store& other, bool with_binaries);
 
   struct Pruned {

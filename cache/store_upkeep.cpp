@@ -2,6 +2,7 @@
 /// What a Store does for the care of its database.
 
 #include <SQLiteCpp/Database.h>
+#include <SQLiteCpp/Exception.h>
 #include <SQLiteCpp/Statement.h>
 #include <SQLiteCpp/Transaction.h>
 #include <fmt/format.h>
@@ -9,6 +10,7 @@
 #include <array>
 
 #include "cache/measurement_row.hpp"
+#include "cache/open.hpp"
 #include "cache/query.hpp"
 #include "cache/schema.hpp"
 #include "cache/store.hpp"
@@ -111,34 +113,41 @@ std::string Store::first_damage(Depth depth) {
 
 std::vector<std::string> Store::damages() {
   std::vector<std::string> found;
-  const auto each = [&](const std::string& sql, const auto& visit) {
-    SQLite::Statement statement(*database_, sql);
-    Query query(statement);
-    while (query.next()) visit(query);
+  const auto each = [&](const char* what, const std::string& sql, const auto& visit) {
+    try {
+      SQLite::Statement statement(*database_, sql);
+      Query query(statement);
+      while (query.next()) visit(query);
+    } catch (const SQLite::Exception& error) {
+      if (!is_damage(error)) throw;
+      found.push_back(fmt::format("{}: {}", what, error.what()));
+    }
   };
-  each("PRAGMA integrity_check", [&](const Query& row) {
+  each("pages", "PRAGMA integrity_check", [&](const Query& row) {
     if (const std::string line = row.text(0); line != "ok") found.push_back("pages: " + line);
   });
-  each("PRAGMA foreign_key_check", [&](const Query& row) {
+  each("references", "PRAGMA foreign_key_check", [&](const Query& row) {
     found.push_back(fmt::format("references: row {} of {} refers to nothing in {}", row.integer(1),
                                 row.text(0), row.text(2)));
   });
-  each("SELECT compile_key, digest, image FROM binaries ORDER BY compile_key", [&](const Query& row) {
-    const Bytes image = row.blob(2);
-    if (digest({{reinterpret_cast<const char*>(image.data()), image.size()}}) != row.text(1))
-      found.push_back(fmt::format("binaries: the digest of {} is not that of its bytes", row.text(0)));
-  });
-  each("SELECT id, digest, json FROM evidence ORDER BY id", [&](const Query& row) {
+  each("binaries", "SELECT compile_key, digest, image FROM binaries ORDER BY compile_key",
+       [&](const Query& row) {
+         const Bytes image = row.blob(2);
+         if (digest({{reinterpret_cast<const char*>(image.data()), image.size()}}) != row.text(1))
+           found.push_back(fmt::format("binaries: the digest of {} is not that of its bytes", row.text(0)));
+       });
+  each("evidence", "SELECT id, digest, json FROM evidence ORDER BY id", [&](const Query& row) {
     if (digest({row.text(2)}) != row.text(1))
       found.push_back(fmt::format("evidence: the digest of row {} is not that of its text", row.integer(0)));
   });
-  each(fmt::format("SELECT m.id, k.name FROM {} WHERE m.identity <> ce_identity({}) ORDER BY m.id",
+  each("measurements",
+       fmt::format("SELECT m.id, k.name FROM {} WHERE m.identity <> ce_identity({}) ORDER BY m.id",
                    measurement_tables, measurement_columns()),
        [&](const Query& row) {
          found.push_back(fmt::format("measurements: row {} of key {} is not what was written", row.integer(0),
                                      row.text(1)));
        });
-  each(miscounted_keys, [&](const Query& row) {
+  each("counts", miscounted_keys, [&](const Query& row) {
     found.push_back(fmt::format("counts: those of key {} are not what its measurements say", row.text(0)));
   });
   return found;

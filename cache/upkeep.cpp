@@ -10,6 +10,7 @@
 
 #include "cache/codec.hpp"
 #include "cache/export.hpp"
+#include "cache/not_readable.hpp"
 #include "cache/open.hpp"
 #include "ce/base/error.hpp"
 
@@ -17,6 +18,7 @@ namespace ce::cache {
 namespace {
 
 namespace fs = std::filesystem;
+
 std::unique_ptr<Store> writable(const fs::path& file) {
   Opened opened = open_file(file);
   if (!opened.problem.empty()) throw DatabaseError(opened.problem);
@@ -49,12 +51,18 @@ auto Upkeep::run(const Action& action) {
   try {
     return action();
   } catch (const SQLite::Exception& error) {
-    throw DatabaseError(explain(path_, error));
+    rethrow(path_, error);
   }
 }
 
 Store::Copied Upkeep::merge(Upkeep& other, bool with_binaries) {
-  return run([&] { return other.store_->copy_into(*store_, with_binaries); });
+  return run([&] {
+    try {
+      return other.store_->copy_into(*store_, with_binaries);
+    } catch (const NotReadable& error) {
+      rethrow(other.path_, error);
+    }
+  });
 }
 
 std::int64_t Upkeep::write_lines(std::ostream& out, const Selection& selection) {

@@ -4,8 +4,8 @@
 ///
 /// Matrices are [rows, columns] of f32, f16 or bf16; arithmetic is in f32. What is [rows], [columns] or [1]
 /// lies in one piece, as one column or as one row. A tensor whose `data` is null is not given. An output
-/// shares no memory with another tensor, unless its description allows exactly the same view. Options at
-/// their defaults cost nothing: they are not in the kernel.
+/// has all from its first to its last element to itself, unless its description allows exactly the same view as
+/// another tensor's. Options at their defaults cost nothing: they are not in the kernel.
 
 #include <concepts>
 #include <cstdint>
@@ -77,7 +77,12 @@ struct LogSoftmaxBackward {
 ///
 /// A row whose target is `ignore_index` has loss 0, z-loss 0, gradient 0 and hit 0. A target that is neither
 /// a class nor `ignore_index` never reads outside the row: that row's loss, z-loss and gradient are NaN, its
-/// hit is 0, and Context::check() throws. `lse` and `argmax` are those of the logits in every row.
+/// hit is 0, and Context::check() throws. `lse` and `argmax` are those of the logits in every row; `lse` is NaN
+/// where a logit is +infinity or NaN.
+///
+/// Of logits in bf16 beyond 2.3e38 / scale in magnitude, as torch.finfo(torch.bfloat16).min is, the loss with
+/// smoothing or probabilities can be infinite or NaN where PyTorch's is finite; the gradient is right. -1e30 masks
+/// as well.
 struct CrossEntropy {
   std::int64_t ignore_index = -100;  ///< without meaning for probabilities
   Reduction reduction = Reduction::mean;

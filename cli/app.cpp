@@ -18,6 +18,7 @@
 #include "cli/commands.hpp"
 #include "cli/exit_codes.hpp"
 #include "cli/failure.hpp"
+#include "cli/say.hpp"
 
 namespace ce::cli {
 namespace {
@@ -62,7 +63,7 @@ std::string command_line(std::span<const char* const> words) {
 
 /// Prints the error to standard error and, for programs, to standard output.
 int report(const Failure& failure, bool json) {
-  fmt::print(stderr, "{}\n", failure.line());
+  say("{}\n", failure.line());
   if (json) {
     nlohmann::json error = failure.fields;
     error["exit_code"] = static_cast<int>(failure.code);

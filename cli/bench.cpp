@@ -1,12 +1,11 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <cerrno>
-#include <fstream>
+#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <ostream>
 #include <string>
-#include <system_error>
 #include <vector>
 
 #include "ce/base/error.hpp"
@@ -14,6 +13,7 @@
 #include "cli/commands.hpp"
 #include "cli/interruption.hpp"
 #include "cli/options.hpp"
+#include "cli/output_file.hpp"
 #include "cli/problem_options.hpp"
 #include "cli/progress.hpp"
 #include "cli/suite.hpp"
@@ -63,21 +63,6 @@ int samples_of(const BenchOptions& options, const runtime::Model& model) {
   return static_cast<int>(parse_count("--samples", options.samples, 1, most_samples));
 }
 
-/// Opened before anything is measured: a file that cannot be written is better known at once.
-std::ofstream open_plot(const std::string& path) {
-  std::ofstream file;
-  if (path.empty()) return file;
-  file.open(path);
-  if (!file) throw InvalidArgument("--plot", fmt::format("\"{}\"", path), "a file that can be written");
-  return file;
-}
-
-void write_plot(std::ofstream& file, const std::string& path, const BenchResult& result) {
-  if (path.empty()) return;
-  file << svg_of(plot_of(result)) << std::flush;
-  if (!file) throw std::system_error(errno, std::generic_category(), "cannot write the plot to " + path);
-}
-
 class Bencher {
  public:
   Bencher(runtime::Device& device, cache::Cache& cache, const tuner::Settings& settings, BenchResult& result)
@@ -106,6 +91,9 @@ class Bencher {
     } catch (const Error& error) {
       benched.failure = describe(error);
       return concerns_one_problem(error.kind());
+    } catch (const std::bad_alloc& error) {
+      benched.failure = describe(error);
+      return true;
     }
   }
 
@@ -146,12 +134,15 @@ ExitCode bench(const BenchOptions& options, const std::string& command_line) {
                      .command = command_line,
                      .samples = samples_of(options, device->model()),
                      .run = begin_run(*device)};
-  std::ofstream plot = open_plot(options.plot);
+  if (!options.plot.empty()) require_output("--plot", options.plot);
   cache::Cache cache = cache::Cache::open(path);
 
   Bencher(*device, cache, settings, result).run(problems, suite == Suite::few_rows);
   end_run(result.run, cache);
-  write_plot(plot, options.plot, result);
+  const bool any = std::any_of(result.problems.begin(), result.problems.end(),
+                               [](const BenchedProblem& benched) { return benched.timing.has_value(); });
+  if (!options.plot.empty() && any)
+    write_output("--plot", options.plot, [&](std::ostream& file) { file << svg_of(plot_of(result)); });
   if (options.common.json)
     print(json_of(result));
   else

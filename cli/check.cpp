@@ -192,7 +192,10 @@ class Checker {
       std::vector<Measurement> measurements =
           process != nullptr ? (*process)->time_beside(problem, configs, samples, a_turn, hooks.stop)
                              : retimer_.time_beside(problem, configs, samples, a_turn, hooks).measurements;
-      for (Measurement& measurement : measurements) measurement.stage = stage;
+      for (Measurement& measurement : measurements) {
+        measurement.stage = stage;
+        measurement.key = checked.known.key;  // also where fewer rows than the problem has were timed
+      }
       cache_.add(measurements);
       if (hooks.progress)
         display_.finish(fmt::format("{}: {}", checked.known.title(), time_text(measurements[0].median_us)));
@@ -202,13 +205,20 @@ class Checker {
       }
       return true;
     } catch (const Error& error) {
-      display_.finish(fmt::format("{}: {}", checked.known.title(), error.what()));
-      checked.runs = 0;
-      if (process != nullptr) process->reset();  // it may be dead
-      const bool go_on = concerns_one_problem(error.kind());
-      if (!run_.failure || !go_on) run_.failure = describe(error);
-      return go_on;
+      return give_up(checked, error, process, concerns_one_problem(error.kind()));
+    } catch (const std::bad_alloc& error) {
+      return give_up(checked, error, process, true);
     }
+  }
+
+  bool give_up(Checked& checked, const std::exception& error, std::optional<TimingProcess>* process,
+               bool go_on) {
+    const Failure failure = describe(error);
+    display_.finish(fmt::format("{}: {}", checked.known.title(), failure.fields.at("message")));
+    checked.runs = 0;
+    if (process != nullptr) process->reset();  // it may be dead
+    if (!run_.failure || !go_on) run_.failure = failure;
+    return go_on;
   }
 
   [[nodiscard]] double seconds() const {

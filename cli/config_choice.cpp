@@ -6,7 +6,8 @@
 #include <vector>
 
 #include "ce/base/error.hpp"
-#include "generator/config.hpp"
+#include "cli/units.hpp"
+#include "generator/variant.hpp"
 #include "tuner/kernel.hpp"
 #include "tuner/tuner.hpp"
 
@@ -26,6 +27,32 @@ generator::Config stand_in_of(runtime::Device& device, const generator::Problem&
 }
 
 }  // namespace
+
+generator::Config parse_config_option(const std::string& text) {
+  try {
+    return generator::parse_config(text);
+  } catch (const InvalidArgument& error) {
+    const std::string& part = error.argument();
+    throw InvalidArgument(
+        "--config", in_quotes(text),
+        part == "config" ? error.expected() : fmt::format("a {} that is {}", part, error.expected()));
+  }
+}
+
+InvalidArgument not_serving(const generator::Config& config, const generator::Problem& problem,
+                            const runtime::Model& model, const std::string& why) {
+  return {"--config", generator::to_text(config),
+          fmt::format("a config for {} on {}: {}", generator::title(problem), model.name, why)};
+}
+
+void require_serves(const generator::Config& config, const generator::Problem& problem,
+                    const runtime::Model& model) {
+  const generator::Variant& variant = generator::variant(config.variant);
+  if (!variant.serves(problem))
+    throw not_serving(config, problem, model, fmt::format("{} does not serve it", variant.name));
+  if (const auto why = variant.rejects(config, problem, tuner::limits_of(model)))
+    throw not_serving(config, problem, model, *why);
+}
 
 ConfigChoice choose_config(const CommonOptions& common, runtime::Device& device,
                            const generator::Problem& problem) {

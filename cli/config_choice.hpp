@@ -1,14 +1,27 @@
 #pragma once
 /// \file
-/// The config that a command is about when none was named.
+/// The config that a command is about: the one that --config names, or the one of a program.
 
 #include <string>
 
+#include "ce/base/error.hpp"
 #include "cli/options.hpp"
+#include "generator/config.hpp"
 #include "generator/problem.hpp"
 #include "runtime/device.hpp"
 
 namespace ce::cli {
+
+/// \throws InvalidArgument naming --config
+[[nodiscard]] generator::Config parse_config_option(const std::string& text);
+
+/// For --config: \throws InvalidArgument naming it where devices of the model cannot run the problem with the config
+void require_serves(const generator::Config& config, const generator::Problem& problem,
+                    const runtime::Model& model);
+
+/// That error, with what is in the way.
+[[nodiscard]] InvalidArgument not_serving(const generator::Config& config, const generator::Problem& problem,
+                                          const runtime::Model& model, const std::string& why);
 
 struct ConfigChoice {
   std::string config;

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "cli/say.hpp"
 #include "runtime/cuda/worker_process.hpp"
 
 namespace ce::cli {
@@ -40,7 +41,7 @@ int answer_jobs(int in, int out, const char* name, const std::function<Json(cons
       const auto job = receive(channel, transfer);
       if (transfer == Transfer::closed) return 0;
       if (!job) {
-        fmt::print(stderr, "ce-tune {}: for ce-tune's own use; what arrived here is not from it\n", name);
+        say("ce-tune {}: for ce-tune's own use; what arrived here is not from it\n", name);
         return 1;
       }
       Json words;
@@ -52,7 +53,7 @@ int answer_jobs(int in, int out, const char* name, const std::function<Json(cons
       if (send(channel, words) != Transfer::done) return 0;
     }
   } catch (const std::exception& error) {
-    fmt::print(stderr, "ce-tune {}: {}\n", name, error.what());
+    say("ce-tune {}: {}\n", name, error.what());
     return 1;
   }
 }

@@ -2,7 +2,6 @@
 
 #include <CLI/CLI.hpp>
 #include <cerrno>
-#include <fstream>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -12,13 +11,14 @@
 #include <utility>
 #include <vector>
 
-#include "cache/file_system.hpp"
 #include "cache/upkeep.hpp"
 #include "ce/base/error.hpp"
 #include "cli/db.hpp"
 #include "cli/json.hpp"
 #include "cli/known.hpp"
 #include "cli/options.hpp"
+#include "cli/output_file.hpp"
+#include "cli/say.hpp"
 #include "cli/units.hpp"
 #include "tuner/decide.hpp"
 #include "tuner/statistics.hpp"
@@ -63,25 +63,22 @@ ExitCode write(const CommonOptions& common, const std::string& path, bool winner
   if (common.json && to_output)
     throw InvalidArgument("FILE", "\"-\"", "a file beside --json, which has the standard output");
   cache::Upkeep database = cache::Upkeep::copy(database_path(common));
-  const std::string place = to_output ? "the standard output" : path;
-  const std::string failed = "cannot write the measurements to " + place;
-  std::ofstream file;
-  if (!to_output) {
-    // A new file is for the user alone: it names machines.
-    if (const std::error_code error = cache::create_private_file(path))
-      throw std::system_error(error, failed);
-    file.open(path, std::ios::binary);
-  }
-  std::ostream& lines = to_output ? std::cout : file;
   cache::Upkeep::Selection selection;
   if (winners) selection = only_winner;
-  const std::int64_t count = lines ? database.write_lines(lines, selection) : 0;
-  if (!lines.flush()) throw std::system_error(errno, std::generic_category(), failed);
+  std::int64_t count = 0;
+  const auto write_lines = [&](std::ostream& lines) { count = database.write_lines(lines, selection); };
+  if (!to_output) {
+    write_output("FILE", path, write_lines, Readers::the_user);  // it names machines
+  } else {
+    write_lines(std::cout);
+    if (!std::cout.flush())
+      throw std::system_error(errno, std::generic_category(), "cannot write to the standard output");
+  }
   if (common.json)
     print({{"database", database.path().string()}, {"file", path}, {"measurements", count}});
   else
-    fmt::print(stderr, "ce-tune: {} of {} written to {}\n", counted(count, "measurement"),
-               database.path().string(), place);
+    say("ce-tune: {} of {} written to {}\n", counted(count, "measurement"), database.path().string(),
+        to_output ? "the standard output" : path);
   return ExitCode::success;
 }
 

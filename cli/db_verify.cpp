@@ -1,11 +1,13 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "cache/open.hpp"
 #include "cache/upkeep.hpp"
 #include "cli/db.hpp"
 #include "cli/json.hpp"
@@ -22,14 +24,23 @@ constexpr const char* verify_examples =
     "Looks at a copy of the database: pages, references, and the digests of compiled kernels, evidence and "
     "measurements.\n";
 
+/// Also of a file that is too damaged to be copied.
+std::vector<std::string> damages_of(const std::filesystem::path& path) {
+  try {
+    return cache::Upkeep::copy(path).damages();
+  } catch (const cache::Damaged& damage) {
+    return {"database: " + damage.cause()};
+  }
+}
+
 ExitCode verify(const CommonOptions& common) {
-  cache::Upkeep database = cache::Upkeep::copy(database_path(common));
-  const std::vector<std::string> damages = database.damages();
+  const std::filesystem::path path = cache::existing_file(database_path(common));
+  const std::vector<std::string> damages = damages_of(path);
   if (common.json) {
-    print({{"database", database.path().string()}, {"damages", damages}});
+    print({{"database", path.string()}, {"damages", damages}});
   } else {
     for (const std::string& damage : damages) fmt::print("{}\n", damage);
-    fmt::print("{}: {}\n", database.path().string(), damages.empty() ? "whole" : "damaged");
+    fmt::print("{}: {}\n", path.string(), damages.empty() ? "whole" : "damaged");
   }
   return damages.empty() ? ExitCode::success : ExitCode::database;
 }

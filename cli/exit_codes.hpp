@@ -42,7 +42,7 @@ inline constexpr std::array<ExitMeaning, 13> exit_meanings{{
     {ExitCode::database, "the database cannot be used"},
     {ExitCode::not_found, "no such key, config, winner, file or database"},
     {ExitCode::unsupported, "not supported on this device"},
-    {ExitCode::verification, "no config computed the right answer"},
+    {ExitCode::verification, "no config computed the right answer, or a target is out of range"},
     {ExitCode::out_of_budget, "the budget was used up before all was done"},
     {ExitCode::interrupted, "interrupted; what was measured is kept"},
 }};

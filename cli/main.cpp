@@ -1,3 +1,5 @@
+#include <fcntl.h>
+
 #include <string_view>
 
 #include "cli/app.hpp"
@@ -5,7 +7,20 @@
 #include "cli/timing_process.hpp"
 #include "runtime/cuda/worker.hpp"
 
+namespace {
+
+/// A file that is opened later must not become one of them. What is written to standard output where that is closed still
+/// fails, and is told as what it is: a result that did not arrive.
+void open_standard_streams() {
+  for (int stream = 0; stream <= 2; ++stream)
+    if (::fcntl(stream, F_GETFD) < 0)
+      static_cast<void>(::open("/dev/null", stream == 2 ? O_WRONLY : O_RDONLY));
+}
+
+}  // namespace
+
 int main(int argument_count, char** arguments) {
+  open_standard_streams();
   // Not commands: the library and ce-tune itself start them, and speak to them over standard input and output.
   if (argument_count == 2 && std::string_view(arguments[1]) == ce::runtime::compile_worker_argument)
     return ce::runtime::compile_worker_main(0, 1);

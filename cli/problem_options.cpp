@@ -167,11 +167,11 @@ void add_loss_options(CLI::App& command, ProblemOptions& options, Amounts* amoun
   flag("--probabilities", options.probabilities, "Targets are probabilities, not class indices");
   const auto option = [&](const char* name, bool& there, float Amounts::*amount, const char* help) {
     if (amounts == nullptr) return flag(name, there, help);
-    const auto set = [&there, &value = amounts->*amount](const float& given) {
+    const auto set = [name, &there, &value = amounts->*amount](const std::string& given) {
       there = true;
-      value = given;
+      value = parse_amount(name, given);
     };
-    command.add_option_function<float>(name, set, help)->group(group)->type_name("AMOUNT");
+    command.add_option_function<std::string>(name, set, help)->group(group)->type_name("AMOUNT");
   };
   option("--smoothing", options.smoothing, &Amounts::smoothing, "Label smoothing");
   command
@@ -181,9 +181,14 @@ void add_loss_options(CLI::App& command, ProblemOptions& options, Amounts* amoun
   option("--z-loss", options.z_loss, &Amounts::z_loss, "Add logsumexp squared, times an amount");
   option("--softcap", options.softcap, &Amounts::softcap, "Logits become cap * tanh(logit / cap)");
   option("--scale", options.scale, &Amounts::scale, "Logits are multiplied by a number");
+  using Index = std::numeric_limits<std::int64_t>;
+  const auto set_ignore_index = [amounts](const std::string& given) {
+    amounts->ignore_index = parse_count("--ignore-index", given, Index::min(), Index::max());
+  };
   if (amounts != nullptr)
     command
-        .add_option("--ignore-index", amounts->ignore_index, "Target of rows to leave out (default: -100)")
+        .add_option_function<std::string>("--ignore-index", set_ignore_index,
+                                          "Target of rows to leave out (default: -100)")
         ->group(group)
         ->type_name("INDEX");
   word("--upstream", options.upstream, "WORD",
@@ -265,6 +270,11 @@ void check(const ProblemOptions& options, std::span<const Problem> problems) {
                             option.value == "given" ? std::string(option.value) : in_quotes(option.value),
                             option.expected);
   for (const Problem& problem : problems) generator::validate(problem);
+}
+
+void require_key_alone(const std::string& key, const ProblemOptions& options) {
+  if (options != ProblemOptions{})
+    throw InvalidArgument("KEY", in_quotes(key), "no problem options beside it: it names a problem");
 }
 
 std::vector<Problem> problems_of(const ProblemOptions& options) {

@@ -40,6 +40,9 @@ struct Amounts {
 /// take it, and there are none that say how rows lie
 void add_problem_options(CLI::App& command, ProblemOptions& options, Amounts* amounts = nullptr);
 
+/// \throws InvalidArgument where a problem is described beside the KEY that names one
+void require_key_alone(const std::string& key, const ProblemOptions& options);
+
 /// The lists, without repetitions.
 /// \throws InvalidArgument naming the option and its value
 [[nodiscard]] std::vector<generator::Operation> operations_of(const ProblemOptions& options);

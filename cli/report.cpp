@@ -1,17 +1,16 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <cerrno>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <ostream>
 #include <string>
-#include <system_error>
 #include <vector>
 
 #include "ce/base/error.hpp"
 #include "cli/commands.hpp"
 #include "cli/options.hpp"
+#include "cli/output_file.hpp"
 #include "cli/report_data.hpp"
 #include "cli/report_json.hpp"
 #include "cli/report_page.hpp"
@@ -43,13 +42,6 @@ ReportScope scope_of(const ReportOptions& options, const cache::Cache& cache) {
   return scope;
 }
 
-void write_page(const std::string& path, const std::string& page) {
-  std::ofstream file(path, std::ios::binary);
-  if (!file) throw InvalidArgument("--html", in_quotes(path), "a file that can be written");
-  file << page << std::flush;
-  if (!file) throw std::system_error(errno, std::generic_category(), "cannot write the report to " + path);
-}
-
 ExitCode write_report(const ReportOptions& options) {
   if (options.html.empty() && !options.common.json)
     throw InvalidArgument("--html", "missing", "a file for the page; or --json");
@@ -60,7 +52,7 @@ ExitCode write_report(const ReportOptions& options) {
   std::string page;
   if (!options.html.empty()) {
     page = page_of(report);
-    write_page(options.html, page);
+    write_output("--html", options.html, [&](std::ostream& file) { file << page; });
   }
   if (options.common.json)
     print(json_of(report));

@@ -6,6 +6,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "cli/config_choice.hpp"
 #include "cli/json.hpp"
 #include "cli/options.hpp"
+#include "cli/output_file.hpp"
 #include "cli/problem_options.hpp"
 #include "cli/single_call.hpp"
 #include "cli/tensor_files.hpp"
@@ -86,8 +88,9 @@ Json document_of(const runtime::Device& device, const generator::Problem& proble
 /// Runs --config, else what is known or used before anything was measured. Nothing is tuned.
 TensorBytes run_config(const RunOptions& options, runtime::Device& device, const generator::Problem& problem,
                        const TensorBytes& inputs, ConfigChoice& chosen) {
-  chosen = options.config.empty() ? choose_config(options.common, device, problem)
-                                  : ConfigChoice{options.config, "of --config"};
+  chosen = options.config.empty()
+               ? choose_config(options.common, device, problem)
+               : ConfigChoice{generator::to_text(parse_config_option(options.config)), "of --config"};
   cache::Cache cache = binaries(options.common);
   std::optional<tuner::Kernel> kernel;
   return call_once(
@@ -124,14 +127,20 @@ ExitCode run(const RunOptions& options) {
     throw InvalidArgument("--op", generator::name(problem.operation), "an operation of ce/operations.hpp");
   const Files files = files_of(options.tensors, tensors);
   const TensorBytes inputs = read_inputs(tensors, files);
+  std::vector<const NamedTensor*> wanted;
+  for (const NamedTensor& tensor : tensors)
+    if (tensor.written && files.contains(tensor.name)) wanted.push_back(&tensor);
+  for (const NamedTensor* tensor : wanted) require_output(tensor->name, files.at(tensor->name));
   const std::unique_ptr<runtime::Device> device = open_device(options.common);
   require_compiler(*device);
   ConfigChoice chosen;
   const TensorBytes outputs = options.policy.empty() ? run_config(options, *device, problem, inputs, chosen)
                                                      : run_policy(options, *device, problem, inputs, chosen);
-  for (const NamedTensor& tensor : tensors)
-    if (tensor.written && files.contains(tensor.name))
-      write_tensor(tensor, files.at(tensor.name), outputs.at(tensor.name));
+  for (const NamedTensor* tensor : wanted)
+    write_output(tensor->name, files.at(tensor->name), [&](std::ostream& file) {
+      const std::vector<std::byte>& bytes = outputs.at(tensor->name);
+      file.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+    });
   if (options.common.json)
     print(document_of(*device, problem, chosen, tensors, files));
   else

@@ -9,8 +9,8 @@
 
 #include "ce/base/error.hpp"
 #include "ce/request.hpp"
+#include "cli/config_choice.hpp"
 #include "cli/tensor_files.hpp"
-#include "generator/variant.hpp"
 #include "templates/arguments.cuh"
 #include "tuner/kernel.hpp"
 
@@ -138,16 +138,9 @@ void launch(runtime::Device& device, const tuner::Kernel& kernel, const Request&
 
 tuner::Kernel kernel_of(runtime::Device& device, cache::Cache& cache, const Problem& problem,
                         const generator::Config& config) {
-  const auto refuse = [&](const std::string& why) {
-    throw InvalidArgument(
-        "--config", generator::to_text(config),
-        fmt::format("a config for {} on {}: {}", generator::title(problem), device.model().name, why));
-  };
-  const generator::Variant& variant = generator::variant(config.variant);
-  if (!variant.serves(problem)) refuse(fmt::format("{} does not serve it", variant.name));
-  if (const auto why = variant.rejects(config, problem, tuner::limits_of(device.model()))) refuse(*why);
+  require_serves(config, problem, device.model());
   tuner::Kernel kernel = tuner::build(device, cache, problem, config).load(device);
-  if (!kernel.fits(problem)) refuse("it does not fit the device");
+  if (!kernel.fits(problem)) throw not_serving(config, problem, device.model(), "it does not fit the device");
   return kernel;
 }
 

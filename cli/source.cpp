@@ -18,6 +18,7 @@
 #include "cli/known.hpp"
 #include "cli/options.hpp"
 #include "cli/problem_options.hpp"
+#include "cli/say.hpp"
 #include "cli/units.hpp"
 #include "generator/variant.hpp"
 #include "tuner/kernel.hpp"
@@ -66,14 +67,12 @@ generator::Problem problem_of(const SourceOptions& options) {
 }
 
 Choice choose_for_key(const SourceOptions& options) {
-  if (!options.problem.operations.empty() || !options.problem.columns.empty() ||
-      !options.problem.dtypes.empty())
-    throw InvalidArgument("KEY", fmt::format("\"{}\"", options.key),
-                          "no problem options beside it: it names a problem");
+  require_key_alone(options.key, options.problem);
   const cache::Cache cache = open_database(options.common);
   const Known known(cache, find_key(cache, options.key));
   const generator::Problem& problem = known.problem_or_throw();
-  if (!options.config.empty()) return {problem, options.config, "of --config"};
+  if (!options.config.empty())
+    return {problem, generator::to_text(parse_config_option(options.config)), "of --config"};
   if (!known.decision)
     throw NotFound(
         fmt::format("{} ({}) has no winner; name a config with --config", known.key.id(), known.title()));
@@ -82,7 +81,8 @@ Choice choose_for_key(const SourceOptions& options) {
 
 Choice choose_for_problem(const SourceOptions& options) {
   const generator::Problem problem = problem_of(options);
-  if (!options.config.empty()) return {problem, options.config, "of --config"};
+  if (!options.config.empty())
+    return {problem, generator::to_text(parse_config_option(options.config)), "of --config"};
   const std::unique_ptr<runtime::Device> device = open_device(options.common);
   auto [config, origin] = choose_config(options.common, *device, problem);
   return {problem, std::move(config), std::move(origin)};
@@ -150,7 +150,7 @@ ExitCode show_source(const SourceOptions& options) {
   }
   const generator::Source& source = program.sources.front();
   fmt::print("{}", options.flat ? source.flat() : source.text);
-  fmt::print(stderr, "{}", remarks_on(choice, program, options.flat));
+  say("{}", remarks_on(choice, program, options.flat));
   return ExitCode::success;
 }
 

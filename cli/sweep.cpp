@@ -150,6 +150,9 @@ bool tune_one(tuner::Tuner& tuner, IsolatedTuning* isolated, const cache::Cache&
   } catch (const Error& error) {
     swept.failure = describe(error);
     return concerns_one_problem(error.kind());
+  } catch (const std::bad_alloc& error) {
+    swept.failure = describe(error);
+    return true;
   }
 }
 

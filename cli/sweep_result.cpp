@@ -22,7 +22,7 @@ struct Sums {
 };
 
 Sums sums_of(const SweepResult& result) {
-  Sums sums;
+  Sums sums{.not_reached = static_cast<int>(result.asked - result.problems.size())};
   for (const SweptProblem& swept : result.problems) {
     if (!swept.report && !swept.failure) ++sums.not_reached;
     if (!swept.report) continue;

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <system_error>
@@ -56,6 +55,23 @@ std::vector<NamedTensor> of_cross_entropy(const Problem& problem) {
   return tensors;
 }
 
+/// An output can have the file of the input that it is written over, and of no other tensor.
+void require_own_file(const NamedTensor& output, std::span<const NamedTensor> tensors,
+                      const std::map<std::string, std::string>& files) {
+  const auto own = files.find(output.name);
+  if (own == files.end() || std::filesystem::is_other(own->second)) return;  // a pipe or a device
+  const auto place = [](const std::string& path) {
+    return std::filesystem::weakly_canonical(std::filesystem::absolute(path));
+  };
+  for (const NamedTensor& other : tensors) {
+    const auto file = files.find(other.name);
+    if (other.name == output.name || file == files.end()) continue;
+    if (other.name != output.over && place(file->second) == place(own->second))
+      throw InvalidArgument(output.name, in_quotes(own->second),
+                            fmt::format("another file than that of {}", other.name));
+  }
+}
+
 std::string names_of(std::span<const NamedTensor> tensors) {
   std::vector<std::string> names;
   for (const NamedTensor& tensor : tensors) names.push_back(tensor.name);
@@ -95,6 +111,8 @@ std::map<std::string, std::string> files_of(const std::vector<std::string>& text
     if (!files.emplace(name, text.substr(sign + 1)).second)
       throw InvalidArgument("TENSOR=FILE", in_quotes(text), fmt::format("one file for {}", name));
   }
+  for (const NamedTensor& tensor : tensors)
+    if (tensor.written) require_own_file(tensor, tensors, files);
   bool any_output = false;
   for (const NamedTensor& tensor : tensors) {
     const bool given = files.contains(tensor.name);
@@ -123,14 +141,6 @@ std::vector<std::byte> read_tensor(const NamedTensor& tensor, const std::string&
   if (!file.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size())))
     throw InvalidArgument(tensor.name, in_quotes(path), "a file that can be read");
   return bytes;
-}
-
-void write_tensor(const NamedTensor& tensor, const std::string& path, std::span<const std::byte> bytes) {
-  std::ofstream file(path, std::ios::binary);
-  file.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
-  if (!file.flush())
-    throw std::system_error(errno, std::generic_category(),
-                            fmt::format("cannot write {} to {}", tensor.name, path));
 }
 
 }  // namespace ce::cli

@@ -33,15 +33,12 @@ struct NamedTensor {
 
 /// Paths by tensor, from texts such as "logits=x.bin".
 /// \throws InvalidArgument for text of another form, a name that is none of the tensors, a name that comes
-/// twice, an input without a file, and no output at all
+/// twice, an input without a file, an output in the file of another tensor, and no output at all
 [[nodiscard]] std::map<std::string, std::string> files_of(const std::vector<std::string>& texts,
                                                           std::span<const NamedTensor> tensors);
 
 /// \throws NotFound where there is no such file; InvalidArgument naming tensor and file where it cannot be
 /// read or its size is not that of the tensor
 [[nodiscard]] std::vector<std::byte> read_tensor(const NamedTensor& tensor, const std::string& path);
-
-/// \throws std::system_error naming tensor and file
-void write_tensor(const NamedTensor& tensor, const std::string& path, std::span<const std::byte> bytes);
 
 }  // namespace ce::cli

@@ -10,6 +10,7 @@
 
 #include "ce/base/error.hpp"
 #include "cli/commands.hpp"
+#include "cli/config_choice.hpp"
 #include "cli/interruption.hpp"
 #include "cli/json.hpp"
 #include "cli/known.hpp"
@@ -55,6 +56,7 @@ struct Field {
 Field field_of(const TimeOptions& options) {
   Field field{.configs = options.configs};
   if (!options.key.empty()) {
+    require_key_alone(options.key, options.problem);
     const cache::Cache cache = open_database(options.common);
     const Known known(cache, find_key(cache, options.key));
     field.problem = known.problem_or_throw();
@@ -105,6 +107,8 @@ ExitCode time(const TimeOptions& options) {
                           ? 30
                           : static_cast<int>(parse_count("--samples", options.samples, 1, most_samples));
   const std::unique_ptr<runtime::Device> device = open_device(options.common);
+  for (const std::string& config : options.configs)
+    require_serves(parse_config_option(config), field.problem, device->model());
   const tuner::Settings settings = settings_of(options.tuning, device->model());
   cache::Cache cache = cache::Cache::open(database_path(options.common));
   TuningRun run = begin_run(*device);

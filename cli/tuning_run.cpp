@@ -11,6 +11,7 @@
 
 #include "ce/base/error.hpp"
 #include "ce/version.hpp"
+#include "cli/say.hpp"
 #include "cli/units.hpp"
 
 namespace ce::cli {
@@ -100,10 +101,9 @@ Json json_of(const TuningRun& run) {
 ExitCode verdict(const TuningRun& run) {
   std::fflush(stdout);
   if (!run.failure) return ExitCode::success;
-  fmt::print(stderr, "{}\n", run.failure->line());
+  say("{}\n", run.failure->line());
   if (run.failure->code == ExitCode::interrupted && run.database.persistent)
-    fmt::print(stderr, "ce-tune: what was measured is kept in {}; the same command resumes\n",
-               run.database.path.string());
+    say("ce-tune: what was measured is kept in {}; the same command resumes\n", run.database.path.string());
   return run.failure->code;
 }
 

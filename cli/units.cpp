@@ -65,6 +65,14 @@ std::int64_t parse_count(std::string_view argument, std::string_view text, std::
   return value;
 }
 
+float parse_amount(std::string_view argument, std::string_view text) {
+  float value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value))
+    throw InvalidArgument(argument, in_quotes(text), "a number that f32 has, such as 0.1 or 1e-4");
+  return value;
+}
+
 std::vector<std::string> split_list(std::string_view argument, const std::vector<std::string>& texts) {
   std::vector<std::string> parts;
   for (const std::string& text : texts)

@@ -25,6 +25,9 @@ namespace ce::cli {
 [[nodiscard]] std::int64_t parse_count(std::string_view argument, std::string_view text, std::int64_t least,
                                        std::int64_t most);
 
+/// \throws InvalidArgument naming `argument` for what is no number, and for none that is finite in f32
+[[nodiscard]] float parse_amount(std::string_view argument, std::string_view text);
+
 /// The parts between commas of each text, with repetitions dropped.
 /// \throws InvalidArgument naming `argument` for an empty part
 [[nodiscard]] std::vector<std::string> split_list(std::string_view argument,

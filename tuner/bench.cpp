@@ -29,9 +29,8 @@ std::int64_t row_bytes(const generator::Problem& problem) {
   return (generator::inputs(problem) + 1) * (problem.columns * size_of(problem.dtype) + 32) + 64;
 }
 
-/// With fewer rows where scratch memory does not hold them all.
 generator::Problem fitting(generator::Problem problem, std::int64_t scratch_bytes) {
-  problem.rows = std::clamp<std::int64_t>(scratch_bytes / row_bytes(problem), 1, problem.rows);
+  problem.rows = rows_that_fit(problem, scratch_bytes);
   return problem;
 }
 
@@ -56,6 +55,10 @@ runtime::Evidence evidence_now(const runtime::Device& device) {
 
 std::int64_t usual_scratch(const runtime::Device& device) {
   return static_cast<std::int64_t>(device.free_bytes() / 4);
+}
+
+std::int64_t rows_that_fit(const generator::Problem& problem, std::int64_t scratch_bytes) {
+  return std::clamp<std::int64_t>(scratch_bytes / row_bytes(problem), 1, problem.rows);
 }
 
 generator::Config reference_config(const runtime::Model& model) {

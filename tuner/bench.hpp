@@ -25,6 +25,9 @@ namespace ce::tuner {
 /// Scratch memory, in bytes, where nobody says how much: a quarter of what is free now.
 [[nodiscard]] std::int64_t usual_scratch(const runtime::Device& device);
 
+/// How many of the problem's rows scratch memory of so many bytes holds; at least one.
+[[nodiscard]] std::int64_t rows_that_fit(const generator::Problem& problem, std::int64_t scratch_bytes);
+
 /// Times kernels of one problem on scratch memory. Policy: before every sample the tensors are set back and
 /// L2 is filled with other, clean lines, so that inputs come from memory and no write-back of somebody else's
 /// is timed. Where small tensors lie in memory moves the time of a kernel by some percent, so they are there several

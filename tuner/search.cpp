@@ -32,6 +32,9 @@ constexpr std::size_t most_attempts = 2;
 /// Scratch memory beyond which more rows tell nothing new: the device is full many times over.
 constexpr std::int64_t enough_scratch = std::int64_t{2} << 30;
 
+/// Times of so many times fewer rows than fit now do not count: they are of when memory was short.
+constexpr std::int64_t too_few_rows = 2;
+
 /// Tells of a first launch, however it ends.
 class FirstLaunch {
  public:
@@ -75,6 +78,7 @@ void Search::survey() {
   }
   for (auto& [variant, digest] : digests_) digest = generator::template_digest(problem_.operation, variant);
 
+  const std::int64_t rows = rows_that_fit(problem_, scratch());
   const std::vector<cache::Measurement> measurements = cache_.measurements(key_);
   for (const cache::Measurement& measurement : measurements) {
     const auto place = places.find(measurement.config);
@@ -82,6 +86,7 @@ void Search::survey() {
     Entrant& entrant = entrants_[place->second];
     if (digests_.at(configs_[place->second].variant) != measurement.template_digest) continue;
     entrant.out = measurement.outcome == cache::Outcome::quarantined;
+    if (!entrant.out && measurement.rows * too_few_rows < rows) continue;
     entrant.median_us = measurement.median_us;
     decided_ = decided_ || measurement.stage > 0;
   }
@@ -137,9 +142,12 @@ cache::Measurement Search::measurement(std::size_t entrant) const {
 void Search::prepare_device() {
   if (!verifier_) verifier_.emplace(device_, problem_, settings_.seed);
   if (bench_) return;
-  const std::int64_t scratch = settings_.scratch_bytes > 0 ? settings_.scratch_bytes
-                                                           : std::min(enough_scratch, usual_scratch(device_));
-  bench_.emplace(device_, cache_, problem_, scratch, settings_.seed);
+  bench_.emplace(device_, cache_, problem_, scratch(), settings_.seed);
+}
+
+std::int64_t Search::scratch() const {
+  return settings_.scratch_bytes > 0 ? settings_.scratch_bytes
+                                     : std::min(enough_scratch, usual_scratch(device_));
 }
 
 // ---- screening -----------------------------------------------------------------------------------------

@@ -70,6 +70,7 @@ class Search {
   [[nodiscard]] Clock::time_point deadline(double share) const;
   [[nodiscard]] Clock::time_point end_of_screening() const;
   void prepare_device();
+  [[nodiscard]] std::int64_t scratch() const;
   void note(std::size_t entrant, const cache::Measurement& measurement);
   void tell(const Round& round, std::size_t done, std::size_t total) const;
   void stop_if_asked() const;

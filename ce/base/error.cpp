@@ -3,6 +3,26 @@
 #include <fmt/format.h>
 
 namespace ce {
+namespace {
+
+/// Control characters as C writes them: a message stays one line, and whole.
+std::string printable(std::string_view text) {
+  std::string result;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '\n')
+      result += "\\n";
+    else if (c == '\t')
+      result += "\\t";
+    else if (byte < 0x20 || byte == 0x7f)
+      result += fmt::format("\\x{:02x}", byte);
+    else
+      result += c;
+  }
+  return result;
+}
+
+}  // namespace
 
 std::string_view name(ErrorKind kind) noexcept {
   switch (kind) {
@@ -24,10 +44,10 @@ Error::Error(ErrorKind kind, const std::string& message, std::source_location wh
 
 InvalidArgument::InvalidArgument(std::string_view argument, std::string_view value, std::string_view expected,
                                  std::source_location where)
-    : Error(ErrorKind::invalid_argument, fmt::format("{} is {}; expected {}", argument, value, expected),
-            where),
+    : Error(ErrorKind::invalid_argument,
+            fmt::format("{} is {}; expected {}", argument, printable(value), expected), where),
       argument_(argument),
-      value_(value),
+      value_(printable(value)),
       expected_(expected) {}
 
 DeviceError::DeviceError(std::string_view call, int code, std::string_view message,

@@ -41,7 +41,8 @@ class Error : public std::runtime_error {
   std::source_location where_;
 };
 
-/// An argument that cannot be used; what() reads "`argument` is `value`; expected `expected`".
+/// An argument that cannot be used; what() reads "`argument` is `value`; expected `expected`". Control characters in the
+/// value are written as in C.
 class InvalidArgument : public Error {
  public:
   InvalidArgument(std::string_view argument, std::string_view value, std::string_view expected,

@@ -75,6 +75,12 @@ TEST(Error, KnowsWhereItWasThrown) {
   EXPECT_NE(std::string_view(error.where().file_name()).find("base_test.cpp"), std::string_view::npos);
 }
 
+TEST(Error, AValueIsOneLineWhateverItHolds) {
+  const ce::InvalidArgument error("--op", std::string_view("\"so\n\tft\0m\033ax\"", 13), "softmax");
+  EXPECT_EQ(error.value(), R"("so\n\tft\x00m\x1bax")");
+  EXPECT_STREQ(error.what(), R"(--op is "so\n\tft\x00m\x1bax"; expected softmax)");
+}
+
 TEST(Error, InvalidArgumentSaysWhatWasExpected) {
   const ce::InvalidArgument error("rows", "-1", "a positive number");
   EXPECT_EQ(error.kind(), ErrorKind::invalid_argument);

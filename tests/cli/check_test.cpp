@@ -77,6 +77,18 @@ TEST_F(CheckCommand, HoldsWinnersAgainstTheirHistory) {
   EXPECT_EQ(told.status, 3) << told.out << told.err;
 }
 
+/// Where memory was short, a winner was timed with fewer rows than the problem has.
+TEST_F(CheckCommand, WhatWasTimedWithFewerRowsStaysOfItsProblem) {
+  add({.operation = generator::Operation::softmax, .dtype = DType::f32, .rows = 64, .columns = 4096},
+      one_warp, 20);
+  const json findings = checked(3, {"--runs", "2"}).at("findings");
+  EXPECT_EQ(findings.size(), 1U);
+  EXPECT_EQ(findings.at(0).at("verdict"), "slower");
+  ASSERT_EQ(cache_.keys().size(), 1U);
+  EXPECT_EQ(measurements().size(), 3U);
+  EXPECT_EQ(measurements().back().rows, 8);
+}
+
 TEST_F(CheckCommand, AFasterOneIsNoRegression) {
   add(one_warp, 1e9);
   EXPECT_EQ(checked(0).at("findings").at(0).at("verdict"), "faster");

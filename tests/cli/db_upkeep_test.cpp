@@ -137,7 +137,10 @@ TEST_F(DatabaseUpkeep, AnExportIsImportedIntoANewDatabase) {
   expect_failure(import("/dev/null", "newer.db"), 2, "/dev/null is empty; expected an export");
   expect_failure(import("/tmp", "newer.db"), 2, "FILE is \"/tmp\", a folder");
   EXPECT_FALSE(std::filesystem::exists(path("newer.db"))) << "what is refused leaves nothing behind";
-  expect_failure(text({"db", "export", path("no/such/folder")}), 1, "cannot write the measurements");
+  expect_failure(text({"db", "export", path("no/such/folder")}), 2, "a file that can be written");
+  expect_failure(text({"db", "export", database()}), 2,
+                 "FILE is \"" + database() + "\"; expected a file that is no database");
+  EXPECT_EQ(document({"db", "verify"}).at("damages"), nlohmann::json::array());
   expect_failure(ce_tune({"db", "export", path("more"), "--db", path("absent.db")}), 8, "absent.db");
 }
 
@@ -186,6 +189,38 @@ TEST_F(DatabaseUpkeep, PruneTakesOutWhatWasReplacedAndSaysSoBefore) {
   EXPECT_EQ(document({"db", "list"}).at("keys")[0].at("winner").at("median_us"), 40);
   expect_failure(text({"db", "prune", "--keep", "-1"}), 2, "--keep is \"-1\"");
   expect_failure(ce_tune({"db", "prune", "--db", path("absent.db")}), 8, "absent.db");
+}
+
+/// A database that is read and not tuned with is not mended: nobody takes what is left of it for all of it.
+TEST_F(DatabaseUpkeep, ADamagedDatabaseIsAnErrorOfWhoReadsIt) {
+  for (int i = 0; i < 200; ++i) cache_.add(dated(0, 40 + i, "2030-01-01"));
+  ASSERT_EQ(ce_tune({"db", "merge", database(), "--db", path("damaged.db")}).status, 0);
+  std::string bytes = test::read_file(path("damaged.db"));
+  const std::size_t page = 4096, in_the_middle = bytes.size() / page / 2 * page;
+  bytes.replace(in_the_middle, page, page, '\xaa');
+  test::write_file(path("damaged.db"), bytes);
+  const std::string named = path("damaged.db") + " is damaged";
+  for (const std::vector<std::string>& words :
+       std::vector<std::vector<std::string>>{{"regressions"},
+                                             {"db", "show", id()},
+                                             {"explain", id()},
+                                             {"db", "history", id()},
+                                             {"report", "--html", path("page.html")},
+                                             {"db", "export", path("all.jsonl")}}) {
+    std::vector<std::string> all = words;
+    all.insert(all.end(), {"--db", path("damaged.db")});
+    SCOPED_TRACE(words.front() + " " + words.back());
+    expect_failure(ce_tune(all), 7, named);
+  }
+  expect_failure(text({"regressions", "--against", path("damaged.db")}), 7, named);
+  expect_failure(text({"db", "diff", path("damaged.db")}), 7, named);
+  expect_failure(text({"db", "merge", path("damaged.db")}), 7, named);
+  EXPECT_FALSE(std::filesystem::exists(path("page.html")));
+  EXPECT_FALSE(std::filesystem::exists(path("all.jsonl")));
+  const Finished verified = ce_tune({"db", "verify", "--json", "--db", path("damaged.db")});
+  EXPECT_EQ(verified.status, 7);
+  EXPECT_FALSE(nlohmann::json::parse(verified.out).at("damages").empty()) << verified.out;
+  EXPECT_EQ(test::read_file(path("damaged.db")), bytes);
 }
 
 TEST_F(DatabaseUpkeep, VerifyNamesWhatIsDamaged) {

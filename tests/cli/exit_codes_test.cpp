@@ -1,5 +1,6 @@
 #include "cli/exit_codes.hpp"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -51,6 +52,24 @@ TEST(Failure, IsOneLineThatNamesItsKind) {
 }
 
 using CommandLine = test::CommandTest;
+
+/// What a remark was to say is lost there, and nothing else.
+TEST_F(CommandLine, GoesOnWhereStandardErrorIsClosedOrFull) {
+  const auto status_of = [&](const std::string& command) {
+    test::Child child(folder(), {"-c", std::string(CE_TUNE) + " " + command}, surroundings(), "", "/bin/sh");
+    return child.wait();
+  };
+  for (const char* where : {"2>&-", "2>/dev/full"}) {
+    SCOPED_TRACE(where);
+    EXPECT_EQ(status_of(fmt::format("db show zz {}", where)).status, 8);
+    const Finished failed =
+        status_of(fmt::format("sweep --op softmax --dtype f99 --rows 8 --cols 9 --json {}", where));
+    EXPECT_EQ(failed.status, 2);
+    EXPECT_EQ(nlohmann::json::parse(failed.out).at("error").at("argument"), "--dtype");
+    EXPECT_EQ(status_of(fmt::format("sweep --list-presets >&- {}", where)).status, 1)
+        << "the result is lost, too";
+  }
+}
 
 /// The line on standard error, and the object on standard output when the same is asked for with --json.
 void expect_failure(const Finished& finished, int status, const std::string& message) {

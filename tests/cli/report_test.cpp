@@ -75,7 +75,7 @@ TEST_F(ReportCommand, RefusesWhatItCannotDo) {
   };
   expect(text({"report"}), 2, "--html is missing");
   expect(text({"report", "--html", path("no/such/folder.html")}), 2, "a file that can be written");
-  expect(text({"report", "--html", "/dev/full"}), 1, "cannot write the report to /dev/full");
+  expect(text({"report", "--html", "/dev/full"}), 1, "cannot write /dev/full");
   expect(text({"report", "--json", "--top", "0"}), 2, "--top is \"0\"");
   test::write_file(page(), "kept");
   expect(text({"report", "--html", page(), "beefbeef"}), 8, "no key begins with beefbeef");

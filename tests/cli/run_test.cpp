@@ -214,7 +214,9 @@ TEST_F(Run, ErrorsNameTensorFileAndWhatWasExpected) {
   expect({"input=" + folder().string(), to("output")}, 2, "input is \"" + folder().string() + "\"");
   file("few", DType::f32, few);
   expect({"input=" + path("few"), to("output")}, 2, "12 bytes; expected 800 bytes: 5 x 40 elements of f32");
-  expect({input, "output=" + path("no/such/folder")}, 1, "cannot write output to " + path("no/such/folder"));
+  expect({input, "output=" + path("no/such/folder")}, 2,
+         "output is \"" + path("no/such/folder") + "\"; expected a file that can be written");
+  expect({input, "output=" + path("input")}, 2, "expected another file than that of input");
   expect({input, to("output"), "--config", "block"}, 2, "config is");
   expect({input, to("output"), "--config", "block/warps=1,vec=8,load=ca,store=wb"}, 2,
          "--config is block/warps=1,vec=8,load=ca,store=wb; expected a config for softmax f32 5 x 40");
@@ -230,7 +232,13 @@ TEST_F(Run, ErrorsNameTensorFileAndWhatWasExpected) {
   };
   expect(loss_with("--smoothing", "1.5"), 2, "label_smoothing is 1.5; expected 0 to 1", "cross_entropy");
   expect(loss_with("--softcap", "-1"), 2, "softcap is -1", "cross_entropy");
-  expect(loss_with("--scale", "much"), 2, "--scale", "cross_entropy");
+  expect(loss_with("--scale", "much"), 2, "--scale is \"much\"; expected a number", "cross_entropy");
+  expect(loss_with("--z-loss", "1e50"), 2, "--z-loss is \"1e50\"; expected a number", "cross_entropy");
+  expect(loss_with("--ignore-index", "99999999999999999999"), 2, "--ignore-index is", "cross_entropy");
+  std::vector<std::string> one_file = loss;
+  one_file.push_back("grad=" + (folder() / "." / "loss").string());
+  expect(one_file, 2, "expected another file than that of", "cross_entropy");
+  EXPECT_FALSE(std::filesystem::exists(path("loss")));
   EXPECT_FALSE(std::filesystem::exists(path("output")));
 }
 

@@ -90,6 +90,21 @@ TEST_F(Sweep, FindsAWinnerRemembersItAndShowsIt) {
   EXPECT_NE(below.err.find("the known winner"), std::string::npos) << below.err;
 }
 
+TEST_F(Sweep, MeasuresAnewWhatWasTimedWithFarFewerRowsThanFit) {
+  const auto swept = [&](std::vector<std::string> more) {
+    more.emplace_back("--json");
+    const Finished finished = ce_tune(sweep("3", more));
+    EXPECT_EQ(finished.status, 0) << finished.err;
+    return json::parse(finished.out).at("problems").at(0);
+  };
+  EXPECT_EQ(swept({"--scratch", "1"}).at("timed_rows"), 1);
+  const json all = swept({});
+  EXPECT_EQ(all.at("timed_rows"), 8);
+  EXPECT_EQ(all.at("measured"), 3);
+  EXPECT_EQ(swept({"--scratch", "1"}).at("measured"), 0) << "more rows are as good";
+  EXPECT_EQ(swept({}).at("measured"), 0);
+}
+
 TEST_F(Sweep, KeepsWhatWasMeasuredWhenInterrupted) {
   {
     test::Child child(folder(), sweep("12"), surroundings());
@@ -176,7 +191,7 @@ TEST_F(Sweep, WaitsForAnotherProcessThatTunesTheSame) {
 }
 
 TEST_F(Sweep, TellsOfAnInterruptionInItsDocument) {
-  test::Child child(folder(), sweep("12", {"--json"}), surroundings());
+  test::Child child(folder(), sweep("12", {"--json", "--cols", "1001,1002"}), surroundings());
   ASSERT_TRUE(test::until([&] { return measurements() >= 1 || !child.running(); })) << child.err();
   child.signal(SIGTERM);
   const Finished interrupted = child.wait();
@@ -184,7 +199,9 @@ TEST_F(Sweep, TellsOfAnInterruptionInItsDocument) {
   const json document = json::parse(interrupted.out);
   EXPECT_EQ(document.at("error").at("exit_code"), 130);
   EXPECT_EQ(document.at("problems")[0].at("error").at("kind"), "interrupted");
-  EXPECT_EQ(document.at("summary").at("finished"), 0);
+  const json& summary = document.at("summary");
+  EXPECT_EQ(summary.at("finished"), 0);
+  EXPECT_EQ(summary.at("not_reached"), summary.at("problems").get<int>() - 1);
 }
 
 TEST_F(Sweep, EndsAtOnceWhenInterruptedTwice) {

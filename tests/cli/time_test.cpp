@@ -47,10 +47,27 @@ TEST_F(TimeCommand, TakesTheBestOfAKey) {
       ce_tune({"sweep", "--op", "softmax", "--dtype", "f32", "--rows", "8", "--cols", "1000", "--device",
                "host", "--db", database(), "--configs", "2", "--json"});
   ASSERT_EQ(swept.status, 0) << swept.err;
-  const Finished timed = time({json::parse(swept.out).at("problems")[0].at("key")});
+  const std::string key = json::parse(swept.out).at("problems")[0].at("key");
+  const Finished beside = time({key, "--rows", "7"});
+  EXPECT_EQ(beside.status, 2);
+  EXPECT_NE(beside.err.find("KEY is \"" + key + "\"; expected no problem options"), std::string::npos)
+      << beside.err;
+  const Finished timed = time({key});
   ASSERT_EQ(timed.status, 0) << timed.err;
   EXPECT_NE(timed.out.find("BEHIND"), std::string::npos);
   EXPECT_NE(timed.out.find("0.0%"), std::string::npos);
+}
+
+TEST_F(TimeCommand, RefusesConfigsThatCannotRun) {
+  for (const auto& [config, message] :
+       {std::pair{"block/warps=1,vec=8,load=ca,store=wb", "softmax f32 8 x 1000"},
+        {"block/warps=1,vec=4", "\"load=\" too"},
+        {"foo", "a variant that is one of warp, block"}}) {
+    const Finished refused = time_softmax({"--config", config});
+    EXPECT_EQ(refused.status, 2);
+    EXPECT_NE(refused.err.find("--config is"), std::string::npos) << refused.err;
+    EXPECT_NE(refused.err.find(message), std::string::npos) << refused.err;
+  }
 }
 
 TEST_F(TimeCommand, NamesWhatIsWrong) {

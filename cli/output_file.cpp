@@ -1,0 +1,104 @@
+#include "cli/output_file.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
+
+#include "cache/schema.hpp"
+#include "ce/base/error.hpp"
+#include "cli/units.hpp"
+
+namespace ce::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// A new file beside the one that is written. Gone at the end where it has not taken that one's place.
+class Draft {
+ public:
+  /// \param like  the file that it is to replace, if there is one
+  Draft(const fs::path& of, const fs::file_status& like, Readers readers)
+      : path_(fmt::format("{}.{}.draft", of.string(), ::getpid())) {
+    const mode_t mode = readers == Readers::everyone ? 0666 : 0600;
+    const int descriptor = ::open(path_.c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, mode);
+    if (descriptor < 0) {
+      error_ = {errno, std::generic_category()};
+      return;
+    }
+    ::close(descriptor);
+    if (fs::exists(like)) fs::permissions(path_, like.permissions(), error_);
+  }
+  Draft(const Draft&) = delete;
+  Draft& operator=(const Draft&) = delete;
+  ~Draft() {
+    std::error_code gone;
+    fs::remove(path_, gone);
+  }
+
+  /// Why there is none.
+  [[nodiscard]] std::error_code error() const noexcept { return error_; }
+  [[nodiscard]] const fs::path& path() const noexcept { return path_; }
+
+ private:
+  fs::path path_;
+  std::error_code error_;
+};
+
+struct Target {
+  fs::path path;  ///< behind links
+  fs::file_status status;
+
+  [[nodiscard]] bool is_replaced() const { return !fs::exists(status) || fs::is_regular_file(status); }
+};
+
+[[noreturn]] void refuse(std::string_view argument, const std::string& path, const std::string& expected) {
+  throw InvalidArgument(argument, in_quotes(path), expected);
+}
+
+Target target_of(std::string_view argument, const std::string& path) {
+  std::error_code error;
+  Target target{.path = path, .status = fs::status(path, error)};
+  if (fs::is_regular_file(target.status)) target.path = fs::canonical(path);
+  if (fs::is_directory(target.status)) refuse(argument, path, "a file, not a folder");
+  if (fs::is_regular_file(target.status) && cache::is_database(target.path))
+    refuse(argument, path, "a file that is no database");
+  return target;
+}
+
+void require(const Draft& draft, std::string_view argument, const std::string& path) {
+  if (draft.error()) refuse(argument, path, "a file that can be written; " + draft.error().message());
+}
+
+void write_into(const fs::path& file, const std::string& path,
+                const std::function<void(std::ostream&)>& writer) {
+  std::ofstream stream(file, std::ios::binary);
+  if (stream) writer(stream);
+  stream.close();
+  if (!stream) throw std::system_error(errno, std::generic_category(), "cannot write " + path);
+}
+
+}  // namespace
+
+void require_output(std::string_view argument, const std::string& path) {
+  const Target target = target_of(argument, path);
+  if (target.is_replaced()) require(Draft(target.path, target.status, Readers::the_user), argument, path);
+}
+
+void write_output(std::string_view argument, const std::string& path,
+                  const std::function<void(std::ostream&)>& writer, Readers readers) {
+  const Target target = target_of(argument, path);
+  if (!target.is_replaced()) return write_into(target.path, path, writer);
+  const Draft draft(target.path, target.status, readers);
+  require(draft, argument, path);
+  write_into(draft.path(), path, writer);
+  std::error_code error;
+  fs::rename(draft.path(), target.path, error);
+  if (error) throw std::system_error(error, "cannot write " + path);
+}
+
+}  // namespace ce::cli

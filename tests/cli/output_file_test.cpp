@@ -1,0 +1,93 @@
+#include "cli/output_file.hpp"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <ostream>
+#include <stdexcept>
+#include <string>
+#include <system_error>
+
+#include "cache/cache.hpp"
+#include "ce/base/error.hpp"
+#include "tests/cli/process.hpp"
+
+namespace ce::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+class OutputFile : public test::CommandTest {
+ protected:
+  [[nodiscard]] std::string path(const std::string& name) const { return (folder() / name).string(); }
+  [[nodiscard]] std::ptrdiff_t files() const {
+    return std::distance(fs::directory_iterator(folder()), fs::directory_iterator());
+  }
+  static void write(const std::string& path, const std::string& text, Readers readers = Readers::everyone) {
+    write_output(
+        "--plot", path, [&](std::ostream& file) { file << text; }, readers);
+  }
+};
+
+TEST_F(OutputFile, TakesThePlaceOfWhatWasThere) {
+  write(path("new"), "first");
+  write(path("private"), "first", Readers::the_user);
+  EXPECT_EQ(fs::status(path("private")).permissions(), fs::perms::owner_read | fs::perms::owner_write);
+  constexpr fs::perms kept = fs::perms::owner_read | fs::perms::owner_write | fs::perms::group_read;
+  fs::permissions(path("new"), kept);
+  fs::create_symlink("new", path("link"));
+  write(path("link"), "second", Readers::the_user);
+  EXPECT_EQ(test::read_file(path("new")), "second");
+  EXPECT_EQ(fs::status(path("new")).permissions(), kept);
+  EXPECT_TRUE(fs::is_symlink(path("link")));
+  EXPECT_EQ(files(), 3);
+}
+
+TEST_F(OutputFile, ThatFailsLeavesWhatWasThere) {
+  write(path("old"), "kept");
+  require_output("--plot", path("old"));
+  require_output("--plot", path("never written"));
+  EXPECT_THROW(write_output("--plot", path("old"),
+                            [](std::ostream& file) {
+                              file << "a part" << std::flush;
+                              throw std::runtime_error("of the writer");
+                            }),
+               std::runtime_error);
+  EXPECT_THROW(write_output("--plot", path("old"),
+                            [](std::ostream& file) {
+                              file << "a part" << std::flush;
+                              file.setstate(std::ios::badbit);  // as where the disk is full
+                            }),
+               std::system_error);
+  EXPECT_EQ(test::read_file(path("old")), "kept");
+  EXPECT_EQ(files(), 1);
+}
+
+TEST_F(OutputFile, IsNoDatabaseAndNoFolder) {
+  static_cast<void>(cache::Cache::open(database()));
+  const std::string bytes = test::read_file(database());
+  for (const std::string& wrong : {database(), folder().string(), path("no/such/folder")}) {
+    SCOPED_TRACE(wrong);
+    EXPECT_THROW(require_output("--plot", wrong), InvalidArgument);
+    try {
+      write(wrong, "text");
+      ADD_FAILURE() << "written";
+    } catch (const InvalidArgument& error) {
+      EXPECT_EQ(error.argument(), "--plot");
+      EXPECT_EQ(error.value(), '"' + wrong + '"');
+    }
+  }
+  EXPECT_EQ(test::read_file(database()), bytes);
+  write(path("empty"), "");
+  write(path("empty"), "text");
+  EXPECT_EQ(test::read_file(path("empty")), "text");
+}
+
+TEST_F(OutputFile, OfADeviceIsWrittenAsItIs) {
+  write("/dev/null", "text");
+  EXPECT_FALSE(fs::is_regular_file("/dev/null"));
+  EXPECT_THROW(write("/dev/full", "text"), std::system_error);
+}
+
+}  // namespace
+}  // namespace ce::cli
