@@ -109,6 +109,7 @@ struct Cache::Impl {
   /// which a search of seconds has gone before.
   void examine();
   /// What is damaged where an error may come of damage; empty where nothing is.
+  /// \throws DatabaseError where it comes of a newer ce, which has brought the file to a schema of its own meanwhile
   [[nodiscard]] std::string damage_behind(const SQLite::Exception& error);
   /// Sets a damaged file aside and goes on with what can be read of it; says so.
   void mend(const std::string& cause);
@@ -260,6 +261,7 @@ void Cache::Impl::examine() {
   if (bytes > most_bytes_to_examine) return;
   const bool large = bytes > most_bytes_to_examine_in_full;
   if (large && was_examined(path)) return;
+  store->expect_ours(path);
   const std::string damage = store->first_damage(large ? Store::Depth::pages : Store::Depth::full);
   if (!damage.empty()) mend(damage);
   if (large) mark_examined(path);
@@ -279,6 +281,11 @@ void Cache::Impl::mend(const std::string& cause) {
 }
 
 std::string Cache::Impl::damage_behind(const SQLite::Exception& error) {
+  try {
+    store->expect_ours(path);
+  } catch (const SQLite::Exception& other) {
+    if (is_damage(other)) return other.what();
+  }
   switch (error.getErrorCode()) {
     case SQLITE_NOTADB:
     case SQLITE_CORRUPT: return error.what();

@@ -367,6 +367,8 @@ Store::Counts Store::counts() {
   return {.measurements = query.integer(0), .keys = query.integer(1), .binaries = query.integer(2)};
 }
 
+void Store::expect_ours(const std::filesystem::path& path) { require_ours(*database_, path); }
+
 int Store::schema_version() { return database_->execAndGet("PRAGMA user_version").getInt(); }
 
 std::string Store::journal_mode() { return database_->execAndGet("PRAGMA journal_mode").getString(); }

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
@@ -74,6 +75,8 @@ class Store {
     pages,   ///< also each page: a second for a gigabyte
     full,    ///< also whether indexes and counts are those of their tables: ten times as long
   };
+  /// The file is still one that this ce can work with. \throws as require_ours()
+  void expect_ours(const std::filesystem::path& path);
   /// The first thing that is wrong; empty where nothing is.
   [[nodiscard]] std::string first_damage(Depth depth);
   /// What is damaged, one line each: pages, references, binaries, measurements that are not as they were

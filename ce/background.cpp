@@ -24,13 +24,14 @@ void Background::add(const generator::Problem& bucket, const generator::Problem&
 }
 
 void Background::stop() {
-  std::jthread ended;
   {
     const std::lock_guard lock(mutex_);
-    stopped_ = true;
-    ended = std::move(thread_);
+    stopped_ = true;  // no thread starts any more
+    thread_.request_stop();
   }
-}  // asks the thread to stop and waits for it
+  const std::lock_guard lock(joining_);  // who comes second waits, too
+  if (thread_.joinable()) thread_.join();
+}
 
 void Background::work(const std::stop_token& stop) {
   std::unique_lock lock(mutex_);

@@ -30,7 +30,7 @@ class Background {
   /// \param bucket  the same for all problems that share a kernel
   void add(const generator::Problem& bucket, const generator::Problem& problem);
 
-  /// What is not settled by then stays as it is, and nothing is taken any more.
+  /// What is not settled by then stays as it is, and nothing is taken any more. Returns when nothing is at work.
   void stop();
 
  private:
@@ -42,6 +42,7 @@ class Background {
   std::vector<generator::Problem> seen_;    ///< buckets
   std::deque<generator::Problem> waiting_;  ///< the next one first
   bool stopped_ = false;
+  std::mutex joining_;
   std::jthread thread_;
 };
 

@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "cache/store.hpp"
 #include "ce/base/error.hpp"
 #include "ce/base/log.hpp"
 #include "generator/source.hpp"
@@ -242,7 +243,8 @@ void Chooser::quarantine(const Problem& problem, const tuner::Decision& decision
               .compile_key = winner.compile_key,
               .outcome = cache::Outcome::quarantined,
               .reason = "does not compile: " + error.log(),
-              .evidence = tuner::evidence_now(device_)});
+              .evidence = tuner::evidence_now(device_),
+              .created_at = std::max(cache::utc_now(), winner.created_at)});  // clocks differ; it comes after
   log_once(LogLevel::warning,
            fmt::format("the winner that is known for {}, {}, does not compile here and is left "
                        "out; its source is {}",

@@ -4,14 +4,12 @@
 
 #include <algorithm>
 #include <functional>
+#include <thread>
 
 #include "ce/base/error.hpp"
 
 namespace ce {
 namespace {
-
-/// CU_STREAM_PER_THREAD of cuda.h.
-Stream per_thread_stream() { return reinterpret_cast<Stream>(std::uintptr_t{2}); }
 
 constexpr std::int64_t granule = 256;
 
@@ -23,10 +21,6 @@ Workspaces::Workspaces(runtime::Device& device, std::int64_t capture_bytes)
     : device_(device), reserve_(device, static_cast<std::size_t>(capture_bytes)) {
   device_.fill(reserve_.data(), 0, reserve_.size(), device_.trial_stream());
   device_.synchronize(device_.trial_stream());
-}
-
-Workspaces::Key Workspaces::key_of(Stream stream) {
-  return {stream, stream == per_thread_stream() ? std::this_thread::get_id() : std::thread::id{}};
 }
 
 Workspace* Workspaces::from_reserve(std::int64_t bytes) {
@@ -42,8 +36,8 @@ Workspace* Workspaces::from_reserve(std::int64_t bytes) {
 }
 
 std::atomic<Workspaces::Entry*>& Workspaces::slot(const Key& key) noexcept {
-  std::size_t hash = reinterpret_cast<std::uintptr_t>(key.first) * 0x9e3779b97f4a7c15u >> 32;
-  if (key.second != std::thread::id{}) hash ^= std::hash<std::thread::id>{}(key.second);
+  const std::size_t hash = (reinterpret_cast<std::uintptr_t>(key.first) * 0x9e3779b97f4a7c15u >> 32) ^
+                           std::hash<std::thread::id>{}(key.second);
   return heads_[hash % slots];
 }
 
@@ -78,7 +72,7 @@ Workspace* Workspaces::grow(const Key& key, Stream stream, std::int64_t bytes) {
 Workspace* Workspaces::get(Stream stream, std::int64_t bytes) {
   // The default stream cannot be captured: where a capture forbids its use, the launch that follows fails.
   const bool capturing = stream != nullptr && device_.capturing(stream);
-  const Key key = key_of(stream);
+  const Key key{stream, std::this_thread::get_id()};
   if (!capturing)
     if (Entry* entry = find(key)) {
       const runtime::Buffer& memory = *entry->memory.load(std::memory_order_acquire);

@@ -17,10 +17,11 @@
 
 namespace ce {
 
-/// Calls on one stream run one after the other and share a workspace; calls that are captured into a graph
-/// get one of their own each, because nobody knows next to what the graph will run. Memory is zero when it is
-/// handed out first, and the kernels leave it so. None is freed before this object: a graph may still point
-/// to it. A call that finds its stream's memory large enough takes no lock.
+/// Calls of one thread on one stream run one after the other and share a workspace. Those of another thread may come
+/// between the kernels of a call, which leave each other what they know there, so each thread has its own. Calls that
+/// are captured into a graph get one each, because nobody knows next to what the graph will run. Memory is zero when
+/// it is handed out first, and the kernels leave it so. None is freed before this object: a graph may still point to
+/// it. A call that finds its memory large enough takes no lock.
 class Workspaces {
  public:
   /// \param capture_bytes  set aside for captured calls
@@ -31,7 +32,6 @@ class Workspaces {
   [[nodiscard]] Workspace* get(Stream stream, std::int64_t bytes);
 
  private:
-  /// The per-thread default stream is another one in each thread.
   using Key = std::pair<Stream, std::thread::id>;
   struct Entry {
     Entry(const Key& k, Entry* n) : key(k), next(n) {}
@@ -41,7 +41,6 @@ class Workspaces {
   };
   static constexpr std::size_t slots = 256;
 
-  [[nodiscard]] static Key key_of(Stream stream);
   [[nodiscard]] std::atomic<Entry*>& slot(const Key& key) noexcept;
   [[nodiscard]] Entry* find(const Key& key) noexcept;
   [[nodiscard]] Workspace* grow(const Key& key, Stream stream, std::int64_t bytes);

@@ -48,6 +48,11 @@ class BuildAhead {
       });
   }
 
+  BuildAhead(const BuildAhead&) = delete;
+  BuildAhead& operator=(const BuildAhead&) = delete;
+  /// All are asked to stop before any is waited for.
+  ~BuildAhead() { stop(); }
+
   /// Waits for the config at `index`; once for each, and not for those that next() gave. \throws what build() threw
   [[nodiscard]] Built take(std::size_t index) { return results_[index].get_future().get(); }
 

@@ -1,7 +1,11 @@
 #include "tuner/kernel.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <atomic>
 #include <limits>
+#include <memory>
 #include <mutex>
 #include <sstream>
 #include <utility>
@@ -72,6 +76,27 @@ std::string Built::compile_key() const {
   return all;
 }
 
+namespace {
+
+/// Held while a source is compiled. A child of fork() has another one: nobody would unlock its parent's there.
+std::mutex& shared_sources() {
+  struct OfProcess {
+    explicit OfProcess(OfProcess* parent) : of_parent(parent) {}
+    const pid_t process = ::getpid();
+    OfProcess* const of_parent;
+    std::mutex mutex;
+  };
+  static std::atomic<OfProcess*> latest = nullptr;
+  OfProcess* known = latest.load();
+  while (known == nullptr || known->process != ::getpid()) {
+    auto own = std::make_unique<OfProcess>(known);
+    if (latest.compare_exchange_strong(known, own.get())) known = own.release();
+  }
+  return known->mutex;
+}
+
+}  // namespace
+
 Built build(runtime::Device& device, cache::Cache& cache, const generator::Problem& problem,
             const generator::Config& config) {
   Built built{.program = generator::generate(problem, config), .compiler = device.compiler()};
@@ -79,9 +104,8 @@ Built build(runtime::Device& device, cache::Cache& cache, const generator::Probl
     const generator::Source& source = built.program.sources[i];
     const std::string& key = built.keys.emplace_back(generator::compile_key(source, built.compiler));
     // Sources after the first are the same for every config: whoever comes first compiles them for all.
-    static std::mutex shared_sources;
     const bool shared = i > 0;
-    std::unique_lock lock(shared_sources, std::defer_lock);
+    std::unique_lock lock(shared_sources(), std::defer_lock);
     if (shared) lock.lock();
     auto image = cache.binary(key);
     if (!image) {

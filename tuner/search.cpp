@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 #include "ce/base/error.hpp"
@@ -109,6 +110,7 @@ void Search::run() {
       take_turns(*round);
   }
   end_turns();
+  if (passed_over_ && measured() == 0) std::rethrow_exception(passed_over_);
 }
 
 double Search::seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
@@ -189,6 +191,7 @@ void Search::look_at(std::size_t entrant, const std::function<Built()>& build) {
   }
   compiled_ += built.compiled;
   look.compile_key = built.compile_key();
+  device_.synchronize(device_.trial_stream());  // throws what others broke before
   const FirstLaunch launch(hooks_, look.config);
   try {
     Kernel kernel = built.load(device_);
@@ -204,6 +207,7 @@ void Search::look_at(std::size_t entrant, const std::function<Built()>& build) {
     if (entrants_[entrant].is_new()) take_samples(contender.kernel, look);
     contenders_.emplace(entrant, std::move(contender));
   } catch (const DeviceError& error) {
+    if (error.code() == runtime::out_of_memory) return pass_over(entrant);
     quarantine(entrant, look, std::string("fault: ") + error.what());
     device_.synchronize(device_.trial_stream());  // throws where the fault has taken the context with it
     return;
@@ -226,6 +230,12 @@ void Search::quarantine(std::size_t entrant, cache::Measurement measurement, std
   measurement.outcome = cache::Outcome::quarantined;
   measurement.reason = std::move(reason);
   cache_.add(measurement);
+  entrants_[entrant].out = true;
+}
+
+/// Of this search only: memory is not always short.
+void Search::pass_over(std::size_t entrant) {
+  if (!passed_over_) passed_over_ = std::current_exception();
   entrants_[entrant].out = true;
 }
 

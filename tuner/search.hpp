@@ -3,6 +3,7 @@
 /// One search over a problem's space, on a device.
 
 #include <chrono>
+#include <exception>
 #include <functional>
 #include <map>
 #include <memory>
@@ -59,6 +60,7 @@ class Search {
   void look_at(std::size_t entrant, const std::function<Built()>& build);
   void take_samples(const Kernel& kernel, cache::Measurement& look);
   void quarantine(std::size_t entrant, cache::Measurement measurement, std::string reason);
+  void pass_over(std::size_t entrant);
   void take_turns(const Round& round);
   [[nodiscard]] std::vector<std::size_t> build_missing(const std::vector<std::size_t>& entrants);
   [[nodiscard]] Turn take_turn(std::span<Contender* const> contenders, std::size_t number, int samples);
@@ -100,6 +102,7 @@ class Search {
   std::vector<float> references_us_;  ///< of all turns so far
   std::string disturbance_;           ///< why the turns are not to be trusted; empty where they are
   std::string cut_short_;             ///< how few configs took part; empty where they were enough
+  std::exception_ptr passed_over_;    ///< why the first was, for which memory was short
   std::unique_ptr<BuildAhead> unfinished_;
 
   std::string best_;

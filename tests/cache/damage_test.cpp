@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <filesystem>
 #include <iostream>
@@ -380,6 +381,35 @@ TEST_F(Damage, CommandsThatReadOnlyChangeNothing) {
   EXPECT_THROW(static_cast<void>(Cache::open_existing(file())), DatabaseError);
   EXPECT_EQ(contents(file()), bytes);
   EXPECT_TRUE(set_aside().empty());
+}
+
+/// A newer ce that meets the file while others work with it.
+TEST_F(Damage, ASchemaThatIsNewerMeanwhileIsNone) {
+  const std::size_t newer = migrations().size() + 1;
+  const std::string migration = fmt::format(
+      "DROP INDEX measurements_by_config; CREATE INDEX by_another_name ON measurements (key_id, config);"
+      "INSERT INTO schema_versions (version) VALUES ({}); PRAGMA user_version = {}",
+      newer, newer);
+  for (const bool has_written : {false, true}) {
+    SCOPED_TRACE(has_written);
+    const fs::path path = folder() / fmt::format("{}.db", has_written);
+    write_file(path, whole());
+    {
+      Cache cache = Cache::open(path);
+      if (has_written) cache.add(a_measurement(key_of(0), "before", 1));
+      sql(path, migration);
+      const std::string digest = measurement_of(0, 0).template_digest;
+      static_cast<void>(cache.has(key_of(0), std::array{digest}));  // asks the index that is gone
+      cache.add(a_measurement(key_of(1), "after", 2));
+      const auto known = cache.measurements(key_of(1));
+      EXPECT_TRUE(
+          std::any_of(known.begin(), known.end(), [](const Measurement& m) { return m.config == "after"; }));
+    }
+    EXPECT_TRUE(set_aside().empty());
+    EXPECT_EQ(
+        sql_value(path, "SELECT COUNT(*) FROM measurements WHERE config <> 'after' AND config <> 'before'"),
+        fmt::format("{}", keys * configs));
+  }
 }
 
 TEST_F(Damage, WhoWasToldToReadAFileIsToldOfWhatCannotBeRead) {

@@ -274,6 +274,26 @@ TEST_F(ChooserTest, WaitsItsTurnHoweverLongTheSearchOfAnotherProblemTakes) {
   EXPECT_EQ(tuned.origin, Origin::tuned);
 }
 
+/// Measured where the clock is ahead.
+TEST_F(ChooserTest, AWinnerOfTomorrowThatDoesNotCompileGivesWay) {
+  const cache::Key key = tuner::Tuner(device, database, quick_settings()).key(wider(101));
+  Choice first;
+  {
+    Chooser chooser(device, database, quick_settings(), Policy::tune);
+    first = choose(chooser, wider(101));
+  }
+  cache::Cache merged = cache::Cache::open(file() + "-merged");
+  for (cache::Measurement m : database.measurements(key)) {
+    m.created_at.replace(0, 4, "2099");
+    merged.add(m);
+  }
+  device.refused = first.config;
+  for (int process = 0; process < 2; ++process) {
+    Chooser chooser(device, merged, quick_settings(), Policy::lookup);
+    EXPECT_NE(choose(chooser, wider(101)).config, first.config);
+  }
+}
+
 TEST_F(ChooserTest, AWinnerOfTheSiteThatDoesNotCompileHereIsNoAnswer) {
   Choice at_the_site;
   {

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <fstream>
 
@@ -21,6 +22,18 @@ TEST_F(HostCompiler, IsNotAskedByAnotherProcess) {
   const ChildResult second = run_in_a_child(file());
   EXPECT_EQ(second.output, "database 0\n");
   EXPECT_EQ(second.status, 0);
+}
+
+TEST_F(HostCompiler, IsRunByAProgramThatIgnoresTheEndsOfItsChildren) {
+  std::signal(SIGCHLD, SIG_IGN);
+  {
+    Context context(options(Policy::lookup));
+    SoftmaxCall call(context, {.name = "", .columns = 100}, 1);
+    context.run(Softmax{}, call.tensors());
+    call.expect_right();
+    EXPECT_EQ(context.compiled(), 1);
+  }
+  std::signal(SIGCHLD, SIG_DFL);
 }
 
 TEST_F(HostCompiler, NoneIsUnsupportedWithHowToMend) {

@@ -74,5 +74,41 @@ TEST_F(Threads, RunManyProblems) {
   EXPECT_EQ(context.compiled(), static_cast<int>(widths.size()));
 }
 
+/// Each call is several kernels, which share memory.
+TEST_F(Threads, CallOnOneStream) {
+  const std::uint64_t seed = test_seed();
+  constexpr std::size_t count = 4;
+  constexpr int turns = 25;
+  Context context(options(Policy::lookup));
+  std::vector<std::unique_ptr<CrossEntropyCall>> calls;
+  for (std::size_t i = 0; i < count; ++i)
+    calls.push_back(std::make_unique<CrossEntropyCall>(context, CrossEntropyCase{.name = ""}, seed + i));
+  context.run(calls[0]->operation(), calls[0]->tensors());
+  std::vector<std::vector<std::byte>> alone;
+  for (const auto& call : calls) {
+    context.run(call->operation(), call->tensors());
+    context.synchronize();
+    alone.push_back(call->result());
+  }
+  std::barrier start(count);
+  std::vector<int> others(count);
+  {
+    std::vector<std::jthread> threads;
+    for (std::size_t i = 0; i < count; ++i)
+      threads.emplace_back([&, i] {
+        for (int turn = 0; turn < turns; ++turn) {
+          calls[i]->spoil();
+          start.arrive_and_wait();
+          context.run(calls[i]->operation(), calls[i]->tensors());
+          context.synchronize();
+          others[i] += calls[i]->result() != alone[i] ? 1 : 0;
+          start.arrive_and_wait();
+        }
+      });
+  }
+  for (std::size_t i = 0; i < count; ++i) EXPECT_EQ(others[i], 0) << "calls of thread " << i;
+  for (const auto& call : calls) call->expect_right();
+}
+
 }  // namespace
 }  // namespace ce::test

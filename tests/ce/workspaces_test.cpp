@@ -119,17 +119,17 @@ TEST(Workspaces, NothingSetAside) {
   EXPECT_THROW(static_cast<void>(workspaces.get(stream(16), 100)), Unsupported);
 }
 
-TEST(Workspaces, ThePerThreadStreamIsAnotherInEachThread) {
+/// Launches of two threads on one stream mix.
+TEST(Workspaces, EachThreadHasItsOwn) {
   CapturingDevice device;
   Workspaces workspaces(device, 1024);
-  const Stream per_thread = stream(2);  // CU_STREAM_PER_THREAD
-  Workspace* here = workspaces.get(per_thread, 100);
-  // Both threads live at the same time, so that their ids differ.
-  Workspace* there = std::async(std::launch::async, [&] { return workspaces.get(per_thread, 100); }).get();
-  EXPECT_NE(here, there);
-  EXPECT_EQ(workspaces.get(per_thread, 100), here);
-  Workspace* shared = workspaces.get(stream(16), 100);
-  EXPECT_EQ(std::async(std::launch::async, [&] { return workspaces.get(stream(16), 100); }).get(), shared);
+  for (const Stream one : {Stream{}, stream(2), stream(16)}) {  // the second is CU_STREAM_PER_THREAD
+    Workspace* here = workspaces.get(one, 100);
+    // Both threads live at the same time, so that their ids differ.
+    Workspace* there = std::async(std::launch::async, [&] { return workspaces.get(one, 100); }).get();
+    EXPECT_NE(here, there);
+    EXPECT_EQ(workspaces.get(one, 100), here);
+  }
 }
 
 }  // namespace

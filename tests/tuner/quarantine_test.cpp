@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "ce/base/error.hpp"
+#include "runtime/host/device.hpp"
+#include "tests/tuner/device_decorator.hpp"
 #include "tests/tuner/fixture.hpp"
 
 namespace ce::test {
@@ -110,6 +112,55 @@ TEST_P(Quarantine, OfAllConfigsIsAnError) {
     }
   EXPECT_EQ(device.compiled(), quick_settings().search.most_configs);
   EXPECT_FALSE(tuner.known_winner(small_problem()));
+}
+
+class Short : public DeviceDecorator {
+ public:
+  explicit Short(int most) : DeviceDecorator(runtime::open_host_device()), left_(most) {}
+  std::unique_ptr<runtime::Module> load(std::span<const std::byte> image) override {
+    if (left_-- <= 0) throw DeviceError("cuModuleLoadDataEx", runtime::out_of_memory, "planted by the test");
+    return DeviceDecorator::load(image);
+  }
+
+ private:
+  int left_;
+};
+
+using ShortOfMemory = TunerTest;
+
+TEST_F(ShortOfMemory, IsNoFaultOfAConfig) {
+  cache::Cache database = open();
+  {
+    Short device(0);
+    try {
+      static_cast<void>(Tuner(device, database, quick_settings()).tune(small_problem()));
+      ADD_FAILURE() << "nothing was loaded, and something won";
+    } catch (const DeviceError& error) {
+      EXPECT_EQ(error.code(), runtime::out_of_memory);
+    }
+  }
+  {
+    Short device(2);
+    const Report report = Tuner(device, database, quick_settings()).tune(small_problem());
+    EXPECT_EQ(report.tried, 2);
+    EXPECT_TRUE(report.quarantined.empty());
+  }
+}
+
+/// What another kernel of the process did to the context.
+TEST_F(ShortOfMemory, NorIsWhatWasBrokenBefore) {
+  class Broken : public DeviceDecorator {
+   public:
+    Broken() : DeviceDecorator(runtime::open_host_device()) {}
+    void synchronize(Stream) override {
+      throw DeviceError("cuStreamSynchronize", 700, "planted by the test");
+    }
+  };
+  cache::Cache database = open();
+  Broken device;
+  Tuner tuner(device, database, quick_settings());
+  EXPECT_THROW(static_cast<void>(tuner.tune(small_problem())), DeviceError);
+  EXPECT_TRUE(database.measurements(tuner.key(small_problem())).empty());
 }
 
 INSTANTIATE_TEST_SUITE_P(Faults, Quarantine,
