@@ -281,21 +281,19 @@ void Cache::Impl::mend(const std::string& cause) {
 }
 
 std::string Cache::Impl::damage_behind(const SQLite::Exception& error) {
-  try {
-    store->expect_ours(path);
-  } catch (const SQLite::Exception& other) {
-    if (is_damage(other)) return other.what();
-  }
+  bool certain = false;
   switch (error.getErrorCode()) {
     case SQLITE_NOTADB:
-    case SQLITE_CORRUPT: return error.what();
+    case SQLITE_CORRUPT: certain = true; break;
     case SQLITE_ERROR:
     case SQLITE_CONSTRAINT: break;  // the text of a table or a trigger, perhaps
     default: return {};
   }
   try {
-    return store->first_damage(Store::Depth::schema);
+    store->expect_ours(path);
+    return certain ? error.what() : store->first_damage(Store::Depth::schema);
   } catch (const SQLite::Exception& other) {
+    if (certain) return error.what();
     return is_damage(other) ? other.what() : "";
   }
 }

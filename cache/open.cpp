@@ -309,9 +309,8 @@ std::string explain(const fs::path& path, const SQLite::Exception& error) {
           path.string(), busy_timeout.count() / 1000, error.what());
     case SQLITE_IOERR:
       return fmt::format(
-          "cannot read or write {} ({}): its disk is full, or failing; free some space, or set CE_DB to a "
-          "file on "
-          "another disk",
+          "cannot read or write {} ({}): its disk is full, or failing; free some space, or set CE_DB to "
+          "a file on another disk",
           path.string(), error.what());
     case SQLITE_FULL:
       return fmt::format("no space is left for {} ({}): free some, or set CE_DB to a file on another disk",
@@ -361,7 +360,7 @@ std::unique_ptr<Store> open_reader(const fs::path& path) {
     }
     return store != nullptr ? std::move(store) : read_copy(path);
   } catch (const SQLite::Exception& error) {
-    rethrow(path, error);
+    throw DatabaseError(explain(path, error));
   }
 }
 

@@ -70,7 +70,7 @@ void create_empty(const std::filesystem::path& path);
 
 /// The file itself, for reading: without locks where it and its folder cannot be written. A copy in memory where its
 /// schema is an older one. Never changes the file.
-/// \throws Damaged, DatabaseError
+/// \throws DatabaseError
 [[nodiscard]] std::unique_ptr<Store> open_reader(const std::filesystem::path& path);
 
 /// \throws Damaged where the error speaks of that and the file is one of ours, else DatabaseError with explain()
