@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -32,7 +31,7 @@ class Workspaces {
   [[nodiscard]] Workspace* get(Stream stream, std::int64_t bytes);
 
  private:
-  using Key = std::pair<Stream, std::thread::id>;
+  using Key = std::pair<Stream, const void*>;  ///< of a thread, what is its own as long as it lives
   struct Entry {
     Entry(const Key& k, Entry* n) : key(k), next(n) {}
     Key key;

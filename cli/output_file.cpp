@@ -25,7 +25,8 @@ class Draft {
   Draft(const fs::path& of, const fs::file_status& like, Readers readers)
       : path_(fmt::format("{}.{}.draft", of.string(), ::getpid())) {
     const mode_t mode = readers == Readers::everyone ? 0666 : 0600;
-    const int descriptor = ::open(path_.c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, mode);
+    ::unlink(path_.c_str());  // of a process of the same number, which was killed
+    const int descriptor = ::open(path_.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, mode);
     if (descriptor < 0) {
       error_ = {errno, std::generic_category()};
       return;
@@ -60,6 +61,8 @@ struct Target {
   throw InvalidArgument(argument, in_quotes(path), expected);
 }
 
+std::string unwritable(const std::error_code& why) { return "a file that can be written; " + why.message(); }
+
 Target target_of(std::string_view argument, const std::string& path) {
   std::error_code error;
   Target target{.path = path, .status = fs::status(path, error)};
@@ -67,19 +70,23 @@ Target target_of(std::string_view argument, const std::string& path) {
   if (fs::is_directory(target.status)) refuse(argument, path, "a file, not a folder");
   if (fs::is_regular_file(target.status) && cache::is_database(target.path))
     refuse(argument, path, "a file that is no database");
+  if (fs::exists(target.status) && ::access(target.path.c_str(), W_OK) != 0)
+    refuse(argument, path, unwritable({errno, std::generic_category()}));
   return target;
 }
 
 void require(const Draft& draft, std::string_view argument, const std::string& path) {
-  if (draft.error()) refuse(argument, path, "a file that can be written; " + draft.error().message());
+  if (draft.error()) refuse(argument, path, unwritable(draft.error()));
 }
 
 void write_into(const fs::path& file, const std::string& path,
                 const std::function<void(std::ostream&)>& writer) {
+  errno = 0;
   std::ofstream stream(file, std::ios::binary);
   if (stream) writer(stream);
   stream.close();
-  if (!stream) throw std::system_error(errno, std::generic_category(), "cannot write " + path);
+  if (!stream)
+    throw std::system_error(errno != 0 ? errno : EIO, std::generic_category(), "cannot write " + path);
 }
 
 }  // namespace
