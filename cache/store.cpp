@@ -81,6 +81,8 @@ constexpr const char* select_any = R"sql(
   SELECT 1 FROM measurements INDEXED BY measurements_by_config
   WHERE key_id = ?1 AND template_digest IN (SELECT value FROM JSON_EACH(?2)) LIMIT 1)sql";
 
+constexpr const char* select_binary = "SELECT image, digest FROM binaries WHERE compile_key = ?1";
+
 /// A key and, while this lasts, all else as it was when it was looked for.
 class FoundKey {
  public:
@@ -98,8 +100,6 @@ class FoundKey {
   Query query_;
   std::int64_t id_ = 0;
 };
-
-constexpr const char* select_binary = "SELECT image, digest FROM binaries WHERE compile_key = ?1";
 
 }  // namespace
 

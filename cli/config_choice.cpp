@@ -54,6 +54,10 @@ void require_serves(const generator::Config& config, const generator::Problem& p
     throw not_serving(config, problem, model, *why);
 }
 
+ConfigChoice named_config(const std::string& text) {
+  return {generator::to_text(parse_config_option(text)), "of --config"};
+}
+
 ConfigChoice choose_config(const CommonOptions& common, runtime::Device& device,
                            const generator::Problem& problem) {
   cache::Cache cache = open_layered_database(common);

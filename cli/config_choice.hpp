@@ -28,6 +28,9 @@ struct ConfigChoice {
   std::string origin;  ///< why this one: "the known winner on NVIDIA H200"
 };
 
+/// The one that --config names. \throws InvalidArgument naming it
+[[nodiscard]] ConfigChoice named_config(const std::string& text);
+
 /// What a program with that database would run without tuning: the winner that it, or one of those below it, knows for
 /// the device, else what near problems say, else the safe default.
 /// No database is as good as an empty one, unless --db names it.

@@ -88,9 +88,8 @@ Json document_of(const runtime::Device& device, const generator::Problem& proble
 /// Runs --config, else what is known or used before anything was measured. Nothing is tuned.
 TensorBytes run_config(const RunOptions& options, runtime::Device& device, const generator::Problem& problem,
                        const TensorBytes& inputs, ConfigChoice& chosen) {
-  chosen = options.config.empty()
-               ? choose_config(options.common, device, problem)
-               : ConfigChoice{generator::to_text(parse_config_option(options.config)), "of --config"};
+  chosen =
+      options.config.empty() ? choose_config(options.common, device, problem) : named_config(options.config);
   cache::Cache cache = binaries(options.common);
   std::optional<tuner::Kernel> kernel;
   return call_once(

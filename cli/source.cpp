@@ -8,7 +8,6 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "ce/base/error.hpp"
@@ -49,8 +48,7 @@ struct SourceOptions {
 
 struct Choice {
   generator::Problem problem;
-  std::string config;
-  std::string origin;  ///< why this config
+  ConfigChoice chosen;
 };
 
 /// The one problem that the options describe.
@@ -71,21 +69,18 @@ Choice choose_for_key(const SourceOptions& options) {
   const cache::Cache cache = open_database(options.common);
   const Known known(cache, find_key(cache, options.key));
   const generator::Problem& problem = known.problem_or_throw();
-  if (!options.config.empty())
-    return {problem, generator::to_text(parse_config_option(options.config)), "of --config"};
+  if (!options.config.empty()) return {problem, named_config(options.config)};
   if (!known.decision)
     throw NotFound(
         fmt::format("{} ({}) has no winner; name a config with --config", known.key.id(), known.title()));
-  return {problem, known.decision->winner.config, "the winner"};
+  return {problem, {known.decision->winner.config, "the winner"}};
 }
 
 Choice choose_for_problem(const SourceOptions& options) {
   const generator::Problem problem = problem_of(options);
-  if (!options.config.empty())
-    return {problem, generator::to_text(parse_config_option(options.config)), "of --config"};
+  if (!options.config.empty()) return {problem, named_config(options.config)};
   const std::unique_ptr<runtime::Device> device = open_device(options.common);
-  auto [config, origin] = choose_config(options.common, *device, problem);
-  return {problem, std::move(config), std::move(origin)};
+  return {problem, choose_config(options.common, *device, problem)};
 }
 
 ExitCode list_configs(const SourceOptions& options) {
@@ -117,16 +112,16 @@ Json document_of(const Choice& choice, const generator::Program& program, bool f
                      {"shared_bytes", step.shared_bytes},
                      {"blocks", step.blocks(program.config, choice.problem)}});
   return {{"problem", json_of(choice.problem)},
-          {"config", choice.config},
-          {"origin", choice.origin},
+          {"config", choice.chosen.config},
+          {"origin", choice.chosen.origin},
           {"steps", steps},
           {"sources", sources}};
 }
 
 /// What is printed beside the source, to standard error: which it is, and what it needs.
 std::string remarks_on(const Choice& choice, const generator::Program& program, bool flat) {
-  std::string text =
-      fmt::format("ce-tune: {}: {}, {}\n", generator::title(choice.problem), choice.config, choice.origin);
+  std::string text = fmt::format("ce-tune: {}: {}, {}\n", generator::title(choice.problem),
+                                 choice.chosen.config, choice.chosen.origin);
   if (!flat) {
     std::string headers;
     for (const auto& [name, header] : program.sources.front().headers)
@@ -143,7 +138,7 @@ ExitCode show_source(const SourceOptions& options) {
   if (options.list) return list_configs(options);
   const Choice choice = options.key.empty() ? choose_for_problem(options) : choose_for_key(options);
   const generator::Program program =
-      generator::generate(choice.problem, generator::parse_config(choice.config));
+      generator::generate(choice.problem, generator::parse_config(choice.chosen.config));
   if (options.common.json) {
     print(document_of(choice, program, options.flat));
     return ExitCode::success;

@@ -105,8 +105,7 @@ Built build(runtime::Device& device, cache::Cache& cache, const generator::Probl
     const std::string& key = built.keys.emplace_back(generator::compile_key(source, built.compiler));
     // Sources after the first are the same for every config: whoever comes first compiles them for all.
     const bool shared = i > 0;
-    std::unique_lock lock(shared_sources(), std::defer_lock);
-    if (shared) lock.lock();
+    const auto lock = shared ? std::unique_lock(shared_sources()) : std::unique_lock<std::mutex>();
     auto image = cache.binary(key);
     if (!image) {
       image = device.compile({.name = source.name, .text = source.text, .headers = source.headers}).image;

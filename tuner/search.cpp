@@ -63,6 +63,8 @@ Search::Search(runtime::Device& device, cache::Cache& cache, const Settings& set
       hooks_(hooks),
       problem_(problem),
       key_{generator::key_text(problem), device.model().key()},
+      scratch_bytes_(settings.scratch_bytes > 0 ? settings.scratch_bytes
+                                                : std::min(enough_scratch, usual_scratch(device))),
       configs_(search_order(problem, device.model(), neighbours(device, cache, problem))),
       evidence_(evidence_now(device)) {
   survey();
@@ -79,7 +81,7 @@ void Search::survey() {
   }
   for (auto& [variant, digest] : digests_) digest = generator::template_digest(problem_.operation, variant);
 
-  const std::int64_t rows = rows_that_fit(problem_, scratch());
+  const std::int64_t rows = rows_that_fit(problem_, scratch_bytes_);
   const std::vector<cache::Measurement> measurements = cache_.measurements(key_);
   for (const cache::Measurement& measurement : measurements) {
     const auto place = places.find(measurement.config);
@@ -144,12 +146,7 @@ cache::Measurement Search::measurement(std::size_t entrant) const {
 void Search::prepare_device() {
   if (!verifier_) verifier_.emplace(device_, problem_, settings_.seed);
   if (bench_) return;
-  bench_.emplace(device_, cache_, problem_, scratch(), settings_.seed);
-}
-
-std::int64_t Search::scratch() const {
-  return settings_.scratch_bytes > 0 ? settings_.scratch_bytes
-                                     : std::min(enough_scratch, usual_scratch(device_));
+  bench_.emplace(device_, cache_, problem_, scratch_bytes_, settings_.seed);
 }
 
 // ---- screening -----------------------------------------------------------------------------------------

@@ -72,7 +72,6 @@ class Search {
   [[nodiscard]] Clock::time_point deadline(double share) const;
   [[nodiscard]] Clock::time_point end_of_screening() const;
   void prepare_device();
-  [[nodiscard]] std::int64_t scratch() const;
   void note(std::size_t entrant, const cache::Measurement& measurement);
   void tell(const Round& round, std::size_t done, std::size_t total) const;
   void stop_if_asked() const;
@@ -85,6 +84,7 @@ class Search {
   Clock::time_point start_ = Clock::now();
 
   cache::Key key_;
+  std::int64_t scratch_bytes_;
   std::vector<generator::Config> configs_;      ///< most promising first
   std::vector<Entrant> entrants_;               ///< one for each
   std::map<std::string, std::string> digests_;  ///< of the templates, by variant
