@@ -79,10 +79,6 @@ struct LogSoftmaxBackward {
 /// a class nor `ignore_index` never reads outside the row: that row's loss, z-loss and gradient are NaN, its
 /// hit is 0, and Context::check() throws. `lse` and `argmax` are those of the logits in every row; `lse` is NaN
 /// where a logit is +infinity or NaN.
-///
-/// Of logits in bf16 beyond 2.3e38 / scale in magnitude, as torch.finfo(torch.bfloat16).min is, the loss with
-/// smoothing or probabilities can be infinite or NaN where PyTorch's is finite; the gradient is right. -1e30 masks
-/// as well.
 struct CrossEntropy {
   std::int64_t ignore_index = -100;  ///< without meaning for probabilities
   Reduction reduction = Reduction::mean;

@@ -66,7 +66,9 @@ class CrossEntropyTrial {
       case Rows::extreme:
         return fill_extreme(row, index,
                             {.largest = large_logit(problem_.dtype),
+                             .lowest = -largest(problem_.dtype),
                              .infinities = infinities,
+                             .shares = problem_.probabilities,
                              .saturating = problem_.softcap},
                             random_);
       case Rows::confident:

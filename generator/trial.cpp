@@ -41,7 +41,7 @@ std::size_t elements(const Problem& problem) {
 
 Trial forward_trial(const Problem& problem, bool extreme, Random& random) {
   TrialBuilder builder(problem, true);
-  const Extremes extremes{.largest = large_logit(problem.dtype)};
+  const Extremes extremes{.largest = large_logit(problem.dtype), .lowest = -largest(problem.dtype)};
   std::vector<double> values(elements(problem));
   each_row(values, problem.columns, [&](std::span<double> row, std::int64_t index) {
     extreme ? fill_extreme(row, index, extremes, random) : fill_normal(row, random);

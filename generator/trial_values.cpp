@@ -12,6 +12,12 @@ namespace {
 
 constexpr double deviation = 2;
 
+/// The first class whose weight is 0, and every eighth after it.
+constexpr std::size_t class_without_weight = 3;
+
+/// Of bf16, that is a logit whose product with log2(e) overflows f32.
+constexpr double share_of_lowest = 0.75;
+
 const std::array<double, 4096>& normals() {
   static const std::array<double, 4096> table = [] {
     std::array<double, 4096> values{};
@@ -45,10 +51,10 @@ void fill_extreme(std::span<double> row, std::int64_t index, const Extremes& ext
     case 1:
       for (double& x : row) x *= extremes.saturating ? 3 : largest / 100;
       break;
-    case 2:  // whole threads and warps see nothing else than -infinity
-      if (!extremes.infinities) break;
+    case 2:  // whole threads and warps see nothing else than what is masked
+      if (!extremes.infinities && !extremes.shares) break;
       for (double& x : row)
-        if (&x != &any) x = -infinity;
+        if (&x != &any) x = extremes.infinities ? -infinity : share_of_lowest * extremes.lowest;
       break;
     case 3:
       if (extremes.infinities) std::ranges::fill(row, -infinity);
@@ -56,7 +62,11 @@ void fill_extreme(std::span<double> row, std::int64_t index, const Extremes& ext
     case 4: std::ranges::fill(row, -largest); break;
     case 5: any = not_a_number; break;
     case 6: any = infinity; break;
-    case 7: any = 60; break;  // a probability next to 1
+    case 7:  // a probability next to 1; and a masked class, whose weight is 0
+      any = 60;
+      if (row.size() > class_without_weight && &row[class_without_weight] != &any)
+        row[class_without_weight] = extremes.lowest;
+      break;
   }
 }
 
@@ -119,7 +129,7 @@ void fill_extreme_gradient(std::span<double> dy, std::span<double> y, std::int64
 
 void fill_weights(std::span<double> weights, Random& random) {
   for (std::size_t i = 0; i < weights.size(); ++i)
-    weights[i] = i % 8 == 3 ? 0. : 0.25 * static_cast<double>(1 + random.below(8));
+    weights[i] = i % 8 == class_without_weight ? 0. : 0.25 * static_cast<double>(1 + random.below(8));
 }
 
 void fill_upstream(std::span<double> upstream, Random& random) {

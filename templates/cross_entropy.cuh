@@ -157,15 +157,18 @@ struct Operation {
     if constexpr (!forward) {
       add_weights(part, tile);
     } else if constexpr (class_sums) {
+      float dot = 0.f;
       add_exponentials(part, tile, transform(), factor(), target,
                        [&](int i, const float(&exponents)[Tile::vec]) {
-                         float w[Tile::vec], dot = 0.f;
+                         float w[Tile::vec];
                          factors(tile, i, w);
-#pragma unroll
-                         for (int k = 0; k < Tile::vec; ++k) dot = multiply_add(w[k], exponents[k], dot);
-                         part.dot.value += dot;
+                         dot = dot_of(w, exponents, dot);
                          part.weight.value += sum_of(w);
                        });
+      dot = product(dot, 1.f / exponent_of_e);
+      if constexpr (narrow && !Logits::bounded)
+        if (!is_finite(dot)) dot = dot_of_logarithms(part, tile);
+      part.dot.value += dot;
     } else if constexpr (Logits::bounded) {
       add_exponentials(part, tile, transform(), factor(), target, Nobody{});
     } else {
@@ -187,9 +190,10 @@ struct Operation {
       if constexpr (Part::indices)
         if (u_target != u_target) total.part.see_nan(target);  // which was left out of the sum
       total.log_sum = log(sum);
-      total.of_all =
-          multiply_add(total.log_sum, weights,
-                       (product(weights, exponent.at_maximum()) - part.dot.total()) * (1.f / exponent_of_e));
+      // A single class has the loss 0: its terms are made alike on both sides.
+      total.of_all = multiply_add(
+          total.log_sum, weights,
+          product(product(weights, exponent.at_maximum()), 1.f / exponent_of_e) - part.dot.total());
       total.lse = logits.unit() * part.max + total.log_sum;
       const float share = 1.f / sum;
       set_amplitudes(part.max, sum, share, total.own * share, total.rest * share, weights);
@@ -329,6 +333,31 @@ struct Operation {
 #pragma unroll
     for (int k = 0; k < n; ++k) sum += w[k];
     return sum;
+  }
+  template <int n>
+  CE_DEVICE static float dot_of(const float (&w)[n], const float (&exponents)[n], float dot) {
+    float sum = 0.f;
+#pragma unroll
+    for (int k = 0; k < n; ++k) sum = multiply_add(w[k], exponents[k], sum);
+    return dot + sum;
+  }
+  /// Of a tile with logits so far below the maximum that an exponent to the base 2 overflows.
+  template <class Tile>
+  CE_DEVICE float dot_of_logarithms(const Part& part, const Tile& tile) const {
+    constexpr int count = sizeof(tile.elements) / sizeof(tile.elements[0]);
+    const Exponent exponent(part.max, factor());
+    float dot = 0.f;
+#pragma unroll
+    for (int i = 0; i < count; ++i) {
+      if (!tile.inside(i)) continue;
+      float w[Tile::vec], x[Tile::vec];
+      factors(tile, i, w);
+      tile.elements[i].of_input[0].values(x);
+#pragma unroll
+      for (int k = 0; k < Tile::vec; ++k) x[k] = exponent.logarithm(x[k]);
+      dot = dot_of(w, x, dot);
+    }
+    return dot;
   }
   template <class Tile>
   CE_DEVICE void add_weights(Part& part, const Tile& tile) const {

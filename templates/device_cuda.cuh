@@ -258,6 +258,20 @@ CE_DEVICE uint32 maximum_pair(uint32 a, uint32 b) {
 #endif
 }
 
+template <class T>
+CE_DEVICE uint32 larger_magnitude_pair(uint32 a, uint32 b) {
+#if __CUDA_ARCH__ >= 860
+  uint32 word;
+  if constexpr (is_same<T, bf16>)
+    asm("max.xorsign.abs.bf16x2 %0, %1, %2;" : "=r"(word) : "r"(a), "r"(b));
+  else
+    asm("max.xorsign.abs.f16x2 %0, %1, %2;" : "=r"(word) : "r"(a), "r"(b));
+  return word;
+#else
+  return maximum_pair<T>(a & 0x7fff7fffu, b & 0x7fff7fffu);
+#endif
+}
+
 // ---- integers in global memory -------------------------------------------------------------------------
 
 CE_DEVICE int64 atomic_add(int64* address, int64 value) {

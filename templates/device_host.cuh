@@ -225,6 +225,11 @@ CE_DEVICE uint32 maximum_pair(uint32 a, uint32 b) {
   return pack<T>(maximum(x.low, y.low), maximum(x.high, y.high));
 }
 
+template <class T>
+CE_DEVICE uint32 larger_magnitude_pair(uint32 a, uint32 b) {
+  return maximum_pair<T>(a & 0x7fff7fffu, b & 0x7fff7fffu) | ((a ^ b) & 0x80008000u);
+}
+
 // ---- integers in global memory: blocks run on several OS threads ---------------------------------------
 
 CE_DEVICE int64 atomic_add(int64* address, int64 value, CE_CALLER) {

@@ -19,6 +19,8 @@ constexpr bool narrow = sizeof(problem::Element) == 2;
 /// The exponent, in the base that is used, of e.
 constexpr float exponent_of_e = narrow ? log2_e : 1.f;
 
+CE_DEVICE bool is_finite(float x) { return absolute(x) < infinity(); }
+
 /// The maximum as something that can be subtracted: -infinity would turn into NaN.
 CE_DEVICE float finite_or_zero(float max) { return max == -infinity() ? 0.f : max; }
 
@@ -67,6 +69,12 @@ struct ExponentOf<true> {
   }
   /// What `exponent` gives for the maximum itself: 0, but for the rounding of s.
   CE_DEVICE float at_maximum() const { return fused ? exponent(max) : 0.f; }
+  /// To the base e, exponents overflow only where logits do.
+  CE_DEVICE float logarithm(float x) const { return (x - max) * (c * ln_2); }
+  CE_DEVICE float logarithm_of_maximum(float other) const {
+    const float t = exponent_of_maximum(other);
+    return is_finite(t) ? t * ln_2 : logarithm(other);
+  }
   /// A sum of powers with respect to the maximum itself; that of the maximum alone is 1.
   CE_DEVICE float relative(float sum) const { return sum / power(at_maximum()); }
 };
@@ -83,6 +91,8 @@ struct ExponentOf<false> {
   CE_DEVICE static float power(float exponent) { return exponential(exponent); }
   CE_DEVICE float exponent_of_maximum(float other) const { return exponent_apart(other); }
   CE_DEVICE static float at_maximum() { return 0.f; }
+  CE_DEVICE float logarithm(float x) const { return exponent_apart(x); }
+  CE_DEVICE float logarithm_of_maximum(float other) const { return exponent_apart(other); }
   CE_DEVICE static float relative(float sum) { return sum; }
 };
 

@@ -4,11 +4,20 @@
 
 namespace ce {
 
+/// What x is the exponents of: every one is exponent.exponent(x), else exponent.exponent_apart(x).
+template <bool fused, int n>
+CE_DEVICE void exponents(float (&x)[n], const Exponent& exponent) {
+#pragma unroll
+  for (int k = 0; k < n; ++k) x[k] = fused ? exponent.exponent(x[k]) : exponent.exponent_apart(x[k]);
+}
+
 /// Logits as they are.
 struct Identity {
   static constexpr bool bounded = false;
-  template <int n>
-  CE_DEVICE void apply(float (&)[n]) const {}
+  template <bool fused, bool alone, int n>
+  CE_DEVICE void to_exponents(float (&x)[n], const Exponent& exponent) const {
+    exponents<fused>(x, exponent);
+  }
   template <class Tile>
   CE_DEVICE bool near_zero(const Tile&) const {
     return true;
@@ -23,7 +32,7 @@ constexpr int nowhere = -0x40000000;
 struct Nobody {};
 
 /// Sum of the terms of a tile, where u are the transformed elements of its first input.
-/// \tparam fused    every exponent is exponent.exponent(u), else exponent.exponent_apart(u)
+/// \tparam fused    as of exponents()
 /// \tparam checked  leaves out what is not inside, and the column `skipped`
 template <bool fused, bool checked, class Transform, class Tile, class Also>
 CE_DEVICE float sum_of_terms(const Tile& tile, const Transform& transform, const Exponent& exponent,
@@ -36,9 +45,7 @@ CE_DEVICE float sum_of_terms(const Tile& tile, const Transform& transform, const
       if (!tile.inside(i)) continue;
     float t[vec], partial = 0.f;
     tile.elements[i].of_input[0].values(t);
-    transform.apply(t);
-#pragma unroll
-    for (int k = 0; k < vec; ++k) t[k] = fused ? exponent.exponent(t[k]) : exponent.exponent_apart(t[k]);
+    transform.template to_exponents<fused, is_same<Also, Nobody>>(t, exponent);
     if constexpr (!is_same<Also, Nobody>) also(i, t);
     if constexpr (checked) {
       const int place = skipped - tile.column_of(i);

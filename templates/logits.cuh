@@ -6,8 +6,7 @@
 // u = tanh(scale x / cap) and unit = cap with one.
 #pragma once
 #include "arguments.cuh"
-#include "exponent.cuh"
-#include "tile.cuh"
+#include "exponentials.cuh"
 
 namespace ce {
 
@@ -27,17 +26,22 @@ struct HyperbolicTangent {
   /// |y| below which the polynomial is right to 3e-6 (16 bits) or 4e-8.
   static constexpr float near = narrow ? 0.6f : 0.55f;
 
+  /// Of P, that of y^2 to the power of i.
+  static constexpr int terms = narrow ? 3 : 4;
+  CE_DEVICE static constexpr float coefficient(int i) {
+    switch (i) {
+      case 0: return narrow ? -0.3331907414f : -0.3333294690f;
+      case 1: return narrow ? 0.1308641695f : 0.1332072467f;
+      case 2: return narrow ? -0.0413877662f : -0.0526718199f;
+      default: return 0.0164375901f;
+    }
+  }
+
   CE_DEVICE static float near_zero(float y) {
     const float s = y * y;
-    float p;
-    if constexpr (narrow) {
-      p = multiply_add(-0.0413877662f, s, 0.1308641695f);
-      p = multiply_add(p, s, -0.3331907414f);
-    } else {
-      p = multiply_add(0.0164375901f, s, -0.0526718199f);
-      p = multiply_add(p, s, 0.1332072467f);
-      p = multiply_add(p, s, -0.3333294690f);
-    }
+    float p = coefficient(terms - 1);
+#pragma unroll
+    for (int i = terms - 2; i >= 0; --i) p = multiply_add(p, s, coefficient(i));
     return multiply_add(p * s, y, y);
   }
   CE_DEVICE static float slope_of(float u) { return multiply_add(-u, u, 1.f); }
@@ -51,37 +55,74 @@ struct HyperbolicTangent {
   }
 };
 
-/// The transform with a soft cap, of logits that are all near 0.
+/// The transform with a soft cap, of logits x near 0: u = x Q(x^2), with scale and cap in the coefficients of Q.
 struct NearZero {
   static constexpr bool bounded = true;
-  float ratio;
+  float ratio;  ///< scale / cap
 
-  template <int n>
-  CE_DEVICE void apply(float (&x)[n]) const {
+  /// Q times a factor.
+  struct Quotient {
+    static constexpr int terms = HyperbolicTangent::terms;
+    float first, others[terms];
+
+    CE_DEVICE Quotient(float ratio, float factor) : first(ratio * factor) {
+      float power = first;
 #pragma unroll
-    for (int k = 0; k < n; ++k) x[k] = HyperbolicTangent::near_zero(ratio * x[k]);
-  }
+      for (int i = 0; i < terms; ++i) {
+        power *= ratio * ratio;
+        others[i] = HyperbolicTangent::coefficient(i) * power;
+      }
+    }
+    CE_DEVICE float at(float x) const {
+      const float s = x * x;
+      float p = others[terms - 1];
+#pragma unroll
+      for (int i = terms - 2; i >= 0; --i) p = multiply_add(p, s, others[i]);
+      return multiply_add(p, s, first);
+    }
+  };
   template <int n>
   CE_DEVICE void apply(float (&x)[n], float (&slope)[n]) const {
-    apply(x);
+    const Quotient quotient(ratio, 1.f);
 #pragma unroll
-    for (int k = 0; k < n; ++k) slope[k] = HyperbolicTangent::slope_of(x[k]);
+    for (int k = 0; k < n; ++k) {
+      x[k] *= quotient.at(x[k]);
+      slope[k] = HyperbolicTangent::slope_of(x[k]);
+    }
+  }
+  /// Where only powers of them count, c is in the coefficients, too.
+  template <bool fused, bool alone, int n, class Exponent>
+  CE_DEVICE void to_exponents(float (&x)[n], const Exponent& exponent) const {
+    if constexpr (fused && alone && narrow) {
+      const Quotient quotient(ratio, exponent.c);
+#pragma unroll
+      for (int k = 0; k < n; ++k) x[k] = multiply_add(x[k], quotient.at(x[k]), -exponent.s);
+    } else {
+      float slope[n];
+      apply(x, slope);
+      exponents<fused>(x, exponent);
+    }
   }
 };
 
 struct Logits {
   static constexpr bool bounded = problem::softcap;  ///< -infinity becomes finite
-  float scale, cap, ratio;                           // scale / cap
+  float scale, cap, ratio;                           ///< scale / cap
+  float near;                                        ///< |ratio x| below which NearZero is right
 
   CE_DEVICE explicit Logits(const Arguments& arguments)
       : scale(problem::scale ? arguments.scale : 1.f),
         cap(problem::softcap ? arguments.cap : 1.f),
-        ratio(scale / cap) {}
+        ratio(scale / cap),
+        near(is_ordinary(ratio) && is_ordinary(cap) ? HyperbolicTangent::near : 0.f) {}
   CE_DEVICE float unit() const { return problem::softcap ? cap : scale; }
 
   CE_DEVICE Transformed transformed(float x) const {
     if constexpr (!problem::softcap) return {x, 1.f};
-    return HyperbolicTangent::of(ratio * x);
+    if (!are_near_zero(absolute(x))) return HyperbolicTangent::of(ratio * x);
+    float u[] = {x}, slope[1];
+    simple().apply(u, slope);
+    return {u[0], slope[0]};
   }
   CE_DEVICE float of(float x) const { return transformed(x).u; }
 
@@ -93,10 +134,11 @@ struct Logits {
   }
   CE_DEVICE NearZero simple() const { return {ratio}; }
 
-  template <int n>
-  CE_DEVICE void apply(float (&x)[n]) const {
+  template <bool fused, bool alone, int n>
+  CE_DEVICE void to_exponents(float (&x)[n], const Exponent& exponent) const {
     float slope[n];
     apply(x, slope);
+    exponents<fused>(x, exponent);
   }
   /// Neighbours at once: where all are near 0 none of them needs an exponential.
   template <int n>
@@ -115,7 +157,9 @@ struct Logits {
   }
 
  private:
-  CE_DEVICE bool are_near_zero(float magnitude) const { return ratio * magnitude < HyperbolicTangent::near; }
+  CE_DEVICE bool are_near_zero(float magnitude) const { return ratio * magnitude < near; }
+  /// Powers of it, as far as coefficients have any, are neither infinite nor subnormal.
+  CE_DEVICE static bool is_ordinary(float x) { return x > 0x1p-12f && x < 0x1p12f; }
 };
 
 }  // namespace ce

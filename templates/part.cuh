@@ -61,9 +61,9 @@ struct Part {
   static constexpr bool exponentials = has_exponentials, dots = has_dot, indices = has_argmax;
 
   float max = -infinity();
-  float sum = 0.f;              ///< of the exponentials, as Exponent(max, c) gives them
-  JointSum<narrow> dot;         ///< sum of weight x value; with exponentials of weight x exponent
-  JointSum<narrow> weight;      ///< sum of the weights
+  float sum = 0.f;          ///< of the exponentials, as Exponent(max, c) gives them
+  JointSum<narrow> dot;     ///< sum of weight x value; with exponentials of weight x exponent to the base e
+  JointSum<narrow> weight;  ///< sum of the weights
   float largest = -infinity();  ///< logit
   int argmax = no_column;       ///< the first column that holds it
 
@@ -74,7 +74,7 @@ struct Part {
       sum *= Exponent::power(exponent.exponent_of_maximum(max));
       if constexpr (dots)
         dot.value =
-            multiply_add(weight.total(), exponent.exponent_of_maximum(finite_or_zero(max)), dot.value);
+            multiply_add(weight.total(), exponent.logarithm_of_maximum(finite_or_zero(max)), dot.value);
       max = larger;
     }
   }

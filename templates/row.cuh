@@ -68,13 +68,6 @@ struct Vector {
     }
     return v;
   }
-  CE_DEVICE Vector magnitudes() const {
-    Vector v;
-#pragma unroll
-    for (int i = 0; i < words; ++i)
-      v.data.word[i] = data.word[i] & (sizeof(T) == 4 ? 0x7fffffffu : 0x7fff7fffu);
-    return v;
-  }
   /// The larger of each two elements.
   CE_DEVICE Vector larger(const Vector& other) const {
     Vector v;
@@ -86,6 +79,21 @@ struct Vector {
         v.data.word[i] = reinterpret_cast<const uint32&>(element);
       } else {
         v.data.word[i] = maximum_pair<T>(data.word[i], other.data.word[i]);
+      }
+    }
+    return v;
+  }
+  /// The same of magnitudes, with signs that mean nothing.
+  CE_DEVICE Vector larger_magnitude(const Vector& other) const {
+    Vector v;
+#pragma unroll
+    for (int i = 0; i < words; ++i) {
+      if constexpr (sizeof(T) == 4) {
+        const T element = maximum(absolute(reinterpret_cast<const T&>(data.word[i])),
+                                  absolute(reinterpret_cast<const T&>(other.data.word[i])));
+        v.data.word[i] = reinterpret_cast<const uint32&>(element);
+      } else {
+        v.data.word[i] = larger_magnitude_pair<T>(data.word[i], other.data.word[i]);
       }
     }
     return v;
@@ -112,6 +120,22 @@ struct Vector {
       for (int i = 1; i < words; ++i) max = maximum_pair<T>(max, data.word[i]);
       const Float2 pair = unpack<T>(max);
       return maximum(pair.low, pair.high);
+    }
+  }
+  CE_DEVICE float largest_magnitude() const {
+    if constexpr (sizeof(T) == 4) {
+      float x[n];
+      values(x);
+      float max = absolute(x[0]);
+#pragma unroll
+      for (int i = 1; i < n; ++i) max = maximum(max, absolute(x[i]));
+      return max;
+    } else {
+      uint32 max = data.word[0];
+#pragma unroll
+      for (int i = 1; i < words; ++i) max = larger_magnitude_pair<T>(max, data.word[i]);
+      const Float2 pair = unpack<T>(max);
+      return maximum(absolute(pair.low), absolute(pair.high));
     }
   }
   CE_DEVICE void values(float (&x)[n]) const {
@@ -145,9 +169,12 @@ requires(sizeof(T) == 2) struct Vector<T, 1> {
   CE_DEVICE void values(float (&x)[1]) const { x[0] = to_float(data); }
   CE_DEVICE Vector with(int place, float value) const { return place >= 0 ? filled(value) : *this; }
   CE_DEVICE float largest() const { return to_float(data); }
-  CE_DEVICE Vector magnitudes() const { return {T{(unsigned short)(data.bits & 0x7fffu)}}; }
+  CE_DEVICE float largest_magnitude() const { return absolute(to_float(data)); }
   CE_DEVICE Vector larger(const Vector& other) const {
     return largest() > other.largest() || other.largest() != other.largest() ? *this : other;
+  }
+  CE_DEVICE Vector larger_magnitude(const Vector& other) const {
+    return largest_magnitude() > other.largest_magnitude() ? *this : other;
   }
 };
 

@@ -176,14 +176,14 @@ CE_DEVICE float largest_of(const Tile& tile) {
   return largest.largest();
 }
 
-/// The largest |x| of the first input.
+/// The largest |x| of the first input; of some that are NaN it may be that of the others.
 template <class Tile>
 CE_DEVICE float largest_magnitude_of(const Tile& tile) {
   constexpr int count = sizeof(tile.elements) / sizeof(tile.elements[0]);
-  auto largest = tile.elements[0].of_input[0].magnitudes();
+  auto largest = tile.elements[0].of_input[0];
 #pragma unroll
-  for (int i = 1; i < count; ++i) largest = largest.larger(tile.elements[i].of_input[0].magnitudes());
-  return largest.largest();
+  for (int i = 1; i < count; ++i) largest = largest.larger_magnitude(tile.elements[i].of_input[0]);
+  return largest.largest_magnitude();
 }
 
 /// The first column of the tile where the first input is as wanted.

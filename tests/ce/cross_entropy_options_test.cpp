@@ -252,6 +252,47 @@ TEST_F(RunOutputs, LargestLogits) {
   EXPECT_THAT(hit.indices(), testing::ElementsAre(0, 1, 0, 1, 0, 1));
 }
 
+/// torch.finfo(torch.bfloat16).min is a usual mask. Times log2(e) it is beyond f32.
+TEST_F(RunOutputs, MaskedWithTheLowestNumber) {
+  Context context(options(Policy::lookup));
+  constexpr std::int64_t rows = 2, columns = 40, masked = 30;
+  constexpr double lowest = -0x1.fep127;
+  Matrix logits(context, bf16, rows, columns), probabilities(context, bf16, rows, columns),
+      weight(context, DType::f32, columns, 1), target(context, DType::i64, rows, 1),
+      loss(context, DType::f32, rows, 1), grad(context, bf16, rows, columns);
+  LossInput input{.operation = {.reduction = Reduction::none}, .rows = rows, .columns = columns};
+  // The second row is masked but for one, whose probability is 1.
+  for (std::int64_t i = 0; i < rows * columns; ++i) {
+    const bool last = i == rows * columns - 1, is_masked = (i % columns < masked || i > columns) && !last;
+    input.logits.push_back(is_masked ? lowest : 1 + static_cast<double>(i % 3));
+    input.probabilities.push_back(is_masked ? 0. : last ? 1. : 0.125);
+  }
+  input.logits = logits.set(input.logits);
+  input.probabilities = probabilities.set(input.probabilities);
+  context.run(input.operation, {.logits = logits.tensor(),
+                                .target = probabilities.tensor(),
+                                .loss = loss.tensor(),
+                                .grad = grad.tensor()});
+  LossOutput expected = cross_entropy(input);
+  expect_near(loss.values(), expected.loss, 1e-5, 1e-5, "loss with probabilities");
+  expect_near(grad.values(), expected.grad, 1e-5 + rounding(bf16), 1e-6, "grad with probabilities");
+
+  input.operation.label_smoothing = 0.1f;
+  input.probabilities.clear();
+  input.target = {columns - 1, columns - 1};
+  target.set_indices(input.target);
+  for (std::int64_t i = 0; i < columns; ++i) input.weight.push_back(i < columns - 1 ? 0. : 2.);
+  input.weight = weight.set(input.weight);
+  context.run(input.operation, {.logits = logits.tensor(),
+                                .target = target.tensor(),
+                                .weight = weight.tensor(),
+                                .loss = loss.tensor(),
+                                .grad = grad.tensor()});
+  expected = cross_entropy(input);
+  expect_near(loss.values(), expected.loss, 1e-5, 1e-5, "loss with smoothing and weights");
+  expect_near(grad.values(), expected.grad, 1e-5 + rounding(bf16), 1e-6, "grad with smoothing and weights");
+}
+
 TEST_F(RunOutputs, NoRows) {
   Context context(options(Policy::lookup));
   Matrix mean(context, DType::f32, 1, 1), z_mean(context, DType::f32, 1, 1), sum(context, DType::f32, 1, 1),
