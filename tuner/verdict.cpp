@@ -37,10 +37,13 @@ double drift_of(double log_reference) {
 
 /// Runs of one side as logarithms.
 struct Side {
-  std::vector<double> times;      ///< less the drift
-  std::vector<double> drifts;     ///< 0 where references are missing
-  std::vector<double> variances;  ///< where the scale of the noise is 1
+  std::vector<double> times;     ///< less the drift
+  std::vector<double> drifts;    ///< 0 where references are missing
+  std::vector<double> expected;  ///< variances where the scale of the noise is 1, but for what the drift adds
+  std::vector<double> own;       ///< variances of the medians as far as their samples show them
 };
+
+double variance_of_drift(double drift) { return error_of_drift * error_of_drift * drift * drift; }
 
 /// What runs are held against; 0 where it is not known of all runs.
 struct Typical {
@@ -59,10 +62,11 @@ Side side_of(std::span<const Run> runs, const Typical& typical) {
         typical.reference_us > 0 ? drift_of(std::log(run.reference_us / typical.reference_us)) : 0;
     const double late_us = typical.launch_us > 0 ? run.launch_us - typical.launch_us : 0;
     const double us = std::max(run.median_us - late_us, run.median_us / 2);
-    const double deviation = std::max(expected_deviation(run, us, typical.launch_us > 0), run.error);
+    const double deviation = expected_deviation(run, us, typical.launch_us > 0);
     side.times.push_back(std::log(us) - drift);
     side.drifts.push_back(drift);
-    side.variances.push_back(deviation * deviation + error_of_drift * error_of_drift * drift * drift);
+    side.expected.push_back(deviation * deviation);
+    side.own.push_back(run.error * run.error);
   }
   return side;
 }
@@ -88,16 +92,23 @@ double mean(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.) / static_cast<double>(values.size());
 }
 
-double variance_of_mean(const Side& side) {
-  return mean(side.variances) / static_cast<double>(side.variances.size());
+/// The scale is that of the expected noise: no run is better than its own samples say.
+double variance_of_mean(const Side& side, double scale_squared) {
+  double sum = 0;
+  for (std::size_t i = 0; i < side.times.size(); ++i)
+    sum += std::max(scale_squared * side.expected[i], side.own[i]) +
+           scale_squared * variance_of_drift(side.drifts[i]);
+  const auto count = static_cast<double>(side.times.size());
+  return sum / (count * count);
 }
 
-/// Squared distances from the mean, over the variances.
+/// Squared distances from the mean, over the expected variances.
 double dispersion(const Side& side) {
   const double centre = mean(side.times);
   double sum = 0;
   for (std::size_t i = 0; i < side.times.size(); ++i)
-    sum += (side.times[i] - centre) * (side.times[i] - centre) / side.variances[i];
+    sum += (side.times[i] - centre) * (side.times[i] - centre) /
+           (side.expected[i] + variance_of_drift(side.drifts[i]));
   return sum;
 }
 
@@ -158,9 +169,10 @@ Comparison compare(std::span<const Run> before, std::span<const Run> after, cons
   // How far processes are apart, kernels that fill the device do not tell.
   const double prior =
       is_of_processes(before) || is_of_processes(after) ? std::max(1., noise.scale) : noise.scale;
-  const double scale_squared = (prior_degrees * prior * prior + dispersion(old) + dispersion(now)) / degrees;
-  const double error = std::sqrt(std::max(scale_squared, least_scale * least_scale) *
-                                 (variance_of_mean(old) + variance_of_mean(now)));
+  const double scale_squared =
+      std::max(least_scale * least_scale,
+               (prior_degrees * prior * prior + dispersion(old) + dispersion(now)) / degrees);
+  const double error = std::sqrt(variance_of_mean(old, scale_squared) + variance_of_mean(now, scale_squared));
   const boost::math::students_t distribution(degrees);
   const auto within = [&](double outside) {
     const double reach = error * boost::math::quantile(distribution, 1 - outside / 2);

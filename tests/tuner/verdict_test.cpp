@@ -86,6 +86,20 @@ TEST(Verdict, IsUnsureWhereRunsDisagree) {
   EXPECT_FALSE(low.may_be_slower());
 }
 
+TEST(Verdict, NoRunIsBetterThanItsOwnSamplesSay) {
+  const Runs vague(20, {.median_us = 1000, .error = 0.2});
+  const Noise noise = pooled_noise(std::vector<Runs>(6, vague));
+  EXPECT_EQ(noise.scale, 0.5) << "equal medians";
+  const Comparison one = compare({vague.data(), 1}, {vague.data(), 1}, noise);
+  EXPECT_NEAR(one.deviation, 0.2, 1e-9);
+  EXPECT_NEAR(compare(vague, vague, noise).deviation, 0.2, 1e-9);
+  // Where noise is beyond what the samples show, it counts; the factor is not of what they show.
+  EXPECT_NEAR(compare({vague.data(), 1}, {vague.data(), 1}, {.scale = 20}).deviation, 0.2, 1e-9);
+  EXPECT_NEAR(compare(runs({1000}), runs({1000}), {.scale = 20}).deviation, 20 * usual_deviation(1000), 1e-9);
+  const Runs scattered{{.median_us = 800, .error = 0.01}, {.median_us = 1250, .error = 0.01}};
+  EXPECT_GT(compare(scattered, scattered, pooled_noise(std::vector<Runs>(30, scattered))).deviation, 0.2);
+}
+
 TEST(Verdict, OneRunEachIsHeldAgainstTheUsualNoise) {
   EXPECT_EQ(compare(runs({500}), runs({515}), {}).verdict, Verdict::slower);
   EXPECT_EQ(compare(runs({500}), runs({500}), {}).verdict, Verdict::same);
