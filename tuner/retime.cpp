@@ -23,6 +23,25 @@ using generator::Problem;
 /// Ceiling kernels that are timed as often as the winner; a quick look at all of them chooses.
 constexpr std::size_t contenders = 2;
 
+/// Samples of kernels beside each other.
+struct TurnBeside {
+  float reference_us = 0;                   ///< 0 on the host
+  std::vector<std::vector<float>> samples;  ///< of each kernel
+};
+
+/// The samples of steady turns, as many as were asked for.
+void believe_steady(std::span<const TurnBeside> turns, std::span<const float> references_us, int samples,
+                    std::vector<cache::Measurement>& measurements, const Bench& bench) {
+  for (std::size_t i = 0; i < measurements.size(); ++i) {
+    std::vector<float>& believed = measurements[i].samples_us;
+    for (const TurnBeside& turn : turns)
+      if (is_steady(turn.reference_us, references_us))
+        believed.insert(believed.end(), turn.samples[i].begin(), turn.samples[i].end());
+    believed.resize(static_cast<std::size_t>(samples));
+    bench.conclude(measurements[i]);
+  }
+}
+
 /// Traffic of the problem's kind and, to the next 256 bytes, of its size; over its input where the problem's
 /// output is: memory does that a little slower.
 Problem ceiling_of(const Problem& problem) {
@@ -159,25 +178,32 @@ Beside Retimer::time_beside(const Problem& problem, std::span<const std::string>
          .registers = kernel.resources().registers,
          .local_bytes = kernel.resources().local_bytes});
   }
-  std::size_t first = 0;
-  for (int done = 0; done < samples; first = (first + 1) % kernels.size()) {
-    const int count = std::min(a_turn, samples - done);
-    if (const double us = bench.time_reference(samples_a_turn); us > 0)
-      beside.references_us.push_back(static_cast<float>(us));
+  const auto wanted = static_cast<std::size_t>((samples + a_turn - 1) / a_turn);
+  std::vector<TurnBeside> turns;
+  std::vector<float> references_us;
+  for (std::size_t steady = 0; steady < wanted;) {  // fewer than twice as many turns: see steady_of()
+    const std::size_t number = turns.size(), taken = number * static_cast<std::size_t>(a_turn);
+    TurnBeside& turn = turns.emplace_back();
+    turn.reference_us = static_cast<float>(bench.time_reference(samples_a_turn));
+    turn.samples.resize(kernels.size());
     for (std::size_t n = 0; n < kernels.size(); ++n) {
       if (hooks.stop.stop_requested()) throw Error(ErrorKind::interrupted, "stopped on request");
-      const std::size_t i = (first + n) % kernels.size();
-      bench.time(kernels[i], count, measurements[i]);
+      const std::size_t i = (number + n) % kernels.size();
+      turn.samples[i] = bench.samples(kernels[i], a_turn, taken);
     }
-    done += count;
+    references_us.push_back(turn.reference_us);
+    steady = steady_of(references_us, references_us);
+    const double us = median(turn.samples[0]);
     if (hooks.progress)
       hooks.progress({.stage = "timing",
-                      .done = done,
+                      .done = std::min(samples, static_cast<int>(steady) * a_turn),
                       .total = samples,
                       .best = measurements[0].config,
-                      .best_us = measurements[0].median_us,
-                      .best_gbs = timing_of(measurements[0]).gbs()});
+                      .best_us = us,
+                      .best_gbs = gbs_of(generator::traffic(bench.problem()).total(), us)});
   }
+  believe_steady(turns, references_us, samples, measurements, bench);
+  if (!beside.reference.empty()) beside.references_us = references_us;
   const runtime::Evidence evidence = bench.evidence(beside.references_us);
   for (cache::Measurement& measurement : measurements) measurement.evidence = evidence;
   return beside;

@@ -62,7 +62,8 @@ class Retimer {
   [[nodiscard]] Retiming time(const generator::Problem& problem, std::string_view config, int samples,
                               const Hooks& hooks = {});
 
-  /// Times configs of one problem beside each other, in turns that begin with the reference.
+  /// Times configs of one problem beside each other, in turns that begin with the reference. A turn in which that is
+  /// slower than usual is taken again, as is_steady() says.
   /// \param samples, a_turn  of each config, in all and before it is the next one's turn
   /// \throws as time()
   [[nodiscard]] Beside time_beside(const generator::Problem& problem, std::span<const std::string> configs,
