@@ -130,7 +130,8 @@ Retiming Retimer::time(const Problem& problem, std::string_view config, int samp
     const int count = std::min(samples_a_turn, samples - done);
     bench.time(kernel, count, winner);
     for (std::size_t i = 0; i < rivals.size(); ++i) ceiling_bench.time(*rivals[i], count, others[i]);
-    if (ceiling.operation == Operation::copy)
+    // In place, the driver would copy nothing.
+    if (ceiling.operation == Operation::copy && !ceiling.in_place)
       driver_copies.push_back(static_cast<float>(ceiling_bench.time_driver_copy(count)));
     done += count;
     if (hooks.progress)

@@ -54,8 +54,8 @@ class Retimer {
   Retimer(runtime::Device& device, cache::Cache& cache, const Settings& settings);
 
   /// Times the config and the ceiling in turns, so that drift of the machine meets both alike. The ceiling is
-  /// the fastest of the `stream` kernels and, for a copy, of the driver's own: one read, a copy, or two reads
-  /// and one write, whichever the problem is, of as many bytes.
+  /// the fastest of the `stream` kernels and, for a copy that is not in place, of the driver's own: one read, a copy, or
+  /// two reads and one write, whichever the problem is, of as many bytes.
   /// \param samples  of each
   /// \throws Error(interrupted) when asked to stop, Error(verification) where no ceiling kernel works,
   /// CompileError, DeviceError

@@ -1,4 +1,4 @@
-// Winners timed again.
+// Winners timed again, and their ceilings.
 #include "tuner/retime.hpp"
 
 #include <gmock/gmock.h>
@@ -34,6 +34,18 @@ class ShakenDevice : public DeviceDecorator {
 
  private:
   runtime::Model model_;
+};
+
+/// Notes copies of something to itself.
+class CopyingDevice : public DeviceDecorator {
+ public:
+  CopyingDevice() : DeviceDecorator(runtime::open_host_device()) {}
+  void copy(void* to, const void* from, std::size_t bytes, Stream stream) override {
+    (to == from ? to_itself : apart) += 1;
+    DeviceDecorator::copy(to, from, bytes, stream);
+  }
+
+  int to_itself = 0, apart = 0;
 };
 
 class RetimeTest : public TunerTest {
@@ -78,6 +90,22 @@ TEST_F(RetimeTest, WhereTheMachineStaysSlowThatIsUsual) {
   for (int turn = 1; turn < 100; turn += 2) other.slow_turns.insert(turn);
   EXPECT_THAT(beside(other, 15).measurements.at(0).samples_us, Each(10));
   EXPECT_EQ(other.turn, 9);
+}
+
+TEST_F(RetimeTest, NothingIsCopiedToItself) {
+  for (const bool in_place : {true, false}) {
+    CopyingDevice device;
+    cache::Cache cache = open();
+    generator::Problem problem = small_problem();
+    problem.in_place = in_place;
+    const std::string config = generator::to_text(tuner::safe_default(problem, device.model()));
+    const tuner::Retiming found = tuner::Retimer(device, cache, quick_settings()).time(problem, config, 3);
+    EXPECT_EQ(device.to_itself, 0) << in_place;
+    if (in_place)
+      EXPECT_NE(found.ceiling.config, "driver copy");
+    else
+      EXPECT_GT(device.apart, 0) << "the driver's copy is a ceiling";
+  }
 }
 
 }  // namespace
