@@ -27,7 +27,7 @@ constexpr const char* diff_examples =
     "HERE is the database of --db, THERE is FILE, which is not changed. Winners are those of the templates "
     "of "
     "this\n"
-    "ce-tune; RATIO is the time there over the time here.\n";
+    "ce-tune; RATIO is the time there over the time here, where both are of as many rows.\n";
 
 /// What one of the two databases knows.
 struct Side {
@@ -113,7 +113,7 @@ std::string text_of(const Difference& difference) {
     for (const Known* side : {here, there})
       for (std::string& cell : cells_of(side)) cells.push_back(std::move(cell));
     const tuner::Candidate *one = winner_of(here), *other = winner_of(there);
-    cells.push_back(one != nullptr && other != nullptr
+    cells.push_back(one != nullptr && other != nullptr && one->measurement.rows == other->measurement.rows
                         ? fmt::format("{:.3f}", other->measurement.median_us / one->measurement.median_us)
                         : "-");
     table.add(std::move(cells));

@@ -41,7 +41,8 @@ struct Generation {
   std::string first_at, last_at;
   std::map<std::string, std::string> templates;  ///< digests by variant
   std::set<std::string> configs;
-  const Measurement* best = nullptr;  ///< the fastest of the highest stage; null where all were rejected
+  const Measurement* best =
+      nullptr;  ///< the fastest on the most rows of the highest stage; null where all were rejected
 
   [[nodiscard]] bool has(const Measurement& measurement, const tuner::Software& software) const {
     const auto known = templates.find(tuner::variant_of(measurement.config));
@@ -53,7 +54,7 @@ struct Generation {
     configs.insert(measurement.config);
     last_at = measurement.created_at;
     if (measurement.outcome != cache::Outcome::measured) return;
-    const auto rank = [](const Measurement& m) { return std::tuple(-m.stage, m.median_us); };
+    const auto rank = [](const Measurement& m) { return std::tuple(-m.stage, -m.rows, m.median_us); };
     if (best == nullptr || rank(measurement) < rank(*best)) best = &measurement;
   }
 };
@@ -96,6 +97,13 @@ Json document_of(const Known& known, const std::vector<Generation>& generations)
           {"generations", list}};
 }
 
+/// Of the throughput; times of different rows do not compare.
+std::string change_text(const Measurement* before, const Measurement& after) {
+  if (before == nullptr) return "";
+  if (before->rows != after.rows) return "-";
+  return fmt::format("{:+.1f}%", (throughput_of(after) / throughput_of(*before) - 1) * 100);
+}
+
 std::string text_of(const Known& known, const std::vector<Generation>& generations) {
   using enum Table::Align;
   Table table({{"FROM (UTC)"},
@@ -108,7 +116,8 @@ std::string text_of(const Known& known, const std::vector<Generation>& generatio
                {"GB/s", right},
                {"CHANGE", right},
                {""}});
-  double most = 0, previous = 0;
+  double most = 0;
+  const Measurement* previous = nullptr;
   for (const Generation& generation : generations)
     if (generation.best != nullptr) most = std::max(most, throughput_of(*generation.best));
   for (const Generation& generation : generations) {
@@ -122,9 +131,9 @@ std::string text_of(const Known& known, const std::vector<Generation>& generatio
                    {generation.best->template_digest.substr(0, digest_digits),
                     fmt::to_string(generation.configs.size()), generation.best->config,
                     time_text(generation.best->median_us), throughput_text(gbs),
-                    previous > 0 ? fmt::format("{:+.1f}%", (gbs / previous - 1) * 100) : "",
+                    change_text(previous, *generation.best),
                     std::string(static_cast<std::size_t>(std::lround(widest_bar * gbs / most)), '#')});
-      previous = gbs;
+      previous = generation.best;
     }
     table.add(std::move(cells));
   }

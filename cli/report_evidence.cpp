@@ -37,18 +37,24 @@ std::string evidence_words(const Evidence& evidence, const Evidence& left_out = 
   return escaped(fmt::format("{}", fmt::join(words, ", ")));
 }
 
-/// \param best_us  of the winner
-std::string evidence_line(const tuner::Candidate& candidate, double best_us, const Evidence& common) {
+/// Times of different rows do not compare.
+std::string behind_text(const cache::Measurement& measurement, const cache::Measurement& winner) {
+  if (measurement.rows != winner.rows) return "-";
+  return fmt::format("{:+.1f}%", 100 * (measurement.median_us / winner.median_us - 1));
+}
+
+std::string evidence_line(const tuner::Candidate& candidate, const cache::Measurement& winner,
+                          const Evidence& common) {
   const cache::Measurement& measurement = candidate.measurement;
   const std::string its = evidence_words(measurement.evidence, common);
   return fmt::format(
       "<tr><td><code>{}</code></td><td class=\"num\">{}</td><td class=\"num\">{}</td><td "
-      "class=\"num\">{:+.1f}%</td>"
+      "class=\"num\">{}</td>"
       "<td class=\"num\">{}</td><td>{}</td><td class=\"num\">{}</td><td "
       "class=\"num\">{}</td><td>{}</td><td>{}</td>"
       "<td>{}</td><td>{:.2f}</td></tr>\n",
       escaped(candidate.config), time_text(measurement.median_us),
-      throughput_text(throughput_of(measurement)), 100 * (measurement.median_us / best_us - 1),
+      throughput_text(throughput_of(measurement)), behind_text(measurement, winner),
       percent_text(measurement.spread),
       measurement.stage > cache::stage_of_screenings ? "final" : "screening", measurement.registers,
       measurement.local_bytes, escaped(measurement.template_digest.substr(0, evidence_digits)),
@@ -70,8 +76,7 @@ std::string configs_html(const ReportedProblem& reported) {
       "<th class=\"num\">local</th><th>templates</th><th>measured (UTC)</th><th>evidence</th><th>samples "
       "(us)</th>"
       "</tr></thead><tbody>\n";
-  for (const tuner::Candidate& candidate : reported.best)
-    html += evidence_line(candidate, winner.median_us, common);
+  for (const tuner::Candidate& candidate : reported.best) html += evidence_line(candidate, winner, common);
   html += "</tbody></table></div>\n";
   if (reported.ranked > reported.best.size())
     html += fmt::format("<p class=\"faint\">and {} more</p>\n", reported.ranked - reported.best.size());

@@ -39,9 +39,11 @@ int rejected_of(const Report& report) {
                          [](int sum, const auto& entry) { return sum + entry.second; });
 }
 
-/// Relative to the winner; less than 0 where the winner ties and has fewer registers.
-double behind(const SweptProblem& swept, const cache::Measurement& measurement) {
-  return measurement.median_us / swept.best.front().measurement.median_us - 1;
+/// Relative to the winner; less than 0 where the winner ties and has fewer registers. Nothing where other rows were timed.
+std::optional<double> behind(const SweptProblem& swept, const cache::Measurement& measurement) {
+  const cache::Measurement& winner = swept.best.front().measurement;
+  if (measurement.rows != winner.rows) return std::nullopt;
+  return measurement.median_us / winner.median_us - 1;
 }
 
 std::string table_of(const SweepResult& result) {
@@ -83,11 +85,13 @@ std::string best_of(const SweepResult& result) {
                {"STAGE"}});
   for (const SweptProblem& swept : result.problems) {
     int place = 0;
-    for (const auto& [config, measurement] : swept.best)
+    for (const auto& [config, measurement] : swept.best) {
+      const auto its = behind(swept, measurement);
       table.add({place == 0 ? swept.key.id() : "", fmt::to_string(++place), config,
                  time_text(measurement.median_us), throughput_text(throughput_of(measurement)),
-                 percent_text(behind(swept, measurement)), percent_text(measurement.spread),
+                 its ? percent_text(*its) : "-", percent_text(measurement.spread),
                  measurement.stage > 0 ? "final" : "screening"});
+    }
   }
   return table.empty() ? "" : table.text() + "\n";
 }
@@ -127,15 +131,17 @@ Json entry_of(const SweptProblem& swept) {
                {"compiled", report.compiled},
                {"rejected", report.quarantined},
                {"seconds", report.seconds}});
-  for (const auto& [config, measurement] : swept.best)
+  for (const auto& [config, measurement] : swept.best) {
+    const auto its = behind(swept, measurement);
     json["best"].push_back({{"config", config},
                             {"median_us", measurement.median_us},
                             {"gbs", throughput_of(measurement)},
-                            {"behind", behind(swept, measurement)},
+                            {"behind", its ? Json(*its) : Json()},
                             {"spread", measurement.spread},
                             {"samples", measurement.samples_us.size()},
                             {"stage", measurement.stage},
                             {"registers", measurement.registers}});
+  }
   return json;
 }
 

@@ -124,7 +124,8 @@ std::vector<Coverage> coverage_of(std::span<const Measurement> measurements, con
     if (is_current(measurement, problem.operation)) tried.insert(measurement.config);
   std::map<std::string, double> best_us;  // the ranking has the best first
   for (const Candidate& candidate : decision.ranking)
-    best_us.try_emplace(variant_of(candidate.config), candidate.measurement.median_us);
+    if (candidate.measurement.rows == decision.winner.measurement.rows)
+      best_us.try_emplace(variant_of(candidate.config), candidate.measurement.median_us);
 
   std::vector<Coverage> coverage;
   for (const generator::Variant& variant : generator::variants()) {

@@ -69,6 +69,29 @@ TEST_F(DatabaseUpkeep, HistoryHasALineForEachDriverCompilerAndTemplates) {
   expect_failure(text({"db", "history", "0123"}), 8, "no key begins with 0123");
 }
 
+TEST_F(DatabaseUpkeep, HistoryHoldsNoTimesOfOtherRowsAgainstEachOther) {
+  cache::Measurement fewer = dated(1, 20, "2030-01-02"), newer = dated(0, 10, "2030-02-01");
+  fewer.rows = newer.rows = 2048;
+  newer.evidence["driver"] = "590.0";
+  for (const cache::Measurement& m : {dated(0, 80, "2030-01-01"), fewer, newer}) cache_.add(m);
+  const json list = document({"db", "history", id()}).at("generations");
+  ASSERT_EQ(list.size(), 2U);
+  EXPECT_EQ(list[0].at("best").at("median_us"), 80) << "on the most rows, as the winner's";
+  const Finished finished = text({"db", "history", id()});
+  EXPECT_EQ(finished.out.find('%'), std::string::npos) << finished.out;
+  EXPECT_NE(finished.out.find("-  ########################\n"), std::string::npos) << finished.out;
+}
+
+TEST_F(DatabaseUpkeep, DiffHoldsNoTimesOfOtherRowsAgainstEachOther) {
+  cache_.add(dated(0, 40, "2030-01-01"));
+  cache::Measurement fewer = dated(0, 10, "2030-01-01");
+  fewer.rows = 2048;
+  fill_other({fewer});
+  const Finished finished = text({"db", "diff", path("other.db")});
+  EXPECT_EQ(finished.out.find("0.250"), std::string::npos) << finished.out;
+  EXPECT_NE(finished.out.find("10.00 us      -\n"), std::string::npos) << finished.out;
+}
+
 TEST_F(DatabaseUpkeep, DiffComparesWinnersAndCountsWhatOnlyOneHas) {
   cache_.add(dated(0, 40, "2030-01-01"));
   cache::Measurement elsewhere = dated(1, 10, "2030-01-01");

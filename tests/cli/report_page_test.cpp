@@ -227,6 +227,20 @@ TEST(ReportPage, MarksWhatBecameSlower) {
   EXPECT_LT(history.find("8192 x 4096"), history.find("8192 x 8192")) << "what is slower goes first";
 }
 
+TEST(ReportPage, HoldsNoTimesOfOtherRowsAgainstTheWinner) {
+  cache::Cache cache = cache::Cache::in_memory();
+  const Problem problem = softmax_of(4096);
+  const std::vector<std::string> configs = configs_of(problem);
+  Measurement fewer = final_of(problem, device, configs.at(1), 50);
+  fewer.rows /= 4;
+  cache.add(final_of(problem, device, configs.at(0), 100));
+  cache.add(fewer);
+  const std::string page = page_of(report_on(cache));
+  EXPECT_EQ(count_of(page, "-50.0%"), 0U);
+  EXPECT_EQ(count_of(page, "<td class=\"num\">+0.0%</td>"), 1U);
+  EXPECT_EQ(count_of(page, "<td class=\"num\">-</td>"), 1U);
+}
+
 TEST(ReportData, CountsWhatValuesOfAnAxisWinAndCost) {
   const cache::Cache cache = example_cache();
   const ReportData report = report_on(cache);

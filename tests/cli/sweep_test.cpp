@@ -105,6 +105,23 @@ TEST_F(Sweep, MeasuresAnewWhatWasTimedWithFarFewerRowsThanFit) {
   EXPECT_EQ(swept({}).at("measured"), 0);
 }
 
+TEST_F(Sweep, HoldsNoTimesOfOtherRowsAgainstTheWinner) {
+  ASSERT_EQ(ce_tune(sweep("4", {"--scratch", "1"})).status, 0);
+  const Finished told = ce_tune(sweep("2", {"--top", "4", "--json"}));
+  ASSERT_EQ(told.status, 0) << told.err;
+  const json best = json::parse(told.out).at("problems").at(0).at("best");
+  ASSERT_EQ(best.size(), 4U);
+  EXPECT_EQ(best[0].at("behind"), 0);
+  EXPECT_TRUE(best[1].at("behind").is_number()) << best;
+  for (const std::size_t of_one_row : {2, 3}) EXPECT_TRUE(best[of_one_row].at("behind").is_null()) << best;
+  const Finished shown = ce_tune(sweep("2", {"--top", "4"}));
+  std::size_t dashes = 0;
+  for (std::size_t at = shown.out.find("  -  "); at != std::string::npos;
+       at = shown.out.find("  -  ", at + 1))
+    ++dashes;
+  EXPECT_EQ(dashes, 2U) << shown.out;
+}
+
 TEST_F(Sweep, KeepsWhatWasMeasuredWhenInterrupted) {
   {
     test::Child child(folder(), sweep("12"), surroundings());

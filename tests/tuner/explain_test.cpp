@@ -205,12 +205,16 @@ TEST(Explain, CountsWhatWasNeverTried) {
   wrong.outcome = Outcome::quarantined;
   Measurement old = measured(block[1], {1}, 0);
   old.template_digest = "0123";
-  const Explanation why = explain_all({measured(block[0], {100}, 0), wrong, old});
-  EXPECT_EQ(why.tried(), 2);
+  Measurement few_rows = measured(online[1], {1}, 0);
+  few_rows.rows = 8;
+  Measurement winner = measured(block[0], {100}, 0);
+  winner.rows = 64;
+  const Explanation why = explain_all({winner, wrong, old, few_rows});
+  EXPECT_EQ(why.tried(), 3);
   EXPECT_EQ(why.configs(), static_cast<int>(generator::space(problem(), limits_of(model())).size()));
   for (const Coverage& variant : why.coverage) {
-    EXPECT_EQ(variant.tried, variant.variant == "block" || variant.variant == "online" ? 1 : 0);
-    EXPECT_EQ(variant.best_us, variant.variant == "block" ? 100 : 0);
+    EXPECT_EQ(variant.tried, variant.variant == "block" ? 1 : variant.variant == "online" ? 2 : 0);
+    EXPECT_EQ(variant.best_us, variant.variant == "block" ? 100 : 0) << "of other rows tells nothing";
     EXPECT_LE(variant.configs, variant.points);
   }
 }
