@@ -20,20 +20,25 @@ namespace ce::cache {
 namespace {
 
 // Each config text begins with its variant and a slash. The latest templates of a variant are those of its
-// latest measurement.
+// latest measurement. Verdicts count finals and checks: screenings stay as far as these leave room for them, and the
+// checks of what was replaced are counted alone, as those of today may be hundreds.
 constexpr const char* find_superseded = R"sql(
 CREATE TEMP TABLE superseded AS
 WITH placed AS (
-  SELECT id, stage, template_digest, compile_key,
+  SELECT id, key_id, stage, template_digest, compile_key, created_at,
          FIRST_VALUE(template_digest) OVER (
            PARTITION BY key_id, SUBSTR(config, 1, INSTR(config || '/', '/'))
            ORDER BY created_at DESC, id DESC) AS latest,
-         ROW_NUMBER() OVER (PARTITION BY key_id ORDER BY created_at DESC, id DESC) AS age,
+         ROW_NUMBER() OVER (PARTITION BY key_id ORDER BY stage = 0, created_at DESC, id DESC) AS age,
          ROW_NUMBER() OVER (PARTITION BY key_id, template_digest
-                            ORDER BY outcome = 'quarantined', stage DESC, median_us, id) AS place
+                            ORDER BY outcome = 'quarantined', stage DESC, rows DESC, median_us, id) AS place
   FROM measurements
 )
-SELECT id, compile_key, stage > 0 OR place = 1 AS decides, age FROM placed WHERE template_digest <> latest)sql";
+SELECT id, compile_key, stage > 0 OR place = 1 AS decides,
+       CASE WHEN stage < 0
+            THEN ROW_NUMBER() OVER (PARTITION BY key_id, stage < 0 ORDER BY created_at DESC, id DESC)
+            ELSE age END AS age
+FROM placed WHERE template_digest <> latest)sql";
 
 // A measurement names its binaries with spaces between them.
 constexpr const char* unnamed_binaries = R"sql(

@@ -22,9 +22,11 @@ constexpr const char* prune_examples =
     "\n"
     "Takes out measurements whose templates have been replaced, but not finals, not the fastest of each "
     "problem and\n"
-    "templates, and not the last ones of each problem; and compiled kernels that no measurement with the "
-    "latest templates\n"
-    "names. Nothing is measured again because of it.\n";
+    "templates, not the last such checks of each problem, and not its last measurements, of which finals and "
+    "checks come\n"
+    "before screenings; and compiled kernels that no measurement with the latest templates names. Nothing is "
+    "measured\n"
+    "again because of it.\n";
 
 struct PruneOptions {
   CommonOptions common;

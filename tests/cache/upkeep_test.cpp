@@ -284,6 +284,54 @@ TEST_F(UpkeepTest, PruningKeepsWhatDecidesAndWhatIsLatest) {
   EXPECT_TRUE(upkeep.damages().empty());
 }
 
+/// Verdicts count finals and checks, so these are what is kept of replaced templates.
+TEST_F(UpkeepTest, PruningKeepsTheLastChecksAndThenScreenings) {
+  std::vector<Measurement> list;
+  const auto add = [&](const char* templates, int stage, int count) {
+    for (int i = 0; i < count; ++i) {
+      Measurement m = a_measurement(key, "block/1", static_cast<int>(list.size()));
+      m.template_digest = templates;
+      m.stage = stage;
+      list.push_back(m);
+    }
+  };
+  add("old", stage_of_finals, 1);
+  add("old", stage_of_checks, 6);
+  add("old", stage_of_screenings, 5);
+  add("new", stage_of_checks, 8);
+  fill(file(), list);
+  const auto kept = [&](int stage) {
+    const std::vector<Measurement> all = Cache::open(file()).measurements(key);
+    return std::count_if(all.begin(), all.end(), [&](const Measurement& m) {
+      return m.template_digest == "old" && m.stage == stage;
+    });
+  };
+  Upkeep upkeep = Upkeep::open(file());
+  EXPECT_EQ(upkeep.prune(18, false).measurements, 2)
+      << "15 finals and checks leave room for three screenings";
+  EXPECT_EQ(kept(stage_of_screenings), 3);
+  EXPECT_EQ(upkeep.prune(4, false).measurements, 5);
+  EXPECT_EQ(kept(stage_of_screenings), 0);
+  EXPECT_EQ(kept(stage_of_checks), 4) << "however many there are of today";
+  EXPECT_EQ(upkeep.prune(0, false).measurements, 4);
+  EXPECT_EQ(kept(stage_of_finals), 1);
+  EXPECT_TRUE(upkeep.damages().empty());
+}
+
+/// As the winner: of the most rows.
+TEST_F(UpkeepTest, PruningKeepsTheFastestOnTheMostRows) {
+  Measurement few = a_measurement(key, "block/1", 1), many = a_measurement(key, "block/2", 2);
+  for (Measurement* m : {&few, &many}) {
+    m->template_digest = "old";
+    m->stage = stage_of_screenings;
+  }
+  few.rows = 1;
+  few.median_us = 0.1;
+  fill(file(), {few, many, a_measurement(key, "block/1", 3)});
+  EXPECT_EQ(Upkeep::open(file()).prune(0, false).measurements, 1);
+  EXPECT_EQ(Cache::open(file()).measurements(key).at(0).config, "block/2");
+}
+
 TEST_F(UpkeepTest, PruningTakesBinariesThatNoLatestMeasurementNames) {
   Measurement old = a_measurement(key, "block/1", 1), latest = a_measurement(key, "block/1", 2);
   old.template_digest = "old";
