@@ -169,8 +169,13 @@ class Asker:
                 if any(ends[i] < run <= ends[i + 1] for i in rounds)]
         shutil.copy(self.folder / f"{name}.db", to)
         with sqlite3.connect(to) as connection:
+            trigger, = connection.execute("SELECT sql FROM sqlite_master WHERE name = 'measurements_refuse_delete'"
+                                          ).fetchone()
             connection.execute("DROP TRIGGER measurements_refuse_delete")
             connection.execute(f"DELETE FROM measurements WHERE id NOT IN ({','.join(map(str, kept))})")
+            connection.execute(trigger)
+            connection.execute("DELETE FROM key_counts")
+            connection.execute("INSERT INTO key_counts SELECT * FROM counted_keys")
         connection.close()
         return to
 
