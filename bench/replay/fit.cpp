@@ -214,11 +214,18 @@ Fitted Regression::fitted() const { return solved(all_); }
 
 Fitted Regression::fitted_without(std::size_t part, std::size_t parts) const {
   Parts others = all_;
-  for (std::size_t problem = part; problem < recording_.problems.size(); problem += parts) {
-    const Parts own = parts_of(recording_.problems[problem]);
+  const auto leave_out = [&](const RecordedProblem& problem) {
+    const Parts own = parts_of(problem);
     others.terms.add(own.terms, -1);
     others.modifiers.add(own.modifiers, -1);
+  };
+  std::set<std::string> keys;
+  for (std::size_t problem = part; problem < recording_.problems.size(); problem += parts) {
+    leave_out(recording_.problems[problem]);
+    keys.insert(generator::key_text(recording_.problems[problem].problem));
   }
+  for (const RecordedProblem& problem : recording_.partial)
+    if (keys.contains(generator::key_text(problem.problem))) leave_out(problem);
   return solved(std::move(others));
 }
 

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 
 #include "bench/replay/fit.hpp"
@@ -121,6 +122,29 @@ TEST(Replay, NeighboursTellWhatIsFastForProblemsThatNobodyTuned) {
   EXPECT_LE(replay::quantile(winners, 0.5), 0.017);
   EXPECT_LE(replay::quantile(winners, 0.95), 0.12)
       << "many winners were recorded before there were resident and flow";
+}
+
+/// A problem may be recorded twice: the second time as one of which few configs were looked at.
+TEST(Replay, WeightsForAProblemHaveNotSeenItsPartialRecordingEither) {
+  replay::Recording recorded = recording(), without = recorded;
+  const std::size_t parts = recorded.problems.size();
+  const auto of_both = std::find_if(
+      recorded.problems.begin(), recorded.problems.end(), [&](const replay::RecordedProblem& problem) {
+        return std::erase_if(without.partial, [&](const replay::RecordedProblem& partial) {
+                 return generator::key_text(partial.problem) == generator::key_text(problem.problem);
+               }) > 0;
+      });
+  ASSERT_NE(of_both, recorded.problems.end());
+  const auto part = static_cast<std::size_t>(of_both - recorded.problems.begin());
+  const replay::Fitted fitted = replay::Regression(recorded).fitted_without(part, parts),
+                       unseen = replay::Regression(without).fitted_without(part, parts);
+  ASSERT_EQ(fitted.variants.size(), unseen.variants.size());
+  double apart = 0;
+  for (std::size_t variant = 0; variant < fitted.variants.size(); ++variant)
+    for (std::size_t i = 0; i < fitted.variants[variant].weights.size(); ++i)
+      apart = std::max(apart,
+                       std::abs(fitted.variants[variant].weights[i] - unseen.variants[variant].weights[i]));
+  EXPECT_LE(apart, 1e-9) << "but for rounding";
 }
 
 /// What another recording knows, and nothing else.
