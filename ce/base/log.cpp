@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <utility>
@@ -18,8 +19,9 @@ namespace ce {
 namespace {
 
 struct State {
-  std::mutex mutex;
-  LogSink sink;
+  std::recursive_mutex mutex;           ///< also while the sink is called, which may log and replace itself
+  std::shared_ptr<const LogSink> sink;  ///< null: standard error
+  bool in_sink = false;
   std::set<std::string> seen;
 };
 
@@ -52,8 +54,10 @@ void write_to_stderr(LogLevel level, std::string_view line) {
 }  // namespace
 
 void set_log_sink(LogSink sink) {
+  std::shared_ptr<const LogSink> taken;
+  if (sink) taken = std::make_shared<const LogSink>(std::move(sink));
   const std::lock_guard lock(state().mutex);
-  state().sink = std::move(sink);
+  state().sink.swap(taken);
 }
 
 std::optional<std::string> log_level_of_environment() {
@@ -66,11 +70,17 @@ std::optional<std::string> log_level_of_environment() {
 bool is_wanted(LogLevel level) { return static_cast<int>(level) >= threshold(); }
 
 void log(LogLevel level, std::string_view line) {
-  const std::lock_guard lock(state().mutex);
-  if (state().sink)
-    state().sink(level, line);
-  else
+  State& own = state();
+  const std::lock_guard lock(own.mutex);
+  const std::shared_ptr<const LogSink> sink = own.sink;  // it may replace itself
+  if (sink == nullptr || own.in_sink) return write_to_stderr(level, line);
+  own.in_sink = true;
+  try {
+    (*sink)(level, line);
+  } catch (...) {  // who logs may be handling an error, or a thread that nobody waits for
     write_to_stderr(level, line);
+  }
+  own.in_sink = false;
 }
 
 void log_once(LogLevel level, const std::string& line) {

@@ -11,10 +11,12 @@ namespace ce {
 
 enum class LogLevel { debug, info, warning };
 
-/// Receives one line without its newline. Called from any thread, one call at a time.
+/// Receives one line without its newline. Called from any thread, one call at a time. What it logs itself, and a line
+/// at which it throws, goes to standard error as without a sink; the exception goes nowhere.
 using LogSink = std::function<void(LogLevel, std::string_view)>;
 
-/// Replaces the sink; an empty one restores the default, which writes lines of at least the level
+/// Replaces the sink and waits for the call of the old one that is under way, unless that call is what calls this.
+/// An empty one restores the default, which writes lines of at least the level
 /// in the environment variable CE_LOG (debug, info, warning, off; default info) to standard error. Of a CE_LOG that
 /// is none of these it says so there, once, and takes the default.
 void set_log_sink(LogSink sink);

@@ -1,8 +1,12 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <atomic>
+#include <memory>
 #include <set>
+#include <stdexcept>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -170,6 +174,74 @@ TEST_F(Log, OnceIsOncePerText) {
   ce::log_once(ce::LogLevel::info, "the database is full");
   EXPECT_EQ(lines_, (std::vector<Line>{{ce::LogLevel::warning, "the database is unreadable"},
                                        {ce::LogLevel::info, "the database is full"}}));
+}
+
+/// Tests set a sink of their own; the default one comes back.
+class OwnSink : public testing::Test {
+ protected:
+  ~OwnSink() override { ce::set_log_sink({}); }
+};
+
+TEST_F(OwnSink, WhatItThrowsGoesNowhereAndTheLineToStandardError) {
+  int calls = 0;
+  ce::set_log_sink([&](ce::LogLevel, std::string_view) {
+    ++calls;
+    throw std::runtime_error("no space left");
+  });
+  testing::internal::CaptureStderr();
+  EXPECT_NO_THROW(ce::log(ce::LogLevel::warning, "w"));
+  EXPECT_NO_THROW(ce::log_once(ce::LogLevel::info, "said once to who throws"));
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "ce: warning: w\nce: said once to who throws\n");
+  EXPECT_EQ(calls, 2) << "it is not given up";
+}
+
+TEST_F(OwnSink, WhatItLogsItselfGoesToStandardError) {
+  std::vector<std::string> lines;
+  ce::set_log_sink([&](ce::LogLevel level, std::string_view line) {
+    lines.emplace_back(line);
+    ce::log(level, "of the sink");
+    ce::log_once(level, "once of the sink");
+  });
+  testing::internal::CaptureStderr();
+  ce::log(ce::LogLevel::info, "first");
+  ce::log(ce::LogLevel::info, "second");
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            "ce: of the sink\nce: once of the sink\nce: of the sink\n");
+  EXPECT_EQ(lines, (std::vector<std::string>{"first", "second"}));
+}
+
+TEST_F(OwnSink, MayReplaceItself) {
+  std::vector<std::string> lines;
+  const auto first = std::make_shared<std::string>("first: ");
+  ce::set_log_sink([&lines, first](ce::LogLevel, std::string_view line) {
+    ce::set_log_sink([&lines](ce::LogLevel, std::string_view of_next) {
+      lines.emplace_back("next: " + std::string(of_next));
+    });
+    lines.emplace_back(*first + std::string(line));  // what the function holds is still there
+  });
+  ce::log(ce::LogLevel::info, "first");
+  ce::log(ce::LogLevel::info, "second");
+  EXPECT_EQ(lines, (std::vector<std::string>{"first: first", "next: second"}));
+  EXPECT_EQ(first.use_count(), 1) << "the first is gone";
+}
+
+TEST_F(OwnSink, IsCalledByOneThreadAtATime) {
+  std::atomic<int> inside = 0;
+  int calls = 0;
+  ce::set_log_sink([&](ce::LogLevel, std::string_view) {
+    EXPECT_EQ(inside++, 0);
+    std::this_thread::yield();
+    ++calls;
+    --inside;
+  });
+  {
+    std::vector<std::jthread> threads;
+    for (int i = 0; i < 4; ++i)
+      threads.emplace_back([] {
+        for (int line = 0; line < 100; ++line) ce::log(ce::LogLevel::info, "of a thread");
+      });
+  }
+  EXPECT_EQ(calls, 400);
 }
 
 /// What the default sink writes to standard error for one line of each level.
