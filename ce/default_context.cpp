@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "ce/base/environment.hpp"
 #include "ce/context.hpp"
 #include "ce/device_name.hpp"
 #include "runtime/cuda/device.hpp"
@@ -46,7 +45,7 @@ class DefaultContexts {
     return index < gpus_ ? fmt::format("cuda:{}", index) : chosen_.value_or("host");
   }
 
-  const std::optional<std::string> chosen_ = environment_variable("CE_DEVICE");
+  const std::optional<std::string> chosen_ = device_of_environment();
   const std::size_t gpus_ = static_cast<std::size_t>(runtime::cuda_device_count());
   std::vector<std::atomic<Context*>> contexts_{gpus_ + 1};
   std::mutex making_;

@@ -26,10 +26,20 @@ std::optional<int> cuda_ordinal(std::string_view text) {
   return ordinal;
 }
 
+InvalidArgument wrong_name(std::string_view argument, std::string_view text) {
+  return {argument, fmt::format("\"{}\"", text), "\"cuda\", \"cuda:N\" or \"host\""};
+}
+
 }  // namespace
 
+std::optional<std::string> device_of_environment() {
+  std::optional<std::string> text = environment_variable("CE_DEVICE");
+  if (text && *text != "host" && !cuda_ordinal(*text)) throw wrong_name("CE_DEVICE", *text);
+  return text;
+}
+
 std::string default_device_name() {
-  if (auto chosen = environment_variable("CE_DEVICE")) return *std::move(chosen);
+  if (auto chosen = device_of_environment()) return *std::move(chosen);
   if (const auto current = runtime::current_cuda_device()) return fmt::format("cuda:{}", *current);
   return runtime::cuda_device_count() > 0 ? "cuda:0" : "host";
 }
@@ -38,7 +48,7 @@ std::unique_ptr<runtime::Device> open_device(std::string_view text) {
   const std::string name = text.empty() ? default_device_name() : std::string(text);
   if (name == "host") return runtime::open_host_device();
   if (const auto ordinal = cuda_ordinal(name)) return runtime::open_cuda_device(*ordinal);
-  throw InvalidArgument("device", fmt::format("\"{}\"", name), "\"cuda\", \"cuda:N\" or \"host\"");
+  throw wrong_name("device", name);
 }
 
 }  // namespace ce

@@ -3,6 +3,7 @@
 /// Devices by name. Not installed.
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -10,8 +11,11 @@
 
 namespace ce {
 
+/// What CE_DEVICE says; nothing where it is not set. \throws InvalidArgument naming CE_DEVICE
+[[nodiscard]] std::optional<std::string> device_of_environment();
+
 /// The name that an empty device text stands for: CE_DEVICE, else the thread's current CUDA device, else
-/// "cuda:0" where there is a GPU, else "host".
+/// "cuda:0" where there is a GPU, else "host". \throws InvalidArgument naming CE_DEVICE
 [[nodiscard]] std::string default_device_name();
 
 /// \param text  "cuda", "cuda:1", "host", or empty for the default

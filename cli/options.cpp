@@ -66,7 +66,7 @@ std::unique_ptr<runtime::Device> open_device(const CommonOptions& common) {
     return ce::open_device(name);
   } catch (const InvalidArgument& error) {
     if (error.argument() != "device") throw;
-    throw InvalidArgument(by_environment ? "CE_DEVICE" : "--device", in_quotes(name), error.expected());
+    throw InvalidArgument("--device", in_quotes(name), error.expected());
   } catch (const Unsupported& error) {
     if (runtime::cuda_device_count() > 0) throw;
     throw DeviceError("opening " + name, 0, error.what());

@@ -6,6 +6,7 @@
 
 #include "ce/base/error.hpp"
 #include "generator/config.hpp"
+#include "tests/ce/child.hpp"
 #include "tests/ce/fixture.hpp"
 
 namespace ce::test {
@@ -103,7 +104,16 @@ TEST_F(ChoiceTest, TheEnvironmentNamesDatabaseAndDevice) {
   EXPECT_FALSE(std::filesystem::exists(file()));
 
   const ScopedEnvironment nonsense("CE_DEVICE", "abacus");
-  EXPECT_THROW(Context(ContextOptions{.device = "", .database = file()}), InvalidArgument);
+  try {
+    const Context of_nonsense(ContextOptions{.device = "", .database = file()});
+    ADD_FAILURE() << "abacus is no device";
+  } catch (const InvalidArgument& error) {
+    EXPECT_EQ(error.argument(), "CE_DEVICE");
+    EXPECT_EQ(error.value(), "\"abacus\"");
+  }
+  const ChildResult by_default = run_in_a_child({});
+  EXPECT_NE(by_default.status, 0);
+  EXPECT_THAT(by_default.output, HasSubstr("CE_DEVICE is \"abacus\"; expected"));
 }
 
 }  // namespace
