@@ -159,7 +159,9 @@ Request bind(const CrossEntropy& operation, const CrossEntropy::Tensors& tensors
   vectors.bind("loss", tensors.loss, losses, true);
   problem.loss_dtype = tensors.loss.dtype;
   if (is_given("upstream", tensors.upstream)) {
-    if (!gradient) throw InvalidArgument("upstream.data", "set", "null where there is no grad");
+    // Without rows nobody can tell whether grad is given.
+    if (!gradient && problem.rows > 0)
+      throw InvalidArgument("upstream.data", "set", "null where there is no grad");
     check_dtype("upstream", tensors.upstream, problem.loss_dtype, "that of loss");
     bind_upstream(tensors.upstream, vectors, request);
   }

@@ -303,9 +303,16 @@ TEST_F(RunOutputs, NoRows) {
               {.logits = nothing, .target = no_targets, .loss = mean.tensor(), .z_loss = z_mean.tensor()});
   context.run(CrossEntropy{.reduction = Reduction::sum, .z_loss = 1.f},
               {.logits = nothing, .target = nothing, .loss = sum.tensor(), .z_loss = z_sum.tensor()});
+  Matrix upstream(context, DType::f32, 1, 1), upstream_mean(context, DType::f32, 1, 1);
+  context.run(CrossEntropy{}, {.logits = nothing,
+                               .target = no_targets,
+                               .upstream = upstream.tensor(),
+                               .loss = upstream_mean.tensor(),
+                               .grad = nothing});
   context.run(CrossEntropyBackward{},
               {.logits = nothing, .target = no_targets, .lse = Tensor{}, .grad = nothing});
   context.synchronize();
+  EXPECT_TRUE(std::isnan(upstream_mean.values().at(0)));
   EXPECT_TRUE(std::isnan(mean.values().at(0)) && std::isnan(z_mean.values().at(0)));
   EXPECT_EQ(sum.values().at(0), 0);
   EXPECT_EQ(z_sum.values().at(0), 0);
