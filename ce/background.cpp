@@ -31,6 +31,7 @@ void Background::stop() {
   }
   const std::lock_guard lock(joining_);  // who comes second waits, too
   if (thread_.joinable()) thread_.join();
+  has_stopped_ = true;
 }
 
 void Background::work(const std::stop_token& stop) {

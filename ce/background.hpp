@@ -2,6 +2,7 @@
 /// \file
 /// A thread that tunes while calls go on. Not installed.
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -33,6 +34,9 @@ class Background {
   /// What is not settled by then stays as it is, and nothing is taken any more. Returns when nothing is at work.
   void stop();
 
+  /// Whether stop() has returned: nothing is settled any more.
+  [[nodiscard]] bool has_stopped() const noexcept { return has_stopped_; }
+
  private:
   void work(const std::stop_token& stop);
 
@@ -43,6 +47,7 @@ class Background {
   std::deque<generator::Problem> waiting_;  ///< the next one first
   bool stopped_ = false;
   std::mutex joining_;
+  std::atomic<bool> has_stopped_ = false;
   std::jthread thread_;
 };
 

@@ -66,6 +66,7 @@ const Chosen& Chooser::choose(const Problem& problem, Stream stream) {
     case Policy::frozen: return frozen(problem);
     case Policy::lookup: return stand_in(problem, "the policy is lookup", false);
     case Policy::background:
+      if (background_.has_stopped()) return stand_in(problem, "tuning in the background has ended", false);
       if (chosen == nullptr)
         chosen = &stand_in(problem, "it is not tuned yet: the policy is background", true);
       if (chosen->choice.provisional && !device_.capturing(stream))

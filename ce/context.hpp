@@ -45,7 +45,7 @@ struct Choice {
   std::string reason;
   std::string key;  ///< what `ce-tune db show` takes
   /// A later call may run another config: the stream was being captured, another thread or process is tuning
-  /// the problem, or a thread of the Context will. `reason` says which.
+  /// the problem, or a thread of the Context will. `reason` says which. A Plan keeps the config that it has.
   bool provisional = false;
 };
 
@@ -93,8 +93,9 @@ class Memory {
   std::unique_ptr<Impl> impl_;
 };
 
-/// A problem bound to its kernel and its tensors: nothing is left to decide. The tensors, and the Context
-/// that prepared it, must outlive it.
+/// A problem bound to its kernel and its tensors: nothing is left to decide, also where its choice is provisional.
+/// Prepare another one to get what was tuned since. The tensors, and the Context that prepared it, must outlive it. One
+/// that was moved from may only be assigned to or destroyed.
 class Plan {
  public:
   /// Launches on the stream. Like run(), but without looking anything up.
@@ -133,7 +134,8 @@ class Context {
   const Choice& run(const Operation& operation, const typename Operation::Tensors& tensors,
                     Stream stream = nullptr);
 
-  /// Does all of run() but the launch.
+  /// Does all of run() but the launch. The Plan stays with the kernel that this call finds: with a stand-in where
+  /// the stream is being captured, somebody else is tuning the problem, or the policy is `background`.
   template <AnyOperation Operation>
   [[nodiscard]] Plan prepare(const Operation& operation, const typename Operation::Tensors& tensors,
                              Stream stream = nullptr);
@@ -143,7 +145,8 @@ class Context {
   void check(Stream stream = nullptr);
 
   /// Ends tuning in the background for good, and waits for the config that is being tried. Problems without a
-  /// winner stay with what they have. The end of a Context, and of the program, does the same.
+  /// winner stay with what they have; their choices are provisional no longer. The end of a Context, and of the
+  /// program, does the same.
   void stop_background();
 
   /// \throws DeviceError when memory is short

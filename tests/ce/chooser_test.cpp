@@ -193,6 +193,27 @@ TEST_F(ChooserTest, AFailureInTheBackgroundIsSaidOnceAndTheDefaultStays) {
   EXPECT_EQ(log.count(LogLevel::warning, "background"), 1);
 }
 
+TEST_F(ChooserTest, AStandInStandsWhenTheBackgroundHasEnded) {
+  const LogLines log;
+  Chooser chooser(device, database, quick_settings(), Policy::background);
+  device.captures = true;  // so that it is not queued
+  const Choice before = choose(chooser);
+  EXPECT_TRUE(before.provisional);
+  device.captures = false;
+  chooser.stop_background();
+  EXPECT_EQ(choose(chooser).config, before.config);
+  const Problem other = wider(2 * small_problem().columns);
+  choose(chooser, other);
+  const int compiled = device.compiled;
+  for (const Problem& problem : {small_problem(), other}) {
+    const Choice after = choose(chooser, problem);
+    EXPECT_FALSE(after.provisional);
+    EXPECT_THAT(after.reason, HasSubstr("tuning in the background has ended"));
+  }
+  EXPECT_EQ(device.compiled, compiled);
+  EXPECT_EQ(log.count(LogLevel::info, "tuned "), 0);
+}
+
 TEST_F(ChooserTest, WhoLooksUpDoesNotWaitForWhoTunes) {
   Chooser other(device, database, quick_settings(), Policy::tune);
   const Choice known = choose(other);

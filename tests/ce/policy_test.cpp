@@ -124,7 +124,11 @@ TEST_F(PolicyTest, BackgroundStopsOnRequest) {
   const LogLines log;
   Context context(options(Policy::background));
   context.stop_background();
-  for (int call = 0; call < 3; ++call) EXPECT_EQ(softmax(context, 64).origin, Origin::fallback);
+  for (int call = 0; call < 3; ++call) {
+    const Choice choice = softmax(context, 64);
+    EXPECT_EQ(choice.origin, Origin::fallback);
+    EXPECT_FALSE(choice.provisional) << "nothing else will come";
+  }
   EXPECT_EQ(log.count(LogLevel::info, "tuned "), 0);
 }
 
