@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "cache/open.hpp"
 #include "ce/base/environment.hpp"
 #include "ce/base/log.hpp"
 
@@ -21,9 +22,12 @@ constexpr auto shipped_lines = std::to_array<std::string_view>({
 
 /// What is advised about a user's own file, for one that another variable names.
 std::string advice_for(const char* variable, std::string problem) {
-  constexpr std::string_view own = "set CE_DB ";
-  if (const std::size_t at = problem.rfind(own); at != std::string::npos)
-    problem.replace(at, own.size(), fmt::format("set {} ", variable));
+  const auto put = [&](std::string_view own, const std::string& other) {
+    if (const std::size_t at = problem.rfind(own); at != std::string::npos)
+      problem.replace(at, own.size(), other);
+  };
+  put(ways_to_name_it, variable);
+  put("set CE_DB ", fmt::format("set {} ", variable));
   return problem;
 }
 

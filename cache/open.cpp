@@ -45,8 +45,8 @@ void create_folders(const fs::path& folder) {
   create_folders(folder.parent_path());
   if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST)
     throw DatabaseError(
-        fmt::format("cannot create the folder {} ({}): set CE_DB to a file in a folder that can be written",
-                    folder.string(), system_message(errno)));
+        fmt::format("cannot create the folder {} ({}): name a file in a folder that can be written ({})",
+                    folder.string(), system_message(errno), ways_to_name_it));
 }
 
 void require_regular_file(const fs::path& path) {
@@ -54,9 +54,10 @@ void require_regular_file(const fs::path& path) {
   const fs::file_status status = fs::status(path, error);
   if (fs::is_regular_file(status)) return;
   if (error && error.value() != ENOENT)
-    throw DatabaseError(
-        fmt::format("cannot open {} ({}): set CE_DB to another file", path.string(), error.message()));
-  throw DatabaseError(fmt::format("{} is no regular file: set CE_DB to another file", path.string()));
+    throw DatabaseError(fmt::format("cannot open {} ({}): name another file ({})", path.string(),
+                                    error.message(), ways_to_name_it));
+  throw DatabaseError(
+      fmt::format("{} is no regular file: name another file ({})", path.string(), ways_to_name_it));
 }
 
 /// The lock for this switch does not wait for the busy timeout of the connection, so this does.
@@ -240,8 +241,8 @@ void create_file(const fs::path& path) {
 
 void create_empty(const fs::path& path) {
   if (const std::error_code error = create_private_file(path))
-    throw DatabaseError(fmt::format("cannot create {} ({}): set CE_DB to a file that can be written",
-                                    path.string(), error.message()));
+    throw DatabaseError(fmt::format("cannot create {} ({}): name a file that can be written ({})",
+                                    path.string(), error.message(), ways_to_name_it));
 }
 
 std::int64_t bytes_on_disk(const fs::path& path) {
@@ -294,32 +295,30 @@ std::string explain(const fs::path& path, const SQLite::Exception& error) {
   switch (error.getErrorCode()) {
     case SQLITE_NOTADB:
     case SQLITE_CORRUPT:
-      return fmt::format(
-          "{} is damaged or no tuning database ({}): move it away, or set CE_DB to another file",
-          path.string(), error.what());
+      return fmt::format("{} is damaged or no tuning database ({}): move it away, or name another file ({})",
+                         path.string(), error.what(), ways_to_name_it);
     case SQLITE_ERROR:
-      return fmt::format(
-          "{} lacks tables that it should have ({}): move it away, or set CE_DB to another file",
-          path.string(), error.what());
+      return fmt::format("{} lacks tables that it should have ({}): move it away, or name another file ({})",
+                         path.string(), error.what(), ways_to_name_it);
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
       return fmt::format(
-          "{} is locked by another process for more than {} s ({}): end that process, or set "
-          "CE_DB to another file",
-          path.string(), busy_timeout.count() / 1000, error.what());
+          "{} is locked by another process for more than {} s ({}): end that process, or name "
+          "another file ({})",
+          path.string(), busy_timeout.count() / 1000, error.what(), ways_to_name_it);
     case SQLITE_IOERR:
       return fmt::format(
-          "cannot read or write {} ({}): its disk is full, or failing; free some space, or set CE_DB to "
-          "a file on another disk",
-          path.string(), error.what());
+          "cannot read or write {} ({}): its disk is full, or failing; free some space, or name a file "
+          "on another disk ({})",
+          path.string(), error.what(), ways_to_name_it);
     case SQLITE_FULL:
-      return fmt::format("no space is left for {} ({}): free some, or set CE_DB to a file on another disk",
-                         path.string(), error.what());
+      return fmt::format("no space is left for {} ({}): free some, or name a file on another disk ({})",
+                         path.string(), error.what(), ways_to_name_it);
     default:
       return fmt::format(
-          "cannot open {} ({}): check its permissions and those of its folder, or set CE_DB to "
-          "another file",
-          path.string(), error.what());
+          "cannot open {} ({}): check its permissions and those of its folder, or name "
+          "another file ({})",
+          path.string(), error.what(), ways_to_name_it);
   }
 }
 
@@ -339,8 +338,8 @@ Opened open_file(const fs::path& path) {
       return {
           .store = std::move(copy),
           .problem = fmt::format("{} is read but cannot be written ({}): make it and its folder writable, or "
-                                 "set CE_DB to another file",
-                                 path.string(), error.what())};
+                                 "name another file ({})",
+                                 path.string(), error.what(), ways_to_name_it)};
     }
   } catch (const SQLite::Exception& error) {
     rethrow(path, error);

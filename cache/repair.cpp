@@ -61,8 +61,8 @@ Repair into_memory(const fs::path& damaged, const std::string& cause, const std:
   const Salvaged salvaged = salvage(damaged, *result.memory);
   result.report = fmt::format(
       "{} is damaged ({}), and no new database can take its place ({}): {} and are kept in memory; "
-      "set CE_DB to another file",
-      damaged.string(), cause, obstacle, counted(salvaged));
+      "name another file ({})",
+      damaged.string(), cause, obstacle, counted(salvaged), ways_to_name_it);
   return result;
 }
 

@@ -151,6 +151,9 @@ TEST_F(Degradation, FolderBelowARegularFile) {
 TEST_F(Degradation, FolderInPlaceOfTheFile) {
   fs::create_directory(file());
   expect_degraded(file(), "no regular file");
+  // Nobody here knows who named it.
+  EXPECT_NE(Cache::open(file()).status().problem.find("(CE_DB, --db or ContextOptions::database)"),
+            std::string::npos);
 }
 
 TEST_F(Degradation, PipeInPlaceOfTheFileDoesNotBlock) {

@@ -87,8 +87,11 @@ TEST_F(Layers, OneThatCannotBeReadIsLeftOutAndSaidOnce) {
   }
   fs::create_directories(site().parent_path());
   write_file(site(), std::string(5000, 'x'));
-  EXPECT_THAT(open_lower_layers().front().problem, testing::HasSubstr("set CE_SITE_DB to another file"));
+  EXPECT_THAT(open_lower_layers().front().problem, testing::HasSubstr("name another file (CE_SITE_DB)"));
   EXPECT_EQ(contents(site()), std::string(5000, 'x'));
+  fs::remove(site());
+  sql(site(), "CREATE TABLE theirs (x)");
+  EXPECT_THAT(open_lower_layers().front().problem, testing::HasSubstr("set CE_SITE_DB to another file"));
 }
 
 TEST_F(Layers, TwoUsersReadOneSite) {
