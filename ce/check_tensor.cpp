@@ -113,6 +113,10 @@ void refuse_null(std::string_view name) {
   throw InvalidArgument(field(name, "data"), "null", "a pointer to device memory");
 }
 
+void refuse_missing(std::string_view name, std::string_view expected) {
+  throw InvalidArgument(name, "not given", expected);
+}
+
 void check_tensor(std::string_view name, const Tensor& tensor, const runtime::Device& device) {
   if (!is_plain(tensor)) {
     check_sizes(name, tensor);
@@ -136,9 +140,12 @@ void check_f32_or(std::string_view name, const Tensor& tensor, DType logits) {
 
 void check_same_shape(std::string_view name, const Tensor& tensor, std::string_view other,
                       const Tensor& model) {
-  if (tensor.rows != model.rows)
+  if (tensor.rows != model.rows) {
+    if (is_missing(tensor, model.rows))
+      refuse_missing(name, fmt::format("{} x {} elements, as {} has", model.rows, model.columns, other));
     throw InvalidArgument(field(name, "rows"), fmt::to_string(tensor.rows),
                           fmt::format("the {} rows of {}", model.rows, other));
+  }
   if (tensor.columns != model.columns)
     throw InvalidArgument(field(name, "columns"), fmt::to_string(tensor.columns),
                           fmt::format("the {} columns of {}", model.columns, other));
@@ -153,10 +160,12 @@ bool is_vector(const Tensor& tensor, std::int64_t count) {
 }
 
 void refuse_vector(std::string_view name, const Tensor& tensor, std::int64_t count) {
+  const std::string expected = fmt::format("{} elements, one after the other", count);
+  if (is_missing(tensor, count)) refuse_missing(name, expected);
   throw InvalidArgument(name,
                         fmt::format("{} x {} with row stride {} and column stride {}", tensor.rows,
                                     tensor.columns, tensor.row_step(), tensor.column_stride),
-                        fmt::format("{} elements, one after the other", count));
+                        expected);
 }
 
 void CallMemory::refuse(std::string_view name, const Tensor& tensor, std::string_view other) {

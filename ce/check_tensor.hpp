@@ -31,6 +31,14 @@ template <class Enum>
   return tensor.data != nullptr;
 }
 
+/// Whether nothing was given where there must be `rows` rows.
+[[nodiscard]] inline bool is_missing(const Tensor& tensor, std::int64_t rows) noexcept {
+  return tensor.data == nullptr && tensor.rows == 0 && rows != 0;
+}
+
+/// Of one that is missing.
+[[noreturn]] void refuse_missing(std::string_view name, std::string_view expected);
+
 /// Shape, strides and memory of one tensor by itself. \throws InvalidArgument
 void check_tensor(std::string_view name, const Tensor& tensor, const runtime::Device& device);
 

@@ -86,6 +86,8 @@ template <class Tensors>
 Request bind_targets(generator::Operation operation, const Tensors& tensors, bool gradient,
                      Vectors& vectors) {
   const Tensor &logits = tensors.logits, &target = tensors.target;
+  if (is_missing(target, logits.rows))
+    refuse_missing("target", "class indices (i32 or i64), or probabilities (as logits)");
   const bool probabilities = is_floating(target.dtype);
   if (!probabilities && target.dtype != DType::i32 && target.dtype != DType::i64)
     throw InvalidArgument("target.dtype", text_of(target.dtype),

@@ -21,6 +21,9 @@ TEST_F(Arguments, OfCrossEntropyByThemselves) {
   refuse([](Tensors& t) { t.grad.data = moved(t.grad, 2); }, {"grad.data", "0x", "4-byte"});
   refuse([](Tensors& t) { t.grad.row_stride = 32; }, {"grad.row_stride", "32", "64 columns"});
   refuse([](Tensors& t) { t.logits.dtype = DType::i32; }, {"logits.dtype", "i32", "bf16"});
+  refuse([](Tensors& t) { t.target = {}; }, {"target", "not given", "class indices (i32 or i64), or prob"});
+  refuse([](Tensors& t) { t.target = {.dtype = DType::i64}; }, {"target", "not given", "class indices"});
+  refuse([](Tensors& t) { t.loss = {}; }, {"loss", "not given", "1 elements"});
   refuse([](Tensors& t) { t.target.dtype = DType::f32; }, {"target.columns", "1", "64 columns of logits"});
   refuse([](Tensors& t) { t.target.dtype = DType::u8; }, {"target.dtype", "u8", "i32 or i64"});
   refuse([](Tensors& t) { t.target.dtype = DType(42); }, {"target.dtype", "42", "i32 or i64"});
@@ -175,12 +178,12 @@ TEST_F(Arguments, OfCrossEntropyBackward) {
     expect_refused(CrossEntropyBackward{}, tensors, expectation);
   };
   using Tensors = CrossEntropyBackward::Tensors;
-  refuse_with([](Tensors& t) { t.lse = {}; }, {"lse", "0 x 1", "8 elements"});
+  refuse_with([](Tensors& t) { t.lse = {}; }, {"lse", "not given", "8 elements"});
   refuse_with([](Tensors& t) { t.lse.data = nullptr; }, {"lse.data", "null", "device memory"});
   refuse_with([](Tensors& t) { t.lse.dtype = DType::bf16; }, {"lse.dtype", "bf16", "f32"});
   refuse_with([](Tensors& t) { t.lse.data = t.grad.data; },
               {"lse.data", "overlapping grad", "memory of its own"});
-  refuse_with([](Tensors& t) { t.grad = {}; }, {"grad.rows", "0", "8 rows of logits"});
+  refuse_with([](Tensors& t) { t.grad = {}; }, {"grad", "not given", "8 x 64 elements, as logits has"});
   refuse_with([](Tensors& t) { t.target.rows = 7; }, {"target", "7 x 1", "8 elements"});
   refuse_with(
       [this](Tensors& t) { t.upstream = {.data = losses->tensor().data, .dtype = DType::f16, .rows = 1}; },
