@@ -83,23 +83,20 @@ struct Extent {
   return a.start < b.end && b.start < a.end && a.start != a.end && b.start != b.end;
 }
 
-/// The memory of a call's tensors: what is written is nobody else's.
+/// The memory of a call's tensors: what is written is nobody else's. What is only read may overlap.
 class CallMemory {
  public:
   /// \param written  by the kernels
-  /// \throws InvalidArgument naming the tensor, where it overlaps one added before of which one is written or
-  /// which is of another dtype
+  /// \throws InvalidArgument naming the tensor, where it overlaps one added before and either is written
   void add(std::string_view name, const Tensor& tensor, bool written) {
     const Extent extent = extent_of(tensor);
     for (std::size_t i = 0; i < count_; ++i) {
       const Entry& other = entries_[i];
-      if ((written || other.written || tensor.dtype != other.dtype) && overlap(extent, other.extent))
-        refuse(name, tensor, other.name);
+      if ((written || other.written) && overlap(extent, other.extent)) refuse(name, tensor, other.name);
     }
     Entry& entry = entries_.at(count_++);
     entry.name = name;
     entry.extent = extent;
-    entry.dtype = tensor.dtype;
     entry.written = written;
   }
 
@@ -109,7 +106,6 @@ class CallMemory {
   struct Entry {
     std::string_view name;
     Extent extent;
-    DType dtype;
     bool written;
   };
   std::array<Entry, 10> entries_;  ///< as many tensors as CrossEntropy has; those that are counted are set

@@ -77,8 +77,8 @@ Request bind_matrices(generator::Operation operation, const Matrix& input, const
   }
 
   const bool in_place = output.tensor != nullptr && is_in_place(output, input);
-  memory.add(input.name, model, in_place);
   if (second.tensor != nullptr) memory.add(second.name, *second.tensor, false);
+  memory.add(in_place ? output.name : input.name, model, in_place);
   if (output.tensor != nullptr && !in_place) memory.add(output.name, *output.tensor, true);
 
   std::array<Placed, 3> places;

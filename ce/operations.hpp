@@ -5,7 +5,7 @@
 /// Matrices are [rows, columns] of f32, f16 or bf16; arithmetic is in f32. What is [rows], [columns] or [1]
 /// lies in one piece, as one column or as one row. A tensor whose `data` is null is not given. An output
 /// has all from its first to its last element to itself, unless its description allows exactly the same view as
-/// another tensor's. Options at their defaults cost nothing: they are not in the kernel.
+/// another tensor's. What is only read may overlap. Options at their defaults cost nothing: they are not in the kernel.
 
 #include <concepts>
 #include <cstdint>

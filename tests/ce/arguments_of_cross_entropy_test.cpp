@@ -56,8 +56,14 @@ TEST_F(Arguments, CrossEntropyTensorsThatOverlap) {
          {"loss.data", "overlapping target", "memory of its own"});
   refuse([](Tensors& t) { t.target.data = moved(t.grad, 8); },
          {"target.data", "overlapping grad", "memory of its own"});
-  refuse([](Tensors& t) { t.target.data = moved(t.logits, 8); },
-         {"target.data", "overlapping logits", "memory of its own"});
+  refuse(
+      [](Tensors& t) {
+        t.grad = t.logits;
+        t.target.data = moved(t.logits, 8);
+      },
+      {"target.data", "overlapping grad", "memory of its own"});
+  refuse([](Tensors& t) { t.grad = t.target = t.logits; },
+         {"grad.data", "overlapping target", "memory of its own"});
 }
 
 TEST_F(Arguments, Options) {

@@ -94,6 +94,8 @@ TEST_F(Arguments, OfTheBackwardOperations) {
                  {"input_grad", "not given", "8 x 64 elements, as output_grad has"});
   expect_refused(SoftmaxBackward{}, {.output = other, .output_grad = grad, .input_grad = other},
                  {"input_grad.data", "overlapping output", "memory of its own"});
+  expect_refused(SoftmaxBackward{}, {.output = grad, .output_grad = grad, .input_grad = grad},
+                 {"input_grad.data", "overlapping output", "memory of its own"});
   expect_refused(LogSoftmaxBackward{}, {.output = grad, .output_grad = other, .input_grad = below},
                  {"input_grad.data", "overlapping output_grad", "exactly output_grad"});
 }

@@ -119,6 +119,17 @@ TEST_F(RequestTest, EveryOptionIsThere) {
   EXPECT_EQ(arguments.hit, tensors.hit.data);
 }
 
+TEST_F(RequestTest, WhatIsOnlyReadMayOverlap) {
+  CrossEntropy::Tensors tensors = loss_tensors();
+  tensors.target.data = tensors.logits.data;
+  tensors.weight = tensor(DType::f32, columns);
+  tensors.weight.data = tensors.logits.data;
+  EXPECT_EQ(bind(CrossEntropy{}, tensors, *device_).arguments.target, tensors.logits.data);
+  const Tensor y = matrix(), dx = matrix();
+  EXPECT_FALSE(
+      bind(SoftmaxBackward{}, {.output = y, .output_grad = y, .input_grad = dx}, *device_).problem.in_place);
+}
+
 TEST_F(RequestTest, TargetsAreToldApartByDtype) {
   CrossEntropy::Tensors tensors = loss_tensors();
   tensors.target.dtype = DType::i32;
