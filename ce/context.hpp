@@ -62,7 +62,9 @@ struct ContextOptions {
   /// has begun by then is finished; tuning, not waiting, takes up to twice as long where few configs were compiled by
   /// then. Unset: 2 on a GPU; no bound on the host device.
   std::optional<double> tuning_seconds;
-  /// The most device memory that tuning may take for a while; 0: a quarter of what is free.
+  /// Device memory that a problem's tensors may take for a while when it is tuned: as many rows are timed as fit, one at
+  /// least. 0: a quarter of what is free, 2 GiB at most; 256 MiB on the host device. What verifies kernels, and twice
+  /// the size of L2, come on top.
   std::int64_t scratch_bytes = 0;
   /// Device memory set aside at once for the workspaces of calls that are captured into graphs, where nothing
   /// can be allocated. A captured mean or sum takes 8 bytes a row, a kernel that splits rows over blocks up
@@ -73,7 +75,7 @@ struct ContextOptions {
 class Context;
 
 /// Memory of a Context's device, for programs that bring no allocator of their own. The Context must outlive
-/// it.
+/// it. One that was moved from may only be assigned to or destroyed.
 class Memory {
  public:
   Memory(Memory&&) noexcept;
