@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace ce::test {
 
@@ -31,5 +32,11 @@ class ScopedEnvironment {
   std::string name_;
   std::optional<std::string> before_;
 };
+
+/// Whether a variable such as CE_REQUIRE_GPU says that what is missing is a failure, not a reason to skip.
+[[nodiscard]] inline bool is_required(const char* name) {
+  const char* value = std::getenv(name);
+  return value != nullptr && std::string_view(value) == "1";
+}
 
 }  // namespace ce::test

@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "ce/ce.hpp"
+#include "tests/environment.hpp"
 #include "tests/runtime/cuda_fake_driver.hpp"
 #include "tests/tuner/fixture.hpp"
 
@@ -25,7 +26,6 @@ int main() {
     return choice.provisional ? 0 : 1;
   } catch (const ce::Unsupported& error) {
     std::printf("%s\n", error.what());
-    const char* required = std::getenv("CE_REQUIRE_NVRTC");
-    return required != nullptr ? 1 : 77;
+    return ce::test::is_required("CE_REQUIRE_NVRTC") ? 1 : 77;
   }
 }

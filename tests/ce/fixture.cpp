@@ -249,8 +249,7 @@ std::string ContextTest::predicted(const generator::Problem& problem) const {
 
 void ContextTest::SetUp() {
   if (tested_device() == "host" || runtime::cuda_device_count() > 0) return;
-  const char* required = std::getenv("CE_REQUIRE_GPU");
-  if (required != nullptr && std::string_view(required) == "1") FAIL() << "no GPU";
+  if (is_required("CE_REQUIRE_GPU")) FAIL() << "no GPU";
   GTEST_SKIP() << "no GPU";
 }
 

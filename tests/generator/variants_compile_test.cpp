@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <optional>
 #include <set>
 #include <sstream>
@@ -13,6 +12,7 @@
 #include "generator/source.hpp"
 #include "generator/variant.hpp"
 #include "runtime/cuda/nvrtc.hpp"
+#include "tests/environment.hpp"
 
 namespace ce::generator {
 namespace {
@@ -196,7 +196,7 @@ TEST_P(CompileForArchitecture, EveryVariant) {
   const int capability = GetParam();
   const runtime::cuda::Nvrtc* nvrtc = runtime::cuda::Nvrtc::shared().nvrtc.get();
   if (nvrtc == nullptr) {
-    if (std::getenv("CE_REQUIRE_NVRTC") != nullptr) FAIL() << "no NVRTC";
+    if (test::is_required("CE_REQUIRE_NVRTC")) FAIL() << "no NVRTC";
     GTEST_SKIP() << "no NVRTC on this machine";
   }
   const std::vector<int> supported = nvrtc->architectures_to_test();

@@ -10,6 +10,7 @@
 #include "covering.hpp"
 #include "generator/elements.hpp"
 #include "runtime/cuda/device.hpp"
+#include "tests/environment.hpp"
 #include "tests/seed.hpp"
 #include "tuner/build_ahead.hpp"
 #include "tuner/trial_memory.hpp"
@@ -29,8 +30,8 @@ class GpuNumerics : public testing::Test {
     if (runtime::cuda_device_count() > 0) {
       device = runtime::open_cuda_device(0);
       limits = tuner::limits_of(device->model());
-    } else if (std::getenv("CE_REQUIRE_GPU") != nullptr) {
-      FAIL() << "CE_REQUIRE_GPU is set and there is no GPU";
+    } else if (is_required("CE_REQUIRE_GPU")) {
+      FAIL() << "no GPU";
     } else {
       GTEST_SKIP() << "no GPU on this machine";
     }

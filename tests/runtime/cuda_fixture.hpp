@@ -5,15 +5,14 @@
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <memory>
 #include <stdexcept>
 #include <string>
-#include <string_view>
 #include <type_traits>
 
 #include "runtime/cuda/device.hpp"
 #include "runtime/cuda/driver.hpp"
+#include "tests/environment.hpp"
 
 namespace ce::runtime::cuda {
 
@@ -31,9 +30,8 @@ class CudaTest : public ::testing::Test {
  protected:
   void SetUp() override {
     if (cuda_device_count() == 0) {
-      const char* required = std::getenv("CE_REQUIRE_GPU");
       const std::string problem = "no GPU: " + Driver::get().problem;
-      if (required != nullptr && std::string_view(required) == "1") FAIL() << problem;
+      if (test::is_required("CE_REQUIRE_GPU")) FAIL() << problem;
       GTEST_SKIP() << problem;
     }
     device_ = open_cuda_device(0);

@@ -132,8 +132,7 @@ class NvrtcTest : public ::testing::Test {
   void SetUp() override {
     nvrtc_ = Nvrtc::shared().nvrtc.get();
     if (nvrtc_ != nullptr) return;
-    const char* required = std::getenv("CE_REQUIRE_NVRTC");
-    if (required != nullptr && std::string_view(required) == "1") FAIL() << no_nvrtc(Nvrtc::shared().tried);
+    if (ce::test::is_required("CE_REQUIRE_NVRTC")) FAIL() << no_nvrtc(Nvrtc::shared().tried);
     GTEST_SKIP() << "no NVRTC on this machine";
   }
   const Nvrtc* nvrtc_ = nullptr;

@@ -45,8 +45,7 @@ class WorkerNvrtcTest : public ::testing::Test {
     ASSERT_EQ(replaced, 0);
     // Looked for without Nvrtc::shared(): whether the device opens it is a question here.
     if (const Nvrtc::Opened opened = Nvrtc::open(); opened.nvrtc == nullptr) {
-      const char* required = std::getenv("CE_REQUIRE_NVRTC");
-      if (required != nullptr && std::string_view(required) == "1") FAIL() << no_nvrtc(opened.tried);
+      if (test::is_required("CE_REQUIRE_NVRTC")) FAIL() << no_nvrtc(opened.tried);
       GTEST_SKIP() << "no NVRTC on this machine";
     }
     device_ = open_cuda_device(0);
