@@ -39,7 +39,7 @@ std::string footer() {
       "  CE_DEVICE         the device: cuda, cuda:N or host\n"
       "  CE_POLICY         for programs: tune, lookup, frozen or background\n"
       "  CE_LOG            how much is said: debug, info, warning or off\n"
-      "  CE_NVRTC          the file of NVRTC, the compiler for GPUs\n"
+      "  CE_NVRTC          the file or folder of NVRTC, the compiler for GPUs\n"
       "  CE_HOST_COMPILER  the compiler for the host device\n";
   return text;
 }
