@@ -77,8 +77,8 @@ struct LogSoftmaxBackward {
 ///
 /// A row whose target is `ignore_index` has loss 0, z-loss 0, gradient 0 and hit 0. A target that is neither
 /// a class nor `ignore_index` never reads outside the row: that row's loss, z-loss and gradient are NaN, its
-/// hit is 0, and Context::check() throws. `lse` and `argmax` are those of the logits in every row; `lse` is NaN
-/// where a logit is +infinity or NaN.
+/// hit is 0, and Context::check() throws. `lse`, of z, and `argmax`, of the logits, are written of every
+/// row; `lse` is NaN where a z is +infinity or NaN. With a cap the z of a logit of +infinity is the cap.
 struct CrossEntropy {
   std::int64_t ignore_index = -100;  ///< without meaning for probabilities
   Reduction reduction = Reduction::mean;
