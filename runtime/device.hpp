@@ -148,7 +148,7 @@ class Device {
   /// Read afresh at each call (clocks and temperature change).
   [[nodiscard]] virtual Evidence evidence() const = 0;
 
-  /// \throws CompileError, Unsupported (no compiler)
+  /// \throws CompileError, Unsupported (no compiler); Error(compile) where the compiler did not get to the source
   [[nodiscard]] virtual Binary compile(const CompileRequest& request) = 0;
   /// How many compile() calls run at the same time to good effect.
   [[nodiscard]] virtual int parallel_compiles() const = 0;

@@ -79,7 +79,9 @@ class DeviceError : public Error {
   int code_;
 };
 
-/// A Source that the compiler refused. The text stays on disk at source_path() for a look.
+/// A Source that the compiler refused, broke on or did not come to an end with. The text stays on disk at source_path()
+/// for a look. Where the compiler did not get to it, because it was killed, or memory or disk were full, the error is an
+/// Error of the same kind.
 class CompileError : public Error {
  public:
   CompileError(std::string_view name, std::string_view log, std::string_view source_path,

@@ -191,8 +191,10 @@ Binary Nvrtc::compile(const CompileRequest& request, int capability) const {
   if (result != NVRTC_SUCCESS) {
     const std::string verdict = fmt::format("{} (NVRTC {}, {})", api_->nvrtcGetErrorString(result), version(),
                                             fmt::join(options, " "));
-    throw CompileError(request.name, binary.log.empty() ? verdict : verdict + "\n" + binary.log,
-                       keep_source(request));
+    const std::string log = binary.log.empty() ? verdict : verdict + "\n" + binary.log;
+    if (result == NVRTC_ERROR_OUT_OF_MEMORY)
+      throw Error(ErrorKind::compile, fmt::format("compiling {}: {}", request.name, log));
+    throw CompileError(request.name, log, keep_source(request));
   }
   if (architecture.starts_with("sm_")) {
     CE_NVRTC_CHECK(*api_, nvrtcGetCUBINSize(program.handle, &bytes));

@@ -82,12 +82,20 @@ class WorkerPool::Worker {
   [[nodiscard]] bool waits() const noexcept { return process_.channel().quiet(); }
   void shut_down() noexcept { process_.channel().shut_down(); }
 
-  /// The answer; nothing when the process failed to give one, with the reason in `failure`.
-  std::optional<Reply> compile(const std::string& job, milliseconds limit, std::string& failure) {
+  /// Why the process failed to give an answer.
+  struct Failure {
+    std::string text;
+    bool was_killed = false;  ///< by somebody else, as where memory is short
+  };
+  /// The answer; nothing when there is none.
+  std::optional<Reply> compile(const std::string& job, milliseconds limit, Failure& failure) {
     Frame frame;
     const Transfer transfer = exchange(job, frame, limit);
     auto reply = transfer == Transfer::done ? decode<Reply>(frame) : std::nullopt;
-    if (!reply) failure = "the compiler process " + end(process_, transfer, limit);
+    if (!reply) {
+      failure.text = "the compiler process " + end(process_, transfer, limit);
+      failure.was_killed = transfer == Transfer::closed && process_.was_killed();
+    }
     return reply;
   }
 
@@ -159,7 +167,7 @@ std::optional<Binary> WorkerPool::compile(const CompileRequest& request, int cap
   if (::getpid() != owner_) return std::nullopt;
   const std::string job = encode(Job{static_cast<std::uint32_t>(capability), request});
   std::optional<Reply> reply;
-  std::string failure;
+  Worker::Failure failure;
   {
     Lease lease(*this, acquire(nvrtc));
     if (lease.worker() == nullptr) {
@@ -171,7 +179,9 @@ std::optional<Binary> WorkerPool::compile(const CompileRequest& request, int cap
     reply = lease.worker()->compile(job, settings_.kernel_limit, failure);
     if (reply) lease.keep();
   }
-  if (!reply) throw CompileError(request.name, failure, keep_source(request));
+  if (!reply && failure.was_killed)
+    throw Error(ErrorKind::compile, fmt::format("compiling {}: {}", request.name, failure.text));
+  if (!reply) throw CompileError(request.name, failure.text, keep_source(request));
   return outcome_of(*std::move(reply), request.name);
 }
 

@@ -149,6 +149,7 @@ std::string WorkerProcess::end(std::chrono::milliseconds patience) {
   std::optional<std::string> how;
   while (!(how = reap(process_, WNOHANG)) && Clock::now() < deadline)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  was_killed_ = how == describe(SIGKILL);  // the status of a process that a signal ended is the signal
   if (!how) {
     // Not reaped yet, so the number is still its own. The group too: CE_WORKER may name a script.
     ::kill(-process_, SIGKILL);

@@ -30,6 +30,8 @@ class WorkerProcess {
   /// Closes its input, gives it that long to end by itself, kills it otherwise, and reaps it. Tells how it
   /// ended: "ended by signal 11 (Segmentation fault)".
   std::string end(std::chrono::milliseconds patience);
+  /// Once it has ended: by SIGKILL, which it did not have from this object but from the system, say, short of memory.
+  [[nodiscard]] bool was_killed() const noexcept { return was_killed_; }
 
  private:
   WorkerProcess(const std::filesystem::path& program, const std::string& argument,
@@ -38,6 +40,7 @@ class WorkerProcess {
   Channel channel_;
   pid_t owner_;
   pid_t process_ = -1;  ///< -1 once reaped
+  bool was_killed_ = false;
 };
 
 /// For the worker: from here on it ends, whatever it is busy with, when the process that started it has

@@ -77,9 +77,18 @@ class TemporaryFolder {
 };
 
 struct Outcome {
-  std::string output;   ///< standard output and error, as they came
-  std::string failure;  ///< empty when the program ended with status 0
+  std::string output;       ///< standard output and error, as they came
+  std::string failure;      ///< empty when the program ended with status 0
+  bool was_killed = false;  ///< by somebody else, as where memory is short
 };
+
+/// Whether the program says that it was not the source that ended it.
+bool lacked_room(const std::string& output) {
+  for (const char* words :
+       {"No space left on device", "out of memory", "Cannot allocate memory", "Killed signal"})
+    if (output.find(words) != std::string::npos) return true;
+  return false;
+}
 
 /// Throws for a failed step of running a program, whose calls return the error's number.
 void check(int error, std::string_view call) {
@@ -157,6 +166,7 @@ Outcome run(const fs::path& program, const std::vector<std::string>& arguments, 
     outcome.failure = fmt::format("ended by signal {}", WTERMSIG(status));
   else if (WEXITSTATUS(status) != 0)
     outcome.failure = fmt::format("exit status {}", WEXITSTATUS(status));
+  outcome.was_killed = ended && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
   return outcome;
 }
 
@@ -190,10 +200,13 @@ std::string short_version(const std::string& text) {
 }
 
 void write_file(const fs::path& path, std::string_view text) {
+  errno = 0;
   std::ofstream file(path, std::ios::binary);
   file.write(text.data(), static_cast<std::streamsize>(text.size()));
   file.close();
-  if (!file) throw Error(ErrorKind::compile, fmt::format("cannot write {}", path.string()));
+  if (!file)
+    throw Error(ErrorKind::compile,
+                fmt::format("cannot write {}: {}", path.string(), std::generic_category().message(errno)));
 }
 
 void write_headers(const fs::path& folder, const CompileRequest& request) {
@@ -287,10 +300,11 @@ Binary Compiler::compile(const CompileRequest& request, std::chrono::millisecond
 
   Outcome outcome = run(path_, arguments, folder.path(), limit);
   if (!outcome.failure.empty()) {
+    const std::string log = fmt::format("{}{}: {}\n", outcome.output, path_.string(), outcome.failure);
+    if (outcome.was_killed || lacked_room(outcome.output))
+      throw Error(ErrorKind::compile, request.name + " was not compiled: " + log);
     folder.keep();
-    throw CompileError(request.name,
-                       fmt::format("{}{}: {}\n", outcome.output, path_.string(), outcome.failure),
-                       (folder.path() / source).string());
+    throw CompileError(request.name, log, (folder.path() / source).string());
   }
   return {.image = read_file(folder.path() / "kernel.so"), .log = std::move(outcome.output)};
 }

@@ -79,10 +79,38 @@ TEST_F(HostCompiler, AWarmDatabaseNeedsNone) {
     context.run(Softmax{}, unknown.tensors());
     ADD_FAILURE() << "ran without a compiler";
   } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::verification);
+    EXPECT_EQ(error.kind(), ErrorKind::compile);
     EXPECT_THAT(error.what(), HasSubstr("does not compile"));
     EXPECT_THAT(error.what(), HasSubstr("retired"));
   }
+}
+
+/// As it is where memory is short. The next call finds everything as it was.
+TEST_F(HostCompiler, ThatIsKilledLeavesNoMark) {
+  const char* before = std::getenv("CE_HOST_COMPILER");
+  const std::filesystem::path script = folder() / "c++";
+  std::ofstream(script) << "#!/bin/sh\n[ \"$1\" = --version ] && exec "
+                        << (before != nullptr && *before != '\0' ? before : "c++")
+                        << " --version\nkill -KILL $$\n";
+  std::filesystem::permissions(script, std::filesystem::perms::owner_all);
+  {
+    const ScopedEnvironment killed("CE_HOST_COMPILER", script.c_str());
+    Context context(options(Policy::tune));
+    SoftmaxCall call(context, {.name = "", .columns = 100}, 1);
+    try {
+      context.run(Softmax{}, call.tensors());
+      ADD_FAILURE() << "ran without a compiler";
+    } catch (const CompileError& error) {
+      ADD_FAILURE() << "taken for a fault of the source: " << error.what();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::compile);
+      EXPECT_THAT(error.what(), HasSubstr("ended by signal 9"));
+    }
+  }
+  Context context(options(Policy::tune));
+  SoftmaxCall call(context, {.name = "", .columns = 100}, 1);
+  EXPECT_EQ(context.run(Softmax{}, call.tensors()).origin, Origin::tuned);
+  call.expect_right();
 }
 
 }  // namespace

@@ -73,6 +73,7 @@ Reply answer(const Job& job) {
     raise(SIGSEGV);
   }
   if (text == "exit") _exit(3);
+  if (text == "killed") kill(getpid(), SIGKILL);
   if (text == "hang")
     for (;;) pause();
   if (text.starts_with("meet ")) meet(text.substr(5));
@@ -307,6 +308,21 @@ TEST_F(WorkerPoolTest, ACrashIsNamedAndTheNextRequestHasAFreshWorker) {
   EXPECT_NE(second, "none");
   EXPECT_NE(second, first);
   EXPECT_EQ(failure_of("exit"), "the compiler process exited with status 3");
+  EXPECT_NE(worker(), "none");
+}
+
+/// As where memory is short: the source may be sound.
+TEST_F(WorkerPoolTest, OneThatIsKilledRefusedNothing) {
+  pool(1);
+  try {
+    static_cast<void>(compile("killed"));
+    ADD_FAILURE() << "answered";
+  } catch (const CompileError& error) {
+    ADD_FAILURE() << "taken for a fault of the source: " << error.what();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::compile);
+    EXPECT_THAT(error.what(), testing::HasSubstr("ended by signal 9"));
+  }
   EXPECT_NE(worker(), "none");
 }
 
