@@ -37,7 +37,8 @@ enum class Outcome : std::uint8_t {
 [[nodiscard]] std::string_view name(Outcome outcome) noexcept;
 
 /// How configs were timed: samples of the highest stage decide. A check asks whether a winner is as fast as it
-/// was; in a screening each config is timed once, in a final in turns with the others.
+/// was; in a screening each config is timed once, in a final in turns with the others. What was left behind in turns
+/// before the last ones counts as a screening, of more samples.
 inline constexpr int stage_of_checks = -1, stage_of_screenings = 0, stage_of_finals = 1;
 
 /// One Config tried on one Problem, with all that could have influenced the result. Never changed once

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "cache/open.hpp"
+#include "cache/schema.hpp"
 #include "ce/base/environment.hpp"
 #include "ce/base/log.hpp"
 
@@ -22,12 +23,8 @@ constexpr auto shipped_lines = std::to_array<std::string_view>({
 
 /// What is advised about a user's own file, for one that another variable names.
 std::string advice_for(const char* variable, std::string problem) {
-  const auto put = [&](std::string_view own, const std::string& other) {
-    if (const std::size_t at = problem.rfind(own); at != std::string::npos)
-      problem.replace(at, own.size(), other);
-  };
-  put(ways_to_name_it, variable);
-  put("set CE_DB ", fmt::format("set {} ", variable));
+  if (const std::size_t at = problem.rfind(ways_to_name_it); at != std::string::npos)
+    problem.replace(at, ways_to_name_it.size(), variable);
   return problem;
 }
 

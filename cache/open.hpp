@@ -19,9 +19,6 @@ class Exception;
 
 namespace ce::cache {
 
-/// How a user's file is named, for advice to name another one.
-inline constexpr std::string_view ways_to_name_it = "CE_DB, --db or ContextOptions::database";
-
 /// A database of ours that is damaged: what can be read of it can be salvaged.
 class Damaged : public DatabaseError {
  public:

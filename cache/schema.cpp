@@ -292,7 +292,45 @@ WHERE r.place = 1
 ORDER BY d.text, p.text;
 )sql";
 
-constexpr std::array steps_of_all_versions{version_1, version_2, version_3, version_4, version_5};
+// Nor can those of one config, which may have been timed with fewer rows since.
+constexpr const char* version_6 = R"sql(
+INSERT INTO schema_versions (version) VALUES (6);
+
+DROP INDEX finals;
+CREATE INDEX finals ON measurements
+  (key_id, template_digest, config, stage DESC, rows DESC, created_at DESC, id DESC, median_us, registers, outcome)
+  WHERE outcome = 'measured' AND stage > 0;
+
+-- For people: for each key the fastest median of its highest stage and most rows, of each config that with the most
+-- rows, the last of these, of those never quarantined under the same templates. It cannot know which templates are
+-- current, so what ce serves is decided in ce.
+DROP VIEW winners;
+CREATE VIEW winners AS
+WITH candidates AS (
+  SELECT m.*, MAX(m.stage) OVER (PARTITION BY m.key_id) AS highest_stage,
+         ROW_NUMBER() OVER (PARTITION BY m.key_id, m.config, m.template_digest, m.stage
+                            ORDER BY m.rows DESC, m.created_at DESC, m.id DESC) AS age
+  FROM measurements AS m
+  WHERE m.outcome = 'measured' AND m.median_us IS NOT NULL
+    AND NOT EXISTS (SELECT 1 FROM measurements AS q
+                    WHERE q.key_id = m.key_id AND q.config = m.config
+                      AND q.template_digest = m.template_digest AND q.outcome = 'quarantined')
+), ranked AS (
+  SELECT *, ROW_NUMBER() OVER (PARTITION BY key_id ORDER BY rows DESC, median_us, id) AS place
+  FROM candidates WHERE stage = highest_stage AND age = 1
+)
+SELECT k.name AS key, d.text AS device, p.text AS problem, r.config, r.stage, r.median_us, r.spread,
+       ROUND(r.bytes / r.median_us / 1000.0, 1) AS gigabytes_per_second, r.rows, r.bytes,
+       r.template_digest, r.created_at
+FROM ranked AS r
+JOIN keys AS k ON k.id = r.key_id
+JOIN problems AS p ON p.id = k.problem_id
+JOIN device_models AS d ON d.id = k.device_model_id
+WHERE r.place = 1
+ORDER BY d.text, p.text;
+)sql";
+
+constexpr std::array steps_of_all_versions{version_1, version_2, version_3, version_4, version_5, version_6};
 
 std::string text_of(sqlite3_value* value) {
   const auto* text = reinterpret_cast<const char*>(sqlite3_value_text(value));
@@ -391,16 +429,16 @@ void require_ours(SQLite::Database& database, const std::filesystem::path& path)
     if (version < latest) return;
     throw DatabaseError(fmt::format(
         "{} was written by a newer version of ce (schema {}, this one knows up to {}): upgrade ce, "
-        "or set CE_DB to another file",
-        path.string(), version, latest));
+        "or name another file ({})",
+        path.string(), version, latest, ways_to_name_it));
   }
   if (database.tableExists("device_models") && database.tableExists("measurements"))
     throw SQLite::Exception("its application_id is another", SQLITE_CORRUPT);
   const bool empty =
       id == 0 && version == 0 && database.execAndGet("SELECT COUNT(*) FROM sqlite_master").getInt() == 0;
   if (!empty)
-    throw DatabaseError(
-        fmt::format("{} is a database of another program: set CE_DB to another file", path.string()));
+    throw DatabaseError(fmt::format("{} is a database of another program: name another file ({})",
+                                    path.string(), ways_to_name_it));
 }
 
 bool resembles_ours(const std::filesystem::path& path) noexcept {

@@ -15,6 +15,9 @@ class Database;
 
 namespace ce::cache {
 
+/// How a user's file is named, for advice to name another one.
+inline constexpr std::string_view ways_to_name_it = "CE_DB, --db or ContextOptions::database";
+
 /// Stands in the header of every file of ours: "ceDB".
 inline constexpr std::int32_t application_id = 0x63654442;
 

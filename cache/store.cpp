@@ -63,7 +63,7 @@ std::string select_next_finalist(std::string_view condition) {
     SELECT m.id, m.config, m.stage, m.median_us, m.registers, m.created_at, m.rows FROM measurements AS m
     WHERE m.key_id = ?1 AND m.template_digest = ?2 AND m.config > ?3 AND m.outcome = 'measured' AND m.stage > 0
       AND m.median_us IS NOT NULL AND {}
-    ORDER BY m.config, m.stage DESC, m.created_at DESC, m.id DESC LIMIT 1)sql",
+    ORDER BY m.config, m.stage DESC, m.rows DESC, m.created_at DESC, m.id DESC LIMIT 1)sql",
                      condition);
 }
 

@@ -91,7 +91,7 @@ TEST_F(Layers, OneThatCannotBeReadIsLeftOutAndSaidOnce) {
   EXPECT_EQ(contents(site()), std::string(5000, 'x'));
   fs::remove(site());
   sql(site(), "CREATE TABLE theirs (x)");
-  EXPECT_THAT(open_lower_layers().front().problem, testing::HasSubstr("set CE_SITE_DB to another file"));
+  EXPECT_THAT(open_lower_layers().front().problem, testing::HasSubstr("name another file (CE_SITE_DB)"));
 }
 
 TEST_F(Layers, TwoUsersReadOneSite) {

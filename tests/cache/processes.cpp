@@ -184,7 +184,7 @@ struct NotAllowed : std::runtime_error {
 void mount_full(const std::string& folder) {
   try {
     leave_for_own_mounts();
-    require_success(::mount("none", folder.c_str(), "tmpfs", 0, "size=256k"), "mount");
+    require_success(::mount("none", folder.c_str(), "tmpfs", 0, "size=512k"), "mount");
   } catch (const std::exception& error) {
     throw NotAllowed(error.what());
   }
