@@ -218,21 +218,39 @@ std::unique_ptr<Chosen> Chooser::best_known(const Problem& problem, const std::s
   return chosen(problem, std::move(found.kernel), std::move(choice));
 }
 
-/// What the databases say is best and compiles here: what does not is quarantined, and they are asked again.
+/// What the databases say is best and compiles here: what does not is quarantined, where the compiler is not at fault,
+/// and they are asked again.
 Chooser::Known Chooser::known(const Problem& problem, bool finished_only) {
   std::string broken;
   while (const auto decision = tuner_.known_winner(problem)) {
     const bool finished = tuner::is_finished(decision);
     if (finished_only && !finished) break;
+    if (finished_only && policy_ != Policy::frozen && tuner_.is_of_short_memory(problem, *decision)) break;
     try {
       return {.chosen = from_database(problem, *decision), .finished = finished};
     } catch (const CompileError& error) {
       if (decision->winner.config == broken) throw;  // its quarantine could not be kept
+      if (!compiles_another(problem, decision->winner.config)) throw;
       broken = decision->winner.config;
       quarantine(problem, *decision, error);
     }
   }
   return {};
+}
+
+/// Whether the compiler works at all.
+bool Chooser::compiles_another(const Problem& problem, std::string_view config) {
+  for (const generator::Config& other : tuner::safe_defaults(problem, device_.model(), 2)) {
+    if (generator::to_text(other) == config) continue;
+    cache::Cache empty = cache::Cache::in_memory();
+    try {
+      compiled_ += tuner::build(device_, empty, problem, other).compiled;
+      return true;
+    } catch (const CompileError&) {
+      return false;
+    }
+  }
+  return false;
 }
 
 /// In the user's database, also where the winner is of one below it.

@@ -64,6 +64,7 @@ class Chooser {
   };
   Known known(const generator::Problem& problem, bool finished_only);
   std::unique_ptr<Chosen> from_database(const generator::Problem& problem, const tuner::Decision& decision);
+  bool compiles_another(const generator::Problem& problem, std::string_view config);
   void quarantine(const generator::Problem& problem, const tuner::Decision& decision,
                   const CompileError& error);
   tuner::Kernel build(const generator::Problem& problem, const generator::Config& config);

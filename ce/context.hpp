@@ -131,7 +131,8 @@ class Context {
   ///
   /// \returns which kernel ran and why; valid as long as the Context
   /// \throws InvalidArgument naming the option or tensor and what was expected of it, before anything is
-  /// enqueued; NotTuned, the same; Unsupported; CompileError; DeviceError
+  /// enqueued; NotTuned, the same; Unsupported; CompileError, or Error(compile) where the compiler did not get to a
+  /// kernel; Error(verification) where none is right; DeviceError
   template <AnyOperation Operation>
   const Choice& run(const Operation& operation, const typename Operation::Tensors& tensors,
                     Stream stream = nullptr);

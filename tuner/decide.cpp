@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <tuple>
 #include <utility>
 
 #include "ce/base/error.hpp"
@@ -45,6 +46,11 @@ bool comes_before(const cache::Finalist& a, const cache::Finalist& b) {
   if (a.rows != b.rows) return a.rows > b.rows;
   if (a.median_us != b.median_us) return a.median_us < b.median_us;
   return a.config < b.config;
+}
+
+/// Of two measurements of one config, the second the earlier one.
+bool counts_more(const cache::Measurement& later, const cache::Measurement& earlier) {
+  return std::tie(later.stage, later.rows) >= std::tie(earlier.stage, earlier.rows);
 }
 
 /// Among those that tie with the first: fewer registers, then the smaller text.
@@ -150,8 +156,7 @@ std::optional<Decision> decide(std::span<const cache::Measurement> measurements,
     // A later quarantine withdraws what was measured before.
     if (measurement.outcome != cache::Outcome::measured)
       counted = nullptr;
-    else if (!std::isnan(measurement.median_us) &&
-             (counted == nullptr || measurement.stage >= counted->stage))
+    else if (!std::isnan(measurement.median_us) && (counted == nullptr || counts_more(measurement, *counted)))
       counted = &measurement;
   }
 

@@ -14,7 +14,7 @@
 
 namespace ce::tuner {
 
-/// One config with the measurement that counts for it: the latest of its highest stage.
+/// One config with the measurement that counts for it: of its highest stage those of the most rows, the latest.
 struct Candidate {
   std::string config;
   cache::Measurement measurement;

@@ -75,14 +75,16 @@ std::vector<Neighbour> neighbours(const runtime::Device& device, const cache::Ca
     const auto decision = decide(layer->measurements(key), neighbour.problem.operation);
     if (!decision) continue;
     seen.insert(key.problem);
-    const double best_us = decision->winner.measurement.median_us;
-    if (const std::int64_t rows = decision->winner.measurement.rows; rows > 0) {
-      neighbour.problem.rows = rows;
+    const cache::Measurement& best = decision->winner.measurement;
+    if (best.rows > 0) {
+      neighbour.problem.rows = best.rows;
       neighbour.distance = *distance_between(neighbour.problem, problem);
     }
-    for (const Candidate& candidate : decision->ranking)
-      neighbour.losses.emplace_back(generator::parse_config(candidate.config),
-                                    std::log(candidate.measurement.median_us / best_us));
+    // Times of other rows say nothing beside the winner's, and one of few samples may be smaller by luck.
+    for (const auto& [config, measurement] : decision->ranking)
+      if (measurement.rows == best.rows)
+        neighbour.losses.emplace_back(generator::parse_config(config),
+                                      std::log(std::max(1., measurement.median_us / best.median_us)));
     found.push_back(std::move(neighbour));
   }
   return found;

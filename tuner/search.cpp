@@ -33,8 +33,13 @@ constexpr std::size_t most_attempts = 2;
 /// Scratch memory beyond which more rows tell nothing new: the device is full many times over.
 constexpr std::int64_t enough_scratch = std::int64_t{2} << 30;
 
-/// Times of so many times fewer rows than fit now do not count: they are of when memory was short.
-constexpr std::int64_t too_few_rows = 2;
+std::int64_t scratch_of_search(const runtime::Device& device, const Settings& settings) {
+  return settings.scratch_bytes > 0 ? settings.scratch_bytes
+                                    : std::min(enough_scratch, usual_scratch(device));
+}
+
+/// Whether measurements of so many rows are of when memory was short.
+bool are_too_few(std::int64_t measured, std::int64_t rows) { return 2 * measured < rows; }
 
 /// Tells of a first launch, however it ends.
 class FirstLaunch {
@@ -55,16 +60,23 @@ class FirstLaunch {
 
 }  // namespace
 
+bool is_of_short_memory(const runtime::Device& device, const Settings& settings,
+                        const generator::Problem& problem, const cache::Measurement& measurement) {
+  // The memory is asked for only where it matters.
+  return are_too_few(measurement.rows, problem.rows) &&
+         are_too_few(measurement.rows, rows_that_fit(problem, scratch_of_search(device, settings)));
+}
+
 Search::Search(runtime::Device& device, cache::Cache& cache, const Settings& settings, const Hooks& hooks,
                const generator::Problem& problem)
     : device_(device),
       cache_(cache),
       settings_(settings),
+      breadth_(settings.search),
       hooks_(hooks),
       problem_(problem),
       key_{generator::key_text(problem), device.model().key()},
-      scratch_bytes_(settings.scratch_bytes > 0 ? settings.scratch_bytes
-                                                : std::min(enough_scratch, usual_scratch(device))),
+      scratch_bytes_(scratch_of_search(device, settings)),
       configs_(search_order(problem, device.model(), neighbours(device, cache, problem))),
       evidence_(evidence_now(device)) {
   survey();
@@ -81,18 +93,31 @@ void Search::survey() {
   }
   for (auto& [variant, digest] : digests_) digest = generator::template_digest(problem_.operation, variant);
 
-  const std::int64_t rows = rows_that_fit(problem_, scratch_bytes_);
   const std::vector<cache::Measurement> measurements = cache_.measurements(key_);
+  // Who decides with fewer rows than were timed before is not heard.
+  for (const cache::Measurement& measurement : measurements)
+    if (measurement.stage > 0)
+      problem_.rows = std::clamp(measurement.rows, problem_.rows, generator::bucketed(problem_).rows);
+  const std::int64_t rows = rows_that_fit(problem_, scratch_bytes_);
+  std::vector<bool> in_final(entrants_.size());
   for (const cache::Measurement& measurement : measurements) {
     const auto place = places.find(measurement.config);
     if (place == places.end() || measurement.stage == cache::stage_of_checks) continue;
     Entrant& entrant = entrants_[place->second];
     if (digests_.at(configs_[place->second].variant) != measurement.template_digest) continue;
     entrant.out = measurement.outcome == cache::Outcome::quarantined;
-    if (!entrant.out && measurement.rows * too_few_rows < rows) continue;
-    entrant.median_us = measurement.median_us;
-    decided_ = decided_ || measurement.stage > 0;
+    if (entrant.out)
+      in_final[place->second] = false;
+    else if (measurement.stage > 0 && !are_too_few(measurement.rows, rows))
+      in_final[place->second] = true;
+    // Times of other rows cannot be held against those of this search.
+    if (!entrant.out && measurement.rows == rows) entrant.median_us = measurement.median_us;
   }
+  decided_ = std::find(in_final.begin(), in_final.end(), true) != in_final.end();
+  // Where all that the bound allows were rejected, as many others are looked at.
+  const auto rejected = static_cast<int>(
+      std::count_if(entrants_.begin(), entrants_.end(), [](const Entrant& e) { return e.out; }));
+  if (breadth_.most_configs > 0 && rejected >= breadth_.most_configs) breadth_.most_configs += rejected;
   known_ = static_cast<int>(
       std::count_if(entrants_.begin(), entrants_.end(), [](const Entrant& e) { return !e.is_new(); }));
 }
@@ -100,19 +125,19 @@ void Search::survey() {
 /// A winner that the database knows stays, unless more is asked for than was looked at: how the medians of
 /// another final compare with those of the first is noise.
 bool Search::is_over() const {
-  return decided_ && (settings_.search.strategy != Strategy::exhaustive || known_ == configs());
+  return decided_ && (breadth_.strategy != Strategy::exhaustive || known_ == configs());
 }
 
 void Search::run() {
   if (is_over()) return;
-  for (int number = 0; auto round = next_round(settings_.search, number, entrants_); ++number) {
+  for (int number = 0; auto round = next_round(breadth_, number, entrants_); ++number) {
     if (!round->in_turns)
       screen(*round);
     else if (screened_ || !decided_)
       take_turns(*round);
   }
   end_turns();
-  if (passed_over_ && measured() == 0) std::rethrow_exception(passed_over_);
+  if (measured() == 0 && passed_over_) std::rethrow_exception(passed_over_);
 }
 
 double Search::seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
@@ -127,7 +152,7 @@ Search::Clock::time_point Search::deadline(double share) const {
 Search::Clock::time_point Search::end_of_screening() const {
   const int found = measured();
   if (found == 0) return Clock::time_point::max();
-  return deadline(found < settings_.search.least_configs ? share_of_few : share_of_screening);
+  return deadline(found < breadth_.least_configs ? share_of_few : share_of_screening);
 }
 
 int Search::measured() const {
@@ -164,7 +189,7 @@ void Search::screen(const Round& round) {
     stop_if_asked();
     std::optional<BuildAhead::Ready> ready = ahead->next(end_of_screening());
     if (!ready) {
-      if (const int few = measured(); few < settings_.search.least_configs)
+      if (const int few = measured(); few < breadth_.least_configs)
         cut_short_ = fmt::format("only {} of {} configs were ready in time", few,
                                  static_cast<std::size_t>(few) + round.entrants.size() - done);
       ahead->stop();
@@ -179,19 +204,12 @@ void Search::screen(const Round& round) {
 /// Makes it a contender, or quarantines it. What is known already is not timed.
 void Search::look_at(std::size_t entrant, const std::function<Built()>& build) {
   cache::Measurement look = measurement(entrant);
-  Built built;
-  try {
-    built = build();
-  } catch (const CompileError& error) {
-    ++compiled_;
-    return quarantine(entrant, look, std::string("does not compile: ") + error.log());
-  }
-  compiled_ += built.compiled;
-  look.compile_key = built.compile_key();
+  std::optional<Built> built = try_to_build(entrant, look, build);
+  if (!built) return;
   device_.synchronize(device_.trial_stream());  // throws what others broke before
   const FirstLaunch launch(hooks_, look.config);
   try {
-    Kernel kernel = built.load(device_);
+    Kernel kernel = built->load(device_);
     look.registers = kernel.resources().registers;
     look.local_bytes = kernel.resources().local_bytes;
     if (!kernel.fits(bench_->problem())) return quarantine(entrant, look, "does not fit the device");
@@ -199,7 +217,7 @@ void Search::look_at(std::size_t entrant, const std::function<Built()>& build) {
       return quarantine(entrant, look, fmt::format("{} bytes of local memory a thread", look.local_bytes));
     if (const auto wrong = verifier_->mismatch(kernel))
       return quarantine(entrant, look, "wrong answer: " + *wrong);
-    Contender contender{std::move(built), std::move(kernel), look};
+    Contender contender{*std::move(built), std::move(kernel), look};
     contender.measurement.stage = cache::stage_of_finals;
     if (entrants_[entrant].is_new()) take_samples(contender.kernel, look);
     contenders_.emplace(entrant, std::move(contender));
@@ -215,12 +233,45 @@ void Search::look_at(std::size_t entrant, const std::function<Built()>& build) {
   note(entrant, look);
 }
 
+/// Nothing where it does not compile, or the compiler did not get to it.
+std::optional<Built> Search::try_to_build(std::size_t entrant, cache::Measurement& look,
+                                          const std::function<Built()>& build) {
+  try {
+    Built built = build();
+    compiled_ += built.compiled;
+    look.compile_key = built.compile_key();
+    if (built.compiled > 0) {
+      compiler_works_ = true;
+      for (cache::Measurement& refused : refused_) cache_.add(refused);
+      refused_.clear();
+    }
+    return built;
+  } catch (const CompileError& error) {
+    ++compiled_;
+    refuse(entrant, look, error);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::compile) throw;
+    pass_over(entrant);
+  }
+  return std::nullopt;
+}
+
 /// More samples where they show that the kernel is short.
 void Search::take_samples(const Kernel& kernel, cache::Measurement& look) {
-  const int samples = settings_.search.screening_samples;
+  const int samples = breadth_.screening_samples;
   bench_->time(kernel, samples, look);
   if (const int more = samples * (times_as_many(look.median_us) - 1); more > 0)
     bench_->time(kernel, more, look);
+}
+
+/// As if it had been passed over, until something compiles.
+void Search::refuse(std::size_t entrant, cache::Measurement measurement, const CompileError& error) {
+  const std::string reason = std::string("does not compile: ") + error.log();
+  if (compiler_works_) return quarantine(entrant, std::move(measurement), reason);
+  measurement.outcome = cache::Outcome::quarantined;
+  measurement.reason = reason;
+  refused_.push_back(std::move(measurement));
+  pass_over(entrant);
 }
 
 void Search::quarantine(std::size_t entrant, cache::Measurement measurement, std::string reason) {
@@ -297,8 +348,10 @@ void Search::take_turns(const Round& round) {
   }
   believe(turns, contenders);
   turns_taken_ += believed;
+  if (!turns.empty()) ++rounds_;
   for (std::size_t i = 0; i < contenders.size(); ++i) {
     Entrant& entrant = entrants_[entrants[i]];
+    if (!turns.empty()) contenders[i]->round = rounds_;
     const cache::Measurement& measurement = contenders[i]->measurement;
     entrant.median_us = measurement.median_us;
     entrant.error = error_of_median(measurement.spread, measurement.samples_us.size());
@@ -339,7 +392,8 @@ void Search::believe(std::span<const Turn> turns, std::span<Contender* const> co
   }
 }
 
-/// Every contender that had turns.
+/// Every contender that had turns. Only those of the last round had all turns beside each other: one that was left
+/// behind before may have the smaller median, of when the machine was faster.
 void Search::end_turns() {
   if (!bench_) return;
   runtime::Evidence evidence = bench_->evidence(references_us_);
@@ -350,6 +404,7 @@ void Search::end_turns() {
     if (contender.measurement.samples_us.empty()) continue;
     keep(cache_, contender.built);
     contender.measurement.evidence = evidence;
+    if (contender.round < rounds_) contender.measurement.stage = cache::stage_of_screenings;
     measured.push_back(contender.measurement);
   }
   // At once: who finds samples in turns takes the search for finished.

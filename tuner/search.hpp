@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "ce/base/error.hpp"
 #include "tuner/bench.hpp"
 #include "tuner/build_ahead.hpp"
 #include "tuner/strategy.hpp"
@@ -19,6 +20,11 @@
 #include "tuner/verify.hpp"
 
 namespace ce::tuner {
+
+/// Whether a search would time at least twice as many rows now: then the measurement does not end the matter.
+[[nodiscard]] bool is_of_short_memory(const runtime::Device& device, const Settings& settings,
+                                      const generator::Problem& problem,
+                                      const cache::Measurement& measurement);
 
 /// Compiles, verifies and times what a Strategy asks for, and writes everything down. What the database knows
 /// is not measured again.
@@ -43,6 +49,7 @@ class Search {
     Built built;
     Kernel kernel;
     cache::Measurement measurement;  ///< of its turns
+    int round = 0;                   ///< the last one that it had turns in
   };
 
   /// A few samples of each contender, one after the other.
@@ -59,6 +66,9 @@ class Search {
   void screen(const Round& round);
   void look_at(std::size_t entrant, const std::function<Built()>& build);
   void take_samples(const Kernel& kernel, cache::Measurement& look);
+  [[nodiscard]] std::optional<Built> try_to_build(std::size_t entrant, cache::Measurement& look,
+                                                  const std::function<Built()>& build);
+  void refuse(std::size_t entrant, cache::Measurement measurement, const CompileError& error);
   void quarantine(std::size_t entrant, cache::Measurement measurement, std::string reason);
   void pass_over(std::size_t entrant);
   void take_turns(const Round& round);
@@ -79,6 +89,7 @@ class Search {
   runtime::Device& device_;
   cache::Cache& cache_;
   const Settings& settings_;
+  Breadth breadth_;
   const Hooks& hooks_;
   generator::Problem problem_;
   Clock::time_point start_ = Clock::now();
@@ -93,16 +104,20 @@ class Search {
   int known_ = 0;         ///< configs that the database knew when the search began
   int compiled_ = 0;
   bool screened_ = false;  ///< in this search
+  /// That did not compile, for as long as nothing has: then it is the compiler that may be at fault.
+  std::vector<cache::Measurement> refused_;
+  bool compiler_works_ = false;
 
   std::optional<Verifier> verifier_;
   std::optional<Bench> bench_;
   std::map<std::size_t, Contender> contenders_;
+  int rounds_ = 0;                    ///< in turns
   std::size_t turns_taken_ = 0;       ///< of every contender that is still in
   Clock::duration of_a_contender_{};  ///< the last turn took, each
   std::vector<float> references_us_;  ///< of all turns so far
   std::string disturbance_;           ///< why the turns are not to be trusted; empty where they are
   std::string cut_short_;             ///< how few configs took part; empty where they were enough
-  std::exception_ptr passed_over_;    ///< why the first was, for which memory was short
+  std::exception_ptr passed_over_;    ///< why the first was
   std::unique_ptr<BuildAhead> unfinished_;
 
   std::string best_;

@@ -26,12 +26,12 @@ Indices by_time(std::span<const Entrant> entrants) {
   return measured;
 }
 
-/// The first of each of the first structures.
+/// The first of each of the first structures that is not quarantined.
 Indices promising(const Breadth& breadth, std::span<const Entrant> entrants) {
   Indices chosen;
   std::set<std::size_t> structures;
   for (std::size_t i = 0; i < entrants.size() && chosen.size() < count(breadth.structures); ++i)
-    if (structures.insert(entrants[i].structure).second) chosen.push_back(i);
+    if (!entrants[i].out && structures.insert(entrants[i].structure).second) chosen.push_back(i);
   return chosen;
 }
 
@@ -49,7 +49,7 @@ Indices refined(const Breadth& breadth, std::span<const Entrant> entrants) {
     Indices own, others;  // with a load that a more promising one has
     std::set<int> loads;
     for (std::size_t i = 0; i < entrants.size(); ++i)
-      if (entrants[i].structure == structure)
+      if (entrants[i].structure == structure && !entrants[i].out)
         (loads.insert(entrants[i].load).second ? own : others).push_back(i);
     own.insert(own.end(), others.begin(), others.end());
     own.resize(std::min(own.size(), count(breadth.modifiers)));
@@ -67,6 +67,7 @@ Indices all(std::span<const Entrant> entrants) {
 /// The most promising is always among them: it is what would run without a search.
 Indices drawn(const Breadth& breadth, std::span<const Entrant> entrants) {
   Indices chosen = all(entrants);
+  std::erase_if(chosen, [&](std::size_t i) { return entrants[i].out; });
   // Not std::shuffle(), whose order differs between standard libraries.
   std::mt19937_64 engine(breadth.seed);
   for (std::size_t i = chosen.size(); i > 2; --i) std::swap(chosen[i - 1], chosen[1 + engine() % (i - 1)]);

@@ -71,6 +71,10 @@ std::optional<Decision> Tuner::known_winner(const generator::Problem& problem) c
   return own;
 }
 
+bool Tuner::is_of_short_memory(const generator::Problem& problem, const Decision& decision) const {
+  return tuner::is_of_short_memory(device_, settings_, problem, decision.winner.measurement);
+}
+
 std::vector<generator::Config> Tuner::likely_configs(const generator::Problem& problem,
                                                      std::size_t most) const {
   const std::vector<Neighbour> near = neighbours(device_, cache_, problem);

@@ -96,6 +96,9 @@ class Tuner {
   /// to its end, unless the database has that winner in quarantine; nothing when none knows one. See decide() of a Cache.
   [[nodiscard]] std::optional<Decision> known_winner(const generator::Problem& problem) const;
 
+  /// Whether it was found with so much less memory than there is now that a search would time twice as many rows.
+  [[nodiscard]] bool is_of_short_memory(const generator::Problem& problem, const Decision& decision) const;
+
   /// The configs that are ranked first in the light of what was measured of the nearest problems on this device whose
   /// kernels move memory alike; none when there are no such problems. They need not have won anywhere.
   [[nodiscard]] std::vector<generator::Config> likely_configs(const generator::Problem& problem,

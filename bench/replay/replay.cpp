@@ -85,14 +85,14 @@ void read_line(const std::string& line, Recording& recording, RecordedProblem*& 
 }
 
 /// As tuner::decide(), but that registers were not recorded: of those that tie, the smallest text.
+/// \param last  those of the last round
 std::size_t winner_of(const std::vector<const RecordedConfig*>& field,
-                      const std::vector<tuner::Entrant>& entrants) {
+                      const std::vector<tuner::Entrant>& entrants, const std::vector<std::size_t>& last) {
   double best_us = std::numeric_limits<double>::max();
-  for (const tuner::Entrant& entrant : entrants)
-    if (entrant.in_turns) best_us = std::min(best_us, entrant.median_us);
+  for (const std::size_t i : last) best_us = std::min(best_us, entrants[i].median_us);
   std::optional<std::size_t> winner;
-  for (std::size_t i = 0; i < field.size(); ++i)
-    if (entrants[i].in_turns && entrants[i].median_us <= best_us * (1 + tuner::tie) &&
+  for (const std::size_t i : last)
+    if (entrants[i].median_us <= best_us * (1 + tuner::tie) &&
         (!winner || generator::to_text(field[i]->config) < generator::to_text(field[*winner]->config)))
       winner = i;
   return winner.value();
@@ -159,7 +159,9 @@ Score Simulator::search(const tuner::Breadth& breadth, std::uint64_t seed) const
     }
     entrants[i].median_us = tuner::median(into);
   };
-  for (int number = 0; const auto round = tuner::next_round(breadth, number, entrants); ++number)
+  std::vector<std::size_t> last;
+  for (int number = 0; const auto round = tuner::next_round(breadth, number, entrants); ++number) {
+    last = round->entrants;
     for (const std::size_t i : round->entrants) {
       if (round->in_turns) {
         const auto samples = static_cast<std::size_t>(
@@ -174,13 +176,14 @@ Score Simulator::search(const tuner::Breadth& breadth, std::uint64_t seed) const
         ++score.tried;
       }
     }
-  const std::size_t winner = winner_of(field_, entrants);
+  }
+  const std::size_t winner = winner_of(field_, entrants, last);
   score.winner = generator::to_text(field_[winner]->config);
   score.regret = field_[winner]->median_us / best_us_ - 1;
   for (std::size_t i = 0; i < field_.size(); ++i)
     if (entrants[i].median_us > 0)
       score.losses.emplace_back(field_[i]->config,
-                                std::log(entrants[i].median_us / entrants[winner].median_us));
+                                std::max(0., std::log(entrants[i].median_us / entrants[winner].median_us)));
   return score;
 }
 

@@ -349,6 +349,52 @@ TEST_F(ChooserTest, AWinnerOfTheSiteThatDoesNotCompileHereIsNoAnswer) {
   EXPECT_EQ(quarantined, 1);
 }
 
+TEST_F(ChooserTest, WhereNothingCompilesTheCompilerIsAtFaultAndNotTheWinner) {
+  Choice tuned;
+  {
+    Chooser chooser(device, database, quick_settings(), Policy::tune);
+    tuned = choose(chooser);
+  }
+  const cache::Key key = tuner::Tuner(device, database, quick_settings()).key(small_problem());
+  for (const Policy policy : {Policy::frozen, Policy::lookup, Policy::tune}) {
+    cache::Cache without_binaries = cache::Cache::in_memory();
+    for (const cache::Measurement& measurement : database.measurements(key))
+      without_binaries.add(measurement);
+    device.refused = " ";
+    Chooser broken(device, without_binaries, quick_settings(), policy);
+    EXPECT_THROW(static_cast<void>(broken.choose(small_problem(), nullptr)), CompileError);
+    device.refused.clear();
+    Chooser mended(device, without_binaries, quick_settings(), policy);
+    EXPECT_EQ(choose(mended).config, tuned.config);
+  }
+}
+
+/// Times of a few rows say little about many.
+TEST_F(ChooserTest, AWinnerOfWhenMemoryWasShortIsSearchedAgain) {
+  Problem problem = small_problem();
+  problem.rows = 4096;
+  tuner::Settings settings = quick_settings();
+  settings.scratch_bytes = 8 << 10;
+  {
+    Chooser chooser(device, database, settings, Policy::tune);
+    EXPECT_EQ(choose(chooser, problem).origin, Origin::tuned);
+  }
+  {
+    Chooser still_short(device, database, settings, Policy::tune);
+    EXPECT_EQ(choose(still_short, problem).origin, Origin::database);
+  }
+  settings.scratch_bytes = 64 << 20;
+  {
+    Chooser frozen(device, database, settings, Policy::frozen);
+    EXPECT_EQ(choose(frozen, problem).origin, Origin::database);
+  }
+  Chooser chooser(device, database, settings, Policy::tune);
+  const Choice again = choose(chooser, problem);
+  EXPECT_EQ(again.origin, Origin::tuned);
+  const tuner::Tuner tuner(device, database, settings);
+  EXPECT_EQ(tuner.known_winner(problem)->winner.measurement.rows, 4096);
+}
+
 TEST_F(ChooserTest, AnOwnWinnerThatNoLongerCompilesMakesRoomForTheNext) {
   Choice before;
   {

@@ -107,7 +107,7 @@ class ManyProcesses : public TunerTest {
   void expect_one_tuning() const {
     std::map<std::string, int> screened, timed;
     for (const cache::Measurement& measurement : measurements())
-      ++(measurement.stage == 0 ? screened : timed)[measurement.config];
+      ++(is_of_screening(measurement) ? screened : timed)[measurement.config];
     EXPECT_EQ(screened.size(), 4U);
     EXPECT_FALSE(timed.empty());
     for (const auto& [config, times] : screened) EXPECT_EQ(times, 1) << config;

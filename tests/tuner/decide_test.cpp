@@ -111,6 +111,30 @@ TEST(Decide, MoreRowsGoBeforeFewerWhoseTimesAreOfLessWork) {
             "the only config in the final");
 }
 
+/// Of one config, too: memory may have been short the second time.
+TEST(Decide, ALaterFinalOfFewerRowsChangesNothing) {
+  const auto of_rows = [](std::int64_t rows, const std::string& text, double median_us) {
+    Measurement measurement = measured(text, median_us, 1);
+    measurement.rows = rows;
+    return measurement;
+  };
+  const std::vector<Measurement> all{of_rows(1024, config(0), 100), of_rows(1024, config(1), 103),
+                                     of_rows(1024, config(2), 150), of_rows(600, config(0), 62),
+                                     of_rows(600, config(1), 60)};
+  EXPECT_EQ(winner(all), config(0));
+  cache::Cache database = cache::Cache::in_memory();
+  const generator::Problem problem = test::small_problem();
+  const cache::Key key{.problem = generator::key_text(problem), .device = "device"};
+  for (Measurement measurement : all) {
+    measurement.key = key;
+    database.add(measurement);
+  }
+  const auto decision = decide(database, key, problem);
+  ASSERT_TRUE(decision);
+  EXPECT_EQ(decision->winner.config, config(0));
+  EXPECT_EQ(decision->winner.measurement.median_us, 100);
+}
+
 TEST(Decide, TheLatestOfAStageCounts) {
   EXPECT_EQ(winner({measured(config(0), 5), measured(config(1), 6), measured(config(0), 7)}), config(1));
 }

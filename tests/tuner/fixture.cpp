@@ -48,16 +48,21 @@ tuner::Settings quick_settings() {
   return settings;
 }
 
+bool is_of_screening(const cache::Measurement& measurement) {
+  return measurement.stage == cache::stage_of_screenings &&
+         static_cast<int>(measurement.samples_us.size()) == quick_settings().search.screening_samples;
+}
+
 /// Tells the device which of its entry points belong to an image with a fault.
 class FaultyDevice::WatchedModule : public runtime::Module {
  public:
-  WatchedModule(FaultyDevice& device, std::unique_ptr<runtime::Module> inner, Fault fault)
-      : device_(device), inner_(std::move(inner)), fault_(fault) {}
+  WatchedModule(FaultyDevice& device, std::unique_ptr<runtime::Module> inner, Planted planted)
+      : device_(device), inner_(std::move(inner)), planted_(std::move(planted)) {}
 
   runtime::Function function(std::string_view entry) const override {
     const runtime::Function found = inner_->function(entry);
     const std::lock_guard lock(device_.mutex_);
-    device_.functions_[found.handle] = fault_;
+    device_.functions_[found.handle] = planted_;
     return found;
   }
   runtime::Resources resources(runtime::Function function) const override {
@@ -67,7 +72,7 @@ class FaultyDevice::WatchedModule : public runtime::Module {
  private:
   FaultyDevice& device_;
   std::unique_ptr<runtime::Module> inner_;
-  Fault fault_;
+  Planted planted_;
 };
 
 FaultyDevice::FaultyDevice(std::function<Fault(int)> fault_of)
@@ -89,18 +94,18 @@ runtime::Binary FaultyDevice::compile(const runtime::CompileRequest& request) {
       fmt::format("static const char name_of_the_test[] __attribute__((used)) = \"{}\";\n", request.name);
   runtime::Binary binary = DeviceDecorator::compile(edited);
   const std::lock_guard lock(mutex_);
-  images_[digest_of(binary.image)] = fault;
+  images_[digest_of(binary.image)] = {request.name.substr(problem.size()), fault};
   return binary;
 }
 
 std::unique_ptr<runtime::Module> FaultyDevice::load(std::span<const std::byte> image) {
-  Fault fault = Fault::none;
+  Planted planted;
   {
     const std::lock_guard lock(mutex_);
     const auto known = images_.find(digest_of(image));
-    if (known != images_.end()) fault = known->second;
+    if (known != images_.end()) planted = known->second;
   }
-  return std::make_unique<WatchedModule>(*this, DeviceDecorator::load(image), fault);
+  return std::make_unique<WatchedModule>(*this, DeviceDecorator::load(image), std::move(planted));
 }
 
 void FaultyDevice::launch(std::span<const runtime::KernelLaunch> kernels, const void* arguments,
@@ -109,7 +114,9 @@ void FaultyDevice::launch(std::span<const runtime::KernelLaunch> kernels, const 
     Fault fault = Fault::none;
     {
       const std::lock_guard lock(mutex_);
-      fault = functions_.at(kernel.function.handle);
+      const Planted& planted = functions_.at(kernel.function.handle);
+      fault = planted.fault;
+      launched_ = planted.config;
     }
     if (fault == Fault::wrong) continue;
     if (fault == Fault::fault) throw DeviceError("launch", 700, "planted by the test");
@@ -145,9 +152,21 @@ int FaultyDevice::compiled() const {
   return static_cast<int>(configs_.size());
 }
 
+std::string FaultyDevice::launched() const {
+  const std::lock_guard lock(mutex_);
+  return launched_;
+}
+
 std::size_t FaultyDevice::allocations() const {
   const std::lock_guard lock(mutex_);
   return live_.size();
+}
+
+std::vector<float> TimedDevice::time(int samples, const std::function<void()>& before,
+                                     const std::function<void()>& timed) {
+  before();
+  timed();
+  return std::vector<float>(static_cast<std::size_t>(samples), static_cast<float>(us_of_(launched())));
 }
 
 }  // namespace ce::test

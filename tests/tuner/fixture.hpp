@@ -47,6 +47,9 @@ enum class Fault {
 /// Few configs and few samples: what is decided matters here, not how well.
 [[nodiscard]] tuner::Settings quick_settings();
 
+/// By a search with these settings; not what its turns left behind.
+[[nodiscard]] bool is_of_screening(const cache::Measurement& measurement);
+
 /// The host device, with faults planted into configs of small_problem(), in the order in which they come to
 /// be compiled.
 class FaultyDevice : public DeviceDecorator {
@@ -66,6 +69,8 @@ class FaultyDevice : public DeviceDecorator {
   /// The configs that came to be compiled, by what was planted.
   [[nodiscard]] std::set<std::string> with(Fault fault) const;
   [[nodiscard]] int compiled() const;
+  /// The config that was launched last; empty for what is none of small_problem().
+  [[nodiscard]] std::string launched() const;
   /// Allocations that are not released.
   [[nodiscard]] std::size_t allocations() const;
 
@@ -74,10 +79,27 @@ class FaultyDevice : public DeviceDecorator {
 
   mutable std::mutex mutex_;
   std::function<Fault(int)> fault_of_;
-  std::map<std::string, Fault> configs_;    ///< by text
-  std::map<std::string, Fault> images_;     ///< by digest
-  std::map<const void*, Fault> functions_;  ///< by handle
+  struct Planted {
+    std::string config;
+    Fault fault = Fault::none;
+  };
+  std::map<std::string, Fault> configs_;      ///< by text
+  std::map<std::string, Planted> images_;     ///< by digest
+  std::map<const void*, Planted> functions_;  ///< by handle
+  std::string launched_;
   std::set<void*> live_;
+};
+
+/// One on which every sample of a config takes what a function says.
+class TimedDevice : public FaultyDevice {
+ public:
+  /// \param us_of  of a config's text; in microseconds
+  explicit TimedDevice(std::function<double(const std::string&)> us_of) : us_of_(std::move(us_of)) {}
+  std::vector<float> time(int samples, const std::function<void()>& before,
+                          const std::function<void()>& timed) override;
+
+ private:
+  std::function<double(const std::string&)> us_of_;
 };
 
 /// A database of its own, and a Tuner of a FaultyDevice with it.

@@ -160,6 +160,24 @@ TEST_F(LikelyConfig, RowsThatWereTimedCount) {
   EXPECT_EQ(other[0].distance, 3);
 }
 
+TEST_F(LikelyConfig, TimesOfOtherRowsThanTheWinnersAreNotHeard) {
+  const Problem known = wide(1024);
+  know(known, config_of(known, asked, true));
+  Measurement short_of_memory = measured(known, config_of(known, asked, true, 1));
+  short_of_memory.rows = 1;
+  short_of_memory.median_us = 0.5;
+  Measurement lucky = measured(known, config_of(known, asked, true, 2));
+  lucky.median_us = 0.5;
+  Measurement winner = measured(known, config_of(known, asked, true));
+  winner.stage = short_of_memory.stage = cache::stage_of_finals;
+  for (Measurement* measurement : {&winner, &lucky}) measurement->rows = 64;
+  for (const Measurement& measurement : {winner, short_of_memory, lucky}) database.add(measurement);
+  const std::vector<tuner::Neighbour> near = tuner::neighbours(*device, database, asked);
+  ASSERT_EQ(near.size(), 1);
+  ASSERT_EQ(near[0].losses.size(), 2);
+  for (const auto& [config, loss] : near[0].losses) EXPECT_EQ(loss, 0) << to_text(config);
+}
+
 TEST_F(LikelyConfig, AnotherDeviceIsNotAsked) {
   Measurement measurement = measured(wide(1024), config_of(wide(1024), asked, true));
   measurement.key.device = "NVIDIA H200|cc=90";

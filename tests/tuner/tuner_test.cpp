@@ -5,6 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
+#include <set>
+#include <string>
 
 #include "ce/base/built_version.hpp"
 #include "ce/base/error.hpp"
@@ -42,18 +45,16 @@ TEST_F(TunerTest, TunesOnceAndRemembersWithEvidence) {
             std::nullopt);
 
   const std::vector<Measurement> written = open().measurements(report.key);
-  const auto of_stage = [&](int stage) {
-    return std::ranges::count_if(written, [stage](const Measurement& m) { return m.stage == stage; });
-  };
-  EXPECT_EQ(of_stage(0), 4);
-  EXPECT_EQ(of_stage(1), 3) << "the semifinalists";
+  EXPECT_EQ(std::ranges::count_if(written, is_of_screening), 4);
+  EXPECT_EQ(std::ranges::count_if(written, [](const Measurement& m) { return m.stage > 0; }), 2)
+      << "of the last round";
+  EXPECT_EQ(written.size(), 4 + 3) << "and a semifinalist that was left behind";
   for (const Measurement& measurement : written) {
     EXPECT_EQ(measurement.outcome, Outcome::measured);
     EXPECT_TRUE(tuner::is_current(measurement, small_problem().operation));
-    if (measurement.stage == 0)
-      EXPECT_EQ(measurement.samples_us.size(), 2);
-    else
-      EXPECT_THAT(measurement.samples_us.size(), testing::AnyOf(3, 6)) << "of semifinalists and finalists";
+    if (!is_of_screening(measurement)) {
+      EXPECT_EQ(measurement.samples_us.size(), measurement.stage > 0 ? 6 : 3);
+    }
     EXPECT_EQ(measurement.rows, small_problem().rows);
     EXPECT_EQ(measurement.bytes, 2 * 40 * 100 * 4);
     EXPECT_NE(measurement.compile_key, "");
@@ -127,7 +128,7 @@ TEST_F(TunerTest, StopsBetweenConfigsAndGoesOnWhereItStopped) {
   EXPECT_EQ(report.known, 2);
   std::map<std::string, int> screened;
   for (const Measurement& measurement : database.measurements(report.key))
-    if (measurement.stage == 0) ++screened[measurement.config];
+    if (is_of_screening(measurement)) ++screened[measurement.config];
   EXPECT_EQ(screened.size(), 4);
   for (const auto& [config, times] : screened) EXPECT_EQ(times, 1) << config;
 }
@@ -188,6 +189,49 @@ TEST_F(TunerTest, TimesFewerRowsWhereScratchMemoryIsShort) {
     EXPECT_EQ(measurement.bytes, report.timed_rows * tall.columns * 4 * 2)
         << "GB/s are those of the timed rows";
   }
+}
+
+/// 513 rows and 1024 have one answer, and times of the two are nothing to hold against each other.
+TEST_F(TunerTest, ASearchComparesTimesOfItsOwnRowsAlone) {
+  cache::Cache database = open();
+  generator::Problem problem = small_problem();
+  std::set<std::string> of_first;
+  TimedDevice device([&](const std::string& config) {
+    if (problem.rows == 40) of_first.insert(config);
+    return static_cast<double>(problem.rows) * (of_first.contains(config) ? 1.2 : 1.);
+  });
+  tuner::Settings settings = quick_settings();
+  static_cast<void>(Tuner(device, database, settings).tune(problem));
+  settings.search.strategy = tuner::Strategy::exhaustive;
+  settings.search.most_configs = 8;
+  problem.rows = 64;
+  const Report most = Tuner(device, database, settings).tune(problem);
+  EXPECT_EQ(most.timed_rows, 64);
+  EXPECT_FALSE(of_first.contains(most.winner));
+  // Those of fewer rows would not be heard.
+  settings.search.most_configs = 12;
+  problem.rows = 40;
+  EXPECT_EQ(Tuner(device, database, settings).tune(problem).timed_rows, 64);
+}
+
+/// What was left behind before the machine became slower had the smaller median then.
+TEST_F(TunerTest, OnlyTheLastRoundDecides) {
+  cache::Cache database = open();
+  std::map<std::string, int> order;
+  double drift = 1;
+  TimedDevice device([&](const std::string& config) {
+    return 1000 * drift *
+           (1 + 0.004 * order.try_emplace(config, static_cast<int>(order.size())).first->second);
+  });
+  tuner::Settings settings;
+  settings.scratch_bytes = std::int64_t{1} << 20;
+  settings.search.structures = 10;
+  settings.search.refined = 0;
+  const tuner::Hooks hooks{.progress = [&](const tuner::Progress& progress) {
+    if (progress.stage == "final" && progress.done == progress.total) drift = 1.02;
+  }};
+  const Report report = Tuner(device, database, settings).tune(small_problem(), hooks);
+  EXPECT_EQ(order.at(report.winner), 0);
 }
 
 TEST_F(TunerTest, ABucketOfRowsSharesItsAnswer) {
