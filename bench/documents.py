@@ -123,8 +123,12 @@ class Results:
         self.few_rows = newest(of("few-rows"), lambda p: (kind_of(p), p["dtype"], p["columns"], p["rows"]))
         self.shapes = newest(of("loss-grad-"), lambda p: (kind_of(p), p["dtype"], p["rows"], p["columns"]))
         self.planted = newest(of("planted"), lambda p: planted_key(p["title"]))
-        # Regret is of all problems of a run: the last one.
-        self.regret: Document | None = next(reversed(of("regret")), None)
+        # Regret is of all problems of a run: the last one, and of what neighbours serve the last that knew others.
+        regrets = of("regret")
+        self.regret: Document | None = next(reversed(regrets), None)
+        served = [[problem["regret_served"] for problem in document.content["problems"] if "regret_served" in problem]
+                  for document in regrets]
+        self.served: list[float] = next(filter(None, reversed(served)), [])
         # Of peers: by the library as well, with its ratio to ce in the same run.
         self.peers: Cells = {}
         self.failures: dict[Key, str] = {}

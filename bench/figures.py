@@ -397,11 +397,6 @@ def regret_quantiles(page: Page) -> str:
     return quantiles_text(regret(page)["regret"])
 
 
-def regrets_served(page: Page) -> list[float]:
-    """Of what the neighbours of a problem served."""
-    return [problem["regret_served"] for problem in regret(page)["problems"] if "regret_served" in problem]
-
-
 def search_seconds(page: Page) -> str:
     seconds = [problem["seconds"] for problem in regret(page)["problems"]]
     return f"median {statistics.median(seconds):.1f} s, longest {max(seconds):.2f} s"
@@ -451,8 +446,8 @@ INLINE: dict[str, Callable[[Page], str]] = {
     "few-rows-times": few_rows_times,
     "few-rows-shares": few_rows_shares,
     "regret": regret_quantiles,
-    "regret-served": lambda page: quantiles_text(quantiles(regrets_served(page))),
-    "regret-served-problems": lambda page: str(len(regrets_served(page))),
+    "regret-served": lambda page: quantiles_text(quantiles(page.results.served)),
+    "regret-served-problems": lambda page: str(len(page.results.served)),
     "regret-problems": lambda page: str(len(regret(page)["problems"])),
     "search-seconds": search_seconds,
     "search-configs": search_configs,
