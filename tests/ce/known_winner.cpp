@@ -17,7 +17,8 @@ void know_winner(cache::Cache& cache, const runtime::Model& model, const generat
       .key = key,
       .config = generator::to_text(config),
       .template_digest = generator::template_digest(problem.operation, config.variant),
-      .stage = 1,  // in turns: it ended its search
+      .stage = cache::stage_of_finals,  // it ended its search
+      .rows = problem.rows,
       .samples_us = {1},
       .median_us = 1};
   const std::size_t sources = generator::generate(problem, config).sources.size();
