@@ -15,7 +15,19 @@ namespace {
 
 using testing::HasSubstr;
 
-class HostCompiler : public ContextTest {};
+class HostCompiler : public ContextTest {
+ protected:
+  /// The version is part of the device's name, so this one tells its own, and compiles nothing any more.
+  [[nodiscard]] std::string compiler_that(const std::string& commands) const {
+    const char* before = std::getenv("CE_HOST_COMPILER");
+    const std::filesystem::path script = folder() / "c++";
+    std::ofstream(script) << "#!/bin/sh\n[ \"$1\" = --version ] && exec "
+                          << (before != nullptr && *before != '\0' ? before : "c++") << " --version\n"
+                          << commands << "\n";
+    std::filesystem::permissions(script, std::filesystem::perms::owner_all);
+    return script;
+  }
+};
 
 TEST_F(HostCompiler, IsNotAskedByAnotherProcess) {
   EXPECT_EQ(run_in_a_child(file()).output.substr(0, 6), "tuned ");
@@ -60,14 +72,7 @@ TEST_F(HostCompiler, AWarmDatabaseNeedsNone) {
     SoftmaxCall call(context, {.name = "", .columns = 100}, 1);
     EXPECT_EQ(context.run(Softmax{}, call.tensors()).origin, Origin::tuned);
   }
-  // The version is part of the device's name, so this one tells its own and compiles nothing any more.
-  const char* before = std::getenv("CE_HOST_COMPILER");
-  const std::filesystem::path script = folder() / "c++";
-  std::ofstream(script) << "#!/bin/sh\n[ \"$1\" = --version ] && exec "
-                        << (before != nullptr && *before != '\0' ? before : "c++")
-                        << " --version\necho retired >&2\nexit 1\n";
-  std::filesystem::permissions(script, std::filesystem::perms::owner_all);
-  const ScopedEnvironment retired("CE_HOST_COMPILER", script.c_str());
+  const ScopedEnvironment retired("CE_HOST_COMPILER", compiler_that("echo retired >&2\nexit 1").c_str());
   Context context(options(Policy::tune));
   SoftmaxCall call(context, {.name = "", .columns = 100}, 1);
   EXPECT_EQ(context.run(Softmax{}, call.tensors()).origin, Origin::database);
@@ -87,14 +92,8 @@ TEST_F(HostCompiler, AWarmDatabaseNeedsNone) {
 
 /// As it is where memory is short. The next call finds everything as it was.
 TEST_F(HostCompiler, ThatIsKilledLeavesNoMark) {
-  const char* before = std::getenv("CE_HOST_COMPILER");
-  const std::filesystem::path script = folder() / "c++";
-  std::ofstream(script) << "#!/bin/sh\n[ \"$1\" = --version ] && exec "
-                        << (before != nullptr && *before != '\0' ? before : "c++")
-                        << " --version\nkill -KILL $$\n";
-  std::filesystem::permissions(script, std::filesystem::perms::owner_all);
   {
-    const ScopedEnvironment killed("CE_HOST_COMPILER", script.c_str());
+    const ScopedEnvironment killed("CE_HOST_COMPILER", compiler_that("kill -KILL $$").c_str());
     Context context(options(Policy::tune));
     SoftmaxCall call(context, {.name = "", .columns = 100}, 1);
     try {

@@ -51,6 +51,12 @@ std::string winner(const std::vector<Measurement>& measurements) {
   return decision ? decision->winner.config : "nobody";
 }
 
+Measurement of_rows(std::int64_t rows, const std::string& text, double median_us) {
+  Measurement measurement = measured(text, median_us, 1);
+  measurement.rows = rows;
+  return measurement;
+}
+
 TEST(Decide, NothingWins) { EXPECT_EQ(winner({}), "nobody"); }
 
 TEST(Decide, TheSmallestMedianWins) {
@@ -87,11 +93,6 @@ TEST(Decide, AMeasurementOfALowerStageAfterwardsChangesNothing) {
 }
 
 TEST(Decide, MoreRowsGoBeforeFewerWhoseTimesAreOfLessWork) {
-  const auto of_rows = [](std::int64_t rows, const std::string& text, double median_us) {
-    Measurement measurement = measured(text, median_us, 1);
-    measurement.rows = rows;
-    return measurement;
-  };
   const std::vector<Measurement> merged{of_rows(4100, config(0), 50), of_rows(8192, config(1), 90),
                                         of_rows(8192, config(2), 80), of_rows(1, config(3), 2)};
   const auto decision = decide(merged, Operation::softmax);
@@ -113,11 +114,6 @@ TEST(Decide, MoreRowsGoBeforeFewerWhoseTimesAreOfLessWork) {
 
 /// Of one config, too: memory may have been short the second time.
 TEST(Decide, ALaterFinalOfFewerRowsChangesNothing) {
-  const auto of_rows = [](std::int64_t rows, const std::string& text, double median_us) {
-    Measurement measurement = measured(text, median_us, 1);
-    measurement.rows = rows;
-    return measurement;
-  };
   const std::vector<Measurement> all{of_rows(1024, config(0), 100), of_rows(1024, config(1), 103),
                                      of_rows(1024, config(2), 150), of_rows(600, config(0), 62),
                                      of_rows(600, config(1), 60)};
