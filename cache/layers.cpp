@@ -7,7 +7,6 @@
 #include <string_view>
 #include <utility>
 
-#include "cache/open.hpp"
 #include "cache/schema.hpp"
 #include "ce/base/environment.hpp"
 #include "ce/base/log.hpp"

@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "cache/open.hpp"
+#include "cache/schema.hpp"
 #include "ce/base/error.hpp"
 
 namespace ce::cache {

@@ -44,11 +44,10 @@ struct AxisEffect {
 /// How much of a variant's space was looked at.
 struct Coverage {
   std::string variant;
-  int points = 0;   ///< of its template
-  int configs = 0;  ///< of these, what constraints let through
-  int tried = 0;    ///< of these, measured or rejected
-  double best_us =
-      0;  ///< the smallest median of the stage that decided, else of the screening, on the winner's rows; 0 for none
+  int points = 0;      ///< of its template
+  int configs = 0;     ///< of these, what constraints let through
+  int tried = 0;       ///< of these, measured or rejected
+  double best_us = 0;  ///< the smallest median of the highest stage, on the winner's rows; 0 for none
 };
 
 /// Of the winner's variant. Only times of one stage are compared.

@@ -137,7 +137,7 @@ void Search::run() {
       take_turns(*round);
   }
   end_turns();
-  if (measured() == 0 && passed_over_) std::rethrow_exception(passed_over_);
+  if (passed_over_ && measured() == 0) std::rethrow_exception(passed_over_);
 }
 
 double Search::seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
