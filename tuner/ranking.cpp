@@ -296,7 +296,10 @@ std::vector<Config> search_order(const Problem& problem, const runtime::Model& m
   // at what the ranking has farther back.
   std::vector<Config> elsewhere = neighbours.empty() ? ranked : ranked_space(problem, model, {}, weights);
   std::erase_if(elsewhere, std::not_fn(is_known));
-  const std::size_t looks_away = neighbours.empty() ? 5 : 3;  // with one structure of so many
+  const bool is_told = !neighbours.empty();
+  const std::size_t looks_away = is_told ? 3 : 5;  // with one structure of so many
+  constexpr std::size_t looks_at_any =
+      4;  // once in so many of these: at what the prediction has next, of any kind
 
   std::vector<Config> order;
   std::unordered_set<std::string> structures, added;
@@ -314,14 +317,21 @@ std::vector<Config> search_order(const Problem& problem, const runtime::Model& m
     kinds.insert(kind_of(*next));
     order.push_back(*next);
   };
-  auto next_elsewhere = elsewhere.cbegin(), next_little_known = little_known.cbegin();
+  auto next_elsewhere = elsewhere.cbegin(), next_of_a_kind = elsewhere.cbegin(),
+       next_little_known = little_known.cbegin();
+  std::size_t looks = 0;
+  const auto look_away = [&] {
+    const bool at_kinds = !is_told || ++looks % looks_at_any != 0;
+    if (at_kinds) add_next(elsewhere, next_of_a_kind, true);
+    if (is_told && (!at_kinds || next_of_a_kind == elsewhere.cend()))
+      add_next(elsewhere, next_elsewhere, false);
+  };
   for (Config& config : ranked) {
     if (added.contains(generator::to_text(config))) continue;
     const bool is_new = structures.insert(structure_of(config)).second;
     kinds.insert(kind_of(config));
     order.push_back(std::move(config));
-    if (is_new && structures.size() % looks_away == looks_away - 1)
-      add_next(elsewhere, next_elsewhere, neighbours.empty());
+    if (is_new && structures.size() % looks_away == looks_away - 1) look_away();
     if (!is_new || structures.size() + 1 < little_known_place) continue;
     add_next(little_known, next_little_known, false);
     little_known_place += 4;

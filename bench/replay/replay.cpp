@@ -123,7 +123,8 @@ Recording load(const std::filesystem::path& path) {
   return recording;
 }
 
-Simulator::Simulator(const RecordedProblem& recorded, const runtime::Model& model)
+Simulator::Simulator(const RecordedProblem& recorded, const runtime::Model& model,
+                     std::span<const tuner::Neighbour> neighbours, const tuner::Weights& weights)
     : best_us_(recorded.best_us()) {
   std::map<std::string, const RecordedConfig*> known;
   for (const RecordedConfig& config : recorded.configs)
@@ -131,7 +132,7 @@ Simulator::Simulator(const RecordedProblem& recorded, const runtime::Model& mode
 
   // As tuner::Search makes them; what was not recorded is in nobody's way.
   std::map<std::string, std::size_t> structures;
-  for (const generator::Config& config : tuner::search_order(recorded.problem, model, {})) {
+  for (const generator::Config& config : tuner::search_order(recorded.problem, model, neighbours, weights)) {
     const auto found = known.find(generator::to_text(config));
     if (found == known.end()) continue;
     entrants_.push_back(
@@ -262,22 +263,41 @@ bool has_heavy_options(const generator::Problem& problem) {
   return generator::reads_all_weights(problem) || problem.softcap;
 }
 
-std::vector<Guess> Guesser::guesses(Tuned tuned, std::uint64_t seed) const {
+std::vector<std::vector<tuner::Neighbour>> Guesser::neighbours(Tuned tuned, std::uint64_t seed) const {
   std::vector<std::vector<std::pair<generator::Config, double>>> losses;
   for (std::size_t i = 0; i < simulators_.size(); ++i) losses.push_back(losses_of(i, tuned, seed));
-  std::vector<Guess> guesses;
-  for (std::size_t i = 0; i < strangers_.size(); ++i) {
-    const Stranger& stranger = strangers_[i];
-    std::vector<tuner::Neighbour> near;
+  std::vector<std::vector<tuner::Neighbour>> found;
+  for (const Stranger& stranger : strangers_) {
+    std::vector<tuner::Neighbour>& near = found.emplace_back();
     for (const auto& [other, distance] : stranger.near)
       near.push_back({known_.problems[other].problem, distance, losses[other]});
-    const auto [config, regret] = first_recorded(i, near);
+  }
+  return found;
+}
+
+std::vector<Guess> Guesser::guesses(Tuned tuned, std::uint64_t seed) const {
+  const std::vector<std::vector<tuner::Neighbour>> near = neighbours(tuned, seed);
+  std::vector<Guess> guesses;
+  for (std::size_t i = 0; i < strangers_.size(); ++i) {
+    const auto [config, regret] = first_recorded(i, near[i]);
     guesses.push_back({.config = config,
                        .regret = regret,
-                       .alone = stranger.alone,
-                       .nearest = near.empty() ? 0 : near.front().distance});
+                       .alone = strangers_[i].alone,
+                       .nearest = near[i].empty() ? 0 : near[i].front().distance});
   }
   return guesses;
+}
+
+std::vector<Score> Guesser::searches(const tuner::Breadth& breadth, bool told, std::uint64_t seed) const {
+  std::vector<std::vector<tuner::Neighbour>> near(strangers_.size());
+  if (told) near = neighbours(Tuned::by_halving, seed);
+  std::vector<Score> scores;
+  for (std::size_t i = 0; i < strangers_.size(); ++i) {
+    const RecordedProblem& problem = recording_.problems[i];
+    const Simulator simulator(problem, recording_.model, near[i], fits_[i % fits_.size()].weights());
+    scores.push_back(simulator.search(breadth, seed));
+  }
+  return scores;
 }
 
 double quantile(std::vector<double> values, double share) {

@@ -60,8 +60,10 @@ struct Score {
 /// Searches of one recorded problem, with samples drawn around the recorded medians: normal, as wide as was recorded.
 class Simulator {
  public:
-  /// Keeps references to what was recorded.
-  Simulator(const RecordedProblem& recorded, const runtime::Model& model);
+  /// Keeps references to what was recorded. \param neighbours, weights  that say what the search looks at first
+  Simulator(const RecordedProblem& recorded, const runtime::Model& model,
+            std::span<const tuner::Neighbour> neighbours = {},
+            const tuner::Weights& weights = tuner::shipped_weights());
 
   [[nodiscard]] Score search(const tuner::Breadth& breadth, std::uint64_t seed) const;
   /// How far the winners of ten searches, with samples drawn from seeds one after the other, are apart: the slowest
@@ -109,12 +111,18 @@ class Guesser {
 
   /// In the order of the problems. \param seed  of the neighbours' searches
   [[nodiscard]] std::vector<Guess> guesses(Tuned tuned, std::uint64_t seed) const;
+  /// Searches, in the order of the problems, of what the same neighbours may mislead. \param told  by the neighbours;
+  /// else nothing is known, as of the first problem that is tuned
+  [[nodiscard]] std::vector<Score> searches(const tuner::Breadth& breadth, bool told,
+                                            std::uint64_t seed) const;
 
  private:
   struct Stranger;
 
   [[nodiscard]] std::vector<std::pair<generator::Config, double>> losses_of(std::size_t problem, Tuned tuned,
                                                                             std::uint64_t seed) const;
+  /// Of each stranger.
+  [[nodiscard]] std::vector<std::vector<tuner::Neighbour>> neighbours(Tuned tuned, std::uint64_t seed) const;
 
   /// The first config, with its regret, in the order of weights that have not seen the problem. What was not recorded
   /// was not right, or does not fit: as a Chooser goes on to the next.

@@ -124,6 +124,37 @@ TEST(Replay, NeighboursTellWhatIsFastForProblemsThatNobodyTuned) {
       << "many winners were recorded before there were resident and flow";
 }
 
+/// Where compilers are slow, half of the structures are ready in time: what neighbours with other options praise must not
+/// be all that is looked at.
+TEST(Replay, NeighboursDoNotMisleadASearch) {
+  const replay::Recording recorded = recording();
+  const replay::Guesser guesser(recorded);
+  struct Regrets {
+    std::vector<double> plain, heavy;
+  };
+  const auto regrets = [&](int structures, bool told) {
+    Regrets found;
+    for (std::uint64_t seed = 1; seed <= 2; ++seed) {
+      const std::vector<replay::Score> scores = guesser.searches({.structures = structures}, told, seed);
+      for (std::size_t i = 0; i < scores.size(); ++i)
+        (replay::has_heavy_options(recorded.problems[i].problem) ? found.heavy : found.plain)
+            .push_back(scores[i].regret);
+    }
+    for (const auto& [values, name] : {std::pair{&found.plain, ""}, std::pair{&found.heavy, " (heavy)"}})
+      fmt::print("{} structures, {}{}: median {:.2f}%, p95 {:.2f}%, worst {:.2f}%\n", structures,
+                 told ? "told" : "alone", name, 100 * replay::quantile(*values, 0.5),
+                 100 * replay::quantile(*values, 0.95), 100 * replay::quantile(*values, 1));
+    return found;
+  };
+  const int all = tuner::Breadth{}.structures;
+  const Regrets told = regrets(all, true), told_in_haste = regrets(all / 2, true);
+  EXPECT_LE(replay::quantile(told.plain, 0.95), 0.0085);
+  EXPECT_LE(replay::quantile(told.plain, 1), 0.035);
+  EXPECT_LE(replay::quantile(told.heavy, 1), 0.03);
+  EXPECT_LE(replay::quantile(told_in_haste.plain, 0.95), 0.0135);
+  EXPECT_LE(replay::quantile(told_in_haste.heavy, 1), 0.06);
+}
+
 /// A problem may be recorded twice: the second time as one of which few configs were looked at.
 TEST(Replay, WeightsForAProblemHaveNotSeenItsPartialRecordingEither) {
   replay::Recording recorded = recording(), without = recorded;
