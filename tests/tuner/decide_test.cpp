@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <random>
 
 #include "generator/source.hpp"
@@ -57,6 +58,17 @@ Measurement of_rows(std::int64_t rows, const std::string& text, double median_us
   return measurement;
 }
 
+std::optional<Decision> decided_by_a_database_of(const std::vector<Measurement>& measurements) {
+  cache::Cache database = cache::Cache::in_memory();
+  const generator::Problem problem = test::small_problem();
+  const cache::Key key{.problem = generator::key_text(problem), .device = "device"};
+  for (Measurement measurement : measurements) {
+    measurement.key = key;
+    database.add(measurement);
+  }
+  return decide(database, key, problem);
+}
+
 TEST(Decide, NothingWins) { EXPECT_EQ(winner({}), "nobody"); }
 
 TEST(Decide, TheSmallestMedianWins) {
@@ -100,14 +112,7 @@ TEST(Decide, MoreRowsGoBeforeFewerWhoseTimesAreOfLessWork) {
   EXPECT_EQ(decision->winner.config, config(2));
   EXPECT_THAT(decision->reason, HasSubstr("12.5% ahead of " + config(1)));
   EXPECT_EQ(decision->ranking[2].config, config(0));
-  cache::Cache database = cache::Cache::in_memory();
-  const generator::Problem problem = test::small_problem();
-  const cache::Key key{.problem = generator::key_text(problem), .device = "device"};
-  for (Measurement measurement : merged) {
-    measurement.key = key;
-    database.add(measurement);
-  }
-  EXPECT_EQ(decide(database, key, problem)->winner.config, config(2));
+  EXPECT_EQ(decided_by_a_database_of(merged)->winner.config, config(2));
   EXPECT_EQ(decide(std::vector{merged[0], merged[2]}, Operation::softmax)->reason,
             "the only config in the final");
 }
@@ -118,14 +123,7 @@ TEST(Decide, ALaterFinalOfFewerRowsChangesNothing) {
                                      of_rows(1024, config(2), 150), of_rows(600, config(0), 62),
                                      of_rows(600, config(1), 60)};
   EXPECT_EQ(winner(all), config(0));
-  cache::Cache database = cache::Cache::in_memory();
-  const generator::Problem problem = test::small_problem();
-  const cache::Key key{.problem = generator::key_text(problem), .device = "device"};
-  for (Measurement measurement : all) {
-    measurement.key = key;
-    database.add(measurement);
-  }
-  const auto decision = decide(database, key, problem);
+  const auto decision = decided_by_a_database_of(all);
   ASSERT_TRUE(decision);
   EXPECT_EQ(decision->winner.config, config(0));
   EXPECT_EQ(decision->winner.measurement.median_us, 100);
