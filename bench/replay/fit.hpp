@@ -26,8 +26,8 @@ class Regression {
   explicit Regression(const Recording& recording);
 
   [[nodiscard]] Fitted fitted() const;
-  /// As if every problem whose number leaves the rest `part` when divided by `parts` had never been measured; nor had its key by
-  /// a search that looked at few configs.
+  /// As if every problem whose number leaves the rest `part` when divided by `parts` had never been measured; nor had
+  /// its key by a search that looked at few configs.
   [[nodiscard]] Fitted fitted_without(std::size_t part, std::size_t parts) const;
 
  private:
