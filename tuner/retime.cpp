@@ -12,6 +12,7 @@
 #include "tuner/build_ahead.hpp"
 #include "tuner/ranking.hpp"
 #include "tuner/statistics.hpp"
+#include "tuner/turns.hpp"
 #include "tuner/verify.hpp"
 
 namespace ce::tuner {
@@ -23,20 +24,12 @@ using generator::Problem;
 /// Ceiling kernels that are timed as often as the winner; a quick look at all of them chooses.
 constexpr std::size_t contenders = 2;
 
-/// Samples of kernels beside each other.
-struct TurnBeside {
-  float reference_us = 0;                   ///< 0 on the host
-  std::vector<std::vector<float>> samples;  ///< of each kernel
-};
-
-/// The samples of steady turns, as many as were asked for.
-void believe_steady(std::span<const TurnBeside> turns, std::span<const float> references_us, int samples,
-                    std::vector<cache::Measurement>& measurements, const Bench& bench) {
+/// As many samples as were asked for.
+void believe(std::span<const Turn* const> turns, int samples, std::vector<cache::Measurement>& measurements,
+             const Bench& bench) {
   for (std::size_t i = 0; i < measurements.size(); ++i) {
     std::vector<float>& believed = measurements[i].samples_us;
-    for (const TurnBeside& turn : turns)
-      if (is_steady(turn.reference_us, references_us))
-        believed.insert(believed.end(), turn.samples[i].begin(), turn.samples[i].end());
+    append_samples(turns, i, believed);
     believed.resize(static_cast<std::size_t>(samples));
     bench.conclude(measurements[i]);
   }
@@ -165,12 +158,15 @@ Beside Retimer::time_beside(const Problem& problem, std::span<const std::string>
   BuildAhead ahead(device_, cache_, problem, parsed);
   Bench bench(device_, cache_, problem, settings_.scratch_bytes, settings_.seed);
   std::vector<Kernel> kernels;
+  kernels.reserve(parsed.size());
+  std::vector<const Kernel*> in_turns;
   Beside beside{.reference = bench.reference()};
   std::vector<cache::Measurement>& measurements = beside.measurements;
   for (std::size_t i = 0; i < parsed.size(); ++i) {
     const Built built = ahead.take(i);
     keep(cache_, built);
     const Kernel& kernel = kernels.emplace_back(built.load(device_));
+    in_turns.push_back(&kernel);
     measurements.push_back(
         {.key = {generator::key_text(problem), device_.model().key()},
          .config = generator::to_text(parsed[i]),
@@ -180,21 +176,15 @@ Beside Retimer::time_beside(const Problem& problem, std::span<const std::string>
          .local_bytes = kernel.resources().local_bytes});
   }
   const auto wanted = static_cast<std::size_t>((samples + a_turn - 1) / a_turn);
-  std::vector<TurnBeside> turns;
+  std::vector<Turn> turns;
   std::vector<float> references_us;
   for (std::size_t steady = 0; steady < wanted;) {  // fewer than twice as many turns: see steady_of()
-    const std::size_t number = turns.size(), taken = number * static_cast<std::size_t>(a_turn);
-    TurnBeside& turn = turns.emplace_back();
-    turn.reference_us = static_cast<float>(bench.time_reference(samples_a_turn));
-    turn.samples.resize(kernels.size());
-    for (std::size_t n = 0; n < kernels.size(); ++n) {
+    turns.push_back(take_turn(bench, in_turns, turns.size(), a_turn, [&] {
       if (hooks.stop.stop_requested()) throw Error(ErrorKind::interrupted, "stopped on request");
-      const std::size_t i = (number + n) % kernels.size();
-      turn.samples[i] = bench.samples(kernels[i], a_turn, taken);
-    }
-    references_us.push_back(turn.reference_us);
-    steady = steady_of(references_us, references_us);
-    const double us = median(turn.samples[0]);
+    }));
+    references_us.push_back(turns.back().reference_us);
+    steady = steady_of(turns, references_us).size();
+    const double us = median(turns.back().samples[0]);
     if (hooks.progress)
       hooks.progress({.stage = "timing",
                       .done = std::min(samples, static_cast<int>(steady) * a_turn),
@@ -203,7 +193,7 @@ Beside Retimer::time_beside(const Problem& problem, std::span<const std::string>
                       .best_us = us,
                       .best_gbs = gbs_of(generator::traffic(bench.problem()).total(), us)});
   }
-  believe_steady(turns, references_us, samples, measurements, bench);
+  believe(steady_of(turns, references_us), samples, measurements, bench);
   if (!beside.reference.empty()) beside.references_us = references_us;
   const runtime::Evidence evidence = bench.evidence(beside.references_us);
   for (cache::Measurement& measurement : measurements) measurement.evidence = evidence;

@@ -326,8 +326,11 @@ void Search::take_turns(const Round& round) {
   const std::vector<std::size_t> entrants = build_missing(round.entrants);
   if (entrants.empty()) return;
   std::vector<Contender*> contenders;
-  contenders.reserve(entrants.size());
-  for (const std::size_t entrant : entrants) contenders.push_back(&contenders_.at(entrant));
+  std::vector<const Kernel*> kernels;
+  for (const std::size_t entrant : entrants) {
+    contenders.push_back(&contenders_.at(entrant));
+    kernels.push_back(&contenders.back()->kernel);
+  }
 
   const std::size_t want = (static_cast<std::size_t>(round.samples) + samples_a_turn - 1) / samples_a_turn;
   const std::size_t wanted = want - std::min(want, turns_taken_);
@@ -337,13 +340,11 @@ void Search::take_turns(const Round& round) {
   while (believed < wanted && turns.size() < most_attempts * wanted) {
     const Clock::time_point begin = Clock::now();
     if (!turns.empty() && !ends_in_time(begin)) break;
-    // Each begins with another contender, so that drift of the machine meets all alike.
-    turns.push_back(take_turn(contenders, turns_taken_ + turns.size(), samples));
+    turns.push_back(
+        take_turn(*bench_, kernels, turns_taken_ + turns.size(), samples, [this] { stop_if_asked(); }));
     of_a_contender_ = (Clock::now() - begin) / static_cast<int>(contenders.size());
     references_us_.push_back(turns.back().reference_us);
-    believed = static_cast<std::size_t>(std::count_if(turns.begin(), turns.end(), [&](const Turn& turn) {
-      return is_steady(turn.reference_us, references_us_);
-    }));
+    believed = steady_of(turns, references_us_).size();
     tell(round, std::min(believed, wanted), wanted);
   }
   believe(turns, contenders);
@@ -359,35 +360,19 @@ void Search::take_turns(const Round& round) {
   }
 }
 
-Search::Turn Search::take_turn(std::span<Contender* const> contenders, std::size_t number, int samples) {
-  Turn turn{.reference_us = static_cast<float>(bench_->time_reference(samples_a_turn))};
-  turn.samples.resize(contenders.size());
-  const std::size_t taken = number * static_cast<std::size_t>(samples);
-  for (std::size_t n = 0; n < contenders.size(); ++n) {
-    stop_if_asked();
-    const std::size_t i = (number + n) % contenders.size();
-    turn.samples[i] = bench_->samples(contenders[i]->kernel, samples, taken);
-  }
-  return turn;
-}
-
 /// Keeps the samples of steady turns; of all, and says so, where too few were steady.
 void Search::believe(std::span<const Turn> turns, std::span<Contender* const> contenders) {
   if (turns.empty()) return;
-  const auto steady =
-      static_cast<std::size_t>(std::count_if(turns.begin(), turns.end(), [&](const Turn& turn) {
-        return is_steady(turn.reference_us, references_us_);
-      }));
-  const bool enough = 2 * steady > turns.size();
-  if (!enough)
+  std::vector<const Turn*> believed = steady_of(turns, references_us_);
+  if (2 * believed.size() <= turns.size()) {
     disturbance_ = fmt::format("a kernel that never changes was more than {:.0f}% slower in {} of {} turns",
-                               100 * most_drift, turns.size() - steady, turns.size());
+                               100 * most_drift, turns.size() - believed.size(), turns.size());
+    believed.clear();
+    for (const Turn& turn : turns) believed.push_back(&turn);
+  }
   for (std::size_t i = 0; i < contenders.size(); ++i) {
     cache::Measurement& measurement = contenders[i]->measurement;
-    for (const Turn& turn : turns)
-      if (!enough || is_steady(turn.reference_us, references_us_))
-        measurement.samples_us.insert(measurement.samples_us.end(), turn.samples[i].begin(),
-                                      turn.samples[i].end());
+    append_samples(believed, i, measurement.samples_us);
     bench_->conclude(measurement);
   }
 }

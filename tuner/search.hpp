@@ -17,6 +17,7 @@
 #include "tuner/build_ahead.hpp"
 #include "tuner/strategy.hpp"
 #include "tuner/tuner.hpp"
+#include "tuner/turns.hpp"
 #include "tuner/verify.hpp"
 
 namespace ce::tuner {
@@ -52,12 +53,6 @@ class Search {
     int round = 0;                   ///< the last one that it had turns in
   };
 
-  /// A few samples of each contender, one after the other.
-  struct Turn {
-    float reference_us = 0;                   ///< how fast the machine was
-    std::vector<std::vector<float>> samples;  ///< by contender
-  };
-
   [[nodiscard]] int configs() const noexcept { return static_cast<int>(configs_.size()); }
   [[nodiscard]] double seconds() const;
   void survey();
@@ -73,7 +68,6 @@ class Search {
   void pass_over(std::size_t entrant);
   void take_turns(const Round& round);
   [[nodiscard]] std::vector<std::size_t> build_missing(const std::vector<std::size_t>& entrants);
-  [[nodiscard]] Turn take_turn(std::span<Contender* const> contenders, std::size_t number, int samples);
   void believe(std::span<const Turn> turns, std::span<Contender* const> contenders);
   void end_turns();
 

@@ -46,9 +46,4 @@ double error_of_median(double spread, std::size_t samples) {
   return samples > 0 ? of_median / range_of_normal * spread / std::sqrt(static_cast<double>(samples)) : 0;
 }
 
-std::size_t steady_of(std::span<const float> turns_us, std::span<const float> references_us) {
-  return static_cast<std::size_t>(std::count_if(
-      turns_us.begin(), turns_us.end(), [&](float turn_us) { return is_steady(turn_us, references_us); }));
-}
-
 }  // namespace ce::tuner

@@ -44,9 +44,4 @@ inline constexpr double most_drift = 0.05;
   return reference_us <= (1 + most_drift) * median(references_us);
 }
 
-/// How many turns were steady: of an odd number of turns alone, always more than half.
-/// \param turns_us  their references
-/// \param references_us  of these and perhaps other turns
-[[nodiscard]] std::size_t steady_of(std::span<const float> turns_us, std::span<const float> references_us);
-
 }  // namespace ce::tuner

@@ -15,6 +15,7 @@
 #include "tests/seed.hpp"
 #include "tests/tuner/fixture.hpp"
 #include "tuner/statistics.hpp"
+#include "tuner/turns.hpp"
 
 namespace ce::tuner {
 namespace {
@@ -282,6 +283,16 @@ TEST(Steadiness, IsToldFromWorkThatNeverChanges) {
   EXPECT_TRUE(tuner::is_steady(31, references));
   EXPECT_TRUE(tuner::is_steady(20, references)) << "faster disturbs nothing";
   EXPECT_FALSE(tuner::is_steady(45, references));
+}
+
+TEST(Steadiness, TurnsWithSlowerReferencesAreLeftOut) {
+  const std::vector<Turn> turns{{30, {{1, 2}, {10}}}, {45, {{3}, {20}}}, {31, {{4}, {30}}}};
+  const std::vector<float> references{30, 45, 31};
+  std::vector<float> samples{0};
+  append_samples(steady_of(turns, references), 0, samples);
+  EXPECT_THAT(samples, testing::ElementsAre(0, 1, 2, 4));
+  const std::vector<float> of_slower_turns{45, 45, 46, 30, 31};
+  EXPECT_EQ(steady_of(turns, of_slower_turns).size(), 3) << "beside other turns";
 }
 
 }  // namespace
