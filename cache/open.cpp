@@ -261,6 +261,8 @@ fs::path existing_file(const fs::path& path) {
   const fs::file_status status = error ? fs::file_status() : fs::status(file, error);
   if (status.type() == fs::file_type::not_found)
     throw NotFound(fmt::format("there is no tuning database {}", file.string()));
+  if (status.type() == fs::file_type::regular && bytes_on_disk(file) == 0)
+    throw NotFound(fmt::format("there is no tuning database in {}: the file is empty", file.string()));
   return file;
 }
 

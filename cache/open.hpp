@@ -48,7 +48,7 @@ void create_empty(const std::filesystem::path& path);
 /// \throws DatabaseError where there are no locks, or another has it for too long
 [[nodiscard]] Claim claim_of_place(const std::filesystem::path& path);
 
-/// The absolute path of a file that is there. \throws NotFound
+/// The absolute path of a file that is there. \throws NotFound also for an empty one, which nobody has written to yet
 [[nodiscard]] std::filesystem::path existing_file(const std::filesystem::path& path);
 
 /// Of the file with its log, where the latest commits are.

@@ -3,11 +3,13 @@
 #include <sys/stat.h>
 
 #include <filesystem>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "cache/cache.hpp"
+#include "cache/upkeep.hpp"
 #include "ce/base/error.hpp"
 #include "tests/cache/fixture.hpp"
 
@@ -165,6 +167,29 @@ TEST_F(Degradation, NoPathAtAll) {
   const Cache cache = Cache::open("");
   EXPECT_FALSE(cache.status().persistent);
   EXPECT_NE(cache.status().problem.find("CE_DB"), std::string::npos);
+}
+
+/// Who only reads it makes no database of it.
+TEST_F(Degradation, AnEmptyFileIsNoDatabaseYet) {
+  write_file(file(), "");
+  const auto expect_refused = [&](auto open) {
+    try {
+      static_cast<void>(open(file()));
+      ADD_FAILURE() << "an empty file was opened";
+    } catch (const NotFound& error) {
+      EXPECT_EQ(std::string(error.what()),
+                "there is no tuning database in " + file().string() + ": the file is empty");
+    }
+  };
+  expect_refused(Cache::open_existing);
+  expect_refused(Cache::open_copy);
+  expect_refused(Cache::open_to_read);
+  expect_refused(Upkeep::open);
+  expect_refused(Upkeep::copy);
+  EXPECT_EQ(fs::file_size(file()), 0U);
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder()), fs::directory_iterator()), 1);
+  Cache::open(file()).add(a_measurement(key, "config"));
+  EXPECT_EQ(Cache::open_existing(file()).measurements(key).size(), 1U);
 }
 
 TEST_F(Degradation, OpenExistingCreatesNothing) {

@@ -168,6 +168,19 @@ TEST_F(CommandLine, WhatIsMissingIsNotFound) {
   expect_failure_document(ce_tune({"db", "list", "--json"}), 8, "not found");
 }
 
+TEST_F(CommandLine, ADatabaseThatIsAnEmptyFileIsNotFoundAndStaysEmpty) {
+  test::write_file(database(), "");
+  for (const char* command : {"list", "verify", "vacuum", "prune"})
+    expect_failure(ce_tune({"db", command, "--db", database()}), 8, "my.db: the file is empty");
+  expect_failure(ce_tune({"db", "export", "-", "--db", database()}), 8, "my.db: the file is empty");
+  expect_failure(ce_tune({"report", "--db", database(), "--html", (folder() / "report.html").string()}), 8,
+                 "my.db: the file is empty");
+  const Finished doctor = ce_tune({"doctor", "--db", database()});
+  EXPECT_EQ(doctor.status, 0) << doctor.err;
+  EXPECT_NE(doctor.out.find("the first sweep creates it"), std::string::npos) << doctor.out;
+  EXPECT_EQ(test::read_file(database()), "");
+}
+
 TEST_F(CommandLine, ACompilerThatCompilesNothingIsACompileFailure) {
   const std::string compiler = (folder() / "c++").string();
   test::write_file(compiler,
