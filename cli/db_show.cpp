@@ -61,7 +61,7 @@ std::string ranking_text(const tuner::Decision& decision) {
   for (const auto& [config, measurement] : decision.ranking)
     table.add({fmt::to_string(++place), config, time_text(measurement.median_us),
                throughput_text(throughput_of(measurement)), percent_text(measurement.spread),
-               fmt::to_string(measurement.samples_us.size()), measurement.stage > 0 ? "final" : "screening",
+               fmt::to_string(measurement.samples_us.size()), std::string(stage_of(measurement)),
                fmt::to_string(measurement.registers), fmt::to_string(measurement.local_bytes),
                measurement.created_at});
   return table.text();

@@ -47,6 +47,14 @@ std::string title_of(const cache::Key& key) {
   return problem ? generator::title(*problem) : key.problem;
 }
 
+std::string_view stage_of(const cache::Measurement& measurement) noexcept {
+  switch (measurement.stage) {
+    case cache::stage_of_checks: return "check";
+    case cache::stage_of_screenings: return "early";
+    default: return "final";
+  }
+}
+
 double throughput_of(const cache::Measurement& measurement) noexcept {
   return tuner::gbs_of(measurement.bytes, measurement.median_us);
 }

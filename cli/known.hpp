@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cache/cache.hpp"
@@ -36,6 +37,9 @@ struct Known {
 [[nodiscard]] std::string title_of(const cache::Key& key);
 
 using tuner::problem_of;
+
+/// For people: of which rounds it is. What turns left behind is "early", as what was only screened.
+[[nodiscard]] std::string_view stage_of(const cache::Measurement& measurement) noexcept;
 
 /// 1e9 bytes a second of the fewest bytes that must move; 0 when quarantined.
 [[nodiscard]] double throughput_of(const cache::Measurement& measurement) noexcept;

@@ -55,11 +55,9 @@ std::string evidence_line(const tuner::Candidate& candidate, const cache::Measur
       "<td>{}</td><td>{:.2f}</td></tr>\n",
       escaped(candidate.config), time_text(measurement.median_us),
       throughput_text(throughput_of(measurement)), behind_text(measurement, winner),
-      percent_text(measurement.spread),
-      measurement.stage > cache::stage_of_screenings ? "final" : "screening", measurement.registers,
-      measurement.local_bytes, escaped(measurement.template_digest.substr(0, evidence_digits)),
-      escaped(measurement.created_at), its.empty() ? "the same" : its,
-      fmt::join(measurement.samples_us, " "));
+      percent_text(measurement.spread), stage_of(measurement), measurement.registers, measurement.local_bytes,
+      escaped(measurement.template_digest.substr(0, evidence_digits)), escaped(measurement.created_at),
+      its.empty() ? "the same" : its, fmt::join(measurement.samples_us, " "));
 }
 
 std::string configs_html(const ReportedProblem& reported) {

@@ -90,7 +90,7 @@ std::string best_of(const SweepResult& result) {
       table.add({place == 0 ? swept.key.id() : "", fmt::to_string(++place), config,
                  time_text(measurement.median_us), throughput_text(throughput_of(measurement)),
                  its ? percent_text(*its) : "-", percent_text(measurement.spread),
-                 measurement.stage > 0 ? "final" : "screening"});
+                 std::string(stage_of(measurement))});
     }
   }
   return table.empty() ? "" : table.text() + "\n";

@@ -94,6 +94,18 @@ TEST_F(DatabaseCommands, KeysOfOtherVersionsAreListedAndShown) {
   EXPECT_NE(source.err.find("softmax of the future"), std::string::npos) << source.err;
 }
 
+/// It may have had turns of many samples, so it was not only screened.
+TEST_F(DatabaseCommands, ShowCallsWhatWasLeftBehindEarly) {
+  EXPECT_EQ(text({"db", "show", id()}).out.find("  early "), std::string::npos);
+  cache::Measurement left_behind = measurement(4, 40);
+  left_behind.stage = cache::stage_of_screenings;
+  left_behind.samples_us.assign(45, 40);
+  cache_.add(left_behind);
+  const std::string shown = text({"db", "show", id()}).out;
+  EXPECT_NE(shown.find("  final "), std::string::npos) << shown;
+  EXPECT_NE(shown.find("45  early "), std::string::npos) << shown;
+}
+
 TEST_F(DatabaseCommands, ShowTellsWhatWasTriedAndWhyTheWinnerWon) {
   const Finished finished = text({"db", "show", id().substr(0, 4)});
   EXPECT_EQ(finished.status, 0) << finished.err;
