@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "ce/base/error.hpp"
 #include "cli/bench_result.hpp"
 #include "cli/commands.hpp"
 #include "cli/interruption.hpp"
@@ -82,18 +81,11 @@ class Bencher {
  private:
   /// An error goes into the result. \returns whether to go on with the next problem
   bool time(BenchedProblem& benched) {
-    try {
+    return attempt(benched.failure, [&] {
       const std::string winner = winner_of(benched);
       benched.timing = retimer_.time(benched.problem, winner, result_.samples, hooks_);
       if (result_.launch_floor_us > 0) benched.bound_us = bound_us(*benched.timing);
-      return true;
-    } catch (const Error& error) {
-      benched.failure = describe(error);
-      return concerns_one_problem(error.kind());
-    } catch (const std::bad_alloc& error) {
-      benched.failure = describe(error);
-      return true;
-    }
+    });
   }
 
   /// The winner of a tuning that came to its end, or else of one that does so now.

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "cache/store.hpp"
-#include "ce/base/error.hpp"
 #include "cli/cases.hpp"
 #include "cli/commands.hpp"
 #include "cli/interruption.hpp"
@@ -185,7 +184,8 @@ class Checker {
     std::vector<std::string> configs;
     for (const tuner::Candidate& candidate : checked.ranking())
       if (configs.size() < most) configs.push_back(candidate.config);
-    try {
+    std::optional<Failure> failure;
+    const bool go_on = attempt(failure, [&] {
       const int times = std::min(most_times_as_many, tuner::times_as_many(best.median_us));
       const int samples = times * samples_, a_turn = times * tuner::samples_a_turn;
       if (process != nullptr && !*process) process->emplace(device_, cache_, options_);
@@ -203,22 +203,16 @@ class Checker {
         if (measurements.size() > 1) checked.second.push_back(std::move(measurements[1]));
         checked.winner.push_back(std::move(measurements[0]));
       }
-      return true;
-    } catch (const Error& error) {
-      return give_up(checked, error, process, concerns_one_problem(error.kind()));
-    } catch (const std::bad_alloc& error) {
-      return give_up(checked, error, process, true);
-    }
+    });
+    if (failure) give_up(checked, *failure, process, go_on);
+    return go_on;
   }
 
-  bool give_up(Checked& checked, const std::exception& error, std::optional<TimingProcess>* process,
-               bool go_on) {
-    const Failure failure = describe(error);
+  void give_up(Checked& checked, const Failure& failure, std::optional<TimingProcess>* process, bool go_on) {
     display_.finish(fmt::format("{}: {}", checked.known.title(), failure.fields.at("message")));
     checked.runs = 0;
     if (process != nullptr) process->reset();  // it may be dead
     if (!run_.failure || !go_on) run_.failure = failure;
-    return go_on;
   }
 
   [[nodiscard]] double seconds() const {

@@ -133,10 +133,10 @@ Failure out_of_budget(const std::string& budget, std::size_t left_out) {
 bool tune_one(tuner::Tuner& tuner, IsolatedTuning* isolated, const cache::Cache& cache,
               const tuner::Hooks& hooks, const Budget& budget, double most, std::size_t top,
               SweptProblem& swept) {
-  try {
+  return attempt(swept.failure, [&] {
     const auto claim = wait_for_claim(cache, swept.key, hooks.stop, budget.end(),
                                       [&] { hooks.progress({.stage = "waiting for another process"}); });
-    if (!claim) return true;
+    if (!claim) return;
     if (const std::optional<double> share = budget.share(most)) tuner.set_budget(*share);
     swept.report =
         isolated != nullptr
@@ -146,14 +146,7 @@ bool tune_one(tuner::Tuner& tuner, IsolatedTuning* isolated, const cache::Cache&
     if (top > 0)
       swept.best = tuner::decide(cache.measurements(swept.key), swept.problem.operation).value().ranking;
     swept.best.resize(std::min(swept.best.size(), top));
-    return true;
-  } catch (const Error& error) {
-    swept.failure = describe(error);
-    return concerns_one_problem(error.kind());
-  } catch (const std::bad_alloc& error) {
-    swept.failure = describe(error);
-    return true;
-  }
+  });
 }
 
 void tune_all(runtime::Device& device, cache::Cache& cache, const tuner::Settings& settings,

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <ctime>
+#include <new>
 #include <nlohmann/json.hpp>
 
 #include "ce/base/error.hpp"
@@ -86,8 +87,18 @@ void end_run(TuningRun& run, const cache::Cache& cache) {
     run.failure = describe(DatabaseError("the results above are not kept: " + run.database.problem));
 }
 
-bool concerns_one_problem(ErrorKind kind) {
-  return kind == ErrorKind::verification || kind == ErrorKind::unsupported || kind == ErrorKind::compile;
+bool attempt(std::optional<Failure>& failure, const std::function<void()>& work) {
+  using enum ErrorKind;
+  try {
+    work();
+    return true;
+  } catch (const Error& error) {
+    failure = describe(error);
+    return error.kind() == verification || error.kind() == unsupported || error.kind() == compile;
+  } catch (const std::bad_alloc& error) {
+    failure = describe(error);
+    return true;
+  }
 }
 
 Json json_of(const TuningRun& run) {

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -51,8 +52,9 @@ struct TuningRun {
 /// Notes how long it took and where the results are; that they are not kept is a failure.
 void end_run(TuningRun& run, const cache::Cache& cache);
 
-/// Whether other problems are worth trying after this error.
-[[nodiscard]] bool concerns_one_problem(ErrorKind kind);
+/// Does what concerns one problem. A ce::Error, or that memory is short, ends it and is the failure.
+/// \returns whether other problems are worth trying
+[[nodiscard]] bool attempt(std::optional<Failure>& failure, const std::function<void()>& work);
 
 /// version, date, device, evidence, database.
 [[nodiscard]] Json json_of(const TuningRun& run);

@@ -6,11 +6,13 @@
 
 #include <new>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <stdexcept>
 #include <utility>
 
 #include "cli/failure.hpp"
+#include "cli/tuning_run.hpp"
 #include "tests/cli/all_commands.hpp"
 #include "tests/cli/process.hpp"
 
@@ -39,6 +41,24 @@ TEST(ExitCodes, AreAllExplainedOnce) {
   std::set<int> codes;
   for (const ExitMeaning& meaning : exit_meanings) codes.insert(static_cast<int>(meaning.code));
   EXPECT_EQ(codes, (std::set<int>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 130}));
+}
+
+TEST(Failure, OfOneProblemNeedNotEndTheOthers) {
+  const auto attempted = [](const auto& error) {
+    std::optional<Failure> failure;
+    const bool go_on = attempt(failure, [&] { throw error; });
+    return std::pair(go_on, failure.value().fields.at("message"));
+  };
+  EXPECT_EQ(attempted(Error(ErrorKind::verification, "wrong")), std::pair(true, std::string("wrong")));
+  EXPECT_EQ(attempted(std::bad_alloc()), std::pair(true, std::string("out of memory")));
+  EXPECT_TRUE(attempted(Unsupported("too old")).first);
+  EXPECT_TRUE(attempted(CompileError("kernel", "error: no", "kernel.cu")).first);
+  EXPECT_FALSE(attempted(DeviceError("cuInit", 100, "no device")).first);
+  EXPECT_FALSE(attempted(Error(ErrorKind::interrupted, "stopped")).first);
+  EXPECT_THROW(static_cast<void>(attempted(std::logic_error("a fault of ours"))), std::logic_error);
+  std::optional<Failure> none;
+  EXPECT_TRUE(attempt(none, [] {}));
+  EXPECT_FALSE(none);
 }
 
 TEST(Failure, IsOneLineThatNamesItsKind) {
