@@ -178,6 +178,7 @@ class Checker {
   /// \returns whether to go on
   bool time(Checked& checked, std::size_t most, int stage, const tuner::Hooks& hooks,
             std::optional<TimingProcess>* process) {
+    const cache::Key& key = checked.known.key;  // also where fewer rows than the problem has are timed
     const Measurement& best = checked.ranking().front().measurement;
     generator::Problem problem = *checked.known.problem;
     problem.rows = best.rows;
@@ -190,12 +191,10 @@ class Checker {
       const int samples = times * samples_, a_turn = times * tuner::samples_a_turn;
       if (process != nullptr && !*process) process->emplace(device_, cache_, options_);
       std::vector<Measurement> measurements =
-          process != nullptr ? (*process)->time_beside(problem, configs, samples, a_turn, hooks.stop)
-                             : retimer_.time_beside(problem, configs, samples, a_turn, hooks).measurements;
-      for (Measurement& measurement : measurements) {
-        measurement.stage = stage;
-        measurement.key = checked.known.key;  // also where fewer rows than the problem has were timed
-      }
+          process != nullptr
+              ? (*process)->time_beside(key, problem, configs, samples, a_turn, hooks.stop)
+              : retimer_.time_beside(key, problem, configs, samples, a_turn, hooks).measurements;
+      for (Measurement& measurement : measurements) measurement.stage = stage;
       cache_.add(measurements);
       if (hooks.progress)
         display_.finish(fmt::format("{}: {}", checked.known.title(), time_text(measurements[0].median_us)));

@@ -122,7 +122,8 @@ ExitCode time(const TimeOptions& options) {
   display.begin(1, 1, generator::title(field.problem));
   tuner::Beside beside =
       tuner::Retimer(*device, cache, settings)
-          .time_beside(field.problem, field.configs, samples, tuner::samples_a_turn, hooks);
+          .time_beside({generator::key_text(field.problem), device->model().key()}, field.problem,
+                       field.configs, samples, tuner::samples_a_turn, hooks);
   std::vector<cache::Measurement>& timings = beside.measurements;
   display.finish(generator::title(field.problem));
   std::sort(timings.begin(), timings.end(),

@@ -52,7 +52,7 @@ TimingProcess::TimingProcess(const runtime::Device& device, const cache::Cache& 
                              const TuningOptions& options, const std::filesystem::path& program)
     : device_(device), cache_(cache), options_(options), process_(program, timing_worker_argument) {}
 
-std::vector<Measurement> TimingProcess::time_beside(const generator::Problem& problem,
+std::vector<Measurement> TimingProcess::time_beside(const cache::Key& key, const generator::Problem& problem,
                                                     std::span<const std::string> configs, int samples,
                                                     int a_turn, const std::stop_token& stop) {
   runtime::cuda::Channel& channel = process_.channel();
@@ -60,6 +60,7 @@ std::vector<Measurement> TimingProcess::time_beside(const generator::Problem& pr
   Transfer transfer = send(channel, {{"device", device_.name()},
                                      {"database", cache_.status().path.string()},
                                      {"scratch", options_.scratch},
+                                     {"key", {key.problem, key.device}},
                                      {"problem", generator::key_text(problem)},
                                      {"rows", problem.rows},
                                      {"configs", std::vector<std::string>(configs.begin(), configs.end())},
@@ -84,7 +85,9 @@ int timing_worker_main(int in, int out) {
     generator::Problem problem = generator::parse_key_text(job.at("problem").get<std::string>());
     problem.rows = job.at("rows");
     const auto configs = job.at("configs").get<std::vector<std::string>>();
-    tuner::Beside beside = timer->retimer.time_beside(problem, configs, job.at("samples"), job.at("a_turn"));
+    const cache::Key key{job.at("key").at(0), job.at("key").at(1)};
+    tuner::Beside beside =
+        timer->retimer.time_beside(key, problem, configs, job.at("samples"), job.at("a_turn"));
     for (Measurement& measurement : beside.measurements) {
       measurement.created_at = cache::utc_now();
       leave_out_parent(measurement.evidence);

@@ -28,7 +28,8 @@ class TimingProcess {
                 const std::filesystem::path& program = "/proc/self/exe");
 
   /// As Retimer::time_beside(), whose errors it throws; Error(device) where the process dies. Not written down.
-  [[nodiscard]] std::vector<cache::Measurement> time_beside(const generator::Problem& problem,
+  [[nodiscard]] std::vector<cache::Measurement> time_beside(const cache::Key& key,
+                                                            const generator::Problem& problem,
                                                             std::span<const std::string> configs, int samples,
                                                             int a_turn, const std::stop_token& stop);
 

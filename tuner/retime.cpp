@@ -151,8 +151,9 @@ Retiming Retimer::time(const Problem& problem, std::string_view config, int samp
   return result;
 }
 
-Beside Retimer::time_beside(const Problem& problem, std::span<const std::string> configs, int samples,
-                            int a_turn, const Hooks& hooks) {
+Beside Retimer::time_beside(const cache::Key& key, const Problem& problem,
+                            std::span<const std::string> configs, int samples, int a_turn,
+                            const Hooks& hooks) {
   std::vector<generator::Config> parsed;
   for (const std::string& config : configs) parsed.push_back(generator::parse_config(config));
   BuildAhead ahead(device_, cache_, problem, parsed);
@@ -168,7 +169,7 @@ Beside Retimer::time_beside(const Problem& problem, std::span<const std::string>
     const Kernel& kernel = kernels.emplace_back(built.load(device_));
     in_turns.push_back(&kernel);
     measurements.push_back(
-        {.key = {generator::key_text(problem), device_.model().key()},
+        {.key = key,
          .config = generator::to_text(parsed[i]),
          .template_digest = generator::template_digest(problem.operation, parsed[i].variant),
          .compile_key = built.compile_key(),

@@ -64,10 +64,12 @@ class Retimer {
 
   /// Times configs of one problem beside each other, in turns that begin with the reference. A turn in which that is
   /// slower than usual is taken again, as is_steady() says.
+  /// \param key  of the measurements: the problem's may be of more rows
   /// \param samples, a_turn  of each config, in all and before it is the next one's turn
   /// \throws as time()
-  [[nodiscard]] Beside time_beside(const generator::Problem& problem, std::span<const std::string> configs,
-                                   int samples, int a_turn, const Hooks& hooks = {});
+  [[nodiscard]] Beside time_beside(const cache::Key& key, const generator::Problem& problem,
+                                   std::span<const std::string> configs, int samples, int a_turn,
+                                   const Hooks& hooks = {});
 
   /// Median time, in microseconds, of a kernel that does next to nothing: the `read` of one row of 128
   /// columns.

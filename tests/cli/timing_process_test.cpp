@@ -25,7 +25,7 @@ class Timing : public test::CommandTest {
 
   [[nodiscard]] ErrorKind failure(TimingProcess& process, const std::string& config) const {
     try {
-      static_cast<void>(process.time_beside(problem_, std::vector{config}, samples, a_turn, {}));
+      static_cast<void>(process.time_beside(key_, problem_, std::vector{config}, samples, a_turn, {}));
     } catch (const Error& error) {
       message_ = error.what();
       return error.kind();
@@ -36,6 +36,7 @@ class Timing : public test::CommandTest {
   std::unique_ptr<runtime::Device> device_ = runtime::open_host_device();
   cache::Cache cache_ = cache::Cache::open(database());
   generator::Problem problem_{.operation = generator::Operation::softmax, .rows = 3, .columns = 40};
+  cache::Key key_{"the same with more rows", "device"};
   std::string config_ = generator::to_text(tuner::safe_default(problem_, device_->model()));
   mutable std::string message_;
 };
@@ -46,13 +47,13 @@ TEST_F(Timing, EachProcessTellsWhatItMeasuredAndThatItWasAnother) {
     TimingProcess process(*device_, cache_, {}, CE_TUNE);
     for (int again = 0; again < 2; ++again) {
       const std::vector<Measurement> list =
-          process.time_beside(problem_, std::vector{config_, config_}, samples, a_turn, {});
+          process.time_beside(key_, problem_, std::vector{config_, config_}, samples, a_turn, {});
       ASSERT_EQ(list.size(), 2U);
       EXPECT_EQ(list[0].samples_us.size(), 6U);
       EXPECT_GT(list[0].median_us, 0);
       EXPECT_EQ(list[0].config, config_);
       EXPECT_EQ(list[0].rows, 3);
-      EXPECT_EQ(list[0].key.problem, generator::key_text(problem_));
+      EXPECT_EQ(list[0].key, key_) << "though fewer rows were timed";
       processes.insert(list[1].evidence.at("process"));
     }
   }
@@ -64,7 +65,7 @@ TEST_F(Timing, WhatFailsThereFailsHereByTheSameName) {
   TimingProcess process(*device_, cache_, {}, CE_TUNE);
   EXPECT_EQ(failure(process, "block/warps=no"), ErrorKind::invalid_argument);
   EXPECT_NE(message_.find("block/warps=no"), std::string::npos) << message_;
-  EXPECT_EQ(process.time_beside(problem_, std::vector{config_}, samples, a_turn, {}).size(), 1U)
+  EXPECT_EQ(process.time_beside(key_, problem_, std::vector{config_}, samples, a_turn, {}).size(), 1U)
       << "it goes on";
   TimingProcess dying(*device_, cache_, {}, "/bin/false");
   EXPECT_EQ(failure(dying, config_), ErrorKind::device);
@@ -76,7 +77,8 @@ TEST_F(Timing, AskedToStopItIsInterrupted) {
   std::stop_source stop;
   stop.request_stop();
   try {
-    static_cast<void>(process.time_beside(problem_, std::vector{config_}, samples, a_turn, stop.get_token()));
+    static_cast<void>(
+        process.time_beside(key_, problem_, std::vector{config_}, samples, a_turn, stop.get_token()));
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::interrupted);

@@ -59,7 +59,7 @@ class RetimeTest : public TunerTest {
       EXPECT_LE(progress.done, progress.total);
     }};
     return tuner::Retimer(device, cache, quick_settings())
-        .time_beside(small_problem(), configs, samples, 3, hooks);
+        .time_beside({"problem", "device"}, small_problem(), configs, samples, 3, hooks);
   }
 };
 
