@@ -23,6 +23,7 @@
 //   2  loads that leave L2 last, so that what is written leaves it first
 //   3  parts are sent, and their bytes awaited, where a second barrier of the cluster told that all were written: a
 //      barrier waits for all accesses of its threads
+//   4  logits in f32 are put under a soft cap once, in place
 #pragma once
 #include "cluster_join.cuh"
 #include "tile.cuh"
@@ -102,6 +103,8 @@ CE_KERNEL(ce_row, 32 * ce::config::warps) {
     Chunk tile(cut, at, end, thread_index());
     tile.fill_mostly_full(operation.padding(), read);
     extend(operation, part, tile);
+    if constexpr (Operation::caps)  // which is not done twice: whoever reads a vector again has written it
+      tile.each_inside([&](int i, int v) { shared.row[0][v - begin] = tile.elements[i].of_input[0].data; });
   }
   part = block_join(part, shared.warp_parts, operation.factor());
   if constexpr (config::cluster > 1) cluster_wait();

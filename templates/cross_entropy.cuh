@@ -38,6 +38,7 @@ struct Operation {
   static constexpr bool reduces = forward || class_sums, has_output = problem::gradient;
   static constexpr bool has_target = !problem::probabilities;
   static constexpr bool all_weights = problem::weights && (problem::smoothing || problem::probabilities);
+  static constexpr bool caps = Logits::in_place;
   /// Rows without a class still have a logsumexp.
   static constexpr bool needs_all_rows = problem::lse_out || problem::argmax_out;
 
@@ -148,6 +149,10 @@ struct Operation {
   }
 
   template <class Tile>
+  CE_DEVICE void cap(Tile& tile) const {
+    logits.transform(tile);
+  }
+  template <class Tile>
   CE_DEVICE float maximum_of(const Tile& tile) const {
     return logits.of(largest_of(tile));
   }
@@ -240,7 +245,10 @@ struct Operation {
     if constexpr (needs_all_rows)
       if (dead) return Vector<Element, n>::filled(dead_value);
     float slope[n];
-    if constexpr (problem::softcap) {
+    if constexpr (caps) {
+#pragma unroll
+      for (int k = 0; k < n; ++k) slope[k] = HyperbolicTangent::slope_of(x[k]);
+    } else if constexpr (problem::softcap) {
       if constexpr (is_fast)
         logits.simple().apply(x, slope);
       else
@@ -273,7 +281,7 @@ struct Operation {
  private:
   CE_DEVICE static bool is_class(int64 index) { return index >= 0 && index < problem::columns; }
   CE_DEVICE auto transform() const {
-    if constexpr (problem::softcap)
+    if constexpr (Logits::bounded)
       return logits;
     else
       return Identity{};

@@ -42,6 +42,8 @@ CE_KERNEL(ce_row, 32 * ce::config::warps) {
   operation.prepare();
   operation.set_target(operation.target_logit(row));
   operation.settle({});
+  cap(operation, tile);
+  cap(operation, edge);
   if (constant)
     tile.template write_value<config::store>(row, value);
   else

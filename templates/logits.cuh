@@ -93,7 +93,7 @@ struct NearZero {
   /// Where only powers of them count, c is in the coefficients, too.
   template <bool fused, bool alone, int n, class Exponent>
   CE_DEVICE void to_exponents(float (&x)[n], const Exponent& exponent) const {
-    if constexpr (fused && alone && narrow) {
+    if constexpr (fused && alone) {
       const Quotient quotient(ratio, exponent.c);
 #pragma unroll
       for (int k = 0; k < n; ++k) x[k] = multiply_add(x[k], quotient.at(x[k]), -exponent.s);
@@ -106,9 +106,11 @@ struct NearZero {
 };
 
 struct Logits {
-  static constexpr bool bounded = problem::softcap;  ///< -infinity becomes finite
-  float scale, cap, ratio;                           ///< scale / cap
-  float near;                                        ///< |ratio x| below which NearZero is right
+  /// What holds x can hold u: a tile is put under its cap once, in place. 16 bits cannot, and transform where they read.
+  static constexpr bool in_place = problem::softcap && !narrow;
+  static constexpr bool bounded = problem::softcap && !in_place;  ///< -infinity becomes finite
+  float scale, cap, ratio;                                        ///< scale / cap
+  float near;                                                     ///< |ratio x| below which NearZero is right
 
   CE_DEVICE explicit Logits(const Arguments& arguments)
       : scale(problem::scale ? arguments.scale : 1.f),
@@ -129,7 +131,7 @@ struct Logits {
   /// Whether NearZero is right for the whole tile.
   template <class Tile>
   CE_DEVICE bool near_zero(const Tile& tile) const {
-    if constexpr (!problem::softcap) return true;
+    if constexpr (!bounded) return true;
     return are_near_zero(largest_magnitude_of(tile));
   }
   CE_DEVICE NearZero simple() const { return {ratio}; }
@@ -153,6 +155,30 @@ struct Logits {
       const Transformed y = transformed(x[k]);
       x[k] = y.u;
       slope[k] = y.slope;
+    }
+  }
+
+  /// In place. What is not inside the tile becomes -infinity.
+  template <class Tile>
+  CE_DEVICE void transform(Tile& tile) const {
+    using Vec = Vector<problem::Element, Tile::vec>;
+    constexpr int count = sizeof(tile.elements) / sizeof(tile.elements[0]);
+    if (tile.full() && are_near_zero(largest_magnitude_of(tile))) {
+#pragma unroll
+      for (int i = 0; i < count; ++i) {
+        float x[Tile::vec], slope[Tile::vec];
+        tile.elements[i].of_input[0].values(x);
+        simple().apply(x, slope);
+        tile.elements[i].of_input[0] = Vec::of(x);
+      }
+      return;
+    }
+#pragma unroll
+    for (int i = 0; i < count; ++i) {
+      float x[Tile::vec], slope[Tile::vec];
+      tile.elements[i].of_input[0].values(x);
+      apply(x, slope);
+      tile.elements[i].of_input[0] = tile.inside(i) ? Vec::of(x) : Vec::filled(-infinity());
     }
   }
 

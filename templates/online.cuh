@@ -71,6 +71,7 @@ CE_KERNEL(ce_row, 32 * ce::config::warps) {
     for (int begin = (cut.end - 1) / step * step; begin >= 0; begin -= step) {
       RowTile tile(cut, begin, cut.end, thread_index());
       tile.fill_mostly_full(operation.padding(), read);
+      cap(operation, tile);
       write_outputs<config::store>(operation, row, tile);
     }
     write_edge<config::store>(operation, row, edge);

@@ -9,7 +9,8 @@ namespace ce {
 struct Operation {
   using Element = problem::Element;
   using Part = ce::Part<true, false, false>;
-  static constexpr bool reduces = true, has_output = true, has_target = false, all_weights = false;
+  static constexpr bool reduces = true, has_output = true, has_target = false, all_weights = false,
+                        caps = false;
 
   float max, log_sum;
   Probability probability;

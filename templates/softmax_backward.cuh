@@ -10,7 +10,8 @@ namespace ce {
 struct Operation {
   using Element = problem::Element;
   using Part = ce::Part<false, true, false>;
-  static constexpr bool reduces = true, has_output = true, has_target = false, all_weights = false;
+  static constexpr bool reduces = true, has_output = true, has_target = false, all_weights = false,
+                        caps = false;
 
   float dot;
 

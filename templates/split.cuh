@@ -122,8 +122,11 @@ CE_KERNEL(ce_row, 32 * ce::config::warps) {
   operation.settle(warp_join(part, operation.factor()));
   operation.record();
   if constexpr (Operation::has_output) {
-    over_piece(row, cut, begin, end, operation.padding(),
-               [&](const PieceTile& tile) { write_outputs<config::store>(operation, row, tile); });
+    over_piece(row, cut, begin, end, operation.padding(), [&](PieceTile& tile) {
+      cap(operation, tile);
+      write_outputs<config::store>(operation, row, tile);
+    });
+    cap(operation, edge);
     write_edge<config::store>(operation, row, edge);
     correct_target<config::store, threads>(operation, row, cut, begin, end, thread_index(), edge);
   }

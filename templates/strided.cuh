@@ -99,7 +99,8 @@ CE_KERNEL(ce_row, 32 * ce::config::warps) {
   if constexpr (Operation::has_output) {
 #pragma unroll 1
     for (int begin = warp_index(); begin < problem::columns; begin += step) {
-      const Classes classes(row, begin, operation.padding());
+      Classes classes(row, begin, operation.padding());
+      cap(operation, classes);
 #pragma unroll
       for (int i = 0; i < config::tile; ++i)
         if (classes.inside(i) && exists)

@@ -19,6 +19,8 @@
 //   target_logit(row)              what must be read of the row by its column, before anybody writes over it ...
 //   set_target(logit)              ... and here it is
 //   maximum_of(tile)               the largest exponent of the tile, before the factor
+//   caps                           whether cap(tile) puts its logits under a cap, in place: once for each time that a tile
+//                                  is read, before it is added and before its outputs, but after its maximum is known
 //   add(part, tile)                adds the tile to a part whose maximum is not smaller; the tile loses the target's logit
 //   settle(total)                  here is the part that is the whole row
 //   fast(tile)                     whether the outputs of the tile have a fast form
@@ -95,6 +97,13 @@ struct Tile {
     return (past || v >= cut.first) && (reaches || v < end);
   }
   CE_DEVICE int column_of(int i) const { return cut.column_of(vector + i * threads); }
+  /// \param visit  gets i and the number of its vector
+  template <class Visit>
+  CE_DEVICE void each_inside(const Visit& visit) const {
+#pragma unroll
+    for (int i = 0; i < size; ++i)
+      if (inside(i)) visit(i, vector + i * threads);
+  }
 };
 
 /// The edge element of a thread, as a tile of its own.
@@ -202,6 +211,12 @@ CE_DEVICE int first_where(const Tile& tile, const Wanted& wanted) {
   return first;
 }
 
+/// Puts the logits of a tile under their cap, where the operation asks for that.
+template <class Operation, class Tile>
+CE_DEVICE void cap(const Operation& operation, Tile& tile) {
+  if constexpr (Operation::caps) operation.cap(tile);
+}
+
 /// The part's maximum is now also that of the tile.
 template <class Operation, class Part, class Tile>
 CE_DEVICE void raise(const Operation& operation, Part& part, const Tile& tile) {
@@ -213,10 +228,11 @@ CE_DEVICE void raise(const Operation& operation, Part& part, const Tile& tile) {
   }
 }
 
-/// The part now includes the tile.
+/// The part now includes the tile, whose logits are now under their cap.
 template <class Operation, class Part, class Tile>
 CE_DEVICE void extend(const Operation& operation, Part& part, Tile& tile) {
   raise(operation, part, tile);
+  cap(operation, tile);
   operation.add(part, tile);
 }
 

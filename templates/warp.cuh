@@ -66,6 +66,10 @@ struct OwnRow {
       raise(operation, part, tile);
       if constexpr (!RowCut::whole) raise(operation, part, edge);
       level<config::lanes>(part, operation.factor());
+    }
+    cap(operation, tile);
+    cap(operation, edge);
+    if constexpr (Operation::reduces) {
       operation.add(part, tile);
       if constexpr (!RowCut::whole) operation.add(part, edge);
       part = warp_join<config::lanes, true>(part, operation.factor());
