@@ -133,19 +133,17 @@ CE_DEVICE void work(const Site& site, int thread) {
     exchange.receive(site, operation, constant);
     exchange.advance();
 
-    const auto write = [&](Chunk& tile) {
-      if (constant) {
+    const auto write = [&](const Chunk& tile) {
+      if (constant)
         tile.template write_value<config::store>(part.row, value);
-      } else {
-        cap(operation, tile);
+      else
         write_outputs<config::store>(operation, part.row, tile);
-      }
     };
     slot = first_left;
     if (held_chunks < chunks) ahead = all.read(held_chunks, slot);
 #pragma unroll 1
     for (int chunk = held_chunks; chunk < chunks; ++chunk) {
-      Chunk tile = all.tile(chunk, ahead);
+      const Chunk tile = all.tile(chunk, ahead);
       const Slot done = slot;
       slot.advance();
       if (chunk + 1 < chunks) ahead = all.read(chunk + 1, slot);
@@ -153,10 +151,7 @@ CE_DEVICE void work(const Site& site, int thread) {
       write(tile);
     }
 #pragma unroll
-    for (int chunk = 0; chunk < held_chunks; ++chunk) {
-      Chunk tile = all.tile(chunk, held[chunk]);
-      write(tile);
-    }
+    for (int chunk = 0; chunk < held_chunks; ++chunk) write(all.tile(chunk, held[chunk]));
     site.shared.weights.take_back(operation);
     early.look_up(site.arguments);
     write_edge<config::store>(operation, part.row, edge, constant, value);
