@@ -86,7 +86,14 @@ TEST_P(SoftCap, LossAndGradient) {
   context.synchronize();
   const LossOutput expected = cross_entropy(input);
   expect_near(loss.values(), expected.loss, GetParam().loss * epsilon, 0, "loss");
-  expect_near(grad.values(), expected.grad, GetParam().grad * epsilon, 0, "grad");
+  // A slope is 1 - t^2, where t is rounded, as in PyTorch; that of the target is as exact as its logit.
+  const std::vector<double> grads = grad.values();
+  for (std::int64_t i = 0; i < input.rows * input.columns; ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    const double t = std::tanh(input.logits[at] / 30), want = expected.grad[at];
+    const double lost = i % input.columns == i / input.columns * 7 ? 0 : 1 / (1 - t * t);
+    ASSERT_NEAR(grads[at], want, (GetParam().grad + lost) * epsilon * std::abs(want)) << "grad[" << i << ']';
+  }
 }
 
 // In f32, capped logits are known to an ulp of the cap at best: 2^-19, of which 16 epsilon of the exponential follow.
