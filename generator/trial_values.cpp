@@ -61,7 +61,10 @@ void fill_extreme(std::span<double> row, std::int64_t index, const Extremes& ext
       break;
     case 4: std::ranges::fill(row, -largest); break;
     case 5: any = not_a_number; break;
-    case 6: any = infinity; break;
+    case 6:  // under a cap no larger than what saturates it, too
+      if (extremes.saturating) any_of(row, random) = largest;
+      any = infinity;
+      break;
     case 7:  // a probability next to 1; and a masked class, whose weight is 0
       any = 60;
       if (row.size() > class_without_weight && &row[class_without_weight] != &any)

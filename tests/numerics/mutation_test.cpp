@@ -13,6 +13,7 @@
 namespace ce::test {
 namespace {
 
+using generator::Config;
 using generator::Operation;
 using generator::Problem;
 
@@ -77,11 +78,23 @@ std::optional<std::string> verdict(runtime::Device& device, const Problem& probl
   }
 }
 
+/// Of a kernel that is right before the edit.
+template <class Edit>
+void expect_noticed(const Edit& edit, const Problem& problem, const Config& config) {
+  const auto device = runtime::open_host_device();
+  generator::Program program = generator::generate(problem, config);
+  ASSERT_EQ(verdict(*device, problem, program), std::nullopt) << "right before the edit";
+  ASSERT_GE(replace(program, edit.from, edit.to), 1)
+      << "the template no longer has the text that this test edits";
+  const auto wrong = verdict(*device, problem, program);
+  EXPECT_TRUE(wrong) << edit.what << " was not noticed";
+  if (wrong) fmt::print("{}: {}\n", edit.what, wrong->substr(0, wrong->find('\n')));
+}
+
 class Verification : public testing::TestWithParam<Mutation> {};
 
 TEST_P(Verification, CatchesAPlantedMistake) {
   const Mutation& mutation = GetParam();
-  const auto device = runtime::open_host_device();
   Problem problem{.operation = mutation.cross_entropy ? Operation::cross_entropy : Operation::softmax,
                   .alignment = generator::Alignment::shifted,
                   .rows = 64,
@@ -90,20 +103,77 @@ TEST_P(Verification, CatchesAPlantedMistake) {
     problem.reduction = Reduction::mean;
     problem.gradient = true;
   }
-  const generator::Config config{.variant = "block", .warps = 4, .vec = 4};
-  generator::Program program = generator::generate(problem, config);
-  ASSERT_EQ(verdict(*device, problem, program), std::nullopt) << "right before the edit";
-  ASSERT_GE(replace(program, mutation.from, mutation.to), 1)
-      << "the template no longer has the text that this test edits";
-  const auto wrong = verdict(*device, problem, program);
-  EXPECT_TRUE(wrong) << mutation.what << " was not noticed";
-  if (wrong) fmt::print("{}: {}\n", mutation.what, wrong->substr(0, wrong->find('\n')));
+  expect_noticed(mutation, problem, {.variant = "block", .warps = 4, .vec = 4});
 }
 
 /// So that a failure shows what was planted.
 void PrintTo(const Mutation& mutation, std::ostream* out) { *out << mutation.what; }
 
 INSTANTIATE_TEST_SUITE_P(Mutations, Verification, testing::ValuesIn(mutations));
+
+/// Of logits in f32, which are put under a soft cap in place.
+struct CapMutation {
+  const char* what;
+  const char* from;
+  const char* to;
+  Config config;
+  std::int64_t columns;
+  bool argmax = false;  ///< is asked for: rows without a class are read, too
+};
+
+const Config warp{.variant = "warp", .warps = 2, .vec = 4, .lanes = 32, .rows = 1};
+const Config block{.variant = "block", .warps = 4, .vec = 4};
+const Config online{.variant = "online", .warps = 4, .vec = 4, .tile = 1024};
+const Config split{.variant = "split", .warps = 4, .vec = 4, .split = 2};
+const Config cluster{.variant = "cluster", .warps = 4, .vec = 4, .tile = 2048, .cluster = 2};
+const Config pipeline{.variant = "pipeline", .warps = 17, .vec = 4, .tile = 2048, .cluster = 1, .stages = 2};
+const Config resident{
+    .variant = "resident", .warps = 5, .vec = 4, .unroll = 2, .cluster = 1, .stages = 1, .hold = 2};
+
+const CapMutation cap_mutations[] = {
+    {"elements outside of the row under the cap", "tile.inside(i) ? Vec::of(x) : Vec::filled(-infinity())",
+     "Vec::of(x)", block, 1003},
+    {"the slope forgotten", "slope[k] = HyperbolicTangent::slope_of(x[k]);\n    } else",
+     "slope[k] = 1.f;\n    } else", block, 1003},
+    {"two caps in registers", "    cap(operation, tile);\n",
+     "    cap(operation, tile);\n    cap(operation, tile);\n", block, 1003},
+    {"no cap of the edge", "    cap(operation, edge);\n", "", warp, 203},
+    {"the largest logit found under the cap, where others are as large",
+     "  raise(operation, part, tile);\n  cap(operation, tile);",
+     "  cap(operation, tile);\n  raise(operation, part, tile);", online, 2051, true},
+    {"no cap where the row is read again", "      cap(operation, tile);\n", "", online, 2051},
+    {"two caps where the row is read again", "      cap(operation, tile);\n",
+     "      cap(operation, tile);\n      cap(operation, tile);\n", split, 1027},
+    {"no cap of the edge that is read again", "    cap(operation, edge);\n", "", split, 1027},
+    {"no cap of what registers hold", "        cap(operation, tile);\n", "", resident, 2051},
+    {"shared memory not put under the cap",
+     "{ shared.row[0][v - begin] = tile.elements[i].of_input[0].data; }", "{}", cluster, 4099},
+    {"reducers leave logits as they were", "{ place[v - at] = tile.elements[i].of_input[0].data; }", "{}",
+     pipeline, 6083},
+    {"two caps, by reducers and by writers", "      release(site, slot);\n      if (constant)",
+     "      release(site, slot);\n      cap(operation, tile);\n      if (constant)", pipeline, 6083},
+    {"writers not told of ignored rows", "      }\n      site.shared.capped.tell(slot.index);",
+     "        site.shared.capped.tell(slot.index);\n      }", pipeline, 6083},
+};
+
+class CapVerification : public testing::TestWithParam<CapMutation> {};
+
+TEST_P(CapVerification, CatchesAPlantedMistake) {
+  const CapMutation& mutation = GetParam();
+  const Problem problem{.operation = Operation::cross_entropy,
+                        .reduction = Reduction::mean,
+                        .gradient = true,
+                        .softcap = true,
+                        .argmax_out = mutation.argmax,
+                        .alignment = generator::Alignment::shifted,
+                        .rows = 40,
+                        .columns = mutation.columns};
+  expect_noticed(mutation, problem, mutation.config);
+}
+
+void PrintTo(const CapMutation& mutation, std::ostream* out) { *out << mutation.what; }
+
+INSTANTIATE_TEST_SUITE_P(Mutations, CapVerification, testing::ValuesIn(cap_mutations));
 
 }  // namespace
 }  // namespace ce::test
