@@ -243,10 +243,7 @@ Rejection rejects_cluster(const Config& config, const Problem& problem, const Li
 }
 
 int pipeline_bytes(const Config& config, const Problem& problem) {
-  const std::int64_t slots = chunks_of(config, problem) + config.stages;
-  // Reducers put logits in f32 under their cap, in place, and tell by an arrival a slot: CappedChunks in ring.cuh.
-  const std::int64_t capped = problem.softcap && problem.dtype == DType::f32 ? 8 * slots : 0;
-  return aligned_bytes(ring_bytes(config, problem, slots, team_threads(config) / 32) + capped);
+  return ring_bytes(config, problem, chunks_of(config, problem) + config.stages, team_threads(config) / 32);
 }
 
 int resident_bytes(const Config& config, const Problem& problem) {

@@ -103,7 +103,7 @@ CE_KERNEL(ce_row, 32 * ce::config::warps) {
     Chunk tile(cut, at, end, thread_index());
     tile.fill_mostly_full(operation.padding(), read);
     extend(operation, part, tile);
-    if constexpr (Operation::caps)  // which is not done twice: whoever reads a vector again has written it
+    if constexpr (Operation::caps && Operation::has_output)  // for later, of the same thread
       tile.each_inside([&](int i, int v) { shared.row[0][v - begin] = tile.elements[i].of_input[0].data; });
   }
   part = block_join(part, shared.warp_parts, operation.factor());

@@ -150,7 +150,7 @@ struct Operation {
 
   template <class Tile>
   CE_DEVICE void cap(Tile& tile) const {
-    logits.transform(tile);
+    logits.put_under_cap(tile);
   }
   template <class Tile>
   CE_DEVICE float maximum_of(const Tile& tile) const {

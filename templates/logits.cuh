@@ -21,7 +21,8 @@ struct Transformed {
 /// trained model are there.
 ///
 /// Elsewhere, with e = exp(-2 |y|) and q = 2 / (1 + e), |u| = 1 - e q and 1 - u^2 = e q^2, in which nothing
-/// cancels. Elements of 16 bits do not show the difference from 1 - u^2.
+/// cancels. Elements of 16 bits do not show the difference from 1 - u^2; in f32 the target alone has it, since of the
+/// others there is only u.
 struct HyperbolicTangent {
   /// |y| below which the polynomial is right to 3e-6 (16 bits) or 4e-8.
   static constexpr float near = narrow ? 0.6f : 0.55f;
@@ -106,7 +107,7 @@ struct NearZero {
 };
 
 struct Logits {
-  /// What holds x can hold u: a tile is put under its cap once, in place. 16 bits cannot, and transform where they read.
+  /// What holds x can hold u: tiles are put under their cap in place. 16 bits cannot, and transform where they are read.
   static constexpr bool in_place = problem::softcap && !narrow;
   static constexpr bool bounded = problem::softcap && !in_place;  ///< -infinity becomes finite
   float scale, cap, ratio;                                        ///< scale / cap
@@ -160,7 +161,7 @@ struct Logits {
 
   /// In place. What is not inside the tile becomes -infinity.
   template <class Tile>
-  CE_DEVICE void transform(Tile& tile) const {
+  CE_DEVICE void put_under_cap(Tile& tile) const {
     using Vec = Vector<problem::Element, Tile::vec>;
     constexpr int count = sizeof(tile.elements) / sizeof(tile.elements[0]);
     if (tile.full() && are_near_zero(largest_magnitude_of(tile))) {

@@ -77,7 +77,6 @@ CE_DEVICE void write_rows(const Site& site, int thread) {
 #pragma unroll 1
     for (int chunk = 0; chunk < chunks; ++chunk, slot.advance()) {
       arrival_wait(site.shared.filled[slot.index], slot.parity);
-      site.shared.capped.wait(slot.index, slot.parity);
       Chunk tile(part.cut, part.start_of(chunk), part.end, thread);
       fill(tile, site.shared, slot, part.start_of(chunk), operation.padding());
       release(site, slot);

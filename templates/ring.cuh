@@ -71,28 +71,10 @@ using Told = Message<Operation::Part, Operation::has_target>;
 constexpr int messages = config::cluster * team_warps;  // about a row
 constexpr int messages_a_lane = (messages + lanes - 1) / lanes;
 
-/// Where another team reads slots after the one that reduces, that one puts logits under their cap, for both.
+/// Where another team reads slots after the one that reduces, that one puts logits under their cap, for both; each of its
+/// threads tells that it has with the messages, of which nobody else's would order what it wrote.
 constexpr bool caps_in_ring = Operation::caps && readers > team;
-template <bool = caps_in_ring>
-struct CappedChunks {
-  Arrival ready[slots];
-
-  CE_DEVICE void init() {
-    for (int slot = 0; slot < slots; ++slot) arrival_init(ready[slot], team);
-  }
-  CE_DEVICE void wait(int slot, int parity) { arrival_wait(ready[slot], parity); }
-  CE_DEVICE void put(const Chunk& tile, Words<4> (&place)[chunk_vectors], int at) const {
-    tile.each_inside([&](int i, int v) { place[v - at] = tile.elements[i].of_input[0].data; });
-  }
-  CE_DEVICE void tell(int slot) { arrival_arrive(ready[slot]); }
-};
-template <>
-struct CappedChunks<false> {
-  CE_DEVICE void init() {}
-  CE_DEVICE void wait(int, int) {}
-  CE_DEVICE void put(const Chunk&, Words<4> (&)[chunk_vectors], int) const {}
-  CE_DEVICE void tell(int) {}
-};
+constexpr int tellers = (config::cluster == 1 ? messages : 1) + (caps_in_ring ? team : 0);  // of a row
 
 /// Rows that a cluster has taken and not all roles of all blocks have seen.
 constexpr int tickets = 4;
@@ -109,7 +91,6 @@ struct Shared {
   Words<2> rows[tickets];
   Told told[2][messages];
   HeldWeights<Operation> weights;
-  CappedChunks<> capped;
 };
 static_assert(sizeof(Shared) <= config::shared_bytes);
 static_assert(slots < 2 * chunks);
@@ -255,6 +236,7 @@ struct Exchange {
                       problem::Element target_logit) const {
     Arrival& sent = site.shared.sent[turn];
     Told& place = site.shared.told[turn][warp];
+    if constexpr (caps_in_ring) arrival_arrive(sent);
     if constexpr (config::cluster == 1) {
       if (lane_index() > 0) return;
       place = Told::about(part, target_logit);
@@ -320,9 +302,12 @@ CE_DEVICE void reduce_rows(const Site& site, int thread, const Leads& leads, con
       release(site, slot);
       if (!constant) {
         extend(operation, seen, tile);
-        site.shared.capped.put(tile, site.shared.ring[slot.index][0], part.start_of(chunk));
+        if constexpr (caps_in_ring) {
+          Words<4>(&place)[chunk_vectors] = site.shared.ring[slot.index][0];
+          const int at = part.start_of(chunk);
+          tile.each_inside([&](int i, int v) { place[v - at] = tile.elements[i].of_input[0].data; });
+        }
       }
-      site.shared.capped.tell(slot.index);
     }
     seen = warp_join(seen, operation.factor());
     exchange.send(site, site.rank * team_warps + thread / lanes, seen, target_logit);
@@ -339,12 +324,11 @@ CE_DEVICE void take_rows(const Arguments& arguments, const Work& work) {
   const int rank = config::cluster == 1 ? 0 : cluster_rank();
   const Site site{arguments, shared, rank, block_index() / config::cluster, block_count() / config::cluster};
   if (thread_index() == 0) {
-    shared.capped.init();
     for (int slot = 0; slot < slots; ++slot) {
       arrival_init(shared.filled[slot], problem::inputs);
       arrival_init(shared.emptied[slot], readers);
     }
-    for (int turn = 0; turn < 2; ++turn) arrival_init(shared.sent[turn], config::cluster == 1 ? messages : 1);
+    for (int turn = 0; turn < 2; ++turn) arrival_init(shared.sent[turn], tellers);
     for (int ticket = 0; ticket < tickets; ++ticket) {
       arrival_init(shared.known[ticket]);
       Rows::expect(shared.known[ticket]);
