@@ -237,7 +237,7 @@ void Cache::Impl::attach(const fs::path& file) {
     return;
   }
   const FileId id = FileId::of(file);
-  Opened opened = open_file(file);
+  Opened opened = open_file(file, mends ? IfEmpty::fill : IfEmpty::refuse);
   store = std::move(opened.store);
   path = file;
   file_id = id;
@@ -250,7 +250,7 @@ void Cache::Impl::follow(Use use) {
   try {
     if (mends) create_empty(path);
     attach(path);
-  } catch (const DatabaseError&) {
+  } catch (const Error&) {
     if (use == Use::write) throw;  // the file that is open can still be read
   }
 }

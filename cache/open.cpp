@@ -122,7 +122,12 @@ void set_checkpoint_on_close(SQLite::Database& database, bool enabled) {
   sqlite3_db_config(database.getHandle(), SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, enabled ? 0 : 1, nullptr);
 }
 
-std::unique_ptr<Store> open_writable(const fs::path& path) {
+NotFound nothing_in(const fs::path& path) {
+  return NotFound(fmt::format("there is no tuning database in {}: the file {}", path.string(),
+                              bytes_on_disk(path) == 0 ? "is empty" : "has no tables"));
+}
+
+std::unique_ptr<Store> open_writable(const fs::path& path, IfEmpty if_empty) {
   auto database = std::make_unique<SQLite::Database>(path.string(), SQLite::OPEN_READWRITE | one_user,
                                                      static_cast<int>(busy_timeout.count()));
   set_checkpoint_on_close(*database, false);
@@ -132,11 +137,12 @@ std::unique_ptr<Store> open_writable(const fs::path& path) {
   // SQLite silently falls back to reading where it may not write.
   if (sqlite3_db_readonly(database->getHandle(), "main") != 0)
     throw SQLite::Exception("the file is read-only", SQLITE_READONLY);
-  require_ours(*database, path);
+  const bool has_tables = require_ours(*database, path);
   // That is known once something has been read.
   if (sqlite3_db_readonly(database->getHandle(), "main") != 0)
     throw SQLite::Exception("its header forbids every SQLite of today to write", SQLITE_CORRUPT);
   set_checkpoint_on_close(*database, true);
+  if (!has_tables && if_empty == IfEmpty::refuse) throw nothing_in(path);
   use_journal(*database, path, network);
   database->exec("PRAGMA foreign_keys = ON");
   database->exec("PRAGMA trusted_schema = OFF");
@@ -148,8 +154,8 @@ std::unique_ptr<Store> open_writable(const fs::path& path) {
 using Database = std::unique_ptr<SQLite::Database>;
 
 /// A consistent copy of all that `source` has committed.
-Database copy_to_memory(SQLite::Database& source, const fs::path& path) {
-  require_ours(source, path);
+Database copy_to_memory(SQLite::Database& source, const fs::path& path, IfEmpty if_empty) {
+  if (!require_ours(source, path) && if_empty == IfEmpty::refuse) throw nothing_in(path);
   auto memory = std::make_unique<SQLite::Database>(":memory:", SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE);
   SQLite::Backup backup(*memory, source);
   const int result = backup.executeStep();
@@ -172,24 +178,24 @@ void require_no_log(const fs::path& path) {
 
 /// Without locks, for files in folders where SQLite cannot create its own. Refuses a file that changes
 /// meanwhile.
-Database copy_unlocked(const fs::path& path) {
+Database copy_unlocked(const fs::path& path, IfEmpty if_empty) {
   require_no_log(path);
   const auto before = fingerprint(path);
   SQLite::Database source(immutable_uri(path), SQLite::OPEN_READONLY | SQLite::OPEN_URI);
-  Database memory = copy_to_memory(source, path);
+  Database memory = copy_to_memory(source, path, if_empty);
   require_no_log(path);
   if (fingerprint(path) != before) throw SQLite::Exception("the file changed while it was read", SQLITE_BUSY);
   return memory;
 }
 
-std::unique_ptr<Store> read_copy(const fs::path& path) {
+std::unique_ptr<Store> read_copy(const fs::path& path, IfEmpty if_empty) {
   Database memory;
   try {
     SQLite::Database source(path.string(), SQLite::OPEN_READONLY, static_cast<int>(busy_timeout.count()));
-    memory = copy_to_memory(source, path);
+    memory = copy_to_memory(source, path, if_empty);
   } catch (const SQLite::Exception& error) {
     if (error.getErrorCode() != SQLITE_CANTOPEN && error.getErrorCode() != SQLITE_READONLY) throw;
-    memory = copy_unlocked(path);
+    memory = copy_unlocked(path, if_empty);
   }
   memory->exec("PRAGMA foreign_keys = ON");
   migrate(*memory, migrations());
@@ -200,7 +206,7 @@ std::unique_ptr<Store> read_copy(const fs::path& path) {
 std::unique_ptr<Store> reader(const std::string& name, int flags, const fs::path& path) {
   auto database = std::make_unique<SQLite::Database>(name, SQLite::OPEN_READONLY | one_user | flags,
                                                      static_cast<int>(busy_timeout.count()));
-  require_ours(*database, path);
+  if (!require_ours(*database, path)) throw nothing_in(path);
   database->exec("PRAGMA trusted_schema = OFF");
   database->exec(keep_pages);
   if (database->execAndGet("PRAGMA user_version").getInt() < static_cast<int>(migrations().size()))
@@ -261,8 +267,6 @@ fs::path existing_file(const fs::path& path) {
   const fs::file_status status = error ? fs::file_status() : fs::status(file, error);
   if (status.type() == fs::file_type::not_found)
     throw NotFound(fmt::format("there is no tuning database {}", file.string()));
-  if (status.type() == fs::file_type::regular && bytes_on_disk(file) == 0)
-    throw NotFound(fmt::format("there is no tuning database in {}: the file is empty", file.string()));
   return file;
 }
 
@@ -329,14 +333,14 @@ void rethrow(const fs::path& path, const SQLite::Exception& error) {
   throw DatabaseError(explain(path, error));
 }
 
-Opened open_file(const fs::path& path) {
+Opened open_file(const fs::path& path, IfEmpty if_empty) {
   require_regular_file(path);
   try {
     try {
-      return {.store = open_writable(path), .problem = {}};
+      return {.store = open_writable(path, if_empty), .problem = {}};
     } catch (const SQLite::Exception& error) {
       if (!may_still_be_readable(error.getErrorCode())) throw;
-      auto copy = read_copy(path);
+      auto copy = read_copy(path, if_empty);
       return {
           .store = std::move(copy),
           .problem = fmt::format("{} is read but cannot be written ({}): make it and its folder writable, or "
@@ -359,7 +363,7 @@ std::unique_ptr<Store> open_reader(const fs::path& path) {
       require_no_log(path);
       store = reader(immutable_uri(path), SQLite::OPEN_URI, path);
     }
-    return store != nullptr ? std::move(store) : read_copy(path);
+    return store != nullptr ? std::move(store) : read_copy(path, IfEmpty::refuse);
   } catch (const SQLite::Exception& error) {
     throw DatabaseError(explain(path, error));
   }
@@ -368,7 +372,7 @@ std::unique_ptr<Store> open_reader(const fs::path& path) {
 std::unique_ptr<Store> copy_file(const fs::path& path) {
   require_regular_file(path);
   try {
-    return read_copy(path);
+    return read_copy(path, IfEmpty::refuse);
   } catch (const SQLite::Exception& error) {
     rethrow(path, error);
   }

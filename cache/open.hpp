@@ -30,6 +30,10 @@ class Damaged : public DatabaseError {
   std::string cause_;
 };
 
+/// What becomes of a file without tables: one of no bytes, or what is left of a process that was killed while it
+/// created it.
+enum class IfEmpty : std::uint8_t { fill, refuse };
+
 struct Opened {
   std::unique_ptr<Store> store;
   /// Why the store is a copy in memory of a file that cannot be written; empty where it is the file itself.
@@ -48,18 +52,18 @@ void create_empty(const std::filesystem::path& path);
 /// \throws DatabaseError where there are no locks, or another has it for too long
 [[nodiscard]] Claim claim_of_place(const std::filesystem::path& path);
 
-/// The absolute path of a file that is there. \throws NotFound also for an empty one, which nobody has written to yet
+/// The absolute path of a file that is there. \throws NotFound
 [[nodiscard]] std::filesystem::path existing_file(const std::filesystem::path& path);
 
 /// Of the file with its log, where the latest commits are.
 [[nodiscard]] std::int64_t bytes_on_disk(const std::filesystem::path& path);
 
 /// Opens an existing file, brings its schema up to date, and never changes a file that is not ours.
-/// \throws Damaged, DatabaseError with the path, the cause and what to do about it
-[[nodiscard]] Opened open_file(const std::filesystem::path& path);
+/// \throws Damaged, DatabaseError with the path, the cause and what to do about it; NotFound for what is refused
+[[nodiscard]] Opened open_file(const std::filesystem::path& path, IfEmpty if_empty);
 
 /// A copy in memory of what a file holds, with today's schema. Never changes the file.
-/// \throws Damaged, DatabaseError
+/// \throws Damaged, DatabaseError; NotFound where it has no tables
 [[nodiscard]] std::unique_ptr<Store> copy_file(const std::filesystem::path& path);
 
 /// For SQLite's OPEN_URI: a file that nobody writes, without locks and files of SQLite's own beside it.
@@ -70,7 +74,7 @@ void create_empty(const std::filesystem::path& path);
 
 /// The file itself, for reading: without locks where it and its folder cannot be written. A copy in memory where its
 /// schema is an older one. Never changes the file.
-/// \throws DatabaseError
+/// \throws DatabaseError; NotFound where it has no tables
 [[nodiscard]] std::unique_ptr<Store> open_reader(const std::filesystem::path& path);
 
 /// \throws Damaged where the error speaks of that and the file is one of ours, else DatabaseError with explain()

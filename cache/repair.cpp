@@ -69,7 +69,7 @@ Repair into_memory(const fs::path& damaged, const std::string& cause, const std:
 
 Repair into_new_file(const fs::path& path, const fs::path& aside, const std::string& cause) {
   try {
-    const Opened opened = open_file(path);
+    const Opened opened = open_file(path, IfEmpty::fill);
     const Salvaged salvaged = salvage(aside, *opened.store);
     remove_leftovers_of_reading(aside);
     return {.memory = nullptr,

@@ -414,7 +414,7 @@ void add_identity_function(SQLite::Database& database) {
   database.createFunction("ce_identity", identity_values, true, nullptr, call_identity);
 }
 
-void require_ours(SQLite::Database& database, const std::filesystem::path& path) {
+bool require_ours(SQLite::Database& database, const std::filesystem::path& path) {
   // One read transaction, or a file that another process is just creating looks like no one's.
   const SQLite::Transaction snapshot(database);
   const int id = database.execAndGet("PRAGMA application_id").getInt();
@@ -422,11 +422,11 @@ void require_ours(SQLite::Database& database, const std::filesystem::path& path)
   const int latest = static_cast<int>(migrations().size());
   if (id == application_id) {
     constexpr int first_in_table = 4;
-    if (version == latest || (version >= 0 && version < first_in_table)) return;
+    if (version == latest || (version >= 0 && version < first_in_table)) return true;
     if (!is_of_version(database, version))
       throw SQLite::Exception(fmt::format("its header names schema {}, its tables another one", version),
                               SQLITE_CORRUPT);
-    if (version < latest) return;
+    if (version < latest) return true;
     throw DatabaseError(fmt::format(
         "{} was written by a newer version of ce (schema {}, this one knows up to {}): upgrade ce, "
         "or name another file ({})",
@@ -439,6 +439,7 @@ void require_ours(SQLite::Database& database, const std::filesystem::path& path)
   if (!empty)
     throw DatabaseError(fmt::format("{} is a database of another program: name another file ({})",
                                     path.string(), ways_to_name_it));
+  return false;
 }
 
 bool resembles_ours(const std::filesystem::path& path) noexcept {

@@ -29,9 +29,10 @@ inline constexpr std::string_view magic("SQLite format 3\0", 16);
 [[nodiscard]] std::span<const char* const> migrations() noexcept;
 
 /// Returns for an empty database and for one of ours that this version can read. Changes nothing.
+/// \returns whether it has tables: an empty one has none
 /// \throws DatabaseError for the database of another program or of a newer ce; it names `path`
 /// \throws SQLite::Exception where it cannot be read at all, or has our tables under another application_id
-void require_ours(SQLite::Database& database, const std::filesystem::path& path);
+[[nodiscard]] bool require_ours(SQLite::Database& database, const std::filesystem::path& path);
 
 /// The first bytes of a file, at most so many. Through SQLite: closing any other descriptor of a file drops the locks
 /// that SQLite holds on it for this process. Empty where they cannot be read.

@@ -367,7 +367,9 @@ Store::Counts Store::counts() {
   return {.measurements = query.integer(0), .keys = query.integer(1), .binaries = query.integer(2)};
 }
 
-void Store::expect_ours(const std::filesystem::path& path) { require_ours(*database_, path); }
+void Store::expect_ours(const std::filesystem::path& path) {
+  static_cast<void>(require_ours(*database_, path));
+}
 
 int Store::schema_version() { return database_->execAndGet("PRAGMA user_version").getInt(); }
 

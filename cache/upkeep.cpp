@@ -19,8 +19,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::unique_ptr<Store> writable(const fs::path& file) {
-  Opened opened = open_file(file);
+std::unique_ptr<Store> writable(const fs::path& file, IfEmpty if_empty) {
+  Opened opened = open_file(file, if_empty);
   if (!opened.problem.empty()) throw DatabaseError(opened.problem);
   return std::move(opened.store);
 }
@@ -32,13 +32,13 @@ Upkeep::Upkeep(fs::path path, std::unique_ptr<Store> store)
 
 Upkeep Upkeep::open(const fs::path& path) {
   const fs::path file = existing_file(path);
-  return {file, writable(file)};
+  return {file, writable(file, IfEmpty::refuse)};
 }
 
 Upkeep Upkeep::create(const fs::path& path) {
   const fs::path file = fs::absolute(path);
   create_file(file);
-  return {file, writable(file)};
+  return {file, writable(file, IfEmpty::fill)};
 }
 
 Upkeep Upkeep::copy(const fs::path& path) {

@@ -22,9 +22,9 @@ namespace ce::cache {
 /// measurements give the same text.
 class Upkeep {
  public:
-  /// Opens a file for writing. \throws NotFound, DatabaseError
+  /// Opens a file for writing. \throws NotFound also where it has no tables, DatabaseError
   [[nodiscard]] static Upkeep open(const std::filesystem::path& path);
-  /// The same, and creates it where there is none.
+  /// The same, and creates it, or its tables, where there are none.
   [[nodiscard]] static Upkeep create(const std::filesystem::path& path);
   /// A copy in memory, with today's schema: the file is not changed. \throws NotFound, DatabaseError
   [[nodiscard]] static Upkeep copy(const std::filesystem::path& path);

@@ -170,26 +170,53 @@ TEST_F(Degradation, NoPathAtAll) {
 }
 
 /// Who only reads it makes no database of it.
-TEST_F(Degradation, AnEmptyFileIsNoDatabaseYet) {
+class NoDatabaseYet : public Degradation {
+ protected:
+  void expect_refused(const std::string& why) const {
+    const std::string before = contents(file());
+    const auto refuses = [&](auto open) {
+      try {
+        static_cast<void>(open(file()));
+        ADD_FAILURE() << "it was opened";
+      } catch (const NotFound& error) {
+        EXPECT_EQ(std::string(error.what()),
+                  "there is no tuning database in " + file().string() + ": the file " + why);
+      }
+    };
+    refuses(Cache::open_copy);
+    refuses(Cache::open_to_read);
+    refuses(Upkeep::copy);
+    refuses(Cache::open_existing);
+    refuses(Upkeep::open);
+    EXPECT_EQ(contents(file()), before);
+    EXPECT_EQ(std::distance(fs::directory_iterator(folder()), fs::directory_iterator()), 1);
+    Cache::open(file()).add(a_measurement(key, "config"));
+    EXPECT_EQ(Cache::open_existing(file()).measurements(key).size(), 1U);
+  }
+};
+
+TEST_F(NoDatabaseYet, AFileThatIsEmpty) {
   write_file(file(), "");
-  const auto expect_refused = [&](auto open) {
-    try {
-      static_cast<void>(open(file()));
-      ADD_FAILURE() << "an empty file was opened";
-    } catch (const NotFound& error) {
-      EXPECT_EQ(std::string(error.what()),
-                "there is no tuning database in " + file().string() + ": the file is empty");
-    }
-  };
-  expect_refused(Cache::open_existing);
-  expect_refused(Cache::open_copy);
-  expect_refused(Cache::open_to_read);
-  expect_refused(Upkeep::open);
-  expect_refused(Upkeep::copy);
-  EXPECT_EQ(fs::file_size(file()), 0U);
-  EXPECT_EQ(std::distance(fs::directory_iterator(folder()), fs::directory_iterator()), 1);
+  expect_refused("is empty");
+}
+
+/// As a process leaves it that is killed between its first two commits.
+TEST_F(NoDatabaseYet, AFileThatHasNoTables) {
+  sql(file(), "PRAGMA journal_mode = WAL");
+  ASSERT_GT(fs::file_size(file()), 0U);
+  expect_refused("has no tables");
+}
+
+TEST_F(NoDatabaseYet, AFileThatTookThePlaceOfOneThatIsOpen) {
   Cache::open(file()).add(a_measurement(key, "config"));
-  EXPECT_EQ(Cache::open_existing(file()).measurements(key).size(), 1U);
+  Cache open = Cache::open_existing(file());
+  Cache reader = Cache::open_to_read(file());
+  for (const char* log : {"-wal", "-shm"}) fs::remove(file().string() + log);
+  fs::rename(file(), folder() / "old.db");
+  write_file(file(), "");
+  EXPECT_EQ(open.measurements(key).size(), 1U) << "of the old one";
+  EXPECT_EQ(reader.measurements(key).size(), 1U) << "of the old one";
+  EXPECT_EQ(contents(file()), "");
 }
 
 TEST_F(Degradation, OpenExistingCreatesNothing) {
