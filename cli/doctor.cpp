@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <array>
@@ -158,11 +159,18 @@ Diagnosis check_device(const CommonOptions& common) {
   return diagnosis;
 }
 
-/// Why a database cannot be created there; empty where it can be. Of the folder that is to hold it, or its nearest
-/// that exists, only trying tells.
+/// Why a database that is not there, or has nothing in it, cannot be created there; empty where it can be. Of the
+/// folder that is to hold it, or its nearest that exists, only trying tells.
 std::string obstacle_to(const std::filesystem::path& database) {
   namespace fs = std::filesystem;
   std::error_code ignored;  // what cannot be looked at is not there
+  if (fs::exists(database, ignored)) {
+    if (::access(database.c_str(), R_OK | W_OK) != 0)
+      return fmt::format("it cannot be written ({})", std::generic_category().message(errno));
+  } else if (fs::is_symlink(fs::symlink_status(database, ignored))) {
+    return fmt::format("it is a symbolic link to {}, where there is no file",
+                       fs::read_symlink(database, ignored).string());
+  }
   fs::path folder = fs::absolute(database).parent_path();
   while (!fs::exists(folder, ignored) && folder.has_relative_path()) folder = folder.parent_path();
   std::string trial = (folder / "ce-doctor-XXXXXX").string();
@@ -194,11 +202,11 @@ Diagnosis check_database(const CommonOptions& common) {
     }
   } catch (const NotFound& error) {
     const std::string obstacle = path.empty() ? "" : obstacle_to(path);
-    diagnosis.state = obstacle.empty() ? Diagnosis::State::absent : Diagnosis::State::bad;
+    const bool possible = !path.empty() && obstacle.empty();
+    diagnosis.state = possible ? Diagnosis::State::absent : Diagnosis::State::bad;
     diagnosis.detail = obstacle.empty() ? error.what() : fmt::format("{}, and {}", error.what(), obstacle);
-    diagnosis.remedy = path.empty() || !obstacle.empty()
-                           ? "name a file that can be written with --db or CE_DB"
-                           : "the first sweep creates it";
+    diagnosis.remedy =
+        possible ? "the first sweep creates it" : "name a file that can be written with --db or CE_DB";
   } catch (const DatabaseError& error) {
     diagnosis.state = Diagnosis::State::bad;
     diagnosis.detail = error.what();

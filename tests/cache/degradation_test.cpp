@@ -88,6 +88,15 @@ TEST_F(Degradation, FileThatIsNoDatabase) {
   }
 }
 
+TEST_F(Degradation, SymbolicLinkToNothing) {
+  fs::create_symlink("nowhere", file());
+  const std::string why =
+      file().string() + " is a symbolic link to nowhere, where there is no file: create one there";
+  EXPECT_TRUE(Cache::open(file()).status().problem.starts_with(why)) << Cache::open(file()).status().problem;
+  write_file(folder() / "nowhere", "");
+  EXPECT_TRUE(Cache::open(file()).status().persistent);
+}
+
 /// What is ours and damaged is set aside, as it is, and what can be read goes on; see damage_test.cpp.
 class Repaired : public CacheTest {
  protected:

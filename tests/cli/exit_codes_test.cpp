@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <filesystem>
 #include <new>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -201,6 +203,25 @@ TEST_F(CommandLine, ADatabaseThatIsAnEmptyFileIsNotFoundAndStaysEmpty) {
   EXPECT_EQ(test::read_file(database()), "");
 }
 
+TEST_F(CommandLine, DoctorSaysWhereNoSweepCanCreateADatabase) {
+  namespace fs = std::filesystem;
+  fs::create_symlink("nowhere", database());
+  const Finished link = ce_tune({"doctor", "--db", database()});
+  EXPECT_EQ(link.status, 7) << link.out;
+  EXPECT_NE(link.out.find("my.db, and it is a symbolic link to nowhere, where there is no file"),
+            std::string::npos)
+      << link.out;
+  test::write_file((folder() / "nowhere").string(), "");
+  EXPECT_EQ(ce_tune({"doctor", "--db", database()}).status, 0);
+  if (::geteuid() == 0) return;  // may write everything
+  fs::permissions(database(), fs::perms::owner_read);
+  const Finished locked = ce_tune({"doctor", "--db", database()});
+  EXPECT_EQ(locked.status, 7) << locked.out;
+  EXPECT_NE(locked.out.find("the file is empty, and it cannot be written (Permission denied)"),
+            std::string::npos)
+      << locked.out;
+}
+
 TEST_F(CommandLine, ACompilerThatCompilesNothingIsACompileFailure) {
   const std::string compiler = (folder() / "c++").string();
   test::write_file(compiler,
@@ -249,7 +270,7 @@ TEST_F(CommandLine, DoctorTellsWhatIsThereWithoutAGpu) {
   EXPECT_EQ(nowhere.status, 7);
   EXPECT_NE(nowhere.out.find("/proc cannot be written"), std::string::npos) << nowhere.out;
   const Finished homeless = ce_tune({"doctor"}, {{"HOME", ""}, {"XDG_DATA_HOME", ""}});
-  EXPECT_EQ(homeless.status, 0) << homeless.out << homeless.err;
+  EXPECT_EQ(homeless.status, 7) << homeless.out << homeless.err;
   EXPECT_NE(homeless.out.find("-> name a file that can be written"), std::string::npos) << homeless.out;
   const Finished text = ce_tune({"doctor"}, {{"CE_HOST_COMPILER", "/nonexistent/c++"}});
   EXPECT_EQ(text.status, 6);
