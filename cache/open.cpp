@@ -346,11 +346,12 @@ Opened open_file(const fs::path& path, IfEmpty if_empty) {
     } catch (const SQLite::Exception& error) {
       if (!may_still_be_readable(error.getErrorCode())) throw;
       auto copy = read_copy(path, if_empty);
-      return {
-          .store = std::move(copy),
-          .problem = fmt::format("{} is read but cannot be written ({}): make it and its folder writable, or "
-                                 "name another file ({})",
-                                 path.string(), error.what(), ways_to_name_it)};
+      const bool lacks_space = error.getErrorCode() == SQLITE_FULL || error.getErrorCode() == SQLITE_IOERR;
+      return {.store = std::move(copy),
+              .problem = fmt::format("{} is read but cannot be written ({}): {}, or name another file ({})",
+                                     path.string(), error.what(),
+                                     lacks_space ? "free some space" : "make it and its folder writable",
+                                     ways_to_name_it)};
     }
   } catch (const SQLite::Exception& error) {
     rethrow(path, error);

@@ -216,6 +216,7 @@ void full_file_system(const std::vector<std::string>& arguments) {
     require(cache.measurements(key).size() == static_cast<std::size_t>(count), "a measurement is lost");
     Cache other = Cache::open(arguments.at(1) + "/other.db");
     require(!other.status().persistent, "a database on a full file system is taken for one");
+    require(other.status().problem.find("free some space") != std::string::npos, other.status().problem);
     other.add(a_measurement(key, "config"));
     require(other.measurements(key).size() == 1, "nothing can be measured on a full file system");
   }
