@@ -24,9 +24,8 @@ constexpr const char* prune_examples =
     "problem and\n"
     "templates, not the last such checks of each problem, and not its last measurements, of which finals and "
     "checks come\n"
-    "before early rounds; and compiled kernels that no measurement with the latest templates names. Nothing "
-    "is "
-    "measured\n"
+    "before early rounds; and compiled kernels that no measurement with the latest templates names. "
+    "Nothing is measured\n"
     "again because of it.\n";
 
 struct PruneOptions {

@@ -305,8 +305,7 @@ std::vector<Config> search_order(const Problem& problem, const runtime::Model& m
   std::erase_if(elsewhere, std::not_fn(is_known));
   const bool is_told = !neighbours.empty();
   const std::size_t looks_away = is_told ? 3 : 5;  // with one structure of so many
-  constexpr std::size_t looks_at_any =
-      4;  // once in so many of these: at what the prediction has next, of any kind
+  constexpr std::size_t looks_at_any = 4;  // once in so many looks away, which are at new kinds: at any
 
   std::vector<Config> order;
   std::unordered_set<std::string> structures, added;
