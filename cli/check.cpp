@@ -326,7 +326,7 @@ ExitCode check(const CheckOptions& options) {
     const std::string again = fmt::format("ce-tune regressions --since {}", started);
     fmt::print("{}{}", text_of(findings, options.all, again), rivals_text(problems));
   }
-  const ExitCode found = exit_code_of(findings), failed = verdict(run);
+  const ExitCode found = exit_code_of(findings), failed = verdict(run, "what was measured", "");
   return found == ExitCode::regression || failed == ExitCode::success ? found : failed;
 }
 

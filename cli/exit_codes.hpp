@@ -44,7 +44,7 @@ inline constexpr std::array<ExitMeaning, 13> exit_meanings{{
     {ExitCode::unsupported, "not supported on this device"},
     {ExitCode::verification, "no config computed the right answer, or a target is out of range"},
     {ExitCode::out_of_budget, "the budget was used up before all was done"},
-    {ExitCode::interrupted, "interrupted; what was measured is kept"},
+    {ExitCode::interrupted, "interrupted; what was tuned or checked is kept"},
 }};
 
 [[nodiscard]] constexpr ExitCode exit_code_of(ErrorKind kind) noexcept {

@@ -216,7 +216,7 @@ ExitCode sweep(const SweepOptions& options) {
     print(json_of(result));
   else
     fmt::print("{}", text_of(result));
-  return verdict(result.run);
+  return verdict(result.run, "what was measured", "; the same command resumes");
 }
 
 }  // namespace

@@ -109,12 +109,12 @@ Json json_of(const TuningRun& run) {
           {"database", {{"path", run.database.path.string()}, {"persistent", run.database.persistent}}}};
 }
 
-ExitCode verdict(const TuningRun& run) {
+ExitCode verdict(const TuningRun& run, std::string_view kept, std::string_view then) {
   std::fflush(stdout);
   if (!run.failure) return ExitCode::success;
   say("{}\n", run.failure->line());
   if (run.failure->code == ExitCode::interrupted && run.database.persistent)
-    say("ce-tune: what was measured is kept in {}; the same command resumes\n", run.database.path.string());
+    say("ce-tune: {} is kept in {}{}\n", kept, run.database.path.string(), then);
   return run.failure->code;
 }
 

@@ -7,6 +7,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "cache/cache.hpp"
 #include "cli/failure.hpp"
@@ -60,6 +61,7 @@ void end_run(TuningRun& run, const cache::Cache& cache);
 [[nodiscard]] Json json_of(const TuningRun& run);
 
 /// Tells of the failure on standard error, after what was printed. \returns the exit status
-[[nodiscard]] ExitCode verdict(const TuningRun& run);
+/// \param kept, then  of an interrupted run: what the database keeps of it, and what else is to be said of that
+[[nodiscard]] ExitCode verdict(const TuningRun& run, std::string_view kept, std::string_view then);
 
 }  // namespace ce::cli

@@ -118,8 +118,7 @@ Retiming Retimer::time(const Problem& problem, std::string_view config, int samp
   for (std::size_t i = 0; i < rivals.size(); ++i) others[i].config = generator::to_text(rivals[i]->config());
   std::vector<float> driver_copies;
   for (int done = 0; done < samples;) {
-    if (hooks.stop.stop_requested())
-      throw Error(ErrorKind::interrupted, "stopped on request; what was measured is kept");
+    if (hooks.stop.stop_requested()) throw Error(ErrorKind::interrupted, "stopped on request");
     const int count = std::min(samples_a_turn, samples - done);
     bench.time(kernel, count, winner);
     for (std::size_t i = 0; i < rivals.size(); ++i) ceiling_bench.time(*rivals[i], count, others[i]);

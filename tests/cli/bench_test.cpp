@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <csignal>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -57,6 +58,29 @@ TEST_F(BenchCommand, TunesWhatIsNotKnownAndTimesItBesideTheCeiling) {
   EXPECT_NE(second.out.find(problem.at("config").get<std::string>()), std::string::npos) << second.out;
   EXPECT_NE(second.out.find("2 of 2 problems"), std::string::npos) << second.out;
   EXPECT_NE(second.out.find("0 tuned"), std::string::npos) << second.out;
+}
+
+TEST_F(BenchCommand, InterruptedItSaysThatTimesAreNotKept) {
+  const std::vector<std::string> words{"bench",    "--op",      "softmax", "--dtype",  "f32",  "--rows",
+                                       "4",        "--cols",    "64",      "--device", "host", "--db",
+                                       database(), "--configs", "1",       "--samples"};
+  const auto with_samples = [&](const std::string& samples) {
+    std::vector<std::string> all = words;
+    all.push_back(samples);
+    return all;
+  };
+  ASSERT_EQ(ce_tune(with_samples("1")).status, 0);
+  test::Child child(folder(), with_samples("1000000"), surroundings());
+  ASSERT_TRUE(test::until([&] {
+    return child.err().find("starting") != std::string::npos || !child.running();
+  })) << child.err();
+  child.signal(SIGINT);
+  const Finished interrupted = child.wait();
+  EXPECT_EQ(interrupted.status, 130) << interrupted.err;
+  EXPECT_EQ(interrupted.err.find("measured is kept"), std::string::npos) << interrupted.err;
+  EXPECT_NE(interrupted.err.find("what was tuned is kept in " + database() + "; what was timed is not\n"),
+            std::string::npos)
+      << interrupted.err;
 }
 
 TEST_F(BenchCommand, FewRowsHaveABound) {
