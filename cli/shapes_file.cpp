@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <fstream>
 #include <iterator>
 #include <string>
@@ -93,10 +94,14 @@ class Record {
 };
 
 std::string text_of(const std::filesystem::path& file) {
-  std::ifstream stream;
-  if (!std::filesystem::is_directory(file)) stream.open(file, std::ios::binary);
+  const std::string in_quotes = fmt::format("\"{}\"", file.string());
+  std::ifstream stream(file, std::ios::binary);
+  if (!stream && errno == ENOENT) throw NotFound("there is no file " + file.string());
+  if (std::filesystem::is_directory(file))
+    throw InvalidArgument("--from", in_quotes + ", a folder", "a file of comma-separated values");
   std::string text{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
-  if (!stream.is_open() || stream.bad()) throw NotFound(fmt::format("cannot read {}", file.string()));
+  if (!stream.is_open() || stream.bad())
+    throw InvalidArgument("--from", in_quotes, "a file that can be read");
   return text;
 }
 

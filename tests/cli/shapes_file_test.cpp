@@ -124,7 +124,7 @@ TEST_F(ShapesFile, SaysWhatIsWrongAndWhere) {
   EXPECT_EQ(place("op,dtype,rows,cols,smooth\nsoftmax,f32,1,1,\n"), "line 1");
   EXPECT_EQ(place("op,dtype,rows,cols,op\nsoftmax,f32,1,1,softmax\n"), "line 1");
   EXPECT_THROW(static_cast<void>(problems_of("/nonexistent/shapes.csv", {})), NotFound);
-  EXPECT_THROW(static_cast<void>(problems_of(std::filesystem::temp_directory_path(), {})), NotFound);
+  EXPECT_THROW(static_cast<void>(problems_of(std::filesystem::temp_directory_path(), {})), InvalidArgument);
 }
 
 }  // namespace
