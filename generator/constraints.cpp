@@ -276,7 +276,6 @@ Rejection rejects_pipeline(const Config& config, const Problem& problem, const L
 Rejection rejects_resident(const Config& config, const Problem& problem, const Limits& limits) {
   if (!has_output(problem)) return "nothing to write";
   if (config.warps < 2 || config.unroll < 1) return "no loader and worker";
-  if (problem.softcap) return "code of a soft cap for every chunk in registers";
   const int weight_bytes = reads_all_weights(problem) ? size_of(problem.weight_dtype) : 0;
   if (Rejection reason = rejects_bulk_copies(config, problem, limits, 32 * (config.warps - 1),
                                              input_bytes(problem) + weight_bytes))

@@ -17,6 +17,8 @@ namespace {
 
 bool serves_rows(const Problem& problem) { return !is_ceiling(problem.operation) && !problem.strided; }
 bool serves_reductions(const Problem& problem) { return serves_rows(problem) && reduces(problem); }
+/// Where each chunk in registers has code of its own, that of a soft cap would be too much of it.
+bool serves_without_cap(const Problem& problem) { return serves_reductions(problem) && !problem.softcap; }
 bool serves_outputs_alone(const Problem& problem) { return serves_rows(problem) && !reduces(problem); }
 bool serves_losses_alone(const Problem& problem) {
   return serves_reductions(problem) && !has_output(problem);
@@ -96,7 +98,7 @@ constexpr Variant all_variants[] = {
      .takes_rows = true},
     {.name = "resident",
      .file = "resident.cuh",
-     .serves = serves_reductions,
+     .serves = serves_without_cap,
      .rejects = rejects_resident,
      .shared_bytes = resident_bytes,
      .blocks = cluster_per_row,

@@ -131,8 +131,8 @@ double weighed(const Config& config, const Traits& traits, const Weights& weight
   return sum;
 }
 
-/// The trait of that name: logits in 16 bits are put under their cap twice, with what that takes of the exponential unit
-/// and of instructions; in f32 once, beside slower memory.
+/// The trait of that name: in 16 bits logits are put under their cap twice, in f32 once, and of f32 an element may take
+/// twice as many instructions at the speed of the memory.
 double cap_weight(const Problem& problem) {
   if (!problem.softcap) return 0;
   return problem.dtype == DType::f32 ? 0.25 : 1;

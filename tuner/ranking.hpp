@@ -32,7 +32,7 @@ inline constexpr std::array<std::string_view, 19> trait_names{
     "rows",      ///< of a block
     "writes",    ///< 1 where a value is written for each element
     "weights",   ///< 1 where rows need the weights of all classes
-    "cap",       ///< 1 where logits have a soft cap
+    "cap",       ///< 1 where logits in 16 bits have a soft cap, a quarter where those in f32 have
     "sparse",    ///< resident where that is below 0
     "rest",      ///< tail x (idle + 2), 0 from 4 waves on: a last wave counts the more the fewer there are
     "ragged",    ///< tiles of a block's part of a row over that part: above 0 where the last one is not full

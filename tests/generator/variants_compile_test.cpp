@@ -24,7 +24,8 @@ bool needs_clusters(const Variant& variant) {
 }
 
 /// Every option at once, as far as they go together.
-Problem with_all_options(Problem problem) {
+/// That the variant serves.
+Problem with_all_options(const Variant& variant, Problem problem) {
   problem.reduction = Reduction::mean;
   problem.upstream = Upstream::rows;
   problem.gradient = problem.smoothing = problem.weights = problem.z_loss = problem.softcap = problem.scale =
@@ -33,6 +34,7 @@ Problem with_all_options(Problem problem) {
     problem.z_loss_out = problem.lse_out = problem.argmax_out = true;
     problem.hit_out = !problem.probabilities;
   }
+  problem.softcap = variant.serves(problem);
   return problem;
 }
 
@@ -54,7 +56,7 @@ std::vector<Problem> problems_of_direct(const Variant& variant) {
   Problem usual = plain(variant, Operation::cross_entropy_backward, DType::bf16);
   usual.gradient = usual.in_place = true;
   usual.upstream = Upstream::scalar;
-  Problem weights = with_all_options(plain(variant, Operation::cross_entropy_backward, DType::f16)),
+  Problem weights = with_all_options(variant, plain(variant, Operation::cross_entropy_backward, DType::f16)),
           smoothing = weights;
   weights.smoothing = smoothing.weights = false;
   smoothing.batched = true;
@@ -65,7 +67,7 @@ std::vector<Problem> problems_of_direct(const Variant& variant) {
 std::vector<Problem> problems_of_flow(const Variant& variant) {
   std::vector<Problem> problems;
   for (const DType dtype : {DType::bf16, DType::f16, DType::f32}) {
-    Problem problem = with_all_options(plain(variant, Operation::cross_entropy, dtype));
+    Problem problem = with_all_options(variant, plain(variant, Operation::cross_entropy, dtype));
     problem.gradient = false;
     problem.upstream = Upstream::one;
     problem.weights = dtype != DType::bf16;
@@ -94,8 +96,8 @@ std::vector<Problem> operations_of(const Variant& variant) {
           log_softmax,
           plain(variant, Operation::softmax_backward, DType::bf16),
           log_softmax_backward,
-          with_all_options(plain(variant, Operation::cross_entropy, DType::bf16)),
-          with_all_options(plain(variant, Operation::cross_entropy_backward, DType::f16))};
+          with_all_options(variant, plain(variant, Operation::cross_entropy, DType::bf16)),
+          with_all_options(variant, plain(variant, Operation::cross_entropy_backward, DType::f16))};
 }
 
 /// Cross entropy as most call it, by itself, and with probabilities.
@@ -116,7 +118,7 @@ std::vector<Problem> more_of(const Variant& variant) {
     return {usual, probabilities, plain(variant, Operation::cross_entropy, DType::f32)};
   Problem loss = plain(variant, Operation::cross_entropy, DType::f32);
   if (!loss.strided && !needs_clusters(variant)) loss.alignment = Alignment::element;
-  std::vector<Problem> problems{usual, with_all_options(probabilities)};
+  std::vector<Problem> problems{usual, with_all_options(variant, probabilities)};
   if (!writes_rows) problems.push_back(loss);
   return problems;
 }
