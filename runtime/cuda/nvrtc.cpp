@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <source_location>
 #include <type_traits>
+#include <utility>
 
 #include "ce/base/error.hpp"
 #include "runtime/cuda/keep_source.hpp"
@@ -161,6 +162,9 @@ Binary Nvrtc::compile(const CompileRequest& request, int capability) const {
   const std::string architecture = target(capability);
   std::vector<std::string> options = {"--gpu-architecture=" + architecture,
                                       api_->major >= 12 ? "-std=c++20" : "-std=c++17"};
+  // What was compiled is kept by ce. NVRTC's own cache would load and start the driver in every worker first, which takes
+  // longer than most compilations, and the longer the more of them do it at once.
+  if (std::pair(api_->major, api_->minor) >= std::pair(12, 9)) options.emplace_back("--no-cache");
   options.insert(options.end(), request.options.begin(), request.options.end());
   std::vector<const char*> option_texts, header_texts, header_names;
   for (const std::string& option : options) option_texts.push_back(option.c_str());

@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <numeric>
 #include <random>
 
@@ -117,6 +120,24 @@ TEST_F(CudaDeviceTest, TakesPtxAndOutlivesItsDevice) {
   std::unique_ptr<Module> module =
       open_cuda_device(0)->load(nvrtc.compile({"add", add_text, {}, {}}, unknown).image);
   EXPECT_GT(module->resources(module->function("add")).registers, 0);
+}
+
+/// The driver's start takes longer than a compilation, and as many as start at once wait for each other.
+TEST_F(CudaDeviceTest, CompileWorkersDoNotStartTheDriver) {
+  static_cast<void>(build("add", add_text));
+  if (device_->parallel_compiles() == 1) GTEST_SKIP() << "no compile workers";
+  int workers = 0;
+  for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::ifstream children(thread.path() / "children");
+    for (std::string child; children >> child;) {
+      std::ifstream file("/proc/" + child + "/maps");
+      const std::string maps(std::istreambuf_iterator<char>(file), {});
+      if (maps.find("libnvrtc") == std::string::npos) continue;
+      ++workers;
+      EXPECT_EQ(maps.find("libcuda.so"), std::string::npos);
+    }
+  }
+  EXPECT_GT(workers, 0);
 }
 
 TEST_F(CudaDeviceTest, UsesAllTheSharedMemoryOfABlock) {
