@@ -38,14 +38,11 @@ int number(const char* name, int otherwise, int lowest, int highest) {
   return value;
 }
 
-/// As many as there are processors. Of four or more one is left to the search, which holds what was compiled against the
-/// reference meanwhile: it took three times as long beside as many compilers as processors.
-int workers_by_default() {
+int processors() {
   cpu_set_t set;
   // Fails only where there are more than a cpu_set_t can name.
   if (::sched_getaffinity(0, sizeof set, &set) != 0) return most_by_default;
-  const int processors = CPU_COUNT(&set);
-  return std::clamp(processors < 4 ? processors : processors - 1, 1, most_by_default);
+  return std::clamp(CPU_COUNT(&set), 1, most_by_default);
 }
 
 bool is_program(const fs::path& path) {
@@ -102,7 +99,7 @@ void find_program(WorkerSettings& settings) {
 
 WorkerSettings worker_settings() {
   WorkerSettings settings;
-  settings.workers = number("CE_COMPILE_WORKERS", workers_by_default(), 0, 256);
+  settings.workers = number("CE_COMPILE_WORKERS", processors(), 0, 256);
   settings.kernel_limit = std::chrono::seconds(number("CE_COMPILE_TIMEOUT", 60, 1, 86'400));
   if (settings.workers > 0) find_program(settings);
   return settings;
