@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <future>
 #include <limits>
 
 #include "generator/cross_entropy_trial.hpp"
@@ -157,26 +158,34 @@ std::vector<Trial> verification_trials(const Problem& problem, std::uint64_t see
   Random random(seed);
   Problem small = problem;
   small.rows = trial_rows(problem);
-  std::vector<Trial> trials;
+  // On a thread each: millions of values in f64 are most of what a search waits for before it can look at a kernel.
+  std::vector<std::future<Trial>> made;
+  const auto make = [&](const auto& trial) {
+    made.push_back(std::async([trial, small, own = Random(random.next())]() mutable { return trial(small, own); }));
+  };
   switch (problem.operation) {
     case Operation::softmax:
     case Operation::log_softmax:
-      for (const bool extreme : {false, true}) trials.push_back(forward_trial(small, extreme, random));
+      for (const bool extreme : {false, true})
+        make([extreme](const Problem& few, Random& own) { return forward_trial(few, extreme, own); });
       break;
     case Operation::softmax_backward:
     case Operation::log_softmax_backward:
-      for (const bool extreme : {false, true}) trials.push_back(backward_trial(small, extreme, random));
+      for (const bool extreme : {false, true})
+        make([extreme](const Problem& few, Random& own) { return backward_trial(few, extreme, own); });
       break;
     case Operation::cross_entropy:
     case Operation::cross_entropy_backward:
       for (const Rows rows : {Rows::ordinary, Rows::extreme, Rows::confident})
         if (rows != Rows::confident || !problem.probabilities)
-          trials.push_back(cross_entropy_trial(small, rows, random));
+          make([rows](const Problem& few, Random& own) { return cross_entropy_trial(few, rows, own); });
       break;
     case Operation::copy:
     case Operation::read:
-    case Operation::add: trials.push_back(ceiling_trial(small, random)); break;
+    case Operation::add: make(ceiling_trial); break;
   }
+  std::vector<Trial> trials;
+  for (std::future<Trial>& trial : made) trials.push_back(trial.get());
   return trials;
 }
 

@@ -2,7 +2,6 @@
 /// \file
 /// Builds configs on other threads while the device is busy with those that are ready.
 
-#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -10,14 +9,15 @@
 #include <future>
 #include <mutex>
 #include <optional>
+#include <stop_token>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "tuner/kernel.hpp"
 
 namespace ce::tuner {
 
+/// Its methods are for one thread.
 class BuildAhead {
  public:
   using Clock = std::chrono::steady_clock;
@@ -28,24 +28,15 @@ class BuildAhead {
     std::future<Built> built;  ///< throws what build() threw
   };
 
-  /// Starts as many threads as the device compiles on to good effect. Device and cache must outlive this
-  /// object, whose end waits for the configs that are being built.
+  /// Starts as many threads as the device compiles on to good effect, as far as they have work. Device and cache must
+  /// outlive this object, whose end waits for the configs that are being built.
   BuildAhead(runtime::Device& device, cache::Cache& cache, const generator::Problem& problem,
-             std::vector<generator::Config> configs)
-      : problem_(problem), configs_(std::move(configs)), results_(configs_.size()) {
-    const auto count =
-        std::min<std::size_t>(configs_.size(), static_cast<std::size_t>(device.parallel_compiles()));
-    for (std::size_t i = 0; i < count; ++i)
-      threads_.emplace_back([&](const std::stop_token& stop) {
-        for (std::size_t next = next_++; next < configs_.size() && !stop.stop_requested(); next = next_++) {
-          try {
-            results_[next].set_value(build(device, cache, problem_, configs_[next]));
-          } catch (...) {
-            results_[next].set_exception(std::current_exception());
-          }
-          announce(next);
-        }
-      });
+             const std::vector<generator::Config>& configs)
+      : device_(device),
+        cache_(cache),
+        problem_(problem),
+        most_threads_(static_cast<std::size_t>(device.parallel_compiles())) {
+    for (const generator::Config& config : configs) add(config);
   }
 
   BuildAhead(const BuildAhead&) = delete;
@@ -53,18 +44,46 @@ class BuildAhead {
   /// All are asked to stop before any is waited for.
   ~BuildAhead() { stop(); }
 
+  /// Builds it after all others. \returns its index, which counts from 0
+  std::size_t add(const generator::Config& config) {
+    std::size_t index = 0;
+    {
+      const std::lock_guard lock(mutex_);
+      index = jobs_.size();
+      jobs_.push_back({config, {}});
+    }
+    work_.notify_one();
+    if (threads_.size() < most_threads_)
+      threads_.emplace_back([this](const std::stop_token& stop) { run(stop); });
+    return index;
+  }
+
+  [[nodiscard]] bool is_building() const {
+    const std::lock_guard lock(mutex_);
+    return building_ > 0;
+  }
+
+  /// Threads that have nothing to do while another one builds.
+  [[nodiscard]] std::size_t idle() const {
+    const std::lock_guard lock(mutex_);
+    return begun_ < jobs_.size() || building_ == 0 ? 0 : most_threads_ - building_;
+  }
+
   /// Waits for the config at `index`; once for each, and not for those that next() gave. \throws what build() threw
-  [[nodiscard]] Built take(std::size_t index) { return results_[index].get_future().get(); }
+  [[nodiscard]] Built take(std::size_t index) { return future_of(index).get(); }
 
   /// Waits for the next that is ready, whichever it is; nothing from the deadline on. Not to be called more often
   /// than there are configs, nor after take().
   [[nodiscard]] std::optional<Ready> next(Clock::time_point deadline) {
     if (Clock::now() >= deadline) return std::nullopt;
-    std::unique_lock lock(mutex_);
-    if (!arrival_.wait_until(lock, deadline, [&] { return !ready_.empty(); })) return std::nullopt;
-    const std::size_t index = ready_.front();
-    ready_.pop_front();
-    return Ready{index, results_[index].get_future()};
+    std::size_t index = 0;
+    {
+      std::unique_lock lock(mutex_);
+      if (!arrival_.wait_until(lock, deadline, [&] { return !ready_.empty(); })) return std::nullopt;
+      index = ready_.front();
+      ready_.pop_front();
+    }
+    return Ready{index, future_of(index)};
   }
 
   /// Starts no other config.
@@ -73,20 +92,49 @@ class BuildAhead {
   }
 
  private:
-  void announce(std::size_t index) {
+  struct Job {
+    generator::Config config;
+    std::promise<Built> built;
+  };
+
+  std::future<Built> future_of(std::size_t index) {
     const std::lock_guard lock(mutex_);
-    ready_.push_back(index);
-    arrival_.notify_one();
+    return jobs_[index].built.get_future();
   }
 
-  generator::Problem problem_;
-  std::vector<generator::Config> configs_;
-  std::vector<std::promise<Built>> results_;
-  std::atomic<std::size_t> next_ = 0;
-  std::mutex mutex_;
+  /// Of a thread.
+  void run(const std::stop_token& stop) {
+    for (;;) {
+      std::unique_lock lock(mutex_);
+      if (!work_.wait(lock, stop, [&] { return begun_ < jobs_.size(); }) || stop.stop_requested()) return;
+      const std::size_t index = begun_++;
+      Job& job = jobs_[index];  // stays where it is
+      ++building_;
+      lock.unlock();
+      try {
+        job.built.set_value(build(device_, cache_, problem_, job.config));
+      } catch (...) {
+        job.built.set_exception(std::current_exception());
+      }
+      lock.lock();
+      --building_;
+      ready_.push_back(index);
+      arrival_.notify_one();
+    }
+  }
+
+  runtime::Device& device_;
+  cache::Cache& cache_;
+  const generator::Problem problem_;
+  const std::size_t most_threads_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable_any work_;
   std::condition_variable arrival_;
+  std::deque<Job> jobs_;
+  std::size_t begun_ = 0, building_ = 0;
   std::deque<std::size_t> ready_;
-  std::vector<std::jthread> threads_;  // last: joined before the results go
+  std::vector<std::jthread> threads_;  // last: joined before the rest goes
 };
 
 }  // namespace ce::tuner

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <set>
 #include <utility>
 
 #include "ce/base/error.hpp"
@@ -131,10 +132,12 @@ bool Search::is_over() const {
 void Search::run() {
   if (is_over()) return;
   for (int number = 0; auto round = next_round(breadth_, number, entrants_); ++number) {
-    if (!round->in_turns)
-      screen(*round);
-    else if (screened_ || !decided_)
-      take_turns(*round);
+    if (!round->in_turns) {
+      screen(*round, number);
+      continue;
+    }
+    end_builds();
+    if (screened_ || !decided_) take_turns(*round);
   }
   end_turns();
   if (passed_over_ && measured() == 0) std::rethrow_exception(passed_over_);
@@ -176,29 +179,63 @@ void Search::prepare_device() {
 
 // ---- screening -----------------------------------------------------------------------------------------
 
-void Search::screen(const Round& round) {
+void Search::screen(const Round& round, int number) {
   // Where one screening used its time up, there is none for another.
-  if (round.entrants.empty() || unfinished_) return;
-  std::vector<generator::Config> configs;
-  for (const std::size_t entrant : round.entrants) configs.push_back(configs_[entrant]);
+  if (round.entrants.empty() || Clock::now() >= end_of_screening()) return;
   // The compilers are at work while the device is made ready.
-  auto ahead = std::make_unique<BuildAhead>(device_, cache_, problem_, std::move(configs));
+  std::set<std::size_t> left;
+  for (const std::size_t entrant : round.entrants) {
+    left.insert(entrant);
+    build_ahead(entrant);
+  }
   prepare_device();
 
-  for (std::size_t done = 0; done < round.entrants.size(); ++done) {
+  while (!left.empty()) {
     stop_if_asked();
-    std::optional<BuildAhead::Ready> ready = ahead->next(end_of_screening());
+    if (2 * left.size() <= round.entrants.size()) build_likely(number + 1);
+    std::optional<BuildAhead::Ready> ready = ahead_->next(end_of_screening());
     if (!ready) {
       if (const int few = measured(); few < breadth_.least_configs)
         cut_short_ = fmt::format("only {} of {} configs were ready in time", few,
-                                 static_cast<std::size_t>(few) + round.entrants.size() - done);
-      ahead->stop();
-      unfinished_ = std::move(ahead);
+                                 static_cast<std::size_t>(few) + left.size());
       return;
     }
-    look_at(round.entrants[ready->index], [&] { return ready->built.get(); });
-    tell(round, done + 1, round.entrants.size());
+    const std::size_t entrant = ahead_entrants_[ready->index];
+    look_at(entrant, [&] { return ready->built.get(); });
+    left.erase(entrant);
+    tell(round, round.entrants.size() - left.size(), round.entrants.size());
   }
+}
+
+/// Once, whichever rounds ask for it.
+void Search::build_ahead(std::size_t entrant) {
+  if (std::ranges::find(ahead_entrants_, entrant) != ahead_entrants_.end()) return;
+  if (!ahead_) ahead_ = std::make_unique<BuildAhead>(device_, cache_, problem_, std::vector<generator::Config>());
+  ahead_entrants_.push_back(entrant);
+  ahead_->add(configs_[entrant]);
+}
+
+/// Compilers that would wait for the slowest of a screening begin with what the next one is going to look at, as far as
+/// that can be told.
+void Search::build_likely(int number) {
+  std::size_t idle = ahead_->idle();
+  if (idle == 0 || breadth_.most_configs > 0) return;
+  const std::optional<Round> next = next_round(breadth_, number, entrants_);
+  if (!next || next->in_turns) return;
+  for (const std::size_t entrant : next->entrants) {
+    if (idle == 0) return;
+    if (std::ranges::find(ahead_entrants_, entrant) != ahead_entrants_.end()) continue;
+    build_ahead(entrant);
+    --idle;
+  }
+}
+
+/// What is still being built then is nobody's any more.
+void Search::end_builds() {
+  if (!ahead_) return;
+  ahead_->stop();
+  if (ahead_->is_building()) unfinished_ = std::move(ahead_);
+  ahead_.reset();
 }
 
 /// Makes it a contender, or quarantines it. What is known already is not timed.

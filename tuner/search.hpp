@@ -58,7 +58,10 @@ class Search {
   void survey();
   [[nodiscard]] bool is_over() const;
 
-  void screen(const Round& round);
+  void screen(const Round& round, int number);
+  void build_ahead(std::size_t entrant);
+  void build_likely(int number);
+  void end_builds();
   void look_at(std::size_t entrant, const std::function<Built()>& build);
   void take_samples(const Kernel& kernel, cache::Measurement& look);
   [[nodiscard]] std::optional<Built> try_to_build(std::size_t entrant, cache::Measurement& look,
@@ -112,6 +115,8 @@ class Search {
   std::string disturbance_;           ///< why the turns are not to be trusted; empty where they are
   std::string cut_short_;             ///< how few configs took part; empty where they were enough
   std::exception_ptr passed_over_;    ///< why the first was
+  std::unique_ptr<BuildAhead> ahead_;        ///< of the screenings
+  std::vector<std::size_t> ahead_entrants_;  ///< whose configs it builds, by its index
   std::unique_ptr<BuildAhead> unfinished_;
 
   std::string best_;

@@ -3,8 +3,6 @@
 /// A Trial in device memory.
 
 #include <cstddef>
-#include <optional>
-#include <string>
 #include <vector>
 
 #include "generator/trial.hpp"
@@ -25,10 +23,6 @@ class TrialMemory {
   void launch(const Kernel& kernel) const;
   /// restore(), launch(), and the bytes of every tensor after that.
   [[nodiscard]] std::vector<std::vector<std::byte>> run(const Kernel& kernel);
-  /// run(), compared with what the trial expects.
-  [[nodiscard]] std::optional<std::string> run_and_compare(const Kernel& kernel) {
-    return generator::mismatch(trial_, run(kernel));
-  }
 
   [[nodiscard]] const generator::Trial& trial() const noexcept { return trial_; }
 

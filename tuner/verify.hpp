@@ -2,8 +2,10 @@
 /// \file
 /// Is a kernel right?
 
+#include <future>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tuner/trial_memory.hpp"
@@ -21,9 +23,16 @@ class Verifier {
   /// What is wrong, in words; nothing when the kernel is right.
   /// \throws DeviceError where it faults
   [[nodiscard]] std::optional<std::string> mismatch(const Kernel& kernel) {
+    // On a thread each: that takes longer than the kernels, and the next one runs meanwhile.
+    std::vector<std::future<std::optional<std::string>>> compared;
     for (TrialMemory& trial : trials_)
-      if (auto wrong = trial.run_and_compare(kernel)) return wrong;
-    return std::nullopt;
+      compared.push_back(std::async([&of = trial.trial(), tensors = trial.run(kernel)] {
+        return generator::mismatch(of, tensors);
+      }));
+    std::optional<std::string> first;
+    for (auto& wrong : compared)
+      if (auto words = wrong.get(); words && !first) first = std::move(words);
+    return first;
   }
 
  private:
