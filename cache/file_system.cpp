@@ -1,6 +1,7 @@
 #include "cache/file_system.hpp"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
@@ -58,6 +59,16 @@ std::string_view network_file_system(const std::filesystem::path& path) noexcept
 
 void set_file_system_type(FileSystemType function) noexcept {
   type_of = function == nullptr ? type_from_system : function;
+}
+
+std::string dangling_link(const std::filesystem::path& path) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;  // what cannot be looked at is no link
+  if (!fs::is_symlink(fs::symlink_status(path, ignored)) ||
+      fs::status(path, ignored).type() != fs::file_type::not_found)
+    return {};
+  return fmt::format("a symbolic link to {}, where there is no file",
+                     fs::read_symlink(path, ignored).string());
 }
 
 std::error_code create_private_file(const std::filesystem::path& path) noexcept {

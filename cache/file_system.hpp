@@ -3,6 +3,7 @@
 /// Files as SQLite needs them. Where one lies decides how SQLite may work on it.
 
 #include <filesystem>
+#include <string>
 #include <string_view>
 #include <system_error>
 
@@ -17,6 +18,9 @@ namespace ce::cache {
 using FileSystemType = long (*)(const std::filesystem::path& path) noexcept;
 /// For tests: asks another than statfs(2); null for that again. Not thread-safe.
 void set_file_system_type(FileSystemType function) noexcept;
+
+/// "a symbolic link to X, where there is no file"; empty for all else.
+[[nodiscard]] std::string dangling_link(const std::filesystem::path& path);
 
 /// Creates the file, empty and for the user alone (0600), where nothing has that name.
 [[nodiscard]] std::error_code create_private_file(const std::filesystem::path& path) noexcept;

@@ -56,11 +56,9 @@ void require_regular_file(const fs::path& path) {
   if (error && error.value() != ENOENT)
     throw DatabaseError(fmt::format("cannot open {} ({}): name another file ({})", path.string(),
                                     error.message(), ways_to_name_it));
-  if (status.type() == fs::file_type::not_found && fs::is_symlink(fs::symlink_status(path, error)))
-    throw DatabaseError(
-        fmt::format("{} is a symbolic link to {}, where there is no file: create one there, or name another "
-                    "file ({})",
-                    path.string(), fs::read_symlink(path, error).string(), ways_to_name_it));
+  if (const std::string link = dangling_link(path); !link.empty())
+    throw DatabaseError(fmt::format("{} is {}: create one there, or name another file ({})", path.string(),
+                                    link, ways_to_name_it));
   throw DatabaseError(
       fmt::format("{} is no regular file: name another file ({})", path.string(), ways_to_name_it));
 }

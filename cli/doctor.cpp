@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "cache/file_system.hpp"
 #include "cache/layers.hpp"
 #include "ce/base/environment.hpp"
 #include "ce/base/error.hpp"
@@ -167,9 +168,8 @@ std::string obstacle_to(const std::filesystem::path& database) {
   if (fs::exists(database, ignored)) {
     if (::access(database.c_str(), R_OK | W_OK) != 0)
       return fmt::format("it cannot be written ({})", std::generic_category().message(errno));
-  } else if (fs::is_symlink(fs::symlink_status(database, ignored))) {
-    return fmt::format("it is a symbolic link to {}, where there is no file",
-                       fs::read_symlink(database, ignored).string());
+  } else if (const std::string link = cache::dangling_link(database); !link.empty()) {
+    return "it is " + link;
   }
   fs::path folder = fs::absolute(database).parent_path();
   while (!fs::exists(folder, ignored) && folder.has_relative_path()) folder = folder.parent_path();

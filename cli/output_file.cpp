@@ -9,6 +9,7 @@
 #include <fstream>
 #include <system_error>
 
+#include "cache/file_system.hpp"
 #include "cache/schema.hpp"
 #include "ce/base/error.hpp"
 #include "cli/units.hpp"
@@ -53,8 +54,11 @@ class Draft {
 struct Target {
   fs::path path;  ///< behind links
   fs::file_status status;
+  bool has_name = true;  ///< not what was deleted while it is open, as /dev/stdout may be
 
-  [[nodiscard]] bool is_replaced() const { return !fs::exists(status) || fs::is_regular_file(status); }
+  [[nodiscard]] bool is_replaced() const {
+    return !fs::exists(status) || (fs::is_regular_file(status) && has_name);
+  }
 };
 
 [[noreturn]] void refuse(std::string_view argument, const std::string& path, const std::string& expected) {
@@ -64,9 +68,15 @@ struct Target {
 std::string unwritable(const std::error_code& why) { return "a file that can be written; " + why.message(); }
 
 Target target_of(std::string_view argument, const std::string& path) {
+  if (const std::string link = cache::dangling_link(path); !link.empty())
+    refuse(argument, path, "a file that can be written; this is " + link);
   std::error_code error;
   Target target{.path = path, .status = fs::status(path, error)};
-  if (fs::is_regular_file(target.status)) target.path = fs::canonical(path);
+  if (fs::is_regular_file(target.status)) {
+    target.path = fs::canonical(path, error);
+    target.has_name = !error;
+    if (!target.has_name) target.path = path;
+  }
   if (fs::is_directory(target.status)) refuse(argument, path, "a file, not a folder");
   if (fs::is_regular_file(target.status) && cache::is_database(target.path))
     refuse(argument, path, "a file that is no database");

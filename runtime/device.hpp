@@ -180,6 +180,9 @@ class Device {
   /// In stream order on CUDA.
   virtual void fill(void* device, unsigned char value, std::size_t bytes, Stream stream) = 0;
   virtual void copy(void* to, const void* from, std::size_t bytes, Stream stream) = 0;
+  /// L2 evicts what it holds of this memory like all else from here on, whatever kernels asked for (`evict_last`). In
+  /// stream order on CUDA; nothing where L2 has no such policy.
+  virtual void reset_eviction_priority(const void* /*data*/, std::size_t /*bytes*/, Stream /*stream*/) {}
   /// In stream order, into ordinary host memory that is valid after synchronize(stream).
   virtual void download(void* host, const void* device, std::size_t bytes, Stream stream) = 0;
 

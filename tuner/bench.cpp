@@ -103,11 +103,13 @@ std::vector<float> Bench::take(int count, std::size_t taken,
   for (int left = count; left > 0; left -= samples_a_turn) {
     TrialMemory& place = places_[(taken + samples.size()) / samples_a_turn % places_.size()];
     const auto before = [&] {
+      place.reset_eviction_priorities();
       place.restore();
       flush_l2();
     };
     const std::vector<float> some =
         device_.time(std::min(left, samples_a_turn) + 1, before, [&] { timed(place); });
+    place.reset_eviction_priorities();
     samples.insert(samples.end(), some.begin() + 1, some.end());
   }
   return samples;

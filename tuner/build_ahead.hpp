@@ -2,6 +2,7 @@
 /// \file
 /// Builds configs on other threads while the device is busy with those that are ready.
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -10,6 +11,7 @@
 #include <mutex>
 #include <optional>
 #include <stop_token>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -53,8 +55,7 @@ class BuildAhead {
       jobs_.push_back({config, {}});
     }
     work_.notify_one();
-    if (threads_.size() < most_threads_)
-      threads_.emplace_back([this](const std::stop_token& stop) { run(stop); });
+    if (threads_.size() < most_threads_) start_thread();
     return index;
   }
 
@@ -63,10 +64,11 @@ class BuildAhead {
     return building_ > 0;
   }
 
-  /// Threads that have nothing to do while another one builds.
+  /// Compilers that have nothing to do while another one works. There may be fewer by now than at first.
   [[nodiscard]] std::size_t idle() const {
+    const std::size_t most = std::min(most_threads_, static_cast<std::size_t>(device_.parallel_compiles()));
     const std::lock_guard lock(mutex_);
-    return begun_ < jobs_.size() || building_ == 0 ? 0 : most_threads_ - building_;
+    return begun_ < jobs_.size() || building_ == 0 || building_ >= most ? 0 : most - building_;
   }
 
   /// Waits for the config at `index`; once for each, and not for those that next() gave. \throws what build() threw
@@ -100,6 +102,14 @@ class BuildAhead {
   std::future<Built> future_of(std::size_t index) {
     const std::lock_guard lock(mutex_);
     return jobs_[index].built.get_future();
+  }
+
+  void start_thread() {
+    try {
+      threads_.emplace_back([this](const std::stop_token& stop) { run(stop); });
+    } catch (const std::system_error&) {
+      if (threads_.empty()) throw;  // the others go on
+    }
   }
 
   /// Of a thread.

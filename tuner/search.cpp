@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <exception>
-#include <set>
 #include <utility>
 
 #include "ce/base/error.hpp"
@@ -180,37 +179,41 @@ void Search::prepare_device() {
 // ---- screening -----------------------------------------------------------------------------------------
 
 void Search::screen(const Round& round, int number) {
+  std::vector<std::size_t> left = round.entrants;
+  std::erase_if(left, [this](std::size_t entrant) { return looked_at_.contains(entrant); });
+  if (left.empty()) return;
   // Where one screening used its time up, there is none for another.
-  if (round.entrants.empty() || Clock::now() >= end_of_screening()) return;
+  if (Clock::now() >= end_of_screening()) return cut_short(left.size());
   // The compilers are at work while the device is made ready.
-  std::set<std::size_t> left;
-  for (const std::size_t entrant : round.entrants) {
-    left.insert(entrant);
-    build_ahead(entrant);
-  }
+  for (const std::size_t entrant : left) build_ahead(entrant);
   prepare_device();
 
   while (!left.empty()) {
     stop_if_asked();
     if (2 * left.size() <= round.entrants.size()) build_likely(number + 1);
     std::optional<BuildAhead::Ready> ready = ahead_->next(end_of_screening());
-    if (!ready) {
-      if (const int few = measured(); few < breadth_.least_configs)
-        cut_short_ = fmt::format("only {} of {} configs were ready in time", few,
-                                 static_cast<std::size_t>(few) + left.size());
-      return;
-    }
+    if (!ready) return cut_short(left.size());
     const std::size_t entrant = ahead_entrants_[ready->index];
     look_at(entrant, [&] { return ready->built.get(); });
-    left.erase(entrant);
+    looked_at_.insert(entrant);
+    std::erase(left, entrant);
     tell(round, round.entrants.size() - left.size(), round.entrants.size());
   }
+}
+
+/// Says so in the evidence where too few were ready.
+void Search::cut_short(std::size_t left) {
+  const int few = measured();
+  if (few >= breadth_.least_configs || !cut_short_.empty()) return;
+  cut_short_ =
+      fmt::format("only {} of {} configs were ready in time", few, static_cast<std::size_t>(few) + left);
 }
 
 /// Once, whichever rounds ask for it.
 void Search::build_ahead(std::size_t entrant) {
   if (std::ranges::find(ahead_entrants_, entrant) != ahead_entrants_.end()) return;
-  if (!ahead_) ahead_ = std::make_unique<BuildAhead>(device_, cache_, problem_, std::vector<generator::Config>());
+  if (!ahead_)
+    ahead_ = std::make_unique<BuildAhead>(device_, cache_, problem_, std::vector<generator::Config>());
   ahead_entrants_.push_back(entrant);
   ahead_->add(configs_[entrant]);
 }
@@ -343,7 +346,7 @@ std::vector<std::size_t> Search::build_missing(const std::vector<std::size_t>& e
       missing.push_back(entrant);
       configs.push_back(configs_[entrant]);
     }
-  BuildAhead ahead(device_, cache_, problem_, std::move(configs));
+  BuildAhead ahead(device_, cache_, problem_, configs);
   for (std::size_t i = 0; i < missing.size(); ++i) {
     stop_if_asked();
     look_at(missing[i], [&] { return ahead.take(i); });

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -39,7 +40,7 @@ class Search {
   void run();
 
   [[nodiscard]] Effort effort() const { return {configs(), known_, compiled_, seconds()}; }
-  /// What is still compiling when the budget is used up: to be kept until it has come to an end.
+  /// What is still compiling when nothing is looked at any more: to be kept until it has come to an end.
   [[nodiscard]] std::unique_ptr<BuildAhead> unfinished() { return std::move(unfinished_); }
 
  private:
@@ -59,6 +60,7 @@ class Search {
   [[nodiscard]] bool is_over() const;
 
   void screen(const Round& round, int number);
+  void cut_short(std::size_t left);
   void build_ahead(std::size_t entrant);
   void build_likely(int number);
   void end_builds();
@@ -108,15 +110,16 @@ class Search {
   std::optional<Verifier> verifier_;
   std::optional<Bench> bench_;
   std::map<std::size_t, Contender> contenders_;
-  int rounds_ = 0;                    ///< in turns
-  std::size_t turns_taken_ = 0;       ///< of every contender that is still in
-  Clock::duration of_a_contender_{};  ///< the last turn took, each
-  std::vector<float> references_us_;  ///< of all turns so far
-  std::string disturbance_;           ///< why the turns are not to be trusted; empty where they are
-  std::string cut_short_;             ///< how few configs took part; empty where they were enough
-  std::exception_ptr passed_over_;    ///< why the first was
+  int rounds_ = 0;                           ///< in turns
+  std::size_t turns_taken_ = 0;              ///< of every contender that is still in
+  Clock::duration of_a_contender_{};         ///< the last turn took, each
+  std::vector<float> references_us_;         ///< of all turns so far
+  std::string disturbance_;                  ///< why the turns are not to be trusted; empty where they are
+  std::string cut_short_;                    ///< how few configs took part; empty where they were enough
+  std::exception_ptr passed_over_;           ///< why the first was
   std::unique_ptr<BuildAhead> ahead_;        ///< of the screenings
   std::vector<std::size_t> ahead_entrants_;  ///< whose configs it builds, by its index
+  std::set<std::size_t> looked_at_;          ///< of these
   std::unique_ptr<BuildAhead> unfinished_;
 
   std::string best_;

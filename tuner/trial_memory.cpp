@@ -25,6 +25,8 @@ TrialMemory::TrialMemory(runtime::Device& device, generator::Trial trial)
     for (const std::size_t argument : tensor.arguments)
       std::memcpy(reinterpret_cast<std::byte*>(&trial_.arguments) + argument, &pointer, sizeof pointer);
   }
+  // Whoever had this memory before. And the kernel that does this is loaded here, not beside one that is under trial.
+  reset_eviction_priorities();
   device_.synchronize(device_.trial_stream());
 }
 
@@ -54,6 +56,13 @@ void TrialMemory::restore() {
   }
 }
 
+void TrialMemory::reset_eviction_priorities() {
+  for (std::size_t i = 0; i < slots_.size(); ++i)
+    if (!is_repeated_byte(trial_.tensors[i]))
+      device_.reset_eviction_priority(slots_[i].memory.data(), slots_[i].memory.size(),
+                                      device_.trial_stream());
+}
+
 void TrialMemory::launch(const Kernel& kernel) const {
   kernel.launch(trial_.problem, trial_.arguments, device_.trial_stream());
 }
@@ -61,6 +70,7 @@ void TrialMemory::launch(const Kernel& kernel) const {
 std::vector<std::vector<std::byte>> TrialMemory::run(const Kernel& kernel) {
   restore();
   launch(kernel);
+  reset_eviction_priorities();
   device_.synchronize(device_.trial_stream());
   std::vector<std::vector<std::byte>> tensors;
   for (const Slot& slot : slots_) {

@@ -19,6 +19,8 @@ class TrialMemory {
 
   /// Sets what a run changes back to what it was, in order on the trial stream.
   void restore();
+  /// L2 may evict the inputs as if no kernel had asked it to keep them, from here on in order on the trial stream.
+  void reset_eviction_priorities();
   /// Enqueues the kernel on the trial stream.
   void launch(const Kernel& kernel) const;
   /// restore(), launch(), and the bytes of every tensor after that.

@@ -125,7 +125,8 @@ class Tuner {
   /// Tuner.
   double ceiling(const generator::Problem& problem, const Hooks& hooks = {});
 
-  /// Waits for what a search with a budget was still compiling at its end.
+  /// Waits for what the last search was still compiling at its end: with a budget what it had no time for, else perhaps
+  /// what it had guessed that it would look at. The next one begins with this.
   void finish();
 
   /// Settings::budget_s of the tunings from here on.
@@ -140,7 +141,7 @@ class Tuner {
   cache::Cache& cache_;
   Settings settings_;
   std::map<generator::Operation, double> ceilings_;
-  std::unique_ptr<BuildAhead> unfinished_;  ///< what a search with a budget was still compiling
+  std::unique_ptr<BuildAhead> unfinished_;  ///< what the last search was still compiling
 };
 
 }  // namespace ce::tuner

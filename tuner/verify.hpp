@@ -23,12 +23,11 @@ class Verifier {
   /// What is wrong, in words; nothing when the kernel is right.
   /// \throws DeviceError where it faults
   [[nodiscard]] std::optional<std::string> mismatch(const Kernel& kernel) {
-    // On a thread each: that takes longer than the kernels, and the next one runs meanwhile.
+    // On a thread each, where there are any: that takes longer than the kernels, and the next one runs meanwhile.
     std::vector<std::future<std::optional<std::string>>> compared;
     for (TrialMemory& trial : trials_)
-      compared.push_back(std::async([&of = trial.trial(), tensors = trial.run(kernel)] {
-        return generator::mismatch(of, tensors);
-      }));
+      compared.push_back(std::async(
+          [&of = trial.trial(), tensors = trial.run(kernel)] { return generator::mismatch(of, tensors); }));
     std::optional<std::string> first;
     for (auto& wrong : compared)
       if (auto words = wrong.get(); words && !first) first = std::move(words);

@@ -8,6 +8,7 @@
 
 #include "ce/base/error.hpp"
 #include "runtime/cuda/describe.hpp"
+#include "runtime/cuda/eviction.hpp"
 #include "runtime/cuda/module.hpp"
 #include "runtime/cuda/nvrtc.hpp"
 #include "runtime/cuda/scope.hpp"
@@ -42,6 +43,7 @@ class CudaDevice final : public Device {
     try {
       const BlockingScope scope(*context_);
       timer_.reset();
+      eviction_.reset();
       if (trial_stream_ != nullptr) static_cast<void>(driver_.cuStreamDestroy(trial_stream_));
     } catch (const Error&) {
       // The driver has shut down or the context is lost to a fault, and the stream with it.
@@ -81,6 +83,7 @@ class CudaDevice final : public Device {
     const ContextScope scope(*context_);
     CE_CUDA_CHECK(driver_, cuMemcpyDtoDAsync(address(to), address(from), bytes, stream));
   }
+  void reset_eviction_priority(const void* data, std::size_t bytes, Stream stream) override;
   void download(void* host, const void* device, std::size_t bytes, Stream stream) override {
     const ContextScope scope(*context_);
     CE_CUDA_CHECK(driver_, cuMemcpyDtoHAsync(host, address(device), bytes, stream));
@@ -114,6 +117,8 @@ class CudaDevice final : public Device {
   WorkerPool workers_{worker_settings()};
   std::once_flag trial_stream_once_;
   CUstream trial_stream_ = nullptr;
+  std::once_flag eviction_once_;
+  std::optional<EvictionPriority> eviction_;
   std::mutex timing_;  // held through time(): two timings on one stream would measure each other
   std::unique_ptr<EventTimer> timer_;
 };
@@ -306,6 +311,15 @@ Stream CudaDevice::trial_stream() {
     CE_CUDA_CHECK(driver_, cuStreamCreate(&trial_stream_, CU_STREAM_NON_BLOCKING));
   });
   return trial_stream_;
+}
+
+void CudaDevice::reset_eviction_priority(const void* data, std::size_t bytes, Stream stream) {
+  std::call_once(eviction_once_, [this] {
+    const BlockingScope scope(*context_);
+    eviction_.emplace(context_, model_);
+  });
+  const ContextScope scope(*context_);
+  eviction_->reset(data, bytes, stream);
 }
 
 std::vector<float> CudaDevice::time(int samples, const std::function<void()>& before,

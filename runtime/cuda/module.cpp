@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <string>
@@ -38,6 +39,22 @@ CudaModule::CudaModule(std::shared_ptr<const PrimaryContext> context, const Mode
   if (result != CUDA_SUCCESS)
     throw DeviceError(fmt::format("cuModuleLoadDataEx({} bytes)", image.size()), result,
                       fmt::format("{}{}{}", driver.describe(result), log[0] == '\0' ? "" : "\n", log.data()));
+}
+
+std::unique_ptr<const CudaModule> load_own_ptx(const std::shared_ptr<const PrimaryContext>& context,
+                                               const Model& model, const std::string& text,
+                                               std::string_view consequence) {
+  const auto* bytes = reinterpret_cast<const std::byte*>(text.c_str());
+  try {
+    return std::make_unique<const CudaModule>(context, model, std::span(bytes, text.size() + 1));
+  } catch (const DeviceError& error) {
+    constexpr std::array without_compiler = {CUDA_ERROR_JIT_COMPILER_NOT_FOUND,
+                                             CUDA_ERROR_UNSUPPORTED_PTX_VERSION,
+                                             CUDA_ERROR_JIT_COMPILATION_DISABLED};
+    if (std::ranges::find(without_compiler, error.code()) == without_compiler.end()) throw;
+    log_once(LogLevel::info, fmt::format("{}: {}", consequence, error.what()));
+    return nullptr;
+  }
 }
 
 CudaModule::~CudaModule() {

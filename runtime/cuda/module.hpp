@@ -3,6 +3,8 @@
 /// Loaded images and their entry points.
 
 #include <memory>
+#include <string>
+#include <string_view>
 
 #include "runtime/cuda/scope.hpp"
 #include "runtime/device.hpp"
@@ -36,6 +38,13 @@ class CudaModule final : public Module {
   int capability_;
   CUmodule handle_ = nullptr;
 };
+
+/// Of kernels of ce's own: they need no NVRTC, since what they serve may have come from the database.
+/// \param consequence  of their absence, for the log
+/// \returns nothing where the driver has no compiler for PTX, or an older one
+[[nodiscard]] std::unique_ptr<const CudaModule> load_own_ptx(
+    const std::shared_ptr<const PrimaryContext>& context, const Model& model, const std::string& text,
+    std::string_view consequence);
 
 [[nodiscard]] int attribute_of(const Driver& driver, CUfunction_attribute which, CUfunction function);
 

@@ -163,7 +163,7 @@ Binary Nvrtc::compile(const CompileRequest& request, int capability) const {
   std::vector<std::string> options = {"--gpu-architecture=" + architecture,
                                       api_->major >= 12 ? "-std=c++20" : "-std=c++17"};
   // What was compiled is kept by ce. NVRTC's own cache would load and start the driver in every worker first, which takes
-  // longer than most compilations, and the longer the more of them do it at once.
+  // as long as a compilation, and the longer the more of them do it at once.
   if (std::pair(api_->major, api_->minor) >= std::pair(12, 9)) options.emplace_back("--no-cache");
   options.insert(options.end(), request.options.begin(), request.options.end());
   std::vector<const char*> option_texts, header_texts, header_names;

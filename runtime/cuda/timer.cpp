@@ -13,8 +13,7 @@
 namespace ce::runtime::cuda {
 namespace {
 
-// Written in PTX so that timing needs no NVRTC: the kernels may have come from the database.
-constexpr std::string_view delay_text = R"(
+constexpr const char* delay_text = R"(
 .version 6.4
 .target sm_70
 .address_size 64
@@ -42,18 +41,10 @@ constexpr double longest_delay_us = 5000;
 
 EventTimer::EventTimer(std::shared_ptr<const PrimaryContext> context, const Model& model, CUstream stream)
     : context_(std::move(context)), stream_(stream) {
-  // The text ends with the literal's NUL, which the driver looks for.
-  const auto* bytes = reinterpret_cast<const std::byte*>(delay_text.data());
-  try {
-    delay_module_.emplace(context_, model, std::span(bytes, delay_text.size() + 1));
-    delay_ = delay_module_->function("ce_delay");
-  } catch (const DeviceError& error) {
-    if (error.code() == out_of_memory) throw;  // which passes
-    // A driver without its PTX compiler. Long kernels are still timed well.
-    delay_module_.reset();
-    log_once(LogLevel::info,
-             fmt::format("times of kernels below about 10 us include launch overhead: {}", error.what()));
-  }
+  // Without it, long kernels are still timed well.
+  delay_module_ =
+      load_own_ptx(context_, model, delay_text, "times of kernels below about 10 us include launch overhead");
+  if (delay_module_) delay_ = delay_module_->function("ce_delay");
 }
 
 void EventTimer::delay(double microseconds) const {

@@ -54,7 +54,7 @@ class EventTimer {
 
   std::shared_ptr<const PrimaryContext> context_;
   CUstream stream_;
-  std::optional<CudaModule> delay_module_;  ///< empty where the driver cannot compile PTX
+  std::unique_ptr<const CudaModule> delay_module_;  ///< null where the driver cannot compile PTX
   Function delay_;
   double delay_us_ = 500;  ///< before the next batch: longer than enqueueing it takes
 };

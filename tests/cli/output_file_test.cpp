@@ -1,6 +1,7 @@
 #include "cli/output_file.hpp"
 
 #include <gtest/gtest.h>
+#include <stdio.h>
 
 #include <filesystem>
 #include <ostream>
@@ -81,6 +82,32 @@ TEST_F(OutputFile, IsNoDatabaseAndNoFolder) {
   write(path("empty"), "");
   write(path("empty"), "text");
   EXPECT_EQ(test::read_file(path("empty")), "text");
+}
+
+TEST_F(OutputFile, IsNotALinkToNothing) {
+  fs::create_symlink("nowhere", path("link"));
+  try {
+    write(path("link"), "text");
+    ADD_FAILURE() << "written";
+  } catch (const InvalidArgument& error) {
+    EXPECT_NE(std::string(error.what()).find("a symbolic link to nowhere, where there is no file"),
+              std::string::npos)
+        << error.what();
+  }
+  EXPECT_TRUE(fs::is_symlink(path("link"))) << "as /dev/stdout of a process without one";
+  EXPECT_EQ(files(), 1);
+}
+
+TEST_F(OutputFile, ThatWasDeletedIsWrittenAsItIs) {
+  FILE* file = ::fopen(path("deleted").c_str(), "w+");
+  ASSERT_NE(file, nullptr);
+  fs::remove(path("deleted"));
+  write("/proc/self/fd/" + std::to_string(::fileno(file)), "text");
+  char text[8] = {};
+  EXPECT_EQ(::fread(text, 1, sizeof text, file), 4);
+  EXPECT_STREQ(text, "text");
+  ::fclose(file);
+  EXPECT_EQ(files(), 0);
 }
 
 TEST_F(OutputFile, OfADeviceIsWrittenAsItIs) {

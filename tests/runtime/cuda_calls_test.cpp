@@ -63,6 +63,7 @@ class CudaCallsTest : public ::testing::Test {
     device_->upload(buffer.data(), bytes, 8);
     device_->copy(buffer.data(), buffer.bytes() + 4, 4, stream);
     device_->fill(buffer.bytes() + 4, 9, 4, stream);
+    device_->reset_eviction_priority(fake_address(of_gpu_0), 128, stream);
     device_->download(bytes, buffer.data(), 8, stream);
     device_->synchronize(stream);
     EXPECT_THAT(bytes, ::testing::ElementsAre(5, 6, 7, 8, 9, 9, 9, 9));
@@ -138,6 +139,37 @@ TEST_F(CudaCallsTest, LaunchPassesGeometryAndArguments) {
   EXPECT_EQ(fake().launches, 2);
 }
 
+TEST_F(CudaCallsTest, EvictionPrioritiesAreThoseOfWholeLines) {
+  const auto reset = [&](std::uint64_t offset, std::size_t bytes) {
+    fake().launches = 0;
+    device_->reset_eviction_priority(fake_address(of_gpu_0, offset), bytes, device_->trial_stream());
+    return fake().launches == 1 ? static_cast<int>(fake().blocks * fake().threads) : 0;
+  };
+  constexpr int block = 256;
+  EXPECT_EQ(reset(0, 0), 0);
+  EXPECT_EQ(reset(0, 127), 0);
+  EXPECT_EQ(reset(0, 128), block);
+  EXPECT_EQ(reset(1, 254), 0);
+  EXPECT_EQ(reset(1, 255), block);
+  EXPECT_EQ(fake().argument, reinterpret_cast<std::uint64_t>(fake_address(of_gpu_0, 128)));
+  EXPECT_EQ(reset(0, block * 128 + 127), block);
+  EXPECT_EQ(reset(0, block * 128 + 128), 2 * block);
+  EXPECT_EQ(fake().argument, reinterpret_cast<std::uint64_t>(fake_address(of_gpu_0)));
+  EXPECT_EQ(fake().modules, 1);
+}
+
+TEST_F(CudaCallsTest, WithoutPoliciesOfL2ThereIsNothingToReset) {
+  fake().capability = 75;
+  device_ = open_cuda_device(0);
+  device_->reset_eviction_priority(fake_address(of_gpu_0), 1 << 20, nullptr);
+  fake().capability = 80;
+  fake().ptx_result = CUDA_ERROR_UNSUPPORTED_PTX_VERSION;
+  device_ = open_cuda_device(0);
+  device_->reset_eviction_priority(fake_address(of_gpu_0), 1 << 20, nullptr);
+  EXPECT_EQ(fake().launches, 0);
+  EXPECT_EQ(fake().modules, 0);
+}
+
 TEST_F(CudaCallsTest, FitsKnowsTheLimits) {
   const auto module = device_->load(cubin_bytes());
   const Function work = module->function("work");
@@ -176,12 +208,23 @@ TEST_F(CudaCallsTest, TimingIsInBatchesOfFour) {
 }
 
 TEST_F(CudaCallsTest, TimingWorksWithoutThePtxCompiler) {
-  fake().has_ptx_compiler = false;
+  fake().ptx_result = CUDA_ERROR_JIT_COMPILER_NOT_FOUND;
   EXPECT_EQ(device_
                 ->time(
                     2, [] {}, [] {})
                 .size(),
             2);
+}
+
+TEST_F(CudaCallsTest, AFaultIsNotTakenForAMissingPtxCompiler) {
+  fake().ptx_result = CUDA_ERROR_ILLEGAL_ADDRESS;
+  EXPECT_THROW(device_->reset_eviction_priority(fake_address(of_gpu_0), 128, nullptr), DeviceError);
+  EXPECT_THROW(static_cast<void>(device_->time(
+                   2, [] {}, [] {})),
+               DeviceError);
+  fake().ptx_result = 0;
+  device_->reset_eviction_priority(fake_address(of_gpu_0), 128, nullptr);
+  EXPECT_EQ(fake().launches, 1);
 }
 
 TEST_F(CudaCallsTest, AnExceptionInACallbackLeavesNothingBehind) {
@@ -291,9 +334,9 @@ TEST_F(CudaCallsTest, ErrorsNameTheCallAndTheReason) {
   EXPECT_THAT(message_of([&] { static_cast<void>(device_->allocate(std::size_t{1} << 31)); }),
               HasSubstr("cuMemAlloc(2147483648 bytes)"));
   EXPECT_THAT(message_of([&] { static_cast<void>(module->function("absent")); }), HasSubstr("\"absent\""));
-  fake().has_ptx_compiler = false;
+  fake().ptx_result = CUDA_ERROR_JIT_COMPILER_NOT_FOUND;
   EXPECT_THAT(message_of([&] { static_cast<void>(device_->load(std::as_bytes(std::span(".version 6.4")))); }),
-              HasSubstr("no compiler here"));
+              HasSubstr("no compiler for this"));
   EXPECT_THAT(message_of([&] { static_cast<void>(device_->load(cubin_bytes().subspan(1, 4))); }),
               HasSubstr("neither a cubin nor PTX"));
 }

@@ -94,6 +94,19 @@ TEST_F(CudaDeviceTest, MovesBytes) {
   EXPECT_THAT(received, Each(0xa5));
 }
 
+TEST_F(CudaDeviceTest, AnEvictionPriorityIsResetAndNothingElse) {
+  std::vector<unsigned char> sent((1 << 20) + 77), received(sent.size());
+  std::iota(sent.begin(), sent.end(), static_cast<unsigned char>(0));
+  Buffer buffer(*device_, sent.size());
+  device_->upload(buffer.data(), sent.data(), sent.size());
+  for (const std::size_t offset : {0, 1, 127, 128, 5000})
+    device_->reset_eviction_priority(buffer.bytes() + offset, buffer.size() - offset,
+                                     device_->trial_stream());
+  device_->synchronize(device_->trial_stream());
+  device_->download(received.data(), buffer.data(), received.size());
+  EXPECT_EQ(received, sent);
+}
+
 TEST_F(CudaDeviceTest, LaunchesAKernelOnAnyStream) {
   const Loaded add = build("add", add_text);
   std::vector<unsigned> values(1000), expected(values.size());

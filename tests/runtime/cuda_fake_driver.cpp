@@ -134,9 +134,9 @@ CUresult cuCtxGetDevice(CUdevice* device) {
 CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned, CUjit_option*, void** values) {
   FAKE_NEEDS_FREEDOM();
   const bool is_ptx = std::memcmp(image, "\177ELF", 4) != 0;
-  if (is_ptx && !state.has_ptx_compiler) {
-    std::strcpy(static_cast<char*>(values[0]), "no compiler here");
-    return CUDA_ERROR_JIT_COMPILER_NOT_FOUND;
+  if (is_ptx && state.ptx_result != 0) {
+    std::strcpy(static_cast<char*>(values[0]), "no compiler for this");
+    return static_cast<CUresult>(state.ptx_result);
   }
   ++state.modules;
   *module = reinterpret_cast<CUmodule>(new std::vector<FakeFunction*>);

@@ -45,7 +45,7 @@ struct FakeCuda {
   bool global_capture = false;       ///< as if some thread captured a stream in global mode
   bool legacy_stream_waits = false;  ///< a stream that waits for the default stream is being captured
   void* captured_stream = nullptr;   ///< a stream that is being captured
-  bool has_ptx_compiler = true;
+  int ptx_result = 0;                ///< of what is no cubin
 };
 
 /// The calls that one thread has made, by name.

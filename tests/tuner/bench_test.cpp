@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <functional>
 #include <map>
 
 #include "ce/base/error.hpp"
@@ -12,6 +13,7 @@
 #include "templates/arguments.cuh"
 #include "tests/tuner/fixture.hpp"
 #include "tuner/ranking.hpp"
+#include "tuner/verify.hpp"
 
 namespace ce::test {
 namespace {
@@ -33,8 +35,19 @@ class NotingDevice : public DeviceDecorator {
               std::size_t argument_bytes, Stream stream) override {
     Arguments own;
     std::memcpy(&own, arguments, sizeof own);
-    if (kernels.front().function.handle == noted) inputs.push_back(own.input);
+    if (kernels.front().function.handle == noted) {
+      inputs.push_back(own.input);
+      EXPECT_EQ(kept, nullptr) << "what the launch before asked L2 to keep is still there";
+      kept = own.input;
+    }
     DeviceDecorator::launch(kernels, arguments, argument_bytes, stream);
+  }
+
+  void reset_eviction_priority(const void* data, std::size_t bytes, Stream stream) override {
+    if (kept != nullptr && !std::less<>()(kept, data) &&
+        std::less<>()(kept, static_cast<const std::byte*>(data) + bytes))
+      kept = nullptr;
+    DeviceDecorator::reset_eviction_priority(data, bytes, stream);
   }
 
   void* allocate(std::size_t bytes) override {
@@ -45,6 +58,7 @@ class NotingDevice : public DeviceDecorator {
   const void* noted = nullptr;
   int allocations = -1;  ///< that succeed; less than none: all
   std::vector<const void*> inputs;
+  const void* kept = nullptr;  ///< the last of these, until its priority is reset
 
  private:
   runtime::Model model_;
@@ -97,6 +111,15 @@ TEST_F(BenchTest, SamplesGoOnWhereTheLastEnded) {
   for (int turn = 0; turn < 12; ++turn) bench.time(kernel, 3, measurement);
   EXPECT_THAT(measurement.samples_us, SizeIs(36));
   EXPECT_THAT(counted(noting.inputs), SizeIs(12));
+}
+
+TEST_F(BenchTest, WhatAKernelAskedL2ToKeepIsNotThereForTheNext) {
+  EXPECT_THAT(inputs_of(6), SizeIs(8));  // the device looks at each of these launches
+  EXPECT_EQ(noting.kept, nullptr);
+  const tuner::Kernel kernel = noted_kernel();
+  EXPECT_EQ(tuner::Verifier(noting, small_problem(), 1).mismatch(kernel), std::nullopt);
+  EXPECT_THAT(noting.inputs, SizeIs(Ge(2)));
+  EXPECT_EQ(noting.kept, nullptr);
 }
 
 TEST_F(BenchTest, PlacesAreWithinTheScratchMemory) {

@@ -4,11 +4,13 @@
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <map>
 #include <mutex>
 #include <thread>
 
 #include "ce/base/error.hpp"
+#include "generator/source.hpp"
 #include "tests/tuner/fixture.hpp"
 
 namespace ce::test {
@@ -52,9 +54,11 @@ class BudgetTest : public TunerTest {
  protected:
   /// Of four configs, with a budget of a second: so many are ready at once, and the others after that time.
   /// \param known  to the database from a search that was stopped
-  Report search(int on_time, std::chrono::milliseconds late, int least_configs, int known = 0) {
+  Report search(int on_time, std::chrono::milliseconds late, int least_configs, int known = 0,
+                int structures = 24) {
     tuner::Settings settings = quick_settings();
     settings.search.least_configs = least_configs;
+    settings.search.structures = structures;
     cache::Cache warm = cache::Cache::open(file() + "-warm");
     static_cast<void>(Tuner(device_, warm, settings).tune(small_problem()));
     cache::Cache database = open();
@@ -96,10 +100,57 @@ TEST_F(BudgetTest, AWinnerOfTooFewSaysSo) {
   EXPECT_THAT(report.reason, HasSubstr("; only 2 of 4 configs were ready in time"));
 }
 
+TEST_F(BudgetTest, SoDoesOneWhoseRefiningHadNoTime) {
+  const Report report = search(0, 2200ms, 8, 0, 1);
+  EXPECT_EQ(report.tried, 1);
+  EXPECT_THAT(report.reason, HasSubstr("; only 1 of 4 configs were ready in time"));
+}
+
 TEST_F(BudgetTest, TheFirstConfigIsWaitedForHoweverLongItTakes) {
   const Report report = search(0, 2200ms, 8);
   EXPECT_EQ(report.tried, 1);
   EXPECT_THAT(report.reason, HasSubstr("; only 1 of 4 configs were ready in time"));
+}
+
+/// Compiles two at once. The last of a screening waits for one of the next.
+class WaitingDevice : public FaultyDevice {
+ public:
+  explicit WaitingDevice(int screened) : screened_(screened) {}
+
+  int parallel_compiles() const override { return 2; }
+  runtime::Binary compile(const runtime::CompileRequest& request) override {
+    const std::string problem = generator::code_text(small_problem()) + " ";
+    if (!request.name.starts_with(problem)) return FaultyDevice::compile(request);
+    {
+      std::unique_lock lock(mutex_);
+      const int number = ++requests_;
+      next_.notify_all();
+      if (number == screened_) came_ = next_.wait_for(lock, 20s, [&] { return requests_ > screened_; });
+    }
+    return FaultyDevice::compile(request);
+  }
+
+  [[nodiscard]] bool came() const { return came_; }
+
+ private:
+  const int screened_;
+  std::mutex mutex_;
+  std::condition_variable next_;
+  int requests_ = 0;
+  bool came_ = false;
+};
+
+TEST_F(BudgetTest, ACompilerThatWouldWaitBeginsWithWhatIsLikelyNext) {
+  tuner::Settings settings = quick_settings();
+  settings.search.most_configs = 0;
+  settings.search.structures = 4;
+  settings.search.refined = 2;
+  settings.search.modifiers = 2;
+  WaitingDevice device(settings.search.structures);
+  cache::Cache database = open();
+  const Report report = Tuner(device, database, settings).tune(small_problem());
+  EXPECT_TRUE(device.came()) << "while the last of a screening was being compiled";
+  EXPECT_GT(report.tried, settings.search.structures);
 }
 
 TEST_F(BudgetTest, WhereAnotherSearchFoundEnoughNoneIsWaitedFor) {

@@ -49,6 +49,9 @@ class DeviceDecorator : public runtime::Device {
   void copy(void* to, const void* from, std::size_t bytes, Stream stream) override {
     inner_->copy(to, from, bytes, stream);
   }
+  void reset_eviction_priority(const void* data, std::size_t bytes, Stream stream) override {
+    inner_->reset_eviction_priority(data, bytes, stream);
+  }
   void download(void* host, const void* device, std::size_t bytes, Stream stream) override {
     inner_->download(host, device, bytes, stream);
   }
