@@ -189,9 +189,9 @@ How far ce and PyTorch are from f64 on the same inputs. `bench/accuracy.py` meas
 - The unit of an error is the epsilon of the dtype (f32 2^-23, f16 2^-10, bf16 2^-7) times the largest magnitude of the
   row; of a loss, times the loss; of the backward operations of softmax, which subtract, times the largest of the terms.
   One rounding to the dtype costs at most half a unit.
-- ce is several kernels: the one that runs when nothing is known, and one each of other variants. A comparison is of
-  one kind of rows, over all of these kernels and widths: of a width alone there may be 16 losses, whose RMS says little.
-  (That of `cross_entropy mean` says little here, too: it has one loss a width.)
+- ce is several kernels: the one that runs when nothing is known, and one each of other variants (`--configs`: of so
+  many). A comparison is of one kind of rows, over all of these kernels and widths: of a width alone there may be 16
+  losses, whose RMS says little. (That of `cross_entropy mean` says little here, too: it has one loss a width.)
 - ce must have an RMS of at most {ALLOWED:.2f} x the larger of PyTorch's and that of the f64 result rounded once to the
   dtype, a largest error of at most {ALLOWED:.2f} x PyTorch's plus one unit, and infinities and NaN where f64 has them.
 - `cross_entropy_backward` reads a logsumexp in f32. That is one of its inputs, and f64 computes from it, too: a

@@ -67,8 +67,8 @@ struct ContextOptions {
   /// the size of L2, come on top.
   std::int64_t scratch_bytes = 0;
   /// Device memory set aside at once for the workspaces of calls that are captured into graphs, where nothing
-  /// can be allocated. A captured mean or sum takes 8 bytes a row, a kernel that splits rows over blocks up
-  /// to 320 KiB, and keeps them.
+  /// can be allocated. A captured mean or sum takes 4 bytes a row, with a z-loss 8, the variant `split` 320 KiB,
+  /// `pipeline`, `resident` and `flow` 256 bytes, and keeps them.
   std::int64_t capture_bytes = std::int64_t{8} << 20;
 };
 

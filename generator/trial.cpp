@@ -161,9 +161,8 @@ std::vector<Trial> verification_trials(const Problem& problem, std::uint64_t see
   // On a thread each, where there are any: millions of values in f64 are most of what a search waits for before it can look at a kernel.
   std::vector<std::future<Trial>> made;
   const auto make = [&](const auto& trial) {
-    made.push_back(std::async([trial, small, own = Random(random.next())]() mutable {
-      return trial(small, own);
-    }));
+    made.push_back(
+        std::async([trial, small, own = Random(random.next())]() mutable { return trial(small, own); }));
   };
   switch (problem.operation) {
     case Operation::softmax:

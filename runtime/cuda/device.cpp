@@ -117,7 +117,7 @@ class CudaDevice final : public Device {
   WorkerPool workers_{worker_settings()};
   std::once_flag trial_stream_once_;
   CUstream trial_stream_ = nullptr;
-  std::once_flag eviction_once_;
+  std::mutex evicting_;
   std::optional<EvictionPriority> eviction_;
   std::mutex timing_;  // held through time(): two timings on one stream would measure each other
   std::unique_ptr<EventTimer> timer_;
@@ -314,11 +314,9 @@ Stream CudaDevice::trial_stream() {
 }
 
 void CudaDevice::reset_eviction_priority(const void* data, std::size_t bytes, Stream stream) {
-  std::call_once(eviction_once_, [this] {
-    const BlockingScope scope(*context_);
-    eviction_.emplace(context_, model_);
-  });
-  const ContextScope scope(*context_);
+  const std::lock_guard lock(evicting_);
+  const BlockingScope scope(*context_);
+  if (!eviction_) eviction_.emplace(context_, model_);
   eviction_->reset(data, bytes, stream);
 }
 
