@@ -158,7 +158,8 @@ std::vector<Trial> verification_trials(const Problem& problem, std::uint64_t see
   Random random(seed);
   Problem small = problem;
   small.rows = trial_rows(problem);
-  // On a thread each, where there are any: millions of values in f64 are most of what a search waits for before it can look at a kernel.
+  // On a thread each, where there are any: millions of values in f64 are most of what a search waits for before it can
+  // look at a kernel.
   std::vector<std::future<Trial>> made;
   const auto make = [&](const auto& trial) {
     made.push_back(

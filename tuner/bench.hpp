@@ -30,8 +30,9 @@ namespace ce::tuner {
 
 /// Times kernels of one problem on scratch memory. Policy: before every sample the tensors are set back and
 /// L2 is filled with other, clean lines, so that inputs come from memory and no write-back of somebody else's
-/// is timed; before that, what a kernel asked L2 to keep loses its privilege, or some of it would still be there. Where small tensors lie in memory moves the time of a kernel by some percent, so they are there several
-/// times, and samples are taken of all these places.
+/// is timed; before that, what a kernel asked L2 to keep loses its privilege, or some of it would still be there.
+/// Where small tensors lie in memory moves the time of a kernel by some percent, so they are there several times, and
+/// samples are taken of all these places.
 class Bench {
  public:
   /// \param scratch_bytes  0 for usual_scratch(); with less than the problem needs, fewer rows

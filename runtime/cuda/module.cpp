@@ -41,22 +41,6 @@ CudaModule::CudaModule(std::shared_ptr<const PrimaryContext> context, const Mode
                       fmt::format("{}{}{}", driver.describe(result), log[0] == '\0' ? "" : "\n", log.data()));
 }
 
-std::unique_ptr<const CudaModule> load_own_ptx(const std::shared_ptr<const PrimaryContext>& context,
-                                               const Model& model, const std::string& text,
-                                               std::string_view consequence) {
-  const auto* bytes = reinterpret_cast<const std::byte*>(text.c_str());
-  try {
-    return std::make_unique<const CudaModule>(context, model, std::span(bytes, text.size() + 1));
-  } catch (const DeviceError& error) {
-    constexpr std::array without_compiler = {CUDA_ERROR_JIT_COMPILER_NOT_FOUND,
-                                             CUDA_ERROR_UNSUPPORTED_PTX_VERSION,
-                                             CUDA_ERROR_JIT_COMPILATION_DISABLED};
-    if (std::ranges::find(without_compiler, error.code()) == without_compiler.end()) throw;
-    log_once(LogLevel::info, fmt::format("{}: {}", consequence, error.what()));
-    return nullptr;
-  }
-}
-
 CudaModule::~CudaModule() {
   try {
     const BlockingScope scope(*context_);
@@ -95,6 +79,22 @@ Resources CudaModule::resources(Function function) const {
   return {.registers = attribute_of(driver, CU_FUNC_ATTRIBUTE_NUM_REGS, handle),
           .local_bytes = attribute_of(driver, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, handle),
           .shared_bytes = attribute_of(driver, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, handle)};
+}
+
+std::unique_ptr<const CudaModule> load_own_ptx(const std::shared_ptr<const PrimaryContext>& context,
+                                               const Model& model, const std::string& text,
+                                               std::string_view consequence) {
+  const auto* bytes = reinterpret_cast<const std::byte*>(text.c_str());
+  try {
+    return std::make_unique<const CudaModule>(context, model, std::span(bytes, text.size() + 1));
+  } catch (const DeviceError& error) {
+    constexpr std::array without_compiler = {CUDA_ERROR_JIT_COMPILER_NOT_FOUND,
+                                             CUDA_ERROR_UNSUPPORTED_PTX_VERSION,
+                                             CUDA_ERROR_JIT_COMPILATION_DISABLED};
+    if (std::ranges::find(without_compiler, error.code()) == without_compiler.end()) throw;
+    log_once(LogLevel::info, fmt::format("{}: {}", consequence, error.what()));
+    return nullptr;
+  }
 }
 
 }  // namespace ce::runtime::cuda
