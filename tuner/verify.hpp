@@ -20,7 +20,7 @@ class Verifier {
       trials_.emplace_back(device, std::move(trial));
   }
 
-  /// What is wrong, in words; nothing when the kernel is right.
+  /// What is wrong, in words; nothing when the kernel is right. It runs on all inputs, whatever it makes of the first.
   /// \throws DeviceError where it faults
   [[nodiscard]] std::optional<std::string> mismatch(const Kernel& kernel) {
     // On a thread each, where there are any: that takes longer than the kernels, and the next one runs meanwhile.
