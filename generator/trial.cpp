@@ -187,6 +187,7 @@ std::vector<Trial> verification_trials(const Problem& problem, std::uint64_t see
     case Operation::add: make(ceiling_trial); break;
   }
   std::vector<Trial> trials;
+  trials.reserve(made.size());
   for (std::future<Trial>& trial : made) trials.push_back(trial.get());
   return trials;
 }
