@@ -212,8 +212,7 @@ void Search::cut_short(std::size_t left) {
 /// Once, whichever rounds ask for it.
 void Search::build_ahead(std::size_t entrant) {
   if (std::ranges::find(ahead_entrants_, entrant) != ahead_entrants_.end()) return;
-  if (!ahead_)
-    ahead_ = std::make_unique<BuildAhead>(device_, cache_, problem_, std::vector<generator::Config>());
+  if (!ahead_) ahead_ = std::make_unique<BuildAhead>(device_, cache_, problem_);
   ahead_entrants_.push_back(entrant);
   ahead_->add(configs_[entrant]);
 }
