@@ -12,7 +12,8 @@ namespace ce {
 enum class LogLevel { debug, info, warning };
 
 /// Receives one line without its newline. Called from any thread, one call at a time. What it logs itself, and a line
-/// at which it throws, goes to standard error as without a sink; the exception goes nowhere.
+/// at which it throws, goes to standard error as without a sink; the exception goes nowhere. It must not call run() or
+/// prepare(): the problem may be the one whose tuning logs, and would wait for itself.
 using LogSink = std::function<void(LogLevel, std::string_view)>;
 
 /// Replaces the sink and waits for the call of the old one that is under way, unless that call is what calls this.

@@ -1,7 +1,9 @@
 // Where the database lies: file systems that are full, read-only or on another machine.
 #include <gtest/gtest.h>
+#include <linux/magic.h>
 
 #include <filesystem>
+#include <ios>
 #include <string>
 
 #include "cache/cache.hpp"
@@ -60,6 +62,21 @@ TEST_F(NetworkFileSystem, IsKnownByItsType) {
   EXPECT_EQ(network_file_system(folder()), "NFS");
   set_file_system_type([](const fs::path&) noexcept { return static_cast<long>(0xFF534D42); });
   EXPECT_EQ(network_file_system(folder()), "CIFS");
+}
+
+TEST_F(NetworkFileSystem, IsNotALocalOne) {
+  static long type;  // a plain function tells it
+  set_file_system_type([](const fs::path&) noexcept { return type; });
+  for (const long network :
+       {NFS_SUPER_MAGIC, SMB_SUPER_MAGIC, AFS_SUPER_MAGIC, AFS_FS_MAGIC, CODA_SUPER_MAGIC, NCP_SUPER_MAGIC,
+        CEPH_SUPER_MAGIC, V9FS_MAGIC, FUSE_SUPER_MAGIC, 0x0BD00BD0 /* Lustre */, 0x47504653 /* GPFS */}) {
+    type = network;
+    EXPECT_NE(network_file_system(folder()), "") << std::hex << network;
+  }
+  for (const long local : {EXT4_SUPER_MAGIC, XFS_SUPER_MAGIC, TMPFS_MAGIC, OVERLAYFS_SUPER_MAGIC}) {
+    type = local;
+    EXPECT_EQ(network_file_system(folder()), "") << std::hex << local;
+  }
 }
 
 TEST_F(NetworkFileSystem, HasARollbackJournal) {

@@ -135,6 +135,17 @@ TEST_F(Layers, WhatShipsIsAnExportOfFinishedSearches) {
   }
 }
 
+TEST_F(Layers, TheSiteComesFirstAndARelativePathIsMadeAbsolute) {
+  const ScopedEnvironment relative("CE_SITE_DB", "no-such-site.db"),
+      system("CE_SYSTEM_DB", "no-such-system.db");
+  const auto layers = open_lower_layers();
+  ASSERT_EQ(layers.size(), 2U);
+  EXPECT_EQ(layers[0].name, "site");
+  EXPECT_EQ(layers[0].path, fs::current_path() / "no-such-site.db");
+  EXPECT_EQ(layers[1].name, "system");
+  EXPECT_EQ(layers[1].path, fs::current_path() / "no-such-system.db");
+}
+
 TEST_F(Layers, AnotherSystemDatabaseCanBeNamed) {
   Cache::open(site()).add(a_measurement(key, "config"));
   const ScopedEnvironment system("CE_SYSTEM_DB", site().string()), no_site("CE_SITE_DB", nullptr);

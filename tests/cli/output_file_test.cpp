@@ -2,8 +2,11 @@
 
 #include <gtest/gtest.h>
 #include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 #include <ostream>
 #include <stdexcept>
 #include <string>
@@ -42,6 +45,35 @@ TEST_F(OutputFile, TakesThePlaceOfWhatWasThere) {
   EXPECT_EQ(fs::status(path("new")).permissions(), kept);
   EXPECT_TRUE(fs::is_symlink(path("link")));
   EXPECT_EQ(files(), 3);
+}
+
+TEST_F(OutputFile, MayBeReadByEveryoneWhoseUmaskLetsThem) {
+  const mode_t before = ::umask(022);
+  write(path("new"), "text");
+  ::umask(before);
+  EXPECT_EQ(fs::status(path("new")).permissions(), fs::perms(0644));
+}
+
+TEST_F(OutputFile, ADraftThatAKilledProcessLeftIsNotInTheWay) {
+  std::ofstream(path("new") + '.' + std::to_string(::getpid()) + ".draft") << "a part";
+  write(path("new"), "text");
+  EXPECT_EQ(test::read_file(path("new")), "text");
+  EXPECT_EQ(files(), 1);
+}
+
+TEST_F(OutputFile, WhosePlaceIsTakenMeanwhileIsAnError) {
+  EXPECT_THROW(write_output("--plot", path("new"), [&](std::ostream&) { fs::create_directory(path("new")); }),
+               std::system_error);
+  EXPECT_TRUE(fs::is_directory(path("new")));
+  EXPECT_EQ(files(), 1);
+}
+
+TEST_F(OutputFile, ThatMayNotBeWrittenIsNotReplaced) {
+  if (::getuid() == 0) GTEST_SKIP() << "root may write anything";
+  write(path("old"), "kept");
+  fs::permissions(path("old"), fs::perms::owner_read);
+  EXPECT_THROW(write(path("old"), "text"), InvalidArgument);
+  EXPECT_EQ(test::read_file(path("old")), "kept");
 }
 
 TEST_F(OutputFile, ThatFailsLeavesWhatWasThere) {

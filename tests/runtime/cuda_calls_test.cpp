@@ -4,12 +4,18 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
+#include <cstdint>
 #include <cstdlib>
+#include <random>
 #include <stdexcept>
+#include <thread>
+#include <vector>
 
 #include "ce/base/error.hpp"
 #include "runtime/cuda/device.hpp"
 #include "runtime/cuda/driver.hpp"
+#include "runtime/cuda/seen_memory.hpp"
 #include "tests/runtime/cuda_fake_driver.hpp"
 
 namespace ce::runtime::cuda {
@@ -19,7 +25,9 @@ using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::FloatNear;
+using ::testing::Ge;
 using ::testing::HasSubstr;
+using ::testing::Le;
 
 // Before anything in this process asks for the driver, which is opened once.
 const int replaced = setenv("CE_LIBCUDA", CE_FAKE_DRIVER, 1);
@@ -151,9 +159,12 @@ TEST_F(CudaCallsTest, EvictionPrioritiesAreThoseOfWholeLines) {
   EXPECT_EQ(reset(0, 128), block);
   EXPECT_EQ(reset(1, 254), 0);
   EXPECT_EQ(reset(1, 255), block);
+  EXPECT_EQ(fake().lines, 1);
   EXPECT_EQ(fake().argument, reinterpret_cast<std::uint64_t>(fake_address(of_gpu_0, 128)));
   EXPECT_EQ(reset(0, block * 128 + 127), block);
+  EXPECT_EQ(fake().lines, block);
   EXPECT_EQ(reset(0, block * 128 + 128), 2 * block);
+  EXPECT_EQ(fake().lines, block + 1);
   EXPECT_EQ(fake().argument, reinterpret_cast<std::uint64_t>(fake_address(of_gpu_0)));
   EXPECT_EQ(fake().modules, 1);
 }
@@ -168,6 +179,10 @@ TEST_F(CudaCallsTest, WithoutPoliciesOfL2ThereIsNothingToReset) {
   device_->reset_eviction_priority(fake_address(of_gpu_0), 1 << 20, nullptr);
   EXPECT_EQ(fake().launches, 0);
   EXPECT_EQ(fake().modules, 0);
+  fake().ptx_result = 0;
+  device_ = open_cuda_device(0);
+  device_->reset_eviction_priority(fake_address(of_gpu_0), 1 << 20, nullptr);
+  EXPECT_EQ(fake().launches, 1) << "of capability 8.0 on there is";
 }
 
 TEST_F(CudaCallsTest, FitsKnowsTheLimits) {
@@ -205,6 +220,21 @@ TEST_F(CudaCallsTest, TimingIsInBatchesOfFour) {
   ASSERT_EQ(times.size(), 100);
   EXPECT_THAT(times, Each(FloatNear(5, 0.01f)));
   EXPECT_EQ(fake().synchronised, 25) << "what is behind a sample is the same for all";
+}
+
+/// Where the host was slow once, the next delays are long, and fall slowly.
+TEST_F(CudaCallsTest, ADelayCoversTheEnqueueingOfEachBatch) {
+  std::vector<std::uint64_t> delays;
+  const auto samples = device_->time(
+      12,
+      [&] {
+        if (fake().delays != static_cast<int>(delays.size())) delays.push_back(fake().delay_ns);
+        if (delays.size() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      },
+      [] {});
+  EXPECT_EQ(samples.size(), 12);
+  EXPECT_EQ(fake().delays, 3);
+  EXPECT_THAT(delays, ElementsAre(500'000, 5'000'000, AllOf(Ge(2'500'000), Le(5'000'000))));
 }
 
 TEST_F(CudaCallsTest, TimingWorksWithoutThePtxCompiler) {
@@ -260,6 +290,25 @@ TEST_F(CudaCallsTest, OnlyMemoryOfTheDeviceIsRemembered) {
   // Memory that is freed may come back as something else.
   device_->release(device_->allocate(8));
   EXPECT_EQ(queries(of_gpu_0), 1);
+}
+
+TEST(SeenMemory, HoldsManyGranulesAndForgetsThemAllAtOnce) {
+  SeenMemory seen;
+  std::mt19937_64 engine(1);
+  std::vector<const void*> pointers(20'000);
+  for (const void*& pointer : pointers) pointer = reinterpret_cast<const void*>(engine() >> 16);
+  const auto known = [&](std::size_t first) {
+    return std::count_if(pointers.begin(), pointers.begin() + static_cast<std::ptrdiff_t>(first),
+                         [&](const void* pointer) { return seen.contains(pointer); });
+  };
+  constexpr std::size_t few = 1000;
+  for (std::size_t i = 0; i < few; ++i) seen.add(pointers[i]);
+  EXPECT_GE(known(few), few * 99 / 100) << "though places collide";
+  EXPECT_EQ(known(pointers.size()), known(few)) << "and no others";
+  for (const void* pointer : pointers) seen.add(pointer);
+  EXPECT_TRUE(seen.contains(pointers.back()));
+  seen.clear();
+  EXPECT_EQ(known(pointers.size()), 0);
 }
 
 TEST_F(CudaCallsTest, ASessionAsksForTheContextOnce) {

@@ -53,12 +53,20 @@ CUresult launched(CUfunction function, void** parameters) {
   if (const CUresult refused = refusal(false); refused != CUDA_SUCCESS) return refused;
   if (function_of(function).context != contexts.back()) return CUDA_ERROR_INVALID_HANDLE;
   if (state.next_launch_result != 0) return static_cast<CUresult>(std::exchange(state.next_launch_result, 0));
-  if (function_of(function).name == "ce_delay") return CUDA_SUCCESS;
+  const auto parameter = [&](int number) {
+    std::uint64_t value = 0;
+    if (parameters != nullptr) std::memcpy(&value, parameters[number], sizeof value);
+    return value;
+  };
+  if (function_of(function).name == "ce_delay") {
+    ++state.delays;
+    state.delay_ns = parameter(0);
+    return CUDA_SUCCESS;
+  }
   ++state.launches;
   if (function_of(function).name == "work") state.clock_us += 5;
-  std::uint64_t argument = 0;
-  if (parameters != nullptr) std::memcpy(&argument, parameters[0], sizeof argument);
-  state.argument = argument;
+  state.argument = parameter(0);
+  if (function_of(function).name == "ce_reset_eviction_priority") state.lines = parameter(1);
   return CUDA_SUCCESS;
 }
 

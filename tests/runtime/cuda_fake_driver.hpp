@@ -39,6 +39,9 @@ struct FakeCuda {
   Relaxed<int> launches = 0;
   Relaxed<std::uint32_t> blocks = 0, threads = 0, cluster = 0, shared_bytes = 0;  ///< of the last launch
   Relaxed<std::uint64_t> argument = 0;  ///< the first 8 bytes of its parameter; 0 without one
+  Relaxed<std::uint64_t> lines = 0;     ///< that "ce_reset_eviction_priority" was told of last
+  Relaxed<int> delays = 0;              ///< launches of "ce_delay"
+  Relaxed<std::uint64_t> delay_ns = 0;  ///< of the last one
   double clock_us = 0;                  ///< advances by 5 with each launch of "work"
   int capability = 90;
   int next_launch_result = 0;

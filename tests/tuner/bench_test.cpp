@@ -13,6 +13,7 @@
 #include "templates/arguments.cuh"
 #include "tests/tuner/fixture.hpp"
 #include "tuner/ranking.hpp"
+#include "tuner/turns.hpp"
 #include "tuner/verify.hpp"
 
 namespace ce::test {
@@ -22,6 +23,7 @@ using testing::AllOf;
 using testing::Ge;
 using testing::Le;
 using testing::SizeIs;
+using testing::StartsWith;
 
 /// The host device under the name of a GPU with a small L2, which notes the input of each launch.
 class NotingDevice : public DeviceDecorator {
@@ -35,6 +37,9 @@ class NotingDevice : public DeviceDecorator {
               std::size_t argument_bytes, Stream stream) override {
     Arguments own;
     std::memcpy(&own, arguments, sizeof own);
+    launched_blocks = kernels.front().launch.blocks;
+    events.push_back(kernels.front().function.handle == noted ? Event::noted : Event::other);
+    if (launches_that_work-- == 0) return;
     if (kernels.front().function.handle == noted) {
       inputs.push_back(own.input);
       EXPECT_EQ(kept, nullptr) << "what the launch before asked L2 to keep is still there";
@@ -43,7 +48,28 @@ class NotingDevice : public DeviceDecorator {
     DeviceDecorator::launch(kernels, arguments, argument_bytes, stream);
   }
 
+  void fill(void* device, unsigned char value, std::size_t bytes, Stream stream) override {
+    events.push_back(Event::set_back);
+    DeviceDecorator::fill(device, value, bytes, stream);
+  }
+  void copy(void* to, const void* from, std::size_t bytes, Stream stream) override {
+    events.push_back(Event::set_back);
+    copied_to = to;
+    copied_from = from;
+    copied_bytes = bytes;
+    DeviceDecorator::copy(to, from, bytes, stream);
+  }
+  std::size_t free_bytes() const override { return 1 << 22; }
+  std::vector<float> time(int samples, const std::function<void()>& before,
+                          const std::function<void()>& timed) override {
+    std::vector<float> times = DeviceDecorator::time(samples, before, timed);
+    if (times_are_blocks)
+      for (std::size_t i = 0; i < times.size(); ++i) times[i] = static_cast<float>(launched_blocks * i * i);
+    return times;
+  }
+
   void reset_eviction_priority(const void* data, std::size_t bytes, Stream stream) override {
+    ++resets;
     if (kept != nullptr && !std::less<>()(kept, data) &&
         std::less<>()(kept, static_cast<const std::byte*>(data) + bytes))
       kept = nullptr;
@@ -55,8 +81,17 @@ class NotingDevice : public DeviceDecorator {
     return DeviceDecorator::allocate(bytes);
   }
 
+  enum class Event { set_back, noted, other };
+
   const void* noted = nullptr;
-  int allocations = -1;  ///< that succeed; less than none: all
+  std::vector<Event> events;
+  std::size_t launched_blocks = 0;  ///< the last time
+  bool times_are_blocks = false;    ///< the n-th of a turn, from 0, takes n x n microseconds a block
+  int launches_that_work = -1;      ///< before one that does nothing; less than none: all
+  int resets = 0;                   ///< of eviction priorities
+  const void *copied_to = nullptr, *copied_from = nullptr;
+  std::size_t copied_bytes = 0;  ///< the last time
+  int allocations = -1;          ///< that succeed; less than none: all
   std::vector<const void*> inputs;
   const void* kept = nullptr;  ///< the last of these, until its priority is reset
 
@@ -120,6 +155,113 @@ TEST_F(BenchTest, WhatAKernelAskedL2ToKeepIsNotThereForTheNext) {
   EXPECT_EQ(tuner::Verifier(noting, small_problem(), 1).mismatch(kernel), std::nullopt);
   EXPECT_THAT(noting.inputs, SizeIs(Ge(2)));
   EXPECT_EQ(noting.kept, nullptr);
+}
+
+TEST_F(BenchTest, WhatOthersAskedL2ToKeepInThisMemoryIsNotThere) {
+  const tuner::TrialMemory memory(noting, generator::timing_trial(small_problem(), 1));
+  EXPECT_GE(noting.resets, 1);
+}
+
+TEST_F(BenchTest, TensorsAreFilledToTheEnd) {
+  generator::Trial trial = generator::timing_trial(small_problem(), 1);
+  generator::TrialTensor& input = trial.tensors.at(0);
+  input.initial = {std::byte{1}, std::byte{2}, std::byte{3}};
+  std::vector<std::byte> expected(input.bytes);
+  for (std::size_t i = 0; i < expected.size(); ++i) expected[i] = input.initial[i % 3];
+  EXPECT_EQ(tuner::TrialMemory(noting, trial).run(noted_kernel()).at(0), expected);
+}
+
+TEST_F(BenchTest, BeforeEachSampleTensorsAreSetBackAndThenL2IsFilled) {
+  using Event = NotingDevice::Event;
+  for (const bool in_place : {false, true}) {
+    generator::Problem problem = small_problem();
+    problem.in_place = in_place;
+    tuner::Bench bench(noting, cache, problem, 0, 1);
+    const tuner::Kernel kernel =
+        tuner::build(noting, cache, problem, tuner::safe_default(problem, noting.model())).load(noting);
+    noting.noted = kernel.launches(problem).all().front().function.handle;
+    noting.events.clear();
+    EXPECT_THAT(bench.samples(kernel, 2), SizeIs(2));
+    std::vector<Event> expected;
+    for (int launch = 0; launch < 3; ++launch)
+      expected.insert(expected.end(), {Event::set_back, Event::other, Event::noted});
+    EXPECT_EQ(noting.events, expected) << in_place;
+    noting.kept = nullptr;
+  }
+}
+
+TEST_F(BenchTest, TheReferenceIsWhatFillsL2Twice) {
+  tuner::Bench bench(noting, cache, small_problem(), 0, 1);
+  EXPECT_THAT(bench.reference(), StartsWith("read f32 9 x 4096 ")) << "more than twice 64 KiB";
+  noting.times_are_blocks = true;
+  EXPECT_EQ(bench.time_reference(3), 9 * 4) << "of 1, 4 and 9 us a block";
+  const std::vector<float> references{9 * 4};
+  const runtime::Evidence evidence = bench.evidence(references);
+  EXPECT_EQ(evidence.at("reference"), bench.reference());
+  EXPECT_EQ(evidence.at("reference_us"), "36.000");
+  EXPECT_EQ(evidence.at("launch_us"), "4.333") << "of one block; the mean of the middle half of twelve";
+  EXPECT_EQ(evidence.at("places"), "12");
+  EXPECT_NE(evidence.at("process"), "");
+  EXPECT_EQ(evidence.at("process"),
+            tuner::Bench(noting, cache, small_problem(), 0, 2).evidence({}).at("process"));
+}
+
+TEST_F(BenchTest, AQuarterOfWhatIsFreeIsUsedAsScratchMemory) {
+  EXPECT_EQ(tuner::usual_scratch(noting), 1 << 20);
+}
+
+TEST_F(BenchTest, TheDriverCopiesTheInputToTheOutput) {
+  tuner::Bench bench(noting, cache, small_problem(), 20'000, 1);
+  static_cast<void>(bench.time_driver_copy(1));
+  EXPECT_EQ(noting.copied_bytes, static_cast<std::size_t>(bench.problem().rows * 100 * 4)) << "as is timed";
+  EXPECT_LT(bench.problem().rows, small_problem().rows);
+  EXPECT_NE(noting.copied_to, noting.copied_from);
+}
+
+TEST_F(BenchTest, TurnsBeginWithOneKernelAfterTheOtherAndGoOnInTheNextPlace) {
+  tuner::Bench bench(noting, cache, small_problem(), 0, 1);
+  const tuner::Kernel kernel = noted_kernel();
+  const tuner::Kernel other = tuner::build(noting, cache, small_problem(), kernel.config()).load(noting);
+  ASSERT_NE(other.launches(small_problem()).all().front().function.handle, noting.noted);
+  const std::vector<const tuner::Kernel*> kernels{&kernel, &other};
+  for (std::size_t turn = 0; turn < 12; ++turn) {
+    int asked = 0;
+    bool noted_was_first = false;
+    const tuner::Turn taken = tuner::take_turn(bench, kernels, turn, 3, [&] {
+      if (++asked == 2) noted_was_first = noting.inputs.size() == 4 * (turn + 1);
+    });
+    EXPECT_EQ(asked, 2) << "before each";
+    EXPECT_EQ(noted_was_first, turn % 2 == 0);
+    EXPECT_THAT(taken.samples, testing::Each(SizeIs(3)));
+  }
+  EXPECT_THAT(counted(noting.inputs), SizeIs(12));
+}
+
+TEST_F(BenchTest, AKernelMustBeRightOnAllInputs) {
+  const tuner::Kernel kernel = noted_kernel();
+  tuner::Verifier verifier(noting, small_problem(), 1);
+  const int trials = static_cast<int>(generator::verification_trials(small_problem(), 1).size());
+  ASSERT_GE(trials, 2);
+  for (int broken = 0; broken < trials; ++broken) {
+    noting.launches_that_work = broken;
+    EXPECT_TRUE(verifier.mismatch(kernel)) << broken;
+    noting.launches_that_work = -1;
+    EXPECT_EQ(verifier.mismatch(kernel), std::nullopt) << broken;
+  }
+}
+
+TEST(Ceilings, AreOfTheSameTraffic) {
+  using generator::Operation;
+  const auto kind_of = [](Operation operation, bool gradient) {
+    generator::Problem problem = small_problem();
+    problem.operation = operation;
+    problem.gradient = gradient;
+    return tuner::ceiling_kind(problem);
+  };
+  EXPECT_EQ(kind_of(Operation::softmax, false), Operation::copy);
+  EXPECT_EQ(kind_of(Operation::softmax_backward, false), Operation::add);
+  EXPECT_EQ(kind_of(Operation::cross_entropy, false), Operation::read);
+  EXPECT_EQ(kind_of(Operation::cross_entropy, true), Operation::copy);
 }
 
 TEST_F(BenchTest, PlacesAreWithinTheScratchMemory) {

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -11,7 +12,11 @@
 
 #include "ce/base/error.hpp"
 #include "generator/source.hpp"
+#include "generator/variant.hpp"
+#include "runtime/host/device.hpp"
 #include "tests/tuner/fixture.hpp"
+#include "tuner/build_ahead.hpp"
+#include "tuner/kernel.hpp"
 
 namespace ce::test {
 namespace {
@@ -151,6 +156,82 @@ TEST_F(BudgetTest, ACompilerThatWouldWaitBeginsWithWhatIsLikelyNext) {
   const Report report = Tuner(device, database, settings).tune(small_problem());
   EXPECT_TRUE(device.came()) << "while the last of a screening was being compiled";
   EXPECT_GT(report.tried, settings.search.structures);
+}
+
+/// Two compilers that get nowhere, and wait a moment for a third one, or until they are released.
+class IdleCompilers : public DeviceDecorator {
+ public:
+  IdleCompilers() : DeviceDecorator(runtime::open_host_device()) {}
+
+  int parallel_compiles() const override { return 2; }
+  runtime::Binary compile(const runtime::CompileRequest&) override {
+    std::unique_lock lock(mutex_);
+    most = std::max(most, ++at_once_);
+    ++asked;
+    changed_.notify_all();
+    if (held_)
+      changed_.wait(lock, [&] { return !held_; });
+    else
+      changed_.wait_for(lock, 20ms, [&] { return most > 2; });
+    --at_once_;
+    throw Error(ErrorKind::compile, "planted by the test");
+  }
+  void wait_for(int requests) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return asked >= requests; });
+  }
+  void hold(bool held) {
+    const std::lock_guard lock(mutex_);
+    held_ = held;
+    changed_.notify_all();
+  }
+
+  int asked = 0, most = 0;  ///< requests, and those at once
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int at_once_ = 0;
+  bool held_ = false;
+};
+
+std::vector<generator::Config> some_configs(const runtime::Device& device) {
+  std::vector<generator::Config> configs =
+      generator::space(small_problem(), tuner::limits_of(device.model()));
+  configs.resize(6);
+  return configs;
+}
+
+TEST_F(BudgetTest, NoMoreConfigsAreBuiltAtOnceThanThereAreCompilers) {
+  IdleCompilers device;
+  cache::Cache database = open();
+  tuner::BuildAhead ahead(device, database, small_problem(), some_configs(device));
+  for (std::size_t i = 0; i < 6; ++i) EXPECT_THROW(static_cast<void>(ahead.take(i)), Error);
+  EXPECT_EQ(device.most, 2);
+  EXPECT_EQ(device.asked, 6);
+}
+
+TEST_F(BudgetTest, FromTheDeadlineOnNothingIsReady) {
+  IdleCompilers device;
+  cache::Cache database = open();
+  tuner::BuildAhead ahead(device, database, small_problem(), some_configs(device));
+  device.wait_for(1);
+  while (ahead.is_building()) std::this_thread::yield();
+  EXPECT_FALSE(ahead.next(tuner::BuildAhead::Clock::now()));
+  EXPECT_TRUE(ahead.next(tuner::BuildAhead::Clock::time_point::max()));
+}
+
+TEST_F(BudgetTest, OnceStoppedNothingIsBegun) {
+  IdleCompilers device;
+  cache::Cache database = open();
+  device.hold(true);
+  {
+    tuner::BuildAhead ahead(device, database, small_problem(), some_configs(device));
+    device.wait_for(2);
+    ahead.stop();
+    device.hold(false);
+  }
+  EXPECT_EQ(device.asked, 2) << "what was begun by then";
 }
 
 TEST_F(BudgetTest, WhereAnotherSearchFoundEnoughNoneIsWaitedFor) {

@@ -141,6 +141,11 @@ TEST(Decide, ATieGoesToFewerRegisters) {
                                Operation::softmax);
   EXPECT_EQ(decision->ranking.front().config, config(1));
   EXPECT_THAT(decision->reason, HasSubstr("registers (40)"));
+  // The fastest may itself have the fewest: still it is no further ahead than that.
+  EXPECT_THAT(decide(std::vector{measured(config(0), 10, 0, 40), measured(config(1), close, 0, 64)},
+                     Operation::softmax)
+                  ->reason,
+              HasSubstr("registers (40)"));
   // Beyond the tie nobody asks for registers.
   EXPECT_EQ(winner({measured(config(0), 10, 0, 64), measured(config(1), 10 * (1 + 2 * tie), 0, 40)}),
             config(0));
@@ -190,6 +195,22 @@ TEST(Decide, ConfigsThatNobodyCanBuildAreIgnored) {
   damaged.config.resize(damaged.config.size() - 4);
   EXPECT_EQ(winner({damaged}), "nobody") << damaged.config;
   EXPECT_EQ(winner({damaged, measured(config(1), 6)}), config(1));
+  EXPECT_EQ(decided_by_a_database_of({damaged}), std::nullopt);
+  const auto decision = decided_by_a_database_of({damaged, measured(config(1), 6, 1)});
+  ASSERT_TRUE(decision);
+  EXPECT_EQ(decision->winner.config, config(1));
+}
+
+/// As in a database that somebody edited.
+TEST(Decide, TemplatesOfAnotherVariantAreNotToday) {
+  const Measurement right = measured(config(0), 6, 1);
+  Measurement wrong = right;
+  for (std::size_t i = 0; wrong.template_digest == right.template_digest; ++i)
+    wrong = measured(config(i), 5, 1);
+  wrong.template_digest = right.template_digest;
+  EXPECT_EQ(winner({wrong, right}), right.config);
+  EXPECT_EQ(decided_by_a_database_of({wrong, right})->winner.config, right.config);
+  EXPECT_EQ(decided_by_a_database_of({wrong}), std::nullopt);
 }
 
 TEST(Decide, TheSameDataInAnyOrder) {
@@ -229,6 +250,14 @@ TEST(Statistics, SpreadOfKnownSamples) {
   EXPECT_DOUBLE_EQ(spread(std::vector<float>{1, 3}), (2.5 - 1.5) / 2.);
   // One outlier does not make a spread.
   EXPECT_EQ(spread(std::vector<float>{2, 2, 2, 2, 2, 2, 2, 900}), 0);
+}
+
+TEST(Statistics, MiddleMeanOfKnownSamples) {
+  EXPECT_EQ(middle_mean({}), 0);
+  EXPECT_EQ(middle_mean(std::vector<float>{7}), 7);
+  EXPECT_EQ(middle_mean(std::vector<float>{900, 2, 3, 0}), 2.5)
+      << "without the lowest and the highest quarter";
+  EXPECT_EQ(middle_mean(std::vector<float>{1, 2, 3, 4, 900}), 3);
 }
 
 TEST(Decide, ADatabaseIsAskedForWhatDecidesAlone) {
@@ -273,9 +302,16 @@ TEST(Decide, SaysWhatIsToBeDoubted) {
   EXPECT_EQ(doubt("throttle", "none"), "");
   EXPECT_EQ(doubt("throttle", "idle, power cap"), "") << "part of the GPU";
   EXPECT_EQ(doubt("compute_processes", "1"), "") << "this one";
+  EXPECT_EQ(doubt("compute_processes", "0"), "") << "not even this one, which NVML does not see";
   EXPECT_EQ(doubt("throttle", "software thermal"), "clocks were held down: software thermal");
+  EXPECT_EQ(doubt("throttle", "hardware slowdown"), "clocks were held down: hardware slowdown");
+  EXPECT_EQ(doubt("throttle", "power brake"), "clocks were held down: power brake");
   EXPECT_EQ(doubt("compute_processes", "3"), "3 processes were on the GPU");
   EXPECT_EQ(doubt("disturbance", "it shook"), "it shook");
+  EXPECT_EQ(tuner::doubt_of({.evidence = {{"compute_processes", "2"},
+                                          {"disturbance", "it shook"},
+                                          {"throttle", "hardware thermal"}}}),
+            "it shook; clocks were held down: hardware thermal; 2 processes were on the GPU");
 }
 
 TEST(Steadiness, IsToldFromWorkThatNeverChanges) {

@@ -86,6 +86,21 @@ TEST(Populations, AreOfTheSameSoftwareAndRows) {
   EXPECT_EQ(populations[2].last_at(), other_variant.created_at);
 }
 
+TEST(Populations, AreOfOneDriverOneCompilerAndOneLibrary) {
+  for (const char* name : {"driver", "nvrtc", "ce"})
+    EXPECT_EQ(populations_of(std::vector{final_of(1, block(0), 100),
+                                         with(final_of(2, block(0), 100), {{name, "another"}})})
+                  .size(),
+              2U)
+        << name;
+  // What a host device has in their place.
+  Measurement host = final_of(1, block(0), 100);
+  host.evidence = {{"kernel", "6.1"}, {"compiler", "g++ 11"}, {"ce", "0.1.0"}};
+  const Software software = software_of(host);
+  EXPECT_EQ(software.driver, "6.1");
+  EXPECT_EQ(software.toolkit, "g++ 11");
+}
+
 TEST(Populations, RepeatsAreOfOneConfigOnOneGpuWithOneSoftware) {
   const std::vector<Measurement> one{final_of(1, block(0), 100), final_of(2, block(0), 101),
                                      final_of(3, block(1), 300),
@@ -156,6 +171,8 @@ TEST(Populations, ProcessesCountWhereBlocksAreFew) {
   const std::vector<tuner::Run> of_many = to_runs(std::vector{&other[0], &other[1], &other[1]});
   ASSERT_EQ(of_many.size(), 3U) << "1024 blocks";
   EXPECT_EQ(of_many[2].process_us, 0);
+  EXPECT_TRUE(fills_device(run_of(1, 8.4, many, 4 * 132, "a"))) << "four blocks on each multiprocessor";
+  EXPECT_FALSE(fills_device(run_of(1, 8.4, many, 4 * 132 - 1, "a"))) << "of the rows that were timed";
 
   NoisePool pool;
   for (const std::vector<Measurement>* problem : {&one, &other}) pool.add(populations_of(*problem));
@@ -190,6 +207,39 @@ TEST(Finding, TheSameBinaryAcquitsTheCompiler) {
   EXPECT_EQ(slower.kernel_config, block(0));
 }
 
+TEST(Finding, NotAllSuspectsAreInnocent) {
+  const Finding slower =
+      finding_of({final_of(1, block(0), 100), with(final_of(2, block(0), 110), {{"nvrtc", "13.1"}})});
+  EXPECT_THAT(slower.suspects, ElementsAre("toolkit")) << "though the same binary ran";
+  EXPECT_EQ(slower.why, "");
+}
+
+TEST(Finding, BinariesThatAreNotKnownAreNotTheSame) {
+  Measurement before = final_of(1, block(0), 100),
+              after = with(final_of(2, block(0), 110), {{"driver", "590"}, {"nvrtc", "13.1"}});
+  before.compile_key = after.compile_key = "";
+  EXPECT_THAT(finding_of({before, after}).suspects, ElementsAre("driver", "toolkit"));
+}
+
+TEST(Finding, RunsAreNeededBesideThoseBefore) {
+  const std::map<std::string, std::string> driver{{"driver", "590"}};
+  const Finding finding =
+      finding_of({final_of(1, block(0), 14), with(final_of(2, block(0), 14.1), driver),
+                  with(final_of(3, block(0), 14.2), driver), with(final_of(4, block(0), 14.1), driver)});
+  EXPECT_EQ(finding.winner.before, 1);
+  EXPECT_EQ(finding.winner.after, 3);
+  EXPECT_EQ(finding.runs_needed, runs_needed(finding.winner.deviation, 1));
+  EXPECT_NE(finding.runs_needed, runs_needed(finding.winner.deviation, 3));
+}
+
+TEST(Finding, ReferencesOfAnotherKernelShowNoDrift) {
+  const Finding slower = finding_of(
+      {with(final_of(1, block(0), 100), {{"reference", "read"}, {"reference_us", "27"}}),
+       with(final_of(2, block(0), 110), {{"reference", "copy"}, {"reference_us", "40"}, {"driver", "590"}})});
+  EXPECT_EQ(slower.winner.drift, 0);
+  EXPECT_EQ(slower.winner.verdict, Verdict::slower);
+}
+
 TEST(Finding, ATemplateThatIsTheSameIsNotSuspect) {
   Measurement other_before = final_of(1, "warp/warps=1", 300), other_after = final_of(2, "warp/warps=1", 300);
   other_after.template_digest = "22222222bb";
@@ -199,6 +249,12 @@ TEST(Finding, ATemplateThatIsTheSameIsNotSuspect) {
   EXPECT_THAT(slower.changes, ElementsAre(Change{"toolkit", "13.0", "13.1"},
                                           Change{"templates", "warp 11111111", "warp 22222222"}));
   EXPECT_THAT(slower.suspects, ElementsAre("toolkit"));
+  // Another winner may be one because of templates that it does not have.
+  const Finding other_winner = finding_of({final_of(1, block(0), 100), other_before,
+                                           with(final_of(2, block(1), 110), {{"nvrtc", "13.1"}}),
+                                           with(other_after, {{"nvrtc", "13.1"}})});
+  EXPECT_EQ(other_winner.config_after, block(1));
+  EXPECT_THAT(other_winner.suspects, ElementsAre("toolkit", "templates"));
 }
 
 TEST(Finding, OthersShowWhatDoesNoHarm) {
@@ -212,6 +268,20 @@ TEST(Finding, OthersShowWhatDoesNoHarm) {
   narrow_suspects(std::vector{&findings[0], &findings[1]});
   EXPECT_THAT(findings[0].suspects, ElementsAre("toolkit"));
   EXPECT_THAT(findings[0].why, HasSubstr("driver alone did no harm to 1 other problem"));
+
+  // What is unsure says nothing, either way.
+  findings[0].suspects = {"driver", "toolkit"};
+  findings.push_back(finding_of({final_of(1, block(0), 5), with(final_of(2, block(0), 5.1), driver)}));
+  EXPECT_EQ(findings[2].winner.verdict, Verdict::unsure);
+  narrow_suspects(std::vector{&findings[0], &findings[1], &findings[2]});
+  EXPECT_THAT(findings[0].suspects, ElementsAre("toolkit"));
+
+  // Nor does what changed together with something else.
+  findings[0].suspects = {"driver", "toolkit"};
+  findings[1] = finding_of({final_of(1, block(0), 50), compiled_anew(with(final_of(2, block(0), 50), both))});
+  EXPECT_EQ(findings[1].winner.verdict, Verdict::same);
+  narrow_suspects(std::vector{&findings[0], &findings[1]});
+  EXPECT_THAT(findings[0].suspects, ElementsAre("driver", "toolkit"));
 
   findings[1] = finding_of({final_of(1, block(0), 50), with(final_of(2, block(0), 60), driver)});
   findings[0].suspects = {"driver", "toolkit"};
@@ -232,6 +302,15 @@ TEST(Finding, TellsTheKernelFromTheChoice) {
   ASSERT_TRUE(choice.kernel);
   EXPECT_EQ(choice.kernel->after, 2);
   EXPECT_THAT(choice.suspects, ElementsAre("driver"));
+}
+
+TEST(Finding, TheKernelMayBeTheOneThatIsServedNow) {
+  const std::map<std::string, std::string> driver{{"driver", "590"}};
+  const Finding choice = finding_of(
+      {final_of(1, block(0), 100), final_of(1, block(1), 120), with(final_of(2, block(1), 115), driver)});
+  EXPECT_EQ(choice.kernel_config, choice.config_after);
+  ASSERT_TRUE(choice.kernel);
+  EXPECT_NEAR(choice.kernel->ratio, 115. / 120, 1e-3);
 }
 
 TEST(Finding, AnotherGpuIsAChange) {

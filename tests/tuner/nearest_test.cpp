@@ -7,6 +7,7 @@
 
 #include "generator/source.hpp"
 #include "runtime/host/device.hpp"
+#include "tests/environment.hpp"
 #include "tests/tuner/fixture.hpp"
 #include "tuner/ranking.hpp"
 
@@ -113,6 +114,37 @@ TEST_F(LikelyConfig, ProblemsThatMoveOtherMemoryAreNotNear) {
   other.operation = generator::Operation::cross_entropy;
   know(other, config);
   EXPECT_EQ(likely(), std::nullopt);
+  other = asked;
+  other.operation = generator::Operation::copy;
+  EXPECT_FALSE(tuner::distance_between(other, asked)) << "nothing but traffic";
+  Problem loss = asked, backward = asked;
+  loss.operation = generator::Operation::cross_entropy;
+  backward.operation = generator::Operation::cross_entropy_backward;
+  loss.gradient = backward.gradient = true;
+  EXPECT_FALSE(tuner::distance_between(loss, backward)) << "whose rows are read but once";
+}
+
+TEST_F(LikelyConfig, AProblemIsNoNeighbourOfItsOwn) {
+  know(asked, config_of(asked, asked, true));
+  EXPECT_TRUE(tuner::neighbours(*device, database, asked).empty());
+}
+
+TEST_F(LikelyConfig, ThoseOfLowerLayersAreHeardOnce) {
+  const Folder folder;
+  const ScopedEnvironment site("CE_SITE_DB", (folder.path() / "site.db").string()),
+      no_system("CE_SYSTEM_DB", "none");
+  const Config own = config_of(wide(1024), asked, true), other = config_of(wide(1024), asked, true, 1);
+  {
+    cache::Cache database_of_site = cache::Cache::open(folder.path() / "site.db");
+    database_of_site.add(measured(wide(1024), other));
+    database_of_site.add(measured(wide(500), other));
+  }
+  cache::Cache layered = cache::Cache::open_layered(folder.path() / "ce.db");
+  layered.add(measured(wide(1024), own));
+  const std::vector<tuner::Neighbour> near = tuner::neighbours(*device, layered, asked);
+  ASSERT_EQ(near.size(), 2);
+  EXPECT_EQ(near[0].losses.at(0).first, own) << "the user's goes before the site's";
+  EXPECT_EQ(near[1].problem.columns, 500);
 }
 
 /// Its templates are those of its own operation.
@@ -148,6 +180,10 @@ TEST_F(LikelyConfig, WhatDiffersIsFarther) {
   EXPECT_GT(dtype, 0);
   EXPECT_GT(alignment, 0);
   EXPECT_GT(operation, dtype);
+  a.operation = generator::Operation::cross_entropy;
+  a.gradient = true;
+  EXPECT_EQ(to([](Problem& b) { b.softcap = true; }), 8);
+  EXPECT_EQ(to([](Problem& b) { b.smoothing = b.weights = true; }), 8) << "as eight octaves";
 }
 
 TEST_F(LikelyConfig, RowsThatWereTimedCount) {
@@ -158,6 +194,15 @@ TEST_F(LikelyConfig, RowsThatWereTimedCount) {
   ASSERT_EQ(other.size(), 1);
   EXPECT_EQ(other[0].problem.rows, 16);
   EXPECT_EQ(other[0].distance, 3);
+}
+
+/// A key stands for all rows of its bucket.
+TEST_F(LikelyConfig, BucketsOfRowsAreHeldAgainstEachOther) {
+  for (const Problem& problem : {wide(1000, 32), wide(1024, 64)})
+    know(problem, config_of(problem, problem, true));
+  const std::vector<tuner::Neighbour> near = tuner::neighbours(*device, database, wide(1000, 33), 1);
+  ASSERT_EQ(near.size(), 1);
+  EXPECT_EQ(near[0].problem.columns, 1024);
 }
 
 TEST_F(LikelyConfig, TimesOfOtherRowsThanTheWinnersAreNotHeard) {

@@ -162,6 +162,85 @@ TEST_F(TunerTest, WhatTheCompilerDidNotGetToIsNoFaultOfAConfig) {
   EXPECT_TRUE(report.quarantined.empty());
 }
 
+/// The first of small_problem() that it loads has that much local memory, and there may be no room for its blocks.
+class Cramped : public FaultyDevice {
+ public:
+  Cramped(int local_bytes, bool fits) : local_bytes_(local_bytes), fits_(fits) {}
+
+  std::unique_ptr<runtime::Module> load(std::span<const std::byte> image) override {
+    auto module = FaultyDevice::load(image);
+    return loaded_++ == 0 ? std::make_unique<First>(*this, std::move(module)) : std::move(module);
+  }
+  bool fits(runtime::Function function, const runtime::Launch& launch) const override {
+    return (fits_ || function.handle != first_) && FaultyDevice::fits(function, launch);
+  }
+  void launch(std::span<const runtime::KernelLaunch> kernels, const void* arguments,
+              std::size_t argument_bytes, Stream stream) override {
+    launched_first |= kernels.front().function.handle == first_;
+    FaultyDevice::launch(kernels, arguments, argument_bytes, stream);
+  }
+
+  bool launched_first = false;
+
+ private:
+  class First : public runtime::Module {
+   public:
+    First(Cramped& device, std::unique_ptr<runtime::Module> inner)
+        : device_(device), inner_(std::move(inner)) {}
+    runtime::Function function(std::string_view entry) const override {
+      const runtime::Function found = inner_->function(entry);
+      device_.first_ = found.handle;
+      return found;
+    }
+    runtime::Resources resources(runtime::Function function) const override {
+      runtime::Resources found = inner_->resources(function);
+      found.local_bytes = device_.local_bytes_;
+      return found;
+    }
+
+   private:
+    Cramped& device_;
+    std::unique_ptr<runtime::Module> inner_;
+  };
+
+  int local_bytes_, loaded_ = 0;
+  bool fits_;
+  const void* first_ = nullptr;
+};
+
+TEST_F(TunerTest, WhatNeedsTooMuchOfTheDeviceIsNotLaunched) {
+  struct Case {
+    int local_bytes;
+    bool fits;
+    const char* reason;
+  };
+  for (const auto& [local_bytes, fits, reason] :
+       {Case{256, true, nullptr}, Case{257, true, "257 bytes of local memory a thread"},
+        Case{0, false, "does not fit the device"}}) {
+    cache::Cache database = cache::Cache::in_memory();
+    Cramped device(local_bytes, fits);
+    const Report report = Tuner(device, database, quick_settings()).tune(small_problem());
+    EXPECT_EQ(device.launched_first, reason == nullptr) << local_bytes;
+    std::map<std::string, int> expected;
+    if (reason != nullptr) expected[reason] = 1;
+    EXPECT_EQ(report.quarantined, expected);
+  }
+}
+
+/// Who watches from another process must not take what is over for what hangs.
+TEST_F(TunerTest, EachFirstLaunchBeginsAndEnds) {
+  cache::Cache database = open();
+  FaultyDevice device([](int nth) { return nth == 0 ? Fault::fault : Fault::none; });
+  std::vector<std::string> begun, ended;
+  const tuner::Hooks hooks{.first_launch = [&](std::string_view config, bool begins) {
+    (begins ? begun : ended).emplace_back(config);
+    EXPECT_EQ(begun.size(), ended.size() + (begins ? 1 : 0));
+  }};
+  static_cast<void>(Tuner(device, database, quick_settings()).tune(small_problem(), hooks));
+  EXPECT_EQ(begun.size(), 4);
+  EXPECT_EQ(ended, begun);
+}
+
 class Short : public DeviceDecorator {
  public:
   explicit Short(int most) : DeviceDecorator(runtime::open_host_device()), left_(most) {}

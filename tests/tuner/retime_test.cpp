@@ -4,8 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <set>
+#include <stop_token>
 
+#include "ce/base/error.hpp"
 #include "runtime/host/device.hpp"
 #include "tests/tuner/fixture.hpp"
 #include "tuner/ranking.hpp"
@@ -46,6 +49,40 @@ class CopyingDevice : public DeviceDecorator {
   }
 
   int to_itself = 0, apart = 0;
+};
+
+/// The kernels that it meets become faster by 10 us each, from 100 us on.
+class OrderedDevice : public DeviceDecorator {
+ public:
+  OrderedDevice() : DeviceDecorator(runtime::open_host_device()) {}
+  void launch(std::span<const runtime::KernelLaunch> kernels, const void* arguments,
+              std::size_t argument_bytes, Stream stream) override {
+    const auto [known, is_new] =
+        numbers_.emplace(kernels.front().function.handle, static_cast<int>(numbers_.size()));
+    last_ = known->second;
+    if (last_ != wrong) DeviceDecorator::launch(kernels, arguments, argument_bytes, stream);
+  }
+  std::vector<float> time(int samples, const std::function<void()>& before,
+                          const std::function<void()>& timed) override {
+    before();
+    last_ = -1;
+    timed();
+    const float us = last_ < 0 ? driver_us : 100.F - 10.F * static_cast<float>(last_);
+    return std::vector<float>(static_cast<std::size_t>(samples), us);
+  }
+  runtime::Binary compile(const runtime::CompileRequest& request) override {
+    ++compiled;
+    return DeviceDecorator::compile(request);
+  }
+  int parallel_compiles() const override { return 1; }
+
+  float driver_us = 1000;  ///< of its own copy
+  int wrong = -1;          ///< the kernel of that number computes nothing
+  int compiled = 0;
+
+ private:
+  std::map<const void*, int> numbers_;
+  int last_ = -1;
 };
 
 class RetimeTest : public TunerTest {
@@ -92,6 +129,75 @@ TEST_F(RetimeTest, WhereTheMachineStaysSlowThatIsUsual) {
   EXPECT_EQ(other.turn, 9);
 }
 
+TEST_F(RetimeTest, WhatWasBuiltIsKept) {
+  for (const bool again : {false, true}) {
+    OrderedDevice device;
+    cache::Cache cache = open();
+    const std::vector<std::string> configs{
+        generator::to_text(tuner::safe_default(small_problem(), device.model()))};
+    static_cast<void>(tuner::Retimer(device, cache, quick_settings())
+                          .time_beside({"problem", "device"}, small_problem(), configs, 3, 3));
+    EXPECT_EQ(device.compiled, again ? 0 : 1);
+  }
+}
+
+TEST_F(RetimeTest, StopsWhenItIsAsked) {
+  OrderedDevice device;
+  cache::Cache cache = open();
+  const std::vector<std::string> configs{
+      generator::to_text(tuner::safe_default(small_problem(), device.model()))};
+  std::stop_source stop;
+  const tuner::Hooks hooks{.progress = [&](const tuner::Progress&) { stop.request_stop(); },
+                           .stop = stop.get_token()};
+  tuner::Retimer retimer(device, cache, quick_settings());
+  EXPECT_THROW(static_cast<void>(retimer.time(small_problem(), configs[0], 6, hooks)), Error);
+  stop = std::stop_source();
+  const tuner::Hooks others{.progress = hooks.progress, .stop = stop.get_token()};
+  EXPECT_THROW(
+      static_cast<void>(retimer.time_beside({"problem", "device"}, small_problem(), configs, 6, 3, others)),
+      Error);
+}
+
+TEST_F(RetimeTest, TheCeilingIsTheFastestThatIsRight) {
+  constexpr int ceilings = 4;
+  for (const int wrong : {-1, ceilings - 1}) {
+    SCOPED_TRACE(wrong);
+    OrderedDevice device;
+    device.wrong = wrong;
+    cache::Cache cache = open();
+    const std::string config = generator::to_text(tuner::safe_default(small_problem(), device.model()));
+    tuner::Retimer retimer(device, cache, quick_settings());
+    const tuner::Retiming found = retimer.time(small_problem(), config, 3);
+    const double fastest_us = wrong < 0 ? 70 : 80;
+    EXPECT_EQ(found.ceiling.median_us, fastest_us) << found.ceiling.config;
+    EXPECT_NE(found.ceiling.config, "driver copy");
+    EXPECT_EQ(found.winner.median_us, 60) << "met after all ceilings";
+    device.driver_us = 50;
+    const tuner::Retiming again = retimer.time(small_problem(), config, 3);
+    EXPECT_EQ(again.ceiling.config, "driver copy");
+    EXPECT_EQ(again.ceiling.median_us, 50);
+    EXPECT_EQ(again.ceiling.bytes, found.ceiling.bytes);
+  }
+}
+
+TEST_F(RetimeTest, TheCeilingMovesAsManyBytes) {
+  using generator::Operation;
+  for (const Operation operation :
+       {Operation::softmax, Operation::softmax_backward, Operation::cross_entropy}) {
+    OrderedDevice device;
+    cache::Cache cache = open();
+    generator::Problem problem = small_problem();
+    problem.operation = operation;
+    problem.probabilities = operation == Operation::cross_entropy;
+    problem.rows = 64;  // and columns: whole rows of the ceiling's
+    problem.columns = 128;
+    const std::string config = generator::to_text(tuner::safe_default(problem, device.model()));
+    const tuner::Retiming found = tuner::Retimer(device, cache, quick_settings()).time(problem, config, 3);
+    const std::int64_t matrices = operation == Operation::softmax_backward ? 3 : 2;
+    EXPECT_EQ(found.ceiling.bytes, matrices * 64 * 128 * 4) << generator::name(operation);
+  }
+}
+
 TEST_F(RetimeTest, NothingIsCopiedToItself) {
   for (const bool in_place : {true, false}) {
     CopyingDevice device;
@@ -101,6 +207,7 @@ TEST_F(RetimeTest, NothingIsCopiedToItself) {
     const std::string config = generator::to_text(tuner::safe_default(problem, device.model()));
     const tuner::Retiming found = tuner::Retimer(device, cache, quick_settings()).time(problem, config, 3);
     EXPECT_EQ(device.to_itself, 0) << in_place;
+    EXPECT_EQ(found.problem.in_place, in_place);
     if (in_place)
       EXPECT_NE(found.ceiling.config, "driver copy");
     else

@@ -83,6 +83,9 @@ TEST(Halving, LooksAtTheMostPromisingModifiersOfTheBest) {
   entrants[23].load = 1;
   EXPECT_THAT(next_round(two, 1, entrants)->entrants, ElementsAre(23, 12))
       << "every load before a second store";
+  entrants[23].load = 0;
+  entrants[13].out = true;
+  EXPECT_THAT(next_round(two, 1, entrants)->entrants, ElementsAre(23, 12)) << "in place of the quarantined";
 }
 
 TEST(Halving, GoesOnWithFinalistsThatAreHardlyApart) {
@@ -109,6 +112,19 @@ TEST(Halving, GoesOnWithFinalistsThatAreHardlyApart) {
   Breadth without = small;
   without.play_off.samples = 0;
   EXPECT_FALSE(next_round(without, 4, entrants));
+  without.play_off.samples = small.final_samples;
+  EXPECT_FALSE(next_round(without, 4, entrants)) << "all have as many samples already";
+  without = small;
+  without.decider.samples = small.play_off.samples;
+  EXPECT_FALSE(next_round(without, 5, entrants)) << "the same";
+}
+
+/// The database may know times of what was quarantined since.
+TEST(Halving, NothingQuarantinedHasTurns) {
+  std::vector<Entrant> entrants = field_of(6);
+  for (std::size_t i = 0; i < entrants.size(); ++i) entrants[i].median_us = static_cast<double>(10 + i);
+  entrants[1].out = true;
+  EXPECT_THAT(next_round(small, 2, entrants)->entrants, ElementsAre(0, 2, 3, 4));
 }
 
 TEST(Halving, GoesOnWhereItWasInterrupted) {
@@ -161,6 +177,24 @@ TEST(Random, DrawsAsManyAsAskedTheMostPromisingAmongThem) {
     drawn.insert(round->entrants);
   }
   EXPECT_GT(drawn.size(), 1);
+}
+
+TEST(Random, DrawsOthersForWhatIsQuarantined) {
+  Breadth random = small;
+  random.strategy = Strategy::random;
+  std::vector<Entrant> entrants = field_of(30);
+  for (std::size_t i = 0; i < 20; ++i) entrants[i].out = true;
+  const auto round = next_round(random, 0, entrants);
+  ASSERT_TRUE(round);
+  EXPECT_EQ(round->entrants.size(), 5);
+  EXPECT_EQ(round->entrants.front(), 20) << "the most promising that is left";
+}
+
+TEST(Strategy, FastKernelsHaveMoreSamples) {
+  EXPECT_EQ(tuner::times_as_many(1000), 1);
+  EXPECT_EQ(tuner::times_as_many(100), 2);
+  EXPECT_EQ(tuner::times_as_many(20), 10);
+  EXPECT_EQ(tuner::times_as_many(1), 20) << "at most";
 }
 
 TEST(Strategy, HasANameThatIsReadBack) {

@@ -13,6 +13,8 @@
 #include "ce/base/error.hpp"
 #include "generator/trial.hpp"
 #include "tests/tuner/fixture.hpp"
+#include "tuner/bench.hpp"
+#include "tuner/search.hpp"
 #include "tuner/verify.hpp"
 
 namespace ce::test {
@@ -211,7 +213,13 @@ TEST_F(TunerTest, ASearchComparesTimesOfItsOwnRowsAlone) {
   // Those of fewer rows would not be heard.
   settings.search.most_configs = 12;
   problem.rows = 40;
+  const auto of_few_rows = [&] {
+    return std::ranges::count_if(database.measurements(most.key),
+                                 [](const Measurement& m) { return m.rows == 40; });
+  };
+  const auto before = of_few_rows();
   EXPECT_EQ(Tuner(device, database, settings).tune(problem).timed_rows, 64);
+  EXPECT_EQ(of_few_rows(), before);
 }
 
 /// What was left behind before the machine became slower had the smaller median then.
@@ -232,6 +240,189 @@ TEST_F(TunerTest, OnlyTheLastRoundDecides) {
   }};
   const Report report = Tuner(device, database, settings).tune(small_problem(), hooks);
   EXPECT_EQ(order.at(report.winner), 0);
+}
+
+/// One on which everything takes twice as long in some turns, and so does its reference.
+class ShakenGpu : public TimedDevice {
+ public:
+  ShakenGpu()
+      : TimedDevice([this](const std::string&) { return slow_turns.contains(turn) ? 2000 : 1000; }),
+        model_(DeviceDecorator::model()) {
+    model_.capability = 90;
+    model_.l2_bytes = 1 << 16;
+  }
+  const runtime::Model& model() const override { return model_; }
+
+  int turn = 0;
+  std::set<int> slow_turns;
+
+ private:
+  runtime::Model model_;
+};
+
+class ShakenSearch : public TunerTest {
+ protected:
+  /// One turn in the semifinal, and as many in the final as make that number.
+  Report search(ShakenGpu& device, int turns) {
+    cache::Cache database = open();
+    tuner::Settings settings = quick_settings();
+    settings.search.final_samples = 3 * turns;
+    const Report report =
+        Tuner(device, database, settings).tune(small_problem(), {.progress = [&](const tuner::Progress& now) {
+                                                 if (now.stage == "semifinal" || now.stage == "final")
+                                                   ++device.turn;
+                                               }});
+    winner = tuner::Tuner(device, database, settings).known_winner(small_problem())->winner.measurement;
+    return report;
+  }
+
+  Measurement winner;
+};
+
+TEST_F(ShakenSearch, TakesDisturbedTurnsAgain) {
+  ShakenGpu device;
+  device.slow_turns = {2};
+  const Report report = search(device, 5);
+  EXPECT_EQ(device.turn, 6);
+  EXPECT_THAT(winner.samples_us, testing::ElementsAreArray(std::vector<float>(15, 1000)));
+  EXPECT_THAT(report.reason, testing::Not(testing::HasSubstr("doubt")));
+}
+
+TEST_F(ShakenSearch, SaysWhereTooFewTurnsWereSteady) {
+  ShakenGpu device;
+  device.slow_turns = {1};
+  const Report report = search(device, 2);
+  EXPECT_EQ(winner.samples_us.size(), 9) << "those of the disturbed turn, too";
+  EXPECT_THAT(
+      report.reason,
+      testing::HasSubstr("measured under doubt: a kernel that never changes was more than 5% slower in "
+                         "1 of 2 turns"));
+}
+
+TEST_F(TunerTest, FastKernelsHaveMoreSamples) {
+  cache::Cache database = open();
+  TimedDevice device([](const std::string&) { return 20.; });
+  const Report report = Tuner(device, database, quick_settings()).tune(small_problem());
+  std::multiset<std::size_t> samples;
+  for (const Measurement& measurement : database.measurements(report.key))
+    samples.insert(measurement.samples_us.size());
+  EXPECT_THAT(samples, testing::ElementsAre(20, 20, 20, 20, 30, 60, 60)) << "ten times as many";
+}
+
+/// However short the budget, there is a winner, with a turn of its own.
+TEST_F(TunerTest, OnceTheBudgetIsOverThereIsNotAnotherTurn) {
+  cache::Cache database = open();
+  TimedDevice device([](const std::string&) { return 1000.; });
+  tuner::Settings settings = quick_settings();
+  settings.budget_s = 1e-6;
+  settings.search.most_configs = 0;
+  settings.search.structures = 4;
+  settings.search.modifiers = 3;
+  settings.search.semifinal_samples = 6;
+  settings.search.final_samples = 9;
+  const Report report = Tuner(device, database, settings).tune(small_problem());
+  EXPECT_EQ(report.tried, 1);
+  EXPECT_THAT(report.reason, testing::HasSubstr("; only 1 of 4 configs were ready in time"))
+      << "of the screening; the refining had no time at all";
+  const auto known = Tuner(device, database, settings).known_winner(small_problem());
+  ASSERT_TRUE(is_finished(known));
+  EXPECT_EQ(known->winner.measurement.samples_us.size(), 3);
+}
+
+TEST_F(TunerTest, ProgressTellsTheFastestSoFar) {
+  cache::Cache database = open();
+  std::map<std::string, double> times;
+  TimedDevice device([&](const std::string& config) {
+    return times.try_emplace(config, 1000 + 100 * ((times.size() + 2) % 4)).first->second;
+  });
+  std::vector<double> told;
+  static_cast<void>(Tuner(device, database, quick_settings())
+                        .tune(small_problem(), {.progress = [&](const tuner::Progress& now) {
+                                if (now.stage == "screening") told.push_back(now.best_us);
+                              }}));
+  EXPECT_THAT(told, testing::ElementsAre(1200, 1200, 1000, 1000));
+}
+
+TEST_F(TunerTest, WhatTheFinalsBuiltIsKept) {
+  cache::Cache database = open();
+  FaultyDevice device;
+  const Report report = Tuner(device, database, quick_settings()).tune(small_problem());
+  FaultyDevice other;
+  static_cast<void>(
+      tuner::build(other, database, small_problem(), generator::parse_config(report.winner)).load(other));
+  EXPECT_EQ(other.compiled(), 0);
+}
+
+/// As many as are looked at were; the others are left for who asks for more.
+TEST_F(TunerTest, ASearchThatFindsNothingNewTakesNoTurns) {
+  cache::Cache database = open();
+  tuner::Settings settings = quick_settings();
+  settings.search.strategy = tuner::Strategy::exhaustive;
+  FaultyDevice device;
+  const Report first = Tuner(device, database, settings).tune(small_problem());
+  const std::size_t before = database.measurements(first.key).size();
+  const Report second = Tuner(device, database, settings).tune(small_problem());
+  EXPECT_EQ(second.winner, first.winner);
+  EXPECT_EQ(database.measurements(first.key).size(), before);
+}
+
+/// Neither a check, which times winners alone, nor what older templates were.
+TEST_F(TunerTest, ChecksAndOtherTemplatesAreNotKnown) {
+  cache::Cache database = open();
+  FaultyDevice device;
+  const Report first = Tuner(device, database, quick_settings()).tune(small_problem());
+  cache::Cache other = cache::Cache::in_memory();
+  for (Measurement measurement : database.measurements(first.key)) {
+    if (measurement.config == first.winner) {
+      measurement.stage = cache::stage_of_checks;
+    } else {
+      measurement.stage = cache::stage_of_finals;
+      measurement.template_digest = "0123";
+    }
+    other.add(measurement);
+  }
+  const Report report = Tuner(device, other, quick_settings()).tune(small_problem());
+  EXPECT_EQ(report.known, 0);
+  EXPECT_EQ(report.tried, 4);
+  for (const Measurement& measurement : other.measurements(report.key))
+    EXPECT_FALSE(measurement.stage > 0 && measurement.config == report.winner &&
+                 measurement.template_digest == "0123");
+}
+
+TEST_F(TunerTest, MemoryWasShortWhereTwiceTheRowsFitNow) {
+  cache::Cache database = open();
+  FaultyDevice device;
+  Problem tall = small_problem();
+  tall.rows = 5000;
+  tuner::Settings settings = quick_settings();
+  settings.scratch_bytes = std::int64_t{1} << 20;
+  const std::int64_t rows = tuner::rows_that_fit(tall, settings.scratch_bytes);
+  ASSERT_GT(rows, 100);
+  ASSERT_LT(rows, 2500);
+  const auto is_short = [&](std::int64_t measured) {
+    return tuner::is_of_short_memory(device, settings, tall, {.rows = measured});
+  };
+  EXPECT_TRUE(is_short((rows - 1) / 2));
+  EXPECT_FALSE(is_short((rows + 1) / 2)) << "though the problem has more";
+  tall.rows = 100;
+  EXPECT_TRUE(is_short(49));
+  EXPECT_FALSE(is_short(50));
+}
+
+/// Those of the most rows that could be timed then.
+TEST_F(TunerTest, AFinalOfTooFewRowsDecidesNothing) {
+  cache::Cache database = open();
+  FaultyDevice device;
+  Problem tall = small_problem();
+  tall.rows = 1000;
+  tuner::Settings settings = quick_settings();
+  settings.scratch_bytes = 64 << 10;
+  const Report few = Tuner(device, database, settings).tune(tall);
+  ASSERT_LT(2 * few.timed_rows, tall.rows);
+  settings.scratch_bytes = std::int64_t{1} << 20;
+  const Report all = Tuner(device, database, settings).tune(tall);
+  EXPECT_EQ(all.timed_rows, tall.rows);
+  EXPECT_TRUE(is_finished(Tuner(device, database, settings).known_winner(tall)));
 }
 
 TEST_F(TunerTest, ABucketOfRowsSharesItsAnswer) {

@@ -33,6 +33,8 @@ TEST(Verdict, TellsSlowerFasterAndSame) {
   EXPECT_FALSE(slower.may_be_slower());
   EXPECT_EQ(compare(runs({103, 103.1, 102.9}), before, {}).verdict, Verdict::faster);
   EXPECT_EQ(compare(before, runs({100.2, 100.1}), {}).verdict, Verdict::same);
+  EXPECT_EQ(compare(before, runs({101.5, 101.6, 101.4}), {}).verdict, Verdict::slower);
+  EXPECT_EQ(compare(before, runs({98.5, 98.6, 98.4}), {}).verdict, Verdict::faster);
 }
 
 /// Of kernels with few blocks a run is a process, and these differ by more.
@@ -92,6 +94,8 @@ TEST(Verdict, NoRunIsBetterThanItsOwnSamplesSay) {
   EXPECT_EQ(noise.scale, 0.5) << "equal medians";
   const Comparison one = compare({vague.data(), 1}, {vague.data(), 1}, noise);
   EXPECT_NEAR(one.deviation, 0.2, 1e-9);
+  const Runs equal(20, {.median_us = 1000});
+  EXPECT_NEAR(compare(equal, equal, noise).deviation, 0.5 * usual_deviation(1000), 1e-9);
   EXPECT_NEAR(compare(vague, vague, noise).deviation, 0.2, 1e-9);
   // Where noise is beyond what the samples show, it counts; the factor is not of what they show.
   EXPECT_NEAR(compare({vague.data(), 1}, {vague.data(), 1}, {.scale = 20}).deviation, 0.2, 1e-9);
@@ -121,6 +125,28 @@ TEST(Verdict, TheReferenceTakesOutWhatTheMachineDid) {
   EXPECT_EQ(compare(before, runs({103}), {}).verdict, Verdict::slower) << "no reference, no drift";
 }
 
+/// As what the reference shows grows, so does what is taken out: no run is far off because of a hair.
+TEST(Verdict, WhatIsTakenForDriftHasNoSteps) {
+  const Runs before{{.median_us = 100, .reference_us = 100}};
+  const auto drift = [&](double log_reference) {
+    const Runs after{{.median_us = 100, .reference_us = 100 * std::exp(log_reference)}};
+    return std::log1p(compare(before, after, {}).drift);
+  };
+  EXPECT_EQ(drift(0.0599), 0);
+  EXPECT_NEAR(drift(0.0601), 0, 1e-3);
+  EXPECT_NEAR(drift(0.075), 0.045, 1e-5);
+  EXPECT_NEAR(drift(0.0899), 0.0899, 1e-3);
+  EXPECT_NEAR(drift(0.0901), 0.0901, 1e-6);
+  EXPECT_NEAR(drift(-0.075), -0.045, 1e-5);
+}
+
+/// What was taken out is known but roughly: runs that it leaves apart are not noise of the machine.
+TEST(Verdict, NoiseIsBesideTheErrorOfDrift) {
+  const std::vector<Runs> repeats{
+      Runs{{.median_us = 100, .reference_us = 27}, {.median_us = 154, .reference_us = 40.5}}};
+  EXPECT_NEAR(pooled_noise(repeats).scale, 1, 0.1);
+}
+
 TEST(Verdict, WhatALaunchCostsIsTakenOut) {
   const Runs before{{.median_us = 6, .launch_us = 2.5}, {.median_us = 6.02, .launch_us = 2.52}};
   Runs after{{.median_us = 6.2, .launch_us = 2.7}, {.median_us = 6.2, .launch_us = 2.7}};
@@ -128,6 +154,8 @@ TEST(Verdict, WhatALaunchCostsIsTakenOut) {
   EXPECT_LT(compare(before, after, {}).deviation, compare(runs({6, 6.02}), runs({6.2, 6.2}), {}).deviation);
   after.back().launch_us = 0;
   EXPECT_NEAR(compare(before, after, {}).ratio, 6.2 / 6.01, 1e-3) << "not known of all";
+  const Runs late{{.median_us = 6, .launch_us = 9}, {.median_us = 6, .launch_us = 9}};
+  EXPECT_NEAR(compare(before, late, {}).ratio, 3 / 6.01, 1e-3) << "half of a time at most";
 }
 
 TEST(Verdict, SaysHowManyRunsAreNeeded) {
@@ -153,6 +181,15 @@ TEST(Verdict, SaysHowManyRunsAreNeeded) {
     }
     EXPECT_GE(found, draws * (power - 0.05)) << needed << " runs, " << effect;
   }
+}
+
+TEST(Verdict, AsManyRunsAreMadeAsNoiseAsksForWithinBounds) {
+  EXPECT_EQ(runs_to_make(1000, {}), fewest_runs_to_make);
+  EXPECT_GT(runs_to_make(9, {}), fewest_runs_to_make);
+  EXPECT_LT(runs_to_make(9, {}), most_runs_to_make);
+  EXPECT_EQ(runs_to_make(9, {.scale = 100}), most_runs_to_make) << "a thousand would not do";
+  const Runs apart(most_processes_to_make, {.median_us = 5, .process_us = 2 * usual_process_us});
+  EXPECT_EQ(runs_to_make(apart), most_processes_to_make);
 }
 
 TEST(Verdict, NoiseIsPooledOverRepeats) {
