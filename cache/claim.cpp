@@ -33,13 +33,14 @@ bool is_at(const std::filesystem::path& file, int descriptor) {
 std::optional<Claim> Claim::take(const std::filesystem::path& file) {
   for (;;) {
     Claim claim;
-    claim.descriptor_ = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (claim.descriptor_ < 0) fail(file, "open");
-    while (::flock(claim.descriptor_, LOCK_EX | LOCK_NB) != 0) {
+    claim.descriptor_ =
+        OwnDescriptor([&] { return ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600); });
+    if (claim.descriptor_.get() < 0) fail(file, "open");
+    while (::flock(claim.descriptor_.get(), LOCK_EX | LOCK_NB) != 0) {
       if (errno == EWOULDBLOCK) return std::nullopt;
       if (errno != EINTR) fail(file, "lock");
     }
-    if (!is_at(file, claim.descriptor_)) continue;
+    if (!is_at(file, claim.descriptor_.get())) continue;
     claim.file_ = file;
     claim.owner_ = ::getpid();
     return claim;
@@ -47,12 +48,8 @@ std::optional<Claim> Claim::take(const std::filesystem::path& file) {
 }
 
 Claim::~Claim() {
-  if (descriptor_ < 0) return;
-  if (owner_ == ::getpid()) {
-    ::unlink(file_.c_str());
-    ::flock(descriptor_, LOCK_UN);  // a child's copy of the descriptor would keep the lock
-  }
-  ::close(descriptor_);
+  // A child of fork() that has a copy of this has no claim.
+  if (descriptor_.get() >= 0 && owner_ == ::getpid()) ::unlink(file_.c_str());
 }
 
 void Claim::swap(Claim& other) noexcept {

@@ -7,6 +7,8 @@
 #include <filesystem>
 #include <optional>
 
+#include "ce/base/own_descriptor.hpp"
+
 namespace ce::cache {
 
 /// The right to tune one key, given back with its owner. At most one thread of one process has it at a time.
@@ -31,8 +33,8 @@ class Claim {
   void swap(Claim& other) noexcept;
 
   std::filesystem::path file_;
-  int descriptor_ = -1;
-  pid_t owner_ = 0;  ///< a child of fork() has the descriptor too, but not the right
+  OwnDescriptor descriptor_;
+  pid_t owner_ = 0;
 };
 
 }  // namespace ce::cache

@@ -146,6 +146,15 @@ struct Memory::Impl {
   runtime::Buffer buffer;
 };
 
+namespace {
+
+void require_host_memory(const char* name, const void* data, std::size_t bytes) {
+  if (data == nullptr && bytes > 0)
+    throw InvalidArgument(name, "null", fmt::format("{} bytes of host memory", bytes));
+}
+
+}  // namespace
+
 Memory::Memory(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Memory::Memory(Memory&&) noexcept = default;
 Memory& Memory::operator=(Memory&&) noexcept = default;
@@ -153,8 +162,15 @@ Memory::~Memory() = default;
 
 void* Memory::data() const noexcept { return impl_->buffer.data(); }
 std::size_t Memory::bytes() const noexcept { return impl_->buffer.size(); }
-void Memory::upload(const void* from) { impl_->device->upload(data(), from, bytes()); }
-void Memory::download(void* to) const { impl_->device->download(to, data(), bytes()); }
+void Memory::upload(const void* from) {
+  require_host_memory("from", from, bytes());
+  impl_->device->upload(data(), from, bytes());
+}
+
+void Memory::download(void* to) const {
+  require_host_memory("to", to, bytes());
+  impl_->device->download(to, data(), bytes());
+}
 
 // ---- Plan ----------------------------------------------------------------------------------------------
 

@@ -84,7 +84,7 @@ class Memory {
 
   [[nodiscard]] void* data() const noexcept;
   [[nodiscard]] std::size_t bytes() const noexcept;
-  /// Blocking copies of all its bytes from and to host memory. \throws DeviceError
+  /// Blocking copies of all its bytes from and to host memory. \throws DeviceError, InvalidArgument for null
   void upload(const void* from);
   void download(void* to) const;
 

@@ -22,6 +22,7 @@
 
 #include "ce/base/environment.hpp"
 #include "ce/base/error.hpp"
+#include "ce/base/own_descriptor.hpp"
 
 namespace ce::runtime::host {
 namespace {
@@ -31,24 +32,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr const char* how_to_get_a_compiler =
     "install one (Debian and Ubuntu: apt install g++) or name one in CE_HOST_COMPILER";
-
-/// A closed-on-exec file descriptor.
-class Descriptor {
- public:
-  explicit Descriptor(int descriptor) : descriptor_(descriptor) {}
-  Descriptor(Descriptor&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
-  Descriptor& operator=(Descriptor&&) = delete;
-  ~Descriptor() { reset(); }
-
-  [[nodiscard]] int get() const noexcept { return descriptor_; }
-  void reset() noexcept {
-    if (descriptor_ >= 0) ::close(descriptor_);
-    descriptor_ = -1;
-  }
-
- private:
-  int descriptor_;
-};
 
 /// A private folder (mode 0700), removed with its owner unless kept.
 class TemporaryFolder {
@@ -145,10 +128,15 @@ bool read_all(int descriptor, Clock::time_point deadline, std::string& text) {
 
 Outcome run(const fs::path& program, const std::vector<std::string>& arguments, const fs::path& folder,
             std::chrono::milliseconds limit) {
-  std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) check(errno, "pipe2");
-  const Descriptor reading(ends[0]);
-  Descriptor writing(ends[1]);
+  int end = -1;
+  OwnDescriptor reading, writing([&] {
+    std::array<int, 2> ends{};
+    if (::pipe2(ends.data(), O_CLOEXEC) != 0) return -1;
+    end = ends[0];
+    return ends[1];
+  });
+  if (writing.get() < 0) check(errno, "pipe2");
+  reading = OwnDescriptor([&] { return end; });
   const pid_t child = spawn(program, arguments, folder, writing.get());
   writing.reset();
 

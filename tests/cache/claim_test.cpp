@@ -64,6 +64,33 @@ TEST_F(ClaimTest, AForkedChildNeitherGivesItBackNorKeepsIt) {
   ::waitpid(child, nullptr, 0);
 }
 
+TEST_F(ClaimTest, AChildOfADeadProcessDoesNotKeepIt) {
+  const Cache cache = Cache::open(file());
+  int ends[2];
+  ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
+  const pid_t holder = ::fork();
+  ASSERT_GE(holder, 0);
+  if (holder == 0) {
+    const auto claim = Cache::open(file()).claim(key);
+    const pid_t child = claim ? ::fork() : -1;
+    if (child == 0) {
+      ::pause();
+      ::_exit(0);
+    }
+    static_cast<void>(!::write(ends[1], &child, sizeof child));
+    ::kill(::getpid(), SIGKILL);
+  }
+  pid_t child = -1;
+  ASSERT_EQ(::read(ends[0], &child, sizeof child), static_cast<ssize_t>(sizeof child));
+  ASSERT_GT(child, 0);
+  ::waitpid(holder, nullptr, 0);
+  EXPECT_EQ(::kill(child, 0), 0) << "it lives";
+  EXPECT_TRUE(cache.claim(key));
+  ::kill(child, SIGKILL);
+  ::close(ends[0]);
+  ::close(ends[1]);
+}
+
 TEST_F(ClaimTest, WithoutAFileItKeepsNobodyOut) {
   const Cache cache = Cache::in_memory();
   const auto first = cache.claim(key), second = cache.claim(key);

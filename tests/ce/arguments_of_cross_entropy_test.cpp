@@ -21,6 +21,7 @@ TEST_F(Arguments, OfCrossEntropyByThemselves) {
   refuse([](Tensors& t) { t.grad.data = moved(t.grad, 2); }, {"grad.data", "0x", "4-byte"});
   refuse([](Tensors& t) { t.grad.row_stride = 32; }, {"grad.row_stride", "32", "64 columns"});
   refuse([](Tensors& t) { t.logits.dtype = DType::i32; }, {"logits.dtype", "i32", "bf16"});
+  refuse([](Tensors& t) { t.logits = {}; }, {"logits", "not given", "one for each target"});
   refuse([](Tensors& t) { t.target = {}; }, {"target", "not given", "class indices (i32 or i64), or prob"});
   refuse([](Tensors& t) { t.target = {.dtype = DType::i64}; }, {"target", "not given", "class indices"});
   refuse([](Tensors& t) { t.loss = {}; }, {"loss", "not given", "1 elements"});

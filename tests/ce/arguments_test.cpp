@@ -92,12 +92,28 @@ TEST_F(Arguments, OfTheBackwardOperations) {
                  {"output.columns", "63", "64 columns of output_grad"});
   expect_refused(LogSoftmaxBackward{}, {.output = other, .output_grad = grad, .input_grad = {}},
                  {"input_grad", "not given", "8 x 64 elements, as output_grad has"});
+  expect_refused(SoftmaxBackward{}, {.output = other, .output_grad = {}, .input_grad = grad},
+                 {"output_grad", "not given", "rows like those of output"});
   expect_refused(SoftmaxBackward{}, {.output = other, .output_grad = grad, .input_grad = other},
                  {"input_grad.data", "overlapping output", "memory of its own"});
   expect_refused(SoftmaxBackward{}, {.output = grad, .output_grad = grad, .input_grad = grad},
                  {"input_grad.data", "overlapping output", "memory of its own"});
   expect_refused(LogSoftmaxBackward{}, {.output = grad, .output_grad = other, .input_grad = below},
                  {"input_grad.data", "overlapping output_grad", "exactly output_grad"});
+}
+
+TEST_F(Arguments, AnInputThatIsNotGivenIsNamed) {
+  expect_refused(Softmax{}, {.input = {}, .output = softmax.output},
+                 {"input", "not given", "rows like those of output"});
+}
+
+TEST_F(Arguments, OfCopiesToAndFromMemory) {
+  Memory memory = context->allocate(16);
+  EXPECT_THROW(memory.upload(nullptr), InvalidArgument);
+  EXPECT_THROW(memory.download(nullptr), InvalidArgument);
+  Memory none = context->allocate(0);
+  none.upload(nullptr);
+  none.download(nullptr);
 }
 
 TEST_F(Arguments, OutputsThatOverlapInputs) {
