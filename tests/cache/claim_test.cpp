@@ -1,4 +1,5 @@
 // Who may tune a key.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
