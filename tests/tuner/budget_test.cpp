@@ -88,7 +88,7 @@ class BudgetTest : public TunerTest {
 };
 
 TEST_F(BudgetTest, FewConfigsMayTakeTwiceTheBudget) {
-  const Report report = search(1, 900ms, 8);
+  const Report report = search(1, 1200ms, 8);
   EXPECT_EQ(report.tried, 4) << "all there are";
   EXPECT_THAT(report.reason, Not(HasSubstr("ready in time")));
 }
