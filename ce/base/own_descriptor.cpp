@@ -19,7 +19,7 @@ struct Open {
 };
 
 /// Outlives every thread.
-Open& opened() noexcept {
+Open& opened() {
   static Open& open = *new Open;
   return open;
 }
