@@ -187,6 +187,7 @@ class Cramped : public FaultyDevice {
    public:
     First(Cramped& device, std::unique_ptr<runtime::Module> inner)
         : device_(device), inner_(std::move(inner)) {}
+    ~First() override { device_.first_ = nullptr; }  // where another one may come to lie
     runtime::Function function(std::string_view entry) const override {
       const runtime::Function found = inner_->function(entry);
       device_.first_ = found.handle;
