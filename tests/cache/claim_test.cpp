@@ -73,14 +73,15 @@ TEST_F(ClaimTest, AChildOfADeadProcessDoesNotKeepIt) {
   ASSERT_GE(holder, 0);
   if (holder == 0) {
     const auto claim = Cache::open(file()).claim(key);
-    const pid_t child = claim ? ::fork() : -1;
-    if (child == 0) {
+    if (claim && ::fork() == 0) {
+      const pid_t child = ::getpid();  // told by itself: then it has its own descriptors
+      static_cast<void>(!::write(ends[1], &child, sizeof child));
       ::pause();
       ::_exit(0);
     }
-    static_cast<void>(!::write(ends[1], &child, sizeof child));
     ::kill(::getpid(), SIGKILL);
   }
+  ::close(ends[1]);
   pid_t child = -1;
   ASSERT_EQ(::read(ends[0], &child, sizeof child), static_cast<ssize_t>(sizeof child));
   ASSERT_GT(child, 0);
@@ -89,7 +90,6 @@ TEST_F(ClaimTest, AChildOfADeadProcessDoesNotKeepIt) {
   EXPECT_TRUE(cache.claim(key));
   ::kill(child, SIGKILL);
   ::close(ends[0]);
-  ::close(ends[1]);
 }
 
 TEST_F(ClaimTest, WithoutAFileItKeepsNobodyOut) {
