@@ -49,7 +49,9 @@ std::optional<Claim> Claim::take(const std::filesystem::path& file) {
 
 Claim::~Claim() {
   // A child of fork() that has a copy of this has no claim.
-  if (descriptor_.get() >= 0 && owner_ == ::getpid()) ::unlink(file_.c_str());
+  if (descriptor_.get() < 0 || owner_ != ::getpid()) return;
+  ::unlink(file_.c_str());
+  ::flock(descriptor_.get(), LOCK_UN);  // a child that was forked just now still has it open
 }
 
 void Claim::swap(Claim& other) noexcept {
