@@ -143,6 +143,7 @@ void check_same_shape(std::string_view name, const Tensor& tensor, std::string_v
   if (tensor.rows != model.rows) {
     if (is_missing(tensor, model.rows))
       refuse_missing(name, fmt::format("{} x {} elements, as {} has", model.rows, model.columns, other));
+    if (is_missing(model, tensor.rows)) refuse_missing(other, fmt::format("rows like those of {}", name));
     throw InvalidArgument(field(name, "rows"), fmt::to_string(tensor.rows),
                           fmt::format("the {} rows of {}", model.rows, other));
   }

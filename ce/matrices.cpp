@@ -67,9 +67,6 @@ bool is_in_place(const Matrix& output, const Matrix& input) {
 Request bind_matrices(generator::Operation operation, const Matrix& input, const Matrix& second,
                       const Matrix& output, const runtime::Device& device, CallMemory& memory) {
   const Tensor& model = *input.tensor;
-  for (const Matrix* matrix : {&second, &output})
-    if (model.data == nullptr && model.rows == 0 && matrix->tensor != nullptr && matrix->tensor->rows > 0)
-      refuse_missing(input.name, fmt::format("rows like those of {}", matrix->name));
   if (!is_floating(model.dtype))
     throw InvalidArgument(fmt::format("{}.dtype", input.name), text_of(model.dtype), "f32, f16 or bf16");
   check_tensor(input.name, model, device);

@@ -88,7 +88,7 @@ Request bind_targets(generator::Operation operation, const Tensors& tensors, boo
   const Tensor &logits = tensors.logits, &target = tensors.target;
   if (is_missing(target, logits.rows))
     refuse_missing("target", "class indices (i32 or i64), or probabilities (as logits)");
-  if (logits.data == nullptr && logits.rows == 0 && target.rows > 0)
+  if (is_missing(logits, target.rows))
     refuse_missing("logits", "rows in f32, f16 or bf16, one for each target");
   const bool probabilities = is_floating(target.dtype);
   if (!probabilities && target.dtype != DType::i32 && target.dtype != DType::i64)

@@ -209,12 +209,13 @@ void Search::cut_short(std::size_t left) {
       fmt::format("only {} of {} configs were ready in time", few, static_cast<std::size_t>(few) + left);
 }
 
-/// Once, whichever rounds ask for it.
-void Search::build_ahead(std::size_t entrant) {
-  if (std::ranges::find(ahead_entrants_, entrant) != ahead_entrants_.end()) return;
+/// Once, whichever rounds ask for it. \returns whether nobody had
+bool Search::build_ahead(std::size_t entrant) {
+  if (std::ranges::find(ahead_entrants_, entrant) != ahead_entrants_.end()) return false;
   if (!ahead_) ahead_ = std::make_unique<BuildAhead>(device_, cache_, problem_);
   ahead_entrants_.push_back(entrant);
   ahead_->add(configs_[entrant]);
+  return true;
 }
 
 /// Compilers that would wait for the slowest of a screening begin with what the next one is going to look at, as far as
@@ -226,9 +227,7 @@ void Search::build_likely(int number) {
   if (!next || next->in_turns) return;
   for (const std::size_t entrant : next->entrants) {
     if (idle == 0) return;
-    if (std::ranges::find(ahead_entrants_, entrant) != ahead_entrants_.end()) continue;
-    build_ahead(entrant);
-    --idle;
+    if (build_ahead(entrant)) --idle;
   }
 }
 

@@ -61,7 +61,7 @@ class Search {
 
   void screen(const Round& round, int number);
   void cut_short(std::size_t left);
-  void build_ahead(std::size_t entrant);
+  bool build_ahead(std::size_t entrant);
   void build_likely(int number);
   void end_builds();
   void look_at(std::size_t entrant, const std::function<Built()>& build);

@@ -315,7 +315,7 @@ Stream CudaDevice::trial_stream() {
 
 void CudaDevice::reset_eviction_priority(const void* data, std::size_t bytes, Stream stream) {
   const std::lock_guard lock(evicting_);
-  const BlockingScope scope(*context_);
+  const ContextScope scope(*context_);
   if (!eviction_) eviction_.emplace(context_, model_);
   eviction_->reset(data, bytes, stream);
 }
