@@ -153,11 +153,14 @@ class Tuner:
     def time(self, problem, configs, samples, about_us, database):
         """Median time of each config, in microseconds. Short kernels get more samples, which spread more, and several
         processes, the shorter the more: what a process has may make one of them faster than another by some percent."""
-        words = [word for config in sorted(set(configs)) for word in ("--config", config)]
+        ordered = sorted(set(configs))
         count = samples * max(1, min(20, int(300 / about_us)))
         processes = 9 if about_us < 12 else 5 if about_us < 30 else 1
         times = {}
-        for _ in range(processes):
+        for process in range(processes):
+            # Each begins with another: what is loaded, and timed, before a kernel may make it faster or slower.
+            first = process % len(ordered)
+            words = [word for config in ordered[first:] + ordered[:first] for word in ("--config", config)]
             timed = self.run("time", *self.words(problem), *words, "--samples", str(count), "--db", str(database))
             for timing in timed["timings"]:
                 times.setdefault(timing["config"], []).append(timing["median_us"])

@@ -304,7 +304,7 @@ std::vector<Config> search_order(const Problem& problem, const runtime::Model& m
   std::vector<Config> elsewhere = neighbours.empty() ? ranked : ranked_space(problem, model, {}, weights);
   std::erase_if(elsewhere, std::not_fn(is_known));
   const bool is_told = !neighbours.empty();
-  const std::size_t looks_away = is_told ? 3 : 5;  // with one structure of so many
+  constexpr std::size_t looks_away = 3;    // with one structure of so many
   constexpr std::size_t looks_at_any = 4;  // once in so many looks away, which are at new kinds: at any
 
   std::vector<Config> order;

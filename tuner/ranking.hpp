@@ -100,11 +100,11 @@ struct Weights {
 /// The text of what a config shares with those that differ in their cache modifiers alone.
 [[nodiscard]] std::string structure_of(generator::Config config);
 
-/// In which order a search looks at the space: as ranked, but every fifth structure, with neighbours every third, is the
-/// most promising of a kind that the order has none of yet: of another variant, or of one that shares a row over another
-/// number of blocks. Neighbours, of another operation or with other options, may all be wrong about this problem: then
-/// what is most promising is said by the prediction alone, and every twelfth is its next, of whatever kind. Of variants
-/// that were recorded on few problems, whose predictions are worth little, every fourth structure is one, and no more.
+/// In which order a search looks at the space: as ranked, but every third structure is the most promising of a kind that
+/// the order has none of yet: of another variant, or of one that shares a row over another number of blocks. Neighbours,
+/// of another operation or with other options, may all be wrong about this problem: then what is most promising is said
+/// by the prediction alone, and every twelfth is its next, of whatever kind. Of variants that were recorded on few
+/// problems, whose predictions are worth little, every fourth structure is one, and no more.
 [[nodiscard]] std::vector<generator::Config> search_order(const generator::Problem& problem,
                                                           const runtime::Model& model,
                                                           std::span<const Neighbour> neighbours,
