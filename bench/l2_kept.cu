@@ -90,6 +90,7 @@ class Probe {
 
   /// \param first, timed  whether they load with evict_last
   float median_us(std::size_t bytes, Before before, bool first, bool timed) {
+    demote<<<(all_bytes / line + threads - 1) / threads, threads>>>(data_, all_bytes);  // what others left
     std::vector<float> times;
     for (int i = 0; i <= samples; ++i) {
       const std::size_t place =
@@ -137,8 +138,9 @@ int main() {
   for (const std::size_t mib : {1, 2, 4, 8, 16, 32, 64, 128, 256, 512})
     for (const Before before : {Before::same, Before::demoted, Before::reset, Before::fresh}) {
       const std::size_t bytes = mib << 20;
-      std::printf("%4zu  %-8s %12.2f %12.2f %18.2f\n", mib, names[int(before)],
-                  probe.median_us(bytes, before, false, false), probe.median_us(bytes, before, true, true),
-                  probe.median_us(bytes, before, true, false));
+      const float plain = probe.median_us(bytes, before, false, false);
+      const float last = probe.median_us(bytes, before, true, true);
+      const float after_last = probe.median_us(bytes, before, true, false);
+      std::printf("%4zu  %-8s %12.2f %12.2f %18.2f\n", mib, names[int(before)], plain, last, after_last);
     }
 }
