@@ -120,6 +120,11 @@ Recording load(const std::filesystem::path& path) {
       throw InvalidArgument(fmt::format("{}:{}", path.string(), number), line, error.what());
     }
   }
+  for (const auto* problems : {&recording.problems, &recording.partial})
+    for (const RecordedProblem& problem : *problems)
+      if (problem.configs.empty())
+        throw InvalidArgument(path.string(), generator::key_text(problem.problem),
+                              "problems with a config or more each");
   return recording;
 }
 

@@ -2,11 +2,13 @@
 #include "bench/replay/replay.hpp"
 
 #include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 
 #include "bench/replay/fit.hpp"
 
@@ -206,6 +208,18 @@ TEST(Replay, TheWeightsAreThoseOfTheRecording) {
                   tuner::predicted_loss(config, problem.problem, recorded.model, fitted.weights()), 0.01)
           << "ce_replay fit FILE > tuner/ranking_weights.hpp";
     }
+}
+
+TEST(Replay, AProblemWithoutConfigsIsRefused) {
+  const std::filesystem::path file = std::filesystem::path(::testing::TempDir()) / "recorded.txt";
+  std::ofstream(file) << "device Some GPU|cc=90|sm=132\n"
+                         "problem softmax bf16 cols=4096 align=vector rows<=8192 l2=cold | 8192 134217728\n";
+  try {
+    replay::load(file);
+    ADD_FAILURE();
+  } catch (const InvalidArgument& error) {
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("softmax bf16 cols=4096"));
+  }
 }
 
 TEST(Replay, HasTheSameWinnerForTheSameSamples) {
