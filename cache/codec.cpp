@@ -168,4 +168,8 @@ std::string identity_of(const Measurement& measurement, std::string_view evidenc
   return digest({to_json(measurement, evidence)});
 }
 
+std::string digest_of_binary(std::string_view compile_key, std::span<const std::byte> image) {
+  return digest({compile_key, {reinterpret_cast<const char*>(image.data()), image.size()}});
+}
+
 }  // namespace ce::cache

@@ -33,4 +33,8 @@ namespace ce::cache {
 /// The same where encode_evidence() of it is known.
 [[nodiscard]] std::string identity_of(const Measurement& measurement, std::string_view evidence);
 
+/// The digest that is stored with a binary: of its bytes and of what it is for, since an index that is damaged leads to
+/// the row of another one.
+[[nodiscard]] std::string digest_of_binary(std::string_view compile_key, std::span<const std::byte> image);
+
 }  // namespace ce::cache

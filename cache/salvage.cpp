@@ -19,11 +19,11 @@
 #include <string_view>
 #include <vector>
 
+#include "cache/codec.hpp"
 #include "cache/measurement_row.hpp"
 #include "cache/open.hpp"
 #include "cache/query.hpp"
 #include "cache/schema.hpp"
-#include "ce/base/digest.hpp"
 
 namespace ce::cache {
 namespace {
@@ -229,8 +229,9 @@ std::int64_t copy_binaries(SQLite::Database& database, Store& into, std::int64_t
   std::int64_t copied = 0;
   while (const Query* row = rows.next()) {
     const Bytes image = row->blob(1);
-    if (digest({{reinterpret_cast<const char*>(image.data()), image.size()}}) != row->text(2)) continue;
-    into.keep_binary(row->text(0), image, {.compiler = row->text(3), .name = row->text(4)});
+    const std::string compile_key = row->text(0);
+    if (digest_of_binary(compile_key, image) != row->text(2)) continue;
+    into.keep_binary(compile_key, image, {.compiler = row->text(3), .name = row->text(4)});
     ++copied;
   }
   return copied;

@@ -13,10 +13,12 @@
 #include <exception>
 #include <limits>
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 
 #include "cache/codec.hpp"
+#include "ce/base/digest.hpp"
 #include "ce/base/error.hpp"
 
 namespace ce::cache {
@@ -134,7 +136,7 @@ ORDER BY m.created_at, m.id;
 )sql";
 
 // The identity of a measurement is the digest of all that it says, so that databases can be merged, and
-// merged again, without a measurement twice. ce_identity() is of this program; see add_identity_function().
+// merged again, without a measurement twice. ce_identity() is of this program; see add_functions().
 constexpr const char* version_2 = R"sql(
 DROP TRIGGER measurements_refuse_update;
 DROP TRIGGER measurements_refuse_delete;
@@ -330,7 +332,16 @@ WHERE r.place = 1
 ORDER BY d.text, p.text;
 )sql";
 
-constexpr std::array steps_of_all_versions{version_1, version_2, version_3, version_4, version_5, version_6};
+// The digest of a binary was of its image alone: an index that is damaged led to another one, whose digest was right.
+constexpr const char* version_7 = R"sql(
+INSERT INTO schema_versions (version) VALUES (7);
+
+DELETE FROM binaries WHERE digest <> ce_digest(image);
+UPDATE binaries SET digest = ce_digest(compile_key, image);
+)sql";
+
+constexpr std::array steps_of_all_versions{version_1, version_2, version_3, version_4,
+                                           version_5, version_6, version_7};
 
 std::string text_of(sqlite3_value* value) {
   const auto* text = reinterpret_cast<const char*>(sqlite3_value_text(value));
@@ -377,10 +388,21 @@ std::string identity_of_values(std::span<sqlite3_value*> values) {
 
 constexpr int identity_values = 17;
 
-void call_identity(sqlite3_context* context, int count, sqlite3_value** values) {
+/// Of one value, or of two.
+std::string digest_of_values(std::span<sqlite3_value*> values) {
+  const auto bytes = [&](std::size_t index) {
+    const auto* begin = static_cast<const char*>(sqlite3_value_blob(values[index]));
+    return std::string_view(begin, static_cast<std::size_t>(sqlite3_value_bytes(values[index])));
+  };
+  return values.size() == 1 ? digest({bytes(0)}) : digest({bytes(0), bytes(1)});
+}
+
+/// As SQLite calls a function that gives a text.
+template <std::string (*text_of_values)(std::span<sqlite3_value*>)>
+void call(sqlite3_context* context, int count, sqlite3_value** values) {
   try {
-    const std::string identity = identity_of_values({values, static_cast<std::size_t>(count)});
-    sqlite3_result_text(context, identity.data(), static_cast<int>(identity.size()), SQLITE_TRANSIENT);
+    const std::string text = text_of_values({values, static_cast<std::size_t>(count)});
+    sqlite3_result_text(context, text.data(), static_cast<int>(text.size()), SQLITE_TRANSIENT);
   } catch (const std::exception& error) {  // no exception may pass through SQLite
     sqlite3_result_error(context, error.what(), -1);
   }
@@ -410,8 +432,10 @@ std::string beginning_of(const std::filesystem::path& path, std::size_t most) {
 
 std::span<const char* const> migrations() noexcept { return steps_of_all_versions; }
 
-void add_identity_function(SQLite::Database& database) {
-  database.createFunction("ce_identity", identity_values, true, nullptr, call_identity);
+void add_functions(SQLite::Database& database) {
+  database.createFunction("ce_identity", identity_values, true, nullptr, call<identity_of_values>);
+  for (const int values : {1, 2})
+    database.createFunction("ce_digest", values, true, nullptr, call<digest_of_values>);
 }
 
 bool require_ours(SQLite::Database& database, const std::filesystem::path& path) {
@@ -465,7 +489,7 @@ bool is_database(const std::filesystem::path& path) noexcept {
 
 void migrate(SQLite::Database& database, std::span<const char* const> steps) {
   const int latest = static_cast<int>(steps.size());
-  add_identity_function(database);
+  add_functions(database);
   while (user_version(database) < latest) {
     SQLite::Transaction transaction(database, SQLite::TransactionBehavior::IMMEDIATE);
     // Another process may have been faster while this one waited for the lock.

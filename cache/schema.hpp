@@ -47,11 +47,11 @@ inline constexpr std::string_view magic("SQLite format 3\0", 16);
 /// Whether the file begins as databases of SQLite do, or resembles one of ours.
 [[nodiscard]] bool is_database(const std::filesystem::path& path) noexcept;
 
-/// Gives the connection the SQL function ce_identity(), identity_of() of the values of a measurement: problem,
-/// device, config, template_digest, compile_key, outcome, reason, stage, rows, bytes, samples_us, median_us,
-/// spread, registers, local_bytes, evidence, created_at.
+/// Gives the connection the SQL functions ce_identity(), identity_of() of the values of a measurement: problem, device,
+/// config, template_digest, compile_key, outcome, reason, stage, rows, bytes, samples_us, median_us, spread, registers,
+/// local_bytes, evidence, created_at; and ce_digest(), digest() of one text or blob, or of two.
 /// \throws SQLite::Exception
-void add_identity_function(SQLite::Database& database);
+void add_functions(SQLite::Database& database);
 
 /// Applies the texts that the database lacks, each in a transaction of its own that either happens whole or
 /// not at all, also when several processes do this at once.

@@ -25,10 +25,6 @@
 namespace ce::cache {
 namespace {
 
-std::string_view as_text(std::span<const std::byte> bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
 std::string select_measurements(std::string_view which) {
   return fmt::format("SELECT {}, m.identity FROM {} WHERE {}", measurement_columns(), measurement_tables,
                      which);
@@ -285,7 +281,7 @@ bool Store::insert_binary(const std::string& compile_key, std::span<const std::b
           VALUES (?1, ?2, ?3, ?4, ?5, ?6)
           ON CONFLICT (compile_key) DO UPDATE SET image = excluded.image, digest = excluded.digest,
             compiler = excluded.compiler, name = excluded.name, created_at = excluded.created_at)sql"),
-        compile_key, image, digest({as_text(image)}), info.compiler, info.name, utc_now())
+        compile_key, image, digest_of_binary(compile_key, image), info.compiler, info.name, utc_now())
       .run();
   return true;
 }
@@ -301,7 +297,7 @@ std::optional<Bytes> Store::binary(const std::string& compile_key) {
   Query query(prepared(select_binary), compile_key);
   if (!query.next()) return std::nullopt;
   Bytes image = query.blob(0);
-  if (digest({as_text(image)}) != query.text(1)) {
+  if (digest_of_binary(compile_key, image) != query.text(1)) {
     log_once(LogLevel::warning,
              fmt::format("the tuning database holds a damaged copy of binary {}: it is ignored, "
                          "and replaced when the binary is compiled again",

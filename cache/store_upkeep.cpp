@@ -9,6 +9,7 @@
 
 #include <array>
 
+#include "cache/codec.hpp"
 #include "cache/measurement_row.hpp"
 #include "cache/open.hpp"
 #include "cache/query.hpp"
@@ -137,9 +138,9 @@ std::vector<std::string> Store::damages() {
   });
   each("binaries", "SELECT compile_key, digest, image FROM binaries ORDER BY compile_key",
        [&](const Query& row) {
-         const Bytes image = row.blob(2);
-         if (digest({{reinterpret_cast<const char*>(image.data()), image.size()}}) != row.text(1))
-           found.push_back(fmt::format("binaries: the digest of {} is not that of its bytes", row.text(0)));
+         const std::string compile_key = row.text(0);
+         if (digest_of_binary(compile_key, row.blob(2)) != row.text(1))
+           found.push_back(fmt::format("binaries: the digest of {} is not that of its bytes", compile_key));
        });
   each("evidence", "SELECT id, digest, json FROM evidence ORDER BY id", [&](const Query& row) {
     if (digest({row.text(2)}) != row.text(1))

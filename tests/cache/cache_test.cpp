@@ -29,11 +29,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::vector<std::byte> bytes(std::string_view text) {
-  const auto* data = reinterpret_cast<const std::byte*>(text.data());
-  return {data, data + text.size()};
-}
-
 std::string any_text(std::mt19937_64& random) {
   static constexpr std::array pieces{"a",  "'",  "\"", ";--", "%", "_", "\n", "\\", "{",
                                      "\t", "µs", "漢", "?1",  "/", " ", "=",  ","};
@@ -169,12 +164,12 @@ TEST_F(CacheBasics, KeyIdTellsProblemFromDevice) {
 }
 
 TEST_F(CacheBasics, BinariesRoundTripAndTheFirstStays) {
-  const std::vector<std::byte> image = bytes(std::string_view("\0ELF\xff\0", 6));
+  const std::vector<std::byte> image = as_bytes(std::string_view("\0ELF\xff\0", 6));
   {
     Cache cache = Cache::open(file());
     EXPECT_FALSE(cache.binary("one").has_value());
     cache.keep_binary("one", image, {.compiler = "nvrtc", .name = "softmax"});
-    cache.keep_binary("one", bytes("second"), {.compiler = "nvrtc", .name = "softmax"});
+    cache.keep_binary("one", as_bytes("second"), {.compiler = "nvrtc", .name = "softmax"});
     cache.keep_binary("empty", {}, {.compiler = "nvrtc", .name = "nothing"});
   }
   const Cache cache = Cache::open(file());
@@ -187,12 +182,23 @@ TEST_F(CacheBasics, BinariesRoundTripAndTheFirstStays) {
 
 TEST_F(CacheBasics, DamagedBinaryIsNoneAndCanBeReplaced) {
   Cache cache = Cache::open(file());
-  cache.keep_binary("damaged one", bytes("good image"), {});
+  cache.keep_binary("damaged one", as_bytes("good image"), {});
   sql(file(), "UPDATE binaries SET image = CAST('goOd image' AS BLOB)");
   EXPECT_FALSE(cache.binary("damaged one").has_value());
   EXPECT_EQ(warnings("damaged one"), 1U);
-  cache.keep_binary("damaged one", bytes("good image"), {});
-  EXPECT_EQ(cache.binary("damaged one"), bytes("good image"));
+  cache.keep_binary("damaged one", as_bytes("good image"), {});
+  EXPECT_EQ(cache.binary("damaged one"), as_bytes("good image"));
+}
+
+/// As where an index that is damaged leads to another row.
+TEST_F(CacheBasics, ABinaryOfAnotherKeyIsNone) {
+  Cache cache = Cache::open(file());
+  cache.keep_binary("one", as_bytes("image of one"), {});
+  sql(file(), "UPDATE binaries SET compile_key = 'two'");
+  EXPECT_FALSE(cache.binary("two").has_value());
+  EXPECT_FALSE(cache.binary("one").has_value());
+  cache.keep_binary("two", as_bytes("image of two"), {});
+  EXPECT_EQ(cache.binary("two"), as_bytes("image of two"));
 }
 
 TEST_F(CacheBasics, ThreadsShareOneCache) {
@@ -204,7 +210,7 @@ TEST_F(CacheBasics, ThreadsShareOneCache) {
       running.emplace_back([&, t] {
         for (int i = 0; i < count; ++i) {
           cache.add(a_measurement(key, fmt::format("{}-{}", t, i)));
-          cache.keep_binary(fmt::format("{}", i), bytes("image"), {});
+          cache.keep_binary(fmt::format("{}", i), as_bytes("image"), {});
           static_cast<void>(cache.find(""));
         }
       });

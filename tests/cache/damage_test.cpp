@@ -25,11 +25,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::vector<std::byte> as_bytes(std::string_view text) {
-  const auto* data = reinterpret_cast<const std::byte*>(text.data());
-  return {data, data + text.size()};
-}
-
 /// A few in CI; CE_DAMAGE_ROUNDS=1000 for all.
 int rounds() { return std::stoi(environment_variable("CE_DAMAGE_ROUNDS").value_or("40")); }
 

@@ -86,6 +86,11 @@ std::string sql_value(const fs::path& file, const std::string& query) {
   return database.execAndGet(query).getString();
 }
 
+std::vector<std::byte> as_bytes(std::string_view text) {
+  const auto* data = reinterpret_cast<const std::byte*>(text.data());
+  return {data, data + text.size()};
+}
+
 std::string contents(const fs::path& file) {
   std::ifstream stream(file, std::ios::binary);
   if (!stream) throw std::system_error(errno, std::generic_category(), file.string());

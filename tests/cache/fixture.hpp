@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <filesystem>
 #include <mutex>
 #include <string>
@@ -25,6 +26,8 @@ void expect_same(const Measurement& actual, const Measurement& expected);
 void sql(const std::filesystem::path& file, const std::string& statements);
 /// The first column of the first row, as text.
 [[nodiscard]] std::string sql_value(const std::filesystem::path& file, const std::string& query);
+
+[[nodiscard]] std::vector<std::byte> as_bytes(std::string_view text);
 
 [[nodiscard]] std::string contents(const std::filesystem::path& file);
 void write_file(const std::filesystem::path& file, std::string_view text);

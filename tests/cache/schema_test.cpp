@@ -166,12 +166,18 @@ TEST_P(SchemaOfVersion, IsBroughtUpToDateAndLosesNothing) {
       row.exec();
     }
   }
+  const std::string image = "image of ", whole = digest({image + "one"});
+  sql(file(), fmt::format("INSERT INTO binaries VALUES ('one', CAST('{0}one' AS BLOB), '{1}', '', '', ''), "
+                          "('damaged', CAST('{0}two' AS BLOB), '{1}', '', '', '')",
+                          image, whole));
   EXPECT_EQ(columns().empty(), GetParam() < 3);
   EXPECT_EQ(sql_value(file(), "PRAGMA user_version"), std::to_string(GetParam()));
   Cache cache = Cache::open(file());
   EXPECT_NE(columns(), "");
   EXPECT_EQ(sql_value(file(), "PRAGMA user_version"), std::to_string(migrations().size()));
   const auto migrated = cache.measurements(key);
+  EXPECT_EQ(cache.binary("one"), as_bytes(image + "one"));
+  EXPECT_EQ(cache.status().binaries, 1) << "one was damaged";
   ASSERT_EQ(migrated.size(), list.size());
   for (std::size_t i = 0; i < list.size(); ++i) expect_same(migrated[i], list[i]);
   EXPECT_TRUE(Upkeep::copy(file()).damages().empty());

@@ -44,10 +44,6 @@ class UpkeepTest : public CacheTest {
     std::istringstream in(lines);
     return Upkeep::create(path).add(read_export(in, "export.jsonl"));
   }
-  static std::vector<std::byte> image(std::string_view text) {
-    const auto* data = reinterpret_cast<const std::byte*>(text.data());
-    return {data, data + text.size()};
-  }
 };
 
 TEST_F(UpkeepTest, AnIdentityIsOfEveryMember) {
@@ -181,15 +177,15 @@ TEST_F(UpkeepTest, BinariesComeOnlyWhenAskedForAndWhole) {
   {
     Cache cache = Cache::open(other());
     cache.add(a_measurement(key, "config"));
-    cache.keep_binary("whole", image("good"), {.compiler = "nvrtc", .name = "softmax"});
-    cache.keep_binary("damaged", image("good"), {});
+    cache.keep_binary("whole", as_bytes("good"), {.compiler = "nvrtc", .name = "softmax"});
+    cache.keep_binary("damaged", as_bytes("good"), {});
   }
   sql(other(), "UPDATE binaries SET image = CAST('goOd' AS BLOB) WHERE compile_key = 'damaged'");
   Upkeep source = Upkeep::copy(other());
   EXPECT_EQ(Upkeep::create(file()).merge(source, false).binaries, 0);
   EXPECT_EQ(Cache::open(file()).status().binaries, 0);
   EXPECT_EQ(Upkeep::open(file()).merge(source, true).binaries, 1);
-  EXPECT_EQ(Cache::open(file()).binary("whole"), image("good"));
+  EXPECT_EQ(Cache::open(file()).binary("whole"), as_bytes("good"));
   EXPECT_EQ(Upkeep::open(file()).merge(source, true).binaries, 0);
 }
 
@@ -266,7 +262,7 @@ TEST_F(UpkeepTest, PruningKeepsWhatDecidesAndWhatIsLatest) {
   {
     Cache cache = Cache::open(file());
     for (const char* name : {"block/1-old", "block/1-new", "shared", "of no measurement"})
-      cache.keep_binary(name, image(name), {});
+      cache.keep_binary(name, as_bytes(name), {});
   }
   Upkeep upkeep = Upkeep::open(file());
   EXPECT_EQ(upkeep.prune(100, false).measurements, 0);
@@ -340,7 +336,7 @@ TEST_F(UpkeepTest, PruningTakesBinariesThatNoLatestMeasurementNames) {
   fill(file(), {old, latest});
   {
     Cache cache = Cache::open(file());
-    for (const char* name : {"old", "latest", "shared", "share"}) cache.keep_binary(name, image(name), {});
+    for (const char* name : {"old", "latest", "shared", "share"}) cache.keep_binary(name, as_bytes(name), {});
   }
   EXPECT_EQ(Upkeep::open(file()).prune(10, false).binaries, 2);
   EXPECT_EQ(sql_value(file(), "SELECT GROUP_CONCAT(compile_key) FROM (SELECT * FROM binaries ORDER BY 1)"),
@@ -367,7 +363,7 @@ TEST_F(UpkeepTest, DamageIsNamed) {
   fill(file(), {a_measurement(key, "one", 1), a_measurement(key, "two", 2)});
   {
     Cache cache = Cache::open(file());
-    cache.keep_binary("binary", image("good"), {});
+    cache.keep_binary("binary", as_bytes("good"), {});
   }
   EXPECT_TRUE(Upkeep::copy(file()).damages().empty());
   sql(file(),
