@@ -343,6 +343,7 @@ UPDATE binaries SET digest = ce_digest(compile_key, image);
 constexpr std::array steps_of_all_versions{version_1, version_2, version_3, version_4,
                                            version_5, version_6, version_7};
 
+/// Also of a blob: its bytes.
 std::string text_of(sqlite3_value* value) {
   const auto* text = reinterpret_cast<const char*>(sqlite3_value_text(value));
   return text == nullptr ? "" : std::string(text, static_cast<std::size_t>(sqlite3_value_bytes(value)));
@@ -390,11 +391,7 @@ constexpr int identity_values = 17;
 
 /// Of one value, or of two.
 std::string digest_of_values(std::span<sqlite3_value*> values) {
-  const auto bytes = [&](std::size_t index) {
-    const auto* begin = static_cast<const char*>(sqlite3_value_blob(values[index]));
-    return std::string_view(begin, static_cast<std::size_t>(sqlite3_value_bytes(values[index])));
-  };
-  return values.size() == 1 ? digest({bytes(0)}) : digest({bytes(0), bytes(1)});
+  return values.size() == 1 ? digest({text_of(values[0])}) : digest({text_of(values[0]), text_of(values[1])});
 }
 
 /// As SQLite calls a function that gives a text.
