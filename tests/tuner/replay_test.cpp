@@ -151,7 +151,9 @@ TEST(Replay, NeighboursDoNotMisleadASearch) {
   const int all = tuner::Breadth{}.structures;
   const Regrets told = regrets(all, true), told_in_haste = regrets(all / 2, true);
   EXPECT_LE(replay::quantile(told.plain, 0.95), 0.0085);
-  EXPECT_LE(replay::quantile(told.plain, 1), 0.05) << "of 64 rows of 262144 columns";
+  EXPECT_LE(std::ranges::count_if(told.plain, [](double regret) { return regret > 0.035; }), 2)
+      << "of 64 rows of 262144 columns, in both searches";
+  EXPECT_LE(replay::quantile(told.plain, 1), 0.05);
   EXPECT_LE(replay::quantile(told.heavy, 1), 0.03);
   EXPECT_LE(replay::quantile(told_in_haste.plain, 0.95), 0.0135);
   EXPECT_LE(replay::quantile(told_in_haste.heavy, 1), 0.06);
