@@ -2,8 +2,8 @@
 """What a kernel that loads with the policy evict_last costs the matrix product that follows it. For a GPU, with PyTorch.
 
 A Triton kernel writes a gradient over itself, with each of three policies of its loads in turn; a product of a backward
-pass follows, of the gradient with the weights or, transposed, with the hidden states. Prints for each policy the medians
-of both in microseconds.
+pass follows, of the gradient with the weights or, transposed, with the hidden states. Prints for each policy the
+medians of both in microseconds.
 
     bench/gemm_after.py
 """
