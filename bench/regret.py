@@ -155,7 +155,7 @@ class Tuner:
         processes, the shorter the more: what a process has may make one of them faster than another by some percent."""
         ordered = sorted(set(configs))
         count = samples * max(1, min(20, int(300 / about_us)))
-        processes = 9 if about_us < 12 else 5 if about_us < 30 else 1
+        processes = 7 if about_us < 12 else 5 if about_us < 30 else 1
         times = {}
         for process in range(processes):
             # Each begins with another: what is loaded, and timed, before a kernel may make it faster or slower.

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <iterator>
+#include <map>
 #include <set>
 #include <string>
 #include <unordered_map>
@@ -172,8 +173,8 @@ class Experience {
     const double predicted = weighed(config, there, weights_);
     const double missed = measured == losses_.end() ? std::max(0., did_not_win - predicted)
                                                     : std::min(measured->second, slow) - predicted;
-    const double apart = std::abs(traits[trait("resident")] - there[trait("resident")]) +
-                         std::abs(traits[trait("tail")] - there[trait("tail")]);
+    const auto differs = [&](std::size_t i) { return std::abs(traits[i] - there[i]); };
+    const double apart = differs(trait("resident")) + differs(trait("tail")) + differs(trait("idle")) / 2;
     const double own = std::exp(-(distance_weight * distance_ + apart));
     sum += own * missed;
     weight += own;
@@ -203,6 +204,52 @@ double correction(const Config& config, const Traits& traits, std::span<const Ex
   double weight = 0.05, sum = weight * surprise;
   for (const Experience& experience : experiences) experience.add(config, text, traits, sum, weight);
   return sum / weight;
+}
+
+/// The problem's space, each config with its predicted loss, the least first.
+using Scored = std::vector<std::pair<double, Config>>;
+
+void sort(Scored& scored) {
+  std::stable_sort(scored.begin(), scored.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+}
+
+Scored scored_space(const Problem& problem, const runtime::Model& model,
+                    std::span<const Neighbour> neighbours, const Weights& weights) {
+  std::vector<Experience> experiences;
+  for (const Neighbour& neighbour : neighbours) experiences.emplace_back(neighbour, model, weights);
+  Scored scored;
+  for (Config& config : generator::space(problem, limits_of(model))) {
+    const Traits traits = traits_of(config, problem, model);
+    const double loss = weighed(config, traits, weights) + correction(config, traits, experiences);
+    scored.emplace_back(loss, std::move(config));
+  }
+  sort(scored);
+  return scored;
+}
+
+/// Structures of a kind are much alike, and right or wrong together: each is as if it were slower by this, a natural
+/// logarithm, than the one of its kind before it.
+constexpr double crowding = 0.004;
+
+/// The same space, with structures of other kinds between those of one.
+Scored spread_out(Scored scored) {
+  std::map<Kind, int> structures_of_kind;
+  std::unordered_map<std::string, double> handicaps;  // of structures
+  for (auto& [loss, config] : scored) {
+    const auto [handicap, is_new] = handicaps.try_emplace(structure_of(config));
+    if (is_new) handicap->second = crowding * structures_of_kind[kind_of(config)]++;
+    loss += handicap->second;
+  }
+  sort(scored);
+  return scored;
+}
+
+std::vector<Config> configs_of(Scored scored) {
+  std::vector<Config> configs;
+  configs.reserve(scored.size());
+  for (auto& [loss, config] : scored) configs.push_back(std::move(config));
+  return configs;
 }
 
 }  // namespace
@@ -269,20 +316,7 @@ double predicted_loss(const Config& config, const Problem& problem, const runtim
 
 std::vector<Config> ranked_space(const Problem& problem, const runtime::Model& model,
                                  std::span<const Neighbour> neighbours, const Weights& weights) {
-  std::vector<Experience> experiences;
-  for (const Neighbour& neighbour : neighbours) experiences.emplace_back(neighbour, model, weights);
-  std::vector<std::pair<double, Config>> scored;
-  for (Config& config : generator::space(problem, limits_of(model))) {
-    const Traits traits = traits_of(config, problem, model);
-    const double loss = weighed(config, traits, weights) + correction(config, traits, experiences);
-    scored.emplace_back(loss, std::move(config));
-  }
-  std::stable_sort(scored.begin(), scored.end(),
-                   [](const auto& a, const auto& b) { return a.first < b.first; });
-  std::vector<Config> ranked;
-  ranked.reserve(scored.size());
-  for (auto& [loss, config] : scored) ranked.push_back(std::move(config));
-  return ranked;
+  return configs_of(scored_space(problem, model, neighbours, weights));
 }
 
 std::string structure_of(Config config) {
@@ -292,7 +326,8 @@ std::string structure_of(Config config) {
 
 std::vector<Config> search_order(const Problem& problem, const runtime::Model& model,
                                  std::span<const Neighbour> neighbours, const Weights& weights) {
-  std::vector<Config> ranked = ranked_space(problem, model, neighbours, weights), little_known;
+  std::vector<Config> ranked = configs_of(spread_out(scored_space(problem, model, neighbours, weights))),
+                      little_known;
   const auto is_known = [&](const Config& config) {
     return recorded_problems(config.variant, traits_of(config, problem, model), weights) >= enough_problems;
   };

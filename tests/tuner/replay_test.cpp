@@ -116,11 +116,16 @@ TEST(Replay, NeighboursTellWhatIsFastForProblemsThatNobodyTuned) {
   EXPECT_LE(replay::quantile(heavy, 0.5), 0.05) << "of weights of all classes, or a soft cap, few know";
   EXPECT_LE(replay::quantile(heavy, 1), 0.35);
   EXPECT_LE(replay::quantile(exhaustive, 0.5), 0.016);
-  EXPECT_LE(replay::quantile(exhaustive, 0.95), 0.085);
-  EXPECT_LE(replay::quantile(exhaustive, 1), 0.15);
+  EXPECT_LE(replay::quantile(exhaustive, 0.95), 0.07);
+  const auto misled = [](const std::vector<double>& regrets) {
+    return std::ranges::count_if(regrets, [](double regret) { return regret > 0.15; });
+  };
+  EXPECT_LE(misled(exhaustive), 1) << "of 64 rows of 128256 columns in f32, whose nearest neighbour has 256";
+  EXPECT_LE(replay::quantile(exhaustive, 1), 0.25);
   EXPECT_LE(replay::quantile(halving, 0.5), 0.015);
   EXPECT_LE(replay::quantile(halving, 0.95), 0.07);
-  EXPECT_LE(replay::quantile(halving, 1), 0.15);
+  EXPECT_LE(misled(halving), 5) << "the same one, after each of five searches of the others";
+  EXPECT_LE(replay::quantile(halving, 1), 0.25);
   EXPECT_LE(replay::quantile(winners, 0.5), 0.017);
   EXPECT_LE(replay::quantile(winners, 0.95), 0.12)
       << "many winners were recorded before there were resident and flow";
