@@ -1,7 +1,7 @@
 // Variant `flow`: a loss alone, by blocks that stay.
 //
-// As many blocks as the GPU holds at once, one on each multiprocessor, take one row after the other, whoever is ready
-// the next one. Rows flow through a ring in shared memory, which one warp keeps full and which the others empty; of
+// As many blocks as the GPU holds at once, one to three on each multiprocessor, take one row after the other, whoever
+// is ready the next one. Rows flow through a ring in shared memory, which one warp keeps full and the others empty; of
 // a row nothing stays, so any width fits. Warps do not wait for each other at the end of a row: each leaves its part,
 // another one in turn joins them and records the row, and falls behind by that.
 //

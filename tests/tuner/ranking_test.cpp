@@ -147,6 +147,29 @@ TEST(Ranking, ASearchLooksAtSeveralWaysWhateverNeighboursWithOtherOptionsPraise)
   EXPECT_GE(ways_of_the_first(told, 24).size(), 8U);
 }
 
+/// What is slow in one wave need not be slow in sixteen, and the other way round.
+TEST(Ranking, NeighboursWithOtherNumbersOfWavesSayLess) {
+  Problem problem{.operation = Operation::softmax, .dtype = DType::bf16, .rows = 8 * 132, .columns = 4096};
+  const generator::Config praised = tuner::ranked_space(problem, h200).front();
+  ASSERT_EQ(praised.variant, "block") << "of one row";
+  const double idle = tuner::traits_of(praised, problem, h200)[tuner::trait("idle")];
+  const auto one_wave = static_cast<std::int64_t>(132 * std::lround(std::exp2(idle + 3)));
+  problem.rows = 16 * one_wave;
+  // There all were as fast as predicted, but for the one.
+  const auto place_where_slow_at = [&](std::int64_t rows) {
+    tuner::Neighbour near{problem, 0, {}};
+    near.problem.operation = Operation::log_softmax;
+    near.problem.rows = rows;
+    for (const generator::Config& config : generator::space(near.problem, tuner::limits_of(h200)))
+      near.losses.emplace_back(
+          config, tuner::predicted_loss(config, near.problem, h200) + (config == praised ? 0.2 : 0));
+    const std::vector<generator::Config> told =
+        tuner::ranked_space(problem, h200, std::vector<tuner::Neighbour>{near});
+    return std::find(told.begin(), told.end(), praised) - told.begin();
+  };
+  EXPECT_GT(place_where_slow_at(problem.rows), place_where_slow_at(one_wave));
+}
+
 /// As if nobody had recorded `pipeline`, and then as if few problems had been.
 TEST(Ranking, ASearchTriesSomeOfWhatWasHardlyRecordedAndNothingElseDoes) {
   const Problem problem{.dtype = DType::bf16, .rows = 4096, .columns = 65536};
