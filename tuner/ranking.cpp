@@ -248,7 +248,7 @@ Scored spread_out(Scored scored) {
 std::vector<Config> configs_of(Scored scored) {
   std::vector<Config> configs;
   configs.reserve(scored.size());
-  for (auto& [loss, config] : scored) configs.push_back(std::move(config));
+  for (std::pair<double, Config>& each : scored) configs.push_back(std::move(each.second));
   return configs;
 }
 
