@@ -107,14 +107,16 @@ TEST_F(CheckCommand, CeilingsAreNoWinners) {
 TEST_F(CheckCommand, TellsWhoIsFasterThanTheWinnerAndRepeatsTheFinal) {
   add(many_warps, 1e8);
   add(one_warp, 2e8);
-  const json told = checked(0);
+  // A busy machine keeps some of them from telling anything.
+  const std::vector<std::string> runs = {"--runs", "5"};
+  const json told = checked(0, runs);
   ASSERT_EQ(told.at("rivals").size(), 1U);
   EXPECT_EQ(told.at("rivals")[0].at("winner"), many_warps);
   EXPECT_EQ(told.at("rivals")[0].at("second"), one_warp);
   EXPECT_TRUE(told.at("rivals")[0].at("beaten")) << told;
   EXPECT_FALSE(told.at("rivals")[0].at("retuned"));
   // Whether it is as fast as a moment ago is up to this machine, and so is the status.
-  const json again = json::parse(check({"--retune"}).out);
+  const json again = json::parse(check({"--retune", runs[0], runs[1]}).out);
   EXPECT_EQ(again.at("rivals")[0].at("retuned"), true) << again.at("rivals");
   const Finished listed = ce_tune({"db", "list", "--db", database(), "--json"});
   EXPECT_EQ(json::parse(listed.out).at("keys").at(0).at("winner").at("config"), one_warp);
