@@ -160,6 +160,26 @@ Diagnosis check_device(const CommonOptions& common) {
   return diagnosis;
 }
 
+/// The folder of a database, or the nearest above that exists.
+std::filesystem::path nearest_folder(const std::filesystem::path& database) {
+  std::error_code ignored;  // what cannot be looked at is not there
+  std::filesystem::path folder = std::filesystem::absolute(database).parent_path();
+  while (!std::filesystem::exists(folder, ignored) && folder.has_relative_path())
+    folder = folder.parent_path();
+  return folder;
+}
+
+/// Some searches.
+constexpr std::int64_t least_free_bytes = 16 << 20;
+
+/// That a disk is as good as full; empty where it is not, or does not say.
+std::string shortage_in(const std::filesystem::path& folder) {
+  std::error_code unknown;
+  const auto free = static_cast<std::int64_t>(std::filesystem::space(folder, unknown).available);
+  if (unknown || free >= least_free_bytes) return {};
+  return fmt::format("the disk of {} has only {} left", folder.string(), size_text(free));
+}
+
 /// Why a database that is not there, or has nothing in it, cannot be created there; empty where it can be. Of the
 /// folder that is to hold it, or its nearest that exists, only trying tells.
 std::string obstacle_to(const std::filesystem::path& database) {
@@ -171,13 +191,12 @@ std::string obstacle_to(const std::filesystem::path& database) {
   } else if (const std::string link = cache::dangling_link(database); !link.empty()) {
     return "it is " + link;
   }
-  fs::path folder = fs::absolute(database).parent_path();
-  while (!fs::exists(folder, ignored) && folder.has_relative_path()) folder = folder.parent_path();
+  const fs::path folder = nearest_folder(database);
   std::string trial = (folder / "ce-doctor-XXXXXX").string();
   if (::mkdtemp(trial.data()) == nullptr)
     return fmt::format("{} cannot be written ({})", folder.string(), std::generic_category().message(errno));
   fs::remove(trial, ignored);
-  return {};
+  return shortage_in(folder);
 }
 
 Diagnosis check_database(const CommonOptions& common) {
@@ -199,6 +218,10 @@ Diagnosis check_database(const CommonOptions& common) {
     if (!status.problem.empty()) {
       diagnosis.state = Diagnosis::State::bad;
       diagnosis.remedy = status.problem;
+    } else if (const std::string shortage = shortage_in(nearest_folder(path)); !shortage.empty()) {
+      diagnosis.state = Diagnosis::State::bad;
+      diagnosis.detail += ", but " + shortage;
+      diagnosis.remedy = "make room there, or name another database with --db or CE_DB";
     }
   } catch (const NotFound& error) {
     const std::string obstacle = path.empty() ? "" : obstacle_to(path);

@@ -1,6 +1,7 @@
 #include "cli/exit_codes.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -220,6 +221,25 @@ TEST_F(CommandLine, DoctorSaysWhereNoSweepCanCreateADatabase) {
   EXPECT_NE(locked.out.find("the file is empty, and it cannot be written (Permission denied)"),
             std::string::npos)
       << locked.out;
+}
+
+TEST_F(CommandLine, DoctorSaysThatADiskIsFull) {
+  const auto alone = [&](const std::string& commands) {  // root of a namespace of its own
+    return test::Child(folder(), {"--user", "--map-root-user", "--mount", "sh", "-c", commands},
+                       surroundings(), "", "unshare")
+        .wait();
+  };
+  if (alone("true").status != 0) GTEST_SKIP() << "no namespaces, so no disk that is full";
+  const std::string mount = fmt::format("mount -t tmpfs -o size=8m none {} && ", folder().string());
+  const std::string doctor = fmt::format("{} doctor --db {}", CE_TUNE, database());
+  const std::string sweep =
+      fmt::format("{} {} > /dev/null 2>&1 && ", CE_TUNE, fmt::join(host_sweep(database()), " "));
+  for (const std::string& before : {std::string(), sweep}) {
+    const Finished full = alone(mount + before + doctor);
+    EXPECT_EQ(full.status, 7) << full.out << full.err;
+    EXPECT_NE(full.out.find(fmt::format("the disk of {} has only ", folder().string())), std::string::npos)
+        << full.out;
+  }
 }
 
 TEST_F(CommandLine, ACompilerThatCompilesNothingIsACompileFailure) {
