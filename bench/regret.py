@@ -151,11 +151,12 @@ class Tuner:
         return None if "known winner" in chosen["origin"] else chosen["config"]
 
     def time(self, problem, configs, samples, about_us, database):
-        """Median time of each config, in microseconds. Short kernels get more samples, which spread more, and several
-        processes, the shorter the more: what a process has may make one of them faster than another by some percent."""
+        """Median times of each config, in microseconds, one of each process. Short kernels get more samples, which
+        spread more, and several processes, the shorter the more: what a process has may make one of them faster than
+        another by some percent."""
         ordered = sorted(set(configs))
         count = samples * max(1, min(20, int(300 / about_us)))
-        processes = 7 if about_us < 12 else 5 if about_us < 30 else 1
+        processes = 15 if about_us < 12 else 5 if about_us < 30 else 1
         times = {}
         for process in range(processes):
             # Each begins with another: what is loaded, and timed, before a kernel may make it faster or slower.
@@ -164,7 +165,29 @@ class Tuner:
             timed = self.run("time", *self.words(problem), *words, "--samples", str(count), "--db", str(database))
             for timing in timed["timings"]:
                 times.setdefault(timing["config"], []).append(timing["median_us"])
-        return {config: statistics.median(each) for config, each in times.items()}
+        return times
+
+
+def typical(values):
+    """Mean of the middle half."""
+    ordered, outer = sorted(values), len(values) // 4
+    return statistics.fmean(ordered[outer : len(ordered) - outer])
+
+
+def longer(times, slower, faster):
+    """How much longer the slowest of some configs takes than the fastest of others, as processes typically say. Each is
+    asked of those that the other processes call the slowest and the fastest, as the fastest of its own would be so by
+    luck, too."""
+    processes = len(next(iter(times.values())))
+    said = []
+    for judge in range(processes):
+        others = [other for other in range(processes) if other != judge] or [judge]
+
+        def elsewhere(config):
+            return typical([times[config][other] for other in others])
+
+        said.append(times[max(slower, key=elsewhere)][judge] / times[min(faster, key=elsewhere)][judge])
+    return typical(said) - 1
 
 
 def quantiles(values):
@@ -195,10 +218,10 @@ def look_at(tuner, problem, best, guess, served, arguments, searches):
                        chosen["median_us"], arguments.keep)
     title = " ".join(map(str, problem))
     again = {winner: times[winner] for winner in sorted(set(winners))}
-    fastest = min(best["configs"], key=times.get)
+    typically = {config: typical(each) for config, each in times.items()}
     figures = {
         "problem": title,
-        "exhaustive": fastest,
+        "exhaustive": min(best["configs"], key=typically.get),
         "exhaustive_seconds": best["seconds"],
         "winner": winners[0],
         "seconds": chosen["seconds"],
@@ -206,13 +229,13 @@ def look_at(tuner, problem, best, guess, served, arguments, searches):
         "configs": chosen["configs"],
         "without_search": guess,
         "times_us": times,
-        "regret": times[winners[0]] / times[fastest] - 1,
-        "speed_without_search": times[winners[0]] / times[guess],
+        "regret": longer(times, winners[:1], best["configs"]),
+        "speed_without_search": typically[winners[0]] / typically[guess],
     }
     if served:
-        figures |= {"served": served, "regret_served": times[served] / times[fastest] - 1}
+        figures |= {"served": served, "regret_served": longer(times, [served], best["configs"])}
     stable = {"problem": title, "winners": winners, "seconds": [report["seconds"] for report, _ in found],
-              "times_us": again, "apart": max(again.values()) / min(again.values()) - 1}
+              "times_us": again, "apart": longer(again, again, again)}
     return figures, stable if searches > 1 else None, about
 
 
@@ -242,7 +265,7 @@ def print_line(figures, stable):
           f"{figures['tried']:3} of {figures['configs']:3} ({'recorded' if seconds is None else f'{seconds:.1f} s'})  "
           f"without search {figures['speed_without_search']:.2f}  "
           + (f"served by neighbours {figures['regret_served']:.2%}  " if "served" in figures else "")
-          + f"{min(figures['times_us'].values()):.1f} us", flush=True)
+          + f"{min(map(typical, figures['times_us'].values())):.1f} us", flush=True)
     if stable:
         print(f"{'':36} ten searches: {len(stable['times_us'])} winners, {stable['apart']:.2%} apart", flush=True)
 

@@ -2,6 +2,8 @@
 
 import argparse
 import pathlib
+import random
+import statistics
 import sys
 import tempfile
 import unittest
@@ -47,6 +49,23 @@ class Regret(unittest.TestCase):
                             "warp/warps=4 ca.wb 5.5 1.0 registers=255 spills\n")
             self.assertEqual(regret.recorded_configs([file]), {"p": [
                 "warp/warps=4,load=ca,store=wb", "block/warps=2,load=cs,store=cs", "block/warps=2,load=ca,store=wb"]})
+
+    def test_luck_is_no_regret_and_a_difference_is(self):
+        draw = random.Random(1)
+
+        def found(truth, slower, faster):
+            """The mean of many runs of 15 processes that are 3% apart, of kernels that in truth take so long."""
+            runs = [{config: [us * draw.gauss(1, 0.03) for _ in range(15)] for config, us in truth.items()}
+                    for _ in range(400)]
+            return statistics.fmean(regret.longer(times, slower, faster) for times in runs)
+
+        self.assertAlmostEqual(found(dict.fromkeys("abcd", 8), "a", "bcd"), 0, delta=0.002)
+        self.assertAlmostEqual(found(dict.fromkeys("abcd", 8), "abcd", "abcd"), 0, delta=0.002)
+        self.assertAlmostEqual(found({"a": 8.8, "b": 8, "c": 8.4}, "a", "bc"), 0.1, delta=0.003)
+        self.assertAlmostEqual(found({"a": 8.8, "b": 8, "c": 8.4}, "abc", "abc"), 0.1, delta=0.003)
+
+    def test_one_process_judges_itself(self):
+        self.assertAlmostEqual(regret.longer({"a": [8], "b": [10]}, ["b"], ["a", "b"]), 0.25)
 
     def test_parts_are_numbered_from_one(self):
         self.assertEqual(regret.part("2/3"), (2, 3))
