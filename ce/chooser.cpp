@@ -62,6 +62,12 @@ const Chosen& Chooser::choose(const Problem& problem, Stream stream) {
   const Chosen* chosen = plans_.find(problem);
   if (chosen != nullptr && !chosen->choice.provisional) return *chosen;
   generator::validate(problem);
+  if (in_log_sink()) {
+    if (chosen != nullptr) return *chosen;
+    throw Unsupported(
+        fmt::format("a log sink cannot choose a kernel for {}: whoever chooses may be waiting for the sink",
+                    generator::title(problem)));
+  }
   switch (policy_) {
     case Policy::frozen: return frozen(problem);
     case Policy::lookup: return stand_in(problem, "the policy is lookup", false);

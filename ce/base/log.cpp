@@ -21,9 +21,10 @@ namespace {
 struct State {
   std::recursive_mutex mutex;           ///< also while the sink is called, which may log and replace itself
   std::shared_ptr<const LogSink> sink;  ///< null: standard error
-  bool in_sink = false;
   std::set<std::string> seen;
 };
+
+thread_local bool in_sink = false;
 
 State& state() {
   static State& instance = *new State;  // never destroyed: threads may log until the program is gone
@@ -53,6 +54,8 @@ void write_to_stderr(LogLevel level, std::string_view line) {
 
 }  // namespace
 
+bool in_log_sink() noexcept { return in_sink; }
+
 void set_log_sink(LogSink sink) {
   std::shared_ptr<const LogSink> taken;
   if (sink) taken = std::make_shared<const LogSink>(std::move(sink));
@@ -73,14 +76,14 @@ void log(LogLevel level, std::string_view line) {
   State& own = state();
   const std::lock_guard lock(own.mutex);
   const std::shared_ptr<const LogSink> sink = own.sink;  // it may replace itself
-  if (sink == nullptr || own.in_sink) return write_to_stderr(level, line);
-  own.in_sink = true;
+  if (sink == nullptr || in_sink) return write_to_stderr(level, line);
+  in_sink = true;
   try {
     (*sink)(level, line);
   } catch (...) {  // who logs may be handling an error, or a thread that nobody waits for
     write_to_stderr(level, line);
   }
-  own.in_sink = false;
+  in_sink = false;
 }
 
 void log_once(LogLevel level, const std::string& line) {

@@ -12,9 +12,13 @@ namespace ce {
 enum class LogLevel { debug, info, warning };
 
 /// Receives one line without its newline. Called from any thread, one call at a time. What it logs itself, and a line
-/// at which it throws, goes to standard error as without a sink; the exception goes nowhere. It must not call run() or
-/// prepare(): the problem may be the one whose tuning logs, and would wait for itself.
+/// at which it throws, goes to standard error as without a sink; the exception goes nowhere. run() and prepare() of a
+/// problem that the Context has no kernel for yet throw Unsupported in it: the problem may be the one whose tuning logs,
+/// and would wait for itself.
 using LogSink = std::function<void(LogLevel, std::string_view)>;
+
+/// Whether this thread is in a call of the sink.
+[[nodiscard]] bool in_log_sink() noexcept;
 
 /// Replaces the sink and waits for the call of the old one that is under way, unless that call is what calls this.
 /// An empty one restores the default, which writes lines of at least the level

@@ -62,6 +62,24 @@ TEST_F(PolicyTest, WhatTheSiteKnowsIsNotTuned) {
   EXPECT_EQ(log.count(LogLevel::info, "tuned "), 0);
 }
 
+TEST_F(PolicyTest, ALogSinkCannotWaitForItsOwnTuning) {
+  Context context(options(Policy::tune));
+  softmax(context, 128);
+  std::vector<std::string> told;
+  set_log_sink([&](LogLevel, std::string_view) {
+    EXPECT_EQ(softmax(context, 128).origin, Origin::tuned);
+    try {
+      softmax(context, 64);
+    } catch (const Unsupported& error) {
+      told.emplace_back(error.what());
+    }
+  });
+  softmax(context, 64);
+  set_log_sink({});
+  ASSERT_FALSE(told.empty());
+  EXPECT_THAT(told.front(), HasSubstr("a log sink cannot choose a kernel for softmax f32"));
+}
+
 TEST_F(PolicyTest, FrozenNamesWhatIsMissingAndTakesExactWinners) {
   const LogLines log;
   Context frozen(options(Policy::frozen));
