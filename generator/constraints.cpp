@@ -60,7 +60,7 @@ Rejection rejects_vectors(const Config& config, const Problem& problem, const Li
   return reason ? reason : rejects_stores(config, problem);
 }
 
-/// Vectors of a block's part of a row: whole lines, as part_vectors in cluster.cuh and pipeline.cuh.
+/// Vectors of a block's part of a row: whole lines, as part_vectors in cluster.cuh and ring.cuh.
 std::int64_t part_vectors(const Config& config, const Problem& problem) {
   return ceil_div(ceil_div(vectors_of(config, problem), config.cluster), 8) * 8;
 }
@@ -114,7 +114,7 @@ int message_bytes(const Problem& problem, bool has_target) {
   return static_cast<int>(ceil_div(words, 4)) * 16;
 }
 
-/// The weights of the classes of a block's part, wherever its rows start, as HeldWeights in pipeline.cuh.
+/// The weights of the classes of a block's part, wherever its rows start, as HeldWeights in ring.cuh.
 std::int64_t held_weights_bytes(const Config& config, const Problem& problem) {
   if (!reads_all_weights(problem)) return 0;
   const std::int64_t line = 128 / (config.vec * size_of(problem.dtype));
@@ -123,7 +123,7 @@ std::int64_t held_weights_bytes(const Config& config, const Problem& problem) {
 }
 
 /// A ring of whole chunks with two arrivals each, two sets of messages with one more arrival, the tickets, and
-/// the weights, as `Shared` in pipeline.cuh and resident.cuh.
+/// the weights, as `Shared` in ring.cuh.
 int ring_bytes(const Config& config, const Problem& problem, std::int64_t slots, int team_warps) {
   constexpr int tickets = 4;  // an arrival and a row number each
   const bool has_target = is_cross_entropy(problem.operation) && !problem.probabilities;
@@ -208,7 +208,7 @@ Rejection rejects_direct(const Config& config, const Problem& problem, const Lim
 
 Rejection rejects_split(const Config& config, const Problem& problem, const Limits& limits) {
   if (Rejection reason = rejects_vectors(config, problem, limits)) return reason;
-  if (problem.rows > 256) return "rows enough for the whole GPU";
+  if (problem.rows > most_split_rows) return "rows enough for the whole GPU";
   if (rows_bucket(problem.rows) * config.split > most_split_blocks)
     return "more blocks than leave their parts";
   if (problem.columns / config.split < threads(config) * config.vec)

@@ -32,6 +32,9 @@ using Rejection = std::optional<std::string>;
 [[nodiscard]] int resident_bytes(const Config& config, const Problem& problem);
 [[nodiscard]] int flow_bytes(const Config& config, const Problem& problem);
 
+/// Rows beyond which `split` would not pay.
+inline constexpr std::int64_t most_split_rows = 256;
+
 /// Vectors of a row, counted from a 128-byte line, as Cut::most_vectors in row.cuh.
 [[nodiscard]] std::int64_t vectors_of(const Config& config, const Problem& problem);
 

@@ -5,14 +5,12 @@
 #include <limits>
 #include <utility>
 
+#include "generator/constraints.hpp"
 #include "generator/elements.hpp"
 #include "generator/trial_values.hpp"
 
 namespace ce::generator {
 namespace {
-
-/// Rows up to which a trial has memory for parts.
-constexpr std::int64_t most_split_rows = 1024;
 
 /// What comes out as 0 although it is not: half of the smallest step, and what f32 loses beneath its normal
 /// range.

@@ -65,8 +65,10 @@ std::future<Built> BuildAhead::future_of(std::size_t index) {
 void BuildAhead::start_thread() {
   try {
     threads_.emplace_back([this](const std::stop_token& stop) { run(stop); });
-  } catch (const std::system_error&) {
-    if (threads_.empty()) throw;  // the others go on
+  } catch (const std::system_error& error) {
+    if (threads_.empty())  // else the others go on
+      throw Error(ErrorKind::compile,
+                  fmt::format("no thread can be started to compile in ({})", error.what()));
   }
 }
 

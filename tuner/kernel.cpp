@@ -1,14 +1,18 @@
 #include "tuner/kernel.hpp"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <exception>
 #include <limits>
 #include <memory>
 #include <mutex>
 #include <sstream>
 #include <utility>
+
+#include "ce/base/error.hpp"
 
 namespace ce::tuner {
 
@@ -33,23 +37,28 @@ Kernel::Kernel(runtime::Device& device, std::span<const Image> images, generator
                                  .overlaps = step.overlaps};
     const std::int64_t most = step.persistent ? device.resident_blocks(function, launch)
                                               : std::numeric_limits<std::uint32_t>::max();
-    steps_.push_back({&module, function, launch, step.blocks, most});
+    steps_.push_back({&module, function, launch, step.blocks, most, step.persistent});
   }
 }
 
-runtime::Launch Kernel::launch_of(const Step& step, const generator::Problem& problem) const {
+runtime::Launch Kernel::launch_of(const Step& step, const generator::Problem& problem,
+                                  std::int64_t most_clusters) const {
   runtime::Launch launch = step.launch;
-  launch.blocks = static_cast<std::uint32_t>(std::min(step.blocks(config_, problem), step.most_blocks));
+  std::int64_t most = step.most_blocks;
+  if (step.persistent && most_clusters > 0)
+    most = std::min(most, most_clusters * static_cast<std::int64_t>(launch.cluster));
+  launch.blocks = static_cast<std::uint32_t>(std::min(step.blocks(config_, problem), most));
   return launch;
 }
 
-void Kernel::launch(const generator::Problem& problem, const Arguments& arguments, Stream stream) const {
-  device_->launch(launches(problem).all(), &arguments, sizeof arguments, stream);
+void Kernel::launch(const generator::Problem& problem, const Arguments& arguments, Stream stream,
+                    std::int64_t most_clusters) const {
+  device_->launch(launches(problem, most_clusters).all(), &arguments, sizeof arguments, stream);
 }
 
-Launches Kernel::launches(const generator::Problem& problem) const {
+Launches Kernel::launches(const generator::Problem& problem, std::int64_t most_clusters) const {
   Launches launches;
-  for (const Step& step : steps_) launches.add({step.function, launch_of(step, problem)});
+  for (const Step& step : steps_) launches.add({step.function, launch_of(step, problem, most_clusters)});
   return launches;
 }
 
@@ -119,22 +128,29 @@ Built build(runtime::Device& device, cache::Cache& cache, const generator::Probl
 
 StandIn stand_in(runtime::Device& device, cache::Cache& cache, const generator::Problem& problem,
                  std::span<const generator::Config> ranked) {
+  constexpr int most_to_pass_over = 3;
   std::optional<Kernel> first;
-  int compiled = 0;
+  std::exception_ptr refusal;
+  int compiled = 0, passed_over = 0;
   for (const generator::Config& config : ranked) {
+    if (passed_over == most_to_pass_over) break;
     try {
       const Built built = build(device, cache, problem, config);
       compiled += built.compiled;
-      if (built.compiled > 0) keep(cache, built);
       Kernel kernel = built.load(device);
+      if (!kernel.fits(problem)) continue;
+      if (built.compiled > 0) keep(cache, built);
       if (kernel.resources().local_bytes == 0) return {std::move(kernel), compiled};
       if (!first) first.emplace(std::move(kernel));
     } catch (const CompileError&) {
-      if (!first) throw;
-      break;  // the first runs
+      if (first) break;  // it runs
+      if (!refusal) refusal = std::current_exception();
     }
+    ++passed_over;
   }
-  return {std::move(first).value(), compiled};
+  if (first) return {*std::move(first), compiled};
+  if (refusal) std::rethrow_exception(refusal);
+  throw Unsupported(fmt::format("no config for {} fits {}", generator::title(problem), device.model().name));
 }
 
 void keep(cache::Cache& cache, const Built& built) {

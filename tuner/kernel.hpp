@@ -44,13 +44,15 @@ class Kernel {
 
   /// Launches every step.
   /// \param problem  may differ from the one it was generated for in its rows
-  void launch(const generator::Problem& problem, const Arguments& arguments, Stream stream) const;
+  /// \param most_clusters  of blocks that take one row after the other; 0 for as many as the device holds
+  void launch(const generator::Problem& problem, const Arguments& arguments, Stream stream,
+              std::int64_t most_clusters = 0) const;
   /// The same for callers that launch it more than once, with Device::launch(): valid as long as the Kernel.
-  [[nodiscard]] Launches launches(const generator::Problem& problem) const;
+  [[nodiscard]] Launches launches(const generator::Problem& problem, std::int64_t most_clusters = 0) const;
 
   /// Whether the device can run every step at all.
   [[nodiscard]] bool fits(const generator::Problem& problem) const;
-  /// Of the step that reads the rows: the largest figures over all steps.
+  /// The largest figures over all steps.
   [[nodiscard]] runtime::Resources resources() const;
   [[nodiscard]] const generator::Config& config() const noexcept { return config_; }
   /// Whether it needs a Workspace, whatever the problem.
@@ -65,9 +67,11 @@ class Kernel {
     runtime::Launch launch;
     std::int64_t (*blocks)(const generator::Config&, const generator::Problem&);
     std::int64_t most_blocks;
+    bool persistent;
   };
 
-  [[nodiscard]] runtime::Launch launch_of(const Step& step, const generator::Problem& problem) const;
+  [[nodiscard]] runtime::Launch launch_of(const Step& step, const generator::Problem& problem,
+                                          std::int64_t most_clusters = 0) const;
 
   runtime::Device* device_;
   std::vector<std::unique_ptr<runtime::Module>> modules_;
@@ -102,9 +106,10 @@ struct StandIn {
   int compiled = 0;  ///< compiler runs
 };
 
-/// The first of these configs, at least one; but a kernel that turns out to keep values in local memory gives way to the
-/// next that does not, since it may be much slower than any ranking can know before it is compiled. The database keeps
-/// the binaries. \throws as build(), for the first
+/// The first of these configs, at least one, that compiles and fits the device; but a kernel that turns out to keep
+/// values in local memory gives way to the next that does not, since it may be much slower than any ranking can know
+/// before it is compiled. The database keeps the binaries. Where three do not compile, or keep such values, no others
+/// are compiled. \throws as build(), for the first that does not compile, Unsupported where none fits
 [[nodiscard]] StandIn stand_in(runtime::Device& device, cache::Cache& cache,
                                const generator::Problem& problem, std::span<const generator::Config> ranked);
 

@@ -382,16 +382,15 @@ std::vector<Config> search_order(const Problem& problem, const runtime::Model& m
   return order;
 }
 
-std::vector<Config> safe_defaults(const Problem& problem, const runtime::Model& model, std::size_t most) {
+std::vector<Config> safe_defaults(const Problem& problem, const runtime::Model& model) {
   std::vector<Config> ranked = ranked_space(problem, model);
   if (ranked.empty())
     throw Unsupported(fmt::format("no config of any variant fits {}", generator::title(problem)));
-  ranked.resize(std::min(ranked.size(), most));
   return ranked;
 }
 
 Config safe_default(const Problem& problem, const runtime::Model& model) {
-  return std::move(safe_defaults(problem, model, 1).front());
+  return std::move(safe_defaults(problem, model).front());
 }
 
 }  // namespace ce::tuner

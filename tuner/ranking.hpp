@@ -111,10 +111,10 @@ struct Weights {
                                                           std::span<const Neighbour> neighbours,
                                                           const Weights& weights = shipped_weights());
 
-/// The configs to run when nothing is known and nothing may be tried: the first of ranked_space().
+/// The configs to run when nothing is known and nothing may be tried: ranked_space(), at least one.
 /// \throws Unsupported where no config fits
 [[nodiscard]] std::vector<generator::Config> safe_defaults(const generator::Problem& problem,
-                                                           const runtime::Model& model, std::size_t most);
+                                                           const runtime::Model& model);
 /// The first of them.
 [[nodiscard]] generator::Config safe_default(const generator::Problem& problem, const runtime::Model& model);
 

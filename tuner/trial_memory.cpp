@@ -63,13 +63,13 @@ void TrialMemory::reset_eviction_priorities() {
                                       device_.trial_stream());
 }
 
-void TrialMemory::launch(const Kernel& kernel) const {
-  kernel.launch(trial_.problem, trial_.arguments, device_.trial_stream());
+void TrialMemory::launch(const Kernel& kernel, std::int64_t most_clusters) const {
+  kernel.launch(trial_.problem, trial_.arguments, device_.trial_stream(), most_clusters);
 }
 
-std::vector<std::vector<std::byte>> TrialMemory::run(const Kernel& kernel) {
+std::vector<std::vector<std::byte>> TrialMemory::run(const Kernel& kernel, std::int64_t most_clusters) {
   restore();
-  launch(kernel);
+  launch(kernel, most_clusters);
   reset_eviction_priorities();
   device_.synchronize(device_.trial_stream());
   std::vector<std::vector<std::byte>> tensors;

@@ -3,6 +3,7 @@
 /// A Trial in device memory.
 
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "generator/trial.hpp"
@@ -22,9 +23,10 @@ class TrialMemory {
   /// L2 may evict the inputs as if no kernel had asked it to keep them, from here on in order on the trial stream.
   void reset_eviction_priorities();
   /// Enqueues the kernel on the trial stream.
-  void launch(const Kernel& kernel) const;
+  /// \param most_clusters  as for Kernel::launch()
+  void launch(const Kernel& kernel, std::int64_t most_clusters = 0) const;
   /// restore(), launch(), and the bytes of every tensor after that.
-  [[nodiscard]] std::vector<std::vector<std::byte>> run(const Kernel& kernel);
+  [[nodiscard]] std::vector<std::vector<std::byte>> run(const Kernel& kernel, std::int64_t most_clusters = 0);
 
   [[nodiscard]] const generator::Trial& trial() const noexcept { return trial_; }
 

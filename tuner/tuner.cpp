@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <set>
 #include <span>
 #include <utility>
@@ -19,13 +20,17 @@
 namespace ce::tuner {
 namespace {
 
-/// Whether the config was quarantined with the same templates, and not measured since.
-bool is_out(std::span<const cache::Measurement> own, const Candidate& winner) {
-  bool out = false;
-  for (const cache::Measurement& measurement : own)
-    if (measurement.config == winner.config &&
-        measurement.template_digest == winner.measurement.template_digest)
-      out = measurement.outcome == cache::Outcome::quarantined;
+/// The configs of one key that were quarantined with today's templates, and not measured since.
+std::set<std::string> quarantined(std::span<const cache::Measurement> measurements,
+                                  generator::Operation operation) {
+  std::set<std::string> out;
+  for (const cache::Measurement& measurement : measurements) {
+    if (!is_current(measurement, operation)) continue;
+    if (measurement.outcome == cache::Outcome::quarantined)
+      out.insert(measurement.config);
+    else
+      out.erase(measurement.config);
+  }
   return out;
 }
 
@@ -64,7 +69,9 @@ std::optional<Decision> Tuner::known_winner(const generator::Problem& problem) c
   if (is_finished(own)) return own;
   for (const cache::Layer& layer : cache_.lower()) {
     auto decision = decide(layer.cache, wanted, problem);
-    if (!is_finished(decision) || is_out(cache_.measurements(wanted), decision->winner)) continue;
+    if (!is_finished(decision)) continue;
+    if (quarantined(cache_.measurements(wanted), problem.operation).contains(decision->winner.config))
+      continue;
     decision->reason += fmt::format("; known to the {} database", layer.name);
     return decision;
   }
@@ -85,9 +92,17 @@ std::vector<generator::Config> Tuner::likely_configs(const generator::Problem& p
 }
 
 Tuner::Untried Tuner::untried(const generator::Problem& problem) const {
-  constexpr std::size_t most = 3;  // that stand_in() may have to compile
-  if (auto likely = likely_configs(problem, most); !likely.empty()) return {std::move(likely), true};
-  return {safe_defaults(problem, device_.model(), most), false};
+  Untried found{.ranked = likely_configs(problem, std::numeric_limits<std::size_t>::max()),
+                .from_neighbours = true};
+  if (found.ranked.empty()) found = {.ranked = safe_defaults(problem, device_.model())};
+  const std::set<std::string> out = quarantined(cache_.measurements(key(problem)), problem.operation);
+  std::erase_if(found.ranked, [&](const generator::Config& config) {
+    return !out.empty() && out.contains(generator::to_text(config));
+  });
+  if (found.ranked.empty())
+    throw Error(ErrorKind::verification,
+                fmt::format("all configs for {} are in quarantine", generator::title(problem)));
+  return found;
 }
 
 void Tuner::finish() { unfinished_.reset(); }

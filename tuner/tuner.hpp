@@ -104,12 +104,13 @@ class Tuner {
   [[nodiscard]] std::vector<generator::Config> likely_configs(const generator::Problem& problem,
                                                               std::size_t most) const;
 
-  /// What may run where nothing is tried, for stand_in(): the likely configs, or the safe defaults.
+  /// What may run where nothing is tried, for stand_in(): the likely configs, or the safe defaults, less those that
+  /// the database has in quarantine for the problem.
   struct Untried {
     std::vector<generator::Config> ranked;  ///< at least one
     bool from_neighbours = false;           ///< near problems were measured
   };
-  /// \throws Unsupported where no config fits
+  /// \throws Unsupported where no config fits, Error(verification) where all are in quarantine
   [[nodiscard]] Untried untried(const generator::Problem& problem) const;
 
   /// Searches the problem's space, unless the database knows a winner, and decides. The caller's memory is

@@ -2,6 +2,8 @@
 /// \file
 /// Is a kernel right?
 
+#include <algorithm>
+#include <cstdint>
 #include <future>
 #include <optional>
 #include <string>
@@ -25,9 +27,15 @@ class Verifier {
   [[nodiscard]] std::optional<std::string> mismatch(const Kernel& kernel) {
     // On a thread each, where there are any: that takes longer than the kernels, and the next one runs meanwhile.
     std::vector<std::future<std::optional<std::string>>> compared;
-    for (TrialMemory& trial : trials_)
-      compared.push_back(std::async(
-          [&of = trial.trial(), tensors = trial.run(kernel)] { return generator::mismatch(of, tensors); }));
+    for (TrialMemory& trial : trials_) {
+      // The device may hold a cluster for each of the few rows, so that none would take a second one. Once with rows
+      // enough for each to use its places again, then as it is launched.
+      const std::int64_t clusters =
+          compared.empty() ? std::max<std::int64_t>(1, trial.trial().problem.rows / 6) : 0;
+      compared.push_back(std::async([&of = trial.trial(), tensors = trial.run(kernel, clusters)] {
+        return generator::mismatch(of, tensors);
+      }));
+    }
     std::optional<std::string> first;
     for (auto& wrong : compared)
       if (auto words = wrong.get(); words && !first) first = std::move(words);

@@ -7,6 +7,7 @@
 #include "covering.hpp"
 #include "generator/source.hpp"
 #include "runtime/host/device.hpp"
+#include "tests/tuner/device_decorator.hpp"
 #include "tuner/kernel.hpp"
 #include "tuner/verify.hpp"
 
@@ -80,8 +81,8 @@ std::optional<std::string> verdict(runtime::Device& device, const Problem& probl
 
 /// Of a kernel that is right before the edit.
 template <class Edit>
-void expect_noticed(const Edit& edit, const Problem& problem, const Config& config) {
-  const auto device = runtime::open_host_device();
+void expect_noticed(const Edit& edit, const Problem& problem, const Config& config,
+                    std::unique_ptr<runtime::Device> device = runtime::open_host_device()) {
   generator::Program program = generator::generate(problem, config);
   ASSERT_EQ(verdict(*device, problem, program), std::nullopt) << "right before the edit";
   ASSERT_GE(replace(program, edit.from, edit.to), 1)
@@ -171,6 +172,25 @@ TEST_P(CapVerification, CatchesAPlantedMistake) {
 void PrintTo(const CapMutation& mutation, std::ostream* out) { *out << mutation.what; }
 
 INSTANTIATE_TEST_SUITE_P(Mutations, CapVerification, testing::ValuesIn(cap_mutations));
+
+/// As a GPU has more multiprocessors than a trial has rows.
+class WideDevice : public DeviceDecorator {
+ public:
+  WideDevice() : DeviceDecorator(runtime::open_host_device()) {}
+  int resident_blocks(runtime::Function, const runtime::Launch& launch) const override {
+    return 132 * static_cast<int>(launch.cluster);
+  }
+};
+
+TEST(WideVerification, CatchesARowThatIsSkippedByWhoHasHadOne) {
+  const Mutation skips{"every second row of a cluster skipped", "site.clusters + atomic_add(",
+                       "site.clusters + 1 + atomic_add(", false};
+  const Problem problem{.operation = Operation::softmax,
+                        .alignment = generator::Alignment::vector,
+                        .rows = 8192,
+                        .columns = 8192};
+  expect_noticed(skips, problem, pipeline, std::make_unique<WideDevice>());
+}
 
 }  // namespace
 }  // namespace ce::test
