@@ -31,7 +31,8 @@ std::string advice_for(const char* variable, std::string problem) {
 Layer layer_at(const std::string& name, const fs::path& path, const char* variable) {
   Layer layer{.name = name, .path = path, .problem = {}, .cache = Cache::in_memory()};
   try {
-    layer.cache = Cache::open_to_read(path);
+    layer.path = fs::absolute(path);
+    layer.cache = Cache::open_to_read(layer.path);
   } catch (const std::exception& error) {
     layer.problem = advice_for(variable, error.what());
     log_once(LogLevel::warning, fmt::format("{} is left out: {}", variable, layer.problem));
@@ -61,12 +62,12 @@ std::string shipped_winners() {
 std::vector<Layer> open_lower_layers() {
   std::vector<Layer> layers;
   if (const auto site = environment_variable("CE_SITE_DB"))
-    layers.push_back(layer_at("site", fs::absolute(*site), "CE_SITE_DB"));
+    layers.push_back(layer_at("site", *site, "CE_SITE_DB"));
   const auto system = environment_variable("CE_SYSTEM_DB");
   if (!system)
     layers.push_back(built_in());
   else if (*system != "none")
-    layers.push_back(layer_at("system", fs::absolute(*system), "CE_SYSTEM_DB"));
+    layers.push_back(layer_at("system", *system, "CE_SYSTEM_DB"));
   return layers;
 }
 

@@ -1,8 +1,13 @@
 #include "ce/background.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
+#include <system_error>
 #include <utility>
+
+#include "ce/base/log.hpp"
 
 namespace ce {
 namespace {
@@ -15,12 +20,23 @@ constexpr std::chrono::milliseconds pause{100};
 void Background::add(const generator::Problem& bucket, const generator::Problem& problem) {
   {
     const std::lock_guard lock(mutex_);
-    if (stopped_ || std::find(seen_.begin(), seen_.end(), bucket) != seen_.end()) return;
+    if (stopped_ || std::find(seen_.begin(), seen_.end(), bucket) != seen_.end() || !has_thread()) return;
     seen_.push_back(bucket);
     waiting_.push_back(problem);
-    if (!thread_.joinable()) thread_ = std::jthread([this](const std::stop_token& stop) { work(stop); });
   }
   added_.notify_one();
+}
+
+/// Starts it where there is none; whoever comes next tries again where that fails.
+bool Background::has_thread() {
+  if (thread_.joinable()) return true;
+  try {
+    thread_ = std::jthread([this](const std::stop_token& stop) { work(stop); });
+    return true;
+  } catch (const std::system_error& error) {
+    log_once(LogLevel::warning, fmt::format("no thread can be started to tune in ({})", error.what()));
+    return false;
+  }
 }
 
 void Background::stop() {
@@ -28,6 +44,8 @@ void Background::stop() {
     const std::lock_guard lock(mutex_);
     stopped_ = true;  // no thread starts any more
     thread_.request_stop();
+    if (thread_.get_id() == std::this_thread::get_id())
+      return;  // as from a log sink; whoever owns this waits
   }
   const std::lock_guard lock(joining_);  // who comes second waits, too
   if (thread_.joinable()) thread_.join();

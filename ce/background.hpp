@@ -27,17 +27,19 @@ class Background {
   Background& operator=(const Background&) = delete;
   ~Background() { stop(); }
 
-  /// Each problem is taken once, however often it is added.
+  /// Each problem is taken once, however often it is added; none where no thread can be started.
   /// \param bucket  the same for all problems that share a kernel
   void add(const generator::Problem& bucket, const generator::Problem& problem);
 
-  /// What is not settled by then stays as it is, and nothing is taken any more. Returns when nothing is at work.
+  /// What is not settled by then stays as it is, and nothing is taken any more. Returns when nothing is at work; from a
+  /// Task, at once.
   void stop();
 
   /// Whether stop() has returned: nothing is settled any more.
   [[nodiscard]] bool has_stopped() const noexcept { return has_stopped_; }
 
  private:
+  [[nodiscard]] bool has_thread();
   void work(const std::stop_token& stop);
 
   Task task_;

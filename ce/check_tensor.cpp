@@ -160,13 +160,18 @@ bool is_vector(const Tensor& tensor, std::int64_t count) {
   return count == 0 || (layout.row == 1 && layout.batch_rows == 0);
 }
 
+std::string text_of_view(const Tensor& tensor) {
+  std::string text = fmt::format("{} x {} with row stride {} and column stride {}", tensor.rows,
+                                 tensor.columns, tensor.row_step(), tensor.column_stride);
+  if (tensor.batch_rows > 0)
+    text += fmt::format(", in batches of {} rows, {} apart", tensor.batch_rows, tensor.batch_stride);
+  return text;
+}
+
 void refuse_vector(std::string_view name, const Tensor& tensor, std::int64_t count) {
   const std::string expected = fmt::format("{} elements, one after the other", count);
   if (is_missing(tensor, count)) refuse_missing(name, expected);
-  throw InvalidArgument(name,
-                        fmt::format("{} x {} with row stride {} and column stride {}", tensor.rows,
-                                    tensor.columns, tensor.row_step(), tensor.column_stride),
-                        expected);
+  throw InvalidArgument(name, text_of_view(tensor), expected);
 }
 
 void CallMemory::refuse(std::string_view name, const Tensor& tensor, std::string_view other) {

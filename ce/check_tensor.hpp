@@ -62,6 +62,9 @@ void check_same_shape(std::string_view name, const Tensor& tensor, std::string_v
 /// Whether the tensor is `count` elements, one after the other, as one column or as one row.
 [[nodiscard]] bool is_vector(const Tensor& tensor, std::int64_t count);
 
+/// Its shape and strides, for messages.
+[[nodiscard]] std::string text_of_view(const Tensor& tensor);
+
 [[noreturn]] void refuse_vector(std::string_view name, const Tensor& tensor, std::int64_t count);
 
 /// \throws InvalidArgument where it is not

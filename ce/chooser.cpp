@@ -26,6 +26,9 @@ constexpr std::chrono::milliseconds first_pause = 2ms, longest_pause = 100ms;
 /// Between two looks of calls that have waited in vain before.
 constexpr std::chrono::milliseconds look_again_after = 250ms;
 
+/// Before a problem is tuned that memory was too short for.
+constexpr std::chrono::seconds memory_again_after = 60s;
+
 constexpr const char* elsewhere = "another thread or process is tuning the problem";
 
 std::string sentence(const tuner::Report& report, const runtime::Device& device) {
@@ -92,7 +95,8 @@ void Chooser::stop_background() {
 
 // ---- tuning --------------------------------------------------------------------------------------------
 
-/// Where waiting for somebody else's search was in vain, later calls only look, and not at each call.
+/// Where waiting for somebody else's search was in vain, or memory too short, later calls do not wait, and do not look at
+/// each call.
 const Chosen& Chooser::tuned(const Problem& problem) {
   const std::string key = tuner_.key(problem).id();
   const double budget_s = tuner_.settings().budget_s;
@@ -114,18 +118,28 @@ const Chosen& Chooser::tuned(const Problem& problem) {
   if (const Chosen* chosen = finished(problem)) return *chosen;
   for (auto pause = first_pause;; pause = std::min(pause * 3 / 2, longest_pause)) {
     if (const auto turn = is_elsewhere ? turns_.take_until(key, deadline) : turns_.take(key, deadline)) {
-      if (const Chosen* chosen = try_to_tune(problem, {})) return *chosen;
+      try {
+        if (const Chosen* chosen = try_to_tune(problem, {})) return *chosen;
+      } catch (const DeviceError& error) {
+        if (error.code() != runtime::out_of_memory) throw;
+        log_once(LogLevel::warning, fmt::format("{} is not tuned for want of memory ({})",
+                                                generator::title(problem), error.what()));
+        put_off(key, memory_again_after);
+        return stand_in(problem, "memory is too short to tune it", true);
+      }
       is_elsewhere = true;
     }
     const Clock::time_point now = Clock::now();
     if (now >= deadline) break;
     std::this_thread::sleep_until(std::min(now + pause, deadline));
   }
-  {
-    const std::lock_guard lock(looking_);
-    look_again_[key] = Clock::now() + look_again_after;
-  }
+  put_off(key, look_again_after);
   return stand_in(problem, elsewhere, true);
+}
+
+void Chooser::put_off(const std::string& key, Clock::duration pause) {
+  const std::lock_guard lock(looking_);
+  look_again_[key] = Clock::now() + pause;
 }
 
 /// \returns whether nothing is left to do for the problem
@@ -246,7 +260,7 @@ Chooser::Known Chooser::known(const Problem& problem, bool finished_only) {
 
 /// Whether the compiler works at all.
 bool Chooser::compiles_another(const Problem& problem, std::string_view config) {
-  for (const generator::Config& other : tuner::safe_defaults(problem, device_.model(), 2)) {
+  for (const generator::Config& other : tuner::safe_defaults(problem, device_.model())) {
     if (generator::to_text(other) == config) continue;
     cache::Cache empty = cache::Cache::in_memory();
     try {

@@ -49,6 +49,7 @@ class Chooser {
   using Clock = TuningTurns::Clock;
 
   const Chosen& tuned(const generator::Problem& problem);
+  void put_off(const std::string& key, Clock::duration pause);
   bool tune_in_background(const generator::Problem& problem, const std::stop_token& stop);
   void give_up(const generator::Problem& problem, const std::string& reason);
   const Chosen* try_to_tune(const generator::Problem& problem, const std::stop_token& stop);
@@ -79,7 +80,7 @@ class Chooser {
 
   /// Guards what looks up, loads and puts into the table; nobody waits for a turn with it.
   std::mutex looking_;
-  std::map<std::string, Clock::time_point> look_again_;  ///< by key: problems that somebody else tunes
+  std::map<std::string, Clock::time_point> look_again_;  ///< by key: problems that cannot be tuned just now
   std::vector<std::string> missing_;                     ///< what Policy::frozen did not find
 
   TuningTurns turns_;  ///< with the tuner, and the one claim

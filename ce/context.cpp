@@ -1,6 +1,7 @@
 #include "ce/context.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -99,6 +100,7 @@ struct Context::Impl {
   bool launch_empty(const Request& request, Stream stream);
 
   const std::uint64_t number = next_number();
+  const pid_t process = ::getpid();
   std::unique_ptr<runtime::Device> device;
   cache::Cache cache;
   Chooser chooser;
@@ -198,7 +200,10 @@ const Choice& Plan::choice() const noexcept {
 // ---- Context -------------------------------------------------------------------------------------------
 
 Context::Context(const ContextOptions& options) : impl_(std::make_unique<Impl>(options)) {}
-Context::~Context() = default;
+/// In a child of fork() it is left as it is: nobody goes on with what the parent's threads were at.
+Context::~Context() {
+  if (impl_ && impl_->process != ::getpid()) static_cast<void>(impl_.release());
+}
 
 template <AnyOperation Operation>
 const Choice& Context::run(const Operation& operation, const typename Operation::Tensors& tensors,

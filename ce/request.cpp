@@ -126,7 +126,7 @@ void bind_upstream(const Tensor& upstream, Vectors& vectors, Request& request) {
   check_tensor("upstream", upstream, vectors.device);
   const bool scalar = is_vector(upstream, 1);
   if (!scalar && !is_vector(upstream, problem.rows))
-    throw InvalidArgument("upstream", fmt::format("{} x {}", upstream.rows, upstream.columns),
+    throw InvalidArgument("upstream", text_of_view(upstream),
                           fmt::format("1 or {} elements, one after the other", problem.rows));
   vectors.memory.add("upstream", upstream, false);
   problem.upstream = scalar ? generator::Upstream::scalar : generator::Upstream::rows;

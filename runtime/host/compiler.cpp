@@ -23,6 +23,7 @@
 #include "ce/base/environment.hpp"
 #include "ce/base/error.hpp"
 #include "ce/base/own_descriptor.hpp"
+#include "runtime/host/temporary_folder.hpp"
 
 namespace ce::runtime::host {
 namespace {
@@ -37,7 +38,7 @@ constexpr const char* how_to_get_a_compiler =
 class TemporaryFolder {
  public:
   TemporaryFolder() {
-    std::string pattern = (fs::temp_directory_path() / "ce-host-XXXXXX").string();
+    std::string pattern = (temporary_folder() / "ce-host-XXXXXX").string();
     if (::mkdtemp(pattern.data()) == nullptr)
       throw Error(ErrorKind::compile, fmt::format("cannot create the temporary folder {}: {}", pattern,
                                                   std::generic_category().message(errno)));

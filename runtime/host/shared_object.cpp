@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "ce/base/error.hpp"
+#include "runtime/host/temporary_folder.hpp"
 
 namespace ce::runtime::host {
 namespace {
@@ -20,7 +21,7 @@ namespace {
 /// A file without a name: in memory, or unlinked on disk where there is no memfd.
 int anonymous_file() {
   if (const int descriptor = ::memfd_create("ce-kernel", MFD_CLOEXEC); descriptor >= 0) return descriptor;
-  std::string pattern = (std::filesystem::temp_directory_path() / "ce-kernel-XXXXXX").string();
+  std::string pattern = (temporary_folder() / "ce-kernel-XXXXXX").string();
   const int descriptor = ::mkostemp(pattern.data(), O_CLOEXEC);
   if (descriptor < 0) throw DeviceError("mkostemp", errno, std::strerror(errno));
   ::unlink(pattern.c_str());

@@ -146,6 +146,18 @@ TEST_F(Layers, TheSiteComesFirstAndARelativePathIsMadeAbsolute) {
   EXPECT_EQ(layers[1].path, fs::current_path() / "no-such-system.db");
 }
 
+TEST_F(Layers, ARelativePathInAFolderThatIsGoneIsLeftOut) {
+  const fs::path before = fs::current_path(), gone = folder() / "gone";
+  fs::create_directory(gone);
+  fs::current_path(gone);
+  fs::remove(gone);
+  const ScopedEnvironment relative("CE_SITE_DB", "site.db");
+  const std::vector<Layer> layers = open_lower_layers();
+  fs::current_path(before);
+  ASSERT_FALSE(layers.empty());
+  EXPECT_NE(layers.front().problem, "");
+}
+
 TEST_F(Layers, AnotherSystemDatabaseCanBeNamed) {
   Cache::open(site()).add(a_measurement(key, "config"));
   const ScopedEnvironment system("CE_SYSTEM_DB", site().string()), no_site("CE_SITE_DB", nullptr);

@@ -137,6 +137,14 @@ TEST_F(Arguments, WeightAndUpstream) {
          {"weight.data", "overlapping grad", "memory of its own"});
   refuse([&](Tensors& t) { t.upstream = vector(DType::f32, 7); },
          {"upstream", "7 x 1", "1 or 8 elements, one after the other"});
+  refuse(
+      [&](Tensors& t) {
+        t.upstream = vector(DType::f32, 8);
+        t.upstream.row_stride = 2;
+      },
+      {"upstream", "8 x 1 with row stride 2 and column stride 1", "one after the other"});
+  refuse([&](Tensors& t) { t.upstream = batched(vector(DType::f32, 16).data, DType::f32, 2, 4, 1, 5); },
+         {"upstream", "in batches of 4 rows, 5 apart", "one after the other"});
   refuse([&](Tensors& t) { t.upstream = vector(DType::bf16, 8); },
          {"upstream.dtype", "bf16", "f32 (that of loss)"});
   refuse([&](Tensors& t) { t.upstream = {.data = t.grad.data, .rows = 1}; },

@@ -35,5 +35,21 @@ TEST(Background, WhoeverStopsItReturnsWhenNothingIsAtWork) {
   background.add({}, {});  // is not taken any more
 }
 
+TEST(Background, MayBeStoppedByWhatItDoes) {
+  std::promise<void> stopped;
+  Background* own = nullptr;
+  Background background([&](const generator::Problem&, const std::stop_token& stop) {
+    own->stop();
+    EXPECT_TRUE(stop.stop_requested());
+    stopped.set_value();
+    return true;
+  });
+  own = &background;
+  background.add({}, {});
+  stopped.get_future().wait();
+  background.stop();
+  EXPECT_TRUE(background.has_stopped());
+}
+
 }  // namespace
 }  // namespace ce::test

@@ -95,6 +95,13 @@ class ObedientDevice : public DeviceDecorator {
     if (spilling-- > 0) return std::make_unique<SpillingModule>(std::move(module));
     return module;
   }
+  bool fits(runtime::Function function, const runtime::Launch& launch) const override {
+    return misfits-- <= 0 && DeviceDecorator::fits(function, launch);
+  }
+  void* allocate(std::size_t bytes) override {
+    if (full) throw DeviceError("allocate", runtime::out_of_memory, "planted by the test");
+    return DeviceDecorator::allocate(bytes);
+  }
   std::vector<float> time(int samples, const std::function<void()>& before,
                           const std::function<void()>& timed) override {
     if (fails) throw DeviceError("time", 700, "planted by the test");
@@ -106,9 +113,11 @@ class ObedientDevice : public DeviceDecorator {
   Gate timers;  ///< while it is closed searches come to no end; what is not timed goes on
   std::atomic<bool> captures = false;
   std::atomic<int> compiled = 0;
-  std::atomic<bool> fails = false;  ///< whatever is timed
-  std::atomic<int> spilling = 0;    ///< of the modules that are loaded next
-  std::string refused;              ///< a part of a text that does not compile
+  std::atomic<bool> fails = false;       ///< whatever is timed
+  std::atomic<int> spilling = 0;         ///< of the modules that are loaded next
+  std::atomic<bool> full = false;        ///< nothing more is allocated
+  mutable std::atomic<int> misfits = 0;  ///< of the launches that are asked about next
+  std::string refused;                   ///< a part of a text that does not compile
 
  private:
   runtime::Model model_;
@@ -177,7 +186,7 @@ TEST_F(ChooserTest, FrozenIsTheSameWhileTheStreamIsCaptured) {
   EXPECT_FALSE(choice.provisional);
 }
 
-TEST_F(ChooserTest, AFailureInTheBackgroundIsSaidOnceAndTheDefaultStays) {
+TEST_F(ChooserTest, AFailureInTheBackgroundIsSaidOnceAndAStandInStays) {
   const LogLines log;
   device.fails = true;
   Chooser chooser(device, database, quick_settings(), Policy::background);
@@ -185,10 +194,10 @@ TEST_F(ChooserTest, AFailureInTheBackgroundIsSaidOnceAndTheDefaultStays) {
   EXPECT_TRUE(first.provisional);
   const Choice last = settled(chooser);
   EXPECT_EQ(last.origin, Origin::fallback);
-  EXPECT_EQ(last.config, first.config);
+  EXPECT_NE(last.config, first.config) << "which is in quarantine: it could not be timed";
   EXPECT_THAT(last.reason, HasSubstr("failed"));
   const int compiled = device.compiled;
-  for (int call = 0; call < 3; ++call) EXPECT_EQ(choose(chooser).config, first.config);
+  for (int call = 0; call < 3; ++call) EXPECT_EQ(choose(chooser).config, last.config);
   EXPECT_EQ(device.compiled, compiled) << "tried again";
   EXPECT_EQ(log.count(LogLevel::warning, "background"), 1);
 }
@@ -435,7 +444,7 @@ TEST_F(ChooserTest, AnInterruptedTuningIsFinishedByTheNext) {
 }
 
 TEST_F(ChooserTest, AStandInThatSpillsGivesWayToTheNextThatDoesNot) {
-  const std::vector<generator::Config> ranked = tuner::safe_defaults(small_problem(), device.model(), 3);
+  const std::vector<generator::Config> ranked = tuner::safe_defaults(small_problem(), device.model());
   const auto stand_in = [&](const char* name, int spilling) {
     cache::Cache own = cache::Cache::open(file() + name);
     Chooser chooser(device, own, quick_settings(), Policy::lookup);
@@ -447,6 +456,63 @@ TEST_F(ChooserTest, AStandInThatSpillsGivesWayToTheNextThatDoesNot) {
   EXPECT_EQ(stand_in("-all", 3), generator::to_text(ranked[0]));
   device.refused = generator::to_text(ranked[1]);
   EXPECT_EQ(stand_in("-no-second", 1), generator::to_text(ranked[0]));
+}
+
+TEST_F(ChooserTest, AStandInCompilesAndFits) {
+  const std::vector<generator::Config> ranked = tuner::safe_defaults(small_problem(), device.model());
+  const auto stand_in = [&](const char* name) {
+    cache::Cache own = cache::Cache::open(file() + name);
+    Chooser chooser(device, own, quick_settings(), Policy::lookup);
+    return choose(chooser).config;
+  };
+  device.misfits = 4;
+  EXPECT_EQ(stand_in("-misfits"), generator::to_text(ranked[4]));
+  device.refused = generator::to_text(ranked[0]);
+  EXPECT_EQ(stand_in("-refused"), generator::to_text(ranked[1]));
+}
+
+TEST_F(ChooserTest, WhatIsInQuarantineIsNoStandIn) {
+  const std::vector<generator::Config> ranked = tuner::safe_defaults(small_problem(), device.model());
+  const auto quarantine = [&](std::span<const generator::Config> configs) {
+    for (const generator::Config& config : configs)
+      database.add({.key = tuner::Tuner(device, database, quick_settings()).key(small_problem()),
+                    .config = generator::to_text(config),
+                    .template_digest = generator::template_digest(small_problem().operation, config.variant),
+                    .outcome = cache::Outcome::quarantined,
+                    .reason = "planted by the test"});
+  };
+  quarantine(std::span(ranked).first(2));
+  Chooser chooser(device, database, quick_settings(), Policy::lookup);
+  EXPECT_EQ(choose(chooser).config, generator::to_text(ranked[2]));
+  quarantine(std::span(ranked).subspan(2));
+  Chooser none(device, database, quick_settings(), Policy::lookup);
+  try {
+    choose(none);
+    ADD_FAILURE() << "ran what is in quarantine";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::verification);
+    EXPECT_THAT(error.what(), HasSubstr("in quarantine"));
+  }
+}
+
+/// As beside a program that has allocated nearly all there is.
+TEST_F(ChooserTest, WhereMemoryIsTooShortToTuneAStandInRuns) {
+  const LogLines log;
+  {
+    Chooser chooser(device, database, quick_settings(), Policy::tune);
+    device.full = true;
+    for (int call = 0; call < 3; ++call) {
+      const Choice choice = chooser.choose(small_problem(), nullptr).choice;
+      EXPECT_EQ(choice.origin, Origin::fallback);
+      EXPECT_TRUE(choice.provisional);
+      EXPECT_THAT(choice.reason, HasSubstr("memory is too short"));
+    }
+    device.full = false;
+    EXPECT_TRUE(choose(chooser).provisional) << "not at each call";
+  }
+  EXPECT_EQ(log.count(LogLevel::warning, "for want of memory"), 1);
+  Chooser next(device, database, quick_settings(), Policy::tune);
+  EXPECT_EQ(choose(next).origin, Origin::tuned);
 }
 
 TEST_F(ChooserTest, TwoModelsInOneProcessHaveTheirOwnWinners) {

@@ -1,10 +1,15 @@
 // Other processes on the host device, and ones whose compiler is missing or fails.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
+#include <memory>
+#include <thread>
 
 #include "ce/base/error.hpp"
 #include "tests/ce/child.hpp"
@@ -46,6 +51,36 @@ TEST_F(HostCompiler, IsRunByAProgramThatIgnoresTheEndsOfItsChildren) {
     EXPECT_EQ(context.compiled(), 1);
   }
   std::signal(SIGCHLD, SIG_DFL);
+}
+
+/// Whose own threads are waiting for something as it forks.
+TEST_F(HostCompiler, AChildThatCallsNothingEnds) {
+  auto context = std::make_unique<Context>(options(Policy::background));
+  while (softmax(*context, 100).provisional) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // nothing more to do: its thread waits
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    ::alarm(60);
+    context.reset();
+    ::_exit(0);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0) << "it was killed, as it did not end";
+}
+
+TEST_F(HostCompiler, NoFolderForTemporaryFilesIsACompileError) {
+  const ScopedEnvironment nowhere("TMPDIR", "/nonexistent");
+  Context context(options(Policy::lookup));
+  SoftmaxCall call(context, {.name = "", .columns = 100}, 1);
+  try {
+    context.run(Softmax{}, call.tensors());
+    ADD_FAILURE() << "ran without a place to compile in";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::compile);
+    EXPECT_THAT(error.what(), HasSubstr("TMPDIR"));
+  }
 }
 
 TEST_F(HostCompiler, NoneIsUnsupportedWithHowToMend) {
