@@ -399,7 +399,7 @@ def regret_quantiles(page: Page) -> str:
 
 def search_seconds(page: Page) -> str:
     seconds = [problem["seconds"] for problem in regret(page)["problems"]]
-    return f"median {statistics.median(seconds):.1f} s, longest {max(seconds):.2f} s"
+    return f"median {statistics.median(seconds):.2f} s, longest {max(seconds):.2f} s"
 
 
 def search_configs(page: Page) -> str:
