@@ -193,7 +193,7 @@ const Chosen* Chooser::finished(const Problem& problem) {
   const std::lock_guard lock(looking_);
   const Chosen* chosen = plans_.find(problem);
   if (chosen != nullptr && !chosen->choice.provisional) return chosen;
-  Known winner = known(problem, true);
+  Known winner = known(problem, Wanted::winner);
   return winner.chosen != nullptr ? &plans_.put(problem, std::move(winner.chosen)) : nullptr;
 }
 
@@ -216,7 +216,7 @@ const Chosen& Chooser::stand_in(const Problem& problem, const std::string& why, 
   const Chosen* before = plans_.find(problem);
   if (before != nullptr && (!before->choice.provisional || before->choice.reason.ends_with(why)))
     return *before;
-  auto [chosen, is_winner] = known(problem, false);
+  auto [chosen, is_winner] = known(problem, Wanted::anything);
   if (!is_winner) {
     if (chosen != nullptr)
       chosen->choice.reason += "; its tuning did not come to an end, and " + why;
@@ -240,14 +240,16 @@ std::unique_ptr<Chosen> Chooser::best_known(const Problem& problem, const std::s
 
 /// What the databases say is best and compiles here: what does not is quarantined, where the compiler is not at fault,
 /// and they are asked again.
-Chooser::Known Chooser::known(const Problem& problem, bool finished_only) {
+Chooser::Known Chooser::known(const Problem& problem, Wanted wanted) {
   std::string broken;
   while (const auto decision = tuner_.known_winner(problem)) {
     const bool finished = tuner::is_finished(decision);
-    if (finished_only && !finished) break;
-    if (finished_only && policy_ != Policy::frozen && tuner_.is_of_short_memory(problem, *decision)) break;
+    if (wanted == Wanted::winner && !finished) break;
+    if (wanted == Wanted::winner && policy_ != Policy::frozen &&
+        tuner_.is_of_short_memory(problem, *decision))
+      break;
     try {
-      return {.chosen = from_database(problem, *decision), .finished = finished};
+      return {.chosen = from_database(problem, *decision), .is_winner = finished};
     } catch (const CompileError& error) {
       if (decision->winner.config == broken) throw;  // its quarantine could not be kept
       if (!compiles_another(problem, decision->winner.config)) throw;

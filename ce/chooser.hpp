@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -61,9 +62,10 @@ class Chooser {
   std::unique_ptr<Chosen> best_known(const generator::Problem& problem, const std::string& why);
   struct Known {
     std::unique_ptr<Chosen> chosen;  ///< null where nothing is known
-    bool finished = false;           ///< a winner of a search that came to its end
+    bool is_winner = false;          ///< of a search that came to its end
   };
-  Known known(const generator::Problem& problem, bool finished_only);
+  enum class Wanted : std::uint8_t { anything, winner };
+  Known known(const generator::Problem& problem, Wanted wanted);
   std::unique_ptr<Chosen> from_database(const generator::Problem& problem, const tuner::Decision& decision);
   bool compiles_another(const generator::Problem& problem, std::string_view config);
   void quarantine(const generator::Problem& problem, const tuner::Decision& decision,

@@ -18,6 +18,7 @@
 #include "ce/device_name.hpp"
 #include "ce/known_call.hpp"
 #include "ce/policy.hpp"
+#include "ce/prepared.hpp"
 #include "ce/request.hpp"
 #include "ce/workspaces.hpp"
 
@@ -52,23 +53,6 @@ Policy policy_for(const ContextOptions& options) {
     throw InvalidArgument("policy", number_of(*options.policy), "tune, lookup, frozen or background");
   if (options.policy) return *options.policy;
   return policy_of_environment().value_or(Policy::tune);
-}
-
-/// To the boundary that vector accesses need.
-constexpr std::int64_t aligned(std::int64_t bytes) { return (bytes + 15) / 16 * 16; }
-
-Scratch scratch_of(const tuner::Kernel& kernel, const Problem& problem) {
-  const std::int64_t own = generator::workspace_bytes(problem), parts = kernel.part_bytes();
-  if (own == 0 && parts == 0 && !kernel.takes_rows()) return {};
-  // Parts lie behind the head of a workspace in any case: its counters are zero between calls.
-  const std::int64_t start = aligned(std::max(own, std::int64_t{sizeof(Workspace)}));
-  return {.parts = start, .bytes = start + parts};
-}
-
-Prepared prepared_for(const Chosen& chosen, const Problem& problem) {
-  return {.chosen = &chosen,
-          .scratch = scratch_of(chosen.kernel, problem),
-          .launches = chosen.kernel.launches(problem)};
 }
 
 template <AnyOperation Operation>

@@ -12,25 +12,12 @@
 
 #include "ce/check_tensor.hpp"
 #include "ce/operations.hpp"
-#include "ce/plan_table.hpp"
+#include "ce/prepared.hpp"
 #include "runtime/device.hpp"
 #include "templates/arguments.cuh"
 #include "tuner/kernel.hpp"
 
 namespace ce {
-
-/// What a call needs beyond its tensors.
-struct Scratch {
-  std::int64_t parts = 0;  ///< where its parts begin
-  std::int64_t bytes = 0;  ///< 0: nothing
-};
-
-/// A chosen kernel, ready to be launched for one problem.
-struct Prepared {
-  const Chosen* chosen = nullptr;
-  Scratch scratch;
-  tuner::Launches launches;
-};
 
 /// All tensors of a call. By name, so that a new one does not compile until it is here.
 template <class Tensors>

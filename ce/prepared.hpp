@@ -1,0 +1,28 @@
+#pragma once
+/// \file
+/// A kernel that is ready to be launched for one problem. Not installed.
+
+#include <cstdint>
+
+#include "ce/plan_table.hpp"
+#include "generator/problem.hpp"
+#include "tuner/kernel.hpp"
+
+namespace ce {
+
+/// What a call needs beyond its tensors.
+struct Scratch {
+  std::int64_t parts = 0;  ///< where its parts begin
+  std::int64_t bytes = 0;  ///< 0: nothing
+};
+
+struct Prepared {
+  const Chosen* chosen = nullptr;
+  Scratch scratch;
+  tuner::Launches launches;
+};
+
+/// \param chosen  must outlive what is returned
+[[nodiscard]] Prepared prepared_for(const Chosen& chosen, const generator::Problem& problem);
+
+}  // namespace ce
