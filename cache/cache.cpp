@@ -15,6 +15,7 @@
 #include <set>
 #include <sstream>
 #include <system_error>
+#include <thread>
 #include <tuple>
 #include <utility>
 
@@ -102,9 +103,11 @@ struct Cache::Impl {
   [[nodiscard]] std::string unreadable(const std::exception& error) const;
   /// What the file had refused is in it.
   void end_refusal();
+  /// Writes what the file had refused. \throws as on_store()
+  void deliver();
 
   /// Opens the file, which exists; \throws DatabaseError
-  void attach(const fs::path& file);
+  void attach(const fs::path& file, IfOlder if_older = IfOlder::update);
   /// Looks for damage that no query would notice, such as a row that an index has lost: once, before the first write,
   /// which a search of seconds has gone before.
   void examine();
@@ -134,6 +137,8 @@ struct Cache::Impl {
   bool strict = false;     ///< what cannot be read is an error of who asks
   bool examined = false;   ///< the open file, by examine()
   bool persistent = false;
+  /// The store is a copy of a file with this schema; the first write brings the file up to date where it can be written.
+  std::optional<int> schema_of_original;
   std::string problem;
   std::unique_ptr<Store> store;
   std::unique_ptr<Store> refused;
@@ -153,6 +158,11 @@ void Cache::Impl::end_refusal() {
   refused.reset();
   log(LogLevel::info,
       fmt::format("{} can be written again: what it had refused is in it now", path.string()));
+}
+
+void Cache::Impl::deliver() {
+  on_store(Use::write, [&](Store& target) { refused->copy_into(target, true); });
+  end_refusal();
 }
 
 template <class Action>
@@ -228,7 +238,7 @@ std::vector<Key> Cache::Impl::find(const std::string& prefix) {
   return all;
 }
 
-void Cache::Impl::attach(const fs::path& file) {
+void Cache::Impl::attach(const fs::path& file, IfOlder if_older) {
   if (read_only) {
     const FileId id = FileId::with_change(file);
     store = open_reader(file);
@@ -237,8 +247,9 @@ void Cache::Impl::attach(const fs::path& file) {
     return;
   }
   const FileId id = FileId::of(file);
-  Opened opened = open_file(file, mends ? IfEmpty::fill : IfEmpty::refuse);
+  Opened opened = open_file(file, mends ? IfEmpty::fill : IfEmpty::refuse, if_older);
   store = std::move(opened.store);
+  schema_of_original = opened.schema_of_original;
   path = file;
   file_id = id;
   examined = false;
@@ -249,7 +260,7 @@ void Cache::Impl::attach(const fs::path& file) {
 void Cache::Impl::follow(Use use) {
   try {
     if (mends) create_empty(path);
-    attach(path);
+    attach(path, strict && use == Use::read ? IfOlder::copy : IfOlder::update);
   } catch (const Error&) {
     if (use == Use::write) throw;  // the file that is open can still be read
   }
@@ -275,6 +286,7 @@ void Cache::Impl::mend(const std::string& cause) {
     return;
   }
   store = std::move(done.memory);
+  schema_of_original.reset();
   persistent = false;
   degrade(done.report);
   log_once(LogLevel::warning, problem);
@@ -307,6 +319,7 @@ void Cache::Impl::on_store(Use use, Action action) {
   for (int successors = 0;; ++successors) {
     try {
       if (moved()) follow(use);
+      if (use == Use::write && persistent && schema_of_original) attach(path);
       if (use == Use::write) examine();
       action(*store);
       // A damaged file can have been set aside after the look before: then this is in the wrong one.
@@ -326,8 +339,7 @@ void Cache::Impl::degrade(const std::string& cause) {
 Cache::Impl::~Impl() {
   if (refused == nullptr || !persistent) return;
   try {
-    on_store(Use::write, [&](Store& target) { refused->copy_into(target, true); });
-    end_refusal();
+    deliver();
   } catch (const std::exception& error) {
     try {
       log(LogLevel::warning, fmt::format("{} measurements could not be written to {} and are lost ({})",
@@ -367,7 +379,7 @@ Cache Cache::open(const fs::path& path) {
 Cache Cache::open_existing(const fs::path& path) {
   auto impl = std::make_unique<Impl>();
   impl->strict = true;
-  impl->attach(existing_file(path));
+  impl->attach(existing_file(path), IfOlder::copy);
   return Cache(std::move(impl));
 }
 
@@ -435,7 +447,7 @@ Status Cache::status() const {
   impl_->read([&](Store& source) {
     const Store::Counts counts = source.counts();
     if (&source == impl_->store.get()) {
-      status.schema_version = source.schema_version();
+      status.schema_version = impl_->schema_of_original.value_or(source.schema_version());
       status.journal_mode = source.journal_mode();
     }
     status.measurements += counts.measurements;
@@ -443,6 +455,23 @@ Status Cache::status() const {
   });
   status.keys = static_cast<std::int64_t>(impl_->find("").size());
   return status;
+}
+
+void Cache::flush(std::chrono::seconds patience) const {
+  constexpr std::chrono::milliseconds pause{10};  // after those that SQLite makes
+  const auto deadline = steady_clock::now() + patience;
+  for (;; std::this_thread::sleep_for(pause)) {
+    const std::lock_guard lock(impl_->mutex);
+    if (impl_->refused == nullptr || !impl_->persistent) return;
+    try {
+      return impl_->deliver();
+    } catch (const std::exception& error) {
+      if (!is_locked(error) || steady_clock::now() >= deadline) return;
+    }
+    log_once(LogLevel::warning,
+             fmt::format("{} is locked by another process: waiting for up to {} s, to write what it refused",
+                         impl_->path.string(), patience.count()));
+  }
 }
 
 void Cache::add(std::span<const Measurement> measurements) {

@@ -2,6 +2,7 @@
 /// \file
 /// The record: every measurement ever made, in SQLite. It knows keys and texts, and nothing of CUDA.
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -118,7 +119,7 @@ class Cache {
   [[nodiscard]] static Cache open(const std::filesystem::path& path);
   /// For commands that were told to read a given database: \throws DatabaseError where open() would degrade,
   /// NotFound where there is no file, or one without tables. What reads it throws DatabaseError too, where a part of it
-  /// cannot be read.
+  /// cannot be read. A file with an older schema is left as it is until the first write: what is read is a copy.
   [[nodiscard]] static Cache open_existing(const std::filesystem::path& path);
   /// A copy in memory of the database of somebody else, which is not changed. \throws as open_existing()
   [[nodiscard]] static Cache open_copy(const std::filesystem::path& path);
@@ -144,6 +145,11 @@ class Cache {
   [[nodiscard]] std::span<const Layer> lower() const;
 
   [[nodiscard]] Status status() const;
+
+  /// Writes what the file has refused so far. While another process has it locked, which is said once, tries again for as
+  /// long as `patience`; add() and the destructor never wait like that. What the file still refuses stays in memory, and
+  /// status() says so.
+  void flush(std::chrono::seconds patience) const;
 
   /// Commits one measurement. One that is there already, with the same time and samples, is not added again.
   void add(const Measurement& measurement) { add(std::span(&measurement, 1)); }

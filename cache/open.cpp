@@ -130,7 +130,13 @@ NotFound nothing_in(const fs::path& path) {
                               bytes_on_disk(path) == 0 ? "is empty" : "has no tables"));
 }
 
-std::unique_ptr<Store> open_writable(const fs::path& path, IfEmpty if_empty) {
+/// Whether the file says that migrate() would change it.
+bool is_older(SQLite::Database& database) {
+  return database.execAndGet("PRAGMA user_version").getInt() < static_cast<int>(migrations().size());
+}
+
+/// Null where the schema is an older one that is to be left as it is.
+std::unique_ptr<Store> open_writable(const fs::path& path, IfEmpty if_empty, IfOlder if_older) {
   auto database = std::make_unique<SQLite::Database>(path.string(), SQLite::OPEN_READWRITE | one_user,
                                                      static_cast<int>(busy_timeout.count()));
   set_checkpoint_on_close(*database, false);
@@ -146,6 +152,7 @@ std::unique_ptr<Store> open_writable(const fs::path& path, IfEmpty if_empty) {
     throw SQLite::Exception("its header forbids every SQLite of today to write", SQLITE_CORRUPT);
   set_checkpoint_on_close(*database, true);
   if (!has_tables && if_empty == IfEmpty::refuse) throw nothing_in(path);
+  if (if_older == IfOlder::copy && is_older(*database)) return nullptr;
   use_journal(*database, path, network);
   database->exec("PRAGMA foreign_keys = ON");
   database->exec("PRAGMA trusted_schema = OFF");
@@ -174,35 +181,45 @@ std::array<std::int64_t, 3> fingerprint(const fs::path& path) {
 }
 
 /// A log with content holds commits that a reader who may not open it would miss.
-void require_no_log(const fs::path& path) {
+/// \param code  of SQLite, that says why it cannot be opened
+void require_no_log(const fs::path& path, int code) {
   if (fingerprint(path.string() + "-wal")[0] > 0)
-    throw SQLite::Exception("commits wait in its -wal file, which cannot be opened here", SQLITE_CANTOPEN);
+    throw SQLite::Exception("commits wait in its -wal file, which cannot be opened here", code);
+}
+
+/// Whether SQLite lacked the right, or the space, to create its own files beside the database, which may be whole: the
+/// index of a log needs 32 KiB. A disk that fails says the same, and fails again.
+bool may_lack_its_own_files(int code) {
+  return code == SQLITE_CANTOPEN || code == SQLITE_READONLY || code == SQLITE_FULL || code == SQLITE_IOERR;
 }
 
 /// Without locks, for files in folders where SQLite cannot create its own. Refuses a file that changes
 /// meanwhile.
-Database copy_unlocked(const fs::path& path, IfEmpty if_empty) {
-  require_no_log(path);
+/// \param code  of SQLite, that says why it cannot
+Database copy_unlocked(const fs::path& path, IfEmpty if_empty, int code) {
+  require_no_log(path, code);
   const auto before = fingerprint(path);
   SQLite::Database source(immutable_uri(path), SQLite::OPEN_READONLY | SQLite::OPEN_URI);
   Database memory = copy_to_memory(source, path, if_empty);
-  require_no_log(path);
+  require_no_log(path, code);
   if (fingerprint(path) != before) throw SQLite::Exception("the file changed while it was read", SQLITE_BUSY);
   return memory;
 }
 
-std::unique_ptr<Store> read_copy(const fs::path& path, IfEmpty if_empty) {
+/// A copy, whose problem is for the caller to tell.
+Opened read_copy(const fs::path& path, IfEmpty if_empty) {
   Database memory;
   try {
     SQLite::Database source(path.string(), SQLite::OPEN_READONLY, static_cast<int>(busy_timeout.count()));
     memory = copy_to_memory(source, path, if_empty);
   } catch (const SQLite::Exception& error) {
-    if (error.getErrorCode() != SQLITE_CANTOPEN && error.getErrorCode() != SQLITE_READONLY) throw;
-    memory = copy_unlocked(path, if_empty);
+    if (!may_lack_its_own_files(error.getErrorCode())) throw;
+    memory = copy_unlocked(path, if_empty, error.getErrorCode());
   }
   memory->exec("PRAGMA foreign_keys = ON");
+  const int schema = memory->execAndGet("PRAGMA user_version").getInt();
   migrate(*memory, migrations());
-  return std::make_unique<Store>(std::move(memory));
+  return {.store = std::make_unique<Store>(std::move(memory)), .problem = {}, .schema_of_original = schema};
 }
 
 /// A Store for reading, or null where the schema is an older one.
@@ -212,8 +229,7 @@ std::unique_ptr<Store> reader(const std::string& name, int flags, const fs::path
   if (!require_ours(*database, path)) throw nothing_in(path);
   database->exec("PRAGMA trusted_schema = OFF");
   database->exec(keep_pages);
-  if (database->execAndGet("PRAGMA user_version").getInt() < static_cast<int>(migrations().size()))
-    return nullptr;
+  if (is_older(*database)) return nullptr;
   return std::make_unique<Store>(std::move(database));
 }
 
@@ -226,9 +242,12 @@ std::optional<Claim> claim_to_create(const fs::path& path) {
   }
 }
 
-bool may_still_be_readable(int code) {
-  return code == SQLITE_READONLY || code == SQLITE_CANTOPEN || code == SQLITE_PERM || code == SQLITE_FULL ||
-         code == SQLITE_IOERR;
+bool may_still_be_readable(int code) { return code == SQLITE_PERM || may_lack_its_own_files(code); }
+
+/// The file itself, or a copy of one with an older schema that is to be left as it is.
+Opened open_or_copy(const fs::path& path, IfEmpty if_empty, IfOlder if_older) {
+  if (auto store = open_writable(path, if_empty, if_older)) return {.store = std::move(store), .problem = {}};
+  return read_copy(path, if_empty);
 }
 
 }  // namespace
@@ -285,7 +304,8 @@ Claim claim_of_place(const fs::path& path) {
 }
 
 std::string immutable_uri(const fs::path& path) {
-  std::string text = "file:";
+  // Two slashes begin the name of a host, which is empty: else a path that begins with two would be one.
+  std::string text = path.is_absolute() ? "file://" : "file:";
   for (const char c : path.string()) {
     if (c == '%' || c == '?' || c == '#')
       text += fmt::format("%{:02x}", static_cast<unsigned>(c));
@@ -298,6 +318,12 @@ std::string immutable_uri(const fs::path& path) {
 bool is_damage(const SQLite::Exception& error) noexcept {
   const int code = error.getErrorCode();
   return code == SQLITE_NOTADB || code == SQLITE_CORRUPT || code == SQLITE_ERROR;
+}
+
+bool is_locked(const std::exception& error) noexcept {
+  const auto* said = dynamic_cast<const SQLite::Exception*>(&error);
+  if (said == nullptr) return dynamic_cast<const Locked*>(&error) != nullptr;
+  return said->getErrorCode() == SQLITE_BUSY || said->getErrorCode() == SQLITE_LOCKED;
 }
 
 std::string explain(const fs::path& path, const SQLite::Exception& error) {
@@ -333,23 +359,23 @@ std::string explain(const fs::path& path, const SQLite::Exception& error) {
 
 void rethrow(const fs::path& path, const SQLite::Exception& error) {
   if (is_damage(error) && resembles_ours(path)) throw Damaged(path, error.what());
+  if (is_locked(error)) throw Locked(explain(path, error));
   throw DatabaseError(explain(path, error));
 }
 
-Opened open_file(const fs::path& path, IfEmpty if_empty) {
+Opened open_file(const fs::path& path, IfEmpty if_empty, IfOlder if_older) {
   require_regular_file(path);
   try {
     try {
-      return {.store = open_writable(path, if_empty), .problem = {}};
+      return open_or_copy(path, if_empty, if_older);
     } catch (const SQLite::Exception& error) {
       if (!may_still_be_readable(error.getErrorCode())) throw;
-      auto copy = read_copy(path, if_empty);
+      Opened copy = read_copy(path, if_empty);
       const bool lacks_space = error.getErrorCode() == SQLITE_FULL || error.getErrorCode() == SQLITE_IOERR;
-      return {.store = std::move(copy),
-              .problem = fmt::format("{} is read but cannot be written ({}): {}, or name another file ({})",
-                                     path.string(), error.what(),
-                                     lacks_space ? "free some space" : "make it and its folder writable",
-                                     ways_to_name_it)};
+      copy.problem = fmt::format(
+          "{} is read but cannot be written ({}): {}, or name another file ({})", path.string(), error.what(),
+          lacks_space ? "free some space" : "make it and its folder writable", ways_to_name_it);
+      return copy;
     }
   } catch (const SQLite::Exception& error) {
     rethrow(path, error);
@@ -363,11 +389,14 @@ std::unique_ptr<Store> open_reader(const fs::path& path) {
     try {
       store = reader(path.string(), 0, path);
     } catch (const SQLite::Exception& error) {
-      if (error.getErrorCode() != SQLITE_CANTOPEN && error.getErrorCode() != SQLITE_READONLY) throw;
-      require_no_log(path);
+      const int code = error.getErrorCode();
+      if (!may_lack_its_own_files(code)) throw;
+      // Where space may be found, a writer may come while this is open: then only a copy is safe.
+      if (code == SQLITE_FULL || code == SQLITE_IOERR) return read_copy(path, IfEmpty::refuse).store;
+      require_no_log(path, code);
       store = reader(immutable_uri(path), SQLite::OPEN_URI, path);
     }
-    return store != nullptr ? std::move(store) : read_copy(path, IfEmpty::refuse);
+    return store != nullptr ? std::move(store) : read_copy(path, IfEmpty::refuse).store;
   } catch (const SQLite::Exception& error) {
     throw DatabaseError(explain(path, error));
   }
@@ -376,7 +405,7 @@ std::unique_ptr<Store> open_reader(const fs::path& path) {
 std::unique_ptr<Store> copy_file(const fs::path& path) {
   require_regular_file(path);
   try {
-    return read_copy(path, IfEmpty::refuse);
+    return read_copy(path, IfEmpty::refuse).store;
   } catch (const SQLite::Exception& error) {
     rethrow(path, error);
   }

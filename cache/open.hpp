@@ -4,8 +4,10 @@
 /// else is an error that says how to mend it.
 
 #include <cstdint>
+#include <exception>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "cache/claim.hpp"
@@ -30,14 +32,25 @@ class Damaged : public DatabaseError {
   std::string cause_;
 };
 
+/// Another process had it locked for longer than a write waits.
+class Locked : public DatabaseError {
+ public:
+  using DatabaseError::DatabaseError;
+};
+
 /// What becomes of a file without tables: one of no bytes, or what is left of a process that was killed while it
 /// created it.
 enum class IfEmpty : std::uint8_t { fill, refuse };
 
+/// What becomes of a file with an older schema, which programs of that time would no longer read with that of today.
+enum class IfOlder : std::uint8_t { update, copy };
+
 struct Opened {
   std::unique_ptr<Store> store;
-  /// Why the store is a copy in memory of a file that cannot be written; empty where it is the file itself.
+  /// Why a file cannot be written of which the store is a copy in memory; empty where it can be.
   std::string problem;
+  /// Of a copy, which itself has the schema of today.
+  std::optional<int> schema_of_original;
 };
 
 /// Creates the file (0600) and its folders (0700) where they are missing; otherwise touches nothing. Waits for
@@ -58,9 +71,10 @@ void create_empty(const std::filesystem::path& path);
 /// Of the file with its log, where the latest commits are.
 [[nodiscard]] std::int64_t bytes_on_disk(const std::filesystem::path& path);
 
-/// Opens an existing file, brings its schema up to date, and never changes a file that is not ours.
-/// \throws Damaged, DatabaseError with the path, the cause and what to do about it; NotFound for what is refused
-[[nodiscard]] Opened open_file(const std::filesystem::path& path, IfEmpty if_empty);
+/// Opens an existing file, and never changes one that is not ours.
+/// \throws Damaged, Locked, DatabaseError with the path, the cause and what to do about it; NotFound for what is refused
+[[nodiscard]] Opened open_file(const std::filesystem::path& path, IfEmpty if_empty,
+                               IfOlder if_older = IfOlder::update);
 
 /// A copy in memory of what a file holds, with today's schema. Never changes the file.
 /// \throws Damaged, DatabaseError; NotFound where it has no tables
@@ -72,12 +86,16 @@ void create_empty(const std::filesystem::path& path);
 /// Whether it speaks of content that is not what SQLite wrote, or of tables that are missing.
 [[nodiscard]] bool is_damage(const SQLite::Exception& error) noexcept;
 
+/// Whether it says that another process had the file locked for longer than a write waits.
+[[nodiscard]] bool is_locked(const std::exception& error) noexcept;
+
 /// The file itself, for reading: without locks where it and its folder cannot be written. A copy in memory where its
-/// schema is an older one. Never changes the file.
+/// schema is an older one, or SQLite lacks space for its own files. Never changes the file.
 /// \throws DatabaseError; NotFound where it has no tables
 [[nodiscard]] std::unique_ptr<Store> open_reader(const std::filesystem::path& path);
 
-/// \throws Damaged where the error speaks of that and the file is one of ours, else DatabaseError with explain()
+/// \throws Damaged where the error speaks of that and the file is one of ours; else, with explain(), Locked where it
+/// speaks of that, or DatabaseError
 [[noreturn]] void rethrow(const std::filesystem::path& path, const SQLite::Exception& error);
 
 /// What SQLite said, and what a person can do about it.

@@ -67,7 +67,7 @@ class Store {
   /// Takes out measurements made with templates that later ones of the same key and variant have replaced,
   /// but not finals, the fastest of each key and templates, nor the last `keep` of each key; and binaries that
   /// no measurement with the latest templates names.
-  /// \param rehearse  only counts
+  /// \param rehearse  only counts, while others may write
   Pruned prune(std::int64_t keep, bool rehearse);
 
   enum class Depth : std::uint8_t {

@@ -81,6 +81,8 @@ TuningRun begin_run(const runtime::Device& device) {
 }
 
 void end_run(TuningRun& run, const cache::Cache& cache) {
+  constexpr std::chrono::seconds patience{60};  // a large import takes that long
+  cache.flush(patience);
   run.database = cache.status();
   run.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - run.start).count();
   if (!run.failure && !run.database.persistent)

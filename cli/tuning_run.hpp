@@ -50,7 +50,8 @@ struct TuningRun {
 };
 
 [[nodiscard]] TuningRun begin_run(const runtime::Device& device);
-/// Notes how long it took and where the results are; that they are not kept is a failure.
+/// Writes what the database has refused, which may take a minute where it is locked. Notes how long the run took and
+/// where the results are; that they are not kept is a failure.
 void end_run(TuningRun& run, const cache::Cache& cache);
 
 /// Does what concerns one problem. A ce::Error, or that memory is short, ends it and is the failure.

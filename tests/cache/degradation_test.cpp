@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <chrono>
 #include <filesystem>
+#include <future>
 #include <iterator>
 #include <optional>
 #include <string>
@@ -288,6 +290,33 @@ TEST_F(Degradation, RefusedWritesStayUsableAndReachTheFileLater) {
   EXPECT_EQ(cache.status().measurements, 5);
   EXPECT_EQ(cache.measurements(key).size(), 4U);
   EXPECT_TRUE(cache.binary("late one").has_value());
+}
+
+TEST_F(Degradation, WhatWasRefusedIsWrittenWhenTheFileIsNoLongerLocked) {
+  const auto rows = [&] { return sql_value(file(), "SELECT COUNT(*) FROM measurements"); };
+  Cache cache = Cache::open(file());
+  cache.flush(std::chrono::seconds(0));
+  sql(file(),
+      "CREATE TRIGGER refuse BEFORE INSERT ON measurements BEGIN SELECT RAISE(ABORT, 'refused'); END");
+  cache.add(a_measurement(key, "a"));
+  cache.flush(std::chrono::hours(1));  // waits for locks alone
+  EXPECT_FALSE(cache.status().persistent);
+  sql(file(), "DROP TRIGGER refuse");
+
+  SQLite::Database other(file().string(), SQLite::OPEN_READWRITE);
+  other.exec("BEGIN IMMEDIATE");
+  cache.flush(std::chrono::seconds(0));
+  EXPECT_FALSE(cache.status().persistent);
+  EXPECT_EQ(rows(), "0");
+  const auto waiting = std::async(std::launch::async, [&] { cache.flush(std::chrono::hours(1)); });
+  while (warnings("is locked by another process: waiting for up to 3600 s") == 0)
+    ASSERT_EQ(waiting.wait_for(std::chrono::milliseconds(10)), std::future_status::timeout) << "gave up";
+  EXPECT_EQ(rows(), "0");
+  other.exec("ROLLBACK");
+  waiting.wait();
+  EXPECT_TRUE(cache.status().persistent) << cache.status().problem;
+  EXPECT_EQ(rows(), "1");
+  EXPECT_EQ(warnings("waiting for up to"), 1U) << warning("waiting");
 }
 
 TEST_F(Degradation, LossAtTheEndIsSaid) {

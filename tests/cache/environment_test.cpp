@@ -29,6 +29,10 @@ void run_in_mount(const std::string& task, const fs::path& folder) {
 
 TEST_F(Mounts, FullFileSystem) { run_in_mount("--full-file-system", folder()); }
 
+TEST_F(Mounts, AWholeDatabaseOnAFullFileSystemIsRead) {
+  run_in_mount("--read-on-full-file-system", folder());
+}
+
 TEST_F(Mounts, ReadOnlyFileSystem) {
   {
     Cache cache = Cache::open(file());

@@ -13,12 +13,15 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <filesystem>
 #include <stdexcept>
 #include <string_view>
 #include <system_error>
 #include <utility>
 
 #include "cache/layers.hpp"
+#include "cache/upkeep.hpp"
+#include "ce/base/error.hpp"
 #include "ce/base/log.hpp"
 #include "tests/cache/fixture.hpp"
 
@@ -30,7 +33,7 @@ void require(bool condition, const std::string& text) {
 }
 
 void require_success(int result, const char* call) {
-  if (result != 0) throw std::system_error(errno, std::generic_category(), call);
+  if (result < 0) throw std::system_error(errno, std::generic_category(), call);
 }
 
 void print(const std::string& line) {
@@ -181,10 +184,10 @@ struct NotAllowed : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-void mount_full(const std::string& folder) {
+void mount_small(const std::string& folder, const char* size) {
   try {
     leave_for_own_mounts();
-    require_success(::mount("none", folder.c_str(), "tmpfs", 0, "size=512k"), "mount");
+    require_success(::mount("none", folder.c_str(), "tmpfs", 0, size), "mount");
   } catch (const std::exception& error) {
     throw NotAllowed(error.what());
   }
@@ -203,7 +206,7 @@ void mount_read_only(const std::string& folder) {
 
 /// FOLDER: fills a file system with measurements, and opens another database when it is full.
 void full_file_system(const std::vector<std::string>& arguments) {
-  mount_full(arguments.at(1));
+  mount_small(arguments.at(1), "size=512k");
   const std::string file = arguments.at(1) + "/ce.db";
   const Key key{.problem = "full", .device = "Some GPU"};
   int count = 0;
@@ -223,6 +226,47 @@ void full_file_system(const std::vector<std::string>& arguments) {
   const Cache cache = Cache::open_existing(file);
   require(cache.measurements(key).size() == static_cast<std::size_t>(count) - 1,
           "a committed measurement is lost");
+}
+
+/// To the last page.
+void fill_up(const std::string& folder) {
+  const int descriptor = ::open((folder + "/filling").c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+  require_success(descriptor, "open");
+  const std::string page(4096, 'x');
+  while (::write(descriptor, page.data(), page.size()) > 0) {
+  }
+  const int error = errno;
+  ::close(descriptor);
+  require(error == ENOSPC, "the file system does not fill up");
+}
+
+/// FOLDER: a database that was closed in good order, and one whose last commits are in its log, are read when the file
+/// system is full.
+void read_on_full_file_system(const std::vector<std::string>& arguments) {
+  mount_small(arguments.at(1), "size=2m");
+  const std::string whole = arguments.at(1) + "/ce.db", unfinished = arguments.at(1) + "/log.db";
+  const Key key{.problem = "full", .device = "Some GPU"};
+  {
+    Cache cache = Cache::open(whole);
+    cache.add(a_measurement(key, "config"));
+    for (const char* suffix : {"", "-wal"}) std::filesystem::copy_file(whole + suffix, unfinished + suffix);
+  }
+  require(!std::filesystem::exists(whole + "-shm"), "SQLite needs no file of its own");
+  fill_up(arguments.at(1));
+  for (const auto open : {Cache::open, Cache::open_existing, Cache::open_to_read, Cache::open_copy})
+    require(open(whole).measurements(key).size() == 1, "what is there cannot be read");
+  require(Upkeep::copy(whole).damages().empty(), "what is whole is damaged");
+  const Status status = Cache::open_existing(whole).status();
+  require(!status.persistent && status.problem.find("free some space") != std::string::npos, status.problem);
+  try {
+    static_cast<void>(Cache::open_to_read(unfinished));
+    require(false, "commits in a log are left out");
+  } catch (const DatabaseError& error) {
+    const std::string what = error.what();
+    require(what.find("commits wait in its -wal file") != std::string::npos &&
+                what.find("free some space") != std::string::npos,
+            what);
+  }
 }
 
 /// FOLDER: ce.db in it holds two measurements of one key.
@@ -317,7 +361,7 @@ int Process::wait() {
 
 std::optional<int> run_task(const std::vector<std::string>& arguments) {
   using Task = void (*)(const std::vector<std::string>&);
-  constexpr std::array<std::pair<std::string_view, Task>, 10> tasks{{
+  constexpr std::array<std::pair<std::string_view, Task>, 11> tasks{{
       {"--write", write_measurements},
       {"--read-only", read_only},
       {"--work", work_until_killed},
@@ -326,6 +370,7 @@ std::optional<int> run_task(const std::vector<std::string>& arguments) {
       {"--fill-disk", fill_disk},
       {"--claim", hold_a_claim},
       {"--full-file-system", full_file_system},
+      {"--read-on-full-file-system", read_on_full_file_system},
       {"--read-only-file-system", read_only_file_system},
       {"--damaged-read-only", damaged_read_only},
   }};

@@ -131,41 +131,61 @@ TEST_F(Schema, WinnersIsTheFastestOfTheHighestStage) {
 }
 
 /// Those whose measurements have the columns of today.
-class SchemaOfVersion : public Schema, public testing::WithParamInterface<int> {};
+class SchemaOfVersion : public Schema, public testing::WithParamInterface<int> {
+ protected:
+  SchemaOfVersion() {
+    for (int i = 0; i < 5; ++i) list.push_back(a_measurement(key, "config " + std::to_string(i % 3), i));
+    list.back().outcome = Outcome::quarantined;
+    SQLite::Database database = open();
+    migrate(database, migrations().first(static_cast<std::size_t>(GetParam())));
+    database.exec("INSERT INTO device_models VALUES (1, '" + key.device +
+                  "'); INSERT INTO problems VALUES (1, '" + key.problem +
+                  "'); INSERT INTO keys VALUES (1, '" + key.id() + "', 1, 1)");
+    SQLite::Statement evidence(database, "INSERT INTO evidence VALUES (1, ?1, ?2)");
+    const std::string json = encode_evidence(list.front().evidence);
+    evidence.bind(1, digest({json}));
+    evidence.bind(2, json);
+    evidence.exec();
+    for (std::size_t i = 0; i < list.size(); ++i) insert(database, static_cast<int>(i) + 1, list[i]);
+  }
+  static void insert(SQLite::Database& database, int id, const Measurement& measurement) {
+    SQLite::Statement row(database, R"sql(
+      INSERT INTO measurements
+      SELECT ?1, 1, ?2, 'templates', ?3, ?4, '', 1, 1024, 1048576, x'0000c03f0000204000006040', 2.5, 0.25, 32, 0, 1, ?5, ?6)sql");
+    row.bind(1, id);
+    row.bind(2, measurement.config);
+    row.bind(3, measurement.compile_key);
+    row.bind(4, std::string(name(measurement.outcome)));
+    row.bind(5, measurement.created_at);
+    row.bind(6, identity_of(measurement));
+    row.exec();
+  }
+
+  std::vector<Measurement> list;
+};
+
+TEST_P(SchemaOfVersion, IsReadAsItIsUntilTheFirstWrite) {
+  const std::string before = contents(file());
+  Cache cache = Cache::open_existing(file());
+  const auto expect_known = [&](std::size_t count) {
+    EXPECT_EQ(cache.measurements(key).size(), count);
+    EXPECT_EQ(cache.keys().at(0).measurements, static_cast<std::int64_t>(count));
+  };
+  expect_known(5);
+  EXPECT_TRUE(cache.status().persistent) << cache.status().problem;
+  EXPECT_EQ(cache.status().schema_version, GetParam());
+  EXPECT_EQ(contents(file()), before);
+  cache.add(a_measurement(key, "new", 9));
+  expect_known(6);
+  EXPECT_EQ(cache.status().schema_version, static_cast<int>(migrations().size()));
+  EXPECT_EQ(sql_value(file(), "PRAGMA user_version"), std::to_string(migrations().size()));
+  EXPECT_EQ(sql_value(file(), "SELECT COUNT(*) FROM measurements"), "6");
+}
 
 TEST_P(SchemaOfVersion, IsBroughtUpToDateAndLosesNothing) {
   const auto columns = [&] {
     return sql_value(file(), "SELECT GROUP_CONCAT(name) FROM pragma_table_info('key_counts')");
   };
-  std::vector<Measurement> list;
-  for (int i = 0; i < 5; ++i) list.push_back(a_measurement(key, "config " + std::to_string(i % 3), i));
-  list.back().outcome = Outcome::quarantined;
-  {
-    SQLite::Database database = open();
-    migrate(database, migrations().first(static_cast<std::size_t>(GetParam())));
-    for (std::size_t i = 0; i < list.size(); ++i) {
-      SQLite::Statement row(database, R"sql(
-        INSERT INTO measurements
-        SELECT ?1, 1, ?2, 'templates', ?3, ?4, '', 1, 1024, 1048576, x'0000c03f0000204000006040', 2.5, 0.25, 32, 0, 1, ?5, ?6)sql");
-      if (i == 0) {
-        database.exec("INSERT INTO device_models VALUES (1, '" + key.device +
-                      "'); INSERT INTO problems VALUES (1, '" + key.problem +
-                      "'); INSERT INTO keys VALUES (1, '" + key.id() + "', 1, 1)");
-        SQLite::Statement evidence(database, "INSERT INTO evidence VALUES (1, ?1, ?2)");
-        const std::string json = encode_evidence(list[i].evidence);
-        evidence.bind(1, digest({json}));
-        evidence.bind(2, json);
-        evidence.exec();
-      }
-      row.bind(1, static_cast<int>(i) + 1);
-      row.bind(2, list[i].config);
-      row.bind(3, list[i].compile_key);
-      row.bind(4, std::string(name(list[i].outcome)));
-      row.bind(5, list[i].created_at);
-      row.bind(6, identity_of(list[i]));
-      row.exec();
-    }
-  }
   const std::string image = "image of ", whole = digest({image + "one"});
   sql(file(), fmt::format("INSERT INTO binaries VALUES ('one', CAST('{0}one' AS BLOB), '{1}', '', '', ''), "
                           "('damaged', CAST('{0}two' AS BLOB), '{1}', '', '', '')",

@@ -343,6 +343,65 @@ TEST_F(UpkeepTest, PruningTakesBinariesThatNoLatestMeasurementNames) {
             "latest,shared");
 }
 
+TEST_F(UpkeepTest, PruningKeepsEachBinaryThatALatestMeasurementNames) {
+  const auto named = [&](const char* config, const char* templates, const char* compile_key, int number) {
+    Measurement m = a_measurement(key, config, number);
+    m.template_digest = templates;
+    m.compile_key = compile_key;
+    return m;
+  };
+  fill(file(), {named("block/1", "old", "old-1 both second", 1), named("block/2", "old", "old-2", 2),
+                named("block/1", "new", "first both", 3), named("block/2", "new", "alone", 4),
+                named("block/3", "new", "one second third", 5), named("block/4", "new", "first both", 6),
+                named("block/5", "new", "", 7)});
+  {
+    Cache cache = Cache::open(file());
+    for (const char* name : {"old-1", "old-2", "first", "both", "alone", "one", "second", "third", "thir",
+                             "hird", "second third", "first both"})
+      cache.keep_binary(name, as_bytes(name), {});
+  }
+  Upkeep upkeep = Upkeep::open(file());
+  EXPECT_EQ(upkeep.prune(100, true).binaries, 6);
+  EXPECT_EQ(upkeep.prune(100, false).binaries, 6);
+  EXPECT_EQ(sql_value(file(), "SELECT GROUP_CONCAT(compile_key) FROM (SELECT * FROM binaries ORDER BY 1)"),
+            "alone,both,first,one,second,third");
+}
+
+TEST_F(UpkeepTest, PruningKeepsEvidenceThatIsSharedWithWhatStays) {
+  std::vector<Measurement> list;
+  const auto add = [&](const char* templates, const char* driver) {
+    Measurement m = a_measurement(key, "block/1", static_cast<int>(list.size()));
+    m.template_digest = templates;
+    m.stage = stage_of_screenings;
+    m.evidence = {{"driver", driver}};
+    list.push_back(m);
+  };
+  for (const char* driver : {"the fastest's", "shared", "gone", "shared", "gone, too"}) add("old", driver);
+  list.front().median_us = 1;
+  add("new", "shared");
+  fill(file(), list);
+  Upkeep upkeep = Upkeep::open(file());
+  EXPECT_EQ(upkeep.prune(0, false).measurements, 4);
+  EXPECT_EQ(sql_value(file(), "SELECT GROUP_CONCAT(json) FROM (SELECT json FROM evidence ORDER BY id)"),
+            R"({"driver":"the fastest's"},{"driver":"shared"})");
+  EXPECT_TRUE(upkeep.damages().empty());
+  EXPECT_EQ(upkeep.add(list), 4) << "and measurements are taken as ever";
+  EXPECT_EQ(upkeep.prune(0, false).measurements, 4);
+}
+
+TEST_F(UpkeepTest, ARehearsalWaitsForNoWriter) {
+  Measurement old = a_measurement(key, "block/1", 1);
+  old.template_digest = "old";
+  old.stage = stage_of_screenings;
+  Measurement best = old;
+  best.median_us = 1;
+  fill(file(), {old, best, a_measurement(key, "block/1", 2)});
+  Upkeep upkeep = Upkeep::open(file());
+  SQLite::Database writer(file().string(), SQLite::OPEN_READWRITE);
+  writer.exec("BEGIN IMMEDIATE");
+  EXPECT_EQ(upkeep.prune(0, true).measurements, 1);
+}
+
 TEST_F(UpkeepTest, PruningDropsWhatNothingRefersTo) {
   Measurement gone = a_measurement(key, "block/1", 1);
   gone.template_digest = "old";

@@ -246,6 +246,63 @@ TEST_F(DatabaseUpkeep, ADamagedDatabaseIsAnErrorOfWhoReadsIt) {
   EXPECT_EQ(test::read_file(path("damaged.db")), bytes);
 }
 
+/// An older ce may still use it.
+TEST_F(DatabaseUpkeep, WhoOnlyReadsADatabaseLeavesItsSchemaAsItIs) {
+  cache_.add(dated(0, 40, "2030-01-01"));
+  cache_.add(dated(1, 50, "2030-01-01"));
+  const std::string older = path("older.db");
+  ASSERT_EQ(ce_tune({"db", "merge", database(), "--db", older}).status, 0);
+  const auto version = [&] {
+    return SQLite::Database(older, SQLite::OPEN_READONLY).execAndGet("PRAGMA user_version").getInt();
+  };
+  const int today = version();
+  SQLite::Database(older, SQLite::OPEN_READWRITE)
+      .exec(
+          "DELETE FROM schema_versions WHERE version = (SELECT MAX(version) FROM schema_versions); "
+          "PRAGMA user_version = " +
+          std::to_string(today - 1));
+  const std::string before = test::read_file(older);
+  for (const std::vector<std::string>& words :
+       std::vector<std::vector<std::string>>{{"db", "list"},
+                                             {"db", "show", id()},
+                                             {"db", "history", id()},
+                                             {"db", "diff", database()},
+                                             {"db", "export", path("all.jsonl")},
+                                             {"db", "verify"},
+                                             {"regressions"},
+                                             {"report", "--html", path("page.html")},
+                                             {"explain", id()},
+                                             {"source", id()},
+                                             {"doctor"}}) {
+    std::vector<std::string> all = words;
+    all.insert(all.end(), {"--db", older});
+    const Finished finished = ce_tune(all);
+    EXPECT_EQ(finished.status, 0) << words.front() << ' ' << words.back() << ": " << finished.err;
+    EXPECT_EQ(test::read_file(older), before) << words.front() << ' ' << words.back();
+  }
+  EXPECT_EQ(ce_tune({"db", "prune", "--db", older}).status, 0);
+  EXPECT_EQ(version(), today);
+}
+
+/// A large import holds the lock for longer than a single write waits.
+TEST_F(DatabaseUpkeep, ASweepThatEndsWhileTheDatabaseIsLockedWaits) {
+  test::Child sweep(folder(),
+                    {"sweep", "--op", "softmax", "--dtype", "f32", "--rows", "8", "--cols", "1000",
+                     "--device", "host", "--configs", "4", "--samples", "3", "--db", database()},
+                    surroundings());
+  ASSERT_TRUE(test::until([&] { return cache_.status().measurements > 0; })) << sweep.err();
+  SQLite::Database other(database(), SQLite::OPEN_READWRITE, 5000);
+  other.exec("BEGIN IMMEDIATE");
+  const std::int64_t before = cache_.status().measurements;
+  const auto says = [&](const char* text) { return sweep.err().find(text) != std::string::npos; };
+  ASSERT_TRUE(test::until([&] { return says("is locked by another process: waiting") || !sweep.running(); }));
+  other.exec("ROLLBACK");
+  const Finished finished = sweep.wait();
+  EXPECT_EQ(finished.status, 0) << finished.err;
+  EXPECT_TRUE(says("what it had refused is in it now")) << finished.err;
+  EXPECT_GT(cache_.status().measurements, before);
+}
+
 TEST_F(DatabaseUpkeep, VerifyNamesWhatIsDamaged) {
   cache_.add(dated(0, 40, "2030-01-01"));
   cache_.keep_binary("binary", std::vector<std::byte>(10), {});
