@@ -14,11 +14,13 @@
 #include <system_error>
 #include <vector>
 
+#include "ce/base/error.hpp"
 #include "ce/version.hpp"
 #include "cli/commands.hpp"
 #include "cli/exit_codes.hpp"
 #include "cli/failure.hpp"
 #include "cli/say.hpp"
+#include "cli/units.hpp"
 
 namespace ce::cli {
 namespace {
@@ -91,6 +93,27 @@ std::string message_of(const CLI::ParseError& error, const CLI::App& app) {
                      command_of(app));
 }
 
+[[noreturn]] void refuse_empty(std::string_view argument) {
+  throw InvalidArgument(argument, in_quotes(""), "a value");
+}
+
+/// Of "--name=" CLI11 would take the next word for the value, be it another option.
+void refuse_empty_words(std::span<const char* const> words) {
+  for (const std::string_view word : words.subspan(1)) {
+    if (word == "--") return;
+    if (word.starts_with("--") && word.find('=') == word.size() - 1)
+      refuse_empty(word.substr(0, word.size() - 1));
+  }
+}
+
+/// To the commands "" stands for what was not given, which is not what a variable that is unset was to say.
+void refuse_empty_values(const CLI::App& app) {
+  for (const CLI::Option* option : app.get_options())
+    for (const std::string& value : option->results())
+      if (value.empty()) refuse_empty(option->get_name());
+  for (const CLI::App* command : app.get_subcommands()) refuse_empty_values(*command);
+}
+
 /// A result that did not arrive is no success.
 ExitCode flushed(ExitCode code) {
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
@@ -123,6 +146,7 @@ int run(int argument_count, const char* const* arguments) {
     add_run(app, action);
     add_source(app, action);
     add_doctor(app, action);
+    refuse_empty_words(words);
     try {
       app.parse(argument_count, arguments);
     } catch (const CLI::ParseError& error) {
@@ -132,6 +156,7 @@ int run(int argument_count, const char* const* arguments) {
       }
       return report(usage_failure(message_of(error, app)), json);
     }
+    refuse_empty_values(app);
     return static_cast<int>(flushed(action()));
   } catch (const std::exception& error) {
     return report(describe(error), json);

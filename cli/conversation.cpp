@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <cstdint>
 #include <exception>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "cli/say.hpp"
 #include "runtime/cuda/worker_process.hpp"
@@ -19,6 +21,16 @@ using runtime::cuda::Transfer;
 
 Transfer send(Channel& channel, const Json& words) {
   return channel.send(encode(Note{words.dump(-1, ' ', false, Json::error_handler_t::replace)}));
+}
+
+Json path_words(const std::filesystem::path& path) {
+  const std::string& bytes = path.native();
+  return std::vector<std::uint8_t>(bytes.begin(), bytes.end());
+}
+
+std::filesystem::path path_in(const Json& words) {
+  const auto bytes = words.get<std::vector<std::uint8_t>>();
+  return std::string(bytes.begin(), bytes.end());
 }
 
 std::optional<Json> receive(Channel& channel, Transfer& transfer, Deadline deadline) {

@@ -2,6 +2,7 @@
 /// \file
 /// What ce-tune and the processes that it starts of itself say to each other: JSON objects over a socket.
 
+#include <filesystem>
 #include <functional>
 #include <optional>
 
@@ -11,7 +12,13 @@
 
 namespace ce::cli {
 
+/// What is not UTF-8 in a text arrives as something else: paths go as path_words().
 runtime::cuda::Transfer send(runtime::cuda::Channel& channel, const Json& words);
+
+/// A path as words, whatever its bytes are.
+[[nodiscard]] Json path_words(const std::filesystem::path& path);
+/// The path that path_words() said.
+[[nodiscard]] std::filesystem::path path_in(const Json& words);
 
 /// \returns nothing, with the reason in `transfer`, where no object came
 [[nodiscard]] std::optional<Json> receive(runtime::cuda::Channel& channel, runtime::cuda::Transfer& transfer,

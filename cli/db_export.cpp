@@ -6,6 +6,8 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <ostream>
+#include <sstream>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -66,11 +68,15 @@ ExitCode write(const CommonOptions& common, const std::string& path, bool winner
   cache::Upkeep::Selection selection;
   if (winners) selection = only_winner;
   std::int64_t count = 0;
-  const auto write_lines = [&](std::ostream& lines) { count = database.write_lines(lines, selection); };
   if (!to_output) {
+    // Whoever interrupts the long part leaves no draft behind.
+    require_output("FILE", path);
+    std::ostringstream lines;
+    count = database.write_lines(lines, selection);
+    const auto write_lines = [&](std::ostream& file) { file << lines.view(); };
     write_output("FILE", path, write_lines, Readers::the_user);  // it names machines
   } else {
-    write_lines(std::cout);
+    count = database.write_lines(std::cout, selection);
     if (!std::cout.flush())
       throw std::system_error(errno, std::generic_category(), "cannot write to the standard output");
   }
@@ -93,8 +99,8 @@ void add_db_export(CLI::App& db, Action& chosen) {
   command->add_option("FILE", *file, "Where to; - for the standard output")->required();
   command->add_flag(
       "--winners", *winners,
-      "Only the winner of each problem, with 15 samples at most, without the names of machines (uuid, "
-      "host)");
+      "Only the winners of finished searches, with 15 samples at most, without the names of machines\n"
+      "and processes (uuid, host, process)");
   add_database_option(*command, *options);
   add_json_option(*command, *options);
   command->callback([options, file, winners, &chosen] {

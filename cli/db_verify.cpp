@@ -21,8 +21,9 @@ constexpr const char* verify_examples =
     "  ce-tune db verify\n"
     "  ce-tune db verify --db fleet.db --json\n"
     "\n"
-    "Looks at a copy of the database: pages, references, and the digests of compiled kernels, evidence and "
-    "measurements.\n";
+    "Looks at a copy of the database: pages, references, the counts of each key, and the digests of "
+    "compiled\n"
+    "kernels, evidence and measurements.\n";
 
 /// Also of a file that is too damaged to be copied.
 std::vector<std::string> damages_of(const std::filesystem::path& path) {

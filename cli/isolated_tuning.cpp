@@ -2,10 +2,14 @@
 
 #include <fmt/format.h>
 
-#include <filesystem>
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <csignal>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <stop_token>
+#include <string_view>
 #include <utility>
 
 #include "ce/base/error.hpp"
@@ -23,6 +27,7 @@ using runtime::cuda::Channel;
 using runtime::cuda::Deadline;
 using runtime::cuda::no_deadline;
 using runtime::cuda::Transfer;
+using runtime::cuda::WorkerProcess;
 
 // The conversation: a job from the parent; then from the worker any number of "launching" (a config), "launched"
 // and "progress", and at the end "effort" or "error".
@@ -53,7 +58,7 @@ struct Bench {
 tuner::Report tune(const Json& job, std::optional<Bench>& bench, Channel& channel) {
   if (!bench)
     bench = Bench{ce::open_device(job.at("device").get<std::string>()),
-                  cache::Cache::open(job.at("database").get<std::string>())};
+                  cache::Cache::open(path_in(job.at("database")))};
   generator::Problem problem = generator::parse_key_text(job.at("problem").get<std::string>());
   problem.rows = job.at("rows");
   const TuningOptions options{.configs = job.at("configs"),
@@ -73,6 +78,23 @@ tuner::Report tune(const Json& job, std::optional<Bench>& bench, Channel& channe
   return tuner::Tuner(*bench->device, bench->cache, settings).tune(problem, hooks);
 }
 
+/// The signal in what WorkerProcess::end() tells; 0 for another end.
+int signal_in(std::string_view how) {
+  constexpr std::string_view words = "ended by signal ";
+  int signal = 0;
+  if (how.starts_with(words)) std::from_chars(how.data() + words.size(), how.data() + how.size(), signal);
+  return signal;
+}
+
+/// Whether the process ended of what it did. Else somebody else ended it: the user, or the system, say, short of
+/// memory.
+bool is_own_end(const WorkerProcess& process, std::string_view how) {
+  constexpr std::array faults{SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGTRAP, SIGSYS};
+  const int signal = signal_in(how);
+  if (signal == SIGKILL) return !process.was_killed();  // it had hung up and did not end
+  return how.starts_with("exited") || std::find(faults.begin(), faults.end(), signal) != faults.end();
+}
+
 }  // namespace
 
 // ---- the parent ----------------------------------------------------------------------------------------
@@ -85,8 +107,9 @@ class IsolatedTuning::Worker {
   struct Ending {
     std::optional<tuner::Effort> effort{};  ///< it came to its end
     std::optional<Error> error{};           ///< what it threw
-    std::string killer{};  ///< the config whose first launch the process did not survive; empty for none
-    std::string how{};     ///< that the process ended
+    std::string killer{};    ///< the config whose first launch the process did not survive; empty for none
+    std::string how{};       ///< that the process ended
+    bool by_others = false;  ///< who ended it, and no config is to blame
   };
 
   Ending tune(const Json& job, std::chrono::milliseconds launch_limit, const tuner::Hooks& hooks) {
@@ -122,13 +145,17 @@ class IsolatedTuning::Worker {
       return {.killer = launching,
               .how = fmt::format("did not end within {:g} s",
                                  std::chrono::duration<double>(launch_limit).count())};
-    return {.killer = launching, .how = "the process that launched it " + process_.end(patience)};
+    const std::string how = process_.end(patience);
+    const bool by_others = !is_own_end(process_, how);
+    return {.killer = by_others ? "" : launching,
+            .how = fmt::format("the process that launched it {}", how),
+            .by_others = by_others};
   }
 
  private:
   static constexpr std::chrono::milliseconds patience{1000};
 
-  runtime::cuda::WorkerProcess process_;
+  WorkerProcess process_;
 };
 
 IsolatedTuning::IsolatedTuning(const runtime::Device& device, cache::Cache& cache, TuningOptions options,
@@ -139,7 +166,7 @@ IsolatedTuning::~IsolatedTuning() = default;
 
 Json IsolatedTuning::job(const generator::Problem& problem, double budget_s) const {
   return {{"device", device_.name()},
-          {"database", cache_.status().path.string()},
+          {"database", path_words(cache_.status().path)},
           {"problem", generator::key_text(problem)},
           {"rows", problem.rows},
           {"budget_s", budget_s},
@@ -166,6 +193,7 @@ tuner::Effort IsolatedTuning::tune(const generator::Problem& problem, double bud
     throw DatabaseError("--isolate needs a database that both processes can write to: " +
                         cache_.status().problem);
   tuner::Effort all;
+  bool may_be_ended = true;  // by others, once
   for (bool first = true;; first = false) {
     if (!worker_) worker_ = std::make_unique<Worker>();
     const auto rejected = [&] {
@@ -184,13 +212,16 @@ tuner::Effort IsolatedTuning::tune(const generator::Problem& problem, double bud
       return all;
     }
     worker_.reset();
+    if (ending.by_others && std::exchange(may_be_ended, false)) continue;
     if (!ending.killer.empty()) {
       quarantine(problem, ending.killer, ending.how);
       continue;
     }
     if (!ending.error)
-      throw Error(ErrorKind::device,
-                  fmt::format("tuning {}: {}, between launches", generator::title(problem), ending.how));
+      throw Error(
+          ErrorKind::device,
+          fmt::format("tuning {}: {}, {}", generator::title(problem), ending.how,
+                      ending.by_others ? "as the one before was; no config does that" : "between launches"));
     // A fault that took the context with it: the config is quarantined, and a new process goes on.
     if (ending.error->kind() == ErrorKind::device && rejected() > before) continue;
     throw Error(*ending.error);
@@ -203,6 +234,7 @@ int tuning_worker_main(int in, int out) {
   std::optional<Bench> bench;
   return answer_jobs(in, out, tuning_worker_argument, [&](const Json& job, Channel& channel) -> Json {
     const tuner::Report report = tune(job, bench, channel);
+    bench->cache.flush(patience_at_end);
     return {{"effort",
              {{"configs", report.configs},
               {"known", report.known},

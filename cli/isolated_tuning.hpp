@@ -19,7 +19,8 @@ namespace ce::cli {
 inline constexpr const char* tuning_worker_argument = "tuning-worker";
 
 /// Has problems tuned by another process that writes into the same database. A config whose first launch kills
-/// that process, or does not end, is quarantined with the reason, and a new process goes on with the rest.
+/// that process, or does not end, is quarantined with the reason, and a new process goes on with the rest. What
+/// somebody else ended is no fault of a config: it is tried again.
 class IsolatedTuning {
  public:
   /// Both references must outlive this object.
@@ -28,7 +29,8 @@ class IsolatedTuning {
                  std::chrono::milliseconds launch_limit);
   ~IsolatedTuning();
 
-  /// As Tuner::tune(), whose errors it throws; Error(device) where the process dies between launches.
+  /// As Tuner::tune(), whose errors it throws; Error(device) where the process dies between launches, or where
+  /// others end it twice.
   /// \param budget_s  of the search; what processes cost that died comes on top
   tuner::Effort tune(const generator::Problem& problem, double budget_s, const tuner::Hooks& hooks);
 

@@ -1,5 +1,6 @@
 #include <fcntl.h>
 
+#include <csignal>
 #include <string_view>
 
 #include "cli/app.hpp"
@@ -21,6 +22,8 @@ void open_standard_streams() {
 
 int main(int argument_count, char** arguments) {
   open_standard_streams();
+  // How a worker ended is told only to those who do not ignore it, and whoever started this may have.
+  std::signal(SIGCHLD, SIG_DFL);
   // Not commands: the library and ce-tune itself start them, and speak to them over standard input and output.
   if (argument_count == 2 && std::string_view(arguments[1]) == ce::runtime::compile_worker_argument)
     return ce::runtime::compile_worker_main(0, 1);

@@ -5,7 +5,6 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdlib>
-#include <functional>
 #include <string_view>
 #include <vector>
 
@@ -22,13 +21,6 @@ namespace {
 constexpr std::size_t shortest_prefix = 4;
 constexpr std::size_t most_candidates = 8;
 
-/// "" stands for nothing said here, which is not what a variable that is unset was to say.
-std::function<void(std::string)> not_empty(const char* option, const char* expected) {
-  return [=](const std::string& text) {
-    if (text.empty()) throw InvalidArgument(option, in_quotes(text), expected);
-  };
-}
-
 }  // namespace
 
 void add_database_option(CLI::App& command, CommonOptions& common) {
@@ -36,15 +28,12 @@ void add_database_option(CLI::App& command, CommonOptions& common) {
       .add_option("--db", common.database,
                   "The database (default: CE_DB, else $XDG_DATA_HOME/ce/ce.db,\n"
                   "else ~/.local/share/ce/ce.db)")
-      ->each(not_empty("--db", "a file"))
       ->type_name("FILE");
 }
 
 void add_device_option(CLI::App& command, CommonOptions& common, const std::string& help) {
   constexpr const char* usual = "cuda, cuda:N or host\n(default: CE_DEVICE, else the first GPU, else host)";
-  command.add_option("--device", common.device, help.empty() ? usual : help)
-      ->each(not_empty("--device", "cuda, cuda:N or host"))
-      ->type_name("DEVICE");
+  command.add_option("--device", common.device, help.empty() ? usual : help)->type_name("DEVICE");
 }
 
 void add_json_option(CLI::App& command, CommonOptions& common) {

@@ -5,7 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <limits>
-#include <string_view>
+#include <utility>
 
 #include "ce/base/error.hpp"
 #include "cli/units.hpp"
@@ -224,6 +224,14 @@ void add_problem_options(CLI::App& command, ProblemOptions& options, Amounts* am
   apart->group(group);
   if (amounts == nullptr) add_layout_options(command, options, group);
   add_loss_options(command, options, amounts);
+}
+
+void require_lists(const ProblemOptions& options, std::string_view expected, std::string_view instead) {
+  for (const auto& [name, list] : {std::pair{"--op", &options.operations},
+                                   {"--dtype", &options.dtypes},
+                                   {"--rows", &options.rows},
+                                   {"--cols", &options.columns}})
+    if (list->empty()) throw InvalidArgument(name, instead, expected);
 }
 
 std::vector<Operation> operations_of(const ProblemOptions& options) {

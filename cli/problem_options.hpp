@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "generator/problem.hpp"
@@ -42,6 +43,13 @@ void add_problem_options(CLI::App& command, ProblemOptions& options, Amounts* am
 
 /// \throws InvalidArgument where a problem is described beside the KEY that names one
 void require_key_alone(const std::string& key, const ProblemOptions& options);
+
+/// That none of --op, --dtype, --rows and --cols was left out.
+/// \param expected  of the first that was
+/// \param instead   what is there in its place
+/// \throws InvalidArgument naming the option
+void require_lists(const ProblemOptions& options, std::string_view expected,
+                   std::string_view instead = "missing");
 
 /// The lists, without repetitions.
 /// \throws InvalidArgument naming the option and its value

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -140,10 +141,15 @@ ExitCode run(const RunOptions& options) {
       const std::vector<std::byte>& bytes = outputs.at(tensor->name);
       file.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
     });
-  if (options.common.json)
+  if (options.common.json) {
     print(document_of(*device, problem, chosen, tensors, files));
-  else
-    fmt::print("{} on {}: {}, {}\n", generator::title(problem), device->name(), chosen.config, chosen.origin);
+    return ExitCode::success;
+  }
+  // The standard output may be one of the pipes.
+  const bool to_pipe =
+      std::ranges::any_of(wanted, [&](const auto* one) { return is_stream(files.at(one->name)); });
+  fmt::print(to_pipe ? stderr : stdout, "{} on {}: {}, {}\n", generator::title(problem), device->name(),
+             chosen.config, chosen.origin);
   return ExitCode::success;
 }
 

@@ -64,12 +64,7 @@ class Record {
                                      {&options_.rows, &given_.rows},
                                      {&options_.columns, &given_.columns}})
       if (!given->empty()) *own = *given;
-    for (const auto& [name, values] : {std::pair{"--op", &options_.operations},
-                                       {"--dtype", &options_.dtypes},
-                                       {"--rows", &options_.rows},
-                                       {"--cols", &options_.columns}})
-      if (values->empty())
-        throw InvalidArgument(name, "an empty field", "a value, or the option in the command");
+    require_lists(options_, "a value, or the option in the command", "an empty field");
     return problems_of(options_);
   }
 

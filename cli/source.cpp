@@ -34,7 +34,9 @@ constexpr const char* source_examples =
     "\n"
     "Without KEY, the options say the problem. Without --config, the config is the winner that the database "
     "knows\n"
-    "for the device, or else the one that runs where nothing is tuned; standard error says which.\n";
+    "for the device, or else the one that runs where nothing is tuned; standard error says which. Without "
+    "--rows,\n"
+    "8192 are meant.\n";
 
 /// Rows when --rows is left out: they are not in the source, and only decide which winner is meant.
 constexpr const char* usual_rows = "8192";
@@ -54,13 +56,8 @@ struct Choice {
 /// The one problem that the options describe.
 generator::Problem problem_of(const SourceOptions& options) {
   ProblemOptions one = options.problem;
-  const auto require = [](std::string_view option, const std::vector<std::string>& values) {
-    if (values.empty()) throw InvalidArgument(option, "missing", "it, or a KEY of db list");
-  };
-  require("--op", one.operations);
-  require("--dtype", one.dtypes);
-  require("--cols", one.columns);
   if (one.rows.empty()) one.rows = {usual_rows};
+  require_lists(one, "it, or a KEY of db list");
   return one_problem_of(one);
 }
 

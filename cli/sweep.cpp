@@ -59,11 +59,7 @@ std::vector<generator::Problem> problems_of(const SweepOptions& options) {
   const ProblemOptions& problems = options.problems;
   if (!options.presets.empty()) return problems_of_presets(options.presets, problems);
   if (!options.file.empty()) return problems_of(std::filesystem::path(options.file), problems);
-  for (const auto& [name, list] : {std::pair{"--op", &problems.operations},
-                                   {"--dtype", &problems.dtypes},
-                                   {"--rows", &problems.rows},
-                                   {"--cols", &problems.columns}})
-    if (list->empty()) throw InvalidArgument(name, "missing", "a list; or --preset or --from");
+  require_lists(problems, "a list; or --preset or --from");
   return problems_of(problems);
 }
 
@@ -102,11 +98,17 @@ struct Agenda {
   std::optional<std::chrono::milliseconds> launch_limit{};  ///< to tune in another process
 };
 
+/// \throws InvalidArgument also for what a busy machine may take for a right config, which would be rejected for good
+std::chrono::milliseconds launch_limit_of(const std::string& text) {
+  constexpr std::chrono::duration<double> least{1};
+  const std::chrono::duration<double> limit{parse_duration("--isolate", text)};
+  if (limit < least) throw InvalidArgument("--isolate", in_quotes(text), "a time of 1s or more");
+  return std::chrono::duration_cast<std::chrono::milliseconds>(limit);
+}
+
 Agenda agenda_of(const SweepOptions& options) {
   Agenda agenda{.problems = problems_of(options), .tuning = options.tuning};
-  if (!options.isolate.empty())
-    agenda.launch_limit = std::chrono::duration_cast<std::chrono::milliseconds>(
-        std::chrono::duration<double>(parse_duration("--isolate", options.isolate)));
+  if (!options.isolate.empty()) agenda.launch_limit = launch_limit_of(options.isolate);
   if (!options.top.empty())
     agenda.top = static_cast<std::size_t>(parse_count("--top", options.top, 1, 1'000'000));
   if (options.budget.empty()) return agenda;
@@ -137,7 +139,9 @@ bool tune_one(tuner::Tuner& tuner, IsolatedTuning* isolated, const cache::Cache&
     const auto claim = wait_for_claim(cache, swept.key, hooks.stop, budget.end(),
                                       [&] { hooks.progress({.stage = "waiting for another process"}); });
     if (!claim) return;
-    if (const std::optional<double> share = budget.share(most)) tuner.set_budget(*share);
+    const std::optional<double> share = budget.share(most);
+    if (!share) return;
+    tuner.set_budget(*share);
     swept.report =
         isolated != nullptr
             ? tuner.report(swept.problem, isolated->tune(swept.problem, tuner.settings().budget_s, hooks))
@@ -164,9 +168,7 @@ void tune_all(runtime::Device& device, cache::Cache& cache, const tuner::Setting
   const Budget budget(agenda.budget_s);
   for (const generator::Problem& problem : agenda.problems) {
     SweptProblem& swept = result.problems.emplace_back(SweptProblem{problem, tuner.key(problem)});
-    const std::optional<double> share = budget.share(settings.budget_s);
-    if (!share) continue;
-    tuner.set_budget(*share);
+    if (!budget.share(settings.budget_s)) continue;
     display.begin(result.problems.size(), agenda.problems.size(), generator::title(problem));
     const bool go_on = tune_one(tuner, isolated ? &*isolated : nullptr, cache, hooks, budget,
                                 settings.budget_s, agenda.top, swept);
@@ -240,17 +242,17 @@ void add_sweep(CLI::App& app, Action& chosen) {
       ->excludes(presets);
   command
       ->add_option("--budget", options->budget,
-                   "Take that long at most, such as 90s, 10m or 1.5h; what moves the most bytes is\n"
+                   "Take about that long, such as 90s, 10m or 1.5h; what moves the most bytes is\n"
                    "tuned first")
       ->type_name("TIME");
   command->add_option("--top", options->top, "Tell the best N configs of each problem")->type_name("N");
   command
       ->add_option("--samples", options->tuning.samples,
-                   "Samples of each finalist (default: 15; 5 on the host)")
+                   "Samples of each finalist, rounded up to a multiple of 3 (default: 15; 6 on the host)")
       ->type_name("N");
   command->add_flag("--isolate{60s}", options->isolate,
                     "Tune in another process: a config that crashes it, or does not end within 60 s\n"
-                    "(--isolate=TIME for another limit), is rejected, and the sweep goes on");
+                    "(--isolate=TIME for another limit, 1s or more), is rejected, and the sweep goes on");
   add_tuning_options(*command, options->tuning);
   add_device_option(*command, options->common);
   add_database_option(*command, options->common);

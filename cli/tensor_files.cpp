@@ -55,21 +55,56 @@ std::vector<NamedTensor> of_cross_entropy(const Problem& problem) {
   return tensors;
 }
 
-/// An output can have the file of the input that it is written over, and of no other tensor.
+namespace fs = std::filesystem;
+
+/// Also of files that are still to be written.
+bool is_same_file(const std::string& one, const std::string& other) {
+  std::error_code error;
+  const auto place = [&error](const std::string& path) {
+    const fs::path absolute = fs::absolute(path, error);
+    return error ? absolute : fs::weakly_canonical(absolute, error);
+  };
+  const fs::path place_of_one = place(one);
+  const fs::path place_of_other = error ? fs::path() : place(other);
+  // A link of /proc to an open file that was deleted leads to no place.
+  return error ? fs::equivalent(one, other, error) : place_of_one == place_of_other;
+}
+
+/// An output can have the file of the input that it is written over, and of no other tensor. Streams are nobody's own.
 void require_own_file(const NamedTensor& output, std::span<const NamedTensor> tensors,
                       const std::map<std::string, std::string>& files) {
   const auto own = files.find(output.name);
-  if (own == files.end() || std::filesystem::is_other(own->second)) return;  // a pipe or a device
-  const auto place = [](const std::string& path) {
-    return std::filesystem::weakly_canonical(std::filesystem::absolute(path));
-  };
+  if (own == files.end() || is_stream(own->second)) return;
   for (const NamedTensor& other : tensors) {
     const auto file = files.find(other.name);
-    if (other.name == output.name || file == files.end()) continue;
-    if (other.name != output.over && place(file->second) == place(own->second))
+    if (other.name == output.name || other.name == output.over) continue;
+    if (file != files.end() && !is_stream(file->second) && is_same_file(file->second, own->second))
       throw InvalidArgument(output.name, in_quotes(own->second),
                             fmt::format("another file than that of {}", other.name));
   }
+}
+
+/// \param size  of a stream that is too long, as far as it was read
+void require_size(const NamedTensor& tensor, const std::string& path, std::uintmax_t size) {
+  if (size == tensor.bytes()) return;
+  throw InvalidArgument(tensor.name, fmt::format("{}, {} bytes", in_quotes(path), size),
+                        fmt::format("{} bytes: {} x {} elements of {}", tensor.bytes(), tensor.rows,
+                                    tensor.columns, name(tensor.dtype)));
+}
+
+/// All that comes, but no more than a part of what is longer than the tensor.
+/// \param expected  bytes for which there is to be memory at once; else it is taken as they come
+std::vector<std::byte> read_all(std::istream& file, const NamedTensor& tensor, std::size_t expected) {
+  constexpr std::size_t step = std::size_t{1} << 20;
+  std::vector<std::byte> bytes;
+  bytes.reserve(expected + step);
+  while (file && bytes.size() <= tensor.bytes()) {
+    const std::size_t start = bytes.size();
+    bytes.resize(start + step);
+    file.read(reinterpret_cast<char*>(bytes.data() + start), static_cast<std::streamsize>(step));
+    bytes.resize(start + static_cast<std::size_t>(file.gcount()));
+  }
+  return bytes;
 }
 
 std::string names_of(std::span<const NamedTensor> tensors) {
@@ -94,6 +129,11 @@ std::vector<NamedTensor> tensors_of(const Problem& problem) {
   written.written = true;
   if (problem.in_place) written.over = tensors.front().name;
   return tensors;
+}
+
+bool is_stream(const std::string& path) {
+  std::error_code error;
+  return fs::is_other(path, error);
 }
 
 std::map<std::string, std::string> files_of(const std::vector<std::string>& texts,
@@ -128,18 +168,17 @@ std::map<std::string, std::string> files_of(const std::vector<std::string>& text
 
 std::vector<std::byte> read_tensor(const NamedTensor& tensor, const std::string& path) {
   std::error_code error;
-  const auto size = std::filesystem::file_size(path, error);
-  if (error == std::errc::no_such_file_or_directory)
+  const fs::file_status status = fs::status(path, error);
+  if (status.type() == fs::file_type::not_found)
     throw NotFound(fmt::format("there is no file {} for {}", path, tensor.name));
+  const auto size = !error && fs::is_regular_file(status) ? fs::file_size(path, error) : 0;
   if (error) throw InvalidArgument(tensor.name, in_quotes(path), "a file; " + error.message());
-  if (size != tensor.bytes())
-    throw InvalidArgument(tensor.name, fmt::format("{}, {} bytes", in_quotes(path), size),
-                          fmt::format("{} bytes: {} x {} elements of {}", tensor.bytes(), tensor.rows,
-                                      tensor.columns, name(tensor.dtype)));
-  std::vector<std::byte> bytes(tensor.bytes());
+  if (size > 0) require_size(tensor, path, size);  // of others it shows as they are read
   std::ifstream file(path, std::ios::binary);
-  if (!file.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size())))
+  std::vector<std::byte> bytes = read_all(file, tensor, size);
+  if (!file.is_open() || file.bad())
     throw InvalidArgument(tensor.name, in_quotes(path), "a file that can be read");
+  require_size(tensor, path, bytes.size());
   return bytes;
 }
 

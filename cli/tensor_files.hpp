@@ -37,6 +37,10 @@ struct NamedTensor {
 [[nodiscard]] std::map<std::string, std::string> files_of(const std::vector<std::string>& texts,
                                                           std::span<const NamedTensor> tensors);
 
+/// Whether it is a pipe or a device, whose content is what comes by and which has no place that the name tells.
+[[nodiscard]] bool is_stream(const std::string& path);
+
+/// A pipe is read to its end.
 /// \throws NotFound where there is no such file; InvalidArgument naming tensor and file where it cannot be
 /// read or its size is not that of the tensor
 [[nodiscard]] std::vector<std::byte> read_tensor(const NamedTensor& tensor, const std::string& path);

@@ -68,17 +68,8 @@ Field field_of(const TimeOptions& options) {
           fmt::format("{} ({}) has no winner; name configs with --config", known.key.id(), known.title()));
     return field;
   }
-  const ProblemOptions& given = options.problem;
-  for (const auto& [name, list] : {std::pair{"--op", &given.operations},
-                                   {"--dtype", &given.dtypes},
-                                   {"--rows", &given.rows},
-                                   {"--cols", &given.columns}})
-    if (list->empty()) throw InvalidArgument(name, "missing", "one value; or name a KEY of db list");
-  const std::vector<generator::Problem> problems = problems_of(given);
-  if (problems.size() != 1)
-    throw InvalidArgument("the problem options", fmt::format("{} problems", problems.size()),
-                          "one problem, or a KEY of db list");
-  field.problem = problems.front();
+  require_lists(options.problem, "one value; or name a KEY of db list");
+  field.problem = one_problem_of(options.problem);
   if (field.configs.empty()) throw InvalidArgument("--config", "missing", "one or more configs");
   return field;
 }
@@ -110,6 +101,7 @@ ExitCode time(const TimeOptions& options) {
   for (const std::string& config : options.configs)
     require_serves(parse_config_option(config), field.problem, device->model());
   const tuner::Settings settings = settings_of(options.tuning, device->model());
+  require_compiler(*device);
   cache::Cache cache = cache::Cache::open(database_path(options.common));
   TuningRun run = begin_run(*device);
 

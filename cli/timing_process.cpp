@@ -28,7 +28,7 @@ using runtime::cuda::Transfer;
 struct Timer {
   explicit Timer(const Json& job)
       : device(ce::open_device(job.at("device").get<std::string>())),
-        cache(cache::Cache::open(job.at("database").get<std::string>())),
+        cache(cache::Cache::open(path_in(job.at("database")))),
         retimer(*device, cache,
                 settings_of({.configs = {}, .scratch = job.at("scratch"), .strategy = {}, .samples = {}},
                             device->model())) {}
@@ -58,7 +58,7 @@ std::vector<Measurement> TimingProcess::time_beside(const cache::Key& key, const
   runtime::cuda::Channel& channel = process_.channel();
   const std::stop_callback stopping(stop, [&] { channel.shut_down(); });
   Transfer transfer = send(channel, {{"device", device_.name()},
-                                     {"database", cache_.status().path.string()},
+                                     {"database", path_words(cache_.status().path)},
                                      {"scratch", options_.scratch},
                                      {"key", {key.problem, key.device}},
                                      {"problem", generator::key_text(problem)},

@@ -29,14 +29,15 @@ tuner::Strategy strategy_of(const std::string& text) {
 
 void add_tuning_options(CLI::App& command, TuningOptions& options) {
   command
-      .add_option(
-          "--strategy", options.strategy,
-          "halving: the most promising configs, then fewer and fewer, for 2 seconds at most (default);\n"
-          "exhaustive: all of them; random: 40 of them")
+      .add_option("--strategy", options.strategy,
+                  "halving: the most promising configs, then fewer and fewer, for about 2 seconds on a "
+                  "GPU\n(default); "
+                  "exhaustive: all of them; random: 40 of them, 12 on the host")
       ->type_name("NAME");
   command
       .add_option("--configs", options.configs,
-                  "Try at most that many configs (default: what the strategy tries; 12 on the host)")
+                  "Try at most that many configs (default: what the strategy tries; on the host 12,\n"
+                  "but for exhaustive)")
       ->type_name("N");
   add_scratch_option(command, options);
 }
@@ -81,8 +82,7 @@ TuningRun begin_run(const runtime::Device& device) {
 }
 
 void end_run(TuningRun& run, const cache::Cache& cache) {
-  constexpr std::chrono::seconds patience{60};  // a large import takes that long
-  cache.flush(patience);
+  cache.flush(patience_at_end);
   run.database = cache.status();
   run.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - run.start).count();
   if (!run.failure && !run.database.persistent)

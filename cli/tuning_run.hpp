@@ -50,6 +50,9 @@ struct TuningRun {
 };
 
 [[nodiscard]] TuningRun begin_run(const runtime::Device& device);
+/// How long to wait at the end for a database that another process has locked: a large import takes that long.
+inline constexpr std::chrono::seconds patience_at_end{60};
+
 /// Writes what the database has refused, which may take a minute where it is locked. Notes how long the run took and
 /// where the results are; that they are not kept is a failure.
 void end_run(TuningRun& run, const cache::Cache& cache);

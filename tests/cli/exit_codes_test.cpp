@@ -164,6 +164,34 @@ TEST_F(CommandLine, UsageErrorsNameOptionAndValue) {
   expect_failure_document(ce_tune({"sweep", "--frobnicate", "--json"}), 2, "usage");
 }
 
+/// Of an option, of one with a list, of an argument, and of one among others.
+TEST_F(CommandLine, AnEmptyValueIsNotOneThatWasNotGiven) {
+  const auto expect_refused = [this](const std::vector<std::string>& words, const std::string& name) {
+    expect_failure(ce_tune(words), 2, name + " is \"\"; expected ");
+  };
+  for (const char* option : {"--op", "--budget", "--strategy", "--configs", "--samples", "--scratch", "--top",
+                             "--from", "--preset", "--align", "--db", "--device"})
+    expect_refused({"sweep", option, ""}, option);
+  for (const char* option : {"--against", "--since"}) expect_refused({"regressions", option, ""}, option);
+  expect_refused({"bench", "--device", "cuda:9", "--plot", ""}, "--plot");
+  expect_refused({"check", "--runs", ""}, "--runs");
+  expect_refused({"report", "--html", ""}, "--html");
+  expect_refused({"db", "prune", "--keep", ""}, "--keep");
+  expect_refused({"db", "export", ""}, "FILE");
+  expect_refused({"db", "import", ""}, "FILE");
+  expect_refused({"db", "merge", "one.db", ""}, "FILES");
+  for (const char* command : {"time", "explain", "source", "report"}) expect_refused({command, ""}, "KEY");
+  expect_failure_document(ce_tune({"db", "list", "--db", "", "--json"}), 2, "invalid argument");
+  EXPECT_FALSE(std::filesystem::exists(folder() / "data")) << "a database was created";
+}
+
+TEST_F(CommandLine, AnEmptyValueAfterAnEqualsSignDoesNotTakeTheNextWord) {
+  expect_failure(ce_tune({"db", "merge", "--db=", "one.db"}), 2, "--db is \"\"; expected a value");
+  expect_failure(ce_tune({"sweep", "--budget=", "--list-presets"}), 2, "--budget is \"\"; expected a value");
+  expect_failure(ce_tune({"sweep", "--list-presets", "--isolate="}), 2,
+                 "--isolate is \"\"; expected a value");
+}
+
 TEST_F(CommandLine, ADeviceThatIsNotThereIsADeviceFailure) {
   std::vector<std::string> words = host_sweep(database());
   words[10] = "cuda:0";
@@ -175,6 +203,12 @@ TEST_F(CommandLine, ADeviceThatIsNotThereIsADeviceFailure) {
 TEST_F(CommandLine, NoCompilerIsACompileFailure) {
   expect_failure(ce_tune(host_sweep(database()), {{"CE_HOST_COMPILER", "/nonexistent/c++"}}), 6,
                  "has no compiler");
+  expect_failure(
+      ce_tune({"time", "--op", "softmax", "--dtype", "f32", "--rows", "4", "--cols", "32", "--device", "host",
+               "--db", database(), "--config", "block/warps=1,vec=4,load=ca,store=cg"},
+              {{"CE_HOST_COMPILER", "/nonexistent/c++"}}),
+      6, "has no compiler");
+  EXPECT_FALSE(std::filesystem::exists(database()));
 }
 
 TEST_F(CommandLine, ADamagedDatabaseIsADatabaseFailure) {

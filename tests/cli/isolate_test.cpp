@@ -5,8 +5,10 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "cache/cache.hpp"
 #include "tests/cli/process.hpp"
 
 namespace ce::cli {
@@ -17,20 +19,29 @@ using test::Finished;
 
 class Isolate : public test::CommandTest {
  protected:
-  /// The host compiler, but for the first kernel, which kills whoever loads it, and the second, which hangs.
-  std::string faulty_compiler() const {
-    test::write_file(folder() / "kill.hpp",
-                     "#include <csignal>\n[[gnu::constructor]] static void f() { std::raise(SIGKILL); }\n");
-    test::write_file(folder() / "hang.hpp",
-                     "#include <unistd.h>\n[[gnu::constructor]] static void f() { for (;;) ::pause(); }\n");
+  /// What happens to whoever loads a kernel, as a statement of C++, by names.
+  using Faults = std::vector<std::pair<std::string, std::string>>;
+
+  /// The host compiler, but for as many of the first kernels: the first one has the first of the faults, ...
+  std::string faulty_compiler(const Faults& faults) const {
+    std::string names;
+    for (const auto& [name, fault] : faults) {
+      test::write_file(folder() / (name + ".hpp"),
+                       "#include <sys/stat.h>\n#include <unistd.h>\n#include <csignal>\n"
+                       "[[gnu::constructor]] static void f() { " +
+                           fault + " }\n");
+      names += " " + name;
+    }
     const std::filesystem::path script = folder() / "compiler";
     test::write_file(script,
                      "#!/bin/sh\n"
                      "for source; do :; done\n"
                      "if [ -f \"$source\" ] && grep -q 'int warps = ' \"$source\"; then\n"
                      "  sum=$(cksum < \"$source\")\n"
-                     "  for fault in kill hang; do\n"
-                     "    header=" +
+                     "  for fault in" +
+                         names +
+                         "; do\n"
+                         "    header=" +
                          folder().string() +
                          "/$fault.hpp\n"
                          "    mkdir \"$header.of\" 2> /dev/null && echo \"$sum\" > \"$header.of/sum\"\n"
@@ -45,10 +56,26 @@ class Isolate : public test::CommandTest {
     return script.string();
   }
 
-  Finished sweep(std::vector<std::string> more) const {
+  [[nodiscard]] std::vector<std::string> words(const std::string& database, const std::string& configs,
+                                               std::vector<std::string> more) const {
     more.insert(more.begin(), {"sweep", "--op", "softmax", "--dtype", "f32", "--rows", "8", "--cols", "1000",
-                               "--device", "host", "--db", database(), "--configs", "8", "--samples", "2"});
-    return ce_tune(more, {{"CE_HOST_COMPILER", faulty_compiler()}});
+                               "--device", "host", "--db", database, "--configs", configs, "--samples", "2"});
+    return more;
+  }
+
+  Finished sweep(std::vector<std::string> more,
+                 const Faults& faults = {{"kill", "std::raise(SIGABRT);"}, {"hang", "for (;;) ::pause();"}},
+                 const std::string& configs = "8") const {
+    return ce_tune(words(database(), configs, std::move(more)),
+                   {{"CE_HOST_COMPILER", faulty_compiler(faults)}});
+  }
+
+  [[nodiscard]] bool any_rejected() const {
+    const cache::Cache cache = cache::Cache::open_existing(database());
+    for (const cache::KeySummary& summary : cache.keys())
+      for (const cache::Measurement& measurement : cache.measurements(summary.key))
+        if (measurement.outcome == cache::Outcome::quarantined) return true;
+    return false;
   }
 };
 
@@ -59,7 +86,7 @@ TEST_F(Isolate, ConfigsThatKillTheirProcessOrHangAreRejectedAndTheRestIsTuned) {
   EXPECT_EQ(problem.at("tried"), 8);
   int killed = 0, hung = 0;
   for (const auto& [reason, count] : problem.at("rejected").items()) {
-    if (reason.find("ended by signal 9") != std::string::npos) killed += count.get<int>();
+    if (reason.find("ended by signal 6") != std::string::npos) killed += count.get<int>();
     if (reason == "did not end within 3 s") hung += count.get<int>();
   }
   EXPECT_EQ(killed, 1) << problem.dump(2);
@@ -73,10 +100,52 @@ TEST_F(Isolate, ConfigsThatKillTheirProcessOrHangAreRejectedAndTheRestIsTuned) {
   EXPECT_EQ(json::parse(again.out).at("problems").at(0).at("known"), 8);
 }
 
+TEST_F(Isolate, KnowsHowAProcessEndedAlsoWhereItsOwnParentIgnoresThat) {
+  std::string command = "trap '' CHLD; exec " CE_TUNE;
+  for (const std::string& word : words(database(), "2", {"--isolate"})) command += " " + word;
+  const std::string compiler = faulty_compiler({{"kill", "std::raise(SIGABRT);"}});
+  const Finished finished =
+      test::Child(folder(), {"-c", command}, surroundings({{"CE_HOST_COMPILER", compiler}}), "", "/bin/sh")
+          .wait();
+  EXPECT_EQ(finished.status, 0) << finished.err;
+  EXPECT_TRUE(any_rejected());
+}
+
+TEST_F(Isolate, AConfigIsNotToBlameForWhatSomebodyElseEnded) {
+  const std::string once = "if (::mkdir(\"" + (folder() / "killed").string() + "\", 0700) == 0) ";
+  const Finished killed = sweep({"--isolate", "--json"}, {{"kill", once + "std::raise(SIGKILL);"}}, "2");
+  ASSERT_EQ(killed.status, 0) << killed.err;
+  EXPECT_TRUE(std::filesystem::exists(folder() / "killed")) << "nobody was killed";
+  EXPECT_EQ(json::parse(killed.out).at("problems").at(0).at("tried"), 2);
+  EXPECT_FALSE(any_rejected());
+}
+
+TEST_F(Isolate, WhereProcessesAreEndedAgainAndAgainTheSweepEndsAndNothingIsRejected) {
+  const Finished ended = sweep({"--isolate"}, {{"terminate", "std::raise(SIGTERM);"}}, "1");
+  EXPECT_EQ(ended.status, 5) << ended.out;
+  EXPECT_NE(ended.err.find("ended by signal 15"), std::string::npos) << ended.err;
+  EXPECT_NE(ended.err.find("no config does that"), std::string::npos) << ended.err;
+  EXPECT_FALSE(any_rejected());
+}
+
+TEST_F(Isolate, TunesIntoTheDatabaseWhateverBytesItsNameHas) {
+  const std::filesystem::path place = folder() / "odd", name = "caf\xe9.db";
+  std::filesystem::create_directory(place);
+  const Finished finished = ce_tune(words((place / name).string(), "1", {"--isolate"}));
+  EXPECT_EQ(finished.status, 0) << finished.err;
+  EXPECT_FALSE(cache::Cache::open_existing(place / name).keys().empty());
+  for (const auto& entry : std::filesystem::directory_iterator(place))
+    EXPECT_TRUE(entry.path().filename().string().starts_with(name.string())) << entry.path();
+}
+
 TEST_F(Isolate, TheLimitIsATime) {
   const Finished finished = sweep({"--isolate=soon"});
   EXPECT_EQ(finished.status, 2);
   EXPECT_NE(finished.err.find("--isolate is \"soon\"; expected a time"), std::string::npos) << finished.err;
+  const Finished hasty = sweep({"--isolate=0.0001s"});
+  EXPECT_EQ(hasty.status, 2);
+  EXPECT_NE(hasty.err.find("--isolate is \"0.0001s\"; expected a time of 1s or more"), std::string::npos)
+      << hasty.err;
 }
 
 }  // namespace

@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,6 +9,7 @@
 #include <random>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "generator/elements.hpp"
@@ -51,6 +53,18 @@ class Run : public test::CommandTest {
   [[nodiscard]] Finished run(std::vector<std::string> words) const {
     words.insert(words.begin(), {"run", "--device", "host", "--rows", "5", "--cols", "40"});
     return ce_tune(words);
+  }
+
+  /// Writes "logits" and "target". \returns words for a shell that call cross entropy of them, but for the tensors
+  /// other than the target
+  [[nodiscard]] std::string cross_entropy() {
+    Values values = normal(rows * columns, 1), target{0, 7, 39, 12, 3};
+    static_cast<void>(file("logits", DType::f32, values));
+    return fmt::format("{} run --device host --rows {} --cols {} --op cross_entropy --dtype f32 {}", CE_TUNE,
+                       rows, columns, file("target", DType::i64, target));
+  }
+  [[nodiscard]] Finished shell(const std::string& command) const {
+    return test::Child(folder(), {"-c", command}, surroundings(), "", "/bin/sh").wait();
   }
 
   static constexpr std::size_t rows = 5, columns = 40;
@@ -180,6 +194,36 @@ TEST_F(Run, APolicyNeedsNoPlaceForADatabase) {
   EXPECT_EQ(finished.status, 0) << finished.err;
   EXPECT_NE(finished.err.find("no place for the tuning database is known"), std::string::npos)
       << finished.err;
+}
+
+TEST_F(Run, WritesAPipeBesideAFile) {
+  const std::string call = cross_entropy() + " " + to("logits");
+  ASSERT_EQ(shell(fmt::format("{} {} {}", call, to("loss"), to("grad"))).status, 0);
+  const Finished piped = shell(fmt::format("({} loss=/dev/stdout grad={} || echo failed >&2) | cat > {}",
+                                           call, path("other_grad"), path("other_loss")));
+  EXPECT_EQ(piped.err.find("failed"), std::string::npos) << piped.err;
+  EXPECT_EQ(read("other_loss", DType::f32, 1), read("loss", DType::f32, 1));
+  EXPECT_EQ(read("other_grad", DType::f32, rows * columns), read("grad", DType::f32, rows * columns));
+}
+
+TEST_F(Run, ReadsAPipeOfTheRightSize) {
+  const std::string call = cross_entropy();
+  ASSERT_EQ(shell(fmt::format("{} {} {}", call, to("logits"), to("grad"))).status, 0);
+  const auto piped = [&](const std::string& files) {
+    return shell(fmt::format("cat {} | {} logits=/dev/stdin grad={}", files, call, path("other_grad")));
+  };
+  for (const auto& [wrong, bytes] :
+       {std::pair{path("target"), "40 bytes"}, {path("logits") + " " + path("target"), "840 bytes"}}) {
+    const Finished refused = piped(wrong);
+    EXPECT_EQ(refused.status, 2) << refused.out;
+    EXPECT_NE(refused.err.find(fmt::format("logits is \"/dev/stdin\", {}; expected 800 bytes", bytes)),
+              std::string::npos)
+        << refused.err;
+  }
+  EXPECT_FALSE(std::filesystem::exists(path("other_grad")));
+  const Finished right = piped(path("logits"));
+  EXPECT_EQ(right.status, 0) << right.err;
+  EXPECT_EQ(read("other_grad", DType::f32, rows * columns), read("grad", DType::f32, rows * columns));
 }
 
 TEST_F(Run, WritesNothingWhenATargetIsOutOfRange) {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <memory>
 #include <set>
 #include <stop_token>
@@ -59,6 +60,16 @@ TEST_F(Timing, EachProcessTellsWhatItMeasuredAndThatItWasAnother) {
   }
   EXPECT_EQ(processes.size(), 2U);
   EXPECT_TRUE(cache_.keys().empty()) << "nothing is written down";
+}
+
+TEST_F(Timing, TakesTheDatabaseWhateverBytesItsNameHas) {
+  const std::filesystem::path place = folder() / "odd", name = "caf\xe9.db";
+  std::filesystem::create_directory(place);
+  cache::Cache cache = cache::Cache::open(place / name);
+  TimingProcess process(*device_, cache, {}, CE_TUNE);
+  EXPECT_EQ(process.time_beside(key_, problem_, std::vector{config_}, samples, a_turn, {}).size(), 1U);
+  for (const auto& entry : std::filesystem::directory_iterator(place))
+    EXPECT_TRUE(entry.path().filename().string().starts_with(name.string())) << entry.path();
 }
 
 TEST_F(Timing, WhatFailsThereFailsHereByTheSameName) {
