@@ -112,7 +112,7 @@ class Plan {
 };
 
 /// A device, a database and the kernels chosen so far. Thread-safe. Leaves the calling thread's current CUDA
-/// context and device as it found them.
+/// context and device as it found them. A child of fork() makes its own; the end of its parent's does nothing there.
 class Context {
  public:
   /// \throws Unsupported where the device does not exist or is too old, InvalidArgument for an option or an

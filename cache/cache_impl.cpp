@@ -1,0 +1,174 @@
+#include "cache/cache_impl.hpp"
+
+#include <sqlite3.h>
+
+#include <algorithm>
+#include <iterator>
+#include <system_error>
+#include <utility>
+
+#include "cache/repair.hpp"
+#include "ce/base/error.hpp"
+
+namespace ce::cache {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Larger files take longer to examine than a tuning should wait: ce-tune db verify does.
+constexpr std::int64_t most_bytes_to_examine = std::int64_t{1} << 30,
+                       most_bytes_to_examine_in_full = 16 << 20;
+
+/// A larger one than that is examined by one process that writes, and not by others for so long: many that begin at the
+/// same time would keep the machine busy.
+constexpr std::chrono::hours examination_lasts{1};
+
+fs::path mark_of(const fs::path& database) { return database.string() + "-examined"; }
+
+bool was_examined(const fs::path& database) {
+  std::error_code error;
+  const auto at = fs::last_write_time(mark_of(database), error);
+  return !error && fs::file_time_type::clock::now() - at < examination_lasts;
+}
+
+void mark_examined(const fs::path& database) {
+  try {
+    create_empty(mark_of(database));
+    fs::last_write_time(mark_of(database), fs::file_time_type::clock::now());
+  } catch (const std::exception&) {  // then the next process examines it, too
+  }
+}
+
+}  // namespace
+
+std::string Cache::Impl::unreadable(const std::exception& error) const {
+  return fmt::format("cannot read the tuning database {} ({}): going on without what it holds", path.string(),
+                     error.what());
+}
+
+void Cache::Impl::end_refusal() {
+  refused.reset();
+  log(LogLevel::info,
+      fmt::format("{} can be written again: what it had refused is in it now", path.string()));
+}
+
+void Cache::Impl::deliver() {
+  on_store(Use::write, [&](Store& target) { refused->copy_into(target, true); });
+  end_refusal();
+}
+
+std::vector<Measurement> Cache::Impl::measurements(const Key& key) {
+  std::vector<Measurement> all;
+  read([&](Store& source) {
+    auto list = source.measurements(key);
+    if (all.empty())
+      all = std::move(list);
+    else
+      std::move(list.begin(), list.end(), std::back_inserter(all));
+  });
+  const auto older = [](const auto& a, const auto& b) { return a.created_at < b.created_at; };
+  if (!std::is_sorted(all.begin(), all.end(), older)) std::stable_sort(all.begin(), all.end(), older);
+  return all;
+}
+
+std::vector<Key> Cache::Impl::find(const std::string& prefix) {
+  std::vector<Key> all;
+  read([&](Store& source) {
+    const auto others = static_cast<std::ptrdiff_t>(all.size());
+    for (Key& key : source.find(prefix))
+      if (std::find(all.begin(), all.begin() + others, key) == all.begin() + others)
+        all.push_back(std::move(key));
+  });
+  return all;
+}
+
+void Cache::Impl::attach(const fs::path& file, IfOlder if_older) {
+  if (read_only) {
+    const FileId id = FileId::with_change(file);
+    store = open_reader(file);
+    path = file;
+    file_id = id;
+    return;
+  }
+  const FileId id = FileId::of(file);
+  Opened opened = open_file(file, mends ? IfEmpty::fill : IfEmpty::refuse, if_older);
+  store = std::move(opened.store);
+  schema_of_original = opened.schema_of_original;
+  path = file;
+  file_id = id;
+  examined = false;
+  persistent = opened.problem.empty();
+  if (!persistent) degrade(opened.problem);
+}
+
+void Cache::Impl::follow(Use use) {
+  try {
+    if (mends) create_empty(path);
+    attach(path, strict && use == Use::read ? IfOlder::copy : IfOlder::update);
+  } catch (const Error&) {
+    if (use == Use::write) throw;  // the file that is open can still be read
+  }
+}
+
+void Cache::Impl::examine() {
+  if (std::exchange(examined, true) || !mends || !persistent) return;
+  const std::int64_t bytes = bytes_on_disk(path);
+  if (bytes > most_bytes_to_examine) return;
+  const bool large = bytes > most_bytes_to_examine_in_full;
+  if (large && was_examined(path)) return;
+  store->expect_ours(path);
+  const std::string damage = store->first_damage(large ? Store::Depth::pages : Store::Depth::full);
+  if (!damage.empty()) mend(damage);
+  if (large) mark_examined(path);
+}
+
+void Cache::Impl::mend(const std::string& cause) {
+  Repair done = repair(path, file_id, cause);
+  if (done.memory == nullptr) {
+    if (!done.report.empty()) log_once(LogLevel::warning, done.report);
+    attach(path);
+    return;
+  }
+  store = std::move(done.memory);
+  schema_of_original.reset();
+  persistent = false;
+  degrade(done.report);
+  log_once(LogLevel::warning, problem);
+}
+
+std::string Cache::Impl::damage_behind(const SQLite::Exception& error) {
+  bool certain = false;
+  switch (error.getErrorCode()) {
+    case SQLITE_NOTADB:
+    case SQLITE_CORRUPT: certain = true; break;
+    case SQLITE_ERROR:
+    case SQLITE_CONSTRAINT: break;  // the text of a table or a trigger, perhaps
+    default: return {};
+  }
+  try {
+    store->expect_ours(path);
+    return certain ? error.what() : store->first_damage(Store::Depth::schema);
+  } catch (const SQLite::Exception& other) {
+    if (certain) return error.what();
+    return is_damage(other) ? other.what() : "";
+  }
+}
+
+void Cache::Impl::degrade(const std::string& cause) {
+  problem = cause + "; until then, new measurements last as long as this process";
+}
+
+Cache::Impl::~Impl() {
+  if (refused == nullptr || !persistent) return;
+  try {
+    deliver();
+  } catch (const std::exception& error) {
+    try {
+      log(LogLevel::warning, fmt::format("{} measurements could not be written to {} and are lost ({})",
+                                         refused->counts().measurements, path.string(), error.what()));
+    } catch (...) {  // nobody is left to tell
+    }
+  }
+}
+
+}  // namespace ce::cache
