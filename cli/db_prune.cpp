@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <filesystem>
 #include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -20,13 +21,12 @@ constexpr const char* prune_examples =
     "  ce-tune db prune --dry-run\n"
     "  ce-tune db prune --keep 0 && ce-tune db vacuum\n"
     "\n"
-    "Takes out measurements whose templates have been replaced, but not finals, not the fastest of each "
-    "problem and\n"
-    "templates, not the last such checks of each problem, and not its last measurements, of which finals and "
-    "checks come\n"
-    "before early rounds; and compiled kernels that no measurement with the latest templates names. "
-    "Nothing is measured\n"
-    "again because of it.\n";
+    "Takes out measurements whose templates have been replaced: not finals, the fastest of each problem and\n"
+    "templates, the last --keep of such checks of each problem, nor its last --keep measurements, of which "
+    "finals\n"
+    "and checks come first. And compiled kernels that no measurement with the latest templates names. "
+    "Nothing has\n"
+    "to be measured again.\n";
 
 struct PruneOptions {
   CommonOptions common;
@@ -40,7 +40,8 @@ ExitCode prune(const PruneOptions& options) {
   const std::int64_t keep =
       options.keep.empty() ? usual_keep
                            : parse_count("--keep", options.keep, 0, std::numeric_limits<std::int64_t>::max());
-  cache::Upkeep database = cache::Upkeep::open(database_path(options.common));
+  const std::filesystem::path path = database_path(options.common);
+  cache::Upkeep database = options.dry_run ? cache::Upkeep::copy(path) : cache::Upkeep::open(path);
   const cache::Store::Pruned pruned = database.prune(keep, options.dry_run);
   if (options.common.json)
     print({{"database", database.path().string()},

@@ -100,13 +100,14 @@ const VariantWeights* weights_of(std::string_view variant, const Weights& weight
   return own == weights.variants.end() ? nullptr : &*own;
 }
 
-/// Of a variant that was never recorded but stays on the device: those of the first that does.
+/// Of a variant that was never recorded but stays on the device: those of the one that does and was recorded most.
 const VariantWeights* weights_of_the_like(std::string_view variant, const Weights& weights) {
   if (!generator::variant(variant).persistent) return nullptr;
-  const auto like =
-      std::find_if(weights.variants.begin(), weights.variants.end(),
-                   [](const VariantWeights& w) { return generator::variant(w.variant).persistent; });
-  return like == weights.variants.end() ? nullptr : &*like;
+  const VariantWeights* like = nullptr;
+  for (const VariantWeights& other : weights.variants)
+    if (generator::variant(other.variant).persistent && (like == nullptr || other.problems > like->problems))
+      like = &other;
+  return like;
 }
 
 /// On which a config with such traits was recorded. With fewer rows for its blocks than in any of them it was not.

@@ -269,6 +269,7 @@ TEST_F(DatabaseUpkeep, WhoOnlyReadsADatabaseLeavesItsSchemaAsItIs) {
                                              {"db", "diff", database()},
                                              {"db", "export", path("all.jsonl")},
                                              {"db", "verify"},
+                                             {"db", "prune", "--dry-run"},
                                              {"regressions"},
                                              {"report", "--html", path("page.html")},
                                              {"explain", id()},

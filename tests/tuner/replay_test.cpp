@@ -72,7 +72,7 @@ TEST(Replay, HalvingFindsNearlyTheBestOfEveryProblemAtAFractionOfTheCost) {
 }
 
 /// What is drawn is the noise of samples, on medians that are taken to be true. Searches that leave nothing out are
-/// 0.5% apart at the 95th percentile and up to 1.3%.
+/// 0.5% apart at the 95th percentile and up to 1.0%.
 TEST(Replay, WinnersOfTenSearchesAreHardlyApart) {
   const replay::Recording recorded = recording();
   std::vector<double> apart;
