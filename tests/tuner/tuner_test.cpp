@@ -372,7 +372,10 @@ TEST_F(TunerTest, ChecksAndOtherTemplatesAreNotKnown) {
   FaultyDevice device;
   const Report first = Tuner(device, database, quick_settings()).tune(small_problem());
   cache::Cache other = cache::Cache::in_memory();
+  constexpr double impossible_us = 0.001;  // what counts of these, wins
   for (Measurement measurement : database.measurements(first.key)) {
+    measurement.samples_us.assign(measurement.samples_us.size(), static_cast<float>(impossible_us));
+    measurement.median_us = impossible_us;
     if (measurement.config == first.winner) {
       measurement.stage = cache::stage_of_checks;
     } else {
@@ -384,9 +387,7 @@ TEST_F(TunerTest, ChecksAndOtherTemplatesAreNotKnown) {
   const Report report = Tuner(device, other, quick_settings()).tune(small_problem());
   EXPECT_EQ(report.known, 0);
   EXPECT_EQ(report.tried, 4);
-  for (const Measurement& measurement : other.measurements(report.key))
-    EXPECT_FALSE(measurement.stage > 0 && measurement.config == report.winner &&
-                 measurement.template_digest == "0123");
+  EXPECT_GT(report.median_us, 10 * impossible_us);
 }
 
 TEST_F(TunerTest, MemoryWasShortWhereTwiceTheRowsFitNow) {
