@@ -1,4 +1,4 @@
-"""Times a callable on the GPU as ce-tune does: cold L2, the median of single launches."""
+"""Times a callable on the GPU as ce-tune does: cold L2, the median of single launches, nothing enqueued behind them."""
 
 from __future__ import annotations
 
@@ -72,16 +72,15 @@ class Timer:
             return None, f"events ({type(error).__name__}: {reason})"
 
     def _take(self, launch: Callable[[], Any], restore: Callable[[], None]) -> list[float]:
-        pairs = []
+        times = []
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         for i in range(self.samples + 1):
+            torch.cuda._sleep(20_000_000 if i == 0 else 1_000_000)  # 0.5 ms: all is enqueued before it runs
             restore()
             torch.sum(self._flush, dim=0, out=self._sum)
-            if i == 0:
-                torch.cuda._sleep(20_000_000)  # about 10 ms: launches are enqueued before the first one runs
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             start.record()
             launch()
             end.record()
-            pairs.append((start, end))
-        torch.cuda.synchronize()
-        return [1e3 * start.elapsed_time(end) for start, end in pairs[1:]]
+            end.synchronize()
+            times.append(1e3 * start.elapsed_time(end))
+        return times[1:]

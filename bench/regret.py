@@ -152,11 +152,10 @@ class Tuner:
 
     def time(self, problem, configs, samples, about_us, database):
         """Median times of each config, in microseconds, one of each process. Short kernels get more samples, which
-        spread more, and several processes, the shorter the more: what a process has may make one of them faster than
-        another by some percent."""
+        spread more, and several processes: what a process has may make one of them faster than another."""
         ordered = sorted(set(configs))
         count = samples * max(1, min(20, int(300 / about_us)))
-        processes = 15 if about_us < 12 else 5 if about_us < 30 else 1
+        processes = 3 if about_us < 30 else 1
         times = {}
         for process in range(processes):
             # Each begins with another: what is loaded, and timed, before a kernel may make it faster or slower.

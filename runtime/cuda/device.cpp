@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <mutex>
 #include <optional>
 
@@ -117,6 +118,9 @@ class CudaDevice final : public Device {
   WorkerPool workers_{worker_settings()};
   std::once_flag trial_stream_once_;
   CUstream trial_stream_ = nullptr;
+  /// The trial stream; until there is one, no stream at all.
+  std::atomic<CUstream> timed_stream_ = reinterpret_cast<CUstream>(this);
+  std::atomic<std::uint64_t> launches_ = 0;  // on that stream
   std::mutex evicting_;
   std::optional<EvictionPriority> eviction_;
   std::mutex timing_;  // held through time(): two timings on one stream would measure each other
@@ -168,6 +172,8 @@ void CudaDevice::launch(std::span<const KernelLaunch> kernels, const void* argum
                         std::size_t argument_bytes, Stream stream) {
   const ContextScope scope(*context_);
   void* parameters[] = {const_cast<void*>(arguments)};
+  if (stream == timed_stream_.load(std::memory_order_relaxed)) [[unlikely]]
+    launches_ += kernels.size();
   for (const KernelLaunch& kernel : kernels)
     if (const CUresult result = launch_one(kernel, argument_bytes > 0 ? parameters : nullptr, stream);
         result != CUDA_SUCCESS) [[unlikely]]
@@ -309,6 +315,7 @@ Stream CudaDevice::trial_stream() {
   std::call_once(trial_stream_once_, [this] {
     const BlockingScope scope(*context_);
     CE_CUDA_CHECK(driver_, cuStreamCreate(&trial_stream_, CU_STREAM_NON_BLOCKING));
+    timed_stream_ = trial_stream_;
   });
   return trial_stream_;
 }
@@ -317,7 +324,8 @@ void CudaDevice::reset_eviction_priority(const void* data, std::size_t bytes, St
   const std::lock_guard lock(evicting_);
   const ContextScope scope(*context_);
   if (!eviction_) eviction_.emplace(context_, model_);
-  eviction_->reset(data, bytes, stream);
+  const int launched = eviction_->reset(data, bytes, stream);
+  if (stream == timed_stream_) launches_ += static_cast<std::uint64_t>(launched);
 }
 
 std::vector<float> CudaDevice::time(int samples, const std::function<void()>& before,
@@ -325,7 +333,7 @@ std::vector<float> CudaDevice::time(int samples, const std::function<void()>& be
   const CUstream stream = trial_stream();
   const std::lock_guard lock(timing_);
   const BlockingScope scope(*context_);
-  if (timer_ == nullptr) timer_ = std::make_unique<EventTimer>(context_, model_, stream);
+  if (timer_ == nullptr) timer_ = std::make_unique<EventTimer>(context_, model_, stream, launches_);
   return timer_->time(samples, before, timed);
 }
 

@@ -50,15 +50,16 @@ EvictionPriority::EvictionPriority(const std::shared_ptr<const PrimaryContext>& 
   if (module_) reset_ = module_->function("ce_reset_eviction_priority");
 }
 
-void EvictionPriority::reset(const void* data, std::size_t bytes, CUstream stream) const {
+int EvictionPriority::reset(const void* data, std::size_t bytes, CUstream stream) const {
   const auto begin = reinterpret_cast<std::uint64_t>(data);
   std::uint64_t first = (begin + line_bytes - 1) / line_bytes * line_bytes;
-  if (!module_ || begin + bytes < first + line_bytes) return;
+  if (!module_ || begin + bytes < first + line_bytes) return 0;
   std::uint64_t lines = (begin + bytes - first) / line_bytes;
   const auto blocks = static_cast<unsigned>((lines + threads - 1) / threads);
   void* parameters[] = {&first, &lines};
   CE_CUDA_CHECK(driver_, cuLaunchKernel(handle_of(reset_), blocks, 1, 1, threads, 1, 1, 0, stream, parameters,
                                         nullptr));
+  return 1;
 }
 
 }  // namespace ce::runtime::cuda

@@ -16,7 +16,8 @@ class EvictionPriority {
   explicit EvictionPriority(const std::shared_ptr<const PrimaryContext>& context, const Model& model);
 
   /// Of all lines that lie within this memory, in stream order. The context is current.
-  void reset(const void* data, std::size_t bytes, CUstream stream) const;
+  /// \returns how many kernels it launched for that
+  int reset(const void* data, std::size_t bytes, CUstream stream) const;
 
  private:
   const Driver& driver_;

@@ -33,26 +33,34 @@ wait:
 }
 )";
 
-/// With more enqueued behind them, kernels below 40 us take up to 0.7 us longer on an H200.
-constexpr int batch = 4;
+/// As many launches of a stream share something that the first of them fetches.
+constexpr std::uint64_t group = 4;
 constexpr double longest_delay_us = 5000;
 
 }  // namespace
 
-EventTimer::EventTimer(std::shared_ptr<const PrimaryContext> context, const Model& model, CUstream stream)
-    : context_(std::move(context)), stream_(stream) {
+EventTimer::EventTimer(std::shared_ptr<const PrimaryContext> context, const Model& model, CUstream stream,
+                       std::atomic<std::uint64_t>& launches)
+    : context_(std::move(context)), stream_(stream), launches_(launches) {
   // Without it, long kernels are still timed well.
   delay_module_ =
       load_own_ptx(context_, model, delay_text, "times of kernels below about 10 us include launch overhead");
   if (delay_module_) delay_ = delay_module_->function("ce_delay");
 }
 
-void EventTimer::delay(double microseconds) const {
+void EventTimer::delay(double microseconds) {
   if (!delay_module_) return;
   auto nanoseconds = static_cast<std::uint64_t>(1000 * microseconds);
   void* parameters[] = {&nanoseconds};
   CE_CUDA_CHECK(context_->driver(),
                 cuLaunchKernel(handle_of(delay_), 1, 1, 1, 1, 1, 1, 0, stream_, parameters, nullptr));
+  ++launches_;
+}
+
+/// After a delay and before(), which launches as many kernels as the last time, a group begins.
+void EventTimer::line_up() {
+  if (!delay_module_) return;
+  while ((launches_ + 1 + launches_before_) % group != 0) delay(0);
 }
 
 std::vector<float> EventTimer::time(int samples, const std::function<void()>& before,
@@ -61,26 +69,22 @@ std::vector<float> EventTimer::time(int samples, const std::function<void()>& be
   std::vector<float> times;
   if (samples <= 0) return times;
   times.reserve(static_cast<std::size_t>(samples));
-  std::vector<Event> starts, ends;
-  for (int i = 0; i < std::min(samples, batch); ++i) {
-    starts.emplace_back(context_->driver());
-    ends.emplace_back(context_->driver());
-  }
-  for (int left = samples; left > 0; left -= batch) {
-    const int count = std::min(left, batch);
+  const Event start(context_->driver()), end(context_->driver());
+  for (int i = 0; i < samples; ++i) {
+    line_up();
     delay(delay_us_);
     const auto begin = Clock::now();
-    for (int i = 0; i < count; ++i) {
-      before();
-      starts[i].record(stream_);
-      timed();
-      ends[i].record(stream_);
-    }
+    const std::uint64_t launched = launches_;
+    before();
+    launches_before_ = launches_ - launched;
+    start.record(stream_);
+    timed();
+    end.record(stream_);
     const std::chrono::duration<double, std::micro> enqueueing = Clock::now() - begin;
     CE_CUDA_CHECK(context_->driver(), cuStreamSynchronize(stream_));
-    for (int i = 0; i < count; ++i) times.push_back(ends[i].since(starts[i]));
+    times.push_back(end.since(start));
     // Rises at once and falls slowly: what takes the host long once may do so again.
-    delay_us_ = std::clamp(1.5 * enqueueing.count() / count * batch + 20, delay_us_ / 2, longest_delay_us);
+    delay_us_ = std::clamp(1.5 * enqueueing.count() + 20, delay_us_ / 2, longest_delay_us);
   }
   return times;
 }

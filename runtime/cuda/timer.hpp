@@ -2,6 +2,8 @@
 /// \file
 /// Times work on a stream with events.
 
+#include <atomic>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -37,26 +39,31 @@ class Event {
   CUevent handle_ = nullptr;
 };
 
-/// Enqueues samples in small batches, so that what is behind one is the same however many are asked for. Each batch
-/// starts with a kernel that keeps the stream busy while the batch is being enqueued: otherwise the GPU waits between
-/// a start event and its kernel for the host's next call, and a short kernel would be measured as the host's launch
-/// time.
+/// Takes samples one at a time, since what is enqueued behind a kernel makes it longer. Each comes after a kernel that
+/// keeps the stream busy while the sample is being enqueued: otherwise the GPU waits between a start event and its
+/// kernel for the host's next call, and a short kernel would be measured as the host's launch time. What begins with the
+/// first of four launches is alike: which of the four it is moves a short kernel, too. docs/measuring.md has by how much.
 class EventTimer {
  public:
-  EventTimer(std::shared_ptr<const PrimaryContext> context, const Model& model, CUstream stream);
+  /// \param launches  of kernels on the stream so far; whoever launches one on it adds to them
+  EventTimer(std::shared_ptr<const PrimaryContext> context, const Model& model, CUstream stream,
+             std::atomic<std::uint64_t>& launches);
 
   /// As Device::time(). The context is current.
   [[nodiscard]] std::vector<float> time(int samples, const std::function<void()>& before,
                                         const std::function<void()>& timed);
 
  private:
-  void delay(double microseconds) const;
+  void delay(double microseconds);
+  void line_up();
 
   std::shared_ptr<const PrimaryContext> context_;
   CUstream stream_;
   std::unique_ptr<const CudaModule> delay_module_;  ///< null where the driver cannot compile PTX
   Function delay_;
-  double delay_us_ = 500;  ///< before the next batch: longer than enqueueing it takes
+  std::atomic<std::uint64_t>& launches_;
+  std::uint64_t launches_before_ = 0;  ///< of before() of the last sample
+  double delay_us_ = 500;              ///< before the next sample: longer than enqueueing it takes
 };
 
 }  // namespace ce::runtime::cuda

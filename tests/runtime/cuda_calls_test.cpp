@@ -205,7 +205,7 @@ TEST_F(CudaCallsTest, ClustersNeedCapabilityNine) {
   EXPECT_FALSE(device_->fits(module->function("work"), {.blocks = 2, .threads = 32, .cluster = 2}));
 }
 
-TEST_F(CudaCallsTest, TimingIsInBatchesOfFour) {
+TEST_F(CudaCallsTest, SamplesAreTakenOneAtATime) {
   const auto module = device_->load(cubin_bytes());
   const Function work = module->function("work");
   int before = 0, timed = 0;
@@ -219,21 +219,48 @@ TEST_F(CudaCallsTest, TimingIsInBatchesOfFour) {
   EXPECT_EQ(timed, 100);
   ASSERT_EQ(times.size(), 100);
   EXPECT_THAT(times, Each(FloatNear(5, 0.01f)));
-  EXPECT_EQ(fake().synchronised, 25) << "what is behind a sample is the same for all";
+  EXPECT_EQ(fake().synchronised, 100) << "nothing is behind a sample";
+}
+
+/// Whatever was launched on the stream before, by whom, and however many kernels a sample launches.
+TEST_F(CudaCallsTest, EachSampleBeginsWithTheFirstOfFourLaunches) {
+  const auto module = device_->load(cubin_bytes());
+  const Function work = module->function("work");
+  const auto launch = [&](Stream stream) { device_->launch(work, {}, nullptr, 0, stream); };
+  const Stream timed_stream = device_->trial_stream();
+  int of_others = 0;
+  for (int kernels_before = 0; kernels_before < 9; ++kernels_before) {
+    launch(timed_stream);
+    device_->reset_eviction_priority(fake_address(of_gpu_0), 128, timed_stream);
+    launch(nullptr);
+    device_->reset_eviction_priority(fake_address(of_gpu_0), 128, nullptr);
+    of_others += 2;
+    std::vector<int> number;
+    static_cast<void>(device_->time(
+        6,
+        [&] {
+          for (int i = 0; i < kernels_before; ++i) launch(timed_stream);
+        },
+        [&] {
+          number.push_back((fake().launches + fake().delays - of_others) % 4);
+          for (int i = 0; i < 1 + kernels_before % 3; ++i) launch(timed_stream);
+        }));
+    number.erase(number.begin());  // how many kernels come before it was not known yet
+    EXPECT_THAT(number, Each(0)) << kernels_before << " kernels before";
+  }
 }
 
 /// Where the host was slow once, the next delays are long, and fall slowly.
-TEST_F(CudaCallsTest, ADelayCoversTheEnqueueingOfEachBatch) {
+TEST_F(CudaCallsTest, ADelayCoversTheEnqueueingOfEachSample) {
   std::vector<std::uint64_t> delays;
   const auto samples = device_->time(
-      12,
+      3,
       [&] {
-        if (fake().delays != static_cast<int>(delays.size())) delays.push_back(fake().delay_ns);
-        if (delays.size() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+        delays.push_back(fake().delay_ns);
+        if (delays.size() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(4));
       },
       [] {});
-  EXPECT_EQ(samples.size(), 12);
-  EXPECT_EQ(fake().delays, 3);
+  EXPECT_EQ(samples.size(), 3);
   EXPECT_THAT(delays, ElementsAre(500'000, 5'000'000, AllOf(Ge(2'500'000), Le(5'000'000))));
 }
 

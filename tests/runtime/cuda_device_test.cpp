@@ -246,7 +246,7 @@ TEST_F(CudaDeviceTest, TimesWhatIsTimedAndNothingElse) {
 TEST_F(CudaDeviceTest, TimesShortKernelsWithoutTheHostsPart) {
   const Loaded empty = build("empty", "extern \"C\" __global__ void empty() {}");
   const auto launch_empty = [&] { device_->launch(empty.function, {}, nullptr, 0, device_->trial_stream()); };
-  // Crosses several batches. The host needs microseconds for a launch, the GPU far less.
+  // The host needs microseconds for a launch, the GPU far less.
   const std::vector<float> times = device_->time(
       300, [] {}, launch_empty);
   ASSERT_EQ(times.size(), 300);
