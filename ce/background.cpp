@@ -20,15 +20,15 @@ constexpr std::chrono::milliseconds pause{100};
 void Background::add(const generator::Problem& bucket, const generator::Problem& problem) {
   {
     const std::lock_guard lock(mutex_);
-    if (stopped_ || std::find(seen_.begin(), seen_.end(), bucket) != seen_.end() || !has_thread()) return;
+    if (stopped_ || std::find(seen_.begin(), seen_.end(), bucket) != seen_.end() || !start_once()) return;
     seen_.push_back(bucket);
     waiting_.push_back(problem);
   }
   added_.notify_one();
 }
 
-/// Starts it where there is none; whoever comes next tries again where that fails.
-bool Background::has_thread() {
+/// \returns whether the thread is there now; where it cannot be started, whoever comes next tries again
+bool Background::start_once() {
   if (thread_.joinable()) return true;
   try {
     thread_ = std::jthread([this](const std::stop_token& stop) { work(stop); });

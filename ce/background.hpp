@@ -39,7 +39,7 @@ class Background {
   [[nodiscard]] bool has_stopped() const noexcept { return has_stopped_; }
 
  private:
-  [[nodiscard]] bool has_thread();
+  [[nodiscard]] bool start_once();
   void work(const std::stop_token& stop);
 
   Task task_;

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <csignal>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -26,6 +25,7 @@ namespace {
 using runtime::cuda::Channel;
 using runtime::cuda::Deadline;
 using runtime::cuda::no_deadline;
+using runtime::cuda::ProcessEnd;
 using runtime::cuda::Transfer;
 using runtime::cuda::WorkerProcess;
 
@@ -78,21 +78,12 @@ tuner::Report tune(const Json& job, std::optional<Bench>& bench, Channel& channe
   return tuner::Tuner(*bench->device, bench->cache, settings).tune(problem, hooks);
 }
 
-/// The signal in what WorkerProcess::end() tells; 0 for another end.
-int signal_in(std::string_view how) {
-  constexpr std::string_view words = "ended by signal ";
-  int signal = 0;
-  if (how.starts_with(words)) std::from_chars(how.data() + words.size(), how.data() + how.size(), signal);
-  return signal;
-}
-
 /// Whether the process ended of what it did. Else somebody else ended it: the user, or the system, say, short of
 /// memory.
-bool is_own_end(const WorkerProcess& process, std::string_view how) {
+bool is_own_end(const ProcessEnd& end) {
   constexpr std::array faults{SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGTRAP, SIGSYS};
-  const int signal = signal_in(how);
-  if (signal == SIGKILL) return !process.was_killed();  // it had hung up and did not end
-  return how.starts_with("exited") || std::find(faults.begin(), faults.end(), signal) != faults.end();
+  return end.exited || end.by_owner ||  // it had hung up and did not end
+         std::find(faults.begin(), faults.end(), end.signal) != faults.end();
 }
 
 }  // namespace
@@ -145,10 +136,10 @@ class IsolatedTuning::Worker {
       return {.killer = launching,
               .how = fmt::format("did not end within {:g} s",
                                  std::chrono::duration<double>(launch_limit).count())};
-    const std::string how = process_.end(patience);
-    const bool by_others = !is_own_end(process_, how);
+    const ProcessEnd end = process_.end(patience);
+    const bool by_others = !is_own_end(end);
     return {.killer = by_others ? "" : launching,
-            .how = fmt::format("the process that launched it {}", how),
+            .how = fmt::format("the process that launched it {}", end.words),
             .by_others = by_others};
   }
 

@@ -72,7 +72,7 @@ std::vector<Measurement> TimingProcess::time_beside(const cache::Key& key, const
     throw Error(ErrorKind::interrupted, "stopped on request; what was measured is kept");
   if (!answer)
     throw Error(ErrorKind::device, fmt::format("timing {}: its process {}", generator::title(problem),
-                                               process_.end(std::chrono::milliseconds(1000))));
+                                               process_.end(std::chrono::milliseconds(1000)).words));
   if (const auto error = error_in(*answer)) throw Error(*error);
   std::istringstream lines(answer->at("measurements").get<std::string>());
   return cache::read_export(lines, "what a timing process said");

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <utility>
 
 #include "ce/base/built_version.hpp"
@@ -23,19 +24,15 @@ constexpr milliseconds patience_with_the_dying{1'000};
 /// For one that still runs: no time.
 constexpr milliseconds no_patience{0};
 
-/// Ends the worker and tells why in words that continue "the compiler process".
-std::string end(WorkerProcess& process, Transfer transfer, milliseconds limit) {
-  switch (transfer) {
-    case Transfer::closed: return process.end(patience_with_the_dying);
-    case Transfer::late:
-      process.end(no_patience);
-      return fmt::format("was killed after {} s without an answer",
-                         std::chrono::duration<double>(limit).count());
-    case Transfer::done:
-    case Transfer::malformed: break;
-  }
+/// Ends the worker, and tells why in words that continue "the compiler process".
+ProcessEnd end(WorkerProcess& process, Transfer transfer, milliseconds limit) {
+  if (transfer == Transfer::closed) return process.end(patience_with_the_dying);
   process.end(no_patience);
-  return "was killed for an answer that makes no sense";
+  return {.words = transfer == Transfer::late ? fmt::format("was killed after {} s without an answer",
+                                                            std::chrono::duration<double>(limit).count())
+                                              : "was killed for an answer that makes no sense",
+          .signal = SIGKILL,
+          .by_owner = true};
 }
 
 constexpr const char* compiles_here = "kernels compile in this process, one at a time";
@@ -64,7 +61,8 @@ class WorkerPool::Worker {
     Frame frame;
     const Transfer transfer = exchange(encode(hello), frame, limit);
     const auto ready = decode<Ready>(frame);
-    if (transfer != Transfer::done || !ready) return "the compiler process " + end(process_, transfer, limit);
+    if (transfer != Transfer::done || !ready)
+      return "the compiler process " + end(process_, transfer, limit).words;
     if (ready->protocol != hello.protocol || ready->version != hello.version)
       return fmt::format("it is of ce {} (protocol {}), this is {} (protocol {})", ready->version,
                          ready->protocol, hello.version, hello.protocol);
@@ -93,8 +91,9 @@ class WorkerPool::Worker {
     const Transfer transfer = exchange(job, frame, limit);
     auto reply = transfer == Transfer::done ? decode<Reply>(frame) : std::nullopt;
     if (!reply) {
-      failure.text = "the compiler process " + end(process_, transfer, limit);
-      failure.was_killed = transfer == Transfer::closed && process_.was_killed();
+      const ProcessEnd ended = end(process_, transfer, limit);
+      failure = {.text = "the compiler process " + ended.words,
+                 .was_killed = ended.signal == SIGKILL && !ended.by_owner};
     }
     return reply;
   }

@@ -96,22 +96,23 @@ pid_t spawn(const std::filesystem::path& program, std::string argument, int sock
   return process;
 }
 
-std::string describe(int status) {
-  if (WIFSIGNALED(status))
-    return fmt::format("ended by signal {} ({})", WTERMSIG(status), ::strsignal(WTERMSIG(status)));
-  return fmt::format("exited with status {}", WEXITSTATUS(status));
+ProcessEnd end_of(int status) {
+  if (!WIFSIGNALED(status))
+    return {.words = fmt::format("exited with status {}", WEXITSTATUS(status)), .exited = true};
+  const int signal = WTERMSIG(status);
+  return {.words = fmt::format("ended by signal {} ({})", signal, ::strsignal(signal)), .signal = signal};
 }
 
 /// How the process ended; nothing while it runs, which only WNOHANG in `flags` allows.
-std::optional<std::string> reap(pid_t process, int flags) {
+std::optional<ProcessEnd> reap(pid_t process, int flags) {
   int status = 0;
   pid_t reaped = 0;
   do reaped = ::waitpid(process, &status, flags);
   while (reaped < 0 && errno == EINTR);
   if (reaped == 0) return std::nullopt;
   // A host program that ignores SIGCHLD, or waits for any child, has the status.
-  if (reaped < 0) return "ended, and the host program took its status";
-  return describe(status);
+  if (reaped < 0) return ProcessEnd{.words = "ended, and the host program took its status"};
+  return end_of(status);
 }
 
 /// A private copy; the descriptor itself then leads elsewhere, so that no stray output of a library reaches
@@ -142,22 +143,22 @@ WorkerProcess::~WorkerProcess() {
   }
 }
 
-std::string WorkerProcess::end(std::chrono::milliseconds patience) {
-  if (process_ < 0) return "ended before";
+ProcessEnd WorkerProcess::end(std::chrono::milliseconds patience) {
+  if (process_ < 0) return {.words = "ended before"};
   channel_.shut_down();
   const auto deadline = Clock::now() + patience;
-  std::optional<std::string> how;
+  std::optional<ProcessEnd> how;
   while (!(how = reap(process_, WNOHANG)) && Clock::now() < deadline)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  was_killed_ = how == describe(SIGKILL);  // the status of a process that a signal ended is the signal
   if (!how) {
     // Not reaped yet, so the number is still its own. The group too: CE_WORKER may name a script.
     ::kill(-process_, SIGKILL);
     ::kill(process_, SIGKILL);
-    how = reap(process_, 0);
+    how = reap(process_, 0).value_or(ProcessEnd{.words = "ended"});
+    how->by_owner = true;
   }
   process_ = -1;
-  return how.value_or("ended");
+  return *std::move(how);
 }
 
 // The kernel sends the signal whenever the *thread* that started this process ends, so the handler looks for

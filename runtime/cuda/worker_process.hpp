@@ -12,6 +12,14 @@
 
 namespace ce::runtime::cuda {
 
+/// How a process ended.
+struct ProcessEnd {
+  std::string words;      ///< such as "ended by signal 11 (Segmentation fault)"
+  bool exited = false;    ///< by itself
+  int signal = 0;         ///< that ended it; 0 for none, or none that is known
+  bool by_owner = false;  ///< who lost patience with it
+};
+
 /// A running `program argument`, with a socket as its standard input and output and standard error
 /// shared. It gets no other descriptor, no blocked signal, and a process group of its own: Ctrl-C in a
 /// terminal reaches the host program, which decides. It ends with this object, but not with the copy in a
@@ -27,11 +35,8 @@ class WorkerProcess {
   [[nodiscard]] Channel& channel() noexcept { return channel_; }
   [[nodiscard]] const Channel& channel() const noexcept { return channel_; }
 
-  /// Closes its input, gives it that long to end by itself, kills it otherwise, and reaps it. Tells how it
-  /// ended: "ended by signal 11 (Segmentation fault)".
-  std::string end(std::chrono::milliseconds patience);
-  /// Once it has ended: by SIGKILL, which it did not have from this object but from the system, say, short of memory.
-  [[nodiscard]] bool was_killed() const noexcept { return was_killed_; }
+  /// Closes its input, gives it that long to end by itself, kills it otherwise, and reaps it.
+  ProcessEnd end(std::chrono::milliseconds patience);
 
  private:
   WorkerProcess(const std::filesystem::path& program, const std::string& argument,
@@ -40,7 +45,6 @@ class WorkerProcess {
   Channel channel_;
   pid_t owner_;
   pid_t process_ = -1;  ///< -1 once reaped
-  bool was_killed_ = false;
 };
 
 /// For the worker: from here on it ends, whatever it is busy with, when the process that started it has
