@@ -19,21 +19,14 @@
 #include <string>
 #include <vector>
 
+#include "softmax_rows.cuh"
+
 namespace {
 
 constexpr int places = 12, visits = 4, samples = 15, warm_up = 2, kernels = 3;
 constexpr std::size_t matrix = std::size_t{32} << 20, flush_bytes = std::size_t{256} << 20;
 
-struct Shape {
-  int rows, columns;
-};
 constexpr std::array<Shape, kernels> shapes{{{256, 4096}, {256, 8192}, {64, 16384}}};
-
-void check(cudaError_t result) {
-  if (result == cudaSuccess) return;
-  std::fprintf(stderr, "%s\n", cudaGetErrorString(result));
-  std::exit(1);
-}
 
 __global__ void fill(float4* to, std::size_t count) {
   const std::size_t step = std::size_t(gridDim.x) * blockDim.x;
@@ -41,43 +34,9 @@ __global__ void fill(float4* to, std::size_t count) {
     to[i] = make_float4(1, 2, 3, 4);
 }
 
-template <int threads, class Join>
-__device__ float join_block(float value, Join join) {
-  __shared__ float of_warps[threads / 32];
-  for (int apart = 16; apart > 0; apart /= 2) value = join(value, __shfl_xor_sync(~0u, value, apart));
-  __syncthreads();
-  if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = value;
-  __syncthreads();
-  value = of_warps[0];
-  for (int warp = 1; warp < threads / 32; ++warp) value = join(value, of_warps[warp]);
-  return value;
-}
-
-/// A row of 16 columns a thread.
-template <int threads>
-__global__ void __launch_bounds__(threads) softmax(const float4* in, float4* out) {
-  constexpr int vectors = 4;
-  const std::size_t first = std::size_t(blockIdx.x) * threads * vectors + threadIdx.x;
-  float4 row[vectors];
-  for (int i = 0; i < vectors; ++i) row[i] = in[first + i * threads];
-  float largest = row[0].x, sum = 0;
-  for (const float4& v : row) largest = fmaxf(largest, fmaxf(fmaxf(v.x, v.y), fmaxf(v.z, v.w)));
-  largest = join_block<threads>(largest, [](float a, float b) { return fmaxf(a, b); });
-  for (float4& v : row) {
-    v = {__expf(v.x - largest), __expf(v.y - largest), __expf(v.z - largest), __expf(v.w - largest)};
-    sum += v.x + v.y + v.z + v.w;
-  }
-  const float factor = 1 / join_block<threads>(sum, [](float a, float b) { return a + b; });
-  for (int i = 0; i < vectors; ++i)
-    out[first + i * threads] = {row[i].x * factor, row[i].y * factor, row[i].z * factor, row[i].w * factor};
-}
-
 void launch(const Shape& shape, const float4* in, float4* out, cudaStream_t stream) {
-  switch (shape.columns) {
-    case 4096: softmax<256><<<shape.rows, 256, 0, stream>>>(in, out); break;
-    case 8192: softmax<512><<<shape.rows, 512, 0, stream>>>(in, out); break;
-    default: softmax<1024><<<shape.rows, 1024, 0, stream>>>(in, out);
-  }
+  constexpr int vectors = 4;  // 16 columns a thread
+  softmax<vectors><<<shape.rows, shape.columns / (4 * vectors), 0, stream>>>(in, out);
 }
 
 /// The mean of the middle half.
