@@ -33,7 +33,7 @@ wait:
 }
 )";
 
-/// As many launches of a stream share something that the first of them fetches.
+/// Which of so many launches of its stream a kernel is moves its time on an H200; what they share is not known.
 constexpr std::uint64_t group = 4;
 constexpr double longest_delay_us = 5000;
 
