@@ -104,6 +104,10 @@ class CudaDevice final : public Device {
                           const std::function<void()>& timed) override;
 
  private:
+  void count(std::size_t launches, Stream stream) noexcept {
+    if (stream != nullptr && stream == trial_stream_.load(std::memory_order_relaxed)) [[unlikely]]
+      launches_.fetch_add(launches, std::memory_order_relaxed);
+  }
   CUresult launch_one(const KernelLaunch& kernel, void** parameters, CUstream stream) const;
   int resident_clusters(Function function, const Launch& launch) const;
   [[noreturn]] void launch_failed(CUresult result, const Launch& launch) const;
@@ -117,9 +121,7 @@ class CudaDevice final : public Device {
   bool can_overlap_;  // programmatic dependent launches, also while a stream is captured
   WorkerPool workers_{worker_settings()};
   std::once_flag trial_stream_once_;
-  CUstream trial_stream_ = nullptr;
-  /// The trial stream; until there is one, no stream at all.
-  std::atomic<CUstream> timed_stream_ = reinterpret_cast<CUstream>(this);
+  std::atomic<CUstream> trial_stream_ = nullptr;
   std::atomic<std::uint64_t> launches_ = 0;  // on that stream
   std::mutex evicting_;
   std::optional<EvictionPriority> eviction_;
@@ -172,8 +174,7 @@ void CudaDevice::launch(std::span<const KernelLaunch> kernels, const void* argum
                         std::size_t argument_bytes, Stream stream) {
   const ContextScope scope(*context_);
   void* parameters[] = {const_cast<void*>(arguments)};
-  if (stream == timed_stream_.load(std::memory_order_relaxed)) [[unlikely]]
-    launches_ += kernels.size();
+  count(kernels.size(), stream);
   for (const KernelLaunch& kernel : kernels)
     if (const CUresult result = launch_one(kernel, argument_bytes > 0 ? parameters : nullptr, stream);
         result != CUDA_SUCCESS) [[unlikely]]
@@ -314,8 +315,9 @@ bool CudaDevice::capturing(Stream stream) const {
 Stream CudaDevice::trial_stream() {
   std::call_once(trial_stream_once_, [this] {
     const BlockingScope scope(*context_);
-    CE_CUDA_CHECK(driver_, cuStreamCreate(&trial_stream_, CU_STREAM_NON_BLOCKING));
-    timed_stream_ = trial_stream_;
+    CUstream stream = nullptr;
+    CE_CUDA_CHECK(driver_, cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    trial_stream_ = stream;
   });
   return trial_stream_;
 }
@@ -324,8 +326,7 @@ void CudaDevice::reset_eviction_priority(const void* data, std::size_t bytes, St
   const std::lock_guard lock(evicting_);
   const ContextScope scope(*context_);
   if (!eviction_) eviction_.emplace(context_, model_);
-  const int launched = eviction_->reset(data, bytes, stream);
-  if (stream == timed_stream_) launches_ += static_cast<std::uint64_t>(launched);
+  count(eviction_->reset(data, bytes, stream), stream);
 }
 
 std::vector<float> CudaDevice::time(int samples, const std::function<void()>& before,

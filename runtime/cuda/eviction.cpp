@@ -50,7 +50,7 @@ EvictionPriority::EvictionPriority(const std::shared_ptr<const PrimaryContext>& 
   if (module_) reset_ = module_->function("ce_reset_eviction_priority");
 }
 
-int EvictionPriority::reset(const void* data, std::size_t bytes, CUstream stream) const {
+std::size_t EvictionPriority::reset(const void* data, std::size_t bytes, CUstream stream) const {
   const auto begin = reinterpret_cast<std::uint64_t>(data);
   std::uint64_t first = (begin + line_bytes - 1) / line_bytes * line_bytes;
   if (!module_ || begin + bytes < first + line_bytes) return 0;

@@ -17,7 +17,7 @@ class EvictionPriority {
 
   /// Of all lines that lie within this memory, in stream order. The context is current.
   /// \returns how many kernels it launched for that
-  int reset(const void* data, std::size_t bytes, CUstream stream) const;
+  std::size_t reset(const void* data, std::size_t bytes, CUstream stream) const;
 
  private:
   const Driver& driver_;
