@@ -10,8 +10,9 @@
 namespace ce::generator {
 namespace {
 
-constexpr std::array<Axis, 12> all_axes{{
+constexpr std::array<Axis, 13> all_axes{{
     {"warps", &Config::warps, 32, {}},
+    {"reducers", &Config::reducers, 32, {}},
     {"vec", &Config::vec, 16, {}},
     {"lanes", &Config::lanes, 32, {}},
     {"rows", &Config::rows, 1024, {}},

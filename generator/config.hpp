@@ -14,18 +14,19 @@ namespace ce::generator {
 /// store_names.
 struct Config {
   std::string variant;
-  int warps = 0;    ///< per block
-  int vec = 0;      ///< elements moved by one instruction
-  int lanes = 0;    ///< of a warp that share a row
-  int rows = 0;     ///< that a group of lanes takes at once
-  int tile = 0;     ///< elements that a block takes in one step
-  int unroll = 0;   ///< vectors of each input that a thread takes in one step
-  int split = 0;    ///< blocks that share a row in two launches
-  int cluster = 0;  ///< blocks of a cluster that share a row
-  int stages = 0;   ///< chunks that are loaded ahead of a row
-  int hold = 0;     ///< vectors of a row, of each input, in the registers of a thread
-  int load = 0;     ///< PTX cache operator of loads, or L2 policy
-  int store = 0;    ///< and of stores
+  int warps = 0;     ///< per block
+  int reducers = 0;  ///< warps of them that reduce, where others write
+  int vec = 0;       ///< elements moved by one instruction
+  int lanes = 0;     ///< of a warp that share a row
+  int rows = 0;      ///< that a group of lanes takes at once
+  int tile = 0;      ///< elements that a block takes in one step
+  int unroll = 0;    ///< vectors of each input that a thread takes in one step
+  int split = 0;     ///< blocks that share a row in two launches
+  int cluster = 0;   ///< blocks of a cluster that share a row
+  int stages = 0;    ///< chunks that are loaded ahead of a row
+  int hold = 0;      ///< vectors of a row, of each input, in the registers of a thread
+  int load = 0;      ///< PTX cache operator of loads, or L2 policy
+  int store = 0;     ///< and of stores
 
   friend bool operator==(const Config&, const Config&) = default;
 };

@@ -122,18 +122,22 @@ std::int64_t held_weights_bytes(const Config& config, const Problem& problem) {
   return (part_vectors(config, problem) + beside) * config.vec * size_of(problem.weight_dtype);
 }
 
-/// A ring of whole chunks with two arrivals each, two sets of messages with one more arrival, the tickets, and
-/// the weights, as `Shared` in ring.cuh.
-int ring_bytes(const Config& config, const Problem& problem, std::int64_t slots, int team_warps) {
-  constexpr int tickets = 4;  // an arrival and a row number each
-  const bool has_target = is_cross_entropy(problem.operation) && !problem.probabilities;
-  return aligned_bytes(slots * (inputs(problem) * chunk_vectors(config) * 16 + 16) + 16 + 16 * tickets +
-                       2 * message_bytes(problem, has_target) * config.cluster * team_warps + 16 +
-                       held_weights_bytes(config, problem));
-}
-
 std::int64_t chunks_of(const Config& config, const Problem& problem) {
   return ceil_div(part_vectors(config, problem), chunk_vectors(config));
+}
+
+/// A ring of whole chunks with two arrivals each, sets of messages with one more arrival each, the tickets, and the
+/// weights, as `Shared` in ring.cuh.
+/// \param outcome_bytes  of each set, if one warp settles rows
+int ring_bytes(const Config& config, const Problem& problem, std::int64_t slots, int team_warps,
+               std::int64_t rows_ahead = 1, std::int64_t outcome_bytes = 0) {
+  const std::int64_t turns = 2 * rows_ahead;
+  const std::int64_t tickets = turns + 2;  // an arrival and a row number each
+  const bool has_target = is_cross_entropy(problem.operation) && !problem.probabilities;
+  return aligned_bytes(slots * (inputs(problem) * chunk_vectors(config) * 16 + 16) + 8 * turns +
+                       16 * tickets +
+                       turns * message_bytes(problem, has_target) * config.cluster * team_warps + 16 +
+                       turns * outcome_bytes + held_weights_bytes(config, problem));
 }
 
 /// Chunks of a block's part that lie in registers.
@@ -269,6 +273,50 @@ Rejection rejects_pipeline(const Config& config, const Problem& problem, const L
   const std::int64_t chunks = ceil_div(vectors, chunk_vectors(config));
   if (config.stages >= chunks) return "two rows in the ring";
   if (8 * chunks * chunk_vectors(config) > 9 * vectors) return "a chunk that is mostly empty";
+  if (chunks > 32) return "more than 32 chunks";
+  return {};
+}
+
+/// What writers of `relay` have of each row, as Outcomes in ring.cuh, at most.
+constexpr int outcome_bytes = 64 + 8;
+
+int writer_warps(const Config& config) { return config.warps - 2 - config.reducers; }
+
+/// Chunks that writers take before they know their row. Of a soft cap in f32 none: reducers put logits under it first.
+std::int64_t chunks_taken_ahead(const Config& config, const Problem& problem) {
+  if (problem.softcap && problem.dtype == DType::f32) return 0;
+  return std::int64_t{config.hold} * 32 * writer_warps(config) / chunk_vectors(config);
+}
+
+int relay_bytes(const Config& config, const Problem& problem) {
+  const std::int64_t chunks = chunks_of(config, problem), ahead = chunks_taken_ahead(config, problem);
+  const std::int64_t slots = std::max<std::int64_t>(0, chunks - ahead) + config.stages;
+  return ring_bytes(config, problem, slots, config.reducers, (slots + ahead) / chunks, outcome_bytes);
+}
+
+Rejection rejects_relay(const Config& config, const Problem& problem, const Limits& limits) {
+  if (config.reducers < 1 || writer_warps(config) < 1 || writer_warps(config) > config.reducers)
+    return "no loader, settler, reducers and at most as many writers";
+  const int weight_bytes = reads_all_weights(problem) ? size_of(problem.weight_dtype) : 0;
+  if (Rejection reason = rejects_bulk_copies(config, problem, limits, 32 * config.reducers,
+                                             input_bytes(problem) + weight_bytes))
+    return reason;
+  if (problem.columns * size_of(problem.dtype) < 16384) return "a ring for a row that the registers hold";
+  const int writers = 32 * writer_warps(config), chunk = chunk_vectors(config);
+  if (chunk % writers != 0) return "chunk does not fit the writers";
+  if (config.hold * writers % chunk != 0) return "part of a chunk in registers";
+  const std::int64_t chunks = chunks_of(config, problem), ahead = chunks_taken_ahead(config, problem);
+  if (ahead == 0 ? config.hold * writers != chunk : chunks % ahead != 0)
+    return "rows that end elsewhere in the registers";
+  // The chunks that are held, and the one in work.
+  const int held = (config.hold + chunk / writers) * words_of_vector(config, problem);
+  constexpr int granule = 4;  // warps: as many schedulers share the registers
+  if (held + 32 > register_limit({.warps = (config.warps + granule - 1) / granule * granule}, limits))
+    return fmt::format("{} registers a thread for the row alone", held);
+  if (chunks + config.stages > 5 * chunks) return "more than five rows ahead";
+  const int bytes = relay_bytes(config, problem);
+  if (bytes > limits.shared_bytes_per_block) return "ring larger than the shared memory";
+  if (8 * chunks * chunk > 9 * part_vectors(config, problem)) return "a chunk that is mostly empty";
   if (chunks > 32) return "more than 32 chunks";
   return {};
 }

@@ -19,6 +19,7 @@ using Rejection = std::optional<std::string>;
 [[nodiscard]] Rejection rejects_online(const Config& config, const Problem& problem, const Limits& limits);
 [[nodiscard]] Rejection rejects_cluster(const Config& config, const Problem& problem, const Limits& limits);
 [[nodiscard]] Rejection rejects_pipeline(const Config& config, const Problem& problem, const Limits& limits);
+[[nodiscard]] Rejection rejects_relay(const Config& config, const Problem& problem, const Limits& limits);
 [[nodiscard]] Rejection rejects_resident(const Config& config, const Problem& problem, const Limits& limits);
 [[nodiscard]] Rejection rejects_flow(const Config& config, const Problem& problem, const Limits& limits);
 [[nodiscard]] Rejection rejects_split(const Config& config, const Problem& problem, const Limits& limits);
@@ -29,6 +30,7 @@ using Rejection = std::optional<std::string>;
 /// Dynamic shared memory of a block of the variant; what does not fit an int fits no device either.
 [[nodiscard]] int cluster_bytes(const Config& config, const Problem& problem);
 [[nodiscard]] int pipeline_bytes(const Config& config, const Problem& problem);
+[[nodiscard]] int relay_bytes(const Config& config, const Problem& problem);
 [[nodiscard]] int resident_bytes(const Config& config, const Problem& problem);
 [[nodiscard]] int flow_bytes(const Config& config, const Problem& problem);
 

@@ -19,6 +19,11 @@ bool serves_rows(const Problem& problem) { return !is_ceiling(problem.operation)
 bool serves_reductions(const Problem& problem) { return serves_rows(problem) && reduces(problem); }
 /// Where each chunk in registers has code of its own, that of a soft cap would be too much of it.
 bool serves_without_cap(const Problem& problem) { return serves_reductions(problem) && !problem.softcap; }
+/// With options that take much arithmetic, or shared memory for the weights of all classes.
+bool serves_costly_options(const Problem& problem) {
+  return serves_reductions(problem) && is_cross_entropy(problem.operation) && has_output(problem) &&
+         (problem.softcap || reads_all_weights(problem));
+}
 bool serves_outputs_alone(const Problem& problem) { return serves_rows(problem) && !reduces(problem); }
 bool serves_losses_alone(const Problem& problem) {
   return serves_reductions(problem) && !has_output(problem);
@@ -92,6 +97,15 @@ constexpr Variant all_variants[] = {
      .serves = serves_reductions,
      .rejects = rejects_pipeline,
      .shared_bytes = pipeline_bytes,
+     .blocks = cluster_per_row,
+     .persistent = true,
+     .steps = one_step,
+     .takes_rows = true},
+    {.name = "relay",
+     .file = "relay.cuh",
+     .serves = serves_costly_options,
+     .rejects = rejects_relay,
+     .shared_bytes = relay_bytes,
      .blocks = cluster_per_row,
      .persistent = true,
      .steps = one_step,

@@ -48,6 +48,7 @@ struct Operation {
     float upstream = 1.f;
     float weight = 1.f;  ///< of the target
 
+    CE_DEVICE Early() {}
     CE_DEVICE Early(const Arguments& a, int64 r) {
       if constexpr (!problem::probabilities) index = target_of(a, r);
       if constexpr (problem::upstream_scalar || problem::upstream_rows)
@@ -104,6 +105,31 @@ struct Operation {
     if constexpr (problem::sums) step_release();  // ce_sum
   }
   CE_DEVICE Operation(const Arguments& a, int64 r, bool l) : Operation(a, r, l, Early(a, r)) {}
+  /// What outputs need of a row that is settled.
+  struct Settled {
+    Probability probability;
+    float at_target, per_class, per_probability;
+    int target;
+    bool dead;
+    float dead_value;
+  };
+  CE_DEVICE Settled settled() const {
+    return {probability, at_target, per_class, per_probability, target, dead, dead_value};
+  }
+  /// For outputs only.
+  CE_DEVICE Operation(const Arguments& a, const Settled& of)
+      : arguments(a),
+        row(0),
+        leader(false),
+        logits(a),
+        weights{ClassWeights::in_memory(a)},
+        target(of.target),
+        dead(of.dead),
+        dead_value(of.dead_value),
+        probability(of.probability),
+        at_target(of.at_target),
+        per_class(of.per_class),
+        per_probability(of.per_probability) {}
   CE_DEVICE static float padding() { return -infinity(); }
   CE_DEVICE float factor() const { return exponent_of_e * logits.unit(); }
 

@@ -17,6 +17,7 @@
 //                                  ends after `count` arrivals and when all bulk copies announced in it have landed
 //   arrival_arrive(arrival)        one arrival
 //   arrival_wait(arrival, parity)  until the phase of that parity has ended
+//   arrival_wait<true>             the same, for long waits: leaves the slots for instructions to others meanwhile
 //   arrival_expect(arrival, bytes) one arrival that announces what blocks of the cluster send
 //   cluster_send(place, words, arrival, rank)  writes 8 or 16 bytes to the same place in the shared memory of that block
 //                                  of the cluster, where they land like a bulk copy announced at the same Arrival;

@@ -312,16 +312,28 @@ CE_DEVICE void arrival_init(Arrival& arrival, int count = 1) {
 CE_DEVICE void arrival_arrive(Arrival& arrival) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(&arrival)) : "memory");
 }
+template <bool asleep = false>
 CE_DEVICE void arrival_wait(Arrival& arrival, int parity = 0) {
-  asm volatile(
-      "{\n"
-      "  .reg .pred ended;\n"
-      "again:\n"
-      "  mbarrier.try_wait.parity.shared::cta.b64 ended, [%0], %1;\n"
-      "  @!ended bra again;\n"
-      "}\n" ::"r"(shared_address(&arrival)),
-      "r"(parity)
-      : "memory");
+  if constexpr (asleep)
+    asm volatile(
+        "{\n"
+        "  .reg .pred ended;\n"
+        "again:\n"
+        "  mbarrier.try_wait.parity.shared::cta.b64 ended, [%0], %1, 1000000;\n"  // nanoseconds, at most
+        "  @!ended bra again;\n"
+        "}\n" ::"r"(shared_address(&arrival)),
+        "r"(parity)
+        : "memory");
+  else
+    asm volatile(
+        "{\n"
+        "  .reg .pred ended;\n"
+        "again:\n"
+        "  mbarrier.try_wait.parity.shared::cta.b64 ended, [%0], %1;\n"
+        "  @!ended bra again;\n"
+        "}\n" ::"r"(shared_address(&arrival)),
+        "r"(parity)
+        : "memory");
 }
 CE_DEVICE void arrival_expect(Arrival& arrival, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&arrival)),

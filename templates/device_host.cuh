@@ -108,6 +108,7 @@ CE_DEVICE void arrival_init(Arrival& arrival, int count = 1, CE_CALLER) {
 CE_DEVICE void arrival_arrive(Arrival& arrival, CE_CALLER) {
   ce_host_current->services->arrival_arrive(*ce_host_current, arrival.word, {file, line});
 }
+template <bool = false>
 CE_DEVICE void arrival_wait(Arrival& arrival, int parity = 0, CE_CALLER) {
   ce_host_current->services->arrival_wait(*ce_host_current, arrival.word, parity, {file, line});
 }

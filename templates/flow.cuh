@@ -30,6 +30,7 @@ constexpr int team_warps = config::warps - 1;
 constexpr int readers = lanes * team_warps;
 constexpr int chunk_vectors = config::unroll * readers;
 constexpr int held_chunks = 0x7fffffff;  // slots are free as soon as they are read
+constexpr bool settles_apart = false;
 
 }  // namespace ce
 

@@ -43,6 +43,7 @@ constexpr int team_warps = (config::warps - 1) / 2;  // reducers, and as many wr
 constexpr int readers = 2 * lanes * team_warps;
 constexpr int chunk_vectors = config::tile / config::vec;
 constexpr int held_chunks = 0;
+constexpr bool settles_apart = false;
 
 }  // namespace ce
 

@@ -39,6 +39,7 @@ constexpr int team_warps = config::warps - 1;
 constexpr int readers = lanes * team_warps;
 constexpr int chunk_vectors = config::unroll * readers;
 constexpr int held_chunks = config::hold / config::unroll;
+constexpr bool settles_apart = false;
 
 }  // namespace ce
 

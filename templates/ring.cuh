@@ -3,11 +3,12 @@
 // The first warp of a block fills the ring, the others are teams that read it. What a Variant defines before it
 // includes this:
 //
-//     team_warps      of a team
+//     team_warps      of a team; of the one that reduces, if there are two
 //     readers         threads that read each slot before it is filled again
 //     chunk_vectors   of a chunk, a multiple of the threads of a team
 //     held_chunks     of a block's part of a row whose slots are free again before its statistics are known; all of
 //                     them where it is more than there are
+//     settles_apart   one warp settles rows, and tells the others of its block; the ring may be longer than two rows
 #pragma once
 #include "message.cuh"
 #include "tile.cuh"
@@ -21,7 +22,11 @@ constexpr int part_vectors =
     ((RowCut::most_vectors + config::cluster - 1) / config::cluster + 7) / 8 * 8;  // lines
 constexpr int chunks = (part_vectors + chunk_vectors - 1) / chunk_vectors;
 constexpr int slots = (held_chunks < chunks ? chunks - held_chunks : 0) + config::stages;
-using Chunk = Tile<problem::Element, RowCut, chunk_vectors / team, team, false>;
+/// Where a ring is long, roles of a block are far apart, and so may its warps be.
+template <int threads>
+using ChunkOf =
+    Tile<problem::Element, RowCut, chunk_vectors / threads, threads, false, settles_apart ? lanes : threads>;
+using Chunk = ChunkOf<team>;
 
 /// The weights of the classes of a block's part, if rows need those of all classes: from L2, for each row, they
 /// would be more bytes than the logits.
@@ -76,24 +81,51 @@ constexpr int messages_a_lane = (messages + lanes - 1) / lanes;
 constexpr bool caps_in_ring = Operation::caps && readers > team;
 constexpr int tellers = (config::cluster == 1 ? messages : 1) + (caps_in_ring ? team : 0);  // of a row
 
-/// Rows that a cluster has taken and not all roles of all blocks have seen.
-constexpr int tickets = 4;
+// Whoever has read the last chunk of row n, in a slot that was used before, has a ring of `slots` chunks behind it, which
+// are read by all: of row n - rows_ahead even those chunks that are not read ahead of its statistics. So those who read
+// last in this block have heard of that row from all blocks.
+constexpr int rows_ahead = settles_apart ? (slots + held_chunks) / chunks : 1;
+static_assert(settles_apart || slots < 2 * chunks);
 
-// Why messages need two places: nobody sends for row n + 2 before having heard of row n + 1 from all, who have read
-// what was sent for row n. And tickets four: the ring holds less than two rows. So when a loader begins row m, the
-// readers of its block have done with a chunk of row m - 2, and its reducers have heard of row m - 3 from all blocks:
-// everyone, their loaders too, has read the ticket of row m - 3, whose place is written next.
-struct Shared {
+/// Places of what is told of rows: nobody sends for row n + turns before having heard of row n + rows_ahead from all, who
+/// had heard of row n.
+constexpr int turns = 2 * rows_ahead;
+
+/// Rows that a cluster has taken and not all roles of all blocks have seen. When a loader begins row m, those who read
+/// last in its block have heard of row m - 1 - rows_ahead, and so those of all blocks of row m - 1 - turns: everyone,
+/// their loaders too, has read the ticket of that row, whose place is written next.
+constexpr int tickets = turns + 2;
+
+/// What the warp that settles rows tells those that write them.
+template <class Operation, bool = settles_apart>
+struct Outcomes {
+  CE_DEVICE void init() {}
+};
+template <class Operation>
+struct Outcomes<Operation, true> {
+  struct Outcome {
+    typename Operation::Settled row;
+    float value;  ///< of all outputs, if the row is constant
+    bool constant;
+  };
+  Outcome outcomes[turns];
+  Arrival settled[turns];
+
+  CE_DEVICE void init() {
+    for (int turn = 0; turn < turns; ++turn) arrival_init(settled[turn]);
+  }
+};
+
+struct Shared : Outcomes<Operation> {
   Words<4> ring[slots][problem::inputs][chunk_vectors];
   Arrival filled[slots], emptied[slots];
-  Arrival sent[2];  // the messages of all blocks are there
+  Arrival sent[turns];  // the messages of all blocks are there
   Arrival known[tickets];
   Words<2> rows[tickets];
-  Told told[2][messages];
+  Told told[turns][messages];
   HeldWeights<Operation> weights;
 };
 static_assert(sizeof(Shared) <= config::shared_bytes);
-static_assert(slots < 2 * chunks);
 
 /// A place in the ring, and the parity of the phase that it is in.
 struct Slot {
@@ -155,7 +187,7 @@ struct Rows {
   /// Beyond the last row when there are no more.
   template <bool is_loader = false>
   CE_DEVICE int64 next(const Site& site) {
-    arrival_wait(site.shared.known[place], parity);
+    arrival_wait<settles_apart>(site.shared.known[place], parity);
     const Words<2> words = site.shared.rows[place];
     const int64 row = int64(uint64(words.word[1]) << 32 | words.word[0]);
     if constexpr (is_loader) expect(site.shared.known[place]);
@@ -187,7 +219,7 @@ CE_DEVICE void load_rows(const Site& site) {
     const RowPart part(site.arguments, index, site.rank);
 #pragma unroll 1
     for (int chunk = 0; chunk < chunks; ++chunk) {
-      if (reused) arrival_wait(site.shared.emptied[slot.index], slot.parity ^ 1);
+      if (reused) arrival_wait<settles_apart>(site.shared.emptied[slot.index], slot.parity ^ 1);
       const int at = part.start_of(chunk), first = at > part.cut.first ? at : part.cut.first;
       const int last = at + chunk_vectors < part.end ? at + chunk_vectors : part.end;
       const bool any = first < last;
@@ -208,7 +240,8 @@ CE_DEVICE int edge_of(const Site& site, const RowPart& part, int thread) {
 }
 
 /// A chunk of a row from the ring.
-CE_DEVICE void fill(Chunk& tile, const Shared& shared, const Slot& slot, int at, float padding) {
+template <class AnyTile>
+CE_DEVICE void fill(AnyTile& tile, const Shared& shared, const Slot& slot, int at, float padding) {
   tile.fill_mostly_full(padding, [&](int v) {
     Elements<problem::Element, config::vec> elements;
 #pragma unroll
@@ -227,7 +260,7 @@ struct Exchange {
   int turn = 0, parity = 0;
 
   CE_DEVICE void advance() {
-    turn ^= 1;
+    turn = turns == 2 ? turn ^ 1 : turn + 1 < turns ? turn + 1 : 0;
     if (turn == 0) parity ^= 1;
   }
   /// By every warp of the team that reduces.
@@ -248,7 +281,7 @@ struct Exchange {
   }
   /// The operation knows the whole row, unless the row is constant.
   CE_DEVICE void receive(const Site& site, Operation& operation, bool constant) const {
-    arrival_wait(site.shared.sent[turn], parity);
+    arrival_wait<settles_apart>(site.shared.sent[turn], parity);
     if (constant) return;
     const Told(&told)[messages] = site.shared.told[turn];
     problem::Element target_logit{};
@@ -296,7 +329,7 @@ CE_DEVICE void reduce_rows(const Site& site, int thread, const Leads& leads, con
     site.shared.weights.lend(operation, site.rank);
 #pragma unroll 1
     for (int chunk = 0; chunk < chunks; ++chunk, slot.advance()) {
-      arrival_wait(site.shared.filled[slot.index], slot.parity);
+      arrival_wait<settles_apart>(site.shared.filled[slot.index], slot.parity);
       Chunk tile(part.cut, part.start_of(chunk), part.end, thread);
       fill(tile, site.shared, slot, part.start_of(chunk), operation.padding());
       release(site, slot);
@@ -328,7 +361,8 @@ CE_DEVICE void take_rows(const Arguments& arguments, const Work& work) {
       arrival_init(shared.filled[slot], problem::inputs);
       arrival_init(shared.emptied[slot], readers);
     }
-    for (int turn = 0; turn < 2; ++turn) arrival_init(shared.sent[turn], tellers);
+    for (int turn = 0; turn < turns; ++turn) arrival_init(shared.sent[turn], tellers);
+    shared.init();
     for (int ticket = 0; ticket < tickets; ++ticket) {
       arrival_init(shared.known[ticket]);
       Rows::expect(shared.known[ticket]);

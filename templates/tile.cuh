@@ -34,18 +34,22 @@
 namespace ce {
 
 /// Vectors begin + thread, begin + thread + threads, ... of a row, as far as they lie before `end`.
-/// \tparam whole  begin and end are those of the row; then most checks are decided at compile time
-template <class T, class RowCut, int size, int threads, bool whole>
+/// \tparam whole     begin and end are those of the row; then most checks are decided at compile time
+/// \tparam together  neighbouring threads that find out together whether the tile is full
+template <class T, class RowCut, int size, int threads, bool whole, int together = threads>
 struct Tile {
   static constexpr int count = size, vec = RowCut::elements;
   static constexpr bool is_whole = whole;
   const RowCut cut;
-  int begin, vector;  ///< of elements[0] of the first thread, and of this one
+  int begin, vector;  ///< of elements[0] of the first of the threads together, and of this one
   int end;
   Elements<T, vec> elements[size > 0 ? size : 1];
 
   CE_DEVICE Tile(const RowCut& row_cut, int first, int end_of_part, int thread)
-      : cut(row_cut), begin(first), vector(first + thread), end(end_of_part) {}
+      : cut(row_cut),
+        begin(together == threads ? first : first + thread / together * together),
+        vector(first + thread),
+        end(end_of_part) {}
 
   /// \param read  gives the Elements of a vector that is inside
   template <class Read>
@@ -54,9 +58,9 @@ struct Tile {
     for (int i = 0; i < size; ++i)
       elements[i] = inside(i) ? read(vector + i * threads) : Elements<T, vec>::filled(padding);
   }
-  /// Whether all of its vectors are inside, in all threads of the block.
+  /// Whether all of its vectors are inside, in all threads together.
   CE_DEVICE bool full() const {
-    return (RowCut::exact || begin >= cut.first) && begin + size * threads <= end;
+    return (RowCut::exact || begin >= cut.first) && begin + ((size - 1) * threads + together) <= end;
   }
   /// The same as fill() where most tiles are full: one check instead of one for each vector.
   template <class Read>

@@ -34,6 +34,15 @@ TEST(Config, TextFormIsWhatPeopleType) {
        "cluster/warps=16,vec=8,tile=2048,cluster=4,load=ca,store=cg"},
       {{.variant = "pipeline", .warps = 17, .vec = 8, .tile = 4096, .cluster = 2, .stages = 4},
        "pipeline/warps=17,vec=8,tile=4096,cluster=2,stages=4,load=ca,store=wb"},
+      {{.variant = "relay",
+        .warps = 26,
+        .reducers = 16,
+        .vec = 8,
+        .tile = 8192,
+        .cluster = 4,
+        .stages = 4,
+        .hold = 4},
+       "relay/warps=26,reducers=16,vec=8,tile=8192,cluster=4,stages=4,hold=4,load=ca,store=wb"},
       {{.variant = "resident", .warps = 16, .vec = 8, .unroll = 3, .cluster = 2, .stages = 4, .hold = 9},
        "resident/warps=16,vec=8,unroll=3,cluster=2,stages=4,hold=9,load=ca,store=wb"},
       {{.variant = "flow", .warps = 13, .vec = 8, .unroll = 4, .cluster = 1, .stages = 6, .load = 3},
@@ -126,6 +135,22 @@ std::vector<Problem> problems_of(std::int64_t rows, std::int64_t columns) {
   return problems;
 }
 
+/// Cross entropy with options that take much arithmetic or shared memory.
+std::vector<Problem> costly_problems_of(std::int64_t rows, std::int64_t columns) {
+  Problem problem{.operation = Operation::cross_entropy,
+                  .dtype = DType::bf16,
+                  .gradient = true,
+                  .softcap = true,
+                  .rows = rows,
+                  .columns = columns};
+  std::vector<Problem> problems{problem};
+  problem.dtype = DType::f32;
+  problems.push_back(problem);
+  problem.smoothing = problem.weights = true;
+  problems.push_back(problem);
+  return problems;
+}
+
 /// What the constraints say is also what the design of the variants asks for.
 void expect_possible(const Config& config, const Problem& problem, const Limits& limits) {
   const int threads = 32 * config.warps;
@@ -160,8 +185,12 @@ void expect_possible(const Config& config, const Problem& problem, const Limits&
   if (config.variant == "direct") {
     EXPECT_FALSE(reduces(problem));
   }
-  if (config.variant == "pipeline" || config.variant == "resident") {
+  if (config.variant == "pipeline" || config.variant == "relay" || config.variant == "resident") {
     EXPECT_TRUE(has_output(problem));
+  }
+  if (config.variant == "relay") {
+    EXPECT_TRUE(problem.softcap || reads_all_weights(problem));
+    EXPECT_LT(config.reducers, config.warps - 2);
   }
   if (config.variant == "flow") {
     EXPECT_FALSE(has_output(problem));
@@ -173,13 +202,16 @@ TEST(Space, ConstraintsRemoveImpossiblePoints) {
   std::set<std::string> seen;
   for (const Limits& limits : {smallest, largest})
     for (const auto& [rows, columns] :
-         {std::pair{64, 1}, {64, 31}, {4096, 128}, {64, 1000}, {64, 4096}, {300, 50257}, {4, 262144}})
-      for (const Problem& problem : problems_of(rows, columns))
+         {std::pair{64, 1}, {64, 31}, {4096, 128}, {64, 1000}, {64, 4096}, {300, 50257}, {4, 262144}}) {
+      std::vector<Problem> problems = problems_of(rows, columns);
+      for (const Problem& costly : costly_problems_of(rows, columns)) problems.push_back(costly);
+      for (const Problem& problem : problems)
         for (const Config& config : space(problem, limits)) {
           expect_possible(config, problem, limits);
           seen.insert(config.variant);
           if (testing::Test::HasFailure()) FAIL() << title(problem) << ": " << to_text(config);
         }
+    }
   EXPECT_EQ(seen.size(), variants().size() - 1) << "all but stream";
 }
 
@@ -255,6 +287,15 @@ TEST(Variants, ServeWhatTheyAreFor) {
     problem.strided = true;
     EXPECT_EQ(serving(problem), "strided ");
   }
+  Problem capped{.operation = Operation::cross_entropy, .gradient = true, .softcap = true};
+  EXPECT_EQ(serving(capped), "warp block online cluster pipeline relay split ");
+  capped.gradient = false;
+  EXPECT_EQ(serving(capped), "warp block online cluster pipeline flow split ");
+  Problem weighed{
+      .operation = Operation::cross_entropy, .gradient = true, .smoothing = true, .weights = true};
+  EXPECT_EQ(serving(weighed), "warp block online cluster pipeline relay resident split ");
+  weighed.smoothing = false;
+  EXPECT_EQ(serving(weighed), "warp block online cluster pipeline resident split ") << "one weight a row";
   for (const Operation ceiling : {Operation::copy, Operation::read, Operation::add})
     EXPECT_EQ(serving({.operation = ceiling}), "stream ");
 }
@@ -264,9 +305,10 @@ TEST(Variants, AnUnknownNameListsTheKnown) {
     (void)variant("persistent");
     FAIL();
   } catch (const InvalidArgument& error) {
-    EXPECT_EQ(std::string(error.what()),
-              "variant is \"persistent\"; expected one of warp, block, online, cluster, pipeline, resident, "
-              "flow, split, direct, strided, stream");
+    EXPECT_EQ(
+        std::string(error.what()),
+        "variant is \"persistent\"; expected one of warp, block, online, cluster, pipeline, relay, resident, "
+        "flow, split, direct, strided, stream");
   }
 }
 

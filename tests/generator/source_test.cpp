@@ -25,6 +25,14 @@ const std::vector<Config> points{
     {.variant = "online", .warps = 8, .vec = 8, .tile = 4096},
     {.variant = "cluster", .warps = 16, .vec = 8, .tile = 4096, .cluster = 4},
     {.variant = "pipeline", .warps = 17, .vec = 8, .tile = 4096, .cluster = 2, .stages = 1},
+    {.variant = "relay",
+     .warps = 18,
+     .reducers = 8,
+     .vec = 8,
+     .tile = 4096,
+     .cluster = 2,
+     .stages = 2,
+     .hold = 2},
     {.variant = "resident", .warps = 16, .vec = 8, .unroll = 2, .cluster = 1, .stages = 2, .hold = 8},
     {.variant = "flow", .warps = 13, .vec = 8, .unroll = 2, .cluster = 1, .stages = 3},
     {.variant = "split", .warps = 8, .vec = 8, .split = 16},
@@ -34,7 +42,8 @@ const std::vector<Config> points{
 };
 
 bool takes_rows(const Config& config) {
-  return config.variant == "pipeline" || config.variant == "resident" || config.variant == "flow";
+  return config.variant == "pipeline" || config.variant == "relay" || config.variant == "resident" ||
+         config.variant == "flow";
 }
 
 /// The problem, or what the variant serves of it.
@@ -42,6 +51,10 @@ Problem served(Problem problem, const Config& config) {
   problem.strided = config.variant == "strided";
   if (config.variant == "stream") problem = {.operation = Operation::add};
   if (config.variant == "resident") problem.softcap = false;
+  if (config.variant == "relay") {
+    if (!is_cross_entropy(problem.operation)) problem.operation = Operation::cross_entropy;
+    problem.gradient = problem.softcap = true;
+  }
   if (config.variant == "direct") {
     problem.operation = Operation::cross_entropy_backward;
     problem.gradient = true;
@@ -110,7 +123,9 @@ TEST(Source, OptionsThatAreOffAreConstantsThatAreFalse) {
   for (const Config& config : points) {
     if (config.variant == "stream") continue;
     const std::set<std::string> always =
-        config.variant == "direct" ? std::set<std::string>{"gradient", "from_lse"} : std::set<std::string>{};
+        config.variant == "direct"  ? std::set<std::string>{"gradient", "from_lse"}
+        : config.variant == "relay" ? std::set<std::string>{"gradient", "softcap"}
+                                    : std::set<std::string>{};
     for (const auto& [option, turn_on] : options) {
       Problem problem = served(cross_entropy_problem, config);
       turn_on(problem);
@@ -205,9 +220,9 @@ TEST(Program, LaterStepsOverlapTheOneBefore) {
 
 TEST(Program, StepsAreLaunchedAsTheConfigSays) {
   const std::map<std::string, std::int64_t> blocks_of_64_rows{
-      {"warp", 4},         {"block", 64},    {"online", 64}, {"cluster", 256},
-      {"pipeline", 128},   {"resident", 64}, {"flow", 64},   {"split", 1024},
-      {"direct", 64 * 32}, {"strided", 2},   {"stream", 256}};
+      {"warp", 4},       {"block", 64},       {"online", 64},   {"cluster", 256},
+      {"pipeline", 128}, {"relay", 128},      {"resident", 64}, {"flow", 64},
+      {"split", 1024},   {"direct", 64 * 32}, {"strided", 2},   {"stream", 256}};
   for (const Config& config : points) {
     SCOPED_TRACE(to_text(config));
     const Problem problem = served(softmax, config);

@@ -19,8 +19,8 @@ namespace {
 
 bool is_stream(const Variant& variant) { return variant.serves({.operation = Operation::copy}); }
 bool needs_clusters(const Variant& variant) {
-  return variant.name == "cluster" || variant.name == "pipeline" || variant.name == "resident" ||
-         variant.name == "flow";
+  return variant.name == "cluster" || variant.name == "pipeline" || variant.name == "relay" ||
+         variant.name == "resident" || variant.name == "flow";
 }
 
 /// Every option at once, as far as they go together and the variant serves them.
@@ -79,6 +79,15 @@ std::vector<Problem> problems_of_flow(const Variant& variant) {
   return problems;
 }
 
+/// What `relay` serves: cross entropy with a soft cap or weights that all rows need.
+std::vector<Problem> problems_of_relay(const Variant& variant) {
+  Problem backward = with_all_options(variant, plain(variant, Operation::cross_entropy_backward, DType::f16));
+  backward.columns += 3;
+  backward.alignment = Alignment::shifted;
+  backward.batched = true;
+  return {with_all_options(variant, plain(variant, Operation::cross_entropy, DType::bf16)), backward};
+}
+
 /// Each operation once, cross entropy with all options.
 std::vector<Problem> operations_of(const Variant& variant) {
   if (is_stream(variant))
@@ -86,6 +95,7 @@ std::vector<Problem> operations_of(const Variant& variant) {
             plain(variant, Operation::add, DType::f32)};
   if (variant.name == "direct") return problems_of_direct(variant);
   if (variant.name == "flow") return problems_of_flow(variant);
+  if (variant.name == "relay") return problems_of_relay(variant);
   Problem log_softmax = plain(variant, Operation::log_softmax, DType::bf16);
   log_softmax.columns += 3;
   if (!log_softmax.strided) log_softmax.alignment = Alignment::shifted;
@@ -102,11 +112,13 @@ std::vector<Problem> operations_of(const Variant& variant) {
 /// Cross entropy as most call it, by itself, and with probabilities.
 std::vector<Problem> more_of(const Variant& variant) {
   if (is_stream(variant) || variant.name == "direct") return {};
-  const bool writes_rows = variant.name == "pipeline" || variant.name == "resident";
+  const bool writes_rows =
+      variant.name == "pipeline" || variant.name == "relay" || variant.name == "resident";
   Problem usual = plain(variant, Operation::cross_entropy, DType::bf16);
   usual.target_dtype = DType::i32;
   usual.loss_dtype = DType::bf16;
   usual.reduction = Reduction::sum;
+  usual.softcap = variant.name == "relay";
   if (variant.name != "flow") {
     usual.upstream = Upstream::scalar;
     usual.gradient = usual.in_place = true;
@@ -183,7 +195,7 @@ TEST(CompiledProblems, ShowEveryOptionOfEveryVariant) {
     if (variant.name != "direct")
       wanted.insert(wanted.end(), {"cross_entropy", "probabilities", "z_loss_out", "lse_out", "argmax_out",
                                    "hit_out", "sum", "target=i32", "loss=bf16", "f32", "f16", "bf16"});
-    if (variant.name != "direct" && variant.name != "flow")
+    if (variant.name != "direct" && variant.name != "flow" && variant.name != "relay")
       wanted.insert(wanted.end(), {"softmax", "log_softmax", "softmax_backward", "log_softmax_backward"});
     for (const std::string& word : wanted)
       EXPECT_TRUE(shown.contains(word)) << variant.name << " is not compiled with " << word;

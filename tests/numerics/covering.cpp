@@ -36,6 +36,7 @@ const std::vector<std::int64_t>& widths_of(std::string_view variant) {
       {"online", {1000, 33, 4099, 2048, 20001, 127}},
       {"cluster", {16384, 24579, 18944, 20001}},
       {"pipeline", {16384, 24579, 18944, 20001}},
+      {"relay", {16384, 24579, 32768, 40003}},
       {"resident", {16384, 32768, 24579, 40003, 30000}},
       {"flow", {16384, 32768, 30000, 40003}},
       {"split", {4096, 20001, 9000, 50257}},
@@ -145,8 +146,8 @@ std::vector<Case> covering_cases(std::string_view variant, const generator::Limi
 std::vector<Case> product_of_options(const generator::Limits& limits, std::uint64_t seed, int part,
                                      int parts) {
   Random random(seed + static_cast<std::uint64_t>(part));
-  const std::vector<std::string_view> variants{"warp",    "block",    "online",   "split", "strided",
-                                               "cluster", "pipeline", "resident", "flow"};
+  const std::vector<std::string_view> variants{"warp",    "block",    "online", "split",    "strided",
+                                               "cluster", "pipeline", "relay",  "resident", "flow"};
   std::vector<Case> cases;
   constexpr int combinations = 1 << 10;  // of ten options that are on or off
   int number = 0;

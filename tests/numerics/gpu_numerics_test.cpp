@@ -21,7 +21,7 @@ namespace {
 using generator::Operation;
 using generator::Problem;
 
-constexpr std::string_view row_variants[] = {"warp",     "block", "online", "cluster", "pipeline",
+constexpr std::string_view row_variants[] = {"warp",     "block", "online", "cluster", "pipeline", "relay",
                                              "resident", "flow",  "split",  "direct",  "strided"};
 
 class GpuNumerics : public testing::Test {

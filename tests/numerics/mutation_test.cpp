@@ -128,6 +128,14 @@ const Config online{.variant = "online", .warps = 4, .vec = 4, .tile = 1024};
 const Config split{.variant = "split", .warps = 4, .vec = 4, .split = 2};
 const Config cluster{.variant = "cluster", .warps = 4, .vec = 4, .tile = 2048, .cluster = 2};
 const Config pipeline{.variant = "pipeline", .warps = 17, .vec = 4, .tile = 2048, .cluster = 1, .stages = 2};
+const Config relay{.variant = "relay",
+                   .warps = 18,
+                   .reducers = 8,
+                   .vec = 4,
+                   .tile = 2048,
+                   .cluster = 1,
+                   .stages = 4,
+                   .hold = 2};
 
 const CapMutation cap_mutations[] = {
     {"elements outside of the row under the cap", "tile.inside(i) ? Vec::of(x) : Vec::filled(-infinity())",
@@ -152,6 +160,13 @@ const CapMutation cap_mutations[] = {
      "      release(site, slot);\n      cap(operation, tile);\n      if (constant)", pipeline, 6083},
     {"reducers do not tell that they have", "    if constexpr (caps_in_ring) arrival_arrive(sent);\n", "",
      pipeline, 6083},
+    {"chunks taken before they are under the cap",
+     "Operation::caps ? 0 : config::hold * writers / chunk_vectors", "config::hold * writers / chunk_vectors",
+     relay, 6083},
+    {"outcomes of another row", "outcomes[exchange.turn] = {", "outcomes[exchange.turn ^ 1] = {", relay,
+     6083},
+    {"writers ahead of the settler",
+     "    arrival_wait<true>(site.shared.settled[exchange.turn], exchange.parity);\n", "", relay, 6083},
 };
 
 class CapVerification : public testing::TestWithParam<CapMutation> {};
