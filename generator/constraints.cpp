@@ -260,11 +260,9 @@ int flow_bytes(const Config& config, const Problem& problem) {
 }
 
 Rejection rejects_pipeline(const Config& config, const Problem& problem, const Limits& limits) {
-  if (!has_output(problem)) return "nothing to write";
   if (config.warps < 3 || config.warps % 2 == 0) return "no loader and two teams of as many warps";
-  const int weight_bytes = reads_all_weights(problem) ? size_of(problem.weight_dtype) : 0;
-  if (Rejection reason = rejects_bulk_copies(config, problem, limits, team_threads(config),
-                                             input_bytes(problem) + weight_bytes))
+  if (Rejection reason =
+          rejects_bulk_copies(config, problem, limits, team_threads(config), input_bytes(problem)))
     return reason;
   if (problem.columns * size_of(problem.dtype) < 16384) return "a ring for a row that the registers hold";
   if (pipeline_bytes(config, problem) > limits.shared_bytes_per_block)
@@ -294,9 +292,19 @@ int relay_bytes(const Config& config, const Problem& problem) {
   return ring_bytes(config, problem, slots, config.reducers, (slots + ahead) / chunks, outcome_bytes);
 }
 
+/// That a multiprocessor can hold at once.
+int relay_blocks(const Config& config, const Problem& problem, const Limits& limits) {
+  constexpr int of_the_system = 1024;   // bytes of shared memory of each block
+  constexpr int fewest_registers = 48;  // that a thread gets by with
+  return std::min(
+      (limits.shared_bytes_per_block + of_the_system) / (relay_bytes(config, problem) + of_the_system),
+      limits.registers_per_multiprocessor / (threads(config) * fewest_registers));
+}
+
 Rejection rejects_relay(const Config& config, const Problem& problem, const Limits& limits) {
-  if (config.reducers < 1 || writer_warps(config) < 1 || writer_warps(config) > config.reducers)
-    return "no loader, settler, reducers and at most as many writers";
+  if (config.reducers < 1 || 2 * writer_warps(config) < config.reducers ||
+      writer_warps(config) > config.reducers)
+    return "no loader, settler, reducers and half to as many writers";
   const int weight_bytes = reads_all_weights(problem) ? size_of(problem.weight_dtype) : 0;
   if (Rejection reason = rejects_bulk_copies(config, problem, limits, 32 * config.reducers,
                                              input_bytes(problem) + weight_bytes))
@@ -308,14 +316,20 @@ Rejection rejects_relay(const Config& config, const Problem& problem, const Limi
   const std::int64_t chunks = chunks_of(config, problem), ahead = chunks_taken_ahead(config, problem);
   if (ahead == 0 ? config.hold * writers != chunk : chunks % ahead != 0)
     return "rows that end elsewhere in the registers";
+  if (ahead > 4) return "small chunks in registers";
   // The chunks that are held, and the one in work.
   const int held = (config.hold + chunk / writers) * words_of_vector(config, problem);
   constexpr int granule = 4;  // warps: as many schedulers share the registers
   if (held + 32 > register_limit({.warps = (config.warps + granule - 1) / granule * granule}, limits))
     return fmt::format("{} registers a thread for the row alone", held);
-  if (chunks + config.stages > 5 * chunks) return "more than five rows ahead";
-  const int bytes = relay_bytes(config, problem);
-  if (bytes > limits.shared_bytes_per_block) return "ring larger than the shared memory";
+  const std::int64_t most_stages = std::min<std::int64_t>(10, 4 * chunks);  // five rows in all
+  if (config.stages > most_stages) return "more than five rows";
+  constexpr int fewest_bytes = 16384;  // that are loaded ahead
+  if (config.stages * chunk * inputs(problem) * widest_access < fewest_bytes) return "little in flight";
+  const int blocks = relay_blocks(config, problem, limits);
+  if (blocks < 1) return "ring larger than the shared memory";
+  if (Config more = config; ++more.stages <= most_stages && relay_blocks(more, problem, limits) == blocks)
+    return "room for another stage";
   if (8 * chunks * chunk > 9 * part_vectors(config, problem)) return "a chunk that is mostly empty";
   if (chunks > 32) return "more than 32 chunks";
   return {};

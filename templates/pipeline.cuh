@@ -34,6 +34,7 @@
 //      accesses of its thread (262144 columns in bf16: 555 to 509 us; 128256 with weights of the classes: 802 to 649).
 //      What all rows share, and the weight of the next target, are known before the statistics are
 //   8  logits in f32 are put under a soft cap once, by the reducers, in place (128256 columns in f32: 581 to 532 us)
+//   9  what has a soft cap or needs the weights of all classes is `relay`'s, and 3 and 8 with it
 #pragma once
 #include "device.cuh"
 
@@ -67,14 +68,12 @@ CE_DEVICE void write_rows(const Site& site, int thread) {
     recorder = recorder + 1 < config::cluster * team_warps ? recorder + 1 : 0;
     Edge<problem::Element> edge{edge_of(site, part, thread)};
     edge.template read<Load::ca>(part.row, operation.padding());
-    cap(operation, edge);
     float value = 0.f;
     const bool constant = operation.constant(value);
     if (!constant) operation.prepare(common);
     early = Operation::Early(site.arguments, site.existing(next));
     exchange.receive(site, operation, constant);
     exchange.advance();
-    site.shared.weights.lend(operation, site.rank);
 #pragma unroll 1
     for (int chunk = 0; chunk < chunks; ++chunk, slot.advance()) {
       arrival_wait(site.shared.filled[slot.index], slot.parity);
@@ -86,7 +85,6 @@ CE_DEVICE void write_rows(const Site& site, int thread) {
       else
         write_outputs<config::store>(operation, part.row, tile);
     }
-    site.shared.weights.take_back(operation);
     early.look_up(site.arguments);
     write_edge<config::store>(operation, part.row, edge, constant, value);
     if (constant) continue;

@@ -16,10 +16,10 @@
 // axis warps = 18 22 26
 // axis reducers = 8 10 12 16
 // axis vec = 4 8
-// axis tile = 2048 3072 4096 5120 6144 8192 9216 10240 12288
-// axis cluster = 1 2 3 4 6 8 16
-// axis stages = 1 2 3 4 5 6 8 10
-// axis hold = 1 2 3 4 6 8
+// axis tile = 3072 4096 5120 6144 8192 9216 10240 12288
+// axis cluster = 1 2 3 4 8 16
+// axis stages = 1 2 3 4 5 6 7 8 9 10
+// axis hold = 2 3 4 6 8
 // axis load = last
 // axis store = wb
 //
@@ -61,10 +61,8 @@ CE_DEVICE void settle_rows(const Site& site) {
     if (!constant) operation.prepare(common);
     early = Operation::Early(site.arguments, site.existing(next));
     exchange.receive(site, operation, constant);
-    if (lane_index() == 0) {
-      site.shared.outcomes[exchange.turn] = {operation.settled(), value, constant};
-      arrival_arrive(site.shared.settled[exchange.turn]);
-    }
+    if (lane_index() == 0) site.shared.outcomes[exchange.turn] = {operation.settled(), value, constant};
+    arrival_arrive(site.shared.settled[exchange.turn]);  // every lane has read messages
     exchange.advance();
     early.look_up(site.arguments);
     if (!constant) operation.record();

@@ -112,7 +112,7 @@ struct Outcomes<Operation, true> {
   Arrival settled[turns];
 
   CE_DEVICE void init() {
-    for (int turn = 0; turn < turns; ++turn) arrival_init(settled[turn]);
+    for (int turn = 0; turn < turns; ++turn) arrival_init(settled[turn], lanes);
   }
 };
 

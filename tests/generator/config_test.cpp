@@ -188,8 +188,8 @@ void expect_possible(const Config& config, const Problem& problem, const Limits&
   if (config.variant == "pipeline" || config.variant == "relay" || config.variant == "resident") {
     EXPECT_TRUE(has_output(problem));
   }
+  EXPECT_NE(config.variant, problem.softcap || reads_all_weights(problem) ? "pipeline" : "relay");
   if (config.variant == "relay") {
-    EXPECT_TRUE(problem.softcap || reads_all_weights(problem));
     EXPECT_LT(config.reducers, config.warps - 2);
   }
   if (config.variant == "flow") {
@@ -280,20 +280,19 @@ TEST(Variants, ServeWhatTheyAreFor) {
     return names;
   };
   for (Problem problem : operations()) {
-    EXPECT_EQ(serving(problem), !reduces(problem) ? "warp direct "
-                                : has_output(problem)
-                                    ? "warp block online cluster pipeline resident split "
-                                    : "warp block online cluster pipeline resident flow split ");
+    EXPECT_EQ(serving(problem), !reduces(problem)     ? "warp direct "
+                                : has_output(problem) ? "warp block online cluster pipeline resident split "
+                                                      : "warp block online cluster resident flow split ");
     problem.strided = true;
     EXPECT_EQ(serving(problem), "strided ");
   }
   Problem capped{.operation = Operation::cross_entropy, .gradient = true, .softcap = true};
-  EXPECT_EQ(serving(capped), "warp block online cluster pipeline relay split ");
+  EXPECT_EQ(serving(capped), "warp block online cluster relay split ");
   capped.gradient = false;
-  EXPECT_EQ(serving(capped), "warp block online cluster pipeline flow split ");
+  EXPECT_EQ(serving(capped), "warp block online cluster flow split ");
   Problem weighed{
       .operation = Operation::cross_entropy, .gradient = true, .smoothing = true, .weights = true};
-  EXPECT_EQ(serving(weighed), "warp block online cluster pipeline relay resident split ");
+  EXPECT_EQ(serving(weighed), "warp block online cluster relay resident split ");
   weighed.smoothing = false;
   EXPECT_EQ(serving(weighed), "warp block online cluster pipeline resident split ") << "one weight a row";
   for (const Operation ceiling : {Operation::copy, Operation::read, Operation::add})

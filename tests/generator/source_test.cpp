@@ -51,6 +51,7 @@ Problem served(Problem problem, const Config& config) {
   problem.strided = config.variant == "strided";
   if (config.variant == "stream") problem = {.operation = Operation::add};
   if (config.variant == "resident") problem.softcap = false;
+  if (config.variant == "pipeline") problem.softcap = problem.weights = false;
   if (config.variant == "relay") {
     if (!is_cross_entropy(problem.operation)) problem.operation = Operation::cross_entropy;
     problem.gradient = problem.softcap = true;

@@ -33,7 +33,8 @@ Problem with_all_options(const Variant& variant, Problem problem) {
     problem.z_loss_out = problem.lse_out = problem.argmax_out = true;
     problem.hit_out = !problem.probabilities;
   }
-  if (variant.name == "resident") problem.softcap = false;
+  if (variant.name == "resident" || variant.name == "pipeline") problem.softcap = false;
+  if (variant.name == "pipeline") problem.weights = false;
   return problem;
 }
 
@@ -88,6 +89,12 @@ std::vector<Problem> problems_of_relay(const Variant& variant) {
   return {with_all_options(variant, plain(variant, Operation::cross_entropy, DType::bf16)), backward};
 }
 
+/// What `pipeline` serves of the backward operation: targets that are probabilities.
+Problem backward_for(const Variant& variant, Problem problem) {
+  if (variant.name == "pipeline") problem.probabilities = true;
+  return problem;
+}
+
 /// Each operation once, cross entropy with all options.
 std::vector<Problem> operations_of(const Variant& variant) {
   if (is_stream(variant))
@@ -106,7 +113,8 @@ std::vector<Problem> operations_of(const Variant& variant) {
           plain(variant, Operation::softmax_backward, DType::bf16),
           log_softmax_backward,
           with_all_options(variant, plain(variant, Operation::cross_entropy, DType::bf16)),
-          with_all_options(variant, plain(variant, Operation::cross_entropy_backward, DType::f16))};
+          with_all_options(
+              variant, backward_for(variant, plain(variant, Operation::cross_entropy_backward, DType::f16)))};
 }
 
 /// Cross entropy as most call it, by itself, and with probabilities.
@@ -119,6 +127,7 @@ std::vector<Problem> more_of(const Variant& variant) {
   usual.loss_dtype = DType::bf16;
   usual.reduction = Reduction::sum;
   usual.softcap = variant.name == "relay";
+  usual.weights = variant.name == "pipeline";  // of the targets alone
   if (variant.name != "flow") {
     usual.upstream = Upstream::scalar;
     usual.gradient = usual.in_place = true;
@@ -188,7 +197,7 @@ TEST(CompiledProblems, ShowEveryOptionOfEveryVariant) {
       for (std::string word; words >> word;) shown.insert(word);
     }
     std::vector<std::string> wanted{"smoothing", "weights=f32", "z_loss", "scale", "batched", "mean"};
-    if (variant.name != "resident") wanted.push_back("softcap");
+    if (variant.name != "resident" && variant.name != "pipeline") wanted.push_back("softcap");
     if (variant.name != "flow")
       wanted.insert(wanted.end(),
                     {"cross_entropy_backward", "gradient", "upstream=scalar", "upstream=rows", "in_place"});

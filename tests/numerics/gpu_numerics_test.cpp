@@ -21,9 +21,6 @@ namespace {
 using generator::Operation;
 using generator::Problem;
 
-constexpr std::string_view row_variants[] = {"warp",     "block", "online", "cluster", "pipeline", "relay",
-                                             "resident", "flow",  "split",  "direct",  "strided"};
-
 class GpuNumerics : public testing::Test {
  protected:
   void SetUp() override {
@@ -42,14 +39,27 @@ class GpuNumerics : public testing::Test {
   generator::Limits limits;
 };
 
-TEST_F(GpuNumerics, CoveringArrayOfEveryVariant) {
+class EveryVariant : public GpuNumerics, public testing::WithParamInterface<std::string_view> {};
+
+TEST_P(EveryVariant, CoveringArray) {
   const std::uint64_t seed = test_seed();
-  for (const std::string_view variant : row_variants) {
-    const std::vector<Case> cases = covering_cases(variant, limits, seed);
-    fmt::print("{}: {} cases\n", variant, cases.size());
-    expect_right(*device, cache, cases, seed);
-  }
+  const std::vector<Case> cases = covering_cases(GetParam(), limits, seed);
+  fmt::print("{} cases\n", cases.size());
+  expect_right(*device, cache, cases, seed);
 }
+
+/// Under compute-sanitizer.
+TEST_P(EveryVariant, AFew) {
+  const std::uint64_t seed = test_seed();
+  std::vector<Case> cases = covering_cases(GetParam(), limits, seed);
+  cases.resize(std::min<std::size_t>(cases.size(), 8));
+  expect_right(*device, cache, cases, seed);
+}
+
+INSTANTIATE_TEST_SUITE_P(GpuNumerics, EveryVariant,
+                         testing::Values("warp", "block", "online", "cluster", "pipeline", "relay",
+                                         "resident", "flow", "split", "direct", "strided"),
+                         [](const auto& test) { return std::string(test.param); });
 
 class ProductOfOptions : public GpuNumerics, public testing::WithParamInterface<int> {};
 
@@ -87,15 +97,6 @@ TEST_F(GpuNumerics, WideRows) {
 }
 
 /// Small enough for compute-sanitizer: scripts/sanitize runs this one.
-TEST_F(GpuNumerics, AFewOfEveryVariant) {
-  const std::uint64_t seed = test_seed();
-  for (const std::string_view variant : row_variants) {
-    std::vector<Case> cases = covering_cases(variant, limits, seed);
-    cases.resize(std::min<std::size_t>(cases.size(), 8));
-    expect_right(*device, cache, cases, seed);
-  }
-}
-
 TEST_F(GpuNumerics, TheSameBitsEveryRun) {
   for (const bool gradient : {false, true}) {
     const Problem problem{.operation = Operation::cross_entropy,
