@@ -25,6 +25,8 @@
 //   settle(total)                  here is the part that is the whole row
 //   fast(tile)                     whether the outputs of the tile have a fast form
 //   apply<fast>(elements, column)  the outputs of these columns
+//   settled()                      what outputs need of a settled row: a Settled, of which Operation(arguments, settled) makes
+//                                  one for a thread that only writes; where `relay` serves
 //   record()                       the leader writes what a row has once: losses and the like
 // clang-format on
 #pragma once
