@@ -20,6 +20,11 @@ int register_limit(const Config& config, const Limits& limits) {
   return std::min(255, limits.registers_per_multiprocessor / threads(config));
 }
 
+/// The same where warps have different things to do: as many in fours, since four schedulers share the registers.
+int register_limit_of_roles(const Config& config, const Limits& limits) {
+  return register_limit({.warps = (config.warps + 3) / 4 * 4}, limits);
+}
+
 /// Registers beyond those that hold the row: addresses, statistics, temporaries.
 constexpr int working_registers = 28;
 
@@ -79,6 +84,11 @@ int chunk_vectors(const Config& config) {
 /// Of one column of a row.
 int input_bytes(const Problem& problem) { return size_of(problem.dtype) * inputs(problem); }
 
+/// The same with its weight, where a block holds those of its columns.
+int column_bytes(const Problem& problem) {
+  return input_bytes(problem) + (reads_all_weights(problem) ? size_of(problem.weight_dtype) : 0);
+}
+
 /// What every variant with bulk copies asks for.
 /// \param column_bytes  of shared memory, for each column of a row
 Rejection rejects_bulk_copies(const Config& config, const Problem& problem, const Limits& limits, int threads,
@@ -122,10 +132,6 @@ std::int64_t held_weights_bytes(const Config& config, const Problem& problem) {
   return (part_vectors(config, problem) + beside) * config.vec * size_of(problem.weight_dtype);
 }
 
-std::int64_t chunks_of(const Config& config, const Problem& problem) {
-  return ceil_div(part_vectors(config, problem), chunk_vectors(config));
-}
-
 /// A ring of whole chunks with two arrivals each, sets of messages with one more arrival each, the tickets, and the
 /// weights, as `Shared` in ring.cuh.
 /// \param outcome_bytes  of each set, if one warp settles rows
@@ -138,6 +144,19 @@ int ring_bytes(const Config& config, const Problem& problem, std::int64_t slots,
                        16 * tickets +
                        turns * message_bytes(problem, has_target) * config.cluster * team_warps + 16 +
                        turns * outcome_bytes + held_weights_bytes(config, problem));
+}
+
+std::int64_t chunks_of(const Config& config, const Problem& problem) {
+  return ceil_div(part_vectors(config, problem), chunk_vectors(config));
+}
+
+/// What every ring of whole rows asks for.
+Rejection rejects_chunks(const Config& config, const Problem& problem) {
+  const std::int64_t chunks = chunks_of(config, problem);
+  if (8 * chunks * chunk_vectors(config) > 9 * part_vectors(config, problem))
+    return "a chunk that is mostly empty";
+  if (chunks > 32) return "more than 32 chunks";
+  return {};
 }
 
 /// Chunks of a block's part that lie in registers.
@@ -267,12 +286,8 @@ Rejection rejects_pipeline(const Config& config, const Problem& problem, const L
   if (problem.columns * size_of(problem.dtype) < 16384) return "a ring for a row that the registers hold";
   if (pipeline_bytes(config, problem) > limits.shared_bytes_per_block)
     return "ring larger than the shared memory";
-  const std::int64_t vectors = part_vectors(config, problem);
-  const std::int64_t chunks = ceil_div(vectors, chunk_vectors(config));
-  if (config.stages >= chunks) return "two rows in the ring";
-  if (8 * chunks * chunk_vectors(config) > 9 * vectors) return "a chunk that is mostly empty";
-  if (chunks > 32) return "more than 32 chunks";
-  return {};
+  if (config.stages >= chunks_of(config, problem)) return "two rows in the ring";
+  return rejects_chunks(config, problem);
 }
 
 /// What writers of `relay` have of each row, as Outcomes in ring.cuh, at most.
@@ -294,20 +309,18 @@ int relay_bytes(const Config& config, const Problem& problem) {
 
 /// That a multiprocessor can hold at once.
 int relay_blocks(const Config& config, const Problem& problem, const Limits& limits) {
-  constexpr int of_the_system = 1024;   // bytes of shared memory of each block
   constexpr int fewest_registers = 48;  // that a thread gets by with
-  return std::min(
-      (limits.shared_bytes_per_block + of_the_system) / (relay_bytes(config, problem) + of_the_system),
-      limits.registers_per_multiprocessor / (threads(config) * fewest_registers));
+  return std::min((limits.shared_bytes_per_block + shared_bytes_of_the_system) /
+                      (relay_bytes(config, problem) + shared_bytes_of_the_system),
+                  limits.registers_per_multiprocessor / (threads(config) * fewest_registers));
 }
 
 Rejection rejects_relay(const Config& config, const Problem& problem, const Limits& limits) {
   if (config.reducers < 1 || 2 * writer_warps(config) < config.reducers ||
       writer_warps(config) > config.reducers)
     return "no loader, settler, reducers and half to as many writers";
-  const int weight_bytes = reads_all_weights(problem) ? size_of(problem.weight_dtype) : 0;
-  if (Rejection reason = rejects_bulk_copies(config, problem, limits, 32 * config.reducers,
-                                             input_bytes(problem) + weight_bytes))
+  if (Rejection reason =
+          rejects_bulk_copies(config, problem, limits, 32 * config.reducers, column_bytes(problem)))
     return reason;
   if (problem.columns * size_of(problem.dtype) < 16384) return "a ring for a row that the registers hold";
   const int writers = 32 * writer_warps(config), chunk = chunk_vectors(config);
@@ -319,8 +332,7 @@ Rejection rejects_relay(const Config& config, const Problem& problem, const Limi
   if (ahead > 4) return "small chunks in registers";
   // The chunks that are held, and the one in work.
   const int held = (config.hold + chunk / writers) * words_of_vector(config, problem);
-  constexpr int granule = 4;  // warps: as many schedulers share the registers
-  if (held + 32 > register_limit({.warps = (config.warps + granule - 1) / granule * granule}, limits))
+  if (held + 32 > register_limit_of_roles(config, limits))
     return fmt::format("{} registers a thread for the row alone", held);
   const std::int64_t most_stages = std::min<std::int64_t>(10, 4 * chunks);  // five rows in all
   if (config.stages > most_stages) return "more than five rows";
@@ -330,17 +342,14 @@ Rejection rejects_relay(const Config& config, const Problem& problem, const Limi
   if (blocks < 1) return "ring larger than the shared memory";
   if (Config more = config; ++more.stages <= most_stages && relay_blocks(more, problem, limits) == blocks)
     return "room for another stage";
-  if (8 * chunks * chunk > 9 * part_vectors(config, problem)) return "a chunk that is mostly empty";
-  if (chunks > 32) return "more than 32 chunks";
-  return {};
+  return rejects_chunks(config, problem);
 }
 
 Rejection rejects_resident(const Config& config, const Problem& problem, const Limits& limits) {
   if (!has_output(problem)) return "nothing to write";
   if (config.warps < 2 || config.unroll < 1) return "no loader and worker";
-  const int weight_bytes = reads_all_weights(problem) ? size_of(problem.weight_dtype) : 0;
-  if (Rejection reason = rejects_bulk_copies(config, problem, limits, 32 * (config.warps - 1),
-                                             input_bytes(problem) + weight_bytes))
+  if (Rejection reason =
+          rejects_bulk_copies(config, problem, limits, 32 * (config.warps - 1), column_bytes(problem)))
     return reason;
   if (3 * problem.columns * input_bytes(problem) <= 2 * limits.shared_bytes_per_block)
     return "a row that shared memory holds beside half of the next one";
@@ -349,9 +358,8 @@ Rejection rejects_resident(const Config& config, const Problem& problem, const L
   // The chunk that is read ahead and the one in work, besides those that are held.
   const int held = (config.hold + 2 * config.unroll) * words_of_vector(config, problem);
   const int working = is_cross_entropy(problem.operation) ? 44 : 32;
-  constexpr int granule = 4;  // warps: as many schedulers share the registers
-  const int most = register_limit({.warps = (config.warps + granule - 1) / granule * granule}, limits);
-  if (held + working > most) return fmt::format("{} registers a thread for the row alone", held);
+  if (held + working > register_limit_of_roles(config, limits))
+    return fmt::format("{} registers a thread for the row alone", held);
   const std::int64_t chunks = chunks_of(config, problem), in_ring = chunks - held_chunks(config);
   if (in_ring < 0) return "registers for more than the part";
   if (in_ring + config.stages >= 2 * chunks) return "two rows in the ring";
@@ -359,10 +367,7 @@ Rejection rejects_resident(const Config& config, const Problem& problem, const L
     return "ring larger than the shared memory";
   if (Config more = config; ++more.stages, resident_bytes(more, problem) <= limits.shared_bytes_per_block)
     return "room for another stage";
-  if (8 * chunks * chunk_vectors(config) > 9 * part_vectors(config, problem))
-    return "a chunk that is mostly empty";
-  if (chunks > 32) return "more than 32 chunks";
-  return {};
+  return rejects_chunks(config, problem);
 }
 
 Rejection rejects_flow(const Config& config, const Problem& problem, const Limits& limits) {

@@ -27,6 +27,9 @@ using Rejection = std::optional<std::string>;
 [[nodiscard]] Rejection rejects_strided(const Config& config, const Problem& problem, const Limits& limits);
 [[nodiscard]] Rejection rejects_stream(const Config& config, const Problem& problem, const Limits& limits);
 
+/// Shared memory of a multiprocessor that each block takes beside its own.
+inline constexpr int shared_bytes_of_the_system = 1024;
+
 /// Dynamic shared memory of a block of the variant; what does not fit an int fits no device either.
 [[nodiscard]] int cluster_bytes(const Config& config, const Problem& problem);
 [[nodiscard]] int pipeline_bytes(const Config& config, const Problem& problem);

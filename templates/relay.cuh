@@ -24,7 +24,7 @@
 // axis store = wb
 //
 // Ledger
-//   1  after `pipeline`, whose roles it has (128256 columns, f32, smoothing and weights of the classes: 590 to 498 us, no
+//   1  after `pipeline`, whose roles it has (128256 columns, f32, smoothing and weights of the classes: 590 to 500 us, no
 //      options 497; bf16: 658 to 566, no options 501)
 #pragma once
 #include "device.cuh"

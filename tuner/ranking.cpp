@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "ce/base/error.hpp"
+#include "generator/constraints.hpp"
 #include "tuner/kernel.hpp"
 #include "tuner/ranking_weights.hpp"
 
@@ -81,12 +82,12 @@ double registers_of(const Block& block, const Config& config, const Problem& pro
 /// Blocks that a multiprocessor holds at once, as far as can be told before compiling.
 double resident_blocks(const Block& block, const Config& config, const Problem& problem,
                        const runtime::Model& model) {
-  constexpr double most = 32, of_the_system = 1024;  // bytes of each block's shared memory
+  constexpr double most = 32;
   const double registers = registers_of(block, config, problem);
   const int shared = generator::variant(config.variant).shared_bytes(config, problem);
-  const double by_shared =
-      shared > 0 ? static_cast<double>(model.shared_bytes_per_multiprocessor) / (shared + of_the_system)
-                 : most;
+  const double by_shared = shared > 0 ? static_cast<double>(model.shared_bytes_per_multiprocessor) /
+                                            (shared + generator::shared_bytes_of_the_system)
+                                      : most;
   return std::floor(
       std::max(1., std::min({most, model.threads_per_multiprocessor / block.threads,
                              model.registers_per_multiprocessor / (registers * block.threads), by_shared})));

@@ -48,7 +48,7 @@ TEST_P(EveryVariant, CoveringArray) {
   expect_right(*device, cache, cases, seed);
 }
 
-/// Under compute-sanitizer.
+/// Small enough for compute-sanitizer: scripts/sanitize runs this one.
 TEST_P(EveryVariant, AFew) {
   const std::uint64_t seed = test_seed();
   std::vector<Case> cases = covering_cases(GetParam(), limits, seed);
@@ -96,7 +96,6 @@ TEST_F(GpuNumerics, WideRows) {
   expect_right(*device, cache, cases, seed);
 }
 
-/// Small enough for compute-sanitizer: scripts/sanitize runs this one.
 TEST_F(GpuNumerics, TheSameBitsEveryRun) {
   for (const bool gradient : {false, true}) {
     const Problem problem{.operation = Operation::cross_entropy,
