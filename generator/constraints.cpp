@@ -113,14 +113,16 @@ int team_threads(const Config& config) { return 32 * ((config.warps - 1) / 2); }
 
 /// Of Message in message.cuh.
 /// \param has_target  the logit of the target is sent too
-int message_bytes(const Problem& problem, bool has_target) {
+/// \param has_marks   so are marks
+int message_bytes(const Problem& problem, bool has_target, bool has_marks = false) {
   const bool exponentials = problem.operation == Operation::softmax ||
                             problem.operation == Operation::log_softmax ||
                             problem.operation == Operation::cross_entropy;
   const bool sums = !exponentials || problem.probabilities || problem.smoothing;
   const int sum_words = problem.dtype == DType::f32 ? 2 : 1;
   const int words = (exponentials ? 2 : 0) + (sums ? sum_words : 0) + (exponentials && sums ? sum_words : 0) +
-                    (problem.argmax_out || problem.hit_out ? 2 : 0) + (has_target ? 1 : 0);
+                    (problem.argmax_out || problem.hit_out ? 2 : 0) + (has_target ? 1 : 0) +
+                    (has_marks ? 1 : 0);
   return static_cast<int>(ceil_div(words, 4)) * 16;
 }
 
@@ -140,10 +142,11 @@ int ring_bytes(const Config& config, const Problem& problem, std::int64_t slots,
   const std::int64_t turns = 2 * rows_ahead;
   const std::int64_t tickets = turns + 2;  // an arrival and a row number each
   const bool has_target = is_cross_entropy(problem.operation) && !problem.probabilities;
+  const bool has_marks = outcome_bytes > 0 && problem.softcap && problem.dtype != DType::f32;
   return aligned_bytes(slots * (inputs(problem) * chunk_vectors(config) * 16 + 16) + 8 * turns +
                        16 * tickets +
-                       turns * message_bytes(problem, has_target) * config.cluster * team_warps + 16 +
-                       turns * outcome_bytes + held_weights_bytes(config, problem));
+                       turns * message_bytes(problem, has_target, has_marks) * config.cluster * team_warps +
+                       16 + turns * outcome_bytes + held_weights_bytes(config, problem));
 }
 
 std::int64_t chunks_of(const Config& config, const Problem& problem) {
@@ -317,19 +320,25 @@ int relay_blocks(const Config& config, const Problem& problem, const Limits& lim
 
 Rejection rejects_relay(const Config& config, const Problem& problem, const Limits& limits) {
   if (config.reducers < 1 || 2 * writer_warps(config) < config.reducers ||
-      writer_warps(config) > config.reducers)
-    return "no loader, settler, reducers and half to as many writers";
-  if (Rejection reason =
-          rejects_bulk_copies(config, problem, limits, 32 * config.reducers, column_bytes(problem)))
+      writer_warps(config) > 2 * config.reducers)
+    return "no loader, settler, reducers and half to twice as many writers";
+  const int reducers = 32 * config.reducers, writers = 32 * writer_warps(config);
+  if (Rejection reason = rejects_bulk_copies(config, problem, limits, reducers, column_bytes(problem)))
     return reason;
   if (problem.columns * size_of(problem.dtype) < 16384) return "a ring for a row that the registers hold";
-  const int writers = 32 * writer_warps(config), chunk = chunk_vectors(config);
+  const int chunk = chunk_vectors(config);
   if (chunk % writers != 0) return "chunk does not fit the writers";
+  const bool is_narrow = problem.dtype != DType::f32;
+  const int vectors = chunk * inputs(problem);
+  if (vectors < (is_narrow ? 3 : 2) * reducers || vectors < 2 * writers)
+    return "few vectors of a thread for what each chunk takes";
+  if (is_narrow && reducers > writers) return "reducers that have less to do than writers";
   if (config.hold * writers % chunk != 0) return "part of a chunk in registers";
   const std::int64_t chunks = chunks_of(config, problem), ahead = chunks_taken_ahead(config, problem);
   if (ahead == 0 ? config.hold * writers != chunk : chunks % ahead != 0)
     return "rows that end elsewhere in the registers";
   if (ahead > 4) return "small chunks in registers";
+  if (ahead > 1 && !reads_all_weights(problem)) return "chunks in registers that the ring has room for";
   // The chunks that are held, and the one in work.
   const int held = (config.hold + chunk / writers) * words_of_vector(config, problem);
   if (held + 32 > register_limit_of_roles(config, limits))

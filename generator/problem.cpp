@@ -156,6 +156,10 @@ bool reads_all_weights(const Problem& problem) noexcept {
   return problem.weights && (problem.smoothing || problem.probabilities);
 }
 
+bool has_costly_outputs(const Problem& problem) noexcept {
+  return has_output(problem) && (problem.softcap || reads_all_weights(problem));
+}
+
 bool reduces(const Problem& problem) noexcept {
   return problem.operation != Operation::cross_entropy_backward || problem.probabilities ||
          (problem.smoothing && problem.weights);

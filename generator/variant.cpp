@@ -19,12 +19,11 @@ bool serves_rows(const Problem& problem) { return !is_ceiling(problem.operation)
 bool serves_reductions(const Problem& problem) { return serves_rows(problem) && reduces(problem); }
 /// Where each chunk in registers has code of its own, that of a soft cap would be too much of it.
 bool serves_without_cap(const Problem& problem) { return serves_reductions(problem) && !problem.softcap; }
-/// Outputs with options that take much arithmetic, or shared memory for the weights of all classes; and those without.
 bool serves_costly_outputs(const Problem& problem) {
-  return serves_reductions(problem) && has_output(problem) && (problem.softcap || reads_all_weights(problem));
+  return serves_reductions(problem) && has_costly_outputs(problem);
 }
-bool serves_other_outputs(const Problem& problem) {
-  return serves_reductions(problem) && has_output(problem) && !serves_costly_outputs(problem);
+bool serves_cheap_outputs(const Problem& problem) {
+  return serves_reductions(problem) && has_output(problem) && !has_costly_outputs(problem);
 }
 bool serves_outputs_alone(const Problem& problem) { return serves_rows(problem) && !reduces(problem); }
 bool serves_losses_alone(const Problem& problem) {
@@ -96,7 +95,7 @@ constexpr Variant all_variants[] = {
      .steps = one_step},
     {.name = "pipeline",
      .file = "pipeline.cuh",
-     .serves = serves_other_outputs,
+     .serves = serves_cheap_outputs,
      .rejects = rejects_pipeline,
      .shared_bytes = pipeline_bytes,
      .blocks = cluster_per_row,

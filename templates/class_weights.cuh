@@ -26,7 +26,7 @@ struct ClassWeights {
 #pragma unroll
       for (int k = 0; k < n; ++k) w[k] = 1.f;
     } else if constexpr (problem::aligned && n % piece == 0) {
-      const int offset = column - origin;
+      const uint32 offset = column - origin;
 #pragma unroll
       for (int i = 0; i < n; i += piece) {
         const Weight* weight = first + (plane == 0 ? offset + i : offset / (n / piece) + plane * (i / piece));

@@ -38,7 +38,7 @@ struct Operation {
   static constexpr bool reduces = forward || class_sums, has_output = problem::gradient;
   static constexpr bool has_target = !problem::probabilities;
   static constexpr bool all_weights = problem::weights && (problem::smoothing || problem::probabilities);
-  static constexpr bool caps = Logits::in_place;
+  static constexpr bool caps = Logits::in_place, some_simple = Logits::bounded;
   /// Rows without a class still have a logsumexp.
   static constexpr bool needs_all_rows = problem::lse_out || problem::argmax_out;
 
@@ -65,6 +65,7 @@ struct Operation {
   /// What all rows share. Waits for ce_count.
   struct Common {
     float per_row = 1.f, per_weight = 1.f;  ///< 1 / R, 1 / D
+    float per_class = 0.f;                  ///< e / C / D
 
     CE_DEVICE Common() {}
     CE_DEVICE explicit Common(const Arguments& a) {
@@ -73,6 +74,7 @@ struct Operation {
         per_row = 1.f / float(problem::counts_first ? a.workspace->count : a.rows);
         per_weight = problem::counts_first && problem::weights ? 1.f / a.workspace->weight : per_row;
       }
+      if constexpr (problem::smoothing) per_class = a.smoothing / problem::columns * per_weight;
     }
   };
 
@@ -98,6 +100,10 @@ struct Operation {
   Probability probability;
   float at_target, per_class, per_probability;
 
+  /// Whether the sum of the weights of the tile that is added is known, which is the same for every row.
+  bool knows_weight = false;
+  float tile_weight = 0.f;
+
   Early early;
 
   CE_DEVICE Operation(const Arguments& a, int64 r, bool l, const Early& e)
@@ -116,20 +122,18 @@ struct Operation {
   CE_DEVICE Settled settled() const {
     return {probability, at_target, per_class, per_probability, target, dead, dead_value};
   }
-  /// For outputs only.
-  CE_DEVICE Operation(const Arguments& a, const Settled& of)
-      : arguments(a),
-        row(0),
-        leader(false),
-        logits(a),
-        weights{ClassWeights::in_memory(a)},
-        target(of.target),
-        dead(of.dead),
-        dead_value(of.dead_value),
-        probability(of.probability),
-        at_target(of.at_target),
-        per_class(of.per_class),
-        per_probability(of.per_probability) {}
+  /// For outputs only, of whatever row is put.
+  CE_DEVICE explicit Operation(const Arguments& a)
+      : arguments(a), row(0), leader(false), logits(a), weights{ClassWeights::in_memory(a)} {}
+  CE_DEVICE void put(const Settled& of) {
+    probability = of.probability;
+    at_target = of.at_target;
+    per_class = of.per_class;
+    per_probability = of.per_probability;
+    target = of.target;
+    dead = of.dead;
+    dead_value = of.dead_value;
+  }
   CE_DEVICE static float padding() { return -infinity(); }
   CE_DEVICE float factor() const { return exponent_of_e * logits.unit(); }
 
@@ -178,11 +182,19 @@ struct Operation {
   CE_DEVICE void cap(Tile& tile) const {
     logits.put_under_cap(tile);
   }
+  CE_DEVICE bool needs_maximum() const { return logits.need_maximum(); }
   template <class Tile>
   CE_DEVICE float maximum_of(const Tile& tile) const {
     return logits.of(largest_of(tile));
   }
 
+  /// What add() counts of a tile besides its exponentials.
+  template <class Tile>
+  CE_DEVICE float weights_of(const Tile& tile) const {
+    Part part;
+    add_weights(part, tile);
+    return part.dot.value;
+  }
   template <class Tile>
   CE_DEVICE void add(Part& part, Tile& tile) const {
     if constexpr (!forward) {
@@ -194,8 +206,9 @@ struct Operation {
                          float w[Tile::vec];
                          factors(tile, i, w);
                          dot = dot_of(w, exponents, dot);
-                         part.weight.value += sum_of(w);
+                         if (!knows_weight) part.weight.value += sum_of(w);
                        });
+      if (knows_weight) part.weight.value += tile_weight;
       dot = product(dot, 1.f / exponent_of_e);
       if constexpr (narrow && !Logits::bounded)
         if (!is_finite(dot)) dot = dot_of_logarithms(part, tile);
@@ -226,7 +239,7 @@ struct Operation {
           total.log_sum, weights,
           product(product(weights, exponent.at_maximum()), 1.f / exponent_of_e) - part.dot.total());
       total.lse = logits.unit() * part.max + total.log_sum;
-      const float share = 1.f / sum;
+      const float share = narrow ? reciprocal(sum) : 1.f / sum;
       set_amplitudes(part.max, sum, share, total.own * share, total.rest * share, weights);
     } else {
       const float distance = logits.unit() * u_target - total.lse;
@@ -260,9 +273,10 @@ struct Operation {
     }
   }
 
+  CE_DEVICE bool fast() const { return probability.fast<Element>(); }
   template <class Tile>
-  CE_DEVICE bool fast(const Tile& tile) const {
-    return probability.fast<Element>() && logits.near_zero(tile);
+  CE_DEVICE bool simple(const Tile& tile) const {
+    return logits.near_zero(tile);
   }
   template <bool is_fast, int n>
   CE_DEVICE Vector<Element, n> apply(const Elements<Element, n>& elements, int column) const {
@@ -320,12 +334,12 @@ struct Operation {
   CE_DEVICE void set_amplitudes(float max, float sum, float share, float q_target, float others,
                                 float weights) {
     if constexpr (!has_output) return;
-    const auto [per_row, per_weight] = common;
+    const auto [per_row, per_weight, smoothing_per_class] = common;
     const float e = problem::smoothing ? arguments.smoothing : 0.f;
     const float up = early.upstream * logits.scale;
     const float z_part = problem::z_loss ? 2.f * arguments.z_scale * total.lse * per_row * up : 0.f;
     per_probability = up * per_row;
-    per_class = problem::smoothing ? e / problem::columns * per_weight * up : 0.f;
+    per_class = smoothing_per_class * up;
     if constexpr (problem::probabilities) {
       probability = Probability::of<Element>(max, sum, share, factor(), weights * per_probability + z_part);
     } else {

@@ -29,10 +29,16 @@
 //                                  seen; without it this kernel may run beside that one (sm_90, programmatic
 //                                  dependent launch)
 //   shared_memory<T>()             the block's dynamic shared memory as a T; its contents start undefined
+//   shared_memory<T, true>()       the same, by an address that each thread keeps, as with keep()
+//   keep(value)                    in a register from here on: else it may be computed again wherever it is used; of 4 or 8
+//                                  bytes
+//   warp_maximum(x)                the largest x of all lanes, which is no NaN; all 32 lanes take part; from sm_80 on one
+//                                  instruction
 //   load<Load, words>(address)     4 x words bytes of global memory, aligned to their size
 //   store<Store>(address, words)   the same, written
 //   load_element / store_element   one element of any type, with the same cache modifiers
 //   exp2 log log1p expm1 maximum absolute  f32; exp2 flushes subnormal results to zero; maximum prefers a number to NaN
+//   log2(x)                        to 2^-22, of its own where that is more; of subnormal numbers -infinity
 //   with_sign(x, y)                |x| with the sign of y
 //   at_least(x, bound)             the larger of the two; NaN where x is
 //   reciprocal(x)                  to 1 ulp or so; subnormal numbers are zero to it

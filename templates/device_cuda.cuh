@@ -21,10 +21,33 @@ CE_DEVICE T shuffle_xor(T value, int mask) {
   return __shfl_xor_sync(~0u, value, mask);
 }
 
+CE_DEVICE float warp_maximum(float x) {
+#if __CUDA_ARCH__ >= 800
+  const int bits =
+      __float_as_int(x);  // of what is negative, all but the sign the other way round: ordered as integers
+  const int largest = __reduce_max_sync(~0u, bits ^ (bits >> 31 & 0x7fffffff));
+  return __int_as_float(largest ^ (largest >> 31 & 0x7fffffff));
+#else
+#pragma unroll
+  for (int mask = lanes / 2; mask > 0; mask /= 2) x = ::fmaxf(x, shuffle_xor(x, mask));
+  return x;
+#endif
+}
+
 extern __shared__ __align__(128) unsigned char ce_shared_bytes[];
-template <class T>
+template <class T, bool kept = false>
 CE_DEVICE T& shared_memory() {
-  return *reinterpret_cast<T*>(ce_shared_bytes);
+  if constexpr (!kept) return *reinterpret_cast<T*>(ce_shared_bytes);
+  uint32 address = uint32(__cvta_generic_to_shared(ce_shared_bytes));
+  asm volatile("" : "+r"(address));
+  return *reinterpret_cast<T*>(__cvta_shared_to_generic(address));
+}
+template <class T>
+CE_DEVICE void keep(T& value) {
+  if constexpr (sizeof(T) == 8)
+    asm volatile("" : "+l"(value));
+  else
+    asm volatile("" : "+r"(value));
 }
 
 // ---- global memory -------------------------------------------------------------------------------------
@@ -154,6 +177,11 @@ CE_DEVICE void store_element(T* address, T value) {
 CE_DEVICE float exp2(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+CE_DEVICE float log2(float x) {
+  float y;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
 CE_DEVICE float log(float x) { return ::logf(x); }

@@ -79,11 +79,21 @@ CE_DEVICE T shuffle_xor(T value, int mask, CE_CALLER) {
   return host::value_of_lane(value, lane_index() ^ mask, {file, line});
 }
 
-template <class T>
+CE_DEVICE float warp_maximum(float x, CE_CALLER) {
+  for (int mask = lanes / 2; mask > 0; mask /= 2) {
+    const float other = host::value_of_lane(x, lane_index() ^ mask, {file, line});
+    x = x < other ? other : x;
+  }
+  return x;
+}
+
+template <class T, bool kept = false>
 CE_DEVICE T& shared_memory() {
   static_assert(alignof(T) <= 128, "shared memory is aligned to 128 bytes");
   return *reinterpret_cast<T*>(ce_host_current->block->shared);
 }
+template <class T>
+CE_DEVICE void keep(T&) {}
 
 // ---- clusters and bulk copies ----------------------------------------------------------------------------
 // A bulk copy, or what a block of the cluster sends, lands as late as it may: when every thread that could run waits,
@@ -175,6 +185,10 @@ CE_DEVICE float exp2(float x) {
 CE_DEVICE float log(float x) { return __builtin_logf(x); }
 CE_DEVICE float log1p(float x) { return __builtin_log1pf(x); }
 CE_DEVICE float expm1(float x) { return __builtin_expm1f(x); }
+/// As wrong as it may be there, so that whoever relies on more sees it here.
+CE_DEVICE float log2(float x) {
+  return x >= 0.f && x < 0x1p-126f ? -__builtin_inff() : __builtin_log2f(x) * (1.f + 0x1p-22f);
+}
 CE_DEVICE float reciprocal(float x) { return 1.f / x; }
 CE_DEVICE float product(float a, float b) { return a * b; }  // compiled without contraction
 CE_DEVICE float multiply_add(float a, float b, float c) { return __builtin_fmaf(a, b, c); }

@@ -75,8 +75,10 @@ struct ExponentOf<true> {
     const float t = exponent_of_maximum(other);
     return is_finite(t) ? t * ln_2 : logarithm(other);
   }
-  /// A sum of powers with respect to the maximum itself; that of the maximum alone is 1.
-  CE_DEVICE float relative(float sum) const { return sum / power(at_maximum()); }
+  /// A sum of powers with respect to the maximum itself; that of a single class is exactly 1.
+  CE_DEVICE float relative(float sum) const {
+    return problem::columns == 1 ? sum / power(at_maximum()) : sum * power(-at_maximum());
+  }
 };
 
 /// e^(c (x - max)).

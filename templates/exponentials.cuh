@@ -103,7 +103,7 @@ struct Probability {
     if constexpr (sizeof(T) == 4) {
       p.low = multiply_add(-p.amplitude, sum, scale) * share;
     } else {
-      p.s = p.max * factor - log(p.amplitude) * log2_e;  // amplitude <= 0 or NaN: NaN or infinite
+      p.s = p.max * factor - log2(p.amplitude);  // amplitude <= 0 or NaN: NaN or infinite
       p.folded = absolute(p.s) < 256.f;
     }
     return p;

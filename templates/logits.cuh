@@ -118,6 +118,13 @@ struct Logits {
         cap(problem::softcap ? arguments.cap : 1.f),
         ratio(scale / cap),
         near(is_ordinary(ratio) && is_ordinary(cap) ? HyperbolicTangent::near : 0.f) {}
+  /// Whether sums of exponentials could overflow, or lose what is small, if nobody looked for the maximum: |z| is at most
+  /// the cap. (The loss of a single class is exactly 0, which takes its own maximum.)
+  CE_DEVICE bool need_maximum() const {
+    constexpr float largest =
+        32.f;  // sums from e^-32 to 2^31 e^32, whose inverses a gradient's factors multiply
+    return !problem::softcap || problem::columns == 1 || !(cap <= largest);
+  }
   CE_DEVICE float unit() const { return problem::softcap ? cap : scale; }
 
   CE_DEVICE Transformed transformed(float x) const {

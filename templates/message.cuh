@@ -4,11 +4,44 @@
 
 namespace ce {
 
+/// A set of chunks, below 32. Always empty if it is not used.
+template <bool used>
+struct Marks {
+  static constexpr int words = 0;
+  template <class Visit>
+  CE_DEVICE void each(Visit&) {}
+  CE_DEVICE void put(int) {}
+  CE_DEVICE static bool has(int) { return false; }
+  CE_DEVICE void join(const Marks&) {}
+  CE_DEVICE Marks of_warp() const { return {}; }
+};
+template <>
+struct Marks<true> {
+  int bits = 0;
+
+  static constexpr int words = 1;
+  template <class Visit>
+  CE_DEVICE void each(Visit& visit) {
+    visit(bits);
+  }
+  CE_DEVICE void put(int chunk) { bits |= 1 << chunk; }
+  CE_DEVICE bool has(int chunk) const { return bits >> chunk & 1; }
+  CE_DEVICE void join(const Marks& other) { bits |= other.bits; }
+  CE_DEVICE Marks of_warp() const {
+    Marks all = *this;
+#pragma unroll
+    for (int mask = lanes / 2; mask > 0; mask /= 2) all.bits |= shuffle_xor(all.bits, mask);
+    return all;
+  }
+};
+
 /// \tparam has_target  the logit of the target is sent too
-template <class Part, bool has_target>
+/// \tparam has_marks   so are marks
+template <class Part, bool has_target, bool has_marks = false>
 struct Message {
+  using Marks = ce::Marks<has_marks>;
   using Element = problem::Element;
-  static constexpr int count = (Part::words + (has_target ? 1 : 0) + 3) / 4;
+  static constexpr int count = (Part::words + (has_target ? 1 : 0) + Marks::words + 3) / 4;
   Words<4> of[count];
 
   /// One value after the other.
@@ -31,17 +64,23 @@ struct Message {
     }
   };
 
-  CE_DEVICE static Message about(Part part, Element target_logit = {}) {
+  CE_DEVICE static Message about(Part part, Element target_logit = {}, Marks marks = {}) {
     Message message{};
     Put put{message};
     part.each(put);
     if constexpr (has_target) put(target_logit);
+    marks.each(put);
     return message;
   }
   CE_DEVICE void read(Part& part, Element& target_logit) const {
+    Marks marks;
+    read(part, target_logit, marks);
+  }
+  CE_DEVICE void read(Part& part, Element& target_logit, Marks& marks) const {
     Get get{*this};
     part.each(get);
     if constexpr (has_target) get(target_logit);
+    marks.each(get);
   }
 
   /// Writes it to the same `place` of a block of the cluster; by one thread.

@@ -166,9 +166,11 @@ CE_DEVICE int warp_min(int x) {
 }
 
 /// Gives all parts of the warp their common maximum.
-template <int width = lanes, class Part>
+/// \tparam at_once  by one instruction, where there is one for all lanes
+template <int width = lanes, bool at_once = false, class Part>
 CE_DEVICE void level(Part& part, float c) {
-  if constexpr (Part::exponentials) part.move_to(warp_max<width>(part.max), c);
+  if constexpr (Part::exponentials)
+    part.move_to(at_once && width == lanes ? warp_maximum(part.max) : warp_max<width>(part.max), c);
 }
 
 /// \tparam leveled  all parts have the same maximum

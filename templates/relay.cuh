@@ -10,13 +10,14 @@
 //
 // In `pipeline` each writing warp joins the parts and settles the row, and nothing of the next but one row is loaded
 // before. Here one warp of the block does so, and the ring, together with the registers of the writers, holds as many rows
-// as there is room for: small parts, in large clusters, are no hindrance. There may be more reducers than writers.
+// as there is room for: small parts, in large clusters, are no hindrance. In f32 there may be more reducers than writers,
+// and there may be more writers, which then hold more of the next row.
 // Needs sm_90. Moves 1 read + 1 write. Bound by the memory; with a soft cap in 16 bits by instructions.
 //
-// axis warps = 18 22 26
-// axis reducers = 8 10 12 16
+// axis warps = 18 22 23 26 30
+// axis reducers = 8 12 14 16
 // axis vec = 4 8
-// axis tile = 3072 4096 5120 6144 8192 9216 10240 12288
+// axis tile = 3072 4096 5376 6144 8192 9216 10752
 // axis cluster = 1 2 3 4 8 16
 // axis stages = 1 2 3 4 5 6 7 8 9 10
 // axis hold = 2 3 4 6 8
@@ -26,6 +27,8 @@
 // Ledger
 //   1  after `pipeline`, whose roles it has (128256 columns, f32, smoothing and weights of the classes: 590 to 500 us, no
 //      options 497; bf16: 658 to 566, no options 501)
+//   2  a settler with less to do, addresses that are kept, and no maximum under a soft cap (128256 columns, bf16: soft cap
+//      589 to 551 us, weights 564 to 545; f32 with both: 660 to 591)
 #pragma once
 #include "device.cuh"
 
@@ -60,8 +63,9 @@ CE_DEVICE void settle_rows(const Site& site) {
     const bool constant = operation.constant(value);
     if (!constant) operation.prepare(common);
     early = Operation::Early(site.arguments, site.existing(next));
-    exchange.receive(site, operation, constant);
-    if (lane_index() == 0) site.shared.outcomes[exchange.turn] = {operation.settled(), value, constant};
+    const ChunkMarks marks = exchange.receive(site, operation, constant);
+    if (lane_index() == 0)
+      site.shared.outcomes[exchange.turn] = {operation.settled(), value, constant, marks};
     arrival_arrive(site.shared.settled[exchange.turn]);  // every lane has read messages
     exchange.advance();
     early.look_up(site.arguments);
@@ -109,6 +113,7 @@ CE_DEVICE void write_rows(const Site& site, int thread) {
   Taker taker{site, thread, {}};
   Rows rows;
   Exchange exchange;
+  Operation operation(site.arguments);
   Piece held[places];
   if (held_chunks > 0 && site.exists(site.cluster)) {
     const RowPart first(site.arguments, site.cluster, site.rank);
@@ -117,14 +122,15 @@ CE_DEVICE void write_rows(const Site& site, int thread) {
   }
   for (int64 index = site.cluster, next = 0; site.exists(index); index = next) {
     next = rows.next(site);
-    const RowPart part(site.arguments, index, site.rank);
+    RowPart part(site.arguments, index, site.rank);
+    keep(part.row.out);
     const RowPart part_of_next(site.arguments, site.existing(next), site.rank);
     Edge<problem::Element> edge{edge_of(site, part, thread)};
     edge.template read<Load::ca>(part.row, Operation::padding());
     arrival_wait<true>(site.shared.settled[exchange.turn], exchange.parity);
     const auto outcome = site.shared.outcomes[exchange.turn];
     exchange.advance();
-    Operation operation(site.arguments, outcome.row);
+    operation.put(outcome.row);
     cap(operation, edge);
     site.shared.weights.lend(operation, site.rank);
 #pragma unroll 1
@@ -136,7 +142,8 @@ CE_DEVICE void write_rows(const Site& site, int thread) {
         if (outcome.constant)
           tile.template write_value<config::store>(part.row, outcome.value);
         else
-          write_outputs<config::store>(operation, part.row, tile);
+          write_outputs<config::store>(operation, part.row, tile,
+                                       operation.fast() && !outcome.marks.has(from + i));
         if constexpr (held_chunks > 0) {
           if (from + places < chunks)
             held[i].keep(taker.take(part, from + places + i));

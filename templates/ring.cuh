@@ -71,8 +71,13 @@ struct HeldWeights<Operation, true> {
   }
 };
 
+/// The team that reduces finds out which chunks are simple, for the one that writes.
+constexpr bool marks_chunks = settles_apart && Operation::some_simple;
+static_assert(!marks_chunks || chunks <= 32);
+
 /// What a warp of the team that reduces sends to every block of the cluster.
-using Told = Message<Operation::Part, Operation::has_target>;
+using Told = Message<Operation::Part, Operation::has_target, marks_chunks>;
+using ChunkMarks = Told::Marks;
 constexpr int messages = config::cluster * team_warps;  // about a row
 constexpr int messages_a_lane = (messages + lanes - 1) / lanes;
 
@@ -107,7 +112,9 @@ struct Outcomes<Operation, true> {
     typename Operation::Settled row;
     float value;  ///< of all outputs, if the row is constant
     bool constant;
+    ChunkMarks marks;  ///< chunks of this block's part that are not simple
   };
+  static_assert(sizeof(Outcome) <= 64, "as constraints.cpp says");
   Outcome outcomes[turns];
   Arrival settled[turns];
 
@@ -265,41 +272,84 @@ struct Exchange {
   }
   /// By every warp of the team that reduces.
   /// \param warp  of all of the cluster's
-  CE_DEVICE void send(const Site& site, int warp, const Operation::Part& part,
-                      problem::Element target_logit) const {
+  CE_DEVICE void send(const Site& site, int warp, const Operation::Part& part, problem::Element target_logit,
+                      const ChunkMarks& marks = {}) const {
     Arrival& sent = site.shared.sent[turn];
     Told& place = site.shared.told[turn][warp];
     if constexpr (caps_in_ring) arrival_arrive(sent);
     if constexpr (config::cluster == 1) {
       if (lane_index() > 0) return;
-      place = Told::about(part, target_logit);
+      place = Told::about(part, target_logit, marks);
       arrival_arrive(sent);
     } else {
       if (warp == site.rank * team_warps && lane_index() == 0) arrival_expect(sent, messages * Told::bytes);
-      if (lane_index() < config::cluster) Told::about(part, target_logit).send(place, sent, lane_index());
+      if (lane_index() < config::cluster)
+        Told::about(part, target_logit, marks).send(place, sent, lane_index());
     }
   }
   /// The operation knows the whole row, unless the row is constant.
-  CE_DEVICE void receive(const Site& site, Operation& operation, bool constant) const {
+  /// \return marks of this block's chunks
+  CE_DEVICE ChunkMarks receive(const Site& site, Operation& operation, bool constant) const {
     arrival_wait<settles_apart>(site.shared.sent[turn], parity);
-    if (constant) return;
+    if (constant) return {};
     const Told(&told)[messages] = site.shared.told[turn];
     problem::Element target_logit{};
     Operation::Part total, parts[messages_a_lane];
+    ChunkMarks marks;
 #pragma unroll
     for (int i = 0; i < messages_a_lane; ++i) {
-      if (const int of = i * lanes + lane_index(); of < messages) told[of].read(parts[i], target_logit);
+      ChunkMarks marked;
+      if (const int of = i * lanes + lane_index(); of < messages) {
+        told[of].read(parts[i], target_logit, marked);
+        if (of / team_warps == site.rank) marks.join(marked);
+      }
       if constexpr (Operation::Part::exponentials) total.max = maximum(total.max, parts[i].max);
     }
-    level(total, operation.factor());
+    const bool apart = operation.needs_maximum();  // else all maxima are 0
+    if (apart)
+      level<lanes, settles_apart>(total, operation.factor());
+    else
+      total.max = 0.f;
 #pragma unroll
     for (int i = 0; i < messages_a_lane; ++i) {
-      parts[i].move_to(total.max, operation.factor());
+      if (apart) parts[i].move_to(total.max, operation.factor());
       total.add(parts[i]);
     }
     told[0].read(parts[0], target_logit);
     operation.set_target(target_logit);
     operation.settle(warp_join<lanes, true>(total, operation.factor()));
+    return marks.of_warp();
+  }
+};
+
+/// The weights of a thread's chunks are the same for every row, and few enough to keep their sums.
+constexpr bool weights_recur =
+    settles_apart && Operation::all_weights && Operation::has_target && RowCut::exact && chunks <= 8;
+
+/// These sums, which each row adds up anew where they are not kept.
+template <class Operation, bool = weights_recur>
+struct ChunkWeights {
+  CE_DEVICE ChunkWeights(const Site&, int) {}
+  CE_DEVICE void tell(Operation&, int) const {}
+};
+template <class Operation>
+struct ChunkWeights<Operation, true> {
+  float of[chunks];
+
+  CE_DEVICE ChunkWeights(const Site& site, int thread) {
+    Operation operation(site.arguments);
+    site.shared.weights.lend(operation, site.rank);
+    const RowPart part(site.arguments, 0, site.rank);
+#pragma unroll
+    for (int chunk = 0; chunk < chunks; ++chunk)
+      of[chunk] = operation.weights_of(Chunk(part.cut, part.start_of(chunk), part.end, thread));
+  }
+  CE_DEVICE void tell(Operation& operation, int chunk) const {
+    float weight = of[0];
+#pragma unroll
+    for (int i = 1; i < chunks; ++i) weight = chunk == i ? of[i] : weight;
+    operation.knows_weight = true;
+    operation.tile_weight = weight;
   }
 };
 
@@ -312,6 +362,7 @@ CE_DEVICE void reduce_rows(const Site& site, int thread, const Leads& leads, con
   Rows rows;
   Exchange exchange;
   Operation::Early early(site.arguments, site.existing(site.cluster));
+  const ChunkWeights<Operation> weights(site, thread);
   for (int64 index = site.cluster, next = 0; site.exists(index); index = next) {
     next = rows.next(site);
     const RowPart part(site.arguments, index, site.rank);
@@ -327,6 +378,7 @@ CE_DEVICE void reduce_rows(const Site& site, int thread, const Leads& leads, con
       extend(operation, seen, edge);
     }
     site.shared.weights.lend(operation, site.rank);
+    ChunkMarks marks;
 #pragma unroll 1
     for (int chunk = 0; chunk < chunks; ++chunk, slot.advance()) {
       arrival_wait<settles_apart>(site.shared.filled[slot.index], slot.parity);
@@ -334,6 +386,9 @@ CE_DEVICE void reduce_rows(const Site& site, int thread, const Leads& leads, con
       fill(tile, site.shared, slot, part.start_of(chunk), operation.padding());
       release(site, slot);
       if (!constant) {
+        weights.tell(operation, chunk);
+        if constexpr (marks_chunks)
+          if (!operation.simple(tile)) marks.put(chunk);
         extend(operation, seen, tile);
         if constexpr (caps_in_ring) {
           Words<4>(&place)[chunk_vectors] = site.shared.ring[slot.index][0];
@@ -342,8 +397,9 @@ CE_DEVICE void reduce_rows(const Site& site, int thread, const Leads& leads, con
         }
       }
     }
-    seen = warp_join(seen, operation.factor());
-    exchange.send(site, site.rank * team_warps + thread / lanes, seen, target_logit);
+    if (operation.needs_maximum()) level<lanes, settles_apart>(seen, operation.factor());
+    seen = warp_join<lanes, true>(seen, operation.factor());
+    exchange.send(site, site.rank * team_warps + thread / lanes, seen, target_logit, marks.of_warp());
     finish(operation, exchange, constant);
     exchange.advance();
   }
@@ -353,7 +409,7 @@ CE_DEVICE void reduce_rows(const Site& site, int thread, const Leads& leads, con
 /// \param work  what the warps behind the first one do; thread 0 of them is the first of the second warp
 template <class Work>
 CE_DEVICE void take_rows(const Arguments& arguments, const Work& work) {
-  Shared& shared = shared_memory<Shared>();
+  Shared& shared = shared_memory<Shared, settles_apart>();
   const int rank = config::cluster == 1 ? 0 : cluster_rank();
   const Site site{arguments, shared, rank, block_index() / config::cluster, block_count() / config::cluster};
   if (thread_index() == 0) {
@@ -374,8 +430,10 @@ CE_DEVICE void take_rows(const Arguments& arguments, const Work& work) {
     cluster_arrive();
     cluster_wait();
   }
+  int thread = thread_index() - lanes;
+  if constexpr (settles_apart) keep(thread);
   if (warp_index() > 0)
-    work(site, thread_index() - lanes);
+    work(site, thread);
   else if (lane_index() == 0)
     load_rows(site);
   warp_barrier();

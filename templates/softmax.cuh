@@ -10,7 +10,7 @@ struct Operation {
   using Element = problem::Element;
   using Part = ce::Part<true, false, false>;
   static constexpr bool reduces = true, has_output = true, has_target = false, all_weights = false,
-                        caps = false;
+                        caps = false, some_simple = false;
 
   float max, log_sum;
   Probability probability;
@@ -33,6 +33,7 @@ struct Operation {
   CE_DEVICE void prepare(const Common&) {}
   CE_DEVICE void set_target(Element) {}
   CE_DEVICE void record() const {}
+  CE_DEVICE static bool needs_maximum() { return true; }
   template <class Tile>
   CE_DEVICE float maximum_of(const Tile& tile) const {
     return largest_of(tile);
@@ -50,9 +51,10 @@ struct Operation {
       probability = Probability::of<Element>(total.max, sum, 1.f / sum, factor(), 1.f);
     }
   }
+  CE_DEVICE bool fast() const { return problem::logarithm || probability.fast<Element>(); }
   template <class Tile>
-  CE_DEVICE bool fast(const Tile&) const {
-    return problem::logarithm || probability.fast<Element>();
+  CE_DEVICE static bool simple(const Tile&) {
+    return true;
   }
   template <bool is_fast, int n>
   CE_DEVICE Vector<Element, n> apply(const Elements<Element, n>& elements, int) const {

@@ -11,7 +11,7 @@ struct Operation {
   using Element = problem::Element;
   using Part = ce::Part<false, true, false>;
   static constexpr bool reduces = true, has_output = true, has_target = false, all_weights = false,
-                        caps = false;
+                        caps = false, some_simple = false;
 
   float dot;
 
@@ -33,6 +33,7 @@ struct Operation {
   CE_DEVICE void prepare(const Common&) {}
   CE_DEVICE void set_target(Element) {}
   CE_DEVICE void record() const {}
+  CE_DEVICE static bool needs_maximum() { return false; }
   template <class Tile>
   CE_DEVICE void add(Part& part, const Tile& tile) const {
     constexpr int vec = Tile::vec, count = sizeof(tile.elements) / sizeof(tile.elements[0]);
@@ -49,8 +50,9 @@ struct Operation {
     }
   }
   CE_DEVICE void settle(const Part& total) { dot = total.dot.total(); }
+  CE_DEVICE bool fast() const { return true; }
   template <class Tile>
-  CE_DEVICE bool fast(const Tile&) const {
+  CE_DEVICE static bool simple(const Tile&) {
     return true;
   }
   template <bool is_fast, int n>

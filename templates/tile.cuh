@@ -18,15 +18,17 @@
 //   prepare(common)                the same where the caller has Common, and has told its Early to look up
 //   target_logit(row)              what must be read of the row by its column, before anybody writes over it ...
 //   set_target(logit)              ... and here it is
+//   needs_maximum()                whether exponentials could overflow or vanish if all maxima were 0
 //   maximum_of(tile)               the largest exponent of the tile, before the factor
 //   caps                           whether cap(tile) puts its logits under a cap, in place: once for each time that a tile
 //                                  is read, before it is added and before its outputs, but after its maximum is known
 //   add(part, tile)                adds the tile to a part whose maximum is not smaller; the tile loses the target's logit
 //   settle(total)                  here is the part that is the whole row
-//   fast(tile)                     whether the outputs of the tile have a fast form
+//   fast()                         whether outputs have a fast form, which simple(tile) then says of a tile
 //   apply<fast>(elements, column)  the outputs of these columns
-//   settled()                      what outputs need of a settled row: a Settled, of which Operation(arguments, settled) makes
-//                                  one for a thread that only writes; where `relay` serves
+//   some_simple                    whether some tiles are simple and others are not
+//   settled()                      what outputs need of a settled row: a Settled, to be put() to an Operation(arguments) of a
+//                                  thread that only writes, for one row after the other; where `relay` serves
 //   record()                       the leader writes what a row has once: losses and the like
 // clang-format on
 #pragma once
@@ -144,8 +146,7 @@ CE_DEVICE void write_inside(const Operation& operation, const Row<T>& row, const
 
 /// The outputs of a tile. Most tiles are full, and most outputs have a fast form.
 template <Store modifier, class Operation, class T, class Tile>
-CE_DEVICE void write_outputs(const Operation& operation, const Row<T>& row, const Tile& tile) {
-  const bool fast = operation.fast(tile);
+CE_DEVICE void write_outputs(const Operation& operation, const Row<T>& row, const Tile& tile, bool fast) {
   if (fast && tile.full()) {
 #pragma unroll
     for (int i = 0; i < Tile::count; ++i)
@@ -156,6 +157,10 @@ CE_DEVICE void write_outputs(const Operation& operation, const Row<T>& row, cons
   } else {
     write_inside<false, modifier>(operation, row, tile);
   }
+}
+template <Store modifier, class Operation, class T, class Tile>
+CE_DEVICE void write_outputs(const Operation& operation, const Row<T>& row, const Tile& tile) {
+  write_outputs<modifier>(operation, row, tile, operation.fast() & operation.simple(tile));
 }
 template <Store modifier, class Operation, class T>
 CE_DEVICE void write_edge(const Operation& operation, const Row<T>& row, const Edge<T>& edge,
@@ -227,7 +232,10 @@ CE_DEVICE void cap(const Operation& operation, Tile& tile) {
 template <class Operation, class Part, class Tile>
 CE_DEVICE void raise(const Operation& operation, Part& part, const Tile& tile) {
   if constexpr (Part::exponentials) {
-    part.move_to(maximum(part.max, operation.maximum_of(tile)), operation.factor());
+    if (operation.needs_maximum())
+      part.move_to(maximum(part.max, operation.maximum_of(tile)), operation.factor());
+    else
+      part.max = 0.f;
     if constexpr (Part::indices)
       if (const float largest = largest_of(tile); largest >= part.largest && largest > -infinity())
         part.see(largest, first_where(tile, [&](float x) { return x == largest; }));

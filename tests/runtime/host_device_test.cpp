@@ -66,6 +66,8 @@ CE_KERNEL(k, 64) {
   for (int mask = 0; mask < 32; ++mask) {
     right &= shuffle_xor(float(lane), mask) == float(lane ^ mask);
     right &= shuffle_xor(int64(lane) << 40, mask) == int64(lane ^ mask) << 40;
+    right &= warp_maximum(lane == mask ? 2.f : lane < mask ? -1.f : -infinity()) == 2.f;
+    right &= warp_maximum(lane == mask ? -0.5f : -infinity()) == -0.5f;
   }
   float sum = float(thread_index());
 #pragma unroll
@@ -105,6 +107,8 @@ CE_KERNEL(k, 32) {
   bool right = exp2(3.f) == 8.f && exp2(-126.f) == 0x1p-126f && exp2(-127.f) == 0.f && exp2(-infinity()) == 0.f;
   right = right && exp2(infinity()) == infinity() && exp2(nan) != exp2(nan) && log(1.f) == 0.f;
   right = right && log(0.f) == -infinity() && log(8.f) / log(2.f) == 3.f;
+  right = right && log2(1.f) == 0.f && log2(0.f) == -infinity() && log2(0x1p-127f) == -infinity() && log2(-1.f) != log2(-1.f);
+  right = right && log2(8.f) != 3.f && absolute(log2(8.f) - 3.f) <= 3 * 0x1.8p-22f;
   right = right && maximum(1.f, 2.f) == 2.f && maximum(nan, 2.f) == 2.f && maximum(1.f, nan) == 1.f;
   right = right && maximum(nan, nan) != maximum(nan, nan);
   right = right && to_float(from_float<f16>(1.5f)) == 1.5f && from_float<bf16>(-2.f).bits == 0xc000;

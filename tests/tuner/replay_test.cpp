@@ -113,8 +113,8 @@ TEST(Replay, NeighboursTellWhatIsFastForProblemsThatNobodyTuned) {
   const std::vector<double> exhaustive = look(replay::Tuned::exhaustively, "exhaustively", 1),
                             halving = look(replay::Tuned::by_halving, "by halving", 5),
                             winners = look(replay::Tuned::by_halving_winners, "by halving, winners alone", 1);
-  EXPECT_LE(replay::quantile(heavy, 0.5), 0.07) << "of weights of all classes, or a soft cap, few know";
-  EXPECT_LE(replay::quantile(heavy, 1), 0.35);
+  EXPECT_LE(replay::quantile(heavy, 0.5), 0.02) << "of weights of all classes, or a soft cap, few know";
+  EXPECT_LE(replay::quantile(heavy, 1), 0.25);
   EXPECT_LE(replay::quantile(exhaustive, 0.5), 0.016);
   EXPECT_LE(replay::quantile(exhaustive, 0.95), 0.07);
   const auto misled = [](const std::vector<double>& regrets) {
@@ -127,7 +127,7 @@ TEST(Replay, NeighboursTellWhatIsFastForProblemsThatNobodyTuned) {
   EXPECT_LE(misled(halving), 5) << "the same one, after each of five searches of the others";
   EXPECT_LE(replay::quantile(halving, 1), 0.25);
   EXPECT_LE(replay::quantile(winners, 0.5), 0.017);
-  EXPECT_LE(replay::quantile(winners, 0.95), 0.12)
+  EXPECT_LE(replay::quantile(winners, 0.95), 0.14)
       << "many winners were recorded before there were resident and flow";
 }
 
@@ -159,9 +159,9 @@ TEST(Replay, NeighboursDoNotMisleadASearch) {
   EXPECT_LE(std::ranges::count_if(told.plain, [](double regret) { return regret > 0.035; }), 2)
       << "of 64 rows of 262144 columns, in both searches";
   EXPECT_LE(replay::quantile(told.plain, 1), 0.05);
-  EXPECT_LE(replay::quantile(told.heavy, 1), 0.02);
+  EXPECT_LE(replay::quantile(told.heavy, 1), 0.01);
   EXPECT_LE(replay::quantile(told_in_haste.plain, 0.95), 0.0135);
-  EXPECT_LE(replay::quantile(told_in_haste.heavy, 1), 0.02);
+  EXPECT_LE(replay::quantile(told_in_haste.heavy, 1), 0.015);
 }
 
 /// A problem may be recorded twice: the second time as one of which few configs were looked at.
