@@ -282,9 +282,9 @@ def options(page: Page) -> str:
 
 
 def added_by_options(cells: Cells, key: Key) -> float:
-    """To the time, as a part of it."""
+    """To the time, as a part of it, to the tenth of a percent that is shown."""
     without: float = cells[((), *key[1:])].value["median_us"]
-    return float(cells[key].value["median_us"]) / without - 1
+    return round(float(cells[key].value["median_us"]) / without - 1, 3) + 0.0  # no -0
 
 
 def few_rows(page: Page) -> str:
