@@ -13,11 +13,12 @@ namespace ce::generator {
 namespace {
 
 /// Amounts with which the options show, and with which the rows stay what they are meant to be. Where
-/// magnitudes are extreme, scaling has to be exact.
+/// magnitudes are extreme, scaling has to be exact. Kernels look for the maximum under one of the caps, under
+/// the others they need none (logits.cuh).
 Amounts amounts_of(Rows rows) {
   switch (rows) {
     case Rows::ordinary: return {.smoothing = 0.1f, .z_scale = 1e-2f, .cap = 5.f, .scale = 0.7f};
-    case Rows::extreme: return {.smoothing = 0.1f, .z_scale = 1e-4f, .cap = 5.f, .scale = 0.5f};
+    case Rows::extreme: return {.smoothing = 0.1f, .z_scale = 1e-4f, .cap = 40.f, .scale = 0.5f};
     case Rows::confident: return {.smoothing = 0.1f, .z_scale = 1e-4f, .cap = 30.f, .scale = 0.7f};
   }
   return {};
