@@ -156,8 +156,8 @@ bool reads_all_weights(const Problem& problem) noexcept {
   return problem.weights && (problem.smoothing || problem.probabilities);
 }
 
-bool has_costly_outputs(const Problem& problem) noexcept {
-  return has_output(problem) && (problem.softcap || reads_all_weights(problem));
+bool has_costly_options(const Problem& problem) noexcept {
+  return problem.softcap || reads_all_weights(problem);
 }
 
 bool reduces(const Problem& problem) noexcept {

@@ -107,8 +107,8 @@ struct Problem {
 
 /// Whether a row needs the weights of all classes, not only that of its target.
 [[nodiscard]] bool reads_all_weights(const Problem& problem) noexcept;
-/// Whether outputs take much arithmetic, or shared memory for the weights of all classes.
-[[nodiscard]] bool has_costly_outputs(const Problem& problem) noexcept;
+/// Whether options change which configs are fast: the weights of all classes take shared memory, a soft cap arithmetic.
+[[nodiscard]] bool has_costly_options(const Problem& problem) noexcept;
 
 /// Whether a row must be read as a whole before anything is known of its outputs.
 [[nodiscard]] bool reduces(const Problem& problem) noexcept;

@@ -20,10 +20,10 @@ bool serves_reductions(const Problem& problem) { return serves_rows(problem) && 
 /// Where each chunk in registers has code of its own, that of a soft cap would be too much of it.
 bool serves_without_cap(const Problem& problem) { return serves_reductions(problem) && !problem.softcap; }
 bool serves_costly_outputs(const Problem& problem) {
-  return serves_reductions(problem) && has_costly_outputs(problem);
+  return serves_reductions(problem) && has_output(problem) && has_costly_options(problem);
 }
 bool serves_cheap_outputs(const Problem& problem) {
-  return serves_reductions(problem) && has_output(problem) && !has_costly_outputs(problem);
+  return serves_reductions(problem) && has_output(problem) && !has_costly_options(problem);
 }
 bool serves_outputs_alone(const Problem& problem) { return serves_rows(problem) && !reduces(problem); }
 bool serves_losses_alone(const Problem& problem) {

@@ -51,7 +51,7 @@ void print_guesses(const replay::Recording& recording, const replay::Guesser& gu
   struct Regrets {
     std::vector<double> plain, heavy;
     std::vector<double>& of(const generator::Problem& problem) {
-      return replay::has_heavy_options(problem) ? heavy : plain;
+      return generator::has_costly_options(problem) ? heavy : plain;
     }
   };
   std::vector<std::pair<const char*, Regrets>> found;
@@ -107,7 +107,7 @@ void print_told(const replay::Recording& recording, int structures, std::uint64_
       const std::vector<replay::Score> scores = guesser.searches({.structures = structures}, told, seed);
       for (std::size_t i = 0; i < scores.size(); ++i) {
         const generator::Problem& problem = recording.problems[i].problem;
-        (replay::has_heavy_options(problem) ? heavy : plain).push_back(scores[i].regret);
+        (generator::has_costly_options(problem) ? heavy : plain).push_back(scores[i].regret);
         if (each && seed == 1)
           fmt::print("  {:<75} {:6.2f}% {}\n", generator::title(problem), 100 * scores[i].regret,
                      scores[i].winner);

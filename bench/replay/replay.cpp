@@ -264,10 +264,6 @@ std::vector<std::pair<generator::Config, double>> Guesser::losses_of(std::size_t
   return losses;
 }
 
-bool has_heavy_options(const generator::Problem& problem) {
-  return generator::reads_all_weights(problem) || problem.softcap;
-}
-
 std::vector<std::vector<tuner::Neighbour>> Guesser::neighbours(Tuned tuned, std::uint64_t seed) const {
   std::vector<std::vector<std::pair<generator::Config, double>>> losses;
   for (std::size_t i = 0; i < simulators_.size(); ++i) losses.push_back(losses_of(i, tuned, seed));

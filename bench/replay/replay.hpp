@@ -77,10 +77,6 @@ class Simulator {
   std::vector<tuner::Entrant> entrants_;
 };
 
-/// Whether options change which configs are fast, as the weights of all classes and a soft cap do: of such problems few
-/// were recorded, so little is known of one from the others.
-[[nodiscard]] bool has_heavy_options(const generator::Problem& problem);
-
 /// What runs for a problem that nobody has tuned, where all others have been.
 struct Guess {
   std::string config;

@@ -189,10 +189,10 @@ void expect_possible(const Config& config, const Problem& problem, const Limits&
     EXPECT_TRUE(has_output(problem));
   }
   if (config.variant == "pipeline") {
-    EXPECT_FALSE(has_costly_outputs(problem));
+    EXPECT_FALSE(has_costly_options(problem));
   }
   if (config.variant == "relay") {
-    EXPECT_TRUE(has_costly_outputs(problem));
+    EXPECT_TRUE(has_costly_options(problem));
     EXPECT_LT(config.reducers, config.warps - 2);
   }
   if (config.variant == "flow") {

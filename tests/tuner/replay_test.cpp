@@ -100,7 +100,7 @@ TEST(Replay, NeighboursTellWhatIsFastForProblemsThatNobodyTuned) {
     for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
       const std::vector<replay::Guess> guesses = guesser.guesses(tuned, seed);
       for (std::size_t i = 0; i < guesses.size(); ++i)
-        if (!replay::has_heavy_options(recorded.problems[i].problem))
+        if (!generator::has_costly_options(recorded.problems[i].problem))
           regrets.push_back(guesses[i].regret);
         else if (tuned == replay::Tuned::by_halving)
           heavy.push_back(guesses[i].regret);
@@ -144,7 +144,7 @@ TEST(Replay, NeighboursDoNotMisleadASearch) {
     for (std::uint64_t seed = 1; seed <= 2; ++seed) {
       const std::vector<replay::Score> scores = guesser.searches({.structures = structures}, told, seed);
       for (std::size_t i = 0; i < scores.size(); ++i)
-        (replay::has_heavy_options(recorded.problems[i].problem) ? found.heavy : found.plain)
+        (generator::has_costly_options(recorded.problems[i].problem) ? found.heavy : found.plain)
             .push_back(scores[i].regret);
     }
     for (const auto& [values, name] : {std::pair{&found.plain, ""}, std::pair{&found.heavy, " (heavy)"}})
