@@ -83,8 +83,7 @@ constexpr const char* select_binary = "SELECT image, digest FROM binaries WHERE 
 class FoundKey {
  public:
   /// \throws SQLite::Exception(SQLITE_CORRUPT) where it is there, but an index does not lead to it
-  FoundKey(SQLite::Statement& select_key, const Key& key)
-      : query_(select_key, key.problem, key.device, key.id()) {
+  FoundKey(SQLite::Statement& select, const Key& key) : query_(select, key.problem, key.device, key.id()) {
     if (!query_.next()) return;
     id_ = query_.integer(0);
     if (query_.integer(1) != 0) throw SQLite::Exception("an index has lost a key", SQLITE_CORRUPT);

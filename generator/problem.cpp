@@ -174,6 +174,10 @@ bool sums_losses(const Problem& problem) noexcept {
   return problem.operation == Operation::cross_entropy && problem.reduction != Reduction::none;
 }
 
+bool fuses_sums(const Problem& problem) noexcept {
+  return problem.gradient && problem.rows <= most_fused_rows;
+}
+
 Traffic traffic(const Problem& problem) noexcept {
   const std::int64_t matrix = problem.rows * problem.columns * size_of(problem.dtype);
   Traffic bytes{.read = inputs(problem) * matrix, .written = has_output(problem) ? matrix : 0};

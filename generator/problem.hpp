@@ -113,12 +113,15 @@ struct Problem {
 /// Whether a row must be read as a whole before anything is known of its outputs.
 [[nodiscard]] bool reduces(const Problem& problem) noexcept;
 
-/// Whether rows that count, or their weights, must be added up before the rows are processed: the gradient of
-/// a mean over class indices.
+/// Whether rows that count, or their weights, must be added up before gradients are known: those of a mean over class
+/// indices.
 [[nodiscard]] bool counts_first(const Problem& problem) noexcept;
 
-/// Whether losses must be added up after the rows are processed.
+/// Whether losses must be added up.
 [[nodiscard]] bool sums_losses(const Problem& problem) noexcept;
+
+/// Whether the kernel of the rows counts and adds up by itself, not one before and one after it.
+[[nodiscard]] bool fuses_sums(const Problem& problem) noexcept;
 
 /// Rows whose winners are taken to be the same: the next power of two.
 [[nodiscard]] constexpr std::int64_t rows_bucket(std::int64_t rows) noexcept {
@@ -146,7 +149,7 @@ struct Traffic {
 [[nodiscard]] std::int64_t workspace_bytes(const Problem& problem) noexcept;
 
 /// All that the generated code depends on, as words: "cross_entropy bf16 target=i64 loss=f32 mean gradient
-/// in_place cols=4096 align=vector". Rows are not in it.
+/// in_place cols=4096 align=vector". Rows are not in it, though fuses_sums() asks for them.
 [[nodiscard]] std::string code_text(const Problem& problem);
 
 /// code_text() with the rows bucket and the measuring policy: the problem's half of the lookup key.

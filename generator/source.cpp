@@ -76,6 +76,7 @@ void write_cross_entropy(Text& text, const Problem& problem) {
   text.line("  static constexpr bool from_lse = {};", problem.operation == Operation::cross_entropy_backward);
   text.line("  static constexpr bool gradient = {};", problem.gradient);
   text.line("  static constexpr bool sums = {};", sums_losses(problem));
+  text.line("  static constexpr bool fuses_sums = {};", fuses_sums(problem));
   text.line("  static constexpr bool smoothing = {};", problem.smoothing);
   text.line("  static constexpr bool softcap = {};", problem.softcap);
   text.line("  static constexpr bool scale = {};", problem.scale);
@@ -235,7 +236,8 @@ Program generate(const Problem& problem, const Config& config) {
   if (!chosen.serves(problem))
     throw InvalidArgument("config", to_text(config), fmt::format("a variant that serves {}", title(problem)));
   Program program{.config = config, .sources = {row_source(problem, chosen, config)}, .steps = {}};
-  const bool counts = counts_first(problem), sums = sums_losses(problem);
+  const bool counts = counts_first(problem) && !fuses_sums(problem),
+             sums = sums_losses(problem) && !fuses_sums(problem);
   for (const VariantStep& step : chosen.steps)
     program.steps.push_back({.source = 0,
                              .entry = std::string(step.entry),

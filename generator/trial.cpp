@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "generator/cross_entropy_trial.hpp"
+#include "generator/elements.hpp"
 #include "generator/reference.hpp"
 #include "generator/trial_builder.hpp"
 #include "generator/trial_values.hpp"

@@ -12,10 +12,13 @@ struct TargetStatus {
 /// Rows that one block of the final sum adds up.
 [[maybe_unused]] constexpr long long rows_per_sum = 8192;
 
+/// The most rows whose kernel, where there is a gradient, counts rows and adds up losses by itself.
+[[maybe_unused]] constexpr long long most_fused_rows = 128;
+
 /// Scratch of a call, in device memory. The counters are zero between calls. Reductions `mean` and `sum` use
 /// the losses, variants that hand rows out use the counters.
 struct Workspace {
-  long long finished;           ///< blocks of a sum that are done, and rows that they have counted
+  long long finished;           ///< rows that are done; or blocks of a sum, and rows that they have counted
   long long next_row;           ///< rows that are taken, beyond the first of each cluster
   long long finished_clusters;  ///< that take no more rows
   long long count;              ///< rows whose target is not ignore_index

@@ -49,6 +49,7 @@ CE_KERNEL(ce_row, 32 * ce::config::warps) {
   edge.template read<config::load>(row, operation.padding());
 
   if (float value; operation.constant(value)) {
+    operation.record();
     if constexpr (Operation::has_output)
       fill_row<config::store, threads>(row, cut, 0, cut.end, thread_index(), edge.column, value);
     return;

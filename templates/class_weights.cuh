@@ -7,7 +7,8 @@ namespace ce {
 /// The weights of the classes from `origin` on, in global or in shared memory. Ones without weights.
 struct ClassWeights {
   using Weight = problem::Weight;
-  static constexpr int piece = 16 / sizeof(Weight);  ///< that one instruction reads
+  /// That one instruction reads: where rows start anywhere, so do the weights of a vector.
+  static constexpr int piece = problem::aligned ? 16 / sizeof(Weight) : 1;
 
   const Weight* first;
   int origin = 0;
@@ -31,10 +32,15 @@ struct ClassWeights {
       for (int i = 0; i < n; i += piece) {
         const Weight* weight = first + (plane == 0 ? offset + i : offset / (n / piece) + plane * (i / piece));
         float part[piece];
-        Vector<Weight, piece>{*reinterpret_cast<const Words<4>*>(weight)}.values(part);
+        reinterpret_cast<const Vector<Weight, piece>*>(weight)->values(part);
 #pragma unroll
         for (int k = 0; k < piece; ++k) w[i + k] = part[k];
       }
+    } else if (plane != 0) {  // of single elements: which of them end in the next vector, the row decides
+      const uint32 offset = column - origin, in_vector = offset % n;
+      const Weight *here = first + offset / n + in_vector * plane, *next = here + 1 - n * plane;
+#pragma unroll
+      for (int k = 0; k < n; ++k) w[k] = to_float((in_vector + k < n ? here : next)[k * plane]);
     } else {
 #pragma unroll
       for (int k = 0; k < n; ++k) w[k] = to_float(first[column - origin + k]);

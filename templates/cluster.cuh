@@ -64,6 +64,7 @@ CE_KERNEL(ce_row, 32 * ce::config::warps) {
   Edge<Element> edge{rank == 0 ? cut.edge_column(thread_index()) : -1};
 
   if (float value; operation.constant(value)) {
+    operation.record();
     if constexpr (Operation::has_output)
       fill_row<config::store, threads>(row, cut, begin, end, thread_index(), edge.column, value);
     return;

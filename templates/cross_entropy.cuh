@@ -21,8 +21,8 @@
 #pragma once
 #include "class_weights.cuh"
 #include "exponentials.cuh"
+#include "fused_sums.cuh"
 #include "logits.cuh"
-#include "target.cuh"
 
 namespace ce {
 
@@ -62,19 +62,27 @@ struct Operation {
     }
   };
 
-  /// What all rows share. Waits for ce_count.
+  /// What all rows share. By whole warps; waits for ce_count, if there is one.
   struct Common {
     float per_row = 1.f, per_weight = 1.f;  ///< 1 / R, 1 / D
     float per_class = 0.f;                  ///< e / C / D
 
     CE_DEVICE Common() {}
     CE_DEVICE explicit Common(const Arguments& a) {
-      if constexpr (problem::counts_first) step_wait();
       if constexpr (problem::mean) {
-        per_row = 1.f / float(problem::counts_first ? a.workspace->count : a.rows);
-        per_weight = problem::counts_first && problem::weights ? 1.f / a.workspace->weight : per_row;
+        const Counted counted = counted_rows(a);
+        per_row = 1.f / float(counted.rows);
+        per_weight = problem::counts_first && weighted_mean ? 1.f / counted.weight : per_row;
       }
       if constexpr (problem::smoothing) per_class = a.smoothing / problem::columns * per_weight;
+    }
+
+   private:
+    CE_DEVICE static Counted counted_rows(const Arguments& a) {
+      if constexpr (!problem::counts_first) return {a.rows};
+      if constexpr (problem::fuses_sums) return count_all_rows(a);
+      step_wait();
+      return {a.workspace->count, a.workspace->weight};
     }
   };
 
@@ -108,7 +116,7 @@ struct Operation {
 
   CE_DEVICE Operation(const Arguments& a, int64 r, bool l, const Early& e)
       : arguments(a), row(r), leader(l), logits(a), weights{ClassWeights::in_memory(a)}, early(e) {
-    if constexpr (problem::sums) step_release();  // ce_sum
+    if constexpr (problem::sums && !problem::fuses_sums) step_release();  // ce_sum
   }
   CE_DEVICE Operation(const Arguments& a, int64 r, bool l) : Operation(a, r, l, Early(a, r)) {}
   /// What outputs need of a row that is settled.
@@ -151,10 +159,8 @@ struct Operation {
       atomic_min(&arguments.status->first_row, row);
     }
     if constexpr (needs_all_rows) return false;
-    if constexpr (problem::counts_first) step_wait();  // no row kernel ends before ce_count
-    if (leader) put_losses(value, value);
-    if constexpr (problem::hit_out)
-      if (leader) arguments.hit[row] = 0;
+    if constexpr (problem::counts_first && !problem::fuses_sums)
+      step_wait();  // no row kernel ends before ce_count
     return true;
   }
 
@@ -198,7 +204,10 @@ struct Operation {
   template <class Tile>
   CE_DEVICE void add(Part& part, Tile& tile) const {
     if constexpr (!forward) {
-      add_weights(part, tile);
+      if (knows_weight)
+        part.dot.value += tile_weight;
+      else
+        add_weights(part, tile);
     } else if constexpr (class_sums) {
       float dot = 0.f;
       add_exponentials(part, tile, transform(), factor(), target,
@@ -250,26 +259,8 @@ struct Operation {
 
   CE_DEVICE void record() const {
     if constexpr (forward) {
-      if (!leader) return;
-      const Part& part = total.part;
-      const float e = problem::smoothing ? arguments.smoothing : 0.f;
-      float loss = total.of_all;
-      if constexpr (!problem::probabilities) {
-        const float distance = u_target - finite_or_zero(part.max);
-        loss =
-            early.weight * (total.own > total.rest ? log1p(total.rest / total.own)
-                                                   : multiply_add(-logits.unit(), distance, total.log_sum));
-        if constexpr (problem::smoothing)
-          loss = multiply_add(1.f - e, loss, e / problem::columns * total.of_all);
-      }
-      const float z_loss = problem::z_loss ? arguments.z_scale * total.lse * total.lse : 0.f;
-      put_losses(dead ? dead_value : loss, dead ? dead_value : z_loss);
-      if constexpr (problem::lse_out) arguments.lse[row] = total.lse;
-      if constexpr (Part::indices) {
-        const int argmax = part.first_largest();
-        if constexpr (problem::argmax_out) arguments.argmax[row] = argmax;
-        if constexpr (problem::hit_out) arguments.hit[row] = target == argmax;
-      }
+      if (leader) put_results();
+      if constexpr (problem::sums && problem::fuses_sums) sum_losses(arguments, leader);
     }
   }
 
@@ -419,17 +410,40 @@ struct Operation {
     }
   }
 
+  CE_DEVICE void put_results() const {
+    if (!needs_all_rows && dead) {
+      put_losses(dead_value, dead_value);
+      if constexpr (problem::hit_out) arguments.hit[row] = 0;
+      return;
+    }
+    const Part& part = total.part;
+    const float e = problem::smoothing ? arguments.smoothing : 0.f;
+    float loss = total.of_all;
+    if constexpr (!problem::probabilities) {
+      const float distance = u_target - finite_or_zero(part.max);
+      loss = early.weight * (total.own > total.rest ? log1p(total.rest / total.own)
+                                                    : multiply_add(-logits.unit(), distance, total.log_sum));
+      if constexpr (problem::smoothing)
+        loss = multiply_add(1.f - e, loss, e / problem::columns * total.of_all);
+    }
+    const float z_loss = problem::z_loss ? arguments.z_scale * total.lse * total.lse : 0.f;
+    put_losses(dead ? dead_value : loss, dead ? dead_value : z_loss);
+    if constexpr (problem::lse_out) arguments.lse[row] = total.lse;
+    if constexpr (Part::indices) {
+      const int argmax = part.first_largest();
+      if constexpr (problem::argmax_out) arguments.argmax[row] = argmax;
+      if constexpr (problem::hit_out) arguments.hit[row] = target == argmax;
+    }
+  }
   CE_DEVICE void put_losses(float loss, float z_loss) const {
-    if constexpr (forward) {
-      if constexpr (problem::sums) {
-        arguments.workspace->losses[row] = loss;
-        if constexpr (problem::z_loss) arguments.workspace->losses[arguments.rows + row] = z_loss;
-      } else {
-        static_cast<problem::Loss*>(arguments.loss)[row] =
-            from_float<problem::Loss>(problem::z_loss ? loss + z_loss : loss);
-        if constexpr (problem::z_loss_out)
-          static_cast<problem::Loss*>(arguments.z_loss)[row] = from_float<problem::Loss>(z_loss);
-      }
+    if constexpr (problem::sums) {
+      arguments.workspace->losses[row] = loss;
+      if constexpr (problem::z_loss) arguments.workspace->losses[arguments.rows + row] = z_loss;
+    } else {
+      static_cast<problem::Loss*>(arguments.loss)[row] =
+          from_float<problem::Loss>(problem::z_loss ? loss + z_loss : loss);
+      if constexpr (problem::z_loss_out)
+        static_cast<problem::Loss*>(arguments.z_loss)[row] = from_float<problem::Loss>(z_loss);
     }
   }
 };

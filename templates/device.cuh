@@ -9,6 +9,7 @@
 //   block_barrier()                all threads of the block
 //   warp_barrier()                 all 32 lanes of the warp
 //   shuffle_xor(value, mask)       the value of lane (own lane ^ mask); all 32 lanes take part
+//   any_lane(condition)            whether it is true of any lane; all 32 lanes take part
 //   cluster_rank()                 of this block in its cluster; 0 without clusters
 //   cluster_arrive cluster_wait    a barrier of all threads of the cluster in two halves: what was written before
 //                                  arriving is seen after waiting

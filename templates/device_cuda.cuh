@@ -21,11 +21,12 @@ CE_DEVICE T shuffle_xor(T value, int mask) {
   return __shfl_xor_sync(~0u, value, mask);
 }
 
+CE_DEVICE bool any_lane(bool condition) { return __any_sync(~0u, condition); }
+
 CE_DEVICE float warp_maximum(float x) {
 #if __CUDA_ARCH__ >= 800
-  const int bits =
-      __float_as_int(x);  // of what is negative, all but the sign the other way round: ordered as integers
-  const int largest = __reduce_max_sync(~0u, bits ^ (bits >> 31 & 0x7fffffff));
+  // All bits but the sign the other way round where it is negative: the order of integers is that of numbers.
+  const int bits = __float_as_int(x), largest = __reduce_max_sync(~0u, bits ^ (bits >> 31 & 0x7fffffff));
   return __int_as_float(largest ^ (largest >> 31 & 0x7fffffff));
 #else
 #pragma unroll
@@ -34,20 +35,21 @@ CE_DEVICE float warp_maximum(float x) {
 #endif
 }
 
-extern __shared__ __align__(128) unsigned char ce_shared_bytes[];
-template <class T, bool kept = false>
-CE_DEVICE T& shared_memory() {
-  if constexpr (!kept) return *reinterpret_cast<T*>(ce_shared_bytes);
-  uint32 address = uint32(__cvta_generic_to_shared(ce_shared_bytes));
-  asm volatile("" : "+r"(address));
-  return *reinterpret_cast<T*>(__cvta_shared_to_generic(address));
-}
 template <class T>
 CE_DEVICE void keep(T& value) {
   if constexpr (sizeof(T) == 8)
     asm volatile("" : "+l"(value));
   else
     asm volatile("" : "+r"(value));
+}
+
+extern __shared__ __align__(128) unsigned char ce_shared_bytes[];
+template <class T, bool kept = false>
+CE_DEVICE T& shared_memory() {
+  if constexpr (!kept) return *reinterpret_cast<T*>(ce_shared_bytes);
+  uint32 address = uint32(__cvta_generic_to_shared(ce_shared_bytes));
+  keep(address);
+  return *reinterpret_cast<T*>(__cvta_shared_to_generic(address));
 }
 
 // ---- global memory -------------------------------------------------------------------------------------

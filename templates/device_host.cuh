@@ -79,6 +79,13 @@ CE_DEVICE T shuffle_xor(T value, int mask, CE_CALLER) {
   return host::value_of_lane(value, lane_index() ^ mask, {file, line});
 }
 
+CE_DEVICE bool any_lane(bool condition, CE_CALLER) {
+  int any = condition;
+  for (int mask = lanes / 2; mask > 0; mask /= 2)
+    any |= host::value_of_lane(any, lane_index() ^ mask, {file, line});
+  return any != 0;
+}
+
 CE_DEVICE float warp_maximum(float x, CE_CALLER) {
   for (int mask = lanes / 2; mask > 0; mask /= 2) {
     const float other = host::value_of_lane(x, lane_index() ^ mask, {file, line});

@@ -51,9 +51,11 @@ CE_KERNEL(ce_row, 32 * ce::config::warps) {
     reduce_rows(
         site, thread, [&] { return thread / lanes == recorder; },
         [&](Operation& operation, const Exchange& exchange, bool constant) {
-          if (thread / lanes == recorder && !constant) {
-            operation.prepare();
-            exchange.receive(site, operation, constant);
+          if (thread / lanes == recorder) {
+            if (!constant) {
+              operation.prepare();
+              exchange.receive(site, operation, constant);
+            }
             operation.record();
           }
           recorder = recorder + 1 < team_warps ? recorder + 1 : 0;

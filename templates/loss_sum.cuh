@@ -1,4 +1,5 @@
-// The reductions `mean` and `sum` of cross entropy: what runs before and after the kernel of the rows.
+// The reductions `mean` and `sum` of cross entropy: what runs before and after the kernel of the rows, where that does
+// not do it by itself (fused_sums.cuh).
 //
 //   ce_count  finds how many rows are not ignored and what the weights of their targets add up to, for
 //             gradients that need to know
@@ -9,8 +10,7 @@
 // starts while ce_count runs, and ce_sum while the last rows run; each waits by itself. Both leave
 // Workspace::finished zero for the next call, so nothing has to be cleared in between.
 #pragma once
-#include "arguments.cuh"
-#include "target.cuh"
+#include "reduction.cuh"
 
 namespace ce {
 
@@ -52,23 +52,14 @@ CE_DEVICE T over_rows(const Arguments& arguments, const Visit& visit) {
   return sum;
 }
 
-/// This thread's share of the rows of the block that are not ignored.
+/// This thread's share of the rows of the block that count.
 CE_DEVICE int64 count_rows(const Arguments& arguments) {
-  if constexpr (problem::probabilities) {
-    return over_rows<int64>(arguments, [](int64) { return int64(1); });
-  } else {
-    return over_rows<int64>(
-        arguments, [&](int64 row) { return int64(target_of(arguments, row) != arguments.ignore_index); });
-  }
+  return over_rows<int64>(arguments, [&](int64 row) { return int64(is_counted(arguments, row)); });
 }
 
-/// And of the weights of their targets. One that is no class weighs nothing: its loss is NaN anyway.
+/// And of the weights of their targets.
 CE_DEVICE float weigh_rows(const Arguments& arguments) {
-  return over_rows<float>(arguments, [&](int64 row) {
-    const int64 target = target_of(arguments, row);
-    const bool counts = target != arguments.ignore_index && target >= 0 && target < problem::columns;
-    return counts ? weight_of(arguments, target) : 0.f;
-  });
+  return over_rows<float>(arguments, [&](int64 row) { return counted_weight(arguments, row); });
 }
 
 /// What a block leaves for the last one, in Workspace::losses after the rows.
@@ -137,7 +128,6 @@ CE_KERNEL(ce_count, ce::sum_threads) {
 CE_KERNEL(ce_sum, ce::sum_threads) {
   using namespace ce;
   constexpr bool counts = problem::mean && !problem::counts_first;  // else ce_count has counted
-  constexpr bool weighted = problem::mean && problem::weights && !problem::probabilities;
   SumShared& shared = shared_memory<SumShared>();
   Workspace& workspace = *arguments.workspace;
   const auto sum_of = [&](const float* values) {
@@ -148,27 +138,20 @@ CE_KERNEL(ce_sum, ce::sum_threads) {
   int64 count = 0;
   float z_loss = 0.f, weight = 0.f;
   if constexpr (counts) count = block_sum(count_rows(arguments), shared.count);
-  if constexpr (counts && weighted) weight = block_sum(weigh_rows(arguments), shared.sum);
+  if constexpr (counts && weighted_mean) weight = block_sum(weigh_rows(arguments), shared.sum);
   step_wait();
   float loss = leave(arguments, Share::loss, sum_of(workspace.losses));
   if constexpr (problem::z_loss)
     z_loss = leave(arguments, Share::z_loss, sum_of(workspace.losses + arguments.rows));
-  if constexpr (counts && weighted) leave(arguments, Share::weight, weight);
+  if constexpr (counts && weighted_mean) leave(arguments, Share::weight, weight);
   if (!last_block<true>(workspace, count, shared)) return;
 
   loss = total_of(arguments, Share::loss, loss, shared.sum);
   if constexpr (problem::z_loss) z_loss = total_of(arguments, Share::z_loss, z_loss, shared.sum);
-  if constexpr (problem::mean) {
-    if constexpr (!counts) count = workspace.count;
-    if constexpr (weighted)
-      weight = counts ? total_of(arguments, Share::weight, weight, shared.sum) : workspace.weight;
-    loss /= weighted ? weight : float(count);
-    z_loss /= float(count);
-  }
-  if (thread_index() == 0) {
-    *static_cast<problem::Loss*>(arguments.loss) = from_float<problem::Loss>(loss + z_loss);
-    if constexpr (problem::z_loss_out)
-      *static_cast<problem::Loss*>(arguments.z_loss) = from_float<problem::Loss>(z_loss);
-    workspace.finished = 0;
-  }
+  Counted counted{count, weight};
+  if constexpr (counts && weighted_mean)
+    counted.weight = total_of(arguments, Share::weight, weight, shared.sum);
+  else if constexpr (problem::counts_first)
+    counted = {workspace.count, workspace.weight};
+  if (thread_index() == 0) put_sums(arguments, loss, z_loss, counted);
 }

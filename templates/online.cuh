@@ -44,6 +44,7 @@ CE_KERNEL(ce_row, 32 * ce::config::warps) {
   Operation operation(arguments, block_index(), thread_index() == 0);
   Edge<Element> edge{cut.edge_column(thread_index())};
   if (float value; operation.constant(value)) {
+    operation.record();
     if constexpr (Operation::has_output)
       fill_row<config::store, threads>(row, cut, 0, cut.end, thread_index(), edge.column, value);
     return;

@@ -87,8 +87,8 @@ CE_DEVICE void write_rows(const Site& site, int thread) {
     }
     early.look_up(site.arguments);
     write_edge<config::store>(operation, part.row, edge, constant, value);
-    if (constant) continue;
     operation.record();  // late: it would hold the chunks up
+    if (constant) continue;
     correct_target<config::store, team>(operation, part.row, part.cut, part.begin, part.end, thread, edge);
   }
 }

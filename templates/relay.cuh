@@ -69,7 +69,7 @@ CE_DEVICE void settle_rows(const Site& site) {
     arrival_arrive(site.shared.settled[exchange.turn]);  // every lane has read messages
     exchange.advance();
     early.look_up(site.arguments);
-    if (!constant) operation.record();
+    operation.record();
   }
 }
 

@@ -43,7 +43,7 @@ struct HeldWeights<Operation, true> {
   static constexpr int before = RowCut::exact ? 0 : RowCut::line * config::vec;  // where a row may start
   static constexpr int columns =
       part_vectors * config::vec + (RowCut::exact ? 0 : (RowCut::line + 1) * config::vec);
-  static constexpr int pieces = problem::aligned ? config::vec / ClassWeights::piece : 1;
+  static constexpr int pieces = config::vec / ClassWeights::piece;
   static constexpr int plane = pieces > 1 ? columns / pieces : 0;
   alignas(16) Weight of[columns];
 

@@ -5,7 +5,7 @@
 //
 // clang-format off
 //   Early(arguments, row)          what can be read before the row's turn; look_up() reads what depends on that
-//   Common(arguments)              what all rows share; waits for the kernel that counts
+//   Common(arguments)              what all rows share, counted or waited for; by whole warps
 //   Operation(arguments, row, leader [, early])  by every thread of the row; one of them leads
 //   reduces                        whether the row has to be read before its outputs are known
 //   has_output                     whether there is anything to write per element
@@ -14,7 +14,7 @@
 //   padding()                      the value of elements that are none
 //   factor()                       of the exponents (Part::move_to)
 //   constant(value)                whether this row needs no inputs: its outputs, if any, are this value (ignored rows)
-//   prepare()                      if it is not: reads what a row has once
+//   prepare()                      if it is not: reads what a row has once; by whole warps
 //   prepare(common)                the same where the caller has Common, and has told its Early to look up
 //   target_logit(row)              what must be read of the row by its column, before anybody writes over it ...
 //   set_target(logit)              ... and here it is
@@ -29,7 +29,8 @@
 //   some_simple                    whether some tiles are simple and others are not
 //   settled()                      what outputs need of a settled row: a Settled, to be put() to an Operation(arguments) of a
 //                                  thread that only writes, for one row after the other; where `relay` serves
-//   record()                       the leader writes what a row has once: losses and the like
+//   record()                       the leader writes what a row has once, losses and the like; by its whole warp, once for
+//                                  every row, constant ones, too
 // clang-format on
 #pragma once
 #include "part.cuh"

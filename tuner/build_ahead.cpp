@@ -1,8 +1,12 @@
 #include "tuner/build_ahead.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <exception>
 #include <system_error>
+
+#include "ce/base/error.hpp"
 
 namespace ce::tuner {
 

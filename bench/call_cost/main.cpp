@@ -23,6 +23,7 @@
 #include "ce/request.hpp"
 #include "runtime/cuda/device.hpp"
 #include "runtime/cuda/driver.hpp"
+#include "templates/arguments.cuh"
 #include "tests/ce/known_winner.hpp"
 #include "tuner/ranking.hpp"
 
@@ -32,7 +33,10 @@ namespace {
 using runtime::cuda::Driver;
 using Clock = std::chrono::steady_clock;
 
-constexpr std::int64_t rows = 64, columns = 1024;
+constexpr std::int64_t columns = 1024;
+/// Of a loss with its gradient: few take one launch, many three.
+constexpr std::int64_t few = 64, many = 256;
+static_assert(few <= most_fused_rows && many > most_fused_rows);
 /// So few launches that a GPU's queue takes them all without waiting.
 constexpr int calls = 200;
 
@@ -145,40 +149,46 @@ void know_winners(const std::filesystem::path& file) {
   cache::Cache cache = cache::Cache::open(file);
   const runtime::Model model = runtime::open_cuda_device(0)->model();
   generator::Problem problem{
-      .operation = generator::Operation::softmax, .dtype = DType::bf16, .rows = rows, .columns = columns};
+      .operation = generator::Operation::softmax, .dtype = DType::bf16, .rows = few, .columns = columns};
   test::know_winner(cache, model, problem, tuner::safe_default(problem, model));
   problem.operation = generator::Operation::cross_entropy;
   problem.reduction = Reduction::mean;
   problem.gradient = true;
-  test::know_winner(cache, model, problem, tuner::safe_default(problem, model));
+  for (const std::int64_t rows : {few, many}) {
+    problem.rows = rows;
+    test::know_winner(cache, model, problem, tuner::safe_default(problem, model));
+  }
 }
 
 int run_benchmarks() {
   const GpuThread gpu;  // creates the device's context
   const Clock::time_point start = Clock::now();
   Context& context = default_context();
-  const Memory x = context.allocate(rows * columns * 2), y = context.allocate(rows * columns * 2),
-               target = context.allocate(rows * 8), loss = context.allocate(4);
-  const std::vector<std::int64_t> zeros(rows * columns / 4);
+  const Memory x = context.allocate(many * columns * 2), y = context.allocate(many * columns * 2),
+               target = context.allocate(many * 8), loss = context.allocate(4);
+  const std::vector<std::int64_t> zeros(many * columns / 4);
   for (Memory* memory : {const_cast<Memory*>(&x), const_cast<Memory*>(&target)}) memory->upload(zeros.data());
-  const Softmax::Tensors softmax{.input = tensor(x, DType::bf16, rows, columns),
-                                 .output = tensor(y, DType::bf16, rows, columns)};
-  const CrossEntropy::Tensors cross_entropy{.logits = softmax.input,
-                                            .target = tensor(target, DType::i64, rows, 1),
-                                            .loss = tensor(loss, DType::f32, 1, 1),
-                                            .grad = softmax.output};
+  const Softmax::Tensors softmax{.input = tensor(x, DType::bf16, few, columns),
+                                 .output = tensor(y, DType::bf16, few, columns)};
+  const auto cross_entropy = [&](std::int64_t rows) {
+    return CrossEntropy::Tensors{.logits = tensor(x, DType::bf16, rows, columns),
+                                 .target = tensor(target, DType::i64, rows, 1),
+                                 .loss = tensor(loss, DType::f32, 1, 1),
+                                 .grad = tensor(y, DType::bf16, rows, columns)};
+  };
   const Choice& choice = run(Softmax{}, softmax, gpu.stream());
   const double first_ms = nanoseconds_since(start) * 1e-6;
   benchmark::AddCustomContext(
       "first launch beyond the creation of the context",
       fmt::format("{:.2f} ms ({}, {} kernels compiled, NVRTC {})", first_ms, name(choice.origin),
                   context.compiled(), has_nvrtc() ? "loaded" : "not loaded"));
-  run(CrossEntropy{}, cross_entropy, gpu.stream());
+  for (const std::int64_t rows : {few, many}) run(CrossEntropy{}, cross_entropy(rows), gpu.stream());
   gpu.wait();
 
   cache::Cache cache = cache::Cache::open(cache::Cache::default_path());
   add_benchmark("softmax", cache, Softmax{}, softmax);
-  add_benchmark("cross_entropy", cache, CrossEntropy{}, cross_entropy);
+  add_benchmark("cross_entropy", cache, CrossEntropy{}, cross_entropy(few));
+  add_benchmark("cross_entropy of more rows", cache, CrossEntropy{}, cross_entropy(many));
   benchmark::RunSpecifiedBenchmarks();
   return 0;
 }

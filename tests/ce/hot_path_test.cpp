@@ -29,7 +29,7 @@ using testing::Each;
 using testing::ElementsAre;
 using testing::StartsWith;
 
-constexpr std::int64_t rows = 64, columns = 128;
+constexpr std::int64_t rows = 192, columns = 128;  // a mean with its gradient takes three launches
 
 FakeCuda& fake() { return fake_cuda(CE_FAKE_DRIVER); }
 FakeCalls& calls() { return fake_cuda_calls(CE_FAKE_DRIVER); }
@@ -228,7 +228,7 @@ TEST_F(HotPath, AThreadWithoutAContextGetsItForTheCall) {
 TEST_F(HotPath, CapturedCallsHaveMemoryOfTheirOwn) {
   const CurrentGpu gpu(0);
   ContextOptions two_calls = options();
-  two_calls.capture_bytes = 1024;  // 64 rows and the sums take less than 512
+  two_calls.capture_bytes = 2048;  // 192 rows and the sums take less than 1024
   Context context(two_calls);
   const auto call = [&] { context.run(CrossEntropy{}, cross_entropy(), stream(3)); };
   const Plan plan = context.prepare(CrossEntropy{}, cross_entropy(), stream(3));

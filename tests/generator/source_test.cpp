@@ -11,6 +11,7 @@
 #include "ce/base/error.hpp"
 #include "generator/templates.hpp"
 #include "generator/variant.hpp"
+#include "templates/arguments.cuh"
 
 namespace ce::generator {
 namespace {
@@ -205,6 +206,9 @@ TEST(Program, StepsFollowFromVariantOperationAndReduction) {
     for (auto [problem, wanted] : expected) {
       problem.strided = config.variant == "strided";
       if (!variant(config.variant).serves(problem)) continue;
+      problem.rows = most_fused_rows;  // whose kernel does it all
+      EXPECT_EQ(entries(generate(problem, config)), problem.gradient ? row : wanted) << title(problem);
+      ++problem.rows;
       EXPECT_EQ(entries(generate(problem, config)), wanted) << title(problem);
     }
   }
@@ -213,9 +217,13 @@ TEST(Program, StepsFollowFromVariantOperationAndReduction) {
 /// Each step but the first of a call waits by itself for the one before it.
 TEST(Program, LaterStepsOverlapTheOneBefore) {
   for (const Config& config : points) {
-    const Program program = generate(served(with_all_options(), config), config);
-    for (std::size_t i = 0; i < program.steps.size(); ++i)
-      EXPECT_EQ(program.steps[i].overlaps, i > 0) << to_text(config) << ": " << program.steps[i].entry;
+    Problem problem = served(with_all_options(), config);
+    for (const std::int64_t rows : {most_fused_rows, most_fused_rows + 1}) {
+      problem.rows = rows;
+      const Program program = generate(problem, config);
+      for (std::size_t i = 0; i < program.steps.size(); ++i)
+        EXPECT_EQ(program.steps[i].overlaps, i > 0) << to_text(config) << ": " << program.steps[i].entry;
+    }
   }
 }
 
@@ -247,19 +255,24 @@ TEST(Program, SumsAreTheSameSourceForEveryConfigAndWidth) {
   Problem mean = cross_entropy_problem;
   mean.reduction = Reduction::mean;
   mean.gradient = true;
-  const Program narrow = generate(served(mean, block), block);
+  const auto of_many_rows = [](const Problem& asked, const Config& config) {
+    Problem problem = served(asked, config);
+    problem.rows = most_fused_rows + 1;
+    return problem;
+  };
+  const Program narrow = generate(of_many_rows(mean, block), block);
   ASSERT_EQ(narrow.sources.size(), 2u);
   for (const Config& config : points) {
     if (config.variant == "stream" || config.variant == "direct") continue;  // no losses
     if (config.variant == "flow") continue;                                  // losses without a gradient
     Problem other = mean;
     other.lse_out = other.smoothing = other.softcap = other.batched = true;  // nothing of it is summed
-    other = served(other, config);
+    other = of_many_rows(other, config);
     other.columns = 65536;
     EXPECT_EQ(generate(other, config).sources[1].text, narrow.sources[1].text) << to_text(config);
   }
   mean.weights = true;  // looked up by class
-  EXPECT_NE(generate(served(mean, block), block).sources[1].text, narrow.sources[1].text);
+  EXPECT_NE(generate(of_many_rows(mean, block), block).sources[1].text, narrow.sources[1].text);
 }
 
 TEST(Program, AVariantMustServeTheOperation) {

@@ -28,9 +28,10 @@ class HostNumerics : public testing::Test {
 };
 
 /// Of wide rows only as many as it takes for blocks that stay to have several each: every thread takes its turns here.
+/// Some keep the rows whose sums take kernels of their own.
 std::vector<Case> of_few_rows(std::vector<Case> cases) {
-  for (Case& one : cases)
-    if (one.problem.columns > 4096) one.problem.rows = 20;
+  for (std::size_t i = 0; i < cases.size(); ++i)
+    if (cases[i].problem.columns > 4096 && i % 4 != 0) cases[i].problem.rows = 20;
   return cases;
 }
 

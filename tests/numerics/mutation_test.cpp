@@ -7,6 +7,7 @@
 #include "covering.hpp"
 #include "generator/source.hpp"
 #include "runtime/host/device.hpp"
+#include "templates/arguments.cuh"
 #include "tests/tuner/device_decorator.hpp"
 #include "tuner/kernel.hpp"
 #include "tuner/verify.hpp"
@@ -23,7 +24,10 @@ struct Mutation {
   const char* from;
   const char* to;
   bool cross_entropy;  ///< else softmax
+  std::int64_t rows = 64;
 };
+
+constexpr std::int64_t many = most_fused_rows + 1;
 
 const Mutation mutations[] = {
     {"a missing block barrier", "  block_barrier();\n  Part other;", "  Part other;", false},
@@ -42,8 +46,14 @@ const Mutation mutations[] = {
      "target_column() const { return target == 0 ? 1 : target - 1; }", true},
     {"ignored rows not skipped", "early.index == arguments.ignore_index;", "false;", true},
     {"a target beyond the row", "index < problem::columns; }", "index <= problem::columns; }", true},
-    {"the count forgotten", "problem::counts_first ? a.workspace->count : a.rows", "a.rows", true},
-    {"the counters not set back", "workspace.finished = 0;", "workspace.finished = 1;", true},
+    {"the count forgotten", "return int(is_counted(arguments, row));", "return 1;", true},
+    {"the count of many rows forgotten", "return {a.workspace->count, a.workspace->weight};",
+     "return {a.rows, 1.f};", true, many},
+    {"losses added before the last one is there", "== arguments.rows - 1;", "== arguments.rows - 2;", true},
+    {"ignored rows not recorded", "operation.record();\n    if constexpr", "if constexpr", true},
+    {"the counter not set back", "workspace->finished = 0;", "workspace->finished = 1;", true},
+    {"the counter of many rows not set back", "workspace->finished = 0;", "workspace->finished = 1;", true,
+     many},
     {"a loss without the maximum", "u_target - finite_or_zero(part.max)", "u_target", true},
 };
 
@@ -98,7 +108,7 @@ TEST_P(Verification, CatchesAPlantedMistake) {
   const Mutation& mutation = GetParam();
   Problem problem{.operation = mutation.cross_entropy ? Operation::cross_entropy : Operation::softmax,
                   .alignment = generator::Alignment::shifted,
-                  .rows = 64,
+                  .rows = mutation.rows,
                   .columns = 1003};
   if (mutation.cross_entropy) {
     problem.reduction = Reduction::mean;

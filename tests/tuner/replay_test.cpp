@@ -11,6 +11,8 @@
 #include <fstream>
 
 #include "bench/replay/fit.hpp"
+#include "ce/base/error.hpp"
+#include "tuner/kernel.hpp"
 
 namespace ce::test {
 namespace {
