@@ -47,12 +47,11 @@ class KnownCall {
   KnownCall(const Operation& operation, const Tensors& tensors, const Arguments& of_call,
             const Prepared& its_kernel)
       : arguments(of_call), prepared(its_kernel), operation_(operation) {
-    std::size_t given = 0, i = 0;
-    for (const Tensor* tensor : all_of(tensors)) {
-      const Extent extent = extent_of(*tensor);
-      tensors_[i] = *tensor;
-      bytes_[i++] = extent.end - extent.start;
-      if (tensor->data != nullptr) starts_[given++] = extent.start;
+    const auto all = all_of(tensors);
+    for (std::size_t i = 0, given = 0; i < count; ++i) {
+      if (all[i]->data == nullptr) continue;
+      is_given_ |= 1u << i;
+      given_[given++] = {*all[i], extent_of(*all[i])};
     }
   }
 
@@ -68,18 +67,21 @@ class KnownCall {
     // A loop, not written out for each tensor: after a launch little of this is left in the caches of a processor, and
     // reading the code anew takes longer than running it.
     for (std::size_t i = 0; i < count; ++i) {
-      const Tensor &own = *all[i], &known = tensors_[i];
-      const std::uintptr_t start = address(own), known_start = address(known), end = start + bytes_[i];
-      if (known_start == 0) {
+      const Tensor& own = *all[i];
+      const std::uintptr_t start = reinterpret_cast<std::uintptr_t>(own.data);
+      if ((is_given_ >> i & 1u) == 0) {
         if (start != 0 || own.rows != 0) return false;
         continue;
       }
-      if (start == 0 || !is_same_view(own, known) || (start ^ known_start) % 16 != 0) return false;
+      const auto& [known, extent] = given_[given];
+      const std::uintptr_t end = start + (extent.end - extent.start);
+      if (start == 0 || !is_same_view(own, known) || (start ^ extent.start) % 16 != 0) return false;
       // What was memory of the device still is, unless somebody freed it: see SeenMemory in runtime/cuda.
-      if (start != known_start && device.pointer_kind(own.data) != runtime::PointerKind::device) return false;
+      if (start != extent.start && device.pointer_kind(own.data) != runtime::PointerKind::device)
+        return false;
       for (std::size_t other = 0; other < given; ++other)
-        if (starts_[other] == known_start ? starts[other] != start
-                                          : starts[other] < end && start < ends[other])
+        if (given_[other].extent.start == extent.start ? starts[other] != start
+                                                       : starts[other] < end && start < ends[other])
           return false;
       starts[given] = start;
       ends[given++] = end;
@@ -93,9 +95,6 @@ class KnownCall {
  private:
   static constexpr std::size_t count = std::tuple_size_v<decltype(all_of(std::declval<Tensors>()))>;
 
-  static std::uintptr_t address(const Tensor& tensor) noexcept {
-    return reinterpret_cast<std::uintptr_t>(tensor.data);
-  }
   /// Without branches, which a processor would have to guess.
   static bool is_same_view(const Tensor& a, const Tensor& b) noexcept {
     const std::int64_t different = (a.rows ^ b.rows) | (a.columns ^ b.columns) |
@@ -104,10 +103,15 @@ class KnownCall {
     return different == 0 && a.dtype == b.dtype;
   }
 
+  /// A tensor that is given, and its memory.
+  struct Given {
+    Tensor view;
+    Extent extent;
+  };
+
   Operation operation_;
-  std::array<Tensor, count> tensors_;
-  std::array<std::uintptr_t, count> bytes_{};   ///< from the first to behind the last
-  std::array<std::uintptr_t, count> starts_{};  ///< of those that are given
+  unsigned is_given_ = 0;                ///< a bit for each tensor
+  std::array<Given, count> given_ = {};  ///< those that are, one after the other: few lines of a cache
 };
 
 /// The latest kinds of calls of one thread. Nothing has to be destroyed, and nothing of a Context that is gone is
