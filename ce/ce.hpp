@@ -22,7 +22,7 @@ namespace ce {
 template <AnyOperation Operation>
 const Choice& run(const Operation& operation, const typename Operation::Tensors& tensors,
                   Stream stream = nullptr) {
-  return default_context().run(operation, tensors, stream);
+  return Context::run_default(operation, tensors, stream);
 }
 
 }  // namespace ce

@@ -56,6 +56,8 @@ Policy policy_for(const ContextOptions& options) {
 
 template <AnyOperation Operation>
 constinit thread_local KnownCalls<Operation> known_calls;
+/// Of those of this thread's calls.
+constinit thread_local Context* latest_default = nullptr;
 
 /// Of a Context, never another one's.
 std::uint64_t next_number() {
@@ -79,7 +81,10 @@ struct Context::Impl {
 
   template <AnyOperation Operation>
   Request bind(const Operation& operation, const typename Operation::Tensors& tensors);
-  void launch(const Prepared& prepared, Arguments& arguments, Stream stream);
+  bool launch_anew(const Prepared& prepared, Arguments& arguments, Stream stream);
+  void launch(const Prepared& prepared, const Arguments& arguments, Stream stream) {
+    device->launch(prepared.launches.all(), &arguments, sizeof arguments, stream);
+  }
   bool launch_empty(const Request& request, Stream stream);
 
   const std::uint64_t number = next_number();
@@ -101,14 +106,21 @@ Request Context::Impl::bind(const Operation& operation, const typename Operation
   return request;
 }
 
-/// \param arguments  get scratch memory where the kernel needs any, and are otherwise only read
-void Context::Impl::launch(const Prepared& prepared, Arguments& arguments, Stream stream) {
-  const auto& [chosen, scratch, launches] = prepared;
-  if (scratch.bytes == 0) return device->launch(launches.all(), &arguments, sizeof arguments, stream);
+/// Finds scratch memory first.
+/// \returns whether the arguments may serve as they are then for later calls of this thread on this stream
+bool Context::Impl::launch_anew(const Prepared& prepared, Arguments& arguments, Stream stream) {
+  const Scratch& scratch = prepared.scratch;
+  if (scratch.bytes == 0) {
+    launch(prepared, arguments, stream);
+    return true;
+  }
   const runtime::Session session(*device);
-  arguments.workspace = workspaces.get(stream, scratch.bytes);
-  arguments.parts = reinterpret_cast<std::byte*>(arguments.workspace) + scratch.parts;
-  device->launch(launches.all(), &arguments, sizeof arguments, stream);
+  const void* output = arguments.loss != nullptr ? arguments.loss : arguments.output;
+  const auto [memory, stays] = workspaces.get(stream, output, scratch.bytes);
+  arguments.workspace = memory;
+  arguments.parts = reinterpret_cast<std::byte*>(memory) + scratch.parts;
+  launch(prepared, arguments, stream);
+  return stays;
 }
 
 /// A call without rows: nothing to launch, but a mean of nothing is NaN and a sum of nothing is 0.
@@ -160,24 +172,48 @@ void Memory::download(void* to) const {
 // ---- Plan ----------------------------------------------------------------------------------------------
 
 struct Plan::Impl {
-  Context::Impl* context;
-  Request request;
-  Prepared prepared = {};  ///< nothing is chosen when there are no rows
+  Impl(Context::Impl& its_context, const Prepared& its_kernel, const Request& its_request)
+      : context(its_context), prepared(its_kernel), request(its_request) {}
+
+  Context::Impl& context;
+  const Prepared prepared;  ///< nothing is chosen when there are no rows
+  const Request request;
+
+  /// Arguments with scratch memory for a thread and a stream: one pair's, the first that ran.
+  struct Ready {
+    Stream stream;
+    const void* thread;
+    Arguments arguments;
+  };
+  enum class Progress { none, writing, done };
+  mutable std::atomic<Progress> progress = Progress::none;
+  mutable Ready ready = {};
 };
 
 void Plan::run(Stream stream) const {
-  const auto& [context, request, prepared] = *impl_;
-  if (prepared.chosen == nullptr) {
-    context->launch_empty(request, stream);
-    return;
+  const Impl& plan = *impl_;
+  Context::Impl& context = plan.context;
+  const Prepared& prepared = plan.prepared;
+  if (prepared.chosen == nullptr) return static_cast<void>(context.launch_empty(plan.request, stream));
+  if (prepared.scratch.bytes == 0) return context.launch(prepared, plan.request.arguments, stream);
+  const void* thread = this_thread();
+  using Progress = Impl::Progress;
+  if (plan.progress.load(std::memory_order_acquire) == Progress::done && plan.ready.stream == stream &&
+      plan.ready.thread == thread)
+    return context.launch(prepared, plan.ready.arguments, stream);
+
+  Arguments arguments = plan.request.arguments;
+  const bool stays = context.launch_anew(prepared, arguments, stream);
+  auto none = Progress::none;
+  if (stays && plan.progress.compare_exchange_strong(none, Progress::writing)) {
+    plan.ready = {.stream = stream, .thread = thread, .arguments = arguments};
+    plan.progress.store(Progress::done, std::memory_order_release);
   }
-  Arguments arguments = request.arguments;
-  context->launch(prepared, arguments, stream);
 }
 
 const Choice& Plan::choice() const noexcept {
   const Chosen* chosen = impl_->prepared.chosen;
-  return chosen == nullptr ? impl_->context->empty : chosen->choice;
+  return chosen == nullptr ? impl_->context.empty : chosen->choice;
 }
 
 // ---- Context -------------------------------------------------------------------------------------------
@@ -192,13 +228,27 @@ template <AnyOperation Operation>
 const Choice& Context::run(const Operation& operation, const typename Operation::Tensors& tensors,
                            Stream stream) {
   KnownCalls<Operation>& known = known_calls<Operation>;
-  if (const KnownCall<Operation>* call = known.find(impl_->number, operation, tensors, *impl_->device)) {
-    Arguments arguments = call->arguments;
-    set_addresses(tensors, arguments);
-    impl_->launch(call->prepared, arguments, stream);
-    return call->prepared.chosen->choice;
+  KnownCall<Operation>* call = known.find(impl_->number, operation, tensors, *impl_->device);
+  if (call == nullptr) return run_unknown(operation, tensors, stream);
+  if (call->ready_on == stream) {
+    impl_->launch(call->prepared, call->arguments, stream);
+  } else {
+    call->ready_on.reset();
+    if (impl_->launch_anew(call->prepared, call->arguments, stream)) call->ready_on = stream;
   }
-  return run_unknown(operation, tensors, stream);
+  return call->prepared.chosen->choice;
+}
+
+/// The default Context that this thread used last still is where its CUDA context is current.
+template <AnyOperation Operation>
+const Choice& Context::run_default(const Operation& operation, const typename Operation::Tensors& tensors,
+                                   Stream stream) {
+  if (latest_default != nullptr)
+    if (const runtime::Session session(*latest_default->impl_->device, runtime::Session::WhereCurrent{});
+        session)
+      return latest_default->run(operation, tensors, stream);
+  latest_default = &default_context();
+  return latest_default->run(operation, tensors, stream);
 }
 
 template <AnyOperation Operation>
@@ -207,7 +257,7 @@ const Choice& Context::run_unknown(const Operation& operation, const typename Op
   Request request = impl_->bind(operation, tensors);
   if (impl_->launch_empty(request, stream)) return impl_->empty;
   const Prepared prepared = prepared_for(impl_->chooser.choose(request.problem, stream), request.problem);
-  impl_->launch(prepared, request.arguments, stream);
+  impl_->launch_anew(prepared, request.arguments, stream);
   const Choice& choice = prepared.chosen->choice;
   if (!choice.provisional)
     known_calls<Operation>.add(impl_->number, tensors, {operation, tensors, request.arguments, prepared});
@@ -216,14 +266,17 @@ const Choice& Context::run_unknown(const Operation& operation, const typename Op
 
 template <AnyOperation Operation>
 Plan Context::prepare(const Operation& operation, const typename Operation::Tensors& tensors, Stream stream) {
-  Plan::Impl plan{.context = impl_.get(), .request = impl_->bind(operation, tensors)};
-  if (const Problem& problem = plan.request.problem; problem.rows > 0)
-    plan.prepared = prepared_for(impl_->chooser.choose(problem, stream), problem);
-  return Plan(std::make_shared<const Plan::Impl>(plan));
+  Request request = impl_->bind(operation, tensors);
+  const Prepared prepared =
+      request.problem.rows > 0 ? prepared_for(impl_->chooser.choose(request.problem, stream), request.problem)
+                               : Prepared{};
+  return Plan(std::make_shared<const Plan::Impl>(*impl_, prepared, request));
 }
 
 #define CE_INSTANTIATE(Operation)                                                                      \
   template const Choice& Context::run<Operation>(const Operation&, const Operation::Tensors&, Stream); \
+  template const Choice& Context::run_default<Operation>(const Operation&, const Operation::Tensors&,  \
+                                                         Stream);                                      \
   template Plan Context::prepare<Operation>(const Operation&, const Operation::Tensors&, Stream)
 CE_INSTANTIATE(Softmax);
 CE_INSTANTIATE(LogSoftmax);

@@ -137,6 +137,11 @@ class Context {
   const Choice& run(const Operation& operation, const typename Operation::Tensors& tensors,
                     Stream stream = nullptr);
 
+  /// default_context().run(), and what is faster than finding that each time.
+  template <AnyOperation Operation>
+  static const Choice& run_default(const Operation& operation, const typename Operation::Tensors& tensors,
+                                   Stream stream = nullptr);
+
   /// Does all of run() but the launch. The Plan stays with the kernel that this call finds: with a stand-in where
   /// the stream is being captured, somebody else is tuning the problem, or the policy is `background`.
   template <AnyOperation Operation>

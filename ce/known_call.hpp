@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Calls that differ from an earlier one in nothing but addresses. Not installed.
+/// Calls that differ from an earlier one in nothing but addresses, if at all. Not installed.
 
 #include <array>
 #include <concepts>
@@ -13,6 +13,7 @@
 #include "ce/check_tensor.hpp"
 #include "ce/operations.hpp"
 #include "ce/prepared.hpp"
+#include "ce/request.hpp"
 #include "runtime/device.hpp"
 #include "templates/arguments.cuh"
 #include "tuner/kernel.hpp"
@@ -38,7 +39,7 @@ template <class Tensors>
   }
 }
 
-/// A call that was checked, and all that was found out for it but the addresses of its tensors.
+/// A call that was checked, and all that was found out for it.
 template <AnyOperation Operation>
 class KnownCall {
  public:
@@ -46,7 +47,7 @@ class KnownCall {
 
   KnownCall(const Operation& operation, const Tensors& tensors, const Arguments& of_call,
             const Prepared& its_kernel)
-      : arguments(of_call), prepared(its_kernel), operation_(operation) {
+      : prepared(its_kernel), arguments(of_call), operation_(operation) {
     const auto all = all_of(tensors);
     for (std::size_t i = 0, given = 0; i < count; ++i) {
       if (all[i]->data == nullptr) continue;
@@ -55,45 +56,67 @@ class KnownCall {
     }
   }
 
-  /// Whether the checks of the known call hold for this one too, and lead to the same kernel: as it, but for
+  /// Becomes this call where the checks of the known one hold for it too, and lead to the same kernel: as it, but for
   /// other memory, as far from boundaries. Tensors that began at the same address still do, all others share
-  /// nothing. False where that takes a longer look.
-  [[nodiscard]] bool is_like(const Operation& operation, const Tensors& tensors,
-                             const runtime::Device& device) const {
+  /// nothing. False, and nothing has changed, where that takes a longer look.
+  [[nodiscard]] bool take(const Operation& operation, const Tensors& tensors, const runtime::Device& device) {
     if (!(operation == operation_)) return false;
     const auto all = all_of(tensors);
-    std::array<std::uintptr_t, count> starts, ends;  // of those that are given, as far as they were looked at
-    std::size_t given = 0;
+    bool elsewhere = false;
     // A loop, not written out for each tensor: after a launch little of this is left in the caches of a processor, and
     // reading the code anew takes longer than running it.
+    const Given* known = given_.data();
     for (std::size_t i = 0; i < count; ++i) {
       const Tensor& own = *all[i];
-      const std::uintptr_t start = reinterpret_cast<std::uintptr_t>(own.data);
+      const std::uintptr_t start = address_of(own);
       if ((is_given_ >> i & 1u) == 0) {
         if (start != 0 || own.rows != 0) return false;
         continue;
       }
-      const auto& [known, extent] = given_[given];
-      const std::uintptr_t end = start + (extent.end - extent.start);
-      if (start == 0 || !is_same_view(own, known) || (start ^ extent.start) % 16 != 0) return false;
-      // What was memory of the device still is, unless somebody freed it: see SeenMemory in runtime/cuda.
-      if (start != extent.start && device.pointer_kind(own.data) != runtime::PointerKind::device)
+      if (start == 0 || !is_same_view(own, known->view) || (start ^ known->extent.start) % 16 != 0)
         return false;
-      for (std::size_t other = 0; other < given; ++other)
-        if (given_[other].extent.start == extent.start ? starts[other] != start
-                                                       : starts[other] < end && start < ends[other])
-          return false;
-      starts[given] = start;
-      ends[given++] = end;
+      elsewhere |= start != known->extent.start;
+      ++known;
     }
-    return true;
+    return !elsewhere || move(tensors, device);
   }
 
-  Arguments arguments;  ///< with that call's addresses
   Prepared prepared;
+  Arguments arguments;  ///< with the addresses of the latest call
+  /// Where the arguments have the latest call's scratch memory, too.
+  std::optional<Stream> ready_on;
 
  private:
   static constexpr std::size_t count = std::tuple_size_v<decltype(all_of(std::declval<Tensors>()))>;
+
+  static std::uintptr_t address_of(const Tensor& tensor) noexcept {
+    return reinterpret_cast<std::uintptr_t>(tensor.data);
+  }
+
+  /// To tensors elsewhere that are given and lie alike.
+  [[gnu::noinline]] bool move(const Tensors& tensors, const runtime::Device& device) {
+    std::array<Extent, count> extents;  // of those that are given, as far as they were looked at
+    std::size_t given = 0;
+    for (const Tensor* own : all_of(tensors)) {
+      if (own->data == nullptr) continue;
+      const Extent& known = given_[given].extent;
+      const Extent here{address_of(*own), address_of(*own) + (known.end - known.start)};
+      // What was memory of the device still is, unless somebody freed it: see SeenMemory in runtime/cuda.
+      if (here.start != known.start && device.pointer_kind(own->data) != runtime::PointerKind::device)
+        return false;
+      for (std::size_t other = 0; other < given; ++other) {
+        const Extent& there = extents[other];
+        if (given_[other].extent.start == known.start ? there.start != here.start
+                                                      : there.start < here.end && here.start < there.end)
+          return false;
+      }
+      extents[given++] = here;
+    }
+    for (std::size_t i = 0; i < given; ++i) given_[i].extent = extents[i];
+    set_addresses(tensors, arguments);
+    ready_on.reset();
+    return true;
+  }
 
   /// Without branches, which a processor would have to guess.
   static bool is_same_view(const Tensor& a, const Tensor& b) noexcept {
@@ -122,12 +145,12 @@ class KnownCalls {
   using Tensors = typename Operation::Tensors;
 
   /// \param context  a number of its own, not 0
-  [[nodiscard]] const KnownCall<Operation>* find(std::uint64_t context, const Operation& operation,
-                                                 const Tensors& tensors,
-                                                 const runtime::Device& device) const {
+  /// One that has become this call.
+  [[nodiscard]] KnownCall<Operation>* find(std::uint64_t context, const Operation& operation,
+                                           const Tensors& tensors, const runtime::Device& device) {
     const Tag tag(context, tensors);
     for (std::size_t i = 0; i < places; ++i)
-      if (tags_[i] == tag && calls_[i]->is_like(operation, tensors, device)) return &*calls_[i];
+      if (tags_[i] == tag && calls_[i]->take(operation, tensors, device)) return &*calls_[i];
     return nullptr;
   }
 

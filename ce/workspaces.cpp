@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "ce/base/error.hpp"
 
@@ -11,79 +12,76 @@ namespace {
 
 constexpr std::int64_t granule = 256;
 
-/// Takes less time than the thread's id.
-const void* this_thread() noexcept {
-  static thread_local char its_own = 0;
-  return &its_own;
-}
+/// Set aside for outputs, and the most for one of them: a row may need 320 KiB, 65536 rows need as much.
+constexpr std::int64_t output_bytes = std::int64_t{4} << 20, most_output_bytes = std::int64_t{384} << 10;
 
-std::int64_t rounded_up(std::int64_t bytes) { return (bytes + granule - 1) / granule * granule; }
+constexpr std::int64_t rounded_up(std::int64_t bytes) { return (bytes + granule - 1) / granule * granule; }
 
 }  // namespace
 
 Workspaces::Workspaces(runtime::Device& device, std::int64_t capture_bytes)
-    : device_(device), reserve_(device, static_cast<std::size_t>(capture_bytes)) {
-  device_.fill(reserve_.data(), 0, reserve_.size(), device_.trial_stream());
+    : device_(device),
+      set_aside_(device, std::size_t{output_bytes} + static_cast<std::size_t>(capture_bytes)),
+      for_captures_{set_aside_.bytes() + output_bytes, capture_bytes},
+      for_outputs_{set_aside_.bytes(), output_bytes} {
+  device_.fill(set_aside_.data(), 0, set_aside_.size(), device_.trial_stream());
   device_.synchronize(device_.trial_stream());
 }
 
-Workspace* Workspaces::from_reserve(std::int64_t bytes) {
-  const auto size = static_cast<std::int64_t>(reserve_.size());
-  if (reserve_used_ + bytes > size)
-    throw Unsupported(
-        fmt::format("the {} bytes set aside for captured calls are used up and this one needs {} more; "
-                    "raise ContextOptions::capture_bytes",
-                    size, bytes));
-  void* memory = reserve_.bytes() + reserve_used_;
-  reserve_used_ += rounded_up(bytes);
-  return static_cast<Workspace*>(memory);
-}
-
-std::atomic<Workspaces::Entry*>& Workspaces::slot(const Key& key) noexcept {
-  const auto mixed =
-      reinterpret_cast<std::uintptr_t>(key.first) * 31 + reinterpret_cast<std::uintptr_t>(key.second);
-  return heads_[(mixed * 0x9e3779b97f4a7c15u >> 32) % slots];
-}
-
-Workspaces::Entry* Workspaces::find(const Key& key) noexcept {
-  Entry* entry = slot(key).load(std::memory_order_acquire);
-  while (entry != nullptr && entry->key != key) entry = entry->next;
-  return entry;
-}
-
-Workspace* Workspaces::grow(const Key& key, Stream stream, std::int64_t bytes) {
-  Entry* entry = find(key);  // another thread may have been here meanwhile
-  const runtime::Buffer* outgrown =
-      entry != nullptr ? entry->memory.load(std::memory_order_relaxed) : nullptr;
-  const std::int64_t had = outgrown != nullptr ? static_cast<std::int64_t>(outgrown->size()) : 0;
-  if (had >= bytes) return static_cast<Workspace*>(outgrown->data());
-  // Doubling bounds what outgrown buffers hold to as much again.
-  auto larger = std::make_unique<runtime::Buffer>(
-      device_, static_cast<std::size_t>(rounded_up(std::max(bytes, 2 * had))));
-  device_.fill(larger->data(), 0, larger->size(), stream);
-  const runtime::Buffer& added = *buffers_.emplace_back(std::move(larger));
-  if (entry == nullptr) {
-    std::atomic<Entry*>& head = slot(key);
-    entry = entries_.emplace_back(std::make_unique<Entry>(key, head.load(std::memory_order_relaxed))).get();
-    entry->memory.store(&added, std::memory_order_relaxed);
-    head.store(entry, std::memory_order_release);
-  } else {
-    entry->memory.store(&added, std::memory_order_release);
-  }
-  return static_cast<Workspace*>(added.data());
-}
-
-Workspace* Workspaces::get(Stream stream, std::int64_t bytes) {
+/// Nobody else asks for the same key, which is of this thread.
+Workspaces::Lent Workspaces::add(const Key& key, std::int64_t bytes) {
+  const auto& [stream, thread, output] = key;
   // The default stream cannot be captured: where a capture forbids its use, the launch that follows fails.
   const bool capturing = stream != nullptr && device_.capturing(stream);
-  const Key key{stream, this_thread()};
-  if (!capturing)
-    if (Entry* entry = find(key)) {
-      const runtime::Buffer& memory = *entry->memory.load(std::memory_order_acquire);
-      if (static_cast<std::int64_t>(memory.size()) >= bytes) return static_cast<Workspace*>(memory.data());
-    }
+  const bool may_own = bytes <= most_output_bytes && takes_outputs_.load(std::memory_order_relaxed);
+  const Key of_stream{stream, thread, nullptr};
+  if (!capturing && !may_own)
+    if (const Entry* known = find(of_stream, bytes)) return {known->memory, false};
+
   const std::lock_guard lock(mutex_);
-  return capturing ? from_reserve(bytes) : grow(key, stream, bytes);
+  if (capturing) {
+    if (Workspace* memory = cut(for_captures_, bytes)) return {memory, remember(key, memory, bytes)};
+    throw Unsupported(
+        fmt::format("of the {} bytes set aside for captured calls {} are left and this one needs {}; "
+                    "raise ContextOptions::capture_bytes",
+                    static_cast<std::int64_t>(set_aside_.size()) - output_bytes, for_captures_.bytes, bytes));
+  }
+  if (may_own) {
+    if (Workspace* memory = cut(for_outputs_, bytes)) return {memory, remember(key, memory, bytes)};
+    takes_outputs_ = false;
+  }
+  return {grow(of_stream, bytes), false};
+}
+
+/// \returns null where too little is left
+Workspace* Workspaces::cut(Range& range, std::int64_t bytes) noexcept {
+  const std::int64_t taken = rounded_up(bytes);
+  if (taken > range.bytes) return nullptr;
+  range.bytes -= taken;
+  return reinterpret_cast<Workspace*>(std::exchange(range.next, range.next + taken));
+}
+
+/// \returns false where there are too many entries of outputs already
+bool Workspaces::remember(const Key& key, Workspace* memory, std::int64_t bytes) {
+  if (key.output != nullptr) {
+    if (of_outputs_ == most_of_outputs) return false;
+    if (++of_outputs_ == most_of_outputs) takes_outputs_ = false;
+  }
+  std::atomic<const Entry*>& head = slot(key);
+  entries_.push_back({key, memory, bytes, head.load(std::memory_order_relaxed)});
+  head.store(&entries_.back(), std::memory_order_release);
+  return true;
+}
+
+Workspace* Workspaces::grow(const Key& of_stream, std::int64_t bytes) {
+  const Entry* outgrown = find(of_stream, 0);
+  // Doubling bounds what outgrown memory holds to as much again.
+  const std::int64_t size = rounded_up(std::max(bytes, outgrown != nullptr ? 2 * outgrown->bytes : 0));
+  runtime::Buffer larger(device_, static_cast<std::size_t>(size));
+  device_.fill(larger.data(), 0, larger.size(), of_stream.stream);
+  auto* memory = static_cast<Workspace*>(of_streams_.emplace_back(std::move(larger)).data());
+  remember(of_stream, memory, size);
+  return memory;
 }
 
 }  // namespace ce

@@ -1,14 +1,13 @@
 #pragma once
 /// \file
-/// Scratch memory of calls, by stream. Not installed.
+/// Scratch memory of calls. Not installed.
 
 #include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
+#include <deque>
 #include <mutex>
-#include <utility>
 #include <vector>
 
 #include "runtime/device.hpp"
@@ -16,42 +15,83 @@
 
 namespace ce {
 
-/// Calls of one thread on one stream run one after the other and share a workspace. Those of another thread may come
-/// between the kernels of a call, which leave each other what they know there, so each thread has its own. Calls that
-/// are captured into a graph get one each, because nobody knows next to what the graph will run. Memory is zero when
-/// it is handed out first, and the kernels leave it so. None is freed before this object: a graph may still point to
-/// it. A call that finds its memory large enough takes no lock.
+/// What is a thread's own as long as it lives. Takes less time than its id.
+[[nodiscard]] inline const void* this_thread() noexcept {
+  static thread_local char its_own = 0;
+  return &its_own;
+}
+
+/// Calls share a workspace where they cannot run at the same time: those of one thread on one stream that write the
+/// same output, replays of graphs that they were captured into included, because whoever let two of them run at once
+/// would have no right output. Those of another thread may come between the kernels of a call, which leave each other
+/// what they know there. So nothing has to be found out about a stream that a thread has used before for an output;
+/// otherwise, calls that are captured get memory of their own, since nobody knows next to what their graph will run.
+/// Where many outputs are used, or much memory, the calls of a thread on a stream that are not captured share.
+/// Memory is zero when it is handed out first, and the kernels leave it so. None is freed before this object: a graph
+/// may still point to it. A call that finds its memory large enough takes no lock.
 class Workspaces {
  public:
   /// \param capture_bytes  set aside for captured calls
   Workspaces(runtime::Device& device, std::int64_t capture_bytes);
 
+  struct Lent {
+    Workspace* memory;
+    bool stays;  ///< also for later calls of this thread on the stream that write the output
+  };
+  /// \param output  that the call writes, one that no other call may write at the same time
   /// \throws DeviceError when memory is short, Unsupported when what was set aside for captured calls is used
   /// up
-  [[nodiscard]] Workspace* get(Stream stream, std::int64_t bytes);
+  [[nodiscard]] Lent get(Stream stream, const void* output, std::int64_t bytes) {
+    const Key key{stream, this_thread(), output};
+    if (const Entry* known = find(key, bytes)) return {known->memory, true};
+    return add(key, bytes);
+  }
 
  private:
-  using Key = std::pair<Stream, const void*>;  ///< of a thread, what is its own as long as it lives
-  struct Entry {
-    Entry(const Key& k, Entry* n) : key(k), next(n) {}
-    Key key;
-    std::atomic<const runtime::Buffer*> memory = nullptr;
-    Entry* next;
+  struct Key {
+    Stream stream;
+    const void* thread;  ///< this_thread()
+    const void* output;  ///< null: all that are not captured and have no workspace of their own
+    friend bool operator==(const Key&, const Key&) = default;
   };
-  static constexpr std::size_t slots = 256;
+  struct alignas(64) Entry {  // a line of a processor's cache
+    Key key;
+    Workspace* memory;
+    std::int64_t bytes;
+    const Entry* next;
+  };
+  /// What is left of a part of the memory that was set aside.
+  struct Range {
+    std::byte* next;
+    std::int64_t bytes;
+  };
+  static constexpr std::size_t slots = 1024, most_of_outputs = 512;  // few, so that a lookup is short
 
-  [[nodiscard]] std::atomic<Entry*>& slot(const Key& key) noexcept;
-  [[nodiscard]] Entry* find(const Key& key) noexcept;
-  [[nodiscard]] Workspace* grow(const Key& key, Stream stream, std::int64_t bytes);
-  [[nodiscard]] Workspace* from_reserve(std::int64_t bytes);
+  [[nodiscard]] std::atomic<const Entry*>& slot(const Key& key) noexcept {
+    std::uintptr_t mixed = 0;
+    for (const void* part : {static_cast<const void*>(key.stream), key.thread, key.output})
+      mixed = mixed * 31 + reinterpret_cast<std::uintptr_t>(part);
+    return heads_[(mixed * 0x9e3779b97f4a7c15u >> 32) % slots];
+  }
+  [[nodiscard]] const Entry* find(const Key& key, std::int64_t bytes) noexcept {
+    const Entry* entry = slot(key).load(std::memory_order_acquire);
+    while (entry != nullptr && !(entry->key == key)) entry = entry->next;
+    return entry != nullptr && entry->bytes >= bytes ? entry : nullptr;
+  }
+  [[nodiscard]] Lent add(const Key& key, std::int64_t bytes);
+  [[nodiscard]] static Workspace* cut(Range& range, std::int64_t bytes) noexcept;
+  bool remember(const Key& key, Workspace* memory, std::int64_t bytes);
+  [[nodiscard]] Workspace* grow(const Key& of_stream, std::int64_t bytes);
 
   runtime::Device& device_;
-  std::array<std::atomic<Entry*>, slots> heads_{};  ///< entries are never removed
-  std::mutex mutex_;                                ///< guards all below, and adding to the above
-  std::vector<std::unique_ptr<Entry>> entries_;
-  std::vector<std::unique_ptr<runtime::Buffer>> buffers_;  ///< those in use, and outgrown ones
-  runtime::Buffer reserve_;
-  std::int64_t reserve_used_ = 0;
+  std::array<std::atomic<const Entry*>, slots> heads_{};  ///< the latest comes first; none is ever removed
+  std::atomic<bool> takes_outputs_ = true;                ///< there are entries and memory for more
+  std::mutex mutex_;                                      ///< guards all below, and adding to the above
+  std::deque<Entry> entries_;
+  std::size_t of_outputs_ = 0;  ///< entries
+  std::vector<runtime::Buffer> of_streams_;
+  runtime::Buffer set_aside_;
+  Range for_captures_, for_outputs_;
 };
 
 }  // namespace ce

@@ -201,6 +201,7 @@ class Device {
 
   /// See Session.
   [[nodiscard]] virtual Entry enter() { return Entry::inside; }
+  [[nodiscard]] virtual std::optional<Entry> enter_where_current() { return Entry::inside; }
   virtual void leave(Entry) noexcept {}
 };
 
@@ -209,13 +210,20 @@ class Device {
 class Session {
  public:
   explicit Session(Device& device) : device_(device), entry_(device.enter()) {}
+  struct WhereCurrent {};
+  /// Only where the thread's current CUDA context is the device's already; on the host it always is.
+  Session(Device& device, WhereCurrent) : device_(device), entry_(device.enter_where_current()) {}
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
-  ~Session() { device_.leave(entry_); }
+  ~Session() {
+    if (entry_) device_.leave(*entry_);
+  }
+
+  explicit operator bool() const noexcept { return entry_.has_value(); }
 
  private:
   Device& device_;
-  Entry entry_;
+  std::optional<Entry> entry_;
 };
 
 }  // namespace ce::runtime

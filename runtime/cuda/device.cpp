@@ -31,12 +31,12 @@ class CudaDevice final : public Device {
  public:
   CudaDevice(const Driver& driver, CUdevice device, int ordinal, Model model)
       : driver_(driver),
+        context_(std::make_shared<PrimaryContext>(driver, device)),
+        can_overlap_(model.capability >= 90 && driver.cuLaunchKernelEx != nullptr &&
+                     driver.version_number() >= first_version_that_captures_overlaps),
         device_(device),
         ordinal_(ordinal),
-        model_(std::move(model)),
-        context_(std::make_shared<PrimaryContext>(driver, device)),
-        can_overlap_(model_.capability >= 90 && driver.cuLaunchKernelEx != nullptr &&
-                     driver.version_number() >= first_version_that_captures_overlaps) {}
+        model_(std::move(model)) {}
   CudaDevice(const CudaDevice&) = delete;
   CudaDevice& operator=(const CudaDevice&) = delete;
 
@@ -92,6 +92,7 @@ class CudaDevice final : public Device {
 
   PointerKind pointer_kind(const void* pointer) const override;
   Entry enter() override { return cuda::enter(*context_); }
+  std::optional<Entry> enter_where_current() override { return cuda::enter_where_current(*context_); }
   void leave(Entry entry) noexcept override { cuda::leave(*context_, entry); }
   bool capturing(Stream stream) const override;
   void synchronize(Stream stream) override {
@@ -112,16 +113,18 @@ class CudaDevice final : public Device {
   int resident_clusters(Function function, const Launch& launch) const;
   [[noreturn]] void launch_failed(CUresult result, const Launch& launch) const;
 
+  // What a launch reads comes first: a line of a processor's cache.
   const Driver& driver_;
+  std::shared_ptr<const PrimaryContext> context_;
+  std::atomic<CUstream> trial_stream_ = nullptr;
+  bool can_overlap_;  // programmatic dependent launches, also while a stream is captured
+
   CUdevice device_;
   int ordinal_;
   Model model_;
-  std::shared_ptr<const PrimaryContext> context_;
   mutable SeenMemory seen_;
-  bool can_overlap_;  // programmatic dependent launches, also while a stream is captured
   WorkerPool workers_{worker_settings()};
   std::once_flag trial_stream_once_;
-  std::atomic<CUstream> trial_stream_ = nullptr;
   std::atomic<std::uint64_t> launches_ = 0;  // on that stream
   std::mutex evicting_;
   std::optional<EvictionPriority> eviction_;

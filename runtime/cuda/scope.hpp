@@ -2,6 +2,8 @@
 /// \file
 /// What a thread has current while it talks to a device, and how it gets back what it had.
 
+#include <optional>
+
 #include "runtime/cuda/driver.hpp"
 #include "runtime/device.hpp"
 
@@ -32,17 +34,23 @@ class PrimaryContext {
 /// The context that this thread has made current and not yet left; null where that is not known.
 inline constinit thread_local const PrimaryContext* entered = nullptr;
 
+/// As enter() where the context is current already; elsewhere nothing is entered.
+[[nodiscard]] inline std::optional<Entry> enter_where_current(const PrimaryContext& context) {
+  if (entered == &context) return Entry::inside;
+  CUcontext current = nullptr;
+  CE_CUDA_CHECK(context.driver(), cuCtxGetCurrent(&current));
+  if (current != context.handle()) return std::nullopt;
+  entered = &context;
+  return Entry::current;
+}
+
 /// Makes a context current where it is not. Asks the driver nothing on a thread that is inside already.
 /// \returns what leave() takes
 [[nodiscard]] inline Entry enter(const PrimaryContext& context) {
-  if (entered == &context) return Entry::inside;
-  const Driver& driver = context.driver();
-  CUcontext current = nullptr;
-  CE_CUDA_CHECK(driver, cuCtxGetCurrent(&current));
-  const bool other = current != context.handle();
-  if (other) CE_CUDA_CHECK(driver, cuCtxPushCurrent(context.handle()));
+  if (const std::optional<Entry> entry = enter_where_current(context)) return *entry;
+  CE_CUDA_CHECK(context.driver(), cuCtxPushCurrent(context.handle()));
   entered = &context;
-  return other ? Entry::pushed : Entry::current;
+  return Entry::pushed;
 }
 
 /// Restores what was current before.
