@@ -68,7 +68,8 @@ struct ContextOptions {
   std::int64_t scratch_bytes = 0;
   /// Device memory set aside at once for the workspaces of calls that are captured into graphs, where nothing
   /// can be allocated. A captured mean or sum takes 4 bytes a row, with a z-loss 8, the variant `split` 320 KiB,
-  /// `pipeline`, `resident` and `flow` 256 bytes, and keeps them.
+  /// `pipeline`, `relay`, `resident` and `flow` 256 bytes, and its output keeps them for calls of the same thread on
+  /// the same stream. 4 MiB more are set aside for calls that are not captured.
   std::int64_t capture_bytes = std::int64_t{8} << 20;
 };
 
@@ -128,6 +129,9 @@ class Context {
   /// with the same database, launch at once. While the stream is captured into a graph nothing is tuned,
   /// synchronised or allocated. Every problem of the same operation, dtypes, options, columns and
   /// power-of-two range of rows shares a kernel.
+  ///
+  /// Calls that write the same memory must not run at the same time: on several streams, the caller orders
+  /// them, replays of graphs that they were captured into included.
   ///
   /// \returns which kernel ran and why; valid as long as the Context
   /// \throws InvalidArgument naming the option or tensor and what was expected of it, before anything is

@@ -21,16 +21,12 @@ CE_DEVICE T over_all_rows(const Arguments& arguments, const Visit& visit) {
     const int64 row = i * lanes + lane_index();
     if (row < arguments.rows) sum += visit(row);
   }
-#pragma unroll
-  for (int mask = lanes / 2; mask > 0; mask /= 2) sum += shuffle_xor(sum, mask);
-  return sum;
+  return warp_sum(sum);
 }
 
 /// By all 32 lanes.
 CE_DEVICE Counted count_all_rows(const Arguments& arguments) {
-  Counted counted{arguments.rows};
-  if constexpr (!problem::probabilities)
-    counted.rows = over_all_rows<int>(arguments, [&](int64 row) { return int(is_counted(arguments, row)); });
+  Counted counted{over_all_rows<int>(arguments, [&](int64 row) { return int(is_counted(arguments, row)); })};
   if constexpr (weighted_mean)
     counted.weight =
         over_all_rows<float>(arguments, [&](int64 row) { return counted_weight(arguments, row); });

@@ -29,13 +29,10 @@ static_assert(sizeof(SumShared) <= 512, "what the generator asks for");
 template <class T>
 CE_DEVICE T block_sum(T x, T (&shared)[sum_threads / lanes]) {
   constexpr int warps = sum_threads / lanes;
-#pragma unroll
-  for (int mask = lanes / 2; mask > 0; mask /= 2) x += shuffle_xor(x, mask);
+  x = warp_sum(x);
   if (lane_index() == 0) shared[warp_index()] = x;
   block_barrier();
-  T total = lane_index() < warps ? shared[lane_index()] : T(0);
-#pragma unroll
-  for (int mask = warps / 2; mask > 0; mask /= 2) total += shuffle_xor(total, mask);
+  const T total = warp_sum<warps>(lane_index() < warps ? shared[lane_index()] : T(0));
   block_barrier();
   return total;
 }

@@ -9,6 +9,7 @@
 // reaches every result of the row, as in PyTorch.
 #pragma once
 #include "exponent.cuh"
+#include "warp_reduce.cuh"
 
 namespace ce {
 
@@ -136,32 +137,11 @@ struct Part {
   }
 };
 
-/// Over groups of `width` neighbouring lanes; every lane gets the result.
-template <int width = lanes>
-CE_DEVICE float warp_max(float x) {
-#pragma unroll
-  for (int mask = width / 2; mask > 0; mask /= 2) x = maximum(x, shuffle_xor(x, mask));
-  return x;
-}
-template <int width = lanes>
-CE_DEVICE float warp_sum(float x) {
-#pragma unroll
-  for (int mask = width / 2; mask > 0; mask /= 2) x += shuffle_xor(x, mask);
-  return x;
-}
+/// As those of warp_reduce.cuh.
 template <int width = lanes, bool is_narrow>
 CE_DEVICE JointSum<is_narrow> warp_sum(JointSum<is_narrow> x) {
 #pragma unroll
   for (int mask = width / 2; mask > 0; mask /= 2) x.join(x.of_lane(mask));
-  return x;
-}
-template <int width = lanes>
-CE_DEVICE int warp_min(int x) {
-#pragma unroll
-  for (int mask = width / 2; mask > 0; mask /= 2) {
-    const int other = shuffle_xor(x, mask);
-    x = other < x ? other : x;
-  }
   return x;
 }
 

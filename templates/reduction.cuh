@@ -2,6 +2,7 @@
 // (fused_sums.cuh) and in kernels of their own (loss_sum.cuh).
 #pragma once
 #include "target.cuh"
+#include "warp_reduce.cuh"
 
 namespace ce {
 
