@@ -32,7 +32,9 @@ struct ClassWeights {
       for (int i = 0; i < n; i += piece) {
         const Weight* weight = first + (plane == 0 ? offset + i : offset / (n / piece) + plane * (i / piece));
         float part[piece];
-        reinterpret_cast<const Vector<Weight, piece>*>(weight)->values(part);
+        // In registers first: else its words are read one by one.
+        const auto read = *reinterpret_cast<const Vector<Weight, piece>*>(weight);
+        read.values(part);
 #pragma unroll
         for (int k = 0; k < piece; ++k) w[i + k] = part[k];
       }

@@ -179,7 +179,7 @@ struct Operation {
   }
   CE_DEVICE void set_target(Element logit) {
     if (target == nowhere) return;
-    const Transformed transformed = logits.transformed(to_float(logit));
+    const Transformed transformed = logits.of_target(to_float(logit));
     u_target = transformed.u;
     target_slope = transformed.slope;
   }
@@ -421,8 +421,8 @@ struct Operation {
     float loss = total.of_all;
     if constexpr (!problem::probabilities) {
       const float distance = u_target - finite_or_zero(part.max);
-      loss = early.weight * (total.own > total.rest ? log1p(total.rest / total.own)
-                                                    : multiply_add(-logits.unit(), distance, total.log_sum));
+      loss = early.weight *
+             (total.own > total.rest ? log1p(total.rest / total.own) : log_sum_less_target(distance));
       if constexpr (problem::smoothing)
         loss = multiply_add(1.f - e, loss, e / problem::columns * total.of_all);
     }
@@ -434,6 +434,20 @@ struct Operation {
       if constexpr (problem::argmax_out) arguments.argmax[row] = argmax;
       if constexpr (problem::hit_out) arguments.hit[row] = target == argmax;
     }
+  }
+  /// log(sum) - z[t].
+  /// \param u  of the target, less the maximum's
+  CE_DEVICE float log_sum_less_target(float u) const {
+    if (!problem::softcap || needs_maximum()) return multiply_add(-logits.unit(), u, total.log_sum);
+    // Without a maximum both may be as large as the cap, and their difference small: the sum is divided by the power of 2
+    // next to e^z[t], and the rest of that subtracted, to the base that the sum is of. In f32 the power's logarithm is in
+    // two parts (Cody and Waite, 1980).
+    constexpr float to_integer = 0x1.8p23f, ln_2_high = 0x1.63p-1f, ln_2_low = -0x1.bd0106p-13f;
+    const float c = factor();
+    const float t = (product(c, u) * (log2_e / exponent_of_e) + to_integer) - to_integer;
+    const float below = narrow ? multiply_add(-c, u, t) * ln_2
+                               : multiply_add(t, ln_2_low, multiply_add(-c, u, t * ln_2_high));
+    return log((total.rest + total.own) * exp2(-t)) + below;
   }
   CE_DEVICE void put_losses(float loss, float z_loss) const {
     if constexpr (problem::sums) {

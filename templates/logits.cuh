@@ -23,17 +23,18 @@ struct Transformed {
 /// Elsewhere, with e = exp(-2 |y|) and q = 2 / (1 + e), |u| = 1 - e q and 1 - u^2 = e q^2, in which nothing
 /// cancels. Elements of 16 bits do not show the difference from 1 - u^2; in f32 the target alone has it, since of the
 /// others there is only u.
-struct HyperbolicTangent {
+template <bool is_narrow>
+struct HyperbolicTangentOf {
   /// |y| below which the polynomial is right to 3e-6 (16 bits) or 4e-8.
-  static constexpr float near = narrow ? 0.6f : 0.55f;
+  static constexpr float near = is_narrow ? 0.6f : 0.55f;
 
   /// Of P, that of y^2 to the power of i.
-  static constexpr int terms = narrow ? 3 : 4;
+  static constexpr int terms = is_narrow ? 3 : 4;
   CE_DEVICE static constexpr float coefficient(int i) {
     switch (i) {
-      case 0: return narrow ? -0.3331907414f : -0.3333294690f;
-      case 1: return narrow ? 0.1308641695f : 0.1332072467f;
-      case 2: return narrow ? -0.0413877662f : -0.0526718199f;
+      case 0: return is_narrow ? -0.3331907414f : -0.3333294690f;
+      case 1: return is_narrow ? 0.1308641695f : 0.1332072467f;
+      case 2: return is_narrow ? -0.0413877662f : -0.0526718199f;
       default: return 0.0164375901f;
     }
   }
@@ -52,9 +53,10 @@ struct HyperbolicTangent {
     const float e = exp2(-2.f * log2_e * absolute(y)), q = reciprocal(multiply_add(0.5f, e, 0.5f));
     const float far = with_sign(multiply_add(-e, q, 1.f), y);
     if (absolute(y) < near) return {u, slope_of(u)};
-    return {far, narrow ? slope_of(far) : e * q * q};
+    return {far, is_narrow ? slope_of(far) : e * q * q};
   }
 };
+using HyperbolicTangent = HyperbolicTangentOf<narrow>;
 
 /// The transform with a soft cap, of logits x near 0: u = x Q(x^2), with scale and cap in the coefficients of Q.
 struct NearZero {
@@ -135,6 +137,11 @@ struct Logits {
     return {u[0], slope[0]};
   }
   CE_DEVICE float of(float x) const { return transformed(x).u; }
+  /// As f32 has it: a row has one target, whose loss shows more than outputs of 16 bits.
+  CE_DEVICE Transformed of_target(float x) const {
+    if constexpr (problem::softcap && narrow) return HyperbolicTangentOf<false>::of(ratio * x);
+    return transformed(x);
+  }
 
   /// Whether NearZero is right for the whole tile.
   template <class Tile>

@@ -1,4 +1,5 @@
 // How near results in f32 are to f64: each element relative to itself, so that nothing hides behind a larger one.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -61,6 +62,30 @@ TEST_F(Accuracy, AGradientOfSoftmaxWhoseSumIsRoundedOnce) {
       {.output = output.tensor(), .output_grad = output_grad.tensor(), .input_grad = input_grad.tensor()});
   context.synchronize();
   EXPECT_EQ(input_grad.values()[0], -4 * epsilon);
+}
+
+/// Under a cap, log(sum) and z[t] may be far larger than the loss: where all logits are next to the cap, and where one
+/// in three is. The loss has f32, also of bf16.
+TEST_F(Accuracy, ALossFarBelowTheCap) {
+  struct Case {
+    double lowest, highest, epsilons;
+  };
+  std::mt19937_64 random(test_seed());
+  Context context(options(Policy::lookup));
+  for (const DType dtype : {DType::f32, DType::bf16})
+    for (const auto& [lowest, highest, epsilons] : {Case{900, 1000, 1}, Case{-90, 90, 6}}) {
+      SCOPED_TRACE(fmt::format("{} from {} to {}", name(dtype), lowest, highest));
+      LossInput input{
+          .operation = {.reduction = Reduction::none, .softcap = 30}, .rows = 64, .columns = 1000};
+      Matrix x(context, dtype, input.rows, input.columns), target(context, DType::i64, input.rows, 1);
+      Matrix loss(context, DType::f32, input.rows, 1);
+      input.logits = x.set(logits(input.rows * input.columns, lowest, highest, random));
+      for (std::int64_t row = 0; row < input.rows; ++row) input.target.push_back(row * 7);
+      target.set_indices(input.target);
+      context.run(input.operation, {.logits = x.tensor(), .target = target.tensor(), .loss = loss.tensor()});
+      context.synchronize();
+      expect_near(loss.values(), cross_entropy(input).loss, epsilons * epsilon, 0, "loss");
+    }
 }
 
 struct CapCase {

@@ -6,6 +6,7 @@
 #include <set>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ce/base/error.hpp"
@@ -208,6 +209,41 @@ TEST(CompiledProblems, ShowEveryOptionOfEveryVariant) {
       wanted.insert(wanted.end(), {"softmax", "log_softmax", "softmax_backward", "log_softmax_backward"});
     for (const std::string& word : wanted)
       EXPECT_TRUE(shown.contains(word)) << variant.name << " is not compiled with " << word;
+  }
+}
+
+std::size_t count_of(std::string_view part, std::string_view text) {
+  std::size_t count = 0;
+  for (std::size_t at = text.find(part); at != text.npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+/// Words that are read one by one take several times as many instructions as vectors of four. In PTX, which NVRTC makes
+/// for an architecture that it does not know.
+TEST(CompiledProblems, ReadWeightsInSharedMemoryByVectors) {
+  const runtime::cuda::Nvrtc* nvrtc = runtime::cuda::Nvrtc::shared().nvrtc.get();
+  constexpr int unknown = 91;
+  if (nvrtc == nullptr || nvrtc->target(unknown) != "compute_90")
+    GTEST_SKIP() << "no NVRTC that makes PTX for sm_90";
+  for (const Variant& variant : variants()) {
+    if (variant.name != "relay" && variant.name != "resident" && variant.name != "flow") continue;
+    for (const DType dtype : {DType::bf16, DType::f32}) {
+      Problem problem = plain(variant, Operation::cross_entropy, dtype);
+      problem.smoothing = problem.weights = true;
+      problem.gradient = variant.name != "flow";
+      validate(problem);
+      if (!variant.serves(problem)) continue;
+      const std::optional<Config> config = config_of(variant, problem, 90, false);
+      if (!config) continue;
+      SCOPED_TRACE(to_text(*config) + ", " + title(problem));
+      const Source source = generate(problem, *config).sources.front();
+      const auto binary =
+          nvrtc->compile({.name = source.name, .text = source.text, .headers = source.headers}, unknown);
+      const std::string_view ptx(reinterpret_cast<const char*>(binary.image.data()), binary.image.size());
+      const std::size_t vectors = count_of("ld.shared.v4.", ptx);
+      EXPECT_GT(vectors, 4U);
+      EXPECT_LE(count_of("ld.shared.f32", ptx), vectors / 2);
+    }
   }
 }
 
