@@ -327,11 +327,16 @@ TEST_F(HotPath, PoliciesKnowTheWinnersOfTheirGpuAlone) {
 
 TEST_F(HotPath, ThreadsDoNotMeet) {
   constexpr int threads = 8, turns = 200;
+  std::vector<Plan> shared;
+  for (int gpu = 0; gpu < 2; ++gpu) {
+    const CurrentGpu current(gpu);
+    shared.push_back(default_context().prepare(CrossEntropy{}, cross_entropy(gpu)));
+  }
   const int before = fake().launches;
   {
     std::vector<std::jthread> running;
     for (int thread = 0; thread < threads; ++thread)
-      running.emplace_back([thread] {
+      running.emplace_back([thread, &shared] {
         const int gpu = thread % 2;
         const CurrentGpu current(gpu);
         Context& context = default_context();
@@ -340,10 +345,11 @@ TEST_F(HotPath, ThreadsDoNotMeet) {
           run(Softmax{}, softmax(gpu), stream(1));
           run(CrossEntropy{}, cross_entropy(gpu), stream(1 + static_cast<std::uintptr_t>(turn % 40)));
           plan.run(stream(2));
+          shared[static_cast<std::size_t>(gpu)].run(stream(1 + static_cast<std::uintptr_t>(turn % 3)));
         }
       });
   }
-  EXPECT_EQ(fake().launches - before, threads * turns * (1 + 3 + 1));
+  EXPECT_EQ(fake().launches - before, threads * turns * (1 + 3 + 1 + 3));
 }
 
 }  // namespace
