@@ -12,8 +12,8 @@ namespace {
 
 constexpr std::int64_t granule = 256;
 
-/// Set aside for outputs, and the most for one of them: a row may need 320 KiB, 65536 rows need as much.
-constexpr std::int64_t output_bytes = std::int64_t{4} << 20, most_output_bytes = std::int64_t{384} << 10;
+/// Set aside for outputs, and the most for one of them: what `split` needs, with some rows.
+constexpr std::int64_t output_bytes = std::int64_t{1} << 20, most_output_bytes = std::int64_t{384} << 10;
 
 constexpr std::int64_t rounded_up(std::int64_t bytes) { return (bytes + granule - 1) / granule * granule; }
 
