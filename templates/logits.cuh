@@ -137,9 +137,11 @@ struct Logits {
     return {u[0], slope[0]};
   }
   CE_DEVICE float of(float x) const { return transformed(x).u; }
-  /// As f32 has it: a row has one target, whose loss shows more than outputs of 16 bits.
+  /// As f32 has it: a row has one target, whose loss shows more than outputs of 16 bits. (Not of a single class, which is
+  /// the maximum, too.)
   CE_DEVICE Transformed of_target(float x) const {
-    if constexpr (problem::softcap && narrow) return HyperbolicTangentOf<false>::of(ratio * x);
+    if constexpr (problem::softcap && narrow && problem::columns > 1)
+      return HyperbolicTangentOf<false>::of(ratio * x);
     return transformed(x);
   }
 
