@@ -106,19 +106,18 @@ Request Context::Impl::bind(const Operation& operation, const typename Operation
   return request;
 }
 
-/// Finds scratch memory first.
+/// Finds scratch memory first, where the kernel needs any.
 /// \returns whether the arguments may serve as they are then for later calls of this thread on this stream
 bool Context::Impl::launch_anew(const Prepared& prepared, Arguments& arguments, Stream stream) {
-  const Scratch& scratch = prepared.scratch;
-  if (scratch.bytes == 0) {
-    launch(prepared, arguments, stream);
-    return true;
-  }
   const runtime::Session session(*device);
-  const void* output = arguments.loss != nullptr ? arguments.loss : arguments.output;
-  const auto [memory, stays] = workspaces.get(stream, output, scratch.bytes);
-  arguments.workspace = memory;
-  arguments.parts = reinterpret_cast<std::byte*>(memory) + scratch.parts;
+  bool stays = true;
+  if (const Scratch& scratch = prepared.scratch; scratch.bytes > 0) {
+    const void* output = arguments.loss != nullptr ? arguments.loss : arguments.output;
+    const Workspaces::Lent lent = workspaces.get(stream, output, scratch.bytes);
+    arguments.workspace = lent.memory;
+    arguments.parts = reinterpret_cast<std::byte*>(lent.memory) + scratch.parts;
+    stays = lent.stays;
+  }
   launch(prepared, arguments, stream);
   return stays;
 }
