@@ -68,7 +68,7 @@ INSTANTIATE_TEST_SUITE_P(HostNumerics, EveryVariant,
 
 /// 72 combinations, which the seed draws.
 TEST_F(HostNumerics, SomeOfTheProductOfOptions) {
-  constexpr int parts = 128;
+  constexpr int parts = 64;
   check(of_few_rows(product_of_options(limits, seed, static_cast<int>(seed % parts), parts)));
 }
 

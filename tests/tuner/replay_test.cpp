@@ -143,10 +143,12 @@ TEST(Replay, NeighboursDoNotMisleadASearch) {
   };
   const auto regrets = [&](int structures, bool told) {
     Regrets found;
-    const std::vector<replay::Score> scores = guesser.searches({.structures = structures}, told, 1);
-    for (std::size_t i = 0; i < scores.size(); ++i)
-      (generator::has_costly_options(recorded.problems[i].problem) ? found.heavy : found.plain)
-          .push_back(scores[i].regret);
+    for (std::uint64_t seed = 1; seed <= 2; ++seed) {
+      const std::vector<replay::Score> scores = guesser.searches({.structures = structures}, told, seed);
+      for (std::size_t i = 0; i < scores.size(); ++i)
+        (generator::has_costly_options(recorded.problems[i].problem) ? found.heavy : found.plain)
+            .push_back(scores[i].regret);
+    }
     for (const auto& [values, name] : {std::pair{&found.plain, ""}, std::pair{&found.heavy, " (heavy)"}})
       fmt::print("{} structures, {}{}: median {:.2f}%, p95 {:.2f}%, worst {:.2f}%\n", structures,
                  told ? "told" : "alone", name, 100 * replay::quantile(*values, 0.5),
@@ -156,8 +158,8 @@ TEST(Replay, NeighboursDoNotMisleadASearch) {
   const int all = tuner::Breadth{}.structures;
   const Regrets told = regrets(all, true), told_in_haste = regrets(all / 2, true);
   EXPECT_LE(replay::quantile(told.plain, 0.95), 0.0085);
-  EXPECT_LE(std::ranges::count_if(told.plain, [](double regret) { return regret > 0.035; }), 1)
-      << "of 64 rows of 262144 columns";
+  EXPECT_LE(std::ranges::count_if(told.plain, [](double regret) { return regret > 0.035; }), 2)
+      << "of 64 rows of 262144 columns, in both searches";
   EXPECT_LE(replay::quantile(told.plain, 1), 0.05);
   EXPECT_LE(replay::quantile(told.heavy, 1), 0.01);
   EXPECT_LE(replay::quantile(told_in_haste.plain, 0.95), 0.0135);
