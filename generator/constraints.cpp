@@ -298,9 +298,9 @@ constexpr int outcome_bytes = 64 + 8;
 
 int writer_warps(const Config& config) { return config.warps - 2 - config.reducers; }
 
-/// Chunks that writers take before they know their row. Of a soft cap in f32 none: reducers put logits under it first.
+/// Chunks that writers take before they know their row. With a soft cap none: reducers put logits under it first.
 std::int64_t chunks_taken_ahead(const Config& config, const Problem& problem) {
-  if (problem.softcap && problem.dtype == DType::f32) return 0;
+  if (problem.softcap) return 0;
   return std::int64_t{config.hold} * 32 * writer_warps(config) / chunk_vectors(config);
 }
 
@@ -328,11 +328,12 @@ Rejection rejects_relay(const Config& config, const Problem& problem, const Limi
   if (problem.columns * size_of(problem.dtype) < 16384) return "a ring for a row that the registers hold";
   const int chunk = chunk_vectors(config);
   if (chunk % writers != 0) return "chunk does not fit the writers";
-  const bool is_narrow = problem.dtype != DType::f32;
+  // Where logits are put under a cap, a vector is more work, and most of it the reducers'.
+  const bool light = problem.dtype != DType::f32 && !problem.softcap;
   const int vectors = chunk * inputs(problem);
-  if (vectors < (is_narrow ? 3 : 2) * reducers || vectors < 2 * writers)
+  if (vectors < (light ? 3 : 2) * reducers || vectors < 2 * writers)
     return "few vectors of a thread for what each chunk takes";
-  if (is_narrow && reducers > writers) return "reducers that have less to do than writers";
+  if (light && reducers > writers) return "reducers that have less to do than writers";
   if (config.hold * writers % chunk != 0) return "part of a chunk in registers";
   const std::int64_t chunks = chunks_of(config, problem), ahead = chunks_taken_ahead(config, problem);
   if (ahead == 0 ? config.hold * writers != chunk : chunks % ahead != 0)

@@ -61,8 +61,6 @@ CE_KERNEL(ce_row, 32 * ce::config::warps) {
     raise(operation, part, tile);
     if constexpr (!RowCut::whole) raise(operation, part, edge);
     level(part, operation.factor());
-    cap(operation, tile);
-    cap(operation, edge);
     operation.add(part, tile);
     if constexpr (!RowCut::whole) operation.add(part, edge);
     part = block_join<config::warps, true>(part, shared_memory<Shared>().parts, operation.factor());

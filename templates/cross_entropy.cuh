@@ -38,7 +38,7 @@ struct Operation {
   static constexpr bool reduces = forward || class_sums, has_output = problem::gradient;
   static constexpr bool has_target = !problem::probabilities;
   static constexpr bool all_weights = problem::weights && (problem::smoothing || problem::probabilities);
-  static constexpr bool caps = Logits::in_place, some_simple = Logits::bounded;
+  static constexpr bool caps = problem::softcap, some_simple = Logits::bounded;
   /// Rows without a class still have a logsumexp.
   static constexpr bool needs_all_rows = problem::lse_out || problem::argmax_out;
 
@@ -106,7 +106,7 @@ struct Operation {
     float of_all;  ///< sum over the classes of w (lse - z), or of w p' (lse - z)
   } total;
   Probability probability;
-  float at_target, per_class, per_probability;
+  float at_target, per_class, per_probability;  ///< the latter two as slopes are
 
   /// Whether the sum of the weights of the tile that is added is known, which is the same for every row.
   bool knows_weight = false;
@@ -202,31 +202,34 @@ struct Operation {
     return part.dot.value;
   }
   template <class Tile>
-  CE_DEVICE void add(Part& part, Tile& tile) const {
+  CE_DEVICE bool add(Part& part, Tile& tile) const {
+    if constexpr (caps && !(forward && Logits::bounded)) cap(tile);
     if constexpr (!forward) {
       if (knows_weight)
         part.dot.value += tile_weight;
       else
         add_weights(part, tile);
+      return simple(tile);
     } else if constexpr (class_sums) {
       float dot = 0.f;
-      add_exponentials(part, tile, transform(), factor(), target,
-                       [&](int i, const float(&exponents)[Tile::vec]) {
-                         float w[Tile::vec];
-                         factors(tile, i, w);
-                         dot = dot_of(w, exponents, dot);
-                         if (!knows_weight) part.weight.value += sum_of(w);
-                       });
+      const bool are_simple = add_exponentials(part, tile, transform(), factor(), target,
+                                               [&](int i, const float(&exponents)[Tile::vec]) {
+                                                 float w[Tile::vec];
+                                                 factors(tile, i, w);
+                                                 dot = dot_of(w, exponents, dot);
+                                                 if (!knows_weight) part.weight.value += sum_of(w);
+                                               });
       if (knows_weight) part.weight.value += tile_weight;
       dot = product(dot, 1.f / exponent_of_e);
       if constexpr (narrow && !Logits::bounded)
         if (!is_finite(dot)) dot = dot_of_logarithms(part, tile);
       part.dot.value += dot;
+      return are_simple;
     } else if constexpr (Logits::bounded) {
-      add_exponentials(part, tile, transform(), factor(), target, Nobody{});
+      return add_exponentials(part, tile, transform(), factor(), target, Nobody{});
     } else {
       if constexpr (has_target) tile.replace(target, -infinity());
-      add_exponentials(part, tile, factor());
+      return add_exponentials(part, tile, factor());
     }
   }
 
@@ -267,24 +270,17 @@ struct Operation {
   CE_DEVICE bool fast() const { return probability.fast<Element>(); }
   template <class Tile>
   CE_DEVICE bool simple(const Tile& tile) const {
-    return logits.near_zero(tile);
+    return logits.near_zero_under_cap(tile);
   }
   template <bool is_fast, int n>
   CE_DEVICE Vector<Element, n> apply(const Elements<Element, n>& elements, int column) const {
-    float x[n];
-    elements.of_input[0].values(x);
     if constexpr (needs_all_rows)
       if (dead) return Vector<Element, n>::filled(dead_value);
-    float slope[n];
-    if constexpr (caps) {
-#pragma unroll
-      for (int k = 0; k < n; ++k) slope[k] = HyperbolicTangent::slope_of(x[k]);
-    } else if constexpr (problem::softcap) {
-      if constexpr (is_fast)
-        logits.simple().apply(x, slope);
-      else
-        logits.apply(x, slope);
-    }
+    float x[n], slope[n];
+    if constexpr (caps)
+      logits.template take_out<is_fast>(elements.of_input[0], x, slope);
+    else
+      elements.of_input[0].values(x);
     probability.apply<is_fast, Element>(x);
     if constexpr (problem::probabilities || problem::smoothing) {
       float w[n];
@@ -299,7 +295,7 @@ struct Operation {
         for (int k = 0; k < n; ++k) x[k] = multiply_add(-per_class, w[k], x[k]);
       }
     }
-    if constexpr (problem::softcap) {
+    if constexpr (caps) {
 #pragma unroll
       for (int k = 0; k < n; ++k) x[k] *= slope[k];
     }
@@ -332,15 +328,27 @@ struct Operation {
     per_probability = up * per_row;
     per_class = smoothing_per_class * up;
     if constexpr (problem::probabilities) {
-      probability = Probability::of<Element>(max, sum, share, factor(), weights * per_probability + z_part);
+      set_probability(max, sum, share, weights * per_probability + z_part);
     } else {
       const float hard = (1.f - e) * early.weight * per_weight * up;
       const float smooth = problem::smoothing ? per_class * weights : 0.f;
       const float amplitude = hard + smooth + z_part, own_class = per_class * early.weight;
-      probability = Probability::of<Element>(max, sum, share, factor(), amplitude);
+      set_probability(max, sum, share, amplitude);
       at_target = q_target > 0.5f ? (smooth + z_part) * q_target - (hard * others + own_class)
                                   : multiply_add(amplitude, q_target, -(hard + own_class));
       if constexpr (problem::softcap) at_target *= target_slope;
+    }
+  }
+  /// In the units that exponents and slopes have in what is under the cap.
+  CE_DEVICE void set_probability(float max, float sum, float share, float amplitude) {
+    if constexpr (Logits::bounded) {
+      const float unit = logits.unit_under_cap(), per_slope = 1.f / (unit * unit);
+      probability =
+          Probability::of<Element>(product(max, unit), sum, share, factor() / unit, amplitude * per_slope);
+      per_probability *= per_slope;
+      per_class *= per_slope;
+    } else {
+      probability = Probability::of<Element>(max, sum, share, factor(), amplitude);
     }
   }
 
@@ -439,15 +447,17 @@ struct Operation {
   /// \param u  of the target, less the maximum's
   CE_DEVICE float log_sum_less_target(float u) const {
     if (!problem::softcap || needs_maximum()) return multiply_add(-logits.unit(), u, total.log_sum);
-    // Without a maximum both may be as large as the cap, and their difference small: the sum is divided by the power of 2
-    // next to e^z[t], and the rest of that subtracted, to the base that the sum is of. In f32 the power's logarithm is in
-    // two parts (Cody and Waite, 1980).
+    // Without a maximum both may be as large as the cap, and their difference small: of the sum's logarithm the integer
+    // part, to the base 2, meets the target first. In f32 ln 2 is in two parts (Cody and Waite, 1980), and what that
+    // difference rounds off (TwoSum, as in part.cuh) is added again.
     constexpr float to_integer = 0x1.8p23f, ln_2_high = 0x1.63p-1f, ln_2_low = -0x1.bd0106p-13f;
-    const float c = factor();
-    const float t = (product(c, u) * (log2_e / exponent_of_e) + to_integer) - to_integer;
-    const float below = narrow ? multiply_add(-c, u, t) * ln_2
-                               : multiply_add(t, ln_2_low, multiply_add(-c, u, t * ln_2_high));
-    return log((total.rest + total.own) * exp2(-t)) + below;
+    const float c = factor(), sum = total.rest + total.own;
+    const float t = (log2(sum) + to_integer) - to_integer, fraction = log(sum * exp2(-t));
+    if constexpr (narrow) return multiply_add(multiply_add(-c, u, t), ln_2, fraction);
+    const float z = product(c, u), low_of_z = multiply_add(c, u, -z), high = t * ln_2_high;
+    const float difference = high - z, apart = difference - high;
+    const float low = (high - (difference - apart)) - (z + apart) - low_of_z;
+    return difference + (multiply_add(t, ln_2_low, fraction) + low);
   }
   CE_DEVICE void put_losses(float loss, float z_loss) const {
     if constexpr (problem::sums) {

@@ -14,8 +14,10 @@ CE_DEVICE void exponents(float (&x)[n], const Exponent& exponent) {
 /// Logits as they are.
 struct Identity {
   static constexpr bool bounded = false;
-  template <bool fused, bool alone, int n>
-  CE_DEVICE void to_exponents(float (&x)[n], const Exponent& exponent) const {
+  template <bool fused, int n>
+  CE_DEVICE void to_exponents(const Vector<problem::Element, n>& vector, float (&x)[n],
+                              const Exponent& exponent) const {
+    vector.values(x);
     exponents<fused>(x, exponent);
   }
   template <class Tile>
@@ -23,6 +25,11 @@ struct Identity {
     return true;
   }
   CE_DEVICE Identity simple() const { return {}; }
+  CE_DEVICE static bool serves(const Exponent&) { return true; }
+  template <class Tile>
+  CE_DEVICE int first_nan(const Tile& tile) const {
+    return first_where(tile, [](float x) { return x != x; });
+  }
 };
 
 /// No column.
@@ -31,12 +38,13 @@ constexpr int nowhere = -0x40000000;
 /// For add_exponentials() when nobody else needs the exponents.
 struct Nobody {};
 
-/// Sum of the terms of a tile, where u are the transformed elements of its first input.
+/// Sum of the terms of a tile, where u are the transformed elements of its first input, in whose place the transform
+/// may leave something.
 /// \tparam fused    as of exponents()
 /// \tparam checked  leaves out what is not inside, and the column `skipped`
 template <bool fused, bool checked, class Transform, class Tile, class Also>
-CE_DEVICE float sum_of_terms(const Tile& tile, const Transform& transform, const Exponent& exponent,
-                             int skipped, const Also& also) {
+CE_DEVICE float sum_of_terms(Tile& tile, const Transform& transform, const Exponent& exponent, int skipped,
+                             const Also& also) {
   constexpr int vec = Tile::vec, count = sizeof(tile.elements) / sizeof(tile.elements[0]);
   float sum = 0.f;
 #pragma unroll
@@ -44,8 +52,7 @@ CE_DEVICE float sum_of_terms(const Tile& tile, const Transform& transform, const
     if constexpr (checked)
       if (!tile.inside(i)) continue;
     float t[vec], partial = 0.f;
-    tile.elements[i].of_input[0].values(t);
-    transform.template to_exponents<fused, is_same<Also, Nobody>>(t, exponent);
+    transform.template to_exponents<fused>(tile.elements[i].of_input[0], t, exponent);
     if constexpr (!is_same<Also, Nobody>) also(i, t);
     if constexpr (checked) {
       const int place = skipped - tile.column_of(i);
@@ -66,26 +73,34 @@ CE_DEVICE float sum_of_terms(const Tile& tile, const Transform& transform, const
 /// inside and the one in the column `skipped` do not count either: most tiles have none of these, nor logits
 /// that are not simple, and their vectors can be mixed.
 /// \param also  is told of each vector that is inside: also(i, exponents), with that of the skipped column
+/// \return      whether all logits were simple
 template <class Transform, class Part, class Tile, class Also>
-CE_DEVICE void add_exponentials(Part& part, const Tile& tile, const Transform& transform, float factor,
-                                int skipped, const Also& also) {
+CE_DEVICE bool add_exponentials(Part& part, Tile& tile, const Transform& transform, float factor, int skipped,
+                                const Also& also) {
   constexpr bool checked = Transform::bounded || !is_same<Also, Nobody>;
   const Exponent exponent(part.max, factor);
+  const bool are_simple = transform.near_zero(tile);
   const auto sum = [&] {
     if constexpr (checked)
-      if (exponent.fused == narrow && tile.full() && !tile.holds(skipped) && transform.near_zero(tile))
-        return sum_of_terms<narrow, false>(tile, transform.simple(), exponent, skipped, also);
+      if (const auto simple = transform.simple();
+          are_simple && exponent.fused == narrow && simple.serves(exponent)) {
+        if (tile.full() && !tile.holds(skipped))
+          return sum_of_terms<narrow, false>(tile, simple, exponent, skipped, also);
+        if constexpr (Transform::bounded)
+          return sum_of_terms<narrow, true>(tile, simple, exponent, skipped, also);
+      }
     return exponent.fused ? sum_of_terms<true, checked>(tile, transform, exponent, skipped, also)
                           : sum_of_terms<false, checked>(tile, transform, exponent, skipped, also);
   };
   part.sum += sum();
   if constexpr (Part::indices)
-    if (part.sum != part.sum) part.see_nan(first_where(tile, [](float x) { return x != x; }));
+    if (part.sum != part.sum) part.see_nan(transform.first_nan(tile));
+  return are_simple;
 }
 /// Of logits as they are.
 template <class Part, class Tile>
-CE_DEVICE void add_exponentials(Part& part, const Tile& tile, float factor) {
-  add_exponentials(part, tile, Identity{}, factor, nowhere, Nobody{});
+CE_DEVICE bool add_exponentials(Part& part, Tile& tile, float factor) {
+  return add_exponentials(part, tile, Identity{}, factor, nowhere, Nobody{});
 }
 
 /// amplitude x the exponential of factor (x - max), of single elements, when maximum and amplitude are known.

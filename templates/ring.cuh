@@ -387,9 +387,7 @@ CE_DEVICE void reduce_rows(const Site& site, int thread, const Leads& leads, con
       release(site, slot);
       if (!constant) {
         weights.tell(operation, chunk);
-        if constexpr (marks_chunks)
-          if (!operation.simple(tile)) marks.put(chunk);
-        extend(operation, seen, tile);
+        if (!extend(operation, seen, tile)) marks.put(chunk);
         if constexpr (caps_in_ring) {
           Words<4>(&place)[chunk_vectors] = site.shared.ring[slot.index][0];
           const int at = part.start_of(chunk);

@@ -138,6 +138,11 @@ struct Vector {
       return maximum(absolute(pair.low), absolute(pair.high));
     }
   }
+  /// The same bits.
+  template <class Other>
+  CE_DEVICE Vector<Other, n> as() const {
+    return {data};
+  }
   CE_DEVICE void values(float (&x)[n]) const {
 #pragma unroll
     for (int i = 0; i < words; ++i) {
@@ -166,6 +171,10 @@ requires(sizeof(T) == 2) struct Vector<T, 1> {
   }
   CE_DEVICE static Vector filled(float value) { return {from_float<T>(value)}; }
   CE_DEVICE static Vector of(const float (&x)[1]) { return {from_float<T>(x[0])}; }
+  template <class Other>
+  CE_DEVICE Vector<Other, 1> as() const {
+    return {Other{data.bits}};
+  }
   CE_DEVICE void values(float (&x)[1]) const { x[0] = to_float(data); }
   CE_DEVICE Vector with(int place, float value) const { return place >= 0 ? filled(value) : *this; }
   CE_DEVICE float largest() const { return to_float(data); }

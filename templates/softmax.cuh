@@ -39,8 +39,8 @@ struct Operation {
     return largest_of(tile);
   }
   template <class Tile>
-  CE_DEVICE void add(Part& part, const Tile& tile) const {
-    add_exponentials(part, tile, factor());
+  CE_DEVICE bool add(Part& part, const Tile& tile) const {
+    return add_exponentials(part, tile, factor());
   }
   CE_DEVICE void settle(const Part& total) {
     const float sum = Exponent(total.max, factor()).relative(total.sum);

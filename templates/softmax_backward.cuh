@@ -35,7 +35,7 @@ struct Operation {
   CE_DEVICE void record() const {}
   CE_DEVICE static bool needs_maximum() { return false; }
   template <class Tile>
-  CE_DEVICE void add(Part& part, const Tile& tile) const {
+  CE_DEVICE bool add(Part& part, const Tile& tile) const {
     constexpr int vec = Tile::vec, count = sizeof(tile.elements) / sizeof(tile.elements[0]);
 #pragma unroll
     for (int i = 0; i < count; ++i) {
@@ -48,6 +48,7 @@ struct Operation {
         partial = problem::logarithm ? partial + dy[k] : multiply_add(dy[k], y[k], partial);
       part.dot.value += partial;
     }
+    return true;
   }
   CE_DEVICE void settle(const Part& total) { dot = total.dot.total(); }
   CE_DEVICE bool fast() const { return true; }

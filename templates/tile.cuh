@@ -20,11 +20,12 @@
 //   set_target(logit)              ... and here it is
 //   needs_maximum()                whether exponentials could overflow or vanish if all maxima were 0
 //   maximum_of(tile)               the largest exponent of the tile, before the factor
-//   caps                           whether cap(tile) puts its logits under a cap, in place: once for each time that a tile
-//                                  is read, before it is added and before its outputs, but after its maximum is known
-//   add(part, tile)                adds the tile to a part whose maximum is not smaller; the tile loses the target's logit
+//   caps                           whether logits are put under a cap, in place: once for each time that a tile is read,
+//                                  after its maximum is known and before its outputs, by add() or cap(tile)
+//   add(part, tile)                adds the tile to a part whose maximum is not smaller; the tile loses the target's logit.
+//                                  Whether it is simple now
 //   settle(total)                  here is the part that is the whole row
-//   fast()                         whether outputs have a fast form, which simple(tile) then says of a tile
+//   fast()                         whether outputs have a fast form, which simple(tile) then says of a tile, under its cap
 //   apply<fast>(elements, column)  the outputs of these columns
 //   some_simple                    whether some tiles are simple and others are not
 //   settled()                      what outputs need of a settled row: a Settled, to be put() to an Operation(arguments) of a
@@ -109,9 +110,14 @@ struct Tile {
   /// \param visit  gets i and the number of its vector
   template <class Visit>
   CE_DEVICE void each_inside(const Visit& visit) const {
+    if (full()) {
 #pragma unroll
-    for (int i = 0; i < size; ++i)
-      if (inside(i)) visit(i, vector + i * threads);
+      for (int i = 0; i < size; ++i) visit(i, vector + i * threads);
+    } else {
+#pragma unroll
+      for (int i = 0; i < size; ++i)
+        if (inside(i)) visit(i, vector + i * threads);
+    }
   }
 };
 
@@ -153,7 +159,7 @@ CE_DEVICE void write_outputs(const Operation& operation, const Row<T>& row, cons
     for (int i = 0; i < Tile::count; ++i)
       row.template write<modifier>(tile.column_of(i),
                                    operation.template apply<true>(tile.elements[i], tile.column_of(i)));
-  } else if (Tile::is_whole && fast) {
+  } else if ((Tile::is_whole || Operation::some_simple) && fast) {
     write_inside<true, modifier>(operation, row, tile);
   } else {
     write_inside<false, modifier>(operation, row, tile);
@@ -197,25 +203,35 @@ CE_DEVICE float largest_of(const Tile& tile) {
   return largest.largest();
 }
 
-/// The largest |x| of the first input; of some that are NaN it may be that of the others.
-template <class Tile>
+/// The largest |x| of what is inside of the first input; of some that are NaN it may be that of the others.
+/// \tparam T  of the elements, whatever the tile says
+template <class T = problem::Element, class Tile>
 CE_DEVICE float largest_magnitude_of(const Tile& tile) {
   constexpr int count = sizeof(tile.elements) / sizeof(tile.elements[0]);
-  auto largest = tile.elements[0].of_input[0];
+  if (tile.full()) {
+    auto largest = tile.elements[0].of_input[0].template as<T>();
 #pragma unroll
-  for (int i = 1; i < count; ++i) largest = largest.larger_magnitude(tile.elements[i].of_input[0]);
-  return largest.largest_magnitude();
+    for (int i = 1; i < count; ++i)
+      largest = largest.larger_magnitude(tile.elements[i].of_input[0].template as<T>());
+    return largest.largest_magnitude();
+  }
+  float largest = 0.f;
+#pragma unroll
+  for (int i = 0; i < count; ++i)
+    if (tile.inside(i))
+      largest = maximum(largest, tile.elements[i].of_input[0].template as<T>().largest_magnitude());
+  return largest;
 }
 
-/// The first column of the tile where the first input is as wanted.
-template <class Tile, class Wanted>
+/// The first column of the tile where the first input is as wanted; T as above.
+template <class T = problem::Element, class Tile, class Wanted>
 CE_DEVICE int first_where(const Tile& tile, const Wanted& wanted) {
   constexpr int count = sizeof(tile.elements) / sizeof(tile.elements[0]), vec = Tile::vec;
   int first = no_column;
 #pragma unroll
   for (int i = count - 1; i >= 0; --i) {
     float x[vec];
-    tile.elements[i].of_input[0].values(x);
+    tile.elements[i].of_input[0].template as<T>().values(x);
 #pragma unroll
     for (int k = vec - 1; k >= 0; --k)
       if (wanted(x[k]) && tile.inside(i)) first = tile.column_of(i) + k;
@@ -223,7 +239,7 @@ CE_DEVICE int first_where(const Tile& tile, const Wanted& wanted) {
   return first;
 }
 
-/// Puts the logits of a tile under their cap, where the operation asks for that.
+/// Puts the logits of a tile that is not added under their cap, where the operation asks for that.
 template <class Operation, class Tile>
 CE_DEVICE void cap(const Operation& operation, Tile& tile) {
   if constexpr (Operation::caps) operation.cap(tile);
@@ -243,12 +259,11 @@ CE_DEVICE void raise(const Operation& operation, Part& part, const Tile& tile) {
   }
 }
 
-/// The part now includes the tile, whose logits are now under their cap.
+/// The part now includes the tile, whose logits are now under their cap. Whether it is simple.
 template <class Operation, class Part, class Tile>
-CE_DEVICE void extend(const Operation& operation, Part& part, Tile& tile) {
+CE_DEVICE bool extend(const Operation& operation, Part& part, Tile& tile) {
   raise(operation, part, tile);
-  cap(operation, tile);
-  operation.add(part, tile);
+  return operation.add(part, tile);
 }
 
 }  // namespace ce

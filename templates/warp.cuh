@@ -67,12 +67,13 @@ struct OwnRow {
       if constexpr (!RowCut::whole) raise(operation, part, edge);
       level<config::lanes>(part, operation.factor());
     }
-    cap(operation, tile);
-    cap(operation, edge);
     if constexpr (Operation::reduces) {
       operation.add(part, tile);
       if constexpr (!RowCut::whole) operation.add(part, edge);
       part = warp_join<config::lanes, true>(part, operation.factor());
+    } else {
+      cap(operation, tile);
+      cap(operation, edge);
     }
     operation.settle(part);
     operation.record();

@@ -122,7 +122,7 @@ void PrintTo(const Mutation& mutation, std::ostream* out) { *out << mutation.wha
 
 INSTANTIATE_TEST_SUITE_P(Mutations, Verification, testing::ValuesIn(mutations));
 
-/// Of logits in f32, which are put under a soft cap in place.
+/// Of logits, which are put under a soft cap in place.
 struct CapMutation {
   const char* what;
   const char* from;
@@ -130,6 +130,7 @@ struct CapMutation {
   Config config;
   std::int64_t columns;
   bool argmax = false;  ///< is asked for: rows without a class are read, too
+  DType dtype = DType::f32;
 };
 
 const Config warp{.variant = "warp", .warps = 2, .vec = 4, .lanes = 32, .rows = 1};
@@ -147,17 +148,28 @@ const Config relay{.variant = "relay",
                    .stages = 4,
                    .hold = 2};
 
+const Config narrow_relay{.variant = "relay",
+                          .warps = 18,
+                          .reducers = 8,
+                          .vec = 8,
+                          .tile = 8192,
+                          .cluster = 1,
+                          .stages = 2,
+                          .hold = 4};
+
 const CapMutation cap_mutations[] = {
-    {"elements outside of the row under the cap", "tile.inside(i) ? Vec::of(x) : Vec::filled(-infinity())",
-     "Vec::of(x)", block, 1003},
-    {"the slope forgotten", "slope[k] = HyperbolicTangent::slope_of(x[k]);\n    } else",
-     "slope[k] = 1.f;\n    } else", block, 1003},
-    {"two caps in registers", "    cap(operation, tile);\n",
-     "    cap(operation, tile);\n    cap(operation, tile);\n", block, 1003},
-    {"no cap of the edge", "    cap(operation, edge);\n", "", warp, 203},
+    {"elements outside of the row under the cap", "tile.inside(i) ? held(x, u) : Vec::filled(-infinity())",
+     "true ? held(x, u) : Vec{}", block, 1003},
+    {"the slope forgotten", "slope[k] = HyperbolicTangent::slope_of(t[k]);", "slope[k] = 1.f;", block, 1003},
+    {"two caps in registers", "Logits::bounded)) cap(tile);", "Logits::bounded)) cap(tile), cap(tile);",
+     block, 1003},
+    {"no cap of the edge", "  if constexpr (!RowCut::whole) operation.add(part, edge);", "", warp, 203},
     {"the largest logit found under the cap, where others are as large",
-     "  raise(operation, part, tile);\n  cap(operation, tile);",
-     "  cap(operation, tile);\n  raise(operation, part, tile);", online, 2051, true},
+     "largest_of(tile); largest >= part.largest && largest > -infinity())\n        part.see(largest, "
+     "first_where(tile, [&](float x) { return x ==",
+     "operation.maximum_of(tile); largest >= part.largest && largest > -infinity())\n        "
+     "part.see(largest, first_where(tile, [&](float x) { return operation.logits.of(x) ==",
+     online, 2051, true},
     {"no cap where the row is read again", "      cap(operation, tile);\n", "", online, 2051},
     {"two caps where the row is read again", "      cap(operation, tile);\n",
      "      cap(operation, tile);\n      cap(operation, tile);\n", split, 1027},
@@ -177,6 +189,17 @@ const CapMutation cap_mutations[] = {
      6083},
     {"writers ahead of the settler",
      "    arrival_wait<true>(site.shared.settled[exchange.turn], exchange.parity);\n", "", relay, 6083},
+    {"16 bits: the slope forgotten", "slope[k] = multiply_add(-t[k], t[k], c * c);", "slope[k] = c * c;",
+     block, 1003, false, DType::bf16},
+    {"16 bits: logits far from 0 in the form of others",
+     "are_near_zero(absolute(x[k])) ? u[k] : ratio * x[k]", "u[k]", block, 1003, false, DType::f16},
+    {"16 bits: all of a tile taken for near 0", "(holds_exponents() && has_near_form(",
+     "(holds_exponents() || has_near_form(", block, 1003, false, DType::bf16},
+    {"16 bits: tiles left as they were", "vector = held(y, x);", "", online, 2051, false, DType::f16},
+    {"16 bits: the same where all are near 0",
+     "vector = Vector<f16, n>::of(x).template as<problem::Element>();", "", block, 1003, false, DType::bf16},
+    {"16 bits: another row's chunk taken for near 0", "if (!extend(operation, seen, tile)) marks.put(chunk);",
+     "extend(operation, seen, tile);", narrow_relay, 12163, false, DType::bf16},
 };
 
 class CapVerification : public testing::TestWithParam<CapMutation> {};
@@ -184,6 +207,7 @@ class CapVerification : public testing::TestWithParam<CapMutation> {};
 TEST_P(CapVerification, CatchesAPlantedMistake) {
   const CapMutation& mutation = GetParam();
   const Problem problem{.operation = Operation::cross_entropy,
+                        .dtype = mutation.dtype,
                         .reduction = Reduction::mean,
                         .gradient = true,
                         .softcap = true,
