@@ -23,7 +23,7 @@
 //   2  loads that leave L2 last, so that what is written leaves it first
 //   3  parts are sent, and their bytes awaited, where a second barrier of the cluster told that all were written: a
 //      barrier waits for all accesses of its threads
-//   4  logits in f32 are put under a soft cap once, in place
+//   4  logits are put under a soft cap once, in place (f32; bf16, 32768 columns: 549 to 512 us)
 #pragma once
 #include "cluster_join.cuh"
 #include "tile.cuh"

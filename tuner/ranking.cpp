@@ -135,8 +135,7 @@ double weighed(const Config& config, const Traits& traits, const Weights& weight
   return sum;
 }
 
-/// The trait of that name: 1 is what it takes to put logits in 16 bits under their cap twice. They are once, and of f32 an
-/// element may take twice as many instructions at the speed of the memory.
+/// The trait of that name: of f32 an element may take twice as many instructions at the speed of the memory.
 double cap_weight(const Problem& problem) {
   if (!problem.softcap) return 0;
   return problem.dtype == DType::f32 ? 0.25 : 0.5;
