@@ -215,7 +215,7 @@ struct Logits {
     return !bounded || (holds_exponents() && has_near_form(largest_magnitude_of<Held>(tile)));
   }
   /// Of a vector under its cap: exponents and slopes, in other units.
-  /// 	param is_near  near_zero_under_cap() says that it may be so
+  /// \tparam is_near  near_zero_under_cap() says that it may be so
   template <bool is_near, int n>
   CE_DEVICE void take_out(const Vector<problem::Element, n>& vector, float (&t)[n], float (&slope)[n]) const {
     vector.template as<Held>().values(t);
