@@ -198,7 +198,7 @@ const CapMutation cap_mutations[] = {
     {"16 bits: tiles left as they were", "vector = held(y, x);", "", online, 2051, false, DType::f16},
     {"16 bits: the same where all are near 0",
      "vector = Vector<f16, n>::of(x).template as<problem::Element>();", "", block, 1003, false, DType::bf16},
-    {"16 bits: another row's chunk taken for near 0", "if (!extend(operation, seen, tile)) marks.put(chunk);",
+    {"16 bits: chunks far from 0 not marked", "if (!extend(operation, seen, tile)) marks.put(chunk);",
      "extend(operation, seen, tile);", narrow_relay, 12163, false, DType::bf16},
 };
 
