@@ -25,8 +25,9 @@ struct Case {
 /// dtype, and the values of its config.
 [[nodiscard]] std::set<std::string> words_of(const Case& one);
 
-/// Cases of a variant that are drawn until nothing new has come for a while; only those that show something
-/// new are kept. Every operation that the variant serves meets every dtype, and every option every dtype.
+/// Cases of a variant, drawn for each operation that it serves with each dtype in turn, until that pair has
+/// shown nothing new for a while; only those that show something new are kept. So every operation meets every
+/// dtype, and but for odds that no seed will meet, every option every dtype.
 [[nodiscard]] std::vector<Case> covering_cases(std::string_view variant, const generator::Limits& limits,
                                                std::uint64_t seed);
 
