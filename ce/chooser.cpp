@@ -120,8 +120,7 @@ const Chosen& Chooser::tuned(const Problem& problem) {
     if (const auto turn = is_elsewhere ? turns_.take_until(key, deadline) : turns_.take(key, deadline)) {
       try {
         if (const Chosen* chosen = try_to_tune(problem, {})) return *chosen;
-      } catch (const DeviceError& error) {
-        if (error.code() != runtime::out_of_memory) throw;
+      } catch (const OutOfMemory& error) {
         log_once(LogLevel::warning, fmt::format("{} is not tuned for want of memory ({})",
                                                 generator::title(problem), error.what()));
         put_off(key, memory_again_after);

@@ -131,9 +131,6 @@ class Buffer {
   std::size_t size_ = 0;
 };
 
-/// The code of a DeviceError where memory is short: CUDA_ERROR_OUT_OF_MEMORY of cuda.h.
-inline constexpr int out_of_memory = 2;
-
 /// A place where kernels run. Every method may be called from any thread, and leaves the thread's current
 /// CUDA context and device as it found them.
 class Device {

@@ -260,8 +260,9 @@ void Search::look_at(std::size_t entrant, const std::function<Built()>& build) {
     contender.measurement.stage = cache::stage_of_finals;
     if (entrants_[entrant].is_new()) take_samples(contender.kernel, look);
     contenders_.emplace(entrant, std::move(contender));
+  } catch (const OutOfMemory&) {
+    return pass_over(entrant);
   } catch (const DeviceError& error) {
-    if (error.code() == runtime::out_of_memory) return pass_over(entrant);
     quarantine(entrant, look, std::string("fault: ") + error.what());
     device_.synchronize(device_.trial_stream());  // throws where the fault has taken the context with it
     return;

@@ -84,7 +84,13 @@ std::string Driver::version() const {
 }
 
 void Driver::fail(CUresult result, std::string_view call, std::source_location where) const {
-  throw DeviceError(call, static_cast<int>(result), describe(result), where);
+  fail(result, call, describe(result), where);
+}
+
+void Driver::fail(CUresult result, std::string_view call, std::string_view message,
+                  std::source_location where) const {
+  if (result == CUDA_ERROR_OUT_OF_MEMORY) throw OutOfMemory(call, result, message, where);
+  throw DeviceError(call, static_cast<int>(result), message, where);
 }
 
 }  // namespace ce::runtime::cuda

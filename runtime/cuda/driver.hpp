@@ -57,6 +57,10 @@ class Driver {
       fail(result, call, where);
   }
 
+  /// \throws OutOfMemory where that is what the result says, else DeviceError
+  [[noreturn]] void fail(CUresult result, std::string_view call, std::string_view message,
+                         std::source_location where = std::source_location::current()) const;
+
   /// "CUDA_ERROR_NO_DEVICE (no CUDA-capable device is detected)".
   [[nodiscard]] std::string describe(CUresult result) const;
 
@@ -69,7 +73,7 @@ class Driver {
   [[noreturn]] void fail(CUresult result, std::string_view call, std::source_location where) const;
 };
 
-/// Calls a member of a Driver and throws DeviceError with the text of the call when it fails.
+/// Calls a member of a Driver and throws DeviceError, or OutOfMemory, with the text of the call when it fails.
 #define CE_CUDA_CHECK(driver, call) (driver).check((driver).call, #call)
 
 }  // namespace ce::runtime::cuda

@@ -37,8 +37,8 @@ CudaModule::CudaModule(std::shared_ptr<const PrimaryContext> context, const Mode
   const CUresult result =
       driver.cuModuleLoadDataEx(&handle_, image.data(), options.size(), options.data(), values.data());
   if (result != CUDA_SUCCESS)
-    throw DeviceError(fmt::format("cuModuleLoadDataEx({} bytes)", image.size()), result,
-                      fmt::format("{}{}{}", driver.describe(result), log[0] == '\0' ? "" : "\n", log.data()));
+    driver.fail(result, fmt::format("cuModuleLoadDataEx({} bytes)", image.size()),
+                fmt::format("{}{}{}", driver.describe(result), log[0] == '\0' ? "" : "\n", log.data()));
 }
 
 CudaModule::~CudaModule() {

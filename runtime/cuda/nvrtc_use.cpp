@@ -1,5 +1,8 @@
 #include "runtime/cuda/nvrtc_use.hpp"
 
+#include <unistd.h>
+
+#include <atomic>
 #include <condition_variable>
 #include <cstdlib>
 #include <mutex>
@@ -12,6 +15,7 @@ namespace {
 thread_local bool inside = false;
 
 struct State {
+  std::atomic<pid_t> process = ::getpid();  ///< whose threads are counted
   std::mutex mutex;
   std::condition_variable left;
   int users = 0;
@@ -23,8 +27,10 @@ State& state() {
   return instance;
 }
 
-/// Called at the program's end. A thread that ends it from inside NVRTC is not waited for by itself.
+/// Called at the program's end. A thread that ends it from inside NVRTC is not waited for by itself, nor, in a child of
+/// fork(), are those that only the parent has.
 void end() {
+  if (state().process != ::getpid()) return;
   std::unique_lock lock(state().mutex);
   state().ending = true;
   state().left.wait(lock, [] { return state().users == (inside ? 1 : 0); });
@@ -34,6 +40,7 @@ void end() {
 
 NvrtcUse::NvrtcUse() {
   const std::lock_guard lock(state().mutex);
+  if (state().process.exchange(::getpid()) != ::getpid()) state().users = 0;
   if (state().ending)
     throw Error(ErrorKind::interrupted, "the program is ending: nothing is compiled any more");
   ++state().users;

@@ -23,7 +23,7 @@
 #include "ce/base/environment.hpp"
 #include "ce/base/error.hpp"
 #include "ce/base/own_descriptor.hpp"
-#include "runtime/host/temporary_folder.hpp"
+#include "runtime/source_folder.hpp"
 
 namespace ce::runtime::host {
 namespace {
@@ -33,32 +33,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr const char* how_to_get_a_compiler =
     "install one (Debian and Ubuntu: apt install g++) or name one in CE_HOST_COMPILER";
-
-/// A private folder (mode 0700), removed with its owner unless kept.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string pattern = (temporary_folder() / "ce-host-XXXXXX").string();
-    if (::mkdtemp(pattern.data()) == nullptr)
-      throw Error(ErrorKind::compile, fmt::format("cannot create the temporary folder {}: {}", pattern,
-                                                  std::generic_category().message(errno)));
-    path_ = pattern;
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  ~TemporaryFolder() {
-    // What cannot be removed is litter in the temporary folder, which is not worth an error.
-    std::error_code ignored;
-    if (!kept_) fs::remove_all(path_, ignored);
-  }
-
-  [[nodiscard]] const fs::path& path() const noexcept { return path_; }
-  void keep() noexcept { kept_ = true; }
-
- private:
-  fs::path path_;
-  bool kept_ = false;
-};
 
 struct Outcome {
   std::string output;       ///< standard output and error, as they came
@@ -188,33 +162,6 @@ std::string short_version(const std::string& text) {
   return text.substr(0, text.find('\n'));
 }
 
-void write_file(const fs::path& path, std::string_view text) {
-  errno = 0;
-  std::ofstream file(path, std::ios::binary);
-  file.write(text.data(), static_cast<std::streamsize>(text.size()));
-  file.close();
-  if (!file)
-    throw Error(ErrorKind::compile,
-                fmt::format("cannot write {}: {}", path.string(), std::generic_category().message(errno)));
-}
-
-void write_headers(const fs::path& folder, const CompileRequest& request) {
-  for (const auto& [name, text] : request.headers) {
-    const fs::path relative = fs::path(name).lexically_normal();
-    if (name.empty() || relative.is_absolute() || *relative.begin() == "..")
-      throw InvalidArgument("header name", name, "a path below the source's own folder");
-    fs::create_directories((folder / relative).parent_path());
-    write_file(folder / relative, text);
-  }
-}
-
-std::string file_name(std::string_view name) {
-  std::string file(name.substr(0, 100));
-  for (char& c : file)
-    if (std::string_view("/\\ \t\n\"'").find(c) != std::string_view::npos) c = '-';
-  return (file.empty() || file.front() == '-' || file.front() == '.' ? "kernel" + file : file) + ".cu";
-}
-
 std::vector<std::byte> read_file(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
   const std::string bytes{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
@@ -260,10 +207,7 @@ const std::string& Compiler::version() const {
 
 Binary Compiler::compile(const CompileRequest& request, std::chrono::milliseconds limit) const {
   if (!found()) throw Unsupported(why_not_);
-  TemporaryFolder folder;
-  const std::string source = file_name(request.name);
-  write_headers(folder.path(), request);
-  write_file(folder.path() / source, request.text);
+  SourceFolder folder(request);
 
   // Hidden symbols keep what is inline in a kernel from being shared with other loaded kernels. Results are
   // to be the same on every machine: no fused multiply-adds. A frame must fit on a fiber's stack.
@@ -285,15 +229,14 @@ Binary Compiler::compile(const CompileRequest& request, std::chrono::millisecond
     arguments.back() += "32768";
   }
   arguments.insert(arguments.end(), request.options.begin(), request.options.end());
-  arguments.insert(arguments.end(), {"-o", "kernel.so", "-x", "c++", source});
+  arguments.insert(arguments.end(), {"-o", "kernel.so", "-x", "c++", folder.file()});
 
   Outcome outcome = run(path_, arguments, folder.path(), limit);
   if (!outcome.failure.empty()) {
     const std::string log = fmt::format("{}{}: {}\n", outcome.output, path_.string(), outcome.failure);
     if (outcome.was_killed || lacked_room(outcome.output))
       throw Error(ErrorKind::compile, request.name + " was not compiled: " + log);
-    folder.keep();
-    throw CompileError(request.name, log, (folder.path() / source).string());
+    throw CompileError(request.name, log, folder.keep().string());
   }
   return {.image = read_file(folder.path() / "kernel.so"), .log = std::move(outcome.output)};
 }

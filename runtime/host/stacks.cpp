@@ -37,7 +37,7 @@ void Stacks::reserve(std::size_t count) {
   unmap();
   void* const memory = ::mmap(nullptr, count * bytes_each, PROT_READ | PROT_WRITE,
                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
-  if (memory == MAP_FAILED) throw DeviceError("mmap of the fibers' stacks", errno, std::strerror(errno));
+  if (memory == MAP_FAILED) throw OutOfMemory("mmap of the fibers' stacks", errno, std::strerror(errno));
   memory_ = static_cast<std::byte*>(memory);
   count_ = count;
 }

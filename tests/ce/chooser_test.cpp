@@ -99,7 +99,7 @@ class ObedientDevice : public DeviceDecorator {
     return misfits-- <= 0 && DeviceDecorator::fits(function, launch);
   }
   void* allocate(std::size_t bytes) override {
-    if (full) throw DeviceError("allocate", runtime::out_of_memory, "planted by the test");
+    if (full) throw OutOfMemory("allocate", 0, "planted by the test");
     return DeviceDecorator::allocate(bytes);
   }
   std::vector<float> time(int samples, const std::function<void()>& before,

@@ -4,11 +4,16 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -16,6 +21,7 @@
 
 #include "ce/base/error.hpp"
 #include "runtime/cuda/nvml.hpp"
+#include "runtime/cuda/nvrtc_use.hpp"
 #include "tests/environment.hpp"
 
 namespace {
@@ -226,7 +232,7 @@ TEST_F(NvrtcTest, AFailureCarriesTheLogAndKeepsTheSource) {
     EXPECT_THAT(error.log(), HasSubstr("undeclared"));
     EXPECT_THAT(error.log(), HasSubstr("sm_90"));
     const std::filesystem::path path = error.source_path();
-    EXPECT_EQ(path.filename(), "softmax_block.cu");
+    EXPECT_EQ(path.filename(), "softmax-block.cu");
     EXPECT_EQ(read_file(path), request.text);
     EXPECT_EQ(read_file(path.parent_path() / "part.cuh"), "// a header\n");
     std::filesystem::remove_all(path.parent_path());
@@ -254,6 +260,39 @@ TEST_F(NvrtcTest, ThreadsMayCompileAtTheSameTime) {
   for (std::thread& thread : threads) thread.join();
   for (const std::string& image : images) EXPECT_EQ(image, images.front());
   EXPECT_THAT(images.front(), StartsWith("\177ELF"));
+}
+
+/// It has none of its parent's threads.
+TEST(NvrtcUseTest, AForkedChildEndsWhileAThreadOfItsParentIsInside) {
+  { const NvrtcUse once; }  // whose end is registered
+  std::promise<void> inside, enough;
+  std::thread user([&] {
+    const NvrtcUse use;
+    inside.set_value();
+    enough.get_future().wait();
+  });
+  inside.get_future().wait();
+  for (const bool uses : {false, true}) {
+    std::fflush(nullptr);
+    const pid_t child = ::fork();
+    if (child == 0) {
+      if (uses) const NvrtcUse own;
+      std::exit(0);
+    }
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    int status = 0;
+    pid_t ended = 0;
+    while ((ended = ::waitpid(child, &status, WNOHANG)) == 0 && std::chrono::steady_clock::now() < deadline)
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    EXPECT_EQ(ended, child) << "it waits for a thread that it does not have";
+    if (ended == 0) {
+      ::kill(child, SIGKILL);
+      ::waitpid(child, &status, 0);
+    }
+    EXPECT_EQ(status, 0);
+  }
+  enough.set_value();
+  user.join();
 }
 
 TEST(NvrtcSearch, AWrongCeNvrtcIsNotReplacedByAnother) {
