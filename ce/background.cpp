@@ -32,6 +32,7 @@ bool Background::start_once() {
   if (thread_.joinable()) return true;
   try {
     thread_ = std::jthread([this](const std::stop_token& stop) { work(stop); });
+    id_ = thread_.get_id();
     return true;
   } catch (const std::system_error& error) {
     log_once(LogLevel::warning, fmt::format("no thread can be started to tune in ({})", error.what()));
@@ -44,8 +45,7 @@ void Background::stop() {
     const std::lock_guard lock(mutex_);
     stopped_ = true;  // no thread starts any more
     thread_.request_stop();
-    if (thread_.get_id() == std::this_thread::get_id())
-      return;  // as from a log sink; whoever owns this waits
+    if (id_ == std::this_thread::get_id()) return;  // as from a log sink; whoever owns this waits
   }
   const std::lock_guard lock(joining_);  // who comes second waits, too
   if (thread_.joinable()) thread_.join();

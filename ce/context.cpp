@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <mutex>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -94,6 +95,8 @@ struct Context::Impl {
   Chooser chooser;
   Workspaces workspaces;
   runtime::Buffer status;
+  std::mutex checking;
+  std::int64_t told = 0;  ///< of the status's count; guarded by `checking`
   const Choice empty{
       .config = "", .origin = Origin::fallback, .reason = "no rows: nothing to launch", .key = ""};
 };
@@ -288,12 +291,16 @@ CE_INSTANTIATE(CrossEntropyBackward);
 void Context::check(Stream stream) {
   if (impl_->device->capturing(stream))
     throw Unsupported("Context::check() has to wait for the stream, which is being captured into a graph");
+  const std::lock_guard lock(impl_->checking);
   TargetStatus found{};
   impl_->device->download(&found, impl_->status.data(), sizeof found, stream);
   impl_->device->synchronize(stream);
-  if (found.count == 0) return;
-  impl_->device->upload(impl_->status.data(), &no_bad_target, sizeof no_bad_target);
-  throw TargetOutOfRange(found.count, found.first_row);
+  const std::int64_t count = found.count - std::exchange(impl_->told, found.count);
+  if (count == 0) return;
+  // Calls on other streams may count meanwhile: the count goes on, and only the row begins anew.
+  impl_->device->upload(static_cast<std::byte*>(impl_->status.data()) + offsetof(TargetStatus, first_row),
+                        &no_bad_target.first_row, sizeof no_bad_target.first_row);
+  throw TargetOutOfRange(count, found.first_row == no_bad_target.first_row ? -1 : found.first_row);
 }
 
 void Context::stop_background() { impl_->chooser.stop_background(); }

@@ -153,7 +153,7 @@ class Context {
                              Stream stream = nullptr);
 
   /// Waits for the stream and looks whether any call since the last check met a target out of range.
-  /// \throws TargetOutOfRange with the number of such rows and the first; the status is clear afterwards
+  /// \throws TargetOutOfRange with the number of such rows and the first; each row is told once, whoever asks
   void check(Stream stream = nullptr);
 
   /// Ends tuning in the background for good, and waits for the config that is being tried. Problems without a

@@ -3,10 +3,10 @@
 
 namespace ce {
 
-/// Cross entropy targets that were out of range since the last check.
+/// Cross entropy targets that were out of range.
 struct TargetStatus {
-  long long count;      ///< rows
-  long long first_row;  ///< the smallest of them; the largest int64 when there are none
+  long long count;      ///< rows, of all calls
+  long long first_row;  ///< the smallest of them since the last check; the largest int64 when there are none
 };
 
 /// Rows that one block of the final sum adds up.

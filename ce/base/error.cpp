@@ -68,9 +68,9 @@ CompileError::CompileError(std::string_view name, std::string_view log, std::str
 
 TargetOutOfRange::TargetOutOfRange(std::int64_t count, std::int64_t first_row, std::source_location where)
     : Error(ErrorKind::target_out_of_range,
-            fmt::format("{} row{} had a target that is neither a class index nor ignore_index; "
-                        "the first is row {}",
-                        count, count == 1 ? "" : "s", first_row),
+            fmt::format(
+                "{} row{} had a target that is neither a class index nor ignore_index; the first is {}",
+                count, count == 1 ? "" : "s", first_row < 0 ? "not known" : fmt::format("row {}", first_row)),
             where),
       count_(count),
       first_row_(first_row) {}

@@ -79,6 +79,12 @@ class DeviceError : public Error {
   int code_;
 };
 
+/// Memory of the device, or of the host device, was short.
+class OutOfMemory : public DeviceError {
+ public:
+  using DeviceError::DeviceError;
+};
+
 /// A Source that the compiler refused, broke on or did not come to an end with. The text stays on disk at source_path()
 /// for a look. Where the compiler did not get to it, because it was killed, or memory or disk were full, the error is an
 /// Error of the same kind.
@@ -128,7 +134,8 @@ class TargetOutOfRange : public Error {
 
   /// Rows with such a target since the last check.
   [[nodiscard]] std::int64_t count() const noexcept { return count_; }
-  /// The smallest row index among them.
+  /// The smallest row index among them. Of rows that a call on another stream met while a check was under way it may be
+  /// a larger one's, or -1: not known.
   [[nodiscard]] std::int64_t first_row() const noexcept { return first_row_; }
 
  private:

@@ -121,6 +121,7 @@ TEST(Error, TargetOutOfRangeCounts) {
   EXPECT_EQ(std::string_view(many.what()).substr(0, 11), "3 rows had ");
   EXPECT_EQ(many.count(), 3);
   EXPECT_EQ(many.first_row(), 0);
+  EXPECT_TRUE(std::string_view(ce::TargetOutOfRange(3, -1).what()).ends_with("the first is not known"));
 }
 
 TEST(Error, EveryKindIsCaughtAsError) {

@@ -1,6 +1,7 @@
 // One Context, many threads.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <barrier>
 #include <limits>
 #include <thread>
@@ -72,6 +73,45 @@ TEST_F(Threads, RunManyProblems) {
   for (const auto& of_thread : calls)
     for (const auto& call : of_thread) call->expect_right();
   EXPECT_EQ(context.compiled(), static_cast<int>(widths.size()));
+}
+
+/// Threads check while others run calls with such targets.
+TEST_F(Threads, AreToldOfEachTargetOutOfRangeOnce) {
+  constexpr int runners = 2, checkers = 2, turns = 300, bad_rows = 3;
+  Context context(options(Policy::lookup));
+  Matrix logits(context, DType::f32, bad_rows + 1, 4), target(context, DType::i64, bad_rows + 1, 1);
+  logits.set(std::vector<double>(4 * (bad_rows + 1), 1));
+  target.set_indices({2, 4, -1, 9});
+  std::atomic<std::int64_t> told = 0;
+  std::atomic<int> running = runners;
+  const auto check = [&] {
+    try {
+      context.check();
+    } catch (const TargetOutOfRange& error) {
+      told += error.count();
+      EXPECT_TRUE(error.first_row() == -1 || (error.first_row() >= 1 && error.first_row() <= bad_rows));
+    }
+  };
+  {
+    std::vector<std::unique_ptr<Matrix>> losses;
+    for (int i = 0; i < runners; ++i)
+      losses.push_back(std::make_unique<Matrix>(context, DType::f32, bad_rows + 1, 1));
+    std::vector<std::jthread> threads;
+    for (const auto& loss : losses)
+      threads.emplace_back([&] {
+        for (int turn = 0; turn < turns; ++turn)
+          context.run(CrossEntropy{.reduction = Reduction::none},
+                      {.logits = logits.tensor(), .target = target.tensor(), .loss = loss->tensor()});
+        --running;
+      });
+    for (int i = 0; i < checkers; ++i)
+      threads.emplace_back([&] {
+        while (running > 0) check();
+      });
+  }
+  check();
+  EXPECT_EQ(told, std::int64_t{runners} * turns * bad_rows);
+  EXPECT_NO_THROW(context.check());
 }
 
 /// Each call is several kernels, which share memory.
