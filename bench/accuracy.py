@@ -25,7 +25,6 @@ import datetime
 import hashlib
 import json
 import math
-import os
 import shlex
 import shutil
 import subprocess
@@ -429,8 +428,8 @@ def parse_arguments() -> argparse.Namespace:
     def widths(text: str) -> list[int]:
         return [int(word) for word in words(text)]
 
-    parser.add_argument("--ce-tune", default=os.environ.get("CE_TUNE", "ce-tune"), metavar="FILE",
-                        help="ce-tune (default: CE_TUNE, else the one in PATH)")
+    parser.add_argument("--ce-tune", default="ce-tune", metavar="FILE",
+                        help="ce-tune (default: the one in PATH)")
     parser.add_argument("--device", default="cuda:0", metavar="DEVICE",
                         help="of both: cuda:N, or host, where PyTorch runs on the CPU (default: %(default)s)")
     parser.add_argument("--only", type=words, default=[], metavar="LIST", help="cases (default: all)")

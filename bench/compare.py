@@ -300,8 +300,8 @@ def self_test() -> None:
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--ce-tune", default=os.environ.get("CE_TUNE", "ce-tune"), metavar="FILE",
-                        help="ce-tune (default: CE_TUNE, else the one in PATH)")
+    parser.add_argument("--ce-tune", default="ce-tune", metavar="FILE",
+                        help="ce-tune (default: the one in PATH)")
     parser.add_argument("--peers", default=",".join(peer_module.LOADERS), metavar="LIST", help="default: %(default)s")
     parser.add_argument("--samples", type=int, default=30, metavar="N", help="of each kernel (default: %(default)s)")
     parser.add_argument("--out", metavar="FILE", help="write everything as JSON")

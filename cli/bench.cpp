@@ -125,7 +125,7 @@ ExitCode bench(const BenchOptions& options, const std::string& command_line) {
                      .command = command_line,
                      .samples = samples_of(options, device->model()),
                      .run = begin_run(*device)};
-  if (!options.plot.empty()) require_output("--plot", options.plot);
+  if (!options.plot.empty()) require_output("--plot", options.plot, options.common.json);
   cache::Cache cache = cache::Cache::open(path);
 
   Bencher(*device, cache, settings, result).run(problems, suite == Suite::few_rows);

@@ -70,7 +70,7 @@ ExitCode write(const CommonOptions& common, const std::string& path, bool winner
   std::int64_t count = 0;
   if (!to_output) {
     // Whoever interrupts the long part leaves no draft behind.
-    require_output("FILE", path);
+    require_output("FILE", path, common.json);
     std::ostringstream lines;
     count = database.write_lines(lines, selection);
     const auto write_lines = [&](std::ostream& file) { file << lines.view(); };

@@ -41,9 +41,10 @@ constexpr const char* doctor_examples =
     "\n"
     "Exit status: 0 when this machine can tune (its GPUs where it has any, else the host device), the "
     "database can be\n"
-    "used, and CE_DEVICE, CE_POLICY and CE_LOG mean something; otherwise that of the first thing that is in "
-    "the "
-    "way.\n";
+    "used and all its layers read, and CE_DEVICE, CE_POLICY, CE_LOG and CE_HOST_SEED mean something; "
+    "otherwise "
+    "that of\n"
+    "the first thing that is in the way.\n";
 
 /// What was found in one place.
 struct Diagnosis {
@@ -123,7 +124,16 @@ Diagnosis check_gpu(const runtime::CudaStatus::Gpu& gpu) {
 }
 
 Diagnosis check_host() {
-  const std::unique_ptr<runtime::Device> host = runtime::open_host_device();
+  std::unique_ptr<runtime::Device> host;
+  try {
+    host = runtime::open_host_device();
+  } catch (const InvalidArgument& error) {  // of its environment variables
+    return {.what = "host",
+            .state = Diagnosis::State::bad,
+            .detail = error.what(),
+            .remedy = fmt::format("unset {}, or set it to that", error.argument()),
+            .code = ExitCode::usage};
+  }
   Json facts = json_of(host->model());
   try {
     const std::string compiler = host->compiler();
@@ -138,7 +148,8 @@ Diagnosis check_host() {
             .state = Diagnosis::State::absent,
             .detail = "no C++ compiler",
             .remedy = error.what(),
-            .facts = std::move(facts)};
+            .facts = std::move(facts),
+            .code = ExitCode::compile};
   }
 }
 
@@ -304,9 +315,10 @@ ExitCode verdict(const runtime::CudaStatus& cuda, const Diagnosis& host, const D
   for (const auto& gpu : cuda.gpus) usable = usable || gpu.problem.empty();
   if (!cuda.gpus.empty() && !usable) return ExitCode::device;
   if (!cuda.gpus.empty() && !cuda.nvrtc_found) return ExitCode::compile;
-  if (cuda.gpus.empty() && host.state != Diagnosis::State::good) return ExitCode::compile;
+  if (cuda.gpus.empty() && host.state != Diagnosis::State::good) return host.code;
   if (device.state == Diagnosis::State::bad) return device.code;
-  return database.state == Diagnosis::State::bad ? ExitCode::database : ExitCode::success;
+  if (database.state == Diagnosis::State::bad) return ExitCode::database;
+  return host.state == Diagnosis::State::bad ? host.code : ExitCode::success;
 }
 
 Examination examine(const CommonOptions& common) {

@@ -2,11 +2,13 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
+#include <iostream>
 #include <system_error>
 
 #include "cache/file_system.hpp"
@@ -51,6 +53,25 @@ class Draft {
   std::error_code error_;
 };
 
+/// Whether the descriptor leads to what the path does, if that is not thrown away.
+bool leads_to(int descriptor, const std::string& path) {
+  struct stat of_path {
+  }, of_descriptor{}, nowhere{};
+  if (::stat(path.c_str(), &of_path) != 0 || ::fstat(descriptor, &of_descriptor) != 0) return false;
+  const auto same = [](const struct stat& a, const struct stat& b) {
+    return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+  };
+  if (::stat("/dev/null", &nowhere) == 0 && same(of_path, nowhere)) return false;
+  return same(of_path, of_descriptor);
+}
+
+/// Where this process has the file open already: what is opened anew begins at its start, over what is there.
+std::ostream* standard_stream(const std::string& path) {
+  if (leads_to(STDOUT_FILENO, path)) return &std::cout;
+  if (leads_to(STDERR_FILENO, path)) return &std::cerr;
+  return nullptr;
+}
+
 struct Target {
   fs::path path;  ///< behind links
   fs::file_status status;
@@ -89,25 +110,39 @@ void require(const Draft& draft, std::string_view argument, const std::string& p
   if (draft.error()) refuse(argument, path, unwritable(draft.error()));
 }
 
+[[noreturn]] void write_failed(const std::string& path) {
+  throw std::system_error(errno != 0 ? errno : EIO, std::generic_category(), "cannot write " + path);
+}
+
 void write_into(const fs::path& file, const std::string& path,
                 const std::function<void(std::ostream&)>& writer) {
   errno = 0;
   std::ofstream stream(file, std::ios::binary);
   if (stream) writer(stream);
   stream.close();
-  if (!stream)
-    throw std::system_error(errno != 0 ? errno : EIO, std::generic_category(), "cannot write " + path);
+  if (!stream) write_failed(path);
 }
 
 }  // namespace
 
-void require_output(std::string_view argument, const std::string& path) {
+bool is_standard_output(const std::string& path) { return leads_to(STDOUT_FILENO, path); }
+
+void require_output(std::string_view argument, const std::string& path, bool json) {
+  if (json && is_standard_output(path))
+    refuse(argument, path, "a file beside --json, which has the standard output");
+  if (standard_stream(path) != nullptr) return;
   const Target target = target_of(argument, path);
   if (target.is_replaced()) require(Draft(target.path, target.status, Readers::the_user), argument, path);
 }
 
 void write_output(std::string_view argument, const std::string& path,
                   const std::function<void(std::ostream&)>& writer, Readers readers) {
+  if (std::ostream* stream = standard_stream(path)) {
+    errno = 0;
+    writer(*stream);
+    if (!stream->flush()) write_failed(path);
+    return;
+  }
   const Target target = target_of(argument, path);
   if (!target.is_replaced()) return write_into(target.path, path, writer);
   const Draft draft(target.path, target.status, readers);

@@ -45,6 +45,7 @@ ReportScope scope_of(const ReportOptions& options, const cache::Cache& cache) {
 ExitCode write_report(const ReportOptions& options) {
   if (options.html.empty() && !options.common.json)
     throw InvalidArgument("--html", "missing", "a file for the page; or --json");
+  if (!options.html.empty()) require_output("--html", options.html, options.common.json);
   const cache::Cache cache = open_database(options.common);
   const ReportData report = report_of(cache, scope_of(options, cache));
   std::size_t problems = 0;
@@ -57,7 +58,8 @@ ExitCode write_report(const ReportOptions& options) {
   if (options.common.json)
     print(json_of(report));
   else
-    fmt::print("{}: {} on {}, {}\n", options.html, counted(static_cast<std::int64_t>(problems), "problem"),
+    fmt::print(is_standard_output(options.html) ? stderr : stdout, "{}: {} on {}, {}\n", options.html,
+               counted(static_cast<std::int64_t>(problems), "problem"),
                counted(static_cast<std::int64_t>(report.devices.size()), "device"),
                size_text(static_cast<std::int64_t>(page.size())));
   return ExitCode::success;

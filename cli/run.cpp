@@ -130,7 +130,8 @@ ExitCode run(const RunOptions& options) {
   std::vector<const NamedTensor*> wanted;
   for (const NamedTensor& tensor : tensors)
     if (tensor.written && files.contains(tensor.name)) wanted.push_back(&tensor);
-  for (const NamedTensor* tensor : wanted) require_output(tensor->name, files.at(tensor->name));
+  for (const NamedTensor* tensor : wanted)
+    require_output(tensor->name, files.at(tensor->name), options.common.json);
   const std::unique_ptr<runtime::Device> device = open_device(options.common);
   require_compiler(*device);
   ConfigChoice chosen;
@@ -146,8 +147,9 @@ ExitCode run(const RunOptions& options) {
     return ExitCode::success;
   }
   // The standard output may be one of the pipes.
-  const bool to_pipe =
-      std::ranges::any_of(wanted, [&](const auto* one) { return is_stream(files.at(one->name)); });
+  const bool to_pipe = std::ranges::any_of(wanted, [&](const auto* one) {
+    return is_stream(files.at(one->name)) || is_standard_output(files.at(one->name));
+  });
   fmt::print(to_pipe ? stderr : stdout, "{} on {}: {}, {}\n", generator::title(problem), device->name(),
              chosen.config, chosen.origin);
   return ExitCode::success;

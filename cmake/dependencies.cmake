@@ -19,6 +19,9 @@ if(CE_STATIC_DEPENDENCIES)
 endif()
 
 # cuda.h and nvrtc.h: where the user says, from a CUDA toolkit, or from the folder that scripts/fetch-cuda fills.
+if(NOT CE_CUDA_INCLUDE_DIR AND NOT "$ENV{CE_CUDA_INCLUDE_DIR}" STREQUAL "")
+  set(CE_CUDA_INCLUDE_DIR "$ENV{CE_CUDA_INCLUDE_DIR}" CACHE PATH "Folder of cuda.h and nvrtc.h, CUDA 12 or later")
+endif()
 if(NOT CE_CUDA_INCLUDE_DIR)
   find_package(CUDAToolkit QUIET)
   find_path(CE_CUDA_INCLUDE_DIR NAMES nvrtc.h

@@ -218,6 +218,13 @@ TEST_F(CommandLine, ADamagedDatabaseIsADatabaseFailure) {
   EXPECT_EQ(ce_tune({"doctor", "--db", database()}).status, 7);
 }
 
+TEST_F(CommandLine, TheDoctorSaysWhichVariableOfTheHostMeansNothing) {
+  const Finished finished = ce_tune({"doctor", "--db", database()}, {{"CE_HOST_SEED", "dice"}});
+  EXPECT_EQ(finished.status, 2);
+  EXPECT_NE(finished.out.find("CE_HOST_SEED is dice"), std::string::npos) << finished.out;
+  EXPECT_NE(finished.out.find("\ndatabase "), std::string::npos) << "what else there is to say is said";
+}
+
 TEST_F(CommandLine, WhatIsMissingIsNotFound) {
   expect_failure(ce_tune({"db", "list"}), 8, "ce.db");
   expect_failure(ce_tune({"db", "show", "abcd", "--db", database()}), 8, "my.db");

@@ -78,8 +78,8 @@ TEST_F(OutputFile, ThatMayNotBeWrittenIsNotReplaced) {
 
 TEST_F(OutputFile, ThatFailsLeavesWhatWasThere) {
   write(path("old"), "kept");
-  require_output("--plot", path("old"));
-  require_output("--plot", path("never written"));
+  require_output("--plot", path("old"), false);
+  require_output("--plot", path("never written"), false);
   EXPECT_THROW(write_output("--plot", path("old"),
                             [](std::ostream& file) {
                               file << "a part" << std::flush;
@@ -101,7 +101,7 @@ TEST_F(OutputFile, IsNoDatabaseAndNoFolder) {
   const std::string bytes = test::read_file(database());
   for (const std::string& wrong : {database(), folder().string(), path("no/such/folder")}) {
     SCOPED_TRACE(wrong);
-    EXPECT_THROW(require_output("--plot", wrong), InvalidArgument);
+    EXPECT_THROW(require_output("--plot", wrong, false), InvalidArgument);
     try {
       write(wrong, "text");
       ADD_FAILURE() << "written";

@@ -31,6 +31,24 @@ TEST_F(ReportCommand, WritesAPage) {
     EXPECT_NE(contents.text.find(part), std::string::npos) << part;
 }
 
+/// What standard output has is neither written over nor mixed with a document.
+TEST_F(ReportCommand, WritesAPageToTheStandardOutput) {
+  const std::string tune = std::string(CE_TUNE) + " --db '" + database() + "' ";
+  for (const char* command : {"report --html /dev/stdout", "db export /dev/stdout"}) {
+    SCOPED_TRACE(command);
+    const Finished whole = test::Child(folder(), {"-c", "echo before; " + tune + command + "; echo behind"},
+                                       surroundings(), "", "/bin/sh")
+                               .wait();
+    EXPECT_TRUE(whole.out.starts_with("before\n")) << whole.out.substr(0, 200);
+    EXPECT_TRUE(whole.out.ends_with("\nbehind\n")) << whole.out.substr(whole.out.size() - 200);
+    EXPECT_GT(whole.out.size(), 1000U) << whole.err;
+    const Finished mixed = text({"report", "--json", "--html", "/dev/stdout"});
+    EXPECT_EQ(mixed.status, 2);
+    EXPECT_NE(mixed.err.find("--html is \"/dev/stdout\"; expected a file beside --json"), std::string::npos)
+        << mixed.err;
+  }
+}
+
 TEST_F(ReportCommand, TellsProgramsTheSame) {
   const json report = document({"report", "--top", "2"});
   ASSERT_EQ(report.at("devices").size(), 1U);
