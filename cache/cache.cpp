@@ -140,8 +140,8 @@ Status Cache::status() const {
   if (!impl_->path.empty()) status.file_bytes = bytes_on_disk(impl_->path);
   if (impl_->refused != nullptr) {
     status.persistent = false;
-    status.problem = fmt::format("{} refuses to be written; what was measured since is in memory only",
-                                 impl_->path.string());
+    status.problem = fmt::format("{} refuses to be written ({}); what was measured since is in memory only",
+                                 impl_->path.string(), impl_->refusal);
   }
   impl_->read([&](Store& source) {
     const Store::Counts counts = source.counts();

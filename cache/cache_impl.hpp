@@ -82,6 +82,7 @@ struct Cache::Impl {
   std::string problem;
   std::unique_ptr<Store> store;
   std::unique_ptr<Store> refused;
+  std::string refusal;  ///< why
   /// Every attempt can cost the busy timeout, so a file that refused a write is left alone for a while.
   static constexpr std::chrono::seconds pause_after_failure{30};
   std::chrono::steady_clock::time_point retry_at;
@@ -106,6 +107,7 @@ void Cache::Impl::write(Action action) {
     }
   } catch (const std::exception& error) {
     retry_at = std::chrono::steady_clock::now() + pause_after_failure;
+    refusal = error.what();
     log_once(
         LogLevel::warning,
         fmt::format("cannot write to the tuning database {} ({}): new results are kept in memory, and the "

@@ -48,6 +48,13 @@ tuner::Progress progress_of(const Json& words) {
           .seconds = words.at("seconds")};
 }
 
+/// \throws DatabaseError where what one process writes is not what the other reads
+void require_shared(const cache::Cache& cache) {
+  const cache::Status status = cache.status();
+  if (!status.persistent)
+    throw DatabaseError("--isolate needs a database that both processes can write to: " + status.problem);
+}
+
 /// The device and database of a worker, kept from job to job.
 struct Bench {
   std::unique_ptr<runtime::Device> device;
@@ -59,6 +66,7 @@ tuner::Report tune(const Json& job, std::optional<Bench>& bench, Channel& channe
   if (!bench)
     bench = Bench{ce::open_device(job.at("device").get<std::string>()),
                   cache::Cache::open(path_in(job.at("database")))};
+  require_shared(bench->cache);
   generator::Problem problem = generator::parse_key_text(job.at("problem").get<std::string>());
   problem.rows = job.at("rows");
   const TuningOptions options{.configs = job.at("configs"),
@@ -180,9 +188,7 @@ void IsolatedTuning::quarantine(const generator::Problem& problem, const std::st
 
 tuner::Effort IsolatedTuning::tune(const generator::Problem& problem, double budget_s,
                                    const tuner::Hooks& hooks) {
-  if (!cache_.status().persistent)
-    throw DatabaseError("--isolate needs a database that both processes can write to: " +
-                        cache_.status().problem);
+  require_shared(cache_);
   tuner::Effort all;
   bool may_be_ended = true;  // by others, once
   for (bool first = true;; first = false) {
@@ -206,6 +212,9 @@ tuner::Effort IsolatedTuning::tune(const generator::Problem& problem, double bud
     if (ending.by_others && std::exchange(may_be_ended, false)) continue;
     if (!ending.killer.empty()) {
       quarantine(problem, ending.killer, ending.how);
+      // A process that does not find it there would launch the config again, and so would all after it.
+      cache_.flush(patience_at_end);
+      require_shared(cache_);
       continue;
     }
     if (!ending.error)

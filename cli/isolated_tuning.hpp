@@ -30,7 +30,7 @@ class IsolatedTuning {
   ~IsolatedTuning();
 
   /// As Tuner::tune(), whose errors it throws; Error(device) where the process dies between launches, or where
-  /// others end it twice.
+  /// others end it twice; DatabaseError where the database does not take a quarantine.
   /// \param budget_s  of the search; what processes cost that died comes on top
   tuner::Effort tune(const generator::Problem& problem, double budget_s, const tuner::Hooks& hooks);
 

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -27,7 +28,7 @@ class Isolate : public test::CommandTest {
     std::string names;
     for (const auto& [name, fault] : faults) {
       test::write_file(folder() / (name + ".hpp"),
-                       "#include <sys/stat.h>\n#include <unistd.h>\n#include <csignal>\n"
+                       "#include <sys/stat.h>\n#include <unistd.h>\n#include <csignal>\n#include <cstdio>\n"
                        "[[gnu::constructor]] static void f() { " +
                            fault + " }\n");
       names += " " + name;
@@ -126,6 +127,27 @@ TEST_F(Isolate, WhereProcessesAreEndedAgainAndAgainTheSweepEndsAndNothingIsRejec
   EXPECT_NE(ended.err.find("ended by signal 15"), std::string::npos) << ended.err;
   EXPECT_NE(ended.err.find("no config does that"), std::string::npos) << ended.err;
   EXPECT_FALSE(any_rejected());
+}
+
+/// Else one process after another would launch the config that no file says anything of.
+TEST_F(Isolate, EndsWhereTheDatabaseDoesNotTakeAQuarantine) {
+  const std::string lose = "::rename(\"" + database() + "\", \"" + database() + ".away\"); ::mkdir(\"" +
+                           database() + "\", 0700); ";
+  const auto sweep_until = [&](const std::string& end) {
+    test::Child child(folder(), words(database(), "2", {"--isolate"}),
+                      surroundings({{"CE_HOST_COMPILER", faulty_compiler({{"lose", lose + end}})}}));
+    const Finished finished = child.wait(std::chrono::seconds(60));
+    EXPECT_EQ(finished.status, 7) << finished.err;
+    EXPECT_NE(finished.err.find("--isolate needs a database that both processes can write to: "),
+              std::string::npos)
+        << finished.err;
+    EXPECT_NE(finished.err.find(database() + " is no regular file"), std::string::npos) << finished.err;
+  };
+  sweep_until("std::raise(SIGABRT);");
+  // Where nothing is to be rejected, the next process finds out.
+  std::filesystem::remove_all(database());
+  std::filesystem::remove_all(folder() / "lose.hpp.of");
+  sweep_until("std::raise(SIGKILL);");
 }
 
 TEST_F(Isolate, TunesIntoTheDatabaseWhateverBytesItsNameHas) {
