@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -34,6 +35,12 @@ constexpr const char* history_examples =
 
 constexpr int widest_bar = 24;
 constexpr std::size_t digest_digits = 8;
+constexpr double infinite = std::numeric_limits<double>::infinity();
+
+/// An import may have brought one without.
+bool has_time(const Measurement& measurement) {
+  return measurement.median_us > 0 && measurement.median_us < infinite;
+}
 
 /// Measurements in a row that were made with the same software.
 struct Generation {
@@ -54,7 +61,9 @@ struct Generation {
     configs.insert(measurement.config);
     last_at = measurement.created_at;
     if (measurement.outcome != cache::Outcome::measured) return;
-    const auto rank = [](const Measurement& m) { return std::tuple(-m.stage, -m.rows, m.median_us); };
+    const auto rank = [](const Measurement& m) {
+      return std::tuple(-m.stage, -m.rows, has_time(m) ? m.median_us : infinite);
+    };
     if (best == nullptr || rank(measurement) < rank(*best)) best = &measurement;
   }
 };
@@ -100,8 +109,14 @@ Json document_of(const Known& known, const std::vector<Generation>& generations)
 /// Of the throughput; times of different rows do not compare.
 std::string change_text(const Measurement* before, const Measurement& after) {
   if (before == nullptr) return "";
-  if (before->rows != after.rows) return "-";
+  if (before->rows != after.rows || throughput_of(*before) <= 0 || throughput_of(after) <= 0) return "-";
   return fmt::format("{:+.1f}%", (throughput_of(after) / throughput_of(*before) - 1) * 100);
+}
+
+/// \param most  of all bars
+std::string bar(double gbs, double most) {
+  if (gbs <= 0) return "";
+  return std::string(static_cast<std::size_t>(std::lround(widest_bar * gbs / most)), '#');
 }
 
 std::string text_of(const Known& known, const std::vector<Generation>& generations) {
@@ -126,14 +141,13 @@ std::string text_of(const Known& known, const std::vector<Generation>& generatio
       cells.insert(cells.end(),
                    {"-", fmt::to_string(generation.configs.size()), "all rejected", "-", "-", "-", ""});
     } else {
-      const double gbs = throughput_of(*generation.best);
+      const Measurement& best = *generation.best;
+      const double gbs = throughput_of(best);
       cells.insert(cells.end(),
-                   {generation.best->template_digest.substr(0, digest_digits),
-                    fmt::to_string(generation.configs.size()), generation.best->config,
-                    time_text(generation.best->median_us), throughput_text(gbs),
-                    change_text(previous, *generation.best),
-                    std::string(static_cast<std::size_t>(std::lround(widest_bar * gbs / most)), '#')});
-      previous = generation.best;
+                   {best.template_digest.substr(0, digest_digits), fmt::to_string(generation.configs.size()),
+                    best.config, has_time(best) ? time_text(best.median_us) : "-",
+                    gbs > 0 ? throughput_text(gbs) : "-", change_text(previous, best), bar(gbs, most)});
+      previous = &best;
     }
     table.add(std::move(cells));
   }

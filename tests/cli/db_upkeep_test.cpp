@@ -1,9 +1,14 @@
 #include <SQLiteCpp/Database.h>
 #include <SQLiteCpp/Statement.h>
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <regex>
 #include <set>
@@ -80,6 +85,31 @@ TEST_F(DatabaseUpkeep, HistoryHoldsNoTimesOfOtherRowsAgainstEachOther) {
   const Finished finished = text({"db", "history", id()});
   EXPECT_EQ(finished.out.find('%'), std::string::npos) << finished.out;
   EXPECT_NE(finished.out.find("-  ########################\n"), std::string::npos) << finished.out;
+}
+
+/// An import may have brought them.
+TEST_F(DatabaseUpkeep, HistoryOfWhatHasNoTimeHasNoBar) {
+  constexpr double none = std::numeric_limits<double>::quiet_NaN();
+  const auto with_driver = [this](const std::string& driver, std::size_t index, double us,
+                                  const std::string& day) {
+    cache::Measurement measurement = dated(index, us, day);
+    measurement.evidence["driver"] = driver;
+    return measurement;
+  };
+  cache_.add(with_driver("550.0", 0, none, "2030-01-01"));
+  const Finished alone = text({"db", "history", id()});
+  EXPECT_EQ(alone.status, 0) << alone.err;
+  EXPECT_NE(alone.out.find(configs_[0]), std::string::npos) << alone.out;
+  EXPECT_EQ(alone.out.find('#'), std::string::npos) << alone.out;
+
+  cache_.add(with_driver("560.0", 0, none, "2030-02-01"));
+  cache_.add(with_driver("560.0", 1, 40, "2030-02-02"));
+  cache_.add(with_driver("570.0", 0, none, "2030-03-01"));
+  const Finished finished = text({"db", "history", id()});
+  EXPECT_NE(finished.out.find(" -  ########################\n"), std::string::npos)
+      << finished.out << "the one with a time is the best of its line, and has nothing to compare with";
+  for (const char* word : {"nan", "inf", "%"})
+    EXPECT_EQ(finished.out.find(word), std::string::npos) << finished.out;
 }
 
 TEST_F(DatabaseUpkeep, DiffHoldsNoTimesOfOtherRowsAgainstEachOther) {
