@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -30,15 +31,27 @@ constexpr const char* import_examples =
     "where a\n"
     "line is not as it was written.\n";
 
-ExitCode read(const CommonOptions& common, const std::string& file_or_dash) {
-  const std::string path = file_or_dash == "-" ? "/dev/stdin" : file_or_dash;
-  std::ifstream file(path, std::ios::binary);
-  if (!file && errno == ENOENT) throw NotFound("there is no file " + path);
-  if (!file) throw InvalidArgument("FILE", fmt::format("\"{}\"", path), "a file that can be read");
+/// \throws NotFound, InvalidArgument naming the file, or its line
+std::vector<cache::Measurement> measurements_in(const std::string& path, bool is_standard_input) {
+  std::ifstream file;
+  if (is_standard_input) {
+    // Its path opens no socket. Unsynchronized, or an error of reading would look like the end.
+    std::ios::sync_with_stdio(false);
+  } else {
+    file.open(path, std::ios::binary);
+    if (!file && errno == ENOENT) throw NotFound("there is no file " + path);
+    if (!file) throw InvalidArgument("FILE", fmt::format("\"{}\"", path), "a file that can be read");
+  }
   if (std::filesystem::is_directory(path))
     throw InvalidArgument("FILE", fmt::format("\"{}\", a folder", path), "a file that db export wrote");
+  return cache::read_export(is_standard_input ? std::cin : file, path);
+}
+
+ExitCode read(const CommonOptions& common, const std::string& file_or_dash) {
+  const bool is_standard_input = file_or_dash == "-";
+  const std::string path = is_standard_input ? "/dev/stdin" : file_or_dash;
   // All is read before a database is created.
-  const std::vector<cache::Measurement> list = cache::read_export(file, path);
+  const std::vector<cache::Measurement> list = measurements_in(path, is_standard_input);
   cache::Upkeep database = cache::Upkeep::create(database_path(common));
   const auto measurements = static_cast<std::int64_t>(list.size());
   const std::int64_t added = database.add(list);

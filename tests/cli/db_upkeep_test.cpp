@@ -197,6 +197,37 @@ TEST_F(DatabaseUpkeep, AnExportIsImportedIntoANewDatabase) {
   expect_failure(ce_tune({"db", "export", path("more"), "--db", path("absent.db")}), 8, "absent.db");
 }
 
+TEST_F(DatabaseUpkeep, StandardInputIsImportedWhateverItIs) {
+  cache_.add(dated(0, 40, "2030-01-01"));
+  ASSERT_EQ(text({"db", "export", path("lines")}).status, 0);
+  const auto import_from = [&](int input, const std::string& into) {
+    Finished finished =
+        test::Child(folder(), {"db", "import", "-", "--db", path(into)}, surroundings(), "", CE_TUNE, input)
+            .wait();
+    ::close(input);
+    return finished;
+  };
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()), 0);
+  const std::string lines = test::read_file(path("lines"));
+  ASSERT_EQ(::write(ends[1], lines.data(), lines.size()), static_cast<ssize_t>(lines.size()));
+  ::close(ends[1]);
+  const Finished of_socket = import_from(ends[0], "of_socket.db");
+  EXPECT_EQ(of_socket.status, 0) << of_socket.err;
+  EXPECT_NE(of_socket.out.find("1 of 1 measurement added"), std::string::npos) << of_socket.out;
+
+  const Finished of_file = import_from(::open(path("lines").c_str(), O_RDONLY | O_CLOEXEC), "of_file.db");
+  EXPECT_EQ(of_file.status, 0) << of_file.err;
+  // It cannot be read: that is not the end.
+  expect_failure(import_from(::open(path("lines").c_str(), O_WRONLY | O_CLOEXEC), "refused.db"), 2,
+                 "/dev/stdin is cut short");
+  expect_failure(import_from(::open("/tmp", O_RDONLY | O_CLOEXEC), "refused.db"), 2,
+                 "FILE is \"/dev/stdin\", a folder");
+  expect_failure(import_from(::open("/dev/null", O_RDONLY | O_CLOEXEC), "refused.db"), 2,
+                 "/dev/stdin is empty; expected an export");
+  EXPECT_FALSE(std::filesystem::exists(path("refused.db")));
+}
+
 TEST_F(DatabaseUpkeep, AnExportOfWinnersHasOneEachAndNamesNoMachine) {
   cache_.add(measurement(0, 60));
   cache::Measurement fastest = measurement(1, 45);

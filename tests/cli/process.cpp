@@ -53,7 +53,7 @@ void write_file(const fs::path& path, const std::string& text) {
 }
 
 Child::Child(const fs::path& folder, const std::vector<std::string>& arguments,
-             const Environment& environment, const std::string& output, const std::string& program)
+             const Environment& environment, const std::string& output, const std::string& program, int input)
     : out_(output.empty() ? folder / "stdout" : fs::path(output)), err_(folder / "stderr") {
   std::vector<std::string> words{program};
   words.insert(words.end(), arguments.begin(), arguments.end());
@@ -62,7 +62,10 @@ Child::Child(const fs::path& folder, const std::vector<std::string>& arguments,
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   constexpr int flags = O_WRONLY | O_CREAT | O_TRUNC;
-  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  if (input < 0)
+    posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  else
+    posix_spawn_file_actions_adddup2(&actions, input, STDIN_FILENO);
   posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, out_.c_str(), flags, 0600);
   posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, err_.c_str(), flags, 0600);
   const int error = posix_spawnp(&child_, program.c_str(), &actions, nullptr, pointers(words).data(),

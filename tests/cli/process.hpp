@@ -28,8 +28,10 @@ void write_file(const std::filesystem::path& path, const std::string& text);
 /// A running program. One that is still running at its end is killed.
 class Child {
  public:
+  /// \param input  descriptor of its standard input; -1 for an empty one
   Child(const std::filesystem::path& folder, const std::vector<std::string>& arguments,
-        const Environment& environment, const std::string& output = "", const std::string& program = CE_TUNE);
+        const Environment& environment, const std::string& output = "", const std::string& program = CE_TUNE,
+        int input = -1);
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
   ~Child();
