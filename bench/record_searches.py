@@ -25,7 +25,7 @@ JOIN keys AS k ON k.id = m.key_id
 JOIN problems AS p ON p.id = k.problem_id
 JOIN device_models AS d ON d.id = k.device_model_id
 JOIN evidence AS e ON e.id = m.evidence_id
-ORDER BY p.text, m.stage, m.id
+ORDER BY p.text, m.created_at, m.id
 """
 
 
@@ -45,18 +45,24 @@ def main():
     arguments = parser.parse_args()
 
     problems, spilling, registers = collections.defaultdict(dict), set(), {}
+    stages = {}  # of what problems has
     sizes, devices, evidence, date = {}, set(), {}, ""
     for path in arguments.databases:
         database = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
         database.row_factory = sqlite3.Row
         for row in database.execute(QUERY):
             devices.add(row["device"])
+            config = row["problem"], row["config"]
             if row["outcome"] != "measured":
                 problems[row["problem"]].pop(row["config"], None)
+                stages.pop(config, None)
                 continue
             if row["spread"] > 0.3:  # three samples, and something came between
                 continue
-            # Samples in turns come last, and replace those of the screening.
+            # Samples in turns replace those of the screening.
+            if row["stage"] < stages.get(config, row["stage"]):
+                continue
+            stages[config] = row["stage"]
             problems[row["problem"]][row["config"]] = (row["median_us"], row["spread"])
             sizes[row["problem"]] = (row["rows"], row["bytes"])
             structure = row["problem"], split_config(row["config"])[0]
@@ -71,6 +77,8 @@ def main():
     print(f"# driver {evidence.get('driver', '?')}, NVRTC {evidence.get('nvrtc', '?')}, {date[:10]}")
     print(f"device {devices.pop()}")
     for problem, configs in problems.items():
+        if not configs:  # all were rejected
+            continue
         rows, size = sizes[problem]
         print(f"{'partial' if arguments.partial else 'problem'} {problem} | {rows} {size}")
         lines = collections.defaultdict(list)

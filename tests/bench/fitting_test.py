@@ -1,14 +1,20 @@
-"""What bench/fit_registers.py and bench/regret.py make of recordings and documents; needs no GPU."""
+"""What record_searches.py, fit_registers.py and regret.py of bench make of databases, recordings and documents; needs no
+GPU."""
 
 import argparse
+import json
 import pathlib
 import random
+import resource
+import sqlite3
 import statistics
+import subprocess
 import sys
 import tempfile
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
+BENCH = pathlib.Path(__file__).resolve().parents[2] / "bench"
+sys.path.insert(0, str(BENCH))
 
 import fit_registers  # noqa: E402
 import regret  # noqa: E402
@@ -17,6 +23,60 @@ import regret  # noqa: E402
 def kernel(words, cross_entropy, inputs, registers, threads=256):
     return {"variant": "block", "operation": "cross_entropy" if cross_entropy else "softmax", "inputs": str(inputs),
             "threads": str(threads), "words": str(words), "registers": str(registers)}
+
+
+class RecordSearches(unittest.TestCase):
+    SCREENING, FINAL = 0, 1
+
+    def recorded(self, *measurements):
+        """What it writes below the device of measurements (config, stage, median in us, day), which are added in this
+        order; one without a median is a quarantine."""
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder) / "searches.db"
+            database = sqlite3.connect(file)
+            database.executescript("""
+                CREATE TABLE problems (id, text);
+                CREATE TABLE device_models (id, text);
+                CREATE TABLE keys (id, problem_id, device_model_id);
+                CREATE TABLE evidence (id, json);
+                CREATE TABLE measurements (id INTEGER PRIMARY KEY, config, stage, median_us, created_at, outcome,
+                  key_id DEFAULT 1, spread DEFAULT 0.01, rows DEFAULT 8, bytes DEFAULT 64, registers DEFAULT 40,
+                  local_bytes DEFAULT 0, evidence_id DEFAULT 1);
+                INSERT INTO problems VALUES (1, 'p');
+                INSERT INTO device_models VALUES (1, 'GPU');
+                INSERT INTO keys VALUES (1, 1, 1);
+                INSERT INTO evidence VALUES (1, '{}');""")
+            database.executemany(
+                "INSERT INTO measurements (config, stage, median_us, created_at, outcome) VALUES (?, ?, ?, ?, ?)",
+                [(f"{config},load=ca,store=wb", stage, us or 0, f"2030-01-{day:02}",
+                  "measured" if us else "quarantined") for config, stage, us, day in measurements])
+            database.commit()
+            database.close()
+            written = subprocess.run([sys.executable, "-B", BENCH / "record_searches.py", file], capture_output=True,
+                                     text=True, check=True).stdout
+        return [line for line in written.splitlines() if not line.startswith(("#", "device "))]
+
+    def test_a_final_counts_and_of_several_the_last(self):
+        self.assertEqual(self.recorded(("block/warps=2", self.FINAL, 7, 1), ("block/warps=2", self.FINAL, 6, 2),
+                                       ("block/warps=2", self.SCREENING, 9, 3),
+                                       ("block/warps=4", self.SCREENING, 8, 3)),
+                         ["problem p | 8 64", "block/warps=2 ca.wb 6 1.0 registers=40",
+                          "block/warps=4 ca.wb 8 1.0 registers=40"])
+
+    def test_what_was_quarantined_since_is_left_out(self):
+        kept = ("block/warps=4", self.SCREENING, 8, 1)
+        whole = ["problem p | 8 64", "block/warps=4 ca.wb 8 1.0 registers=40"]
+        self.assertEqual(self.recorded(kept, ("block/warps=2", self.SCREENING, 7, 1),
+                                       ("block/warps=2", self.FINAL, 7, 1),
+                                       ("block/warps=2", self.SCREENING, None, 2)), whole)
+        # Merging adds what is older afterwards.
+        self.assertEqual(self.recorded(kept, ("block/warps=2", self.SCREENING, None, 2),
+                                       ("block/warps=2", self.FINAL, 7, 1)), whole)
+        self.assertEqual(self.recorded(("block/warps=4", self.SCREENING, None, 0), kept), whole)
+
+    def test_a_problem_with_nothing_left_is_left_out(self):
+        self.assertEqual(self.recorded(("block/warps=2", self.FINAL, 7, 1),
+                                       ("block/warps=2", self.SCREENING, None, 2)), [])
 
 
 class FitRegisters(unittest.TestCase):
