@@ -39,6 +39,8 @@ import sys
 import tempfile
 import time
 
+from whole_file import write_whole
+
 SOURCE = pathlib.Path(__file__).resolve().parent.parent
 TEMPLATE = SOURCE / "templates" / "block.cuh"
 KERNEL = "CE_KERNEL(ce_row, 32 * ce::config::warps) {"
@@ -125,7 +127,7 @@ def record(programs, problems, folder, options, rounds, seconds):
             ask(programs[name], "check", "--db", folder / f"{name}.db", *options["device"], *options["check"],
                 codes=(0, 3, 4))
             ends[name].append(last_measurement(folder / f"{name}.db"))
-    (folder / "rounds.json").write_text(json.dumps(ends))
+    write_whole(folder / "rounds.json", json.dumps(ends))
     for name in programs:  # questions need no binaries
         with sqlite3.connect(folder / f"{name}.db") as database:
             database.execute("DELETE FROM binaries")
@@ -299,7 +301,7 @@ def main():
     if arguments.json:
         document = {**about(arguments.runs / f"{PLAIN}.db"), "command": " ".join(sys.argv), "rounds": asker.rounds,
                     "checks_a_side": arguments.checks_a_side, "problems": found}
-        pathlib.Path(arguments.json).write_text(json.dumps(document, indent=1) + "\n")
+        write_whole(pathlib.Path(arguments.json), json.dumps(document, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -33,6 +33,8 @@ import sys
 import tempfile
 import time
 
+from whole_file import write_whole
+
 COLUMNS = [128, 512, 1000, 2048, 4096, 8192, 16384, 32000, 50257, 65536, 100277, 128256, 151936, 262144]
 ROWS = [64, 256, 1024, 4096, 16384, 65536]
 OPERATIONS = {
@@ -255,7 +257,7 @@ def joined(documents):
 
 def write(document, file):
     document["regret"] = quantiles([each["regret"] for each in document["problems"]])
-    file.write_text(json.dumps(document, indent=1) + "\n")
+    write_whole(file, json.dumps(document, indent=1) + "\n")
 
 
 def print_line(figures, stable):

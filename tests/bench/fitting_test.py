@@ -133,6 +133,25 @@ class Regret(unittest.TestCase):
             with self.assertRaises(argparse.ArgumentTypeError):
                 regret.part(wrong)
 
+    def test_a_document_that_cannot_be_written_leaves_the_one_before(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder) / "regret.json"
+            document = {"problems": [{"problem": "one", "regret": 0.5}], "stability": []}
+            regret.write(document, file)
+            before = file.read_text()
+            document["problems"] *= 100
+            limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))  # as if the disk were full
+            try:
+                with self.assertRaises(OSError):
+                    regret.write(document, file)
+            finally:
+                resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+            self.assertEqual(file.read_text(), before)
+            self.assertEqual(list(file.parent.iterdir()), [file])
+            regret.write(document, file)
+            self.assertEqual(len(json.loads(file.read_text())["problems"]), 100)
+
     def test_joined_documents_have_the_problems_of_all(self):
         documents = [{"command": name, "date": name, "problems": [name], "stability": []} for name in ("one", "two")]
         self.assertEqual(regret.joined(documents),
