@@ -247,7 +247,7 @@ def about(database):
         evidence, date = connection.execute("SELECT e.json, m.created_at FROM measurements AS m JOIN evidence AS e "
                                             "ON e.id = m.evidence_id ORDER BY m.id DESC").fetchone()
     connection.close()
-    names = ("ce", "driver", "nvrtc", "compiler", "temperature_c", "clock_sm_mhz", "sm_clock_mhz", "throttle")
+    names = ("ce", "driver", "nvrtc", "compiler", "temperature_c", "sm_clock_mhz", "throttle")
     return {"device": device, "date": date,
             "evidence": {key: value for key, value in json.loads(evidence).items() if key in names}}
 

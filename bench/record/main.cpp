@@ -52,16 +52,16 @@ Key key_of(std::int64_t i) { return {.problem = generator::key_text(problem_of(i
 /// What a search writes down of an H200, with figures that differ from search to search.
 std::map<std::string, std::string> evidence_of(std::int64_t key, int population) {
   return {{"ce", "0.1.0"},
-          {"clock_memory_mhz", "3201"},
-          {"clock_sm_mhz", fmt::format("{}", 1755 + (key + population) % 16 * 15)},
           {"compute_processes", "1"},
           {"driver", fmt::format("{}.54.15", 550 + 5 * population)},
           {"host", "node17"},
+          {"memory_clock_mhz", "3201"},
           {"nvrtc", "13.0"},
           {"power_w", fmt::format("{}", 300 + key % 300)},
           {"reference", "copy bf16 4096"},
           {"reference_us", fmt::format("{:.2f}", 412.0 + static_cast<double>(key % 97) / 100)},
           {"seed", "20300101"},
+          {"sm_clock_mhz", fmt::format("{}", 1755 + (key + population) % 16 * 15)},
           {"temperature_c", fmt::format("{}", 40 + key % 30)},
           {"throttle", "none"},
           {"uuid", "GPU-8a56a4bc-0184-4f4c-8a5e-2f4c1f3e7a11"}};
