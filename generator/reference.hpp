@@ -44,7 +44,7 @@ struct CrossEntropyReference {
   std::vector<double> losses, z_losses;  ///< [rows]; the losses include the z-losses
   double loss = 0, z_loss = 0;           ///< reduced by mean or sum; of no meaning for none
   std::vector<double> lse;           ///< [rows]: of the transformed logits; NaN where these hold +infinity
-  std::vector<std::int64_t> argmax;  ///< [rows]: the first largest logit that is no NaN, or 0
+  std::vector<std::int64_t> argmax;  ///< [rows]: the first NaN, else the first largest logit
   std::vector<std::uint8_t> hit;     ///< [rows]: whether that is the target
   std::vector<double> gradient;      ///< [rows, columns]
   /// [rows, columns]: the sum of the absolute values of the terms that the gradient is the sum of, without
