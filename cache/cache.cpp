@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <chrono>
 #include <exception>
 #include <limits>
@@ -223,11 +222,8 @@ std::vector<KeySummary> Cache::keys() const {
 }
 
 std::vector<Key> Cache::find(std::string_view prefix) const {
-  std::string lower(prefix);
-  std::transform(lower.begin(), lower.end(), lower.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   const std::lock_guard lock(impl_->mutex);
-  return impl_->find(lower);
+  return impl_->find(std::string(prefix));
 }
 
 void Cache::keep_binary(std::string_view compile_key, std::span<const std::byte> image,

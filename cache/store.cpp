@@ -355,11 +355,9 @@ Store::Copied Store::copy_into(Store& other, bool with_binaries) {
 }
 
 Store::Counts Store::counts() {
-  Query query(prepared(R"sql(
-    SELECT (SELECT COUNT(*) FROM measurements), (SELECT COUNT(*) FROM keys),
-           (SELECT COUNT(*) FROM binaries))sql"));
+  Query query(prepared("SELECT (SELECT COUNT(*) FROM measurements), (SELECT COUNT(*) FROM binaries)"));
   query.next();
-  return {.measurements = query.integer(0), .keys = query.integer(1), .binaries = query.integer(2)};
+  return {.measurements = query.integer(0), .binaries = query.integer(1)};
 }
 
 void Store::expect_ours(const std::filesystem::path& path) {

@@ -28,7 +28,7 @@ namespace ce::cache {
 class Store {
  public:
   struct Counts {
-    std::int64_t measurements = 0, keys = 0, binaries = 0;
+    std::int64_t measurements = 0, binaries = 0;
   };
 
   /// \param database  with the current schema; throws where its tables are not those of that schema

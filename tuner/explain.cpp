@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "generator/config.hpp"
+#include "generator/constraints.hpp"
 #include "generator/variant.hpp"
 #include "runtime/model_key.hpp"
 #include "tuner/kernel.hpp"
@@ -24,14 +25,15 @@ using generator::Config;
 
 int resident_warps(const Candidate& candidate, const generator::Problem& problem,
                    const runtime::Model& model) {
-  constexpr int lanes = 32, granule = 256;          // registers are handed out to warps, so many at a time
-  constexpr int reserved = 1024, most_blocks = 32;  // shared memory of a block that is the driver's
+  constexpr int lanes = 32, granule = 256;  // registers are handed out to warps, so many at a time
+  constexpr int most_blocks = 32;
   const Config config = generator::parse_config(candidate.config);
   const int registers = candidate.measurement.registers;
   constexpr int most_registers = 255;
   if (registers <= 0 || registers > most_registers || config.warps == 0) return 0;
   const int of_warp = (registers * lanes + granule - 1) / granule * granule;
-  const int shared = generator::variant(config.variant).shared_bytes(config, problem) + reserved;
+  const int shared = generator::variant(config.variant).shared_bytes(config, problem) +
+                     generator::shared_bytes_of_the_system;
   const int blocks = std::min({most_blocks, model.registers_per_multiprocessor / (of_warp * config.warps),
                                model.threads_per_multiprocessor / (lanes * config.warps),
                                model.shared_bytes_per_multiprocessor / shared});

@@ -22,7 +22,6 @@ class PrimaryContext {
   ~PrimaryContext() { static_cast<void>(driver_.cuDevicePrimaryCtxRelease(device_)); }
 
   [[nodiscard]] const Driver& driver() const noexcept { return driver_; }
-  [[nodiscard]] CUdevice device() const noexcept { return device_; }
   [[nodiscard]] CUcontext handle() const noexcept { return context_; }
 
  private:
