@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -33,12 +34,11 @@ TEST_F(ReportCommand, WritesAPage) {
 
 /// What standard output has is neither written over nor mixed with a document.
 TEST_F(ReportCommand, WritesAPageToTheStandardOutput) {
-  const std::string tune = std::string(CE_TUNE) + " --db '" + database() + "' ";
   for (const char* command : {"report --html /dev/stdout", "db export /dev/stdout"}) {
     SCOPED_TRACE(command);
-    const Finished whole = test::Child(folder(), {"-c", "echo before; " + tune + command + "; echo behind"},
-                                       surroundings(), "", "/bin/sh")
-                               .wait();
+    const std::string line =
+        fmt::format("echo before; {} {} --db '{}'; echo behind", CE_TUNE, command, database());
+    const Finished whole = test::Child(folder(), {"-c", line}, surroundings(), "", "/bin/sh").wait();
     EXPECT_TRUE(whole.out.starts_with("before\n")) << whole.out.substr(0, 200);
     EXPECT_TRUE(whole.out.ends_with("\nbehind\n")) << whole.out.substr(whole.out.size() - 200);
     EXPECT_GT(whole.out.size(), 1000U) << whole.err;
