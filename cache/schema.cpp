@@ -340,8 +340,19 @@ DELETE FROM binaries WHERE digest <> ce_digest(image);
 UPDATE binaries SET digest = ce_digest(compile_key, image);
 )sql";
 
+// What a measurement was made under stays, as it does itself.
+constexpr const char* version_8 = R"sql(
+INSERT INTO schema_versions (version) VALUES (8);
+
+CREATE TRIGGER evidence_refuse_delete BEFORE DELETE ON evidence
+BEGIN SELECT RAISE(ABORT, 'evidence is append-only'); END;
+CREATE TRIGGER evidence_refuse_replace BEFORE INSERT ON evidence
+WHEN EXISTS (SELECT 1 FROM evidence WHERE id = NEW.id OR (digest = NEW.digest AND json <> NEW.json))
+BEGIN SELECT RAISE(ABORT, 'evidence is append-only'); END;
+)sql";
+
 constexpr std::array steps_of_all_versions{version_1, version_2, version_3, version_4,
-                                           version_5, version_6, version_7};
+                                           version_5, version_6, version_7, version_8};
 
 /// Also of a blob: its bytes.
 std::string text_of(sqlite3_value* value) {

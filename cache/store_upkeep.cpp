@@ -110,13 +110,16 @@ Store::Pruned Store::prune(std::int64_t keep, bool rehearse) {
   Pruned result{.measurements = count(pruned, keep), .binaries = count(unnamed_binaries)};
   if (!rehearse) {
     run(std::string("DELETE ") + unnamed_binaries);
-    const std::string trigger =
-        database_->execAndGet("SELECT sql FROM sqlite_master WHERE name = 'measurements_refuse_delete'")
-            .getString();
-    run("DROP TRIGGER measurements_refuse_delete");
+    std::vector<std::string> triggers;
+    for (const char* name : {"measurements_refuse_delete", "evidence_refuse_delete"}) {
+      triggers.push_back(
+          database_->execAndGet(fmt::format("SELECT sql FROM sqlite_master WHERE name = '{}'", name))
+              .getString());
+      run(fmt::format("DROP TRIGGER {}", name));
+    }
     run(std::string("DELETE FROM measurements WHERE id IN (SELECT id ") + pruned + ")", keep);
-    run(trigger);
     for (const char* statement : after_pruning) run(statement);
+    for (const std::string& trigger : triggers) run(trigger);
   }
   for (const char* statement : {"DROP TABLE temp.named", "DROP TABLE temp.superseded"}) run(statement);
   transaction.commit();

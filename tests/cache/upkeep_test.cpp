@@ -276,7 +276,8 @@ TEST_F(UpkeepTest, PruningKeepsWhatDecidesAndWhatIsLatest) {
     kept += fmt::format("{} {} {}; ", m.config, m.template_digest, m.stage);
   EXPECT_EQ(kept, "block/1 old 1; online/2 older 0; block/1 new 0; block/2 new 0; online/1 newer 0; ");
   EXPECT_EQ(upkeep.prune(0, false).measurements, 0) << "what decides stays, whatever its age";
-  EXPECT_THROW(sql(file(), "DELETE FROM measurements"), SQLite::Exception) << "append-only again";
+  for (const char* statement : {"DELETE FROM measurements", "DELETE FROM evidence"})
+    EXPECT_THROW(sql(file(), statement), SQLite::Exception) << "append-only again";
   EXPECT_TRUE(upkeep.damages().empty());
 }
 
