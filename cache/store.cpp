@@ -77,6 +77,7 @@ constexpr const char* select_any = R"sql(
   SELECT 1 FROM measurements INDEXED BY measurements_by_config
   WHERE key_id = ?1 AND template_digest IN (SELECT value FROM JSON_EACH(?2)) LIMIT 1)sql";
 
+constexpr const char* select_binary_names = "SELECT compile_key, compiler, name FROM binaries";
 constexpr const char* select_binary = "SELECT image, digest FROM binaries WHERE compile_key = ?1";
 
 /// A key and, while this lasts, all else as it was when it was looked for.
@@ -330,6 +331,12 @@ void Store::expect_whole(std::int64_t key_id) {
     throw SQLite::Exception("not all measurements of a key are found", SQLITE_CORRUPT);
 }
 
+void Store::expect_readable(bool with_binaries) {
+  for (const KeySummary& summary : keys()) static_cast<void>(measurements(summary.key));
+  if (!with_binaries) return;
+  for (Query query(prepared(select_binary_names)); query.next();) static_cast<void>(binary(query.text(0)));
+}
+
 Store::Copied Store::copy_into(Store& other, bool with_binaries) {
   const auto read = [](const auto& what) {
     try {
@@ -344,7 +351,7 @@ Store::Copied Store::copy_into(Store& other, bool with_binaries) {
     for (const Measurement& measurement : read([&] { return measurements(summary.key); }))
       copied.measurements += other.insert(measurement);
   if (with_binaries) {
-    Query query(prepared("SELECT compile_key, compiler, name FROM binaries"));
+    Query query(prepared(select_binary_names));
     while (read([&] { return query.next(); }))
       if (const auto image = read([&] { return binary(query.text(0)); }))
         copied.binaries +=

@@ -56,6 +56,8 @@ class Store {
   struct Copied {
     std::int64_t measurements = 0, binaries = 0;  ///< that the other store did not have
   };
+  /// Reads all that copy_into() would.
+  void expect_readable(bool with_binaries);
   /// Adds all of this store's measurements, and its binaries that are whole, to the other one, in one
   /// transaction.
   /// \throws NotReadable where this store is the one that fails

@@ -61,6 +61,10 @@ auto Upkeep::run(const Action& action) {
   }
 }
 
+void Upkeep::expect_readable(bool with_binaries) {
+  run([&] { store_->expect_readable(with_binaries); });
+}
+
 Store::Copied Upkeep::merge(Upkeep& other, bool with_binaries) {
   return run([&] {
     try {

@@ -29,6 +29,8 @@ class Upkeep {
   /// A copy in memory, with today's schema: the file is not changed. \throws NotFound, DatabaseError
   [[nodiscard]] static Upkeep copy(const std::filesystem::path& path);
 
+  /// Reads all that merge() would take of it. \throws Damaged where a measurement is not what was written
+  void expect_readable(bool with_binaries);
   /// Adds what the other one has. Merging is commutative and idempotent: the measurements of both, each once.
   /// Binaries run on the device, so they come only when `with_binaries` says so.
   Store::Copied merge(Upkeep& other, bool with_binaries);

@@ -20,10 +20,11 @@ constexpr const char* merge_examples =
     "  ce-tune db merge node1.db node2.db --db fleet.db\n"
     "  ce-tune db merge node1.db --binaries\n"
     "\n"
-    "Adds to the database of --db, created where there is none, what the files have and it has not. The "
-    "files "
-    "are not\n"
-    "changed. Binaries are code that runs on the device: take those of databases that you trust.\n";
+    "Adds to the database of --db, created where there is none, what the files have and it has not; nothing "
+    "where\n"
+    "one of them is damaged. The files are not changed. Binaries are code that runs on the device: take "
+    "those of\n"
+    "databases that you trust.\n";
 
 struct MergeOptions {
   CommonOptions common;
@@ -32,9 +33,10 @@ struct MergeOptions {
 };
 
 ExitCode merge(const MergeOptions& options) {
-  // All are read before anything is written.
+  // All are read, and digests compared, before a database is created or written.
   std::vector<cache::Upkeep> sources;
-  for (const std::string& file : options.files) sources.push_back(cache::Upkeep::copy(file));
+  for (const std::string& file : options.files)
+    sources.emplace_back(cache::Upkeep::copy(file)).expect_readable(options.binaries);
   cache::Upkeep database = cache::Upkeep::create(database_path(options.common));
   Json documents = Json::array();
   std::string text;

@@ -163,6 +163,25 @@ TEST_F(DatabaseUpkeep, MergeAddsWhatIsMissingAndBinariesOnlyWhenAsked) {
   EXPECT_EQ(cache_.status().binaries, 1);
 }
 
+TEST_F(DatabaseUpkeep, MergeAddsNothingWhereAFileIsDamaged) {
+  cache_.add(dated(0, 40, "2030-01-01"));
+  fill_other({dated(1, 30, "2030-01-01")});
+  ASSERT_EQ(ce_tune({"db", "merge", database(), "--db", path("damaged.db")}).status, 0);
+  // Pages and tables are whole: only the digest of the measurement tells.
+  SQLite::Database(path("damaged.db"), SQLite::OPEN_READWRITE)
+      .exec("DROP TRIGGER measurements_refuse_update; UPDATE measurements SET config = 'x' || config");
+  const std::string named = path("damaged.db") + " is damaged";
+  expect_failure(text({"db", "merge", path("other.db"), path("damaged.db")}), 7, named);
+  EXPECT_EQ(cache_.status().measurements, 1);
+  for (const std::vector<std::string>& files :
+       {std::vector{path("damaged.db")}, {path("other.db"), path("damaged.db")}}) {
+    std::vector<std::string> words{"db", "merge", "--db", path("new.db")};
+    words.insert(words.end(), files.begin(), files.end());
+    expect_failure(ce_tune(words), 7, named);
+    EXPECT_FALSE(std::filesystem::exists(path("new.db"))) << files.size();
+  }
+}
+
 TEST_F(DatabaseUpkeep, AnExportIsImportedIntoANewDatabase) {
   cache_.add(dated(0, 40, "2030-01-01"));
   cache_.add(dated(1, 30, "2030-01-02"));
