@@ -58,8 +58,9 @@ std::string missing_text(const ProblemFinding& problem, std::string_view again) 
   if (winner.verdict != Verdict::unsure) return {};
   if (!needed)
     return fmt::format(
-        "{}: {} before {} too few to tell 1.5%; what comes next is held against the {} of now\n",
-        problem.key.id(), counted(winner.before, "run"), winner.before == 1 ? "is" : "are", winner.after);
+        "{}: {} before {} too few to tell 1.5%; the next check is held against all runs so far with the "
+        "newest software\n",
+        problem.key.id(), counted(winner.before, "run"), winner.before == 1 ? "is" : "are");
   if (*needed <= winner.after) return {};
   const int more = *needed - winner.after;
   return fmt::format("{}: {} would tell 1.5% (ce-tune check --runs {}, then {})\n", problem.key.id(),

@@ -77,6 +77,17 @@ TEST_F(CheckCommand, HoldsWinnersAgainstTheirHistory) {
   EXPECT_EQ(told.status, 3) << told.out << told.err;
 }
 
+/// So the hint of unsure ones says.
+TEST_F(CheckCommand, IsHeldAgainstAllRunsSoFarWithTheNewestSoftware) {
+  add(one_warp, 20);
+  for (const int before : {1, 1, 2, 3}) {
+    // Whether it is as fast as a moment ago is up to this machine, and so is the status.
+    const json found = json::parse(check({"--runs", "1"}).out).at("findings").at(0);
+    EXPECT_EQ(found.at("runs_before"), before) << found;
+    EXPECT_EQ(found.at("runs_after"), 1) << found;
+  }
+}
+
 /// Where memory was short, a winner was timed with fewer rows than the problem has.
 TEST_F(CheckCommand, WhatWasTimedWithFewerRowsStaysOfItsProblem) {
   add({.operation = generator::Operation::softmax, .dtype = DType::f32, .rows = 64, .columns = 4096},
