@@ -15,7 +15,8 @@ namespace ce::cache {
 void write_export(std::ostream& out, std::span<const Measurement> list);
 
 /// \param name  of the stream, for messages
-/// \throws InvalidArgument naming the line that is none of an export, or the end that is missing or of another export
+/// \throws InvalidArgument naming the line that is none of an export or behind its end, the last one where the end is
+/// missing, or the end where what stands before it was changed
 [[nodiscard]] std::vector<Measurement> read_export(std::istream& in, const std::string& name);
 
 }  // namespace ce::cache

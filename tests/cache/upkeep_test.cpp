@@ -230,7 +230,11 @@ TEST_F(UpkeepTest, AChangedExportIsRefusedWithItsLine) {
   expect_refused("{}\n", "line 1 of export.jsonl is no beginning");
   expect_refused(lines.substr(lines.find('\n') + 1), "line 1 of export.jsonl is no beginning");
   expect_refused(with("\"version\":1", "\"version\":2"), "line 1 of export.jsonl is no beginning");
-  expect_refused(with("\"median_us\":2.5", "\"median_us\":1.5"), "line 4 of export.jsonl is no end");
+  const std::string other_end =
+      "line 4 of export.jsonl is no end of the lines before it: one of them, or it, was changed";
+  expect_refused(with("\"median_us\":2.5", "\"median_us\":1.5"), other_end);
+  expect_refused(with("\"median_us\":2.5", "\"median_us\":1.5") + lines, other_end);
+  expect_refused(with("\"measurements\":2", "\"measurements\":3"), other_end);
   expect_refused(with("\"stage\":1,", ""), "line 2 of export.jsonl is no measurement");
   expect_refused(with("\"measured\"", "\"fast\""), "expected measured or quarantined");
   expect_refused(with("\"stage\":1,", "\"stage\":1.5,"), "1.5 is no whole number");
@@ -238,8 +242,15 @@ TEST_F(UpkeepTest, AChangedExportIsRefusedWithItsLine) {
   expect_refused(with("\"median_us\":2.5", "\"median_us\":true"), "true is no number");
   expect_refused(with("\"samples_us\":[", "\"samples_us\":[1e39,"), "1e+39 is no number");
   expect_refused(with("\"created_at\":\"", "\"created_at\":\"at "), "created_at is \"at ");
-  expect_refused(lines.substr(0, lines.rfind('{')), "line 3 of export.jsonl is no end");
-  expect_refused(lines + lines, "line 4 of export.jsonl is no measurement");
+  const std::string no_end = " of export.jsonl is no end of an export, but the last line";
+  expect_refused(lines.substr(0, lines.find('\n') + 1), "line 1" + no_end);
+  expect_refused(lines.substr(0, lines.rfind('{')), "line 3" + no_end);
+  expect_refused(lines.substr(0, lines.rfind('{') - 9), "line 3" + no_end);
+  expect_refused(lines.substr(0, lines.rfind('{') + 4), "line 4" + no_end);
+  const std::string behind =
+      "line 5 of export.jsonl is behind the end of the export; expected nothing after line 4";
+  for (const std::string& more : {lines, std::string("{}\n"), std::string("\n"), std::string("no newline")})
+    expect_refused(lines + more, behind);
 }
 
 TEST_F(UpkeepTest, PruningKeepsWhatDecidesAndWhatIsLatest) {

@@ -204,7 +204,12 @@ TEST_F(DatabaseUpkeep, AnExportIsImportedIntoANewDatabase) {
   std::string changed = piped.out;
   changed.replace(changed.find("\"median_us\":40"), 14, "\"median_us\":20");
   test::write_file(path("changed"), changed);
-  expect_failure(import(path("changed"), "newer.db"), 2, "line 4 of " + path("changed"));
+  expect_failure(
+      import(path("changed"), "newer.db"), 2,
+      "line 4 of " + path("changed") + " is no end of the lines before it: one of them, or it, was changed");
+  test::write_file(path("longer"), piped.out + "{}\n");
+  expect_failure(import(path("longer"), "newer.db"), 2,
+                 "line 5 of " + path("longer") + " is behind the end of the export");
   expect_failure(import(path("absent"), "newer.db"), 8, "there is no file " + path("absent"));
   expect_failure(import("/dev/null", "newer.db"), 2, "/dev/null is empty; expected an export");
   expect_failure(import("/tmp", "newer.db"), 2, "FILE is \"/tmp\", a folder");
