@@ -124,12 +124,12 @@ void bind_weight(const Tensor& weight, Vectors& vectors, Request& request) {
 void bind_upstream(const Tensor& upstream, Vectors& vectors, Request& request) {
   Problem& problem = request.problem;
   check_tensor("upstream", upstream, vectors.device);
-  const bool scalar = is_vector(upstream, 1);
-  if (!scalar && !is_vector(upstream, problem.rows))
+  const bool of_rows = is_vector(upstream, problem.rows);
+  if (!of_rows && !is_vector(upstream, 1))
     throw InvalidArgument("upstream", text_of_view(upstream),
                           fmt::format("1 or {} elements, one after the other", problem.rows));
   vectors.memory.add("upstream", upstream, false);
-  problem.upstream = scalar ? generator::Upstream::scalar : generator::Upstream::rows;
+  problem.upstream = of_rows ? generator::Upstream::rows : generator::Upstream::scalar;
 }
 
 }  // namespace
@@ -180,6 +180,7 @@ Request bind(const CrossEntropy& operation, const CrossEntropy::Tensors& tensors
   problem.lse_out = vectors.bind_output("lse", tensors.lse, problem.rows, DType::f32, always);
   problem.argmax_out = vectors.bind_output("argmax", tensors.argmax, problem.rows, DType::i64, always);
   problem.hit_out = vectors.bind_output("hit", tensors.hit, problem.rows, DType::u8, always);
+  problem = generator::canonical(problem);
   set_addresses(tensors, request.arguments);
   return request;
 }
@@ -191,8 +192,6 @@ Request bind(const CrossEntropyBackward& operation, const CrossEntropyBackward::
   Request request = bind_targets(generator::Operation::cross_entropy_backward, tensors, true, vectors);
   bind_options(operation, request);
   Problem& problem = request.problem;
-  // The losses that a sum adds up have the gradients of losses by themselves.
-  if (problem.reduction == Reduction::sum) problem.reduction = Reduction::none;
   bind_weight(tensors.weight, vectors, request);
   check_dtype("lse", tensors.lse, DType::f32, "always");
   vectors.bind("lse", tensors.lse, problem.rows, false);
@@ -201,6 +200,7 @@ Request bind(const CrossEntropyBackward& operation, const CrossEntropyBackward::
     bind_upstream(tensors.upstream, vectors, request);
     problem.loss_dtype = tensors.upstream.dtype;
   }
+  problem = generator::canonical(problem);
   set_addresses(tensors, request.arguments);
   return request;
 }

@@ -268,7 +268,7 @@ Problem problem_of(const ProblemOptions& options, Operation operation, DType dty
   problem.in_place = generator::has_output(problem) && options.in_place.value_or(loss);
   problem.alignment = options.alignment.empty() || problem.strided ? dense_alignment(problem)
                                                                    : parse_alignment(options.alignment);
-  return problem;
+  return generator::canonical(problem);
 }
 
 void check(const ProblemOptions& options, std::span<const Problem> problems) {

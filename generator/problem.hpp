@@ -135,6 +135,16 @@ struct Problem {
   return bucket;
 }
 
+/// The problem as run() asks for it. Two pairs of options ask the same of a kernel: the losses that a sum adds up have the
+/// gradients of losses by themselves, and the one upstream gradient of a single row is one number.
+[[nodiscard]] constexpr Problem canonical(const Problem& problem) noexcept {
+  Problem same = problem;
+  if (same.operation == Operation::cross_entropy_backward && same.reduction == Reduction::sum)
+    same.reduction = Reduction::none;
+  if (same.upstream == Upstream::rows && same.rows == 1) same.upstream = Upstream::scalar;
+  return same;
+}
+
 /// The fewest bytes any implementation must move through memory.
 struct Traffic {
   std::int64_t read = 0, written = 0;

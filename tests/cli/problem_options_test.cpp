@@ -120,6 +120,20 @@ TEST(ProblemOptions, TheBackwardOperationHasAGradientAndNoOutputsOfRows) {
                                   .columns = 1000}));
 }
 
+TEST(ProblemOptions, OptionsThatAskTheSameAreOneProblem) {
+  ProblemOptions options = cross_entropy();
+  options.operations = {"cross_entropy_backward"};
+  options.reduction = "sum";
+  options.upstream = "rows";
+  EXPECT_EQ(only(options).reduction, Reduction::none);
+  EXPECT_EQ(only(options).upstream, Upstream::rows);
+  options.rows = {"1"};
+  EXPECT_EQ(only(options).upstream, Upstream::scalar);
+  options.operations = {"cross_entropy"};
+  EXPECT_EQ(only(options).reduction, Reduction::sum);
+  EXPECT_EQ(only(options).upstream, Upstream::scalar);
+}
+
 TEST(ProblemOptions, OptionsReachOnlyTheOperationsThatHaveThem) {
   ProblemOptions options = softmax();
   options.operations = {"softmax,softmax_backward,cross_entropy"};

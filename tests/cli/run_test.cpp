@@ -226,6 +226,33 @@ TEST_F(Run, ReadsAPipeOfTheRightSize) {
   EXPECT_EQ(read("other_grad", DType::f32, rows * columns), read("grad", DType::f32, rows * columns));
 }
 
+TEST_F(Run, FindsWhatASweepWithTheSameOptionsTuned) {
+  const std::vector<std::pair<std::vector<std::string>, std::size_t>> cases{
+      {{"--op", "cross_entropy_backward", "--reduction", "sum"}, 5},
+      {{"--op", "cross_entropy_backward", "--upstream", "rows"}, 1},
+      {{"--op", "cross_entropy", "--upstream", "rows"}, 1}};
+  for (const auto& [options, its_rows] : cases) {
+    SCOPED_TRACE(fmt::format("{} {}", options[1], options[2]));
+    Values logits = normal(its_rows * columns, 1), targets(its_rows, 7), lse(its_rows, 4),
+           upstream(its_rows, 1);
+    std::vector<std::string> problem{"--device", "host", "--rows", fmt::to_string(its_rows),
+                                     "--cols",   "40",   "--db",   database(),
+                                     "--dtype",  "f32"};
+    problem.insert(problem.end(), options.begin(), options.end());
+    std::vector<std::string> sweep = problem, run = problem;
+    sweep.insert(sweep.begin(), {"sweep", "--configs", "1"});
+    run.insert(run.begin(), {"run", "--policy", "frozen", file("logits", DType::f32, logits),
+                             file("target", DType::i64, targets), to("grad")});
+    if (options[1] == "cross_entropy_backward") run.push_back(file("lse", DType::f32, lse));
+    if (options[2] == "--upstream") run.push_back(file("upstream", DType::f32, upstream));
+    const Finished tuned = ce_tune(sweep);
+    ASSERT_EQ(tuned.status, 0) << tuned.err;
+    const Finished found = ce_tune(run);
+    EXPECT_EQ(found.status, 0) << found.err;
+    EXPECT_NE(found.out.find(", database: "), std::string::npos) << found.out;
+  }
+}
+
 TEST_F(Run, WritesNothingWhenATargetIsOutOfRange) {
   Values logits = normal(rows * columns, 1), target{0, 40, 1, -3, 2};
   const Finished finished =

@@ -206,6 +206,28 @@ TEST(Problem, SumsAndCountsFollowFromTheReduction) {
   EXPECT_TRUE(reduces(smoothed)) << "the weights of all classes are added up";
 }
 
+TEST(Problem, OptionsThatAskTheSameAreOne) {
+  Problem backward{.operation = Operation::cross_entropy_backward,
+                   .reduction = Reduction::sum,
+                   .upstream = Upstream::rows,
+                   .gradient = true,
+                   .rows = 2,
+                   .columns = 8};
+  Problem same = backward;
+  same.reduction = Reduction::none;
+  EXPECT_EQ(canonical(backward), same);
+  backward.rows = same.rows = 1;
+  same.upstream = Upstream::scalar;
+  EXPECT_EQ(canonical(backward), same);
+  EXPECT_EQ(canonical(same), same);
+
+  Problem forward = base;
+  forward.reduction = Reduction::sum;
+  EXPECT_EQ(canonical(forward), forward) << "the loss is another one";
+  backward.reduction = Reduction::mean;
+  EXPECT_EQ(canonical(backward).reduction, Reduction::mean);
+}
+
 struct Placed {
   std::vector<RowPlacement> matrices;
   std::int64_t rows;
