@@ -102,6 +102,8 @@ struct Given {
 std::vector<Given> given(const ProblemOptions& options) {
   const auto flag = [](bool set) { return std::string_view(set ? "given" : ""); };
   constexpr std::string_view some = "only with --op cross_entropy or cross_entropy_backward",
+                             indices =
+                                 "only with class indices of --op cross_entropy or cross_entropy_backward",
                              forward = "only with --op cross_entropy";
   const auto has_target = [](const Problem& p) { return is_any_cross_entropy(p) && !p.probabilities; };
   const auto has_hit = [](const Problem& p) { return is_forward(p) && !p.probabilities; };
@@ -111,7 +113,7 @@ std::vector<Given> given(const ProblemOptions& options) {
   const auto has_rows = [](const Problem& p) { return !generator::is_ceiling(p.operation); };
   return {
       {"--reduction", options.reduction, is_any_cross_entropy, some},
-      {"--target", options.target, has_target, "only with class indices of --op cross_entropy"},
+      {"--target", options.target, has_target, indices},
       {"--loss-dtype", options.loss_dtype, has_loss,
        "only with --op cross_entropy, or cross_entropy_backward with --upstream"},
       {"--loss-only", flag(options.loss_only), is_forward, forward},
@@ -121,6 +123,7 @@ std::vector<Given> given(const ProblemOptions& options) {
       {"--z-loss", flag(options.z_loss), is_any_cross_entropy, some},
       {"--softcap", flag(options.softcap), is_any_cross_entropy, some},
       {"--scale", flag(options.scale), is_any_cross_entropy, some},
+      {"--ignore-index", options.ignore_index, has_target, indices},
       {"--upstream", options.upstream, [](const Problem& p) { return p.gradient; },
        "only with a gradient of --op cross_entropy or cross_entropy_backward"},
       {"--z-loss-out", flag(options.z_loss_out), [](const Problem& p) { return p.z_loss_out; },
@@ -182,7 +185,8 @@ void add_loss_options(CLI::App& command, ProblemOptions& options, Amounts* amoun
   option("--softcap", options.softcap, &Amounts::softcap, "Logits become cap * tanh(logit / cap)");
   option("--scale", options.scale, &Amounts::scale, "Logits are multiplied by a number");
   using Index = std::numeric_limits<std::int64_t>;
-  const auto set_ignore_index = [amounts](const std::string& given) {
+  const auto set_ignore_index = [&options, amounts](const std::string& given) {
+    options.ignore_index = given;
     amounts->ignore_index = parse_count("--ignore-index", given, Index::min(), Index::max());
   };
   if (amounts != nullptr)

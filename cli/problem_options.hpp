@@ -21,6 +21,7 @@ namespace ce::cli {
 struct ProblemOptions {
   std::vector<std::string> operations, dtypes, rows, columns;
   std::string reduction, target, loss_dtype, weights, upstream, alignment;
+  std::string ignore_index;  ///< only beside Amounts
   bool loss_only = false, probabilities = false, smoothing = false, z_loss = false, softcap = false,
        scale = false;
   bool z_loss_out = false, lse = false, argmax = false, hit = false;

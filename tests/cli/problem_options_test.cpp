@@ -262,6 +262,7 @@ TEST(ProblemOptions, OptionsThatWouldBeIgnoredAreMistakes) {
            {&ProblemOptions::target, "--target", "i32"},
            {&ProblemOptions::loss_dtype, "--loss-dtype", "f32"},
            {&ProblemOptions::weights, "--weights", "f32"},
+           {&ProblemOptions::ignore_index, "--ignore-index", "5"},
            {&ProblemOptions::upstream, "--upstream", "scalar"}})
     refused(softmax(), field, value, argument);
 
@@ -275,6 +276,7 @@ TEST(ProblemOptions, OptionsThatWouldBeIgnoredAreMistakes) {
   ProblemOptions probabilities = cross_entropy();
   probabilities.probabilities = true;
   refused(probabilities, &ProblemOptions::target, "i64", "--target");
+  refused(probabilities, &ProblemOptions::ignore_index, "5", "--ignore-index");
   refused(probabilities, &ProblemOptions::hit, true, "--hit");
 
   ProblemOptions loss_only = cross_entropy();

@@ -294,6 +294,9 @@ TEST_F(Run, ErrorsNameTensorFileAndWhatWasExpected) {
   expect({input, to("output"), "--dtype", "f16"}, 2, "2 problems; expected one problem");
   expect({input, to("output"), "--db", path("absent.db")}, 8, "absent.db");
   expect({input, to("output"), "--smoothing", "0.1"}, 2, "--smoothing");
+  expect({input, to("output"), "--ignore-index", "5"}, 2, "--ignore-index is \"5\"; expected only with");
+  expect({logits, "target=" + path("logits"), to("loss"), "--probabilities", "--ignore-index", "5"}, 2,
+         "--ignore-index is \"5\"; expected only with class indices", "cross_entropy");
   expect({input, to("output")}, 2, "--op is copy", "copy");
   const std::vector<std::string> loss{logits, file("target", DType::i64, target), to("loss")};
   const auto loss_with = [&](const std::string& option, const std::string& value) {
