@@ -310,4 +310,18 @@ Problem one_problem_of(const ProblemOptions& options) {
   return problems.front();
 }
 
+Problem one_problem_of(const ProblemOptions& options, const Amounts& amounts) {
+  // With any amount, an option that the operation does not have is a mistake.
+  static_cast<void>(one_problem_of(options));
+  if (options.z_loss_out && amounts.z_loss == 0)
+    throw InvalidArgument("--z-loss", in_quotes("0"), "more than 0 with --z-loss-out");
+  constexpr Amounts neutral;
+  ProblemOptions effective = options;
+  effective.smoothing = amounts.smoothing != neutral.smoothing;
+  effective.z_loss = amounts.z_loss != neutral.z_loss;
+  effective.softcap = amounts.softcap != neutral.softcap;
+  effective.scale = amounts.scale != neutral.scale;
+  return one_problem_of(effective);
+}
+
 }  // namespace ce::cli

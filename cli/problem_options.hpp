@@ -31,7 +31,7 @@ struct ProblemOptions {
   friend bool operator==(const ProblemOptions&, const ProblemOptions&) = default;
 };
 
-/// How much of each option of cross entropy; as in ce/operations.hpp.
+/// How much of each option of cross entropy; as in ce/operations.hpp. The defaults change nothing.
 struct Amounts {
   float smoothing = 0, z_loss = 0, softcap = 0, scale = 1;
   std::int64_t ignore_index = -100;
@@ -75,5 +75,7 @@ void check(const ProblemOptions& options, std::span<const generator::Problem> pr
 
 /// The same for lists that make one problem.
 [[nodiscard]] generator::Problem one_problem_of(const ProblemOptions& options);
+/// The same where options have amounts: one whose amount changes nothing is not in the problem.
+[[nodiscard]] generator::Problem one_problem_of(const ProblemOptions& options, const Amounts& amounts);
 
 }  // namespace ce::cli

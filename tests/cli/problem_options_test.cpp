@@ -134,6 +134,20 @@ TEST(ProblemOptions, OptionsThatAskTheSameAreOneProblem) {
   EXPECT_EQ(only(options).upstream, Upstream::scalar);
 }
 
+TEST(ProblemOptions, AnAmountThatChangesNothingIsNotInTheProblem) {
+  ProblemOptions options = cross_entropy();
+  const Problem plain = only(options);
+  options.smoothing = options.z_loss = options.softcap = options.scale = true;
+  EXPECT_EQ(one_problem_of(options, {.smoothing = 0, .z_loss = 0, .softcap = -0.f, .scale = 1}), plain);
+  EXPECT_EQ(one_problem_of(options, {.smoothing = 1, .z_loss = 1, .softcap = 1, .scale = 2}), only(options));
+  Problem capped = plain;
+  capped.softcap = true;
+  EXPECT_EQ(one_problem_of(options, {.softcap = 1}), capped);
+  options = softmax();
+  options.softcap = true;
+  EXPECT_THROW(static_cast<void>(one_problem_of(options, {.softcap = 0})), InvalidArgument);
+}
+
 TEST(ProblemOptions, OptionsReachOnlyTheOperationsThatHaveThem) {
   ProblemOptions options = softmax();
   options.operations = {"softmax,softmax_backward,cross_entropy"};

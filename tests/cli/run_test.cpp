@@ -253,6 +253,28 @@ TEST_F(Run, FindsWhatASweepWithTheSameOptionsTuned) {
   }
 }
 
+TEST_F(Run, WithAmountsThatChangeNothingIsThePlainProblem) {
+  Values logits = normal(rows * columns, 1), target{0, 7, 39, 12, 3};
+  const std::vector<std::string> problem{"--op", "cross_entropy", "--dtype", "f32", "--db", database()};
+  std::vector<std::string> sweep{"sweep",  "--device", "host",      "--rows", "5",
+                                 "--cols", "40",       "--configs", "1"};
+  sweep.insert(sweep.end(), problem.begin(), problem.end());
+  const Finished tuned = ce_tune(sweep);
+  ASSERT_EQ(tuned.status, 0) << tuned.err;
+  for (const auto& [option, amount] :
+       {std::pair{"--smoothing", "0"}, {"--z-loss", "0"}, {"--softcap", "-0"}, {"--scale", "1"}}) {
+    std::vector<std::string> words = problem;
+    words.insert(words.end(), {option, amount, "--json", file("logits", DType::f32, logits),
+                               file("target", DType::i64, target), to("loss")});
+    const Finished finished = run(words);
+    ASSERT_EQ(finished.status, 0) << finished.err;
+    const auto document = nlohmann::json::parse(finished.out);
+    EXPECT_EQ(document.at("problem").at("title"), "cross_entropy f32 5 x 40 loss+grad mean in place");
+    EXPECT_TRUE(document.at("origin").get<std::string>().starts_with("the known winner on"))
+        << document.at("origin");
+  }
+}
+
 TEST_F(Run, WritesNothingWhenATargetIsOutOfRange) {
   Values logits = normal(rows * columns, 1), target{0, 40, 1, -3, 2};
   const Finished finished =
@@ -306,6 +328,9 @@ TEST_F(Run, ErrorsNameTensorFileAndWhatWasExpected) {
   };
   expect(loss_with("--smoothing", "1.5"), 2, "label_smoothing is 1.5; expected 0 to 1", "cross_entropy");
   expect(loss_with("--softcap", "-1"), 2, "softcap is -1", "cross_entropy");
+  std::vector<std::string> no_z_loss = loss_with("--z-loss", "0");
+  no_z_loss.emplace_back("--z-loss-out");
+  expect(no_z_loss, 2, "--z-loss is \"0\"; expected more than 0 with --z-loss-out", "cross_entropy");
   expect(loss_with("--scale", "much"), 2, "--scale is \"much\"; expected a number", "cross_entropy");
   expect(loss_with("--z-loss", "1e50"), 2, "--z-loss is \"1e50\"; expected a number", "cross_entropy");
   expect(loss_with("--ignore-index", "99999999999999999999"), 2, "--ignore-index is", "cross_entropy");
