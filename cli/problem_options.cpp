@@ -281,7 +281,24 @@ void check(const ProblemOptions& options, std::span<const Problem> problems) {
       throw InvalidArgument(option.option,
                             option.value == "given" ? std::string(option.value) : in_quotes(option.value),
                             option.expected);
-  for (const Problem& problem : problems) generator::validate(problem);
+  try {
+    for (const Problem& problem : problems) generator::validate(problem);
+  } catch (const InvalidArgument& error) {
+    throw of_option(error);
+  }
+}
+
+InvalidArgument of_option(const InvalidArgument& error) {
+  for (const auto& [argument, option] : {std::pair{"rows", "--rows"},
+                                         {"loss dtype", "--loss-dtype"},
+                                         {"weight dtype", "--weights"},
+                                         {"label_smoothing", "--smoothing"},
+                                         {"z_loss", "--z-loss"},
+                                         {"softcap", "--softcap"},
+                                         {"logit_scale", "--scale"}})
+    if (error.argument() == argument)
+      return {option, in_quotes(error.value()), error.expected(), error.where()};
+  return error;
 }
 
 void require_key_alone(const std::string& key, const ProblemOptions& options) {

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ce/base/error.hpp"
 #include "generator/problem.hpp"
 
 namespace CLI {
@@ -68,6 +69,9 @@ void require_lists(const ProblemOptions& options, std::string_view expected,
 /// be ignored are mistakes.
 /// \throws InvalidArgument naming the option and its value
 void check(const ProblemOptions& options, std::span<const generator::Problem> problems);
+
+/// The same error, of the option that gave the argument where a call names that otherwise.
+[[nodiscard]] InvalidArgument of_option(const InvalidArgument& error);
 
 /// Every combination of the lists, the last one varying fastest, checked.
 /// \throws InvalidArgument naming the option and its value

@@ -148,7 +148,13 @@ TensorBytes call_once(runtime::Device& device, const Problem& problem, const Amo
                       const KernelChoice& choose, const TensorBytes& inputs) {
   const std::vector<NamedTensor> tensors = tensors_of(problem);
   const DeviceTensors memory(device, tensors, inputs);
-  const Request request = request_of(problem, amounts, memory, device);
+  const Request request = [&] {
+    try {
+      return request_of(problem, amounts, memory, device);
+    } catch (const InvalidArgument& error) {
+      throw of_option(error);
+    }
+  }();
   launch(device, choose(request.problem), request);
   TensorBytes outputs;
   for (const NamedTensor& tensor : tensors)

@@ -31,7 +31,7 @@ using KernelChoice = std::function<const tuner::Kernel&(const generator::Problem
 /// Checks what a call with these options and tensors would check, and makes it once.
 /// \param inputs  of every input that tensors_of() names, of its size
 /// \returns every output
-/// \throws InvalidArgument naming an amount, DeviceError, TargetOutOfRange, and what `choose` throws
+/// \throws InvalidArgument naming the option of an amount, DeviceError, TargetOutOfRange, and what `choose` throws
 [[nodiscard]] TensorBytes call_once(runtime::Device& device, const generator::Problem& problem,
                                     const Amounts& amounts, const KernelChoice& choose,
                                     const TensorBytes& inputs);

@@ -326,8 +326,10 @@ TEST_F(Run, ErrorsNameTensorFileAndWhatWasExpected) {
     words.insert(words.end(), {option, value});
     return words;
   };
-  expect(loss_with("--smoothing", "1.5"), 2, "label_smoothing is 1.5; expected 0 to 1", "cross_entropy");
-  expect(loss_with("--softcap", "-1"), 2, "softcap is -1", "cross_entropy");
+  expect(loss_with("--smoothing", "1.5"), 2, "--smoothing is \"1.5\"; expected 0 to 1", "cross_entropy");
+  expect(loss_with("--softcap", "-1"), 2, "--softcap is \"-1\"; expected", "cross_entropy");
+  expect(loss_with("--z-loss", "-1"), 2, "--z-loss is \"-1\"; expected", "cross_entropy");
+  expect(loss_with("--scale", "0"), 2, "--scale is \"0\"; expected", "cross_entropy");
   std::vector<std::string> no_z_loss = loss_with("--z-loss", "0");
   no_z_loss.emplace_back("--z-loss-out");
   expect(no_z_loss, 2, "--z-loss is \"0\"; expected more than 0 with --z-loss-out", "cross_entropy");
