@@ -207,12 +207,15 @@ void add_loss_options(CLI::App& command, ProblemOptions& options, Amounts* amoun
 
 void add_problem_options(CLI::App& command, ProblemOptions& options, Amounts* amounts) {
   constexpr const char* group = "Problems";
-  const auto list = [&](const char* name, std::vector<std::string>& values, const char* help) {
+  const auto list = [&](const char* name, std::vector<std::string>& values, const std::string& help) {
     command.add_option(name, values, help)->allow_extra_args(false)->group(group)->type_name("LIST");
   };
+  const std::string ceilings =
+      amounts == nullptr ? ";\ncopy, read, add: memory traffic alone, a ceiling" : "";
   list("--op", options.operations,
        "softmax, log_softmax, softmax_backward, log_softmax_backward,\n"
-       "cross_entropy, cross_entropy_backward");
+       "cross_entropy, cross_entropy_backward" +
+           ceilings);
   list("--dtype", options.dtypes, "f32, f16, bf16");
   list("--rows", options.rows, "Rows: the tokens of a batch");
   list("--cols", options.columns, "Columns: the classes, the vocabulary");
@@ -328,6 +331,8 @@ Problem one_problem_of(const ProblemOptions& options) {
 }
 
 Problem one_problem_of(const ProblemOptions& options, const Amounts& amounts) {
+  for (const std::string& text : split_list("--op", options.operations))
+    static_cast<void>(generator::parse_operation(text, "--op", false));
   // With any amount, an option that the operation does not have is a mistake.
   static_cast<void>(one_problem_of(options));
   if (options.z_loss_out && amounts.z_loss == 0)

@@ -79,7 +79,8 @@ void check(const ProblemOptions& options, std::span<const generator::Problem> pr
 
 /// The same for lists that make one problem.
 [[nodiscard]] generator::Problem one_problem_of(const ProblemOptions& options);
-/// The same where options have amounts: one whose amount changes nothing is not in the problem.
+/// The same of a command that computes on given data, as operations but the ceilings do. An option whose amount changes
+/// nothing is not in the problem.
 [[nodiscard]] generator::Problem one_problem_of(const ProblemOptions& options, const Amounts& amounts);
 
 }  // namespace ce::cli

@@ -91,9 +91,10 @@ std::string_view name(Operation operation) noexcept {
   return "?";
 }
 
-Operation parse_operation(std::string_view text, std::string_view argument) {
+Operation parse_operation(std::string_view text, std::string_view argument, bool ceilings) {
   std::string known_names;
   for (const auto& [known, known_name] : operation_names) {
+    if (is_ceiling(known) && !ceilings) continue;
     if (known_name == text) return known;
     known_names += fmt::format("{}{}", known_names.empty() ? "" : ", ", known_name);
   }

@@ -32,8 +32,10 @@ enum class Operation : std::uint8_t {
 [[nodiscard]] constexpr bool is_ceiling(Operation operation) noexcept { return operation >= Operation::copy; }
 
 [[nodiscard]] std::string_view name(Operation operation) noexcept;
-/// \throws InvalidArgument naming `argument` and the operations that exist
-[[nodiscard]] Operation parse_operation(std::string_view text, std::string_view argument = "operation");
+/// \param ceilings  whether these are meant, too
+/// \throws InvalidArgument naming `argument` and the operations that are
+[[nodiscard]] Operation parse_operation(std::string_view text, std::string_view argument = "operation",
+                                        bool ceilings = true);
 
 /// How the rows of the tensors lie with respect to 16-byte boundaries; decides how a kernel may vectorise.
 enum class Alignment : std::uint8_t {

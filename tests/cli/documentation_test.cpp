@@ -62,6 +62,13 @@ TEST_F(Documentation, GivesNoCommandOptionsThatItLacks) {
   }
 }
 
+TEST_F(Documentation, NamesTheCeilingsWhereTheyAreOperations) {
+  for (const char* command : {"sweep", "bench", "time", "source", "run"})
+    EXPECT_EQ(ce_tune({command, "--help"}).out.find("copy, read, add") != std::string::npos,
+              command != std::string("run"))
+        << command;
+}
+
 TEST_F(Documentation, NamesEveryCommand) {
   const std::string text = test::read_file(std::filesystem::path(CE_SOURCE_DIR) / "docs/cli.md");
   for (const char* command :

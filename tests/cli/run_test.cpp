@@ -319,7 +319,12 @@ TEST_F(Run, ErrorsNameTensorFileAndWhatWasExpected) {
   expect({input, to("output"), "--ignore-index", "5"}, 2, "--ignore-index is \"5\"; expected only with");
   expect({logits, "target=" + path("logits"), to("loss"), "--probabilities", "--ignore-index", "5"}, 2,
          "--ignore-index is \"5\"; expected only with class indices", "cross_entropy");
-  expect({input, to("output")}, 2, "--op is copy", "copy");
+  for (const char* operation : {"copy", "softmin"})
+    expect({input, to("output")}, 2,
+           fmt::format("--op is \"{}\"; expected one of softmax, log_softmax, softmax_backward, "
+                       "log_softmax_backward, cross_entropy, cross_entropy_backward\n",
+                       operation),
+           operation);
   const std::vector<std::string> loss{logits, file("target", DType::i64, target), to("loss")};
   const auto loss_with = [&](const std::string& option, const std::string& value) {
     std::vector<std::string> words = loss;

@@ -345,6 +345,17 @@ TEST(Validate, NamesWhatIsWrong) {
   }
 }
 
+TEST(Operation, CeilingsCanBeLeftOut) {
+  EXPECT_EQ(parse_operation("copy", "--op"), Operation::copy);
+  EXPECT_EQ(parse_operation("cross_entropy_backward", "--op", false), Operation::cross_entropy_backward);
+  try {
+    (void)parse_operation("copy", "--op", false);
+    FAIL();
+  } catch (const InvalidArgument& error) {
+    EXPECT_TRUE(error.expected().ends_with(", cross_entropy, cross_entropy_backward")) << error.what();
+  }
+}
+
 TEST(Operation, UnknownNamesListTheKnown) {
   try {
     (void)parse_operation("sofmax", "--op");
