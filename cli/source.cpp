@@ -61,10 +61,14 @@ generator::Problem problem_of(const SourceOptions& options) {
   return one_problem_of(one);
 }
 
-Choice choose_for_key(const SourceOptions& options) {
+Known known_of_key(const SourceOptions& options) {
   require_key_alone(options.key, options.problem);
   const cache::Cache cache = open_database(options.common);
-  const Known known(cache, find_key(cache, options.key));
+  return {cache, find_key(cache, options.key)};
+}
+
+Choice choose_for_key(const SourceOptions& options) {
+  const Known known = known_of_key(options);
   const generator::Problem& problem = known.problem_or_throw();
   if (!options.config.empty()) return {problem, named_config(options.config)};
   if (!known.decision)
@@ -82,7 +86,7 @@ Choice choose_for_problem(const SourceOptions& options) {
 
 ExitCode list_configs(const SourceOptions& options) {
   const generator::Problem problem =
-      options.key.empty() ? problem_of(options) : choose_for_key(options).problem;
+      options.key.empty() ? problem_of(options) : known_of_key(options).problem_or_throw();
   const std::unique_ptr<runtime::Device> device = open_device(options.common);
   std::vector<std::string> configs;
   for (const generator::Config& config : generator::space(problem, tuner::limits_of(device->model())))
@@ -131,8 +135,17 @@ std::string remarks_on(const Choice& choice, const generator::Program& program, 
   return text;
 }
 
+/// Without --list, a device only says which config a program runs there.
+void require_device_to_matter(const SourceOptions& options) {
+  if (options.common.device.empty() || (options.key.empty() && options.config.empty())) return;
+  throw InvalidArgument("--device", in_quotes(options.common.device),
+                        fmt::format("none beside {}: the source is the same for every device",
+                                    options.key.empty() ? "--config" : "KEY without --list"));
+}
+
 ExitCode show_source(const SourceOptions& options) {
   if (options.list) return list_configs(options);
+  require_device_to_matter(options);
   const Choice choice = options.key.empty() ? choose_for_problem(options) : choose_for_key(options);
   const generator::Program program =
       generator::generate(choice.problem, generator::parse_config(choice.chosen.config));
@@ -153,10 +166,13 @@ void add_source(CLI::App& app, Action& chosen) {
   CLI::App* command = app.add_subcommand("source", "Print the generated CUDA of a winner or of any config");
   command->footer(source_examples);
   command->add_option("KEY", options->key, "Of db list; its first 4 digits or more");
-  command->add_option("--config", options->config, "The config, as db show and --list write it")
-      ->type_name("CONFIG");
-  command->add_flag("--flat", options->flat, "One file: every include put in its place");
-  command->add_flag("--list", options->list, "Print the configs that fit the problem and the device instead");
+  CLI::Option* config =
+      command->add_option("--config", options->config, "The config, as db show and --list write it")
+          ->type_name("CONFIG");
+  CLI::Option* flat = command->add_flag("--flat", options->flat, "One file: every include put in its place");
+  command->add_flag("--list", options->list, "Print the configs that fit the problem and the device instead")
+      ->excludes(config)
+      ->excludes(flat);
   add_problem_options(*command, options->problem);
   add_device_option(*command, options->common);
   add_database_option(*command, options->common);

@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -178,6 +179,18 @@ void tune_all(runtime::Device& device, cache::Cache& cache, const tuner::Setting
   }
 }
 
+/// The list is the same with any other options.
+void require_list_presets_alone(const CLI::App& command) {
+  for (const CLI::Option* option : command.get_options()) {
+    const std::string name = option->get_name();
+    if (option->count() == 0 || name == "--list-presets" || name == "--json") continue;
+    const bool takes_nothing = option->get_items_expected_max() == 0;
+    throw InvalidArgument(
+        name, takes_nothing ? "given" : in_quotes(fmt::format("{}", fmt::join(option->results(), ","))),
+        "nothing beside --list-presets but --json");
+  }
+}
+
 ExitCode list_presets(bool json) {
   Json documents = Json::array();
   Table table({{"PRESET"}, {"COLUMNS", Table::Align::right}, {"DTYPE"}, {"MODELS"}, {"SOURCE"}});
@@ -257,9 +270,11 @@ void add_sweep(CLI::App& app, Action& chosen) {
   add_device_option(*command, options->common);
   add_database_option(*command, options->common);
   add_json_option(*command, options->common);
-  command->callback([options, &chosen] {
-    chosen = [options] {
-      return options->list_presets ? list_presets(options->common.json) : sweep(*options);
+  command->callback([options, command, &chosen] {
+    chosen = [options, command] {
+      if (!options->list_presets) return sweep(*options);
+      require_list_presets_alone(*command);
+      return list_presets(options->common.json);
     };
   });
 }

@@ -179,6 +179,42 @@ TEST_F(DatabaseCommands, SourceOfAKeyIsThatOfItsWinner) {
   EXPECT_EQ(text({"source", id(), "--op", "softmax"}).status, 2);
 }
 
+TEST_F(DatabaseCommands, SourceRefusesOptionsThatItWouldIgnore) {
+  const std::vector<std::string> problem{"--op", "softmax", "--dtype", "bf16", "--cols", "4096"};
+  const auto expect_refused = [&](std::vector<std::string> words, const std::string& message) {
+    words.insert(words.begin(), "source");
+    const Finished finished = text(words);
+    EXPECT_EQ(finished.status, 2) << finished.out;
+    EXPECT_EQ(finished.out, "");
+    EXPECT_NE(finished.err.find(message), std::string::npos) << finished.err;
+  };
+  const auto of_problem = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), problem.begin(), problem.end());
+    return more;
+  };
+  for (const char* config : {"foo", "block/warps=4,vec=8,load=ca,store=wb"})
+    expect_refused(of_problem({"--list", "--config", config}), "--config");
+  expect_refused(of_problem({"--list", "--flat"}), "--flat");
+  expect_refused({id(), "--list", "--flat"}, "--flat");
+  expect_refused({id(), "--device", "host"}, "--device is \"host\"; expected none beside KEY");
+  expect_refused(of_problem({"--config", winner(), "--device", "host"}),
+                 "--device is \"host\"; expected none beside --config");
+  EXPECT_EQ(text({"source", id(), "--list", "--device", "host"}).status, 0);
+}
+
+TEST_F(DatabaseCommands, SourceListsTheConfigsOfAKeyWithoutAWinner) {
+  cache::Measurement rejected = measurement(0, 0);
+  rejected.key.device = "Another GPU|cc=90|sm=132";
+  rejected.outcome = cache::Outcome::quarantined;
+  rejected.reason = "wrong answer";
+  rejected.samples_us.clear();
+  cache_.add(rejected);
+  EXPECT_EQ(text({"source", rejected.key.id()}).status, 8);
+  const Finished listed = text({"source", rejected.key.id(), "--list", "--device", "host"});
+  EXPECT_EQ(listed.status, 0) << listed.err;
+  EXPECT_NE(listed.out.find("block/"), std::string::npos) << listed.out;
+}
+
 TEST_F(DatabaseCommands, SourceOfAProblemNeedsNoDatabase) {
   const std::vector<std::string> problem{"source", "--op", "softmax", "--dtype", "bf16", "--cols", "4096"};
   const auto with = [&problem](std::vector<std::string> more) {

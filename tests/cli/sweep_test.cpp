@@ -184,6 +184,22 @@ TEST_F(Sweep, ListsPresets) {
   const json document = json::parse(ce_tune({"sweep", "--list-presets", "--json"}).out);
   EXPECT_EQ(document.at("presets")[0].at("preset"), "deepseek-v3");
   EXPECT_EQ(document.at("presets")[0].at("columns"), 129280);
+
+  const auto expect_refused = [this](const std::vector<std::string>& more, const std::string& named) {
+    std::vector<std::string> words{"sweep", "--list-presets"};
+    words.insert(words.end(), more.begin(), more.end());
+    const Finished finished = ce_tune(words);
+    EXPECT_EQ(finished.status, 2) << finished.out;
+    EXPECT_EQ(finished.out, "");
+    EXPECT_NE(finished.err.find(named + "; expected nothing beside --list-presets but --json"),
+              std::string::npos)
+        << finished.err;
+  };
+  expect_refused({"--op", "softmax"}, "--op is \"softmax\"");
+  expect_refused({"--preset", "llama3,qwen3"}, "--preset is \"llama3,qwen3\"");
+  expect_refused({"--smoothing"}, "--smoothing is given");
+  expect_refused({"--isolate"}, "--isolate is given");
+  expect_refused({"--device", "host"}, "--device is \"host\"");
 }
 
 TEST_F(Sweep, WaitsForAnotherProcessThatTunesTheSame) {
