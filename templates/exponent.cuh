@@ -56,8 +56,12 @@ struct ExponentOf<true> {
   float max, c, s;
   bool fused;
 
+  /// A single class is the maximum: its exponent is exactly 0.
   CE_DEVICE ExponentOf(float max_of_part, float factor)
-      : max(finite_or_zero(max_of_part)), c(factor), s(product(max, factor)), fused(absolute(s) < 0x1p30f) {}
+      : max(finite_or_zero(max_of_part)),
+        c(factor),
+        s(product(max, factor)),
+        fused(problem::columns > 1 && absolute(s) < 0x1p30f) {}
   /// c (x - max), and its power of the base.
   CE_DEVICE float exponent(float x) const { return multiply_add(x, c, -s); }
   CE_DEVICE float exponent_apart(float x) const { return (x - max) * c; }
@@ -75,10 +79,8 @@ struct ExponentOf<true> {
     const float t = exponent_of_maximum(other);
     return is_finite(t) ? t * ln_2 : logarithm(other);
   }
-  /// A sum of powers with respect to the maximum itself; that of a single class is exactly 1.
-  CE_DEVICE float relative(float sum) const {
-    return problem::columns == 1 ? sum / power(at_maximum()) : sum * power(-at_maximum());
-  }
+  /// A sum of powers with respect to the maximum itself.
+  CE_DEVICE float relative(float sum) const { return sum * power(-at_maximum()); }
 };
 
 /// e^(c (x - max)).
