@@ -34,8 +34,7 @@ void* Memory::allocate(std::size_t bytes) {
   void* block = nullptr;
   if (bytes < std::numeric_limits<std::size_t>::max() / 2)
     block = ::operator new (bytes + 2 * zone_bytes, std::align_val_t{alignment}, std::nothrow);
-  if (block == nullptr)
-    throw OutOfMemory("allocate", 0, fmt::format("no memory for {} bytes", bytes));
+  if (block == nullptr) throw OutOfMemory("allocate", 0, fmt::format("no memory for {} bytes", bytes));
   std::byte* const data = static_cast<std::byte*>(block) + zone_bytes;
   std::memset(data, 0xff, bytes);
   write_guard(zone_before(data));
