@@ -58,8 +58,6 @@ Cache Cache::open(const fs::path& path) {
     if (path.empty()) throw DatabaseError("no place for the tuning database is known: set CE_DB or HOME");
     impl->mends = true;
     impl->path = fs::absolute(path);
-    create_file(impl->path);
-    impl->file_id = FileId::of(impl->path);
     try {
       impl->attach(impl->path);
     } catch (const Damaged& damage) {

@@ -90,20 +90,31 @@ void Cache::Impl::attach(const fs::path& file, IfOlder if_older) {
     file_id = id;
     return;
   }
-  const FileId id = FileId::of(file);
-  Opened opened = open_file(file, mends ? IfEmpty::fill : IfEmpty::refuse, if_older);
-  store = std::move(opened.store);
-  schema_of_original = opened.schema_of_original;
-  path = file;
-  file_id = id;
-  examined = false;
-  persistent = opened.problem.empty();
-  if (!persistent) degrade(opened.problem);
+  constexpr int most_successors = 3;
+  for (int successors = 0;; ++successors) {
+    if (mends) create_file(file);
+    const FileId id = FileId::of(file);
+    try {
+      Opened opened = open_file(file, mends ? IfEmpty::fill : IfEmpty::refuse, if_older);
+      store = std::move(opened.store);
+      schema_of_original = opened.schema_of_original;
+      path = file;
+      file_id = id;
+      examined = false;
+      persistent = opened.problem.empty();
+      if (!persistent) degrade(opened.problem);
+      return;
+    } catch (const DatabaseError&) {
+      // While it was opened it can have been set aside.
+      if (FileId::of(file) != id && successors < most_successors) continue;
+      if (store == nullptr) file_id = id;  // of what mend() sets aside
+      throw;
+    }
+  }
 }
 
 void Cache::Impl::follow(Use use) {
   try {
-    if (mends) create_empty(path);
     attach(path, strict && use == Use::read ? IfOlder::copy : IfOlder::update);
   } catch (const Error&) {
     if (use == Use::write) throw;  // the file that is open can still be read

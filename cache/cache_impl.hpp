@@ -46,7 +46,7 @@ struct Cache::Impl {
   /// Writes what the file had refused. \throws as on_store()
   void deliver();
 
-  /// Opens the file, which exists; \throws DatabaseError
+  /// Opens the file; creates it where it may set a damaged one aside. \throws DatabaseError
   void attach(const std::filesystem::path& file, IfOlder if_older = IfOlder::update);
   /// Looks for damage that no query would notice, such as a row that an index has lost: once, before the first write,
   /// which a search of seconds has gone before.

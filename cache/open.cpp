@@ -12,7 +12,6 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
-#include <optional>
 #include <string_view>
 #include <system_error>
 #include <thread>
@@ -36,18 +35,6 @@ constexpr int one_user = SQLITE_OPEN_NOMUTEX;
 
 /// In kilobytes, at most: the inner pages of the indexes of a database with millions of measurements.
 constexpr const char* keep_pages = "PRAGMA cache_size = -16384";
-
-std::string system_message(int code) { return std::generic_category().message(code); }
-
-void create_folders(const fs::path& folder) {
-  std::error_code ignored;
-  if (folder.empty() || fs::is_directory(folder, ignored)) return;
-  create_folders(folder.parent_path());
-  if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST)
-    throw DatabaseError(
-        fmt::format("cannot create the folder {} ({}): name a file in a folder that can be written ({})",
-                    folder.string(), system_message(errno), ways_to_name_it));
-}
 
 void require_regular_file(const fs::path& path) {
   std::error_code error;
@@ -233,15 +220,6 @@ std::unique_ptr<Store> reader(const std::string& name, int flags, const fs::path
   return std::make_unique<Store>(std::move(database));
 }
 
-/// Keeps who would create a file waiting while a damaged one of its name is set aside.
-std::optional<Claim> claim_to_create(const fs::path& path) {
-  try {
-    return claim_of_place(path);
-  } catch (const DatabaseError&) {
-    return std::nullopt;  // then nothing can be set aside there either
-  }
-}
-
 bool may_still_be_readable(int code) { return code == SQLITE_PERM || may_lack_its_own_files(code); }
 
 /// The file itself, or a copy of one with an older schema that is to be left as it is.
@@ -259,14 +237,6 @@ Damaged::Damaged(const fs::path& path, std::string cause)
                       path.string(), cause)),
       cause_(std::move(cause)) {}
 
-void create_file(const fs::path& path) {
-  create_folders(path.parent_path());
-  struct stat there {};
-  if (::stat(path.c_str(), &there) == 0) return;
-  const auto claim = claim_to_create(path);
-  create_empty(path);
-}
-
 void create_empty(const fs::path& path) {
   if (const std::error_code error = create_private_file(path))
     throw DatabaseError(fmt::format("cannot create {} ({}): name a file that can be written ({})",
@@ -281,26 +251,6 @@ std::int64_t bytes_on_disk(const fs::path& path) {
     if (!error) total += static_cast<std::int64_t>(bytes);
   }
   return total;
-}
-
-fs::path existing_file(const fs::path& path) {
-  std::error_code error;
-  fs::path file = fs::absolute(path, error);
-  const fs::file_status status = error ? fs::file_status() : fs::status(file, error);
-  if (status.type() == fs::file_type::not_found)
-    throw NotFound(fmt::format("there is no tuning database {}", file.string()));
-  return file;
-}
-
-Claim claim_of_place(const fs::path& path) {
-  const auto deadline = steady_clock::now() + 2 * busy_timeout;
-  for (;;) {
-    if (auto claim = Claim::take(path.string() + "-place")) return std::move(*claim);
-    if (steady_clock::now() > deadline)
-      throw DatabaseError(fmt::format("another process has been setting {} aside for more than {} s",
-                                      path.string(), 2 * busy_timeout.count() / 1000));
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
 }
 
 std::string immutable_uri(const fs::path& path) {

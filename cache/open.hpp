@@ -10,7 +10,6 @@
 #include <optional>
 #include <string>
 
-#include "cache/claim.hpp"
 #include "cache/store.hpp"
 #include "ce/base/error.hpp"
 
@@ -53,20 +52,8 @@ struct Opened {
   std::optional<int> schema_of_original;
 };
 
-/// Creates the file (0600) and its folders (0700) where they are missing; otherwise touches nothing. Waits for
-/// who sets a damaged file of this name aside.
-/// \throws DatabaseError
-void create_file(const std::filesystem::path& path);
-
 /// Creates the file (0600) where it is missing. \throws DatabaseError
 void create_empty(const std::filesystem::path& path);
-
-/// Who has it may give the path to another file, by creating it or by setting a damaged one aside.
-/// \throws DatabaseError where there are no locks, or another has it for too long
-[[nodiscard]] Claim claim_of_place(const std::filesystem::path& path);
-
-/// The absolute path of a file that is there. \throws NotFound
-[[nodiscard]] std::filesystem::path existing_file(const std::filesystem::path& path);
 
 /// Of the file with its log, where the latest commits are.
 [[nodiscard]] std::int64_t bytes_on_disk(const std::filesystem::path& path);

@@ -34,11 +34,22 @@ struct Repair {
   std::string report;
 };
 
-/// Renames the damaged file and its logs to PATH.corrupt-DATE (UTC), and copies what can be read into a new file
-/// at its path. One process at a time does so; whoever has the damaged file open still finds another FileId.
+/// Copies what can be read of the damaged file into a draft beside it, renames the file and its logs to
+/// PATH.corrupt-DATE (UTC), and the draft to PATH. One process at a time does so; whoever has the damaged file open still
+/// finds another FileId. Where the process is killed either the damaged file is still at the path, or there is none and
+/// create_file() goes on with it.
 /// \param damaged  the file that was seen to be damaged
 /// \param cause  of the repair, for the report
 /// \throws DatabaseError, SQLite::Exception where not even a database in memory can be had
 [[nodiscard]] Repair repair(const std::filesystem::path& path, FileId damaged, const std::string& cause);
+
+/// Creates the file (0600) and its folders (0700) where they are missing; otherwise touches nothing. Waits for
+/// who repairs one of this name, and goes on with a repair whose process was killed.
+/// \throws Locked where another process repairs it for too long; DatabaseError
+void create_file(const std::filesystem::path& path);
+
+/// The absolute path of a file that is there. Waits for who repairs one of this name.
+/// \throws NotFound; Locked as create_file(); DatabaseError where a repair waits for a program that may write
+[[nodiscard]] std::filesystem::path existing_file(const std::filesystem::path& path);
 
 }  // namespace ce::cache

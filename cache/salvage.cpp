@@ -63,12 +63,14 @@ class Rows {
  public:
   /// \param sql  selects the rows from number ?1 to ?2
   /// \param number_column  of that, the row's number
+  /// \param after  the number of the last row that is not wanted
   Rows(SQLite::Database& database, const std::string& sql, int number_column, const char* last_number_sql,
-       std::int64_t most_holes)
+       std::int64_t most_holes, std::int64_t after)
       : statement_(database, sql),
         number_column_(number_column),
         most_holes_(most_holes),
-        last_(last_of(database, last_number_sql, most_holes_)) {}
+        last_(last_of(database, last_number_sql, std::min(after, most_number - most_holes_) + most_holes_)),
+        at_(after + 1) {}
 
   /// The next row that can be read; null behind the last one.
   const Query* next() {
@@ -99,10 +101,12 @@ class Rows {
   }
 
  private:
+  static constexpr std::int64_t most_number = std::numeric_limits<std::int64_t>::max() - 1;
+
   /// Where even that cannot be read, as many are tried as are given up.
   static std::int64_t last_of(SQLite::Database& database, const char* sql, std::int64_t otherwise) {
     try {
-      return std::min(database.execAndGet(sql).getInt64(), std::numeric_limits<std::int64_t>::max() - 1);
+      return std::min(database.execAndGet(sql).getInt64(), most_number);
     } catch (const SQLite::Exception&) {
       return otherwise;
     }
@@ -116,7 +120,7 @@ class Rows {
   SQLite::Statement statement_;
   std::optional<Query> query_;  ///< resets the statement, so it goes first
   int number_column_;
-  std::int64_t most_holes_, last_, at_ = 1, holes_ = 0;
+  std::int64_t most_holes_, last_, at_, holes_ = 0;
   bool probing_ = false, found_ = false;
 };
 
@@ -201,19 +205,22 @@ std::unique_ptr<SQLite::Database> open_damaged(const fs::path& file) {
   }
 }
 
-std::int64_t copy_measurements(SQLite::Database& database, Store& into, std::int64_t most_holes) {
+/// \param after  the number of the last row that is not wanted
+/// \returns that of the last one that could be read
+std::int64_t copy_measurements(SQLite::Database& database, Store& into, std::int64_t most_holes,
+                               std::int64_t after) {
   const bool first_version =
       database.execAndGet("SELECT COUNT(*) FROM PRAGMA_TABLE_INFO('measurements') WHERE name = 'identity'")
           .getInt() == 0;
   Rows rows(database, select_measurements_with(first_version ? "''" : "m.identity"), 18,
-            "SELECT MAX(id) FROM measurements NOT INDEXED", most_holes);
-  std::int64_t copied = 0;
+            "SELECT MAX(id) FROM measurements NOT INDEXED", most_holes, after);
   std::vector<Measurement> list;
   const auto flush = [&] {
-    copied += into.add(list);
+    into.add(list);
     list.clear();
   };
   while (const Query* row = rows.next()) {
+    after = row->integer(18);
     try {
       list.push_back(first_version ? read_measurement(*row) : read_whole_measurement(*row));
     } catch (const std::exception&) {  // it is left out, those behind it are not
@@ -221,41 +228,43 @@ std::int64_t copy_measurements(SQLite::Database& database, Store& into, std::int
     if (list.size() == rows_at_once) flush();
   }
   flush();
-  return copied;
+  return after;
 }
 
-std::int64_t copy_binaries(SQLite::Database& database, Store& into, std::int64_t most_holes) {
-  Rows rows(database, all_binaries, 5, "SELECT MAX(rowid) FROM binaries NOT INDEXED", most_holes);
-  std::int64_t copied = 0;
+std::int64_t copy_binaries(SQLite::Database& database, Store& into, std::int64_t most_holes,
+                           std::int64_t after) {
+  Rows rows(database, all_binaries, 5, "SELECT MAX(rowid) FROM binaries NOT INDEXED", most_holes, after);
   while (const Query* row = rows.next()) {
+    after = row->integer(5);
     const Bytes image = row->blob(1);
     const std::string compile_key = row->text(0);
     if (digest_of_binary(compile_key, image) != row->text(2)) continue;
     into.keep_binary(compile_key, image, {.compiler = row->text(3), .name = row->text(4)});
-    ++copied;
   }
-  return copied;
+  return after;
 }
 
 /// What the table has, or nothing where it cannot even be found.
 template <class Copy>
-std::int64_t rows_of(SQLite::Database& database, Store& into, std::int64_t most_holes, const Copy& copy) {
+std::int64_t rows_of(SQLite::Database& database, Store& into, std::int64_t most_holes, std::int64_t after,
+                     const Copy& copy) {
   try {
-    return copy(database, into, most_holes);
+    return copy(database, into, most_holes, after);
   } catch (const SQLite::Exception& error) {
     if (!is_damage(error)) throw;
-    return 0;
+    return after;
   }
 }
 
 }  // namespace
 
-Salvaged salvage(const fs::path& damaged, Store& into) {
+Salvaged salvage(const fs::path& damaged, Store& into, const Salvaged& before) {
   const auto database = open_damaged(damaged);
-  if (database == nullptr) return {};
+  if (database == nullptr) return before;
   const std::int64_t most_holes = most_holes_of(damaged);
-  return {.measurements = rows_of(*database, into, most_holes, copy_measurements),
-          .binaries = rows_of(*database, into, most_holes, copy_binaries)};
+  return {
+      .last_measurement = rows_of(*database, into, most_holes, before.last_measurement, copy_measurements),
+      .last_binary = rows_of(*database, into, most_holes, before.last_binary, copy_binaries)};
 }
 
 }  // namespace ce::cache

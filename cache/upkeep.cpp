@@ -12,6 +12,7 @@
 #include "cache/export.hpp"
 #include "cache/not_readable.hpp"
 #include "cache/open.hpp"
+#include "cache/repair.hpp"
 #include "ce/base/error.hpp"
 
 namespace ce::cache {

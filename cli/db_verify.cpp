@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cache/open.hpp"
+#include "cache/repair.hpp"
 #include "cache/upkeep.hpp"
 #include "cli/db.hpp"
 #include "cli/json.hpp"

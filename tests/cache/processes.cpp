@@ -13,7 +13,9 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <cstdio>
 #include <filesystem>
+#include <functional>
 #include <stdexcept>
 #include <string_view>
 #include <system_error>
@@ -27,6 +29,15 @@
 
 namespace ce::cache::test {
 namespace {
+
+/// What rename() does in this program, for tasks; returns as that does.
+using Rename = std::function<int(const char* from, const char* to)>;
+Rename& rename_here() {
+  static Rename function = [](const char* from, const char* to) {
+    return ::renameat(AT_FDCWD, from, AT_FDCWD, to);
+  };
+  return function;
+}
 
 void require(bool condition, const std::string& text) {
   if (!condition) throw std::runtime_error(text);
@@ -293,6 +304,29 @@ void damaged_read_only(const std::vector<std::string>& arguments) {
   require(cache.measurements(key).size() == 1, "what was measured cannot be read");
 }
 
+/// FILE HOW WHAT: opens a damaged FILE, and prints how many measurements of one key it has. HOW it is disturbed: kill or
+/// stop: after as many renames as WHAT says; refuse: to rename the file WHAT.
+void repair_with_trouble(const std::vector<std::string>& arguments) {
+  const std::string& how = arguments.at(2);
+  const std::string& what = arguments.at(3);
+  const auto disturb = [&] { ::raise(how == "kill" ? SIGKILL : SIGSTOP); };
+  const int last = how == "refuse" ? -1 : std::stoi(what);
+  rename_here() = [&, count = 0, really = rename_here()](const char* from, const char* to) mutable {
+    if (how == "refuse" && from == what) {
+      errno = EBUSY;
+      return -1;
+    }
+    if (count == 0 && last == 0) disturb();
+    const int result = really(from, to), error = errno;
+    if (++count == last) disturb();
+    errno = error;
+    return result;
+  };
+  const Cache cache = Cache::open(arguments.at(1));
+  const std::size_t rows = cache.measurements({.problem = "shared", .device = "Some GPU"}).size();
+  print(fmt::format("{} in {}\n", rows, cache.status().persistent ? "its file" : "memory"));
+}
+
 /// FILE PROBLEM DEVICE: claims the key, says so, and waits for its end.
 void hold_a_claim(const std::vector<std::string>& arguments) {
   const Cache cache = Cache::open(arguments.at(1));
@@ -302,6 +336,9 @@ void hold_a_claim(const std::vector<std::string>& arguments) {
 }
 
 }  // namespace
+
+/// In place of the C library's, also where the standard library calls it.
+extern "C" int rename(const char* from, const char* to) noexcept { return rename_here()(from, to); }
 
 Process::Process(std::vector<std::string> arguments) {
   std::array<int, 2> ends{};
@@ -351,6 +388,15 @@ std::string Process::rest() {
 
 void Process::kill() { ::kill(pid_, SIGKILL); }
 
+bool Process::wait_for_stop() {
+  siginfo_t how{};
+  while (::waitid(P_PID, static_cast<id_t>(pid_), &how, WSTOPPED | WEXITED | WNOWAIT) != 0)
+    if (errno != EINTR) throw std::system_error(errno, std::generic_category(), "waitid");
+  return how.si_code == CLD_STOPPED;
+}
+
+void Process::go_on() { ::kill(pid_, SIGCONT); }
+
 int Process::wait() {
   int status = 0;
   while (::waitpid(pid_, &status, 0) < 0)
@@ -361,7 +407,7 @@ int Process::wait() {
 
 std::optional<int> run_task(const std::vector<std::string>& arguments) {
   using Task = void (*)(const std::vector<std::string>&);
-  constexpr std::array<std::pair<std::string_view, Task>, 11> tasks{{
+  constexpr std::array<std::pair<std::string_view, Task>, 12> tasks{{
       {"--write", write_measurements},
       {"--read-only", read_only},
       {"--work", work_until_killed},
@@ -373,6 +419,7 @@ std::optional<int> run_task(const std::vector<std::string>& arguments) {
       {"--read-on-full-file-system", read_on_full_file_system},
       {"--read-only-file-system", read_only_file_system},
       {"--damaged-read-only", damaged_read_only},
+      {"--repair", repair_with_trouble},
   }};
   for (const auto& [name, task] : tasks) {
     if (arguments.empty() || arguments.front() != name) continue;

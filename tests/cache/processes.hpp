@@ -24,6 +24,10 @@ class Process {
   /// All that is left of its output, as text.
   [[nodiscard]] std::string rest();
   void kill();
+  /// Waits until it has stopped itself. \returns whether it has; else it has ended
+  [[nodiscard]] bool wait_for_stop();
+  /// After that.
+  void go_on();
   /// The exit code; minus the signal when one ended it.
   [[nodiscard]] int wait();
 
