@@ -122,6 +122,13 @@ bool is_older(SQLite::Database& database) {
   return database.execAndGet("PRAGMA user_version").getInt() < static_cast<int>(migrations().size());
 }
 
+/// Whether the path leads to another file by now.
+bool has_moved(SQLite::Database& database) {
+  int moved = 0;
+  sqlite3_file_control(database.getHandle(), "main", SQLITE_FCNTL_HAS_MOVED, &moved);
+  return moved != 0;
+}
+
 /// Null where the schema is an older one that is to be left as it is.
 std::unique_ptr<Store> open_writable(const fs::path& path, IfEmpty if_empty, IfOlder if_older) {
   auto database = std::make_unique<SQLite::Database>(path.string(), SQLite::OPEN_READWRITE | one_user,
@@ -137,6 +144,9 @@ std::unique_ptr<Store> open_writable(const fs::path& path, IfEmpty if_empty, IfO
   // That is known once something has been read.
   if (sqlite3_db_readonly(database->getHandle(), "main") != 0)
     throw SQLite::Exception("its header forbids every SQLite of today to write", SQLITE_CORRUPT);
+  // The log, which is open now, is found by its name: it could be that of the other file.
+  if (has_moved(*database))
+    throw SQLite::Exception("another file has taken its place meanwhile", SQLITE_BUSY);
   set_checkpoint_on_close(*database, true);
   if (!has_tables && if_empty == IfEmpty::refuse) throw nothing_in(path);
   if (if_older == IfOlder::copy && is_older(*database)) return nullptr;

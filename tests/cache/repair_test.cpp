@@ -1,16 +1,21 @@
 // A damaged database gives way to a new one while others work with it, whatever becomes of who does so.
+#include <SQLiteCpp/Database.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sqlite3.h>
 
 #include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <filesystem>
+#include <functional>
 #include <future>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cache/cache.hpp"
+#include "cache/schema.hpp"
 #include "ce/base/error.hpp"
 #include "tests/cache/fixture.hpp"
 #include "tests/cache/processes.hpp"
@@ -152,6 +157,43 @@ TEST_F(RepairTest, WhatIsCommittedDuringItIsInTheNewFileToo) {
   EXPECT_EQ(rows(third), in_file + in_log + 20);
   EXPECT_TRUE(third.binary("meanwhile"));
   EXPECT_EQ(rows(other), in_file + in_log + 20);
+}
+
+std::function<void()>& at_next_open() {
+  static std::function<void()> function;
+  return function;
+}
+
+/// SQLite calls it when it has opened a file and has not read it yet.
+int act_at_open(sqlite3*, char**, const sqlite3_api_routines*) {
+  if (const auto action = std::exchange(at_next_open(), {})) action();
+  return SQLITE_OK;
+}
+
+TEST_F(RepairTest, WhoIsJustOpeningTheOldFileDoesNotWriteIntoTheLogOfTheNewOne) {
+  const fs::path whole = folder() / "whole.db";
+  {
+    SQLite::Database older(file().string(), SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE);
+    older.exec("PRAGMA journal_mode = WAL");
+    migrate(older, migrations().first(4));
+    Cache cache = Cache::open(whole);
+    add(cache, "whole", 10);
+  }
+  at_next_open() = [&] {
+    fs::rename(file(), folder() / "old.db");
+    fs::rename(whole, file());
+  };
+  const auto act = reinterpret_cast<void (*)()>(act_at_open);
+  ASSERT_EQ(sqlite3_auto_extension(act), SQLITE_OK);
+  {
+    const Cache cache = Cache::open(file());
+    EXPECT_EQ(rows(cache), 10U);
+    EXPECT_TRUE(cache.status().persistent) << cache.status().problem;
+  }
+  EXPECT_EQ(sqlite3_cancel_auto_extension(act), 1);
+  EXPECT_EQ(sql_value(file(), "PRAGMA integrity_check"), "ok");
+  EXPECT_EQ(rows(Cache::open_existing(file())), 10U);
+  EXPECT_EQ(warnings(""), 0U) << warning("");
 }
 
 /// As of a mount point, or of a log that belongs to somebody else.
