@@ -11,6 +11,7 @@
 #include <array>
 #include <cstddef>
 #include <exception>
+#include <fstream>
 #include <limits>
 #include <map>
 #include <span>
@@ -424,6 +425,25 @@ bool is_of_version(SQLite::Database& database, int version) {
          database.execAndGet("SELECT MAX(version) FROM schema_versions").getInt() == version;
 }
 
+constexpr std::size_t id_at = 68, shortest_header = id_at + 4;
+
+/// \param header_at  where its header begins, if it does
+bool is_of_ours(std::string_view bytes, std::size_t header_at) {
+  return (bytes.size() > header_at + id_at && bytes.substr(header_at + id_at).starts_with("ceDB")) ||
+         bytes.find("CREATE TABLE device_models") != std::string_view::npos;
+}
+
+/// Of a database whose tables are not in its file yet. Its log begins with what created them, page 1 in front.
+bool log_is_of_ours(const std::filesystem::path& database) {
+  constexpr std::size_t bytes_of_first_commit = 1 << 17, header_at = 32 + 24;
+  // SQLite has no locks on a log that closing it could drop.
+  std::ifstream log(database.string() + "-wal", std::ios::binary);
+  std::string bytes(bytes_of_first_commit, '\0');
+  log.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  bytes.resize(static_cast<std::size_t>(log.gcount()));
+  return is_of_ours(bytes, header_at);
+}
+
 }  // namespace
 
 std::string beginning_of(const std::filesystem::path& path, std::size_t most) {
@@ -477,10 +497,9 @@ bool require_ours(SQLite::Database& database, const std::filesystem::path& path)
 bool resembles_ours(const std::filesystem::path& path) noexcept {
   try {
     const std::string bytes = beginning_of(path, 1 << 16);
-    constexpr std::size_t id_at = 68;
-    if (bytes.size() < id_at + 4) return magic.starts_with(std::string_view(bytes).substr(0, magic.size()));
-    return bytes.compare(id_at, 4, "ceDB") == 0 ||
-           bytes.find("CREATE TABLE device_models") != std::string::npos;
+    if (bytes.size() < shortest_header)
+      return magic.starts_with(std::string_view(bytes).substr(0, magic.size()));
+    return is_of_ours(bytes, 0) || log_is_of_ours(path);
   } catch (const std::exception&) {
     return false;
   }

@@ -39,8 +39,8 @@ inline constexpr std::string_view magic("SQLite format 3\0", 16);
 /// \throws SQLite::Exception where the file cannot be opened
 [[nodiscard]] std::string beginning_of(const std::filesystem::path& path, std::size_t most);
 
-/// Whether a file that SQLite cannot read was one of ours: by its application_id, the texts of its tables, or
-/// because it is the beginning of a database too short to tell. Changes nothing, and takes no lock away that
+/// Whether a file that SQLite cannot read was one of ours: by its application_id, the texts of its tables, which a young
+/// one has in its log alone, or because it is the beginning of a database too short to tell. Changes nothing, and takes no lock away that
 /// this process has on the file.
 [[nodiscard]] bool resembles_ours(const std::filesystem::path& path) noexcept;
 

@@ -226,5 +226,18 @@ TEST_F(RepairTest, ADraftThatNobodyNeedsIsRemoved) {
   EXPECT_EQ(files_with("-draft"), 0U);
 }
 
+/// All that is in it is in its log, while the process that created it has it open.
+TEST_F(RepairTest, AYoungDatabaseIsKnownByItsLog) {
+  Cache other = Cache::open(file());
+  add(other, "log", in_log);
+  sql(file(), damage);
+  Cache cache = Cache::open(file());
+  EXPECT_TRUE(cache.status().persistent) << cache.status().problem;
+  EXPECT_EQ(rows(cache), in_log);
+  EXPECT_EQ(warnings("set aside as"), 1U) << warning("");
+  add(other, "after", 1);
+  EXPECT_EQ(rows(cache), in_log + 1);
+}
+
 }  // namespace
 }  // namespace ce::cache::test
