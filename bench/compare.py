@@ -16,7 +16,6 @@ import datetime
 import gc
 import json
 import math
-import os
 import shlex
 import subprocess
 import sys

@@ -41,10 +41,8 @@ constexpr const char* doctor_examples =
     "\n"
     "Exit status: 0 when this machine can tune (its GPUs where it has any, else the host device), the "
     "database can be\n"
-    "used and all its layers read, and CE_DEVICE, CE_POLICY, CE_LOG and CE_HOST_SEED mean something; "
-    "otherwise "
-    "that of\n"
-    "the first thing that is in the way.\n";
+    "used and all its layers read, and CE_DEVICE, CE_POLICY, CE_LOG and CE_HOST_SEED mean something;\n"
+    "otherwise that of the first thing that is in the way.\n";
 
 /// What was found in one place.
 struct Diagnosis {

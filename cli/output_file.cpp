@@ -55,8 +55,9 @@ class Draft {
 
 /// Whether the descriptor leads to what the path does, if that is not thrown away.
 bool leads_to(int descriptor, const std::string& path) {
-  struct stat of_path {
-  }, of_descriptor{}, nowhere{};
+  struct stat of_path {};
+  struct stat of_descriptor {};
+  struct stat nowhere {};
   if (::stat(path.c_str(), &of_path) != 0 || ::fstat(descriptor, &of_descriptor) != 0) return false;
   const auto same = [](const struct stat& a, const struct stat& b) {
     return a.st_dev == b.st_dev && a.st_ino == b.st_ino;

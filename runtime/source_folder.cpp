@@ -82,6 +82,8 @@ std::string file_name(std::string_view name) {
 
 }  // namespace
 
+std::string not_kept(const Error& why) { return fmt::format("nowhere: {}", why.what()); }
+
 fs::path temporary_folder() {
   std::error_code error;
   fs::path folder = fs::temp_directory_path(error);
@@ -122,7 +124,7 @@ SourceFolder::~SourceFolder() {
   if (!path_.empty()) fs::remove_all(path_, ignored);
 }
 
-fs::path SourceFolder::keep() {
+std::string SourceFolder::keep() try {
   const fs::path place = new_folder(kept);
   if (::rename(path_.c_str(), place.c_str()) != 0) {
     const Error error = failed("keep the source in", place);
@@ -130,7 +132,9 @@ fs::path SourceFolder::keep() {
     throw error;
   }
   path_.clear();
-  return place / file_;
+  return (place / file_).string();
+} catch (const Error& error) {
+  return not_kept(error);
 }
 
 }  // namespace ce::runtime

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <string>
 
+#include "ce/base/error.hpp"
 #include "ce/base/own_descriptor.hpp"
 #include "runtime/device.hpp"
 
@@ -12,6 +13,9 @@ namespace ce::runtime {
 
 /// $TMPDIR, or /tmp. \throws Error(compile) where that is no folder
 [[nodiscard]] std::filesystem::path temporary_folder();
+
+/// In place of the path of a source that could not be kept.
+[[nodiscard]] std::string not_kept(const Error& why);
 
 /// Removes what processes that were killed have left of SourceFolders: of this user, held by nobody, and no longer so new
 /// that its owner may be about to hold it. The first SourceFolder of a process does so.
@@ -32,9 +36,9 @@ class SourceFolder {
   /// The source's file name, made of the request's.
   [[nodiscard]] const std::string& file() const noexcept { return file_; }
 
-  /// The folder stays, elsewhere. \returns the source's path there
-  /// \throws Error(compile) where there is no room for it
-  [[nodiscard]] std::filesystem::path keep();
+  /// The folder stays, elsewhere. \returns the source's path there, or why there is none: that must not hide what the
+  /// compiler says
+  [[nodiscard]] std::string keep();
 
  private:
   std::filesystem::path path_;  ///< empty once it is kept

@@ -1,7 +1,5 @@
 #include "runtime/cuda/keep_source.hpp"
 
-#include <fmt/format.h>
-
 #include "ce/base/error.hpp"
 #include "runtime/source_folder.hpp"
 
@@ -9,9 +7,9 @@ namespace ce::runtime::cuda {
 
 std::string keep_source(const CompileRequest& request) {
   try {
-    return SourceFolder(request).keep().string();
+    return SourceFolder(request).keep();
   } catch (const Error& error) {
-    return fmt::format("nowhere: {}", error.what());
+    return not_kept(error);
   }
 }
 

@@ -236,7 +236,7 @@ Binary Compiler::compile(const CompileRequest& request, std::chrono::millisecond
     const std::string log = fmt::format("{}{}: {}\n", outcome.output, path_.string(), outcome.failure);
     if (outcome.was_killed || lacked_room(outcome.output))
       throw Error(ErrorKind::compile, request.name + " was not compiled: " + log);
-    throw CompileError(request.name, log, folder.keep().string());
+    throw CompileError(request.name, log, folder.keep());
   }
   return {.image = read_file(folder.path() / "kernel.so"), .log = std::move(outcome.output)};
 }

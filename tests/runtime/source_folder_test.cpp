@@ -82,6 +82,13 @@ TEST_F(SourceFolders, AreKeptUnderAnotherName) {
   EXPECT_EQ(folders(), 1);
 }
 
+/// Where there is no room elsewhere the compiler's messages are told all the same.
+TEST_F(SourceFolders, ThatCannotBeKeptSayWhy) {
+  SourceFolder folder({"f", "text", {}, {}});
+  fs::remove_all(place_);
+  EXPECT_TRUE(folder.keep().starts_with("nowhere: ")) << "neither is there";
+}
+
 TEST_F(SourceFolders, TakeNamesLongerThanAFileMayHave) {
   SourceFolder folder({std::string(300, 'x'), "text", {}, {}});
   EXPECT_EQ(text_of(folder.keep()), "text");
