@@ -188,7 +188,7 @@ struct Operation {
   CE_DEVICE void cap(Tile& tile) const {
     logits.put_under_cap(tile);
   }
-  CE_DEVICE bool needs_maximum() const { return logits.need_maximum(); }
+  CE_DEVICE bool needs_maximum() const { return logits.need_maximum; }
   template <class Tile>
   CE_DEVICE float maximum_of(const Tile& tile) const {
     return logits.of(largest_of(tile));

@@ -65,6 +65,8 @@ struct ExponentOf<true> {
   /// c (x - max), and its power of the base.
   CE_DEVICE float exponent(float x) const { return multiply_add(x, c, -s); }
   CE_DEVICE float exponent_apart(float x) const { return (x - max) * c; }
+  /// Whichever of them it has to be, without a branch.
+  CE_DEVICE float either(float x) const { return multiply_add(x - (fused ? 0.f : max), c, fused ? -s : 0.f); }
   CE_DEVICE static float power(float exponent) { return exp2(exponent); }
   /// Of a maximum that another part's sums refer to.
   CE_DEVICE float exponent_of_maximum(float other) const {
@@ -92,6 +94,7 @@ struct ExponentOf<false> {
   CE_DEVICE ExponentOf(float max_of_part, float factor) : max(finite_or_zero(max_of_part)), c(factor) {}
   CE_DEVICE float exponent(float x) const { return exponent_apart(x); }
   CE_DEVICE float exponent_apart(float x) const { return (x - max) * c; }
+  CE_DEVICE float either(float x) const { return exponent_apart(x); }
   CE_DEVICE static float power(float exponent) { return exponential(exponent); }
   CE_DEVICE float exponent_of_maximum(float other) const { return exponent_apart(other); }
   CE_DEVICE static float at_maximum() { return 0.f; }

@@ -4,28 +4,23 @@
 
 namespace ce {
 
-/// What x is the exponents of: every one is exponent.exponent(x), else exponent.exponent_apart(x).
-template <bool fused, int n>
-CE_DEVICE void exponents(float (&x)[n], const Exponent& exponent) {
-#pragma unroll
-  for (int k = 0; k < n; ++k) x[k] = fused ? exponent.exponent(x[k]) : exponent.exponent_apart(x[k]);
-}
-
 /// Logits as they are.
 struct Identity {
   static constexpr bool bounded = false;
+  /// \tparam fused  every exponent is exponent.exponent(x), else exponent.exponent_apart(x)
   template <bool fused, int n>
   CE_DEVICE void to_exponents(const Vector<problem::Element, n>& vector, float (&x)[n],
                               const Exponent& exponent) const {
     vector.values(x);
-    exponents<fused>(x, exponent);
+#pragma unroll
+    for (int k = 0; k < n; ++k) x[k] = fused ? exponent.exponent(x[k]) : exponent.exponent_apart(x[k]);
   }
   template <class Tile>
   CE_DEVICE bool near_zero(const Tile&) const {
     return true;
   }
   CE_DEVICE Identity simple() const { return {}; }
-  CE_DEVICE static bool serves(const Exponent&) { return true; }
+  CE_DEVICE static bool simple_serves(const Exponent& exponent) { return exponent.fused == narrow; }
   template <class Tile>
   CE_DEVICE int first_nan(const Tile& tile) const {
     return first_where(tile, [](float x) { return x != x; });
@@ -40,7 +35,7 @@ struct Nobody {};
 
 /// Sum of the terms of a tile, where u are the transformed elements of its first input, in whose place the transform
 /// may leave something.
-/// \tparam fused    as of exponents()
+/// \tparam fused    as the transform has it
 /// \tparam checked  leaves out what is not inside, and the column `skipped`
 template <bool fused, bool checked, class Transform, class Tile, class Also>
 CE_DEVICE float sum_of_terms(Tile& tile, const Transform& transform, const Exponent& exponent, int skipped,
@@ -82,13 +77,13 @@ CE_DEVICE bool add_exponentials(Part& part, Tile& tile, const Transform& transfo
   const bool are_simple = transform.near_zero(tile);
   const auto sum = [&] {
     if constexpr (checked)
-      if (const auto simple = transform.simple();
-          are_simple && exponent.fused == narrow && simple.serves(exponent)) {
-        if (tile.full() && !tile.holds(skipped))
-          return sum_of_terms<narrow, false>(tile, simple, exponent, skipped, also);
+      if (const auto simple = transform.simple(); are_simple && transform.simple_serves(exponent)) {
+        if (tile.plain(skipped)) return sum_of_terms<narrow, false>(tile, simple, exponent, skipped, also);
         if constexpr (Transform::bounded)
           return sum_of_terms<narrow, true>(tile, simple, exponent, skipped, also);
       }
+    if constexpr (Transform::bounded)
+      return sum_of_terms<true, checked>(tile, transform, exponent, skipped, also);
     return exponent.fused ? sum_of_terms<true, checked>(tile, transform, exponent, skipped, also)
                           : sum_of_terms<false, checked>(tile, transform, exponent, skipped, also);
   };

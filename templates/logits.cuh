@@ -91,12 +91,9 @@ struct NearZero {
   static constexpr bool bounded = true;
   float ratio;  ///< scale / cap
 
-  /// With a gradient only where no maximum is subtracted: the exponents are what is held.
-  CE_DEVICE static bool serves(const Exponent& exponent) { return !problem::gradient || exponent.max == 0.f; }
-  template <bool fused, int n, class Exponent>
+  template <bool, int n, class Exponent>
   CE_DEVICE void to_exponents(Vector<problem::Element, n>& vector, float (&x)[n],
                               const Exponent& exponent) const {
-    static_assert(fused, "only logits far from 0 have a maximum far from it");
     vector.values(x);
     const Quotient quotient(ratio, exponent.c);
     if constexpr (problem::gradient) {
@@ -121,21 +118,17 @@ struct Logits {
   static constexpr bool bounded = problem::softcap && narrow;  ///< -infinity becomes finite
   float scale, cap, ratio;                                     ///< scale / cap
   float near;                                                  ///< |y| below which tanh has the form near 0
-  float c;
+  float c, per_c;                                              ///< 1 / c
+  bool need_maximum;  ///< sums of exponentials could overflow, or lose what is small, if nobody looked for it
 
   CE_DEVICE explicit Logits(const Arguments& arguments)
       : scale(problem::scale ? arguments.scale : 1.f),
         cap(problem::softcap ? arguments.cap : 1.f),
         ratio(scale / cap),
         near(is_ordinary(ratio) && is_ordinary(cap) ? HyperbolicTangent::near : 0.f),
-        c(product(cap, log2_e)) {}
-  /// Whether sums of exponentials could overflow, or lose what is small, if nobody looked for the maximum: |z| is at most
-  /// the cap. (The loss of a single class is exactly 0, which takes its own maximum.)
-  CE_DEVICE bool need_maximum() const {
-    constexpr float largest =
-        32.f;  // sums from e^-32 to 2^31 e^32, whose inverses a gradient's factors multiply
-    return !problem::softcap || problem::columns == 1 || !(cap <= largest);
-  }
+        c(product(cap, log2_e)),
+        per_c(1.f / c),
+        need_maximum(!problem::softcap || problem::columns == 1 || !(cap <= largest_cap_alone)) {}
   CE_DEVICE float unit() const { return problem::softcap ? cap : scale; }
 
   CE_DEVICE Transformed transformed(float x) const {
@@ -160,9 +153,13 @@ struct Logits {
     return are_near_zero(largest_magnitude_of(tile));
   }
   CE_DEVICE NearZero simple() const { return {ratio}; }
+  /// Of the row's tiles: with a gradient only where no maximum is subtracted, since the exponents are what is held.
+  CE_DEVICE bool simple_serves(const Exponent& exponent) const {
+    return problem::gradient ? !need_maximum : exponent.fused;
+  }
 
   /// In 16 bits, of a vector that it leaves under its cap.
-  template <bool fused, int n>
+  template <bool, int n>
   CE_DEVICE void to_exponents(Vector<problem::Element, n>& vector, float (&x)[n],
                               const Exponent& exponent) const {
     float y[n];
@@ -171,7 +168,8 @@ struct Logits {
     for (int k = 0; k < n; ++k) y[k] = x[k];
     to_tanh(x);
     if (problem::gradient && holds_exponents()) vector = held(y, x);
-    exponents<fused>(x, exponent);
+#pragma unroll
+    for (int k = 0; k < n; ++k) x[k] = exponent.either(x[k]);
   }
   /// Of a tile that has been added.
   template <class Tile>
@@ -227,7 +225,7 @@ struct Logits {
       for (int k = 0; k < n; ++k) {
         slope[k] = multiply_add(-t[k], t[k], c * c);
         if (is_near || has_near_form(absolute(t[k]))) continue;
-        const Transformed y = HyperbolicTangent::of(t[k] / c);
+        const Transformed y = HyperbolicTangent::of(t[k] * per_c);
         t[k] = c * y.u;
         slope[k] = c * c * y.slope;
       }
@@ -245,6 +243,10 @@ struct Logits {
   CE_DEVICE float unit_under_cap() const { return bounded && holds_exponents() ? c : 1.f; }
 
  private:
+  /// |z| is at most the cap: sums from e^-32 to 2^31 e^32, whose inverses a gradient's factors multiply. (The loss of a
+  /// single class is exactly 0, which takes its own maximum.)
+  static constexpr float largest_cap_alone = 32.f;
+
   /// What a vector under its cap has as elements.
   template <bool, class>
   struct HeldAs {

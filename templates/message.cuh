@@ -10,8 +10,9 @@ struct Marks {
   static constexpr int words = 0;
   template <class Visit>
   CE_DEVICE void each(Visit&) {}
-  CE_DEVICE void put(int) {}
-  CE_DEVICE static bool has(int) { return false; }
+  CE_DEVICE static Marks of(int) { return {}; }
+  CE_DEVICE void advance() {}
+  CE_DEVICE static bool has(const Marks&) { return false; }
   CE_DEVICE void join(const Marks&) {}
   CE_DEVICE Marks of_warp() const { return {}; }
 };
@@ -24,8 +25,10 @@ struct Marks<true> {
   CE_DEVICE void each(Visit& visit) {
     visit(bits);
   }
-  CE_DEVICE void put(int chunk) { bits |= 1 << chunk; }
-  CE_DEVICE bool has(int chunk) const { return bits >> chunk & 1; }
+  CE_DEVICE static Marks of(int chunk) { return {1 << chunk}; }
+  /// To the next chunks.
+  CE_DEVICE void advance() { bits <<= 1; }
+  CE_DEVICE bool has(const Marks& any) const { return (bits & any.bits) != 0; }
   CE_DEVICE void join(const Marks& other) { bits |= other.bits; }
   CE_DEVICE Marks of_warp() const {
     Marks all = *this;

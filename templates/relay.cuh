@@ -135,17 +135,18 @@ CE_DEVICE void write_rows(const Site& site, int thread) {
     operation.put(outcome.row);
     cap(operation, edge);
     site.shared.weights.lend(operation, site.rank);
+    auto mark = ChunkMarks::of(0);
 #pragma unroll 1
     for (int from = 0; from < chunks; from += places) {
 #pragma unroll
-      for (int i = 0; i < places; ++i) {
+      for (int i = 0; i < places; ++i, mark.advance()) {
         const WriterChunk tile =
             held_chunks > 0 ? held[i].tile(part, from + i, thread) : taker.take(part, from + i);
         if (outcome.constant)
           tile.template write_value<config::store>(part.row, outcome.value);
         else
           write_outputs<config::store>(operation, part.row, tile,
-                                       operation.fast() && !outcome.marks.has(from + i));
+                                       operation.fast() && !outcome.marks.has(mark));
         if constexpr (held_chunks > 0) {
           if (from + places < chunks)
             held[i].keep(taker.take(part, from + places + i));

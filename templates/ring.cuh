@@ -22,11 +22,16 @@ constexpr int part_vectors =
     ((RowCut::most_vectors + config::cluster - 1) / config::cluster + 7) / 8 * 8;  // lines
 constexpr int chunks = (part_vectors + chunk_vectors - 1) / chunk_vectors;
 constexpr int slots = (held_chunks < chunks ? chunks - held_chunks : 0) + config::stages;
+
+/// The team that reduces finds out which chunks are simple, for the one that writes.
+constexpr bool marks_chunks = settles_apart && Operation::some_simple;
+static_assert(!marks_chunks || chunks <= 32);
+
 /// Where a ring is long, roles of a block are far apart, and so may its warps be.
-template <int threads>
-using ChunkOf =
-    Tile<problem::Element, RowCut, chunk_vectors / threads, threads, false, settles_apart ? lanes : threads>;
-using Chunk = ChunkOf<team>;
+template <int threads, bool told = false>
+using ChunkOf = Tile<problem::Element, RowCut, chunk_vectors / threads, threads, false,
+                     settles_apart ? lanes : threads, told>;
+using Chunk = ChunkOf<team, marks_chunks>;
 
 /// The weights of the classes of a block's part, if rows need those of all classes: from L2, for each row, they
 /// would be more bytes than the logits.
@@ -70,10 +75,6 @@ struct HeldWeights<Operation, true> {
     operation.weights = ClassWeights::in_memory(operation.arguments);
   }
 };
-
-/// The team that reduces finds out which chunks are simple, for the one that writes.
-constexpr bool marks_chunks = settles_apart && Operation::some_simple;
-static_assert(!marks_chunks || chunks <= 32);
 
 /// What a warp of the team that reduces sends to every block of the cluster.
 using Told = Message<Operation::Part, Operation::has_target, marks_chunks>;
@@ -353,6 +354,36 @@ struct ChunkWeights<Operation, true> {
   }
 };
 
+/// What kind the chunks of a row are, for a thread of the team that reduces: found out once for all of them, where the loop
+/// over them has no instruction to spare.
+template <class Operation, bool = marks_chunks>
+struct ChunkKinds {
+  CE_DEVICE ChunkKinds(const RowPart&, int, const Operation&) {}
+  template <class Chunk>
+  CE_DEVICE void tell(Chunk&, const ChunkMarks&) const {}
+};
+template <class Operation>
+struct ChunkKinds<Operation, true> {
+  Marks<true> full, plain;
+
+  CE_DEVICE ChunkKinds(const RowPart& part, int thread, const Operation& operation) {
+    const int of_warp = part.begin + thread / lanes * lanes;
+    const int beyond_first = part.end - of_warp - ((Chunk::count - 1) * team + lanes);
+    if (beyond_first >= 0) full.bits = int((2u << beyond_first / chunk_vectors) - 1);
+    if (!RowCut::exact && of_warp < part.cut.first) full.bits &= ~1;
+    plain = full;
+    constexpr int vec = config::vec;
+    const int distance = operation.target - part.cut.column_of(part.begin + thread);
+    if (distance >= 0 && distance < chunks * chunk_vectors * vec && distance / vec % team == 0)
+      plain.bits &= ~(1 << distance / (chunk_vectors * vec));
+  }
+  template <class Chunk>
+  CE_DEVICE void tell(Chunk& tile, const Marks<true>& chunk) const {
+    tile.is_full = full.has(chunk);
+    tile.is_plain = plain.has(chunk);
+  }
+};
+
 /// What a team does that writes nothing: reduces its block's part of all rows.
 /// \param leads   whether this warp leads the row
 /// \param finish  gets the operation, the exchange of its messages and whether the row is constant
@@ -378,16 +409,19 @@ CE_DEVICE void reduce_rows(const Site& site, int thread, const Leads& leads, con
       extend(operation, seen, edge);
     }
     site.shared.weights.lend(operation, site.rank);
+    const ChunkKinds<Operation> kinds(part, thread, operation);
     ChunkMarks marks;
+    auto mark = ChunkMarks::of(0);
 #pragma unroll 1
-    for (int chunk = 0; chunk < chunks; ++chunk, slot.advance()) {
+    for (int chunk = 0; chunk < chunks; ++chunk, mark.advance(), slot.advance()) {
       arrival_wait<settles_apart>(site.shared.filled[slot.index], slot.parity);
       Chunk tile(part.cut, part.start_of(chunk), part.end, thread);
+      kinds.tell(tile, mark);
       fill(tile, site.shared, slot, part.start_of(chunk), operation.padding());
       release(site, slot);
       if (!constant) {
         weights.tell(operation, chunk);
-        if (!extend(operation, seen, tile)) marks.put(chunk);
+        if (!extend(operation, seen, tile)) marks.join(mark);
         if constexpr (caps_in_ring) {
           Words<4>(&place)[chunk_vectors] = site.shared.ring[slot.index][0];
           const int at = part.start_of(chunk);

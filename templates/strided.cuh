@@ -42,6 +42,7 @@ struct Classes {
     const int distance = column - begin;
     return distance >= 0 && distance < count * config::warps && distance % config::warps == 0;
   }
+  CE_DEVICE bool plain(int column) const { return full() && !holds(column); }
   CE_DEVICE void replace(int column, float value) {
 #pragma unroll
     for (int i = 0; i < config::tile; ++i)

@@ -39,11 +39,20 @@
 
 namespace ce {
 
+/// What a tile is told of its kind.
+template <bool told>
+struct TileKind {};
+template <>
+struct TileKind<true> {
+  bool is_full, is_plain;  ///< full(), and plain() for the target
+};
+
 /// Vectors begin + thread, begin + thread + threads, ... of a row, as far as they lie before `end`.
 /// \tparam whole     begin and end are those of the row; then most checks are decided at compile time
 /// \tparam together  neighbouring threads that find out together whether the tile is full
-template <class T, class RowCut, int size, int threads, bool whole, int together = threads>
-struct Tile {
+/// \tparam told      the caller sets its kind, from what it knows of the row
+template <class T, class RowCut, int size, int threads, bool whole, int together = threads, bool told = false>
+struct Tile : TileKind<told> {
   static constexpr int count = size, vec = RowCut::elements;
   static constexpr bool is_whole = whole;
   const RowCut cut;
@@ -66,7 +75,13 @@ struct Tile {
   }
   /// Whether all of its vectors are inside, in all threads together.
   CE_DEVICE bool full() const {
+    if constexpr (told) return this->is_full;
     return (RowCut::exact || begin >= cut.first) && begin + ((size - 1) * threads + together) <= end;
+  }
+  /// Whether it is full and does not have that column.
+  CE_DEVICE bool plain(int column) const {
+    if constexpr (told) return this->is_plain;
+    return full() && !holds(column);
   }
   /// The same as fill() where most tiles are full: one check instead of one for each vector.
   template <class Read>
@@ -133,6 +148,7 @@ struct Edge {
     elements[0] = column >= 0 ? row.template read_element<modifier>(column) : Elements<T, 1>::filled(padding);
   }
   CE_DEVICE bool full() const { return column >= 0; }
+  CE_DEVICE bool plain(int other) const { return full() && !holds(other); }
   CE_DEVICE bool holds(int other) const { return column >= 0 && other == column; }
   CE_DEVICE void replace(int other, float value) {
     if (holds(other)) elements[0].of_input[0] = Vector<T, 1>::filled(value);

@@ -198,8 +198,14 @@ const CapMutation cap_mutations[] = {
     {"16 bits: tiles left as they were", "vector = held(y, x);", "", online, 2051, false, DType::f16},
     {"16 bits: the same where all are near 0",
      "vector = Vector<f16, n>::of(x).template as<problem::Element>();", "", block, 1003, false, DType::bf16},
-    {"16 bits: chunks far from 0 not marked", "if (!extend(operation, seen, tile)) marks.put(chunk);",
+    {"16 bits: chunks far from 0 not marked", "if (!extend(operation, seen, tile)) marks.join(mark);",
      "extend(operation, seen, tile);", narrow_relay, 12163, false, DType::bf16},
+    {"16 bits: the target's chunk taken for one without",
+     "plain.bits &= ~(1 << distance / (chunk_vectors * vec));", ";", narrow_relay, 12163, false, DType::bf16},
+    {"16 bits: chunks that end outside of the row taken for full", "- ((Chunk::count - 1) * team + lanes);",
+     "+ chunk_vectors;", narrow_relay, 12163, false, DType::bf16},
+    {"16 bits: chunks that begin outside of the row taken for full", "full.bits &= ~1;", ";", narrow_relay,
+     16389, false, DType::bf16},
 };
 
 class CapVerification : public testing::TestWithParam<CapMutation> {};
