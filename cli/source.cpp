@@ -143,9 +143,19 @@ void require_device_to_matter(const SourceOptions& options) {
                                     options.key.empty() ? "--config" : "KEY without --list"));
 }
 
+/// A database knows keys, and the winner of a problem.
+void require_database_to_matter(const SourceOptions& options) {
+  if (options.common.database.empty() || !options.key.empty()) return;
+  if (!options.list && options.config.empty()) return;
+  throw InvalidArgument(
+      "--db", in_quotes(options.common.database),
+      fmt::format("none beside {} without KEY: nothing is looked up", options.list ? "--list" : "--config"));
+}
+
 ExitCode show_source(const SourceOptions& options) {
+  if (!options.list) require_device_to_matter(options);
+  require_database_to_matter(options);
   if (options.list) return list_configs(options);
-  require_device_to_matter(options);
   const Choice choice = options.key.empty() ? choose_for_problem(options) : choose_for_key(options);
   const generator::Program program =
       generator::generate(choice.problem, generator::parse_config(choice.chosen.config));

@@ -199,6 +199,8 @@ TEST_F(DatabaseCommands, SourceRefusesOptionsThatItWouldIgnore) {
   expect_refused({id(), "--device", "host"}, "--device is \"host\"; expected none beside KEY");
   expect_refused(of_problem({"--config", winner(), "--device", "host"}),
                  "--device is \"host\"; expected none beside --config");
+  expect_refused(of_problem({"--config", winner()}), "expected none beside --config without KEY");
+  expect_refused(of_problem({"--list"}), "expected none beside --list without KEY");
   EXPECT_EQ(text({"source", id(), "--list", "--device", "host"}).status, 0);
 }
 
