@@ -194,6 +194,11 @@ struct Operation {
     return logits.of(largest_of(tile));
   }
 
+  /// Whether the tile may be added as a plain one, as far as its logits are concerned.
+  template <class Tile>
+  CE_DEVICE bool takes_simply(const Tile& tile) const {
+    return logits.near_zero(tile) && !(forward && logits.need_maximum);
+  }
   /// What add() counts of a tile besides its exponentials.
   template <class Tile>
   CE_DEVICE float weights_of(const Tile& tile) const {

@@ -74,11 +74,14 @@ CE_DEVICE bool add_exponentials(Part& part, Tile& tile, const Transform& transfo
                                 const Also& also) {
   constexpr bool checked = Transform::bounded || !is_same<Also, Nobody>;
   const Exponent exponent(part.max, factor);
-  const bool are_simple = transform.near_zero(tile);
+  const bool are_simple = Tile::is_plain || transform.near_zero(tile);
   const auto sum = [&] {
+    if constexpr (Tile::is_plain)
+      return sum_of_terms<narrow, false>(tile, transform.simple(), exponent, skipped, also);
     if constexpr (checked)
       if (const auto simple = transform.simple(); are_simple && transform.simple_serves(exponent)) {
-        if (tile.plain(skipped)) return sum_of_terms<narrow, false>(tile, simple, exponent, skipped, also);
+        if (tile.full() && !tile.holds(skipped))
+          return sum_of_terms<narrow, false>(tile, simple, exponent, skipped, also);
         if constexpr (Transform::bounded)
           return sum_of_terms<narrow, true>(tile, simple, exponent, skipped, also);
       }

@@ -185,7 +185,7 @@ struct Logits {
     constexpr int count = sizeof(tile.elements) / sizeof(tile.elements[0]), n = Tile::vec;
     using Vec = Vector<problem::Element, n>;
     if (bounded && !holds_exponents()) return;
-    if (tile.full() && are_near_zero(largest_magnitude_of(tile))) {
+    if (Tile::is_plain || (tile.full() && are_near_zero(largest_magnitude_of(tile)))) {
       const Quotient quotient(ratio, bounded ? c : 1.f);
 #pragma unroll
       for (int i = 0; i < count; ++i) {
@@ -210,7 +210,8 @@ struct Logits {
   /// Whether all logits of the tile, which is under its cap, have the form near 0.
   template <class Tile>
   CE_DEVICE bool near_zero_under_cap(const Tile& tile) const {
-    return !bounded || (holds_exponents() && has_near_form(largest_magnitude_of<Held>(tile)));
+    return !bounded || Tile::is_plain ||
+           (holds_exponents() && has_near_form(largest_magnitude_of<Held>(tile)));
   }
   /// Of a vector under its cap: exponents and slopes, in other units.
   /// \tparam is_near  near_zero_under_cap() says that it may be so

@@ -11,6 +11,8 @@ struct Marks {
   template <class Visit>
   CE_DEVICE void each(Visit&) {}
   CE_DEVICE static Marks of(int) { return {}; }
+  CE_DEVICE static Marks below(int) { return {}; }
+  CE_DEVICE void leave_out(int) {}
   CE_DEVICE void advance() {}
   CE_DEVICE static bool has(const Marks&) { return false; }
   CE_DEVICE void join(const Marks&) {}
@@ -26,6 +28,8 @@ struct Marks<true> {
     visit(bits);
   }
   CE_DEVICE static Marks of(int chunk) { return {1 << chunk}; }
+  CE_DEVICE static Marks below(int count) { return {count == 0 ? 0 : int((2u << (count - 1)) - 1)}; }
+  CE_DEVICE void leave_out(int chunk) { bits &= ~(1 << chunk); }
   /// To the next chunks.
   CE_DEVICE void advance() { bits <<= 1; }
   CE_DEVICE bool has(const Marks& any) const { return (bits & any.bits) != 0; }

@@ -95,6 +95,21 @@ struct Piece {
   }
 };
 
+/// Writes the outputs of a chunk from the ring. Most chunks are plain but for the target, whose output is set right later.
+template <class Operation>
+CE_DEVICE void write_marked(const Site& site, const Operation& operation, const RowPart& part, int chunk,
+                            const Slot& slot, int thread, bool simple) {
+  RingTile<chunk_vectors, writers, true> tile(part.cut, part.start_of(chunk), part.end, thread);
+  if (simple && WriterChunk(part.cut, part.start_of(chunk), part.end, thread).full()) {
+    fill(tile, site.shared, slot, part.start_of(chunk), Operation::padding());
+    write_inside<true, config::store>(operation, part.row, tile);
+  } else {
+    each_vector<writers>(site, part, chunk, slot, thread, [&](const RingTile<writers, writers>& vector) {
+      write_outputs<config::store>(operation, part.row, vector, simple);
+    });
+  }
+}
+
 /// Takes chunks from the ring, one after the other, of one row after the other.
 struct Taker {
   const Site& site;
@@ -103,11 +118,15 @@ struct Taker {
 
   CE_DEVICE WriterChunk take(const RowPart& part, int chunk) {
     WriterChunk tile(part.cut, part.start_of(chunk), part.end, thread);
-    arrival_wait<true>(site.shared.filled[slot.index], slot.parity);
+    await();
     fill(tile, site.shared, slot, part.start_of(chunk), Operation::padding());
+    leave();
+    return tile;
+  }
+  CE_DEVICE void await() const { arrival_wait<true>(site.shared.filled[slot.index], slot.parity); }
+  CE_DEVICE void leave() {
     release(site, slot);
     slot.advance();
-    return tile;
   }
 };
 
@@ -140,13 +159,20 @@ CE_DEVICE void write_rows(const Site& site, int thread) {
     for (int from = 0; from < chunks; from += places) {
 #pragma unroll
       for (int i = 0; i < places; ++i, mark.advance()) {
+        if constexpr (marks_chunks)
+          if (!outcome.constant) {
+            taker.await();
+            write_marked(site, operation, part, from, taker.slot, thread,
+                         operation.fast() && !outcome.marks.has(mark));
+            taker.leave();
+            continue;
+          }
         const WriterChunk tile =
             held_chunks > 0 ? held[i].tile(part, from + i, thread) : taker.take(part, from + i);
         if (outcome.constant)
           tile.template write_value<config::store>(part.row, outcome.value);
-        else
-          write_outputs<config::store>(operation, part.row, tile,
-                                       operation.fast() && !outcome.marks.has(mark));
+        else if constexpr (!marks_chunks)
+          write_outputs<config::store>(operation, part.row, tile);
         if constexpr (held_chunks > 0) {
           if (from + places < chunks)
             held[i].keep(taker.take(part, from + places + i));

@@ -23,15 +23,17 @@ constexpr int part_vectors =
 constexpr int chunks = (part_vectors + chunk_vectors - 1) / chunk_vectors;
 constexpr int slots = (held_chunks < chunks ? chunks - held_chunks : 0) + config::stages;
 
+/// Where a ring is long, roles of a block are far apart, and so may its warps be.
+template <int vectors, int threads, bool plain = false>
+using RingTile =
+    Tile<problem::Element, RowCut, vectors / threads, threads, false, settles_apart ? lanes : threads, plain>;
+template <int threads>
+using ChunkOf = RingTile<chunk_vectors, threads>;
+using Chunk = ChunkOf<team>;
+
 /// The team that reduces finds out which chunks are simple, for the one that writes.
 constexpr bool marks_chunks = settles_apart && Operation::some_simple;
 static_assert(!marks_chunks || chunks <= 32);
-
-/// Where a ring is long, roles of a block are far apart, and so may its warps be.
-template <int threads, bool told = false>
-using ChunkOf = Tile<problem::Element, RowCut, chunk_vectors / threads, threads, false,
-                     settles_apart ? lanes : threads, told>;
-using Chunk = ChunkOf<team, marks_chunks>;
 
 /// The weights of the classes of a block's part, if rows need those of all classes: from L2, for each row, they
 /// would be more bytes than the logits.
@@ -258,6 +260,19 @@ CE_DEVICE void fill(AnyTile& tile, const Shared& shared, const Slot& slot, int a
   });
 }
 
+/// A chunk from the ring as one vector of each thread after the other: where few chunks take a way that is long to compile.
+template <int threads, class Visit>
+CE_DEVICE void each_vector(const Site& site, const RowPart& part, int chunk, const Slot& slot, int thread,
+                           const Visit& visit) {
+  const int at = part.start_of(chunk);
+#pragma unroll 1
+  for (int from = 0; from < chunk_vectors; from += threads) {
+    RingTile<threads, threads> tile(part.cut, at + from, part.end, thread);
+    fill(tile, site.shared, slot, at, Operation::padding());
+    visit(tile);
+  }
+}
+
 /// By every thread that reads a slot, when it has: an arrival speaks for its thread alone.
 CE_DEVICE void release(const Site& site, const Slot& slot) {
   arrival_arrive(site.shared.emptied[slot.index]);
@@ -354,33 +369,72 @@ struct ChunkWeights<Operation, true> {
   }
 };
 
-/// What kind the chunks of a row are, for a thread of the team that reduces: found out once for all of them, where the loop
-/// over them has no instruction to spare.
-template <class Operation, bool = marks_chunks>
-struct ChunkKinds {
-  CE_DEVICE ChunkKinds(const RowPart&, int, const Operation&) {}
-  template <class Chunk>
-  CE_DEVICE void tell(Chunk&, const ChunkMarks&) const {}
-};
+/// Which chunks of a row are full and without the target, for a thread of the team that reduces: found out once for all of
+/// them, where the loop over them has no instruction to spare.
 template <class Operation>
-struct ChunkKinds<Operation, true> {
-  Marks<true> full, plain;
-
-  CE_DEVICE ChunkKinds(const RowPart& part, int thread, const Operation& operation) {
-    const int of_warp = part.begin + thread / lanes * lanes;
-    const int beyond_first = part.end - of_warp - ((Chunk::count - 1) * team + lanes);
-    if (beyond_first >= 0) full.bits = int((2u << beyond_first / chunk_vectors) - 1);
-    if (!RowCut::exact && of_warp < part.cut.first) full.bits &= ~1;
-    plain = full;
-    constexpr int vec = config::vec;
-    const int distance = operation.target - part.cut.column_of(part.begin + thread);
+CE_DEVICE ChunkMarks plain_chunks(const RowPart& part, int thread, const Operation& operation) {
+  constexpr int vec = config::vec;
+  const int of_warp = part.begin + thread / lanes * lanes;
+  const int beyond_first = part.end - of_warp - ((Chunk::count - 1) * team + lanes);
+  ChunkMarks plain = ChunkMarks::below(beyond_first < 0 ? 0 : beyond_first / chunk_vectors + 1);
+  if (!RowCut::exact && of_warp < part.cut.first) plain.leave_out(0);
+  if constexpr (Operation::has_target) {
+    const int distance = operation.target_column() - part.cut.column_of(part.begin + thread);
     if (distance >= 0 && distance < chunks * chunk_vectors * vec && distance / vec % team == 0)
-      plain.bits &= ~(1 << distance / (chunk_vectors * vec));
+      plain.leave_out(distance / (chunk_vectors * vec));
   }
-  template <class Chunk>
-  CE_DEVICE void tell(Chunk& tile, const Marks<true>& chunk) const {
-    tile.is_full = full.has(chunk);
-    tile.is_plain = plain.has(chunk);
+  return plain;
+}
+
+/// Reduces a block's part of a row, chunk by chunk.
+template <class Operation>
+struct PartReducer {
+  const Site& site;
+  const RowPart& part;
+  const ChunkWeights<Operation>& weights;
+  const int thread;
+  Operation& operation;
+  typename Operation::Part seen = {};
+  ChunkMarks marks = {};  ///< of chunks that are not simple
+
+  /// \param plain  the chunk is one of plain_chunks()
+  CE_DEVICE void add(int chunk, const ChunkMarks& mark, const Slot& slot, bool plain) {
+    if constexpr (marks_chunks) {
+      if (!plain || !add_plain(chunk, slot)) add_vectors(chunk, mark, slot);
+      release(site, slot);
+    } else {
+      Chunk tile(part.cut, part.start_of(chunk), part.end, thread);
+      fill(tile, site.shared, slot, part.start_of(chunk), operation.padding());
+      release(site, slot);
+      weights.tell(operation, chunk);
+      extend(operation, seen, tile);
+      if constexpr (caps_in_ring) put_back(tile, chunk, slot);
+    }
+  }
+
+ private:
+  /// Whether the chunk is simple; else nothing has happened.
+  CE_DEVICE bool add_plain(int chunk, const Slot& slot) {
+    RingTile<chunk_vectors, team, true> tile(part.cut, part.start_of(chunk), part.end, thread);
+    fill(tile, site.shared, slot, part.start_of(chunk), operation.padding());
+    if (!operation.takes_simply(tile)) return false;
+    weights.tell(operation, chunk);
+    extend(operation, seen, tile);
+    put_back(tile, chunk, slot);
+    return true;
+  }
+  CE_DEVICE void add_vectors(int chunk, const ChunkMarks& mark, const Slot& slot) {
+    operation.knows_weight = false;
+    each_vector<team>(site, part, chunk, slot, thread, [&](RingTile<team, team>& tile) {
+      if (!extend(operation, seen, tile)) marks.join(mark);
+      put_back(tile, chunk, slot);
+    });
+  }
+  template <class AnyTile>
+  CE_DEVICE void put_back(const AnyTile& tile, int chunk, const Slot& slot) const {
+    Words<4>(&place)[chunk_vectors] = site.shared.ring[slot.index][0];
+    const int at = part.start_of(chunk);
+    tile.each_inside([&](int i, int v) { place[v - at] = tile.elements[i].of_input[0].data; });
   }
 };
 
@@ -402,36 +456,27 @@ CE_DEVICE void reduce_rows(const Site& site, int thread, const Leads& leads, con
     const bool constant = operation.constant(value);
     const auto target_logit = constant ? problem::Element{} : operation.target_logit(part.row);
     early = Operation::Early(site.arguments, site.existing(next));
-    Operation::Part seen;
+    PartReducer<Operation> reducer{site, part, weights, thread, operation};
     if constexpr (!RowCut::whole) {
       Edge<problem::Element> edge{edge_of(site, part, thread)};
       edge.template read<Load::ca>(part.row, operation.padding());
-      extend(operation, seen, edge);
+      extend(operation, reducer.seen, edge);
     }
     site.shared.weights.lend(operation, site.rank);
-    const ChunkKinds<Operation> kinds(part, thread, operation);
-    ChunkMarks marks;
+    const ChunkMarks plain = plain_chunks(part, thread, operation);
     auto mark = ChunkMarks::of(0);
 #pragma unroll 1
     for (int chunk = 0; chunk < chunks; ++chunk, mark.advance(), slot.advance()) {
       arrival_wait<settles_apart>(site.shared.filled[slot.index], slot.parity);
-      Chunk tile(part.cut, part.start_of(chunk), part.end, thread);
-      kinds.tell(tile, mark);
-      fill(tile, site.shared, slot, part.start_of(chunk), operation.padding());
-      release(site, slot);
-      if (!constant) {
-        weights.tell(operation, chunk);
-        if (!extend(operation, seen, tile)) marks.join(mark);
-        if constexpr (caps_in_ring) {
-          Words<4>(&place)[chunk_vectors] = site.shared.ring[slot.index][0];
-          const int at = part.start_of(chunk);
-          tile.each_inside([&](int i, int v) { place[v - at] = tile.elements[i].of_input[0].data; });
-        }
-      }
+      if (constant)
+        release(site, slot);
+      else
+        reducer.add(chunk, mark, slot, plain.has(mark));
     }
+    Operation::Part& seen = reducer.seen;
     if (operation.needs_maximum()) level<lanes, settles_apart>(seen, operation.factor());
     seen = warp_join<lanes, true>(seen, operation.factor());
-    exchange.send(site, site.rank * team_warps + thread / lanes, seen, target_logit, marks.of_warp());
+    exchange.send(site, site.rank * team_warps + thread / lanes, seen, target_logit, reducer.marks.of_warp());
     finish(operation, exchange, constant);
     exchange.advance();
   }

@@ -28,6 +28,7 @@ struct Shared {
 /// Classes begin, begin + warps, ... of one row.
 struct Classes {
   static constexpr int count = config::tile, vec = 1;
+  static constexpr bool is_plain = false;
   int begin;
   Elements<problem::Element, 1> elements[config::tile];
 
@@ -42,7 +43,6 @@ struct Classes {
     const int distance = column - begin;
     return distance >= 0 && distance < count * config::warps && distance % config::warps == 0;
   }
-  CE_DEVICE bool plain(int column) const { return full() && !holds(column); }
   CE_DEVICE void replace(int column, float value) {
 #pragma unroll
     for (int i = 0; i < config::tile; ++i)

@@ -39,22 +39,15 @@
 
 namespace ce {
 
-/// What a tile is told of its kind.
-template <bool told>
-struct TileKind {};
-template <>
-struct TileKind<true> {
-  bool is_full, is_plain;  ///< full(), and plain() for the target
-};
-
 /// Vectors begin + thread, begin + thread + threads, ... of a row, as far as they lie before `end`.
 /// \tparam whole     begin and end are those of the row; then most checks are decided at compile time
 /// \tparam together  neighbouring threads that find out together whether the tile is full
-/// \tparam told      the caller sets its kind, from what it knows of the row
-template <class T, class RowCut, int size, int threads, bool whole, int together = threads, bool told = false>
-struct Tile : TileKind<told> {
+/// \tparam plain     that it is full, without the target, and simple, the caller finds out before it is added
+template <class T, class RowCut, int size, int threads, bool whole, int together = threads,
+          bool plain = false>
+struct Tile {
   static constexpr int count = size, vec = RowCut::elements;
-  static constexpr bool is_whole = whole;
+  static constexpr bool is_whole = whole, is_plain = plain;
   const RowCut cut;
   int begin, vector;  ///< of elements[0] of the first of the threads together, and of this one
   int end;
@@ -75,13 +68,8 @@ struct Tile : TileKind<told> {
   }
   /// Whether all of its vectors are inside, in all threads together.
   CE_DEVICE bool full() const {
-    if constexpr (told) return this->is_full;
+    if constexpr (plain) return true;
     return (RowCut::exact || begin >= cut.first) && begin + ((size - 1) * threads + together) <= end;
-  }
-  /// Whether it is full and does not have that column.
-  CE_DEVICE bool plain(int column) const {
-    if constexpr (told) return this->is_plain;
-    return full() && !holds(column);
   }
   /// The same as fill() where most tiles are full: one check instead of one for each vector.
   template <class Read>
@@ -102,6 +90,7 @@ struct Tile : TileKind<told> {
   }
   /// Whether the tile has that column, or would have if its vectors were all inside.
   CE_DEVICE bool holds(int column) const {
+    if constexpr (plain) return false;
     const int distance = column - column_of(0);
     return distance >= 0 && distance < size * threads * vec && distance / vec % threads == 0;
   }
@@ -115,6 +104,7 @@ struct Tile : TileKind<told> {
           elements[i].of_input[0].with(distance / (vec * threads) == i ? distance % vec : -1, value);
   }
   CE_DEVICE bool inside(int i) const {
+    if constexpr (plain) return true;
     constexpr int fewest = whole ? (RowCut::exact ? RowCut::most_vectors : RowCut::columns / vec - 1) : 0;
     const bool reaches = (i + 1) * threads <= fewest;
     const bool past = RowCut::exact || (whole && i * threads >= RowCut::line);
@@ -140,6 +130,7 @@ struct Tile : TileKind<told> {
 template <class T>
 struct Edge {
   static constexpr int count = 1, vec = 1;
+  static constexpr bool is_plain = false;
   int column;  ///< -1: none
   Elements<T, 1> elements[1];
 
@@ -148,7 +139,6 @@ struct Edge {
     elements[0] = column >= 0 ? row.template read_element<modifier>(column) : Elements<T, 1>::filled(padding);
   }
   CE_DEVICE bool full() const { return column >= 0; }
-  CE_DEVICE bool plain(int other) const { return full() && !holds(other); }
   CE_DEVICE bool holds(int other) const { return column >= 0 && other == column; }
   CE_DEVICE void replace(int other, float value) {
     if (holds(other)) elements[0].of_input[0] = Vector<T, 1>::filled(value);

@@ -178,8 +178,8 @@ const CapMutation cap_mutations[] = {
      "{ shared.row[0][v - begin] = tile.elements[i].of_input[0].data; }", "{}", cluster, 4099},
     {"reducers leave logits as they were", "{ place[v - at] = tile.elements[i].of_input[0].data; }", "{}",
      relay, 6083},
-    {"two caps, by reducers and by writers", "    slot.advance();\n    return tile;",
-     "    slot.advance();\n    Logits(site.arguments).put_under_cap(tile);\n    return tile;", relay, 6083},
+    {"two caps, by reducers and by writers", "    leave();\n    return tile;",
+     "    leave();\n    Logits(site.arguments).put_under_cap(tile);\n    return tile;", relay, 6083},
     {"reducers do not tell that they have", "    if constexpr (caps_in_ring) arrival_arrive(sent);\n", "",
      relay, 6083},
     {"chunks taken before they are under the cap",
@@ -201,10 +201,10 @@ const CapMutation cap_mutations[] = {
     {"16 bits: chunks far from 0 not marked", "if (!extend(operation, seen, tile)) marks.join(mark);",
      "extend(operation, seen, tile);", narrow_relay, 12163, false, DType::bf16},
     {"16 bits: the target's chunk taken for one without",
-     "plain.bits &= ~(1 << distance / (chunk_vectors * vec));", ";", narrow_relay, 12163, false, DType::bf16},
+     "plain.leave_out(distance / (chunk_vectors * vec));", ";", narrow_relay, 12163, false, DType::bf16},
     {"16 bits: chunks that end outside of the row taken for full", "- ((Chunk::count - 1) * team + lanes);",
      "+ chunk_vectors;", narrow_relay, 12163, false, DType::bf16},
-    {"16 bits: chunks that begin outside of the row taken for full", "full.bits &= ~1;", ";", narrow_relay,
+    {"16 bits: chunks that begin outside of the row taken for full", "plain.leave_out(0);", "", narrow_relay,
      16389, false, DType::bf16},
 };
 
