@@ -15,9 +15,9 @@ does not have: their neighbours serve them.
 Several GPUs share the work: with --part I/N, one process takes every N-th problem, from the I-th on; each has a --json and
 a --keep of its own, and --join FILE ... puts the documents into one.
 
-It goes on where --json and --keep end: problems that the one has are not looked at again, unless for --repeat, configs
-that the other has from an exhaustive search with today's templates are not measured again. So regret comes first and
-stability second with --repeat 0, and then with more.
+It goes on where --json and --keep end: problems that the one has are not looked at again, unless for --repeat or, without
+another search, for what --known serves; configs that the other has from an exhaustive search with today's templates are
+not measured again. So regret comes first and stability second with --repeat 0, and then with more.
 """
 
 import argparse
@@ -240,6 +240,15 @@ def look_at(tuner, problem, best, guess, served, arguments, searches):
     return figures, stable if searches > 1 else None, about
 
 
+def look_at_served(tuner, figures, problem, served, arguments):
+    """Adds to a problem's figures those of what its neighbours serve, beside the best and the winner of earlier."""
+    about_us = min(map(typical, figures["times_us"].values()))
+    times = tuner.time(problem, [figures["exhaustive"], figures["winner"], served], arguments.samples, about_us,
+                       arguments.keep)
+    return figures | {"served": served, "served_times_us": times,
+                      "regret_served": longer(times, [served], [figures["exhaustive"]])}
+
+
 def part(text):
     i, _, n = text.partition("/")
     if not (i.isdigit() and n.isdigit() and 1 <= int(i) <= int(n)):
@@ -325,6 +334,7 @@ def main():
     first_of_part, parts = arguments.part
     drawn = list(enumerate(problems_of(arguments.problems, arguments.seed)))[first_of_part - 1 :: parts]
     left = [(i, problem) for i, problem in drawn if " ".join(map(str, problem)) not in done[i in repeated]]
+    drawn_by_name = {" ".join(map(str, problem)): problem for _, problem in drawn}
     recorded = recorded_configs(arguments.recorded)
     failures = 0
     together = 5  # a process takes most of a second to find the GPU
@@ -359,6 +369,22 @@ def main():
                 document.update({key: about[key] for key in ("version", "date", "device", "evidence")})
                 document["command"] = " ".join(sys.argv)
                 write(document, file)  # after each: whatever ends this, nothing that was timed is lost
+
+        unserved = [place for place, figures in enumerate(document["problems"])
+                    if arguments.known and "served" not in figures and figures["problem"] in drawn_by_name]
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            asked = [drawn_by_name[document["problems"][place]["problem"]] for place in unserved]
+            served = list(pool.map(lambda problem: tuner.served(problem, arguments.known), asked))
+        if any(served):
+            document["command"] += "; " + " ".join(sys.argv)
+        for place, problem, near in zip(unserved, asked, served):
+            if time.monotonic() > end:
+                break
+            if near:
+                figures = look_at_served(tuner, document["problems"][place], problem, near, arguments)
+                document["problems"][place] = figures
+                print(f"{figures['problem']:36} served by neighbours {figures['regret_served']:.2%}", flush=True)
+                write(document, file)
 
     tell(document, arguments.problems)
     sys.exit(failures > 0)

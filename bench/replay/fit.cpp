@@ -118,7 +118,7 @@ Regression::Regression(const Recording& recording)
       for (const RecordedConfig& each : problem->configs)
         if (each.config.variant == variant)
           most = std::max(
-              most, tuner::traits_of(each.config, problem->problem, recording.model)[tuner::trait("idle")]);
+              most, tuner::traits_of(each.config, problem->problem, problem->model)[tuner::trait("idle")]);
     problems_.push_back(
         static_cast<int>(std::count_if(problems.begin(), problems.end(), [&](const RecordedProblem* problem) {
           return std::any_of(problem->configs.begin(), problem->configs.end(),
@@ -133,7 +133,7 @@ Regression::Parts Regression::parts_of(const RecordedProblem& problem) const {
   const std::size_t modifiers = variants_.size() * terms;
   std::map<std::string, Structure> structures;
   for (const RecordedConfig& each : problem.configs) {
-    const tuner::Traits traits = tuner::traits_of(each.config, problem.problem, recording_.model);
+    const tuner::Traits traits = tuner::traits_of(each.config, problem.problem, problem.model);
     const tuner::Terms values = tuner::terms_of(traits);
     const auto variant = static_cast<std::size_t>(
         std::find(variants_.begin(), variants_.end(), each.config.variant) - variants_.begin());
@@ -220,13 +220,23 @@ Fitted Regression::fitted_without(std::size_t part, std::size_t parts) const {
     others.modifiers.add(own.modifiers, -1);
   };
   std::set<std::string> keys;
-  for (std::size_t problem = part; problem < recording_.problems.size(); problem += parts) {
+  const std::vector<std::size_t> numbers = part_numbers(recording_);
+  for (std::size_t problem = 0; problem < recording_.problems.size(); ++problem) {
+    if (numbers[problem] % parts != part) continue;
     leave_out(recording_.problems[problem]);
     keys.insert(generator::key_text(recording_.problems[problem].problem));
   }
   for (const RecordedProblem& problem : recording_.partial)
     if (keys.contains(generator::key_text(problem.problem))) leave_out(problem);
   return solved(std::move(others));
+}
+
+std::vector<std::size_t> part_numbers(const Recording& recording) {
+  std::map<std::string, std::size_t> keys;
+  std::vector<std::size_t> numbers;
+  for (const RecordedProblem& problem : recording.problems)
+    numbers.push_back(keys.try_emplace(generator::key_text(problem.problem), keys.size()).first->second);
+  return numbers;
 }
 
 std::string header_of(const Fitted& fitted) {

@@ -26,7 +26,7 @@ class Regression {
   explicit Regression(const Recording& recording);
 
   [[nodiscard]] Fitted fitted() const;
-  /// As if every problem whose number leaves the rest `part` when divided by `parts` had never been measured; nor had
+  /// As if every problem for which part_numbers() modulo `parts` is `part` had never been measured on any GPU; nor had
   /// its key by a search that looked at few configs.
   [[nodiscard]] Fitted fitted_without(std::size_t part, std::size_t parts) const;
 
@@ -54,6 +54,10 @@ class Regression {
   std::vector<double> most_idle_;           ///< of each, the largest trait "idle" with which it was
   Parts all_;
 };
+
+/// Of each problem of a recording that is not partial: how many other keys come before its own. One key may have been
+/// recorded on several GPUs.
+[[nodiscard]] std::vector<std::size_t> part_numbers(const Recording& recording);
 
 /// The text of tuner/ranking_weights.hpp.
 [[nodiscard]] std::string header_of(const Fitted& fitted);

@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -26,7 +27,7 @@ void print_scores(const replay::Recording& recording, std::uint64_t seeds, bool 
        {tuner::Strategy::halving, tuner::Strategy::random, tuner::Strategy::exhaustive}) {
     std::vector<replay::Score> scores;
     for (const replay::RecordedProblem& problem : recording.problems) {
-      const replay::Simulator simulator(problem, recording.model);
+      const replay::Simulator simulator(problem);
       for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
         scores.push_back(simulator.search({.strategy = strategy, .seed = seed}, seed));
         if (each && seed == 1)
@@ -83,8 +84,8 @@ void print_guesses(const replay::Recording& recording, const replay::Guesser& gu
   print(&Regrets::heavy, "that were not, with weights of all classes or a soft cap");
 }
 
-void print_guesses(const replay::Recording& recording, const std::string& known, std::uint64_t seeds,
-                   bool each) {
+void print_guesses(const replay::Recording& recording, const std::vector<std::filesystem::path>& known,
+                   std::uint64_t seeds, bool each) {
   if (known.empty())
     return print_guesses(recording, replay::Guesser(recording),
                          {{replay::Tuned::exhaustively, "neighbours, exhaustively"},
@@ -131,7 +132,7 @@ void print_stability(const replay::Recording& recording, std::uint64_t seed, boo
   for (const auto strategy : {tuner::Strategy::halving, tuner::Strategy::exhaustive}) {
     std::vector<double> all, of_short;
     for (const replay::RecordedProblem& problem : recording.problems) {
-      const double apart = replay::Simulator(problem, recording.model).apart({.strategy = strategy}, seed);
+      const double apart = replay::Simulator(problem).apart({.strategy = strategy}, seed);
       all.push_back(apart);
       if (problem.best_us() < short_us) of_short.push_back(apart);
       if (each)
@@ -165,27 +166,27 @@ void print_registers(const replay::Recording& recording) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Searches replayed from bench/results/searches-*.txt");
-  std::string file;
+  CLI::App app("Searches replayed from bench/results/searches-*.txt, of one GPU or of several");
+  std::vector<std::filesystem::path> files;
   std::uint64_t seeds = 5;
   bool each = false;
   app.require_subcommand(1);
   CLI::App* score = app.add_subcommand("score", "Regret and cost of every strategy");
-  score->add_option("FILE", file)->required();
+  score->add_option("FILE", files)->required();
   score->add_option("--seeds", seeds)->capture_default_str()->check(CLI::PositiveNumber);
   score->add_flag("--each", each, "A line for each problem");
   CLI::App* guess = app.add_subcommand("guess", "Regret of what runs where nothing was tuned");
-  guess->add_option("FILE", file)->required();
+  guess->add_option("FILE", files)->required();
   guess->add_option("--seeds", seeds, "Searches of each neighbour")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
-  std::string known;
+  std::vector<std::filesystem::path> known;
   guess->add_option("--known", known,
                     "A recording whose problems are the neighbours, in place of FILE's own");
   guess->add_flag("--each", each, "A line for each problem");
   CLI::App* told = app.add_subcommand("told", "Regret of searches that know neighbours, and that know none");
   int structures = tuner::Breadth{}.structures;
-  told->add_option("FILE", file)->required();
+  told->add_option("FILE", files)->required();
   told->add_option("--structures", structures, "That a search looks at: fewer, as where compilers are slow")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
@@ -193,16 +194,16 @@ int main(int argc, char** argv) {
   told->add_flag("--each", each, "A line for each problem");
   CLI::App* stability = app.add_subcommand("stability", "How far the winners of ten searches are apart");
   std::uint64_t seed = 1;
-  stability->add_option("FILE", file)->required();
+  stability->add_option("FILE", files)->required();
   stability->add_option("--seed", seed)->capture_default_str();
   stability->add_flag("--each", each, "A line for each problem");
   CLI::App* fit = app.add_subcommand("fit", "The text of tuner/ranking_weights.hpp");
-  fit->add_option("FILE", file)->required();
+  fit->add_option("FILE", files)->required();
   CLI::App* registers = app.add_subcommand("registers", "Registers as far as they were recorded, as CSV");
-  registers->add_option("FILE", file)->required();
+  registers->add_option("FILE", files)->required();
   CLI11_PARSE(app, argc, argv);
   try {
-    const replay::Recording recording = replay::load(file);
+    const replay::Recording recording = replay::load(files);
     if (score->parsed())
       print_scores(recording, seeds, each);
     else if (guess->parsed())

@@ -57,22 +57,25 @@ generator::Config config_of(const std::string& structure, const std::string& mod
 
 constexpr std::string_view registers_word = " registers=";
 
+/// \param model    of the last device that was named
 /// \param reading  the problem that the line belongs to; null: a ceiling
-void read_line(const std::string& line, Recording& recording, RecordedProblem*& reading) {
+void read_line(const std::string& line, Recording& recording, runtime::Model& model,
+               RecordedProblem*& reading) {
   std::istringstream words(line);
   std::string first;
   words >> first;
   if (line.empty() || first == "#") return;
   if (first == "device") {
-    recording.model = model_of(line.substr(first.size() + 1));
+    model = model_of(line.substr(first.size() + 1));
   } else if (first == "problem" || first == "partial") {
     const std::size_t bar = line.find(" | ");
     generator::Problem problem =
         generator::parse_key_text(line.substr(first.size() + 1, bar - first.size() - 1));
     std::istringstream(line.substr(bar + 3)) >> problem.rows;
     std::vector<RecordedProblem>& all = first == "partial" ? recording.partial : recording.problems;
-    reading =
-        generator::is_ceiling(problem.operation) ? nullptr : &all.emplace_back(RecordedProblem{problem, {}});
+    reading = generator::is_ceiling(problem.operation)
+                  ? nullptr
+                  : &all.emplace_back(RecordedProblem{model, problem, {}});
   } else if (reading != nullptr) {
     std::string modifiers;
     const bool spills = line.ends_with(" spills");
@@ -106,30 +109,33 @@ double RecordedProblem::best_us() const {
   return best->median_us;
 }
 
-Recording load(const std::filesystem::path& path) {
-  std::ifstream file(path);
-  if (!file) throw NotFound(fmt::format("cannot read {}", path.string()));
+Recording load(const std::vector<std::filesystem::path>& paths) {
   Recording recording;
-  RecordedProblem* reading = nullptr;
-  int number = 0;
-  for (std::string line; std::getline(file, line);) {
-    ++number;
-    try {
-      read_line(line, recording, reading);
-    } catch (const InvalidArgument& error) {
-      throw InvalidArgument(fmt::format("{}:{}", path.string(), number), line, error.what());
+  for (const std::filesystem::path& path : paths) {
+    std::ifstream file(path);
+    if (!file) throw NotFound(fmt::format("cannot read {}", path.string()));
+    runtime::Model model;
+    RecordedProblem* reading = nullptr;
+    int number = 0;
+    for (std::string line; std::getline(file, line);) {
+      ++number;
+      try {
+        read_line(line, recording, model, reading);
+      } catch (const InvalidArgument& error) {
+        throw InvalidArgument(fmt::format("{}:{}", path.string(), number), line, error.what());
+      }
     }
+    for (const auto* problems : {&recording.problems, &recording.partial})
+      for (const RecordedProblem& problem : *problems)
+        if (problem.configs.empty())
+          throw InvalidArgument(path.string(), generator::key_text(problem.problem),
+                                "problems with a config or more each");
   }
-  for (const auto* problems : {&recording.problems, &recording.partial})
-    for (const RecordedProblem& problem : *problems)
-      if (problem.configs.empty())
-        throw InvalidArgument(path.string(), generator::key_text(problem.problem),
-                              "problems with a config or more each");
   return recording;
 }
 
-Simulator::Simulator(const RecordedProblem& recorded, const runtime::Model& model,
-                     std::span<const tuner::Neighbour> neighbours, const tuner::Weights& weights)
+Simulator::Simulator(const RecordedProblem& recorded, std::span<const tuner::Neighbour> neighbours,
+                     const tuner::Weights& weights)
     : best_us_(recorded.best_us()) {
   std::map<std::string, const RecordedConfig*> known;
   for (const RecordedConfig& config : recorded.configs)
@@ -137,7 +143,8 @@ Simulator::Simulator(const RecordedProblem& recorded, const runtime::Model& mode
 
   // As tuner::Search makes them; what was not recorded is in nobody's way.
   std::map<std::string, std::size_t> structures;
-  for (const generator::Config& config : tuner::search_order(recorded.problem, model, neighbours, weights)) {
+  for (const generator::Config& config :
+       tuner::search_order(recorded.problem, recorded.model, neighbours, weights)) {
     const auto found = known.find(generator::to_text(config));
     if (found == known.end()) continue;
     entrants_.push_back(
@@ -215,10 +222,11 @@ Guesser::Guesser(const Recording& recording, const Recording& known) : recording
   constexpr std::size_t parts = 40;  // a fit takes too long to make one for each problem
   const Regression regression(recording);
   for (std::size_t part = 0; part < parts; ++part) fits_.push_back(regression.fitted_without(part, parts));
+  for (const std::size_t number : part_numbers(recording)) parts_.push_back(number % parts);
   const std::vector<RecordedProblem>& problems = recording.problems;
   std::vector<std::string> known_keys;
   for (const RecordedProblem& problem : known.problems) {
-    simulators_.emplace_back(problem, known.model);
+    simulators_.emplace_back(problem);
     known_keys.push_back(generator::key_text(problem.problem));
   }
   for (std::size_t i = 0; i < problems.size(); ++i) {
@@ -229,7 +237,9 @@ Guesser::Guesser(const Recording& recording, const Recording& known) : recording
     const std::string own_key = generator::key_text(problems[i].problem);
     for (std::size_t other = 0; other < known.problems.size(); ++other) {
       const auto distance = tuner::distance_between(known.problems[other].problem, problems[i].problem);
-      if (distance && known_keys[other] != own_key) stranger.near.emplace_back(other, *distance);
+      if (distance && known_keys[other] != own_key &&
+          known.problems[other].model.key() == problems[i].model.key())
+        stranger.near.emplace_back(other, *distance);
     }
     std::stable_sort(stranger.near.begin(), stranger.near.end(),
                      [](const auto& a, const auto& b) { return a.second < b.second; });
@@ -242,12 +252,12 @@ Guesser::~Guesser() = default;
 
 std::pair<std::string, double> Guesser::first_recorded(std::size_t problem,
                                                        std::span<const tuner::Neighbour> near) const {
-  const generator::Problem& asked = recording_.problems[problem].problem;
+  const RecordedProblem& asked = recording_.problems[problem];
   const std::map<std::string, double>& regrets = strangers_[problem].regrets;
   for (const generator::Config& config :
-       tuner::ranked_space(asked, recording_.model, near, fits_[problem % fits_.size()].weights()))
+       tuner::ranked_space(asked.problem, asked.model, near, fits_[parts_[problem]].weights()))
     if (const auto found = regrets.find(generator::to_text(config)); found != regrets.end()) return *found;
-  throw NotFound("no config of the space was recorded for " + generator::title(asked));
+  throw NotFound("no config of the space was recorded for " + generator::title(asked.problem));
 }
 
 std::vector<std::pair<generator::Config, double>> Guesser::losses_of(std::size_t problem, Tuned tuned,
@@ -295,7 +305,7 @@ std::vector<Score> Guesser::searches(const tuner::Breadth& breadth, bool told, s
   std::vector<Score> scores;
   for (std::size_t i = 0; i < strangers_.size(); ++i) {
     const RecordedProblem& problem = recording_.problems[i];
-    const Simulator simulator(problem, recording_.model, near[i], fits_[i % fits_.size()].weights());
+    const Simulator simulator(problem, near[i], fits_[parts_[i]].weights());
     scores.push_back(simulator.search(breadth, seed));
   }
   return scores;

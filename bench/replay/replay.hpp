@@ -28,15 +28,15 @@ struct RecordedConfig {
 };
 
 struct RecordedProblem {
+  runtime::Model model;        ///< of the GPU
   generator::Problem problem;  ///< with the rows that were timed
   std::vector<RecordedConfig> configs;
 
   [[nodiscard]] double best_us() const;
 };
 
-/// What bench/record_searches.py wrote.
+/// What bench/record_searches.py wrote, of one GPU or of several.
 struct Recording {
-  runtime::Model model;
   std::vector<RecordedProblem> problems;  ///< those that are no ceiling
   /// Of searches that measured few configs of their space: their best may not be the best, so nothing is replayed, but
   /// the weights are fitted to them too.
@@ -44,7 +44,7 @@ struct Recording {
 };
 
 /// \throws Error naming the file and the line that it cannot read
-[[nodiscard]] Recording load(const std::filesystem::path& path);
+[[nodiscard]] Recording load(const std::vector<std::filesystem::path>& paths);
 
 /// Of one search.
 struct Score {
@@ -61,9 +61,8 @@ struct Score {
 class Simulator {
  public:
   /// Keeps references to what was recorded. \param neighbours, weights  that say what the search looks at first
-  Simulator(const RecordedProblem& recorded, const runtime::Model& model,
-            std::span<const tuner::Neighbour> neighbours = {},
-            const tuner::Weights& weights = tuner::shipped_weights());
+  explicit Simulator(const RecordedProblem& recorded, std::span<const tuner::Neighbour> neighbours = {},
+                     const tuner::Weights& weights = tuner::shipped_weights());
 
   [[nodiscard]] Score search(const tuner::Breadth& breadth, std::uint64_t seed) const;
   /// How far the winners of ten searches, with samples drawn from seeds one after the other, are apart: the slowest
@@ -93,12 +92,12 @@ enum class Tuned {
 };
 
 /// Guesses for each problem of a recording. Neither the weights nor the neighbours of a problem have seen its
-/// measurements.
+/// measurements, on any GPU; its neighbours are those of its GPU.
 class Guesser {
  public:
   /// Keeps references to what was recorded.
   explicit Guesser(const Recording& recording);
-  /// Where the neighbours are those of another recording, of the same GPU; with its searches, which may have looked at
+  /// Where the neighbours are those of another recording; with its searches, which may have looked at
   /// few configs, as what was measured `exhaustively`.
   Guesser(const Recording& recording, const Recording& known);
   ~Guesser();
@@ -128,6 +127,7 @@ class Guesser {
   const Recording& recording_;
   const Recording& known_;
   std::vector<Fitted> fits_;           ///< without one part of the problems each
+  std::vector<std::size_t> parts_;     ///< of the problems, by what fits_ is without
   std::vector<Simulator> simulators_;  ///< of what is known
   std::vector<Stranger> strangers_;
 };

@@ -25,14 +25,14 @@ replay::Recording recording() {
   for (const auto& entry : std::filesystem::directory_iterator(CE_SOURCE_DIR "/bench/results"))
     if (entry.path().filename().string().starts_with("searches-") && newest < entry.path())
       newest = entry.path();
-  return replay::load(newest);
+  return replay::load({newest});
 }
 
 /// The same seeds in every run: bars at the 95th percentile are no place for luck.
 replay::Summary replayed(const replay::Recording& recording, Strategy strategy, tuner::Breadth breadth = {}) {
   std::vector<replay::Score> scores;
   for (const replay::RecordedProblem& problem : recording.problems) {
-    const replay::Simulator simulator(problem, recording.model);
+    const replay::Simulator simulator(problem);
     for (std::uint64_t seed = 1; seed <= 2; ++seed) {
       breadth.strategy = strategy;
       breadth.seed = seed;
@@ -62,7 +62,7 @@ TEST(Replay, HalvingFindsNearlyTheBestOfEveryProblemAtAFractionOfTheCost) {
   // What it saves shows where (nearly) all configs were recorded, not only the most promising ones.
   std::erase_if(recorded.problems, [&](const replay::RecordedProblem& problem) {
     return problem.configs.size() <
-           9 * generator::space(problem.problem, tuner::limits_of(recorded.model)).size() / 10;
+           9 * generator::space(problem.problem, tuner::limits_of(problem.model)).size() / 10;
   });
   ASSERT_GE(recorded.problems.size(), 60);
   // And in what the two do not have in common: nearly without rounds in turns.
@@ -79,7 +79,7 @@ TEST(Replay, WinnersOfTenSearchesAreHardlyApart) {
   const replay::Recording recorded = recording();
   std::vector<double> apart;
   for (const replay::RecordedProblem& problem : recorded.problems) {
-    const replay::Simulator simulator(problem, recorded.model);
+    const replay::Simulator simulator(problem);
     for (const std::uint64_t seed : {1, 11, 21}) apart.push_back(simulator.apart({}, seed));
   }
   fmt::print("ten searches, three times: median {:.2f}%, p95 {:.2f}%, worst {:.2f}%\n",
@@ -194,7 +194,7 @@ TEST(Replay, NeighboursMayBeThoseOfAnotherRecording) {
   replay::Recording recorded = recording();
   recorded.problems.resize(60);  // for speed; some are near to the first
   recorded.partial.clear();
-  replay::Recording known{.model = recorded.model, .problems = {}, .partial = {}};
+  replay::Recording known{.problems = {}, .partial = {}};
   for (const replay::Guess& guess :
        replay::Guesser(recorded, known).guesses(replay::Tuned::exhaustively, 1)) {
     EXPECT_EQ(guess.regret, guess.alone);
@@ -215,8 +215,8 @@ TEST(Replay, TheWeightsAreThoseOfTheRecording) {
   for (const auto* problems : {&recorded.problems, &recorded.partial})
     for (const replay::RecordedProblem& problem : *problems) {
       const generator::Config& config = problem.configs.front().config;
-      EXPECT_NEAR(tuner::predicted_loss(config, problem.problem, recorded.model),
-                  tuner::predicted_loss(config, problem.problem, recorded.model, fitted.weights()), 0.01)
+      EXPECT_NEAR(tuner::predicted_loss(config, problem.problem, problem.model),
+                  tuner::predicted_loss(config, problem.problem, problem.model, fitted.weights()), 0.01)
           << "ce_replay fit FILE > tuner/ranking_weights.hpp";
     }
 }
@@ -226,7 +226,7 @@ TEST(Replay, AProblemWithoutConfigsIsRefused) {
   std::ofstream(file) << "device Some GPU|cc=90|sm=132\n"
                          "problem softmax bf16 cols=4096 align=vector rows<=8192 l2=cold | 8192 134217728\n";
   try {
-    static_cast<void>(replay::load(file));
+    static_cast<void>(replay::load({file}));
     ADD_FAILURE();
   } catch (const InvalidArgument& error) {
     EXPECT_THAT(error.what(), ::testing::HasSubstr("softmax bf16 cols=4096"));
@@ -236,8 +236,8 @@ TEST(Replay, AProblemWithoutConfigsIsRefused) {
 TEST(Replay, HasTheSameWinnerForTheSameSamples) {
   const replay::Recording recorded = recording();
   for (const replay::RecordedProblem& problem : recorded.problems)
-    EXPECT_EQ(replay::Simulator(problem, recorded.model).search({}, 3).winner,
-              replay::Simulator(problem, recorded.model).search({}, 3).winner);
+    EXPECT_EQ(replay::Simulator(problem).search({}, 3).winner,
+              replay::Simulator(problem).search({}, 3).winner);
 }
 
 }  // namespace
