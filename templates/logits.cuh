@@ -183,19 +183,23 @@ struct Logits {
   template <class Tile>
   CE_DEVICE void put_under_cap(Tile& tile) const {
     constexpr int count = sizeof(tile.elements) / sizeof(tile.elements[0]), n = Tile::vec;
-    using Vec = Vector<problem::Element, n>;
     if (bounded && !holds_exponents()) return;
-    if (Tile::is_plain || (tile.full() && are_near_zero(largest_magnitude_of(tile)))) {
-      const Quotient quotient(ratio, bounded ? c : 1.f);
+    if constexpr (!Tile::is_plain)
+      if (!tile.full() || !are_near_zero(largest_magnitude_of(tile))) return put_any_under_cap(tile);
+    const Quotient quotient(ratio, bounded ? c : 1.f);
 #pragma unroll
-      for (int i = 0; i < count; ++i) {
-        float x[n];
-        tile.elements[i].of_input[0].values(x);
-        quotient.multiply(x);
-        tile.elements[i].of_input[0] = Vector<Held, n>::of(x).template as<problem::Element>();
-      }
-      return;
+    for (int i = 0; i < count; ++i) {
+      float x[n];
+      tile.elements[i].of_input[0].values(x);
+      quotient.multiply(x);
+      tile.elements[i].of_input[0] = Vector<Held, n>::of(x).template as<problem::Element>();
     }
+  }
+  /// Wherever they lie.
+  template <class Tile>
+  CE_DEVICE void put_any_under_cap(Tile& tile) const {
+    constexpr int count = sizeof(tile.elements) / sizeof(tile.elements[0]), n = Tile::vec;
+    using Vec = Vector<problem::Element, n>;
 #pragma unroll
     for (int i = 0; i < count; ++i) {
       float x[n], u[n];
