@@ -71,6 +71,11 @@ RECORDED = {
 }
 
 
+def name_of(problem):
+    """As documents name it."""
+    return " ".join(map(str, problem))
+
+
 def text_of(problem):
     """As the key of its measurements names it."""
     operation, dtype, rows, columns = problem
@@ -217,7 +222,7 @@ def look_at(tuner, problem, best, guess, served, arguments, searches):
     winners = [report["winner"] for report, _ in found]
     times = tuner.time(problem, [*best["configs"], guess, *winners, *([served] if served else [])], arguments.samples,
                        chosen["median_us"], arguments.keep)
-    title = " ".join(map(str, problem))
+    title = name_of(problem)
     again = {winner: times[winner] for winner in sorted(set(winners))}
     typically = {config: typical(each) for config, each in times.items()}
     figures = {
@@ -247,6 +252,26 @@ def look_at_served(tuner, figures, problem, served, arguments):
                        arguments.keep)
     return figures | {"served": served, "served_times_us": times,
                       "regret_served": longer(times, [served], [figures["exhaustive"]])}
+
+
+def look_at_unserved(tuner, document, problems, arguments, end):
+    """look_at_served() of all problems of a document that have no such figures yet."""
+    by_name = {name_of(problem): problem for problem in problems}
+    places = [place for place, figures in enumerate(document["problems"])
+              if "served" not in figures and figures["problem"] in by_name]
+    unserved = [by_name[document["problems"][place]["problem"]] for place in places]
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        served = list(pool.map(lambda problem: tuner.served(problem, arguments.known), unserved))
+    if any(served):
+        document["command"] += "; " + " ".join(sys.argv)
+    for place, problem, near in zip(places, unserved, served):
+        if time.monotonic() > end:
+            break
+        if near:
+            figures = look_at_served(tuner, document["problems"][place], problem, near, arguments)
+            document["problems"][place] = figures
+            print(f"{figures['problem']:36} served by neighbours {figures['regret_served']:.2%}", flush=True)
+            write(document, pathlib.Path(arguments.json))
 
 
 def part(text):
@@ -333,8 +358,7 @@ def main():
     done = [{each["problem"] for each in document[kind]} for kind in ("problems", "stability")]
     first_of_part, parts = arguments.part
     drawn = list(enumerate(problems_of(arguments.problems, arguments.seed)))[first_of_part - 1 :: parts]
-    left = [(i, problem) for i, problem in drawn if " ".join(map(str, problem)) not in done[i in repeated]]
-    drawn_by_name = {" ".join(map(str, problem)): problem for _, problem in drawn}
+    left = [(i, problem) for i, problem in drawn if name_of(problem) not in done[i in repeated]]
     recorded = recorded_configs(arguments.recorded)
     failures = 0
     together = 5  # a process takes most of a second to find the GPU
@@ -360,7 +384,7 @@ def main():
                                                      10 if i in repeated else 1)
                 except (RuntimeError, KeyError) as error:
                     failures += 1
-                    print(f"{' '.join(map(str, problem))}: {best.get('error', error)}", flush=True)
+                    print(f"{name_of(problem)}: {best.get('error', error)}", flush=True)
                     continue
                 print_line(figures, stable)
                 for kind, found in (("problems", figures), ("stability", stable)):
@@ -370,21 +394,8 @@ def main():
                 document["command"] = " ".join(sys.argv)
                 write(document, file)  # after each: whatever ends this, nothing that was timed is lost
 
-        unserved = [place for place, figures in enumerate(document["problems"])
-                    if arguments.known and "served" not in figures and figures["problem"] in drawn_by_name]
-        with concurrent.futures.ThreadPoolExecutor(8) as pool:
-            asked = [drawn_by_name[document["problems"][place]["problem"]] for place in unserved]
-            served = list(pool.map(lambda problem: tuner.served(problem, arguments.known), asked))
-        if any(served):
-            document["command"] += "; " + " ".join(sys.argv)
-        for place, problem, near in zip(unserved, asked, served):
-            if time.monotonic() > end:
-                break
-            if near:
-                figures = look_at_served(tuner, document["problems"][place], problem, near, arguments)
-                document["problems"][place] = figures
-                print(f"{figures['problem']:36} served by neighbours {figures['regret_served']:.2%}", flush=True)
-                write(document, file)
+        if arguments.known:
+            look_at_unserved(tuner, document, [problem for _, problem in drawn], arguments, end)
 
     tell(document, arguments.problems)
     sys.exit(failures > 0)

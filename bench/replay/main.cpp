@@ -181,8 +181,7 @@ int main(int argc, char** argv) {
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
   std::vector<std::filesystem::path> known;
-  guess->add_option("--known", known,
-                    "A recording whose problems are the neighbours, in place of FILE's own");
+  guess->add_option("--known", known, "Recordings whose problems are the neighbours, in place of FILE's own");
   guess->add_flag("--each", each, "A line for each problem");
   CLI::App* told = app.add_subcommand("told", "Regret of searches that know neighbours, and that know none");
   int structures = tuner::Breadth{}.structures;

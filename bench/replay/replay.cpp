@@ -87,6 +87,28 @@ void read_line(const std::string& line, Recording& recording, runtime::Model& mo
   }
 }
 
+/// Adds what a file holds.
+void read_file(const std::filesystem::path& path, Recording& recording) {
+  std::ifstream file(path);
+  if (!file) throw NotFound(fmt::format("cannot read {}", path.string()));
+  runtime::Model model;
+  RecordedProblem* reading = nullptr;
+  int number = 0;
+  for (std::string line; std::getline(file, line);) {
+    ++number;
+    try {
+      read_line(line, recording, model, reading);
+    } catch (const InvalidArgument& error) {
+      throw InvalidArgument(fmt::format("{}:{}", path.string(), number), line, error.what());
+    }
+  }
+  for (const auto* problems : {&recording.problems, &recording.partial})
+    for (const RecordedProblem& problem : *problems)
+      if (problem.configs.empty())
+        throw InvalidArgument(path.string(), generator::key_text(problem.problem),
+                              "problems with a config or more each");
+}
+
 /// As tuner::decide(), but that registers were not recorded: of those that tie, the smallest text.
 /// \param last  those of the last round
 std::size_t winner_of(const std::vector<const RecordedConfig*>& field,
@@ -111,26 +133,7 @@ double RecordedProblem::best_us() const {
 
 Recording load(const std::vector<std::filesystem::path>& paths) {
   Recording recording;
-  for (const std::filesystem::path& path : paths) {
-    std::ifstream file(path);
-    if (!file) throw NotFound(fmt::format("cannot read {}", path.string()));
-    runtime::Model model;
-    RecordedProblem* reading = nullptr;
-    int number = 0;
-    for (std::string line; std::getline(file, line);) {
-      ++number;
-      try {
-        read_line(line, recording, model, reading);
-      } catch (const InvalidArgument& error) {
-        throw InvalidArgument(fmt::format("{}:{}", path.string(), number), line, error.what());
-      }
-    }
-    for (const auto* problems : {&recording.problems, &recording.partial})
-      for (const RecordedProblem& problem : *problems)
-        if (problem.configs.empty())
-          throw InvalidArgument(path.string(), generator::key_text(problem.problem),
-                                "problems with a config or more each");
-  }
+  for (const std::filesystem::path& path : paths) read_file(path, recording);
   return recording;
 }
 

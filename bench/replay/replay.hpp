@@ -97,8 +97,8 @@ class Guesser {
  public:
   /// Keeps references to what was recorded.
   explicit Guesser(const Recording& recording);
-  /// Where the neighbours are those of another recording; with its searches, which may have looked at
-  /// few configs, as what was measured `exhaustively`.
+  /// Where the neighbours are those of another recording; with its searches, which may have looked at few configs, as
+  /// what was measured `exhaustively`.
   Guesser(const Recording& recording, const Recording& known);
   ~Guesser();
   Guesser(const Guesser&) = delete;

@@ -206,6 +206,18 @@ TEST(Replay, NeighboursMayBeThoseOfAnotherRecording) {
   EXPECT_EQ(guesses.front().nearest, 0) << "a problem is no neighbour of its own";
   EXPECT_TRUE(std::any_of(guesses.begin(), guesses.end(),
                           [](const replay::Guess& guess) { return guess.nearest > 0; }));
+
+  known.problems.front().model.name = "Another GPU";
+  for (const replay::Guess& guess : replay::Guesser(recorded, known).guesses(replay::Tuned::exhaustively, 1))
+    EXPECT_EQ(guess.nearest, 0) << "what another GPU measured is no neighbour";
+}
+
+TEST(Replay, AProblemOfSeveralGpusIsLeftOutOnAllOfThem) {
+  replay::Recording recorded = recording();
+  recorded.problems.resize(3);
+  recorded.problems.push_back(recorded.problems.front());
+  recorded.problems.back().model.name = "Another GPU";
+  EXPECT_THAT(replay::part_numbers(recorded), ::testing::ElementsAre(0, 1, 2, 0));
 }
 
 TEST(Replay, TheWeightsAreThoseOfTheRecording) {
