@@ -119,14 +119,15 @@ int recorded_problems(std::string_view variant, const Traits& traits, const Weig
   return own == nullptr || traits[trait("idle")] > own->most_idle + beyond ? 0 : own->problems;
 }
 
-double weighed(const Config& config, const Traits& traits, const Weights& weights) {
+double weighed(const Config& config, generator::Operation operation, const Traits& traits,
+               const Weights& weights) {
   constexpr double doubt = 0.1;
   const int recorded = std::min(enough_problems, recorded_problems(config.variant, traits, weights));
   double sum = doubt * (enough_problems - recorded) / enough_problems;
   const VariantWeights* variant = weights_of(config.variant, weights);
   if (variant == nullptr || variant->problems == 0) variant = weights_of_the_like(config.variant, weights);
   if (variant != nullptr) {
-    const Terms terms = terms_of(traits);
+    const Terms terms = terms_of(config, operation, traits);
     for (std::size_t i = 0; i < terms.size(); ++i) sum += terms[i] * variant->weights[i];
   }
   for (const ModifierWeights& modifier : {weights.loads[static_cast<std::size_t>(config.load)],
@@ -165,14 +166,14 @@ class Experience {
   /// only that it did not win, unless nothing of its variant was: it may not have been there.
   void add(const Config& config, const std::string& text, const Traits& traits, double& sum,
            double& weight) const {
-    constexpr double did_not_win = 0.1, slow = 0.7;  // beyond which slower is just slow
+    constexpr double did_not_win = 0.05, slow = 0.7;  // beyond which slower is just slow
     const auto measured = losses_.find(text);
     if (measured == losses_.end() &&
         (!variants_.contains(config.variant) ||
          generator::variant(config.variant).rejects(config, problem_, limits_of(model_))))
       return;
     const Traits there = traits_of(config, problem_, model_);
-    const double predicted = weighed(config, there, weights_);
+    const double predicted = weighed(config, problem_.operation, there, weights_);
     const double missed = measured == losses_.end() ? std::max(0., did_not_win - predicted)
                                                     : std::min(measured->second, slow) - predicted;
     const auto differs = [&](std::size_t i) { return std::abs(traits[i] - there[i]); };
@@ -203,7 +204,7 @@ double correction(const Config& config, const Traits& traits, std::span<const Ex
   if (experiences.empty()) return 0;
   const std::string text = generator::to_text(config);
   constexpr double surprise = 0.02;
-  double weight = 0.05, sum = weight * surprise;
+  double weight = 0.2, sum = weight * surprise;
   for (const Experience& experience : experiences) experience.add(config, text, traits, sum, weight);
   return sum / weight;
 }
@@ -223,7 +224,8 @@ Scored scored_space(const Problem& problem, const runtime::Model& model,
   Scored scored;
   for (Config& config : generator::space(problem, limits_of(model))) {
     const Traits traits = traits_of(config, problem, model);
-    const double loss = weighed(config, traits, weights) + correction(config, traits, experiences);
+    const double loss =
+        weighed(config, problem.operation, traits, weights) + correction(config, traits, experiences);
     scored.emplace_back(loss, std::move(config));
   }
   sort(scored);
@@ -301,11 +303,25 @@ Traits traits_of(const Config& config, const Problem& problem, const runtime::Mo
 static_assert(load_weights.size() == generator::load_names.size() &&
               store_weights.size() == generator::store_names.size());
 
-Terms terms_of(const Traits& traits) noexcept {
+static_assert(static_cast<std::size_t>(generator::Operation::cross_entropy_backward) + 1 == operations);
+
+Terms terms_of(const Config& config, generator::Operation operation, const Traits& traits) noexcept {
   Terms terms{};
   double* next = std::copy(traits.begin(), traits.end(), terms.begin());
   for (std::size_t i = first_factor; i < first_factor + factors; ++i)
     for (std::size_t j = i; j < first_factor + factors; ++j) *next++ = traits[i] * traits[j] / 4;
+  if (const auto place = static_cast<std::size_t>(operation); place < operations) next[place] = 1;
+  next += operations;
+  constexpr std::size_t of_each = 1 + modifier_factors.size();
+  const auto add = [&](int modifier) {
+    if (modifier == 0) return;
+    double* own = next + static_cast<std::size_t>(modifier - 1) * of_each;
+    *own++ = 1;
+    for (const std::size_t factor : modifier_factors) *own++ = traits[factor] / 2;
+  };
+  add(config.load);
+  next += (generator::load_names.size() - 1) * of_each;
+  add(config.store);
   return terms;
 }
 
@@ -313,7 +329,7 @@ Weights shipped_weights() noexcept { return {variant_weights, load_weights, stor
 
 double predicted_loss(const Config& config, const Problem& problem, const runtime::Model& model,
                       const Weights& weights) {
-  return weighed(config, traits_of(config, problem, model), weights);
+  return weighed(config, problem.operation, traits_of(config, problem, model), weights);
 }
 
 std::vector<Config> ranked_space(const Problem& problem, const runtime::Model& model,

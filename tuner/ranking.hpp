@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "generator/config.hpp"
 #include "generator/problem.hpp"
 #include "generator/variant.hpp"
 #include "runtime/device.hpp"
@@ -48,11 +49,16 @@ consteval std::size_t trait(std::string_view name) {
   return place;
 }
 
-/// What a prediction is a sum of: the traits, then the products of every two (and the squares) of those from
-/// "resident" to "cap", a quarter of each.
-inline constexpr std::size_t first_factor = 1, factors = 13;
-using Terms = std::array<double, trait_names.size() + factors*(factors + 1) / 2>;
-[[nodiscard]] Terms terms_of(const Traits& traits) noexcept;
+/// What a prediction is a sum of: the traits; the products of every two (and the squares) of those from "resident" to
+/// "cap", a quarter of each; 1 for the operation, which is no ceiling; and for each cache modifier but the first, 1 and
+/// a half of each of four traits where the config has it.
+inline constexpr std::size_t first_factor = 1, factors = 13, operations = 6,
+                             modifiers = generator::load_names.size() - 1 + generator::store_names.size() - 1;
+inline constexpr std::array modifier_factors{trait("idle"), trait("large"), trait("row"), trait("writes")};
+using Terms = std::array<double, trait_names.size() + factors*(factors + 1) / 2 + operations +
+                                     modifiers*(1 + modifier_factors.size())>;
+[[nodiscard]] Terms terms_of(const generator::Config& config, generator::Operation operation,
+                             const Traits& traits) noexcept;
 
 /// How much each term counts of a config of the variant.
 struct VariantWeights {
@@ -62,7 +68,7 @@ struct VariantWeights {
   double most_idle = 6;  ///< the largest trait "idle" with which it was
 };
 
-/// Of a cache modifier.
+/// Of a cache modifier, whatever the variant. What its own configs gain beyond that is among a variant's terms.
 struct ModifierWeights {
   double plain = 0;
   double idle = 0, large = 0;  ///< of the traits of these names
@@ -74,7 +80,7 @@ struct Weights {
   std::span<const ModifierWeights> loads, stores;  ///< by Config::load and Config::store
 };
 
-/// Fitted to exhaustive searches on an H200 (`ce_replay fit`).
+/// Fitted to exhaustive searches on an H200 and an H100 (`ce_replay fit`).
 [[nodiscard]] Weights shipped_weights() noexcept;
 
 /// 32-bit words of all inputs that a thread of the config holds at once.

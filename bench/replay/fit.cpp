@@ -17,13 +17,13 @@
 namespace ce::replay {
 namespace {
 
-constexpr double strength = 20;  // of the ridge
-constexpr double slow = 0.7;     // logarithm beyond which slower is just slow
+constexpr double strength = 8, strength_of_modifiers = 20;  // of the ridge
+constexpr double slow = 0.7;                                // logarithm beyond which slower is just slow
 constexpr std::size_t terms = std::tuple_size_v<tuner::Terms>, loads = generator::load_names.size(),
                       stores = generator::store_names.size();
 
-/// Columns: the terms for each variant; then three for each modifier but the first, which the others are held
-/// against. A modifier that was not recorded keeps its shipped weights.
+/// Columns of a variant: its terms; then three for each modifier but the first, which the others are held against. A
+/// modifier that was not recorded keeps its shipped weights.
 constexpr std::size_t weights_of_modifier = 3,
                       modifier_columns = weights_of_modifier * (loads - 1 + stores - 1);
 
@@ -64,7 +64,10 @@ ModifierRow modifier_row(const generator::Config& config, const tuner::Traits& t
   return row;
 }
 
-double weight_of(double loss) { return std::exp(-6 * loss); }
+/// How much a config counts: fast ones more, as only their order matters.
+double weight_of(double loss) { return std::exp(-9 * loss); }
+/// How much a structure does for the cache modifiers, by the loss of its fastest config.
+double weight_of_structure(double loss) { return std::exp(-6 * loss); }
 
 std::vector<const RecordedProblem*> all_of(const Recording& recording) {
   std::vector<const RecordedProblem*> all;
@@ -97,6 +100,11 @@ void Regression::Sums::add(const Sums& other, double times) {
   for (std::size_t i = 0; i < right.size(); ++i) right[i] += times * other.right[i];
 }
 
+void Regression::Parts::add(const Parts& other, double times) {
+  for (std::size_t i = 0; i < variants.size(); ++i) variants[i].add(other.variants[i], times);
+  modifiers.add(other.modifiers, times);
+}
+
 Regression::Regression(const Recording& recording)
     : recording_(recording),
       variants_([&recording] {
@@ -105,13 +113,9 @@ Regression::Regression(const Recording& recording)
           for (const RecordedConfig& config : problem->configs) names.insert(config.config.variant);
         return std::vector<std::string_view>(names.begin(), names.end());
       }()),
-      all_{Sums(variants_.size() * terms + modifier_columns), Sums(modifier_columns)} {
+      all_{std::vector(variants_.size(), Sums(terms + modifier_columns)), Sums(modifier_columns)} {
   const std::vector<const RecordedProblem*> problems = all_of(recording);
-  for (const RecordedProblem* problem : problems) {
-    const Parts own = parts_of(*problem);
-    all_.terms.add(own.terms, 1);
-    all_.modifiers.add(own.modifiers, 1);
-  }
+  for (const RecordedProblem* problem : problems) all_.add(parts_of(*problem), 1);
   for (const std::string_view variant : variants_) {
     double& most = most_idle_.emplace_back(-std::numeric_limits<double>::infinity());
     for (const RecordedProblem* problem : problems)
@@ -128,13 +132,12 @@ Regression::Regression(const Recording& recording)
 }
 
 Regression::Parts Regression::parts_of(const RecordedProblem& problem) const {
-  Parts parts{Sums(all_.terms.right.size()), Sums(modifier_columns)};
+  Parts parts{std::vector(variants_.size(), Sums(terms + modifier_columns)), Sums(modifier_columns)};
   const double best_us = problem.best_us();
-  const std::size_t modifiers = variants_.size() * terms;
   std::map<std::string, Structure> structures;
   for (const RecordedConfig& each : problem.configs) {
     const tuner::Traits traits = tuner::traits_of(each.config, problem.problem, problem.model);
-    const tuner::Terms values = tuner::terms_of(traits);
+    const tuner::Terms values = tuner::terms_of(each.config, problem.problem.operation, traits);
     const auto variant = static_cast<std::size_t>(
         std::find(variants_.begin(), variants_.end(), each.config.variant) - variants_.begin());
     const double loss = std::min(std::log(each.median_us / best_us), slow);
@@ -143,10 +146,10 @@ Regression::Parts Regression::parts_of(const RecordedProblem& problem) const {
 
     std::vector<std::pair<std::size_t, double>> row;  // what is not 0
     for (std::size_t i = 0; i < terms; ++i)
-      if (values[i] != 0) row.emplace_back(variant * terms + i, values[i]);
+      if (values[i] != 0) row.emplace_back(i, values[i]);
     for (std::size_t i = 0; i < own.size(); ++i)
-      if (own[i] != 0) row.emplace_back(modifiers + i, own[i]);
-    Sums& sums = parts.terms;
+      if (own[i] != 0) row.emplace_back(terms + i, own[i]);
+    Sums& sums = parts.variants[variant];
     const double weight = weight_of(loss);
     for (const auto& [i, left] : row) {
       sums.right[i] += weight * left * loss;
@@ -154,7 +157,7 @@ Regression::Parts Regression::parts_of(const RecordedProblem& problem) const {
     }
   }
   for (auto& [text, structure] : structures) {
-    const double weight = weight_of(centre(structure));
+    const double weight = weight_of_structure(centre(structure));
     Sums& sums = parts.modifiers;
     for (const auto& [row, loss] : structure)
       for (std::size_t i = 0; i < row.size(); ++i) {
@@ -173,32 +176,29 @@ Fitted Regression::solved(Parts parts) const {
   for (std::size_t i = 0; i < modifier_columns; ++i) {
     double& diagonal = parts.modifiers.matrix[i * modifier_columns + i];
     recorded.push_back(diagonal > rounding);
-    diagonal += strength;
+    diagonal += strength_of_modifiers;
   }
   solve(parts.modifiers.matrix, modifiers);
 
-  // What is left is for the terms.
-  const std::size_t columns = parts.terms.right.size(), count = columns - modifier_columns;
-  Sums left(count);
-  for (std::size_t i = 0; i < count; ++i) {
-    const double* row = &parts.terms.matrix[i * columns];
-    std::copy(row, row + count, &left.matrix[i * count]);
-    left.matrix[i * count + i] += strength;
-    left.right[i] =
-        parts.terms.right[i] - std::inner_product(modifiers.begin(), modifiers.end(), row + count, 0.);
-  }
-  solve(left.matrix, left.right);
-
   Fitted fitted;
-  std::size_t next = 0;
   for (std::size_t i = 0; i < variants_.size(); ++i) {
+    // What is left is for the terms.
+    const Sums& sums = parts.variants[i];
+    Sums left(terms);
+    for (std::size_t j = 0; j < terms; ++j) {
+      const double* row = &sums.matrix[j * (terms + modifier_columns)];
+      std::copy(row, row + terms, &left.matrix[j * terms]);
+      left.matrix[j * terms + j] += strength;
+      left.right[j] = sums.right[j] - std::inner_product(modifiers.begin(), modifiers.end(), row + terms, 0.);
+    }
+    solve(left.matrix, left.right);
     tuner::VariantWeights& own = fitted.variants.emplace_back(tuner::VariantWeights{.variant = variants_[i]});
     own.problems = problems_[i];
     own.most_idle = most_idle_[i];
-    for (double& weight : own.weights) weight = left.right[next++];
+    std::copy(left.right.begin(), left.right.end(), own.weights.begin());
   }
   const tuner::Weights shipped = tuner::shipped_weights();
-  next = 0;
+  std::size_t next = 0;
   for (auto [fitting, known] :
        {std::pair{&fitted.loads, shipped.loads}, std::pair{&fitted.stores, shipped.stores}}) {
     fitting->resize(known.size());
@@ -214,11 +214,7 @@ Fitted Regression::fitted() const { return solved(all_); }
 
 Fitted Regression::fitted_without(std::size_t part, std::size_t parts) const {
   Parts others = all_;
-  const auto leave_out = [&](const RecordedProblem& problem) {
-    const Parts own = parts_of(problem);
-    others.terms.add(own.terms, -1);
-    others.modifiers.add(own.modifiers, -1);
-  };
+  const auto leave_out = [&](const RecordedProblem& problem) { others.add(parts_of(problem), -1); };
   std::set<std::string> keys;
   const std::vector<std::size_t> numbers = part_numbers(recording_);
   for (std::size_t problem = 0; problem < recording_.problems.size(); ++problem) {

@@ -41,8 +41,10 @@ class Regression {
 
   /// Of one problem or many.
   struct Parts {
-    Sums terms;      ///< and modifiers
-    Sums modifiers;  ///< alone, against the mean of the configs of their structure
+    std::vector<Sums> variants;  ///< of each: its terms and the modifiers
+    Sums modifiers;              ///< alone, against the mean of the configs of their structure
+
+    void add(const Parts& other, double times);
   };
 
   [[nodiscard]] Parts parts_of(const RecordedProblem& problem) const;

@@ -1,4 +1,4 @@
-// Searches replayed on what an H200 measured: a change of the ranking or of a strategy that loses shows here.
+// Searches replayed on what an H200 and an H100 measured: a change of the ranking or of a strategy that loses shows here.
 #include "bench/replay/replay.hpp"
 
 #include <fmt/format.h>
@@ -9,6 +9,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <vector>
 
 #include "bench/replay/fit.hpp"
 #include "ce/base/error.hpp"
@@ -19,13 +20,17 @@ namespace {
 
 using tuner::Strategy;
 
-/// The newest recording.
+/// What the shipped weights are fitted to: the newest recording of each GPU.
 replay::Recording recording() {
-  std::filesystem::path newest;
-  for (const auto& entry : std::filesystem::directory_iterator(CE_SOURCE_DIR "/bench/results"))
-    if (entry.path().filename().string().starts_with("searches-") && newest < entry.path())
-      newest = entry.path();
-  return replay::load({newest});
+  const std::filesystem::path results = CE_SOURCE_DIR "/bench/results";
+  std::vector<std::filesystem::path> files;
+  for (const std::filesystem::path& folder : {results, results / "h100"}) {
+    std::filesystem::path& newest = files.emplace_back();
+    for (const auto& entry : std::filesystem::directory_iterator(folder))
+      if (entry.path().filename().string().starts_with("searches-") && newest < entry.path())
+        newest = entry.path();
+  }
+  return replay::load(files);
 }
 
 /// The same seeds in every run: bars at the 95th percentile are no place for luck.
@@ -74,7 +79,7 @@ TEST(Replay, HalvingFindsNearlyTheBestOfEveryProblemAtAFractionOfTheCost) {
 }
 
 /// What is drawn is the noise of samples, on medians that are taken to be true. Searches that leave nothing out are
-/// 0.5% apart at the 95th percentile and up to 1.0%.
+/// 0.5% apart at the 95th percentile and up to 1.0%. Those that are farthest apart are of a few microseconds.
 TEST(Replay, WinnersOfTenSearchesAreHardlyApart) {
   const replay::Recording recorded = recording();
   std::vector<double> apart;
@@ -87,8 +92,8 @@ TEST(Replay, WinnersOfTenSearchesAreHardlyApart) {
              100 * replay::quantile(apart, 1));
   EXPECT_LE(replay::quantile(apart, 0.5), 0.002);
   EXPECT_LE(replay::quantile(apart, 0.95), 0.007);
-  EXPECT_LE(replay::quantile(apart, 0.99), 0.0125);
-  EXPECT_LE(replay::quantile(apart, 1), 0.03);
+  EXPECT_LE(replay::quantile(apart, 0.99), 0.018);
+  EXPECT_LE(replay::quantile(apart, 1), 0.035);
 }
 
 /// A problem's own measurements are seen by neither the weights nor the neighbours that its config is guessed with.
@@ -116,20 +121,15 @@ TEST(Replay, NeighboursTellWhatIsFastForProblemsThatNobodyTuned) {
                             halving = look(replay::Tuned::by_halving, "by halving", 5),
                             winners = look(replay::Tuned::by_halving_winners, "by halving, winners alone", 1);
   EXPECT_LE(replay::quantile(heavy, 0.5), 0.02) << "of weights of all classes, or a soft cap, few know";
-  EXPECT_LE(replay::quantile(heavy, 1), 0.25);
+  EXPECT_LE(replay::quantile(heavy, 1), 0.2);
   EXPECT_LE(replay::quantile(exhaustive, 0.5), 0.016);
   EXPECT_LE(replay::quantile(exhaustive, 0.95), 0.07);
-  const auto misled = [](const std::vector<double>& regrets) {
-    return std::ranges::count_if(regrets, [](double regret) { return regret > 0.15; });
-  };
-  EXPECT_LE(misled(exhaustive), 1) << "of 64 rows of 128256 columns in f32, whose nearest neighbour has 256";
-  EXPECT_LE(replay::quantile(exhaustive, 1), 0.25);
+  EXPECT_LE(replay::quantile(exhaustive, 1), 0.15);
   EXPECT_LE(replay::quantile(halving, 0.5), 0.015);
   EXPECT_LE(replay::quantile(halving, 0.95), 0.07);
-  EXPECT_LE(misled(halving), 5) << "the same one, after each of five searches of the others";
-  EXPECT_LE(replay::quantile(halving, 1), 0.25);
+  EXPECT_LE(replay::quantile(halving, 1), 0.15);
   EXPECT_LE(replay::quantile(winners, 0.5), 0.017);
-  EXPECT_LE(replay::quantile(winners, 0.95), 0.14)
+  EXPECT_LE(replay::quantile(winners, 0.95), 0.09)
       << "many winners were recorded before there were resident and flow";
 }
 
@@ -158,11 +158,9 @@ TEST(Replay, NeighboursDoNotMisleadASearch) {
   const int all = tuner::Breadth{}.structures;
   const Regrets told = regrets(all, true), told_in_haste = regrets(all / 2, true);
   EXPECT_LE(replay::quantile(told.plain, 0.95), 0.0085);
-  EXPECT_LE(std::ranges::count_if(told.plain, [](double regret) { return regret > 0.035; }), 2)
-      << "of 64 rows of 262144 columns, in both searches";
-  EXPECT_LE(replay::quantile(told.plain, 1), 0.05);
+  EXPECT_LE(replay::quantile(told.plain, 1), 0.035);
   EXPECT_LE(replay::quantile(told.heavy, 1), 0.01);
-  EXPECT_LE(replay::quantile(told_in_haste.plain, 0.95), 0.0135);
+  EXPECT_LE(replay::quantile(told_in_haste.plain, 0.95), 0.01);
   EXPECT_LE(replay::quantile(told_in_haste.heavy, 1), 0.015);
 }
 
@@ -229,7 +227,7 @@ TEST(Replay, TheWeightsAreThoseOfTheRecording) {
       const generator::Config& config = problem.configs.front().config;
       EXPECT_NEAR(tuner::predicted_loss(config, problem.problem, problem.model),
                   tuner::predicted_loss(config, problem.problem, problem.model, fitted.weights()), 0.01)
-          << "ce_replay fit FILE > tuner/ranking_weights.hpp";
+          << "ce_replay fit FILES > tuner/ranking_weights.hpp";
     }
 }
 
