@@ -89,8 +89,8 @@ struct Weights {
 [[nodiscard]] Traits traits_of(const generator::Config& config, const generator::Problem& problem,
                                const runtime::Model& model);
 
-/// The natural logarithm of a config's time over that of the problem's fastest, as the weights predict it: a
-/// quadratic form of its traits for its variant, and what its cache modifiers add; more, where the variant was recorded
+/// The natural logarithm of a config's time over that of the problem's fastest, as the weights predict it: a sum of
+/// terms_of() for its variant, and what its cache modifiers add in any; more, where the variant was recorded
 /// on few problems, or only where there were more rows for each of its blocks. Only the order of configs means anything.
 [[nodiscard]] double predicted_loss(const generator::Config& config, const generator::Problem& problem,
                                     const runtime::Model& model, const Weights& weights = shipped_weights());

@@ -118,7 +118,7 @@ TEST(Replay, NeighboursTellWhatIsFastForProblemsThatNobodyTuned) {
     return regrets;
   };
   const std::vector<double> exhaustive = look(replay::Tuned::exhaustively, "exhaustively", 1),
-                            halving = look(replay::Tuned::by_halving, "by halving", 5),
+                            halving = look(replay::Tuned::by_halving, "by halving", 2),
                             winners = look(replay::Tuned::by_halving_winners, "by halving, winners alone", 1);
   EXPECT_LE(replay::quantile(heavy, 0.5), 0.02) << "of weights of all classes, or a soft cap, few know";
   EXPECT_LE(replay::quantile(heavy, 1), 0.2);
