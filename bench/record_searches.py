@@ -57,7 +57,8 @@ def main():
                 problems[row["problem"]].pop(row["config"], None)
                 stages.pop(config, None)
                 continue
-            if row["spread"] > 0.3:  # three samples, and something came between
+            # Nothing was timed; or three samples, and something came between.
+            if row["median_us"] is None or row["spread"] > 0.3:
                 continue
             # Samples in turns replace those of the screening.
             if row["stage"] < stages.get(config, row["stage"]):

@@ -269,8 +269,9 @@ Problem problem_of(const ProblemOptions& options, Operation operation, DType dty
   const bool loss = generator::is_cross_entropy(operation);
   if (loss) apply_cross_entropy(options, problem);
   if (!generator::is_ceiling(operation)) {
-    problem.batched = options.batched;
-    problem.strided = options.strided;
+    // As calls see it: two rows are evenly apart, and a single column has no stride.
+    problem.batched = options.batched && rows > 2;
+    problem.strided = options.strided && columns > 1;
   }
   problem.in_place = generator::has_output(problem) && options.in_place.value_or(loss);
   problem.alignment = options.alignment.empty() || problem.strided ? dense_alignment(problem)

@@ -27,10 +27,11 @@ def kernel(words, cross_entropy, inputs, registers, threads=256):
 
 class RecordSearches(unittest.TestCase):
     SCREENING, FINAL = 0, 1
+    UNTIMED = "untimed"
 
     def recorded(self, *measurements):
         """What it writes below the device of measurements (config, stage, median in us, day), which are added in this
-        order; one without a median is a quarantine."""
+        order; one without a median is a quarantine, one UNTIMED a measurement that has none."""
         with tempfile.TemporaryDirectory() as folder:
             file = pathlib.Path(folder) / "searches.db"
             database = sqlite3.connect(file)
@@ -48,7 +49,7 @@ class RecordSearches(unittest.TestCase):
                 INSERT INTO evidence VALUES (1, '{}');""")
             database.executemany(
                 "INSERT INTO measurements (config, stage, median_us, created_at, outcome) VALUES (?, ?, ?, ?, ?)",
-                [(f"{config},load=ca,store=wb", stage, us or 0, f"2030-01-{day:02}",
+                [(f"{config},load=ca,store=wb", stage, None if us == self.UNTIMED else us or 0, f"2030-01-{day:02}",
                   "measured" if us else "quarantined") for config, stage, us, day in measurements])
             database.commit()
             database.close()
@@ -73,6 +74,11 @@ class RecordSearches(unittest.TestCase):
         self.assertEqual(self.recorded(kept, ("block/warps=2", self.SCREENING, None, 2),
                                        ("block/warps=2", self.FINAL, 7, 1)), whole)
         self.assertEqual(self.recorded(("block/warps=4", self.SCREENING, None, 0), kept), whole)
+
+    def test_what_has_no_median_is_left_out(self):
+        self.assertEqual(self.recorded(("block/warps=2", self.FINAL, 7, 1), ("block/warps=2", self.FINAL, self.UNTIMED, 2),
+                                       ("block/warps=4", self.FINAL, self.UNTIMED, 2)),
+                         ["problem p | 8 64", "block/warps=2 ca.wb 7 1.0 registers=40"])
 
     def test_a_problem_with_nothing_left_is_left_out(self):
         self.assertEqual(self.recorded(("block/warps=2", self.FINAL, 7, 1),

@@ -134,6 +134,18 @@ TEST(ProblemOptions, OptionsThatAskTheSameAreOneProblem) {
   EXPECT_EQ(only(options).upstream, Upstream::scalar);
 }
 
+TEST(ProblemOptions, ALayoutThatMakesNoDifferenceIsNotInTheProblem) {
+  ProblemOptions options = softmax(), dense = softmax();
+  options.batched = options.strided = true;
+  options.rows = dense.rows = {"2"};
+  EXPECT_FALSE(only(options).batched);
+  EXPECT_TRUE(only(options).strided);
+  options.columns = dense.columns = {"1"};
+  EXPECT_EQ(only(options), only(dense));
+  options.rows = {"4"};
+  EXPECT_TRUE(only(options).batched);
+}
+
 TEST(ProblemOptions, AnAmountThatChangesNothingIsNotInTheProblem) {
   ProblemOptions options = cross_entropy();
   const Problem plain = only(options);
