@@ -3,6 +3,7 @@
 #include <sqlite3.h>
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <system_error>
 #include <utility>
@@ -53,7 +54,7 @@ void Cache::Impl::end_refusal() {
 }
 
 void Cache::Impl::deliver() {
-  on_store(Use::write, [&](Store& target) { refused->copy_into(target, true); });
+  on_store(Use::write, [&](Store& target) { target.merge(std::array{refused.get()}, true); });
   end_refusal();
 }
 

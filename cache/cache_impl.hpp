@@ -5,6 +5,7 @@
 #include <SQLiteCpp/Exception.h>
 #include <fmt/format.h>
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <exception>
@@ -99,7 +100,7 @@ void Cache::Impl::write(Action action) {
   try {
     if (refused == nullptr || std::chrono::steady_clock::now() >= retry_at) {
       on_store(Use::write, [&](Store& target) {
-        if (refused != nullptr) refused->copy_into(target, true);
+        if (refused != nullptr) target.merge(std::array{refused.get()}, true);
         action(target);
       });
       if (refused != nullptr) end_refusal();

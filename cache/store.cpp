@@ -337,28 +337,32 @@ void Store::expect_readable(bool with_binaries) {
   for (Query query(prepared(select_binary_names)); query.next();) static_cast<void>(binary(query.text(0)));
 }
 
-Store::Copied Store::copy_into(Store& other, bool with_binaries) {
-  const auto read = [](const auto& what) {
-    try {
-      return what();
-    } catch (const SQLite::Exception& error) {
-      throw NotReadable(error);
+std::vector<Store::Copied> Store::merge(std::span<Store* const> others, bool with_binaries) {
+  std::vector<Copied> all;
+  SQLite::Transaction transaction(*database_, SQLite::TransactionBehavior::IMMEDIATE);
+  for (Store* other : others) {
+    const auto read = [&](const auto& what) {
+      try {
+        return what();
+      } catch (const SQLite::Exception& error) {
+        throw NotReadable(error, all.size());
+      }
+    };
+    Copied copied;
+    for (const KeySummary& summary : read([&] { return other->keys(); }))
+      for (const Measurement& measurement : read([&] { return other->measurements(summary.key); }))
+        copied.measurements += insert(measurement);
+    if (with_binaries) {
+      Query query(other->prepared(select_binary_names));
+      while (read([&] { return query.next(); }))
+        if (const auto image = read([&] { return other->binary(query.text(0)); }))
+          copied.binaries +=
+              insert_binary(query.text(0), *image, {.compiler = query.text(1), .name = query.text(2)});
     }
-  };
-  Copied copied;
-  SQLite::Transaction transaction(*other.database_, SQLite::TransactionBehavior::IMMEDIATE);
-  for (const KeySummary& summary : read([&] { return keys(); }))
-    for (const Measurement& measurement : read([&] { return measurements(summary.key); }))
-      copied.measurements += other.insert(measurement);
-  if (with_binaries) {
-    Query query(prepared(select_binary_names));
-    while (read([&] { return query.next(); }))
-      if (const auto image = read([&] { return binary(query.text(0)); }))
-        copied.binaries +=
-            other.insert_binary(query.text(0), *image, {.compiler = query.text(1), .name = query.text(2)});
+    all.push_back(copied);
   }
   transaction.commit();
-  return copied;
+  return all;
 }
 
 Store::Counts Store::counts() {

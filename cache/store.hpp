@@ -56,12 +56,12 @@ class Store {
   struct Copied {
     std::int64_t measurements = 0, binaries = 0;  ///< that the other store did not have
   };
-  /// Reads all that copy_into() would.
+  /// Reads all that merge() would.
   void expect_readable(bool with_binaries);
-  /// Adds all of this store's measurements, and its binaries that are whole, to the other one, in one
-  /// transaction.
-  /// \throws NotReadable where this store is the one that fails
-  Copied copy_into(Store& other, bool with_binaries);
+  /// Adds all of the measurements of other stores, and their binaries that are whole, in one transaction.
+  /// \returns what of each was new
+  /// \throws NotReadable where one of the others is what fails
+  std::vector<Copied> merge(std::span<Store* const> others, bool with_binaries);
 
   struct Pruned {
     std::int64_t measurements = 0, binaries = 0;

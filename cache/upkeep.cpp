@@ -66,12 +66,14 @@ void Upkeep::expect_readable(bool with_binaries) {
   run([&] { store_->expect_readable(with_binaries); });
 }
 
-Store::Copied Upkeep::merge(Upkeep& other, bool with_binaries) {
+std::vector<Store::Copied> Upkeep::merge(std::span<const Upkeep> others, bool with_binaries) {
+  std::vector<Store*> stores;
+  for (const Upkeep& other : others) stores.push_back(other.store_.get());
   return run([&] {
     try {
-      return other.store_->copy_into(*store_, with_binaries);
+      return store_->merge(stores, with_binaries);
     } catch (const NotReadable& error) {
-      rethrow(other.path_, error);
+      rethrow(others[error.number()].path_, error);
     }
   });
 }

@@ -31,9 +31,10 @@ class Upkeep {
 
   /// Reads all that merge() would take of it. \throws Damaged where a measurement is not what was written
   void expect_readable(bool with_binaries);
-  /// Adds what the other one has. Merging is commutative and idempotent: the measurements of both, each once.
-  /// Binaries run on the device, so they come only when `with_binaries` says so.
-  Store::Copied merge(Upkeep& other, bool with_binaries);
+  /// Adds what the others have, all or nothing. Merging is commutative and idempotent: the measurements of all, each
+  /// once. Binaries run on the device, so they come only when `with_binaries` says so.
+  /// \returns what of each was new, of several that have the same the first
+  std::vector<Store::Copied> merge(std::span<const Upkeep> others, bool with_binaries);
 
   /// Of the measurements of one key, those to write.
   using Selection = std::function<std::vector<Measurement>(std::vector<Measurement>)>;

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <cstddef>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -40,8 +41,10 @@ ExitCode merge(const MergeOptions& options) {
   cache::Upkeep database = cache::Upkeep::create(database_path(options.common));
   Json documents = Json::array();
   std::string text;
-  for (cache::Upkeep& source : sources) {
-    const cache::Store::Copied added = database.merge(source, options.binaries);
+  const std::vector<cache::Store::Copied> all_added = database.merge(sources, options.binaries);
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    const cache::Upkeep& source = sources[i];
+    const cache::Store::Copied& added = all_added[i];
     documents.push_back({{"file", source.path().string()},
                          {"measurements_added", added.measurements},
                          {"binaries_added", added.binaries}});

@@ -161,8 +161,8 @@ TEST_F(UpkeepTest, MergingIsCommutativeIdempotentAndChangesTheOtherFileNot) {
   fs::copy_file(other(), folder() / "second.db");
 
   const auto merge = [](const fs::path& into, const fs::path& from) {
-    Upkeep source = Upkeep::copy(from);
-    return Upkeep::open(into).merge(source, false);
+    const Upkeep source = Upkeep::copy(from);
+    return Upkeep::open(into).merge({&source, 1}, false).front();
   };
   EXPECT_EQ(merge(file(), other()).measurements, 20);
   EXPECT_EQ(contents(other()), before);
@@ -181,12 +181,42 @@ TEST_F(UpkeepTest, BinariesComeOnlyWhenAskedForAndWhole) {
     cache.keep_binary("damaged", as_bytes("good"), {});
   }
   sql(other(), "UPDATE binaries SET image = CAST('goOd' AS BLOB) WHERE compile_key = 'damaged'");
-  Upkeep source = Upkeep::copy(other());
-  EXPECT_EQ(Upkeep::create(file()).merge(source, false).binaries, 0);
+  const Upkeep source = Upkeep::copy(other());
+  EXPECT_EQ(Upkeep::create(file()).merge({&source, 1}, false).front().binaries, 0);
   EXPECT_EQ(Cache::open(file()).status().binaries, 0);
-  EXPECT_EQ(Upkeep::open(file()).merge(source, true).binaries, 1);
+  EXPECT_EQ(Upkeep::open(file()).merge({&source, 1}, true).front().binaries, 1);
   EXPECT_EQ(Cache::open(file()).binary("whole"), as_bytes("good"));
-  EXPECT_EQ(Upkeep::open(file()).merge(source, true).binaries, 0);
+  EXPECT_EQ(Upkeep::open(file()).merge({&source, 1}, true).front().binaries, 0);
+}
+
+TEST_F(UpkeepTest, SeveralAreMergedAllOrNone) {
+  fill(file(), {a_measurement(key, "own")});
+  fill(other(), {a_measurement(key, "one"), a_measurement(key, "two")});
+  const fs::path damaged = folder() / "damaged.db";
+  fill(damaged, {a_measurement(key, "two"), a_measurement(key, "three")});
+  fs::copy_file(damaged, folder() / "whole.db");
+  sql(damaged,
+      "DROP TRIGGER measurements_refuse_update; UPDATE measurements SET samples_us = x'00' WHERE config = "
+      "'three'");
+
+  std::vector<Upkeep> sources;
+  sources.push_back(Upkeep::copy(other()));
+  sources.push_back(Upkeep::copy(damaged));
+  try {
+    Upkeep::open(file()).merge(sources, false);
+    ADD_FAILURE() << "a damaged measurement was taken";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("damaged.db"), std::string::npos) << error.what();
+  }
+  EXPECT_EQ(Cache::open(file()).status().measurements, 1);
+
+  sources.pop_back();
+  sources.push_back(Upkeep::copy(folder() / "whole.db"));
+  const std::vector<Store::Copied> added = Upkeep::open(file()).merge(sources, false);
+  ASSERT_EQ(added.size(), 2U);
+  EXPECT_EQ(added[0].measurements, 2);
+  EXPECT_EQ(added[1].measurements, 1) << "the first has the other one, too";
+  EXPECT_EQ(Cache::open(file()).status().measurements, 4);
 }
 
 TEST_F(UpkeepTest, AnExportComesBackWhole) {
