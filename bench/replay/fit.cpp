@@ -100,6 +100,9 @@ void Regression::Sums::add(const Sums& other, double times) {
   for (std::size_t i = 0; i < right.size(); ++i) right[i] += times * other.right[i];
 }
 
+Regression::Parts::Parts(std::size_t count)
+    : variants(count, Sums(terms + modifier_columns)), modifiers(modifier_columns) {}
+
 void Regression::Parts::add(const Parts& other, double times) {
   for (std::size_t i = 0; i < variants.size(); ++i) variants[i].add(other.variants[i], times);
   modifiers.add(other.modifiers, times);
@@ -113,7 +116,7 @@ Regression::Regression(const Recording& recording)
           for (const RecordedConfig& config : problem->configs) names.insert(config.config.variant);
         return std::vector<std::string_view>(names.begin(), names.end());
       }()),
-      all_{std::vector(variants_.size(), Sums(terms + modifier_columns)), Sums(modifier_columns)} {
+      all_(variants_.size()) {
   const std::vector<const RecordedProblem*> problems = all_of(recording);
   for (const RecordedProblem* problem : problems) all_.add(parts_of(*problem), 1);
   for (const std::string_view variant : variants_) {
@@ -132,7 +135,7 @@ Regression::Regression(const Recording& recording)
 }
 
 Regression::Parts Regression::parts_of(const RecordedProblem& problem) const {
-  Parts parts{std::vector(variants_.size(), Sums(terms + modifier_columns)), Sums(modifier_columns)};
+  Parts parts(variants_.size());
   const double best_us = problem.best_us();
   std::map<std::string, Structure> structures;
   for (const RecordedConfig& each : problem.configs) {

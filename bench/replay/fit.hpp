@@ -41,6 +41,9 @@ class Regression {
 
   /// Of one problem or many.
   struct Parts {
+    /// Of no problem yet. \param count  of variants
+    explicit Parts(std::size_t count);
+
     std::vector<Sums> variants;  ///< of each: its terms and the modifiers
     Sums modifiers;              ///< alone, against the mean of the configs of their structure
 
