@@ -193,7 +193,8 @@ class Device {
   /// A stream of the device's own for trial runs, never the caller's.
   [[nodiscard]] virtual Stream trial_stream() = 0;
   /// For each sample: before(), then the time from the start to the end of timed(), in microseconds of the
-  /// device (events on CUDA). Both enqueue on trial_stream(). One sample has ended before the next one begins.
+  /// device (events on CUDA). Both enqueue on trial_stream(). One sample has ended before the next one begins. On
+  /// CUDA, samples begin with the first, second, third and fourth of four launches of that stream in turn.
   [[nodiscard]] virtual std::vector<float> time(int samples, const std::function<void()>& before,
                                                 const std::function<void()>& timed) = 0;
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <random>
 #include <string>
 
@@ -17,9 +18,6 @@ namespace ce::tuner {
 namespace {
 
 constexpr std::size_t digest_digits = 8;
-
-/// Samples of a launch for each of the reference: they cost little, and scatter by 5%.
-constexpr int launches_a_sample = 4;
 
 /// Places of small tensors, and bytes of all of them: from there on one place is as good as another.
 constexpr std::int64_t most_places = 12, most_bytes_of_places = std::int64_t{256} << 20;
@@ -107,10 +105,13 @@ std::vector<float> Bench::take(int count, std::size_t taken,
       place.restore();
       flush_l2();
     };
-    const std::vector<float> some =
-        device_.time(std::min(left, samples_a_turn) + 1, before, [&] { timed(place); });
+    const auto launched = [&] { timed(place); };
+    const float not_counted_us = device_.time(1, before, launched).front();
+    const int each = flush_kernel_ ? launches_a_sample(not_counted_us) : 1;
+    const std::vector<float> times = device_.time(std::min(left, samples_a_turn) * each, before, launched);
     place.reset_eviction_priorities();
-    samples.insert(samples.end(), some.begin() + 1, some.end());
+    for (auto launch = times.begin(); launch != times.end(); launch += each)
+      samples.push_back(std::accumulate(launch, launch + each, 0.F) / static_cast<float>(each));
   }
   return samples;
 }
@@ -136,7 +137,7 @@ double Bench::time_reference(int samples) {
   if (!flush_kernel_) return 0;
   generator::Problem row = flush_memory_->trial().problem;
   row.rows = 1;
-  const std::vector<float> launches = take(launches_a_sample * samples, 0, [&](const TrialMemory&) {
+  const std::vector<float> launches = take(samples, 0, [&](const TrialMemory&) {
     flush_kernel_->launch(row, flush_memory_->trial().arguments, device_.trial_stream());
   });
   launches_us_.insert(launches_us_.end(), launches.begin(), launches.end());

@@ -43,8 +43,8 @@ class Bench {
   /// The problem as it is timed.
   [[nodiscard]] const generator::Problem& problem() const noexcept { return places_.front().trial().problem; }
 
-  /// Microseconds of each launch; always three in a row, after one that is not counted, so that all are alike, and then
-  /// three in the next place.
+  /// Microseconds of a launch; always three samples in a row, after a launch that is not counted, so that all are alike,
+  /// and then three in the next place. Of short kernels each is the mean of several launches: see launches_a_sample().
   /// \param taken  before these: goes on with the place after theirs
   [[nodiscard]] std::vector<float> samples(const Kernel& kernel, int count, std::size_t taken = 0);
   /// Sets what follows from the measurement's samples.

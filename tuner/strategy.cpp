@@ -123,9 +123,16 @@ std::optional<Strategy> parse_strategy(std::string_view text) noexcept {
   return std::nullopt;
 }
 
+int launches_a_sample(double us) noexcept {
+  constexpr double short_us = 30;
+  return us < short_us ? 4 : 1;
+}
+
 int times_as_many(double us) noexcept {
-  constexpr double turn_us = 600, most = 20;
-  return static_cast<int>(std::clamp(turn_us / (samples_a_turn * us), 1., most));
+  constexpr double turn_us = 600, most_launches = 20;
+  const int launches = launches_a_sample(us);
+  return static_cast<int>(
+      std::clamp(turn_us / (samples_a_turn * launches * us), 1., most_launches / launches));
 }
 
 std::optional<Round> next_round(const Breadth& breadth, int round, std::span<const Entrant> entrants) {

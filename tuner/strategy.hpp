@@ -76,6 +76,10 @@ struct Round {
 /// Samples of one kernel before it is the next one's turn.
 inline constexpr int samples_a_turn = 3;
 
+/// How many launches in a row a sample of kernels that fast is the mean of. Which of four launches of its stream a short
+/// kernel is moves its time, and that of another kernel otherwise: see docs/measuring.md.
+[[nodiscard]] int launches_a_sample(double us) noexcept;
+
 /// How many times as many samples are taken of kernels that fast: what rounds their times off weighs more, and each
 /// costs less.
 [[nodiscard]] int times_as_many(double us) noexcept;

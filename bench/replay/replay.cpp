@@ -123,6 +123,11 @@ std::size_t winner_of(const std::vector<const RecordedConfig*>& field,
   return winner.value();
 }
 
+/// Of as many samples of a round; what was recorded are single launches.
+std::size_t launches(int samples, double us) {
+  return static_cast<std::size_t>(samples * tuner::times_as_many(us) * tuner::launches_a_sample(us));
+}
+
 }  // namespace
 
 double RecordedProblem::best_us() const {
@@ -180,15 +185,13 @@ Score Simulator::search(const tuner::Breadth& breadth, std::uint64_t seed) const
     last = round->entrants;
     for (const std::size_t i : round->entrants) {
       if (round->in_turns) {
-        const auto samples = static_cast<std::size_t>(
-            round->samples * tuner::times_as_many(field_[round->entrants.front()]->median_us));
+        const auto samples = launches(round->samples, field_[round->entrants.front()]->median_us);
         take(i, samples - std::min(samples, in_turns[i].size()), in_turns[i]);
         entrants[i].error = tuner::error_of_median(tuner::spread(in_turns[i]), in_turns[i].size());
         entrants[i].in_turns = true;
       } else {
         std::vector<float> screened;
-        take(i, static_cast<std::size_t>(round->samples * tuner::times_as_many(field_[i]->median_us)),
-             screened);
+        take(i, launches(round->samples, field_[i]->median_us), screened);
         ++score.tried;
       }
     }

@@ -79,10 +79,12 @@ class CudaDevice final : public Device {
   void fill(void* device, unsigned char value, std::size_t bytes, Stream stream) override {
     const ContextScope scope(*context_);
     CE_CUDA_CHECK(driver_, cuMemsetD8Async(address(device), value, bytes, stream));
+    count(1, stream);
   }
   void copy(void* to, const void* from, std::size_t bytes, Stream stream) override {
     const ContextScope scope(*context_);
     CE_CUDA_CHECK(driver_, cuMemcpyDtoDAsync(address(to), address(from), bytes, stream));
+    count(1, stream);
   }
   void reset_eviction_priority(const void* data, std::size_t bytes, Stream stream) override;
   void download(void* host, const void* device, std::size_t bytes, Stream stream) override {
@@ -125,7 +127,8 @@ class CudaDevice final : public Device {
   mutable SeenMemory seen_;
   WorkerPool workers_{worker_settings()};
   std::once_flag trial_stream_once_;
-  std::atomic<std::uint64_t> launches_ = 0;  // on that stream
+  std::atomic<std::uint64_t> launches_ =
+      0;  // on that stream, where the driver sets or copies memory with one, too
   std::mutex evicting_;
   std::optional<EvictionPriority> eviction_;
   std::mutex timing_;  // held through time(): two timings on one stream would measure each other

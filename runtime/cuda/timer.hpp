@@ -41,11 +41,11 @@ class Event {
 
 /// Takes samples one at a time, since what is enqueued behind a kernel makes it longer. Each comes after a kernel that
 /// keeps the stream busy while the sample is being enqueued: otherwise the GPU waits between a start event and its
-/// kernel for the host's next call, and a short kernel would be measured as the host's launch time. What begins with the
-/// first of four launches is alike: which of the four it is moves a short kernel, too. docs/measuring.md has by how much.
+/// kernel for the host's next call, and a short kernel would be measured as the host's launch time. Which of four launches
+/// it begins with moves a short kernel, too (docs/measuring.md has by how much), so samples begin with one after the other.
 class EventTimer {
  public:
-  /// \param launches  of kernels on the stream so far; whoever launches one on it adds to them
+  /// \param launches  on the stream so far; whoever launches something on it adds to them
   EventTimer(std::shared_ptr<const PrimaryContext> context, const Model& model, CUstream stream,
              std::atomic<std::uint64_t>& launches);
 
@@ -55,7 +55,7 @@ class EventTimer {
 
  private:
   void delay(double microseconds);
-  void line_up();
+  void line_up(std::uint64_t place);
 
   std::shared_ptr<const PrimaryContext> context_;
   CUstream stream_;

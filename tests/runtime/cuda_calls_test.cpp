@@ -222,16 +222,25 @@ TEST_F(CudaCallsTest, SamplesAreTakenOneAtATime) {
   EXPECT_EQ(fake().synchronised, 100) << "nothing is behind a sample";
 }
 
-/// Whatever was launched on the stream before, by whom, and however many kernels a sample launches.
-TEST_F(CudaCallsTest, EachSampleBeginsWithTheFirstOfFourLaunches) {
+/// Whatever was launched on the stream before, by whom, and however many kernels a sample launches. The driver sets and
+/// copies memory with launches of its own.
+TEST_F(CudaCallsTest, SamplesBeginWithEachOfFourLaunchesInTurn) {
   const auto module = device_->load(cubin_bytes());
   const Function work = module->function("work");
   const auto launch = [&](Stream stream) { device_->launch(work, {}, nullptr, 0, stream); };
   const Stream timed_stream = device_->trial_stream();
-  int of_others = 0;
+  int of_others = 0, of_the_driver = 0;
   for (int kernels_before = 0; kernels_before < 9; ++kernels_before) {
     launch(timed_stream);
     device_->reset_eviction_priority(fake_address(of_gpu_0), 128, timed_stream);
+    std::array<std::byte, 2> memory{};
+    const auto set_and_copy = [&](Stream stream) {
+      device_->fill(&memory[0], 0, 1, stream);
+      device_->copy(&memory[1], &memory[0], 1, stream);
+      if (stream == timed_stream) of_the_driver += 2;
+    };
+    set_and_copy(timed_stream);
+    set_and_copy(nullptr);
     launch(nullptr);
     device_->reset_eviction_priority(fake_address(of_gpu_0), 128, nullptr);
     of_others += 2;
@@ -240,13 +249,14 @@ TEST_F(CudaCallsTest, EachSampleBeginsWithTheFirstOfFourLaunches) {
         6,
         [&] {
           for (int i = 0; i < kernels_before; ++i) launch(timed_stream);
+          if (kernels_before == 3) set_and_copy(timed_stream);
         },
         [&] {
-          number.push_back((fake().launches + fake().delays - of_others) % 4);
+          number.push_back((fake().launches + fake().delays + of_the_driver - of_others) % 4);
           for (int i = 0; i < 1 + kernels_before % 3; ++i) launch(timed_stream);
         }));
     number.erase(number.begin());  // how many kernels come before it was not known yet
-    EXPECT_THAT(number, Each(0)) << kernels_before << " kernels before";
+    EXPECT_THAT(number, ElementsAre(1, 2, 3, 0, 1)) << kernels_before << " kernels before";
   }
 }
 

@@ -63,8 +63,7 @@ class NotingDevice : public DeviceDecorator {
   std::vector<float> time(int samples, const std::function<void()>& before,
                           const std::function<void()>& timed) override {
     std::vector<float> times = DeviceDecorator::time(samples, before, timed);
-    if (times_are_blocks)
-      for (std::size_t i = 0; i < times.size(); ++i) times[i] = static_cast<float>(launched_blocks * i * i);
+    for (float& time : times) time = us_of(launched_blocks, launches_timed++);
     return times;
   }
 
@@ -86,9 +85,11 @@ class NotingDevice : public DeviceDecorator {
   const void* noted = nullptr;
   std::vector<Event> events;
   std::size_t launched_blocks = 0;  ///< the last time
-  bool times_are_blocks = false;    ///< the n-th of a turn, from 0, takes n x n microseconds a block
-  int launches_that_work = -1;      ///< before one that does nothing; less than none: all
-  int resets = 0;                   ///< of eviction priorities
+  /// By the number of blocks, and how many launches were timed before.
+  std::function<float(std::size_t, std::size_t)> us_of = [](std::size_t, std::size_t) { return 100.F; };
+  std::size_t launches_timed = 0;
+  int launches_that_work = -1;  ///< before one that does nothing; less than none: all
+  int resets = 0;               ///< of eviction priorities
   const void *copied_to = nullptr, *copied_from = nullptr;
   std::size_t copied_bytes = 0;  ///< the last time
   int allocations = -1;          ///< that succeed; less than none: all
@@ -148,6 +149,18 @@ TEST_F(BenchTest, SamplesGoOnWhereTheLastEnded) {
   EXPECT_THAT(counted(noting.inputs), SizeIs(12));
 }
 
+/// Which of four launches of the stream a kernel is moves it: all four count alike.
+TEST_F(BenchTest, ASampleOfAShortKernelIsTheMeanOfFourLaunches) {
+  tuner::Bench bench(noting, cache, small_problem(), 0, 1);
+  const tuner::Kernel kernel = noted_kernel();
+  noting.us_of = [](std::size_t, std::size_t launch) { return static_cast<float>(launch); };
+  EXPECT_THAT(bench.samples(kernel, 4), testing::ElementsAre(2.5F, 6.5F, 10.5F, 15.5F))
+      << "the first launch of each place is not counted";
+  EXPECT_THAT(counted(noting.inputs), SizeIs(2));
+  noting.launches_timed = 30;
+  EXPECT_THAT(bench.samples(kernel, 4), testing::ElementsAre(31, 32, 33, 35)) << "no short one";
+}
+
 TEST_F(BenchTest, WhatAKernelAskedL2ToKeepIsNotThereForTheNext) {
   EXPECT_THAT(inputs_of(6), SizeIs(8));  // the device looks at each of these launches
   EXPECT_EQ(noting.kept, nullptr);
@@ -193,13 +206,13 @@ TEST_F(BenchTest, BeforeEachSampleTensorsAreSetBackAndThenL2IsFilled) {
 TEST_F(BenchTest, TheReferenceIsWhatFillsL2Twice) {
   tuner::Bench bench(noting, cache, small_problem(), 0, 1);
   EXPECT_THAT(bench.reference(), StartsWith("read f32 9 x 4096 ")) << "more than twice 64 KiB";
-  noting.times_are_blocks = true;
-  EXPECT_EQ(bench.time_reference(3), 9 * 4) << "of 1, 4 and 9 us a block";
+  noting.us_of = [](std::size_t blocks, std::size_t) { return static_cast<float>(4 * blocks); };
+  EXPECT_EQ(bench.time_reference(3), 9 * 4);
   const std::vector<float> references{9 * 4};
   const runtime::Evidence evidence = bench.evidence(references);
   EXPECT_EQ(evidence.at("reference"), bench.reference());
   EXPECT_EQ(evidence.at("reference_us"), "36.000");
-  EXPECT_EQ(evidence.at("launch_us"), "4.333") << "of one block; the mean of the middle half of twelve";
+  EXPECT_EQ(evidence.at("launch_us"), "4.000") << "of one block";
   EXPECT_EQ(evidence.at("places"), "12");
   EXPECT_NE(evidence.at("process"), "");
   EXPECT_EQ(evidence.at("process"),

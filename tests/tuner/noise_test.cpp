@@ -66,8 +66,9 @@ std::vector<RecordedProblem> recorded_problems() {
 /// As a final measures: some samples in a row, as many as it would take, all slower by the same factor.
 Measurement drawn_from(const RecordedRun& run, double factor, std::mt19937_64& engine) {
   const std::size_t all = run.samples_us.size();
+  const double us = run.samples_us.front();
   const std::size_t count =
-      std::min(all, static_cast<std::size_t>(15 * times_as_many(run.samples_us.front())));
+      std::min(all, static_cast<std::size_t>(15 * times_as_many(us) * launches_a_sample(us)));
   const auto first = run.samples_us.begin() + static_cast<std::ptrdiff_t>(engine() % (all - count + 1));
   Measurement measurement{.samples_us = {first, first + static_cast<std::ptrdiff_t>(count)},
                           .evidence = {{"reference", "read"}, {"reference_us", run.reference_us}}};

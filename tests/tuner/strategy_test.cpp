@@ -193,8 +193,10 @@ TEST(Random, DrawsOthersForWhatIsQuarantined) {
 TEST(Strategy, FastKernelsHaveMoreSamples) {
   EXPECT_EQ(tuner::times_as_many(1000), 1);
   EXPECT_EQ(tuner::times_as_many(100), 2);
-  EXPECT_EQ(tuner::times_as_many(20), 10);
-  EXPECT_EQ(tuner::times_as_many(1), 20) << "at most";
+  EXPECT_EQ(tuner::times_as_many(20), 2) << "times as many, of four launches each";
+  EXPECT_EQ(tuner::times_as_many(1), 5) << "at most";
+  EXPECT_EQ(tuner::launches_a_sample(30), 1);
+  EXPECT_EQ(tuner::launches_a_sample(29), 4);
 }
 
 TEST(Strategy, HasANameThatIsReadBack) {

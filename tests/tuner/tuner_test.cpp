@@ -301,12 +301,12 @@ TEST_F(ShakenSearch, SaysWhereTooFewTurnsWereSteady) {
 
 TEST_F(TunerTest, FastKernelsHaveMoreSamples) {
   cache::Cache database = open();
-  TimedDevice device([](const std::string&) { return 20.; });
+  TimedDevice device([](const std::string&) { return 40.; });
   const Report report = Tuner(device, database, quick_settings()).tune(small_problem());
   std::multiset<std::size_t> samples;
   for (const Measurement& measurement : database.measurements(report.key))
     samples.insert(measurement.samples_us.size());
-  EXPECT_THAT(samples, testing::ElementsAre(20, 20, 20, 20, 30, 60, 60)) << "ten times as many";
+  EXPECT_THAT(samples, testing::ElementsAre(10, 10, 10, 10, 15, 30, 30)) << "five times as many";
 }
 
 /// However short the budget, there is a winner, with a turn of its own.
