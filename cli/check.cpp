@@ -47,9 +47,9 @@ constexpr const char* check_notes =
 /// Of a final that is repeated.
 constexpr std::size_t most_contenders = 8;
 
-/// Of the samples that a final takes of short kernels: where in memory a run has its buffers moves them more than
+/// Of the launches that a final takes of short kernels: where in memory a run has its buffers moves them more than
 /// these scatter.
-constexpr int most_times_as_many = 4;
+constexpr int most_times_as_many_launches = 4;
 
 struct CheckOptions {
   CommonOptions common;
@@ -187,7 +187,8 @@ class Checker {
       if (configs.size() < most) configs.push_back(candidate.config);
     std::optional<Failure> failure;
     const bool go_on = attempt(failure, [&] {
-      const int times = std::min(most_times_as_many, tuner::times_as_many(best.median_us));
+      const int times = std::min(most_times_as_many_launches / tuner::launches_a_sample(best.median_us),
+                                 tuner::times_as_many(best.median_us));
       const int samples = times * samples_, a_turn = times * tuner::samples_a_turn;
       if (process != nullptr && !*process) process->emplace(device_, cache_, options_);
       std::vector<Measurement> measurements =

@@ -18,15 +18,9 @@ namespace {
 /// Spills of a few registers may still win; arrays in local memory never do.
 constexpr int most_local_bytes = 256;
 
-/// Of the budget, for screening; the rest is for the turns, which decide.
-constexpr double share_of_screening = 0.75;
-
-/// The same, for all that is timed. The rest is for what a first call does besides: it opens the database, writes down
+/// Of the budget, for all that is timed. The rest is for what a first call does besides: it opens the database, writes down
 /// what was timed, loads the winner.
 constexpr double share_of_turns = 0.96;
-
-/// The same, for screening for as long as fewer than Breadth::least_configs were measured.
-constexpr double share_of_few = 2;
 
 /// Turns that are taken for each that is wanted.
 constexpr std::size_t most_attempts = 2;
@@ -152,10 +146,13 @@ Search::Clock::time_point Search::deadline(double share) const {
 }
 
 /// The first that works is waited for, however long it takes: there must be a winner. Another search may know it.
-Search::Clock::time_point Search::end_of_screening() const {
+Search::Clock::time_point Search::end_of_screening(std::span<const std::size_t> left) const {
   const int found = measured();
   if (found == 0) return Clock::time_point::max();
-  return deadline(found < breadth_.least_configs ? share_of_few : share_of_screening);
+  const auto first = ahead_entrants_.begin();
+  const auto others = first + std::min(most_leaders, std::ssize(ahead_entrants_));
+  return deadline(share_of_screening(breadth_, found,
+                                     std::find_first_of(first, others, left.begin(), left.end()) != others));
 }
 
 int Search::measured() const {
@@ -184,7 +181,7 @@ void Search::screen(const Round& round, int number) {
   std::erase_if(left, [this](std::size_t entrant) { return looked_at_.contains(entrant); });
   if (left.empty()) return;
   // Where one screening used its time up, there is none for another.
-  if (Clock::now() >= end_of_screening()) return cut_short(left.size());
+  if (Clock::now() >= end_of_screening({})) return cut_short(left.size());
   // The compilers are at work while the device is made ready.
   for (const std::size_t entrant : left) build_ahead(entrant);
   prepare_device();
@@ -192,7 +189,7 @@ void Search::screen(const Round& round, int number) {
   while (!left.empty()) {
     stop_if_asked();
     if (2 * left.size() <= round.entrants.size()) build_likely(number + 1);
-    std::optional<BuildAhead::Ready> ready = ahead_->next(end_of_screening());
+    std::optional<BuildAhead::Ready> ready = ahead_->next(end_of_screening(left));
     if (!ready) return cut_short(left.size());
     const std::size_t entrant = ahead_entrants_[ready->index];
     look_at(entrant, [&] { return ready->built.get(); });

@@ -79,7 +79,7 @@ class Search {
   [[nodiscard]] cache::Measurement measurement(std::size_t entrant) const;
   [[nodiscard]] int measured() const;
   [[nodiscard]] Clock::time_point deadline(double share) const;
-  [[nodiscard]] Clock::time_point end_of_screening() const;
+  [[nodiscard]] Clock::time_point end_of_screening(std::span<const std::size_t> left) const;
   void prepare_device();
   void note(std::size_t entrant, const cache::Measurement& measurement);
   void tell(const Round& round, std::size_t done, std::size_t total) const;

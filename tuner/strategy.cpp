@@ -123,6 +123,11 @@ std::optional<Strategy> parse_strategy(std::string_view text) noexcept {
   return std::nullopt;
 }
 
+double share_of_screening(const Breadth& breadth, int measured, bool awaits_leader) noexcept {
+  if (measured < breadth.least_configs) return 2;
+  return awaits_leader ? 0.85 : 0.75;
+}
+
 int launches_a_sample(double us) noexcept {
   constexpr double short_us = 30;
   return us < short_us ? 4 : 1;

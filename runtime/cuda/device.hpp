@@ -16,8 +16,8 @@ namespace ce::runtime {
 /// device's own stream and wait for no other, so what another stream is still writing must be synchronised
 /// first. Pinned host memory has PointerKind::host.
 ///
-/// Kernels compile in processes of `ce-tune compile-worker`, one for each processor that this process may
-/// use, up to 16, started by the first compile() and ended with the device. CE_COMPILE_WORKERS replaces their
+/// Kernels compile in processes of `ce-tune compile-worker`, three for every four processors that this
+/// process may use, up to 16, started by the first compile() and ended with the device. CE_COMPILE_WORKERS replaces their
 /// number (0 compiles in this process, as happens where there is no ce-tune of this version; CE_WORKER names
 /// one), and CE_COMPILE_TIMEOUT the 60 seconds that a kernel may take.
 ///

@@ -17,7 +17,7 @@ struct WorkerSettings {
   std::chrono::milliseconds start_limit{20'000};  ///< to open NVRTC from a slow disk
 };
 
-/// From the environment: CE_COMPILE_WORKERS, else as many as this process may use processors, up to 16;
+/// From the environment: CE_COMPILE_WORKERS, else three for every four processors that this process may use, up to 16;
 /// CE_COMPILE_TIMEOUT, the seconds for one kernel; and the program, the first there is of CE_WORKER (nothing
 /// else is tried where it is set), the running executable if it offers itself (worker.hpp), and ce-tune in the
 /// executable's folder, in ../bin of the library's folder, in the library's folder, and in PATH.

@@ -190,6 +190,15 @@ TEST(Random, DrawsOthersForWhatIsQuarantined) {
   EXPECT_EQ(round->entrants.front(), 20) << "the most promising that is left";
 }
 
+TEST(Strategy, ScreeningWaitsForTheMostPromisingAndForFew) {
+  const Breadth breadth{.least_configs = 8};
+  EXPECT_EQ(tuner::share_of_screening(breadth, 7, false), 2);
+  const double usual = tuner::share_of_screening(breadth, 8, false);
+  EXPECT_LT(usual, 1);
+  EXPECT_GT(tuner::share_of_screening(breadth, 8, true), usual);
+  EXPECT_LT(tuner::share_of_screening(breadth, 8, true), 1) << "there is time for turns";
+}
+
 TEST(Strategy, FastKernelsHaveMoreSamples) {
   EXPECT_EQ(tuner::times_as_many(1000), 1);
   EXPECT_EQ(tuner::times_as_many(100), 2);
