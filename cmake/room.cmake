@@ -5,7 +5,6 @@ function(ce_room name)
   add_library(ce_room_${name} OBJECT ${ROOM_SOURCES})
   target_include_directories(ce_room_${name} PUBLIC ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/generated)
   target_link_libraries(ce_room_${name} PUBLIC ${ROOM_LINK} PRIVATE ce_warnings)
-  target_compile_options(ce_room_${name} PRIVATE ${CE_ROOM_OPTIONS})
   set_property(GLOBAL APPEND PROPERTY CE_ROOMS ce_room_${name})
 endfunction()
 
