@@ -131,6 +131,9 @@ class Buffer {
   std::size_t size_ = 0;
 };
 
+/// Which of so many launches of its stream a short kernel is moves its time on CUDA: see docs/measuring.md.
+inline constexpr int launch_places = 4;
+
 /// A place where kernels run. Every method may be called from any thread, and leaves the thread's current
 /// CUDA context and device as it found them.
 class Device {
@@ -194,7 +197,7 @@ class Device {
   [[nodiscard]] virtual Stream trial_stream() = 0;
   /// For each sample: before(), then the time from the start to the end of timed(), in microseconds of the
   /// device (events on CUDA). Both enqueue on trial_stream(). One sample has ended before the next one begins. On
-  /// CUDA, samples begin with the first, second, third and fourth of four launches of that stream in turn.
+  /// CUDA, samples begin with the first, second, ... of `launch_places` launches of that stream in turn.
   [[nodiscard]] virtual std::vector<float> time(int samples, const std::function<void()>& before,
                                                 const std::function<void()>& timed) = 0;
 

@@ -127,8 +127,7 @@ class CudaDevice final : public Device {
   mutable SeenMemory seen_;
   WorkerPool workers_{worker_settings()};
   std::once_flag trial_stream_once_;
-  std::atomic<std::uint64_t> launches_ =
-      0;  // on that stream, where the driver sets or copies memory with one, too
+  std::atomic<std::uint64_t> launches_ = 0;  // on that stream; the driver sets and copies with one, too
   std::mutex evicting_;
   std::optional<EvictionPriority> eviction_;
   std::mutex timing_;  // held through time(): two timings on one stream would measure each other

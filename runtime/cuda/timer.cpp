@@ -33,8 +33,6 @@ wait:
 }
 )";
 
-/// Which of so many launches of its stream a kernel is moves its time; what they share is not known.
-constexpr std::uint64_t group = 4;
 constexpr double longest_delay_us = 5000;
 
 }  // namespace
@@ -57,10 +55,10 @@ void EventTimer::delay(double microseconds) {
   ++launches_;
 }
 
-/// After a delay and before(), which launches as many kernels as the last time, that launch of a group is the next.
+/// After a delay and before(), which launches as many kernels as the last time, that launch of `launch_places` is the next.
 void EventTimer::line_up(std::uint64_t place) {
   if (!delay_module_) return;
-  while ((launches_ + 1 + launches_before_) % group != place) delay(0);
+  while ((launches_ + 1 + launches_before_) % launch_places != place) delay(0);
 }
 
 std::vector<float> EventTimer::time(int samples, const std::function<void()>& before,
@@ -71,7 +69,7 @@ std::vector<float> EventTimer::time(int samples, const std::function<void()>& be
   times.reserve(static_cast<std::size_t>(samples));
   const Event start(context_->driver()), end(context_->driver());
   for (int i = 0; i < samples; ++i) {
-    line_up(static_cast<std::uint64_t>(i) % group);
+    line_up(static_cast<std::uint64_t>(i) % launch_places);
     delay(delay_us_);
     const auto begin = Clock::now();
     const std::uint64_t launched = launches_;

@@ -38,14 +38,11 @@ int number(const char* name, int otherwise, int lowest, int highest) {
   return value;
 }
 
-/// Three for every four processors: the process that waits for them has kernels to verify and to time meanwhile, and with
-/// as many as there are the most promising compile slower.
-int usual_workers() {
+/// That this process may use.
+int processors() {
   cpu_set_t set;
   // Fails only where there are more than a cpu_set_t can name.
-  if (::sched_getaffinity(0, sizeof set, &set) != 0) return most_by_default;
-  const int processors = CPU_COUNT(&set);
-  return std::clamp(processors - processors / 4, 1, most_by_default);
+  return ::sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : CPU_SETSIZE;
 }
 
 bool is_program(const fs::path& path) {
@@ -100,9 +97,13 @@ void find_program(WorkerSettings& settings) {
 
 }  // namespace
 
+int workers_for(int processors) noexcept {
+  return std::clamp(processors - processors / 4, 1, most_by_default);
+}
+
 WorkerSettings worker_settings() {
   WorkerSettings settings;
-  settings.workers = number("CE_COMPILE_WORKERS", usual_workers(), 0, 256);
+  settings.workers = number("CE_COMPILE_WORKERS", workers_for(processors()), 0, 256);
   settings.kernel_limit = std::chrono::seconds(number("CE_COMPILE_TIMEOUT", 60, 1, 86'400));
   if (settings.workers > 0) find_program(settings);
   return settings;

@@ -17,7 +17,11 @@ struct WorkerSettings {
   std::chrono::milliseconds start_limit{20'000};  ///< to open NVRTC from a slow disk
 };
 
-/// From the environment: CE_COMPILE_WORKERS, else three for every four processors that this process may use, up to 16;
+/// Three for every four processors, up to 16: the process that waits for them has kernels to verify and to time meanwhile,
+/// and with as many as there are the most promising compile slower.
+[[nodiscard]] int workers_for(int processors) noexcept;
+
+/// From the environment: CE_COMPILE_WORKERS, else workers_for() the processors that this process may use;
 /// CE_COMPILE_TIMEOUT, the seconds for one kernel; and the program, the first there is of CE_WORKER (nothing
 /// else is tried where it is set), the running executable if it offers itself (worker.hpp), and ce-tune in the
 /// executable's folder, in ../bin of the library's folder, in the library's folder, and in PATH.
