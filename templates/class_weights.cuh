@@ -27,13 +27,15 @@ struct ClassWeights {
 #pragma unroll
       for (int k = 0; k < n; ++k) w[k] = 1.f;
     } else if constexpr (problem::aligned && n % piece == 0) {
-      const uint32 offset = column - origin;
+      // Of neighbouring vectors as far apart as their columns, times a constant: no division.
+      const int apart = (plane == 0 ? n : piece) * int(sizeof(Weight)) / n;
+      const char* here = reinterpret_cast<const char*>(first) + (column - origin) * apart;
 #pragma unroll
       for (int i = 0; i < n; i += piece) {
-        const Weight* weight = first + (plane == 0 ? offset + i : offset / (n / piece) + plane * (i / piece));
         float part[piece];
         // In registers first: else its words are read one by one.
-        const auto read = *reinterpret_cast<const Vector<Weight, piece>*>(weight);
+        const auto read = *reinterpret_cast<const Vector<Weight, piece>*>(
+            here + (plane == 0 ? i : plane * (i / piece)) * int(sizeof(Weight)));
         read.values(part);
 #pragma unroll
         for (int k = 0; k < piece; ++k) w[i + k] = part[k];

@@ -62,6 +62,8 @@ struct Operation {
     }
   };
 
+  using Fixed = Logits;  ///< what the arguments alone say
+
   /// What all rows share. By whole warps; waits for ce_count, if there is one.
   struct Common {
     float per_row = 1.f, per_weight = 1.f;  ///< 1 / R, 1 / D
@@ -114,11 +116,11 @@ struct Operation {
 
   Early early;
 
-  CE_DEVICE Operation(const Arguments& a, int64 r, bool l, const Early& e)
-      : arguments(a), row(r), leader(l), logits(a), weights{ClassWeights::in_memory(a)}, early(e) {
+  CE_DEVICE Operation(const Arguments& a, int64 r, bool l, const Early& e, const Fixed& fixed)
+      : arguments(a), row(r), leader(l), logits(fixed), weights{ClassWeights::in_memory(a)}, early(e) {
     if constexpr (problem::sums && !problem::fuses_sums) step_release();  // ce_sum
   }
-  CE_DEVICE Operation(const Arguments& a, int64 r, bool l) : Operation(a, r, l, Early(a, r)) {}
+  CE_DEVICE Operation(const Arguments& a, int64 r, bool l) : Operation(a, r, l, Early(a, r), Fixed(a)) {}
   /// What outputs need of a row that is settled.
   struct Settled {
     Probability probability;
@@ -194,10 +196,10 @@ struct Operation {
     return logits.of(largest_of(tile));
   }
 
-  /// Whether the tile may be added as a plain one, as far as its logits are concerned.
+  /// Whether a tile that is full and without the target may be added as a plain one, if no maximum is needed.
   template <class Tile>
-  CE_DEVICE bool takes_simply(const Tile& tile) const {
-    return logits.near_zero(tile) && !(forward && logits.need_maximum);
+  CE_DEVICE bool takes_plainly(const Tile& tile) const {
+    return logits.near_zero(tile);
   }
   /// What add() counts of a tile besides its exponentials.
   template <class Tile>
@@ -221,10 +223,12 @@ struct Operation {
                                                [&](int i, const float(&exponents)[Tile::vec]) {
                                                  float w[Tile::vec];
                                                  factors(tile, i, w);
-                                                 dot = dot_of(w, exponents, dot);
+                                                 const float sum = dot_of(w, exponents);
+                                                 dot = i == 0 && Tile::is_plain ? sum : dot + sum;
                                                  if (!knows_weight) part.weight.value += sum_of(w);
                                                });
-      if (knows_weight) part.weight.value += tile_weight;
+      // A plain tile under a cap moves no maximum; and who knows its weight knows the row's.
+      if (knows_weight && !(Logits::bounded && Tile::is_plain)) part.weight.value += tile_weight;
       dot = product(dot, 1.f / exponent_of_e);
       if constexpr (narrow && !Logits::bounded)
         if (!is_finite(dot)) dot = dot_of_logarithms(part, tile);
@@ -387,11 +391,11 @@ struct Operation {
     return sum;
   }
   template <int n>
-  CE_DEVICE static float dot_of(const float (&w)[n], const float (&exponents)[n], float dot) {
+  CE_DEVICE static float dot_of(const float (&w)[n], const float (&exponents)[n]) {
     float sum = 0.f;
 #pragma unroll
     for (int k = 0; k < n; ++k) sum = multiply_add(w[k], exponents[k], sum);
-    return dot + sum;
+    return sum;
   }
   /// Of a tile with logits so far below the maximum that an exponent to the base 2 overflows.
   template <class Tile>
@@ -407,7 +411,7 @@ struct Operation {
       tile.elements[i].of_input[0].values(x);
 #pragma unroll
       for (int k = 0; k < Tile::vec; ++k) x[k] = exponent.logarithm(x[k]);
-      dot = dot_of(w, x, dot);
+      dot += dot_of(w, x);
     }
     return dot;
   }

@@ -46,7 +46,7 @@ CE_DEVICE float sum_of_terms(Tile& tile, const Transform& transform, const Expon
   for (int i = 0; i < count; ++i) {
     if constexpr (checked)
       if (!tile.inside(i)) continue;
-    float t[vec], partial = 0.f;
+    float t[vec];
     transform.template to_exponents<fused>(tile.elements[i].of_input[0], t, exponent);
     if constexpr (!is_same<Also, Nobody>) also(i, t);
     if constexpr (checked) {
@@ -56,9 +56,10 @@ CE_DEVICE float sum_of_terms(Tile& tile, const Transform& transform, const Expon
         for (int k = 0; k < vec; ++k) t[k] = k == place ? -infinity() : t[k];
       }
     }
+    float partial = Exponent::power(t[0]);
 #pragma unroll
-    for (int k = 0; k < vec; ++k) partial += Exponent::power(t[k]);
-    sum += partial;
+    for (int k = 1; k < vec; ++k) partial += Exponent::power(t[k]);
+    sum = i == 0 && !checked ? partial : sum + partial;
   }
   return sum;
 }

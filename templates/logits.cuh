@@ -117,7 +117,7 @@ struct NearZero {
 struct Logits {
   static constexpr bool bounded = problem::softcap && narrow;  ///< -infinity becomes finite
   float scale, cap, ratio;                                     ///< scale / cap
-  float near;                                                  ///< |y| below which tanh has the form near 0
+  float near;                                                  ///< |x| below which tanh has the form near 0
   float c, per_c;                                              ///< 1 / c
   bool need_maximum;  ///< sums of exponentials could overflow, or lose what is small, if nobody looked for it
 
@@ -125,7 +125,7 @@ struct Logits {
       : scale(problem::scale ? arguments.scale : 1.f),
         cap(problem::softcap ? arguments.cap : 1.f),
         ratio(scale / cap),
-        near(is_ordinary(ratio) && is_ordinary(cap) ? HyperbolicTangent::near : 0.f),
+        near(is_ordinary(ratio) && is_ordinary(cap) ? HyperbolicTangent::near / ratio : 0.f),
         c(product(cap, log2_e)),
         per_c(1.f / c),
         need_maximum(!problem::softcap || problem::columns == 1 || !(cap <= largest_cap_alone)) {}
@@ -263,7 +263,7 @@ struct Logits {
   };
   using Held = typename HeldAs<bounded, problem::Element>::Type;
 
-  CE_DEVICE bool are_near_zero(float magnitude) const { return ratio * magnitude < near; }
+  CE_DEVICE bool are_near_zero(float magnitude) const { return magnitude < near; }
   /// Of an element under its cap: between tanh(near) = 0.54 and near.
   CE_DEVICE bool has_near_form(float magnitude) const { return magnitude < 0.57f * c; }
   /// Under a cap that is not ordinary, 16 bits hold x. Everything else takes longer then.

@@ -35,6 +35,7 @@ struct Marks<true> {
   CE_DEVICE bool has(const Marks& any) const { return (bits & any.bits) != 0; }
   CE_DEVICE void join(const Marks& other) { bits |= other.bits; }
   CE_DEVICE Marks of_warp() const {
+    if (!any_lane(bits != 0)) return {};
     Marks all = *this;
 #pragma unroll
     for (int mask = lanes / 2; mask > 0; mask /= 2) all.bits |= shuffle_xor(all.bits, mask);

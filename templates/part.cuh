@@ -154,13 +154,14 @@ CE_DEVICE void level(Part& part, float c) {
 }
 
 /// \tparam leveled  all parts have the same maximum
+/// \tparam weighed  the caller knows the sum of the weights
 /// \param c         the factor of the exponents; the maxima are joined first, so that each lane moves once
-template <int width = lanes, bool leveled = false, class Part>
+template <int width = lanes, bool leveled = false, bool weighed = false, class Part>
 CE_DEVICE Part warp_join(Part part, float c) {
   if constexpr (!leveled) level<width>(part, c);
   if constexpr (Part::exponentials) {
     part.sum = warp_sum<width>(part.sum);
-    if constexpr (Part::dots) part.weight = warp_sum<width>(part.weight);
+    if constexpr (Part::dots && !weighed) part.weight = warp_sum<width>(part.weight);
   }
   if constexpr (Part::dots) part.dot = warp_sum<width>(part.dot);
   if constexpr (Part::indices) {

@@ -61,10 +61,11 @@ CE_DEVICE void write_rows(const Site& site, int thread) {
   Operation::Early early(site.arguments, site.existing(site.cluster));
   early.look_up(site.arguments);
   const Operation::Common common(site.arguments);
+  const Operation::Fixed fixed(site.arguments);
   for (int64 index = site.cluster, next = 0; site.exists(index); index = next) {
     next = rows.next(site);
     const RowPart part(site.arguments, index, site.rank);
-    Operation operation(site.arguments, index, warp == recorder && lane_index() == 0, early);
+    Operation operation(site.arguments, index, warp == recorder && lane_index() == 0, early, fixed);
     recorder = recorder + 1 < config::cluster * team_warps ? recorder + 1 : 0;
     Edge<problem::Element> edge{edge_of(site, part, thread)};
     edge.template read<Load::ca>(part.row, operation.padding());

@@ -342,23 +342,28 @@ struct Exchange {
 constexpr bool weights_recur =
     settles_apart && Operation::all_weights && Operation::has_target && RowCut::exact && chunks <= 8;
 
-/// These sums, which each row adds up anew where they are not kept.
+/// These sums, and that of all chunks of a warp; each row adds them up anew where they are not kept.
 template <class Operation, bool = weights_recur>
 struct ChunkWeights {
   CE_DEVICE ChunkWeights(const Site&, int) {}
   CE_DEVICE void tell(Operation&, int) const {}
+  CE_DEVICE void tell_of_warp(typename Operation::Part&) const {}
 };
 template <class Operation>
 struct ChunkWeights<Operation, true> {
   float of[chunks];
+  JointSum<narrow> of_warp;
 
   CE_DEVICE ChunkWeights(const Site& site, int thread) {
     Operation operation(site.arguments);
     site.shared.weights.lend(operation, site.rank);
     const RowPart part(site.arguments, 0, site.rank);
 #pragma unroll
-    for (int chunk = 0; chunk < chunks; ++chunk)
+    for (int chunk = 0; chunk < chunks; ++chunk) {
       of[chunk] = operation.weights_of(Chunk(part.cut, part.start_of(chunk), part.end, thread));
+      of_warp.value += of[chunk];
+    }
+    of_warp = warp_sum(of_warp);
   }
   CE_DEVICE void tell(Operation& operation, int chunk) const {
     float weight = of[0];
@@ -367,24 +372,46 @@ struct ChunkWeights<Operation, true> {
     operation.knows_weight = true;
     operation.tile_weight = weight;
   }
+  CE_DEVICE void tell_of_warp(typename Operation::Part& part) const { part.weight = of_warp; }
 };
 
-/// Which chunks of a row are full and without the target, for a thread of the team that reduces: found out once for all of
-/// them, where the loop over them has no instruction to spare.
+/// Which chunks of a row are full and without the target, for a thread of the team that reduces, unless a maximum is needed:
+/// found out once for all of them, where the loop over them has no instruction to spare.
+template <class Operation, bool = marks_chunks>
+struct PlainChunks {
+  CE_DEVICE PlainChunks(const Site&, int) {}
+  CE_DEVICE ChunkMarks of(const RowPart&, const Operation&) const { return {}; }
+};
 template <class Operation>
-CE_DEVICE ChunkMarks plain_chunks(const RowPart& part, int thread, const Operation& operation) {
-  constexpr int vec = config::vec;
-  const int of_warp = part.begin + thread / lanes * lanes;
-  const int beyond_first = part.end - of_warp - ((Chunk::count - 1) * team + lanes);
-  ChunkMarks plain = ChunkMarks::below(beyond_first < 0 ? 0 : beyond_first / chunk_vectors + 1);
-  if (!RowCut::exact && of_warp < part.cut.first) plain.leave_out(0);
-  if constexpr (Operation::has_target) {
-    const int distance = operation.target_column() - part.cut.column_of(part.begin + thread);
-    if (distance >= 0 && distance < chunks * chunk_vectors * vec && distance / vec % team == 0)
-      plain.leave_out(distance / (chunk_vectors * vec));
+struct PlainChunks<Operation, true> {
+  const int thread;
+  ChunkMarks full;  ///< of any row, where all are cut alike
+
+  CE_DEVICE PlainChunks(const Site& site, int t)
+      : thread(t), full(full_of(RowPart(site.arguments, 0, site.rank), Operation(site.arguments))) {}
+  CE_DEVICE ChunkMarks of(const RowPart& part, const Operation& operation) const {
+    ChunkMarks plain = RowCut::exact ? full : full_of(part, operation);
+    if constexpr (Operation::has_target) {
+      constexpr int vec = config::vec;
+      const int distance = operation.target_column() - part.cut.column_of(part.begin + thread);
+      if (distance >= 0 && distance < chunks * chunk_vectors * vec && distance / vec % team == 0)
+        plain.leave_out(distance / (chunk_vectors * vec));
+    }
+    return plain;
   }
-  return plain;
-}
+
+ private:
+  CE_DEVICE ChunkMarks full_of(const RowPart& part, const Operation& operation) const {
+    if (Operation::Part::exponentials && operation.needs_maximum()) return {};
+    if constexpr (RowCut::exact && RowCut::most_vectors == config::cluster * chunks * chunk_vectors)
+      return ChunkMarks::below(chunks);
+    const int of_warp = part.begin + thread / lanes * lanes;
+    const int beyond_first = part.end - of_warp - ((Chunk::count - 1) * team + lanes);
+    ChunkMarks all = ChunkMarks::below(beyond_first < 0 ? 0 : beyond_first / chunk_vectors + 1);
+    if (!RowCut::exact && of_warp < part.cut.first) all.leave_out(0);
+    return all;
+  }
+};
 
 /// Reduces a block's part of a row, chunk by chunk.
 template <class Operation>
@@ -397,10 +424,18 @@ struct PartReducer {
   typename Operation::Part seen = {};
   ChunkMarks marks = {};  ///< of chunks that are not simple
 
-  /// \param plain  the chunk is one of plain_chunks()
+  /// \param plain  the chunk is one of PlainChunks; of others nobody looks at what is read here
   CE_DEVICE void add(int chunk, const ChunkMarks& mark, const Slot& slot, bool plain) {
     if constexpr (marks_chunks) {
-      if (!plain || !add_plain(chunk, slot)) add_vectors(chunk, mark, slot);
+      RingTile<chunk_vectors, team, true> tile(part.cut, part.start_of(chunk), part.end, thread);
+      fill(tile, site.shared, slot, part.start_of(chunk), operation.padding());
+      if (!plain || !operation.takes_plainly(tile)) {
+        add_vectors(chunk, mark, slot);
+      } else {
+        weights.tell(operation, chunk);
+        extend_alone(operation, seen, tile);
+        put_back(tile, chunk, slot);
+      }
       release(site, slot);
     } else {
       Chunk tile(part.cut, part.start_of(chunk), part.end, thread);
@@ -413,16 +448,6 @@ struct PartReducer {
   }
 
  private:
-  /// Whether the chunk is simple; else nothing has happened.
-  CE_DEVICE bool add_plain(int chunk, const Slot& slot) {
-    RingTile<chunk_vectors, team, true> tile(part.cut, part.start_of(chunk), part.end, thread);
-    fill(tile, site.shared, slot, part.start_of(chunk), operation.padding());
-    if (!operation.takes_simply(tile)) return false;
-    weights.tell(operation, chunk);
-    extend(operation, seen, tile);
-    put_back(tile, chunk, slot);
-    return true;
-  }
   CE_DEVICE void add_vectors(int chunk, const ChunkMarks& mark, const Slot& slot) {
     operation.knows_weight = false;
     each_vector<team>(site, part, chunk, slot, thread, [&](RingTile<team, team>& tile) {
@@ -447,11 +472,13 @@ CE_DEVICE void reduce_rows(const Site& site, int thread, const Leads& leads, con
   Rows rows;
   Exchange exchange;
   Operation::Early early(site.arguments, site.existing(site.cluster));
+  const Operation::Fixed fixed(site.arguments);
   const ChunkWeights<Operation> weights(site, thread);
+  const PlainChunks<Operation> plain_chunks(site, thread);
   for (int64 index = site.cluster, next = 0; site.exists(index); index = next) {
     next = rows.next(site);
     const RowPart part(site.arguments, index, site.rank);
-    Operation operation(site.arguments, index, leads() && lane_index() == 0, early);
+    Operation operation(site.arguments, index, leads() && lane_index() == 0, early, fixed);
     float value;
     const bool constant = operation.constant(value);
     const auto target_logit = constant ? problem::Element{} : operation.target_logit(part.row);
@@ -463,7 +490,7 @@ CE_DEVICE void reduce_rows(const Site& site, int thread, const Leads& leads, con
       extend(operation, reducer.seen, edge);
     }
     site.shared.weights.lend(operation, site.rank);
-    const ChunkMarks plain = plain_chunks(part, thread, operation);
+    const ChunkMarks plain = plain_chunks.of(part, operation);
     auto mark = ChunkMarks::of(0);
 #pragma unroll 1
     for (int chunk = 0; chunk < chunks; ++chunk, mark.advance(), slot.advance()) {
@@ -475,7 +502,8 @@ CE_DEVICE void reduce_rows(const Site& site, int thread, const Leads& leads, con
     }
     Operation::Part& seen = reducer.seen;
     if (operation.needs_maximum()) level<lanes, settles_apart>(seen, operation.factor());
-    seen = warp_join<lanes, true>(seen, operation.factor());
+    seen = warp_join<lanes, true, weights_recur>(seen, operation.factor());
+    weights.tell_of_warp(seen);
     exchange.send(site, site.rank * team_warps + thread / lanes, seen, target_logit, reducer.marks.of_warp());
     finish(operation, exchange, constant);
     exchange.advance();

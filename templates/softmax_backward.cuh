@@ -23,8 +23,11 @@ struct Operation {
     CE_DEVICE Common() {}
     CE_DEVICE explicit Common(const Arguments&) {}
   };
+  struct Fixed {
+    CE_DEVICE explicit Fixed(const Arguments&) {}
+  };
   CE_DEVICE Operation(const Arguments&, int64, bool) {}
-  CE_DEVICE Operation(const Arguments&, int64, bool, const Early&) {}
+  CE_DEVICE Operation(const Arguments&, int64, bool, const Early&, const Fixed&) {}
   CE_DEVICE static float padding() { return 0.f; }
   CE_DEVICE static float factor() { return 1.f; }
   CE_DEVICE bool constant(float&) const { return false; }

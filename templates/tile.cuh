@@ -6,7 +6,8 @@
 // clang-format off
 //   Early(arguments, row)          what can be read before the row's turn; look_up() reads what depends on that
 //   Common(arguments)              what all rows share, counted or waited for; by whole warps
-//   Operation(arguments, row, leader [, early])  by every thread of the row; one of them leads
+//   Fixed(arguments)               what the arguments alone say, made once by threads that take many rows
+//   Operation(arguments, row, leader [, early, fixed])  by every thread of the row; one of them leads
 //   reduces                        whether the row has to be read before its outputs are known
 //   has_output                     whether there is anything to write per element
 //   has_target                     whether one column needs another output: target_output() at target_column()
@@ -251,6 +252,14 @@ CE_DEVICE void cap(const Operation& operation, Tile& tile) {
   if constexpr (Operation::caps) operation.cap(tile);
 }
 
+/// The part knows of the tile's largest logit, if it keeps that.
+template <class Part, class Tile>
+CE_DEVICE void see_largest(Part& part, const Tile& tile) {
+  if constexpr (Part::indices)
+    if (const float largest = largest_of(tile); largest >= part.largest && largest > -infinity())
+      part.see(largest, first_where(tile, [&](float x) { return x == largest; }));
+}
+
 /// The part's maximum is now also that of the tile.
 template <class Operation, class Part, class Tile>
 CE_DEVICE void raise(const Operation& operation, Part& part, const Tile& tile) {
@@ -259,9 +268,7 @@ CE_DEVICE void raise(const Operation& operation, Part& part, const Tile& tile) {
       part.move_to(maximum(part.max, operation.maximum_of(tile)), operation.factor());
     else
       part.max = 0.f;
-    if constexpr (Part::indices)
-      if (const float largest = largest_of(tile); largest >= part.largest && largest > -infinity())
-        part.see(largest, first_where(tile, [&](float x) { return x == largest; }));
+    see_largest(part, tile);
   }
 }
 
@@ -270,6 +277,15 @@ template <class Operation, class Part, class Tile>
 CE_DEVICE bool extend(const Operation& operation, Part& part, Tile& tile) {
   raise(operation, part, tile);
   return operation.add(part, tile);
+}
+/// The same where no maximum is needed.
+template <class Operation, class Part, class Tile>
+CE_DEVICE void extend_alone(const Operation& operation, Part& part, Tile& tile) {
+  if constexpr (Part::exponentials) {
+    part.max = 0.f;
+    see_largest(part, tile);
+  }
+  operation.add(part, tile);
 }
 
 }  // namespace ce
