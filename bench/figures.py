@@ -457,4 +457,5 @@ INLINE: dict[str, Callable[[Page], str]] = {
     "cost-of-smoothing": cost_of("label smoothing", "z-loss"),
     "cost-of-weights": cost_of("label smoothing", "z-loss", "weights"),
     "cost-of-softcap": cost_of("soft cap"),
+    "cost-of-all": cost_of("label smoothing", "z-loss", "weights", "soft cap"),
 }
