@@ -164,11 +164,11 @@ const CapMutation cap_mutations[] = {
     {"two caps in registers", "Logits::bounded)) cap(tile);", "Logits::bounded)) cap(tile), cap(tile);",
      block, 1003},
     {"no cap of the edge", "  if constexpr (!RowCut::whole) operation.add(part, edge);", "", warp, 203},
-    {"the largest logit found under the cap, where others are as large",
-     "largest_of(tile); largest >= part.largest && largest > -infinity())\n        part.see(largest, "
-     "first_where(tile, [&](float x) { return x ==",
-     "operation.maximum_of(tile); largest >= part.largest && largest > -infinity())\n        "
-     "part.see(largest, first_where(tile, [&](float x) { return operation.logits.of(x) ==",
+    {"the largest logit found under the cap, where others are as large", "see_largest(part, tile);",
+     "if constexpr (Part::indices)\n      if (const float largest = operation.maximum_of(tile); largest >= "
+     "part.largest)\n"
+     "        part.see(largest, first_where(tile, [&](float x) { return operation.logits.of(x) == largest; "
+     "}));",
      online, 2051, true},
     {"no cap where the row is read again", "      cap(operation, tile);\n", "", online, 2051},
     {"two caps where the row is read again", "      cap(operation, tile);\n",
@@ -204,7 +204,7 @@ const CapMutation cap_mutations[] = {
      "plain.leave_out(distance / (chunk_vectors * vec));", ";", narrow_relay, 12163, false, DType::bf16},
     {"16 bits: chunks that end outside of the row taken for full", "- ((Chunk::count - 1) * team + lanes);",
      "+ chunk_vectors;", narrow_relay, 12163, false, DType::bf16},
-    {"16 bits: chunks that begin outside of the row taken for full", "plain.leave_out(0);", "", narrow_relay,
+    {"16 bits: chunks that begin outside of the row taken for full", "all.leave_out(0);", "", narrow_relay,
      16389, false, DType::bf16},
 };
 
@@ -227,6 +227,20 @@ TEST_P(CapVerification, CatchesAPlantedMistake) {
 void PrintTo(const CapMutation& mutation, std::ostream* out) { *out << mutation.what; }
 
 INSTANTIATE_TEST_SUITE_P(Mutations, CapVerification, testing::ValuesIn(cap_mutations));
+
+TEST(WeightVerification, CatchesAWarpThatDoesNotAddUpItsWeights) {
+  const Mutation forgets{"weights of a lane for those of its warp", "    of_warp = warp_sum(of_warp);\n", "",
+                         true};
+  const Problem problem{.operation = Operation::cross_entropy,
+                        .reduction = Reduction::mean,
+                        .gradient = true,
+                        .smoothing = true,
+                        .weights = true,
+                        .alignment = generator::Alignment::vector,
+                        .rows = 40,
+                        .columns = 6144};
+  expect_noticed(forgets, problem, relay);
+}
 
 /// As a GPU has more multiprocessors than a trial has rows.
 class WideDevice : public DeviceDecorator {
