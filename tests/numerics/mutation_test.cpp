@@ -166,7 +166,7 @@ const CapMutation cap_mutations[] = {
     {"no cap of the edge", "  if constexpr (!RowCut::whole) operation.add(part, edge);", "", warp, 203},
     {"the largest logit found under the cap, where others are as large", "see_largest(part, tile);",
      "if constexpr (Part::indices)\n      if (const float largest = operation.maximum_of(tile); largest >= "
-     "part.largest)\n"
+     "part.largest && largest > -infinity())\n"
      "        part.see(largest, first_where(tile, [&](float x) { return operation.logits.of(x) == largest; "
      "}));",
      online, 2051, true},

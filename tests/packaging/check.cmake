@@ -39,9 +39,9 @@ if(USE STREQUAL "find_package")
   endforeach()
   run(${configure} -DCMAKE_PREFIX_PATH=${WORK}/prefix -DCE_EXPECTED_VERSION=${VERSION} -DCMAKE_CXX_FLAGS=${CXX_FLAGS})
 elseif(USE STREQUAL "add_subdirectory")
-  # By default each source is compiled by itself. Here 16 are at once, in a third of the time: the first of them includes all
-  # that it uses, and preset dev shows what the others lack. Quickly, since only compiling and linking are in question. The
-  # folder is kept for the next time.
+  # By default each source is compiled by itself. Here 16 are at once, in a third of the time: the first of them includes
+  # all that it uses, and preset dev shows what the others lack. Quickly, since only compiling and linking are in question.
+  # The folder is kept for the next time.
   run(${configure} -DCE_SOURCE_DIR=${CE_SOURCE_DIR} -DCE_CUDA_INCLUDE_DIR=${CUDA_INCLUDE_DIR}
       -DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=16 "-DCMAKE_CXX_FLAGS=-O0 ${CXX_FLAGS}")
 else()
