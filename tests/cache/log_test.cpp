@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "tests/cache/fixture.hpp"
+#include "tests/until.hpp"
 
 namespace ce::cache::test {
 namespace {
@@ -41,17 +43,20 @@ class Log : public CacheTest {
     return static_cast<std::int64_t>(fs::file_size(file().string() + "-wal"));
   }
   /// Reads through a connection of its own, in transactions of that time, until it is stopped.
-  [[nodiscard]] std::jthread reader(std::chrono::milliseconds time) const {
-    return std::jthread([path = file().string(), time](const std::stop_token& stop) {
+  [[nodiscard]] std::jthread reader(std::chrono::milliseconds time) {
+    return std::jthread([this, path = file().string(), time](const std::stop_token& stop) {
       SQLite::Database database(path, SQLite::OPEN_READONLY, 5000);
       while (!stop.stop_requested()) {
         database.exec("BEGIN");
         static_cast<void>(database.execAndGet("SELECT COUNT(*) FROM keys"));
+        ++reads_;
         std::this_thread::sleep_for(time);
         database.exec("COMMIT");
       }
     });
   }
+
+  std::atomic<int> reads_ = 0;  ///< of all readers
 };
 
 TEST_F(Log, StaysShortWhileSomeoneReadsAtAnyTime) {
@@ -59,9 +64,12 @@ TEST_F(Log, StaysShortWhileSomeoneReadsAtAnyTime) {
   cache.add(a_measurement(key, "config"));
   std::vector<std::jthread> readers;
   for (int i = 0; i < 6; ++i) readers.push_back(reader(std::chrono::milliseconds(1 + i / 2)));
+  ASSERT_TRUE(ce::test::until([&] { return reads_ > 0; }));
+  const int before = reads_;
   const std::int64_t greatest = write(cache);
   std::cout << "log of " << greatest << " bytes\n";
   EXPECT_LT(greatest, most_bytes);
+  EXPECT_GT(reads_, before) << "nobody read meanwhile";
 }
 
 TEST_F(Log, OfWhoNeverStopsReadingGrowsAndEndsWithHim) {

@@ -16,6 +16,7 @@
 #include "tests/ce/log_lines.hpp"
 #include "tests/environment.hpp"
 #include "tests/tuner/fixture.hpp"
+#include "tests/until.hpp"
 #include "tuner/ranking.hpp"
 #include "tuner/verify.hpp"
 
@@ -139,9 +140,8 @@ class ChooserTest : public TunerTest {
   }
 
   Choice settled(Chooser& chooser, const Problem& problem = small_problem()) {
-    const auto limit = std::chrono::steady_clock::now() + std::chrono::minutes(3);
-    while (chooser.choose(problem, nullptr).choice.provisional && std::chrono::steady_clock::now() < limit)
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    static_cast<void>(
+        until([&] { return !chooser.choose(problem, nullptr).choice.provisional; }, std::chrono::minutes(3)));
     return choose(chooser, problem);
   }
 
@@ -292,12 +292,15 @@ TEST_F(ChooserTest, WaitsItsTurnHoweverLongTheSearchOfAnotherProblemTakes) {
   std::jthread first([&] { choose(chooser, wider(64)); });
   device.timers.wait();
   Choice tuned;
+  std::atomic<pid_t> number = 0;
   std::atomic<bool> done = false;
   std::jthread second([&] {
+    number = ::gettid();
     tuned = choose(chooser);
     done = true;
   });
-  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  ASSERT_TRUE(until([&] { return number != 0 && waits(number); })) << "for its turn";
+  std::this_thread::sleep_for(4 * std::chrono::duration<double>(settings.budget_s));
   EXPECT_FALSE(done);
   device.timers.open();
   second.join();
@@ -426,8 +429,7 @@ TEST_F(ChooserTest, AnInterruptedTuningIsFinishedByTheNext) {
     Chooser chooser(device, database, quick_settings(), Policy::background);
     EXPECT_TRUE(choose(chooser).provisional);
     const tuner::Tuner tuner(device, database, quick_settings());
-    while (database.measurements(tuner.key(small_problem())).empty())
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    ASSERT_TRUE(until([&] { return !database.measurements(tuner.key(small_problem())).empty(); }));
   }
   // Whatever was measured by then serves where nothing may be tuned, and is no winner.
   const tuner::Tuner tuner(device, database, quick_settings());

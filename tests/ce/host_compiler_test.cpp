@@ -14,6 +14,7 @@
 #include "ce/base/error.hpp"
 #include "tests/ce/child.hpp"
 #include "tests/ce/fixture.hpp"
+#include "tests/until.hpp"
 
 namespace ce::test {
 namespace {
@@ -56,8 +57,8 @@ TEST_F(HostCompiler, IsRunByAProgramThatIgnoresTheEndsOfItsChildren) {
 /// Whose own threads are waiting for something as it forks.
 TEST_F(HostCompiler, AChildThatCallsNothingEnds) {
   auto context = std::make_unique<Context>(options(Policy::background));
-  while (softmax(*context, 100).provisional) std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // nothing more to do: its thread waits
+  ASSERT_TRUE(until([&] { return !softmax(*context, 100).provisional; }, std::chrono::minutes(3)));
+  ASSERT_TRUE(until(others_wait)) << "it has nothing more to do";
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);
   if (child == 0) {

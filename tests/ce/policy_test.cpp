@@ -10,6 +10,7 @@
 #include "tests/ce/child.hpp"
 #include "tests/ce/fixture.hpp"
 #include "tests/environment.hpp"
+#include "tests/until.hpp"
 
 namespace ce::test {
 namespace {
@@ -29,12 +30,14 @@ class PolicyTest : public ContextTest {
 
   /// Calls until the choice stands.
   static Choice settled(Context& context, std::int64_t columns) {
-    const auto limit = std::chrono::steady_clock::now() + std::chrono::minutes(3);
-    for (;;) {
-      const Choice choice = softmax(context, columns);
-      if (!choice.provisional || std::chrono::steady_clock::now() > limit) return choice;
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    }
+    Choice choice;
+    static_cast<void>(ce::test::until(
+        [&] {
+          choice = softmax(context, columns);
+          return !choice.provisional;
+        },
+        std::chrono::minutes(3)));
+    return choice;
   }
 };
 

@@ -20,6 +20,7 @@
 #include "runtime/host/device.hpp"
 #include "tests/run_tests.hpp"
 #include "tests/tuner/fixture.hpp"
+#include "tests/until.hpp"
 #include "tuner/verify.hpp"
 
 namespace ce::test {
@@ -127,9 +128,7 @@ TEST_F(ManyProcesses, TuneAProblemOnce) {
 
 TEST_F(ManyProcesses, GoOnWhereOneIsKilled) {
   Child first(file());
-  const auto limit = std::chrono::steady_clock::now() + std::chrono::minutes(2);
-  while (!is_being_tuned() && std::chrono::steady_clock::now() < limit)
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  ASSERT_TRUE(until([&] { return is_being_tuned(); }));
   std::vector<Child> others;
   for (int i = 0; i < 3; ++i) others.emplace_back(file());
   first.kill();

@@ -10,7 +10,6 @@
 #include <iterator>
 #include <stdexcept>
 #include <string_view>
-#include <thread>
 
 namespace ce::cli::test {
 namespace {
@@ -98,15 +97,6 @@ Finished Child::wait(std::chrono::seconds limit) {
     child_ = 0;
   }
   return {exit_status(status_), read_file(out_), read_file(err_)};
-}
-
-bool until(const std::function<bool()>& condition, std::chrono::seconds limit) {
-  const auto end = std::chrono::steady_clock::now() + limit;
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > end) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  }
-  return true;
 }
 
 CommandTest::CommandTest() {

@@ -12,6 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/until.hpp"
+
 namespace ce::cli::test {
 
 /// What a finished command left.
@@ -49,9 +51,7 @@ class Child {
   int status_ = -1;
 };
 
-/// Asks every 20 ms; false when `limit` came first.
-[[nodiscard]] bool until(const std::function<bool()>& condition,
-                         std::chrono::seconds limit = std::chrono::seconds(120));
+using ce::test::until;
 
 /// A folder of its own, which is also the home of the commands that it runs. They see neither the user's
 /// database, choice of device nor GPUs.

@@ -23,6 +23,7 @@
 #include "runtime/cuda/nvml.hpp"
 #include "runtime/cuda/nvrtc_use.hpp"
 #include "tests/environment.hpp"
+#include "tests/until.hpp"
 
 namespace {
 
@@ -279,11 +280,9 @@ TEST(NvrtcUseTest, AForkedChildEndsWhileAThreadOfItsParentIsInside) {
       if (uses) const NvrtcUse own;
       std::exit(0);
     }
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
     int status = 0;
     pid_t ended = 0;
-    while ((ended = ::waitpid(child, &status, WNOHANG)) == 0 && std::chrono::steady_clock::now() < deadline)
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    static_cast<void>(ce::test::until([&] { return (ended = ::waitpid(child, &status, WNOHANG)) != 0; }));
     EXPECT_EQ(ended, child) << "it waits for a thread that it does not have";
     if (ended == 0) {
       ::kill(child, SIGKILL);

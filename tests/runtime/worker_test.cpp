@@ -28,6 +28,7 @@
 #include "runtime/cuda/worker_process.hpp"
 #include "tests/environment.hpp"
 #include "tests/run_tests.hpp"
+#include "tests/until.hpp"
 
 namespace ce::runtime::cuda {
 namespace {
@@ -75,7 +76,8 @@ Reply answer(const Job& job) {
   }
   if (text == "exit") _exit(3);
   if (text == "killed") kill(getpid(), SIGKILL);
-  if (text == "hang")
+  if (text.starts_with("hang ")) std::ofstream(text.substr(5)).put('.');
+  if (text.starts_with("hang"))
     for (;;) pause();
   if (text.starts_with("meet ")) meet(text.substr(5));
   if (text == "descriptors")
@@ -437,8 +439,13 @@ TEST_F(WorkerPoolTest, SurvivesAHostProgramThatIgnoresAndBlocksSignals) {
 TEST_F(WorkerPoolTest, AWorkerOutlivesTheThreadThatStartedIt) {
   pool(1);
   std::string first;
-  std::thread([&] { first = worker(); }).join();
-  usleep(50'000);
+  pid_t thread = 0;
+  std::thread([&] {
+    first = worker();
+    thread = gettid();
+  }).join();
+  // Then its children have had whatever signal it leaves them.
+  ASSERT_TRUE(ce::test::until([&] { return !fs::exists("/proc/self/task/" + std::to_string(thread)); }));
   EXPECT_EQ(worker(), first);
 }
 
@@ -478,7 +485,7 @@ void expect_end_of_orphan(const std::function<void(WorkerPool&)>& last_act, cons
   EXPECT_EQ(waitpid(host, nullptr, 0), host);
   EXPECT_GT(worker, 0);
   pid_t reaped = 0;
-  for (int i = 0; i < 10'000 && (reaped = waitpid(worker, nullptr, WNOHANG)) == 0; ++i) usleep(1'000);
+  static_cast<void>(ce::test::until([&] { return (reaped = waitpid(worker, nullptr, WNOHANG)) != 0; }));
   EXPECT_EQ(reaped, worker) << "the worker lives on";
   if (reaped == 0) {
     kill(worker, SIGKILL);
@@ -492,12 +499,16 @@ TEST_F(WorkerPoolTest, AnIdleWorkerEndsWithItsHostProgram) {
 }
 
 TEST_F(WorkerPoolTest, ABusyWorkerEndsWithItsHostProgram) {
+  const fs::path sign = fs::temp_directory_path() / ("ce-busy-worker-" + std::to_string(getpid()));
   expect_end_of_orphan(
-      [](WorkerPool& pool) {
-        std::thread([&pool] { static_cast<void>(pool.compile(request("hang"), 90, {})); }).detach();
-        usleep(100'000);
+      [&](WorkerPool& pool) {
+        std::thread([&] {
+          static_cast<void>(pool.compile(request("hang " + sign.string()), 90, {}));
+        }).detach();
+        if (!ce::test::until([&] { return fs::exists(sign); })) _exit(1);
       },
       settings(1));
+  EXPECT_TRUE(fs::remove(sign)) << "the worker was never busy";
 }
 
 TEST(WorkerSettings, CountsAndLimitsComeFromTheEnvironment) {
