@@ -99,6 +99,22 @@ TEST_F(Degradation, SymbolicLinkToNothing) {
   EXPECT_TRUE(Cache::open(file()).status().persistent);
 }
 
+/// Where SQLite can create nothing beside the file no lock keeps writers away.
+TEST_F(Degradation, AFileThatChangesWhileItIsCopiedIsRefused) {
+  Cache::open(file()).add(a_measurement(key, "config"));
+  const fs::path index = file().string() + "-shm";
+  fs::create_symlink(index, index);  // cannot be opened, not even by root
+  EXPECT_EQ(Cache::open_copy(file()).measurements(key).size(), 1U);
+  const AtEachOpen change(
+      [&] { fs::last_write_time(file(), fs::last_write_time(file()) + std::chrono::seconds(1)); });
+  try {
+    static_cast<void>(Cache::open_copy(file()));
+    ADD_FAILURE() << "what was copied may be half of one commit and half of another";
+  } catch (const DatabaseError& error) {
+    EXPECT_NE(std::string(error.what()).find("changed while it was read"), std::string::npos) << error.what();
+  }
+}
+
 /// What is ours and damaged is set aside, as it is, and what can be read goes on; see damage_test.cpp.
 class Repaired : public CacheTest {
  protected:

@@ -3,6 +3,7 @@
 #include <SQLiteCpp/Column.h>
 #include <SQLiteCpp/Database.h>
 #include <fmt/format.h>
+#include <sqlite3.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -14,6 +15,7 @@
 #include <fstream>
 #include <iterator>
 #include <system_error>
+#include <utility>
 
 #include "ce/base/log.hpp"
 
@@ -39,7 +41,30 @@ fs::path fresh_folder() {
   return name;
 }
 
+std::function<void()>& open_action() {
+  static std::function<void()> action;
+  return action;
+}
+
+int act_at_open(sqlite3*, char**, const sqlite3_api_routines*) {
+  if (open_action()) open_action()();
+  return SQLITE_OK;
+}
+
+/// As SQLite takes it.
+const auto act = reinterpret_cast<void (*)()>(act_at_open);
+
 }  // namespace
+
+AtEachOpen::AtEachOpen(std::function<void()> action) {
+  open_action() = std::move(action);
+  sqlite3_auto_extension(act);
+}
+
+AtEachOpen::~AtEachOpen() {
+  sqlite3_cancel_auto_extension(act);
+  open_action() = {};
+}
 
 Measurement a_measurement(const Key& key, const std::string& config, int number) {
   return {.key = key,

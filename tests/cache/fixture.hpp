@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <functional>
 #include <mutex>
 #include <string>
 #include <string_view>
@@ -33,6 +34,15 @@ void sql(const std::filesystem::path& file, const std::string& statements);
 void write_file(const std::filesystem::path& file, std::string_view text);
 /// The permission bits, e.g. 0600.
 [[nodiscard]] unsigned mode(const std::filesystem::path& path);
+
+/// For one scope, does something whenever SQLite has opened a file and has not read it yet. One at a time.
+class AtEachOpen {
+ public:
+  explicit AtEachOpen(std::function<void()> action);
+  AtEachOpen(const AtEachOpen&) = delete;
+  AtEachOpen& operator=(const AtEachOpen&) = delete;
+  ~AtEachOpen();
+};
 
 /// A fresh folder, and the lines that ce logs meanwhile.
 class CacheTest : public testing::Test {

@@ -7,6 +7,7 @@
 
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "cache/schema.hpp"
 #include "ce/base/error.hpp"
@@ -123,7 +124,9 @@ TEST_F(Layers, WhatShipsIsAnExportOfFinishedSearches) {
   EXPECT_EQ(layers.front().name, "system");
   EXPECT_EQ(layers.front().problem, "");
   EXPECT_LT(shipped_winners().size(), 300'000U);
-  for (const KeySummary& summary : layers.front().cache.keys()) {
+  const std::vector<KeySummary> keys = layers.front().cache.keys();
+  EXPECT_GT(keys.size(), 100U);
+  for (const KeySummary& summary : keys) {
     EXPECT_EQ(summary.measurements, 1) << summary.key.problem;
     for (const Measurement& m : layers.front().cache.measurements(summary.key)) {
       EXPECT_GT(m.stage, 0);

@@ -1,14 +1,14 @@
 // A damaged database gives way to a new one while others work with it, whatever becomes of who does so.
+#include "cache/repair.hpp"
+
 #include <SQLiteCpp/Database.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <sqlite3.h>
 
 #include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <filesystem>
-#include <functional>
 #include <future>
 #include <string>
 #include <utility>
@@ -159,17 +159,6 @@ TEST_F(RepairTest, WhatIsCommittedDuringItIsInTheNewFileToo) {
   EXPECT_EQ(rows(other), in_file + in_log + 20);
 }
 
-std::function<void()>& at_next_open() {
-  static std::function<void()> function;
-  return function;
-}
-
-/// SQLite calls it when it has opened a file and has not read it yet.
-int act_at_open(sqlite3*, char**, const sqlite3_api_routines*) {
-  if (const auto action = std::exchange(at_next_open(), {})) action();
-  return SQLITE_OK;
-}
-
 TEST_F(RepairTest, WhoIsJustOpeningTheOldFileDoesNotWriteIntoTheLogOfTheNewOne) {
   const fs::path whole = folder() / "whole.db";
   {
@@ -179,21 +168,34 @@ TEST_F(RepairTest, WhoIsJustOpeningTheOldFileDoesNotWriteIntoTheLogOfTheNewOne) 
     Cache cache = Cache::open(whole);
     add(cache, "whole", 10);
   }
-  at_next_open() = [&] {
-    fs::rename(file(), folder() / "old.db");
-    fs::rename(whole, file());
-  };
-  const auto act = reinterpret_cast<void (*)()>(act_at_open);
-  ASSERT_EQ(sqlite3_auto_extension(act), SQLITE_OK);
   {
+    const AtEachOpen replace([&] {
+      if (!fs::exists(whole)) return;
+      fs::rename(file(), folder() / "old.db");
+      fs::rename(whole, file());
+    });
     const Cache cache = Cache::open(file());
     EXPECT_EQ(rows(cache), 10U);
     EXPECT_TRUE(cache.status().persistent) << cache.status().problem;
   }
-  EXPECT_EQ(sqlite3_cancel_auto_extension(act), 1);
+  EXPECT_FALSE(fs::exists(whole));
   EXPECT_EQ(sql_value(file(), "PRAGMA integrity_check"), "ok");
   EXPECT_EQ(rows(Cache::open_existing(file())), 10U);
   EXPECT_EQ(warnings(""), 0U) << warning("");
+}
+
+/// Who saw the damage before another one repaired it.
+TEST_F(RepairTest, WhoComesSecondLeavesTheNewFileWhereItIs) {
+  const Cache other = damaged(file());
+  const FileId seen = FileId::of(file());
+  Cache first = Cache::open(file());
+  add(first, "first", 1);
+  ASSERT_EQ(set_aside(file()).size(), 1U);
+  const Repair second = repair(file(), seen, "damage that was seen before");
+  EXPECT_EQ(second.report, "");
+  EXPECT_EQ(second.memory, nullptr);
+  EXPECT_EQ(set_aside(file()).size(), 1U);
+  EXPECT_EQ(rows(Cache::open_existing(file())), in_file + in_log + 1);
 }
 
 /// As of a mount point, or of a log that belongs to somebody else.

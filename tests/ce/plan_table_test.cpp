@@ -4,8 +4,12 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
+#include <functional>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "generator/variant.hpp"
 #include "runtime/host/device.hpp"
@@ -66,6 +70,58 @@ TEST_F(PlanTableTest, EveryMemberOfAProblemCounts) {
   }
   for (std::size_t i = 0; i < problems.size(); ++i)
     EXPECT_EQ(table.find(problems[i])->choice.config, fmt::format("{}", i));
+}
+
+/// One value of one member.
+struct Setting {
+  std::size_t member;
+  std::function<void(Problem&)> apply;
+};
+
+/// All values of each member that a kernel depends on, but for the sizes.
+std::vector<Setting> settings() {
+  std::vector<Setting> all;
+  std::size_t member = 0;
+  const auto add = [&](auto Problem::*field, auto last) {
+    for (int value = 0; value <= static_cast<int>(last); ++value)
+      all.push_back({.member = member, .apply = [=](Problem& problem) {
+                       problem.*field = static_cast<decltype(last)>(value);
+                     }});
+    ++member;
+  };
+  add(&Problem::operation, generator::Operation::add);
+  for (const auto field :
+       {&Problem::dtype, &Problem::target_dtype, &Problem::loss_dtype, &Problem::weight_dtype})
+    add(field, DType::u8);
+  add(&Problem::reduction, Reduction::sum);
+  add(&Problem::upstream, generator::Upstream::rows);
+  add(&Problem::alignment, generator::Alignment::element);
+  for (const auto field :
+       {&Problem::gradient, &Problem::probabilities, &Problem::smoothing, &Problem::weights, &Problem::z_loss,
+        &Problem::softcap, &Problem::scale, &Problem::z_loss_out, &Problem::lse_out, &Problem::argmax_out,
+        &Problem::hit_out, &Problem::in_place, &Problem::batched, &Problem::strided})
+    add(field, true);
+  return all;
+}
+
+/// A member that lacked a bit would look like its neighbour's.
+TEST_F(PlanTableTest, NoTwoValuesOfTwoMembersAreTakenForEachOther) {
+  const std::vector<Setting> all = settings();
+  std::vector<std::pair<Problem, const Chosen*>> put;
+  for (const Setting& one : all)
+    for (const Setting& other : all) {
+      if (other.member <= one.member) continue;
+      Problem problem{.rows = 64, .columns = 100};
+      one.apply(problem);
+      other.apply(problem);
+      const bool known =
+          std::any_of(put.begin(), put.end(), [&](const auto& each) { return each.first == problem; });
+      if (known) continue;
+      ASSERT_EQ(table.find(problem), nullptr) << generator::code_text(problem);
+      put.emplace_back(problem, &table.put(problem, chosen("")));
+    }
+  for (const auto& [problem, added] : put)
+    EXPECT_EQ(table.find(problem), added) << generator::code_text(problem);
 }
 
 TEST_F(PlanTableTest, MoreProblemsThanSlots) {

@@ -152,6 +152,14 @@ TEST_F(CheckCommand, WhatFailsIsNotTriedAgain) {
   EXPECT_EQ(measurements().size(), 1U);
 }
 
+TEST_F(CheckCommand, AFailureDoesNotHideARegression) {
+  add(one_warp, 20);
+  add({.operation = generator::Operation::softmax, .dtype = DType::f32, .rows = 8, .columns = 8192},
+      "block/warps=1,vec=16,load=ca,store=cg", 1e9);  // 64 bytes at once: no kernel of today
+  const json document = checked(3, {"--runs", "2"});
+  EXPECT_TRUE(document.contains("error")) << document;
+}
+
 TEST_F(CheckCommand, BudgetsEndIt) {
   add(one_warp, 1e9);
   const json none = checked(11, {"--budget", "0.000001s"});
