@@ -12,6 +12,7 @@
 #include <iterator>
 #include <vector>
 
+#include "ce/base/environment.hpp"
 #include "cli/table.hpp"
 #include "cli/units.hpp"
 
@@ -53,14 +54,12 @@ std::string join(const std::vector<Part>& parts, int most) {
 std::size_t terminal_width() {
   winsize size{};
   if (::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
-  const char* columns = std::getenv("COLUMNS");
-  const int width = columns != nullptr ? std::atoi(columns) : 0;
+  const int width = std::atoi(environment_variable("COLUMNS").value_or("").c_str());
   return width > 0 ? static_cast<std::size_t>(width) : 80;
 }
 
 bool takes_escape_sequences() {
-  const char* terminal = std::getenv("TERM");
-  return ::isatty(STDERR_FILENO) == 1 && terminal != nullptr && std::string_view(terminal) != "dumb";
+  return ::isatty(STDERR_FILENO) == 1 && environment_variable("TERM").value_or("dumb") != "dumb";
 }
 
 }  // namespace

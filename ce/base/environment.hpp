@@ -1,18 +1,18 @@
 #pragma once
 /// \file
-/// Environment variables.
+/// Environment variables. Nothing else of the product reads any.
 
-#include <cstdlib>
 #include <optional>
 #include <string>
 
 namespace ce {
 
-/// The value of an environment variable; an empty one counts as unset.
-[[nodiscard]] inline std::optional<std::string> environment_variable(const char* name) {
-  const char* value = std::getenv(name);
-  if (value == nullptr || *value == '\0') return std::nullopt;
-  return value;
-}
+/// The value of an environment variable; an empty one counts as unset. In a program that runs with more rights than who
+/// started it (set-uid, set-gid, file capabilities) all count as unset: they name code and files, and come from that
+/// user.
+[[nodiscard]] std::optional<std::string> environment_variable(const char* name);
+
+/// The environment for programs that this one starts: its own, or, where it has such rights, only a safe PATH.
+[[nodiscard]] char* const* environment_of_programs() noexcept;
 
 }  // namespace ce

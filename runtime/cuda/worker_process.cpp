@@ -16,6 +16,7 @@
 #include <system_error>
 #include <thread>
 
+#include "ce/base/environment.hpp"
 #include "ce/base/error.hpp"
 
 namespace ce::runtime::cuda {
@@ -91,7 +92,8 @@ pid_t spawn(const std::filesystem::path& program, std::string argument, int sock
   const FileActions actions(socket);
   const Attributes attributes;
   pid_t process = -1;
-  check(::posix_spawn(&process, name.c_str(), actions.get(), attributes.get(), arguments, environ),
+  check(::posix_spawn(&process, name.c_str(), actions.get(), attributes.get(), arguments,
+                      environment_of_programs()),
         fmt::format("starting {}", name));
   return process;
 }

@@ -79,7 +79,8 @@ pid_t spawn(const fs::path& program, const std::vector<std::string>& arguments, 
   ::posix_spawnattr_setsigdefault(&attributes, &by_default);
   ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF);
   pid_t child = 0;
-  const int error = ::posix_spawn(&child, program.c_str(), &actions, &attributes, argv.data(), environ);
+  const int error =
+      ::posix_spawn(&child, program.c_str(), &actions, &attributes, argv.data(), environment_of_programs());
   ::posix_spawn_file_actions_destroy(&actions);
   ::posix_spawnattr_destroy(&attributes);
   check(error, fmt::format("starting {}", program.string()));

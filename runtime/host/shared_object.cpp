@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "ce/base/error.hpp"
-#include "runtime/source_folder.hpp"
+#include "runtime/temporary_folder.hpp"
 
 namespace ce::runtime::host {
 namespace {

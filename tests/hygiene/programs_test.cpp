@@ -9,11 +9,13 @@
 
 namespace {
 
-/// The sources of tests with this text, which is given in two halves: this file has it not.
-std::vector<std::string> files_with(const std::string& first, const std::string& second) {
+/// The sources below a folder with this text, which is given in two halves: this file has it not.
+std::vector<std::string> files_with(const std::string& first, const std::string& second,
+                                    const std::string& folder = "tests") {
   std::vector<std::string> files;
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(CE_SOURCE_DIR "/tests")) {
-    if (entry.path().extension() != ".cpp") continue;
+  for (const auto& entry :
+       std::filesystem::recursive_directory_iterator(std::filesystem::path(CE_SOURCE_DIR) / folder)) {
+    if (entry.path().extension() != ".cpp" && entry.path().extension() != ".hpp") continue;
     std::ifstream stream(entry.path());
     const std::string text{std::istreambuf_iterator<char>(stream), {}};
     if (text.find(first + second) != std::string::npos)
@@ -30,6 +32,24 @@ TEST(Programs, AllRunTheirTestsInAnEnvironmentOfTheirOwn) {
 /// What CE_TEST_SEED does not reach cannot be repeated.
 TEST(Programs, AllDrawFromOneSeed) {
   EXPECT_THAT(files_with("random", "_device"), testing::ElementsAre("tests/seed.cpp"));
+}
+
+/// A set-uid program must not load what a variable of its user names, and an empty variable counts as unset.
+TEST(Programs, ReadTheEnvironmentInOnePlace) {
+  std::vector<std::string> files;
+  for (const char* room : {"cache", "ce", "cli", "generator", "runtime", "tuner"})
+    for (const std::string& file : files_with("get", "env(", room)) files.push_back(file);
+  EXPECT_THAT(files, testing::ElementsAre("ce/base/environment.cpp"));
+}
+
+/// The environment of a set-uid program's user is not for compilers either.
+TEST(Programs, StartOthersWithAnEnvironmentThatIsChosenInOnePlace) {
+  std::vector<std::string> files;
+  for (const char* room : {"cache", "ce", "cli", "generator", "runtime", "tuner"})
+    for (const std::string& file : files_with(" envi", "ron;", room)) files.push_back(file);
+  for (const char* room : {"cache", "ce", "cli", "generator", "runtime", "tuner"})
+    for (const std::string& file : files_with(" envi", "ron)", room)) files.push_back(file);
+  EXPECT_THAT(files, testing::ElementsAre("ce/base/environment.cpp"));
 }
 
 }  // namespace
