@@ -80,9 +80,9 @@ TEST(Error, KnowsWhereItWasThrown) {
 }
 
 TEST(Error, AValueIsOneLineWhateverItHolds) {
-  const ce::InvalidArgument error("--op", std::string_view("\"so\n\tft\0m\033ax\"", 13), "softmax");
-  EXPECT_EQ(error.value(), R"("so\n\tft\x00m\x1bax")");
-  EXPECT_STREQ(error.what(), R"(--op is "so\n\tft\x00m\x1bax"; expected softmax)");
+  const ce::InvalidArgument error("--op", std::string_view("\"so\n\tft\0m\033ax\x7f\"", 14), "softmax");
+  EXPECT_EQ(error.value(), R"("so\n\tft\x00m\x1bax\x7f")");
+  EXPECT_STREQ(error.what(), R"(--op is "so\n\tft\x00m\x1bax\x7f"; expected softmax)");
 }
 
 TEST(Error, InvalidArgumentSaysWhatWasExpected) {
@@ -121,6 +121,7 @@ TEST(Error, TargetOutOfRangeCounts) {
   EXPECT_EQ(std::string_view(many.what()).substr(0, 11), "3 rows had ");
   EXPECT_EQ(many.count(), 3);
   EXPECT_EQ(many.first_row(), 0);
+  EXPECT_TRUE(std::string_view(many.what()).ends_with("the first is row 0")) << many.what();
   EXPECT_TRUE(std::string_view(ce::TargetOutOfRange(3, -1).what()).ends_with("the first is not known"));
 }
 

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <bit>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -91,8 +92,13 @@ TEST_F(CacheBasics, DatesWhatHasNoDate) {
   cache.add(measurement);
   const std::string date = cache.measurements(key).at(0).created_at;
   EXPECT_EQ(date.size(), std::string_view("2030-01-31T12:00:00.000Z").size()) << date;
-  EXPECT_GT(date, "2024");
   EXPECT_EQ(date.back(), 'Z');
+  const auto now = std::chrono::floor<std::chrono::days>(std::chrono::system_clock::now());
+  const auto year = [&](int days) {
+    return std::to_string(
+        static_cast<int>(std::chrono::year_month_day(now + std::chrono::days(days)).year()));
+  };
+  EXPECT_TRUE(date.substr(0, 4) == year(0) || date.substr(0, 4) == year(-1)) << date;
 }
 
 TEST_F(CacheBasics, EvidenceThatIsNoUtf8DoesNotStopIt) {

@@ -51,13 +51,19 @@ TEST_F(ClaimTest, AForkedChildNeitherGivesItBackNorKeepsIt) {
   const Cache cache = Cache::open(file());
   auto claim = cache.claim(key);
   ASSERT_TRUE(claim);
+  int ends[2];
+  ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
     claim.reset();
+    static_cast<void>(::write(ends[1], "x", 1));
     ::pause();
     ::_exit(0);
   }
+  char byte = 0;
+  EXPECT_EQ(::read(ends[0], &byte, 1), 1) << "the child has not ended its copy";
+  for (const int end : ends) ::close(end);
   EXPECT_FALSE(cache.claim(key));
   claim.reset();
   EXPECT_TRUE(cache.claim(key)) << "the child's copy of the descriptor keeps the lock";

@@ -266,6 +266,18 @@ TEST_F(LargeDamage, IsLookedForOnceAnHour) {
   EXPECT_GE(fs::last_write_time(mark), of_the_first);
 }
 
+TEST_F(Damage, ACompiledKernelThatWasChangedIsLeftBehind) {
+  const fs::path file = folder() / "binary.db";
+  std::string bytes = whole();
+  bytes.at(bytes.find(std::string(100, 'b')) + 50) = 'x';
+  write_file(file, bytes);
+  sql(file, "DROP INDEX quarantines");
+  const Cache cache = Cache::open(file);
+  EXPECT_EQ(read(cache).measurements, keys * configs);
+  EXPECT_EQ(warnings("set aside as " + file.string()), 1U);
+  EXPECT_EQ(cache.status().binaries, binaries - 1);
+}
+
 TEST_F(Damage, WhatNobodyHasLookedForIsMendedWhenItIsMet) {
   const fs::path measurement = folder() / "measurement.db", trigger = folder() / "trigger.db";
   write_file(measurement, whole());

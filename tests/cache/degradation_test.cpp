@@ -335,6 +335,23 @@ TEST_F(Degradation, WhatWasRefusedIsWrittenWhenTheFileIsNoLongerLocked) {
   EXPECT_EQ(warnings("waiting for up to"), 1U) << warning("waiting");
 }
 
+TEST_F(Degradation, WhatWasRefusedIsAskedBesideWhatTheFileHas) {
+  Cache cache = Cache::open(file());
+  cache.keep_binary("kept", as_bytes("image"), {});
+  const std::string refuse =
+      "CREATE TRIGGER refuse BEFORE INSERT ON measurements BEGIN SELECT RAISE(ABORT, 'refused'); END";
+  sql(file(), refuse);
+  cache.add(a_measurement(key, "a"));
+  ASSERT_FALSE(cache.status().persistent);
+  const std::vector<std::string> digests{a_measurement(key, "a").template_digest};
+  const auto first = [](std::vector<Finalist>& list) { return list.empty() ? nullptr : &list.front(); };
+  EXPECT_TRUE(cache.has(key, digests));
+  EXPECT_FALSE(cache.final_of(key, digests, first)) << "measurements() knows more";
+  EXPECT_EQ(cache.measurements(key).size(), 1U);
+  EXPECT_TRUE(cache.binary("kept"));
+  sql(file(), "DROP TRIGGER refuse");
+}
+
 TEST_F(Degradation, LossAtTheEndIsSaid) {
   {
     Cache cache = Cache::open(file());

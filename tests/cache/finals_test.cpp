@@ -36,6 +36,9 @@ class Finals : public CacheTest {
     store_->add(std::span(&measurement, 1));
   }
 
+  /// What is added next has the time of what was added last.
+  void stop_the_clock() { --number_; }
+
   /// "config median" of each finalist, and what it costs to look at all of them.
   std::set<std::string> seen() {
     std::set<std::string> texts;
@@ -93,6 +96,13 @@ TEST_F(Finals, AQuarantineWithdrawsWhatCameBeforeItWithTheSameTemplates) {
   EXPECT_EQ(seen(), Texts{"b 4"});
   add("a", stage_of_finals, 5);
   EXPECT_EQ(seen(), (Texts{"a 5", "b 4"}));
+}
+
+TEST_F(Finals, AQuarantineOfTheSameMomentComesAfterWhatWasAddedBefore) {
+  add("a", stage_of_finals, 3);
+  stop_the_clock();
+  add("a", stage_of_screenings, 0, "today", Outcome::quarantined);
+  EXPECT_EQ(seen(), Texts());
 }
 
 TEST_F(Finals, WhatDoesNotDecideCostsNothing) {

@@ -2,12 +2,14 @@
 #include "cache/repair.hpp"
 
 #include <SQLiteCpp/Database.h>
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <ctime>
 #include <filesystem>
 #include <future>
 #include <string>
@@ -196,6 +198,34 @@ TEST_F(RepairTest, WhoComesSecondLeavesTheNewFileWhereItIs) {
   EXPECT_EQ(second.memory, nullptr);
   EXPECT_EQ(set_aside(file()).size(), 1U);
   EXPECT_EQ(rows(Cache::open_existing(file())), in_file + in_log + 1);
+}
+
+/// Whatever was set aside in the same second, or is called so.
+TEST_F(RepairTest, WhatHasTheNameAlreadyStays) {
+  const Cache other = damaged(file());
+  std::vector<fs::path> taken;
+  for (int second = 0; second < 60; ++second)
+    taken.push_back(fmt::format("{}.corrupt-{:%Y%m%dT%H%M%SZ}", file().string(),
+                                fmt::gmtime(std::time(nullptr) + second)));
+  for (const fs::path& path : taken) write_file(path, "of before");
+  EXPECT_EQ(rows(Cache::open(file())), in_file + in_log);
+  for (const fs::path& path : taken) ASSERT_EQ(contents(path), "of before");
+}
+
+/// SQLite began it for who had the damaged file open.
+TEST_F(RepairTest, ALogOfTheOldFileIsNotReadWithTheNewOne) {
+  const Cache other = damaged(file());
+  const fs::path log = file().string() + "-wal";
+  const std::string old = contents(log);
+  Process repairer({"--repair", file().string(), "stop", "3"});
+  ASSERT_TRUE(repairer.wait_for_stop());
+  ASSERT_FALSE(fs::exists(file()));
+  write_file(log, old);
+  repairer.go_on();
+  const std::string output = repairer.rest();
+  EXPECT_EQ(repairer.wait(), 0) << output;
+  EXPECT_EQ(sql_value(file(), "PRAGMA integrity_check"), "ok");
+  EXPECT_EQ(sql_value(file(), "SELECT COUNT(*) FROM sqlite_master WHERE name = 'quarantines'"), "1");
 }
 
 /// As of a mount point, or of a log that belongs to somebody else.

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "cache/codec.hpp"
+#include "cache/open.hpp"
 #include "cache/upkeep.hpp"
 #include "ce/base/digest.hpp"
 #include "ce/base/error.hpp"
@@ -265,6 +266,20 @@ TEST_F(Schema, RegressionsAreSlowerMediansOfTheNextPopulation) {
               SELECT key || ' ' || config || ' ' || ratio || ' ' || median_before_us || ' ' || median_us || ' ' ||
                      runs_before || ' ' || runs || ' ' || changed FROM regressions)sql"),
             key.id() + " slower 1.2 10.5 12.6 2 2 driver 550 -> 560");
+}
+
+TEST(Codec, EvidenceIsReadToItsEnd) {
+  const std::string text = encode_evidence({{"driver", "550.1"}, {"note", "\"quoted\""}});
+  EXPECT_EQ(encode_evidence(decode_evidence(text)), text);
+  EXPECT_EQ(decode_evidence("{\"driver\":\"550.1\"}").size(), 1U);
+  EXPECT_ANY_THROW(decode_evidence("{\"driver\":\"550.1\"} and more"));
+  EXPECT_ANY_THROW(decode_evidence("{\"driver\":\"550.1\""));
+}
+
+TEST(ImmutableUri, KeepsWhatHasAMeaningInOne) {
+  EXPECT_EQ(immutable_uri("/a folder/what?#100%.db"), "file:///a folder/what%3f%23100%25.db?immutable=1");
+  EXPECT_EQ(immutable_uri("//two/ce.db"), "file:////two/ce.db?immutable=1");
+  EXPECT_EQ(immutable_uri("ce.db"), "file:ce.db?immutable=1");
 }
 
 }  // namespace

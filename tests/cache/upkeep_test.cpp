@@ -272,6 +272,7 @@ TEST_F(UpkeepTest, AChangedExportIsRefusedWithItsLine) {
   expect_refused(with("\"median_us\":2.5", "\"median_us\":true"), "true is no number");
   expect_refused(with("\"samples_us\":[", "\"samples_us\":[1e39,"), "1e+39 is no number");
   expect_refused(with("\"created_at\":\"", "\"created_at\":\"at "), "created_at is \"at ");
+  expect_refused(with("T00:00:", " 00:00:"), "created_at is \"2030-01-01 00:00:");
   const std::string no_end = " of export.jsonl is no end of an export, but the last line";
   expect_refused(lines.substr(0, lines.find('\n') + 1), "line 1" + no_end);
   expect_refused(lines.substr(0, lines.rfind('{')), "line 3" + no_end);

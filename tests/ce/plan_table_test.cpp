@@ -43,6 +43,16 @@ TEST_F(PlanTableTest, FindsWhatWasPut) {
   EXPECT_EQ(table.find(wide(2)), nullptr);
 }
 
+TEST_F(PlanTableTest, RowsOfABucketHaveOnePlan) {
+  Problem some = wide(1), most = some, more = some;
+  some.rows = 33;
+  most.rows = 64;
+  more.rows = 65;
+  const Chosen& added = table.put(some, chosen("one"));
+  EXPECT_EQ(table.find(most), &added);
+  EXPECT_EQ(table.find(more), nullptr);
+}
+
 TEST_F(PlanTableTest, EveryMemberOfAProblemCounts) {
   const Problem base{.operation = generator::Operation::cross_entropy, .rows = 64, .columns = 100};
   std::vector<Problem> problems(12, base);

@@ -3,8 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+#include <memory>
 #include <vector>
 
+#include "ce/base/error.hpp"
 #include "runtime/host/device.hpp"
 
 namespace ce::test {
@@ -248,6 +251,37 @@ TEST_F(RequestTest, TheStrideOfOneColumnIsNeverUsed) {
   EXPECT_EQ(request.problem, expected);
   EXPECT_FALSE(request.problem.strided);
   EXPECT_EQ(request.arguments.input_layout.row, 1);
+}
+
+TEST_F(RequestTest, TheStrideOfOneRowIsNeverUsed) {
+  Tensor input = tensor(DType::bf16, 1, columns), output = input;
+  input.row_stride = 2 * columns;
+  output.row_stride = 3 * columns;
+  EXPECT_TRUE(softmax(input, output).problem.in_place);
+}
+
+/// Batches without a gap between them end with their last row, too.
+TEST_F(RequestTest, TheLastRowOfEvenBatchesIsTheirs) {
+  const Tensor input = batched(memory(), DType::bf16, 4, 3, columns, 3 * columns);
+  const auto at_row = [&](std::int64_t row) {
+    Tensor output = matrix();
+    output.data = static_cast<std::byte*>(input.data) + row * columns * size_of(DType::bf16);
+    return output;
+  };
+  EXPECT_THROW(static_cast<void>(softmax(input, at_row(rows - 1))), InvalidArgument);
+  EXPECT_FALSE(softmax(input, at_row(rows)).problem.in_place);
+}
+
+/// Its distances are looked at before they are multiplied.
+TEST_F(RequestTest, AColumnStrideBeyond64BitsIsNamed) {
+  Tensor input = matrix();
+  input.column_stride = std::numeric_limits<std::int64_t>::max() / columns + 1;
+  try {
+    static_cast<void>(softmax(input, matrix()));
+    ADD_FAILURE() << "it was taken";
+  } catch (const InvalidArgument& error) {
+    EXPECT_EQ(error.argument(), "input.column_stride");
+  }
 }
 
 TEST_F(RequestTest, AlignmentIsThatOfAllMatrices) {

@@ -8,6 +8,7 @@
 
 #include "ce/base/error.hpp"
 #include "generator/variant.hpp"
+#include "templates/arguments.cuh"
 
 namespace ce::generator {
 namespace {
@@ -100,6 +101,7 @@ TEST(Config, MalformedTextNamesThePart) {
 }
 
 constexpr Limits smallest{.capability = 75};
+constexpr Limits before_clusters{.capability = 80};
 constexpr Limits largest{.capability = 90, .shared_bytes_per_block = 227 * 1024};
 
 /// Every operation that a caller runs; rows and columns are still to be set.
@@ -165,6 +167,9 @@ void expect_possible(const Config& config, const Problem& problem, const Limits&
   if (!has_output(problem)) {
     EXPECT_EQ(config.store, 0) << "nothing is stored per element";
   }
+  if (limits.capability < 80) {
+    EXPECT_NE(load_names[static_cast<std::size_t>(config.load)], "last") << "policies of L2 need sm_80";
+  }
   if (config.cluster > 0) {
     EXPECT_GE(limits.capability, 90);
     EXPECT_EQ(config.vec * size_of(problem.dtype), 16) << "bulk copies move 16 bytes";
@@ -172,6 +177,10 @@ void expect_possible(const Config& config, const Problem& problem, const Limits&
   const std::int64_t row_bytes = problem.columns * size_of(problem.dtype) * inputs(problem);
   if (config.variant == "warp") {
     EXPECT_LE(config.rows * row_bytes / config.lanes, 4 * 255) << "the rows do not fit into the registers";
+  }
+  if (config.variant == "warp" &&
+      (problem.alignment != Alignment::vector || problem.columns % config.vec != 0)) {
+    EXPECT_GE(config.lanes, 2 * config.vec) << "head and tail of a row take a lane for each element";
   }
   if (config.variant == "block") {
     EXPECT_LE(row_bytes, 4 * 65536) << "the row does not fit into the registers";
@@ -181,6 +190,8 @@ void expect_possible(const Config& config, const Problem& problem, const Limits&
   }
   if (config.variant == "split") {
     EXPECT_LE(problem.rows, 256) << "rows enough for the whole GPU";
+    EXPECT_LE(rows_bucket(problem.rows) * config.split, most_split_blocks)
+        << "other rows of the bucket have no memory for their parts";
   }
   if (config.variant == "direct") {
     EXPECT_FALSE(reduces(problem));
@@ -203,9 +214,15 @@ void expect_possible(const Config& config, const Problem& problem, const Limits&
 /// The constraints are what keeps a compiler from being asked for nonsense.
 TEST(Space, ConstraintsRemoveImpossiblePoints) {
   std::set<std::string> seen;
-  for (const Limits& limits : {smallest, largest})
-    for (const auto& [rows, columns] :
-         {std::pair{64, 1}, {64, 31}, {4096, 128}, {64, 1000}, {64, 4096}, {300, 50257}, {4, 262144}}) {
+  for (const Limits& limits : {smallest, before_clusters, largest})
+    for (const auto& [rows, columns] : {std::pair{64, 1},
+                                        {64, 31},
+                                        {4096, 128},
+                                        {64, 1000},
+                                        {64, 4096},
+                                        {300, 50257},
+                                        {4, 262144},
+                                        {33, 262144}}) {
       std::vector<Problem> problems = problems_of(rows, columns);
       for (const Problem& costly : costly_problems_of(rows, columns)) problems.push_back(costly);
       for (const Problem& problem : problems)

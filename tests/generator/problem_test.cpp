@@ -303,6 +303,8 @@ TEST(Validate, NamesWhatIsWrong) {
   EXPECT_EQ(message([](Problem&) {}), "nothing");
   EXPECT_EQ(message([](Problem& p) { p.columns = 0; }), "columns is 0; expected 1 to 1073741824");
   EXPECT_EQ(message([](Problem& p) { p.rows = -1; }), "rows is -1; expected 1 to 2147483647");
+  EXPECT_EQ(message([](Problem& p) { p.rows = (std::int64_t{1} << 31) - 1; }), "nothing");
+  EXPECT_EQ(message([](Problem& p) { p.columns = 1 << 30; }), "nothing");
   EXPECT_EQ(message([](Problem& p) { p.rows = std::int64_t{1} << 31; }),
             "rows is 2147483648; expected 1 to 2147483647");
   EXPECT_EQ(message([](Problem& p) { p.columns = (1 << 30) + 1; }),

@@ -163,6 +163,16 @@ TEST(Source, FlatTextIncludesNothing) {
       EXPECT_EQ(source.flat().find("#include"), std::string::npos) << source.name;
 }
 
+TEST(Source, FlatTextHasEachFileOnce) {
+  for (const Config& config : points)
+    for (const Source& source : generate(served(with_all_options(), config), config).sources) {
+      const std::string flat = source.flat();
+      std::size_t bytes = source.text.size();
+      for (const auto& [name, text] : source.headers) bytes += text.size();
+      EXPECT_LE(flat.size(), bytes) << source.name;
+    }
+}
+
 TEST(Source, IncludesNothingFromTheToolkit) {
   for (const Config& config : points)
     for (const Source& source : generate(served(with_all_options(), config), config).sources)

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "generator/elements.hpp"
 
@@ -118,6 +119,33 @@ TEST(Trial, AWrongElementIsSeen) {
         }
 }
 
+/// What is too large for the dtype becomes an infinity, but of its own sign, and nothing else does.
+TEST(Trial, AWrongInfinityIsSeen) {
+  for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
+    std::byte stored[4];
+    write_element(dtype, stored, 0, largest(dtype));
+    EXPECT_EQ(read_element(dtype, stored, 0), largest(dtype)) << name(dtype);
+  }
+  const Problem softmax{.operation = Operation::softmax, .dtype = DType::f16, .rows = 1, .columns = 1};
+  Trial trial = verification_trials(softmax, 1).front();
+  Expected& output = trial.expected.front();
+  const auto agrees = [&](double want, double got) {
+    output.values.assign(output.values.size(), want);
+    Memory memory = right_answer(trial);
+    std::byte* start = memory[output.tensor].data() + trial.tensors[output.tensor].offset;
+    write_element(output.dtype, start, output.row_offset(0), got);
+    return !mismatch(trial, memory);
+  };
+  const double infinity = std::numeric_limits<double>::infinity(), nan = std::nan("");
+  EXPECT_TRUE(agrees(1e6, infinity));
+  EXPECT_FALSE(agrees(1e6, -infinity));
+  EXPECT_FALSE(agrees(1, infinity));
+  EXPECT_FALSE(agrees(infinity, 1));
+  EXPECT_FALSE(agrees(nan, 1));
+  EXPECT_FALSE(agrees(1, nan));
+  EXPECT_TRUE(agrees(nan, nan));
+}
+
 /// Also between batches, behind rows and in front of the first.
 TEST(Trial, AWriteOutsideOfTheRowsIsSeen) {
   for (const Problem& problem : problems())
@@ -204,6 +232,10 @@ TEST(Trial, PlacementsAreOfTheAlignmentClass) {
                                                           : problem.alignment)
           << title(problem);
       EXPECT_EQ(trial.arguments.batch_rows > 0, problem.batched);
+      const Layout& input = trial.arguments.input_layout;
+      if (problem.batched) {
+        EXPECT_GE(input.batch, (trial.arguments.batch_rows + 1) * input.row) << "else rows are evenly apart";
+      }
     }
   }
 }

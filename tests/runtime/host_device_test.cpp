@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <array>
 #include <chrono>
 #include <cmath>
+#include <cstddef>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -14,6 +16,7 @@
 #include "ce/base/error.hpp"
 #include "runtime/host/compiler.hpp"
 #include "runtime/host/device.hpp"
+#include "runtime/host/guard.hpp"
 #include "tests/runtime/host_fixture.hpp"
 
 namespace ce::runtime::testing {
@@ -234,6 +237,19 @@ TEST(HostDevice, KnowsWhichGeometriesFit) {
   EXPECT_FALSE(device->fits(kernel, {.threads = 64, .shared_bytes = 227 * 1024 + 1}));
   EXPECT_FALSE(device->fits(kernel, {.blocks = 9, .threads = 32, .cluster = 4}));
   EXPECT_THROW(device->launch(kernel, {.threads = 96}, nullptr, 0, nullptr), DeviceError);
+}
+
+TEST(HostGuard, AnyByteOfItShows) {
+  std::array<std::byte, 64> zone{};
+  host::write_guard(zone);
+  EXPECT_TRUE(host::guard_is_intact(zone));
+  for (std::byte& byte : zone) {
+    byte ^= std::byte{1};
+    EXPECT_FALSE(host::guard_is_intact(zone)) << &byte - zone.data();
+    byte ^= std::byte{1};
+  }
+  host::write_nan(zone);
+  EXPECT_FALSE(host::guard_is_intact(zone)) << "written over as a whole";
 }
 
 TEST(HostDevice, TimesEachSample) {
