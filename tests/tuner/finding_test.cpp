@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 
 #include "generator/variant.hpp"
@@ -287,6 +288,14 @@ TEST(Finding, OthersShowWhatDoesNoHarm) {
   findings[0].suspects = {"driver", "toolkit"};
   narrow_suspects(std::vector{&findings[0], &findings[1]});
   EXPECT_THAT(findings[0].suspects, ElementsAre("driver", "toolkit"));
+
+  // What did harm to one is not harmless because another one bore it, whichever comes first.
+  findings[2] = finding_of({final_of(1, block(0), 50), with(final_of(2, block(0), 50), driver)});
+  for (const auto& order : {std::array{1, 2}, std::array{2, 1}}) {
+    findings[0].suspects = {"driver", "toolkit"};
+    narrow_suspects(std::vector{&findings[0], &findings[order[0]], &findings[order[1]]});
+    EXPECT_THAT(findings[0].suspects, ElementsAre("driver", "toolkit"));
+  }
 }
 
 TEST(Finding, TellsTheKernelFromTheChoice) {

@@ -71,6 +71,14 @@ TEST(Halving, LooksAtStructuresThenAtTheModifiersOfTheBest) {
   EXPECT_THAT(last->entrants, ElementsAre(23, 22));
 }
 
+TEST(Halving, LooksAtOneConfigOfAStructureFirst) {
+  std::vector<Entrant> entrants(6);
+  for (std::size_t i = 0; i < entrants.size(); ++i) entrants[i].structure = i / 2;
+  const auto first = next_round(small, 0, entrants);
+  ASSERT_TRUE(first);
+  EXPECT_THAT(first->entrants, ElementsAre(0, 2, 4));
+}
+
 TEST(Halving, LooksAtTheMostPromisingModifiersOfTheBest) {
   std::vector<Entrant> entrants = field_of(30);
   measure(entrants, *next_round(small, 0, entrants));
