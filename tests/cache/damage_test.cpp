@@ -266,6 +266,32 @@ TEST_F(LargeDamage, IsLookedForOnceAnHour) {
   EXPECT_GE(fs::last_write_time(mark), of_the_first);
 }
 
+TEST_F(Damage, WhatLiesBehindAPageThatCannotBeReadIsKept) {
+  constexpr std::size_t page_bytes = 4096;
+  constexpr char leaf_of_a_table = 0x0d;
+  std::string bytes = whole();
+  std::vector<std::size_t> pages;  // of measurements
+  for (std::size_t page = page_bytes; page < bytes.size(); page += page_bytes)
+    if (bytes[page] == leaf_of_a_table &&
+        std::string_view(bytes).substr(page, page_bytes).find("compile-block") != std::string_view::npos)
+      pages.push_back(page);
+  ASSERT_GE(pages.size(), 3U);
+  bytes[pages[pages.size() / 2]] = '\x7f';
+  const fs::path file = folder() / "hole.db";
+  write_file(file, bytes);
+  const Cache cache = Cache::open(file);
+  const int found = read(cache).measurements;
+  EXPECT_EQ(warnings("set aside as " + file.string()), 1U);
+  EXPECT_GT(found, keys * configs / 2);
+  EXPECT_LT(found, keys * configs);
+  for (const int config : {0, configs - 1}) {
+    const auto list = cache.measurements(key_of(keys - 1));
+    EXPECT_TRUE(std::any_of(list.begin(), list.end(), [&](const Measurement& m) {
+      return m.config == measurement_of(keys - 1, config).config;
+    })) << config;
+  }
+}
+
 TEST_F(Damage, ACompiledKernelThatWasChangedIsLeftBehind) {
   const fs::path file = folder() / "binary.db";
   std::string bytes = whole();

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <future>
 #include <thread>
 #include <vector>
@@ -33,6 +34,35 @@ TEST(Background, WhoeverStopsItReturnsWhenNothingIsAtWork) {
   }
   EXPECT_EQ(early, 0);
   background.add({}, {});  // is not taken any more
+}
+
+TEST(Background, TakesABucketOnce) {
+  std::promise<void> last;
+  std::atomic<int> some = 0;
+  Background background([&](const generator::Problem& problem, const std::stop_token&) {
+    if (problem.rows == 128) last.set_value();
+    some += problem.rows < 128 ? 1 : 0;
+    return true;
+  });
+  const generator::Problem bucket{.rows = 64};
+  for (const std::int64_t rows : {33, 40, 64}) background.add(bucket, {.rows = rows});
+  background.add({.rows = 128}, {.rows = 128});
+  last.get_future().wait();
+  EXPECT_EQ(some, 1);
+}
+
+TEST(Background, WhatIsNotSettledIsTriedAgain) {
+  std::promise<void> settled;
+  int tries = 0;
+  Background background([&](const generator::Problem&, const std::stop_token&) {
+    if (++tries < 2) return false;
+    settled.set_value();
+    return true;
+  });
+  background.add({}, {});
+  EXPECT_EQ(settled.get_future().wait_for(std::chrono::minutes(1)), std::future_status::ready);
+  background.stop();
+  EXPECT_EQ(tries, 2);
 }
 
 TEST(Background, MayBeStoppedByWhatItDoes) {

@@ -147,6 +147,23 @@ TEST_F(LikelyConfig, ThoseOfLowerLayersAreHeardOnce) {
   EXPECT_EQ(near[1].problem.columns, 500);
 }
 
+TEST_F(LikelyConfig, AWinnerOfTheUsersOwnComesBeforeThatOfTheSite) {
+  const Folder folder;
+  const ScopedEnvironment site("CE_SITE_DB", (folder.path() / "site.db").string()),
+      no_system("CE_SYSTEM_DB", "none");
+  const auto final_of = [&](std::size_t nth) {
+    Measurement measurement = measured(asked, config_of(asked, asked, true, nth));
+    measurement.stage = cache::stage_of_finals;
+    return measurement;
+  };
+  cache::Cache::open(folder.path() / "site.db").add(final_of(1));
+  cache::Cache layered = cache::Cache::open_layered(folder.path() / "ce.db");
+  const tuner::Tuner beside(*device, layered, quick_settings());
+  EXPECT_EQ(beside.known_winner(asked).value().winner.config, final_of(1).config);
+  layered.add(final_of(0));
+  EXPECT_EQ(beside.known_winner(asked).value().winner.config, final_of(0).config);
+}
+
 /// Its templates are those of its own operation.
 TEST_F(LikelyConfig, AnotherOperationThatMovesTheSameMemoryIsNear) {
   Problem other = asked;
