@@ -4,14 +4,25 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstddef>
+#include <filesystem>
 #include <future>
+#include <iterator>
 #include <thread>
 #include <vector>
+
+#include "tests/until.hpp"
 
 namespace ce::test {
 namespace {
 
+std::ptrdiff_t threads_here() {
+  return std::distance(std::filesystem::directory_iterator("/proc/self/task"),
+                       std::filesystem::directory_iterator());
+}
+
 TEST(Background, WhoeverStopsItReturnsWhenNothingIsAtWork) {
+  const std::ptrdiff_t threads = threads_here();
   std::promise<void> begun;
   std::atomic<bool> ended = false;
   Background background([&](const generator::Problem&, const std::stop_token& stop) {
@@ -33,7 +44,8 @@ TEST(Background, WhoeverStopsItReturnsWhenNothingIsAtWork) {
       });
   }
   EXPECT_EQ(early, 0);
-  background.add({}, {});  // is not taken any more
+  background.add({.rows = 2}, {.rows = 2});  // is not taken any more
+  EXPECT_TRUE(until([&] { return threads_here() <= threads; }, std::chrono::seconds(10))) << "a thread waits";
 }
 
 TEST(Background, TakesABucketOnce) {

@@ -164,6 +164,20 @@ TEST_F(LikelyConfig, AWinnerOfTheUsersOwnComesBeforeThatOfTheSite) {
   EXPECT_EQ(beside.known_winner(asked).value().winner.config, final_of(0).config);
 }
 
+TEST_F(LikelyConfig, WhatWasMeasuredSinceItsQuarantineIsTried) {
+  const Config config = tuner.untried(asked).ranked.front();
+  const auto is_first = [&] { return tuner.untried(asked).ranked.front() == config; };
+  Measurement refused = measured(asked, config);
+  refused.outcome = cache::Outcome::quarantined;
+  refused.created_at = "2030-01-01T00:00:00.000Z";
+  database.add(refused);
+  EXPECT_FALSE(is_first());
+  Measurement since = measured(asked, config);
+  since.created_at = "2030-01-02T00:00:00.000Z";
+  database.add(since);
+  EXPECT_TRUE(is_first());
+}
+
 /// Its templates are those of its own operation.
 TEST_F(LikelyConfig, AnotherOperationThatMovesTheSameMemoryIsNear) {
   Problem other = asked;
