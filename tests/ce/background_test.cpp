@@ -22,7 +22,7 @@ std::ptrdiff_t threads_here() {
 }
 
 TEST(Background, WhoeverStopsItReturnsWhenNothingIsAtWork) {
-  const std::ptrdiff_t threads = threads_here();
+  const std::ptrdiff_t before = threads_here();
   std::promise<void> begun;
   std::atomic<bool> ended = false;
   Background background([&](const generator::Problem&, const std::stop_token& stop) {
@@ -45,7 +45,7 @@ TEST(Background, WhoeverStopsItReturnsWhenNothingIsAtWork) {
   }
   EXPECT_EQ(early, 0);
   background.add({.rows = 2}, {.rows = 2});  // is not taken any more
-  EXPECT_TRUE(until([&] { return threads_here() <= threads; }, std::chrono::seconds(10))) << "a thread waits";
+  EXPECT_TRUE(until([&] { return threads_here() <= before; }, std::chrono::seconds(10))) << "a thread waits";
 }
 
 TEST(Background, TakesABucketOnce) {
