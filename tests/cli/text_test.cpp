@@ -46,6 +46,13 @@ TEST(Units, CountsHaveBounds) {
     EXPECT_THROW(static_cast<void>(parse_count("--rows", text, 1, 9)), InvalidArgument) << text;
 }
 
+TEST(Units, AmountsAreNumbersOfF32) {
+  EXPECT_EQ(parse_amount("--scale", "0.25"), 0.25F);
+  EXPECT_EQ(parse_amount("--scale", "-1e-4"), -1e-4F);
+  for (const char* text : {"", "x", "1x", "inf", "-inf", "nan", "1e39"})
+    EXPECT_THROW(static_cast<void>(parse_amount("--scale", text)), InvalidArgument) << text;
+}
+
 TEST(Units, ListsKeepTheirOrderAndLoseRepetitions) {
   EXPECT_EQ(split_list("--cols", {"4096,1000", "7,4096"}), (std::vector<std::string>{"4096", "1000", "7"}));
   EXPECT_TRUE(split_list("--cols", {}).empty());
