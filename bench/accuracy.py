@@ -138,6 +138,11 @@ def summary_row(entries: list[dict[str, Any]]) -> list[str]:
     ]
 
 
+def without_folders(words: list[str]) -> list[str]:
+    """The command as anybody may repeat it: absolute paths are of one machine, and only their last part is kept."""
+    return [Path(word).name if word.startswith("/") else word for word in words]
+
+
 def markdown_table(rows: list[list[str]]) -> str:
     lines = ["| " + " | ".join(row) + " |" for row in rows]
     lines.insert(1, "|" + " --- |" * len(rows[0]))
@@ -364,7 +369,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
             while waiting:
                 finish_first()
     return {
-        "command": shlex.join(["bench/accuracy.py", *sys.argv[1:]]),
+        "command": shlex.join(["bench/accuracy.py", *without_folders(sys.argv[1:])]),
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "gpu": ce.facts["device"]["model"]["name"],
         "driver": ce.facts["evidence"].get("driver", "unknown"),
@@ -411,6 +416,7 @@ def self_test() -> None:
     narrow["rows"] = 3 * wide["rows"]
     (both,) = over_widths([narrow, wide])
     expect(both["ce"]["rms"] == short(math.sqrt((3 * 0.3**2 + 0.6**2) / 4)) and both["rows"] == 16, f"widths: {both}")
+    expect(without_folders(["--out", "/home/somebody/a.json", "b/c.json"]) == ["--out", "a.json", "b/c.json"], "folders")
     page = markdown(merged([result]), ["results.json"])
     for line in ("in 1: softmax output f32 normal (1.09 x).",
                  "| softmax: output | f32 | 0.5 | 0.6 | 1.20 | normal | 2 | 3.2 |",

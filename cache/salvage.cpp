@@ -14,7 +14,6 @@
 #include <initializer_list>
 #include <limits>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -77,13 +76,13 @@ class Rows {
     while (at_ <= last_ && holes_ < most_holes_) {
       try {
         if (!query_) {
-          query_.emplace(statement_, at_, probing_ ? at_ : last_);
+          query_ = std::make_unique<Query>(statement_, at_, probing_ ? at_ : last_);
           found_ = false;
         }
         if (query_->next()) {
           found_ = true;
           at_ = query_->integer(number_column_) + 1;
-          return &*query_;
+          return query_.get();
         }
         if (!probing_) break;
         if (found_)
@@ -118,7 +117,7 @@ class Rows {
   }
 
   SQLite::Statement statement_;
-  std::optional<Query> query_;  ///< resets the statement, so it goes first
+  std::unique_ptr<Query> query_;  ///< resets the statement, so it goes first
   int number_column_;
   std::int64_t most_holes_, last_, at_, holes_ = 0;
   bool probing_ = false, found_ = false;

@@ -10,6 +10,7 @@
 
 #include "ce/base/dtype.hpp"
 #include "ce/base/error.hpp"
+#include "ce/base/language.hpp"
 #include "ce/base/log.hpp"
 #include "ce/context.hpp"
 #include "ce/operations.hpp"

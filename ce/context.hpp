@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "ce/base/dtype.hpp"
+#include "ce/base/language.hpp"
 #include "ce/operations.hpp"
 
 namespace ce {

@@ -11,6 +11,7 @@
 #include <cstdint>
 
 #include "ce/base/dtype.hpp"
+#include "ce/base/language.hpp"
 #include "ce/tensor.hpp"
 
 namespace ce {

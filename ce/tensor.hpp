@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "ce/base/dtype.hpp"
+#include "ce/base/language.hpp"
 
 namespace ce {
 

@@ -75,7 +75,9 @@ struct Checked {
   std::vector<Measurement> winner, second;  ///< of the winner, and of the config after it, if there is one
   bool retuned = false;
 
-  [[nodiscard]] const std::vector<tuner::Candidate>& ranking() const { return known.decision->ranking; }
+  [[nodiscard]] const std::vector<tuner::Candidate>& ranking() const {
+    return known.decision.value().ranking;
+  }
   /// The second over the winner; nothing where there is no second.
   [[nodiscard]] std::optional<tuner::Comparison> rivalry() const {
     if (second.empty()) return std::nullopt;

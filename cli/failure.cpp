@@ -7,12 +7,13 @@
 #include <string_view>
 
 #include "ce/base/error.hpp"
+#include "ce/base/source_location.hpp"
 
 namespace ce::cli {
 namespace {
 
 /// "runtime/device.cpp:17", wherever the sources were when they were compiled.
-std::string place(const std::source_location& where) {
+std::string place(const SourceLocation& where) {
   const std::filesystem::path file(where.file_name());
   const std::string folder = file.parent_path().filename().string();
   return fmt::format("{}{}{}:{}", folder, folder.empty() ? "" : "/", file.filename().string(), where.line());

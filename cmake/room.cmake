@@ -12,5 +12,7 @@ add_library(ce_warnings INTERFACE)
 target_compile_options(ce_warnings INTERFACE
   -Wall -Wextra -Wpedantic -Wconversion -Wno-sign-conversion -Wno-missing-field-initializers
   $<$<BOOL:${CE_WARNINGS_AS_ERRORS}>:-Werror>
+  # No binary names the folder that it was built in.
+  -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=
   # In a unity build a source's own names stand before those of the next, and its types count as a header's.
   $<IF:$<AND:$<BOOL:${CMAKE_UNITY_BUILD}>,$<CXX_COMPILER_ID:GNU>>,-Wshadow=local;-Wno-subobject-linkage,-Wshadow>)

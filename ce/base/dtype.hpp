@@ -6,6 +6,8 @@
 #include <optional>
 #include <string_view>
 
+#include "ce/base/language.hpp"
+
 struct CUstream_st;
 
 namespace ce {

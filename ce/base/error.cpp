@@ -39,19 +39,18 @@ std::string_view name(ErrorKind kind) noexcept {
   return "error";
 }
 
-Error::Error(ErrorKind kind, const std::string& message, std::source_location where)
+Error::Error(ErrorKind kind, const std::string& message, SourceLocation where)
     : std::runtime_error(message), kind_(kind), where_(where) {}
 
 InvalidArgument::InvalidArgument(std::string_view argument, std::string_view value, std::string_view expected,
-                                 std::source_location where)
+                                 SourceLocation where)
     : Error(ErrorKind::invalid_argument,
             fmt::format("{} is {}; expected {}", argument, printable(value), expected), where),
       argument_(argument),
       value_(printable(value)),
       expected_(expected) {}
 
-DeviceError::DeviceError(std::string_view call, int code, std::string_view message,
-                         std::source_location where)
+DeviceError::DeviceError(std::string_view call, int code, std::string_view message, SourceLocation where)
     : Error(ErrorKind::device,
             code == 0 ? fmt::format("{}: {}", call, message)
                       : fmt::format("{} failed with code {}: {}", call, code, message),
@@ -60,13 +59,13 @@ DeviceError::DeviceError(std::string_view call, int code, std::string_view messa
       code_(code) {}
 
 CompileError::CompileError(std::string_view name, std::string_view log, std::string_view source_path,
-                           std::source_location where)
+                           SourceLocation where)
     : Error(ErrorKind::compile,
             fmt::format("{} does not compile (source kept at {}):\n{}", name, source_path, log), where),
       log_(log),
       source_path_(source_path) {}
 
-TargetOutOfRange::TargetOutOfRange(std::int64_t count, std::int64_t first_row, std::source_location where)
+TargetOutOfRange::TargetOutOfRange(std::int64_t count, std::int64_t first_row, SourceLocation where)
     : Error(ErrorKind::target_out_of_range,
             fmt::format(
                 "{} row{} had a target that is neither a class index nor ignore_index; the first is {}",

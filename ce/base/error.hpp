@@ -3,12 +3,14 @@
 /// The errors that `ce` throws. Expected outcomes (a cache miss, no GPU) are values, never exceptions.
 
 #include <cstdint>
-#include <source_location>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "ce/base/language.hpp"
+#include "ce/base/source_location.hpp"
 
 namespace ce {
 
@@ -29,16 +31,15 @@ enum class ErrorKind : std::uint8_t {
 /// Base of everything `ce` throws.
 class Error : public std::runtime_error {
  public:
-  Error(ErrorKind kind, const std::string& message,
-        std::source_location where = std::source_location::current());
+  Error(ErrorKind kind, const std::string& message, SourceLocation where = SourceLocation::current());
 
   [[nodiscard]] ErrorKind kind() const noexcept { return kind_; }
   /// The place in `ce` that threw.
-  [[nodiscard]] const std::source_location& where() const noexcept { return where_; }
+  [[nodiscard]] const SourceLocation& where() const noexcept { return where_; }
 
  private:
   ErrorKind kind_;
-  std::source_location where_;
+  SourceLocation where_;
 };
 
 /// An argument that cannot be used; what() reads "`argument` is `value`; expected `expected`". Control characters in the
@@ -46,7 +47,7 @@ class Error : public std::runtime_error {
 class InvalidArgument : public Error {
  public:
   InvalidArgument(std::string_view argument, std::string_view value, std::string_view expected,
-                  std::source_location where = std::source_location::current());
+                  SourceLocation where = SourceLocation::current());
 
   [[nodiscard]] const std::string& argument() const noexcept { return argument_; }
   [[nodiscard]] const std::string& value() const noexcept { return value_; }
@@ -58,8 +59,7 @@ class InvalidArgument : public Error {
 
 class Unsupported : public Error {
  public:
-  explicit Unsupported(const std::string& message,
-                       std::source_location where = std::source_location::current())
+  explicit Unsupported(const std::string& message, SourceLocation where = SourceLocation::current())
       : Error(ErrorKind::unsupported, message, where) {}
 };
 
@@ -69,7 +69,7 @@ class DeviceError : public Error {
   /// \param call  the text of the call that failed
   /// \param code  the foreign API's error code, 0 where there is none
   DeviceError(std::string_view call, int code, std::string_view message,
-              std::source_location where = std::source_location::current());
+              SourceLocation where = SourceLocation::current());
 
   [[nodiscard]] const std::string& call() const noexcept { return call_; }
   [[nodiscard]] int code() const noexcept { return code_; }
@@ -82,7 +82,9 @@ class DeviceError : public Error {
 /// Memory of the device, or of the host device, was short.
 class OutOfMemory : public DeviceError {
  public:
-  using DeviceError::DeviceError;
+  OutOfMemory(std::string_view call, int code, std::string_view message,
+              SourceLocation where = SourceLocation::current())
+      : DeviceError(call, code, message, where) {}
 };
 
 /// A Source that the compiler refused, broke on or did not come to an end with. The text stays on disk at source_path()
@@ -91,7 +93,7 @@ class OutOfMemory : public DeviceError {
 class CompileError : public Error {
  public:
   CompileError(std::string_view name, std::string_view log, std::string_view source_path,
-               std::source_location where = std::source_location::current());
+               SourceLocation where = SourceLocation::current());
 
   [[nodiscard]] const std::string& log() const noexcept { return log_; }
   [[nodiscard]] const std::string& source_path() const noexcept { return source_path_; }
@@ -102,13 +104,13 @@ class CompileError : public Error {
 
 class DatabaseError : public Error {
  public:
-  DatabaseError(const std::string& message, std::source_location where = std::source_location::current())
+  DatabaseError(const std::string& message, SourceLocation where = SourceLocation::current())
       : Error(ErrorKind::database, message, where) {}
 };
 
 class NotFound : public Error {
  public:
-  explicit NotFound(const std::string& message, std::source_location where = std::source_location::current())
+  explicit NotFound(const std::string& message, SourceLocation where = SourceLocation::current())
       : Error(ErrorKind::not_found, message, where) {}
 };
 
@@ -116,7 +118,7 @@ class NotFound : public Error {
 class NotTuned : public NotFound {
  public:
   NotTuned(const std::string& message, std::vector<std::string> problems,
-           std::source_location where = std::source_location::current())
+           SourceLocation where = SourceLocation::current())
       : NotFound(message, where), problems_(std::move(problems)) {}
 
   /// This problem and all that the Context did not find before: "TITLE (key ID)".
@@ -130,7 +132,7 @@ class NotTuned : public NotFound {
 class TargetOutOfRange : public Error {
  public:
   TargetOutOfRange(std::int64_t count, std::int64_t first_row,
-                   std::source_location where = std::source_location::current());
+                   SourceLocation where = SourceLocation::current());
 
   /// Rows with such a target since the last check.
   [[nodiscard]] std::int64_t count() const noexcept { return count_; }

@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "ce/base/language.hpp"
+
 namespace ce {
 
 enum class LogLevel { debug, info, warning };

@@ -83,12 +83,12 @@ std::string Driver::version() const {
   return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
 }
 
-void Driver::fail(CUresult result, std::string_view call, std::source_location where) const {
+void Driver::fail(CUresult result, std::string_view call, SourceLocation where) const {
   fail(result, call, describe(result), where);
 }
 
 void Driver::fail(CUresult result, std::string_view call, std::string_view message,
-                  std::source_location where) const {
+                  SourceLocation where) const {
   if (result == CUDA_ERROR_OUT_OF_MEMORY) throw OutOfMemory(call, result, message, where);
   throw DeviceError(call, static_cast<int>(result), message, where);
 }

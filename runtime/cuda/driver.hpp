@@ -5,9 +5,10 @@
 #include <cuda.h>
 
 #include <memory>
-#include <source_location>
 #include <string>
 #include <string_view>
+
+#include "ce/base/source_location.hpp"
 
 namespace ce::runtime::cuda {
 
@@ -51,15 +52,14 @@ class Driver {
   [[nodiscard]] static const Opened& get();
 
   /// \throws DeviceError with the name and text of any result but success
-  void check(CUresult result, std::string_view call,
-             std::source_location where = std::source_location::current()) const {
+  void check(CUresult result, std::string_view call, SourceLocation where = SourceLocation::current()) const {
     if (result != CUDA_SUCCESS) [[unlikely]]
       fail(result, call, where);
   }
 
   /// \throws OutOfMemory where that is what the result says, else DeviceError
   [[noreturn]] void fail(CUresult result, std::string_view call, std::string_view message,
-                         std::source_location where = std::source_location::current()) const;
+                         SourceLocation where = SourceLocation::current()) const;
 
   /// "CUDA_ERROR_NO_DEVICE (no CUDA-capable device is detected)".
   [[nodiscard]] std::string describe(CUresult result) const;
@@ -70,7 +70,7 @@ class Driver {
   [[nodiscard]] int version_number() const;
 
  private:
-  [[noreturn]] void fail(CUresult result, std::string_view call, std::source_location where) const;
+  [[noreturn]] void fail(CUresult result, std::string_view call, SourceLocation where) const;
 };
 
 /// Calls a member of a Driver and throws DeviceError, or OutOfMemory, with the text of the call when it fails.

@@ -8,11 +8,11 @@
 #include <algorithm>
 #include <atomic>
 #include <filesystem>
-#include <source_location>
 #include <type_traits>
 #include <utility>
 
 #include "ce/base/error.hpp"
+#include "ce/base/source_location.hpp"
 #include "runtime/cuda/keep_source.hpp"
 #include "runtime/cuda/nvrtc_places.hpp"
 #include "runtime/cuda/nvrtc_use.hpp"
@@ -37,7 +37,7 @@ struct Nvrtc::Api {
   std::vector<int> architectures;
 
   void check(nvrtcResult result, std::string_view call,
-             std::source_location where = std::source_location::current()) const {
+             SourceLocation where = SourceLocation::current()) const {
     if (result != NVRTC_SUCCESS) throw DeviceError(call, result, nvrtcGetErrorString(result), where);
   }
 };

@@ -69,6 +69,15 @@ TEST_F(Documentation, NamesTheCeilingsWhereTheyAreOperations) {
         << command;
 }
 
+TEST_F(Documentation, CountsTheShippedWinnersAsDoctorDoes) {
+  const std::string said = ce_tune({"doctor"}).out;
+  const std::size_t begin = said.find("built in: ");
+  ASSERT_NE(begin, std::string::npos) << said;
+  const std::string line = said.substr(begin, said.find('\n', begin) - begin);
+  const std::string text = test::read_file(std::filesystem::path(CE_SOURCE_DIR) / "docs/cli.md");
+  EXPECT_NE(text.find(line), std::string::npos) << line;
+}
+
 TEST_F(Documentation, NamesEveryCommand) {
   const std::string text = test::read_file(std::filesystem::path(CE_SOURCE_DIR) / "docs/cli.md");
   for (const char* command :
