@@ -168,8 +168,12 @@ std::string text_of_view(const Tensor& tensor) {
   return text;
 }
 
+std::string text_of_count(std::int64_t elements) {
+  return fmt::format("{} element{}", elements, elements == 1 ? "" : "s");
+}
+
 void refuse_vector(std::string_view name, const Tensor& tensor, std::int64_t count) {
-  const std::string expected = fmt::format("{} elements, one after the other", count);
+  const std::string expected = text_of_count(count) + (count > 1 ? ", one after the other" : "");
   if (is_missing(tensor, count)) refuse_missing(name, expected);
   throw InvalidArgument(name, text_of_view(tensor), expected);
 }

@@ -39,6 +39,16 @@ template <class Enum>
 /// Of one that is missing.
 [[noreturn]] void refuse_missing(std::string_view name, std::string_view expected);
 
+/// For a tensor that every call of the operation has: a call without rows describes them, with their columns or dtype.
+/// \throws InvalidArgument where it is as Tensor{} is
+inline void require(std::string_view name, const Tensor& tensor) {
+  if (tensor.data == nullptr && tensor == Tensor{})
+    refuse_missing(name, "a tensor; one without rows says how many columns they would have");
+}
+
+/// "1 element", "8 elements".
+[[nodiscard]] std::string text_of_count(std::int64_t elements);
+
 /// Shape, strides and memory of one tensor by itself. \throws InvalidArgument
 void check_tensor(std::string_view name, const Tensor& tensor, const runtime::Device& device);
 

@@ -69,6 +69,9 @@ Request bind_matrices(generator::Operation operation, const Matrix& input, const
   const Tensor& model = *input.tensor;
   if (!is_floating(model.dtype))
     throw InvalidArgument(fmt::format("{}.dtype", input.name), text_of(model.dtype), "f32, f16 or bf16");
+  if (model.columns > generator::most_columns)
+    throw InvalidArgument(fmt::format("{}.columns", input.name), fmt::to_string(model.columns),
+                          fmt::format("1 to {}", generator::most_columns));
   check_tensor(input.name, model, device);
   for (const Matrix* matrix : {&second, &output}) {
     if (matrix->tensor == nullptr) continue;

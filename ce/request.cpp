@@ -4,6 +4,8 @@
 
 #include <cmath>
 #include <cstdint>
+#include <initializer_list>
+#include <optional>
 
 #include "ce/base/error.hpp"
 #include "ce/matrices.hpp"
@@ -13,21 +15,36 @@ namespace {
 
 using generator::Problem;
 
+/// Of softmax over no classes: there is nothing to compute. \returns nothing where there are classes
+std::optional<Request> bind_no_classes(generator::Operation operation,
+                                       std::initializer_list<Matrix> matrices) {
+  const Matrix& first = *matrices.begin();
+  const Tensor& model = *first.tensor;
+  if (model.columns != 0 || model.rows < 0 || !is_floating(model.dtype)) return std::nullopt;
+  for (const Matrix& matrix : matrices) check_same_shape(matrix.name, *matrix.tensor, first.name, model);
+  return Request{.problem = {.operation = operation, .dtype = model.dtype, .rows = 0, .columns = 0}};
+}
+
 template <class Tensors>
 Request bind_forward(generator::Operation operation, const Tensors& tensors, const runtime::Device& device) {
+  const Matrix input{"input", &tensors.input}, output{"output", &tensors.output};
+  require("input", tensors.input);
+  if (const std::optional<Request> empty = bind_no_classes(operation, {input, output})) return *empty;
   CallMemory memory;
-  Request request =
-      bind_matrices(operation, {"input", &tensors.input}, {}, {"output", &tensors.output}, device, memory);
+  Request request = bind_matrices(operation, input, {}, output, device, memory);
   set_addresses(tensors, request.arguments);
   return request;
 }
 
 template <class Tensors>
 Request bind_backward(generator::Operation operation, const Tensors& tensors, const runtime::Device& device) {
+  const Matrix output_grad{"output_grad", &tensors.output_grad}, output{"output", &tensors.output},
+      input_grad{"input_grad", &tensors.input_grad};
+  require("output_grad", tensors.output_grad);
+  if (const std::optional<Request> empty = bind_no_classes(operation, {output_grad, output, input_grad}))
+    return *empty;
   CallMemory memory;
-  Request request =
-      bind_matrices(operation, {"output_grad", &tensors.output_grad}, {"output", &tensors.output},
-                    {"input_grad", &tensors.input_grad}, device, memory);
+  Request request = bind_matrices(operation, output_grad, output, input_grad, device, memory);
   set_addresses(tensors, request.arguments);
   return request;
 }
@@ -43,9 +60,11 @@ void bind_options(const CrossEntropyOrBackward& operation, Request& request) {
   const float smoothing = operation.label_smoothing, z_loss = operation.z_loss, cap = operation.softcap,
               scale = operation.logit_scale;
   check(smoothing >= 0 && smoothing <= 1, "label_smoothing", smoothing, "0 to 1");
-  check(z_loss >= 0 && std::isfinite(z_loss), "z_loss", z_loss, "a finite number, 0 or more");
-  check(cap >= 0 && std::isfinite(cap), "softcap", cap, "a finite number, 0 (no cap) or more");
-  check(scale > 0 && std::isfinite(scale), "logit_scale", scale, "a finite number, more than 0");
+  // Their products and ratios, with each other and with log2(e), are neither infinite nor subnormal then.
+  const auto is_moderate = [](float value) { return value >= 0x1p-60f && value <= 0x1p60f; };
+  check(z_loss >= 0 && z_loss <= 0x1p60f, "z_loss", z_loss, "0 to 2^60");
+  check(cap == 0 || is_moderate(cap), "softcap", cap, "0 (no cap), or 2^-60 to 2^60");
+  check(is_moderate(scale), "logit_scale", scale, "2^-60 to 2^60");
   if (operation.reduction > Reduction::sum)
     throw InvalidArgument("reduction", number_of(operation.reduction), "none, mean or sum");
   auto& [problem, arguments] = request;
@@ -90,10 +109,17 @@ Request bind_targets(generator::Operation operation, const Tensors& tensors, boo
     refuse_missing("target", "class indices (i32 or i64), or probabilities (as logits)");
   if (is_missing(logits, target.rows))
     refuse_missing("logits", "rows in f32, f16 or bf16, one for each target");
+  require("logits", logits);
   const bool probabilities = is_floating(target.dtype);
   if (!probabilities && target.dtype != DType::i32 && target.dtype != DType::i64)
     throw InvalidArgument("target.dtype", text_of(target.dtype),
                           "i32 or i64 (class indices), or that of logits (probabilities)");
+  if (probabilities && is_vector(target, logits.rows) && logits.rows * logits.columns > logits.rows)
+    throw InvalidArgument(
+        "target.dtype", text_of(target.dtype),
+        fmt::format("i32 or i64, as it has one element for each row (class indices); probabilities "
+                    "are {} x {}",
+                    logits.rows, logits.columns));
   Request request =
       bind_matrices(operation, {"logits", &logits}, {"target", probabilities ? &target : nullptr},
                     {"grad", gradient ? &tensors.grad : nullptr}, vectors.device, vectors.memory);
@@ -127,7 +153,7 @@ void bind_upstream(const Tensor& upstream, Vectors& vectors, Request& request) {
   const bool of_rows = is_vector(upstream, problem.rows);
   if (!of_rows && !is_vector(upstream, 1))
     throw InvalidArgument("upstream", text_of_view(upstream),
-                          fmt::format("1 or {} elements, one after the other", problem.rows));
+                          fmt::format("1 element, or one for each of the {} rows", problem.rows));
   vectors.memory.add("upstream", upstream, false);
   problem.upstream = of_rows ? generator::Upstream::rows : generator::Upstream::scalar;
 }

@@ -16,6 +16,9 @@ inline constexpr std::int64_t contiguous = std::numeric_limits<std::int64_t>::mi
 /// A view of [rows, columns] elements in device memory (or host memory, on the host device). Owns nothing.
 /// Kernels write only to the tensors that an operation names as its outputs.
 ///
+/// Tensor{} is no tensor: an optional one that is not given, an error where the operation needs it. A call without rows
+/// says so by rows = 0 and the columns or the dtype that they would have; `data` may be null then.
+///
 /// Row r starts r x row_stride elements after `data`; where rows lie in batches,
 /// (r / batch_rows) x batch_stride + (r % batch_rows) x row_stride. No two elements may share memory. The
 /// stride of a dimension of size 1 is never used. Kernels are fastest where column_stride is 1.
@@ -28,6 +31,8 @@ struct Tensor {
   std::int64_t column_stride = 1;        ///< elements from one column to the next
   std::int64_t batch_rows = 0;           ///< rows of a batch, a divisor of `rows`; 0: all are one batch
   std::int64_t batch_stride = 0;         ///< elements from one batch to the next; only with batch_rows
+
+  friend bool operator==(const Tensor&, const Tensor&) = default;
 
   /// Elements from one row to the next, `contiguous` resolved.
   [[nodiscard]] constexpr std::int64_t row_step() const noexcept {

@@ -50,7 +50,6 @@ constexpr std::array<std::pair<bool Problem::*, std::string_view>, 13> switches{
 constexpr std::uint64_t boundary = 16;
 
 constexpr std::int64_t most_rows = (std::int64_t{1} << 31) - 1;  // blocks of a one-dimensional grid
-constexpr std::int64_t most_columns = std::int64_t{1} << 30;     // columns are 32-bit integers in the kernels
 /// Beyond any memory; the bytes of so many can be counted.
 constexpr std::int64_t most_elements = std::int64_t{1} << 56;
 

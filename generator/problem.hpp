@@ -37,6 +37,9 @@ enum class Operation : std::uint8_t {
 [[nodiscard]] Operation parse_operation(std::string_view text, std::string_view argument = "operation",
                                         bool ceilings = true);
 
+/// Columns are 32-bit integers in the kernels.
+inline constexpr std::int64_t most_columns = std::int64_t{1} << 30;
+
 /// How the rows of the tensors lie with respect to 16-byte boundaries; decides how a kernel may vectorise.
 enum class Alignment : std::uint8_t {
   vector,   ///< every row of every tensor starts on a boundary

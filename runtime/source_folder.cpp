@@ -18,18 +18,13 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view in_use = "ce-source-", kept = "ce-compile-";
 
-Error failed(std::string_view what, const fs::path& path) {
-  return Error(ErrorKind::compile,
-               fmt::format("cannot {} {}: {}", what, path.string(), std::generic_category().message(errno)));
-}
-
 void write_file(const fs::path& path, std::string_view text) {
   const FileSizeSignalBlock no_signal;
   errno = 0;
   std::ofstream file(path, std::ios::binary);
   file.write(text.data(), static_cast<std::streamsize>(text.size()));
   file.close();
-  if (!file) throw failed("write", path);
+  if (!file) throw cannot("write", path);
 }
 
 void write_headers(const fs::path& folder, const CompileRequest& request) {

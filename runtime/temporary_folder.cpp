@@ -30,11 +30,6 @@ constexpr const char* marker = ".ce-folder";
 constexpr std::time_t longest_kept_s = 24 * 60 * 60;
 constexpr std::size_t most_kept = 64;
 
-Error failed(std::string_view what, const fs::path& path) {
-  return Error(ErrorKind::compile,
-               fmt::format("cannot {} {}: {}", what, path.string(), std::generic_category().message(errno)));
-}
-
 OwnDescriptor open_below(int folder, const char* name, int flags) {
   return OwnDescriptor([&] { return ::openat(folder, name, flags | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK); });
 }
@@ -95,14 +90,14 @@ bool is_own(int folder) {
 
 void write_marker(int folder) {
   struct stat status {};
-  if (::fstat(folder, &status) != 0) throw failed("look at", "a new folder");
+  if (::fstat(folder, &status) != 0) throw cannot("look at", "a new folder");
   const std::string text = marker_text(status);
   const FileSizeSignalBlock no_signal;
   const OwnDescriptor file(
       [&] { return ::openat(folder, marker, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0400); });
   errno = file.get() < 0 ? errno : ENOSPC;  // of a write that is short
   if (file.get() < 0 || ::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
-    throw failed("write", marker);
+    throw cannot("write", marker);
 }
 
 bool is_later(const timespec& a, const timespec& b) {
@@ -181,6 +176,11 @@ OwnDescriptor open_parent() {
 
 }  // namespace
 
+Error cannot(std::string_view what, const fs::path& path) {
+  return Error(ErrorKind::compile,
+               fmt::format("cannot {} {}: {}", what, path.string(), std::generic_category().message(errno)));
+}
+
 fs::path temporary_folder() {
   fs::path folder = environment_variable("TMPDIR").value_or("/tmp");
   std::error_code error;
@@ -191,11 +191,11 @@ fs::path temporary_folder() {
 
 TemporaryFolder::TemporaryFolder(std::string_view prefix) : owner_(::getpid()) {
   std::string pattern = (temporary_folder() / fmt::format("{}XXXXXX", prefix)).string();
-  if (::mkdtemp(pattern.data()) == nullptr) throw failed("create the temporary folder", pattern);
+  if (::mkdtemp(pattern.data()) == nullptr) throw cannot("create the temporary folder", pattern);
   path_ = pattern;
   try {
     folder_ = open_folder(AT_FDCWD, path_.c_str());
-    if (folder_.get() < 0) throw failed("open", path_);
+    if (folder_.get() < 0) throw cannot("open", path_);
     static_cast<void>(lock(folder_.get()));  // before the marker says that it may be removed
     write_marker(folder_.get());
   } catch (...) {
@@ -212,9 +212,9 @@ TemporaryFolder::~TemporaryFolder() {
 
 fs::path TemporaryFolder::keep(std::string_view prefix) {
   std::string place = (temporary_folder() / fmt::format("{}XXXXXX", prefix)).string();
-  if (::mkdtemp(place.data()) == nullptr) throw failed("create the temporary folder", place);
+  if (::mkdtemp(place.data()) == nullptr) throw cannot("create the temporary folder", place);
   if (::rename(path_.c_str(), place.c_str()) != 0) {
-    const Error error = failed("keep the source in", place);
+    const Error error = cannot("keep the source in", place);
     ::rmdir(place.c_str());
     throw error;
   }

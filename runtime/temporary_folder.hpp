@@ -6,9 +6,13 @@
 #include <string>
 #include <string_view>
 
+#include "ce/base/error.hpp"
 #include "ce/base/own_descriptor.hpp"
 
 namespace ce::runtime {
+
+/// Of the system call that has just failed: "cannot WHAT PATH: why".
+[[nodiscard]] Error cannot(std::string_view what, const std::filesystem::path& path);
 
 /// $TMPDIR, or /tmp where it is not set or empty. \throws Error(compile) where that is no folder
 [[nodiscard]] std::filesystem::path temporary_folder();

@@ -123,8 +123,8 @@ TEST(Trial, AWrongElementIsSeen) {
 TEST(Trial, AWrongInfinityIsSeen) {
   for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
     std::byte stored[4];
-    write_element(dtype, stored, 0, largest(dtype));
-    EXPECT_EQ(read_element(dtype, stored, 0), largest(dtype)) << name(dtype);
+    write_element(dtype, stored, 0, generator::largest(dtype));
+    EXPECT_EQ(read_element(dtype, stored, 0), generator::largest(dtype)) << name(dtype);
   }
   const Problem softmax{.operation = Operation::softmax, .dtype = DType::f16, .rows = 1, .columns = 1};
   Trial trial = verification_trials(softmax, 1).front();
