@@ -6,8 +6,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
-#include <mutex>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -20,6 +18,7 @@
 #include "ce/policy.hpp"
 #include "ce/prepared.hpp"
 #include "ce/request.hpp"
+#include "ce/statuses.hpp"
 #include "ce/workspaces.hpp"
 
 namespace ce {
@@ -66,8 +65,6 @@ std::uint64_t next_number() {
   return ++last;
 }
 
-constexpr TargetStatus no_bad_target{0, std::numeric_limits<long long>::max()};
-
 }  // namespace
 
 struct Context::Impl {
@@ -76,9 +73,7 @@ struct Context::Impl {
         cache(open_cache(given.database)),
         chooser(*device, cache, settings_for(*device, given), policy_for(given)),
         workspaces(*device, given.capture_bytes),
-        status(*device, sizeof(TargetStatus)) {
-    device->upload(status.data(), &no_bad_target, sizeof no_bad_target);
-  }
+        statuses(*device) {}
 
   template <AnyOperation Operation>
   Request bind(const Operation& operation, const typename Operation::Tensors& tensors);
@@ -87,6 +82,7 @@ struct Context::Impl {
     device->launch(prepared.launches.all(), &arguments, sizeof arguments, stream);
   }
   bool launch_empty(const Request& request, Stream stream);
+  void wait_to_check(Stream stream);
 
   const std::uint64_t number = next_number();
   const pid_t process = ::getpid();
@@ -94,22 +90,22 @@ struct Context::Impl {
   cache::Cache cache;
   Chooser chooser;
   Workspaces workspaces;
-  runtime::Buffer status;
-  std::mutex checking;
-  std::int64_t told = 0;  ///< of the status's count; guarded by `checking`
+  Statuses statuses;
   const Choice empty{
       .config = "", .origin = Origin::fallback, .reason = "no rows: nothing to launch", .key = ""};
 };
 
-/// All arguments but the scratch memory.
+/// All arguments but those that a stream brings: scratch memory and status.
 template <AnyOperation Operation>
 Request Context::Impl::bind(const Operation& operation, const typename Operation::Tensors& tensors) {
-  Request request = ce::bind(operation, tensors, *device);
-  request.arguments.status = static_cast<TargetStatus*>(status.data());
-  return request;
+  try {
+    return ce::bind(operation, tensors, *device);
+  } catch (const InvalidArgument& error) {
+    throw error.in(Operation::name);
+  }
 }
 
-/// Finds scratch memory first, where the kernel needs any.
+/// Finds scratch memory and status first, where the kernel needs any.
 /// \returns whether the arguments may serve as they are then for later calls of this thread on this stream
 bool Context::Impl::launch_anew(const Prepared& prepared, Arguments& arguments, Stream stream) {
   const runtime::Session session(*device);
@@ -121,6 +117,7 @@ bool Context::Impl::launch_anew(const Prepared& prepared, Arguments& arguments, 
     arguments.parts = reinterpret_cast<std::byte*>(lent.memory) + scratch.parts;
     stays = lent.stays;
   }
+  if (prepared.counts_bad_targets) arguments.status = statuses.of(stream, prepared.operation);
   launch(prepared, arguments, stream);
   return stays;
 }
@@ -197,7 +194,7 @@ void Plan::run(Stream stream) const {
   Context::Impl& context = plan.context;
   const Prepared& prepared = plan.prepared;
   if (prepared.chosen == nullptr) return static_cast<void>(context.launch_empty(plan.request, stream));
-  if (prepared.scratch.bytes == 0) return context.launch(prepared, plan.request.arguments, stream);
+  if (prepared.is_bound()) return context.launch(prepared, plan.request.arguments, stream);
   const void* thread = this_thread();
   using Progress = Impl::Progress;
   if (plan.progress.load(std::memory_order_acquire) == Progress::done && plan.ready.stream == stream &&
@@ -288,19 +285,20 @@ CE_INSTANTIATE(CrossEntropy);
 CE_INSTANTIATE(CrossEntropyBackward);
 #undef CE_INSTANTIATE
 
-void Context::check(Stream stream) {
-  if (impl_->device->capturing(stream))
+void Context::Impl::wait_to_check(Stream stream) {
+  if (device->capturing(stream))
     throw Unsupported("Context::check() has to wait for the stream, which is being captured into a graph");
-  const std::lock_guard lock(impl_->checking);
-  TargetStatus found{};
-  impl_->device->download(&found, impl_->status.data(), sizeof found, stream);
-  impl_->device->synchronize(stream);
-  const std::int64_t count = found.count - std::exchange(impl_->told, found.count);
-  if (count == 0) return;
-  // Calls on other streams may count meanwhile: the count goes on, and only the row begins anew.
-  impl_->device->upload(static_cast<std::byte*>(impl_->status.data()) + offsetof(TargetStatus, first_row),
-                        &no_bad_target.first_row, sizeof no_bad_target.first_row);
-  throw TargetOutOfRange(count, found.first_row == no_bad_target.first_row ? -1 : found.first_row);
+  device->synchronize(stream);
+}
+
+void Context::check(Stream stream) {
+  impl_->wait_to_check(stream);
+  throw_if_any(impl_->statuses.take(stream));
+}
+
+void Context::check() {
+  impl_->wait_to_check(nullptr);
+  throw_if_any(impl_->statuses.take_all());
 }
 
 void Context::stop_background() { impl_->chooser.stop_background(); }

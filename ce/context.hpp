@@ -77,7 +77,8 @@ struct ContextOptions {
 class Context;
 
 /// Memory of a Context's device, for programs that bring no allocator of their own. The Context must outlive
-/// it. One that was moved from may only be assigned to or destroyed.
+/// it. Threads may share one as they may share plain memory: copies of it by several at once are for the caller to order
+/// when one of them is an upload. One that was moved from may only be assigned to or destroyed.
 class Memory {
  public:
   Memory(Memory&&) noexcept;
@@ -98,8 +99,9 @@ class Memory {
 };
 
 /// A problem bound to its kernel and its tensors: nothing is left to decide, also where its choice is provisional.
-/// Prepare another one to get what was tuned since. The tensors, and the Context that prepared it, must outlive it. One
-/// that was moved from may only be assigned to or destroyed.
+/// Prepare another one to get what was tuned since. The tensors, and the Context that prepared it, must outlive it.
+/// Threads may share one, and run it at once on streams that they order: its tensors are the same for all of them. Copies
+/// share all they have. One that was moved from may only be assigned to or destroyed.
 class Plan {
  public:
   /// Launches on the stream. Like run(), but without looking anything up.
@@ -153,9 +155,16 @@ class Context {
   [[nodiscard]] Plan prepare(const Operation& operation, const typename Operation::Tensors& tensors,
                              Stream stream = nullptr);
 
-  /// Waits for the stream and looks whether any call since the last check met a target out of range.
-  /// \throws TargetOutOfRange with the number of such rows and the first; each row is told once, whoever asks
-  void check(Stream stream = nullptr);
+  /// Waits for the stream and looks whether a call on it has met a target out of range since the last check. Calls on
+  /// other streams are not looked at, so threads with a stream each hear of their own calls alone; on the host device,
+  /// where calls run on the thread that makes them, each thread counts as a stream of its own. What a replay of a graph
+  /// meets counts for the stream that the call was captured on.
+  /// \throws TargetOutOfRange with the operation, the number of such rows, the first and its target; each row is told
+  /// once
+  void check(Stream stream);
+  /// The same of the calls on every stream, replays of graphs on any stream included, that are done: waits for the
+  /// default stream, and so for those that wait for it.
+  void check();
 
   /// Ends tuning in the background for good, and waits for the config that is being tried. Problems without a
   /// winner stay with what they have; their choices are provisional no longer. The end of a Context, and of the

@@ -9,6 +9,7 @@
 
 #include <concepts>
 #include <cstdint>
+#include <string_view>
 
 #include "ce/base/dtype.hpp"
 #include "ce/base/language.hpp"
@@ -20,6 +21,8 @@ namespace ce {
 ///
 /// A row that holds NaN, +infinity, or nothing but -infinity becomes NaN, as in PyTorch.
 struct Softmax {
+  static constexpr std::string_view name = "Softmax";  ///< in messages
+
   struct Tensors {
     Tensor input;   ///< [rows, columns]
     Tensor output;  ///< as the input; may be the input itself
@@ -31,6 +34,8 @@ struct Softmax {
 /// The logarithm of softmax over each row: y[i] = x[i] - log(sum_j exp(x[j])). Rows that have no softmax
 /// become NaN, as in PyTorch.
 struct LogSoftmax {
+  static constexpr std::string_view name = "LogSoftmax";  ///< in messages
+
   struct Tensors {
     Tensor input;   ///< [rows, columns]
     Tensor output;  ///< as the input; may be the input itself
@@ -41,6 +46,8 @@ struct LogSoftmax {
 
 /// The gradient of Softmax: dx[i] = y[i] (dy[i] - sum_j dy[j] y[j]).
 struct SoftmaxBackward {
+  static constexpr std::string_view name = "SoftmaxBackward";  ///< in messages
+
   struct Tensors {
     Tensor output;       ///< [rows, columns]: y, what Softmax wrote
     Tensor output_grad;  ///< as the output: dy
@@ -52,6 +59,8 @@ struct SoftmaxBackward {
 
 /// The gradient of LogSoftmax: dx[i] = dy[i] - exp(y[i]) sum_j dy[j].
 struct LogSoftmaxBackward {
+  static constexpr std::string_view name = "LogSoftmaxBackward";  ///< in messages
+
   struct Tensors {
     Tensor output;       ///< [rows, columns]: y, what LogSoftmax wrote
     Tensor output_grad;  ///< as the output: dy
@@ -69,7 +78,8 @@ struct LogSoftmaxBackward {
 ///     target t:         (1 - e) w[t] (lse - z[t]) + e / columns sum_i w[i] (lse - z[i])   + z-loss
 ///     probabilities p:  sum_i w[i] ((1 - e) p[i] + e / columns) (lse - z[i])              + z-loss
 ///
-/// where the z-loss is z_loss x lse squared, without weights. All this is as in PyTorch where PyTorch has the
+/// where the z-loss is z_loss x lse squared, without weights. A term whose weight, probability or (1 - e) is 0 is 0, also
+/// where the class is masked with -infinity (PyTorch has NaN there). All this is as in PyTorch where PyTorch has the
 /// option, and as in Liger-Kernel for z-loss and cap.
 ///
 /// `mean` divides by the sum of w[t] over the rows that are not ignored (without weights their number), the
@@ -81,12 +91,14 @@ struct LogSoftmaxBackward {
 /// hit is 0, and Context::check() throws. `lse`, of z, and `argmax`, of the logits, are written of every
 /// row; `lse` is NaN where a z is +infinity or NaN. With a cap the z of a logit of +infinity is the cap.
 struct CrossEntropy {
+  static constexpr std::string_view name = "CrossEntropy";  ///< in messages
+
   std::int64_t ignore_index = -100;  ///< without meaning for probabilities
   Reduction reduction = Reduction::mean;
   float label_smoothing = 0;  ///< e above, 0 to 1; 0: off
-  float z_loss = 0;           ///< factor of lse squared, 0 or more; 0: off
-  float softcap = 0;          ///< cap above, more than 0; 0: off
-  float logit_scale = 1;      ///< scale above, more than 0; 1: off
+  float z_loss = 0;           ///< factor of lse squared, 0 to 2^60; 0: off
+  float softcap = 0;          ///< cap above, 2^-60 to 2^60; 0: off
+  float logit_scale = 1;      ///< scale above, 2^-60 to 2^60; 1: off
 
   struct Tensors {
     Tensor logits;       ///< [rows, columns]
@@ -109,6 +121,8 @@ struct CrossEntropy {
 ///
 /// Options and tensors mean what they mean there, and must be those of that call.
 struct CrossEntropyBackward {
+  static constexpr std::string_view name = "CrossEntropyBackward";  ///< in messages
+
   std::int64_t ignore_index = -100;
   Reduction reduction = Reduction::mean;
   float label_smoothing = 0;

@@ -23,7 +23,9 @@ Scratch scratch_of(const tuner::Kernel& kernel, const generator::Problem& proble
 Prepared prepared_for(const Chosen& chosen, const generator::Problem& problem) {
   return {.chosen = &chosen,
           .scratch = scratch_of(chosen.kernel, problem),
-          .launches = chosen.kernel.launches(problem)};
+          .launches = chosen.kernel.launches(problem),
+          .operation = problem.operation,
+          .counts_bad_targets = is_cross_entropy(problem.operation) && !problem.probabilities};
 }
 
 }  // namespace ce

@@ -20,6 +20,11 @@ struct Prepared {
   const Chosen* chosen = nullptr;
   Scratch scratch;
   tuner::Launches launches;
+  generator::Operation operation = generator::Operation::softmax;
+  bool counts_bad_targets = false;  ///< into a TargetStatus of the stream
+
+  /// Whether the arguments are the same on every stream and thread.
+  [[nodiscard]] bool is_bound() const noexcept { return scratch.bytes == 0 && !counts_bad_targets; }
 };
 
 /// \param chosen  must outlive what is returned

@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
 #include <optional>
 #include <span>
 
 #include "ce/base/error.hpp"
 #include "ce/request.hpp"
+#include "ce/statuses.hpp"
 #include "cli/config_choice.hpp"
 #include "cli/tensor_files.hpp"
 #include "templates/arguments.cuh"
@@ -114,24 +114,20 @@ Request request_of(const Problem& problem, const Amounts& amounts, const DeviceT
 }
 
 void launch(runtime::Device& device, const tuner::Kernel& kernel, const Request& request) {
-  constexpr TargetStatus no_bad_target{0, std::numeric_limits<long long>::max()};
   const auto bytes = static_cast<std::size_t>(
       std::max(generator::workspace_bytes(request.problem), std::int64_t{sizeof(Workspace)}));
-  const runtime::Buffer workspace(device, bytes), status(device, sizeof no_bad_target),
+  const runtime::Buffer workspace(device, bytes),
       parts(device, static_cast<std::size_t>(std::max<std::int64_t>(kernel.part_bytes(), 1)));
   device.fill(workspace.data(), 0, workspace.size(), stream);
-  device.upload(status.data(), &no_bad_target, sizeof no_bad_target);
+  Statuses statuses(device);
 
   Arguments arguments = request.arguments;
   arguments.workspace = static_cast<Workspace*>(workspace.data());
   arguments.parts = parts.data();
-  arguments.status = static_cast<TargetStatus*>(status.data());
+  arguments.status = statuses.of(stream, request.problem.operation);
   kernel.launch(request.problem, arguments, stream);
   device.synchronize(stream);
-
-  TargetStatus found{};
-  device.download(&found, status.data(), sizeof found);
-  if (found.count > 0) throw TargetOutOfRange(found.count, found.first_row);
+  throw_if_any(statuses.take(stream));
 }
 
 }  // namespace

@@ -41,6 +41,14 @@ class CrossEntropyTrial {
                .gradient = problem.gradient};
   }
 
+  [[nodiscard]] TargetStatus status_of(const CrossEntropyReference& reference) const {
+    if (reference.bad_targets == 0) return {0, std::numeric_limits<long long>::max()};
+    const long long row = reference.first_bad_row;
+    const long long target =
+        std::clamp<long long>(targets_.at(static_cast<std::size_t>(row)), least_bad_target, most_bad_target);
+    return {reference.bad_targets, (row << bad_target_bits) + target - least_bad_target};
+  }
+
   Trial build() {
     if (!problem_.probabilities)
       for (std::int64_t row = 0; row < problem_.rows; ++row)
@@ -51,25 +59,19 @@ class CrossEntropyTrial {
     CrossEntropyReference reference = cross_entropy(inputs_);
     if (problem_.operation == Operation::cross_entropy) add_results(reference);
     builder_.add_scratch();
-    builder_.expect_status({reference.bad_targets, reference.bad_targets > 0
-                                                       ? reference.first_bad_row
-                                                       : std::numeric_limits<long long>::max()});
+    builder_.expect_status(status_of(reference));
     if (problem_.gradient) expect_gradient(std::move(reference));
     return builder_.take();
   }
 
  private:
   void fill_logits(std::span<double> row, std::int64_t index) {
-    // 0 x infinity is NaN in the plain formula, and of no interest.
-    const bool infinities = !problem_.weights && !problem_.probabilities;
     switch (rows_) {
       case Rows::ordinary: return fill_normal(row, random_);
       case Rows::extreme:
         return fill_extreme(row, index,
                             {.largest = large_logit(problem_.dtype),
                              .lowest = -largest(problem_.dtype),
-                             .infinities = infinities,
-                             .shares = problem_.probabilities,
                              .saturating = problem_.softcap},
                             random_);
       case Rows::confident:

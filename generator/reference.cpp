@@ -23,6 +23,9 @@ void exponentials(std::span<const double> x, double shift, std::span<double> ter
   for (std::size_t i = 0; i < x.size(); ++i) terms[i] = std::exp(x[i] - shift);
 }
 
+/// weight x value, but 0 where the weight is 0 and the value infinite: what does not count adds nothing.
+double weighed(double weight, double value) { return weight == 0 && std::isinf(value) ? 0. : weight * value; }
+
 double sum_of(std::span<const double> row) { return std::accumulate(row.begin(), row.end(), 0.); }
 
 /// One call of cross_entropy(), row by row.
@@ -127,10 +130,10 @@ class CrossEntropy {
                  rest = sum_of(std::span(q_).first(target)) + sum_of(std::span(q_).subspan(target + 1));
     const double distance = surprisal(target);
     const double nll = own > rest && !saved_ ? std::log1p(rest / own) : distance;
-    loss_ = (1 - in_.smoothing) * weight(target) * nll;
+    loss_ = weighed((1 - in_.smoothing) * weight(target), nll);
     const double share = in_.smoothing / static_cast<double>(width_);
     if (in_.smoothing > 0)
-      for (std::size_t i = 0; i < width_; ++i) loss_ += share * weight(i) * surprisal(i);
+      for (std::size_t i = 0; i < width_; ++i) loss_ += weighed(share * weight(i), surprisal(i));
     if (!in_.gradient) return;
 
     const double hard = (1 - in_.smoothing) * weight(target) / divisor_;
@@ -152,7 +155,7 @@ class CrossEntropy {
     for (std::size_t i = 0; i < width_; ++i) {
       const double part = weight(i) * smoothed(row, i);
       total += part;
-      loss_ += part * surprisal(i);
+      loss_ += weighed(part, surprisal(i));
     }
     if (!in_.gradient) return;
     const double z_part = 2 * in_.z_scale * lse_ / z_divisor_;

@@ -51,14 +51,12 @@ void fill_extreme(std::span<double> row, std::int64_t index, const Extremes& ext
     case 1:
       for (double& x : row) x *= extremes.saturating ? 3 : largest / 100;
       break;
-    case 2:  // whole threads and warps see nothing else than what is masked
-      if (!extremes.infinities && !extremes.shares) break;
+    case 2:  // whole threads and warps see nothing else than what is masked, in one of the usual ways
       for (double& x : row)
-        if (&x != &any) x = extremes.infinities ? -infinity : share_of_lowest * extremes.lowest;
+        if (&x != &any)
+          x = std::array{-infinity, extremes.lowest, share_of_lowest * extremes.lowest}[index / 8 % 3];
       break;
-    case 3:
-      if (extremes.infinities) std::ranges::fill(row, -infinity);
-      break;
+    case 3: std::ranges::fill(row, -infinity); break;
     case 4: std::ranges::fill(row, -largest); break;
     case 5: any = not_a_number; break;
     case 6:  // under a cap no larger than what saturates it, too
@@ -68,7 +66,7 @@ void fill_extreme(std::span<double> row, std::int64_t index, const Extremes& ext
     case 7:  // a probability next to 1; and a masked class, whose weight is 0
       any = 60;
       if (row.size() > class_without_weight && &row[class_without_weight] != &any)
-        row[class_without_weight] = extremes.lowest;
+        row[class_without_weight] = index / 8 % 2 == 0 ? -infinity : extremes.lowest;
       break;
   }
 }

@@ -41,8 +41,6 @@ void fill_normal(std::span<double> row, Random& random);
 struct Extremes {
   double largest = 1;       ///< magnitude of the large values
   double lowest = -1;       ///< the lowest value that is finite
-  bool infinities = true;   ///< also rows with -infinity
-  bool shares = false;      ///< what multiplies the logits of a row adds up to about 1
   bool saturating = false;  ///< moderate values where large ones would all be the same behind a soft cap
 };
 void fill_extreme(std::span<double> row, std::int64_t index, const Extremes& extremes, Random& random);

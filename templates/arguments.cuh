@@ -5,9 +5,15 @@ namespace ce {
 
 /// Cross entropy targets that were out of range.
 struct TargetStatus {
-  long long count;      ///< rows, of all calls
-  long long first_row;  ///< the smallest of them since the last check; the largest int64 when there are none
+  long long count;  ///< rows, of all calls
+  /// The smallest of them since the last check, times 2^bad_target_bits, and its target, less least_bad_target: one word,
+  /// so that the two belong together. The largest int64 when there are none.
+  long long first;
 };
+
+/// Bits for a target that is out of range, and the targets that they hold; beyond, the nearest of these stands for it.
+[[maybe_unused]] constexpr int bad_target_bits = 24;
+[[maybe_unused]] constexpr long long least_bad_target = -(1ll << 23), most_bad_target = (1ll << 23) - 1;
 
 /// Rows that one block of the final sum adds up.
 [[maybe_unused]] constexpr long long rows_per_sum = 8192;

@@ -158,7 +158,10 @@ struct Operation {
     dead = true;
     if (leader && !ignored) {
       atomic_add(&arguments.status->count, 1);
-      atomic_min(&arguments.status->first_row, row);
+      const int64 index = early.index, known = index < least_bad_target  ? least_bad_target
+                                               : index > most_bad_target ? most_bad_target
+                                                                         : index;
+      atomic_min(&arguments.status->first, (row << bad_target_bits) + known - least_bad_target);
     }
     if constexpr (needs_all_rows) return false;
     if constexpr (problem::counts_first && !problem::fuses_sums)
@@ -230,7 +233,7 @@ struct Operation {
       // A plain tile under a cap moves no maximum; and who knows its weight knows the row's.
       if (knows_weight && !(Logits::bounded && Tile::is_plain)) part.weight.value += tile_weight;
       dot = product(dot, 1.f / exponent_of_e);
-      if constexpr (narrow && !Logits::bounded)
+      if constexpr (!Logits::bounded && (narrow || problem::weights || problem::probabilities))
         if (!is_finite(dot)) dot = dot_of_logarithms(part, tile);
       part.dot.value += dot;
       return are_simple;
@@ -397,7 +400,8 @@ struct Operation {
     for (int k = 0; k < n; ++k) sum = multiply_add(w[k], exponents[k], sum);
     return sum;
   }
-  /// Of a tile with logits so far below the maximum that an exponent to the base 2 overflows.
+  /// Of a tile with logits so far below the maximum that an exponent overflows: to the base 2, where that of e does not,
+  /// or of a class that has no weight.
   template <class Tile>
   CE_DEVICE float dot_of_logarithms(const Part& part, const Tile& tile) const {
     constexpr int count = sizeof(tile.elements) / sizeof(tile.elements[0]);
@@ -410,8 +414,7 @@ struct Operation {
       factors(tile, i, w);
       tile.elements[i].of_input[0].values(x);
 #pragma unroll
-      for (int k = 0; k < Tile::vec; ++k) x[k] = exponent.logarithm(x[k]);
-      dot += dot_of(w, x);
+      for (int k = 0; k < Tile::vec; ++k) dot += weigh(w[k], exponent.logarithm(x[k]));
     }
     return dot;
   }
@@ -438,10 +441,9 @@ struct Operation {
     float loss = total.of_all;
     if constexpr (!problem::probabilities) {
       const float distance = u_target - finite_or_zero(part.max);
-      loss = early.weight *
-             (total.own > total.rest ? log1p(total.rest / total.own) : log_sum_less_target(distance));
-      if constexpr (problem::smoothing)
-        loss = multiply_add(1.f - e, loss, e / problem::columns * total.of_all);
+      loss = total.own > total.rest ? log1p(total.rest / total.own) : log_sum_less_target(distance);
+      if constexpr (problem::weights) loss = weigh(early.weight, loss);
+      if constexpr (problem::smoothing) loss = weigh(1.f - e, loss) + e / problem::columns * total.of_all;
     }
     const float z_loss = problem::z_loss ? arguments.z_scale * total.lse * total.lse : 0.f;
     put_losses(dead ? dead_value : loss, dead ? dead_value : z_loss);

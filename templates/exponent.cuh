@@ -21,6 +21,11 @@ constexpr float exponent_of_e = narrow ? log2_e : 1.f;
 
 CE_DEVICE bool is_finite(float x) { return absolute(x) < infinity(); }
 
+/// weight x value, but 0 where the weight is 0 and the value infinite: what does not count adds nothing.
+CE_DEVICE float weigh(float weight, float value) {
+  return weight == 0.f && absolute(value) == infinity() ? 0.f : weight * value;
+}
+
 /// The maximum as something that can be subtracted: -infinity would turn into NaN.
 CE_DEVICE float finite_or_zero(float max) { return max == -infinity() ? 0.f : max; }
 

@@ -73,9 +73,10 @@ struct Part {
     if constexpr (exponentials) {
       const Exponent exponent(larger, c);
       sum *= Exponent::power(exponent.exponent_of_maximum(max));
+      // No weight, or one of 0, stays so however far the maxima are apart.
       if constexpr (dots)
-        dot.value =
-            multiply_add(weight.total(), exponent.logarithm_of_maximum(finite_or_zero(max)), dot.value);
+        if (const float moved = weight.total(); moved != 0.f)
+          dot.value = multiply_add(moved, exponent.logarithm_of_maximum(finite_or_zero(max)), dot.value);
       max = larger;
     }
   }

@@ -80,10 +80,18 @@ CE_KERNEL(ce_row, 32 * ce::config::warps) {
 
   Operation::Part part;
   if constexpr (Operation::reduces) {
+    // In pieces: a thread may see 100,000 classes, and sums of so many terms in a row would round too much.
+    constexpr int piece = 16 * step;
 #pragma unroll 1
-    for (int begin = warp_index(); begin < problem::columns; begin += step) {
-      Classes classes(row, begin, operation.padding());
-      extend(operation, part, classes);
+    for (int first = warp_index(); first < problem::columns; first += piece) {
+      Operation::Part of_piece;
+      const int end = problem::columns - first > piece ? first + piece : problem::columns;
+#pragma unroll 1
+      for (int begin = first; begin < end; begin += step) {
+        Classes classes(row, begin, operation.padding());
+        extend(operation, of_piece, classes);
+      }
+      part.join(of_piece, operation.factor());
     }
     Shared& shared = shared_memory<Shared>();
     shared.parts[warp_index()][lane_index()].assign(part);

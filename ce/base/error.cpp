@@ -65,13 +65,34 @@ CompileError::CompileError(std::string_view name, std::string_view log, std::str
       log_(log),
       source_path_(source_path) {}
 
-TargetOutOfRange::TargetOutOfRange(std::int64_t count, std::int64_t first_row, SourceLocation where)
+InvalidArgument::InvalidArgument(std::string_view operation, const InvalidArgument& error)
+    : Error(ErrorKind::invalid_argument, fmt::format("{}: {}", operation, error.what()), error.where()),
+      operation_(operation),
+      argument_(error.argument_),
+      value_(error.value_),
+      expected_(error.expected_) {}
+
+InvalidArgument InvalidArgument::in(std::string_view operation) const { return {operation, *this}; }
+
+namespace {
+
+std::string text_of_first(std::int64_t row, std::optional<std::int64_t> target) {
+  if (row < 0) return "not known";
+  return target ? fmt::format("row {} with target {}", row, *target) : fmt::format("row {}", row);
+}
+
+}  // namespace
+
+TargetOutOfRange::TargetOutOfRange(std::string_view operation, std::int64_t count, std::int64_t first_row,
+                                   std::optional<std::int64_t> first_target, SourceLocation where)
     : Error(ErrorKind::target_out_of_range,
             fmt::format(
-                "{} row{} had a target that is neither a class index nor ignore_index; the first is {}",
-                count, count == 1 ? "" : "s", first_row < 0 ? "not known" : fmt::format("row {}", first_row)),
+                "{}: {} row{} had a target that is neither a class index nor ignore_index; the first is {}",
+                operation, count, count == 1 ? "" : "s", text_of_first(first_row, first_target)),
             where),
+      operation_(operation),
       count_(count),
-      first_row_(first_row) {}
+      first_row_(first_row),
+      first_target_(first_target) {}
 
 }  // namespace ce

@@ -3,6 +3,7 @@
 /// The errors that `ce` throws. Expected outcomes (a cache miss, no GPU) are values, never exceptions.
 
 #include <cstdint>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -42,19 +43,27 @@ class Error : public std::runtime_error {
   SourceLocation where_;
 };
 
-/// An argument that cannot be used; what() reads "`argument` is `value`; expected `expected`". Control characters in the
+/// An argument that cannot be used; what() reads "`argument` is `value`; expected `expected`", behind the name of the
+/// operation where a call of one was refused: "Softmax: input.rows is -1; expected 0 or more". Control characters in the
 /// value are written as in C.
 class InvalidArgument : public Error {
  public:
   InvalidArgument(std::string_view argument, std::string_view value, std::string_view expected,
                   SourceLocation where = SourceLocation::current());
 
+  /// The same, of a call of the operation.
+  [[nodiscard]] InvalidArgument in(std::string_view operation) const;
+
+  /// "CrossEntropy"; empty where it was no operation's.
+  [[nodiscard]] const std::string& operation() const noexcept { return operation_; }
   [[nodiscard]] const std::string& argument() const noexcept { return argument_; }
   [[nodiscard]] const std::string& value() const noexcept { return value_; }
   [[nodiscard]] const std::string& expected() const noexcept { return expected_; }
 
  private:
-  std::string argument_, value_, expected_;
+  InvalidArgument(std::string_view operation, const InvalidArgument& error);
+
+  std::string operation_, argument_, value_, expected_;
 };
 
 class Unsupported : public Error {
@@ -128,20 +137,29 @@ class NotTuned : public NotFound {
   std::vector<std::string> problems_;
 };
 
-/// Thrown by Context::check(): targets outside [0, columns) that were not ignore_index.
+/// Thrown by Context::check(): targets outside [0, columns) that were not ignore_index. what() reads "CrossEntropy: 3 rows
+/// had a target that is neither a class index nor ignore_index; the first is row 2 with target 50257".
 class TargetOutOfRange : public Error {
  public:
-  TargetOutOfRange(std::int64_t count, std::int64_t first_row,
+  /// \param first_row  -1: not known
+  TargetOutOfRange(std::string_view operation, std::int64_t count, std::int64_t first_row,
+                   std::optional<std::int64_t> first_target,
                    SourceLocation where = SourceLocation::current());
 
+  /// "CrossEntropy" or "CrossEntropyBackward": of the first row.
+  [[nodiscard]] const std::string& operation() const noexcept { return operation_; }
   /// Rows with such a target since the last check.
   [[nodiscard]] std::int64_t count() const noexcept { return count_; }
-  /// The smallest row index among them. Of rows that a call on another stream met while a check was under way it may be
-  /// a larger one's, or -1: not known.
+  /// The smallest row index among them. Where a call on another stream, or of another thread, met rows while a check was
+  /// under way it may be a larger one's, or -1: not known.
   [[nodiscard]] std::int64_t first_row() const noexcept { return first_row_; }
+  /// The target of that row; beyond -2^23 and 2^23 - 1 the nearest of these.
+  [[nodiscard]] std::optional<std::int64_t> first_target() const noexcept { return first_target_; }
 
  private:
+  std::string operation_;
   std::int64_t count_, first_row_;
+  std::optional<std::int64_t> first_target_;
 };
 
 }  // namespace ce

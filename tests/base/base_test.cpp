@@ -113,16 +113,21 @@ TEST(Error, CompileErrorCarriesTheLogAndTheSource) {
 }
 
 TEST(Error, TargetOutOfRangeCounts) {
-  const ce::TargetOutOfRange one(1, 7);
+  const ce::TargetOutOfRange one("CrossEntropy", 1, 7, 50257);
   EXPECT_EQ(one.kind(), ErrorKind::target_out_of_range);
-  EXPECT_STREQ(one.what(),
-               "1 row had a target that is neither a class index nor ignore_index; the first is row 7");
-  const ce::TargetOutOfRange many(3, 0);
-  EXPECT_EQ(std::string_view(many.what()).substr(0, 11), "3 rows had ");
+  EXPECT_STREQ(
+      one.what(),
+      "CrossEntropy: 1 row had a target that is neither a class index nor ignore_index; the first is row 7 "
+      "with target 50257");
+  EXPECT_EQ(one.operation(), "CrossEntropy");
+  EXPECT_EQ(one.first_target(), 50257);
+  const ce::TargetOutOfRange many("CrossEntropyBackward", 3, 0, std::nullopt);
+  EXPECT_TRUE(std::string_view(many.what()).starts_with("CrossEntropyBackward: 3 rows had ")) << many.what();
   EXPECT_EQ(many.count(), 3);
   EXPECT_EQ(many.first_row(), 0);
   EXPECT_TRUE(std::string_view(many.what()).ends_with("the first is row 0")) << many.what();
-  EXPECT_TRUE(std::string_view(ce::TargetOutOfRange(3, -1).what()).ends_with("the first is not known"));
+  EXPECT_TRUE(std::string_view(ce::TargetOutOfRange("CrossEntropy", 3, -1, std::nullopt).what())
+                  .ends_with("the first is not known"));
 }
 
 TEST(Error, EveryKindIsCaughtAsError) {

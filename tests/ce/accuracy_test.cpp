@@ -88,6 +88,23 @@ TEST_F(Accuracy, ALossFarBelowTheCap) {
     }
 }
 
+/// A thread sees thousands of the classes of a row whose elements do not follow each other.
+TEST_F(Accuracy, ALossOfProbabilitiesOfWideStridedRows) {
+  std::mt19937_64 random(test_seed());
+  Context context(options(Policy::lookup));
+  LossInput input{.operation = {.reduction = Reduction::none}, .rows = 2, .columns = 152064};
+  const Tensor view = class_dimension_second(nullptr, DType::f32, 1, input.columns, input.rows);
+  Matrix x(context, view), target(context, view), loss(context, DType::f32, input.rows, 1);
+  input.logits = x.set(random_values(input.rows * input.columns, random));
+  std::uniform_real_distribution<double> share(0, 2. / static_cast<double>(input.columns));
+  std::vector<double> shares(input.logits.size());
+  for (double& p : shares) p = share(random);
+  input.probabilities = target.set(shares);
+  context.run(input.operation, {.logits = x.tensor(), .target = target.tensor(), .loss = loss.tensor()});
+  context.synchronize();
+  expect_near(loss.values(), cross_entropy(input).loss, 4 * epsilon, 0, "loss");
+}
+
 struct CapCase {
   std::string name;
   double range;       ///< of the logits, to both sides of zero

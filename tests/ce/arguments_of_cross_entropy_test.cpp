@@ -24,8 +24,9 @@ TEST_F(Arguments, OfCrossEntropyByThemselves) {
   refuse([](Tensors& t) { t.logits = {}; }, {"logits", "not given", "one for each target"});
   refuse([](Tensors& t) { t.target = {}; }, {"target", "not given", "class indices (i32 or i64), or prob"});
   refuse([](Tensors& t) { t.target = {.dtype = DType::i64}; }, {"target", "not given", "class indices"});
-  refuse([](Tensors& t) { t.loss = {}; }, {"loss", "not given", "1 elements"});
-  refuse([](Tensors& t) { t.target.dtype = DType::f32; }, {"target.columns", "1", "64 columns of logits"});
+  refuse([](Tensors& t) { t.loss = {}; }, {"loss", "not given", "1 element"});
+  refuse([](Tensors& t) { t.target.dtype = DType::f32; },
+         {"target.dtype", "f32", "i32 or i64, as it has one element for each row (class indices)"});
   refuse([](Tensors& t) { t.target.dtype = DType::u8; }, {"target.dtype", "u8", "i32 or i64"});
   refuse([](Tensors& t) { t.target.dtype = DType(42); }, {"target.dtype", "42", "i32 or i64"});
   refuse([](Tensors& t) { t.loss.dtype = DType(42); }, {"loss.dtype", "42", "f32"});
@@ -40,7 +41,7 @@ TEST_F(Arguments, OfCrossEntropyTogether) {
   refuse([](Tensors& t) { t.grad.dtype = DType::f16; }, {"grad.dtype", "f16", "f32"});
   refuse([](Tensors& t) { t.target.rows = 7; }, {"target", "7 x 1", "8 elements"});
   refuse([](Tensors& t) { t.target.row_stride = 2; }, {"target", "row stride 2", "8 elements, one after"});
-  refuse([](Tensors& t) { t.loss.rows = 8; }, {"loss", "8 x 1", "1 elements"});
+  refuse([](Tensors& t) { t.loss.rows = 8; }, {"loss", "8 x 1", "1 element"});
   refuse([](Tensors& t) { t.loss.rows = 1; }, {"loss", "1 x 1", "8 elements"}, none);
   refuse([](Tensors& t) { t.loss.row_stride = 3; }, {"loss", "row stride 3", "8 elements"}, none);
 }
@@ -78,12 +79,15 @@ TEST_F(Arguments, Options) {
                           {{.label_smoothing = -0.5f}, {"label_smoothing", "-0.5", "0 to 1"}},
                           {{.label_smoothing = 1.5f}, {"label_smoothing", "1.5", "0 to 1"}},
                           {{.label_smoothing = nan}, {"label_smoothing", "nan", "0 to 1"}},
-                          {{.z_loss = -1.f}, {"z_loss", "-1", "0 or more"}},
-                          {{.z_loss = inf}, {"z_loss", "inf", "finite"}},
-                          {{.softcap = -30.f}, {"softcap", "-30", "0 (no cap) or more"}},
-                          {{.softcap = nan}, {"softcap", "nan", "finite"}},
-                          {{.logit_scale = 0.f}, {"logit_scale", "0", "more than 0"}},
-                          {{.logit_scale = inf}, {"logit_scale", "inf", "finite"}}}) {
+                          {{.z_loss = -1.f}, {"z_loss", "-1", "0 to 2^60"}},
+                          {{.z_loss = inf}, {"z_loss", "inf", "0 to 2^60"}},
+                          {{.softcap = -30.f}, {"softcap", "-30", "0 (no cap), or 2^-60 to 2^60"}},
+                          {{.softcap = nan}, {"softcap", "nan", "2^60"}},
+                          {{.logit_scale = 0.f}, {"logit_scale", "0", "2^-60 to 2^60"}},
+                          {{.logit_scale = inf}, {"logit_scale", "inf", "2^60"}},
+                          {{.softcap = 1e-39f}, {"softcap", "e-39", "2^-60"}},
+                          {{.softcap = 2.4e38f}, {"softcap", "2.4e+38", "2^60"}},
+                          {{.logit_scale = 2.4e38f}, {"logit_scale", "2.4e+38", "2^60"}}}) {
     expect_refused(operation, entropy, expectation);
     const CrossEntropyBackward backward{.reduction = operation.reduction,
                                         .label_smoothing = operation.label_smoothing,
@@ -136,15 +140,15 @@ TEST_F(Arguments, WeightAndUpstream) {
   refuse([&](Tensors& t) { t.weight = {.data = t.grad.data, .rows = 64}; },
          {"weight.data", "overlapping grad", "memory of its own"});
   refuse([&](Tensors& t) { t.upstream = vector(DType::f32, 7); },
-         {"upstream", "7 x 1", "1 or 8 elements, one after the other"});
+         {"upstream", "7 x 1", "1 element, or one for each of the 8 rows"});
   refuse(
       [&](Tensors& t) {
         t.upstream = vector(DType::f32, 8);
         t.upstream.row_stride = 2;
       },
-      {"upstream", "8 x 1 with row stride 2 and column stride 1", "one after the other"});
+      {"upstream", "8 x 1 with row stride 2 and column stride 1", "one for each of the 8 rows"});
   refuse([&](Tensors& t) { t.upstream = batched(vector(DType::f32, 16).data, DType::f32, 2, 4, 1, 5); },
-         {"upstream", "in batches of 4 rows, 5 apart", "one after the other"});
+         {"upstream", "in batches of 4 rows, 5 apart", "one for each of the 8 rows"});
   refuse([&](Tensors& t) { t.upstream = vector(DType::bf16, 8); },
          {"upstream.dtype", "bf16", "f32 (that of loss)"});
   refuse([&](Tensors& t) { t.upstream = {.data = t.grad.data, .rows = 1}; },

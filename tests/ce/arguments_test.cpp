@@ -7,7 +7,6 @@ namespace {
 using testing::HasSubstr;
 
 TEST_F(Arguments, OfSoftmaxByThemselves) {
-  refuse_input([](Tensor& t) { t.columns = 0; }, {"input.columns", "0", "1 or more"});
   refuse_input([](Tensor& t) { t.columns = -4; }, {"input.columns", "-4", "1 or more"});
   refuse_input([](Tensor& t) { t.rows = -1; }, {"input.rows", "-1", "0 or more"});
   refuse_input([](Tensor& t) { t.row_stride = -128; }, {"input.row_stride", "-128", "64 columns"});
@@ -93,7 +92,7 @@ TEST_F(Arguments, OfTheBackwardOperations) {
   expect_refused(LogSoftmaxBackward{}, {.output = other, .output_grad = grad, .input_grad = {}},
                  {"input_grad", "not given", "8 x 64 elements, as output_grad has"});
   expect_refused(SoftmaxBackward{}, {.output = other, .output_grad = {}, .input_grad = grad},
-                 {"output_grad", "not given", "rows like those of output"});
+                 {"output_grad", "not given", "a tensor"});
   expect_refused(SoftmaxBackward{}, {.output = other, .output_grad = grad, .input_grad = other},
                  {"input_grad.data", "overlapping output", "memory of its own"});
   expect_refused(SoftmaxBackward{}, {.output = grad, .output_grad = grad, .input_grad = grad},
@@ -103,8 +102,7 @@ TEST_F(Arguments, OfTheBackwardOperations) {
 }
 
 TEST_F(Arguments, AnInputThatIsNotGivenIsNamed) {
-  expect_refused(Softmax{}, {.input = {}, .output = softmax.output},
-                 {"input", "not given", "rows like those of output"});
+  expect_refused(Softmax{}, {.input = {}, .output = softmax.output}, {"input", "not given", "a tensor"});
 }
 
 TEST_F(Arguments, OfCopiesToAndFromMemory) {
@@ -153,7 +151,7 @@ TEST_F(Arguments, ShapesThatNoKernelTakes) {
     tensor->row_stride = contiguous;
   }
   tensors.output.data = tensors.input.data;
-  expect_refused(Softmax{}, tensors, {"columns", std::to_string(wide), "1 to 1073741824"});
+  expect_refused(Softmax{}, tensors, {"input.columns", std::to_string(wide), "1 to 1073741824"});
 }
 
 TEST(PolicyOfAContext, IsChecked) {
@@ -185,6 +183,47 @@ TEST(DeviceText, IsChecked) {
       EXPECT_EQ(error.value(), '"' + std::string(text) + '"');
       EXPECT_THAT(error.expected(), HasSubstr("\"cuda\", \"cuda:N\" or \"host\""));
     }
+}
+
+TEST_F(Arguments, OfOperationsThatAreNotGiven) {
+  const std::string expected = "a tensor; one without rows says how many columns";
+  expect_refused(Softmax{}, {}, {"input", "not given", expected});
+  expect_refused(LogSoftmax{}, {}, {"input", "not given", expected});
+  expect_refused(SoftmaxBackward{}, {}, {"output_grad", "not given", expected});
+  expect_refused(CrossEntropy{}, {}, {"logits", "not given", expected});
+  expect_refused(CrossEntropy{}, {.logits = {}, .target = {}, .loss = entropy.loss},
+                 {"logits", "not given", expected});
+  expect_refused(CrossEntropyBackward{}, {}, {"logits", "not given", expected});
+}
+
+TEST_F(Arguments, NameTheOperation) {
+  try {
+    context->run(LogSoftmax{}, {});
+    ADD_FAILURE() << "was not refused";
+  } catch (const InvalidArgument& error) {
+    EXPECT_EQ(error.operation(), "LogSoftmax");
+    EXPECT_TRUE(std::string_view(error.what()).starts_with("LogSoftmax: input is not given; expected "))
+        << error.what();
+  }
+}
+
+TEST_F(Arguments, SayWhatIsWrongWithLargeMatricesAndTargetsOfTheWrongKind) {
+  refuse_input([](Tensor& t) { t.columns = std::int64_t{1} << 31; },
+               {"input.columns", "2147483648", "1 to 1073741824"});
+  refuse([&](auto& t) { t.target.dtype = DType::f32; },
+         {"target.dtype", "f32", "i32 or i64, as it has one element for each row (class indices)"});
+  refuse([&](auto& t) { t.loss.rows = 2; }, {"loss", "2 x 1", "1 element"});
+}
+
+/// Of softmax; there is nothing to compute.
+TEST_F(Arguments, MayHaveNoClasses) {
+  const Tensor none{.data = nullptr, .dtype = DType::bf16, .rows = 4, .columns = 0};
+  EXPECT_NO_THROW(context->run(Softmax{}, {.input = none, .output = none}));
+  EXPECT_NO_THROW(
+      context->run(LogSoftmaxBackward{}, {.output = none, .output_grad = none, .input_grad = none}));
+  Softmax::Tensors tensors{.input = none, .output = none};
+  tensors.output.rows = 3;
+  expect_refused(Softmax{}, tensors, {"output.rows", "3", "the 4 rows of input"});
 }
 
 }  // namespace

@@ -1,9 +1,11 @@
 // Cross entropy with its options, alone and together, from end to end on one device, against f64; and the
 // gradient from the logsumexp that it saves.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <optional>
 
 #include "tests/ce/fixture.hpp"
@@ -278,10 +280,13 @@ TEST_F(RunOutputs, MaskedWithTheLowestNumber) {
   }
   input.logits = logits.set(input.logits);
   input.probabilities = probabilities.set(input.probabilities);
-  context.run(input.operation, {.logits = logits.tensor(),
-                                .target = probabilities.tensor(),
-                                .loss = loss.tensor(),
-                                .grad = grad.tensor()});
+  SCOPED_TRACE(context
+                   .run(input.operation, {.logits = logits.tensor(),
+                                          .target = probabilities.tensor(),
+                                          .loss = loss.tensor(),
+                                          .grad = grad.tensor()})
+                   .config);
+  context.synchronize();
   LossOutput expected = cross_entropy(input);
   expect_near(loss.values(), expected.loss, 1e-5, 1e-5, "loss with probabilities");
   expect_near(grad.values(), expected.grad, 1e-5 + rounding(bf16), 1e-6, "grad with probabilities");
@@ -297,9 +302,111 @@ TEST_F(RunOutputs, MaskedWithTheLowestNumber) {
                                 .weight = weight.tensor(),
                                 .loss = loss.tensor(),
                                 .grad = grad.tensor()});
+  context.synchronize();
   expected = cross_entropy(input);
   expect_near(loss.values(), expected.loss, 1e-5, 1e-5, "loss with smoothing and weights");
   expect_near(grad.values(), expected.grad, 1e-5 + rounding(bf16), 1e-6, "grad with smoothing and weights");
+}
+
+/// What does not count adds nothing, however far it is from the maximum.
+TEST_F(RunOutputs, MaskedClassesUnderSmoothingWeightsAndProbabilities) {
+  Context context(options(Policy::lookup));
+  constexpr std::int64_t rows = 3, columns = 64;
+  constexpr double lowest = -0x1.fffffep127;
+  Matrix logits(context, DType::f32, rows, columns), target(context, DType::i64, rows, 1),
+      probabilities(context, DType::f32, rows, columns), weight(context, DType::f32, columns, 1),
+      loss(context, DType::f32, rows, 1);
+  std::vector<double> values, shares, weights;
+  for (std::int64_t i = 0; i < rows * columns; ++i) {
+    const bool counts = i % columns < 3;
+    values.push_back(counts ? static_cast<double>(i % columns + 1) : i < columns ? lowest : -INFINITY);
+    shares.push_back(counts ? 0.25 + 0.25 * static_cast<double>(i % columns == 1) : 0.);
+  }
+  for (std::int64_t i = 0; i < columns; ++i) weights.push_back(i < 3 ? 1. : 0.);
+  logits.set(values);
+  probabilities.set(shares);
+  weight.set(weights);
+  target.set_indices({1, 1, 1});
+  const double log_sum = std::log(std::exp(2.) + std::exp(4.) + std::exp(6.)), of_target = log_sum - 4,
+               of_all = 3 * log_sum - 12;
+
+  // Of 61 classes beyond what f32 holds.
+  context.run(CrossEntropy{.reduction = Reduction::none, .label_smoothing = 0.1f, .logit_scale = 2},
+              {.logits = logits.tensor(), .target = target.tensor(), .loss = loss.tensor()});
+  context.synchronize();
+  for (const double value : loss.values()) EXPECT_GT(value, 6e37);
+
+  context.run(CrossEntropy{.reduction = Reduction::none, .label_smoothing = 0.1f, .logit_scale = 2},
+              {.logits = logits.tensor(),
+               .target = target.tensor(),
+               .weight = weight.tensor(),
+               .loss = loss.tensor()});
+  context.synchronize();
+  for (const double value : loss.values()) EXPECT_NEAR(value, 0.9 * of_target + 0.1 / columns * of_all, 1e-5);
+
+  context.run(CrossEntropy{.reduction = Reduction::none, .logit_scale = 2},
+              {.logits = logits.tensor(), .target = probabilities.tensor(), .loss = loss.tensor()});
+  context.synchronize();
+  for (const double value : loss.values())
+    EXPECT_NEAR(value, log_sum - (0.25 * 2 + 0.5 * 4 + 0.25 * 6), 1e-5);
+
+  // A target that is masked, of a class without weight; and where smoothing leaves nothing of it.
+  target.set_indices({5, 5, 5});
+  context.run(CrossEntropy{.reduction = Reduction::none}, {.logits = logits.tensor(),
+                                                           .target = target.tensor(),
+                                                           .weight = weight.tensor(),
+                                                           .loss = loss.tensor()});
+  context.synchronize();
+  for (const double value : loss.values()) EXPECT_EQ(value, 0);
+  context.run(CrossEntropy{.reduction = Reduction::none, .label_smoothing = 1.f, .logit_scale = 2},
+              {.logits = logits.tensor(),
+               .target = target.tensor(),
+               .weight = weight.tensor(),
+               .loss = loss.tensor()});
+  context.synchronize();
+  for (const double value : loss.values()) EXPECT_NEAR(value, of_all / columns, 1e-5);
+}
+
+/// Of all that f32 holds: refused, or right.
+TEST_F(RunOutputs, AnyAmountIsRefusedOrRight) {
+  Context context(options(Policy::lookup));
+  const std::uint64_t seed = test_seed();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937_64 random(seed);
+  std::uniform_real_distribution<float> exponent(-148, 128);
+  constexpr std::int64_t rows = 2, columns = 4;
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    Matrix logits(context, dtype, rows, columns), target(context, DType::i64, rows, 1),
+        loss(context, DType::f32, rows, 1);
+    LossInput input{.rows = rows, .columns = columns, .target = {1, 2}};
+    input.logits = logits.set({0, 0, 0, 0, 1, 2, 0.5, -1});
+    target.set_indices(input.target);
+    int taken = 0;
+    for (int turn = 0; turn < 300; ++turn) {
+      input.operation = {.reduction = Reduction::none,
+                         .z_loss = std::exp2(exponent(random)),
+                         .softcap = std::exp2(exponent(random)),
+                         .logit_scale = std::exp2(exponent(random))};
+      try {
+        context.run(input.operation,
+                    {.logits = logits.tensor(), .target = target.tensor(), .loss = loss.tensor()});
+      } catch (const InvalidArgument&) {
+        continue;
+      }
+      ++taken;
+      context.synchronize();
+      std::vector<double> expected = cross_entropy(input).loss;
+      for (double& value : expected)
+        if (value > static_cast<double>(std::numeric_limits<float>::max())) value = INFINITY;
+      // f64 rounds a difference of two numbers as large as the cap, too.
+      expect_near(loss.values(), expected, 1e-4,
+                  1e-5 + 0x1p-50 * static_cast<double>(input.operation.softcap),
+                  fmt::format("z_loss {}, softcap {}, logit_scale {}", input.operation.z_loss,
+                              input.operation.softcap, input.operation.logit_scale)
+                      .c_str());
+    }
+    EXPECT_GT(taken, 0);
+  }
 }
 
 TEST_F(RunOutputs, NoRows) {

@@ -44,6 +44,8 @@ void expect_near(const std::vector<double>& got, const std::vector<double>& want
   for (std::size_t i = 0; i < got.size(); ++i)
     if (std::isnan(want[i]))
       ASSERT_TRUE(std::isnan(got[i])) << what << '[' << i << "] is " << got[i];
+    else if (std::isinf(want[i]))
+      ASSERT_EQ(got[i], want[i]) << what << '[' << i << ']';
     else
       ASSERT_NEAR(got[i], want[i], absolute + relative * std::abs(want[i])) << what << '[' << i << ']';
 }

@@ -170,7 +170,9 @@ TEST_F(RunEdges, TargetsOutOfRangeAreCountedOnce) {
   } catch (const TargetOutOfRange& error) {
     EXPECT_EQ(error.count(), 6) << "three rows, twice";
     EXPECT_EQ(error.first_row(), 2);
-    EXPECT_THAT(error.what(), testing::HasSubstr("row 2"));
+    EXPECT_EQ(error.first_target(), 20);
+    EXPECT_EQ(error.operation(), "CrossEntropy");
+    EXPECT_THAT(error.what(), testing::HasSubstr("row 2 with target 20"));
   }
   EXPECT_NO_THROW(context.check()) << "the status is clear after it was told";
   const std::vector<double> losses = loss.values(), gradients = grad.values();
@@ -180,6 +182,16 @@ TEST_F(RunEdges, TargetsOutOfRangeAreCountedOnce) {
   }
   EXPECT_EQ(losses.at(1), 0);
   for (const int row : {0, 3}) EXPECT_NEAR(losses.at(row), std::log(20.), 1e-5);
+
+  target.set_indices({3, -100, 0, 19, -100, -(std::int64_t{1} << 40)});
+  context.run(operation, tensors);
+  try {
+    context.check();
+    ADD_FAILURE() << "nothing was found";
+  } catch (const TargetOutOfRange& error) {
+    EXPECT_EQ(error.first_row(), 5);
+    EXPECT_EQ(error.first_target(), -(1 << 23)) << "the nearest that is told";
+  }
 
   target.set_indices({3, -100, 0, 19, -100, 1});
   context.run(operation, tensors);

@@ -75,6 +75,39 @@ TEST_F(Threads, RunManyProblems) {
   EXPECT_EQ(context.compiled(), static_cast<int>(widths.size()));
 }
 
+/// One with right targets, one with wrong ones; each looks after its own calls.
+TEST_F(Threads, AreToldOfTheirOwnStreamsTargetsAlone) {
+  Context context(options(Policy::lookup));
+  constexpr int turns = 200;
+  // CU_STREAM_PER_THREAD; on the host device calls run on the thread that makes them.
+  const Stream stream = tested_device() == "host" ? nullptr : reinterpret_cast<Stream>(std::uintptr_t{2});
+  const auto failures_of = [&](std::int64_t class_index) {
+    Matrix logits(context, DType::f32, 1, 4), target(context, DType::i64, 1, 1),
+        loss(context, DType::f32, 1, 1);
+    logits.set({1, 2, 3, 4});
+    target.set_indices({class_index});
+    int failures = 0;
+    for (int turn = 0; turn < turns; ++turn) {
+      context.run(CrossEntropy{},
+                  {.logits = logits.tensor(), .target = target.tensor(), .loss = loss.tensor()}, stream);
+      try {
+        context.check(stream);
+      } catch (const TargetOutOfRange& error) {
+        EXPECT_EQ(error.first_target(), class_index);
+        EXPECT_EQ(error.count(), 1);
+        ++failures;
+      }
+    }
+    return failures;
+  };
+  int right = -1, wrong = -1;
+  {
+    const std::jthread one([&] { right = failures_of(3); }), other([&] { wrong = failures_of(4); });
+  }
+  EXPECT_EQ(right, 0);
+  EXPECT_EQ(wrong, turns);
+}
+
 /// Threads check while others run calls with such targets.
 TEST_F(Threads, AreToldOfEachTargetOutOfRangeOnce) {
   constexpr int runners = 2, checkers = 2, turns = 300, bad_rows = 3;

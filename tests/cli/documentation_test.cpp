@@ -8,6 +8,7 @@
 
 #include "tests/cli/all_commands.hpp"
 #include "tests/cli/process.hpp"
+#include "tests/environment.hpp"
 
 namespace ce::cli {
 namespace {
@@ -70,6 +71,7 @@ TEST_F(Documentation, NamesTheCeilingsWhereTheyAreOperations) {
 }
 
 TEST_F(Documentation, CountsTheShippedWinnersAsDoctorDoes) {
+  const ce::test::ScopedEnvironment system("CE_SYSTEM_DB", static_cast<const char*>(nullptr));
   const std::string said = ce_tune({"doctor"}).out;
   const std::size_t begin = said.find("built in: ");
   ASSERT_NE(begin, std::string::npos) << said;
