@@ -7,12 +7,12 @@
 /// COMPILER is what keys of binaries call the compiler of the device that they were measured on: "nvrtc 13.0 sm_90" for
 /// an H200. Nothing else of a measurement changes; one whose config no variant has any more is an error.
 
-#include <fmt/format.h>
-
+#include <exception>
 #include <iostream>
-#include <string>
+#include <string_view>
+#include <vector>
 
-#include "cache/codec.hpp"
+#include "cache/export.hpp"
 #include "ce/base/error.hpp"
 #include "generator/config.hpp"
 #include "generator/problem.hpp"
@@ -38,17 +38,9 @@ int main(int argc, char** argv) {
     return 2;
   }
   try {
-    std::string line;
-    if (std::getline(std::cin, line)) std::cout << line << '\n';  // what the file is
-    while (std::getline(std::cin, line)) {
-      if (line.find("\"config\"") == std::string::npos) {  // how many there are, at the end
-        std::cout << line << '\n';
-        continue;
-      }
-      ce::cache::Measurement winner = ce::cache::from_json(line);
-      restamp(winner, argv[1]);
-      std::cout << ce::cache::to_json(winner) << '\n';
-    }
+    std::vector<ce::cache::Measurement> winners = ce::cache::read_export(std::cin, "the standard input");
+    for (ce::cache::Measurement& winner : winners) restamp(winner, argv[1]);
+    ce::cache::write_export(std::cout, winners);
   } catch (const std::exception& error) {
     std::cerr << "ce_restamp: " << error.what() << '\n';
     return 1;

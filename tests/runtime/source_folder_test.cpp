@@ -48,6 +48,8 @@ class SourceFolders : public testing::Test {
   }
   /// What a process that was killed leaves: nobody removes the folder that a child of fork() makes and ends with.
   [[nodiscard]] fs::path abandoned_folder() const {
+    std::set<fs::path> before;
+    for (const auto& entry : fs::directory_iterator(place_)) before.insert(entry.path());
     const pid_t child = ::fork();
     if (child == 0) {
       const SourceFolder folder({"f", "text", {{"below/part.cuh", "header"}}, {}});
@@ -55,8 +57,7 @@ class SourceFolders : public testing::Test {
     }
     EXPECT_EQ(::waitpid(child, nullptr, 0), child);
     for (const auto& entry : fs::directory_iterator(place_))
-      if (entry.path().filename().string().starts_with("ce-source-") && !known_.contains(entry.path()))
-        return entry.path();
+      if (!before.contains(entry.path())) return entry.path();
     ADD_FAILURE() << "it has left nothing";
     return {};
   }
@@ -167,6 +168,8 @@ TEST_F(SourceFolders, OfProcessesThatWereKilledAreRemoved) {
 
 /// Only what ce has made is removed, whatever a folder is called and however old it is.
 TEST_F(SourceFolders, OfTheUserStay) {
+  const fs::path renamed = place_ / "ce-source-renamed";
+  fs::rename(abandoned_folder(), renamed);
   const fs::path abandoned = abandoned_folder();
   for (const char* name : {"ce-source-0.1.0", "ce-source-thesis", "ce-compile-thesis", "ce-source-"}) {
     const fs::path own = users_folder(name);
@@ -176,8 +179,6 @@ TEST_F(SourceFolders, OfTheUserStay) {
   const fs::path linked = users_folder("elsewhere");
   fs::create_directory_symlink(linked, place_ / "ce-source-linked");
   fs::create_directory_symlink(linked, abandoned / "link");
-  const fs::path renamed = place_ / "ce-source-renamed";
-  fs::rename(abandoned_folder(), renamed);
   clean_up();
   for (const fs::path& own : known_) EXPECT_EQ(text_of(own / "thesis.tex"), "text") << own;
   EXPECT_TRUE(fs::is_symlink(place_ / "ce-source-linked"));
