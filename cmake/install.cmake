@@ -12,6 +12,12 @@ install(FILES ${PROJECT_BINARY_DIR}/generated/ce/version.hpp DESTINATION ${CMAKE
 install(TARGETS ce EXPORT ceTargets
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+if(CE_BUILD_C)
+  # In a package of its own: programs that use it need none of the libraries of a static ce.
+  install(FILES ${PROJECT_SOURCE_DIR}/include/ce/ce.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/ce)
+  install(TARGETS ce_c EXPORT ceCTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  install(EXPORT ceCTargets NAMESPACE ce:: DESTINATION ${package_dir})
+endif()
 if(CE_BUILD_CLI)
   # Only a shared ce is looked for beside the command.
   file(RELATIVE_PATH bin_to_lib ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR})

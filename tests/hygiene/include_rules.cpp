@@ -24,6 +24,8 @@ const std::vector<Room> rooms{
     {"runtime", {"runtime/host"}},
     {"tuner", {"cache", "runtime", "runtime/host", "generator", "templates"}},
     {"ce", {"tuner", "cache", "runtime", "runtime/host", "generator", "templates"}},
+    {"include", {}},
+    {"c", {"ce", "include"}},
     {"examples", {"ce"}},
     {"cli", {"ce", "tuner", "cache", "runtime", "runtime/host", "generator", "templates"}},
 };
@@ -81,7 +83,7 @@ std::vector<std::string> check_includes(std::string_view path, std::string_view 
 }
 
 std::vector<std::filesystem::path> room_files(const std::filesystem::path& top) {
-  static const std::set<std::string> extensions{".hpp", ".cpp", ".cuh", ".in"};
+  static const std::set<std::string> extensions{".hpp", ".cpp", ".cuh", ".in", ".h", ".c"};
   std::set<std::filesystem::path> files;
   for (const Room& room : rooms) {
     if (!std::filesystem::is_directory(top / room.name)) continue;

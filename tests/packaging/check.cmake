@@ -58,4 +58,10 @@ if(USE STREQUAL "find_package")
   elseif(COMMAND_EXPECTED)
     message(FATAL_ERROR "ce-tune was not installed")
   endif()
+
+  # The C interface from a project without a C++ compiler.
+  run(${CMAKE_COMMAND} -S ${CMAKE_CURRENT_LIST_DIR}/c_consumer -B ${WORK}/c_build -G ${GENERATOR}
+      -DCMAKE_PREFIX_PATH=${WORK}/prefix -DCE_EXPECTED_VERSION=${VERSION})
+  run(${CMAKE_COMMAND} --build ${WORK}/c_build)
+  expect_version(${WORK}/c_build/c_consumer ${WORK}/c_build/ce.db)
 endif()

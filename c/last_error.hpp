@@ -1,0 +1,28 @@
+#pragma once
+/// \file
+/// A thread's last error, as plain values.
+
+#include <cstdint>
+#include <string>
+
+#include "ce/base/error.hpp"
+#include "include/ce/ce.h"
+
+namespace ce::c {
+
+struct LastError {
+  ce_status status = CE_STATUS_SUCCESS;
+  std::int32_t code = 0;
+  std::string message, place, operation, argument, value, expected, call, log, source_path, problems;
+};
+
+/// Which status tells of an error of this kind and class.
+[[nodiscard]] ce_status status_of(const Error& error) noexcept;
+
+/// Takes an error of ce apart.
+[[nodiscard]] LastError parts_of(const Error& error);
+
+/// The parts as ce_last_error_details() hands them out; they point into `error`.
+[[nodiscard]] ce_error_details details_of(const LastError& error) noexcept;
+
+}  // namespace ce::c

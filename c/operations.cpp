@@ -1,0 +1,98 @@
+#include "c/operations.hpp"
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "c/guard.hpp"
+#include "c/handles.hpp"
+#include "c/structs.hpp"
+
+namespace ce::c {
+
+Reduction reduction_from(ce_reduction reduction) {
+  static_assert(CE_REDUCTION_NONE == static_cast<int>(Reduction::none) &&
+                CE_REDUCTION_MEAN == static_cast<int>(Reduction::mean) &&
+                CE_REDUCTION_SUM == static_cast<int>(Reduction::sum));
+  if (reduction < CE_REDUCTION_NONE || reduction > CE_REDUCTION_SUM)
+    throw InvalidArgument("reduction", std::to_string(reduction), "a CE_REDUCTION_...");
+  return static_cast<Reduction>(reduction);
+}
+
+void require_reserved(std::int32_t reserved) {
+  if (reserved != 0) throw InvalidArgument("reserved", std::to_string(reserved), "0");
+}
+
+namespace {
+
+template <class Operation>
+struct Call {
+  Operation operation;
+  typename Operation::Tensors tensors;
+};
+
+/// \throws InvalidArgument
+template <class Operation>
+Call<Operation> call_from(const typename Interface<Operation>::Options* options,
+                          const typename Interface<Operation>::Tensors* tensors) {
+  using Own = Interface<Operation>;
+  try {
+    typename Own::Options options_storage;
+    typename Own::Tensors tensors_storage;
+    if (options == nullptr) options = &Own::no_options;
+    require_pointer("tensors", tensors, "a struct of the operation's tensors");
+    return {.operation = Own::operation(read_struct("options", *options, Own::no_options,
+                                                    sizeof(typename Own::Options), options_storage)),
+            .tensors = Own::tensors(read_struct("tensors", *tensors, Own::no_tensors,
+                                                sizeof(typename Own::Tensors), tensors_storage))};
+  } catch (const InvalidArgument& error) {
+    throw error.in(Operation::name);
+  }
+}
+
+template <class Operation>
+ce_status run(ce_context* context, const typename Interface<Operation>::Options* options,
+              const typename Interface<Operation>::Tensors* tensors, ce_stream stream,
+              const ce_choice** choice) noexcept {
+  if (choice != nullptr) *choice = nullptr;
+  return guarded([&] {
+    const Call<Operation> call = call_from<Operation>(options, tensors);
+    const Choice& made = context != nullptr ? from_handle(context)->run(call.operation, call.tensors, stream)
+                                            : Context::run_default(call.operation, call.tensors, stream);
+    if (choice != nullptr) *choice = to_handle(&made);
+  });
+}
+
+template <class Operation>
+ce_status prepare(ce_context* context, const typename Interface<Operation>::Options* options,
+                  const typename Interface<Operation>::Tensors* tensors, ce_stream stream,
+                  ce_plan** plan) noexcept {
+  if (plan != nullptr) *plan = nullptr;
+  return guarded([&] {
+    require_pointer("plan", plan, "where to put the handle");
+    const Call<Operation> call = call_from<Operation>(options, tensors);
+    Plan made = context_or_default(context).prepare(call.operation, call.tensors, stream);
+    *plan = to_handle(std::make_unique<Plan>(std::move(made)).release());
+  });
+}
+
+}  // namespace
+}  // namespace ce::c
+
+// NOLINTNEXTLINE(bugprone-macro-parentheses): the names of functions and types
+#define CE_OPERATION(Operation, name)                                                                   \
+  ce_status ce_##name(ce_context* context, const ce_##name##_options* options,                          \
+                      const ce_##name##_tensors* tensors, ce_stream stream, const ce_choice** choice) { \
+    return ce::c::run<ce::Operation>(context, options, tensors, stream, choice);                        \
+  }                                                                                                     \
+  ce_status ce_##name##_prepare(ce_context* context, const ce_##name##_options* options,                \
+                                const ce_##name##_tensors* tensors, ce_stream stream, ce_plan** plan) { \
+    return ce::c::prepare<ce::Operation>(context, options, tensors, stream, plan);                      \
+  }
+CE_OPERATION(Softmax, softmax)
+CE_OPERATION(LogSoftmax, log_softmax)
+CE_OPERATION(SoftmaxBackward, softmax_backward)
+CE_OPERATION(LogSoftmaxBackward, log_softmax_backward)
+CE_OPERATION(CrossEntropy, cross_entropy)
+CE_OPERATION(CrossEntropyBackward, cross_entropy_backward)
+#undef CE_OPERATION

@@ -1,0 +1,158 @@
+#pragma once
+/// \file
+/// The structs of each operation: Interface<Operation> names those of ce.h, and turns them into those of ce.
+///
+/// Each conversion takes all fields by name, so that a field that ce or ce.h gains does not compile until the other has it.
+
+#include <cstdint>
+#include <type_traits>
+
+#include "c/tensor.hpp"
+#include "ce/operations.hpp"
+#include "include/ce/ce.h"
+
+namespace ce::c {
+
+/// \throws InvalidArgument for a value that is none
+[[nodiscard]] Reduction reduction_from(ce_reduction reduction);
+
+/// \throws InvalidArgument where it is not 0
+void require_reserved(std::int32_t reserved);
+
+template <class Operation>
+struct Interface;
+
+/// Softmax and LogSoftmax.
+template <class Operation, class OptionsStruct, class TensorsStruct>
+struct ForwardInterface {
+  using Options = OptionsStruct;
+  using Tensors = TensorsStruct;
+
+  [[nodiscard]] static Operation operation(const Options& options) {
+    [[maybe_unused]] const auto& [size] = options;
+    static_assert(std::is_empty_v<Operation>);
+    return {};
+  }
+  [[nodiscard]] static typename Operation::Tensors tensors(const Tensors& given) {
+    const auto& [size, input, output] = given;
+    const typename Operation::Tensors tensors{.input = tensor_from("input", input),
+                                              .output = tensor_from("output", output)};
+    [[maybe_unused]] const auto& [f1, f2] = tensors;
+    return tensors;
+  }
+};
+
+template <>
+struct Interface<Softmax> : ForwardInterface<Softmax, ce_softmax_options, ce_softmax_tensors> {
+  static constexpr Options no_options = CE_SOFTMAX_OPTIONS_INIT;
+  static constexpr Tensors no_tensors = CE_SOFTMAX_TENSORS_INIT;
+};
+
+template <>
+struct Interface<LogSoftmax> : ForwardInterface<LogSoftmax, ce_log_softmax_options, ce_log_softmax_tensors> {
+  static constexpr Options no_options = CE_LOG_SOFTMAX_OPTIONS_INIT;
+  static constexpr Tensors no_tensors = CE_LOG_SOFTMAX_TENSORS_INIT;
+};
+
+/// SoftmaxBackward and LogSoftmaxBackward.
+template <class Operation, class OptionsStruct, class TensorsStruct>
+struct BackwardInterface {
+  using Options = OptionsStruct;
+  using Tensors = TensorsStruct;
+
+  [[nodiscard]] static Operation operation(const Options& options) {
+    [[maybe_unused]] const auto& [size] = options;
+    static_assert(std::is_empty_v<Operation>);
+    return {};
+  }
+  [[nodiscard]] static typename Operation::Tensors tensors(const Tensors& given) {
+    const auto& [size, output, output_grad, input_grad] = given;
+    const typename Operation::Tensors tensors{.output = tensor_from("output", output),
+                                              .output_grad = tensor_from("output_grad", output_grad),
+                                              .input_grad = tensor_from("input_grad", input_grad)};
+    [[maybe_unused]] const auto& [f1, f2, f3] = tensors;
+    return tensors;
+  }
+};
+
+template <>
+struct Interface<SoftmaxBackward>
+    : BackwardInterface<SoftmaxBackward, ce_softmax_backward_options, ce_softmax_backward_tensors> {
+  static constexpr Options no_options = CE_SOFTMAX_BACKWARD_OPTIONS_INIT;
+  static constexpr Tensors no_tensors = CE_SOFTMAX_BACKWARD_TENSORS_INIT;
+};
+
+template <>
+struct Interface<LogSoftmaxBackward> : BackwardInterface<LogSoftmaxBackward, ce_log_softmax_backward_options,
+                                                         ce_log_softmax_backward_tensors> {
+  static constexpr Options no_options = CE_LOG_SOFTMAX_BACKWARD_OPTIONS_INIT;
+  static constexpr Tensors no_tensors = CE_LOG_SOFTMAX_BACKWARD_TENSORS_INIT;
+};
+
+/// The options that CrossEntropy and its gradient share.
+template <class Operation, class Options>
+[[nodiscard]] Operation cross_entropy_from(const Options& options) {
+  const auto& [size, ignore_index, reduction, label_smoothing, z_loss, softcap, logit_scale, reserved] =
+      options;
+  require_reserved(reserved);
+  const Operation operation{.ignore_index = ignore_index,
+                            .reduction = reduction_from(reduction),
+                            .label_smoothing = label_smoothing,
+                            .z_loss = z_loss,
+                            .softcap = softcap,
+                            .logit_scale = logit_scale};
+  [[maybe_unused]] const auto& [f1, f2, f3, f4, f5, f6] = operation;
+  return operation;
+}
+
+template <>
+struct Interface<CrossEntropy> {
+  using Options = ce_cross_entropy_options;
+  using Tensors = ce_cross_entropy_tensors;
+  static constexpr Options no_options = CE_CROSS_ENTROPY_OPTIONS_INIT;
+  static constexpr Tensors no_tensors = CE_CROSS_ENTROPY_TENSORS_INIT;
+
+  [[nodiscard]] static CrossEntropy operation(const Options& options) {
+    return cross_entropy_from<CrossEntropy>(options);
+  }
+  [[nodiscard]] static CrossEntropy::Tensors tensors(const Tensors& given) {
+    const auto& [size, logits, target, weight, upstream, loss, grad, z_loss, lse, argmax, hit] = given;
+    const CrossEntropy::Tensors tensors{.logits = tensor_from("logits", logits),
+                                        .target = tensor_from("target", target),
+                                        .weight = tensor_from("weight", weight),
+                                        .upstream = tensor_from("upstream", upstream),
+                                        .loss = tensor_from("loss", loss),
+                                        .grad = tensor_from("grad", grad),
+                                        .z_loss = tensor_from("z_loss", z_loss),
+                                        .lse = tensor_from("lse", lse),
+                                        .argmax = tensor_from("argmax", argmax),
+                                        .hit = tensor_from("hit", hit)};
+    [[maybe_unused]] const auto& [f1, f2, f3, f4, f5, f6, f7, f8, f9, f10] = tensors;
+    return tensors;
+  }
+};
+
+template <>
+struct Interface<CrossEntropyBackward> {
+  using Options = ce_cross_entropy_backward_options;
+  using Tensors = ce_cross_entropy_backward_tensors;
+  static constexpr Options no_options = CE_CROSS_ENTROPY_BACKWARD_OPTIONS_INIT;
+  static constexpr Tensors no_tensors = CE_CROSS_ENTROPY_BACKWARD_TENSORS_INIT;
+
+  [[nodiscard]] static CrossEntropyBackward operation(const Options& options) {
+    return cross_entropy_from<CrossEntropyBackward>(options);
+  }
+  [[nodiscard]] static CrossEntropyBackward::Tensors tensors(const Tensors& given) {
+    const auto& [size, logits, target, weight, lse, upstream, grad] = given;
+    const CrossEntropyBackward::Tensors tensors{.logits = tensor_from("logits", logits),
+                                                .target = tensor_from("target", target),
+                                                .weight = tensor_from("weight", weight),
+                                                .lse = tensor_from("lse", lse),
+                                                .upstream = tensor_from("upstream", upstream),
+                                                .grad = tensor_from("grad", grad)};
+    [[maybe_unused]] const auto& [f1, f2, f3, f4, f5, f6] = tensors;
+    return tensors;
+  }
+};
+
+}  // namespace ce::c

@@ -1,0 +1,38 @@
+#pragma once
+/// \file
+/// ce_tensor and Tensor.
+
+#include <string_view>
+
+#include "ce/tensor.hpp"
+#include "include/ce/ce.h"
+
+namespace ce::c {
+
+[[noreturn]] void refuse_dtype(std::string_view name, ce_dtype dtype);
+
+/// \param name  whose it is, for messages
+/// \throws InvalidArgument for a value that is no dtype
+[[nodiscard]] inline DType dtype_from(std::string_view name, ce_dtype dtype) {
+  if (dtype < CE_DTYPE_F32 || dtype > CE_DTYPE_U8) refuse_dtype(name, dtype);
+  return static_cast<DType>(dtype);
+}
+
+/// Null is a tensor that is not given. \throws InvalidArgument for a value that is no dtype
+[[nodiscard]] inline Tensor tensor_from(std::string_view name, const ce_tensor* given) {
+  if (given == nullptr) return {};
+  // By name, so that a field that one of the two gains does not compile until it is here.
+  const auto& [data, dtype, rows, columns, row_stride, column_stride, batch_rows, batch_stride] = *given;
+  const Tensor tensor{.data = data,
+                      .dtype = dtype_from(name, dtype),
+                      .rows = rows,
+                      .columns = columns,
+                      .row_stride = row_stride,
+                      .column_stride = column_stride,
+                      .batch_rows = batch_rows,
+                      .batch_stride = batch_stride};
+  [[maybe_unused]] const auto& [f1, f2, f3, f4, f5, f6, f7, f8] = tensor;
+  return tensor;
+}
+
+}  // namespace ce::c

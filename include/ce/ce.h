@@ -1,0 +1,587 @@
+#ifndef CE_CE_H
+#define CE_CE_H
+/// \file
+/// The C interface of ce: softmax and cross entropy kernels that tune themselves to the GPU and the shape.
+///
+/// \code
+/// const ce_tensor x = ce_matrix(logits, CE_DTYPE_BF16, rows, columns);
+/// const ce_tensor t = ce_vector(targets, CE_DTYPE_I64, rows), l = ce_vector(loss, CE_DTYPE_F32, 1);
+/// ce_cross_entropy_tensors tensors = CE_CROSS_ENTROPY_TENSORS_INIT;
+/// tensors.logits = &x;
+/// tensors.target = &t;
+/// tensors.loss = &l;
+/// tensors.grad = &x;
+/// if (ce_cross_entropy(NULL, NULL, &tensors, stream, NULL) != CE_STATUS_SUCCESS) puts(ce_last_error());
+/// \endcode
+///
+/// **Errors.** A function that can fail returns a ce_status; the text and the parts of the calling thread's
+/// latest failure are in ce_last_error() and ce_last_error_details(). Nothing is enqueued and nothing is
+/// written by a call that returns CE_STATUS_INVALID_ARGUMENT, and a handle that it was to make is NULL. No
+/// C++ exception leaves the library.
+///
+/// **Contexts.** A `context` of NULL is the default one of the thread's current CUDA device, which is made on
+/// first use and lives as long as the process.
+///
+/// **Threads.** Each function may be called by any thread at any time, with handles that threads share, but a
+/// handle is destroyed when no other call uses it. Each call leaves the thread's current CUDA context and
+/// device as it found them. After fork() a child makes handles of its own; those of its parent are not for
+/// it.
+///
+/// **ABI.** A struct that begins with `struct_size` is initialised with the macro beside it, or has its own
+/// size in `struct_size`, zero in what this documentation does not name, and a value in every other field.
+/// Structs grow at their end only: programs that were compiled with an older header go on, and of a newer
+/// header's struct whatever this library does not know must be zero. ce_tensor never grows. Enumerations are
+/// int32_t. All functions use the C calling convention, and all texts are UTF-8 and end with a null byte.
+
+#include <stddef.h>
+#include <stdint.h>
+
+/// The version of this header; ce_version() is that of the library.
+#define CE_VERSION_MAJOR 0
+#define CE_VERSION_MINOR 1
+#define CE_VERSION_PATCH 0
+#define CE_VERSION "0.1.0"
+
+#if defined(CE_C_BUILD) && defined(__GNUC__)
+#define CE_C_API __attribute__((visibility("default")))
+#else
+#define CE_C_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/// "major.minor.patch" of the library that is loaded. Lives as long as the library.
+CE_C_API const char* ce_version(void);
+
+// ---- Errors -------------------------------------------------------------------------------------------
+
+/// How a call ended.
+typedef int32_t ce_status;
+enum {
+  CE_STATUS_SUCCESS = 0,
+  CE_STATUS_INVALID_ARGUMENT = 1,     ///< an argument is wrong, or an environment variable means nothing
+  CE_STATUS_UNSUPPORTED = 2,          ///< valid, but not on this device or not in this version
+  CE_STATUS_DEVICE = 3,               ///< the CUDA driver or the host device reported a failure
+  CE_STATUS_COMPILE = 4,              ///< a kernel failed to compile
+  CE_STATUS_DATABASE = 5,             ///< the tuning database could not do what was explicitly asked of it
+  CE_STATUS_NOT_FOUND = 6,            ///< what was asked for by name does not exist
+  CE_STATUS_TARGET_OUT_OF_RANGE = 7,  ///< a cross entropy target is neither a class index nor ignore_index
+  CE_STATUS_VERIFICATION = 8,         ///< no kernel computed the right answer
+  CE_STATUS_INTERRUPTED = 9,          ///< the caller asked to stop
+  CE_STATUS_OUT_OF_MEMORY = 10,       ///< memory of the device is short
+  CE_STATUS_OUT_OF_HOST_MEMORY = 11,  ///< memory of the process is short
+  CE_STATUS_NOT_TUNED = 12,           ///< CE_POLICY_FROZEN, and the database has no winner for the problem
+  CE_STATUS_INTERNAL = 13             ///< a mistake in ce: please report its message
+};
+
+/// "invalid argument", "out of memory", ...; "unknown status" of a value that is none. Lives as long as the
+/// library.
+CE_C_API const char* ce_status_name(ce_status status);
+
+/// What the calling thread's latest failed call said; "" before the first. Calls that succeed leave it alone.
+/// Valid until the thread's next call that fails, and as long as the thread.
+CE_C_API const char* ce_last_error(void);
+
+/// The parts of an error. Texts that a status does not have are "", never NULL.
+typedef struct ce_error_details {
+  size_t struct_size;
+  ce_status status;  ///< CE_STATUS_SUCCESS before the thread's first failure
+  int32_t code;  ///< CE_STATUS_DEVICE and ..._OUT_OF_MEMORY: of the call that failed, as a CUresult; else 0
+  const char* message;      ///< as ce_last_error()
+  const char* place;        ///< "file:line" in ce that refused; "" where it is not known
+  const char* operation;    ///< "CrossEntropy" where a call was refused or met a target out of range
+  const char* argument;     ///< CE_STATUS_INVALID_ARGUMENT: "input.rows"
+  const char* value;        ///< CE_STATUS_INVALID_ARGUMENT: what it is: "-1"
+  const char* expected;     ///< CE_STATUS_INVALID_ARGUMENT: what it should be: "0 or more"
+  const char* call;         ///< CE_STATUS_DEVICE, CE_STATUS_OUT_OF_MEMORY: the text of the call that failed
+  const char* log;          ///< CE_STATUS_COMPILE: what the compiler said
+  const char* source_path;  ///< CE_STATUS_COMPILE: the file of the kernel's text, which stays on disk
+  const char* problems;     ///< CE_STATUS_NOT_TUNED: a line for each that the context has missed
+} ce_error_details;
+#define CE_ERROR_DETAILS_INIT                                                                             \
+  {                                                                                                       \
+    sizeof(ce_error_details), CE_STATUS_SUCCESS, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, \
+        NULL                                                                                              \
+  }
+
+/// Fills in the parts of the calling thread's latest failure, as far as `struct_size` goes. Its texts are
+/// valid as long as that of ce_last_error(). Does nothing for NULL.
+CE_C_API void ce_last_error_details(ce_error_details* details);
+
+// ---- Tensors ------------------------------------------------------------------------------------------
+
+/// CUDA's CUstream and cudaStream_t; NULL is the legacy default stream. The host device ignores it.
+typedef struct CUstream_st* ce_stream;
+
+/// The type of an element.
+typedef int32_t ce_dtype;
+enum {
+  CE_DTYPE_F32 = 0,
+  CE_DTYPE_F16 = 1,
+  CE_DTYPE_BF16 = 2,
+  CE_DTYPE_I32 = 3,
+  CE_DTYPE_I64 = 4,
+  CE_DTYPE_U8 = 5
+};
+
+/// A `row_stride` that means "as long as a row": the rows lie one after the other.
+#define CE_CONTIGUOUS INT64_MIN
+
+/// A view of [rows, columns] elements in device memory (or host memory, on the host device). Owns nothing,
+/// and is not kept: it may go as soon as the call that took it returns.
+///
+/// Row r starts r x row_stride elements after `data`; where rows lie in batches, (r / batch_rows) x
+/// batch_stride + (r % batch_rows) x row_stride. No two elements may share memory. The stride of a dimension
+/// of size 1 is never used. Kernels are fastest where column_stride is 1. Make one with ce_matrix(),
+/// ce_vector(), ce_batched() or ce_class_dimension_second(), or set every field.
+///
+/// A call without rows has tensors of rows = 0 with the columns and dtypes that they would have; `data` may
+/// be NULL then.
+typedef struct ce_tensor {
+  void* data;  ///< the first element, aligned to the size of an element
+  ce_dtype dtype;
+  int64_t rows;
+  int64_t columns;        ///< 1 or more
+  int64_t row_stride;     ///< elements from one row to the next, or CE_CONTIGUOUS
+  int64_t column_stride;  ///< elements from one column to the next
+  int64_t batch_rows;     ///< rows of a batch, a divisor of `rows`; 0: all are one batch
+  int64_t batch_stride;   ///< elements from one batch to the next; only with batch_rows
+} ce_tensor;
+
+/// Dense [rows, columns].
+static inline ce_tensor ce_matrix(void* data, ce_dtype dtype, int64_t rows, int64_t columns) {
+  ce_tensor tensor;
+  tensor.data = data;
+  tensor.dtype = dtype;
+  tensor.rows = rows;
+  tensor.columns = columns;
+  tensor.row_stride = CE_CONTIGUOUS;
+  tensor.column_stride = 1;
+  tensor.batch_rows = 0;
+  tensor.batch_stride = 0;
+  return tensor;
+}
+
+/// Dense [count].
+static inline ce_tensor ce_vector(void* data, ce_dtype dtype, int64_t count) {
+  return ce_matrix(data, dtype, count, 1);
+}
+
+/// A dense [outer, classes, inner] array as rows of classes: what PyTorch calls (N, C, d1, ...), with the
+/// product of d1, ... as `inner`. Row o x inner + i holds the classes of position i of item o, so that the
+/// row's target is element [o, i] of a dense [outer, inner] array.
+/// \returns CE_STATUS_INVALID_ARGUMENT for a negative size, or more rows than 64 bits count
+CE_C_API ce_status ce_class_dimension_second(void* data, ce_dtype dtype, int64_t outer, int64_t classes,
+                                             int64_t inner, ce_tensor* view);
+
+/// A [batches, batch_rows, columns] view with strides of its own, as rows: `logits[:, :-1, :]` of a dense [b,
+/// s, v] array is that of b, s - 1, v, a batch_stride of s x v elements, and CE_CONTIGUOUS.
+/// \returns CE_STATUS_INVALID_ARGUMENT for a negative size, or more rows than 64 bits count
+CE_C_API ce_status ce_batched(void* data, ce_dtype dtype, int64_t batches, int64_t batch_rows,
+                              int64_t columns, int64_t batch_stride, int64_t row_stride, ce_tensor* view);
+
+// ---- Contexts -----------------------------------------------------------------------------------------
+
+/// A device, a database and the kernels chosen so far.
+typedef struct ce_context ce_context;
+
+/// What to do for a problem that the database has no winner for. A stand-in is the config that near known
+/// problems speak for, else a safe default.
+typedef int32_t ce_policy;
+enum {
+  CE_POLICY_DEFAULT = 0,  ///< the environment variable CE_POLICY, else CE_POLICY_TUNE
+  CE_POLICY_TUNE = 1,  ///< tune it now, once; while another thread or process does, wait for it, at most for
+                       ///< tuning_seconds, and go on with a stand-in for the time being
+  CE_POLICY_LOOKUP = 2,  ///< never tune: a stand-in
+  CE_POLICY_FROZEN = 3,  ///< fail with CE_STATUS_NOT_TUNED
+  CE_POLICY_BACKGROUND =
+      4  ///< a stand-in at once; a thread of the context tunes, and a later call takes the winner
+};
+
+/// A `tuning_seconds` that leaves them to ce: 2 on a GPU, no bound on the host device.
+#define CE_TUNING_SECONDS_DEFAULT (-1.0)
+
+typedef struct ce_context_options {
+  size_t struct_size;
+  /// "cuda", "cuda:1", "host"; NULL or "": the environment variable CE_DEVICE, else the thread's current CUDA
+  /// device, else GPU 0, else the host.
+  const char* device;
+  /// The file of the tuning database; NULL or "": the environment variable CE_DB, else
+  /// $XDG_DATA_HOME/ce/ce.db, else ~/.local/share/ce/ce.db.
+  const char* database;
+  /// Seconds that tuning a problem may take, and waiting for another thread or process that does; 0: no
+  /// bound. What has begun by then is finished.
+  double tuning_seconds;
+  /// Device memory in bytes that a problem's tensors may take for a while when it is tuned. 0: a quarter of
+  /// what is free, 2 GiB at most; 256 MiB on the host device.
+  int64_t scratch_bytes;
+  /// Device memory in bytes set aside at once for the workspaces of calls that are captured into graphs,
+  /// where nothing can be allocated. A captured mean or sum takes 4 bytes a row, with a z-loss 8.
+  int64_t capture_bytes;
+  ce_policy policy;
+  int32_t reserved;  ///< 0
+} ce_context_options;
+#define CE_CONTEXT_OPTIONS_INIT                                                             \
+  {                                                                                         \
+    sizeof(ce_context_options), NULL, NULL, CE_TUNING_SECONDS_DEFAULT, 0, (int64_t)8 << 20, \
+        CE_POLICY_DEFAULT, 0                                                                \
+  }
+
+/// \param options  NULL: all at their defaults
+/// \param context  receives the handle, for ce_context_destroy(); NULL where the call fails
+/// \returns CE_STATUS_UNSUPPORTED where the device does not exist or is too old, CE_STATUS_INVALID_ARGUMENT
+/// for an option or an environment variable that means nothing, CE_STATUS_DEVICE, CE_STATUS_OUT_OF_MEMORY
+CE_C_API ce_status ce_context_create(const ce_context_options* options, ce_context** context);
+
+/// Ends tuning in the background, waits for the config that is being tried, and frees all but what the caller
+/// made with it: plans, memory and choices of the context must not be used any more. Does nothing for NULL.
+CE_C_API void ce_context_destroy(ce_context* context);
+
+/// Bytes that hold every device name with its null byte.
+#define CE_DEVICE_NAME_SIZE 32
+
+/// Writes "cuda:0" or "host" into `text`, which has `size` bytes.
+/// \returns CE_STATUS_INVALID_ARGUMENT where that is too few; what ce_context_create() returns, for a context
+/// of NULL
+CE_C_API ce_status ce_device_name(ce_context* context, char* text, size_t size);
+
+/// How many kernels the context had to compile; 0 with a warm database.
+CE_C_API ce_status ce_compiled(ce_context* context, int32_t* count);
+
+/// Ends tuning in the background for good, and waits for the config that is being tried. Problems without a
+/// winner stay with what they have.
+CE_C_API ce_status ce_stop_background(ce_context* context);
+
+/// Waits for the stream. \returns CE_STATUS_DEVICE
+CE_C_API ce_status ce_synchronize(ce_context* context, ce_stream stream);
+
+/// Rows whose target was neither a class nor ignore_index.
+typedef struct ce_bad_targets {
+  size_t struct_size;
+  int64_t count;
+  int64_t first_row;         ///< the smallest index among them; -1: not known
+  int64_t first_target;      ///< of that row; beyond -2^23 and 2^23 - 1 the nearest of these
+  int32_t has_first_target;  ///< 0: not known
+  int32_t reserved;
+} ce_bad_targets;
+#define CE_BAD_TARGETS_INIT \
+  { sizeof(ce_bad_targets), 0, 0, 0, 0, 0 }
+
+/// Waits for the stream and looks whether a call on it has met a target out of range since the last check.
+/// Calls on other streams are not looked at; on the host device each thread counts as a stream of its own.
+/// What a replay of a graph meets counts for the stream that the call was captured on.
+/// \param found  optional: receives what was found, as far as its struct_size goes; a count of 0 where
+/// nothing was
+/// \returns CE_STATUS_TARGET_OUT_OF_RANGE, once for each row; CE_STATUS_DEVICE
+CE_C_API ce_status ce_check(ce_context* context, ce_stream stream, ce_bad_targets* found);
+
+/// The same of the calls on every stream that are done: waits for the default stream, and so for those that
+/// wait for it.
+CE_C_API ce_status ce_check_all(ce_context* context, ce_bad_targets* found);
+
+// ---- Choices and plans --------------------------------------------------------------------------------
+
+/// Which kernel runs for a problem, and why. Valid as long as its context, as are its texts. Of NULL, texts are
+/// "" and all else is as for a call without rows.
+typedef struct ce_choice ce_choice;
+
+/// How a config came to be chosen.
+typedef int32_t ce_origin;
+enum {
+  CE_ORIGIN_TUNED = 0,     ///< measured by this process
+  CE_ORIGIN_DATABASE = 1,  ///< measured before
+  CE_ORIGIN_NEAREST = 2,   ///< the most promising, by what was measured of near problems
+  CE_ORIGIN_FALLBACK = 3   ///< a safe default: nothing was known and nothing could be tried
+};
+
+/// The text form of the config, as in `ce-tune db show`; "" where the call had no rows.
+CE_C_API const char* ce_choice_config(const ce_choice* choice);
+CE_C_API ce_origin ce_choice_origin(const ce_choice* choice);
+CE_C_API const char* ce_choice_reason(const ce_choice* choice);
+/// What `ce-tune db show` takes.
+CE_C_API const char* ce_choice_key(const ce_choice* choice);
+/// 1 where a later call may run another config, else 0. A plan keeps the config that it has.
+CE_C_API int32_t ce_choice_provisional(const ce_choice* choice);
+
+/// A problem bound to its kernel and its tensors: nothing is left to decide. The memory of the tensors and
+/// the context must outlive it. Threads may run one at once on streams that they order: its tensors are the
+/// same for all of them.
+typedef struct ce_plan ce_plan;
+
+/// Enqueues on the stream; like the call of the operation, but without looking anything up.
+/// \returns CE_STATUS_DEVICE
+CE_C_API ce_status ce_plan_run(const ce_plan* plan, ce_stream stream);
+/// NULL for NULL.
+CE_C_API const ce_choice* ce_plan_choice(const ce_plan* plan);
+/// Does nothing for NULL.
+CE_C_API void ce_plan_destroy(ce_plan* plan);
+
+// ---- Operations ---------------------------------------------------------------------------------------
+//
+// Each has a function that runs it and one that prepares it, with the same arguments:
+//
+//   context  NULL: the default one
+//   options  NULL: all at their defaults, which cost nothing: they are not in the kernel
+//   tensors  an optional tensor that is not given is NULL
+//   stream   where it is enqueued; on the host device it runs before the call returns
+//   choice   optional: receives which kernel ran and why
+//
+// The first call on a new shape tunes (see ce_policy) and takes seconds; later calls, and later processes
+// with the same database, launch at once. While the stream is captured into a graph nothing is tuned,
+// synchronised or allocated. Every problem of the same operation, dtypes, options, columns and power-of-two
+// range of rows shares a kernel.
+//
+// ce_..._prepare() does all of it but the launch: it tunes ahead, and its plan (for ce_plan_destroy(); NULL
+// where the call fails) is the fastest way to repeat the call. The plan stays with the kernel that is found,
+// a stand-in where the stream is being captured, somebody else is tuning the problem, or the policy is
+// CE_POLICY_BACKGROUND.
+//
+// Both return CE_STATUS_INVALID_ARGUMENT with the option or tensor and what was expected of it, and
+// CE_STATUS_NOT_TUNED, before anything is enqueued; CE_STATUS_UNSUPPORTED; CE_STATUS_COMPILE;
+// CE_STATUS_VERIFICATION; CE_STATUS_DEVICE; CE_STATUS_OUT_OF_MEMORY.
+//
+// Matrices are [rows, columns] of f32, f16 or bf16; arithmetic is in f32. What is [rows], [columns] or [1]
+// lies in one piece, as one column or as one row. An output has all from its first to its last element to
+// itself, unless its description allows exactly the same view as another tensor's. What is only read may
+// overlap. Do not run two calls that write the same memory at once; this includes replayed graphs.
+
+/// Softmax has no options yet.
+typedef struct ce_softmax_options {
+  size_t struct_size;
+} ce_softmax_options;
+#define CE_SOFTMAX_OPTIONS_INIT \
+  { sizeof(ce_softmax_options) }
+
+typedef struct ce_softmax_tensors {
+  size_t struct_size;
+  const ce_tensor* input;   ///< [rows, columns]
+  const ce_tensor* output;  ///< as the input; may be the input itself
+} ce_softmax_tensors;
+#define CE_SOFTMAX_TENSORS_INIT \
+  { sizeof(ce_softmax_tensors), NULL, NULL }
+
+/// Softmax over each row: y[i] = exp(x[i] - max(x)) / sum_j exp(x[j] - max(x)).
+///
+/// A row that holds NaN, +infinity, or nothing but -infinity becomes NaN, as in PyTorch.
+CE_C_API ce_status ce_softmax(ce_context* context, const ce_softmax_options* options,
+                              const ce_softmax_tensors* tensors, ce_stream stream, const ce_choice** choice);
+CE_C_API ce_status ce_softmax_prepare(ce_context* context, const ce_softmax_options* options,
+                                      const ce_softmax_tensors* tensors, ce_stream stream, ce_plan** plan);
+
+/// LogSoftmax has no options yet.
+typedef struct ce_log_softmax_options {
+  size_t struct_size;
+} ce_log_softmax_options;
+#define CE_LOG_SOFTMAX_OPTIONS_INIT \
+  { sizeof(ce_log_softmax_options) }
+
+typedef struct ce_log_softmax_tensors {
+  size_t struct_size;
+  const ce_tensor* input;   ///< [rows, columns]
+  const ce_tensor* output;  ///< as the input; may be the input itself
+} ce_log_softmax_tensors;
+#define CE_LOG_SOFTMAX_TENSORS_INIT \
+  { sizeof(ce_log_softmax_tensors), NULL, NULL }
+
+/// The logarithm of softmax over each row: y[i] = x[i] - log(sum_j exp(x[j])). Rows that have no softmax
+/// become NaN.
+CE_C_API ce_status ce_log_softmax(ce_context* context, const ce_log_softmax_options* options,
+                                  const ce_log_softmax_tensors* tensors, ce_stream stream,
+                                  const ce_choice** choice);
+CE_C_API ce_status ce_log_softmax_prepare(ce_context* context, const ce_log_softmax_options* options,
+                                          const ce_log_softmax_tensors* tensors, ce_stream stream,
+                                          ce_plan** plan);
+
+/// SoftmaxBackward has no options yet.
+typedef struct ce_softmax_backward_options {
+  size_t struct_size;
+} ce_softmax_backward_options;
+#define CE_SOFTMAX_BACKWARD_OPTIONS_INIT \
+  { sizeof(ce_softmax_backward_options) }
+
+typedef struct ce_softmax_backward_tensors {
+  size_t struct_size;
+  const ce_tensor* output;       ///< [rows, columns]: y, what ce_softmax() wrote
+  const ce_tensor* output_grad;  ///< as the output: dy
+  const ce_tensor* input_grad;   ///< as the output: dx; may be output_grad itself
+} ce_softmax_backward_tensors;
+#define CE_SOFTMAX_BACKWARD_TENSORS_INIT \
+  { sizeof(ce_softmax_backward_tensors), NULL, NULL, NULL }
+
+/// The gradient of softmax: dx[i] = y[i] (dy[i] - sum_j dy[j] y[j]).
+CE_C_API ce_status ce_softmax_backward(ce_context* context, const ce_softmax_backward_options* options,
+                                       const ce_softmax_backward_tensors* tensors, ce_stream stream,
+                                       const ce_choice** choice);
+CE_C_API ce_status ce_softmax_backward_prepare(ce_context* context,
+                                               const ce_softmax_backward_options* options,
+                                               const ce_softmax_backward_tensors* tensors, ce_stream stream,
+                                               ce_plan** plan);
+
+/// LogSoftmaxBackward has no options yet.
+typedef struct ce_log_softmax_backward_options {
+  size_t struct_size;
+} ce_log_softmax_backward_options;
+#define CE_LOG_SOFTMAX_BACKWARD_OPTIONS_INIT \
+  { sizeof(ce_log_softmax_backward_options) }
+
+typedef struct ce_log_softmax_backward_tensors {
+  size_t struct_size;
+  const ce_tensor* output;       ///< [rows, columns]: y, what ce_log_softmax() wrote
+  const ce_tensor* output_grad;  ///< as the output: dy
+  const ce_tensor* input_grad;   ///< as the output: dx; may be output_grad itself
+} ce_log_softmax_backward_tensors;
+#define CE_LOG_SOFTMAX_BACKWARD_TENSORS_INIT \
+  { sizeof(ce_log_softmax_backward_tensors), NULL, NULL, NULL }
+
+/// The gradient of log softmax: dx[i] = dy[i] - exp(y[i]) sum_j dy[j].
+CE_C_API ce_status ce_log_softmax_backward(ce_context* context,
+                                           const ce_log_softmax_backward_options* options,
+                                           const ce_log_softmax_backward_tensors* tensors, ce_stream stream,
+                                           const ce_choice** choice);
+CE_C_API ce_status ce_log_softmax_backward_prepare(ce_context* context,
+                                                   const ce_log_softmax_backward_options* options,
+                                                   const ce_log_softmax_backward_tensors* tensors,
+                                                   ce_stream stream, ce_plan** plan);
+
+/// How the losses of the rows become the result, as in PyTorch's `reduction`.
+typedef int32_t ce_reduction;
+enum { CE_REDUCTION_NONE = 0, CE_REDUCTION_MEAN = 1, CE_REDUCTION_SUM = 2 };
+
+typedef struct ce_cross_entropy_options {
+  size_t struct_size;
+  int64_t ignore_index;  ///< without meaning for probabilities
+  ce_reduction reduction;
+  float label_smoothing;  ///< e below, 0 to 1; 0: off
+  float z_loss;           ///< factor of lse squared, 0 to 2^60; 0: off
+  float softcap;          ///< cap below, 2^-60 to 2^60; 0: off
+  float logit_scale;      ///< scale below, 2^-60 to 2^60; 1: off
+  int32_t reserved;       ///< 0
+} ce_cross_entropy_options;
+#define CE_CROSS_ENTROPY_OPTIONS_INIT \
+  { sizeof(ce_cross_entropy_options), -100, CE_REDUCTION_MEAN, 0, 0, 0, 1, 0 }
+
+typedef struct ce_cross_entropy_tensors {
+  size_t struct_size;
+  const ce_tensor* logits;  ///< [rows, columns]
+  const ce_tensor* target;  ///< [rows] class indices, i32 or i64; or probabilities, as the logits
+  const ce_tensor* weight;  ///< optional: [columns], f32 or the logits' dtype
+  const ce_tensor*
+      upstream;           ///< optional, with grad: [1] or [rows] of the loss's dtype; multiplies the gradient
+  const ce_tensor* loss;  ///< [rows] for CE_REDUCTION_NONE, else [1]; f32 or the logits' dtype
+  const ce_tensor* grad;  ///< optional: as the logits; may be the logits themselves
+  const ce_tensor* z_loss;  ///< optional, with a factor z_loss: as the loss; the z-loss alone, reduced alike
+  const ce_tensor* lse;     ///< optional: [rows] f32; what ce_cross_entropy_backward() reads
+  const ce_tensor*
+      argmax;            ///< optional: [rows] i64; index of the first largest logit; NaN is larger than all
+  const ce_tensor* hit;  ///< optional, with class indices: [rows] u8; 1 where argmax is the target
+} ce_cross_entropy_tensors;
+#define CE_CROSS_ENTROPY_TENSORS_INIT \
+  { sizeof(ce_cross_entropy_tensors), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL }
+
+/// Cross entropy of rows of logits x, and on demand its gradient with respect to the logits, in one pass.
+///
+/// The logits are transformed first: z = cap tanh(scale x / cap), or scale x without a cap. With
+/// lse = log(sum_j exp(z[j])), class weights w (1 without) and smoothing e, the loss of a row is
+///
+///     target t:         (1 - e) w[t] (lse - z[t]) + e / columns sum_i w[i] (lse - z[i])   + z-loss
+///     probabilities p:  sum_i w[i] ((1 - e) p[i] + e / columns) (lse - z[i])              + z-loss
+///
+/// where the z-loss is z_loss x lse squared, without weights. A term whose weight, probability or (1 - e) is
+/// 0 is 0, also where the class is masked with -infinity.
+///
+/// CE_REDUCTION_MEAN divides by the sum of w[t] over the rows that are not ignored (without weights their
+/// number), the z-loss by their number; with probabilities, both by the number of rows. If all rows are
+/// ignored the mean is NaN.
+///
+/// A row whose target is `ignore_index` has loss 0, z-loss 0, gradient 0 and hit 0. A target that is neither
+/// a class nor `ignore_index` never reads outside the row: that row's loss, z-loss and gradient are NaN, its
+/// hit is 0, and ce_check() reports it. `lse`, of z, and `argmax`, of the logits, are written of every row;
+/// `lse` is NaN where a z is +infinity or NaN. With a cap the z of a logit of +infinity is the cap.
+CE_C_API ce_status ce_cross_entropy(ce_context* context, const ce_cross_entropy_options* options,
+                                    const ce_cross_entropy_tensors* tensors, ce_stream stream,
+                                    const ce_choice** choice);
+CE_C_API ce_status ce_cross_entropy_prepare(ce_context* context, const ce_cross_entropy_options* options,
+                                            const ce_cross_entropy_tensors* tensors, ce_stream stream,
+                                            ce_plan** plan);
+
+/// Options mean what they mean for ce_cross_entropy(), and must be those of that call.
+typedef struct ce_cross_entropy_backward_options {
+  size_t struct_size;
+  int64_t ignore_index;
+  ce_reduction reduction;
+  float label_smoothing;
+  float z_loss;
+  float softcap;
+  float logit_scale;
+  int32_t reserved;  ///< 0
+} ce_cross_entropy_backward_options;
+#define CE_CROSS_ENTROPY_BACKWARD_OPTIONS_INIT \
+  { sizeof(ce_cross_entropy_backward_options), -100, CE_REDUCTION_MEAN, 0, 0, 0, 1, 0 }
+
+typedef struct ce_cross_entropy_backward_tensors {
+  size_t struct_size;
+  const ce_tensor* logits;    ///< [rows, columns]
+  const ce_tensor* target;    ///< [rows] class indices, i32 or i64; or probabilities, as the logits
+  const ce_tensor* weight;    ///< optional: [columns], f32 or the logits' dtype
+  const ce_tensor* lse;       ///< [rows] f32: ce_cross_entropy()'s
+  const ce_tensor* upstream;  ///< optional: [1] or [rows], f32 or the logits' dtype; multiplies the gradient
+  const ce_tensor* grad;      ///< as the logits; may be the logits themselves
+} ce_cross_entropy_backward_tensors;
+#define CE_CROSS_ENTROPY_BACKWARD_TENSORS_INIT \
+  { sizeof(ce_cross_entropy_backward_tensors), NULL, NULL, NULL, NULL, NULL, NULL }
+
+/// The gradient of ce_cross_entropy() with respect to the logits, from the logsumexp that it wrote.
+CE_C_API ce_status ce_cross_entropy_backward(ce_context* context,
+                                             const ce_cross_entropy_backward_options* options,
+                                             const ce_cross_entropy_backward_tensors* tensors,
+                                             ce_stream stream, const ce_choice** choice);
+CE_C_API ce_status ce_cross_entropy_backward_prepare(ce_context* context,
+                                                     const ce_cross_entropy_backward_options* options,
+                                                     const ce_cross_entropy_backward_tensors* tensors,
+                                                     ce_stream stream, ce_plan** plan);
+
+// ---- Memory -------------------------------------------------------------------------------------------
+
+/// Memory of a context's device, for programs that bring no allocator of their own. The context must outlive
+/// it.
+typedef struct ce_memory ce_memory;
+
+/// \param memory  receives the handle, for ce_memory_destroy(); NULL where the call fails
+/// \returns CE_STATUS_OUT_OF_MEMORY, CE_STATUS_DEVICE
+CE_C_API ce_status ce_memory_create(ce_context* context, size_t bytes, ce_memory** memory);
+/// Frees it. Does nothing for NULL.
+CE_C_API void ce_memory_destroy(ce_memory* memory);
+/// The first byte, on the device; NULL for NULL.
+CE_C_API void* ce_memory_data(const ce_memory* memory);
+/// Its size; 0 for NULL.
+CE_C_API size_t ce_memory_bytes(const ce_memory* memory);
+/// Blocking copies of all its bytes from and to host memory. \returns CE_STATUS_INVALID_ARGUMENT for NULL,
+/// CE_STATUS_DEVICE
+CE_C_API ce_status ce_memory_upload(ce_memory* memory, const void* from);
+CE_C_API ce_status ce_memory_download(const ce_memory* memory, void* to);
+
+// ---- Log ----------------------------------------------------------------------------------------------
+
+typedef int32_t ce_log_level;
+enum { CE_LOG_DEBUG = 0, CE_LOG_INFO = 1, CE_LOG_WARNING = 2 };
+
+/// Receives one line without its newline, which is valid until it returns, and what was given to
+/// ce_set_log_sink(). Called from any thread, one call at a time. Operations on problems that a context has
+/// no kernel for yet return CE_STATUS_UNSUPPORTED in it.
+typedef void (*ce_log_sink)(void* data, ce_log_level level, const char* line);
+
+/// Replaces the sink of the process and waits for the call of the old one that is under way, unless that call
+/// is what calls this. NULL restores the default, which writes lines of at least the level in the environment
+/// variable CE_LOG (debug, info, warning, off; default info) to standard error.
+CE_C_API ce_status ce_set_log_sink(ce_log_sink sink, void* data);
+
+/// 1 where CE_LOG asks for lines of this level, else 0; for sinks that want to heed it.
+CE_C_API int32_t ce_log_is_wanted(ce_log_level level);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif  // CE_CE_H

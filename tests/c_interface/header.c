@@ -1,0 +1,20 @@
+/* The header compiles alone as C99, and its initialisers are constants. */
+#include <ce/ce.h>
+
+ce_context_options ce_test_context_options = CE_CONTEXT_OPTIONS_INIT;
+ce_error_details ce_test_error_details = CE_ERROR_DETAILS_INIT;
+ce_bad_targets ce_test_bad_targets = CE_BAD_TARGETS_INIT;
+ce_softmax_options ce_test_softmax_options = CE_SOFTMAX_OPTIONS_INIT;
+ce_softmax_tensors ce_test_softmax_tensors = CE_SOFTMAX_TENSORS_INIT;
+ce_log_softmax_options ce_test_log_softmax_options = CE_LOG_SOFTMAX_OPTIONS_INIT;
+ce_log_softmax_tensors ce_test_log_softmax_tensors = CE_LOG_SOFTMAX_TENSORS_INIT;
+ce_softmax_backward_options ce_test_softmax_backward_options = CE_SOFTMAX_BACKWARD_OPTIONS_INIT;
+ce_softmax_backward_tensors ce_test_softmax_backward_tensors = CE_SOFTMAX_BACKWARD_TENSORS_INIT;
+ce_log_softmax_backward_options ce_test_log_softmax_backward_options = CE_LOG_SOFTMAX_BACKWARD_OPTIONS_INIT;
+ce_log_softmax_backward_tensors ce_test_log_softmax_backward_tensors = CE_LOG_SOFTMAX_BACKWARD_TENSORS_INIT;
+ce_cross_entropy_options ce_test_cross_entropy_options = CE_CROSS_ENTROPY_OPTIONS_INIT;
+ce_cross_entropy_tensors ce_test_cross_entropy_tensors = CE_CROSS_ENTROPY_TENSORS_INIT;
+ce_cross_entropy_backward_options ce_test_cross_entropy_backward_options =
+    CE_CROSS_ENTROPY_BACKWARD_OPTIONS_INIT;
+ce_cross_entropy_backward_tensors ce_test_cross_entropy_backward_tensors =
+    CE_CROSS_ENTROPY_BACKWARD_TENSORS_INIT;

@@ -1,0 +1,455 @@
+// The C interface on the host device, as a program sees it: nothing but ce.h, and of ce's own headers what shows that
+// both say the same.
+#include <ce/ce.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "ce/context.hpp"
+#include "ce/operations.hpp"
+
+namespace {
+
+using testing::HasSubstr;
+using testing::StartsWith;
+
+constexpr std::int64_t rows = 4, columns = 8;
+
+ce_error_details last_details() {
+  ce_error_details details = CE_ERROR_DETAILS_INIT;
+  ce_last_error_details(&details);
+  return details;
+}
+
+/// A context of the host device, and tensors of one small call.
+class Interface : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    folder = std::filesystem::path(testing::TempDir()) / "ce_c_XXXXXX";
+    ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+    // Of the default context, before there is one.
+    ::setenv("CE_DEVICE", "host", 1);
+    ::setenv("CE_POLICY", "lookup", 1);
+    context = make_context(CE_POLICY_LOOKUP);
+  }
+  static void TearDownTestSuite() {
+    ce_context_destroy(context);
+    std::filesystem::remove_all(folder);
+  }
+
+  static ce_context* make_context(ce_policy policy) {
+    const std::string database = folder + "/ce.db";
+    ce_context_options options = CE_CONTEXT_OPTIONS_INIT;
+    options.device = "host";
+    options.database = database.c_str();
+    options.policy = policy;
+    ce_context* made = nullptr;
+    EXPECT_EQ(ce_context_create(&options, &made), CE_STATUS_SUCCESS) << ce_last_error();
+    return made;
+  }
+
+  Interface() {
+    for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i * 5 % 7) - 3;
+    softmax.input = &logits;
+    softmax.output = &output;
+    cross_entropy.logits = &logits;
+    cross_entropy.target = &target;
+    cross_entropy.loss = &loss;
+  }
+
+  static inline std::string folder;
+  static inline ce_context* context = nullptr;
+
+  std::array<float, rows * columns> x{}, y{};
+  std::array<std::int64_t, rows> targets{1, 7, -100, 0};
+  float mean = 0;
+  ce_tensor logits = ce_matrix(x.data(), CE_DTYPE_F32, rows, columns);
+  ce_tensor output = ce_matrix(y.data(), CE_DTYPE_F32, rows, columns);
+  ce_tensor target = ce_vector(targets.data(), CE_DTYPE_I64, rows);
+  ce_tensor loss = ce_vector(&mean, CE_DTYPE_F32, 1);
+  ce_softmax_tensors softmax = CE_SOFTMAX_TENSORS_INIT;
+  ce_cross_entropy_tensors cross_entropy = CE_CROSS_ENTROPY_TENSORS_INIT;
+};
+
+TEST_F(Interface, IsOfTheVersionOfItsHeader) { EXPECT_STREQ(ce_version(), CE_VERSION); }
+
+TEST_F(Interface, HasTheDefaultsOfTheCppInterface) {
+  const ce::ContextOptions own;
+  const ce_context_options options = CE_CONTEXT_OPTIONS_INIT;
+  EXPECT_EQ(options.scratch_bytes, own.scratch_bytes);
+  EXPECT_EQ(options.capture_bytes, own.capture_bytes);
+  const auto expect_same = [](const auto& c, const auto& cpp) {
+    EXPECT_EQ(c.struct_size, sizeof c);
+    EXPECT_EQ(c.ignore_index, cpp.ignore_index);
+    EXPECT_EQ(c.reduction, static_cast<ce_reduction>(cpp.reduction));
+    EXPECT_EQ(c.label_smoothing, cpp.label_smoothing);
+    EXPECT_EQ(c.z_loss, cpp.z_loss);
+    EXPECT_EQ(c.softcap, cpp.softcap);
+    EXPECT_EQ(c.logit_scale, cpp.logit_scale);
+  };
+  expect_same(ce_cross_entropy_options CE_CROSS_ENTROPY_OPTIONS_INIT, ce::CrossEntropy{});
+  expect_same(ce_cross_entropy_backward_options CE_CROSS_ENTROPY_BACKWARD_OPTIONS_INIT,
+              ce::CrossEntropyBackward{});
+}
+
+TEST_F(Interface, RunsSoftmaxAndSaysWhichKernelRan) {
+  const ce_choice* choice = nullptr;
+  ASSERT_EQ(ce_softmax(context, nullptr, &softmax, nullptr, &choice), CE_STATUS_SUCCESS) << ce_last_error();
+  for (std::int64_t row = 0; row < rows; ++row) {
+    double sum = 0;
+    for (std::int64_t i = 0; i < columns; ++i) sum += std::exp(x[row * columns + i]);
+    for (std::int64_t i = 0; i < columns; ++i)
+      EXPECT_NEAR(y[row * columns + i], std::exp(x[row * columns + i]) / sum, 1e-6);
+  }
+  EXPECT_THAT(ce_choice_config(choice), HasSubstr("warps="));
+  EXPECT_EQ(ce_choice_origin(choice), CE_ORIGIN_FALLBACK);
+  EXPECT_THAT(ce_choice_reason(choice), HasSubstr("lookup"));
+  EXPECT_EQ(std::string(ce_choice_key(choice)).size(), 12u);
+  EXPECT_EQ(ce_choice_provisional(choice), 0);
+  std::int32_t compiled = 0;
+  EXPECT_EQ(ce_compiled(context, &compiled), CE_STATUS_SUCCESS);
+  EXPECT_GE(compiled, 1);
+}
+
+TEST_F(Interface, RunsAPlanAgainAndAgain) {
+  ce_plan* plan = nullptr;
+  ASSERT_EQ(ce_softmax_prepare(context, nullptr, &softmax, nullptr, &plan), CE_STATUS_SUCCESS);
+  EXPECT_EQ(y[0], 0) << "prepared, not run";
+  for (const float shift : {0.f, 1.f}) {
+    x[0] = shift;
+    y.fill(0);
+    EXPECT_EQ(ce_plan_run(plan, nullptr), CE_STATUS_SUCCESS);
+    float sum = 0;
+    for (std::int64_t i = 0; i < columns; ++i) sum += y[static_cast<std::size_t>(i)];
+    EXPECT_NEAR(sum, 1, 1e-6);
+  }
+  EXPECT_THAT(ce_choice_config(ce_plan_choice(plan)), HasSubstr("warps="));
+  ce_plan_destroy(plan);
+}
+
+/// One row's loss in f64.
+double loss_of(const float* x, std::int64_t target) {
+  double sum = 0;
+  for (std::int64_t i = 0; i < columns; ++i) sum += std::exp(x[i]);
+  return std::log(sum) - x[target];
+}
+
+TEST_F(Interface, PassesOptionsOn) {
+  ce_cross_entropy_options options = CE_CROSS_ENTROPY_OPTIONS_INIT;
+  options.reduction = CE_REDUCTION_SUM;
+  options.ignore_index = 7;  // and -100 is no class then
+  targets[2] = 3;
+  ASSERT_EQ(ce_cross_entropy(context, &options, &cross_entropy, nullptr, nullptr), CE_STATUS_SUCCESS);
+  EXPECT_NEAR(mean, loss_of(&x[0], 1) + loss_of(&x[2 * columns], 3) + loss_of(&x[3 * columns], 0), 1e-5);
+  ASSERT_EQ(ce_check(context, nullptr, nullptr), CE_STATUS_SUCCESS) << ce_last_error();
+
+  using Options = ce_cross_entropy_options;
+  const auto expect_refused = [&](const char* argument, const std::function<void(Options&)>& change) {
+    Options wrong = CE_CROSS_ENTROPY_OPTIONS_INIT;
+    change(wrong);
+    EXPECT_EQ(ce_cross_entropy(context, &wrong, &cross_entropy, nullptr, nullptr),
+              CE_STATUS_INVALID_ARGUMENT);
+    EXPECT_STREQ(last_details().argument, argument);
+    EXPECT_STREQ(last_details().operation, "CrossEntropy");
+  };
+  expect_refused("reduction", [](Options& o) { o.reduction = 259; });
+  expect_refused("label_smoothing", [](Options& o) { o.label_smoothing = -1; });
+  expect_refused("z_loss", [](Options& o) { o.z_loss = -1; });
+  expect_refused("softcap", [](Options& o) { o.softcap = -1; });
+  expect_refused("logit_scale", [](Options& o) { o.logit_scale = -1; });
+  expect_refused("reserved", [](Options& o) { o.reserved = 1; });
+  expect_refused("options.struct_size", [](Options& o) { o.struct_size = 0; });
+}
+
+/// Each field of each operation's tensors reaches the tensor of that name: what is wrong with it is said of it.
+class TensorFields : public Interface {
+ protected:
+  template <class Tensors>
+  void expect_named(const char* operation, const char* field, const ce_tensor* Tensors::*member,
+                    Tensors tensors, ce_status (*call)(ce_context*, const Tensors&)) {
+    ce_tensor wrong = ce_matrix(x.data(), CE_DTYPE_F32, -5, -5);
+    tensors.*member = &wrong;
+    EXPECT_EQ(call(context, tensors), CE_STATUS_INVALID_ARGUMENT) << operation << ' ' << field;
+    const ce_error_details details = last_details();
+    EXPECT_STREQ(details.operation, operation);
+    EXPECT_THAT(details.argument, StartsWith(std::string(field) + ".")) << operation;
+    wrong = ce_matrix(x.data(), 17, rows, columns);
+    EXPECT_EQ(call(context, tensors), CE_STATUS_INVALID_ARGUMENT);
+    EXPECT_EQ(last_details().argument, std::string(field) + ".dtype");
+    EXPECT_STREQ(last_details().value, "17");
+  }
+};
+
+TEST_F(TensorFields, OfCrossEntropy) {
+  using Tensors = ce_cross_entropy_tensors;
+  const auto call = [](ce_context* own, const Tensors& tensors) {
+    ce_cross_entropy_options options = CE_CROSS_ENTROPY_OPTIONS_INIT;
+    options.z_loss = 0.1f;
+    return ce_cross_entropy(own, &options, &tensors, nullptr, nullptr);
+  };
+  Tensors tensors = cross_entropy;
+  tensors.grad = &output;
+  const std::vector<std::pair<const char*, const ce_tensor * Tensors::*>> all{
+      {"logits", &Tensors::logits}, {"target", &Tensors::target},
+      {"weight", &Tensors::weight}, {"upstream", &Tensors::upstream},
+      {"loss", &Tensors::loss},     {"grad", &Tensors::grad},
+      {"z_loss", &Tensors::z_loss}, {"lse", &Tensors::lse},
+      {"argmax", &Tensors::argmax}, {"hit", &Tensors::hit}};
+  for (const auto& [field, member] : all) expect_named<Tensors>("CrossEntropy", field, member, tensors, call);
+}
+
+TEST_F(TensorFields, OfCrossEntropyBackward) {
+  using Tensors = ce_cross_entropy_backward_tensors;
+  const auto call = [](ce_context* own, const Tensors& tensors) {
+    return ce_cross_entropy_backward(own, nullptr, &tensors, nullptr, nullptr);
+  };
+  std::array<float, rows> lse_values{};
+  const ce_tensor lse = ce_vector(lse_values.data(), CE_DTYPE_F32, rows);
+  Tensors tensors = CE_CROSS_ENTROPY_BACKWARD_TENSORS_INIT;
+  tensors.logits = &logits;
+  tensors.target = &target;
+  tensors.lse = &lse;
+  tensors.grad = &output;
+  const std::vector<std::pair<const char*, const ce_tensor * Tensors::*>> all{
+      {"logits", &Tensors::logits}, {"target", &Tensors::target},     {"weight", &Tensors::weight},
+      {"lse", &Tensors::lse},       {"upstream", &Tensors::upstream}, {"grad", &Tensors::grad}};
+  for (const auto& [field, member] : all)
+    expect_named<Tensors>("CrossEntropyBackward", field, member, tensors, call);
+}
+
+TEST_F(TensorFields, OfSoftmaxAndItsKin) {
+  expect_named<ce_softmax_tensors>("Softmax", "input", &ce_softmax_tensors::input, softmax,
+                                   [](ce_context* own, const ce_softmax_tensors& t) {
+                                     return ce_softmax(own, nullptr, &t, nullptr, nullptr);
+                                   });
+  expect_named<ce_softmax_tensors>("Softmax", "output", &ce_softmax_tensors::output, softmax,
+                                   [](ce_context* own, const ce_softmax_tensors& t) {
+                                     return ce_softmax(own, nullptr, &t, nullptr, nullptr);
+                                   });
+
+  using Log = ce_log_softmax_tensors;
+  Log log = CE_LOG_SOFTMAX_TENSORS_INIT;
+  log.input = &logits;
+  log.output = &output;
+  for (const auto& [field, member] : std::vector<std::pair<const char*, const ce_tensor * Log::*>>{
+           {"input", &Log::input}, {"output", &Log::output}})
+    expect_named<Log>("LogSoftmax", field, member, log, [](ce_context* own, const Log& t) {
+      return ce_log_softmax(own, nullptr, &t, nullptr, nullptr);
+    });
+
+  using Back = ce_softmax_backward_tensors;
+  Back back = CE_SOFTMAX_BACKWARD_TENSORS_INIT;
+  back.output = back.output_grad = &logits;
+  back.input_grad = &output;
+  for (const auto& [field, member] : std::vector<std::pair<const char*, const ce_tensor * Back::*>>{
+           {"output", &Back::output}, {"output_grad", &Back::output_grad}, {"input_grad", &Back::input_grad}})
+    expect_named<Back>("SoftmaxBackward", field, member, back, [](ce_context* own, const Back& t) {
+      return ce_softmax_backward(own, nullptr, &t, nullptr, nullptr);
+    });
+
+  using LogBack = ce_log_softmax_backward_tensors;
+  LogBack log_back = CE_LOG_SOFTMAX_BACKWARD_TENSORS_INIT;
+  log_back.output = log_back.output_grad = &logits;
+  log_back.input_grad = &output;
+  for (const auto& [field, member] : std::vector<std::pair<const char*, const ce_tensor * LogBack::*>>{
+           {"output", &LogBack::output},
+           {"output_grad", &LogBack::output_grad},
+           {"input_grad", &LogBack::input_grad}})
+    expect_named<LogBack>("LogSoftmaxBackward", field, member, log_back,
+                          [](ce_context* own, const LogBack& t) {
+                            return ce_log_softmax_backward(own, nullptr, &t, nullptr, nullptr);
+                          });
+}
+
+TEST_F(TensorFields, OfATensor) {
+  const auto expect_refused = [&](const char* argument, const std::function<void(ce_tensor&)>& change) {
+    ce_tensor wrong = logits;
+    change(wrong);
+    softmax.input = &wrong;
+    EXPECT_EQ(ce_softmax(context, nullptr, &softmax, nullptr, nullptr), CE_STATUS_INVALID_ARGUMENT);
+    EXPECT_STREQ(last_details().argument, argument);
+  };
+  expect_refused("input.data", [&](ce_tensor& t) { t.data = reinterpret_cast<char*>(x.data()) + 1; });
+  expect_refused("input.dtype", [](ce_tensor& t) { t.dtype = CE_DTYPE_I64; });
+  expect_refused("input.dtype", [](ce_tensor& t) { t.dtype = 256; });
+  expect_refused("output.rows", [](ce_tensor& t) { t.rows = rows - 1; });
+  expect_refused("output.columns", [](ce_tensor& t) { t.columns = columns - 1; });
+  expect_refused("input.row_stride", [](ce_tensor& t) { t.row_stride = columns - 1; });
+  expect_refused("input.column_stride", [](ce_tensor& t) { t.column_stride = 0; });
+  expect_refused("input.batch_rows", [](ce_tensor& t) { t.batch_rows = 3; });
+  expect_refused("input.batch_stride", [](ce_tensor& t) { t.batch_stride = 1; });
+}
+
+TEST_F(Interface, RefusesWhatIsMissing) {
+  EXPECT_EQ(ce_softmax(context, nullptr, nullptr, nullptr, nullptr), CE_STATUS_INVALID_ARGUMENT);
+  EXPECT_STREQ(ce_last_error(), "Softmax: tensors is NULL; expected a struct of the operation's tensors");
+  softmax.output = nullptr;
+  const ce_choice* choice = reinterpret_cast<const ce_choice*>(&softmax);
+  EXPECT_EQ(ce_softmax(context, nullptr, &softmax, nullptr, &choice), CE_STATUS_INVALID_ARGUMENT);
+  EXPECT_STREQ(last_details().argument, "output");
+  EXPECT_EQ(choice, nullptr);
+  EXPECT_STREQ(ce_choice_config(choice), "");
+
+  ce_plan* plan = reinterpret_cast<ce_plan*>(&softmax);
+  EXPECT_EQ(ce_softmax_prepare(context, nullptr, &softmax, nullptr, &plan), CE_STATUS_INVALID_ARGUMENT);
+  EXPECT_EQ(plan, nullptr);
+  for (const ce_status status :
+       {ce_softmax_prepare(context, nullptr, &softmax, nullptr, nullptr), ce_plan_run(nullptr, nullptr),
+        ce_context_create(nullptr, nullptr), ce_memory_create(context, 1, nullptr),
+        ce_memory_upload(nullptr, &softmax), ce_memory_download(nullptr, &softmax),
+        ce_device_name(context, nullptr, 8), ce_compiled(context, nullptr),
+        ce_batched(nullptr, CE_DTYPE_F32, 1, 1, 1, 1, 1, nullptr),
+        ce_class_dimension_second(nullptr, CE_DTYPE_F32, 1, 1, 1, nullptr)})
+    EXPECT_EQ(status, CE_STATUS_INVALID_ARGUMENT);
+  EXPECT_EQ(ce_plan_choice(nullptr), nullptr);
+  EXPECT_EQ(ce_memory_data(nullptr), nullptr);
+  EXPECT_EQ(ce_memory_bytes(nullptr), 0u);
+  ce_plan_destroy(nullptr);
+  ce_memory_destroy(nullptr);
+  ce_context_destroy(nullptr);
+}
+
+TEST_F(Interface, ReportsTargetsThatAreNoClass) {
+  targets = {1, 1000, -100, -1};
+  ASSERT_EQ(ce_cross_entropy(context, nullptr, &cross_entropy, nullptr, nullptr), CE_STATUS_SUCCESS);
+  ce_bad_targets found = CE_BAD_TARGETS_INIT;
+  EXPECT_EQ(ce_check(context, nullptr, &found), CE_STATUS_TARGET_OUT_OF_RANGE);
+  EXPECT_EQ(found.count, 2);
+  EXPECT_EQ(found.first_row, 1);
+  EXPECT_EQ(found.has_first_target, 1);
+  EXPECT_EQ(found.first_target, 1000);
+  EXPECT_STREQ(last_details().operation, "CrossEntropy");
+
+  EXPECT_EQ(ce_check(context, nullptr, &found), CE_STATUS_SUCCESS) << "each row is told once";
+  EXPECT_EQ(found.count, 0);
+  EXPECT_EQ(found.struct_size, sizeof found);
+  ASSERT_EQ(ce_cross_entropy(context, nullptr, &cross_entropy, nullptr, nullptr), CE_STATUS_SUCCESS);
+  EXPECT_EQ(ce_check_all(context, nullptr), CE_STATUS_TARGET_OUT_OF_RANGE);
+  found.struct_size = 0;
+  EXPECT_EQ(ce_check_all(context, &found), CE_STATUS_INVALID_ARGUMENT);
+}
+
+TEST_F(Interface, ChoosesDeviceDatabaseAndPolicy) {
+  ce_context* frozen = make_context(CE_POLICY_FROZEN);
+  EXPECT_EQ(ce_softmax(frozen, nullptr, &softmax, nullptr, nullptr), CE_STATUS_NOT_TUNED);
+  EXPECT_THAT(last_details().problems, HasSubstr("softmax f32"));
+  EXPECT_EQ(ce_stop_background(frozen), CE_STATUS_SUCCESS);
+  ce_context_destroy(frozen);
+  EXPECT_TRUE(std::filesystem::exists(folder + "/ce.db"));
+
+  std::array<char, CE_DEVICE_NAME_SIZE> name{};
+  EXPECT_EQ(ce_device_name(context, name.data(), name.size()), CE_STATUS_SUCCESS);
+  EXPECT_STREQ(name.data(), "host");
+  EXPECT_EQ(ce_device_name(context, name.data(), 4), CE_STATUS_INVALID_ARGUMENT);
+  EXPECT_STREQ(last_details().expected, "5 or more");
+}
+
+TEST_F(Interface, RefusesOptionsOfAContext) {
+  using Options = ce_context_options;
+  const auto expect = [](ce_status status, const char* argument,
+                         const std::function<void(Options&)>& change) {
+    Options wrong = CE_CONTEXT_OPTIONS_INIT;
+    wrong.device = "host";
+    const std::string database = folder + "/other.db";
+    wrong.database = database.c_str();
+    change(wrong);
+    ce_context* made = context;
+    EXPECT_EQ(ce_context_create(&wrong, &made), status) << argument;
+    EXPECT_EQ(made, nullptr);
+    EXPECT_STREQ(last_details().argument, argument);
+  };
+  expect(CE_STATUS_INVALID_ARGUMENT, "device", [](Options& o) { o.device = "tpu"; });
+  expect(CE_STATUS_INVALID_ARGUMENT, "policy", [](Options& o) { o.policy = 5; });
+  expect(CE_STATUS_INVALID_ARGUMENT, "tuning_seconds", [](Options& o) { o.tuning_seconds = -2; });
+  expect(CE_STATUS_INVALID_ARGUMENT, "scratch_bytes", [](Options& o) { o.scratch_bytes = -1; });
+  expect(CE_STATUS_INVALID_ARGUMENT, "capture_bytes", [](Options& o) { o.capture_bytes = -1; });
+  expect(CE_STATUS_INVALID_ARGUMENT, "reserved", [](Options& o) { o.reserved = 1; });
+  expect(CE_STATUS_INVALID_ARGUMENT, "options.struct_size", [](Options& o) { o.struct_size = 8; });
+  expect(CE_STATUS_UNSUPPORTED, "", [](Options& o) { o.device = "cuda:99"; });
+}
+
+TEST_F(Interface, LendsMemory) {
+  ce_memory* memory = nullptr;
+  ASSERT_EQ(ce_memory_create(context, sizeof x, &memory), CE_STATUS_SUCCESS);
+  EXPECT_EQ(ce_memory_bytes(memory), sizeof x);
+  EXPECT_NE(ce_memory_data(memory), nullptr);
+  EXPECT_EQ(ce_memory_upload(memory, x.data()), CE_STATUS_SUCCESS);
+  EXPECT_EQ(ce_memory_download(memory, y.data()), CE_STATUS_SUCCESS);
+  EXPECT_EQ(x, y);
+  EXPECT_EQ(ce_memory_upload(memory, nullptr), CE_STATUS_INVALID_ARGUMENT);
+  EXPECT_EQ(ce_synchronize(context, nullptr), CE_STATUS_SUCCESS);
+  ce_memory_destroy(memory);
+
+  EXPECT_EQ(ce_memory_create(context, std::size_t{1} << 62, &memory), CE_STATUS_OUT_OF_MEMORY);
+  EXPECT_EQ(memory, nullptr);
+}
+
+TEST_F(Interface, MakesViews) {
+  ce_tensor view;
+  ASSERT_EQ(ce_batched(x.data(), CE_DTYPE_F32, 2, 1, columns, 2 * columns, CE_CONTIGUOUS, &view),
+            CE_STATUS_SUCCESS);
+  EXPECT_EQ(view.rows, 2);
+  EXPECT_EQ(view.batch_stride, 2 * columns);
+  EXPECT_EQ(view.row_stride, CE_CONTIGUOUS);
+  ASSERT_EQ(ce_class_dimension_second(x.data(), CE_DTYPE_BF16, 2, 4, 3, &view), CE_STATUS_SUCCESS);
+  EXPECT_EQ(view.dtype, CE_DTYPE_BF16);
+  EXPECT_EQ(view.rows, 6);
+  EXPECT_EQ(view.columns, 4);
+  EXPECT_EQ(view.column_stride, 3);
+  EXPECT_EQ(ce_class_dimension_second(x.data(), CE_DTYPE_F32, -1, 4, 3, &view), CE_STATUS_INVALID_ARGUMENT);
+  EXPECT_EQ(ce_batched(x.data(), 6, 1, 1, 1, 1, 1, &view), CE_STATUS_INVALID_ARGUMENT);
+}
+
+TEST_F(Interface, KeepsAnErrorForEachThread) {
+  EXPECT_EQ(ce_plan_run(nullptr, nullptr), CE_STATUS_INVALID_ARGUMENT);
+  const std::string own = ce_last_error();
+  std::thread([] {
+    EXPECT_STREQ(ce_last_error(), "");
+    EXPECT_EQ(last_details().status, CE_STATUS_SUCCESS);
+    EXPECT_EQ(ce_compiled(context, nullptr), CE_STATUS_INVALID_ARGUMENT);
+    EXPECT_THAT(ce_last_error(), StartsWith("count is NULL"));
+  }).join();
+  EXPECT_EQ(ce_last_error(), own);
+}
+
+TEST_F(Interface, LogsIntoASink) {
+  std::vector<std::string> lines;
+  ASSERT_EQ(ce_set_log_sink(
+                [](void* data, ce_log_level level, const char* line) {
+                  if (level == CE_LOG_WARNING) static_cast<std::vector<std::string>*>(data)->push_back(line);
+                },
+                &lines),
+            CE_STATUS_SUCCESS);
+  ce_context_options options = CE_CONTEXT_OPTIONS_INIT;
+  options.device = "host";
+  options.database = folder.c_str();  // no file
+  ce_context* made = nullptr;
+  EXPECT_EQ(ce_context_create(&options, &made), CE_STATUS_SUCCESS);
+  ce_context_destroy(made);
+  EXPECT_EQ(ce_set_log_sink(nullptr, nullptr), CE_STATUS_SUCCESS);
+  EXPECT_THAT(lines, testing::Contains(HasSubstr(folder)));
+  EXPECT_EQ(ce_log_is_wanted(CE_LOG_WARNING), 1);
+  EXPECT_EQ(ce_log_is_wanted(CE_LOG_DEBUG), 0);
+}
+
+TEST_F(Interface, HasADefaultContext) {
+  EXPECT_EQ(ce_softmax(nullptr, nullptr, &softmax, nullptr, nullptr), CE_STATUS_SUCCESS) << ce_last_error();
+  EXPECT_NE(y[0], 0);
+  ce_plan* plan = nullptr;
+  EXPECT_EQ(ce_softmax_prepare(nullptr, nullptr, &softmax, nullptr, &plan), CE_STATUS_SUCCESS);
+  ce_plan_destroy(plan);
+  EXPECT_EQ(ce_check(nullptr, nullptr, nullptr), CE_STATUS_SUCCESS);
+  std::array<char, CE_DEVICE_NAME_SIZE> name{};
+  EXPECT_EQ(ce_device_name(nullptr, name.data(), name.size()), CE_STATUS_SUCCESS);
+  EXPECT_STREQ(name.data(), "host");
+}
+
+}  // namespace
