@@ -56,6 +56,7 @@ Chooser::Chooser(runtime::Device& device, cache::Cache& cache, const tuner::Sett
     : device_(device),
       cache_(cache),
       policy_(policy),
+      began_at_(cache::utc_now()),
       tuner_(device, cache, settings),
       background_([this](const Problem& problem, const std::stop_token& stop) {
         return tune_in_background(problem, stop);
@@ -242,13 +243,11 @@ std::unique_ptr<Chosen> Chooser::best_known(const Problem& problem, const std::s
 Chooser::Known Chooser::known(const Problem& problem, Wanted wanted) {
   std::string broken;
   while (const auto decision = tuner_.known_winner(problem)) {
-    const bool finished = tuner::is_finished(decision);
-    if (wanted == Wanted::winner && !finished) break;
-    if (wanted == Wanted::winner && policy_ != Policy::frozen &&
-        tuner_.is_of_short_memory(problem, *decision))
-      break;
+    const bool serves = tuner::has_final(decision);
+    if (wanted == Wanted::winner && !serves) break;
+    if (wanted == Wanted::winner && policy_ != Policy::frozen && is_to_go_on(problem, *decision)) break;
     try {
-      return {.chosen = from_database(problem, *decision), .is_winner = finished};
+      return {.chosen = from_database(problem, *decision), .is_winner = serves};
     } catch (const CompileError& error) {
       if (decision->winner.config == broken) throw;  // its quarantine could not be kept
       if (!compiles_another(problem, decision->winner.config)) throw;
@@ -257,6 +256,14 @@ Chooser::Known Chooser::known(const Problem& problem, Wanted wanted) {
     }
   }
   return {};
+}
+
+/// Whether a search of this process may find a better one: that of what is known was cut short, or had too little memory.
+/// Of one that was cut short a moment ago, by a process that began together with this one, no better is expected.
+bool Chooser::is_to_go_on(const Problem& problem, const tuner::Decision& decision) const {
+  const cache::Measurement& winner = decision.winner.measurement;
+  return (!tuner::cut_short_by(winner).empty() && winner.created_at < began_at_) ||
+         tuner_.is_of_short_memory(problem, decision);
 }
 
 /// Whether the compiler works at all.

@@ -67,6 +67,7 @@ class Chooser {
   enum class Wanted : std::uint8_t { anything, winner };
   Known known(const generator::Problem& problem, Wanted wanted);
   std::unique_ptr<Chosen> from_database(const generator::Problem& problem, const tuner::Decision& decision);
+  [[nodiscard]] bool is_to_go_on(const generator::Problem& problem, const tuner::Decision& decision) const;
   bool compiles_another(const generator::Problem& problem, std::string_view config);
   void quarantine(const generator::Problem& problem, const tuner::Decision& decision,
                   const CompileError& error);
@@ -77,6 +78,7 @@ class Chooser {
   runtime::Device& device_;
   cache::Cache& cache_;
   const Policy policy_;
+  const std::string began_at_;  ///< UTC, as the database has times
   PlanTable plans_;
   std::atomic<int> compiled_ = 0;
 

@@ -88,10 +88,10 @@ class Bencher {
     });
   }
 
-  /// The winner of a tuning that came to its end, or else of one that does so now.
+  /// The winner of a search that has been made, or else of one that is made now.
   std::string winner_of(BenchedProblem& benched) {
     const auto known = tuner_.known_winner(benched.problem);
-    if (tuner::is_finished(known)) return known->winner.config;
+    if (tuner::has_final(known)) return known->winner.config;
     const tuner::Report report = tuner_.tune(benched.problem, hooks_);
     benched.tuned = report.tried > report.known;
     return report.winner;
@@ -127,6 +127,7 @@ ExitCode bench(const BenchOptions& options, const std::string& command_line) {
                      .run = begin_run(*device)};
   if (!options.plot.empty()) require_output("--plot", options.plot, options.common.json);
   cache::Cache cache = cache::Cache::open(path);
+  require_record(cache, options.tuning);
 
   Bencher(*device, cache, settings, result).run(problems, suite == Suite::few_rows);
   end_run(result.run, cache);

@@ -100,7 +100,7 @@ std::vector<Checked> problems_to_check(const cache::Cache& cache, const runtime:
     Known known(cache, summary.key);
     pool.add(tuner::populations_of(known.measurements));
     if (!known.problem || generator::is_ceiling(known.problem->operation)) continue;
-    if (!tuner::is_finished(known.decision)) continue;
+    if (!tuner::has_final(known.decision)) continue;
     Checked& problem = found.emplace_back(Checked{.known = std::move(known)});
     // A process finds compiled kernels in the file alone.
     problem.in_processes =

@@ -48,25 +48,34 @@ void thin(cache::Measurement& measurement) {
   measurement.spread = tuner::spread(measurement.samples_us);
 }
 
-/// The winner of a key with today's templates, if its search came to an end; without what names machines.
-std::vector<cache::Measurement> only_winner(const std::vector<cache::Measurement>& list) {
+/// The winner of a key with today's templates, without what names machines.
+/// \param unfinished  also where its search did not come to its end
+std::vector<cache::Measurement> only_winner(const std::vector<cache::Measurement>& list, bool unfinished) {
   const auto problem = list.empty() ? std::nullopt : problem_of(list.front().key);
   if (!problem) return {};
   auto decision = tuner::decide(list, problem->operation);
-  if (!tuner::is_finished(decision)) return {};
+  if (unfinished ? !tuner::has_final(decision) : !tuner::is_finished(decision)) return {};
   cache::Measurement winner = std::move(decision->winner.measurement);
   for (const char* name : {"host", "process", "uuid"}) winner.evidence.erase(name);
   thin(winner);
   return {std::move(winner)};
 }
 
-ExitCode write(const CommonOptions& common, const std::string& path, bool winners) {
+/// What --winners and --unfinished say.
+struct Which {
+  bool winners = false, unfinished = false;
+};
+
+ExitCode write(const CommonOptions& common, const std::string& path, const Which& which) {
   const bool to_output = path == "-";
   if (common.json && to_output)
     throw InvalidArgument("FILE", "\"-\"", "a file beside --json, which has the standard output");
   cache::Upkeep database = cache::Upkeep::copy(database_path(common));
   cache::Upkeep::Selection selection;
-  if (winners) selection = only_winner;
+  if (which.winners)
+    selection = [&which](const std::vector<cache::Measurement>& list) {
+      return only_winner(list, which.unfinished);
+    };
   std::int64_t count = 0;
   if (!to_output) {
     // Whoever interrupts the long part leaves no draft behind.
@@ -93,18 +102,24 @@ ExitCode write(const CommonOptions& common, const std::string& path, bool winner
 void add_db_export(CLI::App& db, Action& chosen) {
   auto options = std::make_shared<CommonOptions>();
   auto file = std::make_shared<std::string>();
-  auto winners = std::make_shared<bool>(false);
+  auto which = std::make_shared<Which>();
   CLI::App* command = db.add_subcommand("export", "Write all measurements as lines of JSON");
   command->footer(export_examples);
   command->add_option("FILE", *file, "Where to; - for the standard output")->required();
   command->add_flag(
-      "--winners", *winners,
+      "--winners", which->winners,
       "Only the winners of finished searches, with 15 samples at most, without the names of machines\n"
       "and processes (uuid, host, process)");
+  command->add_flag("--unfinished", which->unfinished,
+                    "With --winners, also those whose search was cut short or measured under doubt");
   add_database_option(*command, *options);
   add_json_option(*command, *options);
-  command->callback([options, file, winners, &chosen] {
-    chosen = [options, file, winners] { return write(*options, *file, *winners); };
+  command->callback([options, file, which, &chosen] {
+    chosen = [options, file, which] {
+      if (which->unfinished && !which->winners)
+        throw InvalidArgument("--unfinished", "given", "--winners beside it");
+      return write(*options, *file, *which);
+    };
   });
 }
 

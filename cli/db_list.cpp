@@ -65,12 +65,17 @@ Decided winner_in(const std::pair<const Listed*, cache::KeySummary>& place) {
   return problem ? tuner::decide(*place.first->cache, key, *problem) : std::nullopt;
 }
 
-/// The nearest whose search came to its end; where there is none, the nearest.
+/// The nearest whose search left a final; where there is none, the nearest.
 std::pair<std::size_t, Decided> nearest_that_knows(const Places& places) {
   for (std::size_t i = 0; i < places.size(); ++i)
-    if (Decided decision = winner_in(places[i]); tuner::is_finished(decision))
-      return {i, std::move(decision)};
+    if (Decided decision = winner_in(places[i]); tuner::has_final(decision)) return {i, std::move(decision)};
   return {0, winner_in(places.front())};
+}
+
+/// Empty where the search of the winner came to its end.
+std::string why_unfinished(const tuner::Decision& decision) {
+  return tuner::has_final(decision) ? tuner::unfinished_because(decision.winner.measurement)
+                                    : "no final was timed";
 }
 
 Json json_of_summary(const cache::KeySummary& summary, const Decided& decision) {
@@ -88,10 +93,12 @@ Json json_of_summary(const cache::KeySummary& summary, const Decided& decision) 
             {"winner", Json()}};
   if (decision) {
     const tuner::Candidate& winner = decision->winner;
+    const std::string why = why_unfinished(*decision);
     json["winner"] = {{"config", winner.config},
                       {"median_us", winner.measurement.median_us},
                       {"spread", winner.measurement.spread},
-                      {"gbs", throughput_of(winner.measurement)}};
+                      {"gbs", throughput_of(winner.measurement)},
+                      {"unfinished", why.empty() ? Json() : Json(why)}};
   }
   return json;
 }
@@ -100,7 +107,8 @@ std::vector<std::string> row_of(const cache::KeySummary& summary, const Decided&
   std::vector<std::string> cells{summary.key.id(), title_of(summary.key)};
   if (decision) {
     const tuner::Candidate& winner = decision->winner;
-    cells.insert(cells.end(), {winner.config, time_text(winner.measurement.median_us),
+    cells.insert(cells.end(), {winner.config + (why_unfinished(*decision).empty() ? "" : " (unfinished)"),
+                               time_text(winner.measurement.median_us),
                                throughput_text(throughput_of(winner.measurement))});
   } else {
     cells.insert(cells.end(), {"none today", "-", "-"});

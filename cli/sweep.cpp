@@ -53,7 +53,7 @@ struct SweepOptions {
   TuningOptions tuning;
   std::vector<std::string> presets;
   std::string file, budget, top, isolate;
-  bool list_presets = false;
+  bool list_presets = false, retune = false;
 };
 
 std::vector<generator::Problem> problems_of(const SweepOptions& options) {
@@ -121,24 +121,36 @@ Agenda agenda_of(const SweepOptions& options) {
   return agenda;
 }
 
-Failure out_of_budget(const std::string& budget, std::size_t left_out) {
-  return {
-      .code = ExitCode::out_of_budget,
-      .fields = {{"kind", "out of budget"},
-                 {"message", fmt::format("{} not reached within --budget {}; the same command goes on",
-                                         counted(static_cast<std::int64_t>(left_out), "problem"), budget)}}};
+/// \param left_out   problems that were not reached
+/// \param cut_short  problems whose search was
+std::optional<Failure> out_of_budget(const std::string& budget, std::int64_t left_out,
+                                     std::int64_t cut_short) {
+  std::vector<std::string> what;
+  if (left_out > 0) what.push_back(counted(left_out, "problem") + " not reached");
+  if (cut_short > 0)
+    what.push_back(fmt::format("the {} of {} cut short", cut_short == 1 ? "search" : "searches",
+                               counted(cut_short, "problem")));
+  if (what.empty()) return std::nullopt;
+  return Failure{.code = ExitCode::out_of_budget,
+                 .fields = {{"kind", "out of budget"},
+                            {"message", fmt::format("{} within --budget {}; the same command goes on",
+                                                    fmt::join(what, ", "), budget)}}};
 }
 
 /// Tunes one problem, within the budget. An error goes into the result.
 /// \param isolated  null to tune in this process
 /// \param most      seconds for the problem; 0 for no bound
+/// \param waits     for a process that is tuning it; else it is left for later
 /// \returns whether to go on with the next one
 bool tune_one(tuner::Tuner& tuner, IsolatedTuning* isolated, const cache::Cache& cache,
-              const tuner::Hooks& hooks, const Budget& budget, double most, std::size_t top,
+              const tuner::Hooks& hooks, const Budget& budget, double most, std::size_t top, bool waits,
               SweptProblem& swept) {
   return attempt(swept.failure, [&] {
-    const auto claim = wait_for_claim(cache, swept.key, hooks.stop, budget.end(),
-                                      [&] { hooks.progress({.stage = "waiting for another process"}); });
+    const auto claim = waits
+                           ? wait_for_claim(cache, swept.key, hooks.stop, budget.end(),
+                                            [&] { hooks.progress({.stage = "waiting for another process"}); })
+                           : cache.claim(swept.key);
+    swept.is_claimed = !claim;
     if (!claim) return;
     const std::optional<double> share = budget.share(most);
     if (!share) return;
@@ -167,16 +179,20 @@ void tune_all(runtime::Device& device, cache::Cache& cache, const tuner::Setting
   std::optional<IsolatedTuning> isolated;
   if (agenda.launch_limit) isolated.emplace(device, cache, agenda.tuning, *agenda.launch_limit);
   const Budget budget(agenda.budget_s);
-  for (const generator::Problem& problem : agenda.problems) {
-    SweptProblem& swept = result.problems.emplace_back(SweptProblem{problem, tuner.key(problem)});
-    if (!budget.share(settings.budget_s)) continue;
-    display.begin(result.problems.size(), agenda.problems.size(), generator::title(problem));
-    const bool go_on = tune_one(tuner, isolated ? &*isolated : nullptr, cache, hooks, budget,
-                                settings.budget_s, agenda.top, swept);
-    display.finish(finished_line(swept));
-    if (swept.failure && (!result.run.failure || !go_on)) result.run.failure = swept.failure;
-    if (!go_on) return;
-  }
+  for (const generator::Problem& problem : agenda.problems)
+    result.problems.push_back(SweptProblem{problem, tuner.key(problem)});
+  // Sweeps that share a list share the work: what another process is at is left, and looked at again at the end.
+  for (const bool waits : {false, true})
+    for (std::size_t i = 0; i < result.problems.size(); ++i) {
+      SweptProblem& swept = result.problems[i];
+      if (swept.report || swept.failure || !budget.share(settings.budget_s)) continue;
+      display.begin(i + 1, agenda.problems.size(), generator::title(swept.problem));
+      const bool go_on = tune_one(tuner, isolated ? &*isolated : nullptr, cache, hooks, budget,
+                                  settings.budget_s, agenda.top, waits, swept);
+      display.finish(finished_line(swept));
+      if (swept.failure && (!result.run.failure || !go_on)) result.run.failure = swept.failure;
+      if (!go_on) return;
+    }
 }
 
 /// The list is the same with any other options.
@@ -216,16 +232,19 @@ ExitCode sweep(const SweepOptions& options) {
   const Agenda agenda = agenda_of(options);
   const std::filesystem::path path = database_path(options.common);
   const std::unique_ptr<runtime::Device> device = open_device(options.common);
-  const tuner::Settings settings = settings_of(options.tuning, device->model());
+  tuner::Settings settings = settings_of(options.tuning, device->model());
+  settings.again = options.retune;
   require_compiler(*device);
   cache::Cache cache = cache::Cache::open(path);
+  require_record(cache, options.tuning);
 
   SweepResult result{.asked = agenda.problems.size(), .run = begin_run(*device)};
   tune_all(*device, cache, settings, agenda, result);
-  const auto left_out = static_cast<std::size_t>(
-      std::count_if(result.problems.begin(), result.problems.end(),
-                    [](const SweptProblem& swept) { return !swept.report && !swept.failure; }));
-  if (left_out > 0 && !result.run.failure) result.run.failure = out_of_budget(options.budget, left_out);
+  const auto left_out = std::ranges::count_if(
+      result.problems, [](const SweptProblem& swept) { return !swept.report && !swept.failure; });
+  const auto cut_short = std::ranges::count_if(result.problems, &SweptProblem::is_cut_short);
+  if (!result.run.failure && !options.budget.empty())
+    result.run.failure = out_of_budget(options.budget, left_out, cut_short);
   end_run(result.run, cache);
   if (options.common.json)
     print(json_of(result));
@@ -258,6 +277,10 @@ void add_sweep(CLI::App& app, Action& chosen) {
                    "Take about that long, such as 90s, 10m or 1.5h; what moves the most bytes is\n"
                    "tuned first")
       ->type_name("TIME");
+  command->add_flag(
+      "--retune", options->retune,
+      "Search again also where a search has come to its end; configs that were tried are not tried again,\n"
+      "the fastest are timed again in turns");
   command->add_option("--top", options->top, "Tell the best N configs of each problem")->type_name("N");
   command
       ->add_option("--samples", options->tuning.samples,

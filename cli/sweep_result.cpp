@@ -46,6 +46,12 @@ std::optional<double> behind(const SweptProblem& swept, const cache::Measurement
   return measurement.median_us / winner.median_us - 1;
 }
 
+/// Of a problem without a report.
+std::string outcome_of(const SweptProblem& swept) {
+  if (swept.failure) return swept.failure->fields.at("kind");
+  return swept.is_claimed ? "left to another process" : "not reached";
+}
+
 std::string table_of(const SweepResult& result) {
   using enum Table::Align;
   Table table({{"PROBLEM"},
@@ -60,12 +66,13 @@ std::string table_of(const SweepResult& result) {
   for (const SweptProblem& swept : result.problems) {
     const std::string title = generator::title(swept.problem);
     if (!swept.report) {
-      const std::string outcome = swept.failure ? swept.failure->fields.at("kind") : "not reached";
+      const std::string outcome = outcome_of(swept);
       table.add({title, swept.key.id(), outcome, "-", "-", "-", "-", "-", "-"});
       continue;
     }
     const Report& report = *swept.report;
-    table.add({title, swept.key.id(), report.winner, time_text(report.median_us), throughput_text(report.gbs),
+    table.add({title, swept.key.id(), report.winner + (report.unfinished.empty() ? "" : " (unfinished)"),
+               time_text(report.median_us), throughput_text(report.gbs),
                report.ceiling_gbs > 0 ? percent_text(report.share()) : "-", percent_text(report.spread),
                fmt::format("{} of {}", report.tried, report.configs), fmt::to_string(rejected_of(report))});
   }
@@ -105,6 +112,8 @@ std::string notes_of(const SweptProblem& swept) {
   if (swept.report->timed_rows != swept.problem.rows)
     text += fmt::format("{}: timed with {} rows ({})\n", title, swept.report->timed_rows,
                         swept.report->tried == swept.report->known ? "known before" : "see --scratch");
+  if (!swept.report->unfinished.empty())
+    text += fmt::format("{}: unfinished, the next search goes on: {}\n", title, swept.report->unfinished);
   for (const auto& [reason, count] : swept.report->quarantined)
     text += fmt::format("{}: rejected {}: {}\n", title, counted(count, "config"), cut(reason, widest_reason));
   return text;
@@ -118,6 +127,7 @@ Json entry_of(const SweptProblem& swept) {
   const Report& report = *swept.report;
   json.update({{"winner", report.winner},
                {"reason", report.reason},
+               {"unfinished", report.unfinished.empty() ? Json() : Json(report.unfinished)},
                {"median_us", report.median_us},
                {"spread", report.spread},
                {"gbs", report.gbs},
@@ -149,8 +159,7 @@ Json entry_of(const SweptProblem& swept) {
 
 std::string finished_line(const SweptProblem& swept) {
   const std::string title = generator::title(swept.problem);
-  if (!swept.report)
-    return fmt::format("{}: {}", title, swept.failure ? swept.failure->fields.at("kind") : "not reached");
+  if (!swept.report) return fmt::format("{}: {}", title, outcome_of(swept));
   const Report& report = *swept.report;
   const int measured = report.tried - report.known;
   return fmt::format(

@@ -22,6 +22,9 @@ struct SweptProblem {
   std::optional<tuner::Report> report{};
   std::optional<Failure> failure{};
   std::vector<tuner::Candidate> best{};  ///< as many as were asked for, the winner first
+  bool is_claimed = false;               ///< another process was tuning it when it was last looked at
+
+  [[nodiscard]] bool is_cut_short() const { return report && report->is_cut_short; }
 };
 
 struct SweepResult {

@@ -24,10 +24,14 @@ namespace ce::cli {
 /// As the user wrote them; empty where not at all.
 struct TuningOptions {
   std::string configs, scratch, strategy;
-  std::string samples;  ///< of a finalist; an option of sweep alone
+  std::string samples;      ///< of a finalist; an option of sweep alone
+  bool unrecorded = false;  ///< go on where nothing is kept
 };
 
 void add_tuning_options(CLI::App& command, TuningOptions& options);
+/// \throws DatabaseError where what is measured would be lost, unless that was asked for
+void require_record(const cache::Cache& cache, const TuningOptions& options);
+
 /// That one alone, for commands that search nothing.
 void add_scratch_option(CLI::App& command, TuningOptions& options);
 

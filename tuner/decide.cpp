@@ -95,9 +95,9 @@ std::string reason_of(const cache::Measurement& winner, const std::vector<cache:
                       bool tied) {
   const std::string doubt = doubt_of(winner);
   // The time is to be believed, the choice less so.
-  const auto cut_short = winner.evidence.find("cut_short");
+  const std::string cut_short = cut_short_by(winner);
   return lead_of(winner, ranking, tied) + (doubt.empty() ? "" : "; measured under doubt: " + doubt) +
-         (cut_short == winner.evidence.end() ? "" : "; " + cut_short->second);
+         (cut_short.empty() ? "" : "; " + cut_short);
 }
 
 }  // namespace
@@ -131,8 +131,22 @@ std::string variant_of(std::string_view config) { return std::string(config.subs
 
 std::string first_line(std::string_view text) { return std::string(text.substr(0, text.find('\n'))); }
 
-bool is_finished(const std::optional<Decision>& decision) noexcept {
+bool has_final(const std::optional<Decision>& decision) noexcept {
   return decision && decision->winner.measurement.stage > 0;
+}
+
+std::string cut_short_by(const cache::Measurement& final) {
+  const auto found = final.evidence.find("cut_short");
+  return found == final.evidence.end() ? "" : found->second;
+}
+
+std::string unfinished_because(const cache::Measurement& final) {
+  const std::string cut_short = cut_short_by(final);
+  return cut_short.empty() ? doubt_of(final) : cut_short;
+}
+
+bool is_finished(const std::optional<Decision>& decision) {
+  return has_final(decision) && unfinished_because(decision->winner.measurement).empty();
 }
 
 std::optional<Decision> decide(std::span<const cache::Measurement> measurements,

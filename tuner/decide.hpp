@@ -57,8 +57,19 @@ inline constexpr double tie = 0.003;
 /// Of a reason: a compiler's messages are long.
 [[nodiscard]] std::string first_line(std::string_view text);
 
-/// Whether the search that found it came to its end: only then there are samples in turns.
-[[nodiscard]] bool is_finished(const std::optional<Decision>& decision) noexcept;
+/// Whether it was timed in turns with others: a search writes that when it ends, early or not. Then it serves.
+[[nodiscard]] bool has_final(const std::optional<Decision>& decision) noexcept;
+
+/// Why a search that ended early did so: its budget or slow compilers left too few configs. Empty where it did not.
+[[nodiscard]] std::string cut_short_by(const cache::Measurement& final);
+
+/// Why the search that left this final is to go on: it was cut short, or measured in doubt. Empty where it came to its
+/// end.
+[[nodiscard]] std::string unfinished_because(const cache::Measurement& final);
+
+/// Whether the search that found it came to its end. What was found otherwise serves, is marked, and the next search goes
+/// on.
+[[nodiscard]] bool is_finished(const std::optional<Decision>& decision);
 
 /// Whether the measurement was made with the templates of this program.
 [[nodiscard]] bool is_current(const cache::Measurement& measurement, generator::Operation operation);

@@ -104,11 +104,11 @@ void Search::survey() {
     if (entrant.out)
       in_final[place->second] = false;
     else if (measurement.stage > 0 && !are_too_few(measurement.rows, rows))
-      in_final[place->second] = true;
+      in_final[place->second] = unfinished_because(measurement).empty();
     // Times of other rows cannot be held against those of this search.
     if (!entrant.out && measurement.rows == rows) entrant.median_us = measurement.median_us;
   }
-  decided_ = std::find(in_final.begin(), in_final.end(), true) != in_final.end();
+  decided_ = !settings_.again && std::find(in_final.begin(), in_final.end(), true) != in_final.end();
   // Where all that the bound allows were rejected, as many others are looked at.
   const auto rejected = static_cast<int>(
       std::count_if(entrants_.begin(), entrants_.end(), [](const Entrant& e) { return e.out; }));

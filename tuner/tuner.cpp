@@ -67,15 +67,17 @@ std::optional<Decision> Tuner::known_winner(const generator::Problem& problem) c
   const cache::Key wanted = key(problem);
   auto own = decide(cache_, wanted, problem);
   if (is_finished(own)) return own;
+  std::optional<Decision> unfinished;  // the nearest
   for (const cache::Layer& layer : cache_.lower()) {
     auto decision = decide(layer.cache, wanted, problem);
-    if (!is_finished(decision)) continue;
+    if (!has_final(decision)) continue;
     if (quarantined(cache_.measurements(wanted), problem.operation).contains(decision->winner.config))
       continue;
     decision->reason += fmt::format("; known to the {} database", layer.name);
-    return decision;
+    if (is_finished(decision)) return decision;
+    if (!unfinished) unfinished = std::move(decision);
   }
-  return own;
+  return unfinished && !has_final(own) ? unfinished : own;
 }
 
 bool Tuner::is_of_short_memory(const generator::Problem& problem, const Decision& decision) const {
@@ -142,6 +144,8 @@ Report Tuner::report(const generator::Problem& problem, const Effort& effort) co
   const cache::Measurement& won = decision->winner.measurement;
   report.winner = decision->winner.config;
   report.reason = decision->reason;
+  report.unfinished = has_final(decision) ? unfinished_because(won) : "no final was timed";
+  report.is_cut_short = !has_final(decision) || !cut_short_by(won).empty();
   report.median_us = won.median_us;
   report.spread = won.spread;
   report.gbs = gbs_of(won.bytes, won.median_us);

@@ -27,6 +27,7 @@ struct Settings {
   /// 0: a quarter of the device's free memory, of which a search takes 2 GiB; never more than needed.
   std::int64_t scratch_bytes = 0;
   std::uint64_t seed = 1;  ///< of the trial inputs
+  bool again = false;      ///< search also where a search has come to its end
 
   /// What suits the device: 2 seconds on a GPU; the host device compiles slowly, so it tries few configs.
   [[nodiscard]] static Settings for_device(const runtime::Model& model);
@@ -73,6 +74,8 @@ struct Report {
   int tried = 0;                ///< of these, measured or quarantined, by this call or before
   int known = 0;                ///< of these, before this call
   int compiled = 0;             ///< compiler runs of this call
+  std::string unfinished;       ///< why the search is to go on; empty where it came to its end
+  bool is_cut_short = false;    ///< that is because time was short
   std::map<std::string, int>
       quarantined;  ///< reason (first line) and how many configs, of this call or before
   double seconds = 0;

@@ -157,12 +157,23 @@ TEST_F(Sweep, TellsWhatItsBudgetLeftOut) {
   short_of_time.insert(short_of_time.end(), {"--budget", "0.1s"});
   const Finished first = ce_tune(short_of_time);
   EXPECT_EQ(first.status, 11) << first.err;
-  EXPECT_NE(first.err.find("2 problems not reached within --budget 0.1s"), std::string::npos) << first.err;
+  EXPECT_NE(first.err.find("2 problems not reached, the search of 1 problem cut short within --budget 0.1s"),
+            std::string::npos)
+      << first.err;
   const json document = json::parse(first.out);
   EXPECT_EQ(document.at("summary").at("not_reached"), 2);
   EXPECT_EQ(document.at("error").at("kind"), "out of budget");
   EXPECT_EQ(document.at("problems")[0].at("columns"), 1000) << "what moves the most bytes goes first";
   EXPECT_TRUE(document.at("problems")[0].contains("winner"));
+  EXPECT_NE(document.at("problems")[0].at("unfinished").get<std::string>().find("ready in time"),
+            std::string::npos);
+  const auto count_of_winners = [&](std::vector<std::string> flags) {
+    flags.insert(flags.begin(),
+                 {"db", "export", "--winners", "--db", database(), "--json", (folder() / "w").string()});
+    return json::parse(ce_tune(flags).out).at("measurements").get<int>();
+  };
+  EXPECT_EQ(count_of_winners({"--unfinished"}), count_of_winners({}) + 1);
+  EXPECT_NE(ce_tune({"db", "list", "--db", database()}).out.find(" (unfinished)"), std::string::npos);
   EXPECT_FALSE(document.at("problems")[1].contains("winner"));
   EXPECT_FALSE(document.at("problems")[1].contains("error"));
 
@@ -257,7 +268,14 @@ TEST_F(Sweep, EndsAtOnceWhenInterruptedTwice) {
 
 TEST_F(Sweep, SaysWhenNothingIsKept) {
   test::write_file(database(), std::string(5000, 'x'));
-  const Finished finished = ce_tune(sweep("1"));
+  const Finished refused = ce_tune(sweep("1"));
+  EXPECT_EQ(refused.status, 7) << refused.err;
+  EXPECT_NE(refused.err.find("nothing that is measured would be kept"), std::string::npos) << refused.err;
+  EXPECT_EQ(refused.out, "") << "nothing is measured";
+
+  std::vector<std::string> all_the_same = sweep("1");
+  all_the_same.emplace_back("--unrecorded");
+  const Finished finished = ce_tune(all_the_same);
   EXPECT_EQ(finished.status, 7) << finished.err;
   EXPECT_NE(finished.err.find("not kept"), std::string::npos) << finished.err;
   EXPECT_NE(finished.out.find("1 of 1 problem"), std::string::npos) << finished.out;

@@ -57,6 +57,8 @@ class LateDevice : public FaultyDevice {
 
 class BudgetTest : public TunerTest {
  protected:
+  LateDevice device_;
+
   /// Of four configs, with a budget of a second: so many are ready at once, and the others after that time.
   /// \param known  to the database from a search that was stopped
   Report search(int on_time, std::chrono::milliseconds late, int least_configs, int known = 0,
@@ -83,8 +85,6 @@ class BudgetTest : public TunerTest {
                              .stop = stop.get_token()};
     EXPECT_THROW(static_cast<void>(Tuner(device_, database, settings).tune(small_problem(), hooks)), Error);
   }
-
-  LateDevice device_;
 };
 
 TEST_F(BudgetTest, FewConfigsMayTakeTwiceTheBudget) {
@@ -103,6 +103,33 @@ TEST_F(BudgetTest, AWinnerOfTooFewSaysSo) {
   const Report report = search(2, 2200ms, 3);
   EXPECT_EQ(report.tried, 2);
   EXPECT_THAT(report.reason, HasSubstr("; only 2 of 4 configs were ready in time"));
+}
+
+/// It serves meanwhile.
+TEST_F(BudgetTest, ASearchThatWasCutShortGoesOnUntilItIsFinished) {
+  const Report cut = search(2, 2200ms, 3);
+  EXPECT_TRUE(cut.is_cut_short);
+  EXPECT_THAT(cut.unfinished, HasSubstr("only 2 of 4 configs were ready in time"));
+  cache::Cache database = open();
+  tuner::Settings settings = quick_settings();
+  settings.search.least_configs = 3;
+  settings.search.structures = 24;
+  Tuner tuner(device_, database, settings);
+  EXPECT_TRUE(tuner::has_final(tuner.known_winner(small_problem())));
+  EXPECT_FALSE(tuner::is_finished(tuner.known_winner(small_problem())));
+
+  const Report whole = tuner.tune(small_problem());
+  EXPECT_EQ(whole.known, 2) << "what was tried is not tried again";
+  EXPECT_EQ(whole.tried, 4);
+  EXPECT_EQ(whole.unfinished, "");
+  EXPECT_TRUE(tuner::is_finished(tuner.known_winner(small_problem())));
+  EXPECT_EQ(tuner.tune(small_problem()).compiled, 0) << "nothing is left to do";
+
+  settings.again = true;
+  const std::size_t before = database.measurements(tuner.key(small_problem())).size();
+  const Report again = Tuner(device_, database, settings).tune(small_problem());
+  EXPECT_EQ(again.known, 4);
+  EXPECT_GT(database.measurements(tuner.key(small_problem())).size(), before) << "another final";
 }
 
 TEST_F(BudgetTest, SoDoesOneWhoseRefiningHadNoTime) {

@@ -289,7 +289,7 @@ TEST(Decide, ADatabaseIsAskedForWhatDecidesAlone) {
     EXPECT_EQ(asked->winner.measurement.median_us, all->winner.measurement.median_us);
     EXPECT_EQ(asked->ranking.front().config, all->winner.config);
     EXPECT_EQ(asked->reason, all->reason);
-    finished += is_finished(all);
+    finished += has_final(all);
     if (testing::Test::HasFailure()) break;
   }
   EXPECT_GT(finished, 50);

@@ -125,7 +125,7 @@ TEST_F(TunerTest, AQuarantineOfAllFinalsIsNotTheEnd) {
   Tuner tuner(device, database, quick_settings());
   static_cast<void>(tuner.tune(small_problem()));
   while (const auto known = tuner.known_winner(small_problem())) {
-    if (!is_finished(known)) break;
+    if (!tuner::has_final(known)) break;
     const Measurement& winner = known->winner.measurement;
     database.add({.key = winner.key,
                   .config = winner.config,
@@ -134,7 +134,7 @@ TEST_F(TunerTest, AQuarantineOfAllFinalsIsNotTheEnd) {
                   .reason = "planted by the test"});
   }
   static_cast<void>(tuner.tune(small_problem()));
-  EXPECT_TRUE(is_finished(tuner.known_winner(small_problem())));
+  EXPECT_TRUE(tuner::has_final(tuner.known_winner(small_problem())));
 }
 
 /// Of the compiler that was killed, say.
