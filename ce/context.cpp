@@ -1,7 +1,7 @@
 #include "ce/context.hpp"
 
 #include <fmt/format.h>
-#include <unistd.h>
+#include <pthread.h>
 
 #include <atomic>
 #include <cstddef>
@@ -59,11 +59,28 @@ constinit thread_local KnownCalls<Operation> known_calls;
 /// Of those of this thread's calls.
 constinit thread_local Context* latest_default = nullptr;
 
-/// Of a Context, never another one's.
-std::uint64_t next_number() {
-  static std::atomic<std::uint64_t> last = 0;
-  return ++last;
+/// Numbers of Contexts, each for one alone.
+constinit std::atomic<std::uint64_t> latest_number = 0;
+/// Up to here they are of processes that forked this one: their threads and what these have locked are not here.
+constinit std::atomic<std::uint64_t> latest_of_parents = 0;
+
+bool is_of_parent(std::uint64_t number) noexcept {
+  return number <= latest_of_parents.load(std::memory_order_relaxed);
 }
+
+template <AnyOperation... Operations>
+void forget_known_calls() noexcept {
+  (known_calls<Operations>.forget_all(), ...);
+}
+
+/// So that calls of known problems need not ask in which process they are.
+void forget_parents() noexcept {
+  latest_of_parents.store(latest_number.load());
+  latest_default = nullptr;
+  forget_known_calls<Softmax, LogSoftmax, SoftmaxBackward, LogSoftmaxBackward, CrossEntropy,
+                     CrossEntropyBackward>();
+}
+[[maybe_unused]] const int watching_forks = ::pthread_atfork(nullptr, nullptr, forget_parents);
 
 }  // namespace
 
@@ -83,9 +100,10 @@ struct Context::Impl {
   }
   bool launch_empty(const Request& request, Stream stream);
   void wait_to_check(Stream stream);
+  /// \throws Unsupported in a child of fork(), which would wait for threads that only its parent has
+  void require_own_process() const;
 
-  const std::uint64_t number = next_number();
-  const pid_t process = ::getpid();
+  const std::uint64_t number = ++latest_number;
   std::unique_ptr<runtime::Device> device;
   cache::Cache cache;
   Chooser chooser;
@@ -98,11 +116,20 @@ struct Context::Impl {
 /// All arguments but those that a stream brings: scratch memory and status.
 template <AnyOperation Operation>
 Request Context::Impl::bind(const Operation& operation, const typename Operation::Tensors& tensors) {
+  require_own_process();
   try {
     return ce::bind(operation, tensors, *device);
   } catch (const InvalidArgument& error) {
     throw error.in(Operation::name);
   }
+}
+
+void Context::Impl::require_own_process() const {
+  if (is_of_parent(number))
+    throw Unsupported(
+        "this Context is of the process that forked this one, whose threads are not here; make another "
+        "Context, or "
+        "call ce::run(), which does");
 }
 
 /// Finds scratch memory and status first, where the kernel needs any.
@@ -138,6 +165,7 @@ bool Context::Impl::launch_empty(const Request& request, Stream stream) {
 // ---- Memory --------------------------------------------------------------------------------------------
 
 struct Memory::Impl {
+  std::uint64_t context;
   runtime::Device* device;
   runtime::Buffer buffer;
 };
@@ -154,7 +182,10 @@ void require_host_memory(const char* name, const void* data, std::size_t bytes) 
 Memory::Memory(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Memory::Memory(Memory&&) noexcept = default;
 Memory& Memory::operator=(Memory&&) noexcept = default;
-Memory::~Memory() = default;
+/// In a child of fork() it is left as it is, like its Context.
+Memory::~Memory() {
+  if (impl_ && is_of_parent(impl_->context)) static_cast<void>(impl_.release());
+}
 
 void* Memory::data() const noexcept { return impl_->buffer.data(); }
 std::size_t Memory::bytes() const noexcept { return impl_->buffer.size(); }
@@ -192,6 +223,7 @@ struct Plan::Impl {
 void Plan::run(Stream stream) const {
   const Impl& plan = *impl_;
   Context::Impl& context = plan.context;
+  context.require_own_process();
   const Prepared& prepared = plan.prepared;
   if (prepared.chosen == nullptr) return static_cast<void>(context.launch_empty(plan.request, stream));
   if (prepared.is_bound()) return context.launch(prepared, plan.request.arguments, stream);
@@ -220,7 +252,7 @@ const Choice& Plan::choice() const noexcept {
 Context::Context(const ContextOptions& options) : impl_(std::make_unique<Impl>(options)) {}
 /// In a child of fork() it is left as it is: nobody goes on with what the parent's threads were at.
 Context::~Context() {
-  if (impl_ && impl_->process != ::getpid()) static_cast<void>(impl_.release());
+  if (impl_ && is_of_parent(impl_->number)) static_cast<void>(impl_.release());
 }
 
 template <AnyOperation Operation>
@@ -286,6 +318,7 @@ CE_INSTANTIATE(CrossEntropyBackward);
 #undef CE_INSTANTIATE
 
 void Context::Impl::wait_to_check(Stream stream) {
+  require_own_process();
   if (device->capturing(stream))
     throw Unsupported("Context::check() has to wait for the stream, which is being captured into a graph");
   device->synchronize(stream);
@@ -301,13 +334,20 @@ void Context::check() {
   throw_if_any(impl_->statuses.take_all());
 }
 
-void Context::stop_background() { impl_->chooser.stop_background(); }
+void Context::stop_background() {
+  if (!is_of_parent(impl_->number)) impl_->chooser.stop_background();
+}
 
 Memory Context::allocate(std::size_t bytes) {
+  impl_->require_own_process();
   runtime::Device& device = *impl_->device;
-  return Memory(std::make_unique<Memory::Impl>(Memory::Impl{&device, runtime::Buffer(device, bytes)}));
+  return Memory(
+      std::make_unique<Memory::Impl>(Memory::Impl{impl_->number, &device, runtime::Buffer(device, bytes)}));
 }
-void Context::synchronize(Stream stream) { impl_->device->synchronize(stream); }
+void Context::synchronize(Stream stream) {
+  impl_->require_own_process();
+  impl_->device->synchronize(stream);
+}
 
 std::string Context::device_name() const { return impl_->device->name(); }
 int Context::compiled() const noexcept { return impl_->chooser.compiled(); }

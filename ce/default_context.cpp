@@ -1,7 +1,10 @@
 #include <fmt/format.h>
+#include <pthread.h>
 
 #include <atomic>
 #include <cstddef>
+#include <cstdlib>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -51,14 +54,33 @@ class DefaultContexts {
   std::mutex making_;
 };
 
+/// Never destroyed, and neither are its Contexts: the driver may be gone before the last static is.
+std::atomic<DefaultContexts*> of_process = nullptr;
+
+/// A child of fork() makes its own. Its parent's, whose threads are not there, stay as they are.
+[[maybe_unused]] const int watching_forks =
+    ::pthread_atfork(nullptr, nullptr, [] { of_process.store(nullptr, std::memory_order_release); });
+
+/// Threads that meet here at first may each make one, of which one stays: they have no Contexts yet.
+DefaultContexts& default_contexts() {
+  if (DefaultContexts* made = of_process.load(std::memory_order_acquire)) return *made;
+  auto own = std::make_unique<DefaultContexts>();
+  DefaultContexts* first = nullptr;
+  if (of_process.compare_exchange_strong(first, own.get(), std::memory_order_acq_rel)) return *own.release();
+  return *first;
+}
+
+void stop_background() {
+  if (DefaultContexts* made = of_process.load(std::memory_order_acquire)) made->stop_background();
+}
+
 }  // namespace
 
 Context& default_context() {
-  // Never destroyed, and neither are its Contexts: the driver may be gone before the last static is.
-  static DefaultContexts& contexts = *new DefaultContexts;
-  Context& current = contexts.current();
+  Context& current = default_contexts().current();
   // After the driver's own, and so called before it: no thread may tune while it goes.
-  [[maybe_unused]] static const int registered = std::atexit([] { contexts.stop_background(); });
+  static std::atomic_flag registered;
+  if (!registered.test_and_set()) std::atexit(stop_background);
   return current;
 }
 

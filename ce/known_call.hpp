@@ -154,6 +154,8 @@ class KnownCalls {
     return nullptr;
   }
 
+  void forget_all() noexcept { tags_ = {}; }
+
   /// Forgets the one that was added first.
   void add(std::uint64_t context, const Tensors& tensors, const KnownCall<Operation>& call) {
     calls_[next_] = call;

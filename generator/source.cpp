@@ -3,12 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <mutex>
+#include <array>
+#include <cstddef>
+#include <map>
 #include <set>
 #include <utility>
 
 #include "ce/base/digest.hpp"
 #include "ce/base/error.hpp"
+#include "ce/base/made_once.hpp"
 #include "generator/templates.hpp"
 #include "generator/variant.hpp"
 
@@ -272,16 +275,12 @@ std::string compile_key(const Source& source, std::string_view compiler) {
 }
 
 std::string template_digest(Operation operation, std::string_view variant_name) {
-  struct Known {
-    std::mutex mutex;
-    std::map<std::pair<Operation, const Variant*>, std::string> digests;
-  };
-  static Known& known = *new Known;  // never destroyed: threads may look winners up until the program is gone
+  constexpr std::size_t most_operations = 16, most_variants = 16;
+  static constinit std::array<std::array<MadeOnce<std::string>, most_variants>, most_operations> known;
   const Variant& chosen = variant(variant_name);
-  const std::lock_guard lock(known.mutex);
-  std::string& digest = known.digests[{operation, &chosen}];
-  if (digest.empty()) digest = digest_of_templates(operation, chosen);
-  return digest;
+  return known.at(static_cast<std::size_t>(operation))
+      .at(static_cast<std::size_t>(&chosen - variants().data()))
+      .get([&] { return digest_of_templates(operation, chosen); });
 }
 
 }  // namespace ce::generator

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "ce/base/error.hpp"
+#include "ce/base/made_once.hpp"
 #include "generator/ceil_div.hpp"
 #include "generator/constraints.hpp"
 #include "generator/templates.hpp"
@@ -191,13 +192,13 @@ std::vector<Config> points_of(const Variant& variant) {
 template <auto read>
 const auto& read_once(std::string_view name) {
   using Read = decltype(read(all_variants[0]));
-  // Never destroyed: threads may still ask while the program ends.
-  static const auto& of_variants = *new std::map<std::string_view, Read>([] {
+  static constinit MadeOnce<std::map<std::string_view, Read>> of_variants;
+  const auto read_all = [] {
     std::map<std::string_view, Read> found;
     for (const Variant& variant : all_variants) found.emplace(variant.name, read(variant));
     return found;
-  }());
-  return of_variants.at(name);
+  };
+  return of_variants.get(read_all).at(name);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "ce/base/log.hpp"
 
 #include <fmt/format.h>
+#include <pthread.h>
 
 #include <algorithm>
 #include <array>
@@ -18,8 +19,11 @@
 namespace ce {
 namespace {
 
+/// Never destroyed: threads may log until the program is gone.
 struct State {
-  std::recursive_mutex mutex;           ///< also while the sink is called, which may log and replace itself
+  std::mutex mutex;  ///< guards all below; nobody who has it waits for anything
+  /// Held while the sink is called, which may log and replace itself.
+  std::recursive_mutex* calls = new std::recursive_mutex;
   std::shared_ptr<const LogSink> sink;  ///< null: standard error
   std::set<std::string> seen;
 };
@@ -27,8 +31,21 @@ struct State {
 thread_local bool in_sink = false;
 
 State& state() {
-  static State& instance = *new State;  // never destroyed: threads may log until the program is gone
+  static State& instance = *new State;
   return instance;
+}
+
+/// A child of fork() does not wait for its parent's sinks, which nobody there is in.
+[[maybe_unused]] const int watching_forks =
+    ::pthread_atfork([] { state().mutex.lock(); }, [] { state().mutex.unlock(); },
+                     [] {
+                       state().calls = new std::recursive_mutex;
+                       state().mutex.unlock();
+                     });
+
+std::recursive_mutex& calls_of_sink() {
+  const std::lock_guard lock(state().mutex);
+  return *state().calls;
 }
 
 /// The texts of CE_LOG, each at the place of its LogLevel; the last one stands for silence.
@@ -59,6 +76,7 @@ bool in_log_sink() noexcept { return in_sink; }
 void set_log_sink(LogSink sink) {
   std::shared_ptr<const LogSink> taken;
   if (sink) taken = std::make_shared<const LogSink>(std::move(sink));
+  const std::lock_guard no_call(calls_of_sink());
   const std::lock_guard lock(state().mutex);
   state().sink.swap(taken);
 }
@@ -72,10 +90,18 @@ std::optional<std::string> log_level_of_environment() {
 
 bool is_wanted(LogLevel level) { return static_cast<int>(level) >= threshold(); }
 
+namespace {
+
+std::shared_ptr<const LogSink> current_sink() {
+  const std::lock_guard lock(state().mutex);
+  return state().sink;
+}
+
+}  // namespace
+
 void log(LogLevel level, std::string_view line) {
-  State& own = state();
-  const std::lock_guard lock(own.mutex);
-  const std::shared_ptr<const LogSink> sink = own.sink;  // it may replace itself
+  const std::lock_guard one_call(calls_of_sink());
+  const std::shared_ptr<const LogSink> sink = current_sink();  // it may replace itself
   if (sink == nullptr || in_sink) return write_to_stderr(level, line);
   in_sink = true;
   try {

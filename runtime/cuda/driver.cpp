@@ -8,6 +8,7 @@
 
 #include "ce/base/environment.hpp"
 #include "ce/base/error.hpp"
+#include "ce/base/made_once.hpp"
 
 namespace ce::runtime::cuda {
 namespace {
@@ -60,8 +61,8 @@ Driver::Opened open() {
 }  // namespace
 
 const Driver::Opened& Driver::get() {
-  static const Opened& opened = *new Opened(open());  // never destroyed: it outlives every thread
-  return opened;
+  static constinit MadeOnce<Opened> opened;
+  return opened.get(open);
 }
 
 std::string Driver::describe(CUresult result) const {

@@ -3,6 +3,8 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
+#include "ce/base/made_once.hpp"
+
 namespace ce::runtime::cuda {
 namespace {
 
@@ -55,8 +57,8 @@ Nvml load() {
 }
 
 const Nvml& get() {
-  static const Nvml nvml = load();
-  return nvml;
+  static constinit MadeOnce<Nvml> nvml;
+  return nvml.get(load);
 }
 
 /// The value that `query` writes, or nothing where it is missing or refuses.

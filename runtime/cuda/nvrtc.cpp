@@ -6,12 +6,12 @@
 #include <nvrtc.h>
 
 #include <algorithm>
-#include <atomic>
 #include <filesystem>
 #include <type_traits>
 #include <utility>
 
 #include "ce/base/error.hpp"
+#include "ce/base/made_once.hpp"
 #include "ce/base/source_location.hpp"
 #include "runtime/cuda/keep_source.hpp"
 #include "runtime/cuda/nvrtc_places.hpp"
@@ -46,7 +46,7 @@ struct Nvrtc::Api {
 
 namespace {
 
-std::atomic<const Nvrtc*> opened_nvrtc = nullptr;
+constinit MadeOnce<Nvrtc::Opened> shared_nvrtc;
 
 /// The first function that the library lacks, or an empty text.
 template <class Api>
@@ -116,15 +116,7 @@ Nvrtc::Opened Nvrtc::open() {
   return opened;
 }
 
-const Nvrtc::Opened& Nvrtc::shared() {
-  // Never destroyed: threads may compile until the program is gone.
-  static const Opened& opened = *[] {
-    auto* found = new Opened(open());
-    opened_nvrtc = found->nvrtc.get();
-    return found;
-  }();
-  return opened;
-}
+const Nvrtc::Opened& Nvrtc::shared() { return shared_nvrtc.get(open); }
 
 const Nvrtc& Nvrtc::get() {
   const Opened& opened = shared();
@@ -132,7 +124,10 @@ const Nvrtc& Nvrtc::get() {
   return *opened.nvrtc;
 }
 
-const Nvrtc* Nvrtc::if_opened() noexcept { return opened_nvrtc; }
+const Nvrtc* Nvrtc::if_opened() noexcept {
+  const Opened* opened = shared_nvrtc.if_made();
+  return opened == nullptr ? nullptr : opened->nvrtc.get();
+}
 
 const std::string& Nvrtc::path() const noexcept { return api_->path; }
 std::string Nvrtc::version() const { return fmt::format("{}.{}", api_->major, api_->minor); }

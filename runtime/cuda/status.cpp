@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "ce/base/error.hpp"
+#include "ce/base/made_once.hpp"
 #include "runtime/cuda/describe.hpp"
 #include "runtime/cuda/device.hpp"
 #include "runtime/cuda/driver.hpp"
@@ -48,7 +49,8 @@ std::optional<int> current_cuda_device() {
   const CUresult result = driver->cuCtxGetDevice(&current);
   if (result == CUDA_ERROR_INVALID_CONTEXT) return std::nullopt;  // none is current
   driver->check(result, "cuCtxGetDevice");
-  static const auto& devices = *new std::vector<CUdevice>(devices_of(*driver));  // never destroyed
+  static constinit MadeOnce<std::vector<CUdevice>> known;
+  const std::vector<CUdevice>& devices = known.get([&] { return devices_of(*driver); });
   const auto found = std::ranges::find(devices, current);
   return found == devices.end() ? std::nullopt : std::optional(static_cast<int>(found - devices.begin()));
 }

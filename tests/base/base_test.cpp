@@ -1,4 +1,6 @@
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
 #include <atomic>
@@ -215,6 +217,31 @@ TEST_F(OwnSink, WhatItLogsItselfGoesToStandardError) {
   EXPECT_EQ(testing::internal::GetCapturedStderr(),
             "ce: of the sink\nce: once of the sink\nce: of the sink\n");
   EXPECT_EQ(lines, (std::vector<std::string>{"first", "second"}));
+}
+
+/// A child of fork() does not wait for a thread that only its parent has.
+TEST_F(OwnSink, OfAnotherThreadDoesNotHoldUpAChild) {
+  std::atomic<bool> is_in = false, may_end = false;
+  ce::set_log_sink([&](ce::LogLevel, std::string_view line) {
+    is_in = true;
+    is_in.notify_all();
+    if (line == "of the parent") may_end.wait(false);
+  });
+  std::thread logging([] { ce::log(ce::LogLevel::info, "of the parent"); });
+  is_in.wait(false);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(20);
+    ce::log_once(ce::LogLevel::info, "of the child");
+    ce::set_log_sink({});
+    ::_exit(0);
+  }
+  int status = -1;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0) << "it was killed, as it did not end";
+  may_end = true;
+  may_end.notify_all();
+  logging.join();
 }
 
 TEST_F(OwnSink, MayReplaceItself) {

@@ -71,6 +71,71 @@ TEST_F(HostCompiler, AChildThatCallsNothingEnds) {
   EXPECT_EQ(status, 0) << "it was killed, as it did not end";
 }
 
+/// The values of a softmax of two equal logits.
+bool runs_right() {
+  const float input[2] = {1, 1};
+  float output[2] = {0, 0};
+  run(Softmax{}, {{.data = const_cast<float*>(input), .rows = 1, .columns = 2},
+                  {.data = output, .rows = 1, .columns = 2}});
+  return output[0] == 0.5F && output[1] == 0.5F;
+}
+
+/// What a child of fork() may do while a thread of its parent, which has the tuner to itself, waits for a compiler.
+int child_of_a_tuning_process(Context& of_parent, Memory memory) {
+  ::alarm(60);
+  ::unsetenv("CE_HOST_COMPILER");
+  ::setenv("CE_POLICY", "lookup", 1);
+  try {
+    static_cast<void>(of_parent.allocate(1));
+    return 1;
+  } catch (const Unsupported&) {
+  }
+  try {
+    float x = 1;
+    of_parent.run(Softmax{}, {{.data = &x, .rows = 1, .columns = 1}, {.data = &x, .rows = 1, .columns = 1}});
+    return 2;
+  } catch (const Unsupported&) {
+  }
+  of_parent.stop_background();
+  { const Memory end = std::move(memory); }
+  return runs_right() ? 0 : 3;
+}
+
+/// \param folder  where its compiler says that it has `started`, and waits until it may `go` on
+int process_that_tunes_and_forks(const std::filesystem::path& folder) {
+  ::alarm(120);
+  int status = -1;
+  std::jthread tuning([] {
+    try {
+      runs_right();
+    } catch (const Error&) {
+    }
+  });
+  if (!until([&] { return std::filesystem::exists(folder / "started"); })) return 10;
+  Context& context = default_context();
+  Memory memory = context.allocate(1);
+  const pid_t child = ::fork();
+  if (child == 0) ::exit(child_of_a_tuning_process(context, std::move(memory)));
+  if (::waitpid(child, &status, 0) != child) return 11;
+  std::ofstream(folder / "go") << "now";
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 12;
+}
+
+/// The default Context is a new one there, and one of its parent is refused: neither is waited for.
+TEST_F(HostCompiler, AChildRunsWhileAThreadOfItsParentTunes) {
+  const std::string here = folder();
+  const ScopedEnvironment compiler(
+      "CE_HOST_COMPILER",
+      compiler_that("touch " + here + "/started; while [ -e " + here + "/started ] && [ ! -e " + here +
+                    "/go ]; do sleep 0.01; done; exit 1"));
+  const ScopedEnvironment database("CE_DB", file().string()), device("CE_DEVICE", "host");
+  const pid_t process = ::fork();  // one without a default Context of an earlier test
+  if (process == 0) ::_exit(process_that_tunes_and_forks(folder()));
+  int status = -1;
+  ASSERT_EQ(::waitpid(process, &status, 0), process);
+  EXPECT_EQ(status, 0);
+}
+
 TEST_F(HostCompiler, NoFolderForTemporaryFilesIsACompileError) {
   const ScopedEnvironment nowhere("TMPDIR", "/nonexistent");
   Context context(options(Policy::lookup));
