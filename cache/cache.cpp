@@ -15,6 +15,8 @@
 
 #include "cache/cache_impl.hpp"
 #include "cache/export.hpp"
+#include "cache/file_system.hpp"
+#include "cache/ownership.hpp"
 #include "ce/base/digest.hpp"
 #include "ce/base/environment.hpp"
 #include "ce/base/error.hpp"
@@ -83,6 +85,7 @@ Cache Cache::open_copy(const fs::path& path) {
   auto impl = std::make_unique<Impl>();
   impl->strict = true;
   impl->path = existing_file(path);
+  impl->other_writer_at_opening = other_writer_of(impl->path);
   impl->store = copy_file(impl->path);
   impl->problem = fmt::format("a copy of {}", impl->path.string());
   return Cache(std::move(impl));
@@ -231,28 +234,37 @@ void Cache::keep_binary(std::string_view compile_key, std::span<const std::byte>
     throw InvalidArgument("image", fmt::format("{} bytes long", image.size()),
                           fmt::format("at most {}", limit));
   const std::string key(compile_key);
+  {
+    const std::lock_guard lock(impl_->mutex);
+    if (!impl_->other_writer().empty()) {
+      if (impl_->own_code == nullptr) impl_->own_code = Store::in_memory();
+      return impl_->own_code->keep_binary(key, image, info);
+    }
+  }
   impl_->write([&](Store& store) { store.keep_binary(key, image, info); });
 }
 
 std::optional<std::vector<std::byte>> Cache::binary(std::string_view compile_key) const {
   const std::string key(compile_key);
-  const std::lock_guard lock(impl_->mutex);
-  std::optional<std::vector<std::byte>> found;
-  impl_->read([&](Store& source) {
-    if (!found) found = source.binary(key);
-  });
-  return found;
+  {
+    const std::lock_guard lock(impl_->mutex);
+    if (auto found = impl_->binary(key)) return found;
+  }
+  for (const Layer& layer : lower())
+    if (auto found = layer.cache.binary(key)) return found;
+  return std::nullopt;
 }
 
 std::optional<Claim> Cache::claim(const Key& key) const {
-  fs::path file;
+  fs::path database;
   {
     const std::lock_guard lock(impl_->mutex);
     if (!impl_->persistent) return Claim::unguarded();
-    file = impl_->path.string() + "-claim-" + key.id();
+    database = real_path(impl_->path);
+    if (!std::exchange(impl_->removed_abandoned_claims, true)) remove_abandoned_claims(database);
   }
   try {
-    return Claim::take(file);
+    return Claim::take(claim_file(database, key.id()), database);
   } catch (const DatabaseError& error) {
     log_once(
         LogLevel::warning,

@@ -173,7 +173,9 @@ class Cache {
 
   /// Keeps a binary under its compile key; the first one stays.
   void keep_binary(std::string_view compile_key, std::span<const std::byte> image, const BinaryInfo& info);
-  /// The binary, or nothing when there is none or its digest does not match its bytes.
+  /// The binary, or nothing when there is none or its digest does not match its bytes. Layers below are asked, too. Code
+  /// is taken only from files that nobody but this user and root can have written, and what is kept for another stays in
+  /// this process.
   [[nodiscard]] std::optional<std::vector<std::byte>> binary(std::string_view compile_key) const;
 
   /// The right to tune the key, so that processes that meet it at once tune it once. Never waits. To be asked

@@ -1,15 +1,20 @@
 #include "cache/cache_impl.hpp"
 
+#include <fcntl.h>
 #include <sqlite3.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <iterator>
-#include <system_error>
 #include <utility>
 
+#include "cache/file_system.hpp"
+#include "cache/ownership.hpp"
 #include "cache/repair.hpp"
 #include "ce/base/error.hpp"
+#include "ce/base/own_descriptor.hpp"
 
 namespace ce::cache {
 namespace {
@@ -24,20 +29,25 @@ constexpr std::int64_t most_bytes_to_examine = std::int64_t{1} << 30,
 /// same time would keep the machine busy.
 constexpr std::chrono::hours examination_lasts{1};
 
-fs::path mark_of(const fs::path& database) { return database.string() + "-examined"; }
+fs::path mark_of(const fs::path& database) { return real_path(database).string() + "-examined"; }
 
 bool was_examined(const fs::path& database) {
-  std::error_code error;
-  const auto at = fs::last_write_time(mark_of(database), error);
-  return !error && fs::file_time_type::clock::now() - at < examination_lasts;
+  struct stat mark {};
+  if (::lstat(mark_of(database).c_str(), &mark) != 0 || !S_ISREG(mark.st_mode)) return false;
+  struct stat file {};
+  const bool known = mark.st_uid == ::geteuid() || mark.st_uid == 0 ||
+                     (::stat(database.c_str(), &file) == 0 && mark.st_uid == file.st_uid);
+  const auto at = std::chrono::system_clock::from_time_t(mark.st_mtime);
+  return known && std::chrono::system_clock::now() - at < examination_lasts;
 }
 
+/// Where it cannot, the next process examines the database, too.
 void mark_examined(const fs::path& database) {
-  try {
-    create_empty(mark_of(database));
-    fs::last_write_time(mark_of(database), fs::file_time_type::clock::now());
-  } catch (const std::exception&) {  // then the next process examines it, too
-  }
+  const fs::path mark = mark_of(database);
+  static_cast<void>(create_beside(real_path(database), mark));
+  const OwnDescriptor descriptor(
+      [&] { return ::open(mark.c_str(), O_WRONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK); });
+  if (descriptor.get() >= 0) static_cast<void>(::futimens(descriptor.get(), nullptr));
 }
 
 }  // namespace
@@ -83,10 +93,34 @@ std::vector<Key> Cache::Impl::find(const std::string& prefix) {
   return all;
 }
 
+std::string Cache::Impl::other_writer() const {
+  if (path.empty() || !other_writer_at_opening.empty()) return other_writer_at_opening;
+  return other_writer_of(path);
+}
+
+std::optional<std::vector<std::byte>> Cache::Impl::binary(const std::string& compile_key) {
+  std::optional<std::vector<std::byte>> found;
+  if (own_code != nullptr && (found = own_code->binary(compile_key))) return found;
+  read([&](Store& source) {
+    if (found) return;
+    found = source.binary(compile_key);
+    if (!found || &source != store.get()) return;
+    // Asked last: what has been put there since it was opened counts.
+    const std::string writer = other_writer();
+    if (writer.empty()) return;
+    found.reset();
+    log_once(LogLevel::info, fmt::format("compiled kernels in {} are not used, as {}: they are compiled here",
+                                         path.string(), writer));
+  });
+  return found;
+}
+
 void Cache::Impl::attach(const fs::path& file, IfOlder if_older) {
   if (read_only) {
     const FileId id = FileId::with_change(file);
+    std::string writer = other_writer_of(file);
     store = open_reader(file);
+    other_writer_at_opening = std::move(writer);
     path = file;
     file_id = id;
     return;
@@ -96,8 +130,10 @@ void Cache::Impl::attach(const fs::path& file, IfOlder if_older) {
     if (mends) create_file(file);
     const FileId id = FileId::of(file);
     try {
+      std::string writer = other_writer_of(file);
       Opened opened = open_file(file, mends ? IfEmpty::fill : IfEmpty::refuse, if_older);
       store = std::move(opened.store);
+      other_writer_at_opening = std::move(writer);
       schema_of_original = opened.schema_of_original;
       path = file;
       file_id = id;

@@ -7,6 +7,7 @@
 
 #include <array>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <filesystem>
@@ -70,8 +71,13 @@ struct Cache::Impl {
   [[nodiscard]] std::vector<Measurement> measurements(const Key& key);
   [[nodiscard]] std::vector<Key> find(const std::string& prefix);
 
+  /// Who else can have written the open file, so that no code is taken from it or given to it; empty where nobody can.
+  [[nodiscard]] std::string other_writer() const;
+  [[nodiscard]] std::optional<std::vector<std::byte>> binary(const std::string& compile_key);
+
   std::mutex mutex;
   std::filesystem::path path;
+  bool removed_abandoned_claims = false;
   FileId file_id;
   bool read_only = false;  ///< by open_to_read()
   bool mends = false;      ///< may set a damaged file aside
@@ -84,6 +90,9 @@ struct Cache::Impl {
   std::unique_ptr<Store> store;
   std::unique_ptr<Store> refused;
   std::string refusal;  ///< why
+  /// Compiled kernels of this process, where others can write the file.
+  std::unique_ptr<Store> own_code;
+  std::string other_writer_at_opening;
   /// Every attempt can cost the busy timeout, so a file that refused a write is left alone for a while.
   static constexpr std::chrono::seconds pause_after_failure{30};
   std::chrono::steady_clock::time_point retry_at;
@@ -157,6 +166,8 @@ void Cache::Impl::on_store(Use use, Action action) {
       // A damaged file can have been set aside after the look before: then this is in the wrong one.
       if (use == Use::read || !moved() || successors == most_successors) return;
     } catch (const SQLite::Exception& error) {
+      // It is read without locks where it has no log, and can have been changed meanwhile.
+      if (read_only && moved() && successors < most_successors) continue;
       const std::string damage = mends && persistent ? damage_behind(error) : "";
       if (damage.empty() || successors == most_successors) throw;
       mend(damage);

@@ -7,9 +7,11 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <exception>
 #include <system_error>
 #include <utility>
 
+#include "cache/file_system.hpp"
 #include "ce/base/error.hpp"
 
 namespace ce::cache {
@@ -19,7 +21,7 @@ namespace {
 bool is_at(const std::filesystem::path& file, int descriptor) {
   struct stat open {
   }, named{};
-  return ::fstat(descriptor, &open) == 0 && ::stat(file.c_str(), &named) == 0 &&
+  return ::fstat(descriptor, &open) == 0 && ::lstat(file.c_str(), &named) == 0 &&
          open.st_dev == named.st_dev && open.st_ino == named.st_ino;
 }
 
@@ -28,14 +30,58 @@ bool is_at(const std::filesystem::path& file, int descriptor) {
                                   std::generic_category().message(errno)));
 }
 
+/// Whether a file of another user may decide who works with the database: of root, of its owner, or in a folder where only
+/// those can put files who were given the right to.
+bool is_acceptable(const std::filesystem::path& database, const struct stat& file) {
+  if (!S_ISREG(file.st_mode)) return false;
+  if (file.st_uid == ::geteuid() || file.st_uid == 0) return true;
+  struct stat status {};
+  if (::stat(database.c_str(), &status) == 0 && file.st_uid == status.st_uid) return true;
+  return ::stat(database.parent_path().c_str(), &status) == 0 && (status.st_mode & S_IWOTH) == 0;
+}
+
+/// \returns a descriptor, or less than 0 and errno
+int open_or_create(const std::filesystem::path& file, const std::filesystem::path& database) {
+  for (;;) {
+    // Without O_CREAT: kernels refuse that for files of others in folders that all may write.
+    const int there = ::open(file.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (there >= 0 || errno != ENOENT) return there;
+    if (const std::error_code error = create_beside(database, file);
+        error && error != std::errc::file_exists) {
+      errno = error.value();
+      return -1;
+    }
+  }
+}
+
+/// Whether it is NAME-claim- and 12 hexadecimal digits.
+bool is_name_of_claim(const std::string& name, const std::string& beginning) {
+  constexpr std::size_t digits = 12;
+  return name.size() == beginning.size() + digits && name.starts_with(beginning) &&
+         name.find_first_not_of("0123456789abcdef", beginning.size()) == std::string::npos;
+}
+
+void remove_abandoned(const std::filesystem::path& file) {
+  const OwnDescriptor held(
+      [&] { return ::open(file.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK); });
+  struct stat status {};
+  if (held.get() < 0 || ::fstat(held.get(), &status) != 0 || !S_ISREG(status.st_mode) ||
+      status.st_uid != ::geteuid() || status.st_size != 0 || ::flock(held.get(), LOCK_EX | LOCK_NB) != 0)
+    return;
+  if (is_at(file, held.get())) ::unlink(file.c_str());
+}
+
 }  // namespace
 
-std::optional<Claim> Claim::take(const std::filesystem::path& file) {
+std::optional<Claim> Claim::take(const std::filesystem::path& file, const std::filesystem::path& database) {
   for (;;) {
     Claim claim;
-    claim.descriptor_ =
-        OwnDescriptor([&] { return ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600); });
+    claim.descriptor_ = OwnDescriptor([&] { return open_or_create(file, database); });
     if (claim.descriptor_.get() < 0) fail(file, "open");
+    struct stat status {};
+    if (::fstat(claim.descriptor_.get(), &status) != 0) fail(file, "look at");
+    if (!is_acceptable(database, status))
+      throw DatabaseError(fmt::format("{} belongs to user {}", file.string(), status.st_uid));
     while (::flock(claim.descriptor_.get(), LOCK_EX | LOCK_NB) != 0) {
       if (errno == EWOULDBLOCK) return std::nullopt;
       if (errno != EINTR) fail(file, "lock");
@@ -45,6 +91,20 @@ std::optional<Claim> Claim::take(const std::filesystem::path& file) {
     claim.owner_ = ::getpid();
     return claim;
   }
+}
+
+std::filesystem::path claim_file(const std::filesystem::path& database, const std::string& id) {
+  return database.string() + "-claim-" + id;
+}
+
+void remove_abandoned_claims(const std::filesystem::path& database) noexcept try {
+  namespace fs = std::filesystem;
+  const std::string beginning = claim_file(database.filename(), "").string();
+  std::error_code error;  // what cannot be listed has none that could be found
+  for (fs::directory_iterator at(database.parent_path(), error), end; !error && at != end;
+       at.increment(error))
+    if (is_name_of_claim(at->path().filename().string(), beginning)) remove_abandoned(at->path());
+} catch (const std::exception&) {  // litter is not worth an error
 }
 
 Claim::~Claim() {

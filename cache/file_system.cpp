@@ -40,9 +40,13 @@ long type_from_system(const std::filesystem::path& path) noexcept {
 
 FileSystemType type_of = type_from_system;
 
-/// For file systems without mknod(). Returns 0 or the error code.
-int create_by_opening(const std::filesystem::path& path) {
-  const int descriptor = ::open(path.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
+/// Returns 0 or the error code.
+int create_new(const std::filesystem::path& path, mode_t mode) {
+  // Not open(): closing any descriptor of a file drops the locks that SQLite holds on it for this process.
+  int error = ::mknod(path.c_str(), S_IFREG | mode, 0) == 0 ? 0 : errno;
+  if (error != EPERM && error != ENOSYS) return error;
+  // The file system has no mknod().
+  const int descriptor = ::open(path.c_str(), O_CREAT | O_EXCL | O_NOFOLLOW | O_RDWR | O_CLOEXEC, mode);
   if (descriptor < 0) return errno;
   ::close(descriptor);
   return 0;
@@ -71,11 +75,52 @@ std::string dangling_link(const std::filesystem::path& path) {
                      fs::read_symlink(path, ignored).string());
 }
 
-std::error_code create_private_file(const std::filesystem::path& path) noexcept {
-  // Not open(): closing any descriptor of a file drops the locks that SQLite holds on it for this process.
-  int error = ::mknod(path.c_str(), S_IFREG | 0600, 0) == 0 ? 0 : errno;
-  if (error == EPERM || error == ENOSYS) error = create_by_opening(path);
+std::filesystem::path real_path(const std::filesystem::path& path) {
+  namespace fs = std::filesystem;
+  constexpr int most_links = 40;  // as the kernel
+  std::error_code error;
+  fs::path at = fs::absolute(path, error).lexically_normal();
+  for (int links = 0; links < most_links; ++links) {
+    const fs::path target = fs::read_symlink(at, error);
+    if (error) break;
+    at = at.parent_path() / target;
+  }
+  const fs::path folder = fs::weakly_canonical(at.parent_path(), error);
+  return error ? at : folder / at.filename();
+}
+
+std::error_code create_database_file(const std::filesystem::path& path) noexcept {
+  struct stat folder {};
+  const bool is_shared = ::stat(path.parent_path().c_str(), &folder) == 0 && (folder.st_mode & S_ISGID) != 0;
+  const int error = create_new(path, is_shared ? 0660 : 0600);
   return {error == EEXIST ? 0 : error, std::system_category()};
+}
+
+void share_as(const std::filesystem::path& database, int descriptor) noexcept {
+  struct stat like {};
+  struct stat own {};
+  if (::stat(database.c_str(), &like) != 0 || ::fstat(descriptor, &own) != 0) return;
+  // Only root may give a file away. Where the group is not one's own it stays what it is, and gets no right then.
+  const uid_t user = ::geteuid() == 0 ? like.st_uid : own.st_uid;
+  bool is_of_group = own.st_gid == like.st_gid;
+  if (user != own.st_uid || !is_of_group) is_of_group = ::fchown(descriptor, user, like.st_gid) == 0;
+  const mode_t mode = like.st_mode & (is_of_group ? 0666 : 0600);
+  static_cast<void>(::fchmod(descriptor, mode | S_IRUSR | S_IWUSR));
+}
+
+std::error_code create_beside(const std::filesystem::path& database,
+                              const std::filesystem::path& path) noexcept {
+  const int descriptor = ::open(path.c_str(), O_CREAT | O_EXCL | O_NOFOLLOW | O_RDWR | O_CLOEXEC, 0600);
+  if (descriptor < 0) return {errno, std::system_category()};
+  share_as(database, descriptor);
+  ::close(descriptor);
+  return {};
+}
+
+bool is_own_file(const std::filesystem::path& path) noexcept {
+  struct stat file {};
+  return ::lstat(path.c_str(), &file) == 0 && S_ISREG(file.st_mode) && file.st_uid == ::geteuid() &&
+         file.st_nlink == 1;
 }
 
 }  // namespace ce::cache

@@ -22,7 +22,24 @@ void set_file_system_type(FileSystemType function) noexcept;
 /// "a symbolic link to X, where there is no file"; empty for all else.
 [[nodiscard]] std::string dangling_link(const std::filesystem::path& path);
 
-/// Creates the file, empty and for the user alone (0600), where nothing has that name.
-[[nodiscard]] std::error_code create_private_file(const std::filesystem::path& path) noexcept;
+/// The absolute path behind symbolic links, also where there is no file yet. What SQLite keeps beside a database lies
+/// there, and so does what ce keeps.
+[[nodiscard]] std::filesystem::path real_path(const std::filesystem::path& path);
+
+/// Creates an empty file where nothing has that name; links are not followed. It is for the user alone (0600), in a folder
+/// with the set-group-ID bit for the group, too (0660), as far as the umask allows.
+/// \returns no error where something has that name
+[[nodiscard]] std::error_code create_database_file(const std::filesystem::path& path) noexcept;
+
+/// Creates an empty file with the owner, the group and the mode of the database that it lies beside, as far as this user
+/// may give them. \returns EEXIST where anything has that name, be it a link to nothing
+[[nodiscard]] std::error_code create_beside(const std::filesystem::path& database,
+                                            const std::filesystem::path& path) noexcept;
+
+/// Gives an open file the owner, the group and the mode of the database, as far as this user may.
+void share_as(const std::filesystem::path& database, int descriptor) noexcept;
+
+/// Whether the path itself, not what a link leads to, is a regular file of this user with no second name.
+[[nodiscard]] bool is_own_file(const std::filesystem::path& path) noexcept;
 
 }  // namespace ce::cache

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <sqlite3.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <array>
 #include <cerrno>
@@ -18,6 +19,8 @@
 #include <utility>
 
 #include "cache/file_system.hpp"
+#include "cache/ownership.hpp"
+#include "cache/read_files.hpp"
 #include "cache/schema.hpp"
 #include "ce/base/error.hpp"
 #include "ce/base/log.hpp"
@@ -28,7 +31,7 @@ namespace {
 namespace fs = std::filesystem;
 using std::chrono::steady_clock;
 
-constexpr std::chrono::milliseconds busy_timeout{5000};
+constexpr std::chrono::milliseconds busy_timeout{busy_timeout_ms};
 
 /// Who has a Store locks it, so SQLite need not.
 constexpr int one_user = SQLITE_OPEN_NOMUTEX;
@@ -131,7 +134,11 @@ bool has_moved(SQLite::Database& database) {
 
 /// Null where the schema is an older one that is to be left as it is.
 std::unique_ptr<Store> open_writable(const fs::path& path, IfEmpty if_empty, IfOlder if_older) {
-  auto database = std::make_unique<SQLite::Database>(path.string(), SQLite::OPEN_READWRITE | one_user,
+  if (const std::string foreign = foreign_log_of(path); !foreign.empty())
+    throw SQLite::Exception(foreign, SQLITE_PERM);
+  // The place behind links, so that none can be put there meanwhile.
+  auto database = std::make_unique<SQLite::Database>(real_path(path).string(),
+                                                     SQLite::OPEN_READWRITE | SQLITE_OPEN_NOFOLLOW | one_user,
                                                      static_cast<int>(busy_timeout.count()));
   set_checkpoint_on_close(*database, false);
   const std::string_view network = network_file_system(path);
@@ -177,17 +184,45 @@ std::array<std::int64_t, 3> fingerprint(const fs::path& path) {
   return {file.st_size, file.st_mtim.tv_sec, file.st_mtim.tv_nsec};
 }
 
-/// A log with content holds commits that a reader who may not open it would miss.
+/// A log with content holds commits that a reader who may not open it would miss; a journal what the file held before a
+/// commit that did not end. One that the owner cannot have written holds nothing.
 /// \param code  of SQLite, that says why it cannot be opened
 void require_no_log(const fs::path& path, int code) {
-  if (fingerprint(path.string() + "-wal")[0] > 0)
+  if (!foreign_log_of(path).empty()) return;
+  const std::string file = real_path(path).string();
+  if (fingerprint(file + "-wal")[0] > 0)
     throw SQLite::Exception("commits wait in its -wal file, which cannot be opened here", code);
+  if (fingerprint(file + "-journal")[0] > 0)
+    throw SQLite::Exception(
+        "a commit that did not end waits in its -journal file, which cannot be opened here", code);
 }
 
 /// Whether SQLite lacked the right, or the space, to create its own files beside the database, which may be whole: the
 /// index of a log needs 32 KiB. A disk that fails says the same, and fails again.
 bool may_lack_its_own_files(int code) {
-  return code == SQLITE_CANTOPEN || code == SQLITE_READONLY || code == SQLITE_FULL || code == SQLITE_IOERR;
+  return code == SQLITE_CANTOPEN || code == SQLITE_READONLY || code == SQLITE_PERM || code == SQLITE_FULL ||
+         code == SQLITE_IOERR;
+}
+
+/// The index of a log that has lost it can be made anew by the owner alone, whose it is then.
+bool may_index_log(const fs::path& path) {
+  struct stat file {};
+  return ::stat(path.c_str(), &file) == 0 && (file.st_uid == ::geteuid() || ::geteuid() == 0) &&
+         fingerprint(real_path(path).string() + "-wal")[0] > 0 && foreign_log_of(path).empty();
+}
+
+/// \param use  what is wanted of the open database; called again where another way of opening may do
+template <class Use>
+auto read_file(const fs::path& path, int flags, const Use& use) {
+  try {
+    return use(open_without_traces(path, flags));
+  } catch (const SQLite::Exception& error) {
+    if (error.getErrorCode() != SQLITE_CANTOPEN || !may_index_log(path)) throw;
+    auto database = std::make_unique<SQLite::Database>(path.string(), SQLite::OPEN_READONLY | flags,
+                                                       static_cast<int>(busy_timeout.count()));
+    set_checkpoint_on_close(*database, false);
+    return use(std::move(database));
+  }
 }
 
 /// Without locks, for files in folders where SQLite cannot create its own. Refuses a file that changes
@@ -207,8 +242,7 @@ Database copy_unlocked(const fs::path& path, IfEmpty if_empty, int code) {
 Opened read_copy(const fs::path& path, IfEmpty if_empty) {
   Database memory;
   try {
-    SQLite::Database source(path.string(), SQLite::OPEN_READONLY, static_cast<int>(busy_timeout.count()));
-    memory = copy_to_memory(source, path, if_empty);
+    memory = read_file(path, 0, [&](Database source) { return copy_to_memory(*source, path, if_empty); });
   } catch (const SQLite::Exception& error) {
     if (!may_lack_its_own_files(error.getErrorCode())) throw;
     memory = copy_unlocked(path, if_empty, error.getErrorCode());
@@ -220,17 +254,13 @@ Opened read_copy(const fs::path& path, IfEmpty if_empty) {
 }
 
 /// A Store for reading, or null where the schema is an older one.
-std::unique_ptr<Store> reader(const std::string& name, int flags, const fs::path& path) {
-  auto database = std::make_unique<SQLite::Database>(name, SQLite::OPEN_READONLY | one_user | flags,
-                                                     static_cast<int>(busy_timeout.count()));
+std::unique_ptr<Store> reader(Database database, const fs::path& path) {
   if (!require_ours(*database, path)) throw nothing_in(path);
   database->exec("PRAGMA trusted_schema = OFF");
   database->exec(keep_pages);
   if (is_older(*database)) return nullptr;
   return std::make_unique<Store>(std::move(database));
 }
-
-bool may_still_be_readable(int code) { return code == SQLITE_PERM || may_lack_its_own_files(code); }
 
 /// The file itself, or a copy of one with an older schema that is to be left as it is.
 Opened open_or_copy(const fs::path& path, IfEmpty if_empty, IfOlder if_older) {
@@ -248,31 +278,20 @@ Damaged::Damaged(const fs::path& path, std::string cause)
       cause_(std::move(cause)) {}
 
 void create_empty(const fs::path& path) {
-  if (const std::error_code error = create_private_file(path))
+  if (const std::error_code error = create_database_file(path))
     throw DatabaseError(fmt::format("cannot create {} ({}): name a file that can be written ({})",
                                     path.string(), error.message(), ways_to_name_it));
 }
 
 std::int64_t bytes_on_disk(const fs::path& path) {
   std::int64_t total = 0;
+  const std::string file = real_path(path).string();
   for (const char* suffix : {"", "-wal"}) {
     std::error_code error;
-    const auto bytes = fs::file_size(path.string() + suffix, error);
+    const auto bytes = fs::file_size(file + suffix, error);
     if (!error) total += static_cast<std::int64_t>(bytes);
   }
   return total;
-}
-
-std::string immutable_uri(const fs::path& path) {
-  // Two slashes begin the name of a host, which is empty: else a path that begins with two would be one.
-  std::string text = path.is_absolute() ? "file://" : "file:";
-  for (const char c : path.string()) {
-    if (c == '%' || c == '?' || c == '#')
-      text += fmt::format("%{:02x}", static_cast<unsigned>(c));
-    else
-      text += c;
-  }
-  return text + "?immutable=1";
 }
 
 bool is_damage(const SQLite::Exception& error) noexcept {
@@ -329,12 +348,14 @@ Opened open_file(const fs::path& path, IfEmpty if_empty, IfOlder if_older) {
     try {
       return open_or_copy(path, if_empty, if_older);
     } catch (const SQLite::Exception& error) {
-      if (!may_still_be_readable(error.getErrorCode())) throw;
+      if (!may_lack_its_own_files(error.getErrorCode())) throw;
       Opened copy = read_copy(path, if_empty);
       const bool lacks_space = error.getErrorCode() == SQLITE_FULL || error.getErrorCode() == SQLITE_IOERR;
-      copy.problem = fmt::format(
-          "{} is read but cannot be written ({}): {}, or name another file ({})", path.string(), error.what(),
-          lacks_space ? "free some space" : "make it and its folder writable", ways_to_name_it);
+      const char* remedy = lacks_space                           ? "free some space"
+                           : error.getErrorCode() == SQLITE_PERM ? "have that file removed by who owns it"
+                                                                 : "make it and its folder writable";
+      copy.problem = fmt::format("{} is read but cannot be written ({}): {}, or name another file ({})",
+                                 path.string(), error.what(), remedy, ways_to_name_it);
       return copy;
     }
   } catch (const SQLite::Exception& error) {
@@ -347,18 +368,34 @@ std::unique_ptr<Store> open_reader(const fs::path& path) {
   try {
     std::unique_ptr<Store> store;
     try {
-      store = reader(path.string(), 0, path);
+      store = read_file(path, one_user, [&](Database database) { return reader(std::move(database), path); });
     } catch (const SQLite::Exception& error) {
       const int code = error.getErrorCode();
       if (!may_lack_its_own_files(code)) throw;
       // Where space may be found, a writer may come while this is open: then only a copy is safe.
       if (code == SQLITE_FULL || code == SQLITE_IOERR) return read_copy(path, IfEmpty::refuse).store;
       require_no_log(path, code);
-      store = reader(immutable_uri(path), SQLite::OPEN_URI, path);
+      store = reader(std::make_unique<SQLite::Database>(immutable_uri(path),
+                                                        SQLite::OPEN_READONLY | SQLite::OPEN_URI | one_user),
+                     path);
     }
     return store != nullptr ? std::move(store) : read_copy(path, IfEmpty::refuse).store;
   } catch (const SQLite::Exception& error) {
     throw DatabaseError(explain(path, error));
+  }
+}
+
+std::string obstacle_to_writing(const fs::path& path) {
+  try {
+    if (const std::string foreign = foreign_log_of(path); !foreign.empty())
+      throw SQLite::Exception(foreign, SQLITE_PERM);
+    SQLite::Database database(real_path(path).string(), SQLite::OPEN_READWRITE | SQLITE_OPEN_NOFOLLOW,
+                              static_cast<int>(busy_timeout.count()));
+    database.exec("BEGIN IMMEDIATE");
+    database.exec("ROLLBACK");
+    return {};
+  } catch (const SQLite::Exception& error) {
+    return explain(path, error);
   }
 }
 

@@ -52,7 +52,7 @@ struct Opened {
   std::optional<int> schema_of_original;
 };
 
-/// Creates the file (0600) where it is missing. \throws DatabaseError
+/// Creates the file (as create_database_file()) where it is missing. \throws DatabaseError
 void create_empty(const std::filesystem::path& path);
 
 /// Of the file with its log, where the latest commits are.
@@ -63,12 +63,9 @@ void create_empty(const std::filesystem::path& path);
 [[nodiscard]] Opened open_file(const std::filesystem::path& path, IfEmpty if_empty,
                                IfOlder if_older = IfOlder::update);
 
-/// A copy in memory of what a file holds, with today's schema. Never changes the file.
+/// A copy in memory of what a file holds, with today's schema. Never changes the file, and leaves nothing beside it.
 /// \throws Damaged, DatabaseError; NotFound where it has no tables
 [[nodiscard]] std::unique_ptr<Store> copy_file(const std::filesystem::path& path);
-
-/// For SQLite's OPEN_URI: a file that nobody writes, without locks and files of SQLite's own beside it.
-[[nodiscard]] std::string immutable_uri(const std::filesystem::path& path);
 
 /// Whether it speaks of content that is not what SQLite wrote, or of tables that are missing.
 [[nodiscard]] bool is_damage(const SQLite::Exception& error) noexcept;
@@ -76,10 +73,14 @@ void create_empty(const std::filesystem::path& path);
 /// Whether it says that another process had the file locked for longer than a write waits.
 [[nodiscard]] bool is_locked(const std::exception& error) noexcept;
 
-/// The file itself, for reading: without locks where it and its folder cannot be written. A copy in memory where its
-/// schema is an older one, or SQLite lacks space for its own files. Never changes the file.
+/// The file itself, for reading: without locks where it has no log. A copy in memory where its schema is an older one, or
+/// SQLite lacks space for its own files. Never changes the file, and leaves nothing beside it.
 /// \throws DatabaseError; NotFound where it has no tables
 [[nodiscard]] std::unique_ptr<Store> open_reader(const std::filesystem::path& path);
+
+/// Why a database of ours that can be read cannot be written, after a try; empty where it can be. The try changes nothing
+/// of what it holds.
+[[nodiscard]] std::string obstacle_to_writing(const std::filesystem::path& path);
 
 /// \throws Damaged where the error speaks of that and the file is one of ours; else, with explain(), Locked where it
 /// speaks of that, or DatabaseError

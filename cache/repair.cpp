@@ -1,6 +1,7 @@
 #include "cache/repair.hpp"
 
 #include <SQLiteCpp/Exception.h>
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -10,16 +11,19 @@
 #include <cerrno>
 #include <chrono>
 #include <optional>
+#include <string_view>
 #include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "cache/claim.hpp"
+#include "cache/file_system.hpp"
 #include "cache/open.hpp"
 #include "cache/schema.hpp"
 #include "ce/base/error.hpp"
 #include "ce/base/log.hpp"
+#include "ce/base/own_descriptor.hpp"
 
 namespace ce::cache {
 namespace {
@@ -30,53 +34,83 @@ constexpr std::array logs{"-wal", "-journal", "-shm"};
 
 bool is_there(const fs::path& path) { return fs::exists(fs::symlink_status(path)); }
 
-/// A name that no file has, and none of a log: PATH.corrupt-20300131T120000Z, then PATH.corrupt-20300131T120000Z-2 and
-/// so on.
+/// Where the new file is made. As long as it is there beside a file that is set aside, that repair goes on.
+fs::path draft_of(const fs::path& aside) { return aside.string() + "-draft"; }
+
+/// A name that no file has, nor its draft or a log: PATH.corrupt-20300131T120000Z, then PATH.corrupt-20300131T120000Z-2
+/// and so on.
 fs::path name_aside(const fs::path& path) {
   std::string date;
   for (const char c : utc_now().substr(0, 19))
     if (c != '-' && c != ':') date += c;
   const std::string name = fmt::format("{}.corrupt-{}Z", path.string(), date);
   const auto is_taken = [](const std::string& file) {
-    return is_there(file) ||
-           std::any_of(logs.begin(), logs.end(), [&](const char* log) { return is_there(file + log); });
+    const auto has = [](const std::string& one) {
+      return is_there(one) ||
+             std::any_of(logs.begin(), logs.end(), [&](const char* log) { return is_there(one + log); });
+    };
+    return has(file) || has(draft_of(file).string());
   };
   std::string free = name;
   for (int number = 2; is_taken(free); ++number) free = fmt::format("{}-{}", name, number);
   return free;
 }
 
-/// Where the new file is made. As long as it is there beside a file that is set aside, that repair goes on.
-fs::path draft_of(const fs::path& aside) { return aside.string() + "-draft"; }
-
 void remove_logs(const fs::path& path) {
   for (const char* log : logs) fs::remove(path.string() + log);
 }
 
-/// Of drafts of repairs of the file, and of SQLite's files beside them.
-std::vector<fs::path> files_of_drafts(const fs::path& path) {
+/// What name_aside() adds to a name, from `at` on. \returns where it ends, or npos
+std::size_t end_of_date(const std::string& name, std::size_t at) {
+  constexpr std::string_view pattern = "00000000T000000Z", digits = "0123456789";
+  for (const char wanted : pattern) {
+    if (at >= name.size()) return std::string::npos;
+    const char c = name[at++];
+    if (wanted == '0' ? digits.find(c) == std::string_view::npos : c != wanted) return std::string::npos;
+  }
+  if (at + 1 >= name.size() || name[at] != '-' || digits.find(name[at + 1]) == std::string_view::npos)
+    return at;
+  const std::size_t end = name.find_first_not_of(digits, at + 1);
+  return end == std::string::npos ? name.size() : end;
+}
+
+struct DraftFile {
+  fs::path path, aside;
+  bool is_log = false;  ///< of SQLite's, beside the draft
+};
+
+/// All files with the names of drafts of repairs of the file, whosever they are.
+std::vector<DraftFile> files_of_drafts(const fs::path& path) {
   const std::string beginning = path.filename().string() + ".corrupt-";
-  std::vector<fs::path> found;
+  std::vector<DraftFile> found;
   std::error_code error;  // what cannot be listed has none that could be found
-  for (fs::directory_iterator at(path.parent_path(), error), end; !error && at != end; at.increment(error))
-    if (const std::string name = at->path().filename().string();
-        name.starts_with(beginning) && name.find("-draft", beginning.size()) != std::string::npos)
-      found.push_back(at->path());
+  for (fs::directory_iterator at(path.parent_path(), error), end; !error && at != end; at.increment(error)) {
+    const std::string name = at->path().filename().string();
+    if (!name.starts_with(beginning)) continue;
+    const std::size_t date_end = end_of_date(name, beginning.size());
+    if (date_end == std::string::npos) continue;
+    const fs::path aside = path.parent_path() / name.substr(0, date_end), draft = draft_of(aside);
+    if (at->path() == draft) found.push_back({.path = draft, .aside = aside});
+    for (const char* log : logs)
+      if (at->path() == draft.string() + log)
+        found.push_back({.path = at->path(), .aside = aside, .is_log = true});
+  }
   return found;
 }
 
 /// What a repair has set aside that has not ended; nothing where there is none.
-std::optional<fs::path> unfinished(const fs::path& path) {
-  for (const fs::path& file : files_of_drafts(path))
-    if (const fs::path aside = fs::path(file).replace_filename(
-            file.filename().string().substr(0, file.filename().string().rfind("-draft")));
-        draft_of(aside) == file && is_there(aside))
-      return aside;
+/// \param own  of this user, whose draft is a file that it has created; else of somebody else
+std::optional<fs::path> unfinished(const fs::path& path, bool own) {
+  for (const DraftFile& file : files_of_drafts(path))
+    if (!file.is_log && fs::is_regular_file(fs::symlink_status(file.aside)) && is_own_file(file.path) == own)
+      return file.aside;
   return std::nullopt;
 }
 
+/// Only those that this user has made.
 void remove_drafts(const fs::path& path) {
-  for (const fs::path& file : files_of_drafts(path)) fs::remove(file);
+  for (const DraftFile& file : files_of_drafts(path))
+    if (is_own_file(file.path)) fs::remove(file.path);
 }
 
 void move_logs(const fs::path& path, const fs::path& aside) {
@@ -108,24 +142,38 @@ void move_aside(const fs::path& path, const fs::path& aside) {
   }
 }
 
-/// Empties a draft that is there already.
+/// A new file, or one of this user's that is begun anew; never what a link leads to.
 std::unique_ptr<Store> create_draft(const fs::path& draft) {
   remove_logs(draft);
-  create_empty(draft);
-  fs::resize_file(draft, 0);
+  {  // closed before SQLite has locks on it
+    const OwnDescriptor descriptor([&] {
+      const int there = ::open(draft.c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+      if (there >= 0 || errno != ENOENT) return there;
+      return ::open(draft.c_str(), O_CREAT | O_EXCL | O_RDWR | O_NOFOLLOW | O_CLOEXEC, 0600);
+    });
+    if (descriptor.get() < 0 || !is_own_file(draft) || ::ftruncate(descriptor.get(), 0) != 0)
+      throw DatabaseError(
+          fmt::format("cannot create {}, or begin it anew: name a file in another folder ({})",
+                      draft.string(), ways_to_name_it));
+  }
   Opened opened = open_file(draft, IfEmpty::fill);
   if (!opened.problem.empty()) throw DatabaseError(opened.problem);
   return std::move(opened.store);
 }
 
 /// Nothing is at the path but logs that SQLite began for who had the damaged file open.
-void put_in_place(std::unique_ptr<Store> store, const fs::path& draft, const fs::path& path) {
+void put_in_place(std::unique_ptr<Store> store, const fs::path& aside, const fs::path& path) {
+  const fs::path draft = draft_of(aside);
   store.reset();
   if (bytes_on_disk(draft) != static_cast<std::int64_t>(fs::file_size(draft)))
     throw DatabaseError(
         fmt::format("the log of {} could not be copied into it: free some space, or name a "
                     "file on another disk ({})",
                     draft.string(), ways_to_name_it));
+  {
+    const OwnDescriptor descriptor([&] { return ::open(draft.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC); });
+    if (descriptor.get() >= 0) share_as(aside, descriptor.get());
+  }
   remove_logs(path);
   fs::rename(draft, path);
 }
@@ -153,7 +201,7 @@ std::string set_aside_as(const fs::path& path, const fs::path& aside, const std:
 
 Repair into_memory(const fs::path& path, const std::string& cause, const std::string& obstacle) {
   Repair result{.memory = Store::in_memory(), .report = {}};
-  salvage(is_there(path) ? path : unfinished(path).value_or(path), *result.memory);
+  salvage(is_there(path) ? path : unfinished(path, true).value_or(path), *result.memory);
   result.report = fmt::format(
       "{} is damaged ({}), and no new database can take its place ({}): {} and are kept in memory; "
       "name another file ({})",
@@ -163,17 +211,17 @@ Repair into_memory(const fs::path& path, const std::string& cause, const std::st
 
 Repair into_new_file(const fs::path& path, const std::string& cause) {
   remove_drafts(path);
-  const fs::path aside = name_aside(path), draft = draft_of(aside);
+  const fs::path aside = name_aside(path);
   Store::Counts counts;
   try {
-    auto store = create_draft(draft);
+    auto store = create_draft(draft_of(aside));
     const Salvaged before = salvage(path, *store);
     move_aside(path, aside);
     try {
       // What others have committed since. Who does so from now on sees that the file has moved, and does it again.
       salvage(aside, *store, before);
       counts = store->counts();
-      put_in_place(std::move(store), draft, path);
+      put_in_place(std::move(store), aside, path);
     } catch (...) {
       move_back(path, aside);
       throw;
@@ -189,11 +237,10 @@ Repair into_new_file(const fs::path& path, const std::string& cause) {
 /// As into_new_file() where that was interrupted: anew, as nobody knows how far it had come.
 void finish(const fs::path& path, const fs::path& aside) {
   move_logs(path, aside);
-  const fs::path draft = draft_of(aside);
-  auto store = create_draft(draft);
+  auto store = create_draft(draft_of(aside));
   salvage(aside, *store);
   const Store::Counts counts = store->counts();
-  put_in_place(std::move(store), draft, path);
+  put_in_place(std::move(store), aside, path);
   remove_leftovers_of_reading(aside);
   log_once(LogLevel::warning,
            set_aside_as(path, aside, "and the process that repaired it was killed", counts));
@@ -205,7 +252,7 @@ Claim claim_of_place(const fs::path& path) {
   constexpr std::chrono::seconds most{10};
   const auto deadline = std::chrono::steady_clock::now() + most;
   for (;;) {
-    if (auto claim = Claim::take(path.string() + "-place")) return std::move(*claim);
+    if (auto claim = Claim::take(path.string() + "-place", path)) return std::move(*claim);
     if (std::chrono::steady_clock::now() > deadline)
       throw Locked(fmt::format("another process has been setting {} aside for more than {} s", path.string(),
                                most.count()));
@@ -227,7 +274,7 @@ std::optional<Claim> claim_where_there_are_locks(const fs::path& path) {
 /// Only under the claim.
 void finish_what_was_interrupted(const fs::path& path) {
   try {
-    if (const auto aside = unfinished(path)) finish(path, *aside);
+    if (const auto aside = unfinished(path, true)) finish(path, *aside);
     remove_drafts(path);
   } catch (const fs::filesystem_error& error) {
     throw DatabaseError(fmt::format("cannot go on with the repair of {} ({}): name another file ({})",
@@ -247,6 +294,14 @@ void create_folders(const fs::path& folder) {
                     folder.string(), std::generic_category().message(errno), ways_to_name_it));
 }
 
+DatabaseError being_repaired(const fs::path& path) {
+  return DatabaseError(
+      fmt::format("{} is being repaired, and the process that does so was killed or is another user's: the "
+                  "next program of "
+                  "that user that tunes with it goes on with that",
+                  path.string()));
+}
+
 /// A link to nothing is nothing.
 bool is_missing(const fs::path& path) {
   std::error_code unknown;
@@ -263,14 +318,17 @@ FileId FileId::of(const fs::path& path) noexcept {
 
 FileId FileId::with_change(const fs::path& path) noexcept {
   struct stat file {};
+  struct stat log {};
   if (::stat(path.c_str(), &file) != 0) return {};
   return {.device = file.st_dev,
           .inode = file.st_ino,
           .bytes = file.st_size,
-          .changed_at_ns = std::int64_t{file.st_mtim.tv_sec} * 1'000'000'000 + file.st_mtim.tv_nsec};
+          .changed_at_ns = std::int64_t{file.st_mtim.tv_sec} * 1'000'000'000 + file.st_mtim.tv_nsec,
+          .has_log = ::stat((real_path(path).string() + "-wal").c_str(), &log) == 0 && log.st_size > 0};
 }
 
-Repair repair(const fs::path& path, FileId damaged, const std::string& cause) {
+Repair repair(const fs::path& named, FileId damaged, const std::string& cause) {
+  const fs::path path = real_path(named);
   try {
     const Claim claim = claim_of_place(path);
     if (FileId::of(path) != damaged) return {};
@@ -284,26 +342,26 @@ Repair repair(const fs::path& path, FileId damaged, const std::string& cause) {
   }
 }
 
-void create_file(const fs::path& path) {
-  create_folders(path.parent_path());
+void create_file(const fs::path& named) {
+  create_folders(named.parent_path());
   struct stat there {};
-  if (::stat(path.c_str(), &there) == 0) return;
+  if (::stat(named.c_str(), &there) == 0) return;
+  const fs::path path = real_path(named);
   const auto claim = claim_where_there_are_locks(path);
   if (claim && is_missing(path)) finish_what_was_interrupted(path);
-  create_empty(path);
+  if (is_missing(path) && unfinished(path, false)) throw being_repaired(path);
+  create_empty(named);
 }
 
 fs::path existing_file(const fs::path& path) {
   std::error_code error;
   fs::path file = fs::absolute(path, error);
   if (error || !is_missing(file)) return file;
-  if (unfinished(file)) static_cast<void>(claim_where_there_are_locks(file));
+  const fs::path real = real_path(file);
+  const auto is_repaired = [&] { return unfinished(real, true) || unfinished(real, false); };
+  if (is_repaired()) static_cast<void>(claim_where_there_are_locks(real));
   if (!is_missing(file)) return file;
-  if (unfinished(file))
-    throw DatabaseError(fmt::format(
-        "{} is being repaired, and the process that does so was killed or is another user's: the next "
-        "program that tunes with it goes on with that",
-        file.string()));
+  if (is_repaired()) throw being_repaired(file);
   throw NotFound(fmt::format("there is no tuning database {}", file.string()));
 }
 

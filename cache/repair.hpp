@@ -20,6 +20,7 @@ struct FileId {
   ino_t inode = 0;
   off_t bytes = 0;                 ///< of with_change() only, as the next
   std::int64_t changed_at_ns = 0;  ///< time of the last change
+  bool has_log = false;            ///< of commits
 
   [[nodiscard]] static FileId of(const std::filesystem::path& path) noexcept;
   /// Another one, too, after the file has been written.
@@ -43,7 +44,7 @@ struct Repair {
 /// \throws DatabaseError, SQLite::Exception where not even a database in memory can be had
 [[nodiscard]] Repair repair(const std::filesystem::path& path, FileId damaged, const std::string& cause);
 
-/// Creates the file (0600) and its folders (0700) where they are missing; otherwise touches nothing. Waits for
+/// Creates the file, as create_database_file(), and its folders (0700) where they are missing; otherwise touches nothing. Waits for
 /// who repairs one of this name, and goes on with a repair whose process was killed.
 /// \throws Locked where another process repairs it for too long; DatabaseError
 void create_file(const std::filesystem::path& path);

@@ -21,7 +21,9 @@
 #include "cache/codec.hpp"
 #include "cache/measurement_row.hpp"
 #include "cache/open.hpp"
+#include "cache/ownership.hpp"
 #include "cache/query.hpp"
+#include "cache/read_files.hpp"
 #include "cache/schema.hpp"
 
 namespace ce::cache {
@@ -133,8 +135,7 @@ void be_lenient(SQLite::Database& database) {
     throw SQLite::Exception("it has none of our tables", SQLITE_CORRUPT);
 }
 
-std::unique_ptr<SQLite::Database> open_leniently(const std::string& name, int flags) {
-  auto database = std::make_unique<SQLite::Database>(name, flags);
+std::unique_ptr<SQLite::Database> leniently(std::unique_ptr<SQLite::Database> database) {
   be_lenient(*database);
   return database;
 }
@@ -190,11 +191,16 @@ std::unique_ptr<SQLite::Database> open_with_mended_header(const fs::path& file) 
 /// Null where not even the list of tables can be read.
 std::unique_ptr<SQLite::Database> open_damaged(const fs::path& file) {
   try {
-    return open_leniently(file.string(), SQLite::OPEN_READONLY);
+    return leniently(open_without_traces(file));
   } catch (const SQLite::Exception&) {
   }
-  try {  // without the files that SQLite would create beside it
-    return open_leniently(immutable_uri(file), SQLite::OPEN_READONLY | SQLite::OPEN_URI);
+  if (foreign_log_of(file).empty()) try {  // its log may lack an index
+      return leniently(std::make_unique<SQLite::Database>(file.string(), SQLite::OPEN_READONLY));
+    } catch (const SQLite::Exception&) {
+    }
+  try {  // without a log
+    return leniently(
+        std::make_unique<SQLite::Database>(immutable_uri(file), SQLite::OPEN_READONLY | SQLite::OPEN_URI));
   } catch (const SQLite::Exception&) {
   }
   try {
@@ -261,9 +267,12 @@ Salvaged salvage(const fs::path& damaged, Store& into, const Salvaged& before) {
   const auto database = open_damaged(damaged);
   if (database == nullptr) return before;
   const std::int64_t most_holes = most_holes_of(damaged);
+  // What is copied becomes this user's: no code of others may.
+  const bool with_binaries = other_writer_of(damaged).empty();
   return {
       .last_measurement = rows_of(*database, into, most_holes, before.last_measurement, copy_measurements),
-      .last_binary = rows_of(*database, into, most_holes, before.last_binary, copy_binaries)};
+      .last_binary = with_binaries ? rows_of(*database, into, most_holes, before.last_binary, copy_binaries)
+                                   : before.last_binary};
 }
 
 }  // namespace ce::cache

@@ -19,6 +19,7 @@
 #include <string_view>
 
 #include "cache/codec.hpp"
+#include "cache/file_system.hpp"
 #include "ce/base/digest.hpp"
 #include "ce/base/error.hpp"
 
@@ -437,7 +438,7 @@ bool is_of_ours(std::string_view bytes, std::size_t header_at) {
 bool log_is_of_ours(const std::filesystem::path& database) {
   constexpr std::size_t bytes_of_first_commit = 1 << 17, header_at = 32 + 24;
   // SQLite has no locks on a log that closing it could drop.
-  std::ifstream log(database.string() + "-wal", std::ios::binary);
+  std::ifstream log(real_path(database).string() + "-wal", std::ios::binary);
   std::string bytes(bytes_of_first_commit, '\0');
   log.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   bytes.resize(static_cast<std::size_t>(log.gcount()));
@@ -451,10 +452,13 @@ std::string beginning_of(const std::filesystem::path& path, std::size_t most) {
   sqlite3_file* file = nullptr;
   sqlite3_file_control(database.getHandle(), "main", SQLITE_FCNTL_FILE_POINTER, static_cast<void*>(&file));
   sqlite3_int64 size = 0;
-  if (file == nullptr || file->pMethods == nullptr || file->pMethods->xFileSize(file, &size) != SQLITE_OK)
-    return {};
+  const auto expect = [](int result) {
+    if (result != SQLITE_OK) throw SQLite::Exception("cannot read the beginning of a file", result);
+  };
+  expect(file == nullptr || file->pMethods == nullptr ? SQLITE_CANTOPEN : SQLITE_OK);
+  expect(file->pMethods->xFileSize(file, &size));
   std::string bytes(std::min(most, static_cast<std::size_t>(size)), '\0');
-  if (file->pMethods->xRead(file, bytes.data(), static_cast<int>(bytes.size()), 0) != SQLITE_OK) return {};
+  expect(file->pMethods->xRead(file, bytes.data(), static_cast<int>(bytes.size()), 0));
   return bytes;
 }
 

@@ -35,8 +35,8 @@ inline constexpr std::string_view magic("SQLite format 3\0", 16);
 [[nodiscard]] bool require_ours(SQLite::Database& database, const std::filesystem::path& path);
 
 /// The first bytes of a file, at most so many. Through SQLite: closing any other descriptor of a file drops the locks
-/// that SQLite holds on it for this process. Empty where they cannot be read.
-/// \throws SQLite::Exception where the file cannot be opened
+/// that SQLite holds on it for this process.
+/// \throws SQLite::Exception where the file cannot be opened or read
 [[nodiscard]] std::string beginning_of(const std::filesystem::path& path, std::size_t most);
 
 /// Whether a file that SQLite cannot read was one of ours: by its application_id, the texts of its tables, which a young

@@ -12,6 +12,7 @@
 #include "cache/export.hpp"
 #include "cache/not_readable.hpp"
 #include "cache/open.hpp"
+#include "cache/ownership.hpp"
 #include "cache/repair.hpp"
 #include "ce/base/error.hpp"
 
@@ -63,6 +64,10 @@ auto Upkeep::run(const Action& action) {
 }
 
 void Upkeep::expect_readable(bool with_binaries) {
+  if (const std::string writer = with_binaries ? other_writer_of(path_) : ""; !writer.empty())
+    throw DatabaseError(fmt::format(
+        "compiled kernels are not taken from {}, as {}: merge without them, or merge a copy of your own",
+        path_.string(), writer));
   run([&] { store_->expect_readable(with_binaries); });
 }
 

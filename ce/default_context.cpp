@@ -49,7 +49,8 @@ class DefaultContexts {
   }
 
   const std::optional<std::string> chosen_ = device_of_environment();
-  const std::size_t gpus_ = static_cast<std::size_t>(runtime::cuda_device_count());
+  /// Not asked for where CE_DEVICE names another: in a child of fork() a driver that its parent used says nothing.
+  const std::size_t gpus_ = chosen_ ? 0 : static_cast<std::size_t>(runtime::cuda_device_count());
   std::vector<std::atomic<Context*>> contexts_{gpus_ + 1};
   std::mutex making_;
 };
@@ -58,7 +59,7 @@ class DefaultContexts {
 std::atomic<DefaultContexts*> of_process = nullptr;
 
 /// A child of fork() makes its own. Its parent's, whose threads are not there, stay as they are.
-[[maybe_unused]] const int watching_forks =
+[[maybe_unused]] const int watching_forks_of_defaults =
     ::pthread_atfork(nullptr, nullptr, [] { of_process.store(nullptr, std::memory_order_release); });
 
 /// Threads that meet here at first may each make one, of which one stays: they have no Contexts yet.

@@ -17,6 +17,7 @@
 
 #include "cache/file_system.hpp"
 #include "cache/layers.hpp"
+#include "cache/open.hpp"
 #include "ce/base/environment.hpp"
 #include "ce/base/error.hpp"
 #include "ce/base/log.hpp"
@@ -227,6 +228,9 @@ Diagnosis check_database(const CommonOptions& common) {
     if (!status.problem.empty()) {
       diagnosis.state = Diagnosis::State::bad;
       diagnosis.remedy = status.problem;
+    } else if (const std::string obstacle = cache::obstacle_to_writing(path); !obstacle.empty()) {
+      diagnosis.state = Diagnosis::State::bad;
+      diagnosis.remedy = obstacle;
     } else if (const std::string shortage = shortage_in(nearest_folder(path)); !shortage.empty()) {
       diagnosis.state = Diagnosis::State::bad;
       diagnosis.detail += ", but " + shortage;

@@ -13,6 +13,7 @@
 
 #include "cache/codec.hpp"
 #include "cache/open.hpp"
+#include "cache/read_files.hpp"
 #include "cache/upkeep.hpp"
 #include "ce/base/digest.hpp"
 #include "ce/base/error.hpp"

@@ -333,7 +333,10 @@ TEST_F(ChooserTest, AWinnerOfTheSiteThatDoesNotCompileHereIsNoAnswer) {
     Chooser chooser(device, database, quick_settings(), Policy::tune);
     at_the_site = choose(chooser);
   }
-  const ScopedEnvironment site("CE_SITE_DB", file()), none("CE_SYSTEM_DB", "none");
+  // Without compiled kernels.
+  cache::Cache::open(file() + "-site")
+      .add(database.measurements(tuner::Tuner(device, database, quick_settings()).key(small_problem())));
+  const ScopedEnvironment site("CE_SITE_DB", file() + "-site"), none("CE_SYSTEM_DB", "none");
   const LogLines log;
   device.refused = "block/warps=7777";
   {

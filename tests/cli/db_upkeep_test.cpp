@@ -9,6 +9,7 @@
 #include <array>
 #include <filesystem>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <regex>
 #include <set>
@@ -276,6 +277,31 @@ TEST_F(DatabaseUpkeep, AnExportOfWinnersHasOneEachAndNamesNoMachine) {
   EXPECT_EQ(winners.front().samples_us.size(), 15U) << "every third, from 30 to 72";
   EXPECT_EQ(winners.front().median_us, 51);
   EXPECT_NEAR(winners.front().spread, 21.0 / 51, 0.02);
+}
+
+/// One of a search that was cut short serves, and says so wherever it is shown.
+TEST_F(DatabaseUpkeep, AnUnfinishedWinnerIsMarkedAndExportedWhenThatIsAskedFor) {
+  for (const auto& [name, why] : std::map<std::string, std::string>{
+           {"cut_short", "only 1 of 4 configs were ready in time"}, {"disturbance", "it shook"}}) {
+    cache::Measurement winner = measurement(0, 60);
+    winner.key.problem = generator::key_text({.operation = generator::Operation::softmax,
+                                              .rows = 64,
+                                              .columns = name == "cut_short" ? 512 : 1024});
+    winner.evidence[name] = why;
+    cache_.add(winner);
+    const std::string key = winner.key.id();
+    EXPECT_NE(ce_tune({"explain", key, "--db", database()}).out.find(why), std::string::npos);
+    for (const auto& listed : document({"db", "list"}).at("keys"))
+      if (listed.at("key") == key) {
+        EXPECT_EQ(listed.at("winner").at("unfinished"), why);
+      }
+  }
+  cache_.add(measurement(0, 60));
+  EXPECT_EQ(document({"db", "export", "--winners", path("winners.jsonl")}).at("measurements"), 1);
+  EXPECT_EQ(document({"db", "export", "--winners", "--unfinished", path("all.jsonl")}).at("measurements"), 3);
+  EXPECT_EQ(ce_tune({"db", "export", "--unfinished", path("none.jsonl"), "--db", database()}).status, 2);
+  const std::string table = ce_tune({"db", "list", "--db", database()}).out;
+  EXPECT_NE(table.find(configs_.at(0) + " (unfinished)"), std::string::npos) << table;
 }
 
 TEST_F(DatabaseUpkeep, PruneTakesOutWhatWasReplacedAndSaysSoBefore) {

