@@ -91,6 +91,19 @@ std::string lead_of(const cache::Measurement& winner, const std::vector<cache::F
                      winner.spread * 100);
 }
 
+/// Finals of searches that did not come to their end, where a later one did: what they timed was too little, or in doubt.
+void leave_out_superseded(std::map<std::string, const cache::Measurement*>& counting) {
+  const auto is_final = [](const cache::Measurement* m) { return m != nullptr && m->stage > 0; };
+  std::string last_finished;
+  for (const auto& [config, measurement] : counting)
+    if (is_final(measurement) && unfinished_because(*measurement).empty())
+      last_finished = std::max(last_finished, measurement->created_at);
+  for (auto& [config, measurement] : counting)
+    if (is_final(measurement) && measurement->created_at < last_finished &&
+        !unfinished_because(*measurement).empty())
+      measurement = nullptr;
+}
+
 std::string reason_of(const cache::Measurement& winner, const std::vector<cache::Finalist>& ranking,
                       bool tied) {
   const std::string doubt = doubt_of(winner);
@@ -174,6 +187,7 @@ std::optional<Decision> decide(std::span<const cache::Measurement> measurements,
       counted = &measurement;
   }
 
+  leave_out_superseded(counting);
   std::vector<cache::Finalist> ranking;
   for (const auto& [config, measurement] : counting)
     if (measurement != nullptr && can_be_parsed(config))
@@ -216,7 +230,8 @@ std::optional<Decision> decide(const cache::Cache& cache, const cache::Key& key,
         tied = rank(ranking);
         return &ranking.front();
       });
-  if (winner && can_be_parsed(winner->config)) {
+  // Whether a finished search came after one that was not takes more than an index to tell.
+  if (winner && can_be_parsed(winner->config) && unfinished_because(*winner).empty()) {
     Decision decision{.winner = {}, .ranking = {}, .reason = reason_of(*winner, ranking, tied)};
     decision.winner = {winner->config, *std::move(winner)};
     decision.ranking.push_back(decision.winner);
