@@ -175,8 +175,9 @@ void Cache::flush(std::chrono::seconds patience) const {
 
 void Cache::add(std::span<const Measurement> measurements) {
   std::vector<Measurement> dated(measurements.begin(), measurements.end());
+  const std::string now = utc_now();
   for (Measurement& measurement : dated)
-    if (measurement.created_at.empty()) measurement.created_at = utc_now();
+    if (measurement.created_at.empty()) measurement.created_at = now;
   impl_->write([&](Store& store) { store.add(dated); });
 }
 

@@ -71,7 +71,8 @@ struct Finalist {
   std::int64_t rows = 0;  ///< of the matrices that were timed
   double median_us = 0;
   int registers = 0;
-  std::int64_t row = 0;  ///< where the database has it
+  std::int64_t row = 0;    ///< where the database has it
+  std::string created_at;  ///< the same for all of one final, which add() commits at once
 };
 
 /// Is given all finalists, to keep if it likes, and returns the one that is asked for, or null. May be called again.
@@ -153,7 +154,8 @@ class Cache {
 
   /// Commits one measurement. One that is there already, with the same time and samples, is not added again.
   void add(const Measurement& measurement) { add(std::span(&measurement, 1)); }
-  /// Commits all of them at once: who reads sees all or none.
+  /// Commits all of them at once: who reads sees all or none. Those without a time get the same: medians of finals may
+  /// be held against each other within one such call, and nowhere else.
   void add(std::span<const Measurement> measurements);
   /// Every measurement for the key, oldest first.
   [[nodiscard]] std::vector<Measurement> measurements(const Key& key) const;

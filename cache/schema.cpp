@@ -353,8 +353,41 @@ WHEN EXISTS (SELECT 1 FROM evidence WHERE id = NEW.id OR (digest = NEW.digest AN
 BEGIN SELECT RAISE(ABORT, 'evidence is append-only'); END;
 )sql";
 
-constexpr std::array steps_of_all_versions{version_1, version_2, version_3, version_4,
-                                           version_5, version_6, version_7, version_8};
+// Medians of different finals cannot be held against each other: they may be of another GPU, or of another day.
+constexpr const char* version_9 = R"sql(
+INSERT INTO schema_versions (version) VALUES (9);
+
+-- For people: for each key the fastest median of its last final with the most rows, where there is one. It cannot know
+-- which templates are current, so what ce serves is decided in ce.
+DROP VIEW winners;
+CREATE VIEW winners AS
+WITH candidates AS (
+  SELECT m.*, MAX(m.stage) OVER (PARTITION BY m.key_id) AS highest_stage,
+         ROW_NUMBER() OVER (PARTITION BY m.key_id, m.config, m.template_digest, m.stage
+                            ORDER BY m.rows DESC, m.created_at DESC, m.id DESC) AS age
+  FROM measurements AS m
+  WHERE m.outcome = 'measured' AND m.median_us IS NOT NULL
+    AND NOT EXISTS (SELECT 1 FROM measurements AS q
+                    WHERE q.key_id = m.key_id AND q.config = m.config
+                      AND q.template_digest = m.template_digest AND q.outcome = 'quarantined')
+), ranked AS (
+  SELECT *, ROW_NUMBER() OVER (PARTITION BY key_id
+                               ORDER BY rows DESC, IIF(stage > 0, created_at, NULL) DESC, median_us, id) AS place
+  FROM candidates WHERE stage = highest_stage AND age = 1
+)
+SELECT k.name AS key, d.text AS device, p.text AS problem, r.config, r.stage, r.median_us, r.spread,
+       ROUND(r.bytes / r.median_us / 1000.0, 1) AS gigabytes_per_second, r.rows, r.bytes,
+       r.template_digest, r.created_at
+FROM ranked AS r
+JOIN keys AS k ON k.id = r.key_id
+JOIN problems AS p ON p.id = k.problem_id
+JOIN device_models AS d ON d.id = k.device_model_id
+WHERE r.place = 1
+ORDER BY d.text, p.text;
+)sql";
+
+constexpr std::array steps_of_all_versions{version_1, version_2, version_3, version_4, version_5,
+                                           version_6, version_7, version_8, version_9};
 
 /// Also of a blob: its bytes.
 std::string text_of(sqlite3_value* value) {

@@ -205,7 +205,8 @@ std::optional<std::vector<Finalist>> Store::finalists(const std::string& sql, st
                       .rows = next.integer(6),
                       .median_us = next.real(3),
                       .registers = static_cast<int>(next.integer(4)),
-                      .row = next.integer(0)});
+                      .row = next.integer(0),
+                      .created_at = next.text(5)});
     }
   return list;
 }

@@ -36,21 +36,28 @@ bool can_be_parsed(std::string_view config) {
   }
 }
 
-/// Whether times can be held against each other: those of finals, of as many rows.
+/// Whether times can be held against each other: of screenings those of as many rows, of finals those of one final. Another
+/// process, GPU or day may be some percent faster all in all, and has other runners-up.
 bool is_comparable(const cache::Finalist& a, const cache::Finalist& b) {
-  return a.stage == b.stage && a.rows == b.rows;
+  return a.stage == b.stage && a.rows == b.rows && (a.stage <= 0 || a.created_at == b.created_at);
 }
 
+/// The last final of the most rows decides.
 bool comes_before(const cache::Finalist& a, const cache::Finalist& b) {
   if (a.stage != b.stage) return a.stage > b.stage;
   if (a.rows != b.rows) return a.rows > b.rows;
+  if (!is_comparable(a, b)) return a.created_at > b.created_at;
   if (a.median_us != b.median_us) return a.median_us < b.median_us;
   return a.config < b.config;
 }
 
-/// Of two measurements of one config, the second the earlier one.
+/// Of two measurements of one config, the second the earlier one. A final that is not finished does not take the place of
+/// one that is.
 bool counts_more(const cache::Measurement& later, const cache::Measurement& earlier) {
-  return std::tie(later.stage, later.rows) >= std::tie(earlier.stage, earlier.rows);
+  const auto weight = [](const cache::Measurement& m) {
+    return std::tuple(m.stage, m.rows, m.stage <= 0 || unfinished_because(m).empty());
+  };
+  return weight(later) >= weight(earlier);
 }
 
 /// Among those that tie with the first: fewer registers, then the smaller text.
@@ -91,16 +98,16 @@ std::string lead_of(const cache::Measurement& winner, const std::vector<cache::F
                      winner.spread * 100);
 }
 
-/// Finals of searches that did not come to their end, where a later one did: what they timed was too little, or in doubt.
+/// Finals of searches that did not come to their end, where another of as many rows did: what they timed was too little,
+/// or in doubt.
 void leave_out_superseded(std::map<std::string, const cache::Measurement*>& counting) {
   const auto is_final = [](const cache::Measurement* m) { return m != nullptr && m->stage > 0; };
-  std::string last_finished;
+  std::int64_t most_rows = 0;
   for (const auto& [config, measurement] : counting)
     if (is_final(measurement) && unfinished_because(*measurement).empty())
-      last_finished = std::max(last_finished, measurement->created_at);
+      most_rows = std::max(most_rows, measurement->rows);
   for (auto& [config, measurement] : counting)
-    if (is_final(measurement) && measurement->created_at < last_finished &&
-        !unfinished_because(*measurement).empty())
+    if (is_final(measurement) && measurement->rows <= most_rows && !unfinished_because(*measurement).empty())
       measurement = nullptr;
 }
 
@@ -196,7 +203,8 @@ std::optional<Decision> decide(std::span<const cache::Measurement> measurements,
                          .stage = measurement->stage,
                          .rows = measurement->rows,
                          .median_us = measurement->median_us,
-                         .registers = measurement->registers});
+                         .registers = measurement->registers,
+                         .created_at = measurement->created_at});
   if (ranking.empty()) return std::nullopt;
   const bool tied = rank(ranking);
   Decision decision;

@@ -14,7 +14,8 @@
 
 namespace ce::tuner {
 
-/// One config with the measurement that counts for it: of its highest stage those of the most rows, the latest.
+/// One config with the measurement that counts for it: of its highest stage those of the most rows, the latest; of finals
+/// the latest of a search that came to its end, if there is one.
 struct Candidate {
   std::string config;
   cache::Measurement measurement;
@@ -34,7 +35,8 @@ struct Decision {
 inline constexpr double tie = 0.003;
 
 /// The winner among measurements made with today's templates. Configs of the highest stage go before the
-/// others; ties go to fewer registers and then to the smaller text, so the same data always give the same
+/// others. Medians of finals are held against each other within one final alone, and the last final decides: so a merge of
+/// databases whose winners agree keeps them, whichever GPU was faster. Ties go to fewer registers and then to the smaller text, so the same data always give the same
 /// winner.
 /// \param operation  decides which template digests are today's
 /// \returns nothing where no config was measured with today's templates

@@ -40,7 +40,7 @@ int resident_warps(const Candidate& candidate, const generator::Problem& problem
   return blocks * config.warps;
 }
 
-/// Those that were measured in the winner's stage on as many rows, and how they compare with it.
+/// Those that were measured beside the winner: in its final, or, without one, on as many rows; and how they compare.
 void add_finalists(Explanation& explanation) {
   const std::vector<Candidate>& ranking = explanation.decision.ranking;
   const Measurement& winner = ranking.front().measurement;
@@ -49,7 +49,7 @@ void add_finalists(Explanation& explanation) {
   for (const Candidate& candidate : ranking) {
     const Measurement& measurement = candidate.measurement;
     if (measurement.stage != winner.stage || measurement.rows != winner.rows ||
-        measurement.samples_us.empty())
+        (winner.stage > 0 && measurement.created_at != winner.created_at) || measurement.samples_us.empty())
       continue;
     fastest_us = std::min(fastest_us, measurement.median_us);
     medians.push_back(resampled_medians(measurement.samples_us, resamplings, medians.size() + 1));

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cache/cache.hpp"
+#include "cache/store.hpp"
 #include "generator/problem.hpp"
 #include "generator/source.hpp"
 #include "generator/variant.hpp"
@@ -26,7 +27,7 @@ class DatabaseTest : public CommandTest {
       configs_.push_back(generator::to_text(space.at(i * space.size() / 5)));
   }
 
-  /// A final with today's templates, measured.
+  /// Of a final with today's templates, measured.
   [[nodiscard]] cache::Measurement measurement(std::size_t index, double median_us) const {
     const std::string& config = configs_.at(index);
     return {
@@ -41,7 +42,8 @@ class DatabaseTest : public CommandTest {
         .median_us = median_us,
         .spread = 0.01,
         .registers = 40,
-        .evidence = {{"uuid", "GPU-1"}, {"driver", "580.1"}, {"nvrtc", "13.0"}}};
+        .evidence = {{"uuid", "GPU-1"}, {"driver", "580.1"}, {"nvrtc", "13.0"}},
+        .created_at = final_at_};
   }
   [[nodiscard]] std::string id() const { return measurement(0, 1).key.id(); }
 
@@ -61,6 +63,7 @@ class DatabaseTest : public CommandTest {
 
   cache::Cache cache_;
   std::vector<std::string> configs_;
+  const std::string final_at_ = cache::utc_now();  ///< all are of one final
 };
 
 }  // namespace ce::cli::test

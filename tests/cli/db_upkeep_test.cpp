@@ -370,7 +370,6 @@ TEST_F(DatabaseUpkeep, WhoOnlyReadsADatabaseLeavesItsSchemaAsItIs) {
   SQLite::Database(older, SQLite::OPEN_READWRITE)
       .exec(
           "DELETE FROM schema_versions WHERE version = (SELECT MAX(version) FROM schema_versions); "
-          "DROP TRIGGER evidence_refuse_delete; DROP TRIGGER evidence_refuse_replace; "
           "PRAGMA user_version = " +
           std::to_string(today - 1));
   const std::string before = test::read_file(older);

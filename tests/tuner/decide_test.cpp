@@ -63,10 +63,9 @@ std::optional<Decision> decided_by_a_database_of(const std::vector<Measurement>&
   cache::Cache database = cache::Cache::in_memory();
   const generator::Problem problem = test::small_problem();
   const cache::Key key{.problem = generator::key_text(problem), .device = "device"};
-  for (Measurement measurement : measurements) {
-    measurement.key = key;
-    database.add(measurement);
-  }
+  std::vector<Measurement> of_key = measurements;
+  for (Measurement& measurement : of_key) measurement.key = key;
+  database.add(of_key);
   return decide(database, key, problem);
 }
 
@@ -277,7 +276,10 @@ TEST(Decide, ADatabaseIsAskedForWhatDecidesAlone) {
       if (below(8) == 0) m.rows = 512;
       if (below(16) == 0) m.median_us = std::numeric_limits<double>::quiet_NaN();
       m.key = key;
-      m.created_at = fmt::format("2030-01-01T00:00:{:02}.000Z", below(60));
+      // Three finals, of which the last was cut short.
+      const int final = below(3);
+      m.created_at = fmt::format("2030-01-01T00:00:0{}.000Z", final);
+      if (final == 2) m.evidence["cut_short"] = "only 1 of 6 configs were ready in time";
       cache.add(m);
     }
     const auto all = decide(cache.measurements(key), Operation::softmax);
@@ -293,6 +295,37 @@ TEST(Decide, ADatabaseIsAskedForWhatDecidesAlone) {
     if (testing::Test::HasFailure()) break;
   }
   EXPECT_GT(finished, 50);
+}
+
+/// The second GPU is 5% slower, and its finals have other runners-up.
+TEST(Decide, AMergeOfTwoGpusKeepsTheWinnersThatBothAgreeOn) {
+  const std::uint64_t seed = test::test_seed();
+  std::mt19937_64 random(seed);
+  const auto final_of = [&](const std::string& day, std::size_t winner, double speed, std::size_t first) {
+    std::vector<Measurement> list;
+    for (std::size_t i : {winner, first, first + 1, first + 2}) {
+      if (i == winner && !list.empty()) continue;
+      const double behind = list.empty() ? 1 : 1.004 + 0.02 * std::uniform_real_distribution<>()(random);
+      list.push_back(measured(config(i), 100 * speed * behind, 1));
+      list.back().created_at = day;
+    }
+    return list;
+  };
+  for (int problem = 0; problem < 300; ++problem) {
+    const std::size_t best = random() % 10;
+    const auto one = final_of("2030-01-01T00:00:00.000Z", best, 1, random() % 4),
+               other = final_of("2030-01-02T00:00:00.000Z", best, 1.05, 5 + random() % 4);
+    ASSERT_EQ(winner(one), config(best));
+    ASSERT_EQ(winner(other), config(best));
+    for (const auto& [first, second] : {std::pair(one, other), std::pair(other, one)}) {
+      std::vector<Measurement> merged = first;
+      merged.insert(merged.end(), second.begin(), second.end());
+      std::stable_sort(merged.begin(), merged.end(),
+                       [](const auto& a, const auto& b) { return a.created_at < b.created_at; });
+      ASSERT_EQ(winner(merged), config(best)) << "problem " << problem;
+      ASSERT_EQ(decided_by_a_database_of(merged)->winner.config, config(best)) << "problem " << problem;
+    }
+  }
 }
 
 TEST(Decide, SaysWhatIsToBeDoubted) {

@@ -302,8 +302,8 @@ TEST(Finding, TellsTheKernelFromTheChoice) {
   // The old winner is as fast as ever, but another config is served.
   const std::map<std::string, std::string> driver{{"driver", "590"}};
   const Finding choice = finding_of(
-      {final_of(1, block(0), 100), final_of(1, block(1), 120), with(final_of(2, block(1), 111), driver),
-       with(final_of(3, block(0), 100), driver), with(final_of(4, block(0), 115), driver)});
+      {final_of(1, block(0), 100), final_of(1, block(1), 120), with(final_of(3, block(0), 100), driver),
+       with(final_of(4, block(0), 115), driver), with(final_of(4, block(1), 111), driver)});
   EXPECT_EQ(choice.config_before, block(0));
   EXPECT_EQ(choice.config_after, block(1));
   EXPECT_EQ(choice.winner.verdict, Verdict::slower);
