@@ -88,8 +88,9 @@ std::string text_of(const Known& known) {
   std::string text = fmt::format("{}  {}\nproblem  {}\ndevice   {}\n", known.key.id(), known.title(),
                                  known.key.problem, known.key.device);
   if (known.decision) {
-    text += fmt::format("winner   {}\nbecause  {}\n\n{}", known.decision->winner.config,
-                        known.decision->reason, ranking_text(*known.decision));
+    text += fmt::format("winner   {}\nbecause  {}\ntimed    {}\n\n{}", known.decision->winner.config,
+                        known.decision->reason, timed_text(known.decision->winner.measurement),
+                        ranking_text(*known.decision));
   } else {
     text += "winner   none: nothing was measured with the templates of this version\n";
   }

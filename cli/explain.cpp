@@ -129,8 +129,9 @@ std::string rejections_text(const Known& known) {
 
 std::string text_of(const Known& known, const Explanation& why, const std::optional<Ceiling>& ceiling) {
   const tuner::Candidate& winner = why.decision.winner;
-  std::string text = fmt::format("{}  {}\nwinner   {}\nbecause  {}\n", known.key.id(), known.title(),
-                                 winner.config, why.decision.reason);
+  std::string text =
+      fmt::format("{}  {}\nwinner   {}\nbecause  {}\ntimed    {}\n", known.key.id(), known.title(),
+                  winner.config, why.decision.reason, timed_text(winner.measurement));
   if (why.finalists.size() > 1) text += fmt::format("sure     {}\n", sureness_of(why));
   if (!why.ties.empty()) text += fmt::format("ties     {}\n", why.ties);
   if (ceiling)
@@ -153,6 +154,12 @@ std::string text_of(const Known& known, const Explanation& why, const std::optio
   return text;
 }
 
+/// Null where nobody noted it.
+Json uuid_of(const cache::Measurement& measurement) {
+  const auto found = measurement.evidence.find("uuid");
+  return found == measurement.evidence.end() ? Json() : Json(found->second);
+}
+
 Json document_of(const Known& known, const Explanation& why, const std::optional<Ceiling>& ceiling) {
   const tuner::Candidate& winner = why.decision.winner;
   Json document{{"key", known.key.id()},
@@ -160,6 +167,8 @@ Json document_of(const Known& known, const Explanation& why, const std::optional
                 {"device_text", known.key.device},
                 {"winner", winner.config},
                 {"reason", why.decision.reason},
+                {"timed_at", winner.measurement.created_at},
+                {"uuid", uuid_of(winner.measurement)},
                 {"fastest", why.fastest},
                 {"near_fastest", why.near_fastest},
                 {"ties", why.ties},

@@ -55,6 +55,15 @@ std::string_view stage_of(const cache::Measurement& measurement) noexcept {
   }
 }
 
+std::string timed_text(const cache::Measurement& measurement) {
+  std::string text = measurement.created_at.substr(0, 16) + " UTC";
+  if (const std::size_t at = text.find('T'); at != std::string::npos) text[at] = ' ';
+  for (const char* name : {"uuid", "host"})
+    if (const auto found = measurement.evidence.find(name); found != measurement.evidence.end())
+      return text + " on " + found->second;
+  return text;
+}
+
 double throughput_of(const cache::Measurement& measurement) noexcept {
   return tuner::gbs_of(measurement.bytes, measurement.median_us);
 }

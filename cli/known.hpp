@@ -41,6 +41,9 @@ using tuner::problem_of;
 /// For people: of which rounds it is. What turns left behind is "early", as what was only screened.
 [[nodiscard]] std::string_view stage_of(const cache::Measurement& measurement) noexcept;
 
+/// For people: when it was timed, and on which GPU of its model: "2030-01-02 12:00 UTC on GPU-1".
+[[nodiscard]] std::string timed_text(const cache::Measurement& measurement);
+
 /// 1e9 bytes a second of the fewest bytes that must move; 0 when quarantined.
 [[nodiscard]] double throughput_of(const cache::Measurement& measurement) noexcept;
 

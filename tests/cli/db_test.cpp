@@ -119,6 +119,9 @@ TEST_F(DatabaseCommands, ShowTellsWhatWasTriedAndWhyTheWinnerWon) {
   const json shown = document({"db", "show", id()});
   EXPECT_EQ(shown.at("winner"), winner());
   EXPECT_FALSE(shown.at("reason").get<std::string>().empty());
+  EXPECT_NE(text({"db", "show", id()}).out.find("timed    " + final_at_.substr(0, 10) + " "),
+            std::string::npos);
+  EXPECT_NE(text({"explain", id()}).out.find(" UTC on GPU-1\n"), std::string::npos);
   EXPECT_EQ(shown.at("ranking"), (json{configs_[1], configs_[0], configs_[2]}));
   ASSERT_EQ(shown.at("measurements").size(), 5U);
   EXPECT_EQ(shown.at("measurements")[0].at("samples_us").size(), 3U);
