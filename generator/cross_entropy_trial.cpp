@@ -53,6 +53,8 @@ class CrossEntropyTrial {
     if (!problem_.probabilities)
       for (std::int64_t row = 0; row < problem_.rows; ++row)
         targets_.push_back(target_for(row, problem_.columns, rows_ == Rows::extreme, random_));
+    // Threads beyond the last row must not count it again.
+    if (rows_ == Rows::extreme && !targets_.empty()) targets_.back() = problem_.columns;
     inputs_.targets = targets_;
     add_matrices();
     add_vectors();

@@ -2,12 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "ce/base/digest.hpp"
 #include "ce/base/error.hpp"
 #include "generator/templates.hpp"
 #include "generator/variant.hpp"
@@ -305,6 +307,32 @@ TEST(Program, AVariantMustServeTheOperation) {
       (void)generate(cross_entropy_problem, {.variant = "direct", .warps = 4, .vec = 8, .tile = 1024}),
       InvalidArgument);
   EXPECT_THROW((void)generate(backward, block), InvalidArgument);
+}
+
+/// A change of any file that a kernel is made of makes its measurements those of another kernel.
+TEST(TemplateDigest, IsOfEveryFileOfTheSources) {
+  for (const auto operation : {Operation::softmax, Operation::log_softmax_backward, Operation::cross_entropy,
+                               Operation::cross_entropy_backward, Operation::copy})
+    for (const Variant& variant : variants()) {
+      Problem problem{.operation = operation, .gradient = true, .rows = 4096, .columns = 4096};
+      problem.strided = variant.name == std::string_view("strided");
+      if (!variant.serves(problem)) continue;
+      const std::vector<Config> configs = space(problem, {.shared_bytes_per_block = 200 << 10});
+      const auto config = std::ranges::find(configs, variant.name, &Config::variant);
+      if (config == configs.end()) continue;
+      SCOPED_TRACE(title(problem) + " " + to_text(*config));
+      std::string all(template_text(variant.file));
+      for (const char* file : {"softmax.cuh", "softmax_backward.cuh", "cross_entropy.cuh"})
+        if (std::string_view(generate(problem, *config).sources.front().flat())
+                .find(template_text(file).substr(0, 60)) != std::string_view::npos)
+          all += template_text(file);
+      if (is_cross_entropy(operation)) all += template_text("loss_sum.cuh");
+      for (const auto& [name, text] : included_files(all)) all += text;
+      EXPECT_EQ(template_digest(operation, variant.name), digest({all}));
+      for (const Source& source : generate(problem, *config).sources)
+        for (const auto& [name, text] : source.headers)
+          EXPECT_NE(all.find(text), std::string::npos) << name << " is not in the digest";
+    }
 }
 
 TEST(TemplateDigest, DiffersBetweenVariantsAndOperations) {

@@ -242,6 +242,20 @@ TEST(WeightVerification, CatchesAWarpThatDoesNotAddUpItsWeights) {
   expect_noticed(forgets, problem, relay);
 }
 
+/// 40 rows leave 24 threads of a second block without one.
+TEST(StridedVerification, CatchesRowsThatAreNotThere) {
+  const Mutation counts{"a last row that is counted by threads that have none", "exists && warp_index() == 0",
+                        "warp_index() == 0", true};
+  const Problem problem{.operation = Operation::cross_entropy,
+                        .reduction = Reduction::mean,
+                        .gradient = true,
+                        .strided = true,
+                        .alignment = generator::Alignment::vector,
+                        .rows = 40,
+                        .columns = 100};
+  expect_noticed(counts, problem, {.variant = "strided", .warps = 2, .tile = 4});
+}
+
 /// As a GPU has more multiprocessors than a trial has rows.
 class WideDevice : public DeviceDecorator {
  public:
