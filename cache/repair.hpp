@@ -42,12 +42,12 @@ struct Repair {
 /// \param damaged  the file that was seen to be damaged
 /// \param cause  of the repair, for the report
 /// \throws DatabaseError, SQLite::Exception where not even a database in memory can be had
-[[nodiscard]] Repair repair(const std::filesystem::path& path, FileId damaged, const std::string& cause);
+[[nodiscard]] Repair repair(const std::filesystem::path& named, FileId damaged, const std::string& cause);
 
-/// Creates the file, as create_database_file(), and its folders (0700) where they are missing; otherwise touches nothing. Waits for
-/// who repairs one of this name, and goes on with a repair whose process was killed.
+/// Creates the file, as create_database_file(), and its folders (0700) where they are missing; otherwise touches
+/// nothing. Waits for who repairs one of this name, and goes on with a repair whose process was killed.
 /// \throws Locked where another process repairs it for too long; DatabaseError
-void create_file(const std::filesystem::path& path);
+void create_file(const std::filesystem::path& named);
 
 /// The absolute path of a file that is there. Waits for who repairs one of this name.
 /// \throws NotFound; Locked as create_file(); DatabaseError where a repair waits for a program that may write

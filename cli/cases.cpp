@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "tuner/decide.hpp"
 #include "tuner/finding.hpp"
 #include "tuner/verdict.hpp"
 
@@ -20,19 +21,50 @@ std::map<std::string, tuner::Noise> noises_of(const std::list<Case>& cases) {
   return noises;
 }
 
+/// What the newest of the newer is held against; null where there is nothing.
+const tuner::Population* before_of(const Case& problem) {
+  if (problem.newer.empty()) return nullptr;
+  const auto before =
+      std::find_if(problem.older.rbegin(), problem.older.rend(),
+                   [&](const tuner::Population& p) { return p.rows == problem.newer.back().rows; });
+  return before == problem.older.rend() ? nullptr : &*before;
+}
+
+/// Of a problem without a finding.
+std::string why_left_out(const Case& problem) {
+  std::size_t timed = 0, doubtful = 0;
+  for (const auto* measurements : {&problem.measurements, &problem.others})
+    for (const cache::Measurement& m : *measurements) {
+      if (m.outcome != cache::Outcome::measured || m.stage == cache::stage_of_screenings) continue;
+      ++timed;
+      doubtful += tuner::doubt_of(m).empty() ? 0 : 1;
+    }
+  if (timed == 0) return "no final and no check was timed";
+  if (timed == doubtful) return "measured under doubt only (throttled clocks, other processes)";
+  const std::string also = doubtful > 0 ? ", but for runs under doubt" : "";
+  if (problem.newer.empty()) return "nothing new was measured" + also;
+  if (problem.older.empty())
+    return "nothing earlier to hold it against, or only on another model of GPU or with other options" + also;
+  return "timed with other numbers of rows";
+}
+
 }  // namespace
+
+std::map<std::string, std::size_t> left_out_of(const std::list<Case>& cases) {
+  std::map<std::string, std::size_t> reasons;
+  for (const Case& problem : cases)
+    if (before_of(problem) == nullptr) ++reasons[why_left_out(problem)];
+  return reasons;
+}
 
 std::vector<ProblemFinding> findings_of(const std::list<Case>& cases) {
   std::map<std::string, tuner::Noise> noises = noises_of(cases);
   std::vector<ProblemFinding> findings;
   for (const Case& problem : cases) {
-    if (problem.newer.empty()) continue;
-    const tuner::Population& after = problem.newer.back();
-    const auto before = std::find_if(problem.older.rbegin(), problem.older.rend(),
-                                     [&](const tuner::Population& p) { return p.rows == after.rows; });
-    if (before == problem.older.rend()) continue;
-    findings.push_back(
-        {problem.key, problem.title, tuner::compare(*before, after, noises[problem.key.device])});
+    const tuner::Population* before = before_of(problem);
+    if (before == nullptr) continue;
+    findings.push_back({problem.key, problem.title,
+                        tuner::compare(*before, problem.newer.back(), noises[problem.key.device])});
   }
   std::vector<tuner::Finding*> all;
   all.reserve(findings.size());

@@ -2,7 +2,9 @@
 /// \file
 /// What is compared with what.
 
+#include <cstddef>
 #include <list>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -24,5 +26,8 @@ struct Case {
 /// The newest of the newer held against the newest of the older that were timed on as many rows, where there are
 /// both; the noise is that of all populations of a device. Slower ones first, see sort_by_verdict().
 [[nodiscard]] std::vector<ProblemFinding> findings_of(const std::list<Case>& cases);
+
+/// Why problems have no finding, in words, and how many for each reason.
+[[nodiscard]] std::map<std::string, std::size_t> left_out_of(const std::list<Case>& cases);
 
 }  // namespace ce::cli

@@ -37,19 +37,30 @@ constexpr int widest_bar = 24;
 constexpr std::size_t digest_digits = 8;
 constexpr double infinite = std::numeric_limits<double>::infinity();
 
-/// An import may have brought one without.
-bool has_time(const Measurement& measurement) {
-  return measurement.median_us > 0 && measurement.median_us < infinite;
-}
-
 /// Measurements in a row that were made with the same software.
 struct Generation {
   std::string driver, compiler;
   std::string first_at, last_at;
   std::map<std::string, std::string> templates;  ///< digests by variant
   std::set<std::string> configs;
-  const Measurement* best =
-      nullptr;  ///< the fastest on the most rows of the highest stage; null where all were rejected
+  std::map<std::string, std::vector<const Measurement*>>
+      runs;  ///< by config: those of its highest stage and most rows
+
+  /// Of the highest stage and the most rows, the config with the least median of its runs, and the run in their middle:
+  /// the fastest of many runs would be held against a single one. Null where all were rejected.
+  [[nodiscard]] const Measurement* best() const {
+    const Measurement* found = nullptr;
+    for (const auto& [config, list] : runs) {
+      std::vector<const Measurement*> sorted = list;
+      const auto middle = sorted.begin() + (std::ssize(sorted) - 1) / 2;
+      std::nth_element(sorted.begin(), middle, sorted.end(),
+                       [](const auto* a, const auto* b) { return time_of(*a) < time_of(*b); });
+      if (found == nullptr ||
+          std::tuple(rank(**middle), time_of(**middle)) < std::tuple(rank(*found), time_of(*found)))
+        found = *middle;
+    }
+    return found;
+  }
 
   [[nodiscard]] bool has(const Measurement& measurement, const tuner::Software& software) const {
     const auto known = templates.find(tuner::variant_of(measurement.config));
@@ -61,11 +72,15 @@ struct Generation {
     configs.insert(measurement.config);
     last_at = measurement.created_at;
     if (measurement.outcome != cache::Outcome::measured) return;
-    const auto rank = [](const Measurement& m) {
-      return std::tuple(-m.stage, -m.rows, has_time(m) ? m.median_us : infinite);
-    };
-    if (best == nullptr || rank(measurement) < rank(*best)) best = &measurement;
+    std::vector<const Measurement*>& own = runs[measurement.config];
+    if (!own.empty() && rank(measurement) > rank(*own.front())) return;
+    if (!own.empty() && rank(measurement) < rank(*own.front())) own.clear();
+    own.push_back(&measurement);
   }
+
+ private:
+  static std::tuple<int, std::int64_t> rank(const Measurement& m) { return {-m.stage, -m.rows}; }
+  static double time_of(const Measurement& m) { return has_time(m) ? m.median_us : infinite; }
 };
 
 std::vector<Generation> generations_of(const std::vector<Measurement>& measurements) {
@@ -78,7 +93,8 @@ std::vector<Generation> generations_of(const std::vector<Measurement>& measureme
                              .first_at = measurement.created_at,
                              .last_at = {},
                              .templates = {},
-                             .configs = {}});
+                             .configs = {},
+                             .runs = {}});
     generations.back().add(measurement);
   }
   return generations;
@@ -94,9 +110,9 @@ Json document_of(const Known& known, const std::vector<Generation>& generations)
                {"templates", generation.templates},
                {"configs", generation.configs.size()},
                {"best", Json()}};
-    if (generation.best != nullptr) {
-      entry["best"] = json_of(*generation.best);
-      entry["best"]["gbs"] = throughput_of(*generation.best);
+    if (const Measurement* best = generation.best()) {
+      entry["best"] = json_of(*best);
+      entry["best"]["gbs"] = throughput_of(*best);
     }
     list.push_back(std::move(entry));
   }
@@ -134,14 +150,15 @@ std::string text_of(const Known& known, const std::vector<Generation>& generatio
   double most = 0;
   const Measurement* previous = nullptr;
   for (const Generation& generation : generations)
-    if (generation.best != nullptr) most = std::max(most, throughput_of(*generation.best));
+    if (const Measurement* best = generation.best()) most = std::max(most, throughput_of(*best));
   for (const Generation& generation : generations) {
     std::vector<std::string> cells{generation.first_at.substr(0, 16), generation.driver, generation.compiler};
-    if (generation.best == nullptr) {
+    const Measurement* found = generation.best();
+    if (found == nullptr) {
       cells.insert(cells.end(),
                    {"-", fmt::to_string(generation.configs.size()), "all rejected", "-", "-", "-", ""});
     } else {
-      const Measurement& best = *generation.best;
+      const Measurement& best = *found;
       const double gbs = throughput_of(best);
       cells.insert(cells.end(),
                    {best.template_digest.substr(0, digest_digits), fmt::to_string(generation.configs.size()),

@@ -22,6 +22,7 @@ enum class ExitCode : int {
   unsupported = 9,
   verification = 10,
   out_of_budget = 11,
+  nothing_compared = 12,
   interrupted = 130,
 };
 
@@ -31,7 +32,7 @@ struct ExitMeaning {
 };
 
 /// All of them, for the help text.
-inline constexpr std::array<ExitMeaning, 13> exit_meanings{{
+inline constexpr std::array<ExitMeaning, 14> exit_meanings{{
     {ExitCode::success, "fine"},
     {ExitCode::internal, "a failure inside ce-tune, or its output could not be written"},
     {ExitCode::usage, "an option or argument is wrong"},
@@ -44,6 +45,7 @@ inline constexpr std::array<ExitMeaning, 13> exit_meanings{{
     {ExitCode::unsupported, "not supported on this device"},
     {ExitCode::verification, "no config computed the right answer, or a target is out of range"},
     {ExitCode::out_of_budget, "the budget was used up before all was done"},
+    {ExitCode::nothing_compared, "nothing was compared, or less than was required"},
     {ExitCode::interrupted, "interrupted; what was tuned or checked is kept"},
 }};
 

@@ -163,12 +163,13 @@ Json json_of(const std::vector<ProblemFinding>& findings) {
   return {{"confidence", 1 - tuner::false_alarms}, {"findings", list}, {"summary", summary}};
 }
 
-ExitCode exit_code_of(const std::vector<ProblemFinding>& findings) {
+ExitCode exit_code_of(const std::vector<ProblemFinding>& findings, std::size_t required) {
   const auto any = [&](const auto& is) {
     return std::any_of(findings.begin(), findings.end(),
                        [&](const ProblemFinding& problem) { return is(problem.finding.winner); });
   };
   if (any([](const Comparison& c) { return c.verdict == Verdict::slower; })) return ExitCode::regression;
+  if (findings.size() < required) return ExitCode::nothing_compared;
   if (any([](const Comparison& c) { return c.may_be_slower(); })) return ExitCode::unsure_regression;
   return ExitCode::success;
 }

@@ -2,6 +2,7 @@
 /// \file
 /// Findings of many problems, as people, programs and shells are told of them.
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,7 +34,8 @@ void sort_by_verdict(std::vector<ProblemFinding>& findings);
 /// {"findings": [...], "summary": {verdict: how many}}
 [[nodiscard]] Json json_of(const std::vector<ProblemFinding>& findings);
 
-/// ExitCode::regression where anything is slower, unsure_regression where something may be, else success.
-[[nodiscard]] ExitCode exit_code_of(const std::vector<ProblemFinding>& findings);
+/// ExitCode::regression where anything is slower; else nothing_compared where fewer than `required` problems were
+/// compared, unsure_regression where something may be slower, success.
+[[nodiscard]] ExitCode exit_code_of(const std::vector<ProblemFinding>& findings, std::size_t required = 1);
 
 }  // namespace ce::cli

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <set>
 
 #include "tuner/statistics.hpp"
@@ -64,8 +65,14 @@ std::string timed_text(const cache::Measurement& measurement) {
   return text;
 }
 
+bool has_time(const cache::Measurement& measurement) noexcept {
+  constexpr double shortest_us = 1e-3;
+  return measurement.median_us >= shortest_us &&
+         measurement.median_us < std::numeric_limits<double>::infinity();
+}
+
 double throughput_of(const cache::Measurement& measurement) noexcept {
-  return tuner::gbs_of(measurement.bytes, measurement.median_us);
+  return has_time(measurement) ? tuner::gbs_of(measurement.bytes, measurement.median_us) : 0;
 }
 
 std::string device_name_of(const cache::Key& key) { return key.device.substr(0, key.device.find('|')); }

@@ -44,7 +44,10 @@ using tuner::problem_of;
 /// For people: when it was timed, and on which GPU of its model: "2030-01-02 12:00 UTC on GPU-1".
 [[nodiscard]] std::string timed_text(const cache::Measurement& measurement);
 
-/// 1e9 bytes a second of the fewest bytes that must move; 0 when quarantined.
+/// An import may have brought a measurement without a time, or with one that no kernel has.
+[[nodiscard]] bool has_time(const cache::Measurement& measurement) noexcept;
+
+/// 1e9 bytes a second of the fewest bytes that must move; 0 without a time.
 [[nodiscard]] double throughput_of(const cache::Measurement& measurement) noexcept;
 
 /// The name in a key's text of a device: "NVIDIA H200".

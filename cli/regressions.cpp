@@ -20,6 +20,7 @@
 #include "cli/commands.hpp"
 #include "cli/known.hpp"
 #include "cli/options.hpp"
+#include "cli/say.hpp"
 #include "cli/units.hpp"
 
 namespace ce::cli {
@@ -43,7 +44,7 @@ constexpr const char* regressions_notes =
 
 struct RegressionOptions {
   CommonOptions common;
-  std::string since, against;
+  std::string since, against, require;
   bool all = false;
 };
 
@@ -132,18 +133,27 @@ ExitCode regressions(const RegressionOptions& options) {
   if (!options.since.empty()) static_cast<void>(newer_than(options.since));  // says what is wrong with it
   const std::list<Case> cases = cases_of(options);
   const std::vector<ProblemFinding> findings = findings_of(cases);
-  const std::size_t left_out = cases.size() - findings.size();
+  const auto left_out = left_out_of(cases);
+  const std::size_t required =
+      options.require.empty()
+          ? 1
+          : static_cast<std::size_t>(parse_count("--require", options.require, 1, 1'000'000'000));
   if (options.common.json) {
     Json document = json_of(findings);
-    document["not_compared"] = left_out;
+    document["compared"] = findings.size();
+    document["not_compared"] = cases.size() - findings.size();
+    document["left_out"] = left_out;
     print(document);
   } else {
     fmt::print("{}", text_of(findings, options.all, "this again"));
-    if (left_out > 0)
-      fmt::print("{} without anything to compare with\n",
-                 counted(static_cast<std::int64_t>(left_out), "problem"));
+    for (const auto& [reason, problems] : left_out)
+      fmt::print("{} left out: {}\n", counted(static_cast<std::int64_t>(problems), "problem"), reason);
   }
-  return exit_code_of(findings);
+  const ExitCode code = exit_code_of(findings, required);
+  if (code == ExitCode::nothing_compared)
+    say("ce-tune: {} compared; expected {} or more\n",
+        counted(static_cast<std::int64_t>(findings.size()), "problem"), required);
+  return code;
 }
 
 }  // namespace
@@ -158,6 +168,10 @@ void add_regressions(CLI::App& app, Action& chosen) {
   command->add_option("--against", options->against, "Compare with the newest that this database knows")
       ->type_name("FILE")
       ->excludes(since);
+  command
+      ->add_option("--require", options->require,
+                   "Fail (12) where fewer problems than N were compared (default: 1)")
+      ->type_name("N");
   command->add_flag("--all", options->all, "List the problems that are as fast as they were, too");
   add_database_option(*command, options->common);
   add_json_option(*command, options->common);

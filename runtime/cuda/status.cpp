@@ -43,7 +43,7 @@ int cuda_device_count() {
 }
 
 std::optional<int> current_cuda_device() {
-  const auto& [driver, problem] = cuda::Driver::get();
+  const cuda::Driver* const driver = cuda::Driver::get().driver.get();
   if (driver == nullptr) return std::nullopt;
   CUdevice current = 0;
   const CUresult result = driver->cuCtxGetDevice(&current);

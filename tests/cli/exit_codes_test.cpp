@@ -27,6 +27,7 @@ using test::Finished;
 TEST(ExitCodes, NeverChange) {
   EXPECT_EQ(static_cast<int>(ExitCode::regression), 3);
   EXPECT_EQ(static_cast<int>(ExitCode::unsure_regression), 4);
+  EXPECT_EQ(static_cast<int>(ExitCode::nothing_compared), 12);
   const auto status_of = [](const std::exception& error) { return static_cast<int>(describe(error).code); };
   EXPECT_EQ(status_of(std::runtime_error("anything")), 1);
   EXPECT_EQ(status_of(std::bad_alloc()), 1);
@@ -43,7 +44,7 @@ TEST(ExitCodes, NeverChange) {
 TEST(ExitCodes, AreAllExplainedOnce) {
   std::set<int> codes;
   for (const ExitMeaning& meaning : exit_meanings) codes.insert(static_cast<int>(meaning.code));
-  EXPECT_EQ(codes, (std::set<int>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 130}));
+  EXPECT_EQ(codes, (std::set<int>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 130}));
 }
 
 TEST(Failure, OfOneProblemNeedNotEndTheOthers) {

@@ -69,7 +69,7 @@ TEST_F(Regressions, FindsWhatBecameSlower) {
   const json found = asked({}, 3,
                            {"slower", "1.030", "driver 580.1 -> 590.1",
                             "3 problems compared: 1 slower, 0 unsure, 1 faster, 1 same",
-                            "1 problem without anything to compare with"});
+                            "1 problem left out: nothing earlier to hold it against"});
   EXPECT_EQ(verdicts(found), (json{{"softmax bf16 8192 x 1024", "slower"},
                                    {"softmax bf16 8192 x 2048", "faster"},
                                    {"softmax bf16 8192 x 4096", "same"}}));
@@ -110,6 +110,33 @@ TEST_F(Regressions, SaysHowManyRunsWouldTell) {
       asked({}, 4, {" more runs would tell 1.5% (ce-tune check --runs ", ", then this again)"}));
 }
 
+/// A gate that compared nothing does not pass, and says why.
+TEST_F(Regressions, WhatWasNotComparedIsCountedByReason) {
+  static_cast<void>(asked({}, 12, {"0 problems compared"}));
+  cache_.add(final_of(1024, 1, 100, {}));
+  for (const int day : {1, 2})
+    cache_.add(final_of(2048, day, 100, {{"throttle", "hardware thermal slowdown"}}));
+  cache::Measurement screened = final_of(4096, 1, 100, {});
+  screened.stage = cache::stage_of_screenings;
+  cache_.add(screened);
+  const json none = asked({}, 12,
+                          {"1 problem left out: nothing earlier to hold it against",
+                           "1 problem left out: measured under doubt only",
+                           "1 problem left out: no final and no check was timed"});
+  EXPECT_EQ(none.at("compared"), 0);
+  EXPECT_EQ(none.at("not_compared"), 3);
+  EXPECT_EQ(none.at("left_out").size(), 3U);
+  EXPECT_NE(text({"regressions"}).err.find("0 problems compared; expected 1 or more"), std::string::npos);
+
+  add_pair(512, 200, 190);
+  EXPECT_EQ(asked({}, 0, {}).at("compared"), 1);
+  EXPECT_EQ(asked({"--require", "1"}, 0, {}).at("compared"), 1);
+  static_cast<void>(asked({"--require", "2"}, 12, {"1 problem compared"}));
+  add_pair(256, 100, 110);
+  static_cast<void>(asked({"--require", "7"}, 3, {"2 problems compared"}));  // a regression is not hidden
+  EXPECT_EQ(text({"regressions", "--require", "0"}).status, 2);
+}
+
 TEST_F(Regressions, NamesTheSuspectWhereSeveralThingsChanged) {
   // The same binary under another driver and another version of ce.
   add_pair(1024, 100, 110, {{"ce", "0.2.0"}});
@@ -122,14 +149,16 @@ TEST_F(Regressions, SinceADay) {
   // The software is the same all the time.
   for (const int day : {1, 2}) cache_.add(final_of(1024, day, 100, {}));
   for (const int day : {5, 6}) cache_.add(final_of(1024, day, 104, {}));
-  EXPECT_EQ(asked({}, 0, {"0 problems compared"}).at("not_compared"), 1);
+  EXPECT_EQ(asked({}, 12, {"0 problems compared"}).at("not_compared"), 1);
   const json found = asked({"--since", "2030-01-05"}, 3, {"nothing that is known", "1.040"});
   EXPECT_EQ(found.at("findings")[0].at("runs_before"), 2);
   EXPECT_EQ(found.at("findings")[0].at("suspects"), json::array());
   for (const char* minute : {"2030-01-05T12:00Z", "2030-01-05T12:00:00Z", "2030-01-05T12:00:00.000Z"})
     EXPECT_EQ(asked({"--since", minute}, 3, {}).at("findings")[0].at("runs_after"), 2) << minute;
   EXPECT_EQ(asked({"--since", "2030-01-05T12:00:00.001Z"}, 4, {}).at("findings")[0].at("runs_after"), 1);
-  EXPECT_EQ(asked({"--since", "2030-02-01"}, 0, {}).at("not_compared"), 1);
+  EXPECT_EQ(asked({"--since", "2030-02-01"}, 12, {"1 problem left out: nothing new was measured"})
+                .at("not_compared"),
+            1);
   for (const char* wrong :
        {"2030-13-01", "2030-02-30", "2030-00-05", "2030-01-05T24:00", "2030-01-05T12:60Z"})
     EXPECT_EQ(text({"regressions", "--since", wrong}).status, 2) << wrong;
