@@ -68,8 +68,13 @@ std::vector<ProblemFinding> findings_of(const std::list<Case>& cases) {
   }
   std::vector<tuner::Finding*> all;
   all.reserve(findings.size());
-  for (ProblemFinding& problem : findings) all.push_back(&problem.finding);
+  std::map<std::string, std::vector<tuner::Finding*>> of_device;
+  for (ProblemFinding& problem : findings) {
+    all.push_back(&problem.finding);
+    of_device[problem.key.device].push_back(&problem.finding);
+  }
   tuner::narrow_suspects(all);
+  for (const auto& [device, its] : of_device) tuner::suspect_machine(its);
   sort_by_verdict(findings);
   return findings;
 }

@@ -22,6 +22,9 @@ using tuner::Verdict;
 
 constexpr std::array<Verdict, 4> by_weight{Verdict::slower, Verdict::unsure, Verdict::faster, Verdict::same};
 
+/// Without --all. They come by the size of their effects.
+constexpr std::size_t most_unsure_listed = 10;
+
 std::string interval_text(const Comparison& comparison) {
   return fmt::format("{:.3f} .. {:.3f}", comparison.interval.low, comparison.interval.high);
 }
@@ -51,20 +54,65 @@ std::string choice_text(const ProblemFinding& problem) {
   return text + "\n";
 }
 
-/// What would settle an unsure one; empty elsewhere.
-std::string missing_text(const ProblemFinding& problem, std::string_view again) {
-  const Comparison& winner = problem.finding.winner;
-  const std::optional<int> needed = problem.finding.runs_needed;
-  if (winner.verdict != Verdict::unsure) return {};
-  if (!needed)
-    return fmt::format(
-        "{}: {} before {} too few to tell 1.5%; the next check is held against all runs so far with the "
+/// What would settle those that are unsure; empty without any.
+std::string missing_text(const std::vector<ProblemFinding>& findings, std::string_view again) {
+  std::vector<int> more;  // runs, for each
+  int without = 0, scattered = 0;
+  for (const ProblemFinding& problem : findings) {
+    const Comparison& winner = problem.finding.winner;
+    const std::optional<int> needed = problem.finding.runs_needed;
+    if (winner.verdict != Verdict::unsure) continue;
+    if (!needed)
+      ++without;
+    else if (*needed > winner.after)
+      more.push_back(*needed - winner.after);
+    else
+      ++scattered;
+  }
+  std::sort(more.begin(), more.end());
+  std::string text;
+  if (!more.empty()) {
+    const int half = more[(more.size() - 1) / 2], all = more.back();
+    text += fmt::format("{} unsure: {} each would tell 1.5%", counted(std::ssize(more), "problem"),
+                        counted(all, "more run"));
+    if (half < all)
+      text +=
+          fmt::format(", and {} for {} of them", half, std::ranges::upper_bound(more, half) - more.begin());
+    text += fmt::format(" (ce-tune check --runs {}, then {})\n", all, again);
+  }
+  if (without > 0)
+    text += fmt::format(
+        "{} unsure: too few runs before to tell 1.5%; the next check is held against all runs so far with "
+        "the "
         "newest software\n",
-        problem.key.id(), counted(winner.before, "run"), winner.before == 1 ? "is" : "are");
-  if (*needed <= winner.after) return {};
-  const int more = *needed - winner.after;
-  return fmt::format("{}: {} would tell 1.5% (ce-tune check --runs {}, then {})\n", problem.key.id(),
-                     counted(more, "more run"), more, again);
+        counted(without, "problem"));
+  if (scattered > 0)
+    text += fmt::format("{} unsure: the effect is near 1%, or runs scatter; each check adds to them\n",
+                        counted(scattered, "problem"));
+  return text;
+}
+
+/// Of each device, by its text.
+std::map<std::string, tuner::MachineMove> machine_moves(const std::vector<ProblemFinding>& findings) {
+  std::map<std::string, std::vector<const Finding*>> of_device;
+  for (const ProblemFinding& problem : findings) of_device[problem.key.device].push_back(&problem.finding);
+  std::map<std::string, tuner::MachineMove> moves;
+  for (const auto& [device, its] : of_device)
+    if (const tuner::MachineMove move = tuner::machine_move(its); move.problems > 0) moves[device] = move;
+  return moves;
+}
+
+/// Where the reference moved.
+std::string machine_text(const std::vector<ProblemFinding>& findings) {
+  std::string text;
+  for (const auto& [device, move] : machine_moves(findings))
+    if (move.is_sure)
+      text += fmt::format(
+          "{}: the reference kernel, which never changes, took {:+.1f}% in the median of {}: suspect the "
+          "machine "
+          "first (clocks, power, other processes, another GPU), then what changed with it\n",
+          device_name_of({"", device}), 100 * move.drift, counted(move.problems, "problem"));
+  return text;
 }
 
 Json json_of_comparison(const Comparison& comparison) {
@@ -72,7 +120,8 @@ Json json_of_comparison(const Comparison& comparison) {
           {"ratio", comparison.ratio},
           {"interval", {comparison.interval.low, comparison.interval.high}},
           {"narrow_interval", {comparison.narrow.low, comparison.narrow.high}},
-          {"drift", comparison.drift},
+          {"drift", comparison.drift ? Json(*comparison.drift) : Json()},
+          {"taken_out", comparison.taken_out},
           {"deviation", comparison.deviation},
           {"runs_before", comparison.before},
           {"runs_after", comparison.after}};
@@ -110,17 +159,26 @@ std::string text_of(const std::vector<ProblemFinding>& findings, bool all, std::
                {"CHANGED"},
                {"SUSPECT"}});
   std::string notes;
+  std::size_t unsure = 0, hidden = 0;
   for (const ProblemFinding& problem : findings) {
     const Finding& finding = problem.finding;
     if (finding.winner.verdict == Verdict::same && !all) continue;
+    if (finding.winner.verdict == Verdict::unsure && ++unsure > most_unsure_listed && !all) {
+      ++hidden;
+      continue;
+    }
     table.add({problem.title, device_name_of(problem.key), problem.key.id(),
                std::string(name(finding.winner.verdict)), fmt::format("{:.3f}", finding.winner.ratio),
                interval_text(finding.winner), time_text(finding.before_us), time_text(finding.after_us),
                fmt::format("{}+{}", finding.winner.before, finding.winner.after), changes_text(finding),
                suspects_text(finding)});
-    notes += choice_text(problem) + missing_text(problem, again);
+    notes += choice_text(problem);
   }
   std::string text = table.empty() ? "" : table.text() + "\n";
+  if (hidden > 0)
+    text += fmt::format("and {} that are closer to 1; --all lists them\n\n",
+                        counted(static_cast<std::int64_t>(hidden), "more unsure problem"));
+  notes += missing_text(findings, again) + machine_text(findings);
   if (!notes.empty()) text += notes + "\n";
   std::vector<std::string> counted_verdicts;
   counted_verdicts.reserve(by_weight.size());
@@ -160,7 +218,16 @@ Json json_of(const std::vector<ProblemFinding>& findings) {
   for (const ProblemFinding& problem : findings) list.push_back(json_of(problem));
   std::map<Verdict, int> counts = counts_of(findings);
   for (const Verdict verdict : by_weight) summary[std::string(name(verdict))] = counts[verdict];
-  return {{"confidence", 1 - tuner::false_alarms}, {"findings", list}, {"summary", summary}};
+  Json machines = Json::array();
+  for (const auto& [device, move] : machine_moves(findings))
+    machines.push_back({{"device_text", device},
+                        {"drift", move.drift},
+                        {"problems", move.problems},
+                        {"sure", move.is_sure}});
+  return {{"confidence", 1 - tuner::false_alarms},
+          {"findings", list},
+          {"summary", summary},
+          {"machines", machines}};
 }
 
 ExitCode exit_code_of(const std::vector<ProblemFinding>& findings, std::size_t required) {

@@ -179,11 +179,16 @@ ReportData report_of(const cache::Cache& cache, const ReportScope& scope) {
     ReportedDevice device = device_from(cache, summaries, ceilings[text], scope);
     if (!device.problems.empty()) report.devices.push_back(std::move(device));
   }
+  std::vector<std::vector<tuner::Finding*>> by_machine;
   std::vector<tuner::Finding*> newest;
-  for (ReportedDevice& device : report.devices)
+  for (ReportedDevice& device : report.devices) {
+    std::vector<tuner::Finding*>& its = by_machine.emplace_back();
     for (ReportedProblem& problem : device.problems)
-      if (problem.finding() != nullptr) newest.push_back(&*problem.periods.back().change);
+      if (problem.finding() != nullptr) its.push_back(&*problem.periods.back().change);
+    newest.insert(newest.end(), its.begin(), its.end());
+  }
   tuner::narrow_suspects(newest);
+  for (const auto& its : by_machine) tuner::suspect_machine(its);
   return report;
 }
 

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "tuner/decide.hpp"
@@ -93,7 +94,7 @@ Finding compare(const Population& before, const Population& after, const Noise& 
                   .after_us = median_of(now),
                   .winner = compare_runs(old, now, noise),
                   .changes = changes_of(before, after)};
-  finding.runs_needed = runs_needed(finding.winner.deviation, finding.winner.before);
+  finding.runs_needed = runs_needed(finding.winner.deviation, finding.winner.before, noise.degrees);
   for (const std::string& config : {before.winner, after.winner}) {
     const auto one = before.runs_of(config), other = after.runs_of(config);
     if (one.empty() || other.empty()) continue;
@@ -103,6 +104,51 @@ Finding compare(const Population& before, const Population& after, const Noise& 
   }
   suspect(finding, *old.back(), *now.back());
   return finding;
+}
+
+MachineMove machine_move(std::span<const Finding* const> findings) {
+  // The reference is off by itself now and then, see docs/measuring.md: a median bears it.
+  constexpr double usual_deviation_of_reference = 0.02, sure = 3, of_median = 1.2533, of_absolute = 1.4826;
+  std::vector<float> moves;
+  for (const Finding* finding : findings)
+    if (finding->winner.drift) moves.push_back(static_cast<float>(std::log1p(*finding->winner.drift)));
+  if (moves.empty()) return {};
+  const double middle = median(moves);
+  std::vector<float> distances;
+  distances.reserve(moves.size());
+  for (const float move : moves) distances.push_back(static_cast<float>(std::abs(move - middle)));
+  const double deviation = std::max(usual_deviation_of_reference, of_absolute * median(distances));
+  const double error = of_median * deviation / std::sqrt(static_cast<double>(moves.size()));
+  return {.drift = std::expm1(middle),
+          .problems = static_cast<int>(moves.size()),
+          .is_sure = std::abs(middle) >= std::max(std::log1p(least_effect), sure * error)};
+}
+
+void suspect_machine(std::span<Finding* const> findings) {
+  const MachineMove all = machine_move(std::vector<const Finding*>(findings.begin(), findings.end()));
+  for (Finding* finding : findings) {
+    const Comparison& winner = finding->winner;
+    if (winner.verdict == Verdict::same) continue;
+    const double effect = std::log(winner.ratio) + std::log1p(winner.taken_out);
+    const auto explains = [&](double drift) {
+      const double moved = std::log1p(drift);
+      return std::abs(moved) >= std::log1p(least_effect) && (moved > 0) == (effect > 0) &&
+             std::abs(moved) >= std::abs(effect) / 2;
+    };
+    std::string of;
+    double drift = 0;
+    if (all.is_sure && explains(all.drift)) {
+      drift = all.drift;
+      of = fmt::format(" in the median of {} problems", all.problems);
+    } else if (winner.drift && explains(*winner.drift)) {
+      drift = *winner.drift;
+    } else {
+      continue;
+    }
+    finding->suspects.insert(finding->suspects.begin(), "machine");
+    finding->why = fmt::format("the reference kernel took {:+.1f}% too{}{}{}", 100 * drift, of,
+                               finding->why.empty() ? "" : "; ", finding->why);
+  }
 }
 
 void narrow_suspects(std::span<Finding* const> findings) {

@@ -26,9 +26,10 @@ struct Finding {
   std::string kernel_config;         ///< the winner of one side that both have measured; empty for none
   std::optional<Comparison> kernel;  ///< of that config
   std::vector<Change> changes;
-  std::vector<std::string>
-      suspects;     ///< names of changes, where the winner is not the same; one in clear cases
-  std::string why;  ///< others are not suspect; empty where all are
+  /// Names of changes, where the winner is not the same; one in clear cases. First "machine",
+  /// where the reference moved with the winner.
+  std::vector<std::string> suspects;
+  std::string why;  ///< the machine is suspect, and others are not; empty where all changes are alone
 };
 
 /// \param noise  of the device
@@ -37,5 +38,20 @@ struct Finding {
 /// Takes out suspects by what the other findings show: of what changed, that which changed alone for another
 /// problem without harm, and what did it alone.
 void narrow_suspects(std::span<Finding* const> findings);
+
+/// What the kernel that never changes shows of a machine, over all its problems.
+struct MachineMove {
+  double drift = 0;      ///< median of Comparison::drift
+  int problems = 0;      ///< that have one
+  bool is_sure = false;  ///< it is 1% or more, and more than the reference does by itself
+};
+
+/// \param findings  of one device
+[[nodiscard]] MachineMove machine_move(std::span<const Finding* const> findings);
+
+/// Puts "machine" first among the suspects of winners that moved no further than twice what the reference did: the one
+/// beside them, or that of all problems. For once narrow_suspects() is through.
+/// \param findings  of one device
+void suspect_machine(std::span<Finding* const> findings);
 
 }  // namespace ce::tuner

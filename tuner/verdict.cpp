@@ -17,8 +17,6 @@ constexpr double usual_relative = 0.0015, usual_us = 0.06, usual_square_us = 0.6
 /// Where what a launch cost at the time is taken out.
 constexpr double usual_us_without_launch = 0.07, usual_square_us_without_launch = 0.4;
 
-/// Runs that the usual deviation weighs as much as.
-constexpr double prior_degrees = 20;
 /// A few equal medians do not make a machine without noise.
 constexpr double least_scale = 0.5;
 
@@ -37,8 +35,9 @@ double drift_of(double log_reference) {
 
 /// Runs of one side as logarithms.
 struct Side {
-  std::vector<double> times;     ///< less the drift
-  std::vector<double> drifts;    ///< 0 where references are missing
+  std::vector<double> times;     ///< less what is taken out
+  std::vector<double> moved;     ///< the reference; 0 where it is missing
+  std::vector<double> drifts;    ///< what of that is taken out
   std::vector<double> expected;  ///< variances where the scale of the noise is 1, but for what the drift adds
   std::vector<double> own;       ///< variances of the medians as far as their samples show them
 };
@@ -58,12 +57,13 @@ double expected_deviation(const Run& run, double us, bool without_launch) {
 Side side_of(std::span<const Run> runs, const Typical& typical) {
   Side side;
   for (const Run& run : runs) {
-    const double drift =
-        typical.reference_us > 0 ? drift_of(std::log(run.reference_us / typical.reference_us)) : 0;
+    const double moved = typical.reference_us > 0 ? std::log(run.reference_us / typical.reference_us) : 0;
+    const double drift = drift_of(moved);
     const double late_us = typical.launch_us > 0 ? run.launch_us - typical.launch_us : 0;
     const double us = std::max(run.median_us - late_us, run.median_us / 2);
     const double deviation = expected_deviation(run, us, typical.launch_us > 0);
     side.times.push_back(std::log(us) - drift);
+    side.moved.push_back(moved);
     side.drifts.push_back(drift);
     side.expected.push_back(deviation * deviation);
     side.own.push_back(run.error * run.error);
@@ -148,13 +148,14 @@ double usual_deviation(double us, bool without_launch) noexcept {
 }
 
 Noise pooled_noise(std::span<const std::vector<Run>> repeats) {
-  double sum = prior_degrees, degrees = prior_degrees;
+  const double foreign = Noise{}.degrees;
+  double sum = foreign, degrees = foreign;
   for (const std::vector<Run>& runs : repeats) {
     if (runs.size() < 2) continue;
     sum += dispersion(side_of(runs, typical_of(runs)));
     degrees += static_cast<double>(runs.size() - 1);
   }
-  return {.scale = std::max(least_scale, std::sqrt(sum / degrees))};
+  return {.scale = std::max(least_scale, std::sqrt(sum / degrees)), .degrees = degrees};
 }
 
 Comparison compare(std::span<const Run> before, std::span<const Run> after, const Noise& noise) {
@@ -165,13 +166,13 @@ Comparison compare(std::span<const Run> before, std::span<const Run> after, cons
   const Side old = side_of(before, typical), now = side_of(after, typical);
   const double log_ratio = mean(now.times) - mean(old.times);
   const double own_degrees = static_cast<double>(before.size() + after.size() - 2);
-  const double degrees = prior_degrees + own_degrees;
+  const double known = std::min(most_prior_degrees, noise.degrees);
+  const double degrees = known + own_degrees;
   // How far processes are apart, kernels that fill the device do not tell.
   const double prior =
       is_of_processes(before) || is_of_processes(after) ? std::max(1., noise.scale) : noise.scale;
-  const double scale_squared =
-      std::max(least_scale * least_scale,
-               (prior_degrees * prior * prior + dispersion(old) + dispersion(now)) / degrees);
+  const double scale_squared = std::max(
+      least_scale * least_scale, (known * prior * prior + dispersion(old) + dispersion(now)) / degrees);
   const double error = std::sqrt(variance_of_mean(old, scale_squared) + variance_of_mean(now, scale_squared));
   const boost::math::students_t distribution(degrees);
   const auto within = [&](double outside) {
@@ -181,19 +182,21 @@ Comparison compare(std::span<const Run> before, std::span<const Run> after, cons
   Comparison comparison{.ratio = std::exp(log_ratio),
                         .interval = within(false_alarms),
                         .narrow = within(2 * missed),
-                        .drift = std::expm1(mean(now.drifts) - mean(old.drifts)),
+                        .drift = std::nullopt,
+                        .taken_out = std::expm1(mean(now.drifts) - mean(old.drifts)),
                         .before = static_cast<int>(before.size()),
                         .after = static_cast<int>(after.size()),
                         .deviation = error / std::sqrt(1. / static_cast<double>(before.size()) +
                                                        1. / static_cast<double>(after.size()))};
+  if (typical.reference_us > 0) comparison.drift = std::expm1(mean(now.moved) - mean(old.moved));
   comparison.verdict = verdict_of(log_ratio, comparison);
   return comparison;
 }
 
-std::optional<int> runs_needed(double deviation, int before) {
+std::optional<int> runs_needed(double deviation, int before, double known) {
   const auto too_few = [&](int after) {
     const int others = before > 0 ? before : after;
-    const boost::math::students_t distribution(prior_degrees + after + others - 2);
+    const boost::math::students_t distribution(std::min(most_prior_degrees, known) + after + others - 2);
     const double error = deviation * std::sqrt(1. / after + 1. / others);
     const double beyond_chance = boost::math::quantile(distribution, 1 - false_alarms / 2);
     return std::any_of(std::begin(aims), std::end(aims), [&](const Aim& aim) {

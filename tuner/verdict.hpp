@@ -20,6 +20,9 @@ inline constexpr double false_alarms = 0.001;
 /// How often two that differ by `least_effect` are called the same, at most.
 inline constexpr double missed = 0.05;
 
+/// Runs that the noise of a device weighs as much as in a comparison, at most.
+inline constexpr double most_prior_degrees = 20;
+
 /// One time that a kernel was timed: its samples are off together, by clocks, temperature and where in memory
 /// its tensors were. So a run, and not a sample, is the unit of evidence. Of a kernel that does not fill the device
 /// (fills_device() in populations.hpp), a run is all that one process timed: that is off together, too.
@@ -45,8 +48,11 @@ enum class Verdict : std::uint8_t {
 
 /// How far runs of one kernel are from each other.
 struct Noise {
-  /// Standard deviation over that of an H200, usual_deviation(). Known as well as from `prior_degrees` runs.
+  /// Standard deviation over that of an H200, usual_deviation().
   double scale = 1;
+  /// Degrees of freedom that the scale is known with. What another GPU showed, in another machine, is worth two: of
+  /// one run a side only effects of some ten percent are believed, until repeats show how quiet this machine is.
+  double degrees = 2;
 };
 
 /// The relative standard deviation of the medians of runs of that length, in microseconds, on an H200.
@@ -58,10 +64,12 @@ struct Noise {
 
 struct Comparison {
   Verdict verdict = Verdict::unsure;
-  double ratio = 1;           ///< time after over time before, without the drift of the machine
-  Interval interval{1, 1};    ///< of the ratio: misses it in `false_alarms` of all cases
-  Interval narrow{1, 1};      ///< misses it in 2 * `missed`: lies within `least_effect` for Verdict::same
-  double drift = 0;           ///< of the machine, after over before, less 1: what the reference showed of it
+  double ratio = 1;         ///< time after over time before, without what was taken out
+  Interval interval{1, 1};  ///< of the ratio: misses it in `false_alarms` of all cases
+  Interval narrow{1, 1};    ///< misses it in 2 * `missed`: lies within `least_effect` for Verdict::same
+  std::optional<double>
+      drift;  ///< of the reference kernel, after over before, less 1; nothing where it is not known
+  double taken_out = 0;  ///< what of the drift the ratio is without; a small one may be the reference's own
   int before = 0, after = 0;  ///< runs
   double deviation = 0;       ///< standard deviation of a single run, relative
 
@@ -78,8 +86,10 @@ struct Comparison {
 /// How many runs it takes to find a slowdown of 1.5% in 80 of 100 comparisons, and one of 3% in 95, amply.
 /// \param deviation  of a single run, relative
 /// \param before  runs that there are to hold them against; 0 for as many again
+/// \param known  degrees of freedom that the deviation is known with beforehand, Noise::degrees
 /// \returns nothing where a thousand would not do
-[[nodiscard]] std::optional<int> runs_needed(double deviation, int before = 0);
+[[nodiscard]] std::optional<int> runs_needed(double deviation, int before = 0,
+                                             double known = most_prior_degrees);
 
 /// Fewer would rest on what is usual, and more take longer than they are worth.
 inline constexpr int fewest_runs_to_make = 8, most_runs_to_make = 180;

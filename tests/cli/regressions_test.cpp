@@ -2,11 +2,14 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
+#include <random>
 #include <string>
 #include <vector>
 
 #include "tests/cli/db_fixture.hpp"
+#include "tests/seed.hpp"
 
 namespace ce::cli {
 namespace {
@@ -99,7 +102,7 @@ TEST_F(Regressions, OnlyUnsureOnesHaveAStatusOfTheirOwn) {
   cache_.add(final_of(1024, 1, 5, {}));
   cache_.add(final_of(1024, 2, 5.1, {{"driver", "590.1"}}));
   EXPECT_EQ(
-      verdicts(asked({}, 4, {"unsure", "1 run before is too few to tell 1.5%"}))["softmax bf16 8192 x 1024"],
+      verdicts(asked({}, 4, {"unsure", "too few runs before to tell 1.5%"}))["softmax bf16 8192 x 1024"],
       "unsure");
 }
 
@@ -107,7 +110,39 @@ TEST_F(Regressions, SaysHowManyRunsWouldTell) {
   for (int day = 1; day <= 20; ++day) cache_.add(final_of(1024, day, 6, {}));
   cache_.add(final_of(1024, 21, 6.05, {{"driver", "590.1"}}));
   static_cast<void>(
-      asked({}, 4, {" more runs would tell 1.5% (ce-tune check --runs ", ", then this again)"}));
+      asked({}, 4, {" more runs each would tell 1.5% (ce-tune check --runs ", ", then this again)"}));
+}
+
+/// A machine that is slower is not 30 faults of a driver.
+TEST_F(Regressions, TheMachineIsTheFirstSuspectWhereTheReferenceMovedToo) {
+  for (int i = 0; i < 30; ++i)
+    for (const int day : {1, 2, 11, 12}) {
+      Evidence evidence{{"reference", "read"}, {"reference_us", day > 10 ? "28.08" : "27"}};
+      if (day > 10) evidence["driver"] = "590.1";
+      cache_.add(final_of(1024 * (i + 1), day, (day > 10 ? 104 : 100) + 0.01 * day, evidence));
+    }
+  const json found =
+      asked({}, 3, {"machine or driver", "30 slower", "took +4.0% in the median of 30 problems"});
+  for (const json& finding : found.at("findings")) {
+    EXPECT_EQ(finding.at("suspects"), (json{"machine", "driver"}));
+    EXPECT_NEAR(finding.at("drift"), 0.04, 1e-6);
+    EXPECT_EQ(finding.at("taken_out"), 0);
+  }
+}
+
+/// What another GPU's runs scattered by is no evidence of this one's.
+TEST_F(Regressions, OneRunASideRaisesNoAlarmOnANoisyMachine) {
+  std::mt19937_64 engine(ce::test::test_seed());
+  std::normal_distribution<double> noise(0, 0.005);
+  for (int i = 0; i < 100; ++i) {
+    cache_.add(final_of(8 * (i + 1), 1, 100 * std::exp(noise(engine)), {}));
+    cache_.add(final_of(8 * (i + 1), 11, 100 * std::exp(noise(engine)), {{"driver", "590.1"}}));
+  }
+  const Finished finished = text({"regressions", "--json"});
+  EXPECT_NE(finished.status, 3);
+  const json summary = json::parse(finished.out).at("summary");
+  EXPECT_EQ(summary.at("slower"), 0);
+  EXPECT_EQ(summary.at("faster"), 0);
 }
 
 /// A gate that compared nothing does not pass, and says why.
@@ -167,10 +202,10 @@ TEST_F(Regressions, SinceADay) {
 TEST_F(Regressions, SinceAVersion) {
   cache_.add(final_of(1024, 1, 90, {}));  // of a version that did not say so
   cache_.add(final_of(1024, 2, 100, {{"ce", "0.9.1"}}));
-  cache_.add(final_of(1024, 3, 103, {{"ce", "0.10.0"}}));
-  cache_.add(final_of(1024, 4, 103.1, {{"ce", "0.10.1"}}));
+  cache_.add(final_of(1024, 3, 113, {{"ce", "0.10.0"}}));
+  cache_.add(final_of(1024, 4, 113.1, {{"ce", "0.10.1"}}));
   EXPECT_EQ(asked({}, 0, {"1 same"}).at("summary").at("same"), 1);
-  EXPECT_NEAR(asked({"--since", "0.10"}, 3, {"library 0.9.1 -> 0.10.1"}).at("findings")[0].at("ratio"), 1.031,
+  EXPECT_NEAR(asked({"--since", "0.10"}, 3, {"library 0.9.1 -> 0.10.1"}).at("findings")[0].at("ratio"), 1.131,
               1e-6);
   EXPECT_EQ(
       asked({"--since", "0.9"}, 3, {"library - -> 0.10.1"}).at("findings")[0].at("before").at("median_us"),
@@ -183,13 +218,13 @@ TEST_F(Regressions, SinceAVersion) {
 TEST_F(Regressions, AgainstAnotherDatabase) {
   const cache::Measurement shared = final_of(4096, 1, 40, {});
   cache_.add(shared);
-  cache_.add(final_of(1024, 2, 106, {}));
+  cache_.add(final_of(1024, 2, 116, {}));
   {
     cache::Cache other = cache::Cache::open(path("other.db"));
     other.add(shared);
     other.add(final_of(1024, 1, 100, {}));
   }
-  const json found = asked({"--against", path("other.db")}, 3, {"1.060"});
+  const json found = asked({"--against", path("other.db")}, 3, {"1.160"});
   EXPECT_EQ(found.at("findings").size(), 1U) << "what both have is no news";
   EXPECT_EQ(text({"regressions", "--against", path("absent.db")}).status, 8);
   EXPECT_EQ(text({"regressions", "--against", path("other.db"), "--since", "0.1"}).status, 2);

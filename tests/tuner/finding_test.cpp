@@ -200,7 +200,7 @@ TEST(Finding, TheSameBinaryAcquitsTheCompiler) {
   EXPECT_EQ(slower.winner.verdict, Verdict::slower);
   EXPECT_EQ(slower.before_us, 100);
   EXPECT_EQ(slower.after_us, 110);
-  EXPECT_EQ(slower.runs_needed, runs_needed(slower.winner.deviation, 1));
+  EXPECT_EQ(slower.runs_needed, runs_needed(slower.winner.deviation, 1, Noise{}.degrees));
   EXPECT_THAT(slower.changes,
               ElementsAre(Change{"driver", "580", "590"}, Change{"library", "0.1.0", "0.2.0"}));
   EXPECT_THAT(slower.suspects, ElementsAre("driver"));
@@ -229,15 +229,15 @@ TEST(Finding, RunsAreNeededBesideThoseBefore) {
                   with(final_of(3, block(0), 14.2), driver), with(final_of(4, block(0), 14.1), driver)});
   EXPECT_EQ(finding.winner.before, 1);
   EXPECT_EQ(finding.winner.after, 3);
-  EXPECT_EQ(finding.runs_needed, runs_needed(finding.winner.deviation, 1));
-  EXPECT_NE(finding.runs_needed, runs_needed(finding.winner.deviation, 3));
+  EXPECT_EQ(finding.runs_needed, runs_needed(finding.winner.deviation, 1, Noise{}.degrees));
+  EXPECT_NE(finding.runs_needed, runs_needed(finding.winner.deviation, 3, Noise{}.degrees));
 }
 
 TEST(Finding, ReferencesOfAnotherKernelShowNoDrift) {
   const Finding slower = finding_of(
       {with(final_of(1, block(0), 100), {{"reference", "read"}, {"reference_us", "27"}}),
        with(final_of(2, block(0), 110), {{"reference", "copy"}, {"reference_us", "40"}, {"driver", "590"}})});
-  EXPECT_EQ(slower.winner.drift, 0);
+  EXPECT_EQ(slower.winner.drift, std::nullopt);
   EXPECT_EQ(slower.winner.verdict, Verdict::slower);
 }
 
@@ -296,6 +296,49 @@ TEST(Finding, OthersShowWhatDoesNoHarm) {
     narrow_suspects(std::vector{&findings[0], &findings[order[0]], &findings[order[1]]});
     EXPECT_THAT(findings[0].suspects, ElementsAre("driver", "toolkit"));
   }
+}
+
+TEST(Finding, TheMachineIsSuspectWhereTheReferenceMovedWithTheWinner) {
+  const auto moved = [](double winner_us, double reference_us) {
+    const auto reference = [](double us) {
+      return std::map<std::string, std::string>{{"reference", "read"}, {"reference_us", std::to_string(us)}};
+    };
+    std::map<std::string, std::string> now = reference(reference_us);
+    now["driver"] = "590";
+    return finding_of(
+        {with(final_of(1, block(0), 100), reference(50)), with(final_of(2, block(0), 100.1), reference(50)),
+         with(final_of(3, block(0), winner_us), now), with(final_of(4, block(0), winner_us), now)});
+  };
+  const auto asked = [](Finding finding) {
+    suspect_machine(std::vector{&finding});
+    return finding;
+  };
+  const Finding both = asked(moved(104, 52));
+  EXPECT_EQ(both.winner.verdict, Verdict::slower);
+  EXPECT_THAT(both.suspects, ElementsAre("machine", "driver"));
+  EXPECT_EQ(both.why, "the reference kernel took +4.0% too");
+  EXPECT_THAT(asked(moved(104, 50.1)).suspects, ElementsAre("driver")) << "it did not move";
+  EXPECT_THAT(asked(moved(104, 48)).suspects, ElementsAre("driver")) << "it became faster";
+  EXPECT_THAT(asked(moved(112, 52)).suspects, ElementsAre("driver")) << "by far less";
+  EXPECT_THAT(asked(moved(96, 48)).suspects, ElementsAre("machine", "driver"));
+  EXPECT_THAT(asked(moved(100, 52)).suspects, IsEmpty()) << "the winner is the same";
+
+  // Many references together know better than the one beside the winner.
+  std::vector<Finding> many(40, moved(103, 51.5));
+  many.push_back(moved(103, 50));
+  std::vector<Finding*> all;
+  for (Finding& finding : many) all.push_back(&finding);
+  suspect_machine(all);
+  EXPECT_THAT(many.back().suspects, ElementsAre("machine", "driver"));
+  EXPECT_EQ(many.back().why, "the reference kernel took +3.0% too in the median of 41 problems");
+
+  // One that is off by itself says nothing of the machine.
+  const Finding still = moved(100, 50), off = moved(100, 52);
+  std::vector<const Finding*> few(20, &still);
+  few.push_back(&off);
+  EXPECT_FALSE(machine_move(few).is_sure);
+  EXPECT_FALSE(machine_move(std::vector{&off}).is_sure);
+  EXPECT_EQ(machine_move({}).problems, 0);
 }
 
 TEST(Finding, TellsTheKernelFromTheChoice) {

@@ -45,7 +45,7 @@ TEST(Verdict, WhatAProcessHasToItselfIsAnErrorOfItsRun) {
       list.push_back({.median_us = us + 0.05 * (i % 3 - 1), .process_us = process_us});
     return list;
   };
-  EXPECT_EQ(compare(side(5.25, 3, 0), side(5.65, 3, 0), {}).verdict, Verdict::slower);
+  EXPECT_EQ(compare(side(5.25, 3, 0), side(5.65, 3, 0), {.degrees = 20}).verdict, Verdict::slower);
   const Comparison few = compare(side(5.25, 3, usual_process_us), side(5.65, 3, usual_process_us), {});
   EXPECT_EQ(few.verdict, Verdict::unsure);
   EXPECT_TRUE(few.may_be_slower());
@@ -104,10 +104,17 @@ TEST(Verdict, NoRunIsBetterThanItsOwnSamplesSay) {
   EXPECT_GT(compare(scattered, scattered, pooled_noise(std::vector<Runs>(30, scattered))).deviation, 0.2);
 }
 
-TEST(Verdict, OneRunEachIsHeldAgainstTheUsualNoise) {
-  EXPECT_EQ(compare(runs({500}), runs({515}), {}).verdict, Verdict::slower);
-  EXPECT_EQ(compare(runs({500}), runs({500}), {}).verdict, Verdict::same);
-  EXPECT_EQ(compare(runs({5}), runs({5.1}), {}).verdict, Verdict::unsure) << "of short runs little is known";
+TEST(Verdict, OneRunEachIsHeldAgainstTheNoiseOfTheDevice) {
+  const Noise known{.degrees = 20};
+  EXPECT_EQ(compare(runs({500}), runs({515}), known).verdict, Verdict::slower);
+  EXPECT_EQ(compare(runs({500}), runs({500}), known).verdict, Verdict::same);
+  EXPECT_EQ(compare(runs({5}), runs({5.1}), known).verdict, Verdict::unsure)
+      << "of short runs little is known";
+  // What another GPU showed is no evidence, but of effects that no machine has by itself.
+  EXPECT_EQ(compare(runs({500}), runs({515}), {}).verdict, Verdict::unsure);
+  EXPECT_EQ(compare(runs({500}), runs({600}), {}).verdict, Verdict::slower);
+  EXPECT_EQ(pooled_noise({}).degrees, Noise{}.degrees);
+  EXPECT_EQ(pooled_noise(std::vector<Runs>(6, runs({500, 501, 500}))).degrees, Noise{}.degrees + 12);
 }
 
 TEST(Verdict, TheReferenceTakesOutWhatTheMachineDid) {
@@ -116,13 +123,17 @@ TEST(Verdict, TheReferenceTakesOutWhatTheMachineDid) {
   const Comparison drifted = compare(before, throttled, {});
   EXPECT_NE(drifted.verdict, Verdict::slower);
   EXPECT_NEAR(drifted.ratio, 1, 1e-3);
-  EXPECT_NEAR(drifted.drift, 0.1, 1e-3);
+  EXPECT_NEAR(drifted.drift.value(), 0.1, 1e-3);
+  EXPECT_NEAR(drifted.taken_out, 0.1, 1e-3);
   // Where the machine was another one, so to speak, no small effect can be told.
   const Runs crawling{{.median_us = 150, .reference_us = 40.5}};
   EXPECT_EQ(compare(before, crawling, {}).verdict, Verdict::unsure);
-  EXPECT_EQ(compare(before, slower, {}).verdict, Verdict::slower);
-  EXPECT_EQ(compare(before, slower, {}).drift, 0) << "the reference moves by 5% by itself";
-  EXPECT_EQ(compare(before, runs({103}), {}).verdict, Verdict::slower) << "no reference, no drift";
+  const Noise known{.degrees = 20};
+  EXPECT_EQ(compare(before, slower, known).verdict, Verdict::slower);
+  EXPECT_EQ(compare(before, slower, {}).taken_out, 0) << "the reference moves by 5% by itself";
+  EXPECT_NEAR(compare(before, slower, {}).drift.value(), 28.5 / 27 - 1, 1e-9) << "and that is said";
+  EXPECT_EQ(compare(before, runs({103}), known).verdict, Verdict::slower) << "no reference, no drift";
+  EXPECT_EQ(compare(before, runs({103}), known).drift, std::nullopt);
 }
 
 /// As what the reference shows grows, so does what is taken out: no run is far off because of a hair.
@@ -130,7 +141,7 @@ TEST(Verdict, WhatIsTakenForDriftHasNoSteps) {
   const Runs before{{.median_us = 100, .reference_us = 100}};
   const auto drift = [&](double log_reference) {
     const Runs after{{.median_us = 100, .reference_us = 100 * std::exp(log_reference)}};
-    return std::log1p(compare(before, after, {}).drift);
+    return std::log1p(compare(before, after, {}).taken_out);
   };
   EXPECT_EQ(drift(0.0599), 0);
   EXPECT_NEAR(drift(0.0601), 0, 1e-3);
@@ -220,7 +231,7 @@ TEST(Verdict, IntervalsCoverTheTruth) {
       before.push_back({.median_us = 50 * std::exp(normal(engine))});
       after.push_back({.median_us = 51 * std::exp(normal(engine))});
     }
-    outside += compare(before, after, {}).narrow.contains(1.02) ? 0 : 1;
+    outside += compare(before, after, {.degrees = 20}).narrow.contains(1.02) ? 0 : 1;
   }
   // A tenth at most; some 172, as what is known of noise beforehand is right here. Four standard deviations each.
   EXPECT_LE(outside, 200 + 4 * std::sqrt(draws * 0.1 * 0.9));
