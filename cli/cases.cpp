@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
+#include "cli/known.hpp"
 #include "tuner/decide.hpp"
 #include "tuner/finding.hpp"
 #include "tuner/verdict.hpp"
@@ -55,6 +57,30 @@ std::map<std::string, std::size_t> left_out_of(const std::list<Case>& cases) {
   for (const Case& problem : cases)
     if (before_of(problem) == nullptr) ++reasons[why_left_out(problem)];
   return reasons;
+}
+
+std::list<Case> cases_by_software(const cache::Cache& cache) {
+  std::list<Case> cases;
+  for (const cache::KeySummary& summary : cache.keys()) {
+    Case& problem = cases.emplace_back(Case{.key = summary.key, .title = title_of(summary.key)});
+    problem.measurements = cache.measurements(problem.key);
+    problem.older = tuner::populations_of(problem.measurements);
+    if (problem.older.empty()) continue;
+    problem.newer.push_back(std::move(problem.older.back()));
+    problem.older.pop_back();
+  }
+  return cases;
+}
+
+SlowerWinners::SlowerWinners(const cache::Cache& cache) {
+  for (ProblemFinding& problem : findings_of(cases_by_software(cache)))
+    if (problem.finding.winner.verdict == tuner::Verdict::slower)
+      slower_.emplace(problem.key.id(), std::move(problem));
+}
+
+const ProblemFinding* SlowerWinners::find(const cache::Key& key) const {
+  const auto found = slower_.find(key.id());
+  return found == slower_.end() ? nullptr : &found->second;
 }
 
 std::vector<ProblemFinding> findings_of(const std::list<Case>& cases) {

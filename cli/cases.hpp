@@ -27,6 +27,20 @@ struct Case {
 /// both; the noise is that of all populations of a device. Slower ones first, see sort_by_verdict().
 [[nodiscard]] std::vector<ProblemFinding> findings_of(const std::list<Case>& cases);
 
+/// Each problem of the database, its newest software against what was before.
+[[nodiscard]] std::list<Case> cases_by_software(const cache::Cache& cache);
+
+/// The winners of a database that are slower with its newest software than before, as `regressions` finds them.
+class SlowerWinners {
+ public:
+  explicit SlowerWinners(const cache::Cache& cache);
+  /// Null where nothing says that it is slower.
+  [[nodiscard]] const ProblemFinding* find(const cache::Key& key) const;
+
+ private:
+  std::map<std::string, ProblemFinding> slower_;  ///< by id
+};
+
 /// Why problems have no finding, in words, and how many for each reason.
 [[nodiscard]] std::map<std::string, std::size_t> left_out_of(const std::list<Case>& cases);
 

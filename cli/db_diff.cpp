@@ -6,9 +6,11 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cache/codec.hpp"
+#include "cli/cases.hpp"
 #include "cli/db.hpp"
 #include "cli/json.hpp"
 #include "cli/known.hpp"
@@ -31,7 +33,7 @@ constexpr const char* diff_examples =
 
 /// What one of the two databases knows.
 struct Side {
-  explicit Side(const cache::Cache& cache) {
+  explicit Side(const cache::Cache& cache) : slower(cache) {
     for (const cache::KeySummary& summary : cache.keys()) {
       const Known& known = keys.emplace(summary.key.id(), Known(cache, summary.key)).first->second;
       for (const cache::Measurement& measurement : known.measurements)
@@ -45,6 +47,7 @@ struct Side {
 
   std::map<std::string, Known> keys;  ///< by id
   std::set<std::string> identities;   ///< of all measurements
+  SlowerWinners slower;
 };
 
 struct Difference {
@@ -63,11 +66,12 @@ const tuner::Candidate* winner_of(const Known* known) {
   return known != nullptr && known->decision ? &known->decision->winner : nullptr;
 }
 
-Json json_of_winner(const tuner::Candidate* winner) {
+Json json_of_winner(const tuner::Candidate* winner, const ProblemFinding* slower) {
   if (winner == nullptr) return {};
   return {{"config", winner->config},
           {"median_us", winner->measurement.median_us},
-          {"gbs", throughput_of(winner->measurement)}};
+          {"gbs", throughput_of(winner->measurement)},
+          {"slower", json_of_slower(slower)}};
 }
 
 Json document_of(const Difference& difference) {
@@ -80,8 +84,8 @@ Json document_of(const Difference& difference) {
                     {"device_text", key.device},
                     {"in_here", here != nullptr},
                     {"in_there", there != nullptr},
-                    {"here", json_of_winner(winner_of(here))},
-                    {"there", json_of_winner(winner_of(there))}});
+                    {"here", json_of_winner(winner_of(here), difference.here.slower.find(key))},
+                    {"there", json_of_winner(winner_of(there), difference.there.slower.find(key))}});
   }
   return {{"keys", keys},
           {"measurements",
@@ -100,18 +104,19 @@ std::string text_of(const Difference& difference) {
                {"THERE"},
                {"TIME", right},
                {"RATIO", right}});
-  const auto cells_of = [](const Known* known) -> std::vector<std::string> {
+  const auto cells_of = [](const Side& side, const Known* known) -> std::vector<std::string> {
     if (known == nullptr) return {"no such key", "-"};
     const tuner::Candidate* winner = winner_of(known);
     if (winner == nullptr) return {"none today", "-"};
-    return {winner->config, time_text(winner->measurement.median_us)};
+    return {winner->config + (side.slower.find(known->key) == nullptr ? "" : " (slower)"),
+            time_text(winner->measurement.median_us)};
   };
   for (const std::string& id : difference.ids) {
     const Known *here = difference.here.find(id), *there = difference.there.find(id);
     const Known& any = here != nullptr ? *here : *there;
     std::vector<std::string> cells{id, any.title(), device_name_of(any.key)};
-    for (const Known* side : {here, there})
-      for (std::string& cell : cells_of(side)) cells.push_back(std::move(cell));
+    for (const auto& [side, known] : {std::pair{&difference.here, here}, std::pair{&difference.there, there}})
+      for (std::string& cell : cells_of(*side, known)) cells.push_back(std::move(cell));
     const tuner::Candidate *one = winner_of(here), *other = winner_of(there);
     cells.push_back(one != nullptr && other != nullptr && one->measurement.rows == other->measurement.rows
                         ? fmt::format("{:.3f}", other->measurement.median_us / one->measurement.median_us)

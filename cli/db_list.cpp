@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "cache/layers.hpp"
+#include "cli/cases.hpp"
 #include "cli/db.hpp"
 #include "cli/json.hpp"
 #include "cli/known.hpp"
@@ -34,23 +35,15 @@ struct ListOptions {
   bool layers = false;
 };
 
-/// A database to list: the user's, or one below it.
-struct Listed {
-  std::string name;
-  std::string place;
-  std::string problem;
-  const cache::Cache* cache;
-};
-
 /// What each of them says of one key, the nearest first.
-using Places = std::vector<std::pair<const Listed*, cache::KeySummary>>;
+using Places = std::vector<std::pair<const Asked*, cache::KeySummary>>;
 
 /// By device and then by problem; of one device, or all.
-std::map<std::pair<std::string, std::string>, Places> places_of(const std::vector<Listed>& databases,
+std::map<std::pair<std::string, std::string>, Places> places_of(const std::vector<Asked>& databases,
                                                                 const CommonOptions& common) {
   const std::string device = common.device.empty() ? "" : open_device(common)->model().key();
   std::map<std::pair<std::string, std::string>, Places> places;
-  for (const Listed& database : databases)
+  for (const Asked& database : databases)
     for (cache::KeySummary& summary : database.cache->keys())
       if (device.empty() || summary.key.device == device)
         places[{summary.key.device, summary.key.problem}].emplace_back(&database, std::move(summary));
@@ -59,7 +52,7 @@ std::map<std::pair<std::string, std::string>, Places> places_of(const std::vecto
 
 using Decided = std::optional<tuner::Decision>;
 
-Decided winner_in(const std::pair<const Listed*, cache::KeySummary>& place) {
+Decided winner_in(const std::pair<const Asked*, cache::KeySummary>& place) {
   const cache::Key& key = place.second.key;
   const auto problem = problem_of(key);
   return problem ? tuner::decide(*place.first->cache, key, *problem) : std::nullopt;
@@ -78,7 +71,8 @@ std::string why_unfinished(const tuner::Decision& decision) {
                                     : "no final was timed";
 }
 
-Json json_of_summary(const cache::KeySummary& summary, const Decided& decision) {
+Json json_of_summary(const cache::KeySummary& summary, const Decided& decision,
+                     const ProblemFinding* slower) {
   const auto problem = problem_of(summary.key);
   Json json{{"key", summary.key.id()},
             {"problem_text", summary.key.problem},
@@ -98,16 +92,19 @@ Json json_of_summary(const cache::KeySummary& summary, const Decided& decision) 
                       {"median_us", winner.measurement.median_us},
                       {"spread", winner.measurement.spread},
                       {"gbs", throughput_of(winner.measurement)},
-                      {"unfinished", why.empty() ? Json() : Json(why)}};
+                      {"unfinished", why.empty() ? Json() : Json(why)},
+                      {"slower", json_of_slower(slower)}};
   }
   return json;
 }
 
-std::vector<std::string> row_of(const cache::KeySummary& summary, const Decided& decision) {
+std::vector<std::string> row_of(const cache::KeySummary& summary, const Decided& decision,
+                                const ProblemFinding* slower) {
   std::vector<std::string> cells{summary.key.id(), title_of(summary.key)};
   if (decision) {
     const tuner::Candidate& winner = decision->winner;
-    cells.insert(cells.end(), {winner.config + (why_unfinished(*decision).empty() ? "" : " (unfinished)"),
+    cells.insert(cells.end(), {winner.config + (why_unfinished(*decision).empty() ? "" : " (unfinished)") +
+                                   (slower == nullptr ? "" : " (slower)"),
                                time_text(winner.measurement.median_us),
                                throughput_text(throughput_of(winner.measurement))});
   } else {
@@ -118,17 +115,9 @@ std::vector<std::string> row_of(const cache::KeySummary& summary, const Decided&
   return cells;
 }
 
-std::vector<Listed> databases_of(const cache::Cache& user, const std::string& path) {
-  std::vector<Listed> databases{{"user", path, "", &user}};
-  for (const cache::Layer& layer : user.lower())
-    databases.push_back(
-        {layer.name, layer.path.empty() ? "built in" : layer.path.string(), layer.problem, &layer.cache});
-  return databases;
-}
-
-Json json_of_layers(const std::vector<Listed>& databases) {
+Json json_of_layers(const std::vector<Asked>& databases) {
   Json json = Json::array();
-  for (const Listed& database : databases)
+  for (const Asked& database : databases)
     json.push_back({{"layer", database.name}, {"place", database.place}, {"problem", database.problem}});
   return json;
 }
@@ -137,10 +126,12 @@ ExitCode list(const ListOptions& options) {
   const cache::Cache user =
       options.layers ? open_layered_database(options.common) : open_database(options.common);
   const std::string path = database_path(options.common).string();
-  const std::vector<Listed> databases = databases_of(user, path);
+  const std::vector<Asked> databases = databases_of(user, path);
   const auto places = places_of(databases, options.common);
+  std::map<const Asked*, SlowerWinners> slower;
+  for (const Asked& database : databases) slower.emplace(&database, *database.cache);
   Json documents = Json::array();
-  std::string text, device;
+  std::string text, notes, device;
   const auto new_table = [&options] {
     using enum Table::Align;
     std::vector<Table::Column> columns{
@@ -158,16 +149,19 @@ ExitCode list(const ListOptions& options) {
   for (const auto& [key, said] : places) {
     const auto [place, decision] = nearest_that_knows(said);
     const auto& [database, summary] = said[place];
-    documents.push_back(json_of_summary(summary, decision));
+    const ProblemFinding* finding = slower.at(database).find(summary.key);
+    documents.push_back(json_of_summary(summary, decision, finding));
+    if (finding != nullptr) notes += fmt::format("{}: {}\n", summary.key.id(), slower_text(*finding));
     if (options.layers) documents.back()["layer"] = database->name;
     if (key.first != device_text) end_device();
     device_text = key.first;
     device = device_name_of(summary.key);
-    std::vector<std::string> cells = row_of(summary, decision);
+    std::vector<std::string> cells = row_of(summary, decision, finding);
     if (options.layers) cells.push_back(database->name);
     table.add(std::move(cells));
   }
   end_device();
+  if (!notes.empty()) text += notes + "\n";
   const std::string count = counted(static_cast<std::int64_t>(places.size()), "key");
   if (options.common.json) {
     Json document{{"database", path}, {"keys", documents}};
@@ -175,7 +169,7 @@ ExitCode list(const ListOptions& options) {
     print(document);
   } else if (options.layers) {
     fmt::print("{}{}\n", text, count);
-    for (const Listed& database : databases)
+    for (const Asked& database : databases)
       fmt::print("  {:<7} {}{}\n", database.name, database.place,
                  database.problem.empty() ? "" : ": " + database.problem);
   } else {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/cases.hpp"
 #include "cli/db.hpp"
 #include "cli/json.hpp"
 #include "cli/known.hpp"
@@ -24,7 +25,7 @@ constexpr const char* show_examples =
     "  ce-tune db show 3fa2 --json\n"
     "\nKEY is the beginning of a key that db list shows, at least 4 digits of it.\n";
 
-Json json_of_known(const Known& known) {
+Json json_of_known(const Known& known, const Asked& database, const ProblemFinding* slower) {
   Json json{{"key", known.key.id()},
             {"problem_text", known.key.problem},
             {"device_text", known.key.device},
@@ -32,6 +33,9 @@ Json json_of_known(const Known& known) {
             {"problem", known.problem ? json_of(*known.problem) : Json()},
             {"winner", known.decision ? Json(known.decision->winner.config) : Json()},
             {"reason", known.decision ? Json(known.decision->reason) : Json()},
+            {"layer", database.name},
+            {"place", database.place},
+            {"slower", json_of_slower(slower)},
             {"ranking", Json::array()},
             {"measurements", Json::array()}};
   if (known.decision)
@@ -84,13 +88,15 @@ std::string evidence_text(const cache::Measurement& measurement) {
   return table.text();
 }
 
-std::string text_of(const Known& known) {
+std::string text_of(const Known& known, const Asked& database, const ProblemFinding* slower) {
   std::string text = fmt::format("{}  {}\nproblem  {}\ndevice   {}\n", known.key.id(), known.title(),
                                  known.key.problem, known.key.device);
+  if (database.name != "user") text += fmt::format("layer    {}, {}\n", database.name, database.place);
   if (known.decision) {
-    text += fmt::format("winner   {}\nbecause  {}\ntimed    {}\n\n{}", known.decision->winner.config,
-                        known.decision->reason, timed_text(known.decision->winner.measurement),
-                        ranking_text(*known.decision));
+    text += fmt::format("winner   {}\nbecause  {}\ntimed    {}\n", known.decision->winner.config,
+                        known.decision->reason, timed_text(known.decision->winner.measurement));
+    if (slower != nullptr) text += fmt::format("now      {}\n", slower_text(*slower));
+    text += "\n" + ranking_text(*known.decision);
   } else {
     text += "winner   none: nothing was measured with the templates of this version\n";
   }
@@ -103,12 +109,15 @@ std::string text_of(const Known& known) {
 }
 
 ExitCode show(const CommonOptions& common, const std::string& prefix) {
-  const cache::Cache cache = open_database(common);
-  const Known known(cache, find_key(cache, prefix));
+  const cache::Cache user = open_layered_database(common);
+  const FoundKey found = find_key(databases_of(user, database_path(common).string()), prefix);
+  const Known known(*found.database.cache, found.key);
+  const SlowerWinners winners(*found.database.cache);
+  const ProblemFinding* slower = winners.find(found.key);
   if (common.json)
-    print(json_of_known(known));
+    print(json_of_known(known, found.database, slower));
   else
-    fmt::print("{}", text_of(known));
+    fmt::print("{}", text_of(known, found.database, slower));
   return ExitCode::success;
 }
 

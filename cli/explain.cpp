@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "ce/base/error.hpp"
+#include "cli/cases.hpp"
 #include "cli/ceilings.hpp"
 #include "cli/commands.hpp"
 #include "cli/json.hpp"
@@ -127,11 +128,22 @@ std::string rejections_text(const Known& known) {
   return table.text();
 }
 
-std::string text_of(const Known& known, const Explanation& why, const std::optional<Ceiling>& ceiling) {
+/// What is known beside the search.
+struct Beside {
+  Asked database;
+  std::optional<Ceiling> ceiling;
+  const ProblemFinding* slower;  ///< null where nothing says that the winner is
+};
+
+std::string text_of(const Known& known, const Explanation& why, const Beside& beside) {
+  const std::optional<Ceiling>& ceiling = beside.ceiling;
   const tuner::Candidate& winner = why.decision.winner;
   std::string text =
       fmt::format("{}  {}\nwinner   {}\nbecause  {}\ntimed    {}\n", known.key.id(), known.title(),
                   winner.config, why.decision.reason, timed_text(winner.measurement));
+  if (beside.slower != nullptr) text += fmt::format("now      {}\n", slower_text(*beside.slower));
+  if (beside.database.name != "user")
+    text += fmt::format("layer    {}, {}\n", beside.database.name, beside.database.place);
   if (why.finalists.size() > 1) text += fmt::format("sure     {}\n", sureness_of(why));
   if (!why.ties.empty()) text += fmt::format("ties     {}\n", why.ties);
   if (ceiling)
@@ -160,7 +172,8 @@ Json uuid_of(const cache::Measurement& measurement) {
   return found == measurement.evidence.end() ? Json() : Json(found->second);
 }
 
-Json document_of(const Known& known, const Explanation& why, const std::optional<Ceiling>& ceiling) {
+Json document_of(const Known& known, const Explanation& why, const Beside& beside) {
+  const std::optional<Ceiling>& ceiling = beside.ceiling;
   const tuner::Candidate& winner = why.decision.winner;
   Json document{{"key", known.key.id()},
                 {"problem", json_of(*known.problem)},
@@ -169,6 +182,9 @@ Json document_of(const Known& known, const Explanation& why, const std::optional
                 {"reason", why.decision.reason},
                 {"timed_at", winner.measurement.created_at},
                 {"uuid", uuid_of(winner.measurement)},
+                {"layer", beside.database.name},
+                {"place", beside.database.place},
+                {"slower", json_of_slower(beside.slower)},
                 {"fastest", why.fastest},
                 {"near_fastest", why.near_fastest},
                 {"ties", why.ties},
@@ -206,18 +222,21 @@ Json document_of(const Known& known, const Explanation& why, const std::optional
 }
 
 ExitCode explain(const CommonOptions& common, const std::string& prefix) {
-  const cache::Cache cache = open_database(common);
-  const Known known(cache, find_key(cache, prefix));
+  const cache::Cache user = open_layered_database(common);
+  const FoundKey found = find_key(databases_of(user, database_path(common).string()), prefix);
+  const cache::Cache& cache = *found.database.cache;
+  const Known known(cache, found.key);
   const auto why = tuner::explain(known.measurements, known.key, known.problem_or_throw());
   if (!why)
     throw NotFound(
         fmt::format("{} ({}) has no winner: nothing was measured with the templates of this version",
                     known.key.id(), known.title()));
-  const auto ceiling = ceiling_of(cache, known);
+  const SlowerWinners winners(cache);
+  const Beside beside{found.database, ceiling_of(cache, known), winners.find(found.key)};
   if (common.json)
-    print(document_of(known, *why, ceiling));
+    print(document_of(known, *why, beside));
   else
-    fmt::print("{}", text_of(known, *why, ceiling));
+    fmt::print("{}", text_of(known, *why, beside));
   return ExitCode::success;
 }
 

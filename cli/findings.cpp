@@ -213,6 +213,22 @@ Json json_of(const ProblemFinding& problem) {
   return entry;
 }
 
+std::string slower_text(const ProblemFinding& problem) {
+  const Finding& finding = problem.finding;
+  return fmt::format("slower: {:.3f} of the time before ({}), {}; {}; suspect {}", finding.winner.ratio,
+                     interval_text(finding.winner), time_text(finding.after_us), changes_text(finding),
+                     suspects_text(finding));
+}
+
+Json json_of_slower(const ProblemFinding* problem) {
+  if (problem == nullptr) return {};
+  const Finding& finding = problem->finding;
+  return {{"ratio", finding.winner.ratio},
+          {"interval", {finding.winner.interval.low, finding.winner.interval.high}},
+          {"median_us", finding.after_us},
+          {"suspects", finding.suspects}};
+}
+
 Json json_of(const std::vector<ProblemFinding>& findings) {
   Json list = Json::array(), summary;
   for (const ProblemFinding& problem : findings) list.push_back(json_of(problem));

@@ -31,6 +31,11 @@ void sort_by_verdict(std::vector<ProblemFinding>& findings);
 
 [[nodiscard]] Json json_of(const ProblemFinding& problem);
 
+/// Of a winner that is slower: "slower: 1.050 of the time before (1.031 .. 1.070), 63.0 us; driver 580 -> 590; suspect driver".
+[[nodiscard]] std::string slower_text(const ProblemFinding& problem);
+/// The same as `ratio`, `interval[]`, `median_us`, `suspects[]`; null for none.
+[[nodiscard]] Json json_of_slower(const ProblemFinding* problem);
+
 /// {"findings": [...], "summary": {verdict: how many}}
 [[nodiscard]] Json json_of(const std::vector<ProblemFinding>& findings);
 

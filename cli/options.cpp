@@ -5,13 +5,17 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdlib>
+#include <map>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "cache/layers.hpp"
 #include "ce/base/environment.hpp"
 #include "ce/base/error.hpp"
 #include "ce/base/log.hpp"
 #include "ce/device_name.hpp"
+#include "cli/known.hpp"
 #include "cli/units.hpp"
 #include "runtime/cuda/device.hpp"
 
@@ -92,19 +96,46 @@ cache::Cache open_layered_database(const CommonOptions& common) {
 }
 
 cache::Key find_key(const cache::Cache& cache, const std::string& prefix) {
+  return find_key({{.name = "user", .place = "", .problem = "", .cache = &cache}}, prefix).key;
+}
+
+std::vector<Asked> databases_of(const cache::Cache& user, const std::string& path) {
+  std::vector<Asked> databases{{"user", path, "", &user}};
+  for (const cache::Layer& layer : user.lower())
+    databases.push_back(
+        {layer.name, layer.path.empty() ? "built in" : layer.path.string(), layer.problem, &layer.cache});
+  return databases;
+}
+
+FoundKey find_key(const std::vector<Asked>& databases, const std::string& prefix) {
   const bool hexadecimal = prefix.find_first_not_of("0123456789abcdef") == std::string::npos;
   if (prefix.size() < shortest_prefix || !hexadecimal)
     throw InvalidArgument(
         "KEY", in_quotes(prefix),
         fmt::format("at least {} of the hexadecimal digits that db list shows", shortest_prefix));
-  const std::vector<cache::Key> found = cache.find(prefix);
-  if (found.size() == 1) return found.front();
+  std::map<std::string, cache::Key> found;  // by id
+  for (const Asked& database : databases)
+    for (cache::Key& key : database.cache->find(prefix)) found.emplace(key.id(), std::move(key));
+  if (found.size() == 1) {
+    const cache::Key& key = found.begin()->second;
+    const Asked* nearest = nullptr;
+    for (const Asked& database : databases) {
+      const Known known(*database.cache, key);
+      if (known.measurements.empty()) continue;
+      if (nearest == nullptr) nearest = &database;
+      if (!tuner::has_final(known.decision)) continue;
+      nearest = &database;
+      break;
+    }
+    return {nearest == nullptr ? databases.front() : *nearest, key};
+  }
 
   std::vector<std::string> candidates;
   if (found.empty())
-    for (const cache::KeySummary& summary : cache.keys()) candidates.push_back(summary.key.id());
+    for (const Asked& database : databases)
+      for (const cache::KeySummary& summary : database.cache->keys()) candidates.push_back(summary.key.id());
   else
-    for (const cache::Key& key : found) candidates.push_back(key.id());
+    for (const auto& [id, key] : found) candidates.push_back(id);
   const std::size_t left_out = candidates.size() > most_candidates ? candidates.size() - most_candidates : 0;
   candidates.resize(candidates.size() - left_out);
   const std::string list = fmt::format("{}{}", fmt::join(candidates, ", "),

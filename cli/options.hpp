@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "cache/cache.hpp"
 #include "runtime/device.hpp"
@@ -47,5 +48,26 @@ void require_compiler(const runtime::Device& device);
 /// The one key whose id begins with `prefix`.
 /// \throws InvalidArgument for what cannot begin an id or begins several, NotFound naming the keys there are
 [[nodiscard]] cache::Key find_key(const cache::Cache& cache, const std::string& prefix);
+
+/// A database that a program asks: the user's, or one below it.
+struct Asked {
+  std::string name;  ///< "user", "site" or "system"
+  std::string place;
+  std::string problem;  ///< why it cannot be read; empty where it can
+  const cache::Cache* cache;
+};
+
+/// The user's and those of its lower(), the nearest first.
+/// \param path  of the user's
+[[nodiscard]] std::vector<Asked> databases_of(const cache::Cache& user, const std::string& path);
+
+struct FoundKey {
+  Asked database;
+  cache::Key key;
+};
+
+/// The same over databases: of those that know the key, the nearest whose search left a final; else the nearest.
+/// \throws as find_key()
+[[nodiscard]] FoundKey find_key(const std::vector<Asked>& databases, const std::string& prefix);
 
 }  // namespace ce::cli

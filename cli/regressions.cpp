@@ -87,13 +87,6 @@ std::function<bool(const Measurement&)> newer_than(const std::string& since) {
   };
 }
 
-void split_by_software(Case& problem) {
-  problem.older = tuner::populations_of(problem.measurements);
-  if (problem.older.empty()) return;
-  problem.newer.push_back(std::move(problem.older.back()));
-  problem.older.pop_back();
-}
-
 void split_since(Case& problem, const std::string& since) {
   const auto newer = newer_than(since);
   problem.newer = tuner::populations_of(problem.measurements, newer);
@@ -113,6 +106,7 @@ void split_against(Case& problem, const cache::Cache& other) {
 
 std::list<Case> cases_of(const RegressionOptions& options) {
   const cache::Cache cache = open_database(options.common);
+  if (options.against.empty() && options.since.empty()) return cases_by_software(cache);
   std::optional<cache::Cache> other;
   if (!options.against.empty()) other.emplace(cache::Cache::open_copy(options.against));
   std::list<Case> cases;
@@ -121,10 +115,8 @@ std::list<Case> cases_of(const RegressionOptions& options) {
     problem.measurements = cache.measurements(problem.key);
     if (other)
       split_against(problem, *other);
-    else if (!options.since.empty())
-      split_since(problem, options.since);
     else
-      split_by_software(problem);
+      split_since(problem, options.since);
   }
   return cases;
 }

@@ -63,8 +63,9 @@ generator::Problem problem_of(const SourceOptions& options) {
 
 Known known_of_key(const SourceOptions& options) {
   require_key_alone(options.key, options.problem);
-  const cache::Cache cache = open_database(options.common);
-  return {cache, find_key(cache, options.key)};
+  const cache::Cache user = open_layered_database(options.common);
+  const FoundKey found = find_key(databases_of(user, database_path(options.common).string()), options.key);
+  return {*found.database.cache, found.key};
 }
 
 Choice choose_for_key(const SourceOptions& options) {

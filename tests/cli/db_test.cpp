@@ -77,6 +77,38 @@ TEST_F(DatabaseCommands, ListOfLayersShowsTheNearestThatKnows) {
   EXPECT_NE(text({"db", "list", "--layers"}).out.find("site    " + path("site.db")), std::string::npos);
 }
 
+/// What the layers below the user's know can be looked at, too.
+TEST_F(DatabaseCommands, KeysOfLayersAreShownAndExplained) {
+  cache::Measurement other = measurement(0, 30);
+  other.key.problem =
+      generator::key_text({.operation = generator::Operation::softmax, .rows = 64, .columns = 512});
+  other.rows = 64;
+  const std::string other_id = other.key.id();
+  {
+    cache::Cache site = cache::Cache::open(folder() / "site.db");
+    site.add(measurement(0, 30));
+    site.add(other);
+  }
+  const ce::test::ScopedEnvironment site("CE_SITE_DB", path("site.db")), system("CE_SYSTEM_DB", "none");
+  for (const std::vector<std::string>& words :
+       std::vector<std::vector<std::string>>{{"db", "show"}, {"explain"}}) {
+    const auto of = [&](const std::string& id) {
+      std::vector<std::string> all = words;
+      all.push_back(id);
+      return all;
+    };
+    EXPECT_EQ(document(of(other_id)).at("layer"), "site");
+    EXPECT_EQ(document(of(other_id)).at("place"), path("site.db"));
+    EXPECT_EQ(document(of(other_id)).at("winner"), configs_[0]);
+    EXPECT_NE(text(of(other_id)).out.find("layer    site, " + path("site.db")), std::string::npos);
+    EXPECT_EQ(document(of(id())).at("layer"), "user") << "the nearest that knows a winner";
+    EXPECT_EQ(document(of(id())).at("winner"), winner());
+    EXPECT_EQ(text(of(id())).out.find("layer"), std::string::npos);
+  }
+  EXPECT_EQ(text({"source", other_id, "--flat"}).status, 0);
+  EXPECT_EQ(text({"db", "show", "00000000"}).status, 8);
+}
+
 TEST_F(DatabaseCommands, ListOfADeviceLeavesOutTheOthers) {
   EXPECT_TRUE(document({"db", "list", "--device", "host"}).at("keys").empty());
 }

@@ -85,7 +85,7 @@ TEST_F(CommandLine, GoesOnWhereStandardErrorIsClosedOrFull) {
   };
   for (const char* where : {"2>&-", "2>/dev/full"}) {
     SCOPED_TRACE(where);
-    EXPECT_EQ(status_of(fmt::format("db show zz {}", where)).status, 8);
+    EXPECT_EQ(status_of(fmt::format("db show 0000 {}", where)).status, 8);
     const Finished failed =
         status_of(fmt::format("sweep --op softmax --dtype f99 --rows 8 --cols 9 --json {}", where));
     EXPECT_EQ(failed.status, 2);

@@ -145,6 +145,37 @@ TEST_F(Regressions, OneRunASideRaisesNoAlarmOnANoisyMachine) {
   EXPECT_EQ(summary.at("faster"), 0);
 }
 
+/// Whoever looks at a winner is told that it is slower today.
+TEST_F(Regressions, AreKnownWhereverWinnersAreShown) {
+  add_pair(1024, 100, 105);
+  add_pair(2048, 200, 200);
+  { cache::Cache other = cache::Cache::open(path("other.db")); }
+  const std::string id = final_of(1024, 1, 1, {}).key.id(), same = final_of(2048, 1, 1, {}).key.id();
+  const std::string said = "slower: 1.050 of the time before (";
+  const Finished list = text({"db", "list"});
+  EXPECT_NE(list.out.find(id + ": " + said), std::string::npos) << list.out;
+  EXPECT_EQ(list.out.find(same + ": "), std::string::npos) << list.out;
+  EXPECT_NE(list.out.find(configs_[0] + " (slower)"), std::string::npos);
+  for (const std::vector<std::string>& words :
+       std::vector<std::vector<std::string>>{{"db", "show"}, {"explain"}}) {
+    const auto of = [&](const std::string& key) {
+      std::vector<std::string> all = words;
+      all.push_back(key);
+      return all;
+    };
+    EXPECT_NE(text(of(id)).out.find("now      " + said), std::string::npos);
+    EXPECT_NE(text(of(id)).out.find("driver 580.1 -> 590.1; suspect driver"), std::string::npos);
+    EXPECT_NEAR(document(of(id)).at("slower").at("ratio"), 1.05, 1e-6);
+    EXPECT_EQ(text(of(same)).out.find("slower"), std::string::npos);
+    EXPECT_EQ(document(of(same)).at("slower"), nullptr);
+  }
+  EXPECT_NE(text({"db", "diff", path("other.db")}).out.find(configs_[0] + " (slower)"), std::string::npos);
+  for (const json& key : document({"db", "diff", path("other.db")}).at("keys"))
+    EXPECT_EQ(key.at("here").at("slower") == nullptr, key.at("key") == same);
+  for (const json& key : document({"db", "list"}).at("keys"))
+    EXPECT_EQ(key.at("winner").at("slower") == nullptr, key.at("key") == same);
+}
+
 /// A gate that compared nothing does not pass, and says why.
 TEST_F(Regressions, WhatWasNotComparedIsCountedByReason) {
   static_cast<void>(asked({}, 12, {"0 problems compared"}));
