@@ -235,14 +235,7 @@ void Cache::keep_binary(std::string_view compile_key, std::span<const std::byte>
     throw InvalidArgument("image", fmt::format("{} bytes long", image.size()),
                           fmt::format("at most {}", limit));
   const std::string key(compile_key);
-  {
-    const std::lock_guard lock(impl_->mutex);
-    if (!impl_->other_writer().empty()) {
-      if (impl_->own_code == nullptr) impl_->own_code = Store::in_memory();
-      return impl_->own_code->keep_binary(key, image, info);
-    }
-  }
-  impl_->write([&](Store& store) { store.keep_binary(key, image, info); });
+  impl_->write_of_code([&](Store& store) { store.keep_binary(key, image, info); });
 }
 
 std::optional<std::vector<std::byte>> Cache::binary(std::string_view compile_key) const {
@@ -254,6 +247,15 @@ std::optional<std::vector<std::byte>> Cache::binary(std::string_view compile_key
   for (const Layer& layer : lower())
     if (auto found = layer.cache.binary(key)) return found;
   return std::nullopt;
+}
+
+void Cache::keep_verified(std::span<const std::string> compile_keys, const std::string& machine) {
+  impl_->write_of_code([&](Store& store) { store.keep_verified(compile_keys, machine); });
+}
+
+bool Cache::is_verified(const std::string& compile_key, const std::string& machine) const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->is_verified(compile_key, machine);
 }
 
 std::optional<Claim> Cache::claim(const Key& key) const {

@@ -180,6 +180,12 @@ class Cache {
   /// this process.
   [[nodiscard]] std::optional<std::vector<std::byte>> binary(std::string_view compile_key) const;
 
+  /// Notes that the machine ran these kernels, by their compile keys, and found them right.
+  void keep_verified(std::span<const std::string> compile_keys, const std::string& machine);
+  /// Whether that was noted. Layers below are not asked, nor files that others than this user and root can have written:
+  /// for those it is noted in this process.
+  [[nodiscard]] bool is_verified(const std::string& compile_key, const std::string& machine) const;
+
   /// The right to tune the key, so that processes that meet it at once tune it once. Never waits. To be asked
   /// for while no other claim is held, and the database to be asked again once it is there. Where the
   /// database is no file that can be written, or its file system has no locks, it keeps nobody out.

@@ -115,6 +115,16 @@ std::optional<std::vector<std::byte>> Cache::Impl::binary(const std::string& com
   return found;
 }
 
+bool Cache::Impl::is_verified(const std::string& compile_key, const std::string& machine) {
+  if (own_code != nullptr && own_code->is_verified(compile_key, machine)) return true;
+  bool found = false;
+  read([&](Store& source) {
+    if (source.is_verified(compile_key, machine))
+      found = found || &source != store.get() || other_writer().empty();
+  });
+  return found;
+}
+
 void Cache::Impl::attach(const fs::path& file, IfOlder if_older) {
   if (read_only) {
     const FileId id = FileId::with_change(file);

@@ -74,6 +74,10 @@ struct Cache::Impl {
   /// Who else can have written the open file, so that no code is taken from it or given to it; empty where nobody can.
   [[nodiscard]] std::string other_writer() const;
   [[nodiscard]] std::optional<std::vector<std::byte>> binary(const std::string& compile_key);
+  [[nodiscard]] bool is_verified(const std::string& compile_key, const std::string& machine);
+  /// write(), but where others can have written the file, in this process.
+  template <class Action>
+  void write_of_code(Action action);
 
   std::mutex mutex;
   std::filesystem::path path;
@@ -130,6 +134,18 @@ void Cache::Impl::write(Action action) {
   } catch (const std::exception& error) {
     log_once(LogLevel::warning, fmt::format("cannot keep a result in memory ({})", error.what()));
   }
+}
+
+template <class Action>
+void Cache::Impl::write_of_code(Action action) {
+  {
+    const std::lock_guard lock(mutex);
+    if (!other_writer().empty()) {
+      if (own_code == nullptr) own_code = Store::in_memory();
+      return action(*own_code);
+    }
+  }
+  write(action);
 }
 
 template <class Action>

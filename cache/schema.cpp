@@ -386,8 +386,21 @@ WHERE r.place = 1
 ORDER BY d.text, p.text;
 )sql";
 
+// Which kernels a machine found right: what came from elsewhere is verified once before it serves.
+constexpr const char* version_10 = R"sql(
+INSERT INTO schema_versions (version) VALUES (10);
+
+-- The machine is the uuid of a GPU, or the name of a host. Rows may go at any time.
+CREATE TABLE verified (
+  compile_key TEXT NOT NULL,
+  machine     TEXT NOT NULL,
+  created_at  TEXT NOT NULL,
+  PRIMARY KEY (compile_key, machine)
+) WITHOUT ROWID;
+)sql";
+
 constexpr std::array steps_of_all_versions{version_1, version_2, version_3, version_4, version_5,
-                                           version_6, version_7, version_8, version_9};
+                                           version_6, version_7, version_8, version_9, version_10};
 
 /// Also of a blob: its bytes.
 std::string text_of(sqlite3_value* value) {

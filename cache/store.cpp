@@ -294,6 +294,21 @@ void Store::keep_binary(const std::string& compile_key, std::span<const std::byt
   transaction.commit();
 }
 
+void Store::keep_verified(std::span<const std::string> compile_keys, const std::string& machine) {
+  SQLite::Transaction transaction(*database_, SQLite::TransactionBehavior::IMMEDIATE);
+  for (const std::string& compile_key : compile_keys)
+    Query(prepared("INSERT OR IGNORE INTO verified (compile_key, machine, created_at) VALUES (?1, ?2, ?3)"),
+          compile_key, machine, utc_now())
+        .run();
+  transaction.commit();
+}
+
+bool Store::is_verified(const std::string& compile_key, const std::string& machine) {
+  return Query(prepared("SELECT 1 FROM verified WHERE compile_key = ?1 AND machine = ?2"), compile_key,
+               machine)
+      .next();
+}
+
 std::optional<Bytes> Store::binary(const std::string& compile_key) {
   Query query(prepared(select_binary), compile_key);
   if (!query.next()) return std::nullopt;

@@ -49,6 +49,8 @@ class Store {
   /// Does nothing when a whole binary is there; replaces a damaged one.
   void keep_binary(const std::string& compile_key, std::span<const std::byte> image, const BinaryInfo& info);
   [[nodiscard]] std::optional<std::vector<std::byte>> binary(const std::string& compile_key);
+  void keep_verified(std::span<const std::string> compile_keys, const std::string& machine);
+  [[nodiscard]] bool is_verified(const std::string& compile_key, const std::string& machine);
 
   /// In one transaction; what it has already is not added again. \returns how many of them were new
   std::int64_t add(std::span<const Measurement> list);

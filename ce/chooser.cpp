@@ -13,6 +13,7 @@
 #include "generator/source.hpp"
 #include "tuner/bench.hpp"
 #include "tuner/ranking.hpp"
+#include "tuner/serving.hpp"
 
 namespace ce {
 namespace {
@@ -28,6 +29,21 @@ constexpr std::chrono::milliseconds look_again_after = 250ms;
 
 /// Before a problem is tuned that memory was too short for.
 constexpr std::chrono::seconds memory_again_after = 60s;
+
+/// Of a call that knows of none: no stream of its thread is captured.
+constexpr Stream no_stream = nullptr;
+
+/// A kernel of a database that this machine found wrong.
+class WrongAnswer : public Error {
+ public:
+  WrongAnswer(const Problem& problem, const generator::Config& config, std::string words)
+      : Error(ErrorKind::verification,
+              fmt::format("{} gives a wrong answer for {}: {}", generator::to_text(config),
+                          generator::title(problem), words)),
+        mismatch(std::move(words)) {}
+
+  std::string mismatch;
+};
 
 constexpr const char* elsewhere = "another thread or process is tuning the problem";
 
@@ -73,19 +89,20 @@ const Chosen& Chooser::choose(const Problem& problem, Stream stream) {
                     generator::title(problem)));
   }
   switch (policy_) {
-    case Policy::frozen: return frozen(problem);
-    case Policy::lookup: return stand_in(problem, "the policy is lookup", false);
+    case Policy::frozen: return frozen(problem, stream);
+    case Policy::lookup: return stand_in(problem, stream, "the policy is lookup", false);
     case Policy::background:
-      if (background_.has_stopped()) return stand_in(problem, "tuning in the background has ended", false);
+      if (background_.has_stopped())
+        return stand_in(problem, stream, "tuning in the background has ended", false);
       if (chosen == nullptr)
-        chosen = &stand_in(problem, "it is not tuned yet: the policy is background", true);
+        chosen = &stand_in(problem, stream, "it is not tuned yet: the policy is background", true);
       if (chosen->choice.provisional && !device_.capturing(stream))
         background_.add(generator::bucketed(problem), problem);
       return *chosen;
     case Policy::tune: break;
   }
-  if (!device_.capturing(stream)) return tuned(problem);
-  return chosen != nullptr ? *chosen : stand_in(problem, "the stream is being captured", true);
+  if (!device_.capturing(stream)) return tuned(problem, stream);
+  return chosen != nullptr ? *chosen : stand_in(problem, stream, "the stream is being captured", true);
 }
 
 void Chooser::stop_background() {
@@ -98,7 +115,7 @@ void Chooser::stop_background() {
 
 /// Where waiting for somebody else's search was in vain, or memory too short, later calls do not wait, and do not look at
 /// each call.
-const Chosen& Chooser::tuned(const Problem& problem) {
+const Chosen& Chooser::tuned(const Problem& problem, Stream stream) {
   const std::string key = tuner_.key(problem).id();
   const double budget_s = tuner_.settings().budget_s;
   auto deadline = budget_s > 0 ? Clock::now() + std::chrono::duration_cast<Clock::duration>(
@@ -116,16 +133,16 @@ const Chosen& Chooser::tuned(const Problem& problem) {
       waited->second = now + look_again_after;
     }
   }
-  if (const Chosen* chosen = finished(problem)) return *chosen;
+  if (const Chosen* chosen = finished(problem, stream)) return *chosen;
   for (auto pause = first_pause;; pause = std::min(pause * 3 / 2, longest_pause)) {
     if (const auto turn = is_elsewhere ? turns_.take_until(key, deadline) : turns_.take(key, deadline)) {
       try {
-        if (const Chosen* chosen = try_to_tune(problem, {})) return *chosen;
+        if (const Chosen* chosen = try_to_tune(problem, stream, {})) return *chosen;
       } catch (const OutOfMemory& error) {
         log_once(LogLevel::warning, fmt::format("{} is not tuned for want of memory ({})",
                                                 generator::title(problem), error.what()));
         put_off(key, memory_again_after);
-        return stand_in(problem, "memory is too short to tune it", true);
+        return stand_in(problem, stream, "memory is too short to tune it", true);
       }
       is_elsewhere = true;
     }
@@ -134,7 +151,7 @@ const Chosen& Chooser::tuned(const Problem& problem) {
     std::this_thread::sleep_until(std::min(now + pause, deadline));
   }
   put_off(key, look_again_after);
-  return stand_in(problem, elsewhere, true);
+  return stand_in(problem, stream, elsewhere, true);
 }
 
 void Chooser::put_off(const std::string& key, Clock::duration pause) {
@@ -146,7 +163,7 @@ void Chooser::put_off(const std::string& key, Clock::duration pause) {
 bool Chooser::tune_in_background(const Problem& problem, const std::stop_token& stop) {
   try {
     const auto turn = turns_.take(tuner_.key(problem).id(), Clock::time_point::max());
-    return try_to_tune(problem, stop) != nullptr;
+    return try_to_tune(problem, no_stream, stop) != nullptr;
   } catch (const std::exception& error) {
     if (stop.stop_requested()) return false;
     give_up(problem, error.what());
@@ -161,19 +178,19 @@ void Chooser::give_up(const Problem& problem, const std::string& reason) {
       LogLevel::warning,
       fmt::format("{} could not be tuned in the background and stays with its default ({})", title, reason));
   try {
-    stand_in(problem, "its tuning has failed: " + reason, false);
+    stand_in(problem, no_stream, "its tuning has failed: " + reason, false);
   } catch (const std::exception& error) {
     log_once(LogLevel::warning, fmt::format("{} has no other kernel either ({})", title, error.what()));
   }
 }
 
 /// For the thread that has the turn. \returns nothing while another process has the claim
-const Chosen* Chooser::try_to_tune(const Problem& problem, const std::stop_token& stop) {
+const Chosen* Chooser::try_to_tune(const Problem& problem, Stream stream, const std::stop_token& stop) {
   const Chosen* chosen = plans_.find(problem);
   if (chosen != nullptr && !chosen->choice.provisional) return chosen;
   const auto claim = cache_.claim(tuner_.key(problem));
   if (!claim) return nullptr;
-  chosen = finished(problem);  // by whoever had the claim before
+  chosen = finished(problem, stream);  // by whoever had the claim before
   return chosen != nullptr ? chosen : &from_tuning(problem, stop);
 }
 
@@ -182,24 +199,28 @@ const Chosen& Chooser::from_tuning(const Problem& problem, const std::stop_token
   compiled_ += report.compiled;
   log(LogLevel::info, sentence(report, device_));
   const std::lock_guard lock(looking_);
-  return plans_.put(problem, chosen(problem, build(problem, generator::parse_config(report.winner)),
-                                    {.origin = Origin::tuned, .reason = report.reason}));
+  return plans_.put(problem,
+                    chosen(problem, build(problem, generator::parse_config(report.winner)).load(device_),
+                           {.origin = Origin::tuned, .reason = report.reason}));
 }
 
 // ---- looking up ----------------------------------------------------------------------------------------
 
 /// What the table or the database has, if its search came to an end.
-const Chosen* Chooser::finished(const Problem& problem) {
+const Chosen* Chooser::finished(const Problem& problem, Stream stream) {
   const std::lock_guard lock(looking_);
   const Chosen* chosen = plans_.find(problem);
   if (chosen != nullptr && !chosen->choice.provisional) return chosen;
-  Known winner = known(problem, Wanted::winner);
+  Known winner = known(problem, stream, Wanted::winner);
   return winner.chosen != nullptr ? &plans_.put(problem, std::move(winner.chosen)) : nullptr;
 }
 
-const Chosen& Chooser::frozen(const Problem& problem) {
-  if (const Chosen* chosen = finished(problem)) return *chosen;
+const Chosen& Chooser::frozen(const Problem& problem, Stream stream) {
+  if (const Chosen* chosen = finished(problem, stream)) return *chosen;
   const std::lock_guard lock(looking_);
+  if (const Known found = known(problem, stream, Wanted::winner); !found.unverified.empty())
+    throw Unsupported(fmt::format("the winner for {} is not used before this machine has verified it: {}",
+                                  generator::title(problem), found.unverified));
   const std::string missing = fmt::format("{} (key {})", generator::title(problem), tuner_.key(problem).id());
   if (std::find(missing_.begin(), missing_.end(), missing) == missing_.end()) missing_.push_back(missing);
   throw NotTuned(
@@ -211,13 +232,17 @@ const Chosen& Chooser::frozen(const Problem& problem) {
 
 /// The best that there is without tuning; what was put for another reason is replaced, so that Choice::reason
 /// tells the truth.
-const Chosen& Chooser::stand_in(const Problem& problem, const std::string& why, bool provisional) {
+const Chosen& Chooser::stand_in(const Problem& problem, Stream stream, const std::string& why,
+                                bool provisional) {
   const std::lock_guard lock(looking_);
   const Chosen* before = plans_.find(problem);
   if (before != nullptr && (!before->choice.provisional || before->choice.reason.ends_with(why)))
     return *before;
-  auto [chosen, is_winner] = known(problem, Wanted::anything);
-  if (!is_winner) {
+  auto [chosen, is_winner, unverified] = known(problem, stream, Wanted::anything);
+  if (!unverified.empty()) {
+    chosen = best_known(problem, "what is known is not verified on this machine: " + unverified);
+    chosen->choice.provisional = true;
+  } else if (!is_winner) {
     if (chosen != nullptr)
       chosen->choice.reason += "; its tuning did not come to an end, and " + why;
     else
@@ -238,22 +263,30 @@ std::unique_ptr<Chosen> Chooser::best_known(const Problem& problem, const std::s
   return chosen(problem, std::move(found.kernel), std::move(choice));
 }
 
-/// What the databases say is best and compiles here: what does not is quarantined, where the compiler is not at fault,
-/// and they are asked again.
-Chooser::Known Chooser::known(const Problem& problem, Wanted wanted) {
+/// What the databases say is best, compiles here and is right here: what is not is quarantined, where the compiler is not
+/// at fault, and they are asked again.
+Chooser::Known Chooser::known(const Problem& problem, Stream stream, Wanted wanted) {
   std::string broken;
   while (const auto decision = tuner_.known_winner(problem)) {
     const bool serves = tuner::has_final(decision);
     if (wanted == Wanted::winner && !serves) break;
     if (wanted == Wanted::winner && policy_ != Policy::frozen && is_to_go_on(problem, *decision)) break;
+    const std::string& config = decision->winner.config;
     try {
-      return {.chosen = from_database(problem, *decision), .is_winner = serves};
+      Known found = from_database(problem, stream, *decision);
+      found.is_winner = serves && found.chosen != nullptr;
+      return found;
     } catch (const CompileError& error) {
-      if (decision->winner.config == broken) throw;  // its quarantine could not be kept
-      if (!compiles_another(problem, decision->winner.config)) throw;
-      broken = decision->winner.config;
-      quarantine(problem, *decision, error);
+      if (config == broken) throw;  // its quarantine could not be kept
+      if (!compiles_another(problem, config)) throw;
+      quarantine(problem, *decision, "does not compile: " + error.log(),
+                 fmt::format("does not compile here and is left out; its source is {}", error.source_path()));
+    } catch (const WrongAnswer& error) {
+      if (config == broken) throw;
+      quarantine(problem, *decision, "wrong answer: " + error.mismatch,
+                 "gives a wrong answer here and is left out: " + error.mismatch);
     }
+    broken = config;
   }
   return {};
 }
@@ -282,34 +315,52 @@ bool Chooser::compiles_another(const Problem& problem, std::string_view config) 
 }
 
 /// In the user's database, also where the winner is of one below it.
-void Chooser::quarantine(const Problem& problem, const tuner::Decision& decision, const CompileError& error) {
+void Chooser::quarantine(const Problem& problem, const tuner::Decision& decision, const std::string& reason,
+                         const std::string& said) {
   const cache::Measurement& winner = decision.winner.measurement;
   cache_.add({.key = winner.key,
               .config = winner.config,
               .template_digest = winner.template_digest,
               .compile_key = winner.compile_key,
               .outcome = cache::Outcome::quarantined,
-              .reason = "does not compile: " + error.log(),
+              .reason = reason,
               .evidence = tuner::evidence_now(device_),
               .created_at = std::max(cache::utc_now(), winner.created_at)});  // clocks differ; it comes after
-  log_once(LogLevel::warning,
-           fmt::format("the winner that is known for {}, {}, does not compile here and is left "
-                       "out; its source is {}",
-                       generator::title(problem), winner.config, error.source_path()));
+  log_once(LogLevel::warning, fmt::format("the winner that is known for {}, {}, {}",
+                                          generator::title(problem), winner.config, said));
 }
 
-std::unique_ptr<Chosen> Chooser::from_database(const Problem& problem, const tuner::Decision& decision) {
+/// What another machine measured, or an import says, serves once this one has seen that its answer is right.
+/// \throws CompileError, WrongAnswer
+Chooser::Known Chooser::from_database(const Problem& problem, Stream stream,
+                                      const tuner::Decision& decision) {
   const generator::Config config = generator::parse_config(decision.winner.config);
-  const auto built = tuner::find_built(cache_, problem, config, decision.winner.measurement.compile_key);
-  return chosen(problem, built ? built->load(device_) : build(problem, config),
-                {.origin = Origin::database, .reason = decision.reason});
+  auto built = tuner::find_built(cache_, problem, config, decision.winner.measurement.compile_key);
+  if (!built) built = build(problem, config);
+  tuner::Kernel kernel = built->load(device_);
+  if (!tuner::is_verified(device_, cache_, *built)) {
+    // That takes memory and other streams, which would end the capture.
+    if (device_.capturing(stream)) return {.chosen = nullptr, .unverified = "the stream is being captured"};
+    try {
+      const std::uint64_t seed = tuner_.settings().seed;
+      if (const auto wrong = tuner::verify_once(device_, cache_, problem, *built, kernel, seed))
+        throw WrongAnswer(problem, config, *wrong);
+    } catch (const OutOfMemory& error) {
+      return {.chosen = nullptr, .unverified = error.what()};
+    } catch (const DeviceError& error) {
+      device_.synchronize(device_.trial_stream());  // throws where the fault has taken the context with it
+      throw WrongAnswer(problem, config, std::string("fault: ") + error.what());
+    }
+  }
+  return {.chosen =
+              chosen(problem, std::move(kernel), {.origin = Origin::database, .reason = decision.reason})};
 }
 
-tuner::Kernel Chooser::build(const Problem& problem, const generator::Config& config) {
-  const tuner::Built built = tuner::build(device_, cache_, problem, config);
+tuner::Built Chooser::build(const Problem& problem, const generator::Config& config) {
+  tuner::Built built = tuner::build(device_, cache_, problem, config);
   compiled_ += built.compiled;
   if (built.compiled > 0) keep(cache_, built);
-  return built.load(device_);
+  return built;
 }
 
 std::unique_ptr<Chosen> Chooser::chosen(const Problem& problem, tuner::Kernel kernel, Choice choice) const {

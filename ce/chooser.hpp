@@ -49,29 +49,31 @@ class Chooser {
  private:
   using Clock = TuningTurns::Clock;
 
-  const Chosen& tuned(const generator::Problem& problem);
+  const Chosen& tuned(const generator::Problem& problem, Stream stream);
   void put_off(const std::string& key, Clock::duration pause);
   bool tune_in_background(const generator::Problem& problem, const std::stop_token& stop);
   void give_up(const generator::Problem& problem, const std::string& reason);
-  const Chosen* try_to_tune(const generator::Problem& problem, const std::stop_token& stop);
+  const Chosen* try_to_tune(const generator::Problem& problem, Stream stream, const std::stop_token& stop);
   const Chosen& from_tuning(const generator::Problem& problem, const std::stop_token& stop);
 
-  const Chosen* finished(const generator::Problem& problem);
-  const Chosen& frozen(const generator::Problem& problem);
-  const Chosen& stand_in(const generator::Problem& problem, const std::string& why, bool provisional);
+  const Chosen* finished(const generator::Problem& problem, Stream stream);
+  const Chosen& frozen(const generator::Problem& problem, Stream stream);
+  const Chosen& stand_in(const generator::Problem& problem, Stream stream, const std::string& why,
+                         bool provisional);
   std::unique_ptr<Chosen> best_known(const generator::Problem& problem, const std::string& why);
   struct Known {
-    std::unique_ptr<Chosen> chosen;  ///< null where nothing is known
+    std::unique_ptr<Chosen> chosen;  ///< null where nothing is known, or it may not serve
     bool is_winner = false;          ///< of a search that came to its end
+    std::string unverified{};        ///< why what is known could not be verified now, and may not serve
   };
   enum class Wanted : std::uint8_t { anything, winner };
-  Known known(const generator::Problem& problem, Wanted wanted);
-  std::unique_ptr<Chosen> from_database(const generator::Problem& problem, const tuner::Decision& decision);
+  Known known(const generator::Problem& problem, Stream stream, Wanted wanted);
+  Known from_database(const generator::Problem& problem, Stream stream, const tuner::Decision& decision);
   [[nodiscard]] bool is_to_go_on(const generator::Problem& problem, const tuner::Decision& decision) const;
   bool compiles_another(const generator::Problem& problem, std::string_view config);
   void quarantine(const generator::Problem& problem, const tuner::Decision& decision,
-                  const CompileError& error);
-  tuner::Kernel build(const generator::Problem& problem, const generator::Config& config);
+                  const std::string& reason, const std::string& said);
+  tuner::Built build(const generator::Problem& problem, const generator::Config& config);
   std::unique_ptr<Chosen> chosen(const generator::Problem& problem, tuner::Kernel kernel,
                                  Choice choice) const;
 

@@ -96,7 +96,8 @@ TensorBytes run_config(const RunOptions& options, runtime::Device& device, const
   return call_once(
       device, problem, options.amounts,
       [&](const generator::Problem& asked) -> const tuner::Kernel& {
-        return kernel.emplace(kernel_of(device, cache, asked, generator::parse_config(chosen.config)));
+        return kernel.emplace(kernel_of(device, cache, asked, generator::parse_config(chosen.config),
+                                        options.config.empty() ? Verify::once : Verify::no));
       },
       inputs);
 }

@@ -13,6 +13,8 @@
 #include "cli/tensor_files.hpp"
 #include "templates/arguments.cuh"
 #include "tuner/kernel.hpp"
+#include "tuner/serving.hpp"
+#include "tuner/tuner.hpp"
 
 namespace ce::cli {
 namespace {
@@ -133,10 +135,16 @@ void launch(runtime::Device& device, const tuner::Kernel& kernel, const Request&
 }  // namespace
 
 tuner::Kernel kernel_of(runtime::Device& device, cache::Cache& cache, const Problem& problem,
-                        const generator::Config& config) {
+                        const generator::Config& config, Verify verify) {
   require_serves(config, problem, device.model());
-  tuner::Kernel kernel = tuner::build(device, cache, problem, config).load(device);
+  const tuner::Built built = tuner::build(device, cache, problem, config);
+  tuner::Kernel kernel = built.load(device);
   if (!kernel.fits(problem)) throw not_serving(config, problem, device.model(), "it does not fit the device");
+  if (verify == Verify::once)
+    if (const auto wrong = tuner::verify_once(device, cache, problem, built, kernel, tuner::Settings{}.seed))
+      throw Error(ErrorKind::verification,
+                  fmt::format("the answer of {} for {} is wrong on this machine: {}",
+                              generator::to_text(config), generator::title(problem), *wrong));
   return kernel;
 }
 

@@ -3,6 +3,7 @@
 /// One call of an operation on given data.
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <string>
@@ -20,10 +21,14 @@ namespace ce::cli {
 /// Bytes of tensors, by their names.
 using TensorBytes = std::map<std::string, std::vector<std::byte>>;
 
+/// Whether a config is verified that this machine has not verified: whoever names one may want to see it be wrong.
+enum class Verify : std::uint8_t { no, once };
+
 /// The config's kernel for one problem. \throws InvalidArgument naming --config where it cannot run it,
-/// CompileError, Unsupported
+/// CompileError, Unsupported, Error(verification) where its answer is wrong
 [[nodiscard]] tuner::Kernel kernel_of(runtime::Device& device, cache::Cache& cache,
-                                      const generator::Problem& problem, const generator::Config& config);
+                                      const generator::Problem& problem, const generator::Config& config,
+                                      Verify verify);
 
 /// What says which kernel runs, of the problem as the library makes it of the call's tensors.
 using KernelChoice = std::function<const tuner::Kernel&(const generator::Problem&)>;

@@ -170,18 +170,34 @@ std::vector<const Axis*> axes_of(const Variant& variant) {
   return found;
 }
 
+/// The values of an axis that a template has.
+struct AxisValues {
+  const Axis* axis;
+  std::vector<int> values;
+};
+
+std::vector<AxisValues> values_of(const Variant& variant) {
+  std::vector<AxisValues> found;
+  for (const AxisLine& line : axis_lines(template_text(variant.file))) {
+    AxisValues& of = found.emplace_back(AxisValues{.axis = find_axis(line.axis), .values = {}});
+    if (of.axis == nullptr) throw InvalidArgument("axis", line.axis, "an axis that Config has");
+    for (const std::string& text : line.values) {
+      const auto value = parse_value(*of.axis, text);
+      if (!value) throw InvalidArgument(line.axis, text, "a value of that axis");
+      of.values.push_back(*value);
+    }
+  }
+  return found;
+}
+
 std::vector<Config> points_of(const Variant& variant) {
   std::vector<Config> points{{.variant = std::string(variant.name)}};
-  for (const AxisLine& line : axis_lines(template_text(variant.file))) {
-    const Axis* axis = find_axis(line.axis);
-    if (axis == nullptr) throw InvalidArgument("axis", line.axis, "an axis that Config has");
+  for (const auto& [axis, values] : values_of(variant)) {
     std::vector<Config> extended;
     for (const Config& point : points)
-      for (const std::string& text : line.values) {
-        const auto value = parse_value(*axis, text);
-        if (!value) throw InvalidArgument(line.axis, text, "a value of that axis");
+      for (const int value : values) {
         extended.push_back(point);
-        extended.back().*axis->value = *value;
+        extended.back().*axis->value = value;
       }
     points = std::move(extended);
   }
@@ -207,6 +223,13 @@ const std::vector<const Axis*>& Variant::axes() const { return read_once<axes_of
 
 const std::vector<Config>& Variant::points() const { return read_once<points_of>(name); }
 
+bool Variant::has(const Config& point) const {
+  const std::vector<AxisValues>& all = read_once<values_of>(name);
+  return std::all_of(all.begin(), all.end(), [&](const AxisValues& of) {
+    return std::find(of.values.begin(), of.values.end(), point.*of.axis->value) != of.values.end();
+  });
+}
+
 std::span<const Variant> variants() noexcept { return all_variants; }
 
 const Variant& variant(std::string_view name) {
@@ -216,6 +239,15 @@ const Variant& variant(std::string_view name) {
   for (const Variant& candidate : all_variants)
     known += fmt::format("{}{}", known.empty() ? "" : ", ", candidate.name);
   throw InvalidArgument("variant", fmt::format("\"{}\"", name), "one of " + known);
+}
+
+std::optional<std::string> why_not(const Config& config, const Problem& problem, const Limits& limits) {
+  const auto named = std::find_if(std::begin(all_variants), std::end(all_variants),
+                                  [&](const Variant& candidate) { return candidate.name == config.variant; });
+  if (named == std::end(all_variants)) return fmt::format("there is no variant {}", config.variant);
+  if (!named->serves(problem)) return fmt::format("{} does not serve the problem", config.variant);
+  if (!named->has(config)) return fmt::format("it is no point of the space of {}", config.variant);
+  return named->rejects(config, problem, limits);
 }
 
 std::vector<Config> space(const Problem& problem, const Limits& limits) {

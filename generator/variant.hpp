@@ -46,11 +46,17 @@ struct Variant {
   [[nodiscard]] const std::vector<const Axis*>& axes() const;
   /// Every point of the template's space, constraints not applied, in a fixed order; listed once.
   [[nodiscard]] const std::vector<Config>& points() const;
+  /// Whether it is one of them.
+  [[nodiscard]] bool has(const Config& point) const;
 };
 
 [[nodiscard]] std::span<const Variant> variants() noexcept;
 /// \throws InvalidArgument naming the variants that exist
 [[nodiscard]] const Variant& variant(std::string_view name);
+
+/// Why the config is not one of space(), which a text from outside may not be; nothing where it is.
+[[nodiscard]] std::optional<std::string> why_not(const Config& config, const Problem& problem,
+                                                 const Limits& limits);
 
 /// The configs of all variants that can work for the problem on such a device, in a fixed order.
 [[nodiscard]] std::vector<Config> space(const Problem& problem, const Limits& limits);

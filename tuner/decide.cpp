@@ -12,6 +12,9 @@
 #include "generator/config.hpp"
 #include "generator/source.hpp"
 #include "generator/variant.hpp"
+#include "runtime/model_key.hpp"
+#include "tuner/kernel.hpp"
+#include "tuner/nearest.hpp"
 
 namespace ce::tuner {
 namespace {
@@ -26,15 +29,30 @@ std::string current_digest(std::string_view config, generator::Operation operati
   }
 }
 
-/// False for text that only a damaged or edited database holds.
-bool can_be_parsed(std::string_view config) {
-  try {
-    static_cast<void>(generator::parse_config(config));
-    return true;
-  } catch (const InvalidArgument&) {
-    return false;
+/// What the key of measurements says of which configs can be theirs.
+struct Possible {
+  std::optional<generator::Problem> problem;
+  std::optional<runtime::Model> model;
+
+  explicit Possible(const cache::Key& key)
+      : problem(problem_of(key)), model(runtime::parse_model_key(key.device)) {}
+
+  /// False for what only a damaged or edited database, or an import, holds: texts that are no config, configs that no
+  /// search tries for the problem on the device. Where the key cannot be read, only the text is looked at.
+  [[nodiscard]] bool has(std::string_view text, std::int64_t rows) const {
+    try {
+      const generator::Config config = generator::parse_config(text);
+      if (!problem || !model) return true;
+      // A key stands for many numbers of rows, and for some of them a constraint may not hold.
+      generator::Problem timed = *problem;
+      if (rows > 0) timed.rows = rows;
+      const generator::Limits limits = limits_of(*model);
+      return !generator::why_not(config, timed, limits) || !generator::why_not(config, *problem, limits);
+    } catch (const InvalidArgument&) {
+      return false;
+    }
   }
-}
+};
 
 /// Whether times can be held against each other: of screenings those of as many rows, of finals those of one final. Another
 /// process, GPU or day may be some percent faster all in all, and has other runners-up.
@@ -194,10 +212,16 @@ std::optional<Decision> decide(std::span<const cache::Measurement> measurements,
       counted = &measurement;
   }
 
+  std::optional<Possible> possible;
+  for (auto& [config, measurement] : counting) {
+    if (measurement == nullptr) continue;
+    if (!possible) possible.emplace(measurement->key);
+    if (!possible->has(config, measurement->rows)) measurement = nullptr;
+  }
   leave_out_superseded(counting);
   std::vector<cache::Finalist> ranking;
   for (const auto& [config, measurement] : counting)
-    if (measurement != nullptr && can_be_parsed(config))
+    if (measurement != nullptr)
       ranking.push_back({.config = config,
                          .template_digest = measurement->template_digest,
                          .stage = measurement->stage,
@@ -239,7 +263,7 @@ std::optional<Decision> decide(const cache::Cache& cache, const cache::Key& key,
         return &ranking.front();
       });
   // Whether a finished search came after one that was not takes more than an index to tell.
-  if (winner && can_be_parsed(winner->config) && unfinished_because(*winner).empty()) {
+  if (winner && Possible(key).has(winner->config, winner->rows) && unfinished_because(*winner).empty()) {
     Decision decision{.winner = {}, .ranking = {}, .reason = reason_of(*winner, ranking, tied)};
     decision.winner = {winner->config, *std::move(winner)};
     decision.ranking.push_back(decision.winner);

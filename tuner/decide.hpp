@@ -34,10 +34,11 @@ struct Decision {
 /// Two medians closer than this, relative, are a tie.
 inline constexpr double tie = 0.003;
 
-/// The winner among measurements made with today's templates. Configs of the highest stage go before the
-/// others. Medians of finals are held against each other within one final alone, and the last final decides: so a merge of
-/// databases whose winners agree keeps them, whichever GPU was faster. Ties go to fewer registers and then to the smaller text, so the same data always give the same
-/// winner.
+/// The winner among measurements made with today's templates, of configs that can work for their key: what an import or
+/// an edited database has beside them is passed over. Configs of the highest stage go before the others. Medians of
+/// finals are held against each other within one final alone, and the last final decides: so a merge of databases whose
+/// winners agree keeps them, whichever GPU was faster. Ties go to fewer registers and then to the smaller text, so the
+/// same data always give the same winner.
 /// \param operation  decides which template digests are today's
 /// \returns nothing where no config was measured with today's templates
 [[nodiscard]] std::optional<Decision> decide(std::span<const cache::Measurement> measurements,

@@ -10,6 +10,7 @@
 #include "generator/source.hpp"
 #include "tuner/nearest.hpp"
 #include "tuner/ranking.hpp"
+#include "tuner/serving.hpp"
 #include "tuner/statistics.hpp"
 
 namespace ce::tuner {
@@ -422,13 +423,16 @@ void Search::end_turns() {
   if (!disturbance_.empty()) evidence["disturbance"] = disturbance_;
   if (!cut_short_.empty()) evidence["cut_short"] = cut_short_;
   std::vector<cache::Measurement> measured;
+  std::vector<std::string> right;  // each was verified before it was timed
   for (auto& [entrant, contender] : contenders_) {
     if (contender.measurement.samples_us.empty()) continue;
     keep(cache_, contender.built);
     contender.measurement.evidence = evidence;
     if (contender.round < rounds_) contender.measurement.stage = cache::stage_of_screenings;
     measured.push_back(contender.measurement);
+    right.push_back(contender.measurement.compile_key);
   }
+  if (!right.empty()) cache_.keep_verified(right, machine_of(device_));
   // At once: who finds samples in turns takes the search for finished.
   if (!measured.empty()) cache_.add(measured);
 }

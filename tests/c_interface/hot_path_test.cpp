@@ -39,7 +39,7 @@ class HotPathOfC : public testing::Test {
     const auto device = runtime::open_cuda_device(0);
     const generator::Problem problem{
         .operation = generator::Operation::softmax, .rows = rows, .columns = columns};
-    know_winner(cache, device->model(), problem, tuner::ranked_space(problem, device->model()).at(0));
+    know_winner(cache, *device, problem, tuner::ranked_space(problem, device->model()).at(0));
   }
   static void TearDownTestSuite() { folder.reset(); }
 

@@ -12,17 +12,22 @@
 #include <vector>
 
 #include "ce/base/error.hpp"
+#include "generator/source.hpp"
+#include "generator/variant.hpp"
 #include "runtime/host/device.hpp"
 #include "tests/ce/log_lines.hpp"
 #include "tests/environment.hpp"
 #include "tests/tuner/fixture.hpp"
 #include "tests/until.hpp"
+#include "tuner/decide.hpp"
 #include "tuner/ranking.hpp"
+#include "tuner/serving.hpp"
 #include "tuner/verify.hpp"
 
 namespace ce::test {
 namespace {
 
+using generator::Config;
 using generator::Problem;
 using testing::HasSubstr;
 
@@ -425,6 +430,80 @@ TEST_F(ChooserTest, AnOwnWinnerThatNoLongerCompilesMakesRoomForTheNext) {
   const Choice next = choose(chooser);
   EXPECT_EQ(next.origin, Origin::database);
   EXPECT_NE(next.config, before.config);
+}
+
+/// A final that an import, a merge or the site's database has, with a binary.
+cache::Measurement from_elsewhere(const tuner::Tuner& tuner, const Config& config, double median_us) {
+  const Problem problem = small_problem();
+  return {.key = tuner.key(problem),
+          .config = to_text(config),
+          .template_digest = generator::template_digest(problem.operation, config.variant),
+          .compile_key = "made-elsewhere-" + to_text(config),
+          .stage = cache::stage_of_finals,
+          .rows = problem.rows,
+          .bytes = generator::traffic(problem).total(),
+          .samples_us = std::vector<float>(6, static_cast<float>(median_us)),
+          .median_us = median_us,
+          .created_at = "2030-01-01T12:00:00.000Z"};
+}
+
+TEST_F(ChooserTest, AWinnerFromElsewhereIsVerifiedOnceBeforeItServes) {
+  const Problem problem = small_problem();
+  const tuner::Tuner tuner(device, database, quick_settings());
+  const std::vector<Config> configs = tuner::safe_defaults(problem, device.model());
+  const cache::Measurement wrong = from_elsewhere(tuner, configs.at(0), 1),
+                           right = from_elsewhere(tuner, configs.at(1), 2);
+  database.add(std::vector{wrong, right});
+  // The kernel of another operation has the same entry and writes something else.
+  Problem other = problem;
+  other.operation = generator::Operation::log_softmax;
+  cache::Cache scratch = cache::Cache::in_memory();
+  for (const auto& [of, measurement] : {std::pair{other, wrong}, std::pair{problem, right}}) {
+    const auto built = tuner::build(device, scratch, of, generator::parse_config(measurement.config));
+    database.keep_binary(measurement.compile_key, built.images.at(0), {.compiler = "", .name = ""});
+  }
+  for (const Policy policy : {Policy::frozen, Policy::lookup, Policy::tune}) {
+    // What cannot be verified now does not serve either.
+    if (policy == Policy::frozen) {
+      device.captures = true;
+      Chooser capturing(device, database, quick_settings(), policy);
+      EXPECT_THROW(choose(capturing), Unsupported);
+      Chooser lookup(device, database, quick_settings(), Policy::lookup);
+      const Choice choice = choose(lookup);
+      EXPECT_TRUE(choice.provisional);
+      EXPECT_THAT(choice.reason, HasSubstr("not verified on this machine: the stream is being captured"));
+      device.captures = false;
+      EXPECT_FALSE(choose(lookup).provisional);
+    }
+    Chooser chooser(device, database, quick_settings(), policy);
+    const Choice choice = choose(chooser);
+    EXPECT_EQ(choice.origin, Origin::database);
+    EXPECT_EQ(choice.config, right.config);
+  }
+  const auto left_out = tuner::decide(database.measurements(wrong.key), problem.operation);
+  ASSERT_TRUE(left_out);
+  EXPECT_EQ(left_out->ranking.size(), 1U);
+  int quarantined = 0;
+  for (const cache::Measurement& measurement : database.measurements(wrong.key))
+    if (measurement.outcome == cache::Outcome::quarantined) {
+      ++quarantined;
+      EXPECT_THAT(measurement.reason, testing::StartsWith("wrong answer: "));
+    }
+  EXPECT_EQ(quarantined, 1);
+  EXPECT_TRUE(database.is_verified(right.compile_key, tuner::machine_of(device)));
+  EXPECT_FALSE(database.is_verified(wrong.compile_key, tuner::machine_of(device)));
+  EXPECT_FALSE(database.is_verified(right.compile_key, "another machine"));
+}
+
+/// What this machine has tuned it has verified.
+TEST_F(ChooserTest, AnOwnWinnerIsNotVerifiedAgain) {
+  {
+    Chooser chooser(device, database, quick_settings(), Policy::tune);
+    EXPECT_EQ(choose(chooser).origin, Origin::tuned);
+  }
+  device.full = true;  // verifying takes memory
+  Chooser chooser(device, database, quick_settings(), Policy::frozen);
+  EXPECT_EQ(chooser.choose(small_problem(), nullptr).choice.origin, Origin::database);
 }
 
 TEST_F(ChooserTest, AnInterruptedTuningIsFinishedByTheNext) {

@@ -109,7 +109,7 @@ class HotPath : public testing::Test {
       const auto place = static_cast<std::size_t>(gpu);  // the second one has another winner
       for (const generator::Problem& problem : {forward, backward, mean}) {
         const generator::Config config = tuner::ranked_space(problem, device->model()).at(place);
-        know_winner(cache, device->model(), problem, config);
+        know_winner(cache, *device, problem, config);
         winners[gpu][problem.operation] = generator::to_text(config);
       }
     }
@@ -284,7 +284,7 @@ TEST_F(HotPath, PoliciesKnowTheWinnersOfTheirGpuAlone) {
     EXPECT_EQ(choice.config, generator::to_text(config_of(gpu)));
   };
   cache::Cache cache = cache::Cache::open(file());
-  know_winner(cache, model_of(0), problem, config_of(0));
+  know_winner(cache, *runtime::open_cuda_device(0), problem, config_of(0));
   {
     Context first(options(0, Policy::frozen)), second(options(1, Policy::frozen));
     expect_own(first, 0);
@@ -293,7 +293,7 @@ TEST_F(HotPath, PoliciesKnowTheWinnersOfTheirGpuAlone) {
     EXPECT_EQ(fake().launches, launches);
     expect_own(first, 0);
   }
-  know_winner(cache, model_of(1), problem, config_of(1));
+  know_winner(cache, *runtime::open_cuda_device(1), problem, config_of(1));
   for (const Policy policy : policies) {
     SCOPED_TRACE(name(policy));
     Context first(options(0, policy)), second(options(1, policy));

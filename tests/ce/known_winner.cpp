@@ -2,17 +2,19 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <cstddef>
 #include <span>
 
 #include "generator/source.hpp"
+#include "tuner/serving.hpp"
 
 namespace ce::test {
 
-void know_winner(cache::Cache& cache, const runtime::Model& model, const generator::Problem& problem,
+void know_winner(cache::Cache& cache, const runtime::Device& device, const generator::Problem& problem,
                  const generator::Config& config) {
   static constexpr char cubin[] = "\177ELF and no code";
-  const cache::Key key{generator::key_text(problem), model.key()};
+  const cache::Key key{generator::key_text(problem), device.model().key()};
   cache::Measurement measurement{
       .key = key,
       .config = generator::to_text(config),
@@ -28,6 +30,7 @@ void know_winner(cache::Cache& cache, const runtime::Model& model, const generat
     measurement.compile_key += (i > 0 ? " " : "") + binary;
   }
   cache.add(measurement);
+  cache.keep_verified(std::array{measurement.compile_key}, tuner::machine_of(device));
 }
 
 }  // namespace ce::test

@@ -9,9 +9,9 @@
 
 namespace ce::test {
 
-/// Makes the config the problem's winner on that model of device. Its binaries begin like cubins and hold no
-/// code: good for a driver that runs none.
-void know_winner(cache::Cache& cache, const runtime::Model& model, const generator::Problem& problem,
+/// Makes the config the problem's winner on that device, which has verified it. Its binaries begin like cubins and hold
+/// no code: good for a driver that runs none.
+void know_winner(cache::Cache& cache, const runtime::Device& device, const generator::Problem& problem,
                  const generator::Config& config);
 
 }  // namespace ce::test

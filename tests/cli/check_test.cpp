@@ -1,5 +1,7 @@
 // ce-tune check on the host device. Its times scatter, so the histories are made up far from them.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <nlohmann/json.hpp>
 #include <string>
@@ -18,7 +20,7 @@ using nlohmann::json;
 using test::Finished;
 
 // On the host, where threads are fibers, the second takes several times as long.
-const char* const one_warp = "block/warps=1,vec=4,load=ca,store=cg";
+const char* const few_warps = "block/warps=4,vec=4,load=ca,store=cg";
 const char* const copying = "stream/warps=8,vec=4,tile=8192,load=ca,store=cs";
 const char* const many_warps = "block/warps=32,vec=4,load=ca,store=cg";
 
@@ -45,9 +47,20 @@ class CheckCommand : public test::CommandTest {
          .evidence = {{"kernel", driver}},
          .created_at = "2020-01-01T12:00:00.000Z"});
   }
-  [[nodiscard]] Finished check(std::vector<std::string> more) const {
+  [[nodiscard]] Finished check(std::vector<std::string> more, const std::string& compiler = "c++") const {
     more.insert(more.begin(), {"check", "--device", "host", "--db", database(), "--json"});
-    return ce_tune(more);
+    return ce_tune(more, {{"CE_HOST_COMPILER", compiler}});
+  }
+  /// The host's compiler, but for problems of that many columns.
+  [[nodiscard]] std::string compiler_without(int columns) const {
+    std::string path = (folder() / "c++").string();
+    test::write_file(path, fmt::format("#!/bin/sh\nfor word; do\n"
+                                       "  case $word in *.cu|*.cpp) grep -q 'int columns = {};' \"$word\" &&\n"
+                                       "    echo 'error: out of order' && exit 1;; esac\n"
+                                       "done\nexec c++ \"$@\"\n",
+                                       columns));
+    EXPECT_EQ(::chmod(path.c_str(), 0700), 0);
+    return path;
   }
   [[nodiscard]] json checked(int status, const std::vector<std::string>& more = {}) const {
     const Finished finished = check(more);
@@ -63,7 +76,7 @@ class CheckCommand : public test::CommandTest {
 };
 
 TEST_F(CheckCommand, HoldsWinnersAgainstTheirHistory) {
-  add(one_warp, 20);
+  add(few_warps, 20);
   const json slower = checked(3, {"--runs", "2"}).at("findings").at(0);
   EXPECT_EQ(slower.at("verdict"), "slower");
   EXPECT_GT(slower.at("ratio"), 2);
@@ -79,7 +92,7 @@ TEST_F(CheckCommand, HoldsWinnersAgainstTheirHistory) {
 
 /// So the hint of unsure ones says.
 TEST_F(CheckCommand, IsHeldAgainstAllRunsSoFarWithTheNewestSoftware) {
-  add(one_warp, 20);
+  add(few_warps, 20);
   for (const int before : {1, 1, 2, 3}) {
     // Whether it is as fast as a moment ago is up to this machine, and so is the status.
     const json found = json::parse(check({"--runs", "1"}).out).at("findings").at(0);
@@ -91,7 +104,7 @@ TEST_F(CheckCommand, IsHeldAgainstAllRunsSoFarWithTheNewestSoftware) {
 /// Where memory was short, a winner was timed with fewer rows than the problem has.
 TEST_F(CheckCommand, WhatWasTimedWithFewerRowsStaysOfItsProblem) {
   add({.operation = generator::Operation::softmax, .dtype = DType::f32, .rows = 64, .columns = 4096},
-      one_warp, 20);
+      few_warps, 20);
   const json findings = checked(3, {"--runs", "2"}).at("findings");
   EXPECT_EQ(findings.size(), 1U);
   EXPECT_EQ(findings.at(0).at("verdict"), "slower");
@@ -101,12 +114,12 @@ TEST_F(CheckCommand, WhatWasTimedWithFewerRowsStaysOfItsProblem) {
 }
 
 TEST_F(CheckCommand, AFasterOneIsNoRegression) {
-  add(one_warp, 1e9);
+  add(few_warps, 1e9);
   EXPECT_EQ(checked(0).at("findings").at(0).at("verdict"), "faster");
 }
 
 TEST_F(CheckCommand, CeilingsAreNoWinners) {
-  add(one_warp, 1e9);
+  add(few_warps, 1e9);
   // It moves the most bytes, and --top 1 would take it.
   add({.operation = generator::Operation::copy, .dtype = DType::f32, .rows = 64, .columns = 4096}, copying,
       1e9);
@@ -117,33 +130,33 @@ TEST_F(CheckCommand, CeilingsAreNoWinners) {
 
 TEST_F(CheckCommand, TellsWhoIsFasterThanTheWinnerAndRepeatsTheFinal) {
   add(many_warps, 1e8);
-  add(one_warp, 2e8);
+  add(few_warps, 2e8);
   // A busy machine keeps some of them from telling anything.
   const std::vector<std::string> runs = {"--runs", "5"};
   const json told = checked(0, runs);
   ASSERT_EQ(told.at("rivals").size(), 1U);
   EXPECT_EQ(told.at("rivals")[0].at("winner"), many_warps);
-  EXPECT_EQ(told.at("rivals")[0].at("second"), one_warp);
+  EXPECT_EQ(told.at("rivals")[0].at("second"), few_warps);
   EXPECT_TRUE(told.at("rivals")[0].at("beaten")) << told;
   EXPECT_FALSE(told.at("rivals")[0].at("retuned"));
   // Whether it is as fast as a moment ago is up to this machine, and so is the status.
   const json again = json::parse(check({"--retune", runs[0], runs[1]}).out);
   EXPECT_EQ(again.at("rivals")[0].at("retuned"), true) << again.at("rivals");
   const Finished listed = ce_tune({"db", "list", "--db", database(), "--json"});
-  EXPECT_EQ(json::parse(listed.out).at("keys").at(0).at("winner").at("config"), one_warp);
+  EXPECT_EQ(json::parse(listed.out).at("keys").at(0).at("winner").at("config"), few_warps);
 }
 
 TEST_F(CheckCommand, OnANoisyMachineNobodyIsFasterThanTheWinner) {
   for (const double us : {1e6, 1e8}) add(many_warps, us);
-  add(one_warp, 2e8);
+  add(few_warps, 2e8);
   const json told = json::parse(check({}).out);
   EXPECT_LT(told.at("rivals")[0].at("ratio"), 1) << told;
   EXPECT_FALSE(told.at("rivals")[0].at("beaten")) << told;
 }
 
 TEST_F(CheckCommand, WhatFailsIsNotTriedAgain) {
-  add("block/warps=1,vec=16,load=ca,store=cg", 1e9);  // 64 bytes at once: no kernel of today
-  const Finished failed = check({"--runs", "3"});
+  add(few_warps, 1e9);
+  const Finished failed = check({"--runs", "3"}, compiler_without(4096));
   EXPECT_NE(failed.status, 0) << failed.out;
   const std::string title = "softmax f32 8 x 4096: ";
   const std::size_t told = failed.err.find(title);
@@ -153,15 +166,17 @@ TEST_F(CheckCommand, WhatFailsIsNotTriedAgain) {
 }
 
 TEST_F(CheckCommand, AFailureDoesNotHideARegression) {
-  add(one_warp, 20);
+  add(few_warps, 20);
   add({.operation = generator::Operation::softmax, .dtype = DType::f32, .rows = 8, .columns = 8192},
-      "block/warps=1,vec=16,load=ca,store=cg", 1e9);  // 64 bytes at once: no kernel of today
-  const json document = checked(3, {"--runs", "2"});
+      "block/warps=8,vec=4,load=ca,store=cg", 1e9);
+  const Finished failed = check({"--runs", "2"}, compiler_without(8192));
+  EXPECT_EQ(failed.status, 3) << failed.err;
+  const json document = json::parse(failed.out);
   EXPECT_TRUE(document.contains("error")) << document;
 }
 
 TEST_F(CheckCommand, BudgetsEndIt) {
-  add(one_warp, 1e9);
+  add(few_warps, 1e9);
   const json none = checked(11, {"--budget", "0.000001s"});
   EXPECT_EQ(none.at("not_reached"), 1);
   EXPECT_EQ(none.at("findings"), json::array());

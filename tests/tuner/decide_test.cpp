@@ -10,6 +10,7 @@
 #include <optional>
 #include <random>
 
+#include "ce/base/error.hpp"
 #include "generator/source.hpp"
 #include "generator/variant.hpp"
 #include "tests/seed.hpp"
@@ -201,6 +202,39 @@ TEST(Decide, ConfigsThatNobodyCanBuildAreIgnored) {
 }
 
 /// As in a database that somebody edited.
+/// An import can name configs that no search tries: they would serve unseen, with the time that it says.
+TEST(Decide, ConfigsThatCannotWorkForTheKeyAreIgnored) {
+  const std::string device =
+      "GPU|cc=90|sm=132|l2=52428800|smem=232448/233472|regs=65536|threads=2048|mig=none";
+  generator::Problem problem = test::small_problem();
+  problem.columns = 32768;
+  const std::string good =
+      to_text(generator::space(problem, {.capability = 90, .shared_bytes_per_block = 232448}).at(0));
+  for (const char* bad :
+       {"warp/warps=1,vec=4,lanes=3,rows=1,load=ca,store=wb",   // no value of the axis
+        "warp/warps=1,vec=4,lanes=32,rows=1,load=ca,store=wb",  // too much for its registers
+        "stream/warps=8,vec=4,tile=8192,load=last,store=wb",    // serves other operations
+        "strided/warps=8,vec=4,load=ca,store=wb", "nothing/warps=1"}) {
+    SCOPED_TRACE(bad);
+    std::vector<Measurement> both(2, of_rows(40, good, 100));
+    for (Measurement& measurement : both) measurement.key = {generator::key_text(problem), device};
+    both[1].config = bad;
+    both[1].median_us = 0.5;
+    try {
+      both[1].template_digest = measured(bad, 1).template_digest;
+    } catch (const InvalidArgument&) {  // a variant that is none has no templates
+    }
+    const auto among = decide(both, Operation::softmax);
+    ASSERT_TRUE(among);
+    EXPECT_EQ(among->winner.config, good);
+    cache::Cache database = cache::Cache::in_memory();
+    database.add(both);
+    const auto served = decide(database, both[0].key, problem);
+    ASSERT_TRUE(served);
+    EXPECT_EQ(served->winner.config, good);
+  }
+}
+
 TEST(Decide, TemplatesOfAnotherVariantAreNotToday) {
   const Measurement right = measured(config(0), 6, 1);
   Measurement wrong = right;

@@ -1,0 +1,29 @@
+#include "tuner/serving.hpp"
+
+#include <array>
+
+#include "tuner/verify.hpp"
+
+namespace ce::tuner {
+
+std::string machine_of(const runtime::Device& device) {
+  const runtime::Evidence evidence = device.evidence();
+  for (const char* name : {"uuid", "host"})
+    if (const auto found = evidence.find(name); found != evidence.end()) return found->second;
+  return device.model().key();
+}
+
+bool is_verified(const runtime::Device& device, const cache::Cache& cache, const Built& built) {
+  return cache.is_verified(built.compile_key(), machine_of(device));
+}
+
+std::optional<std::string> verify_once(runtime::Device& device, cache::Cache& cache,
+                                       const generator::Problem& problem, const Built& built,
+                                       const Kernel& kernel, std::uint64_t seed) {
+  if (is_verified(device, cache, built)) return std::nullopt;
+  if (auto wrong = Verifier(device, problem, seed).mismatch(kernel)) return wrong;
+  cache.keep_verified(std::array{built.compile_key()}, machine_of(device));
+  return std::nullopt;
+}
+
+}  // namespace ce::tuner
