@@ -7,6 +7,7 @@
 #include <system_error>
 #include <utility>
 
+#include "ce/base/floating_environment.hpp"
 #include "ce/base/log.hpp"
 
 namespace ce {
@@ -53,6 +54,7 @@ void Background::stop() {
 }
 
 void Background::work(const std::stop_token& stop) {
+  const DefaultFloatingEnvironment environment;
   std::unique_lock lock(mutex_);
   while (added_.wait(lock, stop, [&] { return !waiting_.empty(); }) && !stop.stop_requested()) {
     bool progress = false;

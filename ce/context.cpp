@@ -12,6 +12,7 @@
 
 #include "cache/cache.hpp"
 #include "ce/base/error.hpp"
+#include "ce/base/floating_environment.hpp"
 #include "ce/chooser.hpp"
 #include "ce/device_name.hpp"
 #include "ce/known_call.hpp"
@@ -249,10 +250,15 @@ const Choice& Plan::choice() const noexcept {
 
 // ---- Context -------------------------------------------------------------------------------------------
 
-Context::Context(const ContextOptions& options) : impl_(std::make_unique<Impl>(options)) {}
+Context::Context(const ContextOptions& options) {
+  const DefaultFloatingEnvironment environment;
+  impl_ = std::make_unique<Impl>(options);
+}
 /// In a child of fork() it is left as it is: nobody goes on with what the parent's threads were at.
 Context::~Context() {
+  const DefaultFloatingEnvironment environment;
   if (impl_ && is_of_parent(impl_->number)) static_cast<void>(impl_.release());
+  impl_.reset();
 }
 
 template <AnyOperation Operation>
@@ -285,6 +291,7 @@ const Choice& Context::run_default(const Operation& operation, const typename Op
 template <AnyOperation Operation>
 const Choice& Context::run_unknown(const Operation& operation, const typename Operation::Tensors& tensors,
                                    Stream stream) {
+  const DefaultFloatingEnvironment environment;
   Request request = impl_->bind(operation, tensors);
   if (impl_->launch_empty(request, stream)) return impl_->empty;
   const Prepared prepared = prepared_for(impl_->chooser.choose(request.problem, stream), request.problem);
@@ -297,6 +304,7 @@ const Choice& Context::run_unknown(const Operation& operation, const typename Op
 
 template <AnyOperation Operation>
 Plan Context::prepare(const Operation& operation, const typename Operation::Tensors& tensors, Stream stream) {
+  const DefaultFloatingEnvironment environment;
   Request request = impl_->bind(operation, tensors);
   const Prepared prepared =
       request.problem.rows > 0 ? prepared_for(impl_->chooser.choose(request.problem, stream), request.problem)

@@ -115,8 +115,8 @@ class Plan {
   std::shared_ptr<const Impl> impl_;
 };
 
-/// A device, a database and the kernels chosen so far. Thread-safe. Leaves the calling thread's current CUDA
-/// context and device as it found them. A child of fork() makes its own; the end of its parent's does nothing there.
+/// A device, a database and the kernels chosen so far. Thread-safe. Leaves the thread's current CUDA context,
+/// and its floating-point environment, as they were. A child of fork() makes its own; the end of its parent's does nothing.
 class Context {
  public:
   /// \throws Unsupported where the device does not exist or is too old, InvalidArgument for an option or an

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "ce/base/floating_environment.hpp"
 #include "ce/context.hpp"
 #include "ce/device_name.hpp"
 #include "runtime/cuda/device.hpp"
@@ -65,6 +66,7 @@ std::atomic<DefaultContexts*> of_process = nullptr;
 /// Threads that meet here at first may each make one, of which one stays: they have no Contexts yet.
 DefaultContexts& default_contexts() {
   if (DefaultContexts* made = of_process.load(std::memory_order_acquire)) return *made;
+  const DefaultFloatingEnvironment environment;  // of the driver, which may be started here
   auto own = std::make_unique<DefaultContexts>();
   DefaultContexts* first = nullptr;
   if (of_process.compare_exchange_strong(first, own.get(), std::memory_order_acq_rel)) return *own.release();

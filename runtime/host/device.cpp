@@ -15,6 +15,7 @@
 
 #include "ce/base/environment.hpp"
 #include "ce/base/error.hpp"
+#include "ce/base/floating_environment.hpp"
 #include "runtime/host/compiler.hpp"
 #include "runtime/host/memory.hpp"
 #include "runtime/host/scheduler.hpp"
@@ -123,6 +124,7 @@ class HostDevice : public Device {
 
   void launch(std::span<const KernelLaunch> kernels, const void* arguments, std::size_t argument_bytes,
               Stream) override {
+    const DefaultFloatingEnvironment environment;  // of the threads that the scheduler starts, too
     for (const auto& [function, launch] : kernels) launch_one(function, launch, arguments, argument_bytes);
   }
 
