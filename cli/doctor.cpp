@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -81,6 +82,17 @@ Diagnosis check_driver(const runtime::CudaStatus& cuda) {
           .facts = {{"cuda_version", cuda.cuda_version}, {"driver_version", cuda.driver_version}}};
 }
 
+/// Of what a compiler says.
+std::string one_line(std::string_view text) {
+  std::string line;
+  for (const char c : text.substr(0, text.find_last_not_of("\n ") + 1))
+    if (c != '\n' && c != ' ')
+      line += c;
+    else if (!line.ends_with(' '))
+      line += ' ';
+  return line;
+}
+
 Diagnosis check_nvrtc(const runtime::CudaStatus& cuda) {
   Json facts{{"tried", cuda.nvrtc_tried}};
   if (!cuda.nvrtc_found)
@@ -93,7 +105,18 @@ Diagnosis check_nvrtc(const runtime::CudaStatus& cuda) {
             .facts = std::move(facts)};
   facts.update({{"path", cuda.nvrtc_path},
                 {"version", cuda.nvrtc_version},
-                {"architectures", cuda.nvrtc_architectures}});
+                {"architectures", cuda.nvrtc_architectures},
+                {"problem", cuda.nvrtc_problem}});
+  if (!cuda.nvrtc_problem.empty())
+    return {.what = "nvrtc",
+            .state = Diagnosis::State::bad,
+            .detail = fmt::format("{} at {} compiles nothing: {}", cuda.nvrtc_version, cuda.nvrtc_path,
+                                  one_line(cuda.nvrtc_problem)),
+            .remedy =
+                "mend or reinstall it (all files of the package nvidia-cuda-nvrtc, or of a CUDA toolkit, "
+                "libnvrtc-builtins among them), or name another libnvrtc.so in CE_NVRTC",
+            .facts = std::move(facts),
+            .code = ExitCode::compile};
   return {.what = "nvrtc",
           .detail = fmt::format("{} at {}, for sm_{}", cuda.nvrtc_version, cuda.nvrtc_path,
                                 fmt::join(cuda.nvrtc_architectures, ", sm_")),
@@ -137,6 +160,11 @@ Diagnosis check_host() {
   try {
     const std::string compiler = host->compiler();
     facts["compiler"] = compiler;
+    const runtime::CompileRequest trial{.name = "trial",
+                                        .text = "extern \"C\" int trial() {\n  return 1;\n}\n",
+                                        .headers = {},
+                                        .options = {}};
+    static_cast<void>(host->compile(trial));
     return {.what = "host",
             .detail = fmt::format(
                 "{}, compiler {}; shows whether kernels are right, its times say nothing about a GPU",
@@ -147,6 +175,13 @@ Diagnosis check_host() {
             .state = Diagnosis::State::absent,
             .detail = "no C++ compiler",
             .remedy = error.what(),
+            .facts = std::move(facts),
+            .code = ExitCode::compile};
+  } catch (const Error& error) {
+    return {.what = "host",
+            .state = Diagnosis::State::bad,
+            .detail = fmt::format("the C++ compiler compiles nothing: {}", one_line(error.what())),
+            .remedy = "mend or reinstall the compiler, or name another in CE_HOST_COMPILER",
             .facts = std::move(facts),
             .code = ExitCode::compile};
   }
@@ -316,7 +351,7 @@ ExitCode verdict(const runtime::CudaStatus& cuda, const Diagnosis& host, const D
   bool usable = false;
   for (const auto& gpu : cuda.gpus) usable = usable || gpu.problem.empty();
   if (!cuda.gpus.empty() && !usable) return ExitCode::device;
-  if (!cuda.gpus.empty() && !cuda.nvrtc_found) return ExitCode::compile;
+  if (!cuda.gpus.empty() && (!cuda.nvrtc_found || !cuda.nvrtc_problem.empty())) return ExitCode::compile;
   if (cuda.gpus.empty() && host.state != Diagnosis::State::good) return host.code;
   if (device.state == Diagnosis::State::bad) return device.code;
   if (database.state == Diagnosis::State::bad) return ExitCode::database;

@@ -51,12 +51,13 @@ struct CudaStatus {
   std::string nvrtc_path;
   std::string nvrtc_version;
   std::vector<int> nvrtc_architectures;  ///< of those the kernels are tested for
+  std::string nvrtc_problem;             ///< why it compiles nothing; empty where it does
   std::vector<std::string> nvrtc_tried;  ///< every place that was looked in before, with what was wrong
 
   std::vector<Gpu> gpus;
 };
 
-/// Looks for driver, GPUs and NVRTC. Creates no context.
+/// Looks for driver, GPUs and NVRTC, which compiles a few lines. Creates no context.
 [[nodiscard]] CudaStatus cuda_status();
 
 }  // namespace ce::runtime

@@ -46,6 +46,20 @@ struct Nvrtc::Api {
 
 namespace {
 
+/// Whether that is a verdict on the source. All else (builtins that are missing, memory that is short, errors of its own)
+/// is the compiler's affair, and no config is marked for it.
+bool is_of_source(nvrtcResult result) {
+  return result == NVRTC_ERROR_COMPILATION || result == NVRTC_ERROR_INVALID_OPTION;
+}
+
+Error not_compiled(std::string_view name, std::string_view why) {
+  return Error(ErrorKind::compile, fmt::format("compiling {}: {}", name, why));
+}
+
+}  // namespace
+
+namespace {
+
 constinit MadeOnce<Nvrtc::Opened> shared_nvrtc;
 
 /// The first function that the library lacks, or an empty text.
@@ -152,7 +166,28 @@ std::string Nvrtc::target(int capability) const {
   return fmt::format("{}_{}", nearest == capability ? "sm" : "compute", nearest);
 }
 
+std::string Nvrtc::problem() const {
+  try {
+    const CompileRequest trial{.name = "trial",
+                               .text = "extern \"C\" __global__ void trial(float* x) {\n  *x = 1.0f;\n}\n",
+                               .headers = {},
+                               .options = {}};
+    static_cast<void>(compile(trial, architectures().empty() ? 0 : architectures().front()));
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return {};
+}
+
 Binary Nvrtc::compile(const CompileRequest& request, int capability) const {
+  try {
+    return compile_program(request, capability);
+  } catch (const DeviceError& error) {  // of a call of NVRTC, which is no device
+    throw not_compiled(request.name, error.what());
+  }
+}
+
+Binary Nvrtc::compile_program(const CompileRequest& request, int capability) const {
   const NvrtcUse use;
   const std::string architecture = target(capability);
   std::vector<std::string> options = {"--gpu-architecture=" + architecture,
@@ -191,8 +226,7 @@ Binary Nvrtc::compile(const CompileRequest& request, int capability) const {
     const std::string verdict = fmt::format("{} (NVRTC {}, {})", api_->nvrtcGetErrorString(result), version(),
                                             fmt::join(options, " "));
     const std::string log = binary.log.empty() ? verdict : verdict + "\n" + binary.log;
-    if (result == NVRTC_ERROR_OUT_OF_MEMORY)
-      throw Error(ErrorKind::compile, fmt::format("compiling {}: {}", request.name, log));
+    if (!is_of_source(result)) throw not_compiled(request.name, log);
     throw CompileError(request.name, log, keep_source(request));
   }
   if (architecture.starts_with("sm_")) {

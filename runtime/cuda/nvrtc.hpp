@@ -53,13 +53,17 @@ class Nvrtc {
   /// \throws Unsupported where it knows none that low
   [[nodiscard]] std::string target(int capability) const;
 
+  /// Why it compiles not even a kernel of three lines, as where its builtins are missing; empty where it does.
+  [[nodiscard]] std::string problem() const;
+
   /// A cubin or PTX, as target() says, of the request's text compiled as C++20 (C++17 before NVRTC 12).
   /// \throws CompileError with the log; text and headers are then kept in a new folder among the system's
-  /// temporary files
+  /// temporary files; Error(compile) where NVRTC did not get to it
   [[nodiscard]] Binary compile(const CompileRequest& request, int capability) const;
 
  private:
   struct Api;
+  [[nodiscard]] Binary compile_program(const CompileRequest& request, int capability) const;
   explicit Nvrtc(std::unique_ptr<const Api> api);
   std::unique_ptr<const Api> api_;
 };

@@ -73,6 +73,7 @@ CudaStatus cuda_status() {
     status.nvrtc_path = nvrtc->path();
     status.nvrtc_version = nvrtc->version();
     status.nvrtc_architectures = nvrtc->architectures_to_test();
+    status.nvrtc_problem = nvrtc->problem();
   }
   return status;
 }

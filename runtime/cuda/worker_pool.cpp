@@ -46,7 +46,8 @@ Binary outcome_of(Reply reply, const std::string& name) {
       throw DeviceError(reply.call, static_cast<int>(reply.code), reply.text);
     case Reply::Outcome::failed: break;
   }
-  throw Error(ErrorKind::compile, fmt::format("compiling {}: {}", name, reply.text));
+  const std::string before = fmt::format("compiling {}: ", name);  // NVRTC's errors have it already
+  throw Error(ErrorKind::compile, reply.text.starts_with(before) ? reply.text : before + reply.text);
 }
 
 }  // namespace

@@ -293,6 +293,25 @@ TEST_F(CommandLine, ACompilerThatCompilesNothingIsACompileFailure) {
   const Finished finished = ce_tune(host_sweep(database()), {{"CE_HOST_COMPILER", compiler}});
   expect_failure(finished, 6, "compile error");
   EXPECT_NE(finished.out.find("out of order"), std::string::npos) << finished.out;
+  const Finished doctor = ce_tune({"doctor"}, {{"CE_HOST_COMPILER", compiler}});
+  EXPECT_EQ(doctor.status, 6) << doctor.out;
+  EXPECT_NE(doctor.out.find("host      PROBLEM"), std::string::npos) << doctor.out;
+  EXPECT_NE(doctor.out.find("out of order"), std::string::npos) << doctor.out;
+}
+
+/// Without GPUs the host device tunes, whatever NVRTC does.
+TEST_F(CommandLine, DoctorSaysThatNvrtcCompilesNothing) {
+  const test::Environment broken{
+      {"CE_NVRTC", CE_FAKE_NVRTC}, {"FAKE_NVRTC_FAILS", "nvrtcCompileProgram"}, {"FAKE_NVRTC_RESULT", "7"}};
+  for (const auto& [driver, status] : {std::pair{"/nonexistent", 0}, {CE_FAKE_DRIVER, 6}}) {
+    test::Environment environment = broken;
+    environment["CE_LIBCUDA"] = driver;
+    const Finished finished = ce_tune({"doctor"}, environment);
+    EXPECT_EQ(finished.status, status) << finished.out;
+    EXPECT_NE(finished.out.find("nvrtc     PROBLEM"), std::string::npos) << finished.out;
+    EXPECT_NE(finished.out.find("failed to open libnvrtc-builtins.so.13.0"), std::string::npos)
+        << finished.out;
+  }
 }
 
 TEST_F(CommandLine, DoctorTellsWhatIsThereWithoutAGpu) {
