@@ -52,7 +52,7 @@ struct Choice {
 
 struct ContextOptions {
   /// "cuda", "cuda:1", "host"; empty: the environment variable CE_DEVICE, else the thread's current CUDA
-  /// device, else GPU 0, else the host.
+  /// device, else GPU 0, else the host, of which the log warns once: it is there to find wrong kernels, and slow.
   std::string device;
   /// The tuning database; empty: the environment variable CE_DB, else $XDG_DATA_HOME/ce/ce.db, else
   /// ~/.local/share/ce/ce.db.

@@ -27,6 +27,7 @@ class DefaultContexts {
     const std::lock_guard lock(making_);
     Context* made = contexts_[index].load(std::memory_order_relaxed);
     if (made == nullptr) {
+      if (index == gpus_ && !chosen_) warn_of_host_device();
       made = new Context(ContextOptions{.device = name_of(index)});
       contexts_[index].store(made, std::memory_order_release);
     }

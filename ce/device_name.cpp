@@ -8,6 +8,7 @@
 
 #include "ce/base/environment.hpp"
 #include "ce/base/error.hpp"
+#include "ce/base/log.hpp"
 #include "runtime/cuda/device.hpp"
 #include "runtime/host/device.hpp"
 
@@ -44,7 +45,16 @@ std::string default_device_name() {
   return runtime::cuda_device_count() > 0 ? "cuda:0" : "host";
 }
 
+void warn_of_host_device() {
+  log_once(
+      LogLevel::warning,
+      "no GPU here: kernels run on the host device, which shows whether they are right and is far slower "
+      "than other code on the CPU (ce-tune doctor says what a GPU lacks; the device \"host\", or "
+      "CE_DEVICE=host, asks for it)");
+}
+
 std::unique_ptr<runtime::Device> open_device(std::string_view text) {
+  if (text.empty() && !device_of_environment() && default_device_name() == "host") warn_of_host_device();
   const std::string name = text.empty() ? default_device_name() : std::string(text);
   if (name == "host") return runtime::open_host_device();
   if (const auto ordinal = cuda_ordinal(name)) return runtime::open_cuda_device(*ordinal);

@@ -18,6 +18,10 @@ namespace ce {
 /// "cuda:0" where there is a GPU, else "host". \throws InvalidArgument naming CE_DEVICE
 [[nodiscard]] std::string default_device_name();
 
+/// Once in a process: that there is no GPU, and the host device runs though nobody asked for it.
+void warn_of_host_device();
+
+/// Warns where the default is the host device though CE_DEVICE does not name it.
 /// \param text  "cuda", "cuda:1", "host", or empty for the default
 /// \throws InvalidArgument for another text, Unsupported where there is no such device
 [[nodiscard]] std::unique_ptr<runtime::Device> open_device(std::string_view text);

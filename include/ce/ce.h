@@ -206,7 +206,7 @@ enum {
 typedef struct ce_context_options {
   size_t struct_size;
   /// "cuda", "cuda:1", "host"; NULL or "": the environment variable CE_DEVICE, else the thread's current CUDA
-  /// device, else GPU 0, else the host.
+  /// device, else GPU 0, else the host, of which the log warns once.
   const char* device;
   /// The file of the tuning database; NULL or "": the environment variable CE_DB, else
   /// $XDG_DATA_HOME/ce/ce.db, else ~/.local/share/ce/ce.db.

@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "ce/base/error.hpp"
+#include "ce/device_name.hpp"
 #include "generator/config.hpp"
 #include "tests/ce/child.hpp"
 #include "tests/ce/fixture.hpp"
@@ -114,6 +115,32 @@ TEST_F(ChoiceTest, TheEnvironmentNamesDatabaseAndDevice) {
   const ChildResult by_default = run_in_a_child({});
   EXPECT_NE(by_default.status, 0);
   EXPECT_THAT(by_default.output, HasSubstr("CE_DEVICE is \"abacus\"; expected"));
+}
+
+/// Whoever does not ask for the host device hears that it runs, also where all is known.
+TEST_F(ChoiceTest, WantOfAGpuIsSaidOnce) {
+  const ScopedEnvironment no_driver("CE_LIBCUDA", "/nonexistent/libcuda.so"),
+      database("CE_DB", file().string()), policy("CE_POLICY", "lookup");
+  for (const char* device : {static_cast<const char*>(nullptr), "host"}) {
+    const ScopedEnvironment chosen("CE_DEVICE", device);
+    const ChildResult child = run_in_a_child({});
+    EXPECT_EQ(child.status, 0) << child.output;
+    EXPECT_EQ(child.output.find("warning: no GPU here: kernels run on the host device") != std::string::npos,
+              device == nullptr)
+        << child.output;
+  }
+}
+
+TEST_F(ChoiceTest, AContextWithoutADeviceSaysSoToo) {
+  const ScopedEnvironment chosen("CE_DEVICE", static_cast<const char*>(nullptr));
+  if (default_device_name() != "host") GTEST_SKIP() << "there is a GPU";
+  static int runs = 0;
+  if (++runs > 1) GTEST_SKIP() << "it was said in this process";
+  ContextOptions by_default = options(Policy::lookup);
+  by_default.device = "";
+  const LogLines lines;
+  const Context first(by_default), second(by_default), host(options(Policy::lookup));
+  EXPECT_EQ(lines.count(LogLevel::warning, "no GPU here"), 1);
 }
 
 }  // namespace
