@@ -69,8 +69,8 @@ int report(const Failure& failure, bool json) {
   if (json) {
     nlohmann::json error = failure.fields;
     error["exit_code"] = static_cast<int>(failure.code);
-    fmt::print("{}\n", nlohmann::json{{"error", error}}.dump(2, ' ', false,
-                                                             nlohmann::json::error_handler_t::replace));
+    fmt::print("{}\n",
+               nlohmann::json{{"error", error}}.dump(2, ' ', true, nlohmann::json::error_handler_t::replace));
   }
   return static_cast<int>(failure.code);
 }

@@ -15,6 +15,7 @@
 #include "cli/output_file.hpp"
 #include "cli/problem_options.hpp"
 #include "cli/progress.hpp"
+#include "cli/say.hpp"
 #include "cli/suite.hpp"
 #include "cli/units.hpp"
 #include "tuner/retime.hpp"
@@ -138,7 +139,7 @@ ExitCode bench(const BenchOptions& options, const std::string& command_line) {
   if (options.common.json)
     print(json_of(result));
   else
-    fmt::print("{}", text_of(result));
+    print_text("{}", text_of(result));
   return verdict(result.run, "what was tuned", "; what was timed is not");
 }
 

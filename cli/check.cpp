@@ -18,6 +18,7 @@
 #include "cli/known.hpp"
 #include "cli/options.hpp"
 #include "cli/progress.hpp"
+#include "cli/say.hpp"
 #include "cli/timing_process.hpp"
 #include "cli/tuning_run.hpp"
 #include "cli/units.hpp"
@@ -327,7 +328,7 @@ ExitCode check(const CheckOptions& options) {
     print(document);
   } else {
     const std::string again = fmt::format("ce-tune regressions --since {}", started);
-    fmt::print("{}{}", text_of(findings, options.all, again), rivals_text(problems));
+    print_text("{}{}", text_of(findings, options.all, again), rivals_text(problems));
   }
   const ExitCode found = exit_code_of(findings), failed = verdict(run, "what was measured", "");
   return found == ExitCode::regression || failed == ExitCode::success ? found : failed;

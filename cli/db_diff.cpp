@@ -15,6 +15,7 @@
 #include "cli/json.hpp"
 #include "cli/known.hpp"
 #include "cli/options.hpp"
+#include "cli/say.hpp"
 #include "cli/table.hpp"
 #include "cli/units.hpp"
 
@@ -134,7 +135,7 @@ ExitCode diff(const CommonOptions& common, const std::string& other) {
   if (common.json)
     print(document_of(difference));
   else
-    fmt::print("{}", text_of(difference));
+    print_text("{}", text_of(difference));
   return ExitCode::success;
 }
 

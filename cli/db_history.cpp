@@ -13,10 +13,12 @@
 #include <tuple>
 #include <vector>
 
+#include "ce/base/printable.hpp"
 #include "cli/db.hpp"
 #include "cli/json.hpp"
 #include "cli/known.hpp"
 #include "cli/options.hpp"
+#include "cli/say.hpp"
 #include "cli/table.hpp"
 #include "cli/units.hpp"
 #include "tuner/populations.hpp"
@@ -168,7 +170,7 @@ std::string text_of(const Known& known, const std::vector<Generation>& generatio
     }
     table.add(std::move(cells));
   }
-  return fmt::format("{}  {}\ndevice   {}\n\n{}", known.key.id(), known.title(), known.key.device,
+  return fmt::format("{}  {}\ndevice   {}\n\n{}", known.key.id(), known.title(), printable(known.key.device),
                      table.text());
 }
 
@@ -179,7 +181,7 @@ ExitCode history(const CommonOptions& common, const std::string& prefix) {
   if (common.json)
     print(document_of(known, generations));
   else
-    fmt::print("{}", text_of(known, generations));
+    print_text("{}", text_of(known, generations));
   return ExitCode::success;
 }
 

@@ -17,6 +17,7 @@
 #include "cli/db.hpp"
 #include "cli/json.hpp"
 #include "cli/options.hpp"
+#include "cli/say.hpp"
 #include "cli/units.hpp"
 
 namespace ce::cli {
@@ -61,7 +62,7 @@ ExitCode read(const CommonOptions& common, const std::string& file_or_dash) {
            {"measurements", measurements},
            {"measurements_added", added}});
   else
-    fmt::print("{} of {} added to {}\n", added, counted(measurements, "measurement"),
+    print_text("{} of {} added to {}\n", added, counted(measurements, "measurement"),
                database.path().string());
   return ExitCode::success;
 }

@@ -12,11 +12,13 @@
 #include <vector>
 
 #include "cache/layers.hpp"
+#include "ce/base/printable.hpp"
 #include "cli/cases.hpp"
 #include "cli/db.hpp"
 #include "cli/json.hpp"
 #include "cli/known.hpp"
 #include "cli/options.hpp"
+#include "cli/say.hpp"
 #include "cli/table.hpp"
 #include "cli/units.hpp"
 #include "tuner/decide.hpp"
@@ -155,7 +157,7 @@ ExitCode list(const ListOptions& options) {
     if (options.layers) documents.back()["layer"] = database->name;
     if (key.first != device_text) end_device();
     device_text = key.first;
-    device = device_name_of(summary.key);
+    device = printable(device_name_of(summary.key));
     std::vector<std::string> cells = row_of(summary, decision, finding);
     if (options.layers) cells.push_back(database->name);
     table.add(std::move(cells));
@@ -168,12 +170,12 @@ ExitCode list(const ListOptions& options) {
     if (options.layers) document["layers"] = json_of_layers(databases);
     print(document);
   } else if (options.layers) {
-    fmt::print("{}{}\n", text, count);
+    print_text("{}{}\n", text, count);
     for (const Asked& database : databases)
-      fmt::print("  {:<7} {}{}\n", database.name, database.place,
+      print_text("  {:<7} {}{}\n", database.name, database.place,
                  database.problem.empty() ? "" : ": " + database.problem);
   } else {
-    fmt::print("{}{} in {}\n", text, count, path);
+    print_text("{}{} in {}\n", text, count, path);
   }
   return ExitCode::success;
 }

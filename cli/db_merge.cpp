@@ -11,6 +11,7 @@
 #include "cli/db.hpp"
 #include "cli/json.hpp"
 #include "cli/options.hpp"
+#include "cli/say.hpp"
 #include "cli/units.hpp"
 
 namespace ce::cli {
@@ -57,7 +58,7 @@ ExitCode merge(const MergeOptions& options) {
   if (options.common.json)
     print({{"database", database.path().string()}, {"merged", documents}});
   else
-    fmt::print("{}", text);
+    print_text("{}", text);
   return ExitCode::success;
 }
 

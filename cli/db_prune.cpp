@@ -11,6 +11,7 @@
 #include "cli/db.hpp"
 #include "cli/json.hpp"
 #include "cli/options.hpp"
+#include "cli/say.hpp"
 #include "cli/units.hpp"
 
 namespace ce::cli {
@@ -49,7 +50,7 @@ ExitCode prune(const PruneOptions& options) {
            {"measurements", pruned.measurements},
            {"binaries", pruned.binaries}});
   else
-    fmt::print("{} and {} {} of {}\n", counted(pruned.measurements, "measurement"),
+    print_text("{} and {} {} of {}\n", counted(pruned.measurements, "measurement"),
                counted(pruned.binaries, "compiled kernel"), options.dry_run ? "would go out" : "taken out",
                database.path().string());
   return ExitCode::success;

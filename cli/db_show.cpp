@@ -6,11 +6,13 @@
 #include <string>
 #include <vector>
 
+#include "ce/base/printable.hpp"
 #include "cli/cases.hpp"
 #include "cli/db.hpp"
 #include "cli/json.hpp"
 #include "cli/known.hpp"
 #include "cli/options.hpp"
+#include "cli/say.hpp"
 #include "cli/table.hpp"
 #include "cli/units.hpp"
 
@@ -90,11 +92,11 @@ std::string evidence_text(const cache::Measurement& measurement) {
 
 std::string text_of(const Known& known, const Asked& database, const ProblemFinding* slower) {
   std::string text = fmt::format("{}  {}\nproblem  {}\ndevice   {}\n", known.key.id(), known.title(),
-                                 known.key.problem, known.key.device);
+                                 printable(known.key.problem), printable(known.key.device));
   if (database.name != "user") text += fmt::format("layer    {}, {}\n", database.name, database.place);
   if (known.decision) {
-    text += fmt::format("winner   {}\nbecause  {}\ntimed    {}\n", known.decision->winner.config,
-                        known.decision->reason, timed_text(known.decision->winner.measurement));
+    text += fmt::format("winner   {}\nbecause  {}\ntimed    {}\n", printable(known.decision->winner.config),
+                        printable(known.decision->reason), timed_text(known.decision->winner.measurement));
     if (slower != nullptr) text += fmt::format("now      {}\n", slower_text(*slower));
     text += "\n" + ranking_text(*known.decision);
   } else {
@@ -117,7 +119,7 @@ ExitCode show(const CommonOptions& common, const std::string& prefix) {
   if (common.json)
     print(json_of_known(known, found.database, slower));
   else
-    fmt::print("{}", text_of(known, found.database, slower));
+    print_text("{}", text_of(known, found.database, slower));
   return ExitCode::success;
 }
 

@@ -9,6 +9,7 @@
 #include "cli/db.hpp"
 #include "cli/json.hpp"
 #include "cli/options.hpp"
+#include "cli/say.hpp"
 #include "cli/units.hpp"
 
 namespace ce::cli {
@@ -27,7 +28,7 @@ ExitCode vacuum(const CommonOptions& common) {
   if (common.json)
     print({{"database", database.path().string()}, {"bytes_before", before}, {"bytes_after", after}});
   else
-    fmt::print("{}: {}, before {}\n", database.path().string(), size_text(after), size_text(before));
+    print_text("{}: {}, before {}\n", database.path().string(), size_text(after), size_text(before));
   return ExitCode::success;
 }
 

@@ -13,6 +13,7 @@
 #include "cli/db.hpp"
 #include "cli/json.hpp"
 #include "cli/options.hpp"
+#include "cli/say.hpp"
 
 namespace ce::cli {
 namespace {
@@ -41,8 +42,8 @@ ExitCode verify(const CommonOptions& common) {
   if (common.json) {
     print({{"database", path.string()}, {"damages", damages}});
   } else {
-    for (const std::string& damage : damages) fmt::print("{}\n", damage);
-    fmt::print("{}: {}\n", path.string(), damages.empty() ? "whole" : "damaged");
+    for (const std::string& damage : damages) print_text("{}\n", damage);
+    print_text("{}: {}\n", path.string(), damages.empty() ? "whole" : "damaged");
   }
   return damages.empty() ? ExitCode::success : ExitCode::database;
 }

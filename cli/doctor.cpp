@@ -28,6 +28,7 @@
 #include "cli/commands.hpp"
 #include "cli/json.hpp"
 #include "cli/options.hpp"
+#include "cli/say.hpp"
 #include "cli/table.hpp"
 #include "cli/units.hpp"
 #include "runtime/cuda/device.hpp"
@@ -409,7 +410,7 @@ ExitCode doctor(const CommonOptions& common) {
   if (common.json)
     print(document_of(examination));
   else
-    fmt::print("{}", text_of(examination));
+    print_text("{}", text_of(examination));
   return examination.code;
 }
 

@@ -11,12 +11,14 @@
 #include <vector>
 
 #include "ce/base/error.hpp"
+#include "ce/base/printable.hpp"
 #include "cli/cases.hpp"
 #include "cli/ceilings.hpp"
 #include "cli/commands.hpp"
 #include "cli/json.hpp"
 #include "cli/known.hpp"
 #include "cli/options.hpp"
+#include "cli/say.hpp"
 #include "cli/table.hpp"
 #include "cli/units.hpp"
 #include "tuner/bench.hpp"
@@ -140,12 +142,12 @@ std::string text_of(const Known& known, const Explanation& why, const Beside& be
   const tuner::Candidate& winner = why.decision.winner;
   std::string text =
       fmt::format("{}  {}\nwinner   {}\nbecause  {}\ntimed    {}\n", known.key.id(), known.title(),
-                  winner.config, why.decision.reason, timed_text(winner.measurement));
+                  printable(winner.config), printable(why.decision.reason), timed_text(winner.measurement));
   if (beside.slower != nullptr) text += fmt::format("now      {}\n", slower_text(*beside.slower));
   if (beside.database.name != "user")
     text += fmt::format("layer    {}, {}\n", beside.database.name, beside.database.place);
   if (why.finalists.size() > 1) text += fmt::format("sure     {}\n", sureness_of(why));
-  if (!why.ties.empty()) text += fmt::format("ties     {}\n", why.ties);
+  if (!why.ties.empty()) text += fmt::format("ties     {}\n", printable(why.ties));
   if (ceiling)
     text += fmt::format(
         "ceiling  {} of {} GB/s, {}, which the best kernel on record does that is nothing but a {}\n",
@@ -236,7 +238,7 @@ ExitCode explain(const CommonOptions& common, const std::string& prefix) {
   if (common.json)
     print(document_of(known, *why, beside));
   else
-    fmt::print("{}", text_of(known, *why, beside));
+    print_text("{}", text_of(known, *why, beside));
   return ExitCode::success;
 }
 

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "ce/base/error.hpp"
+#include "ce/base/printable.hpp"
 #include "ce/base/source_location.hpp"
 
 namespace ce::cli {
@@ -38,7 +39,7 @@ std::string Failure::line() const {
   if (const auto log = fields.find("log"); log != fields.end())
     if (const std::string_view error = first_error(log->second); !error.empty())
       message += fmt::format(" {}", error);
-  return fmt::format("ce-tune: {}: {}", fields.at("kind"), message);
+  return printable(fmt::format("ce-tune: {}: {}", fields.at("kind"), message));
 }
 
 Failure describe(const std::exception& error) {

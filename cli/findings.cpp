@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <tuple>
 
+#include "ce/base/printable.hpp"
 #include "cli/known.hpp"
 #include "cli/table.hpp"
 #include "cli/units.hpp"
@@ -46,11 +47,11 @@ std::string suspects_text(const Finding& finding) {
 std::string choice_text(const ProblemFinding& problem) {
   const Finding& finding = problem.finding;
   if (finding.config_before == finding.config_after) return {};
-  std::string text =
-      fmt::format("{}: was {}, is {}", problem.key.id(), finding.config_before, finding.config_after);
+  std::string text = fmt::format("{}: was {}, is {}", problem.key.id(), printable(finding.config_before),
+                                 printable(finding.config_after));
   if (finding.kernel)
-    text += fmt::format("; {} itself: {}, {:.3f} ({})", finding.kernel_config, name(finding.kernel->verdict),
-                        finding.kernel->ratio, interval_text(*finding.kernel));
+    text += fmt::format("; {} itself: {}, {:.3f} ({})", printable(finding.kernel_config),
+                        name(finding.kernel->verdict), finding.kernel->ratio, interval_text(*finding.kernel));
   return text + "\n";
 }
 
@@ -215,9 +216,9 @@ Json json_of(const ProblemFinding& problem) {
 
 std::string slower_text(const ProblemFinding& problem) {
   const Finding& finding = problem.finding;
-  return fmt::format("slower: {:.3f} of the time before ({}), {}; {}; suspect {}", finding.winner.ratio,
-                     interval_text(finding.winner), time_text(finding.after_us), changes_text(finding),
-                     suspects_text(finding));
+  return printable(fmt::format("slower: {:.3f} of the time before ({}), {}; {}; suspect {}",
+                               finding.winner.ratio, interval_text(finding.winner),
+                               time_text(finding.after_us), changes_text(finding), suspects_text(finding)));
 }
 
 Json json_of_slower(const ProblemFinding* problem) {

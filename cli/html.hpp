@@ -7,8 +7,7 @@
 
 namespace ce::cli {
 
-/// Fit for the text and the attributes of HTML, XML and SVG. Control characters, which XML has not, and bytes that
-/// are no UTF-8 become U+FFFD; tabs and newlines stay.
+/// Fit for the text and the attributes of HTML, XML and SVG. It is printable(), tabs and newlines stay.
 [[nodiscard]] std::string escaped(std::string_view text);
 
 }  // namespace ce::cli

@@ -77,7 +77,7 @@ Json json_of(const tuner::AxisEffect& effect) {
 }
 
 void print(const Json& document) {
-  fmt::print("{}\n", document.dump(2, ' ', false, Json::error_handler_t::replace));
+  fmt::print("{}\n", document.dump(2, ' ', true, Json::error_handler_t::replace));
 }
 
 }  // namespace ce::cli

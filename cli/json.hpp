@@ -22,7 +22,7 @@ using Json = nlohmann::ordered_json;
 [[nodiscard]] Json json_of(const tuner::AxisEffect& effect);
 
 /// Prints the document to standard output. Bytes that are no UTF-8, as compilers and file names may hold, are
-/// replaced.
+/// replaced, and characters beyond ASCII are written as \\u and digits: a terminal obeys some of them.
 void print(const Json& document);
 
 }  // namespace ce::cli

@@ -6,6 +6,7 @@
 #include <limits>
 #include <set>
 
+#include "ce/base/printable.hpp"
 #include "tuner/statistics.hpp"
 
 namespace ce::cli {
@@ -45,7 +46,7 @@ std::string Known::title() const { return title_of(key); }
 
 std::string title_of(const cache::Key& key) {
   const auto problem = problem_of(key);
-  return problem ? generator::title(*problem) : key.problem;
+  return problem ? generator::title(*problem) : printable(key.problem);
 }
 
 std::string_view stage_of(const cache::Measurement& measurement) noexcept {
@@ -57,11 +58,11 @@ std::string_view stage_of(const cache::Measurement& measurement) noexcept {
 }
 
 std::string timed_text(const cache::Measurement& measurement) {
-  std::string text = measurement.created_at.substr(0, 16) + " UTC";
+  std::string text = printable(measurement.created_at.substr(0, 16)) + " UTC";
   if (const std::size_t at = text.find('T'); at != std::string::npos) text[at] = ' ';
   for (const char* name : {"uuid", "host"})
     if (const auto found = measurement.evidence.find(name); found != measurement.evidence.end())
-      return text + " on " + found->second;
+      return text + " on " + printable(found->second);
   return text;
 }
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "ce/base/environment.hpp"
+#include "ce/base/printable.hpp"
 #include "cli/table.hpp"
 #include "cli/units.hpp"
 
@@ -170,12 +171,14 @@ void ProgressDisplay::note(std::string_view line) {
   if (running_ && screen_.redraws) draw();
 }
 
-void ProgressDisplay::write_line(std::string_view line) { screen_.write(fmt::format("{}\n", line)); }
+void ProgressDisplay::write_line(std::string_view line) {
+  screen_.write(printable(line, Lines::many) + "\n");
+}
 
 void ProgressDisplay::draw() {
   // One column is left free: a line that fills the last one wraps on some terminals.
   const std::size_t width = std::max<std::size_t>(screen_.width(), 2) - 1;
-  screen_.write(fmt::format("\r{}\x1b[K", progress_line(progress_, width)));
+  screen_.write(fmt::format("\r{}\x1b[K", printable(progress_line(progress_, width))));
   drawn_ = true;
 }
 

@@ -137,9 +137,9 @@ ExitCode regressions(const RegressionOptions& options) {
     document["left_out"] = left_out;
     print(document);
   } else {
-    fmt::print("{}", text_of(findings, options.all, "this again"));
+    print_text("{}", text_of(findings, options.all, "this again"));
     for (const auto& [reason, problems] : left_out)
-      fmt::print("{} left out: {}\n", counted(static_cast<std::int64_t>(problems), "problem"), reason);
+      print_text("{} left out: {}\n", counted(static_cast<std::int64_t>(problems), "problem"), reason);
   }
   const ExitCode code = exit_code_of(findings, required);
   if (code == ExitCode::nothing_compared)

@@ -14,6 +14,7 @@
 #include "cli/report_data.hpp"
 #include "cli/report_json.hpp"
 #include "cli/report_page.hpp"
+#include "cli/say.hpp"
 #include "cli/units.hpp"
 
 namespace ce::cli {
@@ -58,7 +59,7 @@ ExitCode write_report(const ReportOptions& options) {
   if (options.common.json)
     print(json_of(report));
   else
-    fmt::print(is_standard_output(options.html) ? stderr : stdout, "{}: {} on {}, {}\n", options.html,
+    print_text(is_standard_output(options.html) ? stderr : stdout, "{}: {} on {}, {}\n", options.html,
                counted(static_cast<std::int64_t>(problems), "problem"),
                counted(static_cast<std::int64_t>(report.devices.size()), "device"),
                size_text(static_cast<std::int64_t>(page.size())));

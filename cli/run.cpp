@@ -20,6 +20,7 @@
 #include "cli/options.hpp"
 #include "cli/output_file.hpp"
 #include "cli/problem_options.hpp"
+#include "cli/say.hpp"
 #include "cli/single_call.hpp"
 #include "cli/tensor_files.hpp"
 #include "tuner/tuner.hpp"
@@ -149,7 +150,7 @@ ExitCode run(const RunOptions& options) {
   const bool to_pipe = std::ranges::any_of(wanted, [&](const auto* one) {
     return is_stream(files.at(one->name)) || is_standard_output(files.at(one->name));
   });
-  fmt::print(to_pipe ? stderr : stdout, "{} on {}: {}, {}\n", generator::title(problem), device->name(),
+  print_text(to_pipe ? stderr : stdout, "{} on {}: {}, {}\n", generator::title(problem), device->name(),
              chosen.config, chosen.origin);
   return ExitCode::success;
 }

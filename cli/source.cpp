@@ -95,7 +95,7 @@ ExitCode list_configs(const SourceOptions& options) {
   if (options.common.json) {
     print({{"problem", json_of(problem)}, {"device", device->model().name}, {"configs", configs}});
   } else {
-    for (const std::string& config : configs) fmt::print("{}\n", config);
+    for (const std::string& config : configs) print_text("{}\n", config);
   }
   return ExitCode::success;
 }

@@ -23,6 +23,7 @@
 #include "cli/presets.hpp"
 #include "cli/problem_options.hpp"
 #include "cli/progress.hpp"
+#include "cli/say.hpp"
 #include "cli/shapes_file.hpp"
 #include "cli/sweep_result.hpp"
 #include "cli/table.hpp"
@@ -224,7 +225,7 @@ ExitCode list_presets(bool json) {
   if (json)
     print({{"presets", documents}});
   else
-    fmt::print("{}", table.text());
+    print_text("{}", table.text());
   return ExitCode::success;
 }
 
@@ -249,7 +250,7 @@ ExitCode sweep(const SweepOptions& options) {
   if (options.common.json)
     print(json_of(result));
   else
-    fmt::print("{}", text_of(result));
+    print_text("{}", text_of(result));
   return verdict(result.run, "what was measured", "; the same command resumes");
 }
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "ce/base/error.hpp"
+#include "ce/base/printable.hpp"
 
 namespace ce::cli {
 namespace {
@@ -35,6 +36,7 @@ Table::Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
 void Table::add(std::vector<std::string> cells) {
   if (cells.size() != columns_.size())
     throw InvalidArgument("cells of a row", fmt::to_string(cells.size()), fmt::to_string(columns_.size()));
+  for (std::string& cell : cells) cell = printable(cell);
   rows_.push_back(std::move(cells));
 }
 

@@ -25,7 +25,7 @@ class Table {
 
   explicit Table(std::vector<Column> columns);
 
-  /// \param cells  one for each column
+  /// \param cells  one for each column; what they quote of others is made printable()
   void add(std::vector<std::string> cells);
   [[nodiscard]] bool empty() const noexcept { return rows_.empty(); }
 

@@ -17,6 +17,7 @@
 #include "cli/options.hpp"
 #include "cli/problem_options.hpp"
 #include "cli/progress.hpp"
+#include "cli/say.hpp"
 #include "cli/table.hpp"
 #include "cli/tuning_run.hpp"
 #include "cli/units.hpp"
@@ -130,7 +131,7 @@ ExitCode time(const TimeOptions& options) {
     document["reference"] = {{"kernel", beside.reference}, {"samples_us", beside.references_us}};
     print(document);
   } else {
-    fmt::print("{}", text_of(timings, best_us));
+    print_text("{}", text_of(timings, best_us));
   }
   return ExitCode::success;
 }

@@ -2,28 +2,9 @@
 
 #include <fmt/format.h>
 
+#include "ce/base/printable.hpp"
+
 namespace ce {
-namespace {
-
-/// Control characters as C writes them: a message stays one line, and whole.
-std::string printable(std::string_view text) {
-  std::string result;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (c == '\n')
-      result += "\\n";
-    else if (c == '\t')
-      result += "\\t";
-    else if (byte < 0x20 || byte == 0x7f)
-      result += fmt::format("\\x{:02x}", byte);
-    else
-      result += c;
-  }
-  return result;
-}
-
-}  // namespace
-
 std::string_view name(ErrorKind kind) noexcept {
   switch (kind) {
     case ErrorKind::invalid_argument: return "invalid argument";
@@ -40,7 +21,7 @@ std::string_view name(ErrorKind kind) noexcept {
 }
 
 Error::Error(ErrorKind kind, const std::string& message, SourceLocation where)
-    : std::runtime_error(message), kind_(kind), where_(where) {}
+    : std::runtime_error(printable(message, Lines::many)), kind_(kind), where_(where) {}
 
 InvalidArgument::InvalidArgument(std::string_view argument, std::string_view value, std::string_view expected,
                                  SourceLocation where)

@@ -29,7 +29,7 @@ enum class ErrorKind : std::uint8_t {
 
 [[nodiscard]] std::string_view name(ErrorKind kind) noexcept;
 
-/// Base of everything `ce` throws.
+/// Base of everything `ce` throws. what() is printable(): it may quote files, databases, compilers and drivers.
 class Error : public std::runtime_error {
  public:
   Error(ErrorKind kind, const std::string& message, SourceLocation where = SourceLocation::current());
@@ -44,8 +44,8 @@ class Error : public std::runtime_error {
 };
 
 /// An argument that cannot be used; what() reads "`argument` is `value`; expected `expected`", behind the name of the
-/// operation where a call of one was refused: "Softmax: input.rows is -1; expected 0 or more". Control characters in the
-/// value are written as in C.
+/// operation where a call of one was refused: "Softmax: input.rows is -1; expected 0 or more". The
+/// value is printable(), on one line.
 class InvalidArgument : public Error {
  public:
   InvalidArgument(std::string_view argument, std::string_view value, std::string_view expected,

@@ -15,6 +15,7 @@
 
 #include "ce/base/environment.hpp"
 #include "ce/base/error.hpp"
+#include "ce/base/printable.hpp"
 
 namespace ce {
 namespace {
@@ -99,7 +100,8 @@ std::shared_ptr<const LogSink> current_sink() {
 
 }  // namespace
 
-void log(LogLevel level, std::string_view line) {
+void log(LogLevel level, std::string_view text) {
+  const std::string line = printable(text, Lines::many);
   const std::lock_guard one_call(calls_of_sink());
   const std::shared_ptr<const LogSink> sink = current_sink();  // it may replace itself
   if (sink == nullptr || in_sink) return write_to_stderr(level, line);
