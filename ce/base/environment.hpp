@@ -12,6 +12,9 @@ namespace ce {
 /// user.
 [[nodiscard]] std::optional<std::string> environment_variable(const char* name);
 
+/// A whole number, or `otherwise` where the variable is not set. \throws InvalidArgument naming the variable
+[[nodiscard]] int number_of_environment(const char* name, int otherwise, int lowest, int highest);
+
 /// The environment for programs that this one starts: its own, or, where it has such rights, only a safe PATH.
 [[nodiscard]] char* const* environment_of_programs() noexcept;
 

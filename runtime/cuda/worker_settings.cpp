@@ -7,14 +7,13 @@
 
 #include <algorithm>
 #include <atomic>
-#include <charconv>
 #include <cstdlib>
 #include <sstream>
 #include <string_view>
 #include <system_error>
 
 #include "ce/base/environment.hpp"
-#include "ce/base/error.hpp"
+#include "runtime/compile_limit.hpp"
 #include "runtime/cuda/worker.hpp"
 
 namespace ce::runtime {
@@ -27,16 +26,6 @@ constexpr const char* command = "ce-tune";
 constexpr int most_by_default = 16;
 
 std::atomic<bool> executable_is_offered = false;
-
-int number(const char* name, int otherwise, int lowest, int highest) {
-  const std::optional<std::string> text = environment_variable(name);
-  if (!text) return otherwise;
-  int value = 0;
-  const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
-  if (error != std::errc() || end != text->data() + text->size() || value < lowest || value > highest)
-    throw InvalidArgument(name, *text, fmt::format("a whole number from {} to {}", lowest, highest));
-  return value;
-}
 
 /// That this process may use.
 int processors() {
@@ -103,8 +92,8 @@ int workers_for(int processors) noexcept {
 
 WorkerSettings worker_settings() {
   WorkerSettings settings;
-  settings.workers = number("CE_COMPILE_WORKERS", workers_for(processors()), 0, 256);
-  settings.kernel_limit = std::chrono::seconds(number("CE_COMPILE_TIMEOUT", 60, 1, 86'400));
+  settings.workers = number_of_environment("CE_COMPILE_WORKERS", workers_for(processors()), 0, 256);
+  settings.kernel_limit = compile_limit(60);
   if (settings.workers > 0) find_program(settings);
   return settings;
 }

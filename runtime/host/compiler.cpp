@@ -23,6 +23,8 @@
 #include "ce/base/environment.hpp"
 #include "ce/base/error.hpp"
 #include "ce/base/own_descriptor.hpp"
+#include "runtime/compile_limit.hpp"
+#include "runtime/host/elf_image.hpp"
 #include "runtime/source_folder.hpp"
 
 namespace ce::runtime::host {
@@ -37,13 +39,17 @@ constexpr const char* how_to_get_a_compiler =
 struct Outcome {
   std::string output;       ///< standard output and error, as they came
   std::string failure;      ///< empty when the program ended with status 0
-  bool was_killed = false;  ///< by somebody else, as where memory is short
+  bool was_killed = false;  ///< by somebody else, as where memory is short, or by a limit
 };
+
+/// Whether it ends a program for its limits or at somebody's wish, whatever the source.
+bool is_of_others(int signal) { return signal == SIGKILL || signal == SIGXFSZ || signal == SIGXCPU; }
 
 /// Whether the program says that it was not the source that ended it.
 bool lacked_room(const std::string& output) {
   for (const char* words :
-       {"No space left on device", "out of memory", "Cannot allocate memory", "Killed signal"})
+       {"No space left on device", "out of memory", "Cannot allocate memory", "Killed signal",
+        "File too large", "File size limit exceeded", "Disk quota exceeded"})
     if (output.find(words) != std::string::npos) return true;
   return false;
 }
@@ -56,7 +62,7 @@ void check(int error, std::string_view call) {
 
 /// Starts a program in a process group of its own, so that its children can be ended with it.
 pid_t spawn(const fs::path& program, const std::vector<std::string>& arguments, const fs::path& folder,
-            int output) {
+            int input, int output) {
   std::vector<char*> argv;
   std::string first = program.string();
   argv.push_back(first.data());
@@ -67,7 +73,7 @@ pid_t spawn(const fs::path& program, const std::vector<std::string>& arguments, 
   posix_spawnattr_t attributes;
   check(::posix_spawn_file_actions_init(&actions), "posix_spawn_file_actions_init");
   check(::posix_spawnattr_init(&attributes), "posix_spawnattr_init");
-  ::posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  ::posix_spawn_file_actions_adddup2(&actions, input, STDIN_FILENO);
   ::posix_spawn_file_actions_adddup2(&actions, output, STDOUT_FILENO);
   ::posix_spawn_file_actions_adddup2(&actions, output, STDERR_FILENO);
   ::posix_spawn_file_actions_addchdir_np(&actions, folder.c_str());
@@ -87,38 +93,91 @@ pid_t spawn(const fs::path& program, const std::vector<std::string>& arguments, 
   return child;
 }
 
-/// Reads until the other end is closed; false when the deadline came first.
-bool read_all(int descriptor, Clock::time_point deadline, std::string& text) {
-  for (;;) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
-    if (left <= 0) return false;
-    pollfd event{descriptor, POLLIN, 0};
-    if (::poll(&event, 1, static_cast<int>(std::min<std::int64_t>(left, 60'000))) <= 0) continue;
-    std::array<char, 4096> part;
-    const ssize_t bytes = ::read(descriptor, part.data(), part.size());
-    if (bytes == 0) return true;
-    if (bytes > 0) text.append(part.data(), static_cast<std::size_t>(bytes));
-    if (bytes < 0 && errno != EINTR) check(errno, "reading the compiler's messages");
-  }
-}
+struct Pipe {
+  OwnDescriptor reading, writing;
+};
 
-Outcome run(const fs::path& program, const std::vector<std::string>& arguments, const fs::path& folder,
-            std::chrono::milliseconds limit) {
+Pipe new_pipe() {
+  Pipe pipe;
   int end = -1;
-  OwnDescriptor reading, writing([&] {
+  pipe.writing = OwnDescriptor([&] {
     std::array<int, 2> ends{};
     if (::pipe2(ends.data(), O_CLOEXEC) != 0) return -1;
     end = ends[0];
     return ends[1];
   });
-  if (writing.get() < 0) check(errno, "pipe2");
-  reading = OwnDescriptor([&] { return end; });
-  const pid_t child = spawn(program, arguments, folder, writing.get());
-  writing.reset();
+  if (pipe.writing.get() < 0) check(errno, "pipe2");
+  pipe.reading = OwnDescriptor([&] { return end; });
+  return pipe;
+}
+
+/// A standard input that is at its end. Not /dev/null, which not every container has.
+OwnDescriptor empty_input() { return std::move(new_pipe().reading); }
+
+/// Whether the program runs no longer. It is not reaped.
+bool has_ended(pid_t child) {
+  siginfo_t info{};
+  if (::waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOHANG | WNOWAIT) != 0)
+    return errno == ECHILD;  // this process keeps no statuses
+  return info.si_pid == child;
+}
+
+/// What a program writes, as it comes.
+class Output {
+ public:
+  Output(int descriptor, std::string& text) : descriptor_(descriptor), text_(text) {}
+
+  /// Waits for some at most so long. \returns whether there was any
+  bool read(std::chrono::milliseconds pause) {
+    pollfd event{is_open_ ? descriptor_ : -1, POLLIN, 0};
+    if (::poll(&event, 1, static_cast<int>(pause.count())) <= 0) return false;
+    std::array<char, 4096> part;
+    const ssize_t bytes = ::read(descriptor_, part.data(), part.size());
+    if (bytes < 0 && errno != EINTR) check(errno, "reading the compiler's messages");
+    if (bytes > 0) text_.append(part.data(), static_cast<std::size_t>(bytes));
+    is_open_ = bytes != 0;
+    return bytes > 0;
+  }
+  /// All of a program that has ended, but not what its children go on writing.
+  void read_rest() {
+    constexpr std::size_t most_in_a_pipe = 1 << 20;  // that an ordinary user may make one hold
+    const std::size_t before = text_.size();
+    while (read(std::chrono::milliseconds(0)) && text_.size() - before < most_in_a_pipe) {
+    }
+  }
+  /// Ends with the pipe, which a program's children may hold open longer than it runs.
+  [[nodiscard]] bool is_open() const noexcept { return is_open_; }
+
+ private:
+  int descriptor_;
+  std::string& text_;
+  bool is_open_ = true;
+};
+
+/// Reads until the program ends; false when the deadline came first.
+bool read_to_end(pid_t child, int descriptor, Clock::time_point deadline, std::string& text) {
+  constexpr std::chrono::milliseconds short_pause{1}, long_pause{20};
+  Output output(descriptor, text);
+  while (!has_ended(child)) {
+    if (Clock::now() >= deadline) return false;
+    output.read(output.is_open() ? long_pause : short_pause);
+  }
+  output.read_rest();
+  return true;
+}
+
+Outcome run(const fs::path& program, const std::vector<std::string>& arguments, const fs::path& folder,
+            std::chrono::milliseconds limit) {
+  Pipe messages = new_pipe();
+  const pid_t child = spawn(program, arguments, folder, empty_input().get(), messages.writing.get());
+  messages.writing.reset();
 
   Outcome outcome;
-  const bool ended = read_all(reading.get(), Clock::now() + limit, outcome.output);
-  if (!ended) ::kill(-child, SIGKILL);
+  const bool ended = read_to_end(child, messages.reading.get(), Clock::now() + limit, outcome.output);
+  if (!ended) {
+    ::kill(-child, SIGKILL);
+    ::kill(child, SIGKILL);  // where it has left its group
+  }
   int status = 0;
   while (::waitpid(child, &status, 0) < 0) {
     if (errno == ECHILD) break;  // this process keeps no statuses: what was to be written tells
@@ -130,7 +189,7 @@ Outcome run(const fs::path& program, const std::vector<std::string>& arguments, 
     outcome.failure = fmt::format("ended by signal {}", WTERMSIG(status));
   else if (WEXITSTATUS(status) != 0)
     outcome.failure = fmt::format("exit status {}", WEXITSTATUS(status));
-  outcome.was_killed = ended && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+  outcome.was_killed = ended && WIFSIGNALED(status) && is_of_others(WTERMSIG(status));
   return outcome;
 }
 
@@ -166,15 +225,13 @@ std::string short_version(const std::string& text) {
 std::vector<std::byte> read_file(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
   const std::string bytes{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  if (bytes.empty())
-    throw Error(ErrorKind::compile, fmt::format("the compiler left nothing at {}", path.string()));
   const auto* data = reinterpret_cast<const std::byte*>(bytes.data());
   return {data, data + bytes.size()};
 }
 
 }  // namespace
 
-Compiler::Compiler() {
+Compiler::Compiler() : limit_(compile_limit(120)) {
   const std::optional<std::string> named = environment_variable("CE_HOST_COMPILER");
   std::vector<std::string> candidates = {"c++", "g++", "clang++"};
   if (named) candidates = {*named};
@@ -239,7 +296,13 @@ Binary Compiler::compile(const CompileRequest& request, std::chrono::millisecond
       throw Error(ErrorKind::compile, request.name + " was not compiled: " + log);
     throw CompileError(request.name, log, folder.keep());
   }
-  return {.image = read_file(folder.path() / "kernel.so"), .log = std::move(outcome.output)};
+  Binary binary{.image = read_file(folder.path() / "kernel.so"), .log = std::move(outcome.output)};
+  if (const std::string why = incompleteness(binary.image); !why.empty())
+    throw Error(ErrorKind::compile,
+                fmt::format("{} was not compiled: {} ended with status 0, but what it left "
+                            "is no kernel ({}); {}",
+                            request.name, path_.string(), why, binary.log));
+  return binary;
 }
 
 }  // namespace ce::runtime::host

@@ -12,7 +12,7 @@ namespace ce::runtime {
 /// Opens always; only compile() and compiler() need a C++ compiler (CE_HOST_COMPILER, else c++, g++ or
 /// clang++). The order in which threads run follows from a seed, CE_HOST_SEED or a fixed one, so every run
 /// can be repeated. Launches are synchronous and ignore their stream. \throws InvalidArgument when
-/// CE_HOST_SEED is not a number
+/// CE_HOST_SEED or CE_COMPILE_TIMEOUT is not a number
 [[nodiscard]] std::unique_ptr<Device> open_host_device();
 
 }  // namespace ce::runtime

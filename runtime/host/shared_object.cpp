@@ -13,6 +13,8 @@
 #include <vector>
 
 #include "ce/base/error.hpp"
+#include "ce/base/file_size_signal.hpp"
+#include "runtime/host/elf_image.hpp"
 #include "runtime/temporary_folder.hpp"
 
 namespace ce::runtime::host {
@@ -23,7 +25,7 @@ int anonymous_file() {
   if (const int descriptor = ::memfd_create("ce-kernel", MFD_CLOEXEC); descriptor >= 0) return descriptor;
   std::string pattern = (temporary_folder() / "ce-kernel-XXXXXX").string();
   const int descriptor = ::mkostemp(pattern.data(), O_CLOEXEC);
-  if (descriptor < 0) throw DeviceError("mkostemp", errno, std::strerror(errno));
+  if (descriptor < 0) throw OutOfMemory("mkostemp", errno, std::strerror(errno));
   ::unlink(pattern.c_str());
   return descriptor;
 }
@@ -50,10 +52,11 @@ int anonymous_file_with_new_path() {
 }
 
 void write_all(int descriptor, std::span<const std::byte> bytes) {
+  const FileSizeSignalBlock no_signal;
   while (!bytes.empty()) {
     const ssize_t written = ::write(descriptor, bytes.data(), bytes.size());
     if (written < 0 && errno == EINTR) continue;
-    if (written < 0) throw DeviceError("write of a kernel's image", errno, std::strerror(errno));
+    if (written < 0) throw OutOfMemory("write of a kernel's image", errno, std::strerror(errno));
     bytes = bytes.subspan(static_cast<std::size_t>(written));
   }
 }
@@ -73,6 +76,8 @@ SharedObject::~SharedObject() { close(); }
 
 void SharedObject::open(std::span<const std::byte> image) {
   // The file stays open as long as the library is loaded, so that no other gets its number.
+  if (const std::string why = incompleteness(image); !why.empty())
+    throw DeviceError("loading a kernel's image", 0, why);
   descriptor_ = anonymous_file_with_new_path();
   write_all(descriptor_, image);
   library_ = ::dlopen(path_of(descriptor_).c_str(), RTLD_NOW | RTLD_LOCAL);

@@ -17,7 +17,8 @@ namespace ce::runtime::host {
 /// A shared object in memory, unloaded with its owner.
 class SharedObject : public Module {
  public:
-  /// \throws DeviceError where the image is no shared object of this version's kernels
+  /// \throws DeviceError where the image is no whole shared object of this version's kernels; OutOfMemory where there is
+  /// no room for it
   explicit SharedObject(std::span<const std::byte> image);
   SharedObject(const SharedObject&) = delete;
   SharedObject& operator=(const SharedObject&) = delete;

@@ -75,7 +75,15 @@ TEST(Failure, IsOneLineThatNamesItsKind) {
   EXPECT_EQ(failure.fields.at("source_path"), "kept.cu");
 }
 
-using CommandLine = test::CommandTest;
+class CommandLine : public test::CommandTest {
+ protected:
+  /// Commands of a shell, as root of a namespace of its own.
+  [[nodiscard]] Finished alone(const std::string& commands) const {
+    return test::Child(folder(), {"--user", "--map-root-user", "--mount", "sh", "-c", commands},
+                       surroundings(), "", "unshare")
+        .wait();
+  }
+};
 
 /// What a remark was to say is lost there, and nothing else.
 TEST_F(CommandLine, GoesOnWhereStandardErrorIsClosedOrFull) {
@@ -266,11 +274,6 @@ TEST_F(CommandLine, DoctorSaysWhereNoSweepCanCreateADatabase) {
 }
 
 TEST_F(CommandLine, DoctorSaysThatADiskIsFull) {
-  const auto alone = [&](const std::string& commands) {  // root of a namespace of its own
-    return test::Child(folder(), {"--user", "--map-root-user", "--mount", "sh", "-c", commands},
-                       surroundings(), "", "unshare")
-        .wait();
-  };
   if (alone("true").status != 0) GTEST_SKIP() << "no namespaces, so no disk that is full";
   const std::string mount = fmt::format("mount -t tmpfs -o size=8m none {} && ", folder().string());
   const std::string doctor = fmt::format("{} doctor --db {}", CE_TUNE, database());
@@ -297,6 +300,15 @@ TEST_F(CommandLine, ACompilerThatCompilesNothingIsACompileFailure) {
   EXPECT_EQ(doctor.status, 6) << doctor.out;
   EXPECT_NE(doctor.out.find("host      PROBLEM"), std::string::npos) << doctor.out;
   EXPECT_NE(doctor.out.find("out of order"), std::string::npos) << doctor.out;
+}
+
+/// As in a container that was made by hand.
+TEST_F(CommandLine, KernelsCompileWithoutDevNull) {
+  const std::string mount = "mount -t tmpfs none /dev";
+  if (alone(mount).status != 0) GTEST_SKIP() << "no namespaces, so no /dev without files";
+  const Finished finished = alone(fmt::format("{} && {} doctor", mount, CE_TUNE));
+  EXPECT_EQ(finished.status, 0) << finished.out << finished.err;
+  EXPECT_NE(finished.out.find("host      ok"), std::string::npos) << finished.out;
 }
 
 /// Without GPUs the host device tunes, whatever NVRTC does.

@@ -1,0 +1,157 @@
+// Compilers of the host device that do not do what they should.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <span>
+#include <string>
+
+#include "ce/base/error.hpp"
+#include "runtime/host/compiler.hpp"
+#include "runtime/host/device.hpp"
+#include "tests/runtime/host_fixture.hpp"
+
+namespace ce::runtime::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using std::chrono::milliseconds, std::chrono::seconds, std::chrono::steady_clock;
+
+class HostCompile : public ::testing::Test {
+ protected:
+  HostCompile() {
+    std::string name = fs::temp_directory_path() / "ce-test-XXXXXX";
+    EXPECT_NE(::mkdtemp(name.data()), nullptr);
+    folder_ = name;
+  }
+  ~HostCompile() override { fs::remove_all(folder_); }
+
+  /// A compiler that tells its version, and for a kernel runs these commands in its folder.
+  [[nodiscard]] std::string compiler_that(const std::string& commands) const {
+    const fs::path script = folder() / "c++";
+    std::ofstream(script) << "#!/bin/sh\n[ \"$1\" = --version ] && echo 'g++ (Test 1-2) 1.2.3' && exit\n"
+                          << commands << "\n";
+    fs::permissions(script, fs::perms::owner_all);
+    return script;
+  }
+  [[nodiscard]] const fs::path& folder() const { return folder_; }
+
+  /// What an Error(compile) says that is no CompileError, as the source is not at fault.
+  static std::string obstacle(const std::string& program) {
+    const ScopedEnvironment chosen("CE_HOST_COMPILER", program);
+    const host::Compiler compiler;
+    try {
+      static_cast<void>(compiler.compile(request("")));
+      ADD_FAILURE() << "compiled";
+    } catch (const CompileError& error) {
+      ADD_FAILURE() << "taken for a fault of the source: " << error.what();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::compile);
+      return error.what();
+    }
+    return "";
+  }
+  /// Of a compiler that is killed, with its log.
+  static std::string fault(const host::Compiler& compiler, milliseconds limit) {
+    try {
+      static_cast<void>(compiler.compile(request(""), limit));
+      ADD_FAILURE() << "compiled";
+    } catch (const CompileError& error) {
+      fs::remove_all(fs::path(error.source_path()).parent_path());
+      return error.log();
+    }
+    return "";
+  }
+
+ private:
+  fs::path folder_;
+};
+
+std::vector<std::byte> image() {
+  return compiled(
+             "#include \"device.cuh\"\nstruct Arguments { float* out; };\nCE_KERNEL(k, 32) { *arguments.out "
+             "= 1; }\n")
+      .image;
+}
+
+TEST_F(HostCompile, HalfAKernelIsTheCompilersFault) {
+  const std::vector<std::byte> whole = image();
+  const std::string file = folder() / "whole.so";
+  std::ofstream(file, std::ios::binary)
+      .write(reinterpret_cast<const char*>(whole.data()), static_cast<std::streamsize>(whole.size()));
+  for (const std::size_t bytes : {std::size_t{0}, std::size_t{63}, whole.size() / 2, whole.size() - 1}) {
+    const std::string said =
+        obstacle(compiler_that("head -c " + std::to_string(bytes) + " " + file + " > kernel.so"));
+    EXPECT_NE(said.find("ended with status 0, but what it left is no kernel"), std::string::npos) << said;
+  }
+  EXPECT_NE(obstacle(compiler_that("exit 0")).find("0 bytes"), std::string::npos) << "without a file";
+  EXPECT_NE(obstacle(compiler_that("cp $0 kernel.so; head -c 5000 /dev/zero >> kernel.so"))
+                .find("no shared object"),
+            std::string::npos);
+}
+
+TEST_F(HostCompile, HalfAKernelIsNotLoaded) {
+  const std::vector<std::byte> whole = image();
+  const auto device = open_host_device();
+  for (const std::size_t bytes : {std::size_t{0}, std::size_t{63}, std::size_t{64}, std::size_t{4096},
+                                  whole.size() / 2, whole.size() - 1})
+    EXPECT_THROW(static_cast<void>(device->load(std::span(whole).first(bytes))), DeviceError) << bytes;
+  EXPECT_NO_THROW(static_cast<void>(device->load(whole)));
+}
+
+TEST_F(HostCompile, WhatACompilerLeavesRunningHoldsNothingUp) {
+  const std::vector<std::byte> whole = image();
+  const std::string file = folder() / "whole.so";
+  std::ofstream(file, std::ios::binary)
+      .write(reinterpret_cast<const char*>(whole.data()), static_cast<std::streamsize>(whole.size()));
+  const ScopedEnvironment chosen(
+      "CE_HOST_COMPILER", compiler_that("echo before\ncp " + file + " kernel.so\nsleep 60 &\necho $! > " +
+                                        (folder() / "left").string()));
+  const auto start = steady_clock::now();
+  const Binary binary = host::Compiler().compile(request(""));
+  EXPECT_LT(steady_clock::now() - start, seconds(30));
+  EXPECT_EQ(binary.image, whole);
+  EXPECT_EQ(binary.log, "before\n");
+  pid_t left = 0;
+  std::ifstream(folder() / "left") >> left;
+  ASSERT_GT(left, 0);
+  EXPECT_EQ(::kill(left, SIGKILL), 0) << "it is not ce's to end";
+}
+
+TEST_F(HostCompile, TheTimeLimitHoldsForACompilerThatIsSilent) {
+  const ScopedEnvironment chosen("CE_HOST_COMPILER", compiler_that("exec >&- 2>&-\nexec sleep 60"));
+  const auto start = steady_clock::now();
+  EXPECT_NE(fault(host::Compiler(), milliseconds(100)).find("killed after 100 ms"), std::string::npos);
+  EXPECT_LT(steady_clock::now() - start, seconds(30));
+}
+
+TEST_F(HostCompile, TheTimeLimitIsOfTheEnvironment) {
+  const ScopedEnvironment chosen("CE_HOST_COMPILER", compiler_that("exec sleep 60"));
+  {
+    const ScopedEnvironment limit("CE_COMPILE_TIMEOUT", "1");
+    const host::Compiler compiler;
+    try {
+      static_cast<void>(compiler.compile(request("")));
+      ADD_FAILURE() << "compiled";
+    } catch (const CompileError& error) {
+      fs::remove_all(fs::path(error.source_path()).parent_path());
+      EXPECT_NE(error.log().find("killed after 1000 ms"), std::string::npos) << error.log();
+    }
+  }
+  const ScopedEnvironment nonsense("CE_COMPILE_TIMEOUT", "soon");
+  EXPECT_THROW(static_cast<void>(open_host_device()), InvalidArgument);
+}
+
+/// Of the compiler's own files, under `ulimit -f`.
+TEST_F(HostCompile, ALimitOnFilesIsNotTheSourcesFault) {
+  EXPECT_NE(obstacle(compiler_that("kill -XFSZ $$; sleep 60")).find("ended by signal 25"), std::string::npos);
+  const std::string said = obstacle(compiler_that("echo 'as: File size limit exceeded' >&2; exit 1"));
+  EXPECT_NE(said.find("File size limit exceeded"), std::string::npos) << said;
+}
+
+}  // namespace
+}  // namespace ce::runtime::testing
