@@ -126,6 +126,7 @@ bool Cache::Impl::is_verified(const std::string& compile_key, const std::string&
 }
 
 void Cache::Impl::attach(const fs::path& file, IfOlder if_older) {
+  const FileSizeSignalBlock no_signal;
   if (read_only) {
     const FileId id = FileId::with_change(file);
     std::string writer = other_writer_of(file);
@@ -181,6 +182,7 @@ void Cache::Impl::examine() {
 }
 
 void Cache::Impl::mend(const std::string& cause) {
+  const FileSizeSignalBlock no_signal;
   Repair done = repair(path, file_id, cause);
   if (done.memory == nullptr) {
     if (!done.report.empty()) log_once(LogLevel::warning, done.report);
@@ -217,6 +219,13 @@ void Cache::Impl::degrade(const std::string& cause) {
 }
 
 Cache::Impl::~Impl() {
+  const FileSizeSignalBlock
+      no_signal;  // of what is delivered, and of the log, which goes into the file as it is closed
+  deliver_at_end();
+  store.reset();
+}
+
+void Cache::Impl::deliver_at_end() noexcept {
   if (refused == nullptr || !persistent) return;
   try {
     deliver();

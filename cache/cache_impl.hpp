@@ -22,6 +22,7 @@
 #include "cache/open.hpp"
 #include "cache/repair.hpp"
 #include "cache/store.hpp"
+#include "ce/base/file_size_signal.hpp"
 #include "ce/base/log.hpp"
 
 namespace ce::cache {
@@ -47,6 +48,8 @@ struct Cache::Impl {
   void end_refusal();
   /// Writes what the file had refused. \throws as on_store()
   void deliver();
+  /// The same, or says what is lost.
+  void deliver_at_end() noexcept;
 
   /// Opens the file; creates it where it may set a damaged one aside. \throws DatabaseError
   void attach(const std::filesystem::path& file, IfOlder if_older = IfOlder::update);
@@ -124,9 +127,9 @@ void Cache::Impl::write(Action action) {
     refusal = error.what();
     log_once(
         LogLevel::warning,
-        fmt::format("cannot write to the tuning database {} ({}): new results are kept in memory, and the "
+        fmt::format("cannot write to the tuning database {} ({}){}: new results are kept in memory, and the "
                     "file is tried again every {} s",
-                    path.string(), error.what(), pause_after_failure.count()));
+                    path.string(), error.what(), limit_on_files(), pause_after_failure.count()));
   }
   try {
     if (refused == nullptr) refused = Store::in_memory();
@@ -170,6 +173,7 @@ void Cache::Impl::read(Action action) {
 template <class Action>
 void Cache::Impl::on_store(Use use, Action action) {
   constexpr int most_successors = 3;
+  const FileSizeSignalBlock no_signal;
   const auto moved = [&] {
     return read_only ? FileId::with_change(path) != file_id : persistent && FileId::of(path) != file_id;
   };

@@ -23,6 +23,7 @@
 #include "cache/read_files.hpp"
 #include "cache/schema.hpp"
 #include "ce/base/error.hpp"
+#include "ce/base/file_size_signal.hpp"
 #include "ce/base/log.hpp"
 
 namespace ce::cache {
@@ -322,9 +323,9 @@ std::string explain(const fs::path& path, const SQLite::Exception& error) {
           path.string(), busy_timeout.count() / 1000, error.what(), ways_to_name_it);
     case SQLITE_IOERR:
       return fmt::format(
-          "cannot read or write {} ({}): its disk is full, or failing; free some space, or name a file "
+          "cannot read or write {} ({}){}: its disk is full, or failing; free some space, or name a file "
           "on another disk ({})",
-          path.string(), error.what(), ways_to_name_it);
+          path.string(), error.what(), limit_on_files(), ways_to_name_it);
     case SQLITE_FULL:
       return fmt::format("no space is left for {} ({}): free some, or name a file on another disk ({})",
                          path.string(), error.what(), ways_to_name_it);
@@ -354,8 +355,9 @@ Opened open_file(const fs::path& path, IfEmpty if_empty, IfOlder if_older) {
       const char* remedy = lacks_space                           ? "free some space"
                            : error.getErrorCode() == SQLITE_PERM ? "have that file removed by who owns it"
                                                                  : "make it and its folder writable";
-      copy.problem = fmt::format("{} is read but cannot be written ({}): {}, or name another file ({})",
-                                 path.string(), error.what(), remedy, ways_to_name_it);
+      copy.problem =
+          fmt::format("{} is read but cannot be written ({}){}: {}, or name another file ({})", path.string(),
+                      error.what(), lacks_space ? limit_on_files() : "", remedy, ways_to_name_it);
       return copy;
     }
   } catch (const SQLite::Exception& error) {

@@ -22,6 +22,10 @@ void open_standard_streams() {
 
 int main(int argument_count, char** arguments) {
   open_standard_streams();
+  // What the limit on files (ulimit -f) refuses is an error of that write, also of results that are printed into a file.
+  // Workers and compilers, which this starts, take it over. The library leaves the signal as it is, and blocks it on the
+  // thread for each write of its own.
+  std::signal(SIGXFSZ, SIG_IGN);
   // How a worker ended is told only to those who do not ignore it, and whoever started this may have.
   std::signal(SIGCHLD, SIG_DFL);
   // Not commands: the library and ce-tune itself start them, and speak to them over standard input and output.

@@ -177,8 +177,10 @@ OwnDescriptor open_parent() {
 }  // namespace
 
 Error cannot(std::string_view what, const fs::path& path) {
+  const int error = errno;
   return Error(ErrorKind::compile,
-               fmt::format("cannot {} {}: {}", what, path.string(), std::generic_category().message(errno)));
+               fmt::format("cannot {} {}: {}{}", what, path.string(), std::generic_category().message(error),
+                           error == EFBIG ? limit_on_files() : ""));
 }
 
 fs::path temporary_folder() {

@@ -1,5 +1,8 @@
 #include "ce/base/file_size_signal.hpp"
 
+#include <fmt/format.h>
+#include <sys/resource.h>
+
 #include <cerrno>
 #include <ctime>
 
@@ -33,6 +36,12 @@ FileSizeSignalBlock::~FileSizeSignalBlock() {
   }
   ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
   errno = error;
+}
+
+std::string limit_on_files() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return {};
+  return fmt::format(" (files may have {} bytes at most: ulimit -f)", limit.rlim_cur);
 }
 
 }  // namespace ce

@@ -3,6 +3,7 @@
 /// Writes that the limit on the size of files (ulimit -f) must not kill the process for.
 
 #include <csignal>
+#include <string>
 
 namespace ce {
 
@@ -19,5 +20,9 @@ class FileSizeSignalBlock {
   sigset_t before_;
   bool was_pending_;
 };
+
+/// " (files may have N bytes at most: ulimit -f)" where there is such a limit, for messages of writes that failed, perhaps
+/// for it; else empty.
+[[nodiscard]] std::string limit_on_files();
 
 }  // namespace ce

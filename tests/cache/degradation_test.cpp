@@ -1,8 +1,12 @@
 #include <SQLiteCpp/Database.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <chrono>
+#include <csignal>
 #include <filesystem>
 #include <future>
 #include <iterator>
@@ -350,6 +354,28 @@ TEST_F(Degradation, WhatWasRefusedIsAskedBesideWhatTheFileHas) {
   EXPECT_EQ(cache.measurements(key).size(), 1U);
   EXPECT_TRUE(cache.binary("kept"));
   sql(file(), "DROP TRIGGER refuse");
+}
+
+/// The signal of that limit ends a process that does nothing about it.
+TEST_F(Degradation, ALimitOnFilesRefusesWritesAndEndsNothing) {
+  { const Cache filled = Cache::open(file()); }
+  const pid_t child = ::fork();
+  if (child == 0) {
+    std::signal(SIGXFSZ, SIG_DFL);
+    const rlimit limit{64 << 10, RLIM_INFINITY};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+    constexpr std::size_t count = 100;
+    bool kept = false;
+    {
+      Cache cache = Cache::open(file());
+      for (std::size_t i = 0; i < count; ++i) cache.add(a_measurement(key, "config " + std::to_string(i)));
+      kept = cache.measurements(key).size() == count;
+    }
+    ::_exit(kept && warnings("(files may have 65536 bytes at most: ulimit -f)") > 0 ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
 }
 
 TEST_F(Degradation, LossAtTheEndIsSaid) {

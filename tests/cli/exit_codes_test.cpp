@@ -302,6 +302,13 @@ TEST_F(CommandLine, ACompilerThatCompilesNothingIsACompileFailure) {
   EXPECT_NE(doctor.out.find("out of order"), std::string::npos) << doctor.out;
 }
 
+TEST_F(CommandLine, ALimitOnFilesIsAFailureOfTheFile) {
+  const std::string command =
+      fmt::format("ulimit -f 16; exec {} {}", CE_TUNE, fmt::join(host_sweep(database()), " "));
+  const Finished finished = test::Child(folder(), {"-c", command}, surroundings(), "", "/bin/sh").wait();
+  expect_failure(finished, 7, "ulimit -f");
+}
+
 /// As in a container that was made by hand.
 TEST_F(CommandLine, KernelsCompileWithoutDevNull) {
   const std::string mount = "mount -t tmpfs none /dev";
