@@ -2,12 +2,16 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sqlite3.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <climits>
+#include <cstddef>
 #include <cstdint>
 #include <utility>
 
@@ -52,6 +56,16 @@ int create_new(const std::filesystem::path& path, mode_t mode) {
   return 0;
 }
 
+/// In the folder, or, where that is missing, in the nearest above.
+std::size_t longest_name(std::filesystem::path folder) {
+  for (; !folder.empty(); folder = folder.parent_path()) {
+    if (const long most = ::pathconf(folder.c_str(), _PC_NAME_MAX); most > 0)
+      return static_cast<std::size_t>(most);
+    if (!folder.has_relative_path()) break;
+  }
+  return NAME_MAX;
+}
+
 }  // namespace
 
 std::string_view network_file_system(const std::filesystem::path& path) noexcept {
@@ -87,6 +101,25 @@ std::filesystem::path real_path(const std::filesystem::path& path) {
   }
   const fs::path folder = fs::weakly_canonical(at.parent_path(), error);
   return error ? at : folder / at.filename();
+}
+
+std::string excess_of_name(const std::filesystem::path& database, std::string_view longest) {
+  namespace fs = std::filesystem;
+  const fs::path path = real_path(database);
+  const std::size_t most_in_name = longest_name(path.parent_path());
+  for (const fs::path& part : path.parent_path())
+    if (part.string().size() > most_in_name)
+      return fmt::format("the name of one of its folders has {} bytes, and {} are possible there",
+                         part.string().size(), most_in_name);
+  if (const std::size_t bytes = path.filename().string().size(); bytes + longest.size() > most_in_name)
+    return fmt::format("its name has {} bytes, and {} leave room for those of the files beside it", bytes,
+                       most_in_name - std::min(most_in_name, longest.size()));
+  const sqlite3_vfs* system = sqlite3_vfs_find(nullptr);
+  const std::size_t most = system == nullptr ? PATH_MAX : static_cast<std::size_t>(system->mxPathname);
+  if (const std::size_t bytes = path.string().size(); bytes + longest.size() > most)
+    return fmt::format("its path has {} bytes, and {} leave SQLite room for those of the files beside it",
+                       bytes, most - longest.size());
+  return {};
 }
 
 std::error_code create_database_file(const std::filesystem::path& path) noexcept {

@@ -26,6 +26,13 @@ void set_file_system_type(FileSystemType function) noexcept;
 /// there, and so does what ce keeps.
 [[nodiscard]] std::filesystem::path real_path(const std::filesystem::path& path);
 
+/// What is added to a database's name for files beside it, at its longest: by SQLite, and by all.
+inline constexpr std::string_view longest_of_sqlite = "-journal",
+                                  longest_of_all = ".corrupt-20300131T120000Z-99-draft-journal";
+
+/// What is too long about a database's path, with room for files beside it; empty where it fits.
+[[nodiscard]] std::string excess_of_name(const std::filesystem::path& database, std::string_view longest);
+
 /// Creates an empty file where nothing has that name; links are not followed. It is for the user alone (0600), in a folder
 /// with the set-group-ID bit for the group, too (0660), as far as the umask allows.
 /// \returns no error where something has that name

@@ -330,6 +330,9 @@ std::string explain(const fs::path& path, const SQLite::Exception& error) {
       return fmt::format("no space is left for {} ({}): free some, or name a file on another disk ({})",
                          path.string(), error.what(), ways_to_name_it);
     default:
+      if (const std::string excess = excess_of_name(path, longest_of_sqlite); !excess.empty())
+        return fmt::format("cannot open {}: {}: name another file ({})", path.string(), excess,
+                           ways_to_name_it);
       return fmt::format(
           "cannot open {} ({}): check its permissions and those of its folder, or name "
           "another file ({})",
@@ -351,6 +354,12 @@ Opened open_file(const fs::path& path, IfEmpty if_empty, IfOlder if_older) {
     } catch (const SQLite::Exception& error) {
       if (!may_lack_its_own_files(error.getErrorCode())) throw;
       Opened copy = read_copy(path, if_empty);
+      if (const std::string excess = excess_of_name(path, longest_of_sqlite); !excess.empty()) {
+        copy.problem =
+            fmt::format("{} is read but cannot be written: {}: rename it, or name another file ({})",
+                        path.string(), excess, ways_to_name_it);
+        return copy;
+      }
       const bool lacks_space = error.getErrorCode() == SQLITE_FULL || error.getErrorCode() == SQLITE_IOERR;
       const char* remedy = lacks_space                           ? "free some space"
                            : error.getErrorCode() == SQLITE_PERM ? "have that file removed by who owns it"

@@ -343,9 +343,12 @@ Repair repair(const fs::path& named, FileId damaged, const std::string& cause) {
 }
 
 void create_file(const fs::path& named) {
-  create_folders(named.parent_path());
   struct stat there {};
   if (::stat(named.c_str(), &there) == 0) return;
+  if (const std::string excess = excess_of_name(named, longest_of_all); !excess.empty())
+    throw DatabaseError(
+        fmt::format("cannot create {}: {}: name another file ({})", named.string(), excess, ways_to_name_it));
+  create_folders(named.parent_path());
   const fs::path path = real_path(named);
   const auto claim = claim_where_there_are_locks(path);
   if (claim && is_missing(path)) finish_what_was_interrupted(path);

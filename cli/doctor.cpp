@@ -236,6 +236,8 @@ std::string obstacle_to(const std::filesystem::path& database) {
       return fmt::format("it cannot be written ({})", std::generic_category().message(errno));
   } else if (const std::string link = cache::dangling_link(database); !link.empty()) {
     return "it is " + link;
+  } else if (std::string excess = cache::excess_of_name(database, cache::longest_of_all); !excess.empty()) {
+    return excess;
   }
   const fs::path folder = nearest_folder(database);
   std::string trial = (folder / "ce-doctor-XXXXXX").string();

@@ -181,6 +181,36 @@ TEST_F(Degradation, FolderBelowARegularFile) {
   EXPECT_THROW(static_cast<void>(Cache::open_existing(path)), NotFound);
 }
 
+/// Permissions have nothing to do with it, and nothing is left of the attempt.
+TEST_F(Degradation, NamesThatAreTooLong) {
+  const std::string long_name(252, 'a'), part(90, 'b');
+  fs::path deep = folder();
+  while (deep.string().size() < 500) deep /= part;
+  for (const auto& [path, reason] :
+       {std::pair{folder() / long_name, "its name has 252 bytes, and 213 leave room"},
+        {folder() / std::string(300, 'a'), "its name has 300 bytes"},
+        {folder() / std::string(300, 'a') / "ce.db", "the name of one of its folders has 300 bytes"},
+        {deep / "ce.db", "leave SQLite room"}}) {
+    const std::string problem = Cache::open(path).status().problem;
+    EXPECT_NE(problem.find(reason), std::string::npos) << problem;
+    EXPECT_EQ(problem.find("permission"), std::string::npos) << problem;
+    EXPECT_TRUE(fs::is_empty(folder())) << path;
+  }
+}
+
+/// One that was made under a shorter name.
+TEST_F(Degradation, NameThatIsTooLongForWhoWrites) {
+  { Cache::open(file()).add(a_measurement(key, "config")); }
+  const fs::path renamed = folder() / std::string(252, 'a');
+  fs::rename(file(), renamed);
+  const Cache cache = Cache::open(renamed);
+  EXPECT_EQ(cache.measurements(key).size(), 1U);
+  const std::string problem = cache.status().problem;
+  EXPECT_NE(problem.find("is read but cannot be written: its name has 252 bytes, and 247 leave room"),
+            std::string::npos)
+      << problem;
+}
+
 TEST_F(Degradation, FolderInPlaceOfTheFile) {
   fs::create_directory(file());
   expect_degraded(file(), "no regular file");

@@ -264,6 +264,9 @@ TEST_F(CommandLine, DoctorSaysWhereNoSweepCanCreateADatabase) {
       << link.out;
   test::write_file((folder() / "nowhere").string(), "");
   EXPECT_EQ(ce_tune({"doctor", "--db", database()}).status, 0);
+  const Finished longer = ce_tune({"doctor", "--db", (folder() / std::string(250, 'x')).string()});
+  EXPECT_EQ(longer.status, 7) << longer.out;
+  EXPECT_NE(longer.out.find("and its name has 250 bytes"), std::string::npos) << longer.out;
   if (::geteuid() == 0) return;  // may write everything
   fs::permissions(database(), fs::perms::owner_read);
   const Finished locked = ce_tune({"doctor", "--db", database()});
