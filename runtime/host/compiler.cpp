@@ -16,6 +16,7 @@
 #include <iterator>
 #include <optional>
 #include <sstream>
+#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -60,6 +61,28 @@ void check(int error, std::string_view call) {
     throw Error(ErrorKind::compile, fmt::format("{}: {}", call, std::generic_category().message(error)));
 }
 
+/// Of a program that keeps its temporary files in the folder it runs in, so that they go with it where it is killed. In the
+/// root, where nothing is compiled, it is as it is.
+class Environment {
+ public:
+  explicit Environment(const fs::path& folder) : own_("TMPDIR=" + fs::absolute(folder).string()) {
+    const bool is_own = folder.has_relative_path();
+    constexpr std::string_view name = "TMPDIR=";
+    for (char* const* variable = environment_of_programs(); *variable != nullptr; ++variable)
+      if (!is_own || !std::string_view(*variable).starts_with(name)) all_.push_back(*variable);
+    if (is_own) all_.push_back(own_.data());
+    all_.push_back(nullptr);
+  }
+  Environment(const Environment&) = delete;
+  Environment& operator=(const Environment&) = delete;
+
+  [[nodiscard]] char* const* data() const noexcept { return all_.data(); }
+
+ private:
+  std::string own_;
+  std::vector<char*> all_;
+};
+
 /// Starts a program in a process group of its own, so that its children can be ended with it.
 pid_t spawn(const fs::path& program, const std::vector<std::string>& arguments, const fs::path& folder,
             int input, int output) {
@@ -86,7 +109,7 @@ pid_t spawn(const fs::path& program, const std::vector<std::string>& arguments, 
   ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF);
   pid_t child = 0;
   const int error =
-      ::posix_spawn(&child, program.c_str(), &actions, &attributes, argv.data(), environment_of_programs());
+      ::posix_spawn(&child, program.c_str(), &actions, &attributes, argv.data(), Environment(folder).data());
   ::posix_spawn_file_actions_destroy(&actions);
   ::posix_spawnattr_destroy(&attributes);
   check(error, fmt::format("starting {}", program.string()));

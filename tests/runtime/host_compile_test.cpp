@@ -55,7 +55,7 @@ class HostCompile : public ::testing::Test {
     }
     return "";
   }
-  /// Of a compiler that is killed, with its log.
+  /// The log of one.
   static std::string fault(const host::Compiler& compiler, milliseconds limit) {
     try {
       static_cast<void>(compiler.compile(request(""), limit));
@@ -127,6 +127,19 @@ TEST_F(HostCompile, TheTimeLimitHoldsForACompilerThatIsSilent) {
   const auto start = steady_clock::now();
   EXPECT_NE(fault(host::Compiler(), milliseconds(100)).find("killed after 100 ms"), std::string::npos);
   EXPECT_LT(steady_clock::now() - start, seconds(30));
+}
+
+/// One that is killed cannot remove them.
+TEST_F(HostCompile, TheCompilersOwnFilesLieInTheFolderThatGoes) {
+  const std::string seen = folder() / "seen";
+  const ScopedEnvironment chosen("CE_HOST_COMPILER", compiler_that("(cd \"$TMPDIR\"; pwd -P) > " + seen +
+                                                                   "; pwd -P >> " + seen + "; exit 1"));
+  static_cast<void>(fault(host::Compiler(), seconds(60)));
+  std::string temporary, working;
+  std::ifstream(seen) >> temporary >> working;
+  EXPECT_EQ(temporary, working);
+  EXPECT_NE(temporary.find("/ce-source-"), std::string::npos) << temporary;
+  EXPECT_FALSE(fs::exists(temporary));
 }
 
 TEST_F(HostCompile, TheTimeLimitIsOfTheEnvironment) {
