@@ -26,7 +26,8 @@ class Draft {
  public:
   /// \param like  the file that it is to replace, if there is one
   Draft(const fs::path& of, const fs::file_status& like, Readers readers)
-      : path_(fmt::format("{}.{}.draft", of.string(), ::getpid())) {
+      : path_(of.parent_path() /
+              fmt::format(".ce-tune.{}.draft", ::getpid())) {  // fits, where the file's name does
     const mode_t mode = readers == Readers::everyone ? 0666 : 0600;
     ::unlink(path_.c_str());  // of a process of the same number, which was killed
     const int descriptor = ::open(path_.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, mode);
@@ -87,13 +88,18 @@ struct Target {
   throw InvalidArgument(argument, in_quotes(path), expected);
 }
 
-std::string unwritable(const std::error_code& why) { return "a file that can be written; " + why.message(); }
+std::string unwritable(const std::error_code& why) {
+  const char* limits =
+      why == std::errc::filename_too_long ? " (names have 255 bytes at most, paths 4095)" : "";
+  return fmt::format("a file that can be written; {}{}", why.message(), limits);
+}
 
 Target target_of(std::string_view argument, const std::string& path) {
   if (const std::string link = cache::dangling_link(path); !link.empty())
     refuse(argument, path, "a file that can be written; this is " + link);
   std::error_code error;
   Target target{.path = path, .status = fs::status(path, error)};
+  if (error == std::errc::filename_too_long) refuse(argument, path, unwritable(error));
   if (fs::is_regular_file(target.status)) {
     target.path = fs::canonical(path, error);
     target.has_name = !error;

@@ -55,9 +55,23 @@ TEST_F(OutputFile, MayBeReadByEveryoneWhoseUmaskLetsThem) {
 }
 
 TEST_F(OutputFile, ADraftThatAKilledProcessLeftIsNotInTheWay) {
-  std::ofstream(path("new") + '.' + std::to_string(::getpid()) + ".draft") << "a part";
+  std::ofstream(path(".ce-tune.") + std::to_string(::getpid()) + ".draft") << "a part";
   write(path("new"), "text");
   EXPECT_EQ(test::read_file(path("new")), "text");
+  EXPECT_EQ(files(), 1);
+}
+
+TEST_F(OutputFile, MayHaveAnyNameThatTheFileSystemTakes) {
+  write(path(std::string(255, 'a')), "text");
+  EXPECT_EQ(test::read_file(path(std::string(255, 'a'))), "text");
+  for (const std::string& name : {std::string(256, 'a'), std::string(300, 'a') + "/new"}) {
+    try {
+      require_output("--plot", path(name), false);
+      ADD_FAILURE() << "took " << name;
+    } catch (const InvalidArgument& error) {
+      EXPECT_NE(error.expected().find("names have 255 bytes at most"), std::string::npos) << error.what();
+    }
+  }
   EXPECT_EQ(files(), 1);
 }
 
