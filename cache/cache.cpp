@@ -17,6 +17,7 @@
 #include "cache/export.hpp"
 #include "cache/file_system.hpp"
 #include "cache/ownership.hpp"
+#include "cache/possible.hpp"
 #include "ce/base/digest.hpp"
 #include "ce/base/environment.hpp"
 #include "ce/base/error.hpp"
@@ -189,9 +190,16 @@ std::vector<Measurement> Cache::measurements(const Key& key) const {
 std::optional<Measurement> Cache::final_of(const Key& key, std::span<const std::string> digests,
                                            const ChooseFinalist& choose) const {
   const std::lock_guard lock(impl_->mutex);
+  // Of somebody else, who may have written anything.
+  const ChooseFinalist choose_possible = [&](std::vector<Finalist>& list) {
+    std::erase_if(list, [](const Finalist& one) { return !is_possible(one); });
+    return choose(list);
+  };
   std::optional<Measurement> found;
   if (impl_->refused == nullptr)
-    impl_->read([&](Store& source) { found = source.final_of(key, digests, choose); });
+    impl_->read([&](Store& source) {
+      found = source.final_of(key, digests, impl_->read_only ? choose_possible : choose);
+    });
   return found;
 }
 

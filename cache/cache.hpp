@@ -130,7 +130,7 @@ class Cache {
   [[nodiscard]] static Cache open_layered(const std::filesystem::path& path) {
     return with_layers(open(path));
   }
-  /// A database of somebody else that is read where it lies, while others may write it. \throws as open_existing()
+  /// A database of others, read where it lies; without what cannot be (see possible.hpp). \throws as open_existing()
   [[nodiscard]] static Cache open_to_read(const std::filesystem::path& path);
   /// In memory, the measurements of an export (see Upkeep). \throws InvalidArgument where it is none
   [[nodiscard]] static Cache of_export(std::string_view lines);

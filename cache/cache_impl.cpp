@@ -12,6 +12,7 @@
 
 #include "cache/file_system.hpp"
 #include "cache/ownership.hpp"
+#include "cache/possible.hpp"
 #include "cache/repair.hpp"
 #include "ce/base/error.hpp"
 #include "ce/base/own_descriptor.hpp"
@@ -77,6 +78,8 @@ std::vector<Measurement> Cache::Impl::measurements(const Key& key) {
     else
       std::move(list.begin(), list.end(), std::back_inserter(all));
   });
+  // Of somebody else, who may have written anything.
+  if (read_only) std::erase_if(all, [](const Measurement& measurement) { return !is_possible(measurement); });
   const auto older = [](const auto& a, const auto& b) { return a.created_at < b.created_at; };
   if (!std::is_sorted(all.begin(), all.end(), older)) std::stable_sort(all.begin(), all.end(), older);
   return all;

@@ -9,10 +9,11 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <stdexcept>
 #include <utility>
 
+#include "ce/base/bounded_json.hpp"
 #include "ce/base/digest.hpp"
+#include "ce/base/error.hpp"
 
 namespace ce::cache {
 namespace {
@@ -54,41 +55,82 @@ std::optional<std::map<std::string, std::string>> plain_evidence(std::string_vie
   return evidence;
 }
 
+[[noreturn]] void refuse(std::string_view field, const json& value, std::string_view expected) {
+  constexpr std::size_t longest = 80;
+  std::string text = text_of(value);
+  if (text.size() > longest) text = text.substr(0, longest) + "..";
+  throw InvalidArgument(field, text, expected);
+}
+
+/// Of the object of a measurement.
+const json& value_of(const json& object, const char* field) {
+  if (!object.is_object()) refuse("the line", object, "an object");
+  const auto found = object.find(field);
+  if (found == object.end()) throw InvalidArgument(field, "missing", "an object of all its fields");
+  return *found;
+}
+
+std::string text_in(const json& object, const char* field) {
+  const json& value = value_of(object, field);
+  if (!value.is_string()) refuse(field, value, "a text");
+  return value.get<std::string>();
+}
+
 /// null, or a number that Figure can hold; of another, JSON's own conversion would be undefined.
 template <class Figure>
-Figure figure(const json& value) {
+Figure figure(const char* field, const json& value) {
   if (value.is_null()) return std::numeric_limits<Figure>::quiet_NaN();
   const auto number = value.is_number() ? value.get<double>() : std::numeric_limits<double>::infinity();
   if (std::abs(number) > std::numeric_limits<Figure>::max())
-    throw std::invalid_argument(text_of(value) + " is no number of its field");
+    refuse(field, value, fmt::format("a number of {} bits, or null", 8 * sizeof(Figure)));
   return static_cast<Figure>(number);
 }
 
+std::vector<float> samples_in(const json& object) {
+  constexpr const char* field = "samples_us";
+  const json& list = value_of(object, field);
+  if (!list.is_array()) refuse(field, list, "an array of numbers");
+  std::vector<float> samples;
+  samples.reserve(list.size());
+  for (const json& sample : list) samples.push_back(figure<float>(field, sample));
+  return samples;
+}
+
 template <class Integer>
-Integer whole_number(const json& value) {
+Integer whole_number_in(const json& object, const char* field) {
+  const json& value = value_of(object, field);
   const bool fits = value.is_number_unsigned()
                         ? std::in_range<Integer>(value.get<std::uint64_t>())
                         : value.is_number_integer() && std::in_range<Integer>(value.get<std::int64_t>());
-  if (!fits) throw std::invalid_argument(text_of(value) + " is no whole number of its field");
+  if (!fits) refuse(field, value, fmt::format("a whole number of {} bits", 8 * sizeof(Integer)));
   return value.get<Integer>();
 }
 
+std::map<std::string, std::string> evidence_in(const json& object) {
+  const json& value = value_of(object, "evidence");
+  const bool fits = value.is_object() &&
+                    std::all_of(value.begin(), value.end(), [](const json& one) { return one.is_string(); });
+  if (!fits) refuse("evidence", value, "an object of texts");
+  return value.get<std::map<std::string, std::string>>();
+}
+
 /// As utc_now() writes it: measurements are ordered by this text.
-std::string time_text(std::string text) {
+std::string time_in(const json& object) {
+  constexpr const char* field = "created_at";
+  std::string text = text_in(object, field);
   constexpr std::string_view pattern = "0000-00-00T00:00:00.000Z";
   const bool fits =
       std::equal(text.begin(), text.end(), pattern.begin(), pattern.end(),
                  [](char c, char wanted) { return wanted == '0' ? c >= '0' && c <= '9' : c == wanted; });
-  if (!fits)
-    throw std::invalid_argument("created_at is \"" + text +
-                                "\"; expected a time as 2026-11-21T12:13:58.797Z");
+  if (!fits) refuse(field, text, "a time as 2026-11-21T12:13:58.797Z");
   return text;
 }
 
-Outcome parse_outcome(const std::string& text) {
+Outcome outcome_in(const json& object) {
+  const std::string text = text_in(object, "outcome");
   for (const Outcome outcome : {Outcome::measured, Outcome::quarantined})
     if (name(outcome) == text) return outcome;
-  throw std::invalid_argument("outcome is \"" + text + "\"; expected measured or quarantined");
+  refuse("outcome", text, "measured or quarantined");
 }
 
 // By hand, in the order of a JSON library that sorts: each measurement that is read is compared with the digest of this.
@@ -135,31 +177,29 @@ std::string encode_evidence(const std::map<std::string, std::string>& evidence) 
 
 std::map<std::string, std::string> decode_evidence(const std::string& text) {
   if (auto evidence = plain_evidence(text)) return *std::move(evidence);
-  return json::parse(text).get<std::map<std::string, std::string>>();
+  return parse_json<json>(text).get<std::map<std::string, std::string>>();
 }
 
 std::string to_json(const Measurement& m) { return to_json(m, encode_evidence(m.evidence)); }
 
 Measurement from_json(std::string_view text) {
-  const json object = json::parse(text);
-  Measurement m{.key = {.problem = object.at("problem"), .device = object.at("device")},
-                .config = object.at("config"),
-                .template_digest = object.at("template_digest"),
-                .compile_key = object.at("compile_key"),
-                .outcome = parse_outcome(object.at("outcome")),
-                .reason = object.at("reason"),
-                .stage = whole_number<int>(object.at("stage")),
-                .rows = whole_number<std::int64_t>(object.at("rows")),
-                .bytes = whole_number<std::int64_t>(object.at("bytes")),
-                .samples_us = {},
-                .median_us = figure<double>(object.at("median_us")),
-                .spread = figure<double>(object.at("spread")),
-                .registers = whole_number<int>(object.at("registers")),
-                .local_bytes = whole_number<int>(object.at("local_bytes")),
-                .evidence = object.at("evidence"),
-                .created_at = time_text(object.at("created_at"))};
-  for (const json& sample : object.at("samples_us")) m.samples_us.push_back(figure<float>(sample));
-  return m;
+  const json object = parse_json<json>(text);
+  return {.key = {.problem = text_in(object, "problem"), .device = text_in(object, "device")},
+          .config = text_in(object, "config"),
+          .template_digest = text_in(object, "template_digest"),
+          .compile_key = text_in(object, "compile_key"),
+          .outcome = outcome_in(object),
+          .reason = text_in(object, "reason"),
+          .stage = whole_number_in<int>(object, "stage"),
+          .rows = whole_number_in<std::int64_t>(object, "rows"),
+          .bytes = whole_number_in<std::int64_t>(object, "bytes"),
+          .samples_us = samples_in(object),
+          .median_us = figure<double>("median_us", value_of(object, "median_us")),
+          .spread = figure<double>("spread", value_of(object, "spread")),
+          .registers = whole_number_in<int>(object, "registers"),
+          .local_bytes = whole_number_in<int>(object, "local_bytes"),
+          .evidence = evidence_in(object),
+          .created_at = time_in(object)};
 }
 
 std::string identity_of(const Measurement& measurement) { return digest({to_json(measurement)}); }

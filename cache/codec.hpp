@@ -25,7 +25,7 @@ namespace ce::cache {
 /// All of a measurement as one JSON object without a newline; equal measurements give equal texts. A figure
 /// that is not a finite number is null, bytes that are no UTF-8 become U+FFFD.
 [[nodiscard]] std::string to_json(const Measurement& measurement);
-/// \throws std::exception saying what is wrong with the text
+/// \throws InvalidArgument naming the field, std::exception for what is no JSON
 [[nodiscard]] Measurement from_json(std::string_view text);
 
 /// The digest of to_json(): who has it has this measurement already.

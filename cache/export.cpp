@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <array>
+#include <cstddef>
 #include <exception>
 #include <istream>
 #include <nlohmann/json.hpp>
@@ -9,6 +11,7 @@
 #include <string_view>
 
 #include "cache/codec.hpp"
+#include "cache/possible.hpp"
 #include "ce/base/digest.hpp"
 #include "ce/base/error.hpp"
 
@@ -30,6 +33,31 @@ std::string last_line(const std::vector<std::string>& identities) {
   return json{{"measurements", identities.size()}, {"digest", digest({all})}}.dump();
 }
 
+constexpr std::size_t longest_line = std::size_t{16} << 20;
+
+/// The next line, or of a longer one as much as shows that.
+bool next_line(std::istream& in, std::string& line) {
+  std::array<char, std::size_t{1} << 14> part{};
+  line.clear();
+  while (line.size() <= longest_line) {
+    in.getline(part.data(), part.size());
+    const auto count = static_cast<std::size_t>(in.gcount());
+    const bool is_full = in.fail() && !in.eof() && !in.bad() && count > 0;
+    const bool has_newline = in.good();
+    line.append(part.data(), has_newline ? count - 1 : count);
+    if (!is_full) return has_newline || !line.empty();
+    in.clear();
+  }
+  return true;
+}
+
+/// \throws InvalidArgument naming the field, std::exception for what is no JSON
+Measurement possible_measurement(const std::string& line) {
+  Measurement measurement = from_json(line);
+  expect_possible(measurement);
+  return measurement;
+}
+
 }  // namespace
 
 std::vector<Measurement> read_export(std::istream& in, const std::string& name) {
@@ -41,8 +69,9 @@ std::vector<Measurement> read_export(std::istream& in, const std::string& name) 
   std::vector<Measurement> list;
   std::vector<std::string> identities;
   bool has_ended = false;
-  for (std::string line; std::getline(in, line);) {
+  for (std::string line; next_line(in, line);) {
     ++number;
+    if (line.size() > longest_line) fail("too long", fmt::format("{} bytes at most", longest_line));
     if (has_ended) fail("behind the end of the export", fmt::format("nothing after line {}", number - 1));
     if (number == 1) {
       if (line != first.dump()) fail("no beginning of an export", first.dump());
@@ -57,10 +86,13 @@ std::vector<Measurement> read_export(std::istream& in, const std::string& name) 
       continue;
     }
     try {
-      list.push_back(from_json(line));
+      list.push_back(possible_measurement(line));
+    } catch (const InvalidArgument& error) {
+      throw InvalidArgument(fmt::format("line {} of {}: {}", number, name, error.argument()), error.value(),
+                            error.expected());
     } catch (const std::exception& error) {
       if (in.peek() == std::istream::traits_type::eof()) break;  // the end is missed below
-      fail("no measurement", fmt::format("an object of all its fields ({})", error.what()));
+      fail("no measurement", fmt::format("a JSON object ({})", error.what()));
     }
     identities.push_back(digest({line}));
   }

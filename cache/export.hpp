@@ -16,7 +16,8 @@ void write_export(std::ostream& out, std::span<const Measurement> list);
 
 /// \param name  of the stream, for messages
 /// \throws InvalidArgument naming the line that is none of an export or behind its end, the last one where the end is
-/// missing, or the end where what stands before it was changed
+/// missing, the end where what stands before it was changed, or line and field of a measurement that cannot be (see
+/// possible.hpp)
 [[nodiscard]] std::vector<Measurement> read_export(std::istream& in, const std::string& name);
 
 }  // namespace ce::cache

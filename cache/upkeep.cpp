@@ -13,6 +13,7 @@
 #include "cache/not_readable.hpp"
 #include "cache/open.hpp"
 #include "cache/ownership.hpp"
+#include "cache/possible.hpp"
 #include "cache/repair.hpp"
 #include "ce/base/error.hpp"
 
@@ -25,6 +26,17 @@ std::unique_ptr<Store> writable(const fs::path& file, IfEmpty if_empty) {
   Opened opened = open_file(file, if_empty);
   if (!opened.problem.empty()) throw DatabaseError(opened.problem);
   return std::move(opened.store);
+}
+
+/// \throws InvalidArgument naming the file, the measurement and its field
+void expect_possible_in(const fs::path& file, const Measurement& measurement) {
+  try {
+    expect_possible(measurement);
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument(fmt::format("{}: {} of a measurement of {} of key {}", file.string(),
+                                      error.argument(), measurement.created_at, measurement.key.id()),
+                          error.value(), error.expected());
+  }
 }
 
 /// The order of an export. Identities cost much: they decide only between those of the same time.
@@ -69,6 +81,9 @@ void Upkeep::expect_readable(bool with_binaries) {
         "compiled kernels are not taken from {}, as {}: merge without them, or merge a copy of your own",
         path_.string(), writer));
   run([&] { store_->expect_readable(with_binaries); });
+  for (const KeySummary& summary : run([&] { return store_->keys(); }))
+    for (const Measurement& measurement : run([&] { return store_->measurements(summary.key); }))
+      expect_possible_in(path_, measurement);
 }
 
 std::vector<Store::Copied> Upkeep::merge(std::span<const Upkeep> others, bool with_binaries) {

@@ -29,8 +29,9 @@ class Upkeep {
   /// A copy in memory, with today's schema: the file is not changed. \throws NotFound, DatabaseError
   [[nodiscard]] static Upkeep copy(const std::filesystem::path& path);
 
-  /// Reads all that merge() would take of it. \throws Damaged where a measurement is not what was written, DatabaseError
-  /// where binaries are asked for that others can have written
+  /// Reads all that merge() would take of it. \throws Damaged where a measurement is not what was written,
+  /// InvalidArgument naming the field of one that cannot be (see possible.hpp), DatabaseError where binaries are asked
+  /// for that others can have written
   void expect_readable(bool with_binaries);
   /// Adds what the others have, all or nothing. Merging is commutative and idempotent: the measurements of all, each
   /// once. Binaries run on the device, so they come only when `with_binaries` says so.

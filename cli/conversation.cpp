@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "ce/base/bounded_json.hpp"
 #include "cli/say.hpp"
 #include "runtime/cuda/worker_process.hpp"
 
@@ -38,8 +39,11 @@ std::optional<Json> receive(Channel& channel, Transfer& transfer, Deadline deadl
   transfer = channel.receive(frame, deadline);
   if (transfer != Transfer::done) return std::nullopt;
   const auto note = runtime::cuda::decode<Note>(frame);
-  Json words = note ? Json::parse(note->text, nullptr, false) : Json();
-  if (words.is_object()) return words;
+  try {
+    Json words = note ? parse_json<Json>(note->text) : Json();
+    if (words.is_object()) return words;
+  } catch (const std::exception&) {  // as what is no object
+  }
   transfer = Transfer::malformed;
   return std::nullopt;
 }

@@ -265,12 +265,16 @@ TEST_F(UpkeepTest, AChangedExportIsRefusedWithItsLine) {
   expect_refused(with("\"median_us\":2.5", "\"median_us\":1.5"), other_end);
   expect_refused(with("\"median_us\":2.5", "\"median_us\":1.5") + lines, other_end);
   expect_refused(with("\"measurements\":2", "\"measurements\":3"), other_end);
-  expect_refused(with("\"stage\":1,", ""), "line 2 of export.jsonl is no measurement");
+  expect_refused(with("\"stage\":1,", ""), "line 2 of export.jsonl: stage is missing");
   expect_refused(with("\"measured\"", "\"fast\""), "expected measured or quarantined");
-  expect_refused(with("\"stage\":1,", "\"stage\":1.5,"), "1.5 is no whole number");
-  expect_refused(with("\"stage\":1,", "\"stage\":4294967297,"), "4294967297 is no whole number");
-  expect_refused(with("\"median_us\":2.5", "\"median_us\":true"), "true is no number");
-  expect_refused(with("\"samples_us\":[", "\"samples_us\":[1e39,"), "1e+39 is no number");
+  expect_refused(with("\"stage\":1,", "\"stage\":1.5,"),
+                 "line 2 of export.jsonl: stage is 1.5; expected a whole number of 32 bits");
+  expect_refused(with("\"stage\":1,", "\"stage\":4294967297,"),
+                 "stage is 4294967297; expected a whole number");
+  expect_refused(with("\"median_us\":2.5", "\"median_us\":true"),
+                 "line 2 of export.jsonl: median_us is true; expected a number of 64 bits");
+  expect_refused(with("\"samples_us\":[", "\"samples_us\":[1e39,"),
+                 "line 2 of export.jsonl: samples_us is 1e+39; expected a number of 32 bits");
   expect_refused(with("\"created_at\":\"", "\"created_at\":\"at "), "created_at is \"at ");
   expect_refused(with("T00:00:", " 00:00:"), "created_at is \"2030-01-01 00:00:");
   const std::string no_end = " of export.jsonl is no end of an export, but the last line";

@@ -30,6 +30,8 @@ class LikelyConfig : public testing::Test {
     return {.key = tuner.key(problem),
             .config = to_text(config),
             .template_digest = generator::template_digest(problem.operation, config.variant),
+            .rows = problem.rows,
+            .bytes = 4 * problem.rows * problem.columns,
             .samples_us = {1},
             .median_us = 1};
   }

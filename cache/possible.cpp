@@ -1,0 +1,110 @@
+#include "cache/possible.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <concepts>
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+#include "ce/base/error.hpp"
+
+namespace ce::cache {
+namespace {
+
+constexpr double least_us = 1e-3, most_us = 1e10;  // a nanosecond, and three hours
+constexpr double most_spread = 1e9;
+constexpr std::int64_t most_rows = (std::int64_t{1} << 31) - 1;
+constexpr std::int64_t most_bytes = std::int64_t{1} << 50;
+constexpr std::int64_t most_registers = 1024;
+constexpr std::int64_t most_local_bytes = std::int64_t{1} << 24;
+constexpr std::size_t most_samples = 1'000'000;
+constexpr std::size_t longest_text = 4096, longest_reason = std::size_t{1} << 20;
+
+bool is_possible_time(double us) { return least_us <= us && us <= most_us; }
+
+template <class Value>
+void expect(bool holds, std::string_view field, const Value& value, std::string_view expected) {
+  if (!holds) throw InvalidArgument(field, fmt::format("{}", value), expected);
+}
+
+template <std::integral Integer>
+void expect_within(std::string_view field, Integer value, std::int64_t least, std::int64_t most) {
+  expect(least <= value && value <= most, field, value, fmt::format("{} to {}", least, most));
+}
+
+void expect_text(std::string_view field, const std::string& text, std::size_t longest) {
+  expect(text.size() <= longest, field, fmt::format("{} bytes long", text.size()),
+         fmt::format("{} at most", longest));
+}
+
+void expect_name(std::string_view field, const std::string& text) {
+  expect(!text.empty(), field, "empty", "a text");
+  expect_text(field, text, longest_text);
+}
+
+std::string times() { return fmt::format("{} to {} us", least_us, most_us); }
+
+void expect_figures(const Measurement& m) {
+  const bool measured = m.outcome == Outcome::measured;
+  expect(is_possible_time(m.median_us) || (!measured && (m.median_us == 0 || std::isnan(m.median_us))),
+         "median_us", m.median_us, measured ? times() : "0, or " + times());
+  expect(std::isnan(m.spread) || (0 <= m.spread && m.spread <= most_spread), "spread", m.spread,
+         fmt::format("0 to {}, or null", most_spread));
+  expect((!measured || !m.samples_us.empty()) && m.samples_us.size() <= most_samples, "samples_us",
+         fmt::format("{} samples long", m.samples_us.size()),
+         fmt::format("{} to {}", measured ? 1 : 0, most_samples));
+  for (const float sample : m.samples_us)
+    expect(is_possible_time(static_cast<double>(sample)), "samples_us", sample, times());
+}
+
+/// As created_at has them: "2030-01-31T23:59:59.999Z"; other texts are not looked at here.
+void expect_date(const std::string& text) {
+  const auto number = [&](std::size_t at) {
+    return text.size() < at + 2 ? 0 : (text[at] - '0') * 10 + text[at + 1] - '0';
+  };
+  const auto within = [](int value, int least, int most) { return least <= value && value <= most; };
+  expect(text.size() == 24 && within(number(5), 1, 12) && within(number(8), 1, 31) &&
+             within(number(11), 0, 23) && within(number(14), 0, 59) && within(number(17), 0, 60),
+         "created_at", '"' + text + '"', "a time as 2026-11-21T12:13:58.797Z");
+}
+
+}  // namespace
+
+void expect_possible(const Measurement& m) {
+  const bool measured = m.outcome == Outcome::measured;
+  expect_name("problem", m.key.problem);
+  expect_name("device", m.key.device);
+  expect_name("config", m.config);
+  expect_name("template_digest", m.template_digest);
+  expect_text("compile_key", m.compile_key, longest_text);
+  expect_text("reason", m.reason, longest_reason);
+  expect_date(m.created_at);
+  expect_within("stage", m.stage, stage_of_checks, stage_of_finals);
+  // What was rejected before it was timed has neither.
+  const std::int64_t least = measured ? 1 : 0;
+  expect_within("bytes", m.bytes, least, most_bytes);
+  expect_within("rows", m.rows, least, most_rows);
+  expect(!measured || m.rows <= m.bytes, "rows", m.rows,
+         fmt::format("1 to {}, as many bytes as they move", m.bytes));
+  expect_figures(m);
+  expect_within("registers", m.registers, 0, most_registers);
+  expect_within("local_bytes", m.local_bytes, 0, most_local_bytes);
+}
+
+bool is_possible(const Measurement& measurement) {
+  try {
+    expect_possible(measurement);
+    return true;
+  } catch (const InvalidArgument&) {
+    return false;
+  }
+}
+
+bool is_possible(const Finalist& finalist) noexcept {
+  return is_possible_time(finalist.median_us) && 1 <= finalist.rows && finalist.rows <= most_rows &&
+         finalist.stage == stage_of_finals;
+}
+
+}  // namespace ce::cache

@@ -1,0 +1,16 @@
+#pragma once
+/// \file
+/// Measurements that can be: those of others are served to programs that trust what they say.
+
+#include "cache/cache.hpp"
+
+namespace ce::cache {
+
+/// \throws InvalidArgument naming the first field that no search writes, its value and what it can be
+void expect_possible(const Measurement& measurement);
+/// The same as a value.
+[[nodiscard]] bool is_possible(const Measurement& measurement);
+/// Of what is known of a finalist.
+[[nodiscard]] bool is_possible(const Finalist& finalist) noexcept;
+
+}  // namespace ce::cache
