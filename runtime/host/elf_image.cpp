@@ -35,7 +35,7 @@ std::string incompleteness(std::span<const std::byte> image) {
   if (std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 || header.e_ident[EI_CLASS] != own_class ||
       header.e_type != ET_DYN || header.e_phentsize != sizeof(Segment) || header.e_phnum == 0)
     return "it is no shared object of this machine";
-  const std::string cut = fmt::format("the file ends early, after {} bytes", image.size());
+  std::string cut = fmt::format("the file ends early, after {} bytes", image.size());
   // Linkers put the sections' table at the end, so a file that was cut anywhere lacks some of it.
   if (!fits(image.size(), header.e_shoff, std::uint64_t{header.e_shnum} * header.e_shentsize) ||
       !fits(image.size(), header.e_phoff, std::uint64_t{header.e_phnum} * sizeof(Segment)))
