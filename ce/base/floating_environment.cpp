@@ -3,7 +3,7 @@
 namespace ce {
 
 DefaultFloatingEnvironment::DefaultFloatingEnvironment() noexcept {
-  std::fegetenv(&of_caller_);
+  std::feholdexcept(&of_caller_);
   std::fesetenv(
       FE_DFL_ENV);  // the control word of SSE, with its flush-to-zero and denormals-are-zero, among it
 }
