@@ -23,8 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 
 /// Larger files take longer to examine than a tuning should wait: ce-tune db verify does.
-constexpr std::int64_t most_bytes_to_examine = std::int64_t{1} << 30,
-                       most_bytes_to_examine_in_full = 16 << 20;
+constexpr std::int64_t most_bytes_to_examine = std::int64_t{1} << 30;
 
 /// A larger one than that is examined by one process that writes, and not by others for so long: many that begin at the
 /// same time would keep the machine busy.
@@ -176,10 +175,11 @@ void Cache::Impl::examine() {
   if (std::exchange(examined, true) || !mends || !persistent) return;
   const std::int64_t bytes = bytes_on_disk(path);
   if (bytes > most_bytes_to_examine) return;
-  const bool large = bytes > most_bytes_to_examine_in_full;
+  const Store::Depth depth = Store::usual_depth(bytes);
+  const bool large = depth != Store::Depth::full;
   if (large && was_examined(path)) return;
   store->expect_ours(path);
-  const std::string damage = store->first_damage(large ? Store::Depth::pages : Store::Depth::full);
+  const std::string damage = store->first_damage(depth);
   if (!damage.empty()) mend(damage);
   if (large) mark_examined(path);
 }
@@ -201,7 +201,7 @@ void Cache::Impl::mend(const std::string& cause) {
 
 std::string Cache::Impl::damage_behind(const SQLite::Exception& error) {
   bool certain = false;
-  switch (error.getErrorCode()) {
+  switch (code_of(error)) {
     case SQLITE_NOTADB:
     case SQLITE_CORRUPT: certain = true; break;
     case SQLITE_ERROR:

@@ -62,7 +62,7 @@ void use_write_ahead_log(SQLite::Database& database) {
       database.exec("PRAGMA journal_mode = WAL");
       return;
     } catch (const SQLite::Exception& error) {
-      if (error.getErrorCode() != SQLITE_BUSY || steady_clock::now() > deadline) throw;
+      if (code_of(error) != SQLITE_BUSY || steady_clock::now() > deadline) throw;
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
@@ -218,7 +218,7 @@ auto read_file(const fs::path& path, int flags, const Use& use) {
   try {
     return use(open_without_traces(path, flags));
   } catch (const SQLite::Exception& error) {
-    if (error.getErrorCode() != SQLITE_CANTOPEN || !may_index_log(path)) throw;
+    if (code_of(error) != SQLITE_CANTOPEN || !may_index_log(path)) throw;
     auto database = std::make_unique<SQLite::Database>(path.string(), SQLite::OPEN_READONLY | flags,
                                                        static_cast<int>(busy_timeout.count()));
     set_checkpoint_on_close(*database, false);
@@ -245,8 +245,8 @@ Opened read_copy(const fs::path& path, IfEmpty if_empty) {
   try {
     memory = read_file(path, 0, [&](Database source) { return copy_to_memory(*source, path, if_empty); });
   } catch (const SQLite::Exception& error) {
-    if (!may_lack_its_own_files(error.getErrorCode())) throw;
-    memory = copy_unlocked(path, if_empty, error.getErrorCode());
+    if (!may_lack_its_own_files(code_of(error))) throw;
+    memory = copy_unlocked(path, if_empty, code_of(error));
   }
   memory->exec("PRAGMA foreign_keys = ON");
   const int schema = memory->execAndGet("PRAGMA user_version").getInt();
@@ -273,8 +273,9 @@ Opened open_or_copy(const fs::path& path, IfEmpty if_empty, IfOlder if_older) {
 
 Damaged::Damaged(const fs::path& path, std::string cause)
     : DatabaseError(
-          fmt::format("{} is damaged or lacks tables that it should have ({}): the next program that tunes "
-                      "with it sets it aside and keeps what can be read of it",
+          fmt::format("{} is damaged or lacks tables that it should have ({}): ce-tune db verify "
+                      "--repair, or the next program that tunes with it, sets it aside and keeps what can be "
+                      "read of it",
                       path.string(), cause)),
       cause_(std::move(cause)) {}
 
@@ -295,19 +296,21 @@ std::int64_t bytes_on_disk(const fs::path& path) {
   return total;
 }
 
+int code_of(const SQLite::Exception& error) noexcept { return error.getErrorCode() & 0xff; }
+
 bool is_damage(const SQLite::Exception& error) noexcept {
-  const int code = error.getErrorCode();
+  const int code = code_of(error);
   return code == SQLITE_NOTADB || code == SQLITE_CORRUPT || code == SQLITE_ERROR;
 }
 
 bool is_locked(const std::exception& error) noexcept {
   const auto* said = dynamic_cast<const SQLite::Exception*>(&error);
   if (said == nullptr) return dynamic_cast<const Locked*>(&error) != nullptr;
-  return said->getErrorCode() == SQLITE_BUSY || said->getErrorCode() == SQLITE_LOCKED;
+  return code_of(*said) == SQLITE_BUSY || code_of(*said) == SQLITE_LOCKED;
 }
 
 std::string explain(const fs::path& path, const SQLite::Exception& error) {
-  switch (error.getErrorCode()) {
+  switch (code_of(error)) {
     case SQLITE_NOTADB:
     case SQLITE_CORRUPT:
       return fmt::format("{} is damaged or no tuning database ({}): move it away, or name another file ({})",
@@ -352,7 +355,7 @@ Opened open_file(const fs::path& path, IfEmpty if_empty, IfOlder if_older) {
     try {
       return open_or_copy(path, if_empty, if_older);
     } catch (const SQLite::Exception& error) {
-      if (!may_lack_its_own_files(error.getErrorCode())) throw;
+      if (!may_lack_its_own_files(code_of(error))) throw;
       Opened copy = read_copy(path, if_empty);
       if (const std::string excess = excess_of_name(path, longest_of_sqlite); !excess.empty()) {
         copy.problem =
@@ -360,10 +363,10 @@ Opened open_file(const fs::path& path, IfEmpty if_empty, IfOlder if_older) {
                         path.string(), excess, ways_to_name_it);
         return copy;
       }
-      const bool lacks_space = error.getErrorCode() == SQLITE_FULL || error.getErrorCode() == SQLITE_IOERR;
-      const char* remedy = lacks_space                           ? "free some space"
-                           : error.getErrorCode() == SQLITE_PERM ? "have that file removed by who owns it"
-                                                                 : "make it and its folder writable";
+      const bool lacks_space = code_of(error) == SQLITE_FULL || code_of(error) == SQLITE_IOERR;
+      const char* remedy = lacks_space                     ? "free some space"
+                           : code_of(error) == SQLITE_PERM ? "have that file removed by who owns it"
+                                                           : "make it and its folder writable";
       copy.problem =
           fmt::format("{} is read but cannot be written ({}){}: {}, or name another file ({})", path.string(),
                       error.what(), lacks_space ? limit_on_files() : "", remedy, ways_to_name_it);
@@ -381,7 +384,7 @@ std::unique_ptr<Store> open_reader(const fs::path& path) {
     try {
       store = read_file(path, one_user, [&](Database database) { return reader(std::move(database), path); });
     } catch (const SQLite::Exception& error) {
-      const int code = error.getErrorCode();
+      const int code = code_of(error);
       if (!may_lack_its_own_files(code)) throw;
       // Where space may be found, a writer may come while this is open: then only a copy is safe.
       if (code == SQLITE_FULL || code == SQLITE_IOERR) return read_copy(path, IfEmpty::refuse).store;

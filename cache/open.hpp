@@ -67,6 +67,9 @@ void create_empty(const std::filesystem::path& path);
 /// \throws Damaged, DatabaseError; NotFound where it has no tables
 [[nodiscard]] std::unique_ptr<Store> copy_file(const std::filesystem::path& path);
 
+/// The kind of error, without what SQLite adds to it: a failed read is SQLITE_IOERR, whichever it was.
+[[nodiscard]] int code_of(const SQLite::Exception& error) noexcept;
+
 /// Whether it speaks of content that is not what SQLite wrote, or of tables that are missing.
 [[nodiscard]] bool is_damage(const SQLite::Exception& error) noexcept;
 

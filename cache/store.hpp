@@ -79,13 +79,20 @@ class Store {
     pages,   ///< also each page: a second for a gigabyte
     full,    ///< also whether indexes and counts are those of their tables: ten times as long
   };
+  /// Of an examination before the first write to a file of that size.
+  [[nodiscard]] static Depth usual_depth(std::int64_t bytes) noexcept;
   /// The file is still one that this ce can work with. \throws as require_ours()
   void expect_ours(const std::filesystem::path& path);
-  /// The first thing that is wrong; empty where nothing is.
+  /// The first thing that is wrong; empty where nothing is. \throws SQLite::Exception where a page cannot be read
   [[nodiscard]] std::string first_damage(Depth depth);
-  /// What is damaged, one line each: pages, references, binaries, measurements that are not as they were
+  /// What is damaged, one line each: pages, tables, references, binaries, measurements that are not as they were
   /// written.
   [[nodiscard]] std::vector<std::string> damages();
+  /// What damages() says of a binary begins so.
+  static constexpr std::string_view damaged_binary = "binaries: the digest of ";
+  /// Takes out the binaries whose bytes have another digest: they are compiled again when they are needed.
+  /// \returns how many
+  std::int64_t remove_damaged_binaries();
 
   /// Gives room that nothing uses back to the file system.
   void vacuum();
@@ -95,6 +102,10 @@ class Store {
   [[nodiscard]] std::string journal_mode();
 
  private:
+  [[nodiscard]] std::string damaged_page(Depth depth);
+  [[nodiscard]] std::string damaged_schema();
+  /// \throws SQLite::Exception(SQLITE_IOERR) where a part of the file or its log cannot be read
+  void expect_all_bytes();
   [[nodiscard]] SQLite::Statement& prepared(std::string_view sql);
   [[nodiscard]] std::vector<Finalist> finalists(std::int64_t key_id, std::span<const std::string> digests);
   [[nodiscard]] std::optional<std::vector<Finalist>> finalists(const std::string& sql, std::int64_t key_id,

@@ -6,8 +6,15 @@
 #include <SQLiteCpp/Statement.h>
 #include <SQLiteCpp/Transaction.h>
 #include <fmt/format.h>
+#include <sqlite3.h>
 
+#include <algorithm>
 #include <array>
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "cache/codec.hpp"
 #include "cache/measurement_row.hpp"
@@ -72,6 +79,14 @@ SELECT name FROM keys WHERE id IN (
   SELECT key_id FROM (SELECT * FROM key_counts EXCEPT SELECT * FROM counted_keys)
   UNION SELECT key_id FROM (SELECT * FROM counted_keys EXCEPT SELECT * FROM key_counts)) ORDER BY name)sql";
 
+/// What SQLite found wrong with pages, in one line and without its heading.
+std::string page_damage(std::string line) {
+  constexpr std::string_view heading = "*** in database main ***\n";
+  if (line.starts_with(heading)) line.erase(0, heading.size());
+  std::replace(line.begin(), line.end(), '\n', ' ');
+  return line;
+}
+
 /// While it lives, nothing looks for what refers to a row that goes: no index leads from evidence to its measurements,
 /// so that would be a look at all of them for each row. SQLite heeds this outside of transactions alone.
 class UncheckedReferences {
@@ -126,19 +141,54 @@ Store::Pruned Store::prune(std::int64_t keep, bool rehearse) {
   return result;
 }
 
-std::string Store::first_damage(Depth depth) {
-  if (depth != Depth::schema) {
-    SQLite::Statement check(*database_,
-                            depth == Depth::full ? "PRAGMA integrity_check(1)" : "PRAGMA quick_check(1)");
-    Query pages(check);
-    if (std::string line = pages.next() ? pages.text(0) : "ok"; line != "ok") return line;
+Store::Depth Store::usual_depth(std::int64_t bytes) noexcept {
+  constexpr std::int64_t most_in_full = 16 << 20;
+  return bytes > most_in_full ? Depth::pages : Depth::full;
+}
+
+std::string Store::damaged_page(Depth depth) {
+  SQLite::Statement check(*database_,
+                          depth == Depth::full ? "PRAGMA integrity_check(1)" : "PRAGMA quick_check(1)");
+  Query pages(check);
+  std::string line = pages.next() ? pages.text(0) : "ok";
+  return line == "ok" ? "" : page_damage(std::move(line));
+}
+
+void Store::expect_all_bytes() {
+  constexpr int at_once = 1 << 16;
+  std::vector<std::byte> bytes(at_once);
+  for (const int which : {SQLITE_FCNTL_FILE_POINTER, SQLITE_FCNTL_JOURNAL_POINTER}) {
+    sqlite3_file* file = nullptr;
+    sqlite3_file_control(database_->getHandle(), "main", which, static_cast<void*>(&file));
+    if (file == nullptr || file->pMethods == nullptr) continue;  // a database in memory, or no log
+    const auto expect = [](int result) {
+      if (result != SQLITE_OK && result != SQLITE_IOERR_SHORT_READ)
+        throw SQLite::Exception("a part of it cannot be read", result);
+    };
+    sqlite3_int64 size = 0;
+    expect(file->pMethods->xFileSize(file, &size));
+    for (sqlite3_int64 at = 0; at < size; at += at_once)
+      expect(file->pMethods->xRead(file, bytes.data(), at_once, at));
   }
+}
+
+std::string Store::damaged_schema() {
   const std::unique_ptr<Store> fresh = in_memory();
   SQLite::Statement all(*fresh->database_, "SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL");
   SQLite::Statement same(*database_, "SELECT 1 FROM sqlite_master WHERE name = ?1 AND sql = ?2");
   for (Query wanted(all); wanted.next();)
     if (!Query(same, wanted.text(0), wanted.text(1)).next())
       return fmt::format("its {} is not what was created", wanted.text(0));
+  return {};
+}
+
+std::string Store::first_damage(Depth depth) {
+  if (depth != Depth::schema && !damaged_page(depth).empty()) {
+    // A page that a disk did not hand over is reported like one with another content.
+    expect_all_bytes();
+    if (std::string damage = damaged_page(depth); !damage.empty()) return damage;
+  }
+  if (std::string damage = damaged_schema(); !damage.empty()) return damage;
   if (depth != Depth::full) return {};
   SQLite::Statement counts(*database_, miscounted_keys);
   if (Query wrong(counts); wrong.next())
@@ -159,8 +209,15 @@ std::vector<std::string> Store::damages() {
     }
   };
   each("pages", "PRAGMA integrity_check", [&](const Query& row) {
-    if (const std::string line = row.text(0); line != "ok") found.push_back("pages: " + line);
+    if (std::string line = row.text(0); line != "ok")
+      found.push_back("pages: " + page_damage(std::move(line)));
   });
+  try {
+    if (const std::string damage = damaged_schema(); !damage.empty()) found.push_back("tables: " + damage);
+  } catch (const SQLite::Exception& error) {
+    if (!is_damage(error)) throw;
+    found.push_back(fmt::format("tables: {}", error.what()));
+  }
   each("references", "PRAGMA foreign_key_check", [&](const Query& row) {
     found.push_back(fmt::format("references: row {} of {} refers to nothing in {}", row.integer(1),
                                 row.text(0), row.text(2)));
@@ -169,7 +226,7 @@ std::vector<std::string> Store::damages() {
        [&](const Query& row) {
          const std::string compile_key = row.text(0);
          if (digest_of_binary(compile_key, row.blob(2)) != row.text(1))
-           found.push_back(fmt::format("binaries: the digest of {} is not that of its bytes", compile_key));
+           found.push_back(fmt::format("{}{} is not that of its bytes", damaged_binary, compile_key));
        });
   each("evidence", "SELECT id, digest, json FROM evidence ORDER BY id", [&](const Query& row) {
     if (digest({row.text(2)}) != row.text(1))
@@ -186,6 +243,16 @@ std::vector<std::string> Store::damages() {
     found.push_back(fmt::format("counts: those of key {} are not what its measurements say", row.text(0)));
   });
   return found;
+}
+
+std::int64_t Store::remove_damaged_binaries() {
+  SQLite::Transaction transaction(*database_, SQLite::TransactionBehavior::IMMEDIATE);
+  SQLite::Statement statement(*database_,
+                              "DELETE FROM binaries WHERE digest <> ce_digest(compile_key, image)");
+  Query(statement).run();
+  const auto removed = static_cast<std::int64_t>(database_->getChanges());
+  transaction.commit();
+  return removed;
 }
 
 void Store::vacuum() {

@@ -22,9 +22,27 @@ namespace {
 
 namespace fs = std::filesystem;
 
+/// \throws Damaged; DatabaseError where it cannot be read
+void examine(const fs::path& file, Store& store) {
+  try {
+    const std::string damage = store.first_damage(Store::usual_depth(bytes_on_disk(file)));
+    if (!damage.empty()) throw Damaged(file, damage);
+  } catch (const SQLite::Exception& error) {
+    rethrow(file, error);
+  }
+}
+
+/// Nothing is written to a file that is damaged.
 std::unique_ptr<Store> writable(const fs::path& file, IfEmpty if_empty) {
-  Opened opened = open_file(file, if_empty);
-  if (!opened.problem.empty()) throw DatabaseError(opened.problem);
+  const auto open = [&](IfOlder if_older) {
+    Opened opened = open_file(file, if_empty, if_older);
+    if (!opened.problem.empty()) throw DatabaseError(opened.problem);
+    return opened;
+  };
+  Opened opened = open(IfOlder::copy);
+  examine(file, *opened.store);
+  // An older one is brought to the schema of today where a copy of it is whole.
+  if (opened.schema_of_original) opened = open(IfOlder::update);
   return std::move(opened.store);
 }
 
@@ -122,6 +140,37 @@ Store::Pruned Upkeep::prune(std::int64_t keep, bool rehearse) {
 
 std::vector<std::string> Upkeep::damages() {
   return run([&] { return store_->damages(); });
+}
+
+std::vector<std::string> Upkeep::damages_of(const fs::path& path) {
+  try {
+    return copy(path).damages();
+  } catch (const Damaged& damage) {
+    return {"database: " + damage.cause()};
+  }
+}
+
+Upkeep::Mended Upkeep::mend(const fs::path& path) {
+  const fs::path file = existing_file(path);
+  const FileId id = FileId::of(file);
+  Mended result{.damages = damages_of(file), .done = {}};
+  if (result.damages.empty()) return result;
+  const bool only_binaries =
+      std::all_of(result.damages.begin(), result.damages.end(),
+                  [](const std::string& damage) { return damage.starts_with(Store::damaged_binary); });
+  if (only_binaries) {
+    Upkeep database = open(file);
+    const std::int64_t removed = database.run([&] { return database.store_->remove_damaged_binaries(); });
+    result.done = fmt::format(
+        "{} taken out of {}: compiled again when needed",
+        removed == 1 ? "1 compiled kernel" : fmt::format("{} compiled kernels", removed), file.string());
+    return result;
+  }
+  const Repair done = repair(file, id, result.damages.front());
+  if (done.memory != nullptr) throw DatabaseError(done.report);
+  result.done = done.report.empty() ? fmt::format("another process has set {} aside meanwhile", file.string())
+                                    : done.report;
+  return result;
 }
 
 Upkeep::Vacuumed Upkeep::vacuum() {

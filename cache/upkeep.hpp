@@ -22,7 +22,8 @@ namespace ce::cache {
 /// measurements give the same text.
 class Upkeep {
  public:
-  /// Opens a file for writing. \throws NotFound also where it has no tables, DatabaseError
+  /// Opens a file for writing, once it has been examined: a damaged one stays as it is.
+  /// \throws NotFound also where it has no tables, Damaged, DatabaseError
   [[nodiscard]] static Upkeep open(const std::filesystem::path& path);
   /// The same, and creates it, or its tables, where there are none.
   [[nodiscard]] static Upkeep create(const std::filesystem::path& path);
@@ -48,6 +49,17 @@ class Upkeep {
 
   Store::Pruned prune(std::int64_t keep, bool rehearse);
   [[nodiscard]] std::vector<std::string> damages();
+  /// The same of a file, also of one that is too damaged to be copied. \throws NotFound, DatabaseError
+  [[nodiscard]] static std::vector<std::string> damages_of(const std::filesystem::path& path);
+
+  struct Mended {
+    std::vector<std::string> damages;  ///< what there was
+    std::string done;                  ///< what became of it, for people; empty where nothing was damaged
+  };
+  /// Takes out compiled kernels that are damaged; where anything else is, sets the file aside as repair() does.
+  /// \throws NotFound; DatabaseError where it cannot, or where the file cannot be read
+  [[nodiscard]] static Mended mend(const std::filesystem::path& path);
+
   struct Vacuumed {
     std::int64_t bytes_before = 0, bytes_after = 0;  ///< of the file with its log
   };

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "cache/open.hpp"
 #include "cache/repair.hpp"
 #include "cache/upkeep.hpp"
+#include "ce/base/printable.hpp"
 #include "cli/db.hpp"
 #include "cli/json.hpp"
 #include "cli/options.hpp"
@@ -22,40 +22,45 @@ constexpr const char* verify_examples =
     "\nExamples:\n"
     "  ce-tune db verify\n"
     "  ce-tune db verify --db fleet.db --json\n"
+    "  ce-tune db verify --repair\n"
     "\n"
     "Looks at a copy of the database: pages, references, the counts of each key, and the digests of "
     "compiled\n"
     "kernels, evidence and measurements.\n";
 
-/// Also of a file that is too damaged to be copied.
-std::vector<std::string> damages_of(const std::filesystem::path& path) {
-  try {
-    return cache::Upkeep::copy(path).damages();
-  } catch (const cache::Damaged& damage) {
-    return {"database: " + damage.cause()};
-  }
-}
+struct VerifyOptions {
+  CommonOptions common;
+  bool repair = false;
+};
 
-ExitCode verify(const CommonOptions& common) {
-  const std::filesystem::path path = cache::existing_file(database_path(common));
-  const std::vector<std::string> damages = damages_of(path);
-  if (common.json) {
-    print({{"database", path.string()}, {"damages", damages}});
+ExitCode verify(const VerifyOptions& options) {
+  const std::filesystem::path path = cache::existing_file(database_path(options.common));
+  const cache::Upkeep::Mended found =
+      options.repair ? cache::Upkeep::mend(path)
+                     : cache::Upkeep::Mended{.damages = cache::Upkeep::damages_of(path), .done = {}};
+  if (options.common.json) {
+    print({{"database", path.string()},
+           {"damages", found.damages},
+           {"repaired", found.done.empty() ? Json() : Json(found.done)}});
   } else {
-    for (const std::string& damage : damages) print_text("{}\n", damage);
-    print_text("{}: {}\n", path.string(), damages.empty() ? "whole" : "damaged");
+    for (const std::string& damage : found.damages) print_text("{}\n", printable(damage));
+    print_text("{}: {}\n", path.string(), found.damages.empty() ? "whole" : "damaged");
+    if (!found.done.empty()) print_text("{}\n", found.done);
   }
-  return damages.empty() ? ExitCode::success : ExitCode::database;
+  return found.damages.empty() || !found.done.empty() ? ExitCode::success : ExitCode::database;
 }
 
 }  // namespace
 
 void add_db_verify(CLI::App& db, Action& chosen) {
-  auto options = std::make_shared<CommonOptions>();
+  auto options = std::make_shared<VerifyOptions>();
   CLI::App* command = db.add_subcommand("verify", "Look for damage");
   command->footer(verify_examples);
-  add_database_option(*command, *options);
-  add_json_option(*command, *options);
+  command->add_flag("--repair", options->repair,
+                    "Take out damaged compiled kernels; set a database with other damage aside, and keep "
+                    "what can be\nread of it in a new one");
+  add_database_option(*command, options->common);
+  add_json_option(*command, options->common);
   command->callback([options, &chosen] { chosen = [options] { return verify(*options); }; });
 }
 

@@ -478,7 +478,8 @@ TEST_F(UpkeepTest, DamageIsNamed) {
       "PRAGMA foreign_keys = OFF; UPDATE measurements SET key_id = 77 WHERE config = 'one'");
   EXPECT_EQ(
       Upkeep::copy(file()).damages(),
-      (std::vector<std::string>{"references: row 1 of measurements refers to nothing in keys",
+      (std::vector<std::string>{"tables: its evidence_refuse_update is not what was created",
+                                "references: row 1 of measurements refers to nothing in keys",
                                 "binaries: the digest of binary is not that of its bytes",
                                 "measurements: row 2 of key " + key.id() + " is not what was written",
                                 "counts: those of key " + key.id() + " are not what its measurements say"}));
