@@ -20,7 +20,7 @@ constexpr std::int64_t most_bytes = std::int64_t{1} << 50;
 constexpr std::int64_t most_registers = 1024;
 constexpr std::int64_t most_local_bytes = std::int64_t{1} << 24;
 constexpr std::size_t most_samples = 1'000'000;
-constexpr std::size_t longest_text = 4096, longest_reason = std::size_t{1} << 20;
+constexpr std::size_t longest_text = 4096, longest_reason = std::size_t{8} << 20;
 
 bool is_possible_time(double us) { return least_us <= us && us <= most_us; }
 

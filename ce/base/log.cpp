@@ -100,16 +100,16 @@ std::shared_ptr<const LogSink> current_sink() {
 
 }  // namespace
 
-void log(LogLevel level, std::string_view text) {
-  const std::string line = printable(text, Lines::many);
+void log(LogLevel level, std::string_view line) {
+  const std::string shown = printable(line, Lines::many);
   const std::lock_guard one_call(calls_of_sink());
   const std::shared_ptr<const LogSink> sink = current_sink();  // it may replace itself
-  if (sink == nullptr || in_sink) return write_to_stderr(level, line);
+  if (sink == nullptr || in_sink) return write_to_stderr(level, shown);
   in_sink = true;
   try {
-    (*sink)(level, line);
+    (*sink)(level, shown);
   } catch (...) {  // who logs may be handling an error, or a thread that nobody waits for
-    write_to_stderr(level, line);
+    write_to_stderr(level, shown);
   }
   in_sink = false;
 }

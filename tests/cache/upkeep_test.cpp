@@ -16,6 +16,7 @@
 
 #include "cache/codec.hpp"
 #include "cache/export.hpp"
+#include "cache/open.hpp"
 #include "cache/schema.hpp"
 #include "ce/base/error.hpp"
 #include "tests/cache/fixture.hpp"
@@ -128,6 +129,18 @@ TEST_F(UpkeepTest, AFileOfVersionOneGetsIdentitiesAndLosesNothingButRepetitions)
   EXPECT_EQ(Upkeep::copy(file()).damages(),
             (std::vector<std::string>{"evidence: the digest of row 1 is not that of its text",
                                       "evidence: the digest of row 2 is not that of its text"}));
+}
+
+TEST_F(UpkeepTest, ADamagedFileOfAnOlderSchemaIsExaminedBeforeItIsChanged) {
+  {
+    SQLite::Database database(file().string(), SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE);
+    migrate(database, migrations().first(8));
+    database.exec("DROP TRIGGER evidence_refuse_update");
+  }
+  const std::string before = contents(file());
+  EXPECT_THROW(static_cast<void>(Upkeep::open(file())), Damaged);
+  EXPECT_THROW(static_cast<void>(Upkeep::create(file())), Damaged);
+  EXPECT_EQ(contents(file()), before);
 }
 
 TEST_F(UpkeepTest, EvidenceThatCannotBeReadDoesNotKeepAFileOfVersionOneFromBeingOpened) {

@@ -235,6 +235,24 @@ TEST_F(DatabaseUpkeep, AnExportIsImportedIntoANewDatabase) {
   expect_failure(ce_tune({"db", "export", path("more"), "--db", path("absent.db")}), 8, "absent.db");
 }
 
+TEST_F(DatabaseUpkeep, WhatCannotBeIsNeitherMergedNorImported) {
+  cache::Measurement forged = dated(1, 0.5, "2030-01-02");
+  forged.stage = std::numeric_limits<int>::max();
+  fill_other({dated(0, 40, "2030-01-01"), forged});
+  const auto expect_refused = [&](const std::vector<std::string>& words, const std::string& message) {
+    std::vector<std::string> all = words;
+    all.insert(all.end(), {"--db", path("new.db")});
+    expect_failure(ce_tune(all), 2, message);
+    EXPECT_FALSE(std::filesystem::exists(path("new.db"))) << "what is refused leaves nothing behind";
+  };
+  expect_refused({"db", "merge", path("other.db")},
+                 path("other.db") + ": stage of a measurement of 2030-01-02T12:00:00.000Z of key " + id() +
+                     " is 2147483647; expected -1 to 1");
+  ASSERT_EQ(ce_tune({"db", "export", path("lines"), "--db", path("other.db")}).status, 0);
+  expect_refused({"db", "import", path("lines")},
+                 "line 3 of " + path("lines") + ": stage is 2147483647; expected -1 to 1");
+}
+
 TEST_F(DatabaseUpkeep, StandardInputIsImportedWhateverItIs) {
   cache_.add(dated(0, 40, "2030-01-01"));
   ASSERT_EQ(text({"db", "export", path("lines")}).status, 0);
