@@ -113,23 +113,27 @@ class IoErrors : public CacheTest {
     static_cast<void>(cache.measurements(key));
     static_cast<void>(cache.binary("large"));
   }
+  /// One read of what a program does, or it and all behind it: each in turn.
+  void fail_each_read() const {
+    faults() = {};
+    tune(100);
+    const int reads = faults().reads;
+    ASSERT_GT(reads, 20);
+    for (const bool lasting : {false, true})
+      for (int read = 0; read < reads; ++read) {
+        SCOPED_TRACE("read " + std::to_string(read) + (lasting ? " and all behind it" : ""));
+        faults() = {.at_read = read, .lasting = lasting, .at_byte = {}};
+        tune(200 + read);
+        faults() = {};
+        ASSERT_EQ(set_aside(), std::vector<std::string>());
+      }
+  }
 };
 
 TEST_F(IoErrors, OfAnyOneReadSetNoDatabaseAside) {
   // Free pages are only listed.
   sql(file(), "DELETE FROM binaries WHERE compile_key = 'gone'");
-  faults() = {};
-  tune(100);
-  const int reads = faults().reads;
-  ASSERT_GT(reads, 20);
-  for (const bool lasting : {false, true})
-    for (int read = 0; read < reads; ++read) {
-      SCOPED_TRACE("read " + std::to_string(read) + (lasting ? " and all behind it" : ""));
-      faults() = {.at_read = read, .lasting = lasting, .at_byte = {}};
-      tune(200 + read);
-      faults() = {};
-      ASSERT_EQ(set_aside(), std::vector<std::string>());
-    }
+  fail_each_read();
   expect_whole();
 }
 
@@ -145,6 +149,15 @@ TEST_F(IoErrors, OfOnePlaceSetNoDatabaseAside) {
     faults() = {};
     ASSERT_EQ(set_aside(), std::vector<std::string>());
   }
+  expect_whole();
+}
+
+TEST_F(IoErrors, OfALogSetNoDatabaseAside) {
+  // As long as it is open the log stays.
+  Cache other = Cache::open(file());
+  other.add(a_measurement(key, "in the log", 50));
+  ASSERT_GT(fs::file_size(file().string() + "-wal"), 0U);
+  fail_each_read();
   expect_whole();
 }
 
