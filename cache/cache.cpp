@@ -61,11 +61,14 @@ Cache Cache::open(const fs::path& path) {
     if (path.empty()) throw DatabaseError("no place for the tuning database is known: set CE_DB or HOME");
     impl->mends = true;
     impl->path = fs::absolute(path);
+    std::error_code none;
+    const auto bytes = fs::file_size(impl->path, none);
     try {
       impl->attach(impl->path);
     } catch (const Damaged& damage) {
       impl->mend(damage.cause());
     }
+    if (!none && bytes > 0) impl->say_if_empty();
   } catch (const std::exception& error) {
     impl->path.clear();
     impl->store = Store::in_memory();
@@ -234,6 +237,11 @@ std::vector<KeySummary> Cache::keys() const {
 std::vector<Key> Cache::find(std::string_view prefix) const {
   const std::lock_guard lock(impl_->mutex);
   return impl_->find(std::string(prefix));
+}
+
+void Cache::checkpoint() const noexcept {
+  const std::lock_guard lock(impl_->mutex);
+  if (impl_->persistent && std::exchange(impl_->wrote, false)) impl_->store->checkpoint();
 }
 
 void Cache::keep_binary(std::string_view compile_key, std::span<const std::byte> image,

@@ -152,6 +152,10 @@ class Cache {
   /// status() says so.
   void flush(std::chrono::seconds patience) const;
 
+  /// Copies what was committed from the log beside the file into the file, so that who copies the file alone copies it,
+  /// too. For the end of a search and of a program that never closes its database; nothing where nothing was written.
+  void checkpoint() const noexcept;
+
   /// Commits one measurement. One that is there already, with the same time and samples, is not added again.
   void add(const Measurement& measurement) { add(std::span(&measurement, 1)); }
   /// Commits all of them at once: who reads sees all or none. Those without a time get the same: medians of finals may

@@ -221,6 +221,15 @@ void Cache::Impl::degrade(const std::string& cause) {
   problem = cause + "; until then, new measurements last as long as this process";
 }
 
+void Cache::Impl::say_if_empty() {
+  if (!persistent || store->counts().measurements > 0) return;
+  log_once(LogLevel::info,
+           fmt::format(
+               "the tuning database {} has no measurements: what is asked of it is tuned here. (A copy of a "
+               "database in use needs the file {}-wal beside it, or ce-tune db vacuum before.)",
+               path.string(), path.filename().string()));
+}
+
 Cache::Impl::~Impl() {
   const FileSizeSignalBlock
       no_signal;  // of what is delivered, and of the log, which goes into the file as it is closed

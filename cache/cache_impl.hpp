@@ -68,6 +68,8 @@ struct Cache::Impl {
   void on_store(Use use, Action action);
   /// attach(), where another file than the open one is at the path now, or none.
   void follow(Use use);
+  /// A copy of a file that was made without its log has nothing in it: whoever made it should know.
+  void say_if_empty();
   /// Gives the problem its end: what it means for the caller.
   void degrade(const std::string& cause);
 
@@ -91,6 +93,7 @@ struct Cache::Impl {
   bool strict = false;     ///< what cannot be read is an error of who asks
   bool examined = false;   ///< the open file, by examine()
   bool persistent = false;
+  bool wrote = false;  ///< since the last checkpoint()
   /// The store is a copy of a file with this schema; the first write brings the file up to date where it can be written.
   std::optional<int> schema_of_original;
   std::string problem;
@@ -119,6 +122,7 @@ void Cache::Impl::write(Action action) {
         if (refused != nullptr) target.merge(std::array{refused.get()}, true);
         action(target);
       });
+      wrote = true;
       if (refused != nullptr) end_refusal();
       return;
     }

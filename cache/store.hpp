@@ -96,6 +96,9 @@ class Store {
 
   /// Gives room that nothing uses back to the file system.
   void vacuum();
+  /// Copies the write-ahead log into the file as far as readers let it, without waiting for any. Never fails: the log
+  /// stays what it was.
+  void checkpoint() noexcept;
 
   [[nodiscard]] Counts counts();
   [[nodiscard]] int schema_version();

@@ -260,4 +260,8 @@ void Store::vacuum() {
   database_->exec("PRAGMA wal_checkpoint(TRUNCATE)");
 }
 
+void Store::checkpoint() noexcept {
+  sqlite3_wal_checkpoint_v2(database_->getHandle(), nullptr, SQLITE_CHECKPOINT_PASSIVE, nullptr, nullptr);
+}
+
 }  // namespace ce::cache

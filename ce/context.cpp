@@ -343,7 +343,9 @@ void Context::check() {
 }
 
 void Context::stop_background() {
-  if (!is_of_parent(impl_->number)) impl_->chooser.stop_background();
+  if (is_of_parent(impl_->number)) return;
+  impl_->chooser.stop_background();
+  impl_->cache.checkpoint();
 }
 
 Memory Context::allocate(std::size_t bytes) {

@@ -135,6 +135,7 @@ void Search::run() {
     if (screened_ || !decided_) take_turns(*round);
   }
   end_turns();
+  cache_.checkpoint();
   if (passed_over_ && measured() == 0) std::rethrow_exception(passed_over_);
 }
 

@@ -59,6 +59,27 @@ class Log : public CacheTest {
   std::atomic<int> reads_ = 0;  ///< of all readers
 };
 
+/// A program that never closes its database leaves a file that can be copied.
+TEST_F(Log, ACheckpointPutsWhatWasCommittedIntoTheFile) {
+  Cache cache = Cache::open(file());
+  const auto copied = [&] {
+    const fs::path copy = file().string() + "-copied";
+    fs::copy_file(file(), copy, fs::copy_options::overwrite_existing);
+    return Cache::open(copy).status().measurements;
+  };
+  cache.add({.key = key,
+             .config = "block/warps=8",
+             .stage = stage_of_finals,
+             .rows = 40,
+             .samples_us = {10},
+             .median_us = 10});
+  EXPECT_EQ(copied(), 0);
+  EXPECT_EQ(lines("has no measurements: what is asked of it is tuned here"), 1)
+      << "who copies the file alone is told";
+  cache.checkpoint();
+  EXPECT_EQ(copied(), 1);
+}
+
 TEST_F(Log, StaysShortWhileSomeoneReadsAtAnyTime) {
   Cache cache = Cache::open(file());
   cache.add(a_measurement(key, "config"));

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <filesystem>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -430,6 +431,16 @@ TEST_F(ChooserTest, AnOwnWinnerThatNoLongerCompilesMakesRoomForTheNext) {
   const Choice next = choose(chooser);
   EXPECT_EQ(next.origin, Origin::database);
   EXPECT_NE(next.config, before.config);
+}
+
+TEST_F(ChooserTest, TheFileAloneIsTheDatabaseOnceASearchHasEnded) {
+  Chooser chooser(device, database, quick_settings(), Policy::tune);
+  EXPECT_EQ(choose(chooser).origin, Origin::tuned);
+  const std::string copy = file() + "-copied";
+  std::filesystem::copy_file(file(), copy);
+  cache::Cache copied = cache::Cache::open(copy);
+  Chooser frozen(device, copied, quick_settings(), Policy::frozen);
+  EXPECT_EQ(choose(frozen).origin, Origin::database);
 }
 
 /// A final that an import, a merge or the site's database has, with a binary.

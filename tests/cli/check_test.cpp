@@ -20,7 +20,7 @@ using nlohmann::json;
 using test::Finished;
 
 // On the host, where threads are fibers, the second takes several times as long.
-const char* const few_warps = "block/warps=4,vec=4,load=ca,store=cg";
+const char* const few_warps = "block/warps=2,vec=4,load=ca,store=cg";
 const char* const copying = "stream/warps=8,vec=4,tile=8192,load=ca,store=cs";
 const char* const many_warps = "block/warps=32,vec=4,load=ca,store=cg";
 
@@ -54,11 +54,12 @@ class CheckCommand : public test::CommandTest {
   /// The host's compiler, but for problems of that many columns.
   [[nodiscard]] std::string compiler_without(int columns) const {
     std::string path = (folder() / "c++").string();
-    test::write_file(path, fmt::format("#!/bin/sh\nfor word; do\n"
-                                       "  case $word in *.cu|*.cpp) grep -q 'int columns = {};' \"$word\" &&\n"
-                                       "    echo 'error: out of order' && exit 1;; esac\n"
-                                       "done\nexec c++ \"$@\"\n",
-                                       columns));
+    test::write_file(path,
+                     fmt::format("#!/bin/sh\nfor word; do\n"
+                                 "  case $word in *.cu|*.cpp) grep -q 'int columns = {};' \"$word\" &&\n"
+                                 "    echo 'error: out of order' && exit 1;; esac\n"
+                                 "done\nexec c++ \"$@\"\n",
+                                 columns));
     EXPECT_EQ(::chmod(path.c_str(), 0700), 0);
     return path;
   }
