@@ -223,11 +223,11 @@ void Cache::Impl::degrade(const std::string& cause) {
 
 void Cache::Impl::say_if_empty() {
   if (!persistent || store->counts().measurements > 0) return;
-  log_once(LogLevel::info,
-           fmt::format(
-               "the tuning database {} has no measurements: what is asked of it is tuned here. (A copy of a "
-               "database in use needs the file {}-wal beside it, or ce-tune db vacuum before.)",
-               path.string(), path.filename().string()));
+  log_once(
+      LogLevel::warning,
+      fmt::format("the tuning database {} is empty: a copy of one in use needs the file {}-wal beside it, or "
+                  "ce-tune db vacuum before",
+                  path.string(), path.filename().string()));
 }
 
 Cache::Impl::~Impl() {

@@ -68,7 +68,7 @@ struct Cache::Impl {
   void on_store(Use use, Action action);
   /// attach(), where another file than the open one is at the path now, or none.
   void follow(Use use);
-  /// A copy of a file that was made without its log has nothing in it: whoever made it should know.
+  /// For what may be a copy that was made without the log: whoever made it should know.
   void say_if_empty();
   /// Gives the problem its end: what it means for the caller.
   void degrade(const std::string& cause);
