@@ -64,15 +64,14 @@ Cache Cache::open(const fs::path& path) {
     std::error_code none;
     // Without its log, a database that nobody has closed yet is a page that names no table.
     constexpr std::uintmax_t page = 4096;
-    const auto bytes = fs::file_size(impl->path, none);
     const bool may_lack_log =
-        !none && bytes > 0 && bytes <= page && !fs::exists(impl->path.string() + "-wal", none);
+        fs::file_size(impl->path, none) == page && !fs::exists(impl->path.string() + "-wal", none);
     try {
       impl->attach(impl->path);
+      if (may_lack_log) impl->say_if_empty();
     } catch (const Damaged& damage) {
       impl->mend(damage.cause());
     }
-    if (may_lack_log) impl->say_if_empty();
   } catch (const std::exception& error) {
     impl->path.clear();
     impl->store = Store::in_memory();
