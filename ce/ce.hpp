@@ -13,6 +13,7 @@
 #include "ce/base/language.hpp"
 #include "ce/base/log.hpp"
 #include "ce/context.hpp"
+#include "ce/dtype_of.hpp"
 #include "ce/operations.hpp"
 #include "ce/tensor.hpp"
 #include "ce/version.hpp"

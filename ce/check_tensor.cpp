@@ -20,7 +20,7 @@ std::string field(std::string_view name, std::string_view member) {
 
 /// Rows of adjacent elements, evenly apart, as most tensors are, and few enough for 64 bits: nothing is wrong
 /// with their sizes and strides. Spares a warm call the divisions of the checks that follow.
-bool is_plain(const Tensor& tensor) {
+bool is_plain(const ConstTensor& tensor) {
   constexpr std::int64_t most_rows = std::int64_t{1} << 31, longest_row = std::int64_t{1} << 28;
   const std::int64_t step = tensor.row_stride != contiguous ? tensor.row_stride : tensor.columns;
   return tensor.batch_rows == 0 && tensor.batch_stride == 0 && tensor.column_stride == 1 &&
@@ -28,7 +28,7 @@ bool is_plain(const Tensor& tensor) {
          step <= longest_row;
 }
 
-void check_sizes(std::string_view name, const Tensor& tensor) {
+void check_sizes(std::string_view name, const ConstTensor& tensor) {
   if (tensor.rows < 0) throw InvalidArgument(field(name, "rows"), fmt::to_string(tensor.rows), "0 or more");
   if (tensor.columns < 1)
     throw InvalidArgument(field(name, "columns"), fmt::to_string(tensor.columns), "1 or more");
@@ -43,7 +43,7 @@ void check_sizes(std::string_view name, const Tensor& tensor) {
 }
 
 /// Elements that are in each other's way, and distances that 64 bits do not hold.
-void check_strides(std::string_view name, const Tensor& tensor) {
+void check_strides(std::string_view name, const ConstTensor& tensor) {
   constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
   struct Dimension {
     std::string_view stride_name;
@@ -83,12 +83,12 @@ void check_strides(std::string_view name, const Tensor& tensor) {
   }
 }
 
-bool is_aligned(const Tensor& tensor) {
+bool is_aligned(const ConstTensor& tensor) {
   const auto size = static_cast<std::uintptr_t>(size_of(tensor.dtype));  // a power of two
   return (reinterpret_cast<std::uintptr_t>(tensor.data) & (size - 1)) == 0;
 }
 
-void check_memory(std::string_view name, const Tensor& tensor, const runtime::Device& device) {
+void check_memory(std::string_view name, const ConstTensor& tensor, const runtime::Device& device) {
   if (tensor.data == nullptr) refuse_null(name);
   if (!is_aligned(tensor))
     throw InvalidArgument(field(name, "data"), text_of(tensor.data),
@@ -117,7 +117,7 @@ void refuse_missing(std::string_view name, std::string_view expected) {
   throw InvalidArgument(name, "not given", expected);
 }
 
-void check_tensor(std::string_view name, const Tensor& tensor, const runtime::Device& device) {
+void check_tensor(std::string_view name, const ConstTensor& tensor, const runtime::Device& device) {
   if (!is_plain(tensor)) {
     check_sizes(name, tensor);
     check_strides(name, tensor);
@@ -128,18 +128,18 @@ void check_tensor(std::string_view name, const Tensor& tensor, const runtime::De
   if (!usual) check_memory(name, tensor, device);
 }
 
-void check_dtype(std::string_view name, const Tensor& tensor, DType wanted, std::string_view why) {
+void check_dtype(std::string_view name, const ConstTensor& tensor, DType wanted, std::string_view why) {
   if (tensor.dtype != wanted)
     throw InvalidArgument(field(name, "dtype"), text_of(tensor.dtype),
                           fmt::format("{} ({})", ce::name(wanted), why));
 }
 
-void check_f32_or(std::string_view name, const Tensor& tensor, DType logits) {
+void check_f32_or(std::string_view name, const ConstTensor& tensor, DType logits) {
   if (tensor.dtype != DType::f32) check_dtype(name, tensor, logits, "that of logits, or f32");
 }
 
-void check_same_shape(std::string_view name, const Tensor& tensor, std::string_view other,
-                      const Tensor& model) {
+void check_same_shape(std::string_view name, const ConstTensor& tensor, std::string_view other,
+                      const ConstTensor& model) {
   if (tensor.rows != model.rows) {
     if (is_missing(tensor, model.rows))
       refuse_missing(name, fmt::format("{} x {} elements, as {} has", model.rows, model.columns, other));
@@ -153,14 +153,14 @@ void check_same_shape(std::string_view name, const Tensor& tensor, std::string_v
   if (tensor.dtype != model.dtype) check_dtype(name, tensor, model.dtype, fmt::format("that of {}", other));
 }
 
-bool is_vector(const Tensor& tensor, std::int64_t count) {
+bool is_vector(const ConstTensor& tensor, std::int64_t count) {
   if (tensor.rows == 1 && tensor.columns == count) return row_layout(tensor).column == 1;
   if (tensor.rows != count || tensor.columns != 1) return false;
   const RowLayout layout = row_layout(tensor);
   return count == 0 || (layout.row == 1 && layout.batch_rows == 0);
 }
 
-std::string text_of_view(const Tensor& tensor) {
+std::string text_of_view(const ConstTensor& tensor) {
   std::string text = fmt::format("{} x {} with row stride {} and column stride {}", tensor.rows,
                                  tensor.columns, tensor.row_step(), tensor.column_stride);
   if (tensor.batch_rows > 0)
@@ -172,13 +172,13 @@ std::string text_of_count(std::int64_t elements) {
   return fmt::format("{} element{}", elements, elements == 1 ? "" : "s");
 }
 
-void refuse_vector(std::string_view name, const Tensor& tensor, std::int64_t count) {
+void refuse_vector(std::string_view name, const ConstTensor& tensor, std::int64_t count) {
   const std::string expected = text_of_count(count) + (count > 1 ? ", one after the other" : "");
   if (is_missing(tensor, count)) refuse_missing(name, expected);
   throw InvalidArgument(name, text_of_view(tensor), expected);
 }
 
-void CallMemory::refuse(std::string_view name, const Tensor& tensor, std::string_view other) {
+void CallMemory::refuse(std::string_view name, const ConstTensor& tensor, std::string_view other) {
   throw InvalidArgument(field(name, "data"), fmt::format("{} overlapping {}", text_of(tensor.data), other),
                         "memory of its own");
 }

@@ -7,12 +7,21 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 #include "ce/row_layout.hpp"
 #include "ce/tensor.hpp"
 #include "runtime/device.hpp"
 
 namespace ce {
+
+/// A tensor of either kind, as it lies in memory: both have the same members in the same places, and may be read as each
+/// other.
+[[nodiscard]] inline const ConstTensor* view_of(const ConstTensor& tensor) noexcept { return &tensor; }
+[[nodiscard]] inline const ConstTensor* view_of(const Tensor& tensor) noexcept {
+  static_assert(sizeof(Tensor) == sizeof(ConstTensor) && std::is_standard_layout_v<Tensor>);
+  return reinterpret_cast<const ConstTensor*>(&tensor);
+}
 
 /// Of an enumerator, for messages about those that have no name.
 template <class Enum>
@@ -26,13 +35,13 @@ template <class Enum>
 [[noreturn]] void refuse_null(std::string_view name);
 
 /// Whether an optional tensor was given. \throws InvalidArgument for rows without data
-[[nodiscard]] inline bool is_given(std::string_view name, const Tensor& tensor) {
+[[nodiscard]] inline bool is_given(std::string_view name, const ConstTensor& tensor) {
   if (tensor.data == nullptr && tensor.rows != 0) refuse_null(name);
   return tensor.data != nullptr;
 }
 
 /// Whether nothing was given where there must be `rows` rows.
-[[nodiscard]] inline bool is_missing(const Tensor& tensor, std::int64_t rows) noexcept {
+[[nodiscard]] inline bool is_missing(const ConstTensor& tensor, std::int64_t rows) noexcept {
   return tensor.data == nullptr && tensor.rows == 0 && rows != 0;
 }
 
@@ -41,7 +50,7 @@ template <class Enum>
 
 /// For a tensor that every call of the operation has: a call without rows describes them, with their columns or dtype.
 /// \throws InvalidArgument where it is as Tensor{} is
-inline void require(std::string_view name, const Tensor& tensor) {
+inline void require(std::string_view name, const ConstTensor& tensor) {
   if (tensor.data == nullptr && tensor == Tensor{})
     refuse_missing(name, "a tensor; one without rows says how many columns they would have");
 }
@@ -50,35 +59,35 @@ inline void require(std::string_view name, const Tensor& tensor) {
 [[nodiscard]] std::string text_of_count(std::int64_t elements);
 
 /// Shape, strides and memory of one tensor by itself. \throws InvalidArgument
-void check_tensor(std::string_view name, const Tensor& tensor, const runtime::Device& device);
+void check_tensor(std::string_view name, const ConstTensor& tensor, const runtime::Device& device);
 
 /// \param why  whose dtype it is
 /// \throws InvalidArgument
-void check_dtype(std::string_view name, const Tensor& tensor, DType wanted, std::string_view why);
+void check_dtype(std::string_view name, const ConstTensor& tensor, DType wanted, std::string_view why);
 
 /// For f32 or the dtype of the logits. \throws InvalidArgument
-void check_f32_or(std::string_view name, const Tensor& tensor, DType logits);
+void check_f32_or(std::string_view name, const ConstTensor& tensor, DType logits);
 
 /// Rows, columns and dtype of a matrix. \throws InvalidArgument
-void check_same_shape(std::string_view name, const Tensor& tensor, std::string_view other,
-                      const Tensor& model);
+void check_same_shape(std::string_view name, const ConstTensor& tensor, std::string_view other,
+                      const ConstTensor& model);
 
 /// What most vectors are.
-[[nodiscard]] inline bool is_column(const Tensor& tensor, std::int64_t count) noexcept {
+[[nodiscard]] inline bool is_column(const ConstTensor& tensor, std::int64_t count) noexcept {
   return tensor.rows == count && tensor.columns == 1 && tensor.row_stride == contiguous &&
          tensor.batch_rows == 0;
 }
 
 /// Whether the tensor is `count` elements, one after the other, as one column or as one row.
-[[nodiscard]] bool is_vector(const Tensor& tensor, std::int64_t count);
+[[nodiscard]] bool is_vector(const ConstTensor& tensor, std::int64_t count);
 
 /// Its shape and strides, for messages.
-[[nodiscard]] std::string text_of_view(const Tensor& tensor);
+[[nodiscard]] std::string text_of_view(const ConstTensor& tensor);
 
-[[noreturn]] void refuse_vector(std::string_view name, const Tensor& tensor, std::int64_t count);
+[[noreturn]] void refuse_vector(std::string_view name, const ConstTensor& tensor, std::int64_t count);
 
 /// \throws InvalidArgument where it is not
-inline void check_vector(std::string_view name, const Tensor& tensor, std::int64_t count) {
+inline void check_vector(std::string_view name, const ConstTensor& tensor, std::int64_t count) {
   if (!is_column(tensor, count) && !is_vector(tensor, count)) refuse_vector(name, tensor, count);
 }
 
@@ -87,7 +96,7 @@ inline void check_vector(std::string_view name, const Tensor& tensor, std::int64
 struct Extent {
   std::uintptr_t start = 0, end = 0;
 };
-[[nodiscard]] inline Extent extent_of(const Tensor& tensor) noexcept {
+[[nodiscard]] inline Extent extent_of(const ConstTensor& tensor) noexcept {
   const auto start = reinterpret_cast<std::uintptr_t>(tensor.data);
   return {start, start + static_cast<std::uintptr_t>(reach_of(tensor) * size_of(tensor.dtype))};
 }
@@ -101,7 +110,7 @@ class CallMemory {
  public:
   /// \param written  by the kernels
   /// \throws InvalidArgument naming the tensor, where it overlaps one added before and either is written
-  void add(std::string_view name, const Tensor& tensor, bool written) {
+  void add(std::string_view name, const ConstTensor& tensor, bool written) {
     const Extent extent = extent_of(tensor);
     for (std::size_t i = 0; i < count_; ++i) {
       const Entry& other = entries_[i];
@@ -114,7 +123,7 @@ class CallMemory {
   }
 
  private:
-  [[noreturn]] static void refuse(std::string_view name, const Tensor& tensor, std::string_view other);
+  [[noreturn]] static void refuse(std::string_view name, const ConstTensor& tensor, std::string_view other);
 
   struct Entry {
     std::string_view name;

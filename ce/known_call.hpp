@@ -22,20 +22,21 @@ namespace ce {
 
 /// All tensors of a call. By name, so that a new one does not compile until it is here.
 template <class Tensors>
-[[nodiscard]] constexpr auto all_of(const Tensors& tensors) noexcept {
+[[nodiscard]] auto all_of(const Tensors& tensors) noexcept {
+  const auto views = [](const auto&... all) { return std::array{view_of(all)...}; };
   if constexpr (std::same_as<Tensors, CrossEntropy::Tensors>) {
     const auto& [logits, target, weight, upstream, loss, grad, z_loss, lse, argmax, hit] = tensors;
-    return std::array{&logits, &target, &weight, &upstream, &loss, &grad, &z_loss, &lse, &argmax, &hit};
+    return views(logits, target, weight, upstream, loss, grad, z_loss, lse, argmax, hit);
   } else if constexpr (std::same_as<Tensors, CrossEntropyBackward::Tensors>) {
     const auto& [logits, target, weight, lse, upstream, grad] = tensors;
-    return std::array{&logits, &target, &weight, &lse, &upstream, &grad};
+    return views(logits, target, weight, lse, upstream, grad);
   } else if constexpr (std::same_as<Tensors, SoftmaxBackward::Tensors> ||
                        std::same_as<Tensors, LogSoftmaxBackward::Tensors>) {
     const auto& [output, output_grad, input_grad] = tensors;
-    return std::array{&output, &output_grad, &input_grad};
+    return views(output, output_grad, input_grad);
   } else {
     const auto& [input, output] = tensors;
-    return std::array{&input, &output};
+    return views(input, output);
   }
 }
 
@@ -67,7 +68,7 @@ class KnownCall {
     // reading the code anew takes longer than running it.
     const Given* known = given_.data();
     for (std::size_t i = 0; i < count; ++i) {
-      const Tensor& own = *all[i];
+      const ConstTensor& own = *all[i];
       const std::uintptr_t start = address_of(own);
       if ((is_given_ >> i & 1u) == 0) {
         if (start != 0 || own.rows != 0) return false;
@@ -89,7 +90,7 @@ class KnownCall {
  private:
   static constexpr std::size_t count = std::tuple_size_v<decltype(all_of(std::declval<Tensors>()))>;
 
-  static std::uintptr_t address_of(const Tensor& tensor) noexcept {
+  static std::uintptr_t address_of(const ConstTensor& tensor) noexcept {
     return reinterpret_cast<std::uintptr_t>(tensor.data);
   }
 
@@ -97,7 +98,7 @@ class KnownCall {
   [[gnu::noinline]] bool move(const Tensors& tensors, const runtime::Device& device) {
     std::array<Extent, count> extents;  // of those that are given, as far as they were looked at
     std::size_t given = 0;
-    for (const Tensor* own : all_of(tensors)) {
+    for (const ConstTensor* own : all_of(tensors)) {
       if (own->data == nullptr) continue;
       const Extent& known = given_[given].extent;
       const Extent here{address_of(*own), address_of(*own) + (known.end - known.start)};
@@ -119,7 +120,7 @@ class KnownCall {
   }
 
   /// Without branches, which a processor would have to guess.
-  static bool is_same_view(const Tensor& a, const Tensor& b) noexcept {
+  static bool is_same_view(const ConstTensor& a, const ConstTensor& b) noexcept {
     const std::int64_t different = (a.rows ^ b.rows) | (a.columns ^ b.columns) |
                                    (a.row_stride ^ b.row_stride) | (a.column_stride ^ b.column_stride) |
                                    (a.batch_rows ^ b.batch_rows) | (a.batch_stride ^ b.batch_stride);
@@ -128,7 +129,7 @@ class KnownCall {
 
   /// A tensor that is given, and its memory.
   struct Given {
-    Tensor view;
+    ConstTensor view;
     Extent extent;
   };
 

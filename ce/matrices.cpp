@@ -40,7 +40,7 @@ std::int64_t align_batches(std::span<Placed> all) {
 }
 
 generator::RowPlacement placement_of(const Placed& placed) {
-  const Tensor& tensor = *placed.matrix->tensor;
+  const ConstTensor& tensor = *placed.matrix->tensor;
   return {.address = reinterpret_cast<std::uint64_t>(tensor.data),
           .stride_bytes = placed.layout.row * size_of(tensor.dtype),
           .batch_stride_bytes = placed.layout.batch * size_of(tensor.dtype)};
@@ -53,7 +53,7 @@ Layout arguments_of(const Placed* placed) {
 
 /// The output is the input itself, or apart from it.
 bool is_in_place(const Matrix& output, const Matrix& input) {
-  const Tensor &own = *output.tensor, &other = *input.tensor;
+  const ConstTensor &own = *output.tensor, &other = *input.tensor;
   if (own.data == other.data && row_layout(own) == row_layout(other)) return true;
   if (overlap(extent_of(own), extent_of(other)))
     throw InvalidArgument(
@@ -66,7 +66,7 @@ bool is_in_place(const Matrix& output, const Matrix& input) {
 
 Request bind_matrices(generator::Operation operation, const Matrix& input, const Matrix& second,
                       const Matrix& output, const runtime::Device& device, CallMemory& memory) {
-  const Tensor& model = *input.tensor;
+  const ConstTensor& model = *input.tensor;
   if (!is_floating(model.dtype))
     throw InvalidArgument(fmt::format("{}.dtype", input.name), text_of(model.dtype), "f32, f16 or bf16");
   if (model.columns > generator::most_columns)

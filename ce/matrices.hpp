@@ -12,7 +12,7 @@ namespace ce {
 /// A tensor by the name that its operation calls it; null where the call has none.
 struct Matrix {
   std::string_view name;
-  const Tensor* tensor = nullptr;
+  const ConstTensor* tensor = nullptr;
 };
 
 /// Checks the matrices, each by itself and against the others, and turns them into the part of a Request that

@@ -3,9 +3,10 @@
 /// The operations, their options and their tensors.
 ///
 /// Matrices are [rows, columns] of f32, f16 or bf16; arithmetic is in f32. What is [rows], [columns] or [1]
-/// lies in one piece, as one column or as one row. A tensor whose `data` is null is not given. An output
-/// has all from its first to its last element to itself, unless its description allows exactly the same view as
-/// another tensor's. What is only read may overlap. Options at their defaults cost nothing: they are not in the kernel.
+/// lies in one piece, as one column or as one row. A tensor whose `data` is null is not given. Each Tensor is an output:
+/// it has all from its first to its last element to itself, unless its description allows exactly the same view as
+/// another tensor's. Each ConstTensor is only read, and may overlap others that are. Options at their defaults cost
+/// nothing: they are not in the kernel.
 
 #include <concepts>
 #include <cstdint>
@@ -24,8 +25,8 @@ struct Softmax {
   static constexpr std::string_view name = "Softmax";  ///< in messages
 
   struct Tensors {
-    Tensor input;   ///< [rows, columns]
-    Tensor output;  ///< as the input; may be the input itself
+    ConstTensor input;  ///< [rows, columns]
+    Tensor output;      ///< as the input; may be the input itself
   };
 
   friend bool operator==(const Softmax&, const Softmax&) = default;
@@ -37,8 +38,8 @@ struct LogSoftmax {
   static constexpr std::string_view name = "LogSoftmax";  ///< in messages
 
   struct Tensors {
-    Tensor input;   ///< [rows, columns]
-    Tensor output;  ///< as the input; may be the input itself
+    ConstTensor input;  ///< [rows, columns]
+    Tensor output;      ///< as the input; may be the input itself
   };
 
   friend bool operator==(const LogSoftmax&, const LogSoftmax&) = default;
@@ -49,9 +50,9 @@ struct SoftmaxBackward {
   static constexpr std::string_view name = "SoftmaxBackward";  ///< in messages
 
   struct Tensors {
-    Tensor output;       ///< [rows, columns]: y, what Softmax wrote
-    Tensor output_grad;  ///< as the output: dy
-    Tensor input_grad;   ///< as the output: dx; may be output_grad itself
+    ConstTensor output;       ///< [rows, columns]: y, what Softmax wrote
+    ConstTensor output_grad;  ///< as the output: dy
+    Tensor input_grad;        ///< as the output: dx; may be output_grad itself
   };
 
   friend bool operator==(const SoftmaxBackward&, const SoftmaxBackward&) = default;
@@ -62,9 +63,9 @@ struct LogSoftmaxBackward {
   static constexpr std::string_view name = "LogSoftmaxBackward";  ///< in messages
 
   struct Tensors {
-    Tensor output;       ///< [rows, columns]: y, what LogSoftmax wrote
-    Tensor output_grad;  ///< as the output: dy
-    Tensor input_grad;   ///< as the output: dx; may be output_grad itself
+    ConstTensor output;       ///< [rows, columns]: y, what LogSoftmax wrote
+    ConstTensor output_grad;  ///< as the output: dy
+    Tensor input_grad;        ///< as the output: dx; may be output_grad itself
   };
 
   friend bool operator==(const LogSoftmaxBackward&, const LogSoftmaxBackward&) = default;
@@ -101,10 +102,10 @@ struct CrossEntropy {
   float logit_scale = 1;      ///< scale above, 2^-60 to 2^60; 1: off
 
   struct Tensors {
-    Tensor logits;       ///< [rows, columns]
-    Tensor target;       ///< [rows] class indices, i32 or i64; or probabilities, as the logits
-    Tensor weight = {};  ///< optional: [columns], f32 or the logits' dtype
-    Tensor upstream =
+    ConstTensor logits;       ///< [rows, columns]
+    ConstTensor target;       ///< [rows] class indices, i32 or i64; or probabilities, as the logits
+    ConstTensor weight = {};  ///< optional: [columns], f32 or the logits' dtype
+    ConstTensor upstream =
         {};              ///< optional, with grad: [1] or [rows] of the loss's dtype; multiplies the gradient
     Tensor loss;         ///< [rows] for reduction none, else [1]; f32 or the logits' dtype
     Tensor grad = {};    ///< optional: as the logits; may be the logits themselves
@@ -131,12 +132,13 @@ struct CrossEntropyBackward {
   float logit_scale = 1;
 
   struct Tensors {
-    Tensor logits;         ///< [rows, columns]
-    Tensor target;         ///< [rows] class indices, i32 or i64; or probabilities, as the logits
-    Tensor weight = {};    ///< optional: [columns], f32 or the logits' dtype
-    Tensor lse;            ///< [rows] f32: CrossEntropy's
-    Tensor upstream = {};  ///< optional: [1] or [rows], f32 or the logits' dtype; multiplies the gradient
-    Tensor grad;           ///< as the logits; may be the logits themselves
+    ConstTensor logits;       ///< [rows, columns]
+    ConstTensor target;       ///< [rows] class indices, i32 or i64; or probabilities, as the logits
+    ConstTensor weight = {};  ///< optional: [columns], f32 or the logits' dtype
+    ConstTensor lse;          ///< [rows] f32: CrossEntropy's
+    ConstTensor upstream =
+        {};       ///< optional: [1] or [rows], f32 or the logits' dtype; multiplies the gradient
+    Tensor grad;  ///< as the logits; may be the logits themselves
   };
 
   friend bool operator==(const CrossEntropyBackward&, const CrossEntropyBackward&) = default;

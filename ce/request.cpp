@@ -19,7 +19,7 @@ using generator::Problem;
 std::optional<Request> bind_no_classes(generator::Operation operation,
                                        std::initializer_list<Matrix> matrices) {
   const Matrix& first = *matrices.begin();
-  const Tensor& model = *first.tensor;
+  const ConstTensor& model = *first.tensor;
   if (model.columns != 0 || model.rows < 0 || !is_floating(model.dtype)) return std::nullopt;
   for (const Matrix& matrix : matrices) check_same_shape(matrix.name, *matrix.tensor, first.name, model);
   return Request{.problem = {.operation = operation, .dtype = model.dtype, .rows = 0, .columns = 0}};
@@ -27,7 +27,7 @@ std::optional<Request> bind_no_classes(generator::Operation operation,
 
 template <class Tensors>
 Request bind_forward(generator::Operation operation, const Tensors& tensors, const runtime::Device& device) {
-  const Matrix input{"input", &tensors.input}, output{"output", &tensors.output};
+  const Matrix input{"input", &tensors.input}, output{"output", view_of(tensors.output)};
   require("input", tensors.input);
   if (const std::optional<Request> empty = bind_no_classes(operation, {input, output})) return *empty;
   CallMemory memory;
@@ -39,7 +39,7 @@ Request bind_forward(generator::Operation operation, const Tensors& tensors, con
 template <class Tensors>
 Request bind_backward(generator::Operation operation, const Tensors& tensors, const runtime::Device& device) {
   const Matrix output_grad{"output_grad", &tensors.output_grad}, output{"output", &tensors.output},
-      input_grad{"input_grad", &tensors.input_grad};
+      input_grad{"input_grad", view_of(tensors.input_grad)};
   require("output_grad", tensors.output_grad);
   if (const std::optional<Request> empty = bind_no_classes(operation, {output_grad, output, input_grad}))
     return *empty;
@@ -85,13 +85,13 @@ struct Vectors {
   const runtime::Device& device;
   CallMemory& memory;
 
-  void bind(std::string_view name, const Tensor& tensor, std::int64_t count, bool written) {
+  void bind(std::string_view name, const ConstTensor& tensor, std::int64_t count, bool written) {
     check_tensor(name, tensor, device);
     check_vector(name, tensor, count);
     memory.add(name, tensor, written);
   }
   /// An optional output of a certain dtype. \returns whether it was given
-  bool bind_output(std::string_view name, const Tensor& tensor, std::int64_t count, DType dtype,
+  bool bind_output(std::string_view name, const ConstTensor& tensor, std::int64_t count, DType dtype,
                    std::string_view why) {
     if (!is_given(name, tensor)) return false;
     check_dtype(name, tensor, dtype, why);
@@ -104,7 +104,7 @@ struct Vectors {
 template <class Tensors>
 Request bind_targets(generator::Operation operation, const Tensors& tensors, bool gradient,
                      Vectors& vectors) {
-  const Tensor &logits = tensors.logits, &target = tensors.target;
+  const ConstTensor &logits = tensors.logits, &target = tensors.target;
   if (is_missing(target, logits.rows))
     refuse_missing("target", "class indices (i32 or i64), or probabilities (as logits)");
   if (is_missing(logits, target.rows))
@@ -122,7 +122,7 @@ Request bind_targets(generator::Operation operation, const Tensors& tensors, boo
                     logits.rows, logits.columns));
   Request request =
       bind_matrices(operation, {"logits", &logits}, {"target", probabilities ? &target : nullptr},
-                    {"grad", gradient ? &tensors.grad : nullptr}, vectors.device, vectors.memory);
+                    {"grad", gradient ? view_of(tensors.grad) : nullptr}, vectors.device, vectors.memory);
   request.problem.gradient = gradient;
   request.problem.probabilities = probabilities;
   if (!probabilities) {
@@ -132,7 +132,7 @@ Request bind_targets(generator::Operation operation, const Tensors& tensors, boo
   return request;
 }
 
-void bind_weight(const Tensor& weight, Vectors& vectors, Request& request) {
+void bind_weight(const ConstTensor& weight, Vectors& vectors, Request& request) {
   if (!is_given("weight", weight)) return;
   check_f32_or("weight", weight, request.problem.dtype);
   vectors.bind("weight", weight, request.problem.columns, false);
@@ -147,7 +147,7 @@ void bind_weight(const Tensor& weight, Vectors& vectors, Request& request) {
 }
 
 /// One number, or one for each row.
-void bind_upstream(const Tensor& upstream, Vectors& vectors, Request& request) {
+void bind_upstream(const ConstTensor& upstream, Vectors& vectors, Request& request) {
   Problem& problem = request.problem;
   check_tensor("upstream", upstream, vectors.device);
   const bool of_rows = is_vector(upstream, problem.rows);

@@ -61,10 +61,10 @@ void set_common_addresses(const Tensors& tensors, Arguments& arguments) noexcept
   arguments.target = probabilities ? nullptr : tensors.target.data;
   arguments.weight = tensors.weight.data;
   arguments.upstream = tensors.upstream.data;
-  arguments.lse = static_cast<float*>(tensors.lse.data);
 }
 inline void set_addresses(const CrossEntropy::Tensors& tensors, Arguments& arguments) noexcept {
   set_common_addresses(tensors, arguments);
+  arguments.lse = static_cast<float*>(tensors.lse.data);
   arguments.loss = tensors.loss.data;
   arguments.z_loss = tensors.z_loss.data;
   arguments.argmax = static_cast<long long*>(tensors.argmax.data);
@@ -72,6 +72,8 @@ inline void set_addresses(const CrossEntropy::Tensors& tensors, Arguments& argum
 }
 inline void set_addresses(const CrossEntropyBackward::Tensors& tensors, Arguments& arguments) noexcept {
   set_common_addresses(tensors, arguments);
+  arguments.lse =
+      const_cast<float*>(static_cast<const float*>(tensors.lse.data));  // its kernels only read it
 }
 
 }  // namespace ce

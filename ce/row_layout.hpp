@@ -20,7 +20,7 @@ struct RowLayout {
 };
 
 /// Of a tensor that check_tensor() has let pass.
-[[nodiscard]] inline RowLayout row_layout(const Tensor& tensor) noexcept {
+[[nodiscard]] inline RowLayout row_layout(const ConstTensor& tensor) noexcept {
   RowLayout layout{.row = tensor.rows > 1 ? tensor.row_step() : tensor.columns,
                    .column = tensor.columns > 1 ? tensor.column_stride : 1};
   if (tensor.batch_rows == 0 || tensor.batch_rows >= tensor.rows) return layout;
@@ -34,7 +34,7 @@ struct RowLayout {
 }
 
 /// Elements from the first to behind the last one; 0 without rows.
-[[nodiscard]] inline std::int64_t reach_of(const Tensor& tensor) noexcept {
+[[nodiscard]] inline std::int64_t reach_of(const ConstTensor& tensor) noexcept {
   if (tensor.rows == 0) return 0;
   const std::int64_t row = (tensor.columns - 1) * tensor.column_stride + 1;
   if (tensor.batch_rows == 0) return (tensor.rows > 1 ? (tensor.rows - 1) * tensor.row_step() : 0) + row;

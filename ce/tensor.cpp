@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <string_view>
 
 #include "ce/base/error.hpp"
@@ -21,6 +22,12 @@ std::int64_t product(std::string_view first_name, std::int64_t first, std::strin
 }
 
 }  // namespace
+
+void detail::require_elements(std::size_t count, std::int64_t rows, std::int64_t columns) {
+  if (static_cast<std::uint64_t>(product("rows", rows, "columns", columns)) != count)
+    throw InvalidArgument("elements", fmt::format("{} of them", count),
+                          fmt::format("{} x {} elements", rows, columns));
+}
 
 Tensor class_dimension_second(void* data, DType dtype, std::int64_t outer, std::int64_t classes,
                               std::int64_t inner) {

@@ -26,12 +26,14 @@ void check(cudaError_t error, const char* call) {
 struct FreeDevice {
   void operator()(void* data) const { cudaFree(data); }
 };
-using DeviceMemory = std::unique_ptr<void, FreeDevice>;
+template <class T>
+using DeviceMemory = std::unique_ptr<T, FreeDevice>;
 
-DeviceMemory allocate(std::size_t bytes) {
+template <class T>
+DeviceMemory<T> allocate(std::size_t count) {
   void* data = nullptr;
-  CHECK(cudaMalloc(&data, bytes));
-  return DeviceMemory(data);
+  CHECK(cudaMalloc(&data, count * sizeof(T)));
+  return DeviceMemory<T>(static_cast<T*>(data));
 }
 
 class OwnStream {
@@ -48,11 +50,11 @@ class OwnStream {
 
 /// Enqueues a copy on the stream. The vector is pageable memory, so the copy is done with it on return.
 template <class T>
-void upload(const DeviceMemory& to, const std::vector<T>& from, cudaStream_t stream) {
+void upload(const DeviceMemory<T>& to, const std::vector<T>& from, cudaStream_t stream) {
   CHECK(cudaMemcpyAsync(to.get(), from.data(), from.size() * sizeof(T), cudaMemcpyHostToDevice, stream));
 }
 template <class T>
-std::vector<T> download(const DeviceMemory& from, std::int64_t count, cudaStream_t stream) {
+std::vector<T> download(const DeviceMemory<T>& from, std::int64_t count, cudaStream_t stream) {
   std::vector<T> to(static_cast<std::size_t>(count));
   CHECK(cudaMemcpyAsync(to.data(), from.get(), to.size() * sizeof(T), cudaMemcpyDeviceToHost, stream));
   CHECK(cudaStreamSynchronize(stream));
@@ -92,29 +94,29 @@ bool run_example() {
   for (std::int64_t row = 0; row < rows; ++row) target[static_cast<std::size_t>(row)] = row * 7 % columns;
 
   const OwnStream stream;
-  const DeviceMemory x = allocate(logits.size() * sizeof(float)), y = allocate(logits.size() * sizeof(float));
-  const DeviceMemory t = allocate(target.size() * sizeof(std::int64_t)), loss = allocate(sizeof(float));
+  const auto x = allocate<float>(logits.size()), y = allocate<float>(logits.size()),
+             loss = allocate<float>(1);
+  const auto t = allocate<std::int64_t>(target.size());
   upload(x, logits, stream);
   upload(t, target, stream);
 
-  const ce::Tensor x_view{x.get(), ce::DType::f32, rows, columns};
-  const ce::Tensor y_view{y.get(), ce::DType::f32, rows, columns};
+  const ce::Tensor x_view = ce::tensor(x.get(), rows, columns), y_view = ce::tensor(y.get(), rows, columns);
   const ce::Choice& softmax = ce::run(ce::Softmax{}, {.input = x_view, .output = y_view}, stream);
   // The mean loss, and its gradient over the logits.
   const ce::Choice& cross_entropy = ce::run(ce::CrossEntropy{},
                                             {.logits = x_view,
-                                             .target = {t.get(), ce::DType::i64, rows},
-                                             .loss = {loss.get(), ce::DType::f32, 1},
+                                             .target = ce::tensor(t.get(), rows),
+                                             .loss = ce::tensor(loss.get(), 1),
                                              .grad = x_view},
                                             stream);
   ce::default_context().check(stream);  // waits, and throws if a target is no class
 
-  const std::vector<float> probabilities = download<float>(y, rows * columns, stream);
+  const std::vector<float> probabilities = download(y, rows * columns, stream);
   const double softmax_error = largest_difference(probabilities, 1.);
   std::printf("softmax        %s (%s), rows sum to 1 within %.1e\n", softmax.config.c_str(),
               ce::name(softmax.origin).data(), softmax_error);
-  const double gradient_error = rows * largest_difference(download<float>(x, rows * columns, stream), 0.);
-  const double loss_value = static_cast<double>(download<float>(loss, 1, stream).front());
+  const double gradient_error = rows * largest_difference(download(x, rows * columns, stream), 0.);
+  const double loss_value = static_cast<double>(download(loss, 1, stream).front());
   const double loss_error = std::abs(loss_value - mean_loss(probabilities, target));
   std::printf("cross entropy  %s (%s), loss %.5f within %.1e, rows of the gradient sum to 0 within %.1e\n",
               cross_entropy.config.c_str(), ce::name(cross_entropy.origin).data(), loss_value, loss_error,

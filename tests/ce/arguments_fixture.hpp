@@ -5,8 +5,10 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include <cstddef>
 #include <memory>
 #include <string>
+#include <type_traits>
 
 #include "tests/ce/fixture.hpp"
 
@@ -88,8 +90,10 @@ class Arguments : public ContextTest {
     return {.data = spare->tensor().data, .dtype = dtype, .rows = count};
   }
 
-  static void* moved(const Tensor& tensor, std::int64_t bytes) {
-    return static_cast<std::byte*>(tensor.data) + bytes;
+  template <class Void>
+  static Void* moved(const BasicTensor<Void>& tensor, std::int64_t bytes) {
+    using Byte = std::conditional_t<std::is_const_v<Void>, const std::byte, std::byte>;
+    return static_cast<Byte*>(tensor.data) + bytes;
   }
 
   std::unique_ptr<Context> context;

@@ -7,19 +7,18 @@ namespace {
 using testing::HasSubstr;
 
 TEST_F(Arguments, OfSoftmaxByThemselves) {
-  refuse_input([](Tensor& t) { t.columns = -4; }, {"input.columns", "-4", "1 or more"});
-  refuse_input([](Tensor& t) { t.rows = -1; }, {"input.rows", "-1", "0 or more"});
-  refuse_input([](Tensor& t) { t.row_stride = -128; }, {"input.row_stride", "-128", "64 columns"});
-  refuse_input([](Tensor& t) { t.row_stride = 0; }, {"input.row_stride", "0", "64 columns"});
-  refuse_input([](Tensor& t) { t.row_stride = 63; }, {"input.row_stride", "63", "64 columns"});
-  refuse_input([](Tensor& t) { t.column_stride = 0; }, {"input.column_stride", "0", "1 or more"});
-  refuse_input([](Tensor& t) { t.column_stride = 3; }, {"input.row_stride", "128", "at least 190"});
-  refuse_input([](Tensor& t) { t.data = nullptr; }, {"input.data", "null", "device memory"});
-  refuse_input([](Tensor& t) { t.data = moved(t, 2); },
-               {"input.data", "0x", "aligned to its 4-byte elements"});
+  refuse_input([](auto& t) { t.columns = -4; }, {"input.columns", "-4", "1 or more"});
+  refuse_input([](auto& t) { t.rows = -1; }, {"input.rows", "-1", "0 or more"});
+  refuse_input([](auto& t) { t.row_stride = -128; }, {"input.row_stride", "-128", "64 columns"});
+  refuse_input([](auto& t) { t.row_stride = 0; }, {"input.row_stride", "0", "64 columns"});
+  refuse_input([](auto& t) { t.row_stride = 63; }, {"input.row_stride", "63", "64 columns"});
+  refuse_input([](auto& t) { t.column_stride = 0; }, {"input.column_stride", "0", "1 or more"});
+  refuse_input([](auto& t) { t.column_stride = 3; }, {"input.row_stride", "128", "at least 190"});
+  refuse_input([](auto& t) { t.data = nullptr; }, {"input.data", "null", "device memory"});
+  refuse_input([](auto& t) { t.data = moved(t, 2); }, {"input.data", "0x", "aligned to its 4-byte elements"});
   for (const DType dtype : {DType::i32, DType::i64})
-    refuse_input([&](Tensor& t) { t.dtype = dtype; }, {"input.dtype", std::string(name(dtype)), "bf16"});
-  refuse_input([](Tensor& t) { t.dtype = DType(42); }, {"input.dtype", "42", "f32, f16 or bf16"});
+    refuse_input([&](auto& t) { t.dtype = dtype; }, {"input.dtype", std::string(name(dtype)), "bf16"});
+  refuse_input([](auto& t) { t.dtype = DType(42); }, {"input.dtype", "42", "f32, f16 or bf16"});
   refuse_output([](Tensor& t) { t.dtype = DType(42); }, {"output.dtype", "42", "f32"});
 }
 
@@ -34,16 +33,16 @@ TEST_F(Arguments, OfSoftmaxTogether) {
 }
 
 TEST_F(Arguments, Batches) {
-  refuse_input([](Tensor& t) { t.batch_rows = -1; }, {"input.batch_rows", "-1", "0 or more"});
-  refuse_input([](Tensor& t) { t.batch_rows = 3; }, {"input.batch_rows", "3", "divisor of the 8 rows"});
-  refuse_input([](Tensor& t) { t.batch_stride = 64; }, {"input.batch_stride", "64", "batch_rows is 0"});
-  const auto batches = [](Tensor& t, std::int64_t batch_rows, std::int64_t batch_stride) {
+  refuse_input([](auto& t) { t.batch_rows = -1; }, {"input.batch_rows", "-1", "0 or more"});
+  refuse_input([](auto& t) { t.batch_rows = 3; }, {"input.batch_rows", "3", "divisor of the 8 rows"});
+  refuse_input([](auto& t) { t.batch_stride = 64; }, {"input.batch_stride", "64", "batch_rows is 0"});
+  const auto batches = [](auto& t, std::int64_t batch_rows, std::int64_t batch_stride) {
     t.batch_rows = batch_rows;
     t.batch_stride = batch_stride;
   };
   // Four rows of 64, 128 apart, reach over 448 elements.
-  refuse_input([&](Tensor& t) { batches(t, 4, 447); }, {"input.batch_stride", "447", "at least 448"});
-  refuse_input([&](Tensor& t) { batches(t, 4, -448); }, {"input.batch_stride", "-448", "at least 1"});
+  refuse_input([&](auto& t) { batches(t, 4, 447); }, {"input.batch_stride", "447", "at least 448"});
+  refuse_input([&](auto& t) { batches(t, 4, -448); }, {"input.batch_stride", "-448", "at least 1"});
   Softmax::Tensors tensors = softmax;
   batches(tensors.input, 4, 450);
   batches(tensors.output, 2, 200);
@@ -51,18 +50,18 @@ TEST_F(Arguments, Batches) {
   batches(tensors.output, 4, 200);
   expect_refused(Softmax{}, tensors, {"output.batch_stride", "200", "at least 448"});
   // The same rows in the input's memory, but for the distance of the batches.
-  tensors.output = tensors.input;
+  tensors.output.data = matrix_a->tensor().data;
   tensors.output.batch_stride = 452;
   expect_refused(Softmax{}, tensors, {"output.data", "overlapping input", "exactly input"});
 }
 
 TEST_F(Arguments, DistancesBeyond64Bits) {
   constexpr std::int64_t far = std::int64_t{1} << 60;
-  refuse_input([](Tensor& t) { t.row_stride = far; }, {"input.row_stride", "", "64 bits"});
-  refuse_input([](Tensor& t) { t.column_stride = far; }, {"input.column_stride", "", "64 bits"});
-  refuse_input([](Tensor& t) { t.rows = far; }, {"input.row_stride", "128", "64 bits"});
+  refuse_input([](auto& t) { t.row_stride = far; }, {"input.row_stride", "", "64 bits"});
+  refuse_input([](auto& t) { t.column_stride = far; }, {"input.column_stride", "", "64 bits"});
+  refuse_input([](auto& t) { t.rows = far; }, {"input.row_stride", "128", "64 bits"});
   refuse_input(
-      [](Tensor& t) {
+      [](auto& t) {
         t.batch_rows = 1;
         t.batch_stride = far;
       },
@@ -83,7 +82,7 @@ TEST_F(Arguments, DistancesBeyond64Bits) {
 }
 
 TEST_F(Arguments, OfTheBackwardOperations) {
-  const Tensor grad = softmax.input, other = softmax.output;
+  const Tensor grad = matrix_a->tensor(), other = softmax.output;
   Tensor narrow = other, below = other;
   narrow.columns = columns - 1;
   below.data = moved(other, 512);
@@ -115,7 +114,7 @@ TEST_F(Arguments, OfCopiesToAndFromMemory) {
 }
 
 TEST_F(Arguments, OutputsThatOverlapInputs) {
-  const Tensor input = softmax.input;
+  const Tensor input = matrix_a->tensor();
   const Expectation overlap{"output.data", "overlapping input", "exactly input"};
   // Down by a row, into the padding, into the row; up by a row; and the same address with another stride.
   for (const std::int64_t elements : {128, 64, 4})
@@ -134,7 +133,7 @@ TEST_F(Arguments, OutputsThatOverlapInputs) {
 TEST_F(Arguments, MemoryOfTheHostOnAGpu) {
   if (tested_device() == "host") GTEST_SKIP() << "the host's memory is the host device's memory";
   std::vector<float> ordinary(rows * columns);
-  refuse_input([&](Tensor& t) { t.data = ordinary.data(); }, {"input.data", "in host memory", "cuda:0"});
+  refuse_input([&](auto& t) { t.data = ordinary.data(); }, {"input.data", "in host memory", "cuda:0"});
   refuse_output([&](Tensor& t) { t.data = ordinary.data(); }, {"output.data", "in host memory", "cuda:0"});
   using Tensors = CrossEntropy::Tensors;
   refuse([&](Tensors& t) { t.target.data = ordinary.data(); }, {"target.data", "in host memory", "cuda:0"});
@@ -145,12 +144,8 @@ TEST_F(Arguments, ShapesThatNoKernelTakes) {
   // Too many columns for the 32-bit indices of the kernels; the memory behind them is not looked at.
   const std::int64_t wide = (std::int64_t{1} << 30) + 1;
   Softmax::Tensors tensors = softmax;
-  for (Tensor* tensor : {&tensors.input, &tensors.output}) {
-    tensor->rows = 1;
-    tensor->columns = wide;
-    tensor->row_stride = contiguous;
-  }
-  tensors.output.data = tensors.input.data;
+  tensors.output = {.data = matrix_a->tensor().data, .rows = 1, .columns = wide};
+  tensors.input = tensors.output;
   expect_refused(Softmax{}, tensors, {"input.columns", std::to_string(wide), "1 to 1073741824"});
 }
 
@@ -208,7 +203,7 @@ TEST_F(Arguments, NameTheOperation) {
 }
 
 TEST_F(Arguments, SayWhatIsWrongWithLargeMatricesAndTargetsOfTheWrongKind) {
-  refuse_input([](Tensor& t) { t.columns = std::int64_t{1} << 31; },
+  refuse_input([](auto& t) { t.columns = std::int64_t{1} << 31; },
                {"input.columns", "2147483648", "1 to 1073741824"});
   refuse([&](auto& t) { t.target.dtype = DType::f32; },
          {"target.dtype", "f32", "i32 or i64, as it has one element for each row (class indices)"});

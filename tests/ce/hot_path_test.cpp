@@ -167,16 +167,16 @@ TEST_F(HotPath, AWarmCallIsCheckedLikeTheFirst) {
   call(elsewhere);
   EXPECT_EQ(fake().argument, reinterpret_cast<std::uint64_t>(elsewhere.input.data));
   EXPECT_EQ(cost_of([&] { call(elsewhere); }).allocations, 0);
-  const auto refuse = [&](void* input, void* output) {
+  const auto refuse = [&](const void* from, void* to) {
     const int launches = fake().launches;
-    elsewhere.input.data = input;
-    elsewhere.output.data = output;
-    EXPECT_THROW(call(elsewhere), InvalidArgument) << input << " to " << output;
+    elsewhere.input.data = from;
+    elsewhere.output.data = to;
+    EXPECT_THROW(call(elsewhere), InvalidArgument) << from << " to " << to;
     EXPECT_EQ(fake().launches, launches);
   };
   refuse(nullptr, tensors.output.data);
   refuse(tensors.input.data, static_cast<std::byte*>(tensors.output.data) + 2);
-  refuse(tensors.input.data, static_cast<std::byte*>(tensors.input.data) + 16);
+  refuse(static_cast<std::byte*>(tensors.output.data) + 16, tensors.output.data);
   refuse(tensors.input.data, fake_address(of_gpu_1));
   refuse(fake_address(pinned), tensors.output.data);
 }

@@ -35,7 +35,7 @@ class DrawnCalls : public testing::Test {
   }
 
   /// One field of a tensor, drawn again.
-  void change(Tensor& tensor) {
+  void change(ConstTensor& tensor) {
     switch (random_() % 12) {
       case 0: tensor.dtype = one_of({DType::f32, DType::bf16, DType::f16, DType::i64, DType::u8}); break;
       case 1: tensor.rows = one_of<std::int64_t>({0, 1, 4, 8}); break;
@@ -79,9 +79,9 @@ class DrawnCalls : public testing::Test {
   template <class Operation>
   void change(Call<Operation>& call) {
     if (one_in(8)) change(call.operation);
-    for (const Tensor* tensor : all_of(call.tensors))
+    for (const ConstTensor* tensor : all_of(call.tensors))
       if (tensor->data != nullptr ? one_in(2) : one_in(20)) {
-        auto& own = const_cast<Tensor&>(*tensor);  // all_of() looks only
+        auto& own = const_cast<ConstTensor&>(*tensor);  // all_of() looks only
         if (one_in(12))
           change(own);
         else if (own.data != nullptr)

@@ -54,7 +54,7 @@ TEST_F(RequestTest, WeightsAreTakenSixteenBytesAtATimeWhereRowsAre) {
   tensors.weight = tensor(DType::f32, columns);
   const CrossEntropy smoothed{.label_smoothing = 0.1f};
   EXPECT_EQ(problem_of(smoothed, tensors).alignment, Alignment::vector);
-  tensors.weight.data = static_cast<std::byte*>(tensors.weight.data) + 4;
+  tensors.weight.data = static_cast<const std::byte*>(tensors.weight.data) + 4;
   EXPECT_EQ(problem_of(smoothed, tensors).alignment, Alignment::shifted);
   EXPECT_EQ(problem_of(CrossEntropy{}, tensors).alignment, Alignment::vector)
       << "of the weights only those of targets are read";
@@ -75,7 +75,7 @@ TEST_F(RequestTest, OptionsThatAreOffAreNotThere) {
 TEST_F(RequestTest, EveryOptionIsThere) {
   CrossEntropy::Tensors tensors = loss_tensors();
   tensors.weight = tensor(DType::bf16, columns);
-  tensors.grad = tensors.logits;
+  tensors.logits = tensors.grad = matrix();
   tensors.upstream = tensor(DType::f32, rows);
   tensors.z_loss = tensor(DType::f32, 1);
   tensors.lse = tensor(DType::f32, rows);
@@ -156,7 +156,7 @@ TEST_F(RequestTest, OneUpstreamGradientOrOneForEachRow) {
   EXPECT_EQ(problem_of({}, tensors).upstream, generator::Upstream::scalar);
   tensors.upstream = tensor(DType::f32, 1, rows);  // as a row
   EXPECT_EQ(problem_of({}, tensors).upstream, generator::Upstream::rows);
-  for (Tensor* of_rows : {&tensors.logits, &tensors.grad, &tensors.target}) of_rows->rows = 1;
+  tensors.logits.rows = tensors.grad.rows = tensors.target.rows = 1;
   tensors.upstream = tensor(DType::f32, 1);
   EXPECT_EQ(problem_of({}, tensors).upstream, generator::Upstream::scalar);
 }

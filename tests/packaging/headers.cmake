@@ -31,8 +31,19 @@ set(all "")
 foreach(header IN LISTS headers)
   string(APPEND all "#include <${header}>\n")
 endforeach()
+if(COMPILER STREQUAL "nvcc")
+  # ce's headers know these types before CUDA's define them.
+  string(APPEND all "#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+static_assert(ce::tensor(static_cast<__half*>(nullptr), 1).dtype == ce::DType::f16);
+static_assert(ce::tensor(static_cast<const __nv_bfloat16*>(nullptr), 1).dtype == ce::DType::bf16);
+")
+endif()
 expect_to_compile(program "${all}
 void softmax(const ce::Tensor& x, ce::Stream stream) { ce::run(ce::Softmax{}, {.input = x, .output = x}, stream); }
+void softmax(const float* x, float* y, ce::Stream stream) {
+  ce::run(ce::Softmax{}, {.input = ce::tensor(x, 2, 3), .output = ce::tensor(y, 2, 3)}, stream);
+}
 int main() {
   try {
     softmax(ce::Tensor{}, nullptr);
