@@ -71,6 +71,8 @@ struct LogSoftmaxBackward {
   friend bool operator==(const LogSoftmaxBackward&, const LogSoftmaxBackward&) = default;
 };
 
+struct CrossEntropyBackward;
+
 /// Cross entropy of rows of logits x, and on demand its gradient with respect to the logits, in one pass.
 ///
 /// The logits are transformed first: z = cap tanh(scale x / cap), or scale x without a cap. With
@@ -115,12 +117,15 @@ struct CrossEntropy {
     Tensor hit = {};     ///< optional, with class indices: [rows] u8; 1 where argmax is the target
   };
 
+  /// Its gradient from the logsumexp, with the same options.
+  [[nodiscard]] constexpr CrossEntropyBackward backward() const noexcept;
+
   friend bool operator==(const CrossEntropy&, const CrossEntropy&) = default;
 };
 
 /// The gradient of CrossEntropy with respect to the logits, from the logsumexp that it wrote.
 ///
-/// Options and tensors mean what they mean there, and must be those of that call.
+/// Options and tensors mean what they mean there, and must be those of that call: CrossEntropy::backward() makes it so.
 struct CrossEntropyBackward {
   static constexpr std::string_view name = "CrossEntropyBackward";  ///< in messages
 
@@ -143,6 +148,17 @@ struct CrossEntropyBackward {
 
   friend bool operator==(const CrossEntropyBackward&, const CrossEntropyBackward&) = default;
 };
+
+constexpr CrossEntropyBackward CrossEntropy::backward() const noexcept {
+  // By name, so that an option that is new does not compile until it is here.
+  const auto& [own_ignore_index, own_reduction, smoothing, z_factor, cap, scale] = *this;
+  return {.ignore_index = own_ignore_index,
+          .reduction = own_reduction,
+          .label_smoothing = smoothing,
+          .z_loss = z_factor,
+          .softcap = cap,
+          .logit_scale = scale};
+}
 
 /// What run() and prepare() take.
 template <class T>

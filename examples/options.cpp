@@ -24,13 +24,13 @@ bool run_example(const ce::ContextOptions& options) {
   const ce::Tensor x_view{x.data(), ce::DType::f32, rows, columns}, t_view{t.data(), ce::DType::i64, rows};
   const ce::Tensor lse_view{lse.data(), ce::DType::f32, rows};
 
-  context.run(ce::CrossEntropy{.label_smoothing = 0.1f, .z_loss = 1e-4f},
-              {.logits = x_view,
-               .target = t_view,
-               .loss = {loss.data(), ce::DType::f32, 1},
-               .grad = {gradient.data(), ce::DType::f32, rows, columns},
-               .lse = lse_view});
-  context.run(ce::CrossEntropyBackward{.label_smoothing = 0.1f, .z_loss = 1e-4f},
+  const ce::CrossEntropy forward{.label_smoothing = 0.1f, .z_loss = 1e-4f};
+  context.run(forward, {.logits = x_view,
+                        .target = t_view,
+                        .loss = {loss.data(), ce::DType::f32, 1},
+                        .grad = {gradient.data(), ce::DType::f32, rows, columns},
+                        .lse = lse_view});
+  context.run(forward.backward(),
               {.logits = x_view, .target = t_view, .lse = lse_view, .grad = x_view});  // over the logits
   context.check();  // waits, and throws if a target is no class
 

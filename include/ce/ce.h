@@ -506,7 +506,8 @@ CE_C_API ce_status ce_cross_entropy_prepare(ce_context* context, const ce_cross_
                                             const ce_cross_entropy_tensors* tensors, ce_stream stream,
                                             ce_plan** plan);
 
-/// Options mean what they mean for ce_cross_entropy(), and must be those of that call.
+/// Options mean what they mean for ce_cross_entropy(), and must be those of that call: ce_cross_entropy_backward_of()
+/// makes them so.
 typedef struct ce_cross_entropy_backward_options {
   size_t struct_size;
   int64_t ignore_index;
@@ -519,6 +520,20 @@ typedef struct ce_cross_entropy_backward_options {
 } ce_cross_entropy_backward_options;
 #define CE_CROSS_ENTROPY_BACKWARD_OPTIONS_INIT \
   { sizeof(ce_cross_entropy_backward_options), -100, CE_REDUCTION_MEAN, 0, 0, 0, 1, 0 }
+
+/// The options of the gradient of a ce_cross_entropy() with these, which may be NULL as there.
+static inline ce_cross_entropy_backward_options ce_cross_entropy_backward_of(
+    const ce_cross_entropy_options* forward) {
+  ce_cross_entropy_backward_options options = CE_CROSS_ENTROPY_BACKWARD_OPTIONS_INIT;
+  if (forward == NULL) return options;
+  options.ignore_index = forward->ignore_index;
+  options.reduction = forward->reduction;
+  options.label_smoothing = forward->label_smoothing;
+  options.z_loss = forward->z_loss;
+  options.softcap = forward->softcap;
+  options.logit_scale = forward->logit_scale;
+  return options;
+}
 
 typedef struct ce_cross_entropy_backward_tensors {
   size_t struct_size;

@@ -11,6 +11,7 @@
 #include <functional>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "ce/context.hpp"
@@ -286,6 +287,27 @@ TEST_F(TensorFields, OfATensor) {
   expect_refused("input.column_stride", [](ce_tensor& t) { t.column_stride = 0; });
   expect_refused("input.batch_rows", [](ce_tensor& t) { t.batch_rows = 3; });
   expect_refused("input.batch_stride", [](ce_tensor& t) { t.batch_stride = 1; });
+}
+
+TEST(CrossEntropyOptions, AreThoseOfTheGradientMadeFromThem) {
+  ce_cross_entropy_options forward = CE_CROSS_ENTROPY_OPTIONS_INIT;
+  forward.ignore_index = 3;
+  forward.reduction = CE_REDUCTION_SUM;
+  forward.label_smoothing = 0.1f;
+  forward.z_loss = 0.2f;
+  forward.softcap = 4;
+  forward.logit_scale = 5;
+  const auto fields = [](const auto& options) {
+    const auto& [size, ignore_index, reduction, label_smoothing, z_loss, softcap, logit_scale, reserved] =
+        options;
+    return std::tuple(ignore_index, reduction, label_smoothing, z_loss, softcap, logit_scale, reserved);
+  };
+  const ce_cross_entropy_backward_options backward = ce_cross_entropy_backward_of(&forward),
+                                          defaults = ce_cross_entropy_backward_of(nullptr),
+                                          initial = CE_CROSS_ENTROPY_BACKWARD_OPTIONS_INIT;
+  EXPECT_EQ(fields(backward), fields(forward));
+  EXPECT_EQ(fields(defaults), fields(initial));
+  EXPECT_EQ(backward.struct_size, sizeof backward);
 }
 
 TEST_F(Interface, RefusesWhatIsMissing) {

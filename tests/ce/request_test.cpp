@@ -72,6 +72,23 @@ TEST_F(RequestTest, OptionsThatAreOffAreNotThere) {
   EXPECT_EQ(problem_of(off, tensors), plain);
 }
 
+TEST(CrossEntropyOptions, AreThoseOfTheGradientMadeFromIt) {
+  constexpr CrossEntropy forward{.ignore_index = 3,
+                                 .reduction = Reduction::sum,
+                                 .label_smoothing = 0.1f,
+                                 .z_loss = 0.2f,
+                                 .softcap = 4.f,
+                                 .logit_scale = 5.f};
+  constexpr CrossEntropyBackward backward{.ignore_index = 3,
+                                          .reduction = Reduction::sum,
+                                          .label_smoothing = 0.1f,
+                                          .z_loss = 0.2f,
+                                          .softcap = 4.f,
+                                          .logit_scale = 5.f};
+  EXPECT_EQ(forward.backward(), backward);
+  EXPECT_EQ(CrossEntropy{}.backward(), CrossEntropyBackward{});
+}
+
 TEST_F(RequestTest, EveryOptionIsThere) {
   CrossEntropy::Tensors tensors = loss_tensors();
   tensors.weight = tensor(DType::bf16, columns);
