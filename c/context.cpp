@@ -51,6 +51,14 @@ ContextOptions options_from(const ce_context_options& given) {
   return options;
 }
 
+/// \throws InvalidArgument
+ContextOptions options_from(const ce_context_options* given) {
+  if (given == nullptr) given = &no_context_options;
+  ce_context_options storage;
+  return options_from(
+      read_struct("options", *given, no_context_options, sizeof(ce_context_options), storage));
+}
+
 ce_bad_targets to_c(const TargetOutOfRange& error) {
   ce_bad_targets found = no_bad_targets;
   found.count = error.count();
@@ -87,13 +95,12 @@ ce_status ce_context_create(const ce_context_options* options, ce_context** cont
   if (context != nullptr) *context = nullptr;
   return guarded([&] {
     require_pointer("context", context, "where to put the handle");
-    ce_context_options storage;
-    const ce_context_options& given =
-        options == nullptr
-            ? no_context_options
-            : read_struct("options", *options, no_context_options, sizeof(ce_context_options), storage);
-    *context = to_handle(std::make_unique<ce::Context>(options_from(given)).release());
+    *context = to_handle(std::make_unique<ce::Context>(options_from(options)).release());
   });
+}
+
+ce_status ce_configure_default_context(const ce_context_options* options) {
+  return guarded([&] { ce::configure_default_context(options_from(options)); });
 }
 
 void ce_context_destroy(ce_context* context) { delete from_handle(context); }

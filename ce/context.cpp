@@ -13,6 +13,7 @@
 #include "cache/cache.hpp"
 #include "ce/base/error.hpp"
 #include "ce/base/floating_environment.hpp"
+#include "ce/check_options.hpp"
 #include "ce/chooser.hpp"
 #include "ce/device_name.hpp"
 #include "ce/known_call.hpp"
@@ -31,17 +32,10 @@ cache::Cache open_cache(const std::filesystem::path& path) {
   return cache::Cache::open_layered(path.empty() ? cache::Cache::default_path() : path);
 }
 
-void check_bytes(std::string_view option, std::int64_t bytes) {
-  if (bytes < 0) throw InvalidArgument(option, fmt::to_string(bytes), "0 or more");
-}
-
 tuner::Settings settings_for(const runtime::Device& device, const ContextOptions& options) {
-  check_bytes("scratch_bytes", options.scratch_bytes);
-  check_bytes("capture_bytes", options.capture_bytes);
   tuner::Settings settings = tuner::Settings::for_device(device.model());
   if (options.scratch_bytes > 0) settings.scratch_bytes = options.scratch_bytes;
   if (const std::optional<double> seconds = options.tuning_seconds) {
-    if (!(*seconds >= 0)) throw InvalidArgument("tuning_seconds", fmt::format("{}", *seconds), "0 or more");
     constexpr double longest = 1e9;  // that clocks can add up
     settings.budget_s = *seconds < longest ? *seconds : 0;
   }
@@ -49,8 +43,6 @@ tuner::Settings settings_for(const runtime::Device& device, const ContextOptions
 }
 
 Policy policy_for(const ContextOptions& options) {
-  if (options.policy > Policy::background)
-    throw InvalidArgument("policy", number_of(*options.policy), "tune, lookup, frozen or background");
   if (options.policy) return *options.policy;
   return policy_of_environment().value_or(Policy::tune);
 }
@@ -252,6 +244,7 @@ const Choice& Plan::choice() const noexcept {
 
 Context::Context(const ContextOptions& options) {
   const DefaultFloatingEnvironment environment;
+  check_options(options);
   impl_ = std::make_unique<Impl>(options);
 }
 /// In a child of fork() it is left as it is: nobody goes on with what the parent's threads were at.

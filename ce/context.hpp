@@ -192,8 +192,15 @@ class Context {
   std::unique_ptr<Impl> impl_;
 };
 
-/// The process-wide Context of the thread's current device (see ContextOptions::device), made on first use.
-/// CE_DEVICE is read once, by the first call.
+/// The process-wide Context of the thread's current device (see ContextOptions::device), made on first use with the
+/// options that configure_default_context() was given. CE_DEVICE is read once, by the first call.
 [[nodiscard]] Context& default_context();
+
+/// Options of the default Contexts, one for each device that is used. A `device` is that of all threads, whatever is
+/// current, as CE_DEVICE is. Only before the first call that uses a default Context; the latest options count. A child
+/// of fork() makes its Contexts with those of its parent, and may be given others before its own first call.
+/// \throws InvalidArgument for an option that means nothing, Unsupported where a call has asked for a default
+/// Context already
+void configure_default_context(const ContextOptions& options);
 
 }  // namespace ce

@@ -10,7 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "ce/base/error.hpp"
 #include "ce/base/floating_environment.hpp"
+#include "ce/check_options.hpp"
 #include "ce/context.hpp"
 #include "ce/device_name.hpp"
 #include "runtime/cuda/device.hpp"
@@ -21,6 +23,8 @@ namespace {
 /// A Context for each device, made on first use. Finding one takes no lock.
 class DefaultContexts {
  public:
+  explicit DefaultContexts(const ContextOptions& options) : options_(options) {}
+
   Context& current() {
     const std::size_t index = index_of_thread();
     if (Context* known = contexts_[index].load(std::memory_order_acquire)) return *known;
@@ -28,7 +32,9 @@ class DefaultContexts {
     Context* made = contexts_[index].load(std::memory_order_relaxed);
     if (made == nullptr) {
       if (index == gpus_ && !chosen_) warn_of_host_device();
-      made = new Context(ContextOptions{.device = name_of(index)});
+      ContextOptions options = options_;
+      options.device = name_of(index);
+      made = new Context(options);
       contexts_[index].store(made, std::memory_order_release);
     }
     return *made;
@@ -40,7 +46,10 @@ class DefaultContexts {
   }
 
  private:
-  /// GPUs by ordinal; behind them what CE_DEVICE names, or the host.
+  [[nodiscard]] static std::optional<std::string> chosen_by(const ContextOptions& options) {
+    return options.device.empty() ? device_of_environment() : options.device;
+  }
+  /// GPUs by ordinal; behind them what the options or CE_DEVICE name, or the host.
   [[nodiscard]] std::size_t index_of_thread() const {
     if (chosen_) return gpus_;
     if (const auto ordinal = runtime::current_cuda_device()) return static_cast<std::size_t>(*ordinal);
@@ -50,32 +59,56 @@ class DefaultContexts {
     return index < gpus_ ? fmt::format("cuda:{}", index) : chosen_.value_or("host");
   }
 
-  const std::optional<std::string> chosen_ = device_of_environment();
-  /// Not asked for where CE_DEVICE names another: in a child of fork() a driver that its parent used says nothing.
+  const ContextOptions options_;
+  const std::optional<std::string> chosen_ = chosen_by(options_);
+  /// Not asked for where another is chosen: in a child of fork() a driver that its parent used says nothing.
   const std::size_t gpus_ = chosen_ ? 0 : static_cast<std::size_t>(runtime::cuda_device_count());
   std::vector<std::atomic<Context*>> contexts_{gpus_ + 1};
   std::mutex making_;
 };
 
-/// Never destroyed, and neither are its Contexts: the driver may be gone before the last static is.
-std::atomic<DefaultContexts*> of_process = nullptr;
+/// What a process has of them: options alone, until the first use.
+struct Defaults {
+  ContextOptions options = {};
+  std::optional<DefaultContexts> contexts = std::nullopt;
+  Defaults* configured = nullptr;  ///< what this took the place of: options that somebody may be reading
+};
+
+/// Never destroyed, and neither are its Contexts: the driver may be gone before the last static is. Null: no options,
+/// and not used yet.
+std::atomic<Defaults*> of_process = nullptr;
 
 /// A child of fork() makes its own. Its parent's, whose threads are not there, stay as they are.
-[[maybe_unused]] const int watching_forks_of_defaults =
-    ::pthread_atfork(nullptr, nullptr, [] { of_process.store(nullptr, std::memory_order_release); });
+[[maybe_unused]] const int watching_forks_of_defaults = ::pthread_atfork(nullptr, nullptr, [] {
+  const Defaults* of_parent = of_process.load(std::memory_order_acquire);
+  if (of_parent != nullptr && of_parent->contexts)
+    of_process.store(of_parent->configured, std::memory_order_release);
+});
+
+/// The Contexts of a process that has used one, else null.
+DefaultContexts* used_contexts(Defaults* defaults) {
+  return defaults != nullptr && defaults->contexts ? &*defaults->contexts : nullptr;
+}
 
 /// Threads that meet here at first may each make one, of which one stays: they have no Contexts yet.
 DefaultContexts& default_contexts() {
-  if (DefaultContexts* made = of_process.load(std::memory_order_acquire)) return *made;
+  Defaults* seen = of_process.load(std::memory_order_acquire);
+  if (DefaultContexts* used = used_contexts(seen)) return *used;
   const DefaultFloatingEnvironment environment;  // of the driver, which may be started here
-  auto own = std::make_unique<DefaultContexts>();
-  DefaultContexts* first = nullptr;
-  if (of_process.compare_exchange_strong(first, own.get(), std::memory_order_acq_rel)) return *own.release();
-  return *first;
+  for (;;) {
+    auto own = std::make_unique<Defaults>();
+    if (seen != nullptr) own->options = seen->options;
+    own->contexts.emplace(own->options);
+    own->configured = seen;
+    if (of_process.compare_exchange_strong(seen, own.get(), std::memory_order_acq_rel))
+      return *own.release()->contexts;
+    if (DefaultContexts* used = used_contexts(seen)) return *used;
+  }
 }
 
 void stop_background() {
-  if (DefaultContexts* made = of_process.load(std::memory_order_acquire)) made->stop_background();
+  if (DefaultContexts* used = used_contexts(of_process.load(std::memory_order_acquire)))
+    used->stop_background();
 }
 
 }  // namespace
@@ -86,6 +119,21 @@ Context& default_context() {
   static std::atomic_flag registered;
   if (!registered.test_and_set()) std::atexit(stop_background);
   return current;
+}
+
+void configure_default_context(const ContextOptions& options) {
+  const DefaultFloatingEnvironment environment;
+  check_options(options);
+  auto own = std::make_unique<Defaults>();
+  own->options = options;
+  own->configured = of_process.load(std::memory_order_acquire);
+  do {
+    if (used_contexts(own->configured) != nullptr)
+      throw Unsupported(
+          "configure_default_context(): a call has asked for a default Context already; configure it before "
+          "the first such call");
+  } while (!of_process.compare_exchange_weak(own->configured, own.get(), std::memory_order_acq_rel));
+  static_cast<void>(own.release());
 }
 
 }  // namespace ce

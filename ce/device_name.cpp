@@ -33,9 +33,13 @@ InvalidArgument wrong_name(std::string_view argument, std::string_view text) {
 
 }  // namespace
 
+void check_device_name(std::string_view argument, std::string_view text) {
+  if (text != "host" && !cuda_ordinal(text)) throw wrong_name(argument, text);
+}
+
 std::optional<std::string> device_of_environment() {
   std::optional<std::string> text = environment_variable("CE_DEVICE");
-  if (text && *text != "host" && !cuda_ordinal(*text)) throw wrong_name("CE_DEVICE", *text);
+  if (text) check_device_name("CE_DEVICE", *text);
   return text;
 }
 

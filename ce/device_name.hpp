@@ -11,6 +11,9 @@
 
 namespace ce {
 
+/// \throws InvalidArgument where the text is none of "cuda", "cuda:1" and "host"
+void check_device_name(std::string_view argument, std::string_view text);
+
 /// What CE_DEVICE says; nothing where it is not set. \throws InvalidArgument naming CE_DEVICE
 [[nodiscard]] std::optional<std::string> device_of_environment();
 

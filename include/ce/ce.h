@@ -20,7 +20,7 @@
 /// C++ exception leaves the library.
 ///
 /// **Contexts.** A `context` of NULL is the default one of the thread's current CUDA device, which is made on
-/// first use and lives as long as the process.
+/// first use and lives as long as the process; ce_configure_default_context() gives it options.
 ///
 /// **Threads.** Each function may be called by any thread at any time, with handles that threads share, but a
 /// handle is destroyed when no other call uses it. Each call leaves the thread's current CUDA context and
@@ -234,6 +234,13 @@ typedef struct ce_context_options {
 /// \returns CE_STATUS_UNSUPPORTED where the device does not exist or is too old, CE_STATUS_INVALID_ARGUMENT
 /// for an option or an environment variable that means nothing, CE_STATUS_DEVICE, CE_STATUS_OUT_OF_MEMORY
 CE_C_API ce_status ce_context_create(const ce_context_options* options, ce_context** context);
+
+/// Options of the default contexts, one for each device that is used. A `device` is that of all threads, as
+/// CE_DEVICE is. Only before the first call with a context of NULL; the latest options count.
+/// \param options  NULL: all at their defaults
+/// \returns CE_STATUS_INVALID_ARGUMENT for an option that means nothing, CE_STATUS_UNSUPPORTED where a call has
+/// asked for a default context already
+CE_C_API ce_status ce_configure_default_context(const ce_context_options* options);
 
 /// Ends tuning in the background, waits for the config that is being tried, and frees all but what the caller
 /// made with it: plans, memory and choices of the context must not be used any more. Does nothing for NULL.

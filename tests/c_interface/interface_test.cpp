@@ -3,6 +3,8 @@
 #include <ce/ce.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
 #include <cmath>
@@ -477,6 +479,27 @@ TEST_F(Interface, HasADefaultContext) {
   std::array<char, CE_DEVICE_NAME_SIZE> name{};
   EXPECT_EQ(ce_device_name(nullptr, name.data(), name.size()), CE_STATUS_SUCCESS);
   EXPECT_STREQ(name.data(), "host");
+  EXPECT_EQ(ce_configure_default_context(nullptr), CE_STATUS_UNSUPPORTED);
+  EXPECT_THAT(ce_last_error(), HasSubstr("already"));
+}
+
+/// A child of fork() has none yet.
+TEST_F(Interface, TakesOptionsOfTheDefaultContext) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ce_context_options options = CE_CONTEXT_OPTIONS_INIT;
+    options.policy = 99;
+    if (ce_configure_default_context(&options) != CE_STATUS_INVALID_ARGUMENT) ::_exit(1);
+    const std::string file = folder + "/configured.db";
+    options.database = file.c_str();
+    options.policy = CE_POLICY_FROZEN;
+    if (ce_configure_default_context(&options) != CE_STATUS_SUCCESS) ::_exit(2);
+    ::_exit(ce_softmax(nullptr, nullptr, &softmax, nullptr, nullptr) == CE_STATUS_NOT_TUNED ? 0 : 3);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 }  // namespace
