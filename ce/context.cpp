@@ -6,7 +6,9 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -28,8 +30,8 @@ namespace {
 
 using generator::Problem;
 
-cache::Cache open_cache(const std::filesystem::path& path) {
-  return cache::Cache::open_layered(path.empty() ? cache::Cache::default_path() : path);
+cache::Cache open_cache(const std::string& path) {
+  return cache::Cache::open_layered(path.empty() ? cache::Cache::default_path() : std::filesystem::path(path));
 }
 
 tuner::Settings settings_for(const runtime::Device& device, const ContextOptions& options) {

@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -53,16 +52,17 @@ struct Choice {
 struct ContextOptions {
   /// "cuda", "cuda:1", "host"; empty: the environment variable CE_DEVICE, else the thread's current CUDA
   /// device, else GPU 0, else the host, of which the log warns once: it is there to find wrong kernels, and slow.
-  std::string device;
+  std::string device = {};
   /// The tuning database; empty: the environment variable CE_DB, else $XDG_DATA_HOME/ce/ce.db, else
   /// ~/.local/share/ce/ce.db.
-  std::filesystem::path database;
+  /// A std::filesystem::path becomes one by itself.
+  std::string database = {};
   /// Unset: the environment variable CE_POLICY, else Policy::tune.
-  std::optional<Policy> policy;
+  std::optional<Policy> policy = {};
   /// Seconds that tuning a problem may take, and waiting for another thread or process that does; 0: no bound. What
   /// has begun by then is finished; tuning, not waiting, takes up to twice as long where few configs were compiled by
   /// then. Unset: 2 on a GPU; no bound on the host device.
-  std::optional<double> tuning_seconds;
+  std::optional<double> tuning_seconds = {};
   /// Device memory that a problem's tensors may take for a while when it is tuned: as many rows are timed as fit, one at
   /// least. 0: a quarter of what is free, 2 GiB at most; 256 MiB on the host device. What verifies kernels, and twice
   /// the size of L2, come on top.

@@ -40,6 +40,8 @@ static_assert(ce::tensor(static_cast<const __nv_bfloat16*>(nullptr), 1).dtype ==
 ")
 endif()
 expect_to_compile(program "${all}
+#include <filesystem>
+ce::ContextOptions options(const std::filesystem::path& database) { return {.database = database}; }
 void softmax(const ce::Tensor& x, ce::Stream stream) { ce::run(ce::Softmax{}, {.input = x, .output = x}, stream); }
 void softmax(const float* x, float* y, ce::Stream stream) {
   ce::run(ce::Softmax{}, {.input = ce::tensor(x, 2, 3), .output = ce::tensor(y, 2, 3)}, stream);
@@ -52,6 +54,18 @@ int main() {
   }
 }
 ")
+
+# Every file that includes a header of ce pays for what that includes.
+if(NOT COMPILER STREQUAL "nvcc")
+  file(WRITE ${WORK}/included.cpp "#include <ce/ce.hpp>\n")
+  execute_process(COMMAND ${program} -std=c++20 -I${INCLUDE} -M ${WORK}/included.cpp OUTPUT_VARIABLE included
+                  COMMAND_ERROR_IS_FATAL ANY)
+  foreach(header filesystem iostream regex)
+    if(included MATCHES "/${header}[ \n]")
+      message(FATAL_ERROR "ce/ce.hpp includes <${header}>")
+    endif()
+  endforeach()
+endif()
 
 foreach(header IN LISTS headers)
   file(WRITE ${WORK}/old.${extension} "#include <${header}>\n")
