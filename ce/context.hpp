@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "ce/base/dtype.hpp"
+#include "ce/base/export.hpp"
 #include "ce/base/language.hpp"
 #include "ce/operations.hpp"
 
@@ -26,7 +27,7 @@ enum class Policy : std::uint8_t {
 };
 
 /// "tune", "lookup", "frozen", "background".
-[[nodiscard]] std::string_view name(Policy policy) noexcept;
+[[nodiscard]] CE_API std::string_view name(Policy policy) noexcept;
 
 /// How a config came to be chosen.
 enum class Origin : std::uint8_t {
@@ -36,7 +37,7 @@ enum class Origin : std::uint8_t {
   fallback,  ///< a safe default: nothing was known and nothing could be tried
 };
 
-[[nodiscard]] std::string_view name(Origin origin) noexcept;
+[[nodiscard]] CE_API std::string_view name(Origin origin) noexcept;
 
 /// Which kernel runs for a problem, and why.
 struct Choice {
@@ -79,7 +80,7 @@ class Context;
 /// Memory of a Context's device, for programs that bring no allocator of their own. The Context must outlive
 /// it. Threads may share one as they may share plain memory: copies of it by several at once are for the caller to order
 /// when one of them is an upload. One that was moved from may only be assigned to or destroyed.
-class Memory {
+class CE_API Memory {
  public:
   Memory(Memory&&) noexcept;
   Memory& operator=(Memory&&) noexcept;
@@ -93,7 +94,7 @@ class Memory {
 
  private:
   friend class Context;
-  struct Impl;
+  struct CE_HIDDEN Impl;
   explicit Memory(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
@@ -102,7 +103,7 @@ class Memory {
 /// Prepare another one to get what was tuned since. The tensors, and the Context that prepared it, must outlive it.
 /// Threads may share one, and run it at once on streams that they order: its tensors are the same for all of them. Copies
 /// share all they have. One that was moved from may only be assigned to or destroyed.
-class Plan {
+class CE_API Plan {
  public:
   /// Launches on the stream. Like run(), but without looking anything up.
   void run(Stream stream = nullptr) const;
@@ -110,14 +111,14 @@ class Plan {
 
  private:
   friend class Context;
-  struct Impl;
+  struct CE_HIDDEN Impl;
   explicit Plan(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
   std::shared_ptr<const Impl> impl_;
 };
 
 /// A device, a database and the kernels chosen so far. Thread-safe. Leaves the thread's current CUDA context,
 /// and its floating-point environment, as they were. A child of fork() makes its own; the end of its parent's does nothing.
-class Context {
+class CE_API Context {
  public:
   /// \throws Unsupported where the device does not exist or is too old, InvalidArgument for an option or an
   /// environment variable that means nothing
@@ -183,7 +184,7 @@ class Context {
 
  private:
   friend class Plan;
-  struct Impl;
+  struct CE_HIDDEN Impl;
 
   template <AnyOperation Operation>
   [[gnu::noinline]] const Choice& run_unknown(const Operation& operation,
@@ -194,13 +195,13 @@ class Context {
 
 /// The process-wide Context of the thread's current device (see ContextOptions::device), made on first use with the
 /// options that configure_default_context() was given. CE_DEVICE is read once, by the first call.
-[[nodiscard]] Context& default_context();
+[[nodiscard]] CE_API Context& default_context();
 
 /// Options of the default Contexts, one for each device that is used. A `device` is that of all threads, whatever is
 /// current, as CE_DEVICE is. Only before the first call that uses a default Context; the latest options count. A child
 /// of fork() makes its Contexts with those of its parent, and may be given others before its own first call.
 /// \throws InvalidArgument for an option that means nothing, Unsupported where a call has asked for a default
 /// Context already
-void configure_default_context(const ContextOptions& options);
+CE_API void configure_default_context(const ContextOptions& options);
 
 }  // namespace ce

@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "ce/base/dtype.hpp"
+#include "ce/base/export.hpp"
 #include "ce/base/language.hpp"
 #include "ce/tensor.hpp"
 
@@ -21,7 +22,7 @@ namespace ce {
 /// Softmax over each row: y[i] = exp(x[i] - max(x)) / sum_j exp(x[j] - max(x)).
 ///
 /// A row that holds NaN, +infinity, or nothing but -infinity becomes NaN, as in PyTorch.
-struct Softmax {
+struct CE_API Softmax {
   static constexpr std::string_view name = "Softmax";  ///< in messages
 
   struct Tensors {
@@ -34,7 +35,7 @@ struct Softmax {
 
 /// The logarithm of softmax over each row: y[i] = x[i] - log(sum_j exp(x[j])). Rows that have no softmax
 /// become NaN, as in PyTorch.
-struct LogSoftmax {
+struct CE_API LogSoftmax {
   static constexpr std::string_view name = "LogSoftmax";  ///< in messages
 
   struct Tensors {
@@ -46,7 +47,7 @@ struct LogSoftmax {
 };
 
 /// The gradient of Softmax: dx[i] = y[i] (dy[i] - sum_j dy[j] y[j]).
-struct SoftmaxBackward {
+struct CE_API SoftmaxBackward {
   static constexpr std::string_view name = "SoftmaxBackward";  ///< in messages
 
   struct Tensors {
@@ -59,7 +60,7 @@ struct SoftmaxBackward {
 };
 
 /// The gradient of LogSoftmax: dx[i] = dy[i] - exp(y[i]) sum_j dy[j].
-struct LogSoftmaxBackward {
+struct CE_API LogSoftmaxBackward {
   static constexpr std::string_view name = "LogSoftmaxBackward";  ///< in messages
 
   struct Tensors {
@@ -71,7 +72,7 @@ struct LogSoftmaxBackward {
   friend bool operator==(const LogSoftmaxBackward&, const LogSoftmaxBackward&) = default;
 };
 
-struct CrossEntropyBackward;
+struct CE_API CrossEntropyBackward;
 
 /// Cross entropy of rows of logits x, and on demand its gradient with respect to the logits, in one pass.
 ///
@@ -93,7 +94,7 @@ struct CrossEntropyBackward;
 /// a class nor `ignore_index` never reads outside the row: that row's loss, z-loss and gradient are NaN, its
 /// hit is 0, and Context::check() throws. `lse`, of z, and `argmax`, of the logits, are written of every
 /// row; `lse` is NaN where a z is +infinity or NaN. With a cap the z of a logit of +infinity is the cap.
-struct CrossEntropy {
+struct CE_API CrossEntropy {
   static constexpr std::string_view name = "CrossEntropy";  ///< in messages
 
   std::int64_t ignore_index = -100;  ///< without meaning for probabilities
@@ -126,7 +127,7 @@ struct CrossEntropy {
 /// The gradient of CrossEntropy with respect to the logits, from the logsumexp that it wrote.
 ///
 /// Options and tensors mean what they mean there, and must be those of that call: CrossEntropy::backward() makes it so.
-struct CrossEntropyBackward {
+struct CE_API CrossEntropyBackward {
   static constexpr std::string_view name = "CrossEntropyBackward";  ///< in messages
 
   std::int64_t ignore_index = -100;

@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "ce/base/dtype.hpp"
+#include "ce/base/export.hpp"
 #include "ce/base/language.hpp"
 #include "ce/dtype_of.hpp"
 
@@ -79,7 +80,7 @@ template <class T>
 }
 
 /// \throws InvalidArgument
-void require_elements(std::size_t count, std::int64_t rows, std::int64_t columns);
+CE_API void require_elements(std::size_t count, std::int64_t rows, std::int64_t columns);
 
 }  // namespace detail
 
@@ -110,8 +111,8 @@ template <class T, std::size_t extent>
 /// product of d1, ... as `inner`. Row o x inner + i holds the classes of position i of item o, so that the
 /// row's target is element [o, i] of a dense [outer, inner] array.
 /// \throws InvalidArgument for a negative size, or more rows than 64 bits count
-[[nodiscard]] Tensor class_dimension_second(void* data, DType dtype, std::int64_t outer, std::int64_t classes,
-                                            std::int64_t inner);
+[[nodiscard]] CE_API Tensor class_dimension_second(void* data, DType dtype, std::int64_t outer,
+                                                   std::int64_t classes, std::int64_t inner);
 /// The same, with the dtype of the elements' type; a ConstTensor where they are const.
 template <class T>
 [[nodiscard]] auto class_dimension_second(T* data, std::int64_t outer, std::int64_t classes,
@@ -125,9 +126,9 @@ template <class T>
 /// \param batch_stride  elements from one batch to the next
 /// \param row_stride    elements from one row to the next inside a batch
 /// \throws InvalidArgument for a negative size, or more rows than 64 bits count
-[[nodiscard]] Tensor batched(void* data, DType dtype, std::int64_t batches, std::int64_t batch_rows,
-                             std::int64_t columns, std::int64_t batch_stride,
-                             std::int64_t row_stride = contiguous);
+[[nodiscard]] CE_API Tensor batched(void* data, DType dtype, std::int64_t batches, std::int64_t batch_rows,
+                                    std::int64_t columns, std::int64_t batch_stride,
+                                    std::int64_t row_stride = contiguous);
 /// The same, with the dtype of the elements' type; a ConstTensor where they are const.
 template <class T>
 [[nodiscard]] auto batched(T* data, std::int64_t batches, std::int64_t batch_rows, std::int64_t columns,

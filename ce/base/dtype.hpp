@@ -6,6 +6,7 @@
 #include <optional>
 #include <string_view>
 
+#include "ce/base/export.hpp"
 #include "ce/base/language.hpp"
 
 struct CUstream_st;
@@ -35,13 +36,13 @@ enum class DType : std::uint8_t { f32, f16, bf16, i32, i64, u8 };
   return dtype == DType::f32 || dtype == DType::f16 || dtype == DType::bf16;
 }
 
-[[nodiscard]] std::string_view name(DType dtype) noexcept;
-[[nodiscard]] std::optional<DType> parse_dtype(std::string_view text) noexcept;
+[[nodiscard]] CE_API std::string_view name(DType dtype) noexcept;
+[[nodiscard]] CE_API std::optional<DType> parse_dtype(std::string_view text) noexcept;
 
 /// How the losses of the rows become the result, as in PyTorch's `reduction`.
 enum class Reduction : std::uint8_t { none, mean, sum };
 
-[[nodiscard]] std::string_view name(Reduction reduction) noexcept;
-[[nodiscard]] std::optional<Reduction> parse_reduction(std::string_view text) noexcept;
+[[nodiscard]] CE_API std::string_view name(Reduction reduction) noexcept;
+[[nodiscard]] CE_API std::optional<Reduction> parse_reduction(std::string_view text) noexcept;
 
 }  // namespace ce

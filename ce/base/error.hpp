@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "ce/base/export.hpp"
 #include "ce/base/language.hpp"
 #include "ce/base/source_location.hpp"
 
@@ -27,10 +28,10 @@ enum class ErrorKind : std::uint8_t {
   interrupted,          ///< the caller asked to stop
 };
 
-[[nodiscard]] std::string_view name(ErrorKind kind) noexcept;
+[[nodiscard]] CE_API std::string_view name(ErrorKind kind) noexcept;
 
 /// Base of everything `ce` throws. what() is printable(): it may quote files, databases, compilers and drivers.
-class Error : public std::runtime_error {
+class CE_API Error : public std::runtime_error {
  public:
   Error(ErrorKind kind, const std::string& message, SourceLocation where = SourceLocation::current());
 
@@ -46,7 +47,7 @@ class Error : public std::runtime_error {
 /// An argument that cannot be used; what() reads "`argument` is `value`; expected `expected`", behind the name of the
 /// operation where a call of one was refused: "Softmax: input.rows is -1; expected 0 or more". The
 /// value is printable(), on one line.
-class InvalidArgument : public Error {
+class CE_API InvalidArgument : public Error {
  public:
   InvalidArgument(std::string_view argument, std::string_view value, std::string_view expected,
                   SourceLocation where = SourceLocation::current());
@@ -66,14 +67,14 @@ class InvalidArgument : public Error {
   std::string operation_, argument_, value_, expected_;
 };
 
-class Unsupported : public Error {
+class CE_API Unsupported : public Error {
  public:
   explicit Unsupported(const std::string& message, SourceLocation where = SourceLocation::current())
       : Error(ErrorKind::unsupported, message, where) {}
 };
 
 /// A failed call into the CUDA driver, NVRTC, or a fault found by the host device.
-class DeviceError : public Error {
+class CE_API DeviceError : public Error {
  public:
   /// \param call  the text of the call that failed
   /// \param code  the foreign API's error code, 0 where there is none
@@ -89,7 +90,7 @@ class DeviceError : public Error {
 };
 
 /// Memory of the device, or of the host device, was short.
-class OutOfMemory : public DeviceError {
+class CE_API OutOfMemory : public DeviceError {
  public:
   OutOfMemory(std::string_view call, int code, std::string_view message,
               SourceLocation where = SourceLocation::current())
@@ -99,7 +100,7 @@ class OutOfMemory : public DeviceError {
 /// A Source that the compiler refused, broke on or did not come to an end with. The text stays on disk at source_path()
 /// for a look. Where the compiler did not get to it, because it was killed, or memory or disk were full, the error is an
 /// Error of the same kind.
-class CompileError : public Error {
+class CE_API CompileError : public Error {
  public:
   CompileError(std::string_view name, std::string_view log, std::string_view source_path,
                SourceLocation where = SourceLocation::current());
@@ -111,20 +112,20 @@ class CompileError : public Error {
   std::string log_, source_path_;
 };
 
-class DatabaseError : public Error {
+class CE_API DatabaseError : public Error {
  public:
   DatabaseError(const std::string& message, SourceLocation where = SourceLocation::current())
       : Error(ErrorKind::database, message, where) {}
 };
 
-class NotFound : public Error {
+class CE_API NotFound : public Error {
  public:
   explicit NotFound(const std::string& message, SourceLocation where = SourceLocation::current())
       : Error(ErrorKind::not_found, message, where) {}
 };
 
 /// Under Policy::frozen: a problem that the database has no winner for.
-class NotTuned : public NotFound {
+class CE_API NotTuned : public NotFound {
  public:
   NotTuned(const std::string& message, std::vector<std::string> problems,
            SourceLocation where = SourceLocation::current())
@@ -139,7 +140,7 @@ class NotTuned : public NotFound {
 
 /// Thrown by Context::check(): targets outside [0, columns) that were not ignore_index. what() reads "CrossEntropy: 3 rows
 /// had a target that is neither a class index nor ignore_index; the first is row 2 with target 50257".
-class TargetOutOfRange : public Error {
+class CE_API TargetOutOfRange : public Error {
  public:
   /// \param first_row  -1: not known
   TargetOutOfRange(std::string_view operation, std::int64_t count, std::int64_t first_row,
