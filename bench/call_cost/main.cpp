@@ -147,16 +147,16 @@ Tensor tensor(const Memory& memory, DType dtype, std::int64_t its_rows, std::int
 /// Winners for a driver on which nothing can be measured.
 void know_winners(const std::filesystem::path& file) {
   cache::Cache cache = cache::Cache::open(file);
-  const runtime::Model model = runtime::open_cuda_device(0)->model();
+  const std::unique_ptr<runtime::Device> device = runtime::open_cuda_device(0);
   generator::Problem problem{
       .operation = generator::Operation::softmax, .dtype = DType::bf16, .rows = few, .columns = columns};
-  test::know_winner(cache, model, problem, tuner::safe_default(problem, model));
+  test::know_winner(cache, *device, problem, tuner::safe_default(problem, device->model()));
   problem.operation = generator::Operation::cross_entropy;
   problem.reduction = Reduction::mean;
   problem.gradient = true;
   for (const std::int64_t rows : {few, many}) {
     problem.rows = rows;
-    test::know_winner(cache, model, problem, tuner::safe_default(problem, model));
+    test::know_winner(cache, *device, problem, tuner::safe_default(problem, device->model()));
   }
 }
 
