@@ -31,7 +31,8 @@ namespace {
 using generator::Problem;
 
 cache::Cache open_cache(const std::string& path) {
-  return cache::Cache::open_layered(path.empty() ? cache::Cache::default_path() : std::filesystem::path(path));
+  return cache::Cache::open_layered(path.empty() ? cache::Cache::default_path()
+                                                 : std::filesystem::path(path));
 }
 
 tuner::Settings settings_for(const runtime::Device& device, const ContextOptions& options) {
