@@ -1,5 +1,6 @@
 #include "ce/context.hpp"
 
+#include <cstddef>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -15,6 +16,8 @@ namespace ce::c {
 namespace {
 
 constexpr ce_context_options no_context_options = CE_CONTEXT_OPTIONS_INIT;
+/// Without an allocator.
+constexpr std::size_t first_size = offsetof(ce_context_options, allocate);
 constexpr ce_bad_targets no_bad_targets = CE_BAD_TARGETS_INIT;
 
 constexpr ce_policy to_c(Policy policy) {
@@ -37,16 +40,17 @@ std::optional<Policy> policy_from(ce_policy policy) {
 std::string text_or_empty(const char* text) { return text == nullptr ? "" : text; }
 
 ContextOptions options_from(const ce_context_options& given) {
-  const auto& [size, device, database, tuning_seconds, scratch_bytes, capture_bytes, policy, reserved] =
-      given;
+  const auto& [size, device, database, tuning_seconds, scratch_bytes, capture_bytes, policy, reserved,
+               allocate, release, state] = given;
   require_reserved(reserved);
   ContextOptions options{.device = text_or_empty(device),
                          .database = text_or_empty(database),
                          .policy = policy_from(policy),
                          .tuning_seconds = std::nullopt,
                          .scratch_bytes = scratch_bytes,
-                         .capture_bytes = capture_bytes};
-  [[maybe_unused]] const auto& [f1, f2, f3, f4, f5, f6] = options;
+                         .capture_bytes = capture_bytes,
+                         .allocator = {.allocate = allocate, .release = release, .state = state}};
+  [[maybe_unused]] const auto& [f1, f2, f3, f4, f5, f6, f7] = options;
   if (tuning_seconds != CE_TUNING_SECONDS_DEFAULT) options.tuning_seconds = tuning_seconds;
   return options;
 }
@@ -55,8 +59,7 @@ ContextOptions options_from(const ce_context_options& given) {
 ContextOptions options_from(const ce_context_options* given) {
   if (given == nullptr) given = &no_context_options;
   ce_context_options storage;
-  return options_from(
-      read_struct("options", *given, no_context_options, sizeof(ce_context_options), storage));
+  return options_from(read_struct("options", *given, no_context_options, first_size, storage));
 }
 
 ce_bad_targets to_c(const TargetOutOfRange& error) {

@@ -25,6 +25,10 @@ void check_options(const ContextOptions& options) {
     throw InvalidArgument("tuning_seconds", fmt::format("{}", *options.tuning_seconds), "0 or more");
   check_bytes("scratch_bytes", options.scratch_bytes);
   check_bytes("capture_bytes", options.capture_bytes);
+  const auto& [allocate, release, state] = options.allocator;
+  if ((allocate == nullptr) != (release == nullptr))
+    throw InvalidArgument("allocator", allocate == nullptr ? "release alone" : "allocate alone",
+                          "both functions or neither");
 }
 
 }  // namespace ce

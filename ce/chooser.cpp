@@ -117,10 +117,11 @@ void Chooser::stop_background() {
 /// each call.
 const Chosen& Chooser::tuned(const Problem& problem, Stream stream) {
   const std::string key = tuner_.key(problem).id();
-  const double budget_s = tuner_.settings().budget_s;
-  auto deadline = budget_s > 0 ? Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                                                    std::chrono::duration<double>(budget_s))
-                               : Clock::time_point::max();
+  // Who tunes takes up to twice the budget, and ends what has begun.
+  const double patience_s = 3 * tuner_.settings().budget_s;
+  auto deadline = patience_s > 0 ? Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                                      std::chrono::duration<double>(patience_s))
+                                 : Clock::time_point::max();
   bool is_elsewhere = false;
   {
     const std::lock_guard lock(looking_);

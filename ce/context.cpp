@@ -35,6 +35,13 @@ cache::Cache open_cache(const std::string& path) {
                                                  : std::filesystem::path(path));
 }
 
+std::unique_ptr<runtime::Device> open_device(const ContextOptions& options) {
+  const auto& [allocate, release, state] = options.allocator;
+  std::unique_ptr<runtime::Device> device = ce::open_device(options.device);
+  device->use({.allocate = allocate, .release = release, .state = state});
+  return device;
+}
+
 tuner::Settings settings_for(const runtime::Device& device, const ContextOptions& options) {
   tuner::Settings settings = tuner::Settings::for_device(device.model());
   if (options.scratch_bytes > 0) settings.scratch_bytes = options.scratch_bytes;
@@ -82,7 +89,7 @@ void forget_parents() noexcept {
 
 struct Context::Impl {
   explicit Impl(const ContextOptions& given)
-      : device(open_device(given.device)),
+      : device(open_device(given)),
         cache(open_cache(given.database)),
         chooser(*device, cache, settings_for(*device, given), policy_for(given)),
         workspaces(*device, given.capture_bytes),

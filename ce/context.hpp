@@ -19,8 +19,8 @@ namespace ce {
 /// What to do for a problem that the database has no winner for. A stand-in is the config that near known
 /// problems speak for, else a safe default.
 enum class Policy : std::uint8_t {
-  tune,        ///< tune it now, once; while another thread or process does, wait for it, at most for
-               ///< ContextOptions::tuning_seconds, and go on with a stand-in for the time being
+  tune,        ///< tune it now, once; while another thread or process does, wait for it, at most three
+               ///< times ContextOptions::tuning_seconds, and go on with a stand-in for the time being
   lookup,      ///< never tune: a stand-in
   frozen,      ///< throw NotTuned
   background,  ///< a stand-in at once; a thread of the Context tunes, and a later call takes the winner
@@ -50,6 +50,16 @@ struct Choice {
   bool provisional = false;
 };
 
+/// Where the device memory of a Context comes from: workspaces, and what tuning takes for a while. Both functions are
+/// called from any thread, and may not call the Context.
+struct Allocator {
+  /// \returns `bytes`, 1 or more, aligned to 256 bytes, that work on `stream` may use at once; null where memory is short
+  void* (*allocate)(void* state, std::size_t bytes, Stream stream) = nullptr;
+  /// Takes back what allocate() returned. All work with it has ended.
+  void (*release)(void* state, void* memory, Stream stream) = nullptr;
+  void* state = nullptr;
+};
+
 struct ContextOptions {
   /// "cuda", "cuda:1", "host"; empty: the environment variable CE_DEVICE, else the thread's current CUDA
   /// device, else GPU 0, else the host, of which the log warns once: it is there to find wrong kernels, and slow.
@@ -60,9 +70,9 @@ struct ContextOptions {
   std::string database = {};
   /// Unset: the environment variable CE_POLICY, else Policy::tune.
   std::optional<Policy> policy = {};
-  /// Seconds that tuning a problem may take, and waiting for another thread or process that does; 0: no bound. What
-  /// has begun by then is finished; tuning, not waiting, takes up to twice as long where few configs were compiled by
-  /// then. Unset: 2 on a GPU; no bound on the host device.
+  /// Seconds that tuning a problem may take; 0: no bound. What has begun by then is finished; tuning takes up to twice as
+  /// long where few configs were compiled by then. Who waits for another thread or process that tunes waits three times
+  /// as long at most, and so has its winner as a rule. Unset: 2 on a GPU; no bound on the host device.
   std::optional<double> tuning_seconds = {};
   /// Device memory that a problem's tensors may take for a while when it is tuned: as many rows are timed as fit, one at
   /// least. 0: a quarter of what is free, 2 GiB at most; 256 MiB on the host device. What verifies kernels, and twice
@@ -73,6 +83,8 @@ struct ContextOptions {
   /// `pipeline`, `relay`, `resident` and `flow` 256 bytes, and its output keeps them for calls of the same thread on
   /// the same stream. 1 MiB more is set aside for calls that are not captured.
   std::int64_t capture_bytes = std::int64_t{8} << 20;
+  /// Unset: the device's own memory. It must outlive the Context.
+  Allocator allocator = {};
 };
 
 class Context;

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "ce/base/error.hpp"
+
 namespace ce::runtime {
 
 std::string Model::key() const {
@@ -15,11 +17,37 @@ int Device::resident_blocks(Function, const Launch& launch) const {
   return model().multiprocessors * static_cast<int>(launch.cluster);
 }
 
+namespace {
+
+void* memory_from(Device& device, std::size_t bytes) {
+  if (bytes == 0) return nullptr;
+  const Allocator& allocator = device.allocator();
+  if (allocator.allocate == nullptr) return device.allocate(bytes);
+  void* memory = allocator.allocate(allocator.state, bytes, device.trial_stream());
+  if (memory == nullptr)
+    throw OutOfMemory("Allocator::allocate", 0, fmt::format("the caller's allocator has no {} bytes", bytes));
+  return memory;
+}
+
+}  // namespace
+
 Buffer::Buffer(Device& device, std::size_t bytes)
-    : device_(&device), data_(bytes > 0 ? device.allocate(bytes) : nullptr), size_(bytes) {}
+    : device_(&device), data_(memory_from(device, bytes)), size_(bytes) {}
 
 Buffer::~Buffer() {
-  if (data_ != nullptr) device_->release(data_);
+  if (data_ == nullptr) return;
+  const Allocator& allocator = device_->allocator();
+  if (allocator.allocate == nullptr) {
+    device_->release(data_);
+    return;
+  }
+  const Stream stream = device_->trial_stream();
+  try {
+    device_->synchronize(stream);  // an allocator does not wait as cuMemFree does
+  } catch (const Error&) {
+    // A fault, which the next call reports too: nothing runs any more.
+  }
+  allocator.release(allocator.state, data_, stream);
 }
 
 }  // namespace ce::runtime

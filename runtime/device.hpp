@@ -104,6 +104,15 @@ enum class Entry : std::uint8_t {
 
 class Device;
 
+/// Where a program's own memory comes from, in place of the device's. Both are called from any thread.
+struct Allocator {
+  /// `bytes`, 1 or more, for work on `stream`, aligned to 256 bytes; null where memory is short.
+  void* (*allocate)(void* state, std::size_t bytes, Stream stream) = nullptr;
+  /// All work with the memory has ended.
+  void (*release)(void* state, void* memory, Stream stream) = nullptr;
+  void* state = nullptr;
+};
+
 /// Device memory, freed with its owner.
 class Buffer {
  public:
@@ -171,9 +180,13 @@ class Device {
   /// How many blocks of such launches run at the same time, a multiple of the cluster; 0 where none can.
   [[nodiscard]] virtual int resident_blocks(Function function, const Launch& launch) const;
 
+  /// What a Buffer takes, unless an Allocator was given.
   /// \throws DeviceError when memory is short
   [[nodiscard]] virtual void* allocate(std::size_t bytes) = 0;
   virtual void release(void* data) noexcept = 0;
+  /// Buffers that are made from here on take their memory from it, which must outlive them.
+  void use(const Allocator& allocator) { allocator_ = allocator; }
+  [[nodiscard]] const Allocator& allocator() const noexcept { return allocator_; }
   [[nodiscard]] virtual std::size_t free_bytes() const = 0;
   /// Blocking copies between host and device memory.
   virtual void upload(void* device, const void* host, std::size_t bytes) = 0;
@@ -205,6 +218,9 @@ class Device {
   [[nodiscard]] virtual Entry enter() { return Entry::inside; }
   [[nodiscard]] virtual std::optional<Entry> enter_where_current() { return Entry::inside; }
   virtual void leave(Entry) noexcept {}
+
+ private:
+  Allocator allocator_;
 };
 
 /// Several calls of a device in a row on one thread: what each would look up and put back by itself, the

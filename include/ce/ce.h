@@ -192,8 +192,8 @@ typedef struct ce_context ce_context;
 typedef int32_t ce_policy;
 enum {
   CE_POLICY_DEFAULT = 0,  ///< the environment variable CE_POLICY, else CE_POLICY_TUNE
-  CE_POLICY_TUNE = 1,  ///< tune it now, once; while another thread or process does, wait for it, at most for
-                       ///< tuning_seconds, and go on with a stand-in for the time being
+  CE_POLICY_TUNE = 1,  ///< tune it now, once; while another thread or process does, wait for it, at most three
+                       ///< times tuning_seconds, and go on with a stand-in for the time being
   CE_POLICY_LOOKUP = 2,  ///< never tune: a stand-in
   CE_POLICY_FROZEN = 3,  ///< fail with CE_STATUS_NOT_TUNED
   CE_POLICY_BACKGROUND =
@@ -203,6 +203,14 @@ enum {
 /// A `tuning_seconds` that leaves them to ce: 2 on a GPU, no bound on the host device.
 #define CE_TUNING_SECONDS_DEFAULT (-1.0)
 
+/// Where the device memory of a context comes from: workspaces, and what tuning takes for a while. Both are
+/// called from any thread with the `allocator_state` of the options, and may not call the context.
+/// Allocates `bytes`, 1 or more, aligned to 256 bytes, that work on `stream` may use at once; NULL where
+/// memory is short.
+typedef void* (*ce_allocate)(void* state, size_t bytes, ce_stream stream);
+/// Takes back what a ce_allocate returned. All work with it has ended.
+typedef void (*ce_release)(void* state, void* memory, ce_stream stream);
+
 typedef struct ce_context_options {
   size_t struct_size;
   /// "cuda", "cuda:1", "host"; NULL or "": the environment variable CE_DEVICE, else the thread's current CUDA
@@ -211,8 +219,8 @@ typedef struct ce_context_options {
   /// The file of the tuning database; NULL or "": the environment variable CE_DB, else
   /// $XDG_DATA_HOME/ce/ce.db, else ~/.local/share/ce/ce.db.
   const char* database;
-  /// Seconds that tuning a problem may take, and waiting for another thread or process that does; 0: no
-  /// bound. What has begun by then is finished.
+  /// Seconds that tuning a problem may take; 0: no bound. What has begun by then is finished. Who waits for
+  /// another thread or process that tunes waits three times as long at most.
   double tuning_seconds;
   /// Device memory in bytes that a problem's tensors may take for a while when it is tuned. 0: a quarter of
   /// what is free, 2 GiB at most; 256 MiB on the host device.
@@ -221,12 +229,15 @@ typedef struct ce_context_options {
   /// where nothing can be allocated. A captured mean or sum takes 4 bytes a row, with a z-loss 8.
   int64_t capture_bytes;
   ce_policy policy;
-  int32_t reserved;  ///< 0
+  int32_t reserved;      ///< 0
+  ce_allocate allocate;  ///< NULL: the device's own memory. The allocator must outlive the context.
+  ce_release release;    ///< NULL where `allocate` is
+  void* allocator_state;
 } ce_context_options;
 #define CE_CONTEXT_OPTIONS_INIT                                                             \
   {                                                                                         \
     sizeof(ce_context_options), NULL, NULL, CE_TUNING_SECONDS_DEFAULT, 0, (int64_t)8 << 20, \
-        CE_POLICY_DEFAULT, 0                                                                \
+        CE_POLICY_DEFAULT, 0, NULL, NULL, NULL                                              \
   }
 
 /// \param options  NULL: all at their defaults

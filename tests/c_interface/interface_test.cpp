@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
+#include <set>
 #include <string>
 #include <thread>
 #include <tuple>
@@ -396,6 +397,8 @@ TEST_F(Interface, RefusesOptionsOfAContext) {
   expect(CE_STATUS_INVALID_ARGUMENT, "scratch_bytes", [](Options& o) { o.scratch_bytes = -1; });
   expect(CE_STATUS_INVALID_ARGUMENT, "capture_bytes", [](Options& o) { o.capture_bytes = -1; });
   expect(CE_STATUS_INVALID_ARGUMENT, "reserved", [](Options& o) { o.reserved = 1; });
+  expect(CE_STATUS_INVALID_ARGUMENT, "allocator",
+         [](Options& o) { o.allocate = [](void*, std::size_t, ce_stream) -> void* { return nullptr; }; });
   expect(CE_STATUS_INVALID_ARGUMENT, "options.struct_size", [](Options& o) { o.struct_size = 8; });
   // Of a machine without a GPU unsupported, of one with fewer than that an argument that is wrong.
   ce_context_options beyond = CE_CONTEXT_OPTIONS_INIT;
@@ -403,6 +406,48 @@ TEST_F(Interface, RefusesOptionsOfAContext) {
   ce_context* made = context;
   EXPECT_NE(ce_context_create(&beyond, &made), CE_STATUS_SUCCESS);
   EXPECT_EQ(made, nullptr);
+}
+
+/// Blocks that were given and not taken back.
+struct Blocks {
+  static void* allocate(void* state, std::size_t bytes, ce_stream) {
+    auto& blocks = *static_cast<Blocks*>(state);
+    if (bytes > blocks.most) return nullptr;
+    void* memory = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+    ++blocks.given;
+    blocks.out.insert(memory);
+    return memory;
+  }
+  static void release(void* state, void* memory, ce_stream) {
+    EXPECT_EQ(static_cast<Blocks*>(state)->out.erase(memory), 1u);
+    std::free(memory);
+  }
+  std::size_t most = std::size_t{1} << 40;
+  int given = 0;
+  std::set<void*> out;
+};
+
+TEST_F(Interface, TakesItsMemoryFromTheCallersAllocator) {
+  Blocks blocks;
+  const std::string database = folder + "/allocator.db";
+  ce_context_options options = CE_CONTEXT_OPTIONS_INIT;
+  options.device = "host";
+  options.database = database.c_str();
+  options.policy = CE_POLICY_LOOKUP;
+  options.allocate = Blocks::allocate;
+  options.release = Blocks::release;
+  options.allocator_state = &blocks;
+  ce_context* own = nullptr;
+  ASSERT_EQ(ce_context_create(&options, &own), CE_STATUS_SUCCESS) << ce_last_error();
+  EXPECT_EQ(ce_cross_entropy(own, nullptr, &cross_entropy, nullptr, nullptr), CE_STATUS_SUCCESS)
+      << ce_last_error();
+  EXPECT_GT(blocks.given, 0) << "workspaces";
+  ce_memory* memory = nullptr;
+  blocks.most = 16;
+  EXPECT_EQ(ce_memory_create(own, 4096, &memory), CE_STATUS_OUT_OF_MEMORY);
+  EXPECT_THAT(ce_last_error(), HasSubstr("4096 bytes"));
+  ce_context_destroy(own);
+  EXPECT_TRUE(blocks.out.empty());
 }
 
 TEST_F(Interface, LendsMemory) {

@@ -262,9 +262,9 @@ TEST_F(ChooserTest, AProcessTunesOneProblemAtATime) {
   for (const Problem& problem : problems) EXPECT_EQ(choose(chooser, problem).origin, Origin::tuned);
 }
 
-TEST_F(ChooserTest, WaitsForTheSearchOfAnotherThreadOrProcessOneBudgetAtMost) {
+TEST_F(ChooserTest, WaitsForTheSearchOfAnotherThreadOrProcessThreeBudgetsAtMost) {
   tuner::Settings settings = quick_settings();
-  settings.budget_s = 0.2;
+  settings.budget_s = 0.07;
   const LogLines log;
   // With a connection of its own, as another process has it.
   cache::Cache its_database = open();
