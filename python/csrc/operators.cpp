@@ -1,0 +1,580 @@
+/// \file
+/// The operators torch.ops.ce.*, on torch's stable interface. Their schemas are at the end.
+///
+/// An operator without an underscore in front has autograd, fake tensors and the CPU registered in Python; its twin
+/// with one is the kernel alone, for callers that have seen to those. Where a call is refused nothing was enqueued.
+
+#include <torch/csrc/stable/library.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "include/ce/ce.h"
+#include "python/csrc/contexts.hpp"
+#include "python/csrc/tensor.hpp"
+#include "python/csrc/torch_memory.hpp"
+
+namespace ce_torch {
+namespace {
+
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+              "small values lie in the first bytes of a StableIValue");
+
+template <class Value>
+Value to_value(StableIValue given) {
+  Value value;
+  static_assert(std::is_trivially_copyable_v<Value> && sizeof value <= sizeof given);
+  std::memcpy(&value, &given, sizeof value);
+  return value;
+}
+
+StableIValue from_tensor(Tensor& tensor) {
+  AtenTensorHandle handle = tensor.release();
+  StableIValue value = 0;
+  std::memcpy(&value, &handle, sizeof handle);
+  return value;
+}
+
+/// The arguments of a boxed call, taken in turn.
+class Arguments {
+ public:
+  explicit Arguments(const StableIValue* stack) : next_(stack) {}
+
+  Tensor tensor() { return Tensor(to_value<AtenTensorHandle>(*next_++)); }
+  std::optional<Tensor> optional_tensor() {
+    auto* given = to_value<StableIValue*>(*next_++);
+    if (given == nullptr) return std::nullopt;
+    const StableIValue value = *given;
+    delete given;
+    return Tensor(to_value<AtenTensorHandle>(value));
+  }
+  std::int64_t integer() { return to_value<std::int64_t>(*next_++); }
+  float number() { return static_cast<float>(to_value<double>(*next_++)); }
+  bool flag() { return to_value<bool>(*next_++); }
+
+ private:
+  const StableIValue* next_;
+};
+
+template <class... Tensors>
+void give_back(StableIValue* stack, Tensors&... tensors) {
+  ((*stack++ = from_tensor(tensors)), ...);
+}
+
+ce_stream stream_of(const Tensor& tensor) {
+  return tensor.device() == host ? nullptr : current_stream(tensor.device());
+}
+
+void require_same_device(const Tensor& tensor, const char* name, const Tensor& first) {
+  if (tensor.device() != first.device())
+    throw std::invalid_argument(std::string("ce: ") + name + " is on another device than the first tensor");
+}
+
+/// \throws std::runtime_error naming the operation
+std::size_t dimension(std::int64_t dim, const Tensor& tensor, const char* operation) {
+  const auto dimensions = static_cast<std::int64_t>(std::max<std::size_t>(1, tensor.sizes().size()));
+  if (dim < -dimensions || dim >= dimensions)
+    throw std::out_of_range(std::string("ce: ") + operation + ": dim is " + std::to_string(dim) +
+                            "; expected " + std::to_string(-dimensions) + " to " +
+                            std::to_string(dimensions - 1));
+  return static_cast<std::size_t>(dim < 0 ? dim + dimensions : dim);
+}
+
+/// What is read, as rows; a copy where the layout is beyond the kernels.
+struct Input {
+  Input(Tensor&& given, std::size_t dim, const char* operation, const char* argument)
+      : tensor(std::move(given)) {
+    std::optional<ce_tensor> known = rows_of(tensor, dim);
+    if (!known) {
+      hint_at_copy(operation, argument);
+      tensor = tensor.contiguous();
+      known = rows_of(tensor, dim);
+    }
+    rows = known.value();
+  }
+  Tensor tensor;
+  ce_tensor rows;
+};
+
+/// What is written where it is. \throws std::runtime_error for a layout beyond the kernels
+ce_tensor written_rows(const Tensor& tensor, std::size_t dim, const char* operation, const char* argument) {
+  const std::optional<ce_tensor> rows = rows_of(tensor, dim);
+  if (!rows)
+    throw std::runtime_error(
+        std::string("ce: ") + operation + ": " + argument +
+        " has strides that no kernel writes; expected rows with one stride, or batches of such rows");
+  return *rows;
+}
+
+std::string text_of(std::span<const std::int64_t> sizes) {
+  std::string text;
+  for (const std::int64_t size : sizes) text += (text.empty() ? "" : ", ") + std::to_string(size);
+  return "[" + text + "]";
+}
+
+void require_same_sizes(const Tensor& tensor, const Tensor& like, const char* operation,
+                        const char* argument) {
+  const auto a = tensor.sizes(), b = like.sizes();
+  if (!std::equal(a.begin(), a.end(), b.begin(), b.end()))
+    throw std::invalid_argument(std::string("ce: ") + operation + ": " + argument + " has sizes " +
+                                text_of(a) + "; expected " + text_of(b));
+}
+
+// ---- softmax ------------------------------------------------------------------------------------------
+
+struct SoftmaxNames {
+  static constexpr const char* name = "softmax";
+  using Tensors = ce_softmax_tensors;
+  static constexpr Tensors none = CE_SOFTMAX_TENSORS_INIT;
+  static constexpr auto run = ce_softmax;
+};
+struct LogSoftmaxNames {
+  static constexpr const char* name = "log_softmax";
+  using Tensors = ce_log_softmax_tensors;
+  static constexpr Tensors none = CE_LOG_SOFTMAX_TENSORS_INIT;
+  static constexpr auto run = ce_log_softmax;
+};
+struct SoftmaxBackwardNames {
+  static constexpr const char* name = "softmax_backward";
+  using Tensors = ce_softmax_backward_tensors;
+  static constexpr Tensors none = CE_SOFTMAX_BACKWARD_TENSORS_INIT;
+  static constexpr auto run = ce_softmax_backward;
+};
+struct LogSoftmaxBackwardNames {
+  static constexpr const char* name = "log_softmax_backward";
+  using Tensors = ce_log_softmax_backward_tensors;
+  static constexpr Tensors none = CE_LOG_SOFTMAX_BACKWARD_TENSORS_INIT;
+  static constexpr auto run = ce_log_softmax_backward;
+};
+
+template <class Names>
+void run_softmax(const Input& input, const Tensor& output, std::size_t dim) {
+  if (output.elements() == 0) return;
+  const ce_tensor rows = written_rows(output, dim, Names::name, "out");
+  typename Names::Tensors tensors = Names::none;
+  tensors.input = &input.rows;
+  tensors.output = &rows;
+  require(Names::run(context_of(output.device()), nullptr, &tensors, stream_of(output), nullptr));
+}
+
+/// (Tensor input, int dim) -> Tensor
+template <class Names>
+void softmax(StableIValue* stack, std::uint64_t, std::uint64_t) {
+  Arguments arguments(stack);
+  Tensor given = arguments.tensor();
+  const std::size_t dim = dimension(arguments.integer(), given, Names::name);
+  Tensor output = Tensor::empty_like(given);
+  run_softmax<Names>(Input(std::move(given), dim, Names::name, "input"), output, dim);
+  give_back(stack, output);
+}
+
+/// (Tensor input, int dim, Tensor(a!) out) -> ()
+template <class Names>
+void softmax_out(StableIValue* stack, std::uint64_t, std::uint64_t) {
+  Arguments arguments(stack);
+  Tensor given = arguments.tensor();
+  const std::size_t dim = dimension(arguments.integer(), given, Names::name);
+  const Tensor output = arguments.tensor();
+  require_same_device(output, "out", given);
+  require_same_sizes(output, given, Names::name, "out");
+  run_softmax<Names>(Input(std::move(given), dim, Names::name, "input"), output, dim);
+}
+
+/// (Tensor(a!) self, int dim) -> ()
+template <class Names>
+void softmax_in_place(StableIValue* stack, std::uint64_t, std::uint64_t) {
+  Arguments arguments(stack);
+  const Tensor given = arguments.tensor();
+  const std::size_t dim = dimension(arguments.integer(), given, Names::name);
+  if (given.elements() == 0) return;
+  const ce_tensor rows = written_rows(given, dim, Names::name, "self");
+  typename Names::Tensors tensors = Names::none;
+  tensors.input = tensors.output = &rows;
+  require(Names::run(context_of(given.device()), nullptr, &tensors, stream_of(given), nullptr));
+}
+
+template <class Names>
+void run_softmax_backward(Tensor&& output_grad, Tensor&& output, const Tensor& input_grad, std::size_t dim) {
+  if (input_grad.elements() == 0) return;
+  require_same_device(output_grad, "grad_output", output);
+  require_same_sizes(output_grad, output, Names::name, "grad_output");
+  const Input grad(std::move(output_grad), dim, Names::name, "grad_output");
+  const Input result(std::move(output), dim, Names::name, "output");
+  const ce_tensor rows = written_rows(input_grad, dim, Names::name, "grad_input");
+  typename Names::Tensors tensors = Names::none;
+  tensors.output = &result.rows;
+  tensors.output_grad = &grad.rows;
+  tensors.input_grad = &rows;
+  require(Names::run(context_of(input_grad.device()), nullptr, &tensors, stream_of(input_grad), nullptr));
+}
+
+/// (Tensor grad_output, Tensor output, int dim) -> Tensor
+template <class Names>
+void softmax_backward(StableIValue* stack, std::uint64_t, std::uint64_t) {
+  Arguments arguments(stack);
+  Tensor grad = arguments.tensor(), output = arguments.tensor();
+  const std::size_t dim = dimension(arguments.integer(), output, Names::name);
+  Tensor input_grad = Tensor::empty_like(output);
+  run_softmax_backward<Names>(std::move(grad), std::move(output), input_grad, dim);
+  give_back(stack, input_grad);
+}
+
+/// (Tensor grad_output, Tensor output, int dim, Tensor(a!) grad_input) -> ()
+template <class Names>
+void softmax_backward_out(StableIValue* stack, std::uint64_t, std::uint64_t) {
+  Arguments arguments(stack);
+  Tensor grad = arguments.tensor(), output = arguments.tensor();
+  const std::size_t dim = dimension(arguments.integer(), output, Names::name);
+  const Tensor input_grad = arguments.tensor();
+  require_same_device(input_grad, "grad_input", output);
+  require_same_sizes(input_grad, output, Names::name, "grad_input");
+  run_softmax_backward<Names>(std::move(grad), std::move(output), input_grad, dim);
+}
+
+// ---- cross entropy ------------------------------------------------------------------------------------
+
+/// What both directions of cross entropy have in common. Reads its arguments in the order of the schemas.
+struct Call {
+  static constexpr const char* name = "cross_entropy";
+
+  explicit Call(Arguments& arguments)
+      : logits_given(arguments.tensor()), target(arguments.tensor()), weight(arguments.optional_tensor()) {}
+
+  void read_options(Arguments& arguments) {
+    options.ignore_index = arguments.integer();
+    options.reduction = static_cast<ce_reduction>(arguments.integer());
+    options.label_smoothing = arguments.number();
+    options.z_loss = arguments.number();
+    options.softcap = arguments.number();
+    options.logit_scale = arguments.number();
+  }
+
+  /// Brings target and weight into a form that kernels read.
+  void prepare() {
+    require_same_device(target, "target", logits_given);
+    class_dim = logits_given.sizes().size() < 2 ? 0 : 1;
+    const ce_dtype type = target.ce_type();
+    if (type == CE_DTYPE_I64 || type == CE_DTYPE_I32) {
+      const std::vector<std::int64_t> expected = row_sizes();
+      const auto sizes = target.sizes();
+      if (!std::equal(sizes.begin(), sizes.end(), expected.begin(), expected.end()))
+        throw std::invalid_argument("ce: cross_entropy: target has sizes " + text_of(sizes) + "; expected " +
+                                    text_of(expected) + ", those of the logits without their classes");
+      target = target.contiguous();
+      target_rows = vector_of(target);
+    } else {
+      require_same_sizes(target, logits_given, name, "target");
+      Input probabilities(std::move(target), class_dim, name, "target");
+      target_rows = probabilities.rows;
+      target = std::move(probabilities.tensor);
+    }
+    if (weight) {
+      require_same_device(*weight, "weight", logits_given);
+      weight = weight->contiguous();
+      weight_rows = vector_of(*weight);
+    }
+  }
+
+  [[nodiscard]] std::int64_t rows() const {
+    const auto sizes = logits_given.sizes();
+    const std::int64_t classes = sizes.empty() ? 1 : sizes[class_dim];
+    return classes == 0 ? 0 : logits_given.elements() / classes;
+  }
+
+  /// Sizes of what has one element a row.
+  [[nodiscard]] std::vector<std::int64_t> row_sizes() const {
+    std::vector<std::int64_t> sizes(logits_given.sizes().begin(), logits_given.sizes().end());
+    if (!sizes.empty()) sizes.erase(sizes.begin() + static_cast<std::ptrdiff_t>(class_dim));
+    return sizes;
+  }
+  [[nodiscard]] Tensor empty_rows(std::int32_t dtype) const {
+    const std::vector<std::int64_t> sizes = row_sizes();
+    std::vector<std::int64_t> strides(sizes.size());
+    std::int64_t next = 1;
+    for (std::size_t d = sizes.size(); d-- > 0; next *= std::max<std::int64_t>(1, sizes[d]))
+      strides[d] = next;
+    return Tensor::empty(sizes, strides, dtype, logits_given);
+  }
+  [[nodiscard]] Tensor empty_loss(std::int32_t dtype) const {
+    return options.reduction == CE_REDUCTION_NONE ? empty_rows(dtype)
+                                                  : Tensor::empty_scalar(dtype, logits_given);
+  }
+
+  Tensor logits_given, target;
+  std::optional<Tensor> weight;
+  std::size_t class_dim = 0;
+  ce_tensor target_rows{}, weight_rows{};
+  ce_cross_entropy_options options = CE_CROSS_ENTROPY_OPTIONS_INIT;
+};
+
+enum class Gradient { none, fresh, in_place };
+
+/// What stands for an output that was not asked for.
+enum class Absent {
+  undefined,  ///< Python sees None
+  empty,      ///< no elements: what a schema and fake tensors can say
+};
+
+/// Whether logsumexp, z-loss, argmax and hit are in the schema.
+enum class Rest { is_said, is_left_out };
+
+/// Nothing in place of what was not asked for.
+struct Outputs {
+  Tensor loss;
+  std::optional<Tensor> grad, z_loss, lse, argmax, hit;
+};
+
+/// Runs the forward operation.
+Outputs forward(Arguments& arguments, Gradient gradient, Rest rest) {
+  Call call(arguments);
+  std::optional<Tensor> upstream;
+  if (gradient != Gradient::none) upstream = arguments.optional_tensor();
+  call.read_options(arguments);
+  const bool f32_loss = arguments.flag(), wants_lse = rest == Rest::is_said,
+             wants_z_loss = wants_lse && arguments.flag(), wants_argmax = wants_lse && arguments.flag(),
+             wants_hit = wants_lse && arguments.flag();
+  call.prepare();
+
+  const Tensor& like = call.logits_given;
+  const std::int32_t loss_type = f32_loss ? aoti_torch_dtype_float32() : like.dtype();
+  Outputs outputs{.loss = call.empty_loss(loss_type)};
+  ce_cross_entropy_tensors tensors = CE_CROSS_ENTROPY_TENSORS_INIT;
+  std::optional<Input> logits;
+  ce_tensor logits_rows{}, grad_rows{};
+  if (gradient == Gradient::in_place) {
+    logits_rows = written_rows(like, call.class_dim, Call::name, "logits");
+    tensors.grad = &logits_rows;
+  } else {
+    logits.emplace(like.share(), call.class_dim, Call::name, "logits");
+    logits_rows = logits->rows;
+  }
+  if (gradient == Gradient::fresh) {
+    outputs.grad = Tensor::empty_like(like);
+    grad_rows = written_rows(*outputs.grad, call.class_dim, Call::name, "grad");
+    tensors.grad = &grad_rows;
+  }
+  const ce_tensor loss = vector_of(outputs.loss);
+  tensors.logits = &logits_rows;
+  tensors.target = &call.target_rows;
+  tensors.loss = &loss;
+  if (call.weight) tensors.weight = &call.weight_rows;
+
+  std::array<ce_tensor, 5> views{};
+  const auto give = [](const ce_tensor*& field, ce_tensor& view, std::optional<Tensor>& output, Tensor made) {
+    view = vector_of(made);
+    field = &view;
+    output = std::move(made);
+  };
+  if (wants_z_loss) give(tensors.z_loss, views[0], outputs.z_loss, call.empty_loss(loss_type));
+  if (wants_lse) give(tensors.lse, views[1], outputs.lse, call.empty_rows(aoti_torch_dtype_float32()));
+  if (wants_argmax) give(tensors.argmax, views[2], outputs.argmax, call.empty_rows(aoti_torch_dtype_int64()));
+  if (wants_hit) give(tensors.hit, views[3], outputs.hit, call.empty_rows(aoti_torch_dtype_bool()));
+  if (upstream) {
+    upstream = upstream->contiguous();
+    views[4] = vector_of(*upstream);
+    tensors.upstream = &views[4];
+  }
+  require(ce_cross_entropy(context_of(like.device()), &call.options, &tensors, stream_of(like), nullptr));
+  return outputs;
+}
+
+/// An output, or what stands for one of that dtype.
+Tensor given_or(std::optional<Tensor>& output, Absent absent, std::int32_t dtype, const Tensor& like) {
+  if (output) return std::move(*output);
+  return absent == Absent::empty ? Tensor::empty(0, dtype, like) : Tensor::undefined();
+}
+
+/// Loss, and gradient where there is one, then z-loss, logsumexp, argmax and hit.
+template <Absent absent>
+void give_back_all(StableIValue* stack, Outputs& made) {
+  const Tensor like = made.loss.share();
+  Tensor z_loss = given_or(made.z_loss, absent, like.dtype(), like);
+  Tensor lse = given_or(made.lse, absent, aoti_torch_dtype_float32(), like);
+  Tensor argmax = given_or(made.argmax, absent, aoti_torch_dtype_int64(), like);
+  Tensor hit = given_or(made.hit, absent, aoti_torch_dtype_bool(), like);
+  if (made.grad)
+    give_back(stack, made.loss, *made.grad, z_loss, lse, argmax, hit);
+  else
+    give_back(stack, made.loss, z_loss, lse, argmax, hit);
+}
+
+/// ... -> (Tensor loss, Tensor z_loss, Tensor lse, Tensor argmax, Tensor hit)
+template <Absent absent>
+void cross_entropy(StableIValue* stack, std::uint64_t, std::uint64_t) {
+  Arguments arguments(stack);
+  Outputs made = forward(arguments, Gradient::none, Rest::is_said);
+  give_back_all<absent>(stack, made);
+}
+
+/// ... -> Tensor loss
+void cross_entropy_loss(StableIValue* stack, std::uint64_t, std::uint64_t) {
+  Arguments arguments(stack);
+  Outputs made = forward(arguments, Gradient::none, Rest::is_left_out);
+  give_back(stack, made.loss);
+}
+
+/// ... -> (Tensor loss, Tensor grad)
+void cross_entropy_loss_and_grad(StableIValue* stack, std::uint64_t, std::uint64_t) {
+  Arguments arguments(stack);
+  Outputs made = forward(arguments, Gradient::fresh, Rest::is_left_out);
+  give_back(stack, made.loss, *made.grad);
+}
+
+/// ... -> (Tensor loss, Tensor grad, Tensor z_loss, Tensor lse, Tensor argmax, Tensor hit)
+template <Absent absent>
+void cross_entropy_with_grad(StableIValue* stack, std::uint64_t, std::uint64_t) {
+  Arguments arguments(stack);
+  Outputs made = forward(arguments, Gradient::fresh, Rest::is_said);
+  give_back_all<absent>(stack, made);
+}
+
+/// ... -> (Tensor loss, Tensor z_loss, Tensor lse, Tensor argmax, Tensor hit), the gradient over the logits
+template <Absent absent>
+void cross_entropy_with_grad_in_place(StableIValue* stack, std::uint64_t, std::uint64_t) {
+  Arguments arguments(stack);
+  Outputs made = forward(arguments, Gradient::in_place, Rest::is_said);
+  give_back_all<absent>(stack, made);
+}
+
+/// \returns the gradient, which is the logits themselves in place
+Tensor backward(Arguments& arguments, Gradient gradient) {
+  Call call(arguments);
+  const Tensor lse = arguments.tensor().contiguous();
+  std::optional<Tensor> upstream = arguments.optional_tensor();
+  call.read_options(arguments);
+  call.prepare();
+  if (upstream) upstream = upstream->contiguous();
+
+  const Tensor& like = call.logits_given;
+  Tensor grad = gradient == Gradient::in_place ? like.share() : Tensor::empty_like(like);
+  const ce_tensor grad_rows = written_rows(grad, call.class_dim, Call::name, "grad");
+  std::optional<Input> logits;
+  ce_cross_entropy_backward_tensors tensors = CE_CROSS_ENTROPY_BACKWARD_TENSORS_INIT;
+  if (gradient == Gradient::in_place) {
+    tensors.logits = &grad_rows;
+  } else {
+    logits.emplace(like.share(), call.class_dim, Call::name, "logits");
+    tensors.logits = &logits->rows;
+  }
+  const ce_tensor lse_rows = vector_of(lse);
+  ce_tensor upstream_rows{};
+  tensors.target = &call.target_rows;
+  if (call.weight) tensors.weight = &call.weight_rows;
+  tensors.lse = &lse_rows;
+  if (upstream) {
+    upstream_rows = vector_of(*upstream);
+    tensors.upstream = &upstream_rows;
+  }
+  tensors.grad = &grad_rows;
+  ce_cross_entropy_backward_options options = CE_CROSS_ENTROPY_BACKWARD_OPTIONS_INIT;
+  options.ignore_index = call.options.ignore_index;
+  options.reduction = call.options.reduction;
+  options.label_smoothing = call.options.label_smoothing;
+  options.z_loss = call.options.z_loss;
+  options.softcap = call.options.softcap;
+  options.logit_scale = call.options.logit_scale;
+  require(ce_cross_entropy_backward(context_of(like.device()), &options, &tensors, stream_of(like), nullptr));
+  return grad;
+}
+
+/// ... -> Tensor grad
+void cross_entropy_backward(StableIValue* stack, std::uint64_t, std::uint64_t) {
+  Arguments arguments(stack);
+  Tensor grad = backward(arguments, Gradient::fresh);
+  give_back(stack, grad);
+}
+
+/// ... -> (), the gradient over the logits
+void cross_entropy_backward_in_place(StableIValue* stack, std::uint64_t, std::uint64_t) {
+  Arguments arguments(stack);
+  static_cast<void>(backward(arguments, Gradient::in_place));
+}
+
+// ---- schemas ------------------------------------------------------------------------------------------
+
+using Boxed = void (*)(StableIValue* stack, std::uint64_t inputs, std::uint64_t outputs);
+
+struct Operator {
+  std::string name, arguments, returns;
+  Boxed boxed, twin;
+};
+
+template <class Forward, class Backward>
+void add_softmax(std::vector<Operator>& all) {
+  const auto add = [&all](const std::string& name, const char* arguments, const char* returns, Boxed boxed) {
+    all.push_back({name, arguments, returns, boxed, boxed});
+  };
+  const std::string forward = Forward::name, backward = Backward::name;
+  add(forward, "Tensor input, int dim", "Tensor", softmax<Forward>);
+  add(forward + "_out", "Tensor input, int dim, Tensor(a!) out", "()", softmax_out<Forward>);
+  add(forward + "_", "Tensor(a!) self, int dim", "()", softmax_in_place<Forward>);
+  add(backward, "Tensor grad_output, Tensor output, int dim", "Tensor", softmax_backward<Backward>);
+  add(backward + "_out", "Tensor grad_output, Tensor output, int dim, Tensor(a!) grad_input", "()",
+      softmax_backward_out<Backward>);
+}
+
+std::vector<Operator> operators() {
+  const std::string options =
+      ", int ignore_index, int reduction, float label_smoothing, float z_loss, "
+      "float softcap, float logit_scale";
+  const std::string f32_loss = options + ", bool f32_loss";
+  const std::string wanted = f32_loss + ", bool return_z_loss, bool return_argmax, bool return_hit";
+  const std::string read = "Tensor logits, Tensor target, Tensor? weight",
+                    written = "Tensor(a!) logits, Tensor target, Tensor? weight",
+                    upstream = ", Tensor? upstream";
+  const std::string backward = " logits, Tensor target, Tensor? weight, Tensor lse" + upstream + options;
+  const std::string rest = "Tensor z_loss, Tensor lse, Tensor argmax, Tensor hit)";
+
+  std::vector<Operator> all;
+  const auto add = [&all](const char* name, const std::string& arguments, const std::string& returns,
+                          Boxed boxed, Boxed twin) {
+    all.push_back({name, arguments, returns, boxed, twin});
+  };
+  add_softmax<SoftmaxNames, SoftmaxBackwardNames>(all);
+  add_softmax<LogSoftmaxNames, LogSoftmaxBackwardNames>(all);
+  add("cross_entropy", read + wanted, "(Tensor loss, " + rest, cross_entropy<Absent::empty>,
+      cross_entropy<Absent::undefined>);
+  add("cross_entropy_loss", read + f32_loss, "Tensor", cross_entropy_loss, cross_entropy_loss);
+  add("cross_entropy_loss_and_grad", read + upstream + f32_loss, "(Tensor loss, Tensor grad)",
+      cross_entropy_loss_and_grad, cross_entropy_loss_and_grad);
+  add("cross_entropy_with_grad", read + upstream + wanted, "(Tensor loss, Tensor grad, " + rest,
+      cross_entropy_with_grad<Absent::empty>, cross_entropy_with_grad<Absent::undefined>);
+  add("cross_entropy_with_grad_", written + upstream + wanted, "(Tensor loss, " + rest,
+      cross_entropy_with_grad_in_place<Absent::empty>, cross_entropy_with_grad_in_place<Absent::undefined>);
+  add("cross_entropy_backward", "Tensor" + backward, "Tensor", cross_entropy_backward,
+      cross_entropy_backward);
+  add("cross_entropy_backward_", "Tensor(a!)" + backward, "()", cross_entropy_backward_in_place,
+      cross_entropy_backward_in_place);
+  return all;
+}
+
+}  // namespace
+
+STABLE_TORCH_LIBRARY(ce, library) {
+  for (const Operator& one : operators())
+    for (const std::string& name : {one.name, "_" + one.name})
+      library.def((name + "(" + one.arguments + ") -> " + one.returns).c_str());
+}
+
+STABLE_TORCH_LIBRARY_IMPL(ce, CUDA, library) {
+  for (const Operator& one : operators()) {
+    library.impl(one.name.c_str(), one.boxed);
+    library.impl(("_" + one.name).c_str(), one.twin);
+  }
+}
+
+// The host device, of which Python decides.
+STABLE_TORCH_LIBRARY_IMPL(ce, CPU, library) {
+  for (const Operator& one : operators()) library.impl(("_" + one.name).c_str(), one.twin);
+}
+
+}  // namespace ce_torch

@@ -1,0 +1,241 @@
+#include "python/csrc/tensor.hpp"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdio>
+#include <numeric>
+#include <stdexcept>
+#include <string>
+
+#include "python/csrc/contexts.hpp"
+
+namespace ce_torch {
+namespace {
+
+struct Types {
+  const std::int32_t f32 = aoti_torch_dtype_float32(), f16 = aoti_torch_dtype_float16(),
+                     bf16 = aoti_torch_dtype_bfloat16(), i32 = aoti_torch_dtype_int32(),
+                     i64 = aoti_torch_dtype_int64(), boolean = aoti_torch_dtype_bool(),
+                     u8 = aoti_torch_dtype_uint8(), cuda = aoti_torch_device_type_cuda(),
+                     cpu = aoti_torch_device_type_cpu();
+  static const Types& get() {
+    static const Types types;
+    return types;
+  }
+};
+
+/// Whether the elements fill a range of memory, each its own.
+bool is_dense(std::span<const std::int64_t> sizes, std::span<const std::int64_t> strides) {
+  std::vector<std::size_t> order(sizes.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::erase_if(order, [&](std::size_t d) { return sizes[d] == 1; });
+  std::sort(order.begin(), order.end(),
+            [&](std::size_t a, std::size_t b) { return strides[a] < strides[b]; });
+  std::int64_t next = 1;
+  for (const std::size_t d : order) {
+    if (strides[d] != next) return false;
+    next *= sizes[d];
+  }
+  return true;
+}
+
+std::vector<std::int64_t> contiguous_strides(std::span<const std::int64_t> sizes) {
+  std::vector<std::int64_t> strides(sizes.size());
+  std::int64_t next = 1;
+  for (std::size_t d = sizes.size(); d-- > 0;) {
+    strides[d] = next;
+    next *= std::max<std::int64_t>(1, sizes[d]);
+  }
+  return strides;
+}
+
+/// Whether dimension a is to lie outside of b: nothing where their strides do not say.
+std::optional<bool> is_outside(std::span<const std::int64_t> sizes, std::span<const std::int64_t> strides,
+                               std::size_t a, std::size_t b) {
+  if (strides[a] == 0 || strides[b] == 0) return std::nullopt;
+  if (strides[a] != strides[b]) return strides[a] > strides[b];
+  if (sizes[a] > sizes[b]) return false;
+  return std::nullopt;
+}
+
+/// Dense strides for dimensions in the order that the given ones have in memory.
+std::vector<std::int64_t> dense_strides(std::span<const std::int64_t> sizes,
+                                        std::span<const std::int64_t> strides) {
+  std::vector<std::size_t> order(sizes.size());  // innermost first
+  std::iota(order.rbegin(), order.rend(), std::size_t{0});
+  for (std::size_t i = 1; i < order.size(); ++i) {
+    std::size_t moving = i;
+    for (std::size_t j = i; j-- > 0;) {
+      const std::optional<bool> outside = is_outside(sizes, strides, order[j], order[moving]);
+      if (outside == true) {
+        std::swap(order[j], order[moving]);
+        moving = j;
+      } else if (outside == false) {
+        break;
+      }
+    }
+  }
+  std::vector<std::int64_t> dense(sizes.size());
+  std::int64_t next = 1;
+  for (const std::size_t d : order) {
+    dense[d] = next;
+    next *= std::max<std::int64_t>(1, sizes[d]);
+  }
+  return dense;
+}
+
+}  // namespace
+
+void check(AOTITorchError error, const char* what) {
+  if (error != AOTI_TORCH_SUCCESS) throw std::runtime_error(std::string("ce: torch could not ") + what);
+}
+
+Tensor::Tensor(AtenTensorHandle handle) : handle_(handle) {
+  bool is_defined = false;
+  check(aoti_torch_is_defined(handle, &is_defined), "look at a tensor");
+  if (!is_defined) return;
+  std::int64_t dimensions = 0;
+  std::int32_t type = 0, index = 0;
+  check(aoti_torch_get_dim(handle, &dimensions), "tell a tensor's dimensions");
+  check(aoti_torch_get_sizes(handle, &sizes_), "tell a tensor's sizes");
+  check(aoti_torch_get_strides(handle, &strides_), "tell a tensor's strides");
+  check(aoti_torch_get_dtype(handle, &dtype_), "tell a tensor's dtype");
+  check(aoti_torch_get_device_type(handle, &type), "tell a tensor's device");
+  check(aoti_torch_get_device_index(handle, &index), "tell a tensor's device");
+  dimensions_ = static_cast<std::size_t>(dimensions);
+  device_ = type == Types::get().cuda ? index : host;
+}
+
+Tensor::~Tensor() {
+  if (handle_ != nullptr) static_cast<void>(aoti_torch_delete_tensor_object(handle_));
+}
+
+void Tensor::swap(Tensor& other) noexcept {
+  std::swap(handle_, other.handle_);
+  std::swap(sizes_, other.sizes_);
+  std::swap(strides_, other.strides_);
+  std::swap(dimensions_, other.dimensions_);
+  std::swap(dtype_, other.dtype_);
+  std::swap(device_, other.device_);
+}
+
+Tensor Tensor::undefined() {
+  AtenTensorHandle made = nullptr;
+  check(aoti_torch_new_uninitialized_tensor(&made), "make an undefined tensor");
+  return Tensor(made);
+}
+
+Tensor Tensor::empty(std::span<const std::int64_t> sizes, std::span<const std::int64_t> strides,
+                     std::int32_t dtype, const Tensor& like) {
+  const Types& types = Types::get();
+  const bool on_host = like.device() == host;
+  AtenTensorHandle made = nullptr;
+  check(aoti_torch_empty_strided(static_cast<std::int64_t>(sizes.size()), sizes.data(), strides.data(), dtype,
+                                 on_host ? types.cpu : types.cuda, on_host ? 0 : like.device(), &made),
+        "allocate a tensor: the device's memory is short");
+  return Tensor(made);
+}
+
+Tensor Tensor::empty(std::int64_t size, std::int32_t dtype, const Tensor& like) {
+  const std::int64_t stride = 1;
+  return empty(std::span(&size, 1), std::span(&stride, 1), dtype, like);
+}
+
+Tensor Tensor::empty_scalar(std::int32_t dtype, const Tensor& like) { return empty({}, {}, dtype, like); }
+
+Tensor Tensor::empty_like(const Tensor& like) {
+  if (is_dense(like.sizes(), like.strides())) return empty(like.sizes(), like.strides(), like.dtype(), like);
+  return empty(like.sizes(), dense_strides(like.sizes(), like.strides()), like.dtype(), like);
+}
+
+Tensor Tensor::contiguous() const {
+  bool is_contiguous = false;
+  check(aoti_torch_is_contiguous(handle_, &is_contiguous), "look at a tensor");
+  if (is_contiguous) return share();
+  Tensor copy = empty(sizes(), contiguous_strides(sizes()), dtype_, *this);
+  check(aoti_torch_copy_(copy.handle(), handle_, 1), "copy a tensor");
+  return copy;
+}
+
+Tensor Tensor::share() const {
+  AtenTensorHandle another = nullptr;
+  check(aoti_torch_new_tensor_handle(handle_, &another), "share a tensor");
+  return Tensor(another);
+}
+
+std::int64_t Tensor::elements() const noexcept {
+  std::int64_t product = 1;
+  for (const std::int64_t size : sizes()) product *= size;
+  return product;
+}
+
+ce_dtype Tensor::ce_type() const {
+  const Types& types = Types::get();
+  if (dtype_ == types.bf16) return CE_DTYPE_BF16;
+  if (dtype_ == types.f32) return CE_DTYPE_F32;
+  if (dtype_ == types.f16) return CE_DTYPE_F16;
+  if (dtype_ == types.i64) return CE_DTYPE_I64;
+  if (dtype_ == types.i32) return CE_DTYPE_I32;
+  if (dtype_ == types.boolean || dtype_ == types.u8) return CE_DTYPE_U8;
+  throw std::runtime_error(
+      "ce: a tensor has a dtype that ce has no kernels for; expected float32, float16 or bfloat16");
+}
+
+void* Tensor::data() const {
+  void* data = nullptr;
+  check(aoti_torch_get_data_ptr(handle_, &data), "tell where a tensor's memory is");
+  return data;
+}
+
+std::optional<ce_tensor> rows_of(const Tensor& tensor, std::size_t dim) {
+  struct Group {
+    std::int64_t size, stride;
+  };
+  std::array<Group, 2> groups{};
+  std::size_t count = 0;
+  const auto sizes = tensor.sizes(), strides = tensor.strides();
+  for (std::size_t d = 0; d < sizes.size(); ++d) {
+    if (d == dim || sizes[d] == 1) continue;
+    if (count > 0 && groups[count - 1].stride == strides[d] * sizes[d]) {
+      groups[count - 1] = {groups[count - 1].size * sizes[d], strides[d]};
+      continue;
+    }
+    if (count == groups.size()) return std::nullopt;
+    groups[count++] = {sizes[d], strides[d]};
+  }
+  for (std::size_t i = 0; i < count; ++i)
+    if (groups[i].stride == 0) return std::nullopt;
+
+  const std::int64_t columns = sizes.empty() ? 1 : sizes[dim],
+                     column_stride = sizes.empty() ? 1 : strides[dim];
+  if (column_stride == 0 && columns > 1) return std::nullopt;
+  ce_tensor rows = ce_matrix(tensor.data(), tensor.ce_type(), 1, columns);
+  rows.column_stride = columns > 1 ? column_stride : 1;
+  if (count == 1) {
+    rows.rows = groups[0].size;
+    rows.row_stride = groups[0].stride;
+  } else if (count == 2) {
+    rows.rows = groups[0].size * groups[1].size;
+    rows.row_stride = groups[1].stride;
+    rows.batch_rows = groups[1].size;
+    rows.batch_stride = groups[0].stride;
+  }
+  return rows;
+}
+
+ce_tensor vector_of(const Tensor& tensor) {
+  return ce_vector(tensor.data(), tensor.ce_type(), tensor.elements());
+}
+
+void hint_at_copy(const char* operation, const char* argument) {
+  static std::atomic<bool> said = false;
+  if (said.exchange(true) || ce_log_is_wanted(CE_LOG_INFO) == 0) return;
+  std::fprintf(
+      stderr,
+      "ce: %s copied its %s, whose strides no kernel reads; rows with one stride, or batches of such rows, "
+      "are read where they are (said once)\n",
+      operation, argument);
+}
+
+}  // namespace ce_torch

@@ -1,0 +1,23 @@
+#pragma once
+/// \file
+/// Device memory and streams of torch.
+
+#include <cstdint>
+
+#include "include/ce/ce.h"
+
+namespace ce_torch {
+
+/// torch's current stream of a GPU.
+/// \throws std::runtime_error
+[[nodiscard]] ce_stream current_stream(int device);
+
+/// The functions of ce_context_options, with the index of the device as state. Their memory is of tensors, so torch's
+/// statistics count it, and torch frees what it keeps elsewhere before memory is short.
+[[nodiscard]] void* allocate(void* device, std::size_t bytes, ce_stream stream);
+void release(void* device, void* memory, ce_stream stream);
+
+/// Bytes that allocate() gave and release() did not take back.
+[[nodiscard]] std::int64_t allocated(int device);
+
+}  // namespace ce_torch

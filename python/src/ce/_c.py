@@ -1,0 +1,188 @@
+"""``libce_c.so`` through ctypes, as far as the package needs it: see ``ce.h`` for what each function does."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from ctypes import POINTER, Structure, c_char_p, c_double, c_float, c_int32, c_int64, c_size_t, c_void_p
+from typing import Any
+
+from ce import _files
+
+SUCCESS = 0
+STATUSES = {
+    1: "invalid argument",
+    7: "target out of range",
+    10: "out of memory",
+    11: "out of host memory",
+    12: "not tuned",
+}
+INVALID_ARGUMENT, TARGET_OUT_OF_RANGE, OUT_OF_MEMORY, OUT_OF_HOST_MEMORY = 1, 7, 10, 11
+NOT_FOUND, NOT_TUNED = 6, 12
+
+POLICIES = {"default": 0, "tune": 1, "lookup": 2, "frozen": 3, "background": 4}
+REDUCTIONS = {"none": 0, "mean": 1, "sum": 2}
+F32, F16, BF16, I32, I64, U8 = range(6)
+CONTIGUOUS = -(2**63)
+
+
+class NotTuned(LookupError):
+    """The policy is ``frozen`` and the database has no winner for the problem."""
+
+
+class Tensor(Structure):
+    _fields_ = [
+        ("data", c_void_p),
+        ("dtype", c_int32),
+        ("rows", c_int64),
+        ("columns", c_int64),
+        ("row_stride", c_int64),
+        ("column_stride", c_int64),
+        ("batch_rows", c_int64),
+        ("batch_stride", c_int64),
+    ]
+
+
+class Sized(Structure):
+    """A struct that begins with its own size."""
+
+    def __init__(self, **values: Any) -> None:
+        super().__init__(struct_size=ctypes.sizeof(type(self)), **values)
+
+
+class ContextOptions(Sized):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("device", c_char_p),
+        ("database", c_char_p),
+        ("tuning_seconds", c_double),
+        ("scratch_bytes", c_int64),
+        ("capture_bytes", c_int64),
+        ("policy", c_int32),
+        ("reserved", c_int32),
+        ("allocate", c_void_p),
+        ("release", c_void_p),
+        ("allocator_state", c_void_p),
+    ]
+
+    def __init__(self, **values: Any) -> None:
+        super().__init__(**{"tuning_seconds": -1.0, "capture_bytes": 8 << 20, **values})
+
+
+class ErrorDetails(Sized):
+    _fields_ = [("struct_size", c_size_t), ("status", c_int32), ("code", c_int32)] + [
+        (name, c_char_p)
+        for name in (
+            "message",
+            "place",
+            "operation",
+            "argument",
+            "value",
+            "expected",
+            "call",
+            "log",
+            "source_path",
+            "problems",
+        )
+    ]
+
+
+class BadTargets(Sized):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("count", c_int64),
+        ("first_row", c_int64),
+        ("first_target", c_int64),
+        ("has_first_target", c_int32),
+        ("reserved", c_int32),
+    ]
+
+
+def _tensors(*names: str) -> type[Sized]:
+    fields = [("struct_size", c_size_t), *((name, POINTER(Tensor)) for name in names)]
+    return type("Tensors", (Sized,), {"_fields_": fields})
+
+
+SoftmaxTensors = _tensors("input", "output")
+SoftmaxBackwardTensors = _tensors("output", "output_grad", "input_grad")
+CrossEntropyTensors = _tensors(
+    "logits", "target", "weight", "upstream", "loss", "grad", "z_loss", "lse", "argmax", "hit"
+)
+CrossEntropyBackwardTensors = _tensors("logits", "target", "weight", "lse", "upstream", "grad")
+
+
+class CrossEntropyOptions(Sized):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("ignore_index", c_int64),
+        ("reduction", c_int32),
+        ("label_smoothing", c_float),
+        ("z_loss", c_float),
+        ("softcap", c_float),
+        ("logit_scale", c_float),
+        ("reserved", c_int32),
+    ]
+
+    def __init__(self, **values: Any) -> None:
+        super().__init__(**{"ignore_index": -100, "reduction": 1, "logit_scale": 1.0, **values})
+
+
+LogSink = ctypes.CFUNCTYPE(None, c_void_p, c_int32, c_char_p)
+
+
+@functools.cache
+def library() -> ctypes.CDLL:
+    """The library with the types of what it is asked for."""
+    loaded = ctypes.CDLL(str(_files.library("libce_c.so")))
+    loaded.ce_version.restype = c_char_p
+    loaded.ce_last_error.restype = c_char_p
+    loaded.ce_last_error_details.argtypes = [POINTER(ErrorDetails)]
+    loaded.ce_last_error_details.restype = None
+    loaded.ce_context_create.argtypes = [POINTER(ContextOptions), POINTER(c_void_p)]
+    loaded.ce_context_destroy.argtypes = [c_void_p]
+    loaded.ce_context_destroy.restype = None
+    loaded.ce_check.argtypes = [c_void_p, c_void_p, POINTER(BadTargets)]
+    loaded.ce_check_all.argtypes = [c_void_p, POINTER(BadTargets)]
+    loaded.ce_compiled.argtypes = [c_void_p, POINTER(c_int32)]
+    loaded.ce_synchronize.argtypes = [c_void_p, c_void_p]
+    for name in (
+        "softmax",
+        "log_softmax",
+        "softmax_backward",
+        "log_softmax_backward",
+        "cross_entropy",
+        "cross_entropy_backward",
+    ):
+        # context, options, tensors, stream, choice
+        getattr(loaded, f"ce_{name}").argtypes = [c_void_p, c_void_p, c_void_p, c_void_p, POINTER(c_void_p)]
+    for name in ("config", "reason", "key"):
+        text = getattr(loaded, f"ce_choice_{name}")
+        text.argtypes, text.restype = [c_void_p], c_char_p
+    loaded.ce_choice_origin.argtypes = [c_void_p]
+    return loaded
+
+
+def last_error() -> Exception:
+    """The calling thread's latest failure as an exception of the type that Python users expect."""
+    details = ErrorDetails()
+    library().ce_last_error_details(ctypes.byref(details))
+    message = "ce: " + (details.message or b"unknown failure").decode(errors="replace")
+    status = details.status
+    if status == INVALID_ARGUMENT:
+        is_type = (details.argument or b"").endswith(b".dtype")
+        return TypeError(message) if is_type else ValueError(message)
+    if status == TARGET_OUT_OF_RANGE:
+        return IndexError(message)
+    if status == NOT_TUNED:
+        return NotTuned(message)
+    if status == NOT_FOUND:
+        return LookupError(message)
+    if status in (OUT_OF_MEMORY, OUT_OF_HOST_MEMORY):
+        return MemoryError(message)
+    return RuntimeError(message)
+
+
+def require(status: int) -> None:
+    """Raises what a status says."""
+    if status != SUCCESS:
+        raise last_error()

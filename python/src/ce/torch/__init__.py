@@ -1,0 +1,37 @@
+"""``ce`` for PyTorch: softmax and cross entropy that tune themselves to the GPU and the shape.
+
+    import ce.torch as ct
+
+    loss = ct.cross_entropy(logits, target)  # torch.nn.functional's signature and meaning, and more options
+    ct.patch()                               # or: everything that calls torch.nn.functional, through ce
+
+They take part in autograd, torch.compile, CUDA graphs and autocast. What has no kernel (the CPU, float64) runs in
+torch. The same operators without Python around them are ``torch.ops.ce.*``.
+"""
+
+from ce._c import NotTuned
+from ce.torch import _registrations
+from ce.torch._patch import patch, unpatch
+from ce.torch._settings import configure, restore
+from ce.torch.functional import CrossEntropyOutput, cross_entropy, log_softmax, softmax
+from ce.torch.modules import CrossEntropyLoss, LogSoftmax, Softmax
+from ce.torch.tuning import check, tune
+
+_registrations.register()
+
+__all__ = [
+    "CrossEntropyLoss",
+    "CrossEntropyOutput",
+    "LogSoftmax",
+    "NotTuned",
+    "Softmax",
+    "check",
+    "configure",
+    "cross_entropy",
+    "log_softmax",
+    "patch",
+    "restore",
+    "softmax",
+    "tune",
+    "unpatch",
+]

@@ -1,0 +1,152 @@
+"""The gradients of eager calls, and of compiled ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ce.torch import _native
+
+_operators = _native.operators
+_softmax_forward = {False: _operators._softmax.default, True: _operators._log_softmax.default}
+_softmax_backward = {False: _operators._softmax_backward.default, True: _operators._log_softmax_backward.default}
+_forward = _operators._cross_entropy.default
+_loss_and_grad = _operators._cross_entropy_loss_and_grad.default
+_with_grad = _operators._cross_entropy_with_grad.default
+_with_grad_in_place = _operators._cross_entropy_with_grad_.default
+_backward = _operators._cross_entropy_backward.default
+_keeps_graph = torch._C._autograd._get_current_graph_task_keep_graph
+
+MEAN_OR_SUM = (1, 2)
+
+
+class Softmax(torch.autograd.Function):
+    """Saves the output."""
+
+    @staticmethod
+    def forward(ctx: Any, input: Tensor, dim: int, logarithm: bool) -> Tensor:
+        output = _softmax_forward[logarithm](input, dim)
+        ctx.save_for_backward(output)
+        ctx.dim, ctx.logarithm = dim, logarithm
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        (output,) = ctx.saved_tensors
+        gradient = _softmax_backward[ctx.logarithm](grad, output, ctx.dim)
+        return once(gradient, "log_softmax" if ctx.logarithm else "softmax"), None, None
+
+
+class LossAlone(torch.autograd.Function):
+    """Mean or sum with nothing beside the loss. Saves the gradient."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, logits: Tensor, target: Tensor, weight: Tensor | None, upstream: Tensor | None, *numbers: Any
+    ) -> Tensor:
+        loss, grad = _loss_and_grad(logits, target, weight, upstream, *numbers)
+        ctx.save_for_backward(grad)
+        return loss
+
+    @staticmethod
+    def backward(ctx: Any, grad_loss: Tensor) -> tuple[Tensor | None, ...]:
+        (grad,) = ctx.saved_tensors
+        return once(scaled(grad, grad_loss, _keeps_graph()), "cross_entropy"), *(None,) * 10
+
+
+class CrossEntropy(torch.autograd.Function):
+    """Saves the gradient for the reductions mean and sum, the logits and their logsumexp for the reduction none."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        logits: Tensor,
+        target: Tensor,
+        weight: Tensor | None,
+        upstream: Tensor | None,
+        numbers: tuple[Any, ...],
+        wanted: tuple[bool, ...],
+        in_place: bool,
+    ) -> tuple[Tensor | None, ...]:
+        ctx.set_materialize_grads(False)
+        ctx.one_pass = numbers[1] in MEAN_OR_SUM
+        if ctx.one_pass:
+            if in_place:
+                loss, *others = _with_grad_in_place(logits, target, weight, upstream, *numbers, *wanted)
+                grad = logits.detach()
+            else:
+                loss, grad, *others = _with_grad(logits, target, weight, upstream, *numbers, *wanted)
+            ctx.save_for_backward(grad)
+        else:
+            if in_place:
+                raise ValueError(
+                    "ce.torch.cross_entropy: inplace_backward is True; expected False with the reduction 'none'"
+                )
+            loss, *others = _forward(logits, target, weight, *numbers, *wanted)
+            ctx.save_for_backward(logits, target, weight, others[1], upstream)
+            ctx.numbers = numbers
+        ctx.mark_non_differentiable(*(one for one in others if one is not None))
+        return loss, *others
+
+    @staticmethod
+    def backward(ctx: Any, grad_loss: Tensor | None, *_: Tensor | None) -> tuple[Tensor | None, ...]:
+        none = (None,) * 6
+        if grad_loss is None:
+            return None, *none
+        if ctx.one_pass:
+            (grad,) = ctx.saved_tensors
+            return once(scaled(grad, grad_loss, _keeps_graph()), "cross_entropy"), *none
+        logits, target, weight, lse, upstream = ctx.saved_tensors
+        factor = grad_loss if upstream is None else grad_loss * upstream
+        return once(_backward(logits, target, weight, lse, factor, *ctx.numbers), "cross_entropy"), *none
+
+
+class DifferentiableOnce(torch.autograd.Function):
+    """A gradient whose own gradient is refused."""
+
+    @staticmethod
+    def forward(ctx: Any, gradient: Tensor, anchor: Tensor, name: str) -> Tensor:
+        ctx.name = name
+        return gradient.view_as(gradient)
+
+    @staticmethod
+    def backward(ctx: Any, *_: Tensor) -> None:
+        raise RuntimeError(
+            f"ce.torch.{ctx.name} is differentiable once; use torch.nn.functional.{ctx.name} where a second "
+            "derivative is wanted"
+        )
+
+
+def once(gradient: Tensor, name: str) -> Tensor:
+    """The gradient; where a graph of the backward is made (create_graph), as one that refuses to be differentiated."""
+    if not torch.is_grad_enabled():
+        return gradient
+    return DifferentiableOnce.apply(gradient.detach(), torch.empty(0, requires_grad=True), name)
+
+
+def scaled(grad: Tensor, factor: Tensor, is_kept: bool) -> Tensor:
+    """The gradient times a number on the device, in its own memory unless it is needed again."""
+    if is_kept:
+        return grad * factor.to(grad.dtype)
+    return grad.mul_(factor.to(grad.dtype))
+
+
+def compiled_cross_entropy(
+    logits: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    upstream: Tensor | None,
+    numbers: tuple[Any, ...],
+    wanted: tuple[bool, ...],
+    in_place: bool,
+) -> tuple[Tensor, ...]:
+    """The operator with autograd of its own, which compilers see through. Its backward is a second pass."""
+    if upstream is not None:
+        raise NotImplementedError("ce.torch.cross_entropy: upstream is given; expected None under torch.compile")
+    if in_place:
+        raise NotImplementedError(
+            "ce.torch.cross_entropy: inplace_backward is True; expected False under torch.compile"
+        )
+    return _operators.cross_entropy.default(logits, target, weight, *numbers, *wanted)

@@ -1,0 +1,68 @@
+"""The libraries of the package, loaded once: the operators ``torch.ops.ce.*`` and the contexts behind them."""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+from ctypes import POINTER, c_int32, c_int64, c_void_p
+from typing import NoReturn
+
+import torch
+
+from ce import _c, _files
+
+# What libce_torch.so asks for by name is found, whatever the folder.
+_c.library()
+_path = str(_files.library("libce_torch.so"))
+torch.ops.load_library(_path)
+operators = torch.ops.ce
+
+_library = ctypes.CDLL(_path)
+_library.ce_torch_configure.argtypes = [POINTER(_c.ContextOptions)]
+_library.ce_torch_context.argtypes = [c_int32]
+_library.ce_torch_context.restype = c_void_p
+_library.ce_torch_allocated.argtypes = [c_int32]
+_library.ce_torch_allocated.restype = c_int64
+_library.ce_torch_shutdown.argtypes = []
+_library.ce_torch_shutdown.restype = None
+atexit.register(_library.ce_torch_shutdown)
+
+HOST = -1
+
+
+def configure(options: _c.ContextOptions) -> None:
+    """What contexts are made with from here on."""
+    _c.require(_library.ce_torch_configure(ctypes.byref(options)))
+
+
+def context(device: int) -> int:
+    """The handle of a device's context, made on first use."""
+    handle = _library.ce_torch_context(device)
+    if not handle:
+        raise _c.last_error()
+    return int(handle)
+
+
+def allocated(device: int) -> int:
+    """Bytes that ``ce`` has from torch's allocator at present."""
+    return int(_library.ce_torch_allocated(device))
+
+
+def device_index(device: torch.device) -> int:
+    """What the operators call a device."""
+    if device.type == "cpu":
+        return HOST
+    return torch.cuda.current_device() if device.index is None else device.index
+
+
+def raise_from(error: Exception) -> NoReturn:
+    """Raises what an operator failed with as the type that torch's users expect."""
+    message = str(error)
+    if not message.startswith("ce: "):
+        raise error
+    known = _c.last_error()
+    if str(known) != message:
+        raise error
+    if isinstance(known, MemoryError):
+        raise torch.OutOfMemoryError(message) from None
+    raise known from None

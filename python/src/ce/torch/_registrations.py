@@ -1,0 +1,314 @@
+"""What the operators ``torch.ops.ce.*`` need beside their CUDA kernels: fake tensors, autograd, autocast and the CPU.
+
+On the CPU they compute in operations of torch, or on the host device where :func:`ce.torch.configure` says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ce.torch import _native, _reference, _settings
+
+_operators = _native.operators
+_library = torch.library.Library("ce", "IMPL")
+_REDUCTIONS = ("none", "mean", "sum")
+_KERNEL_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+
+
+def _runs_on_host(tensor: Tensor) -> bool:
+    return _settings.on_host and tensor.dtype in _KERNEL_DTYPES
+
+
+def _options(numbers: tuple[Any, ...]) -> _reference.Options:
+    ignore_index, reduction, *amounts = numbers
+    if reduction not in (0, 1, 2):
+        raise ValueError(f"ce::cross_entropy: reduction is {reduction}; expected 0 (none), 1 (mean) or 2 (sum)")
+    return _reference.Options(ignore_index, _REDUCTIONS[reduction], *amounts)
+
+
+# ---- softmax -----------------------------------------------------------------------------------------------
+
+
+def _register_softmax(name: str, function: Callable[[Tensor, int], Tensor], backward_of: Callable[..., Tensor]) -> None:
+    backward = getattr(_operators, f"{name}_backward")
+    twin = {op: getattr(_operators, "_" + op) for op in (name, name + "_out", name + "_")}
+    backward_twin, backward_out_twin = (getattr(_operators, f"_{name}_backward{ending}") for ending in ("", "_out"))
+
+    def cpu(input: Tensor, dim: int) -> Tensor:
+        return twin[name](input, dim) if _runs_on_host(input) else function(input, dim)
+
+    def cpu_out(input: Tensor, dim: int, out: Tensor) -> None:
+        if _runs_on_host(input):
+            twin[name + "_out"](input, dim, out)
+        else:
+            out.copy_(function(input, dim))
+
+    def cpu_in_place(self: Tensor, dim: int) -> None:
+        if _runs_on_host(self):
+            twin[name + "_"](self, dim)
+        else:
+            self.copy_(function(self, dim))
+
+    def cpu_backward(grad_output: Tensor, output: Tensor, dim: int) -> Tensor:
+        if _runs_on_host(output):
+            return backward_twin(grad_output, output, dim)
+        return backward_of(grad_output, output, dim, output.dtype)
+
+    def cpu_backward_out(grad_output: Tensor, output: Tensor, dim: int, grad_input: Tensor) -> None:
+        if _runs_on_host(output):
+            backward_out_twin(grad_output, output, dim, grad_input)
+        else:
+            grad_input.copy_(backward_of(grad_output, output, dim, output.dtype))
+
+    for op, kernel in (
+        (name, cpu),
+        (name + "_out", cpu_out),
+        (name + "_", cpu_in_place),
+        (name + "_backward", cpu_backward),
+        (name + "_backward_out", cpu_backward_out),
+    ):
+        _library.impl(op, kernel, "CPU")
+
+    def fake(input: Tensor, dim: int) -> Tensor:
+        return torch.empty_like(input)
+
+    def fake_backward(grad_output: Tensor, output: Tensor, dim: int) -> Tensor:
+        return torch.empty_like(output)
+
+    def fake_nothing(*arguments: Any) -> None:
+        return None
+
+    for prefix in ("ce::", "ce::_"):
+        torch.library.register_fake(prefix + name, fake)
+        torch.library.register_fake(f"{prefix}{name}_backward", fake_backward)
+        for op in (name + "_out", name + "_", name + "_backward_out"):
+            torch.library.register_fake(prefix + op, fake_nothing)
+
+    def keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.save_for_backward(output)
+        ctx.dim = inputs[1]
+
+    def gradient(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        (output,) = ctx.saved_tensors
+        return backward(grad, output, ctx.dim), None
+
+    torch.library.register_autograd("ce::" + name, gradient, setup_context=keep)
+    _refuse_gradient(f"{name}_backward", name)
+    for device in ("cuda", "cpu"):
+        torch.library.register_autocast("ce::" + name, device, torch.float32)
+
+
+def _refuse_gradient(op: str, name: str) -> None:
+    def refuse(ctx: Any, *grads: Any) -> None:
+        raise RuntimeError(
+            f"ce::{op} has no gradient: ce.torch.{name} is differentiable once; "
+            f"use torch.nn.functional.{name} where a second derivative is wanted"
+        )
+
+    torch.library.register_autograd("ce::" + op, refuse)
+
+
+# ---- cross entropy -----------------------------------------------------------------------------------------
+
+
+def _row_sizes(logits: Tensor) -> tuple[Any, ...]:
+    dim = _reference.class_dim(logits)
+    return (*logits.shape[:dim], *logits.shape[dim + 1 :])
+
+
+def _new_outputs(
+    logits: Tensor, numbers: tuple[Any, ...], wanted: tuple[bool, ...], make: Callable[..., Tensor]
+) -> tuple[Tensor, ...]:
+    """Tensors for loss, z-loss, logsumexp, argmax and hit; empty ones where they are not wanted."""
+    f32_loss, return_z_loss, return_argmax, return_hit = wanted
+    loss_dtype = torch.float32 if f32_loss else logits.dtype
+    rows = _row_sizes(logits)
+    loss_sizes = rows if numbers[1] == 0 else ()
+    return (
+        make(loss_sizes, dtype=loss_dtype),
+        make(loss_sizes if return_z_loss else (0,), dtype=loss_dtype),
+        make(rows, dtype=torch.float32),
+        make(rows if return_argmax else (0,), dtype=torch.int64),
+        make(rows if return_hit else (0,), dtype=torch.bool),
+    )
+
+
+def _reference_outputs(
+    logits: Tensor, target: Tensor, weight: Tensor | None, rest: tuple[Any, ...], upstream: Tensor | None = None
+) -> tuple[Tensor, ...]:
+    numbers, wanted = rest[:6], rest[6:]
+    dtype = torch.float32 if wanted[0] and logits.dtype != torch.float64 else logits.dtype
+    made = _reference.cross_entropy(logits, target, weight, _options(numbers), dtype, upstream)
+    empty = _new_outputs(logits, numbers, wanted, logits.new_empty)
+    is_wanted = (True, wanted[1], True, wanted[2], wanted[3])
+    return tuple(one if given else nothing for one, nothing, given in zip(made, empty, is_wanted))
+
+
+def _cpu_cross_entropy(logits: Tensor, target: Tensor, weight: Tensor | None, *rest: Any) -> tuple[Tensor, ...]:
+    if _runs_on_host(logits):
+        return _filled(_operators._cross_entropy(logits, target, weight, *rest), logits, rest)
+    return _reference_outputs(logits, target, weight, rest)
+
+
+def _filled(made: tuple[Tensor | None, ...], logits: Tensor, rest: tuple[Any, ...]) -> tuple[Tensor, ...]:
+    """With empty tensors in place of what the twin left out."""
+    empty = _new_outputs(logits, rest[:6], rest[6:], logits.new_empty)
+    return tuple(nothing if one is None else one for one, nothing in zip(made, empty))
+
+
+def _cpu_with_grad(
+    logits: Tensor, target: Tensor, weight: Tensor | None, upstream: Tensor | None, *rest: Any
+) -> tuple[Tensor, ...]:
+    if _runs_on_host(logits):
+        loss, grad, *others = _operators._cross_entropy_with_grad(logits, target, weight, upstream, *rest)
+        loss, *others = _filled((loss, *others), logits, rest)
+        return loss, grad, *others
+    grad = _reference.gradient(logits, target, weight, _options(rest[:6]), upstream)
+    loss, *others = _reference_outputs(logits, target, weight, rest)
+    return loss, grad, *others
+
+
+def _cpu_with_grad_in_place(
+    logits: Tensor, target: Tensor, weight: Tensor | None, upstream: Tensor | None, *rest: Any
+) -> tuple[Tensor, ...]:
+    if _runs_on_host(logits):
+        made = _operators._cross_entropy_with_grad_(logits, target, weight, upstream, *rest)
+        return _filled(made, logits, rest)
+    loss, grad, *others = _cpu_with_grad(logits, target, weight, upstream, *rest)
+    logits.copy_(grad)
+    return loss, *others
+
+
+def _cpu_backward(
+    logits: Tensor, target: Tensor, weight: Tensor | None, lse: Tensor, upstream: Tensor | None, *numbers: Any
+) -> Tensor:
+    if _runs_on_host(logits):
+        return _operators._cross_entropy_backward(logits, target, weight, lse, upstream, *numbers)
+    return _reference.gradient(logits, target, weight, _options(numbers), upstream)
+
+
+def _cpu_backward_in_place(
+    logits: Tensor, target: Tensor, weight: Tensor | None, lse: Tensor, upstream: Tensor | None, *numbers: Any
+) -> None:
+    if _runs_on_host(logits):
+        _operators._cross_entropy_backward_(logits, target, weight, lse, upstream, *numbers)
+    else:
+        logits.copy_(_reference.gradient(logits, target, weight, _options(numbers), upstream))
+
+
+def _cpu_loss(logits: Tensor, target: Tensor, weight: Tensor | None, *rest: Any) -> Tensor:
+    return _cpu_cross_entropy(logits, target, weight, *rest, False, False, False)[0]
+
+
+def _cpu_loss_and_grad(
+    logits: Tensor, target: Tensor, weight: Tensor | None, upstream: Tensor | None, *rest: Any
+) -> tuple[Tensor, ...]:
+    return _cpu_with_grad(logits, target, weight, upstream, *rest, False, False, False)[:2]
+
+
+def _fake_cross_entropy(logits: Tensor, target: Tensor, weight: Tensor | None, *rest: Any) -> tuple[Tensor, ...]:
+    return _new_outputs(logits, rest[:6], rest[6:], logits.new_empty)
+
+
+def _fake_loss(logits: Tensor, target: Tensor, weight: Tensor | None, *rest: Any) -> Tensor:
+    return _fake_cross_entropy(logits, target, weight, *rest, False, False, False)[0]
+
+
+def _fake_loss_and_grad(
+    logits: Tensor, target: Tensor, weight: Tensor | None, upstream: Tensor | None, *rest: Any
+) -> tuple[Tensor, ...]:
+    return _fake_loss(logits, target, weight, *rest), torch.empty_like(logits)
+
+
+def _fake_with_grad(
+    logits: Tensor, target: Tensor, weight: Tensor | None, upstream: Tensor | None, *rest: Any
+) -> tuple[Tensor, ...]:
+    loss, *others = _fake_cross_entropy(logits, target, weight, *rest)
+    return loss, torch.empty_like(logits), *others
+
+
+def _fake_with_grad_in_place(
+    logits: Tensor, target: Tensor, weight: Tensor | None, upstream: Tensor | None, *rest: Any
+) -> tuple[Tensor, ...]:
+    return _fake_cross_entropy(logits, target, weight, *rest)
+
+
+def _fake_backward(logits: Tensor, *rest: Any) -> Tensor:
+    return torch.empty_like(logits)
+
+
+def _fake_nothing(*arguments: Any) -> None:
+    return None
+
+
+def _keep_cross_entropy(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    logits, target, weight, *rest = inputs
+    ctx.set_materialize_grads(False)
+    ctx.mark_non_differentiable(*output[1:])
+    ctx.save_for_backward(logits, target, weight, output[2])
+    ctx.numbers = tuple(rest[:6])
+    ctx.inputs = len(inputs)
+
+
+def _gradient_of_cross_entropy(ctx: Any, grad_loss: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
+    rest = (None,) * (ctx.inputs - 1)
+    if grad_loss is None:
+        return None, *rest
+    logits, target, weight, lse = ctx.saved_tensors
+    return _operators.cross_entropy_backward(logits, target, weight, lse, grad_loss, *ctx.numbers), *rest
+
+
+def _register_cross_entropy() -> None:
+    for op, kernel, fake in (
+        ("cross_entropy", _cpu_cross_entropy, _fake_cross_entropy),
+        ("cross_entropy_loss", _cpu_loss, _fake_loss),
+        ("cross_entropy_loss_and_grad", _cpu_loss_and_grad, _fake_loss_and_grad),
+        ("cross_entropy_with_grad", _cpu_with_grad, _fake_with_grad),
+        ("cross_entropy_with_grad_", _cpu_with_grad_in_place, _fake_with_grad_in_place),
+        ("cross_entropy_backward", _cpu_backward, _fake_backward),
+        ("cross_entropy_backward_", _cpu_backward_in_place, _fake_nothing),
+    ):
+        _library.impl(op, kernel, "CPU")
+        torch.library.register_fake("ce::" + op, fake)
+        torch.library.register_fake("ce::_" + op, fake)
+    torch.library.register_autograd("ce::cross_entropy", _gradient_of_cross_entropy, setup_context=_keep_cross_entropy)
+    for op in (
+        "cross_entropy_loss",
+        "cross_entropy_loss_and_grad",
+        "cross_entropy_with_grad",
+        "cross_entropy_backward",
+    ):
+        _refuse_gradient(op, "cross_entropy")
+    for key in ("AutocastCUDA", "AutocastCPU"):
+        _library.impl("cross_entropy", _autocast(key), key)
+
+
+def _autocast(key: str) -> Callable[..., Any]:
+    """torch casts logits to float32 under autocast; kernels compute in float32, so that the loss alone need be."""
+    keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
+
+    def cross_entropy(*arguments: Any) -> Any:
+        before, f32_loss, after = arguments[:9], True, arguments[10:]
+        with torch._C._ExcludeDispatchKeyGuard(keys):
+            return _operators.cross_entropy(*before, f32_loss, *after)
+
+    return cross_entropy
+
+
+def _softmax_gradient(grad: Tensor, output: Tensor, dim: int, dtype: torch.dtype) -> Tensor:
+    return torch._softmax_backward_data(grad, output, dim, dtype)
+
+
+def _log_softmax_gradient(grad: Tensor, output: Tensor, dim: int, dtype: torch.dtype) -> Tensor:
+    return torch._log_softmax_backward_data(grad, output, dim, dtype)
+
+
+def register() -> None:
+    """Called once, by the import of ``ce.torch``."""
+    _register_softmax("softmax", torch.softmax, _softmax_gradient)
+    _register_softmax("log_softmax", torch.log_softmax, _log_softmax_gradient)
+    _register_cross_entropy()

@@ -1,0 +1,116 @@
+"""What :func:`ce.torch.configure` sets."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from ce import _c
+from ce.torch import _native
+
+Policy = Literal["default", "tune", "lookup", "frozen", "background"]
+Cpu = Literal["torch", "host"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What contexts are made with, and where tensors of the CPU go. See :func:`configure`."""
+
+    policy: Policy = "default"
+    database: str = ""
+    tuning_seconds: float | None = None
+    scratch_bytes: int = 0
+    capture_bytes: int = 8 << 20
+    cpu: Cpu = "torch"
+
+
+def _of_environment() -> Settings:
+    cpu = os.environ.get("CE_TORCH_CPU", "torch")
+    if cpu not in ("torch", "host"):
+        raise ValueError(f"ce: CE_TORCH_CPU is {cpu!r}; expected 'torch' or 'host'")
+    return Settings(cpu=cpu)  # type: ignore[arg-type]
+
+
+current = _of_environment()
+on_host = current.cpu == "host"
+
+
+def configure(
+    *,
+    policy: Policy | None = None,
+    database: str | os.PathLike[str] | None = None,
+    tuning_seconds: float | None = None,
+    scratch_bytes: int | None = None,
+    capture_bytes: int | None = None,
+    cpu: Cpu | None = None,
+) -> Settings:
+    """Says how kernels are chosen from the next call on, in this process.
+
+    What is not given stays as it is. Calls that were captured into CUDA graphs keep their kernels.
+
+    Args:
+        policy: what to do for a problem that the database has no winner for: ``"tune"`` it now, ``"lookup"``: take a
+            stand-in, ``"frozen"``: raise :class:`NotTuned`, ``"background"``: take a stand-in while a thread tunes.
+            ``"default"``: the environment variable CE_POLICY, else ``"tune"``.
+        database: the file of the tuning database; empty: CE_DB, else ``~/.local/share/ce/ce.db``.
+        tuning_seconds: that tuning a problem may take, and waiting for another process that does; 0: no bound.
+            Unset: 2.
+        scratch_bytes: device memory that tuning may take for a while, from torch's allocator; 0: a quarter of what is
+            free, 2 GiB at most.
+        capture_bytes: device memory set aside for calls that are captured into CUDA graphs.
+        cpu: ``"torch"``: tensors of the CPU go to torch; ``"host"``: to the host device of ``ce``, which runs the
+            kernels of a GPU on the CPU: exact and slow, for tests. Also CE_TORCH_CPU.
+
+    Returns:
+        The settings that were in force before.
+
+    Raises:
+        ValueError: a value that means nothing; the settings stay as they were.
+    """
+    global current, on_host
+    given = {
+        "policy": policy,
+        "database": None if database is None else os.fspath(Path(database)) if database else "",
+        "tuning_seconds": tuning_seconds,
+        "scratch_bytes": scratch_bytes,
+        "capture_bytes": capture_bytes,
+        "cpu": cpu,
+    }
+    before = current
+    _apply(Settings(**{**vars(before), **{name: value for name, value in given.items() if value is not None}}))
+    return before
+
+
+def restore(settings: Settings) -> None:
+    """Sets what :func:`configure` returned."""
+    _apply(settings)
+
+
+def _apply(settings: Settings) -> None:
+    global current, on_host
+    if settings.policy not in _c.POLICIES:
+        raise ValueError(f"ce.configure: policy is {settings.policy!r}; expected one of {', '.join(_c.POLICIES)}")
+    if settings.cpu not in ("torch", "host"):
+        raise ValueError(f"ce.configure: cpu is {settings.cpu!r}; expected 'torch' or 'host'")
+    seconds = settings.tuning_seconds
+    if seconds is not None and not seconds >= 0:
+        raise ValueError(f"ce.configure: tuning_seconds is {seconds!r}; expected 0 or more")
+    for name in ("scratch_bytes", "capture_bytes"):
+        value = getattr(settings, name)
+        if not isinstance(value, int) or value < 0:
+            raise ValueError(f"ce.configure: {name} is {value!r}; expected a number of bytes, 0 or more")
+    made_with = {name: value for name, value in vars(settings).items() if name != "cpu"}
+    if made_with != {name: value for name, value in vars(current).items() if name != "cpu"}:
+        _native.configure(
+            _c.ContextOptions(
+                database=os.fsencode(settings.database),
+                tuning_seconds=-1.0 if seconds is None else seconds,
+                scratch_bytes=settings.scratch_bytes,
+                capture_bytes=settings.capture_bytes,
+                policy=_c.POLICIES[settings.policy],
+            )
+        )
+    current = settings
+    on_host = settings.cpu == "host"

@@ -1,0 +1,317 @@
+"""Softmax and cross entropy with the signatures and the meaning of ``torch.nn.functional``."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch._C import _are_functorch_transforms_active
+from torch.nn import _reduction
+from torch.nn.functional import cross_entropy as _torch_cross_entropy  # also while F is patched
+from torch.overrides import handle_torch_function, has_torch_function_unary, has_torch_function_variadic
+
+from ce import _c
+from ce.torch import _autograd, _native, _reference, _settings
+
+__all__ = ["CrossEntropyOutput", "cross_entropy", "log_softmax", "softmax"]
+
+_KERNEL_DTYPES = frozenset((torch.float32, torch.float16, torch.bfloat16))
+_operators = _native.operators
+_softmax, _log_softmax = _operators._softmax.default, _operators._log_softmax.default
+_softmax_public = {False: _operators.softmax.default, True: _operators.log_softmax.default}
+_loss = _operators._cross_entropy_loss.default
+_forward = _operators._cross_entropy.default
+_is_compiling = torch.compiler.is_compiling
+
+
+class CrossEntropyOutput(NamedTuple):
+    """What :func:`cross_entropy` returns where more than the loss is asked for; None for what is not.
+
+    Only the loss is differentiable.
+    """
+
+    loss: Tensor
+    z_loss: Tensor | None = None
+    """As the loss: the part of it that is the z-loss."""
+    lse: Tensor | None = None
+    """One float32 a row: logsumexp of the transformed logits."""
+    argmax: Tensor | None = None
+    """One int64 a row: the index of the first largest logit."""
+    hit: Tensor | None = None
+    """One bool a row: whether argmax is the target; False in rows left out."""
+
+
+def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: torch.dtype | None = None) -> Tensor:
+    """Softmax along a dimension, as :func:`torch.nn.functional.softmax`.
+
+    Args:
+        input: float32, float16 or bfloat16 of any sizes; other dtypes, and the CPU, go to torch.
+        dim: along which the results add up to 1; to be given, as torch's warning says.
+        dtype: what the input is cast to first.
+
+    Returns:
+        As the input, dense in the order of its dimensions in memory. Rows that hold NaN, +infinity or nothing but
+        -infinity are NaN. Under autocast float32, as torch.
+
+    Raises:
+        IndexError: a dimension that the input does not have.
+        RuntimeError: under a transform of ``torch.func``.
+    """
+    if has_torch_function_unary(input):
+        return handle_torch_function(softmax, (input,), input, dim=dim, _stacklevel=_stacklevel, dtype=dtype)
+    if dim is not None and dtype is None and _goes_straight(input):
+        try:
+            return _softmax(input, dim)
+        except (RuntimeError, ValueError) as error:
+            _native.raise_from(error)
+    return _softmax_of(input, dim, dtype, False, _stacklevel)
+
+
+def log_softmax(
+    input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: torch.dtype | None = None
+) -> Tensor:
+    """The logarithm of softmax along a dimension, as :func:`torch.nn.functional.log_softmax`. See :func:`softmax`."""
+    if has_torch_function_unary(input):
+        return handle_torch_function(log_softmax, (input,), input, dim=dim, _stacklevel=_stacklevel, dtype=dtype)
+    if dim is not None and dtype is None and _goes_straight(input):
+        try:
+            return _log_softmax(input, dim)
+        except (RuntimeError, ValueError) as error:
+            _native.raise_from(error)
+    return _softmax_of(input, dim, dtype, True, _stacklevel)
+
+
+def _goes_straight(input: Tensor) -> bool:
+    """Whether nothing stands between an eager call and its kernel. It is asked in every call, so it asks little."""
+    return (
+        input.is_cuda
+        and input.dtype in _KERNEL_DTYPES
+        and not (input.requires_grad and torch.is_grad_enabled())
+        and not _is_compiling()
+        and not torch.is_autocast_enabled("cuda")
+    )
+
+
+def _softmax_of(input: Tensor, dim: int | None, dtype: torch.dtype | None, logarithm: bool, stacklevel: int) -> Tensor:
+    if dim is None:
+        dim = F._get_softmax_dim(  # type: ignore[attr-defined]
+            "log_softmax" if logarithm else "softmax", input.dim(), stacklevel + 1
+        )
+    if dtype is not None and input.dtype is not dtype:
+        input = input.to(dtype)
+    if not (input.is_cuda or _settings.on_host) or input.dtype not in _KERNEL_DTYPES:
+        return torch.log_softmax(input, dim) if logarithm else torch.softmax(input, dim)
+    if _is_compiling():
+        return _softmax_public[logarithm](input, dim)
+    if torch.is_autocast_enabled(input.device.type) and input.dtype is not torch.float32:
+        input = input.float()
+    try:
+        if torch.is_grad_enabled() and input.requires_grad:
+            _refuse_functorch("log_softmax" if logarithm else "softmax")
+            return _autograd.Softmax.apply(input, dim, logarithm)
+        return (_log_softmax if logarithm else _softmax)(input, dim)
+    except (RuntimeError, ValueError) as error:
+        _native.raise_from(error)
+
+
+def _refuse_functorch(name: str) -> None:
+    if _are_functorch_transforms_active():
+        raise RuntimeError(
+            f"ce.torch.{name} has no rule for the transforms of torch.func (grad, vmap, jvp, ...); "
+            f"call torch.nn.functional.{name} inside of them"
+        )
+
+
+def cross_entropy(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    ignore_index: int = -100,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+    *,
+    z_loss: float = 0.0,
+    softcap: float | None = None,
+    logit_scale: float = 1.0,
+    upstream: Tensor | None = None,
+    loss_dtype: torch.dtype | None = None,
+    inplace_backward: bool = False,
+    check: bool = False,
+    return_z_loss: bool = False,
+    return_lse: bool = False,
+    return_argmax: bool = False,
+    return_hit: bool = False,
+) -> Any:
+    """Cross entropy of logits, as :func:`torch.nn.functional.cross_entropy`, with more options by keyword.
+
+    With z = softcap tanh(logit_scale input / softcap), or logit_scale input without a cap, and lse = logsumexp(z), the
+    loss of a row is torch's loss of z, plus z_loss lse^2 in rows that are not left out.
+
+    Where the input requires a gradient, loss and gradient come from one pass over the logits for the reductions mean
+    and sum, and the gradient is kept for the backward, which multiplies it by the upstream gradient. For the reduction
+    none the logits and one float32 a row are kept, and the backward is a second pass.
+
+    Args:
+        input: logits: [classes], [rows, classes] or [rows, classes, d1, ...] of float32, float16 or bfloat16; other
+            dtypes, and the CPU, go to torch.
+        target: class indices of the input's sizes without the classes; or probabilities of the input's sizes.
+        weight: [classes], a weight for each class.
+        ignore_index: a target whose rows are left out.
+        reduction: "mean", "sum" or "none".
+        label_smoothing: 0 to 1.
+        z_loss: the factor of lse^2; 0: off.
+        softcap: the cap of the logits; None or 0: off.
+        logit_scale: the factor of the logits.
+        upstream: a number or one a row, on the device: multiplies the gradient that the backward gives, not the loss.
+        loss_dtype: float32, or the input's, which is the default. Under autocast float32 is the default, as in torch.
+        inplace_backward: the gradient takes the memory of the input in the forward already: the logits are lost, and
+            nothing else is allocated. For reductions mean and sum.
+        check: wait for the GPU and raise IndexError for a target that is neither a class nor ignore_index. Without it
+            the loss, and the gradient of such rows, are NaN, and :func:`ce.torch.check` says which.
+        return_z_loss, return_lse, return_argmax, return_hit: return a :class:`CrossEntropyOutput` with these too.
+
+    Returns:
+        The loss, or a :class:`CrossEntropyOutput`.
+
+    Raises:
+        ValueError: sizes or options that do not fit.
+        TypeError: a dtype that does not.
+        RuntimeError: a weight that requires a gradient, or a transform of ``torch.func``.
+    """
+    if has_torch_function_variadic(input, target, weight):
+        return handle_torch_function(
+            cross_entropy,
+            (input, target, weight),
+            input,
+            target,
+            weight,
+            ignore_index=ignore_index,
+            reduction=_reduction.legacy_get_string(size_average, reduce)
+            if size_average is not None or reduce is not None
+            else reduction,
+            label_smoothing=label_smoothing,
+            z_loss=z_loss,
+            softcap=softcap,
+            logit_scale=logit_scale,
+            upstream=upstream,
+            loss_dtype=loss_dtype,
+            inplace_backward=inplace_backward,
+            check=check,
+            return_z_loss=return_z_loss,
+            return_lse=return_lse,
+            return_argmax=return_argmax,
+            return_hit=return_hit,
+        )
+    if size_average is not None or reduce is not None:
+        reduction = _reduction.legacy_get_string(size_average, reduce)
+    code = _c.REDUCTIONS.get(reduction)
+    if code is None:
+        raise ValueError(f"ce.torch.cross_entropy: reduction is {reduction!r}; expected 'none', 'mean' or 'sum'")
+    dtype = input.dtype
+    device_type = "cuda" if input.is_cuda else input.device.type
+    if loss_dtype is None:
+        f32_loss = dtype is torch.float32 or torch.is_autocast_enabled(device_type)
+    elif loss_dtype is torch.float32 or loss_dtype is dtype:
+        f32_loss = loss_dtype is torch.float32
+    else:
+        raise ValueError(
+            f"ce.torch.cross_entropy: loss_dtype is {loss_dtype}; expected torch.float32 or the input's, {dtype}"
+        )
+    cap = 0.0 if softcap is None else softcap
+    asked = return_z_loss or return_lse or return_argmax or return_hit
+
+    wants_gradient = torch.is_grad_enabled() and input.requires_grad
+    if weight is not None and weight.requires_grad and torch.is_grad_enabled():
+        raise RuntimeError("ce.torch.cross_entropy: the derivative for 'weight' is not implemented, as in torch")
+    of_torch = (
+        not (device_type == "cuda" or _settings.on_host)
+        or dtype not in _KERNEL_DTYPES
+        or input.numel() == 0
+        or target.requires_grad
+    )
+    if not of_torch and not _is_index(target.dtype):
+        target, input, of_torch = _same_dtype(target, input)
+    if of_torch:
+        options = _reference.Options(ignore_index, reduction, label_smoothing, z_loss, cap, logit_scale)
+        if not asked and upstream is None and options[2:] == (label_smoothing, 0.0, 0.0, 1.0):
+            loss = _torch_cross_entropy(
+                input,
+                target,
+                weight,
+                ignore_index=ignore_index,
+                reduction=reduction,
+                label_smoothing=label_smoothing,
+            )
+            return loss.float() if f32_loss and loss.dtype in _KERNEL_DTYPES else loss
+        result_dtype = torch.float32 if f32_loss and dtype in _KERNEL_DTYPES else dtype
+        outputs = _reference.cross_entropy(input, target, weight, options, result_dtype, upstream)
+        return _chosen(outputs, return_z_loss, return_lse, return_argmax, return_hit) if asked else outputs.loss
+
+    numbers = (ignore_index, code, label_smoothing, z_loss, cap, logit_scale)
+    # The part of the loss that is the z-loss is 0 without one, which needs no kernel.
+    wants_z_loss = return_z_loss and z_loss != 0.0
+    wanted = (f32_loss, wants_z_loss, return_argmax, return_hit)
+    if _is_compiling():
+        made = _autograd.compiled_cross_entropy(input, target, weight, upstream, numbers, wanted, inplace_backward)
+    else:
+        try:
+            if wants_gradient:
+                _refuse_functorch("cross_entropy")
+                if not asked and code != 0 and not inplace_backward:
+                    made = (_autograd.LossAlone.apply(input, target, weight, upstream, *numbers, f32_loss),)
+                else:
+                    made = _autograd.CrossEntropy.apply(
+                        input, target, weight, upstream, numbers, wanted, inplace_backward
+                    )
+            elif asked:
+                made = _forward(input, target, weight, *numbers, *wanted)
+            else:
+                made = (_loss(input, target, weight, *numbers, f32_loss),)
+        except (RuntimeError, ValueError) as error:
+            _native.raise_from(error)
+        if check:
+            _c.require(_c.library().ce_check(_native.context(_native.device_index(input.device)), _stream(input), None))
+    if not asked:
+        return made[0]
+    outputs = _reference.Outputs(*made)
+    if return_z_loss and not wants_z_loss:
+        outputs = outputs._replace(z_loss=torch.zeros_like(outputs.loss))
+    return _chosen(outputs, return_z_loss, return_lse, return_argmax, return_hit)
+
+
+def _is_index(dtype: torch.dtype) -> bool:
+    return dtype is torch.int64 or dtype is torch.int32
+
+
+def _same_dtype(target: Tensor, input: Tensor) -> tuple[Tensor, Tensor, bool]:
+    """Targets that are indices as int64; probabilities and logits in the wider of their dtypes, as torch promotes them.
+
+    Returns:
+        Both, and whether they are for torch.
+    """
+    if not target.is_floating_point():
+        return (target.long(), input, False) if target.dtype is torch.uint8 else (target, input, True)
+    if target.dtype is input.dtype:
+        return target, input, False
+    wider = torch.promote_types(target.dtype, input.dtype)
+    return target.to(wider), input.to(wider), wider not in _KERNEL_DTYPES
+
+
+def _stream(tensor: Tensor) -> int:
+    return torch.cuda.current_stream(tensor.device).cuda_stream if tensor.is_cuda else 0
+
+
+def _chosen(
+    outputs: _reference.Outputs, return_z_loss: bool, return_lse: bool, return_argmax: bool, return_hit: bool
+) -> CrossEntropyOutput:
+    return CrossEntropyOutput(
+        outputs.loss,
+        outputs.z_loss if return_z_loss else None,
+        outputs.lse if return_lse else None,
+        outputs.argmax if return_argmax else None,
+        outputs.hit if return_hit else None,
+    )

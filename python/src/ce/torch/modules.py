@@ -1,0 +1,68 @@
+"""Modules with the arguments of ``torch.nn``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ce.torch import functional
+
+__all__ = ["CrossEntropyLoss", "LogSoftmax", "Softmax"]
+
+
+class CrossEntropyLoss(nn.CrossEntropyLoss):
+    """:class:`torch.nn.CrossEntropyLoss`, with the further options of :func:`cross_entropy` by keyword."""
+
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        size_average: bool | None = None,
+        ignore_index: int = -100,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+        label_smoothing: float = 0.0,
+        *,
+        z_loss: float = 0.0,
+        softcap: float | None = None,
+        logit_scale: float = 1.0,
+        loss_dtype: torch.dtype | None = None,
+        inplace_backward: bool = False,
+    ) -> None:
+        super().__init__(weight, size_average, ignore_index, reduce, reduction, label_smoothing)
+        self.options: dict[str, Any] = {
+            "z_loss": z_loss,
+            "softcap": softcap,
+            "logit_scale": logit_scale,
+            "loss_dtype": loss_dtype,
+            "inplace_backward": inplace_backward,
+        }
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        """Of logits and targets: see :func:`cross_entropy`."""
+        return functional.cross_entropy(
+            input,
+            target,
+            self.weight,
+            ignore_index=self.ignore_index,
+            reduction=self.reduction,
+            label_smoothing=self.label_smoothing,
+            **self.options,
+        )
+
+
+class Softmax(nn.Softmax):
+    """:class:`torch.nn.Softmax`."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """See :func:`softmax`."""
+        return functional.softmax(input, self.dim, _stacklevel=5)
+
+
+class LogSoftmax(nn.LogSoftmax):
+    """:class:`torch.nn.LogSoftmax`."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """See :func:`log_softmax`."""
+        return functional.log_softmax(input, self.dim, _stacklevel=5)

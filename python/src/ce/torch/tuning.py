@@ -1,0 +1,128 @@
+"""Tuning ahead of the first step, and the statuses of calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from ce import _c
+from ce.torch import _native, _settings, functional
+
+__all__ = ["check", "tune"]
+
+_OPERATIONS = ("cross_entropy", "loss", "softmax", "log_softmax")
+
+
+def check(device: torch.device | str | int | None = None) -> None:
+    """Waits for a GPU and looks whether a cross entropy on it has met a target out of range since the last check.
+
+    Args:
+        device: the GPU, the current one unless given; "cpu" for the host device.
+
+    Raises:
+        IndexError: it has; names how many, the first row and its target. Each row is told once.
+    """
+    index = _native.HOST if str(device) == "cpu" else torch.cuda._utils._get_device_index(device, optional=True)
+    _c.require(_c.library().ce_check_all(_native.context(index), None))
+
+
+def tune(
+    what: nn.Module | Iterable[Sequence[Any]],
+    *,
+    rows: int | None = None,
+    dtype: torch.dtype | None = None,
+    operations: Sequence[str] = ("cross_entropy",),
+    device: torch.device | str | int | None = None,
+    tuning_seconds: float | None = None,
+    group: dist.ProcessGroup | None = None,
+    **options: Any,
+) -> None:
+    """Tunes ahead of the first step what is not known yet, whatever the policy of :func:`configure` is.
+
+    Where torch.distributed is initialised every rank calls it: the first rank of the group tunes, then the others take
+    what it found where they share its database, and else tune for themselves.
+
+    Args:
+        what: shapes, each (rows, classes) or (rows, classes, dtype); or a model, whose output layer says the classes
+            and the dtype.
+        rows: with a model: the rows of logits of a step, which are its tokens.
+        dtype: of shapes that do not say it, bfloat16 unless given; with a model: of its logits.
+        operations: of "cross_entropy" (loss and gradient), "loss" (without gradient), "softmax" and "log_softmax" (each
+            with its gradient).
+        device: the GPU, the current one unless given; "cpu" for the host device.
+        tuning_seconds: that each problem may take, and 0: no bound; unset: as :func:`configure` says.
+        group: the ranks; all of them unless given.
+        options: of :func:`cross_entropy`: they are part of what is tuned.
+
+    Raises:
+        ValueError: a shape, operation or model that says too little.
+        torch.OutOfMemoryError: a problem does not fit into the device's memory.
+    """
+    for operation in operations:
+        if operation not in _OPERATIONS:
+            raise ValueError(f"ce.torch.tune: operation is {operation!r}; expected one of {', '.join(_OPERATIONS)}")
+    shapes = _of_model(what, rows, dtype) if isinstance(what, nn.Module) else [_shape(one, dtype) for one in what]
+    where = torch.device("cuda" if device is None else device)
+    is_distributed = dist.is_available() and dist.is_initialized() and dist.get_world_size(group) > 1
+    is_first = not is_distributed or dist.get_rank(group) == 0
+    if is_first:
+        _tune_all(shapes, operations, where, tuning_seconds, options)
+    if is_distributed:
+        dist.barrier(group)
+        if not is_first:
+            _tune_all(shapes, operations, where, tuning_seconds, options)
+
+
+def _shape(given: Sequence[Any], dtype: torch.dtype | None) -> tuple[int, int, torch.dtype]:
+    if len(given) not in (2, 3) or not all(isinstance(size, int) and size > 0 for size in given[:2]):
+        raise ValueError(f"ce.torch.tune: shape is {given!r}; expected (rows, classes) or (rows, classes, dtype)")
+    return given[0], given[1], given[2] if len(given) == 3 else dtype or torch.bfloat16
+
+
+def _of_model(model: nn.Module, rows: int | None, dtype: torch.dtype | None) -> list[tuple[int, int, torch.dtype]]:
+    if rows is None:
+        raise ValueError("ce.torch.tune: rows is None; expected the tokens of a step, with a model")
+    get_head: Any = getattr(model, "get_output_embeddings", None)
+    head = get_head() if get_head is not None else None
+    if head is None:
+        linears = [module for module in model.modules() if isinstance(module, nn.Linear)]
+        head = max(linears, key=lambda linear: linear.out_features, default=None)
+    if head is None:
+        raise ValueError(
+            f"ce.torch.tune: {type(model).__name__} has no linear layer; expected one that makes the logits"
+        )
+    return [(rows, head.weight.shape[0], dtype or head.weight.dtype)]
+
+
+def _tune_all(
+    shapes: Sequence[tuple[int, int, torch.dtype]],
+    operations: Sequence[str],
+    device: torch.device,
+    tuning_seconds: float | None,
+    options: dict[str, Any],
+) -> None:
+    before = _settings.configure(policy="tune", tuning_seconds=tuning_seconds)
+    try:
+        for rows, classes, dtype in shapes:
+            for operation in operations:
+                _run(operation, torch.zeros(rows, classes, dtype=dtype, device=device), options)
+    finally:
+        _settings.restore(before)
+
+
+def _run(operation: str, logits: Tensor, options: dict[str, Any]) -> None:
+    if operation in ("cross_entropy", "loss"):
+        target = torch.zeros(logits.shape[0], dtype=torch.int64, device=logits.device)
+        loss = functional.cross_entropy(
+            logits.requires_grad_(operation == "cross_entropy"), target, **{**options, "inplace_backward": False}
+        )
+        if operation == "cross_entropy":
+            loss.sum().backward()
+        return
+    function = functional.softmax if operation == "softmax" else functional.log_softmax
+    output = function(logits.requires_grad_(), -1)
+    output.backward(logits.detach())

@@ -1,0 +1,333 @@
+"""Cross entropy beside torch's own in float64."""
+
+from __future__ import annotations
+
+import itertools
+
+import ce.torch as ct
+import pytest
+import torch
+import torch.nn.functional as F
+from ce.torch import _reference
+from torch import Tensor
+
+DTYPES = [torch.float32, torch.float16, torch.bfloat16]
+REDUCTIONS = ["mean", "sum", "none"]
+
+
+def loss_and_grad(function, logits: Tensor, *args, upstream: Tensor | None = None, **options):
+    leaf = logits.detach().clone(memory_format=torch.preserve_format).requires_grad_()
+    loss = function(leaf, *args, **options)
+    loss.backward(torch.ones_like(loss) if upstream is None else upstream.to(loss.dtype))
+    return loss.detach(), leaf.grad
+
+
+def reference(logits: Tensor, target: Tensor, weight: Tensor | None = None, **options) -> Tensor:
+    wide_target = target.double() if target.is_floating_point() else target
+    wide_weight = None if weight is None else weight.double()
+    return _reference.cross_entropy(logits, wide_target, wide_weight, _reference.Options(**options)).loss
+
+
+def assert_as_reference(logits, target, weight=None, *, upstream=None, loss_dtype=None, **options):
+    loss, grad = loss_and_grad(
+        ct.cross_entropy, logits, target, weight, upstream=upstream, loss_dtype=loss_dtype, **options
+    )
+    wide_upstream = None if upstream is None else upstream.double()
+    expected, expected_grad = loss_and_grad(
+        reference, logits.double(), target, weight, upstream=wide_upstream, **options
+    )
+    assert loss.shape == expected.shape
+    assert loss.dtype is (loss_dtype or logits.dtype)
+    assert grad.dtype is logits.dtype
+    eps = torch.finfo(loss.dtype).eps
+    torch.testing.assert_close(loss.double(), expected, rtol=max(4e-6, eps), atol=max(4e-6, eps), equal_nan=True)
+    grad_eps = torch.finfo(logits.dtype).eps
+    biggest = expected_grad.abs().nan_to_num().max().item() if expected_grad.numel() else 0.0
+    torch.testing.assert_close(
+        grad.double(), expected_grad, rtol=2 * grad_eps, atol=max(2e-6, grad_eps) * max(biggest, 1e-30), equal_nan=True
+    )
+
+
+def some_targets(rows: int, classes: int, device: torch.device, ignored: bool = True) -> Tensor:
+    target = torch.randint(0, classes, (rows,), device=device)
+    if ignored and rows > 1:
+        target[1] = -100
+    return target
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_dtype_and_reduction(dtype, reduction, device, seed):
+    logits = (3 * torch.randn(9, 130, device=device)).to(dtype)
+    target = some_targets(9, 130, device)
+    upstream = torch.randn((9,) if reduction == "none" else (), device=device)
+    assert_as_reference(logits, target, reduction=reduction, upstream=upstream)
+    assert_as_reference(logits, target, reduction=reduction, loss_dtype=torch.float32)
+
+
+OPTIONS = {
+    "label_smoothing": 0.1,
+    "z_loss": 1e-3,
+    "softcap": 5.0,
+    "logit_scale": 0.7,
+}
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize(
+    "names", [*itertools.combinations(OPTIONS, 1), *itertools.combinations(OPTIONS, 3), tuple(OPTIONS)]
+)
+def test_every_option(names, reduction, device, seed):
+    logits = 4 * torch.randn(5, 70, device=device)
+    chosen = {name: OPTIONS[name] for name in names}
+    assert_as_reference(logits, some_targets(5, 70, device), reduction=reduction, **chosen)
+    probabilities = torch.softmax(torch.randn(5, 70, device=device), 1)
+    assert_as_reference(logits, probabilities, reduction=reduction, **chosen)
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+def test_class_weights(reduction, device, seed):
+    logits, weight = torch.randn(6, 40, device=device), torch.rand(40, device=device)
+    target = some_targets(6, 40, device)
+    assert_as_reference(logits, target, weight, reduction=reduction)
+    assert_as_reference(logits, target, weight, reduction=reduction, label_smoothing=0.2)
+    assert_as_reference(logits, torch.softmax(logits, 1), weight, reduction=reduction)
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("sizes", [(7,), (3, 7), (3, 7, 2), (2, 7, 3, 4), (2, 7, 2, 1, 3)])
+def test_every_number_of_dimensions(sizes, reduction, device, seed):
+    logits = torch.randn(*sizes, device=device)
+    rows = sizes[:1] + sizes[2:] if len(sizes) > 1 else ()
+    target = torch.randint(0, 7, rows, device=device)
+    assert_as_reference(logits, target, reduction=reduction)
+    assert_as_reference(logits, torch.rand(*sizes, device=device), reduction=reduction)
+
+
+def test_views_of_logits_and_targets(device, seed):
+    whole = torch.randn(3, 6, 50, device=device)
+    targets = torch.randint(0, 50, (3, 6), device=device)
+    for reduction in REDUCTIONS:
+        # Classes last in memory, second in shape; and the shift of a language model.
+        assert_as_reference(whole[:, :-1].transpose(1, 2), targets[:, 1:], reduction=reduction)
+        assert_as_reference(whole[:, ::2].transpose(1, 2), targets[:, ::2], reduction=reduction)
+        assert_as_reference(whole[0, :1].expand(4, 50), targets[0, :4], reduction=reduction)
+        assert_as_reference(torch.randn(50, 8, device=device).t(), targets.reshape(-1)[:8], reduction=reduction)
+
+
+def test_int32_and_uint8_targets(device, seed):
+    logits, target = torch.randn(4, 30, device=device), torch.randint(0, 30, (4,), device=device)
+    expected = ct.cross_entropy(logits, target)
+    for dtype in (torch.int32, torch.uint8):
+        assert torch.equal(ct.cross_entropy(logits, target.to(dtype)), expected)
+
+
+def test_probabilities_of_another_dtype_are_promoted_as_in_torch(device, seed):
+    logits = torch.randn(4, 30, device=device).bfloat16()
+    probabilities = torch.softmax(torch.randn(4, 30, device=device), 1)
+    loss = ct.cross_entropy(logits, probabilities)
+    assert loss.dtype is torch.float32
+    torch.testing.assert_close(loss, F.cross_entropy(logits.float(), probabilities))
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+def test_nothing_to_average(reduction, device):
+    ignored = torch.full((3,), -100, device=device)
+    assert_as_reference(torch.randn(3, 8, device=device), ignored, reduction=reduction)
+    empty = torch.randn(0, 8, device=device)
+    assert_as_reference(empty, ignored[:0], reduction=reduction)
+
+
+def test_masked_classes_and_rows_without_a_softmax(device):
+    inf, nan = float("inf"), float("nan")
+    logits = torch.tensor([[1, -inf, 2], [-inf, 3, 1], [-inf, -inf, -inf], [1, inf, 2], [nan, 1, 2]], device=device)
+    target = torch.tensor([0, 0, 1, 1, 2], device=device)
+    ours, torchs = (f(logits, target, reduction="none") for f in (ct.cross_entropy, F.cross_entropy))
+    torch.testing.assert_close(ours, torchs, equal_nan=True)
+
+
+def test_outputs_beside_the_loss(device, seed):
+    logits, target = torch.randn(6, 40, device=device), some_targets(6, 40, device)
+    for requires_grad in (False, True):
+        made = ct.cross_entropy(
+            logits.clone().requires_grad_(requires_grad),
+            target,
+            z_loss=1e-2,
+            return_z_loss=True,
+            return_lse=True,
+            return_argmax=True,
+            return_hit=True,
+        )
+        valid = target != -100
+        lse = torch.logsumexp(logits, 1)
+        torch.testing.assert_close(made.lse, lse)
+        torch.testing.assert_close(made.z_loss, 1e-2 * (lse[valid] ** 2).mean())
+        torch.testing.assert_close(made.loss, F.cross_entropy(logits, target) + made.z_loss)
+        assert torch.equal(made.argmax, logits.argmax(1))
+        assert torch.equal(made.hit, (logits.argmax(1) == target) & valid)
+        assert made.loss.requires_grad == requires_grad
+        assert not made.lse.requires_grad
+    only = ct.cross_entropy(logits, target, return_argmax=True)
+    assert only.lse is None
+    assert only.hit is None
+    assert ct.cross_entropy(logits, target, return_z_loss=True).z_loss.item() == 0
+
+
+def test_gradient_over_the_logits(device, seed):
+    for reduction in ("mean", "sum"):
+        leaf = torch.randn(5, 60, device=device, requires_grad=True)
+        target = some_targets(5, 60, device)
+        logits = leaf * 2
+        address = logits.data_ptr()
+        loss = ct.cross_entropy(logits, target, reduction=reduction, inplace_backward=True)
+        assert logits.data_ptr() == address
+        loss.backward(torch.tensor(3.0, device=device))
+        _, expected = loss_and_grad(lambda x, t=target, r=reduction: 3 * F.cross_entropy(2 * x, t, reduction=r), leaf)
+        torch.testing.assert_close(leaf.grad, expected, rtol=1e-5, atol=1e-6)
+    with pytest.raises(ValueError, match="inplace_backward is True; expected False with the reduction 'none'"):
+        ct.cross_entropy(leaf * 2, target, reduction="none", inplace_backward=True)
+
+
+def test_upstream_multiplies_the_gradient_not_the_loss(device, seed):
+    logits, target = torch.randn(5, 60, device=device), some_targets(5, 60, device)
+    for reduction, sizes in (("mean", ()), ("sum", ()), ("none", (5,))):
+        factor = torch.rand(sizes, device=device)
+        loss, grad = loss_and_grad(
+            lambda x, f=factor, r=reduction: ct.cross_entropy(x, target, reduction=r, upstream=f), logits
+        )
+        expected, expected_grad = loss_and_grad(
+            lambda x, r=reduction: F.cross_entropy(x, target, reduction=r), logits, upstream=factor
+        )
+        torch.testing.assert_close(loss, expected)
+        torch.testing.assert_close(grad, expected_grad, rtol=1e-5, atol=1e-6)
+
+
+def test_a_graph_that_is_kept_can_be_walked_again(device, seed):
+    leaf, target = torch.randn(4, 20, device=device, requires_grad=True), some_targets(4, 20, device)
+    loss = ct.cross_entropy(leaf, target)
+    first, second = (
+        torch.autograd.grad(loss, leaf, torch.tensor(f, device=device), retain_graph=True)[0] for f in (2.0, 5.0)
+    )
+    torch.testing.assert_close(second, 2.5 * first)
+    torch.testing.assert_close(torch.autograd.grad(loss, leaf)[0], first / 2)
+    with pytest.raises(RuntimeError, match="second time"):
+        torch.autograd.grad(loss, leaf)
+
+
+def test_saved_tensors_hooks_and_checkpoints(device, seed):
+    leaf, target = torch.randn(4, 20, device=device, requires_grad=True), some_targets(4, 20, device)
+    _, expected = loss_and_grad(F.cross_entropy, leaf, target)
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: x.cpu(), lambda x: x.to(device)):
+        loss = ct.cross_entropy(leaf, target)
+    torch.testing.assert_close(torch.autograd.grad(loss, leaf)[0], expected)
+    loss = torch.utils.checkpoint.checkpoint(ct.cross_entropy, leaf, target, use_reentrant=False)
+    torch.testing.assert_close(torch.autograd.grad(loss, leaf)[0], expected)
+
+
+def test_is_differentiable_once(device, seed):
+    leaf, target = torch.randn(4, 20, device=device, requires_grad=True), some_targets(4, 20, device)
+    for reduction in REDUCTIONS:
+        loss = ct.cross_entropy(leaf, target, reduction=reduction).sum()
+        (grad,) = torch.autograd.grad(loss, leaf, create_graph=True)
+        with pytest.raises(RuntimeError, match=r"ce\.torch\.cross_entropy is differentiable once"):
+            grad.norm().backward()
+
+
+def test_under_autocast_the_loss_is_float32(device, seed):
+    logits, target = torch.randn(4, 20, device=device).bfloat16().requires_grad_(), some_targets(4, 20, device)
+    with torch.autocast(device.type, dtype=torch.bfloat16):
+        loss = ct.cross_entropy(logits, target)
+    assert loss.dtype is torch.float32
+    loss.backward()
+    expected, grad = loss_and_grad(lambda x: F.cross_entropy(x.float(), target), logits)
+    torch.testing.assert_close(loss, expected)
+    torch.testing.assert_close(logits.grad, grad, rtol=0.01, atol=1e-6)
+
+
+def test_gradients_of_probabilities_are_for_torch(device, seed):
+    logits = torch.randn(3, 6, device=device, requires_grad=True)
+    probabilities = torch.rand(3, 6, device=device, requires_grad=True)
+    ct.cross_entropy(logits, probabilities).backward()
+    ours = probabilities.grad.clone()
+    probabilities.grad = None
+    F.cross_entropy(logits, probabilities).backward()
+    torch.testing.assert_close(ours, probabilities.grad)
+
+
+def test_targets_out_of_range_are_never_silent(device):
+    logits, target = torch.zeros(3, 8, device=device), torch.tensor([1, 8, -3], device=device)
+    losses = ct.cross_entropy(logits, target, reduction="none")
+    assert losses.isnan().tolist() == [False, True, True]
+    with pytest.raises(IndexError, match=r"2 rows had a target .* the first is row 1 with target 8"):
+        ct.check(device)
+    ct.check(device)
+    with pytest.raises(IndexError):
+        ct.cross_entropy(logits, target, check=True)
+
+
+def test_module(device, seed):
+    logits, target = torch.randn(4, 20, device=device), some_targets(4, 20, device)
+    weight = torch.rand(20)
+    own = ct.CrossEntropyLoss(weight, reduction="sum", label_smoothing=0.1).to(device)
+    torchs = torch.nn.CrossEntropyLoss(weight, reduction="sum", label_smoothing=0.1).to(device)
+    torch.testing.assert_close(own(logits, target), torchs(logits, target))
+    assert torch.equal(own.state_dict()["weight"], torchs.state_dict()["weight"])
+    with_z_loss = ct.CrossEntropyLoss(z_loss=0.1)(logits, target)
+    assert with_z_loss > torch.nn.CrossEntropyLoss()(logits, target)
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+def test_the_gradient_in_operations_of_torch(reduction, seed):
+    """What the operators compute on the CPU, beside what autograd makes of the loss."""
+    logits, weight = torch.randn(4, 9, dtype=torch.float64), torch.rand(9, dtype=torch.float64)
+    for options in ({}, OPTIONS):
+        for target in (torch.tensor([1, -100, 8, 0]), torch.rand(4, 9, dtype=torch.float64)):
+            upstream = torch.rand((4,) if reduction == "none" else (), dtype=torch.float64)
+            _, expected = loss_and_grad(
+                reference, logits, target, weight, upstream=upstream, reduction=reduction, **options
+            )
+            chosen = _reference.Options(reduction=reduction, **options)
+            torch.testing.assert_close(_reference.gradient(logits, target, weight, chosen, upstream), expected)
+
+
+BAD = {
+    "reduction": (ValueError, "reduction is 'avg'; expected", lambda x, t: ct.cross_entropy(x, t, reduction="avg")),
+    "label_smoothing": (ValueError, "label_smoothing is 3", lambda x, t: ct.cross_entropy(x, t, label_smoothing=3.0)),
+    "rows of target": (ValueError, r"target has sizes \[2\]; expected \[4\]", lambda x, t: ct.cross_entropy(x, t[:2])),
+    "sizes of probabilities": (ValueError, "target has sizes", lambda x, t: ct.cross_entropy(x, x.detach()[:, :3])),
+    "weight": (ValueError, "weight is 5 x 1", lambda x, t: ct.cross_entropy(x, t, x.new_ones(5))),
+    "dtype of weight": (TypeError, "weight.dtype", lambda x, t: ct.cross_entropy(x, t, x.new_ones(8).half())),
+    "loss_dtype": (ValueError, "loss_dtype", lambda x, t: ct.cross_entropy(x, t, loss_dtype=torch.float16)),
+    "z_loss": (ValueError, "z_loss is -1", lambda x, t: ct.cross_entropy(x, t, z_loss=-1.0)),
+    "softcap": (ValueError, "softcap is -1", lambda x, t: ct.cross_entropy(x, t, softcap=-1.0)),
+    "gradient of weight": (
+        RuntimeError,
+        "weight",
+        lambda x, t: ct.cross_entropy(x, t, x.new_ones(8).requires_grad_()),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_refuses(case, device):
+    kind, message, call = BAD[case]
+    logits, target = torch.zeros(4, 8, device=device), torch.zeros(4, dtype=torch.int64, device=device)
+    for requires_grad in (False, True):
+        with pytest.raises(kind, match=message):
+            call(logits.clone().requires_grad_(requires_grad), target)
+
+
+def test_refuses_the_transforms_of_torch_func(device):
+    target = torch.zeros(4, dtype=torch.int64, device=device)
+    with pytest.raises(RuntimeError, match=r"torch\.func"):
+        torch.func.grad(lambda x: ct.cross_entropy(x, target))(torch.zeros(4, 8, device=device))
+
+
+def test_the_cpu_and_float64_are_for_torch(seed):
+    for dtype in (torch.float32, torch.float64, torch.bfloat16):
+        logits, target = torch.randn(3, 5, dtype=dtype), torch.randint(0, 5, (3,))
+        assert torch.equal(ct.cross_entropy(logits, target), F.cross_entropy(logits, target))
+        with_options = ct.cross_entropy(logits, target, z_loss=1e-2, softcap=3.0, return_lse=True)
+        assert with_options.loss.dtype is dtype
+        expected = torch.logsumexp(3 * torch.tanh(logits.double() / 3), 1)
+        torch.testing.assert_close(with_options.lse.double(), expected, rtol=1e-5, atol=1e-5)

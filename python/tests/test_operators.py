@@ -1,0 +1,255 @@
+"""torch.ops.ce.*: schemas, fake tensors, autograd, compilers, graphs."""
+
+from __future__ import annotations
+
+import ce.torch as ct
+import pytest
+import torch
+import torch.nn.functional as F
+from ce.torch import _native
+from conftest import HAS_GPU, needs_gpu
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+# ignore_index, reduction, label_smoothing, z_loss, softcap, logit_scale
+PLAIN = (-100, 1, 0.0, 0.0, 0.0, 1.0)
+ALL_OPTIONS = (-100, 0, 0.1, 1e-3, 5.0, 0.5)
+# f32_loss, return_z_loss, return_argmax, return_hit
+NOTHING, EVERYTHING = (False, False, False, False), (True, True, True, True)
+
+
+def samples(device: torch.device) -> list[tuple[str, tuple]]:
+    def rows(requires_grad: bool = False, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        return torch.randn(4, 24, device=device).to(dtype).requires_grad_(requires_grad)
+
+    target = torch.tensor([3, -100, 0, 23], device=device)
+    weight, lse = torch.rand(24, device=device), torch.randn(4, device=device) + 4
+    one, each = torch.rand((), device=device), torch.rand(4, device=device)
+    found: list[tuple[str, tuple]] = []
+    for name in ("softmax", "log_softmax"):
+        found += [
+            (name, (rows(True), 1)),
+            (name, (rows(True, torch.bfloat16), 0)),
+            (name, (torch.randn(2, 5, 3, device=device).transpose(1, 2), 1)),
+            (name + "_out", (rows(), 1, rows())),
+            (name + "_", (rows(), 1)),
+            (name + "_backward", (rows(), rows(), 1)),
+            (name + "_backward_out", (rows(), rows(), 1, rows())),
+        ]
+    found += [
+        ("cross_entropy", (rows(True), target, None, *PLAIN, *NOTHING)),
+        ("cross_entropy", (rows(True), target, weight, *ALL_OPTIONS, *EVERYTHING)),
+        ("cross_entropy", (rows(True), torch.rand(4, 24, device=device), None, *PLAIN, *NOTHING)),
+        (
+            "cross_entropy",
+            (
+                torch.randn(2, 7, 3, device=device, requires_grad=True),
+                target[[0, 2]].new_zeros(2, 3),
+                None,
+                *PLAIN,
+                *NOTHING,
+            ),
+        ),
+        ("cross_entropy_loss", (rows(), target, None, *PLAIN, True)),
+        ("cross_entropy_loss_and_grad", (rows(), target, weight, one, *PLAIN, False)),
+        ("cross_entropy_with_grad", (rows(), target, None, one, *PLAIN, *NOTHING)),
+        ("cross_entropy_with_grad", (rows(), target, weight, each, *ALL_OPTIONS, *EVERYTHING)),
+        ("cross_entropy_with_grad_", (rows(), target, None, None, *PLAIN, *NOTHING)),
+        ("cross_entropy_backward", (rows(), target, None, lse, one, *PLAIN)),
+        ("cross_entropy_backward_", (rows(), target, weight, lse, each, *ALL_OPTIONS)),
+    ]
+    return found
+
+
+NAMES = [f"{index}-{name}" for index, (name, _) in enumerate(samples(torch.device("cpu")))]
+
+
+@pytest.mark.parametrize("cpu", ["host", "torch"])
+@pytest.mark.parametrize("index", range(len(NAMES)), ids=NAMES)
+def test_opcheck(index, cpu, device, seed):
+    if device.type == "cuda" and cpu == "torch":
+        pytest.skip("of the CPU")
+    before = ct.configure(cpu=cpu)
+    try:
+        name, arguments = samples(device)[index]
+        torch.library.opcheck(getattr(torch.ops.ce, name).default, arguments)
+    finally:
+        ct.restore(before)
+
+
+def test_the_cpu_computes_the_same_either_way(seed):
+    """Every operator on the host device, and in operations of torch."""
+    made = []
+    for cpu in ("host", "torch"):
+        before = ct.configure(cpu=cpu)
+        torch.manual_seed(5)
+        results = []
+        for name, arguments in samples(torch.device("cpu")):
+            arguments = tuple(a.detach().clone() if isinstance(a, torch.Tensor) else a for a in arguments)
+            if "cross_entropy_backward" in name:  # whose logsumexp is to be that of its logits
+                z = ct._reference.transformed(arguments[0], ct._reference.Options(*(-100, "mean"), *arguments[7:]))
+                arguments = (*arguments[:3], torch.logsumexp(z, 1), *arguments[4:])
+            returned = getattr(torch.ops.ce, name)(*arguments)
+            returned = returned if isinstance(returned, (tuple, list)) else (returned,)
+            written = (
+                [a for a in arguments if isinstance(a, torch.Tensor)] if name.endswith("_") or "out" in name else []
+            )
+            results.append((name, [*returned, *written]))
+        made.append(results)
+        ct.restore(before)
+    for (name, ours), (_, torchs) in zip(*made):
+        for a, b in zip(ours, torchs):
+            assert (a is None) == (b is None), name
+            if a is not None:
+                torch.testing.assert_close(a, b, rtol=2e-2 if a.dtype is torch.bfloat16 else 1e-5, atol=1e-5, msg=name)
+
+
+def language_model_loss(hidden, weight, target):
+    logits = hidden @ weight.t()
+    return (
+        ct.cross_entropy(logits[:-1], target[1:], label_smoothing=0.1, z_loss=1e-4)
+        + ct.softmax(logits, -1).square().sum()
+    )
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_compiles_as_one_graph(backend, dynamic, device, seed):
+    if backend == "inductor" and device.type == "cpu":
+        pytest.skip("inductor is for the GPU: on the CPU it only shows the host compiler")
+    torch.compiler.reset()
+    compiled = torch.compile(language_model_loss, fullgraph=True, dynamic=dynamic, backend=backend)
+    for rows in (6, 9, 13):
+        hidden, weight = torch.randn(rows, 8, device=device), torch.randn(40, 8, device=device)
+        target = torch.randint(0, 40, (rows,), device=device)
+        results = []
+        for function in (compiled, language_model_loss):
+            leaves = [x.detach().clone().requires_grad_() for x in (hidden, weight)]
+            loss = function(*leaves, target)
+            loss.backward()
+            results.append((loss.detach(), *(x.grad for x in leaves)))
+        for ours, eager in zip(*results):
+            torch.testing.assert_close(ours, eager, rtol=1e-4, atol=1e-4)
+
+
+def test_compiled_modules_under_patch(device, seed):
+    torch.compiler.reset()
+    logits, target = torch.randn(4, 30, device=device, requires_grad=True), torch.randint(0, 30, (4,), device=device)
+    with ct.patch():
+        compiled = torch.compile(torch.nn.CrossEntropyLoss(), fullgraph=True, backend="aot_eager")
+        loss = compiled(logits, target)
+    torch.testing.assert_close(loss, F.cross_entropy(logits, target))
+
+
+def test_fake_tensors_run_no_kernel(seed):
+    with FakeTensorMode():
+        logits = torch.empty(8, 1000, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+        target = torch.zeros(8, dtype=torch.int64, device="cuda")
+        loss = ct.cross_entropy(logits, target, loss_dtype=torch.float32)
+        assert loss.shape == ()
+        assert loss.dtype is torch.float32
+        if HAS_GPU:  # torch's engine looks for it
+            loss.backward()
+        assert ct.softmax(logits, 1).shape == (8, 1000)
+    meta = torch.empty(3, 5, device="meta")
+    assert ct.softmax(meta, 1).device.type == "meta"
+
+
+def test_a_gradient_of_a_gradient_is_refused(device, seed):
+    logits = torch.randn(3, 8, device=device, requires_grad=True)
+    target = torch.zeros(3, dtype=torch.int64, device=device)
+    loss = torch.ops.ce.cross_entropy(logits, target, None, *PLAIN, *NOTHING)[0]
+    (grad,) = torch.autograd.grad(loss, logits, create_graph=True)
+    with pytest.raises(RuntimeError, match="differentiable once"):
+        grad.sum().backward()
+    (grad,) = torch.autograd.grad(torch.ops.ce.softmax(logits, 1).square().sum(), logits, create_graph=True)
+    with pytest.raises(RuntimeError, match="differentiable once"):
+        grad.sum().backward()
+
+
+def test_gradcheck_in_float32(device, seed):
+    logits = torch.randn(3, 7, device=device, requires_grad=True)
+    target = torch.tensor([1, 6, -100], device=device)
+    options = {"eps": 1e-2, "atol": 2e-3, "rtol": 2e-2}
+    for call in (
+        lambda x: ct.softmax(x, 1),
+        lambda x: ct.log_softmax(x, 0),
+        lambda x: ct.cross_entropy(x, target, label_smoothing=0.2, softcap=4.0),
+        lambda x: ct.cross_entropy(x, target, reduction="none", z_loss=0.1),
+    ):
+        with pytest.warns(UserWarning, match="double precision"):
+            assert torch.autograd.gradcheck(call, (logits,), **options)
+
+
+def test_autocast_of_the_operator(device, seed):
+    logits, target = torch.randn(3, 8, device=device).bfloat16(), torch.zeros(3, dtype=torch.int64, device=device)
+    with torch.autocast(device.type, dtype=torch.bfloat16):
+        assert torch.ops.ce.cross_entropy(logits, target, None, *PLAIN, *NOTHING)[0].dtype is torch.float32
+        assert torch.ops.ce.softmax(logits, 1).dtype is torch.float32
+
+
+@needs_gpu
+def test_a_graph_replays_a_step(seed):
+    """Warmed up outside of the capture, as torch asks for."""
+    logits = torch.randn(64, 3000, device="cuda", requires_grad=True)
+    target = torch.randint(0, 3000, (64,), device="cuda")
+
+    def step():
+        loss = ct.cross_entropy(logits, target, label_smoothing=0.1)
+        (grad,) = torch.autograd.grad(loss, logits)
+        return loss, grad, ct.softmax(logits.detach(), 1)
+
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        step()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        loss, grad, probabilities = step()
+    for _ in range(3):
+        with torch.no_grad():
+            logits.normal_()
+            target.random_(0, 3000)
+        graph.replay()
+        leaf = logits.detach().clone().requires_grad_()
+        expected = F.cross_entropy(leaf, target, label_smoothing=0.1)
+        expected.backward()
+        torch.testing.assert_close(loss, expected)
+        torch.testing.assert_close(grad, leaf.grad, rtol=1e-4, atol=1e-7)
+        torch.testing.assert_close(probabilities, torch.softmax(logits, 1))
+
+
+@needs_gpu
+def test_the_current_stream_is_used(seed):
+    logits = torch.randn(2000, 5000, device="cuda")
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(20):  # work that the softmax has to wait for
+            logits = logits * 1.01
+        ours = ct.softmax(logits, 1)
+    stream.synchronize()
+    torch.testing.assert_close(ours, torch.softmax(logits, 1))
+
+
+@needs_gpu
+def test_memory_is_of_torchs_allocator(seed):
+    torch.cuda.synchronize()
+    logits = torch.randn(512, 30000, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    target = torch.randint(0, 30000, (512,), device="cuda")
+    ct.cross_entropy(logits, target).backward()
+    kept = _native.allocated(torch.cuda.current_device())
+    assert kept > 0
+    logits.grad = None
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    assert before >= kept + logits.numel() * 2
+    ct.cross_entropy(logits, target).backward()
+    peak = torch.cuda.max_memory_allocated() - before
+    assert peak <= logits.numel() * 2 + (1 << 20)  # the gradient
+    logits.grad = None
+    torch.cuda.reset_peak_memory_stats()
+    doubled = logits * 2
+    held = torch.cuda.memory_allocated()
+    ct.cross_entropy(doubled, target, inplace_backward=True).backward()
+    assert torch.cuda.max_memory_allocated() - held <= logits.numel() * 2 + (1 << 20)  # of the multiplication

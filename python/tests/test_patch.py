@@ -1,0 +1,65 @@
+"""Functions of torch through ce, and back."""
+
+from __future__ import annotations
+
+import ce.torch as ct
+import pytest
+import torch
+import torch.nn.functional as F
+
+NAMES = ("cross_entropy", "softmax", "log_softmax")
+TORCHS = {name: getattr(F, name) for name in NAMES}
+
+
+def is_patched(name: str) -> bool:
+    return getattr(F, name) is not TORCHS[name]
+
+
+@pytest.fixture(autouse=True)
+def _unpatched():
+    yield
+    ct.unpatch()
+
+
+def test_patches_all_or_some_and_undoes_it():
+    ct.patch()
+    assert all(map(is_patched, NAMES))
+    ct.unpatch()
+    assert not any(map(is_patched, NAMES))
+    with ct.patch("softmax"):
+        assert [is_patched(name) for name in NAMES] == [False, True, False]
+        with ct.patch():
+            assert all(map(is_patched, NAMES))
+        assert [is_patched(name) for name in NAMES] == [False, True, False]
+    assert not any(map(is_patched, NAMES))
+
+
+def test_is_undone_where_the_block_fails():
+    with pytest.raises(KeyError), ct.patch():
+        raise KeyError
+    assert not any(map(is_patched, NAMES))
+
+
+def test_refuses_other_names():
+    with pytest.raises(ValueError, match="name is 'relu'; expected one of cross_entropy, softmax, log_softmax"):
+        ct.patch("softmax", "relu")
+    assert not any(map(is_patched, NAMES))
+
+
+def test_modules_of_torch_go_through_ce_and_mean_the_same(device, seed):
+    logits, target = torch.randn(5, 12, device=device, requires_grad=True), torch.randint(0, 12, (5,), device=device)
+    loss, softmax = torch.nn.CrossEntropyLoss(label_smoothing=0.1), torch.nn.Softmax(dim=1)
+    expected = loss(logits, target)
+    with ct.patch():
+        ours = loss(logits, target)
+        torch.testing.assert_close(softmax(logits), torch.softmax(logits, 1))
+    assert type(ours.grad_fn).__name__ == "LossAloneBackward"
+    torch.testing.assert_close(ours, expected)
+
+
+def test_what_has_no_kernel_runs_in_torch(seed):
+    with ct.patch():
+        for dtype in (torch.float64, torch.float32):
+            logits = torch.randn(3, 4, dtype=dtype, requires_grad=True)
+            F.cross_entropy(logits, torch.tensor([0, 1, 2])).backward()
+            torch.testing.assert_close(F.softmax(logits, 1), torch.softmax(logits, 1))

@@ -1,0 +1,124 @@
+"""Policies, tuning ahead, and processes that share a database."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import ce.torch as ct
+import pytest
+import torch
+
+from ce import _files
+
+
+@pytest.fixture
+def database(tmp_path):
+    """A database of the test's own."""
+    path = tmp_path / "own.db"
+    before = ct.configure(database=path, cpu="host")
+    yield path
+    ct.restore(before)
+
+
+def listed(database) -> str:
+    done = subprocess.run(
+        [_files.command(), "db", "list", "--db", database], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_frozen_raises_and_lookup_does_not_tune(database):
+    logits = torch.randn(2, 50)
+    before = ct.configure(policy="frozen")
+    with pytest.raises(ct.NotTuned, match="softmax"):
+        ct.softmax(logits, 1)
+    with pytest.raises(LookupError):
+        ct.cross_entropy(logits.requires_grad_(), torch.zeros(2, dtype=torch.int64))
+    ct.restore(before)
+    ct.configure(policy="lookup")
+    ct.softmax(logits, 1)
+
+
+def test_tune_ahead_then_frozen(database):
+    ct.configure(policy="frozen", tuning_seconds=0.5)
+    ct.tune([(2, 40, torch.float32)], operations=("cross_entropy", "softmax"), device="cpu", label_smoothing=0.1)
+    logits = torch.randn(2, 40, requires_grad=True)
+    ct.cross_entropy(logits, torch.zeros(2, dtype=torch.int64), label_smoothing=0.1).backward()
+    ct.softmax(logits, 1).sum().backward()
+    with pytest.raises(ct.NotTuned):
+        ct.cross_entropy(logits, torch.zeros(2, dtype=torch.int64))
+
+
+def test_tune_takes_the_output_layer_of_a_model(database):
+    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 33))
+    ct.configure(policy="frozen", tuning_seconds=0.5)
+    ct.tune(model, rows=3, device="cpu")
+    logits = torch.randn(3, 33, requires_grad=True)
+    ct.cross_entropy(logits, torch.zeros(3, dtype=torch.int64)).backward()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: ct.configure(policy="now"), "policy is 'now'; expected one of default, tune"),
+        (lambda: ct.configure(cpu="gpu"), "cpu is 'gpu'; expected 'torch' or 'host'"),
+        (lambda: ct.configure(tuning_seconds=-1), "tuning_seconds is -1"),
+        (lambda: ct.configure(scratch_bytes=-1), "scratch_bytes is -1"),
+        (lambda: ct.tune([(3,)]), r"shape is \(3,\)"),
+        (lambda: ct.tune([(3, 0)]), r"shape is \(3, 0\)"),
+        (lambda: ct.tune([(3, 4)], operations=("gelu",)), "operation is 'gelu'"),
+        (lambda: ct.tune(torch.nn.Linear(2, 3)), "rows is None"),
+        (lambda: ct.tune(torch.nn.ReLU(), rows=3), "ReLU has no linear layer"),
+    ],
+)
+def test_refuses(call, message):
+    before = ct.configure()
+    with pytest.raises(ValueError, match=message):
+        call()
+    assert ct.configure() == before
+
+
+RANK = """
+    import os, sys
+    import torch, torch.distributed as dist
+    import ce.torch as ct
+
+    dist.init_process_group("gloo")
+    ct.configure(database=sys.argv[1], cpu="host", tuning_seconds=2)
+    if sys.argv[2] == "ahead":
+        ct.tune([(2, 48, torch.float32)], device="cpu")
+        ct.configure(policy="frozen")
+    torch.manual_seed(0)
+    logits, target = torch.randn(2, 48, requires_grad=True), torch.tensor([3, 40])
+    loss = ct.cross_entropy(logits, target)
+    loss.backward()
+    found = [None] * dist.get_world_size()
+    dist.all_gather_object(found, (loss.item(), logits.grad.tolist()))
+    assert all(one == found[0] for one in found), found
+    dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize("when", ["ahead", "first call"])
+def test_four_processes_agree(when, tmp_path):
+    """One tunes, the others wait for it: they run the same kernels, and get the same bits."""
+    script = tmp_path / "rank.py"
+    script.write_text(textwrap.dedent(RANK))
+    environment = {
+        **os.environ,
+        "CE_POLICY": "tune",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "0",
+        "OMP_NUM_THREADS": "1",
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=4", "--rdzv-backend=c10d",
+         "--rdzv-endpoint=localhost:0", script, tmp_path / "shared.db", when],
+        capture_output=True, text=True, env=environment, check=False, timeout=240,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "cross_entropy f32" in listed(tmp_path / "shared.db")
