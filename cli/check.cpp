@@ -297,6 +297,7 @@ ExitCode check(const CheckOptions& options) {
   const double budget_s = options.budget.empty() ? std::numeric_limits<double>::infinity()
                                                  : parse_duration("--budget", options.budget);
   cache::Cache cache = open_database(options.common);
+  require_record(cache, options.tuning);
   const std::unique_ptr<runtime::Device> device = open_device(options.common);
   const int runs = count_in("--runs", options.runs, 1);
   const tuner::Settings settings = settings_of(options.tuning, device->model());
@@ -355,7 +356,7 @@ void add_check(CLI::App& app, Action& chosen) {
   command->add_flag("--retune", options->retune,
                     "Repeat the final of the best 8 where the second is faster than the winner");
   command->add_flag("--all", options->all, "List the problems that are as fast as they were, too");
-  add_scratch_option(*command, options->tuning);
+  add_timing_options(*command, options->tuning);
   add_device_option(*command, options->common);
   add_database_option(*command, options->common);
   add_json_option(*command, options->common);

@@ -104,6 +104,7 @@ ExitCode time(const TimeOptions& options) {
   const tuner::Settings settings = settings_of(options.tuning, device->model());
   require_compiler(*device);
   cache::Cache cache = cache::Cache::open(database_path(options.common));
+  require_record(cache, options.tuning, "nothing that is compiled");
   TuningRun run = begin_run(*device);
 
   ProgressDisplay display(Screen::standard_error());
@@ -150,7 +151,7 @@ void add_time(CLI::App& app, Action& chosen) {
       ->allow_extra_args(false);
   command->add_option("--samples", options->samples, "Samples of each config (default: 30)")->type_name("N");
   add_problem_options(*command, options->problem);
-  add_scratch_option(*command, options->tuning);
+  add_timing_options(*command, options->tuning);
   add_device_option(*command, options->common);
   add_database_option(*command, options->common);
   add_json_option(*command, options->common);

@@ -39,20 +39,18 @@ void add_tuning_options(CLI::App& command, TuningOptions& options) {
                   "Try at most that many configs (default: what the strategy tries; on the host 12,\n"
                   "but for exhaustive)")
       ->type_name("N");
-  command.add_flag(
-      "--unrecorded", options.unrecorded,
-      "Go on where the database cannot keep what is measured; without it that is an error at the start");
-  add_scratch_option(command, options);
+  add_timing_options(command, options);
 }
 
-void require_record(const cache::Cache& cache, const TuningOptions& options) {
+void require_record(const cache::Cache& cache, const TuningOptions& options, std::string_view what) {
   const cache::Status status = cache.status();
   if (!status.persistent && !options.unrecorded)
-    throw DatabaseError(
-        fmt::format("nothing that is measured would be kept: {} (--unrecorded goes on)", status.problem));
+    throw DatabaseError(fmt::format("{} would be kept: {} (--unrecorded goes on)", what, status.problem));
 }
 
-void add_scratch_option(CLI::App& command, TuningOptions& options) {
+void add_timing_options(CLI::App& command, TuningOptions& options) {
+  command.add_flag("--unrecorded", options.unrecorded,
+                   "Go on where the database cannot be written; without it that is an error at the start");
   command
       .add_option("--scratch", options.scratch,
                   "Device memory to use, such as 4GiB; with less, fewer rows are timed\n"

@@ -29,11 +29,14 @@ struct TuningOptions {
 };
 
 void add_tuning_options(CLI::App& command, TuningOptions& options);
-/// \throws DatabaseError where what is measured would be lost, unless that was asked for
-void require_record(const cache::Cache& cache, const TuningOptions& options);
+/// Those of them that commands take which search nothing: --unrecorded and --scratch.
+void add_timing_options(CLI::App& command, TuningOptions& options);
 
-/// That one alone, for commands that search nothing.
-void add_scratch_option(CLI::App& command, TuningOptions& options);
+/// To be called before anything is measured.
+/// \param what  would be lost, as "nothing that is compiled"
+/// \throws DatabaseError where the database cannot be written, unless that was asked for
+void require_record(const cache::Cache& cache, const TuningOptions& options,
+                    std::string_view what = "nothing that is measured");
 
 /// What suits the device, but for what was asked.
 /// \throws InvalidArgument naming the option and its value

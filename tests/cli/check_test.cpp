@@ -176,6 +176,27 @@ TEST_F(CheckCommand, AFailureDoesNotHideARegression) {
   EXPECT_TRUE(document.contains("error")) << document;
 }
 
+/// SQLite reads a file whose name leaves no room for that of a log, and cannot write it.
+TEST_F(CheckCommand, WhereNothingIsKeptNothingIsTimed) {
+  add(few_warps, 1e9);
+  cache_.checkpoint();
+  const std::string unwritable = (folder() / std::string(253, 'n')).string();
+  std::filesystem::copy_file(database(), unwritable);
+  const std::vector<std::string> words{"check", "--device", "host", "--runs", "1", "--db", unwritable};
+  const Finished refused = ce_tune(words);
+  EXPECT_EQ(refused.status, 7) << refused.out << refused.err;
+  EXPECT_NE(refused.err.find("nothing that is measured would be kept: " + unwritable), std::string::npos)
+      << refused.err;
+  EXPECT_EQ(refused.out, "") << "nothing is timed";
+
+  std::vector<std::string> all_the_same = words;
+  all_the_same.emplace_back("--unrecorded");
+  const Finished told = ce_tune(all_the_same);
+  EXPECT_EQ(told.status, 7) << told.out << told.err;
+  EXPECT_NE(told.err.find("not kept"), std::string::npos) << told.err;
+  EXPECT_NE(told.out.find("faster"), std::string::npos) << told.out;
+}
+
 TEST_F(CheckCommand, BudgetsEndIt) {
   add(few_warps, 1e9);
   const json none = checked(11, {"--budget", "0.000001s"});

@@ -1,9 +1,11 @@
+#include <SQLiteCpp/Database.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "cache/cache.hpp"
 #include "tests/cli/process.hpp"
 
 namespace ce::cli {
@@ -68,6 +70,25 @@ TEST_F(TimeCommand, RefusesConfigsThatCannotRun) {
     EXPECT_NE(refused.err.find("--config is"), std::string::npos) << refused.err;
     EXPECT_NE(refused.err.find(message), std::string::npos) << refused.err;
   }
+}
+
+TEST_F(TimeCommand, WhereNothingIsKeptNothingIsCompiled) {
+  const auto expect_refusal = [&](const std::string& problem) {
+    const Finished refused = time_softmax({"--config", narrow});
+    EXPECT_EQ(refused.status, 7) << refused.out << refused.err;
+    EXPECT_NE(refused.err.find("nothing that is compiled would be kept"), std::string::npos) << refused.err;
+    EXPECT_NE(refused.err.find(problem), std::string::npos) << refused.err;
+    EXPECT_EQ(refused.out, "") << "nothing is timed";
+  };
+  static_cast<void>(cache::Cache::open(database()));
+  SQLite::Database(database(), SQLite::OPEN_READWRITE)
+      .exec("INSERT INTO schema_versions (version) VALUES (1000); PRAGMA user_version = 1000");
+  expect_refusal("newer");
+  test::write_file(database(), std::string(5000, 'x'));
+  expect_refusal("no tuning database");
+  const Finished timed = time_softmax({"--config", narrow, "--unrecorded"});
+  EXPECT_EQ(timed.status, 0) << timed.err;
+  EXPECT_NE(timed.out.find("BEHIND"), std::string::npos) << timed.out;
 }
 
 TEST_F(TimeCommand, NamesWhatIsWrong) {
