@@ -177,10 +177,10 @@ std::string row_of(const ReportedProblem& reported, bool with_evidence) {
   } else {
     const auto& [config, measurement] = reported.best.front();
     cells += fmt::format(
-        "<code class=\"config\">{}</code><span class=\"num time\">{}</span><span class=\"num speed\">{} "
-        "GB/s</span>{}",
-        escaped(config), time_text(measurement.median_us), throughput_text(reported.gbs()),
-        share_of(reported));
+        "<span class=\"config\"><code>{}</code><span class=\"timed\">{}</span></span>"
+        "<span class=\"num time\">{}</span><span class=\"num speed\">{} GB/s</span>{}",
+        escaped(config), escaped(timed_text(measurement)), time_text(measurement.median_us),
+        throughput_text(reported.gbs()), share_of(reported));
   }
   return fmt::format(
       "<details class=\"row\" data-text=\"{} {} \"><summary class=\"winner\">{}</summary>\n"
@@ -195,11 +195,9 @@ std::string winners_of(const std::vector<std::pair<std::string, Problems>>& kind
                        [&](const ReportedProblem* reported) { return !chosen.contains(reported); });
   };
   std::string html =
-      "<h3>Winners</h3>\n<p class=\"faint\">The fastest config of each problem, its time, and its share of "
-      "the "
-      "ceiling: what the fastest kernel on record reaches that does nothing but move memory in the same way. "
-      "Open a "
-      "line for its evidence.</p>\n";
+      "<h3>Winners</h3>\n<p class=\"faint\">The fastest config of each problem, when and on which GPU it "
+      "was timed, its time, and its share of the ceiling: what the fastest kernel on record reaches "
+      "that does nothing but move memory in the same way. Open a line for its evidence.</p>\n";
   if (std::any_of(kinds.begin(), kinds.end(), left_out))
     html += fmt::format(
         "<p class=\"faint\">The evidence of {} problems is on the page: those that became slower or may "

@@ -49,6 +49,7 @@ const std::string_view report_style = R"css(
   .num { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
   .share { font-variant-numeric: tabular-nums; text-align: right; padding: 0 .4rem; border-radius: 4px;
     background: linear-gradient(to right, var(--tint) var(--part), transparent var(--part)) var(--raised); }
+  .timed { display: block; font-size: .7rem; color: var(--faint); }
   .verdict { font-style: normal; font-size: .8rem; padding: .05rem .45rem; border-radius: 1rem; white-space: nowrap;
     background: var(--raised); color: var(--faint); }
   .verdict.slower { background: var(--bad-tint); color: var(--bad); font-weight: 600; }

@@ -114,6 +114,21 @@ TEST(ReportPage, IsWellFormedAndShowsWinnersWithTheirShareOfTheCeiling) {
   EXPECT_EQ(contents.text.find("History"), std::string::npos) << "nothing to compare with";
 }
 
+/// A merged database knows several GPUs of one model, each from another day.
+TEST(ReportPage, SaysOfWhichGpuAndDayAWinnerIs) {
+  cache::Cache cache = example_cache();
+  const Problem problem = softmax_of(1024);
+  Measurement of_another = final_of(problem, device, configs_of(problem).front(), 10);
+  of_another.evidence["uuid"] = "GPU-2";
+  of_another.created_at = "2030-05-06T07:08:09.000Z";
+  cache.add(of_another);
+  const std::string page = page_of(report_on(cache));
+  contents_of(page);
+  const std::string before = "</code><span class=\"timed\">", after = "</span></span>";
+  EXPECT_EQ(count_of(page, before + "2030-01-02 03:04 UTC on GPU-1" + after), 3U) << "the copy is one, too";
+  EXPECT_EQ(count_of(page, before + "2030-05-06 07:08 UTC on GPU-2" + after), 1U);
+}
+
 TEST(ReportPage, LoadsNothing) {
   std::string page = page_of(report_on(example_cache()));
   for (const char* external : {"url(", "@import", "<link", "<img", "<iframe", "//cdn"})
