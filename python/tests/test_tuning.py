@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import ce.torch as ct
 import pytest
@@ -110,6 +111,7 @@ def test_four_processes_agree(when, tmp_path):
     script.write_text(textwrap.dedent(RANK))
     environment = {
         **os.environ,
+        "PYTHONPATH": str(Path(_files.__file__).parents[1]),
         "CE_POLICY": "tune",
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": "0",
