@@ -10,6 +10,7 @@
 #include "c/handles.hpp"
 #include "c/operations.hpp"
 #include "c/structs.hpp"
+#include "c/tensor.hpp"
 #include "ce/base/error.hpp"
 
 namespace ce::c {
@@ -131,6 +132,14 @@ ce_status ce_stop_background(ce_context* context) {
 
 ce_status ce_synchronize(ce_context* context, ce_stream stream) {
   return guarded([&] { context_or_default(context).synchronize(stream); });
+}
+
+ce_status ce_scale_gradient(ce_context* context, const ce_tensor* grad, const ce_tensor* upstream,
+                            ce_stream stream) {
+  return guarded([&] {
+    context_or_default(context).scale_gradient(tensor_from("grad", grad), tensor_from("upstream", upstream),
+                                               stream);
+  });
 }
 
 ce_status ce_check(ce_context* context, ce_stream stream, ce_bad_targets* found) {

@@ -18,6 +18,7 @@
 #include "ce/check_options.hpp"
 #include "ce/chooser.hpp"
 #include "ce/device_name.hpp"
+#include "ce/gradient_scaling.hpp"
 #include "ce/known_call.hpp"
 #include "ce/policy.hpp"
 #include "ce/prepared.hpp"
@@ -112,6 +113,7 @@ struct Context::Impl {
   Chooser chooser;
   Workspaces workspaces;
   Statuses statuses;
+  GradientScaling scaling{*device, cache};
   const Choice empty{
       .config = "", .origin = Origin::fallback, .reason = "no rows: nothing to launch", .key = ""};
 };
@@ -351,6 +353,16 @@ void Context::stop_background() {
   impl_->cache.checkpoint();
 }
 
+void Context::scale_gradient(const Tensor& grad, const ConstTensor& upstream, Stream stream) {
+  const DefaultFloatingEnvironment environment;
+  impl_->require_own_process();
+  try {
+    impl_->scaling.run(grad, upstream, stream);
+  } catch (const InvalidArgument& error) {
+    throw error.in("scale_gradient");
+  }
+}
+
 Memory Context::allocate(std::size_t bytes) {
   impl_->require_own_process();
   runtime::Device& device = *impl_->device;
@@ -363,6 +375,6 @@ void Context::synchronize(Stream stream) {
 }
 
 std::string Context::device_name() const { return impl_->device->name(); }
-int Context::compiled() const noexcept { return impl_->chooser.compiled(); }
+int Context::compiled() const noexcept { return impl_->chooser.compiled() + impl_->scaling.compiled(); }
 
 }  // namespace ce

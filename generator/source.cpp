@@ -12,6 +12,7 @@
 #include "ce/base/digest.hpp"
 #include "ce/base/error.hpp"
 #include "ce/base/made_once.hpp"
+#include "generator/ceil_div.hpp"
 #include "generator/templates.hpp"
 #include "generator/variant.hpp"
 
@@ -19,6 +20,7 @@ namespace ce::generator {
 namespace {
 
 constexpr std::string_view loss_sum_file = "loss_sum.cuh";
+constexpr std::string_view scale_gradient_file = "scale_gradient.cuh";
 constexpr std::uint32_t loss_sum_threads = 1024;  // ce::sum_threads in that file
 constexpr std::uint32_t loss_sum_shared_bytes = 512;
 
@@ -268,6 +270,35 @@ Program generate(const Problem& problem, const Config& config) {
   }
   if (sums) program.steps.push_back(over_losses("ce_sum", true));
   return program;
+}
+
+Program scale_gradient(DType gradient, DType upstream) {
+  constexpr std::uint32_t threads = 256, unroll = 4;
+  const std::string words = fmt::format("scale_gradient {} upstream={}", name(gradient), name(upstream));
+  Text text;
+  write_start(text, words, "", scale_gradient_file);
+  text.line("namespace ce {{");
+  text.line("struct problem {{");
+  text.line("  using Element = {};", kernel_type(gradient));
+  text.line("  using Upstream = {};", kernel_type(upstream));
+  text.line("  static constexpr int inputs = 1, threads = {}, unroll = {};", threads, unroll);
+  text.line("  static constexpr bool batched = false, strided = false;");
+  text.line("}};");
+  text.line("}}  // namespace ce");
+  text.line("using ce::Arguments;");
+  text.line("");
+  write_template(text, scale_gradient_file);
+  const auto blocks = [](const Config&, const Problem& problem) {
+    const std::int64_t tile = threads * unroll * (16 / size_of(problem.dtype));
+    return std::max<std::int64_t>(1, ceil_div(problem.rows, tile));
+  };
+  return {.config = {},
+          .sources = {finished(words, std::move(text))},
+          .steps = {{.source = 0,
+                     .entry = "ce_scale_gradient",
+                     .threads = threads,
+                     .persistent = true,
+                     .blocks = blocks}}};
 }
 
 std::string compile_key(const Source& source, std::string_view compiler) {

@@ -52,6 +52,10 @@ struct Program {
 /// \throws InvalidArgument where the variant does not serve the operation
 [[nodiscard]] Program generate(const Problem& problem, const Config& config);
 
+/// Multiplies a dense gradient of `rows` elements (Problem::rows of its launches, Arguments::rows) in place by one number
+/// in device memory. It is no operation of its own: nothing about it is tuned.
+[[nodiscard]] Program scale_gradient(DType gradient, DType upstream);
+
 /// Names the binary of a source: digest of text, headers and compiler.
 /// \param compiler  the compiler with version and target
 [[nodiscard]] std::string compile_key(const Source& source, std::string_view compiler);

@@ -104,16 +104,13 @@ std::mutex& shared_sources() {
   return known->mutex;
 }
 
-}  // namespace
-
-Built build(runtime::Device& device, cache::Cache& cache, const generator::Problem& problem,
-            const generator::Config& config) {
-  Built built{.program = generator::generate(problem, config), .compiler = device.compiler()};
+/// \param own  sources that belong to one config: the others are the same for all, and whoever comes first compiles them
+Built build(runtime::Device& device, cache::Cache& cache, generator::Program program, std::size_t own) {
+  Built built{.program = std::move(program), .compiler = device.compiler()};
   for (std::size_t i = 0; i < built.program.sources.size(); ++i) {
     const generator::Source& source = built.program.sources[i];
     const std::string& key = built.keys.emplace_back(generator::compile_key(source, built.compiler));
-    // Sources after the first are the same for every config: whoever comes first compiles them for all.
-    const bool shared = i > 0;
+    const bool shared = i >= own;
     const auto lock = shared ? std::unique_lock(shared_sources()) : std::unique_lock<std::mutex>();
     auto image = cache.binary(key);
     if (!image) {
@@ -124,6 +121,17 @@ Built build(runtime::Device& device, cache::Cache& cache, const generator::Probl
     built.images.push_back(std::move(*image));
   }
   return built;
+}
+
+}  // namespace
+
+Built build(runtime::Device& device, cache::Cache& cache, const generator::Problem& problem,
+            const generator::Config& config) {
+  return build(device, cache, generator::generate(problem, config), 1);
+}
+
+Built build_shared(runtime::Device& device, cache::Cache& cache, generator::Program program) {
+  return build(device, cache, std::move(program), 0);
 }
 
 StandIn stand_in(runtime::Device& device, cache::Cache& cache, const generator::Problem& problem,

@@ -100,6 +100,9 @@ struct Built {
 [[nodiscard]] Built build(runtime::Device& device, cache::Cache& cache, const generator::Problem& problem,
                           const generator::Config& config);
 
+/// The same of a program that is not of one config: the database keeps all of it at once.
+[[nodiscard]] Built build_shared(runtime::Device& device, cache::Cache& cache, generator::Program program);
+
 /// What runs for a problem that has no winner.
 struct StandIn {
   Kernel kernel;

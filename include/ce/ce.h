@@ -192,8 +192,9 @@ typedef struct ce_context ce_context;
 typedef int32_t ce_policy;
 enum {
   CE_POLICY_DEFAULT = 0,  ///< the environment variable CE_POLICY, else CE_POLICY_TUNE
-  CE_POLICY_TUNE = 1,  ///< tune it now, once; while another thread or process does, wait for it, at most three
-                       ///< times tuning_seconds, and go on with a stand-in for the time being
+  CE_POLICY_TUNE =
+      1,  ///< tune it now, once; while another thread or process does, wait for it, at most three
+          ///< times tuning_seconds, and go on with a stand-in for the time being
   CE_POLICY_LOOKUP = 2,  ///< never tune: a stand-in
   CE_POLICY_FROZEN = 3,  ///< fail with CE_STATUS_NOT_TUNED
   CE_POLICY_BACKGROUND =
@@ -574,6 +575,14 @@ CE_C_API ce_status ce_cross_entropy_backward_prepare(ce_context* context,
                                                      const ce_cross_entropy_backward_options* options,
                                                      const ce_cross_entropy_backward_tensors* tensors,
                                                      ce_stream stream, ce_plan** plan);
+
+/// Multiplies a gradient in place by the gradient of the loss, where that becomes known only after
+/// ce_cross_entropy() wrote both: enqueues grad *= upstream. Where the factor is 1, nearly always, nothing but it
+/// is read, and the call takes the GPU a few microseconds. The product is made in f32 and rounded once.
+/// \param grad      dense f32, f16 or bf16 of any rows and columns
+/// \param upstream  [1] of f32 or the dtype of grad, in device memory
+CE_C_API ce_status ce_scale_gradient(ce_context* context, const ce_tensor* grad, const ce_tensor* upstream,
+                                     ce_stream stream);
 
 // ---- Memory -------------------------------------------------------------------------------------------
 

@@ -499,6 +499,19 @@ void cross_entropy_backward_in_place(StableIValue* stack, std::uint64_t, std::ui
   static_cast<void>(backward(arguments, Gradient::in_place));
 }
 
+/// (Tensor(a!) grad, Tensor upstream) -> ()
+void scale_gradient(StableIValue* stack, std::uint64_t, std::uint64_t) {
+  constexpr const char* name = "scale_gradient_";
+  Arguments arguments(stack);
+  const Tensor grad = arguments.tensor(), upstream = arguments.tensor();
+  require_same_device(upstream, "upstream", grad);
+  if (!grad.is_dense())
+    throw std::invalid_argument(std::string("ce: ") + name + ": grad has gaps; expected a dense tensor");
+  if (grad.elements() == 0) return;
+  const ce_tensor elements = vector_of(grad), factor = vector_of(upstream);
+  require(ce_scale_gradient(context_of(grad.device()), &elements, &factor, stream_of(grad)));
+}
+
 // ---- schemas ------------------------------------------------------------------------------------------
 
 using Boxed = void (*)(StableIValue* stack, std::uint64_t inputs, std::uint64_t outputs);
@@ -554,6 +567,7 @@ std::vector<Operator> operators() {
       cross_entropy_backward);
   add("cross_entropy_backward_", "Tensor(a!)" + backward, "()", cross_entropy_backward_in_place,
       cross_entropy_backward_in_place);
+  add("scale_gradient_", "Tensor(a!) grad, Tensor upstream", "()", scale_gradient, scale_gradient);
   return all;
 }
 

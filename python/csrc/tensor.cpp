@@ -25,21 +25,6 @@ struct Types {
   }
 };
 
-/// Whether the elements fill a range of memory, each its own.
-bool is_dense(std::span<const std::int64_t> sizes, std::span<const std::int64_t> strides) {
-  std::vector<std::size_t> order(sizes.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::erase_if(order, [&](std::size_t d) { return sizes[d] == 1; });
-  std::sort(order.begin(), order.end(),
-            [&](std::size_t a, std::size_t b) { return strides[a] < strides[b]; });
-  std::int64_t next = 1;
-  for (const std::size_t d : order) {
-    if (strides[d] != next) return false;
-    next *= sizes[d];
-  }
-  return true;
-}
-
 std::vector<std::int64_t> contiguous_strides(std::span<const std::int64_t> sizes) {
   std::vector<std::int64_t> strides(sizes.size());
   std::int64_t next = 1;
@@ -145,7 +130,7 @@ Tensor Tensor::empty(std::int64_t size, std::int32_t dtype, const Tensor& like) 
 Tensor Tensor::empty_scalar(std::int32_t dtype, const Tensor& like) { return empty({}, {}, dtype, like); }
 
 Tensor Tensor::empty_like(const Tensor& like) {
-  if (is_dense(like.sizes(), like.strides())) return empty(like.sizes(), like.strides(), like.dtype(), like);
+  if (like.is_dense()) return empty(like.sizes(), like.strides(), like.dtype(), like);
   return empty(like.sizes(), dense_strides(like.sizes(), like.strides()), like.dtype(), like);
 }
 
@@ -168,6 +153,20 @@ std::int64_t Tensor::elements() const noexcept {
   std::int64_t product = 1;
   for (const std::int64_t size : sizes()) product *= size;
   return product;
+}
+
+bool Tensor::is_dense() const {
+  std::vector<std::size_t> order(dimensions_);
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::erase_if(order, [&](std::size_t d) { return sizes_[d] == 1; });
+  std::sort(order.begin(), order.end(),
+            [&](std::size_t a, std::size_t b) { return strides_[a] < strides_[b]; });
+  std::int64_t next = 1;
+  for (const std::size_t d : order) {
+    if (strides_[d] != next) return false;
+    next *= sizes_[d];
+  }
+  return true;
 }
 
 ce_dtype Tensor::ce_type() const {

@@ -49,6 +49,8 @@ class Tensor {
   [[nodiscard]] std::span<const std::int64_t> sizes() const noexcept { return {sizes_, dimensions_}; }
   [[nodiscard]] std::span<const std::int64_t> strides() const noexcept { return {strides_, dimensions_}; }
   [[nodiscard]] std::int64_t elements() const noexcept;
+  /// Whether the elements fill a range of memory, each its own.
+  [[nodiscard]] bool is_dense() const;
   /// torch's number of it.
   [[nodiscard]] std::int32_t dtype() const noexcept { return dtype_; }
   /// ce's. \throws std::runtime_error where it has none

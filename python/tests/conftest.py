@@ -17,9 +17,10 @@ os.environ["CE_DB"] = str(Path(_folder.name) / "ce.db")
 os.environ.setdefault("CE_SYSTEM_DB", "none")
 os.environ.setdefault("CE_POLICY", "lookup")
 
-import ce.torch as ct  # noqa: E402
 import pytest  # noqa: E402
 import torch  # noqa: E402
+
+import ce.torch as ct  # noqa: E402
 
 HAS_GPU = torch.cuda.is_available()
 if os.environ.get("CE_REQUIRE_GPU") == "1" and not HAS_GPU:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 
-import ce.torch as ct
 import pytest
 import torch
 import torch.nn.functional as F
-from ce.torch import _reference
 from torch import Tensor
+
+import ce.torch as ct
+from ce.torch import _reference
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 REDUCTIONS = ["mean", "sum", "none"]

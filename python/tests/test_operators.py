@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import ce.torch as ct
 import pytest
 import torch
 import torch.nn.functional as F
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+import ce.torch as ct
 from ce.torch import _native
 from conftest import HAS_GPU, needs_gpu
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 # ignore_index, reduction, label_smoothing, z_loss, softcap, logit_scale
 PLAIN = (-100, 1, 0.0, 0.0, 0.0, 1.0)
@@ -56,6 +57,7 @@ def samples(device: torch.device) -> list[tuple[str, tuple]]:
         ("cross_entropy_with_grad_", (rows(), target, None, None, *PLAIN, *NOTHING)),
         ("cross_entropy_backward", (rows(), target, None, lse, one, *PLAIN)),
         ("cross_entropy_backward_", (rows(), target, weight, lse, each, *ALL_OPTIONS)),
+        ("scale_gradient_", (rows(), one)),
     ]
     return found
 
@@ -253,3 +255,33 @@ def test_memory_is_of_torchs_allocator(seed):
     held = torch.cuda.memory_allocated()
     ct.cross_entropy(doubled, target, inplace_backward=True).backward()
     assert torch.cuda.max_memory_allocated() - held <= logits.numel() * 2 + (1 << 20)  # of the multiplication
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_scales_a_gradient_in_place(dtype, device, seed):
+    """By a number of float32 or its own dtype, rounded once; by 1 not a bit of it changes."""
+    whole = torch.randn(5000, device=device).to(dtype)
+    for start, size in ((0, 5000), (1, 4096), (3, 7), (5, 1), (0, 0)):
+        for factor in (0.37, -2.0, 0.0, float("nan"), 1.0):
+            for own in (torch.float32, dtype):
+                upstream = torch.tensor(factor, dtype=own, device=device)
+                ours = whole.clone()
+                torch.ops.ce._scale_gradient_(ours[start : start + size], upstream)
+                expected = whole.clone()
+                part = expected[start : start + size]
+                part.copy_(part.float() * upstream.float())
+                assert torch.equal(ours.nan_to_num(7), expected.nan_to_num(7)), (start, size, factor)
+    odd = torch.full((40,), float("nan"), device=device).to(dtype)
+    odd.view(torch.int16 if dtype.itemsize == 2 else torch.int32).add_(1)
+    before = odd.clone()
+    torch.ops.ce._scale_gradient_(odd, torch.ones((), device=device))
+    bits = torch.int16 if dtype.itemsize == 2 else torch.int32
+    assert torch.equal(odd.view(bits), before.view(bits))
+    permuted = torch.randn(4, 6, 5, device=device).to(dtype).permute(2, 0, 1)
+    expected = permuted * 2
+    torch.ops.ce._scale_gradient_(permuted, torch.full((), 2.0, device=device))
+    assert torch.equal(permuted, expected)
+    with pytest.raises(ValueError, match="grad has gaps"):
+        torch.ops.ce._scale_gradient_(whole[::2], torch.ones((), device=device))
+    with pytest.raises(ValueError, match="upstream"):
+        torch.ops.ce._scale_gradient_(whole, torch.ones(2, device=device))

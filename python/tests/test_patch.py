@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import ce.torch as ct
 import pytest
 import torch
 import torch.nn.functional as F
+
+import ce.torch as ct
 
 NAMES = ("cross_entropy", "softmax", "log_softmax")
 TORCHS = {name: getattr(F, name) for name in NAMES}

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import ce.torch as ct
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+import ce.torch as ct
 
 FUNCTIONS = [(ct.softmax, F.softmax), (ct.log_softmax, F.log_softmax)]
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]

@@ -8,10 +8,10 @@ import sys
 import textwrap
 from pathlib import Path
 
-import ce.torch as ct
 import pytest
 import torch
 
+import ce.torch as ct
 from ce import _files
 
 

@@ -267,6 +267,9 @@ TEST_P(CompileForArchitecture, EveryVariant) {
       if (const auto config = config_of(variant, problem, capability, last))
         compiler.expect_compiles(generate(problem, *config));
   };
+  for (const DType dtype : {DType::f32, DType::f16, DType::bf16})
+    for (const DType upstream : {DType::f32, dtype})
+      compiler.expect_compiles(scale_gradient(dtype, upstream));
   const bool is_newest = capability == supported.back();
   for (const Variant& variant : variants()) {
     std::vector<Problem> problems = operations_of(variant);

@@ -17,6 +17,7 @@ _loss_and_grad = _operators._cross_entropy_loss_and_grad.default
 _with_grad = _operators._cross_entropy_with_grad.default
 _with_grad_in_place = _operators._cross_entropy_with_grad_.default
 _backward = _operators._cross_entropy_backward.default
+_scale_gradient = _operators._scale_gradient_.default
 _keeps_graph = torch._C._autograd._get_current_graph_task_keep_graph
 
 MEAN_OR_SUM = (1, 2)
@@ -127,10 +128,12 @@ def once(gradient: Tensor, name: str) -> Tensor:
 
 
 def scaled(grad: Tensor, factor: Tensor, is_kept: bool) -> Tensor:
-    """The gradient times a number on the device, in its own memory unless it is needed again."""
+    """The gradient times a number on the device, in its own memory unless it is needed again. Where the number is 1 the
+    gradient is not even read."""
     if is_kept:
-        return grad * factor.to(grad.dtype)
-    return grad.mul_(factor.to(grad.dtype))
+        grad = grad.clone()
+    _scale_gradient(grad, factor)
+    return grad
 
 
 def compiled_cross_entropy(

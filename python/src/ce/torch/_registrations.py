@@ -210,6 +210,13 @@ def _cpu_loss_and_grad(
     return _cpu_with_grad(logits, target, weight, upstream, *rest, False, False, False)[:2]
 
 
+def _cpu_scale_gradient(grad: Tensor, upstream: Tensor) -> None:
+    if _runs_on_host(grad):
+        _operators._scale_gradient_(grad, upstream)
+    else:
+        grad.mul_(upstream)
+
+
 def _fake_cross_entropy(logits: Tensor, target: Tensor, weight: Tensor | None, *rest: Any) -> tuple[Tensor, ...]:
     return _new_outputs(logits, rest[:6], rest[6:], logits.new_empty)
 
@@ -271,6 +278,7 @@ def _register_cross_entropy() -> None:
         ("cross_entropy_with_grad_", _cpu_with_grad_in_place, _fake_with_grad_in_place),
         ("cross_entropy_backward", _cpu_backward, _fake_backward),
         ("cross_entropy_backward_", _cpu_backward_in_place, _fake_nothing),
+        ("scale_gradient_", _cpu_scale_gradient, _fake_nothing),
     ):
         _library.impl(op, kernel, "CPU")
         torch.library.register_fake("ce::" + op, fake)

@@ -1,0 +1,128 @@
+"""Training with and without ``ce.torch.patch()``: loss curves, step time, peak memory. On one GPU.
+
+    python bench/python_training.py [--steps 200] [--out FILE]
+
+A small GPT on bytes of the text of this repository's documents, float32 master weights under bfloat16 autocast. torch
+runs twice with the same seed, to show how far two runs of torch differ by themselves, then ce.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import ce.torch as ct
+from python_calls import machine
+
+BYTES = 256
+
+
+class Block(nn.Module):
+    """Causal attention and a feed-forward network, each after a norm and beside a residual."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.first, self.second = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, length, width = x.shape
+        parts = self.qkv(self.first(x)).view(batch, length, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
+        attended = F.scaled_dot_product_attention(*parts, is_causal=True)
+        x = x + self.out(attended.transpose(1, 2).reshape(batch, length, width))
+        return x + self.down(F.gelu(self.up(self.second(x))))
+
+
+class Gpt(nn.Module):
+    """Predicts the next byte. The output layer has `classes` classes, of which a text uses 256."""
+
+    def __init__(self, classes: int, width: int, layers: int, heads: int, length: int) -> None:
+        super().__init__()
+        self.embedding, self.position = nn.Embedding(classes, width), nn.Parameter(torch.zeros(length, width))
+        self.blocks = nn.Sequential(*(Block(width, heads) for _ in range(layers)))
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, classes, bias=False)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.head(self.norm(self.blocks(self.embedding(tokens) + self.position)))
+
+
+def text() -> Tensor:
+    """All documents, one after the other."""
+    documents = sorted(Path(__file__).parents[1].glob("docs/*.md"))
+    return torch.tensor(list(b"\n".join(file.read_bytes() for file in documents)), dtype=torch.int64)
+
+
+def train(steps: int, classes: int, batch: int, length: int, seed: int = 0) -> dict[str, object]:
+    torch.manual_seed(seed)
+    model = Gpt(classes, width=512, layers=4, heads=8, length=length).cuda()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
+    data = text().cuda()
+    generator = torch.Generator(device="cuda").manual_seed(seed)
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    losses, times = [], []
+    for _ in range(steps):
+        start = torch.randint(0, len(data) - length - 1, (batch,), device="cuda", generator=generator)
+        window = data[start[:, None] + torch.arange(length + 1, device="cuda")]
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            logits = model(window[:, :-1])
+            loss = F.cross_entropy(logits.view(-1, classes), window[:, 1:].reshape(-1))
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        torch.cuda.synchronize()
+        times.append((time.perf_counter() - begin) * 1e3)
+        losses.append(loss.detach())
+    return {
+        "losses": torch.stack(losses).tolist(),
+        "step ms": statistics.median(times[steps // 10 :]),
+        "peak GiB": torch.cuda.max_memory_allocated() / 2**30,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--classes", type=int, default=50304, help="of the output layer; a text uses 256 of them")
+    parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--length", type=int, default=512)
+    parser.add_argument("--out", help="write the figures here as JSON, too")
+    arguments = parser.parse_args()
+    shape = (arguments.steps, arguments.classes, arguments.batch, arguments.length)
+    ct.tune([(arguments.batch * arguments.length, arguments.classes)], loss_dtype=torch.float32)
+    train(3, *shape[1:])  # libraries and clocks warm up
+    runs = {"torch": train(*shape), "torch again": train(*shape)}
+    with ct.patch():
+        runs["ce"] = train(*shape)
+
+    def difference(a: str, b: str) -> list[float]:
+        return [abs(x - y) for x, y in zip(runs[a]["losses"], runs[b]["losses"])]
+
+    noise, own = difference("torch", "torch again"), difference("torch", "ce")
+    report = {
+        "machine": machine(),
+        "shape": dict(zip(("steps", "classes", "batch", "length"), shape)),
+        "runs": {name: {key: run[key] for key in ("step ms", "peak GiB")} for name, run in runs.items()},
+        "loss of torch at steps 1, half, last": [runs["torch"]["losses"][i] for i in (0, arguments.steps // 2, -1)],
+        "loss of ce": [runs["ce"]["losses"][i] for i in (0, arguments.steps // 2, -1)],
+        "difference of two runs of torch, mean and largest": [statistics.mean(noise), max(noise)],
+        "difference of ce and torch, mean and largest": [statistics.mean(own), max(own)],
+    }
+    print(json.dumps(report, indent=2))
+    if arguments.out:
+        Path(arguments.out).write_text(json.dumps({**report, "curves": {n: r["losses"] for n, r in runs.items()}}))
+
+
+if __name__ == "__main__":
+    main()
