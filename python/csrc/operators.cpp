@@ -2,7 +2,8 @@
 /// The operators torch.ops.ce.*, on torch's stable interface. Their schemas are at the end.
 ///
 /// An operator without an underscore in front has autograd, fake tensors and the CPU registered in Python; its twin
-/// with one is the kernel alone, for callers that have seen to those. Where a call is refused nothing was enqueued.
+/// with one is the kernel alone, for callers that have seen to those. `_eager_softmax` has all but autograd in Python: most
+/// calls of softmax reach their kernel through it alone. Where a call is refused nothing was enqueued.
 
 #include <torch/csrc/stable/library.h>
 
@@ -574,12 +575,16 @@ std::vector<Operator> operators() {
 }  // namespace
 
 STABLE_TORCH_LIBRARY(ce, library) {
+  for (const char* name : {"_eager_softmax", "_eager_log_softmax"})
+    library.def((std::string(name) + "(Tensor input, int dim) -> Tensor").c_str());
   for (const Operator& one : operators())
     for (const std::string& name : {one.name, "_" + one.name})
       library.def((name + "(" + one.arguments + ") -> " + one.returns).c_str());
 }
 
 STABLE_TORCH_LIBRARY_IMPL(ce, CUDA, library) {
+  library.impl("_eager_softmax", softmax<SoftmaxNames>);
+  library.impl("_eager_log_softmax", softmax<LogSoftmaxNames>);
   for (const Operator& one : operators()) {
     library.impl(one.name.c_str(), one.boxed);
     library.impl(("_" + one.name).c_str(), one.twin);

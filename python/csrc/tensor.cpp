@@ -92,6 +92,12 @@ Tensor::Tensor(AtenTensorHandle handle) : handle_(handle) {
   device_ = type == Types::get().cuda ? index : host;
 }
 
+Tensor::Tensor(AtenTensorHandle handle, std::size_t dimensions, std::int32_t dtype, int device)
+    : handle_(handle), dimensions_(dimensions), dtype_(dtype), device_(device) {
+  check(aoti_torch_get_sizes(handle, &sizes_), "tell a tensor's sizes");
+  check(aoti_torch_get_strides(handle, &strides_), "tell a tensor's strides");
+}
+
 Tensor::~Tensor() {
   if (handle_ != nullptr) static_cast<void>(aoti_torch_delete_tensor_object(handle_));
 }
@@ -119,7 +125,7 @@ Tensor Tensor::empty(std::span<const std::int64_t> sizes, std::span<const std::i
   check(aoti_torch_empty_strided(static_cast<std::int64_t>(sizes.size()), sizes.data(), strides.data(), dtype,
                                  on_host ? types.cpu : types.cuda, on_host ? 0 : like.device(), &made),
         "allocate a tensor: the device's memory is short");
-  return Tensor(made);
+  return {made, sizes.size(), dtype, like.device()};
 }
 
 Tensor Tensor::empty(std::int64_t size, std::int32_t dtype, const Tensor& like) {
@@ -156,6 +162,9 @@ std::int64_t Tensor::elements() const noexcept {
 }
 
 bool Tensor::is_dense() const {
+  bool is_contiguous = false;
+  check(aoti_torch_is_contiguous(handle_, &is_contiguous), "look at a tensor");
+  if (is_contiguous) return true;
   std::vector<std::size_t> order(dimensions_);
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::erase_if(order, [&](std::size_t d) { return sizes_[d] == 1; });

@@ -61,6 +61,8 @@ class Tensor {
 
  private:
   Tensor() = default;
+  /// A new one, of which all is known but where sizes and strides are.
+  Tensor(AtenTensorHandle handle, std::size_t dimensions, std::int32_t dtype, int device);
   void swap(Tensor& other) noexcept;
 
   AtenTensorHandle handle_ = nullptr;

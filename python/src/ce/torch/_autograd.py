@@ -10,14 +10,17 @@ from torch import Tensor
 from ce.torch import _native
 
 _operators = _native.operators
-_softmax_forward = {False: _operators._softmax.default, True: _operators._log_softmax.default}
-_softmax_backward = {False: _operators._softmax_backward.default, True: _operators._log_softmax_backward.default}
-_forward = _operators._cross_entropy.default
-_loss_and_grad = _operators._cross_entropy_loss_and_grad.default
-_with_grad = _operators._cross_entropy_with_grad.default
-_with_grad_in_place = _operators._cross_entropy_with_grad_.default
-_backward = _operators._cross_entropy_backward.default
-_scale_gradient = _operators._scale_gradient_.default
+_softmax_forward = {False: _native.fast(_operators._softmax), True: _native.fast(_operators._log_softmax)}
+_softmax_backward = {
+    False: _native.fast(_operators._softmax_backward),
+    True: _native.fast(_operators._log_softmax_backward),
+}
+_forward = _native.fast(_operators._cross_entropy)
+_loss_and_grad = _native.fast(_operators._cross_entropy_loss_and_grad)
+_with_grad = _native.fast(_operators._cross_entropy_with_grad)
+_with_grad_in_place = _native.fast(_operators._cross_entropy_with_grad_)
+_backward = _native.fast(_operators._cross_entropy_backward)
+_scale_gradient = _native.fast(_operators._scale_gradient_)
 _keeps_graph = torch._C._autograd._get_current_graph_task_keep_graph
 
 MEAN_OR_SUM = (1, 2)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+from collections.abc import Callable
 from ctypes import POINTER, c_int32, c_int64, c_void_p
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import torch
 
@@ -28,6 +29,12 @@ _library.ce_torch_shutdown.restype = None
 atexit.register(_library.ce_torch_shutdown)
 
 HOST = -1
+
+
+def fast(operator: Any) -> Callable[..., Any]:
+    """An operator's only overload without the layer of Python around it, where torch has that."""
+    overload = operator.default
+    return getattr(overload, "_op", overload)
 
 
 def configure(options: _c.ContextOptions) -> None:

@@ -16,6 +16,9 @@ from ce.torch import _native, _reference, _settings
 _operators = _native.operators
 _library = torch.library.Library("ce", "IMPL")
 _REDUCTIONS = ("none", "mean", "sum")
+_AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA) | torch._C.DispatchKeySet(
+    torch._C.DispatchKey.AutocastCPU
+)
 _KERNEL_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -82,8 +85,18 @@ def _register_softmax(name: str, function: Callable[[Tensor, int], Tensor], back
     def fake_nothing(*arguments: Any) -> None:
         return None
 
-    for prefix in ("ce::", "ce::_"):
+    def autocast(input: Tensor, dim: int) -> Tensor:
+        with torch._C._ExcludeDispatchKeyGuard(_AUTOCAST):
+            return getattr(_operators, "_eager_" + name)(input.float(), dim)
+
+    _library.impl("_eager_" + name, cpu, "CPU")
+    _library.impl("_eager_" + name, torch.library.fallthrough_kernel, "AutogradCUDA")
+    for key in ("AutocastCUDA", "AutocastCPU"):
+        _library.impl("_eager_" + name, autocast, key)
+
+    for prefix in ("ce::", "ce::_", "ce::_eager_"):
         torch.library.register_fake(prefix + name, fake)
+    for prefix in ("ce::", "ce::_"):
         torch.library.register_fake(f"{prefix}{name}_backward", fake_backward)
         for op in (name + "_out", name + "_", name + "_backward_out"):
             torch.library.register_fake(prefix + op, fake_nothing)
@@ -291,20 +304,18 @@ def _register_cross_entropy() -> None:
         "cross_entropy_backward",
     ):
         _refuse_gradient(op, "cross_entropy")
+    for op in ("cross_entropy_loss", "cross_entropy_loss_and_grad", "cross_entropy"):
+        # Their twins make nothing that has a gradient.
+        _library.impl("_" + op, torch.library.fallthrough_kernel, "AutogradCUDA")
     for key in ("AutocastCUDA", "AutocastCPU"):
-        _library.impl("cross_entropy", _autocast(key), key)
+        _library.impl("cross_entropy", _autocast_cross_entropy, key)
 
 
-def _autocast(key: str) -> Callable[..., Any]:
+def _autocast_cross_entropy(*arguments: Any) -> Any:
     """torch casts logits to float32 under autocast; kernels compute in float32, so that the loss alone need be."""
-    keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
-
-    def cross_entropy(*arguments: Any) -> Any:
-        before, f32_loss, after = arguments[:9], True, arguments[10:]
-        with torch._C._ExcludeDispatchKeyGuard(keys):
-            return _operators.cross_entropy(*before, f32_loss, *after)
-
-    return cross_entropy
+    before, f32_loss, after = arguments[:9], True, arguments[10:]
+    with torch._C._ExcludeDispatchKeyGuard(_AUTOCAST):
+        return _operators.cross_entropy(*before, f32_loss, *after)
 
 
 def _softmax_gradient(grad: Tensor, output: Tensor, dim: int, dtype: torch.dtype) -> Tensor:

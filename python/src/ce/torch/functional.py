@@ -19,10 +19,13 @@ __all__ = ["CrossEntropyOutput", "cross_entropy", "log_softmax", "softmax"]
 
 _KERNEL_DTYPES = frozenset((torch.float32, torch.float16, torch.bfloat16))
 _operators = _native.operators
-_softmax, _log_softmax = _operators._softmax.default, _operators._log_softmax.default
+_eager_softmax, _eager_log_softmax = (
+    _native.fast(_operators._eager_softmax),
+    _native.fast(_operators._eager_log_softmax),
+)
 _softmax_public = {False: _operators.softmax.default, True: _operators.log_softmax.default}
-_loss = _operators._cross_entropy_loss.default
-_forward = _operators._cross_entropy.default
+_loss = _native.fast(_operators._cross_entropy_loss)
+_forward = _native.fast(_operators._cross_entropy)
 _is_compiling = torch.compiler.is_compiling
 
 
@@ -61,11 +64,13 @@ def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: 
     """
     if has_torch_function_unary(input):
         return handle_torch_function(softmax, (input,), input, dim=dim, _stacklevel=_stacklevel, dtype=dtype)
-    if dim is not None and dtype is None and _goes_straight(input):
+    # Most calls have nothing between them and their kernel but what the dispatcher of torch does.
+    if dim is not None and dtype is None and not input.requires_grad and not _is_compiling():
         try:
-            return _softmax(input, dim)
+            return _eager_softmax(input, dim)
         except (RuntimeError, ValueError) as error:
-            _native.raise_from(error)
+            if _has_kernels_for(input):
+                _native.raise_from(error)
     return _softmax_of(input, dim, dtype, False, _stacklevel)
 
 
@@ -75,23 +80,13 @@ def log_softmax(
     """The logarithm of softmax along a dimension, as :func:`torch.nn.functional.log_softmax`. See :func:`softmax`."""
     if has_torch_function_unary(input):
         return handle_torch_function(log_softmax, (input,), input, dim=dim, _stacklevel=_stacklevel, dtype=dtype)
-    if dim is not None and dtype is None and _goes_straight(input):
+    if dim is not None and dtype is None and not input.requires_grad and not _is_compiling():
         try:
-            return _log_softmax(input, dim)
+            return _eager_log_softmax(input, dim)
         except (RuntimeError, ValueError) as error:
-            _native.raise_from(error)
+            if _has_kernels_for(input):
+                _native.raise_from(error)
     return _softmax_of(input, dim, dtype, True, _stacklevel)
-
-
-def _goes_straight(input: Tensor) -> bool:
-    """Whether nothing stands between an eager call and its kernel. It is asked in every call, so it asks little."""
-    return (
-        input.is_cuda
-        and input.dtype in _KERNEL_DTYPES
-        and not (input.requires_grad and torch.is_grad_enabled())
-        and not _is_compiling()
-        and not torch.is_autocast_enabled("cuda")
-    )
 
 
 def _softmax_of(input: Tensor, dim: int | None, dtype: torch.dtype | None, logarithm: bool, stacklevel: int) -> Tensor:
@@ -101,7 +96,7 @@ def _softmax_of(input: Tensor, dim: int | None, dtype: torch.dtype | None, logar
         )
     if dtype is not None and input.dtype is not dtype:
         input = input.to(dtype)
-    if not (input.is_cuda or _settings.on_host) or input.dtype not in _KERNEL_DTYPES:
+    if not _has_kernels_for(input):
         return torch.log_softmax(input, dim) if logarithm else torch.softmax(input, dim)
     if _is_compiling():
         return _softmax_public[logarithm](input, dim)
@@ -111,9 +106,13 @@ def _softmax_of(input: Tensor, dim: int | None, dtype: torch.dtype | None, logar
         if torch.is_grad_enabled() and input.requires_grad:
             _refuse_functorch("log_softmax" if logarithm else "softmax")
             return _autograd.Softmax.apply(input, dim, logarithm)
-        return (_log_softmax if logarithm else _softmax)(input, dim)
+        return (_eager_log_softmax if logarithm else _eager_softmax)(input, dim)
     except (RuntimeError, ValueError) as error:
         _native.raise_from(error)
+
+
+def _has_kernels_for(tensor: Tensor) -> bool:
+    return (tensor.is_cuda or (_settings.on_host and tensor.is_cpu)) and tensor.dtype in _KERNEL_DTYPES
 
 
 def _refuse_functorch(name: str) -> None:
@@ -227,12 +226,7 @@ def cross_entropy(
     wants_gradient = torch.is_grad_enabled() and input.requires_grad
     if weight is not None and weight.requires_grad and torch.is_grad_enabled():
         raise RuntimeError("ce.torch.cross_entropy: the derivative for 'weight' is not implemented, as in torch")
-    of_torch = (
-        not (device_type == "cuda" or _settings.on_host)
-        or dtype not in _KERNEL_DTYPES
-        or input.numel() == 0
-        or target.requires_grad
-    )
+    of_torch = not _has_kernels_for(input) or input.numel() == 0 or target.requires_grad
     if not of_torch and not _is_index(target.dtype):
         target, input, of_torch = _same_dtype(target, input)
     if of_torch:
