@@ -61,8 +61,22 @@ struct Bench {
   cache::Cache cache;
 };
 
-/// \throws what Tuner::tune() throws
-tuner::Report tune(const Json& job, std::optional<Bench>& bench, Channel& channel) {
+using Clock = std::chrono::steady_clock;
+
+/// Null for ever.
+Json seconds_until(Clock::time_point end) {
+  if (end == Clock::time_point::max()) return {};
+  return std::chrono::duration<double>(end - Clock::now()).count();
+}
+
+Clock::time_point in_seconds(const Json& seconds) {
+  if (seconds.is_null()) return Clock::time_point::max();
+  return Clock::now() +
+         std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds.get<double>()));
+}
+
+/// \throws what Tuner::search() throws
+tuner::Effort tune(const Json& job, std::optional<Bench>& bench, Channel& channel) {
   if (!bench)
     bench = Bench{ce::open_device(job.at("device").get<std::string>()),
                   cache::Cache::open(path_in(job.at("database")))};
@@ -75,6 +89,7 @@ tuner::Report tune(const Json& job, std::optional<Bench>& bench, Channel& channe
                               .samples = job.at("samples")};
   tuner::Settings settings = settings_of(options, bench->device->model());
   settings.budget_s = job.at("budget_s");
+  settings.end = in_seconds(job.at("left_s"));
   const tuner::Hooks hooks{.progress =
                                [&](const tuner::Progress& progress) {
                                  send(channel, {{"progress", words_of(progress)}});
@@ -83,7 +98,7 @@ tuner::Report tune(const Json& job, std::optional<Bench>& bench, Channel& channe
                                [&](std::string_view config, bool begins) {
                                  send(channel, {{begins ? "launching" : "launched", config}});
                                }};
-  return tuner::Tuner(*bench->device, bench->cache, settings).tune(problem, hooks);
+  return tuner::Tuner(*bench->device, bench->cache, settings).search(problem, hooks);
 }
 
 /// Whether the process ended of what it did. Else somebody else ended it: the user, or the system, say, short of
@@ -163,12 +178,13 @@ IsolatedTuning::IsolatedTuning(const runtime::Device& device, cache::Cache& cach
 
 IsolatedTuning::~IsolatedTuning() = default;
 
-Json IsolatedTuning::job(const generator::Problem& problem, double budget_s) const {
+Json IsolatedTuning::job(const generator::Problem& problem, const tuner::Settings& settings) const {
   return {{"device", device_.name()},
           {"database", path_words(cache_.status().path)},
           {"problem", generator::key_text(problem)},
           {"rows", problem.rows},
-          {"budget_s", budget_s},
+          {"budget_s", settings.budget_s},
+          {"left_s", seconds_until(settings.end)},
           {"configs", options_.configs},
           {"scratch", options_.scratch},
           {"strategy", options_.strategy},
@@ -186,7 +202,7 @@ void IsolatedTuning::quarantine(const generator::Problem& problem, const std::st
                                 .evidence = device_.evidence()});
 }
 
-tuner::Effort IsolatedTuning::tune(const generator::Problem& problem, double budget_s,
+tuner::Effort IsolatedTuning::tune(const generator::Problem& problem, const tuner::Settings& settings,
                                    const tuner::Hooks& hooks) {
   require_shared(cache_);
   tuner::Effort all;
@@ -200,7 +216,7 @@ tuner::Effort IsolatedTuning::tune(const generator::Problem& problem, double bud
       });
     };
     const auto before = rejected();
-    const Worker::Ending ending = worker_->tune(job(problem, budget_s), launch_limit_, hooks);
+    const Worker::Ending ending = worker_->tune(job(problem, settings), launch_limit_, hooks);
     if (ending.effort) {
       if (first) return *ending.effort;
       all.configs = ending.effort->configs;
@@ -233,13 +249,13 @@ tuner::Effort IsolatedTuning::tune(const generator::Problem& problem, double bud
 int tuning_worker_main(int in, int out) {
   std::optional<Bench> bench;
   return answer_jobs(in, out, tuning_worker_argument, [&](const Json& job, Channel& channel) -> Json {
-    const tuner::Report report = tune(job, bench, channel);
+    const tuner::Effort effort = tune(job, bench, channel);
     bench->cache.flush(patience_at_end);
     return {{"effort",
-             {{"configs", report.configs},
-              {"known", report.known},
-              {"compiled", report.compiled},
-              {"seconds", report.seconds}}}};
+             {{"configs", effort.configs},
+              {"known", effort.known},
+              {"compiled", effort.compiled},
+              {"seconds", effort.seconds}}}};
   });
 }
 

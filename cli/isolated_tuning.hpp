@@ -29,15 +29,16 @@ class IsolatedTuning {
                  std::chrono::milliseconds launch_limit);
   ~IsolatedTuning();
 
-  /// As Tuner::tune(), whose errors it throws; Error(device) where the process dies between launches, or where
+  /// As Tuner::search(), whose errors it throws; Error(device) where the process dies between launches, or where
   /// others end it twice; DatabaseError where the database does not take a quarantine.
-  /// \param budget_s  of the search; what processes cost that died comes on top
-  tuner::Effort tune(const generator::Problem& problem, double budget_s, const tuner::Hooks& hooks);
+  /// \param settings  whose budget_s is of each process: what those cost that died comes on top, until their end
+  tuner::Effort tune(const generator::Problem& problem, const tuner::Settings& settings,
+                     const tuner::Hooks& hooks);
 
  private:
   class Worker;
 
-  [[nodiscard]] Json job(const generator::Problem& problem, double budget_s) const;
+  [[nodiscard]] Json job(const generator::Problem& problem, const tuner::Settings& settings) const;
   void quarantine(const generator::Problem& problem, const std::string& config, const std::string& reason);
 
   const runtime::Device& device_;

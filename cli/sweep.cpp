@@ -138,7 +138,18 @@ std::optional<Failure> out_of_budget(const std::string& budget, std::int64_t lef
                                                     fmt::join(what, ", "), budget)}}};
 }
 
-/// Tunes one problem, within the budget. An error goes into the result.
+/// What was found, in the result. \param report  of the problem
+void note(tuner::Tuner& tuner, const cache::Cache& cache, const tuner::Hooks& hooks, std::size_t top,
+          tuner::Report report, SweptProblem& swept) {
+  swept.report = std::move(report);
+  swept.report->ceiling_gbs = tuner.ceiling(swept.problem, hooks);
+  if (top > 0)
+    swept.best = tuner::decide(cache.measurements(swept.key), swept.problem.operation).value().ranking;
+  swept.best.resize(std::min(swept.best.size(), top));
+}
+
+/// Tunes one problem, within the budget. An error goes into the result; a problem of which nothing was measured in time
+/// has none, nor a report.
 /// \param isolated  null to tune in this process
 /// \param most      seconds for the problem; 0 for no bound
 /// \param waits     for a process that is tuning it; else it is left for later
@@ -156,15 +167,24 @@ bool tune_one(tuner::Tuner& tuner, IsolatedTuning* isolated, const cache::Cache&
     const std::optional<double> share = budget.share(most);
     if (!share) return;
     tuner.set_budget(*share);
-    swept.report =
-        isolated != nullptr
-            ? tuner.report(swept.problem, isolated->tune(swept.problem, tuner.settings().budget_s, hooks))
-            : tuner.tune(swept.problem, hooks);
-    swept.report->ceiling_gbs = tuner.ceiling(swept.problem, hooks);
-    if (top > 0)
-      swept.best = tuner::decide(cache.measurements(swept.key), swept.problem.operation).value().ranking;
-    swept.best.resize(std::min(swept.best.size(), top));
+    const tuner::Effort effort = isolated != nullptr ? isolated->tune(swept.problem, tuner.settings(), hooks)
+                                                     : tuner.search(swept.problem, hooks);
+    if (!budget.share(most) && !tuner.known_winner(swept.problem)) return;
+    note(tuner, cache, hooks, top, tuner.report(swept.problem, effort), swept);
   });
+}
+
+/// Reports what needs no search of the problems that the budget left out.
+void note_known(tuner::Tuner& tuner, const cache::Cache& cache, const tuner::Hooks& hooks, std::size_t top,
+                SweepResult& result) {
+  for (SweptProblem& swept : result.problems) {
+    if (swept.report || swept.failure) continue;
+    std::optional<Failure> none;  // who cannot be reported was not reached
+    static_cast<void>(attempt(none, [&] {
+      if (auto report = tuner.known_report(swept.problem))
+        note(tuner, cache, hooks, top, *std::move(report), swept);
+    }));
+  }
 }
 
 void tune_all(runtime::Device& device, cache::Cache& cache, const tuner::Settings& settings,
@@ -180,6 +200,7 @@ void tune_all(runtime::Device& device, cache::Cache& cache, const tuner::Setting
   std::optional<IsolatedTuning> isolated;
   if (agenda.launch_limit) isolated.emplace(device, cache, agenda.tuning, *agenda.launch_limit);
   const Budget budget(agenda.budget_s);
+  tuner.set_end(budget.end());
   for (const generator::Problem& problem : agenda.problems)
     result.problems.push_back(SweptProblem{problem, tuner.key(problem)});
   // Sweeps that share a list share the work: what another process is at is left, and looked at again at the end.
@@ -194,6 +215,7 @@ void tune_all(runtime::Device& device, cache::Cache& cache, const tuner::Setting
       if (swept.failure && (!result.run.failure || !go_on)) result.run.failure = swept.failure;
       if (!go_on) return;
     }
+  note_known(tuner, cache, hooks, agenda.top, result);
 }
 
 /// The list is the same with any other options.

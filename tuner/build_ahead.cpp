@@ -61,6 +61,18 @@ void BuildAhead::stop() {
   for (std::jthread& thread : threads_) thread.request_stop();
 }
 
+std::optional<BuildAhead::Ready> BuildAhead::next_begun() {
+  std::size_t index = 0;
+  {
+    std::unique_lock lock(mutex_);
+    arrival_.wait(lock, [&] { return !ready_.empty() || building_ == 0; });
+    if (ready_.empty()) return std::nullopt;
+    index = ready_.front();
+    ready_.pop_front();
+  }
+  return Ready{index, future_of(index)};
+}
+
 std::future<Built> BuildAhead::future_of(std::size_t index) {
   const std::lock_guard lock(mutex_);
   return jobs_[index].built.get_future();

@@ -55,6 +55,9 @@ class BuildAhead {
   /// Starts no other config.
   void stop();
 
+  /// After stop(): waits for the next of those that were begun, however long it takes; nothing where there is none.
+  [[nodiscard]] std::optional<Ready> next_begun();
+
  private:
   struct Job {
     generator::Config config;

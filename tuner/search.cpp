@@ -147,14 +147,21 @@ Search::Clock::time_point Search::deadline(double share) const {
                       std::chrono::duration<double>(settings_.budget_s * share));
 }
 
-/// The first that works is waited for, however long it takes: there must be a winner. Another search may know it.
+/// The first that works is waited for, however long it takes: there must be a winner. Another search may know it. Where
+/// the end is set, some of the time until then is left for turns.
 Search::Clock::time_point Search::end_of_screening(std::span<const std::size_t> left) const {
+  constexpr double share_until_end = 0.85;
   const int found = measured();
-  if (found == 0) return Clock::time_point::max();
+  if (found == 0) return settings_.end;
+  const auto before_end =
+      settings_.end == Clock::time_point::max()
+          ? settings_.end
+          : start_ + std::chrono::duration_cast<Clock::duration>(share_until_end * (settings_.end - start_));
   const auto first = ahead_entrants_.begin();
   const auto others = first + std::min(most_leaders, std::ssize(ahead_entrants_));
-  return deadline(share_of_screening(breadth_, found,
-                                     std::find_first_of(first, others, left.begin(), left.end()) != others));
+  return std::min(before_end, deadline(share_of_screening(
+                                  breadth_, found,
+                                  std::find_first_of(first, others, left.begin(), left.end()) != others)));
 }
 
 int Search::measured() const {
@@ -191,7 +198,7 @@ void Search::screen(const Round& round, int number) {
   while (!left.empty()) {
     stop_if_asked();
     if (2 * left.size() <= round.entrants.size()) build_likely(number + 1);
-    std::optional<BuildAhead::Ready> ready = ahead_->next(end_of_screening(left));
+    std::optional<BuildAhead::Ready> ready = next_ready(left);
     if (!ready) return cut_short(left.size());
     const std::size_t entrant = ahead_entrants_[ready->index];
     look_at(entrant, [&] { return ready->built.get(); });
@@ -201,10 +208,20 @@ void Search::screen(const Round& round, int number) {
   }
 }
 
+/// Nothing where the time is up. Until one is measured, what had been begun by then is waited for: else a search with
+/// little time would begin with the same again and again.
+std::optional<BuildAhead::Ready> Search::next_ready(std::span<const std::size_t> left) {
+  std::optional<BuildAhead::Ready> ready = ahead_->next(end_of_screening(left));
+  if (ready || measured() > 0) return ready;
+  ahead_->stop();
+  return ahead_->next_begun();
+}
+
 /// Says so in the evidence where too few were ready.
 void Search::cut_short(std::size_t left) {
   const int few = measured();
-  if (few >= breadth_.least_configs || !cut_short_.empty()) return;
+  const bool enough = breadth_.strategy != Strategy::exhaustive && few >= breadth_.least_configs;
+  if (enough || !cut_short_.empty()) return;
   cut_short_ =
       fmt::format("only {} of {} configs were ready in time", few, static_cast<std::size_t>(few) + left);
 }
@@ -336,7 +353,8 @@ void Search::note(std::size_t entrant, const cache::Measurement& measurement) {
 
 // ---- turns ---------------------------------------------------------------------------------------------
 
-/// Those that another search screened, as many at once as there are compilers. \returns those that take part
+/// Those that another search screened, as many at once as there are compilers. \returns those that take part; none where
+/// the end comes first
 std::vector<std::size_t> Search::build_missing(const std::vector<std::size_t>& entrants) {
   std::vector<std::size_t> missing;
   std::vector<generator::Config> configs;
@@ -346,9 +364,11 @@ std::vector<std::size_t> Search::build_missing(const std::vector<std::size_t>& e
       configs.push_back(configs_[entrant]);
     }
   BuildAhead ahead(device_, cache_, problem_, configs);
-  for (std::size_t i = 0; i < missing.size(); ++i) {
+  for (std::size_t looked_at = 0; looked_at < missing.size(); ++looked_at) {
     stop_if_asked();
-    look_at(missing[i], [&] { return ahead.take(i); });
+    std::optional<BuildAhead::Ready> ready = ahead.next(settings_.end);
+    if (!ready) return {};
+    look_at(missing[ready->index], [&] { return ready->built.get(); });
   }
   std::vector<std::size_t> left = entrants;
   std::erase_if(left, [&](std::size_t entrant) { return entrants_[entrant].out; });
@@ -358,12 +378,14 @@ std::vector<std::size_t> Search::build_missing(const std::vector<std::size_t>& e
 void Search::take_turns(const Round& round) {
   // Once there have been turns, what is left of the budget says whether there are more.
   const auto ends_in_time = [&](Clock::time_point begin) {
-    return begin + of_a_contender_ * static_cast<int>(round.entrants.size()) <= deadline(share_of_turns);
+    return begin + of_a_contender_ * static_cast<int>(round.entrants.size()) <=
+           std::min(deadline(share_of_turns), settings_.end);
   };
+  if (is_past_end()) return;
   if (round.entrants.empty() || (turns_taken_ > 0 && !ends_in_time(Clock::now()))) return;
   prepare_device();
   const std::vector<std::size_t> entrants = build_missing(round.entrants);
-  if (entrants.empty()) return;
+  if (entrants.empty() || is_past_end()) return;
   std::vector<Contender*> contenders;
   std::vector<const Kernel*> kernels;
   for (const std::size_t entrant : entrants) {

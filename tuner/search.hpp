@@ -39,6 +39,8 @@ class Search {
   /// \throws Error(interrupted) when asked to stop; DeviceError where a fault took the context with it
   void run();
 
+  /// Whether run() has nothing to do.
+  [[nodiscard]] bool is_over() const;
   [[nodiscard]] Effort effort() const { return {configs(), known_, compiled_, seconds()}; }
   /// What is still compiling when nothing is looked at any more: to be kept until it has come to an end.
   [[nodiscard]] std::unique_ptr<BuildAhead> unfinished() { return std::move(unfinished_); }
@@ -57,9 +59,9 @@ class Search {
   [[nodiscard]] int configs() const noexcept { return static_cast<int>(configs_.size()); }
   [[nodiscard]] double seconds() const;
   void survey();
-  [[nodiscard]] bool is_over() const;
 
   void screen(const Round& round, int number);
+  [[nodiscard]] std::optional<BuildAhead::Ready> next_ready(std::span<const std::size_t> left);
   void cut_short(std::size_t left);
   bool build_ahead(std::size_t entrant);
   void build_likely(int number);
@@ -80,6 +82,7 @@ class Search {
   [[nodiscard]] int measured() const;
   [[nodiscard]] Clock::time_point deadline(double share) const;
   [[nodiscard]] Clock::time_point end_of_screening(std::span<const std::size_t> left) const;
+  [[nodiscard]] bool is_past_end() const { return Clock::now() >= settings_.end; }
   void prepare_device();
   void note(std::size_t entrant, const cache::Measurement& measurement);
   void tell(const Round& round, std::size_t done, std::size_t total) const;

@@ -110,11 +110,22 @@ Tuner::Untried Tuner::untried(const generator::Problem& problem) const {
 void Tuner::finish() { unfinished_.reset(); }
 
 Report Tuner::tune(const generator::Problem& problem, const Hooks& hooks) {
+  return report(problem, search(problem, hooks));
+}
+
+Effort Tuner::search(const generator::Problem& problem, const Hooks& hooks) {
   generator::validate(problem);
   finish();  // the compilers are needed now
   Search search(device_, cache_, settings_, hooks, problem);
   search.run();
   unfinished_ = search.unfinished();
+  return search.effort();
+}
+
+std::optional<Report> Tuner::known_report(const generator::Problem& problem) const {
+  const Hooks none;
+  const Search search(device_, cache_, settings_, none, problem);
+  if (!search.is_over()) return std::nullopt;
   return report(problem, search.effort());
 }
 
@@ -157,10 +168,14 @@ double Tuner::ceiling(const generator::Problem& problem, const Hooks& hooks) {
   const generator::Operation kind = ceiling_kind(problem);
   const auto known = ceilings_.find(kind);
   if (known != ceilings_.end()) return known->second;
-  return ceilings_[kind] = time_ceiling(kind, hooks);
+  const double gbs = time_ceiling(kind, hooks);
+  if (gbs > 0) ceilings_[kind] = gbs;
+  return gbs;
 }
 
 double Tuner::time_ceiling(generator::Operation operation, const Hooks& hooks) {
+  const auto is_too_late = [&] { return std::chrono::steady_clock::now() >= settings_.end; };
+  if (is_too_late()) return 0;
   generator::Problem problem{.operation = operation, .columns = 4096};
   const std::int64_t bytes = device_.model().is_host() ? std::int64_t{8} << 20 : std::int64_t{1} << 30;
   problem.rows = bytes / (problem.columns * size_of(problem.dtype));
@@ -171,6 +186,7 @@ double Tuner::time_ceiling(generator::Operation operation, const Hooks& hooks) {
   const Hooks quiet{.stop = hooks.stop};
   Search search(device_, cache_, settings, quiet, problem);
   search.run();
+  if (is_too_late()) return 0;  // the fastest of a part of them would be too low a ceiling
   const auto decision = known_winner(problem);
   if (!decision)
     throw Error(ErrorKind::verification,

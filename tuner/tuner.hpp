@@ -2,6 +2,7 @@
 /// \file
 /// Finds the fastest right kernel for a problem on a device, and writes down everything that it measured.
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -24,6 +25,9 @@ namespace ce::tuner {
 struct Settings {
   Breadth search;
   double budget_s = 0;  ///< seconds that a search may take; see Breadth::least_configs; 0 for no bound
+  /// From then on nothing begins, neither a config nor a turn: a search may end with a winner that no final has seen, or
+  /// without one.
+  std::chrono::steady_clock::time_point end = std::chrono::steady_clock::time_point::max();
   /// 0: a quarter of the device's free memory, of which a search takes 2 GiB; never more than needed.
   std::int64_t scratch_bytes = 0;
   std::uint64_t seed = 1;  ///< of the trial inputs
@@ -121,12 +125,18 @@ class Tuner {
   /// Unsupported without a compiler, DeviceError
   Report tune(const generator::Problem& problem, const Hooks& hooks = {});
 
+  /// tune() without the report, for those who set Settings::end. \throws as tune(), but where no config is right
+  Effort search(const generator::Problem& problem, const Hooks& hooks = {});
+
+  /// The report of a tune() that has nothing to do; nothing where it would search.
+  [[nodiscard]] std::optional<Report> known_report(const generator::Problem& problem) const;
+
   /// The report of a search over the problem that has come to an end, here or in another process.
   /// \throws Error(verification) when no config is right
   [[nodiscard]] Report report(const generator::Problem& problem, const Effort& effort) const;
 
   /// GB/s that nothing but memory traffic of the problem's kind reaches on this device; measured once by this
-  /// Tuner.
+  /// Tuner. 0 where Settings::end comes before it is known.
   double ceiling(const generator::Problem& problem, const Hooks& hooks = {});
 
   /// Waits for what the last search was still compiling at its end: with a budget what it had no time for, else perhaps
@@ -135,6 +145,8 @@ class Tuner {
 
   /// Settings::budget_s of the tunings from here on.
   void set_budget(double seconds) noexcept { settings_.budget_s = seconds; }
+  /// Settings::end of all that is measured from here on.
+  void set_end(std::chrono::steady_clock::time_point end) noexcept { settings_.end = end; }
 
   [[nodiscard]] const Settings& settings() const noexcept { return settings_; }
 

@@ -163,7 +163,8 @@ TEST_F(Sweep, TellsWhatItsBudgetLeftOut) {
   EXPECT_EQ(document.at("summary").at("not_reached"), 2);
   EXPECT_EQ(document.at("error").at("kind"), "out of budget");
   EXPECT_EQ(document.at("problems")[0].at("columns"), 1000) << "what moves the most bytes goes first";
-  EXPECT_TRUE(document.at("problems")[0].contains("winner"));
+  EXPECT_TRUE(document.at("problems")[0].contains("winner")) << "what was begun in time is finished";
+  EXPECT_EQ(document.at("problems")[0].at("ceiling_gbs"), 0) << "nothing else is begun";
   // How many configs were ready by then is up to the machine; what it says of that agrees.
   EXPECT_EQ(!document.at("problems")[0].at("unfinished").is_null(),
             first.err.find("the search of 1 problem cut short") != std::string::npos);
@@ -179,6 +180,14 @@ TEST_F(Sweep, TellsWhatItsBudgetLeftOut) {
   EXPECT_EQ(problem.at("best")[0].at("config"), problem.at("winner"));
   EXPECT_EQ(problem.at("best")[0].at("behind"), 0);
   EXPECT_GT(problem.at("best")[1].at("behind"), -0.003) << "a tie at most";
+
+  short_of_time.back() = "0.000001s";
+  const Finished known = ce_tune(short_of_time);
+  EXPECT_EQ(known.status, 0) << known.err;
+  const json summary = json::parse(known.out).at("summary");
+  EXPECT_EQ(summary.at("finished"), 3) << "what is known takes no time";
+  EXPECT_EQ(summary.at("not_reached"), 0);
+  EXPECT_EQ(summary.at("measured"), 0);
 }
 
 TEST_F(Sweep, ListsPresets) {

@@ -48,6 +48,8 @@ class LateDevice : public FaultyDevice {
     until_ = Clock::now() + time;
   }
 
+  [[nodiscard]] int requests() const { return requests_; }
+
  private:
   std::mutex mutex_;
   std::map<std::string, runtime::Binary> binaries_;
@@ -142,6 +144,65 @@ TEST_F(BudgetTest, TheFirstConfigIsWaitedForHoweverLongItTakes) {
   const Report report = search(0, 2200ms, 8);
   EXPECT_EQ(report.tried, 1);
   EXPECT_THAT(report.reason, HasSubstr("; only 1 of 4 configs were ready in time"));
+}
+
+TEST_F(BudgetTest, FromItsEndOnNothingBegins) {
+  cache::Cache database = open();
+  tuner::Settings settings = quick_settings();
+  settings.end = LateDevice::Clock::now();
+  Tuner tuner(device_, database, settings);
+  EXPECT_EQ(tuner.search(small_problem()).compiled, 0);
+  EXPECT_FALSE(tuner.known_winner(small_problem()));
+  EXPECT_FALSE(tuner.known_report(small_problem()));
+  EXPECT_EQ(tuner.ceiling(small_problem()), 0);
+  EXPECT_EQ(device_.requests(), 0);
+}
+
+/// Else a search with little time would begin with the same configs again and again.
+TEST_F(BudgetTest, WhatHasBegunByItsEndIsFinished) {
+  cache::Cache database = open();
+  tuner::Settings settings = quick_settings();
+  settings.search.structures = 24;
+  device_.hold_back(0, 800ms);
+  settings.end = LateDevice::Clock::now() + 500ms;
+  Tuner tuner(device_, database, settings);
+  const Report cut = tuner.tune(small_problem());
+  tuner.finish();
+  EXPECT_LE(device_.requests(), device_.parallel_compiles()) << "none begins after it";
+  EXPECT_EQ(cut.tried, 1);
+  EXPECT_TRUE(cut.is_cut_short);
+  EXPECT_EQ(cut.unfinished, "no final was timed");
+
+  const int before = device_.requests();
+  EXPECT_EQ(tuner.search(small_problem()).known, 1);
+  EXPECT_EQ(device_.requests(), before) << "nor is anything compiled for a final";
+  EXPECT_FALSE(tuner.known_report(small_problem())) << "there is something left to do";
+
+  tuner.set_end(LateDevice::Clock::time_point::max());
+  const Report whole = tuner.tune(small_problem());
+  EXPECT_EQ(whole.known, 1);
+  EXPECT_EQ(whole.tried, 4);
+  EXPECT_EQ(whole.unfinished, "");
+  const auto known = tuner.known_report(small_problem());
+  ASSERT_TRUE(known);
+  EXPECT_EQ(known->winner, whole.winner);
+  EXPECT_EQ(known->known, 4);
+}
+
+TEST_F(BudgetTest, AnExhaustiveSearchThatIsCutShortSaysSoHoweverManyItTried) {
+  cache::Cache database = open();
+  tuner::Settings settings = quick_settings();
+  settings.search.strategy = tuner::Strategy::exhaustive;
+  settings.search.least_configs = 2;
+  {
+    cache::Cache warm = cache::Cache::open(file() + "-warm");
+    static_cast<void>(Tuner(device_, warm, settings).tune(small_problem()));
+  }
+  device_.hold_back(2, 1200ms);
+  settings.budget_s = 1;
+  const Report cut = Tuner(device_, database, settings).tune(small_problem());
+  EXPECT_EQ(cut.tried, 2);
+  EXPECT_THAT(cut.unfinished, HasSubstr("only 2 of 4 configs were ready in time"));
 }
 
 /// Compiles two at once. The last of a screening waits for one of the next.
