@@ -114,15 +114,10 @@ std::map<std::string, std::string> evidence_in(const json& object) {
   return value.get<std::map<std::string, std::string>>();
 }
 
-/// As utc_now() writes it: measurements are ordered by this text.
 std::string time_in(const json& object) {
   constexpr const char* field = "created_at";
   std::string text = text_in(object, field);
-  constexpr std::string_view pattern = "0000-00-00T00:00:00.000Z";
-  const bool fits =
-      std::equal(text.begin(), text.end(), pattern.begin(), pattern.end(),
-                 [](char c, char wanted) { return wanted == '0' ? c >= '0' && c <= '9' : c == wanted; });
-  if (!fits) refuse(field, text, "a time as 2026-11-21T12:13:58.797Z");
+  if (!is_time(text)) refuse(field, text, "a time as 2026-11-21T12:13:58.797Z");
   return text;
 }
 
@@ -146,6 +141,12 @@ std::string to_json(const Measurement& m, std::string_view evidence) {
 }
 
 }  // namespace
+
+bool is_time(std::string_view text) noexcept {
+  constexpr std::string_view pattern = "0000-00-00T00:00:00.000Z";
+  return std::equal(text.begin(), text.end(), pattern.begin(), pattern.end(),
+                    [](char c, char wanted) { return wanted == '0' ? c >= '0' && c <= '9' : c == wanted; });
+}
 
 std::vector<std::byte> encode_samples(std::span<const float> samples) {
   std::vector<std::byte> bytes;

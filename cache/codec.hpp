@@ -22,6 +22,9 @@ namespace ce::cache {
 [[nodiscard]] std::string encode_evidence(const std::map<std::string, std::string>& evidence);
 [[nodiscard]] std::map<std::string, std::string> decode_evidence(const std::string& text);
 
+/// Whether it is a time as utc_now() writes it: measurements are ordered by this text.
+[[nodiscard]] bool is_time(std::string_view text) noexcept;
+
 /// All of a measurement as one JSON object without a newline; equal measurements give equal texts. A figure
 /// that is not a finite number is null, bytes that are no UTF-8 become U+FFFD.
 [[nodiscard]] std::string to_json(const Measurement& measurement);

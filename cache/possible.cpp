@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "cache/codec.hpp"
 #include "ce/base/error.hpp"
 
 namespace ce::cache {
@@ -59,14 +60,13 @@ void expect_figures(const Measurement& m) {
     expect(is_possible_time(static_cast<double>(sample)), "samples_us", sample, times());
 }
 
-/// As created_at has them: "2030-01-31T23:59:59.999Z"; other texts are not looked at here.
 void expect_date(const std::string& text) {
-  const auto number = [&](std::size_t at) {
-    return text.size() < at + 2 ? 0 : (text[at] - '0') * 10 + text[at + 1] - '0';
-  };
+  constexpr std::size_t longest_to_tell = 64;
+  expect_text("created_at", text, longest_to_tell);
+  const auto number = [&](std::size_t at) { return (text[at] - '0') * 10 + text[at + 1] - '0'; };
   const auto within = [](int value, int least, int most) { return least <= value && value <= most; };
-  expect(text.size() == 24 && within(number(5), 1, 12) && within(number(8), 1, 31) &&
-             within(number(11), 0, 23) && within(number(14), 0, 59) && within(number(17), 0, 60),
+  expect(is_time(text) && within(number(5), 1, 12) && within(number(8), 1, 31) && within(number(11), 0, 23) &&
+             within(number(14), 0, 59) && within(number(17), 0, 60),
          "created_at", '"' + text + '"', "a time as 2026-11-21T12:13:58.797Z");
 }
 
@@ -93,14 +93,16 @@ void expect_possible(const Measurement& m) {
   expect_within("local_bytes", m.local_bytes, 0, most_local_bytes);
 }
 
-bool is_possible(const Measurement& measurement) {
+std::string why_impossible(const Measurement& measurement) {
   try {
     expect_possible(measurement);
-    return true;
-  } catch (const InvalidArgument&) {
-    return false;
+    return {};
+  } catch (const InvalidArgument& error) {
+    return error.what();
   }
 }
+
+bool is_possible(const Measurement& measurement) { return why_impossible(measurement).empty(); }
 
 bool is_possible(const Finalist& finalist) noexcept {
   return is_possible_time(finalist.median_us) && 1 <= finalist.rows && finalist.rows <= most_rows &&

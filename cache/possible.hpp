@@ -2,12 +2,16 @@
 /// \file
 /// Measurements that can be: those of others are served to programs that trust what they say.
 
+#include <string>
+
 #include "cache/cache.hpp"
 
 namespace ce::cache {
 
 /// \throws InvalidArgument naming the first field that no search writes, its value and what it can be
 void expect_possible(const Measurement& measurement);
+/// The message of that; empty for one that can be.
+[[nodiscard]] std::string why_impossible(const Measurement& measurement);
 /// The same as a value.
 [[nodiscard]] bool is_possible(const Measurement& measurement);
 /// Of what is known of a finalist.

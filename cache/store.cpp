@@ -9,7 +9,7 @@
 #include <fmt/ranges.h>
 #include <sqlite3.h>
 
-#include <chrono>
+#include <algorithm>
 #include <ctime>
 #include <set>
 #include <utility>
@@ -100,14 +100,20 @@ class FoundKey {
 }  // namespace
 
 std::string utc_now() {
-  using namespace std::chrono;
-  using namespace std::chrono_literals;
-  const auto now = floor<milliseconds>(system_clock::now());
-  const std::time_t seconds = system_clock::to_time_t(now);
+  std::timespec now{};
+  static_cast<void>(std::timespec_get(&now, TIME_UTC));
+  return utc_text(now);
+}
+
+std::string utc_text(const std::timespec& clock) {
+  constexpr std::int64_t first = -62'167'219'200, last = 253'402'300'799;  // of the years 0000 and 9999
+  constexpr long in_a_millisecond = 1'000'000;
+  const std::time_t seconds = std::clamp<std::int64_t>(clock.tv_sec, first, last);
   std::tm utc{};
   gmtime_r(&seconds, &utc);
   return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:03}Z", utc.tm_year + 1900, utc.tm_mon + 1,
-                     utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec, (now.time_since_epoch() % 1s).count());
+                     utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec,
+                     seconds == clock.tv_sec ? clock.tv_nsec / in_a_millisecond : 0);
 }
 
 Store::Store(std::unique_ptr<SQLite::Database> database)

@@ -116,17 +116,26 @@ std::vector<Store::Copied> Upkeep::merge(std::span<const Upkeep> others, bool wi
   });
 }
 
-std::int64_t Upkeep::write_lines(std::ostream& out, const Selection& selection) {
+Upkeep::Written Upkeep::write_lines(std::ostream& out, const Selection& selection) {
   return run([&] {
+    Written written;
+    const auto is_left_out = [&](const Measurement& measurement) {
+      std::string because = why_impossible(measurement);
+      if (because.empty()) return false;
+      if (written.left_out++ == 0) written.because = std::move(because);
+      return true;
+    };
     std::vector<Measurement> all;
     for (const KeySummary& summary : store_->keys()) {
       std::vector<Measurement> list = store_->measurements(summary.key);
       if (selection) list = selection(std::move(list));
+      std::erase_if(list, is_left_out);
       std::sort(list.begin(), list.end(), is_before);
       std::move(list.begin(), list.end(), std::back_inserter(all));
     }
     write_export(out, all);
-    return static_cast<std::int64_t>(all.size());
+    written.measurements = static_cast<std::int64_t>(all.size());
+    return written;
   });
 }
 

@@ -41,9 +41,14 @@ class Upkeep {
 
   /// Of the measurements of one key, those to write.
   using Selection = std::function<std::vector<Measurement>(std::vector<Measurement>)>;
+  struct Written {
+    std::int64_t measurements = 0;
+    std::int64_t left_out =
+        0;  ///< that cannot be (see possible.hpp): with one of them the whole export would be refused
+    std::string because;  ///< of the first of these: its field, the value and what it can be
+  };
   /// \param selection  none for all
-  /// \returns how many measurements
-  std::int64_t write_lines(std::ostream& out, const Selection& selection = {});
+  Written write_lines(std::ostream& out, const Selection& selection = {});
   /// Adds the measurements, all or none. \returns how many it had not
   std::int64_t add(std::span<const Measurement> list);
 

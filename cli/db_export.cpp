@@ -76,24 +76,30 @@ ExitCode write(const CommonOptions& common, const std::string& path, const Which
     selection = [&which](const std::vector<cache::Measurement>& list) {
       return only_winner(list, which.unfinished);
     };
-  std::int64_t count = 0;
+  cache::Upkeep::Written written;
   if (!to_output) {
     // Whoever interrupts the long part leaves no draft behind.
     require_output("FILE", path, common.json);
     std::ostringstream lines;
-    count = database.write_lines(lines, selection);
+    written = database.write_lines(lines, selection);
     const auto write_lines = [&](std::ostream& file) { file << lines.view(); };
     write_output("FILE", path, write_lines, Readers::the_user);  // it names machines
   } else {
-    count = database.write_lines(std::cout, selection);
+    written = database.write_lines(std::cout, selection);
     if (!std::cout.flush())
       throw std::system_error(errno, std::generic_category(), "cannot write to the standard output");
   }
   if (common.json)
-    print({{"database", database.path().string()}, {"file", path}, {"measurements", count}});
+    print({{"database", database.path().string()},
+           {"file", path},
+           {"measurements", written.measurements},
+           {"left_out", written.left_out}});
   else
-    say("ce-tune: {} of {} written to {}\n", counted(count, "measurement"), database.path().string(),
-        to_output ? "the standard output" : path);
+    say("ce-tune: {} of {} written to {}\n", counted(written.measurements, "measurement"),
+        database.path().string(), to_output ? "the standard output" : path);
+  if (written.left_out > 0)
+    say("ce-tune: {} left out, as db import would refuse the whole text: {}\n",
+        counted(written.left_out, "measurement"), written.because);
   return ExitCode::success;
 }
 

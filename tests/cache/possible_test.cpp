@@ -72,6 +72,9 @@ const std::vector<Impossible>& impossible_ones() {
       {"problem", [](Measurement& m) { m.key.problem.clear(); }},
       {"created_at", [](Measurement& m) { m.created_at = "2030-13-01T00:00:00.000Z"; }},
       {"created_at", [](Measurement& m) { m.created_at = "2030-01-01T24:00:00.000Z"; }},
+      {"created_at", [](Measurement& m) { m.created_at = "12000-01-01T00:00:00.000Z"; }},
+      {"created_at", [](Measurement& m) { m.created_at = "1969-12-31T23:59:59.-01Z"; }},
+      {"created_at", [](Measurement& m) { m.created_at = std::string(100'000, '1'); }},
   };
   return all;
 }

@@ -47,6 +47,40 @@ class UpkeepTest : public CacheTest {
   }
 };
 
+TEST_F(UpkeepTest, EveryTimeOfAClockIsExportedAndImported) {
+  constexpr std::time_t least = std::numeric_limits<std::time_t>::min(), most = -(least + 1);
+  const std::vector<std::pair<std::timespec, std::string>> times{
+      {{.tv_sec = least, .tv_nsec = 0}, "0000-01-01T00:00:00.000Z"},
+      {{.tv_sec = -1, .tv_nsec = 999'000'000}, "1969-12-31T23:59:59.999Z"},
+      {{.tv_sec = 0, .tv_nsec = 1'000'000}, "1970-01-01T00:00:00.001Z"},
+      {{.tv_sec = 253'402'300'799, .tv_nsec = 5'000'000}, "9999-12-31T23:59:59.005Z"},
+      {{.tv_sec = most, .tv_nsec = 7'000'000}, "9999-12-31T23:59:59.000Z"}};
+  std::vector<Measurement> list;
+  for (const auto& [clock, text] : times) {
+    EXPECT_EQ(utc_text(clock), text);
+    list.push_back(a_measurement(key, "config"));
+    list.back().created_at = utc_text(clock);
+  }
+  fill(file(), list);
+  EXPECT_EQ(import(other(), lines_of(file())), 5);
+  EXPECT_EQ(lines_of(other()), lines_of(file()));
+}
+
+/// Of a version that did not look at the clock, or of somebody else.
+TEST_F(UpkeepTest, WhatNoImportTakesIsLeftOutOfAnExport) {
+  Measurement good = a_measurement(key, "good"), late = a_measurement(key, "late"), early = late;
+  late.created_at = "12000-01-01T00:00:00.000Z";
+  early.created_at = "1969-12-31T23:59:59.-01Z";
+  fill(file(), {good, late, early});
+  std::ostringstream out;
+  const Upkeep::Written written = Upkeep::copy(file()).write_lines(out);
+  EXPECT_EQ(written.measurements, 1);
+  EXPECT_EQ(written.left_out, 2);
+  EXPECT_EQ(written.because,
+            "created_at is \"12000-01-01T00:00:00.000Z\"; expected a time as 2026-11-21T12:13:58.797Z");
+  EXPECT_EQ(import(other(), out.str()), 1);
+}
+
 TEST_F(UpkeepTest, AnIdentityIsOfEveryMember) {
   const Measurement one = a_measurement(key, "config");
   EXPECT_EQ(identity_of(one), identity_of(a_measurement(key, "config")));

@@ -14,8 +14,11 @@
 #include <nlohmann/json.hpp>
 #include <regex>
 #include <set>
+#include <sstream>
 #include <string>
+#include <vector>
 
+#include "cache/export.hpp"
 #include "tests/cli/db_fixture.hpp"
 
 namespace ce::cli {
@@ -235,6 +238,31 @@ TEST_F(DatabaseUpkeep, AnExportIsImportedIntoANewDatabase) {
   expect_failure(ce_tune({"db", "export", path("more"), "--db", path("absent.db")}), 8, "absent.db");
 }
 
+/// Databases hold whatever the clock said.
+TEST_F(DatabaseUpkeep, OddTimesAreShownAndLeftOutOfExports) {
+  cache_.add(dated(0, 40, "2030-01-01"));
+  cache_.add(dated(1, 30, "12000-01-01"));
+  cache_.add(dated(2, 50, "-1-01-01"));
+  for (const std::vector<std::string>& words : {std::vector<std::string>{"db", "list"},
+                                                {"db", "show", id()},
+                                                {"db", "history", id()},
+                                                {"explain", id()},
+                                                {"report", "--html", path("report.html")}}) {
+    const Finished shown = text(words);
+    EXPECT_EQ(shown.status, 0) << words.front() << shown.err;
+  }
+  EXPECT_NE(text({"db", "show", id()}).out.find("12000-01-01"), std::string::npos);
+  const Finished exported = text({"db", "export", path("lines")});
+  EXPECT_EQ(exported.status, 0) << exported.err;
+  EXPECT_NE(exported.err.find("1 measurement of "), std::string::npos) << exported.err;
+  EXPECT_NE(
+      exported.err.find("2 measurements left out, as db import would refuse the whole text: created_at is "),
+      std::string::npos)
+      << exported.err;
+  EXPECT_EQ(document({"db", "export", path("lines")}).at("left_out"), 2);
+  EXPECT_EQ(ce_tune({"db", "import", path("lines"), "--db", path("new.db")}).status, 0);
+}
+
 TEST_F(DatabaseUpkeep, WhatCannotBeIsNeitherMergedNorImported) {
   cache::Measurement forged = dated(1, 0.5, "2030-01-02");
   forged.stage = std::numeric_limits<int>::max();
@@ -248,7 +276,9 @@ TEST_F(DatabaseUpkeep, WhatCannotBeIsNeitherMergedNorImported) {
   expect_refused({"db", "merge", path("other.db")},
                  path("other.db") + ": stage of a measurement of 2030-01-02T12:00:00.000Z of key " + id() +
                      " is 2147483647; expected -1 to 1");
-  ASSERT_EQ(ce_tune({"db", "export", path("lines"), "--db", path("other.db")}).status, 0);
+  std::ostringstream lines;
+  cache::write_export(lines, std::vector{dated(0, 40, "2030-01-01"), forged});
+  test::write_file(path("lines"), lines.str());
   expect_refused({"db", "import", path("lines")},
                  "line 3 of " + path("lines") + ": stage is 2147483647; expected -1 to 1");
 }
