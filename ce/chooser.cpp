@@ -324,7 +324,7 @@ void Chooser::quarantine(const Problem& problem, const tuner::Decision& decision
               .template_digest = winner.template_digest,
               .compile_key = winner.compile_key,
               .outcome = cache::Outcome::quarantined,
-              .reason = reason,
+              .reason = tuner::kept_reason(reason),
               .evidence = tuner::evidence_now(device_),
               .created_at = std::max(cache::utc_now(), winner.created_at)});  // clocks differ; it comes after
   log_once(LogLevel::warning, fmt::format("the winner that is known for {}, {}, {}",

@@ -198,7 +198,7 @@ void IsolatedTuning::quarantine(const generator::Problem& problem, const std::st
                                 .template_digest = generator::template_digest(
                                     problem.operation, generator::parse_config(config).variant),
                                 .outcome = cache::Outcome::quarantined,
-                                .reason = reason,
+                                .reason = tuner::kept_reason(reason),
                                 .evidence = device_.evidence()});
 }
 

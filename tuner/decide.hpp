@@ -59,6 +59,9 @@ inline constexpr double tie = 0.003;
 
 /// Of a reason: a compiler's messages are long.
 [[nodiscard]] std::string first_line(std::string_view text);
+/// A reason as quarantines keep it: of one beyond 64 KiB the beginning and the end, with a line between them that says how
+/// much is left out. Every import takes it.
+[[nodiscard]] std::string kept_reason(std::string reason);
 
 /// Whether it was timed in turns with others: a search writes that when it ends, early or not. Then it serves.
 [[nodiscard]] bool has_final(const std::optional<Decision>& decision) noexcept;

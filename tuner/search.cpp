@@ -325,14 +325,14 @@ void Search::refuse(std::size_t entrant, cache::Measurement measurement, const C
   const std::string reason = std::string("does not compile: ") + error.log();
   if (compiler_works_) return quarantine(entrant, std::move(measurement), reason);
   measurement.outcome = cache::Outcome::quarantined;
-  measurement.reason = reason;
+  measurement.reason = kept_reason(reason);
   refused_.push_back(std::move(measurement));
   pass_over(entrant);
 }
 
 void Search::quarantine(std::size_t entrant, cache::Measurement measurement, std::string reason) {
   measurement.outcome = cache::Outcome::quarantined;
-  measurement.reason = std::move(reason);
+  measurement.reason = kept_reason(std::move(reason));
   cache_.add(measurement);
   entrants_[entrant].out = true;
 }

@@ -2,10 +2,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "cache/possible.hpp"
 #include "ce/base/error.hpp"
+#include "ce/base/printable.hpp"
 #include "runtime/host/device.hpp"
 #include "tests/tuner/device_decorator.hpp"
 #include "tests/tuner/fixture.hpp"
+#include "tuner/decide.hpp"
 
 namespace ce::test {
 namespace {
@@ -240,6 +243,66 @@ TEST_F(TunerTest, EachFirstLaunchBeginsAndEnds) {
   static_cast<void>(Tuner(device, database, quick_settings()).tune(small_problem(), hooks));
   EXPECT_EQ(begun.size(), 4);
   EXPECT_EQ(ended, begun);
+}
+
+/// Its compiler has much to say about the second config.
+class Talkative : public DeviceDecorator {
+ public:
+  Talkative() : DeviceDecorator(runtime::open_host_device()) {}
+  int parallel_compiles() const override { return 1; }
+  runtime::Binary compile(const runtime::CompileRequest& request) override {
+    if (++requests_ != 2) return DeviceDecorator::compile(request);
+    throw CompileError(request.name,
+                       "first: error\n" + std::string(std::size_t{9} << 20, 'x') + "\nlast: error",
+                       "/tmp/source");
+  }
+
+ private:
+  int requests_ = 0;
+};
+
+TEST_F(TunerTest, ALongReasonKeepsItsBeginningAndItsEnd) {
+  cache::Cache database = open();
+  Talkative device;
+  Tuner tuner(device, database, quick_settings());
+  static_cast<void>(tuner.tune(small_problem()));
+  std::vector<cache::Measurement> rejected = database.measurements(tuner.key(small_problem()));
+  std::erase_if(rejected, [](const auto& m) { return m.outcome != cache::Outcome::quarantined; });
+  ASSERT_EQ(rejected.size(), 1U);
+  const std::string& reason = rejected[0].reason;
+  EXPECT_LE(reason.size(), std::size_t{64} << 10);
+  EXPECT_TRUE(reason.starts_with("does not compile: first: error\nxxx")) << reason.substr(0, 80);
+  EXPECT_TRUE(reason.ends_with("xxx\nlast: error"));
+  EXPECT_NE(reason.find("x\n[... 937"), std::string::npos) << "how much is left out";
+  EXPECT_TRUE(cache::is_possible(rejected[0])) << cache::why_impossible(rejected[0]);
+}
+
+TEST_F(TunerTest, AReasonIsCutBetweenCharacters) {
+  std::string euros;
+  for (int i = 0; i < 30'000; ++i) euros += "\xE2\x82\xAC";
+  for (const std::string start : {"", "a", "ab"}) {
+    const std::string kept = tuner::kept_reason(start + euros);
+    EXPECT_LT(kept.size(), euros.size());
+    EXPECT_EQ(printable(kept, Lines::many), kept) << start;
+  }
+  EXPECT_EQ(tuner::kept_reason("short"), "short");
+}
+
+/// Mounted without the right to execute, say.
+class NothingLoads : public DeviceDecorator {
+ public:
+  NothingLoads() : DeviceDecorator(runtime::open_host_device()) {}
+  std::unique_ptr<runtime::Module> load(std::span<const std::byte>) override {
+    throw Error(ErrorKind::device, "planted by the test");
+  }
+};
+
+TEST_F(TunerTest, WhereNoImageCanBeLoadedNoConfigIsToBlame) {
+  cache::Cache database = open();
+  NothingLoads device;
+  Tuner tuner(device, database, quick_settings());
+  EXPECT_THROW(static_cast<void>(tuner.tune(small_problem())), Error);
+  EXPECT_TRUE(database.measurements(tuner.key(small_problem())).empty());
 }
 
 class Short : public DeviceDecorator {
