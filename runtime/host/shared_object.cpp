@@ -20,14 +20,40 @@
 namespace ce::runtime::host {
 namespace {
 
+/// That no kernel can be loaded here, whichever it is: no DeviceError, for which a search would reject the config.
+[[noreturn]] void throw_obstacle(std::string_view what, int code, std::string_view remedy) {
+  throw Error(ErrorKind::device, fmt::format("no kernel of the host device can be loaded: {} ({}): {}", what,
+                                             std::strerror(code), remedy));
+}
+
+bool is_want_of_room(int code) {
+  return code == ENOSPC || code == EDQUOT || code == ENOMEM || code == EMFILE || code == ENFILE;
+}
+
 /// A file without a name: in memory, or unlinked on disk where there is no memfd.
 int anonymous_file() {
   if (const int descriptor = ::memfd_create("ce-kernel", MFD_CLOEXEC); descriptor >= 0) return descriptor;
-  std::string pattern = (temporary_folder() / "ce-kernel-XXXXXX").string();
+  const std::filesystem::path folder = temporary_folder();
+  std::string pattern = (folder / "ce-kernel-XXXXXX").string();
   const int descriptor = ::mkostemp(pattern.data(), O_CLOEXEC);
-  if (descriptor < 0) throw OutOfMemory("mkostemp", errno, std::strerror(errno));
+  if (descriptor < 0 && is_want_of_room(errno)) throw OutOfMemory("mkostemp", errno, std::strerror(errno));
+  if (descriptor < 0)
+    throw_obstacle(fmt::format("no file can be created in {}", folder.string()), errno,
+                   "name another folder in TMPDIR");
   ::unlink(pattern.c_str());
   return descriptor;
+}
+
+/// After dlopen() has failed with a whole image. \throws Error(device) where it would with any
+void expect_executable(int descriptor, const std::string& path) {
+  if (::access(path.c_str(), F_OK) != 0) throw_obstacle("there is no " + path, errno, "mount /proc");
+  constexpr std::size_t some = 1;
+  void* const page = ::mmap(nullptr, some, PROT_READ | PROT_EXEC, MAP_PRIVATE, descriptor, 0);
+  if (page == MAP_FAILED)
+    throw_obstacle(
+        fmt::format("the system executes nothing from files in memory or in {}", temporary_folder().string()),
+        errno, "name a folder in TMPDIR that is not mounted noexec");
+  ::munmap(page, some);
 }
 
 std::string path_of(int descriptor) { return fmt::format("/proc/self/fd/{}", descriptor); }
@@ -80,8 +106,13 @@ void SharedObject::open(std::span<const std::byte> image) {
     throw DeviceError("loading a kernel's image", 0, why);
   descriptor_ = anonymous_file_with_new_path();
   write_all(descriptor_, image);
-  library_ = ::dlopen(path_of(descriptor_).c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library_ == nullptr) throw DeviceError("dlopen of a kernel's image", 0, ::dlerror());
+  const std::string path = path_of(descriptor_);
+  library_ = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library_ == nullptr) {
+    const std::string why = ::dlerror();
+    expect_executable(descriptor_, path);
+    throw DeviceError("dlopen of a kernel's image", 0, why);
+  }
   const auto* version = static_cast<const int*>(symbol("ce_host_abi"));
   if (*version != host_abi::version)
     throw DeviceError("loading a kernel's image", 0,

@@ -18,7 +18,7 @@ namespace ce::runtime::host {
 class SharedObject : public Module {
  public:
   /// \throws DeviceError where the image is no whole shared object of this version's kernels; OutOfMemory where there is
-  /// no room for it
+  /// no room for it; Error(device) where the system lets no image be loaded
   explicit SharedObject(std::span<const std::byte> image);
   SharedObject(const SharedObject&) = delete;
   SharedObject& operator=(const SharedObject&) = delete;

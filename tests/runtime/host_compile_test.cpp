@@ -1,14 +1,27 @@
 // Compilers of the host device that do not do what they should.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
+#include <cerrno>
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "ce/base/error.hpp"
 #include "runtime/host/compiler.hpp"
@@ -101,6 +114,72 @@ TEST_F(HostCompile, HalfAKernelIsNotLoaded) {
                                   whole.size() / 2, whole.size() - 1})
     EXPECT_THROW(static_cast<void>(device->load(std::span(whole).first(bytes))), DeviceError) << bytes;
   EXPECT_NO_THROW(static_cast<void>(device->load(whole)));
+}
+
+/// Has the system refuse files in memory, and to map those of folders as code, as where /tmp is mounted noexec.
+/// \returns whether it does
+bool execute_nothing() {
+  constexpr auto of_prot =
+      offsetof(seccomp_data, args) + 2 * sizeof(std::uint64_t);  // the low half comes first
+  constexpr auto of_flags = offsetof(seccomp_data, args) + 3 * sizeof(std::uint64_t);
+  std::array filter{sock_filter BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+                    sock_filter BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_memfd_create, 0, 1),
+                    sock_filter BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
+                    sock_filter BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mmap, 0, 5),
+                    sock_filter BPF_STMT(BPF_LD | BPF_W | BPF_ABS, of_flags),
+                    sock_filter BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, MAP_ANONYMOUS, 3, 0),
+                    sock_filter BPF_STMT(BPF_LD | BPF_W | BPF_ABS, of_prot),
+                    sock_filter BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, PROT_EXEC, 0, 1),
+                    sock_filter BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+                    sock_filter BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+  const sock_fprog program{.len = filter.size(), .filter = filter.data()};
+  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+/// What loading the image says in a process that may do what `prepare` leaves it.
+template <class Prepare>
+std::string said_of(runtime::Device& device, const std::vector<std::byte>& image, const Prepare& prepare) {
+  std::array<int, 2> ends{};
+  EXPECT_EQ(::pipe(ends.data()), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    std::string said = "not prepared";
+    if (prepare()) {
+      try {
+        static_cast<void>(device.load(image));
+        said = "loaded";
+      } catch (const DeviceError& error) {
+        said = std::string("a fault of the kernel: ") + error.what();
+      } catch (const Error& error) {
+        said = fmt::format("{}: {}", name(error.kind()), error.what());
+      }
+    }
+    static_cast<void>(!::write(ends[1], said.data(), said.size()));
+    ::_exit(0);
+  }
+  ::close(ends[1]);
+  std::string said(4096, ' ');
+  said.resize(static_cast<std::size_t>(std::max<ssize_t>(0, ::read(ends[0], said.data(), said.size()))));
+  ::close(ends[0]);
+  ::waitpid(child, nullptr, 0);
+  return said;
+}
+
+TEST_F(HostCompile, AFolderThatNothingIsExecutedFromIsNoFaultOfAKernel) {
+  const auto device = open_host_device();
+  const std::vector<std::byte> image =
+      device->compile(request("#include \"device.cuh\"\nstruct Arguments {};\nCE_KERNEL(k, 32) {}")).image;
+  const ScopedEnvironment chosen("TMPDIR", folder());
+  const std::string said = said_of(*device, image, execute_nothing);
+  if (said == "not prepared") GTEST_SKIP() << "the system takes no filters of system calls";
+  EXPECT_EQ(said,
+            fmt::format(
+                "device error: no kernel of the host device can be loaded: the system executes nothing from "
+                "files in memory or in {} (Operation not permitted): name a folder in TMPDIR that is not "
+                "mounted noexec",
+                folder().string()));
+  EXPECT_TRUE(fs::is_empty(folder()));
 }
 
 TEST_F(HostCompile, WhatACompilerLeavesRunningHoldsNothingUp) {
