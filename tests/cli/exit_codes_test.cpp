@@ -14,6 +14,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "cache/cache.hpp"
 #include "cli/failure.hpp"
 #include "cli/tuning_run.hpp"
 #include "tests/cli/all_commands.hpp"
@@ -319,6 +320,19 @@ TEST_F(CommandLine, KernelsCompileWithoutDevNull) {
   const Finished finished = alone(fmt::format("{} && {} doctor", mount, CE_TUNE));
   EXPECT_EQ(finished.status, 0) << finished.out << finished.err;
   EXPECT_NE(finished.out.find("host      ok"), std::string::npos) << finished.out;
+}
+
+/// A database must not become a standard stream: SQLite opens none there.
+TEST_F(CommandLine, ClosedStandardStreamsNeedNoDevNull) {
+  const std::string mount = "mount -t tmpfs none /dev";
+  if (alone(mount).status != 0) GTEST_SKIP() << "no namespaces, so no /dev without files";
+  static_cast<void>(cache::Cache::open(database()));
+  const std::string show = fmt::format("{} db show 0000 --db {}", CE_TUNE, database());
+  EXPECT_EQ(alone(fmt::format("{} && {} <&- >&- 2>&-", mount, show)).status, 8);
+  const Finished told = alone(fmt::format("{} && {} <&- >&-", mount, show));
+  expect_failure(told, 8, "no key begins with 0000");
+  EXPECT_EQ(alone(fmt::format("{} && {} sweep --list-presets >&- 2>&-", mount, CE_TUNE)).status, 1)
+      << "a result that did not arrive is told as that";
 }
 
 /// Without GPUs the host device tunes, whatever NVRTC does.
