@@ -110,9 +110,30 @@ void require(ce_status status) {
   }
 }
 
+namespace {
+
+struct LastRefusal {
+  Refusal refusal = Refusal::none;
+  std::string message;
+};
+thread_local LastRefusal last_refusal;
+
+}  // namespace
+
+void refuse(Refusal refusal, const std::string& message) {
+  last_refusal = {refusal, "ce: " + message};
+  if (refusal == Refusal::index_error) throw std::out_of_range(last_refusal.message);
+  throw std::invalid_argument(last_refusal.message);
+}
+
 }  // namespace ce_torch
 
 using namespace ce_torch;
+
+int32_t ce_torch_last_refusal(const char** message) {
+  *message = last_refusal.message.c_str();
+  return static_cast<int32_t>(last_refusal.refusal);
+}
 
 ce_status ce_torch_configure(const ce_context_options* options) {
   Contexts::get().configure(*options);

@@ -2,6 +2,9 @@
 /// \file
 /// One ce_context for each device that tensors lie on.
 
+#include <cstdint>
+#include <string>
+
 #include "include/ce/ce.h"
 
 namespace ce_torch {
@@ -13,8 +16,14 @@ constexpr int host = -1;
 /// \throws std::runtime_error with what ce_last_error() says
 [[nodiscard]] ce_context* context_of(int device);
 
-/// \throws std::runtime_error with what ce_last_error() says
+/// \throws std::runtime_error, std::invalid_argument, ... with what ce_last_error() says
 void require(ce_status status);
+
+/// The types of Python for what the operators themselves refuse.
+enum class Refusal : std::int32_t { none, value_error, index_error, type_error };
+/// torch hands exceptions on as they are, or (2.12 and later) as RuntimeError alone: Python asks afterwards what it was.
+/// \throws std::invalid_argument or std::out_of_range with "ce: " and the message
+[[noreturn]] void refuse(Refusal refusal, const std::string& message);
 
 }  // namespace ce_torch
 
@@ -28,5 +37,7 @@ CE_TORCH_API ce_status ce_torch_configure(const ce_context_options* options);
 CE_TORCH_API ce_context* ce_torch_context(int32_t device);
 /// How many bytes of a device contexts have from torch's allocator at present.
 CE_TORCH_API int64_t ce_torch_allocated(int32_t device);
+/// What the calling thread's operators refused last, a Refusal, and its message; valid until they refuse again.
+CE_TORCH_API int32_t ce_torch_last_refusal(const char** message);
 /// Destroys all contexts, while torch's allocator still is there.
 CE_TORCH_API void ce_torch_shutdown(void);

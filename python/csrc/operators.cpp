@@ -77,16 +77,16 @@ ce_stream stream_of(const Tensor& tensor) {
 
 void require_same_device(const Tensor& tensor, const char* name, const Tensor& first) {
   if (tensor.device() != first.device())
-    throw std::invalid_argument(std::string("ce: ") + name + " is on another device than the first tensor");
+    refuse(Refusal::value_error, std::string() + name + " is on another device than the first tensor");
 }
 
 /// \throws std::runtime_error naming the operation
 std::size_t dimension(std::int64_t dim, const Tensor& tensor, const char* operation) {
   const auto dimensions = static_cast<std::int64_t>(std::max<std::size_t>(1, tensor.sizes().size()));
   if (dim < -dimensions || dim >= dimensions)
-    throw std::out_of_range(std::string("ce: ") + operation + ": dim is " + std::to_string(dim) +
-                            "; expected " + std::to_string(-dimensions) + " to " +
-                            std::to_string(dimensions - 1));
+    refuse(Refusal::index_error, std::string() + operation + ": dim is " + std::to_string(dim) +
+                                     "; expected " + std::to_string(-dimensions) + " to " +
+                                     std::to_string(dimensions - 1));
   return static_cast<std::size_t>(dim < 0 ? dim + dimensions : dim);
 }
 
@@ -110,9 +110,9 @@ struct Input {
 ce_tensor written_rows(const Tensor& tensor, std::size_t dim, const char* operation, const char* argument) {
   const std::optional<ce_tensor> rows = rows_of(tensor, dim);
   if (!rows)
-    throw std::runtime_error(
-        std::string("ce: ") + operation + ": " + argument +
-        " has strides that no kernel writes; expected rows with one stride, or batches of such rows");
+    refuse(Refusal::value_error,
+           std::string() + operation + ": " + argument +
+               " has strides that no kernel writes; expected rows with one stride, or batches of such rows");
   return *rows;
 }
 
@@ -126,8 +126,8 @@ void require_same_sizes(const Tensor& tensor, const Tensor& like, const char* op
                         const char* argument) {
   const auto a = tensor.sizes(), b = like.sizes();
   if (!std::equal(a.begin(), a.end(), b.begin(), b.end()))
-    throw std::invalid_argument(std::string("ce: ") + operation + ": " + argument + " has sizes " +
-                                text_of(a) + "; expected " + text_of(b));
+    refuse(Refusal::value_error, std::string() + operation + ": " + argument + " has sizes " + text_of(a) +
+                                     "; expected " + text_of(b));
 }
 
 // ---- softmax ------------------------------------------------------------------------------------------
@@ -268,8 +268,8 @@ struct Call {
       const std::vector<std::int64_t> expected = row_sizes();
       const auto sizes = target.sizes();
       if (!std::equal(sizes.begin(), sizes.end(), expected.begin(), expected.end()))
-        throw std::invalid_argument("ce: cross_entropy: target has sizes " + text_of(sizes) + "; expected " +
-                                    text_of(expected) + ", those of the logits without their classes");
+        refuse(Refusal::value_error, "cross_entropy: target has sizes " + text_of(sizes) + "; expected " +
+                                         text_of(expected) + ", those of the logits without their classes");
       target = target.contiguous();
       target_rows = vector_of(target);
     } else {
@@ -507,7 +507,7 @@ void scale_gradient(StableIValue* stack, std::uint64_t, std::uint64_t) {
   const Tensor grad = arguments.tensor(), upstream = arguments.tensor();
   require_same_device(upstream, "upstream", grad);
   if (!grad.is_dense())
-    throw std::invalid_argument(std::string("ce: ") + name + ": grad has gaps; expected a dense tensor");
+    refuse(Refusal::value_error, std::string() + name + ": grad has gaps; expected a dense tensor");
   if (grad.elements() == 0) return;
   const ce_tensor elements = vector_of(grad), factor = vector_of(upstream);
   require(ce_scale_gradient(context_of(grad.device()), &elements, &factor, stream_of(grad)));

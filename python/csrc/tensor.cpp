@@ -186,8 +186,8 @@ ce_dtype Tensor::ce_type() const {
   if (dtype_ == types.i64) return CE_DTYPE_I64;
   if (dtype_ == types.i32) return CE_DTYPE_I32;
   if (dtype_ == types.boolean || dtype_ == types.u8) return CE_DTYPE_U8;
-  throw std::runtime_error(
-      "ce: a tensor has a dtype that ce has no kernels for; expected float32, float16 or bfloat16");
+  refuse(Refusal::type_error,
+         "a tensor has a dtype that ce has no kernels for; expected float32, float16 or bfloat16");
 }
 
 void* Tensor::data() const {

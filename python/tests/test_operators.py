@@ -144,12 +144,13 @@ def test_compiled_modules_under_patch(device, seed):
 
 def test_fake_tensors_run_no_kernel(seed):
     with FakeTensorMode():
-        logits = torch.empty(8, 1000, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+        # torch's engine looks for the GPU of what requires a gradient.
+        logits = torch.empty(8, 1000, device="cuda", dtype=torch.bfloat16, requires_grad=HAS_GPU)
         target = torch.zeros(8, dtype=torch.int64, device="cuda")
         loss = ct.cross_entropy(logits, target, loss_dtype=torch.float32)
         assert loss.shape == ()
         assert loss.dtype is torch.float32
-        if HAS_GPU:  # torch's engine looks for it
+        if HAS_GPU:
             loss.backward()
         assert ct.softmax(logits, 1).shape == (8, 1000)
     meta = torch.empty(3, 5, device="meta")
@@ -281,7 +282,7 @@ def test_scales_a_gradient_in_place(dtype, device, seed):
     expected = permuted * 2
     torch.ops.ce._scale_gradient_(permuted, torch.full((), 2.0, device=device))
     assert torch.equal(permuted, expected)
-    with pytest.raises(ValueError, match="grad has gaps"):
+    with pytest.raises((ValueError, RuntimeError), match="grad has gaps"):
         torch.ops.ce._scale_gradient_(whole[::2], torch.ones((), device=device))
-    with pytest.raises(ValueError, match="upstream"):
+    with pytest.raises((ValueError, RuntimeError), match="upstream"):
         torch.ops.ce._scale_gradient_(whole, torch.ones(2, device=device))

@@ -26,6 +26,9 @@ _library.ce_torch_allocated.argtypes = [c_int32]
 _library.ce_torch_allocated.restype = c_int64
 _library.ce_torch_shutdown.argtypes = []
 _library.ce_torch_shutdown.restype = None
+_library.ce_torch_last_refusal.argtypes = [POINTER(ctypes.c_char_p)]
+_library.ce_torch_last_refusal.restype = c_int32
+_REFUSALS: dict[int, type[Exception]] = {1: ValueError, 2: IndexError, 3: TypeError}
 atexit.register(_library.ce_torch_shutdown)
 
 HOST = -1
@@ -67,9 +70,13 @@ def raise_from(error: Exception) -> NoReturn:
     message = str(error)
     if not message.startswith("ce: "):
         raise error
+    own = ctypes.c_char_p()
+    refusal = _REFUSALS.get(_library.ce_torch_last_refusal(ctypes.byref(own)))
+    if refusal is not None and own.value is not None and own.value.decode() in message:
+        raise refusal(own.value.decode()) from None
     known = _c.last_error()
-    if str(known) != message:
+    if str(known) not in message:
         raise error
     if isinstance(known, MemoryError):
-        raise torch.OutOfMemoryError(message) from None
+        raise torch.OutOfMemoryError(str(known)) from None
     raise known from None

@@ -36,19 +36,21 @@ def _options(numbers: tuple[Any, ...]) -> _reference.Options:
 # ---- softmax -----------------------------------------------------------------------------------------------
 
 
-def _register_softmax(name: str, function: Callable[[Tensor, int], Tensor], backward_of: Callable[..., Tensor]) -> None:
+def _register_softmax(name: str, function: Callable[..., Tensor], backward_of: Callable[..., Tensor]) -> None:
     backward = getattr(_operators, f"{name}_backward")
     twin = {op: getattr(_operators, "_" + op) for op in (name, name + "_out", name + "_")}
     backward_twin, backward_out_twin = (getattr(_operators, f"_{name}_backward{ending}") for ending in ("", "_out"))
 
     def cpu(input: Tensor, dim: int) -> Tensor:
-        return twin[name](input, dim) if _runs_on_host(input) else function(input, dim)
+        if _runs_on_host(input):
+            return twin[name](input, dim)
+        return function(input, dim, out=torch.empty_like(input))
 
     def cpu_out(input: Tensor, dim: int, out: Tensor) -> None:
         if _runs_on_host(input):
             twin[name + "_out"](input, dim, out)
         else:
-            out.copy_(function(input, dim))
+            function(input, dim, out=out)
 
     def cpu_in_place(self: Tensor, dim: int) -> None:
         if _runs_on_host(self):
