@@ -1,0 +1,91 @@
+// What the Chooser runs where there is no winner.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "ce/base/error.hpp"
+#include "generator/source.hpp"
+#include "tests/ce/chooser_fixture.hpp"
+#include "tests/ce/log_lines.hpp"
+#include "tuner/ranking.hpp"
+
+namespace ce::test {
+namespace {
+
+using testing::HasSubstr;
+
+TEST_F(ChooserTest, AStandInThatSpillsGivesWayToTheNextThatDoesNot) {
+  const std::vector<generator::Config> ranked = tuner::safe_defaults(small_problem(), device.model());
+  const auto stand_in = [&](const char* name, int spilling) {
+    cache::Cache own = cache::Cache::open(file() + name);
+    Chooser chooser(device, own, quick_settings(), Policy::lookup);
+    device.spilling = spilling;
+    return choose(chooser).config;
+  };
+  EXPECT_EQ(stand_in("-none", 0), generator::to_text(ranked[0]));
+  EXPECT_EQ(stand_in("-first", 1), generator::to_text(ranked[1]));
+  EXPECT_EQ(stand_in("-all", 3), generator::to_text(ranked[0]));
+  device.refused = generator::to_text(ranked[1]);
+  EXPECT_EQ(stand_in("-no-second", 1), generator::to_text(ranked[0]));
+}
+
+TEST_F(ChooserTest, AStandInCompilesAndFits) {
+  const std::vector<generator::Config> ranked = tuner::safe_defaults(small_problem(), device.model());
+  const auto stand_in = [&](const char* name) {
+    cache::Cache own = cache::Cache::open(file() + name);
+    Chooser chooser(device, own, quick_settings(), Policy::lookup);
+    return choose(chooser).config;
+  };
+  device.misfits = 4;
+  EXPECT_EQ(stand_in("-misfits"), generator::to_text(ranked[4]));
+  device.refused = generator::to_text(ranked[0]);
+  EXPECT_EQ(stand_in("-refused"), generator::to_text(ranked[1]));
+}
+
+TEST_F(ChooserTest, WhatIsInQuarantineIsNoStandIn) {
+  const std::vector<generator::Config> ranked = tuner::safe_defaults(small_problem(), device.model());
+  const auto quarantine = [&](std::span<const generator::Config> configs) {
+    for (const generator::Config& config : configs)
+      database.add({.key = tuner::Tuner(device, database, quick_settings()).key(small_problem()),
+                    .config = generator::to_text(config),
+                    .template_digest = generator::template_digest(small_problem().operation, config.variant),
+                    .outcome = cache::Outcome::quarantined,
+                    .reason = "planted by the test"});
+  };
+  quarantine(std::span(ranked).first(2));
+  Chooser chooser(device, database, quick_settings(), Policy::lookup);
+  EXPECT_EQ(choose(chooser).config, generator::to_text(ranked[2]));
+  quarantine(std::span(ranked).subspan(2));
+  Chooser none(device, database, quick_settings(), Policy::lookup);
+  try {
+    choose(none);
+    ADD_FAILURE() << "ran what is in quarantine";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::verification);
+    EXPECT_THAT(error.what(), HasSubstr("in quarantine"));
+  }
+}
+
+/// As beside a program that has allocated nearly all there is.
+TEST_F(ChooserTest, WhereMemoryIsTooShortToTuneAStandInRuns) {
+  const LogLines log;
+  {
+    Chooser chooser(device, database, quick_settings(), Policy::tune);
+    device.full = true;
+    for (int call = 0; call < 3; ++call) {
+      const Choice choice = chooser.choose(small_problem(), nullptr).choice;
+      EXPECT_EQ(choice.origin, Origin::fallback);
+      EXPECT_TRUE(choice.provisional);
+      EXPECT_THAT(choice.reason, HasSubstr("memory is too short"));
+    }
+    device.full = false;
+    EXPECT_TRUE(choose(chooser).provisional) << "not at each call";
+  }
+  EXPECT_EQ(log.count(LogLevel::warning, "for want of memory"), 1);
+  Chooser next(device, database, quick_settings(), Policy::tune);
+  EXPECT_EQ(choose(next).origin, Origin::tuned);
+}
+
+}  // namespace
+}  // namespace ce::test
