@@ -90,6 +90,7 @@ tuner::Effort tune(const Json& job, std::optional<Bench>& bench, Channel& channe
   tuner::Settings settings = settings_of(options, bench->device->model());
   settings.budget_s = job.at("budget_s");
   settings.end = in_seconds(job.at("left_s"));
+  settings.again = job.at("again");
   const tuner::Hooks hooks{.progress =
                                [&](const tuner::Progress& progress) {
                                  send(channel, {{"progress", words_of(progress)}});
@@ -185,6 +186,7 @@ Json IsolatedTuning::job(const generator::Problem& problem, const tuner::Setting
           {"rows", problem.rows},
           {"budget_s", settings.budget_s},
           {"left_s", seconds_until(settings.end)},
+          {"again", settings.again},
           {"configs", options_.configs},
           {"scratch", options_.scratch},
           {"strategy", options_.strategy},

@@ -170,5 +170,17 @@ TEST_F(Isolate, TheLimitIsATime) {
       << hasty.err;
 }
 
+TEST_F(Isolate, TheOtherProcessKnowsOfRetuneAndBudget) {
+  const auto measurements = [&] { return cache::Cache::open_existing(database()).status().measurements; };
+  ASSERT_EQ(sweep({"--isolate"}, {}, "2").status, 0);
+  const std::int64_t first = measurements();
+  ASSERT_EQ(sweep({"--isolate"}, {}, "2").status, 0);
+  EXPECT_EQ(measurements(), first) << "what is known is not measured again";
+  EXPECT_EQ(sweep({"--isolate", "--retune"}, {}, "2").status, 0);
+  EXPECT_GT(measurements(), first) << "another final";
+  EXPECT_EQ(sweep({"--isolate", "--retune", "--budget", "0.000001s"}, {}, "2").status, 11);
+  EXPECT_EQ(sweep({"--isolate", "--budget", "0.000001s"}, {}, "2").status, 0) << "nothing is left to do";
+}
+
 }  // namespace
 }  // namespace ce::cli
