@@ -2,9 +2,10 @@
 
 from typing import Any, Optional
 
-import torch_include
 from scikit_build_core.build import *  # noqa: F403
 from scikit_build_core.build import get_requires_for_build_wheel as _requires
+
+import torch_include
 
 
 def get_requires_for_build_wheel(config_settings: "Optional[dict[str, Any]]" = None) -> "list[str]":

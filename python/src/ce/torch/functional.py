@@ -69,7 +69,7 @@ def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: 
         try:
             return _eager_softmax(input, dim)
         except (RuntimeError, ValueError) as error:
-            if _has_kernels_for(input):
+            if has_kernels_for(input):
                 _native.raise_from(error)
     return _softmax_of(input, dim, dtype, False, _stacklevel)
 
@@ -84,7 +84,7 @@ def log_softmax(
         try:
             return _eager_log_softmax(input, dim)
         except (RuntimeError, ValueError) as error:
-            if _has_kernels_for(input):
+            if has_kernels_for(input):
                 _native.raise_from(error)
     return _softmax_of(input, dim, dtype, True, _stacklevel)
 
@@ -96,7 +96,7 @@ def _softmax_of(input: Tensor, dim: int | None, dtype: torch.dtype | None, logar
         )
     if dtype is not None and input.dtype is not dtype:
         input = input.to(dtype)
-    if not _has_kernels_for(input):
+    if not has_kernels_for(input):
         return torch.log_softmax(input, dim) if logarithm else torch.softmax(input, dim)
     if _is_compiling():
         return _softmax_public[logarithm](input, dim)
@@ -111,7 +111,8 @@ def _softmax_of(input: Tensor, dim: int | None, dtype: torch.dtype | None, logar
         _native.raise_from(error)
 
 
-def _has_kernels_for(tensor: Tensor) -> bool:
+def has_kernels_for(tensor: Tensor) -> bool:
+    """Whether a tensor is where kernels run, of a dtype that they take."""
     return (tensor.is_cuda or (_settings.on_host and tensor.is_cpu)) and tensor.dtype in _KERNEL_DTYPES
 
 
@@ -226,7 +227,7 @@ def cross_entropy(
     wants_gradient = torch.is_grad_enabled() and input.requires_grad
     if weight is not None and weight.requires_grad and torch.is_grad_enabled():
         raise RuntimeError("ce.torch.cross_entropy: the derivative for 'weight' is not implemented, as in torch")
-    of_torch = not _has_kernels_for(input) or input.numel() == 0 or target.requires_grad
+    of_torch = not has_kernels_for(input) or input.numel() == 0 or target.requires_grad
     if not of_torch and not _is_index(target.dtype):
         target, input, of_torch = _same_dtype(target, input)
     if of_torch:

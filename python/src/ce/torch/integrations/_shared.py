@@ -1,0 +1,61 @@
+"""What the integrations have in common."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ce.torch import functional
+
+
+def classes_second(logits: Tensor) -> Tensor:
+    """[..., classes] as the view [rows, classes, ...] that :func:`ce.torch.cross_entropy` takes."""
+    return logits.movedim(-1, 1) if logits.dim() > 2 else logits
+
+
+def refuse_group(operation: str, group: object, argument: str = "process_group") -> None:
+    """Raises NotImplementedError for logits that ranks share."""
+    if group is not None:
+        raise NotImplementedError(
+            f"{operation}: {argument} is {group!r}; expected None: logits that ranks share are not supported yet"
+        )
+
+
+class _Divided(torch.autograd.Function):
+    """A sum times a number that its gradient has been multiplied by already."""
+
+    @staticmethod
+    def forward(ctx: Any, total: Tensor, factor: Tensor) -> Tensor:
+        return total * factor
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        return grad, None
+
+
+def mean_over(logits: Tensor, target: Tensor, divisor: Tensor | float, **options: Any) -> Tensor:
+    """The sum of the losses over a number that the caller knows, in float32, with its gradient in one pass.
+
+    Args:
+        logits: [rows, classes, ...].
+        target: class indices.
+        divisor: a number, or one on the device; nothing waits for it.
+        options: of :func:`ce.torch.cross_entropy`.
+    """
+    if isinstance(divisor, Tensor):
+        factor = divisor.to(device=logits.device, dtype=torch.float32).reciprocal()
+    else:
+        factor = torch.full((), 1.0 / divisor, dtype=torch.float32, device=logits.device)
+    if torch.compiler.is_compiling() or not functional.has_kernels_for(logits):
+        total = functional.cross_entropy(logits, target, reduction="sum", loss_dtype=_f32_for(logits), **options)
+        return total * factor.to(total.dtype)
+    total = functional.cross_entropy(
+        logits, target, reduction="sum", upstream=factor.reshape(()), loss_dtype=torch.float32, **options
+    )
+    return _Divided.apply(total, factor.reshape(()))
+
+
+def _f32_for(logits: Tensor) -> torch.dtype:
+    return logits.dtype if logits.dtype == torch.float64 else torch.float32

@@ -1,0 +1,157 @@
+"""The cross entropy of flash-attn with its own signatures. The losses are in float32, as there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ce.torch import _autograd, functional
+from ce.torch.integrations._shared import refuse_group
+
+__all__ = ["CrossEntropyLoss", "cross_entropy_loss"]
+
+
+def cross_entropy_loss(
+    logits: Tensor,
+    labels: Tensor,
+    precomputed_lse: Tensor | None = None,
+    label_smoothing: float = 0.0,
+    logit_scale: float = 1.0,
+    lse_square_scale: float = 0.0,
+    ignore_index: int = -100,
+    inplace_backward: bool = False,
+    process_group: object | None = None,
+) -> tuple[Tensor, Tensor]:
+    """``flash_attn.ops.triton.cross_entropy.cross_entropy_loss``.
+
+    Args:
+        logits: [rows, classes] of float32, float16 or bfloat16.
+        labels: [rows] class indices.
+        precomputed_lse: [rows]: logsumexp of the scaled logits. It is computed again.
+        lse_square_scale: the factor of the z-loss.
+        inplace_backward: the gradient takes the memory of the logits, in the backward.
+        process_group: None; logits that ranks share are not supported yet.
+
+    Returns:
+        Losses with their z-losses, and z-losses alone: float32 [rows] each, 0 in rows left out. The second has no
+        gradient.
+
+    Raises:
+        NotImplementedError: a process group.
+        ValueError, TypeError: see :func:`ce.torch.cross_entropy`.
+    """
+    refuse_group("cross_entropy_loss", process_group)
+    options: dict[str, Any] = {
+        "ignore_index": ignore_index,
+        "label_smoothing": label_smoothing,
+        "z_loss": lse_square_scale,
+        "logit_scale": logit_scale,
+    }
+    if inplace_backward and logits.requires_grad and functional.has_kernels_for(logits):
+        loss, z_loss = _OverLogits.apply(logits, labels, options)
+        return loss, torch.zeros_like(loss) if z_loss is None else z_loss
+    made = functional.cross_entropy(
+        logits, labels, reduction="none", loss_dtype=_wide(logits), return_z_loss=True, **options
+    )
+    return made.loss, made.z_loss
+
+
+def _wide(logits: Tensor) -> torch.dtype:
+    return torch.float64 if logits.dtype == torch.float64 else torch.float32
+
+
+class _OverLogits(torch.autograd.Function):
+    """Losses of the rows, whose gradient is written over the logits in the backward."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, labels: Tensor, options: dict[str, Any]) -> tuple[Tensor, Tensor | None]:
+        numbers = (
+            options["ignore_index"],
+            0,
+            options["label_smoothing"],
+            options["z_loss"],
+            0.0,
+            options["logit_scale"],
+        )
+        wants_z_loss = options["z_loss"] != 0.0
+        loss, z_loss, lse, *_ = torch.ops.ce._cross_entropy(
+            logits, labels, None, *numbers, True, wants_z_loss, False, False
+        )
+        ctx.save_for_backward(logits, labels, lse)
+        ctx.numbers = numbers
+        if z_loss is not None:
+            ctx.mark_non_differentiable(z_loss)
+        return loss, z_loss
+
+    @staticmethod
+    def backward(ctx: Any, grad_loss: Tensor, _: Tensor | None) -> tuple[Tensor, None, None]:
+        logits, labels, lse = ctx.saved_tensors
+        grad = logits.detach()
+        torch.ops.ce._cross_entropy_backward_(grad, labels, None, lse, grad_loss, *ctx.numbers)
+        return _autograd.once(grad, "cross_entropy"), None, None
+
+
+class CrossEntropyLoss(nn.Module):
+    """``flash_attn.losses.cross_entropy.CrossEntropyLoss``."""
+
+    def __init__(
+        self,
+        ignore_index: int = -100,
+        reduction: str = "mean",
+        label_smoothing: float = 0.0,
+        logit_scale: float = 1.0,
+        lse_square_scale: float = 0.0,
+        inplace_backward: bool = False,
+        process_group: object | None = None,
+        return_z_loss: bool = False,
+    ) -> None:
+        super().__init__()
+        if reduction not in ("mean", "none", "sum"):
+            raise NotImplementedError(f"CrossEntropyLoss: reduction is {reduction!r}; expected 'mean', 'none' or 'sum'")
+        refuse_group("CrossEntropyLoss", process_group)
+        self.ignore_index = ignore_index
+        self.reduction = reduction
+        self.label_smoothing = label_smoothing
+        self.logit_scale = logit_scale
+        self.lse_square_scale = lse_square_scale
+        self.inplace_backward = inplace_backward
+        self.process_group = process_group
+        self.return_z_loss = return_z_loss
+
+    def forward(self, input: Tensor, target: Tensor, precomputed_lse: Tensor | None = None) -> Any:
+        """Of logits [rows, classes] and class indices [rows]: the loss in float32, and with `return_z_loss` the z-loss.
+
+        The gradient of a mean and a sum comes from the same pass as the loss, unless it is to take the memory of the
+        logits in the backward.
+        """
+        if self.reduction == "none" or self.inplace_backward:
+            loss, z_loss = cross_entropy_loss(
+                input,
+                target,
+                precomputed_lse,
+                self.label_smoothing,
+                self.logit_scale,
+                self.lse_square_scale,
+                self.ignore_index,
+                self.inplace_backward,
+            )
+            if self.reduction == "mean":
+                count = (target != self.ignore_index).sum()
+                loss, z_loss = loss.sum() / count, z_loss.sum() / count
+            elif self.reduction == "sum":
+                loss, z_loss = loss.sum(), z_loss.sum()
+            return (loss, z_loss) if self.return_z_loss else loss
+        made = functional.cross_entropy(
+            input,
+            target,
+            ignore_index=self.ignore_index,
+            reduction=self.reduction,
+            label_smoothing=self.label_smoothing,
+            logit_scale=self.logit_scale,
+            z_loss=self.lse_square_scale,
+            loss_dtype=_wide(input),
+            return_z_loss=self.return_z_loss,
+        )
+        return (made.loss, made.z_loss) if self.return_z_loss else made

@@ -1,0 +1,140 @@
+"""The cross entropy of Liger-Kernel with its own signatures.
+
+Unlike there, the logits are left as they are, no call waits for the GPU, and a target out of range makes its row NaN
+instead of raising: see :func:`ce.torch.check`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from ce.torch import functional
+
+__all__ = ["CrossEntropyOutput", "LigerCrossEntropyLoss", "liger_cross_entropy"]
+
+
+@dataclass
+class CrossEntropyOutput:
+    """What is returned where more than the loss is asked for; None for what is not."""
+
+    loss: Tensor
+    z_loss: Tensor | None = None
+    token_accuracy: Tensor | None = None
+    predicted_tokens: Tensor | None = None
+
+
+def liger_cross_entropy(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    ignore_index: int = -100,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+    lse_square_scale: float = 0.0,
+    softcap: float | None = None,
+    return_z_loss: bool = False,
+    return_token_accuracy: bool = False,
+    return_predicted_tokens: bool = False,
+    use_token_scaling: bool = False,
+) -> Tensor | CrossEntropyOutput:
+    """``liger_kernel.transformers.functional.liger_cross_entropy``.
+
+    Args:
+        input: [rows, classes] of float32, float16 or bfloat16.
+        target: [rows] class indices.
+        weight: [classes].
+        size_average, reduce: without meaning, as there.
+        lse_square_scale: the factor of the z-loss.
+        return_z_loss: also the z-loss, reduced as the loss.
+        return_token_accuracy: also whether each row's largest logit is its target: float32 [rows] for the reduction
+            "none", else the mean over the rows that are not left out.
+        return_predicted_tokens: also the index of each row's largest logit, int64 [rows], -1 in rows left out.
+        use_token_scaling: not supported yet.
+
+    Returns:
+        The loss in the dtype of the input, or a :class:`CrossEntropyOutput`.
+
+    Raises:
+        NotImplementedError: token scaling.
+        ValueError, TypeError: see :func:`ce.torch.cross_entropy`.
+    """
+    if use_token_scaling:
+        raise NotImplementedError(
+            "liger_cross_entropy: use_token_scaling is True; expected False: the kernels do not have it yet"
+        )
+    wants_more = return_z_loss or return_token_accuracy or return_predicted_tokens
+    made = functional.cross_entropy(
+        input,
+        target,
+        weight,
+        ignore_index=ignore_index,
+        reduction=reduction,
+        label_smoothing=label_smoothing,
+        z_loss=lse_square_scale,
+        softcap=softcap,
+        return_z_loss=return_z_loss,
+        return_argmax=return_predicted_tokens,
+        return_hit=return_token_accuracy,
+    )
+    if not wants_more:
+        return made
+    counts = target != ignore_index
+    accuracy = None
+    if return_token_accuracy:
+        accuracy = made.hit.float() if reduction == "none" else made.hit.sum() / counts.sum()
+    predicted = made.argmax.masked_fill(~counts, -1) if return_predicted_tokens else None
+    return CrossEntropyOutput(made.loss, made.z_loss, accuracy, predicted)
+
+
+class LigerCrossEntropyLoss(nn.Module):
+    """``liger_kernel.transformers.LigerCrossEntropyLoss``: see :func:`liger_cross_entropy`."""
+
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        ignore_index: int = -100,
+        lse_square_scale: float = 0.0,
+        label_smoothing: float = 0.0,
+        reduction: str = "mean",
+        softcap: float | None = None,
+        return_z_loss: bool = False,
+        return_token_accuracy: bool = False,
+        return_predicted_tokens: bool = False,
+    ) -> None:
+        super().__init__()
+        if not 0 <= label_smoothing <= 1:
+            raise ValueError(f"LigerCrossEntropyLoss: label_smoothing is {label_smoothing}; expected 0 to 1")
+        if reduction not in ("mean", "sum", "none"):
+            raise ValueError(f"LigerCrossEntropyLoss: reduction is {reduction!r}; expected 'mean', 'sum' or 'none'")
+        if softcap is not None and not softcap > 0:
+            raise ValueError(f"LigerCrossEntropyLoss: softcap is {softcap}; expected None or more than 0")
+        self.weight = weight
+        self.ignore_index = ignore_index
+        self.lse_square_scale = lse_square_scale
+        self.label_smoothing = label_smoothing
+        self.reduction = reduction
+        self.softcap = softcap
+        self.return_z_loss = return_z_loss
+        self.return_token_accuracy = return_token_accuracy
+        self.return_predicted_tokens = return_predicted_tokens
+
+    def forward(self, _input: torch.Tensor, target: torch.Tensor) -> Tensor | CrossEntropyOutput:
+        """Of logits [rows, classes] and class indices [rows]."""
+        return liger_cross_entropy(
+            _input,
+            target,
+            self.weight,
+            ignore_index=self.ignore_index,
+            reduction=self.reduction,
+            label_smoothing=self.label_smoothing,
+            lse_square_scale=self.lse_square_scale,
+            softcap=self.softcap,
+            return_z_loss=self.return_z_loss,
+            return_token_accuracy=self.return_token_accuracy,
+            return_predicted_tokens=self.return_predicted_tokens,
+        )

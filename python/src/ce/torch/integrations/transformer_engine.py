@@ -1,0 +1,106 @@
+"""The cross entropy of TransformerEngine with its own signatures, for logits that are whole on each rank.
+
+The losses are in float32, as there; the gradient is in the dtype of the logits, where newer versions have float32.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+import torch
+from torch import Tensor
+
+from ce.torch import functional
+from ce.torch.integrations._shared import classes_second, mean_over, refuse_group
+
+__all__ = ["cross_entropy_backward", "cross_entropy_forward", "parallel_cross_entropy"]
+
+
+def parallel_cross_entropy(
+    inp: Tensor,
+    target: Tensor,
+    label_smoothing: float = 0.0,
+    reduce_loss: bool = False,
+    dist_process_group: object | None = None,
+    ignore_idx: int = -100,
+    is_cg_capturable: bool = False,
+    *,
+    _input: Tensor | None = None,
+) -> Tensor:
+    """``transformer_engine.pytorch.cross_entropy.parallel_cross_entropy``.
+
+    Args:
+        inp: logits, [batch, length, classes] or [length, batch, classes].
+        target: class indices, of the sizes of `inp` without the classes.
+        reduce_loss: the mean over the rows that are not left out (0 where there are none), instead of one loss a row.
+        dist_process_group: None; logits that ranks share are not supported yet.
+        is_cg_capturable: without meaning: every call can be captured.
+
+    Returns:
+        Float32: a number, or the sizes of the target.
+
+    Raises:
+        NotImplementedError: a process group.
+        ValueError, TypeError: see :func:`ce.torch.cross_entropy`.
+    """
+    refuse_group("parallel_cross_entropy", dist_process_group, "dist_process_group")
+    if _input is not None:
+        warnings.warn("parallel_cross_entropy: _input is deprecated; name it inp", FutureWarning, stacklevel=2)
+        inp = _input
+    rows = classes_second(inp)
+    if reduce_loss:
+        count = (target != ignore_idx).sum().clamp(min=1)
+        return mean_over(rows, target, count, ignore_index=ignore_idx, label_smoothing=label_smoothing)
+    wide = torch.float64 if inp.dtype == torch.float64 else torch.float32
+    return functional.cross_entropy(
+        rows, target, ignore_index=ignore_idx, label_smoothing=label_smoothing, reduction="none", loss_dtype=wide
+    )
+
+
+def cross_entropy_forward(
+    _input: Tensor,
+    target: Tensor,
+    label_smoothing: float,
+    reduce_loss: bool,
+    dist_process_group: object | None = None,
+    ignore_idx: int = -100,
+) -> tuple[Tensor, Tensor]:
+    """``transformer_engine.pytorch.triton.cross_entropy.cross_entropy_forward``: loss and gradient in one pass.
+
+    Args:
+        _input: logits, [batch, length, classes]; they are left as they are.
+        target: class indices, [batch, length].
+
+    Returns:
+        The loss as :func:`parallel_cross_entropy`, and the gradient of their sum, or of their mean with `reduce_loss`.
+    """
+    refuse_group("cross_entropy_forward", dist_process_group, "dist_process_group")
+    rows = classes_second(_input.detach())
+    numbers = (ignore_idx, 0, label_smoothing, 0.0, 0.0, 1.0)
+    f32_loss = _input.dtype != torch.float64
+    if not reduce_loss:
+        loss, grad, *_ = torch.ops.ce.cross_entropy_with_grad(
+            rows, target, None, None, *numbers, f32_loss, False, False, False
+        )
+        return loss, _classes_last(grad)
+    count = (target != ignore_idx).sum().clamp(min=1)
+    factor = count.to(torch.float32 if f32_loss else torch.float64).reciprocal()
+    sum_numbers = (ignore_idx, 2, *numbers[2:])
+    loss, grad = torch.ops.ce.cross_entropy_loss_and_grad(rows, target, None, factor, *sum_numbers, f32_loss)
+    return loss * factor, _classes_last(grad)
+
+
+def _classes_last(grad: Tensor) -> Tensor:
+    return grad.movedim(1, -1) if grad.dim() > 2 else grad
+
+
+def cross_entropy_backward(grad_input: Tensor, grad_output: Tensor, is_cg_capturable: bool = False) -> Tensor:
+    """``transformer_engine.pytorch.triton.cross_entropy.cross_entropy_backward``: the gradient of
+    :func:`cross_entropy_forward` times one number, or one for each row, in its own memory.
+
+    Where the number is 1 the gradient is not even read. Nothing waits for the GPU.
+    """
+    if grad_output.numel() == 1:
+        torch.ops.ce.scale_gradient_(grad_input, grad_output.reshape(()))
+        return grad_input
+    return grad_input.mul_(grad_output.unsqueeze(-1))

@@ -1,0 +1,310 @@
+"""The drop-ins beside what they stand for: the packages themselves where they are installed, else torch."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+import ce.torch as ct
+from ce.torch.integrations import flash_attn, liger, quack, transformer_engine, transformers, trl
+from conftest import HAS_GPU
+
+IGNORED = -100
+DTYPES = [torch.float32, torch.bfloat16]
+
+
+def batch(device: torch.device, dtype: torch.dtype = torch.float32, sizes=(6, 50)) -> tuple[Tensor, Tensor]:
+    logits = (2 * torch.randn(*sizes, device=device)).to(dtype).requires_grad_()
+    target = torch.randint(0, sizes[-1], sizes[:-1], device=device)
+    target.view(-1)[1] = IGNORED
+    return logits, target
+
+
+def assert_gradients(ours: Tensor, expected: Tensor, logits: Tensor, wide: Tensor) -> None:
+    """Of two losses with respect to their own logits, both scalars or both of rows."""
+    factor = torch.rand_like(expected)
+    (grad,) = torch.autograd.grad(ours, logits, factor.to(ours.dtype))
+    (expected_grad,) = torch.autograd.grad(expected, wide, factor)
+    eps = torch.finfo(logits.dtype).eps
+    scale = expected_grad.abs().max().item()
+    torch.testing.assert_close(grad.double(), expected_grad, rtol=4 * eps, atol=4 * eps * scale + 1e-7)
+
+
+def assert_loss(ours: Tensor, expected: Tensor) -> None:
+    eps = torch.finfo(ours.dtype).eps
+    torch.testing.assert_close(ours.double(), expected.double(), rtol=max(1e-5, 2 * eps), atol=max(1e-5, 2 * eps))
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_liger(dtype, reduction, device, seed):
+    logits, target = batch(device, dtype)
+    wide = logits.detach().double().requires_grad_()
+    module = liger.LigerCrossEntropyLoss(
+        lse_square_scale=1e-3,
+        label_smoothing=0.1,
+        softcap=8.0,
+        reduction=reduction,
+        return_z_loss=True,
+        return_token_accuracy=True,
+        return_predicted_tokens=True,
+    )
+    made = module(logits, target)
+    z = 8 * torch.tanh(wide / 8)
+    counts = target != IGNORED
+    z_loss = (1e-3 * torch.logsumexp(z, 1) ** 2).masked_fill(~counts, 0)
+    hits = (wide.argmax(1) == target).float()
+    if reduction == "mean":
+        z_loss, accuracy = z_loss.sum() / counts.sum(), hits.sum() / counts.sum()
+    else:
+        z_loss = z_loss.sum() if reduction == "sum" else z_loss
+        accuracy = hits.sum() / counts.sum() if reduction == "sum" else hits
+    expected = F.cross_entropy(z, target, reduction=reduction, label_smoothing=0.1) + z_loss
+    assert made.loss.dtype is dtype
+    assert_loss(made.loss, expected)
+    assert_loss(made.z_loss, z_loss)
+    torch.testing.assert_close(made.token_accuracy, accuracy)
+    assert torch.equal(made.predicted_tokens, wide.argmax(1).masked_fill(~counts, -1))
+    assert_gradients(made.loss, expected, logits, wide)
+    plain = liger.liger_cross_entropy(logits, target, reduction=reduction)
+    assert_loss(plain, F.cross_entropy(wide, target, reduction=reduction))
+
+
+def test_liger_beside_itself(seed):
+    """Signatures everywhere; numbers where its kernels run."""
+    theirs = pytest.importorskip("liger_kernel.transformers.functional")
+    import inspect
+
+    def names(function):
+        return [p.name for p in inspect.signature(function).parameters.values()]
+
+    own = names(liger.liger_cross_entropy)
+    assert own[: len(names(theirs.liger_cross_entropy))] == names(theirs.liger_cross_entropy)
+    module = pytest.importorskip("liger_kernel.transformers").LigerCrossEntropyLoss
+    assert names(liger.LigerCrossEntropyLoss.__init__) == names(module.__init__)
+    if not HAS_GPU:
+        pytest.skip("its kernels need a GPU")
+    logits, target = batch(torch.device("cuda"), sizes=(64, 3000))
+    options = {"lse_square_scale": 1e-3, "label_smoothing": 0.1, "return_z_loss": True}
+    made = liger.liger_cross_entropy(logits, target, **options)
+    (grad,) = torch.autograd.grad(made.loss, logits)
+    leaf = logits.detach().clone().requires_grad_()
+    expected = theirs.liger_cross_entropy(leaf.clone(), target, **options)
+    torch.testing.assert_close(made.loss, expected.loss)
+    torch.testing.assert_close(made.z_loss, expected.z_loss)
+    (expected_grad,) = torch.autograd.grad(expected.loss, leaf)
+    torch.testing.assert_close(grad, expected_grad, rtol=1e-4, atol=1e-7)
+
+
+def test_liger_refuses(device):
+    logits, target = batch(device)
+    with pytest.raises(NotImplementedError, match="use_token_scaling"):
+        liger.liger_cross_entropy(logits, target, use_token_scaling=True)
+    for wrong in ({"label_smoothing": 2.0}, {"reduction": "avg"}, {"softcap": -1.0}):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            liger.LigerCrossEntropyLoss(**wrong)
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_flash_attn(reduction, in_place, device, seed):
+    leaf, target = batch(device, torch.bfloat16)
+    logits, wide = leaf * 1, leaf.detach().double().requires_grad_()
+    before = logits.detach().clone()
+    own = flash_attn.CrossEntropyLoss(
+        reduction=reduction,
+        label_smoothing=0.1,
+        logit_scale=0.7,
+        lse_square_scale=1e-3,
+        inplace_backward=in_place,
+        return_z_loss=True,
+    )
+    loss, z_loss = own(logits, target)
+    assert torch.equal(logits, before), "the logits are there until the backward"
+    counts = target != IGNORED
+    z = (1e-3 * torch.logsumexp(0.7 * wide, 1) ** 2).masked_fill(~counts, 0)
+    if reduction != "none":
+        z = z.sum() / (counts.sum() if reduction == "mean" else 1)
+    expected = F.cross_entropy(0.7 * wide, target, reduction=reduction, label_smoothing=0.1) + z
+    assert loss.dtype is torch.float32
+    assert_loss(loss, expected)
+    assert_loss(z_loss, z)
+    assert not z_loss.requires_grad
+    assert_gradients(loss, expected, leaf, wide)
+    assert torch.equal(logits, before) != in_place
+
+
+def test_flash_attn_function(device, seed):
+    logits, target = batch(device)
+    losses, z_losses = flash_attn.cross_entropy_loss(logits, target, inplace_backward=False)
+    assert_loss(losses, F.cross_entropy(logits.double(), target, reduction="none"))
+    assert z_losses.sum() == 0
+    with pytest.raises(NotImplementedError, match="process_group"):
+        flash_attn.cross_entropy_loss(logits, target, process_group=object())
+    with pytest.raises(NotImplementedError, match="reduction"):
+        flash_attn.CrossEntropyLoss(reduction="avg")
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_quack(reduction, device, seed):
+    logits, target = batch(device, torch.bfloat16)
+    wide, weight = logits.detach().double().requires_grad_(), torch.rand(50, device=device)
+    loss = quack.cross_entropy(logits, target, weight=weight, reduction=reduction)
+    expected = F.cross_entropy(wide, target, weight.double(), reduction=reduction)
+    assert loss.dtype is torch.float32
+    assert_loss(loss, expected)
+    assert_gradients(loss, expected, logits, wide)
+    torch.testing.assert_close(quack.softmax(logits).double(), wide.softmax(-1), rtol=0.01, atol=0.01)
+    with pytest.raises(NotImplementedError, match="lse_partial"):
+        quack.cross_entropy(logits, target, lse_partial=logits)
+
+
+@pytest.mark.parametrize("reduce_loss", [False, True])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_transformer_engine(dtype, reduce_loss, device, seed):
+    logits, target = batch(device, dtype, (2, 3, 40))
+    wide = logits.detach().double().requires_grad_()
+    reduction = "mean" if reduce_loss else "none"
+    expected = F.cross_entropy(wide.movedim(-1, 1), target, reduction=reduction, label_smoothing=0.1)
+    ours = transformer_engine.parallel_cross_entropy(logits, target, 0.1, reduce_loss)
+    assert ours.dtype is torch.float32
+    assert ours.shape == expected.shape
+    assert_loss(ours, expected)
+    assert_gradients(ours, expected, logits, wide)
+    loss, grad = transformer_engine.cross_entropy_forward(logits, target, 0.1, reduce_loss, None, IGNORED)
+    assert_loss(loss, expected)
+    assert grad.shape == logits.shape
+    factor = torch.rand_like(expected)
+    again = F.cross_entropy(wide.movedim(-1, 1), target, reduction=reduction, label_smoothing=0.1)
+    (expected_grad,) = torch.autograd.grad(again, wide, factor)
+    scaled = transformer_engine.cross_entropy_backward(grad, factor.to(dtype))
+    eps = torch.finfo(dtype).eps
+    torch.testing.assert_close(
+        scaled.double(), expected_grad, rtol=8 * eps, atol=8 * eps * expected_grad.abs().max().item()
+    )
+    nothing = torch.full_like(target, IGNORED)
+    assert transformer_engine.parallel_cross_entropy(logits, nothing, reduce_loss=True).item() == 0
+    with pytest.raises(NotImplementedError, match="dist_process_group"):
+        transformer_engine.parallel_cross_entropy(logits, target, dist_process_group=object())
+    with pytest.warns(FutureWarning, match="_input"):
+        transformer_engine.parallel_cross_entropy(None, target, _input=logits)
+
+
+@pytest.mark.parametrize("count", [None, 7, "tensor"])
+@pytest.mark.parametrize("dtype", [*DTYPES, torch.float64])
+def test_causal_language_model_loss(dtype, count, device, seed):
+    logits, labels = batch(device, dtype, (2, 9, 40))
+    if count == "tensor":
+        count = torch.tensor(11, device=device)
+    wide = logits.detach().double().requires_grad_()
+    shifted = F.pad(labels, (0, 1), value=IGNORED)[:, 1:].reshape(-1)
+    expected = F.cross_entropy(wide.view(-1, 40), shifted, reduction="mean" if count is None else "sum")
+    if count is not None:
+        expected = expected / count
+    ours = transformers.CeForCausalLMLoss(logits, labels, 40, count)
+    assert ours.dtype is (torch.float64 if dtype is torch.float64 else torch.float32)
+    torch.testing.assert_close(ours.double(), expected, rtol=0, atol=3e-4)
+    assert_gradients(ours, expected, logits, wide)
+    given = transformers.CeForCausalLMLoss(logits, None, 40, count, shift_labels=shifted.view(2, 9))
+    torch.testing.assert_close(given, ours)
+    with pytest.raises(ValueError, match="labels is None"):
+        transformers.CeForCausalLMLoss(logits, None, 40)
+
+
+def tiny_llama():
+    hugging_face = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    config = hugging_face.LlamaConfig(
+        vocab_size=60,
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+    )
+    return hugging_face.LlamaForCausalLM(config)
+
+
+def test_transformers_with_the_mapping(device, seed):
+    loss_utils = pytest.importorskip("transformers.loss.loss_utils")
+    tokens = torch.randint(0, 60, (2, 12), device=device)
+    expected = tiny_llama().to(device)(input_ids=tokens, labels=tokens).loss
+    before = loss_utils.LOSS_MAPPING["ForCausalLM"]
+    with transformers.install():
+        assert loss_utils.LOSS_MAPPING["ForCausalLM"] is transformers.CeForCausalLMLoss
+        model = tiny_llama().to(device)
+        loss = model(input_ids=tokens, labels=tokens).loss
+        loss.backward()
+    assert loss_utils.LOSS_MAPPING["ForCausalLM"] is before
+    torch.testing.assert_close(loss, expected, rtol=0, atol=3e-4)
+    assert model.lm_head.weight.grad.abs().sum() > 0
+
+
+def test_transformers_with_the_trainer(tmp_path, seed):
+    """Two steps of the Trainer with gradient accumulation lose as without ce."""
+    hugging_face = pytest.importorskip("transformers")
+    pytest.importorskip("accelerate")
+    before = ct.configure(cpu="host")
+    try:
+        data = [{"input_ids": torch.randint(0, 60, (12,)).tolist()} for _ in range(8)]
+        for one in data:
+            one["labels"] = one["input_ids"]
+        losses = []
+        for loss in (None, transformers.compute_loss):
+            arguments = hugging_face.TrainingArguments(
+                output_dir=str(tmp_path),
+                max_steps=2,
+                per_device_train_batch_size=2,
+                gradient_accumulation_steps=2,
+                report_to=[],
+                save_strategy="no",
+                logging_steps=1,
+                seed=0,
+                use_cpu=True,
+            )
+            trainer = hugging_face.Trainer(
+                model=tiny_llama(),
+                args=arguments,
+                train_dataset=data,
+                compute_loss_func=loss,
+                data_collator=hugging_face.default_data_collator,
+            )
+            trainer.train()
+            losses.append([entry["loss"] for entry in trainer.state.log_history if "loss" in entry])
+        assert len(losses[0]) == 2
+        torch.testing.assert_close(torch.tensor(losses[1]), torch.tensor(losses[0]), rtol=0, atol=3e-4)
+    finally:
+        ct.restore(before)
+
+
+@pytest.mark.parametrize("sizes", [(40,), (6, 40), (2, 5, 40)])
+def test_trl(sizes, device, seed):
+    logits = torch.randn(*sizes, device=device, requires_grad=True)
+    wide = logits.detach().double().requires_grad_()
+    index = torch.randint(0, 40, sizes[:-1], device=device)
+    for temperature in (1.0, 0.7):
+        ours = trl.selective_log_softmax(logits, index, temperature)
+        expected = (wide / temperature).log_softmax(-1).gather(-1, index.unsqueeze(-1)).squeeze(-1)
+        assert ours.shape == index.shape
+        assert_loss(ours, expected)
+        assert_gradients(ours, expected, logits, wide)
+    several = torch.randint(0, 40, (*sizes[:-1], 3), device=device)
+    assert_loss(trl.selective_log_softmax(logits, several), wide.log_softmax(-1).gather(-1, several))
+    if len(sizes) > 1:
+        mask = torch.ones(sizes[:-1], device=device)
+        mask.view(-1)[0] = 0
+        masked = trl.selective_log_softmax(logits, index, row_mask=mask)
+        assert masked.view(-1)[0] == 0
+        (grad,) = torch.autograd.grad(masked.sum(), logits)
+        assert grad.view(-1, 40)[0].abs().sum() == 0
+    assert trl.selective_log_softmax(logits.bfloat16(), index).dtype is torch.bfloat16
+    with pytest.raises(ValueError, match="temperature is 0"):
+        trl.selective_log_softmax(logits, index, 0)
+
+
+def test_trl_beside_itself(seed):
+    theirs = pytest.importorskip("trl.trainer.utils").selective_log_softmax
+    logits, index = torch.randn(3, 7, 50), torch.randint(0, 50, (3, 7))
+    torch.testing.assert_close(trl.selective_log_softmax(logits, index), theirs(logits, index))
