@@ -65,6 +65,8 @@ def test_two_processes_train_as_with_torchs_loss(kind, wrapped, tmp_path):
     script = tmp_path / "rank.py"
     script.write_text(textwrap.dedent(RANK))
     environment = {**os.environ, "PYTHONPATH": str(Path(_files.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
+    if kind == "host":
+        environment["CUDA_VISIBLE_DEVICES"] = ""
     launch = ("-m", "torch.distributed.run", "--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0")
     done = subprocess.run(
         [sys.executable, *launch, str(script), kind, wrapped],
