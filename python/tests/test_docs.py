@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import ce.array
 import ce.torch as ct
 from ce.torch.integrations import flash_attn, liger, quack, transformer_engine, transformers, trl
 
@@ -34,6 +35,7 @@ def public() -> list[tuple[str, object]]:
     found = [(f"ce.torch.{name}", getattr(ct, name)) for name in ct.__all__]
     for module in INTEGRATIONS:
         found += [(f"{module.__name__}.{name}", getattr(module, name)) for name in module.__all__]
+    found += [(f"ce.array.{name}", getattr(ce.array, name)) for name in ce.array.__all__]
     return found
 
 

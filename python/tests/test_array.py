@@ -1,0 +1,246 @@
+"""ce.array: NumPy on the host device; CuPy, JAX, Numba and PyTorch on a GPU where they are installed."""
+
+from __future__ import annotations
+
+import gc
+import sys
+
+import numpy as np
+import pytest
+
+import ce.array
+from ce import _c
+from conftest import HAS_GPU, needs_gpu
+
+
+@pytest.fixture(scope="module")
+def host():
+    with ce.array.Context("host", policy="lookup") as context:
+        yield context
+
+
+def softmax(x, axis=-1):
+    e = np.exp(x - x.max(axis, keepdims=True))
+    return e / e.sum(axis, keepdims=True)
+
+
+def test_softmax_of_many_layouts(host, seed):
+    random = np.random.default_rng(seed)
+    whole = random.standard_normal((4, 6, 40)).astype(np.float32)
+    for x in (whole, whole[:, :-1], whole[::2], whole[0, 0], whole[:, :, ::2], whole[1:2], whole[:, 2]):
+        for name, expected in (("softmax", softmax(x)), ("log_softmax", np.log(softmax(x)))):
+            out = np.empty(x.shape, np.float32)
+            assert getattr(ce.array, name)(x, out=out, context=host) is out
+            np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-6)
+    itself = whole.copy()
+    ce.array.softmax(itself, out=itself, context=host)
+    np.testing.assert_allclose(itself, softmax(whole), rtol=1e-5)
+
+
+def test_half_precision(host, seed):
+    x = np.random.default_rng(seed).standard_normal((5, 64)).astype(np.float16)
+    out = ce.array.softmax(x, out=np.empty_like(x), context=host)
+    np.testing.assert_allclose(out.astype(np.float64), softmax(x.astype(np.float64)), rtol=2e-3)
+
+
+def test_gradients_of_softmax(host, seed):
+    random = np.random.default_rng(seed)
+    y, dy = softmax(random.standard_normal((3, 30))).astype(np.float32), random.standard_normal((3, 30), np.float32)
+    out = ce.array.softmax_backward(dy, y, out=np.empty_like(y), context=host)
+    np.testing.assert_allclose(out, y * (dy - (dy * y).sum(-1, keepdims=True)), atol=1e-6)
+    out = ce.array.log_softmax_backward(dy, np.log(y), out=np.empty_like(y), context=host)
+    np.testing.assert_allclose(out, dy - y * dy.sum(-1, keepdims=True), atol=1e-6)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_cross_entropy(host, reduction, seed):
+    random = np.random.default_rng(seed)
+    logits = random.standard_normal((2, 3, 50)).astype(np.float32)
+    target = random.integers(0, 50, (2, 3))
+    target[0, 1] = -100
+    counts = target != -100
+    sizes = (2, 3) if reduction == "none" else ()
+    loss, lse = np.empty(sizes, np.float32), np.empty((2, 3), np.float32)
+    grad, argmax, hit = np.empty_like(logits), np.empty((2, 3), np.int64), np.empty((2, 3), bool)
+    made = ce.array.cross_entropy(
+        logits, target, loss=loss, grad=grad, lse=lse, argmax=argmax, hit=hit, reduction=reduction, context=host
+    )
+    assert made is loss
+    p = softmax(logits.astype(np.float64))
+    losses = np.where(counts, -np.log(np.take_along_axis(p, np.abs(target)[..., None] % 50, -1)[..., 0]), 0)
+    expected = {"mean": losses.sum() / counts.sum(), "sum": losses.sum(), "none": losses}[reduction]
+    np.testing.assert_allclose(loss, expected, rtol=1e-5)
+    one_hot = (np.arange(50) == target[..., None]).astype(np.float64)
+    wanted = (p - one_hot) * counts[..., None] / (counts.sum() if reduction == "mean" else 1)
+    np.testing.assert_allclose(grad, wanted, atol=1e-6)
+    np.testing.assert_array_equal(argmax, logits.argmax(-1))
+    np.testing.assert_array_equal(hit, (logits.argmax(-1) == target) & counts)
+    later = ce.array.cross_entropy_backward(
+        logits, target, lse, grad=np.empty_like(logits), reduction=reduction, context=host
+    )
+    np.testing.assert_allclose(later, wanted, atol=1e-6)
+    soft = ce.array.cross_entropy(logits, softmax(logits), loss=loss, reduction=reduction, context=host)
+    assert np.isfinite(soft).all()
+
+
+def test_targets_out_of_range(host):
+    logits, target = np.zeros((2, 4), np.float32), np.array([1, 9])
+    ce.array.cross_entropy(logits, target, loss=np.empty((), np.float32), context=host)
+    with pytest.raises(IndexError, match="the first is row 1 with target 9"):
+        host.check()
+
+
+def test_the_cpu_is_for_who_asks_for_it(monkeypatch):
+    x = np.zeros((2, 3), np.float32)
+    monkeypatch.delenv("CE_DEVICE", raising=False)
+    with pytest.raises(ValueError, match="the arrays are on the CPU; expected a GPU, or a Context"):
+        ce.array.softmax(x, out=x)
+    monkeypatch.setenv("CE_DEVICE", "host")
+    ce.array.softmax(x, out=x)
+    assert x.sum() == pytest.approx(2)
+
+
+def test_a_context_is_closed_once():
+    context = ce.array.Context("host", policy="frozen")
+    assert context.device == "host"
+    x = np.zeros((2, 77), np.float32)
+    with pytest.raises(ce.array.NotTuned):
+        ce.array.softmax(x, out=x, context=context)
+    assert context.compiled == 0
+    context.close()
+    context.close()
+    with pytest.raises(ValueError, match="closed"):
+        ce.array.softmax(x, out=x, context=context)
+
+
+BAD = {
+    "no array": (TypeError, "input is a list", lambda x, c: ce.array.softmax([[1.0]], out=x, context=c)),
+    "dtype": (TypeError, "DLPack dtype", lambda x, c: ce.array.softmax(x.astype(np.float64), out=x, context=c)),
+    "two dtypes": (TypeError, "dtype", lambda x, c: ce.array.softmax(x.astype(np.float16), out=x, context=c)),
+    "sizes": (ValueError, "output", lambda x, c: ce.array.softmax(x[:2], out=x, context=c)),
+    "three strides": (
+        ValueError,
+        "three strides",
+        lambda x, c: ce.array.softmax(np.zeros((4, 6, 4, 8), np.float32)[::2, ::3, ::2], out=x, context=c),
+    ),
+    "gaps": (
+        ValueError,
+        "loss has gaps",
+        lambda x, c: ce.array.cross_entropy(
+            x, np.zeros(4, np.int64), loss=np.zeros(8, np.float32)[::2], reduction="none", context=c
+        ),
+    ),
+    "reduction": (
+        ValueError,
+        "reduction is 'avg'",
+        lambda x, c: ce.array.cross_entropy(x, np.zeros(4, np.int64), loss=x[0, :1], reduction="avg", context=c),
+    ),
+    "stream": (TypeError, "stream is 'now'", lambda x, c: ce.array.softmax(x, out=x, stream="now", context=c)),
+    "policy": (ValueError, "policy is 'now'", lambda x, c: ce.array.Context("host", policy="now")),
+    "device": (ValueError, "device", lambda x, c: ce.array.Context("tpu")),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_refuses(host, case):
+    kind, message, call = BAD[case]
+    with pytest.raises(kind, match=message):
+        call(np.zeros((4, 8), np.float32), host)
+
+
+def test_refuses_to_write_what_is_read_only(host):
+    class ReadOnly:
+        """An array whose export says that it is not to be written."""
+
+        def __init__(self, array):
+            self.array = array
+
+        def __dlpack_device__(self):
+            return self.array.__dlpack_device__()
+
+        def __dlpack__(self, **options):
+            self.array.flags.writeable = False
+            try:
+                return self.array.__dlpack__(**options)
+            finally:
+                self.array.flags.writeable = True
+
+    x = np.zeros((2, 3), np.float32)
+    try:
+        ReadOnly(x).__dlpack__(max_version=(1, 0))
+    except (TypeError, BufferError):
+        pytest.skip("this NumPy does not export what is read-only")
+    with pytest.raises(ValueError, match="out cannot be written"):
+        ce.array.softmax(x, out=ReadOnly(x), context=host)
+    ce.array.softmax(ReadOnly(x), out=x, context=host)
+
+
+def test_nothing_is_kept(host):
+    """Each export is given back once, also where the call is refused."""
+    x = np.zeros((2, 3), np.float32)
+    before = sys.getrefcount(x)
+    for _ in range(5):
+        ce.array.softmax(x, out=x, context=host)
+        with pytest.raises(ValueError):
+            ce.array.softmax(x, out=np.zeros((1, 3), np.float32), context=host)
+    gc.collect()
+    assert sys.getrefcount(x) == before
+
+
+@needs_gpu
+def test_torch_on_a_stream(seed):
+    import torch
+
+    stream = torch.cuda.Stream()
+    x = torch.randn(64, 3000, device="cuda", dtype=torch.bfloat16)
+    y = torch.empty_like(x)
+    stream.wait_stream(torch.cuda.current_stream())
+    ce.array.softmax(x, out=y, stream=stream)
+    stream.synchronize()
+    torch.testing.assert_close(y, torch.softmax(x, -1), rtol=0.02, atol=1e-4)
+
+
+@needs_gpu
+def test_cupy(seed):
+    cupy = pytest.importorskip("cupy")
+    x = cupy.random.default_rng(seed).standard_normal((32, 500), dtype=cupy.float32)
+    y, stream = cupy.empty_like(x), cupy.cuda.Stream(non_blocking=True)
+    cupy.cuda.get_current_stream().synchronize()
+    ce.array.softmax(x, out=y, stream=stream)
+    stream.synchronize()
+    np.testing.assert_allclose(cupy.asnumpy(y), softmax(cupy.asnumpy(x)), rtol=1e-5, atol=1e-7)
+
+
+@needs_gpu
+def test_jax_is_read_and_not_written(seed):
+    jax = pytest.importorskip("jax")
+    import torch
+
+    if not any(device.platform == "gpu" for device in jax.devices()):
+        pytest.skip("this JAX has no GPU")
+    x = jax.random.normal(jax.random.PRNGKey(seed % 1000), (16, 300))
+    y = torch.empty(16, 300, device="cuda")
+    ce.array.softmax(x, out=y)
+    torch.cuda.synchronize()
+    np.testing.assert_allclose(y.cpu().numpy(), softmax(np.asarray(x)), rtol=1e-5, atol=1e-7)
+    with pytest.raises(ValueError, match="cannot be written"):
+        ce.array.softmax(x, out=x)
+
+
+@needs_gpu
+def test_numba(seed):
+    cuda = pytest.importorskip("numba.cuda")
+    x = np.random.default_rng(seed).standard_normal((8, 200)).astype(np.float32)
+    array = cuda.to_device(x)
+    if not hasattr(array, "__dlpack__"):
+        pytest.skip("this Numba does not speak DLPack")
+    ce.array.softmax(array, out=array)
+    cuda.synchronize()
+    np.testing.assert_allclose(array.copy_to_host(), softmax(x), rtol=1e-5, atol=1e-7)
+
+
+def test_names_of_devices():
+    if not HAS_GPU:
+        with pytest.raises(RuntimeError):
+            ce.array.Context("cuda:0")
+    assert _c.CONTIGUOUS == -(2**63)
