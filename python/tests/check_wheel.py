@@ -12,7 +12,6 @@ import re
 import shutil
 import subprocess
 import sys
-import sysconfig
 import textwrap
 import venv
 import zipfile
@@ -86,8 +85,9 @@ def main() -> None:
     python = fresh / "bin" / "python"
     run(python, "-m", "pip", "install", "--no-index", "--no-deps", repaired)
     site = Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip())
-    torch_folders = {sysconfig.get_path("purelib"), str(Path(__import__("torch").__file__).parents[1])}
-    (site / "torch.pth").write_text("\n".join(sorted(torch_folders)))
+    # Wherever this Python finds torch and what torch needs.
+    packages = [folder for folder in sys.path if Path(folder).name in ("site-packages", "dist-packages")]
+    (site / "torch.pth").write_text("\n".join(packages))
     version = run(fresh / "bin" / "ce-tune", "--version")
     assert run(python, "-m", "ce", "--version") == version
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("CE_", "PYTHON"))}
