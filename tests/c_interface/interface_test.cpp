@@ -450,6 +450,20 @@ TEST_F(Interface, TakesItsMemoryFromTheCallersAllocator) {
   EXPECT_TRUE(blocks.out.empty());
 }
 
+TEST_F(Interface, ScalesAGradient) {
+  std::array<float, 1> factor{0.5f};
+  ce_tensor upstream = ce_vector(factor.data(), CE_DTYPE_F32, 1);
+  const std::array<float, rows* columns> before = x;
+  EXPECT_EQ(ce_scale_gradient(context, &logits, &upstream, nullptr), CE_STATUS_SUCCESS) << ce_last_error();
+  for (std::size_t i = 0; i < x.size(); ++i) EXPECT_EQ(x[i], before[i] / 2);
+
+  EXPECT_EQ(ce_scale_gradient(context, nullptr, &upstream, nullptr), CE_STATUS_INVALID_ARGUMENT);
+  EXPECT_STREQ(last_details().argument, "grad");
+  EXPECT_EQ(ce_scale_gradient(context, &logits, nullptr, nullptr), CE_STATUS_INVALID_ARGUMENT);
+  EXPECT_STREQ(last_details().argument, "upstream");
+  EXPECT_STREQ(last_details().operation, "scale_gradient");
+}
+
 TEST_F(Interface, LendsMemory) {
   ce_memory* memory = nullptr;
   ASSERT_EQ(ce_memory_create(context, sizeof x, &memory), CE_STATUS_SUCCESS);
