@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
+import os
+import subprocess
 import sys
+import textwrap
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import ce.array
 from ce import _c
+from ce._contexts import stream_handle
 from conftest import HAS_GPU, needs_gpu
 
 
@@ -117,7 +124,11 @@ BAD = {
     "no array": (TypeError, "input is a list", lambda x, c: ce.array.softmax([[1.0]], out=x, context=c)),
     "dtype": (TypeError, "DLPack dtype", lambda x, c: ce.array.softmax(x.astype(np.float64), out=x, context=c)),
     "two dtypes": (TypeError, "dtype", lambda x, c: ce.array.softmax(x.astype(np.float16), out=x, context=c)),
-    "sizes": (ValueError, "output", lambda x, c: ce.array.softmax(x[:2], out=x, context=c)),
+    "sizes": (
+        ValueError,
+        r"out has sizes \(4, 8\); expected \(2, 8\)",
+        lambda x, c: ce.array.softmax(x[:2], out=x, context=c),
+    ),
     "three strides": (
         ValueError,
         "three strides",
@@ -138,6 +149,19 @@ BAD = {
     "stream": (TypeError, "stream is 'now'", lambda x, c: ce.array.softmax(x, out=x, stream="now", context=c)),
     "policy": (ValueError, "policy is 'now'", lambda x, c: ce.array.Context("host", policy="now")),
     "device": (ValueError, "device", lambda x, c: ce.array.Context("tpu")),
+    "device's type": (TypeError, "device is 1; expected 'cuda'", lambda x, c: ce.array.Context(1)),
+    "seconds": (TypeError, "tuning_seconds is '2'", lambda x, c: ce.array.Context("host", tuning_seconds="2")),
+    "negative seconds": (ValueError, "tuning_seconds is -3", lambda x, c: ce.array.Context("host", tuning_seconds=-3)),
+    "bytes": (TypeError, "capture_bytes is 2.5", lambda x, c: ce.array.Context("host", capture_bytes=2.5)),
+    "context": (TypeError, "context is 'host'; expected", lambda x, c: ce.array.softmax(x, out=x, context="host")),
+    "stream's sign": (ValueError, "stream is -1", lambda x, c: ce.array.softmax(x, out=x, stream=-1, context=c)),
+    "stream's type": (TypeError, "stream is True", lambda x, c: ce.array.softmax(x, out=x, stream=True, context=c)),
+    "no stream": (TypeError, "stream is '7'", lambda x, c: ce.array.softmax(x, out=x, stream="7", context=c)),
+    "backward": (
+        ValueError,
+        r"softmax_backward: output_grad has sizes \(4, 8\)",
+        lambda x, c: ce.array.softmax_backward(x, x[:2], out=x, context=c),
+    ),
 }
 
 
@@ -146,6 +170,118 @@ def test_refuses(host, case):
     kind, message, call = BAD[case]
     with pytest.raises(kind, match=message):
         call(np.zeros((4, 8), np.float32), host)
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        ({"ignore_index": 2.0}, TypeError, "ignore_index is 2.0; expected an integer"),
+        ({"ignore_index": 2**63}, ValueError, "expected an integer of 64 bits"),
+        ({"label_smoothing": 2}, ValueError, "label_smoothing is 2; expected 0 to 1"),
+        ({"label_smoothing": "much"}, TypeError, "label_smoothing is 'much'; expected a number"),
+        ({"softcap": -1.0}, ValueError, "softcap is -1"),
+        ({"loss": np.zeros(2, "f4")}, ValueError, r"loss has sizes \(2,\); expected one element"),
+        ({"reduction": "none"}, ValueError, r"loss has sizes \(\); expected \(3, 2\)"),
+        ({"loss": np.zeros((), "i8")}, TypeError, "loss.dtype is i64"),
+        ({"grad": np.zeros((2, 3, 8), "f4")}, ValueError, r"grad has sizes \(2, 3, 8\); expected \(3, 2, 8\)"),
+        ({"lse": np.zeros((2, 3), "f4")}, ValueError, r"lse has sizes \(2, 3\); expected \(3, 2\)"),
+        ({"lse": np.zeros((3, 2), "f2")}, TypeError, "lse.dtype is f16; expected f32"),
+        ({"argmax": np.zeros((3, 2), "i4")}, TypeError, "argmax.dtype is i32; expected i64"),
+        ({"hit": np.zeros(6, "?")}, ValueError, r"hit has sizes \(6,\); expected \(3, 2\)"),
+        ({"weight": np.ones(7, "f4")}, ValueError, r"weight has sizes \(7,\); expected \(8,\)"),
+        ({"target": np.ones((3, 2), "u1")}, TypeError, "target.dtype is u8"),
+        ({"target": np.ones((2, 3), "i8")}, ValueError, r"target has sizes \(2, 3\); expected \(3, 2\)"),
+        ({"target": np.ones((3, 2, 7), "f4")}, ValueError, r"target has sizes \(3, 2, 7\); expected \(3, 2, 8\)"),
+        ({"upstream": np.ones((2, 3), "f4")}, ValueError, r"upstream has sizes \(2, 3\); expected \(3, 2\)"),
+        ({"z_loss_out": np.zeros((), "f4")}, ValueError, "z_loss"),
+    ],
+)
+def test_cross_entropy_refuses_and_writes_nothing(host, given, error, message):
+    arguments = {"target": np.ones((3, 2), "i8"), "loss": np.full((), 7, "f4"), **given}
+    before = arguments["loss"].copy()
+    with pytest.raises(error, match=message):
+        ce.array.cross_entropy(np.ones((3, 2, 8), "f4"), context=host, **arguments)
+    np.testing.assert_array_equal(arguments["loss"], before)
+
+
+def test_nothing_and_little(host):
+    loss = np.zeros(1, np.float32)
+    for sizes in ((0, 5), (2, 0, 5), (2, 0), (0,)):
+        nothing = np.empty(sizes, np.float32)
+        assert ce.array.softmax(nothing, out=nothing, context=host) is nothing
+    ce.array.cross_entropy(np.empty((0, 5), np.float32), np.empty(0, np.int64), loss=loss, context=host)
+    assert np.isnan(loss[0])
+    row = np.array([1, 2, 3], np.float32)
+    ce.array.cross_entropy(row, np.array(2), loss=loss, context=host)
+    np.testing.assert_allclose(loss[0], -np.log(softmax(row)[2]), rtol=1e-6)
+    column = np.ones((4, 1), np.float32)
+    ce.array.log_softmax(column, out=column, context=host)
+    np.testing.assert_array_equal(column, 0)
+    ce.array.cross_entropy(row, np.array(1), loss=loss, ignore_index=np.int64(1), context=host)
+
+
+def test_views_are_written_where_they_are(host, seed):
+    x = np.random.default_rng(seed).standard_normal((4, 6, 64), np.float32)
+    for index in (np.s_[:, ::2], np.s_[1:, :-1, 3:], np.s_[:, 1, :], np.s_[:1, ::3], np.s_[:, :, ::2]):
+        y = np.full((4, 6, 64), 7, np.float32)
+        ce.array.softmax(x[index], out=y[index], context=host)
+        np.testing.assert_allclose(y[index], softmax(x[index]), rtol=1e-5)
+        y[index] = 7
+        np.testing.assert_array_equal(y, 7)
+
+
+@pytest.mark.parametrize(
+    ("stream", "handle"),
+    [
+        (None, 0),
+        (7, 7),
+        (np.int64(7), 7),
+        (SimpleNamespace(ptr=7), 7),
+        (SimpleNamespace(cuda_stream=8), 8),
+        (SimpleNamespace(handle=ctypes.c_void_p(8)), 8),
+        (SimpleNamespace(handle=ctypes.c_void_p(0)), 0),
+        (SimpleNamespace(__cuda_stream__=lambda: (0, 9), ptr=1), 9),
+        (SimpleNamespace(__cuda_stream__=(0, 9)), 9),
+    ],
+)
+def test_streams(stream, handle):
+    assert stream_handle("f", stream) == handle
+
+
+def test_the_host_device_is_never_taken_unasked(monkeypatch):
+    if HAS_GPU:
+        pytest.skip("there is a GPU")
+    monkeypatch.delenv("CE_DEVICE", raising=False)
+    with pytest.raises(RuntimeError, match="there is no GPU; the device 'host' runs kernels on the CPU"):
+        ce.array.Context()
+    monkeypatch.setenv("CE_DEVICE", "host")
+    ce.array.Context().close()
+
+
+ALONE = """
+    import os, sys
+
+    sys.modules["numpy"] = sys.modules["torch"] = None
+    import ce.array
+
+    kept = ce.array.Context("host")
+    ce.array.check("host")
+    child = os.fork()
+    if child == 0:
+        kept.close()
+        ce.array.check("host")
+        sys.exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+def test_needs_no_other_package_and_children_make_contexts_of_their_own(tmp_path):
+    script = tmp_path / "alone.py"
+    script.write_text(textwrap.dedent(ALONE))
+    paths = [str(Path(_c.__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {**os.environ, "CE_DEVICE": "host", "PYTHONPATH": os.pathsep.join(paths)}
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_refuses_to_write_what_is_read_only(host):

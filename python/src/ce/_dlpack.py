@@ -5,11 +5,12 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from ctypes import POINTER, Structure, c_int32, c_int64, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p
+from math import prod
 from types import TracebackType
 from typing import Any
 
 CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13
-READ_ONLY = 1  # a bit of the flags
+READ_ONLY, IS_COPIED = 1, 2  # bits of the flags
 
 
 class _Device(Structure):
@@ -69,7 +70,7 @@ class Array:
     """Another library's array, borrowed until :meth:`release`: where it lies, what it holds.
 
     Args:
-        name: of the argument, for messages.
+        name: of the function and the argument, for messages: "ce.array.softmax: input".
         array: what has ``__dlpack__`` and ``__dlpack_device__``.
         stream: the CUDA stream, as an integer, on which its contents are to be ready; unused on the CPU.
 
@@ -81,11 +82,11 @@ class Array:
     def __init__(self, name: str, array: Any, stream: int) -> None:
         self._deleter: Callable[[int], None] | None = None
         if not hasattr(array, "__dlpack__") or not hasattr(array, "__dlpack_device__"):
-            raise TypeError(f"ce.array: {name} is a {type(array).__name__}; expected an array with __dlpack__")
+            raise TypeError(f"{name} is a {type(array).__name__}; expected an array with __dlpack__")
         self.name = name
         self.device_type, self.device_id = (int(part) for part in array.__dlpack_device__())
         # 0 is ambiguous there; 1 is the legacy default stream.
-        options: dict[str, Any] = {} if self.device_type == CPU else {"stream": stream or 1}
+        options: dict[str, Any] = {} if self.is_on_cpu else {"stream": stream or 1}
         try:
             capsule = array.__dlpack__(max_version=(1, 0), **options)
         except TypeError:  # of before version 1
@@ -95,9 +96,36 @@ class Array:
                 self._take(capsule, kind, used, struct)
                 break
         else:
-            raise TypeError(f"ce.array: {name} gave no DLPack capsule")
+            raise TypeError(f"{name} gave no DLPack capsule")
         # JAX says nowhere that its arrays are immutable.
         self.is_read_only = bool(self._flags & READ_ONLY) or type(array).__module__.split(".")[0] in ("jax", "jaxlib")
+
+    @property
+    def is_on_cpu(self) -> bool:
+        """Whether it lies in memory of the CPU, pinned or not."""
+        return self.device_type in (CPU, CUDA_HOST)
+
+    @property
+    def is_on_gpu(self) -> bool:
+        """Whether it lies on a GPU of CUDA."""
+        return self.device_type in (CUDA, CUDA_MANAGED)
+
+    @property
+    def device(self) -> str:
+        """What a Context calls it: "host", "cuda:0", or a name for messages."""
+        if self.is_on_cpu:
+            return "host"
+        return f"cuda:{self.device_id}" if self.is_on_gpu else f"DLPack's device {self.device_type}"
+
+    @property
+    def is_floating(self) -> bool:
+        """Whether its elements are float or bfloat."""
+        return self.dtype[0] in (2, 4)
+
+    @property
+    def count(self) -> int:
+        """Its elements."""
+        return prod(self.shape)
 
     def _take(self, capsule: Any, kind: bytes, used: bytes, struct: type[Structure]) -> None:
         address = _pointer(capsule, kind)
@@ -107,14 +135,15 @@ class Array:
         if managed.deleter:
             self._deleter = _Deleter(managed.deleter)
         self._flags = int(getattr(managed, "flags", 0))
+        self.is_copied = bool(self._flags & IS_COPIED)
         if struct is _ManagedVersioned and managed.major != 1:
             self.release()
-            raise ValueError(f"ce.array: {self.name} is of version {managed.major} of DLPack; expected 1")
+            raise ValueError(f"{self.name} is of version {managed.major} of DLPack; expected 1")
         tensor = managed.tensor
         self.data = (tensor.data or 0) + tensor.byte_offset
         self.shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
         self.dtype = (tensor.dtype.code, tensor.dtype.bits, tensor.dtype.lanes)
-        if tensor.strides:
+        if tensor.strides and 0 not in self.shape:  # those of nothing mean nothing
             self.strides = tuple(tensor.strides[i] for i in range(tensor.ndim))
         else:
             strides, next_stride = [], 1

@@ -12,17 +12,23 @@ is exact and slow, and only where a :class:`Context` of it or CE_DEVICE=host ask
 
 from __future__ import annotations
 
-import atexit
 import ctypes
-import os
-import threading
 from contextlib import ExitStack
-from ctypes import byref, c_int32, c_void_p
+from ctypes import byref
 from types import TracebackType
 from typing import Any
 
 from ce import _c
-from ce._dlpack import CPU, CUDA, CUDA_HOST, CUDA_MANAGED, Array
+from ce._contexts import (
+    Context,
+    check,
+    default_context,
+    host_is_asked_for,
+    require_integer,
+    require_number,
+    stream_handle,
+)
+from ce._dlpack import Array
 
 __all__ = [
     "Context",
@@ -50,130 +56,18 @@ _DTYPES = {
 }
 
 
-class Context:
-    """A device, a database and the kernels chosen so far. Threads may share one.
-
-    Args:
-        device: "cuda", "cuda:1" or "host"; None: as the environment variable CE_DEVICE says, else the current GPU.
-        database: the file of the tuning database; None: CE_DB, else ``~/.local/share/ce/ce.db``.
-        policy: "tune", "lookup", "frozen" or "background"; "default": CE_POLICY, else "tune".
-        tuning_seconds: that tuning a problem may take; 0: no bound; None: 2 on a GPU.
-        scratch_bytes: device memory that tuning may take for a while; 0: a quarter of what is free, 2 GiB at most.
-        capture_bytes: device memory set aside for calls that are captured into CUDA graphs.
-
-    Raises:
-        ValueError: an option that means nothing.
-        RuntimeError: the device does not exist or is too old.
-    """
-
-    def __init__(
-        self,
-        device: str | None = None,
-        *,
-        database: str | os.PathLike[str] | None = None,
-        policy: str = "default",
-        tuning_seconds: float | None = None,
-        scratch_bytes: int = 0,
-        capture_bytes: int = 8 << 20,
-    ) -> None:
-        self._handle = c_void_p()
-        if policy not in _c.POLICIES:
-            raise ValueError(f"ce.array.Context: policy is {policy!r}; expected one of {', '.join(_c.POLICIES)}")
-        options = _c.ContextOptions(
-            device=None if device is None else device.encode(),
-            database=None if database is None else os.fsencode(database),
-            tuning_seconds=-1.0 if tuning_seconds is None else tuning_seconds,
-            scratch_bytes=scratch_bytes,
-            capture_bytes=capture_bytes,
-            policy=_c.POLICIES[policy],
-        )
-        _c.require(_c.library().ce_context_create(byref(options), byref(self._handle)))
-
-    @property
-    def handle(self) -> c_void_p:
-        """Of the C interface. Raises ValueError where the Context was closed."""
-        if not self._handle:
-            raise ValueError("ce.array.Context: it was closed")
-        return self._handle
-
-    @property
-    def device(self) -> str:
-        """ "cuda:0" or "host"."""
-        text = ctypes.create_string_buffer(32)
-        _c.require(_c.library().ce_device_name(self.handle, text, len(text)))
-        return text.value.decode()
-
-    @property
-    def compiled(self) -> int:
-        """How many kernels it had to compile."""
-        count = c_int32()
-        _c.require(_c.library().ce_compiled(self.handle, byref(count)))
-        return count.value
-
-    def check(self) -> None:
-        """Waits for the default stream, and raises IndexError where a target was out of range since the last check."""
-        _c.require(_c.library().ce_check_all(self.handle, None))
-
-    def synchronize(self, stream: Any = None) -> None:
-        """Waits for a stream."""
-        _c.require(_c.library().ce_synchronize(self.handle, _stream(stream)))
-
-    def close(self) -> None:
-        """Frees it. The work that was enqueued with it must have ended. Does nothing the second time."""
-        handle, self._handle = self._handle, c_void_p()
-        if handle:
-            _c.library().ce_context_destroy(handle)
-
-    def __enter__(self) -> Context:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-_contexts: dict[str, Context] = {}
-_lock = threading.Lock()
-
-
-def _default_context(device: str) -> Context:
-    """Of a device, for calls that name no Context; lives as long as the process."""
-    with _lock:
-        if device not in _contexts:
-            _contexts[device] = Context(device)
-            atexit.register(_contexts[device].close)
-        return _contexts[device]
-
-
-def check(device: str = "cuda:0") -> None:
-    """:meth:`Context.check` of calls on a device that named no Context."""
-    _default_context(device).check()
-
-
-def _stream(stream: Any) -> int:
-    """A CUDA stream as a number; 0 is the legacy default stream."""
-    if stream is None:
-        return 0
-    if hasattr(stream, "__cuda_stream__"):
-        return int(stream.__cuda_stream__()[1])
-    for attribute in ("ptr", "cuda_stream", "handle"):
-        if hasattr(stream, attribute):
-            return int(getattr(stream, attribute))
-    try:
-        return int(stream)
-    except (TypeError, ValueError):
-        raise TypeError(f"ce.array: stream is {stream!r}; expected a CUDA stream or its address") from None
-
-
 class _Call:
     """The arrays of one call: borrowed, on one device, as the C interface takes them."""
 
     def __init__(self, operation: str, context: Context | None, stream: Any) -> None:
-        self.operation, self.stream = operation, _stream(stream)
+        self._where = f"ce.array.{operation}"
+        if context is not None and not isinstance(context, Context):
+            raise TypeError(f"{self._where}: context is {context!r}; expected a ce.array.Context")
+        self.operation, self.stream = operation, stream_handle(self._where, stream)
         self._context = context
         self._stack = ExitStack()
-        self._first: Array | None = None
+        self._borrowed: list[Array] = []
+        self._shape: tuple[int, ...] | None = None
 
     def __enter__(self) -> _Call:
         return self
@@ -183,29 +77,46 @@ class _Call:
     ) -> None:
         self._stack.close()
 
-    def _borrow(self, name: str, array: Any, is_written: bool) -> Array:
-        borrowed = self._stack.enter_context(Array(f"{self.operation}: {name}", array, self.stream))
-        where = f"ce.array.{self.operation}: {name}"
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Of the axes before the last, of the first array."""
+        assert self._shape is not None
+        return self._shape[:-1]
+
+    @property
+    def columns(self) -> int:
+        """Of the first array."""
+        assert self._shape is not None
+        return self._shape[-1]
+
+    def borrow(self, name: str, array: Any, is_written: bool = False) -> Array:
+        """An array until the end of the call."""
+        borrowed = self._stack.enter_context(Array(f"{self._where}: {name}", array, self.stream))
+        where = borrowed.name
         if is_written and borrowed.is_read_only:
             raise ValueError(f"{where} cannot be written; expected an array that is not read-only (JAX's always are)")
+        if is_written and borrowed.is_copied:
+            raise ValueError(f"{where} cannot be written; expected an array that does not export a copy of itself")
         if borrowed.dtype not in _DTYPES:
             raise TypeError(
                 f"{where} has the DLPack dtype {borrowed.dtype}; expected float32, float16, bfloat16, or integers"
             )
-        if self._first is None:
-            self._first = borrowed
-        elif (borrowed.device_type, borrowed.device_id) != (self._first.device_type, self._first.device_id):
-            raise ValueError(f"{where} is on another device than the first array")
+        if self._borrowed and borrowed.device != self._borrowed[0].device:
+            raise ValueError(f"{where} is on {borrowed.device}; expected {self._borrowed[0].device}, as the others")
+        self._borrowed.append(borrowed)
         return borrowed
 
     def rows(self, name: str, array: Any, is_written: bool = False) -> Any:
-        """[..., columns] as rows."""
-        if array is None:
-            return None
-        borrowed = self._borrow(name, array, is_written)
-        where = f"ce.array.{self.operation}: {name}"
+        """[..., columns] as rows, of the same sizes as the first ones."""
+        return None if array is None else self._rows(self.borrow(name, array, is_written))
+
+    def _rows(self, borrowed: Array) -> Any:
+        where = borrowed.name
+        if self._shape is None:
+            self._shape = borrowed.shape
         if not borrowed.shape:
             raise ValueError(f"{where} has no axis; expected one of classes")
+        _require_sizes(borrowed, self._shape)
         groups: list[tuple[int, int]] = []
         for size, stride in zip(borrowed.shape[:-1], borrowed.strides[:-1]):
             if size == 1:
@@ -225,6 +136,9 @@ class _Call:
             row_stride=_c.CONTIGUOUS,
             column_stride=borrowed.strides[-1] if columns > 1 else 1,
         )
+        if 0 in borrowed.shape[:-1]:
+            view.rows = 0
+            return ctypes.pointer(view)
         if groups:
             view.rows, view.row_stride = groups[-1]
         if len(groups) == 2:
@@ -232,15 +146,19 @@ class _Call:
             view.rows *= groups[0][0]
         return ctypes.pointer(view)
 
-    def vector(self, name: str, array: Any, is_written: bool = False) -> Any:
-        """One element after the other."""
+    def vector(self, name: str, array: Any, sizes: tuple[int, ...], is_written: bool = False) -> Any:
+        """One element after the other, of such sizes."""
         if array is None:
             return None
-        borrowed = self._borrow(name, array, is_written)
+        borrowed = self.borrow(name, array, is_written)
+        _require_sizes(borrowed, sizes)
+        return self._vector(borrowed)
+
+    def _vector(self, borrowed: Array) -> Any:
         count = 1
         for size, stride in zip(reversed(borrowed.shape), reversed(borrowed.strides)):
-            if size != 1 and stride != count:
-                raise ValueError(f"ce.array.{self.operation}: {name} has gaps; expected one element after the other")
+            if size != 1 and stride != count and 0 not in borrowed.shape:
+                raise ValueError(f"{borrowed.name} has gaps; expected one element after the other")
             count *= size
         view = _c.Tensor(
             data=borrowed.data,
@@ -252,35 +170,68 @@ class _Call:
         )
         return ctypes.pointer(view)
 
-    def target(self, name: str, array: Any) -> Any:
+    def one(self, name: str, array: Any, is_written: bool = False) -> Any:
+        """A single element."""
+        if array is None:
+            return None
+        borrowed = self.borrow(name, array, is_written)
+        if borrowed.count != 1:
+            raise ValueError(f"{borrowed.name} has sizes {borrowed.shape}; expected one element")
+        return self._vector(borrowed)
+
+    def result(self, name: str, array: Any, reduction: str) -> Any:
+        """A loss that is written: one of each row, or one."""
+        if reduction == "none":
+            return self.vector(name, array, self.sizes, is_written=True)
+        return self.one(name, array, is_written=True)
+
+    def target(self, array: Any) -> Any:
         """Class indices as a vector, probabilities as rows."""
-        with Array(f"{self.operation}: {name}", array, self.stream) as looked_at:
-            is_floating = looked_at.dtype[0] in (2, 4)
-        return self.rows(name, array) if is_floating else self.vector(name, array)
+        borrowed = self.borrow("target", array)
+        if borrowed.is_floating:
+            return self._rows(borrowed)
+        _require_sizes(borrowed, self.sizes)
+        return self._vector(borrowed)
+
+    def upstream(self, array: Any) -> Any:
+        """One of each row, or one."""
+        if array is None:
+            return None
+        borrowed = self.borrow("upstream", array)
+        if borrowed.count != 1:
+            _require_sizes(borrowed, self.sizes)
+        return self._vector(borrowed)
 
     def _chosen_context(self) -> Context:
-        assert self._first is not None
-        is_cpu = self._first.device_type in (CPU, CUDA_HOST)
+        first = self._borrowed[0]
+        if not first.is_on_cpu and not first.is_on_gpu:
+            raise ValueError(f"{self._where}: the arrays are on {first.device}; expected CUDA")
         if self._context is not None:
-            is_host = self._context.device == "host"
-            if is_cpu != is_host:
+            if self._context.device != first.device:
                 raise ValueError(
-                    f"ce.array.{self.operation}: the arrays are on the {'CPU' if is_cpu else 'GPU'}; "
+                    f"{self._where}: the arrays are on {'the CPU' if first.is_on_cpu else first.device}; "
                     f"expected those of the Context's device, {self._context.device}"
                 )
             return self._context
-        if self._first.device_type in (CUDA, CUDA_MANAGED):
-            return _default_context(f"cuda:{self._first.device_id}")
-        if is_cpu and os.environ.get("CE_DEVICE") == "host":
-            return _default_context("host")
-        expected = "expected CUDA" if not is_cpu else "expected a GPU, or a Context of the device 'host'"
-        where = "the CPU" if is_cpu else f"DLPack's device {self._first.device_type}"
-        raise ValueError(f"ce.array.{self.operation}: the arrays are on {where}; {expected}")
+        if first.is_on_cpu and not host_is_asked_for():
+            raise ValueError(
+                f"{self._where}: the arrays are on the CPU; expected a GPU, or a Context of the device 'host'"
+            )
+        return default_context(first.device)
 
     def run(self, tensors: _c.Sized, options: _c.Sized | None = None) -> None:
+        """Enqueues the operation."""
         function = getattr(_c.library(), f"ce_{self.operation}")
         given = None if options is None else byref(options)
-        _c.require(function(self._chosen_context().handle, given, byref(tensors), self.stream, None))
+        context = self._chosen_context()
+        _c.require(function(context.handle, given, byref(tensors), self.stream, None))
+        if any(array.is_copied for array in self._borrowed):  # a copy lives no longer than the call
+            context.synchronize(self.stream)
+
+
+def _require_sizes(array: Array, sizes: tuple[int, ...]) -> None:
+    if array.shape != sizes:
+        raise ValueError(f"{array.name} has sizes {array.shape}; expected {sizes}")
 
 
 def softmax(input: Any, *, out: Any, stream: Any = None, context: Context | None = None) -> Any:
@@ -389,20 +340,21 @@ def cross_entropy(
         ValueError, TypeError: arrays or options that do not fit.
         NotTuned: the policy is "frozen", and there is no winner.
     """
+    options = _options("cross_entropy", ignore_index, reduction, label_smoothing, z_loss, softcap, logit_scale)
     with _Call("cross_entropy", context, stream) as call:
         tensors = _c.CrossEntropyTensors(
             logits=call.rows("logits", logits),
-            target=call.target("target", target),
-            weight=call.vector("weight", weight),
-            upstream=call.vector("upstream", upstream),
-            loss=call.vector("loss", loss, True),
+            target=call.target(target),
+            weight=call.vector("weight", weight, (call.columns,)),
+            upstream=call.upstream(upstream),
+            loss=call.result("loss", loss, reduction),
             grad=call.rows("grad", grad, True),
-            z_loss=call.vector("z_loss_out", z_loss_out, True),
-            lse=call.vector("lse", lse, True),
-            argmax=call.vector("argmax", argmax, True),
-            hit=call.vector("hit", hit, True),
+            z_loss=call.result("z_loss_out", z_loss_out, reduction),
+            lse=call.vector("lse", lse, call.sizes, True),
+            argmax=call.vector("argmax", argmax, call.sizes, True),
+            hit=call.vector("hit", hit, call.sizes, True),
         )
-        call.run(tensors, _options(ignore_index, reduction, label_smoothing, z_loss, softcap, logit_scale))
+        call.run(tensors, options)
     return loss
 
 
@@ -434,29 +386,35 @@ def cross_entropy_backward(
     Returns:
         `grad`. Raises what :func:`cross_entropy` does.
     """
+    options = _options("cross_entropy_backward", ignore_index, reduction, label_smoothing, z_loss, softcap, logit_scale)
     with _Call("cross_entropy_backward", context, stream) as call:
         tensors = _c.CrossEntropyBackwardTensors(
             logits=call.rows("logits", logits),
-            target=call.target("target", target),
-            weight=call.vector("weight", weight),
-            lse=call.vector("lse", lse),
-            upstream=call.vector("upstream", upstream),
+            target=call.target(target),
+            weight=call.vector("weight", weight, (call.columns,)),
+            lse=call.vector("lse", lse, call.sizes),
+            upstream=call.upstream(upstream),
             grad=call.rows("grad", grad, True),
         )
-        call.run(tensors, _options(ignore_index, reduction, label_smoothing, z_loss, softcap, logit_scale))
+        call.run(tensors, options)
     return grad
 
 
 def _options(
-    ignore_index: int, reduction: str, label_smoothing: float, z_loss: float, softcap: float, logit_scale: float
+    operation: str,
+    ignore_index: int,
+    reduction: str,
+    label_smoothing: float,
+    z_loss: float,
+    softcap: float,
+    logit_scale: float,
 ) -> _c.Sized:
+    where = f"ce.array.{operation}: "
     if reduction not in _c.REDUCTIONS:
-        raise ValueError(f"ce.array: reduction is {reduction!r}; expected 'mean', 'sum' or 'none'")
+        raise ValueError(f"{where}reduction is {reduction!r}; expected 'mean', 'sum' or 'none'")
+    numbers = {"label_smoothing": label_smoothing, "z_loss": z_loss, "softcap": softcap, "logit_scale": logit_scale}
     return _c.CrossEntropyOptions(
-        ignore_index=ignore_index,
+        ignore_index=require_integer(where + "ignore_index", ignore_index),
         reduction=_c.REDUCTIONS[reduction],
-        label_smoothing=label_smoothing,
-        z_loss=z_loss,
-        softcap=softcap,
-        logit_scale=logit_scale,
+        **{name: require_number(where + name, value) for name, value in numbers.items()},
     )

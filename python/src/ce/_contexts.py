@@ -1,0 +1,185 @@
+"""The contexts of :mod:`ce.array`, and the streams it is given."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+import weakref
+from ctypes import byref, c_int32, c_void_p
+from types import TracebackType
+from typing import Any
+
+from ce import _c
+
+
+def require_integer(where: str, value: Any) -> int:
+    """The value, if it is an integer of 64 bits."""
+    if not hasattr(value, "__index__"):
+        raise TypeError(f"{where} is {value!r}; expected an integer")
+    if not -(2**63) <= value < 2**63:
+        raise ValueError(f"{where} is {value}; expected an integer of 64 bits")
+    return int(value)
+
+
+def require_number(where: str, value: Any) -> float:
+    """The value, if it is a real number."""
+    if not hasattr(value, "__float__"):
+        raise TypeError(f"{where} is {value!r}; expected a number")
+    return float(value)
+
+
+def stream_handle(where: str, stream: Any) -> int:
+    """A CUDA stream as a number; 0 is the legacy default stream."""
+    if stream is None:
+        return 0
+    found = stream
+    if hasattr(stream, "__cuda_stream__"):
+        protocol = stream.__cuda_stream__
+        found = (protocol() if callable(protocol) else protocol)[1]
+    else:
+        for attribute in ("ptr", "cuda_stream", "handle"):
+            if hasattr(stream, attribute):
+                found = getattr(stream, attribute)
+                break
+    if isinstance(found, c_void_p):
+        found = found.value or 0
+    if isinstance(found, bool) or not hasattr(found, "__index__"):
+        raise TypeError(f"{where}: stream is {stream!r}; expected a CUDA stream or its address")
+    handle = int(found)
+    if not 0 <= handle < 2**64:
+        raise ValueError(f"{where}: stream is {handle}; expected the address of a CUDA stream, 0 or more")
+    return handle
+
+
+class Context:
+    """A device, a database and the kernels chosen so far. Threads may share one.
+
+    Close it when no call uses it and its work is done; ``with`` does, and so does the end of the process. A child of
+    ``fork()`` makes its own.
+
+    Args:
+        device: "cuda", "cuda:1" or "host"; None: as the environment variable CE_DEVICE says, else the current GPU.
+        database: the file of the tuning database; None: CE_DB, else ``~/.local/share/ce/ce.db``.
+        policy: "tune", "lookup", "frozen" or "background"; "default": CE_POLICY, else "tune".
+        tuning_seconds: that tuning a problem may take; 0: no bound; None: 2 on a GPU.
+        scratch_bytes: device memory that tuning may take for a while; 0: a quarter of what is free, 2 GiB at most.
+        capture_bytes: device memory set aside for calls that are captured into CUDA graphs.
+
+    Raises:
+        ValueError, TypeError: an option that means nothing.
+        RuntimeError: the device does not exist or is too old, or there is no GPU and nobody asked for the host device.
+        MemoryError: memory of the device is short.
+    """
+
+    device: str
+    """ "cuda:0" or "host"."""
+
+    def __init__(
+        self,
+        device: str | None = None,
+        *,
+        database: str | os.PathLike[str] | None = None,
+        policy: str = "default",
+        tuning_seconds: float | None = None,
+        scratch_bytes: int = 0,
+        capture_bytes: int = 8 << 20,
+    ) -> None:
+        where = "ce.array.Context: "
+        if device is not None and not isinstance(device, str):
+            raise TypeError(f"{where}device is {device!r}; expected 'cuda', 'cuda:N' or 'host'")
+        if policy not in _c.POLICIES:
+            raise ValueError(f"{where}policy is {policy!r}; expected one of {', '.join(_c.POLICIES)}")
+        options = _c.ContextOptions(
+            device=None if device is None else device.encode(),
+            database=None if database is None else os.fsencode(database),
+            tuning_seconds=-1.0 if tuning_seconds is None else require_number(where + "tuning_seconds", tuning_seconds),
+            scratch_bytes=require_integer(where + "scratch_bytes", scratch_bytes),
+            capture_bytes=require_integer(where + "capture_bytes", capture_bytes),
+            policy=_c.POLICIES[policy],
+        )
+        made = c_void_p()
+        _c.require(_c.library().ce_context_create(byref(options), byref(made)))
+        self._handle = made
+        self._destroy = weakref.finalize(self, _destroy, made.value or 0, os.getpid())
+        text = ctypes.create_string_buffer(32)
+        _c.require(_c.library().ce_device_name(made, text, len(text)))
+        self.device = text.value.decode()
+        if self.device == "host" and not device and not host_is_asked_for():
+            self.close()
+            raise RuntimeError(f"{where}there is no GPU; the device 'host' runs kernels on the CPU, for tests")
+
+    @property
+    def handle(self) -> c_void_p:
+        """Of the C interface. Raises ValueError where the Context was closed."""
+        if not self._handle:
+            raise ValueError("ce.array.Context: it was closed")
+        return self._handle
+
+    @property
+    def compiled(self) -> int:
+        """How many kernels it had to compile."""
+        count = c_int32()
+        _c.require(_c.library().ce_compiled(self.handle, byref(count)))
+        return count.value
+
+    def check(self) -> None:
+        """Waits for the default stream, and raises IndexError where a target was out of range since the last check."""
+        _c.require(_c.library().ce_check_all(self.handle, None))
+
+    def synchronize(self, stream: Any = None) -> None:
+        """Waits for a stream."""
+        _c.require(_c.library().ce_synchronize(self.handle, stream_handle("ce.array.Context.synchronize", stream)))
+
+    def close(self) -> None:
+        """Frees it. The work that was enqueued with it must have ended. Does nothing the second time."""
+        self._handle = c_void_p()
+        self._destroy()
+
+    def __enter__(self) -> Context:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _destroy(handle: int, process: int) -> None:
+    if process == os.getpid():  # a child of fork() has no part in it
+        _c.library().ce_context_destroy(handle)
+
+
+_contexts: dict[str, Context] = {}
+_lock = threading.Lock()
+
+
+def default_context(device: str) -> Context:
+    """Of a device, for calls that name no Context; lives as long as the process."""
+    known = _contexts.get(device)
+    if known is not None:
+        return known
+    with _lock:
+        if device not in _contexts:
+            _contexts[device] = Context(device)
+        return _contexts[device]
+
+
+def host_is_asked_for() -> bool:
+    """By the environment."""
+    return os.environ.get("CE_DEVICE") == "host"
+
+
+def check(device: str = "cuda:0") -> None:
+    """:meth:`Context.check` of calls on a device that named no Context."""
+    default_context(device).check()
+
+
+def _forget() -> None:
+    """In a child of fork(). Another thread of the parent may have held the lock."""
+    global _lock
+    _lock = threading.Lock()
+    _contexts.clear()
+
+
+os.register_at_fork(after_in_child=_forget)
