@@ -11,9 +11,11 @@ import pytest
 import ce.array
 import ce.torch as ct
 from ce.torch.integrations import flash_attn, liger, quack, transformer_engine, transformers, trl
+from conftest import HAS_GPU
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "python.md"
-BLOCKS = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
+# What a block needs is said before it: <!-- needs a GPU and cupy -->.
+BLOCKS = re.findall(r"(?:<!-- needs a GPU and (\w+) -->\n)?```python\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
 INTEGRATIONS = (flash_attn, liger, quack, transformer_engine, transformers, trl)
 
 
@@ -23,9 +25,14 @@ def test_the_document_has_blocks():
 
 @pytest.mark.parametrize("number", range(len(BLOCKS)))
 def test_blocks_run(number):
+    needed, code = BLOCKS[number]
+    if needed:
+        if not HAS_GPU:
+            pytest.skip("torch sees no GPU")
+        pytest.importorskip(needed)
     before = ct.configure()
     try:
-        exec(compile(BLOCKS[number], f"{DOCUMENT.name}, block {number + 1}", "exec"), {})
+        exec(compile(code, f"{DOCUMENT.name}, block {number + 1}", "exec"), {})
     finally:
         ct.unpatch()
         ct.restore(before)
