@@ -331,7 +331,14 @@ def cross_entropy(
         z_loss_out: where the z-loss alone goes: as the loss.
         lse: where logsumexp goes: [...] float32.
         argmax, hit: where the index of the largest logit (int64), and whether it is the target (uint8 or bool), go.
+        ignore_index: a target whose row has loss and gradient 0, and does not count in a mean.
         reduction: "mean", "sum" or "none".
+        label_smoothing: 0 to 1.
+        z_loss: adds this factor times logsumexp squared to the loss of each row.
+        softcap: logits become ``softcap * tanh(logit_scale * x / softcap)``; 0: off.
+        logit_scale: multiplies the logits; 1: off.
+        stream: a CUDA stream or its address; None: the legacy default stream.
+        context: None: one of the arrays' device.
 
     Returns:
         `loss`.

@@ -11,7 +11,10 @@ __all__ = ["cross_entropy", "softmax"]
 
 
 def softmax(x: Tensor) -> Tensor:
-    """``quack.softmax``: along the last dimension of x, [rows, columns] there and anything here."""
+    """``quack.softmax``: along the last dimension of x, [rows, columns] there and anything here.
+
+    As :func:`ce.torch.softmax` of the last dimension, which says what the dtypes are and what is raised.
+    """
     return functional.softmax(x, -1)
 
 

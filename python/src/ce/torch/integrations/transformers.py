@@ -45,6 +45,7 @@ def CeForCausalLMLoss(
             waits for; None: the labels that count.
         ignore_index: see above.
         shift_labels: [..., positions]: labels that are shifted already.
+        kwargs: what models hand over besides; not used.
 
     Returns:
         A float32 number.
@@ -65,7 +66,16 @@ def CeForCausalLMLoss(
 
 
 def compute_loss(outputs: Any, labels: Tensor, num_items_in_batch: Tensor | int | None = None) -> Tensor:
-    """For ``Trainer(compute_loss_func=...)``: the loss of a causal language model's outputs."""
+    """For ``Trainer(compute_loss_func=...)``: the loss of a causal language model's outputs.
+
+    Args:
+        outputs: of the model, with logits [batch, length, classes] as an item or an attribute.
+        labels: [batch, length] class indices, not shifted yet.
+        num_items_in_batch: divides the sum of the losses; None: the mean.
+
+    Returns:
+        One element; float32, or float64 of float64 logits. See :func:`CeForCausalLMLoss` for what is raised.
+    """
     logits = outputs["logits"] if isinstance(outputs, dict) else outputs.logits
     return CeForCausalLMLoss(logits, labels, logits.shape[-1], num_items_in_batch)
 
