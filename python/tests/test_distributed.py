@@ -77,3 +77,26 @@ def test_two_processes_train_as_with_torchs_loss(kind, wrapped, tmp_path):
         timeout=240,
     )
     assert done.returncode == 0, done.stderr[-3000:]
+
+
+def test_tensors_that_ranks_share_are_for_torch():
+    """DTensor has rules of its own for torch's functions, so they are what it gets."""
+    import torch.distributed as dist
+    import torch.nn.functional as F
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Replicate, distribute_tensor
+
+    import ce.torch as ct
+
+    before = ct.configure(cpu="host")
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        mesh = init_device_mesh("cpu", (1,))
+        logits, target = torch.randn(4, 9), torch.tensor([1, 2, 3, 8])
+        shared, shared_target = (distribute_tensor(x, mesh, [Replicate()]) for x in (logits, target))
+        torch.testing.assert_close(ct.softmax(shared, -1).full_tensor(), F.softmax(logits, -1))
+        loss = ct.cross_entropy(shared.requires_grad_(), shared_target)
+        torch.testing.assert_close(loss.full_tensor(), F.cross_entropy(logits, target))
+    finally:
+        dist.destroy_process_group()
+        ct.restore(before)

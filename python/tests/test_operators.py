@@ -286,3 +286,23 @@ def test_scales_a_gradient_in_place(dtype, device, seed):
         torch.ops.ce._scale_gradient_(whole[::2], torch.ones((), device=device))
     with pytest.raises((ValueError, RuntimeError), match="upstream"):
         torch.ops.ce._scale_gradient_(whole, torch.ones(2, device=device))
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="torch sees fewer than two GPUs")
+def test_every_gpu_has_its_own_context(seed):
+    """Whichever GPU is current, tensors of another go to its kernels, streams and memory."""
+    for index in (1, 0):
+        where = torch.device("cuda", index)
+        with torch.cuda.device(1 - index):
+            logits = torch.randn(40, 900, device=where, requires_grad=True)
+            target = torch.randint(0, 900, (40,), device=where)
+            loss = ct.cross_entropy(logits, target)
+            (grad,) = torch.autograd.grad(loss, logits)
+            assert torch.cuda.current_device() == 1 - index
+        assert loss.device == grad.device == where
+        expected = F.cross_entropy(logits, target)
+        torch.testing.assert_close(loss, expected)
+        torch.testing.assert_close(grad, torch.autograd.grad(expected, logits)[0], rtol=1e-4, atol=1e-7)
+        assert _native.allocated(index) > 0
+    with pytest.raises(ValueError, match="another device"):
+        ct.cross_entropy(logits, target.to("cuda:1"))

@@ -108,6 +108,20 @@ def test_float64_and_integers_are_for_torch(own, torchs, device, seed):
         own(torch.ones(3, 7, device=device, dtype=torch.int64), 1)
 
 
+def test_what_only_torch_understands_is_for_torch(device, seed):
+    """Nested and sparse tensors, and float64 under autocast."""
+    nested = torch.nested.nested_tensor([torch.randn(2, 5, device=device), torch.randn(3, 5, device=device)])
+    ours = ct.softmax(nested, -1)
+    for part, expected in zip(ours.unbind(), F.softmax(nested, -1).unbind()):
+        torch.testing.assert_close(part, expected)
+    wide = torch.randn(3, 5, device=device, dtype=torch.float64)
+    with torch.autocast(device.type, dtype=torch.bfloat16):
+        assert ct.softmax(wide, 1).dtype is torch.float64
+        assert ct.cross_entropy(wide, torch.zeros(3, dtype=torch.int64, device=device)).dtype is torch.float64
+    with pytest.raises((RuntimeError, NotImplementedError)):
+        ct.softmax(torch.eye(3, device=device).to_sparse_csr(), 1)
+
+
 def test_a_missing_dimension_warns_as_torch_does(device):
     with pytest.warns(UserWarning, match="Implicit dimension choice"):
         output = ct.softmax(torch.ones(2, 4, device=device))

@@ -89,7 +89,9 @@ def _register_softmax(name: str, function: Callable[..., Tensor], backward_of: C
 
     def autocast(input: Tensor, dim: int) -> Tensor:
         with torch._C._ExcludeDispatchKeyGuard(_AUTOCAST):
-            return getattr(_operators, "_eager_" + name)(input.float(), dim)
+            # As torch, which casts what is narrower.
+            wide = input if input.dtype == torch.float64 else input.float()
+            return getattr(_operators, "_eager_" + name)(wide, dim)
 
     _library.impl("_eager_" + name, cpu, "CPU")
     _library.impl("_eager_" + name, torch.library.fallthrough_kernel, "AutogradCUDA")

@@ -112,8 +112,15 @@ def _softmax_of(input: Tensor, dim: int | None, dtype: torch.dtype | None, logar
 
 
 def has_kernels_for(tensor: Tensor) -> bool:
-    """Whether a tensor is where kernels run, of a dtype that they take."""
-    return (tensor.is_cuda or (_settings.on_host and tensor.is_cpu)) and tensor.dtype in _KERNEL_DTYPES
+    """Whether a tensor is where kernels run, of a dtype that they take, and itself what it shows: neither nested, nor
+    sparse, nor spread over ranks (DTensor)."""
+    return (
+        (tensor.is_cuda or (_settings.on_host and tensor.is_cpu))
+        and tensor.dtype in _KERNEL_DTYPES
+        and tensor.layout is torch.strided
+        and not tensor.is_nested
+        and type(tensor).__name__ != "DTensor"
+    )
 
 
 def _refuse_functorch(name: str) -> None:
