@@ -195,7 +195,7 @@ def test_a_copied_input_is_read_before_it_is_given_back(host):
 def test_streams_are_named_as_dlpack_names_them():
     for given, told in ((None, 1), (0, 1), (1, 1), (2, 2), (4096, 4096)):
         producer = Producer(np.ones((2, 8), "f4"), device=(2, 63))
-        with pytest.raises(RuntimeError):  # there is no such GPU
+        with pytest.raises((RuntimeError, ValueError)):  # there is no such GPU
             ce.array.softmax(producer, out=producer, stream=given)
         assert producer.stream == told
         assert producer.released == 2
