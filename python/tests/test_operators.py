@@ -133,6 +133,27 @@ def test_compiles_as_one_graph(backend, dynamic, device, seed):
             torch.testing.assert_close(ours, eager, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_compiled_options_of_the_gradient(reduction, device, seed):
+    """An upstream gradient multiplies the gradient alone, and a gradient in place of the logits is one of its own."""
+    torch.compiler.reset()
+    target = torch.randint(0, 30, (4,), device=device)
+    factor = torch.rand(4 if reduction == "none" else (), device=device)
+
+    def loss_of(logits, in_place):
+        return ct.cross_entropy(logits * 2, target, reduction=reduction, upstream=factor, inplace_backward=in_place)
+
+    results = []
+    for function in (torch.compile(loss_of, fullgraph=True, backend="aot_eager"), loss_of):
+        torch.manual_seed(seed)
+        logits = torch.randn(4, 30, device=device, requires_grad=True)
+        loss = function(logits, reduction == "mean")
+        (grad,) = torch.autograd.grad(loss.sum(), logits)
+        results.append((loss.detach(), grad))
+    for compiled, eager in zip(*results):
+        torch.testing.assert_close(compiled, eager, rtol=1e-5, atol=1e-6)
+
+
 def test_compiled_modules_under_patch(device, seed):
     torch.compiler.reset()
     logits, target = torch.randn(4, 30, device=device, requires_grad=True), torch.randint(0, 30, (4,), device=device)

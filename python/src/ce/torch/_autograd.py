@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ce.torch import _native
+from ce.torch import _native, _reference
 
 _operators = _native.operators
 _softmax_forward = {False: _native.fast(_operators._softmax), True: _native.fast(_operators._log_softmax)}
@@ -146,13 +146,9 @@ def compiled_cross_entropy(
     upstream: Tensor | None,
     numbers: tuple[Any, ...],
     wanted: tuple[bool, ...],
-    in_place: bool,
 ) -> tuple[Tensor, ...]:
     """The operator with autograd of its own, which compilers see through. Its backward is a second pass."""
+    loss, *others = _operators.cross_entropy.default(logits, target, weight, *numbers, *wanted)
     if upstream is not None:
-        raise NotImplementedError("ce.torch.cross_entropy: upstream is given; expected None under torch.compile")
-    if in_place:
-        raise NotImplementedError(
-            "ce.torch.cross_entropy: inplace_backward is True; expected False under torch.compile"
-        )
-    return _operators.cross_entropy.default(logits, target, weight, *numbers, *wanted)
+        loss = _reference.scaled_gradient(loss, upstream)
+    return loss, *others

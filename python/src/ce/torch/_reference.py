@@ -86,7 +86,7 @@ def cross_entropy(
     if options.z_loss:
         loss = loss + z_loss
     if upstream is not None:
-        loss = _scaled_gradient(loss, upstream)
+        loss = scaled_gradient(loss, upstream)
     argmax = logits.argmax(class_dim(logits))
     hit = torch.zeros_like(ignored) if target.is_floating_point() else (argmax == target) & ~ignored
     return Outputs(loss.to(result_dtype), z_loss.detach().to(result_dtype), lse.detach().float(), argmax, hit)
@@ -129,7 +129,7 @@ def gradient(
     return grad.to(logits.dtype)
 
 
-def _scaled_gradient(loss: Tensor, factor: Tensor) -> Tensor:
+def scaled_gradient(loss: Tensor, factor: Tensor) -> Tensor:
     """The loss, whose gradient is multiplied by a factor."""
     scaled = loss * factor.reshape(loss.shape if factor.numel() > 1 else ())
     return scaled + (loss - scaled).detach()

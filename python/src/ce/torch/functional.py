@@ -176,7 +176,7 @@ def cross_entropy(
         upstream: a number or one a row, on the device: multiplies the gradient that the backward gives, not the loss.
         loss_dtype: float32, or the input's, which is the default. Under autocast float32 is the default, as in torch.
         inplace_backward: the gradient takes the memory of the input in the forward already: the logits are lost, and
-            nothing else is allocated. For reductions mean and sum.
+            nothing else is allocated. For reductions mean and sum. Compiled code leaves the logits as they are.
         check: wait for the GPU and raise IndexError for a target that is neither a class nor ignore_index. Without it
             the loss, and the gradient of such rows, are NaN, and :func:`ce.torch.check` says which.
         return_z_loss, return_lse, return_argmax, return_hit: return a :class:`CrossEntropyOutput` with these too.
@@ -258,7 +258,7 @@ def cross_entropy(
     wants_z_loss = return_z_loss and z_loss != 0.0
     wanted = (f32_loss, wants_z_loss, return_argmax, return_hit)
     if _is_compiling():
-        made = _autograd.compiled_cross_entropy(input, target, weight, upstream, numbers, wanted, inplace_backward)
+        made = _autograd.compiled_cross_entropy(input, target, weight, upstream, numbers, wanted)
     else:
         try:
             if wants_gradient:
