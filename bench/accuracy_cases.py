@@ -69,7 +69,7 @@ CASES = [
 
 @dataclass
 class Problem:
-    """One call. Tensors by their names in ce/operations.hpp."""
+    """One call. Tensors by their names in include/ce/operations.hpp."""
 
     case: Case
     dtype: str

@@ -42,7 +42,7 @@ import time
 from whole_file import write_whole
 
 SOURCE = pathlib.Path(__file__).resolve().parent.parent
-TEMPLATE = SOURCE / "templates" / "block.cuh"
+TEMPLATE = SOURCE / "templates" / "kernels" / "block.cuh"
 KERNEL = "CE_KERNEL(ce_row, 32 * ce::config::warps) {"
 ONE_ROW = "CE_DEVICE void ce_one_row(const Arguments& arguments, ce::int64 row_index) {"
 SOME_TWICE = KERNEL + """

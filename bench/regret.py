@@ -7,7 +7,7 @@ searched nine times more from scratch, and all winners timed beside each other. 
 
     bench/regret.py --ce-tune build/release/bin/ce-tune --problems 64 --repeat 12 --json regret.json
 
-With --recorded FILE ..., what exhaustive searches measured some time ago (bench/record_searches.py) is not measured
+With --recorded FILE ..., what exhaustive searches measured some time ago (bench/lab/record_searches.py) is not measured
 again: the three fastest configs that were recorded of a problem stand for its exhaustive winner, the fastest of them
 today. With --known FILE, what would run without a search where that database is there is timed, too, of problems that it
 does not have: their neighbours serve them.

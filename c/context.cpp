@@ -11,7 +11,7 @@
 #include "c/operations.hpp"
 #include "c/structs.hpp"
 #include "c/tensor.hpp"
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 
 namespace ce::c {
 namespace {

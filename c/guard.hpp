@@ -4,7 +4,7 @@
 
 #include <string_view>
 
-#include "include/ce/ce.h"
+#include "ce/ce.h"
 
 namespace ce::c {
 

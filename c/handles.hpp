@@ -2,8 +2,8 @@
 /// \file
 /// Handles are the objects themselves under another name.
 
+#include "ce/ce.h"
 #include "ce/context.hpp"
-#include "include/ce/ce.h"
 
 namespace ce::c {
 

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <string>
 
-#include "ce/base/error.hpp"
-#include "include/ce/ce.h"
+#include "ce/ce.h"
+#include "ce/error.hpp"
 
 namespace ce::c {
 

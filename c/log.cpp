@@ -1,4 +1,4 @@
-#include "ce/base/log.hpp"
+#include "ce/log.hpp"
 
 #include <string>
 #include <string_view>

@@ -8,8 +8,8 @@
 #include <type_traits>
 
 #include "c/tensor.hpp"
+#include "ce/ce.h"
 #include "ce/operations.hpp"
-#include "include/ce/ce.h"
 
 namespace ce::c {
 

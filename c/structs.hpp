@@ -9,7 +9,7 @@
 #include <string_view>
 #include <type_traits>
 
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 
 namespace ce::c {
 

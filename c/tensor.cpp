@@ -3,7 +3,7 @@
 #include <string>
 
 #include "c/guard.hpp"
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 
 namespace ce::c {
 namespace {

@@ -4,8 +4,8 @@
 
 #include <string_view>
 
+#include "ce/ce.h"
 #include "ce/tensor.hpp"
-#include "include/ce/ce.h"
 
 namespace ce::c {
 

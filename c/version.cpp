@@ -1,6 +1,6 @@
 #include "ce/version.hpp"
 
 // Defines the same macros, in the same words: otherwise the compiler warns.
-#include "include/ce/ce.h"
+#include "ce/ce.h"
 
 const char* ce_version() { return ce::version().data(); }

@@ -13,14 +13,14 @@
 #include <tuple>
 #include <utility>
 
+#include "base/digest.hpp"
+#include "base/environment.hpp"
 #include "cache/cache_impl.hpp"
 #include "cache/export.hpp"
 #include "cache/file_system.hpp"
 #include "cache/ownership.hpp"
 #include "cache/possible.hpp"
-#include "ce/base/digest.hpp"
-#include "ce/base/environment.hpp"
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 
 namespace ce::cache {
 namespace {

@@ -10,12 +10,12 @@
 #include <iterator>
 #include <utility>
 
+#include "base/own_descriptor.hpp"
 #include "cache/file_system.hpp"
 #include "cache/ownership.hpp"
 #include "cache/possible.hpp"
-#include "cache/repair.hpp"
-#include "ce/base/error.hpp"
-#include "ce/base/own_descriptor.hpp"
+#include "cache/repair/repair.hpp"
+#include "ce/error.hpp"
 
 namespace ce::cache {
 namespace {

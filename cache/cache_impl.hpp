@@ -17,13 +17,13 @@
 #include <string>
 #include <vector>
 
+#include "base/file_size_signal.hpp"
 #include "cache/cache.hpp"
 #include "cache/layers.hpp"
 #include "cache/open.hpp"
-#include "cache/repair.hpp"
+#include "cache/repair/repair.hpp"
 #include "cache/store.hpp"
-#include "ce/base/file_size_signal.hpp"
-#include "ce/base/log.hpp"
+#include "ce/log.hpp"
 
 namespace ce::cache {
 

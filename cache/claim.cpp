@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "cache/file_system.hpp"
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 
 namespace ce::cache {
 namespace {

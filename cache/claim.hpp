@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-#include "ce/base/own_descriptor.hpp"
+#include "base/own_descriptor.hpp"
 
 namespace ce::cache {
 

@@ -11,9 +11,9 @@
 #include <optional>
 #include <utility>
 
-#include "ce/base/bounded_json.hpp"
-#include "ce/base/digest.hpp"
-#include "ce/base/error.hpp"
+#include "base/bounded_json.hpp"
+#include "base/digest.hpp"
+#include "ce/error.hpp"
 
 namespace ce::cache {
 namespace {

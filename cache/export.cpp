@@ -10,10 +10,10 @@
 #include <ostream>
 #include <string_view>
 
+#include "base/digest.hpp"
 #include "cache/codec.hpp"
 #include "cache/possible.hpp"
-#include "ce/base/digest.hpp"
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 
 namespace ce::cache {
 namespace {

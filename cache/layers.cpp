@@ -7,9 +7,9 @@
 #include <string_view>
 #include <utility>
 
+#include "base/environment.hpp"
 #include "cache/schema.hpp"
-#include "ce/base/environment.hpp"
-#include "ce/base/log.hpp"
+#include "ce/log.hpp"
 
 namespace ce::cache {
 namespace {

@@ -18,13 +18,13 @@
 #include <thread>
 #include <utility>
 
+#include "base/file_size_signal.hpp"
 #include "cache/file_system.hpp"
 #include "cache/ownership.hpp"
-#include "cache/read_files.hpp"
+#include "cache/repair/read_files.hpp"
 #include "cache/schema.hpp"
-#include "ce/base/error.hpp"
-#include "ce/base/file_size_signal.hpp"
-#include "ce/base/log.hpp"
+#include "ce/error.hpp"
+#include "ce/log.hpp"
 
 namespace ce::cache {
 namespace {

@@ -11,7 +11,7 @@
 #include <string>
 
 #include "cache/store.hpp"
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 
 namespace SQLite {
 class Exception;

@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "cache/codec.hpp"
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 
 namespace ce::cache {
 namespace {

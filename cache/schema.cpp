@@ -18,10 +18,10 @@
 #include <string>
 #include <string_view>
 
+#include "base/digest.hpp"
 #include "cache/codec.hpp"
 #include "cache/file_system.hpp"
-#include "ce/base/digest.hpp"
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 
 namespace ce::cache {
 namespace {

@@ -14,13 +14,13 @@
 #include <set>
 #include <utility>
 
+#include "base/digest.hpp"
 #include "cache/codec.hpp"
 #include "cache/measurement_row.hpp"
 #include "cache/not_readable.hpp"
 #include "cache/query.hpp"
 #include "cache/schema.hpp"
-#include "ce/base/digest.hpp"
-#include "ce/base/log.hpp"
+#include "ce/log.hpp"
 
 namespace ce::cache {
 namespace {

@@ -16,13 +16,13 @@
 #include <utility>
 #include <vector>
 
+#include "base/digest.hpp"
 #include "cache/codec.hpp"
 #include "cache/measurement_row.hpp"
 #include "cache/open.hpp"
 #include "cache/query.hpp"
 #include "cache/schema.hpp"
 #include "cache/store.hpp"
-#include "ce/base/digest.hpp"
 
 namespace ce::cache {
 namespace {

@@ -14,8 +14,8 @@
 #include "cache/open.hpp"
 #include "cache/ownership.hpp"
 #include "cache/possible.hpp"
-#include "cache/repair.hpp"
-#include "ce/base/error.hpp"
+#include "cache/repair/repair.hpp"
+#include "ce/error.hpp"
 
 namespace ce::cache {
 namespace {

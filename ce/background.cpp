@@ -7,8 +7,8 @@
 #include <system_error>
 #include <utility>
 
-#include "ce/base/floating_environment.hpp"
-#include "ce/base/log.hpp"
+#include "base/floating_environment.hpp"
+#include "ce/log.hpp"
 
 namespace ce {
 namespace {

@@ -4,9 +4,9 @@
 
 #include <string_view>
 
-#include "ce/base/error.hpp"
 #include "ce/check_tensor.hpp"
 #include "ce/device_name.hpp"
+#include "ce/error.hpp"
 
 namespace ce {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 #include "ce/row_layout.hpp"
 
 namespace ce {

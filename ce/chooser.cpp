@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "cache/store.hpp"
-#include "ce/base/error.hpp"
-#include "ce/base/log.hpp"
+#include "ce/error.hpp"
+#include "ce/log.hpp"
 #include "generator/source.hpp"
 #include "tuner/bench.hpp"
 #include "tuner/ranking.hpp"

@@ -15,8 +15,8 @@
 
 #include "cache/cache.hpp"
 #include "ce/background.hpp"
-#include "ce/base/error.hpp"
 #include "ce/context.hpp"
+#include "ce/error.hpp"
 #include "ce/plan_table.hpp"
 #include "ce/tuning_turns.hpp"
 #include "generator/problem.hpp"

@@ -12,12 +12,12 @@
 #include <string_view>
 #include <utility>
 
+#include "base/floating_environment.hpp"
 #include "cache/cache.hpp"
-#include "ce/base/error.hpp"
-#include "ce/base/floating_environment.hpp"
 #include "ce/check_options.hpp"
 #include "ce/chooser.hpp"
 #include "ce/device_name.hpp"
+#include "ce/error.hpp"
 #include "ce/gradient_scaling.hpp"
 #include "ce/known_call.hpp"
 #include "ce/policy.hpp"

@@ -10,11 +10,11 @@
 #include <string>
 #include <vector>
 
-#include "ce/base/error.hpp"
-#include "ce/base/floating_environment.hpp"
+#include "base/floating_environment.hpp"
 #include "ce/check_options.hpp"
 #include "ce/context.hpp"
 #include "ce/device_name.hpp"
+#include "ce/error.hpp"
 #include "runtime/cuda/device.hpp"
 
 namespace ce {

@@ -6,9 +6,9 @@
 #include <cstdlib>
 #include <utility>
 
-#include "ce/base/environment.hpp"
-#include "ce/base/error.hpp"
-#include "ce/base/log.hpp"
+#include "base/environment.hpp"
+#include "ce/error.hpp"
+#include "ce/log.hpp"
 #include "runtime/cuda/device.hpp"
 #include "runtime/host/device.hpp"
 

@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
-#include "ce/base/error.hpp"
 #include "ce/check_tensor.hpp"
+#include "ce/error.hpp"
 #include "generator/source.hpp"
 #include "templates/arguments.cuh"
 

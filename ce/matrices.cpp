@@ -5,7 +5,7 @@
 #include <array>
 #include <span>
 
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 #include "ce/row_layout.hpp"
 
 namespace ce {

@@ -5,8 +5,8 @@
 #include <array>
 #include <cstdlib>
 
-#include "ce/base/environment.hpp"
-#include "ce/base/error.hpp"
+#include "base/environment.hpp"
+#include "ce/error.hpp"
 
 namespace ce {
 

@@ -7,7 +7,7 @@
 #include <initializer_list>
 #include <optional>
 
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 #include "ce/matrices.hpp"
 
 namespace ce {

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 #include "ce/operations.hpp"
 #include "ce/workspaces.hpp"
 

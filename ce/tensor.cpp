@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 
 namespace ce {
 namespace {

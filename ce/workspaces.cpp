@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 
 namespace ce {
 namespace {

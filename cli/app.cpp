@@ -14,7 +14,7 @@
 #include <system_error>
 #include <vector>
 
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 #include "ce/version.hpp"
 #include "cli/commands.hpp"
 #include "cli/exit_codes.hpp"

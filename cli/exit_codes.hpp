@@ -5,7 +5,7 @@
 #include <array>
 #include <string_view>
 
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 
 namespace ce::cli {
 

@@ -6,9 +6,9 @@
 #include <new>
 #include <string_view>
 
-#include "ce/base/error.hpp"
-#include "ce/base/printable.hpp"
-#include "ce/base/source_location.hpp"
+#include "base/printable.hpp"
+#include "ce/error.hpp"
+#include "ce/source_location.hpp"
 
 namespace ce::cli {
 namespace {

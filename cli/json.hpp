@@ -5,10 +5,10 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "cache/cache.hpp"
+#include "cli/analysis/explain.hpp"
 #include "cli/failure.hpp"
 #include "generator/problem.hpp"
 #include "runtime/device.hpp"
-#include "tuner/explain.hpp"
 
 namespace ce::cli {
 

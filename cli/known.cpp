@@ -6,7 +6,7 @@
 #include <limits>
 #include <set>
 
-#include "ce/base/printable.hpp"
+#include "base/printable.hpp"
 #include "tuner/statistics.hpp"
 
 namespace ce::cli {

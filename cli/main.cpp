@@ -7,9 +7,9 @@
 #include <string_view>
 
 #include "cli/app.hpp"
-#include "cli/isolated_tuning.hpp"
-#include "cli/timing_process.hpp"
-#include "runtime/cuda/worker.hpp"
+#include "cli/commands/isolated_tuning.hpp"
+#include "cli/commands/timing_process.hpp"
+#include "runtime/workers/worker.hpp"
 
 namespace {
 

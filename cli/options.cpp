@@ -10,11 +10,11 @@
 #include <utility>
 #include <vector>
 
+#include "base/environment.hpp"
 #include "cache/layers.hpp"
-#include "ce/base/environment.hpp"
-#include "ce/base/error.hpp"
-#include "ce/base/log.hpp"
 #include "ce/device_name.hpp"
+#include "ce/error.hpp"
+#include "ce/log.hpp"
 #include "cli/known.hpp"
 #include "cli/units.hpp"
 #include "runtime/cuda/device.hpp"

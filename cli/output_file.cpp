@@ -13,7 +13,7 @@
 
 #include "cache/file_system.hpp"
 #include "cache/schema.hpp"
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 #include "cli/units.hpp"
 
 namespace ce::cli {

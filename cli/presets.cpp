@@ -7,7 +7,7 @@
 #include <array>
 #include <utility>
 
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 #include "cli/units.hpp"
 
 namespace ce::cli {

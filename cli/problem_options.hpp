@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 #include "generator/problem.hpp"
 
 namespace CLI {
@@ -32,7 +32,7 @@ struct ProblemOptions {
   friend bool operator==(const ProblemOptions&, const ProblemOptions&) = default;
 };
 
-/// How much of each option of cross entropy; as in ce/operations.hpp. The defaults change nothing.
+/// How much of each option of cross entropy; as in include/ce/operations.hpp. The defaults change nothing.
 struct Amounts {
   float smoothing = 0, z_loss = 0, softcap = 0, scale = 1;
   std::int64_t ignore_index = -100;

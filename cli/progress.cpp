@@ -12,8 +12,8 @@
 #include <iterator>
 #include <vector>
 
-#include "ce/base/environment.hpp"
-#include "ce/base/printable.hpp"
+#include "base/environment.hpp"
+#include "base/printable.hpp"
 #include "cli/table.hpp"
 #include "cli/units.hpp"
 

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <utility>
 
-#include "ce/base/log.hpp"
+#include "ce/log.hpp"
 #include "tuner/tuner.hpp"
 
 namespace ce::cli {

@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-#include "ce/base/printable.hpp"
+#include "base/printable.hpp"
 
 namespace ce::cli {
 

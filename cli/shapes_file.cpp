@@ -12,7 +12,7 @@
 #include <string>
 #include <string_view>
 
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 #include "cli/csv.hpp"
 
 namespace ce::cli {

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "ce/base/error.hpp"
-#include "ce/base/printable.hpp"
+#include "base/printable.hpp"
+#include "ce/error.hpp"
 
 namespace ce::cli {
 namespace {

@@ -9,7 +9,7 @@
 #include <fstream>
 #include <system_error>
 
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 #include "cli/units.hpp"
 
 namespace ce::cli {

@@ -10,14 +10,14 @@
 #include <string>
 #include <vector>
 
-#include "ce/base/dtype.hpp"
+#include "ce/dtype.hpp"
 #include "generator/problem.hpp"
 
 namespace ce::cli {
 
 /// A dense tensor of a call.
 struct NamedTensor {
-  std::string name;  ///< of the member in ce/operations.hpp
+  std::string name;  ///< of the member in include/ce/operations.hpp
   DType dtype = DType::f32;
   std::int64_t rows = 0, columns = 1;
   bool written = false;  ///< an output

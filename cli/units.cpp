@@ -8,7 +8,7 @@
 #include <cmath>
 #include <utility>
 
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 
 namespace ce::cli {
 namespace {

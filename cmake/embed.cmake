@@ -1,8 +1,7 @@
-# cmake -DFILES=a;b -DOUTPUT=c.cpp -P embed.cmake: the files as raw string literals.
+# cmake -DFOLDER=f -DFILES=a;b/c -DOUTPUT=c.cpp -P embed.cmake: these files of the folder as raw string literals.
 set(entries "")
-foreach(path IN LISTS FILES)
-  get_filename_component(name ${path} NAME)
-  file(READ ${path} text)
+foreach(name IN LISTS FILES)
+  file(READ ${FOLDER}/${name} text)
   string(APPEND entries "    {\"${name}\", R\"ce~~(${text})ce~~\"},\n")
 endforeach()
 file(WRITE ${OUTPUT} "#include \"templates/embedded.hpp\"

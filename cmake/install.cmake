@@ -5,7 +5,7 @@ set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/ce)
 get_property(public_headers GLOBAL PROPERTY CE_PUBLIC_HEADERS)
 foreach(header IN LISTS public_headers)
   cmake_path(GET header PARENT_PATH folder)
-  install(FILES ${PROJECT_SOURCE_DIR}/${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/${folder})
+  install(FILES ${PROJECT_SOURCE_DIR}/include/${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/${folder})
 endforeach()
 install(FILES ${PROJECT_BINARY_DIR}/generated/ce/version.hpp DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/ce)
 

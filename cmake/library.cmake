@@ -1,5 +1,5 @@
-# ce_library(HEADERS a.hpp ...): the library, made of every room declared before. The headers, relative to the
-# top of the project, are the public ones: they are installed, and they are all that a consumer can include.
+# ce_library(HEADERS a.hpp ...): the library, made of every room declared before. The headers, relative to
+# include/, are the public ones: they are installed, and they are all that a consumer can include.
 #
 # ce::ce shows the public names alone where it is shared. ce::internals, for the programs of this project, is ce::ce where
 # it is static, and else a static library of the same rooms.
@@ -23,7 +23,7 @@ function(ce_library)
   foreach(header IN LISTS LIBRARY_HEADERS)
     cmake_path(GET header PARENT_PATH folder)
     file(MAKE_DIRECTORY ${public}/${folder})
-    file(CREATE_LINK ${PROJECT_SOURCE_DIR}/${header} ${public}/${header} SYMBOLIC)
+    file(CREATE_LINK ${PROJECT_SOURCE_DIR}/include/${header} ${public}/${header} SYMBOLIC)
   endforeach()
   configure_file(${PROJECT_BINARY_DIR}/generated/ce/version.hpp ${public}/ce/version.hpp COPYONLY)
   target_include_directories(ce INTERFACE

@@ -3,7 +3,7 @@
 function(ce_room name)
   cmake_parse_arguments(ROOM "" "" "SOURCES;LINK" ${ARGN})
   add_library(ce_room_${name} OBJECT ${ROOM_SOURCES})
-  target_include_directories(ce_room_${name} PUBLIC ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/generated)
+  target_include_directories(ce_room_${name} PUBLIC ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include ${PROJECT_BINARY_DIR}/generated)
   set_target_properties(ce_room_${name} PROPERTIES CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
   target_link_libraries(ce_room_${name} PUBLIC ${ROOM_LINK} PRIVATE ce_warnings)
   set_property(GLOBAL APPEND PROPERTY CE_ROOMS ce_room_${name})

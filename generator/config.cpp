@@ -4,7 +4,7 @@
 
 #include <charconv>
 
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 #include "generator/variant.hpp"
 
 namespace ce::generator {

@@ -11,7 +11,7 @@
 #include <span>
 #include <utility>
 
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 #include "templates/arguments.cuh"
 
 namespace ce::generator {

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "ce/base/dtype.hpp"
+#include "ce/dtype.hpp"
 
 namespace ce::generator {
 

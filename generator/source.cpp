@@ -9,9 +9,9 @@
 #include <set>
 #include <utility>
 
-#include "ce/base/digest.hpp"
-#include "ce/base/error.hpp"
-#include "ce/base/made_once.hpp"
+#include "base/digest.hpp"
+#include "base/made_once.hpp"
+#include "ce/error.hpp"
 #include "generator/ceil_div.hpp"
 #include "generator/templates.hpp"
 #include "generator/variant.hpp"
@@ -19,8 +19,8 @@
 namespace ce::generator {
 namespace {
 
-constexpr std::string_view loss_sum_file = "loss_sum.cuh";
-constexpr std::string_view scale_gradient_file = "scale_gradient.cuh";
+constexpr std::string_view loss_sum_file = "kernels/loss_sum.cuh";
+constexpr std::string_view scale_gradient_file = "kernels/scale_gradient.cuh";
 constexpr std::uint32_t loss_sum_threads = 1024;  // ce::sum_threads in that file
 constexpr std::uint32_t loss_sum_shared_bytes = 512;
 
@@ -28,11 +28,11 @@ constexpr std::uint32_t loss_sum_shared_bytes = 512;
 std::string_view operation_file(Operation operation) {
   switch (operation) {
     case Operation::softmax:
-    case Operation::log_softmax: return "softmax.cuh";
+    case Operation::log_softmax: return "operations/softmax.cuh";
     case Operation::softmax_backward:
-    case Operation::log_softmax_backward: return "softmax_backward.cuh";
+    case Operation::log_softmax_backward: return "operations/softmax_backward.cuh";
     case Operation::cross_entropy:
-    case Operation::cross_entropy_backward: return "cross_entropy.cuh";
+    case Operation::cross_entropy_backward: return "operations/cross_entropy.cuh";
     case Operation::copy:
     case Operation::read:
     case Operation::add: return {};
@@ -140,7 +140,7 @@ void write_start(Text& text, std::string_view problem, std::string_view config, 
   if (!config.empty()) text.line("//   config   {}", config);
   text.line("//   template {}", file);
   text.line("#include \"arguments.cuh\"");
-  text.line("#include \"device.cuh\"");
+  text.line("#include \"device/device.cuh\"");
   text.line("");
 }
 

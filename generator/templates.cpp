@@ -5,7 +5,7 @@
 #include <optional>
 #include <sstream>
 
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 #include "templates/embedded.hpp"
 
 namespace ce::generator {

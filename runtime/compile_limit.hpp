@@ -4,7 +4,7 @@
 
 #include <chrono>
 
-#include "ce/base/environment.hpp"
+#include "base/environment.hpp"
 
 namespace ce::runtime {
 

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 
 namespace ce::runtime {
 

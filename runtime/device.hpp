@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "ce/base/dtype.hpp"
+#include "ce/dtype.hpp"
 
 namespace ce::runtime {
 

@@ -8,8 +8,8 @@
 #include <string_view>
 #include <system_error>
 
-#include "ce/base/error.hpp"
-#include "ce/base/file_size_signal.hpp"
+#include "base/file_size_signal.hpp"
+#include "ce/error.hpp"
 
 namespace ce::runtime {
 namespace {

@@ -17,9 +17,9 @@
 #include <utility>
 #include <vector>
 
-#include "ce/base/environment.hpp"
-#include "ce/base/error.hpp"
-#include "ce/base/file_size_signal.hpp"
+#include "base/environment.hpp"
+#include "base/file_size_signal.hpp"
+#include "ce/error.hpp"
 
 namespace ce::runtime {
 namespace {

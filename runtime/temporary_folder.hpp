@@ -6,8 +6,8 @@
 #include <string>
 #include <string_view>
 
-#include "ce/base/error.hpp"
-#include "ce/base/own_descriptor.hpp"
+#include "base/own_descriptor.hpp"
+#include "ce/error.hpp"
 
 namespace ce::runtime {
 

@@ -7,8 +7,8 @@
 #include <random>
 #include <string>
 
-#include "ce/base/built_version.hpp"
-#include "ce/base/error.hpp"
+#include "base/built_version.hpp"
+#include "ce/error.hpp"
 #include "generator/source.hpp"
 #include "tuner/ranking.hpp"
 #include "tuner/statistics.hpp"

@@ -6,7 +6,7 @@
 #include <exception>
 #include <system_error>
 
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 
 namespace ce::tuner {
 

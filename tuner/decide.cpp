@@ -8,7 +8,7 @@
 #include <tuple>
 #include <utility>
 
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 #include "generator/config.hpp"
 #include "generator/source.hpp"
 #include "generator/variant.hpp"

@@ -12,7 +12,7 @@
 #include <sstream>
 #include <utility>
 
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 
 namespace ce::tuner {
 

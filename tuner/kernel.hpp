@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "cache/cache.hpp"
-#include "ce/base/dtype.hpp"
+#include "ce/dtype.hpp"
 #include "generator/source.hpp"
 #include "generator/variant.hpp"
 #include "runtime/device.hpp"

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "cache/layers.hpp"
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 #include "tuner/decide.hpp"
 
 namespace ce::tuner {

@@ -14,7 +14,7 @@
 #include <unordered_set>
 #include <utility>
 
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 #include "generator/constraints.hpp"
 #include "tuner/kernel.hpp"
 #include "tuner/ranking_weights.hpp"
@@ -42,7 +42,7 @@ Block block_of(const Config& config, const Problem& problem) {
   return {threads, share, rows, generator::inputs(problem) * held, ragged};
 }
 
-/// Registers of a thread: a line through what NVRTC 13.0 gave recorded kernels for sm_90 (bench/fit_registers.py). Of
+/// Registers of a thread: a line through what NVRTC 13.0 gave recorded kernels for sm_90 (bench/lab/fit_registers.py). Of
 /// `strided` there are too few: its line is through configs that were compiled for that.
 struct RegisterUse {
   std::string_view variant;

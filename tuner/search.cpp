@@ -6,7 +6,7 @@
 #include <exception>
 #include <utility>
 
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 #include "generator/source.hpp"
 #include "tuner/nearest.hpp"
 #include "tuner/ranking.hpp"

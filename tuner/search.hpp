@@ -13,13 +13,13 @@
 #include <string>
 #include <vector>
 
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 #include "tuner/bench.hpp"
 #include "tuner/build_ahead.hpp"
 #include "tuner/strategy.hpp"
 #include "tuner/tuner.hpp"
 #include "tuner/turns.hpp"
-#include "tuner/verify.hpp"
+#include "tuner/verify/verify.hpp"
 
 namespace ce::tuner {
 

@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "tuner/verify.hpp"
+#include "tuner/verify/verify.hpp"
 
 namespace ce::tuner {
 

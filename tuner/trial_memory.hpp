@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "generator/trial.hpp"
 #include "runtime/device.hpp"
 #include "tuner/kernel.hpp"
+#include "tuner/verify/trial.hpp"
 
 namespace ce::tuner {
 

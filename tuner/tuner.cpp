@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "cache/layers.hpp"
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 #include "tuner/bench.hpp"
 #include "tuner/build_ahead.hpp"
 #include "tuner/nearest.hpp"

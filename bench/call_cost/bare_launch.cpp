@@ -1,6 +1,6 @@
 #include "bench/call_cost/bare_launch.hpp"
 
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 #include "generator/config.hpp"
 #include "runtime/cuda/device.hpp"
 #include "runtime/cuda/module.hpp"

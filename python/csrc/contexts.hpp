@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "include/ce/ce.h"
+#include "ce/ce.h"
 
 namespace ce_torch {
 

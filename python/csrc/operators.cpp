@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-#include "include/ce/ce.h"
+#include "ce/ce.h"
 #include "python/csrc/contexts.hpp"
 #include "python/csrc/tensor.hpp"
 #include "python/csrc/torch_memory.hpp"

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "include/ce/ce.h"
+#include "ce/ce.h"
 
 namespace ce_torch {
 

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "include/ce/ce.h"
+#include "ce/ce.h"
 
 namespace ce_torch {
 

@@ -7,7 +7,7 @@
 #include <mutex>
 #include <optional>
 
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 #include "runtime/cuda/describe.hpp"
 #include "runtime/cuda/eviction.hpp"
 #include "runtime/cuda/module.hpp"
@@ -15,8 +15,8 @@
 #include "runtime/cuda/scope.hpp"
 #include "runtime/cuda/seen_memory.hpp"
 #include "runtime/cuda/timer.hpp"
-#include "runtime/cuda/worker_pool.hpp"
-#include "runtime/cuda/worker_settings.hpp"
+#include "runtime/workers/pool.hpp"
+#include "runtime/workers/settings.hpp"
 
 namespace ce::runtime {
 namespace cuda {

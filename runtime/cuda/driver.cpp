@@ -6,9 +6,9 @@
 #include <cstdlib>
 #include <type_traits>
 
-#include "ce/base/environment.hpp"
-#include "ce/base/error.hpp"
-#include "ce/base/made_once.hpp"
+#include "base/environment.hpp"
+#include "base/made_once.hpp"
+#include "ce/error.hpp"
 
 namespace ce::runtime::cuda {
 namespace {

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "ce/base/source_location.hpp"
+#include "ce/source_location.hpp"
 
 namespace ce::runtime::cuda {
 

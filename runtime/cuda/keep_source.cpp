@@ -1,6 +1,6 @@
 #include "runtime/cuda/keep_source.hpp"
 
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 #include "runtime/source_folder.hpp"
 
 namespace ce::runtime::cuda {

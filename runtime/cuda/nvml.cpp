@@ -3,7 +3,7 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
-#include "ce/base/made_once.hpp"
+#include "base/made_once.hpp"
 
 namespace ce::runtime::cuda {
 namespace {

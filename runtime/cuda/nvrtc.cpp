@@ -10,9 +10,9 @@
 #include <type_traits>
 #include <utility>
 
-#include "ce/base/error.hpp"
-#include "ce/base/made_once.hpp"
-#include "ce/base/source_location.hpp"
+#include "base/made_once.hpp"
+#include "ce/error.hpp"
+#include "ce/source_location.hpp"
 #include "runtime/cuda/keep_source.hpp"
 #include "runtime/cuda/nvrtc_places.hpp"
 #include "runtime/cuda/nvrtc_use.hpp"

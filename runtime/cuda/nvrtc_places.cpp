@@ -8,7 +8,7 @@
 #include <optional>
 #include <string_view>
 
-#include "ce/base/environment.hpp"
+#include "base/environment.hpp"
 
 namespace ce::runtime::cuda {
 namespace {

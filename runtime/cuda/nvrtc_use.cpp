@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <mutex>
 
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 
 namespace ce::runtime::cuda {
 namespace {

@@ -1,7 +1,7 @@
 #include <algorithm>
 
-#include "ce/base/error.hpp"
-#include "ce/base/made_once.hpp"
+#include "base/made_once.hpp"
+#include "ce/error.hpp"
 #include "runtime/cuda/describe.hpp"
 #include "runtime/cuda/device.hpp"
 #include "runtime/cuda/driver.hpp"

@@ -21,9 +21,9 @@
 #include <utility>
 #include <vector>
 
-#include "ce/base/environment.hpp"
-#include "ce/base/error.hpp"
-#include "ce/base/own_descriptor.hpp"
+#include "base/environment.hpp"
+#include "base/own_descriptor.hpp"
+#include "ce/error.hpp"
 #include "runtime/compile_limit.hpp"
 #include "runtime/host/elf_image.hpp"
 #include "runtime/source_folder.hpp"
@@ -297,6 +297,7 @@ Binary Compiler::compile(const CompileRequest& request, std::chrono::millisecond
                                         "-shared",
                                         "-fPIC",
                                         "-DCE_HOST",
+                                        "-I.",  // headers name each other from the top
                                         "-fvisibility=hidden",
                                         "-fno-strict-aliasing",
                                         "-ffp-contract=off",

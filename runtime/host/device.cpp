@@ -13,9 +13,9 @@
 #include <string>
 #include <thread>
 
-#include "ce/base/environment.hpp"
-#include "ce/base/error.hpp"
-#include "ce/base/floating_environment.hpp"
+#include "base/environment.hpp"
+#include "base/floating_environment.hpp"
+#include "ce/error.hpp"
 #include "runtime/host/compiler.hpp"
 #include "runtime/host/memory.hpp"
 #include "runtime/host/scheduler.hpp"

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 #include "runtime/host/arrivals.hpp"
 #include "runtime/host/cluster_barrier.hpp"
 #include "runtime/host/deadlock.hpp"

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "runtime/device.hpp"
-#include "templates/host_abi.cuh"
+#include "templates/device/host_abi.cuh"
 
 namespace ce::runtime::host {
 

@@ -7,7 +7,7 @@
 #include <new>
 #include <span>
 
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 #include "runtime/device.hpp"
 #include "runtime/host/guard.hpp"
 

@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "templates/host_abi.cuh"
+#include "templates/device/host_abi.cuh"
 
 namespace ce::runtime::host {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 #include "runtime/host/thread_state.hpp"
 
 namespace ce::runtime::host {

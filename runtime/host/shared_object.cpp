@@ -12,8 +12,8 @@
 #include <filesystem>
 #include <vector>
 
-#include "ce/base/error.hpp"
-#include "ce/base/file_size_signal.hpp"
+#include "base/file_size_signal.hpp"
+#include "ce/error.hpp"
 #include "runtime/host/elf_image.hpp"
 #include "runtime/temporary_folder.hpp"
 

@@ -5,7 +5,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 
 #if defined(__SANITIZE_ADDRESS__)
 #define CE_ADDRESS_SANITIZER 1

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "templates/host_abi.cuh"
+#include "templates/device/host_abi.cuh"
 
 namespace ce::runtime::host {
 

@@ -12,10 +12,10 @@
 #include <utility>
 #include <vector>
 
-#include "ce/base/digest.hpp"
-#include "ce/base/dtype.hpp"
-#include "ce/base/error.hpp"
-#include "ce/base/log.hpp"
+#include "base/digest.hpp"
+#include "ce/dtype.hpp"
+#include "ce/error.hpp"
+#include "ce/log.hpp"
 
 namespace {
 

@@ -1,5 +1,5 @@
 // Environment variables, also of a program that has more rights than who started it.
-#include "ce/base/environment.hpp"
+#include "base/environment.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/auxv.h>

@@ -1,4 +1,4 @@
-#include "ce/base/file_size_signal.hpp"
+#include "base/file_size_signal.hpp"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

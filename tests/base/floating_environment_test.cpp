@@ -1,4 +1,4 @@
-#include "ce/base/floating_environment.hpp"
+#include "base/floating_environment.hpp"
 
 #include <gtest/gtest.h>
 

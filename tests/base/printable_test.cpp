@@ -1,11 +1,11 @@
-#include "ce/base/printable.hpp"
+#include "base/printable.hpp"
 
 #include <gtest/gtest.h>
 
 #include <string>
 
-#include "ce/base/error.hpp"
-#include "ce/base/log.hpp"
+#include "ce/error.hpp"
+#include "ce/log.hpp"
 
 namespace {
 

@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 #include "tests/cache/fixture.hpp"
 #include "tests/environment.hpp"
 #include "tests/seed.hpp"

@@ -13,10 +13,10 @@
 #include <string_view>
 #include <vector>
 
+#include "base/environment.hpp"
 #include "cache/cache.hpp"
 #include "cache/schema.hpp"
-#include "ce/base/environment.hpp"
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 #include "tests/cache/fixture.hpp"
 #include "tests/seed.hpp"
 

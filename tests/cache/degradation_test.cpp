@@ -16,7 +16,7 @@
 
 #include "cache/cache.hpp"
 #include "cache/upkeep.hpp"
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 #include "tests/cache/fixture.hpp"
 
 namespace ce::cache::test {

@@ -17,7 +17,7 @@
 #include <system_error>
 #include <utility>
 
-#include "ce/base/log.hpp"
+#include "ce/log.hpp"
 
 namespace ce::cache::test {
 namespace {

@@ -13,7 +13,7 @@
 #include "cache/open.hpp"
 #include "cache/store.hpp"
 #include "cache/upkeep.hpp"
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 #include "tests/cache/fixture.hpp"
 
 namespace ce::cache::test {

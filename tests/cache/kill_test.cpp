@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "ce/base/environment.hpp"
+#include "base/environment.hpp"
 #include "tests/cache/fixture.hpp"
 #include "tests/cache/processes.hpp"
 #include "tests/seed.hpp"

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "cache/schema.hpp"
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 #include "tests/cache/fixture.hpp"
 #include "tests/cache/processes.hpp"
 #include "tests/environment.hpp"

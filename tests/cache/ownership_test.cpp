@@ -22,7 +22,7 @@
 #include "cache/file_system.hpp"
 #include "cache/layers.hpp"
 #include "cache/upkeep.hpp"
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 #include "tests/cache/fixture.hpp"
 #include "tests/environment.hpp"
 

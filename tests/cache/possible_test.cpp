@@ -14,13 +14,13 @@
 #include <utility>
 #include <vector>
 
+#include "base/bounded_json.hpp"
+#include "base/digest.hpp"
 #include "cache/codec.hpp"
 #include "cache/export.hpp"
 #include "cache/layers.hpp"
 #include "cache/upkeep.hpp"
-#include "ce/base/bounded_json.hpp"
-#include "ce/base/digest.hpp"
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 #include "tests/cache/fixture.hpp"
 #include "tests/environment.hpp"
 

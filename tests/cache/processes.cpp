@@ -23,8 +23,8 @@
 
 #include "cache/layers.hpp"
 #include "cache/upkeep.hpp"
-#include "ce/base/error.hpp"
-#include "ce/base/log.hpp"
+#include "ce/error.hpp"
+#include "ce/log.hpp"
 #include "tests/cache/fixture.hpp"
 
 namespace ce::cache::test {

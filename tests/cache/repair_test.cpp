@@ -1,5 +1,5 @@
 // A damaged database gives way to a new one while others work with it, whatever becomes of who does so.
-#include "cache/repair.hpp"
+#include "cache/repair/repair.hpp"
 
 #include <SQLiteCpp/Database.h>
 #include <fmt/chrono.h>
@@ -18,7 +18,7 @@
 
 #include "cache/cache.hpp"
 #include "cache/schema.hpp"
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 #include "tests/cache/fixture.hpp"
 #include "tests/cache/processes.hpp"
 

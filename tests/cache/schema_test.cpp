@@ -11,12 +11,12 @@
 #include <string>
 #include <vector>
 
+#include "base/digest.hpp"
 #include "cache/codec.hpp"
 #include "cache/open.hpp"
-#include "cache/read_files.hpp"
+#include "cache/repair/read_files.hpp"
 #include "cache/upkeep.hpp"
-#include "ce/base/digest.hpp"
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 #include "tests/cache/fixture.hpp"
 
 namespace ce::cache::test {

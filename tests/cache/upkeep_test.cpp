@@ -18,7 +18,7 @@
 #include "cache/export.hpp"
 #include "cache/open.hpp"
 #include "cache/schema.hpp"
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 #include "tests/cache/fixture.hpp"
 #include "tests/seed.hpp"
 

@@ -15,7 +15,7 @@
 #include <system_error>
 #include <vector>
 
-#include "ce/base/log.hpp"
+#include "ce/log.hpp"
 #include "tests/ce/fixture.hpp"
 #include "tests/run_tests.hpp"
 

@@ -4,8 +4,8 @@
 
 #include <fstream>
 
-#include "ce/base/error.hpp"
 #include "ce/device_name.hpp"
+#include "ce/error.hpp"
 #include "generator/config.hpp"
 #include "tests/ce/child.hpp"
 #include "tests/ce/fixture.hpp"

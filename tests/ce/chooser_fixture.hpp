@@ -16,12 +16,12 @@
 #include <utility>
 #include <vector>
 
-#include "ce/base/error.hpp"
 #include "ce/chooser.hpp"
+#include "ce/error.hpp"
 #include "runtime/host/device.hpp"
 #include "tests/tuner/fixture.hpp"
 #include "tests/until.hpp"
-#include "tuner/verify.hpp"
+#include "tuner/verify/verify.hpp"
 
 namespace ce::test {
 

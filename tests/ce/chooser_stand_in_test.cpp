@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 #include "generator/source.hpp"
 #include "tests/ce/chooser_fixture.hpp"
 #include "tests/ce/log_lines.hpp"

@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 #include "tests/ce/chooser_fixture.hpp"
 #include "tests/ce/log_lines.hpp"
 

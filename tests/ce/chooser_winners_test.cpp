@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <vector>
 
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 #include "generator/source.hpp"
 #include "generator/variant.hpp"
 #include "tests/ce/chooser_fixture.hpp"

@@ -109,7 +109,7 @@ class OptionsCall {
 
   void expect_gradient() const {
     const Matrix& grad = case_.in_place ? logits_ : grad_;
-    // Under a cap 16 bits hold exponents of up to 0.6 cap, and slopes, in f16 (templates/logits.cuh). So much
+    // Under a cap 16 bits hold exponents of up to 0.6 cap, and slopes, in f16 (templates/operations/logits.cuh). So much
     // probabilities may be off, which are larger than their gradients by what smoothing takes away.
     const float cap = case_.operation.softcap;
     const double held = cap > 0 && case_.dtype != DType::f32 ? 0x1p-12 * (0.6 * cap + 1) : 0.;

@@ -8,8 +8,8 @@
 #include <cstdio>
 #include <filesystem>
 
-#include "ce/base/error.hpp"
 #include "ce/ce.hpp"
+#include "ce/error.hpp"
 #include "tests/ce/fixture.hpp"
 
 namespace ce::test {

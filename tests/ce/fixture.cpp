@@ -8,9 +8,9 @@
 
 #include "ce/device_name.hpp"
 #include "generator/config.hpp"
-#include "generator/elements.hpp"
 #include "runtime/cuda/device.hpp"
 #include "tests/ce/formulas.hpp"
+#include "tuner/verify/elements.hpp"
 
 namespace ce::test {
 namespace {

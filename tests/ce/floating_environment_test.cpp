@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "cache/cache.hpp"
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 #include "tests/ce/fixture.hpp"
 #include "tests/odd_floating_environment.hpp"
 #include "tests/until.hpp"

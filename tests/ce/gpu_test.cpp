@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <thread>
 
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 #include "tests/ce/child.hpp"
 #include "tests/ce/fixture.hpp"
 #include "tests/ce/gpu_fixture.hpp"

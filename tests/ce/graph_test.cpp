@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 #include "tests/ce/fixture.hpp"
 #include "tests/ce/gpu_fixture.hpp"
 

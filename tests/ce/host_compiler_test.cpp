@@ -11,7 +11,7 @@
 #include <memory>
 #include <thread>
 
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 #include "tests/ce/child.hpp"
 #include "tests/ce/fixture.hpp"
 #include "tests/until.hpp"

@@ -11,7 +11,7 @@
 #include <optional>
 #include <random>
 
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 #include "ce/request.hpp"
 #include "runtime/host/device.hpp"
 #include "tests/seed.hpp"

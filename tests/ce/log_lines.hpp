@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "ce/base/log.hpp"
+#include "ce/log.hpp"
 
 namespace ce::test {
 

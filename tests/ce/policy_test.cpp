@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "cache/claim.hpp"
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 #include "tests/ce/child.hpp"
 #include "tests/ce/fixture.hpp"
 #include "tests/environment.hpp"

@@ -21,7 +21,7 @@
 #include "tests/run_tests.hpp"
 #include "tests/tuner/fixture.hpp"
 #include "tests/until.hpp"
-#include "tuner/verify.hpp"
+#include "tuner/verify/verify.hpp"
 
 namespace ce::test {
 namespace {

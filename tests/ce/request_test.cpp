@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 #include "runtime/host/device.hpp"
 
 namespace ce::test {

@@ -6,7 +6,7 @@
 #include <limits>
 #include <random>
 
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 #include "tests/ce/fixture.hpp"
 #include "tests/seed.hpp"
 

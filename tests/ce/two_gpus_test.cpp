@@ -8,7 +8,7 @@
 #include <tuple>
 #include <vector>
 
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 #include "tests/ce/fixture.hpp"
 #include "tests/ce/gpu_fixture.hpp"
 #include "tests/seed.hpp"

@@ -6,8 +6,8 @@
 #include <type_traits>
 #include <vector>
 
-#include "ce/base/error.hpp"
 #include "ce/ce.hpp"
+#include "ce/error.hpp"
 
 namespace other {
 

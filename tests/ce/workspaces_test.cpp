@@ -9,7 +9,7 @@
 #include <set>
 #include <vector>
 
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 #include "runtime/host/device.hpp"
 #include "tests/tuner/device_decorator.hpp"
 

@@ -1,11 +1,11 @@
-#include "cli/bench_result.hpp"
+#include "cli/commands/bench_result.hpp"
 
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 
 namespace ce::cli {
 namespace {

@@ -15,8 +15,8 @@
 #include <utility>
 
 #include "cache/cache.hpp"
+#include "cli/commands/tuning_run.hpp"
 #include "cli/failure.hpp"
-#include "cli/tuning_run.hpp"
 #include "tests/cli/all_commands.hpp"
 #include "tests/cli/process.hpp"
 

@@ -1,5 +1,5 @@
 // What people are told of findings by hand.
-#include "cli/findings.hpp"
+#include "cli/analysis/findings.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "ce/base/printable.hpp"
+#include "base/printable.hpp"
 #include "tests/cli/db_fixture.hpp"
 
 namespace ce::cli {

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 #include "generator/problem.hpp"
 
 namespace ce::generator {

@@ -1,4 +1,4 @@
-#include "cli/line_plot.hpp"
+#include "cli/report/line_plot.hpp"
 
 #include <gtest/gtest.h>
 

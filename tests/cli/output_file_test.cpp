@@ -13,7 +13,7 @@
 #include <system_error>
 
 #include "cache/cache.hpp"
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 #include "tests/cli/process.hpp"
 
 namespace ce::cli {

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 
 namespace ce::cli {
 namespace {

@@ -1,5 +1,3 @@
-#include "cli/report_page.hpp"
-
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -7,7 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "cli/html.hpp"
+#include "cli/report/html.hpp"
+#include "cli/report/page.hpp"
 #include "generator/source.hpp"
 #include "generator/variant.hpp"
 #include "tests/cli/xml.hpp"

@@ -12,10 +12,10 @@
 #include <utility>
 #include <vector>
 
-#include "generator/elements.hpp"
-#include "generator/reference.hpp"
 #include "tests/cli/process.hpp"
 #include "tests/seed.hpp"
+#include "tuner/verify/elements.hpp"
+#include "tuner/verify/reference.hpp"
 
 namespace ce::cli {
 namespace {

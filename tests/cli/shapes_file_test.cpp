@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 #include "cli/csv.hpp"
 
 namespace ce::cli {

@@ -1,4 +1,4 @@
-#include "cli/suite.hpp"
+#include "cli/commands/suite.hpp"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 
 namespace ce::cli {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "cache/cache.hpp"
 #include "cache/claim.hpp"
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 #include "tests/cli/process.hpp"
 #include "tests/environment.hpp"
 

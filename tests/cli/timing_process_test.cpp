@@ -1,5 +1,5 @@
 // Runs that a process of its own makes, on the host device.
-#include "cli/timing_process.hpp"
+#include "cli/commands/timing_process.hpp"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 #include "runtime/host/device.hpp"
 #include "tests/cli/process.hpp"
 #include "tuner/ranking.hpp"

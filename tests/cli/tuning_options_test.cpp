@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "ce/base/error.hpp"
-#include "cli/tuning_run.hpp"
+#include "ce/error.hpp"
+#include "cli/commands/tuning_run.hpp"
 
 namespace ce::cli {
 namespace {

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "base/digest.hpp"
 #include "cache/codec.hpp"
 #include "cache/export.hpp"
 #include "cache/store.hpp"
-#include "ce/base/digest.hpp"
 #include "tests/fuzz/harness.hpp"
 
 namespace {

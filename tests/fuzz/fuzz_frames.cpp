@@ -1,6 +1,6 @@
 // What library and compile workers say to each other. An input is a frame; where its header is none, it is a payload of
 // every kind of message.
-#include "runtime/cuda/worker_frames.hpp"
+#include "runtime/workers/frames.hpp"
 #include "tests/fuzz/harness.hpp"
 
 namespace {

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <utility>
 
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
 

@@ -6,7 +6,7 @@
 #include <map>
 #include <set>
 
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 #include "generator/variant.hpp"
 #include "templates/arguments.cuh"
 

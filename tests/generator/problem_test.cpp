@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 #include "generator/source.hpp"
 #include "generator/variant.hpp"
 

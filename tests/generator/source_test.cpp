@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "ce/base/digest.hpp"
-#include "ce/base/error.hpp"
+#include "base/digest.hpp"
+#include "ce/error.hpp"
 #include "generator/templates.hpp"
 #include "generator/variant.hpp"
 #include "templates/arguments.cuh"
@@ -322,11 +322,12 @@ TEST(TemplateDigest, IsOfEveryFileOfTheSources) {
       if (config == configs.end()) continue;
       SCOPED_TRACE(title(problem) + " " + to_text(*config));
       std::string all(template_text(variant.file));
-      for (const char* file : {"softmax.cuh", "softmax_backward.cuh", "cross_entropy.cuh"})
+      for (const char* file :
+           {"operations/softmax.cuh", "operations/softmax_backward.cuh", "operations/cross_entropy.cuh"})
         if (std::string_view(generate(problem, *config).sources.front().flat())
                 .find(template_text(file).substr(0, 60)) != std::string_view::npos)
           all += template_text(file);
-      if (is_cross_entropy(operation)) all += template_text("loss_sum.cuh");
+      if (is_cross_entropy(operation)) all += template_text("kernels/loss_sum.cuh");
       for (const auto& [name, text] : included_files(all)) all += text;
       EXPECT_EQ(template_digest(operation, variant.name), digest({all}));
       for (const Source& source : generate(problem, *config).sources)

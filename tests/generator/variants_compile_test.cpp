@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 #include "generator/source.hpp"
 #include "generator/variant.hpp"
 #include "runtime/cuda/nvrtc.hpp"

@@ -13,9 +13,9 @@
 #include <thread>
 #include <variant>
 
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 #include "templates/arguments.cuh"
-#include "tuner/verify.hpp"
+#include "tuner/verify/verify.hpp"
 
 namespace ce::test {
 namespace {

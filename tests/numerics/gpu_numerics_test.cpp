@@ -6,14 +6,14 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 #include "covering.hpp"
-#include "generator/elements.hpp"
 #include "runtime/cuda/device.hpp"
 #include "tests/environment.hpp"
 #include "tests/seed.hpp"
 #include "tuner/build_ahead.hpp"
 #include "tuner/trial_memory.hpp"
+#include "tuner/verify/elements.hpp"
 
 namespace ce::test {
 namespace {

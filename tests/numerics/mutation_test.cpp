@@ -3,14 +3,14 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 #include "covering.hpp"
 #include "generator/source.hpp"
 #include "runtime/host/device.hpp"
 #include "templates/arguments.cuh"
 #include "tests/tuner/device_decorator.hpp"
 #include "tuner/kernel.hpp"
-#include "tuner/verify.hpp"
+#include "tuner/verify/verify.hpp"
 
 namespace ce::test {
 namespace {

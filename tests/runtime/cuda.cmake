@@ -18,7 +18,7 @@ ce_cuda_test(cuda_device_test gpu)
 ce_cuda_test(cuda_coexistence_test gpu)
 
 add_library(ce_fake_cuda MODULE cuda_fake_driver.cpp)
-target_include_directories(ce_fake_cuda PRIVATE ${PROJECT_SOURCE_DIR})
+target_include_directories(ce_fake_cuda PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include)
 target_include_directories(ce_fake_cuda SYSTEM PRIVATE ${CE_CUDA_INCLUDE_DIR})
 target_link_libraries(ce_fake_cuda PRIVATE ce_warnings)
 ce_cuda_test(cuda_calls_test unit)
@@ -27,7 +27,7 @@ add_dependencies(cuda_calls_test ce_fake_cuda)
 
 # Compile workers. worker_test is its own worker; the others take this program, which needs no command line.
 add_executable(ce_worker_program worker_program.cpp)
-target_include_directories(ce_worker_program PRIVATE ${PROJECT_SOURCE_DIR})
+target_include_directories(ce_worker_program PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include)
 target_link_libraries(ce_worker_program PRIVATE ce_room_runtime ce_room_base ce_warnings)
 ce_cuda_test(worker_frames_test unit)
 ce_cuda_test(worker_test unit)

@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 #include "runtime/cuda/device.hpp"
 #include "runtime/cuda/driver.hpp"
 #include "runtime/cuda/seen_memory.hpp"

@@ -9,7 +9,7 @@
 #include <numeric>
 #include <random>
 
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 #include "runtime/cuda/device.hpp"
 #include "runtime/cuda/nvrtc.hpp"
 #include "tests/runtime/cuda_fixture.hpp"

@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 #include "runtime/cuda/device.hpp"
 
 namespace {

@@ -1,4 +1,4 @@
-#include "templates/half.cuh"
+#include "templates/device/half.cuh"
 
 #include <gtest/gtest.h>
 

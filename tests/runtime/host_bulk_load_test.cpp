@@ -7,7 +7,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 #include "runtime/host/device.hpp"
 #include "tests/runtime/host_fixture.hpp"
 
@@ -16,7 +16,7 @@ namespace {
 
 constexpr int seeds = 20;
 
-const std::string header = R"(#include "device.cuh"
+const std::string header = R"(#include "device/device.cuh"
 struct Arguments { float* out; };
 using namespace ce;
 )";
@@ -24,7 +24,7 @@ using namespace ce;
 #define EXPECT_CONTAINS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
 
 // A row in four chunks, each with an arrival of its own; every block sums the whole row.
-const std::string chunked = R"(#include "device.cuh"
+const std::string chunked = R"(#include "device/device.cuh"
 struct Arguments { float* out; const float* in; };
 using namespace ce;
 struct Shared { float row[4 * 256]; Arrival arrivals[4]; float sums[2]; };
@@ -83,7 +83,7 @@ TEST(HostBulkLoad, AMissingWaitGivesNaN) {
 
 // Two slots that are loaded again and again: a slot is full when its load has landed, and empty when all have
 // read it.
-const std::string ring = R"(#include "device.cuh"
+const std::string ring = R"(#include "device/device.cuh"
 struct Arguments { float* out; const float* in; };
 using namespace ce;
 constexpr int chunks = 16;
@@ -242,7 +242,7 @@ TEST(HostBulkLoad, MistakesOfTheThreadThatStartsItAreErrors) {
 }
 
 // Two rows, chunk after chunk of both through the same memory and the same arrival, to which each load comes.
-const std::string two_inputs = R"(#include "device.cuh"
+const std::string two_inputs = R"(#include "device/device.cuh"
 struct Arguments { float* out; const float* in; };
 using namespace ce;
 struct Shared { float first[64], second[64]; Arrival filled; };

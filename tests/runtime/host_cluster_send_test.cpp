@@ -5,7 +5,7 @@
 
 #include <cstdio>
 
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 #include "runtime/host/device.hpp"
 #include "tests/runtime/host_fixture.hpp"
 
@@ -19,7 +19,7 @@ constexpr int seeds = 20;
 // Every block hands its values to the next one, round after round, through two slots in that one's memory. A
 // slot is full when the values of all threads of the block before have landed, and empty when all of its own
 // have told that block that they have read.
-const std::string ring = R"(#include "device.cuh"
+const std::string ring = R"(#include "device/device.cuh"
 struct Arguments { float* out; };
 using namespace ce;
 struct Shared { Words<2> slot[2][64], read[2][64]; Arrival full[2], empty[2]; };
@@ -98,7 +98,7 @@ TEST_P(HostClusterSends, ARingThatDoesNotWaitForEmptySlotsIsFound) {
 /// A kernel of clusters of two: thread 0 of each block has initialised `arrival` unless it is the block of rank
 /// `uninitialised`.
 std::string sending(const std::string& body, int uninitialised = -1) {
-  return R"(#include "device.cuh"
+  return R"(#include "device/device.cuh"
 struct Arguments { float* out; };
 using namespace ce;
 struct Shared { Words<4> row[2]; Words<2> value[64]; Arrival arrival, own; };

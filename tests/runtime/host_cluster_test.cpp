@@ -4,7 +4,7 @@
 
 #include <cstdio>
 
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 #include "runtime/host/device.hpp"
 #include "tests/runtime/host_fixture.hpp"
 
@@ -13,7 +13,7 @@ namespace {
 
 constexpr int seeds = 20;
 
-const std::string header = R"(#include "device.cuh"
+const std::string header = R"(#include "device/device.cuh"
 struct Arguments { float* out; };
 using namespace ce;
 )";

@@ -23,7 +23,7 @@
 #include <string>
 #include <vector>
 
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 #include "runtime/host/compiler.hpp"
 #include "runtime/host/device.hpp"
 #include "tests/runtime/host_fixture.hpp"
@@ -86,7 +86,8 @@ class HostCompile : public ::testing::Test {
 
 std::vector<std::byte> image() {
   return compiled(
-             "#include \"device.cuh\"\nstruct Arguments { float* out; };\nCE_KERNEL(k, 32) { *arguments.out "
+             "#include \"device/device.cuh\"\nstruct Arguments { float* out; };\nCE_KERNEL(k, 32) { "
+             "*arguments.out "
              "= 1; }\n")
       .image;
 }
@@ -169,7 +170,8 @@ std::string said_of(runtime::Device& device, const std::vector<std::byte>& image
 TEST_F(HostCompile, AFolderThatNothingIsExecutedFromIsNoFaultOfAKernel) {
   const auto device = open_host_device();
   const std::vector<std::byte> image =
-      device->compile(request("#include \"device.cuh\"\nstruct Arguments {};\nCE_KERNEL(k, 32) {}")).image;
+      device->compile(request("#include \"device/device.cuh\"\nstruct Arguments {};\nCE_KERNEL(k, 32) {}"))
+          .image;
   const ScopedEnvironment chosen("TMPDIR", folder());
   const std::string said = said_of(*device, image, execute_nothing);
   if (said == "not prepared") GTEST_SKIP() << "the system takes no filters of system calls";

@@ -13,7 +13,7 @@
 #include <fstream>
 #include <numeric>
 
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 #include "runtime/host/compiler.hpp"
 #include "runtime/host/device.hpp"
 #include "runtime/host/guard.hpp"
@@ -24,7 +24,7 @@ namespace {
 
 using namespace std::string_literals;
 
-const std::string header = R"(#include "device.cuh"
+const std::string header = R"(#include "device/device.cuh"
 struct Arguments { float* out; };
 )";
 
@@ -165,7 +165,7 @@ CE_KERNEL(k, 32) { arguments.out[thread_index()] = is_right<f16>() && is_right<b
 TEST(HostDevice, LoadsStoresAndAtomicsReachMemory) {
   const auto device = open_host_device();
   const auto module = device->load(device
-                                       ->compile(request(R"(#include "device.cuh"
+                                       ->compile(request(R"(#include "device/device.cuh"
 struct Arguments { const unsigned* in; unsigned* out; ce::f16* halves; long long* counters; };
 CE_KERNEL(k, 32) {
   using namespace ce;

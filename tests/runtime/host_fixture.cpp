@@ -7,7 +7,7 @@
 #include <iterator>
 #include <utility>
 
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 #include "runtime/host/device.hpp"
 
 namespace ce::runtime::testing {
@@ -19,7 +19,8 @@ std::unique_ptr<Device> open_with_seed(std::uint64_t seed) {
 
 CompileRequest request(std::string text, std::vector<std::string> options) {
   CompileRequest request{.name = "kernel", .text = std::move(text), .options = std::move(options)};
-  for (const char* name : {"device.cuh", "device_host.cuh", "half.cuh", "host_abi.cuh"}) {
+  for (const char* name :
+       {"device/device.cuh", "device/host.cuh", "device/half.cuh", "device/host_abi.cuh"}) {
     std::ifstream file(std::filesystem::path(CE_TEMPLATE_DIR) / name);
     EXPECT_TRUE(file.is_open()) << name;
     request.headers[name] = {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};

@@ -6,7 +6,7 @@
 #include <chrono>
 #include <cstdio>
 
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 #include "runtime/host/device.hpp"
 #include "tests/runtime/host_fixture.hpp"
 
@@ -17,7 +17,7 @@ using namespace std::string_literals;
 
 constexpr int seeds = 32;
 
-const std::string header = R"(#include "device.cuh"
+const std::string header = R"(#include "device/device.cuh"
 struct Arguments { float* out; };
 using namespace ce;
 )";

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <string>
 
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 #include "runtime/cuda/nvrtc.hpp"
 #include "tests/environment.hpp"
 

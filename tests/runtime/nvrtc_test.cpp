@@ -1,4 +1,4 @@
-// NVRTC, and templates/device_cuda.cuh for every architecture. Needs neither GPU nor driver.
+// NVRTC, and templates/device/cuda.cuh for every architecture. Needs neither GPU nor driver.
 // Without NVRTC the tests are skipped; with CE_REQUIRE_NVRTC=1 they fail.
 #include "runtime/cuda/nvrtc.hpp"
 
@@ -19,7 +19,7 @@
 #include <string>
 #include <thread>
 
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 #include "runtime/cuda/nvml.hpp"
 #include "runtime/cuda/nvrtc_use.hpp"
 #include "tests/environment.hpp"
@@ -45,8 +45,10 @@ std::string read_file(const std::filesystem::path& path) {
 
 std::map<std::string, std::string> device_headers() {
   std::map<std::string, std::string> headers;
-  for (const auto& entry : std::filesystem::directory_iterator(CE_TEMPLATE_DIR)) {
-    if (entry.path().extension() == ".cuh") headers[entry.path().filename()] = read_file(entry.path());
+  const std::filesystem::path top = CE_TEMPLATE_DIR;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(top)) {
+    if (entry.path().extension() == ".cuh")
+      headers[entry.path().lexically_relative(top)] = read_file(entry.path());
   }
   return headers;
 }
@@ -57,7 +59,7 @@ std::string text_of(const Binary& binary) {
 
 // Every function of device.cuh, with every cache modifier and width.
 constexpr const char* all_functions = R"(
-#include "device.cuh"
+#include "device/device.cuh"
 
 struct Arguments {
   const char* input;
@@ -125,7 +127,7 @@ CE_KERNEL(everything, 128) {
 
 // One 16-byte load and store, so that the instructions can be counted.
 constexpr const char* one_move = R"(
-#include "device.cuh"
+#include "device/device.cuh"
 struct Arguments { const char* input; char* output; };
 CE_KERNEL(one_move, 32) {
   using namespace ce;

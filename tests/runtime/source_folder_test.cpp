@@ -20,7 +20,7 @@
 #include <string_view>
 #include <utility>
 
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 #include "tests/environment.hpp"
 
 namespace {

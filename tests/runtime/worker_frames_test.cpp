@@ -1,10 +1,9 @@
 // The frames between the library and its compile workers.
-#include "runtime/cuda/worker_frames.hpp"
-
 #include <gtest/gtest.h>
 
 #include <random>
 
+#include "runtime/workers/frames.hpp"
 #include "tests/seed.hpp"
 
 namespace ce::runtime::cuda {

@@ -7,7 +7,7 @@
 #include <fstream>
 #include <thread>
 
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 #include "runtime/cuda/device.hpp"
 #include "runtime/cuda/nvrtc.hpp"
 #include "tests/environment.hpp"

@@ -1,7 +1,7 @@
 // A compile worker and nothing else, for tests that build no ce-tune.
 #include <string_view>
 
-#include "runtime/cuda/worker.hpp"
+#include "runtime/workers/worker.hpp"
 
 int main(int argument_count, char** arguments) {
   if (argument_count != 2 || std::string_view(arguments[1]) != "compile-worker") return 2;

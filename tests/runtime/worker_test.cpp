@@ -1,6 +1,6 @@
 // The pool of compile workers. This program is its own worker: called with `compile-worker`, it does what the
 // text of each request says.
-#include "runtime/cuda/worker.hpp"
+#include "runtime/workers/worker.hpp"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -22,10 +22,10 @@
 #include <thread>
 #include <vector>
 
-#include "ce/base/error.hpp"
-#include "ce/base/log.hpp"
-#include "runtime/cuda/worker_pool.hpp"
-#include "runtime/cuda/worker_process.hpp"
+#include "ce/error.hpp"
+#include "ce/log.hpp"
+#include "runtime/workers/pool.hpp"
+#include "runtime/workers/process.hpp"
 #include "tests/environment.hpp"
 #include "tests/run_tests.hpp"
 #include "tests/until.hpp"

@@ -8,13 +8,13 @@
 #include <functional>
 #include <map>
 
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 #include "runtime/host/device.hpp"
 #include "templates/arguments.cuh"
 #include "tests/tuner/fixture.hpp"
 #include "tuner/ranking.hpp"
 #include "tuner/turns.hpp"
-#include "tuner/verify.hpp"
+#include "tuner/verify/verify.hpp"
 
 namespace ce::test {
 namespace {

@@ -10,7 +10,7 @@
 #include <mutex>
 #include <thread>
 
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 #include "generator/source.hpp"
 #include "generator/variant.hpp"
 #include "runtime/host/device.hpp"

@@ -10,7 +10,7 @@
 #include <optional>
 #include <random>
 
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 #include "generator/source.hpp"
 #include "generator/variant.hpp"
 #include "tests/seed.hpp"

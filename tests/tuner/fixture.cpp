@@ -7,8 +7,8 @@
 #include <cstdlib>
 #include <system_error>
 
-#include "ce/base/digest.hpp"
-#include "ce/base/error.hpp"
+#include "base/digest.hpp"
+#include "ce/error.hpp"
 #include "runtime/host/device.hpp"
 
 namespace ce::test {

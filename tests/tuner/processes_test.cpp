@@ -8,7 +8,7 @@
 #include <array>
 #include <cerrno>
 
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 #include "runtime/host/device.hpp"
 #include "tests/run_tests.hpp"
 #include "tests/tuner/fixture.hpp"

@@ -2,9 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/printable.hpp"
 #include "cache/possible.hpp"
-#include "ce/base/error.hpp"
-#include "ce/base/printable.hpp"
+#include "ce/error.hpp"
 #include "runtime/host/device.hpp"
 #include "tests/tuner/device_decorator.hpp"
 #include "tests/tuner/fixture.hpp"

@@ -10,7 +10,7 @@
 #include <ranges>
 #include <set>
 
-#include "ce/base/error.hpp"
+#include "ce/error.hpp"
 #include "generator/config.hpp"
 #include "tuner/bench.hpp"
 #include "tuner/kernel.hpp"

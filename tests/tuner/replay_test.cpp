@@ -1,5 +1,5 @@
 // Searches replayed on what an H200 and an H100 measured: a change of the ranking or of a strategy that loses shows here.
-#include "bench/replay/replay.hpp"
+#include "bench/lab/replay/replay.hpp"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -11,8 +11,8 @@
 #include <fstream>
 #include <vector>
 
-#include "bench/replay/fit.hpp"
-#include "ce/base/error.hpp"
+#include "bench/lab/replay/fit.hpp"
+#include "ce/error.hpp"
 #include "tuner/kernel.hpp"
 
 namespace ce::test {

@@ -9,13 +9,13 @@
 #include <set>
 #include <string>
 
-#include "ce/base/built_version.hpp"
-#include "ce/base/error.hpp"
-#include "generator/trial.hpp"
+#include "base/built_version.hpp"
+#include "ce/error.hpp"
 #include "tests/tuner/fixture.hpp"
 #include "tuner/bench.hpp"
 #include "tuner/search.hpp"
-#include "tuner/verify.hpp"
+#include "tuner/verify/trial.hpp"
+#include "tuner/verify/verify.hpp"
 
 namespace ce::test {
 namespace {

@@ -1,0 +1,125 @@
+#include "ce/log.hpp"
+
+#include <fmt/format.h>
+#include <pthread.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <utility>
+
+#include "base/environment.hpp"
+#include "base/printable.hpp"
+#include "ce/error.hpp"
+
+namespace ce {
+namespace {
+
+/// Never destroyed: threads may log until the program is gone.
+struct State {
+  std::mutex mutex;  ///< guards all below; nobody who has it waits for anything
+  /// Held while the sink is called, which may log and replace itself.
+  std::recursive_mutex* calls = new std::recursive_mutex;
+  std::shared_ptr<const LogSink> sink;  ///< null: standard error
+  std::set<std::string> seen;
+};
+
+thread_local bool in_sink = false;
+
+State& state() {
+  static State& instance = *new State;
+  return instance;
+}
+
+/// A child of fork() does not wait for its parent's sinks, which nobody there is in.
+[[maybe_unused]] const int watching_forks =
+    ::pthread_atfork([] { state().mutex.lock(); }, [] { state().mutex.unlock(); },
+                     [] {
+                       state().calls = new std::recursive_mutex;
+                       state().mutex.unlock();
+                     });
+
+std::recursive_mutex& calls_of_sink() {
+  const std::lock_guard lock(state().mutex);
+  return *state().calls;
+}
+
+/// The texts of CE_LOG, each at the place of its LogLevel; the last one stands for silence.
+constexpr std::array<std::string_view, 4> level_names{"debug", "info", "warning", "off"};
+
+/// The smallest level that is written, or one past `warning` for silence.
+int threshold() {
+  try {
+    const std::string level = log_level_of_environment().value_or("info");
+    return static_cast<int>(std::find(level_names.begin(), level_names.end(), level) - level_names.begin());
+  } catch (const InvalidArgument& error) {
+    static std::atomic_flag said;
+    if (!said.test_and_set()) std::fprintf(stderr, "ce: warning: %s; info is used\n", error.what());
+    return static_cast<int>(LogLevel::info);
+  }
+}
+
+void write_to_stderr(LogLevel level, std::string_view line) {
+  if (!is_wanted(level)) return;
+  std::fprintf(stderr, "ce: %s%.*s\n", level == LogLevel::warning ? "warning: " : "",
+               static_cast<int>(line.size()), line.data());
+}
+
+}  // namespace
+
+bool in_log_sink() noexcept { return in_sink; }
+
+void set_log_sink(LogSink sink) {
+  std::shared_ptr<const LogSink> taken;
+  if (sink) taken = std::make_shared<const LogSink>(std::move(sink));
+  const std::lock_guard no_call(calls_of_sink());
+  const std::lock_guard lock(state().mutex);
+  state().sink.swap(taken);
+}
+
+std::optional<std::string> log_level_of_environment() {
+  std::optional<std::string> level = environment_variable("CE_LOG");
+  if (level && std::find(level_names.begin(), level_names.end(), *level) == level_names.end())
+    throw InvalidArgument("CE_LOG", fmt::format("\"{}\"", *level), "debug, info, warning or off");
+  return level;
+}
+
+bool is_wanted(LogLevel level) { return static_cast<int>(level) >= threshold(); }
+
+namespace {
+
+std::shared_ptr<const LogSink> current_sink() {
+  const std::lock_guard lock(state().mutex);
+  return state().sink;
+}
+
+}  // namespace
+
+void log(LogLevel level, std::string_view line) {
+  const std::string shown = printable(line, Lines::many);
+  const std::lock_guard one_call(calls_of_sink());
+  const std::shared_ptr<const LogSink> sink = current_sink();  // it may replace itself
+  if (sink == nullptr || in_sink) return write_to_stderr(level, shown);
+  in_sink = true;
+  try {
+    (*sink)(level, shown);
+  } catch (...) {  // who logs may be handling an error, or a thread that nobody waits for
+    write_to_stderr(level, shown);
+  }
+  in_sink = false;
+}
+
+void log_once(LogLevel level, const std::string& line) {
+  {
+    const std::lock_guard lock(state().mutex);
+    if (!state().seen.insert(line).second) return;
+  }
+  log(level, line);
+}
+
+}  // namespace ce

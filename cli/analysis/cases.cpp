@@ -1,0 +1,108 @@
+#include "cli/analysis/cases.hpp"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "cli/analysis/finding.hpp"
+#include "cli/analysis/verdict.hpp"
+#include "cli/known.hpp"
+#include "tuner/decide.hpp"
+
+namespace ce::cli {
+namespace {
+
+/// Of each device, by its text.
+std::map<std::string, tuner::Noise> noises_of(const std::list<Case>& cases) {
+  std::map<std::string, tuner::NoisePool> pools;
+  for (const Case& problem : cases)
+    for (const auto* populations : {&problem.older, &problem.newer})
+      pools[problem.key.device].add(*populations);
+  std::map<std::string, tuner::Noise> noises;
+  for (const auto& [device, pool] : pools) noises[device] = pool.noise();
+  return noises;
+}
+
+/// What the newest of the newer is held against; null where there is nothing.
+const tuner::Population* before_of(const Case& problem) {
+  if (problem.newer.empty()) return nullptr;
+  const auto before =
+      std::find_if(problem.older.rbegin(), problem.older.rend(),
+                   [&](const tuner::Population& p) { return p.rows == problem.newer.back().rows; });
+  return before == problem.older.rend() ? nullptr : &*before;
+}
+
+/// Of a problem without a finding.
+std::string why_left_out(const Case& problem) {
+  std::size_t timed = 0, doubtful = 0;
+  for (const auto* measurements : {&problem.measurements, &problem.others})
+    for (const cache::Measurement& m : *measurements) {
+      if (m.outcome != cache::Outcome::measured || m.stage == cache::stage_of_screenings) continue;
+      ++timed;
+      doubtful += tuner::doubt_of(m).empty() ? 0 : 1;
+    }
+  if (timed == 0) return "no final and no check was timed";
+  if (timed == doubtful) return "measured under doubt only (throttled clocks, other processes)";
+  const std::string also = doubtful > 0 ? ", but for runs under doubt" : "";
+  if (problem.newer.empty()) return "nothing new was measured" + also;
+  if (problem.older.empty())
+    return "nothing earlier to hold it against, or only on another model of GPU or with other options" + also;
+  return "timed with other numbers of rows";
+}
+
+}  // namespace
+
+std::map<std::string, std::size_t> left_out_of(const std::list<Case>& cases) {
+  std::map<std::string, std::size_t> reasons;
+  for (const Case& problem : cases)
+    if (before_of(problem) == nullptr) ++reasons[why_left_out(problem)];
+  return reasons;
+}
+
+std::list<Case> cases_by_software(const cache::Cache& cache) {
+  std::list<Case> cases;
+  for (const cache::KeySummary& summary : cache.keys()) {
+    Case& problem = cases.emplace_back(Case{.key = summary.key, .title = title_of(summary.key)});
+    problem.measurements = cache.measurements(problem.key);
+    problem.older = tuner::populations_of(problem.measurements);
+    if (problem.older.empty()) continue;
+    problem.newer.push_back(std::move(problem.older.back()));
+    problem.older.pop_back();
+  }
+  return cases;
+}
+
+SlowerWinners::SlowerWinners(const cache::Cache& cache) {
+  for (ProblemFinding& problem : findings_of(cases_by_software(cache)))
+    if (problem.finding.winner.verdict == tuner::Verdict::slower)
+      slower_.emplace(problem.key.id(), std::move(problem));
+}
+
+const ProblemFinding* SlowerWinners::find(const cache::Key& key) const {
+  const auto found = slower_.find(key.id());
+  return found == slower_.end() ? nullptr : &found->second;
+}
+
+std::vector<ProblemFinding> findings_of(const std::list<Case>& cases) {
+  std::map<std::string, tuner::Noise> noises = noises_of(cases);
+  std::vector<ProblemFinding> findings;
+  for (const Case& problem : cases) {
+    const tuner::Population* before = before_of(problem);
+    if (before == nullptr) continue;
+    findings.push_back({problem.key, problem.title,
+                        tuner::compare(*before, problem.newer.back(), noises[problem.key.device])});
+  }
+  std::vector<tuner::Finding*> all;
+  all.reserve(findings.size());
+  std::map<std::string, std::vector<tuner::Finding*>> of_device;
+  for (ProblemFinding& problem : findings) {
+    all.push_back(&problem.finding);
+    of_device[problem.key.device].push_back(&problem.finding);
+  }
+  tuner::narrow_suspects(all);
+  for (const auto& [device, its] : of_device) tuner::suspect_machine(its);
+  sort_by_verdict(findings);
+  return findings;
+}
+
+}  // namespace ce::cli

@@ -1,0 +1,47 @@
+#pragma once
+/// \file
+/// What is compared with what.
+
+#include <cstddef>
+#include <list>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "cache/cache.hpp"
+#include "cli/analysis/findings.hpp"
+#include "cli/analysis/populations.hpp"
+
+namespace ce::cli {
+
+/// One problem. The populations point into the measurements, so it stays where it is.
+struct Case {
+  cache::Key key;
+  std::string title;
+  std::vector<cache::Measurement> measurements;  ///< of this database
+  std::vector<cache::Measurement> others;        ///< of another one
+  std::vector<tuner::Population> older, newer;   ///< the newest of each last
+};
+
+/// The newest of the newer held against the newest of the older that were timed on as many rows, where there are
+/// both; the noise is that of all populations of a device. Slower ones first, see sort_by_verdict().
+[[nodiscard]] std::vector<ProblemFinding> findings_of(const std::list<Case>& cases);
+
+/// Each problem of the database, its newest software against what was before.
+[[nodiscard]] std::list<Case> cases_by_software(const cache::Cache& cache);
+
+/// The winners of a database that are slower with its newest software than before, as `regressions` finds them.
+class SlowerWinners {
+ public:
+  explicit SlowerWinners(const cache::Cache& cache);
+  /// Null where nothing says that it is slower.
+  [[nodiscard]] const ProblemFinding* find(const cache::Key& key) const;
+
+ private:
+  std::map<std::string, ProblemFinding> slower_;  ///< by id
+};
+
+/// Why problems have no finding, in words, and how many for each reason.
+[[nodiscard]] std::map<std::string, std::size_t> left_out_of(const std::list<Case>& cases);
+
+}  // namespace ce::cli

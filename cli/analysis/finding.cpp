@@ -1,0 +1,178 @@
+#include "cli/analysis/finding.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "tuner/decide.hpp"
+#include "tuner/statistics.hpp"
+
+namespace ce::tuner {
+namespace {
+
+using cache::Measurement;
+
+constexpr std::size_t shown_digits = 8;
+
+Comparison compare_runs(std::span<const Measurement* const> before, std::span<const Measurement* const> after,
+                        const Noise& noise) {
+  return compare(to_runs(before), to_runs(after, *before.front()), noise);
+}
+
+double median_of(std::span<const Measurement* const> runs) {
+  std::vector<float> medians;
+  for (const Measurement* run : runs) medians.push_back(static_cast<float>(run->median_us));
+  return median(medians);
+}
+
+/// The values of one piece of evidence, in one text.
+std::string evidence_of(std::span<const Measurement* const> runs, const char* name) {
+  std::set<std::string> values;
+  for (const Measurement* run : runs)
+    if (const auto found = run->evidence.find(name); found != run->evidence.end())
+      values.insert(found->second);
+  return fmt::format("{}", fmt::join(values, ", "));
+}
+
+/// Variants that both have, with other digests.
+void add_templates(std::vector<Change>& changes, const Software& before, const Software& after) {
+  std::string old, now;
+  for (const auto& [variant, digest] : before.templates) {
+    const auto other = after.templates.find(variant);
+    if (other == after.templates.end() || other->second == digest) continue;
+    for (const auto& [text, its] : {std::pair{&old, &digest}, std::pair{&now, &other->second}})
+      *text += fmt::format("{}{} {}", text->empty() ? "" : ", ", variant, its->substr(0, shown_digits));
+  }
+  if (!old.empty()) changes.push_back({"templates", old, now});
+}
+
+std::vector<Change> changes_of(const Population& before, const Population& after) {
+  std::vector<Change> changes;
+  const auto add = [&changes](const char* what, const std::string& old, const std::string& now) {
+    if (old != now) changes.push_back({what, old, now});
+  };
+  add("driver", before.software.driver, after.software.driver);
+  add("toolkit", before.software.toolkit, after.software.toolkit);
+  add("library", before.software.library, after.software.library);
+  add_templates(changes, before.software, after.software);
+  add("gpu", evidence_of(before.runs, "uuid"), evidence_of(after.runs, "uuid"));
+  return changes;
+}
+
+void acquit(Finding& finding, std::initializer_list<const char*> names, const std::string& why) {
+  std::vector<std::string> left = finding.suspects;
+  std::erase_if(left, [&](const std::string& suspect) {
+    return std::any_of(names.begin(), names.end(), [&](const char* name) { return suspect == name; });
+  });
+  if (left.empty() || left == finding.suspects) return;  // all of them cannot be innocent
+  finding.suspects = std::move(left);
+  finding.why += (finding.why.empty() ? "" : "; ") + why;
+}
+
+/// What the texts and binaries of both winners rule out.
+void suspect(Finding& finding, const Measurement& before, const Measurement& after) {
+  if (finding.winner.verdict == Verdict::same) return;
+  for (const Change& change : finding.changes) finding.suspects.push_back(change.what);
+  if (finding.config_before != finding.config_after) return;
+  // The key of a binary is made of its text and its compiler.
+  if (!before.compile_key.empty() && before.compile_key == after.compile_key)
+    acquit(finding, {"toolkit", "library", "templates"}, "the same binary ran");
+  else if (before.template_digest == after.template_digest)
+    acquit(finding, {"templates"}, "the winner's template is the same");
+}
+
+}  // namespace
+
+Finding compare(const Population& before, const Population& after, const Noise& noise) {
+  const auto old = before.runs_of(before.winner), now = after.runs_of(after.winner);
+  Finding finding{.config_before = before.winner,
+                  .config_after = after.winner,
+                  .before_us = median_of(old),
+                  .after_us = median_of(now),
+                  .winner = compare_runs(old, now, noise),
+                  .changes = changes_of(before, after)};
+  finding.runs_needed = runs_needed(finding.winner.deviation, finding.winner.before, noise.degrees);
+  for (const std::string& config : {before.winner, after.winner}) {
+    const auto one = before.runs_of(config), other = after.runs_of(config);
+    if (one.empty() || other.empty()) continue;
+    finding.kernel_config = config;
+    finding.kernel = compare_runs(one, other, noise);
+    break;
+  }
+  suspect(finding, *old.back(), *now.back());
+  return finding;
+}
+
+MachineMove machine_move(std::span<const Finding* const> findings) {
+  // The reference is off by itself now and then, see docs/measuring.md: a median bears it.
+  constexpr double usual_deviation_of_reference = 0.02, sure = 3, of_median = 1.2533, of_absolute = 1.4826;
+  std::vector<float> moves;
+  for (const Finding* finding : findings)
+    if (finding->winner.drift) moves.push_back(static_cast<float>(std::log1p(*finding->winner.drift)));
+  if (moves.empty()) return {};
+  const double middle = median(moves);
+  std::vector<float> distances;
+  distances.reserve(moves.size());
+  for (const float move : moves) distances.push_back(static_cast<float>(std::abs(move - middle)));
+  const double deviation = std::max(usual_deviation_of_reference, of_absolute * median(distances));
+  const double error = of_median * deviation / std::sqrt(static_cast<double>(moves.size()));
+  return {.drift = std::expm1(middle),
+          .problems = static_cast<int>(moves.size()),
+          .is_sure = std::abs(middle) >= std::max(std::log1p(least_effect), sure * error)};
+}
+
+void suspect_machine(std::span<Finding* const> findings) {
+  const MachineMove all = machine_move(std::vector<const Finding*>(findings.begin(), findings.end()));
+  for (Finding* finding : findings) {
+    const Comparison& winner = finding->winner;
+    if (winner.verdict == Verdict::same) continue;
+    const double effect = std::log(winner.ratio) + std::log1p(winner.taken_out);
+    const auto explains = [&](double drift) {
+      const double moved = std::log1p(drift);
+      return std::abs(moved) >= std::log1p(least_effect) && (moved > 0) == (effect > 0) &&
+             std::abs(moved) >= std::abs(effect) / 2;
+    };
+    std::string of;
+    double drift = 0;
+    if (all.is_sure && explains(all.drift)) {
+      drift = all.drift;
+      of = fmt::format(" in the median of {} problems", all.problems);
+    } else if (winner.drift && explains(*winner.drift)) {
+      drift = *winner.drift;
+    } else {
+      continue;
+    }
+    finding->suspects.insert(finding->suspects.begin(), "machine");
+    finding->why = fmt::format("the reference kernel took {:+.1f}% too{}{}{}", 100 * drift, of,
+                               finding->why.empty() ? "" : "; ", finding->why);
+  }
+}
+
+void narrow_suspects(std::span<Finding* const> findings) {
+  struct Alone {
+    Change change;
+    bool harmless = true;
+    int problems = 0;
+  };
+  std::vector<Alone> alone;
+  for (const Finding* finding : findings) {
+    if (finding->changes.size() != 1 || finding->winner.verdict == Verdict::unsure) continue;
+    auto known = std::find_if(alone.begin(), alone.end(),
+                              [&](const Alone& a) { return a.change == finding->changes.front(); });
+    if (known == alone.end()) known = alone.insert(alone.end(), {finding->changes.front()});
+    known->harmless = known->harmless && finding->winner.verdict == Verdict::same;
+    ++known->problems;
+  }
+  for (Finding* finding : findings)
+    for (const Alone& other : alone)
+      if (other.harmless &&
+          std::find(finding->changes.begin(), finding->changes.end(), other.change) != finding->changes.end())
+        acquit(*finding, {other.change.what.c_str()},
+               fmt::format("{} alone did no harm to {} other problem{}", other.change.what, other.problems,
+                           other.problems == 1 ? "" : "s"));
+}
+
+}  // namespace ce::tuner

@@ -1,0 +1,187 @@
+#include "cli/analysis/populations.hpp"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <initializer_list>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "ce/error.hpp"
+#include "generator/config.hpp"
+#include "generator/variant.hpp"
+#include "runtime/model_key.hpp"
+#include "tuner/decide.hpp"
+#include "tuner/nearest.hpp"
+#include "tuner/statistics.hpp"
+
+namespace ce::tuner {
+namespace {
+
+using cache::Measurement;
+
+/// The first of these names that there is, else "-".
+std::string evidence_in(const Measurement& measurement, std::initializer_list<const char*> names) {
+  for (const char* name : names)
+    if (const auto found = measurement.evidence.find(name); found != measurement.evidence.end())
+      return found->second;
+  return "-";
+}
+
+/// On a host device, whose times scatter with whatever else its processor does, no run is known better than to this.
+constexpr double host_error = 0.2;
+
+/// Standard error, relative.
+double error_of(const Measurement& measurement) {
+  const double error = error_of_median(measurement.spread, measurement.samples_us.size());
+  return measurement.key.device.starts_with("host:") ? std::max(error, host_error) : error;
+}
+
+bool counts(const Measurement& measurement) {
+  return measurement.outcome == cache::Outcome::measured && measurement.stage != cache::stage_of_screenings &&
+         measurement.median_us > 0 && doubt_of(measurement).empty();
+}
+
+bool has_room_for(const Population& population, const Measurement& measurement, const Software& software) {
+  const auto& [variant, digest] = *software.templates.begin();
+  const auto known = population.software.templates.find(variant);
+  return population.rows == measurement.rows && population.software.driver == software.driver &&
+         population.software.toolkit == software.toolkit && population.software.library == software.library &&
+         (known == population.software.templates.end() || known->second == digest);
+}
+
+/// What was served when the last run was made; of the population itself where that was not among its runs.
+std::string winner_of(const Population& population, std::span<const Measurement> measurements) {
+  const auto end = std::find_if(measurements.begin(), measurements.end(),
+                                [&](const Measurement& m) { return m.created_at > population.last_at(); });
+  const auto served = decide({measurements.begin(), end}, population.software.templates);
+  if (served && !population.runs_of(served->winner.config).empty()) return served->winner.config;
+  std::vector<Measurement> own;
+  for (const Measurement* run : population.runs) own.push_back(*run);
+  const auto fastest = decide(own, population.software.templates);
+  return fastest ? fastest->winner.config : population.runs.front()->config;
+}
+
+/// In microseconds; 0 where there is none, or what an edited database has in its place.
+double time_in(const Measurement& measurement, const char* name) {
+  const std::string text = evidence_in(measurement, {name});
+  double us = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), us);
+  return error == std::errc() && us > 0 && std::isfinite(us) ? us : 0;
+}
+
+/// Measurements that count as one.
+struct OneRun {
+  std::vector<const Measurement*> measurements;
+  double process_us = 0;
+};
+
+Run to_run(const OneRun& run, const Measurement& like) {
+  const auto typical = [&](const auto& figure) {
+    std::vector<float> figures;
+    for (const Measurement* measurement : run.measurements)
+      figures.push_back(static_cast<float>(figure(*measurement)));
+    return std::ranges::min(figures) > 0 ? static_cast<double>(median(figures)) : 0.;
+  };
+  const auto time_of = [&](const char* name) {
+    return typical([&](const Measurement& measurement) {
+      const bool comparable = evidence_in(measurement, {"reference"}) == evidence_in(like, {"reference"});
+      return comparable ? time_in(measurement, name) : 0;
+    });
+  };
+  return {.median_us = typical([](const Measurement& measurement) { return measurement.median_us; }),
+          .error = typical([](const Measurement& measurement) { return error_of(measurement); }),
+          .reference_us = time_of("reference_us"),
+          .launch_us = time_of("launch_us"),
+          .process_us = run.process_us};
+}
+
+}  // namespace
+
+Software software_of(const Measurement& measurement) {
+  return {.driver = evidence_in(measurement, {"driver", "kernel"}),
+          .toolkit = evidence_in(measurement, {"nvrtc", "compiler"}),
+          .library = evidence_in(measurement, {"ce"}),
+          .templates = {{variant_of(measurement.config), measurement.template_digest}}};
+}
+
+std::vector<const Measurement*> Population::runs_of(const std::string& config) const {
+  std::vector<const Measurement*> found;
+  for (const Measurement* run : runs)
+    if (run->config == config) found.push_back(run);
+  return found;
+}
+
+std::vector<Population> populations_of(std::span<const Measurement> measurements,
+                                       const std::function<bool(const Measurement&)>& chosen) {
+  std::vector<Population> populations;
+  for (const Measurement& measurement : measurements) {
+    if (!counts(measurement) || (chosen && !chosen(measurement))) continue;
+    Software software = software_of(measurement);
+    // The newest first, so that a variant that is new joins that.
+    auto own = std::find_if(populations.rbegin(), populations.rend(), [&](const Population& population) {
+      return has_room_for(population, measurement, software);
+    });
+    if (own == populations.rend()) {
+      populations.push_back({.software = std::move(software), .rows = measurement.rows});
+      own = populations.rbegin();
+    } else {
+      own->software.templates.merge(software.templates);
+    }
+    own->runs.push_back(&measurement);
+    std::rotate(populations.rbegin(), own, own + 1);
+  }
+  for (Population& population : populations) population.winner = winner_of(population, measurements);
+  return populations;
+}
+
+bool fills_device(const Measurement& measurement) {
+  constexpr int blocks_a_multiprocessor = 4;
+  const auto model = runtime::parse_model_key(measurement.key.device);
+  std::optional<generator::Problem> problem = problem_of(measurement.key);
+  if (!model || model->is_host() || !problem) return true;
+  problem->rows = measurement.rows;
+  try {
+    const generator::Config config = generator::parse_config(measurement.config);
+    return generator::variant(config.variant).blocks(config, *problem) >=
+           std::int64_t{blocks_a_multiprocessor} * model->multiprocessors;
+  } catch (const InvalidArgument&) {
+    return true;
+  }
+}
+
+std::vector<Run> to_runs(std::span<const Measurement* const> measurements) {
+  return measurements.empty() ? std::vector<Run>() : to_runs(measurements, *measurements.front());
+}
+
+std::vector<Run> to_runs(std::span<const Measurement* const> measurements, const Measurement& like) {
+  std::vector<OneRun> runs;
+  std::map<std::string, std::size_t> of_process;
+  for (const Measurement* measurement : measurements) {
+    if (fills_device(*measurement)) {
+      runs.push_back({.measurements = {measurement}});
+      continue;
+    }
+    const auto [known, is_new] = of_process.emplace(evidence_in(*measurement, {"process"}), runs.size());
+    if (is_new) runs.push_back({.measurements = {}, .process_us = usual_process_us});
+    runs[known->second].measurements.push_back(measurement);
+  }
+  std::vector<Run> result;
+  result.reserve(runs.size());
+  for (const OneRun& run : runs) result.push_back(to_run(run, like));
+  return result;
+}
+
+void NoisePool::add(std::span<const Population> populations) {
+  for (const Population& population : populations) {
+    std::map<std::array<std::string, 2>, std::vector<const Measurement*>> groups;
+    for (const Measurement* run : population.runs)
+      if (fills_device(*run)) groups[{run->config, evidence_in(*run, {"uuid"})}].push_back(run);
+    for (const auto& [identity, runs] : groups)
+      if (runs.size() > 1) repeats_.push_back(to_runs(runs));
+  }
+}
+
+}  // namespace ce::tuner

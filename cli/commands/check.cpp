@@ -1,0 +1,366 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <list>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cache/store.hpp"
+#include "cli/analysis/cases.hpp"
+#include "cli/analysis/populations.hpp"
+#include "cli/analysis/retime.hpp"
+#include "cli/commands.hpp"
+#include "cli/commands/timing_process.hpp"
+#include "cli/commands/tuning_run.hpp"
+#include "cli/interruption.hpp"
+#include "cli/known.hpp"
+#include "cli/options.hpp"
+#include "cli/progress.hpp"
+#include "cli/say.hpp"
+#include "cli/units.hpp"
+#include "tuner/strategy.hpp"
+
+namespace ce::cli {
+namespace {
+
+using cache::Measurement;
+
+constexpr const char* check_notes =
+    "\nEach winner is timed now, in turns with the config that was second and with a kernel that never "
+    "changes, "
+    "and held\n"
+    "against what was measured of it before. What is timed is written down, and decides nothing. The "
+    "problems "
+    "that move\n"
+    "the most bytes come first, kernels that do not fill the device last, in processes of their own.\n"
+    "\nExamples:\n"
+    "  ce-tune check --budget 2m              after a change of driver: is everything as fast as it was?\n"
+    "  ce-tune check --top 20 --runs 5        more runs see smaller effects\n"
+    "  ce-tune check --retune                 and repeat the final where the second is faster than the "
+    "winner\n";
+
+/// Of a final that is repeated.
+constexpr std::size_t most_contenders = 8;
+
+/// Of the launches that a final takes of short kernels: where in memory a run has its buffers moves them more than
+/// these scatter.
+constexpr int most_times_as_many_launches = 4;
+
+struct CheckOptions {
+  CommonOptions common;
+  TuningOptions tuning;
+  std::string top, budget, runs;
+  bool retune = false, all = false;
+};
+
+std::vector<tuner::Run> runs_of(const std::vector<Measurement>& measurements) {
+  std::vector<const Measurement*> pointers;
+  pointers.reserve(measurements.size());
+  for (const Measurement& measurement : measurements) pointers.push_back(&measurement);
+  return tuner::to_runs(pointers);
+}
+
+/// A problem whose winner is known, and its times now.
+struct Checked {
+  Known known;
+  tuner::Noise noise;                       ///< of the device, by all problems that the database knows
+  int runs = 1;                             ///< that are wanted
+  bool more_if_noisy = false;               ///< than was expected; see choose_runs()
+  bool in_processes = false;                ///< a run is what a process of its own times
+  std::vector<Measurement> winner, second;  ///< of the winner, and of the config after it, if there is one
+  bool retuned = false;
+
+  [[nodiscard]] const std::vector<tuner::Candidate>& ranking() const {
+    return known.decision.value().ranking;
+  }
+  /// The second over the winner; nothing where there is no second.
+  [[nodiscard]] std::optional<tuner::Comparison> rivalry() const {
+    if (second.empty()) return std::nullopt;
+    return tuner::compare(runs_of(winner), runs_of(second), noise);
+  }
+  [[nodiscard]] bool is_beaten() const {
+    const auto found = rivalry();
+    return found && found->verdict == tuner::Verdict::faster;
+  }
+};
+
+/// What the database knows of the device, without ceilings: of the problems that move the most bytes, those first, but
+/// what is timed in processes last.
+std::vector<Checked> problems_to_check(const cache::Cache& cache, const runtime::Model& model,
+                                       std::size_t most) {
+  std::vector<Checked> found;
+  tuner::NoisePool pool;
+  for (const cache::KeySummary& summary : cache.keys()) {
+    if (summary.key.device != model.key()) continue;
+    Known known(cache, summary.key);
+    pool.add(tuner::populations_of(known.measurements));
+    if (!known.problem || generator::is_ceiling(known.problem->operation)) continue;
+    if (!tuner::has_final(known.decision)) continue;
+    Checked& problem = found.emplace_back(Checked{.known = std::move(known)});
+    // A process finds compiled kernels in the file alone.
+    problem.in_processes =
+        cache.status().persistent && !tuner::fills_device(problem.ranking().front().measurement);
+  }
+  std::stable_sort(found.begin(), found.end(), [](const Checked& a, const Checked& b) {
+    return a.ranking().front().measurement.bytes > b.ranking().front().measurement.bytes;
+  });
+  if (found.size() > most) found.erase(found.begin() + static_cast<std::ptrdiff_t>(most), found.end());
+  // While the process of a round is there, this one times nothing: each would be another user of the GPU to the other.
+  std::stable_partition(found.begin(), found.end(),
+                        [](const Checked& problem) { return !problem.in_processes; });
+  const tuner::Noise noise = pool.noise();
+  for (Checked& problem : found) problem.noise = noise;
+  return found;
+}
+
+/// Short kernels need more.
+void choose_runs(std::vector<Checked>& problems) {
+  for (Checked& problem : problems) {
+    problem.runs = problem.in_processes
+                       ? tuner::fewest_runs_to_make
+                       : tuner::runs_to_make(problem.ranking().front().measurement.median_us, problem.noise);
+    problem.more_if_noisy = true;
+  }
+}
+
+class Checker {
+ public:
+  Checker(runtime::Device& device, cache::Cache& cache, const TuningOptions& options,
+          const tuner::Settings& settings, TuningRun& run)
+      : samples_(settings.search.final_samples),
+        options_(options),
+        device_(device),
+        cache_(cache),
+        retimer_(device, cache, settings),
+        run_(run) {}
+
+  /// Every problem once before any of them twice, so that runs of one are apart.
+  /// \returns how many problems were not reached
+  std::size_t check(std::vector<Checked>& problems, double budget_s) {
+    std::size_t reached = 0;
+    for (int number = 0, most = 1; number < most; ++number) {
+      std::optional<TimingProcess> process;  // of this round
+      if (number == 1) display_.begin(1, 1, "further runs");
+      if (number > 0) display_.update({.stage = "run", .done = number + 1, .total = most});
+      for (std::size_t i = 0; i < problems.size(); ++i) {
+        Checked& problem = problems[i];
+        if (number >= problem.runs) continue;
+        if (seconds() > budget_s) return problems.size() - reached;
+        reached = std::max(reached, i + 1);
+        if (number == 0) display_.begin(i + 1, problems.size(), problem.known.title());
+        if (!time(problem, 2, cache::stage_of_checks, number == 0 ? hooks_ : quiet_hooks_,
+                  problem.in_processes ? &process : nullptr))
+          return problems.size() - reached;
+        if (problem.more_if_noisy && number + 1 == problem.runs)
+          problem.runs = std::max(problem.runs, tuner::runs_to_make(runs_of(problem.winner)));
+        most = std::max(most, problem.runs);
+      }
+    }
+    return 0;
+  }
+
+  /// Repeats the finals of those whose second is faster than their winner.
+  void retune(std::vector<Checked>& problems) {
+    for (Checked& problem : problems) {
+      if (!problem.is_beaten()) continue;
+      display_.begin(1, 1, problem.known.title());
+      problem.retuned = time(problem, most_contenders, cache::stage_of_finals, hooks_, nullptr);
+    }
+  }
+
+ private:
+  /// Times the first of the ranking in turns, and writes that down. An error goes into the run, and the problem has
+  /// no other.
+  /// \param process  that times, started where it is not there; none for this one
+  /// \returns whether to go on
+  bool time(Checked& checked, std::size_t most, int stage, const tuner::Hooks& hooks,
+            std::optional<TimingProcess>* process) {
+    const cache::Key& key = checked.known.key;  // also where fewer rows than the problem has are timed
+    const Measurement& best = checked.ranking().front().measurement;
+    generator::Problem problem = *checked.known.problem;
+    problem.rows = best.rows;
+    std::vector<std::string> configs;
+    for (const tuner::Candidate& candidate : checked.ranking())
+      if (configs.size() < most) configs.push_back(candidate.config);
+    std::optional<Failure> failure;
+    const bool go_on = attempt(failure, [&] {
+      const int times = std::min(most_times_as_many_launches / tuner::launches_a_sample(best.median_us),
+                                 tuner::times_as_many(best.median_us));
+      const int samples = times * samples_, a_turn = times * tuner::samples_a_turn;
+      if (process != nullptr && !*process) process->emplace(device_, cache_, options_);
+      std::vector<Measurement> measurements =
+          process != nullptr
+              ? (*process)->time_beside(key, problem, configs, samples, a_turn, hooks.stop)
+              : retimer_.time_beside(key, problem, configs, samples, a_turn, hooks).measurements;
+      for (Measurement& measurement : measurements) measurement.stage = stage;
+      cache_.add(measurements);
+      if (hooks.progress)
+        display_.finish(fmt::format("{}: {}", checked.known.title(), time_text(measurements[0].median_us)));
+      if (stage == cache::stage_of_checks) {
+        if (measurements.size() > 1) checked.second.push_back(std::move(measurements[1]));
+        checked.winner.push_back(std::move(measurements[0]));
+      }
+    });
+    if (failure) give_up(checked, *failure, process, go_on);
+    return go_on;
+  }
+
+  void give_up(Checked& checked, const Failure& failure, std::optional<TimingProcess>* process, bool go_on) {
+    display_.finish(fmt::format("{}: {}", checked.known.title(), failure.fields.at("message")));
+    checked.runs = 0;
+    if (process != nullptr) process->reset();  // it may be dead
+    if (!run_.failure || !go_on) run_.failure = failure;
+  }
+
+  [[nodiscard]] double seconds() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - run_.start).count();
+  }
+
+  int samples_;
+  const TuningOptions& options_;
+  runtime::Device& device_;
+  cache::Cache& cache_;
+  tuner::Retimer retimer_;
+  TuningRun& run_;
+  ProgressDisplay display_{Screen::standard_error()};
+  LogThroughDisplay logging_{display_};
+  Interruption interruption_{[this] { display_.note("ce-tune: stopping"); }};
+  tuner::Hooks hooks_{.progress = [this](const tuner::Progress& progress) { display_.update(progress); },
+                      .stop = interruption_.token()};
+  tuner::Hooks quiet_hooks_{.stop = interruption_.token()};
+};
+
+/// What was checked from `started` on against what was measured before. Problems that were not checked tell of
+/// noise.
+std::vector<ProblemFinding> findings_since(const cache::Cache& cache, const runtime::Model& model,
+                                           const std::string& started) {
+  const auto is_now = [&](const Measurement& m) {
+    return m.stage == cache::stage_of_checks && m.created_at >= started;
+  };
+  const auto is_before = [&](const Measurement& m) { return m.created_at < started; };
+  std::list<Case> cases;
+  for (const cache::KeySummary& summary : cache.keys()) {
+    if (summary.key.device != model.key()) continue;
+    Case& problem = cases.emplace_back(Case{.key = summary.key, .title = title_of(summary.key)});
+    problem.measurements = cache.measurements(problem.key);
+    problem.newer = tuner::populations_of(problem.measurements, is_now);
+    problem.older = tuner::populations_of(problem.measurements, is_before);
+  }
+  return findings_of(cases);
+}
+
+std::string rivals_text(const std::vector<Checked>& problems) {
+  std::string text;
+  for (const Checked& problem : problems)
+    if (problem.is_beaten())
+      text += fmt::format("\n{}: {} takes {:.3f} of the time of the winner, {}{}\n", problem.known.key.id(),
+                          problem.ranking()[1].config, problem.rivalry()->ratio, problem.ranking()[0].config,
+                          problem.retuned ? "; the final was repeated" : " (--retune repeats the final)");
+  return text;
+}
+
+Json json_of_rivals(const std::vector<Checked>& problems) {
+  Json list = Json::array();
+  for (const Checked& problem : problems)
+    if (const auto rivalry = problem.rivalry())
+      list.push_back({{"key", problem.known.key.id()},
+                      {"winner", problem.ranking()[0].config},
+                      {"second", problem.ranking()[1].config},
+                      {"ratio", rivalry->ratio},
+                      {"interval", {rivalry->interval.low, rivalry->interval.high}},
+                      {"beaten", problem.is_beaten()},
+                      {"retuned", problem.retuned}});
+  return list;
+}
+
+int count_in(const char* option, const std::string& text, int usual) {
+  constexpr std::int64_t most = 1'000'000;
+  return text.empty() ? usual : static_cast<int>(parse_count(option, text, 1, most));
+}
+
+Failure unreached(std::size_t problems, const std::string& budget) {
+  return {
+      .code = ExitCode::out_of_budget,
+      .fields = {{"kind", "out of budget"},
+                 {"message", fmt::format("{} not reached within --budget {}",
+                                         counted(static_cast<std::int64_t>(problems), "problem"), budget)}}};
+}
+
+ExitCode check(const CheckOptions& options) {
+  const int top = count_in("--top", options.top, std::numeric_limits<int>::max());
+  const double budget_s = options.budget.empty() ? std::numeric_limits<double>::infinity()
+                                                 : parse_duration("--budget", options.budget);
+  cache::Cache cache = open_database(options.common);
+  require_record(cache, options.tuning);
+  const std::unique_ptr<runtime::Device> device = open_device(options.common);
+  const int runs = count_in("--runs", options.runs, 1);
+  const tuner::Settings settings = settings_of(options.tuning, device->model());
+  require_compiler(*device);
+
+  TuningRun run = begin_run(*device);
+  const std::string started = cache::utc_now();
+  std::vector<Checked> problems = problems_to_check(cache, device->model(), static_cast<std::size_t>(top));
+  if (options.runs.empty() && !device->model().is_host())
+    choose_runs(problems);
+  else
+    for (Checked& problem : problems) problem.runs = runs;
+  std::size_t left_out = 0;
+  {
+    Checker checker(*device, cache, options.tuning, settings, run);
+    left_out = checker.check(problems, budget_s);
+    if (options.retune && !run.failure) checker.retune(problems);
+  }
+  end_run(run, cache);
+  if (left_out > 0 && !run.failure) run.failure = unreached(left_out, options.budget);
+
+  const std::vector<ProblemFinding> findings = findings_since(cache, device->model(), started);
+  if (options.common.json) {
+    Json document = json_of(run);
+    document.update(json_of(findings));
+    document["rivals"] = json_of_rivals(problems);
+    document["not_reached"] = left_out;
+    if (run.failure) document["error"] = json_of(*run.failure);
+    print(document);
+  } else {
+    const std::string again = fmt::format("ce-tune regressions --since {}", started);
+    print_text("{}{}", text_of(findings, options.all, again), rivals_text(problems));
+  }
+  const ExitCode found = exit_code_of(findings), failed = verdict(run, "what was measured", "");
+  return found == ExitCode::regression || failed == ExitCode::success ? found : failed;
+}
+
+}  // namespace
+
+void add_check(CLI::App& app, Action& chosen) {
+  auto options = std::make_shared<CheckOptions>();
+  CLI::App* command = app.add_subcommand("check", "Time the winners again: are they as fast as they were?");
+  command->footer(check_notes);
+  command->add_option("--top", options->top, "Only the N problems that move the most bytes")->type_name("N");
+  command
+      ->add_option("--budget", options->budget, "Begin nothing new after that time, such as 90s, 10m or 1.5h")
+      ->type_name("TIME");
+  command
+      ->add_option(
+          "--runs", options->runs,
+          fmt::format("Runs of each problem (default: {} to {}, more of short kernels, and up to {} "
+                      "processes of those "
+                      "that do not fill the device; 1 on the host)",
+                      tuner::fewest_runs_to_make, tuner::most_runs_to_make, tuner::most_processes_to_make))
+      ->type_name("N");
+  command->add_flag("--retune", options->retune,
+                    "Repeat the final of the best 8 where the second is faster than the winner");
+  command->add_flag("--all", options->all, "List the problems that are as fast as they were, too");
+  add_timing_options(*command, options->tuning);
+  add_device_option(*command, options->common);
+  add_database_option(*command, options->common);
+  add_json_option(*command, options->common);
+  command->callback([options, &chosen] { chosen = [options] { return check(*options); }; });
+}
+
+}  // namespace ce::cli

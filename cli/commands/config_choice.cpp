@@ -1,0 +1,75 @@
+#include "cli/commands/config_choice.hpp"
+
+#include <fmt/format.h>
+
+#include <string>
+#include <vector>
+
+#include "ce/error.hpp"
+#include "cli/units.hpp"
+#include "generator/variant.hpp"
+#include "tuner/kernel.hpp"
+#include "tuner/tuner.hpp"
+
+namespace ce::cli {
+namespace {
+
+/// The first, unless a GPU's compiler knows better. Nothing is kept of what is compiled to see.
+generator::Config stand_in_of(runtime::Device& device, const generator::Problem& problem,
+                              const std::vector<generator::Config>& ranked) {
+  if (device.model().capability == 0) return ranked.front();
+  cache::Cache binaries = cache::Cache::in_memory();
+  try {
+    return tuner::stand_in(device, binaries, problem, ranked).kernel.config();
+  } catch (const Unsupported&) {  // no compiler is here: nothing would run, but its source can be printed
+    return ranked.front();
+  }
+}
+
+}  // namespace
+
+generator::Config parse_config_option(const std::string& text) {
+  try {
+    return generator::parse_config(text);
+  } catch (const InvalidArgument& error) {
+    const std::string& part = error.argument();
+    throw InvalidArgument(
+        "--config", in_quotes(text),
+        part == "config" ? error.expected() : fmt::format("a {} that is {}", part, error.expected()));
+  }
+}
+
+InvalidArgument not_serving(const generator::Config& config, const generator::Problem& problem,
+                            const runtime::Model& model, const std::string& why) {
+  return {"--config", generator::to_text(config),
+          fmt::format("a config for {} on {}: {}", generator::title(problem), model.name, why)};
+}
+
+void require_serves(const generator::Config& config, const generator::Problem& problem,
+                    const runtime::Model& model) {
+  const generator::Variant& variant = generator::variant(config.variant);
+  if (!variant.serves(problem))
+    throw not_serving(config, problem, model, fmt::format("{} does not serve it", variant.name));
+  if (const auto why = variant.rejects(config, problem, tuner::limits_of(model)))
+    throw not_serving(config, problem, model, *why);
+}
+
+ConfigChoice named_config(const std::string& text) {
+  return {generator::to_text(parse_config_option(text)), "of --config"};
+}
+
+ConfigChoice choose_config(const CommonOptions& common, runtime::Device& device,
+                           const generator::Problem& problem) {
+  cache::Cache cache = open_layered_database(common);
+  const tuner::Tuner tuner(device, cache, {});
+  const std::string& model = device.model().name;
+  if (const auto decision = tuner.known_winner(problem))
+    return {decision->winner.config, fmt::format("the known winner on {}", model)};
+  const auto [ranked, from_neighbours] = tuner.untried(problem);
+  return {generator::to_text(stand_in_of(device, problem, ranked)),
+          fmt::format(
+              "what {} uses{}", model,
+              from_neighbours ? ", from near problems that were tuned" : " before anything was measured")};
+}
+
+}  // namespace ce::cli

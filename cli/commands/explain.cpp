@@ -1,0 +1,258 @@
+#include "cli/analysis/explain.hpp"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/printable.hpp"
+#include "ce/error.hpp"
+#include "cli/analysis/cases.hpp"
+#include "cli/commands.hpp"
+#include "cli/commands/ceilings.hpp"
+#include "cli/json.hpp"
+#include "cli/known.hpp"
+#include "cli/options.hpp"
+#include "cli/say.hpp"
+#include "cli/table.hpp"
+#include "cli/units.hpp"
+#include "tuner/bench.hpp"
+
+namespace ce::cli {
+namespace {
+
+using tuner::Explanation;
+
+constexpr const char* explain_examples =
+    "\nExamples:\n"
+    "  ce-tune explain 3fa2c81b04d7\n"
+    "  ce-tune explain 3fa2 --json\n"
+    "\nKEY is the beginning of a key that db list shows, at least 4 digits of it. All that was measured is "
+    "shown "
+    "by db show.\n";
+
+constexpr std::size_t widest_rejection = 120;
+constexpr std::size_t most_finalists = 16;
+
+/// The best that the database knows of kernels that only move as much memory on this device.
+struct Ceiling {
+  std::string_view kind;
+  double gbs = 0;
+};
+
+std::optional<Ceiling> ceiling_of(const cache::Cache& cache, const Known& known) {
+  const generator::Operation kind = tuner::ceiling_kind(*known.problem);
+  const Ceilings ceilings = ceilings_on_record(cache)[known.key.device];
+  const auto found = ceilings.find(kind);
+  if (found == ceilings.end()) return std::nullopt;
+  return Ceiling{generator::name(kind), found->second};
+}
+
+std::string signed_percent(double share) { return fmt::format("{:+.1f}%", 100 * share); }
+
+std::string sureness_of(const Explanation& why) {
+  const auto open = std::count_if(why.finalists.begin(), why.finalists.end(),
+                                  [](const tuner::Finalist& finalist) { return finalist.is_open(); });
+  return fmt::format(
+      "the fastest in {:.0f}% of {} resamplings, within {:.1f}% of the fastest in {:.0f}%; {} of {} cannot "
+      "be "
+      "told apart from it",
+      100 * why.fastest, tuner::resamplings, 100 * tuner::tie, 100 * why.near_fastest, open - 1,
+      counted(static_cast<std::int64_t>(why.finalists.size()) - 1, "other finalist"));
+}
+
+std::string finalists_text(const Explanation& why) {
+  using enum Table::Align;
+  Table table({{"FINALIST"},
+               {"TIME", right},
+               {"GB/s", right},
+               {"BEHIND", right},
+               {"95% INTERVAL", right},
+               {"SAMPLES", right},
+               {"REGISTERS", right},
+               {"LOCAL", right},
+               {"WARPS/SM", right},
+               {""}});
+  for (std::size_t i = 0; i < std::min(most_finalists, why.finalists.size()); ++i) {
+    const tuner::Finalist& finalist = why.finalists[i];
+    const auto& [config, measurement] = finalist.candidate;
+    table.add({config, time_text(measurement.median_us), throughput_text(throughput_of(measurement)),
+               i == 0 ? "-" : signed_percent(finalist.behind),
+               i == 0 ? "-"
+                      : fmt::format("{} to {}", signed_percent(finalist.interval.low),
+                                    signed_percent(finalist.interval.high)),
+               fmt::to_string(measurement.samples_us.size()), fmt::to_string(measurement.registers),
+               fmt::to_string(measurement.local_bytes),
+               finalist.resident_warps > 0 ? fmt::to_string(finalist.resident_warps) : "-",
+               i == 0               ? "winner"
+               : finalist.tied      ? "tie"
+               : finalist.is_open() ? "not told apart"
+                                    : ""});
+  }
+  return table.text();
+}
+
+std::string effects_text(const Explanation& why) {
+  using enum Table::Align;
+  Table table({{"AXIS"}, {"OTHER VALUE"}, {"AT THE WINNER", right}, {"ALL PAIRS", right}, {"PAIRS", right}});
+  for (const tuner::AxisEffect& effect : why.effects)
+    table.add({fmt::format("{}={}", effect.axis, effect.value), effect.other,
+               effect.at_winner ? signed_percent(*effect.at_winner) : "-", signed_percent(effect.median),
+               fmt::to_string(effect.pairs)});
+  return table.text();
+}
+
+std::string coverage_text(const Explanation& why) {
+  using enum Table::Align;
+  Table table({{"VARIANT"},
+               {"POINTS", right},
+               {"CONFIGS", right},
+               {"TRIED", right},
+               {"NEVER TRIED", right},
+               {"BEST", right}});
+  for (const tuner::Coverage& variant : why.coverage)
+    table.add({variant.variant, fmt::to_string(variant.points), fmt::to_string(variant.configs),
+               fmt::to_string(variant.tried), fmt::to_string(variant.configs - variant.tried),
+               variant.best_us > 0 ? time_text(variant.best_us) : "-"});
+  return table.text();
+}
+
+std::string rejections_text(const Known& known) {
+  using enum Table::Align;
+  Table table({{"REJECTED", right}, {"REASON"}});
+  for (const auto& [reason, count] : known.rejections())
+    table.add({counted(count, "config"), cut(reason, widest_rejection)});
+  return table.text();
+}
+
+/// What is known beside the search.
+struct Beside {
+  Asked database;
+  std::optional<Ceiling> ceiling;
+  const ProblemFinding* slower;  ///< null where nothing says that the winner is
+};
+
+std::string text_of(const Known& known, const Explanation& why, const Beside& beside) {
+  const std::optional<Ceiling>& ceiling = beside.ceiling;
+  const tuner::Candidate& winner = why.decision.winner;
+  std::string text =
+      fmt::format("{}  {}\nwinner   {}\nbecause  {}\ntimed    {}\n", known.key.id(), known.title(),
+                  printable(winner.config), printable(why.decision.reason), timed_text(winner.measurement));
+  if (beside.slower != nullptr) text += fmt::format("now      {}\n", slower_text(*beside.slower));
+  if (beside.database.name != "user")
+    text += fmt::format("layer    {}, {}\n", beside.database.name, beside.database.place);
+  if (why.finalists.size() > 1) text += fmt::format("sure     {}\n", sureness_of(why));
+  if (!why.ties.empty()) text += fmt::format("ties     {}\n", printable(why.ties));
+  if (ceiling)
+    text += fmt::format(
+        "ceiling  {} of {} GB/s, {}, which the best kernel on record does that is nothing but a {}\n",
+        throughput_text(throughput_of(winner.measurement)), throughput_text(ceiling->gbs),
+        percent_text(throughput_of(winner.measurement) / ceiling->gbs), ceiling->kind);
+  if (!why.coverage.empty())
+    text += fmt::format("search   {} of {} tried; {}\n", why.tried(), counted(why.configs(), "config"),
+                        why.tried() == why.configs()
+                            ? "none was left out"
+                            : "the others were less promising than these, or the budget was used up "
+                              "(sweep --strategy exhaustive tries all)");
+  text += "\n" + finalists_text(why);
+  if (why.finalists.size() > most_finalists)
+    text += fmt::format("and {} more (--json)\n", why.finalists.size() - most_finalists);
+  if (!why.effects.empty()) text += "\nWhat other values cost, all else held fixed:\n" + effects_text(why);
+  if (!why.coverage.empty()) text += "\n" + coverage_text(why);
+  if (!known.quarantined.empty()) text += "\n" + rejections_text(known);
+  return text;
+}
+
+/// Null where nobody noted it.
+Json uuid_of(const cache::Measurement& measurement) {
+  const auto found = measurement.evidence.find("uuid");
+  return found == measurement.evidence.end() ? Json() : Json(found->second);
+}
+
+Json document_of(const Known& known, const Explanation& why, const Beside& beside) {
+  const std::optional<Ceiling>& ceiling = beside.ceiling;
+  const tuner::Candidate& winner = why.decision.winner;
+  Json document{{"key", known.key.id()},
+                {"problem", json_of(*known.problem)},
+                {"device_text", known.key.device},
+                {"winner", winner.config},
+                {"reason", why.decision.reason},
+                {"timed_at", winner.measurement.created_at},
+                {"uuid", uuid_of(winner.measurement)},
+                {"layer", beside.database.name},
+                {"place", beside.database.place},
+                {"slower", json_of_slower(beside.slower)},
+                {"fastest", why.fastest},
+                {"near_fastest", why.near_fastest},
+                {"ties", why.ties},
+                {"ceiling", Json()},
+                {"finalists", Json::array()},
+                {"effects", Json::array()},
+                {"variants", Json::array()},
+                {"rejected", known.rejections()}};
+  if (ceiling)
+    document["ceiling"] = {{"operation", ceiling->kind},
+                           {"gbs", ceiling->gbs},
+                           {"share", throughput_of(winner.measurement) / ceiling->gbs}};
+  for (const tuner::Finalist& finalist : why.finalists) {
+    const auto& [config, measurement] = finalist.candidate;
+    document["finalists"].push_back({{"config", config},
+                                     {"median_us", measurement.median_us},
+                                     {"gbs", throughput_of(measurement)},
+                                     {"behind", finalist.behind},
+                                     {"behind_low", finalist.interval.low},
+                                     {"behind_high", finalist.interval.high},
+                                     {"tied", finalist.tied},
+                                     {"samples", measurement.samples_us.size()},
+                                     {"registers", measurement.registers},
+                                     {"local_bytes", measurement.local_bytes},
+                                     {"resident_warps", finalist.resident_warps}});
+  }
+  for (const tuner::AxisEffect& effect : why.effects) document["effects"].push_back(json_of(effect));
+  for (const tuner::Coverage& variant : why.coverage)
+    document["variants"].push_back({{"variant", variant.variant},
+                                    {"points", variant.points},
+                                    {"configs", variant.configs},
+                                    {"tried", variant.tried},
+                                    {"best_us", variant.best_us}});
+  return document;
+}
+
+ExitCode explain(const CommonOptions& common, const std::string& prefix) {
+  const cache::Cache user = open_layered_database(common);
+  const FoundKey found = find_key(databases_of(user, database_path(common).string()), prefix);
+  const cache::Cache& cache = *found.database.cache;
+  const Known known(cache, found.key);
+  const auto why = tuner::explain(known.measurements, known.key, known.problem_or_throw());
+  if (!why)
+    throw NotFound(
+        fmt::format("{} ({}) has no winner: nothing was measured with the templates of this version",
+                    known.key.id(), known.title()));
+  const SlowerWinners winners(cache);
+  const Beside beside{found.database, ceiling_of(cache, known), winners.find(found.key)};
+  if (common.json)
+    print(document_of(known, *why, beside));
+  else
+    print_text("{}", text_of(known, *why, beside));
+  return ExitCode::success;
+}
+
+}  // namespace
+
+void add_explain(CLI::App& app, Action& chosen) {
+  auto options = std::make_shared<CommonOptions>();
+  auto key = std::make_shared<std::string>();
+  CLI::App* command = app.add_subcommand("explain", "Why a config won, and how sure that is");
+  command->footer(explain_examples);
+  add_key_argument(*command, *key);
+  add_database_option(*command, *options);
+  add_json_option(*command, *options);
+  command->callback([options, key, &chosen] { chosen = [options, key] { return explain(*options, *key); }; });
+}
+
+}  // namespace ce::cli

@@ -1,0 +1,173 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <list>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <regex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "cache/codec.hpp"
+#include "ce/error.hpp"
+#include "cli/analysis/cases.hpp"
+#include "cli/commands.hpp"
+#include "cli/known.hpp"
+#include "cli/options.hpp"
+#include "cli/say.hpp"
+#include "cli/units.hpp"
+
+namespace ce::cli {
+namespace {
+
+using cache::Measurement;
+
+constexpr const char* regressions_notes =
+    "\nWithout --since and --against, each problem's newest runs are held against those of the software "
+    "before: "
+    "another\n"
+    "driver, toolkit, version of ce or templates. A problem counts as slower when its winner takes at least "
+    "1% "
+    "longer and\n"
+    "chance would show that once in 1000 problems; docs/measuring.md has the method.\n"
+    "\nExamples:\n"
+    "  ce-tune regressions                           after a change of driver, and a sweep or check with it\n"
+    "  ce-tune regressions --since 2030-01-31        what is slower than before that day\n"
+    "  ce-tune regressions --since 0.2.0             what is slower than with versions before that one\n"
+    "  ce-tune regressions --against release.db      this database against another one\n";
+
+struct RegressionOptions {
+  CommonOptions common;
+  std::string since, against, require;
+  bool all = false;
+};
+
+/// Numbers of a version: "0.2.0". Nothing for any other text.
+std::optional<std::vector<int>> version_in(const std::string& text) {
+  static const std::regex form(R"(\d{1,6}(\.\d{1,6}){0,2})");
+  if (!std::regex_match(text, form)) return std::nullopt;
+  std::vector<int> numbers;
+  for (const char *at = text.data(), *end = at + text.size(); at < end; ++at)  // past the dot
+    at = std::from_chars(at, end, numbers.emplace_back()).ptr;
+  numbers.resize(3);
+  return numbers;
+}
+
+/// Whether the year, month and day that were matched are in the calendar.
+bool is_day(const std::smatch& parts) {
+  const auto number = [&](std::size_t part) { return std::stoi(parts[part].str()); };
+  const std::chrono::month month(static_cast<unsigned>(number(2)));
+  const std::chrono::day day(static_cast<unsigned>(number(3)));
+  return (std::chrono::year(number(1)) / month / day).ok();
+}
+
+/// What is after the change that is asked about.
+std::function<bool(const Measurement&)> newer_than(const std::string& since) {
+  static const std::regex date(
+      R"((\d{4})-(\d{2})-(\d{2})(T([01]\d|2[0-3]):[0-5]\d(:[0-5]\d(\.\d{3})?)?Z?)?)");
+  std::smatch parts;
+  if (std::regex_match(since, parts, date) && is_day(parts)) {
+    // Texts of times are in order as far as they go; a Z would come after what is left out.
+    const std::string begin = since.substr(0, since.find('Z'));
+    return [begin](const Measurement& measurement) { return measurement.created_at >= begin; };
+  }
+  const auto version = version_in(since);
+  if (!version)
+    throw InvalidArgument("--since", in_quotes(since),
+                          "a day such as 2030-01-31, in UTC, or a version of ce such as 0.2.0");
+  return [version](const Measurement& measurement) {
+    const auto its = version_in(tuner::software_of(measurement).library);
+    return its && *its >= *version;
+  };
+}
+
+void split_since(Case& problem, const std::string& since) {
+  const auto newer = newer_than(since);
+  problem.newer = tuner::populations_of(problem.measurements, newer);
+  problem.older =
+      tuner::populations_of(problem.measurements, [&](const Measurement& m) { return !newer(m); });
+}
+
+void split_against(Case& problem, const cache::Cache& other) {
+  problem.others = other.measurements(problem.key);
+  std::set<std::string> shared;
+  for (const Measurement& measurement : problem.others) shared.insert(cache::identity_of(measurement));
+  problem.newer = tuner::populations_of(problem.measurements, [&](const Measurement& measurement) {
+    return !shared.contains(cache::identity_of(measurement));
+  });
+  problem.older = tuner::populations_of(problem.others);
+}
+
+std::list<Case> cases_of(const RegressionOptions& options) {
+  const cache::Cache cache = open_database(options.common);
+  if (options.against.empty() && options.since.empty()) return cases_by_software(cache);
+  std::optional<cache::Cache> other;
+  if (!options.against.empty()) other.emplace(cache::Cache::open_copy(options.against));
+  std::list<Case> cases;
+  for (const cache::KeySummary& summary : cache.keys()) {
+    Case& problem = cases.emplace_back(Case{.key = summary.key, .title = title_of(summary.key)});
+    problem.measurements = cache.measurements(problem.key);
+    if (other)
+      split_against(problem, *other);
+    else
+      split_since(problem, options.since);
+  }
+  return cases;
+}
+
+ExitCode regressions(const RegressionOptions& options) {
+  if (!options.since.empty()) static_cast<void>(newer_than(options.since));  // says what is wrong with it
+  const std::list<Case> cases = cases_of(options);
+  const std::vector<ProblemFinding> findings = findings_of(cases);
+  const auto left_out = left_out_of(cases);
+  const std::size_t required =
+      options.require.empty()
+          ? 1
+          : static_cast<std::size_t>(parse_count("--require", options.require, 1, 1'000'000'000));
+  if (options.common.json) {
+    Json document = json_of(findings);
+    document["compared"] = findings.size();
+    document["not_compared"] = cases.size() - findings.size();
+    document["left_out"] = left_out;
+    print(document);
+  } else {
+    print_text("{}", text_of(findings, options.all, "this again"));
+    for (const auto& [reason, problems] : left_out)
+      print_text("{} left out: {}\n", counted(static_cast<std::int64_t>(problems), "problem"), reason);
+  }
+  const ExitCode code = exit_code_of(findings, required);
+  if (code == ExitCode::nothing_compared)
+    say("ce-tune: {} compared; expected {} or more\n",
+        counted(static_cast<std::int64_t>(findings.size()), "problem"), required);
+  return code;
+}
+
+}  // namespace
+
+void add_regressions(CLI::App& app, Action& chosen) {
+  auto options = std::make_shared<RegressionOptions>();
+  CLI::App* command = app.add_subcommand("regressions", "Say which problems became slower, and what changed");
+  command->footer(regressions_notes);
+  CLI::Option* since = command->add_option("--since", options->since,
+                                           "Compare what was measured from then on with what was before");
+  since->type_name("DATE|VERSION");
+  command->add_option("--against", options->against, "Compare with the newest that this database knows")
+      ->type_name("FILE")
+      ->excludes(since);
+  command
+      ->add_option("--require", options->require,
+                   "Fail (12) where fewer problems than N were compared (default: 1)")
+      ->type_name("N");
+  command->add_flag("--all", options->all, "List the problems that are as fast as they were, too");
+  add_database_option(*command, options->common);
+  add_json_option(*command, options->common);
+  command->callback([options, &chosen] { chosen = [options] { return regressions(*options); }; });
+}
+
+}  // namespace ce::cli

@@ -1,0 +1,328 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <limits>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ce/error.hpp"
+#include "cli/commands.hpp"
+#include "cli/commands/claim_wait.hpp"
+#include "cli/commands/isolated_tuning.hpp"
+#include "cli/commands/sweep_result.hpp"
+#include "cli/commands/tuning_run.hpp"
+#include "cli/interruption.hpp"
+#include "cli/options.hpp"
+#include "cli/presets.hpp"
+#include "cli/problem_options.hpp"
+#include "cli/progress.hpp"
+#include "cli/say.hpp"
+#include "cli/shapes_file.hpp"
+#include "cli/table.hpp"
+#include "cli/units.hpp"
+#include "tuner/tuner.hpp"
+
+namespace ce::cli {
+namespace {
+
+constexpr const char* sweep_examples =
+    "\nExamples:\n"
+    "  ce-tune sweep --op softmax --dtype bf16 --rows 8192 --cols 4096,32000,50257,128256\n"
+    "  ce-tune sweep --op cross_entropy --dtype f32,bf16 --rows 4096,8192 --cols 128256 --reduction mean\n"
+    "  ce-tune sweep --preset llama3,qwen3 --budget 10m\n"
+    "  ce-tune sweep --from shapes.csv --strategy exhaustive --top 5\n"
+    "  ce-tune sweep --op cross_entropy --dtype f32 --rows 64 --cols 1000 --device host --db my.db --json\n"
+    "\n"
+    "Every combination is tuned. What the database knows is not measured again, so the same command resumes "
+    "a sweep\n"
+    "that was interrupted. Ctrl-C stops after the config that is being measured, a second one at once; both "
+    "leave the\n"
+    "database whole.\n";
+
+struct SweepOptions {
+  CommonOptions common;
+  ProblemOptions problems;
+  TuningOptions tuning;
+  std::vector<std::string> presets;
+  std::string file, budget, top, isolate;
+  bool list_presets = false, retune = false;
+};
+
+std::vector<generator::Problem> problems_of(const SweepOptions& options) {
+  const ProblemOptions& problems = options.problems;
+  if (!options.presets.empty()) return problems_of_presets(options.presets, problems);
+  if (!options.file.empty()) return problems_of(std::filesystem::path(options.file), problems);
+  require_lists(problems, "a list; or --preset or --from");
+  return problems_of(problems);
+}
+
+/// The time of a sweep.
+class Budget {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  explicit Budget(double seconds) : seconds_(seconds) {}
+
+  /// Of a problem that may take `most` seconds, 0 for no bound, how many it may take now.
+  /// \returns nothing where the budget is used up
+  [[nodiscard]] std::optional<double> share(double most) const {
+    const double left = seconds_ - std::chrono::duration<double>(Clock::now() - start_).count();
+    if (left <= 0) return std::nullopt;
+    if (std::isinf(left)) return most;
+    return most > 0 ? std::min(most, left) : left;
+  }
+
+  [[nodiscard]] Clock::time_point end() const {
+    if (std::isinf(seconds_)) return Clock::time_point::max();
+    return start_ + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds_));
+  }
+
+ private:
+  double seconds_;  ///< infinite for no bound
+  Clock::time_point start_ = Clock::now();
+};
+
+/// What to tune, and how far.
+struct Agenda {
+  std::vector<generator::Problem> problems;
+  double budget_s = std::numeric_limits<double>::infinity();
+  std::size_t top = 0;  ///< of how many configs to tell
+  TuningOptions tuning{};
+  std::optional<std::chrono::milliseconds> launch_limit{};  ///< to tune in another process
+};
+
+/// \throws InvalidArgument also for what a busy machine may take for a right config, which would be rejected for good
+std::chrono::milliseconds launch_limit_of(const std::string& text) {
+  constexpr std::chrono::duration<double> least{1};
+  const std::chrono::duration<double> limit{parse_duration("--isolate", text)};
+  if (limit < least) throw InvalidArgument("--isolate", in_quotes(text), "a time of 1s or more");
+  return std::chrono::duration_cast<std::chrono::milliseconds>(limit);
+}
+
+Agenda agenda_of(const SweepOptions& options) {
+  Agenda agenda{.problems = problems_of(options), .tuning = options.tuning};
+  if (!options.isolate.empty()) agenda.launch_limit = launch_limit_of(options.isolate);
+  if (!options.top.empty())
+    agenda.top = static_cast<std::size_t>(parse_count("--top", options.top, 1, 1'000'000));
+  if (options.budget.empty()) return agenda;
+  agenda.budget_s = parse_duration("--budget", options.budget);
+  // Where time is short, those that have the most of it to gain go first.
+  std::stable_sort(agenda.problems.begin(), agenda.problems.end(), [](const auto& a, const auto& b) {
+    return generator::traffic(a).total() > generator::traffic(b).total();
+  });
+  return agenda;
+}
+
+/// \param left_out   problems that were not reached
+/// \param cut_short  problems whose search was
+std::optional<Failure> out_of_budget(const std::string& budget, std::int64_t left_out,
+                                     std::int64_t cut_short) {
+  std::vector<std::string> what;
+  if (left_out > 0) what.push_back(counted(left_out, "problem") + " not reached");
+  if (cut_short > 0)
+    what.push_back(fmt::format("the {} of {} cut short", cut_short == 1 ? "search" : "searches",
+                               counted(cut_short, "problem")));
+  if (what.empty()) return std::nullopt;
+  return Failure{.code = ExitCode::out_of_budget,
+                 .fields = {{"kind", "out of budget"},
+                            {"message", fmt::format("{} within --budget {}; the same command goes on",
+                                                    fmt::join(what, ", "), budget)}}};
+}
+
+/// What was found, in the result. \param report  of the problem
+void note(tuner::Tuner& tuner, const cache::Cache& cache, const tuner::Hooks& hooks, std::size_t top,
+          tuner::Report report, SweptProblem& swept) {
+  swept.report = std::move(report);
+  swept.report->ceiling_gbs = tuner.ceiling(swept.problem, hooks);
+  if (top > 0)
+    swept.best = tuner::decide(cache.measurements(swept.key), swept.problem.operation).value().ranking;
+  swept.best.resize(std::min(swept.best.size(), top));
+}
+
+/// Tunes one problem, within the budget. An error goes into the result; a problem of which nothing was measured in time
+/// has none, nor a report.
+/// \param isolated  null to tune in this process
+/// \param most      seconds for the problem; 0 for no bound
+/// \param waits     for a process that is tuning it; else it is left for later
+/// \returns whether to go on with the next one
+bool tune_one(tuner::Tuner& tuner, IsolatedTuning* isolated, const cache::Cache& cache,
+              const tuner::Hooks& hooks, const Budget& budget, double most, std::size_t top, bool waits,
+              SweptProblem& swept) {
+  return attempt(swept.failure, [&] {
+    const auto claim = waits
+                           ? wait_for_claim(cache, swept.key, hooks.stop, budget.end(),
+                                            [&] { hooks.progress({.stage = "waiting for another process"}); })
+                           : cache.claim(swept.key);
+    swept.is_claimed = !claim;
+    if (!claim) return;
+    const std::optional<double> share = budget.share(most);
+    if (!share) return;
+    tuner.set_budget(*share);
+    const tuner::Effort effort = isolated != nullptr ? isolated->tune(swept.problem, tuner.settings(), hooks)
+                                                     : tuner.search(swept.problem, hooks);
+    if (!budget.share(most) && !tuner.known_winner(swept.problem)) return;
+    note(tuner, cache, hooks, top, tuner.report(swept.problem, effort), swept);
+  });
+}
+
+/// Reports what needs no search of the problems that the budget left out.
+void note_known(tuner::Tuner& tuner, const cache::Cache& cache, const tuner::Hooks& hooks, std::size_t top,
+                SweepResult& result) {
+  for (SweptProblem& swept : result.problems) {
+    if (swept.report || swept.failure) continue;
+    std::optional<Failure> none;  // who cannot be reported was not reached
+    static_cast<void>(attempt(none, [&] {
+      if (auto report = tuner.known_report(swept.problem))
+        note(tuner, cache, hooks, top, *std::move(report), swept);
+    }));
+  }
+}
+
+void tune_all(runtime::Device& device, cache::Cache& cache, const tuner::Settings& settings,
+              const Agenda& agenda, SweepResult& result) {
+  ProgressDisplay display(Screen::standard_error());
+  const LogThroughDisplay logging(display);
+  const Interruption interruption(
+      [&display] { display.note("ce-tune: stopping after this config; interrupt again to stop at once"); });
+  const tuner::Hooks hooks{
+      .progress = [&display](const tuner::Progress& progress) { display.update(progress); },
+      .stop = interruption.token()};
+  tuner::Tuner tuner(device, cache, settings);
+  std::optional<IsolatedTuning> isolated;
+  if (agenda.launch_limit) isolated.emplace(device, cache, agenda.tuning, *agenda.launch_limit);
+  const Budget budget(agenda.budget_s);
+  tuner.set_end(budget.end());
+  for (const generator::Problem& problem : agenda.problems)
+    result.problems.push_back(SweptProblem{problem, tuner.key(problem)});
+  // Sweeps that share a list share the work: what another process is at is left, and looked at again at the end.
+  for (const bool waits : {false, true})
+    for (std::size_t i = 0; i < result.problems.size(); ++i) {
+      SweptProblem& swept = result.problems[i];
+      if (swept.report || swept.failure || !budget.share(settings.budget_s)) continue;
+      display.begin(i + 1, agenda.problems.size(), generator::title(swept.problem));
+      const bool go_on = tune_one(tuner, isolated ? &*isolated : nullptr, cache, hooks, budget,
+                                  settings.budget_s, agenda.top, waits, swept);
+      display.finish(finished_line(swept));
+      if (swept.failure && (!result.run.failure || !go_on)) result.run.failure = swept.failure;
+      if (!go_on) return;
+    }
+  note_known(tuner, cache, hooks, agenda.top, result);
+}
+
+/// The list is the same with any other options.
+void require_list_presets_alone(const CLI::App& command) {
+  for (const CLI::Option* option : command.get_options()) {
+    const std::string name = option->get_name();
+    if (option->count() == 0 || name == "--list-presets" || name == "--json") continue;
+    const bool takes_nothing = option->get_items_expected_max() == 0;
+    throw InvalidArgument(
+        name, takes_nothing ? "given" : in_quotes(fmt::format("{}", fmt::join(option->results(), ","))),
+        "nothing beside --list-presets but --json");
+  }
+}
+
+ExitCode list_presets(bool json) {
+  Json documents = Json::array();
+  Table table({{"PRESET"}, {"COLUMNS", Table::Align::right}, {"DTYPE"}, {"MODELS"}, {"SOURCE"}});
+  for (const Vocabulary& vocabulary : vocabularies()) {
+    table.add({std::string(vocabulary.preset), fmt::to_string(vocabulary.columns),
+               std::string(name(vocabulary.dtype)), std::string(vocabulary.models),
+               std::string(vocabulary.source)});
+    documents.push_back({{"preset", vocabulary.preset},
+                         {"columns", vocabulary.columns},
+                         {"dtype", name(vocabulary.dtype)},
+                         {"softcap", vocabulary.softcap},
+                         {"models", vocabulary.models},
+                         {"source", vocabulary.source}});
+  }
+  if (json)
+    print({{"presets", documents}});
+  else
+    print_text("{}", table.text());
+  return ExitCode::success;
+}
+
+ExitCode sweep(const SweepOptions& options) {
+  const Agenda agenda = agenda_of(options);
+  const std::filesystem::path path = database_path(options.common);
+  const std::unique_ptr<runtime::Device> device = open_device(options.common);
+  tuner::Settings settings = settings_of(options.tuning, device->model());
+  settings.again = options.retune;
+  require_compiler(*device);
+  cache::Cache cache = cache::Cache::open(path);
+  require_record(cache, options.tuning);
+
+  SweepResult result{.asked = agenda.problems.size(), .run = begin_run(*device)};
+  tune_all(*device, cache, settings, agenda, result);
+  const auto left_out = std::ranges::count_if(
+      result.problems, [](const SweptProblem& swept) { return !swept.report && !swept.failure; });
+  const auto cut_short = std::ranges::count_if(result.problems, &SweptProblem::is_cut_short);
+  if (!result.run.failure && !options.budget.empty())
+    result.run.failure = out_of_budget(options.budget, left_out, cut_short);
+  end_run(result.run, cache);
+  if (options.common.json)
+    print(json_of(result));
+  else
+    print_text("{}", text_of(result));
+  return verdict(result.run, "what was measured", "; the same command resumes");
+}
+
+}  // namespace
+
+void add_sweep(CLI::App& app, Action& chosen) {
+  auto options = std::make_shared<SweepOptions>();
+  CLI::App* command = app.add_subcommand("sweep", "Find the fastest kernels for problems, and remember them");
+  command->footer(sweep_examples);
+  add_problem_options(*command, options->problems);
+  CLI::Option* presets =
+      command->add_option("--preset", options->presets,
+                          "What these models ask in training and serving; --op, --dtype and --rows\n"
+                          "take the place of what they say");
+  presets->allow_extra_args(false)->type_name("LIST");
+  command->add_flag("--list-presets", options->list_presets, "List the models, with the sources");
+  command
+      ->add_option("--from", options->file,
+                   "The problems in a file of comma-separated values, whose first line names\n"
+                   "its columns: op,dtype,rows,cols and any other problem option")
+      ->type_name("FILE")
+      ->excludes(presets);
+  command
+      ->add_option("--budget", options->budget,
+                   "Take about that long, such as 90s, 10m or 1.5h; what moves the most bytes is\n"
+                   "tuned first")
+      ->type_name("TIME");
+  command->add_flag(
+      "--retune", options->retune,
+      "Search again also where a search has come to its end; configs that were tried are not tried again,\n"
+      "the fastest are timed again in turns");
+  command->add_option("--top", options->top, "Tell the best N configs of each problem")->type_name("N");
+  command
+      ->add_option("--samples", options->tuning.samples,
+                   "Samples of each finalist, rounded up to a multiple of 3 (default: 15; 6 on the host)")
+      ->type_name("N");
+  command->add_flag("--isolate{60s}", options->isolate,
+                    "Tune in another process: a config that crashes it, or does not end within 60 s\n"
+                    "(--isolate=TIME for another limit, 1s or more), is rejected, and the sweep goes on");
+  add_tuning_options(*command, options->tuning);
+  add_device_option(*command, options->common);
+  add_database_option(*command, options->common);
+  add_json_option(*command, options->common);
+  command->callback([options, command, &chosen] {
+    chosen = [options, command] {
+      if (!options->list_presets) return sweep(*options);
+      require_list_presets_alone(*command);
+      return list_presets(options->common.json);
+    };
+  });
+}
+
+}  // namespace ce::cli

@@ -1,0 +1,43 @@
+#pragma once
+/// \file
+/// What a sweep tells at its end.
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cache/cache.hpp"
+#include "cli/commands/tuning_run.hpp"
+#include "cli/failure.hpp"
+#include "cli/json.hpp"
+#include "generator/problem.hpp"
+#include "tuner/tuner.hpp"
+
+namespace ce::cli {
+
+/// One problem of a sweep: a report, or why there is none. With neither, the budget was used up before it.
+struct SweptProblem {
+  generator::Problem problem;
+  cache::Key key;
+  std::optional<tuner::Report> report{};
+  std::optional<Failure> failure{};
+  std::vector<tuner::Candidate> best{};  ///< as many as were asked for, the winner first
+  bool is_claimed = false;               ///< another process was tuning it when it was last looked at
+
+  [[nodiscard]] bool is_cut_short() const { return report && report->is_cut_short; }
+};
+
+struct SweepResult {
+  std::vector<SweptProblem> problems;  ///< those that were begun, or that the budget left out
+  std::size_t asked = 0;               ///< problems of the sweep
+  TuningRun run;
+};
+
+/// "softmax bf16 8192 x 4096: block/... 43.1 us 3110 GB/s": the line that stays when a problem is done.
+[[nodiscard]] std::string finished_line(const SweptProblem& swept);
+
+/// The table, what was rejected and why, and one line of sums.
+[[nodiscard]] std::string text_of(const SweepResult& result);
+[[nodiscard]] Json json_of(const SweepResult& result);
+
+}  // namespace ce::cli

@@ -1,0 +1,47 @@
+#pragma once
+/// \file
+/// Timing in a process of its own: kernels that do not fill the device take as long in each run of one process, and
+/// something else in the next process (docs/measuring.md).
+
+#include <filesystem>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "cache/cache.hpp"
+#include "cli/commands/tuning_run.hpp"
+#include "generator/problem.hpp"
+#include "runtime/device.hpp"
+#include "runtime/workers/process.hpp"
+
+namespace ce::cli {
+
+/// What makes ce-tune such a process, as its only argument.
+inline constexpr const char* timing_worker_argument = "timing-worker";
+
+class TimingProcess {
+ public:
+  /// Starts it. It finds compiled kernels in the cache's file. Both references must outlive this object.
+  /// \param program  that is the process with timing_worker_argument: this one
+  TimingProcess(const runtime::Device& device, const cache::Cache& cache, const TuningOptions& options,
+                const std::filesystem::path& program = "/proc/self/exe");
+
+  /// As Retimer::time_beside(), whose errors it throws; Error(device) where the process dies. Not written down.
+  [[nodiscard]] std::vector<cache::Measurement> time_beside(const cache::Key& key,
+                                                            const generator::Problem& problem,
+                                                            std::span<const std::string> configs, int samples,
+                                                            int a_turn, const std::stop_token& stop);
+
+ private:
+  const runtime::Device& device_;
+  const cache::Cache& cache_;
+  TuningOptions options_;
+  runtime::cuda::WorkerProcess process_;
+};
+
+/// The process: times what arrives on `in` and answers on `out`, until its parent closes `in` or ends.
+/// \return as answer_jobs()
+[[nodiscard]] int timing_worker_main(int in, int out);
+
+}  // namespace ce::cli

@@ -1,0 +1,132 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cerrno>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <ostream>
+#include <sstream>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "cache/upkeep.hpp"
+#include "ce/error.hpp"
+#include "cli/db/db.hpp"
+#include "cli/json.hpp"
+#include "cli/known.hpp"
+#include "cli/options.hpp"
+#include "cli/output_file.hpp"
+#include "cli/say.hpp"
+#include "cli/units.hpp"
+#include "tuner/decide.hpp"
+#include "tuner/statistics.hpp"
+
+namespace ce::cli {
+namespace {
+
+constexpr const char* export_examples =
+    "\nExamples:\n"
+    "  ce-tune db export measurements.jsonl\n"
+    "  ce-tune db export - | gzip > measurements.jsonl.gz\n"
+    "  ce-tune db export --winners winners.jsonl\n"
+    "\n"
+    "One JSON object a line: a head, each measurement, and an end with a digest, so that db import knows "
+    "that "
+    "the text is\n"
+    "whole. Databases with the same measurements give the same text. Compiled kernels are not in it.\n";
+
+/// As many as a final takes, evenly spread: a text that ships need not be long.
+void thin(cache::Measurement& measurement) {
+  constexpr int most = 15;
+  if (measurement.samples_us.size() <= most) return;
+  measurement.samples_us = tuner::thinned(std::move(measurement.samples_us), most);
+  measurement.median_us = tuner::median(measurement.samples_us);
+  measurement.spread = tuner::spread(measurement.samples_us);
+}
+
+/// The winner of a key with today's templates, without what names machines.
+/// \param unfinished  also where its search did not come to its end
+std::vector<cache::Measurement> only_winner(const std::vector<cache::Measurement>& list, bool unfinished) {
+  const auto problem = list.empty() ? std::nullopt : problem_of(list.front().key);
+  if (!problem) return {};
+  auto decision = tuner::decide(list, problem->operation);
+  if (unfinished ? !tuner::has_final(decision) : !tuner::is_finished(decision)) return {};
+  cache::Measurement winner = std::move(decision->winner.measurement);
+  for (const char* name : {"host", "process", "uuid"}) winner.evidence.erase(name);
+  thin(winner);
+  return {std::move(winner)};
+}
+
+/// What --winners and --unfinished say.
+struct Which {
+  bool winners = false, unfinished = false;
+};
+
+ExitCode write(const CommonOptions& common, const std::string& path, const Which& which) {
+  const bool to_output = path == "-";
+  if (common.json && to_output)
+    throw InvalidArgument("FILE", "\"-\"", "a file beside --json, which has the standard output");
+  cache::Upkeep database = cache::Upkeep::copy(database_path(common));
+  cache::Upkeep::Selection selection;
+  if (which.winners)
+    selection = [&which](const std::vector<cache::Measurement>& list) {
+      return only_winner(list, which.unfinished);
+    };
+  cache::Upkeep::Written written;
+  if (!to_output) {
+    // Whoever interrupts the long part leaves no draft behind.
+    require_output("FILE", path, common.json);
+    std::ostringstream lines;
+    written = database.write_lines(lines, selection);
+    const auto write_lines = [&](std::ostream& file) { file << lines.view(); };
+    write_output("FILE", path, write_lines, Readers::the_user);  // it names machines
+  } else {
+    written = database.write_lines(std::cout, selection);
+    if (!std::cout.flush())
+      throw std::system_error(errno, std::generic_category(), "cannot write to the standard output");
+  }
+  if (common.json)
+    print({{"database", database.path().string()},
+           {"file", path},
+           {"measurements", written.measurements},
+           {"left_out", written.left_out}});
+  else
+    say("ce-tune: {} of {} written to {}\n", counted(written.measurements, "measurement"),
+        database.path().string(), to_output ? "the standard output" : path);
+  if (written.left_out > 0)
+    say("ce-tune: {} left out, as db import would refuse the whole text: {}\n",
+        counted(written.left_out, "measurement"), written.because);
+  return ExitCode::success;
+}
+
+}  // namespace
+
+void add_db_export(CLI::App& db, Action& chosen) {
+  auto options = std::make_shared<CommonOptions>();
+  auto file = std::make_shared<std::string>();
+  auto which = std::make_shared<Which>();
+  CLI::App* command = db.add_subcommand("export", "Write all measurements as lines of JSON");
+  command->footer(export_examples);
+  command->add_option("FILE", *file, "Where to; - for the standard output")->required();
+  command->add_flag(
+      "--winners", which->winners,
+      "Only the winners of finished searches, with 15 samples at most, without the names of machines\n"
+      "and processes (uuid, host, process)");
+  command->add_flag("--unfinished", which->unfinished,
+                    "With --winners, also those whose search was cut short or measured under doubt");
+  add_database_option(*command, *options);
+  add_json_option(*command, *options);
+  command->callback([options, file, which, &chosen] {
+    chosen = [options, file, which] {
+      if (which->unfinished && !which->winners)
+        throw InvalidArgument("--unfinished", "given", "--winners beside it");
+      return write(*options, *file, *which);
+    };
+  });
+}
+
+}  // namespace ce::cli

@@ -1,0 +1,78 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstddef>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "cache/upkeep.hpp"
+#include "cli/db/db.hpp"
+#include "cli/json.hpp"
+#include "cli/options.hpp"
+#include "cli/say.hpp"
+#include "cli/units.hpp"
+
+namespace ce::cli {
+namespace {
+
+constexpr const char* merge_examples =
+    "\nExamples:\n"
+    "  ce-tune db merge node1.db node2.db --db fleet.db\n"
+    "  ce-tune db merge node1.db --binaries\n"
+    "\n"
+    "Adds to the database of --db, created where there is none, what the files have and it has not; nothing "
+    "where\n"
+    "one of them is damaged. The files are not changed. Binaries are code that runs on the device: take "
+    "those of\n"
+    "databases that you trust.\n";
+
+struct MergeOptions {
+  CommonOptions common;
+  std::vector<std::string> files;
+  bool binaries = false;
+};
+
+ExitCode merge(const MergeOptions& options) {
+  // All are read, and digests compared, before a database is created or written.
+  std::vector<cache::Upkeep> sources;
+  for (const std::string& file : options.files)
+    sources.emplace_back(cache::Upkeep::copy(file)).expect_readable(options.binaries);
+  cache::Upkeep database = cache::Upkeep::create(database_path(options.common));
+  Json documents = Json::array();
+  std::string text;
+  const std::vector<cache::Store::Copied> all_added = database.merge(sources, options.binaries);
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    const cache::Upkeep& source = sources[i];
+    const cache::Store::Copied& added = all_added[i];
+    documents.push_back({{"file", source.path().string()},
+                         {"measurements_added", added.measurements},
+                         {"binaries_added", added.binaries}});
+    text += fmt::format("{}: {} added", source.path().string(), counted(added.measurements, "measurement"));
+    text += options.binaries
+                ? fmt::format(" and {}\n",
+                              added.binaries == 1 ? "1 binary" : fmt::format("{} binaries", added.binaries))
+                : "\n";
+  }
+  if (options.common.json)
+    print({{"database", database.path().string()}, {"merged", documents}});
+  else
+    print_text("{}", text);
+  return ExitCode::success;
+}
+
+}  // namespace
+
+void add_db_merge(CLI::App& db, Action& chosen) {
+  auto options = std::make_shared<MergeOptions>();
+  CLI::App* command = db.add_subcommand("merge", "Add the measurements of other databases");
+  command->footer(merge_examples);
+  command->add_option("FILES", options->files, "The other databases")->required();
+  command->add_flag("--binaries", options->binaries, "Take their compiled kernels, too");
+  add_database_option(*command, options->common);
+  add_json_option(*command, options->common);
+  command->callback([options, &chosen] { chosen = [options] { return merge(*options); }; });
+}
+
+}  // namespace ce::cli

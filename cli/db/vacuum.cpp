@@ -1,0 +1,46 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "cache/upkeep.hpp"
+#include "cli/db/db.hpp"
+#include "cli/json.hpp"
+#include "cli/options.hpp"
+#include "cli/say.hpp"
+#include "cli/units.hpp"
+
+namespace ce::cli {
+namespace {
+
+constexpr const char* vacuum_examples =
+    "\nExamples:\n"
+    "  ce-tune db vacuum\n"
+    "  ce-tune db vacuum --db fleet.db --json\n"
+    "\n"
+    "Gives the room that db prune freed back to the file system. Needs as much free space as the file has.\n";
+
+ExitCode vacuum(const CommonOptions& common) {
+  cache::Upkeep database = cache::Upkeep::open(database_path(common));
+  const auto [before, after] = database.vacuum();
+  if (common.json)
+    print({{"database", database.path().string()}, {"bytes_before", before}, {"bytes_after", after}});
+  else
+    print_text("{}: {}, before {}\n", database.path().string(), size_text(after), size_text(before));
+  return ExitCode::success;
+}
+
+}  // namespace
+
+void add_db_vacuum(CLI::App& db, Action& chosen) {
+  auto options = std::make_shared<CommonOptions>();
+  CLI::App* command = db.add_subcommand("vacuum", "Make the file as small as its content");
+  command->footer(vacuum_examples);
+  add_database_option(*command, *options);
+  add_json_option(*command, *options);
+  command->callback([options, &chosen] { chosen = [options] { return vacuum(*options); }; });
+}
+
+}  // namespace ce::cli

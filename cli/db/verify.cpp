@@ -1,0 +1,67 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "base/printable.hpp"
+#include "cache/repair/repair.hpp"
+#include "cache/upkeep.hpp"
+#include "cli/db/db.hpp"
+#include "cli/json.hpp"
+#include "cli/options.hpp"
+#include "cli/say.hpp"
+
+namespace ce::cli {
+namespace {
+
+constexpr const char* verify_examples =
+    "\nExamples:\n"
+    "  ce-tune db verify\n"
+    "  ce-tune db verify --db fleet.db --json\n"
+    "  ce-tune db verify --repair\n"
+    "\n"
+    "Looks at a copy of the database: pages, references, the counts of each key, and the digests of "
+    "compiled\n"
+    "kernels, evidence and measurements.\n";
+
+struct VerifyOptions {
+  CommonOptions common;
+  bool repair = false;
+};
+
+ExitCode verify(const VerifyOptions& options) {
+  const std::filesystem::path path = cache::existing_file(database_path(options.common));
+  const cache::Upkeep::Mended found =
+      options.repair ? cache::Upkeep::mend(path)
+                     : cache::Upkeep::Mended{.damages = cache::Upkeep::damages_of(path), .done = {}};
+  if (options.common.json) {
+    print({{"database", path.string()},
+           {"damages", found.damages},
+           {"repaired", found.done.empty() ? Json() : Json(found.done)}});
+  } else {
+    for (const std::string& damage : found.damages) print_text("{}\n", printable(damage));
+    print_text("{}: {}\n", path.string(), found.damages.empty() ? "whole" : "damaged");
+    if (!found.done.empty()) print_text("{}\n", found.done);
+  }
+  return found.damages.empty() || !found.done.empty() ? ExitCode::success : ExitCode::database;
+}
+
+}  // namespace
+
+void add_db_verify(CLI::App& db, Action& chosen) {
+  auto options = std::make_shared<VerifyOptions>();
+  CLI::App* command = db.add_subcommand("verify", "Look for damage");
+  command->footer(verify_examples);
+  command->add_flag("--repair", options->repair,
+                    "Take out damaged compiled kernels; set a database with other damage aside, and keep "
+                    "what can be\nread of it in a new one");
+  add_database_option(*command, options->common);
+  add_json_option(*command, options->common);
+  command->callback([options, &chosen] { chosen = [options] { return verify(*options); }; });
+}
+
+}  // namespace ce::cli

@@ -1,0 +1,222 @@
+#include "cli/report/data.hpp"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <ctime>
+#include <list>
+#include <tuple>
+#include <utility>
+
+#include "ce/version.hpp"
+#include "cli/analysis/populations.hpp"
+#include "cli/known.hpp"
+#include "cli/report/width_plot.hpp"
+#include "generator/config.hpp"
+#include "generator/variant.hpp"
+#include "tuner/bench.hpp"
+#include "tuner/statistics.hpp"
+
+namespace ce::cli {
+namespace {
+
+using cache::Measurement;
+using tuner::Population;
+
+/// What of a problem's measurements its history is made of. The populations point into the measurements.
+struct Timeline {
+  ReportedProblem* reported = nullptr;  ///< null where it only tells of the device's noise
+  std::vector<Measurement> measurements;
+  std::vector<Population> populations;
+};
+
+ReportedProblem problem_from(const Known& known, const cache::KeySummary& summary, const Ceilings& ceilings,
+                             std::size_t top) {
+  ReportedProblem reported{.summary = summary,
+                           .title = known.title(),
+                           .problem = known.problem,
+                           .best = {},
+                           .reason = {},
+                           .rejected = known.rejections(),
+                           .history = known.history,
+                           .effects = {},
+                           .periods = {}};
+  if (!known.decision) return reported;
+  const std::vector<tuner::Candidate>& ranking = known.decision->ranking;
+  reported.ranked = ranking.size();
+  reported.best.assign(ranking.begin(),
+                       ranking.begin() + static_cast<std::ptrdiff_t>(std::min(top, ranking.size())));
+  reported.reason = known.decision->reason;
+  reported.effects = tuner::axis_effects(known.measurements, *known.decision);
+  const auto ceiling = ceilings.find(tuner::ceiling_kind(*known.problem));
+  if (ceiling != ceilings.end()) reported.ceiling_gbs = ceiling->second;
+  return reported;
+}
+
+/// Those that say how fast configs were, and which were out. Screenings are most of a database and say neither.
+std::vector<Measurement> telling_of_history(std::vector<Measurement> measurements) {
+  std::erase_if(measurements, [](const Measurement& measurement) {
+    return measurement.outcome == cache::Outcome::measured && measurement.stage == cache::stage_of_screenings;
+  });
+  measurements.shrink_to_fit();  // those of all problems are kept
+  return measurements;
+}
+
+ReportedPeriod period_of(const Population& population) {
+  const std::vector<const Measurement*> runs = population.runs_of(population.winner);
+  std::vector<float> medians;
+  medians.reserve(runs.size());
+  for (const Measurement* run : runs) medians.push_back(static_cast<float>(run->median_us));
+  const double median_us = tuner::median(medians);
+  return {.software = population.software,
+          .first_at = population.runs.front()->created_at,
+          .last_at = population.last_at(),
+          .config = population.winner,
+          .median_us = median_us,
+          .gbs = tuner::gbs_of(runs.front()->bytes, median_us),
+          .runs = runs.size(),
+          .change = std::nullopt};
+}
+
+std::vector<ReportedPeriod> periods_of(const std::vector<Population>& populations,
+                                       const tuner::Noise& noise) {
+  std::vector<ReportedPeriod> periods;
+  for (auto after = populations.begin(); after != populations.end(); ++after) {
+    ReportedPeriod& period = periods.emplace_back(period_of(*after));
+    const auto before =
+        std::find_if(std::reverse_iterator(after), populations.rend(),
+                     [&](const Population& population) { return population.rows == after->rows; });
+    if (before != populations.rend()) period.change = tuner::compare(*before, *after, noise);
+  }
+  return periods;
+}
+
+void collect_software(ReportedDevice& device, const Measurement& measurement) {
+  const tuner::Software software = tuner::software_of(measurement);
+  for (const auto& [set, text] : {std::pair{&device.drivers, &software.driver},
+                                  {&device.toolkits, &software.toolkit},
+                                  {&device.libraries, &software.library}})
+    if (*text != "-") set->insert(*text);
+  if (const auto uuid = measurement.evidence.find("uuid"); uuid != measurement.evidence.end())
+    device.uuids.insert(uuid->second);
+}
+
+auto rank_of(const ReportedProblem& reported) {
+  const bool known = reported.problem.has_value();
+  const generator::Problem problem = reported.problem.value_or(generator::Problem{});
+  return std::tuple(!known, problem.operation, known ? kind_of(problem) : reported.title, problem.dtype,
+                    problem.columns, problem.rows);
+}
+
+/// Of one device, whose keys these are.
+ReportedDevice device_from(const cache::Cache& cache, const std::vector<cache::KeySummary>& summaries,
+                           const Ceilings& ceilings, const ReportScope& scope) {
+  const std::string& text = summaries.front().key.device;
+  ReportedDevice device{.text = text,
+                        .name = device_name_of(summaries.front().key),
+                        .problems = {},
+                        .ceilings = ceilings,
+                        .drivers = {},
+                        .toolkits = {},
+                        .libraries = {},
+                        .uuids = {}};
+  std::list<Timeline> timelines;
+  tuner::NoisePool pool;
+  device.problems.reserve(summaries.size());  // the timelines point into it
+  for (const cache::KeySummary& summary : summaries) {
+    Known known(cache, summary.key);
+    Timeline& timeline = timelines.emplace_back();
+    if (scope.keys.empty() ||
+        std::find(scope.keys.begin(), scope.keys.end(), summary.key) != scope.keys.end()) {
+      timeline.reported = &device.problems.emplace_back(problem_from(known, summary, ceilings, scope.top));
+      for (const Measurement& measurement : known.measurements) collect_software(device, measurement);
+    }
+    timeline.measurements = telling_of_history(std::move(known.measurements));
+    timeline.populations = tuner::populations_of(timeline.measurements);
+    pool.add(timeline.populations);
+    if (timeline.reported == nullptr) timelines.pop_back();
+  }
+  const tuner::Noise noise = pool.noise();
+  for (const Timeline& timeline : timelines)
+    timeline.reported->periods = periods_of(timeline.populations, noise);
+  std::stable_sort(device.problems.begin(), device.problems.end(),
+                   [](const auto& a, const auto& b) { return rank_of(a) < rank_of(b); });
+  return device;
+}
+
+/// Where a value stands among those of its axis.
+int place_of(const generator::Axis& axis, const std::string& value) {
+  return generator::parse_value(axis, value).value_or(0);
+}
+
+}  // namespace
+
+double ReportedProblem::gbs() const noexcept {
+  return best.empty() ? 0 : throughput_of(best.front().measurement);
+}
+
+std::optional<double> ReportedProblem::share() const noexcept {
+  if (best.empty() || ceiling_gbs <= 0) return std::nullopt;
+  return gbs() / ceiling_gbs;
+}
+
+const tuner::Finding* ReportedProblem::finding() const noexcept {
+  return periods.empty() || !periods.back().change ? nullptr : &*periods.back().change;
+}
+
+ReportData report_of(const cache::Cache& cache, const ReportScope& scope) {
+  ReportData report{.version = std::string(version()),
+                    .date = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr))),
+                    .database = cache.status().path.string(),
+                    .devices = {}};
+  std::map<std::string, std::vector<cache::KeySummary>> by_device;
+  for (cache::KeySummary& summary : cache.keys())
+    if (!scope.device || summary.key.device == *scope.device)
+      by_device[summary.key.device].push_back(std::move(summary));
+  std::map<std::string, Ceilings> ceilings = ceilings_on_record(cache);
+  for (const auto& [text, summaries] : by_device) {
+    ReportedDevice device = device_from(cache, summaries, ceilings[text], scope);
+    if (!device.problems.empty()) report.devices.push_back(std::move(device));
+  }
+  std::vector<std::vector<tuner::Finding*>> by_machine;
+  std::vector<tuner::Finding*> newest;
+  for (ReportedDevice& device : report.devices) {
+    std::vector<tuner::Finding*>& its = by_machine.emplace_back();
+    for (ReportedProblem& problem : device.problems)
+      if (problem.finding() != nullptr) its.push_back(&*problem.periods.back().change);
+    newest.insert(newest.end(), its.begin(), its.end());
+  }
+  tuner::narrow_suspects(newest);
+  for (const auto& its : by_machine) tuner::suspect_machine(its);
+  return report;
+}
+
+std::vector<AxisValue> axis_values(std::span<const ReportedProblem* const> problems) {
+  struct Seen {
+    int wins = 0;
+    std::vector<float> costs;
+  };
+  std::map<std::string_view, std::map<int, Seen>> seen;
+  for (const ReportedProblem* reported : problems) {
+    if (reported->best.empty()) continue;
+    const generator::Config winner = generator::parse_config(reported->best.front().config);
+    for (const generator::Axis* axis : generator::variant(winner.variant).axes())
+      ++seen[axis->name][winner.*axis->value].wins;
+    for (const tuner::AxisEffect& effect : reported->effects)
+      if (const generator::Axis* axis = generator::find_axis(effect.axis))
+        seen[axis->name][place_of(*axis, effect.other)].costs.push_back(static_cast<float>(effect.median));
+  }
+  std::vector<AxisValue> values;
+  for (const generator::Axis& axis : generator::axes())
+    for (const auto& [value, found] : seen[axis.name])
+      values.push_back(
+          {.axis = std::string(axis.name),
+           .value = generator::value_text(axis, value),
+           .wins = found.wins,
+           .others = static_cast<int>(found.costs.size()),
+           .cost = found.costs.empty() ? std::nullopt : std::optional(tuner::median(found.costs))});
+  return values;
+}
+
+}  // namespace ce::cli

@@ -1,0 +1,104 @@
+#include "cli/report/evidence.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <map>
+#include <vector>
+
+#include "cli/known.hpp"
+#include "cli/report/html.hpp"
+#include "cli/table.hpp"
+#include "cli/units.hpp"
+
+namespace ce::cli {
+namespace {
+
+using Evidence = std::map<std::string, std::string>;
+
+constexpr std::size_t widest_refusal = 160;
+constexpr std::size_t evidence_digits = 8;
+
+/// What all of them have.
+Evidence common_evidence(const std::vector<tuner::Candidate>& candidates) {
+  Evidence common = candidates.front().measurement.evidence;
+  for (const tuner::Candidate& candidate : candidates)
+    std::erase_if(common, [&](const auto& entry) {
+      const auto its = candidate.measurement.evidence.find(entry.first);
+      return its == candidate.measurement.evidence.end() || its->second != entry.second;
+    });
+  return common;
+}
+
+std::string evidence_words(const Evidence& evidence, const Evidence& left_out = {}) {
+  std::vector<std::string> words;
+  for (const auto& [name, value] : evidence)
+    if (!left_out.contains(name)) words.push_back(fmt::format("{} {}", name, value));
+  return escaped(fmt::format("{}", fmt::join(words, ", ")));
+}
+
+/// Times of different rows do not compare.
+std::string behind_text(const cache::Measurement& measurement, const cache::Measurement& winner) {
+  if (measurement.rows != winner.rows) return "-";
+  return fmt::format("{:+.1f}%", 100 * (measurement.median_us / winner.median_us - 1));
+}
+
+std::string evidence_line(const tuner::Candidate& candidate, const cache::Measurement& winner,
+                          const Evidence& common) {
+  const cache::Measurement& measurement = candidate.measurement;
+  const std::string its = evidence_words(measurement.evidence, common);
+  return fmt::format(
+      "<tr><td><code>{}</code></td><td class=\"num\">{}</td><td class=\"num\">{}</td><td "
+      "class=\"num\">{}</td>"
+      "<td class=\"num\">{}</td><td>{}</td><td class=\"num\">{}</td><td "
+      "class=\"num\">{}</td><td>{}</td><td>{}</td>"
+      "<td>{}</td><td>{:.2f}</td></tr>\n",
+      escaped(candidate.config), time_text(measurement.median_us),
+      throughput_text(throughput_of(measurement)), behind_text(measurement, winner),
+      percent_text(measurement.spread), stage_of(measurement), measurement.registers, measurement.local_bytes,
+      escaped(measurement.template_digest.substr(0, evidence_digits)), escaped(measurement.created_at),
+      its.empty() ? "the same" : its, fmt::join(measurement.samples_us, " "));
+}
+
+std::string configs_html(const ReportedProblem& reported) {
+  const Evidence common = common_evidence(reported.best);
+  const cache::Measurement& winner = reported.best.front().measurement;
+  std::string html =
+      fmt::format("<p>{}</p>\n<p class=\"faint\">{} rows timed, {} moved; {}</p>\n", escaped(reported.reason),
+                  winner.rows, size_text(winner.bytes), evidence_words(common));
+  html +=
+      "<div class=\"scroll\"><table><thead><tr><th>config</th><th class=\"num\">time</th><th "
+      "class=\"num\">GB/s</th>"
+      "<th class=\"num\">behind</th><th class=\"num\">spread</th><th>stage</th><th "
+      "class=\"num\">registers</th>"
+      "<th class=\"num\">local</th><th>templates</th><th>measured (UTC)</th><th>evidence</th><th>samples "
+      "(us)</th>"
+      "</tr></thead><tbody>\n";
+  for (const tuner::Candidate& candidate : reported.best) html += evidence_line(candidate, winner, common);
+  html += "</tbody></table></div>\n";
+  if (reported.ranked > reported.best.size())
+    html += fmt::format("<p class=\"faint\">and {} more</p>\n", reported.ranked - reported.best.size());
+  return html;
+}
+
+}  // namespace
+
+std::string evidence_html(const ReportedProblem& reported) {
+  std::string html = reported.best.empty()
+                         ? "<p>No config was measured with the templates of this version.</p>\n"
+                         : configs_html(reported);
+  for (const auto& [reason, count] : reported.rejected)
+    html += fmt::format("<p class=\"faint\">{} rejected: {}</p>\n", counted(count, "config"),
+                        escaped(cut(reason, widest_refusal)));
+  if (reported.history > 0)
+    html += fmt::format("<p class=\"faint\">{} made with the templates of other versions</p>\n",
+                        counted(static_cast<std::int64_t>(reported.history), "measurement"));
+  return html + commands_html(reported);
+}
+
+std::string commands_html(const ReportedProblem& reported) {
+  return fmt::format("<p class=\"faint mono\">ce-tune explain {0}<br/>ce-tune db show {0}</p>\n",
+                     reported.summary.key.id());
+}
+
+}  // namespace ce::cli

@@ -1,0 +1,17 @@
+#pragma once
+/// \file
+/// What stands behind one winner, as a piece of a report's page.
+
+#include <string>
+
+#include "cli/report/data.hpp"
+
+namespace ce::cli {
+
+/// Why it won; each config that is reported with its samples and evidence; what was rejected; and how to ask more.
+[[nodiscard]] std::string evidence_html(const ReportedProblem& reported);
+
+/// How to ask for all of that.
+[[nodiscard]] std::string commands_html(const ReportedProblem& reported);
+
+}  // namespace ce::cli

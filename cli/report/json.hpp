@@ -1,0 +1,12 @@
+#pragma once
+/// \file
+/// A report for programs. The fields are documented in docs/cli.md.
+
+#include "cli/json.hpp"
+#include "cli/report/data.hpp"
+
+namespace ce::cli {
+
+[[nodiscard]] Json json_of(const ReportData& report);
+
+}  // namespace ce::cli

@@ -1,0 +1,343 @@
+#include "cli/report/page.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+#include <string_view>
+#include <tuple>
+#include <utility>
+
+#include "cli/known.hpp"
+#include "cli/report/evidence.hpp"
+#include "cli/report/history.hpp"
+#include "cli/report/html.hpp"
+#include "cli/report/line_plot.hpp"
+#include "cli/report/style.hpp"
+#include "cli/report/width_plot.hpp"
+#include "cli/units.hpp"
+
+namespace ce::cli {
+namespace {
+
+using Problems = std::vector<const ReportedProblem*>;
+using Chosen = std::set<const ReportedProblem*>;
+
+/// Of a page that browsers open at once, also with thousands of problems.
+constexpr std::size_t most_with_evidence = 200;
+
+/// Slower or unsure ones first, then those farthest from their ceilings.
+Chosen chosen_for_evidence(const ReportData& report) {
+  Problems all;
+  for (const ReportedDevice& device : report.devices)
+    for (const ReportedProblem& reported : device.problems) all.push_back(&reported);
+  const auto rank = [](const ReportedProblem* reported) {
+    const tuner::Finding* finding = reported->finding();
+    const tuner::Verdict verdict = finding == nullptr ? tuner::Verdict::same : finding->winner.verdict;
+    return std::tuple(verdict != tuner::Verdict::slower, verdict != tuner::Verdict::unsure,
+                      reported->share().value_or(2));
+  };
+  std::stable_sort(all.begin(), all.end(), [&](auto* a, auto* b) { return rank(a) < rank(b); });
+  all.resize(std::min(all.size(), most_with_evidence));
+  return {all.begin(), all.end()};
+}
+
+std::string percent_width(double share) { return fmt::format("{:.1f}%", 100 * std::clamp(share, 0., 1.)); }
+
+/// In the order of the device's problems. Those that another version wrote have the kind "".
+std::vector<std::pair<std::string, Problems>> by_kind(const ReportedDevice& device) {
+  std::vector<std::pair<std::string, Problems>> kinds;
+  for (const ReportedProblem& reported : device.problems) {
+    const std::string kind = reported.problem ? kind_of(*reported.problem) : "";
+    if (kinds.empty() || kinds.back().first != kind) kinds.emplace_back(kind, Problems{});
+    kinds.back().second.push_back(&reported);
+  }
+  return kinds;
+}
+
+std::string fact(std::string_view name, std::string_view value, bool large = false) {
+  return fmt::format("<div><dt>{}</dt><dd{}>{}</dd></div>\n", name, large ? " class=\"large\"" : "",
+                     escaped(value));
+}
+
+std::string ceilings_text(const Ceilings& ceilings) {
+  std::vector<std::string> texts;
+  for (const auto& [kind, gbs] : ceilings)
+    texts.push_back(fmt::format("{} {}", generator::name(kind), throughput_text(gbs)));
+  return texts.empty() ? "none on record" : fmt::format("{} GB/s", fmt::join(texts, ", "));
+}
+
+std::string facts_of(const ReportedDevice& device) {
+  std::int64_t measurements = 0, won = 0;
+  std::string first = device.problems.front().summary.first_at, last;
+  for (const ReportedProblem& reported : device.problems) {
+    measurements += reported.summary.measurements;
+    won += reported.best.empty() ? 0 : 1;
+    first = std::min(first, reported.summary.first_at);
+    last = std::max(last, reported.summary.last_at);
+  }
+  const auto joined = [](const std::set<std::string>& values) {
+    return values.empty() ? std::string("-") : fmt::format("{}", fmt::join(values, ", "));
+  };
+  std::string html = "<dl class=\"facts\">\n";
+  html += fact("problems", fmt::to_string(device.problems.size()), true);
+  html += fact("with a winner today", fmt::to_string(won), true);
+  html += fact("measurements", fmt::to_string(measurements), true);
+  if (!device.uuids.empty()) html += fact("GPUs", fmt::to_string(device.uuids.size()), true);
+  html += fact("measured (UTC)", fmt::format("{} to {}", first.substr(0, 10), last.substr(0, 10)));
+  html += fact("driver", joined(device.drivers));
+  html += fact("compiler", joined(device.toolkits));
+  html += fact("ce", joined(device.libraries));
+  html += fact("ceilings", ceilings_text(device.ceilings));
+  return html + "</dl>\n";
+}
+
+// ---- speed over the columns ----
+
+/// Of each dtype and width, that with the most rows: few rows are a matter of latency, not of throughput.
+std::vector<Throughput> largest_of_each_width(const Problems& problems) {
+  std::map<std::pair<DType, std::int64_t>, Throughput> largest;
+  for (const ReportedProblem* reported : problems) {
+    if (!reported->problem || reported->best.empty()) continue;
+    const generator::Problem& problem = *reported->problem;
+    auto& known = largest[{problem.dtype, problem.columns}];
+    if (std::pair(problem.rows, reported->gbs()) > std::pair(known.problem.rows, known.gbs))
+      known = {problem, reported->gbs(), reported->ceiling_gbs};
+  }
+  std::vector<Throughput> throughputs;
+  throughputs.reserve(largest.size());
+  for (const auto& [width, throughput] : largest) throughputs.push_back(throughput);
+  // Lines are of a dtype: their labels need no rows.
+  for (Throughput& throughput : throughputs) throughput.problem.rows = 1;
+  return throughputs;
+}
+
+std::string figure_of_kind(const std::string& kind, const Problems& problems) {
+  const std::vector<Throughput> throughputs = largest_of_each_width(problems);
+  const auto several = [&](const Throughput& other) {
+    return other.problem.columns != throughputs.front().problem.columns;
+  };
+  if (std::none_of(throughputs.begin(), throughputs.end(), several)) return {};
+  std::vector<PlotPanel> panels = panels_of(throughputs);
+  const bool bounded = !panels.front().bound.points.empty();
+  panels.front().title.clear();
+  const LinePlot plot{.title = kind + ": GB/s over the columns",
+                      .subtitle = {},
+                      .x_label = "columns",
+                      .y_label = "GB/s",
+                      .panels = std::move(panels)};
+  return fmt::format("<figure><figcaption>{}{}</figcaption>\n{}</figure>\n", escaped(kind),
+                     bounded ? "" : "<span>, no ceiling on record</span>", figure_of(plot));
+}
+
+std::string plots_of(const std::vector<std::pair<std::string, Problems>>& kinds) {
+  std::string figures;
+  for (const auto& [kind, problems] : kinds)
+    if (!kind.empty() && !generator::is_ceiling(problems.front()->problem->operation))
+      figures += figure_of_kind(kind, problems);
+  if (figures.empty()) return {};
+  return fmt::format(
+      "<h3>Speed over the columns</h3>\n"
+      "<p class=\"faint\">GB/s of the fewest bytes that must move, of the winners. Where a width was "
+      "measured with "
+      "several numbers of rows, the largest is shown. The dashed line is the ceiling.</p>\n"
+      "<div class=\"plots\">\n{}</div>\n",
+      figures);
+}
+
+// ---- winners ----
+
+std::string share_of(const ReportedProblem& reported) {
+  const auto share = reported.share();
+  if (!share) return "<span class=\"share\">no ceiling</span>";
+  return fmt::format("<span class=\"share\" style=\"--part: {}\">{}</span>", percent_width(*share),
+                     percent_text(*share));
+}
+
+std::string shape_of(const ReportedProblem& reported) {
+  if (!reported.problem) return escaped(reported.title);
+  const generator::Problem& problem = *reported.problem;
+  std::string shape = fmt::format("{} x {}", problem.rows, problem.columns);
+  if (problem.alignment != generator::Alignment::vector)
+    shape += fmt::format(" <span class=\"faint\">{}</span>", generator::name(problem.alignment));
+  const tuner::Finding* finding = reported.finding();
+  if (finding != nullptr && finding->winner.verdict == tuner::Verdict::slower)
+    shape += " " + verdict_badge(*finding);
+  return shape;
+}
+
+std::string row_of(const ReportedProblem& reported, bool with_evidence) {
+  const std::string dtype(reported.problem ? name(reported.problem->dtype) : "");
+  std::string cells = fmt::format("<span>{}</span><span>{}</span>", dtype, shape_of(reported));
+  if (reported.best.empty()) {
+    cells += "<span class=\"config faint\">no winner today</span>";
+  } else {
+    const auto& [config, measurement] = reported.best.front();
+    cells += fmt::format(
+        "<span class=\"config\"><code>{}</code><span class=\"timed\">{}</span></span>"
+        "<span class=\"num time\">{}</span><span class=\"num speed\">{} GB/s</span>{}",
+        escaped(config), escaped(timed_text(measurement)), time_text(measurement.median_us),
+        throughput_text(reported.gbs()), share_of(reported));
+  }
+  return fmt::format(
+      "<details class=\"row\" data-text=\"{} {} \"><summary class=\"winner\">{}</summary>\n"
+      "<div class=\"evidence\">\n{}</div></details>\n",
+      escaped(reported.title), reported.summary.key.id(), cells,
+      with_evidence ? evidence_html(reported) : commands_html(reported));
+}
+
+std::string winners_of(const std::vector<std::pair<std::string, Problems>>& kinds, const Chosen& chosen) {
+  const auto left_out = [&](const auto& kind) {
+    return std::any_of(kind.second.begin(), kind.second.end(),
+                       [&](const ReportedProblem* reported) { return !chosen.contains(reported); });
+  };
+  std::string html =
+      "<h3>Winners</h3>\n<p class=\"faint\">The fastest config of each problem, when and on which GPU it "
+      "was timed, its time, and its share of the ceiling: what the fastest kernel on record reaches "
+      "that does nothing but move memory in the same way. Open a line for its evidence.</p>\n";
+  if (std::any_of(kinds.begin(), kinds.end(), left_out))
+    html += fmt::format(
+        "<p class=\"faint\">The evidence of {} problems is on the page: those that became slower or may "
+        "have, then "
+        "those farthest from their ceilings. <code>ce-tune report --html FILE KEY</code> shows that of "
+        "others.</p>\n",
+        chosen.size());
+  for (const auto& [kind, problems] : kinds) {
+    html += fmt::format(
+        "<h4>{}</h4>\n<div class=\"head\"><span>dtype</span><span>rows x columns</span><span>config</span>"
+        "<span class=\"num\">time</span><span class=\"num\">speed</span><span class=\"num\">of the "
+        "ceiling</span></div>\n<div class=\"list\">\n",
+        kind.empty() ? "Keys of other versions of ce" : escaped(kind));
+    for (const ReportedProblem* reported : problems) html += row_of(*reported, chosen.contains(reported));
+    html += "</div>\n";
+  }
+  return html;
+}
+
+// ---- axes ----
+
+std::string axis_label(const std::string& axis) {
+  return fmt::format("<span><span class=\"mono\">{}</span>{}</span>", axis,
+                     axis == "warps" ? "<br/><span class=\"faint small\">x 32 threads</span>" : "");
+}
+
+std::string cost_text(double cost) {
+  return std::abs(cost) < 0.0005 ? "0.0%" : fmt::format("{:+.1f}%", 100 * cost);
+}
+
+/// \param problems  with a winner each
+std::string axes_card(const std::string& title, const Problems& problems) {
+  std::string html = fmt::format("<section><h4>{} <span class=\"faint\">{}</span></h4>\n", escaped(title),
+                                 counted(static_cast<std::int64_t>(problems.size()), "problem"));
+  std::string axis;
+  for (const AxisValue& value : axis_values(problems)) {
+    if (value.axis != axis)
+      html += fmt::format("{}<div class=\"axis\">{}<ul>\n", axis.empty() ? "" : "</ul></div>\n",
+                          axis_label(value.axis));
+    axis = value.axis;
+    html += fmt::format(
+        "<li style=\"--part: {}\"><b>{}</b>{}{}</li>\n",
+        percent_width(static_cast<double>(value.wins) / static_cast<double>(problems.size())), value.value,
+        value.wins > 0 ? fmt::format(" won {}", value.wins) : "",
+        value.cost ? fmt::format(" <span class=\"faint\">{}</span>", cost_text(*value.cost)) : "");
+  }
+  return html + (axis.empty() ? "" : "</ul></div>\n") + "</section>\n";
+}
+
+std::string axes_of(const std::vector<std::pair<std::string, Problems>>& kinds) {
+  std::string cards;
+  for (const auto& [kind, problems] : kinds) {
+    std::map<DType, Problems> by_dtype;
+    for (const ReportedProblem* reported : problems)
+      if (!reported->best.empty()) by_dtype[reported->problem->dtype].push_back(reported);
+    for (const auto& [dtype, own] : by_dtype)
+      cards += axes_card(fmt::format("{}, {}", kind, name(dtype)), own);
+  }
+  if (cards.empty()) return {};
+  return fmt::format(
+      "<h3>What the axes do</h3>\n"
+      "<p class=\"faint\">How many winners have each value, shaded by their share. The percentages are of "
+      "the problems "
+      "where another value won: the time that this one costs in its place with all else held fixed, the "
+      "median over "
+      "those that were tried.</p>\n"
+      "<div class=\"axes\">\n{}</div>\n",
+      cards);
+}
+
+// ---- the page ----
+
+std::string device_section(const ReportedDevice& device, std::size_t number, const Chosen& chosen) {
+  const auto kinds = by_kind(device);
+  std::string html = fmt::format("<section id=\"device-{}\">\n<h2>{}</h2>\n{}", number, escaped(device.name),
+                                 facts_of(device));
+  if (device.name.starts_with("host:"))
+    html +=
+        "<p>This is the host device: it shows whether kernels are right, and its times say nothing about a "
+        "GPU.</p>\n";
+  if (device.ceilings.empty())
+    html += "<p>No ceiling is on record for this device: <code>ce-tune sweep</code> measures it.</p>\n";
+  html += verdicts_html(device) + plots_of(kinds) + winners_of(kinds, chosen) + axes_of(kinds) +
+          history_html(device);
+  return html + "</section>\n";
+}
+
+std::string contents_of(const ReportData& report) {
+  if (report.devices.size() < 2) return {};
+  std::string html = "<nav><ul>\n";
+  for (std::size_t i = 0; i < report.devices.size(); ++i)
+    html += fmt::format("<li><a href=\"#device-{}\">{}</a></li>\n", i + 1, escaped(report.devices[i].name));
+  return html + "</ul></nav>\n";
+}
+
+constexpr std::string_view nothing_yet =
+    "<p>There is nothing to show yet: no problem was tuned. Run, for example,</p>\n"
+    "<p><code>ce-tune sweep --op softmax --dtype bf16 --rows 8192 --cols "
+    "4096,32000,50257,128256</code></p>\n";
+
+}  // namespace
+
+std::string page_of(const ReportData& report) {
+  std::vector<std::string> names;
+  for (const ReportedDevice& device : report.devices) names.push_back(device.name);
+  const std::string title =
+      names.empty() ? "Tuned kernels" : fmt::format("Tuned kernels: {}", fmt::join(names, ", "));
+  std::string html = fmt::format(
+      R"(<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8"/>
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{}'"/>
+<meta name="viewport" content="width=device-width, initial-scale=1"/>
+<title>{}</title>
+<style>{}{}</style>
+</head>
+<body>
+<header>
+<h1>Tuned kernels</h1>
+<p class="faint">{} on {}, by ce {}</p>
+</header>
+<main>
+)",
+      report_script_digest, escaped(title), report_style, plot_style, escaped(report.database),
+      escaped(report.date), escaped(report.version));
+  html += contents_of(report);
+  if (report.devices.empty())
+    html += nothing_yet;
+  else
+    html +=
+        "<p class=\"filter\" hidden=\"\"><input id=\"filter\" type=\"search\" placeholder=\"Filter: bf16 "
+        "4096\" "
+        "aria-label=\"Show only the problems with these words\"/></p>\n";
+  const Chosen chosen = chosen_for_evidence(report);
+  for (std::size_t i = 0; i < report.devices.size(); ++i)
+    html += device_section(report.devices[i], i + 1, chosen);
+  html += "</main>\n";
+  if (!report.devices.empty()) html += fmt::format("<script>{}</script>\n", report_script);
+  return html + "</body>\n</html>\n";
+}
+
+}  // namespace ce::cli

@@ -1,0 +1,170 @@
+#pragma once
+/// \file
+/// The operations, their options and their tensors.
+///
+/// Matrices are [rows, columns] of f32, f16 or bf16; arithmetic is in f32. What is [rows], [columns] or [1]
+/// lies in one piece, as one column or as one row. A tensor whose `data` is null is not given. Each Tensor is an output:
+/// it has all from its first to its last element to itself, unless its description allows exactly the same view as
+/// another tensor's. Each ConstTensor is only read, and may overlap others that are. Options at their defaults cost
+/// nothing: they are not in the kernel.
+
+#include <concepts>
+#include <cstdint>
+#include <string_view>
+
+#include "ce/dtype.hpp"
+#include "ce/export.hpp"
+#include "ce/language.hpp"
+#include "ce/tensor.hpp"
+
+namespace ce {
+
+/// Softmax over each row: y[i] = exp(x[i] - max(x)) / sum_j exp(x[j] - max(x)).
+///
+/// A row that holds NaN, +infinity, or nothing but -infinity becomes NaN, as in PyTorch.
+struct CE_API Softmax {
+  static constexpr std::string_view name = "Softmax";  ///< in messages
+
+  struct Tensors {
+    ConstTensor input;  ///< [rows, columns]
+    Tensor output;      ///< as the input; may be the input itself
+  };
+
+  friend bool operator==(const Softmax&, const Softmax&) = default;
+};
+
+/// The logarithm of softmax over each row: y[i] = x[i] - log(sum_j exp(x[j])). Rows that have no softmax
+/// become NaN, as in PyTorch.
+struct CE_API LogSoftmax {
+  static constexpr std::string_view name = "LogSoftmax";  ///< in messages
+
+  struct Tensors {
+    ConstTensor input;  ///< [rows, columns]
+    Tensor output;      ///< as the input; may be the input itself
+  };
+
+  friend bool operator==(const LogSoftmax&, const LogSoftmax&) = default;
+};
+
+/// The gradient of Softmax: dx[i] = y[i] (dy[i] - sum_j dy[j] y[j]).
+struct CE_API SoftmaxBackward {
+  static constexpr std::string_view name = "SoftmaxBackward";  ///< in messages
+
+  struct Tensors {
+    ConstTensor output;       ///< [rows, columns]: y, what Softmax wrote
+    ConstTensor output_grad;  ///< as the output: dy
+    Tensor input_grad;        ///< as the output: dx; may be output_grad itself
+  };
+
+  friend bool operator==(const SoftmaxBackward&, const SoftmaxBackward&) = default;
+};
+
+/// The gradient of LogSoftmax: dx[i] = dy[i] - exp(y[i]) sum_j dy[j].
+struct CE_API LogSoftmaxBackward {
+  static constexpr std::string_view name = "LogSoftmaxBackward";  ///< in messages
+
+  struct Tensors {
+    ConstTensor output;       ///< [rows, columns]: y, what LogSoftmax wrote
+    ConstTensor output_grad;  ///< as the output: dy
+    Tensor input_grad;        ///< as the output: dx; may be output_grad itself
+  };
+
+  friend bool operator==(const LogSoftmaxBackward&, const LogSoftmaxBackward&) = default;
+};
+
+struct CE_API CrossEntropyBackward;
+
+/// Cross entropy of rows of logits x, and on demand its gradient with respect to the logits, in one pass.
+///
+/// The logits are transformed first: z = cap tanh(scale x / cap), or scale x without a cap. With
+/// lse = log(sum_j exp(z[j])), class weights w (1 without) and smoothing e, the loss of a row is
+///
+///     target t:         (1 - e) w[t] (lse - z[t]) + e / columns sum_i w[i] (lse - z[i])   + z-loss
+///     probabilities p:  sum_i w[i] ((1 - e) p[i] + e / columns) (lse - z[i])              + z-loss
+///
+/// where the z-loss is z_loss x lse squared, without weights. A term whose weight, probability or (1 - e) is 0 is 0, also
+/// where the class is masked with -infinity (PyTorch has NaN there). All this is as in PyTorch where PyTorch has the
+/// option, and as in Liger-Kernel for z-loss and cap.
+///
+/// `mean` divides by the sum of w[t] over the rows that are not ignored (without weights their number), the
+/// z-loss by their number; with probabilities, both by the number of rows. If all rows are ignored the mean
+/// is NaN.
+///
+/// A row whose target is `ignore_index` has loss 0, z-loss 0, gradient 0 and hit 0. A target that is neither
+/// a class nor `ignore_index` never reads outside the row: that row's loss, z-loss and gradient are NaN, its
+/// hit is 0, and Context::check() throws. `lse`, of z, and `argmax`, of the logits, are written of every
+/// row; `lse` is NaN where a z is +infinity or NaN. With a cap the z of a logit of +infinity is the cap.
+struct CE_API CrossEntropy {
+  static constexpr std::string_view name = "CrossEntropy";  ///< in messages
+
+  std::int64_t ignore_index = -100;  ///< without meaning for probabilities
+  Reduction reduction = Reduction::mean;
+  float label_smoothing = 0;  ///< e above, 0 to 1; 0: off
+  float z_loss = 0;           ///< factor of lse squared, 0 to 2^60; 0: off
+  float softcap = 0;          ///< cap above, 2^-60 to 2^60; 0: off
+  float logit_scale = 1;      ///< scale above, 2^-60 to 2^60; 1: off
+
+  struct Tensors {
+    ConstTensor logits;       ///< [rows, columns]
+    ConstTensor target;       ///< [rows] class indices, i32 or i64; or probabilities, as the logits
+    ConstTensor weight = {};  ///< optional: [columns], f32 or the logits' dtype
+    ConstTensor upstream =
+        {};              ///< optional, with grad: [1] or [rows] of the loss's dtype; multiplies the gradient
+    Tensor loss;         ///< [rows] for reduction none, else [1]; f32 or the logits' dtype
+    Tensor grad = {};    ///< optional: as the logits; may be the logits themselves
+    Tensor z_loss = {};  ///< optional, with a factor z_loss: as the loss; the z-loss alone, reduced alike
+    Tensor lse = {};     ///< optional: [rows] f32; what CrossEntropyBackward reads
+    Tensor argmax = {};  ///< optional: [rows] i64; index of the first largest logit; NaN is larger than all
+    Tensor hit = {};     ///< optional, with class indices: [rows] u8; 1 where argmax is the target
+  };
+
+  /// Its gradient from the logsumexp, with the same options.
+  [[nodiscard]] constexpr CrossEntropyBackward backward() const noexcept;
+
+  friend bool operator==(const CrossEntropy&, const CrossEntropy&) = default;
+};
+
+/// The gradient of CrossEntropy with respect to the logits, from the logsumexp that it wrote.
+///
+/// Options and tensors mean what they mean there, and must be those of that call: CrossEntropy::backward() makes it so.
+struct CE_API CrossEntropyBackward {
+  static constexpr std::string_view name = "CrossEntropyBackward";  ///< in messages
+
+  std::int64_t ignore_index = -100;
+  Reduction reduction = Reduction::mean;
+  float label_smoothing = 0;
+  float z_loss = 0;
+  float softcap = 0;
+  float logit_scale = 1;
+
+  struct Tensors {
+    ConstTensor logits;       ///< [rows, columns]
+    ConstTensor target;       ///< [rows] class indices, i32 or i64; or probabilities, as the logits
+    ConstTensor weight = {};  ///< optional: [columns], f32 or the logits' dtype
+    ConstTensor lse;          ///< [rows] f32: CrossEntropy's
+    ConstTensor upstream =
+        {};       ///< optional: [1] or [rows], f32 or the logits' dtype; multiplies the gradient
+    Tensor grad;  ///< as the logits; may be the logits themselves
+  };
+
+  friend bool operator==(const CrossEntropyBackward&, const CrossEntropyBackward&) = default;
+};
+
+constexpr CrossEntropyBackward CrossEntropy::backward() const noexcept {
+  // By name, so that an option that is new does not compile until it is here.
+  const auto& [own_ignore_index, own_reduction, smoothing, z_factor, cap, scale] = *this;
+  return {.ignore_index = own_ignore_index,
+          .reduction = own_reduction,
+          .label_smoothing = smoothing,
+          .z_loss = z_factor,
+          .softcap = cap,
+          .logit_scale = scale};
+}
+
+/// What run() and prepare() take.
+template <class T>
+concept AnyOperation = std::same_as<T, Softmax> || std::same_as<T, LogSoftmax> ||
+    std::same_as<T, SoftmaxBackward> || std::same_as<T, LogSoftmaxBackward> ||
+    std::same_as<T, CrossEntropy> || std::same_as<T, CrossEntropyBackward>;
+
+}  // namespace ce

@@ -1,0 +1,34 @@
+#pragma once
+/// \file
+/// Where an error was thrown.
+
+#include <cstdint>
+
+#include "ce/language.hpp"
+
+namespace ce {
+
+/// A place in the sources. Stands for std::source_location, which clang 14 and 15 do not have with libstdc++.
+class SourceLocation {
+ public:
+  /// As a default argument, the place of the call.
+  [[nodiscard]] static constexpr SourceLocation current(
+      const char* file = __builtin_FILE(), const char* function = __builtin_FUNCTION(),
+      std::uint_least32_t line = __builtin_LINE()) noexcept {
+    return {file, function, line};
+  }
+
+  [[nodiscard]] constexpr const char* file_name() const noexcept { return file_; }
+  [[nodiscard]] constexpr const char* function_name() const noexcept { return function_; }
+  [[nodiscard]] constexpr std::uint_least32_t line() const noexcept { return line_; }
+
+ private:
+  constexpr SourceLocation(const char* file, const char* function, std::uint_least32_t line) noexcept
+      : file_(file), function_(function), line_(line) {}
+
+  const char* file_;
+  const char* function_;
+  std::uint_least32_t line_;
+};
+
+}  // namespace ce

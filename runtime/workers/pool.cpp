@@ -1,0 +1,256 @@
+#include "runtime/workers/pool.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <utility>
+
+#include "base/built_version.hpp"
+#include "ce/error.hpp"
+#include "ce/log.hpp"
+#include "runtime/cuda/keep_source.hpp"
+#include "runtime/workers/process.hpp"
+#include "runtime/workers/worker.hpp"
+
+namespace ce::runtime::cuda {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+/// For a process that has closed its socket: time to write its core.
+constexpr milliseconds patience_with_the_dying{1'000};
+/// For one that still runs: no time.
+constexpr milliseconds no_patience{0};
+
+/// Ends the worker, and tells why in words that continue "the compiler process".
+ProcessEnd end(WorkerProcess& process, Transfer transfer, milliseconds limit) {
+  if (transfer == Transfer::closed) return process.end(patience_with_the_dying);
+  process.end(no_patience);
+  return {.words = transfer == Transfer::late ? fmt::format("was killed after {} s without an answer",
+                                                            std::chrono::duration<double>(limit).count())
+                                              : "was killed for an answer that makes no sense",
+          .signal = SIGKILL,
+          .by_owner = true};
+}
+
+constexpr const char* compiles_here = "kernels compile in this process, one at a time";
+
+Binary outcome_of(Reply reply, const std::string& name) {
+  switch (reply.outcome) {
+    case Reply::Outcome::compiled: return std::move(reply.binary);
+    case Reply::Outcome::refused: throw CompileError(name, reply.text, reply.source_path);
+    case Reply::Outcome::unsupported: throw Unsupported(reply.text);
+    case Reply::Outcome::device_failed:
+      throw DeviceError(reply.call, static_cast<int>(reply.code), reply.text);
+    case Reply::Outcome::failed: break;
+  }
+  const std::string before = fmt::format("compiling {}: ", name);  // NVRTC's errors have it already
+  throw Error(ErrorKind::compile, reply.text.starts_with(before) ? reply.text : before + reply.text);
+}
+
+}  // namespace
+
+class WorkerPool::Worker {
+ public:
+  explicit Worker(const std::filesystem::path& program) : process_(program, compile_worker_argument) {}
+
+  /// Greets the fresh process. Says why it cannot be used; empty when it can.
+  std::string greet(const NvrtcChoice& nvrtc, milliseconds limit) {
+    const Hello hello{.version = std::string(built_version()), .nvrtc = nvrtc.path};
+    Frame frame;
+    const Transfer transfer = exchange(encode(hello), frame, limit);
+    const auto ready = decode<Ready>(frame);
+    if (transfer != Transfer::done || !ready)
+      return "the compiler process " + end(process_, transfer, limit).words;
+    if (ready->protocol != hello.protocol || ready->version != hello.version)
+      return fmt::format("it is of ce {} (protocol {}), this is {} (protocol {})", ready->version,
+                         ready->protocol, hello.version, hello.protocol);
+    if (!ready->problem.empty()) return ready->problem;
+    nvrtc_version_ = ready->nvrtc_version;
+    if (!fits(nvrtc)) return fmt::format("it has NVRTC {}, this process {}", nvrtc_version_, nvrtc.version);
+    return {};
+  }
+
+  /// Whether it compiles as the process does that has opened this NVRTC.
+  [[nodiscard]] bool fits(const NvrtcChoice& nvrtc) const {
+    return nvrtc.version.empty() || nvrtc.version == nvrtc_version_;
+  }
+  /// An idle worker has nothing to say: one that does has died, or is out of step.
+  [[nodiscard]] bool waits() const noexcept { return process_.channel().quiet(); }
+  void shut_down() noexcept { process_.channel().shut_down(); }
+
+  /// Why the process failed to give an answer.
+  struct Failure {
+    std::string text;
+    bool was_killed = false;  ///< by somebody else, as where memory is short
+  };
+  /// The answer; nothing when there is none.
+  std::optional<Reply> compile(const std::string& job, milliseconds limit, Failure& failure) {
+    Frame frame;
+    const Transfer transfer = exchange(job, frame, limit);
+    auto reply = transfer == Transfer::done ? decode<Reply>(frame) : std::nullopt;
+    if (!reply) {
+      const ProcessEnd ended = end(process_, transfer, limit);
+      failure = {.text = "the compiler process " + ended.words,
+                 .was_killed = ended.signal == SIGKILL && !ended.by_owner};
+    }
+    return reply;
+  }
+
+ private:
+  Transfer exchange(const std::string& question, Frame& answer, milliseconds limit) {
+    const Deadline deadline = Clock::now() + limit;
+    const Transfer sent = process_.channel().send(question, deadline);
+    return sent == Transfer::done ? process_.channel().receive(answer, deadline) : sent;
+  }
+
+  WorkerProcess process_;
+  std::string nvrtc_version_;
+};
+
+/// A worker for one request; it goes back to the idle ones only after a sound answer.
+class WorkerPool::Lease {
+ public:
+  Lease(WorkerPool& pool, std::unique_ptr<Worker> worker) : pool_(pool), worker_(std::move(worker)) {}
+  Lease(const Lease&) = delete;
+  Lease& operator=(const Lease&) = delete;
+  ~Lease() {
+    if (worker_ == nullptr) return;
+    if (sound_)
+      pool_.give_back(std::move(worker_));
+    else
+      pool_.discard(std::move(worker_));
+  }
+
+  [[nodiscard]] Worker* worker() const noexcept { return worker_.get(); }
+  void keep() noexcept { sound_ = true; }
+
+ private:
+  WorkerPool& pool_;
+  std::unique_ptr<Worker> worker_;
+  bool sound_ = false;
+};
+
+WorkerPool::WorkerPool(WorkerSettings settings)
+    : settings_(std::move(settings)),
+      owner_(::getpid()),
+      size_(settings_.program.empty() ? 0 : settings_.workers) {
+  idle_.reserve(static_cast<std::size_t>(size_));
+  if (size_ > 0 || settings_.workers == 0) return;
+  problem_ = fmt::format("no ce-tune found, which CE_WORKER can name; looked at {}",
+                         fmt::join(settings_.tried, ", "));
+}
+
+WorkerPool::~WorkerPool() {
+  if (::getpid() != owner_) return;
+  // All at once, so that they end together.
+  for (const auto& worker : idle_) worker->shut_down();
+}
+
+int WorkerPool::size() const {
+  if (::getpid() != owner_) return 0;
+  const std::lock_guard lock(mutex_);
+  return size_;
+}
+
+std::string WorkerPool::problem() const {
+  if (::getpid() != owner_) return "the workers are those of the process that forked this one";
+  const std::lock_guard lock(mutex_);
+  return problem_;
+}
+
+std::optional<Binary> WorkerPool::compile(const CompileRequest& request, int capability,
+                                          const NvrtcChoice& nvrtc) {
+  // First of all: in a forked process the mutex may be locked by a thread that is not there.
+  if (::getpid() != owner_) return std::nullopt;
+  const std::string job = encode(Job{static_cast<std::uint32_t>(capability), request});
+  std::optional<Reply> reply;
+  Worker::Failure failure;
+  {
+    Lease lease(*this, acquire(nvrtc));
+    if (lease.worker() == nullptr) {
+      // Not when the pool is made: a program whose kernels are all known compiles nothing.
+      if (const std::string why = problem(); !why.empty())
+        log_once(LogLevel::info, fmt::format("{}: {}", compiles_here, why));
+      return std::nullopt;
+    }
+    reply = lease.worker()->compile(job, settings_.kernel_limit, failure);
+    if (reply) lease.keep();
+  }
+  if (!reply && failure.was_killed)
+    throw Error(ErrorKind::compile, fmt::format("compiling {}: {}", request.name, failure.text));
+  if (!reply) throw CompileError(request.name, failure.text, keep_source(request));
+  return outcome_of(*std::move(reply), request.name);
+}
+
+std::unique_ptr<WorkerPool::Worker> WorkerPool::acquire(const NvrtcChoice& nvrtc) {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [&] { return !idle_.empty() || running_ < size_ || size_ == 0; });
+    std::unique_ptr<Worker> worker;
+    if (!idle_.empty()) {
+      worker = std::move(idle_.back());
+      idle_.pop_back();
+    } else if (size_ > 0) {
+      ++running_;
+    } else {
+      return nullptr;
+    }
+    lock.unlock();
+    if (worker == nullptr) {
+      worker = start(nvrtc);
+      if (worker != nullptr) return worker;
+    } else {
+      if (worker->waits() && worker->fits(nvrtc)) return worker;
+      discard(std::move(worker));
+    }
+    lock.lock();
+  }
+}
+
+std::unique_ptr<WorkerPool::Worker> WorkerPool::start(const NvrtcChoice& nvrtc) {
+  std::string problem;
+  try {
+    auto worker = std::make_unique<Worker>(settings_.program);
+    problem = worker->greet(nvrtc, settings_.start_limit);
+    if (problem.empty()) return worker;
+  } catch (const std::exception& error) {
+    problem = error.what();
+  }
+  shrink(fmt::format("{} cannot be a compile worker: {}", settings_.program.string(), problem));
+  return nullptr;
+}
+
+/// The worker that was being started is none, and no further one is tried.
+void WorkerPool::shrink(const std::string& problem) {
+  bool none_left = false;
+  {
+    const std::lock_guard lock(mutex_);
+    size_ = --running_;
+    none_left = size_ == 0;
+    problem_ = problem;
+  }
+  changed_.notify_all();
+  if (!none_left) log_once(LogLevel::debug, fmt::format("fewer compile workers than wanted: {}", problem));
+}
+
+void WorkerPool::give_back(std::unique_ptr<Worker> worker) noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    idle_.push_back(std::move(worker));  // never beyond what the constructor reserved
+  }
+  changed_.notify_one();
+}
+
+void WorkerPool::discard(std::unique_ptr<Worker> worker) noexcept {
+  worker.reset();
+  {
+    const std::lock_guard lock(mutex_);
+    --running_;
+  }
+  changed_.notify_one();
+}
+
+}  // namespace ce::runtime::cuda

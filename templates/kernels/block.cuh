@@ -1,0 +1,76 @@
+// Variant `block`: the row in the registers of one block.
+//
+// One block of `warps` warps per row. Every thread loads all of its vectors at once, so the whole row is in
+// flight, and keeps them in registers: the logits are read from memory exactly once and the outputs written
+// exactly once.
+//
+//     load all vectors  ->  maximum and sum of the thread, the warp, the block  ->  outputs, from the
+//     same registers
+//
+// Wins wherever the row fits: while one block reduces, the others on the same multiprocessor load and store.
+// At 1024 threads with little room for a second block (f32 beyond 16384 columns) the phases stop overlapping.
+//
+// axis warps = 1 2 4 8 16 32
+// axis vec = 1 2 4 8
+// axis load = ca cg cs last
+// axis store = wb cg cs wt
+//
+// Ledger
+//   1  registers, one barrier; the warp's maximum is found before the exponentials, so that each thread
+//      rescales once and not at each of the five steps of the reduction
+//   2  loads that leave L2 last, so that what is written leaves it first
+#pragma once
+#include "row/tile.cuh"
+
+namespace ce {
+
+struct Shared {
+  Operation::Part parts[config::warps];
+};
+
+}  // namespace ce
+
+CE_KERNEL(ce_row, 32 * ce::config::warps) {
+  using namespace ce;
+  using Element = problem::Element;
+  using RowCut = Cut<Element, problem::columns, config::vec, problem::aligned>;
+  constexpr int threads = lanes * config::warps;
+  constexpr int per_thread = (RowCut::most_vectors + threads - 1) / threads;
+  static_assert(sizeof(Shared) <= config::shared_bytes);
+
+  const Row<Element> row(arguments, block_index());
+  const RowCut cut(row.in[0]);
+  Operation operation(arguments, block_index(), thread_index() == 0);
+  // The loads are on their way before anything about the row is known: ignored rows are read for nothing.
+  Tile<Element, RowCut, per_thread, threads, true> tile(cut, 0, cut.end, thread_index());
+  tile.fill(operation.padding(),
+            [&](int v) { return row.template read<config::load, config::vec>(cut.column_of(v)); });
+  Edge<Element> edge{cut.edge_column(thread_index())};
+  edge.template read<config::load>(row, operation.padding());
+
+  if (float value; operation.constant(value)) {
+    operation.record();
+    if constexpr (Operation::has_output)
+      fill_row<config::store, threads>(row, cut, 0, cut.end, thread_index(), edge.column, value);
+    return;
+  }
+  operation.prepare();
+  operation.set_target(operation.target_logit(row));
+  Operation::Part part;
+  if constexpr (Operation::reduces) {
+    raise(operation, part, tile);
+    if constexpr (!RowCut::whole) raise(operation, part, edge);
+    level(part, operation.factor());
+    operation.add(part, tile);
+    if constexpr (!RowCut::whole) operation.add(part, edge);
+    part = block_join<config::warps, true>(part, shared_memory<Shared>().parts, operation.factor());
+  }
+  operation.settle(part);
+  operation.record();
+
+  if constexpr (Operation::has_output) {
+    write_outputs<config::store>(operation, row, tile);
+    write_edge<config::store>(operation, row, edge);
+    correct_target<config::store, threads>(operation, row, cut, 0, cut.end, thread_index(), edge);
+  }
+}

@@ -1,0 +1,125 @@
+// Variant `cluster`: the row in the shared memory of the blocks of a cluster.
+//
+// The blocks of a cluster (1 to 8, or 16 where 8 cannot hold the row) share a row: each fetches its part with bulk copies, chunk by chunk, into
+// its shared memory, and reads it from there twice, for the statistics and for the outputs.
+//
+//     bulk loads of all chunks  ->  wait for a chunk, join it, ...  ->  block  ->  parts to all blocks of the cluster
+//                                                                          ->  outputs from shared memory
+//
+// The logits are read from memory exactly once at any width. A part is small, so several blocks live on a
+// multiprocessor, each in another phase: while some wait for their chunks, others reduce or store. Needs
+// sm_90. Wins for rows too wide for the registers of one block.
+//
+// axis warps = 4 8 16
+// axis vec = 4 8
+// axis tile = 1024 2048 4096 8192
+// axis cluster = 1 2 3 4 6 8 16
+// axis load = ca last
+// axis store = wb cg
+//
+// Ledger
+//   1  whole part in flight at once; partial results written to every block before one cluster barrier;
+//      cluster sizes that are no power of two, because they fill processor clusters of 18 multiprocessors better
+//   2  loads that leave L2 last, so that what is written leaves it first
+//   3  parts are sent, and their bytes awaited, where a second barrier of the cluster told that all were written: a
+//      barrier waits for all accesses of its threads
+//   4  logits are put under a soft cap once, in place (f32; bf16, 32768 columns: 549 to 512 us)
+#pragma once
+#include "row/cluster_join.cuh"
+#include "row/tile.cuh"
+
+namespace ce {
+
+using RowCut = Cut<problem::Element, problem::columns, config::vec, problem::aligned>;
+
+constexpr int chunk_vectors = config::tile / config::vec;
+constexpr int part_vectors =
+    ((RowCut::most_vectors + config::cluster - 1) / config::cluster + 7) / 8 * 8;  // lines
+constexpr int chunks = (part_vectors + chunk_vectors - 1) / chunk_vectors;
+
+struct Shared {
+  Words<4> row[problem::inputs][part_vectors];
+  Arrival arrivals[chunks];
+  Operation::Part warp_parts[config::warps];
+  ClusterJoin<Operation::Part, config::cluster> over_cluster;
+};
+static_assert(sizeof(Shared) <= config::shared_bytes);
+
+}  // namespace ce
+
+CE_KERNEL(ce_row, 32 * ce::config::warps) {
+  using namespace ce;
+  using Element = problem::Element;
+  constexpr int threads = lanes * config::warps;
+  using Chunk = Tile<Element, RowCut, chunk_vectors / threads, threads, false>;
+
+  Shared& shared = shared_memory<Shared>();
+  const int rank = config::cluster == 1 ? 0 : cluster_rank();
+  const Row<Element> row(arguments, block_index() / config::cluster);
+  const RowCut cut(row.in[0]);
+  // Vectors [begin, end) are this block's; the first of the first block may lie before the row.
+  const int begin = rank * part_vectors,
+            end = begin + part_vectors < cut.end ? begin + part_vectors : cut.end;
+  Operation operation(arguments, block_index() / config::cluster, rank == 0 && thread_index() == 0);
+  Edge<Element> edge{rank == 0 ? cut.edge_column(thread_index()) : -1};
+
+  if (float value; operation.constant(value)) {
+    operation.record();
+    if constexpr (Operation::has_output)
+      fill_row<config::store, threads>(row, cut, begin, end, thread_index(), edge.column, value);
+    return;
+  }
+
+  if (thread_index() == 0) {
+    shared.over_cluster.init();
+    for (int chunk = 0; chunk < chunks; ++chunk) arrival_init(shared.arrivals[chunk], problem::inputs);
+    for (int chunk = 0; chunk < chunks; ++chunk) {
+      const int at = begin + chunk * chunk_vectors, first = at > cut.first ? at : cut.first;
+      const int last = at + chunk_vectors < end ? at + chunk_vectors : end;
+      if (first < last)
+        for (int i = 0; i < problem::inputs; ++i)
+          bulk_load<config::load>(&shared.row[i][first - begin], row.in[i] + cut.column_of(first),
+                                  int(sizeof(Words<4>)) * (last - first), shared.arrivals[chunk]);
+    }
+  }
+  edge.template read<Load::ca>(row, operation.padding());
+  operation.prepare();
+  operation.set_target(operation.target_logit(row));
+  block_barrier();
+  if constexpr (config::cluster > 1) cluster_arrive();  // waited for before anyone writes to another block
+
+  const auto read = [&](int v) {
+    Elements<Element, config::vec> elements;
+#pragma unroll
+    for (int i = 0; i < problem::inputs; ++i) elements.of_input[i] = {shared.row[i][v - begin]};
+    return elements;
+  };
+  Operation::Part part;
+  if constexpr (!RowCut::whole) extend(operation, part, edge);
+#pragma unroll 1
+  for (int chunk = 0; chunk < chunks; ++chunk) {
+    const int at = begin + chunk * chunk_vectors;
+    if (at >= end) break;
+    arrival_wait(shared.arrivals[chunk]);
+    Chunk tile(cut, at, end, thread_index());
+    tile.fill_mostly_full(operation.padding(), read);
+    extend(operation, part, tile);
+    if constexpr (Operation::caps && Operation::has_output)  // for later, of the same thread
+      tile.each_inside([&](int i, int v) { shared.row[0][v - begin] = tile.elements[i].of_input[0].data; });
+  }
+  part = block_join(part, shared.warp_parts, operation.factor());
+  if constexpr (config::cluster > 1) cluster_wait();
+  operation.settle(shared.over_cluster.join(part, operation.factor()));
+  operation.record();
+
+  if constexpr (Operation::has_output) {
+#pragma unroll 1
+    for (int at = begin; at < end; at += chunk_vectors) {
+      Chunk tile(cut, at, end, thread_index());
+      tile.fill_mostly_full(operation.padding(), read);
+      write_outputs<config::store>(operation, row, tile);
+    }
+    write_edge<config::store>(operation, row, edge);
+    correct_target<config::store, threads>(operation, row, cut, begin, end, thread_index(), edge);
+  }
+}

@@ -1,0 +1,55 @@
+// Variant `direct`: outputs that need no reduction.
+//
+// The gradient from a saved logsumexp depends on nothing but its own column: every block takes one tile of
+// one row, loads all of it, and stores it.
+//
+// Moves 1 read + 1 write, like a copy, and is bound by the memory. In 16 bits it comes near the exponential
+// unit.
+//
+// axis warps = 2 4 8
+// axis vec = 1 2 4 8
+// axis tile = 256 512 1024 2048 4096
+// axis load = ca cg last
+// axis store = wb cg cs
+//
+// Ledger
+//   1  all loads of a thread before its first store
+//   2  loads that leave L2 last, so that what is written leaves it first
+#pragma once
+#include "row/tile.cuh"
+
+CE_KERNEL(ce_row, 32 * ce::config::warps) {
+  using namespace ce;
+  using Element = problem::Element;
+  using RowCut = Cut<Element, problem::columns, config::vec, problem::aligned>;
+  static_assert(!Operation::reduces, "every block sees one tile only");
+  constexpr int threads = lanes * config::warps, step = config::tile / config::vec;
+  constexpr int tiles = RowCut::most_vectors > step ? (RowCut::most_vectors + step - 1) / step : 1;
+
+  const int64 index = block_index() / tiles;
+  const int piece = int(block_index() % tiles), begin = piece * step;
+  const Row<Element> row(arguments, index);
+  const RowCut cut(row.in[0]);
+  Operation operation(arguments, index, piece == 0 && thread_index() == 0);
+  Tile<Element, RowCut, step / threads, threads, tiles == 1> tile(cut, begin, cut.end, thread_index());
+  tile.fill(operation.padding(),
+            [&](int v) { return row.template read<config::load, config::vec>(cut.column_of(v)); });
+  Edge<Element> edge{piece == 0 ? cut.edge_column(thread_index()) : -1};
+  edge.template read<config::load>(row, operation.padding());
+
+  float value = 0.f;
+  const bool constant = operation.constant(value);
+  operation.prepare();
+  operation.set_target(operation.target_logit(row));
+  operation.settle({});
+  cap(operation, tile);
+  cap(operation, edge);
+  if (constant)
+    tile.template write_value<config::store>(row, value);
+  else
+    write_outputs<config::store>(operation, row, tile);
+  write_edge<config::store>(operation, row, edge, constant, value);
+  const int end = begin + step < cut.end ? begin + step : cut.end;
+  if (!constant)
+    correct_target<config::store, threads>(operation, row, cut, begin, end, thread_index(), edge);
+}

@@ -1,0 +1,154 @@
+// The reductions `mean` and `sum` of cross entropy: what runs before and after the kernel of the rows, where that does
+// not do it by itself (fused_sums.cuh).
+//
+//   ce_count  finds how many rows are not ignored and what the weights of their targets add up to, for
+//             gradients that need to know
+//   ce_sum    adds the losses of the rows, and divides them for a mean
+//
+// Each block takes rows_per_sum rows; the block that finishes last adds up what all blocks found. Every sum
+// has a fixed order and there are no floating-point atomics: the same bits each run. The kernel of the rows
+// starts while ce_count runs, and ce_sum while the last rows run; each waits by itself. Both leave
+// Workspace::finished zero for the next call, so nothing has to be cleared in between.
+#pragma once
+#include "operations/reduction.cuh"
+
+namespace ce {
+
+/// Threads of a block of either kernel.
+constexpr int sum_threads = 1024;
+
+struct SumShared {
+  float sum[sum_threads / lanes];
+  int64 count[sum_threads / lanes];
+  int64 before;  // Workspace::finished when this block was done
+};
+static_assert(sizeof(SumShared) <= 512, "what the generator asks for");
+
+/// Over the block, in a fixed order; every thread of the first warp gets the result. Ends with all threads
+/// past a barrier.
+template <class T>
+CE_DEVICE T block_sum(T x, T (&shared)[sum_threads / lanes]) {
+  constexpr int warps = sum_threads / lanes;
+  x = warp_sum(x);
+  if (lane_index() == 0) shared[warp_index()] = x;
+  block_barrier();
+  const T total = warp_sum<warps>(lane_index() < warps ? shared[lane_index()] : T(0));
+  block_barrier();
+  return total;
+}
+
+/// Adds visit(row) up over this thread's rows of the block, all loads in flight at once.
+template <class T, class Visit>
+CE_DEVICE T over_rows(const Arguments& arguments, const Visit& visit) {
+  T sum = 0;
+#pragma unroll
+  for (int i = 0; i < rows_per_sum / sum_threads; ++i) {
+    const int64 row = block_index() * rows_per_sum + i * sum_threads + thread_index();
+    if (row < arguments.rows) sum += visit(row);
+  }
+  return sum;
+}
+
+/// This thread's share of the rows of the block that count.
+CE_DEVICE int64 count_rows(const Arguments& arguments) {
+  return over_rows<int64>(arguments, [&](int64 row) { return int64(is_counted(arguments, row)); });
+}
+
+/// And of the weights of their targets.
+CE_DEVICE float weigh_rows(const Arguments& arguments) {
+  return over_rows<float>(arguments, [&](int64 row) { return counted_weight(arguments, row); });
+}
+
+/// What a block leaves for the last one, in Workspace::losses after the rows.
+enum class Share { loss, z_loss, weight };
+
+CE_DEVICE float* shares(const Arguments& arguments, Share share) {
+  return arguments.workspace->losses + (problem::z_loss ? 2 : 1) * arguments.rows +
+         int(share) * block_count();
+}
+/// Returns what it leaves.
+CE_DEVICE float leave(const Arguments& arguments, Share share, float value) {
+  if (block_count() > 1 && thread_index() == 0) shares(arguments, share)[block_index()] = value;
+  return value;
+}
+
+/// Whether this block is the last one to get here; then `count` becomes the sum over all blocks. Integers add up to
+/// the same in any order, so one atomic addition to Workspace::finished does for the rows and the blocks.
+/// \tparam leaves  blocks have left something, which the threads of the last one are then to see
+template <bool leaves>
+CE_DEVICE bool last_block(Workspace& workspace, int64& count, SumShared& shared) {
+  if (block_count() == 1) return true;
+  constexpr int64 row = int64(1) << 20;  // above the number of blocks
+  if (thread_index() == 0) {
+    if constexpr (leaves) device_fence();
+    shared.before = atomic_add(&workspace.finished, count * row + 1);
+  }
+  block_barrier();
+  if (shared.before % row != block_count() - 1) return false;
+  if constexpr (leaves) device_fence();
+  count += shared.before / row;
+  return true;
+}
+
+/// By the last block: the sum of what all blocks left, in a fixed order; thread 0 gets the result.
+/// \param own  what this block left
+CE_DEVICE float total_of(const Arguments& arguments, Share share, float own,
+                         float (&shared)[sum_threads / lanes]) {
+  if (block_count() == 1) return own;
+  float sum = 0;
+#pragma unroll 1
+  for (int64 block = thread_index(); block < block_count(); block += sum_threads)
+    sum += load_element<Load::cg>(shares(arguments, share) + block);
+  return block_sum(sum, shared);
+}
+
+}  // namespace ce
+
+CE_KERNEL(ce_count, ce::sum_threads) {
+  using namespace ce;
+  step_release();  // the kernel of the rows can load and reduce meanwhile
+  SumShared& shared = shared_memory<SumShared>();
+  Workspace& workspace = *arguments.workspace;
+  int64 count = block_sum(count_rows(arguments), shared.count);
+  float weight = 0.f;
+  if constexpr (problem::weights)
+    weight = leave(arguments, Share::weight, block_sum(weigh_rows(arguments), shared.sum));
+  if (!last_block<problem::weights>(workspace, count, shared)) return;
+  if constexpr (problem::weights) weight = total_of(arguments, Share::weight, weight, shared.sum);
+  if (thread_index() == 0) {
+    workspace.count = count;
+    workspace.weight = weight;
+    workspace.finished = 0;
+  }
+}
+
+CE_KERNEL(ce_sum, ce::sum_threads) {
+  using namespace ce;
+  constexpr bool counts = problem::mean && !problem::counts_first;  // else ce_count has counted
+  SumShared& shared = shared_memory<SumShared>();
+  Workspace& workspace = *arguments.workspace;
+  const auto sum_of = [&](const float* values) {
+    return block_sum(over_rows<float>(arguments, [&](int64 row) { return values[row]; }), shared.sum);
+  };
+
+  // The targets are there before the losses are.
+  int64 count = 0;
+  float z_loss = 0.f, weight = 0.f;
+  if constexpr (counts) count = block_sum(count_rows(arguments), shared.count);
+  if constexpr (counts && weighted_mean) weight = block_sum(weigh_rows(arguments), shared.sum);
+  step_wait();
+  float loss = leave(arguments, Share::loss, sum_of(workspace.losses));
+  if constexpr (problem::z_loss)
+    z_loss = leave(arguments, Share::z_loss, sum_of(workspace.losses + arguments.rows));
+  if constexpr (counts && weighted_mean) leave(arguments, Share::weight, weight);
+  if (!last_block<true>(workspace, count, shared)) return;
+
+  loss = total_of(arguments, Share::loss, loss, shared.sum);
+  if constexpr (problem::z_loss) z_loss = total_of(arguments, Share::z_loss, z_loss, shared.sum);
+  Counted counted{count, weight};
+  if constexpr (counts && weighted_mean)
+    counted.weight = total_of(arguments, Share::weight, weight, shared.sum);
+  else if constexpr (problem::counts_first)
+    counted = {workspace.count, workspace.weight};
+  if (thread_index() == 0) put_sums(arguments, loss, z_loss, counted);
+}

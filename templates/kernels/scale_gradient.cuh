@@ -1,0 +1,54 @@
+// Multiplies a gradient by the gradient of the loss, which has become known after it: what a backward does with a gradient
+// that was written together with the loss.
+//
+// The factor lies in device memory. Nearly always it is 1: then every block returns once it has read it, and nothing else
+// is read or written. So there are no more blocks than run at the same time; each takes one tile after the other, all
+// loads of a thread before its first store. The elements before the first 16-byte boundary, and those that fill no vector
+// at the end, are of the first block.
+//
+// Moves 1 read + 1 write, like a copy, and is bound by the memory.
+#pragma once
+#include "row/row.cuh"
+
+CE_KERNEL(ce_scale_gradient, ce::problem::threads) {
+  using namespace ce;
+  using Element = problem::Element;
+  constexpr int vec = 16 / int(sizeof(Element)), unroll = problem::unroll;
+  using Vec = Vector<Element, vec>;
+
+  const float factor =
+      to_float(load_element<Load::ca>(static_cast<const problem::Upstream*>(arguments.upstream)));
+  if (factor == 1.f) return;
+  const auto scaled = [&](Element x) { return from_float<Element>(to_float(x) * factor); };
+
+  Element* const grad = static_cast<Element*>(arguments.output);
+  const int64 elements = arguments.rows;
+  const int64 before = int64(-reinterpret_cast<uint64>(grad) % 16 / sizeof(Element));
+  const int64 head = before < elements ? before : elements;
+  const int64 vectors = (elements - head) / vec, tail = head + vectors * vec;
+  Element* const body = grad + head;
+
+  constexpr int step = problem::threads * unroll;
+  for (int64 first = block_index() * step; first < vectors; first += block_count() * step) {
+    Vec data[unroll];
+#pragma unroll
+    for (int i = 0; i < unroll; ++i)
+      if (const int64 v = first + i * problem::threads + thread_index(); v < vectors)
+        data[i] = Vec::template read<Load::cs>(body + v * vec);
+#pragma unroll
+    for (int i = 0; i < unroll; ++i)
+      if (const int64 v = first + i * problem::threads + thread_index(); v < vectors) {
+        float x[vec];
+        data[i].values(x);
+#pragma unroll
+        for (int k = 0; k < vec; ++k) x[k] *= factor;
+        Vec::of(x).template write<Store::cs>(body + v * vec);
+      }
+  }
+  if (block_index() == 0) {
+    const int64 at = thread_index();
+    if (at < head) store_element<Store::wb>(grad + at, scaled(load_element<Load::ca>(grad + at)));
+    if (at < elements - tail)
+      store_element<Store::wb>(grad + tail + at, scaled(load_element<Load::ca>(grad + tail + at)));
+  }
+}

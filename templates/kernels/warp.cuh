@@ -1,0 +1,127 @@
+// Variant `warp`: narrow rows, several of them in one warp.
+//
+// `lanes` lanes of a warp share a row and hold it in registers; each group of lanes takes `rows` rows at
+// once, so that enough bytes are in flight where a row is a few hundred bytes. Nothing is shared beyond the
+// warp: no barrier.
+//
+//     | lanes 0 .. 7: rows 0 and 1 | lanes 8 .. 15: rows 2 and 3 | ...
+//
+// Moves 1 read + 1 write. Bound by the memory, and by the latency of whatever a row has once (targets,
+// losses).
+//
+// axis warps = 2 4
+// axis vec = 1 2 4 8
+// axis lanes = 4 8 16 32
+// axis rows = 1 2
+// axis load = ca cs last
+// axis store = wb cg cs
+//
+// Ledger
+//   1  all loads of all rows before anything is known of them; ignored rows are reduced like others and
+//      overwritten
+//   2  loads that leave L2 last, so that what is written leaves it first
+#pragma once
+#include "row/tile.cuh"
+
+namespace ce {
+
+using RowCut = Cut<problem::Element, problem::columns, config::vec, problem::aligned>;
+
+constexpr int per_lane = (RowCut::most_vectors + config::lanes - 1) / config::lanes;
+
+/// One row, as far as it is this lane's.
+struct OwnRow {
+  using Element = problem::Element;
+  const bool exists;
+  const int lane;
+  const int64 index;
+  const Row<Element> row;
+  const RowCut cut;
+  Operation operation;
+  Tile<Element, RowCut, per_lane, config::lanes, true> tile;
+  Edge<Element> edge;
+  Operation::Part part;
+  bool constant = false;
+  float value = 0.f;
+
+  /// Rows beyond the last one read the last one and write nothing.
+  CE_DEVICE OwnRow(const Arguments& arguments, int64 asked, int own_lane)
+      : exists(asked < arguments.rows),
+        lane(own_lane),
+        index(exists ? asked : arguments.rows - 1),
+        row(arguments, index),
+        cut(row.in[0]),
+        operation(arguments, index, exists && lane == 0),
+        tile(cut, 0, cut.end, lane),
+        edge{cut.edge_column(lane)} {
+    tile.fill(operation.padding(),
+              [&](int v) { return row.template read<config::load, config::vec>(cut.column_of(v)); });
+    edge.template read<config::load>(row, operation.padding());
+  }
+  CE_DEVICE void reduce() {
+    constant = operation.constant(value);
+    operation.prepare();
+    operation.set_target(operation.target_logit(row));
+    if constexpr (Operation::reduces) {
+      raise(operation, part, tile);
+      if constexpr (!RowCut::whole) raise(operation, part, edge);
+      level<config::lanes>(part, operation.factor());
+    }
+    if constexpr (Operation::reduces) {
+      operation.add(part, tile);
+      if constexpr (!RowCut::whole) operation.add(part, edge);
+      part = warp_join<config::lanes, true>(part, operation.factor());
+    } else {
+      cap(operation, tile);
+      cap(operation, edge);
+    }
+    operation.settle(part);
+    operation.record();
+  }
+  CE_DEVICE void write() const {
+    if (!exists) return;
+    if (constant)
+      tile.template write_value<config::store>(row, value);
+    else
+      write_outputs<config::store>(operation, row, tile);
+    write_edge<config::store>(operation, row, edge, constant, value);
+    if (!constant) correct_target<config::store, config::lanes>(operation, row, cut, 0, cut.end, lane, edge);
+  }
+};
+
+/// The rows of a lane: r of them, made one by one since nothing of a row can be assigned.
+template <int r>
+struct OwnRows {
+  OwnRows<r - 1> before;
+  OwnRow last;
+  CE_DEVICE OwnRows(const Arguments& arguments, int64 first, int lane)
+      : before(arguments, first, lane), last(arguments, first + r - 1, lane) {}
+  CE_DEVICE void reduce() {
+    before.reduce();
+    last.reduce();
+  }
+  CE_DEVICE void write() const {
+    before.write();
+    last.write();
+  }
+};
+template <>
+struct OwnRows<0> {
+  CE_DEVICE OwnRows(const Arguments&, int64, int) {}
+  CE_DEVICE void reduce() {}
+  CE_DEVICE void write() const {}
+};
+
+}  // namespace ce
+
+CE_KERNEL(ce_row, 32 * ce::config::warps) {
+  using namespace ce;
+  constexpr int groups = lanes * config::warps / config::lanes;
+  const int64 group = block_index() * groups + thread_index() / config::lanes;
+  OwnRows<config::rows> rows(arguments, group * config::rows, thread_index() % config::lanes);
+  rows.reduce();
+  if constexpr (Operation::has_output) {
+    warp_barrier();  // every lane has read its target's logit
+    rows.write();
+  }
+}

@@ -1,0 +1,43 @@
+// What the reductions `mean` and `sum` of cross entropy count, and how they end, in the kernel of the rows
+// (fused_sums.cuh) and in kernels of their own (loss_sum.cuh).
+#pragma once
+#include "device/warp_reduce.cuh"
+#include "operations/target.cuh"
+
+namespace ce {
+
+/// A mean of losses is divided by weights, not by rows.
+constexpr bool weighted_mean = problem::mean && problem::weights && !problem::probabilities;
+
+/// Rows that count, and the weights of their targets.
+struct Counted {
+  int64 rows = 0;
+  float weight = 0.f;
+};
+
+CE_DEVICE bool is_counted(const Arguments& arguments, int64 row) {
+  if constexpr (problem::probabilities) return true;
+  return target_of(arguments, row) != arguments.ignore_index;
+}
+
+/// A target that is no class weighs nothing: its loss is NaN anyway.
+CE_DEVICE float counted_weight(const Arguments& arguments, int64 row) {
+  const int64 target = target_of(arguments, row);
+  const bool counts = target != arguments.ignore_index && target >= 0 && target < problem::columns;
+  return counts ? weight_of(arguments, target) : 0.f;
+}
+
+/// By one thread, from the sums over all rows; the workspace is ready for the next call.
+/// \param counted  for a mean
+CE_DEVICE void put_sums(const Arguments& arguments, float loss, float z_loss, const Counted& counted) {
+  if constexpr (problem::mean) {
+    loss /= weighted_mean ? counted.weight : float(counted.rows);
+    z_loss /= float(counted.rows);
+  }
+  *static_cast<problem::Loss*>(arguments.loss) = from_float<problem::Loss>(loss + z_loss);
+  if constexpr (problem::z_loss_out)
+    *static_cast<problem::Loss*>(arguments.z_loss) = from_float<problem::Loss>(z_loss);
+  arguments.workspace->finished = 0;
+}
+
+}  // namespace ce

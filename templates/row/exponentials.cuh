@@ -1,0 +1,146 @@
+// The sum of exponentials of a row, and the outputs that follow from it.
+#pragma once
+#include "row/tile.cuh"
+
+namespace ce {
+
+/// Logits as they are.
+struct Identity {
+  static constexpr bool bounded = false;
+  /// \tparam fused  every exponent is exponent.exponent(x), else exponent.exponent_apart(x)
+  template <bool fused, int n>
+  CE_DEVICE void to_exponents(const Vector<problem::Element, n>& vector, float (&x)[n],
+                              const Exponent& exponent) const {
+    vector.values(x);
+#pragma unroll
+    for (int k = 0; k < n; ++k) x[k] = fused ? exponent.exponent(x[k]) : exponent.exponent_apart(x[k]);
+  }
+  template <class Tile>
+  CE_DEVICE bool near_zero(const Tile&) const {
+    return true;
+  }
+  CE_DEVICE Identity simple() const { return {}; }
+  CE_DEVICE static bool simple_serves(const Exponent& exponent) { return exponent.fused == narrow; }
+  template <class Tile>
+  CE_DEVICE int first_nan(const Tile& tile) const {
+    return first_where(tile, [](float x) { return x != x; });
+  }
+};
+
+/// No column.
+constexpr int nowhere = -0x40000000;
+
+/// For add_exponentials() when nobody else needs the exponents.
+struct Nobody {};
+
+/// Sum of the terms of a tile, where u are the transformed elements of its first input, in whose place the transform
+/// may leave something.
+/// \tparam fused    as the transform has it
+/// \tparam checked  leaves out what is not inside, and the column `skipped`
+template <bool fused, bool checked, class Transform, class Tile, class Also>
+CE_DEVICE float sum_of_terms(Tile& tile, const Transform& transform, const Exponent& exponent, int skipped,
+                             const Also& also) {
+  constexpr int vec = Tile::vec, count = sizeof(tile.elements) / sizeof(tile.elements[0]);
+  float sum = 0.f;
+#pragma unroll
+  for (int i = 0; i < count; ++i) {
+    if constexpr (checked)
+      if (!tile.inside(i)) continue;
+    float t[vec];
+    transform.template to_exponents<fused>(tile.elements[i].of_input[0], t, exponent);
+    if constexpr (!is_same<Also, Nobody>) also(i, t);
+    if constexpr (checked) {
+      const int place = skipped - tile.column_of(i);
+      if (place >= 0 && place < vec) {
+#pragma unroll
+        for (int k = 0; k < vec; ++k) t[k] = k == place ? -infinity() : t[k];
+      }
+    }
+    float partial = Exponent::power(t[0]);
+#pragma unroll
+    for (int k = 1; k < vec; ++k) partial += Exponent::power(t[k]);
+    sum = i == 0 && !checked ? partial : sum + partial;
+  }
+  return sum;
+}
+
+/// Adds the exponentials of factor (u - max) of the tile to the part's sum. Elements that shall not count are
+/// -infinity. Where the transform makes something finite of that, or somebody else is told, those that are not
+/// inside and the one in the column `skipped` do not count either: most tiles have none of these, nor logits
+/// that are not simple, and their vectors can be mixed.
+/// \param also  is told of each vector that is inside: also(i, exponents), with that of the skipped column
+/// \return      whether all logits were simple
+template <class Transform, class Part, class Tile, class Also>
+CE_DEVICE bool add_exponentials(Part& part, Tile& tile, const Transform& transform, float factor, int skipped,
+                                const Also& also) {
+  constexpr bool checked = Transform::bounded || !is_same<Also, Nobody>;
+  const Exponent exponent(part.max, factor);
+  const bool are_simple = Tile::is_plain || transform.near_zero(tile);
+  const auto sum = [&] {
+    if constexpr (Tile::is_plain)
+      return sum_of_terms<narrow, false>(tile, transform.simple(), exponent, skipped, also);
+    if constexpr (checked)
+      if (const auto simple = transform.simple(); are_simple && transform.simple_serves(exponent)) {
+        if (tile.full() && !tile.holds(skipped))
+          return sum_of_terms<narrow, false>(tile, simple, exponent, skipped, also);
+        if constexpr (Transform::bounded)
+          return sum_of_terms<narrow, true>(tile, simple, exponent, skipped, also);
+      }
+    if constexpr (Transform::bounded)
+      return sum_of_terms<true, checked>(tile, transform, exponent, skipped, also);
+    return exponent.fused ? sum_of_terms<true, checked>(tile, transform, exponent, skipped, also)
+                          : sum_of_terms<false, checked>(tile, transform, exponent, skipped, also);
+  };
+  part.sum += sum();
+  if constexpr (Part::indices)
+    if (part.sum != part.sum) part.see_nan(transform.first_nan(tile));
+  return are_simple;
+}
+/// Of logits as they are.
+template <class Part, class Tile>
+CE_DEVICE bool add_exponentials(Part& part, Tile& tile, float factor) {
+  return add_exponentials(part, tile, Identity{}, factor, nowhere, Nobody{});
+}
+
+/// amplitude x the exponential of factor (x - max), of single elements, when maximum and amplitude are known.
+struct Probability {
+  float max, c;
+  float amplitude;
+  float low;    ///< f32: what the amplitude lost when it was rounded
+  float s;      ///< 16 bits: exp2(c x - s) is the same ...
+  bool folded;  ///< ... as exact as they can tell
+
+  /// \param sum  of the row with respect to its maximum, and `share` 1 / sum, rounded
+  template <class T>
+  CE_DEVICE static Probability of(float max, float sum, float share, float factor, float scale) {
+    Probability p{finite_or_zero(max), factor, scale * share, 0.f, 0.f, false};
+    if constexpr (sizeof(T) == 4) {
+      p.low = multiply_add(-p.amplitude, sum, scale) * share;
+    } else {
+      p.s = p.max * factor - log2(p.amplitude);  // amplitude <= 0 or NaN: NaN or infinite
+      p.folded = absolute(p.s) < 256.f;
+    }
+    return p;
+  }
+  /// Of elements of type T.
+  /// \tparam is_fast  fast<T>() says that it may be so
+  template <bool is_fast, class T, int n>
+  CE_DEVICE void apply(float (&x)[n]) const {
+    if constexpr (sizeof(T) == 4) {
+#pragma unroll
+      for (int k = 0; k < n; ++k) x[k] = Exponential((x[k] - max) * c).times(amplitude, low);
+    } else if constexpr (is_fast) {
+#pragma unroll
+      for (int k = 0; k < n; ++k) x[k] = exp2(multiply_add(x[k], c, -s));
+    } else {
+#pragma unroll
+      for (int k = 0; k < n; ++k) x[k] = exp2((x[k] - max) * c) * amplitude;
+    }
+  }
+  template <class T>
+  CE_DEVICE bool fast() const {
+    return sizeof(T) == 4 || folded;
+  }
+};
+
+}  // namespace ce

@@ -1,0 +1,308 @@
+// A row in vectors. A row of `columns` elements is a head of single elements up to the first vector boundary,
+// a body of whole vectors, and a tail of single elements:
+//
+//     | head | vector `first` | vector first + 1 | ...             | vector (end - 1) | tail |
+//
+// Vectors are counted from the 128-byte line in which the first of them lies, so that a warp that takes 32 of
+// them in a row touches no more lines than it must. Thread t takes vectors t, t + threads, t + 2 threads, ...
+// as far as they are inside, and at most one element of the head or the tail (its "edge"). Where every row
+// starts on a line the head is empty and all sizes are compile-time constants.
+#pragma once
+#include "arguments.cuh"
+#include "device/device.cuh"
+
+namespace ce {
+
+/// Elements from the start of a tensor to that of a row: in 64 bits.
+CE_DEVICE int64 row_offset(const Arguments& arguments, const Layout& layout, int64 row) {
+  if constexpr (problem::batched)
+    return row / arguments.batch_rows * layout.batch + row % arguments.batch_rows * layout.row;
+  return row * layout.row;
+}
+
+/// Some elements in 32-bit words (or in one 16-bit half), and their values in f32.
+template <class T, int n>
+struct Vector {
+  static constexpr int words = n * int(sizeof(T)) / 4;
+  Words<words> data;
+
+  template <Load modifier>
+  CE_DEVICE static Vector read(const T* address) {
+    return {load<modifier, words>(address)};
+  }
+  template <Store modifier>
+  CE_DEVICE void write(T* address) const {
+    store<modifier>(address, data);
+  }
+
+  /// One value in all elements.
+  CE_DEVICE static Vector filled(float value) {
+    float x[n];
+#pragma unroll
+    for (int i = 0; i < n; ++i) x[i] = value;
+    return of(x);
+  }
+  CE_DEVICE static Vector of(const float (&x)[n]) {
+    Vector v;
+#pragma unroll
+    for (int i = 0; i < words; ++i) {
+      if constexpr (sizeof(T) == 4) {
+        const T element = x[i];
+        v.data.word[i] = reinterpret_cast<const uint32&>(element);
+      } else {
+        v.data.word[i] = pack<T>(x[2 * i], x[2 * i + 1]);
+      }
+    }
+    return v;
+  }
+  /// The same with another value at one place, if that is not negative.
+  CE_DEVICE Vector with(int place, float value) const {
+    const uint32 other = filled(value).data.word[0];
+    Vector v = *this;
+#pragma unroll
+    for (int i = 0; i < words; ++i) {
+      uint32 kept = 0xffffffffu;
+      if (place >= 0 && place * int(sizeof(T)) / 4 == i)
+        kept = sizeof(T) == 4 ? 0u : place % 2 == 0 ? 0xffff0000u : 0xffffu;
+      v.data.word[i] = (v.data.word[i] & kept) | (other & ~kept);
+    }
+    return v;
+  }
+  /// The larger of each two elements.
+  CE_DEVICE Vector larger(const Vector& other) const {
+    Vector v;
+#pragma unroll
+    for (int i = 0; i < words; ++i) {
+      if constexpr (sizeof(T) == 4) {
+        const T element =
+            maximum(reinterpret_cast<const T&>(data.word[i]), reinterpret_cast<const T&>(other.data.word[i]));
+        v.data.word[i] = reinterpret_cast<const uint32&>(element);
+      } else {
+        v.data.word[i] = maximum_pair<T>(data.word[i], other.data.word[i]);
+      }
+    }
+    return v;
+  }
+  /// The same of magnitudes, with signs that mean nothing.
+  CE_DEVICE Vector larger_magnitude(const Vector& other) const {
+    Vector v;
+#pragma unroll
+    for (int i = 0; i < words; ++i) {
+      if constexpr (sizeof(T) == 4) {
+        const T element = maximum(absolute(reinterpret_cast<const T&>(data.word[i])),
+                                  absolute(reinterpret_cast<const T&>(other.data.word[i])));
+        v.data.word[i] = reinterpret_cast<const uint32&>(element);
+      } else {
+        v.data.word[i] = larger_magnitude_pair<T>(data.word[i], other.data.word[i]);
+      }
+    }
+    return v;
+  }
+  CE_DEVICE Vector plus(const Vector& other) const {
+    float x[n], y[n];
+    values(x);
+    other.values(y);
+#pragma unroll
+    for (int i = 0; i < n; ++i) x[i] += y[i];
+    return of(x);
+  }
+  CE_DEVICE float largest() const {
+    if constexpr (sizeof(T) == 4) {
+      float x[n];
+      values(x);
+      float max = x[0];
+#pragma unroll
+      for (int i = 1; i < n; ++i) max = maximum(max, x[i]);
+      return max;
+    } else {
+      uint32 max = data.word[0];
+#pragma unroll
+      for (int i = 1; i < words; ++i) max = maximum_pair<T>(max, data.word[i]);
+      const Float2 pair = unpack<T>(max);
+      return maximum(pair.low, pair.high);
+    }
+  }
+  CE_DEVICE float largest_magnitude() const {
+    if constexpr (sizeof(T) == 4) {
+      float x[n];
+      values(x);
+      float max = absolute(x[0]);
+#pragma unroll
+      for (int i = 1; i < n; ++i) max = maximum(max, absolute(x[i]));
+      return max;
+    } else {
+      uint32 max = data.word[0];
+#pragma unroll
+      for (int i = 1; i < words; ++i) max = larger_magnitude_pair<T>(max, data.word[i]);
+      const Float2 pair = unpack<T>(max);
+      return maximum(absolute(pair.low), absolute(pair.high));
+    }
+  }
+  /// The same bits.
+  template <class Other>
+  CE_DEVICE Vector<Other, n> as() const {
+    return {data};
+  }
+  CE_DEVICE void values(float (&x)[n]) const {
+#pragma unroll
+    for (int i = 0; i < words; ++i) {
+      if constexpr (sizeof(T) == 4) {
+        x[i] = reinterpret_cast<const T&>(data.word[i]);
+      } else {
+        const Float2 pair = unpack<T>(data.word[i]);
+        x[2 * i] = pair.low;
+        x[2 * i + 1] = pair.high;
+      }
+    }
+  }
+};
+
+/// A vector of one 16-bit element: what remains when input and output share no boundary.
+template <class T>
+requires(sizeof(T) == 2) struct Vector<T, 1> {
+  T data;
+  template <Load modifier>
+  CE_DEVICE static Vector read(const T* address) {
+    return {load_element<modifier>(address)};
+  }
+  template <Store modifier>
+  CE_DEVICE void write(T* address) const {
+    store_element<modifier>(address, data);
+  }
+  CE_DEVICE static Vector filled(float value) { return {from_float<T>(value)}; }
+  CE_DEVICE static Vector of(const float (&x)[1]) { return {from_float<T>(x[0])}; }
+  template <class Other>
+  CE_DEVICE Vector<Other, 1> as() const {
+    return {Other{data.bits}};
+  }
+  CE_DEVICE void values(float (&x)[1]) const { x[0] = to_float(data); }
+  CE_DEVICE Vector with(int place, float value) const { return place >= 0 ? filled(value) : *this; }
+  CE_DEVICE float largest() const { return to_float(data); }
+  CE_DEVICE float largest_magnitude() const { return absolute(to_float(data)); }
+  CE_DEVICE Vector larger(const Vector& other) const {
+    return largest() > other.largest() || other.largest() != other.largest() ? *this : other;
+  }
+  CE_DEVICE Vector larger_magnitude(const Vector& other) const {
+    return largest_magnitude() > other.largest_magnitude() ? *this : other;
+  }
+};
+
+/// The same columns of every input.
+template <class T, int n>
+struct Elements {
+  static constexpr int count = n;
+  using Element = T;
+  using Vec = Vector<T, n>;
+  Vec of_input[problem::inputs];
+
+  CE_DEVICE static Elements filled(float value) {
+    Elements elements;
+#pragma unroll
+    for (int i = 0; i < problem::inputs; ++i) elements.of_input[i] = Vec::filled(value);
+    return elements;
+  }
+};
+
+/// Where a row is in memory.
+template <class T>
+struct Row {
+  const T* in[problem::inputs];
+  T* out;
+  const Arguments& arguments;
+
+  CE_DEVICE Row(const Arguments& a, int64 row) : arguments(a) {
+    in[0] = static_cast<const T*>(a.input) + row_offset(a, a.input_layout, row);
+    if constexpr (problem::inputs == 2)
+      in[1] = static_cast<const T*>(a.second) + row_offset(a, a.second_layout, row);
+    out = static_cast<T*>(a.output) + row_offset(a, a.output_layout, row);
+  }
+  template <Load modifier, int n>
+  CE_DEVICE Elements<T, n> read(int column) const {
+    Elements<T, n> elements;
+#pragma unroll
+    for (int i = 0; i < problem::inputs; ++i)
+      elements.of_input[i] = Vector<T, n>::template read<modifier>(in[i] + column);
+    return elements;
+  }
+  template <Store modifier, int n>
+  CE_DEVICE void write(int column, const Vector<T, n>& vector) const {
+    vector.template write<modifier>(out + column);
+  }
+  template <Load modifier>
+  CE_DEVICE Elements<T, 1> read_element(int column) const {
+    Elements<T, 1> elements;
+#pragma unroll
+    for (int i = 0; i < problem::inputs; ++i) {
+      const Layout& layout = i == 0 ? arguments.input_layout : arguments.second_layout;
+      const float x[1] = {to_float(load_element<modifier>(in[i] + element_offset(layout, column)))};
+      elements.of_input[i] = Vector<T, 1>::of(x);
+    }
+    return elements;
+  }
+  template <Store modifier>
+  CE_DEVICE void write_element(int column, const Vector<T, 1>& element) const {
+    float x[1];
+    element.values(x);
+    store_element<modifier>(out + element_offset(arguments.output_layout, column), from_float<T>(x[0]));
+  }
+  /// An element of the first input.
+  CE_DEVICE T logit(int column) const {
+    return load_element<Load::ca>(in[0] + element_offset(arguments.input_layout, column));
+  }
+
+ private:
+  CE_DEVICE static int64 element_offset(const Layout& layout, int column) {
+    return problem::strided ? column * layout.column : column;
+  }
+};
+
+/// How one row is cut.
+/// \tparam aligned  every row of every tensor starts on a vector boundary
+template <class T, int row_columns, int vec, bool aligned>
+struct Cut {
+  static constexpr int columns = row_columns, elements = vec;            ///< of a row, of a vector
+  static constexpr int line = 128 / (vec * int(sizeof(T)));              ///< vectors of a line
+  static constexpr bool whole = aligned && columns % vec == 0;           ///< no head and no tail
+  static constexpr bool exact = aligned && columns % (vec * line) == 0;  ///< and all sizes are constants
+  static constexpr int most_vectors = columns / vec + (exact ? 0 : line - 1);  ///< `end` at most
+  int head, first, end;
+
+  CE_DEVICE explicit Cut(const void* start) {
+    head = 0;
+    first = 0;
+    end = columns / vec;
+    if constexpr (!exact) {
+      constexpr uint32 bytes = vec * sizeof(T);
+      const uint32 address = uint32(reinterpret_cast<uint64>(start));
+      if constexpr (!aligned) {
+        head = int((bytes - address % bytes) % bytes / sizeof(T));
+        if (head > columns) head = columns;
+      }
+      first = int((address + head * sizeof(T)) / bytes % line);
+      end = first + (columns - head) / vec;
+    }
+  }
+  CE_DEVICE int tail() const { return columns - column_of(end); }
+  CE_DEVICE int column_of(int vector) const { return head + (vector - first) * vec; }
+  CE_DEVICE bool inside(int vector) const { return (exact || vector >= first) && vector < end; }
+
+  /// The column of this thread's edge element, or -1. Needs 2 x vec threads.
+  CE_DEVICE int edge_column(int thread) const {
+    if constexpr (whole) return -1;
+    if (thread < head) return thread;
+    if (thread >= vec && thread < vec + tail()) return columns - tail() + thread - vec;
+    return -1;
+  }
+};
+
+/// Writes one value to the vectors [begin, end) of a row and to this thread's edge element.
+template <Store modifier, int threads, class T, class RowCut>
+CE_DEVICE void fill_row(const Row<T>& row, const RowCut& cut, int begin, int end, int thread, int edge,
+                        float value) {
+  const auto vector = Vector<T, RowCut::elements>::filled(value);
+  for (int v = begin + thread; v < end; v += threads)
+    if (cut.inside(v)) row.template write<modifier>(cut.column_of(v), vector);
+  if (edge >= 0) row.template write_element<modifier>(edge, Vector<T, 1>::filled(value));
+}
+
+}  // namespace ce

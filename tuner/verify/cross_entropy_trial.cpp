@@ -1,0 +1,217 @@
+#include "tuner/verify/cross_entropy_trial.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "tuner/verify/elements.hpp"
+#include "tuner/verify/reference.hpp"
+#include "tuner/verify/trial_builder.hpp"
+
+namespace ce::generator {
+namespace {
+
+/// Amounts with which the options show, and with which the rows stay what they are meant to be. Where
+/// magnitudes are extreme, scaling has to be exact. Kernels look for the maximum under one of the caps, under
+/// the others they need none (logits.cuh).
+Amounts amounts_of(Rows rows) {
+  switch (rows) {
+    case Rows::ordinary: return {.smoothing = 0.1f, .z_scale = 1e-2f, .cap = 5.f, .scale = 0.7f};
+    case Rows::extreme: return {.smoothing = 0.1f, .z_scale = 1e-4f, .cap = 40.f, .scale = 0.5f};
+    case Rows::confident: return {.smoothing = 0.1f, .z_scale = 1e-4f, .cap = 30.f, .scale = 0.7f};
+  }
+  return {};
+}
+
+/// Inputs of one trial, and what the reference makes of them.
+class CrossEntropyTrial {
+ public:
+  CrossEntropyTrial(const Problem& problem, Rows rows, Random& random)
+      : builder_(problem, true, amounts_of(rows)), problem_(problem), rows_(rows), random_(random) {
+    // Of a transformed logit in f32: that of the hyperbolic tangent.
+    logit_error_ = problem.softcap ? 1e-6 * static_cast<double>(builder_.arguments().cap) : 0.;
+    inputs_ = {.columns = problem.columns,
+               .ignore_index = trial_ignore_index,
+               .reduction = problem.reduction,
+               .smoothing = static_cast<double>(builder_.arguments().smoothing),
+               .z_scale = static_cast<double>(builder_.arguments().z_scale),
+               .cap = problem.softcap ? static_cast<double>(builder_.arguments().cap) : 0.,
+               .scale = static_cast<double>(builder_.arguments().scale),
+               .gradient = problem.gradient};
+  }
+
+  [[nodiscard]] TargetStatus status_of(const CrossEntropyReference& reference) const {
+    if (reference.bad_targets == 0) return {0, std::numeric_limits<long long>::max()};
+    const long long row = reference.first_bad_row;
+    const long long target =
+        std::clamp<long long>(targets_.at(static_cast<std::size_t>(row)), least_bad_target, most_bad_target);
+    return {reference.bad_targets, (row << bad_target_bits) + target - least_bad_target};
+  }
+
+  Trial build() {
+    if (!problem_.probabilities)
+      for (std::int64_t row = 0; row < problem_.rows; ++row)
+        targets_.push_back(target_for(row, problem_.columns, rows_ == Rows::extreme, random_));
+    // Threads beyond the last row must not count it again.
+    if (rows_ == Rows::extreme && !targets_.empty()) targets_.back() = problem_.columns;
+    inputs_.targets = targets_;
+    add_matrices();
+    add_vectors();
+    CrossEntropyReference reference = cross_entropy(inputs_);
+    if (problem_.operation == Operation::cross_entropy) add_results(reference);
+    builder_.add_scratch();
+    builder_.expect_status(status_of(reference));
+    if (problem_.gradient) expect_gradient(std::move(reference));
+    return builder_.take();
+  }
+
+ private:
+  void fill_logits(std::span<double> row, std::int64_t index) {
+    switch (rows_) {
+      case Rows::ordinary: return fill_normal(row, random_);
+      case Rows::extreme:
+        return fill_extreme(row, index,
+                            {.largest = large_logit(problem_.dtype),
+                             .lowest = -largest(problem_.dtype),
+                             .saturating = problem_.softcap},
+                            random_);
+      case Rows::confident:
+        fill_confident(row, nines(index),
+                       std::max<std::int64_t>(targets_[static_cast<std::size_t>(index)], 0), random_);
+        for (double& x : row)
+          x = (inputs_.cap > 0 ? inputs_.cap * std::atanh(x / inputs_.cap) : x) / inputs_.scale;
+    }
+  }
+
+  /// 6 to 12; where the small losses are not added to those of others, also targets of middling probability.
+  [[nodiscard]] double nines(std::int64_t index) const {
+    if (index % 9 >= 7 && !sums_losses(problem_)) return index % 9 == 7 ? 0.5 : 0.;
+    return static_cast<double>(6 + index % 7);
+  }
+
+  void add_matrices() {
+    const auto width = static_cast<std::size_t>(problem_.columns);
+    std::vector<double> values(static_cast<std::size_t>(problem_.rows) * width);
+    const auto each_row = [&](const auto& fill) {
+      for (std::int64_t row = 0; row < problem_.rows; ++row)
+        fill(std::span(values).subspan(static_cast<std::size_t>(row) * width, width), row);
+    };
+    each_row([this](std::span<double> row, std::int64_t index) { fill_logits(row, index); });
+    logits_ = builder_.matrix(values, builder_.at().input);
+    inputs_.logits = logits_.values;
+    builder_.add_input(std::move(logits_.bytes));
+    if (problem_.probabilities) {
+      each_row(
+          [this](std::span<double> row, std::int64_t index) { fill_probabilities(row, index, random_); });
+      probabilities_ = builder_.matrix(std::move(values), builder_.at().second);
+      inputs_.probabilities = probabilities_.values;
+      builder_.add_second(std::move(probabilities_.bytes));
+    }
+    builder_.add_output();
+  }
+
+  void add_vectors() {
+    if (!problem_.probabilities) {
+      std::vector<double> targets(targets_.begin(), targets_.end());
+      builder_.add_vector("target", offsetof(Arguments, target), problem_.target_dtype, targets);
+    }
+    if (problem_.weights) {
+      weights_.resize(static_cast<std::size_t>(problem_.columns));
+      fill_weights(weights_, random_);
+      builder_.add_vector("weight", offsetof(Arguments, weight), problem_.weight_dtype, weights_);
+      inputs_.weights = weights_;
+    }
+    if (problem_.upstream != Upstream::one) {
+      upstream_.resize(problem_.upstream == Upstream::rows ? static_cast<std::size_t>(problem_.rows) : 1);
+      fill_upstream(upstream_, random_);
+      builder_.add_vector("upstream", offsetof(Arguments, upstream), problem_.loss_dtype, upstream_);
+      inputs_.upstream = upstream_;
+    }
+    if (problem_.operation == Operation::cross_entropy_backward) {
+      CrossEntropyInputs forward = inputs_;
+      forward.gradient = false;
+      lse_ = cross_entropy(forward).lse;
+      builder_.add_vector("lse", offsetof(Arguments, lse), DType::f32, lse_);
+      inputs_.lse = lse_;
+    }
+  }
+
+  void add_results(const CrossEntropyReference& reference) {
+    // Of a logsumexp; the z-loss squares it.
+    const double lse_error = 4e-6 + 2 * logit_error_;
+    std::vector<float> z_slack;
+    for (std::size_t row = 0; problem_.z_loss && row < reference.lse.size(); ++row) {
+      const double size = std::isfinite(reference.lse[row]) ? std::abs(reference.lse[row]) : 0.;
+      z_slack.push_back(static_cast<float>(2 * inputs_.z_scale * size * lse_error));
+    }
+    // The loss of a class has no terms of unequal sign, so that small ones are as exact as large ones. That
+    // of probabilities comes from the logsumexp.
+    const double relative = 1e-5 + 4 * logit_error_;
+    const double absolute = problem_.probabilities ? 4 * lse_error : 0.;
+    add_loss("loss", offsetof(Arguments, loss), reference.losses, reference.loss, relative, absolute,
+             z_slack);
+    if (problem_.z_loss_out)
+      add_loss("z_loss", offsetof(Arguments, z_loss), reference.z_losses, reference.z_loss, 1e-5, 0, z_slack);
+    if (problem_.lse_out) {
+      builder_.add_result("lse", offsetof(Arguments, lse), DType::f32, problem_.rows);
+      builder_.expect_result(reference.lse, 1e-6, lse_error);
+    }
+    if (problem_.argmax_out) {
+      builder_.add_result("argmax", offsetof(Arguments, argmax), DType::i64, problem_.rows);
+      builder_.expect_result({reference.argmax.begin(), reference.argmax.end()}, 0, 0);
+    }
+    if (problem_.hit_out) {
+      builder_.add_result("hit", offsetof(Arguments, hit), DType::u8, problem_.rows);
+      builder_.expect_result({reference.hit.begin(), reference.hit.end()}, 0, 0);
+    }
+  }
+
+  void add_loss(const char* name, std::size_t argument, const std::vector<double>& losses, double reduced,
+                double relative, double absolute, const std::vector<float>& slack) {
+    if (problem_.reduction == Reduction::none) {
+      builder_.add_result(name, argument, problem_.loss_dtype, problem_.rows);
+      builder_.expect_result(losses, relative, absolute, slack);
+      return;
+    }
+    double rows = static_cast<double>(problem_.rows),
+           of_rows = std::accumulate(slack.begin(), slack.end(), 0.);
+    if (problem_.reduction == Reduction::mean) {
+      of_rows /= rows;
+      rows = 1;
+    }
+    builder_.add_result(name, argument, problem_.loss_dtype, 1);
+    builder_.expect_result({reduced}, relative, absolute * rows + of_rows);
+  }
+
+  void expect_gradient(CrossEntropyReference reference) {
+    // Of the arithmetic in f32: the rounded exponent of exp(x - max), at most 126 in units of log2, and the
+    // sum.
+    double relative = 2e-5 + 4 * logit_error_;
+    // 16 bits hold exponents of up to 0.6 cap, and slopes, in f16 (logits.cuh).
+    if (problem_.softcap && problem_.dtype != DType::f32) relative += 0x1p-12 * (0.6 * inputs_.cap + 1);
+    const bool single_terms = !problem_.smoothing && !problem_.probabilities && !problem_.z_loss &&
+                              !problem_.softcap && problem_.operation == Operation::cross_entropy;
+    if (single_terms) return builder_.expect_matrix(std::move(reference.gradient), relative, 0);
+    for (float& terms : reference.gradient_terms) terms *= static_cast<float>(relative);
+    builder_.expect_matrix(std::move(reference.gradient), 0, 0, std::move(reference.gradient_terms));
+  }
+
+  TrialBuilder builder_;
+  const Problem problem_;
+  const Rows rows_;
+  Random& random_;
+  double logit_error_ = 0;
+  CrossEntropyInputs inputs_;
+  TrialMatrix logits_, probabilities_;
+  std::vector<std::int64_t> targets_;
+  std::vector<double> weights_, upstream_, lse_;
+};
+
+}  // namespace
+
+Trial cross_entropy_trial(const Problem& problem, Rows rows, Random& random) {
+  return CrossEntropyTrial(problem, rows, random).build();
+}
+
+}  // namespace ce::generator

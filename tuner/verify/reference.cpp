@@ -1,0 +1,222 @@
+#include "tuner/verify/reference.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "tuner/verify/special_values.hpp"
+
+namespace ce::generator {
+namespace {
+
+double largest_of(std::span<const double> row) {
+  double max = -infinity;
+  for (const double x : row) max = std::max(max, x);
+  return max;
+}
+
+/// The maximum as something that can be subtracted: -infinity would turn into NaN.
+double finite_or_zero(double max) { return max == -infinity ? 0. : max; }
+
+/// terms[i] = exp(x[i] - shift).
+void exponentials(std::span<const double> x, double shift, std::span<double> terms) {
+  for (std::size_t i = 0; i < x.size(); ++i) terms[i] = std::exp(x[i] - shift);
+}
+
+/// weight x value, but 0 where the weight is 0 and the value infinite: what does not count adds nothing.
+double weighed(double weight, double value) { return weight == 0 && std::isinf(value) ? 0. : weight * value; }
+
+double sum_of(std::span<const double> row) { return std::accumulate(row.begin(), row.end(), 0.); }
+
+/// One call of cross_entropy(), row by row.
+class CrossEntropy {
+ public:
+  explicit CrossEntropy(const CrossEntropyInputs& inputs)
+      : in_(inputs),
+        width_(static_cast<std::size_t>(inputs.columns)),
+        rows_(inputs.logits.size() / width_),
+        saved_(!inputs.lse.empty()) {
+    weights_ = in_.weights.empty() ? static_cast<double>(width_) : sum_of(in_.weights);
+    if (in_.gradient) result_.gradient.resize(in_.logits.size());
+    if (in_.gradient) result_.gradient_terms.resize(in_.logits.size());
+    z_.resize(width_);
+    q_.resize(width_);
+    find_divisors();
+  }
+
+  CrossEntropyReference run() {
+    double loss = 0, z_loss = 0;
+    for (std::size_t row = 0; row < rows_; ++row) {
+      loss_ = z_loss_ = 0;
+      add_row(row);
+      result_.losses.push_back(loss_ + z_loss_);
+      result_.z_losses.push_back(z_loss_);
+      loss += loss_;
+      z_loss += z_loss_;
+    }
+    result_.z_loss = z_loss / z_divisor_;
+    result_.loss = loss / divisor_ + result_.z_loss;
+    return std::move(result_);
+  }
+
+ private:
+  [[nodiscard]] bool is_class(std::int64_t target) const { return target >= 0 && target < in_.columns; }
+  [[nodiscard]] double weight(std::size_t column) const {
+    return in_.weights.empty() ? 1. : in_.weights[column];
+  }
+  [[nodiscard]] double smoothed(std::size_t row, std::size_t column) const {
+    return (1 - in_.smoothing) * in_.probabilities[row * width_ + column] +
+           in_.smoothing / static_cast<double>(width_);
+  }
+  [[nodiscard]] double transformed(double x) const {
+    return in_.cap > 0 ? in_.cap * std::tanh(in_.scale * x / in_.cap) : in_.scale * x;
+  }
+  [[nodiscard]] double upstream(std::size_t row) const {
+    if (in_.upstream.empty()) return 1.;
+    return in_.upstream.size() == 1 ? in_.upstream[0] : in_.upstream[row];
+  }
+
+  /// lse - z: exact also where the logits are so large that the logsumexp cannot tell their number.
+  [[nodiscard]] double surprisal(std::size_t column) const { return log_sum_ - (z_[column] - shift_); }
+
+  /// Of the mean.
+  void find_divisors() {
+    if (in_.reduction != Reduction::mean) return;
+    double counted = in_.targets.empty() ? static_cast<double>(rows_) : 0., weighed = counted;
+    for (const std::int64_t target : in_.targets) {
+      if (target == in_.ignore_index) continue;
+      counted += 1;
+      if (is_class(target)) weighed += weight(static_cast<std::size_t>(target));
+    }
+    z_divisor_ = counted;
+    divisor_ = in_.weights.empty() ? counted : weighed;
+  }
+
+  void add_row(std::size_t row) {
+    const std::span<const double> x = in_.logits.subspan(row * width_, width_);
+    std::transform(x.begin(), x.end(), z_.begin(), [this](double logit) { return transformed(logit); });
+    shift_ = saved_ ? in_.lse[row] : finite_or_zero(largest_of(z_));
+    exponentials(z_, shift_, q_);
+    sum_ = saved_ ? 1. : sum_of(q_);
+    log_sum_ = std::log(sum_);
+    lse_ = shift_ + log_sum_;
+    const auto nan = std::find_if(x.begin(), x.end(), [](double logit) { return std::isnan(logit); });
+    const auto first_largest = nan != x.end() ? nan : std::max_element(x.begin(), x.end());
+    result_.lse.push_back(lse_);
+    result_.argmax.push_back(first_largest - x.begin());
+    result_.hit.push_back(0);
+    if (in_.targets.empty()) {
+      z_loss_ = in_.z_scale * lse_ * lse_;
+      add_probabilities(row);
+      return;
+    }
+    const std::int64_t target = in_.targets[row];
+    if (target == in_.ignore_index) return;
+    if (is_class(target)) {
+      z_loss_ = in_.z_scale * lse_ * lse_;
+      result_.hit.back() = target == result_.argmax.back();
+      add_target(row, static_cast<std::size_t>(target));
+      return;
+    }
+    if (result_.bad_targets++ == 0) result_.first_bad_row = static_cast<std::int64_t>(row);
+    loss_ = z_loss_ = not_a_number;
+    if (in_.gradient)
+      std::ranges::fill(std::span(result_.gradient).subspan(row * width_, width_), not_a_number);
+  }
+
+  void add_target(std::size_t row, std::size_t target) {
+    // Of the exponentials of the target and of all others.
+    const double own = q_[target],
+                 rest = sum_of(std::span(q_).first(target)) + sum_of(std::span(q_).subspan(target + 1));
+    const double distance = surprisal(target);
+    const double nll = own > rest && !saved_ ? std::log1p(rest / own) : distance;
+    loss_ = weighed((1 - in_.smoothing) * weight(target), nll);
+    const double share = in_.smoothing / static_cast<double>(width_);
+    if (in_.smoothing > 0)
+      for (std::size_t i = 0; i < width_; ++i) loss_ += weighed(share * weight(i), surprisal(i));
+    if (!in_.gradient) return;
+
+    const double hard = (1 - in_.smoothing) * weight(target) / divisor_;
+    const double smooth = share * weights_ / divisor_;
+    const double z_part = 2 * in_.z_scale * lse_ / z_divisor_;
+    const double others = saved_ ? -std::expm1(-distance) : rest / sum_;
+    const double q_target = own / sum_;
+    put_gradient(row, hard + smooth + z_part, hard + smooth + std::abs(z_part),
+                 [&](std::size_t i) { return share * weight(i) / divisor_; });
+
+    const double pull = hard * others + share * weight(target) / divisor_;
+    // With a saved logsumexp, which is rounded to f32, the probability of the others is a difference.
+    const double lost = saved_ ? pull + hard * q_target : pull;
+    put(row, target, (smooth + z_part) * q_target - pull, (smooth + std::abs(z_part)) * q_target + lost);
+  }
+
+  void add_probabilities(std::size_t row) {
+    double total = 0;
+    for (std::size_t i = 0; i < width_; ++i) {
+      const double part = weight(i) * smoothed(row, i);
+      total += part;
+      loss_ += weighed(part, surprisal(i));
+    }
+    if (!in_.gradient) return;
+    const double z_part = 2 * in_.z_scale * lse_ / z_divisor_;
+    put_gradient(row, total / divisor_ + z_part, total / divisor_ + std::abs(z_part),
+                 [&](std::size_t i) { return weight(i) * smoothed(row, i) / divisor_; });
+  }
+
+  /// d[i] = amplitude q[i] - part(i) for all columns. \param size  the sum of the absolute terms of the
+  /// amplitude
+  template <class Part>
+  void put_gradient(std::size_t row, double amplitude, double size, const Part& part) {
+    for (std::size_t i = 0; i < width_; ++i) {
+      const double q = q_[i] / sum_, own = part(i);
+      put(row, i, amplitude * q - own, size * q + own);
+    }
+  }
+
+  /// The gradient of a transformed logit, as that of the logit.
+  void put(std::size_t row, std::size_t column, double d, double terms) {
+    const double up = upstream(row) * in_.scale, t = in_.cap > 0 ? z_[column] / in_.cap : 0.;
+    result_.gradient[row * width_ + column] = up * (1 - t * t) * d;
+    result_.gradient_terms[row * width_ + column] = static_cast<float>(std::abs(up) * terms);
+  }
+
+  const CrossEntropyInputs& in_;
+  const std::size_t width_, rows_;
+  const bool saved_;                    ///< the logsumexp is an input
+  double weights_ = 0;                  ///< their sum
+  double divisor_ = 1, z_divisor_ = 1;  ///< of losses, of z-losses
+  // Of the row: transformed logits, exp(z - shift), and their sum; 1 where the logsumexp was saved.
+  std::vector<double> z_, q_;
+  double shift_ = 0, sum_ = 1, log_sum_ = 0, lse_ = 0, loss_ = 0, z_loss_ = 0;
+  CrossEntropyReference result_;
+};
+
+}  // namespace
+
+void softmax_row(std::span<const double> x, std::span<double> y) {
+  exponentials(x, finite_or_zero(largest_of(x)), y);
+  const double sum = sum_of(y);
+  for (double& value : y) value /= sum;
+}
+
+void log_softmax_row(std::span<const double> x, std::span<double> y) {
+  const double max = finite_or_zero(largest_of(x));
+  exponentials(x, max, y);
+  const double log_sum = std::log(sum_of(y));
+  for (std::size_t i = 0; i < x.size(); ++i) y[i] = x[i] - max - log_sum;
+}
+
+void softmax_backward_row(std::span<const double> dy, std::span<const double> y, std::span<double> dx) {
+  double dot = 0;
+  for (std::size_t i = 0; i < y.size(); ++i) dot += dy[i] * y[i];
+  for (std::size_t i = 0; i < y.size(); ++i) dx[i] = y[i] * (dy[i] - dot);
+}
+
+void log_softmax_backward_row(std::span<const double> dy, std::span<const double> y, std::span<double> dx) {
+  const double sum = sum_of(dy);
+  for (std::size_t i = 0; i < y.size(); ++i) dx[i] = dy[i] - std::exp(y[i]) * sum;
+}
+
+CrossEntropyReference cross_entropy(const CrossEntropyInputs& inputs) { return CrossEntropy(inputs).run(); }
+
+}  // namespace ce::generator

@@ -1,0 +1,82 @@
+#include <algorithm>
+#include <cmath>
+
+#include "tuner/verify/elements.hpp"
+#include "tuner/verify/trial.hpp"
+#include "tuner/verify/trial_builder.hpp"
+#include "tuner/verify/trial_values.hpp"
+
+namespace ce::generator {
+namespace {
+
+/// A block of values that repeats, its length no multiple of a row.
+template <class Fill>
+std::vector<std::byte> pattern(DType dtype, std::size_t most_bytes, const Fill& fill) {
+  const std::size_t bytes = std::min((std::size_t{1} << 20) + 16 * 37, most_bytes);
+  std::vector<double> values(bytes / static_cast<std::size_t>(size_of(dtype)));
+  fill(std::span(values));
+  std::vector<std::byte> block(bytes);
+  write_elements(dtype, block.data(), 0, 1, values);
+  return block;
+}
+
+std::vector<double> filled(std::int64_t size, double value) {
+  return std::vector<double>(static_cast<std::size_t>(size), value);
+}
+
+void add_cross_entropy(TrialBuilder& builder, Random& random) {
+  const Problem& problem = builder.problem();
+  if (!problem.probabilities) {
+    std::vector<double> targets = filled(problem.rows, 0);
+    for (double& target : targets) target = static_cast<double>(random.below(problem.columns));
+    builder.add_vector("target", offsetof(Arguments, target), problem.target_dtype, targets);
+  }
+  if (problem.weights) {
+    std::vector<double> weights = filled(problem.columns, 0);
+    fill_weights(weights, random);
+    builder.add_vector("weight", offsetof(Arguments, weight), problem.weight_dtype, weights);
+  }
+  if (problem.upstream != Upstream::one) {
+    std::vector<double> upstream = filled(problem.upstream == Upstream::rows ? problem.rows : 1, 0);
+    fill_upstream(upstream, random);
+    builder.add_vector("upstream", offsetof(Arguments, upstream), problem.loss_dtype, upstream);
+  }
+  if (problem.operation == Operation::cross_entropy_backward) {
+    // Nearly that of the normal deviates with standard deviation 2 that the rows hold.
+    std::vector<double> lse = filled(problem.rows, std::log(static_cast<double>(problem.columns)) + 2);
+    builder.add_vector("lse", offsetof(Arguments, lse), DType::f32, lse);
+    return;
+  }
+  const std::int64_t losses = problem.reduction == Reduction::none ? problem.rows : 1;
+  builder.add_result("loss", offsetof(Arguments, loss), problem.loss_dtype, losses);
+  if (problem.z_loss_out)
+    builder.add_result("z_loss", offsetof(Arguments, z_loss), problem.loss_dtype, losses);
+  if (problem.lse_out) builder.add_result("lse", offsetof(Arguments, lse), DType::f32, problem.rows);
+  if (problem.argmax_out) builder.add_result("argmax", offsetof(Arguments, argmax), DType::i64, problem.rows);
+  if (problem.hit_out) builder.add_result("hit", offsetof(Arguments, hit), DType::u8, problem.rows);
+}
+
+}  // namespace
+
+Trial timing_trial(const Problem& problem, std::uint64_t seed) {
+  Random random(seed);
+  TrialBuilder builder(problem, false);
+  builder.add_input(pattern(problem.dtype, builder.at().input.bytes,
+                            [&](std::span<double> values) { fill_normal(values, random); }));
+  if (inputs(problem) == 2)
+    builder.add_second(pattern(problem.dtype, builder.at().second.bytes, [&](std::span<double> values) {
+      fill_softmax_output(values, problem.columns, problem.operation == Operation::log_softmax_backward,
+                          random);
+    }));
+  builder.add_output();
+  if (is_cross_entropy(problem.operation)) add_cross_entropy(builder, random);
+  if (problem.operation == Operation::read)
+    builder.add({.name = "sums",
+                 .arguments = {offsetof(Arguments, output)},
+                 .bytes = static_cast<std::size_t>(problem.rows * problem.columns / 256 + 1) * 4,
+                 .initial = {std::byte{0}}});
+  if (!is_ceiling(problem.operation)) builder.add_scratch();
+  return builder.take();
+}
+
+}  // namespace ce::generator

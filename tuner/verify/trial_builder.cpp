@@ -1,0 +1,166 @@
+#include "tuner/verify/trial_builder.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+#include <utility>
+
+#include "generator/constraints.hpp"
+#include "tuner/verify/elements.hpp"
+#include "tuner/verify/trial_values.hpp"
+
+namespace ce::generator {
+namespace {
+
+/// What comes out as 0 although it is not: half of the smallest step, and what f32 loses beneath its normal
+/// range.
+double smallest_step(DType dtype) {
+  return dtype == DType::f16 ? 0x1p-24 : is_floating(dtype) ? 0x1p-124 : 0.;
+}
+
+}  // namespace
+
+double rounding(DType dtype) noexcept {
+  switch (dtype) {
+    case DType::f32: return 0x1p-24;
+    case DType::f16: return 0x1p-11;
+    case DType::bf16: return 0x1p-8;
+    default: return 0;
+  }
+}
+
+TrialBuilder::TrialBuilder(const Problem& problem, bool padded, const Amounts& amounts)
+    : placements_(placements(problem, padded)) {
+  trial_.problem = problem;
+  Arguments& arguments = trial_.arguments;
+  arguments.input_layout = placements_.input.layout;
+  arguments.second_layout = placements_.second.layout;
+  arguments.output_layout = placements_.output.layout;
+  arguments.rows = problem.rows;
+  arguments.batch_rows = placements_.batch_rows;
+  arguments.ignore_index = trial_ignore_index;
+  arguments.smoothing = problem.smoothing ? amounts.smoothing : 0.f;
+  arguments.z_scale = problem.z_loss ? amounts.z_scale : 0.f;
+  arguments.cap = problem.softcap ? amounts.cap : 1.f;
+  arguments.scale = problem.scale ? amounts.scale : 1.f;
+}
+
+TrialMatrix TrialBuilder::matrix(std::vector<double> values, const Placement& placement) const {
+  TrialMatrix matrix{std::move(values), std::vector<std::byte>(placement.bytes, poison)};
+  const Expected placed{.layout = placement.layout, .batch_rows = placements_.batch_rows};
+  const auto width = static_cast<std::size_t>(problem().columns);
+  for (std::int64_t row = 0; row < problem().rows; ++row)
+    write_elements(problem().dtype, matrix.bytes.data() + placement.offset, placed.row_offset(row),
+                   placement.layout.column,
+                   std::span(matrix.values).subspan(static_cast<std::size_t>(row) * width, width));
+  return matrix;
+}
+
+std::size_t TrialBuilder::add(TrialTensor tensor) {
+  if (tensor.bytes == 0) tensor.bytes = tensor.initial.size();
+  trial_.tensors.push_back(std::move(tensor));
+  return trial_.tensors.size() - 1;
+}
+
+void TrialBuilder::add_input(std::vector<std::byte> initial) {
+  TrialTensor tensor{.name = "input",
+                     .arguments = {offsetof(Arguments, input)},
+                     .bytes = placements_.input.bytes,
+                     .offset = placements_.input.offset,
+                     .initial = std::move(initial),
+                     .changes = problem().in_place,
+                     .read_only = !problem().in_place};
+  if (problem().in_place) tensor.arguments.push_back(offsetof(Arguments, output));
+  output_ = add(std::move(tensor));
+}
+
+void TrialBuilder::add_second(std::vector<std::byte> initial) {
+  add({.name = "second",
+       .arguments = {offsetof(Arguments, second)},
+       .bytes = placements_.second.bytes,
+       .offset = placements_.second.offset,
+       .initial = std::move(initial),
+       .read_only = true});
+}
+
+void TrialBuilder::add_output() {
+  if (problem().in_place || !has_output(problem())) return;
+  output_ = add({.name = "output",
+                 .arguments = {offsetof(Arguments, output)},
+                 .bytes = placements_.output.bytes,
+                 .offset = placements_.output.offset,
+                 .initial = {poison},
+                 .changes = true});
+}
+
+void TrialBuilder::add_vector(std::string name, std::size_t argument, DType dtype, std::span<double> values) {
+  std::vector<std::byte> bytes(values.size() * static_cast<std::size_t>(size_of(dtype)));
+  write_elements(dtype, bytes.data(), 0, 1, values);
+  add({.name = std::move(name), .arguments = {argument}, .initial = std::move(bytes), .read_only = true});
+}
+
+std::size_t TrialBuilder::add_result(std::string name, std::size_t argument, DType dtype, std::int64_t size) {
+  constexpr std::size_t behind = 16;
+  result_dtype_ = dtype;
+  result_ = add({.name = std::move(name),
+                 .arguments = {argument},
+                 .bytes = static_cast<std::size_t>(size * size_of(dtype)) + behind,
+                 .initial = {poison},
+                 .changes = true});
+  return result_;
+}
+
+void TrialBuilder::add_scratch() {
+  if (is_cross_entropy(problem().operation))
+    status_ = add({.name = "status",
+                   .arguments = {offsetof(Arguments, status)},
+                   .initial = bytes_of(TargetStatus{0, std::numeric_limits<long long>::max()}),
+                   .changes = true});
+  // Variants that hand out rows need its counters whatever the problem: zero between calls, and so again
+  // after each.
+  constexpr std::size_t counters = offsetof(Workspace, count);
+  const auto bytes =
+      static_cast<std::size_t>(std::max<std::int64_t>(workspace_bytes(problem()), sizeof(Workspace)));
+  std::vector<std::byte> initial(bytes, poison);
+  std::fill_n(initial.begin(), counters, std::byte{0});
+  const std::size_t workspace = add(
+      {.name = "workspace", .arguments = {offsetof(Arguments, workspace)}, .initial = std::move(initial)});
+  expect_bytes({workspace, std::vector<std::byte>(counters)});
+  if (problem().rows <= most_split_rows)
+    add({.name = "parts",
+         .arguments = {offsetof(Arguments, parts)},
+         .bytes = static_cast<std::size_t>(most_split_blocks * split_part_bytes),
+         .initial = {poison}});
+}
+
+void TrialBuilder::expect_matrix(std::vector<double> values, double relative, double absolute,
+                                 std::vector<float> slack) {
+  const Problem& asked = problem();
+  trial_.expected.push_back({.tensor = output_,
+                             .dtype = asked.dtype,
+                             .rows = asked.rows,
+                             .columns = asked.columns,
+                             .layout = placements_.output.layout,
+                             .batch_rows = placements_.batch_rows,
+                             .values = std::move(values),
+                             .relative = relative + rounding(asked.dtype),
+                             .absolute = absolute + smallest_step(asked.dtype),
+                             .slack = std::move(slack)});
+}
+
+void TrialBuilder::expect_result(std::vector<double> values, double relative, double absolute,
+                                 std::vector<float> slack) {
+  const auto size = static_cast<std::int64_t>(values.size());
+  trial_.expected.push_back({.tensor = result_,
+                             .dtype = result_dtype_,
+                             .rows = size,
+                             .columns = 1,
+                             .values = std::move(values),
+                             .relative = relative + rounding(result_dtype_),
+                             .absolute = absolute + smallest_step(result_dtype_),
+                             .slack = std::move(slack)});
+}
+
+void TrialBuilder::expect_status(const TargetStatus& status) { expect_bytes({status_, bytes_of(status)}); }
+
+}  // namespace ce::generator

@@ -1,0 +1,81 @@
+#pragma once
+/// \file
+/// Puts a trial together, tensor by tensor.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tuner/verify/trial.hpp"
+#include "tuner/verify/trial_layout.hpp"
+
+namespace ce::generator {
+
+/// Amounts of the options of cross entropy; those of options that the problem does not have are not used.
+struct Amounts {
+  float smoothing = 0.1f, z_scale = 1e-4f, cap = 30.f, scale = 0.5f;
+};
+
+/// A [rows, columns] tensor in host memory.
+struct TrialMatrix {
+  std::vector<double> values;    ///< dense, as the dtype holds them
+  std::vector<std::byte> bytes;  ///< where they are placed, with poison in between
+};
+
+class TrialBuilder {
+ public:
+  TrialBuilder(const Problem& problem, bool padded, const Amounts& amounts = {});
+
+  [[nodiscard]] const Problem& problem() const noexcept { return trial_.problem; }
+  [[nodiscard]] const Arguments& arguments() const noexcept { return trial_.arguments; }
+  [[nodiscard]] const Placements& at() const noexcept { return placements_; }
+
+  /// Rounds `values` to the dtype and places them.
+  [[nodiscard]] TrialMatrix matrix(std::vector<double> values, const Placement& placement) const;
+
+  std::size_t add(TrialTensor tensor);
+
+  /// The first input, and the output where that is the same memory. `initial` is repeated.
+  void add_input(std::vector<std::byte> initial);
+  void add_second(std::vector<std::byte> initial);
+  /// Where it is not the input.
+  void add_output();
+
+  /// A one-dimensional input, rounded to the dtype, as are the values on return.
+  void add_vector(std::string name, std::size_t argument, DType dtype, std::span<double> values);
+  /// A one-dimensional output with poison behind it. Returns its tensor.
+  std::size_t add_result(std::string name, std::size_t argument, DType dtype, std::int64_t size);
+  /// The workspace, the status of targets where there are any, and parts where the rows are few.
+  void add_scratch();
+
+  /// Of the output.
+  void expect_matrix(std::vector<double> values, double relative, double absolute,
+                     std::vector<float> slack = {});
+  /// Of the last result added.
+  void expect_result(std::vector<double> values, double relative, double absolute,
+                     std::vector<float> slack = {});
+  void expect_bytes(ExpectedBytes bytes) { trial_.expected_bytes.push_back(std::move(bytes)); }
+  void expect_status(const TargetStatus& status);
+
+  [[nodiscard]] Trial take() { return std::move(trial_); }
+
+ private:
+  Placements placements_;
+  Trial trial_;
+  std::size_t output_ = 0, result_ = 0, status_ = 0;
+  DType result_dtype_ = DType::f32;
+};
+
+/// The bytes of a value.
+template <class T>
+[[nodiscard]] std::vector<std::byte> bytes_of(const T& value) {
+  const auto bytes = std::as_bytes(std::span(&value, 1));
+  return {bytes.begin(), bytes.end()};
+}
+
+/// Half a unit in the last place of the dtype, relative; 0 for integers.
+[[nodiscard]] double rounding(DType dtype) noexcept;
+
+}  // namespace ce::generator
