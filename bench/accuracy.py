@@ -390,7 +390,7 @@ def made_up(dtype: str, ce: float, pytorch: float, wrong: int = 0) -> dict[str, 
 
     return {"case": "softmax", "quantity": "output", "dtype": dtype, "columns": 1000, "kind": "normal", "rows": 4,
             "pytorch": figures(pytorch), "rounded": figures(0.1),
-            "ce": over_configs({"block": figures(ce / 2), "online": figures(ce * math.sqrt(1.75), wrong)})}
+            "ce": over_configs({"block": figures(ce / 2), "two_pass": figures(ce * math.sqrt(1.75), wrong)})}
 
 
 def self_test() -> None:

@@ -186,7 +186,7 @@ Rejection rejects_block(const Config& config, const Problem& problem, const Limi
   return {};
 }
 
-Rejection rejects_online(const Config& config, const Problem& problem, const Limits& limits) {
+Rejection rejects_two_pass(const Config& config, const Problem& problem, const Limits& limits) {
   if (Rejection reason = rejects_vectors(config, problem, limits)) return reason;
   const int step = threads(config) * config.vec;
   if (config.tile % step != 0) return "tile is no multiple of the block's access";
@@ -200,7 +200,7 @@ Rejection rejects_online(const Config& config, const Problem& problem, const Lim
   return {};
 }
 
-Rejection rejects_stream(const Config& config, const Problem& problem, const Limits& limits) {
+Rejection rejects_bandwidth(const Config& config, const Problem& problem, const Limits& limits) {
   if (Rejection reason = rejects_vectors(config, problem, limits)) return reason;
   const int step = threads(config) * config.vec;
   if (config.tile % step != 0 || config.tile / step > 8) return "tile does not fit the block";
@@ -221,7 +221,7 @@ Rejection rejects_warp(const Config& config, const Problem& problem, const Limit
   return {};
 }
 
-Rejection rejects_direct(const Config& config, const Problem& problem, const Limits& limits) {
+Rejection rejects_elementwise(const Config& config, const Problem& problem, const Limits& limits) {
   if (Rejection reason = rejects_vectors(config, problem, limits)) return reason;
   const int step = threads(config) * config.vec;
   if (config.tile % step != 0 || config.tile / step > 4) return "tile does not fit the block";
@@ -272,12 +272,12 @@ int pipeline_bytes(const Config& config, const Problem& problem) {
   return ring_bytes(config, problem, chunks_of(config, problem) + config.stages, team_threads(config) / 32);
 }
 
-int resident_bytes(const Config& config, const Problem& problem) {
+int persistent_bytes(const Config& config, const Problem& problem) {
   const std::int64_t left = std::max<std::int64_t>(0, chunks_of(config, problem) - held_chunks(config));
   return ring_bytes(config, problem, left + config.stages, config.warps - 1);
 }
 
-int flow_bytes(const Config& config, const Problem& problem) {
+int persistent_reduce_bytes(const Config& config, const Problem& problem) {
   return ring_bytes(config, problem, config.stages, config.warps - 1);
 }
 
@@ -293,7 +293,7 @@ Rejection rejects_pipeline(const Config& config, const Problem& problem, const L
   return rejects_chunks(config, problem);
 }
 
-/// What writers of `relay` have of each row, as Outcomes in ring.cuh, at most.
+/// What writers of `pipeline_decoupled` have of each row, as Outcomes in ring.cuh, at most.
 constexpr int outcome_bytes = 64 + 8;
 
 int writer_warps(const Config& config) { return config.warps - 2 - config.reducers; }
@@ -304,21 +304,21 @@ std::int64_t chunks_taken_ahead(const Config& config, const Problem& problem) {
   return std::int64_t{config.hold} * 32 * writer_warps(config) / chunk_vectors(config);
 }
 
-int relay_bytes(const Config& config, const Problem& problem) {
+int pipeline_decoupled_bytes(const Config& config, const Problem& problem) {
   const std::int64_t chunks = chunks_of(config, problem), ahead = chunks_taken_ahead(config, problem);
   const std::int64_t slots = std::max<std::int64_t>(0, chunks - ahead) + config.stages;
   return ring_bytes(config, problem, slots, config.reducers, (slots + ahead) / chunks, outcome_bytes);
 }
 
 /// That a multiprocessor can hold at once.
-int relay_blocks(const Config& config, const Problem& problem, const Limits& limits) {
+int pipeline_decoupled_blocks(const Config& config, const Problem& problem, const Limits& limits) {
   constexpr int fewest_registers = 48;  // that a thread gets by with
   return std::min((limits.shared_bytes_per_block + shared_bytes_of_the_system) /
-                      (relay_bytes(config, problem) + shared_bytes_of_the_system),
+                      (pipeline_decoupled_bytes(config, problem) + shared_bytes_of_the_system),
                   limits.registers_per_multiprocessor / (threads(config) * fewest_registers));
 }
 
-Rejection rejects_relay(const Config& config, const Problem& problem, const Limits& limits) {
+Rejection rejects_pipeline_decoupled(const Config& config, const Problem& problem, const Limits& limits) {
   if (config.reducers < 1 || 2 * writer_warps(config) < config.reducers ||
       writer_warps(config) > 2 * config.reducers)
     return "no loader, settler, reducers and half to twice as many writers";
@@ -348,14 +348,15 @@ Rejection rejects_relay(const Config& config, const Problem& problem, const Limi
   if (config.stages > most_stages) return "more than five rows";
   constexpr int fewest_bytes = 16384;  // that are loaded ahead
   if (config.stages * chunk * inputs(problem) * widest_access < fewest_bytes) return "little in flight";
-  const int blocks = relay_blocks(config, problem, limits);
+  const int blocks = pipeline_decoupled_blocks(config, problem, limits);
   if (blocks < 1) return "ring larger than the shared memory";
-  if (Config more = config; ++more.stages <= most_stages && relay_blocks(more, problem, limits) == blocks)
+  if (Config more = config;
+      ++more.stages <= most_stages && pipeline_decoupled_blocks(more, problem, limits) == blocks)
     return "room for another stage";
   return rejects_chunks(config, problem);
 }
 
-Rejection rejects_resident(const Config& config, const Problem& problem, const Limits& limits) {
+Rejection rejects_persistent(const Config& config, const Problem& problem, const Limits& limits) {
   if (!has_output(problem)) return "nothing to write";
   if (config.warps < 2 || config.unroll < 1) return "no loader and worker";
   if (Rejection reason =
@@ -373,14 +374,14 @@ Rejection rejects_resident(const Config& config, const Problem& problem, const L
   const std::int64_t chunks = chunks_of(config, problem), in_ring = chunks - held_chunks(config);
   if (in_ring < 0) return "registers for more than the part";
   if (in_ring + config.stages >= 2 * chunks) return "two rows in the ring";
-  if (resident_bytes(config, problem) > limits.shared_bytes_per_block)
+  if (persistent_bytes(config, problem) > limits.shared_bytes_per_block)
     return "ring larger than the shared memory";
-  if (Config more = config; ++more.stages, resident_bytes(more, problem) <= limits.shared_bytes_per_block)
+  if (Config more = config; ++more.stages, persistent_bytes(more, problem) <= limits.shared_bytes_per_block)
     return "room for another stage";
   return rejects_chunks(config, problem);
 }
 
-Rejection rejects_flow(const Config& config, const Problem& problem, const Limits& limits) {
+Rejection rejects_persistent_reduce(const Config& config, const Problem& problem, const Limits& limits) {
   if (config.warps < 2 || config.unroll < 1) return "no loader and worker";
   if (config.cluster != 1) return "blocks that share a row would have to wait for each other";
   if (Rejection reason = rejects_bulk_copies(config, problem, limits, 32 * (config.warps - 1), 0))
@@ -388,9 +389,10 @@ Rejection rejects_flow(const Config& config, const Problem& problem, const Limit
   if (4 * problem.columns * input_bytes(problem) <= limits.shared_bytes_per_block)
     return "a ring for a row that the registers hold";
   if (config.stages >= 2 * chunks_of(config, problem)) return "two rows in the ring";
-  if (flow_bytes(config, problem) > limits.shared_bytes_per_block)
+  if (persistent_reduce_bytes(config, problem) > limits.shared_bytes_per_block)
     return "ring larger than the shared memory";
-  if (4 * flow_bytes(config, problem) <= limits.shared_bytes_per_block) return "little in flight";
+  if (4 * persistent_reduce_bytes(config, problem) <= limits.shared_bytes_per_block)
+    return "little in flight";
   return {};
 }
 

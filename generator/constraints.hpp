@@ -16,16 +16,20 @@ using Rejection = std::optional<std::string>;
 
 [[nodiscard]] Rejection rejects_warp(const Config& config, const Problem& problem, const Limits& limits);
 [[nodiscard]] Rejection rejects_block(const Config& config, const Problem& problem, const Limits& limits);
-[[nodiscard]] Rejection rejects_online(const Config& config, const Problem& problem, const Limits& limits);
+[[nodiscard]] Rejection rejects_two_pass(const Config& config, const Problem& problem, const Limits& limits);
 [[nodiscard]] Rejection rejects_cluster(const Config& config, const Problem& problem, const Limits& limits);
 [[nodiscard]] Rejection rejects_pipeline(const Config& config, const Problem& problem, const Limits& limits);
-[[nodiscard]] Rejection rejects_relay(const Config& config, const Problem& problem, const Limits& limits);
-[[nodiscard]] Rejection rejects_resident(const Config& config, const Problem& problem, const Limits& limits);
-[[nodiscard]] Rejection rejects_flow(const Config& config, const Problem& problem, const Limits& limits);
+[[nodiscard]] Rejection rejects_pipeline_decoupled(const Config& config, const Problem& problem,
+                                                   const Limits& limits);
+[[nodiscard]] Rejection rejects_persistent(const Config& config, const Problem& problem,
+                                           const Limits& limits);
+[[nodiscard]] Rejection rejects_persistent_reduce(const Config& config, const Problem& problem,
+                                                  const Limits& limits);
 [[nodiscard]] Rejection rejects_split(const Config& config, const Problem& problem, const Limits& limits);
-[[nodiscard]] Rejection rejects_direct(const Config& config, const Problem& problem, const Limits& limits);
+[[nodiscard]] Rejection rejects_elementwise(const Config& config, const Problem& problem,
+                                            const Limits& limits);
 [[nodiscard]] Rejection rejects_strided(const Config& config, const Problem& problem, const Limits& limits);
-[[nodiscard]] Rejection rejects_stream(const Config& config, const Problem& problem, const Limits& limits);
+[[nodiscard]] Rejection rejects_bandwidth(const Config& config, const Problem& problem, const Limits& limits);
 
 /// Shared memory of a multiprocessor that each block takes beside its own.
 inline constexpr int shared_bytes_of_the_system = 1024;
@@ -33,9 +37,9 @@ inline constexpr int shared_bytes_of_the_system = 1024;
 /// Dynamic shared memory of a block of the variant; what does not fit an int fits no device either.
 [[nodiscard]] int cluster_bytes(const Config& config, const Problem& problem);
 [[nodiscard]] int pipeline_bytes(const Config& config, const Problem& problem);
-[[nodiscard]] int relay_bytes(const Config& config, const Problem& problem);
-[[nodiscard]] int resident_bytes(const Config& config, const Problem& problem);
-[[nodiscard]] int flow_bytes(const Config& config, const Problem& problem);
+[[nodiscard]] int pipeline_decoupled_bytes(const Config& config, const Problem& problem);
+[[nodiscard]] int persistent_bytes(const Config& config, const Problem& problem);
+[[nodiscard]] int persistent_reduce_bytes(const Config& config, const Problem& problem);
 
 /// Rows beyond which `split` would not pay.
 inline constexpr std::int64_t most_split_rows = 256;

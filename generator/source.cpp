@@ -224,7 +224,7 @@ std::string digest_of_templates(Operation operation, const Variant& chosen) {
   if (const std::string_view file = operation_file(operation); !file.empty()) all += template_text(file);
   if (is_cross_entropy(operation)) all += template_text(loss_sum_file);
   for (const auto& [name, text] : included_files(all)) all += text;
-  return digest({all});
+  return digest({without_comments(all)});
 }
 
 }  // namespace
@@ -302,7 +302,7 @@ Program scale_gradient(DType gradient, DType upstream) {
 }
 
 std::string compile_key(const Source& source, std::string_view compiler) {
-  return digest({source.flat(), compiler});
+  return digest({without_comments(source.flat()), compiler});
 }
 
 std::string template_digest(Operation operation, std::string_view variant_name) {

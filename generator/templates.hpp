@@ -16,6 +16,10 @@ namespace ce::generator {
 /// The files that the text includes, directly or not, by name.
 [[nodiscard]] std::map<std::string, std::string> included_files(std::string_view text);
 
+/// The text as a compiler reads it: without comments, blank lines and spaces that separate nothing. Texts that differ in
+/// these alone have the same digests.
+[[nodiscard]] std::string without_comments(std::string_view text);
+
 /// One "// axis NAME = value value ..." line of a template.
 struct AxisLine {
   std::string axis;

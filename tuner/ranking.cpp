@@ -51,11 +51,16 @@ struct RegisterUse {
   double two_inputs;     ///< more for those
 };
 constexpr RegisterUse register_uses[] = {
-    {"block", 15.2, 1.26, 4.8, -5.1},  {"cluster", 24.0, 0.76, 1.9, -8.0},
-    {"direct", 26.4, 1.02, 0.0, 0.0},  {"flow", 35.4, 1.35, 0.0, 0.0},
-    {"online", 23.3, 0.81, 2.0, -3.1}, {"pipeline", 30.7, 2.68, 14.8, -10.1},
-    {"relay", 48.5, 0.87, 0.0, 0.0},   {"resident", 29.0, 1.06, 24.1, -8.6},
-    {"split", 38.7, 0.00, -7.2, 11.7}, {"strided", 18.5, 5.52, 7.1, 0.0},
+    {"block", 15.2, 1.26, 4.8, -5.1},
+    {"cluster", 24.0, 0.76, 1.9, -8.0},
+    {"elementwise", 26.4, 1.02, 0.0, 0.0},
+    {"persistent_reduce", 35.4, 1.35, 0.0, 0.0},
+    {"two_pass", 23.3, 0.81, 2.0, -3.1},
+    {"pipeline", 30.7, 2.68, 14.8, -10.1},
+    {"pipeline_decoupled", 48.5, 0.87, 0.0, 0.0},
+    {"persistent", 29.0, 1.06, 24.1, -8.6},
+    {"split", 38.7, 0.00, -7.2, 11.7},
+    {"strided", 18.5, 5.52, 7.1, 0.0},
     {"warp", 16.7, 1.66, 2.1, -2.9},
 };
 
@@ -177,7 +182,7 @@ class Experience {
     const double missed = measured == losses_.end() ? std::max(0., did_not_win - predicted)
                                                     : std::min(measured->second, slow) - predicted;
     const auto differs = [&](std::size_t i) { return std::abs(traits[i] - there[i]); };
-    const double apart = differs(trait("resident")) + differs(trait("tail")) + differs(trait("idle")) / 2;
+    const double apart = differs(trait("persistent")) + differs(trait("tail")) + differs(trait("idle")) / 2;
     const double own = std::exp(-(distance_weight * distance_ + apart));
     sum += own * missed;
     weight += own;

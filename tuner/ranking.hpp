@@ -21,24 +21,24 @@ namespace ce::tuner {
 /// means the same on GPUs of different sizes.
 inline constexpr std::array<std::string_view, 19> trait_names{
     "one",
-    "resident",  ///< threads that a multiprocessor holds at once, over 1024
-    "held",      ///< elements that a thread holds at once, over 16
-    "tail",      ///< waves rounded up over waves: the price of a last wave that is not full
-    "threads",   ///< of a block, over 256
-    "idle",      ///< places for blocks over blocks: above 0 where the rows do not fill the device
-    "row",       ///< bytes of a row's inputs over 32 KiB
-    "share",     ///< blocks that share a row
-    "access",    ///< bytes of one access over 16
-    "shared",    ///< shared memory of a block over 64 KiB
-    "rows",      ///< of a block
-    "writes",    ///< 1 where a value is written for each element
-    "weights",   ///< 1 where rows need the weights of all classes
-    "cap",       ///< 1 where logits in 16 bits have a soft cap, a quarter where those in f32 have
-    "sparse",    ///< resident where that is below 0
-    "rest",      ///< tail x (idle + 2), 0 from 4 waves on: a last wave counts the more the fewer there are
-    "ragged",    ///< tiles of a block's part of a row over that part: above 0 where the last one is not full
-    "large",     ///< of what writes for each element: 0 up to 4 times L2 that is moved, 1 from 16 times on
-    "step",      ///< vectors of each input that a thread takes in one step, over 2, where that is an axis
+    "persistent",  ///< threads that a multiprocessor holds at once, over 1024
+    "held",        ///< elements that a thread holds at once, over 16
+    "tail",        ///< waves rounded up over waves: the price of a last wave that is not full
+    "threads",     ///< of a block, over 256
+    "idle",        ///< places for blocks over blocks: above 0 where the rows do not fill the device
+    "row",         ///< bytes of a row's inputs over 32 KiB
+    "share",       ///< blocks that share a row
+    "access",      ///< bytes of one access over 16
+    "shared",      ///< shared memory of a block over 64 KiB
+    "rows",        ///< of a block
+    "writes",      ///< 1 where a value is written for each element
+    "weights",     ///< 1 where rows need the weights of all classes
+    "cap",         ///< 1 where logits in 16 bits have a soft cap, a quarter where those in f32 have
+    "sparse",      ///< resident where that is below 0
+    "rest",        ///< tail x (idle + 2), 0 from 4 waves on: a last wave counts the more the fewer there are
+    "ragged",  ///< tiles of a block's part of a row over that part: above 0 where the last one is not full
+    "large",   ///< of what writes for each element: 0 up to 4 times L2 that is moved, 1 from 16 times on
+    "step",    ///< vectors of each input that a thread takes in one step, over 2, where that is an axis
 };
 using Traits = std::array<double, trait_names.size()>;
 
@@ -49,7 +49,7 @@ consteval std::size_t trait(std::string_view name) {
   return place;
 }
 
-/// What a prediction is a sum of: the traits; the products of every two (and the squares) of those from "resident" to
+/// What a prediction is a sum of: the traits; the products of every two (and the squares) of those from "persistent" to
 /// "cap", a quarter of each; 1 for the operation, which is no ceiling; and for each cache modifier but the first, 1 and
 /// a half of each of four traits where the config has it.
 inline constexpr std::size_t first_factor = 1, factors = 13, operations = 6,

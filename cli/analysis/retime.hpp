@@ -54,7 +54,7 @@ class Retimer {
   Retimer(runtime::Device& device, cache::Cache& cache, const Settings& settings);
 
   /// Times the config and the ceiling in turns, so that drift of the machine meets both alike. The ceiling is
-  /// the fastest of the `stream` kernels and, for a copy that is not in place, of the driver's own: one read, a copy, or
+  /// the fastest of the `bandwidth` kernels and, for a copy that is not in place, of the driver's own: one read, a copy, or
   /// two reads and one write, whichever the problem is, of as many bytes.
   /// \param samples  of each
   /// \throws Error(interrupted) when asked to stop, Error(verification) where no ceiling kernel works,

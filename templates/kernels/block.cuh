@@ -14,11 +14,6 @@
 // axis vec = 1 2 4 8
 // axis load = ca cg cs last
 // axis store = wb cg cs wt
-//
-// Ledger
-//   1  registers, one barrier; the warp's maximum is found before the exponentials, so that each thread
-//      rescales once and not at each of the five steps of the reduction
-//   2  loads that leave L2 last, so that what is written leaves it first
 #pragma once
 #include "row/tile.cuh"
 

@@ -16,14 +16,6 @@
 // axis cluster = 1 2 3 4 6 8 16
 // axis load = ca last
 // axis store = wb cg
-//
-// Ledger
-//   1  whole part in flight at once; partial results written to every block before one cluster barrier;
-//      cluster sizes that are no power of two, because they fill processor clusters of 18 multiprocessors better
-//   2  loads that leave L2 last, so that what is written leaves it first
-//   3  parts are sent, and their bytes awaited, where a second barrier of the cluster told that all were written: a
-//      barrier waits for all accesses of its threads
-//   4  logits are put under a soft cap once, in place (f32; bf16, 32768 columns: 549 to 512 us)
 #pragma once
 #include "row/cluster_join.cuh"
 #include "row/tile.cuh"

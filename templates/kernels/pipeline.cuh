@@ -19,22 +19,6 @@
 // axis stages = 1 2 3 4 5 6 8
 // axis load = ca last
 // axis store = wb cg
-//
-// Ledger
-//   1  after a variant where all threads reduced a row and then wrote it, and memory idled in between
-//   2  rows from a counter: multiprocessors differ by some percent, and the slowest one had as many rows as
-//      the others
-//   3  weights of the classes stay in shared memory
-//   4  loads that leave L2 last, so that what is written leaves it first; rows are recorded by one warp
-//      after the other
-//   5  21 warps, and tiles of 5120 and of more than 8192: a chunk that is mostly empty takes as long as a full
-//      one, so it matters that some tile divides the part of a row (201088 columns in bf16: 10% less time)
-//   6  clusters begin in turn
-//   7  blocks send what they tell each other, and await its bytes; an arrival of the scope of the cluster waits for all
-//      accesses of its thread (262144 columns in bf16: 555 to 509 us; 128256 with weights of the classes: 802 to 649).
-//      What all rows share, and the weight of the next target, are known before the statistics are
-//   8  logits in f32 are put under a soft cap once, by the reducers, in place (128256 columns in f32: 581 to 532 us)
-//   9  what has a soft cap or needs the weights of all classes is `relay`'s, and 3 and 8 with it
 #pragma once
 #include "device/device.cuh"
 

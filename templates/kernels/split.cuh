@@ -15,9 +15,6 @@
 // axis split = 2 4 8 16 32 64 128
 // axis load = ca cg
 // axis store = wb cg
-//
-// Ledger
-//   1  two launches instead of a barrier over the grid, which would need all blocks resident
 #pragma once
 #include "row/tile.cuh"
 

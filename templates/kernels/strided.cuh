@@ -13,9 +13,6 @@
 // axis tile = 4 8
 // axis load = ca cg
 // axis store = wb cg cs
-//
-// Ledger
-//   1  two passes, `tile` classes of a thread in flight
 #pragma once
 #include "row/tile.cuh"
 

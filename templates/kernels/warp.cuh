@@ -15,11 +15,6 @@
 // axis rows = 1 2
 // axis load = ca cs last
 // axis store = wb cg cs
-//
-// Ledger
-//   1  all loads of all rows before anything is known of them; ignored rows are reduced like others and
-//      overwritten
-//   2  loads that leave L2 last, so that what is written leaves it first
 #pragma once
 #include "row/tile.cuh"
 

@@ -30,7 +30,7 @@
 //   apply<fast>(elements, column)  the outputs of these columns
 //   some_simple                    whether some tiles are simple and others are not
 //   settled()                      what outputs need of a settled row: a Settled, to be put() to an Operation(arguments) of a
-//                                  thread that only writes, for one row after the other; where `relay` serves
+//                                  thread that only writes, for one row after the other; where `pipeline_decoupled` serves
 //   record()                       the leader writes what a row has once, losses and the like; by its whole warp, once for
 //                                  every row, constant ones, too
 // clang-format on

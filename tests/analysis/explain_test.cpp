@@ -200,7 +200,7 @@ TEST(Explain, FindsWhatEachAxisDoes) {
 }
 
 TEST(Explain, CountsWhatWasNeverTried) {
-  const std::vector<Config> block = configs("block"), online = configs("online");
+  const std::vector<Config> block = configs("block"), online = configs("two_pass");
   Measurement wrong = measured(online[0], {1}, 0);
   wrong.outcome = Outcome::quarantined;
   Measurement old = measured(block[1], {1}, 0);
@@ -213,7 +213,7 @@ TEST(Explain, CountsWhatWasNeverTried) {
   EXPECT_EQ(why.tried(), 3);
   EXPECT_EQ(why.configs(), static_cast<int>(generator::space(problem(), limits_of(model())).size()));
   for (const Coverage& variant : why.coverage) {
-    EXPECT_EQ(variant.tried, variant.variant == "block" ? 1 : variant.variant == "online" ? 2 : 0);
+    EXPECT_EQ(variant.tried, variant.variant == "block" ? 1 : variant.variant == "two_pass" ? 2 : 0);
     EXPECT_EQ(variant.best_us, variant.variant == "block" ? 100 : 0) << "of other rows tells nothing";
     EXPECT_LE(variant.configs, variant.points);
   }

@@ -21,7 +21,7 @@ using test::Finished;
 
 // On the host, where threads are fibers, the second takes several times as long.
 const char* const few_warps = "block/warps=2,vec=4,load=ca,store=cg";
-const char* const copying = "stream/warps=8,vec=4,tile=8192,load=ca,store=cs";
+const char* const copying = "bandwidth/warps=8,vec=4,tile=8192,load=ca,store=cs";
 const char* const many_warps = "block/warps=32,vec=4,load=ca,store=cg";
 
 class CheckCommand : public test::CommandTest {

@@ -29,13 +29,13 @@ TEST(Config, TextFormIsWhatPeopleType) {
        "warp/warps=4,vec=4,lanes=16,rows=2,load=cs,store=cg"},
       {{.variant = "block", .warps = 16, .vec = 8, .load = 2, .store = 2},
        "block/warps=16,vec=8,load=cs,store=cs"},
-      {{.variant = "online", .warps = 8, .vec = 8, .tile = 4096, .load = 1, .store = 3},
-       "online/warps=8,vec=8,tile=4096,load=cg,store=wt"},
+      {{.variant = "two_pass", .warps = 8, .vec = 8, .tile = 4096, .load = 1, .store = 3},
+       "two_pass/warps=8,vec=8,tile=4096,load=cg,store=wt"},
       {{.variant = "cluster", .warps = 16, .vec = 8, .tile = 2048, .cluster = 4, .store = 1},
        "cluster/warps=16,vec=8,tile=2048,cluster=4,load=ca,store=cg"},
       {{.variant = "pipeline", .warps = 17, .vec = 8, .tile = 4096, .cluster = 2, .stages = 4},
        "pipeline/warps=17,vec=8,tile=4096,cluster=2,stages=4,load=ca,store=wb"},
-      {{.variant = "relay",
+      {{.variant = "pipeline_decoupled",
         .warps = 26,
         .reducers = 16,
         .vec = 8,
@@ -43,18 +43,24 @@ TEST(Config, TextFormIsWhatPeopleType) {
         .cluster = 4,
         .stages = 4,
         .hold = 4},
-       "relay/warps=26,reducers=16,vec=8,tile=8192,cluster=4,stages=4,hold=4,load=ca,store=wb"},
-      {{.variant = "resident", .warps = 16, .vec = 8, .unroll = 3, .cluster = 2, .stages = 4, .hold = 9},
-       "resident/warps=16,vec=8,unroll=3,cluster=2,stages=4,hold=9,load=ca,store=wb"},
-      {{.variant = "flow", .warps = 13, .vec = 8, .unroll = 4, .cluster = 1, .stages = 6, .load = 3},
-       "flow/warps=13,vec=8,unroll=4,cluster=1,stages=6,load=last"},
+       "pipeline_decoupled/warps=26,reducers=16,vec=8,tile=8192,cluster=4,stages=4,hold=4,load=ca,store=wb"},
+      {{.variant = "persistent", .warps = 16, .vec = 8, .unroll = 3, .cluster = 2, .stages = 4, .hold = 9},
+       "persistent/warps=16,vec=8,unroll=3,cluster=2,stages=4,hold=9,load=ca,store=wb"},
+      {{.variant = "persistent_reduce",
+        .warps = 13,
+        .vec = 8,
+        .unroll = 4,
+        .cluster = 1,
+        .stages = 6,
+        .load = 3},
+       "persistent_reduce/warps=13,vec=8,unroll=4,cluster=1,stages=6,load=last"},
       {{.variant = "split", .warps = 8, .vec = 8, .split = 16, .load = 1},
        "split/warps=8,vec=8,split=16,load=cg,store=wb"},
-      {{.variant = "direct", .warps = 4, .vec = 8, .tile = 1024, .store = 2},
-       "direct/warps=4,vec=8,tile=1024,load=ca,store=cs"},
+      {{.variant = "elementwise", .warps = 4, .vec = 8, .tile = 1024, .store = 2},
+       "elementwise/warps=4,vec=8,tile=1024,load=ca,store=cs"},
       {{.variant = "strided", .warps = 4, .tile = 8, .load = 1}, "strided/warps=4,tile=8,load=cg,store=wb"},
-      {{.variant = "stream", .warps = 8, .vec = 8, .tile = 8192, .load = 2, .store = 2},
-       "stream/warps=8,vec=8,tile=8192,load=cs,store=cs"},
+      {{.variant = "bandwidth", .warps = 8, .vec = 8, .tile = 8192, .load = 2, .store = 2},
+       "bandwidth/warps=8,vec=8,tile=8192,load=cs,store=cs"},
   };
   std::set<std::string> shown;
   for (const auto& [config, text] : configs) {
@@ -185,7 +191,7 @@ void expect_possible(const Config& config, const Problem& problem, const Limits&
   if (config.variant == "block") {
     EXPECT_LE(row_bytes, 4 * 65536) << "the row does not fit into the registers";
   }
-  if (config.variant == "online" || config.variant == "direct") {
+  if (config.variant == "two_pass" || config.variant == "elementwise") {
     EXPECT_EQ(config.tile % (threads * config.vec), 0);
   }
   if (config.variant == "split") {
@@ -193,20 +199,21 @@ void expect_possible(const Config& config, const Problem& problem, const Limits&
     EXPECT_LE(rows_bucket(problem.rows) * config.split, most_split_blocks)
         << "other rows of the bucket have no memory for their parts";
   }
-  if (config.variant == "direct") {
+  if (config.variant == "elementwise") {
     EXPECT_FALSE(reduces(problem));
   }
-  if (config.variant == "pipeline" || config.variant == "relay" || config.variant == "resident") {
+  if (config.variant == "pipeline" || config.variant == "pipeline_decoupled" ||
+      config.variant == "persistent") {
     EXPECT_TRUE(has_output(problem));
   }
   if (config.variant == "pipeline") {
     EXPECT_FALSE(has_costly_options(problem));
   }
-  if (config.variant == "relay") {
+  if (config.variant == "pipeline_decoupled") {
     EXPECT_TRUE(has_costly_options(problem));
     EXPECT_LT(config.reducers, config.warps - 2);
   }
-  if (config.variant == "flow") {
+  if (config.variant == "persistent_reduce") {
     EXPECT_FALSE(has_output(problem));
   }
 }
@@ -242,9 +249,10 @@ TEST(Space, OfConfigsThatAreRejectedThereIsAnAnswerToo) {
                          .gradient = true,
                          .rows = 64,
                          .columns = 1000};
-  const Config config = parse_config("direct/warps=1,vec=8,tile=4,load=ca,store=wb");
-  EXPECT_TRUE(variant("direct").rejects(config, gradient, largest));
-  EXPECT_EQ(variant("direct").blocks(config, gradient), 64 * 132) << "a vector each: 125, and up to 7 beside";
+  const Config config = parse_config("elementwise/warps=1,vec=8,tile=4,load=ca,store=wb");
+  EXPECT_TRUE(variant("elementwise").rejects(config, gradient, largest));
+  EXPECT_EQ(variant("elementwise").blocks(config, gradient), 64 * 132)
+      << "a vector each: 125, and up to 7 beside";
 }
 
 /// Also on the smallest GPU and the host device, whatever is asked.
@@ -263,16 +271,17 @@ TEST(Space, HasClustersOf16ForRowsThat8BlocksCannotHold) {
     return blocks;
   };
   using Blocks = std::map<std::string, int>;
-  EXPECT_EQ(widest(Operation::softmax, 262144), (Blocks{{"cluster", 8}, {"pipeline", 8}, {"resident", 8}}));
+  EXPECT_EQ(widest(Operation::softmax, 262144), (Blocks{{"cluster", 8}, {"pipeline", 8}, {"persistent", 8}}));
   EXPECT_EQ(widest(Operation::softmax_backward, 262144),
-            (Blocks{{"cluster", 16}, {"pipeline", 16}, {"resident", 8}}));
-  EXPECT_EQ(widest(Operation::softmax, 524288), (Blocks{{"cluster", 16}, {"pipeline", 16}, {"resident", 8}}));
+            (Blocks{{"cluster", 16}, {"pipeline", 16}, {"persistent", 8}}));
+  EXPECT_EQ(widest(Operation::softmax, 524288),
+            (Blocks{{"cluster", 16}, {"pipeline", 16}, {"persistent", 8}}));
 }
 
 TEST(Space, NamesTheAxesThatTheProductPromises) {
   std::map<std::string, std::set<std::string>> values;
   for (const Variant& variant : variants())
-    if (variant.name != "stream")
+    if (variant.name != "bandwidth")
       for (const Config& config : variant.points())
         for (const Axis* axis : variant.axes())
           values[std::string(axis->name)].insert(value_text(*axis, config.*axis->value));
@@ -300,34 +309,35 @@ TEST(Variants, ServeWhatTheyAreFor) {
     return names;
   };
   for (Problem problem : operations()) {
-    EXPECT_EQ(serving(problem), !reduces(problem)     ? "warp direct "
-                                : has_output(problem) ? "warp block online cluster pipeline resident split "
-                                                      : "warp block online cluster resident flow split ");
+    EXPECT_EQ(serving(problem), !reduces(problem) ? "warp elementwise "
+                                : has_output(problem)
+                                    ? "warp block two_pass cluster pipeline persistent split "
+                                    : "warp block two_pass cluster persistent persistent_reduce split ");
     problem.strided = true;
     EXPECT_EQ(serving(problem), "strided ");
   }
   Problem capped{.operation = Operation::cross_entropy, .gradient = true, .softcap = true};
-  EXPECT_EQ(serving(capped), "warp block online cluster relay split ");
+  EXPECT_EQ(serving(capped), "warp block two_pass cluster pipeline_decoupled split ");
   capped.gradient = false;
-  EXPECT_EQ(serving(capped), "warp block online cluster flow split ");
+  EXPECT_EQ(serving(capped), "warp block two_pass cluster persistent_reduce split ");
   Problem weighed{
       .operation = Operation::cross_entropy, .gradient = true, .smoothing = true, .weights = true};
-  EXPECT_EQ(serving(weighed), "warp block online cluster relay resident split ");
+  EXPECT_EQ(serving(weighed), "warp block two_pass cluster pipeline_decoupled persistent split ");
   weighed.smoothing = false;
-  EXPECT_EQ(serving(weighed), "warp block online cluster pipeline resident split ") << "one weight a row";
+  EXPECT_EQ(serving(weighed), "warp block two_pass cluster pipeline persistent split ") << "one weight a row";
   for (const Operation ceiling : {Operation::copy, Operation::read, Operation::add})
-    EXPECT_EQ(serving({.operation = ceiling}), "stream ");
+    EXPECT_EQ(serving({.operation = ceiling}), "bandwidth ");
 }
 
 TEST(Variants, AnUnknownNameListsTheKnown) {
   try {
-    (void)variant("persistent");
+    (void)variant("whatever");
     FAIL();
   } catch (const InvalidArgument& error) {
-    EXPECT_EQ(
-        std::string(error.what()),
-        "variant is \"persistent\"; expected one of warp, block, online, cluster, pipeline, relay, resident, "
-        "flow, split, direct, strided, stream");
+    EXPECT_EQ(std::string(error.what()),
+              "variant is \"whatever\"; expected one of warp, block, two_pass, cluster, pipeline, "
+              "pipeline_decoupled, persistent, "
+              "persistent_reduce, split, elementwise, strided, bandwidth");
   }
 }
 

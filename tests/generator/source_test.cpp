@@ -14,6 +14,7 @@
 #include "generator/templates.hpp"
 #include "generator/variant.hpp"
 #include "templates/arguments.cuh"
+#include "templates/embedded.hpp"
 
 namespace ce::generator {
 namespace {
@@ -25,10 +26,10 @@ const Config block{.variant = "block", .warps = 8, .vec = 8, .load = 2, .store =
 const std::vector<Config> points{
     {.variant = "warp", .warps = 4, .vec = 4, .lanes = 16, .rows = 2},
     block,
-    {.variant = "online", .warps = 8, .vec = 8, .tile = 4096},
+    {.variant = "two_pass", .warps = 8, .vec = 8, .tile = 4096},
     {.variant = "cluster", .warps = 16, .vec = 8, .tile = 4096, .cluster = 4},
     {.variant = "pipeline", .warps = 17, .vec = 8, .tile = 4096, .cluster = 2, .stages = 1},
-    {.variant = "relay",
+    {.variant = "pipeline_decoupled",
      .warps = 18,
      .reducers = 8,
      .vec = 8,
@@ -36,36 +37,36 @@ const std::vector<Config> points{
      .cluster = 2,
      .stages = 2,
      .hold = 2},
-    {.variant = "resident", .warps = 16, .vec = 8, .unroll = 2, .cluster = 1, .stages = 2, .hold = 8},
-    {.variant = "flow", .warps = 13, .vec = 8, .unroll = 2, .cluster = 1, .stages = 3},
+    {.variant = "persistent", .warps = 16, .vec = 8, .unroll = 2, .cluster = 1, .stages = 2, .hold = 8},
+    {.variant = "persistent_reduce", .warps = 13, .vec = 8, .unroll = 2, .cluster = 1, .stages = 3},
     {.variant = "split", .warps = 8, .vec = 8, .split = 16},
-    {.variant = "direct", .warps = 4, .vec = 8, .tile = 1024},
+    {.variant = "elementwise", .warps = 4, .vec = 8, .tile = 1024},
     {.variant = "strided", .warps = 4, .tile = 8},
-    {.variant = "stream", .warps = 8, .vec = 8, .tile = 8192},
+    {.variant = "bandwidth", .warps = 8, .vec = 8, .tile = 8192},
 };
 
 bool takes_rows(const Config& config) {
-  return config.variant == "pipeline" || config.variant == "relay" || config.variant == "resident" ||
-         config.variant == "flow";
+  return config.variant == "pipeline" || config.variant == "pipeline_decoupled" ||
+         config.variant == "persistent" || config.variant == "persistent_reduce";
 }
 
 /// The problem, or what the variant serves of it.
 Problem served(Problem problem, const Config& config) {
   problem.strided = config.variant == "strided";
-  if (config.variant == "stream") problem = {.operation = Operation::add};
-  if (config.variant == "resident") problem.softcap = false;
+  if (config.variant == "bandwidth") problem = {.operation = Operation::add};
+  if (config.variant == "persistent") problem.softcap = false;
   if (config.variant == "pipeline") problem.softcap = problem.weights = false;
-  if (config.variant == "relay") {
+  if (config.variant == "pipeline_decoupled") {
     if (!is_cross_entropy(problem.operation)) problem.operation = Operation::cross_entropy;
     problem.gradient = problem.softcap = true;
   }
-  if (config.variant == "direct") {
+  if (config.variant == "elementwise") {
     problem.operation = Operation::cross_entropy_backward;
     problem.gradient = true;
     problem.smoothing = problem.probabilities = false;
     problem.z_loss_out = problem.lse_out = problem.argmax_out = problem.hit_out = false;
   }
-  if (config.variant == "flow") {
+  if (config.variant == "persistent_reduce") {
     problem.operation = Operation::cross_entropy;
     problem.gradient = false;
     problem.upstream = Upstream::one;
@@ -125,16 +126,16 @@ TEST(Source, OptionsThatAreOffAreConstantsThatAreFalse) {
       {"from_lse", [](Problem& p) { p.operation = Operation::cross_entropy_backward; }},
   };
   for (const Config& config : points) {
-    if (config.variant == "stream") continue;
+    if (config.variant == "bandwidth") continue;
     const std::set<std::string> always =
-        config.variant == "direct"  ? std::set<std::string>{"gradient", "from_lse"}
-        : config.variant == "relay" ? std::set<std::string>{"gradient", "softcap"}
-                                    : std::set<std::string>{};
+        config.variant == "elementwise"          ? std::set<std::string>{"gradient", "from_lse"}
+        : config.variant == "pipeline_decoupled" ? std::set<std::string>{"gradient", "softcap"}
+                                                 : std::set<std::string>{};
     for (const auto& [option, turn_on] : options) {
       Problem problem = served(cross_entropy_problem, config);
       turn_on(problem);
       if (!variant(config.variant).serves(problem)) continue;
-      if (config.variant == "direct" && option == "sums") continue;  // no losses
+      if (config.variant == "elementwise" && option == "sums") continue;  // no losses
       const std::string text = generate(problem, config).sources.front().text;
       for (const auto& [other, unused] : options) {
         const std::string constant = "constexpr bool " + other + " = ";
@@ -203,7 +204,7 @@ TEST(Program, StepsFollowFromVariantOperationAndReduction) {
     SCOPED_TRACE(to_text(config));
     const std::string row = config.variant == "split" ? "ce_part ce_row" : "ce_row";
     EXPECT_EQ(entries(generate(served(softmax, config), config)), row);
-    if (config.variant == "stream") continue;
+    if (config.variant == "bandwidth") continue;
     const std::pair<Problem, std::string> expected[] = {
         steps(forward, Reduction::none, true, false, row),
         steps(forward, Reduction::sum, true, false, row + " ce_sum"),
@@ -240,10 +241,12 @@ TEST(Program, LaterStepsOverlapTheOneBefore) {
 }
 
 TEST(Program, StepsAreLaunchedAsTheConfigSays) {
-  const std::map<std::string, std::int64_t> blocks_of_64_rows{
-      {"warp", 4},       {"block", 64},       {"online", 64},   {"cluster", 256},
-      {"pipeline", 128}, {"relay", 128},      {"resident", 64}, {"flow", 64},
-      {"split", 1024},   {"direct", 64 * 32}, {"strided", 2},   {"stream", 256}};
+  const std::map<std::string, std::int64_t> blocks_of_64_rows{{"warp", 4},        {"block", 64},
+                                                              {"two_pass", 64},   {"cluster", 256},
+                                                              {"pipeline", 128},  {"pipeline_decoupled", 128},
+                                                              {"persistent", 64}, {"persistent_reduce", 64},
+                                                              {"split", 1024},    {"elementwise", 64 * 32},
+                                                              {"strided", 2},     {"bandwidth", 256}};
   for (const Config& config : points) {
     SCOPED_TRACE(to_text(config));
     const Problem problem = served(softmax, config);
@@ -275,8 +278,8 @@ TEST(Program, SumsAreTheSameSourceForEveryConfigAndWidth) {
   const Program narrow = generate(of_many_rows(mean, block), block);
   ASSERT_EQ(narrow.sources.size(), 2u);
   for (const Config& config : points) {
-    if (config.variant == "stream" || config.variant == "direct") continue;  // no losses
-    if (config.variant == "flow") continue;                                  // losses without a gradient
+    if (config.variant == "bandwidth" || config.variant == "elementwise") continue;  // no losses
+    if (config.variant == "persistent_reduce") continue;  // losses without a gradient
     Problem other = mean;
     other.lse_out = other.smoothing = other.softcap = other.batched = true;  // nothing of it is summed
     other = of_many_rows(other, config);
@@ -288,7 +291,7 @@ TEST(Program, SumsAreTheSameSourceForEveryConfigAndWidth) {
 }
 
 TEST(Program, AVariantMustServeTheOperation) {
-  const Config stream{.variant = "stream", .warps = 8, .vec = 4, .tile = 4096};
+  const Config stream{.variant = "bandwidth", .warps = 8, .vec = 4, .tile = 4096};
   try {
     (void)generate(softmax, stream);
     FAIL();
@@ -298,13 +301,13 @@ TEST(Program, AVariantMustServeTheOperation) {
   for (const Config& config : points) {
     Problem other = served(softmax, config);
     other.strided = !other.strided;
-    if (config.variant == "stream") other.operation = Operation::softmax;
+    if (config.variant == "bandwidth") other.operation = Operation::softmax;
     EXPECT_THROW((void)generate(other, config), InvalidArgument) << to_text(config);
   }
   Problem backward = cross_entropy_problem;
   backward.operation = Operation::cross_entropy_backward;
   EXPECT_THROW(
-      (void)generate(cross_entropy_problem, {.variant = "direct", .warps = 4, .vec = 8, .tile = 1024}),
+      (void)generate(cross_entropy_problem, {.variant = "elementwise", .warps = 4, .vec = 8, .tile = 1024}),
       InvalidArgument);
   EXPECT_THROW((void)generate(backward, block), InvalidArgument);
 }
@@ -329,15 +332,61 @@ TEST(TemplateDigest, IsOfEveryFileOfTheSources) {
           all += template_text(file);
       if (is_cross_entropy(operation)) all += template_text("kernels/loss_sum.cuh");
       for (const auto& [name, text] : included_files(all)) all += text;
-      EXPECT_EQ(template_digest(operation, variant.name), digest({all}));
+      EXPECT_EQ(template_digest(operation, variant.name), digest({without_comments(all)}));
       for (const Source& source : generate(problem, *config).sources)
         for (const auto& [name, text] : source.headers)
           EXPECT_NE(all.find(text), std::string::npos) << name << " is not in the digest";
     }
 }
 
+/// A comment in every line and other line breaks, as a person or a formatter would change them.
+std::string with_other_comments(std::string_view text) {
+  std::string changed = "/* A licence.\n\n Of several lines. */\n";
+  bool continues = false;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    const std::string_view line = text.substr(0, end);
+    const bool is_directive = continues || line.starts_with('#');
+    continues = line.ends_with('\\');
+    changed += is_directive ? std::string(line) : "   " + std::string(line) + "\t// \"why\" it's so\n\n";
+    changed += '\n';
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return changed;
+}
+
+TEST(TemplateDigest, CommentsAndSpacesOfNoTemplateChangeAKey) {
+  ASSERT_FALSE(templates::files().empty());
+  for (const templates::File& file : templates::files()) {
+    EXPECT_EQ(without_comments(with_other_comments(file.text)), without_comments(file.text)) << file.name;
+    EXPECT_LT(without_comments(file.text).size(), file.text.size()) << file.name;
+  }
+  Source source = generate(cross_entropy_problem, block).sources.front();
+  const std::string key = compile_key(source, "nvrtc");
+  source.text = with_other_comments(source.text);
+  for (auto& [name, text] : source.headers) text = with_other_comments(text);
+  EXPECT_EQ(compile_key(source, "nvrtc"), key);
+  source.text += "int more;";
+  EXPECT_NE(compile_key(source, "nvrtc"), key);
+}
+
+TEST(TemplateDigest, CodeDiffersWhereItsTokensDo) {
+  const auto same = [](std::string_view a, std::string_view b) {
+    return without_comments(a) == without_comments(b);
+  };
+  EXPECT_TRUE(same("int a = 1;  // one\n", "int a=1;"));
+  EXPECT_TRUE(same("f(a,\n  b) /* both */ {", "f(a, b) {"));
+  EXPECT_TRUE(same("#define A 1  // one\nint b;", "#define A 1\n\nint b;"));
+  EXPECT_FALSE(same("int ab;", "int a b;"));
+  EXPECT_FALSE(same("a & &b", "a && b"));
+  EXPECT_FALSE(same("\"a  b\"", "\"a b\""));
+  EXPECT_FALSE(same("\"//a\"", "\"//b\""));
+  EXPECT_FALSE(same("#define A\nB", "#define A B"));
+  EXPECT_FALSE(same("x = 1'000; y = '/';", "x = 1'000; y = '*';"));
+}
+
 TEST(TemplateDigest, DiffersBetweenVariantsAndOperations) {
-  EXPECT_NE(template_digest(Operation::softmax, "block"), template_digest(Operation::softmax, "online"));
+  EXPECT_NE(template_digest(Operation::softmax, "block"), template_digest(Operation::softmax, "two_pass"));
   EXPECT_NE(template_digest(Operation::softmax, "block"), template_digest(Operation::cross_entropy, "block"));
   EXPECT_EQ(template_digest(Operation::softmax, "block"), template_digest(Operation::softmax, "block"));
 }

@@ -18,10 +18,10 @@
 namespace ce::generator {
 namespace {
 
-bool is_stream(const Variant& variant) { return variant.serves({.operation = Operation::copy}); }
+bool is_bandwidth(const Variant& variant) { return variant.serves({.operation = Operation::copy}); }
 bool needs_clusters(const Variant& variant) {
-  return variant.name == "cluster" || variant.name == "pipeline" || variant.name == "relay" ||
-         variant.name == "resident" || variant.name == "flow";
+  return variant.name == "cluster" || variant.name == "pipeline" || variant.name == "pipeline_decoupled" ||
+         variant.name == "persistent" || variant.name == "persistent_reduce";
 }
 
 /// Every option at once, as far as they go together and the variant serves them.
@@ -34,26 +34,26 @@ Problem with_all_options(const Variant& variant, Problem problem) {
     problem.z_loss_out = problem.lse_out = problem.argmax_out = true;
     problem.hit_out = !problem.probabilities;
   }
-  if (variant.name == "resident" || variant.name == "pipeline") problem.softcap = false;
+  if (variant.name == "persistent" || variant.name == "pipeline") problem.softcap = false;
   if (variant.name == "pipeline") problem.weights = false;
   return problem;
 }
 
 /// Of the width that the variant is for.
 Problem plain(const Variant& variant, Operation operation, DType dtype) {
-  const bool strided = !is_stream(variant) && variant.serves({.strided = true});
+  const bool strided = !is_bandwidth(variant) && variant.serves({.strided = true});
   return {.operation = operation,
           .dtype = dtype,
           .strided = strided,
           .rows = 64,
-          .columns = variant.name == "warp"       ? 256
-                     : variant.name == "block"    ? 4096
-                     : variant.name == "resident" ? 131072
-                                                  : 32768};
+          .columns = variant.name == "warp"         ? 256
+                     : variant.name == "block"      ? 4096
+                     : variant.name == "persistent" ? 131072
+                                                    : 32768};
 }
 
-/// What `direct` serves: nothing is reduced.
-std::vector<Problem> problems_of_direct(const Variant& variant) {
+/// What `elementwise` serves: nothing is reduced.
+std::vector<Problem> problems_of_elementwise(const Variant& variant) {
   Problem usual = plain(variant, Operation::cross_entropy_backward, DType::bf16);
   usual.gradient = usual.in_place = true;
   usual.upstream = Upstream::scalar;
@@ -64,8 +64,8 @@ std::vector<Problem> problems_of_direct(const Variant& variant) {
   return {usual, weights, smoothing};
 }
 
-/// What `flow` serves: losses alone. Of weights that all rows need it has room for those of narrow rows.
-std::vector<Problem> problems_of_flow(const Variant& variant) {
+/// What `persistent_reduce` serves: losses alone. Of weights that all rows need it has room for those of narrow rows.
+std::vector<Problem> problems_of_persistent_reduce(const Variant& variant) {
   std::vector<Problem> problems;
   for (const DType dtype : {DType::bf16, DType::f16, DType::f32}) {
     Problem problem = with_all_options(variant, plain(variant, Operation::cross_entropy, dtype));
@@ -81,8 +81,8 @@ std::vector<Problem> problems_of_flow(const Variant& variant) {
   return problems;
 }
 
-/// What `relay` serves: cross entropy with a soft cap or weights that all rows need.
-std::vector<Problem> problems_of_relay(const Variant& variant) {
+/// What `pipeline_decoupled` serves: cross entropy with a soft cap or weights that all rows need.
+std::vector<Problem> problems_of_pipeline_decoupled(const Variant& variant) {
   Problem backward = with_all_options(variant, plain(variant, Operation::cross_entropy_backward, DType::f16));
   backward.columns += 3;
   backward.alignment = Alignment::shifted;
@@ -98,12 +98,12 @@ Problem backward_for(const Variant& variant, Problem problem) {
 
 /// Each operation once, cross entropy with all options.
 std::vector<Problem> operations_of(const Variant& variant) {
-  if (is_stream(variant))
+  if (is_bandwidth(variant))
     return {plain(variant, Operation::copy, DType::f32), plain(variant, Operation::read, DType::f32),
             plain(variant, Operation::add, DType::f32)};
-  if (variant.name == "direct") return problems_of_direct(variant);
-  if (variant.name == "flow") return problems_of_flow(variant);
-  if (variant.name == "relay") return problems_of_relay(variant);
+  if (variant.name == "elementwise") return problems_of_elementwise(variant);
+  if (variant.name == "persistent_reduce") return problems_of_persistent_reduce(variant);
+  if (variant.name == "pipeline_decoupled") return problems_of_pipeline_decoupled(variant);
   Problem log_softmax = plain(variant, Operation::log_softmax, DType::bf16);
   log_softmax.columns += 3;
   if (!log_softmax.strided) log_softmax.alignment = Alignment::shifted;
@@ -120,22 +120,22 @@ std::vector<Problem> operations_of(const Variant& variant) {
 
 /// Cross entropy as most call it, by itself, and with probabilities.
 std::vector<Problem> more_of(const Variant& variant) {
-  if (is_stream(variant) || variant.name == "direct") return {};
+  if (is_bandwidth(variant) || variant.name == "elementwise") return {};
   const bool writes_rows =
-      variant.name == "pipeline" || variant.name == "relay" || variant.name == "resident";
+      variant.name == "pipeline" || variant.name == "pipeline_decoupled" || variant.name == "persistent";
   Problem usual = plain(variant, Operation::cross_entropy, DType::bf16);
   usual.target_dtype = DType::i32;
   usual.loss_dtype = DType::bf16;
   usual.reduction = Reduction::sum;
-  usual.softcap = variant.name == "relay";
+  usual.softcap = variant.name == "pipeline_decoupled";
   usual.weights = variant.name == "pipeline";  // of the targets alone
-  if (variant.name != "flow") {
+  if (variant.name != "persistent_reduce") {
     usual.upstream = Upstream::scalar;
     usual.gradient = usual.in_place = true;
   }
   Problem probabilities = plain(variant, Operation::cross_entropy, DType::f32);
   probabilities.probabilities = true;
-  if (variant.name == "flow")
+  if (variant.name == "persistent_reduce")
     return {usual, probabilities, plain(variant, Operation::cross_entropy, DType::f32)};
   Problem loss = plain(variant, Operation::cross_entropy, DType::f32);
   if (!loss.strided && !needs_clusters(variant)) loss.alignment = Alignment::element;
@@ -186,7 +186,7 @@ class Compiler {
 /// What compiles below is all there is: no option or operation of a variant is left out.
 TEST(CompiledProblems, ShowEveryOptionOfEveryVariant) {
   for (const Variant& variant : variants()) {
-    if (is_stream(variant)) continue;
+    if (is_bandwidth(variant)) continue;
     std::vector<Problem> problems = operations_of(variant);
     const std::vector<Problem> more = more_of(variant);
     problems.insert(problems.end(), more.begin(), more.end());
@@ -198,14 +198,15 @@ TEST(CompiledProblems, ShowEveryOptionOfEveryVariant) {
       for (std::string word; words >> word;) shown.insert(word);
     }
     std::vector<std::string> wanted{"smoothing", "weights=f32", "z_loss", "scale", "batched", "mean"};
-    if (variant.name != "resident" && variant.name != "pipeline") wanted.push_back("softcap");
-    if (variant.name != "flow")
+    if (variant.name != "persistent" && variant.name != "pipeline") wanted.push_back("softcap");
+    if (variant.name != "persistent_reduce")
       wanted.insert(wanted.end(),
                     {"cross_entropy_backward", "gradient", "upstream=scalar", "upstream=rows", "in_place"});
-    if (variant.name != "direct")
+    if (variant.name != "elementwise")
       wanted.insert(wanted.end(), {"cross_entropy", "probabilities", "z_loss_out", "lse_out", "argmax_out",
                                    "hit_out", "sum", "target=i32", "loss=bf16", "f32", "f16", "bf16"});
-    if (variant.name != "direct" && variant.name != "flow" && variant.name != "relay")
+    if (variant.name != "elementwise" && variant.name != "persistent_reduce" &&
+        variant.name != "pipeline_decoupled")
       wanted.insert(wanted.end(), {"softmax", "log_softmax", "softmax_backward", "log_softmax_backward"});
     for (const std::string& word : wanted)
       EXPECT_TRUE(shown.contains(word)) << variant.name << " is not compiled with " << word;
@@ -226,11 +227,13 @@ TEST(CompiledProblems, ReadWeightsInSharedMemoryByVectors) {
   if (nvrtc == nullptr || nvrtc->target(unknown) != "compute_90")
     GTEST_SKIP() << "no NVRTC that makes PTX for sm_90";
   for (const Variant& variant : variants()) {
-    if (variant.name != "relay" && variant.name != "resident" && variant.name != "flow") continue;
+    if (variant.name != "pipeline_decoupled" && variant.name != "persistent" &&
+        variant.name != "persistent_reduce")
+      continue;
     for (const DType dtype : {DType::bf16, DType::f32}) {
       Problem problem = plain(variant, Operation::cross_entropy, dtype);
       problem.smoothing = problem.weights = true;
-      problem.gradient = variant.name != "flow";
+      problem.gradient = variant.name != "persistent_reduce";
       validate(problem);
       if (!variant.serves(problem)) continue;
       const std::optional<Config> config = config_of(variant, problem, 90, false);

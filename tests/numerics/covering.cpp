@@ -39,14 +39,14 @@ const std::vector<std::int64_t>& widths_of(std::string_view variant) {
   static const std::map<std::string_view, std::vector<std::int64_t>> widths{
       {"warp", {1000, 1, 33, 128, 7, 127, 512, 31, 513, 256, 2}},
       {"block", {1000, 1, 33, 4099, 256, 2048, 127, 513, 31}},
-      {"online", {1000, 33, 4099, 2048, 20001, 127}},
+      {"two_pass", {1000, 33, 4099, 2048, 20001, 127}},
       {"cluster", {16384, 24579, 18944, 20001}},
       {"pipeline", {16384, 24579, 18944, 20001}},
-      {"relay", {16384, 24579, 32768, 40003}},
-      {"resident", {16384, 32768, 24579, 40003, 30000}},
-      {"flow", {16384, 32768, 30000, 40003}},
+      {"pipeline_decoupled", {16384, 24579, 32768, 40003}},
+      {"persistent", {16384, 32768, 24579, 40003, 30000}},
+      {"persistent_reduce", {16384, 32768, 30000, 40003}},
       {"split", {4096, 20001, 9000, 50257}},
-      {"direct", {1000, 1, 33, 4099, 127, 20001}},
+      {"elementwise", {1000, 1, 33, 4099, 127, 20001}},
       {"strided", {19, 1, 100, 2, 1000}},
   };
   return widths.at(variant);
@@ -93,7 +93,8 @@ std::optional<Config> draw_config(const Problem& problem, std::string_view varia
   if (!drawn.serves(problem)) return std::nullopt;
   // As if blocks had less of it: rows that need not be as wide are held in the same way.
   generator::Limits fewer = limits;
-  if (variant == "resident") fewer.shared_bytes_per_block = std::min(fewer.shared_bytes_per_block, 80 * 1024);
+  if (variant == "persistent")
+    fewer.shared_bytes_per_block = std::min(fewer.shared_bytes_per_block, 80 * 1024);
   std::vector<const Config*> fitting;
   for (const Config& point : drawn.points())
     if (!drawn.rejects(point, problem, fewer)) fitting.push_back(&point);
@@ -160,8 +161,9 @@ std::vector<Case> covering_cases(std::string_view variant, const generator::Limi
 std::vector<Case> product_of_options(const generator::Limits& limits, std::uint64_t seed, int part,
                                      int parts) {
   Random random(seed + static_cast<std::uint64_t>(part));
-  const std::vector<std::string_view> variants{"warp",    "block",    "online", "split",    "strided",
-                                               "cluster", "pipeline", "relay",  "resident", "flow"};
+  const std::vector<std::string_view> variants{
+      "warp",    "block",    "two_pass",           "split",      "strided",
+      "cluster", "pipeline", "pipeline_decoupled", "persistent", "persistent_reduce"};
   std::vector<Case> cases;
   constexpr int combinations = 1 << 10;  // of ten options that are on or off
   int number = 0;

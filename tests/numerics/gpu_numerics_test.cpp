@@ -57,8 +57,9 @@ TEST_P(EveryVariant, AFew) {
 }
 
 INSTANTIATE_TEST_SUITE_P(GpuNumerics, EveryVariant,
-                         testing::Values("warp", "block", "online", "cluster", "pipeline", "relay",
-                                         "resident", "flow", "split", "direct", "strided"),
+                         testing::Values("warp", "block", "two_pass", "cluster", "pipeline",
+                                         "pipeline_decoupled", "persistent", "persistent_reduce", "split",
+                                         "elementwise", "strided"),
                          [](const auto& test) { return std::string(test.param); });
 
 class ProductOfOptions : public GpuNumerics, public testing::WithParamInterface<int> {};

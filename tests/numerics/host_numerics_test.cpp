@@ -45,16 +45,16 @@ TEST_P(EveryVariant, CoveringArray) {
   // That the array covers what it claims to cover.
   std::set<std::string> seen;
   for (const Case& one : cases) seen.merge(words_of(one));
-  const bool reduces = GetParam() != "direct", writes = GetParam() != "flow";
+  const bool reduces = GetParam() != "elementwise", writes = GetParam() != "persistent_reduce";
   std::vector<const char*> words{"smoothing", "z_loss", "scale", "none", "mean", "batched"};
-  if (GetParam() != "resident" && GetParam() != "pipeline") words.push_back("softcap");
+  if (GetParam() != "persistent" && GetParam() != "pipeline") words.push_back("softcap");
   if (writes)
     words.insert(words.end(),
                  {"cross_entropy_backward", "upstream=scalar", "upstream=rows", "in_place", "gradient"});
   if (reduces)
     words.insert(words.end(), {"cross_entropy", "probabilities", "weights=f32", "z_loss_out", "lse_out",
                                "argmax_out", "hit_out", "sum", "target=i32"});
-  if (reduces && writes && GetParam() != "relay")
+  if (reduces && writes && GetParam() != "pipeline_decoupled")
     words.insert(words.end(), {"softmax", "log_softmax", "softmax_backward", "log_softmax_backward"});
   for (const char* dtype : {"f32", "f16", "bf16"})
     for (const char* word : words)
@@ -62,8 +62,9 @@ TEST_P(EveryVariant, CoveringArray) {
 }
 
 INSTANTIATE_TEST_SUITE_P(HostNumerics, EveryVariant,
-                         testing::Values("warp", "block", "online", "cluster", "pipeline", "relay",
-                                         "resident", "flow", "split", "direct", "strided"),
+                         testing::Values("warp", "block", "two_pass", "cluster", "pipeline",
+                                         "pipeline_decoupled", "persistent", "persistent_reduce", "split",
+                                         "elementwise", "strided"),
                          [](const auto& test) { return test.param; });
 
 /// 72 combinations, which the seed draws.

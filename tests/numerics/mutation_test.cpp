@@ -135,11 +135,11 @@ struct CapMutation {
 
 const Config warp{.variant = "warp", .warps = 2, .vec = 4, .lanes = 32, .rows = 1};
 const Config block{.variant = "block", .warps = 4, .vec = 4};
-const Config online{.variant = "online", .warps = 4, .vec = 4, .tile = 1024};
+const Config online{.variant = "two_pass", .warps = 4, .vec = 4, .tile = 1024};
 const Config split{.variant = "split", .warps = 4, .vec = 4, .split = 2};
 const Config cluster{.variant = "cluster", .warps = 4, .vec = 4, .tile = 2048, .cluster = 2};
 const Config pipeline{.variant = "pipeline", .warps = 17, .vec = 4, .tile = 2048, .cluster = 1, .stages = 2};
-const Config relay{.variant = "relay",
+const Config relay{.variant = "pipeline_decoupled",
                    .warps = 18,
                    .reducers = 8,
                    .vec = 4,
@@ -148,7 +148,7 @@ const Config relay{.variant = "relay",
                    .stages = 4,
                    .hold = 2};
 
-const Config narrow_relay{.variant = "relay",
+const Config narrow_relay{.variant = "pipeline_decoupled",
                           .warps = 18,
                           .reducers = 8,
                           .vec = 8,

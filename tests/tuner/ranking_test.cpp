@@ -120,7 +120,7 @@ TEST(Ranking, ASearchLooksAtSeveralWaysToShareARow) {
 }
 
 /// With all options 32768 columns in bf16 took 817 us after searches with fewer of them, whose fastest stay on the device:
-/// an `online` of 705 us was not ready in time. (A relay of 677 us comes first now.)
+/// an `two_pass` of 705 us was not ready in time. (A relay of 677 us comes first now.)
 TEST(Ranking, ASearchLooksAtSeveralWaysWhateverNeighboursWithOtherOptionsPraise) {
   Problem problem{.operation = Operation::cross_entropy,
                   .dtype = DType::bf16,
@@ -206,12 +206,12 @@ TEST(Ranking, ASearchTriesSomeOfWhatWasHardlyRecordedAndNothingElseDoes) {
   expect_some("never");
 }
 
-/// `resident` was recorded with many rows only: with a row for every second multiprocessor it took all places of a search,
+/// `persistent` was recorded with many rows only: with a row for every second multiprocessor it took all places of a search,
 /// and a `cluster` that is 17% faster was not looked at.
 TEST(Ranking, AVariantIsBelievedWhereItWasRecordedOnly) {
   const Problem few{
       .dtype = DType::bf16, .alignment = generator::Alignment::shifted, .rows = 64, .columns = 100277};
-  EXPECT_NE(tuner::safe_default(few, h200).variant, "resident");
+  EXPECT_NE(tuner::safe_default(few, h200).variant, "persistent");
   const auto looked_at = [](const Problem& problem) {
     std::vector<std::string> first = structures_of(tuner::search_order(problem, h200, {}));
     first.resize(24);
@@ -279,7 +279,7 @@ TEST(Ranking, LetsLoadsLeaveL2LastWhereMuchIsReadAndWritten) {
 TEST(Ranking, LeavesTheReferenceKernelAlone) {
   // Times of years are compared with its times: Bench::reference().
   EXPECT_EQ(generator::to_text(tuner::reference_config(h200)),
-            "stream/warps=8,vec=4,tile=4096,load=ca,store=wb");
+            "bandwidth/warps=8,vec=4,tile=4096,load=ca,store=wb");
 }
 
 TEST(Ranking, NamesTheProblemThatNoConfigFits) {
@@ -333,7 +333,7 @@ TEST(Traits, SayWhatTheirNamesSay) {
   const char* block = "block/warps=32,vec=8,load=ca,store=wb";
   EXPECT_EQ(trait(block, "threads"), 2) << "1024 of 256";
   EXPECT_EQ(trait(block, "held"), 1) << "32 of 16";
-  EXPECT_EQ(trait(block, "resident"), 0) << "one block of 1024: the registers hold no other";
+  EXPECT_EQ(trait(block, "persistent"), 0) << "one block of 1024: the registers hold no other";
   EXPECT_EQ(trait(block, "idle"), -1) << "two blocks for each place";
   EXPECT_EQ(trait(block, "tail"), 0);
   EXPECT_EQ(trait(block, "row"), 1) << "64 KiB of 32";

@@ -1,4 +1,4 @@
-// Variant `resident`: a row in the registers and the shared memory of blocks that stay.
+// Variant `persistent`: a row in the registers and the shared memory of blocks that stay.
 //
 // As many clusters as the GPU holds at once take one row after the other, whoever is ready the next one. The
 // part of a row that a block has arrives in chunks through a ring in its shared memory, which one warp keeps full.
@@ -21,15 +21,6 @@
 // axis hold = 4 6 8 9 12 15 16 18 20 24
 // axis load = ca last
 // axis store = wb cg
-//
-// Ledger
-//   1  after `pipeline`, where all of a row lies in shared memory. Chunks are loaded by a warp of their own: as a
-//      side job of a warp that works, loading made all others wait for it. The next chunk is read from the ring
-//      while one is reduced
-//   2  clusters begin in turn: all at once they read together, then wrote together, for the first four rows (151936
-//      columns in bf16, 31 rows each: 3% less time)
-//   3  blocks send what they tell each other, as in `pipeline` (128256 columns in f32 with weights of the classes: 682 to
-//      590 us)
 #pragma once
 #include "device/device.cuh"
 

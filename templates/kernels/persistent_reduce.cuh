@@ -1,4 +1,4 @@
-// Variant `flow`: a loss alone, by blocks that stay.
+// Variant `persistent_reduce`: a loss alone, by blocks that stay.
 //
 // As many blocks as the GPU holds at once, one to three on each multiprocessor, take one row after the other, whoever
 // is ready the next one. Rows flow through a ring in shared memory, which one warp keeps full and the others empty; of
@@ -9,7 +9,7 @@
 //     workers   | statistics of row s                 | of row s + 1
 //               |                                     | one of them: join, loss of row s
 //
-// Against `online`, memory never idles at the end of a row, and at the end of all rows each multiprocessor has one
+// Against `two_pass`, memory never idles at the end of a row, and at the end of all rows each multiprocessor has one
 // row left to finish, not eight. Needs sm_90. Moves 1 read. Bound by the memory.
 //
 // axis warps = 9 13 17
@@ -18,9 +18,6 @@
 // axis cluster = 1
 // axis stages = 3 4 6 8 12
 // axis load = ca last
-//
-// Ledger
-//   1  after `online`, whose last rows left a tenth of 150 microseconds without enough in flight
 #pragma once
 #include "device/device.cuh"
 

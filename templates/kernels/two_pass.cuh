@@ -1,4 +1,4 @@
-// Variant `online`: several passes over the row in tiles, with the online softmax recurrence.
+// Variant `two_pass`: several passes over the row in tiles, with the online softmax recurrence.
 //
 // One block of `warps` warps per row. The first pass reads tile after tile and keeps a running maximum and
 // sum in each thread; nothing of the row stays on chip, so any width fits. The second pass reads the row
@@ -16,10 +16,6 @@
 // axis tile = 256 512 1024 2048 4096 8192
 // axis load = ca cg cs last
 // axis store = wb cg cs wt
-//
-// Ledger
-//   1  per-thread recurrence over tiles, one block reduction at the end, second pass backwards
-//   2  loads that leave L2 last, so that what is written leaves it first
 #pragma once
 #include "row/tile.cuh"
 

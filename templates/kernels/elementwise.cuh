@@ -1,4 +1,4 @@
-// Variant `direct`: outputs that need no reduction.
+// Variant `elementwise`: outputs that need no reduction.
 //
 // The gradient from a saved logsumexp depends on nothing but its own column: every block takes one tile of
 // one row, loads all of it, and stores it.
@@ -11,10 +11,6 @@
 // axis tile = 256 512 1024 2048 4096
 // axis load = ca cg last
 // axis store = wb cg cs
-//
-// Ledger
-//   1  all loads of a thread before its first store
-//   2  loads that leave L2 last, so that what is written leaves it first
 #pragma once
 #include "row/tile.cuh"
 

@@ -1,4 +1,4 @@
-// Variant `relay`: as `pipeline`, with a ring for several rows, and a warp that settles them.
+// Variant `pipeline_decoupled`: as `pipeline`, with a ring for several rows, and a warp that settles them.
 //
 // For cross entropy with options that take so much arithmetic, or so much shared memory for the weights of all classes,
 // that what happens between the last chunk of a row and its first output holds `pipeline` up:
@@ -23,17 +23,6 @@
 // axis hold = 2 3 4 6 8
 // axis load = last
 // axis store = wb
-//
-// Ledger
-//   1  after `pipeline`, whose roles it has (128256 columns, f32, smoothing and weights of the classes: 590 to 500 us, no
-//      options 497; bf16: 658 to 566, no options 501)
-//   2  a settler with less to do, addresses that are kept, and no maximum under a soft cap (128256 columns, bf16: soft cap
-//      589 to 551 us, weights 564 to 545; f32 with both: 660 to 591)
-//   3  logits of 16 bits are put under a soft cap once, by the reducers, in the ring (bf16: 128256 columns 549 to 530 us,
-//      256000 columns 603 to 547)
-//   4  what does not depend on the row is computed once: constants of the cap, the sum of a warp's weights, which chunks are
-//      full; marks are joined only if there are any (weights and soft cap, bf16: 32768 columns 658 to 605 us, 128256 columns
-//      768 to 714; f32: 128256 columns 597 to 548)
 #pragma once
 #include "device/device.cuh"
 

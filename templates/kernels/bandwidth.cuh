@@ -1,4 +1,4 @@
-// Variant `stream`: nothing but memory traffic, to find the ceiling that every other kernel is held against.
+// Variant `bandwidth`: nothing but memory traffic, to find the ceiling that every other kernel is held against.
 //
 // Every block moves one tile of a dense tensor: operation `copy` reads and writes it, `add` reads two and
 // writes their sum, `read` folds it into one word per block with exclusive or (a write of 4 bytes per tile,
@@ -9,10 +9,6 @@
 // axis tile = 4096 8192
 // axis load = ca cs last
 // axis store = wb cs
-//
-// Ledger
-//   1  a tile per block, all loads of a thread before its first store
-//   2  loads that leave L2 last, so that what is written leaves it first
 #pragma once
 #include "arguments.cuh"
 #include "row/row.cuh"
