@@ -411,7 +411,7 @@ def self_test() -> None:
               "date": "2030-01-01T00:00:00Z", "kinds": {"normal": "as they are"},
               "entries": [made_up("f32", 0.6, 0.5), made_up("bf16", 0.2, 0.4)]}
     text = report(result)
-    expect("worse than it may be in 1" in text and "f32 normal: ce 0.6 3.17 (online)" in text, f"report\n{text}")
+    expect("worse than it may be in 1" in text and "f32 normal: ce 0.6 3.17 (two_pass)" in text, f"report\n{text}")
     narrow, wide = made_up("f32", 0.3, 0.5), made_up("f32", 0.6, 0.5)
     narrow["rows"] = 3 * wide["rows"]
     (both,) = over_widths([narrow, wide])

@@ -100,7 +100,7 @@ def recorded_configs(files):
             load, store = modifiers.split(".")
             # Without an output there is no axis store.
             configs.append((float(median), f"{structure},load={load}" +
-                            ("" if structure.startswith("flow/") else f",store={store}")))
+                            ("" if structure.startswith("persistent_reduce/") else f",store={store}")))
     return {problem: [config for _, config in sorted(configs)] for problem, configs in problems.items()}
 
 

@@ -14,7 +14,7 @@ import tempfile
 import unittest
 
 BENCH = pathlib.Path(__file__).resolve().parents[2] / "bench"
-sys.path.insert(0, str(BENCH))
+sys.path[:0] = [str(BENCH), str(BENCH / "lab")]
 
 import fit_registers  # noqa: E402
 import regret  # noqa: E402
@@ -53,7 +53,7 @@ class RecordSearches(unittest.TestCase):
                   "measured" if us else "quarantined") for config, stage, us, day in measurements])
             database.commit()
             database.close()
-            written = subprocess.run([sys.executable, "-B", BENCH / "record_searches.py", file], capture_output=True,
+            written = subprocess.run([sys.executable, "-B", BENCH / "lab" / "record_searches.py", file], capture_output=True,
                                      text=True, check=True).stdout
         return [line for line in written.splitlines() if not line.startswith(("#", "device "))]
 

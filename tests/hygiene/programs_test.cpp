@@ -37,7 +37,7 @@ TEST(Programs, AllDrawFromOneSeed) {
 /// A set-uid program must not load what a variable of its user names, and an empty variable counts as unset.
 TEST(Programs, ReadTheEnvironmentInOnePlace) {
   std::vector<std::string> files;
-  for (const char* room : {"c", "cache", "ce", "cli", "generator", "runtime", "tuner"})
+  for (const char* room : {"base", "c", "cache", "ce", "cli", "generator", "runtime", "tuner"})
     for (const std::string& file : files_with("get", "env(", room)) files.push_back(file);
   EXPECT_THAT(files, testing::ElementsAre("base/environment.cpp"));
 }
@@ -45,9 +45,9 @@ TEST(Programs, ReadTheEnvironmentInOnePlace) {
 /// The environment of a set-uid program's user is not for compilers either.
 TEST(Programs, StartOthersWithAnEnvironmentThatIsChosenInOnePlace) {
   std::vector<std::string> files;
-  for (const char* room : {"c", "cache", "ce", "cli", "generator", "runtime", "tuner"})
+  for (const char* room : {"base", "c", "cache", "ce", "cli", "generator", "runtime", "tuner"})
     for (const std::string& file : files_with(" envi", "ron;", room)) files.push_back(file);
-  for (const char* room : {"c", "cache", "ce", "cli", "generator", "runtime", "tuner"})
+  for (const char* room : {"base", "c", "cache", "ce", "cli", "generator", "runtime", "tuner"})
     for (const std::string& file : files_with(" envi", "ron)", room)) files.push_back(file);
   EXPECT_THAT(files, testing::ElementsAre("base/environment.cpp"));
 }

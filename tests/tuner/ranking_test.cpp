@@ -120,7 +120,7 @@ TEST(Ranking, ASearchLooksAtSeveralWaysToShareARow) {
 }
 
 /// With all options 32768 columns in bf16 took 817 us after searches with fewer of them, whose fastest stay on the device:
-/// an `two_pass` of 705 us was not ready in time. (A relay of 677 us comes first now.)
+/// a `two_pass` of 705 us was not ready in time. (A `pipeline_decoupled` of 677 us comes first now.)
 TEST(Ranking, ASearchLooksAtSeveralWaysWhateverNeighboursWithOtherOptionsPraise) {
   Problem problem{.operation = Operation::cross_entropy,
                   .dtype = DType::bf16,
@@ -189,7 +189,7 @@ TEST(Ranking, ASearchTriesSomeOfWhatWasHardlyRecordedAndNothingElseDoes) {
                                               std::ptrdiff_t count) {
       const std::vector<std::string> structures = structures_of(configs);
       return std::count_if(structures.begin(), structures.begin() + count, [](const std::string& text) {
-        return text.starts_with("pipeline/") || text.starts_with("resident/");
+        return text.starts_with("pipeline/") || text.starts_with("persistent/");
       });
     };
     // One that is due where the order looks away from the ranking as well follows that.
@@ -221,12 +221,12 @@ TEST(Ranking, AVariantIsBelievedWhereItWasRecordedOnly) {
     return std::find(structures.begin(), structures.end(),
                      tuner::structure_of(generator::parse_config(config))) != structures.end();
   };
-  const auto resident_of = [](const std::vector<std::string>& structures) {
+  const auto persistent_of = [](const std::vector<std::string>& structures) {
     return std::count_if(structures.begin(), structures.end(),
-                         [](const std::string& structure) { return structure.starts_with("resident/"); });
+                         [](const std::string& structure) { return structure.starts_with("persistent/"); });
   };
   const std::vector<std::string> of_few = looked_at(few);
-  EXPECT_LE(resident_of(of_few), 6);
+  EXPECT_LE(persistent_of(of_few), 6);
   EXPECT_TRUE(contains(of_few, "cluster/warps=16,vec=8,tile=8192,cluster=2,load=last,store=cg"));
   const Problem many{.operation = Operation::cross_entropy,
                      .dtype = DType::f32,
@@ -236,7 +236,7 @@ TEST(Ranking, AVariantIsBelievedWhereItWasRecordedOnly) {
                      .alignment = generator::Alignment::vector,
                      .rows = 2048,
                      .columns = 128256};
-  EXPECT_GE(resident_of(looked_at(many)), 6) << "one won on an H200";
+  EXPECT_GE(persistent_of(looked_at(many)), 6) << "one won on an H200";
 }
 
 TEST(Ranking, IsThePermutedSpaceOnEveryDevice) {
