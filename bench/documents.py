@@ -2,7 +2,8 @@
 
 They are files GPU-DATE-TASK.json, as bench/all writes them: those of `ce-tune bench --json` (tasks widths-*, options-*,
 few-rows and loss-grad-*), `bench/compare.py --out` (compare-*), `bench/regret.py` and `bench/planted.py`. A document
-that was begun later replaces what earlier ones say of the same problem, cell by cell.
+that was begun later replaces what earlier ones say of the same problem, cell by cell. What a call costs on the host is
+in GPU-DATE-call-cost.txt, as ce_call_cost prints it; the newest of these files counts.
 """
 
 from __future__ import annotations
@@ -19,6 +20,11 @@ from peers import LOADERS
 FILE = re.compile(r"(?P<gpu>.+)-\d{4}-\d\d-\d\d-(?P<task>.+)\.json")
 TASKS = re.compile(r"widths-|options-|few-rows$|loss-grad-|compare-|regret$|planted")
 SIZES = {"bf16": 2, "f16": 2, "f32": 4}
+
+# Of ce_call_cost: what it calls a call, then counters, in nanoseconds unless they end in k.
+CALL = re.compile(r"^(?P<name>.+?) \(median\) .* bare=(?P<bare>\S+) "
+                  r".*plan_beyond=(?P<plan>\S+) .*run_beyond=(?P<run>\S+)$")
+FIRST_LAUNCH = re.compile(r"^first launch beyond .*: (?P<ms>[\d.]+) ms \((?P<how>tuned|database)")
 
 Key = tuple[Any, ...]
 
@@ -55,6 +61,35 @@ class Cell:
 
 
 Cells = dict[Key, Cell]
+
+
+@dataclass(frozen=True)
+class CallCost:
+    """Of one or more processes on one machine."""
+
+    path: Path
+    calls: dict[str, list[dict[str, float]]]  # by ce_call_cost's name; microseconds of bare, plan, run by process
+    first_launch_ms: dict[str, list[float]]  # "tuned", "database"
+
+    @property
+    def date(self) -> str:
+        return "-".join(self.path.name.removesuffix("-call-cost.txt").split("-")[-3:])
+
+
+def microseconds(text: str) -> float:
+    return float(text[:-1]) if text.endswith("k") else float(text) / 1e3
+
+
+def read_call_cost(path: Path) -> CallCost:
+    calls: dict[str, list[dict[str, float]]] = {}
+    first: dict[str, list[float]] = {}
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if called := CALL.match(line):
+            figures = {name: microseconds(called[name]) for name in ("bare", "plan", "run")}
+            calls.setdefault(called["name"], []).append(figures)
+        if launched := FIRST_LAUNCH.match(line):
+            first.setdefault(launched["how"], []).append(float(launched["ms"]))
+    return CallCost(path, calls, first)
 
 
 def read_documents(folder: Path, gpu: str | None) -> list[Document]:
@@ -114,6 +149,9 @@ class Results:
         documents = read_documents(folder, gpu)
         # GB/s over columns, by the last run that drew it.
         self.plot = max(folder.glob(f"{documents[0].gpu}-????-??-??-widths.svg"), default=None)
+
+        costs = sorted(folder.glob(f"{documents[0].gpu}-????-??-??-call-cost.txt"))
+        self.call_cost = read_call_cost(costs[-1]) if costs else None
 
         def of(task: str) -> list[Document]:
             return [document for document in documents if document.task.startswith(task)]

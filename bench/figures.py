@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable, Iterable
 
-from documents import Cell, Cells, Document, Key, Results
+from documents import CallCost, Cell, Cells, Document, Key, Results
 from regret import quantiles
 
 # As the pages name the kinds of problems, in their order there.
@@ -25,7 +25,10 @@ KINDS = {
 }
 DTYPES = ("bf16", "f16", "f32")
 OVERVIEW_COLUMNS = (1024, 4096, 32768, 128256, 262144)
-SOME_KINDS = ("softmax", "softmax_backward", "cross_entropy loss", "cross_entropy loss+grad")
+SUMMARY_PEERS = {"torch": "PyTorch", "torch.compile": "torch.compile", "triton (one block a row)": "Triton",
+                 "liger": "Liger"}
+CALLS = {"softmax": "softmax, 64 rows", "cross_entropy": "loss and gradient, 64 rows",
+         "cross_entropy of more rows": "loss and gradient, 256 rows"}
 AIM = 0.96  # of the ceiling, for wide rows
 
 
@@ -150,6 +153,52 @@ def shares(kinds: Iterable[str], dtypes: Iterable[str]) -> Callable[[Page], str]
         return f"{table(rows)}\n\n{page.dates(cells)}"
 
     return write
+
+
+def summary(page: Page) -> str:
+    """Of each operation the share of the ceiling, and what other libraries take, over the columns of these."""
+    results = page.results
+    rows = [["operation", "share of the ceiling", *SUMMARY_PEERS.values()]]
+    cells: Cells = {}
+    for kind, title in KINDS.items():
+        compared = {key: cell for key, cell in results.peers.items() if key[0] == kind and key[3] in SUMMARY_PEERS}
+        found = {key: results.widths[key] for key in {key[:3] for key in compared} if key in results.widths}
+        if not found:
+            continue
+        ratios = [[cell.value["ratio"] for key, cell in compared.items() if key[3] == peer] for peer in SUMMARY_PEERS]
+        rows.append([title, span([cell.value["share_of_ceiling"] for cell in found.values()], percent),
+                     *(span(times, "{:.1f}".format) if times else "-" for times in ratios)])
+        cells.update(compared)
+        cells.update(found)
+    return f"{table(rows)}\n\n{page.dates(cells)}"
+
+
+def call_cost(page: Page) -> str:
+    """What a warm call takes of the host: medians over processes."""
+    cost = known_call_cost(page)
+    rows = [["median of the host's time, us", "launches alone", "`run()` adds", "a `Plan` adds"]]
+    for name, title in CALLS.items():
+        figures = cost.calls[name]
+        rows.append([title, *(f"{statistics.median(each[column] for each in figures):.{digits}f}"
+                              for column, digits in (("bare", 1), ("run", 2), ("plan", 2)))])
+    processes = len(cost.calls["softmax"])
+    return f"{table(rows)}\n\n[{cost.path.name}]({page.path(cost.path)}), {processes} processes, {cost.date}."
+
+
+def known_call_cost(page: Page) -> CallCost:
+    if page.results.call_cost is None:
+        raise ValueError("there is no record of what a call costs")
+    return page.results.call_cost
+
+
+def beyond_the_launch(page: Page) -> str:
+    cost = known_call_cost(page)
+    medians = [statistics.median(figures["run"] for figures in cost.calls[name]) for name in CALLS]
+    return span(medians, "{:.2f}".format) + " us"
+
+
+def first_launch(how: str, digits: int) -> Callable[[Page], str]:
+    return lambda page: span(known_call_cost(page).first_launch_ms[how], f"{{:.{digits}f}}".format) + " ms"
 
 
 def widths(page: Page) -> str:
@@ -427,7 +476,7 @@ BLOCKS: dict[str, Callable[[Page], str]] = {
     "plot": plot,
     "ceilings": ceilings,
     "shares": shares(KINDS, DTYPES),
-    "shares-of-some": shares(SOME_KINDS, ("bf16", "f32")),
+    "summary": summary,
     "widths": widths,
     "below-the-aim": below_the_aim,
     "shapes": shapes,
@@ -436,6 +485,7 @@ BLOCKS: dict[str, Callable[[Page], str]] = {
     "memory": memory,
     "options": options,
     "few-rows": few_rows,
+    "call-cost": call_cost,
     "planted": planted("-in-"),
     "planted-cycles": planted("-cycles"),
 }
@@ -445,6 +495,8 @@ INLINE: dict[str, Callable[[Page], str]] = {
     "loss-grad-torch": torch_over_ce,
     "few-rows-times": few_rows_times,
     "few-rows-shares": few_rows_shares,
+    "call-beyond-the-launch": beyond_the_launch,
+    "first-launch-known": first_launch("database", 1),
     "regret": regret_quantiles,
     "regret-served": lambda page: quantiles_text(quantiles(page.results.served)),
     "regret-served-problems": lambda page: str(len(page.results.served)),

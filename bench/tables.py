@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the figures of the README and of some pages in docs/ from the documents in bench/results.
+"""Writes the figures of the README and of some pages in docs/ and bench/results from the documents in bench/results.
 
     bench/tables.py --update
     bench/tables.py --check     exit status 1 where a page says something else
@@ -25,7 +25,10 @@ from figures import BLOCKS, INLINE, Page
 SOURCE = Path(__file__).resolve().parent.parent
 MARKED = re.compile(r"(?P<begin><!-- tables: (?P<name>[^ ]*) -->)(?P<text>.*?)(?P<end><!-- end -->)", re.DOTALL)
 BEGIN = "<!-- tables:"
-PAGES = [SOURCE / page for page in ("README.md", "docs/performance.md", "docs/tuning.md", "docs/measuring.md")]
+RESULTS = SOURCE / "bench" / "results"
+OF_OTHER_GPUS = {RESULTS / "h100" / "README.md": RESULTS / "h100"}  # pages, and the folders of their documents
+PAGES = [*(SOURCE / page for page in ("README.md", "docs/performance.md", "docs/tuning.md", "docs/measuring.md",
+                                      "bench/results/widths.md", "bench/results/libraries.md")), *OF_OTHER_GPUS]
 
 
 def rewritten(text: str, page: Page) -> str:
@@ -60,7 +63,7 @@ def parse_arguments() -> argparse.Namespace:
                       help="write the figures of these pages anew (default: of all that have any)")
     what.add_argument("--check", nargs="*", type=Path, metavar="FILE", help="tell where these pages say something else")
     what.add_argument("--list", action="store_true", help="name the tables and the figures")
-    parser.add_argument("--results", type=Path, default=SOURCE / "bench" / "results", metavar="FOLDER",
+    parser.add_argument("--results", type=Path, default=RESULTS, metavar="FOLDER",
                         help="of the documents (default: bench/results)")
     parser.add_argument("--gpu", help="whose documents, as their names begin, where there are several")
     return parser.parse_args()
@@ -74,10 +77,13 @@ def main() -> int:
     stale = False
     path = arguments.results
     try:
-        results = Results(arguments.results, arguments.gpu)
+        known = {arguments.results: Results(arguments.results, arguments.gpu)}
         for path in arguments.update or arguments.check or PAGES:
             text = path.read_text(encoding="utf-8")
-            wanted = rewritten(text, Page(results, path.parent))
+            folder = OF_OTHER_GPUS.get(path.resolve(), arguments.results)
+            if folder not in known:
+                known[folder] = Results(folder)
+            wanted = rewritten(text, Page(known[folder], path.parent))
             if arguments.update is not None:
                 path.write_text(wanted, encoding="utf-8")
             elif text != wanted:

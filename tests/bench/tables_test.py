@@ -106,6 +106,20 @@ class Reading(Folder):
         self.assertIn("| softmax f32 32 x 1024 | 12 us | +3.1%: 29 of 30 | 5 of 90 |", text)
         self.assertIn("Some GPU, driver 2", text)
 
+    def test_calls_are_those_of_the_newest_record(self):
+        line = "{} (median)  1 ns  2 ns  3 bare={} plan=4k plan_beyond={} run=5k run_beyond={}\n"
+        for day, run in ((1, "990"), (2, "120")):
+            text = "first launch beyond the creation of the context: 5.25 ms (database, 0 kernels compiled)\n"
+            for name in figures.CALLS:
+                text += line.format(name, "4k", "-5", run) + line.format(name, "6k", "40", run) * 2
+            (self.folder / f"gpu-2030-01-0{day}-call-cost.txt").write_text(text)
+        self.write("gpu-2030-01-01-widths-a", document("2030-01-01T00:00:00Z", [problem(1024)]))
+        self.assertIn("| softmax, 64 rows | 6.0 | 0.12 | 0.04 |", self.table("call-cost"))
+        self.assertIn("3 processes, 2030-01-02.", self.table("call-cost"))
+        page = figures.Page(documents.Results(self.folder), self.folder)
+        self.assertEqual(figures.INLINE["call-beyond-the-launch"](page), "0.12 us")
+        self.assertEqual(figures.INLINE["first-launch-known"](page), "5.2 ms")
+
     def test_regret_is_of_the_last_run_alone(self):
         for day, worst in ((2, 0.5), (1, 0.25)):
             found = {"tried": 3, "configs": 9, "seconds": 1.0, "speed_without_search": 0.5}
@@ -147,6 +161,13 @@ class Peers(Folder):
         self.assertIn("| softmax | 4.0 | 1.5 | 1.0 |", self.table("peer-ranges"))
         self.assertIn("| softmax | 1.00 | 3.00 | 3.00 | 3.00 |", self.table("memory"))
 
+    def test_the_summary_is_over_the_columns_of_the_others(self):
+        compared = comparison("2030-01-01T00:00:00Z", {"torch": timing(20.0), "liger": timing(15.0), "other": timing(1.0)})
+        self.write("gpu-2030-01-01-compare-a", compared)
+        widths = [problem(512, 0.1), problem(1024, 0.98)]
+        self.write("gpu-2030-01-01-widths-a", document("2030-01-01T00:00:00Z", widths))
+        self.assertIn("| softmax | 98% | 2.0 | - | - | 1.5 |", self.table("summary"))
+
 
 class Pages(Folder):
     def setUp(self):
@@ -170,6 +191,16 @@ class Pages(Folder):
         for name in ("gpu-2030-01-01", "gpu-2030-01-03", "gpu-2030-01-02", "other-2030-01-09"):
             (self.folder / f"{name}-widths.svg").touch()
         self.assertEqual(self.table("plot"), "![GB/s over columns, bf16](gpu-2030-01-03-widths.svg)")
+
+    def test_a_page_of_another_gpu_has_documents_of_its_own(self):
+        other = self.folder / "other"
+        other.mkdir()
+        self.page.write_text("<!-- tables: below-the-aim -->\n<!-- end -->\n")
+        (other / "other-2030-01-01-widths-a.json").write_text(
+            json.dumps(document("2030-01-01T00:00:00Z", [problem(1024, 0.25)])))
+        with unittest.mock.patch("tables.OF_OTHER_GPUS", {self.page.resolve(): other}):
+            self.assertEqual(self.command("--update", self.page), (0, ""))
+        self.assertIn("1024: 25.0%", self.page.read_text())
 
     def test_marks_that_say_nothing_are_errors(self):
         for text, said in (("<!-- tables: shapez --><!-- end -->", '"shapez" is no table'),

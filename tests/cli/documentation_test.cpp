@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <regex>
 #include <set>
@@ -61,6 +62,31 @@ TEST_F(Documentation, GivesNoCommandOptionsThatItLacks) {
     for (const std::string& option : of_sweep)
       EXPECT_TRUE(own.contains(option) || named.contains(option)) << name << " lacks " << option;
   }
+}
+
+TEST_F(Documentation, TasksGiveCommandsOptionsThatTheyHave) {
+  const std::string text = test::read_file(std::filesystem::path(CE_SOURCE_DIR) / "docs/tasks.md");
+  // Of a block and of a sentence alike: ce-tune, the words of the command, and what follows.
+  const std::regex call("[ `]ce-tune ((?:db )?[a-z]+)([^`\n#]*)");
+  std::set<std::string> called;
+  for (std::sregex_iterator at(text.begin(), text.end(), call), end; at != end; ++at) {
+    const std::string name = (*at)[1];
+    std::vector<std::string> words;
+    for (std::size_t from = 0; from != std::string::npos;) {
+      const std::size_t to = name.find(' ', from);
+      words.push_back(name.substr(from, to - from));
+      from = to == std::string::npos ? to : to + 1;
+    }
+    ASSERT_NE(std::find(test::all_commands.begin(), test::all_commands.end(), words),
+              test::all_commands.end())
+        << name;
+    words.emplace_back("--help");
+    const std::set<std::string> offered = options_in(ce_tune(words).out);
+    for (const std::string& option : options_in((*at)[2]))
+      EXPECT_TRUE(offered.contains(option)) << name << " lacks " << option;
+    called.insert(name);
+  }
+  EXPECT_GE(called.size(), 10U);
 }
 
 TEST_F(Documentation, NamesTheCeilingsWhereTheyAreOperations) {

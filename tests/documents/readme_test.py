@@ -1,0 +1,43 @@
+"""The README shows the example that is compiled, and it and the page of figures stay short."""
+
+import re
+import unittest
+from pathlib import Path
+
+SOURCE = Path(__file__).resolve().parent.parent.parent
+README = (SOURCE / "README.md").read_text(encoding="utf-8")
+
+
+class Readme(unittest.TestCase):
+    def test_its_program_is_the_example(self):
+        shown = re.search(r"<!-- (examples/\S+) -->\n```cpp\n(.*?)```\n", README, re.DOTALL)
+        self.assertIsNotNone(shown)
+        path, program = shown.groups()
+        self.assertEqual(program, (SOURCE / path).read_text(encoding="utf-8"))
+        self.assertIn(f" {Path(path).name})", (SOURCE / "examples" / "CMakeLists.txt").read_text(encoding="utf-8"))
+
+    def test_two_commands_set_up(self):
+        found = re.findall(r"^    (scripts/\S+)", README, re.MULTILINE)
+        self.assertEqual(found, ["scripts/quickstart", "scripts/test"])
+
+    def test_it_and_the_figures_are_short(self):
+        self.assertLessEqual(len(README.splitlines()), 220)
+        performance = (SOURCE / "docs" / "performance.md").read_text(encoding="utf-8")
+        self.assertLessEqual(len(performance.splitlines()), 250)
+
+    def test_its_environment_is_that_of_the_sources(self):
+        """Every variable of the table is read somewhere, and every CE_ variable that the product reads is in it."""
+        table = README.partition("### Environment")[2].partition("\n## ")[0]
+        first_cells = " ".join(re.findall(r"^\| (`.*?) \|", table, re.MULTILINE))
+        named = set(re.findall(r"`(\w+)`", first_cells))
+        sources = [path for room in ("base", "cache", "ce", "c", "cli", "generator", "runtime", "tuner")
+                   for path in (SOURCE / room).rglob("*.[ch]pp")]
+        read = set()
+        for path in sources:
+            read.update(re.findall(r'"(CE_[A-Z_]+|TMPDIR)"', path.read_text(encoding="utf-8")))
+        self.assertEqual(named - read, {"CE_CUDA_INCLUDE_DIR"})  # of builds
+        self.assertEqual({name for name in read if name.startswith("CE_")} - named, set())
+
+
+if __name__ == "__main__":
+    unittest.main()
