@@ -176,7 +176,34 @@ PyTorch runs on the CPU. So this is what the formulas lose; a GPU's `ex2`, of 2 
     links = ",\n".join(f"[{Path(path).name}](../{path})" for path in paths)
     return f"""# Accuracy
 
-How far ce and PyTorch are from f64 on the same inputs. `bench/accuracy.py` measured it and made this page:
+How far ce and PyTorch are from f64 on the same inputs. Of {len(comparisons)} comparisons, ce is worse than it may be
+in {f"{len(over)}: {', '.join(over)}" if over else "none"}.
+
+## Result
+
+Each line has the kind of rows where ce compares worst: by the ratio of the RMS, and by its largest error as a share of
+what it may be. Where PyTorch's error is thousands of units, it takes the difference of almost equal numbers.
+
+{markdown_table(rows)}
+
+## What is compared
+
+- All compute from the same inputs, which are made in the dtype. PyTorch computes in that dtype, and in f64 for the
+  reference. z-loss, cap and scale, which it lacks, are written with its functions. Rows have {widths} columns.
+- The unit of an error is the epsilon of the dtype (f32 2^-23, f16 2^-10, bf16 2^-7) times the largest magnitude of the
+  row; of a loss, times the loss; of the backward operations of softmax, times the largest of the terms. One rounding to
+  the dtype costs at most half a unit.
+- Several kernels of ce are compared: the one that runs when nothing is known, and one each of other variants. A
+  comparison is over all of these kernels and widths, for one kind of rows.
+- ce may have an RMS of at most {ALLOWED:.2f} x the larger of PyTorch's and that of the f64 result rounded once to the
+  dtype, and a largest error of at most {ALLOWED:.2f} x PyTorch's plus one unit. Infinities and NaN must be where f64
+  has them.
+- `cross_entropy_backward` reads a logsumexp in f32, whose rounding is an error of its input. f64 computes from that
+  rounded value, too.
+
+{markdown_table(kinds)}
+
+## How it was measured
 
     {result['command']}
     bench/accuracy.py --markdown {' '.join(paths)} > docs/accuracy.md
@@ -184,34 +211,6 @@ How far ce and PyTorch are from f64 on the same inputs. `bench/accuracy.py` meas
 {result['gpu']}, driver {result['driver']}, {versions}, {result['date'][:10]}. Seed
 {result['seed']}. Every width by itself is in
 {links}.{host}
-
-## What is compared
-
-- Inputs are made in the dtype, so that all compute from the same numbers. PyTorch computes in that dtype (it has no
-  z-loss, cap or scale, so these are written with its functions), and in f64 for the reference. Losses, their weights and
-  outputs have the dtype of the logits, as in PyTorch. Rows have {widths} columns.
-- The unit of an error is the epsilon of the dtype (f32 2^-23, f16 2^-10, bf16 2^-7) times the largest magnitude of the
-  row; of a loss, times the loss; of the backward operations of softmax, which subtract, times the largest of the terms.
-  One rounding to the dtype costs at most half a unit.
-- ce is several kernels: the one that runs when nothing is known, and one each of other variants (`--configs`: of so
-  many). A comparison is of one kind of rows, over all of these kernels and widths: of a width alone there may be 16
-  losses, whose RMS says little. (That of `cross_entropy mean` says little here, too: it has one loss a width.)
-- ce must have an RMS of at most {ALLOWED:.2f} x the larger of PyTorch's and that of the f64 result rounded once to the
-  dtype, a largest error of at most {ALLOWED:.2f} x PyTorch's plus one unit, and infinities and NaN where f64 has them.
-- `cross_entropy_backward` reads a logsumexp in f32. That is one of its inputs, and f64 computes from it, too: a
-  logsumexp of 1000 is rounded by up to 3e-5, which the gradient inherits. PyTorch is held against the gradient without
-  that rounding, and so is ce where loss and gradient are made in one pass.
-
-{markdown_table(kinds)}
-
-## Result
-
-Of {len(comparisons)} comparisons, ce is worse than it may be in {f"{len(over)}: {', '.join(over)}" if over else "none"}.
-
-Each line has the kind of rows where ce compares worst: by the ratio of the RMS, and by its largest error as a share of
-what it may be. Where PyTorch's error is thousands of units, it takes the difference of almost equal numbers.
-
-{markdown_table(rows)}
 """
 
 

@@ -5,10 +5,10 @@ import unittest
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parent.parent.parent
-NUMBER = r"([\d.]+)"
+WORDS = {"three": 3, "eight": 8, "twelve": 12, "twenty": 20}
 
-# A page and its words; a source and its words. A number in parentheses in one is that of the other, times the factor.
-# A line break in a page counts as a space.
+# A page and its words; a source and its words; a factor and a summand. The number in parentheses in the page is that in
+# the source times the factor plus the summand. A line break in a page counts as a space.
 CONSTANTS = [
     ("README.md", r"2\^(\d+) columns and", "generator/problem.hpp", r"most_columns = std::int64_t\{1\} << (\d+);"),
     ("README.md", r"columns and 2\^(\d+) elements", "generator/problem.cpp",
@@ -33,6 +33,48 @@ CONSTANTS = [
     ("docs/cli.md", r"do not fill the device up to (\d+),", "cli/analysis/verdict.hpp",
      r"most_processes_to_make = (\d+);"),
     ("docs/cli.md", r"\(`--keep N`, default (\d+)\)", "cli/db/prune.cpp", r"usual_keep = (\d+);"),
+    ("docs/tuning.md", r"the (\d+) most promising structures", "tuner/strategy.hpp", r"int structures = (\d+);"),
+    ("docs/tuning.md", r"of the (\d+) fastest structures", "tuner/strategy.hpp", r"int refined = (\d+);"),
+    ("docs/tuning.md", r"structures, the (\d+) most promising cache modifiers each", "tuner/strategy.hpp",
+     r"int modifiers = (\d+);"),
+    ("docs/tuning.md", r"modifiers \| (\d+) \| \| refining", "tuner/strategy.hpp", r"int screening_samples = (\d+);"),
+    ("docs/tuning.md", r"the (\d+) fastest so far, in turns", "tuner/strategy.hpp", r"semifinalists = (\d+),"),
+    ("docs/tuning.md", r"fastest so far, in turns \| (\d+) \|", "tuner/strategy.hpp", r"semifinal_samples = (\d+);"),
+    ("docs/tuning.md", r"the (\d+) fastest of these, in turns", "tuner/strategy.hpp", r"int finalists = (\d+),"),
+    ("docs/tuning.md", r"fastest of these, in turns \| (\d+) \|", "tuner/strategy.hpp",
+     r"int finalists = \d+, final_samples = (\d+);"),
+    ("docs/tuning.md", r"fewer than (\w+) configs were measured", "tuner/strategy.hpp", r"int least_configs = (\d+);"),
+    ("docs/tuning.md", r"means (\w+) samples of one kernel", "tuner/strategy.hpp", r"samples_a_turn = (\d+);"),
+    ("docs/architecture.md", r"turn \| (\w+) samples of one Kernel", "tuner/strategy.hpp", r"samples_a_turn = (\d+);"),
+    ("docs/tuning.md", r"get up to (\w+) times as many launches", "tuner/strategy.cpp", r"most_launches = (\d+);"),
+    ("docs/tuning.md", r"Medians within ([\d.]+)% are a tie", "tuner/decide.hpp", r"double tie = ([\d.]+);", 100),
+    ("docs/tuning.md", r"The budget is (\d+) seconds", "tuner/tuner.cpp", r"\.budget_s = (\d+)\}"),
+    ("docs/tuning.md", r"They end at (\d+)%", "tuner/search.cpp", r"share_of_turns = ([\d.]+);", 100),
+    ("docs/measuring.md", r"takes over (\d+)% longer than usual", "tuner/statistics.hpp",
+     r"most_drift = ([\d.]+);", 100),
+    ("docs/measuring.md", r"nothing up to (\d+)%", "cli/analysis/verdict.cpp", r"reference_noise = ([\d.]+),", 100),
+    ("docs/measuring.md", r"all of it from (\d+)% on", "cli/analysis/verdict.cpp", r"surely_drift = ([\d.]+);", 100),
+    ("docs/measuring.md", r"Below (\d+) us a sample", "tuner/strategy.cpp", r"short_us = (\d+);"),
+    ("docs/measuring.md", r"exist up to (\w+) times", "tuner/bench.cpp", r"most_places = (\d+),"),
+    ("docs/measuring.md", r"processes of their own, up to (\d+)\.", "cli/analysis/verdict.hpp",
+     r"most_processes_to_make = (\d+);"),
+    ("docs/measuring.md", r"taken to be ([\d.]+) us, corrected", "cli/analysis/verdict.hpp",
+     r"usual_process_us = ([\d.]+);"),
+    ("docs/measuring.md", r"standard deviation is ([\d.]+)%, 0", "cli/analysis/verdict.cpp",
+     r"usual_relative = ([\d.]+),", 100),
+    ("docs/measuring.md", r"deviation is [\d.]+%, ([\d.]+) us and", "cli/analysis/verdict.cpp",
+     r" usual_us = ([\d.]+),"),
+    ("docs/measuring.md", r"us and ([\d.]+) us\^2 over the time", "cli/analysis/verdict.cpp",
+     r" usual_square_us = ([\d.]+);"),
+    ("docs/measuring.md", r"are taken out, ([\d.]+) us and", "cli/analysis/verdict.cpp",
+     r"usual_us_without_launch = ([\d.]+),"),
+    ("docs/measuring.md", r"counts as (\d+) runs at most", "cli/analysis/verdict.hpp", r"most_prior_degrees = (\d+);"),
+    ("docs/measuring.md", r"the ratio is 1\.(\d+) or more", "cli/analysis/verdict.hpp",
+     r"least_effect = ([\d.]+);", 100),
+    ("docs/measuring.md", r"its ([\d.]+)% interval lies above 1", "cli/analysis/verdict.hpp",
+     r"false_alarms = ([\d.]+);", -100, 100),
+    ("docs/measuring.md", r"in 95: (\d+) for long kernels", "cli/analysis/verdict.hpp", r"fewest_runs_to_make = (\d+)"),
+    ("docs/measuring.md", r"up to (\d+) for short ones", "cli/analysis/verdict.hpp", r"most_runs_to_make = (\d+);"),
 ]
 
 
@@ -43,14 +85,15 @@ def found(path, words):
     matches = re.findall(words, text)
     if len(matches) != 1:
         raise AssertionError(f"{path}: {len(matches)} places match {words!r}")
-    return float(matches[0])
+    return float(WORDS.get(matches[0], matches[0]))
 
 
 class Constants(unittest.TestCase):
     def test_pages_and_sources_agree(self):
-        for page, words, source, code, *factor in CONSTANTS:
+        for page, words, source, code, *conversion in CONSTANTS:
+            factor, summand = [*conversion, *[1, 0][len(conversion):]]
             with self.subTest(page=page, words=words):
-                self.assertAlmostEqual(found(page, words), found(source, code) * (factor or [1])[0], places=9)
+                self.assertAlmostEqual(found(page, words), found(source, code) * factor + summand, places=9)
 
 
 if __name__ == "__main__":

@@ -55,6 +55,19 @@ class Links(unittest.TestCase):
         text = "# One `two`\n[a](#one-two) [b](#three) [c](nowhere.md) [d](README.md#nothing) [e](VERSION) `[f](g)`\n"
         self.assertEqual(list(broken(SOURCE / "page.md", text)), ["#three", "nowhere.md", "README.md#nothing"])
 
+    def test_paths_in_tables_and_sentences_are_of_the_tree(self):
+        """What looks like a path from the top of the repository: `room/...` with a slash or an extension at its end."""
+        rooms = "base|bench|c|cache|ce|cli|docs|examples|generator|include|python|runtime|scripts|templates|tests|tuner"
+        path = re.compile(rf"`((?:{rooms})/(?:[\w.-]+/)*(?:[\w-]+\.\w+)?)`")
+        for page in PAGES:
+            if page.name == "CHANGELOG.md":  # of the past
+                continue
+            text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+            wrong = [name for name in path.findall(text) if not (SOURCE / name).exists() 
+                     and not re.search("NAME|ROOM", name)]
+            with self.subTest(page=str(page.relative_to(SOURCE))):
+                self.assertEqual(wrong, [])
+
     def test_every_page_can_be_found_from_the_readme(self):
         readme = SOURCE / "README.md"
         found, look_at = {readme}, [readme]
