@@ -153,6 +153,9 @@ class Results:
         costs = sorted(folder.glob(f"{documents[0].gpu}-????-??-??-call-cost.txt"))
         self.call_cost = read_call_cost(costs[-1]) if costs else None
 
+        # What the scripts python_*.py print, by script.
+        self.python = max(folder.glob("python-????-??-??.json"), default=None)
+
         def of(task: str) -> list[Document]:
             return [document for document in documents if document.task.startswith(task)]
 

@@ -26,7 +26,8 @@ SOURCE = Path(__file__).resolve().parent.parent
 MARKED = re.compile(r"(?P<begin><!-- tables: (?P<name>[^ ]*) -->)(?P<text>.*?)(?P<end><!-- end -->)", re.DOTALL)
 BEGIN = "<!-- tables:"
 RESULTS = SOURCE / "bench" / "results"
-OF_OTHER_GPUS = {RESULTS / "h100" / "README.md": RESULTS / "h100"}  # pages, and the folders of their documents
+# Pages, and the folders of their documents.
+OF_OTHER_GPUS = {page: RESULTS / "h100" for page in (RESULTS / "h100" / "README.md", SOURCE / "docs" / "python.md")}
 PAGES = [*(SOURCE / page for page in ("README.md", "docs/performance.md", "docs/tuning.md", "docs/measuring.md",
                                       "bench/results/widths.md", "bench/results/libraries.md")), *OF_OTHER_GPUS]
 

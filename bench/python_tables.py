@@ -1,0 +1,74 @@
+"""The tables of docs/python.md, from what python_calls.py, python_training.py and python_transformers.py measured."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from pages import Page, table, wrapped
+
+
+def python_figures(page: Page, script: str) -> dict[str, Any]:
+    if page.results.python is None:
+        raise ValueError("there are no figures of the Python package")
+    found: dict[str, Any] = json.loads(page.results.python.read_text(encoding="utf-8"))[f"python bench/{script}"]
+    return found
+
+
+def python_source(page: Page, figures: dict[str, Any]) -> str:
+    machine = figures["machine"]
+    path = page.results.python
+    assert path is not None
+    return (f"{machine['gpu']}, driver {machine['driver']}, PyTorch {machine['torch']}, "
+            f"[{machine['date']}]({page.path(path)}).")
+
+
+def python_calls(page: Page) -> str:
+    figures = python_figures(page, "python_calls.py")
+    rows = [["CPU time of a warm call, 64 x 1024 f32", "ce", "PyTorch", "ratio"]]
+    for name, us in figures["host us of a warm call, 64 x 1024 f32"].items():
+        rows.append([name, f"{us['ce']:.1f} us", f"{us['torch']:.1f} us", f"{us['ce'] / us['torch']:.2f}"])
+    return f"{table(rows)}\n\n{python_source(page, figures)}"
+
+
+def python_gradient(page: Page) -> str:
+    figures = python_figures(page, "python_calls.py")
+    found = figures["loss and gradient, 8192 x 128256 bf16"]
+    names = {"copy of the logits": "a copy of the logits", "ce, C call": "`ce`, one call in C",
+             "ce.torch": "`ct.cross_entropy` and backward", "ce.torch, upstream 0.5": "the same, upstream gradient 0.5",
+             "ce.torch, from logsumexp": "the operator that torch.compile sees", "torch": "PyTorch"}
+    rows = [["GPU time of loss and gradient, 8192 x 128256 bf16", "time", "over a copy of the logits",
+             "peak memory over the logits"]]
+    for name, title in names.items():
+        us = found[name]["us"]
+        rows.append([title, f"{us / 1e3:.2f} ms", f"{us / found['copy of the logits']['us']:.2f}",
+                     f"{found[name]['peak over logits']:.1f}"])
+    return f"{table(rows)}\n\n{python_source(page, figures)}"
+
+
+def python_training(page: Page) -> str:
+    figures = python_figures(page, "python_training.py")
+    shape, runs = figures["shape"], figures["runs"]
+    tokens = shape["batch"] * shape["length"]
+    rows = [[f"{shape['steps']} steps of a small GPT, {tokens} tokens, {shape['classes']} classes, autocast", "step",
+             "peak memory"]]
+    for name, title in (("torch", "PyTorch"), ("ce", "under `ct.patch()`")):
+        rows.append([title, f"{runs[name]['step ms']:.1f} ms", f"{runs[name]['peak GiB']:.1f} GiB"])
+    own = figures["difference of two runs of torch, mean and largest"]
+    other = figures["difference of ce and torch, mean and largest"]
+    return (f"{table(rows)}\n\n" + wrapped(
+        f"Losses differ by {other[0]:.5f} in the mean and {other[1]:.4f} at most between `ce` and PyTorch, by "
+        f"{own[0]:.5f} and {own[1]:.4f} between two runs of PyTorch. {python_source(page, figures)}"))
+
+
+def python_transformers(page: Page) -> str:
+    figures = python_figures(page, "python_transformers.py")
+    shape = figures["shape"]
+    size = f"{shape['batch']} x {shape['length']} tokens, {shape['classes']} classes, bf16"
+    rows = [[f"a step of a Llama of Transformers, {size}", "step", "peak memory",
+             f"loss at steps 1, 10, {shape['steps']}"]]
+    for name, title in (("transformers", "its own loss"), ("ce", "`CeForCausalLMLoss`")):
+        found = figures[name]
+        losses = " ".join(f"{loss:.4f}" for loss in found["losses at steps 1, 10, last"])
+        rows.append([title, f"{found['step ms']:.1f} ms", f"{found['peak GiB']:.1f} GiB", losses])
+    return f"{table(rows)}\n\n{python_source(page, figures)}"
