@@ -5,7 +5,7 @@ import unittest
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parent.parent.parent
-WORDS = {"three": 3, "eight": 8, "twelve": 12, "twenty": 20}
+WORDS = {"three": 3, "six": 6, "eight": 8, "twelve": 12, "twenty": 20}
 
 # A page and its words; a source and its words; a factor and a summand. The number in parentheses in the page is that in
 # the source times the factor plus the summand. A line break in a page counts as a space.
@@ -15,6 +15,7 @@ CONSTANTS = [
      r"most_elements = std::int64_t\{1\} << (\d+);"),
     ("README.md", r"`CE_COMPILE_TIMEOUT` \| seconds for one kernel \| (\d+);", "runtime/workers/settings.hpp",
      r"kernel_limit\{(\d+)'000\}"),
+    ("README.md", r"wait for its winner, (\w+) seconds at most", "tuner/tuner.cpp", r"\.budget_s = (\d+)\}", 3),
     ("docs/cli.md", r"`halving` .* about (\d+) seconds a problem", "tuner/tuner.cpp", r"\.budget_s = (\d+)\}"),
     ("docs/cli.md", r"`random` tries (\d+)", "tuner/strategy.hpp", r"int drawn = (\d+);"),
     ("docs/cli.md", r"`random` tries \d+ \((\d+) on the host\)", "tuner/tuner.cpp", r"\.drawn = (\d+),"),
