@@ -19,8 +19,8 @@ def python_source(page: Page, figures: dict[str, Any]) -> str:
     machine = figures["machine"]
     path = page.results.python
     assert path is not None
-    return (f"{machine['gpu']}, driver {machine['driver']}, PyTorch {machine['torch']}, "
-            f"[{machine['date']}]({page.path(path)}).")
+    return wrapped(f"{machine['gpu']}, driver {machine['driver']}, PyTorch {machine['torch']}, "
+                   f"[{machine['date']}]({page.path(path)}).")
 
 
 def python_calls(page: Page) -> str:
@@ -58,7 +58,7 @@ def python_training(page: Page) -> str:
     other = figures["difference of ce and torch, mean and largest"]
     return (f"{table(rows)}\n\n" + wrapped(
         f"Losses differ by {other[0]:.5f} in the mean and {other[1]:.4f} at most between `ce` and PyTorch, by "
-        f"{own[0]:.5f} and {own[1]:.4f} between two runs of PyTorch. {python_source(page, figures)}"))
+        f"{own[0]:.5f} and {own[1]:.4f} between two runs of PyTorch.") + f"\n\n{python_source(page, figures)}")
 
 
 def python_transformers(page: Page) -> str:
