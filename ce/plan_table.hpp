@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "ce/context.hpp"
+#include "generator/operations/cross_entropy.hpp"
 #include "generator/problem.hpp"
 #include "tuner/kernel.hpp"
 
@@ -56,20 +57,22 @@ class PlanTable {
   /// slow to copy.
   struct Key {
     explicit Key(const generator::Problem& problem) noexcept {
-      // By name, so that a new field of Problem does not compile until it is here.
-      const auto& [operation, dtype, target_dtype, loss_dtype, weight_dtype, reduction, upstream, gradient,
-                   probabilities, smoothing, weights, z_loss, softcap, scale, z_loss_out, lse_out, argmax_out,
-                   hit_out, in_place, batched, strided, alignment, own_rows, own_columns] = problem;
+      static_assert(sizeof(generator::Problem) == 40,
+                    "a new field of Problem must be here, or in a table of its operation");
       const auto add = [this](int bits, auto... values) {
         ((options = options << bits | static_cast<std::uint64_t>(values)), ...);
       };
-      add(4, operation);
-      add(3, dtype, target_dtype, loss_dtype, weight_dtype);
-      add(2, reduction, upstream, alignment);
-      add(1, gradient, probabilities, smoothing, weights, z_loss, softcap, scale, z_loss_out, lse_out,
-          argmax_out, hit_out, in_place, batched, strided);
-      rows = generator::rows_bucket(own_rows);
-      columns = own_columns;
+      add(4, problem.operation);
+      add(3, problem.dtype, problem.target_dtype, problem.loss_dtype, problem.weight_dtype);
+      add(2, problem.reduction, problem.upstream, problem.alignment);
+      add(1, problem.gradient, problem.probabilities, problem.weights, problem.in_place, problem.batched,
+          problem.strided);
+      generator::for_each_row<generator::cross_entropy_options>(
+          [&](const auto& option) { add(1, problem.*option.field); });
+      generator::for_each_row<generator::cross_entropy_outputs>(
+          [&](const auto& output) { add(1, problem.*output.field); });
+      rows = generator::rows_bucket(problem.rows);
+      columns = problem.columns;
     }
     friend bool operator==(const Key&, const Key&) = default;
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <optional>
+#include <utility>
 
 #include "ce/error.hpp"
 #include "ce/matrices.hpp"
@@ -54,30 +55,21 @@ Request bind_backward(generator::Operation operation, const Tensors& tensors, co
 /// The options that change what the kernel computes, checked.
 template <class CrossEntropyOrBackward>
 void bind_options(const CrossEntropyOrBackward& operation, Request& request) {
-  const auto check = [](bool allowed, std::string_view option, float value, std::string_view expected) {
-    if (!allowed) throw InvalidArgument(option, fmt::to_string(value), expected);
-  };
-  const float smoothing = operation.label_smoothing, z_loss = operation.z_loss, cap = operation.softcap,
-              scale = operation.logit_scale;
-  check(smoothing >= 0 && smoothing <= 1, "label_smoothing", smoothing, "0 to 1");
-  // Their products and ratios, with each other and with log2(e), are neither infinite nor subnormal then.
-  const auto is_moderate = [](float value) { return value >= 0x1p-60f && value <= 0x1p60f; };
-  check(z_loss >= 0 && z_loss <= 0x1p60f, "z_loss", z_loss, "0 to 2^60");
-  check(cap == 0 || is_moderate(cap), "softcap", cap, "0 (no cap), or 2^-60 to 2^60");
-  check(is_moderate(scale), "logit_scale", scale, "2^-60 to 2^60");
+  auto& [problem, arguments] = request;
+  constexpr const auto& options = generator::cross_entropy_options;
+  [&]<std::size_t... i>(std::index_sequence<i...>) {
+    const auto bind = [&](const generator::CrossEntropyOption& option, float amount) {
+      if (!option.takes(amount)) throw InvalidArgument(option.name, fmt::to_string(amount), option.expected);
+      problem.*option.field = amount != option.neutral;
+      arguments.*option.amount = amount;
+    };
+    (bind(options[i], operation.*option_fields<CrossEntropyOrBackward>[i]), ...);
+  }
+  (std::make_index_sequence<options.size()>());
   if (operation.reduction > Reduction::sum)
     throw InvalidArgument("reduction", number_of(operation.reduction), "none, mean or sum");
-  auto& [problem, arguments] = request;
   problem.reduction = operation.reduction;
-  problem.smoothing = smoothing != 0;
-  problem.z_loss = z_loss != 0;
-  problem.softcap = cap != 0;
-  problem.scale = scale != 1;
   arguments.ignore_index = operation.ignore_index;
-  arguments.smoothing = smoothing;
-  arguments.z_scale = z_loss;
-  arguments.cap = cap;
-  arguments.scale = scale;
 }
 
 /// The vectors of a call: checked one by one, each against all that came before.

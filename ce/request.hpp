@@ -2,7 +2,10 @@
 /// \file
 /// A call as the rooms below see it. Not installed.
 
+#include <array>
+
 #include "ce/operations.hpp"
+#include "generator/operations/cross_entropy.hpp"
 #include "generator/problem.hpp"
 #include "runtime/device.hpp"
 #include "templates/arguments.cuh"
@@ -30,6 +33,12 @@ struct Request {
                            const runtime::Device& device);
 [[nodiscard]] Request bind(const CrossEntropyBackward& operation,
                            const CrossEntropyBackward::Tensors& tensors, const runtime::Device& device);
+
+/// The fields of the amounts of generator::cross_entropy_options, in the order of that table.
+template <class CrossEntropyOrBackward>
+inline constexpr std::array<float CrossEntropyOrBackward::*, generator::cross_entropy_options.size()>
+    option_fields{&CrossEntropyOrBackward::label_smoothing, &CrossEntropyOrBackward::z_loss,
+                  &CrossEntropyOrBackward::softcap, &CrossEntropyOrBackward::logit_scale};
 
 /// The addresses of a call's tensors: null what was not given.
 inline void set_addresses(const Softmax::Tensors& tensors, Arguments& arguments) noexcept {

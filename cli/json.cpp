@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "generator/operations/cross_entropy.hpp"
+
 namespace ce::cli {
 
 Json json_of(const Failure& failure) {
@@ -25,16 +27,10 @@ Json json_of(const generator::Problem& problem) {
                {"reduction", name(problem.reduction)},
                {"gradient", problem.gradient},
                {"probabilities", problem.probabilities},
-               {"smoothing", problem.smoothing},
                {"weights", problem.weights ? Json(name(problem.weight_dtype)) : Json()},
-               {"z_loss", problem.z_loss},
-               {"softcap", problem.softcap},
-               {"scale", problem.scale},
-               {"upstream", generator::name(problem.upstream)},
-               {"z_loss_out", problem.z_loss_out},
-               {"lse_out", problem.lse_out},
-               {"argmax_out", problem.argmax_out},
-               {"hit_out", problem.hit_out}});
+               {"upstream", generator::name(problem.upstream)}});
+  for (const auto& option : generator::cross_entropy_options) json[option.word] = problem.*option.field;
+  for (const auto& output : generator::cross_entropy_outputs) json[output.word] = problem.*output.field;
   return json;
 }
 

@@ -106,7 +106,7 @@ std::vector<Problem> problems_of_presets(const std::vector<std::string>& presets
   std::vector<Problem> problems;
   for (const Vocabulary& vocabulary : vocabularies_of(presets)) {
     ProblemOptions options = given;
-    options.softcap = given.softcap || vocabulary.softcap;
+    options.on.softcap = given.on.softcap || vocabulary.softcap;
     for (const Operation operation : first_of(operations_of(given), operations_of_presets()))
       for (const DType dtype : first_of(dtypes_of(given), dtypes_of(operation, vocabulary)))
         for (const std::int64_t rows : first_of(rows_of(given), rows_of(operation))) {

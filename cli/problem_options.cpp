@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <utility>
 
@@ -68,10 +69,8 @@ void apply_cross_entropy(const ProblemOptions& options, Problem& problem) {
   problem.gradient = !forward || !options.loss_only;
   problem.reduction = options.reduction.empty() ? Reduction::mean : parse_reduction_of(options.reduction);
   problem.probabilities = options.probabilities;
-  problem.smoothing = options.smoothing;
-  problem.z_loss = options.z_loss;
-  problem.softcap = options.softcap;
-  problem.scale = options.scale;
+  for (const auto& option : generator::cross_entropy_options)
+    problem.*option.field = options.on.*option.field;
   if (!options.target.empty() && !problem.probabilities)
     problem.target_dtype = parse_dtype_of("--target", options.target, is_index, "i32 or i64");
   if (!options.weights.empty()) {
@@ -83,60 +82,57 @@ void apply_cross_entropy(const ProblemOptions& options, Problem& problem) {
   if (!options.loss_dtype.empty() && (forward || problem.upstream != Upstream::one))
     problem.loss_dtype =
         parse_dtype_of("--loss-dtype", options.loss_dtype, is_floating, "f32, or the dtype of the logits");
-  if (!forward) return;
-  problem.z_loss_out = options.z_loss_out && problem.z_loss;
-  problem.lse_out = options.lse;
-  problem.argmax_out = options.argmax;
-  problem.hit_out = options.hit && !problem.probabilities;
+  for (const auto& output : generator::cross_entropy_outputs)
+    problem.*output.field = options.on.*output.field && output.is_possible(problem);
 }
 
 /// An option that was given, and the problems that have it.
 struct Given {
   std::string_view option;
   std::string_view value;  ///< empty where it was not given
-  bool (*applies)(const Problem&);
-  std::string_view expected;
+  std::function<bool(const Problem&)> applies;
+  std::string expected;
 };
 
-/// The lists aside, in the order of the help.
+/// The lists aside.
 std::vector<Given> given(const ProblemOptions& options) {
   const auto flag = [](bool set) { return std::string_view(set ? "given" : ""); };
-  constexpr std::string_view some = "only with --op cross_entropy or cross_entropy_backward",
-                             indices =
-                                 "only with class indices of --op cross_entropy or cross_entropy_backward",
-                             forward = "only with --op cross_entropy";
+  const std::string some = "only with --op cross_entropy or cross_entropy_backward",
+                    indices = "only with class indices of --op cross_entropy or cross_entropy_backward",
+                    forward = "only with --op cross_entropy";
   const auto has_target = [](const Problem& p) { return is_any_cross_entropy(p) && !p.probabilities; };
-  const auto has_hit = [](const Problem& p) { return is_forward(p) && !p.probabilities; };
   const auto has_loss = [](const Problem& p) {
     return is_forward(p) || (is_any_cross_entropy(p) && p.upstream != Upstream::one);
   };
   const auto has_rows = [](const Problem& p) { return !generator::is_ceiling(p.operation); };
-  return {
+  std::vector<Given> all{
       {"--reduction", options.reduction, is_any_cross_entropy, some},
       {"--target", options.target, has_target, indices},
       {"--loss-dtype", options.loss_dtype, has_loss,
        "only with --op cross_entropy, or cross_entropy_backward with --upstream"},
       {"--loss-only", flag(options.loss_only), is_forward, forward},
       {"--probabilities", flag(options.probabilities), is_any_cross_entropy, some},
-      {"--smoothing", flag(options.smoothing), is_any_cross_entropy, some},
       {"--weights", options.weights, is_any_cross_entropy, some},
-      {"--z-loss", flag(options.z_loss), is_any_cross_entropy, some},
-      {"--softcap", flag(options.softcap), is_any_cross_entropy, some},
-      {"--scale", flag(options.scale), is_any_cross_entropy, some},
       {"--ignore-index", options.ignore_index, has_target, indices},
       {"--upstream", options.upstream, [](const Problem& p) { return p.gradient; },
        "only with a gradient of --op cross_entropy or cross_entropy_backward"},
-      {"--z-loss-out", flag(options.z_loss_out), [](const Problem& p) { return p.z_loss_out; },
-       "only with --z-loss of --op cross_entropy"},
-      {"--lse", flag(options.lse), is_forward, forward},
-      {"--argmax", flag(options.argmax), is_forward, forward},
-      {"--hit", flag(options.hit), has_hit, "only with class indices of --op cross_entropy"},
       {"--in-place", flag(options.in_place.value_or(false)), generator::has_output,
        "not with --loss-only, which writes no gradient"},
       {"--batched", flag(options.batched), has_rows, "only with operations on rows"},
       {"--strided", flag(options.strided), has_rows, "only with operations on rows"},
       {"--align", options.alignment, [](const Problem& p) { return !p.strided; }, "not with --strided"},
   };
+  for (const auto& option : generator::cross_entropy_options)
+    all.push_back({option.flag, flag(options.on.*option.field), is_any_cross_entropy, some});
+  for (const auto& output : generator::cross_entropy_outputs) {
+    std::string needed;
+    if (output.needs != nullptr) needed = std::string(generator::option_of(output.needs).flag) + " of ";
+    if (output.of_classes) needed = "class indices of ";
+    all.push_back({output.flag, flag(options.on.*output.field),
+                   [&output](const Problem& problem) { return output.is_possible(problem); },
+                   "only with " + needed + "--op cross_entropy"});
+  }
+  return all;
 }
 
 /// How the rows of the tensors lie.
@@ -168,22 +164,24 @@ void add_loss_options(CLI::App& command, ProblemOptions& options, Amounts* amoun
   word("--loss-dtype", options.loss_dtype, "DTYPE", "Of loss, z-loss and upstream gradient (default: f32)");
   flag("--loss-only", options.loss_only, "No gradient (default: loss and gradient)");
   flag("--probabilities", options.probabilities, "Targets are probabilities, not class indices");
-  const auto option = [&](const char* name, bool& there, float Amounts::*amount, const char* help) {
-    if (amounts == nullptr) return flag(name, there, help);
-    const auto set = [name, &there, &value = amounts->*amount](const std::string& given) {
+  for (std::size_t i = 0; i < generator::cross_entropy_options.size(); ++i) {
+    const auto& option = generator::cross_entropy_options[i];
+    const std::string name(option.flag), help(option.help);
+    bool& there = options.on.*option.field;
+    if (amounts == nullptr) {
+      flag(name.c_str(), there, help.c_str());
+      continue;
+    }
+    const auto set = [name, &there, &value = amounts->of_options[i]](const std::string& given) {
       there = true;
       value = parse_amount(name, given);
     };
     command.add_option_function<std::string>(name, set, help)->group(group)->type_name("AMOUNT");
-  };
-  option("--smoothing", options.smoothing, &Amounts::smoothing, "Label smoothing");
+  }
   command
       .add_flag("--weights{f32}", options.weights,
                 "Class weights; --weights=DTYPE for another dtype than f32")
       ->group(group);
-  option("--z-loss", options.z_loss, &Amounts::z_loss, "Add logsumexp squared, times an amount");
-  option("--softcap", options.softcap, &Amounts::softcap, "Logits become cap * tanh(logit / cap)");
-  option("--scale", options.scale, &Amounts::scale, "Logits are multiplied by a number");
   using Index = std::numeric_limits<std::int64_t>;
   const auto set_ignore_index = [&options, amounts](const std::string& given) {
     options.ignore_index = given;
@@ -197,10 +195,8 @@ void add_loss_options(CLI::App& command, ProblemOptions& options, Amounts* amoun
         ->type_name("INDEX");
   word("--upstream", options.upstream, "WORD",
        "The gradient is multiplied by scalar or rows: one number,\nor one a row");
-  flag("--z-loss-out", options.z_loss_out, "Write the z-loss by itself, too");
-  flag("--lse", options.lse, "Write the logsumexp of each row");
-  flag("--argmax", options.argmax, "Write the first largest class of each row");
-  flag("--hit", options.hit, "Write whether that is the target");
+  for (const auto& output : generator::cross_entropy_outputs)
+    flag(std::string(output.flag).c_str(), options.on.*output.field, std::string(output.help).c_str());
 }
 
 }  // namespace
@@ -293,15 +289,13 @@ void check(const ProblemOptions& options, std::span<const Problem> problems) {
 }
 
 InvalidArgument of_option(const InvalidArgument& error) {
-  for (const auto& [argument, option] : {std::pair{"rows", "--rows"},
-                                         {"loss dtype", "--loss-dtype"},
-                                         {"weight dtype", "--weights"},
-                                         {"label_smoothing", "--smoothing"},
-                                         {"z_loss", "--z-loss"},
-                                         {"softcap", "--softcap"},
-                                         {"logit_scale", "--scale"}})
+  for (const auto& [argument, option] :
+       {std::pair{"rows", "--rows"}, {"loss dtype", "--loss-dtype"}, {"weight dtype", "--weights"}})
     if (error.argument() == argument)
       return {option, in_quotes(error.value()), error.expected(), error.where()};
+  for (const auto& option : generator::cross_entropy_options)
+    if (error.argument() == option.name)
+      return {option.flag, in_quotes(error.value()), error.expected(), error.where()};
   return error;
 }
 
@@ -336,14 +330,15 @@ Problem one_problem_of(const ProblemOptions& options, const Amounts& amounts) {
     static_cast<void>(generator::parse_operation(text, "--op", false));
   // With any amount, an option that the operation does not have is a mistake.
   static_cast<void>(one_problem_of(options));
-  if (options.z_loss_out && amounts.z_loss == 0)
-    throw InvalidArgument("--z-loss", in_quotes("0"), "more than 0 with --z-loss-out");
-  constexpr Amounts neutral;
   ProblemOptions effective = options;
-  effective.smoothing = amounts.smoothing != neutral.smoothing;
-  effective.z_loss = amounts.z_loss != neutral.z_loss;
-  effective.softcap = amounts.softcap != neutral.softcap;
-  effective.scale = amounts.scale != neutral.scale;
+  for (std::size_t i = 0; i < amounts.of_options.size(); ++i) {
+    const auto& option = generator::cross_entropy_options[i];
+    effective.on.*option.field = amounts.of_options[i] != option.neutral;
+  }
+  for (const auto& output : generator::cross_entropy_outputs)
+    if (options.on.*output.field && output.needs != nullptr && !(effective.on.*output.needs))
+      throw InvalidArgument(generator::option_of(output.needs).flag, in_quotes("0"),
+                            fmt::format("more than 0 with {}", output.flag));
   return one_problem_of(effective);
 }
 

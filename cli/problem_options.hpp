@@ -2,6 +2,8 @@
 /// \file
 /// Options that say which problems are meant.
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -10,6 +12,7 @@
 #include <vector>
 
 #include "ce/error.hpp"
+#include "generator/operations/cross_entropy.hpp"
 #include "generator/problem.hpp"
 
 namespace CLI {
@@ -23,9 +26,8 @@ struct ProblemOptions {
   std::vector<std::string> operations, dtypes, rows, columns;
   std::string reduction, target, loss_dtype, weights, upstream, alignment;
   std::string ignore_index;  ///< only beside Amounts
-  bool loss_only = false, probabilities = false, smoothing = false, z_loss = false, softcap = false,
-       scale = false;
-  bool z_loss_out = false, lse = false, argmax = false, hit = false;
+  generator::Problem on;     ///< its options and outputs of cross entropy alone
+  bool loss_only = false, probabilities = false;
   bool batched = false, strided = false;
   std::optional<bool> in_place;  ///< nothing: what suits the operation
 
@@ -34,8 +36,15 @@ struct ProblemOptions {
 
 /// How much of each option of cross entropy; as in include/ce/operations.hpp. The defaults change nothing.
 struct Amounts {
-  float smoothing = 0, z_loss = 0, softcap = 0, scale = 1;
+  std::array<float, generator::cross_entropy_options.size()> of_options =
+      neutral();  ///< in the order of that table
   std::int64_t ignore_index = -100;
+
+  [[nodiscard]] static constexpr decltype(of_options) neutral() noexcept {
+    decltype(of_options) amounts{};
+    for (std::size_t i = 0; i < amounts.size(); ++i) amounts[i] = generator::cross_entropy_options[i].neutral;
+    return amounts;
+  }
 };
 
 /// None is required: a command that needs one checks for it.

@@ -11,6 +11,7 @@
 
 #include "ce/error.hpp"
 #include "cli/units.hpp"
+#include "generator/operations/cross_entropy.hpp"
 
 namespace ce::cli {
 namespace {
@@ -31,8 +32,8 @@ std::vector<NamedTensor> of_cross_entropy(const Problem& problem) {
                         std::int64_t its_columns = 1) {
     if (there) tensors.push_back({.name = name, .dtype = dtype, .rows = its_rows, .columns = its_columns});
   };
-  const auto write = [&](bool there, const char* name, DType dtype, std::int64_t its_rows) {
-    if (there) tensors.push_back({.name = name, .dtype = dtype, .rows = its_rows, .written = true});
+  const auto write = [&](std::string_view name, DType dtype, std::int64_t its_rows) {
+    tensors.push_back({.name = std::string(name), .dtype = dtype, .rows = its_rows, .written = true});
   };
   read(true, "logits", problem.dtype, rows, columns);
   read(problem.probabilities, "target", problem.dtype, rows, columns);
@@ -40,7 +41,7 @@ std::vector<NamedTensor> of_cross_entropy(const Problem& problem) {
   read(problem.weights, "weight", problem.weight_dtype, columns);
   read(problem.upstream != Upstream::one, "upstream", problem.loss_dtype, upstream);
   read(backward, "lse", DType::f32, rows);
-  write(!backward, "loss", problem.loss_dtype, losses);
+  if (!backward) write("loss", problem.loss_dtype, losses);
   if (problem.gradient)
     tensors.push_back({.name = "grad",
                        .dtype = problem.dtype,
@@ -48,10 +49,8 @@ std::vector<NamedTensor> of_cross_entropy(const Problem& problem) {
                        .columns = columns,
                        .written = true,
                        .over = problem.in_place ? "logits" : ""});
-  write(problem.z_loss_out, "z_loss", problem.loss_dtype, losses);
-  write(problem.lse_out, "lse", DType::f32, rows);
-  write(problem.argmax_out, "argmax", DType::i64, rows);
-  write(problem.hit_out, "hit", DType::u8, rows);
+  for (const auto& output : generator::cross_entropy_outputs)
+    if (problem.*output.field) write(output.tensor, output.dtype_of(problem), output.elements(problem));
   return tensors;
 }
 

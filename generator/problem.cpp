@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "ce/error.hpp"
+#include "generator/operations/cross_entropy.hpp"
 #include "templates/arguments.cuh"
 
 namespace ce::generator {
@@ -30,21 +31,19 @@ constexpr std::array<std::pair<Operation, std::string_view>, 9> operation_names{
 }};
 
 /// The words of the options that are on or off, in the order in which they are written.
-constexpr std::array<std::pair<bool Problem::*, std::string_view>, 13> switches{{
-    {&Problem::gradient, "gradient"},
-    {&Problem::probabilities, "probabilities"},
-    {&Problem::smoothing, "smoothing"},
-    {&Problem::z_loss, "z_loss"},
-    {&Problem::softcap, "softcap"},
-    {&Problem::scale, "scale"},
-    {&Problem::z_loss_out, "z_loss_out"},
-    {&Problem::lse_out, "lse_out"},
-    {&Problem::argmax_out, "argmax_out"},
-    {&Problem::hit_out, "hit_out"},
-    {&Problem::in_place, "in_place"},
-    {&Problem::batched, "batched"},
-    {&Problem::strided, "strided"},
-}};
+using Switch = std::pair<bool Problem::*, std::string_view>;
+constexpr auto switches = [] {
+  std::array<Switch, cross_entropy_options.size() + cross_entropy_outputs.size() + 5> all;
+  auto* next = all.begin();
+  *next++ = {&Problem::gradient, "gradient"};
+  *next++ = {&Problem::probabilities, "probabilities"};
+  for (const CrossEntropyOption& option : cross_entropy_options) *next++ = {option.field, option.word};
+  for (const CrossEntropyOutput& output : cross_entropy_outputs) *next++ = {output.field, output.word};
+  *next++ = {&Problem::in_place, "in_place"};
+  *next++ = {&Problem::batched, "batched"};
+  *next++ = {&Problem::strided, "strided"};
+  return all;
+}();
 
 /// The widest access of a kernel.
 constexpr std::uint64_t boundary = 16;
@@ -182,8 +181,6 @@ Traffic traffic(const Problem& problem) noexcept {
   const std::int64_t matrix = problem.rows * problem.columns * size_of(problem.dtype);
   Traffic bytes{.read = inputs(problem) * matrix, .written = has_output(problem) ? matrix : 0};
   if (!is_cross_entropy(problem.operation)) return bytes;
-  const std::int64_t losses =
-      (problem.reduction == Reduction::none ? problem.rows : 1) * size_of(problem.loss_dtype);
   if (!problem.probabilities) bytes.read += problem.rows * size_of(problem.target_dtype);
   if (problem.weights) bytes.read += problem.columns * size_of(problem.weight_dtype);
   if (problem.upstream != Upstream::one)
@@ -192,10 +189,9 @@ Traffic traffic(const Problem& problem) noexcept {
     bytes.read += problem.rows * size_of(DType::f32);
     return bytes;
   }
-  bytes.written += losses + (problem.z_loss_out ? losses : 0);
-  if (problem.lse_out) bytes.written += problem.rows * size_of(DType::f32);
-  if (problem.argmax_out) bytes.written += problem.rows * size_of(DType::i64);
-  if (problem.hit_out) bytes.written += problem.rows;
+  bytes.written += (problem.reduction == Reduction::none ? problem.rows : 1) * size_of(problem.loss_dtype);
+  for (const CrossEntropyOutput& output : cross_entropy_outputs)
+    if (problem.*output.field) bytes.written += output.elements(problem) * size_of(output.dtype_of(problem));
   return bytes;
 }
 
@@ -283,20 +279,19 @@ void validate(const Problem& problem) {
   const auto only = [](bool option, bool allowed, std::string_view argument, std::string_view expected) {
     if (option && !allowed) throw InvalidArgument(argument, "set", expected);
   };
-  const bool forward = problem.operation == Operation::cross_entropy,
-             some = is_cross_entropy(problem.operation);
+  const bool some = is_cross_entropy(problem.operation);
   constexpr std::string_view unset_elsewhere = "only with cross_entropy";
   only(problem.gradient, some, "gradient", unset_elsewhere);
   only(problem.probabilities, some, "probabilities", unset_elsewhere);
-  only(problem.smoothing, some, "smoothing", unset_elsewhere);
   only(problem.weights, some, "weights", unset_elsewhere);
-  only(problem.z_loss, some, "z_loss", unset_elsewhere);
-  only(problem.softcap, some, "softcap", unset_elsewhere);
-  only(problem.scale, some, "scale", unset_elsewhere);
-  only(problem.z_loss_out, problem.z_loss && forward, "z_loss_out", "only with z_loss");
-  only(problem.lse_out, forward, "lse_out", unset_elsewhere);
-  only(problem.argmax_out, forward, "argmax_out", unset_elsewhere);
-  only(problem.hit_out, forward && !problem.probabilities, "hit_out", "only with class indices");
+  for (const CrossEntropyOption& option : cross_entropy_options)
+    only(problem.*option.field, some, option.word, unset_elsewhere);
+  for (const CrossEntropyOutput& output : cross_entropy_outputs) {
+    const std::string needed = output.needs != nullptr ? std::string(option_of(output.needs).word)
+                               : output.of_classes     ? "class indices"
+                                                       : "cross_entropy";
+    only(problem.*output.field, output.is_possible(problem), output.word, "only with " + needed);
+  }
   only(problem.upstream != Upstream::one, problem.gradient, "upstream", "only with a gradient");
   if (problem.operation == Operation::cross_entropy_backward && !problem.gradient)
     throw InvalidArgument("gradient", "unset", "set: it is what cross_entropy_backward writes");

@@ -13,6 +13,7 @@
 #include "base/made_once.hpp"
 #include "ce/error.hpp"
 #include "generator/ceil_div.hpp"
+#include "generator/operations/cross_entropy.hpp"
 #include "generator/templates.hpp"
 #include "generator/variant.hpp"
 
@@ -72,8 +73,10 @@ void write_losses(Text& text, const Problem& problem) {
   text.line("  static constexpr bool counts_first = {};", counts_first(problem));
   text.line("  static constexpr bool probabilities = {};", problem.probabilities);
   text.line("  static constexpr bool weights = {};", problem.weights);
-  text.line("  static constexpr bool z_loss = {};", problem.z_loss);
-  text.line("  static constexpr bool z_loss_out = {};", problem.z_loss_out);
+  for (const CrossEntropyOption& option : cross_entropy_options)
+    text.line("  static constexpr bool {} = {};", option.word, problem.*option.field);
+  for (const CrossEntropyOutput& output : cross_entropy_outputs)
+    text.line("  static constexpr bool {} = {};", output.word, problem.*output.field);
 }
 
 void write_cross_entropy(Text& text, const Problem& problem) {
@@ -82,14 +85,8 @@ void write_cross_entropy(Text& text, const Problem& problem) {
   text.line("  static constexpr bool gradient = {};", problem.gradient);
   text.line("  static constexpr bool sums = {};", sums_losses(problem));
   text.line("  static constexpr bool fuses_sums = {};", fuses_sums(problem));
-  text.line("  static constexpr bool smoothing = {};", problem.smoothing);
-  text.line("  static constexpr bool softcap = {};", problem.softcap);
-  text.line("  static constexpr bool scale = {};", problem.scale);
   text.line("  static constexpr bool upstream_scalar = {};", problem.upstream == Upstream::scalar);
   text.line("  static constexpr bool upstream_rows = {};", problem.upstream == Upstream::rows);
-  text.line("  static constexpr bool lse_out = {};", problem.lse_out);
-  text.line("  static constexpr bool argmax_out = {};", problem.argmax_out);
-  text.line("  static constexpr bool hit_out = {};", problem.hit_out);
 }
 
 void write_problem(Text& text, const Problem& problem) {

@@ -58,12 +58,10 @@ class DeviceTensors {
 
 template <class CrossEntropyOrBackward>
 CrossEntropyOrBackward operation_of(const Problem& problem, const Amounts& amounts) {
-  return {.ignore_index = amounts.ignore_index,
-          .reduction = problem.reduction,
-          .label_smoothing = amounts.smoothing,
-          .z_loss = amounts.z_loss,
-          .softcap = amounts.softcap,
-          .logit_scale = amounts.scale};
+  CrossEntropyOrBackward operation{.ignore_index = amounts.ignore_index, .reduction = problem.reduction};
+  for (std::size_t i = 0; i < amounts.of_options.size(); ++i)
+    operation.*option_fields<CrossEntropyOrBackward>[i] = amounts.of_options[i];
+  return operation;
 }
 
 template <class Forward>

@@ -65,8 +65,10 @@ TEST(Presets, HaveTheColumnsOfTheirModels) {
 }
 
 TEST(Presets, GiveWayToOptions) {
-  const ProblemOptions given{
-      .operations = {"softmax", "cross_entropy"}, .dtypes = {"f16"}, .rows = {"3"}, .smoothing = true};
+  const ProblemOptions given{.operations = {"softmax", "cross_entropy"},
+                             .dtypes = {"f16"},
+                             .rows = {"3"},
+                             .on = {.smoothing = true}};
   const std::vector<Problem> problems = of("llama3,qwen3", given);
   ASSERT_EQ(problems.size(), 4U);
   for (const Problem& problem : problems) {
@@ -91,7 +93,7 @@ TEST(Presets, SayWhatIsWrong) {
     EXPECT_NE(error.expected().find("gpt2, kimi-k2, llama2, llama3"), std::string::npos) << error.expected();
   }
   EXPECT_THROW(static_cast<void>(of("llama3", {.columns = {"5"}})), InvalidArgument);
-  EXPECT_THROW(static_cast<void>(of("llama3", {.operations = {"softmax"}, .smoothing = true})),
+  EXPECT_THROW(static_cast<void>(of("llama3", {.operations = {"softmax"}, .on = {.smoothing = true}})),
                InvalidArgument);
 }
 

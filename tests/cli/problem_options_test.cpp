@@ -76,8 +76,8 @@ TEST(ProblemOptions, EveryOptionOfTheLossCounts) {
   ProblemOptions options = cross_entropy();
   options.weights = "f32";
   options.upstream = "rows";
-  options.smoothing = options.z_loss = options.softcap = options.scale = true;
-  options.z_loss_out = options.lse = options.argmax = options.hit = true;
+  options.on.smoothing = options.on.z_loss = options.on.softcap = options.on.scale = true;
+  options.on.z_loss_out = options.on.lse_out = options.on.argmax_out = options.on.hit_out = true;
   options.batched = true;
   const Problem problem = only(options);
   EXPECT_EQ(problem, (Problem{.operation = Operation::cross_entropy,
@@ -106,7 +106,8 @@ TEST(ProblemOptions, EveryOptionOfTheLossCounts) {
 TEST(ProblemOptions, TheBackwardOperationHasAGradientAndNoOutputsOfRows) {
   ProblemOptions options = cross_entropy();
   options.operations = {"cross_entropy,cross_entropy_backward"};
-  options.lse = options.argmax = options.z_loss = options.z_loss_out = options.loss_only = true;
+  options.on.lse_out = options.on.argmax_out = options.on.z_loss = options.on.z_loss_out = options.loss_only =
+      true;
   const std::vector<Problem> problems = problems_of(options);
   ASSERT_EQ(problems.size(), 2U);
   EXPECT_FALSE(problems[0].gradient);
@@ -149,21 +150,21 @@ TEST(ProblemOptions, ALayoutThatMakesNoDifferenceIsNotInTheProblem) {
 TEST(ProblemOptions, AnAmountThatChangesNothingIsNotInTheProblem) {
   ProblemOptions options = cross_entropy();
   const Problem plain = only(options);
-  options.smoothing = options.z_loss = options.softcap = options.scale = true;
-  EXPECT_EQ(one_problem_of(options, {.smoothing = 0, .z_loss = 0, .softcap = -0.f, .scale = 1}), plain);
-  EXPECT_EQ(one_problem_of(options, {.smoothing = 1, .z_loss = 1, .softcap = 1, .scale = 2}), only(options));
+  options.on.smoothing = options.on.z_loss = options.on.softcap = options.on.scale = true;
+  EXPECT_EQ(one_problem_of(options, {.of_options = {0, 0, -0.f, 1}}), plain);
+  EXPECT_EQ(one_problem_of(options, {.of_options = {1, 1, 1, 2}}), only(options));
   Problem capped = plain;
   capped.softcap = true;
-  EXPECT_EQ(one_problem_of(options, {.softcap = 1}), capped);
+  EXPECT_EQ(one_problem_of(options, {.of_options = {0, 0, 1, 1}}), capped);
   options = softmax();
-  options.softcap = true;
-  EXPECT_THROW(static_cast<void>(one_problem_of(options, {.softcap = 0})), InvalidArgument);
+  options.on.softcap = true;
+  EXPECT_THROW(static_cast<void>(one_problem_of(options, {.of_options = {0, 0, 0, 1}})), InvalidArgument);
 }
 
 TEST(ProblemOptions, OptionsReachOnlyTheOperationsThatHaveThem) {
   ProblemOptions options = softmax();
   options.operations = {"softmax,softmax_backward,cross_entropy"};
-  options.smoothing = true;
+  options.on.smoothing = true;
   options.strided = true;
   const std::vector<Problem> problems = problems_of(options);
   ASSERT_EQ(problems.size(), 3U);
@@ -278,17 +279,22 @@ TEST(ProblemOptions, OptionsThatWouldBeIgnoredAreMistakes) {
     expect_refused(options, argument, "");
   };
   for (const auto& [field, argument] : std::vector<std::pair<bool ProblemOptions::*, std::string>>{
-           {&ProblemOptions::loss_only, "--loss-only"},
-           {&ProblemOptions::probabilities, "--probabilities"},
-           {&ProblemOptions::smoothing, "--smoothing"},
-           {&ProblemOptions::z_loss, "--z-loss"},
-           {&ProblemOptions::softcap, "--softcap"},
-           {&ProblemOptions::scale, "--scale"},
-           {&ProblemOptions::z_loss_out, "--z-loss-out"},
-           {&ProblemOptions::lse, "--lse"},
-           {&ProblemOptions::argmax, "--argmax"},
-           {&ProblemOptions::hit, "--hit"}})
+           {&ProblemOptions::loss_only, "--loss-only"}, {&ProblemOptions::probabilities, "--probabilities"}})
     refused(softmax(), field, true, argument);
+  const auto refused_on = [](ProblemOptions options, bool Problem::*field, const std::string& argument) {
+    options.on.*field = true;
+    expect_refused(options, argument, "");
+  };
+  for (const auto& [field, argument] :
+       std::vector<std::pair<bool Problem::*, std::string>>{{&Problem::smoothing, "--smoothing"},
+                                                            {&Problem::z_loss, "--z-loss"},
+                                                            {&Problem::softcap, "--softcap"},
+                                                            {&Problem::scale, "--scale"},
+                                                            {&Problem::z_loss_out, "--z-loss-out"},
+                                                            {&Problem::lse_out, "--lse"},
+                                                            {&Problem::argmax_out, "--argmax"},
+                                                            {&Problem::hit_out, "--hit"}})
+    refused_on(softmax(), field, argument);
   for (const auto& [field, argument, value] :
        std::vector<std::tuple<std::string ProblemOptions::*, std::string, std::string>>{
            {&ProblemOptions::reduction, "--reduction", "mean"},
@@ -302,15 +308,15 @@ TEST(ProblemOptions, OptionsThatWouldBeIgnoredAreMistakes) {
   ProblemOptions backward = cross_entropy();
   backward.operations = {"cross_entropy_backward"};
   refused(backward, &ProblemOptions::loss_only, true, "--loss-only");
-  refused(backward, &ProblemOptions::lse, true, "--lse");
+  refused_on(backward, &Problem::lse_out, "--lse");
   refused(backward, &ProblemOptions::loss_dtype, "f32", "--loss-dtype");
-  refused(cross_entropy(), &ProblemOptions::z_loss_out, true, "--z-loss-out");
+  refused_on(cross_entropy(), &Problem::z_loss_out, "--z-loss-out");
 
   ProblemOptions probabilities = cross_entropy();
   probabilities.probabilities = true;
   refused(probabilities, &ProblemOptions::target, "i64", "--target");
   refused(probabilities, &ProblemOptions::ignore_index, "5", "--ignore-index");
-  refused(probabilities, &ProblemOptions::hit, true, "--hit");
+  refused_on(probabilities, &Problem::hit_out, "--hit");
 
   ProblemOptions loss_only = cross_entropy();
   loss_only.loss_only = true;

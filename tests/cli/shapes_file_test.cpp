@@ -110,7 +110,7 @@ TEST_F(ShapesFile, SaysWhatIsWrongAndWhere) {
   const std::string header = "op,dtype,rows,cols,smoothing\n", right = "softmax,f32,1,1,\n";
   EXPECT_EQ(place(header + right), "nothing");
   EXPECT_EQ(place(header), "--from");
-  EXPECT_EQ(place(header + right, {.smoothing = true}), "--from");
+  EXPECT_EQ(place(header + right, {.on = {.smoothing = true}}), "--from");
   EXPECT_EQ(place(header + right + "sofmax,f32,1,1,\n"), "line 3, op");
   EXPECT_EQ(place(header + right + "softmax,f33,1,1,\n"), "line 3, dtype");
   EXPECT_EQ(place(header + right + "softmax,f32,0,1,\n"), "line 3, rows");

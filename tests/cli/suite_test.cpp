@@ -63,14 +63,15 @@ TEST(Suite, OptionsTakeThePlaceOfItsOwn) {
                                                                     .dtypes = {"bf16"},
                                                                     .rows = {"8", "16"},
                                                                     .columns = {"64"},
-                                                                    .smoothing = true});
+                                                                    .on = {.smoothing = true}});
   ASSERT_EQ(problems.size(), 2U);
   EXPECT_TRUE(problems[0].smoothing && problems[0].gradient);
   EXPECT_EQ(problems[1].rows, 16);
   // Neither the loss nor the loss alone is timed twice.
   EXPECT_EQ(problems_of(Suite::widths, {.dtypes = {"f32"}, .columns = {"64"}, .loss_only = true}).size(), 6U);
-  EXPECT_THROW(static_cast<void>(problems_of(Suite::widths, {.operations = {"softmax"}, .smoothing = true})),
-               InvalidArgument);
+  EXPECT_THROW(
+      static_cast<void>(problems_of(Suite::widths, {.operations = {"softmax"}, .on = {.smoothing = true}})),
+      InvalidArgument);
 }
 
 }  // namespace

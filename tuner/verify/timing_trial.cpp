@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <cmath>
+#include <string>
 
+#include "generator/operations/cross_entropy.hpp"
 #include "tuner/verify/elements.hpp"
 #include "tuner/verify/trial.hpp"
 #include "tuner/verify/trial_builder.hpp"
@@ -49,11 +51,10 @@ void add_cross_entropy(TrialBuilder& builder, Random& random) {
   }
   const std::int64_t losses = problem.reduction == Reduction::none ? problem.rows : 1;
   builder.add_result("loss", offsetof(Arguments, loss), problem.loss_dtype, losses);
-  if (problem.z_loss_out)
-    builder.add_result("z_loss", offsetof(Arguments, z_loss), problem.loss_dtype, losses);
-  if (problem.lse_out) builder.add_result("lse", offsetof(Arguments, lse), DType::f32, problem.rows);
-  if (problem.argmax_out) builder.add_result("argmax", offsetof(Arguments, argmax), DType::i64, problem.rows);
-  if (problem.hit_out) builder.add_result("hit", offsetof(Arguments, hit), DType::u8, problem.rows);
+  for (const CrossEntropyOutput& output : cross_entropy_outputs)
+    if (problem.*output.field)
+      builder.add_result(std::string(output.tensor), output.argument, output.dtype_of(problem),
+                         output.elements(problem));
 }
 
 }  // namespace

@@ -1,0 +1,152 @@
+#pragma once
+/// \file
+/// The options and the outputs of cross entropy, each once.
+///
+/// From these tables follow the words of keys and their parsing, validation, the constants of sources, the bits of the plan
+/// table, JSON, the flags of the command with their help, traffic, and the tensors of trials and of files.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <utility>
+
+#include "ce/dtype.hpp"
+#include "generator/problem.hpp"
+#include "templates/arguments.cuh"
+
+namespace ce::generator {
+
+/// An option whose amount is an argument of the kernels. Whether there is one at all changes their code.
+struct CrossEntropyOption {
+  bool Problem::*field;         ///< whether there is one
+  std::string_view word;        ///< in keys, sources and JSON
+  std::string_view name;        ///< of its amount, as include/ce/operations.hpp has it
+  float Arguments::*amount;     ///< how much
+  float neutral;                ///< the amount of a call without it
+  bool (*takes)(float amount);  ///< whether it can be so much
+  std::string_view expected;    ///< how much it can be
+  std::string_view flag, help;  ///< of the command
+};
+
+/// Products and ratios of such amounts, with each other and with log2(e), are neither infinite nor subnormal.
+[[nodiscard]] constexpr bool is_moderate(float amount) noexcept {
+  return amount >= 0x1p-60f && amount <= 0x1p60f;
+}
+
+inline constexpr std::array<CrossEntropyOption, 4> cross_entropy_options{{
+    {.field = &Problem::smoothing,
+     .word = "smoothing",
+     .name = "label_smoothing",
+     .amount = &Arguments::smoothing,
+     .neutral = 0,
+     .takes = [](float amount) { return amount >= 0 && amount <= 1; },
+     .expected = "0 to 1",
+     .flag = "--smoothing",
+     .help = "Label smoothing"},
+    {.field = &Problem::z_loss,
+     .word = "z_loss",
+     .name = "z_loss",
+     .amount = &Arguments::z_scale,
+     .neutral = 0,
+     .takes = [](float amount) { return amount >= 0 && amount <= 0x1p60f; },
+     .expected = "0 to 2^60",
+     .flag = "--z-loss",
+     .help = "Add logsumexp squared, times an amount"},
+    {.field = &Problem::softcap,
+     .word = "softcap",
+     .name = "softcap",
+     .amount = &Arguments::cap,
+     .neutral = 0,
+     .takes = [](float amount) { return amount == 0 || is_moderate(amount); },
+     .expected = "0 (no cap), or 2^-60 to 2^60",
+     .flag = "--softcap",
+     .help = "Logits become cap * tanh(logit / cap)"},
+    {.field = &Problem::scale,
+     .word = "scale",
+     .name = "logit_scale",
+     .amount = &Arguments::scale,
+     .neutral = 1,
+     .takes = is_moderate,
+     .expected = "2^-60 to 2^60",
+     .flag = "--scale",
+     .help = "Logits are multiplied by a number"},
+}};
+
+/// An output that a call of the forward operation may ask for beside its loss.
+struct CrossEntropyOutput {
+  /// What its elements are.
+  enum class Kind : std::uint8_t {
+    of_rows,   ///< [rows] of `dtype`
+    of_losses  ///< as the loss: [rows] or [1], of the loss's dtype
+  };
+
+  bool Problem::*field;     ///< whether it is written
+  std::string_view word;    ///< in keys, sources and JSON
+  std::string_view tensor;  ///< as include/ce/operations.hpp names it
+  std::size_t argument;     ///< its offset in Arguments
+  Kind kind = Kind::of_rows;
+  DType dtype = DType::f32;        ///< of Kind::of_rows
+  bool Problem::*needs = nullptr;  ///< the option without which there is nothing to write
+  bool of_classes = false;         ///< only where targets are class indices
+  std::string_view flag, help;     ///< of the command
+
+  [[nodiscard]] constexpr bool is_possible(const Problem& problem) const noexcept {
+    return problem.operation == Operation::cross_entropy && (needs == nullptr || problem.*needs) &&
+           !(of_classes && problem.probabilities);
+  }
+  [[nodiscard]] constexpr DType dtype_of(const Problem& problem) const noexcept {
+    return kind == Kind::of_rows ? dtype : problem.loss_dtype;
+  }
+  [[nodiscard]] constexpr std::int64_t elements(const Problem& problem) const noexcept {
+    return kind == Kind::of_rows || problem.reduction == Reduction::none ? problem.rows : 1;
+  }
+};
+
+inline constexpr std::array<CrossEntropyOutput, 4> cross_entropy_outputs{{
+    {.field = &Problem::z_loss_out,
+     .word = "z_loss_out",
+     .tensor = "z_loss",
+     .argument = offsetof(Arguments, z_loss),
+     .kind = CrossEntropyOutput::Kind::of_losses,
+     .needs = &Problem::z_loss,
+     .flag = "--z-loss-out",
+     .help = "Write the z-loss by itself, too"},
+    {.field = &Problem::lse_out,
+     .word = "lse_out",
+     .tensor = "lse",
+     .argument = offsetof(Arguments, lse),
+     .flag = "--lse",
+     .help = "Write the logsumexp of each row"},
+    {.field = &Problem::argmax_out,
+     .word = "argmax_out",
+     .tensor = "argmax",
+     .argument = offsetof(Arguments, argmax),
+     .dtype = DType::i64,
+     .flag = "--argmax",
+     .help = "Write the first largest class of each row"},
+    {.field = &Problem::hit_out,
+     .word = "hit_out",
+     .tensor = "hit",
+     .argument = offsetof(Arguments, hit),
+     .dtype = DType::u8,
+     .of_classes = true,
+     .flag = "--hit",
+     .help = "Write whether that is the target"},
+}};
+
+/// Visits the rows of a table without a loop at run time, for the way of a call.
+template <const auto& table, class Visit>
+constexpr void for_each_row(const Visit& visit) {
+  [&]<std::size_t... i>(std::index_sequence<i...>) { (visit(table[i]), ...); }
+  (std::make_index_sequence<table.size()>());
+}
+
+/// The option of a field. It must be one.
+[[nodiscard]] constexpr const CrossEntropyOption& option_of(bool Problem::*field) noexcept {
+  std::size_t i = 0;
+  while (cross_entropy_options[i].field != field) ++i;
+  return cross_entropy_options[i];
+}
+
+}  // namespace ce::generator
