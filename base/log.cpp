@@ -1,4 +1,4 @@
-#include "ce/log.hpp"
+#include "base/log.hpp"
 
 #include <fmt/format.h>
 #include <pthread.h>

@@ -58,7 +58,7 @@ ce_status run(ce_context* context, const typename Interface<Operation>::Options*
   return guarded([&] {
     const Call<Operation> call = call_from<Operation>(options, tensors);
     const Choice& made = context != nullptr ? from_handle(context)->run(call.operation, call.tensors, stream)
-                                            : Context::run_default(call.operation, call.tensors, stream);
+                                            : ce::run(call.operation, call.tensors, stream);
     if (choice != nullptr) *choice = to_handle(&made);
   });
 }

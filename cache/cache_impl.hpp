@@ -18,12 +18,12 @@
 #include <vector>
 
 #include "base/file_size_signal.hpp"
+#include "base/log.hpp"
 #include "cache/cache.hpp"
 #include "cache/layers.hpp"
 #include "cache/open.hpp"
 #include "cache/repair/repair.hpp"
 #include "cache/store.hpp"
-#include "ce/log.hpp"
 
 namespace ce::cache {
 

@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "base/environment.hpp"
+#include "base/log.hpp"
 #include "cache/schema.hpp"
-#include "ce/log.hpp"
 
 namespace ce::cache {
 namespace {

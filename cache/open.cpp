@@ -19,12 +19,12 @@
 #include <utility>
 
 #include "base/file_size_signal.hpp"
+#include "base/log.hpp"
 #include "cache/file_system.hpp"
 #include "cache/ownership.hpp"
 #include "cache/repair/read_files.hpp"
 #include "cache/schema.hpp"
 #include "ce/error.hpp"
-#include "ce/log.hpp"
 
 namespace ce::cache {
 namespace {

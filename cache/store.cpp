@@ -15,12 +15,12 @@
 #include <utility>
 
 #include "base/digest.hpp"
+#include "base/log.hpp"
 #include "cache/codec.hpp"
 #include "cache/measurement_row.hpp"
 #include "cache/not_readable.hpp"
 #include "cache/query.hpp"
 #include "cache/schema.hpp"
-#include "ce/log.hpp"
 
 namespace ce::cache {
 namespace {

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/floating_environment.hpp"
-#include "ce/log.hpp"
+#include "base/log.hpp"
 
 namespace ce {
 namespace {

@@ -7,9 +7,9 @@
 #include <thread>
 #include <utility>
 
+#include "base/log.hpp"
 #include "cache/store.hpp"
 #include "ce/error.hpp"
-#include "ce/log.hpp"
 #include "generator/source.hpp"
 #include "tuner/bench.hpp"
 #include "tuner/ranking.hpp"

@@ -283,8 +283,7 @@ const Choice& Context::run(const Operation& operation, const typename Operation:
 
 /// The default Context that this thread used last still is where its CUDA context is current.
 template <AnyOperation Operation>
-const Choice& Context::run_default(const Operation& operation, const typename Operation::Tensors& tensors,
-                                   Stream stream) {
+const Choice& run(const Operation& operation, const typename Operation::Tensors& tensors, Stream stream) {
   if (latest_default != nullptr)
     if (const runtime::Session session(*latest_default->impl_->device, runtime::Session::WhereCurrent{});
         session)
@@ -319,8 +318,7 @@ Plan Context::prepare(const Operation& operation, const typename Operation::Tens
 
 #define CE_INSTANTIATE(Operation)                                                                      \
   template const Choice& Context::run<Operation>(const Operation&, const Operation::Tensors&, Stream); \
-  template const Choice& Context::run_default<Operation>(const Operation&, const Operation::Tensors&,  \
-                                                         Stream);                                      \
+  template const Choice& run<Operation>(const Operation&, const Operation::Tensors&, Stream);          \
   template Plan Context::prepare<Operation>(const Operation&, const Operation::Tensors&, Stream)
 CE_INSTANTIATE(Softmax);
 CE_INSTANTIATE(LogSoftmax);

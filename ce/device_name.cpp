@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "base/environment.hpp"
+#include "base/log.hpp"
 #include "ce/error.hpp"
-#include "ce/log.hpp"
 #include "runtime/cuda/device.hpp"
 #include "runtime/host/device.hpp"
 

@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "base/environment.hpp"
+#include "base/log.hpp"
 #include "cache/layers.hpp"
 #include "ce/device_name.hpp"
 #include "ce/error.hpp"
-#include "ce/log.hpp"
 #include "cli/known.hpp"
 #include "cli/units.hpp"
 #include "runtime/cuda/device.hpp"

@@ -17,13 +17,13 @@
 #include <utility>
 #include <vector>
 
+#include "base/log.hpp"
 #include "base/own_descriptor.hpp"
 #include "cache/claim.hpp"
 #include "cache/file_system.hpp"
 #include "cache/open.hpp"
 #include "cache/schema.hpp"
 #include "ce/error.hpp"
-#include "ce/log.hpp"
 
 namespace ce::cache {
 namespace {

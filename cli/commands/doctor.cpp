@@ -17,12 +17,12 @@
 #include <vector>
 
 #include "base/environment.hpp"
+#include "base/log.hpp"
 #include "cache/file_system.hpp"
 #include "cache/layers.hpp"
 #include "cache/open.hpp"
 #include "ce/device_name.hpp"
 #include "ce/error.hpp"
-#include "ce/log.hpp"
 #include "ce/policy.hpp"
 #include "ce/version.hpp"
 #include "cli/commands.hpp"

@@ -17,14 +17,3 @@
 #include "ce/operations.hpp"
 #include "ce/tensor.hpp"
 #include "ce/version.hpp"
-
-namespace ce {
-
-/// Context::run() of the default Context.
-template <AnyOperation Operation>
-const Choice& run(const Operation& operation, const typename Operation::Tensors& tensors,
-                  Stream stream = nullptr) {
-  return Context::run_default(operation, tensors, stream);
-}
-
-}  // namespace ce

@@ -128,6 +128,11 @@ class CE_API Plan {
   std::shared_ptr<const Impl> impl_;
 };
 
+/// default_context().run(), without the search for that Context where the thread used it last.
+template <AnyOperation Operation>
+CE_API const Choice& run(const Operation& operation, const typename Operation::Tensors& tensors,
+                         Stream stream = nullptr);
+
 /// A device, a database and the kernels chosen so far. Thread-safe. Leaves the thread's current CUDA context,
 /// and its floating-point environment, as they were. A child of fork() makes its own; the end of its parent's does nothing.
 class CE_API Context {
@@ -156,11 +161,6 @@ class CE_API Context {
   template <AnyOperation Operation>
   const Choice& run(const Operation& operation, const typename Operation::Tensors& tensors,
                     Stream stream = nullptr);
-
-  /// default_context().run(), and what is faster than finding that each time.
-  template <AnyOperation Operation>
-  static const Choice& run_default(const Operation& operation, const typename Operation::Tensors& tensors,
-                                   Stream stream = nullptr);
 
   /// Does all of run() but the launch. The Plan stays with the kernel that this call finds: with a stand-in where
   /// the stream is being captured, somebody else is tuning the problem, or the policy is `background`.
@@ -205,6 +205,9 @@ class CE_API Context {
 
  private:
   friend class Plan;
+  template <AnyOperation Operation>
+  friend const Choice& run(const Operation& operation, const typename Operation::Tensors& tensors,
+                           Stream stream);
   struct CE_HIDDEN Impl;
 
   template <AnyOperation Operation>

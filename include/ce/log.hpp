@@ -3,8 +3,6 @@
 /// Where the library's few lines of talk go.
 
 #include <functional>
-#include <optional>
-#include <string>
 #include <string_view>
 
 #include "ce/export.hpp"
@@ -20,24 +18,13 @@ enum class LogLevel { debug, info, warning };
 /// and would wait for itself.
 using LogSink = std::function<void(LogLevel, std::string_view)>;
 
-/// Whether this thread is in a call of the sink.
-[[nodiscard]] CE_API bool in_log_sink() noexcept;
-
 /// Replaces the sink and waits for the call of the old one that is under way, unless that call is what calls this.
 /// An empty one restores the default, which writes lines of at least the level
 /// in the environment variable CE_LOG (debug, info, warning, off; default info) to standard error. Of a CE_LOG that
 /// is none of these it says so there, once, and takes the default.
 CE_API void set_log_sink(LogSink sink);
 
-/// The text of CE_LOG; nothing where it is not set. \throws InvalidArgument
-[[nodiscard]] CE_API std::optional<std::string> log_level_of_environment();
-
 /// Whether CE_LOG asks for lines of this level; for sinks that want to heed it.
 [[nodiscard]] CE_API bool is_wanted(LogLevel level);
-
-CE_API void log(LogLevel level, std::string_view line);
-
-/// Logs the line unless the same line was logged before in this process.
-CE_API void log_once(LogLevel level, const std::string& line);
 
 }  // namespace ce

@@ -8,8 +8,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/log.hpp"
 #include "ce/error.hpp"
-#include "ce/log.hpp"
 
 namespace ce::runtime::cuda {
 

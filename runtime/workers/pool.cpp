@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "base/built_version.hpp"
+#include "base/log.hpp"
 #include "ce/error.hpp"
-#include "ce/log.hpp"
 #include "runtime/cuda/keep_source.hpp"
 #include "runtime/workers/process.hpp"
 #include "runtime/workers/worker.hpp"

@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "base/digest.hpp"
+#include "base/log.hpp"
 #include "ce/dtype.hpp"
 #include "ce/error.hpp"
-#include "ce/log.hpp"
 
 namespace {
 

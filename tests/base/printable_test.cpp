@@ -4,8 +4,8 @@
 
 #include <string>
 
+#include "base/log.hpp"
 #include "ce/error.hpp"
-#include "ce/log.hpp"
 
 namespace {
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/log.hpp"
 #include "cli/table.hpp"
 #include "tuner/strategy.hpp"
 

@@ -94,16 +94,16 @@ TEST(SharedLibrary, HasEveryWord) {
 }
 
 TEST(SharedLibrary, Logs) {
+  const std::filesystem::path folder =
+      std::filesystem::path(testing::TempDir()) / "ce_exports_test_folder.db";
+  std::filesystem::create_directories(folder);
   std::string lines;
-  ce::set_log_sink([&](ce::LogLevel, std::string_view line) {
-    lines += line;
-    EXPECT_TRUE(ce::in_log_sink());
-  });
-  ce::log(ce::LogLevel::info, "one");
-  ce::log_once(ce::LogLevel::info, "two");
+  ce::set_log_sink([&](ce::LogLevel, std::string_view line) { lines += line; });
+  { const ce::Context context({.device = "host", .database = folder.string()}); }
   ce::set_log_sink({});
-  EXPECT_EQ(lines, "onetwo");
-  EXPECT_EQ(ce::is_wanted(ce::LogLevel::debug), ce::log_level_of_environment() == "debug");
+  std::filesystem::remove(folder);
+  EXPECT_NE(lines.find(folder.string()), std::string::npos) << "a folder is no database: " << lines;
+  EXPECT_TRUE(ce::is_wanted(ce::LogLevel::warning));
 }
 
 /// Calls of every operation that are refused, which needs no kernel.

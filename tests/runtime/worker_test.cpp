@@ -22,8 +22,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/log.hpp"
 #include "ce/error.hpp"
-#include "ce/log.hpp"
 #include "runtime/workers/pool.hpp"
 #include "runtime/workers/process.hpp"
 #include "tests/environment.hpp"
