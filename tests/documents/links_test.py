@@ -63,7 +63,7 @@ class Links(unittest.TestCase):
             if page.name == "CHANGELOG.md":  # of the past
                 continue
             text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
-            wrong = [name for name in path.findall(text) if not (SOURCE / name).exists() 
+            wrong = [name for name in path.findall(text) if not (SOURCE / name).exists()
                      and not re.search("NAME|ROOM", name)]
             with self.subTest(page=str(page.relative_to(SOURCE))):
                 self.assertEqual(wrong, [])
