@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 
 from documents import Results
+from pages import machines_of
 
 SOURCE = Path(__file__).resolve().parent.parent
 PLOT = SOURCE / "docs" / "comparison.svg"
@@ -88,8 +89,9 @@ def drawing(results: Results) -> str:
     panels = {kind: speeds(results, kind) for kind in PANELS}
     fastest = max(speed for ceiling, _ in panels.values() for _, speed in ceiling)
     most = STEP * math.ceil(fastest / STEP)
-    size = LEFT + len(PANELS) * (WIDTH + GAP) - GAP + 28, HEAD + TOP + HEIGHT + 34
-    body: list[str] = []
+    size = LEFT + len(PANELS) * (WIDTH + GAP) - GAP + 28, HEAD + TOP + HEIGHT + 58
+    drawn = {key: cell for key, cell in results.widths.items() if key[0] in PANELS and key[1] == DTYPE}
+    body = [f'<text x="{LEFT}" y="{size[1] - 12}">{machines_of(drawn)}</text>']
     labels = ["ce", *PEERS.values()]
     for place, label in enumerate([*labels, "ceiling of the memory"]):
         left, base = LEFT + place % 3 * 200, 22 + place // 3 * 22
