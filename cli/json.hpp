@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What several commands print with --json. The fields are documented in docs/cli.md.
+/// What several commands print with --json. The fields are documented in docs/json.md.
 
 #include <nlohmann/json_fwd.hpp>
 

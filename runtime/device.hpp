@@ -106,7 +106,7 @@ class Device;
 
 /// Where a program's own memory comes from, in place of the device's. Both are called from any thread.
 struct Allocator {
-  /// `bytes`, 1 or more, for work on `bandwidth`, aligned to 256 bytes; null where memory is short.
+  /// `bytes`, 1 or more, for work on `stream`, aligned to 256 bytes; null where memory is short.
   void* (*allocate)(void* state, std::size_t bytes, Stream stream) = nullptr;
   /// All work with the memory has ended.
   void (*release)(void* state, void* memory, Stream stream) = nullptr;

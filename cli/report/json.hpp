@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// A report for programs. The fields are documented in docs/cli.md.
+/// A report for programs. The fields are documented in docs/json.md.
 
 #include "cli/json.hpp"
 #include "cli/report/data.hpp"
