@@ -11,15 +11,11 @@
 #include <sstream>
 #include <string>
 
+#include "tests/output_of.hpp"
+
 namespace {
 
-std::string output_of(const std::string& command) {
-  const std::unique_ptr<FILE, int (*)(FILE*)> pipe(::popen(command.c_str(), "r"), ::pclose);
-  if (pipe == nullptr) throw std::runtime_error(command);
-  std::string text;
-  for (int c = std::fgetc(pipe.get()); c != EOF; c = std::fgetc(pipe.get())) text += static_cast<char>(c);
-  return text;
-}
+using ce::test::output_of;
 
 std::string text_of_header() {
   std::ifstream stream(CE_SOURCE_DIR "/include/ce/ce.h");

@@ -17,15 +17,11 @@
 #include <stdexcept>
 #include <string>
 
+#include "tests/output_of.hpp"
+
 namespace {
 
-std::string output_of(const std::string& command) {
-  const std::unique_ptr<FILE, int (*)(FILE*)> pipe(::popen(command.c_str(), "r"), ::pclose);
-  if (pipe == nullptr) throw std::runtime_error(command);
-  std::string text;
-  for (int c = std::fgetc(pipe.get()); c != EOF; c = std::fgetc(pipe.get())) text += static_cast<char>(c);
-  return text;
-}
+using ce::test::output_of;
 
 /// Classes and functions that the public headers mark with CE_API.
 std::set<std::string> declared_names() {
