@@ -9,7 +9,7 @@
 
 namespace ce {
 
-std::string digest(std::initializer_list<std::string_view> parts) {
+std::string digest_of(std::span<const std::string_view> parts) {
   XXH3_state_t state;
   XXH3_128bits_reset(&state);
   for (const std::string_view part : parts) {

@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <functional>
 #include <map>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "base/digest.hpp"
 #include "base/made_once.hpp"
@@ -217,11 +219,15 @@ void flatten(std::string_view text, const std::map<std::string, std::string>& he
 }
 
 std::string digest_of_templates(Operation operation, const Variant& chosen) {
-  std::string all(template_text(chosen.file));
-  if (const std::string_view file = operation_file(operation); !file.empty()) all += template_text(file);
-  if (is_cross_entropy(operation)) all += template_text(loss_sum_file);
-  for (const auto& [name, text] : included_files(all)) all += text;
-  return digest({without_comments(all)});
+  std::set<std::string, std::less<>> files{std::string(chosen.file)};
+  if (const std::string_view file = operation_file(operation); !file.empty()) files.emplace(file);
+  if (is_cross_entropy(operation)) files.emplace(loss_sum_file);
+  std::string all;
+  for (const std::string& file : files) all += template_text(file);
+  for (const auto& [name, text] : included_files(all)) files.insert(name);
+  std::vector<std::string_view> parts;
+  for (const std::string& file : files) parts.push_back(template_code(file));
+  return digest_of(parts);
 }
 
 }  // namespace
@@ -299,7 +305,16 @@ Program scale_gradient(DType gradient, DType upstream) {
 }
 
 std::string compile_key(const Source& source, std::string_view compiler) {
-  return digest({without_comments(source.flat()), compiler});
+  const std::string code = without_comments(source.text);
+  std::vector<std::string_view> parts{code, compiler};
+  std::vector<std::string> others;  // of headers that are no templates of this library
+  others.reserve(source.headers.size());
+  for (const auto& [name, text] : source.headers) {
+    parts.push_back(name);
+    parts.push_back(is_template(name, text) ? template_code(name)
+                                            : others.emplace_back(without_comments(text)));
+  }
+  return digest_of(parts);
 }
 
 std::string template_digest(Operation operation, std::string_view variant_name) {

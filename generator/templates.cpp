@@ -3,15 +3,37 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
+#include <array>
+#include <cstdint>
 #include <optional>
+#include <span>
 #include <sstream>
 
+#include "base/made_once.hpp"
 #include "ce/error.hpp"
 #include "templates/embedded.hpp"
 
 namespace ce::generator {
 namespace {
+
+constexpr std::size_t most_files = 64;
+
+/// Kinds of characters of C++, as without_comments() tells them apart.
+enum Kind : std::uint8_t { blank = 1, word = 2, sign = 4, special = 8 };
+constexpr auto kinds = [] {
+  std::array<std::uint8_t, 256> all{};
+  const auto add = [&](std::string_view characters, std::uint8_t kind) {
+    for (const char c : characters) all[static_cast<unsigned char>(c)] |= kind;
+  };
+  add(" \t\n", blank);
+  add("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_", word);
+  add("+-*/%<>=&|^!:.#", sign);
+  add("/\"'", special);  // may begin what is no code
+  return all;
+}();
+constexpr bool is(char c, unsigned kind) { return (kinds[static_cast<unsigned char>(c)] & kind) != 0; }
+
+NotFound no_template(std::string_view file) { return NotFound(fmt::format("there is no template {}", file)); }
 
 template <class Visit>
 void for_each_line(std::string_view text, const Visit& visit) {
@@ -45,7 +67,7 @@ void add_included(std::string_view text, std::map<std::string, std::string>& fil
 std::string_view template_text(std::string_view file) {
   for (const templates::File& known : templates::files())
     if (known.name == file) return known.text;
-  throw NotFound(fmt::format("there is no template {}", file));
+  throw no_template(file);
 }
 
 std::map<std::string, std::string> included_files(std::string_view text) {
@@ -55,52 +77,72 @@ std::map<std::string, std::string> included_files(std::string_view text) {
 }
 
 std::string without_comments(std::string_view text) {
-  std::string code;
-  code.reserve(text.size());
-  const auto is_word = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; };
-  const auto is_operator = [](char c) {
-    return std::string_view("+-*/%<>=&|^!:.#").find(c) != std::string_view::npos;
-  };
+  std::string code(text.size() + 1,
+                   '\0');  // what is left out is never shorter than what separates in its place
+  char* out = code.data();
+  const char *next = text.data(), *const end = next + text.size();
+  const auto last = [&] { return out[-1]; };
   char gap = 0;  // what has been left out since the last character: nothing, a space, or the end of a line
   bool directive = false;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const std::string_view rest = text.substr(i);
-    if (rest.starts_with("//")) {
-      i += std::min(rest.find('\n'), rest.size()) - 1;
+  while (next != end) {
+    const char c = *next;
+    if (is(c, blank)) {
+      if (gap != '\n') gap = c == '\n' ? '\n' : ' ';
+      ++next;
       continue;
     }
-    if (rest.starts_with("/*")) {
-      const std::size_t end = rest.find("*/");
-      i += end == std::string_view::npos ? rest.size() : end + 1;
+    if (c == '/' && end - next > 1 && next[1] == '/') {
+      next = std::find(next, end, '\n');
+      continue;
+    }
+    if (c == '/' && end - next > 1 && next[1] == '*') {
+      const std::string_view rest(next + 2, static_cast<std::size_t>(end - next - 2));
+      const std::size_t length = rest.find("*/");
+      next = length == std::string_view::npos ? end : next + length + 4;
       if (gap == 0) gap = ' ';
       continue;
     }
-    const char c = text[i];
-    if (c == '\n' || c == ' ' || c == '\t') {
-      if (gap != '\n') gap = c == '\n' ? '\n' : ' ';
-      continue;
-    }
     // A directive needs a line of its own. Elsewhere a space separates two words, or two operators that could be one.
-    const bool starts_line = code.empty() || gap == '\n', continues = code.ends_with('\\');
+    const bool is_first = out == code.data(), starts_line = is_first || gap == '\n';
+    const bool continues = !is_first && last() == '\\';
     if (starts_line && (directive || c == '#')) {
-      if (!code.empty()) code += '\n';
-    } else if (gap != 0 && !code.empty()) {
-      const char last = code.back();
-      if (directive || (is_word(c) && is_word(last)) || (is_operator(c) && is_operator(last))) code += ' ';
+      if (!is_first) *out++ = '\n';
+    } else if (gap != 0 && !is_first) {
+      if (directive || (is(c, word) && is(last(), word)) || (is(c, sign) && is(last(), sign))) *out++ = ' ';
     }
     if (starts_line) directive = c == '#' || (directive && continues);
     gap = 0;
-    code += c;
-    if (c != '"' && c != '\'') continue;
-    if (c == '\'' && code.size() > 1 && is_word(code[code.size() - 2]))
-      continue;  // between digits of a number
-    for (++i; i < text.size() && text[i] != '\n'; ++i) {
-      code += text[i];
-      if (text[i] == c) break;
-      if (text[i] == '\\' && i + 1 < text.size()) code += text[++i];
+    const bool after_word = out != code.data() && is(last(), word);
+    *out++ = c;
+    ++next;
+    if (c == '"' || (c == '\'' && !after_word)) {  // after a word it stands between digits of a number
+      while (next != end && *next != '\n') {
+        *out++ = *next;
+        if (*next++ == c) break;
+        if (last() == '\\' && next != end) *out++ = *next++;
+      }
+      continue;
     }
+    while (next != end && !is(*next, blank | special)) *out++ = *next++;
   }
+  code.resize(static_cast<std::size_t>(out - code.data()));
   return code;
+}
+
+bool is_template(std::string_view file, std::string_view text) noexcept {
+  return std::ranges::any_of(templates::files(), [&](const templates::File& known) {
+    return known.name == file && known.text == text;
+  });
+}
+
+std::string_view template_code(std::string_view file) {
+  static constinit std::array<MadeOnce<std::string>, most_files> known;
+  const std::span<const templates::File> files = templates::files();
+  const auto found = std::ranges::find(files, file, &templates::File::name);
+  if (found == files.end()) throw no_template(file);
+  return known.at(static_cast<std::size_t>(found - files.begin())).get([&] {
+    return without_comments(found->text);
+  });
 }
 
 std::vector<AxisLine> axis_lines(std::string_view text) {

@@ -20,6 +20,12 @@ namespace ce::generator {
 /// these alone have the same digests.
 [[nodiscard]] std::string without_comments(std::string_view text);
 
+/// Whether the text is that of templates/`file`.
+[[nodiscard]] bool is_template(std::string_view file, std::string_view text) noexcept;
+
+/// without_comments() of templates/`file`, made once. \throws NotFound
+[[nodiscard]] std::string_view template_code(std::string_view file);
+
 /// One "// axis NAME = value value ..." line of a template.
 struct AxisLine {
   std::string axis;

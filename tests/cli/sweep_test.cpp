@@ -154,11 +154,11 @@ TEST_F(Sweep, TellsWhatItsBudgetLeftOut) {
                                        "--db",  database(), "--configs", "2",        "--samples",
                                        "1",     "--top",    "2",         "--json"};
   std::vector<std::string> short_of_time = words;
-  short_of_time.insert(short_of_time.end(), {"--budget", "0.1s"});
+  short_of_time.insert(short_of_time.end(), {"--budget", "0.4s"});
   const Finished first = ce_tune(short_of_time);
   EXPECT_EQ(first.status, 11) << first.err;
   EXPECT_NE(first.err.find("2 problems not reached"), std::string::npos) << first.err;
-  EXPECT_NE(first.err.find("within --budget 0.1s"), std::string::npos) << first.err;
+  EXPECT_NE(first.err.find("within --budget 0.4s"), std::string::npos) << first.err;
   const json document = json::parse(first.out);
   EXPECT_EQ(document.at("summary").at("not_reached"), 2);
   EXPECT_EQ(document.at("error").at("kind"), "out of budget");
