@@ -55,17 +55,18 @@ Request bind_backward(generator::Operation operation, const Tensors& tensors, co
 /// The options that change what the kernel computes, checked.
 template <class CrossEntropyOrBackward>
 void bind_options(const CrossEntropyOrBackward& operation, Request& request) {
-  auto& [problem, arguments] = request;
+  Problem& problem = request.problem;
+  Arguments& arguments = request.arguments;
+  const auto bind = [&](const generator::CrossEntropyOption& option, float amount) {
+    if (!option.takes(amount)) throw InvalidArgument(option.name, fmt::to_string(amount), option.expected);
+    problem.*option.field = amount != option.neutral;
+    arguments.*option.amount = amount;
+  };
   constexpr const auto& options = generator::cross_entropy_options;
-  [&]<std::size_t... i>(std::index_sequence<i...>) {
-    const auto bind = [&](const generator::CrossEntropyOption& option, float amount) {
-      if (!option.takes(amount)) throw InvalidArgument(option.name, fmt::to_string(amount), option.expected);
-      problem.*option.field = amount != option.neutral;
-      arguments.*option.amount = amount;
-    };
+  const auto bind_all = [&]<std::size_t... i>(std::index_sequence<i...>) {
     (bind(options[i], operation.*option_fields<CrossEntropyOrBackward>[i]), ...);
-  }
-  (std::make_index_sequence<options.size()>());
+  };
+  bind_all(std::make_index_sequence<options.size()>());
   if (operation.reduction > Reduction::sum)
     throw InvalidArgument("reduction", number_of(operation.reduction), "none, mean or sum");
   problem.reduction = operation.reduction;

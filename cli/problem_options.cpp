@@ -164,15 +164,15 @@ void add_loss_options(CLI::App& command, ProblemOptions& options, Amounts* amoun
   word("--loss-dtype", options.loss_dtype, "DTYPE", "Of loss, z-loss and upstream gradient (default: f32)");
   flag("--loss-only", options.loss_only, "No gradient (default: loss and gradient)");
   flag("--probabilities", options.probabilities, "Targets are probabilities, not class indices");
-  for (std::size_t i = 0; i < generator::cross_entropy_options.size(); ++i) {
-    const auto& option = generator::cross_entropy_options[i];
+  float* amount = amounts != nullptr ? amounts->of_options.data() : nullptr;
+  for (const auto& option : generator::cross_entropy_options) {
     const std::string name(option.flag), help(option.help);
     bool& there = options.on.*option.field;
     if (amounts == nullptr) {
       flag(name.c_str(), there, help.c_str());
       continue;
     }
-    const auto set = [name, &there, &value = amounts->of_options[i]](const std::string& given) {
+    const auto set = [name, &there, &value = *amount++](const std::string& given) {
       there = true;
       value = parse_amount(name, given);
     };

@@ -226,6 +226,7 @@ std::string digest_of_templates(Operation operation, const Variant& chosen) {
   for (const std::string& file : files) all += template_text(file);
   for (const auto& [name, text] : included_files(all)) files.insert(name);
   std::vector<std::string_view> parts;
+  parts.reserve(files.size());
   for (const std::string& file : files) parts.push_back(template_code(file));
   return digest_of(parts);
 }
