@@ -30,6 +30,7 @@ import random
 import statistics
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 
@@ -83,10 +84,18 @@ def text_of(problem):
     return f"{RECORDED[operation].format(dtype=dtype)}cols={columns} align={alignment} rows<={rows} l2=cold"
 
 
+def lines_of(recording):
+    """Of a text, or of all texts of an archive."""
+    if ".tar" not in recording.suffixes:
+        return recording.read_text().splitlines()
+    with tarfile.open(recording) as archive:
+        return [line for text in archive for line in archive.extractfile(text).read().decode().splitlines()]
+
+
 def recorded_configs(files):
     """Of recordings, the configs of each problem by its text, the fastest first."""
     problems = {}
-    for line in (line for file in files for line in file.read_text().splitlines()):
+    for line in (line for file in files for line in lines_of(file)):
         if line.startswith(("#", "device ")):
             continue
         if line.startswith(("problem ", "partial ")):
@@ -333,7 +342,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=math.inf, help="no further problem after so long")
     parser.add_argument("--configs", type=int, default=0, help="of a search at most: to try this script")
     parser.add_argument("--recorded", type=pathlib.Path, nargs="+", default=[], metavar="FILE",
-                        help="recordings of exhaustive searches")
+                        help="recordings of exhaustive searches, as text or packed")
     parser.add_argument("--known", type=pathlib.Path, metavar="FILE", help="database of other problems")
     parser.add_argument("--keep", default="regret.db", help="database of the exhaustive searches (default: %(default)s)")
     parser.add_argument("--json", default="regret.json", help="file for all figures (default: %(default)s)")

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Fits how many registers a thread takes to what the compiler gave it, for `register_uses` in tuner/ranking.cpp.
 
-    build/ci/bin/ce_replay registers bench/results/searches-GPU-DATE.txt > registers.csv
+    build/ci/bin/ce_replay registers searches-GPU-DATE.txt > registers.csv
     bench/lab/fit_registers.py registers.csv
 
 A line through the configs of each variant, of least absolute deviations: base + word x (words that a thread holds) + more

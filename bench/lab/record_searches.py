@@ -2,9 +2,10 @@
 """Writes what exhaustive searches measured into a text small enough for the repository.
 
     ce-tune sweep --strategy exhaustive ... --db exhaustive.db
-    bench/lab/record_searches.py exhaustive.db ... > bench/results/searches-GPU-DATE.txt
+    bench/lab/record_searches.py exhaustive.db ... > searches-GPU-DATE.txt
+    tar -cJf bench/lab/recordings/searches-GPU-DATE.tar.xz searches-GPU-DATE.txt
 
-bench/replay reads it: strategies are scored, and the weights of the ranking are fitted, without a GPU. A line
+bench/lab/replay reads it: strategies are scored, and the weights of the ranking are fitted, without a GPU. A line
 "problem KEY TEXT | rows bytes" begins a problem; each of the lines after it is a config without its cache modifiers
 and, for each load.store pair, the median in microseconds and the spread (interquartile range over median) in percent;
 then "registers=" of a thread, and "spills" where kernels of that structure keep values in local memory.

@@ -43,6 +43,7 @@ struct RecordedProblem {
 template <class Problem, class AddRun>
 std::vector<Problem> problems_in(const char* path, const AddRun& add_run) {
   std::ifstream file(path);
+  EXPECT_TRUE(file.is_open()) << path;
   std::vector<Problem> problems;
   for (std::string line; std::getline(file, line);) {
     std::istringstream words(line);
@@ -55,7 +56,7 @@ std::vector<Problem> problems_in(const char* path, const AddRun& add_run) {
 }
 
 std::vector<RecordedProblem> recorded_problems() {
-  return problems_in<RecordedProblem>(CE_SOURCE_DIR "/bench/results/noise-h200-2026-11-21.txt",
+  return problems_in<RecordedProblem>(CE_RECORDINGS "/noise-h200-2026-11-21.txt",
                                       [](RecordedProblem& problem, std::istringstream& words) {
                                         RecordedRun& run = problem.runs.emplace_back();
                                         words >> run.reference_us;
@@ -212,7 +213,7 @@ struct ProblemOfPlaces {
 
 std::vector<ProblemOfPlaces> problems_of_places() {
   return problems_in<ProblemOfPlaces>(
-      CE_SOURCE_DIR "/bench/results/noise-h200-2026-11-21-places.txt",
+      CE_RECORDINGS "/noise-h200-2026-11-21-places.txt",
       [](ProblemOfPlaces& problem, std::istringstream& words) {
         std::size_t context = 0;
         tuner::Run run;
@@ -277,7 +278,7 @@ struct ProblemOfProcesses {
 };
 
 std::vector<ProblemOfProcesses> problems_of_processes() {
-  return problems_in<ProblemOfProcesses>(CE_SOURCE_DIR "/bench/results/noise-h200-2026-11-22-processes.txt",
+  return problems_in<ProblemOfProcesses>(CE_RECORDINGS "/noise-h200-2026-11-22-processes.txt",
                                          [](ProblemOfProcesses& problem, std::istringstream& words) {
                                            tuner::Run run{.process_us = usual_process_us};
                                            words >> run.median_us >> run.error >> run.reference_us >>

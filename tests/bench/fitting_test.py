@@ -10,6 +10,7 @@ import sqlite3
 import statistics
 import subprocess
 import sys
+import tarfile
 import tempfile
 import unittest
 
@@ -113,8 +114,13 @@ class Regret(unittest.TestCase):
             file.write_text("# a comment\ndevice GPU\nproblem p | 8 64\n"
                             "block/warps=2 ca.wb 7.5 1.0 cs.cs 6.5 2.0 registers=40\n"
                             "warp/warps=4 ca.wb 5.5 1.0 registers=255 spills\n")
-            self.assertEqual(regret.recorded_configs([file]), {"p": [
-                "warp/warps=4,load=ca,store=wb", "block/warps=2,load=cs,store=cs", "block/warps=2,load=ca,store=wb"]})
+            configs = {"p": ["warp/warps=4,load=ca,store=wb", "block/warps=2,load=cs,store=cs",
+                             "block/warps=2,load=ca,store=wb"]}
+            self.assertEqual(regret.recorded_configs([file]), configs)
+            packed = file.with_name("recording-2030-01-01.tar.xz")
+            with tarfile.open(packed, "w:xz") as archive:
+                archive.add(file, file.name)
+            self.assertEqual(regret.recorded_configs([packed]), configs)
 
     def test_luck_is_no_regret_and_a_difference_is(self):
         draw = random.Random(1)

@@ -20,16 +20,12 @@ namespace {
 
 using tuner::Strategy;
 
-/// What the shipped weights are fitted to: the newest recording of each GPU.
+/// What the shipped weights are fitted to, in the order of the files' names.
 replay::Recording recording() {
-  const std::filesystem::path results = CE_SOURCE_DIR "/bench/results";
   std::vector<std::filesystem::path> files;
-  for (const std::filesystem::path& folder : {results, results / "h100"}) {
-    std::filesystem::path& newest = files.emplace_back();
-    for (const auto& entry : std::filesystem::directory_iterator(folder))
-      if (entry.path().filename().string().starts_with("searches-") && newest < entry.path())
-        newest = entry.path();
-  }
+  for (const auto& entry : std::filesystem::directory_iterator(CE_RECORDINGS))
+    if (entry.path().filename().string().starts_with("searches-")) files.push_back(entry.path());
+  std::sort(files.begin(), files.end());
   return replay::load(files);
 }
 

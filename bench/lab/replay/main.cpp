@@ -166,7 +166,7 @@ void print_registers(const replay::Recording& recording) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Searches replayed from bench/results/searches-*.txt, of one GPU or of several");
+  CLI::App app("Searches replayed from recordings, of one GPU or of several");
   std::vector<std::filesystem::path> files;
   std::uint64_t seeds = 5;
   bool each = false;
