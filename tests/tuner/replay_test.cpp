@@ -171,7 +171,8 @@ TEST(Replay, WeightsForAProblemHaveNotSeenItsPartialRecordingEither) {
                }) > 0;
       });
   ASSERT_NE(of_both, recorded.problems.end());
-  const auto part = static_cast<std::size_t>(of_both - recorded.problems.begin());
+  const std::size_t part =
+      replay::part_numbers(recorded)[static_cast<std::size_t>(of_both - recorded.problems.begin())];
   const replay::Fitted fitted = replay::Regression(recorded).fitted_without(part, parts),
                        unseen = replay::Regression(without).fitted_without(part, parts);
   ASSERT_EQ(fitted.variants.size(), unseen.variants.size());
