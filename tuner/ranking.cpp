@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <functional>
 #include <iterator>
 #include <map>
 #include <set>
@@ -348,60 +347,42 @@ std::string structure_of(Config config) {
 }
 
 std::vector<Config> search_order(const Problem& problem, const runtime::Model& model,
-                                 std::span<const Neighbour> neighbours, const Weights& weights) {
-  std::vector<Config> ranked = configs_of(spread_out(scored_space(problem, model, neighbours, weights))),
-                      little_known;
-  const auto is_known = [&](const Config& config) {
+                                 const Weights& weights) {
+  std::vector<Config> ranked = configs_of(spread_out(scored_space(problem, model, {}, weights)));
+  const auto known = std::stable_partition(ranked.begin(), ranked.end(), [&](const Config& config) {
     return recorded_problems(config.variant, traits_of(config, problem, model), weights) >= enough_problems;
-  };
-  const auto known = std::stable_partition(ranked.begin(), ranked.end(), is_known);
-  little_known.assign(std::make_move_iterator(known), std::make_move_iterator(ranked.end()));
+  });
+  const std::vector<Config> little_known(known, ranked.end());
   ranked.erase(known, ranked.end());
-  // Where the order looks away from the ranking now and then: at the prediction alone, or, where there is nothing else,
-  // at what the ranking has farther back.
-  std::vector<Config> elsewhere = neighbours.empty() ? ranked : ranked_space(problem, model, {}, weights);
-  std::erase_if(elsewhere, std::not_fn(is_known));
-  const bool is_told = !neighbours.empty();
-  constexpr std::size_t looks_away = 3;    // with one structure of so many
-  constexpr std::size_t looks_at_any = 4;  // once in so many looks away, which are at new kinds: at any
+  constexpr std::size_t new_kind_every = 3, little_known_every = 4;  // of the structures
 
   std::vector<Config> order;
   std::unordered_set<std::string> structures, added;
   std::set<Kind> kinds;
-  std::size_t little_known_place = 4;  // of the next of them, or as soon as there is one
-  // The first of the next structure of the list that the order has not yet.
+  const auto add = [&](const Config& config) {
+    if (!added.insert(generator::to_text(config)).second) return false;
+    kinds.insert(kind_of(config));
+    order.push_back(config);
+    return structures.insert(structure_of(config)).second;
+  };
+  // The first, from `next` on, of a structure that the order has not yet.
   const auto add_next = [&](const std::vector<Config>& list, std::vector<Config>::const_iterator& next,
                             bool of_a_new_kind) {
     next = std::find_if(next, list.end(), [&](const Config& other) {
-      return (!of_a_new_kind || !kinds.contains(kind_of(other))) &&
-             structures.insert(structure_of(other)).second;
+      return (!of_a_new_kind || !kinds.contains(kind_of(other))) && !structures.contains(structure_of(other));
     });
-    if (next == list.end()) return;
-    added.insert(generator::to_text(*next));
-    kinds.insert(kind_of(*next));
-    order.push_back(*next);
+    if (next != list.end()) add(*next);
   };
-  auto next_elsewhere = elsewhere.cbegin(), next_of_a_kind = elsewhere.cbegin(),
-       next_little_known = little_known.cbegin();
-  std::size_t looks = 0;
-  const auto look_away = [&] {
-    const bool at_kinds = !is_told || ++looks % looks_at_any != 0;
-    if (at_kinds) add_next(elsewhere, next_of_a_kind, true);
-    if (is_told && (!at_kinds || next_of_a_kind == elsewhere.cend()))
-      add_next(elsewhere, next_elsewhere, false);
-  };
-  for (Config& config : ranked) {
-    if (added.contains(generator::to_text(config))) continue;
-    const bool is_new = structures.insert(structure_of(config)).second;
-    kinds.insert(kind_of(config));
-    order.push_back(std::move(config));
-    if (is_new && structures.size() % looks_away == looks_away - 1) look_away();
-    if (!is_new || structures.size() + 1 < little_known_place) continue;
+  auto next_of_a_kind = ranked.cbegin(), next_little_known = little_known.cbegin();
+  std::size_t little_known_place = little_known_every;  // of the next of them, or as soon as there is one
+  for (const Config& config : ranked) {
+    if (!add(config)) continue;
+    if (structures.size() % new_kind_every == new_kind_every - 1) add_next(ranked, next_of_a_kind, true);
+    if (structures.size() + 1 < little_known_place) continue;
     add_next(little_known, next_little_known, false);
-    little_known_place += 4;
+    little_known_place += little_known_every;
   }
-  for (Config& config : little_known)
-    if (!added.contains(generator::to_text(config))) order.push_back(std::move(config));
+  for (const Config& config : little_known) add(config);
   return order;
 }
 

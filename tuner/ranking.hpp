@@ -108,13 +108,10 @@ struct Weights {
 
 /// In which order a search looks at the space: as ranked, but for each structure of its kind before it a structure is
 /// taken to be 0.4% slower, and every third is the most promising of a kind that the order has none of yet. Of a kind
-/// are configs of one variant that share a row over as many blocks. Neighbours, of another operation or with other
-/// options, may all be wrong about this problem: then what is most promising is said by the prediction alone, and every
-/// twelfth is its next, of whatever kind. Of variants that were recorded on few problems, whose predictions are worth
-/// little, every fourth structure is one, and no more.
+/// are configs of one variant that share a row over as many blocks. Of variants that were recorded on few problems, whose
+/// predictions are worth little, every fourth structure is one, and no more.
 [[nodiscard]] std::vector<generator::Config> search_order(const generator::Problem& problem,
                                                           const runtime::Model& model,
-                                                          std::span<const Neighbour> neighbours,
                                                           const Weights& weights = shipped_weights());
 
 /// The configs to run when nothing is known and nothing may be tried: ranked_space(), at least one.

@@ -8,7 +8,6 @@
 
 #include "ce/error.hpp"
 #include "generator/source.hpp"
-#include "tuner/nearest.hpp"
 #include "tuner/ranking.hpp"
 #include "tuner/serving.hpp"
 #include "tuner/statistics.hpp"
@@ -73,7 +72,7 @@ Search::Search(runtime::Device& device, cache::Cache& cache, const Settings& set
       problem_(problem),
       key_{generator::key_text(problem), device.model().key()},
       scratch_bytes_(scratch_of_search(device, settings)),
-      configs_(search_order(problem, device.model(), neighbours(device, cache, problem))),
+      configs_(search_order(problem, device.model())),
       evidence_(evidence_now(device)) {
   survey();
 }

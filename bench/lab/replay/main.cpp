@@ -98,30 +98,28 @@ void print_guesses(const replay::Recording& recording, const std::vector<std::fi
 }
 
 /// \param structures  that a search looks at: fewer, as where compilers are slow
-void print_told(const replay::Recording& recording, int structures, std::uint64_t seeds, bool each) {
+void print_searches(const replay::Recording& recording, int structures, std::uint64_t seeds, bool each) {
   const replay::Guesser guesser(recording);
-  fmt::print("{:<28} {:>8} {:>8} {:>8} {:>8}   regret of searches of {} structures x {} seeds\n", "known",
-             "mean", "median", "p95", "worst", structures, seeds);
-  for (const auto& [told, name] : {std::pair{false, "nothing"}, std::pair{true, "neighbours, by halving"}}) {
-    std::vector<double> plain, heavy;
-    for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
-      const std::vector<replay::Score> scores = guesser.searches({.structures = structures}, told, seed);
-      for (std::size_t i = 0; i < scores.size(); ++i) {
-        const generator::Problem& problem = recording.problems[i].problem;
-        (generator::has_costly_options(problem) ? heavy : plain).push_back(scores[i].regret);
-        if (each && seed == 1)
-          fmt::print("  {:<75} {:6.2f}% {}\n", generator::title(problem), 100 * scores[i].regret,
-                     scores[i].winner);
-      }
+  std::vector<double> plain, heavy;
+  for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
+    const std::vector<replay::Score> scores = guesser.searches({.structures = structures}, seed);
+    for (std::size_t i = 0; i < scores.size(); ++i) {
+      const generator::Problem& problem = recording.problems[i].problem;
+      (generator::has_costly_options(problem) ? heavy : plain).push_back(scores[i].regret);
+      if (each && seed == 1)
+        fmt::print("  {:<75} {:6.2f}% {}\n", generator::title(problem), 100 * scores[i].regret,
+                   scores[i].winner);
     }
-    for (const auto& [values, problems] :
-         {std::pair{&plain, ""}, std::pair{&heavy, "with weights of all classes or a soft cap"}})
-      fmt::print("{:<28} {:>7.2f}% {:>7.2f}% {:>7.2f}% {:>7.2f}%   {}\n", name,
-                 100 * std::accumulate(values->begin(), values->end(), 0.) /
-                     static_cast<double>(std::max<std::size_t>(1, values->size())),
-                 100 * replay::quantile(*values, 0.5), 100 * replay::quantile(*values, 0.95),
-                 100 * replay::quantile(*values, 1), problems);
   }
+  fmt::print("{:>8} {:>8} {:>8} {:>8}   regret of first searches of {} structures x {} seeds\n", "mean",
+             "median", "p95", "worst", structures, seeds);
+  for (const auto& [values, problems] :
+       {std::pair{&plain, ""}, std::pair{&heavy, "with weights of all classes or a soft cap"}})
+    fmt::print("{:>7.2f}% {:>7.2f}% {:>7.2f}% {:>7.2f}%   {}\n",
+               100 * std::accumulate(values->begin(), values->end(), 0.) /
+                   static_cast<double>(std::max<std::size_t>(1, values->size())),
+               100 * replay::quantile(*values, 0.5), 100 * replay::quantile(*values, 0.95),
+               100 * replay::quantile(*values, 1), problems);
 }
 
 void print_stability(const replay::Recording& recording, std::uint64_t seed, bool each) {
@@ -183,14 +181,15 @@ int main(int argc, char** argv) {
   std::vector<std::filesystem::path> known;
   guess->add_option("--known", known, "Recordings whose problems are the neighbours, in place of FILE's own");
   guess->add_flag("--each", each, "A line for each problem");
-  CLI::App* told = app.add_subcommand("told", "Regret of searches that know neighbours, and that know none");
+  CLI::App* search =
+      app.add_subcommand("search", "Regret of first searches: the weights have not seen the problem");
   int structures = tuner::Breadth{}.structures;
-  told->add_option("FILE", files)->required();
-  told->add_option("--structures", structures, "That a search looks at: fewer, as where compilers are slow")
+  search->add_option("FILE", files)->required();
+  search->add_option("--structures", structures, "That a search looks at: fewer, as where compilers are slow")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
-  told->add_option("--seeds", seeds)->capture_default_str()->check(CLI::PositiveNumber);
-  told->add_flag("--each", each, "A line for each problem");
+  search->add_option("--seeds", seeds)->capture_default_str()->check(CLI::PositiveNumber);
+  search->add_flag("--each", each, "A line for each problem");
   CLI::App* stability = app.add_subcommand("stability", "How far the winners of ten searches are apart");
   std::uint64_t seed = 1;
   stability->add_option("FILE", files)->required();
@@ -207,8 +206,8 @@ int main(int argc, char** argv) {
       print_scores(recording, seeds, each);
     else if (guess->parsed())
       print_guesses(recording, known, seeds, each);
-    else if (told->parsed())
-      print_told(recording, structures, seeds, each);
+    else if (search->parsed())
+      print_searches(recording, structures, seeds, each);
     else if (stability->parsed())
       print_stability(recording, seed, each);
     else if (fit->parsed())

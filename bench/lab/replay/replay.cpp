@@ -142,8 +142,7 @@ Recording load(const std::vector<std::filesystem::path>& paths) {
   return recording;
 }
 
-Simulator::Simulator(const RecordedProblem& recorded, std::span<const tuner::Neighbour> neighbours,
-                     const tuner::Weights& weights)
+Simulator::Simulator(const RecordedProblem& recorded, const tuner::Weights& weights)
     : best_us_(recorded.best_us()) {
   std::map<std::string, const RecordedConfig*> known;
   for (const RecordedConfig& config : recorded.configs)
@@ -151,8 +150,7 @@ Simulator::Simulator(const RecordedProblem& recorded, std::span<const tuner::Nei
 
   // As tuner::Search makes them; what was not recorded is in nobody's way.
   std::map<std::string, std::size_t> structures;
-  for (const generator::Config& config :
-       tuner::search_order(recorded.problem, recorded.model, neighbours, weights)) {
+  for (const generator::Config& config : tuner::search_order(recorded.problem, recorded.model, weights)) {
     const auto found = known.find(generator::to_text(config));
     if (found == known.end()) continue;
     entrants_.push_back(
@@ -305,15 +303,10 @@ std::vector<Guess> Guesser::guesses(Tuned tuned, std::uint64_t seed) const {
   return guesses;
 }
 
-std::vector<Score> Guesser::searches(const tuner::Breadth& breadth, bool told, std::uint64_t seed) const {
-  std::vector<std::vector<tuner::Neighbour>> near(strangers_.size());
-  if (told) near = neighbours(Tuned::by_halving, seed);
+std::vector<Score> Guesser::searches(const tuner::Breadth& breadth, std::uint64_t seed) const {
   std::vector<Score> scores;
-  for (std::size_t i = 0; i < strangers_.size(); ++i) {
-    const RecordedProblem& problem = recording_.problems[i];
-    const Simulator simulator(problem, near[i], fits_[parts_[i]].weights());
-    scores.push_back(simulator.search(breadth, seed));
-  }
+  for (std::size_t i = 0; i < strangers_.size(); ++i)
+    scores.push_back(Simulator(recording_.problems[i], fits_[parts_[i]].weights()).search(breadth, seed));
   return scores;
 }
 

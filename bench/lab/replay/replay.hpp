@@ -60,8 +60,8 @@ struct Score {
 /// Searches of one recorded problem, with samples drawn around the recorded medians: normal, as wide as was recorded.
 class Simulator {
  public:
-  /// Keeps references to what was recorded. \param neighbours, weights  that say what the search looks at first
-  explicit Simulator(const RecordedProblem& recorded, std::span<const tuner::Neighbour> neighbours = {},
+  /// Keeps references to what was recorded. \param weights  that say what the search looks at first
+  explicit Simulator(const RecordedProblem& recorded,
                      const tuner::Weights& weights = tuner::shipped_weights());
 
   [[nodiscard]] Score search(const tuner::Breadth& breadth, std::uint64_t seed) const;
@@ -106,10 +106,8 @@ class Guesser {
 
   /// In the order of the problems. \param seed  of the neighbours' searches
   [[nodiscard]] std::vector<Guess> guesses(Tuned tuned, std::uint64_t seed) const;
-  /// Searches, in the order of the problems, of what the same neighbours may mislead. \param told  by the neighbours;
-  /// else nothing is known, as of the first problem that is tuned
-  [[nodiscard]] std::vector<Score> searches(const tuner::Breadth& breadth, bool told,
-                                            std::uint64_t seed) const;
+  /// First searches, in the order of the problems.
+  [[nodiscard]] std::vector<Score> searches(const tuner::Breadth& breadth, std::uint64_t seed) const;
 
  private:
   struct Stranger;
