@@ -132,7 +132,7 @@ class Cache {
   }
   /// A database of others, read where it lies; without what cannot be (see possible.hpp). \throws as open_existing()
   [[nodiscard]] static Cache open_to_read(const std::filesystem::path& path);
-  /// In memory, the measurements of an export (see Upkeep). \throws InvalidArgument where it is none
+  /// In memory, the measurements of an export (see Maintenance). \throws InvalidArgument where it is none
   [[nodiscard]] static Cache of_export(std::string_view lines);
   /// CE_DB, else $XDG_DATA_HOME/ce/ce.db, else $HOME/.local/share/ce/ce.db; empty when none is set.
   [[nodiscard]] static std::filesystem::path default_path();

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "cache/upkeep.hpp"
+#include "cache/maintenance.hpp"
 #include "ce/error.hpp"
 #include "cli/db/db.hpp"
 #include "cli/json.hpp"
@@ -70,13 +70,13 @@ ExitCode write(const CommonOptions& common, const std::string& path, const Which
   const bool to_output = path == "-";
   if (common.json && to_output)
     throw InvalidArgument("FILE", "\"-\"", "a file beside --json, which has the standard output");
-  cache::Upkeep database = cache::Upkeep::copy(database_path(common));
-  cache::Upkeep::Selection selection;
+  cache::Maintenance database = cache::Maintenance::copy(database_path(common));
+  cache::Maintenance::Selection selection;
   if (which.winners)
     selection = [&which](const std::vector<cache::Measurement>& list) {
       return only_winner(list, which.unfinished);
     };
-  cache::Upkeep::Written written;
+  cache::Maintenance::Written written;
   if (!to_output) {
     // Whoever interrupts the long part leaves no draft behind.
     require_output("FILE", path, common.json);

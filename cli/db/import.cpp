@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "cache/export.hpp"
-#include "cache/upkeep.hpp"
+#include "cache/maintenance.hpp"
 #include "ce/error.hpp"
 #include "cli/db/db.hpp"
 #include "cli/json.hpp"
@@ -53,7 +53,7 @@ ExitCode read(const CommonOptions& common, const std::string& file_or_dash) {
   const std::string path = is_standard_input ? "/dev/stdin" : file_or_dash;
   // All is read before a database is created.
   const std::vector<cache::Measurement> list = measurements_in(path, is_standard_input);
-  cache::Upkeep database = cache::Upkeep::create(database_path(common));
+  cache::Maintenance database = cache::Maintenance::create(database_path(common));
   const auto measurements = static_cast<std::int64_t>(list.size());
   const std::int64_t added = database.add(list);
   if (common.json)

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "cache/upkeep.hpp"
+#include "cache/maintenance.hpp"
 #include "cli/db/db.hpp"
 #include "cli/json.hpp"
 #include "cli/options.hpp"
@@ -36,15 +36,15 @@ struct MergeOptions {
 
 ExitCode merge(const MergeOptions& options) {
   // All are read, and digests compared, before a database is created or written.
-  std::vector<cache::Upkeep> sources;
+  std::vector<cache::Maintenance> sources;
   for (const std::string& file : options.files)
-    sources.emplace_back(cache::Upkeep::copy(file)).expect_readable(options.binaries);
-  cache::Upkeep database = cache::Upkeep::create(database_path(options.common));
+    sources.emplace_back(cache::Maintenance::copy(file)).expect_readable(options.binaries);
+  cache::Maintenance database = cache::Maintenance::create(database_path(options.common));
   Json documents = Json::array();
   std::string text;
   const std::vector<cache::Store::Copied> all_added = database.merge(sources, options.binaries);
   for (std::size_t i = 0; i < sources.size(); ++i) {
-    const cache::Upkeep& source = sources[i];
+    const cache::Maintenance& source = sources[i];
     const cache::Store::Copied& added = all_added[i];
     documents.push_back({{"file", source.path().string()},
                          {"measurements_added", added.measurements},

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "cache/upkeep.hpp"
+#include "cache/maintenance.hpp"
 #include "cli/db/db.hpp"
 #include "cli/json.hpp"
 #include "cli/options.hpp"
@@ -42,7 +42,8 @@ ExitCode prune(const PruneOptions& options) {
       options.keep.empty() ? usual_keep
                            : parse_count("--keep", options.keep, 0, std::numeric_limits<std::int64_t>::max());
   const std::filesystem::path path = database_path(options.common);
-  cache::Upkeep database = options.dry_run ? cache::Upkeep::copy(path) : cache::Upkeep::open(path);
+  cache::Maintenance database =
+      options.dry_run ? cache::Maintenance::copy(path) : cache::Maintenance::open(path);
   const cache::Store::Pruned pruned = database.prune(keep, options.dry_run);
   if (options.common.json)
     print({{"database", database.path().string()},

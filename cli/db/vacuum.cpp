@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "cache/upkeep.hpp"
+#include "cache/maintenance.hpp"
 #include "cli/db/db.hpp"
 #include "cli/json.hpp"
 #include "cli/options.hpp"
@@ -23,7 +23,7 @@ constexpr const char* vacuum_examples =
     "Gives the room that db prune freed back to the file system. Needs as much free space as the file has.\n";
 
 ExitCode vacuum(const CommonOptions& common) {
-  cache::Upkeep database = cache::Upkeep::open(database_path(common));
+  cache::Maintenance database = cache::Maintenance::open(database_path(common));
   const auto [before, after] = database.vacuum();
   if (common.json)
     print({{"database", database.path().string()}, {"bytes_before", before}, {"bytes_after", after}});

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/printable.hpp"
+#include "cache/maintenance.hpp"
 #include "cache/repair/repair.hpp"
-#include "cache/upkeep.hpp"
 #include "cli/db/db.hpp"
 #include "cli/json.hpp"
 #include "cli/options.hpp"
@@ -35,9 +35,10 @@ struct VerifyOptions {
 
 ExitCode verify(const VerifyOptions& options) {
   const std::filesystem::path path = cache::existing_file(database_path(options.common));
-  const cache::Upkeep::Mended found =
-      options.repair ? cache::Upkeep::mend(path)
-                     : cache::Upkeep::Mended{.damages = cache::Upkeep::damages_of(path), .done = {}};
+  const cache::Maintenance::Mended found =
+      options.repair
+          ? cache::Maintenance::mend(path)
+          : cache::Maintenance::Mended{.damages = cache::Maintenance::damages_of(path), .done = {}};
   if (options.common.json) {
     print({{"database", path.string()},
            {"damages", found.damages},

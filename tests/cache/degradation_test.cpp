@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "cache/cache.hpp"
-#include "cache/upkeep.hpp"
+#include "cache/maintenance.hpp"
 #include "ce/error.hpp"
 #include "tests/cache/fixture.hpp"
 
@@ -246,9 +246,9 @@ class NoDatabaseYet : public Degradation {
     };
     refuses(Cache::open_copy);
     refuses(Cache::open_to_read);
-    refuses(Upkeep::copy);
+    refuses(Maintenance::copy);
     refuses(Cache::open_existing);
-    refuses(Upkeep::open);
+    refuses(Maintenance::open);
     EXPECT_EQ(contents(file()), before);
     EXPECT_EQ(std::distance(fs::directory_iterator(folder()), fs::directory_iterator()), 1);
     Cache::open(file()).add(a_measurement(key, "config"));

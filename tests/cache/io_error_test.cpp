@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "cache/maintenance.hpp"
 #include "cache/open.hpp"
 #include "cache/store.hpp"
-#include "cache/upkeep.hpp"
 #include "ce/error.hpp"
 #include "tests/cache/fixture.hpp"
 
@@ -103,7 +103,7 @@ class IoErrors : public CacheTest {
   void expect_whole() {
     faults() = {};
     EXPECT_EQ(set_aside(), std::vector<std::string>());
-    EXPECT_EQ(Upkeep::copy(file()).damages(), std::vector<std::string>());
+    EXPECT_EQ(Maintenance::copy(file()).damages(), std::vector<std::string>());
     EXPECT_GE(Cache::open_existing(file()).measurements(key).size(), 40U);
   }
   /// What a program does that tunes.
@@ -174,10 +174,10 @@ TEST_F(IoErrors, AreSaidToBeThatAndNoDamage) {
     }
     faults() = {};
   };
-  expect_said([&] { static_cast<void>(Upkeep::damages_of(file())); });
-  expect_said([&] { static_cast<void>(Upkeep::mend(file())); });
-  expect_said([&] { static_cast<void>(Upkeep::open(file())); });
-  expect_said([&] { static_cast<void>(Upkeep::copy(file())); });
+  expect_said([&] { static_cast<void>(Maintenance::damages_of(file())); });
+  expect_said([&] { static_cast<void>(Maintenance::mend(file())); });
+  expect_said([&] { static_cast<void>(Maintenance::open(file())); });
+  expect_said([&] { static_cast<void>(Maintenance::copy(file())); });
   expect_whole();
 }
 

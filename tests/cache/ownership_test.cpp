@@ -21,7 +21,7 @@
 #include "cache/claim.hpp"
 #include "cache/file_system.hpp"
 #include "cache/layers.hpp"
-#include "cache/upkeep.hpp"
+#include "cache/maintenance.hpp"
 #include "ce/error.hpp"
 #include "tests/cache/fixture.hpp"
 #include "tests/environment.hpp"
@@ -136,7 +136,7 @@ TEST_F(OtherAccount, CodeOfOthersIsNotTaken) {
   give_to_nobody(file());
   EXPECT_FALSE(has_code(file()));
   EXPECT_EQ(other_writer_of(file()), file().string() + " belongs to user 65534");
-  Upkeep other = Upkeep::copy(file());
+  Maintenance other = Maintenance::copy(file());
   EXPECT_THROW(other.expect_readable(true), DatabaseError) << "for db merge --binaries";
   EXPECT_NO_THROW(other.expect_readable(false));
 }

@@ -19,7 +19,7 @@
 #include "cache/codec.hpp"
 #include "cache/export.hpp"
 #include "cache/layers.hpp"
-#include "cache/upkeep.hpp"
+#include "cache/maintenance.hpp"
 #include "ce/error.hpp"
 #include "tests/cache/fixture.hpp"
 #include "tests/environment.hpp"
@@ -204,13 +204,13 @@ TEST_F(PossibleTest, AMergeNamesFileFieldValueAndExpectation) {
     for (const char* log : {"-wal", "-shm"}) fs::remove(other.string() + log);
     Cache::open(other).add(m);
     try {
-      Upkeep::copy(other).expect_readable(false);
+      Maintenance::copy(other).expect_readable(false);
       ADD_FAILURE() << one.field << " was taken";
     } catch (const InvalidArgument& error) {
       EXPECT_THAT(error.what(), HasSubstr("other.db: " + one.field + " of a measurement of "));
     }
   }
-  EXPECT_NO_THROW(Upkeep::copy([&] {
+  EXPECT_NO_THROW(Maintenance::copy([&] {
                     Cache::open(file()).add(good_);
                     return file();
                   }())

@@ -22,7 +22,7 @@
 #include <utility>
 
 #include "cache/layers.hpp"
-#include "cache/upkeep.hpp"
+#include "cache/maintenance.hpp"
 #include "ce/error.hpp"
 #include "ce/log.hpp"
 #include "tests/cache/fixture.hpp"
@@ -266,7 +266,7 @@ void read_on_full_file_system(const std::vector<std::string>& arguments) {
   fill_up(arguments.at(1));
   for (const auto open : {Cache::open, Cache::open_existing, Cache::open_to_read, Cache::open_copy})
     require(open(whole).measurements(key).size() == 1, "what is there cannot be read");
-  require(Upkeep::copy(whole).damages().empty(), "what is whole is damaged");
+  require(Maintenance::copy(whole).damages().empty(), "what is whole is damaged");
   const Status status = Cache::open_existing(whole).status();
   require(!status.persistent && status.problem.find("free some space") != std::string::npos, status.problem);
   // The index of the log has no room, so it is in memory.

@@ -13,9 +13,9 @@
 
 #include "base/digest.hpp"
 #include "cache/codec.hpp"
+#include "cache/maintenance.hpp"
 #include "cache/open.hpp"
 #include "cache/repair/read_files.hpp"
-#include "cache/upkeep.hpp"
 #include "ce/error.hpp"
 #include "tests/cache/fixture.hpp"
 
@@ -212,7 +212,7 @@ TEST_P(SchemaOfVersion, IsBroughtUpToDateAndLosesNothing) {
   EXPECT_EQ(cache.status().binaries, 1) << "one was damaged";
   ASSERT_EQ(migrated.size(), list.size());
   for (std::size_t i = 0; i < list.size(); ++i) expect_same(migrated[i], list[i]);
-  EXPECT_TRUE(Upkeep::copy(file()).damages().empty());
+  EXPECT_TRUE(Maintenance::copy(file()).damages().empty());
   const auto expect_counts = [&](int measurements, int configs, int quarantined) {
     const KeySummary summary = cache.keys().at(0);
     EXPECT_EQ(summary.measurements, measurements);
@@ -235,8 +235,9 @@ INSTANTIATE_TEST_SUITE_P(Earlier, SchemaOfVersion, testing::Range(2, static_cast
 TEST_F(Schema, CountsThatAreWrongAreDamage) {
   Cache::open(file()).add(a_measurement(key, "config"));
   sql(file(), "UPDATE key_counts SET configs = 7");
-  EXPECT_EQ(Upkeep::copy(file()).damages(), std::vector<std::string>{"counts: those of key " + key.id() +
-                                                                     " are not what its measurements say"});
+  EXPECT_EQ(
+      Maintenance::copy(file()).damages(),
+      std::vector<std::string>{"counts: those of key " + key.id() + " are not what its measurements say"});
   Cache cache = Cache::open(file());
   cache.add(a_measurement(key, "other", 1));
   EXPECT_EQ(warnings("set aside"), 1U);

@@ -1,4 +1,4 @@
-#include "cache/upkeep.hpp"
+#include "cache/maintenance.hpp"
 
 #include <SQLiteCpp/Exception.h>
 #include <fmt/format.h>
@@ -65,27 +65,27 @@ bool is_before(const Measurement& a, const Measurement& b) {
 
 }  // namespace
 
-Upkeep::Upkeep(fs::path path, std::unique_ptr<Store> store)
+Maintenance::Maintenance(fs::path path, std::unique_ptr<Store> store)
     : path_(std::move(path)), store_(std::move(store)) {}
 
-Upkeep Upkeep::open(const fs::path& path) {
+Maintenance Maintenance::open(const fs::path& path) {
   const fs::path file = existing_file(path);
   return {file, writable(file, IfEmpty::refuse)};
 }
 
-Upkeep Upkeep::create(const fs::path& path) {
+Maintenance Maintenance::create(const fs::path& path) {
   const fs::path file = fs::absolute(path);
   create_file(file);
   return {file, writable(file, IfEmpty::fill)};
 }
 
-Upkeep Upkeep::copy(const fs::path& path) {
+Maintenance Maintenance::copy(const fs::path& path) {
   const fs::path file = existing_file(path);
   return {file, copy_file(file)};
 }
 
 template <class Action>
-auto Upkeep::run(const Action& action) {
+auto Maintenance::run(const Action& action) {
   try {
     return action();
   } catch (const SQLite::Exception& error) {
@@ -93,7 +93,7 @@ auto Upkeep::run(const Action& action) {
   }
 }
 
-void Upkeep::expect_readable(bool with_binaries) {
+void Maintenance::expect_readable(bool with_binaries) {
   if (const std::string writer = with_binaries ? other_writer_of(path_) : ""; !writer.empty())
     throw DatabaseError(fmt::format(
         "compiled kernels are not taken from {}, as {}: merge without them, or merge a copy of your own",
@@ -104,9 +104,9 @@ void Upkeep::expect_readable(bool with_binaries) {
       expect_possible_in(path_, measurement);
 }
 
-std::vector<Store::Copied> Upkeep::merge(std::span<const Upkeep> others, bool with_binaries) {
+std::vector<Store::Copied> Maintenance::merge(std::span<const Maintenance> others, bool with_binaries) {
   std::vector<Store*> stores;
-  for (const Upkeep& other : others) stores.push_back(other.store_.get());
+  for (const Maintenance& other : others) stores.push_back(other.store_.get());
   return run([&] {
     try {
       return store_->merge(stores, with_binaries);
@@ -116,7 +116,7 @@ std::vector<Store::Copied> Upkeep::merge(std::span<const Upkeep> others, bool wi
   });
 }
 
-Upkeep::Written Upkeep::write_lines(std::ostream& out, const Selection& selection) {
+Maintenance::Written Maintenance::write_lines(std::ostream& out, const Selection& selection) {
   return run([&] {
     Written written;
     const auto is_left_out = [&](const Measurement& measurement) {
@@ -139,19 +139,19 @@ Upkeep::Written Upkeep::write_lines(std::ostream& out, const Selection& selectio
   });
 }
 
-std::int64_t Upkeep::add(std::span<const Measurement> list) {
+std::int64_t Maintenance::add(std::span<const Measurement> list) {
   return run([&] { return store_->add(list); });
 }
 
-Store::Pruned Upkeep::prune(std::int64_t keep, bool rehearse) {
+Store::Pruned Maintenance::prune(std::int64_t keep, bool rehearse) {
   return run([&] { return store_->prune(keep, rehearse); });
 }
 
-std::vector<std::string> Upkeep::damages() {
+std::vector<std::string> Maintenance::damages() {
   return run([&] { return store_->damages(); });
 }
 
-std::vector<std::string> Upkeep::damages_of(const fs::path& path) {
+std::vector<std::string> Maintenance::damages_of(const fs::path& path) {
   try {
     return copy(path).damages();
   } catch (const Damaged& damage) {
@@ -159,7 +159,7 @@ std::vector<std::string> Upkeep::damages_of(const fs::path& path) {
   }
 }
 
-Upkeep::Mended Upkeep::mend(const fs::path& path) {
+Maintenance::Mended Maintenance::mend(const fs::path& path) {
   const fs::path file = existing_file(path);
   const FileId id = FileId::of(file);
   Mended result{.damages = damages_of(file), .done = {}};
@@ -168,7 +168,7 @@ Upkeep::Mended Upkeep::mend(const fs::path& path) {
       std::all_of(result.damages.begin(), result.damages.end(),
                   [](const std::string& damage) { return damage.starts_with(Store::damaged_binary); });
   if (only_binaries) {
-    Upkeep database = open(file);
+    Maintenance database = open(file);
     const std::int64_t removed = database.run([&] { return database.store_->remove_damaged_binaries(); });
     result.done = fmt::format(
         "{} taken out of {}: compiled again when needed",
@@ -182,7 +182,7 @@ Upkeep::Mended Upkeep::mend(const fs::path& path) {
   return result;
 }
 
-Upkeep::Vacuumed Upkeep::vacuum() {
+Maintenance::Vacuumed Maintenance::vacuum() {
   return run([&] {
     Vacuumed result{.bytes_before = bytes_on_disk(path_)};
     store_->vacuum();

@@ -1,4 +1,4 @@
-#include "cache/upkeep.hpp"
+#include "cache/maintenance.hpp"
 
 #include <SQLiteCpp/Column.h>
 #include <SQLiteCpp/Database.h>
@@ -27,7 +27,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class UpkeepTest : public CacheTest {
+class MaintenanceTest : public CacheTest {
  protected:
   [[nodiscard]] fs::path other() const { return folder() / "other.db"; }
 
@@ -37,17 +37,17 @@ class UpkeepTest : public CacheTest {
   }
   static std::string lines_of(const fs::path& path) {
     std::ostringstream out;
-    Upkeep::copy(path).write_lines(out);
+    Maintenance::copy(path).write_lines(out);
     return out.str();
   }
   /// \returns how many were added
   static std::int64_t import(const fs::path& path, const std::string& lines) {
     std::istringstream in(lines);
-    return Upkeep::create(path).add(read_export(in, "export.jsonl"));
+    return Maintenance::create(path).add(read_export(in, "export.jsonl"));
   }
 };
 
-TEST_F(UpkeepTest, EveryTimeOfAClockIsExportedAndImported) {
+TEST_F(MaintenanceTest, EveryTimeOfAClockIsExportedAndImported) {
   constexpr std::time_t least = std::numeric_limits<std::time_t>::min(), most = -(least + 1);
   const std::vector<std::pair<std::timespec, std::string>> times{
       {{.tv_sec = least, .tv_nsec = 0}, "0000-01-01T00:00:00.000Z"},
@@ -67,13 +67,13 @@ TEST_F(UpkeepTest, EveryTimeOfAClockIsExportedAndImported) {
 }
 
 /// Of a version that did not look at the clock, or of somebody else.
-TEST_F(UpkeepTest, WhatNoImportTakesIsLeftOutOfAnExport) {
+TEST_F(MaintenanceTest, WhatNoImportTakesIsLeftOutOfAnExport) {
   Measurement good = a_measurement(key, "good"), late = a_measurement(key, "late"), early = late;
   late.created_at = "12000-01-01T00:00:00.000Z";
   early.created_at = "1969-12-31T23:59:59.-01Z";
   fill(file(), {good, late, early});
   std::ostringstream out;
-  const Upkeep::Written written = Upkeep::copy(file()).write_lines(out);
+  const Maintenance::Written written = Maintenance::copy(file()).write_lines(out);
   EXPECT_EQ(written.measurements, 1);
   EXPECT_EQ(written.left_out, 2);
   EXPECT_EQ(written.because,
@@ -81,7 +81,7 @@ TEST_F(UpkeepTest, WhatNoImportTakesIsLeftOutOfAnExport) {
   EXPECT_EQ(import(other(), out.str()), 1);
 }
 
-TEST_F(UpkeepTest, AnIdentityIsOfEveryMember) {
+TEST_F(MaintenanceTest, AnIdentityIsOfEveryMember) {
   const Measurement one = a_measurement(key, "config");
   EXPECT_EQ(identity_of(one), identity_of(a_measurement(key, "config")));
   std::vector<Measurement> others(16, one);
@@ -110,7 +110,7 @@ TEST_F(UpkeepTest, AnIdentityIsOfEveryMember) {
     EXPECT_NE(identity_of(others[i - 1]), identity_of(others[i]));
 }
 
-TEST_F(UpkeepTest, JsonKeepsEverything) {
+TEST_F(MaintenanceTest, JsonKeepsEverything) {
   Measurement m = a_measurement(key, "block/warps=4,vec=8");
   m.outcome = Outcome::quarantined;
   m.reason = "does not compile:\n\"quotes\" and µs";
@@ -124,7 +124,7 @@ TEST_F(UpkeepTest, JsonKeepsEverything) {
   EXPECT_EQ(identity_of(from_json(to_json(m))), identity_of(m));
 }
 
-TEST_F(UpkeepTest, AFileOfVersionOneGetsIdentitiesAndLosesNothingButRepetitions) {
+TEST_F(MaintenanceTest, AFileOfVersionOneGetsIdentitiesAndLosesNothingButRepetitions) {
   const Measurement first = a_measurement(key, "one", 1), second = a_measurement(key, "two", 2);
   {
     SQLite::Database database(file().string(), SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE);
@@ -160,24 +160,24 @@ TEST_F(UpkeepTest, AFileOfVersionOneGetsIdentitiesAndLosesNothingButRepetitions)
             identity_of(first) + "," + identity_of(second));
   EXPECT_THROW(sql(file(), "DELETE FROM measurements"), SQLite::Exception);
   EXPECT_THROW(sql(file(), "UPDATE measurements SET identity = ''"), SQLite::Exception);
-  EXPECT_EQ(Upkeep::copy(file()).damages(),
+  EXPECT_EQ(Maintenance::copy(file()).damages(),
             (std::vector<std::string>{"evidence: the digest of row 1 is not that of its text",
                                       "evidence: the digest of row 2 is not that of its text"}));
 }
 
-TEST_F(UpkeepTest, ADamagedFileOfAnOlderSchemaIsExaminedBeforeItIsChanged) {
+TEST_F(MaintenanceTest, ADamagedFileOfAnOlderSchemaIsExaminedBeforeItIsChanged) {
   {
     SQLite::Database database(file().string(), SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE);
     migrate(database, migrations().first(8));
     database.exec("DROP TRIGGER evidence_refuse_update");
   }
   const std::string before = contents(file());
-  EXPECT_THROW(static_cast<void>(Upkeep::open(file())), Damaged);
-  EXPECT_THROW(static_cast<void>(Upkeep::create(file())), Damaged);
+  EXPECT_THROW(static_cast<void>(Maintenance::open(file())), Damaged);
+  EXPECT_THROW(static_cast<void>(Maintenance::create(file())), Damaged);
   EXPECT_EQ(contents(file()), before);
 }
 
-TEST_F(UpkeepTest, EvidenceThatCannotBeReadDoesNotKeepAFileOfVersionOneFromBeingOpened) {
+TEST_F(MaintenanceTest, EvidenceThatCannotBeReadDoesNotKeepAFileOfVersionOneFromBeingOpened) {
   {
     SQLite::Database database(file().string(), SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE);
     migrate(database, migrations().first(1));
@@ -191,7 +191,7 @@ TEST_F(UpkeepTest, EvidenceThatCannotBeReadDoesNotKeepAFileOfVersionOneFromBeing
   EXPECT_EQ(sql_value(file(), "SELECT LENGTH(identity) FROM measurements"), "32");
 }
 
-TEST_F(UpkeepTest, MergingIsCommutativeIdempotentAndChangesTheOtherFileNot) {
+TEST_F(MaintenanceTest, MergingIsCommutativeIdempotentAndChangesTheOtherFileNot) {
   std::mt19937_64 random(ce::test::test_seed());
   std::vector<Measurement> here, there;
   for (int i = 0; i < 60; ++i) {
@@ -208,19 +208,19 @@ TEST_F(UpkeepTest, MergingIsCommutativeIdempotentAndChangesTheOtherFileNot) {
   fs::copy_file(other(), folder() / "second.db");
 
   const auto merge = [](const fs::path& into, const fs::path& from) {
-    const Upkeep source = Upkeep::copy(from);
-    return Upkeep::open(into).merge({&source, 1}, false).front();
+    const Maintenance source = Maintenance::copy(from);
+    return Maintenance::open(into).merge({&source, 1}, false).front();
   };
   EXPECT_EQ(merge(file(), other()).measurements, 20);
   EXPECT_EQ(contents(other()), before);
   EXPECT_EQ(merge(file(), other()).measurements, 0);
   EXPECT_EQ(merge(folder() / "second.db", folder() / "first.db").measurements, 20);
   EXPECT_EQ(lines_of(file()), lines_of(folder() / "second.db"));
-  EXPECT_TRUE(Upkeep::copy(file()).damages().empty());
+  EXPECT_TRUE(Maintenance::copy(file()).damages().empty());
   EXPECT_EQ(sql_value(file(), "SELECT COUNT(*) FROM measurements"), "60");
 }
 
-TEST_F(UpkeepTest, BinariesComeOnlyWhenAskedForAndWhole) {
+TEST_F(MaintenanceTest, BinariesComeOnlyWhenAskedForAndWhole) {
   {
     Cache cache = Cache::open(other());
     cache.add(a_measurement(key, "config"));
@@ -228,15 +228,15 @@ TEST_F(UpkeepTest, BinariesComeOnlyWhenAskedForAndWhole) {
     cache.keep_binary("damaged", as_bytes("good"), {});
   }
   sql(other(), "UPDATE binaries SET image = CAST('goOd' AS BLOB) WHERE compile_key = 'damaged'");
-  const Upkeep source = Upkeep::copy(other());
-  EXPECT_EQ(Upkeep::create(file()).merge({&source, 1}, false).front().binaries, 0);
+  const Maintenance source = Maintenance::copy(other());
+  EXPECT_EQ(Maintenance::create(file()).merge({&source, 1}, false).front().binaries, 0);
   EXPECT_EQ(Cache::open(file()).status().binaries, 0);
-  EXPECT_EQ(Upkeep::open(file()).merge({&source, 1}, true).front().binaries, 1);
+  EXPECT_EQ(Maintenance::open(file()).merge({&source, 1}, true).front().binaries, 1);
   EXPECT_EQ(Cache::open(file()).binary("whole"), as_bytes("good"));
-  EXPECT_EQ(Upkeep::open(file()).merge({&source, 1}, true).front().binaries, 0);
+  EXPECT_EQ(Maintenance::open(file()).merge({&source, 1}, true).front().binaries, 0);
 }
 
-TEST_F(UpkeepTest, SeveralAreMergedAllOrNone) {
+TEST_F(MaintenanceTest, SeveralAreMergedAllOrNone) {
   fill(file(), {a_measurement(key, "own")});
   fill(other(), {a_measurement(key, "one"), a_measurement(key, "two")});
   const fs::path damaged = folder() / "damaged.db";
@@ -246,11 +246,11 @@ TEST_F(UpkeepTest, SeveralAreMergedAllOrNone) {
       "DROP TRIGGER measurements_refuse_update; UPDATE measurements SET samples_us = x'00' WHERE config = "
       "'three'");
 
-  std::vector<Upkeep> sources;
-  sources.push_back(Upkeep::copy(other()));
-  sources.push_back(Upkeep::copy(damaged));
+  std::vector<Maintenance> sources;
+  sources.push_back(Maintenance::copy(other()));
+  sources.push_back(Maintenance::copy(damaged));
   try {
-    Upkeep::open(file()).merge(sources, false);
+    Maintenance::open(file()).merge(sources, false);
     ADD_FAILURE() << "a damaged measurement was taken";
   } catch (const Error& error) {
     EXPECT_NE(std::string(error.what()).find("damaged.db"), std::string::npos) << error.what();
@@ -258,15 +258,15 @@ TEST_F(UpkeepTest, SeveralAreMergedAllOrNone) {
   EXPECT_EQ(Cache::open(file()).status().measurements, 1);
 
   sources.pop_back();
-  sources.push_back(Upkeep::copy(folder() / "whole.db"));
-  const std::vector<Store::Copied> added = Upkeep::open(file()).merge(sources, false);
+  sources.push_back(Maintenance::copy(folder() / "whole.db"));
+  const std::vector<Store::Copied> added = Maintenance::open(file()).merge(sources, false);
   ASSERT_EQ(added.size(), 2U);
   EXPECT_EQ(added[0].measurements, 2);
   EXPECT_EQ(added[1].measurements, 1) << "the first has the other one, too";
   EXPECT_EQ(Cache::open(file()).status().measurements, 4);
 }
 
-TEST_F(UpkeepTest, AnExportComesBackWhole) {
+TEST_F(MaintenanceTest, AnExportComesBackWhole) {
   std::vector<Measurement> list;
   for (int i = 0; i < 20; ++i) list.push_back(a_measurement(key, "config " + std::to_string(i % 7), i));
   fill(other(), list);
@@ -280,12 +280,12 @@ TEST_F(UpkeepTest, AnExportComesBackWhole) {
   for (std::size_t i = 0; i < back.size(); ++i) expect_same(back[i], list[i]);
 }
 
-TEST_F(UpkeepTest, AnExportOfNothingIsAnExport) {
+TEST_F(MaintenanceTest, AnExportOfNothingIsAnExport) {
   fill(other(), {});
   EXPECT_EQ(import(file(), lines_of(other())), 0);
 }
 
-TEST_F(UpkeepTest, AChangedExportIsRefusedWithItsLine) {
+TEST_F(MaintenanceTest, AChangedExportIsRefusedWithItsLine) {
   fill(other(), {a_measurement(key, "one", 1), a_measurement(key, "two", 2)});
   const std::string lines = lines_of(other());
   const auto expect_refused = [&](const std::string& changed, const std::string& message) {
@@ -335,7 +335,7 @@ TEST_F(UpkeepTest, AChangedExportIsRefusedWithItsLine) {
     expect_refused(lines + more, behind);
 }
 
-TEST_F(UpkeepTest, PruningKeepsWhatDecidesAndWhatIsLatest) {
+TEST_F(MaintenanceTest, PruningKeepsWhatDecidesAndWhatIsLatest) {
   const auto measured = [&](const char* config, const char* templates, int stage, double median_us,
                             int number) {
     Measurement m = a_measurement(key, config, number);
@@ -357,25 +357,25 @@ TEST_F(UpkeepTest, PruningKeepsWhatDecidesAndWhatIsLatest) {
     for (const char* name : {"block/1-old", "block/1-new", "shared", "of no measurement"})
       cache.keep_binary(name, as_bytes(name), {});
   }
-  Upkeep upkeep = Upkeep::open(file());
-  EXPECT_EQ(upkeep.prune(100, false).measurements, 0);
-  const Store::Pruned rehearsed = upkeep.prune(3, true);
+  Maintenance maintenance = Maintenance::open(file());
+  EXPECT_EQ(maintenance.prune(100, false).measurements, 0);
+  const Store::Pruned rehearsed = maintenance.prune(3, true);
   EXPECT_EQ(Cache::open(file()).measurements(key).size(), 9U);
-  const Store::Pruned pruned = upkeep.prune(3, false);
+  const Store::Pruned pruned = maintenance.prune(3, false);
   EXPECT_EQ(pruned.measurements, rehearsed.measurements);
   EXPECT_EQ(pruned.measurements, 4);
   std::string kept;
   for (const Measurement& m : Cache::open(file()).measurements(key))
     kept += fmt::format("{} {} {}; ", m.config, m.template_digest, m.stage);
   EXPECT_EQ(kept, "block/1 old 1; online/2 older 0; block/1 new 0; block/2 new 0; online/1 newer 0; ");
-  EXPECT_EQ(upkeep.prune(0, false).measurements, 0) << "what decides stays, whatever its age";
+  EXPECT_EQ(maintenance.prune(0, false).measurements, 0) << "what decides stays, whatever its age";
   for (const char* statement : {"DELETE FROM measurements", "DELETE FROM evidence"})
     EXPECT_THROW(sql(file(), statement), SQLite::Exception) << "append-only again";
-  EXPECT_TRUE(upkeep.damages().empty());
+  EXPECT_TRUE(maintenance.damages().empty());
 }
 
 /// Verdicts count finals and checks, so these are what is kept of replaced templates.
-TEST_F(UpkeepTest, PruningKeepsTheLastChecksAndThenScreenings) {
+TEST_F(MaintenanceTest, PruningKeepsTheLastChecksAndThenScreenings) {
   std::vector<Measurement> list;
   const auto add = [&](const char* templates, int stage, int count) {
     for (int i = 0; i < count; ++i) {
@@ -396,20 +396,20 @@ TEST_F(UpkeepTest, PruningKeepsTheLastChecksAndThenScreenings) {
       return m.template_digest == "old" && m.stage == stage;
     });
   };
-  Upkeep upkeep = Upkeep::open(file());
-  EXPECT_EQ(upkeep.prune(18, false).measurements, 2)
+  Maintenance maintenance = Maintenance::open(file());
+  EXPECT_EQ(maintenance.prune(18, false).measurements, 2)
       << "15 finals and checks leave room for three screenings";
   EXPECT_EQ(kept(stage_of_screenings), 3);
-  EXPECT_EQ(upkeep.prune(4, false).measurements, 5);
+  EXPECT_EQ(maintenance.prune(4, false).measurements, 5);
   EXPECT_EQ(kept(stage_of_screenings), 0);
   EXPECT_EQ(kept(stage_of_checks), 4) << "however many there are of today";
-  EXPECT_EQ(upkeep.prune(0, false).measurements, 4);
+  EXPECT_EQ(maintenance.prune(0, false).measurements, 4);
   EXPECT_EQ(kept(stage_of_finals), 1);
-  EXPECT_TRUE(upkeep.damages().empty());
+  EXPECT_TRUE(maintenance.damages().empty());
 }
 
 /// As the winner: of the most rows.
-TEST_F(UpkeepTest, PruningKeepsTheFastestOnTheMostRows) {
+TEST_F(MaintenanceTest, PruningKeepsTheFastestOnTheMostRows) {
   Measurement few = a_measurement(key, "block/1", 1), many = a_measurement(key, "block/2", 2);
   for (Measurement* m : {&few, &many}) {
     m->template_digest = "old";
@@ -418,11 +418,11 @@ TEST_F(UpkeepTest, PruningKeepsTheFastestOnTheMostRows) {
   few.rows = 1;
   few.median_us = 0.1;
   fill(file(), {few, many, a_measurement(key, "block/1", 3)});
-  EXPECT_EQ(Upkeep::open(file()).prune(0, false).measurements, 1);
+  EXPECT_EQ(Maintenance::open(file()).prune(0, false).measurements, 1);
   EXPECT_EQ(Cache::open(file()).measurements(key).at(0).config, "block/2");
 }
 
-TEST_F(UpkeepTest, PruningTakesBinariesThatNoLatestMeasurementNames) {
+TEST_F(MaintenanceTest, PruningTakesBinariesThatNoLatestMeasurementNames) {
   Measurement old = a_measurement(key, "block/1", 1), latest = a_measurement(key, "block/1", 2);
   old.template_digest = "old";
   old.compile_key = "old shared";
@@ -432,12 +432,12 @@ TEST_F(UpkeepTest, PruningTakesBinariesThatNoLatestMeasurementNames) {
     Cache cache = Cache::open(file());
     for (const char* name : {"old", "latest", "shared", "share"}) cache.keep_binary(name, as_bytes(name), {});
   }
-  EXPECT_EQ(Upkeep::open(file()).prune(10, false).binaries, 2);
+  EXPECT_EQ(Maintenance::open(file()).prune(10, false).binaries, 2);
   EXPECT_EQ(sql_value(file(), "SELECT GROUP_CONCAT(compile_key) FROM (SELECT * FROM binaries ORDER BY 1)"),
             "latest,shared");
 }
 
-TEST_F(UpkeepTest, PruningKeepsEachBinaryThatALatestMeasurementNames) {
+TEST_F(MaintenanceTest, PruningKeepsEachBinaryThatALatestMeasurementNames) {
   const auto named = [&](const char* config, const char* templates, const char* compile_key, int number) {
     Measurement m = a_measurement(key, config, number);
     m.template_digest = templates;
@@ -454,14 +454,14 @@ TEST_F(UpkeepTest, PruningKeepsEachBinaryThatALatestMeasurementNames) {
                              "hird", "second third", "first both"})
       cache.keep_binary(name, as_bytes(name), {});
   }
-  Upkeep upkeep = Upkeep::open(file());
-  EXPECT_EQ(upkeep.prune(100, true).binaries, 6);
-  EXPECT_EQ(upkeep.prune(100, false).binaries, 6);
+  Maintenance maintenance = Maintenance::open(file());
+  EXPECT_EQ(maintenance.prune(100, true).binaries, 6);
+  EXPECT_EQ(maintenance.prune(100, false).binaries, 6);
   EXPECT_EQ(sql_value(file(), "SELECT GROUP_CONCAT(compile_key) FROM (SELECT * FROM binaries ORDER BY 1)"),
             "alone,both,first,one,second,third");
 }
 
-TEST_F(UpkeepTest, PruningKeepsEvidenceThatIsSharedWithWhatStays) {
+TEST_F(MaintenanceTest, PruningKeepsEvidenceThatIsSharedWithWhatStays) {
   std::vector<Measurement> list;
   const auto add = [&](const char* templates, const char* driver) {
     Measurement m = a_measurement(key, "block/1", static_cast<int>(list.size()));
@@ -474,29 +474,29 @@ TEST_F(UpkeepTest, PruningKeepsEvidenceThatIsSharedWithWhatStays) {
   list.front().median_us = 1;
   add("new", "shared");
   fill(file(), list);
-  Upkeep upkeep = Upkeep::open(file());
-  EXPECT_EQ(upkeep.prune(0, false).measurements, 4);
+  Maintenance maintenance = Maintenance::open(file());
+  EXPECT_EQ(maintenance.prune(0, false).measurements, 4);
   EXPECT_EQ(sql_value(file(), "SELECT GROUP_CONCAT(json) FROM (SELECT json FROM evidence ORDER BY id)"),
             R"({"driver":"the fastest's"},{"driver":"shared"})");
-  EXPECT_TRUE(upkeep.damages().empty());
-  EXPECT_EQ(upkeep.add(list), 4) << "and measurements are taken as ever";
-  EXPECT_EQ(upkeep.prune(0, false).measurements, 4);
+  EXPECT_TRUE(maintenance.damages().empty());
+  EXPECT_EQ(maintenance.add(list), 4) << "and measurements are taken as ever";
+  EXPECT_EQ(maintenance.prune(0, false).measurements, 4);
 }
 
-TEST_F(UpkeepTest, ARehearsalWaitsForNoWriter) {
+TEST_F(MaintenanceTest, ARehearsalWaitsForNoWriter) {
   Measurement old = a_measurement(key, "block/1", 1);
   old.template_digest = "old";
   old.stage = stage_of_screenings;
   Measurement best = old;
   best.median_us = 1;
   fill(file(), {old, best, a_measurement(key, "block/1", 2)});
-  Upkeep upkeep = Upkeep::open(file());
+  Maintenance maintenance = Maintenance::open(file());
   SQLite::Database writer(file().string(), SQLite::OPEN_READWRITE);
   writer.exec("BEGIN IMMEDIATE");
-  EXPECT_EQ(upkeep.prune(0, true).measurements, 1);
+  EXPECT_EQ(maintenance.prune(0, true).measurements, 1);
 }
 
-TEST_F(UpkeepTest, PruningDropsWhatNothingRefersTo) {
+TEST_F(MaintenanceTest, PruningDropsWhatNothingRefersTo) {
   Measurement gone = a_measurement(key, "block/1", 1);
   gone.template_digest = "old";
   gone.stage = 0;
@@ -506,25 +506,25 @@ TEST_F(UpkeepTest, PruningDropsWhatNothingRefersTo) {
   best.median_us = 1;
   best.evidence = {{"driver", "still"}};
   fill(file(), {gone, best, a_measurement(key, "block/1", 2)});
-  EXPECT_EQ(Upkeep::open(file()).prune(0, false).measurements, 1);
+  EXPECT_EQ(Maintenance::open(file()).prune(0, false).measurements, 1);
   EXPECT_EQ(sql_value(file(), "SELECT COUNT(*) FROM evidence"), "2");
   EXPECT_EQ(sql_value(file(), "SELECT measurements FROM key_counts"), "2");
-  EXPECT_TRUE(Upkeep::copy(file()).damages().empty());
+  EXPECT_TRUE(Maintenance::copy(file()).damages().empty());
 }
 
-TEST_F(UpkeepTest, DamageIsNamed) {
+TEST_F(MaintenanceTest, DamageIsNamed) {
   fill(file(), {a_measurement(key, "one", 1), a_measurement(key, "two", 2)});
   {
     Cache cache = Cache::open(file());
     cache.keep_binary("binary", as_bytes("good"), {});
   }
-  EXPECT_TRUE(Upkeep::copy(file()).damages().empty());
+  EXPECT_TRUE(Maintenance::copy(file()).damages().empty());
   sql(file(),
       "UPDATE binaries SET image = CAST('goOd' AS BLOB); DROP TRIGGER measurements_refuse_update;"
       "UPDATE measurements SET median_us = 0.5 WHERE config = 'two'; DROP TRIGGER evidence_refuse_update;"
       "PRAGMA foreign_keys = OFF; UPDATE measurements SET key_id = 77 WHERE config = 'one'");
   EXPECT_EQ(
-      Upkeep::copy(file()).damages(),
+      Maintenance::copy(file()).damages(),
       (std::vector<std::string>{"tables: its evidence_refuse_update is not what was created",
                                 "references: row 1 of measurements refers to nothing in keys",
                                 "binaries: the digest of binary is not that of its bytes",
@@ -532,34 +532,34 @@ TEST_F(UpkeepTest, DamageIsNamed) {
                                 "counts: those of key " + key.id() + " are not what its measurements say"}));
 }
 
-TEST_F(UpkeepTest, VacuumGivesRoomBack) {
+TEST_F(MaintenanceTest, VacuumGivesRoomBack) {
   {
     Cache cache = Cache::open(file());
     cache.keep_binary("large", std::vector<std::byte>(1 << 20, std::byte{7}), {});
   }
   sql(file(), "DELETE FROM binaries");
-  const auto [before, after] = Upkeep::open(file()).vacuum();
+  const auto [before, after] = Maintenance::open(file()).vacuum();
   EXPECT_LT(after, before / 4);
   EXPECT_LT(fs::file_size(file()), 1 << 18);
 }
 
-TEST_F(UpkeepTest, FilesThatAreNoneAreErrors) {
-  EXPECT_THROW(static_cast<void>(Upkeep::open(file())), NotFound);
-  EXPECT_THROW(static_cast<void>(Upkeep::copy(file())), NotFound);
+TEST_F(MaintenanceTest, FilesThatAreNoneAreErrors) {
+  EXPECT_THROW(static_cast<void>(Maintenance::open(file())), NotFound);
+  EXPECT_THROW(static_cast<void>(Maintenance::copy(file())), NotFound);
   EXPECT_THROW(static_cast<void>(Cache::open_copy(file())), NotFound);
   write_file(file(), std::string(5000, 'x'));
-  EXPECT_THROW(static_cast<void>(Upkeep::open(file())), DatabaseError);
-  EXPECT_THROW(static_cast<void>(Upkeep::create(file())), DatabaseError);
-  EXPECT_THROW(static_cast<void>(Upkeep::copy(file())), DatabaseError);
+  EXPECT_THROW(static_cast<void>(Maintenance::open(file())), DatabaseError);
+  EXPECT_THROW(static_cast<void>(Maintenance::create(file())), DatabaseError);
+  EXPECT_THROW(static_cast<void>(Maintenance::copy(file())), DatabaseError);
   EXPECT_EQ(contents(file()), std::string(5000, 'x'));
 }
 
-TEST_F(UpkeepTest, WhatSqliteRefusesIsADatabaseErrorThatNamesTheFile) {
+TEST_F(MaintenanceTest, WhatSqliteRefusesIsADatabaseErrorThatNamesTheFile) {
   fill(file(), {a_measurement(key, "one", 1)});
-  Upkeep upkeep = Upkeep::open(file());
+  Maintenance maintenance = Maintenance::open(file());
   sql(file(), "DROP TABLE binaries");
   try {
-    upkeep.prune(0, false);
+    maintenance.prune(0, false);
     ADD_FAILURE() << "no error";
   } catch (const DatabaseError& error) {
     EXPECT_NE(std::string(error.what()).find(file().string()), std::string::npos) << error.what();

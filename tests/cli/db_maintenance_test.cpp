@@ -27,7 +27,7 @@ namespace {
 using nlohmann::json;
 using test::Finished;
 
-class DatabaseUpkeep : public test::DatabaseTest {
+class DatabaseMaintenance : public test::DatabaseTest {
  protected:
   cache::Measurement dated(std::size_t index, double median_us, const std::string& day) const {
     cache::Measurement m = measurement(index, median_us);
@@ -48,7 +48,7 @@ class DatabaseUpkeep : public test::DatabaseTest {
   }
 };
 
-TEST_F(DatabaseUpkeep, HistoryHasALineForEachDriverCompilerAndTemplates) {
+TEST_F(DatabaseMaintenance, HistoryHasALineForEachDriverCompilerAndTemplates) {
   cache::Measurement slow = dated(0, 80, "2030-01-01"), slower = dated(0, 90, "2030-01-02");
   for (cache::Measurement* m : {&slow, &slower}) m->evidence["driver"] = "550.0";
   slower.stage = 0;
@@ -80,7 +80,7 @@ TEST_F(DatabaseUpkeep, HistoryHasALineForEachDriverCompilerAndTemplates) {
 }
 
 /// The fastest of many runs is no match for a single one.
-TEST_F(DatabaseUpkeep, HistoryHasTheMedianOfEachConfigsRuns) {
+TEST_F(DatabaseMaintenance, HistoryHasTheMedianOfEachConfigsRuns) {
   int day = 1;
   for (const double median_us : {52., 50., 58., 51., 57.})
     cache_.add(dated(0, median_us, fmt::format("2030-01-0{}", day++)));
@@ -91,7 +91,7 @@ TEST_F(DatabaseUpkeep, HistoryHasTheMedianOfEachConfigsRuns) {
   EXPECT_EQ(generations[0].at("best").at("median_us"), 52) << "the fastest run took 50";
 }
 
-TEST_F(DatabaseUpkeep, HistoryHoldsNoTimesOfOtherRowsAgainstEachOther) {
+TEST_F(DatabaseMaintenance, HistoryHoldsNoTimesOfOtherRowsAgainstEachOther) {
   cache::Measurement fewer = dated(1, 20, "2030-01-02"), newer = dated(0, 10, "2030-02-01");
   fewer.rows = newer.rows = 2048;
   newer.evidence["driver"] = "590.0";
@@ -105,7 +105,7 @@ TEST_F(DatabaseUpkeep, HistoryHoldsNoTimesOfOtherRowsAgainstEachOther) {
 }
 
 /// An import may have brought them.
-TEST_F(DatabaseUpkeep, HistoryOfWhatHasNoTimeHasNoBar) {
+TEST_F(DatabaseMaintenance, HistoryOfWhatHasNoTimeHasNoBar) {
   constexpr double none = std::numeric_limits<double>::quiet_NaN();
   const auto with_driver = [this](const std::string& driver, std::size_t index, double us,
                                   const std::string& day) {
@@ -129,7 +129,7 @@ TEST_F(DatabaseUpkeep, HistoryOfWhatHasNoTimeHasNoBar) {
     EXPECT_EQ(finished.out.find(word), std::string::npos) << finished.out;
 }
 
-TEST_F(DatabaseUpkeep, DiffHoldsNoTimesOfOtherRowsAgainstEachOther) {
+TEST_F(DatabaseMaintenance, DiffHoldsNoTimesOfOtherRowsAgainstEachOther) {
   cache_.add(dated(0, 40, "2030-01-01"));
   cache::Measurement fewer = dated(0, 10, "2030-01-01");
   fewer.rows = 2048;
@@ -139,7 +139,7 @@ TEST_F(DatabaseUpkeep, DiffHoldsNoTimesOfOtherRowsAgainstEachOther) {
   EXPECT_NE(finished.out.find("10.00 us      -\n"), std::string::npos) << finished.out;
 }
 
-TEST_F(DatabaseUpkeep, DiffComparesWinnersAndCountsWhatOnlyOneHas) {
+TEST_F(DatabaseMaintenance, DiffComparesWinnersAndCountsWhatOnlyOneHas) {
   cache_.add(dated(0, 40, "2030-01-01"));
   cache::Measurement elsewhere = dated(1, 10, "2030-01-01");
   elsewhere.key.device = "Another GPU|cc=100";
@@ -164,7 +164,7 @@ TEST_F(DatabaseUpkeep, DiffComparesWinnersAndCountsWhatOnlyOneHas) {
   expect_failure(text({"db", "diff"}), 2, "FILE is required");
 }
 
-TEST_F(DatabaseUpkeep, MergeAddsWhatIsMissingAndBinariesOnlyWhenAsked) {
+TEST_F(DatabaseMaintenance, MergeAddsWhatIsMissingAndBinariesOnlyWhenAsked) {
   cache_.add(dated(0, 40, "2030-01-01"));
   fill_other({dated(0, 40, "2030-01-01"), dated(1, 30, "2030-01-01")});
   expect_failure(text({"db", "merge", path("other.db"), path("absent.db")}), 8, "absent.db");
@@ -180,7 +180,7 @@ TEST_F(DatabaseUpkeep, MergeAddsWhatIsMissingAndBinariesOnlyWhenAsked) {
   EXPECT_EQ(cache_.status().binaries, 1);
 }
 
-TEST_F(DatabaseUpkeep, MergeAddsNothingWhereAFileIsDamaged) {
+TEST_F(DatabaseMaintenance, MergeAddsNothingWhereAFileIsDamaged) {
   cache_.add(dated(0, 40, "2030-01-01"));
   fill_other({dated(1, 30, "2030-01-01")});
   ASSERT_EQ(ce_tune({"db", "merge", database(), "--db", path("damaged.db")}).status, 0);
@@ -199,7 +199,7 @@ TEST_F(DatabaseUpkeep, MergeAddsNothingWhereAFileIsDamaged) {
   }
 }
 
-TEST_F(DatabaseUpkeep, AnExportIsImportedIntoANewDatabase) {
+TEST_F(DatabaseMaintenance, AnExportIsImportedIntoANewDatabase) {
   cache_.add(dated(0, 40, "2030-01-01"));
   cache_.add(dated(1, 30, "2030-01-02"));
   EXPECT_EQ(document({"db", "export", path("lines")}).at("measurements"), 2);
@@ -239,7 +239,7 @@ TEST_F(DatabaseUpkeep, AnExportIsImportedIntoANewDatabase) {
 }
 
 /// Databases hold whatever the clock said.
-TEST_F(DatabaseUpkeep, OddTimesAreShownAndLeftOutOfExports) {
+TEST_F(DatabaseMaintenance, OddTimesAreShownAndLeftOutOfExports) {
   cache_.add(dated(0, 40, "2030-01-01"));
   cache_.add(dated(1, 30, "12000-01-01"));
   cache_.add(dated(2, 50, "-1-01-01"));
@@ -263,7 +263,7 @@ TEST_F(DatabaseUpkeep, OddTimesAreShownAndLeftOutOfExports) {
   EXPECT_EQ(ce_tune({"db", "import", path("lines"), "--db", path("new.db")}).status, 0);
 }
 
-TEST_F(DatabaseUpkeep, WhatCannotBeIsNeitherMergedNorImported) {
+TEST_F(DatabaseMaintenance, WhatCannotBeIsNeitherMergedNorImported) {
   cache::Measurement forged = dated(1, 0.5, "2030-01-02");
   forged.stage = std::numeric_limits<int>::max();
   fill_other({dated(0, 40, "2030-01-01"), forged});
@@ -283,7 +283,7 @@ TEST_F(DatabaseUpkeep, WhatCannotBeIsNeitherMergedNorImported) {
                  "line 3 of " + path("lines") + ": stage is 2147483647; expected -1 to 1");
 }
 
-TEST_F(DatabaseUpkeep, StandardInputIsImportedWhateverItIs) {
+TEST_F(DatabaseMaintenance, StandardInputIsImportedWhateverItIs) {
   cache_.add(dated(0, 40, "2030-01-01"));
   ASSERT_EQ(text({"db", "export", path("lines")}).status, 0);
   const auto import_from = [&](int input, const std::string& into) {
@@ -314,7 +314,7 @@ TEST_F(DatabaseUpkeep, StandardInputIsImportedWhateverItIs) {
   EXPECT_FALSE(std::filesystem::exists(path("refused.db")));
 }
 
-TEST_F(DatabaseUpkeep, AnExportOfWinnersHasOneEachAndNamesNoMachine) {
+TEST_F(DatabaseMaintenance, AnExportOfWinnersHasOneEachAndNamesNoMachine) {
   cache_.add(measurement(0, 60));
   cache::Measurement fastest = measurement(1, 45);
   fastest.samples_us.clear();
@@ -341,7 +341,7 @@ TEST_F(DatabaseUpkeep, AnExportOfWinnersHasOneEachAndNamesNoMachine) {
 }
 
 /// One of a search that was cut short serves, and says so wherever it is shown.
-TEST_F(DatabaseUpkeep, AnUnfinishedWinnerIsMarkedAndExportedWhenThatIsAskedFor) {
+TEST_F(DatabaseMaintenance, AnUnfinishedWinnerIsMarkedAndExportedWhenThatIsAskedFor) {
   for (const auto& [name, why] : std::map<std::string, std::string>{
            {"cut_short", "only 1 of 4 configs were ready in time"}, {"disturbance", "it shook"}}) {
     cache::Measurement winner = measurement(0, 60);
@@ -365,7 +365,7 @@ TEST_F(DatabaseUpkeep, AnUnfinishedWinnerIsMarkedAndExportedWhenThatIsAskedFor) 
   EXPECT_NE(table.find(configs_.at(0) + " (unfinished)"), std::string::npos) << table;
 }
 
-TEST_F(DatabaseUpkeep, PruneTakesOutWhatWasReplacedAndSaysSoBefore) {
+TEST_F(DatabaseMaintenance, PruneTakesOutWhatWasReplacedAndSaysSoBefore) {
   for (const char* day : {"2030-01-01", "2030-01-02", "2030-01-03"}) {
     cache::Measurement m = dated(0, 50, day);
     m.template_digest = "older";
@@ -387,7 +387,7 @@ TEST_F(DatabaseUpkeep, PruneTakesOutWhatWasReplacedAndSaysSoBefore) {
 }
 
 /// A database that is read and not tuned with is not mended: nobody takes what is left of it for all of it.
-TEST_F(DatabaseUpkeep, ADamagedDatabaseIsAnErrorOfWhoReadsIt) {
+TEST_F(DatabaseMaintenance, ADamagedDatabaseIsAnErrorOfWhoReadsIt) {
   for (int i = 0; i < 200; ++i) cache_.add(dated(0, 40 + i, "2030-01-01"));
   ASSERT_EQ(ce_tune({"db", "merge", database(), "--db", path("damaged.db")}).status, 0);
   std::string bytes = test::read_file(path("damaged.db"));
@@ -419,7 +419,7 @@ TEST_F(DatabaseUpkeep, ADamagedDatabaseIsAnErrorOfWhoReadsIt) {
 }
 
 /// An older ce may still use it.
-TEST_F(DatabaseUpkeep, WhoOnlyReadsADatabaseLeavesItsSchemaAsItIs) {
+TEST_F(DatabaseMaintenance, WhoOnlyReadsADatabaseLeavesItsSchemaAsItIs) {
   cache_.add(dated(0, 40, "2030-01-01"));
   cache_.add(dated(1, 50, "2030-01-01"));
   const std::string older = path("older.db");
@@ -460,7 +460,7 @@ TEST_F(DatabaseUpkeep, WhoOnlyReadsADatabaseLeavesItsSchemaAsItIs) {
 }
 
 /// A large import holds the lock for longer than a single write waits.
-TEST_F(DatabaseUpkeep, ASweepThatEndsWhileTheDatabaseIsLockedWaits) {
+TEST_F(DatabaseMaintenance, ASweepThatEndsWhileTheDatabaseIsLockedWaits) {
   test::Child sweep(folder(),
                     {"sweep", "--op", "softmax", "--dtype", "f32", "--rows", "8", "--cols", "1000",
                      "--device", "host", "--configs", "4", "--samples", "3", "--db", database()},
@@ -478,7 +478,7 @@ TEST_F(DatabaseUpkeep, ASweepThatEndsWhileTheDatabaseIsLockedWaits) {
   EXPECT_GT(cache_.status().measurements, before);
 }
 
-TEST_F(DatabaseUpkeep, VerifyNamesWhatIsDamaged) {
+TEST_F(DatabaseMaintenance, VerifyNamesWhatIsDamaged) {
   cache_.add(dated(0, 40, "2030-01-01"));
   cache_.keep_binary("binary", std::vector<std::byte>(10), {});
   EXPECT_TRUE(document({"db", "verify"}).at("damages").empty());
@@ -492,7 +492,7 @@ TEST_F(DatabaseUpkeep, VerifyNamesWhatIsDamaged) {
   expect_failure(ce_tune({"db", "verify", "--db", path("damaged.db")}), 7, "damaged.db");
 }
 
-TEST_F(DatabaseUpkeep, VacuumShrinksTheFile) {
+TEST_F(DatabaseMaintenance, VacuumShrinksTheFile) {
   cache_.keep_binary("large", std::vector<std::byte>(1 << 20, std::byte{7}), {});
   execute("DELETE FROM binaries");
   const json shown = document({"db", "vacuum"});
@@ -500,7 +500,7 @@ TEST_F(DatabaseUpkeep, VacuumShrinksTheFile) {
   expect_failure(ce_tune({"db", "vacuum", "--db", path("absent.db")}), 8, "absent.db");
 }
 
-TEST_F(DatabaseUpkeep, EveryQueryOfTheDocumentationRuns) {
+TEST_F(DatabaseMaintenance, EveryQueryOfTheDocumentationRuns) {
   cache_.add(dated(0, 40, "2030-01-01"));
   cache::Measurement hot = dated(1, 30, "2030-01-02");
   hot.evidence["throttle"] = "power cap";
@@ -527,7 +527,7 @@ TEST_F(DatabaseUpkeep, EveryQueryOfTheDocumentationRuns) {
   EXPECT_GE(queries, 8);
 }
 
-TEST_F(DatabaseUpkeep, TheDocumentationNamesEveryTableViewAndColumn) {
+TEST_F(DatabaseMaintenance, TheDocumentationNamesEveryTableViewAndColumn) {
   const std::string page = test::read_file(std::filesystem::path(CE_SOURCE_DIR) / "docs/database.md");
   SQLite::Database opened(database(), SQLite::OPEN_READONLY);
   SQLite::Statement columns(

@@ -20,15 +20,15 @@ namespace ce::cache {
 ///
 /// An export (see export.hpp) is ordered by device, problem, time and identity, so databases with the same
 /// measurements give the same text.
-class Upkeep {
+class Maintenance {
  public:
   /// Opens a file for writing, once it has been examined: a damaged one stays as it is.
   /// \throws NotFound also where it has no tables, Damaged, DatabaseError
-  [[nodiscard]] static Upkeep open(const std::filesystem::path& path);
+  [[nodiscard]] static Maintenance open(const std::filesystem::path& path);
   /// The same, and creates it, or its tables, where there are none.
-  [[nodiscard]] static Upkeep create(const std::filesystem::path& path);
+  [[nodiscard]] static Maintenance create(const std::filesystem::path& path);
   /// A copy in memory, with today's schema: the file is not changed. \throws NotFound, DatabaseError
-  [[nodiscard]] static Upkeep copy(const std::filesystem::path& path);
+  [[nodiscard]] static Maintenance copy(const std::filesystem::path& path);
 
   /// Reads all that merge() would take of it. \throws Damaged where a measurement is not what was written,
   /// InvalidArgument naming the field of one that cannot be (see possible.hpp), DatabaseError where binaries are asked
@@ -37,7 +37,7 @@ class Upkeep {
   /// Adds what the others have, all or nothing. Merging is commutative and idempotent: the measurements of all, each
   /// once. Binaries run on the device, so they come only when `with_binaries` says so.
   /// \returns what of each was new, of several that have the same the first
-  std::vector<Store::Copied> merge(std::span<const Upkeep> others, bool with_binaries);
+  std::vector<Store::Copied> merge(std::span<const Maintenance> others, bool with_binaries);
 
   /// Of the measurements of one key, those to write.
   using Selection = std::function<std::vector<Measurement>(std::vector<Measurement>)>;
@@ -73,7 +73,7 @@ class Upkeep {
   [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
 
  private:
-  Upkeep(std::filesystem::path path, std::unique_ptr<Store> store);
+  Maintenance(std::filesystem::path path, std::unique_ptr<Store> store);
   template <class Action>
   auto run(const Action& action);
 
