@@ -90,19 +90,19 @@ const Chosen& Chooser::choose(const Problem& problem, Stream stream) {
   }
   switch (policy_) {
     case Policy::frozen: return frozen(problem, stream);
-    case Policy::lookup: return stand_in(problem, stream, "the policy is lookup", false);
+    case Policy::lookup: return fallback(problem, stream, "the policy is lookup", false);
     case Policy::background:
       if (background_.has_stopped())
-        return stand_in(problem, stream, "tuning in the background has ended", false);
+        return fallback(problem, stream, "tuning in the background has ended", false);
       if (chosen == nullptr)
-        chosen = &stand_in(problem, stream, "it is not tuned yet: the policy is background", true);
+        chosen = &fallback(problem, stream, "it is not tuned yet: the policy is background", true);
       if (chosen->choice.provisional && !device_.capturing(stream))
         background_.add(generator::bucketed(problem), problem);
       return *chosen;
     case Policy::tune: break;
   }
   if (!device_.capturing(stream)) return tuned(problem, stream);
-  return chosen != nullptr ? *chosen : stand_in(problem, stream, "the stream is being captured", true);
+  return chosen != nullptr ? *chosen : fallback(problem, stream, "the stream is being captured", true);
 }
 
 void Chooser::stop_background() {
@@ -143,7 +143,7 @@ const Chosen& Chooser::tuned(const Problem& problem, Stream stream) {
         log_once(LogLevel::warning, fmt::format("{} is not tuned for want of memory ({})",
                                                 generator::title(problem), error.what()));
         put_off(key, memory_again_after);
-        return stand_in(problem, stream, "memory is too short to tune it", true);
+        return fallback(problem, stream, "memory is too short to tune it", true);
       }
       is_elsewhere = true;
     }
@@ -152,7 +152,7 @@ const Chosen& Chooser::tuned(const Problem& problem, Stream stream) {
     std::this_thread::sleep_until(std::min(now + pause, deadline));
   }
   put_off(key, look_again_after);
-  return stand_in(problem, stream, elsewhere, true);
+  return fallback(problem, stream, elsewhere, true);
 }
 
 void Chooser::put_off(const std::string& key, Clock::duration pause) {
@@ -179,7 +179,7 @@ void Chooser::give_up(const Problem& problem, const std::string& reason) {
       LogLevel::warning,
       fmt::format("{} could not be tuned in the background and stays with its default ({})", title, reason));
   try {
-    stand_in(problem, no_stream, "its tuning has failed: " + reason, false);
+    fallback(problem, no_stream, "its tuning has failed: " + reason, false);
   } catch (const std::exception& error) {
     log_once(LogLevel::warning, fmt::format("{} has no other kernel either ({})", title, error.what()));
   }
@@ -233,7 +233,7 @@ const Chosen& Chooser::frozen(const Problem& problem, Stream stream) {
 
 /// The best that there is without tuning; what was put for another reason is replaced, so that Choice::reason
 /// tells the truth.
-const Chosen& Chooser::stand_in(const Problem& problem, Stream stream, const std::string& why,
+const Chosen& Chooser::fallback(const Problem& problem, Stream stream, const std::string& why,
                                 bool provisional) {
   const std::lock_guard lock(looking_);
   const Chosen* before = plans_.find(problem);
@@ -259,7 +259,7 @@ std::unique_ptr<Chosen> Chooser::best_known(const Problem& problem, const std::s
   if (from_neighbours)
     choice = {.origin = Origin::nearest,
               .reason = "the most promising, by what is known of near problems; " + why};
-  tuner::StandIn found = tuner::stand_in(device_, cache_, problem, ranked);
+  tuner::Fallback found = tuner::fallback(device_, cache_, problem, ranked);
   compiled_ += found.compiled;
   return chosen(problem, std::move(found.kernel), std::move(choice));
 }

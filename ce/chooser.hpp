@@ -58,7 +58,7 @@ class Chooser {
 
   const Chosen* finished(const generator::Problem& problem, Stream stream);
   const Chosen& frozen(const generator::Problem& problem, Stream stream);
-  const Chosen& stand_in(const generator::Problem& problem, Stream stream, const std::string& why,
+  const Chosen& fallback(const generator::Problem& problem, Stream stream, const std::string& why,
                          bool provisional);
   std::unique_ptr<Chosen> best_known(const generator::Problem& problem, const std::string& why);
   struct Known {

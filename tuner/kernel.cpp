@@ -134,8 +134,8 @@ Built build_shared(runtime::Device& device, cache::Cache& cache, generator::Prog
   return build(device, cache, std::move(program), 0);
 }
 
-StandIn stand_in(runtime::Device& device, cache::Cache& cache, const generator::Problem& problem,
-                 std::span<const generator::Config> ranked) {
+Fallback fallback(runtime::Device& device, cache::Cache& cache, const generator::Problem& problem,
+                  std::span<const generator::Config> ranked) {
   constexpr int most_to_pass_over = 3;
   std::optional<Kernel> first;
   std::exception_ptr refusal;

@@ -104,7 +104,7 @@ struct Built {
 [[nodiscard]] Built build_shared(runtime::Device& device, cache::Cache& cache, generator::Program program);
 
 /// What runs for a problem that has no winner.
-struct StandIn {
+struct Fallback {
   Kernel kernel;
   int compiled = 0;  ///< compiler runs
 };
@@ -113,8 +113,8 @@ struct StandIn {
 /// values in local memory gives way to the next that does not, since it may be much slower than any ranking can know
 /// before it is compiled. The database keeps the binaries. Where three do not compile, or keep such values, no others
 /// are compiled. \throws as build(), for the first that does not compile, Unsupported where none fits
-[[nodiscard]] StandIn stand_in(runtime::Device& device, cache::Cache& cache,
-                               const generator::Problem& problem, std::span<const generator::Config> ranked);
+[[nodiscard]] Fallback fallback(runtime::Device& device, cache::Cache& cache,
+                                const generator::Problem& problem, std::span<const generator::Config> ranked);
 
 /// Makes the database keep all binaries.
 void keep(cache::Cache& cache, const Built& built);

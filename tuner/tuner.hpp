@@ -111,7 +111,7 @@ class Tuner {
   [[nodiscard]] std::vector<generator::Config> likely_configs(const generator::Problem& problem,
                                                               std::size_t most) const;
 
-  /// What may run where nothing is tried, for stand_in(): the likely configs, or the safe defaults, less those that
+  /// What may run where nothing is tried, for fallback(): the likely configs, or the safe defaults, less those that
   /// the database has in quarantine for the problem.
   struct Untried {
     std::vector<generator::Config> ranked;  ///< at least one

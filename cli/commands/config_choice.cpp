@@ -15,12 +15,12 @@ namespace ce::cli {
 namespace {
 
 /// The first, unless a GPU's compiler knows better. Nothing is kept of what is compiled to see.
-generator::Config stand_in_of(runtime::Device& device, const generator::Problem& problem,
+generator::Config fallback_of(runtime::Device& device, const generator::Problem& problem,
                               const std::vector<generator::Config>& ranked) {
   if (device.model().capability == 0) return ranked.front();
   cache::Cache binaries = cache::Cache::in_memory();
   try {
-    return tuner::stand_in(device, binaries, problem, ranked).kernel.config();
+    return tuner::fallback(device, binaries, problem, ranked).kernel.config();
   } catch (const Unsupported&) {  // no compiler is here: nothing would run, but its source can be printed
     return ranked.front();
   }
@@ -66,7 +66,7 @@ ConfigChoice choose_config(const CommonOptions& common, runtime::Device& device,
   if (const auto decision = tuner.known_winner(problem))
     return {decision->winner.config, fmt::format("the known winner on {}", model)};
   const auto [ranked, from_neighbours] = tuner.untried(problem);
-  return {generator::to_text(stand_in_of(device, problem, ranked)),
+  return {generator::to_text(fallback_of(device, problem, ranked)),
           fmt::format(
               "what {} uses{}", model,
               from_neighbours ? ", from near problems that were tuned" : " before anything was measured")};

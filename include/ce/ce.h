@@ -187,18 +187,18 @@ CE_C_API ce_status ce_batched(void* data, ce_dtype dtype, int64_t batches, int64
 /// A device, a database and the kernels chosen so far.
 typedef struct ce_context ce_context;
 
-/// What to do for a problem that the database has no winner for. A stand-in is the config that near known
+/// What to do for a problem that the database has no winner for. A fallback is the config that near known
 /// problems speak for, else a safe default.
 typedef int32_t ce_policy;
 enum {
   CE_POLICY_DEFAULT = 0,  ///< the environment variable CE_POLICY, else CE_POLICY_TUNE
   CE_POLICY_TUNE =
       1,  ///< tune it now, once; while another thread or process does, wait for it, at most three
-          ///< times tuning_seconds, and go on with a stand-in for the time being
-  CE_POLICY_LOOKUP = 2,  ///< never tune: a stand-in
+          ///< times tuning_seconds, and go on with a fallback for the time being
+  CE_POLICY_LOOKUP = 2,  ///< never tune: a fallback
   CE_POLICY_FROZEN = 3,  ///< fail with CE_STATUS_NOT_TUNED
   CE_POLICY_BACKGROUND =
-      4  ///< a stand-in at once; a thread of the context tunes, and a later call takes the winner
+      4  ///< a fallback at once; a thread of the context tunes, and a later call takes the winner
 };
 
 /// A `tuning_seconds` that leaves them to ce: 2 on a GPU, no bound on the host device.
@@ -354,7 +354,7 @@ CE_C_API void ce_plan_destroy(ce_plan* plan);
 //
 // ce_..._prepare() does all of it but the launch: it tunes ahead, and its plan (for ce_plan_destroy(); NULL
 // where the call fails) is the fastest way to repeat the call. The plan stays with the kernel that is found,
-// a stand-in where the stream is being captured, somebody else is tuning the problem, or the policy is
+// a fallback where the stream is being captured, somebody else is tuning the problem, or the policy is
 // CE_POLICY_BACKGROUND.
 //
 // Both return CE_STATUS_INVALID_ARGUMENT with the option or tensor and what was expected of it, and

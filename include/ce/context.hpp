@@ -16,14 +16,14 @@
 
 namespace ce {
 
-/// What to do for a problem that the database has no winner for. A stand-in is the config that near known
+/// What to do for a problem that the database has no winner for. A fallback is the config that near known
 /// problems speak for, else a safe default.
 enum class Policy : std::uint8_t {
   tune,        ///< tune it now, once; while another thread or process does, wait for it, at most three
-               ///< times ContextOptions::tuning_seconds, and go on with a stand-in for the time being
-  lookup,      ///< never tune: a stand-in
+               ///< times ContextOptions::tuning_seconds, and go on with a fallback for the time being
+  lookup,      ///< never tune: a fallback
   frozen,      ///< throw NotTuned
-  background,  ///< a stand-in at once; a thread of the Context tunes, and a later call takes the winner
+  background,  ///< a fallback at once; a thread of the Context tunes, and a later call takes the winner
 };
 
 /// "tune", "lookup", "frozen", "background".
@@ -162,7 +162,7 @@ class CE_API Context {
   const Choice& run(const Operation& operation, const typename Operation::Tensors& tensors,
                     Stream stream = nullptr);
 
-  /// Does all of run() but the launch. The Plan stays with the kernel that this call finds: with a stand-in where
+  /// Does all of run() but the launch. The Plan stays with the kernel that this call finds: with a fallback where
   /// the stream is being captured, somebody else is tuning the problem, or the policy is `background`.
   template <AnyOperation Operation>
   [[nodiscard]] Plan prepare(const Operation& operation, const typename Operation::Tensors& tensors,

@@ -54,7 +54,7 @@ TEST_F(ChooserTest, FrozenIsTheSameWhileTheStreamIsCaptured) {
   EXPECT_FALSE(choice.provisional);
 }
 
-TEST_F(ChooserTest, AFailureInTheBackgroundIsSaidOnceAndAStandInStays) {
+TEST_F(ChooserTest, AFailureInTheBackgroundIsSaidOnceAndAFallbackStays) {
   const LogLines log;
   device.fails = true;
   Chooser chooser(device, database, quick_settings(), Policy::background);
@@ -70,7 +70,7 @@ TEST_F(ChooserTest, AFailureInTheBackgroundIsSaidOnceAndAStandInStays) {
   EXPECT_EQ(log.count(LogLevel::warning, "background"), 1);
 }
 
-TEST_F(ChooserTest, AStandInStandsWhenTheBackgroundHasEnded) {
+TEST_F(ChooserTest, AFallbackStaysWhenTheBackgroundHasEnded) {
   const LogLines log;
   Chooser chooser(device, database, quick_settings(), Policy::background);
   device.captures = true;  // so that it is not queued

@@ -115,7 +115,7 @@ INSTANTIATE_TEST_SUITE_P(All, TwoGpusUnderAPolicy,
                                               std::get<1>(of.param) == 1 ? "one_thread" : "two_threads");
                          });
 
-TEST_F(TwoGpus, FrozenMissesOnBothAndLookupStandsIn) {
+TEST_F(TwoGpus, FrozenMissesOnBothAndLookupFallsBack) {
   for (int gpu = 0; gpu < 2; ++gpu) {
     Context frozen(options_of(gpu, Policy::frozen)), lookup(options_of(gpu, Policy::lookup));
     CallsOfAGpu calls(lookup, 1);

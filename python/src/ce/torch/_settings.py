@@ -52,7 +52,7 @@ def configure(
 
     Args:
         policy: what to do for a problem that the database has no winner for: ``"tune"`` it now, ``"lookup"``: take a
-            stand-in, ``"frozen"``: raise :class:`NotTuned`, ``"background"``: take a stand-in while a thread tunes.
+            fallback, ``"frozen"``: raise :class:`NotTuned`, ``"background"``: take a fallback while a thread tunes.
             ``"default"``: the environment variable CE_POLICY, else ``"tune"``.
         database: the file of the tuning database; empty: CE_DB, else ``~/.local/share/ce/ce.db``.
         tuning_seconds: that tuning a problem may take, and waiting for another process that does; 0: no bound.

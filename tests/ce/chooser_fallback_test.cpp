@@ -15,35 +15,35 @@ namespace {
 
 using testing::HasSubstr;
 
-TEST_F(ChooserTest, AStandInThatSpillsGivesWayToTheNextThatDoesNot) {
+TEST_F(ChooserTest, AFallbackThatSpillsGivesWayToTheNextThatDoesNot) {
   const std::vector<generator::Config> ranked = tuner::safe_defaults(small_problem(), device.model());
-  const auto stand_in = [&](const char* name, int spilling) {
+  const auto fallback = [&](const char* name, int spilling) {
     cache::Cache own = cache::Cache::open(file() + name);
     Chooser chooser(device, own, quick_settings(), Policy::lookup);
     device.spilling = spilling;
     return choose(chooser).config;
   };
-  EXPECT_EQ(stand_in("-none", 0), generator::to_text(ranked[0]));
-  EXPECT_EQ(stand_in("-first", 1), generator::to_text(ranked[1]));
-  EXPECT_EQ(stand_in("-all", 3), generator::to_text(ranked[0]));
+  EXPECT_EQ(fallback("-none", 0), generator::to_text(ranked[0]));
+  EXPECT_EQ(fallback("-first", 1), generator::to_text(ranked[1]));
+  EXPECT_EQ(fallback("-all", 3), generator::to_text(ranked[0]));
   device.refused = generator::to_text(ranked[1]);
-  EXPECT_EQ(stand_in("-no-second", 1), generator::to_text(ranked[0]));
+  EXPECT_EQ(fallback("-no-second", 1), generator::to_text(ranked[0]));
 }
 
-TEST_F(ChooserTest, AStandInCompilesAndFits) {
+TEST_F(ChooserTest, AFallbackCompilesAndFits) {
   const std::vector<generator::Config> ranked = tuner::safe_defaults(small_problem(), device.model());
-  const auto stand_in = [&](const char* name) {
+  const auto fallback = [&](const char* name) {
     cache::Cache own = cache::Cache::open(file() + name);
     Chooser chooser(device, own, quick_settings(), Policy::lookup);
     return choose(chooser).config;
   };
   device.misfits = 4;
-  EXPECT_EQ(stand_in("-misfits"), generator::to_text(ranked[4]));
+  EXPECT_EQ(fallback("-misfits"), generator::to_text(ranked[4]));
   device.refused = generator::to_text(ranked[0]);
-  EXPECT_EQ(stand_in("-refused"), generator::to_text(ranked[1]));
+  EXPECT_EQ(fallback("-refused"), generator::to_text(ranked[1]));
 }
 
-TEST_F(ChooserTest, WhatIsInQuarantineIsNoStandIn) {
+TEST_F(ChooserTest, WhatIsInQuarantineIsNoFallback) {
   const std::vector<generator::Config> ranked = tuner::safe_defaults(small_problem(), device.model());
   const auto quarantine = [&](std::span<const generator::Config> configs) {
     for (const generator::Config& config : configs)
@@ -68,7 +68,7 @@ TEST_F(ChooserTest, WhatIsInQuarantineIsNoStandIn) {
 }
 
 /// As beside a program that has allocated nearly all there is.
-TEST_F(ChooserTest, WhereMemoryIsTooShortToTuneAStandInRuns) {
+TEST_F(ChooserTest, WhereMemoryIsTooShortToTuneAFallbackRuns) {
   const LogLines log;
   {
     Chooser chooser(device, database, quick_settings(), Policy::tune);
