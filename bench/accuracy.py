@@ -371,7 +371,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         "command": shlex.join(["bench/accuracy.py", *without_folders(sys.argv[1:])]),
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "gpu": ce.facts["device"]["model"]["name"],
-        "driver": ce.facts["evidence"].get("driver", "unknown"),
+        "driver": ce.facts["environment"].get("driver", "unknown"),
         "versions": {"ce": ce.version(), "PyTorch": torch.__version__, "CUDA": torch.version.cuda,
                      "Python": sys.version.split()[0]},
         "seed": arguments.seed,

@@ -232,7 +232,7 @@ def result_of(
         "command": shlex.join(["bench/compare.py", *sys.argv[1:]]),
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "gpu": document["device"]["model"]["name"],
-        "driver": document["evidence"].get("driver", "unknown"),
+        "driver": document["environment"].get("driver", "unknown"),
         "versions": versions(loaded, document),
         "peers": names,
         "missing": missing,
@@ -258,7 +258,7 @@ def self_test() -> None:
              "config": "block", "share_of_ceiling": 0.9}
     loss = {**plain, "title": "cross_entropy bf16 8 x 64 loss", "operation": "cross_entropy", "gradient": False}
     document = {
-        "version": "0", "device": {"model": {"name": "Fake GPU"}}, "evidence": {"driver": "1"},
+        "version": "0", "device": {"model": {"name": "Fake GPU"}}, "environment": {"driver": "1"},
         "problems": [plain, loss, {**loss, "smoothing": True, "gradient": True}, {"title": "failed", "error": {}}],
     }
     fast, slow = (peer_module.Peer(name, "1") for name in ("fast", "slow"))

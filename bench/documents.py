@@ -48,10 +48,10 @@ class Document:
 
     @property
     def machine(self) -> str:
-        device, evidence = self.run["device"], self.run["evidence"]
+        device, environment = self.run["device"], self.run["environment"]
         name = device.split("|")[0] if isinstance(device, str) else device["model"]["name"]
-        version = self.run.get("version", evidence.get("ce"))
-        return f"{name}, driver {evidence['driver']}, NVRTC {evidence['nvrtc']}, ce {version}"
+        version = self.run.get("version", environment.get("ce"))
+        return f"{name}, driver {environment['driver']}, NVRTC {environment['nvrtc']}, ce {version}"
 
 
 @dataclass(frozen=True)

@@ -244,12 +244,12 @@ def about(database):
     """Where and when the runs were made."""
     with sqlite3.connect(database) as connection:
         device, = connection.execute("SELECT text FROM device_models").fetchone()
-        evidence, date = connection.execute("SELECT e.json, m.created_at FROM measurements AS m JOIN evidence AS e "
-                                            "ON e.id = m.evidence_id ORDER BY m.id DESC").fetchone()
+        environment, date = connection.execute("SELECT e.json, m.created_at FROM measurements AS m JOIN environments AS e "
+                                            "ON e.id = m.environment_id ORDER BY m.id DESC").fetchone()
     connection.close()
     names = ("ce", "driver", "nvrtc", "compiler", "temperature_c", "sm_clock_mhz", "throttle")
     return {"device": device, "date": date,
-            "evidence": {key: value for key, value in json.loads(evidence).items() if key in names}}
+            "environment": {key: value for key, value in json.loads(environment).items() if key in names}}
 
 
 def main():

@@ -400,7 +400,7 @@ def main():
                 for kind, found in (("problems", figures), ("stability", stable)):
                     others = [each for each in document[kind] if each["problem"] != figures["problem"]]
                     document[kind] = others + [found] if found else document[kind]
-                document.update({key: about[key] for key in ("version", "date", "device", "evidence")})
+                document.update({key: about[key] for key in ("version", "date", "device", "environment")})
                 document["command"] = " ".join(sys.argv)
                 write(document, file)  # after each: whatever ends this, nothing that was timed is lost
 

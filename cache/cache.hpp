@@ -59,7 +59,7 @@ struct Measurement {
   double spread = 0;     ///< interquartile range over median
   int registers = 0;     ///< per thread
   int local_bytes = 0;   ///< per thread
-  std::map<std::string, std::string> evidence;
+  std::map<std::string, std::string> environment;
   std::string created_at;  ///< UTC, ISO 8601; filled in by add() when empty
 };
 

@@ -31,8 +31,8 @@ std::string quoted(const std::string& text) {
   return plain ? '"' + text + '"' : text_of(json(text));
 }
 
-/// What encode_evidence() wrote, where nothing in it had to be escaped; else nothing.
-std::optional<std::map<std::string, std::string>> plain_evidence(std::string_view text) {
+/// What encode_environment() wrote, where nothing in it had to be escaped; else nothing.
+std::optional<std::map<std::string, std::string>> plain_environment(std::string_view text) {
   if (!std::all_of(text.begin(), text.end(), is_plain)) return std::nullopt;
   const auto skip = [&text](std::string_view expected) {
     const bool found = text.starts_with(expected);
@@ -44,15 +44,15 @@ std::optional<std::map<std::string, std::string>> plain_evidence(std::string_vie
     text.remove_prefix(taken.size());
     return std::string(taken);
   };
-  std::map<std::string, std::string> evidence;
+  std::map<std::string, std::string> environment;
   for (std::string_view before = "{\""; skip(before); before = ",\"") {
     std::string name = take();
     if (!skip("\":\"")) return std::nullopt;
-    evidence.emplace_hint(evidence.end(), std::move(name), take());
+    environment.emplace_hint(environment.end(), std::move(name), take());
     if (!skip("\"")) return std::nullopt;
   }
-  if (evidence.empty() || text != "}") return std::nullopt;
-  return evidence;
+  if (environment.empty() || text != "}") return std::nullopt;
+  return environment;
 }
 
 [[noreturn]] void refuse(std::string_view field, const json& value, std::string_view expected) {
@@ -106,11 +106,11 @@ Integer whole_number_in(const json& object, const char* field) {
   return value.get<Integer>();
 }
 
-std::map<std::string, std::string> evidence_in(const json& object) {
-  const json& value = value_of(object, "evidence");
+std::map<std::string, std::string> environment_in(const json& object) {
+  const json& value = value_of(object, "environment");
   const bool fits = value.is_object() &&
                     std::all_of(value.begin(), value.end(), [](const json& one) { return one.is_string(); });
-  if (!fits) refuse("evidence", value, "an object of texts");
+  if (!fits) refuse("environment", value, "an object of texts");
   return value.get<std::map<std::string, std::string>>();
 }
 
@@ -129,15 +129,16 @@ Outcome outcome_in(const json& object) {
 }
 
 // By hand, in the order of a JSON library that sorts: each measurement that is read is compared with the digest of this.
-std::string to_json(const Measurement& m, std::string_view evidence) {
+std::string to_json(const Measurement& m, std::string_view environment) {
   return fmt::format(
       FMT_COMPILE(
-          R"({{"bytes":{},"compile_key":{},"config":{},"created_at":{},"device":{},"evidence":{},"local_bytes":{},)"
+          R"({{"bytes":{},"compile_key":{},"config":{},"created_at":{},"device":{},"environment":{},"local_bytes":{},)"
           R"("median_us":{},"outcome":"{}","problem":{},"reason":{},"registers":{},"rows":{},"samples_us":{},)"
           R"("spread":{},"stage":{},"template_digest":{}}})"),
-      m.bytes, quoted(m.compile_key), quoted(m.config), quoted(m.created_at), quoted(m.key.device), evidence,
-      m.local_bytes, number(m.median_us), name(m.outcome), quoted(m.key.problem), quoted(m.reason),
-      m.registers, m.rows, text_of(m.samples_us), number(m.spread), m.stage, quoted(m.template_digest));
+      m.bytes, quoted(m.compile_key), quoted(m.config), quoted(m.created_at), quoted(m.key.device),
+      environment, m.local_bytes, number(m.median_us), name(m.outcome), quoted(m.key.problem),
+      quoted(m.reason), m.registers, m.rows, text_of(m.samples_us), number(m.spread), m.stage,
+      quoted(m.template_digest));
 }
 
 }  // namespace
@@ -169,19 +170,19 @@ std::vector<float> decode_samples(std::span<const std::byte> bytes) {
   return samples;
 }
 
-std::string encode_evidence(const std::map<std::string, std::string>& evidence) {
+std::string encode_environment(const std::map<std::string, std::string>& environment) {
   std::string text = "{";
-  for (const auto& [name, value] : evidence)
+  for (const auto& [name, value] : environment)
     text.append(text.size() > 1 ? "," : "").append(quoted(name)).append(":").append(quoted(value));
   return text += '}';
 }
 
-std::map<std::string, std::string> decode_evidence(const std::string& text) {
-  if (auto evidence = plain_evidence(text)) return *std::move(evidence);
+std::map<std::string, std::string> decode_environment(const std::string& text) {
+  if (auto environment = plain_environment(text)) return *std::move(environment);
   return parse_json<json>(text).get<std::map<std::string, std::string>>();
 }
 
-std::string to_json(const Measurement& m) { return to_json(m, encode_evidence(m.evidence)); }
+std::string to_json(const Measurement& m) { return to_json(m, encode_environment(m.environment)); }
 
 Measurement from_json(std::string_view text) {
   const json object = parse_json<json>(text);
@@ -199,14 +200,14 @@ Measurement from_json(std::string_view text) {
           .spread = figure<double>("spread", value_of(object, "spread")),
           .registers = whole_number_in<int>(object, "registers"),
           .local_bytes = whole_number_in<int>(object, "local_bytes"),
-          .evidence = evidence_in(object),
+          .environment = environment_in(object),
           .created_at = time_in(object)};
 }
 
 std::string identity_of(const Measurement& measurement) { return digest({to_json(measurement)}); }
 
-std::string identity_of(const Measurement& measurement, std::string_view evidence) {
-  return digest({to_json(measurement, evidence)});
+std::string identity_of(const Measurement& measurement, std::string_view environment) {
+  return digest({to_json(measurement, environment)});
 }
 
 std::string digest_of_binary(std::string_view compile_key, std::span<const std::byte> image) {

@@ -19,8 +19,8 @@ namespace ce::cache {
 [[nodiscard]] std::vector<float> decode_samples(std::span<const std::byte> bytes);
 
 /// One JSON object. Bytes that are no UTF-8 (a driver may report anything) become U+FFFD.
-[[nodiscard]] std::string encode_evidence(const std::map<std::string, std::string>& evidence);
-[[nodiscard]] std::map<std::string, std::string> decode_evidence(const std::string& text);
+[[nodiscard]] std::string encode_environment(const std::map<std::string, std::string>& environment);
+[[nodiscard]] std::map<std::string, std::string> decode_environment(const std::string& text);
 
 /// Whether it is a time as utc_now() writes it: measurements are ordered by this text.
 [[nodiscard]] bool is_time(std::string_view text) noexcept;
@@ -33,8 +33,8 @@ namespace ce::cache {
 
 /// The digest of to_json(): who has it has this measurement already.
 [[nodiscard]] std::string identity_of(const Measurement& measurement);
-/// The same where encode_evidence() of it is known.
-[[nodiscard]] std::string identity_of(const Measurement& measurement, std::string_view evidence);
+/// The same where encode_environment() of it is known.
+[[nodiscard]] std::string identity_of(const Measurement& measurement, std::string_view environment);
 
 /// The digest that is stored with a binary: of its bytes and of what it is for, since an index that is damaged leads to
 /// the row of another one.

@@ -11,7 +11,7 @@
 namespace ce::cache {
 namespace {
 
-constexpr int evidence_column = 15, identity_column = 17;
+constexpr int environment_column = 15, identity_column = 17;
 
 }  // namespace
 
@@ -37,7 +37,7 @@ Measurement read_measurement(const Query& row) {
           .spread = row.real(12),
           .registers = static_cast<int>(row.integer(13)),
           .local_bytes = static_cast<int>(row.integer(14)),
-          .evidence = decode_evidence(row.text(evidence_column)),
+          .environment = decode_environment(row.text(environment_column)),
           .created_at = row.text(16)};
 }
 
@@ -45,7 +45,8 @@ Measurement read_whole_measurement(const Query& row) {
   std::string problem;
   try {
     Measurement measurement = read_measurement(row);
-    if (identity_of(measurement, row.text(evidence_column)) == row.text(identity_column)) return measurement;
+    if (identity_of(measurement, row.text(environment_column)) == row.text(identity_column))
+      return measurement;
     problem = "its digest is another";
   } catch (const SQLite::Exception&) {
     throw;

@@ -11,7 +11,7 @@
 namespace ce::cache {
 
 /// What a measurement says, in the order of ce_identity(), of the tables problems AS p, device_models AS d,
-/// measurements AS m and evidence AS e.
+/// measurements AS m and environments AS e.
 /// \param problem, device  where the texts of the key come from
 [[nodiscard]] std::string measurement_columns(std::string_view problem = "p.text",
                                               std::string_view device = "d.text");
@@ -22,10 +22,10 @@ inline constexpr std::string_view measurement_tables = R"sql(
   JOIN keys AS k ON k.id = m.key_id
   JOIN problems AS p ON p.id = k.problem_id
   JOIN device_models AS d ON d.id = k.device_model_id
-  JOIN evidence AS e ON e.id = m.evidence_id)sql";
+  JOIN environments AS e ON e.id = m.environment_id)sql";
 
 /// Of a row that begins with measurement_columns().
-/// \throws std::exception where the evidence is no JSON
+/// \throws std::exception where the environment is no JSON
 [[nodiscard]] Measurement read_measurement(const Query& row);
 
 /// The same with its identity in the column after those.

@@ -49,7 +49,7 @@ CREATE TABLE keys (
 CREATE INDEX keys_by_name ON keys (name);
 
 -- What may have influenced measurements: one JSON object of names and values, shared by all that had it.
-CREATE TABLE evidence (
+CREATE TABLE environments (
   id     INTEGER PRIMARY KEY,
   digest TEXT NOT NULL UNIQUE,
   json   TEXT NOT NULL
@@ -83,7 +83,7 @@ CREATE TABLE measurements (
   spread          REAL,
   registers       INTEGER NOT NULL,
   local_bytes     INTEGER NOT NULL,
-  evidence_id     INTEGER NOT NULL REFERENCES evidence (id),
+  environment_id     INTEGER NOT NULL REFERENCES environments (id),
   created_at      TEXT NOT NULL
 );
 CREATE INDEX measurements_by_key ON measurements (key_id, created_at);
@@ -97,8 +97,8 @@ BEGIN SELECT RAISE(ABORT, 'measurements are append-only'); END;
 CREATE TRIGGER measurements_refuse_replace BEFORE INSERT ON measurements
 WHEN EXISTS (SELECT 1 FROM measurements WHERE id = NEW.id)
 BEGIN SELECT RAISE(ABORT, 'measurements are append-only'); END;
-CREATE TRIGGER evidence_refuse_update BEFORE UPDATE ON evidence
-BEGIN SELECT RAISE(ABORT, 'evidence is append-only'); END;
+CREATE TRIGGER environments_refuse_update BEFORE UPDATE ON environments
+BEGIN SELECT RAISE(ABORT, 'environments are append-only'); END;
 
 -- For people: for each key the fastest median of its highest stage, of configs never quarantined under the
 -- same templates. It cannot know which templates are current, so what ce serves is decided in ce.
@@ -128,12 +128,12 @@ ORDER BY d.text, p.text;
 CREATE VIEW history AS
 SELECT m.created_at, k.name AS key, d.text AS device, p.text AS problem, m.config, m.outcome, m.reason,
        m.stage, m.rows, m.bytes, LENGTH(m.samples_us) / 4 AS samples, m.median_us, m.spread,
-       m.registers, m.local_bytes, m.template_digest, m.compile_key, e.json AS evidence
+       m.registers, m.local_bytes, m.template_digest, m.compile_key, e.json AS environment
 FROM measurements AS m
 JOIN keys AS k ON k.id = m.key_id
 JOIN problems AS p ON p.id = k.problem_id
 JOIN device_models AS d ON d.id = k.device_model_id
-JOIN evidence AS e ON e.id = m.evidence_id
+JOIN environments AS e ON e.id = m.environment_id
 ORDER BY m.created_at, m.id;
 )sql";
 
@@ -150,7 +150,7 @@ UPDATE measurements SET identity =
    FROM keys AS k
    JOIN problems AS p ON p.id = k.problem_id
    JOIN device_models AS d ON d.id = k.device_model_id
-   JOIN evidence AS e ON e.id = evidence_id
+   JOIN environments AS e ON e.id = environment_id
    WHERE k.id = key_id);
 DELETE FROM measurements WHERE id NOT IN (SELECT MIN(id) FROM measurements GROUP BY identity);
 CREATE UNIQUE INDEX measurements_by_identity ON measurements (identity);
@@ -213,7 +213,7 @@ WITH runs AS (
          COALESCE(JSON_EXTRACT(e.json, '$.nvrtc'), JSON_EXTRACT(e.json, '$.compiler'), '-') AS toolkit,
          COALESCE(JSON_EXTRACT(e.json, '$.ce'), '-') AS ce
   FROM measurements AS m
-  JOIN evidence AS e ON e.id = m.evidence_id
+  JOIN environments AS e ON e.id = m.environment_id
   WHERE m.outcome = 'measured' AND m.stage <> 0 AND m.median_us > 0
 ), placed AS (
   SELECT *, COUNT(*) OVER population AS runs, MIN(created_at) OVER population AS first_at,
@@ -346,11 +346,11 @@ UPDATE binaries SET digest = ce_digest(compile_key, image);
 constexpr const char* version_8 = R"sql(
 INSERT INTO schema_versions (version) VALUES (8);
 
-CREATE TRIGGER evidence_refuse_delete BEFORE DELETE ON evidence
-BEGIN SELECT RAISE(ABORT, 'evidence is append-only'); END;
-CREATE TRIGGER evidence_refuse_replace BEFORE INSERT ON evidence
-WHEN EXISTS (SELECT 1 FROM evidence WHERE id = NEW.id OR (digest = NEW.digest AND json <> NEW.json))
-BEGIN SELECT RAISE(ABORT, 'evidence is append-only'); END;
+CREATE TRIGGER environments_refuse_delete BEFORE DELETE ON environments
+BEGIN SELECT RAISE(ABORT, 'environments are append-only'); END;
+CREATE TRIGGER environments_refuse_replace BEFORE INSERT ON environments
+WHEN EXISTS (SELECT 1 FROM environments WHERE id = NEW.id OR (digest = NEW.digest AND json <> NEW.json))
+BEGIN SELECT RAISE(ABORT, 'environments are append-only'); END;
 )sql";
 
 // Medians of different finals cannot be held against each other: they may be of another GPU, or of another day.
@@ -413,10 +413,10 @@ double real_of(sqlite3_value* value) {
                                                   : sqlite3_value_double(value);
 }
 
-/// Evidence that cannot be read is its own evidence: it must not keep a database from being opened.
-std::map<std::string, std::string> evidence_in(const std::string& text) {
+/// An environment that cannot be read is kept as its text: it must not keep a database from being opened.
+std::map<std::string, std::string> environment_in(const std::string& text) {
   try {
-    return decode_evidence(text);
+    return decode_environment(text);
   } catch (const std::exception&) {
     return {{"unreadable", text}};
   }
@@ -442,7 +442,7 @@ std::string identity_of_values(std::span<sqlite3_value*> values) {
        .spread = real_of(values[12]),
        .registers = static_cast<int>(integer(13)),
        .local_bytes = static_cast<int>(integer(14)),
-       .evidence = evidence_in(text(15)),
+       .environment = environment_in(text(15)),
        .created_at = text(16)});
 }
 

@@ -49,7 +49,7 @@ inline constexpr std::string_view magic("SQLite format 3\0", 16);
 
 /// Gives the connection the SQL functions ce_identity(), identity_of() of the values of a measurement: problem, device,
 /// config, template_digest, compile_key, outcome, reason, stage, rows, bytes, samples_us, median_us, spread, registers,
-/// local_bytes, evidence, created_at; and ce_digest(), digest() of one text or blob, or of two.
+/// local_bytes, environment, created_at; and ce_digest(), digest() of one text or blob, or of two.
 /// \throws SQLite::Exception
 void add_functions(SQLite::Database& database);
 

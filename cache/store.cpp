@@ -34,7 +34,7 @@ std::string select_measurements(std::string_view which) {
 /// of them.
 std::string select_row_of_key() {
   return fmt::format(R"sql(
-    SELECT {}, m.identity FROM measurements AS m JOIN evidence AS e ON e.id = m.evidence_id
+    SELECT {}, m.identity FROM measurements AS m JOIN environments AS e ON e.id = m.environment_id
     WHERE m.id = ?1 AND m.key_id = ?4)sql",
                      measurement_columns("?2", "?3"));
 }
@@ -150,14 +150,14 @@ SQLite::Statement& Store::prepared(std::string_view sql) {
 }
 
 bool Store::insert(const Measurement& m) {
-  const std::string evidence = encode_evidence(m.evidence);
-  const std::string evidence_digest = digest({evidence});
+  const std::string environment = encode_environment(m.environment);
+  const std::string environment_digest = digest({environment});
   Query(prepared("INSERT INTO problems (text) VALUES (?1) ON CONFLICT (text) DO NOTHING"), m.key.problem)
       .run();
   Query(prepared("INSERT INTO device_models (text) VALUES (?1) ON CONFLICT (text) DO NOTHING"), m.key.device)
       .run();
-  Query(prepared("INSERT INTO evidence (digest, json) VALUES (?1, ?2) ON CONFLICT (digest) DO NOTHING"),
-        evidence_digest, evidence)
+  Query(prepared("INSERT INTO environments (digest, json) VALUES (?1, ?2) ON CONFLICT (digest) DO NOTHING"),
+        environment_digest, environment)
       .run();
   Query(prepared(R"sql(
           INSERT INTO keys (name, problem_id, device_model_id)
@@ -167,15 +167,15 @@ bool Store::insert(const Measurement& m) {
       .run();
   Query(prepared(R"sql(
           INSERT INTO measurements (key_id, config, template_digest, compile_key, outcome, reason, stage, rows,
-            bytes, samples_us, median_us, spread, registers, local_bytes, evidence_id, created_at, identity)
+            bytes, samples_us, median_us, spread, registers, local_bytes, environment_id, created_at, identity)
           SELECT k.id, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, e.id, ?17, ?18
           FROM keys AS k
           JOIN problems AS p ON p.id = k.problem_id
           JOIN device_models AS d ON d.id = k.device_model_id
-          JOIN evidence AS e ON e.digest = ?3
+          JOIN environments AS e ON e.digest = ?3
           WHERE p.text = ?1 AND d.text = ?2
           ON CONFLICT (identity) DO NOTHING)sql"),
-        m.key.problem, m.key.device, evidence_digest, m.config, m.template_digest, m.compile_key,
+        m.key.problem, m.key.device, environment_digest, m.config, m.template_digest, m.compile_key,
         name(m.outcome), m.reason, m.stage, m.rows, m.bytes,
         std::span<const std::byte>(encode_samples(m.samples_us)), m.median_us, m.spread, m.registers,
         m.local_bytes, m.created_at, identity_of(m))

@@ -68,7 +68,7 @@ constexpr const char* pruned = "FROM temp.superseded WHERE NOT decides AND age >
 // In this order, so that nothing is referenced that goes.
 constexpr std::array after_pruning{
     "DELETE FROM key_counts",
-    "DELETE FROM evidence WHERE id NOT IN (SELECT evidence_id FROM measurements)",
+    "DELETE FROM environments WHERE id NOT IN (SELECT environment_id FROM measurements)",
     "DELETE FROM keys WHERE id NOT IN (SELECT key_id FROM measurements)",
     "DELETE FROM problems WHERE id NOT IN (SELECT problem_id FROM keys)",
     "DELETE FROM device_models WHERE id NOT IN (SELECT device_model_id FROM keys)",
@@ -87,7 +87,7 @@ std::string page_damage(std::string line) {
   return line;
 }
 
-/// While it lives, nothing looks for what refers to a row that goes: no index leads from evidence to its measurements,
+/// While it lives, nothing looks for what refers to a row that goes: no index leads from an environment to its measurements,
 /// so that would be a look at all of them for each row. SQLite heeds this outside of transactions alone.
 class UncheckedReferences {
  public:
@@ -126,7 +126,7 @@ Store::Pruned Store::prune(std::int64_t keep, bool rehearse) {
   if (!rehearse) {
     run(std::string("DELETE ") + unnamed_binaries);
     std::vector<std::string> triggers;
-    for (const char* name : {"measurements_refuse_delete", "evidence_refuse_delete"}) {
+    for (const char* name : {"measurements_refuse_delete", "environments_refuse_delete"}) {
       triggers.push_back(
           database_->execAndGet(fmt::format("SELECT sql FROM sqlite_master WHERE name = '{}'", name))
               .getString());
@@ -228,9 +228,10 @@ std::vector<std::string> Store::damages() {
          if (digest_of_binary(compile_key, row.blob(2)) != row.text(1))
            found.push_back(fmt::format("{}{} is not that of its bytes", damaged_binary, compile_key));
        });
-  each("evidence", "SELECT id, digest, json FROM evidence ORDER BY id", [&](const Query& row) {
+  each("environments", "SELECT id, digest, json FROM environments ORDER BY id", [&](const Query& row) {
     if (digest({row.text(2)}) != row.text(1))
-      found.push_back(fmt::format("evidence: the digest of row {} is not that of its text", row.integer(0)));
+      found.push_back(
+          fmt::format("environments: the digest of row {} is not that of its text", row.integer(0)));
   });
   each("measurements",
        fmt::format("SELECT m.id, k.name FROM {} WHERE m.identity <> ce_identity({}) ORDER BY m.id",

@@ -325,7 +325,7 @@ void Chooser::quarantine(const Problem& problem, const tuner::Decision& decision
               .compile_key = winner.compile_key,
               .outcome = cache::Outcome::quarantined,
               .reason = tuner::kept_reason(reason),
-              .evidence = tuner::evidence_now(device_),
+              .environment = tuner::environment_now(device_),
               .created_at = std::max(cache::utc_now(), winner.created_at)});  // clocks differ; it comes after
   log_once(LogLevel::warning, fmt::format("the winner that is known for {}, {}, {}",
                                           generator::title(problem), winner.config, said));

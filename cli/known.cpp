@@ -61,7 +61,7 @@ std::string timed_text(const cache::Measurement& measurement) {
   std::string text = printable(measurement.created_at.substr(0, 16)) + " UTC";
   if (const std::size_t at = text.find('T'); at != std::string::npos) text[at] = ' ';
   for (const char* name : {"uuid", "host"})
-    if (const auto found = measurement.evidence.find(name); found != measurement.evidence.end())
+    if (const auto found = measurement.environment.find(name); found != measurement.environment.end())
       return text + " on " + printable(found->second);
   return text;
 }

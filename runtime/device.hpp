@@ -19,7 +19,7 @@
 namespace ce::runtime {
 
 /// What separates one model of device from another. A fleet of equal GPUs shares one answer, so no
-/// UUID, driver or clock is in here: those are evidence.
+/// UUID, driver or clock is in here: those belong to the environment.
 struct Model {
   std::string name;    ///< "NVIDIA H200"; the host device's begins with "host:"
   int capability = 0;  ///< 10 x major + minor of the compute capability; 0 for the host
@@ -38,7 +38,7 @@ struct Model {
 };
 
 /// What may have influenced a measurement, as name and value: uuid, driver, clocks, temperature, ...
-using Evidence = std::map<std::string, std::string>;
+using Environment = std::map<std::string, std::string>;
 
 struct CompileRequest {
   std::string name;  ///< for messages and file names
@@ -156,7 +156,7 @@ class Device {
   /// \throws Unsupported where there is no compiler; the message says how to get one
   [[nodiscard]] virtual std::string compiler() const = 0;
   /// Read afresh at each call (clocks and temperature change).
-  [[nodiscard]] virtual Evidence evidence() const = 0;
+  [[nodiscard]] virtual Environment environment() const = 0;
 
   /// \throws CompileError, Unsupported (no compiler); Error(compile) where the compiler did not get to the source
   [[nodiscard]] virtual Binary compile(const CompileRequest& request) = 0;

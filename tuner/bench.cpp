@@ -45,10 +45,10 @@ generator::Operation ceiling_kind(const generator::Problem& problem) noexcept {
   return generator::inputs(problem) == 2 ? generator::Operation::add : generator::Operation::copy;
 }
 
-runtime::Evidence evidence_now(const runtime::Device& device) {
-  runtime::Evidence evidence = device.evidence();
-  evidence["ce"] = built_version();
-  return evidence;
+runtime::Environment environment_now(const runtime::Device& device) {
+  runtime::Environment environment = device.environment();
+  environment["ce"] = built_version();
+  return environment;
 }
 
 std::int64_t usual_scratch(const runtime::Device& device) {
@@ -152,18 +152,18 @@ std::string Bench::reference() const {
                      generator::template_digest(problem.operation, config.variant).substr(0, digest_digits));
 }
 
-runtime::Evidence Bench::evidence(std::span<const float> references_us) const {
-  runtime::Evidence evidence = evidence_now(device_);
+runtime::Environment Bench::environment(std::span<const float> references_us) const {
+  runtime::Environment environment = environment_now(device_);
   if (const double us = median(references_us); us > 0) {
-    evidence["reference"] = reference();
-    evidence["reference_us"] = fmt::format("{:.3f}", us);
-    evidence["launch_us"] = fmt::format("{:.3f}", middle_mean(launches_us_));
+    environment["reference"] = reference();
+    environment["reference_us"] = fmt::format("{:.3f}", us);
+    environment["launch_us"] = fmt::format("{:.3f}", middle_mean(launches_us_));
   }
   // Runs of one process have something in common.
   static const std::string process = fmt::format("{:08x}", std::random_device()());
-  evidence["process"] = process;
-  evidence["places"] = fmt::to_string(places_.size());
-  return evidence;
+  environment["process"] = process;
+  environment["places"] = fmt::to_string(places_.size());
+  return environment;
 }
 
 double Bench::time_driver_copy(int samples) {

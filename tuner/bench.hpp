@@ -16,8 +16,8 @@ namespace ce::tuner {
 /// The ceiling that the problem is held against: one read, a copy, or two reads and one write.
 [[nodiscard]] generator::Operation ceiling_kind(const generator::Problem& problem) noexcept;
 
-/// What may influence a measurement now: the device's evidence, and `ce`, the version of the library.
-[[nodiscard]] runtime::Evidence evidence_now(const runtime::Device& device);
+/// What may influence a measurement now: the device's environment, and `ce`, the version of the library.
+[[nodiscard]] runtime::Environment environment_now(const runtime::Device& device);
 
 /// Of the kernel that fills L2 before each sample, whose own time is the reference. It must never change.
 [[nodiscard]] generator::Config reference_config(const runtime::Model& model);
@@ -53,15 +53,15 @@ class Bench {
   void time(const Kernel& kernel, int samples, cache::Measurement& measurement);
 
   /// Time, in microseconds, of a kernel that never changes: what moves it moves all others. Median of the
-  /// samples; 0 on the host device, which has none. Times the same kernel on a single row, too, for evidence().
+  /// samples; 0 on the host device, which has none. Times the same kernel on a single row, too, for environment().
   [[nodiscard]] double time_reference(int samples);
 
   /// Which kernel that is: times of the same text compare, whatever the driver. Empty on the host device.
   [[nodiscard]] std::string reference() const;
 
-  /// evidence_now(), with the reference and the median of its times, where it has one, and what launching it cost
+  /// environment_now(), with the reference and the median of its times, where it has one, and what launching it cost
   /// so far.
-  [[nodiscard]] runtime::Evidence evidence(std::span<const float> references_us) const;
+  [[nodiscard]] runtime::Environment environment(std::span<const float> references_us) const;
 
   /// Median time, in microseconds, of the driver's own copy of the input to the output.
   [[nodiscard]] double time_driver_copy(int samples);

@@ -141,20 +141,20 @@ std::string reason_of(const cache::Measurement& winner, const std::vector<cache:
 }  // namespace
 
 std::string doubt_of(const cache::Measurement& measurement) {
-  const auto evidence = [&](const char* name) -> std::string {
-    const auto found = measurement.evidence.find(name);
-    return found == measurement.evidence.end() ? "" : found->second;
+  const auto environment = [&](const char* name) -> std::string {
+    const auto found = measurement.environment.find(name);
+    return found == measurement.environment.end() ? "" : found->second;
   };
-  std::string doubt = evidence("disturbance");
+  std::string doubt = environment("disturbance");
   const auto add = [&doubt](const std::string& reason) { doubt += (doubt.empty() ? "" : "; ") + reason; };
   // What caps the power is part of the GPU; what protects it from heat or a bad supply is not.
-  const std::string throttle = evidence("throttle");
+  const std::string throttle = environment("throttle");
   for (const char* reason : {"thermal", "hardware", "brake"})
     if (throttle.find(reason) != std::string::npos) {
       add("clocks were held down: " + throttle);
       break;
     }
-  if (const std::string processes = evidence("compute_processes");
+  if (const std::string processes = environment("compute_processes");
       !processes.empty() && processes != "0" && processes != "1")
     add(processes + " processes were on the GPU");
   return doubt;
@@ -187,8 +187,8 @@ bool has_final(const std::optional<Decision>& decision) noexcept {
 }
 
 std::string cut_short_by(const cache::Measurement& final) {
-  const auto found = final.evidence.find("cut_short");
-  return found == final.evidence.end() ? "" : found->second;
+  const auto found = final.environment.find("cut_short");
+  return found == final.environment.end() ? "" : found->second;
 }
 
 std::string unfinished_because(const cache::Measurement& final) {

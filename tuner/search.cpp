@@ -73,7 +73,7 @@ Search::Search(runtime::Device& device, cache::Cache& cache, const Settings& set
       key_{generator::key_text(problem), device.model().key()},
       scratch_bytes_(scratch_of_search(device, settings)),
       configs_(search_order(problem, device.model())),
-      evidence_(evidence_now(device)) {
+      environment_(environment_now(device)) {
   survey();
 }
 
@@ -173,7 +173,7 @@ cache::Measurement Search::measurement(std::size_t entrant) const {
   return {.key = key_,
           .config = generator::to_text(config),
           .template_digest = digests_.at(config.variant),
-          .evidence = evidence_};
+          .environment = environment_};
 }
 
 void Search::prepare_device() {
@@ -216,7 +216,7 @@ std::optional<BuildAhead::Ready> Search::next_ready(std::span<const std::size_t>
   return ahead_->next_begun();
 }
 
-/// Says so in the evidence where too few were ready.
+/// Says so in the environment where too few were ready.
 void Search::cut_short(std::size_t left) {
   const int few = measured();
   const bool enough = breadth_.strategy != Strategy::exhaustive && few >= breadth_.least_configs;
@@ -441,15 +441,15 @@ void Search::believe(std::span<const Turn> turns, std::span<Contender* const> co
 /// behind before may have the smaller median, of when the machine was faster.
 void Search::end_turns() {
   if (!bench_) return;
-  runtime::Evidence evidence = bench_->evidence(references_us_);
-  if (!disturbance_.empty()) evidence["disturbance"] = disturbance_;
-  if (!cut_short_.empty()) evidence["cut_short"] = cut_short_;
+  runtime::Environment environment = bench_->environment(references_us_);
+  if (!disturbance_.empty()) environment["disturbance"] = disturbance_;
+  if (!cut_short_.empty()) environment["cut_short"] = cut_short_;
   std::vector<cache::Measurement> measured;
   std::vector<std::string> right;  // each was verified before it was timed
   for (auto& [entrant, contender] : contenders_) {
     if (contender.measurement.samples_us.empty()) continue;
     keep(cache_, contender.built);
-    contender.measurement.evidence = evidence;
+    contender.measurement.environment = environment;
     if (contender.round < rounds_) contender.measurement.stage = cache::stage_of_screenings;
     measured.push_back(contender.measurement);
     right.push_back(contender.measurement.compile_key);

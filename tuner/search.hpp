@@ -101,7 +101,7 @@ class Search {
   std::vector<generator::Config> configs_;      ///< most promising first
   std::vector<Entrant> entrants_;               ///< one for each
   std::map<std::string, std::string> digests_;  ///< of the templates, by variant
-  runtime::Evidence evidence_;
+  runtime::Environment environment_;
   bool decided_ = false;  ///< the database holds measurements in turns
   int known_ = 0;         ///< configs that the database knew when the search began
   int compiled_ = 0;

@@ -7,9 +7,9 @@
 namespace ce::tuner {
 
 std::string machine_of(const runtime::Device& device) {
-  const runtime::Evidence evidence = device.evidence();
+  const runtime::Environment environment = device.environment();
   for (const char* name : {"uuid", "host"})
-    if (const auto found = evidence.find(name); found != evidence.end()) return found->second;
+    if (const auto found = environment.find(name); found != environment.end()) return found->second;
   return device.model().key();
 }
 

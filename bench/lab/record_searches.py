@@ -20,12 +20,12 @@ import sys
 
 QUERY = """
 SELECT p.text AS problem, d.text AS device, m.config, m.stage, m.median_us, m.spread, m.rows, m.bytes, m.outcome,
-       m.registers, m.local_bytes, m.created_at, e.json AS evidence
+       m.registers, m.local_bytes, m.created_at, e.json AS environment
 FROM measurements AS m
 JOIN keys AS k ON k.id = m.key_id
 JOIN problems AS p ON p.id = k.problem_id
 JOIN device_models AS d ON d.id = k.device_model_id
-JOIN evidence AS e ON e.id = m.evidence_id
+JOIN environments AS e ON e.id = m.environment_id
 ORDER BY p.text, m.created_at, m.id
 """
 
@@ -47,7 +47,7 @@ def main():
 
     problems, spilling, registers = collections.defaultdict(dict), set(), {}
     stages = {}  # of what problems has
-    sizes, devices, evidence, date = {}, set(), {}, ""
+    sizes, devices, environment, date = {}, set(), {}, ""
     for path in arguments.databases:
         database = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
         database.row_factory = sqlite3.Row
@@ -71,12 +71,12 @@ def main():
             registers[structure] = max(registers.get(structure, 0), row["registers"])
             if row["local_bytes"] > 0:
                 spilling.add(structure)
-            evidence, date = json.loads(row["evidence"]), row["created_at"]
+            environment, date = json.loads(row["environment"]), row["created_at"]
     if len(devices) != 1:
         sys.exit(f"measurements of {len(devices)} GPU models; expected one")
 
     print(f"# {arguments.command}")
-    print(f"# driver {evidence.get('driver', '?')}, NVRTC {evidence.get('nvrtc', '?')}, {date[:10]}")
+    print(f"# driver {environment.get('driver', '?')}, NVRTC {environment.get('nvrtc', '?')}, {date[:10]}")
     print(f"device {devices.pop()}")
     for problem, configs in problems.items():
         if not configs:  # all were rejected

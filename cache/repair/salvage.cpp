@@ -49,7 +49,7 @@ std::string select_measurements_with(std::string_view identity) {
   CROSS JOIN keys AS k ON k.id = m.key_id
   CROSS JOIN problems AS p ON p.id = k.problem_id
   CROSS JOIN device_models AS d ON d.id = k.device_model_id
-  CROSS JOIN evidence AS e ON e.id = m.evidence_id
+  CROSS JOIN environments AS e ON e.id = m.environment_id
   WHERE m.id BETWEEN ?1 AND ?2 ORDER BY m.id)sql",
                      measurement_columns(), identity);
 }

@@ -28,11 +28,11 @@ double median_of(std::span<const Measurement* const> runs) {
   return median(medians);
 }
 
-/// The values of one piece of evidence, in one text.
-std::string evidence_of(std::span<const Measurement* const> runs, const char* name) {
+/// The values of one name in the environments, as one text.
+std::string environment_of(std::span<const Measurement* const> runs, const char* name) {
   std::set<std::string> values;
   for (const Measurement* run : runs)
-    if (const auto found = run->evidence.find(name); found != run->evidence.end())
+    if (const auto found = run->environment.find(name); found != run->environment.end())
       values.insert(found->second);
   return fmt::format("{}", fmt::join(values, ", "));
 }
@@ -58,7 +58,7 @@ std::vector<Change> changes_of(const Population& before, const Population& after
   add("toolkit", before.software.toolkit, after.software.toolkit);
   add("library", before.software.library, after.software.library);
   add_templates(changes, before.software, after.software);
-  add("gpu", evidence_of(before.runs, "uuid"), evidence_of(after.runs, "uuid"));
+  add("gpu", environment_of(before.runs, "uuid"), environment_of(after.runs, "uuid"));
   return changes;
 }
 

@@ -23,9 +23,9 @@ namespace {
 using cache::Measurement;
 
 /// The first of these names that there is, else "-".
-std::string evidence_in(const Measurement& measurement, std::initializer_list<const char*> names) {
+std::string environment_in(const Measurement& measurement, std::initializer_list<const char*> names) {
   for (const char* name : names)
-    if (const auto found = measurement.evidence.find(name); found != measurement.evidence.end())
+    if (const auto found = measurement.environment.find(name); found != measurement.environment.end())
       return found->second;
   return "-";
 }
@@ -66,7 +66,7 @@ std::string winner_of(const Population& population, std::span<const Measurement>
 
 /// In microseconds; 0 where there is none, or what an edited database has in its place.
 double time_in(const Measurement& measurement, const char* name) {
-  const std::string text = evidence_in(measurement, {name});
+  const std::string text = environment_in(measurement, {name});
   double us = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), us);
   return error == std::errc() && us > 0 && std::isfinite(us) ? us : 0;
@@ -87,7 +87,8 @@ Run to_run(const OneRun& run, const Measurement& like) {
   };
   const auto time_of = [&](const char* name) {
     return typical([&](const Measurement& measurement) {
-      const bool comparable = evidence_in(measurement, {"reference"}) == evidence_in(like, {"reference"});
+      const bool comparable =
+          environment_in(measurement, {"reference"}) == environment_in(like, {"reference"});
       return comparable ? time_in(measurement, name) : 0;
     });
   };
@@ -101,9 +102,9 @@ Run to_run(const OneRun& run, const Measurement& like) {
 }  // namespace
 
 Software software_of(const Measurement& measurement) {
-  return {.driver = evidence_in(measurement, {"driver", "kernel"}),
-          .toolkit = evidence_in(measurement, {"nvrtc", "compiler"}),
-          .library = evidence_in(measurement, {"ce"}),
+  return {.driver = environment_in(measurement, {"driver", "kernel"}),
+          .toolkit = environment_in(measurement, {"nvrtc", "compiler"}),
+          .library = environment_in(measurement, {"ce"}),
           .templates = {{variant_of(measurement.config), measurement.template_digest}}};
 }
 
@@ -164,7 +165,7 @@ std::vector<Run> to_runs(std::span<const Measurement* const> measurements, const
       runs.push_back({.measurements = {measurement}});
       continue;
     }
-    const auto [known, is_new] = of_process.emplace(evidence_in(*measurement, {"process"}), runs.size());
+    const auto [known, is_new] = of_process.emplace(environment_in(*measurement, {"process"}), runs.size());
     if (is_new) runs.push_back({.measurements = {}, .process_us = usual_process_us});
     runs[known->second].measurements.push_back(measurement);
   }
@@ -178,7 +179,7 @@ void NoisePool::add(std::span<const Population> populations) {
   for (const Population& population : populations) {
     std::map<std::array<std::string, 2>, std::vector<const Measurement*>> groups;
     for (const Measurement* run : population.runs)
-      if (fills_device(*run)) groups[{run->config, evidence_in(*run, {"uuid"})}].push_back(run);
+      if (fills_device(*run)) groups[{run->config, environment_in(*run, {"uuid"})}].push_back(run);
     for (const auto& [identity, runs] : groups)
       if (runs.size() > 1) repeats_.push_back(to_runs(runs));
   }

@@ -15,7 +15,7 @@
 
 namespace ce::tuner {
 
-/// What a measurement was made with. "-" for what its evidence does not tell.
+/// What a measurement was made with. "-" for what its environment does not tell.
 struct Software {
   std::string driver, toolkit, library;
   std::map<std::string, std::string> templates;  ///< digests by variant

@@ -170,8 +170,8 @@ std::string text_of(const Known& known, const Explanation& why, const Beside& be
 
 /// Null where nobody noted it.
 Json uuid_of(const cache::Measurement& measurement) {
-  const auto found = measurement.evidence.find("uuid");
-  return found == measurement.evidence.end() ? Json() : Json(found->second);
+  const auto found = measurement.environment.find("uuid");
+  return found == measurement.environment.end() ? Json() : Json(found->second);
 }
 
 Json document_of(const Known& known, const Explanation& why, const Beside& beside) {

@@ -201,7 +201,7 @@ void IsolatedTuning::quarantine(const generator::Problem& problem, const std::st
                                     problem.operation, generator::parse_config(config).variant),
                                 .outcome = cache::Outcome::quarantined,
                                 .reason = tuner::kept_reason(reason),
-                                .evidence = device_.evidence()});
+                                .environment = device_.environment()});
 }
 
 tuner::Effort IsolatedTuning::tune(const generator::Problem& problem, const tuner::Settings& settings,

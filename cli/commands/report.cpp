@@ -71,7 +71,7 @@ ExitCode write_report(const ReportOptions& options) {
 void add_report(CLI::App& app, Action& chosen) {
   auto options = std::make_shared<ReportOptions>();
   CLI::App* command =
-      app.add_subcommand("report", "Put winners, axes, history and evidence on a page for browsers");
+      app.add_subcommand("report", "Put winners, axes, history and environments on a page for browsers");
   command->footer(report_examples);
   command->add_option("KEY", options->keys, "Only these keys of db list; their first 4 digits or more");
   command->add_option("--html", options->html, "The page to write")->type_name("FILE");

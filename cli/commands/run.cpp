@@ -81,7 +81,7 @@ Json document_of(const runtime::Device& device, const generator::Problem& proble
   }
   return {{"problem", json_of(problem)},
           {"device", {{"device", device.name()}, {"model", json_of(device.model())}}},
-          {"evidence", device.evidence()},
+          {"environment", device.environment()},
           {"config", chosen.config},
           {"origin", chosen.origin},
           {"tensors", list}};

@@ -39,9 +39,9 @@ struct Timer {
 };
 
 /// The parent has the device open, too, and waits: it is not another user of it, which would be a doubt.
-void leave_out_parent(runtime::Evidence& evidence) {
-  const auto known = evidence.find("compute_processes");
-  if (known == evidence.end()) return;
+void leave_out_parent(runtime::Environment& environment) {
+  const auto known = environment.find("compute_processes");
+  if (known == environment.end()) return;
   if (const int processes = std::atoi(known->second.c_str()); processes > 1)
     known->second = fmt::to_string(processes - 1);
 }
@@ -90,7 +90,7 @@ int timing_worker_main(int in, int out) {
         timer->retimer.time_beside(key, problem, configs, job.at("samples"), job.at("a_turn"));
     for (Measurement& measurement : beside.measurements) {
       measurement.created_at = cache::utc_now();
-      leave_out_parent(measurement.evidence);
+      leave_out_parent(measurement.environment);
     }
     std::ostringstream lines;
     cache::write_export(lines, beside.measurements);

@@ -86,7 +86,7 @@ TuningRun begin_run(const runtime::Device& device) {
   return {.device = device.name(),
           .model = device.model(),
           .date = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr))),
-          .evidence = device.evidence()};
+          .environment = device.environment()};
 }
 
 void end_run(TuningRun& run, const cache::Cache& cache) {
@@ -115,7 +115,7 @@ Json json_of(const TuningRun& run) {
   return {{"version", version()},
           {"date", run.date},
           {"device", {{"device", run.device}, {"model", json_of(run.model)}}},
-          {"evidence", run.evidence},
+          {"environment", run.environment},
           {"database", {{"path", run.database.path.string()}, {"persistent", run.database.persistent}}}};
 }
 

@@ -48,8 +48,8 @@ inline constexpr std::int64_t most_samples = 1'000'000;
 struct TuningRun {
   std::string device;  ///< "cuda:0"
   runtime::Model model;
-  std::string date;            ///< of its start: UTC, ISO 8601
-  runtime::Evidence evidence;  ///< of its start: driver, clocks, ...
+  std::string date;                  ///< of its start: UTC, ISO 8601
+  runtime::Environment environment;  ///< of its start: driver, clocks, ...
   cache::Status database;
   double seconds = 0;
   std::optional<Failure> failure;  ///< the one that decides the exit status
@@ -68,7 +68,7 @@ void end_run(TuningRun& run, const cache::Cache& cache);
 /// \returns whether other problems are worth trying
 [[nodiscard]] bool attempt(std::optional<Failure>& failure, const std::function<void()>& work);
 
-/// version, date, device, evidence, database.
+/// version, date, device, environment, database.
 [[nodiscard]] Json json_of(const TuningRun& run);
 
 /// Tells of the failure on standard error, after what was printed. \returns the exit status

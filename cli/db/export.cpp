@@ -56,7 +56,7 @@ std::vector<cache::Measurement> only_winner(const std::vector<cache::Measurement
   auto decision = tuner::decide(list, problem->operation);
   if (unfinished ? !tuner::has_final(decision) : !tuner::is_finished(decision)) return {};
   cache::Measurement winner = std::move(decision->winner.measurement);
-  for (const char* name : {"host", "process", "uuid"}) winner.evidence.erase(name);
+  for (const char* name : {"host", "process", "uuid"}) winner.environment.erase(name);
   thin(winner);
   return {std::move(winner)};
 }

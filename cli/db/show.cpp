@@ -80,11 +80,11 @@ std::string quarantine_text(const Known& known) {
   return table.text();
 }
 
-std::string evidence_text(const cache::Measurement& measurement) {
-  Table table({{"EVIDENCE"}, {"of the winner's measurement"}});
+std::string environment_text(const cache::Measurement& measurement) {
+  Table table({{"ENVIRONMENT"}, {"of the winner's measurement"}});
   table.add({"rows", fmt::to_string(measurement.rows)});
   table.add({"bytes", fmt::to_string(measurement.bytes)});
-  for (const auto& [name, value] : measurement.evidence) table.add({name, value});
+  for (const auto& [name, value] : measurement.environment) table.add({name, value});
   table.add({"compile key", measurement.compile_key});
   table.add({"template digest", measurement.template_digest});
   return table.text();
@@ -103,7 +103,7 @@ std::string text_of(const Known& known, const Asked& database, const ProblemFind
     text += "winner   none: nothing was measured with the templates of this version\n";
   }
   if (!known.quarantined.empty()) text += "\n" + quarantine_text(known);
-  if (known.decision) text += "\n" + evidence_text(known.decision->winner.measurement);
+  if (known.decision) text += "\n" + environment_text(known.decision->winner.measurement);
   if (known.history > 0)
     text += fmt::format("\n{} with templates of other versions (--json shows them)\n",
                         counted(static_cast<std::int64_t>(known.history), "measurement"));
@@ -129,7 +129,7 @@ void add_db_show(CLI::App& db, Action& chosen) {
   auto options = std::make_shared<CommonOptions>();
   auto key = std::make_shared<std::string>();
   CLI::App* command =
-      db.add_subcommand("show", "All configs tried on a problem, why the winner won, and the evidence");
+      db.add_subcommand("show", "All configs tried on a problem, why the winner won, and its environment");
   command->footer(show_examples);
   add_key_argument(*command, *key);
   add_database_option(*command, *options);

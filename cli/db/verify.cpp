@@ -26,7 +26,7 @@ constexpr const char* verify_examples =
     "\n"
     "Looks at a copy of the database: pages, references, the counts of each key, and the digests of "
     "compiled\n"
-    "kernels, evidence and measurements.\n";
+    "kernels, environments and measurements.\n";
 
 struct VerifyOptions {
   CommonOptions common;

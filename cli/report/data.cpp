@@ -98,7 +98,7 @@ void collect_software(ReportedDevice& device, const Measurement& measurement) {
                                   {&device.toolkits, &software.toolkit},
                                   {&device.libraries, &software.library}})
     if (*text != "-") set->insert(*text);
-  if (const auto uuid = measurement.evidence.find("uuid"); uuid != measurement.evidence.end())
+  if (const auto uuid = measurement.environment.find("uuid"); uuid != measurement.environment.end())
     device.uuids.insert(uuid->second);
 }
 

@@ -63,7 +63,7 @@ std::string row_of_history(const ReportedProblem& reported) {
   std::string html = fmt::format(
       "<details class=\"row\" data-text=\"{0} {1} \"><summary "
       "class=\"change\"><span>{0}</span><span>{2}</span>"
-      "<span class=\"why faint\">{3}</span></summary>\n<div class=\"evidence\"><div "
+      "<span class=\"why faint\">{3}</span></summary>\n<div class=\"details\"><div "
       "class=\"scroll\"><table><thead>"
       "<tr><th>from (UTC)</th><th>verdict</th><th>winner</th><th class=\"num\">time</th><th "
       "class=\"num\">GB/s</th>"

@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "cli/known.hpp"
-#include "cli/report/evidence.hpp"
+#include "cli/report/details.hpp"
 #include "cli/report/history.hpp"
 #include "cli/report/html.hpp"
 #include "cli/report/line_plot.hpp"
@@ -27,10 +27,10 @@ using Problems = std::vector<const ReportedProblem*>;
 using Chosen = std::set<const ReportedProblem*>;
 
 /// Of a page that browsers open at once, also with thousands of problems.
-constexpr std::size_t most_with_evidence = 200;
+constexpr std::size_t most_with_details = 200;
 
 /// Slower or unsure ones first, then those farthest from their ceilings.
-Chosen chosen_for_evidence(const ReportData& report) {
+Chosen chosen_for_details(const ReportData& report) {
   Problems all;
   for (const ReportedDevice& device : report.devices)
     for (const ReportedProblem& reported : device.problems) all.push_back(&reported);
@@ -41,7 +41,7 @@ Chosen chosen_for_evidence(const ReportData& report) {
                       reported->share().value_or(2));
   };
   std::stable_sort(all.begin(), all.end(), [&](auto* a, auto* b) { return rank(a) < rank(b); });
-  all.resize(std::min(all.size(), most_with_evidence));
+  all.resize(std::min(all.size(), most_with_details));
   return {all.begin(), all.end()};
 }
 
@@ -169,7 +169,7 @@ std::string shape_of(const ReportedProblem& reported) {
   return shape;
 }
 
-std::string row_of(const ReportedProblem& reported, bool with_evidence) {
+std::string row_of(const ReportedProblem& reported, bool with_details) {
   const std::string dtype(reported.problem ? name(reported.problem->dtype) : "");
   std::string cells = fmt::format("<span>{}</span><span>{}</span>", dtype, shape_of(reported));
   if (reported.best.empty()) {
@@ -184,9 +184,9 @@ std::string row_of(const ReportedProblem& reported, bool with_evidence) {
   }
   return fmt::format(
       "<details class=\"row\" data-text=\"{} {} \"><summary class=\"winner\">{}</summary>\n"
-      "<div class=\"evidence\">\n{}</div></details>\n",
+      "<div class=\"details\">\n{}</div></details>\n",
       escaped(reported.title), reported.summary.key.id(), cells,
-      with_evidence ? evidence_html(reported) : commands_html(reported));
+      with_details ? details_html(reported) : commands_html(reported));
 }
 
 std::string winners_of(const std::vector<std::pair<std::string, Problems>>& kinds, const Chosen& chosen) {
@@ -197,10 +197,10 @@ std::string winners_of(const std::vector<std::pair<std::string, Problems>>& kind
   std::string html =
       "<h3>Winners</h3>\n<p class=\"faint\">The fastest config of each problem, when and on which GPU it "
       "was timed, its time, and its share of the ceiling: what the fastest kernel on record reaches "
-      "that does nothing but move memory in the same way. Open a line for its evidence.</p>\n";
+      "that does nothing but move memory in the same way. Open a line for its details.</p>\n";
   if (std::any_of(kinds.begin(), kinds.end(), left_out))
     html += fmt::format(
-        "<p class=\"faint\">The evidence of {} problems is on the page: those that became slower or may "
+        "<p class=\"faint\">The details of {} problems are on the page: those that became slower or may "
         "have, then "
         "those farthest from their ceilings. <code>ce-tune report --html FILE KEY</code> shows that of "
         "others.</p>\n",
@@ -332,7 +332,7 @@ std::string page_of(const ReportData& report) {
         "<p class=\"filter\" hidden=\"\"><input id=\"filter\" type=\"search\" placeholder=\"Filter: bf16 "
         "4096\" "
         "aria-label=\"Show only the problems with these words\"/></p>\n";
-  const Chosen chosen = chosen_for_evidence(report);
+  const Chosen chosen = chosen_for_details(report);
   for (std::size_t i = 0; i < report.devices.size(); ++i)
     html += device_section(report.devices[i], i + 1, chosen);
   html += "</main>\n";

@@ -55,7 +55,7 @@ const std::string_view report_style = R"css(
   .verdict.slower { background: var(--bad-tint); color: var(--bad); font-weight: 600; }
   .verdict.faster { background: var(--good-tint); color: var(--good); }
   .verdict.unsure { background: var(--unsure-tint); color: var(--unsure); }
-  .evidence { padding: .2rem .8rem 1rem; font-size: .87rem; }
+  .details { padding: .2rem .8rem 1rem; font-size: .87rem; }
   .scroll { overflow-x: auto; max-width: 100%; }
   table { border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabular-nums; overflow-wrap: normal; }
   th { text-align: left; font-weight: 400; color: var(--faint); font-size: .75rem; vertical-align: bottom; }
@@ -80,7 +80,7 @@ const std::string_view report_style = R"css(
     .winner .speed { grid-column: 3; grid-row: 3; }
     .change { grid-template-columns: minmax(0, 1fr) auto; }
     .change .why { grid-column: 1 / -1; }
-    .evidence { padding: .2rem .3rem 1rem; }
+    .details { padding: .2rem .3rem 1rem; }
   }
   @media print { .filter { display: none; } }
 )css";

@@ -65,17 +65,17 @@ std::string problem_of(const Model& model) {
                      lowest_capability % 10);
 }
 
-Evidence evidence_of(const Driver& driver, CUdevice device, const Model& model) {
+Environment environment_of(const Driver& driver, CUdevice device, const Model& model) {
   char pci_bus_id[32] = {};
   CE_CUDA_CHECK(driver, cuDeviceGetPCIBusId(pci_bus_id, sizeof pci_bus_id - 1, device));
-  Evidence evidence = {{"uuid", uuid_of(driver, device, model)},
-                       {"cuda", driver.version()},
-                       {"pci", pci_bus_id},
-                       {"host", host_name()}};
-  evidence["driver"] = nvml_driver_version().value_or("CUDA " + evidence["cuda"]);
-  if (const Nvrtc* nvrtc = Nvrtc::if_opened()) evidence["nvrtc"] = nvrtc->version();
-  add_nvml_evidence(pci_bus_id, evidence);
-  return evidence;
+  Environment environment = {{"uuid", uuid_of(driver, device, model)},
+                             {"cuda", driver.version()},
+                             {"pci", pci_bus_id},
+                             {"host", host_name()}};
+  environment["driver"] = nvml_driver_version().value_or("CUDA " + environment["cuda"]);
+  if (const Nvrtc* nvrtc = Nvrtc::if_opened()) environment["nvrtc"] = nvrtc->version();
+  add_nvml_environment(pci_bus_id, environment);
+  return environment;
 }
 
 }  // namespace ce::runtime::cuda

@@ -21,6 +21,6 @@ inline constexpr int lowest_capability = 75;
 /// Why `ce` cannot use that GPU; empty when it can.
 [[nodiscard]] std::string problem_of(const Model& model);
 
-[[nodiscard]] Evidence evidence_of(const Driver& driver, CUdevice device, const Model& model);
+[[nodiscard]] Environment environment_of(const Driver& driver, CUdevice device, const Model& model);
 
 }  // namespace ce::runtime::cuda

@@ -53,7 +53,7 @@ class CudaDevice final : public Device {
 
   const Model& model() const override { return model_; }
   std::string name() const override { return fmt::format("cuda:{}", ordinal_); }
-  Evidence evidence() const override { return evidence_of(driver_, device_, model_); }
+  Environment environment() const override { return environment_of(driver_, device_, model_); }
 
   std::string compiler() const override {
     const Nvrtc& nvrtc = Nvrtc::get();

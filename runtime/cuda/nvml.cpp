@@ -70,35 +70,35 @@ std::optional<Value> ask(Result (*query)(Parameters...), Arguments... arguments)
 }
 
 template <class Value>
-void add(Evidence& evidence, const char* name, std::optional<Value> value) {
-  if (value) evidence[name] = fmt::format("{}", *value);
+void add(Environment& environment, const char* name, std::optional<Value> value) {
+  if (value) environment[name] = fmt::format("{}", *value);
 }
 
-void add_watts(Evidence& evidence, const char* name, std::optional<unsigned> milliwatts) {
-  if (milliwatts) evidence[name] = fmt::format("{:.1f}", *milliwatts / 1000.0);
+void add_watts(Environment& environment, const char* name, std::optional<unsigned> milliwatts) {
+  if (milliwatts) environment[name] = fmt::format("{:.1f}", *milliwatts / 1000.0);
 }
 
 }  // namespace
 
-void add_nvml_evidence(const std::string& pci_bus_id, Evidence& evidence) {
+void add_nvml_environment(const std::string& pci_bus_id, Environment& environment) {
   const Nvml& nvml = get();
   Handle gpu = nullptr;
   if (nvml.handle == nullptr || nvml.handle(pci_bus_id.c_str(), &gpu) != success) return;
-  add(evidence, "sm_clock_mhz", ask<unsigned>(nvml.clock, gpu, clock_sm));
-  add(evidence, "sm_clock_max_mhz", ask<unsigned>(nvml.max_clock, gpu, clock_sm));
-  add(evidence, "memory_clock_mhz", ask<unsigned>(nvml.clock, gpu, clock_memory));
-  add(evidence, "temperature_c", ask<unsigned>(nvml.temperature, gpu, temperature_gpu));
-  add_watts(evidence, "power_w", ask<unsigned>(nvml.power, gpu));
-  add_watts(evidence, "power_limit_w", ask<unsigned>(nvml.power_limit, gpu));
+  add(environment, "sm_clock_mhz", ask<unsigned>(nvml.clock, gpu, clock_sm));
+  add(environment, "sm_clock_max_mhz", ask<unsigned>(nvml.max_clock, gpu, clock_sm));
+  add(environment, "memory_clock_mhz", ask<unsigned>(nvml.clock, gpu, clock_memory));
+  add(environment, "temperature_c", ask<unsigned>(nvml.temperature, gpu, temperature_gpu));
+  add_watts(environment, "power_w", ask<unsigned>(nvml.power, gpu));
+  add_watts(environment, "power_limit_w", ask<unsigned>(nvml.power_limit, gpu));
   if (const auto reasons = ask<unsigned long long>(nvml.throttle, gpu))
-    evidence["throttle"] = throttle_text(*reasons);
-  if (const auto on = ask<int>(nvml.persistence, gpu)) evidence["persistence"] = *on != 0 ? "on" : "off";
+    environment["throttle"] = throttle_text(*reasons);
+  if (const auto on = ask<int>(nvml.persistence, gpu)) environment["persistence"] = *on != 0 ? "on" : "off";
   if (nvml.processes != nullptr) {
     // With no room for their descriptions NVML returns the number of processes alone.
     unsigned count = 0;
     const Result result = nvml.processes(gpu, &count, nullptr);
     if (result == success || result == insufficient_size)
-      evidence["compute_processes"] = std::to_string(count);
+      environment["compute_processes"] = std::to_string(count);
   }
 }
 

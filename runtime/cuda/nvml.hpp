@@ -9,11 +9,11 @@
 
 namespace ce::runtime::cuda {
 
-/// Adds to `evidence` what NVML tells of the GPU at that PCI address: sm_clock_mhz, memory_clock_mhz,
+/// Adds to `environment` what NVML tells of the GPU at that PCI address: sm_clock_mhz, memory_clock_mhz,
 /// sm_clock_max_mhz, temperature_c, power_w, power_limit_w, throttle, persistence, compute_processes.
 /// What it cannot tell is left out; without NVML, all of it. For a MIG slice this is the state of the whole
 /// GPU.
-void add_nvml_evidence(const std::string& pci_bus_id, Evidence& evidence);
+void add_nvml_environment(const std::string& pci_bus_id, Environment& environment);
 
 /// The kernel driver's own version, such as "580.159.04"; nothing without NVML.
 [[nodiscard]] std::optional<std::string> nvml_driver_version();

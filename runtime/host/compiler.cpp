@@ -63,9 +63,9 @@ void check(int error, std::string_view call) {
 
 /// Of a program that keeps its temporary files in the folder it runs in, so that they go with it where it is killed. In the
 /// root, where nothing is compiled, it is as it is.
-class Environment {
+class ChildEnvironment {
  public:
-  explicit Environment(const fs::path& folder) : own_("TMPDIR=" + fs::absolute(folder).string()) {
+  explicit ChildEnvironment(const fs::path& folder) : own_("TMPDIR=" + fs::absolute(folder).string()) {
     const bool is_own = folder.has_relative_path();
     constexpr std::string_view name = "TMPDIR=";
     for (char* const* variable = environment_of_programs(); *variable != nullptr; ++variable)
@@ -73,8 +73,8 @@ class Environment {
     if (is_own) all_.push_back(own_.data());
     all_.push_back(nullptr);
   }
-  Environment(const Environment&) = delete;
-  Environment& operator=(const Environment&) = delete;
+  ChildEnvironment(const ChildEnvironment&) = delete;
+  ChildEnvironment& operator=(const ChildEnvironment&) = delete;
 
   [[nodiscard]] char* const* data() const noexcept { return all_.data(); }
 
@@ -108,8 +108,8 @@ pid_t spawn(const fs::path& program, const std::vector<std::string>& arguments, 
   ::posix_spawnattr_setsigdefault(&attributes, &by_default);
   ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF);
   pid_t child = 0;
-  const int error =
-      ::posix_spawn(&child, program.c_str(), &actions, &attributes, argv.data(), Environment(folder).data());
+  const int error = ::posix_spawn(&child, program.c_str(), &actions, &attributes, argv.data(),
+                                  ChildEnvironment(folder).data());
   ::posix_spawn_file_actions_destroy(&actions);
   ::posix_spawnattr_destroy(&attributes);
   check(error, fmt::format("starting {}", program.string()));

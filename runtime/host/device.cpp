@@ -107,7 +107,7 @@ class HostDevice : public Device {
     return fmt::format("{} {} host-abi {}", compiler_.version(), system_names().machine, host_abi::version);
   }
 
-  Evidence evidence() const override {
+  Environment environment() const override {
     const utsname names = system_names();
     return {{"host", names.nodename},
             {"kernel", names.release},

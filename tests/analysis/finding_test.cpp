@@ -40,12 +40,12 @@ Measurement final_of(int day, const std::string& config, double us) {
           .samples_us = std::vector<float>(15, static_cast<float>(us)),
           .median_us = us,
           .spread = 0.001,
-          .evidence = {{"driver", "580"}, {"nvrtc", "13.0"}, {"ce", "0.1.0"}, {"uuid", "GPU-1"}},
+          .environment = {{"driver", "580"}, {"nvrtc", "13.0"}, {"ce", "0.1.0"}, {"uuid", "GPU-1"}},
           .created_at = fmt::format("2030-01-{:02}T12:00:00.000Z", day)};
 }
 
-Measurement with(Measurement measurement, const std::map<std::string, std::string>& evidence) {
-  for (const auto& [name, value] : evidence) measurement.evidence[name] = value;
+Measurement with(Measurement measurement, const std::map<std::string, std::string>& environment) {
+  for (const auto& [name, value] : environment) measurement.environment[name] = value;
   return measurement;
 }
 
@@ -96,7 +96,7 @@ TEST(Populations, AreOfOneDriverOneCompilerAndOneLibrary) {
         << name;
   // What a host device has in their place.
   Measurement host = final_of(1, block(0), 100);
-  host.evidence = {{"kernel", "6.1"}, {"compiler", "g++ 11"}, {"ce", "0.1.0"}};
+  host.environment = {{"kernel", "6.1"}, {"compiler", "g++ 11"}, {"ce", "0.1.0"}};
   const Software software = software_of(host);
   EXPECT_EQ(software.driver, "6.1");
   EXPECT_EQ(software.toolkit, "g++ 11");

@@ -72,7 +72,7 @@ Measurement drawn_from(const RecordedRun& run, double factor, std::mt19937_64& e
       std::min(all, static_cast<std::size_t>(15 * times_as_many(us) * launches_a_sample(us)));
   const auto first = run.samples_us.begin() + static_cast<std::ptrdiff_t>(engine() % (all - count + 1));
   Measurement measurement{.samples_us = {first, first + static_cast<std::ptrdiff_t>(count)},
-                          .evidence = {{"reference", "read"}, {"reference_us", run.reference_us}}};
+                          .environment = {{"reference", "read"}, {"reference_us", run.reference_us}}};
   for (float& sample : measurement.samples_us) sample *= static_cast<float>(factor);
   measurement.median_us = median(measurement.samples_us);
   measurement.spread = spread(measurement.samples_us);

@@ -107,7 +107,7 @@ TEST_F(RetimeTest, DisturbedTurnsAreTakenAgain) {
   EXPECT_THAT(found.measurements.at(0).samples_us, SizeIs(15));
   EXPECT_THAT(found.measurements[0].samples_us, Each(10));
   EXPECT_EQ(found.measurements[0].median_us, 10);
-  EXPECT_EQ(found.measurements[0].evidence.at("reference_us"), "10.000");
+  EXPECT_EQ(found.measurements[0].environment.at("reference_us"), "10.000");
 }
 
 TEST_F(RetimeTest, AsManySamplesAreKeptAsWereAskedFor) {

@@ -40,14 +40,14 @@ class RecordSearches(unittest.TestCase):
                 CREATE TABLE problems (id, text);
                 CREATE TABLE device_models (id, text);
                 CREATE TABLE keys (id, problem_id, device_model_id);
-                CREATE TABLE evidence (id, json);
+                CREATE TABLE environments (id, json);
                 CREATE TABLE measurements (id INTEGER PRIMARY KEY, config, stage, median_us, created_at, outcome,
                   key_id DEFAULT 1, spread DEFAULT 0.01, rows DEFAULT 8, bytes DEFAULT 64, registers DEFAULT 40,
-                  local_bytes DEFAULT 0, evidence_id DEFAULT 1);
+                  local_bytes DEFAULT 0, environment_id DEFAULT 1);
                 INSERT INTO problems VALUES (1, 'p');
                 INSERT INTO device_models VALUES (1, 'GPU');
                 INSERT INTO keys VALUES (1, 1, 1);
-                INSERT INTO evidence VALUES (1, '{}');""")
+                INSERT INTO environments VALUES (1, '{}');""")
             database.executemany(
                 "INSERT INTO measurements (config, stage, median_us, created_at, outcome) VALUES (?, ?, ?, ?, ?)",
                 [(f"{config},load=ca,store=wb", stage, None if us == self.UNTIMED else us or 0, f"2030-01-{day:02}",

@@ -24,7 +24,7 @@ def problem(columns, share=0.5, operation="softmax", variant="block", **others):
 
 def document(date, problems, **others):
     return {"date": date, "version": "1", "device": {"model": {"name": "Some GPU"}},
-            "evidence": {"driver": "2", "nvrtc": "3"}, "problems": problems, **others}
+            "environment": {"driver": "2", "nvrtc": "3"}, "problems": problems, **others}
 
 
 def comparison(date, peers, missing=()):

@@ -53,8 +53,8 @@ Measurement any_measurement(std::mt19937_64& random, const Key& key, int number)
                                : 1.0 / (1.0 + static_cast<double>(random()));
   m.registers = static_cast<int>(random() % 256);
   m.local_bytes = static_cast<int>(random() % 100000);
-  m.evidence.clear();
-  for (auto left = random() % 4; left > 0; --left) m.evidence[any_text(random)] = any_text(random);
+  m.environment.clear();
+  for (auto left = random() % 4; left > 0; --left) m.environment[any_text(random)] = any_text(random);
   return m;
 }
 
@@ -101,18 +101,18 @@ TEST_F(CacheBasics, DatesWhatHasNoDate) {
   EXPECT_TRUE(date.substr(0, 4) == year(0) || date.substr(0, 4) == year(-1)) << date;
 }
 
-TEST_F(CacheBasics, EvidenceThatIsNoUtf8DoesNotStopIt) {
+TEST_F(CacheBasics, AnEnvironmentThatIsNoUtf8DoesNotStopIt) {
   Cache cache = Cache::in_memory();
   Measurement measurement = a_measurement(key, "config");
-  measurement.evidence = {{"host", "\xff\xfe"}};
+  measurement.environment = {{"host", "\xff\xfe"}};
   cache.add(measurement);
-  EXPECT_EQ(cache.measurements(key).at(0).evidence.at("host"), "\xEF\xBF\xBD\xEF\xBF\xBD");
+  EXPECT_EQ(cache.measurements(key).at(0).environment.at("host"), "\xEF\xBF\xBD\xEF\xBF\xBD");
 }
 
-TEST_F(CacheBasics, EqualEvidenceIsStoredOnce) {
+TEST_F(CacheBasics, EqualEnvironmentsAreStoredOnce) {
   Cache cache = Cache::open(file());
   for (int i = 0; i < 5; ++i) cache.add(a_measurement(key, std::to_string(i)));
-  EXPECT_EQ(sql_value(file(), "SELECT COUNT(*) FROM evidence"), "1");
+  EXPECT_EQ(sql_value(file(), "SELECT COUNT(*) FROM environments"), "1");
 }
 
 TEST_F(CacheBasics, KeysComeByDeviceThenProblem) {

@@ -40,7 +40,7 @@ class Damage : public CacheTest {
   }
   [[nodiscard]] static Measurement measurement_of(int key, int config) {
     Measurement m = a_measurement(key_of(key), fmt::format("block/warps={}", config), config);
-    m.evidence["driver"] = fmt::format("{}", config / 8);
+    m.environment["driver"] = fmt::format("{}", config / 8);
     return m;
   }
   [[nodiscard]] static std::vector<std::byte> image_of(int i) {

@@ -78,7 +78,7 @@ Measurement a_measurement(const Key& key, const std::string& config, int number)
           .median_us = 2.5,
           .spread = 0.25,
           .registers = 32,
-          .evidence = {{"driver", "550.1"}, {"host", "here"}},
+          .environment = {{"driver", "550.1"}, {"host", "here"}},
           .created_at = fmt::format("2030-01-01T00:00:{:02}.{:03}Z", number / 1000 % 60, number % 1000)};
 }
 
@@ -97,7 +97,7 @@ void expect_same(const Measurement& actual, const Measurement& expected) {
   EXPECT_TRUE(same(actual.spread, expected.spread)) << actual.spread << ' ' << expected.spread;
   EXPECT_EQ(actual.registers, expected.registers);
   EXPECT_EQ(actual.local_bytes, expected.local_bytes);
-  EXPECT_EQ(actual.evidence, expected.evidence);
+  EXPECT_EQ(actual.environment, expected.environment);
   EXPECT_EQ(actual.created_at, expected.created_at);
 }
 

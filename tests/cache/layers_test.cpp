@@ -131,8 +131,8 @@ TEST_F(Layers, WhatShipsIsAnExportOfFinishedSearches) {
     for (const Measurement& m : layers.front().cache.measurements(summary.key)) {
       EXPECT_GT(m.stage, 0);
       EXPECT_GT(m.median_us, 0);
-      EXPECT_FALSE(m.evidence.contains("uuid"));
-      EXPECT_FALSE(m.evidence.contains("host"));
+      EXPECT_FALSE(m.environment.contains("uuid"));
+      EXPECT_FALSE(m.environment.contains("host"));
       EXPECT_FALSE(m.key.device.starts_with("host:"));
     }
   }

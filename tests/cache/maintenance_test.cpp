@@ -100,7 +100,7 @@ TEST_F(MaintenanceTest, AnIdentityIsOfEveryMember) {
   others[12].spread = std::numeric_limits<double>::quiet_NaN();
   others[13].registers += 1;
   others[14].local_bytes += 1;
-  others[15].evidence["driver"] = "550.2";
+  others[15].environment["driver"] = "550.2";
   others.push_back(one);
   others.back().created_at = "2031";
   others.push_back(one);
@@ -133,15 +133,15 @@ TEST_F(MaintenanceTest, AFileOfVersionOneGetsIdentitiesAndLosesNothingButRepetit
       INSERT INTO device_models VALUES (1, '{}');
       INSERT INTO problems VALUES (1, '{}');
       INSERT INTO keys VALUES (1, '{}', 1, 1);
-      INSERT INTO evidence VALUES (1, 'digest', '{{"driver":"550.1","host":"here"}}'), (2, 'other', 'no JSON');
+      INSERT INTO environments VALUES (1, 'digest', '{{"driver":"550.1","host":"here"}}'), (2, 'other', 'no JSON');
       )sql",
                               key.device, key.problem, key.id()));
-    const auto row = [&](int id, const Measurement& m, int evidence) {
+    const auto row = [&](int id, const Measurement& m, int environment) {
       database.exec(
           fmt::format("INSERT INTO measurements VALUES ({}, 1, '{}', 'templates', '{}', 'measured', '', 1, "
                       "1024, 1048576, "
                       "x'0000c03f0000204000006040', 2.5, 0.25, 32, 0, {}, '{}')",
-                      id, m.config, m.compile_key, evidence, m.created_at));
+                      id, m.config, m.compile_key, environment, m.created_at));
     };
     row(1, first, 1);
     row(2, second, 1);
@@ -161,15 +161,15 @@ TEST_F(MaintenanceTest, AFileOfVersionOneGetsIdentitiesAndLosesNothingButRepetit
   EXPECT_THROW(sql(file(), "DELETE FROM measurements"), SQLite::Exception);
   EXPECT_THROW(sql(file(), "UPDATE measurements SET identity = ''"), SQLite::Exception);
   EXPECT_EQ(Maintenance::copy(file()).damages(),
-            (std::vector<std::string>{"evidence: the digest of row 1 is not that of its text",
-                                      "evidence: the digest of row 2 is not that of its text"}));
+            (std::vector<std::string>{"environments: the digest of row 1 is not that of its text",
+                                      "environments: the digest of row 2 is not that of its text"}));
 }
 
 TEST_F(MaintenanceTest, ADamagedFileOfAnOlderSchemaIsExaminedBeforeItIsChanged) {
   {
     SQLite::Database database(file().string(), SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE);
     migrate(database, migrations().first(8));
-    database.exec("DROP TRIGGER evidence_refuse_update");
+    database.exec("DROP TRIGGER environments_refuse_update");
   }
   const std::string before = contents(file());
   EXPECT_THROW(static_cast<void>(Maintenance::open(file())), Damaged);
@@ -177,13 +177,13 @@ TEST_F(MaintenanceTest, ADamagedFileOfAnOlderSchemaIsExaminedBeforeItIsChanged) 
   EXPECT_EQ(contents(file()), before);
 }
 
-TEST_F(MaintenanceTest, EvidenceThatCannotBeReadDoesNotKeepAFileOfVersionOneFromBeingOpened) {
+TEST_F(MaintenanceTest, AnEnvironmentThatCannotBeReadDoesNotKeepAFileOfVersionOneFromBeingOpened) {
   {
     SQLite::Database database(file().string(), SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE);
     migrate(database, migrations().first(1));
     database.exec(
         "INSERT INTO device_models VALUES (1, 'd'); INSERT INTO problems VALUES (1, 'p');"
-        "INSERT INTO keys VALUES (1, 'k', 1, 1); INSERT INTO evidence VALUES (1, 'digest', 'no JSON');"
+        "INSERT INTO keys VALUES (1, 'k', 1, 1); INSERT INTO environments VALUES (1, 'digest', 'no JSON');"
         "INSERT INTO measurements VALUES (1, 1, 'c', 't', 'k', 'measured', '', 1, 1, 1, x'', 1, 1, 1, 0, 1, "
         "'2030')");
   }
@@ -369,7 +369,7 @@ TEST_F(MaintenanceTest, PruningKeepsWhatDecidesAndWhatIsLatest) {
     kept += fmt::format("{} {} {}; ", m.config, m.template_digest, m.stage);
   EXPECT_EQ(kept, "block/1 old 1; online/2 older 0; block/1 new 0; block/2 new 0; online/1 newer 0; ");
   EXPECT_EQ(maintenance.prune(0, false).measurements, 0) << "what decides stays, whatever its age";
-  for (const char* statement : {"DELETE FROM measurements", "DELETE FROM evidence"})
+  for (const char* statement : {"DELETE FROM measurements", "DELETE FROM environments"})
     EXPECT_THROW(sql(file(), statement), SQLite::Exception) << "append-only again";
   EXPECT_TRUE(maintenance.damages().empty());
 }
@@ -461,13 +461,13 @@ TEST_F(MaintenanceTest, PruningKeepsEachBinaryThatALatestMeasurementNames) {
             "alone,both,first,one,second,third");
 }
 
-TEST_F(MaintenanceTest, PruningKeepsEvidenceThatIsSharedWithWhatStays) {
+TEST_F(MaintenanceTest, PruningKeepsAnEnvironmentThatIsSharedWithWhatStays) {
   std::vector<Measurement> list;
   const auto add = [&](const char* templates, const char* driver) {
     Measurement m = a_measurement(key, "block/1", static_cast<int>(list.size()));
     m.template_digest = templates;
     m.stage = stage_of_screenings;
-    m.evidence = {{"driver", driver}};
+    m.environment = {{"driver", driver}};
     list.push_back(m);
   };
   for (const char* driver : {"the fastest's", "shared", "gone", "shared", "gone, too"}) add("old", driver);
@@ -476,7 +476,7 @@ TEST_F(MaintenanceTest, PruningKeepsEvidenceThatIsSharedWithWhatStays) {
   fill(file(), list);
   Maintenance maintenance = Maintenance::open(file());
   EXPECT_EQ(maintenance.prune(0, false).measurements, 4);
-  EXPECT_EQ(sql_value(file(), "SELECT GROUP_CONCAT(json) FROM (SELECT json FROM evidence ORDER BY id)"),
+  EXPECT_EQ(sql_value(file(), "SELECT GROUP_CONCAT(json) FROM (SELECT json FROM environments ORDER BY id)"),
             R"({"driver":"the fastest's"},{"driver":"shared"})");
   EXPECT_TRUE(maintenance.damages().empty());
   EXPECT_EQ(maintenance.add(list), 4) << "and measurements are taken as ever";
@@ -501,13 +501,13 @@ TEST_F(MaintenanceTest, PruningDropsWhatNothingRefersTo) {
   gone.template_digest = "old";
   gone.stage = 0;
   gone.median_us = 9;
-  gone.evidence = {{"driver", "of yore"}};
+  gone.environment = {{"driver", "of yore"}};
   Measurement best = gone;
   best.median_us = 1;
-  best.evidence = {{"driver", "still"}};
+  best.environment = {{"driver", "still"}};
   fill(file(), {gone, best, a_measurement(key, "block/1", 2)});
   EXPECT_EQ(Maintenance::open(file()).prune(0, false).measurements, 1);
-  EXPECT_EQ(sql_value(file(), "SELECT COUNT(*) FROM evidence"), "2");
+  EXPECT_EQ(sql_value(file(), "SELECT COUNT(*) FROM environments"), "2");
   EXPECT_EQ(sql_value(file(), "SELECT measurements FROM key_counts"), "2");
   EXPECT_TRUE(Maintenance::copy(file()).damages().empty());
 }
@@ -521,11 +521,11 @@ TEST_F(MaintenanceTest, DamageIsNamed) {
   EXPECT_TRUE(Maintenance::copy(file()).damages().empty());
   sql(file(),
       "UPDATE binaries SET image = CAST('goOd' AS BLOB); DROP TRIGGER measurements_refuse_update;"
-      "UPDATE measurements SET median_us = 0.5 WHERE config = 'two'; DROP TRIGGER evidence_refuse_update;"
+      "UPDATE measurements SET median_us = 0.5 WHERE config = 'two'; DROP TRIGGER environments_refuse_update;"
       "PRAGMA foreign_keys = OFF; UPDATE measurements SET key_id = 77 WHERE config = 'one'");
   EXPECT_EQ(
       Maintenance::copy(file()).damages(),
-      (std::vector<std::string>{"tables: its evidence_refuse_update is not what was created",
+      (std::vector<std::string>{"tables: its environments_refuse_update is not what was created",
                                 "references: row 1 of measurements refers to nothing in keys",
                                 "binaries: the digest of binary is not that of its bytes",
                                 "measurements: row 2 of key " + key.id() + " is not what was written",

@@ -171,7 +171,7 @@ TEST_F(PossibleTest, LinesOfAnyLengthAreRead) {
     std::vector<std::string> lines;
     for (std::size_t length = more; length < more + 3; ++length) {
       Measurement m = good_;
-      m.evidence["text"] = std::string(length, 'x');
+      m.environment["text"] = std::string(length, 'x');
       lines.push_back(to_json(m));
     }
     EXPECT_EQ(refusal_of(lines_of(lines)), "");
@@ -188,10 +188,10 @@ TEST_F(PossibleTest, JsonWithinItsBoundsIsRead) {
   EXPECT_THROW(static_cast<void>(parse_json<json>("[", bounds)), json::parse_error);
 }
 
-TEST_F(PossibleTest, EvidenceThatIsNestedDeeplyIsUnreadable) {
+TEST_F(PossibleTest, AnEnvironmentThatIsNestedDeeplyIsUnreadable) {
   constexpr int levels = 87'500;
   EXPECT_THROW(static_cast<void>(
-                   decode_evidence("{\"a\":" + std::string(levels, '[') + std::string(levels, ']') + "}")),
+                   decode_environment("{\"a\":" + std::string(levels, '[') + std::string(levels, ']') + "}")),
                std::exception);
 }
 

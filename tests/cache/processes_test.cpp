@@ -52,7 +52,7 @@ TEST_F(Processes, WriteToOneNewFileAtOnce) {
     configs.insert(measurement.config);
   EXPECT_EQ(configs.size(), writers * count);
   EXPECT_EQ(sql_value(file(), "SELECT COUNT(*) FROM measurements"), std::to_string(writers * count));
-  EXPECT_EQ(sql_value(file(), "SELECT COUNT(*) FROM evidence"), "1");
+  EXPECT_EQ(sql_value(file(), "SELECT COUNT(*) FROM environments"), "1");
 }
 
 TEST_F(Processes, CreateOneNewFileAtOnceManyTimes) {

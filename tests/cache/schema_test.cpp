@@ -102,9 +102,10 @@ TEST_F(Schema, MeasurementsAreAppendOnly) {
   for (const char* statement :
        {"UPDATE measurements SET median_us = 0.1", "UPDATE measurements SET id = 7",
         "DELETE FROM measurements", "INSERT OR REPLACE INTO measurements SELECT * FROM measurements",
-        "REPLACE INTO measurements SELECT * FROM measurements", "UPDATE evidence SET json = '{}'",
-        "DELETE FROM evidence", "INSERT OR REPLACE INTO evidence SELECT id, digest, '{}' FROM evidence",
-        "INSERT OR REPLACE INTO evidence (digest, json) SELECT digest, '{}' FROM evidence",
+        "REPLACE INTO measurements SELECT * FROM measurements", "UPDATE environments SET json = '{}'",
+        "DELETE FROM environments",
+        "INSERT OR REPLACE INTO environments SELECT id, digest, '{}' FROM environments",
+        "INSERT OR REPLACE INTO environments (digest, json) SELECT digest, '{}' FROM environments",
         "PRAGMA foreign_keys = ON; DELETE FROM keys"})
     EXPECT_THROW(sql(file(), statement), SQLite::Exception) << statement;
   const auto list = cache.measurements(key);
@@ -146,11 +147,11 @@ class SchemaOfVersion : public Schema, public testing::WithParamInterface<int> {
     database.exec("INSERT INTO device_models VALUES (1, '" + key.device +
                   "'); INSERT INTO problems VALUES (1, '" + key.problem +
                   "'); INSERT INTO keys VALUES (1, '" + key.id() + "', 1, 1)");
-    SQLite::Statement evidence(database, "INSERT INTO evidence VALUES (1, ?1, ?2)");
-    const std::string json = encode_evidence(list.front().evidence);
-    evidence.bind(1, digest({json}));
-    evidence.bind(2, json);
-    evidence.exec();
+    SQLite::Statement environment(database, "INSERT INTO environments VALUES (1, ?1, ?2)");
+    const std::string json = encode_environment(list.front().environment);
+    environment.bind(1, digest({json}));
+    environment.bind(2, json);
+    environment.exec();
     for (std::size_t i = 0; i < list.size(); ++i) insert(database, static_cast<int>(i) + 1, list[i]);
   }
   static void insert(SQLite::Database& database, int id, const Measurement& measurement) {
@@ -252,7 +253,7 @@ TEST_F(Schema, RegressionsAreSlowerMediansOfTheNextPopulation) {
     Measurement measurement = a_measurement(key, config, ++number);
     measurement.median_us = median_us;
     measurement.stage = stage;
-    measurement.evidence = {{"driver", driver}, {"nvrtc", "13.0"}, {"ce", "0.1.0"}};
+    measurement.environment = {{"driver", driver}, {"nvrtc", "13.0"}, {"ce", "0.1.0"}};
     cache.add(measurement);
   };
   add("slower", "550", 10);
@@ -270,12 +271,12 @@ TEST_F(Schema, RegressionsAreSlowerMediansOfTheNextPopulation) {
             key.id() + " slower 1.2 10.5 12.6 2 2 driver 550 -> 560");
 }
 
-TEST(Codec, EvidenceIsReadToItsEnd) {
-  const std::string text = encode_evidence({{"driver", "550.1"}, {"note", "\"quoted\""}});
-  EXPECT_EQ(encode_evidence(decode_evidence(text)), text);
-  EXPECT_EQ(decode_evidence("{\"driver\":\"550.1\"}").size(), 1U);
-  EXPECT_ANY_THROW(decode_evidence("{\"driver\":\"550.1\"} and more"));
-  EXPECT_ANY_THROW(decode_evidence("{\"driver\":\"550.1\""));
+TEST(Codec, EnvironmentIsReadToItsEnd) {
+  const std::string text = encode_environment({{"driver", "550.1"}, {"note", "\"quoted\""}});
+  EXPECT_EQ(encode_environment(decode_environment(text)), text);
+  EXPECT_EQ(decode_environment("{\"driver\":\"550.1\"}").size(), 1U);
+  EXPECT_ANY_THROW(decode_environment("{\"driver\":\"550.1\"} and more"));
+  EXPECT_ANY_THROW(decode_environment("{\"driver\":\"550.1\""));
 }
 
 TEST(ImmutableUri, KeepsWhatHasAMeaningInOne) {

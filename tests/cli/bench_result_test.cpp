@@ -67,7 +67,8 @@ TEST(BenchResult, FewRowsAreHeldAgainstTheirBound) {
 
 TEST(BenchResult, TheDocumentHoldsWhatARepetitionNeeds) {
   const Json json = json_of(example_result());
-  for (const char* key : {"command", "version", "date", "device", "evidence", "suite", "samples", "problems"})
+  for (const char* key :
+       {"command", "version", "date", "device", "environment", "suite", "samples", "problems"})
     EXPECT_TRUE(json.contains(key)) << key;
   EXPECT_FALSE(json.contains("launch_floor_us"));
   const Json problem = json.at("problems")[0];

@@ -44,7 +44,7 @@ class CheckCommand : public test::CommandTest {
          .median_us = us,
          .spread = 0.01,
          .registers = 32,
-         .evidence = {{"kernel", driver}},
+         .environment = {{"kernel", driver}},
          .created_at = "2020-01-01T12:00:00.000Z"});
   }
   [[nodiscard]] Finished check(std::vector<std::string> more, const std::string& compiler = "c++") const {

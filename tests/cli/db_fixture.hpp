@@ -42,7 +42,7 @@ class DatabaseTest : public CommandTest {
         .median_us = median_us,
         .spread = 0.01,
         .registers = 40,
-        .evidence = {{"uuid", "GPU-1"}, {"driver", "580.1"}, {"nvrtc", "13.0"}},
+        .environment = {{"uuid", "GPU-1"}, {"driver", "580.1"}, {"nvrtc", "13.0"}},
         .created_at = final_at_};
   }
   [[nodiscard]] std::string id() const { return measurement(0, 1).key.id(); }

@@ -50,14 +50,14 @@ class DatabaseMaintenance : public test::DatabaseTest {
 
 TEST_F(DatabaseMaintenance, HistoryHasALineForEachDriverCompilerAndTemplates) {
   cache::Measurement slow = dated(0, 80, "2030-01-01"), slower = dated(0, 90, "2030-01-02");
-  for (cache::Measurement* m : {&slow, &slower}) m->evidence["driver"] = "550.0";
+  for (cache::Measurement* m : {&slow, &slower}) m->environment["driver"] = "550.0";
   slower.stage = 0;
   slower.median_us = 10;  // of the screening, which counts less than a final
   cache::Measurement replaced = dated(0, 60, "2030-02-01");
   replaced.template_digest = "replaced";
   cache::Measurement wrong = dated(0, 0, "2030-04-01");
   wrong.outcome = cache::Outcome::quarantined;
-  wrong.evidence["nvrtc"] = "13.1";
+  wrong.environment["nvrtc"] = "13.1";
   for (const cache::Measurement& m : {slow, slower, replaced, dated(0, 40, "2030-03-01"), wrong})
     cache_.add(m);
 
@@ -94,7 +94,7 @@ TEST_F(DatabaseMaintenance, HistoryHasTheMedianOfEachConfigsRuns) {
 TEST_F(DatabaseMaintenance, HistoryHoldsNoTimesOfOtherRowsAgainstEachOther) {
   cache::Measurement fewer = dated(1, 20, "2030-01-02"), newer = dated(0, 10, "2030-02-01");
   fewer.rows = newer.rows = 2048;
-  newer.evidence["driver"] = "590.0";
+  newer.environment["driver"] = "590.0";
   for (const cache::Measurement& m : {dated(0, 80, "2030-01-01"), fewer, newer}) cache_.add(m);
   const json list = document({"db", "history", id()}).at("generations");
   ASSERT_EQ(list.size(), 2U);
@@ -110,7 +110,7 @@ TEST_F(DatabaseMaintenance, HistoryOfWhatHasNoTimeHasNoBar) {
   const auto with_driver = [this](const std::string& driver, std::size_t index, double us,
                                   const std::string& day) {
     cache::Measurement measurement = dated(index, us, day);
-    measurement.evidence["driver"] = driver;
+    measurement.environment["driver"] = driver;
     return measurement;
   };
   cache_.add(with_driver("550.0", 0, none, "2030-01-01"));
@@ -333,8 +333,8 @@ TEST_F(DatabaseMaintenance, AnExportOfWinnersHasOneEachAndNamesNoMachine) {
   const auto winners = cache::Cache::open_existing(path("new.db")).measurements(measurement(1, 45).key);
   ASSERT_EQ(winners.size(), 1U);
   EXPECT_EQ(winners.front().config, configs_.at(1));
-  EXPECT_FALSE(winners.front().evidence.contains("uuid"));
-  EXPECT_TRUE(winners.front().evidence.contains("driver"));
+  EXPECT_FALSE(winners.front().environment.contains("uuid"));
+  EXPECT_TRUE(winners.front().environment.contains("driver"));
   EXPECT_EQ(winners.front().samples_us.size(), 15U) << "every third, from 30 to 72";
   EXPECT_EQ(winners.front().median_us, 51);
   EXPECT_NEAR(winners.front().spread, 21.0 / 51, 0.02);
@@ -348,7 +348,7 @@ TEST_F(DatabaseMaintenance, AnUnfinishedWinnerIsMarkedAndExportedWhenThatIsAsked
     winner.key.problem = generator::key_text({.operation = generator::Operation::softmax,
                                               .rows = 64,
                                               .columns = name == "cut_short" ? 512 : 1024});
-    winner.evidence[name] = why;
+    winner.environment[name] = why;
     cache_.add(winner);
     const std::string key = winner.key.id();
     EXPECT_NE(ce_tune({"explain", key, "--db", database()}).out.find(why), std::string::npos);
@@ -503,7 +503,7 @@ TEST_F(DatabaseMaintenance, VacuumShrinksTheFile) {
 TEST_F(DatabaseMaintenance, EveryQueryOfTheDocumentationRuns) {
   cache_.add(dated(0, 40, "2030-01-01"));
   cache::Measurement hot = dated(1, 30, "2030-01-02");
-  hot.evidence["throttle"] = "power cap";
+  hot.environment["throttle"] = "power cap";
   cache_.add(hot);
   cache::Measurement wrong = dated(2, 0, "2030-01-03");
   wrong.outcome = cache::Outcome::quarantined;
@@ -513,7 +513,7 @@ TEST_F(DatabaseMaintenance, EveryQueryOfTheDocumentationRuns) {
   screened.stage = 0;
   cache_.add(screened);
   cache::Measurement slower = dated(0, 50, "2030-01-05");
-  slower.evidence["driver"] = "590.1";
+  slower.environment["driver"] = "590.1";
   cache_.add(slower);
 
   const std::string page = test::read_file(std::filesystem::path(CE_SOURCE_DIR) / "docs/database.md");

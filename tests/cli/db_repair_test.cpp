@@ -24,7 +24,7 @@ class DatabaseRepair : public test::DatabaseTest {
   DatabaseRepair() {
     for (int i = 0; i < 100; ++i) {
       cache::Measurement m = measurement(static_cast<std::size_t>(i) % 5, 40 + i);
-      m.evidence["run"] = std::to_string(i);
+      m.environment["run"] = std::to_string(i);
       cache_.add(m);
     }
     cache_.keep_binary("of " + configs_[0], std::vector<std::byte>(6000, std::byte{0x5a}), {});

@@ -157,7 +157,7 @@ TEST_F(DatabaseCommands, ShowTellsWhatWasTriedAndWhyTheWinnerWon) {
   EXPECT_EQ(shown.at("ranking"), (json{configs_[1], configs_[0], configs_[2]}));
   ASSERT_EQ(shown.at("measurements").size(), 5U);
   EXPECT_EQ(shown.at("measurements")[0].at("samples_us").size(), 3U);
-  EXPECT_EQ(shown.at("measurements")[0].at("evidence").at("driver"), "580.1");
+  EXPECT_EQ(shown.at("measurements")[0].at("environment").at("driver"), "580.1");
   EXPECT_EQ(shown.at("measurements")[3].at("outcome"), "quarantined");
   EXPECT_EQ(shown.at("measurements")[4].at("current"), false);
 }

@@ -32,10 +32,10 @@ class ForeignText : public test::DatabaseTest {
     for (const cache::Measurement& m : {winner, hostile_measurement(2, 41), rejected, unknown}) cache_.add(m);
     // A run with other software, for regressions.
     winner.stage = cache::stage_of_checks;
-    winner.evidence["driver"] = "590 " + hostile;
+    winner.environment["driver"] = "590 " + hostile;
     winner.created_at = "2099-01-01T00:00:00.000Z";
     for (int run = 0; run < 3; ++run) {
-      winner.evidence["process"] = std::to_string(run) + hostile;
+      winner.environment["process"] = std::to_string(run) + hostile;
       cache_.add(winner);
     }
     key_ = winner.key.id();
@@ -46,7 +46,7 @@ class ForeignText : public test::DatabaseTest {
     m.key.device = "Some GPU" + hostile + "|cc=90|sm=132";
     m.config += hostile;
     m.compile_key += hostile;
-    m.evidence = {{"uuid", "GPU-1" + hostile}, {"driver", "580 " + hostile}, {"nvrtc", hostile}};
+    m.environment = {{"uuid", "GPU-1" + hostile}, {"driver", "580 " + hostile}, {"nvrtc", hostile}};
     return m;
   }
 

@@ -19,25 +19,26 @@ using test::Finished;
 
 class Regressions : public test::DatabaseTest {
  protected:
-  using Evidence = std::map<std::string, std::string>;
+  using Environment = std::map<std::string, std::string>;
 
   /// A final of a problem with that many columns, made on a day of January with a driver and more.
   [[nodiscard]] cache::Measurement final_of(std::int64_t columns, int day, double us,
-                                            const Evidence& evidence) const {
+                                            const Environment& environment) const {
     generator::Problem problem = test::softmax;
     problem.columns = columns;
     cache::Measurement made = measurement(0, us);
     made.key.problem = generator::key_text(problem);
     made.samples_us.assign(15, static_cast<float>(us));
     made.spread = 0.002;
-    for (const auto& [name, value] : evidence) made.evidence[name] = value;
+    for (const auto& [name, value] : environment) made.environment[name] = value;
     made.created_at = fmt::format("2030-01-{:02}T12:00:00.000Z", day);
     return made;
   }
   /// Two runs with the old driver, two with the new one.
-  void add_pair(std::int64_t columns, double before_us, double after_us, const Evidence& evidence = {}) {
-    Evidence now{{"driver", "590.1"}};
-    for (const auto& [name, value] : evidence) now[name] = value;
+  void add_pair(std::int64_t columns, double before_us, double after_us,
+                const Environment& environment = {}) {
+    Environment now{{"driver", "590.1"}};
+    for (const auto& [name, value] : environment) now[name] = value;
     for (const int day : {1, 2}) {
       cache_.add(final_of(columns, day, before_us * (1 + 0.0005 * day), {}));
       cache_.add(final_of(columns, day + 10, after_us * (1 + 0.0005 * day), now));
@@ -117,9 +118,9 @@ TEST_F(Regressions, SaysHowManyRunsWouldTell) {
 TEST_F(Regressions, TheMachineIsTheFirstSuspectWhereTheReferenceMovedToo) {
   for (int i = 0; i < 30; ++i)
     for (const int day : {1, 2, 11, 12}) {
-      Evidence evidence{{"reference", "read"}, {"reference_us", day > 10 ? "28.08" : "27"}};
-      if (day > 10) evidence["driver"] = "590.1";
-      cache_.add(final_of(1024 * (i + 1), day, (day > 10 ? 104 : 100) + 0.01 * day, evidence));
+      Environment environment{{"reference", "read"}, {"reference_us", day > 10 ? "28.08" : "27"}};
+      if (day > 10) environment["driver"] = "590.1";
+      cache_.add(final_of(1024 * (i + 1), day, (day > 10 ? 104 : 100) + 0.01 * day, environment));
     }
   const json found =
       asked({}, 3, {"machine or driver", "30 slower", "took +4.0% in the median of 30 problems"});
@@ -262,8 +263,8 @@ TEST_F(Regressions, AgainstAnotherDatabase) {
 }
 
 TEST_F(Regressions, TellsThatAnotherConfigIsServed) {
-  const auto other = [&](int day, double us, const Evidence& evidence) {
-    cache::Measurement made = final_of(1024, day, us, evidence);
+  const auto other = [&](int day, double us, const Environment& environment) {
+    cache::Measurement made = final_of(1024, day, us, environment);
     made.config = configs_[1];
     made.template_digest = measurement(1, 1).template_digest;
     return made;

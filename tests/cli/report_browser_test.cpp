@@ -33,7 +33,7 @@ window.onload = () => {
     entry.rows = rows_shown(page);
     for (const details of page.querySelectorAll("details")) details.open = true;
     entry.overflow_open = root.scrollWidth - root.clientWidth;
-    entry.evidence = page.querySelector(".evidence").offsetHeight;
+    entry.details = page.querySelector(".details").offsetHeight;
     const filter = page.getElementById("filter");
     entry.filter = filter.offsetHeight;
     filter.value = "BF16 32768";
@@ -83,9 +83,10 @@ class ReportInABrowser : public test::DatabaseTest {
         generator::Problem problem = test::softmax;
         problem.columns = columns;
         measured.key.problem = generator::key_text(problem);
-        measured.evidence["host"] = std::string(300, 'x');  // wider than any screen, without a place to break
+        measured.environment["host"] =
+            std::string(300, 'x');  // wider than any screen, without a place to break
         cache_.add(measured);
-        measured.evidence["driver"] = "590.2";
+        measured.environment["driver"] = "590.2";
         measured.median_us *= 1.5;
         cache_.add(measured);
       }
@@ -119,7 +120,7 @@ TEST_F(ReportInABrowser, FitsScreensWithoutErrorsInLightAndDark) {
       EXPECT_EQ(entry.at("overflow_open"), 0) << entry;
       EXPECT_EQ(entry.at("background"), dark ? "rgb(13, 17, 23)" : "rgb(255, 255, 255)");
       EXPECT_EQ(entry.at("rows"), 4) << "two winners with their histories";
-      EXPECT_GT(entry.at("evidence"), 0);
+      EXPECT_GT(entry.at("details"), 0);
       EXPECT_GT(entry.at("filter"), 0);
       EXPECT_EQ(entry.at("filtered"), 2);
     }

@@ -52,7 +52,7 @@ Measurement final_of(const Problem& problem, const std::string& device, const st
           .median_us = us,
           .spread = 0.001,
           .registers = 40,
-          .evidence = {{"driver", "580.1"}, {"nvrtc", "13.0"}, {"uuid", "GPU-1"}, {"temperature_c", "41"}},
+          .environment = {{"driver", "580.1"}, {"nvrtc", "13.0"}, {"uuid", "GPU-1"}, {"temperature_c", "41"}},
           .created_at = "2030-01-02T03:04:05.000Z"};
 }
 
@@ -118,7 +118,7 @@ TEST(ReportPage, SaysOfWhichGpuAndDayAWinnerIs) {
   cache::Cache cache = example_cache();
   const Problem problem = softmax_of(1024);
   Measurement of_another = final_of(problem, device, configs_of(problem).front(), 10);
-  of_another.evidence["uuid"] = "GPU-2";
+  of_another.environment["uuid"] = "GPU-2";
   of_another.created_at = "2030-05-06T07:08:09.000Z";
   cache.add(of_another);
   const std::string page = page_of(report_on(cache));
@@ -146,7 +146,7 @@ TEST(ReportPage, TakesTextsForTexts) {
   const Problem problem = softmax_of(1024);
   const std::vector<std::string> configs = configs_of(problem);
   Measurement measurement = final_of(problem, bad + "|cc=90", configs.at(0), 10);
-  measurement.evidence["host"] = bad;
+  measurement.environment["host"] = bad;
   cache.add(measurement);
   measurement.config = configs.at(1);
   measurement.outcome = cache::Outcome::quarantined;
@@ -184,7 +184,7 @@ TEST(ReportPage, OfAnEmptyDatabaseSaysWhatToRun) {
   EXPECT_EQ(page.find("<script"), std::string::npos);
 }
 
-TEST(ReportPage, OfManyProblemsHasTheEvidenceOfThoseFarthestFromTheirCeilings) {
+TEST(ReportPage, OfManyProblemsHasTheDetailsOfThoseFarthestFromTheirCeilings) {
   cache::Cache cache = example_cache();  // at 50% and 75% of the ceiling
   constexpr int others = 230;
   std::vector<Measurement> list;
@@ -199,7 +199,7 @@ TEST(ReportPage, OfManyProblemsHasTheEvidenceOfThoseFarthestFromTheirCeilings) {
   const std::string page = page_of(report);
   const test::XmlContents contents = contents_of(page);
   EXPECT_EQ(contents.elements.at("details"), others + 3) << "each problem has a line";
-  expect_parts(contents.text, {"The evidence of 200 problems", "ce-tune report --html FILE KEY"});
+  expect_parts(contents.text, {"The details of 200 problems", "ce-tune report --html FILE KEY"});
   EXPECT_EQ(count_of(page, "samples (us)"), 200U);
   for (const ReportedProblem& reported : report.devices.at(0).problems) {
     if (reported.share() > 0.8) continue;
@@ -215,7 +215,7 @@ TEST(ReportPage, MarksWhatBecameSlower) {
       Measurement measurement = final_of(problem, device, configs_of(problem).front(), 200 + 0.1 * (run % 3));
       measurement.created_at = fmt::format("2030-01-0{}T00:00:00.000Z", run + 1);
       if (run >= 3) {
-        measurement.evidence["driver"] = "590.2";
+        measurement.environment["driver"] = "590.2";
         measurement.median_us *= factor;
       }
       cache.add(measurement);

@@ -55,7 +55,7 @@ TEST_F(Timing, EachProcessTellsWhatItMeasuredAndThatItWasAnother) {
       EXPECT_EQ(list[0].config, config_);
       EXPECT_EQ(list[0].rows, 3);
       EXPECT_EQ(list[0].key, key_) << "though fewer rows were timed";
-      processes.insert(list[1].evidence.at("process"));
+      processes.insert(list[1].environment.at("process"));
     }
   }
   EXPECT_EQ(processes.size(), 2U);

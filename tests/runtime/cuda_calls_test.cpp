@@ -81,7 +81,7 @@ class CudaCallsTest : public ::testing::Test {
     EXPECT_EQ(device_->free_bytes(), 1 << 20);
     EXPECT_FALSE(device_->capturing(stream));
     EXPECT_EQ(device_->pointer_kind(bytes), PointerKind::host);
-    EXPECT_FALSE(device_->evidence().empty());
+    EXPECT_FALSE(device_->environment().empty());
     const auto launch = [&] { device_->launch(work, {}, nullptr, 0, stream); };
     EXPECT_THAT(device_->time(3, launch, launch), Each(FloatNear(5, 0.01f)));
   }
@@ -432,10 +432,10 @@ TEST_F(CudaCallsTest, DescribesASliceAndItsLimits) {
   EXPECT_EQ(model.capability, 90);
   EXPECT_EQ(model.mig_slice, "1g.18gb");
   EXPECT_EQ(model.memory_bytes, std::int64_t{16} << 30);
-  const Evidence evidence = device_->evidence();
-  EXPECT_EQ(evidence.at("uuid"), "MIG-f0f1f2f3-f4f5-f6f7-f8f9-fafbfcfdfeff");
-  EXPECT_EQ(evidence.at("cuda"), "13.0");
-  EXPECT_FALSE(evidence.at("driver").empty());
+  const Environment environment = device_->environment();
+  EXPECT_EQ(environment.at("uuid"), "MIG-f0f1f2f3-f4f5-f6f7-f8f9-fafbfcfdfeff");
+  EXPECT_EQ(environment.at("cuda"), "13.0");
+  EXPECT_FALSE(environment.at("driver").empty());
   EXPECT_EQ(cuda_status().gpus.size(), 2);
 }
 

@@ -34,7 +34,7 @@ class CudaCoexistenceTest : public CudaTest {
                   .size(),
               3);
     EXPECT_GT(device_->free_bytes(), 0);
-    EXPECT_FALSE(device_->evidence().empty());
+    EXPECT_FALSE(device_->environment().empty());
     EXPECT_TRUE(device_->fits(add.function, {.blocks = 1, .threads = 32}));
     EXPECT_GT(add.module->resources(add.function).registers, 0);
     EXPECT_FALSE(device_->capturing(stream));

@@ -1,4 +1,4 @@
-// The CUDA device on a GPU: memory, kernels, times, evidence and errors.
+// The CUDA device on a GPU: memory, kernels, times, environment and errors.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -56,22 +56,22 @@ TEST_F(CudaDeviceTest, StatusListsIt) {
   EXPECT_TRUE(status.driver_found);
   ASSERT_EQ(static_cast<int>(status.gpus.size()), cuda_device_count());
   EXPECT_EQ(status.gpus[0].model.key(), device_->model().key());
-  EXPECT_EQ(status.gpus[0].uuid, device_->evidence().at("uuid"));
+  EXPECT_EQ(status.gpus[0].uuid, device_->environment().at("uuid"));
   EXPECT_EQ(status.gpus[0].problem, "");
 }
 
-TEST_F(CudaDeviceTest, EvidenceNamesTheGpuAndItsDriver) {
+TEST_F(CudaDeviceTest, EnvironmentNamesTheGpuAndItsDriver) {
   static_cast<void>(device_->compiler());  // opens NVRTC
-  const Evidence evidence = device_->evidence();
-  EXPECT_THAT(evidence.at("uuid"),
+  const Environment environment = device_->environment();
+  EXPECT_THAT(environment.at("uuid"),
               MatchesRegex("(GPU|MIG)-[0-9a-f]+-[0-9a-f]+-[0-9a-f]+-[0-9a-f]+-[0-9a-f]+"));
-  EXPECT_EQ(evidence.at("uuid").size(), 40);
-  EXPECT_FALSE(evidence.at("driver").empty());
-  EXPECT_THAT(evidence.at("cuda"), MatchesRegex("[0-9]+\\.[0-9]+"));
-  EXPECT_THAT(evidence.at("pci"), MatchesRegex("[0-9a-fA-F]+:[0-9a-fA-F]+:[0-9a-fA-F]+\\.[0-9]+"));
-  EXPECT_FALSE(evidence.at("host").empty());
-  EXPECT_THAT(evidence.at("nvrtc"), MatchesRegex("[0-9]+\\.[0-9]+"));
-  for (const auto& [name, value] : evidence) {
+  EXPECT_EQ(environment.at("uuid").size(), 40);
+  EXPECT_FALSE(environment.at("driver").empty());
+  EXPECT_THAT(environment.at("cuda"), MatchesRegex("[0-9]+\\.[0-9]+"));
+  EXPECT_THAT(environment.at("pci"), MatchesRegex("[0-9a-fA-F]+:[0-9a-fA-F]+:[0-9a-fA-F]+\\.[0-9]+"));
+  EXPECT_FALSE(environment.at("host").empty());
+  EXPECT_THAT(environment.at("nvrtc"), MatchesRegex("[0-9]+\\.[0-9]+"));
+  for (const auto& [name, value] : environment) {
     EXPECT_FALSE(value.empty()) << name;
     std::printf("  %s: %s\n", name.c_str(), value.c_str());
   }

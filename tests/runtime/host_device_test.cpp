@@ -37,10 +37,10 @@ TEST(HostDevice, SaysWhatItIs) {
   EXPECT_GT(model.multiprocessors, 0);
   EXPECT_GT(device->free_bytes(), 0u);
   EXPECT_EQ(device->name(), "host");
-  EXPECT_EQ(device->evidence().at("seed"), "1");
-  EXPECT_FALSE(device->evidence().at("kernel").empty());
-  EXPECT_NE(model.name.find(device->evidence().at("compiler")), std::string::npos);
-  EXPECT_TRUE(device->compiler().starts_with(device->evidence().at("compiler")));
+  EXPECT_EQ(device->environment().at("seed"), "1");
+  EXPECT_FALSE(device->environment().at("kernel").empty());
+  EXPECT_NE(model.name.find(device->environment().at("compiler")), std::string::npos);
+  EXPECT_TRUE(device->compiler().starts_with(device->environment().at("compiler")));
 }
 
 TEST(HostDevice, ThreadsKnowTheirPlace) {

@@ -209,14 +209,14 @@ TEST_F(BenchTest, TheReferenceIsWhatFillsL2Twice) {
   noting.us_of = [](std::size_t blocks, std::size_t) { return static_cast<float>(4 * blocks); };
   EXPECT_EQ(bench.time_reference(3), 9 * 4);
   const std::vector<float> references{9 * 4};
-  const runtime::Evidence evidence = bench.evidence(references);
-  EXPECT_EQ(evidence.at("reference"), bench.reference());
-  EXPECT_EQ(evidence.at("reference_us"), "36.000");
-  EXPECT_EQ(evidence.at("launch_us"), "4.000") << "of one block";
-  EXPECT_EQ(evidence.at("places"), "12");
-  EXPECT_NE(evidence.at("process"), "");
-  EXPECT_EQ(evidence.at("process"),
-            tuner::Bench(noting, cache, small_problem(), 0, 2).evidence({}).at("process"));
+  const runtime::Environment environment = bench.environment(references);
+  EXPECT_EQ(environment.at("reference"), bench.reference());
+  EXPECT_EQ(environment.at("reference_us"), "36.000");
+  EXPECT_EQ(environment.at("launch_us"), "4.000") << "of one block";
+  EXPECT_EQ(environment.at("places"), "12");
+  EXPECT_NE(environment.at("process"), "");
+  EXPECT_EQ(environment.at("process"),
+            tuner::Bench(noting, cache, small_problem(), 0, 2).environment({}).at("process"));
 }
 
 TEST_F(BenchTest, AQuarterOfWhatIsFreeIsUsedAsScratchMemory) {

@@ -313,7 +313,7 @@ TEST(Decide, ADatabaseIsAskedForWhatDecidesAlone) {
       // Three finals, of which the last was cut short.
       const int final = below(3);
       m.created_at = fmt::format("2030-01-01T00:00:0{}.000Z", final);
-      if (final == 2) m.evidence["cut_short"] = "only 1 of 6 configs were ready in time";
+      if (final == 2) m.environment["cut_short"] = "only 1 of 6 configs were ready in time";
       cache.add(m);
     }
     const auto all = decide(cache.measurements(key), Operation::softmax);
@@ -364,7 +364,7 @@ TEST(Decide, AMergeOfTwoGpusKeepsTheWinnersThatBothAgreeOn) {
 
 TEST(Decide, SaysWhatIsToBeDoubted) {
   const auto doubt = [](const char* name, const char* value) {
-    return tuner::doubt_of({.evidence = {{name, value}}});
+    return tuner::doubt_of({.environment = {{name, value}}});
   };
   EXPECT_EQ(doubt("throttle", "none"), "");
   EXPECT_EQ(doubt("throttle", "idle, power cap"), "") << "part of the GPU";
@@ -375,9 +375,9 @@ TEST(Decide, SaysWhatIsToBeDoubted) {
   EXPECT_EQ(doubt("throttle", "power brake"), "clocks were held down: power brake");
   EXPECT_EQ(doubt("compute_processes", "3"), "3 processes were on the GPU");
   EXPECT_EQ(doubt("disturbance", "it shook"), "it shook");
-  EXPECT_EQ(tuner::doubt_of({.evidence = {{"compute_processes", "2"},
-                                          {"disturbance", "it shook"},
-                                          {"throttle", "hardware thermal"}}}),
+  EXPECT_EQ(tuner::doubt_of({.environment = {{"compute_processes", "2"},
+                                             {"disturbance", "it shook"},
+                                             {"throttle", "hardware thermal"}}}),
             "it shook; clocks were held down: hardware thermal; 2 processes were on the GPU");
 }
 

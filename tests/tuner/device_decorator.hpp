@@ -16,7 +16,7 @@ class DeviceDecorator : public runtime::Device {
   const runtime::Model& model() const override { return inner_->model(); }
   std::string name() const override { return inner_->name(); }
   std::string compiler() const override { return inner_->compiler(); }
-  runtime::Evidence evidence() const override { return inner_->evidence(); }
+  runtime::Environment environment() const override { return inner_->environment(); }
   runtime::Binary compile(const runtime::CompileRequest& request) override {
     return inner_->compile(request);
   }

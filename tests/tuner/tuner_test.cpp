@@ -26,7 +26,7 @@ using generator::Problem;
 using tuner::Report;
 using tuner::Tuner;
 
-TEST_F(TunerTest, TunesOnceAndRemembersWithEvidence) {
+TEST_F(TunerTest, TunesOnceAndRemembersWithItsEnvironment) {
   cache::Cache database = open();
   FaultyDevice device;
   const Report report = Tuner(device, database, quick_settings()).tune(small_problem());
@@ -60,10 +60,10 @@ TEST_F(TunerTest, TunesOnceAndRemembersWithEvidence) {
     EXPECT_EQ(measurement.rows, small_problem().rows);
     EXPECT_EQ(measurement.bytes, 2 * 40 * 100 * 4);
     EXPECT_NE(measurement.compile_key, "");
-    EXPECT_EQ(measurement.evidence.count("compiler"), 1);
-    EXPECT_EQ(measurement.evidence.count("host"), 1);
-    EXPECT_EQ(measurement.evidence.at("ce"), built_version());
-    EXPECT_EQ(measurement.evidence.count("reference_us"), 0) << "of GPUs only";
+    EXPECT_EQ(measurement.environment.count("compiler"), 1);
+    EXPECT_EQ(measurement.environment.count("host"), 1);
+    EXPECT_EQ(measurement.environment.at("ce"), built_version());
+    EXPECT_EQ(measurement.environment.count("reference_us"), 0) << "of GPUs only";
   }
 }
 

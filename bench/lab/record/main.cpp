@@ -50,7 +50,7 @@ Problem problem_of(std::int64_t i) {
 Key key_of(std::int64_t i) { return {.problem = generator::key_text(problem_of(i)), .device = device}; }
 
 /// What a search writes down of an H200, with figures that differ from search to search.
-std::map<std::string, std::string> evidence_of(std::int64_t key, int population) {
+std::map<std::string, std::string> environment_of(std::int64_t key, int population) {
   return {{"ce", "0.1.0"},
           {"compute_processes", "1"},
           {"driver", fmt::format("{}.54.15", 550 + 5 * population)},
@@ -85,7 +85,7 @@ std::vector<Measurement> measurements_of(std::int64_t i, std::mt19937& random) {
                   .median_us = 100.0F * noise(random) + static_cast<float>(config),
                   .spread = 0.004,
                   .registers = 32 + static_cast<int>(config),
-                  .evidence = evidence_of(i, population),
+                  .environment = environment_of(i, population),
                   .created_at = fmt::format("20{:02}-01-{:02}T{:02}:{:02}:{:02}.{:03}Z", 30 + population,
                                             1 + i % 28, i / 28 % 24, i / 672 % 60, config, list.size())};
     for (std::size_t s = 0; s < samples; ++s)

@@ -8,8 +8,8 @@
 
 namespace ce::cli {
 
-/// Why it won; each config that is reported with its samples and evidence; what was rejected; and how to ask more.
-[[nodiscard]] std::string evidence_html(const ReportedProblem& reported);
+/// Why it won; each config that is reported with its samples and environment; what was rejected; and how to ask more.
+[[nodiscard]] std::string details_html(const ReportedProblem& reported);
 
 /// How to ask for all of that.
 [[nodiscard]] std::string commands_html(const ReportedProblem& reported);

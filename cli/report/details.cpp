@@ -1,4 +1,4 @@
-#include "cli/report/evidence.hpp"
+#include "cli/report/details.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -14,25 +14,25 @@
 namespace ce::cli {
 namespace {
 
-using Evidence = std::map<std::string, std::string>;
+using Environment = std::map<std::string, std::string>;
 
 constexpr std::size_t widest_refusal = 160;
-constexpr std::size_t evidence_digits = 8;
+constexpr std::size_t digest_digits = 8;
 
 /// What all of them have.
-Evidence common_evidence(const std::vector<tuner::Candidate>& candidates) {
-  Evidence common = candidates.front().measurement.evidence;
+Environment common_environment(const std::vector<tuner::Candidate>& candidates) {
+  Environment common = candidates.front().measurement.environment;
   for (const tuner::Candidate& candidate : candidates)
     std::erase_if(common, [&](const auto& entry) {
-      const auto its = candidate.measurement.evidence.find(entry.first);
-      return its == candidate.measurement.evidence.end() || its->second != entry.second;
+      const auto its = candidate.measurement.environment.find(entry.first);
+      return its == candidate.measurement.environment.end() || its->second != entry.second;
     });
   return common;
 }
 
-std::string evidence_words(const Evidence& evidence, const Evidence& left_out = {}) {
+std::string environment_words(const Environment& environment, const Environment& left_out = {}) {
   std::vector<std::string> words;
-  for (const auto& [name, value] : evidence)
+  for (const auto& [name, value] : environment)
     if (!left_out.contains(name)) words.push_back(fmt::format("{} {}", name, value));
   return escaped(fmt::format("{}", fmt::join(words, ", ")));
 }
@@ -43,10 +43,10 @@ std::string behind_text(const cache::Measurement& measurement, const cache::Meas
   return fmt::format("{:+.1f}%", 100 * (measurement.median_us / winner.median_us - 1));
 }
 
-std::string evidence_line(const tuner::Candidate& candidate, const cache::Measurement& winner,
-                          const Evidence& common) {
+std::string row_of_config(const tuner::Candidate& candidate, const cache::Measurement& winner,
+                          const Environment& common) {
   const cache::Measurement& measurement = candidate.measurement;
-  const std::string its = evidence_words(measurement.evidence, common);
+  const std::string its = environment_words(measurement.environment, common);
   return fmt::format(
       "<tr><td><code>{}</code></td><td class=\"num\">{}</td><td class=\"num\">{}</td><td "
       "class=\"num\">{}</td>"
@@ -56,25 +56,25 @@ std::string evidence_line(const tuner::Candidate& candidate, const cache::Measur
       escaped(candidate.config), time_text(measurement.median_us),
       throughput_text(throughput_of(measurement)), behind_text(measurement, winner),
       percent_text(measurement.spread), stage_of(measurement), measurement.registers, measurement.local_bytes,
-      escaped(measurement.template_digest.substr(0, evidence_digits)), escaped(measurement.created_at),
+      escaped(measurement.template_digest.substr(0, digest_digits)), escaped(measurement.created_at),
       its.empty() ? "the same" : its, fmt::join(measurement.samples_us, " "));
 }
 
 std::string configs_html(const ReportedProblem& reported) {
-  const Evidence common = common_evidence(reported.best);
+  const Environment common = common_environment(reported.best);
   const cache::Measurement& winner = reported.best.front().measurement;
   std::string html =
       fmt::format("<p>{}</p>\n<p class=\"faint\">{} rows timed, {} moved; {}</p>\n", escaped(reported.reason),
-                  winner.rows, size_text(winner.bytes), evidence_words(common));
+                  winner.rows, size_text(winner.bytes), environment_words(common));
   html +=
       "<div class=\"scroll\"><table><thead><tr><th>config</th><th class=\"num\">time</th><th "
       "class=\"num\">GB/s</th>"
       "<th class=\"num\">behind</th><th class=\"num\">spread</th><th>stage</th><th "
       "class=\"num\">registers</th>"
-      "<th class=\"num\">local</th><th>templates</th><th>measured (UTC)</th><th>evidence</th><th>samples "
+      "<th class=\"num\">local</th><th>templates</th><th>measured (UTC)</th><th>environment</th><th>samples "
       "(us)</th>"
       "</tr></thead><tbody>\n";
-  for (const tuner::Candidate& candidate : reported.best) html += evidence_line(candidate, winner, common);
+  for (const tuner::Candidate& candidate : reported.best) html += row_of_config(candidate, winner, common);
   html += "</tbody></table></div>\n";
   if (reported.ranked > reported.best.size())
     html += fmt::format("<p class=\"faint\">and {} more</p>\n", reported.ranked - reported.best.size());
@@ -83,7 +83,7 @@ std::string configs_html(const ReportedProblem& reported) {
 
 }  // namespace
 
-std::string evidence_html(const ReportedProblem& reported) {
+std::string details_html(const ReportedProblem& reported) {
   std::string html = reported.best.empty()
                          ? "<p>No config was measured with the templates of this version.</p>\n"
                          : configs_html(reported);
