@@ -277,21 +277,21 @@ bool Cache::is_verified(const std::string& compile_key, const std::string& machi
   return impl_->is_verified(compile_key, machine);
 }
 
-std::optional<Claim> Cache::claim(const Key& key) const {
+std::optional<TuningLock> Cache::try_tuning_lock(const Key& key) const {
   fs::path database;
   {
     const std::lock_guard lock(impl_->mutex);
-    if (!impl_->persistent) return Claim::unguarded();
+    if (!impl_->persistent) return TuningLock::unguarded();
     database = real_path(impl_->path);
-    if (!std::exchange(impl_->removed_abandoned_claims, true)) remove_abandoned_claims(database);
+    if (!std::exchange(impl_->removed_abandoned_tuning_locks, true)) remove_abandoned_tuning_locks(database);
   }
   try {
-    return Claim::take(claim_file(database, key.id()), database);
+    return TuningLock::take(tuning_lock_file(database, key.id()), database);
   } catch (const DatabaseError& error) {
     log_once(
         LogLevel::warning,
         fmt::format("processes cannot agree on which of them tunes a problem ({}): each does", error.what()));
-    return Claim::unguarded();
+    return TuningLock::unguarded();
   }
 }
 

@@ -15,7 +15,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cache/claim.hpp"
+#include "cache/tuning_lock.hpp"
 
 namespace ce::cache {
 
@@ -191,10 +191,10 @@ class Cache {
   [[nodiscard]] bool is_verified(const std::string& compile_key, const std::string& machine) const;
 
   /// The right to tune the key, so that processes that meet it at once tune it once. Never waits. To be asked
-  /// for while no other claim is held, and the database to be asked again once it is there. Where the
+  /// for while no other tuning lock is held, and the database to be asked again once it is there. Where the
   /// database is no file that can be written, or its file system has no locks, it keeps nobody out.
   /// \returns nothing while another process, or another Cache of this one, has it
-  [[nodiscard]] std::optional<Claim> claim(const Key& key) const;
+  [[nodiscard]] std::optional<TuningLock> try_tuning_lock(const Key& key) const;
 
  private:
   struct Impl;

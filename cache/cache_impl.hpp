@@ -86,7 +86,7 @@ struct Cache::Impl {
 
   std::mutex mutex;
   std::filesystem::path path;
-  bool removed_abandoned_claims = false;
+  bool removed_abandoned_tuning_locks = false;
   FileId file_id;
   bool read_only = false;  ///< by open_to_read()
   bool mends = false;      ///< may set a damaged file aside

@@ -21,7 +21,7 @@ namespace {
 using generator::Problem;
 using namespace std::chrono_literals;
 
-/// Between two looks at a claim that another process has: the first, and the longest.
+/// Between two looks at a tuning lock that another process holds: the first, and the longest.
 constexpr std::chrono::milliseconds first_pause = 2ms, longest_pause = 100ms;
 
 /// Between two looks of calls that have waited in vain before.
@@ -185,13 +185,13 @@ void Chooser::give_up(const Problem& problem, const std::string& reason) {
   }
 }
 
-/// For the thread that has the turn. \returns nothing while another process has the claim
+/// For the thread that has the turn. \returns nothing while another process holds the tuning lock
 const Chosen* Chooser::try_to_tune(const Problem& problem, Stream stream, const std::stop_token& stop) {
   const Chosen* chosen = plans_.find(problem);
   if (chosen != nullptr && !chosen->choice.provisional) return chosen;
-  const auto claim = cache_.claim(tuner_.key(problem));
-  if (!claim) return nullptr;
-  chosen = finished(problem, stream);  // by whoever had the claim before
+  const auto lock = cache_.try_tuning_lock(tuner_.key(problem));
+  if (!lock) return nullptr;
+  chosen = finished(problem, stream);  // by its holder before
   return chosen != nullptr ? chosen : &from_tuning(problem, stop);
 }
 

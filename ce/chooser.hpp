@@ -27,7 +27,7 @@ namespace ce {
 
 /// The kernels chosen so far; behind them what the database knows, and behind that the tuner. Thread-safe.
 ///
-/// One thread at a time tunes, and only that one may hold a claim; it waits for nobody while it does. So
+/// One thread at a time tunes, and only that one may hold a tuning lock; it waits for no other while it does. So
 /// neither threads nor processes can wait for each other in a circle. Threads that look up do not wait for
 /// the one that tunes. A call waits for the search of its problem by somebody else, thread or process, at most as
 /// long as the budget of a search.
@@ -89,7 +89,7 @@ class Chooser {
   std::map<std::string, Clock::time_point> look_again_;  ///< by key: problems that cannot be tuned just now
   std::vector<std::string> missing_;                     ///< what Policy::frozen did not find
 
-  TuningTurns turns_;  ///< with the tuner, and the one claim
+  TuningTurns turns_;  ///< with the tuner, and the one tuning lock
   tuner::Tuner tuner_;
 
   Background background_;  ///< last: ends before what it uses

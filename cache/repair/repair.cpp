@@ -19,7 +19,7 @@
 
 #include "base/log.hpp"
 #include "base/own_descriptor.hpp"
-#include "cache/claim.hpp"
+#include "cache/file_lock.hpp"
 #include "cache/file_system.hpp"
 #include "cache/open.hpp"
 #include "cache/schema.hpp"
@@ -246,13 +246,13 @@ void finish(const fs::path& path, const fs::path& aside) {
            set_aside_as(path, aside, "and the process that repaired it was killed", counts));
 }
 
-/// Who has it may give the path to another file, by creating it or by setting a damaged one aside.
+/// Its holder may give the path to another file, by creating it or by setting a damaged one aside.
 /// \throws Locked where another has it for too long; DatabaseError where there are no locks
-Claim claim_of_place(const fs::path& path) {
+FileLock repair_lock_of(const fs::path& path) {
   constexpr std::chrono::seconds most{10};
   const auto deadline = std::chrono::steady_clock::now() + most;
   for (;;) {
-    if (auto claim = Claim::take(path.string() + "-place", path)) return std::move(*claim);
+    if (auto lock = FileLock::take(path.string() + "-repair-lock", path)) return std::move(*lock);
     if (std::chrono::steady_clock::now() > deadline)
       throw Locked(fmt::format("another process has been setting {} aside for more than {} s", path.string(),
                                most.count()));
@@ -261,9 +261,9 @@ Claim claim_of_place(const fs::path& path) {
 }
 
 /// \throws Locked
-std::optional<Claim> claim_where_there_are_locks(const fs::path& path) {
+std::optional<FileLock> repair_lock_where_there_are_locks(const fs::path& path) {
   try {
-    return claim_of_place(path);
+    return repair_lock_of(path);
   } catch (const Locked&) {
     throw;
   } catch (const DatabaseError&) {
@@ -271,7 +271,7 @@ std::optional<Claim> claim_where_there_are_locks(const fs::path& path) {
   }
 }
 
-/// Only under the claim.
+/// Only for the holder of the repair lock.
 void finish_what_was_interrupted(const fs::path& path) {
   try {
     if (const auto aside = unfinished(path, true)) finish(path, *aside);
@@ -330,7 +330,7 @@ FileId FileId::with_change(const fs::path& path) noexcept {
 Repair repair(const fs::path& named, FileId damaged, const std::string& cause) {
   const fs::path path = real_path(named);
   try {
-    const Claim claim = claim_of_place(path);
+    const FileLock lock = repair_lock_of(path);
     if (FileId::of(path) != damaged) return {};
     return into_new_file(path, cause);
   } catch (const DatabaseError& error) {
@@ -350,8 +350,8 @@ void create_file(const fs::path& named) {
         fmt::format("cannot create {}: {}: name another file ({})", named.string(), excess, ways_to_name_it));
   create_folders(named.parent_path());
   const fs::path path = real_path(named);
-  const auto claim = claim_where_there_are_locks(path);
-  if (claim && is_missing(path)) finish_what_was_interrupted(path);
+  const auto lock = repair_lock_where_there_are_locks(path);
+  if (lock && is_missing(path)) finish_what_was_interrupted(path);
   if (is_missing(path) && unfinished(path, false)) throw being_repaired(path);
   create_empty(named);
 }
@@ -362,7 +362,7 @@ fs::path existing_file(const fs::path& path) {
   if (error || !is_missing(file)) return file;
   const fs::path real = real_path(file);
   const auto is_repaired = [&] { return unfinished(real, true) || unfinished(real, false); };
-  if (is_repaired()) static_cast<void>(claim_where_there_are_locks(real));
+  if (is_repaired()) static_cast<void>(repair_lock_where_there_are_locks(real));
   if (!is_missing(file)) return file;
   if (is_repaired()) throw being_repaired(file);
   throw NotFound(fmt::format("there is no tuning database {}", file.string()));

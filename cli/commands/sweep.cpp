@@ -16,9 +16,9 @@
 
 #include "ce/error.hpp"
 #include "cli/commands.hpp"
-#include "cli/commands/claim_wait.hpp"
 #include "cli/commands/isolated_tuning.hpp"
 #include "cli/commands/sweep_result.hpp"
+#include "cli/commands/tuning_lock_wait.hpp"
 #include "cli/commands/tuning_run.hpp"
 #include "cli/interruption.hpp"
 #include "cli/options.hpp"
@@ -158,12 +158,12 @@ bool tune_one(tuner::Tuner& tuner, IsolatedTuning* isolated, const cache::Cache&
               const tuner::Hooks& hooks, const Budget& budget, double most, std::size_t top, bool waits,
               SweptProblem& swept) {
   return attempt(swept.failure, [&] {
-    const auto claim = waits
-                           ? wait_for_claim(cache, swept.key, hooks.stop, budget.end(),
-                                            [&] { hooks.progress({.stage = "waiting for another process"}); })
-                           : cache.claim(swept.key);
-    swept.is_claimed = !claim;
-    if (!claim) return;
+    const auto lock =
+        waits ? wait_for_tuning_lock(cache, swept.key, hooks.stop, budget.end(),
+                                     [&] { hooks.progress({.stage = "waiting for another process"}); })
+              : cache.try_tuning_lock(swept.key);
+    swept.is_tuned_elsewhere = !lock;
+    if (!lock) return;
     const std::optional<double> share = budget.share(most);
     if (!share) return;
     tuner.set_budget(*share);

@@ -49,7 +49,7 @@ std::optional<double> behind(const SweptProblem& swept, const cache::Measurement
 /// Of a problem without a report.
 std::string outcome_of(const SweptProblem& swept) {
   if (swept.failure) return swept.failure->fields.at("kind");
-  return swept.is_claimed ? "left to another process" : "not reached";
+  return swept.is_tuned_elsewhere ? "left to another process" : "not reached";
 }
 
 std::string table_of(const SweepResult& result) {

@@ -22,7 +22,7 @@ struct SweptProblem {
   std::optional<tuner::Report> report{};
   std::optional<Failure> failure{};
   std::vector<tuner::Candidate> best{};  ///< as many as were asked for, the winner first
-  bool is_claimed = false;               ///< another process was tuning it when it was last looked at
+  bool is_tuned_elsewhere = false;       ///< another process was tuning it when it was last looked at
 
   [[nodiscard]] bool is_cut_short() const { return report && report->is_cut_short; }
 };

@@ -45,7 +45,7 @@ TEST_F(Kills, LoseNothingThatWasCommitted) {
     while (const auto line = process.line()) {
       const std::string what = line->substr(0, line->find(' ')), name = line->substr(line->find(' ') + 1);
       if (what == "measured") committed.insert(name);
-      // Whoever compiles holds the claim of the key until the binary is committed.
+      // The process that compiles holds the tuning lock of the key until the binary is committed.
       if (what == "compiled" && !compiled.insert(name).second) ADD_FAILURE() << name << " was compiled twice";
       if (what == "problem") {
         // Where too many want to write at once for too few processors, a write gives up after some seconds, and its

@@ -18,10 +18,10 @@
 #include <vector>
 
 #include "cache/cache.hpp"
-#include "cache/claim.hpp"
 #include "cache/file_system.hpp"
 #include "cache/layers.hpp"
 #include "cache/maintenance.hpp"
+#include "cache/tuning_lock.hpp"
 #include "ce/error.hpp"
 #include "tests/cache/fixture.hpp"
 #include "tests/environment.hpp"
@@ -268,8 +268,8 @@ TEST_F(Ownership, AGroupSharesWhatIsInItsFolder) {
     cache.add(a_measurement(key, "config"));
     EXPECT_EQ(mode(file()), 0660U);
     EXPECT_EQ(mode(file().string() + "-wal"), 0660U);
-    const auto claim = cache.claim(key);
-    EXPECT_EQ(mode(claim_file(file(), key.id())), 0660U);
+    const auto lock = cache.try_tuning_lock(key);
+    EXPECT_EQ(mode(tuning_lock_file(file(), key.id())), 0660U);
   }
   sql(file(), "DROP INDEX quarantines");
   EXPECT_EQ(Cache::open(file()).measurements(key).size(), 1U);
@@ -280,8 +280,8 @@ TEST_F(Ownership, AGroupSharesWhatIsInItsFolder) {
   ::umask(before);
 }
 
-TEST_F(Ownership, ClaimsOfKilledProcessesAreRemovedAndNothingElse) {
-  const std::string name = file().string() + "-claim-";
+TEST_F(Ownership, TuningLocksOfKilledProcessesAreRemovedAndNothingElse) {
+  const std::string name = file().string() + "-tuning-lock-";
   write_file(name + "0123456789ab", "");
   write_file(name + "0123456789ac", "not of ce");
   write_file(name + "thesis", "");
@@ -290,13 +290,13 @@ TEST_F(Ownership, ClaimsOfKilledProcessesAreRemovedAndNothingElse) {
   fs::create_symlink("aim", name + "0123456789ad");
   Cache cache = Cache::open(file()), other = Cache::open(file());
   const Key held{.problem = "held", .device = "Some GPU"};
-  const auto claim = cache.claim(held);
-  ASSERT_TRUE(other.claim(key));
+  const auto lock = cache.try_tuning_lock(held);
+  ASSERT_TRUE(other.try_tuning_lock(key));
   EXPECT_FALSE(fs::exists(name + "0123456789ab"));
   for (const char* kept : {"0123456789ac", "thesis", "0123456789abc", "0123456789ad"})
     EXPECT_TRUE(fs::exists(name + kept)) << kept;
   EXPECT_TRUE(fs::exists(folder() / "aim"));
-  EXPECT_FALSE(other.claim(held));
+  EXPECT_FALSE(other.try_tuning_lock(held));
 }
 
 }  // namespace

@@ -116,8 +116,8 @@ void work_until_killed(const std::vector<std::string>& arguments) {
 
     while (cache.binary(binary_name())) ++next;
     const std::string name = binary_name();
-    if (const auto claim = cache.claim({.problem = name, .device = "Some GPU"});
-        claim && !cache.binary(name)) {
+    if (const auto lock = cache.try_tuning_lock({.problem = name, .device = "Some GPU"});
+        lock && !cache.binary(name)) {
       cache.keep_binary(name, std::vector<std::byte>(1000, std::byte{7}), {});
       print(fmt::format("compiled {}\n", name));
     }
@@ -320,11 +320,11 @@ void repair_with_trouble(const std::vector<std::string>& arguments) {
   print(fmt::format("{} in {}\n", rows, cache.status().persistent ? "its file" : "memory"));
 }
 
-/// FILE PROBLEM DEVICE: claims the key, says so, and waits for its end.
-void hold_a_claim(const std::vector<std::string>& arguments) {
+/// FILE PROBLEM DEVICE: takes the tuning lock of the key, says so, and waits for its end.
+void hold_a_tuning_lock(const std::vector<std::string>& arguments) {
   const Cache cache = Cache::open(arguments.at(1));
-  const auto claim = cache.claim({.problem = arguments.at(2), .device = arguments.at(3)});
-  print(claim ? "claimed\n" : "refused\n");
+  const auto lock = cache.try_tuning_lock({.problem = arguments.at(2), .device = arguments.at(3)});
+  print(lock ? "locked\n" : "refused\n");
   for (;;) ::pause();
 }
 
@@ -407,7 +407,7 @@ std::optional<int> run_task(const std::vector<std::string>& arguments) {
       {"--site", read_site},
       {"--no-access", no_access},
       {"--fill-disk", fill_disk},
-      {"--claim", hold_a_claim},
+      {"--lock", hold_a_tuning_lock},
       {"--full-file-system", full_file_system},
       {"--read-on-full-file-system", read_on_full_file_system},
       {"--read-only-file-system", read_only_file_system},

@@ -114,11 +114,11 @@ TEST_F(ChooserTest, AProcessTunesOneProblemAtATime) {
   std::vector<std::jthread> threads;
   for (const Problem& problem : problems) threads.emplace_back([&] { choose(chooser, problem); });
   device.compilers.wait();
-  int claimed = 0;
+  int locked = 0;
   const tuner::Tuner tuner(device, database, quick_settings());
   for (const Problem& problem : problems)
-    if (!database.claim(tuner.key(problem))) ++claimed;
-  EXPECT_EQ(claimed, 1);
+    if (!database.try_tuning_lock(tuner.key(problem))) ++locked;
+  EXPECT_EQ(locked, 1);
   device.compilers.open();
   threads.clear();
   for (const Problem& problem : problems) EXPECT_EQ(choose(chooser, problem).origin, Origin::tuned);

@@ -5,7 +5,7 @@
 #include <chrono>
 #include <thread>
 
-#include "cache/claim.hpp"
+#include "cache/tuning_lock.hpp"
 #include "ce/error.hpp"
 #include "tests/ce/child.hpp"
 #include "tests/ce/fixture.hpp"
@@ -169,8 +169,8 @@ TEST_F(PolicyTest, TuneWaitsForAnotherProcessOnlySoLong) {
   impatient.tuning_seconds = 0.05;
   Context context(impatient);
   {
-    const auto claim = cache::Claim::take(cache::claim_file(file(), key), file());
-    ASSERT_TRUE(claim);
+    const auto lock = cache::TuningLock::take(cache::tuning_lock_file(file(), key), file());
+    ASSERT_TRUE(lock);
     for (int call = 0; call < 3; ++call) {
       const Choice choice = softmax(context, 64);
       EXPECT_EQ(choice.origin, Origin::fallback);
@@ -193,14 +193,14 @@ TEST_F(PolicyTest, KnownProblemsDoNotWaitForUnknownOnes) {
   ContextOptions patient = options(Policy::tune);
   patient.tuning_seconds = 0;
   Context context(patient);
-  auto claim = cache::Claim::take(cache::claim_file(file(), key), file());
-  ASSERT_TRUE(claim);
+  auto lock = cache::TuningLock::take(cache::tuning_lock_file(file(), key), file());
+  ASSERT_TRUE(lock);
   Choice waited;
   std::jthread thread([&] { waited = softmax(context, 128); });
   const Choice choice = softmax(context, 64);
   EXPECT_EQ(choice.origin, Origin::database);
   EXPECT_EQ(choice.config, known);
-  claim.reset();
+  lock.reset();
   thread.join();
   EXPECT_EQ(waited.origin, Origin::tuned);
 }

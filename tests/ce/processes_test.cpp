@@ -100,7 +100,7 @@ class ManyProcesses : public TunerTest {
   [[nodiscard]] bool is_being_tuned() const {
     const std::filesystem::directory_iterator files(std::filesystem::path(file()).parent_path());
     return std::any_of(begin(files), end(files), [](const auto& entry) {
-      return entry.path().string().find("-claim-") != std::string::npos;
+      return entry.path().string().find("-tuning-lock-") != std::string::npos;
     });
   }
 

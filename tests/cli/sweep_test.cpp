@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "cache/cache.hpp"
-#include "cache/claim.hpp"
+#include "cache/tuning_lock.hpp"
 #include "ce/error.hpp"
 #include "tests/cli/process.hpp"
 #include "tests/environment.hpp"
@@ -222,8 +222,8 @@ TEST_F(Sweep, WaitsForAnotherProcessThatTunesTheSame) {
   ASSERT_EQ(other.status, 0) << other.err;
   const std::string key = json::parse(other.out).at("problems")[0].at("key");
   {
-    const auto claim = cache::Claim::take(cache::claim_file(database(), key), database());
-    ASSERT_TRUE(claim);
+    const auto lock = cache::TuningLock::take(cache::tuning_lock_file(database(), key), database());
+    ASSERT_TRUE(lock);
     test::Child child(folder(), sweep("1"), surroundings());
     ASSERT_TRUE(test::until([&] {
       return child.err().find("waiting for another process") != std::string::npos;

@@ -1,4 +1,4 @@
-#include "cache/claim.hpp"
+#include "cache/file_lock.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <exception>
 #include <system_error>
 #include <utility>
 
@@ -17,7 +16,7 @@
 namespace ce::cache {
 namespace {
 
-/// Whether the path still leads to the open file: whoever had the claim before has removed it.
+/// Whether the path still leads to the open file: its holder before has removed it.
 bool is_at(const std::filesystem::path& file, int descriptor) {
   struct stat open {
   }, named{};
@@ -54,11 +53,27 @@ int open_or_create(const std::filesystem::path& file, const std::filesystem::pat
   }
 }
 
-/// Whether it is NAME-claim- and 12 hexadecimal digits.
-bool is_name_of_claim(const std::string& name, const std::string& beginning) {
-  constexpr std::size_t digits = 12;
-  return name.size() == beginning.size() + digits && name.starts_with(beginning) &&
-         name.find_first_not_of("0123456789abcdef", beginning.size()) == std::string::npos;
+}  // namespace
+
+std::optional<FileLock> FileLock::take(const std::filesystem::path& file,
+                                       const std::filesystem::path& database) {
+  for (;;) {
+    FileLock lock;
+    lock.descriptor_ = OwnDescriptor([&] { return open_or_create(file, database); });
+    if (lock.descriptor_.get() < 0) fail(file, "open");
+    struct stat status {};
+    if (::fstat(lock.descriptor_.get(), &status) != 0) fail(file, "look at");
+    if (!is_acceptable(database, status))
+      throw DatabaseError(fmt::format("{} belongs to user {}", file.string(), status.st_uid));
+    while (::flock(lock.descriptor_.get(), LOCK_EX | LOCK_NB) != 0) {
+      if (errno == EWOULDBLOCK) return std::nullopt;
+      if (errno != EINTR) fail(file, "lock");
+    }
+    if (!is_at(file, lock.descriptor_.get())) continue;
+    lock.file_ = file;
+    lock.owner_ = ::getpid();
+    return lock;
+  }
 }
 
 void remove_abandoned(const std::filesystem::path& file) {
@@ -71,50 +86,14 @@ void remove_abandoned(const std::filesystem::path& file) {
   if (is_at(file, held.get())) ::unlink(file.c_str());
 }
 
-}  // namespace
-
-std::optional<Claim> Claim::take(const std::filesystem::path& file, const std::filesystem::path& database) {
-  for (;;) {
-    Claim claim;
-    claim.descriptor_ = OwnDescriptor([&] { return open_or_create(file, database); });
-    if (claim.descriptor_.get() < 0) fail(file, "open");
-    struct stat status {};
-    if (::fstat(claim.descriptor_.get(), &status) != 0) fail(file, "look at");
-    if (!is_acceptable(database, status))
-      throw DatabaseError(fmt::format("{} belongs to user {}", file.string(), status.st_uid));
-    while (::flock(claim.descriptor_.get(), LOCK_EX | LOCK_NB) != 0) {
-      if (errno == EWOULDBLOCK) return std::nullopt;
-      if (errno != EINTR) fail(file, "lock");
-    }
-    if (!is_at(file, claim.descriptor_.get())) continue;
-    claim.file_ = file;
-    claim.owner_ = ::getpid();
-    return claim;
-  }
-}
-
-std::filesystem::path claim_file(const std::filesystem::path& database, const std::string& id) {
-  return database.string() + "-claim-" + id;
-}
-
-void remove_abandoned_claims(const std::filesystem::path& database) noexcept try {
-  namespace fs = std::filesystem;
-  const std::string beginning = claim_file(database.filename(), "").string();
-  std::error_code error;  // what cannot be listed has none that could be found
-  for (fs::directory_iterator at(database.parent_path(), error), end; !error && at != end;
-       at.increment(error))
-    if (is_name_of_claim(at->path().filename().string(), beginning)) remove_abandoned(at->path());
-} catch (const std::exception&) {  // litter is not worth an error
-}
-
-Claim::~Claim() {
-  // A child of fork() that has a copy of this has no claim.
+FileLock::~FileLock() {
+  // A child of fork() that has a copy of this holds no lock.
   if (descriptor_.get() < 0 || owner_ != ::getpid()) return;
   ::unlink(file_.c_str());
   ::flock(descriptor_.get(), LOCK_UN);  // a child that was forked just now still has it open
 }
 
-void Claim::swap(Claim& other) noexcept {
+void FileLock::swap(FileLock& other) noexcept {
   std::swap(file_, other.file_);
   std::swap(descriptor_, other.descriptor_);
   std::swap(owner_, other.owner_);

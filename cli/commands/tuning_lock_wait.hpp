@@ -15,9 +15,8 @@ namespace ce::cli {
 /// \param waiting  called several times a second meanwhile
 /// \returns nothing where that is not before the deadline
 /// \throws Error(interrupted) when asked to stop
-[[nodiscard]] std::optional<cache::Claim> wait_for_claim(const cache::Cache& cache, const cache::Key& key,
-                                                         const std::stop_token& stop,
-                                                         std::chrono::steady_clock::time_point deadline,
-                                                         const std::function<void()>& waiting);
+[[nodiscard]] std::optional<cache::TuningLock> wait_for_tuning_lock(
+    const cache::Cache& cache, const cache::Key& key, const std::stop_token& stop,
+    std::chrono::steady_clock::time_point deadline, const std::function<void()>& waiting);
 
 }  // namespace ce::cli
