@@ -84,7 +84,7 @@ Cache Cache::open(const fs::path& path) {
 Cache Cache::open_existing(const fs::path& path) {
   auto impl = std::make_unique<Impl>();
   impl->strict = true;
-  impl->attach(existing_file(path), IfOlder::copy);
+  impl->attach(existing_file(path));
   return Cache(std::move(impl));
 }
 
@@ -153,7 +153,7 @@ Status Cache::status() const {
   impl_->read([&](Store& source) {
     const Store::Counts counts = source.counts();
     if (&source == impl_->store.get()) {
-      status.schema_version = impl_->schema_of_original.value_or(source.schema_version());
+      status.schema_version = source.schema_version();
       status.journal_mode = source.journal_mode();
     }
     status.measurements += counts.measurements;

@@ -120,7 +120,7 @@ class Cache {
   [[nodiscard]] static Cache open(const std::filesystem::path& path);
   /// For commands that were told to read a given database: \throws DatabaseError where open() would degrade,
   /// NotFound where there is no file, or one without tables. What reads it throws DatabaseError too, where a part of it
-  /// cannot be read. A file with an older schema is left as it is until the first write: what is read is a copy.
+  /// cannot be read.
   [[nodiscard]] static Cache open_existing(const std::filesystem::path& path);
   /// A copy in memory of the database of somebody else, which is not changed. \throws as open_existing()
   [[nodiscard]] static Cache open_copy(const std::filesystem::path& path);

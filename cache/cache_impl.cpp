@@ -127,7 +127,7 @@ bool Cache::Impl::is_verified(const std::string& compile_key, const std::string&
   return found;
 }
 
-void Cache::Impl::attach(const fs::path& file, IfOlder if_older) {
+void Cache::Impl::attach(const fs::path& file) {
   const FileSizeSignalBlock no_signal;
   if (read_only) {
     const FileId id = FileId::with_change(file);
@@ -144,10 +144,9 @@ void Cache::Impl::attach(const fs::path& file, IfOlder if_older) {
     const FileId id = FileId::of(file);
     try {
       std::string writer = other_writer_of(file);
-      Opened opened = open_file(file, mends ? IfEmpty::fill : IfEmpty::refuse, if_older);
+      Opened opened = open_file(file, mends ? IfEmpty::fill : IfEmpty::refuse);
       store = std::move(opened.store);
       other_writer_at_opening = std::move(writer);
-      schema_of_original = opened.schema_of_original;
       path = file;
       file_id = id;
       examined = false;
@@ -165,7 +164,7 @@ void Cache::Impl::attach(const fs::path& file, IfOlder if_older) {
 
 void Cache::Impl::follow(Use use) {
   try {
-    attach(path, strict && use == Use::read ? IfOlder::copy : IfOlder::update);
+    attach(path);
   } catch (const Error&) {
     if (use == Use::write) throw;  // the file that is open can still be read
   }
@@ -193,7 +192,6 @@ void Cache::Impl::mend(const std::string& cause) {
     return;
   }
   store = std::move(done.memory);
-  schema_of_original.reset();
   persistent = false;
   degrade(done.report);
   log_once(LogLevel::warning, problem);

@@ -52,7 +52,7 @@ struct Cache::Impl {
   void deliver_at_end() noexcept;
 
   /// Opens the file; creates it where it may set a damaged one aside. \throws DatabaseError
-  void attach(const std::filesystem::path& file, IfOlder if_older = IfOlder::update);
+  void attach(const std::filesystem::path& file);
   /// Looks for damage that no query would notice, such as a row that an index has lost: once, before the first write,
   /// which a search of seconds has gone before.
   void examine();
@@ -94,8 +94,6 @@ struct Cache::Impl {
   bool examined = false;   ///< the open file, by examine()
   bool persistent = false;
   bool wrote = false;  ///< since the last checkpoint()
-  /// The store is a copy of a file with this schema; the first write brings the file up to date where it can be written.
-  std::optional<int> schema_of_original;
   std::string problem;
   std::unique_ptr<Store> store;
   std::unique_ptr<Store> refused;
@@ -184,7 +182,6 @@ void Cache::Impl::on_store(Use use, Action action) {
   for (int successors = 0;; ++successors) {
     try {
       if (moved()) follow(use);
-      if (use == Use::write && persistent && schema_of_original) attach(path);
       if (use == Use::write) examine();
       action(*store);
       // A damaged file can have been set aside after the look before: then this is in the wrong one.

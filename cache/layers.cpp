@@ -9,7 +9,7 @@
 
 #include "base/environment.hpp"
 #include "base/log.hpp"
-#include "cache/schema.hpp"
+#include "cache/recognize.hpp"
 
 namespace ce::cache {
 namespace {

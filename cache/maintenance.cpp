@@ -34,15 +34,9 @@ void examine(const fs::path& file, Store& store) {
 
 /// Nothing is written to a file that is damaged.
 std::unique_ptr<Store> writable(const fs::path& file, IfEmpty if_empty) {
-  const auto open = [&](IfOlder if_older) {
-    Opened opened = open_file(file, if_empty, if_older);
-    if (!opened.problem.empty()) throw DatabaseError(opened.problem);
-    return opened;
-  };
-  Opened opened = open(IfOlder::copy);
+  Opened opened = open_file(file, if_empty);
+  if (!opened.problem.empty()) throw DatabaseError(opened.problem);
   examine(file, *opened.store);
-  // An older one is brought to the schema of today where a copy of it is whole.
-  if (opened.schema_of_original) opened = open(IfOlder::update);
   return std::move(opened.store);
 }
 

@@ -5,6 +5,7 @@
 #include <sqlite3.h>
 
 #include <exception>
+#include <optional>
 
 #include "cache/codec.hpp"
 
@@ -12,6 +13,21 @@ namespace ce::cache {
 namespace {
 
 constexpr int environment_column = 15, identity_column = 17;
+
+/// Nothing, and why, where it is not what was written.
+std::optional<Measurement> read_if_whole(const Query& row, std::string& problem) {
+  try {
+    Measurement measurement = read_measurement(row);
+    if (identity_of(measurement, row.text(environment_column)) == row.text(identity_column))
+      return measurement;
+    problem = "its digest is another";
+  } catch (const SQLite::Exception&) {
+    throw;
+  } catch (const std::exception& error) {
+    problem = error.what();
+  }
+  return std::nullopt;
+}
 
 }  // namespace
 
@@ -43,18 +59,14 @@ Measurement read_measurement(const Query& row) {
 
 Measurement read_whole_measurement(const Query& row) {
   std::string problem;
-  try {
-    Measurement measurement = read_measurement(row);
-    if (identity_of(measurement, row.text(environment_column)) == row.text(identity_column))
-      return measurement;
-    problem = "its digest is another";
-  } catch (const SQLite::Exception&) {
-    throw;
-  } catch (const std::exception& error) {
-    problem = error.what();
-  }
+  if (auto measurement = read_if_whole(row, problem)) return *std::move(measurement);
   throw SQLite::Exception(
       fmt::format("a measurement of {} is not what was written: {}", row.text(16), problem), SQLITE_CORRUPT);
+}
+
+bool is_whole(const Query& row) {
+  std::string problem;
+  return read_if_whole(row, problem).has_value();
 }
 
 }  // namespace ce::cache

@@ -10,7 +10,7 @@
 
 namespace ce::cache {
 
-/// What a measurement says, in the order of ce_identity(), of the tables problems AS p, device_models AS d,
+/// What a measurement says, in the order of read_measurement(), of the tables problems AS p, device_models AS d,
 /// measurements AS m and environments AS e.
 /// \param problem, device  where the texts of the key come from
 [[nodiscard]] std::string measurement_columns(std::string_view problem = "p.text",
@@ -31,5 +31,8 @@ inline constexpr std::string_view measurement_tables = R"sql(
 /// The same with its identity in the column after those.
 /// \throws SQLite::Exception with SQLITE_CORRUPT where it is not what was written
 [[nodiscard]] Measurement read_whole_measurement(const Query& row);
+
+/// Whether read_whole_measurement() would return.
+[[nodiscard]] bool is_whole(const Query& row);
 
 }  // namespace ce::cache

@@ -22,6 +22,7 @@
 #include "base/log.hpp"
 #include "cache/file_system.hpp"
 #include "cache/ownership.hpp"
+#include "cache/recognize.hpp"
 #include "cache/repair/read_files.hpp"
 #include "cache/schema.hpp"
 #include "ce/error.hpp"
@@ -121,11 +122,6 @@ NotFound nothing_in(const fs::path& path) {
                               bytes_on_disk(path) == 0 ? "is empty" : "has no tables"));
 }
 
-/// Whether the file says that migrate() would change it.
-bool is_older(SQLite::Database& database) {
-  return database.execAndGet("PRAGMA user_version").getInt() < static_cast<int>(migrations().size());
-}
-
 /// Whether the path leads to another file by now.
 bool has_moved(SQLite::Database& database) {
   int moved = 0;
@@ -133,8 +129,7 @@ bool has_moved(SQLite::Database& database) {
   return moved != 0;
 }
 
-/// Null where the schema is an older one that is to be left as it is.
-std::unique_ptr<Store> open_writable(const fs::path& path, IfEmpty if_empty, IfOlder if_older) {
+std::unique_ptr<Store> open_writable(const fs::path& path, IfEmpty if_empty) {
   if (const std::string foreign = foreign_log_of(path); !foreign.empty())
     throw SQLite::Exception(foreign, SQLITE_PERM);
   // The place behind links, so that none can be put there meanwhile.
@@ -157,12 +152,11 @@ std::unique_ptr<Store> open_writable(const fs::path& path, IfEmpty if_empty, IfO
     throw SQLite::Exception("another file has taken its place meanwhile", SQLITE_BUSY);
   set_checkpoint_on_close(*database, true);
   if (!has_tables && if_empty == IfEmpty::refuse) throw nothing_in(path);
-  if (if_older == IfOlder::copy && is_older(*database)) return nullptr;
   use_journal(*database, path, network);
   database->exec("PRAGMA foreign_keys = ON");
   database->exec("PRAGMA trusted_schema = OFF");
   database->exec(keep_pages);
-  migrate(*database, migrations());
+  create_tables(*database);
   return std::make_unique<Store>(std::move(database));
 }
 
@@ -249,24 +243,15 @@ Opened read_copy(const fs::path& path, IfEmpty if_empty) {
     memory = copy_unlocked(path, if_empty, code_of(error));
   }
   memory->exec("PRAGMA foreign_keys = ON");
-  const int schema = memory->execAndGet("PRAGMA user_version").getInt();
-  migrate(*memory, migrations());
-  return {.store = std::make_unique<Store>(std::move(memory)), .problem = {}, .schema_of_original = schema};
+  create_tables(*memory);
+  return {.store = std::make_unique<Store>(std::move(memory)), .problem = {}};
 }
 
-/// A Store for reading, or null where the schema is an older one.
 std::unique_ptr<Store> reader(Database database, const fs::path& path) {
   if (!require_ours(*database, path)) throw nothing_in(path);
   database->exec("PRAGMA trusted_schema = OFF");
   database->exec(keep_pages);
-  if (is_older(*database)) return nullptr;
   return std::make_unique<Store>(std::move(database));
-}
-
-/// The file itself, or a copy of one with an older schema that is to be left as it is.
-Opened open_or_copy(const fs::path& path, IfEmpty if_empty, IfOlder if_older) {
-  if (auto store = open_writable(path, if_empty, if_older)) return {.store = std::move(store), .problem = {}};
-  return read_copy(path, if_empty);
 }
 
 }  // namespace
@@ -349,11 +334,11 @@ void rethrow(const fs::path& path, const SQLite::Exception& error) {
   throw DatabaseError(explain(path, error));
 }
 
-Opened open_file(const fs::path& path, IfEmpty if_empty, IfOlder if_older) {
+Opened open_file(const fs::path& path, IfEmpty if_empty) {
   require_regular_file(path);
   try {
     try {
-      return open_or_copy(path, if_empty, if_older);
+      return {.store = open_writable(path, if_empty), .problem = {}};
     } catch (const SQLite::Exception& error) {
       if (!may_lack_its_own_files(code_of(error))) throw;
       Opened copy = read_copy(path, if_empty);
@@ -380,20 +365,18 @@ Opened open_file(const fs::path& path, IfEmpty if_empty, IfOlder if_older) {
 std::unique_ptr<Store> open_reader(const fs::path& path) {
   require_regular_file(path);
   try {
-    std::unique_ptr<Store> store;
     try {
-      store = read_file(path, one_user, [&](Database database) { return reader(std::move(database), path); });
+      return read_file(path, one_user, [&](Database database) { return reader(std::move(database), path); });
     } catch (const SQLite::Exception& error) {
       const int code = code_of(error);
       if (!may_lack_its_own_files(code)) throw;
       // Where space may be found, a writer may come while this is open: then only a copy is safe.
       if (code == SQLITE_FULL || code == SQLITE_IOERR) return read_copy(path, IfEmpty::refuse).store;
       require_no_log(path, code);
-      store = reader(std::make_unique<SQLite::Database>(immutable_uri(path),
-                                                        SQLite::OPEN_READONLY | SQLite::OPEN_URI | one_user),
-                     path);
+      return reader(std::make_unique<SQLite::Database>(immutable_uri(path),
+                                                       SQLite::OPEN_READONLY | SQLite::OPEN_URI | one_user),
+                    path);
     }
-    return store != nullptr ? std::move(store) : read_copy(path, IfEmpty::refuse).store;
   } catch (const SQLite::Exception& error) {
     throw DatabaseError(explain(path, error));
   }

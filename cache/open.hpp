@@ -7,7 +7,6 @@
 #include <exception>
 #include <filesystem>
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "cache/store.hpp"
@@ -41,15 +40,10 @@ class Locked : public DatabaseError {
 /// created it.
 enum class IfEmpty : std::uint8_t { fill, refuse };
 
-/// What becomes of a file with an older schema, which programs of that time would no longer read with that of today.
-enum class IfOlder : std::uint8_t { update, copy };
-
 struct Opened {
   std::unique_ptr<Store> store;
   /// Why a file cannot be written of which the store is a copy in memory; empty where it can be.
   std::string problem;
-  /// Of a copy, which itself has the schema of today.
-  std::optional<int> schema_of_original;
 };
 
 /// Creates the file (as create_database_file()) where it is missing. \throws DatabaseError
@@ -58,12 +52,11 @@ void create_empty(const std::filesystem::path& path);
 /// Of the file with its log, where the latest commits are.
 [[nodiscard]] std::int64_t bytes_on_disk(const std::filesystem::path& path);
 
-/// Opens an existing file, and never changes one that is not ours.
+/// Opens an existing file, and never changes one that is not ours or of a ce with another schema.
 /// \throws Damaged, Locked, DatabaseError with the path, the cause and what to do about it; NotFound for what is refused
-[[nodiscard]] Opened open_file(const std::filesystem::path& path, IfEmpty if_empty,
-                               IfOlder if_older = IfOlder::update);
+[[nodiscard]] Opened open_file(const std::filesystem::path& path, IfEmpty if_empty);
 
-/// A copy in memory of what a file holds, with today's schema. Never changes the file, and leaves nothing beside it.
+/// A copy in memory of what a file holds. Never changes the file, and leaves nothing beside it.
 /// \throws Damaged, DatabaseError; NotFound where it has no tables
 [[nodiscard]] std::unique_ptr<Store> copy_file(const std::filesystem::path& path);
 
@@ -76,8 +69,8 @@ void create_empty(const std::filesystem::path& path);
 /// Whether it says that another process had the file locked for longer than a write waits.
 [[nodiscard]] bool is_locked(const std::exception& error) noexcept;
 
-/// The file itself, for reading: without locks where it has no log. A copy in memory where its schema is an older one, or
-/// SQLite lacks space for its own files. Never changes the file, and leaves nothing beside it.
+/// The file itself, for reading: without locks where it has no log. A copy in memory where SQLite lacks space for its
+/// own files. Never changes the file, and leaves nothing beside it.
 /// \throws DatabaseError; NotFound where it has no tables
 [[nodiscard]] std::unique_ptr<Store> open_reader(const std::filesystem::path& path);
 

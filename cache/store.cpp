@@ -20,6 +20,7 @@
 #include "cache/measurement_row.hpp"
 #include "cache/not_readable.hpp"
 #include "cache/query.hpp"
+#include "cache/recognize.hpp"
 #include "cache/schema.hpp"
 
 namespace ce::cache {
@@ -133,7 +134,7 @@ std::unique_ptr<Store> Store::in_memory() {
   auto database =
       std::make_unique<SQLite::Database>(":memory:", SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE);
   database->exec("PRAGMA foreign_keys = ON");
-  migrate(*database, migrations());
+  create_tables(*database);
   return std::make_unique<Store>(std::move(database));
 }
 
@@ -397,7 +398,7 @@ void Store::expect_ours(const std::filesystem::path& path) {
   static_cast<void>(require_ours(*database_, path));
 }
 
-int Store::schema_version() { return database_->execAndGet("PRAGMA user_version").getInt(); }
+int Store::schema_version() { return schema_of(*database_); }
 
 std::string Store::journal_mode() { return database_->execAndGet("PRAGMA journal_mode").getString(); }
 

@@ -234,11 +234,12 @@ std::vector<std::string> Store::damages() {
           fmt::format("environments: the digest of row {} is not that of its text", row.integer(0)));
   });
   each("measurements",
-       fmt::format("SELECT m.id, k.name FROM {} WHERE m.identity <> ce_identity({}) ORDER BY m.id",
-                   measurement_tables, measurement_columns()),
+       fmt::format("SELECT {}, m.identity, m.id, k.name FROM {} ORDER BY m.id", measurement_columns(),
+                   measurement_tables),
        [&](const Query& row) {
-         found.push_back(fmt::format("measurements: row {} of key {} is not what was written", row.integer(0),
-                                     row.text(1)));
+         if (!is_whole(row))
+           found.push_back(fmt::format("measurements: row {} of key {} is not what was written",
+                                       row.integer(18), row.text(19)));
        });
   each("counts", miscounted_keys, [&](const Query& row) {
     found.push_back(fmt::format("counts: those of key {} are not what its measurements say", row.text(0)));
@@ -248,12 +249,14 @@ std::vector<std::string> Store::damages() {
 
 std::int64_t Store::remove_damaged_binaries() {
   SQLite::Transaction transaction(*database_, SQLite::TransactionBehavior::IMMEDIATE);
-  SQLite::Statement statement(*database_,
-                              "DELETE FROM binaries WHERE digest <> ce_digest(compile_key, image)");
-  Query(statement).run();
-  const auto removed = static_cast<std::int64_t>(database_->getChanges());
+  std::vector<std::int64_t> damaged;
+  SQLite::Statement select(*database_, "SELECT rowid, compile_key, image, digest FROM binaries NOT INDEXED");
+  for (Query row(select); row.next();)
+    if (digest_of_binary(row.text(1), row.blob(2)) != row.text(3)) damaged.push_back(row.integer(0));
+  SQLite::Statement remove(*database_, "DELETE FROM binaries WHERE rowid = ?1");
+  for (const std::int64_t row : damaged) Query(remove, row).run();
   transaction.commit();
-  return removed;
+  return static_cast<std::int64_t>(damaged.size());
 }
 
 void Store::vacuum() {

@@ -12,7 +12,7 @@
 #include <system_error>
 
 #include "cache/file_system.hpp"
-#include "cache/schema.hpp"
+#include "cache/recognize.hpp"
 #include "ce/error.hpp"
 #include "cli/units.hpp"
 

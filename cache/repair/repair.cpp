@@ -22,7 +22,7 @@
 #include "cache/file_lock.hpp"
 #include "cache/file_system.hpp"
 #include "cache/open.hpp"
-#include "cache/schema.hpp"
+#include "cache/recognize.hpp"
 #include "ce/error.hpp"
 
 namespace ce::cache {

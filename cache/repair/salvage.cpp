@@ -23,6 +23,7 @@
 #include "cache/open.hpp"
 #include "cache/ownership.hpp"
 #include "cache/query.hpp"
+#include "cache/recognize.hpp"
 #include "cache/repair/read_files.hpp"
 #include "cache/schema.hpp"
 
@@ -41,17 +42,16 @@ std::int64_t most_holes_of(const fs::path& file) {
 constexpr std::size_t rows_at_once = 1000;
 
 /// CROSS JOIN keeps the order: everything is found by its row, and no index, which may be damaged too, is asked.
-/// \param identity  what stands for it: databases of version 1 have none
-std::string select_measurements_with(std::string_view identity) {
+std::string select_measurements() {
   return fmt::format(R"sql(
-  SELECT {}, {}, m.id
+  SELECT {}, m.identity, m.id
   FROM measurements AS m NOT INDEXED
   CROSS JOIN keys AS k ON k.id = m.key_id
   CROSS JOIN problems AS p ON p.id = k.problem_id
   CROSS JOIN device_models AS d ON d.id = k.device_model_id
   CROSS JOIN environments AS e ON e.id = m.environment_id
   WHERE m.id BETWEEN ?1 AND ?2 ORDER BY m.id)sql",
-                     measurement_columns(), identity);
+                     measurement_columns());
 }
 
 constexpr const char* all_binaries = R"sql(
@@ -162,9 +162,7 @@ void mend_header(std::string& bytes, std::size_t page_bytes) {
   put_number(52, 0);  // no pages that move
   put_number(56, 1);  // UTF-8
   put_number(64, 0);
-  if (const auto version = static_cast<unsigned char>(bytes[63]);
-      bytes.compare(60, 3, std::string(3, '\0')) != 0 || version == 0 || version > migrations().size())
-    put_number(60, migrations().size());
+  put_number(60, schema_version);
 }
 
 /// In memory; null where it does not help.
@@ -214,11 +212,8 @@ std::unique_ptr<SQLite::Database> open_damaged(const fs::path& file) {
 /// \returns that of the last one that could be read
 std::int64_t copy_measurements(SQLite::Database& database, Store& into, std::int64_t most_holes,
                                std::int64_t after) {
-  const bool first_version =
-      database.execAndGet("SELECT COUNT(*) FROM PRAGMA_TABLE_INFO('measurements') WHERE name = 'identity'")
-          .getInt() == 0;
-  Rows rows(database, select_measurements_with(first_version ? "''" : "m.identity"), 18,
-            "SELECT MAX(id) FROM measurements NOT INDEXED", most_holes, after);
+  Rows rows(database, select_measurements(), 18, "SELECT MAX(id) FROM measurements NOT INDEXED", most_holes,
+            after);
   std::vector<Measurement> list;
   const auto flush = [&] {
     into.add(list);
@@ -227,7 +222,7 @@ std::int64_t copy_measurements(SQLite::Database& database, Store& into, std::int
   while (const Query* row = rows.next()) {
     after = row->integer(18);
     try {
-      list.push_back(first_version ? read_measurement(*row) : read_whole_measurement(*row));
+      list.push_back(read_whole_measurement(*row));
     } catch (const std::exception&) {  // it is left out, those behind it are not
     }
     if (list.size() == rows_at_once) flush();

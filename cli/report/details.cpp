@@ -17,7 +17,7 @@ namespace {
 using Environment = std::map<std::string, std::string>;
 
 constexpr std::size_t widest_refusal = 160;
-constexpr std::size_t digest_digits = 8;
+constexpr std::size_t digits_of_templates = 8;
 
 /// What all of them have.
 Environment common_environment(const std::vector<tuner::Candidate>& candidates) {
@@ -56,7 +56,7 @@ std::string row_of_config(const tuner::Candidate& candidate, const cache::Measur
       escaped(candidate.config), time_text(measurement.median_us),
       throughput_text(throughput_of(measurement)), behind_text(measurement, winner),
       percent_text(measurement.spread), stage_of(measurement), measurement.registers, measurement.local_bytes,
-      escaped(measurement.template_digest.substr(0, digest_digits)), escaped(measurement.created_at),
+      escaped(measurement.template_digest.substr(0, digits_of_templates)), escaped(measurement.created_at),
       its.empty() ? "the same" : its, fmt::join(measurement.samples_us, " "));
 }
 

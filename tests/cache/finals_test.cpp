@@ -22,7 +22,7 @@ class Finals : public CacheTest {
     auto database =
         std::make_unique<SQLite::Database>(":memory:", SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE);
     connection_ = database->getHandle();
-    migrate(*database, migrations());
+    create_tables(*database);
     store_.emplace(std::move(database));
   }
 

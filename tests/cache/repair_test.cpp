@@ -164,9 +164,8 @@ TEST_F(RepairTest, WhatIsCommittedDuringItIsInTheNewFileToo) {
 TEST_F(RepairTest, WhoIsJustOpeningTheOldFileDoesNotWriteIntoTheLogOfTheNewOne) {
   const fs::path whole = folder() / "whole.db";
   {
-    SQLite::Database older(file().string(), SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE);
-    older.exec("PRAGMA journal_mode = WAL");
-    migrate(older, migrations().first(4));
+    SQLite::Database empty(file().string(), SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE);
+    empty.exec("PRAGMA journal_mode = WAL");
     Cache cache = Cache::open(whole);
     add(cache, "whole", 10);
   }

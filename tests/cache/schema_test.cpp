@@ -3,28 +3,23 @@
 #include <SQLiteCpp/Column.h>
 #include <SQLiteCpp/Database.h>
 #include <SQLiteCpp/Exception.h>
-#include <SQLiteCpp/Statement.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <array>
+#include <filesystem>
 #include <string>
 #include <vector>
 
-#include "base/digest.hpp"
 #include "cache/codec.hpp"
 #include "cache/maintenance.hpp"
 #include "cache/open.hpp"
+#include "cache/recognize.hpp"
 #include "cache/repair/read_files.hpp"
 #include "ce/error.hpp"
 #include "tests/cache/fixture.hpp"
 
 namespace ce::cache::test {
 namespace {
-
-constexpr const char* first = "CREATE TABLE a (x); INSERT INTO a VALUES (1)";
-constexpr const char* second = "CREATE TABLE b (x); INSERT INTO b SELECT x + 1 FROM a";
-constexpr const char* broken = "INSERT INTO a VALUES (2); CREATE TABLE a (y)";
 
 std::string value(SQLite::Database& database, const char* query) {
   return database.execAndGet(query).getString();
@@ -35,66 +30,93 @@ class Schema : public CacheTest {
   SQLite::Database open() { return {file().string(), SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE, 5000}; }
 };
 
-TEST_F(Schema, MigrationsRunInOrderEachOnce) {
-  SQLite::Database database = open();
-  migrate(database, std::array{first});
-  EXPECT_EQ(value(database, "PRAGMA user_version"), "1");
-  migrate(database, std::array{first, second});
-  migrate(database, std::array{first, second});
-  EXPECT_EQ(value(database, "PRAGMA user_version"), "2");
-  EXPECT_EQ(value(database, "PRAGMA application_id"), std::to_string(application_id));
-  EXPECT_EQ(value(database, "SELECT COUNT(*) || ' ' || SUM(x) FROM a"), "1 1");
-  EXPECT_EQ(value(database, "SELECT COUNT(*) || ' ' || SUM(x) FROM b"), "1 2");
-}
-
-TEST_F(Schema, FailedMigrationLeavesNothingBehind) {
-  SQLite::Database database = open();
-  EXPECT_THROW(migrate(database, std::array{first, broken}), SQLite::Exception);
-  EXPECT_EQ(value(database, "PRAGMA user_version"), "1");
-  EXPECT_EQ(value(database, "SELECT COUNT(*) FROM a"), "1");
-  migrate(database, std::array{first, second});
-  EXPECT_EQ(value(database, "PRAGMA user_version"), "2");
-}
-
 TEST_F(Schema, TakesAnEmptyFileForItsOwn) {
   write_file(file(), "");
   Cache::open(file()).add(a_measurement(key, "config"));
   EXPECT_EQ(Cache::open_existing(file()).measurements(key).size(), 1U);
   EXPECT_EQ(sql_value(file(), "PRAGMA application_id"), std::to_string(application_id));
-  EXPECT_EQ(sql_value(file(), "PRAGMA user_version"), std::to_string(migrations().size()));
+  EXPECT_EQ(sql_value(file(), "PRAGMA user_version"), "1");
+  EXPECT_EQ(
+      sql_value(file(),
+                "SELECT GROUP_CONCAT(version) FROM schema_versions WHERE created_at LIKE '20__-__-__T%Z'"),
+      "1");
 }
 
-TEST_F(Schema, StartsFromVersionZero) {
-  sql(file(), "PRAGMA application_id = " + std::to_string(application_id) + "; PRAGMA user_version = 0");
-  Cache cache = Cache::open(file());
+TEST_F(Schema, IsCreatedOnce) {
+  SQLite::Database database = open();
+  create_tables(database);
+  database.exec("INSERT INTO problems (text) VALUES ('kept')");
+  create_tables(database);
+  EXPECT_EQ(schema_of(database), schema_version);
+  EXPECT_EQ(value(database, "SELECT COUNT(*) FROM problems"), "1");
+}
+
+TEST_F(Schema, IsCreatedWholeOrNotAtAll) {
+  SQLite::Database database = open();
+  database.exec("CREATE VIEW regressions AS SELECT 1");  // in the way of what is created last
+  EXPECT_THROW(create_tables(database), SQLite::Exception);
+  EXPECT_EQ(schema_of(database), 0);
+  EXPECT_EQ(value(database, "SELECT GROUP_CONCAT(name) FROM sqlite_master"), "regressions");
+  database.exec("DROP VIEW regressions");
+  create_tables(database);
+  EXPECT_EQ(schema_of(database), schema_version);
+}
+
+TEST_F(Schema, IsCreatedInAFileThatNamesOursAndHasNoTables) {
+  sql(file(), "PRAGMA application_id = " + std::to_string(application_id));
+  const Cache cache = Cache::open(file());
   EXPECT_TRUE(cache.status().persistent) << cache.status().problem;
-  EXPECT_EQ(cache.status().schema_version, static_cast<int>(migrations().size()));
+  EXPECT_EQ(cache.status().schema_version, schema_version);
 }
 
-TEST_F(Schema, NewerOneIsLeftAlone) {
-  Cache::open(file()).add(a_measurement(key, "config"));
-  sql(file(), "PRAGMA user_version = 1000; INSERT INTO schema_versions (version) VALUES (1000)");
+/// Of a ce that this one does not know.
+class SchemaOfVersion : public Schema, public testing::WithParamInterface<int> {
+ protected:
+  SchemaOfVersion() {
+    Cache::open(file()).add(a_measurement(key, "config"));
+    sql(file(),
+        fmt::format("PRAGMA user_version = {0}; UPDATE schema_versions SET version = {0}", GetParam()));
+  }
+  [[nodiscard]] static std::string advice() {
+    return GetParam() > schema_version ? "upgrade ce" : "older version of ce";
+  }
+  template <class Action>
+  void expect_refused(const Action& action) {
+    try {
+      action();
+      ADD_FAILURE() << "it was taken";
+    } catch (const Damaged& error) {
+      ADD_FAILURE() << error.what();
+    } catch (const DatabaseError& error) {
+      const std::string said = error.what();
+      for (const std::string& part : {file().string(), fmt::format("schema {}", GetParam()), advice()})
+        EXPECT_NE(said.find(part), std::string::npos) << said;
+    }
+  }
+};
+
+TEST_P(SchemaOfVersion, IsRefusedAndLeftAlone) {
   const std::string before = contents(file());
   {
     Cache cache = Cache::open(file());
     EXPECT_FALSE(cache.status().persistent);
-    EXPECT_NE(cache.status().problem.find("upgrade ce"), std::string::npos) << cache.status().problem;
+    EXPECT_NE(cache.status().problem.find(advice()), std::string::npos) << cache.status().problem;
     cache.add(a_measurement(key, "other"));
-    EXPECT_EQ(cache.measurements(key).size(), 1U);
+    EXPECT_EQ(cache.measurements(key).size(), 1U) << "in memory";
   }
-  EXPECT_THROW(static_cast<void>(Cache::open_existing(file())), DatabaseError);
+  expect_refused([&] { static_cast<void>(Cache::open_existing(file())); });
+  expect_refused([&] { static_cast<void>(Cache::open_copy(file())); });
+  expect_refused([&] { static_cast<void>(Cache::open_to_read(file())); });
+  expect_refused([&] { static_cast<void>(Maintenance::open(file())); });
+  expect_refused([&] { static_cast<void>(Maintenance::create(file())); });
+  expect_refused([&] { static_cast<void>(Maintenance::copy(file())); });
+  expect_refused([&] { static_cast<void>(Maintenance::mend(file())); });
   EXPECT_EQ(contents(file()), before);
+  for (const auto& entry : std::filesystem::directory_iterator(folder()))
+    EXPECT_EQ(entry.path().string().find("corrupt"), std::string::npos) << "it was set aside";
 }
 
-TEST_F(Schema, EveryVersionIsInItsTable) {
-  SQLite::Database database = open();
-  for (std::size_t version = 4; version <= migrations().size(); ++version) {
-    migrate(database, migrations().first(version));
-    EXPECT_EQ(value(database, "SELECT MAX(version) FROM schema_versions"), std::to_string(version));
-  }
-  EXPECT_EQ(value(database, "SELECT COUNT(*) FROM schema_versions WHERE created_at LIKE '20__-__-__T%Z'"),
-            std::to_string(migrations().size() - 3));
-}
+INSTANTIATE_TEST_SUITE_P(OlderAndNewer, SchemaOfVersion, testing::Values(-1, 0, schema_version + 1, 1000));
 
 TEST_F(Schema, MeasurementsAreAppendOnly) {
   Cache cache = Cache::open(file());
@@ -135,103 +157,6 @@ TEST_F(Schema, WinnersIsTheFastestOfTheHighestStage) {
   add("fast", 1, 9.5);
   EXPECT_EQ(sql_value(file(), "SELECT config FROM winners"), "slow") << "what was measured last counts";
 }
-
-/// Those whose measurements have the columns of today.
-class SchemaOfVersion : public Schema, public testing::WithParamInterface<int> {
- protected:
-  SchemaOfVersion() {
-    for (int i = 0; i < 5; ++i) list.push_back(a_measurement(key, "config " + std::to_string(i % 3), i));
-    list.back().outcome = Outcome::quarantined;
-    SQLite::Database database = open();
-    migrate(database, migrations().first(static_cast<std::size_t>(GetParam())));
-    database.exec("INSERT INTO device_models VALUES (1, '" + key.device +
-                  "'); INSERT INTO problems VALUES (1, '" + key.problem +
-                  "'); INSERT INTO keys VALUES (1, '" + key.id() + "', 1, 1)");
-    SQLite::Statement environment(database, "INSERT INTO environments VALUES (1, ?1, ?2)");
-    const std::string json = encode_environment(list.front().environment);
-    environment.bind(1, digest({json}));
-    environment.bind(2, json);
-    environment.exec();
-    for (std::size_t i = 0; i < list.size(); ++i) insert(database, static_cast<int>(i) + 1, list[i]);
-  }
-  static void insert(SQLite::Database& database, int id, const Measurement& measurement) {
-    SQLite::Statement row(database, R"sql(
-      INSERT INTO measurements
-      SELECT ?1, 1, ?2, 'templates', ?3, ?4, '', 1, 1024, 1048576, x'0000c03f0000204000006040', 2.5, 0.25, 32, 0, 1, ?5, ?6)sql");
-    row.bind(1, id);
-    row.bind(2, measurement.config);
-    row.bind(3, measurement.compile_key);
-    row.bind(4, std::string(name(measurement.outcome)));
-    row.bind(5, measurement.created_at);
-    row.bind(6, identity_of(measurement));
-    row.exec();
-  }
-
-  std::vector<Measurement> list;
-};
-
-TEST_P(SchemaOfVersion, IsReadAsItIsUntilTheFirstWrite) {
-  const std::string before = contents(file());
-  Cache cache = Cache::open_existing(file());
-  const auto expect_known = [&](std::size_t count) {
-    EXPECT_EQ(cache.measurements(key).size(), count);
-    EXPECT_EQ(cache.keys().at(0).measurements, static_cast<std::int64_t>(count));
-  };
-  expect_known(5);
-  EXPECT_TRUE(cache.status().persistent) << cache.status().problem;
-  EXPECT_EQ(cache.status().schema_version, GetParam());
-  EXPECT_EQ(contents(file()), before);
-  cache.add(a_measurement(key, "new", 9));
-  expect_known(6);
-  EXPECT_EQ(cache.status().schema_version, static_cast<int>(migrations().size()));
-  EXPECT_EQ(sql_value(file(), "PRAGMA user_version"), std::to_string(migrations().size()));
-  EXPECT_EQ(sql_value(file(), "SELECT COUNT(*) FROM measurements"), "6");
-}
-
-TEST_P(SchemaOfVersion, IsBroughtUpToDateAndLosesNothing) {
-  const auto columns = [&] {
-    return sql_value(file(), "SELECT GROUP_CONCAT(name) FROM pragma_table_info('key_counts')");
-  };
-  const std::string image = "image of ";
-  const auto add_binary = [&](const char* name, const std::string& checked) {
-    sql(file(), fmt::format("INSERT INTO binaries VALUES ('{0}', CAST('{1}{0}' AS BLOB), '{2}', '', '', '')",
-                            name, image, checked));
-  };
-  if (GetParam() < 7) {  // digests were those of the images alone, and wrong ones go on the way
-    add_binary("one", digest({image + "one"}));
-    add_binary("damaged", digest({image + "one"}));
-  } else {
-    add_binary("one", digest({"one", image + "one"}));
-  }
-  EXPECT_EQ(columns().empty(), GetParam() < 3);
-  EXPECT_EQ(sql_value(file(), "PRAGMA user_version"), std::to_string(GetParam()));
-  Cache cache = Cache::open(file());
-  EXPECT_NE(columns(), "");
-  EXPECT_EQ(sql_value(file(), "PRAGMA user_version"), std::to_string(migrations().size()));
-  const auto migrated = cache.measurements(key);
-  EXPECT_EQ(cache.binary("one"), as_bytes(image + "one"));
-  EXPECT_EQ(cache.status().binaries, 1) << "one was damaged";
-  ASSERT_EQ(migrated.size(), list.size());
-  for (std::size_t i = 0; i < list.size(); ++i) expect_same(migrated[i], list[i]);
-  EXPECT_TRUE(Maintenance::copy(file()).damages().empty());
-  const auto expect_counts = [&](int measurements, int configs, int quarantined) {
-    const KeySummary summary = cache.keys().at(0);
-    EXPECT_EQ(summary.measurements, measurements);
-    EXPECT_EQ(summary.configs, configs);
-    EXPECT_EQ(summary.quarantined, quarantined);
-    EXPECT_EQ(summary.first_at, list.front().created_at);
-    EXPECT_EQ(summary.last_at, cache.measurements(key).back().created_at);
-  };
-  expect_counts(5, 3, 1);
-  cache.add(a_measurement(key, "new", 9));
-  cache.add(a_measurement(key, "new", 9));  // known
-  expect_counts(6, 4, 1);
-  list[4].created_at = "2031-01-01T00:00:00.000Z";
-  cache.add(list[4]);
-  expect_counts(7, 4, 1);
-}
-
-INSTANTIATE_TEST_SUITE_P(Earlier, SchemaOfVersion, testing::Range(2, static_cast<int>(migrations().size())));
 
 TEST_F(Schema, CountsThatAreWrongAreDamage) {
   Cache::open(file()).add(a_measurement(key, "config"));
