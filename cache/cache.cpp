@@ -13,8 +13,8 @@
 #include <tuple>
 #include <utility>
 
-#include "base/digest.hpp"
 #include "base/environment.hpp"
+#include "base/time.hpp"
 #include "cache/cache_impl.hpp"
 #include "cache/export.hpp"
 #include "cache/file_system.hpp"
@@ -43,12 +43,6 @@ KeySummary summarize(const Key& key, const std::vector<Measurement>& list) {
 }
 
 }  // namespace
-
-std::string Key::id() const { return digest({problem, device}).substr(0, 12); }
-
-std::string_view name(Outcome outcome) noexcept {
-  return outcome == Outcome::measured ? "measured" : "quarantined";
-}
 
 Cache::Cache(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Cache::Cache(Cache&&) noexcept = default;

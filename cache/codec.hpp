@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cache/cache.hpp"
+#include "cache/measurement.hpp"
 
 namespace ce::cache {
 

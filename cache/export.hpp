@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "cache/cache.hpp"
+#include "cache/measurement.hpp"
 
 namespace ce::cache {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "cache/cache.hpp"
+#include "cache/measurement.hpp"
 #include "cache/query.hpp"
 
 namespace ce::cache {

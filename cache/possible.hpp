@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "cache/cache.hpp"
+#include "cache/measurement.hpp"
 
 namespace ce::cache {
 

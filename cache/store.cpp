@@ -10,12 +10,12 @@
 #include <sqlite3.h>
 
 #include <algorithm>
-#include <ctime>
 #include <set>
 #include <utility>
 
 #include "base/digest.hpp"
 #include "base/log.hpp"
+#include "base/time.hpp"
 #include "cache/codec.hpp"
 #include "cache/measurement_row.hpp"
 #include "cache/not_readable.hpp"
@@ -99,23 +99,6 @@ class FoundKey {
 };
 
 }  // namespace
-
-std::string utc_now() {
-  std::timespec now{};
-  static_cast<void>(std::timespec_get(&now, TIME_UTC));
-  return utc_text(now);
-}
-
-std::string utc_text(const std::timespec& clock) {
-  constexpr std::int64_t first = -62'167'219'200, last = 253'402'300'799;  // of the years 0000 and 9999
-  constexpr long in_a_millisecond = 1'000'000;
-  const std::time_t seconds = std::clamp<std::int64_t>(clock.tv_sec, first, last);
-  std::tm utc{};
-  gmtime_r(&seconds, &utc);
-  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:03}Z", utc.tm_year + 1900, utc.tm_mon + 1,
-                     utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec,
-                     seconds == clock.tv_sec ? clock.tv_nsec / in_a_millisecond : 0);
-}
 
 Store::Store(std::unique_ptr<SQLite::Database> database)
     : database_(std::move(database)),

@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <ctime>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -15,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cache/cache.hpp"
+#include "cache/measurement.hpp"
 
 namespace SQLite {
 class Database;
@@ -126,10 +125,5 @@ class Store {
   std::map<std::string, std::unique_ptr<SQLite::Statement>, std::less<>> statements_;
   const std::string select_of_key_, select_row_, next_final_, next_finalist_;
 };
-
-/// Now, as "2030-01-31T12:00:00.000Z".
-[[nodiscard]] std::string utc_now();
-/// The same of a clock, or the nearest of the years 0000 to 9999: with more digits the text would not be in order.
-[[nodiscard]] std::string utc_text(const std::timespec& clock);
 
 }  // namespace ce::cache

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/log.hpp"
+#include "base/time.hpp"
 #include "cache/store.hpp"
 #include "ce/error.hpp"
 #include "generator/source.hpp"
@@ -72,7 +73,7 @@ Chooser::Chooser(runtime::Device& device, cache::Cache& cache, const tuner::Sett
     : device_(device),
       cache_(cache),
       policy_(policy),
-      began_at_(cache::utc_now()),
+      began_at_(utc_now()),
       tuner_(device, cache, settings),
       background_([this](const Problem& problem, const std::stop_token& stop) {
         return tune_in_background(problem, stop);
@@ -326,7 +327,7 @@ void Chooser::quarantine(const Problem& problem, const tuner::Decision& decision
               .outcome = cache::Outcome::quarantined,
               .reason = tuner::kept_reason(reason),
               .environment = tuner::environment_now(device_),
-              .created_at = std::max(cache::utc_now(), winner.created_at)});  // clocks differ; it comes after
+              .created_at = std::max(utc_now(), winner.created_at)});  // clocks differ; it comes after
   log_once(LogLevel::warning, fmt::format("the winner that is known for {}, {}, {}",
                                           generator::title(problem), winner.config, said));
 }

@@ -4,7 +4,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "cache/cache.hpp"
+#include "cache/measurement.hpp"
 #include "cli/analysis/explain.hpp"
 #include "cli/failure.hpp"
 #include "generator/problem.hpp"

@@ -11,7 +11,7 @@
 #include "cache/cache.hpp"
 #include "generator/problem.hpp"
 #include "tuner/decide.hpp"
-#include "tuner/nearest.hpp"
+#include "tuner/key.hpp"
 
 namespace ce::cli {
 

@@ -14,7 +14,7 @@
 #include "generator/variant.hpp"
 #include "runtime/model_key.hpp"
 #include "tuner/kernel.hpp"
-#include "tuner/nearest.hpp"
+#include "tuner/key.hpp"
 
 namespace ce::tuner {
 namespace {

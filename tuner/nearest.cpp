@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "cache/layers.hpp"
-#include "ce/error.hpp"
 #include "tuner/decide.hpp"
+#include "tuner/key.hpp"
 
 namespace ce::tuner {
 namespace {
@@ -17,14 +17,6 @@ namespace {
 using generator::Problem;
 
 }  // namespace
-
-std::optional<Problem> problem_of(const cache::Key& key) {
-  try {
-    return generator::parse_key_text(key.problem);
-  } catch (const InvalidArgument&) {
-    return std::nullopt;
-  }
-}
 
 std::optional<double> distance_between(const Problem& a, const Problem& b) {
   constexpr double other_operation = 1, other_dtype = 0.5, other_alignment = 0.5, other_weights = 8,

@@ -14,10 +14,6 @@
 
 namespace ce::tuner {
 
-/// The problem of a key; nothing for one that another version of the library wrote: a database outlives versions of the
-/// text.
-[[nodiscard]] std::optional<generator::Problem> problem_of(const cache::Key& key);
-
 /// Another problem on the same device whose kernels move memory alike, with what was measured of it.
 struct Neighbour {
   generator::Problem problem;  ///< with the rows that were timed

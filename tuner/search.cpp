@@ -8,6 +8,7 @@
 
 #include "ce/error.hpp"
 #include "generator/source.hpp"
+#include "tuner/key.hpp"
 #include "tuner/ranking.hpp"
 #include "tuner/serving.hpp"
 #include "tuner/statistics.hpp"
@@ -70,7 +71,7 @@ Search::Search(runtime::Device& device, cache::Cache& cache, const Settings& set
       breadth_(settings.search),
       hooks_(hooks),
       problem_(problem),
-      key_{generator::key_text(problem), device.model().key()},
+      key_(key_of(problem, device.model())),
       scratch_bytes_(scratch_of_search(device, settings)),
       configs_(search_order(problem, device.model())),
       environment_(environment_now(device)) {

@@ -12,6 +12,7 @@
 #include "ce/error.hpp"
 #include "tuner/bench.hpp"
 #include "tuner/build_ahead.hpp"
+#include "tuner/key.hpp"
 #include "tuner/nearest.hpp"
 #include "tuner/ranking.hpp"
 #include "tuner/search.hpp"
@@ -59,9 +60,7 @@ Tuner::Tuner(runtime::Device& device, cache::Cache& cache, const Settings& setti
 
 Tuner::~Tuner() = default;
 
-cache::Key Tuner::key(const generator::Problem& problem) const {
-  return {generator::key_text(problem), device_.model().key()};
-}
+cache::Key Tuner::key(const generator::Problem& problem) const { return key_of(problem, device_.model()); }
 
 std::optional<Decision> Tuner::known_winner(const generator::Problem& problem) const {
   const cache::Key wanted = key(problem);

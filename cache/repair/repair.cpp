@@ -19,6 +19,7 @@
 
 #include "base/log.hpp"
 #include "base/own_descriptor.hpp"
+#include "base/time.hpp"
 #include "cache/file_lock.hpp"
 #include "cache/file_system.hpp"
 #include "cache/open.hpp"

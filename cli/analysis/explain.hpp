@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "cache/cache.hpp"
+#include "cache/measurement.hpp"
 #include "cli/analysis/bootstrap.hpp"
 #include "generator/problem.hpp"
 #include "tuner/decide.hpp"

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cache/cache.hpp"
+#include "cache/measurement.hpp"
 #include "cli/analysis/finding.hpp"
 #include "cli/exit_codes.hpp"
 #include "cli/json.hpp"

@@ -14,7 +14,7 @@
 #include "generator/variant.hpp"
 #include "runtime/model_key.hpp"
 #include "tuner/decide.hpp"
-#include "tuner/nearest.hpp"
+#include "tuner/key.hpp"
 #include "tuner/statistics.hpp"
 
 namespace ce::tuner {

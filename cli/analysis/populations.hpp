@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "cache/cache.hpp"
+#include "cache/measurement.hpp"
 #include "cli/analysis/verdict.hpp"
 
 namespace ce::tuner {

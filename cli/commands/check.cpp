@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/time.hpp"
 #include "cache/store.hpp"
 #include "cli/analysis/cases.hpp"
 #include "cli/analysis/populations.hpp"
@@ -304,7 +305,7 @@ ExitCode check(const CheckOptions& options) {
   require_compiler(*device);
 
   TuningRun run = begin_run(*device);
-  const std::string started = cache::utc_now();
+  const std::string started = utc_now();
   std::vector<Checked> problems = problems_to_check(cache, device->model(), static_cast<std::size_t>(top));
   if (options.runs.empty() && !device->model().is_host())
     choose_runs(problems);

@@ -18,6 +18,7 @@
 #include "generator/source.hpp"
 #include "runtime/workers/channel.hpp"
 #include "runtime/workers/process.hpp"
+#include "tuner/key.hpp"
 
 namespace ce::cli {
 namespace {
@@ -195,7 +196,7 @@ Json IsolatedTuning::job(const generator::Problem& problem, const tuner::Setting
 
 void IsolatedTuning::quarantine(const generator::Problem& problem, const std::string& config,
                                 const std::string& reason) {
-  cache_.add(cache::Measurement{.key = {generator::key_text(problem), device_.model().key()},
+  cache_.add(cache::Measurement{.key = tuner::key_of(problem, device_.model()),
                                 .config = config,
                                 .template_digest = generator::template_digest(
                                     problem.operation, generator::parse_config(config).variant),
@@ -212,7 +213,7 @@ tuner::Effort IsolatedTuning::tune(const generator::Problem& problem, const tune
   for (bool first = true;; first = false) {
     if (!worker_) worker_ = std::make_unique<Worker>();
     const auto rejected = [&] {
-      const auto known = cache_.measurements({generator::key_text(problem), device_.model().key()});
+      const auto known = cache_.measurements(tuner::key_of(problem, device_.model()));
       return std::count_if(known.begin(), known.end(), [](const cache::Measurement& measurement) {
         return measurement.outcome == cache::Outcome::quarantined;
       });

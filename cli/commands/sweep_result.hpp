@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "cache/cache.hpp"
+#include "cache/measurement.hpp"
 #include "cli/commands/tuning_run.hpp"
 #include "cli/failure.hpp"
 #include "cli/json.hpp"

@@ -23,6 +23,7 @@
 #include "cli/table.hpp"
 #include "cli/units.hpp"
 #include "generator/source.hpp"
+#include "tuner/key.hpp"
 #include "tuner/strategy.hpp"
 
 namespace ce::cli {
@@ -114,10 +115,9 @@ ExitCode time(const TimeOptions& options) {
       .progress = [&display](const tuner::Progress& progress) { display.update(progress); },
       .stop = interruption.token()};
   display.begin(1, 1, generator::title(field.problem));
-  tuner::Beside beside =
-      tuner::Retimer(*device, cache, settings)
-          .time_beside({generator::key_text(field.problem), device->model().key()}, field.problem,
-                       field.configs, samples, tuner::samples_a_turn, hooks);
+  tuner::Beside beside = tuner::Retimer(*device, cache, settings)
+                             .time_beside(tuner::key_of(field.problem, device->model()), field.problem,
+                                          field.configs, samples, tuner::samples_a_turn, hooks);
   std::vector<cache::Measurement>& timings = beside.measurements;
   display.finish(generator::title(field.problem));
   std::sort(timings.begin(), timings.end(),

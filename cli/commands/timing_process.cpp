@@ -10,6 +10,7 @@
 #include <sstream>
 #include <utility>
 
+#include "base/time.hpp"
 #include "cache/export.hpp"
 #include "cache/store.hpp"
 #include "ce/device_name.hpp"
@@ -89,7 +90,7 @@ int timing_worker_main(int in, int out) {
     tuner::Beside beside =
         timer->retimer.time_beside(key, problem, configs, job.at("samples"), job.at("a_turn"));
     for (Measurement& measurement : beside.measurements) {
-      measurement.created_at = cache::utc_now();
+      measurement.created_at = utc_now();
       leave_out_parent(measurement.environment);
     }
     std::ostringstream lines;

@@ -13,6 +13,7 @@
 #include "tests/seed.hpp"
 #include "tests/tuner/fixture.hpp"
 #include "tuner/kernel.hpp"
+#include "tuner/key.hpp"
 
 namespace ce::tuner {
 namespace {
@@ -37,7 +38,7 @@ runtime::Model model() {
           .threads_per_multiprocessor = 2048};
 }
 
-cache::Key key() { return {generator::key_text(problem()), model().key()}; }
+cache::Key key() { return tuner::key_of(problem(), model()); }
 
 /// The configs of one variant.
 std::vector<Config> configs(const std::string& variant) {

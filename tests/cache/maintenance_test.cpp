@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "base/time.hpp"
 #include "cache/codec.hpp"
 #include "cache/export.hpp"
 #include "cache/open.hpp"

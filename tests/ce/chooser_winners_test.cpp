@@ -12,6 +12,7 @@
 #include "tests/ce/log_lines.hpp"
 #include "tests/environment.hpp"
 #include "tuner/decide.hpp"
+#include "tuner/key.hpp"
 #include "tuner/ranking.hpp"
 #include "tuner/serving.hpp"
 
@@ -230,7 +231,7 @@ TEST_F(ChooserTest, TwoModelsInOneProcessHaveTheirOwnWinners) {
   ObedientDevice other(" of another model");
   cache::Cache its_database = open();
   const auto count = [&](const runtime::Device& of) {
-    return database.measurements({generator::key_text(small_problem()), of.model().key()}).size();
+    return database.measurements(tuner::key_of(small_problem(), of.model())).size();
   };
   Chooser tunes(device, database, quick_settings(), Policy::tune);
   EXPECT_EQ(choose(tunes).origin, Origin::tuned);

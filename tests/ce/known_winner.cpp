@@ -7,6 +7,7 @@
 #include <span>
 
 #include "generator/source.hpp"
+#include "tuner/key.hpp"
 #include "tuner/serving.hpp"
 
 namespace ce::test {
@@ -14,7 +15,7 @@ namespace ce::test {
 void know_winner(cache::Cache& cache, const runtime::Device& device, const generator::Problem& problem,
                  const generator::Config& config) {
   static constexpr char cubin[] = "\177ELF and no code";
-  const cache::Key key{generator::key_text(problem), device.model().key()};
+  const cache::Key key = tuner::key_of(problem, device.model());
   cache::Measurement measurement{
       .key = key,
       .config = generator::to_text(config),

@@ -12,6 +12,7 @@
 #include "generator/source.hpp"
 #include "runtime/host/device.hpp"
 #include "tests/cli/process.hpp"
+#include "tuner/key.hpp"
 
 namespace ce::cli {
 namespace {
@@ -34,7 +35,7 @@ class CheckCommand : public test::CommandTest {
   void add(const generator::Problem& problem, const std::string& config, double us,
            const std::string& driver = "old") {
     cache_.add(
-        {.key = {generator::key_text(problem), device_->model().key()},
+        {.key = tuner::key_of(problem, device_->model()),
          .config = config,
          .template_digest = generator::template_digest(problem.operation, config.substr(0, config.find('/'))),
          .stage = cache::stage_of_finals,

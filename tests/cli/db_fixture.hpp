@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/time.hpp"
 #include "cache/cache.hpp"
 #include "cache/store.hpp"
 #include "generator/problem.hpp"
@@ -63,7 +64,7 @@ class DatabaseTest : public CommandTest {
 
   cache::Cache cache_;
   std::vector<std::string> configs_;
-  const std::string final_at_ = cache::utc_now();  ///< all are of one final
+  const std::string final_at_ = utc_now();  ///< all are of one final
 };
 
 }  // namespace ce::cli::test
