@@ -146,7 +146,7 @@ bool Context::Impl::launch_anew(const Prepared& prepared, Arguments& arguments, 
     const void* output = arguments.loss != nullptr ? arguments.loss : arguments.output;
     const Workspaces::Lent lent = workspaces.get(stream, output, scratch.bytes);
     arguments.workspace = lent.memory;
-    arguments.parts = reinterpret_cast<std::byte*>(lent.memory) + scratch.parts;
+    arguments.partials = reinterpret_cast<std::byte*>(lent.memory) + scratch.partials;
     stays = lent.stays;
   }
   if (prepared.counts_bad_targets) arguments.status = statuses.of(stream, prepared.operation);

@@ -127,7 +127,7 @@ Request bind_matrices(generator::Operation operation, const Matrix& input, const
                         .argmax = nullptr,
                         .hit = nullptr,
                         .workspace = nullptr,
-                        .parts = nullptr,
+                        .partials = nullptr,
                         .status = nullptr,
                         .ignore_index = 0,
                         .smoothing = 0,

@@ -11,11 +11,11 @@ namespace {
 constexpr std::int64_t aligned(std::int64_t bytes) { return (bytes + 15) / 16 * 16; }
 
 Scratch scratch_of(const tuner::Kernel& kernel, const generator::Problem& problem) {
-  const std::int64_t own = generator::workspace_bytes(problem), parts = kernel.part_bytes();
-  if (own == 0 && parts == 0 && !kernel.takes_rows()) return {};
+  const std::int64_t own = generator::workspace_bytes(problem), partials = kernel.partial_bytes();
+  if (own == 0 && partials == 0 && !kernel.takes_rows()) return {};
   // Parts lie behind the head of a workspace in any case: its counters are zero between calls.
   const std::int64_t start = aligned(std::max(own, std::int64_t{sizeof(Workspace)}));
-  return {.parts = start, .bytes = start + parts};
+  return {.partials = start, .bytes = start + partials};
 }
 
 }  // namespace

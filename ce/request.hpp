@@ -16,7 +16,7 @@ namespace ce {
 /// ce/known_call.hpp compares.
 struct Request {
   generator::Problem problem;
-  Arguments arguments{};  ///< workspace, parts and status are not set
+  Arguments arguments{};  ///< workspace, partials and status are not set
 };
 
 /// Checks everything that can be known of options and tensors and turns them into a Request.

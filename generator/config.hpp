@@ -31,7 +31,7 @@ struct Config {
   friend bool operator==(const Config&, const Config&) = default;
 };
 
-inline constexpr std::array<std::string_view, 4> load_names{"ca", "cg", "cs", "last"};
+inline constexpr std::array<std::string_view, 4> load_names{"ca", "cg", "cs", "evict_last"};
 inline constexpr std::array<std::string_view, 4> store_names{"wb", "cg", "cs", "wt"};
 
 /// A name in a Config's text form, in a template's space and in its constants.

@@ -7,6 +7,7 @@
 
 #include "generator/ceil_div.hpp"
 #include "templates/arguments.cuh"
+#include "templates/row/layout.cuh"
 
 namespace ce::generator {
 namespace {
@@ -33,13 +34,16 @@ int words_of_vector(const Config& config, const Problem& problem) {
   return inputs(problem) * std::max(1, config.vec * size_of(problem.dtype) / 4);
 }
 
-/// Rows are whole lines: Cut::exact in row.cuh.
-bool is_exact(const Problem& problem) {
-  return problem.alignment == Alignment::vector && problem.columns * size_of(problem.dtype) % 128 == 0;
+/// Of a row in the config's vectors. Its vec must not be 0.
+RowShape shape_of(const Config& config, const Problem& problem) {
+  return {.columns = static_cast<int>(problem.columns),
+          .vec = config.vec,
+          .element_bytes = size_of(problem.dtype),
+          .aligned = problem.alignment == Alignment::vector};
 }
 
 Rejection rejects_access(const Config& config, const Problem& problem, const Limits& limits) {
-  if (load_names[static_cast<std::size_t>(config.load)] == "last" && limits.capability != 0 &&
+  if (load_names[static_cast<std::size_t>(config.load)] == "evict_last" && limits.capability != 0 &&
       limits.capability < 80)
     return "policies of L2 need sm_80";
   const int bytes = config.vec * size_of(problem.dtype);
@@ -65,15 +69,8 @@ Rejection rejects_vectors(const Config& config, const Problem& problem, const Li
   return reason ? reason : rejects_stores(config, problem);
 }
 
-/// Vectors of a block's part of a row: whole lines, as part_vectors in cluster.cuh and ring.cuh.
-std::int64_t part_vectors(const Config& config, const Problem& problem) {
-  return ceil_div(ceil_div(vectors_of(config, problem), config.cluster), 8) * 8;
-}
-
 /// What does not fit an int fits no shared memory either.
-int aligned_bytes(std::int64_t bytes) {
-  return static_cast<int>(std::min<std::int64_t>(ceil_div(bytes, 16) * 16, 1 << 30));
-}
+int int_of(std::int64_t bytes) { return static_cast<int>(std::min<std::int64_t>(bytes, 1 << 30)); }
 
 /// Not 0, whatever the config: a tile smaller than a vector is rejected, but may be asked about before.
 int chunk_vectors(const Config& config) {
@@ -90,6 +87,7 @@ int column_bytes(const Problem& problem) {
 }
 
 /// What every variant with bulk copies asks for.
+/// \param threads       that read each chunk
 /// \param column_bytes  of shared memory, for each column of a row
 Rejection rejects_bulk_copies(const Config& config, const Problem& problem, const Limits& limits, int threads,
                               int column_bytes) {
@@ -109,70 +107,67 @@ Rejection rejects_bulk_copies(const Config& config, const Problem& problem, cons
   return {};
 }
 
-int team_threads(const Config& config) { return 32 * ((config.warps - 1) / 2); }
-
-/// Of Message in message.cuh.
-/// \param has_target  the logit of the target is sent too
-/// \param has_marks   so are marks
-int message_bytes(const Problem& problem, bool has_target, bool has_marks = false) {
-  const bool exponentials = problem.operation == Operation::softmax ||
-                            problem.operation == Operation::log_softmax ||
-                            problem.operation == Operation::cross_entropy;
-  const bool sums = !exponentials || problem.probabilities || problem.smoothing;
-  const int sum_words = problem.dtype == DType::f32 ? 2 : 1;
-  const int words = (exponentials ? 2 : 0) + (sums ? sum_words : 0) + (exponentials && sums ? sum_words : 0) +
-                    (problem.argmax_out || problem.hit_out ? 2 : 0) + (has_target ? 1 : 0) +
-                    (has_marks ? 1 : 0);
-  return static_cast<int>(ceil_div(words, 4)) * 16;
+/// That the kernels of the operation reduce a row to (templates/operations).
+StatsMembers stats_of(const Problem& problem) {
+  switch (problem.operation) {
+    case Operation::softmax:
+    case Operation::log_softmax: return softmax_stats();
+    case Operation::cross_entropy:
+    case Operation::cross_entropy_backward:
+      return cross_entropy_stats(problem.operation == Operation::cross_entropy, problem.probabilities,
+                                 problem.smoothing, problem.weights, problem.argmax_out || problem.hit_out);
+    default: return softmax_backward_stats();
+  }
 }
 
-/// The weights of the classes of a block's part, wherever its rows start, as HeldWeights in ring.cuh.
-std::int64_t held_weights_bytes(const Config& config, const Problem& problem) {
-  if (!reads_all_weights(problem)) return 0;
-  const std::int64_t line = 128 / (config.vec * size_of(problem.dtype));
-  const std::int64_t beside = is_exact(problem) ? 0 : line + 1;
-  return (part_vectors(config, problem) + beside) * config.vec * size_of(problem.weight_dtype);
-}
+bool is_narrow(const Problem& problem) { return problem.dtype != DType::f32; }
 
-/// A ring of whole chunks with two arrivals each, sets of messages with one more arrival each, the tickets, and the
-/// weights, as `Shared` in ring.cuh.
-/// \param outcome_bytes  of each set, if one warp settles rows
-int ring_bytes(const Config& config, const Problem& problem, std::int64_t slots, int team_warps,
-               std::int64_t rows_ahead = 1, std::int64_t outcome_bytes = 0) {
-  const std::int64_t turns = 2 * rows_ahead;
-  const std::int64_t tickets = turns + 2;  // an arrival and a row number each
+/// The shared memory of a variant whose blocks stay.
+RingLayout ring_of(const Config& config, const Problem& problem, const RingRoles& roles) {
+  const RowShape shape = shape_of(config, problem);
   const bool has_target = is_cross_entropy(problem.operation) && !problem.probabilities;
-  const bool has_marks = outcome_bytes > 0 && problem.softcap && problem.dtype != DType::f32;
-  return aligned_bytes(slots * (inputs(problem) * chunk_vectors(config) * 16 + 16) + 8 * turns +
-                       16 * tickets +
-                       turns * message_bytes(problem, has_target, has_marks) * config.cluster * team_warps +
-                       16 + turns * outcome_bytes + held_weights_bytes(config, problem));
+  const bool has_marks = roles.finalizes_apart && problem.softcap && is_narrow(problem);
+  return {.roles = roles,
+          .inputs = inputs(problem),
+          .slice_vectors = shape.slice_vectors(config.cluster),
+          .cluster = config.cluster,
+          .stages = config.stages,
+          .bytes_of_message = message_bytes(stats_of(problem).words(is_narrow(problem)), has_target, has_marks),
+          .bytes_of_finalized = roles.finalizes_apart ? finalized_bytes : 0,
+          .weight_bytes = reads_all_weights(problem)
+                              ? shape.weight_bytes(config.cluster, size_of(problem.weight_dtype))
+                              : 0};
 }
-
-std::int64_t chunks_of(const Config& config, const Problem& problem) {
-  return ceil_div(part_vectors(config, problem), chunk_vectors(config));
+RingLayout pipeline_of(const Config& config, const Problem& problem) {
+  return ring_of(config, problem, pipeline_roles(config.warps, chunk_vectors(config)));
+}
+RingLayout pipeline_decoupled_of(const Config& config, const Problem& problem) {
+  return ring_of(config, problem,
+                 pipeline_decoupled_roles(config.warps, config.reducers, chunk_vectors(config), config.hold,
+                                          problem.softcap));
+}
+RingLayout persistent_of(const Config& config, const Problem& problem) {
+  return ring_of(config, problem, persistent_roles(config.warps, config.unroll, config.hold));
+}
+RingLayout persistent_reduce_of(const Config& config, const Problem& problem) {
+  return ring_of(config, problem, persistent_reduce_roles(config.warps, config.unroll));
 }
 
 /// What every ring of whole rows asks for.
-Rejection rejects_chunks(const Config& config, const Problem& problem) {
-  const std::int64_t chunks = chunks_of(config, problem);
-  if (8 * chunks * chunk_vectors(config) > 9 * part_vectors(config, problem))
+Rejection rejects_chunks(const RingLayout& ring) {
+  if (8ll * ring.chunks() * ring.roles.chunk_vectors > 9ll * ring.slice_vectors)
     return "a chunk that is mostly empty";
-  if (chunks > 32) return "more than 32 chunks";
+  if (ring.chunks() > 32) return "more than 32 chunks";
   return {};
 }
-
-/// Chunks of a block's part that lie in registers.
-std::int64_t held_chunks(const Config& config) { return config.hold / std::max(1, config.unroll); }
 
 }  // namespace
 
 std::int64_t vectors_of(const Config& config, const Problem& problem) {
-  const std::int64_t line = 128 / (config.vec * size_of(problem.dtype));
-  return problem.columns / config.vec + (is_exact(problem) ? 0 : line - 1);
+  return shape_of(config, problem).most_vectors();
 }
 
-int part_bytes(const Problem& problem) { return problem.dtype == DType::f32 ? 32 : 24; }
+int stats_bytes(const Problem& problem) { return StatsMembers::bytes(is_narrow(problem)); }
 
 Rejection rejects_block(const Config& config, const Problem& problem, const Limits& limits) {
   if (Rejection reason = rejects_vectors(config, problem, limits)) return reason;
@@ -249,13 +244,22 @@ Rejection rejects_strided(const Config& config, const Problem& problem, const Li
   return {};
 }
 
-/// A part of the row, an arrival for each chunk and one for the messages, the Parts of warps, and the messages of
-/// blocks, as `Shared` in cluster.cuh.
+namespace {
+
+ClusterLayout cluster_of(const Config& config, const Problem& problem) {
+  return {.inputs = inputs(problem),
+          .slice_vectors = shape_of(config, problem).slice_vectors(config.cluster),
+          .chunk_vectors = chunk_vectors(config),
+          .warps = config.warps,
+          .cluster = config.cluster,
+          .bytes_of_stats = stats_bytes(problem),
+          .bytes_of_message = message_bytes(stats_of(problem).words(is_narrow(problem)), false, false)};
+}
+
+}  // namespace
+
 int cluster_bytes(const Config& config, const Problem& problem) {
-  const std::int64_t part = part_vectors(config, problem);
-  const std::int64_t chunks = ceil_div(part, chunk_vectors(config));
-  return aligned_bytes(16 * part * inputs(problem) + 8 * chunks + part_bytes(problem) * config.warps + 16 +
-                       message_bytes(problem, false) * config.cluster + 16);
+  return int_of(cluster_of(config, problem).bytes());
 }
 
 Rejection rejects_cluster(const Config& config, const Problem& problem, const Limits& limits) {
@@ -269,46 +273,32 @@ Rejection rejects_cluster(const Config& config, const Problem& problem, const Li
 }
 
 int pipeline_bytes(const Config& config, const Problem& problem) {
-  return ring_bytes(config, problem, chunks_of(config, problem) + config.stages, team_threads(config) / 32);
+  return int_of(pipeline_of(config, problem).bytes());
 }
-
 int persistent_bytes(const Config& config, const Problem& problem) {
-  const std::int64_t left = std::max<std::int64_t>(0, chunks_of(config, problem) - held_chunks(config));
-  return ring_bytes(config, problem, left + config.stages, config.warps - 1);
+  return int_of(persistent_of(config, problem).bytes());
 }
-
 int persistent_reduce_bytes(const Config& config, const Problem& problem) {
-  return ring_bytes(config, problem, config.stages, config.warps - 1);
+  return int_of(persistent_reduce_of(config, problem).bytes());
+}
+int pipeline_decoupled_bytes(const Config& config, const Problem& problem) {
+  return int_of(pipeline_decoupled_of(config, problem).bytes());
 }
 
 Rejection rejects_pipeline(const Config& config, const Problem& problem, const Limits& limits) {
   if (config.warps < 3 || config.warps % 2 == 0) return "no loader and two teams of as many warps";
   if (Rejection reason =
-          rejects_bulk_copies(config, problem, limits, team_threads(config), input_bytes(problem)))
+          rejects_bulk_copies(config, problem, limits, 32 * ((config.warps - 1) / 2), input_bytes(problem)))
     return reason;
   if (problem.columns * size_of(problem.dtype) < 16384) return "a ring for a row that the registers hold";
+  const RingLayout ring = pipeline_of(config, problem);
   if (pipeline_bytes(config, problem) > limits.shared_bytes_per_block)
     return "ring larger than the shared memory";
-  if (config.stages >= chunks_of(config, problem)) return "two rows in the ring";
-  return rejects_chunks(config, problem);
+  if (config.stages >= ring.chunks()) return "two rows in the ring";
+  return rejects_chunks(ring);
 }
-
-/// What writers of `pipeline_decoupled` have of each row, as Outcomes in ring.cuh, at most.
-constexpr int outcome_bytes = 64 + 8;
 
 int writer_warps(const Config& config) { return config.warps - 2 - config.reducers; }
-
-/// Chunks that writers take before they know their row. With a soft cap none: reducers put logits under it first.
-std::int64_t chunks_taken_ahead(const Config& config, const Problem& problem) {
-  if (problem.softcap) return 0;
-  return std::int64_t{config.hold} * 32 * writer_warps(config) / chunk_vectors(config);
-}
-
-int pipeline_decoupled_bytes(const Config& config, const Problem& problem) {
-  const std::int64_t chunks = chunks_of(config, problem), ahead = chunks_taken_ahead(config, problem);
-  const std::int64_t slots = std::max<std::int64_t>(0, chunks - ahead) + config.stages;
-  return ring_bytes(config, problem, slots, config.reducers, (slots + ahead) / chunks, outcome_bytes);
-}
 
 /// That a multiprocessor can hold at once.
 int pipeline_decoupled_blocks(const Config& config, const Problem& problem, const Limits& limits) {
@@ -335,7 +325,8 @@ Rejection rejects_pipeline_decoupled(const Config& config, const Problem& proble
     return "few vectors of a thread for what each chunk takes";
   if (light && reducers > writers) return "reducers that have less to do than writers";
   if (config.hold * writers % chunk != 0) return "part of a chunk in registers";
-  const std::int64_t chunks = chunks_of(config, problem), ahead = chunks_taken_ahead(config, problem);
+  const RingLayout ring = pipeline_decoupled_of(config, problem);
+  const int chunks = ring.chunks(), ahead = ring.roles.held_chunks;
   if (ahead == 0 ? config.hold * writers != chunk : chunks % ahead != 0)
     return "rows that end elsewhere in the registers";
   if (ahead > 4) return "small chunks in registers";
@@ -344,7 +335,7 @@ Rejection rejects_pipeline_decoupled(const Config& config, const Problem& proble
   const int held = (config.hold + chunk / writers) * words_of_vector(config, problem);
   if (held + 32 > register_limit_of_roles(config, limits))
     return fmt::format("{} registers a thread for the row alone", held);
-  const std::int64_t most_stages = std::min<std::int64_t>(10, 4 * chunks);  // five rows in all
+  const int most_stages = std::min(10, 4 * chunks);  // five rows in all
   if (config.stages > most_stages) return "more than five rows";
   constexpr int fewest_bytes = 16384;  // that are loaded ahead
   if (config.stages * chunk * inputs(problem) * widest_access < fewest_bytes) return "little in flight";
@@ -353,7 +344,7 @@ Rejection rejects_pipeline_decoupled(const Config& config, const Problem& proble
   if (Config more = config;
       ++more.stages <= most_stages && pipeline_decoupled_blocks(more, problem, limits) == blocks)
     return "room for another stage";
-  return rejects_chunks(config, problem);
+  return rejects_chunks(ring);
 }
 
 Rejection rejects_persistent(const Config& config, const Problem& problem, const Limits& limits) {
@@ -371,14 +362,15 @@ Rejection rejects_persistent(const Config& config, const Problem& problem, const
   const int working = is_cross_entropy(problem.operation) ? 44 : 32;
   if (held + working > register_limit_of_roles(config, limits))
     return fmt::format("{} registers a thread for the row alone", held);
-  const std::int64_t chunks = chunks_of(config, problem), in_ring = chunks - held_chunks(config);
+  const RingLayout ring = persistent_of(config, problem);
+  const int chunks = ring.chunks(), in_ring = chunks - ring.roles.held_chunks;
   if (in_ring < 0) return "registers for more than the part";
   if (in_ring + config.stages >= 2 * chunks) return "two rows in the ring";
   if (persistent_bytes(config, problem) > limits.shared_bytes_per_block)
     return "ring larger than the shared memory";
   if (Config more = config; ++more.stages, persistent_bytes(more, problem) <= limits.shared_bytes_per_block)
     return "room for another stage";
-  return rejects_chunks(config, problem);
+  return rejects_chunks(ring);
 }
 
 Rejection rejects_persistent_reduce(const Config& config, const Problem& problem, const Limits& limits) {
@@ -388,7 +380,7 @@ Rejection rejects_persistent_reduce(const Config& config, const Problem& problem
     return reason;
   if (4 * problem.columns * input_bytes(problem) <= limits.shared_bytes_per_block)
     return "a ring for a row that the registers hold";
-  if (config.stages >= 2 * chunks_of(config, problem)) return "two rows in the ring";
+  if (config.stages >= 2 * persistent_reduce_of(config, problem).chunks()) return "two rows in the ring";
   if (persistent_reduce_bytes(config, problem) > limits.shared_bytes_per_block)
     return "ring larger than the shared memory";
   if (4 * persistent_reduce_bytes(config, problem) <= limits.shared_bytes_per_block)

@@ -44,10 +44,10 @@ inline constexpr int shared_bytes_of_the_system = 1024;
 /// Rows beyond which `split` would not pay.
 inline constexpr std::int64_t most_split_rows = 256;
 
-/// Vectors of a row, counted from a 128-byte line, as Cut::most_vectors in row.cuh.
+/// Vectors of a row, counted from a 128-byte line, at most (row.cuh).
 [[nodiscard]] std::int64_t vectors_of(const Config& config, const Problem& problem);
 
-/// Bytes of one Part of a row, as in part.cuh.
-[[nodiscard]] int part_bytes(const Problem& problem);
+/// Bytes of the SoftmaxStats of a row (stats.cuh).
+[[nodiscard]] int stats_bytes(const Problem& problem);
 
 }  // namespace ce::generator

@@ -256,7 +256,7 @@ Program generate(const Problem& problem, const Config& config) {
                              .persistent = chosen.persistent,
                              .overlaps = step.overlaps,
                              .blocks = chosen.blocks});
-  program.part_bytes = chosen.part_bytes;
+  program.partial_bytes = chosen.partial_bytes;
   program.takes_rows = chosen.takes_rows;
   if (!counts && !sums) return program;
   program.sources.push_back(loss_sum_source(problem));

@@ -44,7 +44,7 @@ struct Program {
   Config config;
   std::vector<Source> sources;  ///< the first is that of the Config; the others are the same for every Config
   std::vector<Step> steps;
-  std::int64_t part_bytes = 0;  ///< of Arguments::parts that the steps need
+  std::int64_t partial_bytes = 0;  ///< of Arguments::partials that the steps need
   bool takes_rows = false;      ///< the steps need a Workspace, whatever the problem
 };
 

@@ -33,10 +33,10 @@ bool serves_losses_alone(const Problem& problem) {
 bool serves_strided(const Problem& problem) { return !is_ceiling(problem.operation) && problem.strided; }
 bool serves_streams(const Problem& problem) { return is_ceiling(problem.operation); }
 
-/// A Part of each warp.
-int parts_bytes(const Config& config, const Problem& problem) { return part_bytes(problem) * config.warps; }
-int lane_parts_bytes(const Config& config, const Problem& problem) {
-  return 32 * part_bytes(problem) * config.warps;
+/// SoftmaxStats of each warp; and of each lane.
+int warp_stats_bytes(const Config& config, const Problem& problem) { return stats_bytes(problem) * config.warps; }
+int lane_stats_bytes(const Config& config, const Problem& problem) {
+  return 32 * stats_bytes(problem) * config.warps;
 }
 int no_bytes(const Config&, const Problem&) { return 0; }
 int word_bytes(const Config& config, const Problem&) { return 4 * config.warps; }
@@ -63,7 +63,7 @@ std::int64_t blocks_per_row(const Config& config, const Problem& problem) {
 std::int64_t block_per_32_rows(const Config&, const Problem& problem) { return ceil_div(problem.rows, 32); }
 
 constexpr std::array<VariantStep, 1> one_step{{{"ce_row"}}};
-constexpr std::array<VariantStep, 2> two_steps{{{"ce_part"}, {"ce_row", true}}};
+constexpr std::array<VariantStep, 2> two_steps{{{"ce_partial"}, {"ce_row", true}}};
 
 constexpr Variant all_variants[] = {
     {.name = "warp",
@@ -77,14 +77,14 @@ constexpr Variant all_variants[] = {
      .file = "kernels/block.cuh",
      .serves = serves_reductions,
      .rejects = rejects_block,
-     .shared_bytes = parts_bytes,
+     .shared_bytes = warp_stats_bytes,
      .blocks = block_per_row,
      .steps = one_step},
     {.name = "two_pass",
      .file = "kernels/two_pass.cuh",
      .serves = serves_reductions,
      .rejects = rejects_two_pass,
-     .shared_bytes = parts_bytes,
+     .shared_bytes = warp_stats_bytes,
      .blocks = block_per_row,
      .steps = one_step},
     {.name = "cluster",
@@ -134,10 +134,10 @@ constexpr Variant all_variants[] = {
      .file = "kernels/split.cuh",
      .serves = serves_reductions,
      .rejects = rejects_split,
-     .shared_bytes = parts_bytes,
+     .shared_bytes = warp_stats_bytes,
      .blocks = blocks_per_row,
      .steps = two_steps,
-     .part_bytes = most_split_blocks * split_part_bytes},
+     .partial_bytes = most_split_blocks * split_partial_bytes},
     {.name = "elementwise",
      .file = "kernels/elementwise.cuh",
      .serves = serves_outputs_alone,
@@ -149,7 +149,7 @@ constexpr Variant all_variants[] = {
      .file = "kernels/strided.cuh",
      .serves = serves_strided,
      .rejects = rejects_strided,
-     .shared_bytes = lane_parts_bytes,
+     .shared_bytes = lane_stats_bytes,
      .blocks = block_per_32_rows,
      .steps = one_step},
     {.name = "bandwidth",

@@ -39,7 +39,7 @@ struct Variant {
   /// Blocks stay and take several rows: never more are launched than run at the same time.
   bool persistent = false;
   std::span<const VariantStep> steps;
-  std::int64_t part_bytes = 0;  ///< of Arguments::parts
+  std::int64_t partial_bytes = 0;  ///< of Arguments::partials
   bool takes_rows = false;      ///< counts rows in the Workspace
 
   /// The axes that its template names, which is read once.

@@ -34,7 +34,7 @@ struct Workspace {
 
 /// Most blocks that the variant `split` spreads its rows over, and the bytes that each leaves for the others.
 [[maybe_unused]] constexpr long long most_split_blocks = 8192;
-[[maybe_unused]] constexpr long long split_part_bytes = 40;
+[[maybe_unused]] constexpr long long split_partial_bytes = 40;
 
 /// Where the rows of a matrix [rows, columns] lie, in elements: row r starts at
 /// (r / batch_rows) batch + (r % batch_rows) row, and its elements are `column` apart.
@@ -61,7 +61,7 @@ struct Arguments {
   long long* argmax;     ///< [rows]
   unsigned char* hit;    ///< [rows]: 1 where argmax is the target, else 0
   Workspace* workspace;
-  void* parts;  ///< [most_split_blocks x split_part_bytes], of the variant `split`; aligned to 16 bytes
+  void* partials;  ///< [most_split_blocks x split_partial_bytes], of the variant `split`; aligned to 16 bytes
   TargetStatus* status;
   long long ignore_index;
   float smoothing;  ///< in [0, 1]

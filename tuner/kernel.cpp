@@ -25,7 +25,7 @@ generator::Limits limits_of(const runtime::Model& model) {
 Kernel::Kernel(runtime::Device& device, std::span<const Image> images, generator::Program program)
     : device_(&device),
       config_(std::move(program.config)),
-      part_bytes_(program.part_bytes),
+      partial_bytes_(program.partial_bytes),
       takes_rows_(program.takes_rows) {
   for (const Image& image : images) modules_.push_back(device.load(image));
   for (const generator::Step& step : program.steps) {

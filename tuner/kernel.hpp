@@ -57,8 +57,8 @@ class Kernel {
   [[nodiscard]] const generator::Config& config() const noexcept { return config_; }
   /// Whether it needs a Workspace, whatever the problem.
   [[nodiscard]] bool takes_rows() const noexcept { return takes_rows_; }
-  /// Bytes that Arguments::parts must point to; 0 for none.
-  [[nodiscard]] std::int64_t part_bytes() const noexcept { return part_bytes_; }
+  /// Bytes that Arguments::partials must point to; 0 for none.
+  [[nodiscard]] std::int64_t partial_bytes() const noexcept { return partial_bytes_; }
 
  private:
   struct Step {
@@ -76,7 +76,7 @@ class Kernel {
   runtime::Device* device_;
   std::vector<std::unique_ptr<runtime::Module>> modules_;
   generator::Config config_;
-  std::int64_t part_bytes_;
+  std::int64_t partial_bytes_;
   bool takes_rows_;
   std::vector<Step> steps_;
 };

@@ -36,7 +36,7 @@ BareLaunch::BareLaunch(cache::Cache& cache, const Request& request)
   recorder_->fill(scratch_.data(), 0, scratch_.size(), recorder_->trial_stream());
   recorder_->synchronize(recorder_->trial_stream());
   arguments_.workspace = reinterpret_cast<Workspace*>(scratch_.bytes());
-  arguments_.parts = scratch_.bytes() + piece;
+  arguments_.partials = scratch_.bytes() + piece;
   arguments_.status = reinterpret_cast<TargetStatus*>(scratch_.bytes() + 2 * piece);
 
   kernel_->launch(problem, arguments_, nullptr);

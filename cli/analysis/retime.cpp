@@ -139,7 +139,7 @@ Retiming Retimer::time(const Problem& problem, std::string_view config, int samp
                                      [](const auto& a, const auto& b) { return a.median_us < b.median_us; });
   Retiming result{.problem = bench.problem(),
                   .winner = timing_of(winner),
-                  .part_bytes = kernel.part_bytes(),
+                  .partial_bytes = kernel.partial_bytes(),
                   .ceiling = timing_of(*best)};
   if (!driver_copies.empty() && median(driver_copies) < result.ceiling.median_us)
     result.ceiling = {.config = "driver copy",

@@ -87,7 +87,7 @@ Json entry_of(const BenchedProblem& benched) {
   if (!benched.timing) return json;
   const Retiming& timing = *benched.timing;
   json["timed_rows"] = timing.problem.rows;
-  json["extra_bytes"] = extra_bytes(benched.problem) + timing.part_bytes;
+  json["extra_bytes"] = extra_bytes(benched.problem) + timing.partial_bytes;
   json.update(entry_of(timing.winner));
   json["ceiling"] = entry_of(timing.ceiling);
   json["share_of_ceiling"] = timing.share();

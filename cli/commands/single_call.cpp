@@ -118,13 +118,13 @@ void launch(runtime::Device& device, const tuner::Kernel& kernel, const Request&
   const auto bytes = static_cast<std::size_t>(
       std::max(generator::workspace_bytes(request.problem), std::int64_t{sizeof(Workspace)}));
   const runtime::Buffer workspace(device, bytes),
-      parts(device, static_cast<std::size_t>(std::max<std::int64_t>(kernel.part_bytes(), 1)));
+      partials(device, static_cast<std::size_t>(std::max<std::int64_t>(kernel.partial_bytes(), 1)));
   device.fill(workspace.data(), 0, workspace.size(), stream);
   Statuses statuses(device);
 
   Arguments arguments = request.arguments;
   arguments.workspace = static_cast<Workspace*>(workspace.data());
-  arguments.parts = parts.data();
+  arguments.partials = partials.data();
   arguments.status = statuses.of(stream, request.problem.operation);
   kernel.launch(request.problem, arguments, stream);
   device.synchronize(stream);

@@ -13,19 +13,19 @@ std::string Deadlock::explain(const Fiber& waiting) const {
     if (fiber.state == State::finished) break;
   }
   std::string known = fmt::format("thread {} {}", waiting.index, standing(waiting));
-  if (other == nullptr) return known;  // all wait for arrivals
+  if (other == nullptr) return known;  // all wait for mbarriers
   return fmt::format("{}, but {} {}", known, name(*other, *waiting.block), standing(*other));
 }
 
-/// Its whereabouts, and how far the arrival is for which it waits.
+/// Its whereabouts, and how far the barrier is for which it waits.
 std::string Deadlock::standing(const Fiber& fiber) const {
-  if (fiber.state != State::waiting || fiber.awaited != Awaited::arrival) return whereabouts(fiber);
-  return fmt::format("{} after {}", whereabouts(fiber), arrivals.progress(fiber));
+  if (fiber.state != State::waiting || fiber.awaited != Awaited::mbarrier) return whereabouts(fiber);
+  return fmt::format("{} after {}", whereabouts(fiber), mbarriers.progress(fiber));
 }
 
-/// All threads of its warp, block or cluster; what it waits for at an arrival may come from anywhere in the cluster.
+/// All threads of its warp, block or cluster; what it waits for at an mbarrier may come from anywhere in the cluster.
 std::span<const Fiber> Deadlock::expected_with(const Fiber& waiting) const {
-  if (waiting.awaited == Awaited::cluster || waiting.awaited == Awaited::arrival) return fibers;
+  if (waiting.awaited == Awaited::cluster || waiting.awaited == Awaited::mbarrier) return fibers;
   const std::size_t size = waiting.awaited == Awaited::warp ? host_abi::lanes : threads_per_block;
   const auto index = static_cast<std::size_t>(&waiting - fibers.data());
   return fibers.subspan(index / size * size, size);

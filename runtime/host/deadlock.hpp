@@ -6,7 +6,7 @@
 #include <span>
 #include <string>
 
-#include "runtime/host/arrivals.hpp"
+#include "runtime/host/mbarriers.hpp"
 #include "runtime/host/cluster_barrier.hpp"
 #include "runtime/host/fiber.hpp"
 
@@ -17,7 +17,7 @@ struct Deadlock {
   std::span<const Fiber> fibers;  ///< block after block
   std::size_t threads_per_block;
   const ClusterBarrier& cluster_barrier;
-  const Arrivals& arrivals;
+  const Mbarriers& mbarriers;
 
   /// Where this thread waits, and which one is not there.
   [[nodiscard]] std::string explain(const Fiber& waiting) const;

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "ce/error.hpp"
-#include "runtime/host/arrivals.hpp"
+#include "runtime/host/mbarriers.hpp"
 #include "runtime/host/cluster_barrier.hpp"
 #include "runtime/host/deadlock.hpp"
 #include "runtime/host/fiber.hpp"
@@ -49,7 +49,7 @@ struct BlockState : host_abi::Block {
 class GroupScheduler::Impl {
  public:
   explicit Impl(std::uint64_t seed)
-      : seed_(seed), report_(seed), cluster_barrier_(report_), arrivals_(shared_, report_) {}
+      : seed_(seed), report_(seed), cluster_barrier_(report_), mbarriers_(shared_, report_) {}
 
   void run(const Kernel& kernel, const Launch& launch, const void* arguments, std::uint64_t group) {
     prepare(kernel, launch, arguments, group);
@@ -81,7 +81,7 @@ class GroupScheduler::Impl {
     warps_.resize(count / lanes);
     blocks_.resize(launch.cluster);
     shared_.start(launch.cluster, launch.shared_bytes);
-    arrivals_.start();
+    mbarriers_.start();
     cluster_barrier_.start(launch.cluster, launch.threads);
     report_.start(kernel.name);
     const std::uint64_t first_block = group * launch.cluster;
@@ -117,7 +117,7 @@ class GroupScheduler::Impl {
 
   /// Every fiber has finished, or waits for one that never comes.
   [[nodiscard]] std::exception_ptr failure_at_end() const {
-    const Deadlock deadlock{fibers_, threads_, cluster_barrier_, arrivals_};
+    const Deadlock deadlock{fibers_, threads_, cluster_barrier_, mbarriers_};
     for (const Fiber& fiber : fibers_)
       if (fiber.state == State::waiting)
         return std::make_exception_ptr(report_.error(*fiber.block, deadlock.explain(fiber)));
@@ -202,7 +202,7 @@ class GroupScheduler::Impl {
     for (std::size_t w = 0; w < warps_per_block_; ++w) order_.add_warp(block * warps_per_block_ + w);
   }
 
-  // ---- clusters and arrivals ----
+  // ---- clusters and mbarriers ----
 
   void cluster_arrive(Fiber& fiber, Place place) {
     if (!cluster_barrier_.arrive(fiber, place)) return;
@@ -230,30 +230,30 @@ class GroupScheduler::Impl {
     return shared_.counterpart(own, block, other);
   }
 
-  void arrival_init(Fiber& fiber, unsigned long long& arrival, int count, Place place) {
-    arrivals_.init(fiber, arrival, count, place);
+  void mbarrier_init(Fiber& fiber, unsigned long long& barrier, int count, Place place) {
+    mbarriers_.init(fiber, barrier, count, place);
   }
-  void arrival_arrive(Fiber& fiber, unsigned long long& arrival, Place place) {
-    wake_all(arrivals_.arrive(fiber, arrival, place));
+  void mbarrier_arrive(Fiber& fiber, unsigned long long& barrier, Place place) {
+    wake_all(mbarriers_.arrive(fiber, barrier, place));
   }
-  void arrival_wait(Fiber& fiber, unsigned long long& arrival, int parity, Place place) {
-    if (arrivals_.wait(fiber, arrival, parity, place)) wait(fiber, Awaited::arrival, place);
+  void mbarrier_wait(Fiber& fiber, unsigned long long& barrier, int parity, Place place) {
+    if (mbarriers_.wait(fiber, barrier, parity, place)) wait(fiber, Awaited::mbarrier, place);
   }
-  void arrival_expect(Fiber& fiber, unsigned long long& arrival, int bytes, Place place) {
-    wake_all(arrivals_.expect(fiber, arrival, bytes, place));
+  void mbarrier_arrive_expect_tx(Fiber& fiber, unsigned long long& barrier, int bytes, Place place) {
+    wake_all(mbarriers_.expect(fiber, barrier, bytes, place));
   }
-  void cluster_send(Fiber& fiber, void* to, const void* words, int bytes, unsigned long long& arrival,
+  void cluster_send(Fiber& fiber, void* to, const void* words, int bytes, unsigned long long& barrier,
                     int rank, Place place) {
     void* const there = counterpart(fiber, to, static_cast<std::size_t>(bytes), rank, place);
-    const void* const at = counterpart(fiber, &arrival, sizeof arrival, rank, place);
-    arrivals_.send(fiber, there, words, bytes, *static_cast<const unsigned long long*>(at), place);
+    const void* const at = counterpart(fiber, &barrier, sizeof barrier, rank, place);
+    mbarriers_.send(fiber, there, words, bytes, *static_cast<const unsigned long long*>(at), place);
   }
-  void bulk_load(Fiber& fiber, void* to, const void* from, int bytes, unsigned long long& arrival,
+  void bulk_load(Fiber& fiber, void* to, const void* from, int bytes, unsigned long long& barrier,
                  Place place) {
-    wake_all(arrivals_.load(fiber, to, from, bytes, arrival, place));
+    wake_all(mbarriers_.load(fiber, to, from, bytes, barrier, place));
   }
 
-  void wake_all(const Arrivals::Woken& woken) {
+  void wake_all(const Mbarriers::Woken& woken) {
     for (const ThreadState* thread : woken)
       wake(fibers_[static_cast<std::size_t>(thread->block->rank) * threads_ +
                    static_cast<std::size_t>(thread->index)]);
@@ -262,7 +262,7 @@ class GroupScheduler::Impl {
   /// Called when no thread can run, so that one that ought to wait and does not has read NaN by now.
   /// False where none is waited for.
   bool land_one(Random& random) {
-    const auto woken = arrivals_.land_one(random);
+    const auto woken = mbarriers_.land_one(random);
     if (!woken) return false;
     wake_all(*woken);
     return true;
@@ -286,7 +286,7 @@ class GroupScheduler::Impl {
     try {
       kernel_->entry(arguments_);
       cluster_barrier_.check_end(fiber);
-      if (--block.unfinished == 0) arrivals_.land_all(block);
+      if (--block.unfinished == 0) mbarriers_.land_all(block);
     } catch (const Abandoned&) {  // the failure is known already
     } catch (...) {
       if (!failure_) failure_ = std::current_exception();
@@ -324,7 +324,7 @@ class GroupScheduler::Impl {
   Report report_;
   SharedMemory shared_;
   ClusterBarrier cluster_barrier_;
-  Arrivals arrivals_;
+  Mbarriers mbarriers_;
   FiberSwitch switch_;
   bool abandoning_ = false;
   std::exception_ptr failure_;
@@ -334,10 +334,10 @@ const host_abi::Services GroupScheduler::Impl::services = {
     .barrier = &serve<&Impl::barrier>,
     .cluster_arrive = &serve<&Impl::cluster_arrive>,
     .cluster_wait = &serve<&Impl::cluster_wait>,
-    .arrival_init = &serve<&Impl::arrival_init>,
-    .arrival_arrive = &serve<&Impl::arrival_arrive>,
-    .arrival_wait = &serve<&Impl::arrival_wait>,
-    .arrival_expect = &serve<&Impl::arrival_expect>,
+    .mbarrier_init = &serve<&Impl::mbarrier_init>,
+    .mbarrier_arrive = &serve<&Impl::mbarrier_arrive>,
+    .mbarrier_wait = &serve<&Impl::mbarrier_wait>,
+    .mbarrier_arrive_expect_tx = &serve<&Impl::mbarrier_arrive_expect_tx>,
     .cluster_send = &serve<&Impl::cluster_send>,
     .bulk_load = &serve<&Impl::bulk_load>,
     .fail = &serve<&Impl::fail>,

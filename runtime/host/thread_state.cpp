@@ -13,7 +13,7 @@ const char* words(Awaited awaited) {
     case Awaited::block: return "its block";
     case Awaited::cluster: return "its cluster";
     // What is under way lands in the end.
-    case Awaited::arrival: return "an arrival whose phase does not end";
+    case Awaited::mbarrier: return "an mbarrier whose phase does not end";
   }
   return "";
 }

@@ -75,7 +75,7 @@ CE_DEVICE uint64 evict_last() {
   return policy;
 }
 template <int n>
-CE_DEVICE void load_last(Words<n>& v, const void* address) {
+CE_DEVICE void load_evict_last(Words<n>& v, const void* address) {
   if constexpr (n == 1)
     asm volatile("ld.global.L1::no_allocate.L2::cache_hint.b32 %0, [%1], %2;"
                  : "=r"(v.word[0])
@@ -104,7 +104,7 @@ CE_DEVICE Words<n> load(const void* address) {
   if constexpr (modifier == Load::cs) {
     CE_LOAD_WORDS("cs")
   }
-  if constexpr (modifier == Load::last) load_last(v, address);
+  if constexpr (modifier == Load::evict_last) load_evict_last(v, address);
   return v;
 }
 #undef CE_LOAD_WORDS
@@ -319,7 +319,7 @@ CE_DEVICE void pause(int cycles) {
 // ---- clusters, bulk copies and steps that overlap (sm_90)
 // --------------------------------------------------------------------
 
-struct Arrival {
+struct Mbarrier {
   uint64 mbarrier;
 };
 
@@ -334,16 +334,16 @@ CE_DEVICE int cluster_rank() {
 CE_DEVICE void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
 CE_DEVICE void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 
-CE_DEVICE void arrival_init(Arrival& arrival, int count = 1) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(&arrival)), "r"(count)
+CE_DEVICE void mbarrier_init(Mbarrier& barrier, int count = 1) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(&barrier)), "r"(count)
                : "memory");
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // the copy engine has to see it too
 }
-CE_DEVICE void arrival_arrive(Arrival& arrival) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(&arrival)) : "memory");
+CE_DEVICE void mbarrier_arrive(Mbarrier& barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(&barrier)) : "memory");
 }
 template <bool asleep = false>
-CE_DEVICE void arrival_wait(Arrival& arrival, int parity = 0) {
+CE_DEVICE void mbarrier_wait(Mbarrier& barrier, int parity = 0) {
   if constexpr (asleep)
     asm volatile(
         "{\n"
@@ -351,7 +351,7 @@ CE_DEVICE void arrival_wait(Arrival& arrival, int parity = 0) {
         "again:\n"
         "  mbarrier.try_wait.parity.shared::cta.b64 ended, [%0], %1, 1000000;\n"  // nanoseconds, at most
         "  @!ended bra again;\n"
-        "}\n" ::"r"(shared_address(&arrival)),
+        "}\n" ::"r"(shared_address(&barrier)),
         "r"(parity)
         : "memory");
   else
@@ -361,21 +361,21 @@ CE_DEVICE void arrival_wait(Arrival& arrival, int parity = 0) {
         "again:\n"
         "  mbarrier.try_wait.parity.shared::cta.b64 ended, [%0], %1;\n"
         "  @!ended bra again;\n"
-        "}\n" ::"r"(shared_address(&arrival)),
+        "}\n" ::"r"(shared_address(&barrier)),
         "r"(parity)
         : "memory");
 }
-CE_DEVICE void arrival_expect(Arrival& arrival, int bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&arrival)),
+CE_DEVICE void mbarrier_arrive_expect_tx(Mbarrier& barrier, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&barrier)),
                "r"(bytes)
                : "memory");
 }
 template <int n>
-CE_DEVICE void cluster_send(Words<n>& place, const Words<n>& words, Arrival& arrival, int rank) {
+CE_DEVICE void cluster_send(Words<n>& place, const Words<n>& words, Mbarrier& barrier, int rank) {
   static_assert(n == 2 || n == 4, "one instruction sends 8 or 16 bytes");
   uint32 to, at;
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(to) : "r"(shared_address(&place)), "r"(rank));
-  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(at) : "r"(shared_address(&arrival)), "r"(rank));
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(at) : "r"(shared_address(&barrier)), "r"(rank));
   if constexpr (n == 2)
     asm volatile(
         "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%0], {%1, %2}, [%3];" ::"r"(to),
@@ -389,21 +389,21 @@ CE_DEVICE void cluster_send(Words<n>& place, const Words<n>& words, Arrival& arr
         : "memory");
 }
 template <Load modifier = Load::ca>
-CE_DEVICE void bulk_load(void* shared, const void* global, int bytes, Arrival& arrival) {
+CE_DEVICE void bulk_load(void* shared, const void* global, int bytes, Mbarrier& barrier) {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // after what threads read from there before
-  arrival_expect(arrival, bytes);
+  mbarrier_arrive_expect_tx(barrier, bytes);
   if (bytes == 0) return;
-  if constexpr (modifier == Load::last)
+  if constexpr (modifier == Load::evict_last)
     asm volatile(
         "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
         "[%0], [%1], %2, [%3], %4;" ::"r"(shared_address(shared)),
-        "l"(global), "r"(bytes), "r"(shared_address(&arrival)), "l"(evict_last())
+        "l"(global), "r"(bytes), "r"(shared_address(&barrier)), "l"(evict_last())
         : "memory");
   else
     asm volatile(
         "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
             shared_address(shared)),
-        "l"(global), "r"(bytes), "r"(shared_address(&arrival))
+        "l"(global), "r"(bytes), "r"(shared_address(&barrier))
         : "memory");
 }
 CE_DEVICE void step_release() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }

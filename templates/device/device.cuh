@@ -13,17 +13,17 @@
 //   cluster_rank()                 of this block in its cluster; 0 without clusters
 //   cluster_arrive cluster_wait    a barrier of all threads of the cluster in two halves: what was written before
 //                                  arriving is seen after waiting
-//   Arrival                        an mbarrier, in shared memory: its phases 0, 1, 0, 1, ... end one after the other
-//   arrival_init(arrival, count)   by one thread, before a block barrier that lets the others use it; each phase
+//   Mbarrier                        an mbarrier, in shared memory: its phases 0, 1, 0, 1, ... end one after the other
+//   mbarrier_init(barrier, count)   by one thread, before a block barrier that lets the others use it; each phase
 //                                  ends after `count` arrivals and when all bulk copies announced in it have landed
-//   arrival_arrive(arrival)        one arrival
-//   arrival_wait(arrival, parity)  until the phase of that parity has ended
-//   arrival_wait<true>             the same, for long waits: leaves the slots for instructions to others meanwhile
-//   arrival_expect(arrival, bytes) one arrival that announces what blocks of the cluster send
-//   cluster_send(place, words, arrival, rank)  writes 8 or 16 bytes to the same place in the shared memory of that block
-//                                  of the cluster, where they land like a bulk copy announced at the same Arrival;
+//   mbarrier_arrive(barrier)        one barrier
+//   mbarrier_wait(barrier, parity)  until the phase of that parity has ended
+//   mbarrier_wait<true>             the same, for long waits: leaves the slots for instructions to others meanwhile
+//   mbarrier_arrive_expect_tx(barrier, bytes) one barrier that announces what blocks of the cluster send
+//   cluster_send(place, words, barrier, rank)  writes 8 or 16 bytes to the same place in the shared memory of that block
+//                                  of the cluster, where they land like a bulk copy announced at the same Mbarrier;
 //                                  nothing else that this thread wrote is seen with them; sm_90
-//   bulk_load<Load>(shared, global, bytes, arrival)  one arrival that announces a copy, and the copy; by one thread;
+//   bulk_load<Load>(shared, global, bytes, barrier)  one barrier that announces a copy, and the copy; by one thread;
 //                                  addresses and bytes multiples of 16; 0 bytes copy nothing; sm_90
 //   step_release()                 the next kernel of the call may start
 //   step_wait()                    until the kernel before this one of the same call has ended and its writes are
@@ -75,7 +75,7 @@ using f32 = float;
 
 /// Of loads, PTX's cache operators: all levels, L2 only, streaming (evict first); and the policy evict_last of L2
 /// (sm_80), with which stores pass what has been read: an H200 then moves up to 4% more.
-enum class Load { ca, cg, cs, last };
+enum class Load { ca, cg, cs, evict_last };
 /// And of stores: write back, L2 only, streaming, write through.
 enum class Store { wb, cg, cs, wt };
 

@@ -115,32 +115,32 @@ CE_DEVICE void cluster_wait(CE_CALLER) {
   ce_host_current->services->cluster_wait(*ce_host_current, {file, line});
 }
 
-struct Arrival {
+struct Mbarrier {
   uint64 word;
 };
 
-CE_DEVICE void arrival_init(Arrival& arrival, int count = 1, CE_CALLER) {
-  ce_host_current->services->arrival_init(*ce_host_current, arrival.word, count, {file, line});
+CE_DEVICE void mbarrier_init(Mbarrier& barrier, int count = 1, CE_CALLER) {
+  ce_host_current->services->mbarrier_init(*ce_host_current, barrier.word, count, {file, line});
 }
-CE_DEVICE void arrival_arrive(Arrival& arrival, CE_CALLER) {
-  ce_host_current->services->arrival_arrive(*ce_host_current, arrival.word, {file, line});
+CE_DEVICE void mbarrier_arrive(Mbarrier& barrier, CE_CALLER) {
+  ce_host_current->services->mbarrier_arrive(*ce_host_current, barrier.word, {file, line});
 }
 template <bool = false>
-CE_DEVICE void arrival_wait(Arrival& arrival, int parity = 0, CE_CALLER) {
-  ce_host_current->services->arrival_wait(*ce_host_current, arrival.word, parity, {file, line});
+CE_DEVICE void mbarrier_wait(Mbarrier& barrier, int parity = 0, CE_CALLER) {
+  ce_host_current->services->mbarrier_wait(*ce_host_current, barrier.word, parity, {file, line});
 }
-CE_DEVICE void arrival_expect(Arrival& arrival, int bytes, CE_CALLER) {
-  ce_host_current->services->arrival_expect(*ce_host_current, arrival.word, bytes, {file, line});
+CE_DEVICE void mbarrier_arrive_expect_tx(Mbarrier& barrier, int bytes, CE_CALLER) {
+  ce_host_current->services->mbarrier_arrive_expect_tx(*ce_host_current, barrier.word, bytes, {file, line});
 }
 template <int n>
-CE_DEVICE void cluster_send(Words<n>& place, const Words<n>& words, Arrival& arrival, int rank, CE_CALLER) {
+CE_DEVICE void cluster_send(Words<n>& place, const Words<n>& words, Mbarrier& barrier, int rank, CE_CALLER) {
   static_assert(n == 2 || n == 4, "one instruction sends 8 or 16 bytes");
-  ce_host_current->services->cluster_send(*ce_host_current, &place, &words, sizeof words, arrival.word, rank,
+  ce_host_current->services->cluster_send(*ce_host_current, &place, &words, sizeof words, barrier.word, rank,
                                           {file, line});
 }
 template <Load modifier = Load::ca>
-CE_DEVICE void bulk_load(void* shared, const void* global, int bytes, Arrival& arrival, CE_CALLER) {
-  ce_host_current->services->bulk_load(*ce_host_current, shared, global, bytes, arrival.word, {file, line});
+CE_DEVICE void bulk_load(void* shared, const void* global, int bytes, Mbarrier& barrier, CE_CALLER) {
+  ce_host_current->services->bulk_load(*ce_host_current, shared, global, bytes, barrier.word, {file, line});
 }
 
 // Kernels run one after the other.

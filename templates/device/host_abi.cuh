@@ -34,15 +34,15 @@ struct Services {
   /// The two halves of a barrier of all threads of the cluster, who all arrive at the same place.
   void (*cluster_arrive)(Thread& thread, Place place);
   void (*cluster_wait)(Thread& thread, Place place);
-  /// `arrival` is a word of shared memory that only these six understand.
-  void (*arrival_init)(Thread& thread, unsigned long long& arrival, int count, Place place);
-  void (*arrival_arrive)(Thread& thread, unsigned long long& arrival, Place place);
-  void (*arrival_wait)(Thread& thread, unsigned long long& arrival, int parity, Place place);
-  void (*arrival_expect)(Thread& thread, unsigned long long& arrival, int bytes, Place place);
-  /// To where the thread's own shared memory at `to` and its own `arrival` are in that block of the cluster.
-  void (*cluster_send)(Thread& thread, void* to, const void* words, int bytes, unsigned long long& arrival,
+  /// `barrier` is a word of shared memory that only these six understand.
+  void (*mbarrier_init)(Thread& thread, unsigned long long& barrier, int count, Place place);
+  void (*mbarrier_arrive)(Thread& thread, unsigned long long& barrier, Place place);
+  void (*mbarrier_wait)(Thread& thread, unsigned long long& barrier, int parity, Place place);
+  void (*mbarrier_arrive_expect_tx)(Thread& thread, unsigned long long& barrier, int bytes, Place place);
+  /// To where the thread's own shared memory at `to` and its own `barrier` are in that block of the cluster.
+  void (*cluster_send)(Thread& thread, void* to, const void* words, int bytes, unsigned long long& barrier,
                        int rank, Place place);
-  void (*bulk_load)(Thread& thread, void* to, const void* from, int bytes, unsigned long long& arrival,
+  void (*bulk_load)(Thread& thread, void* to, const void* from, int bytes, unsigned long long& barrier,
                     Place place);
   /// Ends the launch with an error. Does not return.
   void (*fail)(Thread& thread, const char* message, Place place);

@@ -7,7 +7,7 @@
 // axis warps = 8 16
 // axis vec = 4 8
 // axis tile = 4096 8192
-// axis load = ca cs last
+// axis load = ca cs evict_last
 // axis store = wb cs
 #pragma once
 #include "arguments.cuh"

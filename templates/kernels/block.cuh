@@ -12,7 +12,7 @@
 //
 // axis warps = 1 2 4 8 16 32
 // axis vec = 1 2 4 8
-// axis load = ca cg cs last
+// axis load = ca cg cs evict_last
 // axis store = wb cg cs wt
 #pragma once
 #include "row/tile.cuh"
@@ -20,7 +20,7 @@
 namespace ce {
 
 struct Shared {
-  Operation::Part parts[config::warps];
+  Operation::Stats warp_stats[config::warps];
 };
 
 }  // namespace ce
@@ -28,44 +28,44 @@ struct Shared {
 CE_KERNEL(ce_row, 32 * ce::config::warps) {
   using namespace ce;
   using Element = problem::Element;
-  using RowCut = Cut<Element, problem::columns, config::vec, problem::aligned>;
+  using Partition = RowPartition<Element, problem::columns, config::vec, problem::aligned>;
   constexpr int threads = lanes * config::warps;
-  constexpr int per_thread = (RowCut::most_vectors + threads - 1) / threads;
+  constexpr int per_thread = (Partition::most_vectors + threads - 1) / threads;
   static_assert(sizeof(Shared) <= config::shared_bytes);
 
   const Row<Element> row(arguments, block_index());
-  const RowCut cut(row.in[0]);
+  const Partition partition(row.in[0]);
   Operation operation(arguments, block_index(), thread_index() == 0);
   // The loads are on their way before anything about the row is known: ignored rows are read for nothing.
-  Tile<Element, RowCut, per_thread, threads, true> tile(cut, 0, cut.end, thread_index());
+  Tile<Element, Partition, per_thread, threads, true> tile(partition, 0, partition.end, thread_index());
   tile.fill(operation.padding(),
-            [&](int v) { return row.template read<config::load, config::vec>(cut.column_of(v)); });
-  Edge<Element> edge{cut.edge_column(thread_index())};
+            [&](int v) { return row.template read<config::load, config::vec>(partition.column_of(v)); });
+  Edge<Element> edge{partition.edge_column(thread_index())};
   edge.template read<config::load>(row, operation.padding());
 
   if (float value; operation.constant(value)) {
-    operation.record();
+    operation.store_row_results();
     if constexpr (Operation::has_output)
-      fill_row<config::store, threads>(row, cut, 0, cut.end, thread_index(), edge.column, value);
+      fill_row<config::store, threads>(row, partition, 0, partition.end, thread_index(), edge.column, value);
     return;
   }
   operation.prepare();
   operation.set_target(operation.target_logit(row));
-  Operation::Part part;
+  Operation::Stats stats;
   if constexpr (Operation::reduces) {
-    raise(operation, part, tile);
-    if constexpr (!RowCut::whole) raise(operation, part, edge);
-    level(part, operation.factor());
-    operation.add(part, tile);
-    if constexpr (!RowCut::whole) operation.add(part, edge);
-    part = block_join<config::warps, true>(part, shared_memory<Shared>().parts, operation.factor());
+    rescale_to(operation, stats, tile);
+    if constexpr (!Partition::whole) rescale_to(operation, stats, edge);
+    rescale_warp(stats, operation.factor());
+    operation.add(stats, tile);
+    if constexpr (!Partition::whole) operation.add(stats, edge);
+    stats = block_merge<config::warps, true>(stats, shared_memory<Shared>().warp_stats, operation.factor());
   }
-  operation.settle(part);
-  operation.record();
+  operation.finalize(stats);
+  operation.store_row_results();
 
   if constexpr (Operation::has_output) {
     write_outputs<config::store>(operation, row, tile);
     write_edge<config::store>(operation, row, edge);
-    correct_target<config::store, threads>(operation, row, cut, 0, cut.end, thread_index(), edge);
+    correct_target<config::store, threads>(operation, row, partition, 0, partition.end, thread_index(), edge);
   }
 }

@@ -1,12 +1,12 @@
 // Variant `cluster`: the row in the shared memory of the blocks of a cluster.
 //
-// The blocks of a cluster (1 to 8, or 16 where 8 cannot hold the row) share a row: each fetches its part with bulk copies, chunk by chunk, into
-// its shared memory, and reads it from there twice, for the statistics and for the outputs.
+// The blocks of a cluster (1 to 8, or 16 where 8 cannot hold the row) share a row: each fetches its slice with bulk copies,
+// chunk by chunk, into its shared memory, and reads it from there twice, for the statistics and for the outputs.
 //
-//     bulk loads of all chunks  ->  wait for a chunk, join it, ...  ->  block  ->  parts to all blocks of the cluster
-//                                                                          ->  outputs from shared memory
+//     bulk loads of all chunks -> wait for a chunk, add it, ... -> statistics of the block, to all blocks of the cluster
+//                                                              -> outputs from shared memory
 //
-// The logits are read from memory exactly once at any width. A part is small, so several blocks live on a
+// The logits are read from memory exactly once at any width. A slice is small, so several blocks live on a
 // multiprocessor, each in another phase: while some wait for their chunks, others reduce or store. Needs
 // sm_90. Wins for rows too wide for the registers of one block.
 //
@@ -14,28 +14,33 @@
 // axis vec = 4 8
 // axis tile = 1024 2048 4096 8192
 // axis cluster = 1 2 3 4 6 8 16
-// axis load = ca last
+// axis load = ca evict_last
 // axis store = wb cg
 #pragma once
-#include "row/cluster_join.cuh"
+#include "row/cluster_merge.cuh"
 #include "row/tile.cuh"
 
 namespace ce {
 
-using RowCut = Cut<problem::Element, problem::columns, config::vec, problem::aligned>;
+using Partition = RowPartition<problem::Element, problem::columns, config::vec, problem::aligned>;
 
 constexpr int chunk_vectors = config::tile / config::vec;
-constexpr int part_vectors =
-    ((RowCut::most_vectors + config::cluster - 1) / config::cluster + 7) / 8 * 8;  // lines
-constexpr int chunks = (part_vectors + chunk_vectors - 1) / chunk_vectors;
+constexpr ClusterLayout layout{problem::inputs,
+                               Partition::shape.slice_vectors(config::cluster),
+                               chunk_vectors,
+                               config::warps,
+                               config::cluster,
+                               StatsMembers::bytes(narrow),
+                               ClusterMerge<Operation::Stats, config::cluster>::RowMessage::bytes};
+constexpr int slice_vectors = layout.slice_vectors, chunks = layout.chunks();
 
 struct Shared {
-  Words<4> row[problem::inputs][part_vectors];
-  Arrival arrivals[chunks];
-  Operation::Part warp_parts[config::warps];
-  ClusterJoin<Operation::Part, config::cluster> over_cluster;
+  Words<4> row[problem::inputs][slice_vectors];
+  Mbarrier barriers[chunks];
+  Operation::Stats warp_stats[config::warps];
+  ClusterMerge<Operation::Stats, config::cluster> over_cluster;
 };
-static_assert(sizeof(Shared) <= config::shared_bytes);
+static_assert(sizeof(Shared) == layout.bytes() && layout.bytes() <= config::shared_bytes);
 
 }  // namespace ce
 
@@ -43,35 +48,35 @@ CE_KERNEL(ce_row, 32 * ce::config::warps) {
   using namespace ce;
   using Element = problem::Element;
   constexpr int threads = lanes * config::warps;
-  using Chunk = Tile<Element, RowCut, chunk_vectors / threads, threads, false>;
+  using Chunk = Tile<Element, Partition, chunk_vectors / threads, threads, false>;
 
   Shared& shared = shared_memory<Shared>();
   const int rank = config::cluster == 1 ? 0 : cluster_rank();
   const Row<Element> row(arguments, block_index() / config::cluster);
-  const RowCut cut(row.in[0]);
-  // Vectors [begin, end) are this block's; the first of the first block may lie before the row.
-  const int begin = rank * part_vectors,
-            end = begin + part_vectors < cut.end ? begin + part_vectors : cut.end;
+  const Partition partition(row.in[0]);
+  // The slice of this block: vectors [begin, end); the first of the first block may lie before the row.
+  const int begin = rank * slice_vectors,
+            end = begin + slice_vectors < partition.end ? begin + slice_vectors : partition.end;
   Operation operation(arguments, block_index() / config::cluster, rank == 0 && thread_index() == 0);
-  Edge<Element> edge{rank == 0 ? cut.edge_column(thread_index()) : -1};
+  Edge<Element> edge{rank == 0 ? partition.edge_column(thread_index()) : -1};
 
   if (float value; operation.constant(value)) {
-    operation.record();
+    operation.store_row_results();
     if constexpr (Operation::has_output)
-      fill_row<config::store, threads>(row, cut, begin, end, thread_index(), edge.column, value);
+      fill_row<config::store, threads>(row, partition, begin, end, thread_index(), edge.column, value);
     return;
   }
 
   if (thread_index() == 0) {
     shared.over_cluster.init();
-    for (int chunk = 0; chunk < chunks; ++chunk) arrival_init(shared.arrivals[chunk], problem::inputs);
+    for (int chunk = 0; chunk < chunks; ++chunk) mbarrier_init(shared.barriers[chunk], problem::inputs);
     for (int chunk = 0; chunk < chunks; ++chunk) {
-      const int at = begin + chunk * chunk_vectors, first = at > cut.first ? at : cut.first;
+      const int at = begin + chunk * chunk_vectors, first = at > partition.first ? at : partition.first;
       const int last = at + chunk_vectors < end ? at + chunk_vectors : end;
       if (first < last)
         for (int i = 0; i < problem::inputs; ++i)
-          bulk_load<config::load>(&shared.row[i][first - begin], row.in[i] + cut.column_of(first),
-                                  int(sizeof(Words<4>)) * (last - first), shared.arrivals[chunk]);
+          bulk_load<config::load>(&shared.row[i][first - begin], row.in[i] + partition.column_of(first),
+                                  int(sizeof(Words<4>)) * (last - first), shared.barriers[chunk]);
     }
   }
   edge.template read<Load::ca>(row, operation.padding());
@@ -86,32 +91,32 @@ CE_KERNEL(ce_row, 32 * ce::config::warps) {
     for (int i = 0; i < problem::inputs; ++i) elements.of_input[i] = {shared.row[i][v - begin]};
     return elements;
   };
-  Operation::Part part;
-  if constexpr (!RowCut::whole) extend(operation, part, edge);
+  Operation::Stats stats;
+  if constexpr (!Partition::whole) extend(operation, stats, edge);
 #pragma unroll 1
   for (int chunk = 0; chunk < chunks; ++chunk) {
     const int at = begin + chunk * chunk_vectors;
     if (at >= end) break;
-    arrival_wait(shared.arrivals[chunk]);
-    Chunk tile(cut, at, end, thread_index());
+    mbarrier_wait(shared.barriers[chunk]);
+    Chunk tile(partition, at, end, thread_index());
     tile.fill_mostly_full(operation.padding(), read);
-    extend(operation, part, tile);
+    extend(operation, stats, tile);
     if constexpr (Operation::caps && Operation::has_output)  // for later, of the same thread
       tile.each_inside([&](int i, int v) { shared.row[0][v - begin] = tile.elements[i].of_input[0].data; });
   }
-  part = block_join(part, shared.warp_parts, operation.factor());
+  stats = block_merge(stats, shared.warp_stats, operation.factor());
   if constexpr (config::cluster > 1) cluster_wait();
-  operation.settle(shared.over_cluster.join(part, operation.factor()));
-  operation.record();
+  operation.finalize(shared.over_cluster.merge(stats, operation.factor()));
+  operation.store_row_results();
 
   if constexpr (Operation::has_output) {
 #pragma unroll 1
     for (int at = begin; at < end; at += chunk_vectors) {
-      Chunk tile(cut, at, end, thread_index());
+      Chunk tile(partition, at, end, thread_index());
       tile.fill_mostly_full(operation.padding(), read);
       write_outputs<config::store>(operation, row, tile);
     }
     write_edge<config::store>(operation, row, edge);
-    correct_target<config::store, threads>(operation, row, cut, begin, end, thread_index(), edge);
+    correct_target<config::store, threads>(operation, row, partition, begin, end, thread_index(), edge);
   }
 }

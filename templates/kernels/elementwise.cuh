@@ -9,7 +9,7 @@
 // axis warps = 2 4 8
 // axis vec = 1 2 4 8
 // axis tile = 256 512 1024 2048 4096
-// axis load = ca cg last
+// axis load = ca cg evict_last
 // axis store = wb cg cs
 #pragma once
 #include "row/tile.cuh"
@@ -17,27 +17,28 @@
 CE_KERNEL(ce_row, 32 * ce::config::warps) {
   using namespace ce;
   using Element = problem::Element;
-  using RowCut = Cut<Element, problem::columns, config::vec, problem::aligned>;
+  using Partition = RowPartition<Element, problem::columns, config::vec, problem::aligned>;
   static_assert(!Operation::reduces, "every block sees one tile only");
   constexpr int threads = lanes * config::warps, step = config::tile / config::vec;
-  constexpr int tiles = RowCut::most_vectors > step ? (RowCut::most_vectors + step - 1) / step : 1;
+  constexpr int tiles = Partition::most_vectors > step ? (Partition::most_vectors + step - 1) / step : 1;
 
   const int64 index = block_index() / tiles;
-  const int piece = int(block_index() % tiles), begin = piece * step;
+  const int begin = int(block_index() % tiles) * step;
   const Row<Element> row(arguments, index);
-  const RowCut cut(row.in[0]);
-  Operation operation(arguments, index, piece == 0 && thread_index() == 0);
-  Tile<Element, RowCut, step / threads, threads, tiles == 1> tile(cut, begin, cut.end, thread_index());
+  const Partition partition(row.in[0]);
+  Operation operation(arguments, index, begin == 0 && thread_index() == 0);
+  Tile<Element, Partition, step / threads, threads, tiles == 1> tile(partition, begin, partition.end,
+                                                                     thread_index());
   tile.fill(operation.padding(),
-            [&](int v) { return row.template read<config::load, config::vec>(cut.column_of(v)); });
-  Edge<Element> edge{piece == 0 ? cut.edge_column(thread_index()) : -1};
+            [&](int v) { return row.template read<config::load, config::vec>(partition.column_of(v)); });
+  Edge<Element> edge{begin == 0 ? partition.edge_column(thread_index()) : -1};
   edge.template read<config::load>(row, operation.padding());
 
   float value = 0.f;
   const bool constant = operation.constant(value);
   operation.prepare();
   operation.set_target(operation.target_logit(row));
-  operation.settle({});
+  operation.finalize({});
   cap(operation, tile);
   cap(operation, edge);
   if (constant)
@@ -45,7 +46,7 @@ CE_KERNEL(ce_row, 32 * ce::config::warps) {
   else
     write_outputs<config::store>(operation, row, tile);
   write_edge<config::store>(operation, row, edge, constant, value);
-  const int end = begin + step < cut.end ? begin + step : cut.end;
+  const int end = begin + step < partition.end ? begin + step : partition.end;
   if (!constant)
-    correct_target<config::store, threads>(operation, row, cut, begin, end, thread_index(), edge);
+    correct_target<config::store, threads>(operation, row, partition, begin, end, thread_index(), edge);
 }

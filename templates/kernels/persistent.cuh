@@ -1,10 +1,10 @@
 // Variant `persistent`: a row in the registers and the shared memory of blocks that stay.
 //
-// As many clusters as the GPU holds at once take one row after the other, whoever is ready the next one. The
-// part of a row that a block has arrives in chunks through a ring in its shared memory, which one warp keeps full.
-// The others move the first chunks on into their registers, which frees the slots, and leave the rest there:
+// As many clusters as the GPU holds at once take one row after the other: each takes the next one when it is
+// ready. The slice of a row that a block has arrives in chunks through a ring in its shared memory, which one warp keeps full.
+// The others move the first chunks on into their registers, which frees the stages, and leave the rest there:
 //
-//     loader    | chunks of row s + 1, into every slot that is free
+//     loader    | chunks of row s + 1, into every stage that is free
 //     workers   | chunks 0 1 to registers, 2 3 4 stay | statistics | outputs of 2 3 4 | outputs of 0 1 |   row s
 //
 // A multiprocessor has more registers than shared memory. So a row lies in fewer blocks than if it were in shared
@@ -19,138 +19,138 @@
 // axis cluster = 1 2 3 4 6 8
 // axis stages = 2 3 4 5 6
 // axis hold = 4 6 8 9 12 15 16 18 20 24
-// axis load = ca last
+// axis load = ca evict_last
 // axis store = wb cg
 #pragma once
-#include "device/device.cuh"
-
-namespace ce {
-
-constexpr int team_warps = config::warps - 1;
-constexpr int readers = lanes * team_warps;
-constexpr int chunk_vectors = config::unroll * readers;
-constexpr int held_chunks = config::hold / config::unroll;
-constexpr bool settles_apart = false;
-
-}  // namespace ce
-
 #include "row/ring.cuh"
 
 namespace ce {
 
-/// What a thread has of a chunk.
-struct Piece {
+constexpr RingRoles roles = persistent_roles(config::warps, config::unroll, config::hold);
+using PersistentRing = Ring<roles>;
+using Chunk = PersistentRing::Chunk;
+constexpr int chunks = PersistentRing::chunks;
+constexpr int team_warps = roles.team_warps, held_chunks = roles.held_chunks;
+
+/// What a thread has of a chunk in registers.
+struct HeldChunk {
   Elements<problem::Element, config::vec> of[config::unroll];
 };
 
 /// A row, as a thread of a block of its cluster sees it.
 struct Chunks {
-  const Site& site;
-  const RowPart& part;
+  const PersistentRing::Block& block;
+  const PersistentRing::Slice& slice;
   int thread;
   float padding;
 
-  CE_DEVICE Chunk tile(int chunk) const { return {part.cut, part.start_of(chunk), part.end, thread}; }
-  CE_DEVICE Chunk tile(int chunk, const Piece& piece) const {
+  CE_DEVICE Chunk tile(int chunk) const {
+    return {slice.partition, slice.start_of(chunk), slice.end, thread};
+  }
+  CE_DEVICE Chunk tile(int chunk, const HeldChunk& held) const {
     Chunk result = tile(chunk);
 #pragma unroll
-    for (int i = 0; i < config::unroll; ++i) result.elements[i] = piece.of[i];
+    for (int i = 0; i < config::unroll; ++i) result.elements[i] = held.of[i];
     return result;
   }
-  CE_DEVICE Piece read(int chunk, const Slot& slot) const {
+  CE_DEVICE HeldChunk read(int chunk, const PersistentRing::Stage& stage) const {
     Chunk from = tile(chunk);
-    fill(from, site.shared, slot, part.start_of(chunk), padding);
-    Piece piece;
+    block.fill(from, stage, slice.start_of(chunk), padding);
+    HeldChunk held;
 #pragma unroll
-    for (int i = 0; i < config::unroll; ++i) piece.of[i] = from.elements[i];
-    return piece;
+    for (int i = 0; i < config::unroll; ++i) held.of[i] = from.elements[i];
+    return held;
   }
-  CE_DEVICE Piece read_when_filled(int chunk, const Slot& slot) const {
-    arrival_wait(site.shared.filled[slot.index], slot.parity);
-    return read(chunk, slot);
+  CE_DEVICE HeldChunk read_when_filled(int chunk, const PersistentRing::Stage& stage) const {
+    PersistentRing::wait(block.shared.full[stage.index], stage.parity);
+    return read(chunk, stage);
   }
 };
 
-CE_DEVICE void work(const Site& site, int thread) {
-  const int warp = site.rank * team_warps + thread / lanes;
-  int recorder = 0;  // the warp that records the row: all in turn, since it falls behind by that
-  Slot slot;
-  Rows rows;
-  Exchange exchange;
-  Operation::Early early(site.arguments, site.existing(site.cluster));
-  early.look_up(site.arguments);
-  Operation::Common common;
-  const Operation::Fixed fixed(site.arguments);
+CE_DEVICE void work(const PersistentRing::Block& block, int thread) {
+  const int warp = block.rank * team_warps + thread / lanes;
+  int result_writer =
+      0;  // the warp that stores the row's results: all in turn, since it falls behind by that
+  PersistentRing::Stage stage;
+  PersistentRing::RowQueue queue;
+  PersistentRing::ClusterReduction reduction;
+  Operation::RowPrefetch prefetch(block.arguments, block.existing(block.cluster));
+  prefetch.look_up(block.arguments);
+  Operation::BatchScalars batch;
+  const Operation::KernelScalars kernel_scalars(block.arguments);
   bool is_first = true;
-  for (int64 index = site.cluster, next = 0; site.exists(index); index = next) {
-    next = rows.next(site);
-    const RowPart part(site.arguments, index, site.rank);
-    Operation operation(site.arguments, index, warp == recorder && lane_index() == 0, early, fixed);
-    recorder = recorder + 1 < config::cluster * team_warps ? recorder + 1 : 0;
-    Edge<problem::Element> edge{edge_of(site, part, thread)};
-    edge.template read<Load::ca>(part.row, operation.padding());
+  for (int64 index = block.cluster, next = 0; block.exists(index); index = next) {
+    next = queue.pop(block);
+    const auto slice = block.slice_of(index);
+    Operation operation(block.arguments, index, warp == result_writer && lane_index() == 0, prefetch,
+                        kernel_scalars);
+    result_writer = result_writer + 1 < config::cluster * team_warps ? result_writer + 1 : 0;
+    Edge<problem::Element> edge{block.edge_column(slice, thread)};
+    edge.template read<Load::ca>(slice.row, operation.padding());
     float value = 0.f;
     const bool constant = operation.constant(value);
-    const auto target_logit = constant ? problem::Element{} : operation.target_logit(part.row);
-    early = Operation::Early(site.arguments, site.existing(next));
-    Operation::Part seen;
-    if constexpr (!RowCut::whole)
-      if (!constant) extend(operation, seen, edge);
-    site.shared.weights.lend(operation, site.rank);
+    const auto target_logit = constant ? problem::Element{} : operation.target_logit(slice.row);
+    prefetch = Operation::RowPrefetch(block.arguments, block.existing(next));
+    Operation::Stats stats;
+    if constexpr (!Partition::whole)
+      if (!constant) extend(operation, stats, edge);
+    block.shared.weights.attach(operation, block.rank);
 
-    const Chunks all{site, part, thread, operation.padding()};
-    Piece held[held_chunks];
-    Piece ahead = all.read_when_filled(0, slot);  // of the next chunk, while one is reduced
+    const Chunks all{block, slice, thread, operation.padding()};
+    HeldChunk held[held_chunks];
+    HeldChunk ahead = all.read_when_filled(0, stage);  // of the next chunk, while one is reduced
 #pragma unroll
     for (int chunk = 0; chunk < held_chunks; ++chunk) {
       held[chunk] = ahead;
-      const Slot done = slot;
-      slot.advance();
-      if (chunk + 1 < chunks) ahead = all.read_when_filled(chunk + 1, slot);
-      release(site, done);
+      const auto done = stage;
+      stage.advance();
+      if (chunk + 1 < chunks) ahead = all.read_when_filled(chunk + 1, stage);
+      block.release(done);
       Chunk tile = all.tile(chunk, held[chunk]);
-      if (!constant) extend(operation, seen, tile);
+      if (!constant) extend(operation, stats, tile);
     }
-    const Slot first_left = slot;
+    const auto first_left = stage;
 #pragma unroll 1
     for (int chunk = held_chunks; chunk < chunks; ++chunk) {
       Chunk tile = all.tile(chunk, ahead);
-      slot.advance();
-      if (chunk + 1 < chunks) ahead = all.read_when_filled(chunk + 1, slot);
-      if (!constant) extend(operation, seen, tile);
+      stage.advance();
+      if (chunk + 1 < chunks) ahead = all.read_when_filled(chunk + 1, stage);
+      if (!constant) extend(operation, stats, tile);
     }
-    exchange.send(site, warp, warp_join(seen, operation.factor()), target_logit);
-    if (is_first) common = Operation::Common(site.arguments);  // late: until here ce_count is not waited for
+    reduction.publish(block, warp, warp_merge(stats, operation.factor()), target_logit);
+    if (is_first)
+      batch = Operation::BatchScalars(block.arguments);  // late: until here ce_count is not waited for
     is_first = false;
-    if (!constant) operation.prepare(common);
-    exchange.receive(site, operation, constant);
-    exchange.advance();
+    if (!constant) operation.prepare(batch);
+    reduction.receive(block, operation, constant);
+    reduction.advance();
 
     const auto write = [&](const Chunk& tile) {
       if (constant)
-        tile.template write_value<config::store>(part.row, value);
+        tile.template write_value<config::store>(slice.row, value);
       else
-        write_outputs<config::store>(operation, part.row, tile);
+        write_outputs<config::store>(operation, slice.row, tile);
     };
-    slot = first_left;
-    if (held_chunks < chunks) ahead = all.read(held_chunks, slot);
+    stage = first_left;
+    if (held_chunks < chunks) ahead = all.read(held_chunks, stage);
 #pragma unroll 1
     for (int chunk = held_chunks; chunk < chunks; ++chunk) {
       const Chunk tile = all.tile(chunk, ahead);
-      const Slot done = slot;
-      slot.advance();
-      if (chunk + 1 < chunks) ahead = all.read(chunk + 1, slot);
-      release(site, done);
+      const auto done = stage;
+      stage.advance();
+      if (chunk + 1 < chunks) ahead = all.read(chunk + 1, stage);
+      block.release(done);
       write(tile);
     }
 #pragma unroll
     for (int chunk = 0; chunk < held_chunks; ++chunk) write(all.tile(chunk, held[chunk]));
-    site.shared.weights.take_back(operation);
-    early.look_up(site.arguments);
-    write_edge<config::store>(operation, part.row, edge, constant, value);
-    operation.record();  // late: it would hold the chunks up
+    block.shared.weights.detach(operation);
+    prefetch.look_up(block.arguments);
+    write_edge<config::store>(operation, slice.row, edge, constant, value);
+    operation.store_row_results();  // late: it would hold the chunks up
     if (constant) continue;
-    correct_target<config::store, team>(operation, part.row, part.cut, part.begin, part.end, thread, edge);
+    correct_target<config::store, PersistentRing::team>(operation, slice.row, slice.partition, slice.begin,
+                                                        slice.end, thread, edge);
   }
 }
 
@@ -158,5 +158,5 @@ CE_DEVICE void work(const Site& site, int thread) {
 
 CE_KERNEL(ce_row, 32 * ce::config::warps) {
   using namespace ce;
-  take_rows(arguments, [](const Site& site, int thread) { work(site, thread); });
+  PersistentRing::run(arguments, [](const PersistentRing::Block& block, int thread) { work(block, thread); });
 }

@@ -1,12 +1,12 @@
 // Variant `pipeline`: blocks or clusters that stay; one warp loads, some reduce, some write.
 //
-// As many clusters as the GPU holds at once take one row after the other, whoever is ready the next one. The
-// part of a row that a block has flows through a ring of chunks in its shared memory, and through three roles
+// As many clusters as the GPU holds at once take one row after the other: each takes the next one when it is ready. The
+// slice of a row that a block has flows through a ring of chunks in its shared memory (ring.cuh), and through three roles
 // that never wait for each other unless the ring is full or empty:
 //
-//     loader    | row s, chunk 3      bulk loads into slots that reducers and writers have read
-//     reducers  | row s, chunk 1      read a chunk as it lands; after the last one send their part to all blocks
-//     writers   | row r, chunk 2      have the parts of all blocks: outputs
+//     loader    | row s, chunk 3      bulk loads into stages that reducers and writers have read
+//     reducers  | row s, chunk 1      read a chunk as it lands; after the last one publish their statistics to all blocks
+//     writers   | row r, chunk 2      have the statistics of all blocks: outputs
 //
 // So a row is reduced while the one before it is written, and memory reads and writes overlap at any width.
 // A cluster of 16 leaves multiprocessors idle, and is for rows that 8 blocks cannot hold. Needs sm_90. Moves 1
@@ -17,64 +17,59 @@
 // axis tile = 2048 3072 4096 5120 6144 8192 9216 10240 12288
 // axis cluster = 1 2 3 4 6 8 16
 // axis stages = 1 2 3 4 5 6 8
-// axis load = ca last
+// axis load = ca evict_last
 // axis store = wb cg
 #pragma once
-#include "device/device.cuh"
-
-namespace ce {
-
-constexpr int team_warps = (config::warps - 1) / 2;  // reducers, and as many writers
-constexpr int readers = 2 * lanes * team_warps;
-constexpr int chunk_vectors = config::tile / config::vec;
-constexpr int held_chunks = 0;
-constexpr bool settles_apart = false;
-
-}  // namespace ce
-
 #include "row/ring.cuh"
 
 namespace ce {
 
-CE_DEVICE void write_rows(const Site& site, int thread) {
-  const int warp = site.rank * team_warps + thread / lanes;
-  int recorder = 0;  // the warp that records the row: all in turn, since it falls behind by that
-  Slot slot;
-  Rows rows;
-  Exchange exchange;
-  Operation::Early early(site.arguments, site.existing(site.cluster));
-  early.look_up(site.arguments);
-  const Operation::Common common(site.arguments);
-  const Operation::Fixed fixed(site.arguments);
-  for (int64 index = site.cluster, next = 0; site.exists(index); index = next) {
-    next = rows.next(site);
-    const RowPart part(site.arguments, index, site.rank);
-    Operation operation(site.arguments, index, warp == recorder && lane_index() == 0, early, fixed);
-    recorder = recorder + 1 < config::cluster * team_warps ? recorder + 1 : 0;
-    Edge<problem::Element> edge{edge_of(site, part, thread)};
-    edge.template read<Load::ca>(part.row, operation.padding());
+using PipelineRing = Ring<pipeline_roles(config::warps, config::tile / config::vec)>;
+
+/// The outputs of all rows, by the second team.
+CE_DEVICE void write_rows(const PipelineRing::Block& block, int thread) {
+  constexpr int team = PipelineRing::team, team_warps = team / lanes;
+  const int warp = block.rank * team_warps + thread / lanes;
+  int result_writer =
+      0;  // the warp that stores the row's results: all in turn, since it falls behind by that
+  PipelineRing::Stage stage;
+  PipelineRing::RowQueue queue;
+  PipelineRing::ClusterReduction reduction;
+  Operation::RowPrefetch prefetch(block.arguments, block.existing(block.cluster));
+  prefetch.look_up(block.arguments);
+  const Operation::BatchScalars batch(block.arguments);
+  const Operation::KernelScalars kernel_scalars(block.arguments);
+  for (int64 index = block.cluster, next = 0; block.exists(index); index = next) {
+    next = queue.pop(block);
+    const auto slice = block.slice_of(index);
+    Operation operation(block.arguments, index, warp == result_writer && lane_index() == 0, prefetch,
+                        kernel_scalars);
+    result_writer = result_writer + 1 < config::cluster * team_warps ? result_writer + 1 : 0;
+    Edge<problem::Element> edge{block.edge_column(slice, thread)};
+    edge.template read<Load::ca>(slice.row, operation.padding());
     float value = 0.f;
     const bool constant = operation.constant(value);
-    if (!constant) operation.prepare(common);
-    early = Operation::Early(site.arguments, site.existing(next));
-    exchange.receive(site, operation, constant);
-    exchange.advance();
+    if (!constant) operation.prepare(batch);
+    prefetch = Operation::RowPrefetch(block.arguments, block.existing(next));
+    reduction.receive(block, operation, constant);
+    reduction.advance();
 #pragma unroll 1
-    for (int chunk = 0; chunk < chunks; ++chunk, slot.advance()) {
-      arrival_wait(site.shared.filled[slot.index], slot.parity);
-      Chunk tile(part.cut, part.start_of(chunk), part.end, thread);
-      fill(tile, site.shared, slot, part.start_of(chunk), operation.padding());
-      release(site, slot);
+    for (int chunk = 0; chunk < PipelineRing::chunks; ++chunk, stage.advance()) {
+      PipelineRing::wait(block.shared.full[stage.index], stage.parity);
+      PipelineRing::Chunk tile(slice.partition, slice.start_of(chunk), slice.end, thread);
+      block.fill(tile, stage, slice.start_of(chunk), operation.padding());
+      block.release(stage);
       if (constant)
-        tile.template write_value<config::store>(part.row, value);
+        tile.template write_value<config::store>(slice.row, value);
       else
-        write_outputs<config::store>(operation, part.row, tile);
+        write_outputs<config::store>(operation, slice.row, tile);
     }
-    early.look_up(site.arguments);
-    write_edge<config::store>(operation, part.row, edge, constant, value);
-    operation.record();  // late: it would hold the chunks up
+    prefetch.look_up(block.arguments);
+    write_edge<config::store>(operation, slice.row, edge, constant, value);
+    operation.store_row_results();  // late: it would hold the chunks up
     if (constant) continue;
-    correct_target<config::store, team>(operation, part.row, part.cut, part.begin, part.end, thread, edge);
+    correct_target<config::store, team>(operation, slice.row, slice.partition, slice.begin, slice.end, thread,
+                                        edge);
   }
 }
 
@@ -82,11 +77,10 @@ CE_DEVICE void write_rows(const Site& site, int thread) {
 
 CE_KERNEL(ce_row, 32 * ce::config::warps) {
   using namespace ce;
-  take_rows(arguments, [](const Site& site, int thread) {
-    if (thread < team)
-      reduce_rows(
-          site, thread, [] { return false; }, [](Operation&, const Exchange&, bool) {});
+  PipelineRing::run(arguments, [](const PipelineRing::Block& block, int thread) {
+    if (thread < PipelineRing::team)
+      PipelineRing::reduce_rows(block, thread);
     else
-      write_rows(site, thread - team);
+      write_rows(block, thread - PipelineRing::team);
   });
 }

@@ -1,16 +1,16 @@
-// Variant `pipeline_decoupled`: as `pipeline`, with a ring for several rows, and a warp that settles them.
+// Variant `pipeline_decoupled`: as `pipeline`, with a ring for several rows, and a warp that finalizes them.
 //
 // For cross entropy with options that take so much arithmetic, or so much shared memory for the weights of all classes,
 // that what happens between the last chunk of a row and its first output holds `pipeline` up:
 //
-//     loader    | row s + 2    bulk loads into slots that reducers and writers have read
-//     reducers  | row s + 1    read a chunk as it lands; after the last one send their part to all blocks
-//     settler   | row s        joins the parts of all blocks: loss of the row, factors of its outputs
-//     writers   | row s        outputs; take `hold` vectors a thread from the ring while they wait for the settler
+//     loader    | row s + 2    bulk loads into stages that reducers and writers have read
+//     reducers  | row s + 1    read a chunk as it lands; after the last one publish their statistics
+//     finalizer | row s        merges the statistics of all blocks: loss of the row, factors of its outputs
+//     writers   | row s        outputs; take `hold` vectors a thread from the ring while they wait for the finalizer
 //
-// In `pipeline` each writing warp joins the parts and settles the row, and nothing of the next but one row is loaded
+// In `pipeline` each writing warp merges the statistics and finalizes the row, and nothing of the next but one row is loaded
 // before. Here one warp of the block does so, and the ring, together with the registers of the writers, holds as many rows
-// as there is room for: small parts, in large clusters, are no hindrance. In f32 there may be more reducers than writers,
+// as there is room for: small slices, in large clusters, are no hindrance. In f32 there may be more reducers than writers,
 // and there may be more writers, which then hold more of the next row.
 // Needs sm_90. Moves 1 read + 1 write. Bound by the memory; with a soft cap in 16 bits by instructions.
 //
@@ -21,67 +21,82 @@
 // axis cluster = 1 2 3 4 8 16
 // axis stages = 1 2 3 4 5 6 7 8 9 10
 // axis hold = 2 3 4 6 8
-// axis load = last
+// axis load = evict_last
 // axis store = wb
 #pragma once
-#include "device/device.cuh"
+#include "row/marked_chunks.cuh"
 
 namespace ce {
 
-constexpr int team_warps = config::reducers, writer_warps = config::warps - 2 - team_warps;
-constexpr int writers = lanes * writer_warps, readers = lanes * team_warps + writers;
-constexpr int chunk_vectors = config::tile / config::vec;
+constexpr RingRoles roles = pipeline_decoupled_roles(
+    config::warps, config::reducers, config::tile / config::vec, config::hold, Operation::caps);
+constexpr int team = lanes * roles.team_warps, writers = roles.readers - team,
+              held_chunks = roles.held_chunks;
+using Marks = MarksOf<Operation::some_simple>::Type;
 
-/// That a writer takes from the ring before it knows their row: none where reducers put logits under their cap there.
-constexpr int held_chunks = Operation::caps ? 0 : config::hold * writers / chunk_vectors;
-constexpr bool settles_apart = true;
+/// Rows that the finalizer has for the writers of its block.
+template <int slots>
+struct FinalizedRows {
+  struct FinalizedRow {
+    Operation::Finalized row;
+    float value;  ///< of all outputs, if the row is constant
+    bool constant;
+    Marks not_simple;  ///< chunks of this block's slice
+  };
+  static_assert(sizeof(FinalizedRow) + sizeof(Mbarrier) <= finalized_bytes);
+  FinalizedRow rows_for_writers[slots];
+  Mbarrier finalized[slots];
 
-}  // namespace ce
+  CE_DEVICE void init() {
+    for (int slot = 0; slot < slots; ++slot) mbarrier_init(finalized[slot], lanes);
+  }
+};
 
-#include "row/ring.cuh"
+using DecoupledRing = Ring<roles, FinalizedRows, Marks>;
+using Slice = DecoupledRing::Slice;
+constexpr int chunks = DecoupledRing::chunks;
 
-namespace ce {
-
-CE_DEVICE void settle_rows(const Site& site) {
-  int recorder = 0;  // the block that records the row
-  Rows rows;
-  Exchange exchange;
-  Operation::Early early(site.arguments, site.existing(site.cluster));
-  early.look_up(site.arguments);
-  const Operation::Common common(site.arguments);
-  const Operation::Fixed fixed(site.arguments);
-  for (int64 index = site.cluster, next = 0; site.exists(index); index = next) {
-    next = rows.next(site);
-    Operation operation(site.arguments, index, site.rank == recorder && lane_index() == 0, early, fixed);
-    recorder = recorder + 1 < config::cluster ? recorder + 1 : 0;
+CE_DEVICE void finalize_rows(const DecoupledRing::Block& block) {
+  int result_writer = 0;  // the block that stores the row's results
+  DecoupledRing::RowQueue queue;
+  DecoupledRing::ClusterReduction reduction;
+  Operation::RowPrefetch prefetch(block.arguments, block.existing(block.cluster));
+  prefetch.look_up(block.arguments);
+  const Operation::BatchScalars batch(block.arguments);
+  const Operation::KernelScalars kernel_scalars(block.arguments);
+  for (int64 index = block.cluster, next = 0; block.exists(index); index = next) {
+    next = queue.pop(block);
+    Operation operation(block.arguments, index, block.rank == result_writer && lane_index() == 0, prefetch,
+                        kernel_scalars);
+    result_writer = result_writer + 1 < config::cluster ? result_writer + 1 : 0;
     float value = 0.f;
     const bool constant = operation.constant(value);
-    if (!constant) operation.prepare(common);
-    early = Operation::Early(site.arguments, site.existing(next));
-    const ChunkMarks marks = exchange.receive(site, operation, constant);
+    if (!constant) operation.prepare(batch);
+    prefetch = Operation::RowPrefetch(block.arguments, block.existing(next));
+    const Marks not_simple = reduction.receive(block, operation, constant);
     if (lane_index() == 0)
-      site.shared.outcomes[exchange.turn] = {operation.settled(), value, constant, marks};
-    arrival_arrive(site.shared.settled[exchange.turn]);  // every lane has read messages
-    exchange.advance();
-    early.look_up(site.arguments);
-    operation.record();
+      block.shared.rows_for_writers[reduction.slot] = {operation.finalized(), value, constant, not_simple};
+    mbarrier_arrive(block.shared.finalized[reduction.slot]);  // every lane has read messages
+    reduction.advance();
+    prefetch.look_up(block.arguments);
+    operation.store_row_results();
   }
 }
 
-using WriterChunk = ChunkOf<writers>;
-constexpr int places = held_chunks > 0 ? held_chunks : 1;  // of a writer, for chunks
-static_assert(chunks % places == 0);
+using WriterChunk = DecoupledRing::ChunkOf<writers>;
+constexpr int held_at_once = held_chunks > 0 ? held_chunks : 1;
+static_assert(chunks % held_at_once == 0);
 
-/// What a writer has of a chunk.
-struct Piece {
+/// What a writer has of a chunk in registers.
+struct HeldChunk {
   Elements<problem::Element, config::vec> of[WriterChunk::count];
 
   CE_DEVICE void keep(const WriterChunk& tile) {
 #pragma unroll
     for (int i = 0; i < WriterChunk::count; ++i) of[i] = tile.elements[i];
   }
-  CE_DEVICE WriterChunk tile(const RowPart& part, int chunk, int thread) const {
-    WriterChunk tile(part.cut, part.start_of(chunk), part.end, thread);
+  CE_DEVICE WriterChunk tile(const Slice& slice, int chunk, int thread) const {
+    WriterChunk tile(slice.partition, slice.start_of(chunk), slice.end, thread);
 #pragma unroll
     for (int i = 0; i < WriterChunk::count; ++i) tile.elements[i] = of[i];
     return tile;
@@ -90,95 +105,97 @@ struct Piece {
 
 /// Writes the outputs of a chunk from the ring. Most chunks are plain but for the target, whose output is set right later.
 template <class Operation>
-CE_DEVICE void write_marked(const Site& site, const Operation& operation, const RowPart& part, int chunk,
-                            const Slot& slot, int thread, bool simple) {
-  RingTile<chunk_vectors, writers, true> tile(part.cut, part.start_of(chunk), part.end, thread);
-  if (simple && WriterChunk(part.cut, part.start_of(chunk), part.end, thread).full()) {
-    fill(tile, site.shared, slot, part.start_of(chunk), Operation::padding());
-    write_inside<true, config::store>(operation, part.row, tile);
+CE_DEVICE void write_marked(const DecoupledRing::Block& block, const Operation& operation, const Slice& slice,
+                            int chunk, const DecoupledRing::Stage& stage, int thread, bool simple) {
+  DecoupledRing::RingTile<DecoupledRing::chunk_vectors, writers, true> tile(
+      slice.partition, slice.start_of(chunk), slice.end, thread);
+  if (simple && WriterChunk(slice.partition, slice.start_of(chunk), slice.end, thread).full()) {
+    block.fill(tile, stage, slice.start_of(chunk), Operation::padding());
+    write_inside<true, config::store>(operation, slice.row, tile);
   } else {
-    each_vector<writers>(site, part, chunk, slot, thread, [&](const RingTile<writers, writers>& vector) {
-      write_outputs<config::store>(operation, part.row, vector, simple);
+    using Vectors = DecoupledRing::RingTile<writers, writers>;
+    each_vector<DecoupledRing, writers>(block, slice, chunk, stage, thread, [&](const Vectors& vectors) {
+      write_outputs<config::store>(operation, slice.row, vectors, simple);
     });
   }
 }
 
-/// Takes chunks from the ring, one after the other, of one row after the other.
-struct Taker {
-  const Site& site;
+/// A writer's way through the ring: chunks, one after the other, of one row after the other.
+struct RingReader {
+  const DecoupledRing::Block& block;
   int thread;
-  Slot slot;
+  DecoupledRing::Stage stage;
 
-  CE_DEVICE WriterChunk take(const RowPart& part, int chunk) {
-    WriterChunk tile(part.cut, part.start_of(chunk), part.end, thread);
+  CE_DEVICE WriterChunk take(const Slice& slice, int chunk) {
+    WriterChunk tile(slice.partition, slice.start_of(chunk), slice.end, thread);
     await();
-    fill(tile, site.shared, slot, part.start_of(chunk), Operation::padding());
+    block.fill(tile, stage, slice.start_of(chunk), Operation::padding());
     leave();
     return tile;
   }
-  CE_DEVICE void await() const { arrival_wait<true>(site.shared.filled[slot.index], slot.parity); }
+  CE_DEVICE void await() const { DecoupledRing::wait(block.shared.full[stage.index], stage.parity); }
   CE_DEVICE void leave() {
-    release(site, slot);
-    slot.advance();
+    block.release(stage);
+    stage.advance();
   }
 };
 
-CE_DEVICE void write_rows(const Site& site, int thread) {
-  Taker taker{site, thread, {}};
-  Rows rows;
-  Exchange exchange;
-  Operation operation(site.arguments);
-  Piece held[places];
-  if (held_chunks > 0 && site.exists(site.cluster)) {
-    const RowPart first(site.arguments, site.cluster, site.rank);
+CE_DEVICE void write_rows(const DecoupledRing::Block& block, int thread) {
+  RingReader reader{block, thread, {}};
+  DecoupledRing::RowQueue queue;
+  DecoupledRing::ClusterReduction reduction;
+  Operation operation(block.arguments);
+  HeldChunk held[held_at_once];
+  if (held_chunks > 0 && block.exists(block.cluster)) {
+    const Slice first = block.slice_of(block.cluster);
 #pragma unroll
-    for (int i = 0; i < places; ++i) held[i].keep(taker.take(first, i));
+    for (int i = 0; i < held_at_once; ++i) held[i].keep(reader.take(first, i));
   }
-  for (int64 index = site.cluster, next = 0; site.exists(index); index = next) {
-    next = rows.next(site);
-    RowPart part(site.arguments, index, site.rank);
-    keep(part.row.out);
-    const RowPart part_of_next(site.arguments, site.existing(next), site.rank);
-    Edge<problem::Element> edge{edge_of(site, part, thread)};
-    edge.template read<Load::ca>(part.row, Operation::padding());
-    arrival_wait<true>(site.shared.settled[exchange.turn], exchange.parity);
-    const auto outcome = site.shared.outcomes[exchange.turn];
-    exchange.advance();
-    operation.put(outcome.row);
+  for (int64 index = block.cluster, next = 0; block.exists(index); index = next) {
+    next = queue.pop(block);
+    Slice slice = block.slice_of(index);
+    keep(slice.row.out);
+    const Slice next_slice = block.slice_of(block.existing(next));
+    Edge<problem::Element> edge{block.edge_column(slice, thread)};
+    edge.template read<Load::ca>(slice.row, Operation::padding());
+    DecoupledRing::wait(block.shared.finalized[reduction.slot], reduction.parity);
+    const auto finalized = block.shared.rows_for_writers[reduction.slot];
+    reduction.advance();
+    operation.use_finalized(finalized.row);
     cap(operation, edge);
-    site.shared.weights.lend(operation, site.rank);
-    auto mark = ChunkMarks::of(0);
+    block.shared.weights.attach(operation, block.rank);
+    auto mark = Marks::of(0);
 #pragma unroll 1
-    for (int from = 0; from < chunks; from += places) {
+    for (int from = 0; from < chunks; from += held_at_once) {
 #pragma unroll
-      for (int i = 0; i < places; ++i, mark.advance()) {
-        if constexpr (marks_chunks)
-          if (!outcome.constant) {
-            taker.await();
-            write_marked(site, operation, part, from, taker.slot, thread,
-                         operation.fast() && !outcome.marks.has(mark));
-            taker.leave();
+      for (int i = 0; i < held_at_once; ++i, mark.advance()) {
+        if constexpr (Operation::some_simple)
+          if (!finalized.constant) {
+            reader.await();
+            write_marked(block, operation, slice, from, reader.stage, thread,
+                         operation.fast() && !finalized.not_simple.has(mark));
+            reader.leave();
             continue;
           }
         const WriterChunk tile =
-            held_chunks > 0 ? held[i].tile(part, from + i, thread) : taker.take(part, from + i);
-        if (outcome.constant)
-          tile.template write_value<config::store>(part.row, outcome.value);
-        else if constexpr (!marks_chunks)
-          write_outputs<config::store>(operation, part.row, tile);
+            held_chunks > 0 ? held[i].tile(slice, from + i, thread) : reader.take(slice, from + i);
+        if (finalized.constant)
+          tile.template write_value<config::store>(slice.row, finalized.value);
+        else if constexpr (!Operation::some_simple)
+          write_outputs<config::store>(operation, slice.row, tile);
         if constexpr (held_chunks > 0) {
-          if (from + places < chunks)
-            held[i].keep(taker.take(part, from + places + i));
-          else if (site.exists(next))
-            held[i].keep(taker.take(part_of_next, i));
+          if (from + held_at_once < chunks)
+            held[i].keep(reader.take(slice, from + held_at_once + i));
+          else if (block.exists(next))
+            held[i].keep(reader.take(next_slice, i));
         }
       }
     }
-    site.shared.weights.take_back(operation);
-    write_edge<config::store>(operation, part.row, edge, outcome.constant, outcome.value);
-    if (!outcome.constant)
-      correct_target<config::store, writers>(operation, part.row, part.cut, part.begin, part.end, thread,
-                                             edge);
+    block.shared.weights.detach(operation);
+    write_edge<config::store>(operation, slice.row, edge, finalized.constant, finalized.value);
+    if (!finalized.constant)
+      correct_target<config::store, writers>(operation, slice.row, slice.partition, slice.begin, slice.end,
+                                             thread, edge);
   }
 }
 
@@ -186,13 +203,12 @@ CE_DEVICE void write_rows(const Site& site, int thread) {
 
 CE_KERNEL(ce_row, 32 * ce::config::warps) {
   using namespace ce;
-  take_rows(arguments, [](const Site& site, int thread) {
+  DecoupledRing::run(arguments, [](const DecoupledRing::Block& block, int thread) {
     if (thread < lanes)
-      settle_rows(site);
+      finalize_rows(block);
     else if (thread < lanes + team)
-      reduce_rows(
-          site, thread - lanes, [] { return false; }, [](Operation&, const Exchange&, bool) {});
+      DecoupledRing::reduce_rows<MarkingReducer<DecoupledRing>>(block, thread - lanes);
     else
-      write_rows(site, thread - lanes - team);
+      write_rows(block, thread - lanes - team);
   });
 }

@@ -24,9 +24,9 @@ CE_KERNEL(ce_scale_gradient, ce::problem::threads) {
   Element* const grad = static_cast<Element*>(arguments.output);
   const int64 elements = arguments.rows;
   const int64 before = int64(-reinterpret_cast<uint64>(grad) % 16 / sizeof(Element));
-  const int64 head = before < elements ? before : elements;
-  const int64 vectors = (elements - head) / vec, tail = head + vectors * vec;
-  Element* const body = grad + head;
+  const int64 prologue = before < elements ? before : elements;
+  const int64 vectors = (elements - prologue) / vec, epilogue = prologue + vectors * vec;
+  Element* const body = grad + prologue;
 
   constexpr int step = problem::threads * unroll;
   for (int64 first = block_index() * step; first < vectors; first += block_count() * step) {
@@ -47,8 +47,8 @@ CE_KERNEL(ce_scale_gradient, ce::problem::threads) {
   }
   if (block_index() == 0) {
     const int64 at = thread_index();
-    if (at < head) store_element<Store::wb>(grad + at, scaled(load_element<Load::ca>(grad + at)));
-    if (at < elements - tail)
-      store_element<Store::wb>(grad + tail + at, scaled(load_element<Load::ca>(grad + tail + at)));
+    if (at < prologue) store_element<Store::wb>(grad + at, scaled(load_element<Load::ca>(grad + at)));
+    if (at < elements - epilogue)
+      store_element<Store::wb>(grad + epilogue + at, scaled(load_element<Load::ca>(grad + epilogue + at)));
   }
 }

@@ -1,11 +1,11 @@
 // Variant `split`: few rows, each over many blocks.
 //
 // With fewer rows than multiprocessors one block a row leaves most of the GPU idle. Here `split` blocks share
-// a row, in two launches: ce_part leaves the part of each block in memory, ce_row joins the parts of its row
-// and writes its piece. The second launch starts while the first one runs (sm_90) and finds the row in L2.
+// a row, in two launches: ce_partial leaves the statistics of each block's slice in memory, ce_row merges those of its row
+// and writes its slice. The second launch starts while the first one runs (sm_90) and finds the row in L2.
 //
-//     ce_part:  | piece 0 | piece 1 | ... |  ->  parts [rows, split]
-//     ce_row:   parts of the row -> statistics; piece from L2 -> outputs
+//     ce_partial:  | slice 0 | slice 1 | ... |  ->  partial statistics [rows, split]
+//     ce_row:      partial statistics -> statistics of the row; slice from L2 -> outputs
 //
 // Moves 1 read + 1 write through the memory as long as L2 holds the rows. Bound by the latency of two
 // launches.
@@ -20,71 +20,72 @@
 
 namespace ce {
 
-using RowCut = Cut<problem::Element, problem::columns, config::vec, problem::aligned>;
+using Partition = RowPartition<problem::Element, problem::columns, config::vec, problem::aligned>;
 
 constexpr int threads = lanes * config::warps;
 constexpr int unroll = 4;
 constexpr int step = unroll * threads;  // vectors
-constexpr int piece_vectors = ((RowCut::most_vectors + config::split - 1) / config::split + 7) / 8 * 8;
+constexpr int slice_vectors = Partition::shape.slice_vectors(config::split);
 
 struct Shared {
-  Operation::Part parts[config::warps];
+  Operation::Stats warp_stats[config::warps];
 };
 
 /// What a block of the first launch leaves for the second.
-struct Piece {
-  Operation::Part part;
-  problem::Element target_logit;  // read before anybody writes over it
+struct Partial {
+  Operation::Stats stats;
+  problem::Element target_logit;  // read before outputs are written over it
 };
-static_assert(sizeof(Piece) <= split_part_bytes);
+static_assert(sizeof(Partial) <= split_partial_bytes);
 
-CE_DEVICE Piece& piece_of(const Arguments& arguments, int64 block) {
-  return *reinterpret_cast<Piece*>(static_cast<char*>(arguments.parts) + block * split_part_bytes);
+CE_DEVICE Partial& partial_of(const Arguments& arguments, int64 block) {
+  return *reinterpret_cast<Partial*>(static_cast<char*>(arguments.partials) + block * split_partial_bytes);
 }
 
-using PieceTile = Tile<problem::Element, RowCut, unroll, threads, false>;
+using SliceTile = Tile<problem::Element, Partition, unroll, threads, false>;
 
-/// Visits the tiles of this block's piece of the row.
+/// Visits the tiles of this block's slice of the row.
 template <class Visit>
-CE_DEVICE void over_piece(const Row<problem::Element>& row, const RowCut& cut, int begin, int end,
+CE_DEVICE void over_slice(const Row<problem::Element>& row, const Partition& partition, int begin, int end,
                           float padding, const Visit& visit) {
 #pragma unroll 1
   for (int at = begin; at < end; at += step) {
-    PieceTile tile(cut, at, end, thread_index());
-    tile.fill(padding, [&](int v) { return row.template read<config::load, config::vec>(cut.column_of(v)); });
+    SliceTile tile(partition, at, end, thread_index());
+    tile.fill(padding,
+              [&](int v) { return row.template read<config::load, config::vec>(partition.column_of(v)); });
     visit(tile);
   }
 }
 
 }  // namespace ce
 
-CE_KERNEL(ce_part, 32 * ce::config::warps) {
+CE_KERNEL(ce_partial, 32 * ce::config::warps) {
   using namespace ce;
   step_release();
   static_assert(sizeof(Shared) <= config::shared_bytes);
   const int64 index = block_index() / config::split;
-  const int rank = int(block_index() % config::split), begin = rank * piece_vectors;
+  const int rank = int(block_index() % config::split), begin = rank * slice_vectors;
   const Row<problem::Element> row(arguments, index);
-  const RowCut cut(row.in[0]);
-  const int end = begin + piece_vectors < cut.end ? begin + piece_vectors : cut.end;
+  const Partition partition(row.in[0]);
+  const int end = begin + slice_vectors < partition.end ? begin + slice_vectors : partition.end;
   Operation operation(arguments, index, false);
-  Edge<problem::Element> edge{rank == 0 ? cut.edge_column(thread_index()) : -1};
+  Edge<problem::Element> edge{rank == 0 ? partition.edge_column(thread_index()) : -1};
   edge.template read<config::load>(row, operation.padding());
   float value;
   operation.constant(value);
 
-  Operation::Part part;
-  if constexpr (Operation::Part::exponentials || Operation::Part::dots) {
-    if constexpr (!RowCut::whole) extend(operation, part, edge);
-    over_piece(row, cut, begin, end, operation.padding(),
-               [&](PieceTile& tile) { extend(operation, part, tile); });
-    part = block_join(part, shared_memory<Shared>().parts, operation.factor());
+  Operation::Stats stats;
+  if constexpr (Operation::Stats::exponentials || Operation::Stats::dots) {
+    if constexpr (!Partition::whole) extend(operation, stats, edge);
+    over_slice(row, partition, begin, end, operation.padding(),
+               [&](SliceTile& tile) { extend(operation, stats, tile); });
+    stats = block_merge(stats, shared_memory<Shared>().warp_stats, operation.factor());
   }
   step_wait();  // no kernel of a call ends before those that started earlier
   if (thread_index() == 0) {
-    Piece& piece = piece_of(arguments, block_index());
-    piece.part.assign(part);
-    piece.target_logit = operation.target_logit(row);
+    Partial& partial = partial_of(arguments, block_index());
+    partial.stats.assign(stats);
+    partial.target_logit = operation.target_logit(row);
   }
 }
 
@@ -92,40 +93,40 @@ CE_KERNEL(ce_row, 32 * ce::config::warps) {
   using namespace ce;
   using Element = problem::Element;
   const int64 index = block_index() / config::split;
-  const int rank = int(block_index() % config::split), begin = rank * piece_vectors;
+  const int rank = int(block_index() % config::split), begin = rank * slice_vectors;
   const Row<Element> row(arguments, index);
-  const RowCut cut(row.in[0]);
-  const int end = begin + piece_vectors < cut.end ? begin + piece_vectors : cut.end;
+  const Partition partition(row.in[0]);
+  const int end = begin + slice_vectors < partition.end ? begin + slice_vectors : partition.end;
   Operation operation(arguments, index, rank == 0 && thread_index() == 0);
-  Edge<Element> edge{rank == 0 ? cut.edge_column(thread_index()) : -1};
+  Edge<Element> edge{rank == 0 ? partition.edge_column(thread_index()) : -1};
   step_wait();
   if (float value; operation.constant(value)) {
-    operation.record();
+    operation.store_row_results();
     if constexpr (Operation::has_output)
-      fill_row<config::store, threads>(row, cut, begin, end, thread_index(), edge.column, value);
+      fill_row<config::store, threads>(row, partition, begin, end, thread_index(), edge.column, value);
     return;
   }
   if (!Operation::has_output && rank > 0) return;
 
   edge.template read<config::load>(row, operation.padding());
-  Operation::Part part;
+  Operation::Stats stats;
 #pragma unroll
   for (int i = 0; i < (config::split + lanes - 1) / lanes; ++i) {
     const int other = i * lanes + lane_index();
     if (other < config::split)
-      part.join(piece_of(arguments, index * config::split + other).part, operation.factor());
+      stats.merge(partial_of(arguments, index * config::split + other).stats, operation.factor());
   }
   operation.prepare();
-  operation.set_target(piece_of(arguments, index * config::split).target_logit);
-  operation.settle(warp_join(part, operation.factor()));
-  operation.record();
+  operation.set_target(partial_of(arguments, index * config::split).target_logit);
+  operation.finalize(warp_merge(stats, operation.factor()));
+  operation.store_row_results();
   if constexpr (Operation::has_output) {
-    over_piece(row, cut, begin, end, operation.padding(), [&](PieceTile& tile) {
+    over_slice(row, partition, begin, end, operation.padding(), [&](SliceTile& tile) {
       cap(operation, tile);
       write_outputs<config::store>(operation, row, tile);
     });
     cap(operation, edge);
     write_edge<config::store>(operation, row, edge);
-    correct_target<config::store, threads>(operation, row, cut, begin, end, thread_index(), edge);
+    correct_target<config::store, threads>(operation, row, partition, begin, end, thread_index(), edge);
   }
 }

@@ -1,8 +1,8 @@
 // Variant `strided`: the elements of a row do not follow each other, its neighbours do.
 //
 // Tensors of shape (N, C, d1, ...), class dimension not the last: 32 neighbouring rows lie side by side.
-// Every lane of a warp takes a row, so that a warp reads one piece of memory for each class; the `warps`
-// warps of a block share the classes of the same 32 rows and join their parts in shared memory.
+// Every lane of a warp takes a row, so that a warp reads one stretch of memory for each class; the `warps`
+// warps of a block share the classes of the same 32 rows and merge their statistics in shared memory.
 //
 //     warp 0:  class 0, W, 2 W, ...  of rows 0 .. 31          warp 1:  class 1, W + 1, ...  of the same rows
 //
@@ -19,7 +19,7 @@
 namespace ce {
 
 struct Shared {
-  Operation::Part parts[config::warps][lanes];
+  Operation::Stats warp_stats[config::warps][lanes];
 };
 
 /// Classes begin, begin + warps, ... of one row.
@@ -75,33 +75,33 @@ CE_KERNEL(ce_row, 32 * ce::config::warps) {
   operation.prepare();
   operation.set_target(operation.target_logit(row));
 
-  Operation::Part part;
+  Operation::Stats stats;
   if constexpr (Operation::reduces) {
-    // In pieces: a thread may see 100,000 classes, and sums of so many terms in a row would round too much.
-    constexpr int piece = 16 * step;
+    // In groups: a thread may see 100,000 classes, and sums of so many terms in a row would round too much.
+    constexpr int group = 16 * step;
 #pragma unroll 1
-    for (int first = warp_index(); first < problem::columns; first += piece) {
-      Operation::Part of_piece;
-      const int end = problem::columns - first > piece ? first + piece : problem::columns;
+    for (int first = warp_index(); first < problem::columns; first += group) {
+      Operation::Stats of_group;
+      const int end = problem::columns - first > group ? first + group : problem::columns;
 #pragma unroll 1
       for (int begin = first; begin < end; begin += step) {
         Classes classes(row, begin, operation.padding());
-        extend(operation, of_piece, classes);
+        extend(operation, of_group, classes);
       }
-      part.join(of_piece, operation.factor());
+      stats.merge(of_group, operation.factor());
     }
     Shared& shared = shared_memory<Shared>();
-    shared.parts[warp_index()][lane_index()].assign(part);
+    shared.warp_stats[warp_index()][lane_index()].assign(stats);
   }
   block_barrier();  // every thread has read its target's logit
   if constexpr (Operation::reduces) {
-    part = {};
+    stats = {};
 #pragma unroll 1
     for (int warp = 0; warp < config::warps; ++warp)
-      part.join(shared_memory<Shared>().parts[warp][lane_index()], operation.factor());
+      stats.merge(shared_memory<Shared>().warp_stats[warp][lane_index()], operation.factor());
   }
-  operation.settle(part);
-  operation.record();
+  operation.finalize(stats);
+  operation.store_row_results();
   if constexpr (Operation::has_output) {
 #pragma unroll 1
     for (int begin = warp_index(); begin < problem::columns; begin += step) {

@@ -5,7 +5,7 @@
 // again, the last tile first, because that is the one that L2 still holds, and writes the outputs. A loss
 // alone needs no second pass.
 //
-//     for each tile: load its vectors, join them into (max, sum)  ->  block
+//     for each tile: load its vectors, add them to (max, sum)  ->  block
 //                                                                 ->  for each tile, backwards: outputs
 //
 // Moves 2 reads + 1 write where the block variant moves 1 + 1, less what L2 gives back. Wins where rows are
@@ -14,7 +14,7 @@
 // axis warps = 1 2 4 8 16 32
 // axis vec = 1 2 4 8
 // axis tile = 256 512 1024 2048 4096 8192
-// axis load = ca cg cs last
+// axis load = ca cg cs evict_last
 // axis store = wb cg cs wt
 #pragma once
 #include "row/tile.cuh"
@@ -22,7 +22,7 @@
 namespace ce {
 
 struct Shared {
-  Operation::Part parts[config::warps];
+  Operation::Stats warp_stats[config::warps];
 };
 
 }  // namespace ce
@@ -30,48 +30,50 @@ struct Shared {
 CE_KERNEL(ce_row, 32 * ce::config::warps) {
   using namespace ce;
   using Element = problem::Element;
-  using RowCut = Cut<Element, problem::columns, config::vec, problem::aligned>;
+  using Partition = RowPartition<Element, problem::columns, config::vec, problem::aligned>;
   constexpr int threads = lanes * config::warps, step = config::tile / config::vec;
-  using RowTile = Tile<Element, RowCut, step / threads, threads, false>;
+  using RowTile = Tile<Element, Partition, step / threads, threads, false>;
   static_assert(sizeof(Shared) <= config::shared_bytes);
 
   const Row<Element> row(arguments, block_index());
-  const RowCut cut(row.in[0]);
+  const Partition partition(row.in[0]);
   Operation operation(arguments, block_index(), thread_index() == 0);
-  Edge<Element> edge{cut.edge_column(thread_index())};
+  Edge<Element> edge{partition.edge_column(thread_index())};
   if (float value; operation.constant(value)) {
-    operation.record();
+    operation.store_row_results();
     if constexpr (Operation::has_output)
-      fill_row<config::store, threads>(row, cut, 0, cut.end, thread_index(), edge.column, value);
+      fill_row<config::store, threads>(row, partition, 0, partition.end, thread_index(), edge.column, value);
     return;
   }
   edge.template read<config::load>(row, operation.padding());
-  const auto read = [&](int v) { return row.template read<config::load, config::vec>(cut.column_of(v)); };
+  const auto read = [&](int v) {
+    return row.template read<config::load, config::vec>(partition.column_of(v));
+  };
 
   operation.prepare();
   operation.set_target(operation.target_logit(row));
-  Operation::Part part;
+  Operation::Stats stats;
   if constexpr (Operation::reduces) {
-    if constexpr (!RowCut::whole) extend(operation, part, edge);
+    if constexpr (!Partition::whole) extend(operation, stats, edge);
 #pragma unroll 1
-    for (int begin = 0; begin < cut.end; begin += step) {
-      RowTile tile(cut, begin, cut.end, thread_index());
+    for (int begin = 0; begin < partition.end; begin += step) {
+      RowTile tile(partition, begin, partition.end, thread_index());
       tile.fill_mostly_full(operation.padding(), read);
-      extend(operation, part, tile);
+      extend(operation, stats, tile);
     }
-    part = block_join(part, shared_memory<Shared>().parts, operation.factor());
+    stats = block_merge(stats, shared_memory<Shared>().warp_stats, operation.factor());
   }
-  operation.settle(part);
-  operation.record();
+  operation.finalize(stats);
+  operation.store_row_results();
 
   if constexpr (Operation::has_output) {
-    for (int begin = (cut.end - 1) / step * step; begin >= 0; begin -= step) {
-      RowTile tile(cut, begin, cut.end, thread_index());
+    for (int begin = (partition.end - 1) / step * step; begin >= 0; begin -= step) {
+      RowTile tile(partition, begin, partition.end, thread_index());
       tile.fill_mostly_full(operation.padding(), read);
       cap(operation, tile);
       write_outputs<config::store>(operation, row, tile);
     }
     write_edge<config::store>(operation, row, edge);
-    correct_target<config::store, threads>(operation, row, cut, 0, cut.end, thread_index(), edge);
+    correct_target<config::store, threads>(operation, row, partition, 0, partition.end, thread_index(), edge);
   }
 }

@@ -13,16 +13,16 @@
 // axis vec = 1 2 4 8
 // axis lanes = 4 8 16 32
 // axis rows = 1 2
-// axis load = ca cs last
+// axis load = ca cs evict_last
 // axis store = wb cg cs
 #pragma once
 #include "row/tile.cuh"
 
 namespace ce {
 
-using RowCut = Cut<problem::Element, problem::columns, config::vec, problem::aligned>;
+using Partition = RowPartition<problem::Element, problem::columns, config::vec, problem::aligned>;
 
-constexpr int per_lane = (RowCut::most_vectors + config::lanes - 1) / config::lanes;
+constexpr int per_lane = (Partition::most_vectors + config::lanes - 1) / config::lanes;
 
 /// One row, as far as it is this lane's.
 struct OwnRow {
@@ -31,11 +31,11 @@ struct OwnRow {
   const int lane;
   const int64 index;
   const Row<Element> row;
-  const RowCut cut;
+  const Partition partition;
   Operation operation;
-  Tile<Element, RowCut, per_lane, config::lanes, true> tile;
+  Tile<Element, Partition, per_lane, config::lanes, true> tile;
   Edge<Element> edge;
-  Operation::Part part;
+  Operation::Stats stats;
   bool constant = false;
   float value = 0.f;
 
@@ -45,12 +45,12 @@ struct OwnRow {
         lane(own_lane),
         index(exists ? asked : arguments.rows - 1),
         row(arguments, index),
-        cut(row.in[0]),
+        partition(row.in[0]),
         operation(arguments, index, exists && lane == 0),
-        tile(cut, 0, cut.end, lane),
-        edge{cut.edge_column(lane)} {
+        tile(partition, 0, partition.end, lane),
+        edge{partition.edge_column(lane)} {
     tile.fill(operation.padding(),
-              [&](int v) { return row.template read<config::load, config::vec>(cut.column_of(v)); });
+              [&](int v) { return row.template read<config::load, config::vec>(partition.column_of(v)); });
     edge.template read<config::load>(row, operation.padding());
   }
   CE_DEVICE void reduce() {
@@ -58,20 +58,20 @@ struct OwnRow {
     operation.prepare();
     operation.set_target(operation.target_logit(row));
     if constexpr (Operation::reduces) {
-      raise(operation, part, tile);
-      if constexpr (!RowCut::whole) raise(operation, part, edge);
-      level<config::lanes>(part, operation.factor());
+      rescale_to(operation, stats, tile);
+      if constexpr (!Partition::whole) rescale_to(operation, stats, edge);
+      rescale_warp<config::lanes>(stats, operation.factor());
     }
     if constexpr (Operation::reduces) {
-      operation.add(part, tile);
-      if constexpr (!RowCut::whole) operation.add(part, edge);
-      part = warp_join<config::lanes, true>(part, operation.factor());
+      operation.add(stats, tile);
+      if constexpr (!Partition::whole) operation.add(stats, edge);
+      stats = warp_merge<config::lanes, true>(stats, operation.factor());
     } else {
       cap(operation, tile);
       cap(operation, edge);
     }
-    operation.settle(part);
-    operation.record();
+    operation.finalize(stats);
+    operation.store_row_results();
   }
   CE_DEVICE void write() const {
     if (!exists) return;
@@ -80,7 +80,8 @@ struct OwnRow {
     else
       write_outputs<config::store>(operation, row, tile);
     write_edge<config::store>(operation, row, edge, constant, value);
-    if (!constant) correct_target<config::store, config::lanes>(operation, row, cut, 0, cut.end, lane, edge);
+    if (!constant)
+      correct_target<config::store, config::lanes>(operation, row, partition, 0, partition.end, lane, edge);
   }
 };
 

@@ -1,4 +1,4 @@
-// Cross entropy, forward and backward. The interface is described in tile.cuh.
+// Cross entropy, forward and backward. The contract is in row/operation.cuh.
 //
 // With z the logits (logits.cuh), lse = log sum exp z, q = exp(z - lse), C columns, smoothing e, class
 // weights w (1 without), and a target class t:
@@ -26,15 +26,14 @@
 
 namespace ce {
 
-struct Operation {
-  using Element = problem::Element;
+struct Operation : OperationDefaults {
   using Weight = problem::Weight;
   using ClassWeights = ce::ClassWeights;
   static constexpr bool forward = !problem::from_lse;
+  using Stats = StatsOf<cross_entropy_stats(forward, problem::probabilities, problem::smoothing,
+                                            problem::weights, problem::argmax_out || problem::hit_out)>;
   /// Sums over all classes of w z and w, or of w p' z and w p'.
-  static constexpr bool class_sums =
-      problem::probabilities || (problem::smoothing && (forward || problem::weights));
-  using Part = ce::Part<forward, class_sums, problem::argmax_out || problem::hit_out>;
+  static constexpr bool class_sums = Stats::dots;
   static constexpr bool reduces = forward || class_sums, has_output = problem::gradient;
   static constexpr bool has_target = !problem::probabilities;
   static constexpr bool all_weights = problem::weights && (problem::smoothing || problem::probabilities);
@@ -42,35 +41,33 @@ struct Operation {
   /// Rows without a class still have a logsumexp.
   static constexpr bool needs_all_rows = problem::lse_out || problem::argmax_out;
 
-  /// What can be read before the row's turn.
-  struct Early {
+  struct RowPrefetch {
     int64 index = 0;  ///< the target, as it was given
     float upstream = 1.f;
     float weight = 1.f;  ///< of the target
 
-    CE_DEVICE Early() {}
-    CE_DEVICE Early(const Arguments& a, int64 r) {
+    CE_DEVICE RowPrefetch() {}
+    CE_DEVICE RowPrefetch(const Arguments& a, int64 r) {
       if constexpr (!problem::probabilities) index = target_of(a, r);
       if constexpr (problem::upstream_scalar || problem::upstream_rows)
         upstream = to_float(load_element<Load::ca>(static_cast<const problem::Loss*>(a.upstream) +
                                                    (problem::upstream_rows ? r : 0)));
     }
-    /// What depends on what has been read.
     CE_DEVICE void look_up(const Arguments& a) {
       if constexpr (problem::weights && has_target)
         if (is_class(index)) weight = weight_of(a, index);
     }
   };
 
-  using Fixed = Logits;  ///< what the arguments alone say
+  using KernelScalars = Logits;
 
-  /// What all rows share. By whole warps; waits for ce_count, if there is one.
-  struct Common {
+  /// Waits for ce_count, if there is one.
+  struct BatchScalars {
     float per_row = 1.f, per_weight = 1.f;  ///< 1 / R, 1 / D
     float per_class = 0.f;                  ///< e / C / D
 
-    CE_DEVICE Common() {}
-    CE_DEVICE explicit Common(const Arguments& a) {
+    CE_DEVICE BatchScalars() {}
+    CE_DEVICE explicit BatchScalars(const Arguments& a) {
       if constexpr (problem::mean) {
         const Counted counted = counted_rows(a);
         per_row = 1.f / float(counted.rows);
@@ -95,13 +92,13 @@ struct Operation {
   ClassWeights weights;  ///< of all classes: a Variant may have them elsewhere
   int target = nowhere;  ///< its column
   float u_target = 0.f, target_slope = 1.f;
-  Common common;
+  BatchScalars batch;
   bool dead = false;  ///< outputs are `dead_value`
   float dead_value = 0.f;
 
-  /// Of the whole row, for record().
+  /// Of the whole row, for store_row_results().
   struct Total {
-    Part part;
+    Stats stats;
     float own = 0.f,
           rest = 0.f;  ///< exponential of the target, and the sum of the others, with respect to the maximum
     float log_sum, lse;
@@ -114,28 +111,35 @@ struct Operation {
   bool knows_weight = false;
   float tile_weight = 0.f;
 
-  Early early;
+  RowPrefetch prefetch;
 
-  CE_DEVICE Operation(const Arguments& a, int64 r, bool l, const Early& e, const Fixed& fixed)
-      : arguments(a), row(r), leader(l), logits(fixed), weights{ClassWeights::in_memory(a)}, early(e) {
+  CE_DEVICE Operation(const Arguments& a, int64 r, bool l, const RowPrefetch& e,
+                      const KernelScalars& kernel_scalars)
+      : arguments(a),
+        row(r),
+        leader(l),
+        logits(kernel_scalars),
+        weights{ClassWeights::in_memory(a)},
+        prefetch(e) {
     if constexpr (problem::sums && !problem::fuses_sums) step_release();  // ce_sum
   }
-  CE_DEVICE Operation(const Arguments& a, int64 r, bool l) : Operation(a, r, l, Early(a, r), Fixed(a)) {}
-  /// What outputs need of a row that is settled.
-  struct Settled {
+  CE_DEVICE Operation(const Arguments& a, int64 r, bool l)
+      : Operation(a, r, l, RowPrefetch(a, r), KernelScalars(a)) {}
+  /// What outputs need of a row.
+  struct Finalized {
     Probability probability;
     float at_target, per_class, per_probability;
     int target;
     bool dead;
     float dead_value;
   };
-  CE_DEVICE Settled settled() const {
+  CE_DEVICE Finalized finalized() const {
     return {probability, at_target, per_class, per_probability, target, dead, dead_value};
   }
-  /// For outputs only, of whatever row is put.
+  /// For outputs only, of the row given to use_finalized().
   CE_DEVICE explicit Operation(const Arguments& a)
       : arguments(a), row(0), leader(false), logits(a), weights{ClassWeights::in_memory(a)} {}
-  CE_DEVICE void put(const Settled& of) {
+  CE_DEVICE void use_finalized(const Finalized& of) {
     probability = of.probability;
     at_target = of.at_target;
     per_class = of.per_class;
@@ -149,18 +153,18 @@ struct Operation {
 
   CE_DEVICE bool constant(float& value) {
     if constexpr (problem::probabilities) return false;
-    const bool ignored = early.index == arguments.ignore_index;
-    if (!ignored && is_class(early.index)) {
-      target = int(early.index);
+    const bool ignored = prefetch.index == arguments.ignore_index;
+    if (!ignored && is_class(prefetch.index)) {
+      target = int(prefetch.index);
       return false;
     }
     value = dead_value = ignored ? 0.f : not_a_number();
     dead = true;
     if (leader && !ignored) {
       atomic_add(&arguments.status->count, 1);
-      const int64 index = early.index, known = index < least_bad_target  ? least_bad_target
-                                               : index > most_bad_target ? most_bad_target
-                                                                         : index;
+      const int64 index = prefetch.index, known = index < least_bad_target  ? least_bad_target
+                                                  : index > most_bad_target ? most_bad_target
+                                                                            : index;
       atomic_min(&arguments.status->first, (row << bad_target_bits) + known - least_bad_target);
     }
     if constexpr (needs_all_rows) return false;
@@ -175,11 +179,11 @@ struct Operation {
   }
 
   CE_DEVICE void prepare() {
-    early.look_up(arguments);
-    prepare(Common(arguments));
+    prefetch.look_up(arguments);
+    prepare(BatchScalars(arguments));
   }
-  CE_DEVICE void prepare(const Common& of_all_rows) {
-    common = of_all_rows;
+  CE_DEVICE void prepare(const BatchScalars& of_all_rows) {
+    batch = of_all_rows;
     if constexpr (!forward) total.lse = arguments.lse[row];
   }
   CE_DEVICE void set_target(Element logit) {
@@ -207,64 +211,64 @@ struct Operation {
   /// What add() counts of a tile besides its exponentials.
   template <class Tile>
   CE_DEVICE float weights_of(const Tile& tile) const {
-    Part part;
-    add_weights(part, tile);
-    return part.dot.value;
+    Stats stats;
+    add_weights(stats, tile);
+    return stats.dot.value;
   }
   template <class Tile>
-  CE_DEVICE bool add(Part& part, Tile& tile) const {
+  CE_DEVICE bool add(Stats& stats, Tile& tile) const {
     if constexpr (caps && !(forward && Logits::bounded)) cap(tile);
     if constexpr (!forward) {
       if (knows_weight)
-        part.dot.value += tile_weight;
+        stats.dot.value += tile_weight;
       else
-        add_weights(part, tile);
+        add_weights(stats, tile);
       return simple(tile);
     } else if constexpr (class_sums) {
       float dot = 0.f;
-      const bool are_simple = add_exponentials(part, tile, transform(), factor(), target,
+      const bool are_simple = add_exponentials(stats, tile, transform(), factor(), target,
                                                [&](int i, const float(&exponents)[Tile::vec]) {
                                                  float w[Tile::vec];
                                                  factors(tile, i, w);
                                                  const float sum = dot_of(w, exponents);
                                                  dot = i == 0 && Tile::is_plain ? sum : dot + sum;
-                                                 if (!knows_weight) part.weight.value += sum_of(w);
+                                                 if (!knows_weight) stats.weight.value += sum_of(w);
                                                });
       // A plain tile under a cap moves no maximum; and who knows its weight knows the row's.
-      if (knows_weight && !(Logits::bounded && Tile::is_plain)) part.weight.value += tile_weight;
+      if (knows_weight && !(Logits::bounded && Tile::is_plain)) stats.weight.value += tile_weight;
       dot = product(dot, 1.f / exponent_of_e);
       if constexpr (!Logits::bounded && (narrow || problem::weights || problem::probabilities))
-        if (!is_finite(dot)) dot = dot_of_logarithms(part, tile);
-      part.dot.value += dot;
+        if (!is_finite(dot)) dot = dot_of_logarithms(stats, tile);
+      stats.dot.value += dot;
       return are_simple;
     } else if constexpr (Logits::bounded) {
-      return add_exponentials(part, tile, transform(), factor(), target, Nobody{});
+      return add_exponentials(stats, tile, transform(), factor(), target, NoVisitor{});
     } else {
       if constexpr (has_target) tile.replace(target, -infinity());
-      return add_exponentials(part, tile, factor());
+      return add_exponentials(stats, tile, factor());
     }
   }
 
-  CE_DEVICE void settle(const Part& part) {
+  CE_DEVICE void finalize(const Stats& stats) {
     float weights = problem::columns;  // sum of w, or of w p'
     if constexpr (class_sums && (problem::weights || problem::probabilities))
-      weights = (forward ? part.weight : part.dot).total();
+      weights = (forward ? stats.weight : stats.dot).total();
     if constexpr (forward) {
-      const Exponent exponent(part.max, factor());
+      const Exponent exponent(stats.max, factor());
       if (target != nowhere) total.own = exponent.relative(Exponent::power(exponent_of(exponent, u_target)));
-      total.rest = exponent.relative(part.sum);
+      total.rest = exponent.relative(stats.sum);
       const float sum = total.rest + total.own;
-      total.part = part;
-      if constexpr (Part::indices)
-        if (u_target != u_target) total.part.see_nan(target);  // which was left out of the sum
+      total.stats = stats;
+      if constexpr (Stats::indices)
+        if (u_target != u_target) total.stats.observe_nan(target);  // which was left out of the sum
       total.log_sum = log(sum);
       // A single class has the loss 0: its terms are made alike on both sides.
       total.of_all = multiply_add(
           total.log_sum, weights,
-          product(product(weights, exponent.at_maximum()), 1.f / exponent_of_e) - part.dot.total());
-      total.lse = logits.unit() * part.max + total.log_sum;
+          product(product(weights, exponent.at_maximum()), 1.f / exponent_of_e) - stats.dot.total());
+      total.lse = logits.unit() * stats.max + total.log_sum;
       const float share = narrow ? reciprocal(sum) : 1.f / sum;
-      set_amplitudes(part.max, sum, share, total.own * share, total.rest * share, weights);
+      set_amplitudes(stats.max, sum, share, total.own * share, total.rest * share, weights);
     } else {
       const float distance = logits.unit() * u_target - total.lse;
       const float sum = 1.f + (total.lse - total.lse);  // 1, but NaN where lse is infinite
@@ -272,7 +276,7 @@ struct Operation {
     }
   }
 
-  CE_DEVICE void record() const {
+  CE_DEVICE void store_row_results() const {
     if constexpr (forward) {
       if (leader) put_results();
       if constexpr (problem::sums && problem::fuses_sums) sum_losses(arguments, leader);
@@ -333,18 +337,18 @@ struct Operation {
   CE_DEVICE void set_amplitudes(float max, float sum, float share, float q_target, float others,
                                 float weights) {
     if constexpr (!has_output) return;
-    const auto [per_row, per_weight, smoothing_per_class] = common;
+    const auto [per_row, per_weight, smoothing_per_class] = batch;
     const float e = problem::smoothing ? arguments.smoothing : 0.f;
-    const float up = early.upstream * logits.scale;
+    const float up = prefetch.upstream * logits.scale;
     const float z_part = problem::z_loss ? 2.f * arguments.z_scale * total.lse * per_row * up : 0.f;
     per_probability = up * per_row;
     per_class = smoothing_per_class * up;
     if constexpr (problem::probabilities) {
       set_probability(max, sum, share, weights * per_probability + z_part);
     } else {
-      const float hard = (1.f - e) * early.weight * per_weight * up;
+      const float hard = (1.f - e) * prefetch.weight * per_weight * up;
       const float smooth = problem::smoothing ? per_class * weights : 0.f;
-      const float amplitude = hard + smooth + z_part, own_class = per_class * early.weight;
+      const float amplitude = hard + smooth + z_part, own_class = per_class * prefetch.weight;
       set_probability(max, sum, share, amplitude);
       at_target = q_target > 0.5f ? (smooth + z_part) * q_target - (hard * others + own_class)
                                   : multiply_add(amplitude, q_target, -(hard + own_class));
@@ -403,9 +407,9 @@ struct Operation {
   /// Of a tile with logits so far below the maximum that an exponent overflows: to the base 2, where that of e does not,
   /// or of a class that has no weight.
   template <class Tile>
-  CE_DEVICE float dot_of_logarithms(const Part& part, const Tile& tile) const {
+  CE_DEVICE float dot_of_logarithms(const Stats& stats, const Tile& tile) const {
     constexpr int count = sizeof(tile.elements) / sizeof(tile.elements[0]);
-    const Exponent exponent(part.max, factor());
+    const Exponent exponent(stats.max, factor());
     float dot = 0.f;
 #pragma unroll
     for (int i = 0; i < count; ++i) {
@@ -419,14 +423,14 @@ struct Operation {
     return dot;
   }
   template <class Tile>
-  CE_DEVICE void add_weights(Part& part, const Tile& tile) const {
+  CE_DEVICE void add_weights(Stats& stats, const Tile& tile) const {
     constexpr int count = sizeof(tile.elements) / sizeof(tile.elements[0]);
 #pragma unroll
     for (int i = 0; i < count; ++i) {
       if (!tile.inside(i)) continue;
       float w[Tile::vec];
       factors(tile, i, w);
-      part.dot.value += sum_of(w);
+      stats.dot.value += sum_of(w);
     }
   }
 
@@ -436,20 +440,20 @@ struct Operation {
       if constexpr (problem::hit_out) arguments.hit[row] = 0;
       return;
     }
-    const Part& part = total.part;
+    const Stats& stats = total.stats;
     const float e = problem::smoothing ? arguments.smoothing : 0.f;
     float loss = total.of_all;
     if constexpr (!problem::probabilities) {
-      const float distance = u_target - finite_or_zero(part.max);
+      const float distance = u_target - finite_or_zero(stats.max);
       loss = total.own > total.rest ? log1p(total.rest / total.own) : log_sum_less_target(distance);
-      if constexpr (problem::weights) loss = weigh(early.weight, loss);
+      if constexpr (problem::weights) loss = weigh(prefetch.weight, loss);
       if constexpr (problem::smoothing) loss = weigh(1.f - e, loss) + e / problem::columns * total.of_all;
     }
     const float z_loss = problem::z_loss ? arguments.z_scale * total.lse * total.lse : 0.f;
     put_losses(dead ? dead_value : loss, dead ? dead_value : z_loss);
     if constexpr (problem::lse_out) arguments.lse[row] = total.lse;
-    if constexpr (Part::indices) {
-      const int argmax = part.first_largest();
+    if constexpr (Stats::indices) {
+      const int argmax = stats.first_largest();
       if constexpr (problem::argmax_out) arguments.argmax[row] = argmax;
       if constexpr (problem::hit_out) arguments.hit[row] = target == argmax;
     }
@@ -460,7 +464,7 @@ struct Operation {
     if (!problem::softcap || needs_maximum()) return multiply_add(-logits.unit(), u, total.log_sum);
     // Without a maximum both may be as large as the cap, and their difference small: of the sum's logarithm the integer
     // part, to the base 2, meets the target first. In f32 ln 2 is in two parts (Cody and Waite, 1980), and what that
-    // difference rounds off (TwoSum, as in part.cuh) is added again.
+    // difference rounds off (TwoSum, as in stats.cuh) is added again.
     constexpr float to_integer = 0x1.8p23f, ln_2_high = 0x1.63p-1f, ln_2_low = -0x1.bd0106p-13f;
     const float c = factor(), sum = total.rest + total.own;
     const float t = (log2(sum) + to_integer) - to_integer, fraction = log(sum * exp2(-t));
@@ -482,5 +486,7 @@ struct Operation {
     }
   }
 };
+
+static_assert(RowOperation<Operation>);
 
 }  // namespace ce

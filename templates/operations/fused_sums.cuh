@@ -2,11 +2,11 @@
 // itself, where one or two more launches (loss_sum.cuh) would take longer.
 //
 //   count_all_rows  each warp that needs the number of counted rows looks at all targets, a few a lane
-//   sum_losses      whoever leaves the loss of the last row adds all up, while others still write outputs
+//   sum_losses      the warp that leaves the loss of the last row adds all up, while others still write outputs
 //
 // A loss alone has nothing to hide the second behind: a launch that waits for the rows takes less.
 //
-// Sums have a fixed order, whoever makes them: the same bits each run.
+// Sums have a fixed order in whichever warp makes them: the same bits each run.
 #pragma once
 #include "operations/reduction.cuh"
 

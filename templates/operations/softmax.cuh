@@ -1,4 +1,4 @@
-// Softmax and its logarithm, forward. The interface is described in tile.cuh.
+// Softmax and its logarithm, forward. The contract is in row/operation.cuh.
 //
 //     y = exp(x - max) / sum        or        y = (x - max) - log(sum)
 #pragma once
@@ -6,46 +6,26 @@
 
 namespace ce {
 
-struct Operation {
-  using Element = problem::Element;
-  using Part = ce::Part<true, false, false>;
-  static constexpr bool reduces = true, has_output = true, has_target = false, all_weights = false,
-                        caps = false, some_simple = false;
+struct Operation : OperationDefaults {
+  using Stats = StatsOf<softmax_stats()>;
+  static constexpr bool reduces = true, has_output = true;
 
   float max, log_sum;
   Probability probability;
 
-  struct Early {
-    CE_DEVICE Early(const Arguments&, int64) {}
-    CE_DEVICE void look_up(const Arguments&) {}
-  };
-  struct Common {
-    CE_DEVICE Common() {}
-    CE_DEVICE explicit Common(const Arguments&) {}
-  };
-  struct Fixed {
-    CE_DEVICE explicit Fixed(const Arguments&) {}
-  };
-  CE_DEVICE Operation(const Arguments&, int64, bool) {}
-  CE_DEVICE Operation(const Arguments&, int64, bool, const Early&, const Fixed&) {}
+  using OperationDefaults::OperationDefaults;
   CE_DEVICE static float padding() { return -infinity(); }
   CE_DEVICE static float factor() { return exponent_of_e; }
-  CE_DEVICE bool constant(float&) const { return false; }
-  CE_DEVICE Element target_logit(const Row<Element>&) const { return {}; }
-  CE_DEVICE void prepare() {}
-  CE_DEVICE void prepare(const Common&) {}
-  CE_DEVICE void set_target(Element) {}
-  CE_DEVICE void record() const {}
   CE_DEVICE static bool needs_maximum() { return true; }
   template <class Tile>
   CE_DEVICE float maximum_of(const Tile& tile) const {
     return largest_of(tile);
   }
   template <class Tile>
-  CE_DEVICE bool add(Part& part, const Tile& tile) const {
-    return add_exponentials(part, tile, factor());
+  CE_DEVICE bool add(Stats& stats, const Tile& tile) const {
+    return add_exponentials(stats, tile, factor());
   }
-  CE_DEVICE void settle(const Part& total) {
+  CE_DEVICE void finalize(const Stats& total) {
     const float sum = Exponent(total.max, factor()).relative(total.sum);
     if constexpr (problem::logarithm) {
       max = total.max;
@@ -55,10 +35,6 @@ struct Operation {
     }
   }
   CE_DEVICE bool fast() const { return problem::logarithm || probability.fast<Element>(); }
-  template <class Tile>
-  CE_DEVICE static bool simple(const Tile&) {
-    return true;
-  }
   template <bool is_fast, int n>
   CE_DEVICE Vector<Element, n> apply(const Elements<Element, n>& elements, int) const {
     float x[n];
@@ -72,5 +48,7 @@ struct Operation {
     return Vector<Element, n>::of(x);
   }
 };
+
+static_assert(RowOperation<Operation>);
 
 }  // namespace ce

@@ -17,7 +17,7 @@ constexpr float log2_e = 1.4426950408889634f, ln_2 = 0.6931471805599453f;
 constexpr bool narrow = sizeof(problem::Element) == 2;
 
 /// The exponent, in the base that is used, of e.
-constexpr float exponent_of_e = narrow ? log2_e : 1.f;
+[[maybe_unused]] constexpr float exponent_of_e = narrow ? log2_e : 1.f;
 
 CE_DEVICE bool is_finite(float x) { return absolute(x) < infinity(); }
 

@@ -31,7 +31,7 @@ struct Identity {
 constexpr int nowhere = -0x40000000;
 
 /// For add_exponentials() when nobody else needs the exponents.
-struct Nobody {};
+struct NoVisitor {};
 
 /// Sum of the terms of a tile, where u are the transformed elements of its first input, in whose place the transform
 /// may leave something.
@@ -48,7 +48,7 @@ CE_DEVICE float sum_of_terms(Tile& tile, const Transform& transform, const Expon
       if (!tile.inside(i)) continue;
     float t[vec];
     transform.template to_exponents<fused>(tile.elements[i].of_input[0], t, exponent);
-    if constexpr (!is_same<Also, Nobody>) also(i, t);
+    if constexpr (!is_same<Also, NoVisitor>) also(i, t);
     if constexpr (checked) {
       const int place = skipped - tile.column_of(i);
       if (place >= 0 && place < vec) {
@@ -70,11 +70,11 @@ CE_DEVICE float sum_of_terms(Tile& tile, const Transform& transform, const Expon
 /// that are not simple, and their vectors can be mixed.
 /// \param also  is told of each vector that is inside: also(i, exponents), with that of the skipped column
 /// \return      whether all logits were simple
-template <class Transform, class Part, class Tile, class Also>
-CE_DEVICE bool add_exponentials(Part& part, Tile& tile, const Transform& transform, float factor, int skipped,
-                                const Also& also) {
-  constexpr bool checked = Transform::bounded || !is_same<Also, Nobody>;
-  const Exponent exponent(part.max, factor);
+template <class Transform, class Stats, class Tile, class Also>
+CE_DEVICE bool add_exponentials(Stats& stats, Tile& tile, const Transform& transform, float factor,
+                                int skipped, const Also& also) {
+  constexpr bool checked = Transform::bounded || !is_same<Also, NoVisitor>;
+  const Exponent exponent(stats.max, factor);
   const bool are_simple = Tile::is_plain || transform.near_zero(tile);
   const auto sum = [&] {
     if constexpr (Tile::is_plain)
@@ -91,15 +91,15 @@ CE_DEVICE bool add_exponentials(Part& part, Tile& tile, const Transform& transfo
     return exponent.fused ? sum_of_terms<true, checked>(tile, transform, exponent, skipped, also)
                           : sum_of_terms<false, checked>(tile, transform, exponent, skipped, also);
   };
-  part.sum += sum();
-  if constexpr (Part::indices)
-    if (part.sum != part.sum) part.see_nan(transform.first_nan(tile));
+  stats.sum += sum();
+  if constexpr (Stats::indices)
+    if (stats.sum != stats.sum) stats.observe_nan(transform.first_nan(tile));
   return are_simple;
 }
 /// Of logits as they are.
-template <class Part, class Tile>
-CE_DEVICE bool add_exponentials(Part& part, Tile& tile, float factor) {
-  return add_exponentials(part, tile, Identity{}, factor, nowhere, Nobody{});
+template <class Stats, class Tile>
+CE_DEVICE bool add_exponentials(Stats& stats, Tile& tile, float factor) {
+  return add_exponentials(stats, tile, Identity{}, factor, nowhere, NoVisitor{});
 }
 
 /// amplitude x the exponential of factor (x - max), of single elements, when maximum and amplitude are known.

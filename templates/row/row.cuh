@@ -1,15 +1,16 @@
-// A row in vectors. A row of `columns` elements is a head of single elements up to the first vector boundary,
-// a body of whole vectors, and a tail of single elements:
+// A row in vectors. A row of `columns` elements is a prologue of single elements up to the first vector boundary, a body of
+// whole vectors, and an epilogue of single elements:
 //
-//     | head | vector `first` | vector first + 1 | ...             | vector (end - 1) | tail |
+//     | prologue | vector `first` | vector first + 1 | ...       | vector (end - 1) | epilogue |
 //
 // Vectors are counted from the 128-byte line in which the first of them lies, so that a warp that takes 32 of
 // them in a row touches no more lines than it must. Thread t takes vectors t, t + threads, t + 2 threads, ...
-// as far as they are inside, and at most one element of the head or the tail (its "edge"). Where every row
-// starts on a line the head is empty and all sizes are compile-time constants.
+// as far as they are inside, and at most one element of the prologue or the epilogue (its "edge"). Where every row
+// starts on a line the prologue is empty and all sizes are compile-time constants.
 #pragma once
 #include "arguments.cuh"
 #include "device/device.cuh"
+#include "row/layout.cuh"
 
 namespace ce {
 
@@ -256,52 +257,51 @@ struct Row {
   }
 };
 
-/// How one row is cut.
+/// The prologue, body and epilogue of one row.
 /// \tparam aligned  every row of every tensor starts on a vector boundary
 template <class T, int row_columns, int vec, bool aligned>
-struct Cut {
-  static constexpr int columns = row_columns, elements = vec;            ///< of a row, of a vector
-  static constexpr int line = 128 / (vec * int(sizeof(T)));              ///< vectors of a line
-  static constexpr bool whole = aligned && columns % vec == 0;           ///< no head and no tail
-  static constexpr bool exact = aligned && columns % (vec * line) == 0;  ///< and all sizes are constants
-  static constexpr int most_vectors = columns / vec + (exact ? 0 : line - 1);  ///< `end` at most
-  int head, first, end;
+struct RowPartition {
+  static constexpr int columns = row_columns, elements = vec;  ///< of a row, of a vector
+  static constexpr RowShape shape{columns, vec, int(sizeof(T)), aligned};
+  static constexpr int line = shape.line(), most_vectors = shape.most_vectors();
+  static constexpr bool whole = shape.whole(), exact = shape.exact();
+  int prologue, first, end;
 
-  CE_DEVICE explicit Cut(const void* start) {
-    head = 0;
+  CE_DEVICE explicit RowPartition(const void* start) {
+    prologue = 0;
     first = 0;
     end = columns / vec;
     if constexpr (!exact) {
       constexpr uint32 bytes = vec * sizeof(T);
       const uint32 address = uint32(reinterpret_cast<uint64>(start));
       if constexpr (!aligned) {
-        head = int((bytes - address % bytes) % bytes / sizeof(T));
-        if (head > columns) head = columns;
+        prologue = int((bytes - address % bytes) % bytes / sizeof(T));
+        if (prologue > columns) prologue = columns;
       }
-      first = int((address + head * sizeof(T)) / bytes % line);
-      end = first + (columns - head) / vec;
+      first = int((address + prologue * sizeof(T)) / bytes % line);
+      end = first + (columns - prologue) / vec;
     }
   }
-  CE_DEVICE int tail() const { return columns - column_of(end); }
-  CE_DEVICE int column_of(int vector) const { return head + (vector - first) * vec; }
+  CE_DEVICE int epilogue() const { return columns - column_of(end); }
+  CE_DEVICE int column_of(int vector) const { return prologue + (vector - first) * vec; }
   CE_DEVICE bool inside(int vector) const { return (exact || vector >= first) && vector < end; }
 
   /// The column of this thread's edge element, or -1. Needs 2 x vec threads.
   CE_DEVICE int edge_column(int thread) const {
     if constexpr (whole) return -1;
-    if (thread < head) return thread;
-    if (thread >= vec && thread < vec + tail()) return columns - tail() + thread - vec;
+    if (thread < prologue) return thread;
+    if (thread >= vec && thread < vec + epilogue()) return columns - epilogue() + thread - vec;
     return -1;
   }
 };
 
 /// Writes one value to the vectors [begin, end) of a row and to this thread's edge element.
-template <Store modifier, int threads, class T, class RowCut>
-CE_DEVICE void fill_row(const Row<T>& row, const RowCut& cut, int begin, int end, int thread, int edge,
-                        float value) {
-  const auto vector = Vector<T, RowCut::elements>::filled(value);
+template <Store modifier, int threads, class T, class Partition>
+CE_DEVICE void fill_row(const Row<T>& row, const Partition& partition, int begin, int end, int thread,
+                        int edge, float value) {
+  const auto vector = Vector<T, Partition::elements>::filled(value);
   for (int v = begin + thread; v < end; v += threads)
-    if (cut.inside(v)) row.template write<modifier>(cut.column_of(v), vector);
+    if (partition.inside(v)) row.template write<modifier>(partition.column_of(v), vector);
   if (edge >= 0) row.template write_element<modifier>(edge, Vector<T, 1>::filled(value));
 }
 

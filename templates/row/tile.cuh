@@ -1,64 +1,28 @@
 // Some vectors of a row in the registers of one thread, and what every operation does with them.
-//
-// An Operation is what a Variant runs over a row (softmax.cuh, softmax_backward.cuh, cross_entropy.cuh). The
-// Variant cuts the row, moves the data, joins the parts, and asks:
-//
-// clang-format off
-//   Early(arguments, row)          what can be read before the row's turn; look_up() reads what depends on that
-//   Common(arguments)              what all rows share, counted or waited for; by whole warps
-//   Fixed(arguments)               what the arguments alone say, made once by threads that take many rows
-//   Operation(arguments, row, leader [, early, fixed])  by every thread of the row; one of them leads
-//   reduces                        whether the row has to be read before its outputs are known
-//   has_output                     whether there is anything to write per element
-//   has_target                     whether one column needs another output: target_output() at target_column()
-//   all_weights                    whether it reads the weights of all classes: from its `weights`, ClassWeights
-//   padding()                      the value of elements that are none
-//   factor()                       of the exponents (Part::move_to)
-//   constant(value)                whether this row needs no inputs: its outputs, if any, are this value (ignored rows)
-//   prepare()                      if it is not: reads what a row has once; by whole warps
-//   prepare(common)                the same where the caller has Common, and has told its Early to look up
-//   target_logit(row)              what must be read of the row by its column, before anybody writes over it ...
-//   set_target(logit)              ... and here it is
-//   needs_maximum()                whether exponentials could overflow or vanish if all maxima were 0
-//   maximum_of(tile)               the largest exponent of the tile, before the factor
-//   caps                           whether logits are put under a cap, in place: once for each time that a tile is read,
-//                                  after its maximum is known and before its outputs, by add() or cap(tile)
-//   add(part, tile)                adds the tile to a part whose maximum is not smaller; the tile loses the target's logit.
-//                                  Whether it is simple now
-//   settle(total)                  here is the part that is the whole row
-//   fast()                         whether outputs have a fast form, which simple(tile) then says of a tile, under its cap
-//   apply<fast>(elements, column)  the outputs of these columns
-//   some_simple                    whether some tiles are simple and others are not
-//   settled()                      what outputs need of a settled row: a Settled, to be put() to an Operation(arguments) of a
-//                                  thread that only writes, for one row after the other; where `pipeline_decoupled` serves
-//   record()                       the leader writes what a row has once, losses and the like; by its whole warp, once for
-//                                  every row, constant ones, too
-// clang-format on
 #pragma once
-#include "row/part.cuh"
-#include "row/row.cuh"
+#include "row/operation.cuh"
 
 namespace ce {
 
-/// Vectors begin + thread, begin + thread + threads, ... of a row, as far as they lie before `end`.
+/// Vectors first + thread, first + thread + threads, ... of a row, as far as they lie before `end`.
 /// \tparam whole     begin and end are those of the row; then most checks are decided at compile time
 /// \tparam together  neighbouring threads that find out together whether the tile is full
 /// \tparam plain     that it is full, without the target, and simple, the caller finds out before it is added
-template <class T, class RowCut, int size, int threads, bool whole, int together = threads,
+template <class T, class Partition, int size, int threads, bool whole, int together = threads,
           bool plain = false>
 struct Tile {
-  static constexpr int count = size, vec = RowCut::elements;
+  static constexpr int count = size, vec = Partition::elements;
   static constexpr bool is_whole = whole, is_plain = plain;
-  const RowCut cut;
+  const Partition partition;
   int begin, vector;  ///< of elements[0] of the first of the threads together, and of this one
   int end;
   Elements<T, vec> elements[size > 0 ? size : 1];
 
-  CE_DEVICE Tile(const RowCut& row_cut, int first, int end_of_part, int thread)
-      : cut(row_cut),
+  CE_DEVICE Tile(const Partition& row_partition, int first, int end_of_slice, int thread)
+      : partition(row_partition),
         begin(together == threads ? first : first + thread / together * together),
         vector(first + thread),
-        end(end_of_part) {}
+        end(end_of_slice) {}
 
   /// \param read  gives the Elements of a vector that is inside
   template <class Read>
@@ -70,7 +34,7 @@ struct Tile {
   /// Whether all of its vectors are inside, in all threads together.
   CE_DEVICE bool full() const {
     if constexpr (plain) return true;
-    return (RowCut::exact || begin >= cut.first) && begin + ((size - 1) * threads + together) <= end;
+    return (Partition::exact || begin >= partition.first) && begin + ((size - 1) * threads + together) <= end;
   }
   /// The same as fill() where most tiles are full: one check instead of one for each vector.
   template <class Read>
@@ -106,13 +70,14 @@ struct Tile {
   }
   CE_DEVICE bool inside(int i) const {
     if constexpr (plain) return true;
-    constexpr int fewest = whole ? (RowCut::exact ? RowCut::most_vectors : RowCut::columns / vec - 1) : 0;
+    constexpr int fewest =
+        whole ? (Partition::exact ? Partition::most_vectors : Partition::columns / vec - 1) : 0;
     const bool reaches = (i + 1) * threads <= fewest;
-    const bool past = RowCut::exact || (whole && i * threads >= RowCut::line);
+    const bool past = Partition::exact || (whole && i * threads >= Partition::line);
     const int v = vector + i * threads;
-    return (past || v >= cut.first) && (reaches || v < end);
+    return (past || v >= partition.first) && (reaches || v < end);
   }
-  CE_DEVICE int column_of(int i) const { return cut.column_of(vector + i * threads); }
+  CE_DEVICE int column_of(int i) const { return partition.column_of(vector + i * threads); }
   /// \param visit  gets i and the number of its vector
   template <class Visit>
   CE_DEVICE void each_inside(const Visit& visit) const {
@@ -127,7 +92,7 @@ struct Tile {
   }
 };
 
-/// The edge element of a thread, as a tile of its own.
+/// The edge element of a thread (row.cuh), as a tile of its own.
 template <class T>
 struct Edge {
   static constexpr int count = 1, vec = 1;
@@ -187,14 +152,14 @@ CE_DEVICE void write_edge(const Operation& operation, const Row<T>& row, const E
 
 /// Sets the output of the target's column right, after the others of the row; by the thread that has written
 /// it before, whose vectors are begin + thread, begin + thread + threads, ... below `end`.
-template <Store modifier, int threads, class Operation, class T, class RowCut>
-CE_DEVICE void correct_target(const Operation& operation, const Row<T>& row, const RowCut& cut, int begin,
-                              int end, int thread, const Edge<T>& edge) {
+template <Store modifier, int threads, class Operation, class T, class Partition>
+CE_DEVICE void correct_target(const Operation& operation, const Row<T>& row, const Partition& partition,
+                              int begin, int end, int thread, const Edge<T>& edge) {
   if constexpr (Operation::has_target) {
     const int column = operation.target_column();
-    const int distance = column - cut.column_of(begin);
-    const bool own = distance >= 0 && column < cut.column_of(end) && column >= cut.head &&
-                     distance / RowCut::elements % threads == thread;
+    const int distance = column - partition.column_of(begin);
+    const bool own = distance >= 0 && column < partition.column_of(end) && column >= partition.prologue &&
+                     distance / Partition::elements % threads == thread;
     if (own || (edge.column >= 0 && edge.column == column))
       row.template write_element<modifier>(column, operation.target_output());
   }
@@ -252,40 +217,40 @@ CE_DEVICE void cap(const Operation& operation, Tile& tile) {
   if constexpr (Operation::caps) operation.cap(tile);
 }
 
-/// The part knows of the tile's largest logit, if it keeps that.
-template <class Part, class Tile>
-CE_DEVICE void see_largest(Part& part, const Tile& tile) {
-  if constexpr (Part::indices)
-    if (const float largest = largest_of(tile); largest >= part.largest && largest > -infinity())
-      part.see(largest, first_where(tile, [&](float x) { return x == largest; }));
+/// The statistics now know the tile's largest logit, if they keep that.
+template <class Stats, class Tile>
+CE_DEVICE void observe_largest(Stats& stats, const Tile& tile) {
+  if constexpr (Stats::indices)
+    if (const float largest = largest_of(tile); largest >= stats.largest && largest > -infinity())
+      stats.observe(largest, first_where(tile, [&](float x) { return x == largest; }));
 }
 
-/// The part's maximum is now also that of the tile.
-template <class Operation, class Part, class Tile>
-CE_DEVICE void raise(const Operation& operation, Part& part, const Tile& tile) {
-  if constexpr (Part::exponentials) {
+/// The statistics now have a maximum that is not smaller than the tile's.
+template <class Operation, class Stats, class Tile>
+CE_DEVICE void rescale_to(const Operation& operation, Stats& stats, const Tile& tile) {
+  if constexpr (Stats::exponentials) {
     if (operation.needs_maximum())
-      part.move_to(maximum(part.max, operation.maximum_of(tile)), operation.factor());
+      stats.rescale(maximum(stats.max, operation.maximum_of(tile)), operation.factor());
     else
-      part.max = 0.f;
-    see_largest(part, tile);
+      stats.max = 0.f;
+    observe_largest(stats, tile);
   }
 }
 
-/// The part now includes the tile, whose logits are now under their cap. Whether it is simple.
-template <class Operation, class Part, class Tile>
-CE_DEVICE bool extend(const Operation& operation, Part& part, Tile& tile) {
-  raise(operation, part, tile);
-  return operation.add(part, tile);
+/// Adds the tile to the statistics; its logits are under their cap afterwards. Whether it is simple.
+template <class Operation, class Stats, class Tile>
+CE_DEVICE bool extend(const Operation& operation, Stats& stats, Tile& tile) {
+  rescale_to(operation, stats, tile);
+  return operation.add(stats, tile);
 }
 /// The same where no maximum is needed.
-template <class Operation, class Part, class Tile>
-CE_DEVICE void extend_alone(const Operation& operation, Part& part, Tile& tile) {
-  if constexpr (Part::exponentials) {
-    part.max = 0.f;
-    see_largest(part, tile);
+template <class Operation, class Stats, class Tile>
+CE_DEVICE void extend_alone(const Operation& operation, Stats& stats, Tile& tile) {
+  if constexpr (Stats::exponentials) {
+    stats.max = 0.f;
+    observe_largest(stats, tile);
   }
-  operation.add(part, tile);
+  operation.add(stats, tile);
 }
 
 }  // namespace ce

@@ -53,7 +53,7 @@ TEST(Config, TextFormIsWhatPeopleType) {
         .cluster = 1,
         .stages = 6,
         .load = 3},
-       "persistent_reduce/warps=13,vec=8,unroll=4,cluster=1,stages=6,load=last"},
+       "persistent_reduce/warps=13,vec=8,unroll=4,cluster=1,stages=6,load=evict_last"},
       {{.variant = "split", .warps = 8, .vec = 8, .split = 16, .load = 1},
        "split/warps=8,vec=8,split=16,load=cg,store=wb"},
       {{.variant = "elementwise", .warps = 4, .vec = 8, .tile = 1024, .store = 2},
@@ -174,7 +174,7 @@ void expect_possible(const Config& config, const Problem& problem, const Limits&
     EXPECT_EQ(config.store, 0) << "nothing is stored per element";
   }
   if (limits.capability < 80) {
-    EXPECT_NE(load_names[static_cast<std::size_t>(config.load)], "last") << "policies of L2 need sm_80";
+    EXPECT_NE(load_names[static_cast<std::size_t>(config.load)], "evict_last") << "policies of L2 need sm_80";
   }
   if (config.cluster > 0) {
     EXPECT_GE(limits.capability, 90);
@@ -289,7 +289,7 @@ TEST(Space, NamesTheAxesThatTheProductPromises) {
     return std::ranges::includes(values[axis], some);
   };
   EXPECT_EQ(values.size(), axes().size());
-  EXPECT_EQ(values["load"], (std::set<std::string>{"ca", "cg", "cs", "last"}));
+  EXPECT_EQ(values["load"], (std::set<std::string>{"ca", "cg", "cs", "evict_last"}));
   EXPECT_EQ(values["store"], (std::set<std::string>{"wb", "cg", "cs", "wt"}));
   EXPECT_EQ(values["vec"], (std::set<std::string>{"1", "2", "4", "8"}));
   EXPECT_TRUE(has("warps", {"1", "16", "2", "32", "4", "8"}));

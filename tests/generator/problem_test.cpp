@@ -180,7 +180,7 @@ TEST(Workspace, IsSmall) {
       }
       EXPECT_EQ(bytes > 0, sums_losses(problem) || counts_first(problem)) << title(problem);
     }
-  for (const Variant& variant : variants()) EXPECT_LE(variant.part_bytes, 1 << 20) << variant.name;
+  for (const Variant& variant : variants()) EXPECT_LE(variant.partial_bytes, 1 << 20) << variant.name;
 }
 
 TEST(Problem, SumsAndCountsFollowFromTheReduction) {

@@ -202,7 +202,7 @@ TEST(Program, StepsFollowFromVariantOperationAndReduction) {
   constexpr auto forward = Operation::cross_entropy, backward = Operation::cross_entropy_backward;
   for (const Config& config : points) {
     SCOPED_TRACE(to_text(config));
-    const std::string row = config.variant == "split" ? "ce_part ce_row" : "ce_row";
+    const std::string row = config.variant == "split" ? "ce_partial ce_row" : "ce_row";
     EXPECT_EQ(entries(generate(served(softmax, config), config)), row);
     if (config.variant == "bandwidth") continue;
     const std::pair<Problem, std::string> expected[] = {
@@ -261,7 +261,7 @@ TEST(Program, StepsAreLaunchedAsTheConfigSays) {
       const std::string constant = "constexpr int shared_bytes = " + std::to_string(step.shared_bytes) + ";";
       EXPECT_NE(program.sources[0].text.find(constant), std::string::npos) << constant;
     }
-    EXPECT_EQ(program.part_bytes > 0, config.variant == "split");
+    EXPECT_EQ(program.partial_bytes > 0, config.variant == "split");
     EXPECT_EQ(program.takes_rows, takes_rows(config));
   }
 }

@@ -23,22 +23,22 @@ using namespace ce;
 
 #define EXPECT_CONTAINS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
 
-// A row in four chunks, each with an arrival of its own; every block sums the whole row.
+// A row in four chunks, each with an mbarrier of its own; every block sums the whole row.
 const std::string chunked = R"(#include "device/device.cuh"
 struct Arguments { float* out; const float* in; };
 using namespace ce;
-struct Shared { float row[4 * 256]; Arrival arrivals[4]; float sums[2]; };
+struct Shared { float row[4 * 256]; Mbarrier arrivals[4]; float sums[2]; };
 CE_KERNEL(k, 64) {
   Shared& shared = shared_memory<Shared>();
   if (thread_index() == 0)
     for (int c = 0; c < 4; ++c) {
-      arrival_init(shared.arrivals[c]);
+      mbarrier_init(shared.arrivals[c]);
       bulk_load(shared.row + 256 * c, arguments.in + 256 * c, 1024, shared.arrivals[c]);
     }
   block_barrier();
   float sum = 0.f;
   for (int c = 0; c < 4; ++c) {
-    if (c < WAITS) arrival_wait(shared.arrivals[c]);
+    if (c < WAITS) mbarrier_wait(shared.arrivals[c]);
     for (int i = thread_index(); i < 256; i += 64) sum += shared.row[256 * c + i];
   }
   for (int mask = 16; mask > 0; mask /= 2) sum += shuffle_xor(sum, mask);
@@ -87,7 +87,7 @@ const std::string ring = R"(#include "device/device.cuh"
 struct Arguments { float* out; const float* in; };
 using namespace ce;
 constexpr int chunks = 16;
-struct Shared { float slot[2][64]; Arrival full[2], empty[2]; };
+struct Shared { float slot[2][64]; Mbarrier full[2], empty[2]; };
 CE_KERNEL(k, 64) {
   Shared& shared = shared_memory<Shared>();
   const bool first = thread_index() == 0;
@@ -95,18 +95,18 @@ CE_KERNEL(k, 64) {
     bulk_load(shared.slot[c % 2], arguments.in + 64 * c, 256, shared.full[c % 2]);
   };
   if (first) {
-    for (int s = 0; s < 2; ++s) arrival_init(shared.full[s]), arrival_init(shared.empty[s], 64);
+    for (int s = 0; s < 2; ++s) mbarrier_init(shared.full[s]), mbarrier_init(shared.empty[s], 64);
     for (int c = 0; c < 2; ++c) load_chunk(c);
   }
   block_barrier();
   float sum = 0.f;
   for (int c = 0; c < chunks; ++c) {
     const int phase = c / 2 % 2;
-    if (WAIT_FULL) arrival_wait(shared.full[c % 2], phase);
+    if (WAIT_FULL) mbarrier_wait(shared.full[c % 2], phase);
     sum += shared.slot[c % 2][63 - thread_index()];
-    arrival_arrive(shared.empty[c % 2]);
+    mbarrier_arrive(shared.empty[c % 2]);
     if (first && c + 2 < chunks) {
-      if (WAIT_EMPTY) arrival_wait(shared.empty[c % 2], phase);
+      if (WAIT_EMPTY) mbarrier_wait(shared.empty[c % 2], phase);
       load_chunk(c + 2);
     }
   }
@@ -140,13 +140,13 @@ TEST(HostBulkLoad, ARingWithoutOneOfItsWaitsIsFound) {
   }
 }
 
-/// A kernel of one block whose body has `arrival`, `row` (16 floats) and thread 0 as `first`.
+/// A kernel of one block whose body has `barrier`, `row` (16 floats) and thread 0 as `first`.
 std::string loading(const std::string& body) {
   return header + R"(
-struct Shared { float row[16]; Arrival arrival; };
+struct Shared { float row[16]; Mbarrier barrier; };
 CE_KERNEL(k, 64) {
   Shared& shared = shared_memory<Shared>();
-  Arrival& arrival = shared.arrival;
+  Mbarrier& barrier = shared.barrier;
   float* const row = shared.row;
   const bool first = thread_index() == 0;
 )" + body +
@@ -157,9 +157,9 @@ constexpr Launch loading_launch{.threads = 64, .shared_bytes = 72};
 TEST(HostBulkLoad, OneThreadThatDoesNotWaitReadsNaN) {
   const Binary binary = compiled(loading(R"(
   if (first) {
-    arrival_init(arrival);
-    bulk_load(row, arguments.out, 64, arrival);
-    arrival_wait(arrival);
+    mbarrier_init(barrier);
+    bulk_load(row, arguments.out, 64, barrier);
+    mbarrier_wait(barrier);
   }
   arguments.out[thread_index()] = first ? 1.f : row[thread_index() % 16];
 )"));
@@ -171,39 +171,39 @@ TEST(HostBulkLoad, OneThreadThatDoesNotWaitReadsNaN) {
 }
 
 TEST(HostBulkLoad, AnArrivalThatWasNotInitialisedIsAnError) {
-  const std::string text = loading("arrival_wait(arrival);");
+  const std::string text = loading("mbarrier_wait(barrier);");
   std::string message = failure_of(text, loading_launch);
   EXPECT_CONTAINS(message, "not initialised");
-  EXPECT_CONTAINS(message, place_of(text, "arrival_wait"));
-  const std::string load_text = loading("if (first) bulk_load(row, arguments.out, 64, arrival);");
+  EXPECT_CONTAINS(message, place_of(text, "mbarrier_wait"));
+  const std::string load_text = loading("if (first) bulk_load(row, arguments.out, 64, barrier);");
   message = failure_of(load_text, loading_launch);
   EXPECT_CONTAINS(message, "not initialised");
   EXPECT_CONTAINS(message, place_of(load_text, "bulk_load"));
   const std::string overwritten =
-      loading("if (first) arrival_init(arrival), row[16] = 1.f, arrival_wait(arrival);");
+      loading("if (first) mbarrier_init(barrier), row[16] = 1.f, mbarrier_wait(barrier);");
   EXPECT_CONTAINS(failure_of(overwritten, loading_launch), "not initialised");
 }
 
 TEST(HostBulkLoad, WaitingForWhatWasNeverStartedIsAnErrorAndNoHang) {
   const std::string all =
-      loading("if (first) arrival_init(arrival);\nblock_barrier();\narrival_wait(arrival);");
+      loading("if (first) mbarrier_init(barrier);\nblock_barrier();\narrival_wait(barrier);");
   std::string message = failure_of(all, loading_launch);
-  EXPECT_CONTAINS(message, "an arrival whose phase does not end at " + place_of(all, "arrival_wait"));
+  EXPECT_CONTAINS(message, "an mbarrier whose phase does not end at " + place_of(all, "mbarrier_wait"));
   const std::string one =
-      loading("if (first) arrival_init(arrival), arrival_wait(arrival);\nblock_barrier();");
+      loading("if (first) mbarrier_init(barrier), mbarrier_wait(barrier);\nblock_barrier();");
   message = failure_of(one, loading_launch);
-  EXPECT_CONTAINS(message, "an arrival whose phase does not end at " + place_of(one, "arrival_wait"));
+  EXPECT_CONTAINS(message, "an mbarrier whose phase does not end at " + place_of(one, "mbarrier_wait"));
   EXPECT_CONTAINS(message, "waits for its block at " + place_of(one, "block_barrier"));
 }
 
 // Waiting lets the others run, one of whom starts the load.
 TEST(HostBulkLoad, MayBeStartedAfterOthersWaitForIt) {
   const Binary binary = compiled(loading(R"(
-  if (first) arrival_init(arrival);
+  if (first) mbarrier_init(barrier);
   arguments.out[thread_index()] = 5.f;
   block_barrier();
-  if (thread_index() == 63) bulk_load(row, arguments.out, 64, arrival);
-  arrival_wait(arrival);
+  if (thread_index() == 63) bulk_load(row, arguments.out, 64, barrier);
+  mbarrier_wait(barrier);
   arguments.out[thread_index()] = row[thread_index() % 16];
 )"));
   for (int seed = 0; seed < seeds; ++seed) {
@@ -214,51 +214,51 @@ TEST(HostBulkLoad, MayBeStartedAfterOthersWaitForIt) {
 
 TEST(HostBulkLoad, MistakesOfTheThreadThatStartsItAreErrors) {
   const auto message_of = [](const std::string& statement) {
-    const std::string text = loading("if (first) {\narrival_init(arrival);\n" + statement + "  // here\n}");
+    const std::string text = loading("if (first) {\narrival_init(barrier);\n" + statement + "  // here\n}");
     std::string message = failure_of(text, loading_launch);
     EXPECT_CONTAINS(message, place_of(text, "// here"));
     return message;
   };
-  EXPECT_CONTAINS(message_of("bulk_load(row + 1, arguments.out, 16, arrival);"),
+  EXPECT_CONTAINS(message_of("bulk_load(row + 1, arguments.out, 16, barrier);"),
                   "to an address that is not a");
-  EXPECT_CONTAINS(message_of("bulk_load(row, arguments.out + 2, 16, arrival);"),
+  EXPECT_CONTAINS(message_of("bulk_load(row, arguments.out + 2, 16, barrier);"),
                   "from an address that is not");
-  EXPECT_CONTAINS(message_of("bulk_load(row, arguments.out, 24, arrival);"),
+  EXPECT_CONTAINS(message_of("bulk_load(row, arguments.out, 24, barrier);"),
                   "of a size that is not a multiple");
-  EXPECT_CONTAINS(message_of("bulk_load(row, arguments.out, -16, arrival);"), "-16 bytes");
-  EXPECT_CONTAINS(message_of("bulk_load(row, arguments.out, 80, arrival);"),
+  EXPECT_CONTAINS(message_of("bulk_load(row, arguments.out, -16, barrier);"), "-16 bytes");
+  EXPECT_CONTAINS(message_of("bulk_load(row, arguments.out, 80, barrier);"),
                   "not in its block's shared memory");
-  EXPECT_CONTAINS(message_of("bulk_load(arguments.out, row, 16, arrival);"),
+  EXPECT_CONTAINS(message_of("bulk_load(arguments.out, row, 16, barrier);"),
                   "not in its block's shared memory");
-  EXPECT_CONTAINS(message_of("arrival_init(arrival);"), "for a second time");
+  EXPECT_CONTAINS(message_of("mbarrier_init(barrier);"), "for a second time");
   EXPECT_CONTAINS(
-      message_of("for (int i = 0; i < 2; ++i) bulk_load(row + 4 * i, arguments.out, 16, arrival);"),
-      "one more than the 1 of an arrival");
-  EXPECT_CONTAINS(message_of("arrival_wait(arrival, 2);"), "a phase of parity 2");
+      message_of("for (int i = 0; i < 2; ++i) bulk_load(row + 4 * i, arguments.out, 16, barrier);"),
+      "one more than the 1 of an mbarrier");
+  EXPECT_CONTAINS(message_of("mbarrier_wait(barrier, 2);"), "a phase of parity 2");
   EXPECT_CONTAINS(
       message_of(
-          "for (int i = 0; i < 2; ++i) arrival_arrive(arrival), bulk_load(row, arguments.out, 16, arrival);"),
-      "one more than the 1 of an arrival");
+          "for (int i = 0; i < 2; ++i) mbarrier_arrive(barrier), bulk_load(row, arguments.out, 16, barrier);"),
+      "one more than the 1 of an mbarrier");
 }
 
-// Two rows, chunk after chunk of both through the same memory and the same arrival, to which each load comes.
+// Two rows, chunk after chunk of both through the same memory and the same barrier, to which each load comes.
 const std::string two_inputs = R"(#include "device/device.cuh"
 struct Arguments { float* out; const float* in; };
 using namespace ce;
-struct Shared { float first[64], second[64]; Arrival filled; };
+struct Shared { float first[64], second[64]; Mbarrier filled; };
 CE_KERNEL(k, 64) {
   Shared& shared = shared_memory<Shared>();
-  if (thread_index() == 0) arrival_init(shared.filled, 3);
+  if (thread_index() == 0) mbarrier_init(shared.filled, 3);
   float sum = 0.f;
   for (int chunk = 0; chunk < CHUNKS; ++chunk) {
     block_barrier();
     if (thread_index() == 0) bulk_load(shared.first, arguments.in + 64 * chunk, 256, shared.filled);
     if (thread_index() == 40) bulk_load(shared.second, arguments.in + 64 * chunk + 512, 256, shared.filled);
     if (thread_index() == 7) bulk_load(shared.first, arguments.in, 0, shared.filled);  // copies nothing
-    if (WAITS) arrival_wait(shared.filled, chunk & 1);
+    if (WAITS) mbarrier_wait(shared.filled, chunk & 1);
     sum += shared.first[63 - thread_index()] * shared.second[thread_index()];
   }
-  if (!WAITS) arrival_wait(shared.filled, 0);
+  if (!WAITS) mbarrier_wait(shared.filled, 0);
   arguments.out[block_index() * 64 + thread_index()] = sum;
 })";
 
@@ -285,27 +285,27 @@ TEST(HostBulkLoad, SeveralOnOneArrivalWithoutAWaitGiveNaN) {
 
 TEST(HostBulkLoad, OneTooFewOnAnArrivalIsAnErrorThatCounts) {
   const std::string text = loading(R"(
-  if (first) arrival_init(arrival, 2), bulk_load(row, arguments.out, 32, arrival);
+  if (first) mbarrier_init(barrier, 2), bulk_load(row, arguments.out, 32, barrier);
   block_barrier();
-  arrival_wait(arrival);
+  mbarrier_wait(barrier);
 )");
   EXPECT_CONTAINS(
       failure_of(text, loading_launch),
-      "an arrival whose phase does not end at " + place_of(text, "arrival_wait") + " after 1 of 2 arrivals");
+      "an mbarrier whose phase does not end at " + place_of(text, "mbarrier_wait") + " after 1 of 2 arrivals");
 }
 
-// The loads of one arrival land one by one: the first to land finds that its destination was written to.
+// The loads of one barrier land one by one: the first to land finds that its destination was written to.
 TEST(HostBulkLoad, SeveralLandInAnyOrder) {
   const std::string text = loading(R"(
   if (first) {
-    arrival_init(arrival, 3);
-    bulk_load(row, arguments.out, 16, arrival);  // one
-    bulk_load(row + 4, arguments.out, 16, arrival);  // two
-    bulk_load(row + 8, arguments.out, 16, arrival);  // three
+    mbarrier_init(barrier, 3);
+    bulk_load(row, arguments.out, 16, barrier);  // one
+    bulk_load(row + 4, arguments.out, 16, barrier);  // two
+    bulk_load(row + 8, arguments.out, 16, barrier);  // three
     row[0] = row[4] = row[8] = 0.f;
   }
   block_barrier();
-  arrival_wait(arrival);
+  mbarrier_wait(barrier);
 )");
   const Binary binary = compiled(text);
   std::array<int, 3> found{};
@@ -324,10 +324,10 @@ TEST(HostBulkLoad, TwoUnderWayToTheSameMemoryAreAnErrorThatNamesBoth) {
   for (const char* second : {"row", "row + 4"}) {
     const std::string text = loading(R"(
   if (first) {
-    arrival_init(arrival, 2);
-    bulk_load(row + 4, arguments.out, 16, arrival);  // before
+    mbarrier_init(barrier, 2);
+    bulk_load(row + 4, arguments.out, 16, barrier);  // before
     bulk_load()" + std::string(second) +
-                                     R"(, arguments.out, 32, arrival);  // after
+                                     R"(, arguments.out, 32, barrier);  // after
   }
 )");
     const std::string message = failure_of(text, loading_launch);
@@ -339,12 +339,12 @@ TEST(HostBulkLoad, TwoUnderWayToTheSameMemoryAreAnErrorThatNamesBoth) {
 TEST(HostBulkLoad, WritingWhereOneIsToLandIsAnError) {
   const std::string text = loading(R"(
   if (first) {
-    arrival_init(arrival);
-    bulk_load(row, arguments.out, 64, arrival);
+    mbarrier_init(barrier);
+    bulk_load(row, arguments.out, 64, barrier);
     row[3] = 0.f;
   }
   block_barrier();
-  arrival_wait(arrival);
+  mbarrier_wait(barrier);
 )");
   const std::string message = failure_of(text, loading_launch);
   EXPECT_CONTAINS(message, "was written to before it landed");

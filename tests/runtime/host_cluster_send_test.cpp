@@ -22,30 +22,30 @@ constexpr int seeds = 20;
 const std::string ring = R"(#include "device/device.cuh"
 struct Arguments { float* out; };
 using namespace ce;
-struct Shared { Words<2> slot[2][64], read[2][64]; Arrival full[2], empty[2]; };
+struct Shared { Words<2> slot[2][64], read[2][64]; Mbarrier full[2], empty[2]; };
 CE_KERNEL(k, 64) {
   Shared& shared = shared_memory<Shared>();
   const int t = thread_index(), rank = cluster_rank();
   const int next = (rank + 1) % BLOCKS, previous = (rank + BLOCKS - 1) % BLOCKS;
   if (t == 0)
-    for (int s = 0; s < 2; ++s) arrival_init(shared.full[s]), arrival_init(shared.empty[s]);
+    for (int s = 0; s < 2; ++s) mbarrier_init(shared.full[s]), mbarrier_init(shared.empty[s]);
   cluster_arrive();
   cluster_wait();
   float value = float(1000 * block_index() + t);
   for (int round = 0; round < ROUNDS; ++round) {
     const int s = round % 2, parity = round / 2 % 2;
-    if (WAIT_EMPTY && round >= 2) arrival_wait(shared.empty[s], parity ^ 1);
-    if (t == 0) arrival_expect(shared.full[s], 64 * 8), arrival_expect(shared.empty[s], 64 * 8);
+    if (WAIT_EMPTY && round >= 2) mbarrier_wait(shared.empty[s], parity ^ 1);
+    if (t == 0) mbarrier_arrive_expect_tx(shared.full[s], 64 * 8), mbarrier_arrive_expect_tx(shared.empty[s], 64 * 8);
     Words<2> words{};
     put_bits(words.word[0], value);
     cluster_send(shared.slot[s][t], words, shared.full[s], next);
-    if (WAIT_FULL) arrival_wait(shared.full[s], parity);
+    if (WAIT_FULL) mbarrier_wait(shared.full[s], parity);
     get_bits(shared.slot[s][63 - t].word[0], value);
     value += 1.f;
     cluster_send(shared.read[s][t], {}, shared.empty[s], previous);
   }
   arguments.out[block_index() * 64 + t] = value;
-  for (int round = ROUNDS - 2; round < ROUNDS; ++round) arrival_wait(shared.empty[round % 2], round / 2 % 2);
+  for (int round = ROUNDS - 2; round < ROUNDS; ++round) mbarrier_wait(shared.empty[round % 2], round / 2 % 2);
 })";
 constexpr int rounds = 9;
 
@@ -95,20 +95,20 @@ TEST_P(HostClusterSends, ARingThatDoesNotWaitForEmptySlotsIsFound) {
   EXPECT_EQ(seeds_with_right_answers(GetParam(), "true", "false"), 0);
 }
 
-/// A kernel of clusters of two: thread 0 of each block has initialised `arrival` unless it is the block of rank
+/// A kernel of clusters of two: thread 0 of each block has initialised `barrier` unless it is the block of rank
 /// `uninitialised`.
 std::string sending(const std::string& body, int uninitialised = -1) {
   return R"(#include "device/device.cuh"
 struct Arguments { float* out; };
 using namespace ce;
-struct Shared { Words<4> row[2]; Words<2> value[64]; Arrival arrival, own; };
+struct Shared { Words<4> row[2]; Words<2> value[64]; Mbarrier barrier, own; };
 CE_KERNEL(k, 64) {
   Shared& shared = shared_memory<Shared>();
-  Arrival& arrival = shared.arrival;
+  Mbarrier& barrier = shared.barrier;
   const int t = thread_index(), rank = cluster_rank();
   if (t == 0 && rank != )" +
-         std::to_string(uninitialised) + R"() arrival_init(arrival);
-  if (t == 0) arrival_init(shared.own);
+         std::to_string(uninitialised) + R"() mbarrier_init(barrier);
+  if (t == 0) mbarrier_init(shared.own);
   cluster_arrive();
   cluster_wait();
 )" + body +
@@ -118,25 +118,25 @@ constexpr Launch pair{.blocks = 2, .threads = 64, .cluster = 2, .shared_bytes = 
 
 TEST(HostClusterSend, WhatIsMissingIsAnErrorThatCounts) {
   const std::string text = sending(R"(
-  if (rank == 0 && t != 5) cluster_send(shared.value[t], {}, arrival, 1);
-  if (rank == 1 && t == 0) arrival_expect(arrival, 64 * 8);
-  if (rank == 1) arrival_wait(arrival);
+  if (rank == 0 && t != 5) cluster_send(shared.value[t], {}, barrier, 1);
+  if (rank == 1 && t == 0) mbarrier_arrive_expect_tx(barrier, 64 * 8);
+  if (rank == 1) mbarrier_wait(barrier);
 )");
   const std::string message = failure_of(text, pair);
-  EXPECT_CONTAINS(message, "block 1: thread 0 waits for an arrival whose phase does not end at " +
-                               place_of(text, "arrival_wait") + " after 1 of 1 arrivals, 8 bytes not sent");
+  EXPECT_CONTAINS(message, "block 1: thread 0 waits for an mbarrier whose phase does not end at " +
+                               place_of(text, "mbarrier_wait") + " after 1 of 1 arrivals, 8 bytes not sent");
   EXPECT_CONTAINS(message, "thread 0 of block 0 returned from the kernel");
 }
 
 TEST(HostClusterSend, WhatIsMissingIsNamedByThoseWhoWaitForTheCluster) {
   const std::string text = sending(R"(
-  if (rank == 1) arrival_wait(arrival);  // in vain
+  if (rank == 1) mbarrier_wait(barrier);  // in vain
   cluster_arrive();
   cluster_wait();  // last
 )");
   const std::string message = failure_of(text, pair);
   EXPECT_CONTAINS(message, "waits for its cluster at " + place_of(text, "// last"));
-  EXPECT_CONTAINS(message, "an arrival whose phase does not end at " + place_of(text, "// in vain") +
+  EXPECT_CONTAINS(message, "an mbarrier whose phase does not end at " + place_of(text, "// in vain") +
                                " after 0 of 1 arrivals");
 }
 
@@ -145,8 +145,8 @@ TEST(HostClusterSend, ToABlockThatHasReturnedIsAnError) {
   const std::string text = sending(R"(
   if (rank == 0 && t == 0) {
     bulk_load(shared.row, arguments.out, 16, shared.own);
-    arrival_wait(shared.own);
-    cluster_send(shared.row[0], {}, arrival, 1);
+    mbarrier_wait(shared.own);
+    cluster_send(shared.row[0], {}, barrier, 1);
   }
 )");
   const std::string message = failure_of(text, pair);
@@ -155,7 +155,7 @@ TEST(HostClusterSend, ToABlockThatHasReturnedIsAnError) {
 
 TEST(HostClusterSend, ToABlockThatReturnsBeforeItLandsIsAnError) {
   const std::string text = sending(R"(
-  if (rank == 0 && t == 0) cluster_send(shared.row[0], {}, arrival, 1);
+  if (rank == 0 && t == 0) cluster_send(shared.row[0], {}, barrier, 1);
   cluster_arrive();
   cluster_wait();
 )");
@@ -165,25 +165,25 @@ TEST(HostClusterSend, ToABlockThatReturnsBeforeItLandsIsAnError) {
 
 TEST(HostClusterSend, MoreThanAnnouncedIsAnError) {
   EXPECT_CONTAINS(failure_of(sending(R"(
-  if (rank == 0 && t == 0) cluster_send(shared.row[0], {}, arrival, 1);
+  if (rank == 0 && t == 0) cluster_send(shared.row[0], {}, barrier, 1);
   if (rank == 1 && t == 0) {
-    arrival_expect(arrival, 8);
-    arrival_wait(arrival);
+    mbarrier_arrive_expect_tx(barrier, 8);
+    mbarrier_wait(barrier);
   }
 )"),
                              pair),
-                  "8 bytes more were sent to it than an arrival announced");
+                  "8 bytes more were sent to it than an mbarrier announced");
 }
 
 TEST(HostClusterSend, AWriteToTheDestinationIsFound) {
   const std::string text = sending(R"(
-  if (rank == 0 && t == 0) cluster_send(shared.row[0], {}, arrival, 1);
+  if (rank == 0 && t == 0) cluster_send(shared.row[0], {}, barrier, 1);
   cluster_arrive();
   cluster_wait();
   if (rank == 1 && t == 0) {
     shared.row[0] = {};
-    arrival_expect(arrival, 16);
-    arrival_wait(arrival);
+    mbarrier_arrive_expect_tx(barrier, 16);
+    mbarrier_wait(barrier);
   }
 )");
   EXPECT_CONTAINS(failure_of(text, pair), "the destination of the send started at " +
@@ -200,21 +200,21 @@ TEST(HostClusterSend, MistakesAreErrorsThatNameTheirPlace) {
     EXPECT_CONTAINS(message, place_of(text, "// here"));
     return message;
   };
-  EXPECT_CONTAINS(message_of("cluster_send(shared.row[0], {}, arrival, 2);"),
+  EXPECT_CONTAINS(message_of("cluster_send(shared.row[0], {}, barrier, 2);"),
                   "sends to block 2 of a cluster of 2");
-  EXPECT_CONTAINS(message_of("cluster_send(shared.row[0], {}, arrival, 1);", 1), "not initialised");
-  EXPECT_CONTAINS(message_of("Arrival local; cluster_send(shared.row[0], {}, local, 1);"),
+  EXPECT_CONTAINS(message_of("cluster_send(shared.row[0], {}, barrier, 1);", 1), "not initialised");
+  EXPECT_CONTAINS(message_of("Mbarrier local; cluster_send(shared.row[0], {}, local, 1);"),
                   "not in its block's shared memory");
-  EXPECT_CONTAINS(message_of("Words<2> local; cluster_send(local, {}, arrival, 1);"),
+  EXPECT_CONTAINS(message_of("Words<2> local; cluster_send(local, {}, barrier, 1);"),
                   "not in its block's shared memory");
-  EXPECT_CONTAINS(message_of("cluster_send(reinterpret_cast<Words<4>&>(shared.value[1]), {}, arrival, 1);"),
+  EXPECT_CONTAINS(message_of("cluster_send(reinterpret_cast<Words<4>&>(shared.value[1]), {}, barrier, 1);"),
                   "sends to an address that is not a multiple of 16 bytes");
-  EXPECT_CONTAINS(message_of("cluster_send(shared.row[0], {}, arrival, 1), "
-                             "cluster_send(shared.row[0], {}, arrival, 1);"),
+  EXPECT_CONTAINS(message_of("cluster_send(shared.row[0], {}, barrier, 1), "
+                             "cluster_send(shared.row[0], {}, barrier, 1);"),
                   "sends to where that of");
-  EXPECT_CONTAINS(message_of("arrival_expect(arrival, 0);"), "announces 0 bytes");
-  EXPECT_CONTAINS(message_of("arrival_expect(arrival, 8), arrival_expect(arrival, 8);"),
-                  "one more than the 1 of an arrival");
+  EXPECT_CONTAINS(message_of("mbarrier_arrive_expect_tx(barrier, 0);"), "announces 0 bytes");
+  EXPECT_CONTAINS(message_of("mbarrier_arrive_expect_tx(barrier, 8), mbarrier_arrive_expect_tx(barrier, 8);"),
+                  "one more than the 1 of an mbarrier");
 }
 
 }  // namespace

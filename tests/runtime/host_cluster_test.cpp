@@ -55,13 +55,13 @@ CE_KERNEL(k, 64) {
 // Each thread tells its counterparts in all blocks of the cluster a value; the work between the halves of the
 // barrier, after which all arrivals are initialised, is a reduction of the block's own.
 const std::string exchange = header + R"(
-struct Shared { Words<2> value[BLOCKS][64]; float own[64]; Arrival told; };
+struct Shared { Words<2> value[BLOCKS][64]; float own[64]; Mbarrier told; };
 CE_KERNEL(k, 64) {
   Shared& shared = shared_memory<Shared>();
   const int t = thread_index();
   if (t == 0) {
-    arrival_init(shared.told);
-    arrival_expect(shared.told, BLOCKS * 64 * 8);
+    mbarrier_init(shared.told);
+    mbarrier_arrive_expect_tx(shared.told, BLOCKS * 64 * 8);
   }
   cluster_arrive();
   shared.own[t] = float(t);
@@ -72,13 +72,13 @@ CE_KERNEL(k, 64) {
   put_bits(words.word[0], float(block_index() + 2000));
   for (int rank = 0; rank < BLOCKS; ++rank)
     cluster_send(shared.value[cluster_rank()][t], words, shared.told, rank);
-  if (!EARLY) arrival_wait(shared.told);
+  if (!EARLY) mbarrier_wait(shared.told);
   for (int rank = 0; rank < BLOCKS; ++rank) {
     float value;
     get_bits(shared.value[rank][t].word[0], value);
     sum += value;
   }
-  if (EARLY) arrival_wait(shared.told);
+  if (EARLY) mbarrier_wait(shared.told);
   arguments.out[block_index() * 64 + t] = sum;
 })";
 

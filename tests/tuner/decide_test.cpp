@@ -213,7 +213,7 @@ TEST(Decide, ConfigsThatCannotWorkForTheKeyAreIgnored) {
   for (const char* bad :
        {"warp/warps=1,vec=4,lanes=3,rows=1,load=ca,store=wb",    // no value of the axis
         "warp/warps=1,vec=4,lanes=32,rows=1,load=ca,store=wb",   // too much for its registers
-        "bandwidth/warps=8,vec=4,tile=8192,load=last,store=wb",  // serves other operations
+        "bandwidth/warps=8,vec=4,tile=8192,load=evict_last,store=wb",  // serves other operations
         "strided/warps=8,vec=4,load=ca,store=wb", "nothing/warps=1"}) {
     SCOPED_TRACE(bad);
     std::vector<Measurement> both(2, of_rows(40, good, 100));

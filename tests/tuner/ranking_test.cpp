@@ -176,7 +176,7 @@ TEST(Ranking, AVariantIsBelievedWhereItWasRecordedOnly) {
   };
   const std::vector<std::string> of_few = looked_at(few);
   EXPECT_LE(persistent_of(of_few), 6);
-  EXPECT_TRUE(contains(of_few, "cluster/warps=16,vec=8,tile=8192,cluster=2,load=last,store=cg"));
+  EXPECT_TRUE(contains(of_few, "cluster/warps=16,vec=8,tile=8192,cluster=2,load=evict_last,store=cg"));
   const Problem many{.operation = Operation::cross_entropy,
                      .dtype = DType::f32,
                      .reduction = Reduction::mean,
@@ -211,18 +211,18 @@ TEST(Ranking, LetsLoadsLeaveL2LastWhereMuchIsReadAndWritten) {
     return generator::load_names[static_cast<std::size_t>(tuner::safe_default(problem, h200).load)];
   };
   const Problem softmax{.alignment = generator::Alignment::vector, .rows = 4096, .columns = 32768};
-  EXPECT_EQ(load(softmax), "last");
+  EXPECT_EQ(load(softmax), "evict_last");
   const Problem with_gradient{.operation = Operation::cross_entropy,
                               .dtype = DType::bf16,
                               .gradient = true,
                               .alignment = generator::Alignment::vector,
                               .rows = 8192,
                               .columns = 128256};
-  EXPECT_EQ(load(with_gradient), "last");
+  EXPECT_EQ(load(with_gradient), "evict_last");
 
   Problem loss = with_gradient;
   loss.gradient = false;
-  EXPECT_NE(load(loss), "last") << "nothing is written for each element";
+  EXPECT_NE(load(loss), "evict_last") << "nothing is written for each element";
 }
 
 TEST(Ranking, LeavesTheReferenceKernelAlone) {

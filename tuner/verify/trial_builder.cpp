@@ -127,9 +127,9 @@ void TrialBuilder::add_scratch() {
       {.name = "workspace", .arguments = {offsetof(Arguments, workspace)}, .initial = std::move(initial)});
   expect_bytes({workspace, std::vector<std::byte>(counters)});
   if (problem().rows <= most_split_rows)
-    add({.name = "parts",
-         .arguments = {offsetof(Arguments, parts)},
-         .bytes = static_cast<std::size_t>(most_split_blocks * split_part_bytes),
+    add({.name = "partials",
+         .arguments = {offsetof(Arguments, partials)},
+         .bytes = static_cast<std::size_t>(most_split_blocks * split_partial_bytes),
          .initial = {poison}});
 }
 

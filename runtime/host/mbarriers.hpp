@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Arrivals in shared memory, and the copies that they tell of: bulk copies from global memory, and what other blocks
+/// Mbarriers in shared memory, and the copies that they tell of: bulk copies from global memory, and what other blocks
 /// of the cluster send.
 
 #include <array>
@@ -29,7 +29,7 @@ struct Copy {
 
 /// A word in shared memory and its phase, which ends when all have arrived and all copies have landed, of the sends as
 /// many bytes as were announced.
-struct Arrival {
+struct Mbarrier {
   unsigned long long* word = nullptr;
   const host_abi::Block* block = nullptr;
   int count = 1;                            ///< arrivals that end a phase
@@ -40,14 +40,14 @@ struct Arrival {
   std::int64_t announced = 0;  ///< bytes of sends that have not landed; below 0 before they are announced
 };
 
-/// The arrivals of a group's blocks. An arrival's word names its place in this list, so a word that was never
+/// The arrivals of a group's blocks. An mbarrier's word names its place in this list, so a word that was never
 /// initialised, or overwritten since, is known for what it is.
 ///
 /// A copy lands as late as it may, one at a time and in any order.
-class Arrivals {
+class Mbarriers {
  public:
-  Arrivals(const SharedMemory& shared, const Report& report) : shared_(shared), report_(report) {}
-  void start() noexcept { arrivals_.clear(); }
+  Mbarriers(const SharedMemory& shared, const Report& report) : shared_(shared), report_(report) {}
+  void start() noexcept { mbarriers_.clear(); }
 
   /// What a thread may do; each throws DeviceError where it is a mistake.
   void init(const ThreadState& thread, unsigned long long& word, int count, host_abi::Place place);
@@ -55,14 +55,14 @@ class Arrivals {
   using Woken = std::vector<const ThreadState*>;
   [[nodiscard]] Woken arrive(const ThreadState& thread, const unsigned long long& word,
                              host_abi::Place place);
-  /// One arrival, which announces that many bytes of sends.
+  /// One barrier, which announces that many bytes of sends.
   [[nodiscard]] Woken expect(const ThreadState& thread, const unsigned long long& word, int bytes,
                              host_abi::Place place);
   /// To the shared memory of any block of the group; the destination becomes NaN.
-  /// \param word  an arrival of the same block
+  /// \param word  an mbarrier of the same block
   void send(const ThreadState& thread, void* to, const void* words, int bytes, const unsigned long long& word,
             host_abi::Place place);
-  /// One arrival. The destination becomes NaN: what was there before may be gone at any moment.
+  /// One barrier. The destination becomes NaN: what was there before may be gone at any moment.
   [[nodiscard]] Woken load(const ThreadState& thread, void* to, const void* from, int bytes,
                            const unsigned long long& word, host_abi::Place place);
   /// True where the thread has to wait for the end of the phase of that parity.
@@ -80,19 +80,19 @@ class Arrivals {
   [[nodiscard]] std::string progress(const ThreadState& waiting) const;
 
  private:
-  Arrival& find(const ThreadState& thread, const unsigned long long& word, host_abi::Place place);
-  Arrival& find_own(const ThreadState& thread, const unsigned long long& word, host_abi::Place place);
-  Woken arrive(const ThreadState& thread, Arrival& arrival, host_abi::Place place) const;
+  Mbarrier& find(const ThreadState& thread, const unsigned long long& word, host_abi::Place place);
+  Mbarrier& find_own(const ThreadState& thread, const unsigned long long& word, host_abi::Place place);
+  Woken arrive(const ThreadState& thread, Mbarrier& barrier, host_abi::Place place) const;
   void require_shared(const ThreadState& thread, const void* data, std::size_t bytes, std::string_view what,
                       host_abi::Place place) const;
   void require_free(const ThreadState& thread, const Copy& copy, std::string_view what) const;
-  void start(const ThreadState& thread, Arrival& arrival, const Copy& copy, std::string_view what) const;
-  void land(Arrival& arrival, const Copy& copy) const;
-  Woken end_phase_if_complete(Arrival& arrival) const;
+  void start(const ThreadState& thread, Mbarrier& barrier, const Copy& copy, std::string_view what) const;
+  void land(Mbarrier& barrier, const Copy& copy) const;
+  Woken end_phase_if_complete(Mbarrier& barrier) const;
 
   const SharedMemory& shared_;
   const Report& report_;
-  std::vector<Arrival> arrivals_;
+  std::vector<Mbarrier> mbarriers_;
 };
 
 }  // namespace ce::runtime::host

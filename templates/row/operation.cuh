@@ -1,0 +1,104 @@
+// What a Variant runs over a row: the contract between templates/kernels and templates/operations.
+//
+// The Variant moves the data, holds it, and merges statistics; the Operation says what is counted and what is written.
+// For each row, every thread of the row makes an Operation and goes through it like this:
+//
+//     constant(value)?  ->  prepare(), set_target()  ->  add() each tile to the thread's Stats  ->  merge all Stats
+//                       ->  finalize(stats)          ->  store_row_results(), and apply() to each tile
+//
+// clang-format off
+//   Element, Stats                 of the inputs; the statistics (stats.cuh) that a row is reduced to
+//   reduces, has_output            the row is read before its outputs are known; something is written per element
+//   padding()                      the value of elements beyond the row
+//   factor()                       of the exponents
+//   maximum_of(tile)               the largest exponent of the tile, before the factor; where Stats has exponentials
+//   add(stats, tile)               adds the tile to statistics whose maximum is not smaller. Whether the tile is simple
+//   finalize(stats)                of the whole row: outputs and results are known from here on
+//   simple(tile), fast()           whether apply<true> is right for the tile; and for the row
+//   apply<fast>(elements, column)  the outputs of these columns
+//
+// and, with defaults for operations that have no such thing:
+//
+//   RowPrefetch(arguments, row)    what is read of a row before its turn; look_up() reads what depends on that
+//   BatchScalars(arguments)        what all rows share, counted or waited for; by whole warps
+//   KernelScalars(arguments)       what the arguments alone say, made once by threads that take many rows
+//   Operation(arguments, row, leader [, prefetch, kernel_scalars])    one thread of the row leads
+//   has_target, target_column(), target_output()    one column has another output
+//   target_logit(row), set_target(logit)    the logit of that column: read before outputs are written over it
+//   all_weights, weights           the weights of all classes are read: from `weights`, ClassWeights
+//   constant(value)                this row needs no inputs: its outputs, if any, are `value` (ignored rows)
+//   prepare([batch_scalars])       of a row that is not constant; by whole warps
+//   needs_maximum()                exponentials could overflow or vanish if all maxima were 0
+//   caps, cap(tile)                logits are put under a soft cap, in place: once for each time that a tile is read, after
+//                                  its maximum is known and before its outputs, by add() or cap()
+//   some_simple                    some tiles are simple and others are not
+//   store_row_results()            the leader writes what a row has once: losses and the like; by its whole warp, once for
+//                                  every row, constant ones, too
+//
+// Only for `pipeline_decoupled`: finalized(), what outputs need of a row, for use_finalized() of an Operation(arguments)
+// whose thread writes one row after the other; takes_plainly(tile), weights_of(tile), knows_weight, tile_weight.
+// clang-format on
+#pragma once
+#include "row/row.cuh"
+#include "row/stats.cuh"
+
+namespace ce {
+
+/// Of an operation without target, weights, cap, results of rows, or anything to read beside its rows.
+struct OperationDefaults {
+  using Element = problem::Element;
+  static constexpr bool has_target = false, all_weights = false, caps = false, some_simple = false;
+
+  struct RowPrefetch {
+    CE_DEVICE RowPrefetch(const Arguments&, int64) {}
+    CE_DEVICE void look_up(const Arguments&) {}
+  };
+  struct BatchScalars {
+    CE_DEVICE BatchScalars() {}
+    CE_DEVICE explicit BatchScalars(const Arguments&) {}
+  };
+  struct KernelScalars {
+    CE_DEVICE explicit KernelScalars(const Arguments&) {}
+  };
+  CE_DEVICE OperationDefaults() {}
+  CE_DEVICE OperationDefaults(const Arguments&, int64, bool) {}
+  CE_DEVICE OperationDefaults(const Arguments&, int64, bool, const RowPrefetch&, const KernelScalars&) {}
+  CE_DEVICE static float factor() { return 1.f; }
+  CE_DEVICE bool constant(float&) const { return false; }
+  CE_DEVICE Element target_logit(const Row<Element>&) const { return {}; }
+  CE_DEVICE void prepare() {}
+  template <class BatchScalars>
+  CE_DEVICE void prepare(const BatchScalars&) {}
+  CE_DEVICE void set_target(Element) {}
+  CE_DEVICE void store_row_results() const {}
+  CE_DEVICE static bool needs_maximum() { return false; }
+  CE_DEVICE bool fast() const { return true; }
+  template <class Tile>
+  CE_DEVICE static bool simple(const Tile&) {
+    return true;
+  }
+};
+
+/// The part of the contract that does not depend on how a Variant holds a row.
+template <class O>
+concept RowOperation = requires(O operation, const O finalized, const Arguments& arguments,
+                                typename O::Stats stats, const Elements<typename O::Element, 1>& elements,
+                                const Row<typename O::Element>& row, float value) {
+  O(arguments, 0ll, true);
+  O(arguments, 0ll, true, typename O::RowPrefetch(arguments, 0ll), typename O::KernelScalars(arguments));
+  {O::reduces && O::has_output && O::has_target && O::all_weights && O::caps && O::some_simple};
+  {O::padding()};
+  {operation.constant(value)};
+  {operation.target_logit(row)};
+  operation.prepare();
+  operation.prepare(typename O::BatchScalars(arguments));
+  operation.set_target(operation.target_logit(row));
+  {operation.needs_maximum()};
+  {operation.factor()};
+  operation.finalize(stats);
+  finalized.store_row_results();
+  {finalized.fast()};
+  {finalized.template apply<false>(elements, 0)};
+};
+
+}  // namespace ce

@@ -1,0 +1,201 @@
+// The statistics that a thread, a warp or a block has of a row, and how they are merged.
+//
+// Sums of exponentials follow the online recurrence (Milakov and Gimelshein, 2018, "Online normalizer
+// calculation for softmax"): the sum with the smaller maximum is rescaled to the larger one,
+//
+//     (m1, s1) + (m2, s2) = (m, s1 exp(m1 - m) + s2 exp(m2 - m))  with  m = max(m1, m2)
+//
+// The statistics of nothing but -infinity are (-infinity, 0). +infinity and NaN make the sum NaN, which then
+// reaches every result of the row, as in PyTorch.
+#pragma once
+#include "device/warp_reduce.cuh"
+#include "row/exponent.cuh"
+#include "row/layout.cuh"
+
+namespace ce {
+
+/// Behind every row: the largest int.
+constexpr int no_column = 0x7fffffff;
+
+/// A sum over many threads. Adding within a thread rounds little, since its own sum is small beside the whole; merging
+/// rounds more, and happens up to a dozen times. So in f32 `low` keeps the rounding errors of merges (TwoSum; Knuth,
+/// 1969, "The Art of Computer Programming", volume 2, 4.2.2).
+template <bool is_narrow>
+struct CompensatedSum;
+template <>
+struct CompensatedSum<true> {
+  float value = 0.f;
+
+  static constexpr int words = 1;
+  template <class Visit>
+  CE_DEVICE void each(Visit& visit) {
+    visit(value);
+  }
+
+  CE_DEVICE void merge(const CompensatedSum& other) { value += other.value; }
+  CE_DEVICE CompensatedSum of_lane(int mask) const { return {shuffle_xor(value, mask)}; }
+  CE_DEVICE float total() const { return value; }
+};
+template <>
+struct CompensatedSum<false> {
+  float value = 0.f, low = 0.f;
+
+  static constexpr int words = 2;
+  template <class Visit>
+  CE_DEVICE void each(Visit& visit) {
+    visit(value), visit(low);
+  }
+  CE_DEVICE void merge(const CompensatedSum& other) {
+    const float sum = value + other.value, merged = sum - value;
+    low = (low + other.low) + ((value - (sum - merged)) + (other.value - merged));
+    value = sum;
+  }
+  CE_DEVICE CompensatedSum of_lane(int mask) const {
+    return {shuffle_xor(value, mask), shuffle_xor(low, mask)};
+  }
+  /// An infinite sum has no `low` that is a number.
+  CE_DEVICE float total() const { return low == low ? value + low : value; }
+};
+
+/// \tparam has_exponentials  `max` and `sum` are used
+/// \tparam has_dot           `dot` is used; with exponentials also `weight`
+/// \tparam has_argmax        `largest` and `argmax` are used
+template <bool has_exponentials, bool has_dot, bool has_argmax>
+struct SoftmaxStats {
+  static constexpr bool exponentials = has_exponentials, dots = has_dot, indices = has_argmax;
+
+  float max = -infinity();
+  float sum = 0.f;  ///< of the exponentials, as Exponent(max, c) gives them
+  CompensatedSum<narrow>
+      dot;  ///< sum of weight x value; with exponentials of weight x exponent to the base e
+  CompensatedSum<narrow> weight;  ///< sum of the weights
+  float largest = -infinity();    ///< logit
+  int argmax = no_column;         ///< the first column that holds it
+
+  /// To a maximum that is not smaller.
+  /// \param c  the factor of the exponents
+  CE_DEVICE void rescale(float larger, float c) {
+    if constexpr (exponentials) {
+      const Exponent exponent(larger, c);
+      sum *= Exponent::power(exponent.exponent_of_maximum(max));
+      // No weight, or one of 0, stays so however far the maxima are apart.
+      if constexpr (dots)
+        if (const float moved = weight.total(); moved != 0.f)
+          dot.value = multiply_add(moved, exponent.logarithm_of_maximum(finite_or_zero(max)), dot.value);
+      max = larger;
+    }
+  }
+  /// The first of the largest logits so far, and of others.
+  CE_DEVICE void observe(float logit, int column) {
+    if (logit > largest || (logit == largest && column < argmax)) {
+      largest = logit;
+      argmax = column;
+    }
+  }
+  /// NaN is larger than infinity: it is one whose column, less 2^31, comes before all others.
+  CE_DEVICE void observe_nan(int column) {
+    if (column != no_column) observe(infinity(), column - no_column - 1);
+  }
+  /// The first NaN, else the first of the largest logits; the first column where all are -infinity.
+  CE_DEVICE int first_largest() const { return argmax == no_column ? 0 : argmax & no_column; }
+  /// \param c  the factor of the exponents
+  CE_DEVICE void merge(const SoftmaxStats& other, float c) {
+    SoftmaxStats next;
+    next.assign(other);
+    const float larger = maximum(max, next.max);
+    rescale(larger, c);
+    next.rescale(larger, c);
+    add(next);
+  }
+  /// merge() where both have the same maximum.
+  CE_DEVICE void add(const SoftmaxStats& other) {
+    if constexpr (exponentials) {
+      sum += other.sum;
+      if constexpr (dots) weight.merge(other.weight);
+    }
+    if constexpr (dots) dot.merge(other.dot);
+    if constexpr (indices) observe(other.largest, other.argmax);
+  }
+  /// The members in use, word for word: what a message holds.
+  static constexpr int words = StatsMembers{exponentials, dots, indices}.words(narrow);
+  template <class Visit>
+  CE_DEVICE void each(Visit& visit) {
+    if constexpr (exponentials) {
+      visit(max), visit(sum);
+      if constexpr (dots) weight.each(visit);
+    }
+    if constexpr (dots) dot.each(visit);
+    if constexpr (indices) visit(largest), visit(argmax);
+  }
+  /// Copies the members in use.
+  CE_DEVICE void assign(const SoftmaxStats& other) {
+    if constexpr (exponentials) {
+      max = other.max;
+      sum = other.sum;
+      if constexpr (dots) weight = other.weight;
+    }
+    if constexpr (dots) dot = other.dot;
+    if constexpr (indices) {
+      largest = other.largest;
+      argmax = other.argmax;
+    }
+  }
+};
+
+template <StatsMembers members>
+using StatsOf = SoftmaxStats<members.exponentials, members.dots, members.indices>;
+static_assert(sizeof(StatsOf<softmax_stats()>) == StatsMembers::bytes(narrow));
+
+/// As those of warp_reduce.cuh.
+template <int width = lanes, bool is_narrow>
+CE_DEVICE CompensatedSum<is_narrow> warp_sum(CompensatedSum<is_narrow> x) {
+#pragma unroll
+  for (int mask = width / 2; mask > 0; mask /= 2) x.merge(x.of_lane(mask));
+  return x;
+}
+
+/// Gives all parts of the warp their common maximum.
+/// \tparam at_once  by one instruction, where there is one for all lanes
+template <int width = lanes, bool at_once = false, class Stats>
+CE_DEVICE void rescale_warp(Stats& stats, float c) {
+  if constexpr (Stats::exponentials)
+    stats.rescale(at_once && width == lanes ? warp_maximum(stats.max) : warp_max<width>(stats.max), c);
+}
+
+/// \tparam rescaled       all lanes have the same maximum
+/// \tparam weights_known  the caller knows the sum of the weights
+/// \param c              the factor of the exponents; the maximum comes first, so that each lane rescales once
+template <int width = lanes, bool rescaled = false, bool weights_known = false, class Stats>
+CE_DEVICE Stats warp_merge(Stats stats, float c) {
+  if constexpr (!rescaled) rescale_warp<width>(stats, c);
+  if constexpr (Stats::exponentials) {
+    stats.sum = warp_sum<width>(stats.sum);
+    if constexpr (Stats::dots && !weights_known) stats.weight = warp_sum<width>(stats.weight);
+  }
+  if constexpr (Stats::dots) stats.dot = warp_sum<width>(stats.dot);
+  if constexpr (Stats::indices) {
+    const float largest = warp_max<width>(stats.largest);
+    stats.argmax = warp_min<width>(stats.largest == largest ? stats.argmax : no_column);
+    stats.largest = largest;
+  }
+  return stats;
+}
+
+/// Over the block; every thread gets the result. Orders the memory accesses before it with those after it,
+/// for all threads of the block.
+/// \tparam rescaled  all lanes of a warp have the same maximum
+template <int warps, bool rescaled = false, class Stats>
+CE_DEVICE Stats block_merge(const Stats& stats, Stats (&shared)[warps], float c) {
+  const Stats own = warp_merge<lanes, rescaled>(stats, c);
+  if constexpr (warps == 1) {
+    warp_barrier();
+    return own;
+  }
+  if (lane_index() == 0) shared[warp_index()].assign(own);
+  block_barrier();
+  Stats other;
+  other.assign(shared[lane_index() % warps]);
+  return warp_merge<warps>(other, c);
+}
+
+}  // namespace ce
