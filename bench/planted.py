@@ -54,7 +54,7 @@ SOME_TWICE = KERNEL + """
   ce_one_row(arguments, block);
 }
 """
-WAIT_BEFORE = "  operation.settle(part);"
+WAIT_BEFORE = "  operation.finalize(stats);"
 PLAIN = "unplanted"
 # Of which not all blocks run at once.
 PROBLEMS = ["bf16:1024x4096", "bf16:4096x2048", "f32:2048x4096", "bf16:8192x2048", "bf16:8192x4096", "f32:4096x4096",

@@ -13,7 +13,7 @@ namespace ce {
 /// What a call needs beyond its tensors.
 struct Scratch {
   std::int64_t partials = 0;  ///< where its partial statistics begin
-  std::int64_t bytes = 0;  ///< 0: nothing
+  std::int64_t bytes = 0;     ///< 0: nothing
 };
 
 struct Prepared {

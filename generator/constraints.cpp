@@ -91,7 +91,6 @@ int column_bytes(const Problem& problem) {
 /// \param column_bytes  of shared memory, for each column of a row
 Rejection rejects_bulk_copies(const Config& config, const Problem& problem, const Limits& limits, int threads,
                               int column_bytes) {
-  if (limits.capability != 0 && limits.capability < 90) return "clusters and bulk copies need sm_90";
   if (problem.alignment == Alignment::element || config.vec * size_of(problem.dtype) != widest_access)
     return "bulk copies move 16-byte vectors";
   if (Rejection reason = rejects_stores(config, problem)) return reason;
@@ -127,16 +126,16 @@ RingLayout ring_of(const Config& config, const Problem& problem, const RingRoles
   const RowShape shape = shape_of(config, problem);
   const bool has_target = is_cross_entropy(problem.operation) && !problem.probabilities;
   const bool has_marks = roles.finalizes_apart && problem.softcap && is_narrow(problem);
-  return {.roles = roles,
-          .inputs = inputs(problem),
-          .slice_vectors = shape.slice_vectors(config.cluster),
-          .cluster = config.cluster,
-          .stages = config.stages,
-          .bytes_of_message = message_bytes(stats_of(problem).words(is_narrow(problem)), has_target, has_marks),
-          .bytes_of_finalized = roles.finalizes_apart ? finalized_bytes : 0,
-          .weight_bytes = reads_all_weights(problem)
-                              ? shape.weight_bytes(config.cluster, size_of(problem.weight_dtype))
-                              : 0};
+  return {
+      .roles = roles,
+      .inputs = inputs(problem),
+      .slice_vectors = shape.slice_vectors(config.cluster),
+      .cluster = config.cluster,
+      .stages = config.stages,
+      .bytes_of_message = message_bytes(stats_of(problem).words(is_narrow(problem)), has_target, has_marks),
+      .bytes_of_finalized = roles.finalizes_apart ? finalized_bytes : 0,
+      .weight_bytes =
+          reads_all_weights(problem) ? shape.weight_bytes(config.cluster, size_of(problem.weight_dtype)) : 0};
 }
 RingLayout pipeline_of(const Config& config, const Problem& problem) {
   return ring_of(config, problem, pipeline_roles(config.warps, chunk_vectors(config)));

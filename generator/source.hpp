@@ -45,7 +45,7 @@ struct Program {
   std::vector<Source> sources;  ///< the first is that of the Config; the others are the same for every Config
   std::vector<Step> steps;
   std::int64_t partial_bytes = 0;  ///< of Arguments::partials that the steps need
-  bool takes_rows = false;      ///< the steps need a Workspace, whatever the problem
+  bool takes_rows = false;         ///< the steps need a Workspace, whatever the problem
 };
 
 /// The same problem (but for its rows) and config give the same texts, byte for byte.

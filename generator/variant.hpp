@@ -30,8 +30,8 @@ struct Variant {
   std::string_view name;
   std::string_view file;  ///< below templates/; its "// axis" lines are the space
   bool (*serves)(const Problem&);
-  /// Why this config cannot work for the problem, found without compiling anything; nothing when it can.
-  std::optional<std::string> (*rejects)(const Config&, const Problem&, const Limits&);
+  /// Why this config cannot work for a problem that it serves; nothing when it can. rejects() asks it.
+  std::optional<std::string> (*constraints)(const Config&, const Problem&, const Limits&);
   /// Dynamic shared memory of a block.
   int (*shared_bytes)(const Config&, const Problem&);
   /// Blocks that the rows need.
@@ -40,8 +40,16 @@ struct Variant {
   bool persistent = false;
   std::span<const VariantStep> steps;
   std::int64_t partial_bytes = 0;  ///< of Arguments::partials
-  bool takes_rows = false;      ///< counts rows in the Workspace
+  bool takes_rows = false;         ///< counts rows in the Workspace
+  int minimum_capability = 75;     ///< 10 x major + minor; the host device has all
 
+  /// Whether a device of that capability can run its kernels.
+  [[nodiscard]] bool runs_on(const Limits& limits) const noexcept {
+    return limits.capability == 0 || limits.capability >= minimum_capability;
+  }
+  /// Why this config cannot work for the problem on such a device, found without compiling anything; nothing when it can.
+  [[nodiscard]] std::optional<std::string> rejects(const Config& config, const Problem& problem,
+                                                   const Limits& limits) const;
   /// The axes that its template names, which is read once.
   [[nodiscard]] const std::vector<const Axis*>& axes() const;
   /// Every point of the template's space, constraints not applied, in a fixed order; listed once.

@@ -31,10 +31,10 @@ struct Timing {
 };
 
 struct Retiming {
-  generator::Problem problem;   ///< as it was timed: with fewer rows where scratch memory was short
-  Timing winner;                ///< its bytes are the fewest that must move
+  generator::Problem problem;      ///< as it was timed: with fewer rows where scratch memory was short
+  Timing winner;                   ///< its bytes are the fewest that must move
   std::int64_t partial_bytes = 0;  ///< that the winner leaves for its other blocks
-  Timing ceiling;               ///< the fastest that was found
+  Timing ceiling;                  ///< the fastest that was found
 
   [[nodiscard]] double share() const noexcept { return ceiling.gbs() > 0 ? winner.gbs() / ceiling.gbs() : 0; }
 };

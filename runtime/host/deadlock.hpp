@@ -6,9 +6,9 @@
 #include <span>
 #include <string>
 
-#include "runtime/host/mbarriers.hpp"
 #include "runtime/host/cluster_barrier.hpp"
 #include "runtime/host/fiber.hpp"
+#include "runtime/host/mbarriers.hpp"
 
 namespace ce::runtime::host {
 

@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "ce/error.hpp"
-#include "runtime/host/mbarriers.hpp"
 #include "runtime/host/cluster_barrier.hpp"
 #include "runtime/host/deadlock.hpp"
 #include "runtime/host/fiber.hpp"
 #include "runtime/host/guard.hpp"
+#include "runtime/host/mbarriers.hpp"
 #include "runtime/host/order.hpp"
 #include "runtime/host/report.hpp"
 #include "runtime/host/shared_memory.hpp"

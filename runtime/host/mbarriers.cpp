@@ -38,7 +38,7 @@ Mbarriers::Woken Mbarriers::arrive(const ThreadState& thread, const unsigned lon
 }
 
 Mbarriers::Woken Mbarriers::expect(const ThreadState& thread, const unsigned long long& word, int bytes,
-                                 Place place) {
+                                   Place place) {
   if (bytes < 1) throw report_.mistake(thread, fmt::format("announces {} bytes", bytes), place);
   Mbarrier& barrier = find_own(thread, word, place);
   barrier.announced += bytes;
@@ -46,7 +46,7 @@ Mbarriers::Woken Mbarriers::expect(const ThreadState& thread, const unsigned lon
 }
 
 void Mbarriers::send(const ThreadState& thread, void* to, const void* words, int bytes,
-                    const unsigned long long& word, Place place) {
+                     const unsigned long long& word, Place place) {
   Copy copy{.started = place, .to = static_cast<std::byte*>(to), .bytes = static_cast<std::size_t>(bytes)};
   if (reinterpret_cast<std::uintptr_t>(to) % copy.bytes != 0)
     throw report_.mistake(
@@ -57,13 +57,14 @@ void Mbarriers::send(const ThreadState& thread, void* to, const void* words, int
 
 Mbarriers::Woken Mbarriers::arrive(const ThreadState& thread, Mbarrier& barrier, Place place) const {
   if (barrier.pending == 0)
-    throw report_.mistake(thread, fmt::format("is one more than the {} of an mbarrier", barrier.count), place);
+    throw report_.mistake(thread, fmt::format("is one more than the {} of an mbarrier", barrier.count),
+                          place);
   --barrier.pending;
   return end_phase_if_complete(barrier);
 }
 
 Mbarriers::Woken Mbarriers::load(const ThreadState& thread, void* to, const void* from, int bytes,
-                               const unsigned long long& word, Place place) {
+                                 const unsigned long long& word, Place place) {
   const std::pair<const char*, std::uintptr_t> multiples[] = {
       {"to an address", reinterpret_cast<std::uintptr_t>(to)},
       {"from an address", reinterpret_cast<std::uintptr_t>(from)},
@@ -84,7 +85,7 @@ Mbarriers::Woken Mbarriers::load(const ThreadState& thread, void* to, const void
 }
 
 void Mbarriers::start(const ThreadState& thread, Mbarrier& barrier, const Copy& copy,
-                     std::string_view what) const {
+                      std::string_view what) const {
   require_free(thread, copy, what);
   barrier.copies.push_back(copy);
   write_nan({copy.to, copy.bytes});
@@ -143,7 +144,7 @@ Mbarrier& Mbarriers::find_own(const ThreadState& thread, const unsigned long lon
 }
 
 void Mbarriers::require_shared(const ThreadState& thread, const void* data, std::size_t bytes,
-                              std::string_view what, Place place) const {
+                               std::string_view what, Place place) const {
   if (!shared_.contains(static_cast<std::size_t>(thread.block->rank), data, bytes))
     throw report_.mistake(thread, fmt::format("{} that is not in its block's shared memory", what), place);
 }
@@ -171,8 +172,9 @@ void Mbarriers::land(Mbarrier& barrier, const Copy& copy) const {
 Mbarriers::Woken Mbarriers::end_phase_if_complete(Mbarrier& barrier) const {
   if (barrier.pending > 0 || !barrier.copies.empty() || barrier.announced > 0) return {};
   if (barrier.announced < 0)
-    throw report_.error(*barrier.block, fmt::format("{} bytes more were sent to it than an mbarrier announced",
-                                                    -barrier.announced));
+    throw report_.error(
+        *barrier.block,
+        fmt::format("{} bytes more were sent to it than an mbarrier announced", -barrier.announced));
   barrier.pending = barrier.count;
   ++barrier.phase;
   return std::exchange(barrier.waiting, {});

@@ -3,27 +3,38 @@
 // A kernel asserts that its shared memory is as large as is said here; the generator asks before anything is compiled.
 #pragma once
 
+/// In front of a function that both a kernel and the generator call.
+#if defined(__CUDACC__)
+#define CE_HOST_DEVICE __host__ __device__
+#else
+#define CE_HOST_DEVICE
+#endif
+
 namespace ce {
 
-constexpr int ceil_of(int count, int size) { return (count + size - 1) / size; }
-constexpr long long align_16(long long bytes) { return (bytes + 15) / 16 * 16; }
+CE_HOST_DEVICE constexpr int ceil_of(int count, int size) { return (count + size - 1) / size; }
+CE_HOST_DEVICE constexpr long long align_16(long long bytes) { return (bytes + 15) / 16 * 16; }
 
 /// A row in vectors (row.cuh).
 struct RowShape {
   int columns, vec, element_bytes;
   bool aligned;  ///< every row of every tensor starts on a vector boundary
 
-  constexpr int line() const { return 128 / (vec * element_bytes); }  ///< vectors of a 128-byte line
+  CE_HOST_DEVICE constexpr int line() const {
+    return 128 / (vec * element_bytes);
+  }  ///< vectors of a 128-byte line
   /// No prologue and no epilogue.
-  constexpr bool whole() const { return aligned && columns % vec == 0; }
+  CE_HOST_DEVICE constexpr bool whole() const { return aligned && columns % vec == 0; }
   /// Whole lines: all sizes are constants.
-  constexpr bool exact() const { return aligned && columns % (vec * line()) == 0; }
+  CE_HOST_DEVICE constexpr bool exact() const { return aligned && columns % (vec * line()) == 0; }
   /// Vectors counted from the line in which the row starts, at most.
-  constexpr int most_vectors() const { return columns / vec + (exact() ? 0 : line() - 1); }
+  CE_HOST_DEVICE constexpr int most_vectors() const { return columns / vec + (exact() ? 0 : line() - 1); }
   /// Vectors of the slice of a row that each block of a cluster has: whole lines of 16-byte vectors.
-  constexpr int slice_vectors(int cluster) const { return ceil_of(ceil_of(most_vectors(), cluster), 8) * 8; }
+  CE_HOST_DEVICE constexpr int slice_vectors(int cluster) const {
+    return ceil_of(ceil_of(most_vectors(), cluster), 8) * 8;
+  }
   /// Bytes of the class weights of a slice, wherever its row starts.
-  constexpr long long weight_bytes(int cluster, int weight_size) const {
+  CE_HOST_DEVICE constexpr long long weight_bytes(int cluster, int weight_size) const {
     const int beside = exact() ? 0 : line() + 1;
     return (static_cast<long long>(slice_vectors(cluster)) + beside) * vec * weight_size;
   }
@@ -36,25 +47,25 @@ struct StatsMembers {
   bool indices;       ///< the largest logit and its column
 
   /// 32-bit words of them; sums of f32 rows have a second word each.
-  constexpr int words(bool is_narrow) const {
+  CE_HOST_DEVICE constexpr int words(bool is_narrow) const {
     const int sum = is_narrow ? 1 : 2;
     return (exponentials ? 2 : 0) + (dots ? sum : 0) + (exponentials && dots ? sum : 0) + (indices ? 2 : 0);
   }
   /// Of a SoftmaxStats, which has all of them.
-  static constexpr int bytes(bool is_narrow) { return is_narrow ? 24 : 32; }
+  CE_HOST_DEVICE static constexpr int bytes(bool is_narrow) { return is_narrow ? 24 : 32; }
 };
-constexpr StatsMembers softmax_stats() { return {true, false, false}; }
-constexpr StatsMembers softmax_backward_stats() { return {false, true, false}; }
+CE_HOST_DEVICE constexpr StatsMembers softmax_stats() { return {true, false, false}; }
+CE_HOST_DEVICE constexpr StatsMembers softmax_backward_stats() { return {false, true, false}; }
 /// \param forward        logsumexp is found, not read
 /// \param probabilities  targets are probabilities
 /// \param indices        argmax or hit is written
-constexpr StatsMembers cross_entropy_stats(bool forward, bool probabilities, bool smoothing, bool weights,
-                                           bool indices) {
+CE_HOST_DEVICE constexpr StatsMembers cross_entropy_stats(bool forward, bool probabilities, bool smoothing,
+                                                          bool weights, bool indices) {
   return {forward, probabilities || (smoothing && (forward || weights)), indices};
 }
 
 /// Bytes of a Message (message.cuh) about a row.
-constexpr int message_bytes(int stats_words, bool has_target, bool has_marks) {
+CE_HOST_DEVICE constexpr int message_bytes(int stats_words, bool has_target, bool has_marks) {
   return ceil_of(stats_words + (has_target ? 1 : 0) + (has_marks ? 1 : 0), 4) * 16;
 }
 
@@ -64,8 +75,8 @@ struct ClusterLayout {
   int bytes_of_stats;    ///< StatsMembers::bytes()
   int bytes_of_message;  ///< message_bytes()
 
-  constexpr int chunks() const { return ceil_of(slice_vectors, chunk_vectors); }
-  constexpr long long bytes() const {
+  CE_HOST_DEVICE constexpr int chunks() const { return ceil_of(slice_vectors, chunk_vectors); }
+  CE_HOST_DEVICE constexpr long long bytes() const {
     return 16ll * slice_vectors * inputs +
            align_16(8ll * chunks() + static_cast<long long>(bytes_of_stats) * warps) +
            static_cast<long long>(bytes_of_message) * cluster + 16;
@@ -82,24 +93,24 @@ struct RingRoles {
   bool finalizes_apart;  ///< one warp finalizes rows for its block; the ring may be longer than two rows
 };
 /// As many warps write as reduce.
-constexpr RingRoles pipeline_roles(int warps, int chunk_vectors) {
+CE_HOST_DEVICE constexpr RingRoles pipeline_roles(int warps, int chunk_vectors) {
   const int team = (warps - 1) / 2;
   return {team, 2 * 32 * team, chunk_vectors, 0, false};
 }
 /// The second warp finalizes. Writers hold chunks that they read before they know their row, unless reducers put logits
 /// under their cap in the ring first.
-constexpr RingRoles pipeline_decoupled_roles(int warps, int reducers, int chunk_vectors, int hold,
-                                             bool caps) {
+CE_HOST_DEVICE constexpr RingRoles pipeline_decoupled_roles(int warps, int reducers, int chunk_vectors,
+                                                            int hold, bool caps) {
   const int writers = 32 * (warps - 2 - reducers);
   return {reducers, 32 * reducers + writers, chunk_vectors, caps ? 0 : hold * writers / chunk_vectors, true};
 }
 /// The warps that reduce hold `hold` vectors a thread in registers, and write.
-constexpr RingRoles persistent_roles(int warps, int unroll, int hold) {
+CE_HOST_DEVICE constexpr RingRoles persistent_roles(int warps, int unroll, int hold) {
   const int readers = 32 * (warps - 1);
   return {warps - 1, readers, unroll * readers, hold / (unroll > 0 ? unroll : 1), false};
 }
 /// Nothing of a row stays.
-constexpr RingRoles persistent_reduce_roles(int warps, int unroll) {
+CE_HOST_DEVICE constexpr RingRoles persistent_reduce_roles(int warps, int unroll) {
   const int readers = 32 * (warps - 1);
   return {warps - 1, readers, unroll * readers, 0x7fffffff, false};
 }
@@ -116,27 +127,27 @@ struct RingLayout {
   int bytes_of_finalized;  ///< finalized_bytes; 0 where no warp finalizes apart
   long long weight_bytes;  ///< RowShape::weight_bytes(), or 0
 
-  constexpr int chunks() const { return ceil_of(slice_vectors, roles.chunk_vectors); }
-  constexpr int ring_stages() const {
+  CE_HOST_DEVICE constexpr int chunks() const { return ceil_of(slice_vectors, roles.chunk_vectors); }
+  CE_HOST_DEVICE constexpr int ring_stages() const {
     return (roles.held_chunks < chunks() ? chunks() - roles.held_chunks : 0) + stages;
   }
   /// A thread that has read the last chunk of row n, in a stage that was used before, has a ring of ring_stages() chunks
   /// behind it, which all readers have read: of row n - rows_ahead() even the chunks that are not read ahead of its
   /// statistics. So the last readers of this block have the messages about that row from all blocks.
-  constexpr int rows_ahead() const {
+  CE_HOST_DEVICE constexpr int rows_ahead() const {
     return roles.finalizes_apart ? (ring_stages() + roles.held_chunks) / chunks() : 1;
   }
   /// No block publishes about row n + message_slots() before it has read what all say of row n + rows_ahead(), and they
   /// had read about row n.
-  constexpr int message_slots() const { return 2 * rows_ahead(); }
+  CE_HOST_DEVICE constexpr int message_slots() const { return 2 * rows_ahead(); }
   /// Rows that a cluster has taken and that not all roles of all blocks have seen. When a loader begins row m, the last
   /// readers of its block have read about row m - 1 - rows_ahead(), and so those of all blocks about row
   /// m - 1 - message_slots(): every role, loaders too, has taken that row from the queue, whose slot is written next.
-  constexpr int queue_slots() const { return message_slots() + 2; }
+  CE_HOST_DEVICE constexpr int queue_slots() const { return message_slots() + 2; }
   /// Messages about a row.
-  constexpr int messages() const { return cluster * roles.team_warps; }
+  CE_HOST_DEVICE constexpr int messages() const { return cluster * roles.team_warps; }
 
-  constexpr long long bytes() const {
+  CE_HOST_DEVICE constexpr long long bytes() const {
     const long long barriers = 2ll * ring_stages() + message_slots() + queue_slots();
     const long long ring = 16ll * ring_stages() * inputs * roles.chunk_vectors;
     return align_16(static_cast<long long>(message_slots()) * bytes_of_finalized) +

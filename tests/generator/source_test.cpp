@@ -15,6 +15,7 @@
 #include "generator/variant.hpp"
 #include "templates/arguments.cuh"
 #include "templates/embedded.hpp"
+#include "tests/generator/served.hpp"
 
 namespace ce::generator {
 namespace {
@@ -22,58 +23,11 @@ namespace {
 const Problem softmax{.dtype = DType::bf16, .rows = 8192, .columns = 4096};
 const Config block{.variant = "block", .warps = 8, .vec = 8, .load = 2, .store = 2};
 
-/// A point of every variant.
-const std::vector<Config> points{
-    {.variant = "warp", .warps = 4, .vec = 4, .lanes = 16, .rows = 2},
-    block,
-    {.variant = "two_pass", .warps = 8, .vec = 8, .tile = 4096},
-    {.variant = "cluster", .warps = 16, .vec = 8, .tile = 4096, .cluster = 4},
-    {.variant = "pipeline", .warps = 17, .vec = 8, .tile = 4096, .cluster = 2, .stages = 1},
-    {.variant = "pipeline_decoupled",
-     .warps = 18,
-     .reducers = 8,
-     .vec = 8,
-     .tile = 4096,
-     .cluster = 2,
-     .stages = 2,
-     .hold = 2},
-    {.variant = "persistent", .warps = 16, .vec = 8, .unroll = 2, .cluster = 1, .stages = 2, .hold = 8},
-    {.variant = "persistent_reduce", .warps = 13, .vec = 8, .unroll = 2, .cluster = 1, .stages = 3},
-    {.variant = "split", .warps = 8, .vec = 8, .split = 16},
-    {.variant = "elementwise", .warps = 4, .vec = 8, .tile = 1024},
-    {.variant = "strided", .warps = 4, .tile = 8},
-    {.variant = "bandwidth", .warps = 8, .vec = 8, .tile = 8192},
-};
-
-bool takes_rows(const Config& config) {
-  return config.variant == "pipeline" || config.variant == "pipeline_decoupled" ||
-         config.variant == "persistent" || config.variant == "persistent_reduce";
-}
-
-/// The problem, or what the variant serves of it.
+/// The problem as the variant of the config serves it, in rows of its own.
 Problem served(Problem problem, const Config& config) {
-  problem.strided = config.variant == "strided";
-  if (config.variant == "bandwidth") problem = {.operation = Operation::add};
-  if (config.variant == "persistent") problem.softcap = false;
-  if (config.variant == "pipeline") problem.softcap = problem.weights = false;
-  if (config.variant == "pipeline_decoupled") {
-    if (!is_cross_entropy(problem.operation)) problem.operation = Operation::cross_entropy;
-    problem.gradient = problem.softcap = true;
-  }
-  if (config.variant == "elementwise") {
-    problem.operation = Operation::cross_entropy_backward;
-    problem.gradient = true;
-    problem.smoothing = problem.probabilities = false;
-    problem.z_loss_out = problem.lse_out = problem.argmax_out = problem.hit_out = false;
-  }
-  if (config.variant == "persistent_reduce") {
-    problem.operation = Operation::cross_entropy;
-    problem.gradient = false;
-    problem.upstream = Upstream::one;
-  }
   problem.rows = 64;
   problem.columns = 32768;
-  return problem;
+  return test::nearest_served(variant(config.variant), problem);
 }
 
 const Problem cross_entropy_problem{
@@ -88,6 +42,21 @@ Problem with_all_options() {
       problem.z_loss_out = problem.lse_out = problem.argmax_out = problem.hit_out = true;
   return problem;
 }
+
+/// A config of every variant, for bf16.
+std::vector<Config> points_of_variants() {
+  std::vector<Config> points;
+  for (const Variant& each : variants()) {
+    const Config named{.variant = std::string(each.name)};
+    const auto configs = test::configs_of(each, served(cross_entropy_problem, named), test::limits_of(90));
+    points.push_back(configs[configs.size() / 2]);
+  }
+  return points;
+}
+const std::vector<Config> points = points_of_variants();
+
+bool serves(const Config& config, const Problem& problem) { return variant(config.variant).serves(problem); }
+bool is_ceiling_of(const Config& config) { return serves(config, {.operation = Operation::copy}); }
 
 /// Rows are an argument: no text knows them, whatever the variant and the options.
 TEST(Source, SameInputSameText) {
@@ -125,23 +94,23 @@ TEST(Source, OptionsThatAreOffAreConstantsThatAreFalse) {
       {"sums", [](Problem& p) { p.reduction = Reduction::sum; }},
       {"from_lse", [](Problem& p) { p.operation = Operation::cross_entropy_backward; }},
   };
+  const auto is = [](const std::string& text, const std::string& option, bool on) {
+    return text.find("constexpr bool " + option + " = " + (on ? "true;" : "false;")) != std::string::npos;
+  };
   for (const Config& config : points) {
-    if (config.variant == "bandwidth") continue;
-    const std::set<std::string> always =
-        config.variant == "elementwise"          ? std::set<std::string>{"gradient", "from_lse"}
-        : config.variant == "pipeline_decoupled" ? std::set<std::string>{"gradient", "softcap"}
-                                                 : std::set<std::string>{};
+    if (is_ceiling_of(config)) continue;
+    const Problem least = served(cross_entropy_problem, config);
+    const std::string least_text = generate(least, config).sources.front().text;
     for (const auto& [option, turn_on] : options) {
-      Problem problem = served(cross_entropy_problem, config);
+      Problem problem = least;
       turn_on(problem);
-      if (!variant(config.variant).serves(problem)) continue;
-      if (config.variant == "elementwise" && option == "sums") continue;  // no losses
+      if (!serves(config, problem)) continue;
+      if (least.operation == Operation::cross_entropy_backward && option == "sums") continue;  // no losses
       const std::string text = generate(problem, config).sources.front().text;
       for (const auto& [other, unused] : options) {
-        const std::string constant = "constexpr bool " + other + " = ";
-        const bool on = other == option || always.contains(other);
-        EXPECT_EQ(text.find(constant + "true;") != std::string::npos, on) << other;
-        EXPECT_EQ(text.find(constant + "false;") != std::string::npos, !on) << other;
+        const bool on = other == option || is(least_text, other, true);
+        EXPECT_TRUE(is(text, other, on)) << to_text(config) << ": " << option << ", " << other;
+        EXPECT_FALSE(is(text, other, !on)) << to_text(config) << ": " << option << ", " << other;
       }
     }
   }
@@ -202,9 +171,11 @@ TEST(Program, StepsFollowFromVariantOperationAndReduction) {
   constexpr auto forward = Operation::cross_entropy, backward = Operation::cross_entropy_backward;
   for (const Config& config : points) {
     SCOPED_TRACE(to_text(config));
-    const std::string row = config.variant == "split" ? "ce_partial ce_row" : "ce_row";
+    std::string row;
+    for (const VariantStep& step : variant(config.variant).steps)
+      row += (row.empty() ? "" : " ") + std::string(step.entry);
     EXPECT_EQ(entries(generate(served(softmax, config), config)), row);
-    if (config.variant == "bandwidth") continue;
+    if (is_ceiling_of(config)) continue;
     const std::pair<Problem, std::string> expected[] = {
         steps(forward, Reduction::none, true, false, row),
         steps(forward, Reduction::sum, true, false, row + " ce_sum"),
@@ -217,8 +188,8 @@ TEST(Program, StepsFollowFromVariantOperationAndReduction) {
         steps(backward, Reduction::mean, true, true, row),
     };
     for (auto [problem, wanted] : expected) {
-      problem.strided = config.variant == "strided";
-      if (!variant(config.variant).serves(problem)) continue;
+      problem.strided = served(problem, config).strided;
+      if (!serves(config, problem)) continue;
       problem.rows = most_fused_rows;  // whose kernel does it all
       EXPECT_EQ(entries(generate(problem, config)), problem.gradient ? row : wanted) << title(problem);
       ++problem.rows;
@@ -241,28 +212,45 @@ TEST(Program, LaterStepsOverlapTheOneBefore) {
 }
 
 TEST(Program, StepsAreLaunchedAsTheConfigSays) {
-  const std::map<std::string, std::int64_t> blocks_of_64_rows{{"warp", 4},        {"block", 64},
-                                                              {"two_pass", 64},   {"cluster", 256},
-                                                              {"pipeline", 128},  {"pipeline_decoupled", 128},
-                                                              {"persistent", 64}, {"persistent_reduce", 64},
-                                                              {"split", 1024},    {"elementwise", 64 * 32},
-                                                              {"strided", 2},     {"bandwidth", 256}};
-  for (const Config& config : points) {
+  struct Launched {
+    Config config;
+    std::int64_t blocks_of_64_rows;
+    bool stay = false;  ///< and take rows
+  };
+  const Launched all[] = {
+      {{.variant = "warp", .warps = 4, .vec = 4, .lanes = 16, .rows = 2}, 4},
+      {block, 64},
+      {{.variant = "two_pass", .warps = 8, .vec = 8, .tile = 4096}, 64},
+      {{.variant = "cluster", .warps = 16, .vec = 8, .tile = 4096, .cluster = 4}, 256},
+      {{.variant = "pipeline", .warps = 17, .vec = 8, .tile = 4096, .cluster = 2, .stages = 1}, 128, true},
+      {{.variant = "persistent", .warps = 16, .vec = 8, .unroll = 2, .cluster = 1, .stages = 2, .hold = 8},
+       64,
+       true},
+      {{.variant = "persistent_reduce", .warps = 13, .vec = 8, .unroll = 2, .cluster = 1, .stages = 3},
+       64,
+       true},
+      {{.variant = "split", .warps = 8, .vec = 8, .split = 16}, 1024},
+      {{.variant = "elementwise", .warps = 4, .vec = 8, .tile = 1024}, 64 * 32},
+      {{.variant = "strided", .warps = 4, .tile = 8}, 2},
+      {{.variant = "bandwidth", .warps = 8, .vec = 8, .tile = 8192}, 256},
+  };
+  for (const auto& [config, blocks, stay] : all) {
     SCOPED_TRACE(to_text(config));
-    const Problem problem = served(softmax, config);
+    Problem problem = served(softmax, config);
+    problem.columns = 32768;
     const Program program = generate(problem, config);
     EXPECT_EQ(program.config, config);
     for (const Step& step : program.steps) {
       EXPECT_EQ(step.source, 0u);
       EXPECT_EQ(step.threads, 32u * static_cast<unsigned>(config.warps));
       EXPECT_EQ(step.cluster, config.cluster == 0 ? 1u : static_cast<unsigned>(config.cluster));
-      EXPECT_EQ(step.blocks(config, problem), blocks_of_64_rows.at(config.variant));
-      EXPECT_EQ(step.persistent, takes_rows(config));
+      EXPECT_EQ(step.blocks(config, problem), blocks);
+      EXPECT_EQ(step.persistent, stay);
       const std::string constant = "constexpr int shared_bytes = " + std::to_string(step.shared_bytes) + ";";
       EXPECT_NE(program.sources[0].text.find(constant), std::string::npos) << constant;
     }
-    EXPECT_EQ(program.partial_bytes > 0, config.variant == "split");
-    EXPECT_EQ(program.takes_rows, takes_rows(config));
+    EXPECT_EQ(program.partial_bytes > 0, config.split > 0);
+    EXPECT_EQ(program.takes_rows, stay);
   }
 }
 
@@ -278,13 +266,12 @@ TEST(Program, SumsAreTheSameSourceForEveryConfigAndWidth) {
   const Program narrow = generate(of_many_rows(mean, block), block);
   ASSERT_EQ(narrow.sources.size(), 2u);
   for (const Config& config : points) {
-    if (config.variant == "bandwidth" || config.variant == "elementwise") continue;  // no losses
-    if (config.variant == "persistent_reduce") continue;  // losses without a gradient
     Problem other = mean;
     other.lse_out = other.smoothing = other.softcap = other.batched = true;  // nothing of it is summed
     other = of_many_rows(other, config);
+    if (other.operation != mean.operation || other.gradient != mean.gradient) continue;
     other.columns = 65536;
-    EXPECT_EQ(generate(other, config).sources[1].text, narrow.sources[1].text) << to_text(config);
+    EXPECT_EQ(generate(other, config).sources.at(1).text, narrow.sources[1].text) << to_text(config);
   }
   mean.weights = true;  // looked up by class
   EXPECT_NE(generate(of_many_rows(mean, block), block).sources[1].text, narrow.sources[1].text);
@@ -301,7 +288,7 @@ TEST(Program, AVariantMustServeTheOperation) {
   for (const Config& config : points) {
     Problem other = served(softmax, config);
     other.strided = !other.strided;
-    if (config.variant == "bandwidth") other.operation = Operation::softmax;
+    if (is_ceiling_of(config)) other.operation = Operation::softmax;
     EXPECT_THROW((void)generate(other, config), InvalidArgument) << to_text(config);
   }
   Problem backward = cross_entropy_problem;
@@ -317,17 +304,15 @@ TEST(TemplateDigest, IsOfEveryFileOfTheSources) {
   for (const auto operation : {Operation::softmax, Operation::log_softmax_backward, Operation::cross_entropy,
                                Operation::cross_entropy_backward, Operation::copy})
     for (const Variant& variant : variants()) {
-      Problem problem{.operation = operation, .gradient = true, .rows = 4096, .columns = 4096};
-      problem.strided = variant.name == std::string_view("strided");
-      if (!variant.serves(problem)) continue;
-      const std::vector<Config> configs = space(problem, {.shared_bytes_per_block = 200 << 10});
-      const auto config = std::ranges::find(configs, variant.name, &Config::variant);
-      if (config == configs.end()) continue;
-      SCOPED_TRACE(title(problem) + " " + to_text(*config));
+      const Problem problem =
+          test::nearest_served(variant, {.operation = operation, .rows = 64, .columns = 4096});
+      if (problem.operation != operation) continue;
+      const Config config = test::configs_of(variant, problem, test::limits_of(90)).front();
+      SCOPED_TRACE(title(problem) + " " + to_text(config));
       std::set<std::string> files{std::string(variant.file)};
       for (const char* file :
            {"operations/softmax.cuh", "operations/softmax_backward.cuh", "operations/cross_entropy.cuh"})
-        if (std::string_view(generate(problem, *config).sources.front().flat())
+        if (std::string_view(generate(problem, config).sources.front().flat())
                 .find(template_text(file).substr(0, 60)) != std::string_view::npos)
           files.insert(file);
       if (is_cross_entropy(operation)) files.insert("kernels/loss_sum.cuh");
@@ -339,7 +324,7 @@ TEST(TemplateDigest, IsOfEveryFileOfTheSources) {
       const std::vector<std::string_view> parts(codes.begin(), codes.end());
       EXPECT_EQ(template_digest(operation, variant.name), digest_of(parts));
       for (const std::string& file : files) all += template_text(file);
-      for (const Source& source : generate(problem, *config).sources)
+      for (const Source& source : generate(problem, config).sources)
         for (const auto& [name, text] : source.headers)
           EXPECT_NE(all.find(text), std::string::npos) << name << " is not in the digest";
     }

@@ -10,149 +10,89 @@
 #include <vector>
 
 #include "ce/error.hpp"
+#include "generator/operations/cross_entropy.hpp"
 #include "generator/source.hpp"
 #include "generator/variant.hpp"
 #include "runtime/cuda/nvrtc.hpp"
 #include "tests/environment.hpp"
+#include "tests/generator/served.hpp"
 
 namespace ce::generator {
 namespace {
 
-bool is_bandwidth(const Variant& variant) { return variant.serves({.operation = Operation::copy}); }
-bool needs_clusters(const Variant& variant) {
-  return variant.name == "cluster" || variant.name == "pipeline" || variant.name == "pipeline_decoupled" ||
-         variant.name == "persistent" || variant.name == "persistent_reduce";
-}
-
-/// Every option at once, as far as they go together and the variant serves them.
-Problem with_all_options(const Variant& variant, Problem problem) {
+/// Every option at once.
+Problem with_all_options(Operation operation, DType dtype) {
+  Problem problem{.operation = operation, .dtype = dtype, .rows = 64, .columns = 32768};
   problem.reduction = Reduction::mean;
   problem.upstream = Upstream::rows;
-  problem.gradient = problem.smoothing = problem.weights = problem.z_loss = problem.softcap = problem.scale =
-      true;
-  if (problem.operation == Operation::cross_entropy) {
-    problem.z_loss_out = problem.lse_out = problem.argmax_out = true;
-    problem.hit_out = !problem.probabilities;
-  }
-  if (variant.name == "persistent" || variant.name == "pipeline") problem.softcap = false;
-  if (variant.name == "pipeline") problem.weights = false;
+  problem.gradient = problem.weights = true;
+  for (const CrossEntropyOption& option : cross_entropy_options) problem.*option.field = true;
+  for (const CrossEntropyOutput& output : cross_entropy_outputs)
+    problem.*output.field = output.is_possible(problem);
   return problem;
 }
 
-/// Of the width that the variant is for.
-Problem plain(const Variant& variant, Operation operation, DType dtype) {
-  const bool strided = !is_bandwidth(variant) && variant.serves({.strided = true});
-  return {.operation = operation,
-          .dtype = dtype,
-          .strided = strided,
-          .rows = 64,
-          .columns = variant.name == "warp"         ? 256
-                     : variant.name == "block"      ? 4096
-                     : variant.name == "persistent" ? 131072
-                                                    : 32768};
-}
-
-/// What `elementwise` serves: nothing is reduced.
-std::vector<Problem> problems_of_elementwise(const Variant& variant) {
-  Problem usual = plain(variant, Operation::cross_entropy_backward, DType::bf16);
-  usual.gradient = usual.in_place = true;
-  usual.upstream = Upstream::scalar;
-  Problem weights = with_all_options(variant, plain(variant, Operation::cross_entropy_backward, DType::f16)),
-          smoothing = weights;
-  weights.smoothing = smoothing.weights = false;
-  smoothing.batched = true;
-  return {usual, weights, smoothing};
-}
-
-/// What `persistent_reduce` serves: losses alone. Of weights that all rows need it has room for those of narrow rows.
-std::vector<Problem> problems_of_persistent_reduce(const Variant& variant) {
+/// Each operation once, cross entropy with as many options as the variant serves together.
+std::vector<Problem> operations_of(const Variant& variant) {
+  const auto plain = [](Operation operation, DType dtype) {
+    return Problem{.operation = operation, .dtype = dtype, .rows = 64, .columns = 32768};
+  };
+  Problem log_softmax = plain(Operation::log_softmax, DType::bf16);
+  log_softmax.columns += 3;
+  log_softmax.alignment = Alignment::shifted;
+  Problem log_softmax_backward = plain(Operation::log_softmax_backward, DType::f32);
+  log_softmax_backward.batched = true;
   std::vector<Problem> problems;
-  for (const DType dtype : {DType::bf16, DType::f16, DType::f32}) {
-    Problem problem = with_all_options(variant, plain(variant, Operation::cross_entropy, dtype));
-    problem.gradient = false;
-    problem.upstream = Upstream::one;
-    problem.weights = dtype != DType::bf16;
-    problem.smoothing = !problem.weights;
-    problems.push_back(problem);
-  }
-  problems[1].columns += 3;
-  problems[1].alignment = Alignment::shifted;
-  problems[1].batched = true;
+  for (const Problem& wanted :
+       {plain(Operation::softmax, DType::f16), log_softmax, plain(Operation::softmax_backward, DType::bf16),
+        log_softmax_backward, with_all_options(Operation::cross_entropy, DType::bf16),
+        with_all_options(Operation::cross_entropy_backward, DType::f16), plain(Operation::copy, DType::f32),
+        plain(Operation::read, DType::f32), plain(Operation::add, DType::f32)})
+    if (const auto problem = test::nearest_served(
+            variant, wanted, [&](const Problem& nearest) { return nearest.operation == wanted.operation; }))
+      problems.push_back(*problem);
   return problems;
 }
 
-/// What `pipeline_decoupled` serves: cross entropy with a soft cap or weights that all rows need.
-std::vector<Problem> problems_of_pipeline_decoupled(const Variant& variant) {
-  Problem backward = with_all_options(variant, plain(variant, Operation::cross_entropy_backward, DType::f16));
-  backward.columns += 3;
-  backward.alignment = Alignment::shifted;
-  backward.batched = true;
-  return {with_all_options(variant, plain(variant, Operation::cross_entropy, DType::bf16)), backward};
-}
-
-/// What `pipeline` serves of the backward operation: targets that are probabilities.
-Problem backward_for(const Variant& variant, Problem problem) {
-  if (variant.name == "pipeline") problem.probabilities = true;
-  return problem;
-}
-
-/// Each operation once, cross entropy with all options.
-std::vector<Problem> operations_of(const Variant& variant) {
-  if (is_bandwidth(variant))
-    return {plain(variant, Operation::copy, DType::f32), plain(variant, Operation::read, DType::f32),
-            plain(variant, Operation::add, DType::f32)};
-  if (variant.name == "elementwise") return problems_of_elementwise(variant);
-  if (variant.name == "persistent_reduce") return problems_of_persistent_reduce(variant);
-  if (variant.name == "pipeline_decoupled") return problems_of_pipeline_decoupled(variant);
-  Problem log_softmax = plain(variant, Operation::log_softmax, DType::bf16);
-  log_softmax.columns += 3;
-  if (!log_softmax.strided) log_softmax.alignment = Alignment::shifted;
-  Problem log_softmax_backward = plain(variant, Operation::log_softmax_backward, DType::f32);
-  log_softmax_backward.batched = true;
-  return {plain(variant, Operation::softmax, DType::f16),
-          log_softmax,
-          plain(variant, Operation::softmax_backward, DType::bf16),
-          log_softmax_backward,
-          with_all_options(variant, plain(variant, Operation::cross_entropy, DType::bf16)),
-          with_all_options(
-              variant, backward_for(variant, plain(variant, Operation::cross_entropy_backward, DType::f16)))};
-}
-
-/// Cross entropy as most call it, by itself, and with probabilities.
+/// Cross entropy as most call it, by itself, with probabilities, and with whatever else the variant serves and no problem
+/// shows yet.
 std::vector<Problem> more_of(const Variant& variant) {
-  if (is_bandwidth(variant) || variant.name == "elementwise") return {};
-  const bool writes_rows =
-      variant.name == "pipeline" || variant.name == "pipeline_decoupled" || variant.name == "persistent";
-  Problem usual = plain(variant, Operation::cross_entropy, DType::bf16);
+  Problem usual{.operation = Operation::cross_entropy, .dtype = DType::bf16, .rows = 64, .columns = 32768};
   usual.target_dtype = DType::i32;
   usual.loss_dtype = DType::bf16;
   usual.reduction = Reduction::sum;
-  usual.softcap = variant.name == "pipeline_decoupled";
-  usual.weights = variant.name == "pipeline";  // of the targets alone
-  if (variant.name != "persistent_reduce") {
-    usual.upstream = Upstream::scalar;
-    usual.gradient = usual.in_place = true;
-  }
-  Problem probabilities = plain(variant, Operation::cross_entropy, DType::f32);
+  usual.upstream = Upstream::scalar;
+  usual.gradient = usual.in_place = true;
+  Problem probabilities = with_all_options(Operation::cross_entropy, DType::f32);
   probabilities.probabilities = true;
-  if (variant.name == "persistent_reduce")
-    return {usual, probabilities, plain(variant, Operation::cross_entropy, DType::f32)};
-  Problem loss = plain(variant, Operation::cross_entropy, DType::f32);
-  if (!loss.strided && !needs_clusters(variant)) loss.alignment = Alignment::element;
-  std::vector<Problem> problems{usual, with_all_options(variant, probabilities)};
-  if (!writes_rows) problems.push_back(loss);
+  const Problem loss{
+      .operation = Operation::cross_entropy, .alignment = Alignment::element, .rows = 64, .columns = 32768};
+  std::vector<Problem> problems;
+  for (const Problem& wanted : {usual, probabilities, loss})
+    if (const auto problem = test::nearest_served(variant, wanted, [](const Problem& nearest) {
+          return nearest.operation == Operation::cross_entropy;
+        }))
+      problems.push_back(*problem);
+  std::set<std::string> shown;
+  const auto show = [&](const Problem& problem) {
+    std::istringstream words(code_text(problem));
+    for (std::string word; words >> word;) shown.insert(word);
+  };
+  for (const Problem& problem : operations_of(variant)) show(problem);
+  for (const Problem& problem : problems) show(problem);
+  for (const std::string& word : test::words_served(variant, DType::bf16)) {
+    if (shown.contains(word)) continue;
+    problems.push_back(test::problem_with(variant, DType::bf16, word).value());
+    show(problems.back());
+  }
   return problems;
 }
 
 /// A config from the middle or the end of the problem's space.
 std::optional<Config> config_of(const Variant& variant, const Problem& problem, int capability, bool last) {
-  std::vector<Config> configs;
-  const Limits limits{.capability = capability,
-                      .shared_bytes_per_block = capability < 90 ? 48 * 1024 : 227 * 1024};
-  for (const Config& config : space(problem, limits))
-    if (config.variant == variant.name) configs.push_back(config);
-  EXPECT_EQ(configs.empty(), needs_clusters(variant) && capability < 90)
-      << variant.name << ", " << title(problem);
+  const Limits limits = test::limits_of(capability);
+  const std::vector<Config> configs = test::configs_of(variant, problem, limits);
+  EXPECT_EQ(configs.empty(), !variant.runs_on(limits)) << variant.name << ", " << title(problem);
   if (configs.empty()) return std::nullopt;
   return last ? configs.back() : configs[configs.size() / 2];
 }
@@ -183,36 +123,6 @@ class Compiler {
   std::set<std::string> compiled_;
 };
 
-/// What compiles below is all there is: no option or operation of a variant is left out.
-TEST(CompiledProblems, ShowEveryOptionOfEveryVariant) {
-  for (const Variant& variant : variants()) {
-    if (is_bandwidth(variant)) continue;
-    std::vector<Problem> problems = operations_of(variant);
-    const std::vector<Problem> more = more_of(variant);
-    problems.insert(problems.end(), more.begin(), more.end());
-    std::set<std::string> shown;
-    for (const Problem& problem : problems) {
-      validate(problem);
-      EXPECT_TRUE(variant.serves(problem)) << variant.name << ", " << title(problem);
-      std::istringstream words(code_text(problem));
-      for (std::string word; words >> word;) shown.insert(word);
-    }
-    std::vector<std::string> wanted{"smoothing", "weights=f32", "z_loss", "scale", "batched", "mean"};
-    if (variant.name != "persistent" && variant.name != "pipeline") wanted.push_back("softcap");
-    if (variant.name != "persistent_reduce")
-      wanted.insert(wanted.end(),
-                    {"cross_entropy_backward", "gradient", "upstream=scalar", "upstream=rows", "in_place"});
-    if (variant.name != "elementwise")
-      wanted.insert(wanted.end(), {"cross_entropy", "probabilities", "z_loss_out", "lse_out", "argmax_out",
-                                   "hit_out", "sum", "target=i32", "loss=bf16", "f32", "f16", "bf16"});
-    if (variant.name != "elementwise" && variant.name != "persistent_reduce" &&
-        variant.name != "pipeline_decoupled")
-      wanted.insert(wanted.end(), {"softmax", "log_softmax", "softmax_backward", "log_softmax_backward"});
-    for (const std::string& word : wanted)
-      EXPECT_TRUE(shown.contains(word)) << variant.name << " is not compiled with " << word;
-  }
-}
-
 std::size_t count_of(std::string_view part, std::string_view text) {
   std::size_t count = 0;
   for (std::size_t at = text.find(part); at != text.npos; at = text.find(part, at + 1)) ++count;
@@ -227,15 +137,15 @@ TEST(CompiledProblems, ReadWeightsInSharedMemoryByVectors) {
   if (nvrtc == nullptr || nvrtc->target(unknown) != "compute_90")
     GTEST_SKIP() << "no NVRTC that makes PTX for sm_90";
   for (const Variant& variant : variants()) {
-    if (variant.name != "pipeline_decoupled" && variant.name != "persistent" &&
-        variant.name != "persistent_reduce")
-      continue;
+    if (!variant.takes_rows) continue;
     for (const DType dtype : {DType::bf16, DType::f32}) {
-      Problem problem = plain(variant, Operation::cross_entropy, dtype);
-      problem.smoothing = problem.weights = true;
-      problem.gradient = variant.name != "persistent_reduce";
-      validate(problem);
-      if (!variant.serves(problem)) continue;
+      Problem wanted{.operation = Operation::cross_entropy, .dtype = dtype, .rows = 64, .columns = 32768};
+      wanted.smoothing = wanted.weights = wanted.gradient = true;
+      const auto served = test::nearest_served(variant, wanted, [](const Problem& nearest) {
+        return nearest.smoothing && nearest.weights && !nearest.softcap && !nearest.probabilities;
+      });
+      if (!served) continue;
+      const Problem problem = *served;
       const std::optional<Config> config = config_of(variant, problem, 90, false);
       if (!config) continue;
       SCOPED_TRACE(to_text(*config) + ", " + title(problem));

@@ -15,6 +15,7 @@
 
 #include "ce/error.hpp"
 #include "templates/arguments.cuh"
+#include "tests/generator/served.hpp"
 #include "tuner/verify/verify.hpp"
 
 namespace ce::test {
@@ -49,7 +50,13 @@ const std::vector<std::int64_t>& widths_of(std::string_view variant) {
       {"elementwise", {1000, 1, 33, 4099, 127, 20001}},
       {"strided", {19, 1, 100, 2, 1000}},
   };
-  return widths.at(variant);
+  static const std::vector<std::int64_t> of_others{1000, 33, 4099, 16384, 20001, 40003};
+  const auto own = widths.find(variant);
+  return own == widths.end() ? of_others : own->second;
+}
+
+bool is_strided(std::string_view variant) {
+  return generator::variant(variant).serves({.operation = Operation::softmax, .strided = true});
 }
 
 bool heads(Random& random) { return random() % 2 == 0; }
@@ -91,13 +98,18 @@ std::optional<Config> draw_config(const Problem& problem, std::string_view varia
                                   const generator::Limits& limits, Random& random) {
   const generator::Variant& drawn = generator::variant(variant);
   if (!drawn.serves(problem)) return std::nullopt;
-  // As if blocks had less of it: rows that need not be as wide are held in the same way.
-  generator::Limits fewer = limits;
-  if (variant == "persistent")
-    fewer.shared_bytes_per_block = std::min(fewer.shared_bytes_per_block, 80 * 1024);
   std::vector<const Config*> fitting;
-  for (const Config& point : drawn.points())
-    if (!drawn.rejects(point, problem, fewer)) fitting.push_back(&point);
+  const auto find = [&](const generator::Limits& within) {
+    for (const Config& point : drawn.points())
+      if (!drawn.rejects(point, problem, within)) fitting.push_back(&point);
+  };
+  find(limits);
+  if (fitting
+          .empty()) {  // as if blocks had less of it: rows that need not be as wide are held in the same way
+    generator::Limits fewer = limits;
+    fewer.shared_bytes_per_block = std::min(fewer.shared_bytes_per_block, 80 * 1024);
+    find(fewer);
+  }
   if (fitting.empty()) return std::nullopt;
   return *fitting[random() % fitting.size()];
 }
@@ -111,7 +123,7 @@ std::optional<Case> draw_case(Operation operation, DType dtype, std::string_view
     Problem problem{.operation = operation, .dtype = dtype};
     problem.columns = widths[random() % widths.size()];
     if (is_cross_entropy(operation)) draw_options(problem, random);
-    draw_layout(problem, variant == "strided", random);
+    draw_layout(problem, is_strided(variant), random);
     generator::validate(problem);
     if (const auto config = draw_config(problem, variant, limits, random)) return Case{problem, *config};
   }
@@ -122,6 +134,13 @@ std::optional<Case> draw_case(Operation operation, DType dtype, std::string_view
 using Outcome = std::variant<tuner::Built, std::exception_ptr>;
 
 }  // namespace
+
+std::vector<std::string_view> variants_of_rows() {
+  std::vector<std::string_view> names;
+  for (const generator::Variant& variant : generator::variants())
+    if (!variant.serves({.operation = Operation::copy})) names.push_back(variant.name);
+  return names;
+}
 
 std::set<std::string> words_of(const Case& one) {
   std::set<std::string> words;
@@ -161,9 +180,9 @@ std::vector<Case> covering_cases(std::string_view variant, const generator::Limi
 std::vector<Case> product_of_options(const generator::Limits& limits, std::uint64_t seed, int part,
                                      int parts) {
   Random random(seed + static_cast<std::uint64_t>(part));
-  const std::vector<std::string_view> variants{
-      "warp",    "block",    "two_pass",           "split",      "strided",
-      "cluster", "pipeline", "pipeline_decoupled", "persistent", "persistent_reduce"};
+  std::vector<std::string_view> variants;
+  for (const std::string_view variant : variants_of_rows())
+    if (serves(generator::variant(variant), Operation::cross_entropy)) variants.push_back(variant);
   std::vector<Case> cases;
   constexpr int combinations = 1 << 10;  // of ten options that are on or off
   int number = 0;
@@ -192,7 +211,7 @@ std::vector<Case> product_of_options(const generator::Limits& limits, std::uint6
         problem.dtype = dtypes[(cases.size() + turn) % 3];  // each variant meets all
         const std::vector<std::int64_t>& widths = widths_of(variant);
         problem.columns = widths[random() % widths.size()];
-        draw_layout(problem, variant == "strided", random);
+        draw_layout(problem, is_strided(variant), random);
         auto config = draw_config(problem, variant, limits, random);
         if (!config) {  // too little in common with this variant: the one that takes everything
           problem.strided = false;

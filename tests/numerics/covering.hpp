@@ -25,6 +25,9 @@ struct Case {
 /// dtype, and the values of its config.
 [[nodiscard]] std::set<std::string> words_of(const Case& one);
 
+/// The variants that reduce or write rows: all but the ceilings.
+[[nodiscard]] std::vector<std::string_view> variants_of_rows();
+
 /// Cases of a variant, drawn for each operation that it serves with each dtype in turn, until that pair has
 /// shown nothing new for a while; only those that show something new are kept. So every operation meets every
 /// dtype, and but for odds that no seed will meet, every option every dtype.

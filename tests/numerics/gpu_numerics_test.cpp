@@ -56,10 +56,7 @@ TEST_P(EveryVariant, AFew) {
   expect_right(*device, cache, cases, seed);
 }
 
-INSTANTIATE_TEST_SUITE_P(GpuNumerics, EveryVariant,
-                         testing::Values("warp", "block", "two_pass", "cluster", "pipeline",
-                                         "pipeline_decoupled", "persistent", "persistent_reduce", "split",
-                                         "elementwise", "strided"),
+INSTANTIATE_TEST_SUITE_P(GpuNumerics, EveryVariant, testing::ValuesIn(variants_of_rows()),
                          [](const auto& test) { return std::string(test.param); });
 
 class ProductOfOptions : public GpuNumerics, public testing::WithParamInterface<int> {};

@@ -5,6 +5,7 @@
 
 #include "covering.hpp"
 #include "runtime/host/device.hpp"
+#include "tests/generator/served.hpp"
 #include "tests/seed.hpp"
 #include "tuner/kernel.hpp"
 
@@ -35,7 +36,7 @@ std::vector<Case> of_few_rows(std::vector<Case> cases) {
   return cases;
 }
 
-class EveryVariant : public HostNumerics, public testing::WithParamInterface<std::string> {};
+class EveryVariant : public HostNumerics, public testing::WithParamInterface<std::string_view> {};
 
 TEST_P(EveryVariant, CoveringArray) {
   const std::vector<Case> cases = of_few_rows(covering_cases(GetParam(), limits, seed));
@@ -45,27 +46,15 @@ TEST_P(EveryVariant, CoveringArray) {
   // That the array covers what it claims to cover.
   std::set<std::string> seen;
   for (const Case& one : cases) seen.merge(words_of(one));
-  const bool reduces = GetParam() != "elementwise", writes = GetParam() != "persistent_reduce";
-  std::vector<const char*> words{"smoothing", "z_loss", "scale", "none", "mean", "batched"};
-  if (GetParam() != "persistent" && GetParam() != "pipeline") words.push_back("softcap");
-  if (writes)
-    words.insert(words.end(),
-                 {"cross_entropy_backward", "upstream=scalar", "upstream=rows", "in_place", "gradient"});
-  if (reduces)
-    words.insert(words.end(), {"cross_entropy", "probabilities", "weights=f32", "z_loss_out", "lse_out",
-                               "argmax_out", "hit_out", "sum", "target=i32"});
-  if (reduces && writes && GetParam() != "pipeline_decoupled")
-    words.insert(words.end(), {"softmax", "log_softmax", "softmax_backward", "log_softmax_backward"});
-  for (const char* dtype : {"f32", "f16", "bf16"})
-    for (const char* word : words)
-      EXPECT_TRUE(seen.contains(fmt::format("{} {}", word, dtype))) << word << " " << dtype;
+  for (const DType dtype : {DType::f32, DType::f16, DType::bf16})
+    for (const std::string& word : words_served(generator::variant(GetParam()), dtype)) {
+      if (word.starts_with("loss=") || word == name(dtype)) continue;
+      EXPECT_TRUE(seen.contains(fmt::format("{} {}", word, name(dtype)))) << word << " " << name(dtype);
+    }
 }
 
-INSTANTIATE_TEST_SUITE_P(HostNumerics, EveryVariant,
-                         testing::Values("warp", "block", "two_pass", "cluster", "pipeline",
-                                         "pipeline_decoupled", "persistent", "persistent_reduce", "split",
-                                         "elementwise", "strided"),
-                         [](const auto& test) { return test.param; });
+INSTANTIATE_TEST_SUITE_P(HostNumerics, EveryVariant, testing::ValuesIn(variants_of_rows()),
+                         [](const auto& test) { return std::string(test.param); });
 
 /// 72 combinations, which the seed draws.
 TEST_F(HostNumerics, SomeOfTheProductOfOptions) {

@@ -30,31 +30,32 @@ struct Mutation {
 constexpr std::int64_t many = most_fused_rows + 1;
 
 const Mutation mutations[] = {
-    {"a missing block barrier", "  block_barrier();\n  Part other;", "  Part other;", false},
-    {"a part that has seen only -infinity", "max == -infinity() ? 0.f : max", "max", false},
+    {"a missing block barrier", "  block_barrier();\n  Stats other;", "  Stats other;", false},
+    {"statistics of nothing but -infinity", "max == -infinity() ? 0.f : max", "max", false},
     {"no maximum subtracted", "return (x - max) * c;", "return x * c;", false},
     {"one step of the reduction left out", "int mask = width / 2; mask > 0", "int mask = width / 2; mask > 1",
      false},
-    {"the tail forgotten", "elements[0] = column >= 0", "elements[0] = column >= problem::columns - 1",
+    {"the epilogue forgotten", "elements[0] = column >= 0", "elements[0] = column >= problem::columns - 1",
      false},
     {"the last vector forgotten", "(reaches || v < end)", "(v < end - 1)", false},
-    {"vectors before the row", "(past || v >= cut.first)", "true", false},
+    {"vectors before the row", "(past || v >= partition.first)", "true", false},
     {"the target not left out of the sum", "tile.replace(target, -infinity());", "", true},
     {"the target's gradient not set", "const bool own = distance >= 0 &&",
      "const bool own = distance >= 1000000 &&", true},
     {"the gradient of the target one column off", "target_column() const { return target; }",
      "target_column() const { return target == 0 ? 1 : target - 1; }", true},
-    {"ignored rows not skipped", "early.index == arguments.ignore_index;", "false;", true},
+    {"ignored rows not skipped", "prefetch.index == arguments.ignore_index;", "false;", true},
     {"a target beyond the row", "index < problem::columns; }", "index <= problem::columns; }", true},
     {"the count forgotten", "return int(is_counted(arguments, row));", "return 1;", true},
     {"the count of many rows forgotten", "return {a.workspace->count, a.workspace->weight};",
      "return {a.rows, 1.f};", true, many},
     {"losses added before the last one is there", "== arguments.rows - 1;", "== arguments.rows - 2;", true},
-    {"ignored rows not recorded", "operation.record();\n    if constexpr", "if constexpr", true},
+    {"results of ignored rows not stored", "operation.store_row_results();\n    if constexpr", "if constexpr",
+     true},
     {"the counter not set back", "workspace->finished = 0;", "workspace->finished = 1;", true},
     {"the counter of many rows not set back", "workspace->finished = 0;", "workspace->finished = 1;", true,
      many},
-    {"a loss without the maximum", "u_target - finite_or_zero(part.max)", "u_target", true},
+    {"a loss without the maximum", "u_target - finite_or_zero(stats.max)", "u_target", true},
 };
 
 /// How often the text was replaced, over the sources of the program and what they include.
@@ -135,27 +136,27 @@ struct CapMutation {
 
 const Config warp{.variant = "warp", .warps = 2, .vec = 4, .lanes = 32, .rows = 1};
 const Config block{.variant = "block", .warps = 4, .vec = 4};
-const Config online{.variant = "two_pass", .warps = 4, .vec = 4, .tile = 1024};
+const Config two_pass{.variant = "two_pass", .warps = 4, .vec = 4, .tile = 1024};
 const Config split{.variant = "split", .warps = 4, .vec = 4, .split = 2};
 const Config cluster{.variant = "cluster", .warps = 4, .vec = 4, .tile = 2048, .cluster = 2};
 const Config pipeline{.variant = "pipeline", .warps = 17, .vec = 4, .tile = 2048, .cluster = 1, .stages = 2};
-const Config relay{.variant = "pipeline_decoupled",
-                   .warps = 18,
-                   .reducers = 8,
-                   .vec = 4,
-                   .tile = 2048,
-                   .cluster = 1,
-                   .stages = 4,
-                   .hold = 2};
+const Config decoupled{.variant = "pipeline_decoupled",
+                       .warps = 18,
+                       .reducers = 8,
+                       .vec = 4,
+                       .tile = 2048,
+                       .cluster = 1,
+                       .stages = 4,
+                       .hold = 2};
 
-const Config narrow_relay{.variant = "pipeline_decoupled",
-                          .warps = 18,
-                          .reducers = 8,
-                          .vec = 8,
-                          .tile = 8192,
-                          .cluster = 1,
-                          .stages = 2,
-                          .hold = 4};
+const Config narrow_decoupled{.variant = "pipeline_decoupled",
+                              .warps = 18,
+                              .reducers = 8,
+                              .vec = 8,
+                              .tile = 8192,
+                              .cluster = 1,
+                              .stages = 2,
+                              .hold = 4};
 
 const CapMutation cap_mutations[] = {
     {"elements outside of the row under the cap", "tile.inside(i) ? held(x, u) : Vec::filled(-infinity())",
@@ -163,49 +164,52 @@ const CapMutation cap_mutations[] = {
     {"the slope forgotten", "slope[k] = HyperbolicTangent::slope_of(t[k]);", "slope[k] = 1.f;", block, 1003},
     {"two caps in registers", "Logits::bounded)) cap(tile);", "Logits::bounded)) cap(tile), cap(tile);",
      block, 1003},
-    {"no cap of the edge", "  if constexpr (!RowCut::whole) operation.add(part, edge);", "", warp, 203},
-    {"the largest logit found under the cap, where others are as large", "see_largest(part, tile);",
-     "if constexpr (Part::indices)\n      if (const float largest = operation.maximum_of(tile); largest >= "
-     "part.largest && largest > -infinity())\n"
-     "        part.see(largest, first_where(tile, [&](float x) { return operation.logits.of(x) == largest; "
+    {"no cap of the edge", "  if constexpr (!Partition::whole) operation.add(stats, edge);", "", warp, 203},
+    {"the largest logit found under the cap, where others are as large", "observe_largest(stats, tile);",
+     "if constexpr (Stats::indices)\n      if (const float largest = operation.maximum_of(tile); largest >= "
+     "stats.largest && largest > -infinity())\n"
+     "        stats.observe(largest, first_where(tile, [&](float x) { return operation.logits.of(x) == "
+     "largest; "
      "}));",
-     online, 2051, true},
-    {"no cap where the row is read again", "      cap(operation, tile);\n", "", online, 2051},
+     two_pass, 2051, true},
+    {"no cap where the row is read again", "      cap(operation, tile);\n", "", two_pass, 2051},
     {"two caps where the row is read again", "      cap(operation, tile);\n",
      "      cap(operation, tile);\n      cap(operation, tile);\n", split, 1027},
     {"no cap of the edge that is read again", "    cap(operation, edge);\n", "", split, 1027},
     {"shared memory not put under the cap",
      "{ shared.row[0][v - begin] = tile.elements[i].of_input[0].data; }", "{}", cluster, 4099},
     {"reducers leave logits as they were", "{ place[v - at] = tile.elements[i].of_input[0].data; }", "{}",
-     relay, 6083},
+     decoupled, 6083},
     {"two caps, by reducers and by writers", "    leave();\n    return tile;",
-     "    leave();\n    Logits(site.arguments).put_under_cap(tile);\n    return tile;", relay, 6083},
-    {"reducers do not tell that they have", "    if constexpr (caps_in_ring) arrival_arrive(sent);\n", "",
-     relay, 6083},
-    {"chunks taken before they are under the cap",
-     "Operation::caps ? 0 : config::hold * writers / chunk_vectors", "config::hold * writers / chunk_vectors",
-     relay, 6083},
-    {"outcomes of another row", "outcomes[exchange.turn] = {", "outcomes[exchange.turn ^ 1] = {", relay,
+     "    leave();\n    Logits(block.arguments).put_under_cap(tile);\n    return tile;", decoupled, 6083},
+    {"reducers do not arrive when they have",
+     "      if constexpr (caps_in_ring) mbarrier_arrive(published);\n", "", decoupled, 6083},
+    {"chunks taken before they are under the cap", "caps ? 0 : hold * writers / chunk_vectors",
+     "hold * writers / chunk_vectors", decoupled, 6083},
+    {"results of another row", "rows_for_writers[reduction.slot] = {",
+     "rows_for_writers[reduction.slot ^ 1] = {", decoupled, 6083},
+    {"writers ahead of the finalizer",
+     "    DecoupledRing::wait(block.shared.finalized[reduction.slot], reduction.parity);\n", "", decoupled,
      6083},
-    {"writers ahead of the settler",
-     "    arrival_wait<true>(site.shared.settled[exchange.turn], exchange.parity);\n", "", relay, 6083},
     {"16 bits: the slope forgotten", "slope[k] = multiply_add(-t[k], t[k], c * c);", "slope[k] = c * c;",
      block, 1003, false, DType::bf16},
     {"16 bits: logits far from 0 in the form of others",
      "are_near_zero(absolute(x[k])) ? u[k] : ratio * x[k]", "u[k]", block, 1003, false, DType::f16},
     {"16 bits: all of a tile taken for near 0", "(holds_exponents() && has_near_form(",
      "(holds_exponents() || has_near_form(", block, 1003, false, DType::bf16},
-    {"16 bits: tiles left as they were", "vector = held(y, x);", "", online, 2051, false, DType::f16},
+    {"16 bits: tiles left as they were", "vector = held(y, x);", "", two_pass, 2051, false, DType::f16},
     {"16 bits: the same where all are near 0",
      "vector = Vector<f16, n>::of(x).template as<problem::Element>();", "", block, 1003, false, DType::bf16},
-    {"16 bits: chunks far from 0 not marked", "if (!extend(operation, seen, tile)) marks.join(mark);",
-     "extend(operation, seen, tile);", narrow_relay, 12163, false, DType::bf16},
+    {"16 bits: chunks far from 0 not marked", "if (!extend(operation, stats, tile)) not_simple.merge(mark);",
+     "extend(operation, stats, tile);", narrow_decoupled, 12163, false, DType::bf16},
     {"16 bits: the target's chunk taken for one without",
-     "plain.leave_out(distance / (chunk_vectors * vec));", ";", narrow_relay, 12163, false, DType::bf16},
-    {"16 bits: chunks that end outside of the row taken for full", "- ((Chunk::count - 1) * team + lanes);",
-     "+ chunk_vectors;", narrow_relay, 12163, false, DType::bf16},
-    {"16 bits: chunks that begin outside of the row taken for full", "all.leave_out(0);", "", narrow_relay,
-     16389, false, DType::bf16},
+     "plain.leave_out(distance / (Ring::chunk_vectors * vec));", ";", narrow_decoupled, 12163, false,
+     DType::bf16},
+    {"16 bits: chunks that end outside of the row taken for full",
+     "- ((Ring::Chunk::count - 1) * Ring::team + lanes);", "+ Ring::chunk_vectors;", narrow_decoupled, 12163,
+     false, DType::bf16},
+    {"16 bits: chunks that begin outside of the row taken for full", "all.leave_out(0);", "",
+     narrow_decoupled, 16389, false, DType::bf16},
 };
 
 class CapVerification : public testing::TestWithParam<CapMutation> {};
@@ -239,7 +243,7 @@ TEST(WeightVerification, CatchesAWarpThatDoesNotAddUpItsWeights) {
                         .alignment = generator::Alignment::vector,
                         .rows = 40,
                         .columns = 6144};
-  expect_noticed(forgets, problem, relay);
+  expect_noticed(forgets, problem, decoupled);
 }
 
 /// 40 rows leave 24 threads of a second block without one.
@@ -266,8 +270,8 @@ class WideDevice : public DeviceDecorator {
 };
 
 TEST(WideVerification, CatchesARowThatIsSkippedByWhoHasHadOne) {
-  const Mutation skips{"every second row of a cluster skipped", "site.clusters + atomic_add(",
-                       "site.clusters + 1 + atomic_add(", false};
+  const Mutation skips{"every second row of a cluster skipped", "block.clusters + atomic_add(",
+                       "block.clusters + 1 + atomic_add(", false};
   const Problem problem{.operation = Operation::softmax,
                         .alignment = generator::Alignment::vector,
                         .rows = 8192,

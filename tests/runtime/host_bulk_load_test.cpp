@@ -186,7 +186,7 @@ TEST(HostBulkLoad, AnArrivalThatWasNotInitialisedIsAnError) {
 
 TEST(HostBulkLoad, WaitingForWhatWasNeverStartedIsAnErrorAndNoHang) {
   const std::string all =
-      loading("if (first) mbarrier_init(barrier);\nblock_barrier();\narrival_wait(barrier);");
+      loading("if (first) mbarrier_init(barrier);\nblock_barrier();\nmbarrier_wait(barrier);");
   std::string message = failure_of(all, loading_launch);
   EXPECT_CONTAINS(message, "an mbarrier whose phase does not end at " + place_of(all, "mbarrier_wait"));
   const std::string one =
@@ -214,7 +214,7 @@ TEST(HostBulkLoad, MayBeStartedAfterOthersWaitForIt) {
 
 TEST(HostBulkLoad, MistakesOfTheThreadThatStartsItAreErrors) {
   const auto message_of = [](const std::string& statement) {
-    const std::string text = loading("if (first) {\narrival_init(barrier);\n" + statement + "  // here\n}");
+    const std::string text = loading("if (first) {\nmbarrier_init(barrier);\n" + statement + "  // here\n}");
     std::string message = failure_of(text, loading_launch);
     EXPECT_CONTAINS(message, place_of(text, "// here"));
     return message;
@@ -235,10 +235,9 @@ TEST(HostBulkLoad, MistakesOfTheThreadThatStartsItAreErrors) {
       message_of("for (int i = 0; i < 2; ++i) bulk_load(row + 4 * i, arguments.out, 16, barrier);"),
       "one more than the 1 of an mbarrier");
   EXPECT_CONTAINS(message_of("mbarrier_wait(barrier, 2);"), "a phase of parity 2");
-  EXPECT_CONTAINS(
-      message_of(
-          "for (int i = 0; i < 2; ++i) mbarrier_arrive(barrier), bulk_load(row, arguments.out, 16, barrier);"),
-      "one more than the 1 of an mbarrier");
+  EXPECT_CONTAINS(message_of("for (int i = 0; i < 2; ++i) mbarrier_arrive(barrier), bulk_load(row, "
+                             "arguments.out, 16, barrier);"),
+                  "one more than the 1 of an mbarrier");
 }
 
 // Two rows, chunk after chunk of both through the same memory and the same barrier, to which each load comes.
@@ -289,9 +288,9 @@ TEST(HostBulkLoad, OneTooFewOnAnArrivalIsAnErrorThatCounts) {
   block_barrier();
   mbarrier_wait(barrier);
 )");
-  EXPECT_CONTAINS(
-      failure_of(text, loading_launch),
-      "an mbarrier whose phase does not end at " + place_of(text, "mbarrier_wait") + " after 1 of 2 arrivals");
+  EXPECT_CONTAINS(failure_of(text, loading_launch), "an mbarrier whose phase does not end at " +
+                                                        place_of(text, "mbarrier_wait") +
+                                                        " after 1 of 2 arrivals");
 }
 
 // The loads of one barrier land one by one: the first to land finds that its destination was written to.

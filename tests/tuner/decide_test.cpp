@@ -211,8 +211,8 @@ TEST(Decide, ConfigsThatCannotWorkForTheKeyAreIgnored) {
   const std::string good =
       to_text(generator::space(problem, {.capability = 90, .shared_bytes_per_block = 232448}).at(0));
   for (const char* bad :
-       {"warp/warps=1,vec=4,lanes=3,rows=1,load=ca,store=wb",    // no value of the axis
-        "warp/warps=1,vec=4,lanes=32,rows=1,load=ca,store=wb",   // too much for its registers
+       {"warp/warps=1,vec=4,lanes=3,rows=1,load=ca,store=wb",          // no value of the axis
+        "warp/warps=1,vec=4,lanes=32,rows=1,load=ca,store=wb",         // too much for its registers
         "bandwidth/warps=8,vec=4,tile=8192,load=evict_last,store=wb",  // serves other operations
         "strided/warps=8,vec=4,load=ca,store=wb", "nothing/warps=1"}) {
     SCOPED_TRACE(bad);
