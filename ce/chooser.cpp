@@ -54,7 +54,7 @@ std::string sentence(const tuner::Report& report, const runtime::Device& device)
   return fmt::format(
       "tuned {} on {}: {} of {} configs ({} quarantined), winner {}, {:.4g} GB/s, took {:.1f} s",
       generator::title(report.problem), device.model().name, report.tried, report.configs, wrong,
-      report.winner, report.gbs, report.seconds);
+      generator::to_text(report.winner), report.gbs, report.seconds);
 }
 
 }  // namespace
@@ -201,9 +201,8 @@ const Chosen& Chooser::from_tuning(const Problem& problem, const std::stop_token
   compiled_ += report.compiled;
   log(LogLevel::info, sentence(report, device_));
   const std::lock_guard lock(looking_);
-  return plans_.put(problem,
-                    chosen(problem, build(problem, generator::parse_config(report.winner)).load(device_),
-                           {.origin = Origin::tuned, .reason = report.reason}));
+  return plans_.put(problem, chosen(problem, build(problem, report.winner).load(device_),
+                                    {.origin = Origin::tuned, .reason = report.reason}));
 }
 
 // ---- looking up ----------------------------------------------------------------------------------------
@@ -268,12 +267,12 @@ std::unique_ptr<Chosen> Chooser::best_known(const Problem& problem, const std::s
 /// What the databases say is best, compiles here and is right here: what is not is quarantined, where the compiler is not
 /// at fault, and they are asked again.
 Chooser::Known Chooser::known(const Problem& problem, Stream stream, Wanted wanted) {
-  std::string broken;
+  std::optional<generator::Config> broken;
   while (const auto decision = tuner_.known_winner(problem)) {
     const bool serves = tuner::has_final(decision);
     if (wanted == Wanted::winner && !serves) break;
     if (wanted == Wanted::winner && policy_ != Policy::frozen && is_to_go_on(problem, *decision)) break;
-    const std::string& config = decision->winner.config;
+    const generator::Config& config = decision->winner.config;
     try {
       Known found = from_database(problem, stream, *decision);
       found.is_winner = serves && found.chosen != nullptr;
@@ -302,9 +301,9 @@ bool Chooser::is_to_go_on(const Problem& problem, const tuner::Decision& decisio
 }
 
 /// Whether the compiler works at all.
-bool Chooser::compiles_another(const Problem& problem, std::string_view config) {
+bool Chooser::compiles_another(const Problem& problem, const generator::Config& config) {
   for (const generator::Config& other : tuner::safe_defaults(problem, device_.model())) {
-    if (generator::to_text(other) == config) continue;
+    if (other == config) continue;
     cache::Cache empty = cache::Cache::in_memory();
     try {
       compiled_ += tuner::build(device_, empty, problem, other).compiled;
@@ -336,7 +335,7 @@ void Chooser::quarantine(const Problem& problem, const tuner::Decision& decision
 /// \throws CompileError, WrongAnswer
 Chooser::Known Chooser::from_database(const Problem& problem, Stream stream,
                                       const tuner::Decision& decision) {
-  const generator::Config config = generator::parse_config(decision.winner.config);
+  const generator::Config& config = decision.winner.config;
   auto built = tuner::find_built(cache_, problem, config, decision.winner.measurement.compile_key);
   if (!built) built = build(problem, config);
   tuner::Kernel kernel = built->load(device_);

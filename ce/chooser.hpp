@@ -70,7 +70,7 @@ class Chooser {
   Known known(const generator::Problem& problem, Stream stream, Wanted wanted);
   Known from_database(const generator::Problem& problem, Stream stream, const tuner::Decision& decision);
   [[nodiscard]] bool is_to_go_on(const generator::Problem& problem, const tuner::Decision& decision) const;
-  bool compiles_another(const generator::Problem& problem, std::string_view config);
+  bool compiles_another(const generator::Problem& problem, const generator::Config& config);
   void quarantine(const generator::Problem& problem, const tuner::Decision& decision,
                   const std::string& reason, const std::string& said);
   tuner::Built build(const generator::Problem& problem, const generator::Config& config);

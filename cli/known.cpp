@@ -20,7 +20,7 @@ Known::Known(const cache::Cache& cache, const cache::Key& wanted)
   decision = tuner::decide(measurements, problem->operation);
   std::set<std::string> ranked;
   if (decision)
-    for (const tuner::Candidate& candidate : decision->ranking) ranked.insert(candidate.config);
+    for (const tuner::Candidate& candidate : decision->ranking) ranked.insert(candidate.text());
   std::map<std::string, const cache::Measurement*> latest;
   for (const cache::Measurement& measurement : measurements) {
     if (!tuner::is_current(measurement, problem->operation))

@@ -37,20 +37,22 @@ struct Possible {
   explicit Possible(const cache::Key& key)
       : problem(problem_of(key)), model(runtime::parse_model_key(key.device)) {}
 
-  /// False for what only a damaged or edited database, or an import, holds: texts that are no config, configs that no
-  /// search tries for the problem on the device. Where the key cannot be read, only the text is looked at.
-  [[nodiscard]] bool has(std::string_view text, std::int64_t rows) const {
+  /// The config that a text names. Nothing for what only a damaged or edited database, or an import, holds: texts that are
+  /// no config, configs that no search tries for the problem on the device. Where the key cannot be read, only the text is
+  /// looked at.
+  [[nodiscard]] std::optional<generator::Config> config_of(std::string_view text, std::int64_t rows) const {
     try {
-      const generator::Config config = generator::parse_config(text);
-      if (!problem || !model) return true;
+      generator::Config config = generator::parse_config(text);
+      if (!problem || !model) return config;
       // A key stands for many numbers of rows, and for some of them a constraint may not hold.
       generator::Problem timed = *problem;
       if (rows > 0) timed.rows = rows;
       const generator::Limits limits = limits_of(*model);
-      return !generator::why_not(config, timed, limits) || !generator::why_not(config, *problem, limits);
+      if (!generator::why_not(config, timed, limits) || !generator::why_not(config, *problem, limits))
+        return config;
     } catch (const InvalidArgument&) {
-      return false;
     }
+    return std::nullopt;
   }
 };
 
@@ -226,10 +228,14 @@ std::optional<Decision> decide(std::span<const cache::Measurement> measurements,
   }
 
   std::optional<Possible> possible;
-  for (auto& [config, measurement] : counting) {
+  std::map<std::string, generator::Config> configs;
+  for (auto& [text, measurement] : counting) {
     if (measurement == nullptr) continue;
     if (!possible) possible.emplace(measurement->key);
-    if (!possible->has(config, measurement->rows)) measurement = nullptr;
+    if (auto config = possible->config_of(text, measurement->rows))
+      configs.emplace(text, *std::move(config));
+    else
+      measurement = nullptr;
   }
   leave_out_superseded(counting);
   std::vector<cache::Finalist> ranking;
@@ -247,7 +253,7 @@ std::optional<Decision> decide(std::span<const cache::Measurement> measurements,
   Decision decision;
   decision.ranking.reserve(ranking.size());
   for (const cache::Finalist& ranked : ranking)
-    decision.ranking.push_back({ranked.config, *counting[ranked.config]});
+    decision.ranking.push_back({configs.at(ranked.config), *counting.at(ranked.config)});
   decision.winner = decision.ranking.front();
   decision.reason = reason_of(decision.winner.measurement, ranking, tied);
   return decision;
@@ -276,9 +282,10 @@ std::optional<Decision> decide(const cache::Cache& cache, const cache::Key& key,
         return &ranking.front();
       });
   // Whether a finished search came after one that was not takes more than an index to tell.
-  if (winner && Possible(key).has(winner->config, winner->rows) && unfinished_because(*winner).empty()) {
+  auto config = winner ? Possible(key).config_of(winner->config, winner->rows) : std::nullopt;
+  if (config && unfinished_because(*winner).empty()) {
     Decision decision{.winner = {}, .ranking = {}, .reason = reason_of(*winner, ranking, tied)};
-    decision.winner = {winner->config, *std::move(winner)};
+    decision.winner = {*std::move(config), *std::move(winner)};
     decision.ranking.push_back(decision.winner);
     return decision;
   }

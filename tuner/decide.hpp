@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cache/cache.hpp"
+#include "generator/config.hpp"
 #include "generator/problem.hpp"
 
 namespace ce::tuner {
@@ -17,8 +18,11 @@ namespace ce::tuner {
 /// One config with the measurement that counts for it: of its highest stage those of the most rows, the latest; of finals
 /// the latest of a search that came to its end, if there is one.
 struct Candidate {
-  std::string config;
+  generator::Config config;  ///< of the measurement
   cache::Measurement measurement;
+
+  /// The config as text.
+  [[nodiscard]] const std::string& text() const noexcept { return measurement.config; }
 };
 
 struct Decision {
@@ -35,7 +39,8 @@ struct Decision {
 inline constexpr double tie = 0.003;
 
 /// The winner among measurements made with today's templates, of configs that can work for their key: what an import or
-/// an edited database has beside them is passed over. Configs of the highest stage go before the others. Medians of
+/// an edited database has beside them is passed over. Here the texts of configs are parsed, once: what serves is handed on as
+/// a Config. Configs of the highest stage go before the others. Medians of
 /// finals are held against each other within one final alone, and the last final decides: so a merge of databases whose
 /// winners agree keeps them, whichever GPU was faster. Ties go to fewer registers and then to the smaller text, so the
 /// same data always give the same winner.

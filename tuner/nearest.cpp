@@ -75,8 +75,7 @@ std::vector<Neighbour> neighbours(const runtime::Device& device, const cache::Ca
     // Times of other rows say nothing beside the winner's, and one of few samples may be smaller by luck.
     for (const auto& [config, measurement] : decision->ranking)
       if (measurement.rows == best.rows)
-        neighbour.losses.emplace_back(generator::parse_config(config),
-                                      std::log(std::max(1., measurement.median_us / best.median_us)));
+        neighbour.losses.emplace_back(config, std::log(std::max(1., measurement.median_us / best.median_us)));
     found.push_back(std::move(neighbour));
   }
   return found;

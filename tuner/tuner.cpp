@@ -70,7 +70,7 @@ std::optional<Decision> Tuner::known_winner(const generator::Problem& problem) c
   for (const cache::Layer& layer : cache_.lower()) {
     auto decision = decide(layer.cache, wanted, problem);
     if (!has_final(decision)) continue;
-    if (quarantined(cache_.measurements(wanted), problem.operation).contains(decision->winner.config))
+    if (quarantined(cache_.measurements(wanted), problem.operation).contains(decision->winner.text()))
       continue;
     decision->reason += fmt::format("; known to the {} database", layer.name);
     if (is_finished(decision)) return decision;
@@ -192,8 +192,7 @@ double Tuner::time_ceiling(generator::Operation operation, const Hooks& hooks) {
                 fmt::format("no kernel that measures the ceiling of {} works", generator::name(operation)));
   // The winner once more, now: the ceiling of this run, not that of the day it was first measured.
   Bench bench(device_, cache_, problem, settings_.scratch_bytes, settings_.seed);
-  const generator::Config config = generator::parse_config(decision->winner.config);
-  const Kernel kernel = build(device_, cache_, problem, config).load(device_);
+  const Kernel kernel = build(device_, cache_, problem, decision->winner.config).load(device_);
   cache::Measurement again;
   bench.time(kernel, settings_.search.final_samples, again);
   double best_us = again.median_us;

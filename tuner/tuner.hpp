@@ -67,7 +67,7 @@ struct Effort {
 struct Report {
   generator::Problem problem;
   cache::Key key;
-  std::string winner;  ///< config text
+  generator::Config winner;
   std::string reason;  ///< why it won
   double median_us = 0;
   double spread = 0;            ///< interquartile range over median

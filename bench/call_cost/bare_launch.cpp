@@ -24,9 +24,9 @@ BareLaunch::BareLaunch(cache::Cache& cache, const Request& request)
   const generator::Problem& problem = request.problem;
   const tuner::Tuner tuner(*recorder_, cache, {});
   const auto known = tuner.known_winner(problem);
-  const auto built = known ? tuner::find_built(cache, problem, generator::parse_config(known->winner.config),
-                                               known->winner.measurement.compile_key)
-                           : std::nullopt;
+  const auto built =
+      known ? tuner::find_built(cache, problem, known->winner.config, known->winner.measurement.compile_key)
+            : std::nullopt;
   if (!built) throw NotFound("no winner with binaries for " + generator::title(problem));
   kernel_ = std::make_unique<tuner::Kernel>(built->load(*recorder_));
 

@@ -27,7 +27,7 @@ int resident_warps(const Candidate& candidate, const generator::Problem& problem
                    const runtime::Model& model) {
   constexpr int lanes = 32, granule = 256;  // registers are handed out to warps, so many at a time
   constexpr int most_blocks = 32;
-  const Config config = generator::parse_config(candidate.config);
+  const Config& config = candidate.config;
   const int registers = candidate.measurement.registers;
   constexpr int most_registers = 255;
   if (registers <= 0 || registers > most_registers || config.warps == 0) return 0;
@@ -96,8 +96,8 @@ class Times {
     std::set<std::string> counting;
     std::map<std::string, std::string> digests;
     for (const Candidate& candidate : decision.ranking) {
-      counting.insert(candidate.config);
-      digests[candidate.config] = candidate.measurement.template_digest;
+      counting.insert(candidate.text());
+      digests[candidate.text()] = candidate.measurement.template_digest;
     }
     for (const Measurement& measurement : measurements)
       if (counting.contains(measurement.config) && measurement.outcome == cache::Outcome::measured &&
@@ -127,7 +127,7 @@ std::vector<Coverage> coverage_of(std::span<const Measurement> measurements, con
   std::map<std::string, double> best_us;  // the ranking has the best first
   for (const Candidate& candidate : decision.ranking)
     if (candidate.measurement.rows == decision.winner.measurement.rows)
-      best_us.try_emplace(variant_of(candidate.config), candidate.measurement.median_us);
+      best_us.try_emplace(candidate.config.variant, candidate.measurement.median_us);
 
   std::vector<Coverage> coverage;
   for (const generator::Variant& variant : generator::variants()) {
@@ -150,20 +150,19 @@ std::vector<Coverage> coverage_of(std::span<const Measurement> measurements, con
 
 std::vector<AxisEffect> axis_effects(std::span<const Measurement> measurements, const Decision& decision) {
   const Times times(measurements, decision);
-  const Config winner = generator::parse_config(decision.winner.config);
-  std::vector<std::pair<const std::string*, Config>> candidates;  // of the winner's variant
+  const Config& winner = decision.winner.config;
+  std::vector<const Candidate*> candidates;  // of the winner's variant
   for (const Candidate& candidate : decision.ranking)
-    if (Config config = generator::parse_config(candidate.config); config.variant == winner.variant)
-      candidates.emplace_back(&candidate.config, std::move(config));
+    if (candidate.config.variant == winner.variant) candidates.push_back(&candidate);
   std::vector<AxisEffect> effects;
   for (const generator::Axis* axis : generator::variant(winner.variant).axes()) {
     std::map<int, std::pair<AxisEffect, std::vector<float>>> others;
-    for (const auto& [text, candidate] : candidates) {
-      const int value = candidate.*axis->value;
+    for (const Candidate* candidate : candidates) {
+      const int value = candidate->config.*axis->value;
       if (value == winner.*axis->value) continue;
-      Config config = candidate;
+      Config config = candidate->config;
       config.*axis->value = winner.*axis->value;
-      const std::optional<double> ratio = times.ratio(*text, generator::to_text(config));
+      const std::optional<double> ratio = times.ratio(candidate->text(), generator::to_text(config));
       if (!ratio) continue;
       auto& [effect, ratios] = others[value];
       ratios.push_back(static_cast<float>(*ratio - 1));

@@ -57,11 +57,11 @@ std::string winner_of(const Population& population, std::span<const Measurement>
   const auto end = std::find_if(measurements.begin(), measurements.end(),
                                 [&](const Measurement& m) { return m.created_at > population.last_at(); });
   const auto served = decide({measurements.begin(), end}, population.software.templates);
-  if (served && !population.runs_of(served->winner.config).empty()) return served->winner.config;
+  if (served && !population.runs_of(served->winner.text()).empty()) return served->winner.text();
   std::vector<Measurement> own;
   for (const Measurement* run : population.runs) own.push_back(*run);
   const auto fastest = decide(own, population.software.templates);
-  return fastest ? fastest->winner.config : population.runs.front()->config;
+  return fastest ? fastest->winner.text() : population.runs.front()->config;
 }
 
 /// In microseconds; 0 where there is none, or what an edited database has in its place.

@@ -101,11 +101,12 @@ const std::vector<Kernel>& Retimer::ceilings(Operation kind) {
   return ceilings_.emplace(kind, std::move(kernels)).first->second;
 }
 
-Retiming Retimer::time(const Problem& problem, std::string_view config, int samples, const Hooks& hooks) {
+Retiming Retimer::time(const Problem& problem, const generator::Config& config, int samples,
+                       const Hooks& hooks) {
   // Half for the winner's tensors, half for the ceiling's; 0 stays what suits the device.
   const std::int64_t scratch = (settings_.scratch_bytes + 1) / 2;
   Bench bench(device_, cache_, problem, scratch, settings_.seed);
-  const Built built = build(device_, cache_, problem, generator::parse_config(config));
+  const Built built = build(device_, cache_, problem, config);
   keep(cache_, built);
   const Kernel kernel = built.load(device_);
 
@@ -113,7 +114,7 @@ Retiming Retimer::time(const Problem& problem, std::string_view config, int samp
   Bench ceiling_bench(device_, cache_, ceiling, scratch, settings_.seed);
   const std::vector<const Kernel*> rivals = fastest(ceiling_bench, ceilings(ceiling.operation));
 
-  cache::Measurement winner{.config = std::string(config)};
+  cache::Measurement winner{.config = generator::to_text(config)};
   std::vector<cache::Measurement> others(rivals.size());
   for (std::size_t i = 0; i < rivals.size(); ++i) others[i].config = generator::to_text(rivals[i]->config());
   std::vector<float> driver_copies;
@@ -151,26 +152,24 @@ Retiming Retimer::time(const Problem& problem, std::string_view config, int samp
 }
 
 Beside Retimer::time_beside(const cache::Key& key, const Problem& problem,
-                            std::span<const std::string> configs, int samples, int a_turn,
+                            std::span<const generator::Config> configs, int samples, int a_turn,
                             const Hooks& hooks) {
-  std::vector<generator::Config> parsed;
-  for (const std::string& config : configs) parsed.push_back(generator::parse_config(config));
-  BuildAhead ahead(device_, cache_, problem, parsed);
+  BuildAhead ahead(device_, cache_, problem, configs);
   Bench bench(device_, cache_, problem, settings_.scratch_bytes, settings_.seed);
   std::vector<Kernel> kernels;
-  kernels.reserve(parsed.size());
+  kernels.reserve(configs.size());
   std::vector<const Kernel*> in_turns;
   Beside beside{.reference = bench.reference()};
   std::vector<cache::Measurement>& measurements = beside.measurements;
-  for (std::size_t i = 0; i < parsed.size(); ++i) {
+  for (std::size_t i = 0; i < configs.size(); ++i) {
     const Built built = ahead.take(i);
     keep(cache_, built);
     const Kernel& kernel = kernels.emplace_back(built.load(device_));
     in_turns.push_back(&kernel);
     measurements.push_back(
         {.key = key,
-         .config = generator::to_text(parsed[i]),
-         .template_digest = generator::template_digest(problem.operation, parsed[i].variant),
+         .config = generator::to_text(configs[i]),
+         .template_digest = generator::template_digest(problem.operation, configs[i].variant),
          .compile_key = built.compile_key(),
          .registers = kernel.resources().registers,
          .local_bytes = kernel.resources().local_bytes});

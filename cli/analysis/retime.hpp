@@ -59,7 +59,7 @@ class Retimer {
   /// \param samples  of each
   /// \throws Error(interrupted) when asked to stop, Error(verification) where no ceiling kernel works,
   /// CompileError, DeviceError
-  [[nodiscard]] Retiming time(const generator::Problem& problem, std::string_view config, int samples,
+  [[nodiscard]] Retiming time(const generator::Problem& problem, const generator::Config& config, int samples,
                               const Hooks& hooks = {});
 
   /// Times configs of one problem beside each other, in turns that begin with the reference. A turn in which that is
@@ -68,7 +68,7 @@ class Retimer {
   /// \param samples, a_turn  of each config, in all and before it is the next one's turn
   /// \throws as time()
   [[nodiscard]] Beside time_beside(const cache::Key& key, const generator::Problem& problem,
-                                   std::span<const std::string> configs, int samples, int a_turn,
+                                   std::span<const generator::Config> configs, int samples, int a_turn,
                                    const Hooks& hooks = {});
 
   /// Median time, in microseconds, of a kernel that does next to nothing: the `read` of one row of 128

@@ -83,14 +83,14 @@ class Bencher {
   /// An error goes into the result. \returns whether to go on with the next problem
   bool time(BenchedProblem& benched) {
     return attempt(benched.failure, [&] {
-      const std::string winner = winner_of(benched);
+      const generator::Config winner = winner_of(benched);
       benched.timing = retimer_.time(benched.problem, winner, result_.samples, hooks_);
       if (result_.launch_floor_us > 0) benched.bound_us = bound_us(*benched.timing);
     });
   }
 
   /// The winner of a search that has been made, or else of one that is made now.
-  std::string winner_of(BenchedProblem& benched) {
+  generator::Config winner_of(BenchedProblem& benched) {
     const auto known = tuner_.known_winner(benched.problem);
     if (tuner::has_final(known)) return known->winner.config;
     const tuner::Report report = tuner_.tune(benched.problem, hooks_);

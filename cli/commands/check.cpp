@@ -186,7 +186,7 @@ class Checker {
     const Measurement& best = checked.ranking().front().measurement;
     generator::Problem problem = *checked.known.problem;
     problem.rows = best.rows;
-    std::vector<std::string> configs;
+    std::vector<generator::Config> configs;
     for (const tuner::Candidate& candidate : checked.ranking())
       if (configs.size() < most) configs.push_back(candidate.config);
     std::optional<Failure> failure;
@@ -261,7 +261,7 @@ std::string rivals_text(const std::vector<Checked>& problems) {
   for (const Checked& problem : problems)
     if (problem.is_beaten())
       text += fmt::format("\n{}: {} takes {:.3f} of the time of the winner, {}{}\n", problem.known.key.id(),
-                          problem.ranking()[1].config, problem.rivalry()->ratio, problem.ranking()[0].config,
+                          problem.ranking()[1].text(), problem.rivalry()->ratio, problem.ranking()[0].text(),
                           problem.retuned ? "; the final was repeated" : " (--retune repeats the final)");
   return text;
 }
@@ -271,8 +271,8 @@ Json json_of_rivals(const std::vector<Checked>& problems) {
   for (const Checked& problem : problems)
     if (const auto rivalry = problem.rivalry())
       list.push_back({{"key", problem.known.key.id()},
-                      {"winner", problem.ranking()[0].config},
-                      {"second", problem.ranking()[1].config},
+                      {"winner", problem.ranking()[0].text()},
+                      {"second", problem.ranking()[1].text()},
                       {"ratio", rivalry->ratio},
                       {"interval", {rivalry->interval.low, rivalry->interval.high}},
                       {"beaten", problem.is_beaten()},

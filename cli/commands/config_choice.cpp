@@ -54,9 +54,7 @@ void require_serves(const generator::Config& config, const generator::Problem& p
     throw not_serving(config, problem, model, *why);
 }
 
-ConfigChoice named_config(const std::string& text) {
-  return {generator::to_text(parse_config_option(text)), "of --config"};
-}
+ConfigChoice named_config(const std::string& text) { return {parse_config_option(text), "of --config"}; }
 
 ConfigChoice choose_config(const CommonOptions& common, runtime::Device& device,
                            const generator::Problem& problem) {
@@ -66,7 +64,7 @@ ConfigChoice choose_config(const CommonOptions& common, runtime::Device& device,
   if (const auto decision = tuner.known_winner(problem))
     return {decision->winner.config, fmt::format("the known winner on {}", model)};
   const auto [ranked, from_neighbours] = tuner.untried(problem);
-  return {generator::to_text(fallback_of(device, problem, ranked)),
+  return {fallback_of(device, problem, ranked),
           fmt::format(
               "what {} uses{}", model,
               from_neighbours ? ", from near problems that were tuned" : " before anything was measured")};

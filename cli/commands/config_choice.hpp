@@ -24,7 +24,7 @@ void require_serves(const generator::Config& config, const generator::Problem& p
                                           const runtime::Model& model, const std::string& why);
 
 struct ConfigChoice {
-  std::string config;
+  generator::Config config;
   std::string origin;  ///< why this one: "the known winner on NVIDIA H200"
 };
 

@@ -80,9 +80,9 @@ std::string finalists_text(const Explanation& why) {
                {""}});
   for (std::size_t i = 0; i < std::min(most_finalists, why.finalists.size()); ++i) {
     const tuner::Finalist& finalist = why.finalists[i];
-    const auto& [config, measurement] = finalist.candidate;
-    table.add({config, time_text(measurement.median_us), throughput_text(throughput_of(measurement)),
-               i == 0 ? "-" : signed_percent(finalist.behind),
+    const cache::Measurement& measurement = finalist.candidate.measurement;
+    table.add({measurement.config, time_text(measurement.median_us),
+               throughput_text(throughput_of(measurement)), i == 0 ? "-" : signed_percent(finalist.behind),
                i == 0 ? "-"
                       : fmt::format("{} to {}", signed_percent(finalist.interval.low),
                                     signed_percent(finalist.interval.high)),
@@ -142,7 +142,7 @@ std::string text_of(const Known& known, const Explanation& why, const Beside& be
   const tuner::Candidate& winner = why.decision.winner;
   std::string text =
       fmt::format("{}  {}\nwinner   {}\nbecause  {}\ntimed    {}\n", known.key.id(), known.title(),
-                  printable(winner.config), printable(why.decision.reason), timed_text(winner.measurement));
+                  printable(winner.text()), printable(why.decision.reason), timed_text(winner.measurement));
   if (beside.slower != nullptr) text += fmt::format("now      {}\n", slower_text(*beside.slower));
   if (beside.database.name != "user")
     text += fmt::format("layer    {}, {}\n", beside.database.name, beside.database.place);
@@ -180,7 +180,7 @@ Json document_of(const Known& known, const Explanation& why, const Beside& besid
   Json document{{"key", known.key.id()},
                 {"problem", json_of(*known.problem)},
                 {"device_text", known.key.device},
-                {"winner", winner.config},
+                {"winner", winner.text()},
                 {"reason", why.decision.reason},
                 {"timed_at", winner.measurement.created_at},
                 {"uuid", uuid_of(winner.measurement)},
@@ -200,8 +200,8 @@ Json document_of(const Known& known, const Explanation& why, const Beside& besid
                            {"gbs", ceiling->gbs},
                            {"share", throughput_of(winner.measurement) / ceiling->gbs}};
   for (const tuner::Finalist& finalist : why.finalists) {
-    const auto& [config, measurement] = finalist.candidate;
-    document["finalists"].push_back({{"config", config},
+    const cache::Measurement& measurement = finalist.candidate.measurement;
+    document["finalists"].push_back({{"config", measurement.config},
                                      {"median_us", measurement.median_us},
                                      {"gbs", throughput_of(measurement)},
                                      {"behind", finalist.behind},

@@ -196,13 +196,13 @@ Json IsolatedTuning::job(const generator::Problem& problem, const tuner::Setting
 
 void IsolatedTuning::quarantine(const generator::Problem& problem, const std::string& config,
                                 const std::string& reason) {
-  cache_.add(cache::Measurement{.key = tuner::key_of(problem, device_.model()),
-                                .config = config,
-                                .template_digest = generator::template_digest(
-                                    problem.operation, generator::parse_config(config).variant),
-                                .outcome = cache::Outcome::quarantined,
-                                .reason = tuner::kept_reason(reason),
-                                .environment = device_.environment()});
+  cache_.add(cache::Measurement{
+      .key = tuner::key_of(problem, device_.model()),
+      .config = config,
+      .template_digest = generator::template_digest(problem.operation, tuner::variant_of(config)),
+      .outcome = cache::Outcome::quarantined,
+      .reason = tuner::kept_reason(reason),
+      .environment = device_.environment()});
 }
 
 tuner::Effort IsolatedTuning::tune(const generator::Problem& problem, const tuner::Settings& settings,

@@ -82,7 +82,7 @@ Json document_of(const runtime::Device& device, const generator::Problem& proble
   return {{"problem", json_of(problem)},
           {"device", {{"device", device.name()}, {"model", json_of(device.model())}}},
           {"environment", device.environment()},
-          {"config", chosen.config},
+          {"config", generator::to_text(chosen.config)},
           {"origin", chosen.origin},
           {"tensors", list}};
 }
@@ -97,7 +97,7 @@ TensorBytes run_config(const RunOptions& options, runtime::Device& device, const
   return call_once(
       device, problem, options.amounts,
       [&](const generator::Problem& asked) -> const tuner::Kernel& {
-        return kernel.emplace(kernel_of(device, cache, asked, generator::parse_config(chosen.config),
+        return kernel.emplace(kernel_of(device, cache, asked, chosen.config,
                                         options.config.empty() ? Verify::once : Verify::no));
       },
       inputs);
@@ -116,7 +116,7 @@ TensorBytes run_policy(const RunOptions& options, runtime::Device& device, const
       device, problem, options.amounts,
       [&](const generator::Problem& asked) -> const tuner::Kernel& {
         const auto& [kernel, choice] = chooser.choose(asked, nullptr);
-        chosen = {choice.config, fmt::format("{}: {}", name(choice.origin), choice.reason)};
+        chosen = {kernel.config(), fmt::format("{}: {}", name(choice.origin), choice.reason)};
         return kernel;
       },
       inputs);
@@ -151,7 +151,7 @@ ExitCode run(const RunOptions& options) {
     return is_stream(files.at(one->name)) || is_standard_output(files.at(one->name));
   });
   print_text(to_pipe ? stderr : stdout, "{} on {}: {}, {}\n", generator::title(problem), device->name(),
-             chosen.config, chosen.origin);
+             generator::to_text(chosen.config), chosen.origin);
   return ExitCode::success;
 }
 

@@ -114,7 +114,7 @@ Json document_of(const Choice& choice, const generator::Program& program, bool f
                      {"shared_bytes", step.shared_bytes},
                      {"blocks", step.blocks(program.config, choice.problem)}});
   return {{"problem", json_of(choice.problem)},
-          {"config", choice.chosen.config},
+          {"config", generator::to_text(choice.chosen.config)},
           {"origin", choice.chosen.origin},
           {"steps", steps},
           {"sources", sources}};
@@ -123,7 +123,7 @@ Json document_of(const Choice& choice, const generator::Program& program, bool f
 /// What is printed beside the source, to standard error: which it is, and what it needs.
 std::string remarks_on(const Choice& choice, const generator::Program& program, bool flat) {
   std::string text = fmt::format("ce-tune: {}: {}, {}\n", generator::title(choice.problem),
-                                 choice.chosen.config, choice.chosen.origin);
+                                 generator::to_text(choice.chosen.config), choice.chosen.origin);
   if (!flat) {
     std::string headers;
     for (const auto& [name, header] : program.sources.front().headers)
@@ -158,8 +158,7 @@ ExitCode show_source(const SourceOptions& options) {
   require_database_to_matter(options);
   if (options.list) return list_configs(options);
   const Choice choice = options.key.empty() ? choose_for_problem(options) : choose_for_key(options);
-  const generator::Program program =
-      generator::generate(choice.problem, generator::parse_config(choice.chosen.config));
+  const generator::Program program = generator::generate(choice.problem, choice.chosen.config);
   if (options.common.json) {
     print(document_of(choice, program, options.flat));
     return ExitCode::success;

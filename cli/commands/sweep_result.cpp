@@ -71,7 +71,8 @@ std::string table_of(const SweepResult& result) {
       continue;
     }
     const Report& report = *swept.report;
-    table.add({title, swept.key.id(), report.winner + (report.unfinished.empty() ? "" : " (unfinished)"),
+    table.add({title, swept.key.id(),
+               generator::to_text(report.winner) + (report.unfinished.empty() ? "" : " (unfinished)"),
                time_text(report.median_us), throughput_text(report.gbs),
                report.ceiling_gbs > 0 ? percent_text(report.share()) : "-", percent_text(report.spread),
                fmt::format("{} of {}", report.tried, report.configs), fmt::to_string(rejected_of(report))});
@@ -92,9 +93,10 @@ std::string best_of(const SweepResult& result) {
                {"STAGE"}});
   for (const SweptProblem& swept : result.problems) {
     int place = 0;
-    for (const auto& [config, measurement] : swept.best) {
+    for (const tuner::Candidate& candidate : swept.best) {
+      const cache::Measurement& measurement = candidate.measurement;
       const auto its = behind(swept, measurement);
-      table.add({place == 0 ? swept.key.id() : "", fmt::to_string(++place), config,
+      table.add({place == 0 ? swept.key.id() : "", fmt::to_string(++place), candidate.text(),
                  time_text(measurement.median_us), throughput_text(throughput_of(measurement)),
                  its ? percent_text(*its) : "-", percent_text(measurement.spread),
                  std::string(stage_of(measurement))});
@@ -125,7 +127,7 @@ Json entry_of(const SweptProblem& swept) {
   if (swept.failure) json["error"] = json_of(*swept.failure);
   if (!swept.report) return json;
   const Report& report = *swept.report;
-  json.update({{"winner", report.winner},
+  json.update({{"winner", generator::to_text(report.winner)},
                {"reason", report.reason},
                {"unfinished", report.unfinished.empty() ? Json() : Json(report.unfinished)},
                {"median_us", report.median_us},
@@ -141,9 +143,10 @@ Json entry_of(const SweptProblem& swept) {
                {"compiled", report.compiled},
                {"rejected", report.quarantined},
                {"seconds", report.seconds}});
-  for (const auto& [config, measurement] : swept.best) {
+  for (const tuner::Candidate& candidate : swept.best) {
+    const cache::Measurement& measurement = candidate.measurement;
     const auto its = behind(swept, measurement);
-    json["best"].push_back({{"config", config},
+    json["best"].push_back({{"config", candidate.text()},
                             {"median_us", measurement.median_us},
                             {"gbs", throughput_of(measurement)},
                             {"behind", its ? Json(*its) : Json()},
@@ -163,7 +166,7 @@ std::string finished_line(const SweptProblem& swept) {
   const Report& report = *swept.report;
   const int measured = report.tried - report.known;
   return fmt::format(
-      "{}: {} {} {} GB/s ({})", title, report.winner, time_text(report.median_us),
+      "{}: {} {} {} GB/s ({})", title, generator::to_text(report.winner), time_text(report.median_us),
       throughput_text(report.gbs),
       measured == 0 ? "known" : fmt::format("{} measured in {}", measured, duration_text(report.seconds)));
 }

@@ -52,16 +52,23 @@ struct TimeOptions {
 /// What is timed.
 struct Field {
   generator::Problem problem;
-  std::vector<std::string> configs;
+  std::vector<generator::Config> configs;
 };
 
+std::vector<generator::Config> named_configs(const TimeOptions& options) {
+  std::vector<generator::Config> configs;
+  for (const std::string& text : options.configs) configs.push_back(parse_config_option(text));
+  return configs;
+}
+
 Field field_of(const TimeOptions& options) {
-  Field field{.configs = options.configs};
+  Field field;
   if (!options.key.empty()) {
     require_key_alone(options.key, options.problem);
     const cache::Cache cache = open_database(options.common);
     const Known known(cache, find_key(cache, options.key));
     field.problem = known.problem_or_throw();
+    field.configs = named_configs(options);
     if (field.configs.empty() && known.decision)
       for (const tuner::Candidate& candidate : known.decision->ranking)
         if (field.configs.size() < usual_configs) field.configs.push_back(candidate.config);
@@ -72,6 +79,7 @@ Field field_of(const TimeOptions& options) {
   }
   require_lists(options.problem, "one value; or name a KEY of db list");
   field.problem = one_problem_of(options.problem);
+  field.configs = named_configs(options);
   if (field.configs.empty()) throw InvalidArgument("--config", "missing", "one or more configs");
   return field;
 }
@@ -100,8 +108,9 @@ ExitCode time(const TimeOptions& options) {
                           ? 30
                           : static_cast<int>(parse_count("--samples", options.samples, 1, most_samples));
   const std::unique_ptr<runtime::Device> device = open_device(options.common);
-  for (const std::string& config : options.configs)
-    require_serves(parse_config_option(config), field.problem, device->model());
+  if (!options.configs.empty())
+    for (const generator::Config& config : field.configs)
+      require_serves(config, field.problem, device->model());
   const tuner::Settings settings = settings_of(options.tuning, device->model());
   require_compiler(*device);
   cache::Cache cache = cache::Cache::open(database_path(options.common));

@@ -54,8 +54,10 @@ TimingProcess::TimingProcess(const runtime::Device& device, const cache::Cache& 
     : device_(device), cache_(cache), options_(options), process_(program, timing_worker_argument) {}
 
 std::vector<Measurement> TimingProcess::time_beside(const cache::Key& key, const generator::Problem& problem,
-                                                    std::span<const std::string> configs, int samples,
+                                                    std::span<const generator::Config> configs, int samples,
                                                     int a_turn, const std::stop_token& stop) {
+  std::vector<std::string> texts;
+  for (const generator::Config& config : configs) texts.push_back(generator::to_text(config));
   runtime::cuda::Channel& channel = process_.channel();
   const std::stop_callback stopping(stop, [&] { channel.shut_down(); });
   Transfer transfer = send(channel, {{"device", device_.name()},
@@ -64,7 +66,7 @@ std::vector<Measurement> TimingProcess::time_beside(const cache::Key& key, const
                                      {"key", {key.problem, key.device}},
                                      {"problem", generator::key_text(problem)},
                                      {"rows", problem.rows},
-                                     {"configs", std::vector<std::string>(configs.begin(), configs.end())},
+                                     {"configs", texts},
                                      {"samples", samples},
                                      {"a_turn", a_turn}});
   std::optional<Json> answer;
@@ -85,7 +87,9 @@ int timing_worker_main(int in, int out) {
     if (!timer) timer.emplace(job);
     generator::Problem problem = generator::parse_key_text(job.at("problem").get<std::string>());
     problem.rows = job.at("rows");
-    const auto configs = job.at("configs").get<std::vector<std::string>>();
+    std::vector<generator::Config> configs;
+    for (const Json& text : job.at("configs"))
+      configs.push_back(generator::parse_config(text.get<std::string>()));
     const cache::Key key{job.at("key").at(0), job.at("key").at(1)};
     tuner::Beside beside =
         timer->retimer.time_beside(key, problem, configs, job.at("samples"), job.at("a_turn"));

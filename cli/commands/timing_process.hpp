@@ -30,8 +30,9 @@ class TimingProcess {
   /// As Retimer::time_beside(), whose errors it throws; Error(device) where the process dies. Not written down.
   [[nodiscard]] std::vector<cache::Measurement> time_beside(const cache::Key& key,
                                                             const generator::Problem& problem,
-                                                            std::span<const std::string> configs, int samples,
-                                                            int a_turn, const std::stop_token& stop);
+                                                            std::span<const generator::Config> configs,
+                                                            int samples, int a_turn,
+                                                            const std::stop_token& stop);
 
  private:
   const runtime::Device& device_;

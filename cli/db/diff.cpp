@@ -69,7 +69,7 @@ const tuner::Candidate* winner_of(const Known* known) {
 
 Json json_of_winner(const tuner::Candidate* winner, const ProblemFinding* slower) {
   if (winner == nullptr) return {};
-  return {{"config", winner->config},
+  return {{"config", winner->text()},
           {"median_us", winner->measurement.median_us},
           {"gbs", throughput_of(winner->measurement)},
           {"slower", json_of_slower(slower)}};
@@ -109,7 +109,7 @@ std::string text_of(const Difference& difference) {
     if (known == nullptr) return {"no such key", "-"};
     const tuner::Candidate* winner = winner_of(known);
     if (winner == nullptr) return {"none today", "-"};
-    return {winner->config + (side.slower.find(known->key) == nullptr ? "" : " (slower)"),
+    return {winner->text() + (side.slower.find(known->key) == nullptr ? "" : " (slower)"),
             time_text(winner->measurement.median_us)};
   };
   for (const std::string& id : difference.ids) {

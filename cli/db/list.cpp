@@ -90,7 +90,7 @@ Json json_of_summary(const cache::KeySummary& summary, const Decided& decision,
   if (decision) {
     const tuner::Candidate& winner = decision->winner;
     const std::string why = why_unfinished(*decision);
-    json["winner"] = {{"config", winner.config},
+    json["winner"] = {{"config", winner.text()},
                       {"median_us", winner.measurement.median_us},
                       {"spread", winner.measurement.spread},
                       {"gbs", throughput_of(winner.measurement)},
@@ -105,7 +105,7 @@ std::vector<std::string> row_of(const cache::KeySummary& summary, const Decided&
   std::vector<std::string> cells{summary.key.id(), title_of(summary.key)};
   if (decision) {
     const tuner::Candidate& winner = decision->winner;
-    cells.insert(cells.end(), {winner.config + (why_unfinished(*decision).empty() ? "" : " (unfinished)") +
+    cells.insert(cells.end(), {winner.text() + (why_unfinished(*decision).empty() ? "" : " (unfinished)") +
                                    (slower == nullptr ? "" : " (slower)"),
                                time_text(winner.measurement.median_us),
                                throughput_text(throughput_of(winner.measurement))});

@@ -33,7 +33,7 @@ Json json_of_known(const Known& known, const Asked& database, const ProblemFindi
             {"device_text", known.key.device},
             {"device", device_name_of(known.key)},
             {"problem", known.problem ? json_of(*known.problem) : Json()},
-            {"winner", known.decision ? Json(known.decision->winner.config) : Json()},
+            {"winner", known.decision ? Json(known.decision->winner.text()) : Json()},
             {"reason", known.decision ? Json(known.decision->reason) : Json()},
             {"layer", database.name},
             {"place", database.place},
@@ -42,7 +42,7 @@ Json json_of_known(const Known& known, const Asked& database, const ProblemFindi
             {"measurements", Json::array()}};
   if (known.decision)
     for (const tuner::Candidate& candidate : known.decision->ranking)
-      json["ranking"].push_back(candidate.config);
+      json["ranking"].push_back(candidate.text());
   for (const cache::Measurement& measurement : known.measurements) {
     Json entry = json_of(measurement);
     entry["current"] = known.problem && tuner::is_current(measurement, known.problem->operation);
@@ -64,12 +64,14 @@ std::string ranking_text(const tuner::Decision& decision) {
                {"LOCAL", right},
                {"MEASURED (UTC)"}});
   int place = 0;
-  for (const auto& [config, measurement] : decision.ranking)
-    table.add({fmt::to_string(++place), config, time_text(measurement.median_us),
+  for (const tuner::Candidate& candidate : decision.ranking) {
+    const cache::Measurement& measurement = candidate.measurement;
+    table.add({fmt::to_string(++place), candidate.text(), time_text(measurement.median_us),
                throughput_text(throughput_of(measurement)), percent_text(measurement.spread),
                fmt::to_string(measurement.samples_us.size()), std::string(stage_of(measurement)),
                fmt::to_string(measurement.registers), fmt::to_string(measurement.local_bytes),
                measurement.created_at});
+  }
   return table.text();
 }
 
@@ -95,7 +97,7 @@ std::string text_of(const Known& known, const Asked& database, const ProblemFind
                                  printable(known.key.problem), printable(known.key.device));
   if (database.name != "user") text += fmt::format("layer    {}, {}\n", database.name, database.place);
   if (known.decision) {
-    text += fmt::format("winner   {}\nbecause  {}\ntimed    {}\n", printable(known.decision->winner.config),
+    text += fmt::format("winner   {}\nbecause  {}\ntimed    {}\n", printable(known.decision->winner.text()),
                         printable(known.decision->reason), timed_text(known.decision->winner.measurement));
     if (slower != nullptr) text += fmt::format("now      {}\n", slower_text(*slower));
     text += "\n" + ranking_text(*known.decision);

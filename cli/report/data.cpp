@@ -200,7 +200,7 @@ std::vector<AxisValue> axis_values(std::span<const ReportedProblem* const> probl
   std::map<std::string_view, std::map<int, Seen>> seen;
   for (const ReportedProblem* reported : problems) {
     if (reported->best.empty()) continue;
-    const generator::Config winner = generator::parse_config(reported->best.front().config);
+    const generator::Config& winner = reported->best.front().config;
     for (const generator::Axis* axis : generator::variant(winner.variant).axes())
       ++seen[axis->name][winner.*axis->value].wins;
     for (const tuner::AxisEffect& effect : reported->effects)

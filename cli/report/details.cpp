@@ -53,7 +53,7 @@ std::string row_of_config(const tuner::Candidate& candidate, const cache::Measur
       "<td class=\"num\">{}</td><td>{}</td><td class=\"num\">{}</td><td "
       "class=\"num\">{}</td><td>{}</td><td>{}</td>"
       "<td>{}</td><td>{:.2f}</td></tr>\n",
-      escaped(candidate.config), time_text(measurement.median_us),
+      escaped(candidate.text()), time_text(measurement.median_us),
       throughput_text(throughput_of(measurement)), behind_text(measurement, winner),
       percent_text(measurement.spread), stage_of(measurement), measurement.registers, measurement.local_bytes,
       escaped(measurement.template_digest.substr(0, digits_of_templates)), escaped(measurement.created_at),

@@ -175,11 +175,11 @@ std::string row_of(const ReportedProblem& reported, bool with_details) {
   if (reported.best.empty()) {
     cells += "<span class=\"config faint\">no winner today</span>";
   } else {
-    const auto& [config, measurement] = reported.best.front();
+    const cache::Measurement& measurement = reported.best.front().measurement;
     cells += fmt::format(
         "<span class=\"config\"><code>{}</code><span class=\"timed\">{}</span></span>"
         "<span class=\"num time\">{}</span><span class=\"num speed\">{} GB/s</span>{}",
-        escaped(config), escaped(timed_text(measurement)), time_text(measurement.median_us),
+        escaped(measurement.config), escaped(timed_text(measurement)), time_text(measurement.median_us),
         throughput_text(reported.gbs()), share_of(reported));
   }
   return fmt::format(

@@ -137,7 +137,7 @@ TEST(Explain, SaysHowTiesWereBroken) {
   };
   const Explanation fewest =
       explain_all({of(0, 100, 64), of(1, 100.1F, 40), of(2, 100.2F, 48), of(3, 102, 16)});
-  EXPECT_EQ(fewest.decision.winner.config, to_text(block[1]));
+  EXPECT_EQ(fewest.decision.winner.text(), to_text(block[1]));
   EXPECT_THAT(fewest.ties, HasSubstr("3 configs are within 0.3%"));
   EXPECT_THAT(fewest.ties, HasSubstr("the fewest registers: 40, the others 48, 64"));
   EXPECT_TRUE(fewest.finalists[0].tied && fewest.finalists[1].tied && fewest.finalists[2].tied);
@@ -145,7 +145,7 @@ TEST(Explain, SaysHowTiesWereBroken) {
   EXPECT_LT(fewest.finalists[1].behind, 0) << "the fastest lost the tie";
 
   const Explanation smallest = explain_all({of(0, 100, 40), of(1, 100.1F, 40), of(2, 100.2F, 48)});
-  EXPECT_EQ(smallest.decision.winner.config, std::min(to_text(block[0]), to_text(block[1])));
+  EXPECT_EQ(smallest.decision.winner.text(), std::min(to_text(block[0]), to_text(block[1])));
   EXPECT_THAT(smallest.ties,
               HasSubstr("2 of them have the fewest registers, 40, and the winner the smallest text"));
 }
@@ -159,7 +159,7 @@ TEST(Explain, TimesOfOtherNumbersOfRowsAreNotHeldAgainstEachOther) {
   Measurement winner = measured(block[0], samples, 1), looked_at = measured(block[0], samples, 0);
   winner.rows = looked_at.rows = 64;
   const Explanation why = explain_all({looked_at, fewer_looked_at, winner, fewer});
-  EXPECT_EQ(why.decision.winner.config, winner.config);
+  EXPECT_EQ(why.decision.winner.text(), winner.config);
   EXPECT_EQ(why.finalists.size(), 1U);
   EXPECT_TRUE(why.effects.empty());
   fewer.rows = fewer_looked_at.rows = 64;

@@ -51,7 +51,7 @@ Measurement quarantined(const std::string& text) {
 
 std::string winner(const std::vector<Measurement>& measurements) {
   const auto decision = decide(measurements, Operation::softmax);
-  return decision ? decision->winner.config : "nobody";
+  return decision ? decision->winner.text() : "nobody";
 }
 
 Measurement of_rows(std::int64_t rows, const std::string& text, double median_us) {
@@ -77,11 +77,11 @@ TEST(Decide, TheSmallestMedianWins) {
       decide(std::vector{measured(config(0), 12), measured(config(1), 10), measured(config(2), 11)},
              Operation::softmax);
   ASSERT_TRUE(decision);
-  EXPECT_EQ(decision->winner.config, config(1));
+  EXPECT_EQ(decision->winner.text(), config(1));
   ASSERT_EQ(decision->ranking.size(), 3);
-  EXPECT_EQ(decision->ranking[0].config, config(1));
-  EXPECT_EQ(decision->ranking[1].config, config(2));
-  EXPECT_EQ(decision->ranking[2].config, config(0));
+  EXPECT_EQ(decision->ranking[0].text(), config(1));
+  EXPECT_EQ(decision->ranking[1].text(), config(2));
+  EXPECT_EQ(decision->ranking[2].text(), config(0));
 }
 
 TEST(Decide, TheReasonNamesTheRunnerUpAndTheDistance) {
@@ -110,10 +110,10 @@ TEST(Decide, MoreRowsGoBeforeFewerWhoseTimesAreOfLessWork) {
                                         of_rows(8192, config(2), 80), of_rows(1, config(3), 2)};
   const auto decision = decide(merged, Operation::softmax);
   ASSERT_TRUE(decision);
-  EXPECT_EQ(decision->winner.config, config(2));
+  EXPECT_EQ(decision->winner.text(), config(2));
   EXPECT_THAT(decision->reason, HasSubstr("12.5% ahead of " + config(1)));
-  EXPECT_EQ(decision->ranking[2].config, config(0));
-  EXPECT_EQ(decided_by_a_database_of(merged)->winner.config, config(2));
+  EXPECT_EQ(decision->ranking[2].text(), config(0));
+  EXPECT_EQ(decided_by_a_database_of(merged)->winner.text(), config(2));
   EXPECT_EQ(decide(std::vector{merged[0], merged[2]}, Operation::softmax)->reason,
             "the only config in the final");
 }
@@ -126,7 +126,7 @@ TEST(Decide, ALaterFinalOfFewerRowsChangesNothing) {
   EXPECT_EQ(winner(all), config(0));
   const auto decision = decided_by_a_database_of(all);
   ASSERT_TRUE(decision);
-  EXPECT_EQ(decision->winner.config, config(0));
+  EXPECT_EQ(decision->winner.text(), config(0));
   EXPECT_EQ(decision->winner.measurement.median_us, 100);
 }
 
@@ -139,7 +139,7 @@ TEST(Decide, ATieGoesToFewerRegisters) {
   EXPECT_EQ(winner({measured(config(0), 10, 0, 64), measured(config(1), close, 0, 40)}), config(1));
   const auto decision = decide(std::vector{measured(config(0), 10, 0, 64), measured(config(1), close, 0, 40)},
                                Operation::softmax);
-  EXPECT_EQ(decision->ranking.front().config, config(1));
+  EXPECT_EQ(decision->ranking.front().text(), config(1));
   EXPECT_THAT(decision->reason, HasSubstr("registers (40)"));
   // The fastest may itself have the fewest: still it is no further ahead than that.
   EXPECT_THAT(decide(std::vector{measured(config(0), 10, 0, 40), measured(config(1), close, 0, 64)},
@@ -198,7 +198,7 @@ TEST(Decide, ConfigsThatNobodyCanBuildAreIgnored) {
   EXPECT_EQ(decided_by_a_database_of({damaged}), std::nullopt);
   const auto decision = decided_by_a_database_of({damaged, measured(config(1), 6, 1)});
   ASSERT_TRUE(decision);
-  EXPECT_EQ(decision->winner.config, config(1));
+  EXPECT_EQ(decision->winner.text(), config(1));
 }
 
 /// As in a database that somebody edited.
@@ -226,12 +226,12 @@ TEST(Decide, ConfigsThatCannotWorkForTheKeyAreIgnored) {
     }
     const auto among = decide(both, Operation::softmax);
     ASSERT_TRUE(among);
-    EXPECT_EQ(among->winner.config, good);
+    EXPECT_EQ(among->winner.text(), good);
     cache::Cache database = cache::Cache::in_memory();
     database.add(both);
     const auto served = decide(database, both[0].key, problem);
     ASSERT_TRUE(served);
-    EXPECT_EQ(served->winner.config, good);
+    EXPECT_EQ(served->winner.text(), good);
   }
 }
 
@@ -242,7 +242,7 @@ TEST(Decide, TemplatesOfAnotherVariantAreNotToday) {
     wrong = measured(config(i), 5, 1);
   wrong.template_digest = right.template_digest;
   EXPECT_EQ(winner({wrong, right}), right.config);
-  EXPECT_EQ(decided_by_a_database_of({wrong, right})->winner.config, right.config);
+  EXPECT_EQ(decided_by_a_database_of({wrong, right})->winner.text(), right.config);
   EXPECT_EQ(decided_by_a_database_of({wrong}), std::nullopt);
 }
 
@@ -262,7 +262,7 @@ TEST(Decide, TheSameDataInAnyOrder) {
     std::shuffle(data.begin(), data.end(), random);
     const auto again = decide(data, Operation::softmax);
     ASSERT_TRUE(again);
-    EXPECT_EQ(again->winner.config, first->winner.config) << "seed " << seed;
+    EXPECT_EQ(again->winner.text(), first->winner.text()) << "seed " << seed;
     EXPECT_EQ(again->reason, first->reason) << "seed " << seed;
   }
 }
@@ -320,10 +320,10 @@ TEST(Decide, ADatabaseIsAskedForWhatDecidesAlone) {
     const auto asked = decide(cache, key, generator::Problem{.rows = 1024, .columns = 1024});
     ASSERT_EQ(all.has_value(), asked.has_value());
     if (!all) continue;
-    EXPECT_EQ(asked->winner.config, all->winner.config);
+    EXPECT_EQ(asked->winner.text(), all->winner.text());
     EXPECT_EQ(asked->winner.measurement.created_at, all->winner.measurement.created_at);
     EXPECT_EQ(asked->winner.measurement.median_us, all->winner.measurement.median_us);
-    EXPECT_EQ(asked->ranking.front().config, all->winner.config);
+    EXPECT_EQ(asked->ranking.front().text(), all->winner.text());
     EXPECT_EQ(asked->reason, all->reason);
     finished += has_final(all);
     if (testing::Test::HasFailure()) break;
@@ -357,7 +357,7 @@ TEST(Decide, AMergeOfTwoGpusKeepsTheWinnersThatBothAgreeOn) {
       std::stable_sort(merged.begin(), merged.end(),
                        [](const auto& a, const auto& b) { return a.created_at < b.created_at; });
       ASSERT_EQ(winner(merged), config(best)) << "problem " << problem;
-      ASSERT_EQ(decided_by_a_database_of(merged)->winner.config, config(best)) << "problem " << problem;
+      ASSERT_EQ(decided_by_a_database_of(merged)->winner.text(), config(best)) << "problem " << problem;
     }
   }
 }

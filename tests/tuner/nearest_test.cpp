@@ -161,9 +161,9 @@ TEST_F(LikelyConfig, AWinnerOfTheUsersOwnComesBeforeThatOfTheSite) {
   cache::Cache::open(folder.path() / "site.db").add(final_of(1));
   cache::Cache layered = cache::Cache::open_layered(folder.path() / "ce.db");
   const tuner::Tuner beside(*device, layered, quick_settings());
-  EXPECT_EQ(beside.known_winner(asked).value().winner.config, final_of(1).config);
+  EXPECT_EQ(beside.known_winner(asked).value().winner.text(), final_of(1).config);
   layered.add(final_of(0));
-  EXPECT_EQ(beside.known_winner(asked).value().winner.config, final_of(0).config);
+  EXPECT_EQ(beside.known_winner(asked).value().winner.text(), final_of(0).config);
 }
 
 TEST_F(LikelyConfig, WhatWasMeasuredSinceItsQuarantineIsTried) {

@@ -65,7 +65,7 @@ int tune_into(const char* file) {
     const auto device = runtime::open_host_device();
     const auto report = tuner::Tuner(*device, database, quick_settings()).tune(small_problem());
     if (!database.status().persistent) throw std::runtime_error(database.status().problem);
-    return report.winner.empty() ? 1 : 0;
+    return report.winner.variant.empty() ? 1 : 0;
   } catch (const std::exception& error) {
     fmt::print(stderr, "{}\n", error.what());
     return 1;

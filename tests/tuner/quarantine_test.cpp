@@ -40,7 +40,7 @@ TEST_P(Quarantine, NeverWinsAndIsNotTriedAgain) {
   const Report report = Tuner(device, database, quick_settings()).tune(small_problem());
   const std::set<std::string> planted = device.with(kind.fault);
   ASSERT_EQ(planted.size(), 2);
-  EXPECT_THAT(planted, Not(Contains(report.winner)));
+  EXPECT_THAT(planted, Not(Contains(generator::to_text(report.winner))));
   int told = 0;
   for (const auto& [reason, count] : report.quarantined) {
     EXPECT_THAT(reason, StartsWith(kind.start));
@@ -91,7 +91,7 @@ TEST_P(Quarantine, OfWhatAnotherSearchScreened) {
   EXPECT_EQ(report.known, 4) << "all were screened";
   const std::set<std::string> planted = device.with(kind.fault);
   ASSERT_EQ(planted.size(), 1);
-  EXPECT_NE(report.winner, *planted.begin());
+  EXPECT_NE(generator::to_text(report.winner), *planted.begin());
   ASSERT_EQ(report.quarantined.size(), 1);
   EXPECT_THAT(report.quarantined.begin()->first, StartsWith(kind.start));
   for (const Measurement& measurement : database.measurements(report.key)) {
@@ -118,7 +118,7 @@ TEST_P(Quarantine, OfAllConfigsIsAnError) {
   EXPECT_FALSE(tuner.known_winner(small_problem()));
   EXPECT_EQ(database.measurements(tuner.key(small_problem())).empty(), is_compiler);
   FaultyDevice healthy;
-  EXPECT_NE(Tuner(healthy, database, quick_settings()).tune(small_problem()).winner, "");
+  EXPECT_NE(Tuner(healthy, database, quick_settings()).tune(small_problem()).winner.variant, "");
 }
 
 /// Where no other kernel is served, it is the next of the most promising that is.

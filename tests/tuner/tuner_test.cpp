@@ -41,7 +41,7 @@ TEST_F(TunerTest, TunesOnceAndRemembersWithItsEnvironment) {
   EXPECT_NE(report.reason, "");
   EXPECT_EQ(device.allocations(), 0) << "scratch memory outlived the tuning";
 
-  const generator::Config winner = generator::parse_config(report.winner);
+  const generator::Config& winner = report.winner;
   tuner::Verifier verifier(device, small_problem(), 99);
   EXPECT_EQ(verifier.mismatch(tuner::build(device, database, small_problem(), winner).load(device)),
             std::nullopt);
@@ -209,7 +209,7 @@ TEST_F(TunerTest, ASearchComparesTimesOfItsOwnRowsAlone) {
   problem.rows = 64;
   const Report most = Tuner(device, database, settings).tune(problem);
   EXPECT_EQ(most.timed_rows, 64);
-  EXPECT_FALSE(of_first.contains(most.winner));
+  EXPECT_FALSE(of_first.contains(generator::to_text(most.winner)));
   // Those of fewer rows would not be heard.
   settings.search.most_configs = 12;
   problem.rows = 40;
@@ -239,7 +239,7 @@ TEST_F(TunerTest, OnlyTheLastRoundDecides) {
     if (progress.stage == "final" && progress.done == progress.total) drift = 1.02;
   }};
   const Report report = Tuner(device, database, settings).tune(small_problem(), hooks);
-  EXPECT_EQ(order.at(report.winner), 0);
+  EXPECT_EQ(order.at(generator::to_text(report.winner)), 0);
 }
 
 /// One on which everything takes twice as long in some turns, and so does its reference.
@@ -349,8 +349,7 @@ TEST_F(TunerTest, WhatTheFinalsBuiltIsKept) {
   FaultyDevice device;
   const Report report = Tuner(device, database, quick_settings()).tune(small_problem());
   FaultyDevice other;
-  static_cast<void>(
-      tuner::build(other, database, small_problem(), generator::parse_config(report.winner)).load(other));
+  static_cast<void>(tuner::build(other, database, small_problem(), report.winner).load(other));
   EXPECT_EQ(other.compiled(), 0);
 }
 
@@ -377,7 +376,7 @@ TEST_F(TunerTest, ChecksAndOtherTemplatesAreNotKnown) {
   for (Measurement measurement : database.measurements(first.key)) {
     measurement.samples_us.assign(measurement.samples_us.size(), static_cast<float>(impossible_us));
     measurement.median_us = impossible_us;
-    if (measurement.config == first.winner) {
+    if (measurement.config == generator::to_text(first.winner)) {
       measurement.stage = cache::stage_of_checks;
     } else {
       measurement.stage = cache::stage_of_finals;
