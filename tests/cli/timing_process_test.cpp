@@ -24,7 +24,7 @@ class Timing : public test::CommandTest {
  protected:
   static constexpr int samples = 6, a_turn = 3;
 
-  [[nodiscard]] ErrorKind failure(TimingProcess& process, const std::string& config) const {
+  [[nodiscard]] ErrorKind failure(TimingProcess& process, const generator::Config& config) const {
     try {
       static_cast<void>(process.time_beside(key_, problem_, std::vector{config}, samples, a_turn, {}));
     } catch (const Error& error) {
@@ -38,7 +38,7 @@ class Timing : public test::CommandTest {
   cache::Cache cache_ = cache::Cache::open(database());
   generator::Problem problem_{.operation = generator::Operation::softmax, .rows = 3, .columns = 40};
   cache::Key key_{"the same with more rows", "device"};
-  std::string config_ = generator::to_text(tuner::safe_default(problem_, device_->model()));
+  generator::Config config_ = tuner::safe_default(problem_, device_->model());
   mutable std::string message_;
 };
 
@@ -52,7 +52,7 @@ TEST_F(Timing, EachProcessTellsWhatItMeasuredAndThatItWasAnother) {
       ASSERT_EQ(list.size(), 2U);
       EXPECT_EQ(list[0].samples_us.size(), 6U);
       EXPECT_GT(list[0].median_us, 0);
-      EXPECT_EQ(list[0].config, config_);
+      EXPECT_EQ(list[0].config, generator::to_text(config_));
       EXPECT_EQ(list[0].rows, 3);
       EXPECT_EQ(list[0].key, key_) << "though fewer rows were timed";
       processes.insert(list[1].environment.at("process"));
@@ -74,8 +74,10 @@ TEST_F(Timing, TakesTheDatabaseWhateverBytesItsNameHas) {
 
 TEST_F(Timing, WhatFailsThereFailsHereByTheSameName) {
   TimingProcess process(*device_, cache_, {}, CE_TUNE);
-  EXPECT_EQ(failure(process, "block/warps=no"), ErrorKind::invalid_argument);
-  EXPECT_NE(message_.find("block/warps=no"), std::string::npos) << message_;
+  generator::Config impossible = config_;
+  impossible.warps = 0;
+  EXPECT_EQ(failure(process, impossible), ErrorKind::invalid_argument);
+  EXPECT_NE(message_.find(generator::to_text(impossible)), std::string::npos) << message_;
   EXPECT_EQ(process.time_beside(key_, problem_, std::vector{config_}, samples, a_turn, {}).size(), 1U)
       << "it goes on";
   TimingProcess dying(*device_, cache_, {}, "/bin/false");
