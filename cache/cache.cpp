@@ -56,7 +56,7 @@ Cache Cache::open(const fs::path& path) {
     impl->mends = true;
     impl->path = fs::absolute(path);
     std::error_code none;
-    // Without its log, a database that nobody has closed yet is a page that names no table.
+    // Without its log, a database that no program has closed yet is a page that names no table.
     constexpr std::uintmax_t page = 4096;
     const bool may_lack_log =
         fs::file_size(impl->path, none) == page && !fs::exists(impl->path.string() + "-wal", none);
@@ -190,7 +190,7 @@ std::vector<Measurement> Cache::measurements(const Key& key) const {
 std::optional<Measurement> Cache::final_of(const Key& key, std::span<const std::string> digests,
                                            const ChooseFinalist& choose) const {
   const std::lock_guard lock(impl_->mutex);
-  // Of somebody else, who may have written anything.
+  // The file is another user's, who may have written anything.
   const ChooseFinalist choose_possible = [&](std::vector<Finalist>& list) {
     std::erase_if(list, [](const Finalist& one) { return !is_possible(one); });
     return choose(list);

@@ -48,7 +48,7 @@ class Cache {
   /// NotFound where there is no file, or one without tables. What reads it throws DatabaseError too, where a part of it
   /// cannot be read.
   [[nodiscard]] static Cache open_existing(const std::filesystem::path& path);
-  /// A copy in memory of the database of somebody else, which is not changed. \throws as open_existing()
+  /// A copy in memory of another user's database, which is not changed. \throws as open_existing()
   [[nodiscard]] static Cache open_copy(const std::filesystem::path& path);
   [[nodiscard]] static Cache in_memory();
   /// The same with the layers of lower() behind it.
@@ -78,13 +78,13 @@ class Cache {
   /// status() says so.
   void flush(std::chrono::seconds patience) const;
 
-  /// Copies what was committed from the log beside the file into the file, so that who copies the file alone copies it,
+  /// Copies what was committed from the log beside the file into the file, so that a copy of the file alone has it,
   /// too. For the end of a search and of a program that never closes its database; nothing where nothing was written.
   void checkpoint() const noexcept;
 
   /// Commits one measurement. One that is there already, with the same time and samples, is not added again.
   void add(const Measurement& measurement) { add(std::span(&measurement, 1)); }
-  /// Commits all of them at once: who reads sees all or none. Those without a time get the same: medians of finals may
+  /// Commits all of them at once: a reader sees all or none. Those without a time get the same: medians of finals may
   /// be held against each other within one such call, and nowhere else.
   void add(std::span<const Measurement> measurements);
   /// Every measurement for the key, oldest first.
@@ -106,7 +106,7 @@ class Cache {
   /// Keeps a binary under its compile key; the first one stays.
   void keep_binary(std::string_view compile_key, std::span<const std::byte> image, const BinaryInfo& info);
   /// The binary, or nothing when there is none or its digest does not match its bytes. Layers below are asked, too. Code
-  /// is taken only from files that nobody but this user and root can have written, and what is kept for another stays in
+  /// is taken only from files that only this user and root can have written, and what is kept for another stays in
   /// this process.
   [[nodiscard]] std::optional<std::vector<std::byte>> binary(std::string_view compile_key) const;
 
@@ -118,7 +118,7 @@ class Cache {
 
   /// The right to tune the key, so that processes that meet it at once tune it once. Never waits. To be asked
   /// for while no other tuning lock is held, and the database to be asked again once it is there. Where the
-  /// database is no file that can be written, or its file system has no locks, it keeps nobody out.
+  /// database is no file that can be written, or its file system has no locks, it keeps no other process out.
   /// \returns nothing while another process, or another Cache of this one, has it
   [[nodiscard]] std::optional<TuningLock> try_tuning_lock(const Key& key) const;
 

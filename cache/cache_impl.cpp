@@ -77,7 +77,7 @@ std::vector<Measurement> Cache::Impl::measurements(const Key& key) {
     else
       std::move(list.begin(), list.end(), std::back_inserter(all));
   });
-  // Of somebody else, who may have written anything.
+  // The file is another user's, who may have written anything.
   if (read_only) std::erase_if(all, [](const Measurement& measurement) { return !is_possible(measurement); });
   const auto older = [](const auto& a, const auto& b) { return a.created_at < b.created_at; };
   if (!std::is_sorted(all.begin(), all.end(), older)) std::stable_sort(all.begin(), all.end(), older);
@@ -243,7 +243,7 @@ void Cache::Impl::deliver_at_end() noexcept {
     try {
       log(LogLevel::warning, fmt::format("{} measurements could not be written to {} and are lost ({})",
                                          refused->counts().measurements, path.string(), error.what()));
-    } catch (...) {  // nobody is left to tell
+    } catch (...) {  // there is no one left to tell
     }
   }
 }

@@ -68,7 +68,7 @@ struct Cache::Impl {
   void on_store(Use use, Action action);
   /// attach(), where another file than the open one is at the path now, or none.
   void follow(Use use);
-  /// For what may be a copy that was made without the log: whoever made it should know.
+  /// Warns of an empty file, which may be a copy that was made without the log.
   void say_if_empty();
   /// Gives the problem its end: what it means for the caller.
   void degrade(const std::string& cause);
@@ -76,7 +76,8 @@ struct Cache::Impl {
   [[nodiscard]] std::vector<Measurement> measurements(const Key& key);
   [[nodiscard]] std::vector<Key> find(const std::string& prefix);
 
-  /// Who else can have written the open file, so that no code is taken from it or given to it; empty where nobody can.
+  /// Which other user can have written the open file, so that no code is taken from it or given to it; empty where none
+  /// can.
   [[nodiscard]] std::string other_writer() const;
   [[nodiscard]] std::optional<std::vector<std::byte>> binary(const std::string& compile_key);
   [[nodiscard]] bool is_verified(const std::string& compile_key, const std::string& machine);
@@ -90,7 +91,7 @@ struct Cache::Impl {
   FileId file_id;
   bool read_only = false;  ///< by open_to_read()
   bool mends = false;      ///< may set a damaged file aside
-  bool strict = false;     ///< what cannot be read is an error of who asks
+  bool strict = false;     ///< what cannot be read is an error of the caller's
   bool examined = false;   ///< the open file, by examine()
   bool persistent = false;
   bool wrote = false;  ///< since the last checkpoint()

@@ -31,7 +31,7 @@ namespace ce::cache {
 /// \throws InvalidArgument naming the field, std::exception for what is no JSON
 [[nodiscard]] Measurement from_json(std::string_view text);
 
-/// The digest of to_json(): who has it has this measurement already.
+/// The digest of to_json(). A database that has it has this measurement already.
 [[nodiscard]] std::string identity_of(const Measurement& measurement);
 /// The same where encode_environment() of it is known.
 [[nodiscard]] std::string identity_of(const Measurement& measurement, std::string_view environment);

@@ -29,8 +29,8 @@ bool is_at(const std::filesystem::path& file, int descriptor) {
                                   std::generic_category().message(errno)));
 }
 
-/// Whether a file of another user may decide who works with the database: of root, of its owner, or in a folder where only
-/// those can put files who were given the right to.
+/// Whether the lock file counts: of this user, of root, of the database's owner; or of any user in a folder that is not
+/// open to all.
 bool is_acceptable(const std::filesystem::path& database, const struct stat& file) {
   if (!S_ISREG(file.st_mode)) return false;
   if (file.st_uid == ::geteuid() || file.st_uid == 0) return true;

@@ -22,8 +22,8 @@
 #include "base/log.hpp"
 #include "cache/file_system.hpp"
 #include "cache/ownership.hpp"
+#include "cache/read_files.hpp"
 #include "cache/recognize.hpp"
-#include "cache/repair/read_files.hpp"
 #include "cache/schema.hpp"
 #include "ce/error.hpp"
 
@@ -35,7 +35,7 @@ using std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds busy_timeout{busy_timeout_ms};
 
-/// Who has a Store locks it, so SQLite need not.
+/// The owner of a Store locks it, so SQLite need not.
 constexpr int one_user = SQLITE_OPEN_NOMUTEX;
 
 /// In kilobytes, at most: the inner pages of the indexes of a database with millions of measurements.

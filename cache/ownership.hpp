@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Whose files they are: code is taken only from those that nobody but this user and root can have written.
+/// Whose files they are: code is taken only from those that only this user and root can have written.
 
 #include <filesystem>
 #include <string>

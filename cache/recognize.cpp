@@ -12,7 +12,7 @@
 #include <fstream>
 
 #include "cache/file_system.hpp"
-#include "cache/repair/read_files.hpp"
+#include "cache/read_files.hpp"
 #include "cache/schema.hpp"
 #include "ce/error.hpp"
 

@@ -114,7 +114,7 @@ void Chooser::stop_background() {
 
 // ---- tuning --------------------------------------------------------------------------------------------
 
-/// Where waiting for somebody else's search was in vain, or memory too short, later calls do not wait, and do not look at
+/// Where waiting for the search of another was in vain, or memory too short, later calls do not wait, and do not look at
 /// each call.
 const Chosen& Chooser::tuned(const Problem& problem, Stream stream) {
   const std::string key = tuner_.key(problem).id();

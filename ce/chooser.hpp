@@ -29,7 +29,7 @@ namespace ce {
 ///
 /// One thread at a time tunes, and only that one may hold a tuning lock; it waits for no other while it does. So
 /// neither threads nor processes can wait for each other in a circle. Threads that look up do not wait for
-/// the one that tunes. A call waits for the search of its problem by somebody else, thread or process, at most as
+/// the one that tunes. A call waits for the search of its problem by another thread or process, at most as
 /// long as the budget of a search.
 class Chooser {
  public:
@@ -84,7 +84,7 @@ class Chooser {
   PlanTable plans_;
   std::atomic<int> compiled_ = 0;
 
-  /// Guards what looks up, loads and puts into the table; nobody waits for a turn with it.
+  /// Guards what looks up, loads and puts into the table; no thread waits for a turn with it.
   std::mutex looking_;
   std::map<std::string, Clock::time_point> look_again_;  ///< by key: problems that cannot be tuned just now
   std::vector<std::string> missing_;                     ///< what Policy::frozen did not find

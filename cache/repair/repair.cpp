@@ -100,7 +100,7 @@ std::vector<DraftFile> files_of_drafts(const fs::path& path) {
 }
 
 /// What a repair has set aside that has not ended; nothing where there is none.
-/// \param own  of this user, whose draft is a file that it has created; else of somebody else
+/// \param own  of this user, whose draft is a file that it has created; else of another user
 std::optional<fs::path> unfinished(const fs::path& path, bool own) {
   for (const DraftFile& file : files_of_drafts(path))
     if (!file.is_log && fs::is_regular_file(fs::symlink_status(file.aside)) && is_own_file(file.path) == own)
@@ -117,7 +117,7 @@ void remove_drafts(const fs::path& path) {
 void move_logs(const fs::path& path, const fs::path& aside) {
   for (const char* log : logs) {
     if (is_there(aside.string() + log))
-      continue;  // who opened the damaged file meanwhile has begun another one
+      continue;  // a program that opened the damaged file meanwhile has begun another one
     std::error_code error;
     fs::rename(path.string() + log, aside.string() + log, error);
     if (error && error != std::errc::no_such_file_or_directory)
@@ -131,7 +131,7 @@ void move_back(const fs::path& path, const fs::path& aside) {
   fs::rename(aside, path);
 }
 
-/// The file first. While there is none at the path nobody finds its logs there, and whoever found them before sees that
+/// The file first. While there is none at the path no program finds its logs there, and one that found them before sees that
 /// the file has moved. Where one of them cannot be moved all stay.
 void move_aside(const fs::path& path, const fs::path& aside) {
   fs::rename(path, aside);
@@ -162,7 +162,7 @@ std::unique_ptr<Store> create_draft(const fs::path& draft) {
   return std::move(opened.store);
 }
 
-/// Nothing is at the path but logs that SQLite began for who had the damaged file open.
+/// Nothing is at the path but logs that SQLite began for programs that had the damaged file open.
 void put_in_place(std::unique_ptr<Store> store, const fs::path& aside, const fs::path& path) {
   const fs::path draft = draft_of(aside);
   store.reset();
@@ -235,7 +235,7 @@ Repair into_new_file(const fs::path& path, const std::string& cause) {
   return {.memory = nullptr, .report = set_aside_as(path, aside, cause, counts)};
 }
 
-/// As into_new_file() where that was interrupted: anew, as nobody knows how far it had come.
+/// As into_new_file() where that was interrupted: anew, as it is not known how far that had come.
 void finish(const fs::path& path, const fs::path& aside) {
   move_logs(path, aside);
   auto store = create_draft(draft_of(aside));

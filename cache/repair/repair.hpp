@@ -36,8 +36,8 @@ struct Repair {
 };
 
 /// Copies what can be read of the damaged file into a draft beside it, renames the file and its logs to
-/// PATH.corrupt-DATE (UTC), and the draft to PATH. One process at a time does so; whoever has the damaged file open still
-/// finds another FileId. Where the process is killed either the damaged file is still at the path, or there is none and
+/// PATH.corrupt-DATE (UTC), and the draft to PATH. One process at a time does so; a program that has the damaged file
+/// open still finds another FileId. Where the process is killed either the damaged file is still at the path, or there is none and
 /// create_file() goes on with it.
 /// \param damaged  the file that was seen to be damaged
 /// \param cause  of the repair, for the report
@@ -45,11 +45,11 @@ struct Repair {
 [[nodiscard]] Repair repair(const std::filesystem::path& named, FileId damaged, const std::string& cause);
 
 /// Creates the file, as create_database_file(), and its folders (0700) where they are missing; otherwise touches
-/// nothing. Waits for who repairs one of this name, and goes on with a repair whose process was killed.
+/// nothing. Waits for a process that repairs one of this name, and goes on with a repair whose process was killed.
 /// \throws Locked where another process repairs it for too long; DatabaseError
 void create_file(const std::filesystem::path& named);
 
-/// The absolute path of a file that is there. Waits for who repairs one of this name.
+/// The absolute path of a file that is there. Waits for a process that repairs one of this name.
 /// \throws NotFound; Locked as create_file(); DatabaseError where a repair waits for a program that may write
 [[nodiscard]] std::filesystem::path existing_file(const std::filesystem::path& path);
 

@@ -23,8 +23,8 @@
 #include "cache/open.hpp"
 #include "cache/ownership.hpp"
 #include "cache/query.hpp"
+#include "cache/read_files.hpp"
 #include "cache/recognize.hpp"
-#include "cache/repair/read_files.hpp"
 #include "cache/schema.hpp"
 
 namespace ce::cache {
@@ -156,7 +156,7 @@ void mend_header(std::string& bytes, std::size_t page_bytes) {
   put_number(28, bytes.size() / page_bytes);
   put_number(92, 0);  // the number of pages above is valid for
   put_number(24, 0);  // this change
-  put_number(32, 0);  // no free pages that anybody could take
+  put_number(32, 0);  // no free pages that could be taken
   put_number(36, 0);
   put_number(44, 4);  // format of the schema
   put_number(52, 0);  // no pages that move

@@ -14,8 +14,8 @@ struct Salvaged {
   std::int64_t last_measurement = 0, last_binary = 0;
 };
 
-/// Copies each measurement and each binary that can be read and is what was written; binaries only of a file that nobody
-/// but this user and root can have written. Reads tables row by row
+/// Copies each measurement and each binary that can be read and is what was written; binaries only of a file that only
+/// this user and root can have written. Reads tables row by row
 /// and goes on behind what cannot be read; never changes the damaged file.
 /// \param before  what this returned of the same file before: only the rows behind are copied
 /// \throws SQLite::Exception where `into` refuses

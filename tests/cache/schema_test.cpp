@@ -13,8 +13,8 @@
 #include "cache/codec.hpp"
 #include "cache/maintenance.hpp"
 #include "cache/open.hpp"
+#include "cache/read_files.hpp"
 #include "cache/recognize.hpp"
-#include "cache/repair/read_files.hpp"
 #include "ce/error.hpp"
 #include "tests/cache/fixture.hpp"
 

@@ -1,4 +1,4 @@
-#include "cache/repair/read_files.hpp"
+#include "cache/read_files.hpp"
 
 #include <SQLiteCpp/Database.h>
 #include <SQLiteCpp/Exception.h>

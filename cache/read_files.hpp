@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// SQLite's files for those who only read.
+/// SQLite's files, opened to be read and nothing else.
 
 #include <filesystem>
 #include <memory>
@@ -15,7 +15,7 @@ namespace ce::cache {
 /// How long SQLite waits for a lock.
 inline constexpr int busy_timeout_ms = 5000;
 
-/// For SQLite's OPEN_URI: a file that nobody writes, without locks and files of SQLite's own beside it.
+/// For SQLite's OPEN_URI: a file that no program writes, without locks and files of SQLite's own beside it.
 [[nodiscard]] std::string immutable_uri(const std::filesystem::path& path);
 
 /// Opens a file for reading, with its log and with locks, and creates and removes nothing.
