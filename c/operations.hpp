@@ -92,16 +92,16 @@ struct Interface<LogSoftmaxBackward> : BackwardInterface<LogSoftmaxBackward, ce_
 /// The options that CrossEntropy and its gradient share.
 template <class Operation, class Options>
 [[nodiscard]] Operation cross_entropy_from(const Options& options) {
-  const auto& [size, ignore_index, reduction, label_smoothing, z_loss, softcap, logit_scale, reserved] =
+  const auto& [size, ignore_index, reduction, label_smoothing, z_loss, softcap, logit_scale, token_scaling] =
       options;
-  require_reserved(reserved);
   const Operation operation{.ignore_index = ignore_index,
                             .reduction = reduction_from(reduction),
                             .label_smoothing = label_smoothing,
                             .z_loss = z_loss,
                             .softcap = softcap,
-                            .logit_scale = logit_scale};
-  [[maybe_unused]] const auto& [f1, f2, f3, f4, f5, f6] = operation;
+                            .logit_scale = logit_scale,
+                            .token_scaling = token_scaling};
+  [[maybe_unused]] const auto& [f1, f2, f3, f4, f5, f6, f7] = operation;
   return operation;
 }
 
@@ -116,7 +116,8 @@ struct Interface<CrossEntropy> {
     return cross_entropy_from<CrossEntropy>(options);
   }
   [[nodiscard]] static CrossEntropy::Tensors tensors(const Tensors& given) {
-    const auto& [size, logits, target, weight, upstream, loss, grad, z_loss, lse, argmax, hit] = given;
+    const auto& [size, logits, target, weight, upstream, loss, grad, z_loss, lse, argmax, hit, logprob,
+                 entropy, row_weight, divisor, entropy_upstream, lse_upstream] = given;
     const CrossEntropy::Tensors tensors{.logits = tensor_from("logits", logits),
                                         .target = tensor_from("target", target),
                                         .weight = tensor_from("weight", weight),
@@ -126,8 +127,15 @@ struct Interface<CrossEntropy> {
                                         .z_loss = tensor_from("z_loss", z_loss),
                                         .lse = tensor_from("lse", lse),
                                         .argmax = tensor_from("argmax", argmax),
-                                        .hit = tensor_from("hit", hit)};
-    [[maybe_unused]] const auto& [f1, f2, f3, f4, f5, f6, f7, f8, f9, f10] = tensors;
+                                        .hit = tensor_from("hit", hit),
+                                        .logprob = tensor_from("logprob", logprob),
+                                        .entropy = tensor_from("entropy", entropy),
+                                        .row_weight = tensor_from("row_weight", row_weight),
+                                        .divisor = tensor_from("divisor", divisor),
+                                        .entropy_upstream = tensor_from("entropy_upstream", entropy_upstream),
+                                        .lse_upstream = tensor_from("lse_upstream", lse_upstream)};
+    [[maybe_unused]] const auto& [f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13, f14, f15, f16] =
+        tensors;
     return tensors;
   }
 };
@@ -143,14 +151,22 @@ struct Interface<CrossEntropyBackward> {
     return cross_entropy_from<CrossEntropyBackward>(options);
   }
   [[nodiscard]] static CrossEntropyBackward::Tensors tensors(const Tensors& given) {
-    const auto& [size, logits, target, weight, lse, upstream, grad] = given;
-    const CrossEntropyBackward::Tensors tensors{.logits = tensor_from("logits", logits),
-                                                .target = tensor_from("target", target),
-                                                .weight = tensor_from("weight", weight),
-                                                .lse = tensor_from("lse", lse),
-                                                .upstream = tensor_from("upstream", upstream),
-                                                .grad = tensor_from("grad", grad)};
-    [[maybe_unused]] const auto& [f1, f2, f3, f4, f5, f6] = tensors;
+    const auto& [size, logits, target, weight, lse, upstream, grad, logprob, entropy, row_weight, divisor,
+                 entropy_upstream, lse_upstream] = given;
+    const CrossEntropyBackward::Tensors tensors{
+        .logits = tensor_from("logits", logits),
+        .target = tensor_from("target", target),
+        .weight = tensor_from("weight", weight),
+        .lse = tensor_from("lse", lse),
+        .upstream = tensor_from("upstream", upstream),
+        .grad = tensor_from("grad", grad),
+        .logprob = tensor_from("logprob", logprob),
+        .entropy = tensor_from("entropy", entropy),
+        .row_weight = tensor_from("row_weight", row_weight),
+        .divisor = tensor_from("divisor", divisor),
+        .entropy_upstream = tensor_from("entropy_upstream", entropy_upstream),
+        .lse_upstream = tensor_from("lse_upstream", lse_upstream)};
+    [[maybe_unused]] const auto& [f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12] = tensors;
     return tensors;
   }
 };

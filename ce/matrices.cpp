@@ -124,6 +124,12 @@ Request bind_matrices(generator::Operation operation, const Matrix& input, const
                         .lse = nullptr,
                         .loss = nullptr,
                         .z_loss = nullptr,
+                        .logprob = nullptr,
+                        .entropy = nullptr,
+                        .row_weight = nullptr,
+                        .divisor = nullptr,
+                        .entropy_upstream = nullptr,
+                        .lse_upstream = nullptr,
                         .argmax = nullptr,
                         .hit = nullptr,
                         .workspace = nullptr,
@@ -133,7 +139,8 @@ Request bind_matrices(generator::Operation operation, const Matrix& input, const
                         .smoothing = 0,
                         .z_scale = 0,
                         .cap = 0,
-                        .scale = 0}};
+                        .scale = 0,
+                        .token_scaling = 0}};
 }
 
 }  // namespace ce

@@ -57,7 +57,7 @@ class PlanTable {
   /// slow to copy.
   struct Key {
     explicit Key(const generator::Problem& problem) noexcept {
-      static_assert(sizeof(generator::Problem) == 40,
+      static_assert(sizeof(generator::Problem) == 48,
                     "a new field of Problem must be here, or in a table of its operation");
       const auto add = [this](int bits, auto... values) {
         ((options = options << bits | static_cast<std::uint64_t>(values)), ...);
@@ -69,6 +69,8 @@ class PlanTable {
           problem.strided);
       generator::for_each_row<generator::cross_entropy_options>(
           [&](const auto& option) { add(1, problem.*option.field); });
+      generator::for_each_row<generator::cross_entropy_inputs>(
+          [&](const auto& input) { add(1, problem.*input.field); });
       generator::for_each_row<generator::cross_entropy_outputs>(
           [&](const auto& output) { add(1, problem.*output.field); });
       rows = generator::rows_bucket(problem.rows);

@@ -59,6 +59,8 @@ void bind_options(const CrossEntropyOrBackward& operation, Request& request) {
   Arguments& arguments = request.arguments;
   const auto bind = [&](const generator::CrossEntropyOption& option, float amount) {
     if (!option.takes(amount)) throw InvalidArgument(option.name, fmt::to_string(amount), option.expected);
+    if (option.of_classes && problem.probabilities && amount != option.neutral)
+      throw InvalidArgument(option.name, fmt::to_string(amount), "0 where target holds probabilities");
     problem.*option.field = amount != option.neutral;
     arguments.*option.amount = amount;
   };
@@ -139,6 +141,24 @@ void bind_weight(const ConstTensor& weight, Vectors& vectors, Request& request) 
     problem.alignment = generator::Alignment::shifted;
 }
 
+/// The optional inputs in f32.
+template <class Tensors>
+void bind_inputs(const Tensors& tensors, Vectors& vectors, Request& request) {
+  Problem& problem = request.problem;
+  const auto all = inputs_of(tensors);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const generator::CrossEntropyInput& input = generator::cross_entropy_inputs[i];
+    if (all[i] == nullptr || !is_given(input.tensor, *all[i])) continue;
+    // Without rows nobody can tell whether grad is given.
+    if (!input.is_possible(problem) && (!input.of_gradient || problem.gradient || problem.rows > 0))
+      throw InvalidArgument(std::string(input.tensor) + ".data", "set",
+                            fmt::format("null but with {}", input.needed()));
+    check_dtype(input.tensor, *all[i], DType::f32, "always");
+    vectors.bind(input.tensor, *all[i], input.elements(problem), false);
+    problem.*input.field = true;
+  }
+}
+
 /// One number, or one for each row.
 void bind_upstream(const ConstTensor& upstream, Vectors& vectors, Request& request) {
   Problem& problem = request.problem;
@@ -191,12 +211,16 @@ Request bind(const CrossEntropy& operation, const CrossEntropy::Tensors& tensors
 
   if (!problem.z_loss && is_given("z_loss", tensors.z_loss))
     throw InvalidArgument("z_loss.data", "set", "null where the factor z_loss is 0");
-  if (problem.probabilities && is_given("hit", tensors.hit))
-    throw InvalidArgument("hit.data", "set", "null where target holds probabilities");
+  for (const auto& [name, tensor] : {std::pair{"hit", &tensors.hit}, {"logprob", &tensors.logprob}})
+    if (problem.probabilities && is_given(name, *tensor))
+      throw InvalidArgument(fmt::format("{}.data", name), "set", "null where target holds probabilities");
+  bind_inputs(tensors, vectors, request);
   problem.z_loss_out =
       vectors.bind_output("z_loss", tensors.z_loss, losses, problem.loss_dtype, "that of loss");
   constexpr std::string_view always = "always";
   problem.lse_out = vectors.bind_output("lse", tensors.lse, problem.rows, DType::f32, always);
+  problem.logprob_out = vectors.bind_output("logprob", tensors.logprob, problem.rows, DType::f32, always);
+  problem.entropy_out = vectors.bind_output("entropy", tensors.entropy, problem.rows, DType::f32, always);
   problem.argmax_out = vectors.bind_output("argmax", tensors.argmax, problem.rows, DType::i64, always);
   problem.hit_out = vectors.bind_output("hit", tensors.hit, problem.rows, DType::u8, always);
   problem = generator::canonical(problem);
@@ -218,6 +242,15 @@ Request bind(const CrossEntropyBackward& operation, const CrossEntropyBackward::
     check_f32_or("upstream", tensors.upstream, problem.dtype);
     bind_upstream(tensors.upstream, vectors, request);
     problem.loss_dtype = tensors.upstream.dtype;
+  }
+  bind_inputs(tensors, vectors, request);
+  if (problem.token_scaling && !problem.saved_logprob)
+    refuse_missing("logprob", "with token_scaling, what CrossEntropy wrote");
+  if (generator::reads_entropy(problem)) {
+    check_dtype("entropy", tensors.entropy, DType::f32, "with entropy_upstream");
+    vectors.bind("entropy", tensors.entropy, problem.rows, false);
+  } else if (is_given("entropy", tensors.entropy)) {
+    throw InvalidArgument("entropy.data", "set", "null but with entropy_upstream");
   }
   problem = generator::canonical(problem);
   set_addresses(tensors, request.arguments);

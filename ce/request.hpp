@@ -38,7 +38,19 @@ struct Request {
 template <class CrossEntropyOrBackward>
 inline constexpr std::array<float CrossEntropyOrBackward::*, generator::cross_entropy_options.size()>
     option_fields{&CrossEntropyOrBackward::label_smoothing, &CrossEntropyOrBackward::z_loss,
-                  &CrossEntropyOrBackward::softcap, &CrossEntropyOrBackward::logit_scale};
+                  &CrossEntropyOrBackward::softcap, &CrossEntropyOrBackward::logit_scale,
+                  &CrossEntropyOrBackward::token_scaling};
+
+/// The optional inputs of a call, in the order of generator::cross_entropy_inputs; null for those that it cannot have.
+inline std::array<const ConstTensor*, generator::cross_entropy_inputs.size()> inputs_of(
+    const CrossEntropy::Tensors& tensors) noexcept {
+  return {&tensors.row_weight, &tensors.divisor, &tensors.entropy_upstream, &tensors.lse_upstream, nullptr};
+}
+inline std::array<const ConstTensor*, generator::cross_entropy_inputs.size()> inputs_of(
+    const CrossEntropyBackward::Tensors& tensors) noexcept {
+  return {&tensors.row_weight, &tensors.divisor, &tensors.entropy_upstream, &tensors.lse_upstream,
+          &tensors.logprob};
+}
 
 /// The addresses of a call's tensors: null what was not given.
 inline void set_addresses(const Softmax::Tensors& tensors, Arguments& arguments) noexcept {
@@ -70,10 +82,18 @@ void set_common_addresses(const Tensors& tensors, Arguments& arguments) noexcept
   arguments.target = probabilities ? nullptr : tensors.target.data;
   arguments.weight = tensors.weight.data;
   arguments.upstream = tensors.upstream.data;
+  const auto floats = [](const ConstTensor& tensor) { return static_cast<const float*>(tensor.data); };
+  arguments.row_weight = floats(tensors.row_weight);
+  arguments.divisor = floats(tensors.divisor);
+  arguments.entropy_upstream = floats(tensors.entropy_upstream);
+  arguments.lse_upstream = floats(tensors.lse_upstream);
+  // Of a backward operation, whose kernels only read them.
+  arguments.lse = const_cast<float*>(floats(tensors.lse));
+  arguments.logprob = const_cast<float*>(floats(tensors.logprob));
+  arguments.entropy = const_cast<float*>(floats(tensors.entropy));
 }
 inline void set_addresses(const CrossEntropy::Tensors& tensors, Arguments& arguments) noexcept {
   set_common_addresses(tensors, arguments);
-  arguments.lse = static_cast<float*>(tensors.lse.data);
   arguments.loss = tensors.loss.data;
   arguments.z_loss = tensors.z_loss.data;
   arguments.argmax = static_cast<long long*>(tensors.argmax.data);
@@ -81,8 +101,6 @@ inline void set_addresses(const CrossEntropy::Tensors& tensors, Arguments& argum
 }
 inline void set_addresses(const CrossEntropyBackward::Tensors& tensors, Arguments& arguments) noexcept {
   set_common_addresses(tensors, arguments);
-  arguments.lse =
-      const_cast<float*>(static_cast<const float*>(tensors.lse.data));  // its kernels only read it
 }
 
 }  // namespace ce

@@ -70,7 +70,7 @@ void apply_cross_entropy(const ProblemOptions& options, Problem& problem) {
   problem.reduction = options.reduction.empty() ? Reduction::mean : parse_reduction_of(options.reduction);
   problem.probabilities = options.probabilities;
   for (const auto& option : generator::cross_entropy_options)
-    problem.*option.field = options.on.*option.field;
+    problem.*option.field = options.on.*option.field && !(option.of_classes && problem.probabilities);
   if (!options.target.empty() && !problem.probabilities)
     problem.target_dtype = parse_dtype_of("--target", options.target, is_index, "i32 or i64");
   if (!options.weights.empty()) {
@@ -82,6 +82,8 @@ void apply_cross_entropy(const ProblemOptions& options, Problem& problem) {
   if (!options.loss_dtype.empty() && (forward || problem.upstream != Upstream::one))
     problem.loss_dtype =
         parse_dtype_of("--loss-dtype", options.loss_dtype, is_floating, "f32, or the dtype of the logits");
+  for (const auto& input : generator::cross_entropy_inputs)
+    problem.*input.field = options.on.*input.field && input.is_possible(problem);
   for (const auto& output : generator::cross_entropy_outputs)
     problem.*output.field = options.on.*output.field && output.is_possible(problem);
 }
@@ -123,7 +125,13 @@ std::vector<Given> given(const ProblemOptions& options) {
       {"--align", options.alignment, [](const Problem& p) { return !p.strided; }, "not with --strided"},
   };
   for (const auto& option : generator::cross_entropy_options)
-    all.push_back({option.flag, flag(options.on.*option.field), is_any_cross_entropy, some});
+    all.push_back({option.flag, flag(options.on.*option.field),
+                   option.of_classes ? std::function<bool(const Problem&)>(has_target) : is_any_cross_entropy,
+                   option.of_classes ? indices : some});
+  for (const auto& input : generator::cross_entropy_inputs)
+    all.push_back({input.flag, flag(options.on.*input.field),
+                   [&input](const Problem& problem) { return input.is_possible(problem); },
+                   "only with " + std::string(input.needed())});
   for (const auto& output : generator::cross_entropy_outputs) {
     std::string needed;
     if (output.needs != nullptr) needed = std::string(generator::option_of(output.needs).flag) + " of ";
@@ -195,6 +203,8 @@ void add_loss_options(CLI::App& command, ProblemOptions& options, Amounts* amoun
         ->type_name("INDEX");
   word("--upstream", options.upstream, "WORD",
        "The gradient is multiplied by scalar or rows: one number,\nor one a row");
+  for (const auto& input : generator::cross_entropy_inputs)
+    flag(std::string(input.flag).c_str(), options.on.*input.field, std::string(input.help).c_str());
   for (const auto& output : generator::cross_entropy_outputs)
     flag(std::string(output.flag).c_str(), options.on.*output.field, std::string(output.help).c_str());
 }

@@ -41,6 +41,9 @@ std::vector<NamedTensor> of_cross_entropy(const Problem& problem) {
   read(problem.weights, "weight", problem.weight_dtype, columns);
   read(problem.upstream != Upstream::one, "upstream", problem.loss_dtype, upstream);
   read(backward, "lse", DType::f32, rows);
+  read(generator::reads_entropy(problem), "entropy", DType::f32, rows);
+  for (const auto& input : generator::cross_entropy_inputs)
+    read(problem.*input.field, std::string(input.tensor).c_str(), DType::f32, input.elements(problem));
   if (!backward) write("loss", problem.loss_dtype, losses);
   if (problem.gradient)
     tensors.push_back({.name = "grad",

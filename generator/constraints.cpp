@@ -114,7 +114,8 @@ StatsMembers stats_of(const Problem& problem) {
     case Operation::cross_entropy:
     case Operation::cross_entropy_backward:
       return cross_entropy_stats(problem.operation == Operation::cross_entropy, problem.probabilities,
-                                 problem.smoothing, problem.weights, problem.argmax_out || problem.hit_out);
+                                 problem.smoothing, problem.weights, problem.argmax_out || problem.hit_out,
+                                 problem.entropy_out || problem.entropy_upstream);
     default: return softmax_backward_stats();
   }
 }
@@ -133,7 +134,7 @@ RingLayout ring_of(const Config& config, const Problem& problem, const RingRoles
       .cluster = config.cluster,
       .stages = config.stages,
       .bytes_of_message = message_bytes(stats_of(problem).words(is_narrow(problem)), has_target, has_marks),
-      .bytes_of_finalized = roles.finalizes_apart ? finalized_bytes : 0,
+      .bytes_of_finalized = roles.finalizes_apart ? finalized_bytes(problem.entropy_upstream) : 0,
       .weight_bytes =
           reads_all_weights(problem) ? shape.weight_bytes(config.cluster, size_of(problem.weight_dtype)) : 0};
 }
@@ -166,7 +167,7 @@ std::int64_t vectors_of(const Config& config, const Problem& problem) {
   return shape_of(config, problem).most_vectors();
 }
 
-int stats_bytes(const Problem& problem) { return StatsMembers::bytes(is_narrow(problem)); }
+int stats_bytes(const Problem& problem) { return stats_of(problem).bytes(is_narrow(problem)); }
 
 Rejection rejects_block(const Config& config, const Problem& problem, const Limits& limits) {
   if (Rejection reason = rejects_vectors(config, problem, limits)) return reason;

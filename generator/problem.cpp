@@ -33,11 +33,14 @@ constexpr std::array<std::pair<Operation, std::string_view>, 9> operation_names{
 /// The words of the options that are on or off, in the order in which they are written.
 using Switch = std::pair<bool Problem::*, std::string_view>;
 constexpr auto switches = [] {
-  std::array<Switch, cross_entropy_options.size() + cross_entropy_outputs.size() + 5> all;
+  std::array<Switch,
+             cross_entropy_options.size() + cross_entropy_inputs.size() + cross_entropy_outputs.size() + 5>
+      all;
   auto* next = all.begin();
   *next++ = {&Problem::gradient, "gradient"};
   *next++ = {&Problem::probabilities, "probabilities"};
   for (const CrossEntropyOption& option : cross_entropy_options) *next++ = {option.field, option.word};
+  for (const CrossEntropyInput& input : cross_entropy_inputs) *next++ = {input.field, input.word};
   for (const CrossEntropyOutput& output : cross_entropy_outputs) *next++ = {output.field, output.word};
   *next++ = {&Problem::in_place, "in_place"};
   *next++ = {&Problem::batched, "batched"};
@@ -164,9 +167,13 @@ bool reduces(const Problem& problem) noexcept {
          (problem.smoothing && problem.weights);
 }
 
+bool reads_entropy(const Problem& problem) noexcept {
+  return problem.operation == Operation::cross_entropy_backward && problem.entropy_upstream;
+}
+
 bool counts_first(const Problem& problem) noexcept {
   return is_cross_entropy(problem.operation) && problem.gradient && !problem.probabilities &&
-         problem.reduction == Reduction::mean;
+         problem.reduction == Reduction::mean && !problem.divisor;
 }
 
 bool sums_losses(const Problem& problem) noexcept {
@@ -185,8 +192,10 @@ Traffic traffic(const Problem& problem) noexcept {
   if (problem.weights) bytes.read += problem.columns * size_of(problem.weight_dtype);
   if (problem.upstream != Upstream::one)
     bytes.read += (problem.upstream == Upstream::rows ? problem.rows : 1) * size_of(problem.loss_dtype);
+  for (const CrossEntropyInput& input : cross_entropy_inputs)
+    if (problem.*input.field) bytes.read += input.elements(problem) * size_of(DType::f32);
   if (problem.operation == Operation::cross_entropy_backward) {
-    bytes.read += problem.rows * size_of(DType::f32);
+    bytes.read += (reads_entropy(problem) ? 2 : 1) * problem.rows * size_of(DType::f32);
     return bytes;
   }
   bytes.written += (problem.reduction == Reduction::none ? problem.rows : 1) * size_of(problem.loss_dtype);
@@ -285,7 +294,11 @@ void validate(const Problem& problem) {
   only(problem.probabilities, some, "probabilities", unset_elsewhere);
   only(problem.weights, some, "weights", unset_elsewhere);
   for (const CrossEntropyOption& option : cross_entropy_options)
-    only(problem.*option.field, some, option.word, unset_elsewhere);
+    only(problem.*option.field, some && !(option.of_classes && problem.probabilities), option.word,
+         option.of_classes ? "only with class indices of cross_entropy" : unset_elsewhere);
+  for (const CrossEntropyInput& input : cross_entropy_inputs)
+    only(problem.*input.field, input.is_possible(problem), input.word,
+         "only with " + std::string(input.needed()));
   for (const CrossEntropyOutput& output : cross_entropy_outputs) {
     const std::string needed = output.needs != nullptr ? std::string(option_of(output.needs).word)
                                : output.of_classes     ? "class indices"
@@ -293,6 +306,9 @@ void validate(const Problem& problem) {
     only(problem.*output.field, output.is_possible(problem), output.word, "only with " + needed);
   }
   only(problem.upstream != Upstream::one, problem.gradient, "upstream", "only with a gradient");
+  if (problem.operation == Operation::cross_entropy_backward && problem.token_scaling &&
+      !problem.saved_logprob)
+    throw InvalidArgument("saved_logprob", "unset", "set with token_scaling");
   if (problem.operation == Operation::cross_entropy_backward && !problem.gradient)
     throw InvalidArgument("gradient", "unset", "set: it is what cross_entropy_backward writes");
   if (problem.rows < 1 || problem.rows > most_rows)

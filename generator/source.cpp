@@ -77,6 +77,8 @@ void write_losses(Text& text, const Problem& problem) {
   text.line("  static constexpr bool weights = {};", problem.weights);
   for (const CrossEntropyOption& option : cross_entropy_options)
     text.line("  static constexpr bool {} = {};", option.word, problem.*option.field);
+  for (const CrossEntropyInput& input : cross_entropy_inputs)
+    text.line("  static constexpr bool {} = {};", input.word, problem.*input.field);
   for (const CrossEntropyOutput& output : cross_entropy_outputs)
     text.line("  static constexpr bool {} = {};", output.word, problem.*output.field);
 }
@@ -183,6 +185,7 @@ Source loss_sum_source(const Problem& problem) {
                    .probabilities = problem.probabilities,
                    .weights = problem.weights,
                    .z_loss = problem.z_loss,
+                   .divisor = problem.divisor,
                    .z_loss_out = problem.z_loss_out,
                    .columns = problem.columns};
   if (!problem.weights) relevant.columns = 0;  // a class is looked up only for its weight

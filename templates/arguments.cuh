@@ -58,16 +58,23 @@ struct Arguments {
   float* lse;            ///< [rows]: logsumexp; written, or read by cross_entropy_backward
   void* loss;            ///< [rows] for reduction none, else [1]
   void* z_loss;          ///< the same
-  long long* argmax;     ///< [rows]
-  unsigned char* hit;    ///< [rows]: 1 where argmax is the target, else 0
+  float* logprob;  ///< [rows]: log-probability of the target; written, or read by cross_entropy_backward
+  float* entropy;  ///< [rows]; written, or read by cross_entropy_backward with entropy_upstream
+  const float* row_weight;        ///< [rows]
+  const float* divisor;           ///< [1]: of the mean
+  const float* entropy_upstream;  ///< [rows]: gradients of the entropies
+  const float* lse_upstream;      ///< [rows]: gradients of the logsumexps
+  long long* argmax;              ///< [rows]
+  unsigned char* hit;             ///< [rows]: 1 where argmax is the target, else 0
   Workspace* workspace;
   void* partials;  ///< [most_split_blocks x split_partial_bytes], of the variant `split`; aligned to 16 bytes
   TargetStatus* status;
   long long ignore_index;
-  float smoothing;  ///< in [0, 1]
-  float z_scale;    ///< of logsumexp squared
-  float cap;        ///< > 0
-  float scale;      ///< > 0
+  float smoothing;      ///< in [0, 1]
+  float z_scale;        ///< of logsumexp squared
+  float cap;            ///< > 0
+  float scale;          ///< > 0
+  float token_scaling;  ///< power of the target's probability
 };
 
 }  // namespace ce

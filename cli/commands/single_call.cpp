@@ -95,7 +95,13 @@ Request request_of(const Problem& problem, const Amounts& amounts, const DeviceT
                    .z_loss = t["z_loss"],
                    .lse = t["lse"],
                    .argmax = t["argmax"],
-                   .hit = t["hit"]},
+                   .hit = t["hit"],
+                   .logprob = t["logprob"],
+                   .entropy = t["entropy"],
+                   .row_weight = t["row_weight"],
+                   .divisor = t["divisor"],
+                   .entropy_upstream = t["entropy_upstream"],
+                   .lse_upstream = t["lse_upstream"]},
                   device);
     case Operation::cross_entropy_backward:
       return bind(operation_of<CrossEntropyBackward>(problem, amounts),
@@ -104,7 +110,13 @@ Request request_of(const Problem& problem, const Amounts& amounts, const DeviceT
                    .weight = t["weight"],
                    .lse = t["lse"],
                    .upstream = t["upstream"],
-                   .grad = t["grad"]},
+                   .grad = t["grad"],
+                   .logprob = t["logprob"],
+                   .entropy = t["entropy"],
+                   .row_weight = t["row_weight"],
+                   .divisor = t["divisor"],
+                   .entropy_upstream = t["entropy_upstream"],
+                   .lse_upstream = t["lse_upstream"]},
                   device);
     case Operation::copy:
     case Operation::read:

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The options and the outputs of cross entropy, each once.
+/// The options, the outputs and the optional inputs of cross entropy, each once.
 ///
 /// From these tables follow the words of keys and their parsing, validation, the constants of sources, the bits of the plan
 /// table, JSON, the flags of the command with their help, traffic, and the tensors of trials and of files.
@@ -26,6 +26,7 @@ struct CrossEntropyOption {
   float neutral;                ///< the amount of a call without it
   bool (*takes)(float amount);  ///< whether it can be so much
   std::string_view expected;    ///< how much it can be
+  bool of_classes = false;      ///< only where targets are class indices
   std::string_view flag, help;  ///< of the command
 };
 
@@ -34,7 +35,7 @@ struct CrossEntropyOption {
   return amount >= 0x1p-60f && amount <= 0x1p60f;
 }
 
-inline constexpr std::array<CrossEntropyOption, 4> cross_entropy_options{{
+inline constexpr std::array<CrossEntropyOption, 5> cross_entropy_options{{
     {.field = &Problem::smoothing,
      .word = "smoothing",
      .name = "label_smoothing",
@@ -71,6 +72,16 @@ inline constexpr std::array<CrossEntropyOption, 4> cross_entropy_options{{
      .expected = "2^-60 to 2^60",
      .flag = "--scale",
      .help = "Logits are multiplied by a number"},
+    {.field = &Problem::token_scaling,
+     .word = "token_scaling",
+     .name = "token_scaling",
+     .amount = &Arguments::token_scaling,
+     .neutral = 0,
+     .takes = [](float amount) { return amount >= 0 && amount <= 16; },
+     .expected = "0 to 16",
+     .of_classes = true,
+     .flag = "--token-scaling",
+     .help = "Multiply each row by its target's probability, to a power"},
 }};
 
 /// An output that a call of the forward operation may ask for beside its loss.
@@ -103,7 +114,7 @@ struct CrossEntropyOutput {
   }
 };
 
-inline constexpr std::array<CrossEntropyOutput, 4> cross_entropy_outputs{{
+inline constexpr std::array<CrossEntropyOutput, 6> cross_entropy_outputs{{
     {.field = &Problem::z_loss_out,
      .word = "z_loss_out",
      .tensor = "z_loss",
@@ -118,6 +129,19 @@ inline constexpr std::array<CrossEntropyOutput, 4> cross_entropy_outputs{{
      .argument = offsetof(Arguments, lse),
      .flag = "--lse",
      .help = "Write the logsumexp of each row"},
+    {.field = &Problem::logprob_out,
+     .word = "logprob_out",
+     .tensor = "logprob",
+     .argument = offsetof(Arguments, logprob),
+     .of_classes = true,
+     .flag = "--logprob",
+     .help = "Write the log-probability of each target"},
+    {.field = &Problem::entropy_out,
+     .word = "entropy_out",
+     .tensor = "entropy",
+     .argument = offsetof(Arguments, entropy),
+     .flag = "--entropy",
+     .help = "Write the entropy of each row"},
     {.field = &Problem::argmax_out,
      .word = "argmax_out",
      .tensor = "argmax",
@@ -133,6 +157,77 @@ inline constexpr std::array<CrossEntropyOutput, 4> cross_entropy_outputs{{
      .of_classes = true,
      .flag = "--hit",
      .help = "Write whether that is the target"},
+}};
+
+/// An input in f32 that a call may give beside its targets, weights and the gradient of its loss.
+struct CrossEntropyInput {
+  bool Problem::*field;         ///< whether it is read
+  std::string_view word;        ///< in keys, sources and JSON
+  std::string_view tensor;      ///< as include/ce/operations.hpp names it
+  std::size_t argument;         ///< its offset in Arguments
+  bool of_rows = true;          ///< one for each row, else one number
+  bool of_classes = false;      ///< only where targets are class indices
+  bool of_gradient = false;     ///< only where the gradient of the logits is written
+  bool of_backward = false;     ///< only of cross_entropy_backward
+  bool of_mean = false;         ///< only with the reduction mean
+  std::string_view flag, help;  ///< of the command
+
+  [[nodiscard]] constexpr bool is_possible(const Problem& problem) const noexcept {
+    return is_cross_entropy(problem.operation) && !(of_classes && problem.probabilities) &&
+           !(of_gradient && !problem.gradient) &&
+           !(of_backward && problem.operation != Operation::cross_entropy_backward) &&
+           !(of_mean && problem.reduction != Reduction::mean);
+  }
+  /// What a problem must be to have it.
+  [[nodiscard]] constexpr std::string_view needed() const noexcept {
+    return of_backward   ? "class indices of cross_entropy_backward"
+           : of_gradient ? "a gradient of cross entropy"
+           : of_mean     ? "the reduction mean of cross entropy"
+                         : "cross entropy";
+  }
+  [[nodiscard]] constexpr std::int64_t elements(const Problem& problem) const noexcept {
+    return of_rows ? problem.rows : 1;
+  }
+};
+
+inline constexpr std::array<CrossEntropyInput, 5> cross_entropy_inputs{{
+    {.field = &Problem::row_weights,
+     .word = "row_weights",
+     .tensor = "row_weight",
+     .argument = offsetof(Arguments, row_weight),
+     .flag = "--row-weights",
+     .help = "Each row's loss and gradient is multiplied by a weight"},
+    {.field = &Problem::divisor,
+     .word = "divisor",
+     .tensor = "divisor",
+     .argument = offsetof(Arguments, divisor),
+     .of_rows = false,
+     .of_mean = true,
+     .flag = "--divisor",
+     .help = "The mean is divided by a number in device memory"},
+    {.field = &Problem::entropy_upstream,
+     .word = "entropy_upstream",
+     .tensor = "entropy_upstream",
+     .argument = offsetof(Arguments, entropy_upstream),
+     .of_gradient = true,
+     .flag = "--entropy-upstream",
+     .help = "Gradients of the entropies enter that of the logits"},
+    {.field = &Problem::lse_upstream,
+     .word = "lse_upstream",
+     .tensor = "lse_upstream",
+     .argument = offsetof(Arguments, lse_upstream),
+     .of_gradient = true,
+     .flag = "--lse-upstream",
+     .help = "So do those of the logsumexps"},
+    {.field = &Problem::saved_logprob,
+     .word = "saved_logprob",
+     .tensor = "logprob",
+     .argument = offsetof(Arguments, logprob),
+     .of_classes = true,
+     .of_gradient = true,
+     .of_backward = true,
+     .flag = "--saved-logprob",
+     .help = "The backward reads the targets' log-probabilities, too"},
 }};
 
 /// Visits the rows of a table without a loop at run time, for the way of a call.

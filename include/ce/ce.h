@@ -476,7 +476,7 @@ typedef struct ce_cross_entropy_options {
   float z_loss;           ///< factor of lse squared, 0 to 2^60; 0: off
   float softcap;          ///< cap below, 2^-60 to 2^60; 0: off
   float logit_scale;      ///< scale below, 2^-60 to 2^60; 1: off
-  int32_t reserved;       ///< 0
+  float token_scaling;    ///< power below, 0 to 16, with class indices; 0: off. Less than e^-32 counts as 0
 } ce_cross_entropy_options;
 #define CE_CROSS_ENTROPY_OPTIONS_INIT \
   { sizeof(ce_cross_entropy_options), -100, CE_REDUCTION_MEAN, 0, 0, 0, 1, 0 }
@@ -495,9 +495,21 @@ typedef struct ce_cross_entropy_tensors {
   const ce_tensor*
       argmax;            ///< optional: [rows] i64; index of the first largest logit; NaN is larger than all
   const ce_tensor* hit;  ///< optional, with class indices: [rows] u8; 1 where argmax is the target
+  const ce_tensor*
+      logprob;  ///< optional, with class indices: [rows] f32; z[t] - lse, without options but those of z
+  const ce_tensor* entropy;     ///< optional: [rows] f32; -sum_j p[j] log p[j] with p = softmax of z
+  const ce_tensor* row_weight;  ///< optional: [rows] f32; multiplies the row's loss, z-loss and gradient
+  const ce_tensor* divisor;     ///< optional, with CE_REDUCTION_MEAN: [1] f32; what the sums are divided by
+  /// optional, with grad: [rows] f32; gradients of the entropies, which enter that of the logits:
+  /// dH/dz[j] = -p[j] (log p[j] + H). Neither upstream nor row_weight multiplies them.
+  const ce_tensor* entropy_upstream;
+  const ce_tensor* lse_upstream;  ///< optional, with grad: the same of lse: dlse/dz[j] = p[j]
 } ce_cross_entropy_tensors;
-#define CE_CROSS_ENTROPY_TENSORS_INIT \
-  { sizeof(ce_cross_entropy_tensors), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL }
+#define CE_CROSS_ENTROPY_TENSORS_INIT                                                                   \
+  {                                                                                                     \
+    sizeof(ce_cross_entropy_tensors), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, \
+        NULL, NULL, NULL, NULL, NULL                                                                    \
+  }
 
 /// Cross entropy of rows of logits x, and on demand its gradient with respect to the logits, in one pass.
 ///
@@ -507,16 +519,17 @@ typedef struct ce_cross_entropy_tensors {
 ///     target t:         (1 - e) w[t] (lse - z[t]) + e / columns sum_i w[i] (lse - z[i])   + z-loss
 ///     probabilities p:  sum_i w[i] ((1 - e) p[i] + e / columns) (lse - z[i])              + z-loss
 ///
-/// where the z-loss is z_loss x lse squared, without weights. A term whose weight, probability or (1 - e) is
+/// times the row's weight, and times p[t]^token_scaling, with p[t] the probability of the target, of which no gradient is
+/// taken. The z-loss is z_loss x lse squared, without class weights. A term whose weight, probability or (1 - e) is
 /// 0 is 0, also where the class is masked with -infinity.
 ///
 /// CE_REDUCTION_MEAN divides by the sum of w[t] over the rows that are not ignored (without weights their
 /// number), the z-loss by their number; with probabilities, both by the number of rows. If all rows are
-/// ignored the mean is NaN.
+/// ignored the mean is NaN. With a `divisor` it divides both by that instead. Weights of rows are not counted.
 ///
 /// A row whose target is `ignore_index` has loss 0, z-loss 0, gradient 0 and hit 0. A target that is neither
 /// a class nor `ignore_index` never reads outside the row: that row's loss, z-loss and gradient are NaN, its
-/// hit is 0, and ce_check() reports it. `lse`, of z, and `argmax`, of the logits, are written of every row;
+/// hit is 0, and ce_check() reports it; `logprob` and `entropy` are 0 of the former and NaN of the latter. `lse`, of z, and `argmax`, of the logits, are written of every row;
 /// `lse` is NaN where a z is +infinity or NaN. With a cap the z of a logit of +infinity is the cap.
 CE_C_API ce_status ce_cross_entropy(ce_context* context, const ce_cross_entropy_options* options,
                                     const ce_cross_entropy_tensors* tensors, ce_stream stream,
@@ -535,7 +548,7 @@ typedef struct ce_cross_entropy_backward_options {
   float z_loss;
   float softcap;
   float logit_scale;
-  int32_t reserved;  ///< 0
+  float token_scaling;
 } ce_cross_entropy_backward_options;
 #define CE_CROSS_ENTROPY_BACKWARD_OPTIONS_INIT \
   { sizeof(ce_cross_entropy_backward_options), -100, CE_REDUCTION_MEAN, 0, 0, 0, 1, 0 }
@@ -551,6 +564,7 @@ static inline ce_cross_entropy_backward_options ce_cross_entropy_backward_of(
   options.z_loss = forward->z_loss;
   options.softcap = forward->softcap;
   options.logit_scale = forward->logit_scale;
+  options.token_scaling = forward->token_scaling;
   return options;
 }
 
@@ -562,9 +576,20 @@ typedef struct ce_cross_entropy_backward_tensors {
   const ce_tensor* lse;       ///< [rows] f32: ce_cross_entropy()'s
   const ce_tensor* upstream;  ///< optional: [1] or [rows], f32 or the logits' dtype; multiplies the gradient
   const ce_tensor* grad;      ///< as the logits; may be the logits themselves
+  /// with token_scaling, else optional; with class indices: [rows] f32, ce_cross_entropy()'s. With it the gradient of a
+  /// target's logit is as exact as that of one pass: lse alone has lost what f32 rounds off beside large logits.
+  const ce_tensor* logprob;
+  const ce_tensor* entropy;           ///< with entropy_upstream: [rows] f32, ce_cross_entropy()'s
+  const ce_tensor* row_weight;        ///< optional: [rows] f32
+  const ce_tensor* divisor;           ///< optional, with CE_REDUCTION_MEAN: [1] f32
+  const ce_tensor* entropy_upstream;  ///< optional: [rows] f32
+  const ce_tensor* lse_upstream;      ///< optional: [rows] f32
 } ce_cross_entropy_backward_tensors;
-#define CE_CROSS_ENTROPY_BACKWARD_TENSORS_INIT \
-  { sizeof(ce_cross_entropy_backward_tensors), NULL, NULL, NULL, NULL, NULL, NULL }
+#define CE_CROSS_ENTROPY_BACKWARD_TENSORS_INIT                                                             \
+  {                                                                                                        \
+    sizeof(ce_cross_entropy_backward_tensors), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, \
+        NULL, NULL                                                                                         \
+  }
 
 /// The gradient of ce_cross_entropy() with respect to the logits, from the logsumexp that it wrote.
 CE_C_API ce_status ce_cross_entropy_backward(ce_context* context,

@@ -82,17 +82,20 @@ struct CE_API CrossEntropyBackward;
 ///     target t:         (1 - e) w[t] (lse - z[t]) + e / columns sum_i w[i] (lse - z[i])   + z-loss
 ///     probabilities p:  sum_i w[i] ((1 - e) p[i] + e / columns) (lse - z[i])              + z-loss
 ///
-/// where the z-loss is z_loss x lse squared, without weights. A term whose weight, probability or (1 - e) is 0 is 0, also
+/// times the row's weight, and times p[t]^token_scaling, with p[t] the probability of the target, of which no gradient is
+/// taken (power 1: the token scaling of Liger-Kernel, or dynamic fine-tuning; Wu et al., 2025).
+///
+/// The z-loss is z_loss x lse squared, without class weights. A term whose weight, probability or (1 - e) is 0 is 0, also
 /// where the class is masked with -infinity (PyTorch has NaN there). All this is as in PyTorch where PyTorch has the
 /// option, and as in Liger-Kernel for z-loss and cap.
 ///
 /// `mean` divides by the sum of w[t] over the rows that are not ignored (without weights their number), the
 /// z-loss by their number; with probabilities, both by the number of rows. If all rows are ignored the mean
-/// is NaN.
+/// is NaN. With a `divisor` it divides both by that instead. Weights of rows are not counted.
 ///
 /// A row whose target is `ignore_index` has loss 0, z-loss 0, gradient 0 and hit 0. A target that is neither
 /// a class nor `ignore_index` never reads outside the row: that row's loss, z-loss and gradient are NaN, its
-/// hit is 0, and Context::check() throws. `lse`, of z, and `argmax`, of the logits, are written of every
+/// hit is 0, and Context::check() throws; `logprob` and `entropy` are 0 of the former and NaN of the latter. `lse`, of z, and `argmax`, of the logits, are written of every
 /// row; `lse` is NaN where a z is +infinity or NaN. With a cap the z of a logit of +infinity is the cap.
 struct CE_API CrossEntropy {
   static constexpr std::string_view name = "CrossEntropy";  ///< in messages
@@ -103,6 +106,7 @@ struct CE_API CrossEntropy {
   float z_loss = 0;           ///< factor of lse squared, 0 to 2^60; 0: off
   float softcap = 0;          ///< cap above, 2^-60 to 2^60; 0: off
   float logit_scale = 1;      ///< scale above, 2^-60 to 2^60; 1: off
+  float token_scaling = 0;  ///< power above, 0 to 16, with class indices; 0: off. Less than e^-32 counts as 0
 
   struct Tensors {
     ConstTensor logits;       ///< [rows, columns]
@@ -116,6 +120,15 @@ struct CE_API CrossEntropy {
     Tensor lse = {};     ///< optional: [rows] f32; what CrossEntropyBackward reads
     Tensor argmax = {};  ///< optional: [rows] i64; index of the first largest logit; NaN is larger than all
     Tensor hit = {};     ///< optional, with class indices: [rows] u8; 1 where argmax is the target
+    Tensor logprob =
+        {};  ///< optional, with class indices: [rows] f32; z[t] - lse, without any option but those of z
+    Tensor entropy = {};          ///< optional: [rows] f32; -sum_j p[j] log p[j] with p = softmax of z
+    ConstTensor row_weight = {};  ///< optional: [rows] f32; multiplies the row's loss, z-loss and gradient
+    ConstTensor divisor = {};  ///< optional, with the reduction mean: [1] f32; what the sums are divided by
+    /// optional, with grad: [rows] f32; gradients of the entropies, which enter that of the logits:
+    /// dH/dz[j] = -p[j] (log p[j] + H). Neither upstream nor row_weight multiplies them.
+    ConstTensor entropy_upstream = {};
+    ConstTensor lse_upstream = {};  ///< optional, with grad: the same of lse: dlse/dz[j] = p[j]
   };
 
   /// Its gradient from the logsumexp, with the same options.
@@ -136,6 +149,7 @@ struct CE_API CrossEntropyBackward {
   float z_loss = 0;
   float softcap = 0;
   float logit_scale = 1;
+  float token_scaling = 0;
 
   struct Tensors {
     ConstTensor logits;       ///< [rows, columns]
@@ -145,6 +159,14 @@ struct CE_API CrossEntropyBackward {
     ConstTensor upstream =
         {};       ///< optional: [1] or [rows], f32 or the logits' dtype; multiplies the gradient
     Tensor grad;  ///< as the logits; may be the logits themselves
+    /// with token_scaling, else optional; with class indices: [rows] f32, CrossEntropy's. With it the gradient of a
+    /// target's logit is as exact as that of one pass: lse alone has lost what f32 rounds off beside large logits.
+    ConstTensor logprob = {};
+    ConstTensor entropy = {};           ///< with entropy_upstream: [rows] f32, CrossEntropy's
+    ConstTensor row_weight = {};        ///< optional: [rows] f32
+    ConstTensor divisor = {};           ///< optional, with the reduction mean: [1] f32
+    ConstTensor entropy_upstream = {};  ///< optional: [rows] f32
+    ConstTensor lse_upstream = {};      ///< optional: [rows] f32
   };
 
   friend bool operator==(const CrossEntropyBackward&, const CrossEntropyBackward&) = default;
@@ -152,13 +174,14 @@ struct CE_API CrossEntropyBackward {
 
 constexpr CrossEntropyBackward CrossEntropy::backward() const noexcept {
   // By name, so that an option that is new does not compile until it is here.
-  const auto& [own_ignore_index, own_reduction, smoothing, z_factor, cap, scale] = *this;
+  const auto& [own_ignore_index, own_reduction, smoothing, z_factor, cap, scale, power] = *this;
   return {.ignore_index = own_ignore_index,
           .reduction = own_reduction,
           .label_smoothing = smoothing,
           .z_loss = z_factor,
           .softcap = cap,
-          .logit_scale = scale};
+          .logit_scale = scale,
+          .token_scaling = power};
 }
 
 /// What run() and prepare() take.

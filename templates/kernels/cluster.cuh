@@ -30,7 +30,7 @@ constexpr ClusterLayout layout{problem::inputs,
                                chunk_vectors,
                                config::warps,
                                config::cluster,
-                               StatsMembers::bytes(narrow),
+                               int(sizeof(Operation::Stats)),
                                ClusterMerge<Operation::Stats, config::cluster>::RowMessage::bytes};
 constexpr int slice_vectors = layout.slice_vectors, chunks = layout.chunks();
 

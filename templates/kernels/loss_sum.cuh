@@ -124,7 +124,7 @@ CE_KERNEL(ce_count, ce::sum_threads) {
 
 CE_KERNEL(ce_sum, ce::sum_threads) {
   using namespace ce;
-  constexpr bool counts = problem::mean && !problem::counts_first;  // else ce_count has counted
+  constexpr bool counts = counts_rows && !problem::counts_first;  // else ce_count has counted
   SumShared& shared = shared_memory<SumShared>();
   Workspace& workspace = *arguments.workspace;
   const auto sum_of = [&](const float* values) {

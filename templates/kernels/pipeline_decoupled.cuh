@@ -43,7 +43,7 @@ struct FinalizedRows {
     bool constant;
     Marks not_simple;  ///< chunks of this block's slice
   };
-  static_assert(sizeof(FinalizedRow) + sizeof(Mbarrier) <= finalized_bytes);
+  static_assert(sizeof(FinalizedRow) + sizeof(Mbarrier) <= finalized_bytes(Operation::entropy_gradient));
   FinalizedRow rows_for_writers[slots];
   Mbarrier finalized[slots];
 

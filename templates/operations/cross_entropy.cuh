@@ -26,25 +26,44 @@
 
 namespace ce {
 
+/// With a gradient of the entropy, the outputs are probability x (offset + slope x log2 or ln of the probability).
+template <bool used>
+struct EntropyTerms {
+  CE_DEVICE void set(float, float) {}
+  CE_DEVICE static float offset() { return 0.f; }
+  CE_DEVICE static float slope() { return 0.f; }
+};
+template <>
+struct EntropyTerms<true> {
+  float terms[2];
+  CE_DEVICE void set(float offset, float slope) { terms[0] = offset, terms[1] = slope; }
+  CE_DEVICE float offset() const { return terms[0]; }
+  CE_DEVICE float slope() const { return terms[1]; }
+};
+
 struct Operation : OperationDefaults {
   using Weight = problem::Weight;
   using ClassWeights = ce::ClassWeights;
   static constexpr bool forward = !problem::from_lse;
-  using Stats = StatsOf<cross_entropy_stats(forward, problem::probabilities, problem::smoothing,
-                                            problem::weights, problem::argmax_out || problem::hit_out)>;
+  using Stats = SoftmaxStats<cross_entropy_stats(forward, problem::probabilities, problem::smoothing,
+                                                 problem::weights, problem::argmax_out || problem::hit_out,
+                                                 problem::entropy_out || problem::entropy_upstream)>;
   /// Sums over all classes of w z and w, or of w p' z and w p'.
   static constexpr bool class_sums = Stats::dots;
   static constexpr bool reduces = forward || class_sums, has_output = problem::gradient;
   static constexpr bool has_target = !problem::probabilities;
   static constexpr bool all_weights = problem::weights && (problem::smoothing || problem::probabilities);
   static constexpr bool caps = problem::softcap, some_simple = Logits::bounded;
+  static constexpr bool entropy_gradient = problem::entropy_upstream;
   /// Rows without a class still have a logsumexp.
   static constexpr bool needs_all_rows = problem::lse_out || problem::argmax_out;
 
   struct RowPrefetch {
     int64 index = 0;  ///< the target, as it was given
     float upstream = 1.f;
-    float weight = 1.f;  ///< of the target
+    float weight = 1.f;                    ///< of the target
+    float row_weight = 1.f;                ///< of loss and gradient
+    float of_entropy = 0.f, of_lse = 0.f;  ///< their gradients
 
     CE_DEVICE RowPrefetch() {}
     CE_DEVICE RowPrefetch(const Arguments& a, int64 r) {
@@ -52,6 +71,9 @@ struct Operation : OperationDefaults {
       if constexpr (problem::upstream_scalar || problem::upstream_rows)
         upstream = to_float(load_element<Load::ca>(static_cast<const problem::Loss*>(a.upstream) +
                                                    (problem::upstream_rows ? r : 0)));
+      if constexpr (problem::row_weights) row_weight = a.row_weight[r];
+      if constexpr (problem::entropy_upstream) of_entropy = a.entropy_upstream[r];
+      if constexpr (problem::lse_upstream) of_lse = a.lse_upstream[r];
     }
     CE_DEVICE void look_up(const Arguments& a) {
       if constexpr (problem::weights && has_target)
@@ -68,7 +90,9 @@ struct Operation : OperationDefaults {
 
     CE_DEVICE BatchScalars() {}
     CE_DEVICE explicit BatchScalars(const Arguments& a) {
-      if constexpr (problem::mean) {
+      if constexpr (problem::divisor) {
+        per_row = per_weight = 1.f / *a.divisor;
+      } else if constexpr (problem::mean) {
         const Counted counted = counted_rows(a);
         per_row = 1.f / float(counted.rows);
         per_weight = problem::counts_first && weighted_mean ? 1.f / counted.weight : per_row;
@@ -102,10 +126,15 @@ struct Operation : OperationDefaults {
     float own = 0.f,
           rest = 0.f;  ///< exponential of the target, and the sum of the others, with respect to the maximum
     float log_sum, lse;
-    float of_all;  ///< sum over the classes of w (lse - z), or of w p' (lse - z)
+    float of_all;         ///< sum over the classes of w (lse - z), or of w p' (lse - z)
+    float logprob = 0.f;  ///< of the target
+    float entropy = 0.f;
+    float factor =
+        1.f;  ///< of loss and gradient: the row's weight, and the scaling by its target's probability
   } total;
   Probability probability;
   float at_target, per_class, per_probability;  ///< the latter two as slopes are
+  [[no_unique_address]] EntropyTerms<entropy_gradient> of_entropy;
 
   /// Whether the sum of the weights of the tile that is added is known, which is the same for every row.
   bool knows_weight = false;
@@ -132,9 +161,10 @@ struct Operation : OperationDefaults {
     int target;
     bool dead;
     float dead_value;
+    [[no_unique_address]] EntropyTerms<entropy_gradient> of_entropy;
   };
   CE_DEVICE Finalized finalized() const {
-    return {probability, at_target, per_class, per_probability, target, dead, dead_value};
+    return {probability, at_target, per_class, per_probability, target, dead, dead_value, of_entropy};
   }
   /// For outputs only, of the row given to use_finalized().
   CE_DEVICE explicit Operation(const Arguments& a)
@@ -147,6 +177,7 @@ struct Operation : OperationDefaults {
     target = of.target;
     dead = of.dead;
     dead_value = of.dead_value;
+    of_entropy = of.of_entropy;
   }
   CE_DEVICE static float padding() { return -infinity(); }
   CE_DEVICE float factor() const { return exponent_of_e * logits.unit(); }
@@ -267,11 +298,18 @@ struct Operation : OperationDefaults {
           total.log_sum, weights,
           product(product(weights, exponent.at_maximum()), 1.f / exponent_of_e) - stats.dot.total());
       total.lse = logits.unit() * stats.max + total.log_sum;
+      find_target_results(sum, target == nowhere ? 0.f : exponent_of(exponent, u_target), stats);
       const float share = narrow ? reciprocal(sum) : 1.f / sum;
       set_amplitudes(stats.max, sum, share, total.own * share, total.rest * share, weights);
     } else {
-      const float distance = logits.unit() * u_target - total.lse;
+      float distance = logits.unit() * u_target - total.lse;
       const float sum = 1.f + (total.lse - total.lse);  // 1, but NaN where lse is infinite
+      // Another block may have written over the target's logit, of which lse has lost what f32 rounds off anyway.
+      if constexpr (problem::saved_logprob) distance = arguments.logprob[row];
+      total.logprob = distance;
+      if constexpr (entropy_gradient) total.entropy = arguments.entropy[row];
+      total.log_sum = 0.f;
+      find_factor();
       set_amplitudes(total.lse / logits.unit(), sum, sum, exponential(distance), -expm1(distance), weights);
     }
   }
@@ -297,7 +335,10 @@ struct Operation : OperationDefaults {
       logits.template take_out<is_fast>(elements.of_input[0], x, slope);
     else
       elements.of_input[0].values(x);
-    probability.apply<is_fast, Element>(x);
+    if constexpr (entropy_gradient)
+      probability.apply_with_logarithm<is_fast, Element>(x, of_entropy.offset(), of_entropy.slope());
+    else
+      probability.apply<is_fast, Element>(x);
     if constexpr (problem::probabilities || problem::smoothing) {
       float w[n];
       weights.at(column, w);
@@ -339,8 +380,10 @@ struct Operation : OperationDefaults {
     if constexpr (!has_output) return;
     const auto [per_row, per_weight, smoothing_per_class] = batch;
     const float e = problem::smoothing ? arguments.smoothing : 0.f;
-    const float up = prefetch.upstream * logits.scale;
-    const float z_part = problem::z_loss ? 2.f * arguments.z_scale * total.lse * per_row * up : 0.f;
+    const float up = prefetch.upstream * logits.scale * total.factor;
+    const float of_lse = problem::lse_upstream ? prefetch.of_lse * logits.scale : 0.f;
+    const float z_part =
+        (problem::z_loss ? 2.f * arguments.z_scale * total.lse * per_row * up : 0.f) + of_lse;
     per_probability = up * per_row;
     per_class = smoothing_per_class * up;
     if constexpr (problem::probabilities) {
@@ -352,6 +395,8 @@ struct Operation : OperationDefaults {
       set_probability(max, sum, share, amplitude);
       at_target = q_target > 0.5f ? (smooth + z_part) * q_target - (hard * others + own_class)
                                   : multiply_add(amplitude, q_target, -(hard + own_class));
+      if constexpr (entropy_gradient)
+        at_target -= prefetch.of_entropy * logits.scale * moment_of(q_target, total.logprob + total.entropy);
       if constexpr (problem::softcap) at_target *= target_slope;
     }
   }
@@ -359,12 +404,46 @@ struct Operation : OperationDefaults {
   CE_DEVICE void set_probability(float max, float sum, float share, float amplitude) {
     if constexpr (Logits::bounded) {
       const float unit = logits.unit_under_cap(), per_slope = 1.f / (unit * unit);
-      probability =
-          Probability::of<Element>(product(max, unit), sum, share, factor() / unit, amplitude * per_slope);
+      set_probability(product(max, unit), sum, share, factor() / unit, amplitude, per_slope);
       per_probability *= per_slope;
       per_class *= per_slope;
     } else {
-      probability = Probability::of<Element>(max, sum, share, factor(), amplitude);
+      set_probability(max, sum, share, factor(), amplitude, 1.f);
+    }
+  }
+  CE_DEVICE void set_probability(float max, float sum, float share, float factor, float amplitude,
+                                 float per_slope) {
+    if constexpr (entropy_gradient) {
+      probability = Probability::of<Element>(max, sum, share, factor, 1.f);
+      const float of_rows = prefetch.of_entropy * logits.scale;
+      of_entropy.set((amplitude - of_rows * total.entropy) * per_slope, -of_rows * per_slope);
+      probability.set_logarithm<Element>(total.log_sum);
+    } else {
+      probability = Probability::of<Element>(max, sum, share, factor, amplitude * per_slope);
+    }
+  }
+  /// After log_sum is known: what the row's results and gradients need of its target and of its entropy.
+  /// \param sum  of the exponentials with respect to the maximum; `own`: the target's exponent, which they include
+  CE_DEVICE void find_target_results(float sum, float own, const Stats& stats) {
+    if constexpr (Stats::moments) {
+      const Exponent exponent(stats.max, factor());
+      float moment = stats.of_exponentials(), powers = stats.sum;
+      if (target != nowhere) {
+        moment += moment_of(Exponent::power(own), own);
+        powers += Exponent::power(own);
+      }
+      total.entropy = log(powers) - moment / powers * (1.f / exponent_of_e);
+    }
+    if constexpr (has_target)
+      total.logprob = total.own > total.rest ? -log1p(total.rest / total.own)
+                                             : -log_sum_less_target(u_target - finite_or_zero(stats.max));
+    find_factor();
+  }
+  CE_DEVICE void find_factor() {
+    if constexpr (problem::row_weights) total.factor = prefetch.row_weight;
+    if constexpr (problem::token_scaling) {
+      const float power = arguments.token_scaling * total.logprob;  // of what is far below 1 nothing is left
+      total.factor *= power < -32.f ? 0.f : exponential(power);
     }
   }
 
@@ -437,6 +516,8 @@ struct Operation : OperationDefaults {
   CE_DEVICE void put_results() const {
     if (!needs_all_rows && dead) {
       put_losses(dead_value, dead_value);
+      if constexpr (problem::logprob_out) arguments.logprob[row] = dead_value;
+      if constexpr (problem::entropy_out) arguments.entropy[row] = dead_value;
       if constexpr (problem::hit_out) arguments.hit[row] = 0;
       return;
     }
@@ -444,13 +525,18 @@ struct Operation : OperationDefaults {
     const float e = problem::smoothing ? arguments.smoothing : 0.f;
     float loss = total.of_all;
     if constexpr (!problem::probabilities) {
-      const float distance = u_target - finite_or_zero(stats.max);
-      loss = total.own > total.rest ? log1p(total.rest / total.own) : log_sum_less_target(distance);
+      loss = -total.logprob;
       if constexpr (problem::weights) loss = weigh(prefetch.weight, loss);
       if constexpr (problem::smoothing) loss = weigh(1.f - e, loss) + e / problem::columns * total.of_all;
     }
-    const float z_loss = problem::z_loss ? arguments.z_scale * total.lse * total.lse : 0.f;
+    float z_loss = problem::z_loss ? arguments.z_scale * total.lse * total.lse : 0.f;
+    if constexpr (problem::row_weights || problem::token_scaling) {
+      loss = weigh(total.factor, loss);
+      z_loss = weigh(total.factor, z_loss);
+    }
     put_losses(dead ? dead_value : loss, dead ? dead_value : z_loss);
+    if constexpr (problem::logprob_out) arguments.logprob[row] = dead ? dead_value : total.logprob;
+    if constexpr (problem::entropy_out) arguments.entropy[row] = dead ? dead_value : total.entropy;
     if constexpr (problem::lse_out) arguments.lse[row] = total.lse;
     if constexpr (Stats::indices) {
       const int argmax = stats.first_largest();

@@ -49,7 +49,7 @@ CE_DEVICE void sum_losses(const Arguments& arguments, bool left) {
   };
   const float loss = sum_of(workspace.losses);
   const float z_loss = problem::z_loss ? sum_of(workspace.losses + arguments.rows) : 0.f;
-  const Counted counted = problem::mean ? count_all_rows(arguments) : Counted{};
+  const Counted counted = counts_rows ? count_all_rows(arguments) : Counted{};
   if (is_last) put_sums(arguments, loss, z_loss, counted);
 }
 

@@ -6,8 +6,10 @@
 
 namespace ce {
 
-/// A mean of losses is divided by weights, not by rows.
-constexpr bool weighted_mean = problem::mean && problem::weights && !problem::probabilities;
+/// A mean of losses is divided by what is counted, not by a divisor that the caller gives.
+constexpr bool counts_rows = problem::mean && !problem::divisor;
+/// By weights, not by rows.
+constexpr bool weighted_mean = counts_rows && problem::weights && !problem::probabilities;
 
 /// Rows that count, and the weights of their targets.
 struct Counted {
@@ -30,7 +32,10 @@ CE_DEVICE float counted_weight(const Arguments& arguments, int64 row) {
 /// By one thread, from the sums over all rows; the workspace is ready for the next call.
 /// \param counted  for a mean
 CE_DEVICE void put_sums(const Arguments& arguments, float loss, float z_loss, const Counted& counted) {
-  if constexpr (problem::mean) {
+  if constexpr (problem::divisor) {
+    loss /= *arguments.divisor;
+    z_loss /= *arguments.divisor;
+  } else if constexpr (problem::mean) {
     loss /= weighted_mean ? counted.weight : float(counted.rows);
     z_loss /= float(counted.rows);
   }

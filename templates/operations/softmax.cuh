@@ -7,7 +7,7 @@
 namespace ce {
 
 struct Operation : OperationDefaults {
-  using Stats = StatsOf<softmax_stats()>;
+  using Stats = SoftmaxStats<softmax_stats()>;
   static constexpr bool reduces = true, has_output = true;
 
   float max, log_sum;

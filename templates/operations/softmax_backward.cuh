@@ -8,7 +8,7 @@
 namespace ce {
 
 struct Operation : OperationDefaults {
-  using Stats = StatsOf<softmax_backward_stats()>;
+  using Stats = SoftmaxStats<softmax_backward_stats()>;
   static constexpr bool reduces = true, has_output = true;
 
   float dot;

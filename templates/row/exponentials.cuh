@@ -37,9 +37,10 @@ struct NoVisitor {};
 /// may leave something.
 /// \tparam fused    as the transform has it
 /// \tparam checked  leaves out what is not inside, and the column `skipped`
-template <bool fused, bool checked, class Transform, class Tile, class Also>
-CE_DEVICE float sum_of_terms(Tile& tile, const Transform& transform, const Exponent& exponent, int skipped,
-                             const Also& also) {
+/// \param stats    whose moment, if it has one, the terms are added to
+template <bool fused, bool checked, class Stats, class Transform, class Tile, class Also>
+CE_DEVICE float sum_of_terms(Stats& stats, Tile& tile, const Transform& transform, const Exponent& exponent,
+                             int skipped, const Also& also) {
   constexpr int vec = Tile::vec, count = sizeof(tile.elements) / sizeof(tile.elements[0]);
   float sum = 0.f;
 #pragma unroll
@@ -56,9 +57,18 @@ CE_DEVICE float sum_of_terms(Tile& tile, const Transform& transform, const Expon
         for (int k = 0; k < vec; ++k) t[k] = k == place ? -infinity() : t[k];
       }
     }
-    float partial = Exponent::power(t[0]);
+    float power[vec];
 #pragma unroll
-    for (int k = 1; k < vec; ++k) partial += Exponent::power(t[k]);
+    for (int k = 0; k < vec; ++k) power[k] = Exponent::power(t[k]);
+    float partial = power[0];
+#pragma unroll
+    for (int k = 1; k < vec; ++k) partial += power[k];
+    if constexpr (Stats::moments) {
+      float moment = moment_of(power[0], t[0]);
+#pragma unroll
+      for (int k = 1; k < vec; ++k) moment += moment_of(power[k], t[k]);
+      stats.moment += moment;
+    }
     sum = i == 0 && !checked ? partial : sum + partial;
   }
   return sum;
@@ -78,18 +88,18 @@ CE_DEVICE bool add_exponentials(Stats& stats, Tile& tile, const Transform& trans
   const bool are_simple = Tile::is_plain || transform.near_zero(tile);
   const auto sum = [&] {
     if constexpr (Tile::is_plain)
-      return sum_of_terms<narrow, false>(tile, transform.simple(), exponent, skipped, also);
+      return sum_of_terms<narrow, false>(stats, tile, transform.simple(), exponent, skipped, also);
     if constexpr (checked)
       if (const auto simple = transform.simple(); are_simple && transform.simple_serves(exponent)) {
         if (tile.full() && !tile.holds(skipped))
-          return sum_of_terms<narrow, false>(tile, simple, exponent, skipped, also);
+          return sum_of_terms<narrow, false>(stats, tile, simple, exponent, skipped, also);
         if constexpr (Transform::bounded)
-          return sum_of_terms<narrow, true>(tile, simple, exponent, skipped, also);
+          return sum_of_terms<narrow, true>(stats, tile, simple, exponent, skipped, also);
       }
     if constexpr (Transform::bounded)
-      return sum_of_terms<true, checked>(tile, transform, exponent, skipped, also);
-    return exponent.fused ? sum_of_terms<true, checked>(tile, transform, exponent, skipped, also)
-                          : sum_of_terms<false, checked>(tile, transform, exponent, skipped, also);
+      return sum_of_terms<true, checked>(stats, tile, transform, exponent, skipped, also);
+    return exponent.fused ? sum_of_terms<true, checked>(stats, tile, transform, exponent, skipped, also)
+                          : sum_of_terms<false, checked>(stats, tile, transform, exponent, skipped, also);
   };
   stats.sum += sum();
   if constexpr (Stats::indices)
@@ -121,6 +131,26 @@ struct Probability {
       p.folded = absolute(p.s) < 256.f;
     }
     return p;
+  }
+  /// What apply_with_logarithm() needs: 16 bits have it in `s`.
+  template <class T>
+  CE_DEVICE void set_logarithm(float log_sum) {
+    if constexpr (sizeof(T) == 4) s = log_sum;
+  }
+  /// probability x (offset + slope x ln probability), where the amplitude is 1; 0 where the probability is. As apply().
+  template <bool is_fast, class T, int n>
+  CE_DEVICE void apply_with_logarithm(float (&x)[n], float offset, float slope) const {
+#pragma unroll
+    for (int k = 0; k < n; ++k) {
+      if constexpr (sizeof(T) == 4) {
+        const float exponent = (x[k] - max) * c;
+        x[k] = Exponential(exponent).times(amplitude, low) *
+               multiply_add(slope, at_least(exponent - s, -256.f), offset);
+      } else {
+        const float t = is_fast ? multiply_add(x[k], c, -s) : (x[k] - max) * c + log2(amplitude);
+        x[k] = exp2(t) * multiply_add(slope * ln_2, at_least(t, -256.f), offset);
+      }
+    }
   }
   /// Of elements of type T.
   /// \tparam is_fast  fast<T>() says that it may be so

@@ -45,23 +45,28 @@ struct StatsMembers {
   bool exponentials;  ///< maximum and sum of exponentials
   bool dots;          ///< a weighted sum; with exponentials also the sum of the weights
   bool indices;       ///< the largest logit and its column
+  bool moment;        ///< with exponentials: the sum of exponential x exponent
 
   /// 32-bit words of them; sums of f32 rows have a second word each.
   CE_HOST_DEVICE constexpr int words(bool is_narrow) const {
     const int sum = is_narrow ? 1 : 2;
-    return (exponentials ? 2 : 0) + (dots ? sum : 0) + (exponentials && dots ? sum : 0) + (indices ? 2 : 0);
+    return (exponentials ? 2 : 0) + (dots ? sum : 0) + (exponentials && dots ? sum : 0) + (indices ? 2 : 0) +
+           (moment ? 1 : 0);
   }
-  /// Of a SoftmaxStats, which has all of them.
-  CE_HOST_DEVICE static constexpr int bytes(bool is_narrow) { return is_narrow ? 24 : 32; }
+  /// Of a SoftmaxStats, which has all of them but the moment.
+  CE_HOST_DEVICE constexpr int bytes(bool is_narrow) const {
+    return (is_narrow ? 24 : 32) + (moment ? 4 : 0);
+  }
 };
-CE_HOST_DEVICE constexpr StatsMembers softmax_stats() { return {true, false, false}; }
-CE_HOST_DEVICE constexpr StatsMembers softmax_backward_stats() { return {false, true, false}; }
+CE_HOST_DEVICE constexpr StatsMembers softmax_stats() { return {true, false, false, false}; }
+CE_HOST_DEVICE constexpr StatsMembers softmax_backward_stats() { return {false, true, false, false}; }
 /// \param forward        logsumexp is found, not read
 /// \param probabilities  targets are probabilities
 /// \param indices        argmax or hit is written
+/// \param entropy        it is written, or has a gradient
 CE_HOST_DEVICE constexpr StatsMembers cross_entropy_stats(bool forward, bool probabilities, bool smoothing,
-                                                          bool weights, bool indices) {
-  return {forward, probabilities || (smoothing && (forward || weights)), indices};
+                                                          bool weights, bool indices, bool entropy) {
+  return {forward, probabilities || (smoothing && (forward || weights)), indices, forward && entropy};
 }
 
 /// Bytes of a Message (message.cuh) about a row.
@@ -116,7 +121,9 @@ CE_HOST_DEVICE constexpr RingRoles persistent_reduce_roles(int warps, int unroll
 }
 
 /// Bytes of a row that one warp has finalized for its block, with an mbarrier, at most (pipeline_decoupled.cuh).
-[[maybe_unused]] constexpr int finalized_bytes = 64 + 8;
+CE_HOST_DEVICE constexpr int finalized_bytes(bool entropy_upstream) {
+  return (entropy_upstream ? 72 : 64) + 8;
+}
 
 /// The shared memory of such a block: `Shared` in ring.cuh.
 struct RingLayout {
@@ -124,7 +131,7 @@ struct RingLayout {
   int inputs, slice_vectors, cluster;
   int stages;              ///< of the ring beyond one slice; config::stages
   int bytes_of_message;    ///< message_bytes()
-  int bytes_of_finalized;  ///< finalized_bytes; 0 where no warp finalizes apart
+  int bytes_of_finalized;  ///< finalized_bytes(); 0 where no warp finalizes apart
   long long weight_bytes;  ///< RowShape::weight_bytes(), or 0
 
   CE_HOST_DEVICE constexpr int chunks() const { return ceil_of(slice_vectors, roles.chunk_vectors); }

@@ -32,6 +32,7 @@
 //   caps, cap(tile)                logits are put under a soft cap, in place: once for each time that a tile is read, after
 //                                  its maximum is known and before its outputs, by add() or cap()
 //   some_simple                    some tiles are simple and others are not
+//   entropy_gradient               outputs depend on the entropy of the row
 //   store_row_results()            the leader writes what a row has once: losses and the like; by its whole warp, once for
 //                                  every row, constant ones, too
 //
@@ -47,7 +48,8 @@ namespace ce {
 /// Of an operation without target, weights, cap, results of rows, or anything to read beside its rows.
 struct OperationDefaults {
   using Element = problem::Element;
-  static constexpr bool has_target = false, all_weights = false, caps = false, some_simple = false;
+  static constexpr bool has_target = false, all_weights = false, caps = false, some_simple = false,
+                        entropy_gradient = false;
 
   struct RowPrefetch {
     CE_DEVICE RowPrefetch(const Arguments&, int64) {}

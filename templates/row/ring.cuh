@@ -44,14 +44,15 @@ struct Ring {
 
   using RowMessage = Message<Stats, Operation::has_target, ChunkMarks>;
   using Weights = SliceWeights<Partition, config::cluster, Operation>;
-  static constexpr RingLayout layout{.roles = roles,
-                                     .inputs = problem::inputs,
-                                     .slice_vectors = Partition::shape.slice_vectors(config::cluster),
-                                     .cluster = config::cluster,
-                                     .stages = config::stages,
-                                     .bytes_of_message = RowMessage::bytes,
-                                     .bytes_of_finalized = roles.finalizes_apart ? finalized_bytes : 0,
-                                     .weight_bytes = Weights::bytes};
+  static constexpr RingLayout layout{
+      .roles = roles,
+      .inputs = problem::inputs,
+      .slice_vectors = Partition::shape.slice_vectors(config::cluster),
+      .cluster = config::cluster,
+      .stages = config::stages,
+      .bytes_of_message = RowMessage::bytes,
+      .bytes_of_finalized = roles.finalizes_apart ? finalized_bytes(Operation::entropy_gradient) : 0,
+      .weight_bytes = Weights::bytes};
   static constexpr int slice_vectors = layout.slice_vectors, chunks = layout.chunks(),
                        stages = layout.ring_stages();
   static constexpr int message_slots = layout.message_slots(), queue_slots = layout.queue_slots();

@@ -57,12 +57,25 @@ struct CompensatedSum<false> {
   CE_DEVICE float total() const { return low == low ? value + low : value; }
 };
 
-/// \tparam has_exponentials  `max` and `sum` are used
-/// \tparam has_dot           `dot` is used; with exponentials also `weight`
-/// \tparam has_argmax        `largest` and `argmax` are used
-template <bool has_exponentials, bool has_dot, bool has_argmax>
-struct SoftmaxStats {
-  static constexpr bool exponentials = has_exponentials, dots = has_dot, indices = has_argmax;
+/// The sum of exponential x exponent, from which the entropy of the row follows. Takes no memory where it is not used.
+template <bool used>
+struct Moment {
+  CE_DEVICE static float of_exponentials() { return 0.f; }
+};
+template <>
+struct Moment<true> {
+  float moment = 0.f;
+  CE_DEVICE float of_exponentials() const { return moment; }
+};
+/// The product of an exponential with its exponent; 0 where the exponential is.
+CE_DEVICE float moment_of(float power, float exponent) { return power * at_least(exponent, -256.f); }
+
+/// \tparam members  those that are used: `max` and `sum`; `dot`, with exponentials also `weight`; `largest` and `argmax`;
+///                  `moment`
+template <StatsMembers members>
+struct SoftmaxStats : Moment<members.moment> {
+  static constexpr bool exponentials = members.exponentials, dots = members.dots, indices = members.indices,
+                        moments = members.moment;
 
   float max = -infinity();
   float sum = 0.f;  ///< of the exponentials, as Exponent(max, c) gives them
@@ -77,7 +90,9 @@ struct SoftmaxStats {
   CE_DEVICE void rescale(float larger, float c) {
     if constexpr (exponentials) {
       const Exponent exponent(larger, c);
-      sum *= Exponent::power(exponent.exponent_of_maximum(max));
+      const float shift = exponent.exponent_of_maximum(max), factor = Exponent::power(shift);
+      if constexpr (moments) this->moment = multiply_add(at_least(shift, -256.f), sum, this->moment) * factor;
+      sum *= factor;
       // No weight, or one of 0, stays so however far the maxima are apart.
       if constexpr (dots)
         if (const float moved = weight.total(); moved != 0.f)
@@ -111,17 +126,19 @@ struct SoftmaxStats {
   CE_DEVICE void add(const SoftmaxStats& other) {
     if constexpr (exponentials) {
       sum += other.sum;
+      if constexpr (moments) this->moment += other.moment;
       if constexpr (dots) weight.merge(other.weight);
     }
     if constexpr (dots) dot.merge(other.dot);
     if constexpr (indices) observe(other.largest, other.argmax);
   }
   /// The members in use, word for word: what a message holds.
-  static constexpr int words = StatsMembers{exponentials, dots, indices}.words(narrow);
+  static constexpr int words = members.words(narrow);
   template <class Visit>
   CE_DEVICE void each(Visit& visit) {
     if constexpr (exponentials) {
       visit(max), visit(sum);
+      if constexpr (moments) visit(this->moment);
       if constexpr (dots) weight.each(visit);
     }
     if constexpr (dots) dot.each(visit);
@@ -132,6 +149,7 @@ struct SoftmaxStats {
     if constexpr (exponentials) {
       max = other.max;
       sum = other.sum;
+      if constexpr (moments) this->moment = other.moment;
       if constexpr (dots) weight = other.weight;
     }
     if constexpr (dots) dot = other.dot;
@@ -141,10 +159,6 @@ struct SoftmaxStats {
     }
   }
 };
-
-template <StatsMembers members>
-using StatsOf = SoftmaxStats<members.exponentials, members.dots, members.indices>;
-static_assert(sizeof(StatsOf<softmax_stats()>) == StatsMembers::bytes(narrow));
 
 /// As those of warp_reduce.cuh.
 template <int width = lanes, bool is_narrow>
@@ -170,6 +184,7 @@ CE_DEVICE Stats warp_merge(Stats stats, float c) {
   if constexpr (!rescaled) rescale_warp<width>(stats, c);
   if constexpr (Stats::exponentials) {
     stats.sum = warp_sum<width>(stats.sum);
+    if constexpr (Stats::moments) stats.moment = warp_sum<width>(stats.moment);
     if constexpr (Stats::dots && !weights_known) stats.weight = warp_sum<width>(stats.weight);
   }
   if constexpr (Stats::dots) stats.dot = warp_sum<width>(stats.dot);

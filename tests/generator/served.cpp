@@ -43,6 +43,11 @@ bool make_valid(Problem& problem) {
   for (const generator::CrossEntropyOutput& output : generator::cross_entropy_outputs)
     if (!output.is_possible(problem)) problem.*output.field = false;
   if (!problem.gradient) problem.upstream = generator::Upstream::one;
+  for (const generator::CrossEntropyInput& input : generator::cross_entropy_inputs)
+    if (!input.is_possible(problem)) problem.*input.field = false;
+  if (problem.probabilities) problem.token_scaling = false;
+  if (problem.token_scaling && problem.operation == Operation::cross_entropy_backward)
+    problem.saved_logprob = true;
   if (!has_output(problem)) problem.in_place = false;
   if (problem.strided) problem.alignment = generator::Alignment::vector;
   try {
@@ -72,6 +77,13 @@ std::vector<Problem> wanted_problems(DType dtype) {
     add([&](Problem& problem) {
       problem.*output.field = true;
       if (output.needs != nullptr) problem.*output.needs = true;
+    });
+  for (const generator::CrossEntropyInput& input : generator::cross_entropy_inputs)
+    add([&](Problem& problem) {
+      if (input.of_backward) problem.operation = Operation::cross_entropy_backward;
+      problem.gradient = input.of_gradient;
+      if (input.of_mean) problem.reduction = Reduction::mean;
+      problem.*input.field = true;
     });
   for (const Reduction reduction : {Reduction::mean, Reduction::sum})
     add([&](Problem& problem) { problem.reduction = reduction; });

@@ -27,6 +27,8 @@ Problem with_all_options(Operation operation, DType dtype) {
   problem.upstream = Upstream::rows;
   problem.gradient = problem.weights = true;
   for (const CrossEntropyOption& option : cross_entropy_options) problem.*option.field = true;
+  for (const CrossEntropyInput& input : cross_entropy_inputs)
+    problem.*input.field = input.is_possible(problem);
   for (const CrossEntropyOutput& output : cross_entropy_outputs)
     problem.*output.field = output.is_possible(problem);
   return problem;

@@ -14,6 +14,7 @@
 #include <variant>
 
 #include "ce/error.hpp"
+#include "generator/operations/cross_entropy.hpp"
 #include "templates/arguments.cuh"
 #include "tests/generator/served.hpp"
 #include "tuner/verify/verify.hpp"
@@ -74,12 +75,20 @@ void draw_options(Problem& problem, Random& random) {
   problem.z_loss = heads(random);
   problem.softcap = heads(random);
   problem.scale = heads(random);
+  problem.token_scaling = random() % 4 == 0 && !problem.probabilities;
   if (problem.gradient) problem.upstream = static_cast<Upstream>(random() % 3);
-  if (!forward) return;
+  for (const generator::CrossEntropyInput& input : generator::cross_entropy_inputs)
+    problem.*input.field = random() % (input.of_backward ? 2 : 3) == 0 && input.is_possible(problem);
+  if (!forward) {
+    problem.saved_logprob |= problem.token_scaling;
+    return;
+  }
   problem.z_loss_out = problem.z_loss && heads(random);
   problem.lse_out = heads(random);
   problem.argmax_out = heads(random);
   problem.hit_out = !problem.probabilities && heads(random);
+  problem.logprob_out = !problem.probabilities && heads(random);
+  problem.entropy_out = random() % 3 == 0;
 }
 
 void draw_layout(Problem& problem, bool strided, Random& random) {

@@ -1,10 +1,12 @@
 #include "tuner/verify/cross_entropy_trial.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <numeric>
 
+#include "generator/operations/cross_entropy.hpp"
 #include "tuner/verify/elements.hpp"
 #include "tuner/verify/reference.hpp"
 #include "tuner/verify/trial_builder.hpp"
@@ -38,6 +40,7 @@ class CrossEntropyTrial {
                .z_scale = static_cast<double>(builder_.arguments().z_scale),
                .cap = problem.softcap ? static_cast<double>(builder_.arguments().cap) : 0.,
                .scale = static_cast<double>(builder_.arguments().scale),
+               .token_scaling = static_cast<double>(builder_.arguments().token_scaling),
                .gradient = problem.gradient};
   }
 
@@ -128,13 +131,46 @@ class CrossEntropyTrial {
       builder_.add_vector("upstream", offsetof(Arguments, upstream), problem_.loss_dtype, upstream_);
       inputs_.upstream = upstream_;
     }
-    if (problem_.operation == Operation::cross_entropy_backward) {
-      CrossEntropyInputs forward = inputs_;
-      forward.gradient = false;
-      lse_ = cross_entropy(forward).lse;
-      builder_.add_vector("lse", offsetof(Arguments, lse), DType::f32, lse_);
-      inputs_.lse = lse_;
-    }
+    for (const CrossEntropyInput& input : cross_entropy_inputs)
+      if (problem_.*input.field && !input.of_backward) add_input(input);
+    if (problem_.operation == Operation::cross_entropy_backward) add_saved();
+  }
+
+  void add_input(const CrossEntropyInput& input) {
+    std::vector<double>& values = row_inputs_[input.field == &Problem::row_weights        ? 0
+                                              : input.field == &Problem::entropy_upstream ? 1
+                                              : input.field == &Problem::lse_upstream     ? 2
+                                                                                          : 3];
+    values.resize(static_cast<std::size_t>(input.elements(problem_)));
+    if (input.field == &Problem::row_weights)
+      fill_weights(values, random_);
+    else if (input.of_gradient)
+      fill_upstream(values, random_);
+    else
+      values = {37.5};
+    builder_.add_vector(std::string(input.tensor), input.argument, DType::f32, values);
+    if (problem_.row_weights) inputs_.row_weights = row_inputs_[0];
+    if (problem_.entropy_upstream) inputs_.entropy_upstream = row_inputs_[1];
+    if (problem_.lse_upstream) inputs_.lse_upstream = row_inputs_[2];
+    if (problem_.divisor) inputs_.divisor = 37.5;
+  }
+
+  /// What the forward leaves for the backward.
+  void add_saved() {
+    CrossEntropyInputs inputs = inputs_;
+    inputs.gradient = false;
+    const CrossEntropyReference forward = cross_entropy(inputs);
+    const auto add = [&](const char* name, std::size_t argument, const std::vector<double>& from,
+                         std::vector<double>& values) {
+      values = from;
+      builder_.add_vector(name, argument, DType::f32, values);
+      return std::span<const double>(values);
+    };
+    inputs_.lse = add("lse", offsetof(Arguments, lse), forward.lse, lse_);
+    if (problem_.saved_logprob)
+      inputs_.logprob = add("logprob", offsetof(Arguments, logprob), forward.logprob, logprob_);
+    if (reads_entropy(problem_))
+      inputs_.entropy = add("entropy", offsetof(Arguments, entropy), forward.entropy, entropy_);
   }
 
   void add_results(const CrossEntropyReference& reference) {
@@ -147,7 +183,7 @@ class CrossEntropyTrial {
     }
     // The loss of a class has no terms of unequal sign, so that small ones are as exact as large ones. That
     // of probabilities comes from the logsumexp.
-    const double relative = 1e-5 + 4 * logit_error_;
+    const double relative = 1e-5 + 4 * logit_error_ + scaling_error();
     const double absolute = problem_.probabilities ? 4 * lse_error : 0.;
     add_loss("loss", offsetof(Arguments, loss), reference.losses, reference.loss, relative, absolute,
              z_slack);
@@ -157,6 +193,14 @@ class CrossEntropyTrial {
       builder_.add_result("lse", offsetof(Arguments, lse), DType::f32, problem_.rows);
       builder_.expect_result(reference.lse, 1e-6, lse_error);
     }
+    if (problem_.logprob_out) {
+      builder_.add_result("logprob", offsetof(Arguments, logprob), DType::f32, problem_.rows);
+      builder_.expect_result(reference.logprob, 1e-5 + 4 * logit_error_, 0);
+    }
+    if (problem_.entropy_out) {
+      builder_.add_result("entropy", offsetof(Arguments, entropy), DType::f32, problem_.rows);
+      builder_.expect_result(reference.entropy, 1e-5, 1e-5 + 8 * logit_error_);
+    }
     if (problem_.argmax_out) {
       builder_.add_result("argmax", offsetof(Arguments, argmax), DType::i64, problem_.rows);
       builder_.expect_result({reference.argmax.begin(), reference.argmax.end()}, 0, 0);
@@ -165,6 +209,11 @@ class CrossEntropyTrial {
       builder_.add_result("hit", offsetof(Arguments, hit), DType::u8, problem_.rows);
       builder_.expect_result({reference.hit.begin(), reference.hit.end()}, 0, 0);
     }
+  }
+
+  /// Of the probability to a power: f32 rounds its logarithm, of 20 or so.
+  [[nodiscard]] double scaling_error() const {
+    return inputs_.token_scaling * 2e-5 + (problem_.token_scaling ? 20 * logit_error_ : 0.);
   }
 
   void add_loss(const char* name, std::size_t argument, const std::vector<double>& losses, double reduced,
@@ -187,11 +236,12 @@ class CrossEntropyTrial {
   void expect_gradient(CrossEntropyReference reference) {
     // Of the arithmetic in f32: the rounded exponent of exp(x - max), at most 126 in units of log2, and the
     // sum.
-    double relative = 2e-5 + 4 * logit_error_;
+    double relative = 2e-5 + 4 * logit_error_ + scaling_error();
     // 16 bits hold exponents of up to 0.6 cap, and slopes, in f16 (logits.cuh).
     if (problem_.softcap && problem_.dtype != DType::f32) relative += 0x1p-12 * (0.6 * inputs_.cap + 1);
     const bool single_terms = !problem_.smoothing && !problem_.probabilities && !problem_.z_loss &&
-                              !problem_.softcap && problem_.operation == Operation::cross_entropy;
+                              !problem_.softcap && !problem_.entropy_upstream && !problem_.lse_upstream &&
+                              problem_.operation == Operation::cross_entropy;
     if (single_terms) return builder_.expect_matrix(std::move(reference.gradient), relative, 0);
     for (float& terms : reference.gradient_terms) terms *= static_cast<float>(relative);
     builder_.expect_matrix(std::move(reference.gradient), 0, 0, std::move(reference.gradient_terms));
@@ -205,7 +255,9 @@ class CrossEntropyTrial {
   CrossEntropyInputs inputs_;
   TrialMatrix logits_, probabilities_;
   std::vector<std::int64_t> targets_;
-  std::vector<double> weights_, upstream_, lse_;
+  std::vector<double> weights_, upstream_, lse_, logprob_, entropy_;
+  std::array<std::vector<double>, 4>
+      row_inputs_;  ///< weights, gradients of entropies and of logsumexps, divisor
 };
 
 }  // namespace

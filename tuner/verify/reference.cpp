@@ -28,6 +28,9 @@ double weighed(double weight, double value) { return weight == 0 && std::isinf(v
 
 double sum_of(std::span<const double> row) { return std::accumulate(row.begin(), row.end(), 0.); }
 
+/// The logarithm below which a scaling counts as 0: products of f32 with less would lose what they have.
+constexpr double least_scaling = -32;
+
 /// One call of cross_entropy(), row by row.
 class CrossEntropy {
  public:
@@ -47,8 +50,10 @@ class CrossEntropy {
   CrossEntropyReference run() {
     double loss = 0, z_loss = 0;
     for (std::size_t row = 0; row < rows_; ++row) {
-      loss_ = z_loss_ = 0;
+      loss_ = z_loss_ = logprob_ = entropy_ = 0;
       add_row(row);
+      result_.logprob.push_back(logprob_);
+      result_.entropy.push_back(entropy_);
       result_.losses.push_back(loss_ + z_loss_);
       result_.z_losses.push_back(z_loss_);
       loss += loss_;
@@ -88,8 +93,8 @@ class CrossEntropy {
       counted += 1;
       if (is_class(target)) weighed += weight(static_cast<std::size_t>(target));
     }
-    z_divisor_ = counted;
-    divisor_ = in_.weights.empty() ? counted : weighed;
+    z_divisor_ = in_.divisor != 0 ? in_.divisor : counted;
+    divisor_ = in_.divisor != 0 ? in_.divisor : in_.weights.empty() ? counted : weighed;
   }
 
   void add_row(std::size_t row) {
@@ -100,14 +105,17 @@ class CrossEntropy {
     sum_ = saved_ ? 1. : sum_of(q_);
     log_sum_ = std::log(sum_);
     lse_ = shift_ + log_sum_;
+    factor_ = in_.row_weights.empty() ? 1. : in_.row_weights[row];
     const auto nan = std::find_if(x.begin(), x.end(), [](double logit) { return std::isnan(logit); });
     const auto first_largest = nan != x.end() ? nan : std::max_element(x.begin(), x.end());
     result_.lse.push_back(lse_);
     result_.argmax.push_back(first_largest - x.begin());
     result_.hit.push_back(0);
     if (in_.targets.empty()) {
+      find_entropy(row);
       z_loss_ = in_.z_scale * lse_ * lse_;
       add_probabilities(row);
+      scale_loss();
       return;
     }
     const std::int64_t target = in_.targets[row];
@@ -115,21 +123,41 @@ class CrossEntropy {
     if (is_class(target)) {
       z_loss_ = in_.z_scale * lse_ * lse_;
       result_.hit.back() = target == result_.argmax.back();
+      find_entropy(row);
       add_target(row, static_cast<std::size_t>(target));
+      scale_loss();
       return;
     }
     if (result_.bad_targets++ == 0) result_.first_bad_row = static_cast<std::int64_t>(row);
-    loss_ = z_loss_ = not_a_number;
+    loss_ = z_loss_ = logprob_ = entropy_ = not_a_number;
     if (in_.gradient)
       std::ranges::fill(std::span(result_.gradient).subspan(row * width_, width_), not_a_number);
+  }
+
+  void scale_loss() {
+    loss_ = weighed(factor_, loss_);
+    z_loss_ = weighed(factor_, z_loss_);
+  }
+
+  void find_entropy(std::size_t row) {
+    if (saved_ && !in_.entropy.empty()) {
+      entropy_ = in_.entropy[row];
+      return;
+    }
+    entropy_ = sum_ == 0 ? not_a_number : log_sum_;  // of nothing but -infinity there is none
+    for (std::size_t i = 0; i < width_; ++i)
+      if (q_[i] != 0) entropy_ -= q_[i] / sum_ * (z_[i] - shift_);
   }
 
   void add_target(std::size_t row, std::size_t target) {
     // Of the exponentials of the target and of all others.
     const double own = q_[target],
                  rest = sum_of(std::span(q_).first(target)) + sum_of(std::span(q_).subspan(target + 1));
-    const double distance = surprisal(target);
+    const double distance = saved_ && !in_.logprob.empty() ? -in_.logprob[row] : surprisal(target);
     const double nll = own > rest && !saved_ ? std::log1p(rest / own) : distance;
+    logprob_ = -nll;
+    if (in_.token_scaling != 0)
+      factor_ *= in_.token_scaling * logprob_ < least_scaling ? 0. : std::exp(in_.token_scaling * logprob_);
     loss_ = weighed((1 - in_.smoothing) * weight(target), nll);
     const double share = in_.smoothing / static_cast<double>(width_);
     if (in_.smoothing > 0)
@@ -140,7 +168,7 @@ class CrossEntropy {
     const double smooth = share * weights_ / divisor_;
     const double z_part = 2 * in_.z_scale * lse_ / z_divisor_;
     const double others = saved_ ? -std::expm1(-distance) : rest / sum_;
-    const double q_target = own / sum_;
+    const double q_target = saved_ && !in_.logprob.empty() ? std::exp(logprob_) : own / sum_;
     put_gradient(row, hard + smooth + z_part, hard + smooth + std::abs(z_part),
                  [&](std::size_t i) { return share * weight(i) / divisor_; });
 
@@ -175,9 +203,24 @@ class CrossEntropy {
 
   /// The gradient of a transformed logit, as that of the logit.
   void put(std::size_t row, std::size_t column, double d, double terms) {
-    const double up = upstream(row) * in_.scale, t = in_.cap > 0 ? z_[column] / in_.cap : 0.;
-    result_.gradient[row * width_ + column] = up * (1 - t * t) * d;
-    result_.gradient_terms[row * width_ + column] = static_cast<float>(std::abs(up) * terms);
+    const double up = upstream(row) * factor_, t = in_.cap > 0 ? z_[column] / in_.cap : 0.;
+    const double slope = in_.scale * (1 - t * t), q = q_[column] / sum_;
+    double sum = up * d, all_terms = std::abs(up) * terms;
+    if (!in_.lse_upstream.empty()) {
+      sum += in_.lse_upstream[row] * q;
+      all_terms += std::abs(in_.lse_upstream[row]) * q;
+    }
+    if (!in_.entropy_upstream.empty() && q != 0) {
+      const double logarithm = z_[column] - shift_ - log_sum_;
+      sum -= in_.entropy_upstream[row] * q * (logarithm + entropy_);
+      // Of a confident row both are next to 0, and the entropy is a difference of sums of about 1. What is rounded under
+      // a cap is absolute in the logarithm.
+      const double of_sums = in_.cap > 0 ? 1 : 0.1;
+      all_terms +=
+          std::abs(in_.entropy_upstream[row]) * q * (std::abs(logarithm) + std::abs(entropy_) + of_sums);
+    }
+    result_.gradient[row * width_ + column] = slope * sum;
+    result_.gradient_terms[row * width_ + column] = static_cast<float>(in_.scale * all_terms);
   }
 
   const CrossEntropyInputs& in_;
@@ -188,6 +231,7 @@ class CrossEntropy {
   // Of the row: transformed logits, exp(z - shift), and their sum; 1 where the logsumexp was saved.
   std::vector<double> z_, q_;
   double shift_ = 0, sum_ = 1, log_sum_ = 0, lse_ = 0, loss_ = 0, z_loss_ = 0;
+  double logprob_ = 0, entropy_ = 0, factor_ = 1;  ///< of loss and gradient
   CrossEntropyReference result_;
 };
 

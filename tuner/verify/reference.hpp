@@ -31,12 +31,18 @@ struct CrossEntropyInputs {
   std::span<const double> weights;        ///< [columns]; empty: ones
   std::span<const double> upstream;       ///< [rows] or [1]; empty: one
   std::span<const double> lse;            ///< [rows], of the transformed logits; empty: found from them
+  std::span<const double> logprob;  ///< [rows], with lse: log-probabilities of the targets; empty: from lse
+  std::span<const double> entropy;  ///< [rows], with lse: of the gradient of the entropy
+  std::span<const double> row_weights;                     ///< [rows]; empty: ones
+  std::span<const double> entropy_upstream, lse_upstream;  ///< [rows]; empty: none
   std::int64_t ignore_index = -100;
   Reduction reduction = Reduction::none;
   double smoothing = 0;
   double z_scale = 0;
   double cap = 0;  ///< 0: none
   double scale = 1;
+  double token_scaling = 0;
+  double divisor = 0;  ///< of the mean; 0: what is counted
   bool gradient = true;
 };
 
@@ -44,6 +50,8 @@ struct CrossEntropyReference {
   std::vector<double> losses, z_losses;  ///< [rows]; the losses include the z-losses
   double loss = 0, z_loss = 0;           ///< reduced by mean or sum; of no meaning for none
   std::vector<double> lse;           ///< [rows]: of the transformed logits; NaN where these hold +infinity
+  std::vector<double> logprob;       ///< [rows]: of the target; of no meaning for probabilities
+  std::vector<double> entropy;       ///< [rows]
   std::vector<std::int64_t> argmax;  ///< [rows]: the first NaN, else the first largest logit
   std::vector<std::uint8_t> hit;     ///< [rows]: whether that is the target
   std::vector<double> gradient;      ///< [rows, columns]

@@ -43,9 +43,19 @@ void add_cross_entropy(TrialBuilder& builder, Random& random) {
     fill_upstream(upstream, random);
     builder.add_vector("upstream", offsetof(Arguments, upstream), problem.loss_dtype, upstream);
   }
+  const double log_columns = std::log(static_cast<double>(problem.columns));
+  for (const CrossEntropyInput& input : cross_entropy_inputs)
+    if (problem.*input.field) {
+      std::vector<double> values = filled(input.elements(problem), input.of_backward ? -log_columns : 1);
+      builder.add_vector(std::string(input.tensor), input.argument, DType::f32, values);
+    }
+  if (reads_entropy(problem)) {
+    std::vector<double> entropy = filled(problem.rows, std::max(0., log_columns - 2));
+    builder.add_vector("entropy", offsetof(Arguments, entropy), DType::f32, entropy);
+  }
   if (problem.operation == Operation::cross_entropy_backward) {
     // Nearly that of the normal deviates with standard deviation 2 that the rows hold.
-    std::vector<double> lse = filled(problem.rows, std::log(static_cast<double>(problem.columns)) + 2);
+    std::vector<double> lse = filled(problem.rows, log_columns + 2);
     builder.add_vector("lse", offsetof(Arguments, lse), DType::f32, lse);
     return;
   }

@@ -43,6 +43,7 @@ TrialBuilder::TrialBuilder(const Problem& problem, bool padded, const Amounts& a
   arguments.z_scale = problem.z_loss ? amounts.z_scale : 0.f;
   arguments.cap = problem.softcap ? amounts.cap : 1.f;
   arguments.scale = problem.scale ? amounts.scale : 1.f;
+  arguments.token_scaling = problem.token_scaling ? amounts.token_scaling : 0.f;
 }
 
 TrialMatrix TrialBuilder::matrix(std::vector<double> values, const Placement& placement) const {

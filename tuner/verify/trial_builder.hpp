@@ -15,7 +15,7 @@ namespace ce::generator {
 
 /// Amounts of the options of cross entropy; those of options that the problem does not have are not used.
 struct Amounts {
-  float smoothing = 0.1f, z_scale = 1e-4f, cap = 30.f, scale = 0.5f;
+  float smoothing = 0.1f, z_scale = 1e-4f, cap = 30.f, scale = 0.5f, token_scaling = 1.f;
 };
 
 /// A [rows, columns] tensor in host memory.
