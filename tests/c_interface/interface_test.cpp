@@ -169,7 +169,7 @@ TEST_F(Interface, PassesOptionsOn) {
   expect_refused("z_loss", [](Options& o) { o.z_loss = -1; });
   expect_refused("softcap", [](Options& o) { o.softcap = -1; });
   expect_refused("logit_scale", [](Options& o) { o.logit_scale = -1; });
-  expect_refused("reserved", [](Options& o) { o.reserved = 1; });
+  expect_refused("token_scaling", [](Options& o) { o.token_scaling = 17; });
   expect_refused("options.struct_size", [](Options& o) { o.struct_size = 0; });
 }
 

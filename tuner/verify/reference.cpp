@@ -175,7 +175,8 @@ class CrossEntropy {
     const double pull = hard * others + share * weight(target) / divisor_;
     // With a saved logsumexp, which is rounded to f32, the probability of the others is a difference.
     const double lost = saved_ ? pull + hard * q_target : pull;
-    put(row, target, (smooth + z_part) * q_target - pull, (smooth + std::abs(z_part)) * q_target + lost);
+    put(row, target, (smooth + z_part) * q_target - pull, (smooth + std::abs(z_part)) * q_target + lost,
+        {.probability = q_target, .logarithm = logprob_});
   }
 
   void add_probabilities(std::size_t row) {
@@ -197,27 +198,29 @@ class CrossEntropy {
   void put_gradient(std::size_t row, double amplitude, double size, const Part& part) {
     for (std::size_t i = 0; i < width_; ++i) {
       const double q = q_[i] / sum_, own = part(i);
-      put(row, i, amplitude * q - own, size * q + own);
+      put(row, i, amplitude * q - own, size * q + own, {.probability = q, .logarithm = -surprisal(i)});
     }
   }
 
   /// The gradient of a transformed logit, as that of the logit.
-  void put(std::size_t row, std::size_t column, double d, double terms) {
+  struct Class {
+    double probability, logarithm;
+  };
+  void put(std::size_t row, std::size_t column, double d, double terms, const Class& of) {
     const double up = upstream(row) * factor_, t = in_.cap > 0 ? z_[column] / in_.cap : 0.;
-    const double slope = in_.scale * (1 - t * t), q = q_[column] / sum_;
+    const double slope = in_.scale * (1 - t * t), q = of.probability;
     double sum = up * d, all_terms = std::abs(up) * terms;
     if (!in_.lse_upstream.empty()) {
       sum += in_.lse_upstream[row] * q;
       all_terms += std::abs(in_.lse_upstream[row]) * q;
     }
     if (!in_.entropy_upstream.empty() && q != 0) {
-      const double logarithm = z_[column] - shift_ - log_sum_;
-      sum -= in_.entropy_upstream[row] * q * (logarithm + entropy_);
+      sum -= in_.entropy_upstream[row] * q * (of.logarithm + entropy_);
       // Of a confident row both are next to 0, and the entropy is a difference of sums of about 1. What is rounded under
       // a cap is absolute in the logarithm.
       const double of_sums = in_.cap > 0 ? 1 : 0.1;
       all_terms +=
-          std::abs(in_.entropy_upstream[row]) * q * (std::abs(logarithm) + std::abs(entropy_) + of_sums);
+          std::abs(in_.entropy_upstream[row]) * q * (std::abs(of.logarithm) + std::abs(entropy_) + of_sums);
     }
     result_.gradient[row * width_ + column] = slope * sum;
     result_.gradient_terms[row * width_ + column] = static_cast<float>(in_.scale * all_terms);
