@@ -27,18 +27,20 @@
 namespace ce {
 
 /// With a gradient of the entropy, the outputs are probability x (offset + slope x log2 or ln of the probability).
-template <bool used>
 struct EntropyTerms {
-  CE_DEVICE void set(float, float) {}
-  CE_DEVICE static float offset() { return 0.f; }
-  CE_DEVICE static float slope() { return 0.f; }
+  float offset = 0.f, slope = 0.f;
+};
+/// Those of a row, where there are any.
+template <bool used>
+struct KeptTerms {
+  CE_DEVICE void keep(const EntropyTerms&) {}
+  CE_DEVICE static EntropyTerms kept() { return {}; }
 };
 template <>
-struct EntropyTerms<true> {
-  float terms[2];
-  CE_DEVICE void set(float offset, float slope) { terms[0] = offset, terms[1] = slope; }
-  CE_DEVICE float offset() const { return terms[0]; }
-  CE_DEVICE float slope() const { return terms[1]; }
+struct KeptTerms<true> {
+  EntropyTerms terms;
+  CE_DEVICE void keep(const EntropyTerms& of_row) { terms = of_row; }
+  CE_DEVICE EntropyTerms kept() const { return terms; }
 };
 
 struct Operation : OperationDefaults {
@@ -134,7 +136,7 @@ struct Operation : OperationDefaults {
   } total;
   Probability probability;
   float at_target, per_class, per_probability;  ///< the latter two as slopes are
-  [[no_unique_address]] EntropyTerms<entropy_gradient> of_entropy;
+  EntropyTerms of_entropy;
 
   /// Whether the sum of the weights of the tile that is added is known, which is the same for every row.
   bool knows_weight = false;
@@ -155,16 +157,24 @@ struct Operation : OperationDefaults {
   CE_DEVICE Operation(const Arguments& a, int64 r, bool l)
       : Operation(a, r, l, RowPrefetch(a, r), KernelScalars(a)) {}
   /// What outputs need of a row.
-  struct Finalized {
+  struct Finalized : KeptTerms<entropy_gradient> {
     Probability probability;
     float at_target, per_class, per_probability;
     int target;
     bool dead;
     float dead_value;
-    [[no_unique_address]] EntropyTerms<entropy_gradient> of_entropy;
   };
   CE_DEVICE Finalized finalized() const {
-    return {probability, at_target, per_class, per_probability, target, dead, dead_value, of_entropy};
+    Finalized row;
+    row.keep(of_entropy);
+    row.probability = probability;
+    row.at_target = at_target;
+    row.per_class = per_class;
+    row.per_probability = per_probability;
+    row.target = target;
+    row.dead = dead;
+    row.dead_value = dead_value;
+    return row;
   }
   /// For outputs only, of the row given to use_finalized().
   CE_DEVICE explicit Operation(const Arguments& a)
@@ -177,7 +187,7 @@ struct Operation : OperationDefaults {
     target = of.target;
     dead = of.dead;
     dead_value = of.dead_value;
-    of_entropy = of.of_entropy;
+    of_entropy = of.kept();
   }
   CE_DEVICE static float padding() { return -infinity(); }
   CE_DEVICE float factor() const { return exponent_of_e * logits.unit(); }
@@ -336,7 +346,7 @@ struct Operation : OperationDefaults {
     else
       elements.of_input[0].values(x);
     if constexpr (entropy_gradient)
-      probability.apply_with_logarithm<is_fast, Element>(x, of_entropy.offset(), of_entropy.slope());
+      probability.apply_with_logarithm<is_fast, Element>(x, of_entropy.offset, of_entropy.slope);
     else
       probability.apply<is_fast, Element>(x);
     if constexpr (problem::probabilities || problem::smoothing) {
@@ -416,7 +426,7 @@ struct Operation : OperationDefaults {
     if constexpr (entropy_gradient) {
       probability = Probability::of<Element>(max, sum, share, factor, 1.f);
       const float of_rows = prefetch.of_entropy * logits.scale;
-      of_entropy.set((amplitude - of_rows * total.entropy) * per_slope, -of_rows * per_slope);
+      of_entropy = {(amplitude - of_rows * total.entropy) * per_slope, -of_rows * per_slope};
       probability.set_logarithm<Element>(total.log_sum);
     } else {
       probability = Probability::of<Element>(max, sum, share, factor, amplitude * per_slope);

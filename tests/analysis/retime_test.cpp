@@ -89,8 +89,7 @@ class RetimeTest : public TunerTest {
  protected:
   tuner::Beside beside(ShakenDevice& device, int samples) {
     cache::Cache cache = open();
-    const std::vector<std::string> configs{
-        generator::to_text(tuner::safe_default(small_problem(), device.model()))};
+    const std::vector<generator::Config> configs{tuner::safe_default(small_problem(), device.model())};
     const tuner::Hooks hooks{.progress = [&](const tuner::Progress& progress) {
       ++device.turn;
       EXPECT_LE(progress.done, progress.total);
@@ -133,8 +132,7 @@ TEST_F(RetimeTest, WhatWasBuiltIsKept) {
   for (const bool again : {false, true}) {
     OrderedDevice device;
     cache::Cache cache = open();
-    const std::vector<std::string> configs{
-        generator::to_text(tuner::safe_default(small_problem(), device.model()))};
+    const std::vector<generator::Config> configs{tuner::safe_default(small_problem(), device.model())};
     static_cast<void>(tuner::Retimer(device, cache, quick_settings())
                           .time_beside({"problem", "device"}, small_problem(), configs, 3, 3));
     EXPECT_EQ(device.compiled, again ? 0 : 1);
@@ -144,8 +142,7 @@ TEST_F(RetimeTest, WhatWasBuiltIsKept) {
 TEST_F(RetimeTest, StopsWhenItIsAsked) {
   OrderedDevice device;
   cache::Cache cache = open();
-  const std::vector<std::string> configs{
-      generator::to_text(tuner::safe_default(small_problem(), device.model()))};
+  const std::vector<generator::Config> configs{tuner::safe_default(small_problem(), device.model())};
   std::stop_source stop;
   const tuner::Hooks hooks{.progress = [&](const tuner::Progress&) { stop.request_stop(); },
                            .stop = stop.get_token()};
@@ -165,7 +162,7 @@ TEST_F(RetimeTest, TheCeilingIsTheFastestThatIsRight) {
     OrderedDevice device;
     device.wrong = wrong;
     cache::Cache cache = open();
-    const std::string config = generator::to_text(tuner::safe_default(small_problem(), device.model()));
+    const generator::Config config = tuner::safe_default(small_problem(), device.model());
     tuner::Retimer retimer(device, cache, quick_settings());
     const tuner::Retiming found = retimer.time(small_problem(), config, 3);
     const double fastest_us = wrong < 0 ? 70 : 80;
@@ -191,7 +188,7 @@ TEST_F(RetimeTest, TheCeilingMovesAsManyBytes) {
     problem.probabilities = operation == Operation::cross_entropy;
     problem.rows = 64;  // and columns: whole rows of the ceiling's
     problem.columns = 128;
-    const std::string config = generator::to_text(tuner::safe_default(problem, device.model()));
+    const generator::Config config = tuner::safe_default(problem, device.model());
     const tuner::Retiming found = tuner::Retimer(device, cache, quick_settings()).time(problem, config, 3);
     const std::int64_t matrices = operation == Operation::softmax_backward ? 3 : 2;
     EXPECT_EQ(found.ceiling.bytes, matrices * 64 * 128 * 4) << generator::name(operation);
@@ -204,7 +201,7 @@ TEST_F(RetimeTest, NothingIsCopiedToItself) {
     cache::Cache cache = open();
     generator::Problem problem = small_problem();
     problem.in_place = in_place;
-    const std::string config = generator::to_text(tuner::safe_default(problem, device.model()));
+    const generator::Config config = tuner::safe_default(problem, device.model());
     const tuner::Retiming found = tuner::Retimer(device, cache, quick_settings()).time(problem, config, 3);
     EXPECT_EQ(device.to_itself, 0) << in_place;
     EXPECT_EQ(found.problem.in_place, in_place);
