@@ -162,6 +162,54 @@ TEST_F(Arguments, WeightAndUpstream) {
       {"upstream.data", "set", "null where there is no grad"});
 }
 
+TEST_F(Arguments, InputsOfRows) {
+  using Tensors = CrossEntropy::Tensors;
+  refuse([&](Tensors& t) { t.row_weight = vector(DType::f32, 7); }, {"row_weight", "7 x 1", "8 elements"});
+  refuse([&](Tensors& t) { t.row_weight = vector(DType::bf16, 8); }, {"row_weight.dtype", "bf16", "f32"});
+  refuse([&](Tensors& t) { t.divisor = vector(DType::f32, 8); }, {"divisor", "8 x 1", "1 element"});
+  refuse([&](Tensors& t) { t.divisor = vector(DType::f32, 1); },
+         {"divisor.data", "set", "null but with the reduction mean"}, none);
+  refuse(
+      [&](Tensors& t) {
+        t.entropy_upstream = vector(DType::f32, 8);
+        t.grad = {};
+      },
+      {"entropy_upstream.data", "set", "null but with a gradient"});
+  refuse([&](Tensors& t) { t.lse_upstream = {.data = t.grad.data, .rows = 8}; },
+         {"lse_upstream.data", "overlapping grad", "memory of its own"});
+  refuse([&](Tensors& t) { t.entropy = vector(DType::f16, 8); }, {"entropy.dtype", "f16", "f32"});
+  refuse(
+      [&](Tensors& t) {
+        t.target = entropy.grad;
+        t.grad = {};
+        t.logprob = vector(DType::f32, 8);
+      },
+      {"logprob.data", "set", "null where target holds probabilities"});
+  refuse([](Tensors&) {}, {"token_scaling", "-1", "0 to 16"}, {.token_scaling = -1});
+  refuse(
+      [&](Tensors& t) {
+        t.target = entropy.grad;
+        t.grad = {};
+      },
+      {"token_scaling", "1", "0 where target holds probabilities"}, {.token_scaling = 1});
+}
+
+TEST_F(Arguments, WhatTheBackwardNeedsOfTheForward) {
+  const auto refuse_backward = [&](const CrossEntropyBackward& operation, const auto& change,
+                                   const Expectation& expectation) {
+    CrossEntropyBackward::Tensors tensors{
+        .logits = entropy.logits, .target = entropy.target, .lse = losses->tensor(), .grad = entropy.grad};
+    change(tensors);
+    expect_refused(operation, tensors, expectation);
+  };
+  using Tensors = CrossEntropyBackward::Tensors;
+  refuse_backward({.token_scaling = 1}, [](Tensors&) {}, {"logprob", "not given", "with token_scaling"});
+  refuse_backward({}, [&](Tensors& t) { t.entropy_upstream = vector(DType::f32, rows); },
+                  {"entropy", "not given", ""});
+  refuse_backward({}, [&](Tensors& t) { t.entropy = vector(DType::f32, rows); },
+                  {"entropy.data", "set", "null but with entropy_upstream"});
+}
+
 TEST_F(Arguments, OptionalOutputs) {
   using Tensors = CrossEntropy::Tensors;
   const CrossEntropy with_z{.reduction = Reduction::none, .z_loss = 1.f};

@@ -217,8 +217,9 @@ TEST(Reference, SoftCapAndScale) {
 TEST(Reference, GradientIsTheDerivativeOfTheLoss) {
   const Values x{0.3, -1.2, 2., 0.7, 1.5, 0.1, -0.4, 0.9, 0.2, 1., 1., -2.};
   const Values p{0.2, 0.3, 0.1, 0.4, 0., 1., 0., 0., 0.25, 0.5, 0.125, 0.125}, w{1., 0.5, 2., 0.};
-  const Values upstream{2., -0.5, 1.5};
-  for (int options = 0; options < 1 << 7; ++options)
+  const Values upstream{2., -0.5, 1.5}, of_entropy{0.7, -2., 0.4}, of_lse{-0.3, 0.2, 1.1},
+      row_weights{0.5, 3., 0.};
+  for (int options = 0; options < 1 << 9; ++options)
     for (const Reduction reduction : {Reduction::none, Reduction::mean, Reduction::sum}) {
       const auto has = [options](int bit) { return (options >> bit & 1) != 0; };
       CrossEntropyInputs inputs{.columns = 4, .logits = x, .reduction = reduction};
@@ -233,9 +234,14 @@ TEST(Reference, GradientIsTheDerivativeOfTheLoss) {
       if (has(4)) inputs.cap = 3;
       if (has(5)) inputs.scale = 0.6;
       if (has(6)) inputs.upstream = upstream;
+      if (has(7)) inputs.entropy_upstream = of_entropy;
+      if (has(7)) inputs.lse_upstream = of_lse;
+      if (has(8)) inputs.row_weights = row_weights;
+      if (has(8) && reduction == Reduction::mean) inputs.divisor = 2.5;
       const auto reference = cross_entropy(inputs);
       CrossEntropyInputs backward = inputs;
       backward.lse = reference.lse;
+      if (has(7)) backward.entropy = reference.entropy;
       expect_near(cross_entropy(backward).gradient, reference.gradient, 1e-13);
 
       for (std::size_t i = 0; i < x.size(); ++i) {
@@ -248,7 +254,10 @@ TEST(Reference, GradientIsTheDerivativeOfTheLoss) {
           other.gradient = false;
           const auto result = cross_entropy(other);
           const double up = has(6) ? upstream[i / 4] : 1.;
-          return up * (reduction == Reduction::none ? result.losses[i / 4] : result.loss);
+          const double loss = up * (reduction == Reduction::none ? result.losses[i / 4] : result.loss);
+          if (!has(7) || (!has(0) && i / 4 == 1))
+            return loss;  // of a row that is ignored nothing has a gradient
+          return loss + of_entropy[i / 4] * result.entropy[i / 4] + of_lse[i / 4] * result.lse[i / 4];
         };
         EXPECT_NEAR(reference.gradient[i], (objective(step) - objective(-step)) / (2 * step), 1e-8)
             << "options " << options << ", element " << i;
@@ -256,6 +265,21 @@ TEST(Reference, GradientIsTheDerivativeOfTheLoss) {
                   std::abs(reference.gradient[i]));
       }
     }
+}
+
+TEST(Reference, LogProbabilityEntropyAndTokenScaling) {
+  const Values x{0., std::log(2.), std::log(5.), -infinity}, saved{0.1};
+  const Targets classes{1};
+  CrossEntropyInputs inputs{.columns = 4, .logits = x, .targets = classes};
+  CrossEntropyReference plain = cross_entropy(inputs);
+  EXPECT_NEAR(plain.logprob[0], std::log(0.25), 1e-15);
+  EXPECT_NEAR(plain.entropy[0], -(0.125 * std::log(0.125) + 0.25 * std::log(0.25) + 0.625 * std::log(0.625)),
+              1e-15);
+  inputs.token_scaling = 2;  // the square of 1/4, of which no gradient is taken
+  const CrossEntropyReference scaled = cross_entropy(inputs);
+  EXPECT_NEAR(scaled.losses[0], plain.losses[0] / 16, 1e-15);
+  for (double& gradient : plain.gradient) gradient /= 16;
+  expect_near(scaled.gradient, plain.gradient, 1e-15);
 }
 
 /// The probability of the target is 1 - 2e-20: a difference would leave nothing of it.

@@ -1,0 +1,126 @@
+// Log-probabilities and entropies of rows, and gradients of all three results of a row in one pass, from end to end on one
+// device, against f64.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tests/ce/fixture.hpp"
+#include "tests/ce/formulas.hpp"
+#include "tests/seed.hpp"
+
+namespace ce::test {
+namespace {
+
+class Entropy : public ContextTest, public testing::WithParamInterface<DType> {
+ protected:
+  static constexpr std::int64_t rows = 5, columns = 67;
+
+  /// log softmax of the logits times the scale.
+  static std::vector<double> logarithms(const std::vector<double>& logits, double scale) {
+    std::vector<double> all(logits.size());
+    for (std::int64_t row = 0; row < rows; ++row) {
+      double sum = 0;
+      for (std::int64_t i = 0; i < columns; ++i) sum += std::exp(scale * logits.at(row * columns + i));
+      for (std::int64_t i = 0; i < columns; ++i)
+        all.at(row * columns + i) = scale * logits.at(row * columns + i) - std::log(sum);
+    }
+    return all;
+  }
+};
+
+TEST_P(Entropy, AndLogProbabilityWithTheirGradientsForwardAndBackward) {
+  const std::uint64_t seed = test_seed();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937_64 random(seed);
+  Context context(options(Policy::lookup));
+  const DType dtype = GetParam();
+  Matrix logits(context, dtype, rows, columns), grad(context, dtype, rows, columns);
+  Matrix target(context, DType::i64, rows, 1), loss(context, DType::f32, rows, 1),
+      lse(context, DType::f32, rows, 1), logprob(context, DType::f32, rows, 1),
+      entropy(context, DType::f32, rows, 1), row_weight(context, DType::f32, rows, 1),
+      of_entropy(context, DType::f32, rows, 1), of_lse(context, DType::f32, rows, 1);
+  const std::vector<double> x = logits.set(random_values(rows * columns, random));
+  const std::vector<std::int64_t> classes{3, 66, -100, 0, 41};
+  target.set_indices(classes);
+  const std::vector<double> weights = row_weight.set({0.5, 2, 1, 0, 1.5}),
+                            g = of_entropy.set({0.25, -1, 3, 0.5, 0}), h = of_lse.set({0, 0.5, 1, -1, 2});
+  constexpr float scale = 0.5f;
+  const CrossEntropy operation{.reduction = Reduction::none, .logit_scale = scale, .token_scaling = 1};
+  context.run(operation, {.logits = logits.tensor(),
+                          .target = target.tensor(),
+                          .loss = loss.tensor(),
+                          .grad = grad.tensor(),
+                          .lse = lse.tensor(),
+                          .logprob = logprob.tensor(),
+                          .entropy = entropy.tensor(),
+                          .row_weight = row_weight.tensor(),
+                          .entropy_upstream = of_entropy.tensor(),
+                          .lse_upstream = of_lse.tensor()});
+  context.check();
+
+  std::vector<double> losses, logprobs, entropies, gradient;
+  const std::vector<double> logarithm = logarithms(x, scale);
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const bool counts = classes[row] >= 0;
+    double h_of_row = 0;
+    for (std::int64_t i = 0; i < columns; ++i)
+      h_of_row -= std::exp(logarithm.at(row * columns + i)) * logarithm.at(row * columns + i);
+    const double own = counts ? logarithm.at(row * columns + classes[row]) : 0;
+    const double factor = counts ? weights[row] * std::exp(own) : 0;
+    losses.push_back(-factor * own);
+    logprobs.push_back(own);
+    entropies.push_back(counts ? h_of_row : 0);
+    for (std::int64_t i = 0; i < columns; ++i) {
+      const double log_p = logarithm.at(row * columns + i), p = std::exp(log_p);
+      const double of_all = factor * (p - (i == classes[row])) + h[row] * p - g[row] * p * (log_p + h_of_row);
+      gradient.push_back(counts ? scale * of_all : 0);
+    }
+  }
+  expect_near(loss.values(), losses, 2e-5, 1e-6, "loss");
+  expect_near(logprob.values(), logprobs, 1e-5, 1e-6, "logprob");
+  expect_near(entropy.values(), entropies, 1e-5, 1e-5, "entropy");
+  expect_near(grad.values(), gradient, 5e-5 + rounding(dtype), 5e-6, "grad");
+
+  grad.set(std::vector<double>(x.size(), 77));
+  context.run(operation.backward(), {.logits = logits.tensor(),
+                                     .target = target.tensor(),
+                                     .lse = lse.tensor(),
+                                     .grad = grad.tensor(),
+                                     .logprob = logprob.tensor(),
+                                     .entropy = entropy.tensor(),
+                                     .row_weight = row_weight.tensor(),
+                                     .entropy_upstream = of_entropy.tensor(),
+                                     .lse_upstream = of_lse.tensor()});
+  expect_near(grad.values(), gradient, 5e-5 + rounding(dtype), 5e-6, "grad of the backward");
+}
+
+INSTANTIATE_TEST_SUITE_P(OfDTypes, Entropy, testing::Values(DType::f32, DType::f16, DType::bf16),
+                         [](const auto& test) { return std::string(name(test.param)); });
+
+/// What f32 rounds off the logsumexp is all of the gradient of a row that is sure of its target.
+TEST_F(ContextTest, ASavedLogProbabilityMakesTheBackwardAsExactAsOnePass) {
+  Context context(options(Policy::lookup));
+  Matrix logits(context, DType::f32, 1, 4), grad(context, DType::f32, 1, 4),
+      target(context, DType::i64, 1, 1), loss(context, DType::f32, 1, 1), lse(context, DType::f32, 1, 1),
+      logprob(context, DType::f32, 1, 1);
+  logits.set({1024, 1000, 1000, 1000});
+  target.set_indices({0});
+  const CrossEntropy operation{.reduction = Reduction::none};
+  context.run(operation, {.logits = logits.tensor(),
+                          .target = target.tensor(),
+                          .loss = loss.tensor(),
+                          .lse = lse.tensor(),
+                          .logprob = logprob.tensor()});
+  const double others = 3 * std::exp(-24.) / (1 + 3 * std::exp(-24.));
+  for (const bool saved : {false, true}) {
+    CrossEntropyBackward::Tensors tensors{
+        .logits = logits.tensor(), .target = target.tensor(), .lse = lse.tensor(), .grad = grad.tensor()};
+    if (saved) tensors.logprob = logprob.tensor();
+    context.run(operation.backward(), tensors);
+    EXPECT_NEAR(grad.values().front(), saved ? -others : 0, 1e-5 * others);
+  }
+}
+
+}  // namespace
+}  // namespace ce::test
