@@ -243,23 +243,44 @@ void softmax_backward_out(StableIValue* stack, std::uint64_t, std::uint64_t) {
 
 // ---- cross entropy ------------------------------------------------------------------------------------
 
-/// What both directions of cross entropy have in common. Reads its arguments in the order of the schemas.
+/// A tensor that may be given beside the logits, as one element after the other.
+struct Vector {
+  explicit Vector(Arguments& arguments) : tensor(arguments.optional_tensor()) {}
+
+  /// \returns its elements; null where it is not given
+  const ce_tensor* bind(const Tensor& logits, const char* argument) {
+    if (!tensor) return nullptr;
+    require_same_device(*tensor, argument, logits);
+    tensor = tensor->contiguous();
+    view = vector_of(*tensor);
+    return &view;
+  }
+
+  std::optional<Tensor> tensor;
+  ce_tensor view{};
+};
+
+/// What both directions of cross entropy have in common. Reads its arguments in the order of the schemas: logits,
+/// target and class weights; then what the direction has of its own; then read_options().
 struct Call {
   static constexpr const char* name = "cross_entropy";
 
   explicit Call(Arguments& arguments)
-      : logits_given(arguments.tensor()), target(arguments.tensor()), weight(arguments.optional_tensor()) {}
+      : logits_given(arguments.tensor()), target(arguments.tensor()), weight(arguments) {}
 
   void read_options(Arguments& arguments) {
+    row_weight.emplace(arguments);
+    divisor.emplace(arguments);
     options.ignore_index = arguments.integer();
     options.reduction = static_cast<ce_reduction>(arguments.integer());
     options.label_smoothing = arguments.number();
     options.z_loss = arguments.number();
     options.softcap = arguments.number();
     options.logit_scale = arguments.number();
+    options.token_scaling = arguments.number();
   }
 
-  /// Brings target and weight into a form that kernels read.
+  /// Brings the target into a form that kernels read.
   void prepare() {
     require_same_device(target, "target", logits_given);
     class_dim = logits_given.sizes().size() < 2 ? 0 : 1;
@@ -278,11 +299,27 @@ struct Call {
       target_rows = probabilities.rows;
       target = std::move(probabilities.tensor);
     }
-    if (weight) {
-      require_same_device(*weight, "weight", logits_given);
-      weight = weight->contiguous();
-      weight_rows = vector_of(*weight);
+  }
+
+  /// Binds what both directions may be given, once the target is prepared.
+  template <class Tensors>
+  void bind_shared(Tensors& tensors) {
+    tensors.target = &target_rows;
+    tensors.weight = weight.bind(logits_given, "weight");
+    tensors.row_weight = bind_rows(*row_weight, "row_weight");
+    tensors.divisor = divisor->bind(logits_given, "divisor");
+  }
+
+  /// One element a row. \throws std::runtime_error for other sizes
+  const ce_tensor* bind_rows(Vector& rows, const char* argument) const {
+    if (rows.tensor) {
+      const std::vector<std::int64_t> expected = row_sizes();
+      const auto sizes = rows.tensor->sizes();
+      if (!std::equal(sizes.begin(), sizes.end(), expected.begin(), expected.end()))
+        refuse(Refusal::value_error, std::string() + name + ": " + argument + " has sizes " + text_of(sizes) +
+                                         "; expected " + text_of(expected) + ", one for each row");
     }
+    return rows.bind(logits_given, argument);
   }
 
   [[nodiscard]] std::int64_t rows() const {
@@ -311,9 +348,10 @@ struct Call {
   }
 
   Tensor logits_given, target;
-  std::optional<Tensor> weight;
+  Vector weight;
+  std::optional<Vector> row_weight, divisor;
   std::size_t class_dim = 0;
-  ce_tensor target_rows{}, weight_rows{};
+  ce_tensor target_rows{};
   ce_cross_entropy_options options = CE_CROSS_ENTROPY_OPTIONS_INIT;
 };
 
@@ -325,24 +363,25 @@ enum class Absent {
   empty,      ///< no elements: what a schema and fake tensors can say
 };
 
-/// Whether logsumexp, z-loss, argmax and hit are in the schema.
+/// Whether logsumexp, z-loss, argmax, hit, log-probability and entropy are in the schema.
 enum class Rest { is_said, is_left_out };
 
 /// Nothing in place of what was not asked for.
 struct Outputs {
   Tensor loss;
-  std::optional<Tensor> grad, z_loss, lse, argmax, hit;
+  std::optional<Tensor> grad, z_loss, lse, argmax, hit, logprob, entropy;
 };
 
 /// Runs the forward operation.
 Outputs forward(Arguments& arguments, Gradient gradient, Rest rest) {
   Call call(arguments);
-  std::optional<Tensor> upstream;
-  if (gradient != Gradient::none) upstream = arguments.optional_tensor();
+  std::optional<Vector> upstream;
+  if (gradient != Gradient::none) upstream.emplace(arguments);
   call.read_options(arguments);
   const bool f32_loss = arguments.flag(), wants_lse = rest == Rest::is_said,
              wants_z_loss = wants_lse && arguments.flag(), wants_argmax = wants_lse && arguments.flag(),
-             wants_hit = wants_lse && arguments.flag();
+             wants_hit = wants_lse && arguments.flag(), wants_logprob = wants_lse && arguments.flag(),
+             wants_entropy = wants_lse && arguments.flag();
   call.prepare();
 
   const Tensor& like = call.logits_given;
@@ -365,11 +404,11 @@ Outputs forward(Arguments& arguments, Gradient gradient, Rest rest) {
   }
   const ce_tensor loss = vector_of(outputs.loss);
   tensors.logits = &logits_rows;
-  tensors.target = &call.target_rows;
   tensors.loss = &loss;
-  if (call.weight) tensors.weight = &call.weight_rows;
+  call.bind_shared(tensors);
+  if (upstream) tensors.upstream = upstream->bind(like, "upstream");
 
-  std::array<ce_tensor, 5> views{};
+  std::array<ce_tensor, 6> views{};
   const auto give = [](const ce_tensor*& field, ce_tensor& view, std::optional<Tensor>& output, Tensor made) {
     view = vector_of(made);
     field = &view;
@@ -379,11 +418,9 @@ Outputs forward(Arguments& arguments, Gradient gradient, Rest rest) {
   if (wants_lse) give(tensors.lse, views[1], outputs.lse, call.empty_rows(aoti_torch_dtype_float32()));
   if (wants_argmax) give(tensors.argmax, views[2], outputs.argmax, call.empty_rows(aoti_torch_dtype_int64()));
   if (wants_hit) give(tensors.hit, views[3], outputs.hit, call.empty_rows(aoti_torch_dtype_bool()));
-  if (upstream) {
-    upstream = upstream->contiguous();
-    views[4] = vector_of(*upstream);
-    tensors.upstream = &views[4];
-  }
+  const std::int32_t f32 = aoti_torch_dtype_float32();
+  if (wants_logprob) give(tensors.logprob, views[4], outputs.logprob, call.empty_rows(f32));
+  if (wants_entropy) give(tensors.entropy, views[5], outputs.entropy, call.empty_rows(f32));
   require(ce_cross_entropy(context_of(like.device()), &call.options, &tensors, stream_of(like), nullptr));
   return outputs;
 }
@@ -394,7 +431,7 @@ Tensor given_or(std::optional<Tensor>& output, Absent absent, std::int32_t dtype
   return absent == Absent::empty ? Tensor::empty(0, dtype, like) : Tensor::undefined();
 }
 
-/// Loss, and gradient where there is one, then z-loss, logsumexp, argmax and hit.
+/// Loss, and gradient where there is one, then z-loss, logsumexp, argmax, hit, log-probability and entropy.
 template <Absent absent>
 void give_back_all(StableIValue* stack, Outputs& made) {
   const Tensor like = made.loss.share();
@@ -402,13 +439,15 @@ void give_back_all(StableIValue* stack, Outputs& made) {
   Tensor lse = given_or(made.lse, absent, aoti_torch_dtype_float32(), like);
   Tensor argmax = given_or(made.argmax, absent, aoti_torch_dtype_int64(), like);
   Tensor hit = given_or(made.hit, absent, aoti_torch_dtype_bool(), like);
+  Tensor logprob = given_or(made.logprob, absent, aoti_torch_dtype_float32(), like);
+  Tensor entropy = given_or(made.entropy, absent, aoti_torch_dtype_float32(), like);
   if (made.grad)
-    give_back(stack, made.loss, *made.grad, z_loss, lse, argmax, hit);
+    give_back(stack, made.loss, *made.grad, z_loss, lse, argmax, hit, logprob, entropy);
   else
-    give_back(stack, made.loss, z_loss, lse, argmax, hit);
+    give_back(stack, made.loss, z_loss, lse, argmax, hit, logprob, entropy);
 }
 
-/// ... -> (Tensor loss, Tensor z_loss, Tensor lse, Tensor argmax, Tensor hit)
+/// ... -> (Tensor loss, and the rest)
 template <Absent absent>
 void cross_entropy(StableIValue* stack, std::uint64_t, std::uint64_t) {
   Arguments arguments(stack);
@@ -430,7 +469,7 @@ void cross_entropy_loss_and_grad(StableIValue* stack, std::uint64_t, std::uint64
   give_back(stack, made.loss, *made.grad);
 }
 
-/// ... -> (Tensor loss, Tensor grad, Tensor z_loss, Tensor lse, Tensor argmax, Tensor hit)
+/// ... -> (Tensor loss, Tensor grad, and the rest)
 template <Absent absent>
 void cross_entropy_with_grad(StableIValue* stack, std::uint64_t, std::uint64_t) {
   Arguments arguments(stack);
@@ -438,7 +477,7 @@ void cross_entropy_with_grad(StableIValue* stack, std::uint64_t, std::uint64_t) 
   give_back_all<absent>(stack, made);
 }
 
-/// ... -> (Tensor loss, Tensor z_loss, Tensor lse, Tensor argmax, Tensor hit), the gradient over the logits
+/// ... -> (Tensor loss, and the rest), the gradient over the logits
 template <Absent absent>
 void cross_entropy_with_grad_in_place(StableIValue* stack, std::uint64_t, std::uint64_t) {
   Arguments arguments(stack);
@@ -450,10 +489,10 @@ void cross_entropy_with_grad_in_place(StableIValue* stack, std::uint64_t, std::u
 Tensor backward(Arguments& arguments, Gradient gradient) {
   Call call(arguments);
   const Tensor lse = arguments.tensor().contiguous();
-  std::optional<Tensor> upstream = arguments.optional_tensor();
+  Vector upstream(arguments), logprob(arguments), entropy(arguments), entropy_upstream(arguments),
+      lse_upstream(arguments);
   call.read_options(arguments);
   call.prepare();
-  if (upstream) upstream = upstream->contiguous();
 
   const Tensor& like = call.logits_given;
   Tensor grad = gradient == Gradient::in_place ? like.share() : Tensor::empty_like(like);
@@ -467,22 +506,15 @@ Tensor backward(Arguments& arguments, Gradient gradient) {
     tensors.logits = &logits->rows;
   }
   const ce_tensor lse_rows = vector_of(lse);
-  ce_tensor upstream_rows{};
-  tensors.target = &call.target_rows;
-  if (call.weight) tensors.weight = &call.weight_rows;
+  call.bind_shared(tensors);
   tensors.lse = &lse_rows;
-  if (upstream) {
-    upstream_rows = vector_of(*upstream);
-    tensors.upstream = &upstream_rows;
-  }
+  tensors.upstream = upstream.bind(like, "upstream");
+  tensors.logprob = call.bind_rows(logprob, "logprob");
+  tensors.entropy = call.bind_rows(entropy, "entropy");
+  tensors.entropy_upstream = call.bind_rows(entropy_upstream, "entropy_upstream");
+  tensors.lse_upstream = call.bind_rows(lse_upstream, "lse_upstream");
   tensors.grad = &grad_rows;
-  ce_cross_entropy_backward_options options = CE_CROSS_ENTROPY_BACKWARD_OPTIONS_INIT;
-  options.ignore_index = call.options.ignore_index;
-  options.reduction = call.options.reduction;
-  options.label_smoothing = call.options.label_smoothing;
-  options.z_loss = call.options.z_loss;
-  options.softcap = call.options.softcap;
-  options.logit_scale = call.options.logit_scale;
+  const ce_cross_entropy_backward_options options = ce_cross_entropy_backward_of(&call.options);
   require(ce_cross_entropy_backward(context_of(like.device()), &options, &tensors, stream_of(like), nullptr));
   return grad;
 }
@@ -538,15 +570,20 @@ void add_softmax(std::vector<Operator>& all) {
 
 std::vector<Operator> operators() {
   const std::string options =
-      ", int ignore_index, int reduction, float label_smoothing, float z_loss, "
-      "float softcap, float logit_scale";
+      ", Tensor? row_weight, Tensor? divisor, int ignore_index, int reduction, float label_smoothing, "
+      "float z_loss, float softcap, float logit_scale, float token_scaling";
   const std::string f32_loss = options + ", bool f32_loss";
-  const std::string wanted = f32_loss + ", bool return_z_loss, bool return_argmax, bool return_hit";
+  const std::string wanted =
+      f32_loss +
+      ", bool return_z_loss, bool return_argmax, bool return_hit, bool return_logprob, bool return_entropy";
   const std::string read = "Tensor logits, Tensor target, Tensor? weight",
                     written = "Tensor(a!) logits, Tensor target, Tensor? weight",
                     upstream = ", Tensor? upstream";
-  const std::string backward = " logits, Tensor target, Tensor? weight, Tensor lse" + upstream + options;
-  const std::string rest = "Tensor z_loss, Tensor lse, Tensor argmax, Tensor hit)";
+  const std::string backward =
+      " logits, Tensor target, Tensor? weight, Tensor lse" + upstream +
+      ", Tensor? logprob, Tensor? entropy, Tensor? entropy_upstream, Tensor? lse_upstream" + options;
+  const std::string rest =
+      "Tensor z_loss, Tensor lse, Tensor argmax, Tensor hit, Tensor logprob, Tensor entropy)";
 
   std::vector<Operator> all;
   const auto add = [&all](const char* name, const std::string& arguments, const std::string& returns,

@@ -66,6 +66,35 @@ def test_every_dtype_and_reduction(dtype, reduction, device, seed):
     assert_as_reference(logits, target, reduction=reduction, loss_dtype=torch.float32)
 
 
+@pytest.mark.parametrize("how", ["none", "compiled", "operator"])
+def test_a_second_pass_is_as_exact_for_a_confident_row(how, device):
+    """Of a target whose probability is next to 1 the gradient is that of the sum of the others, which logsumexp beside
+    a large logit has lost."""
+    logits = torch.full((2, 40), -2.0, device=device)
+    logits[0, 3], logits[1, 7] = 22.4, 60.0  # others of 1e-9 and of 5e-26
+    logits[1] += 37.25
+    target = torch.tensor([3, 7], device=device)
+
+    def losses(x):
+        return ct.cross_entropy(x, target, reduction="none")
+
+    leaf = logits.clone().requires_grad_()
+    if how == "operator":
+        numbers = (None, None, -100, 0, 0.0, 0.0, 0.0, 1.0, 0.0)
+        loss = torch.ops.ce.cross_entropy(leaf, target, None, *numbers, False, False, False, False, True, False)[0]
+    else:
+        torch.compiler.reset()
+        function = torch.compile(losses, fullgraph=True, backend="aot_eager") if how == "compiled" else losses
+        loss = function(leaf)
+    loss.sum().backward()
+    wide = logits.double().requires_grad_()
+    z = wide - wide.detach().amax(1, keepdim=True)
+    others = torch.exp(z).scatter(1, target[:, None], 0.0).sum(1)
+    expected = torch.exp(z) / (1 + others[:, None])
+    expected = expected.scatter(1, target[:, None], -(others / (1 + others))[:, None])
+    torch.testing.assert_close(leaf.grad.double(), expected.detach(), rtol=1e-5, atol=1e-30)
+
+
 OPTIONS = {
     "label_smoothing": 0.1,
     "z_loss": 1e-3,

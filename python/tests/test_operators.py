@@ -11,11 +11,14 @@ import ce.torch as ct
 from ce.torch import _native
 from conftest import HAS_GPU, needs_gpu
 
-# ignore_index, reduction, label_smoothing, z_loss, softcap, logit_scale
-PLAIN = (-100, 1, 0.0, 0.0, 0.0, 1.0)
-ALL_OPTIONS = (-100, 0, 0.1, 1e-3, 5.0, 0.5)
-# f32_loss, return_z_loss, return_argmax, return_hit
-NOTHING, EVERYTHING = (False, False, False, False), (True, True, True, True)
+# row_weight, divisor; ignore_index, reduction, label_smoothing, z_loss, softcap, logit_scale, token_scaling
+PLAIN = (None, None, -100, 1, 0.0, 0.0, 0.0, 1.0, 0.0)
+ALL_OPTIONS = (None, None, -100, 0, 0.1, 1e-3, 5.0, 0.5, 0.0)
+# f32_loss, return_z_loss, return_argmax, return_hit, return_logprob, return_entropy
+NOTHING, EVERYTHING = (False,) * 6, (True,) * 6
+OF_LOSS = (True, True, True, True, False, False)
+# logprob, entropy, entropy_upstream, lse_upstream
+FROM_LSE = (None,) * 4
 
 
 def samples(device: torch.device) -> list[tuple[str, tuple]]:
@@ -53,10 +56,10 @@ def samples(device: torch.device) -> list[tuple[str, tuple]]:
         ("cross_entropy_loss", (rows(), target, None, *PLAIN, True)),
         ("cross_entropy_loss_and_grad", (rows(), target, weight, one, *PLAIN, False)),
         ("cross_entropy_with_grad", (rows(), target, None, one, *PLAIN, *NOTHING)),
-        ("cross_entropy_with_grad", (rows(), target, weight, each, *ALL_OPTIONS, *EVERYTHING)),
+        ("cross_entropy_with_grad", (rows(), target, weight, each, *ALL_OPTIONS, *OF_LOSS)),
         ("cross_entropy_with_grad_", (rows(), target, None, None, *PLAIN, *NOTHING)),
-        ("cross_entropy_backward", (rows(), target, None, lse, one, *PLAIN)),
-        ("cross_entropy_backward_", (rows(), target, weight, lse, each, *ALL_OPTIONS)),
+        ("cross_entropy_backward", (rows(), target, None, lse, one, *FROM_LSE, *PLAIN)),
+        ("cross_entropy_backward_", (rows(), target, weight, lse, each, *FROM_LSE, *ALL_OPTIONS)),
         ("scale_gradient_", (rows(), one)),
     ]
     return found
@@ -88,7 +91,7 @@ def test_the_cpu_computes_the_same_either_way(seed):
         for name, arguments in samples(torch.device("cpu")):
             arguments = tuple(a.detach().clone() if isinstance(a, torch.Tensor) else a for a in arguments)
             if "cross_entropy_backward" in name:  # whose logsumexp is to be that of its logits
-                z = ct._reference.transformed(arguments[0], ct._reference.Options(*(-100, "mean"), *arguments[7:]))
+                z = ct._reference.transformed(arguments[0], ct._reference.Options(*(-100, "mean"), *arguments[13:]))
                 arguments = (*arguments[:3], torch.logsumexp(z, 1), *arguments[4:])
             returned = getattr(torch.ops.ce, name)(*arguments)
             returned = returned if isinstance(returned, (tuple, list)) else (returned,)

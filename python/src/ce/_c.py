@@ -105,10 +105,25 @@ def _tensors(*names: str) -> type[Sized]:
 
 SoftmaxTensors = _tensors("input", "output")
 SoftmaxBackwardTensors = _tensors("output", "output_grad", "input_grad")
+_CROSS_ENTROPY_INPUTS = ("row_weight", "divisor", "entropy_upstream", "lse_upstream")
 CrossEntropyTensors = _tensors(
-    "logits", "target", "weight", "upstream", "loss", "grad", "z_loss", "lse", "argmax", "hit"
+    "logits",
+    "target",
+    "weight",
+    "upstream",
+    "loss",
+    "grad",
+    "z_loss",
+    "lse",
+    "argmax",
+    "hit",
+    "logprob",
+    "entropy",
+    *_CROSS_ENTROPY_INPUTS,
 )
-CrossEntropyBackwardTensors = _tensors("logits", "target", "weight", "lse", "upstream", "grad")
+CrossEntropyBackwardTensors = _tensors(
+    "logits", "target", "weight", "lse", "upstream", "grad", "logprob", "entropy", *_CROSS_ENTROPY_INPUTS
+)
 
 
 class CrossEntropyOptions(Sized):
@@ -120,7 +135,7 @@ class CrossEntropyOptions(Sized):
         ("z_loss", c_float),
         ("softcap", c_float),
         ("logit_scale", c_float),
-        ("reserved", c_int32),
+        ("token_scaling", c_float),
     ]
 
     def __init__(self, **values: Any) -> None:

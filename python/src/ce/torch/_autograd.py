@@ -57,11 +57,17 @@ class LossAlone(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad_loss: Tensor) -> tuple[Tensor | None, ...]:
         (grad,) = ctx.saved_tensors
-        return once(scaled(grad, grad_loss, _keeps_graph()), "cross_entropy"), *(None,) * 10
+        return once(scaled(grad, grad_loss, _keeps_graph()), "cross_entropy"), *(None,) * 13
+
+
+def has_classes(target: Tensor) -> bool:
+    """Whether it holds class indices, not probabilities."""
+    return not target.is_floating_point()
 
 
 class CrossEntropy(torch.autograd.Function):
-    """Saves the gradient for the reductions mean and sum, the logits and their logsumexp for the reduction none."""
+    """Saves the gradient for the reductions mean and sum, for the reduction none the logits, their logsumexp and the
+    log-probability of each target."""
 
     @staticmethod
     def forward(
@@ -70,41 +76,46 @@ class CrossEntropy(torch.autograd.Function):
         target: Tensor,
         weight: Tensor | None,
         upstream: Tensor | None,
+        row_weight: Tensor | None,
+        divisor: Tensor | None,
         numbers: tuple[Any, ...],
         wanted: tuple[bool, ...],
         in_place: bool,
     ) -> tuple[Tensor | None, ...]:
+        inputs = (row_weight, divisor, *numbers)
         ctx.set_materialize_grads(False)
         ctx.one_pass = numbers[1] in MEAN_OR_SUM
         if ctx.one_pass:
             if in_place:
-                loss, *others = _with_grad_in_place(logits, target, weight, upstream, *numbers, *wanted)
+                loss, *others = _with_grad_in_place(logits, target, weight, upstream, *inputs, *wanted, False, False)
                 grad = logits.detach()
             else:
-                loss, grad, *others = _with_grad(logits, target, weight, upstream, *numbers, *wanted)
+                loss, grad, *others = _with_grad(logits, target, weight, upstream, *inputs, *wanted, False, False)
             ctx.save_for_backward(grad)
         else:
             if in_place:
                 raise ValueError(
                     "ce.torch.cross_entropy: inplace_backward is True; expected False with the reduction 'none'"
                 )
-            loss, *others = _forward(logits, target, weight, *numbers, *wanted)
-            ctx.save_for_backward(logits, target, weight, others[1], upstream)
+            loss, *others = _forward(logits, target, weight, *inputs, *wanted, has_classes(target), False)
+            _, lse, _, _, logprob, _ = others
+            ctx.save_for_backward(logits, target, weight, lse, logprob, upstream, row_weight, divisor)
             ctx.numbers = numbers
         ctx.mark_non_differentiable(*(one for one in others if one is not None))
         return loss, *others
 
     @staticmethod
     def backward(ctx: Any, grad_loss: Tensor | None, *_: Tensor | None) -> tuple[Tensor | None, ...]:
-        none = (None,) * 6
+        none = (None,) * 8
         if grad_loss is None:
             return None, *none
         if ctx.one_pass:
             (grad,) = ctx.saved_tensors
             return once(scaled(grad, grad_loss, _keeps_graph()), "cross_entropy"), *none
-        logits, target, weight, lse, upstream = ctx.saved_tensors
+        logits, target, weight, lse, logprob, upstream, row_weight, divisor = ctx.saved_tensors
         factor = grad_loss if upstream is None else grad_loss * upstream
-        return once(_backward(logits, target, weight, lse, factor, *ctx.numbers), "cross_entropy"), *none
+        saved = (lse, factor, logprob, None, None, None, row_weight, divisor)
+        return once(_backward(logits, target, weight, *saved, *ctx.numbers), "cross_entropy"), *none
 
 
 class DifferentiableOnce(torch.autograd.Function):
@@ -144,11 +155,16 @@ def compiled_cross_entropy(
     target: Tensor,
     weight: Tensor | None,
     upstream: Tensor | None,
+    row_weight: Tensor | None,
+    divisor: Tensor | None,
     numbers: tuple[Any, ...],
     wanted: tuple[bool, ...],
 ) -> tuple[Tensor, ...]:
     """The operator with autograd of its own, which compilers see through. Its backward is a second pass."""
-    loss, *others = _operators.cross_entropy.default(logits, target, weight, *numbers, *wanted)
+    wants_logprob = torch.is_grad_enabled() and logits.requires_grad and has_classes(target)
+    loss, *others = _operators.cross_entropy.default(
+        logits, target, weight, row_weight, divisor, *numbers, *wanted, wants_logprob, False
+    )
     if upstream is not None:
         loss = _reference.scaled_gradient(loss, upstream)
     return loss, *others

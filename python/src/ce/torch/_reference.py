@@ -21,6 +21,7 @@ class Options(NamedTuple):
     z_loss: float = 0.0
     softcap: float = 0.0
     logit_scale: float = 1.0
+    token_scaling: float = 0.0
 
 
 class Outputs(NamedTuple):
@@ -31,6 +32,10 @@ class Outputs(NamedTuple):
     lse: Tensor
     argmax: Tensor
     hit: Tensor
+    logprob: Tensor | None = None
+    """Of class indices."""
+    entropy: Tensor | None = None
+    """Where it is asked for."""
 
 
 def transformed(logits: Tensor, options: Options) -> Tensor:
@@ -53,6 +58,49 @@ def is_ignored(logits: Tensor, target: Tensor, options: Options) -> Tensor:
     return target == options.ignore_index
 
 
+def log_probability(z: Tensor, target: Tensor, ignored: Tensor) -> Tensor:
+    """Of the class indices, 0 in rows left out."""
+    dim = class_dim(z)
+    known = target.long().masked_fill(ignored, 0).unsqueeze(dim)
+    return torch.log_softmax(z, dim).gather(dim, known).squeeze(dim).masked_fill(ignored, 0.0)
+
+
+def entropy_of(z: Tensor, ignored: Tensor) -> Tensor:
+    """Of the rows, 0 in rows left out. A class of probability 0 adds nothing."""
+    dim = class_dim(z)
+    logarithms = torch.log_softmax(z, dim)
+    finite = logarithms.masked_fill(logarithms == float("-inf"), 0.0)
+    return -(torch.exp(logarithms) * finite).sum(dim).masked_fill(ignored, 0.0)
+
+
+def _check_rows(rows: Tensor | None, name: str, logits: Tensor) -> None:
+    """Raises ValueError where there is not one for each row."""
+    dim = class_dim(logits)
+    expected = [*logits.shape[:dim], *logits.shape[dim + 1 :]]
+    if rows is not None and list(rows.shape) != expected:
+        raise ValueError(
+            f"ce: cross_entropy: {name} has sizes {list(rows.shape)}; expected {expected}, one for each row"
+        )
+
+
+def _row_factor(
+    z: Tensor, target: Tensor, ignored: Tensor, row_weight: Tensor | None, options: Options
+) -> Tensor | None:
+    """What multiplies the loss of each row; no gradient is taken of it. None: nothing does."""
+    factor = None
+    if options.token_scaling != 0.0:
+        if target.is_floating_point():
+            raise ValueError(
+                f"ce: cross_entropy: token_scaling is {options.token_scaling}; "
+                "expected 0 where target holds probabilities"
+            )
+        factor = torch.exp(options.token_scaling * log_probability(z.detach(), target, ignored))
+    if row_weight is not None:
+        given = row_weight.detach().to(z.dtype)
+        factor = given if factor is None else factor * given
+    return factor
+
+
 def cross_entropy(
     logits: Tensor,
     target: Tensor,
@@ -60,45 +108,85 @@ def cross_entropy(
     options: Options,
     loss_dtype: torch.dtype | None = None,
     upstream: Tensor | None = None,
+    row_weight: Tensor | None = None,
+    divisor: Tensor | None = None,
+    wants_entropy: bool = False,
 ) -> Outputs:
     """The loss of torch on transformed logits, plus ``z_loss * lse ** 2``. 16-bit logits are computed in float32."""
+    _check_rows(row_weight, "row_weight", logits)
     result_dtype = loss_dtype or logits.dtype
     wide = logits if torch.float64 in (result_dtype, logits.dtype) else logits.float()
     wide_target = target.to(wide.dtype) if target.is_floating_point() else target
     z = transformed(wide, options)
+    class_weight = None if weight is None else weight.to(z.dtype)
+    lse = torch.logsumexp(z, class_dim(logits))
+    ignored = is_ignored(logits, target, options)
+    factor = _row_factor(z, target, ignored, row_weight, options)
+    by_rows = factor is not None or divisor is not None
     loss = _torch_cross_entropy(
         z,
         wide_target,
-        None if weight is None else weight.to(z.dtype),
+        class_weight,
         ignore_index=options.ignore_index,
-        reduction=options.reduction,
+        reduction="none" if by_rows else options.reduction,
         label_smoothing=options.label_smoothing,
     )
-    lse = torch.logsumexp(z, class_dim(logits))
-    ignored = is_ignored(logits, target, options)
     of_rows = (options.z_loss * lse.square()).masked_fill(ignored, 0.0) if options.z_loss else torch.zeros_like(lse)
+    if factor is not None:
+        loss, of_rows = ((x * factor).masked_fill(ignored, 0.0) for x in (loss, of_rows))
+    count: Tensor = (~ignored).sum()
+    if divisor is not None:
+        count = divisor.detach().reshape(()).to(z.dtype)
     if options.reduction == "sum":
         z_loss = of_rows.sum()
     elif options.reduction == "mean":
-        z_loss = of_rows.sum() / (~ignored).sum()
+        z_loss = of_rows.sum() / count
     else:
         z_loss = of_rows
+    if by_rows and options.reduction != "none":
+        loss = loss.sum()
+        if options.reduction == "mean":
+            if divisor is None and class_weight is not None and not target.is_floating_point():
+                count = class_weight[target.long()[~ignored]].sum()
+            loss = loss / count
     if options.z_loss:
         loss = loss + z_loss
     if upstream is not None:
         loss = scaled_gradient(loss, upstream)
     argmax = logits.argmax(class_dim(logits))
     hit = torch.zeros_like(ignored) if target.is_floating_point() else (argmax == target) & ~ignored
-    return Outputs(loss.to(result_dtype), z_loss.detach().to(result_dtype), lse.detach().float(), argmax, hit)
+    logprob = None if target.is_floating_point() else log_probability(z.detach(), target, ignored).float()
+    entropy = entropy_of(z.detach(), ignored).float() if wants_entropy else None
+    return Outputs(
+        loss.to(result_dtype),
+        z_loss.detach().to(result_dtype),
+        lse.detach().float(),
+        argmax,
+        hit,
+        logprob,
+        entropy,
+    )
 
 
 def gradient(
-    logits: Tensor, target: Tensor, weight: Tensor | None, options: Options, upstream: Tensor | None = None
+    logits: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    options: Options,
+    upstream: Tensor | None = None,
+    row_weight: Tensor | None = None,
+    divisor: Tensor | None = None,
+    entropy_upstream: Tensor | None = None,
+    lse_upstream: Tensor | None = None,
 ) -> Tensor:
-    """The gradient of the loss with respect to the logits, times one upstream gradient or one for each row.
+    """The gradient of the loss with respect to the logits, times one upstream gradient or one for each row; and those
+    of the entropies and logsumexps, times theirs.
 
     With a_i what multiplies lse - z_i in the loss of a row, it is (sum_i a_i + 2 z_loss lse) p_j - a_j for z_j.
     """
+    _check_rows(row_weight, "row_weight", logits)
+    _check_rows(entropy_upstream, "entropy_upstream", logits)
+    _check_rows(lse_upstream, "lse_upstream", logits)
     wide = logits if logits.dtype == torch.float64 else logits.float()
     dim = class_dim(logits)
     classes = logits.shape[dim] if logits.dim() else 1
@@ -111,21 +199,34 @@ def gradient(
         known = target.unsqueeze(dim).masked_fill(ignored, 0)
         share = torch.zeros_like(z).scatter(dim, known, 1.0)
     factor = (1 - options.label_smoothing) * share + options.label_smoothing / classes
-    divisor = z_divisor = torch.ones((), dtype=z.dtype, device=z.device)
+    of_loss = of_z_loss = torch.ones((), dtype=z.dtype, device=z.device)
     of_class = torch.ones((classes,), dtype=z.dtype, device=z.device) if weight is None else weight.to(z.dtype)
     of_class = of_class.reshape([classes if d == dim else 1 for d in range(z.dim())])
     factor = (factor * of_class).masked_fill(ignored, 0.0)
-    if options.reduction == "mean":
-        z_divisor = (~ignored).sum().to(z.dtype)
-        divisor = z_divisor if target.is_floating_point() else (share * of_class).masked_fill(ignored, 0.0).sum()
-    z_factor = (2 * options.z_loss * lse / z_divisor).masked_fill(ignored, 0.0)
-    factor = factor / divisor
-    grad = (factor.sum(dim, keepdim=True) + z_factor) * torch.softmax(z, dim) - factor
+    if divisor is not None:
+        of_loss = of_z_loss = divisor.reshape(()).to(z.dtype)
+    elif options.reduction == "mean":
+        of_z_loss = (~ignored).sum().to(z.dtype)
+        of_loss = of_z_loss if target.is_floating_point() else (share * of_class).masked_fill(ignored, 0.0).sum()
+    z_factor = (2 * options.z_loss * lse / of_z_loss).masked_fill(ignored, 0.0)
+    factor = factor / of_loss
+    logarithms = torch.log_softmax(z, dim)
+    p = torch.exp(logarithms)
+    grad = (factor.sum(dim, keepdim=True) + z_factor) * p - factor
+    of_rows = _row_factor(z, target, ignored.squeeze(dim), row_weight, options)
+    if of_rows is not None:
+        grad = grad * of_rows.unsqueeze(dim)
+    if upstream is not None:
+        grad = grad * (upstream.reshape(lse.shape) if upstream.numel() > 1 else upstream.reshape(()))
+    if entropy_upstream is not None:
+        finite = logarithms.masked_fill(logarithms == float("-inf"), 0.0)
+        entropy = -(p * finite).sum(dim, keepdim=True)
+        grad = grad - entropy_upstream.unsqueeze(dim) * p * (finite + entropy)
+    if lse_upstream is not None:
+        grad = grad + lse_upstream.unsqueeze(dim) * p
     if options.softcap != 0.0:
         grad = grad * (1 - (z / options.softcap).square())
     grad = (grad * options.logit_scale).masked_fill(ignored, 0.0)
-    if upstream is not None:
-        grad = grad * (upstream.reshape(lse.shape) if upstream.numel() > 1 else upstream.reshape(()))
     return grad.to(logits.dtype)
 
 

@@ -137,11 +137,15 @@ def _row_sizes(logits: Tensor) -> tuple[Any, ...]:
     return (*logits.shape[:dim], *logits.shape[dim + 1 :])
 
 
-def _new_outputs(
-    logits: Tensor, numbers: tuple[Any, ...], wanted: tuple[bool, ...], make: Callable[..., Tensor]
-) -> tuple[Tensor, ...]:
-    """Tensors for loss, z-loss, logsumexp, argmax and hit; empty ones where they are not wanted."""
-    f32_loss, return_z_loss, return_argmax, return_hit = wanted
+def _split(rest: tuple[Any, ...]) -> tuple[tuple[Tensor | None, Tensor | None], tuple[Any, ...], tuple[bool, ...]]:
+    """What the schemas have after the tensors of their own: row weights and divisor; numbers; flags."""
+    return rest[:2], rest[2:9], rest[9:]
+
+
+def _new_outputs(logits: Tensor, rest: tuple[Any, ...], make: Callable[..., Tensor]) -> tuple[Tensor, ...]:
+    """Tensors for loss, z-loss, logsumexp, argmax, hit, log-probability and entropy; empty ones where they are not
+    wanted."""
+    _, numbers, (f32_loss, return_z_loss, return_argmax, return_hit, return_logprob, return_entropy) = _split(rest)
     loss_dtype = torch.float32 if f32_loss else logits.dtype
     rows = _row_sizes(logits)
     loss_sizes = rows if numbers[1] == 0 else ()
@@ -151,18 +155,22 @@ def _new_outputs(
         make(rows, dtype=torch.float32),
         make(rows if return_argmax else (0,), dtype=torch.int64),
         make(rows if return_hit else (0,), dtype=torch.bool),
+        make(rows if return_logprob else (0,), dtype=torch.float32),
+        make(rows if return_entropy else (0,), dtype=torch.float32),
     )
 
 
 def _reference_outputs(
     logits: Tensor, target: Tensor, weight: Tensor | None, rest: tuple[Any, ...], upstream: Tensor | None = None
 ) -> tuple[Tensor, ...]:
-    numbers, wanted = rest[:6], rest[6:]
+    inputs, numbers, wanted = _split(rest)
+    if wanted[4] and target.is_floating_point():
+        raise ValueError("ce::cross_entropy: return_logprob is True; expected False where target holds probabilities")
     dtype = torch.float32 if wanted[0] and logits.dtype != torch.float64 else logits.dtype
-    made = _reference.cross_entropy(logits, target, weight, _options(numbers), dtype, upstream)
-    empty = _new_outputs(logits, numbers, wanted, logits.new_empty)
-    is_wanted = (True, wanted[1], True, wanted[2], wanted[3])
-    return tuple(one if given else nothing for one, nothing, given in zip(made, empty, is_wanted))
+    made = _reference.cross_entropy(logits, target, weight, _options(numbers), dtype, upstream, *inputs, wanted[5])
+    empty = _new_outputs(logits, rest, logits.new_empty)
+    is_wanted = (True, wanted[1], True, *wanted[2:])
+    return tuple(one if given and one is not None else nothing for one, nothing, given in zip(made, empty, is_wanted))
 
 
 def _cpu_cross_entropy(logits: Tensor, target: Tensor, weight: Tensor | None, *rest: Any) -> tuple[Tensor, ...]:
@@ -173,7 +181,7 @@ def _cpu_cross_entropy(logits: Tensor, target: Tensor, weight: Tensor | None, *r
 
 def _filled(made: tuple[Tensor | None, ...], logits: Tensor, rest: tuple[Any, ...]) -> tuple[Tensor, ...]:
     """With empty tensors in place of what the twin left out."""
-    empty = _new_outputs(logits, rest[:6], rest[6:], logits.new_empty)
+    empty = _new_outputs(logits, rest, logits.new_empty)
     return tuple(nothing if one is None else one for one, nothing in zip(made, empty))
 
 
@@ -184,7 +192,8 @@ def _cpu_with_grad(
         loss, grad, *others = _operators._cross_entropy_with_grad(logits, target, weight, upstream, *rest)
         loss, *others = _filled((loss, *others), logits, rest)
         return loss, grad, *others
-    grad = _reference.gradient(logits, target, weight, _options(rest[:6]), upstream)
+    inputs, numbers, _ = _split(rest)
+    grad = _reference.gradient(logits, target, weight, _options(numbers), upstream, *inputs)
     loss, *others = _reference_outputs(logits, target, weight, rest)
     return loss, grad, *others
 
@@ -200,31 +209,47 @@ def _cpu_with_grad_in_place(
     return loss, *others
 
 
-def _cpu_backward(
-    logits: Tensor, target: Tensor, weight: Tensor | None, lse: Tensor, upstream: Tensor | None, *numbers: Any
+def _reference_backward(
+    logits: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    lse: Tensor,
+    upstream: Tensor | None,
+    logprob: Tensor | None,
+    entropy: Tensor | None,
+    entropy_upstream: Tensor | None,
+    lse_upstream: Tensor | None,
+    *rest: Any,
 ) -> Tensor:
-    if _runs_on_host(logits):
-        return _operators._cross_entropy_backward(logits, target, weight, lse, upstream, *numbers)
-    return _reference.gradient(logits, target, weight, _options(numbers), upstream)
+    inputs, numbers, _ = _split(rest)
+    upstreams = entropy_upstream, lse_upstream
+    return _reference.gradient(logits, target, weight, _options(numbers), upstream, *inputs, *upstreams)
 
 
-def _cpu_backward_in_place(
-    logits: Tensor, target: Tensor, weight: Tensor | None, lse: Tensor, upstream: Tensor | None, *numbers: Any
-) -> None:
+def _cpu_backward(logits: Tensor, *rest: Any) -> Tensor:
     if _runs_on_host(logits):
-        _operators._cross_entropy_backward_(logits, target, weight, lse, upstream, *numbers)
+        return _operators._cross_entropy_backward(logits, *rest)
+    return _reference_backward(logits, *rest)
+
+
+def _cpu_backward_in_place(logits: Tensor, *rest: Any) -> None:
+    if _runs_on_host(logits):
+        _operators._cross_entropy_backward_(logits, *rest)
     else:
-        logits.copy_(_reference.gradient(logits, target, weight, _options(numbers), upstream))
+        logits.copy_(_reference_backward(logits, *rest))
+
+
+_LOSS_ALONE = (False,) * 5
 
 
 def _cpu_loss(logits: Tensor, target: Tensor, weight: Tensor | None, *rest: Any) -> Tensor:
-    return _cpu_cross_entropy(logits, target, weight, *rest, False, False, False)[0]
+    return _cpu_cross_entropy(logits, target, weight, *rest, *_LOSS_ALONE)[0]
 
 
 def _cpu_loss_and_grad(
     logits: Tensor, target: Tensor, weight: Tensor | None, upstream: Tensor | None, *rest: Any
 ) -> tuple[Tensor, ...]:
-    return _cpu_with_grad(logits, target, weight, upstream, *rest, False, False, False)[:2]
+    return _cpu_with_grad(logits, target, weight, upstream, *rest, *_LOSS_ALONE)[:2]
 
 
 def _cpu_scale_gradient(grad: Tensor, upstream: Tensor) -> None:
@@ -235,11 +260,11 @@ def _cpu_scale_gradient(grad: Tensor, upstream: Tensor) -> None:
 
 
 def _fake_cross_entropy(logits: Tensor, target: Tensor, weight: Tensor | None, *rest: Any) -> tuple[Tensor, ...]:
-    return _new_outputs(logits, rest[:6], rest[6:], logits.new_empty)
+    return _new_outputs(logits, rest, logits.new_empty)
 
 
 def _fake_loss(logits: Tensor, target: Tensor, weight: Tensor | None, *rest: Any) -> Tensor:
-    return _fake_cross_entropy(logits, target, weight, *rest, False, False, False)[0]
+    return _fake_cross_entropy(logits, target, weight, *rest, *_LOSS_ALONE)[0]
 
 
 def _fake_loss_and_grad(
@@ -271,19 +296,29 @@ def _fake_nothing(*arguments: Any) -> None:
 
 def _keep_cross_entropy(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     logits, target, weight, *rest = inputs
+    (row_weight, divisor), ctx.numbers, wanted = _split(tuple(rest))
+    _, _, lse, _, _, logprob, entropy = output
     ctx.set_materialize_grads(False)
-    ctx.mark_non_differentiable(*output[1:])
-    ctx.save_for_backward(logits, target, weight, output[2])
-    ctx.numbers = tuple(rest[:6])
+    others = [output[i] for i in (1, 3, 4, 5)]
+    ctx.mark_non_differentiable(*others, *(() if wanted[5] else (entropy,)))
+    saved = (logprob if wanted[4] else None, entropy if wanted[5] else None)
+    ctx.save_for_backward(logits, target, weight, lse, *saved, row_weight, divisor)
     ctx.inputs = len(inputs)
 
 
-def _gradient_of_cross_entropy(ctx: Any, grad_loss: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
+def _gradient_of_cross_entropy(
+    ctx: Any, of_loss: Tensor | None, of_z_loss: None, of_lse: Tensor | None, *others: Tensor | None
+) -> tuple[Tensor | None, ...]:
     rest = (None,) * (ctx.inputs - 1)
-    if grad_loss is None:
+    of_entropy = others[-1]
+    if of_loss is None and of_lse is None and of_entropy is None:
         return None, *rest
-    logits, target, weight, lse = ctx.saved_tensors
-    return _operators.cross_entropy_backward(logits, target, weight, lse, grad_loss, *ctx.numbers), *rest
+    logits, target, weight, lse, logprob, entropy, row_weight, divisor = ctx.saved_tensors
+    upstream = logits.new_zeros((), dtype=torch.float32) if of_loss is None else of_loss
+    if of_entropy is None:
+        entropy = None
+    saved = (lse, upstream, logprob, entropy, of_entropy, of_lse, row_weight, divisor)
+    return _operators.cross_entropy_backward(logits, target, weight, *saved, *ctx.numbers), *rest
 
 
 def _register_cross_entropy() -> None:
@@ -317,7 +352,7 @@ def _register_cross_entropy() -> None:
 
 def _autocast_cross_entropy(*arguments: Any) -> Any:
     """torch casts logits to float32 under autocast; kernels compute in float32, so that the loss alone need be."""
-    before, f32_loss, after = arguments[:9], True, arguments[10:]
+    before, f32_loss, after = arguments[:12], True, arguments[13:]
     with torch._C._ExcludeDispatchKeyGuard(_AUTOCAST):
         return _operators.cross_entropy(*before, f32_loss, *after)
 

@@ -160,7 +160,7 @@ def cross_entropy(
 
     Where the input requires a gradient, loss and gradient come from one pass over the logits for the reductions mean
     and sum, and the gradient is kept for the backward, which multiplies it by the upstream gradient. For the reduction
-    none the logits and one float32 a row are kept, and the backward is a second pass.
+    none the logits and two float32 a row (of probabilities one) are kept, and the backward is a second pass.
 
     Args:
         input: logits: [classes], [rows, classes] or [rows, classes, d1, ...] of float32, float16 or bfloat16; other
@@ -239,7 +239,7 @@ def cross_entropy(
         target, input, of_torch = _same_dtype(target, input)
     if of_torch:
         options = _reference.Options(ignore_index, reduction, label_smoothing, z_loss, cap, logit_scale)
-        if not asked and upstream is None and options[2:] == (label_smoothing, 0.0, 0.0, 1.0):
+        if not asked and upstream is None and options[2:] == (label_smoothing, 0.0, 0.0, 1.0, 0.0):
             loss = _torch_cross_entropy(
                 input,
                 target,
@@ -253,26 +253,26 @@ def cross_entropy(
         outputs = _reference.cross_entropy(input, target, weight, options, result_dtype, upstream)
         return _chosen(outputs, return_z_loss, return_lse, return_argmax, return_hit) if asked else outputs.loss
 
-    numbers = (ignore_index, code, label_smoothing, z_loss, cap, logit_scale)
+    numbers = (ignore_index, code, label_smoothing, z_loss, cap, logit_scale, 0.0)
     # The part of the loss that is the z-loss is 0 without one, which needs no kernel.
     wants_z_loss = return_z_loss and z_loss != 0.0
     wanted = (f32_loss, wants_z_loss, return_argmax, return_hit)
     if _is_compiling():
-        made = _autograd.compiled_cross_entropy(input, target, weight, upstream, numbers, wanted)
+        made = _autograd.compiled_cross_entropy(input, target, weight, upstream, None, None, numbers, wanted)
     else:
         try:
             if wants_gradient:
                 _refuse_functorch("cross_entropy")
                 if not asked and code != 0 and not inplace_backward:
-                    made = (_autograd.LossAlone.apply(input, target, weight, upstream, *numbers, f32_loss),)
+                    made = (_autograd.LossAlone.apply(input, target, weight, upstream, None, None, *numbers, f32_loss),)
                 else:
                     made = _autograd.CrossEntropy.apply(
-                        input, target, weight, upstream, numbers, wanted, inplace_backward
+                        input, target, weight, upstream, None, None, numbers, wanted, inplace_backward
                     )
             elif asked:
-                made = _forward(input, target, weight, *numbers, *wanted)
+                made = _forward(input, target, weight, None, None, *numbers, *wanted, False, False)
             else:
-                made = (_loss(input, target, weight, *numbers, f32_loss),)
+                made = (_loss(input, target, weight, None, None, *numbers, f32_loss),)
         except (RuntimeError, ValueError) as error:
             _native.raise_from(error)
         if check:

@@ -74,12 +74,13 @@ class _OverLogits(torch.autograd.Function):
             options["z_loss"],
             0.0,
             options["logit_scale"],
+            0.0,
         )
         wants_z_loss = options["z_loss"] != 0.0
-        loss, z_loss, lse, *_ = torch.ops.ce._cross_entropy(
-            logits, labels, None, *numbers, True, wants_z_loss, False, False
+        loss, z_loss, lse, _, _, logprob, _ = torch.ops.ce._cross_entropy(
+            logits, labels, None, None, None, *numbers, True, wants_z_loss, False, False, True, False
         )
-        ctx.save_for_backward(logits, labels, lse)
+        ctx.save_for_backward(logits, labels, lse, logprob)
         ctx.numbers = numbers
         if z_loss is not None:
             ctx.mark_non_differentiable(z_loss)
@@ -87,9 +88,11 @@ class _OverLogits(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad_loss: Tensor, _: Tensor | None) -> tuple[Tensor, None, None]:
-        logits, labels, lse = ctx.saved_tensors
+        logits, labels, lse, logprob = ctx.saved_tensors
         grad = logits.detach()
-        torch.ops.ce._cross_entropy_backward_(grad, labels, None, lse, grad_loss, *ctx.numbers)
+        torch.ops.ce._cross_entropy_backward_(
+            grad, labels, None, lse, grad_loss, logprob, None, None, None, None, None, *ctx.numbers
+        )
         return _autograd.once(grad, "cross_entropy"), None, None
 
 
