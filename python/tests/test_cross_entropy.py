@@ -115,6 +115,94 @@ def test_every_option(names, reduction, device, seed):
     assert_as_reference(logits, probabilities, reduction=reduction, **chosen)
 
 
+def plain(
+    logits,
+    target,
+    weight=None,
+    *,
+    reduction="mean",
+    token_scaling=0.0,
+    row_weight=None,
+    divisor=None,
+    label_smoothing=0.0,
+    z_loss=0.0,
+):
+    """What the options are said to mean, in operations of torch and float64."""
+    wide, own = logits.double(), None if weight is None else weight.double()
+    counts = target != -100
+    known = target.masked_fill(~counts, 0)
+    losses = F.cross_entropy(wide, target, own, reduction="none", label_smoothing=label_smoothing)
+    z_losses = z_loss * torch.logsumexp(wide, 1).square().masked_fill(~counts, 0)
+    factor = torch.softmax(wide, 1).gather(1, known[:, None])[:, 0].detach() ** token_scaling
+    if row_weight is not None:
+        factor = factor * row_weight.double()
+    losses, z_losses = losses * factor, z_losses * factor
+    if reduction == "none":
+        return losses + z_losses
+    if reduction == "sum":
+        return (losses + z_losses).sum()
+    if divisor is not None:
+        return (losses + z_losses).sum() / divisor
+    total = counts.sum() if own is None else own[known][counts].sum()
+    return losses.sum() / total + z_losses.sum() / counts.sum()
+
+
+SCALING = {
+    "token scaling": {"token_scaling": 1.0},
+    "a power": {"token_scaling": 0.5, "label_smoothing": 0.1, "z_loss": 1e-2},
+    "row weights": {"row_weight": True},
+    "a divisor": {"divisor": 7.0, "z_loss": 1e-2},
+    "all": {"token_scaling": 2.0, "row_weight": True, "divisor": 3.5, "label_smoothing": 0.1, "z_loss": 1e-2},
+}
+
+
+@pytest.mark.parametrize("cpu", ["host", "torch"])
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("name", SCALING)
+def test_what_scales_a_row(name, reduction, cpu, device, seed):
+    options = {**SCALING[name], "reduction": reduction}
+    if "divisor" in options and reduction != "mean":
+        options.pop("divisor")
+    if options.get("row_weight"):
+        options["row_weight"] = torch.rand(7, device=device) * 2
+    logits, target = 2 * torch.randn(7, 40, device=device), some_targets(7, 40, device)
+    before = ct.configure(cpu=cpu)
+    try:
+        for weight in (None, torch.rand(40, device=device)):
+            upstream = torch.rand((7,) if reduction == "none" else (), device=device)
+            loss, grad = loss_and_grad(ct.cross_entropy, logits, target, weight, upstream=upstream, **options)
+            expected, expected_grad = loss_and_grad(plain, logits, target, weight, upstream=upstream, **options)
+            torch.testing.assert_close(loss.double(), expected, rtol=1e-5, atol=1e-6)
+            torch.testing.assert_close(grad, expected_grad, rtol=1e-4, atol=1e-6)
+            with torch.no_grad():
+                torch.testing.assert_close(ct.cross_entropy(logits, target, weight, **options), loss)
+    finally:
+        ct.restore(before)
+
+
+def test_what_scales_a_row_of_many_dimensions_and_by_numbers_on_the_device(device, seed):
+    logits, target = torch.randn(3, 20, 4, device=device), torch.randint(0, 20, (3, 4), device=device)
+    row_weight = torch.rand(4, 3, device=device).t()
+    losses = F.cross_entropy(logits.double(), target, reduction="none") * row_weight.double()
+    for divisor in (5, torch.tensor(5, device=device), torch.tensor([5.0], device=device)):
+        loss = ct.cross_entropy(logits, target, row_weight=row_weight, divisor=divisor)
+        torch.testing.assert_close(loss.double(), losses.sum() / 5, rtol=1e-5, atol=1e-6)
+    module = ct.CrossEntropyLoss(token_scaling=1.0)
+    loss = module(logits, target, row_weight=row_weight, divisor=5)
+    p = torch.softmax(logits.double(), 1).gather(1, target[:, None])[:, 0]
+    torch.testing.assert_close(loss.double(), (losses * p).sum() / 5, rtol=1e-5, atol=1e-6)
+
+
+def test_what_scales_a_row_weights_probabilities_too(device, seed):
+    logits, row_weight = torch.randn(4, 20, device=device), torch.rand(4, device=device)
+    target = torch.softmax(torch.randn(4, 20, device=device), 1)
+    expected = (F.cross_entropy(logits.double(), target.double(), reduction="none") * row_weight.double()).sum()
+    loss = ct.cross_entropy(logits, target, row_weight=row_weight, divisor=3)
+    torch.testing.assert_close(loss.double(), expected / 3, rtol=1e-5, atol=1e-6)
+    with pytest.raises(ValueError, match=r"token_scaling is 1.* expected 0 where target holds probabilities"):
+        ct.cross_entropy(logits, target, token_scaling=1.0)
+
+
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 def test_class_weights(reduction, device, seed):
     logits, weight = torch.randn(6, 40, device=device), torch.rand(40, device=device)
@@ -313,11 +401,21 @@ def test_the_gradient_in_operations_of_torch(reduction, seed):
     for options in ({}, OPTIONS):
         for target in (torch.tensor([1, -100, 8, 0]), torch.rand(4, 9, dtype=torch.float64)):
             upstream = torch.rand((4,) if reduction == "none" else (), dtype=torch.float64)
-            _, expected = loss_and_grad(
-                reference, logits, target, weight, upstream=upstream, reduction=reduction, **options
-            )
             chosen = _reference.Options(reduction=reduction, **options)
-            torch.testing.assert_close(_reference.gradient(logits, target, weight, chosen, upstream), expected)
+            own = chosen._replace(token_scaling=0.0 if target.is_floating_point() else 1.5)
+            row_weight, divisor = torch.rand(4, dtype=torch.float64), torch.tensor(3.0, dtype=torch.float64)
+            for given, more in (
+                (chosen, {}),
+                (own, {"row_weight": row_weight}),
+                (own, {"row_weight": row_weight, **({"divisor": divisor} if reduction == "mean" else {})}),
+            ):
+                _, expected = loss_and_grad(
+                    lambda x, t=target, g=given, m=more: _reference.cross_entropy(x, t, weight, g, **m).loss,
+                    logits,
+                    upstream=upstream,
+                )
+                made = _reference.gradient(logits, target, weight, given, upstream, **more)
+                torch.testing.assert_close(made, expected)
 
 
 BAD = {
@@ -330,6 +428,37 @@ BAD = {
     "loss_dtype": (ValueError, "loss_dtype", lambda x, t: ct.cross_entropy(x, t, loss_dtype=torch.float16)),
     "z_loss": (ValueError, "z_loss is -1", lambda x, t: ct.cross_entropy(x, t, z_loss=-1.0)),
     "softcap": (ValueError, "softcap is -1", lambda x, t: ct.cross_entropy(x, t, softcap=-1.0)),
+    "token_scaling": (ValueError, "token_scaling is 17", lambda x, t: ct.cross_entropy(x, t, token_scaling=17.0)),
+    "rows of row_weight": (
+        ValueError,
+        r"row_weight has sizes \[3\]; expected \[4\]",
+        lambda x, t: ct.cross_entropy(x, t, row_weight=x.new_ones(3)),
+    ),
+    "dtype of row_weight": (
+        TypeError,
+        "row_weight.dtype",
+        lambda x, t: ct.cross_entropy(x, t, row_weight=x.new_ones(4).half()),
+    ),
+    "gradient of row_weight": (
+        RuntimeError,
+        "row_weight",
+        lambda x, t: ct.cross_entropy(x, t, row_weight=x.new_ones(4).requires_grad_()),
+    ),
+    "divisor of a sum": (
+        ValueError,
+        "divisor is 3; expected None with reduction 'sum'",
+        lambda x, t: ct.cross_entropy(x, t, reduction="sum", divisor=3),
+    ),
+    "sizes of divisor": (
+        ValueError,
+        r"divisor has sizes \[2\]; expected a number, or one element",
+        lambda x, t: ct.cross_entropy(x, t, divisor=x.new_ones(2)),
+    ),
+    "gradient of divisor": (
+        RuntimeError,
+        "divisor",
+        lambda x, t: ct.cross_entropy(x, t, divisor=x.new_ones(()).requires_grad_()),
+    ),
     "gradient of weight": (
         RuntimeError,
         "weight",

@@ -98,10 +98,21 @@ def test_liger_beside_itself(seed):
     torch.testing.assert_close(grad, expected_grad, rtol=1e-4, atol=1e-7)
 
 
-def test_liger_refuses(device):
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_liger_token_scaling(reduction, device, seed):
     logits, target = batch(device)
-    with pytest.raises(NotImplementedError, match="use_token_scaling"):
-        liger.liger_cross_entropy(logits, target, use_token_scaling=True)
+    wide = logits.detach().double().requires_grad_()
+    loss = liger.liger_cross_entropy(logits, target, reduction=reduction, use_token_scaling=True)
+    counts = target != IGNORED
+    p = torch.softmax(wide, 1).gather(1, target.masked_fill(~counts, 0)[:, None])[:, 0].detach()
+    expected = F.cross_entropy(wide, target, reduction="none") * p
+    if reduction != "none":
+        expected = expected.sum() / (counts.sum() if reduction == "mean" else 1)
+    assert_loss(loss, expected)
+    assert_gradients(loss, expected, logits, wide)
+
+
+def test_liger_refuses():
     for wrong in ({"label_smoothing": 2.0}, {"reduction": "avg"}, {"softcap": -1.0}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             liger.LigerCrossEntropyLoss(**wrong)

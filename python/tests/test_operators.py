@@ -16,7 +16,8 @@ PLAIN = (None, None, -100, 1, 0.0, 0.0, 0.0, 1.0, 0.0)
 ALL_OPTIONS = (None, None, -100, 0, 0.1, 1e-3, 5.0, 0.5, 0.0)
 # f32_loss, return_z_loss, return_argmax, return_hit, return_logprob, return_entropy
 NOTHING, EVERYTHING = (False,) * 6, (True,) * 6
-OF_LOSS = (True, True, True, True, False, False)
+OF_LOSS, OF_ROWS = (True, True, True, True, False, False), (True, False, False, False, True, True)
+SCALED = (-100, 0, 0.1, 1e-3, 0.0, 0.5, 1.0)
 # logprob, entropy, entropy_upstream, lse_upstream
 FROM_LSE = (None,) * 4
 
@@ -28,6 +29,7 @@ def samples(device: torch.device) -> list[tuple[str, tuple]]:
     target = torch.tensor([3, -100, 0, 23], device=device)
     weight, lse = torch.rand(24, device=device), torch.randn(4, device=device) + 4
     one, each = torch.rand((), device=device), torch.rand(4, device=device)
+    saved = (-each, each + 2, each - 0.5, 1 - each)
     found: list[tuple[str, tuple]] = []
     for name in ("softmax", "log_softmax"):
         found += [
@@ -60,6 +62,11 @@ def samples(device: torch.device) -> list[tuple[str, tuple]]:
         ("cross_entropy_with_grad_", (rows(), target, None, None, *PLAIN, *NOTHING)),
         ("cross_entropy_backward", (rows(), target, None, lse, one, *FROM_LSE, *PLAIN)),
         ("cross_entropy_backward_", (rows(), target, weight, lse, each, *FROM_LSE, *ALL_OPTIONS)),
+        ("cross_entropy", (rows(True), target, None, each, None, *SCALED, *EVERYTHING)),
+        ("cross_entropy", (rows(True), target, weight, None, one, *PLAIN[2:], *NOTHING)),
+        ("cross_entropy_loss", (rows(), target, None, each, one, *PLAIN[2:], False)),
+        ("cross_entropy_with_grad", (rows(), target, None, each, each, None, *SCALED, *OF_ROWS)),
+        ("cross_entropy_backward", (rows(), target, None, lse, each, *saved, each, None, *SCALED)),
         ("scale_gradient_", (rows(), one)),
     ]
     return found
@@ -90,9 +97,15 @@ def test_the_cpu_computes_the_same_either_way(seed):
         results = []
         for name, arguments in samples(torch.device("cpu")):
             arguments = tuple(a.detach().clone() if isinstance(a, torch.Tensor) else a for a in arguments)
-            if "cross_entropy_backward" in name:  # whose logsumexp is to be that of its logits
+            if "cross_entropy_backward" in name:  # whose logsumexp and the like are to be those of its logits
                 z = ct._reference.transformed(arguments[0], ct._reference.Options(*(-100, "mean"), *arguments[13:]))
-                arguments = (*arguments[:3], torch.logsumexp(z, 1), *arguments[4:])
+                ignored = arguments[1] == -100
+                own = (
+                    ct._reference.log_probability(z, arguments[1], ignored),
+                    ct._reference.entropy_of(z, ignored),
+                )
+                own = tuple(None if a is None else x for a, x in zip(arguments[5:7], own))
+                arguments = (*arguments[:3], torch.logsumexp(z, 1), arguments[4], *own, *arguments[7:])
             returned = getattr(torch.ops.ce, name)(*arguments)
             returned = returned if isinstance(returned, (tuple, list)) else (returned,)
             written = (

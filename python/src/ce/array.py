@@ -310,12 +310,19 @@ def cross_entropy(
     lse: Any = None,
     argmax: Any = None,
     hit: Any = None,
+    logprob: Any = None,
+    entropy: Any = None,
+    row_weight: Any = None,
+    divisor: Any = None,
+    entropy_upstream: Any = None,
+    lse_upstream: Any = None,
     ignore_index: int = -100,
     reduction: str = "mean",
     label_smoothing: float = 0.0,
     z_loss: float = 0.0,
     softcap: float = 0.0,
     logit_scale: float = 1.0,
+    token_scaling: float = 0.0,
     stream: Any = None,
     context: Context | None = None,
 ) -> Any:
@@ -331,12 +338,17 @@ def cross_entropy(
         z_loss_out: where the z-loss alone goes: as the loss.
         lse: where logsumexp goes: [...] float32.
         argmax, hit: where the index of the largest logit (int64), and whether it is the target (uint8 or bool), go.
+        logprob, entropy: where the log-probability of the target, and the entropy, go: [...] float32.
+        row_weight: [...] float32, that multiplies the loss and gradient of each row.
+        divisor: one float32 element, by which the reduction "mean" divides.
+        entropy_upstream, lse_upstream: [...] float32, gradients of entropies and logsumexps, which enter `grad`.
         ignore_index: a target whose row has loss and gradient 0, and does not count in a mean.
         reduction: "mean", "sum" or "none".
         label_smoothing: 0 to 1.
         z_loss: adds this factor times logsumexp squared to the loss of each row.
         softcap: logits become ``softcap * tanh(logit_scale * x / softcap)``; 0: off.
         logit_scale: multiplies the logits; 1: off.
+        token_scaling: loss and gradient of a row are multiplied by its target's probability to this power; 0: off.
         stream: a CUDA stream or its address; None: the legacy default stream.
         context: None: one of the arrays' device.
 
@@ -347,7 +359,9 @@ def cross_entropy(
         ValueError, TypeError: arrays or options that do not fit.
         NotTuned: the policy is "frozen", and there is no winner.
     """
-    options = _options("cross_entropy", ignore_index, reduction, label_smoothing, z_loss, softcap, logit_scale)
+    options = _options(
+        "cross_entropy", ignore_index, reduction, label_smoothing, z_loss, softcap, logit_scale, token_scaling
+    )
     with _Call("cross_entropy", context, stream) as call:
         tensors = _c.CrossEntropyTensors(
             logits=call.rows("logits", logits),
@@ -360,6 +374,12 @@ def cross_entropy(
             lse=call.vector("lse", lse, call.sizes, True),
             argmax=call.vector("argmax", argmax, call.sizes, True),
             hit=call.vector("hit", hit, call.sizes, True),
+            logprob=call.vector("logprob", logprob, call.sizes, True),
+            entropy=call.vector("entropy", entropy, call.sizes, True),
+            row_weight=call.vector("row_weight", row_weight, call.sizes),
+            divisor=call.one("divisor", divisor),
+            entropy_upstream=call.vector("entropy_upstream", entropy_upstream, call.sizes),
+            lse_upstream=call.vector("lse_upstream", lse_upstream, call.sizes),
         )
         call.run(tensors, options)
     return loss
@@ -373,27 +393,40 @@ def cross_entropy_backward(
     grad: Any,
     weight: Any = None,
     upstream: Any = None,
+    logprob: Any = None,
+    entropy: Any = None,
+    row_weight: Any = None,
+    divisor: Any = None,
+    entropy_upstream: Any = None,
+    lse_upstream: Any = None,
     ignore_index: int = -100,
     reduction: str = "mean",
     label_smoothing: float = 0.0,
     z_loss: float = 0.0,
     softcap: float = 0.0,
     logit_scale: float = 1.0,
+    token_scaling: float = 0.0,
     stream: Any = None,
     context: Context | None = None,
 ) -> Any:
     """The gradient of :func:`cross_entropy` with the same options, from the logsumexp that it wrote.
 
     Args:
-        logits, target, weight: those of the loss.
+        logits, target, weight, row_weight, divisor: those of the loss.
         lse: [...] float32.
+        logprob: [...] float32: what the loss wrote. It makes the gradient of confident targets exact, and token_scaling
+            needs it.
+        entropy, entropy_upstream: [...] float32: the entropies that the loss wrote, and their gradients.
+        lse_upstream: [...] float32: the gradients of the logsumexps.
         grad: where the gradient goes: as the logits; may be the logits.
         upstream: one element or [...], float32 or the logits' dtype, that multiplies the gradient.
 
     Returns:
         `grad`. Raises what :func:`cross_entropy` does.
     """
-    options = _options("cross_entropy_backward", ignore_index, reduction, label_smoothing, z_loss, softcap, logit_scale)
+    options = _options(
+        "cross_entropy_backward", ignore_index, reduction, label_smoothing, z_loss, softcap, logit_scale, token_scaling
+    )
     with _Call("cross_entropy_backward", context, stream) as call:
         tensors = _c.CrossEntropyBackwardTensors(
             logits=call.rows("logits", logits),
@@ -402,6 +435,12 @@ def cross_entropy_backward(
             lse=call.vector("lse", lse, call.sizes),
             upstream=call.upstream(upstream),
             grad=call.rows("grad", grad, True),
+            logprob=call.vector("logprob", logprob, call.sizes),
+            entropy=call.vector("entropy", entropy, call.sizes),
+            row_weight=call.vector("row_weight", row_weight, call.sizes),
+            divisor=call.one("divisor", divisor),
+            entropy_upstream=call.vector("entropy_upstream", entropy_upstream, call.sizes),
+            lse_upstream=call.vector("lse_upstream", lse_upstream, call.sizes),
         )
         call.run(tensors, options)
     return grad
@@ -415,11 +454,18 @@ def _options(
     z_loss: float,
     softcap: float,
     logit_scale: float,
+    token_scaling: float,
 ) -> _c.Sized:
     where = f"ce.array.{operation}: "
     if reduction not in _c.REDUCTIONS:
         raise ValueError(f"{where}reduction is {reduction!r}; expected 'mean', 'sum' or 'none'")
-    numbers = {"label_smoothing": label_smoothing, "z_loss": z_loss, "softcap": softcap, "logit_scale": logit_scale}
+    numbers = {
+        "label_smoothing": label_smoothing,
+        "z_loss": z_loss,
+        "softcap": softcap,
+        "logit_scale": logit_scale,
+        "token_scaling": token_scaling,
+    }
     return _c.CrossEntropyOptions(
         ignore_index=require_integer(where + "ignore_index", ignore_index),
         reduction=_c.REDUCTIONS[reduction],

@@ -144,6 +144,9 @@ def cross_entropy(
     z_loss: float = 0.0,
     softcap: float | None = None,
     logit_scale: float = 1.0,
+    token_scaling: float = 0.0,
+    row_weight: Tensor | None = None,
+    divisor: Tensor | float | None = None,
     upstream: Tensor | None = None,
     loss_dtype: torch.dtype | None = None,
     inplace_backward: bool = False,
@@ -156,7 +159,8 @@ def cross_entropy(
     """Cross entropy of logits, as :func:`torch.nn.functional.cross_entropy`, with more options by keyword.
 
     With z = softcap tanh(logit_scale input / softcap), or logit_scale input without a cap, and lse = logsumexp(z), the
-    loss of a row is torch's loss of z, plus z_loss lse^2 in rows that are not left out.
+    loss of a row is torch's loss of z, plus z_loss lse^2 in rows that are not left out; both times the row's weight,
+    and times the probability of the target to the power token_scaling.
 
     Where the input requires a gradient, loss and gradient come from one pass over the logits for the reductions mean
     and sum, and the gradient is kept for the backward, which multiplies it by the upstream gradient. For the reduction
@@ -173,6 +177,11 @@ def cross_entropy(
         z_loss: the factor of lse^2; 0: off.
         softcap: the cap of the logits; None or 0: off.
         logit_scale: the factor of the logits.
+        token_scaling: the power, 0 to 16, of class indices; no gradient is taken of the probability; 0: off. Power 1
+            is the token scaling of Liger-Kernel (dynamic fine-tuning).
+        row_weight: one float32 a row, of the target's sizes: multiplies loss and gradient. It is not counted in a mean.
+        divisor: what a mean divides by in place of the rows that count: a number, or one on the device, which nothing
+            waits for.
         upstream: a number or one a row, on the device: multiplies the gradient that the backward gives, not the loss.
         loss_dtype: float32, or the input's, which is the default. Under autocast float32 is the default, as in torch.
         inplace_backward: the gradient takes the memory of the input in the forward already: the logits are lost, and
@@ -187,7 +196,7 @@ def cross_entropy(
     Raises:
         ValueError: sizes or options that do not fit.
         TypeError: a dtype that does not.
-        RuntimeError: a weight that requires a gradient, or a transform of ``torch.func``.
+        RuntimeError: a weight, row weight or divisor that requires a gradient, or a transform of ``torch.func``.
     """
     if has_torch_function_variadic(input, target, weight):
         return handle_torch_function(
@@ -204,6 +213,9 @@ def cross_entropy(
             z_loss=z_loss,
             softcap=softcap,
             logit_scale=logit_scale,
+            token_scaling=token_scaling,
+            row_weight=row_weight,
+            divisor=divisor,
             upstream=upstream,
             loss_dtype=loss_dtype,
             inplace_backward=inplace_backward,
@@ -234,12 +246,17 @@ def cross_entropy(
     wants_gradient = torch.is_grad_enabled() and input.requires_grad
     if weight is not None and weight.requires_grad and torch.is_grad_enabled():
         raise RuntimeError("ce.torch.cross_entropy: the derivative for 'weight' is not implemented, as in torch")
+    if divisor is not None:
+        divisor = _divisor_of(divisor, reduction, input)
+    if row_weight is not None and row_weight.requires_grad and torch.is_grad_enabled():
+        raise RuntimeError("ce.torch.cross_entropy: the derivative for 'row_weight' is not implemented")
     of_torch = not has_kernels_for(input) or input.numel() == 0 or target.requires_grad
     if not of_torch and not _is_index(target.dtype):
         target, input, of_torch = _same_dtype(target, input)
     if of_torch:
-        options = _reference.Options(ignore_index, reduction, label_smoothing, z_loss, cap, logit_scale)
-        if not asked and upstream is None and options[2:] == (label_smoothing, 0.0, 0.0, 1.0, 0.0):
+        options = _reference.Options(ignore_index, reduction, label_smoothing, z_loss, cap, logit_scale, token_scaling)
+        is_plain = not asked and upstream is None and row_weight is None and divisor is None
+        if is_plain and options[2:] == (label_smoothing, 0.0, 0.0, 1.0, 0.0):
             loss = _torch_cross_entropy(
                 input,
                 target,
@@ -250,29 +267,30 @@ def cross_entropy(
             )
             return loss.float() if f32_loss and loss.dtype in _KERNEL_DTYPES else loss
         result_dtype = torch.float32 if f32_loss and dtype in _KERNEL_DTYPES else dtype
-        outputs = _reference.cross_entropy(input, target, weight, options, result_dtype, upstream)
+        outputs = _reference.cross_entropy(input, target, weight, options, result_dtype, upstream, row_weight, divisor)
         return _chosen(outputs, return_z_loss, return_lse, return_argmax, return_hit) if asked else outputs.loss
 
-    numbers = (ignore_index, code, label_smoothing, z_loss, cap, logit_scale, 0.0)
+    numbers = (ignore_index, code, label_smoothing, z_loss, cap, logit_scale, token_scaling)
+    others = (row_weight, divisor)
     # The part of the loss that is the z-loss is 0 without one, which needs no kernel.
     wants_z_loss = return_z_loss and z_loss != 0.0
     wanted = (f32_loss, wants_z_loss, return_argmax, return_hit)
     if _is_compiling():
-        made = _autograd.compiled_cross_entropy(input, target, weight, upstream, None, None, numbers, wanted)
+        made = _autograd.compiled_cross_entropy(input, target, weight, upstream, *others, numbers, wanted)
     else:
         try:
             if wants_gradient:
                 _refuse_functorch("cross_entropy")
                 if not asked and code != 0 and not inplace_backward:
-                    made = (_autograd.LossAlone.apply(input, target, weight, upstream, None, None, *numbers, f32_loss),)
+                    made = (_autograd.LossAlone.apply(input, target, weight, upstream, *others, *numbers, f32_loss),)
                 else:
                     made = _autograd.CrossEntropy.apply(
-                        input, target, weight, upstream, None, None, numbers, wanted, inplace_backward
+                        input, target, weight, upstream, *others, numbers, wanted, inplace_backward
                     )
             elif asked:
-                made = _forward(input, target, weight, None, None, *numbers, *wanted, False, False)
+                made = _forward(input, target, weight, *others, *numbers, *wanted, False, False)
             else:
-                made = (_loss(input, target, weight, None, None, *numbers, f32_loss),)
+                made = (_loss(input, target, weight, *others, *numbers, f32_loss),)
         except (RuntimeError, ValueError) as error:
             _native.raise_from(error)
         if check:
@@ -283,6 +301,22 @@ def cross_entropy(
     if return_z_loss and not wants_z_loss:
         outputs = outputs._replace(z_loss=torch.zeros_like(outputs.loss))
     return _chosen(outputs, return_z_loss, return_lse, return_argmax, return_hit)
+
+
+def _divisor_of(divisor: Tensor | float, reduction: str, input: Tensor) -> Tensor:
+    """As the operators take it: one element, in float32 unless the logits are float64."""
+    if reduction != "mean":
+        raise ValueError(f"ce.torch.cross_entropy: divisor is {divisor!r}; expected None with reduction {reduction!r}")
+    dtype = torch.float64 if input.dtype is torch.float64 else torch.float32
+    if not isinstance(divisor, Tensor):
+        return torch.full((), divisor, dtype=dtype, device=input.device)
+    if divisor.numel() != 1:
+        raise ValueError(
+            f"ce.torch.cross_entropy: divisor has sizes {list(divisor.shape)}; expected a number, or one element"
+        )
+    if divisor.requires_grad and torch.is_grad_enabled():
+        raise RuntimeError("ce.torch.cross_entropy: the derivative for 'divisor' is not implemented")
+    return divisor.to(dtype)
 
 
 def _is_index(dtype: torch.dtype) -> bool:

@@ -27,6 +27,7 @@ class CrossEntropyLoss(nn.CrossEntropyLoss):
         z_loss: float = 0.0,
         softcap: float | None = None,
         logit_scale: float = 1.0,
+        token_scaling: float = 0.0,
         loss_dtype: torch.dtype | None = None,
         inplace_backward: bool = False,
     ) -> None:
@@ -35,12 +36,20 @@ class CrossEntropyLoss(nn.CrossEntropyLoss):
             "z_loss": z_loss,
             "softcap": softcap,
             "logit_scale": logit_scale,
+            "token_scaling": token_scaling,
             "loss_dtype": loss_dtype,
             "inplace_backward": inplace_backward,
         }
 
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        """Of logits and targets: see :func:`cross_entropy`."""
+    def forward(
+        self,
+        input: Tensor,
+        target: Tensor,
+        *,
+        row_weight: Tensor | None = None,
+        divisor: Tensor | float | None = None,
+    ) -> Tensor:
+        """Of logits and targets, and what changes from step to step: see :func:`cross_entropy`."""
         return functional.cross_entropy(
             input,
             target,
@@ -48,6 +57,8 @@ class CrossEntropyLoss(nn.CrossEntropyLoss):
             ignore_index=self.ignore_index,
             reduction=self.reduction,
             label_smoothing=self.label_smoothing,
+            row_weight=row_weight,
+            divisor=divisor,
             **self.options,
         )
 

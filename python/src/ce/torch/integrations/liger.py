@@ -54,19 +54,15 @@ def liger_cross_entropy(
         return_token_accuracy: also whether each row's largest logit is its target: float32 [rows] for the reduction
             "none", else the mean over the rows that are not left out.
         return_predicted_tokens: also the index of each row's largest logit, int64 [rows], -1 in rows left out.
-        use_token_scaling: not supported yet.
+        use_token_scaling: loss and gradient of each row times the probability of its target, of which no gradient is
+            taken.
 
     Returns:
         The loss in the dtype of the input, or a :class:`CrossEntropyOutput`.
 
     Raises:
-        NotImplementedError: token scaling.
         ValueError, TypeError: see :func:`ce.torch.cross_entropy`.
     """
-    if use_token_scaling:
-        raise NotImplementedError(
-            "liger_cross_entropy: use_token_scaling is True; expected False: the kernels do not have it yet"
-        )
     wants_more = return_z_loss or return_token_accuracy or return_predicted_tokens
     made = functional.cross_entropy(
         input,
@@ -77,6 +73,7 @@ def liger_cross_entropy(
         label_smoothing=label_smoothing,
         z_loss=lse_square_scale,
         softcap=softcap,
+        token_scaling=1.0 if use_token_scaling else 0.0,
         return_z_loss=return_z_loss,
         return_argmax=return_predicted_tokens,
         return_hit=return_token_accuracy,
