@@ -118,27 +118,73 @@ class CrossEntropy(torch.autograd.Function):
         return once(_backward(logits, target, weight, *saved, *ctx.numbers), "cross_entropy"), *none
 
 
+def logprobs(
+    logits: Tensor, index: Tensor, numbers: tuple[Any, ...], wants_entropy: bool
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Logsumexps, log-probabilities and entropies, without autograd."""
+    flags = (True, False, False, False, True, wants_entropy)
+    _, _, lse, _, _, logprob, entropy = _forward(logits, index, None, None, None, *numbers, *flags)
+    return lse, logprob, entropy
+
+
+class Logprobs(torch.autograd.Function):
+    """Log-probabilities and entropies. Saves the logits, their logsumexps and both results; the gradients of both are
+    one pass."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, logits: Tensor, index: Tensor, numbers: tuple[Any, ...], wants_entropy: bool, name: str
+    ) -> tuple[Tensor, Tensor | None]:
+        lse, logprob, entropy = logprobs(logits, index, numbers, wants_entropy)
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(logits, index, lse, logprob, entropy)
+        ctx.numbers, ctx.name = numbers, name
+        return logprob, entropy
+
+    @staticmethod
+    def backward(ctx: Any, of_logprob: Tensor | None, of_entropy: Tensor | None) -> tuple[Tensor | None, ...]:
+        none = (None,) * 4
+        if of_logprob is None and of_entropy is None:
+            return None, *none
+        logits, index, lse, logprob, entropy = ctx.saved_tensors
+        # The loss is the negative log-probability.
+        upstream = lse.new_zeros(()) if of_logprob is None else -of_logprob
+        saved = (lse, upstream, logprob, None if of_entropy is None else entropy, of_entropy, None, None, None)
+        gradient = _backward(logits, index, None, *saved, *ctx.numbers)
+        return once(gradient, ctx.name, "torch.nn.functional.log_softmax"), *none
+
+
+def compiled_logprobs(
+    logits: Tensor, index: Tensor, numbers: tuple[Any, ...], wants_gradient: bool, wants_entropy: bool
+) -> tuple[Tensor, Tensor | None]:
+    """The same through the operator that compilers see through."""
+    flags = (True, False, False, False, wants_gradient, wants_entropy)
+    loss, *_, entropy = _operators.cross_entropy.default(logits, index, None, None, None, *numbers, *flags)
+    return -loss, entropy if wants_entropy else None
+
+
 class DifferentiableOnce(torch.autograd.Function):
     """A gradient whose own gradient is refused."""
 
     @staticmethod
-    def forward(ctx: Any, gradient: Tensor, anchor: Tensor, name: str) -> Tensor:
-        ctx.name = name
+    def forward(ctx: Any, gradient: Tensor, anchor: Tensor, name: str, instead: str) -> Tensor:
+        ctx.name, ctx.instead = name, instead
         return gradient.view_as(gradient)
 
     @staticmethod
     def backward(ctx: Any, *_: Tensor) -> None:
         raise RuntimeError(
-            f"ce.torch.{ctx.name} is differentiable once; use torch.nn.functional.{ctx.name} where a second "
-            "derivative is wanted"
+            f"ce.torch.{ctx.name} is differentiable once; use {ctx.instead} where a second derivative is wanted"
         )
 
 
-def once(gradient: Tensor, name: str) -> Tensor:
+def once(gradient: Tensor, name: str, instead: str | None = None) -> Tensor:
     """The gradient; where a graph of the backward is made (create_graph), as one that refuses to be differentiated."""
     if not torch.is_grad_enabled():
         return gradient
-    return DifferentiableOnce.apply(gradient.detach(), torch.empty(0, requires_grad=True), name)
+    return DifferentiableOnce.apply(
+        gradient.detach(), torch.empty(0, requires_grad=True), name, instead or f"torch.nn.functional.{name}"
+    )
 
 
 def scaled(grad: Tensor, factor: Tensor, is_kept: bool) -> Tensor:

@@ -104,7 +104,7 @@ def _softmax_of(input: Tensor, dim: int | None, dtype: torch.dtype | None, logar
         input = input.float()
     try:
         if torch.is_grad_enabled() and input.requires_grad:
-            _refuse_functorch("log_softmax" if logarithm else "softmax")
+            refuse_functorch("log_softmax" if logarithm else "softmax")
             return _autograd.Softmax.apply(input, dim, logarithm)
         return (_eager_log_softmax if logarithm else _eager_softmax)(input, dim)
     except (RuntimeError, ValueError) as error:
@@ -123,7 +123,7 @@ def has_kernels_for(tensor: Tensor) -> bool:
     )
 
 
-def _refuse_functorch(name: str) -> None:
+def refuse_functorch(name: str) -> None:
     if _are_functorch_transforms_active():
         raise RuntimeError(
             f"ce.torch.{name} has no rule for the transforms of torch.func (grad, vmap, jvp, ...); "
@@ -280,7 +280,7 @@ def cross_entropy(
     else:
         try:
             if wants_gradient:
-                _refuse_functorch("cross_entropy")
+                refuse_functorch("cross_entropy")
                 if not asked and code != 0 and not inplace_backward:
                     made = (_autograd.LossAlone.apply(input, target, weight, upstream, *others, *numbers, f32_loss),)
                 else:

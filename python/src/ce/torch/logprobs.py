@@ -1,0 +1,152 @@
+"""Log-probabilities of chosen classes and entropies of rows, in one pass over the logits."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.overrides import handle_torch_function, has_torch_function_variadic
+
+from ce.torch import _autograd, _native, functional
+
+__all__ = ["logprobs_and_entropy", "selective_log_softmax"]
+
+_LEFT_OUT = -100
+
+
+def selective_log_softmax(
+    logits: Tensor, index: Tensor, temperature: float = 1.0, row_mask: Tensor | None = None
+) -> Tensor:
+    """``logits.log_softmax(-1)`` at the chosen classes, without the rest of it: ``trl.trainer.utils``' function.
+
+    Where the logits require a gradient they are kept, and two float32 a row; the backward is a second pass.
+    Differentiable once.
+
+    Args:
+        logits: [..., classes] of float32, float16 or bfloat16; other dtypes, and the CPU, go to torch.
+        index: class indices [...]; or [..., k], for which the whole log softmax is made.
+        temperature: what the logits are divided by, more than 0.
+        row_mask: [...]: rows where it is 0 have the log-probability 0, and no gradient.
+
+    Returns:
+        As the index, in the dtype of the logits; computed in float32. Rows whose index is -100 are left out as those
+        that are masked. What is no class otherwise becomes NaN, and :func:`ce.torch.check` says which it was.
+
+    Raises:
+        ValueError: a temperature or sizes that do not fit.
+        TypeError: an index that holds no integers.
+        RuntimeError: under a transform of ``torch.func``.
+    """
+    if has_torch_function_variadic(logits, index):
+        return handle_torch_function(
+            selective_log_softmax, (logits, index), logits, index, temperature=temperature, row_mask=row_mask
+        )
+    name = "selective_log_softmax"
+    mask = None if row_mask is None else row_mask != 0
+    if index.dim() == logits.dim() and index.shape[:-1] == logits.shape[:-1]:
+        _check(name, logits, index[..., 0] if index.shape[-1] else logits[..., 0].long(), temperature, mask)
+        scaled = logits if temperature == 1.0 else logits / temperature
+        chosen = functional.log_softmax(scaled, -1).gather(-1, index.long())
+        if mask is None:
+            return chosen
+        return chosen.masked_fill(~mask.unsqueeze(-1), 0.0)
+    logprob, _ = _of_rows(name, logits, index, temperature, mask, False)
+    return logprob.to(logits.dtype)
+
+
+def logprobs_and_entropy(
+    logits: Tensor, index: Tensor, *, temperature: float = 1.0, mask: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """The log-probability of the chosen class of each row, and the entropy of the row, from one pass over the logits.
+
+    Where the logits require a gradient they are kept, and three float32 a row; the backward is one second pass for the
+    gradients of both. Differentiable once.
+
+    Args:
+        logits: [..., classes] of float32, float16 or bfloat16; other dtypes, and the CPU, go to torch.
+        index: class indices [...], int64 or int32.
+        temperature: what the logits are divided by, more than 0.
+        mask: bool [...]: the rows that count. Others have 0 in both, and no gradient.
+
+    Returns:
+        Log-probabilities and entropies in nats, [...] in float32; of float64 logits in float64. Rows whose index is
+        -100 are left out as those that are masked. What is no class otherwise becomes NaN, and :func:`ce.torch.check`
+        says which it was.
+
+    Raises:
+        ValueError: a temperature or sizes that do not fit.
+        TypeError: an index that holds no integers, or a mask that is not bool.
+        RuntimeError: under a transform of ``torch.func``.
+    """
+    if has_torch_function_variadic(logits, index):
+        return handle_torch_function(
+            logprobs_and_entropy, (logits, index), logits, index, temperature=temperature, mask=mask
+        )
+    if mask is not None and mask.dtype is not torch.bool:
+        raise TypeError(f"ce.torch.logprobs_and_entropy: mask.dtype is {mask.dtype}; expected torch.bool")
+    logprob, entropy = _of_rows("logprobs_and_entropy", logits, index, temperature, mask, True)
+    assert entropy is not None
+    return logprob, entropy
+
+
+def _check(name: str, logits: Tensor, index: Tensor, temperature: float, mask: Tensor | None) -> None:
+    if not temperature > 0:
+        raise ValueError(f"ce.torch.{name}: temperature is {temperature}; expected more than 0")
+    if logits.dim() == 0:
+        raise ValueError(f"ce.torch.{name}: logits have no dimension; expected one of classes")
+    if index.is_floating_point() or index.dtype is torch.bool:
+        raise TypeError(f"ce.torch.{name}: index.dtype is {index.dtype}; expected torch.int64 or torch.int32")
+    for argument, given in (("index", index), ("mask", mask)):
+        if given is not None and given.shape != logits.shape[:-1]:
+            raise ValueError(
+                f"ce.torch.{name}: {argument} has sizes {list(given.shape)}; expected {list(logits.shape[:-1])}, "
+                "those of the logits without their classes"
+            )
+
+
+def _of_rows(
+    name: str, logits: Tensor, index: Tensor, temperature: float, mask: Tensor | None, wants_entropy: bool
+) -> tuple[Tensor, Tensor | None]:
+    """Log-probabilities, and entropies where they are wanted."""
+    _check(name, logits, index, temperature, mask)
+    if index.dtype not in (torch.int64, torch.int32):
+        index = index.long()
+    if mask is not None:
+        index = index.masked_fill(~mask, _LEFT_OUT)
+    if not functional.has_kernels_for(logits) or logits.numel() == 0:
+        return _in_torch(logits, index, temperature, wants_entropy)
+    if logits.dim() == 1:
+        logprob, entropy = _in_kernels(name, logits.unsqueeze(0), index.unsqueeze(0), temperature, wants_entropy)
+        return logprob.squeeze(0), None if entropy is None else entropy.squeeze(0)
+    rows = logits.movedim(-1, 1) if logits.dim() > 2 else logits
+    return _in_kernels(name, rows, index, temperature, wants_entropy)
+
+
+def _in_kernels(
+    name: str, rows: Tensor, index: Tensor, temperature: float, wants_entropy: bool
+) -> tuple[Tensor, Tensor | None]:
+    """Of logits [rows, classes, ...]."""
+    numbers = (_LEFT_OUT, 0, 0.0, 0.0, 0.0, 1.0 / temperature, 0.0)
+    wants_gradient = torch.is_grad_enabled() and rows.requires_grad
+    if torch.compiler.is_compiling():
+        return _autograd.compiled_logprobs(rows, index, numbers, wants_gradient, wants_entropy)
+    try:
+        if wants_gradient:
+            functional.refuse_functorch(name)
+            return _autograd.Logprobs.apply(rows, index, numbers, wants_entropy, name)
+        return _autograd.logprobs(rows, index, numbers, wants_entropy)[1:]
+    except (RuntimeError, ValueError) as error:
+        _native.raise_from(error)
+
+
+def _in_torch(logits: Tensor, index: Tensor, temperature: float, wants_entropy: bool) -> tuple[Tensor, Tensor | None]:
+    ignored = index == _LEFT_OUT
+    wide = logits if logits.dtype == torch.float64 else logits.float()
+    # Rows left out have no gradient, whatever is in them.
+    z = wide.masked_fill(ignored.unsqueeze(-1), 0.0) / temperature
+    logarithms = torch.log_softmax(z, -1)
+    known = index.long().masked_fill(ignored, 0).unsqueeze(-1)
+    logprob = logarithms.gather(-1, known).squeeze(-1).masked_fill(ignored, 0.0)
+    if not wants_entropy:
+        return logprob, None
+    finite = logarithms.masked_fill(logarithms == float("-inf"), 0.0)  # a class of probability 0 adds nothing
+    return logprob, -(torch.exp(logarithms) * finite).sum(-1).masked_fill(ignored, 0.0)

@@ -1,0 +1,216 @@
+"""Log-probabilities and entropies beside plain torch in float64, and beside TRL."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+import torch
+from torch import Tensor
+
+import ce.torch as ct
+
+DTYPES = [torch.float32, torch.float16, torch.bfloat16]
+
+
+def plain(logits: Tensor, index: Tensor, temperature: float = 1.0, mask: Tensor | None = None):
+    """In operations of torch."""
+    logarithms = torch.log_softmax(logits / temperature, -1)
+    known = index if mask is None else index.masked_fill(~mask, 0)
+    logprob = logarithms.gather(-1, known.unsqueeze(-1)).squeeze(-1)
+    entropy = -(torch.exp(logarithms) * logarithms).sum(-1)
+    return tuple(x if mask is None else x.masked_fill(~mask, 0.0) for x in (logprob, entropy))
+
+
+@pytest.fixture(params=["host", "torch"])
+def cpu(request, device):
+    """Tensors of the CPU on the host device, and in operations of torch."""
+    if device.type == "cuda" and request.param == "torch":
+        pytest.skip("of the CPU")
+    before = ct.configure(cpu=request.param)
+    yield request.param
+    ct.restore(before)
+
+
+@pytest.mark.parametrize("sizes", [(40,), (6, 40), (2, 5, 40), (2, 3, 2, 40)])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_both_and_their_gradients(dtype, sizes, cpu, device, seed):
+    logits = (3 * torch.randn(*sizes, device=device)).to(dtype).requires_grad_()
+    wide = logits.detach().double().requires_grad_()
+    index = torch.randint(0, 40, sizes[:-1], device=device)
+    mask = torch.rand(sizes[:-1], device=device) < 0.7
+    eps = torch.finfo(dtype).eps
+    of_logprob, of_entropy = (torch.randn(sizes[:-1], device=device) for _ in range(2))
+    for temperature, chosen in ((1.0, None), (0.7, mask)):
+        made = ct.logprobs_and_entropy(logits, index, temperature=temperature, mask=chosen)
+        expected = plain(wide, index, temperature, chosen)
+        for ours, torchs in zip(made, expected):
+            assert ours.dtype is torch.float32
+            torch.testing.assert_close(ours.double(), torchs, rtol=1e-5, atol=1e-5)
+        for upstreams in ((of_logprob, None), (None, of_entropy), (of_logprob, of_entropy)):
+            loss, expected_loss = (
+                sum((x * u).sum() for x, u in zip(results, upstreams) if u is not None) for results in (made, expected)
+            )
+            (grad,) = torch.autograd.grad(loss, logits, retain_graph=True)
+            (expected_grad,) = torch.autograd.grad(expected_loss, wide, retain_graph=True)
+            assert grad.dtype is dtype
+            biggest = expected_grad.abs().max().item()
+            torch.testing.assert_close(
+                grad.double(), expected_grad, rtol=2 * eps, atol=max(2 * eps, 1e-5) * biggest + 1e-7
+            )
+            if chosen is not None:
+                assert grad[~chosen].abs().sum() == 0
+        with torch.no_grad():
+            again = ct.logprobs_and_entropy(logits, index, temperature=temperature, mask=chosen)
+        for ours, before in zip(again, made):
+            assert not ours.requires_grad
+            torch.testing.assert_close(ours, before)
+
+
+def test_float64_is_for_torch_and_passes_gradcheck(device, seed):
+    logits = torch.randn(3, 9, device=device, dtype=torch.float64, requires_grad=True)
+    index, mask = torch.tensor([1, 8, 0], device=device), torch.tensor([True, False, True], device=device)
+    assert torch.autograd.gradcheck(lambda x: ct.logprobs_and_entropy(x, index, temperature=0.7, mask=mask), (logits,))
+    assert torch.autograd.gradcheck(lambda x: ct.selective_log_softmax(x, index), (logits,))
+
+
+def test_gradcheck_of_the_kernels(device, seed):
+    logits = torch.randn(3, 9, device=device, requires_grad=True)
+    index, mask = torch.tensor([1, 8, 0], device=device), torch.tensor([True, False, True], device=device)
+    with pytest.warns(UserWarning, match="double precision"):
+        assert torch.autograd.gradcheck(
+            lambda x: ct.logprobs_and_entropy(x, index, temperature=0.7, mask=mask),
+            (logits,),
+            eps=1e-2,
+            atol=2e-3,
+            rtol=2e-2,
+        )
+
+
+def test_views_and_what_is_in_rows_left_out(cpu, device, seed):
+    """The shift of a language model, without a copy; and nothing of a row that is left out gets anywhere."""
+    whole = torch.randn(3, 6, 50, device=device)
+    whole[0, 1] = float("nan")
+    whole[1, 2, 3:9] = float("-inf")
+    leaf = whole.requires_grad_()
+    tokens = torch.randint(10, 50, (3, 6), device=device)
+    mask = torch.ones(3, 5, dtype=torch.bool, device=device)
+    mask[0, 1] = False
+    logprob, entropy = ct.logprobs_and_entropy(leaf[:, :-1], tokens[:, 1:], mask=mask)
+    wide = leaf.detach().double().nan_to_num(0.0, neginf=-1e4).requires_grad_()
+    expected, expected_entropy = plain(wide[:, :-1], tokens[:, 1:], mask=mask)
+    torch.testing.assert_close(logprob.double(), expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(entropy.double(), expected_entropy, rtol=1e-5, atol=1e-5)
+    (logprob.sum() + 0.5 * entropy.sum()).backward()
+    (expected.sum() + 0.5 * expected_entropy.nan_to_num().sum()).backward()
+    torch.testing.assert_close(leaf.grad.double(), wide.grad.nan_to_num(), rtol=1e-4, atol=1e-5)
+    # A label of -100 is left out, too.
+    labels = tokens[:, 1:].masked_fill(~mask, -100)
+    for ours, masked in zip(ct.logprobs_and_entropy(leaf[:, :-1], labels), (logprob, entropy)):
+        torch.testing.assert_close(ours, masked)
+
+
+@pytest.mark.parametrize("sizes", [(6, 40), (2, 5, 40)])
+def test_selective_log_softmax(sizes, cpu, device, seed):
+    logits = torch.randn(*sizes, device=device, requires_grad=True)
+    wide = logits.detach().double().requires_grad_()
+    index = torch.randint(0, 40, sizes[:-1], device=device)
+    ours, (expected, _) = ct.selective_log_softmax(logits, index), plain(wide, index)
+    torch.testing.assert_close(ours.double(), expected, rtol=1e-5, atol=1e-5)
+    (grad,) = torch.autograd.grad(ours.sum(), logits)
+    torch.testing.assert_close(grad.double(), torch.autograd.grad(expected.sum(), wide)[0], rtol=1e-5, atol=1e-6)
+    several = torch.randint(0, 40, (*sizes[:-1], 3), device=device)
+    mask = torch.rand(sizes[:-1], device=device) < 0.5
+    ours = ct.selective_log_softmax(logits, several, 0.7, mask)
+    expected = (wide / 0.7).log_softmax(-1).gather(-1, several).masked_fill(~mask[..., None], 0)
+    torch.testing.assert_close(ours.double(), expected, rtol=1e-5, atol=1e-5)
+    assert ct.selective_log_softmax(logits.bfloat16(), index).dtype is torch.bfloat16
+
+
+def test_beside_trl(cpu, device, seed):
+    theirs = pytest.importorskip("trl.trainer.utils")
+    names = list(inspect.signature(theirs.selective_log_softmax).parameters)
+    assert list(inspect.signature(ct.selective_log_softmax).parameters)[: len(names)] == names
+    logits, index = torch.randn(3, 7, 50, device=device), torch.randint(0, 50, (3, 7), device=device)
+    expected = theirs.selective_log_softmax(logits, index)
+    torch.testing.assert_close(ct.selective_log_softmax(logits, index), expected)
+    logprob, entropy = ct.logprobs_and_entropy(logits, index)
+    torch.testing.assert_close(logprob, expected)
+    torch.testing.assert_close(entropy, theirs.entropy_from_logits(logits))
+
+
+def test_nothing_is_saved_without_a_gradient(device, seed):
+    saved: list[Tensor] = []
+    logits, index = torch.randn(4, 30, device=device, requires_grad=True), torch.randint(0, 30, (4,), device=device)
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: saved.append(x) or x, lambda x: x):
+        with torch.no_grad():
+            ct.logprobs_and_entropy(logits, index)
+            ct.selective_log_softmax(logits, index)
+        assert not saved
+        ct.logprobs_and_entropy(logits, index)
+        assert sorted(x.numel() for x in saved) == [4, 4, 4, 4, 120]
+
+
+@pytest.mark.parametrize("sizes", [(6, 40), (2, 5, 40)])
+def test_compiles_as_one_graph(sizes, device, seed):
+    torch.compiler.reset()
+    index = torch.randint(0, 40, sizes[:-1], device=device)
+    mask = torch.rand(sizes[:-1], device=device) < 0.7
+
+    def loss_of(logits):
+        logprob, entropy = ct.logprobs_and_entropy(logits * 2, index, temperature=0.7, mask=mask)
+        ratio = torch.exp(ct.selective_log_softmax(logits, index))
+        return (ratio * logprob).sum() + 0.1 * entropy.sum()
+
+    results = []
+    for function in (torch.compile(loss_of, fullgraph=True, backend="aot_eager"), loss_of):
+        torch.manual_seed(seed)
+        logits = torch.randn(*sizes, device=device, requires_grad=True)
+        loss = function(logits)
+        results.append((loss.detach(), torch.autograd.grad(loss, logits)[0], function(logits.detach())))
+    for compiled, eager in zip(*results):
+        torch.testing.assert_close(compiled, eager, rtol=1e-5, atol=1e-5)
+
+
+def test_is_differentiable_once(device, seed):
+    logits, index = torch.randn(4, 20, device=device, requires_grad=True), torch.randint(0, 20, (4,), device=device)
+    (grad,) = torch.autograd.grad(ct.logprobs_and_entropy(logits, index)[1].sum(), logits, create_graph=True)
+    with pytest.raises(RuntimeError, match=r"ce\.torch\.logprobs_and_entropy is differentiable once"):
+        grad.norm().backward()
+    with pytest.raises(RuntimeError, match=r"ce\.torch\.logprobs_and_entropy has no rule"):
+        torch.func.grad(lambda x: ct.logprobs_and_entropy(x, index)[0].sum())(torch.zeros(4, 20, device=device))
+
+
+def test_an_index_out_of_range_is_never_silent(device):
+    logits, index = torch.zeros(3, 8, device=device), torch.tensor([1, 8, 0], device=device)
+    logprob, entropy = ct.logprobs_and_entropy(logits, index)
+    assert logprob.isnan().tolist() == entropy.isnan().tolist() == [False, True, False]
+    with pytest.raises(IndexError, match="the first is row 1 with target 8"):
+        ct.check(device)
+
+
+BAD = {
+    "temperature": (ValueError, "temperature is 0", {"temperature": 0.0}),
+    "sizes of index": (ValueError, r"index has sizes \[3\]; expected \[4\]", {"index": torch.zeros(3).long()}),
+    "k of each row": (ValueError, r"index has sizes \[4, 2\]; expected \[4\]", {"index": torch.zeros(4, 2).long()}),
+    "sizes of mask": (ValueError, r"mask has sizes \[1\]; expected \[4\]", {"mask": torch.ones(1).bool()}),
+    "dtype of mask": (TypeError, r"mask\.dtype is torch\.float32; expected torch\.bool", {"mask": torch.ones(4)}),
+    "dtype of index": (TypeError, r"index\.dtype is torch\.float32", {"index": torch.zeros(4)}),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_refuses(case, cpu, device):
+    kind, message, given = BAD[case]
+    arguments = {"index": torch.zeros(4, dtype=torch.int64), **given}
+    moved = {name: x.to(device) if isinstance(x, Tensor) else x for name, x in arguments.items()}
+    with pytest.raises(kind, match=message):
+        ct.logprobs_and_entropy(torch.zeros(4, 8, device=device), **moved)
+
+
+def test_no_rows(cpu, device):
+    logits = torch.zeros(0, 3, 8, device=device, requires_grad=True)
+    logprob, entropy = ct.logprobs_and_entropy(logits, torch.zeros(0, 3, dtype=torch.int64, device=device))
+    assert logprob.shape == entropy.shape == (0, 3)
+    (logprob.sum() + entropy.sum()).backward()
+    assert logits.grad.shape == logits.shape
