@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 
 import pytest
@@ -284,11 +285,45 @@ def test_outputs_beside_the_loss(device, seed):
         assert torch.equal(made.argmax, logits.argmax(1))
         assert torch.equal(made.hit, (logits.argmax(1) == target) & valid)
         assert made.loss.requires_grad == requires_grad
-        assert not made.lse.requires_grad
+        assert made.lse.requires_grad == requires_grad
     only = ct.cross_entropy(logits, target, return_argmax=True)
     assert only.lse is None
     assert only.hit is None
     assert ct.cross_entropy(logits, target, return_z_loss=True).z_loss.item() == 0
+
+
+@pytest.mark.parametrize("how", ["host", "torch", "compiled"])
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+def test_the_logsumexp_is_differentiable(reduction, how, device, seed):
+    """Together with the loss, alone, and not in rows left out."""
+    options = {"softcap": 5.0, "logit_scale": 0.7, "z_loss": 1e-3}
+    logits, target = 3 * torch.randn(6, 40, device=device), some_targets(6, 40, device)
+    of_loss = torch.randn((6,) if reduction == "none" else (), device=device)
+    of_lse, counts = torch.randn(6, device=device), target != -100
+
+    def function(x):
+        made = ct.cross_entropy(x, target, reduction=reduction, return_lse=True, **options)
+        return made.loss, made.lse
+
+    wide = logits.double().requires_grad_()
+    expected = reference(wide, target, reduction=reduction, **options)
+    expected_lse = torch.logsumexp(5 * torch.tanh(0.7 * wide / 5), 1)
+    before = ct.configure(cpu="torch" if how == "torch" else "host")
+    try:
+        torch.compiler.reset()
+        called = torch.compile(function, fullgraph=True, backend="aot_eager") if how == "compiled" else function
+        for with_loss in (True, False):
+            leaf = logits.clone().requires_grad_()
+            loss, lse = called(leaf)
+            total, expected_total = (of_lse * lse).sum(), (of_lse * expected_lse)[counts].sum()
+            if with_loss:
+                total, expected_total = total + (of_loss * loss).sum(), expected_total + (of_loss * expected).sum()
+            torch.testing.assert_close(lse.double(), expected_lse, rtol=1e-5, atol=1e-5)
+            (grad,) = torch.autograd.grad(total, leaf)
+            (expected_grad,) = torch.autograd.grad(expected_total, wide, retain_graph=True)
+            torch.testing.assert_close(grad.double(), expected_grad, rtol=1e-4, atol=1e-6)
+    finally:
+        ct.restore(before)
 
 
 def test_gradient_over_the_logits(device, seed):
@@ -381,6 +416,18 @@ def test_targets_out_of_range_are_never_silent(device):
     ct.check(device)
     with pytest.raises(IndexError):
         ct.cross_entropy(logits, target, check=True)
+
+
+def test_the_module_has_the_options_of_the_function():
+    def keywords(function):
+        return {
+            name: p.default for name, p in inspect.signature(function).parameters.items() if p.kind is p.KEYWORD_ONLY
+        }
+
+    function, module = keywords(ct.cross_entropy), keywords(ct.CrossEntropyLoss.__init__)
+    given = {**module, **keywords(ct.CrossEntropyLoss.forward)}
+    of_function_alone = {"upstream", "check", *(name for name in function if name.startswith("return_"))}
+    assert given == {name: default for name, default in function.items() if name not in of_function_alone}
 
 
 def test_module(device, seed):

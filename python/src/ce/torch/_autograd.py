@@ -66,8 +66,8 @@ def has_classes(target: Tensor) -> bool:
 
 
 class CrossEntropy(torch.autograd.Function):
-    """Saves the gradient for the reductions mean and sum, for the reduction none the logits, their logsumexp and the
-    log-probability of each target."""
+    """Saves the gradient for the reductions mean and sum; for the reduction none, and where a logsumexp that is
+    differentiable is wanted, the logits, their logsumexp and the log-probability of each target."""
 
     @staticmethod
     def forward(
@@ -81,10 +81,11 @@ class CrossEntropy(torch.autograd.Function):
         numbers: tuple[Any, ...],
         wanted: tuple[bool, ...],
         in_place: bool,
+        wants_lse: bool,
     ) -> tuple[Tensor | None, ...]:
         inputs = (row_weight, divisor, *numbers)
         ctx.set_materialize_grads(False)
-        ctx.one_pass = numbers[1] in MEAN_OR_SUM
+        ctx.one_pass = numbers[1] in MEAN_OR_SUM and (in_place or not wants_lse)
         if ctx.one_pass:
             if in_place:
                 loss, *others = _with_grad_in_place(logits, target, weight, upstream, *inputs, *wanted, False, False)
@@ -101,20 +102,26 @@ class CrossEntropy(torch.autograd.Function):
             _, lse, _, _, logprob, _ = others
             ctx.save_for_backward(logits, target, weight, lse, logprob, upstream, row_weight, divisor)
             ctx.numbers = numbers
-        ctx.mark_non_differentiable(*(one for one in others if one is not None))
+        constant = others if ctx.one_pass or not wants_lse else [others[0], *others[2:]]
+        ctx.mark_non_differentiable(*(one for one in constant if one is not None))
         return loss, *others
 
     @staticmethod
-    def backward(ctx: Any, grad_loss: Tensor | None, *_: Tensor | None) -> tuple[Tensor | None, ...]:
-        none = (None,) * 8
-        if grad_loss is None:
+    def backward(
+        ctx: Any, grad_loss: Tensor | None, of_z_loss: None, of_lse: Tensor | None, *_: None
+    ) -> tuple[Tensor | None, ...]:
+        none = (None,) * 9
+        if grad_loss is None and of_lse is None:
             return None, *none
         if ctx.one_pass:
+            assert grad_loss is not None  # nothing else of it has a gradient
             (grad,) = ctx.saved_tensors
             return once(scaled(grad, grad_loss, _keeps_graph()), "cross_entropy"), *none
         logits, target, weight, lse, logprob, upstream, row_weight, divisor = ctx.saved_tensors
+        if grad_loss is None:
+            grad_loss = lse.new_zeros(())
         factor = grad_loss if upstream is None else grad_loss * upstream
-        saved = (lse, factor, logprob, None, None, None, row_weight, divisor)
+        saved = (lse, factor, logprob, None, None, of_lse, row_weight, divisor)
         return once(_backward(logits, target, weight, *saved, *ctx.numbers), "cross_entropy"), *none
 
 

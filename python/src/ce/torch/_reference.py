@@ -30,6 +30,7 @@ class Outputs(NamedTuple):
     loss: Tensor
     z_loss: Tensor
     lse: Tensor
+    """Differentiable, but in rows left out."""
     argmax: Tensor
     hit: Tensor
     logprob: Tensor | None = None
@@ -160,7 +161,7 @@ def cross_entropy(
     return Outputs(
         loss.to(result_dtype),
         z_loss.detach().to(result_dtype),
-        lse.detach().float(),
+        torch.where(ignored, lse.detach(), lse),
         argmax,
         hit,
         logprob,

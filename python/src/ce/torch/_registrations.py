@@ -168,6 +168,7 @@ def _reference_outputs(
         raise ValueError("ce::cross_entropy: return_logprob is True; expected False where target holds probabilities")
     dtype = torch.float32 if wanted[0] and logits.dtype != torch.float64 else logits.dtype
     made = _reference.cross_entropy(logits, target, weight, _options(numbers), dtype, upstream, *inputs, wanted[5])
+    made = made._replace(lse=made.lse.detach().float())
     empty = _new_outputs(logits, rest, logits.new_empty)
     is_wanted = (True, wanted[1], True, *wanted[2:])
     return tuple(one if given and one is not None else nothing for one, nothing, given in zip(made, empty, is_wanted))

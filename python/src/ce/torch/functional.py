@@ -32,14 +32,15 @@ _is_compiling = torch.compiler.is_compiling
 class CrossEntropyOutput(NamedTuple):
     """What :func:`cross_entropy` returns where more than the loss is asked for; None for what is not.
 
-    Only the loss is differentiable.
+    The loss is differentiable, and lse unless the gradient is written over the logits.
     """
 
     loss: Tensor
     z_loss: Tensor | None = None
     """As the loss: the part of it that is the z-loss."""
     lse: Tensor | None = None
-    """One float32 a row: logsumexp of the transformed logits."""
+    """One float32 a row, float64 of float64 logits: logsumexp of the transformed logits. Rows left out have no gradient
+    of it."""
     argmax: Tensor | None = None
     """One int64 a row: the index of the first largest logit."""
     hit: Tensor | None = None
@@ -164,7 +165,8 @@ def cross_entropy(
 
     Where the input requires a gradient, loss and gradient come from one pass over the logits for the reductions mean
     and sum, and the gradient is kept for the backward, which multiplies it by the upstream gradient. For the reduction
-    none the logits and two float32 a row (of probabilities one) are kept, and the backward is a second pass.
+    none, and with return_lse, the logits and two float32 a row (of probabilities one) are kept, and the backward is a
+    second pass: of the loss and of lse together.
 
     Args:
         input: logits: [classes], [rows, classes] or [rows, classes, d1, ...] of float32, float16 or bfloat16; other
@@ -185,7 +187,8 @@ def cross_entropy(
         upstream: a number or one a row, on the device: multiplies the gradient that the backward gives, not the loss.
         loss_dtype: float32, or the input's, which is the default. Under autocast float32 is the default, as in torch.
         inplace_backward: the gradient takes the memory of the input in the forward already: the logits are lost, and
-            nothing else is allocated. For reductions mean and sum. Compiled code leaves the logits as they are.
+            nothing else is allocated. For reductions mean and sum; lse has no gradient then. Compiled code leaves the
+            logits as they are.
         check: wait for the GPU and raise IndexError for a target that is neither a class nor ignore_index. Without it
             the loss, and the gradient of such rows, are NaN, and :func:`ce.torch.check` says which.
         return_z_loss, return_lse, return_argmax, return_hit: return a :class:`CrossEntropyOutput` with these too.
@@ -285,7 +288,7 @@ def cross_entropy(
                     made = (_autograd.LossAlone.apply(input, target, weight, upstream, *others, *numbers, f32_loss),)
                 else:
                     made = _autograd.CrossEntropy.apply(
-                        input, target, weight, upstream, *others, numbers, wanted, inplace_backward
+                        input, target, weight, upstream, *others, numbers, wanted, inplace_backward, return_lse
                     )
             elif asked:
                 made = _forward(input, target, weight, *others, *numbers, *wanted, False, False)
