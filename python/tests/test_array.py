@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -88,6 +89,58 @@ def test_cross_entropy(host, reduction, seed):
     np.testing.assert_allclose(later, wanted, atol=1e-6)
     soft = ce.array.cross_entropy(logits, softmax(logits), loss=loss, reduction=reduction, context=host)
     assert np.isfinite(soft).all()
+
+
+def test_what_rows_have_of_their_own(host, seed):
+    """Log-probabilities, entropies, row weights, a divisor, token scaling, further gradients; in one pass and two."""
+    random = np.random.default_rng(seed)
+    logits = random.standard_normal((2, 3, 50)).astype(np.float32)
+    target = random.integers(0, 50, (2, 3))
+    row_weight, of_entropy, of_lse = (random.random((2, 3), np.float32) for _ in range(3))
+    divisor = np.array(5, np.float32)
+    rows = {name: np.empty((2, 3), np.float32) for name in ("lse", "logprob", "entropy")}
+    loss, grad = np.empty((), np.float32), np.empty_like(logits)
+    shared = {"row_weight": row_weight, "divisor": divisor, "token_scaling": 0.5, "context": host}
+    upstreams = {"entropy_upstream": of_entropy, "lse_upstream": of_lse}
+    with_grad = {"grad": grad, "row_weight": row_weight, "divisor": divisor, "token_scaling": 0.5, **upstreams}
+    ce.array.cross_entropy(logits, target, loss=loss, **rows, **shared)
+    p = softmax(logits.astype(np.float64))
+    logprob = np.log(np.take_along_axis(p, target[..., None], -1)[..., 0])
+    entropy = -(p * np.log(p)).sum(-1)
+    np.testing.assert_allclose(rows["logprob"], logprob, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(rows["entropy"], entropy, rtol=1e-5, atol=1e-6)
+    factor = row_weight * np.exp(0.5 * logprob) / 5
+    np.testing.assert_allclose(loss, -(factor * logprob).sum(), rtol=1e-5)
+    one_hot = (np.arange(50) == target[..., None]).astype(np.float64)
+    wanted = factor[..., None] * (p - one_hot) + of_lse[..., None] * p
+    wanted -= of_entropy[..., None] * p * (np.log(p) + entropy[..., None])
+    ce.array.cross_entropy(logits, target, loss=loss, context=host, **with_grad)
+    np.testing.assert_allclose(grad, wanted, atol=1e-6)
+    later = ce.array.cross_entropy_backward(
+        logits,
+        target,
+        rows["lse"],
+        grad=np.empty_like(logits),
+        logprob=rows["logprob"],
+        entropy=rows["entropy"],
+        **upstreams,
+        **shared,
+    )
+    np.testing.assert_allclose(later, wanted, atol=1e-6)
+
+
+def test_structs_are_those_of_the_header():
+    header = (Path(__file__).parents[2] / "include" / "ce" / "ce.h").read_text()
+    for struct, own in {
+        "ce_cross_entropy_options": _c.CrossEntropyOptions,
+        "ce_cross_entropy_backward_options": _c.CrossEntropyOptions,
+        "ce_cross_entropy_tensors": _c.CrossEntropyTensors,
+        "ce_cross_entropy_backward_tensors": _c.CrossEntropyBackwardTensors,
+        "ce_tensor": _c.Tensor,
+    }.items():
+        (body,) = re.findall(r"typedef struct " + struct + r" \{(.*?)\n\}", header, re.DOTALL)
+        fields = re.findall(r"(\w+);", re.sub(r"//.*", "", body))
+        assert [name for name, *_ in own._fields_] == fields, struct
 
 
 def test_targets_out_of_range(host):
