@@ -105,6 +105,9 @@ struct Extent {
   return a.start < b.end && b.start < a.end && a.start != a.end && b.start != b.end;
 }
 
+/// As many tensors as CrossEntropy has. That no operation has more, ce/known_call.hpp knows.
+inline constexpr std::size_t most_tensors = 16;
+
 /// The memory of a call's tensors: what is written is nobody else's. What is only read may overlap.
 class CallMemory {
  public:
@@ -130,7 +133,7 @@ class CallMemory {
     Extent extent;
     bool written;
   };
-  std::array<Entry, 10> entries_;  ///< as many tensors as CrossEntropy has; those that are counted are set
+  std::array<Entry, most_tensors> entries_;  ///< those that are counted are set
   std::size_t count_ = 0;
 };
 

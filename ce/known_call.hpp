@@ -93,6 +93,7 @@ class KnownCall {
 
  private:
   static constexpr std::size_t count = std::tuple_size_v<decltype(all_of(std::declval<Tensors>()))>;
+  static_assert(count <= most_tensors, "CallMemory has room for fewer");
 
   static std::uintptr_t address_of(const ConstTensor& tensor) noexcept {
     return reinterpret_cast<std::uintptr_t>(tensor.data);

@@ -98,6 +98,40 @@ TEST_P(Entropy, AndLogProbabilityWithTheirGradientsForwardAndBackward) {
 INSTANTIATE_TEST_SUITE_P(OfDTypes, Entropy, testing::Values(DType::f32, DType::f16, DType::bf16),
                          [](const auto& test) { return std::string(name(test.param)); });
 
+TEST_F(ContextTest, CrossEntropyWithEveryTensorAtOnce) {
+  Context context(options(Policy::lookup));
+  Matrix logits(context, DType::f32, 2, 8), grad(context, DType::f32, 2, 8),
+      target(context, DType::i64, 2, 1), weight(context, DType::f32, 8, 1),
+      upstream(context, DType::f32, 1, 1), loss(context, DType::f32, 1, 1), z_loss(context, DType::f32, 1, 1),
+      argmax(context, DType::i64, 2, 1), hit(context, DType::u8, 2, 1), divisor(context, DType::f32, 1, 1);
+  std::vector<Matrix> of_rows;
+  for (int i = 0; i < 6; ++i) of_rows.emplace_back(context, DType::f32, 2, 1).set({1, 1});
+  logits.set(std::vector<double>(16, 0));
+  target.set_indices({1, 7});
+  weight.set(std::vector<double>(8, 1));
+  upstream.set({1});
+  divisor.set({4});
+  context.run(CrossEntropy{.z_loss = 0.5f}, {.logits = logits.tensor(),
+                                             .target = target.tensor(),
+                                             .weight = weight.tensor(),
+                                             .upstream = upstream.tensor(),
+                                             .loss = loss.tensor(),
+                                             .grad = grad.tensor(),
+                                             .z_loss = z_loss.tensor(),
+                                             .lse = of_rows[0].tensor(),
+                                             .argmax = argmax.tensor(),
+                                             .hit = hit.tensor(),
+                                             .logprob = of_rows[1].tensor(),
+                                             .entropy = of_rows[2].tensor(),
+                                             .row_weight = of_rows[3].tensor(),
+                                             .divisor = divisor.tensor(),
+                                             .entropy_upstream = of_rows[4].tensor(),
+                                             .lse_upstream = of_rows[5].tensor()});
+  const double lse = std::log(8.);
+  expect_near(loss.values(), {(2 * lse + lse * lse) / 4}, 1e-5, 1e-6, "loss");
+  expect_near(of_rows[2].values(), {lse, lse}, 1e-5, 1e-6, "entropy");
+}
+
 /// What f32 rounds off the logsumexp is all of the gradient of a row that is sure of its target.
 TEST_F(ContextTest, ASavedLogProbabilityMakesTheBackwardAsExactAsOnePass) {
   Context context(options(Policy::lookup));
