@@ -1,10 +1,12 @@
 #include "tuner/verify/cross_entropy_trial.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <numeric>
+#include <string_view>
+#include <vector>
 
 #include "generator/operations/cross_entropy.hpp"
 #include "tuner/verify/elements.hpp"
@@ -137,22 +139,18 @@ class CrossEntropyTrial {
   }
 
   void add_input(const CrossEntropyInput& input) {
-    std::vector<double>& values = row_inputs_[input.field == &Problem::row_weights        ? 0
-                                              : input.field == &Problem::entropy_upstream ? 1
-                                              : input.field == &Problem::lse_upstream     ? 2
-                                                                                          : 3];
+    std::vector<double>& values = row_inputs_[input.tensor];
     values.resize(static_cast<std::size_t>(input.elements(problem_)));
-    if (input.field == &Problem::row_weights)
+    if (input.field == &Problem::row_weights) {
       fill_weights(values, random_);
-    else if (input.of_gradient)
+      inputs_.row_weights = values;
+    } else if (input.field == &Problem::divisor) {
+      values.front() = inputs_.divisor = 37.5;
+    } else {
       fill_upstream(values, random_);
-    else
-      values = {37.5};
+      (input.field == &Problem::lse_upstream ? inputs_.lse_upstream : inputs_.entropy_upstream) = values;
+    }
     builder_.add_vector(std::string(input.tensor), input.argument, DType::f32, values);
-    if (problem_.row_weights) inputs_.row_weights = row_inputs_[0];
-    if (problem_.entropy_upstream) inputs_.entropy_upstream = row_inputs_[1];
-    if (problem_.lse_upstream) inputs_.lse_upstream = row_inputs_[2];
-    if (problem_.divisor) inputs_.divisor = 37.5;
   }
 
   /// What the forward leaves for the backward.
@@ -256,8 +254,7 @@ class CrossEntropyTrial {
   TrialMatrix logits_, probabilities_;
   std::vector<std::int64_t> targets_;
   std::vector<double> weights_, upstream_, lse_, logprob_, entropy_;
-  std::array<std::vector<double>, 4>
-      row_inputs_;  ///< weights, gradients of entropies and of logsumexps, divisor
+  std::map<std::string_view, std::vector<double>> row_inputs_;  ///< by the names of their tensors
 };
 
 }  // namespace
