@@ -308,7 +308,7 @@ struct Operation : OperationDefaults {
           total.log_sum, weights,
           product(product(weights, exponent.at_maximum()), 1.f / exponent_of_e) - stats.dot.total());
       total.lse = logits.unit() * stats.max + total.log_sum;
-      find_target_results(sum, target == nowhere ? 0.f : exponent_of(exponent, u_target), stats);
+      find_target_results(target == nowhere ? 0.f : exponent_of(exponent, u_target), stats);
       const float share = narrow ? reciprocal(sum) : 1.f / sum;
       set_amplitudes(stats.max, sum, share, total.own * share, total.rest * share, weights);
     } else {
@@ -433,10 +433,9 @@ struct Operation : OperationDefaults {
     }
   }
   /// After log_sum is known: what the row's results and gradients need of its target and of its entropy.
-  /// \param sum  of the exponentials with respect to the maximum; `own`: the target's exponent, which they include
-  CE_DEVICE void find_target_results(float sum, float own, const Stats& stats) {
+  /// \param own  the target's exponent, which the statistics leave out
+  CE_DEVICE void find_target_results(float own, const Stats& stats) {
     if constexpr (Stats::moments) {
-      const Exponent exponent(stats.max, factor());
       float moment = stats.of_exponentials(), powers = stats.sum;
       if (target != nowhere) {
         moment += moment_of(Exponent::power(own), own);
