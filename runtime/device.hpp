@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "ce/dtype.hpp"
+#include "runtime/matmul.hpp"
 
 namespace ce::runtime {
 
@@ -213,6 +214,10 @@ class Device {
   /// CUDA, samples begin with the first, second, ... of `launch_places` launches of that stream in turn.
   [[nodiscard]] virtual std::vector<float> time(int samples, const std::function<void()>& before,
                                                 const std::function<void()>& timed) = 0;
+
+  /// What makes products of matrices here; lives as long as the device.
+  /// \throws Unsupported where there is none; the message says how to get one
+  [[nodiscard]] virtual MatmulLibrary& matmuls() = 0;
 
   /// See Session.
   [[nodiscard]] virtual Entry enter() { return Entry::inside; }

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "ce/error.hpp"
+#include "runtime/cuda/cublaslt.hpp"
 #include "runtime/cuda/describe.hpp"
 #include "runtime/cuda/eviction.hpp"
 #include "runtime/cuda/module.hpp"
@@ -105,6 +106,11 @@ class CudaDevice final : public Device {
   Stream trial_stream() override;
   std::vector<float> time(int samples, const std::function<void()>& before,
                           const std::function<void()>& timed) override;
+  MatmulLibrary& matmuls() override {
+    const std::lock_guard lock(opening_matmuls_);
+    if (matmuls_ == nullptr) matmuls_ = open_cublaslt(context_);
+    return *matmuls_;
+  }
 
  private:
   void count(std::size_t launches, Stream stream) noexcept {
@@ -128,6 +134,8 @@ class CudaDevice final : public Device {
   WorkerPool workers_{worker_settings()};
   std::once_flag trial_stream_once_;
   std::atomic<std::uint64_t> launches_ = 0;  // on that stream; the driver sets and copies with one, too
+  std::mutex opening_matmuls_;
+  std::unique_ptr<MatmulLibrary> matmuls_;
   std::mutex evicting_;
   std::optional<EvictionPriority> eviction_;
   std::mutex timing_;  // held through time(): two timings on one stream would measure each other

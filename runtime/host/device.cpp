@@ -17,6 +17,7 @@
 #include "base/floating_environment.hpp"
 #include "ce/error.hpp"
 #include "runtime/host/compiler.hpp"
+#include "runtime/host/matmul.hpp"
 #include "runtime/host/memory.hpp"
 #include "runtime/host/scheduler.hpp"
 #include "runtime/host/shared_object.hpp"
@@ -168,6 +169,8 @@ class HostDevice : public Device {
     return microseconds;
   }
 
+  MatmulLibrary& matmuls() override { return matmuls_; }
+
  private:
   void launch_one(Function function, const Launch& launch, const void* arguments,
                   std::size_t argument_bytes) {
@@ -201,6 +204,7 @@ class HostDevice : public Device {
   host::Compiler compiler_;
   Model model_;
   host::Memory memory_;
+  host::MatmulLoops matmuls_;
   host::Scheduler scheduler_;
 };
 

@@ -14,6 +14,8 @@ target_link_libraries(ce_fake_nvrtc PRIVATE ce_warnings)
 ce_cuda_test(nvrtc_failure_test unit)
 target_compile_definitions(nvrtc_failure_test PRIVATE CE_FAKE_NVRTC="$<TARGET_FILE:ce_fake_nvrtc>")
 add_dependencies(nvrtc_failure_test ce_fake_nvrtc)
+ce_cuda_test(cublaslt_api_test unit)
+ce_cuda_test(cuda_matmul_test gpu)
 ce_cuda_test(cuda_device_test gpu)
 ce_cuda_test(cuda_coexistence_test gpu)
 

@@ -65,6 +65,7 @@ class DeviceDecorator : public runtime::Device {
                           const std::function<void()>& timed) override {
     return inner_->time(samples, before, timed);
   }
+  runtime::MatmulLibrary& matmuls() override { return inner_->matmuls(); }
 
  private:
   std::unique_ptr<runtime::Device> inner_;

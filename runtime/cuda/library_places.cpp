@@ -1,4 +1,4 @@
-#include "runtime/cuda/nvrtc_places.hpp"
+#include "runtime/cuda/library_places.hpp"
 
 #include <fmt/format.h>
 
@@ -15,8 +15,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* sonames[] = {"libnvrtc.so.13", "libnvrtc.so.12"};
-
 /// The folder's subfolders whose names begin with `prefix`, sorted so that a newer version comes first.
 std::vector<fs::path> subfolders(const fs::path& folder, std::string_view prefix) {
   std::vector<fs::path> found;
@@ -30,20 +28,23 @@ std::vector<fs::path> subfolders(const fs::path& folder, std::string_view prefix
 
 class Places {
  public:
-  explicit Places(std::vector<std::string>& tried) : tried_(tried) {}
+  Places(const ToolkitLibrary& library, std::vector<std::string>& tried)
+      : name_(library.name), sonames_(sonames_of(library)), tried_(tried) {}
 
-  void add_soname(const char* name) { names_.emplace_back(name); }
+  void add_sonames() { names_.insert(names_.end(), sonames_.begin(), sonames_.end()); }
 
   /// The libraries in the folder; the folder itself becomes a place tried when there is none.
   void add_folder(const fs::path& folder) {
     bool any = false;
     std::error_code error;
-    for (const char* name : {sonames[0], sonames[1], "libnvrtc.so"}) {
-      if (!fs::exists(folder / name, error)) continue;
+    const auto add = [&](const std::string& name) {
+      if (!fs::exists(folder / name, error)) return;
       names_.push_back(folder / name);
       any = true;
-    }
-    if (!any) tried_.push_back(fmt::format("{}: no libnvrtc.so there", folder.string()));
+    };
+    for (const std::string& name : sonames_) add(name);
+    add(name_);
+    if (!any) tried_.push_back(fmt::format("{}: no {} there", folder.string(), name_));
   }
 
   /// CUDA's layout below a toolkit's root.
@@ -59,7 +60,7 @@ class Places {
       for (const char* packages : {"site-packages", "dist-packages"}) {
         for (const fs::path& package : subfolders(python / packages / "nvidia", "")) {
           std::error_code error;
-          for (const char* name : sonames) {
+          for (const std::string& name : sonames_) {
             if (!fs::exists(package / "lib" / name, error)) continue;
             names_.push_back(package / "lib" / name);
             any = true;
@@ -68,28 +69,34 @@ class Places {
       }
     }
     if (!any)
-      tried_.push_back(fmt::format(
-          "{}/lib/python3*/{{site,dist}}-packages/nvidia/*/lib: no libnvrtc.so there", root.string()));
+      tried_.push_back(fmt::format("{}/lib/python3*/{{site,dist}}-packages/nvidia/*/lib: no {} there",
+                                   root.string(), name_));
   }
 
   [[nodiscard]] std::vector<std::string> names() && { return std::move(names_); }
 
  private:
+  std::string name_;
+  std::vector<std::string> sonames_;
   std::vector<std::string>& tried_;
   std::vector<std::string> names_;
 };
 
 }  // namespace
 
-std::vector<std::string> nvrtc_places(std::vector<std::string>& tried) {
-  Places places(tried);
-  if (const auto chosen = environment_variable("CE_NVRTC")) {
+std::vector<std::string> sonames_of(const ToolkitLibrary& library) {
+  return {fmt::format("{}.13", library.name), fmt::format("{}.12", library.name)};
+}
+
+std::vector<std::string> library_places(const ToolkitLibrary& library, std::vector<std::string>& tried) {
+  Places places(library, tried);
+  if (const auto chosen = environment_variable(library.variable)) {
     std::error_code error;
     if (!fs::is_directory(*chosen, error)) return {*chosen};
     places.add_folder(*chosen);
     return std::move(places).names();
   }
-  for (const char* name : sonames) places.add_soname(name);
+  places.add_sonames();
   for (const char* name : {"CUDA_HOME", "CUDA_PATH"}) {
     if (const auto root = environment_variable(name)) places.add_toolkit(*root);
   }

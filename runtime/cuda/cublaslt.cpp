@@ -1,0 +1,271 @@
+#include "runtime/cuda/cublaslt.hpp"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <link.h>
+
+#include <cstring>
+#include <span>
+#include <utility>
+
+#include "base/environment.hpp"
+#include "base/made_once.hpp"
+#include "ce/error.hpp"
+#include "runtime/cuda/library_places.hpp"
+
+namespace ce::runtime::cuda {
+namespace {
+
+#define CE_CUBLASLT_CHECK(library, call) (library).check((library).call, #call)
+
+/// The first function that the library lacks, or an empty text.
+std::string bind(void* library, CublasLt& functions) {
+  std::string missing;
+  const auto find = [&]<class Function>(Function*& member, const char* symbol) {
+    member = reinterpret_cast<Function*>(dlsym(library, symbol));
+    if (member == nullptr && missing.empty()) missing = symbol;
+  };
+#define CE_CUBLASLT_FIND(name) find(functions.name, #name);
+  CE_CUBLASLT_FUNCTIONS(CE_CUBLASLT_FIND)
+#undef CE_CUBLASLT_FIND
+  return missing;
+}
+
+std::string path_of(void* library, const std::string& name) {
+  const link_map* map = nullptr;
+  if (dlinfo(library, RTLD_DI_LINKMAP, &map) != 0 || map == nullptr || *map->l_name == '\0') return name;
+  return map->l_name;
+}
+
+/// Adds to what was tried where the library cannot be used.
+std::unique_ptr<const CublasLt> use(void* library, const std::string& name, std::vector<std::string>& tried) {
+  auto functions = std::make_unique<CublasLt>();
+  if (const std::string missing = bind(library, *functions); !missing.empty()) {
+    tried.push_back(fmt::format("{}: too old, or not cuBLASLt: no {}", name, missing));
+    return nullptr;
+  }
+  functions->path = path_of(library, name);
+  return functions;
+}
+
+CublasLt::Opened open_library() {
+  CublasLt::Opened opened;
+  // What a process has loaded is what its other products run with. Never closed: it may leave threads behind.
+  const bool chosen = environment_variable(cublaslt_library.variable).has_value();
+  for (const std::string& name : chosen ? std::vector<std::string>() : sonames_of(cublaslt_library))
+    if (void* loaded = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD); loaded != nullptr)
+      if (opened.library = use(loaded, name, opened.tried); opened.library != nullptr) return opened;
+  for (const std::string& name : library_places(cublaslt_library, opened.tried)) {
+    void* library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) {
+      const char* reason = dlerror();
+      opened.tried.push_back(reason == nullptr ? name : reason);
+      continue;
+    }
+    if (opened.library = use(library, name, opened.tried); opened.library != nullptr) return opened;
+  }
+  return opened;
+}
+
+int type_of(DType dtype) {
+  return dtype == DType::f16 ? lt::r_16f : dtype == DType::bf16 ? lt::r_16bf : lt::r_32f;
+}
+
+/// What create() made, destroyed with its owner.
+template <class T>
+class Owned {
+ public:
+  using Destroy = lt::Status(T*);
+  explicit Owned(Destroy* destroy) : destroy_(destroy) {}
+  Owned(const Owned&) = delete;
+  Owned& operator=(const Owned&) = delete;
+  ~Owned() {
+    if (object_ != nullptr) static_cast<void>(destroy_(object_));
+  }
+  [[nodiscard]] T* get() const noexcept { return object_; }
+  [[nodiscard]] T** out() noexcept { return &object_; }
+
+ private:
+  Destroy* destroy_;
+  T* object_ = nullptr;
+};
+
+/// A product in cuBLASLt's terms. Its matrices lie column by column, so that what lies row by row is their transpose: it
+/// makes D' = B' A'.
+class Description {
+ public:
+  Description(const CublasLt& library, const Matmul& matmul)
+      : library_(library),
+        product_(library.cublasLtMatmulDescDestroy),
+        a_(library.cublasLtMatrixLayoutDestroy),
+        b_(library.cublasLtMatrixLayoutDestroy),
+        d_(library.cublasLtMatrixLayoutDestroy) {
+    CE_CUBLASLT_CHECK(library_, cublasLtMatmulDescCreate(product_.out(), lt::compute_32f, lt::r_32f));
+    set(lt::desc_trans_a, matmul.b_transposed ? lt::op_t : lt::op_n);
+    set(lt::desc_trans_b, matmul.a_transposed ? lt::op_t : lt::op_n);
+    if (matmul.bias) set(lt::desc_epilogue, lt::epilogue_bias);
+    const int input = type_of(matmul.input);
+    lay(a_, input, matmul.b_transposed, matmul.n, matmul.k, matmul.b_stride);
+    lay(b_, input, matmul.a_transposed, matmul.k, matmul.m, matmul.a_stride);
+    lay(d_, type_of(matmul.output), false, matmul.n, matmul.m, matmul.d_stride);
+  }
+
+  void set_bias(const void* bias) { set(lt::desc_bias_pointer, bias); }
+  [[nodiscard]] lt::MatmulDescription* product() const noexcept { return product_.get(); }
+  [[nodiscard]] lt::MatrixLayout* a() const noexcept { return a_.get(); }
+  [[nodiscard]] lt::MatrixLayout* b() const noexcept { return b_.get(); }
+  [[nodiscard]] lt::MatrixLayout* d() const noexcept { return d_.get(); }
+
+ private:
+  template <class T>
+  void set(int attribute, const T& value) {
+    CE_CUBLASLT_CHECK(library_,
+                      cublasLtMatmulDescSetAttribute(product_.get(), attribute, &value, sizeof value));
+  }
+  void lay(Owned<lt::MatrixLayout>& layout, int type, bool transposed, std::int64_t rows,
+           std::int64_t columns, std::int64_t stride) {
+    if (transposed) std::swap(rows, columns);
+    CE_CUBLASLT_CHECK(library_,
+                      cublasLtMatrixLayoutCreate(layout.out(), type, static_cast<std::uint64_t>(rows),
+                                                 static_cast<std::uint64_t>(columns), stride));
+  }
+
+  const CublasLt& library_;
+  Owned<lt::MatmulDescription> product_;
+  Owned<lt::MatrixLayout> a_, b_, d_;
+};
+
+class CublasLtMatmuls final : public MatmulLibrary {
+ public:
+  CublasLtMatmuls(const CublasLt& library, std::shared_ptr<const PrimaryContext> context)
+      : library_(library), context_(std::move(context)) {
+    const BlockingScope scope(*context_);
+    CE_CUBLASLT_CHECK(library_, cublasLtCreate(&handle_));
+  }
+  CublasLtMatmuls(const CublasLtMatmuls&) = delete;
+  CublasLtMatmuls& operator=(const CublasLtMatmuls&) = delete;
+  ~CublasLtMatmuls() override {
+    try {
+      const BlockingScope scope(*context_);
+      static_cast<void>(library_.cublasLtDestroy(handle_));
+    } catch (const Error&) {
+      // The driver has shut down or the context is lost to a fault, and the handle with it.
+    }
+  }
+
+  std::string name() const override { return "cublasLt " + library_.version(); }
+
+  std::vector<MatmulAlgorithm> algorithms(const Matmul& matmul, std::int64_t most_workspace,
+                                          int most) override {
+    const BlockingScope scope(*context_);
+    const Description description(library_, matmul);
+    Owned<lt::Preference> preference(library_.cublasLtMatmulPreferenceDestroy);
+    CE_CUBLASLT_CHECK(library_, cublasLtMatmulPreferenceCreate(preference.out()));
+    const auto prefer = [&](int attribute, const auto& value) {
+      CE_CUBLASLT_CHECK(
+          library_, cublasLtMatmulPreferenceSetAttribute(preference.get(), attribute, &value, sizeof value));
+    };
+    prefer(lt::pref_max_workspace_bytes, static_cast<std::uint64_t>(most_workspace));
+    prefer(lt::pref_reduction_scheme_mask, lt::reduction_compute_type);
+    for (const int attribute : {lt::pref_min_alignment_a, lt::pref_min_alignment_b, lt::pref_min_alignment_c,
+                                lt::pref_min_alignment_d})
+      prefer(attribute, static_cast<std::uint32_t>(matmul.alignment));
+    std::vector<lt::HeuristicResult> results(static_cast<std::size_t>(most));
+    int found = 0;
+    const lt::Status status = library_.cublasLtMatmulAlgoGetHeuristic(
+        handle_, description.product(), description.a(), description.b(), description.d(), description.d(),
+        preference.get(), most, results.data(), &found);
+    if (status == lt::not_supported)
+      found = 0;
+    else
+      library_.check(status, "cublasLtMatmulAlgoGetHeuristic");
+    std::vector<MatmulAlgorithm> algorithms;
+    for (const lt::HeuristicResult& result : std::span(results).first(static_cast<std::size_t>(found)))
+      if (result.state == 0 && repeats_itself(result.algorithm)) algorithms.push_back(algorithm_of(result));
+    if (algorithms.empty())
+      throw Unsupported(fmt::format("{} ({}) has no algorithm for {}", name(), library_.path, matmul.key()));
+    return algorithms;
+  }
+
+  void launch(const Matmul& matmul, const MatmulAlgorithm& algorithm, const MatmulOperands& operands,
+              Stream stream) override {
+    if (matmul.m == 0 || matmul.n == 0) return;
+    const ContextScope scope(*context_);
+    Description description(library_, matmul);
+    if (matmul.bias) description.set_bias(operands.bias);
+    const float one = 1, beta = matmul.accumulates ? 1 : 0;
+    lt::Algorithm own{};
+    std::memcpy(&own, algorithm.opaque.data(), sizeof own);
+    library_.check(library_.cublasLtMatmul(handle_, description.product(), &one, operands.b, description.a(),
+                                           operands.a, description.b(), &beta, operands.d, description.d(),
+                                           operands.d, description.d(), &own, operands.workspace,
+                                           static_cast<std::size_t>(algorithm.workspace_bytes), stream),
+                   "cublasLtMatmul of " + matmul.key());
+  }
+
+ private:
+  template <class T = std::uint32_t>
+  [[nodiscard]] T config(const lt::Algorithm& algorithm, int attribute) const {
+    T value{};
+    std::size_t written = 0;
+    // An attribute that an older library lacks stays 0.
+    static_cast<void>(
+        library_.cublasLtMatmulAlgoConfigGetAttribute(&algorithm, attribute, &value, sizeof value, &written));
+    return value;
+  }
+
+  /// Splits of k that are added up in place, or after they were rounded, are not asked for; an algorithm that does so all
+  /// the same is left out.
+  [[nodiscard]] bool repeats_itself(const lt::Algorithm& algorithm) const {
+    const auto reduction = config(algorithm, lt::config_reduction);
+    return reduction == 0 || reduction == lt::reduction_compute_type;
+  }
+
+  [[nodiscard]] MatmulAlgorithm algorithm_of(const lt::HeuristicResult& result) const {
+    const lt::Algorithm& own = result.algorithm;
+    MatmulAlgorithm algorithm{
+        .text = fmt::format("{}/tile={},stages={},cluster={},inner={},split_k={},swizzle={},custom={}",
+                            config<std::int32_t>(own, lt::config_id), config(own, lt::config_tile),
+                            config(own, lt::config_stages), config<std::uint16_t>(own, lt::config_cluster),
+                            config<std::uint16_t>(own, lt::config_inner_shape),
+                            config<std::int32_t>(own, lt::config_split_k), config(own, lt::config_swizzling),
+                            config(own, lt::config_custom)),
+        .workspace_bytes = static_cast<std::int64_t>(result.workspace_bytes)};
+    std::memcpy(algorithm.opaque.data(), &own, sizeof own);
+    return algorithm;
+  }
+
+  const CublasLt& library_;
+  std::shared_ptr<const PrimaryContext> context_;
+  lt::Handle* handle_ = nullptr;
+};
+
+}  // namespace
+
+const CublasLt::Opened& CublasLt::shared() {
+  static constinit MadeOnce<Opened> opened;
+  return opened.get(open_library);
+}
+
+std::string CublasLt::version() const {
+  // 13.1.0 is 130100, 12.9.1 is 120901.
+  const std::size_t version = cublasLtGetVersion();
+  return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+}
+
+void CublasLt::check(lt::Status status, std::string_view call, SourceLocation where) const {
+  if (status != 0) throw DeviceError(call, status, cublasLtGetStatusString(status), where);
+}
+
+std::unique_ptr<MatmulLibrary> open_cublaslt(std::shared_ptr<const PrimaryContext> context) {
+  const auto& [library, tried] = CublasLt::shared();
+  if (library == nullptr)
+    throw Unsupported(
+        fmt::format("products of matrices need cuBLASLt, and none can be used; install CUDA's, or name its "
+                    "file with CE_CUBLASLT. Looked in:\n  {}",
+                    fmt::join(tried, "\n  ")));
+  return std::make_unique<CublasLtMatmuls>(*library, std::move(context));
+}
+
+}  // namespace ce::runtime::cuda

@@ -1,0 +1,73 @@
+#pragma once
+/// \file
+/// Products of two matrices, made by a library of the device.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+#include "ce/dtype.hpp"
+
+namespace ce::runtime {
+
+/// D [m, n] = A [m, k] B [k, n], summed in f32. Matrices lie row by row, `stride` elements from one row to the next as they
+/// are stored: a transposed A is stored as [k, m], a transposed B as [n, k].
+struct Matmul {
+  std::int64_t m = 0, n = 0, k = 0;
+  DType input = DType::f32;   ///< of A and B: f32, f16 or bf16
+  DType output = DType::f32;  ///< of D: f32, or that of the input
+  bool a_transposed = false, b_transposed = false;
+  bool accumulates = false;  ///< D += A B, rounded once
+  bool bias = false;         ///< a vector [n] of the output's dtype is added to every row
+  std::int64_t a_stride = 0, b_stride = 0, d_stride = 0;
+  int alignment = 16;  ///< bytes that divide the addresses of A, B and D: a power of two, 256 at most
+
+  friend bool operator==(const Matmul&, const Matmul&) = default;
+
+  /// All of the above as words: "matmul bf16 m=4096 n=128256 k=4096 a=row:4096 b=col:4096 d=f32:128256 add bias align=256".
+  [[nodiscard]] std::string key() const;
+};
+
+/// Memory of one product.
+struct MatmulOperands {
+  const void* a = nullptr;
+  const void* b = nullptr;
+  const void* bias = nullptr;
+  void* d = nullptr;
+  void* workspace = nullptr;  ///< MatmulAlgorithm::workspace_bytes, aligned to 256 bytes
+};
+
+/// The largest power of two, 256 at most, that divides all addresses.
+[[nodiscard]] int alignment_of(std::initializer_list<const void*> addresses) noexcept;
+
+/// One way to make a product. Valid in the process that listed it.
+struct MatmulAlgorithm {
+  std::string text;  ///< "66/tile=128x256,stages=36,cluster=2x1x1,split_k=1,swizzle=0,custom=0"
+  std::array<std::uint64_t, 8> opaque{};
+  std::int64_t workspace_bytes = 0;
+};
+
+/// Every method may be called from any thread.
+class MatmulLibrary {
+ public:
+  virtual ~MatmulLibrary() = default;
+
+  /// With its version: "cublasLt 13.1.0", "host loops".
+  [[nodiscard]] virtual std::string name() const = 0;
+
+  /// Algorithms that give the same bits for the same operands each time, the most promising first.
+  /// \param most_workspace  bytes that one may need
+  /// \throws Unsupported where there is none
+  [[nodiscard]] virtual std::vector<MatmulAlgorithm> algorithms(const Matmul& matmul,
+                                                                std::int64_t most_workspace, int most) = 0;
+
+  /// Asynchronous on CUDA. Where m or n is 0 nothing happens.
+  /// \param algorithm  listed for an equal Matmul
+  virtual void launch(const Matmul& matmul, const MatmulAlgorithm& algorithm, const MatmulOperands& operands,
+                      Stream stream) = 0;
+};
+
+}  // namespace ce::runtime
