@@ -96,3 +96,28 @@ CE_OPERATION(LogSoftmaxBackward, log_softmax_backward)
 CE_OPERATION(CrossEntropy, cross_entropy)
 CE_OPERATION(CrossEntropyBackward, cross_entropy_backward)
 #undef CE_OPERATION
+
+ce_status ce_linear_cross_entropy(ce_context* context, const ce_linear_cross_entropy_options* options,
+                                  const ce_linear_cross_entropy_tensors* tensors, ce_stream stream,
+                                  const ce_choice** choice) {
+  return ce::c::run<ce::LinearCrossEntropy>(context, options, tensors, stream, choice);
+}
+
+ce_status ce_linear_cross_entropy_schedule(ce_context* context,
+                                           const ce_linear_cross_entropy_options* options,
+                                           const ce_linear_cross_entropy_tensors* tensors,
+                                           ce_linear_schedule* schedule) {
+  using namespace ce::c;
+  return guarded([&] {
+    require_pointer("schedule", schedule, "where to put it");
+    const Call<ce::LinearCrossEntropy> call = call_from<ce::LinearCrossEntropy>(options, tensors);
+    const ce::LinearSchedule made = context_or_default(context).schedule(call.operation, call.tensors);
+    const auto& [chunk_tokens, chunks, workspace_bytes, accumulation] = made;
+    write_struct(*schedule, ce_linear_schedule{.struct_size = schedule->struct_size,
+                                               .chunk_tokens = chunk_tokens,
+                                               .chunks = chunks,
+                                               .workspace_bytes = workspace_bytes,
+                                               .accumulation = static_cast<ce_dtype>(accumulation),
+                                               .reserved = 0});
+  });
+}

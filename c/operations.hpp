@@ -5,10 +5,14 @@
 /// Each conversion takes all fields by name, so that a field that ce or ce.h gains does not compile until the other has it.
 
 #include <cstdint>
+#include <optional>
+#include <string_view>
 #include <type_traits>
 
+#include "c/structs.hpp"
 #include "c/tensor.hpp"
 #include "ce/ce.h"
+#include "ce/linear.hpp"
 #include "ce/operations.hpp"
 
 namespace ce::c {
@@ -167,6 +171,64 @@ struct Interface<CrossEntropyBackward> {
         .entropy_upstream = tensor_from("entropy_upstream", entropy_upstream),
         .lse_upstream = tensor_from("lse_upstream", lse_upstream)};
     [[maybe_unused]] const auto& [f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12] = tensors;
+    return tensors;
+  }
+};
+
+template <>
+struct Interface<LinearCrossEntropy> {
+  using Options = ce_linear_cross_entropy_options;
+  using Tensors = ce_linear_cross_entropy_tensors;
+  static constexpr Options no_options = CE_LINEAR_CROSS_ENTROPY_OPTIONS_INIT;
+  static constexpr Tensors no_tensors = CE_LINEAR_CROSS_ENTROPY_TENSORS_INIT;
+
+  [[nodiscard]] static LinearCrossEntropy operation(const Options& options) {
+    using OfLoss = Interface<CrossEntropy>;
+    const auto& [size, cross_entropy, memory_budget, chunk_tokens, logits_dtype, accumulation] = options;
+    const auto dtype = [](std::string_view name, ce_dtype given) {
+      return given == CE_DTYPE_UNSET ? std::nullopt : std::optional(dtype_from(name, given));
+    };
+    OfLoss::Options storage;
+    const OfLoss::Options& of_loss = cross_entropy == nullptr
+                                         ? OfLoss::no_options
+                                         : read_struct("cross_entropy", *cross_entropy, OfLoss::no_options,
+                                                       sizeof(OfLoss::Options), storage);
+    const LinearCrossEntropy operation{.cross_entropy = OfLoss::operation(of_loss),
+                                       .memory_budget = memory_budget,
+                                       .chunk_tokens = chunk_tokens,
+                                       .logits_dtype = dtype("logits_dtype", logits_dtype),
+                                       .accumulation = dtype("accumulation", accumulation)};
+    [[maybe_unused]] const auto& [f1, f2, f3, f4, f5] = operation;
+    return operation;
+  }
+  [[nodiscard]] static LinearCrossEntropy::Tensors tensors(const Tensors& given) {
+    const auto& [size, hidden, weight, bias, target, loss, hidden_grad, weight_grad, bias_grad, upstream,
+                 class_weight, z_loss, lse, argmax, hit, logprob, entropy, row_weight, divisor,
+                 entropy_upstream, lse_upstream, workspace] = given;
+    const LinearCrossEntropy::Tensors tensors{
+        .hidden = tensor_from("hidden", hidden),
+        .weight = tensor_from("weight", weight),
+        .bias = tensor_from("bias", bias),
+        .target = tensor_from("target", target),
+        .loss = tensor_from("loss", loss),
+        .hidden_grad = tensor_from("hidden_grad", hidden_grad),
+        .weight_grad = tensor_from("weight_grad", weight_grad),
+        .bias_grad = tensor_from("bias_grad", bias_grad),
+        .upstream = tensor_from("upstream", upstream),
+        .class_weight = tensor_from("class_weight", class_weight),
+        .z_loss = tensor_from("z_loss", z_loss),
+        .lse = tensor_from("lse", lse),
+        .argmax = tensor_from("argmax", argmax),
+        .hit = tensor_from("hit", hit),
+        .logprob = tensor_from("logprob", logprob),
+        .entropy = tensor_from("entropy", entropy),
+        .row_weight = tensor_from("row_weight", row_weight),
+        .divisor = tensor_from("divisor", divisor),
+        .entropy_upstream = tensor_from("entropy_upstream", entropy_upstream),
+        .lse_upstream = tensor_from("lse_upstream", lse_upstream),
+        .workspace = tensor_from("workspace", workspace)};
+    [[maybe_unused]] const auto& [f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13, f14, f15, f16, f17,
+                                  f18, f19, f20, f21] = tensors;
     return tensors;
   }
 };

@@ -20,6 +20,7 @@
 #include "ce/error.hpp"
 #include "ce/gradient_scaling.hpp"
 #include "ce/known_call.hpp"
+#include "ce/linear_losses.hpp"
 #include "ce/policy.hpp"
 #include "ce/prepared.hpp"
 #include "ce/request.hpp"
@@ -114,6 +115,7 @@ struct Context::Impl {
   Workspaces workspaces;
   Statuses statuses;
   GradientScaling scaling{*device, cache};
+  LinearLosses linear{*device, cache};
   const Choice empty{
       .config = "", .origin = Origin::fallback, .reason = "no rows: nothing to launch", .key = ""};
 };
@@ -361,6 +363,33 @@ void Context::scale_gradient(const Tensor& grad, const ConstTensor& upstream, St
   }
 }
 
+const Choice& Context::run(const LinearCrossEntropy& operation, const LinearCrossEntropy::Tensors& tensors,
+                           Stream stream) {
+  const DefaultFloatingEnvironment environment;
+  impl_->require_own_process();
+  try {
+    return impl_->linear.run(*this, operation, tensors, stream);
+  } catch (const InvalidArgument& error) {
+    throw error.in(LinearCrossEntropy::name);
+  }
+}
+
+LinearSchedule Context::schedule(const LinearCrossEntropy& operation,
+                                 const LinearCrossEntropy::Tensors& tensors) {
+  const DefaultFloatingEnvironment environment;
+  impl_->require_own_process();
+  try {
+    return impl_->linear.schedule(operation, tensors);
+  } catch (const InvalidArgument& error) {
+    throw error.in(LinearCrossEntropy::name);
+  }
+}
+
+const Choice& run(const LinearCrossEntropy& operation, const LinearCrossEntropy::Tensors& tensors,
+                  Stream stream) {
+  return default_context().run(operation, tensors, stream);
+}
+
 Memory Context::allocate(std::size_t bytes) {
   impl_->require_own_process();
   runtime::Device& device = *impl_->device;
@@ -373,6 +402,8 @@ void Context::synchronize(Stream stream) {
 }
 
 std::string Context::device_name() const { return impl_->device->name(); }
-int Context::compiled() const noexcept { return impl_->chooser.compiled() + impl_->scaling.compiled(); }
+int Context::compiled() const noexcept {
+  return impl_->chooser.compiled() + impl_->scaling.compiled() + impl_->linear.compiled();
+}
 
 }  // namespace ce

@@ -279,33 +279,47 @@ Program generate(const Problem& problem, const Config& config) {
   return program;
 }
 
-Program scale_gradient(DType gradient, DType upstream) {
-  constexpr std::uint32_t threads = 256, unroll = 4;
-  const std::string words = fmt::format("scale_gradient {} upstream={}", name(gradient), name(upstream));
+Program single_kernel(const SingleKernel& kernel) {
   Text text;
-  write_start(text, words, "", scale_gradient_file);
+  write_start(text, kernel.words, "", kernel.file);
   text.line("namespace ce {{");
   text.line("struct problem {{");
-  text.line("  using Element = {};", kernel_type(gradient));
-  text.line("  using Upstream = {};", kernel_type(upstream));
-  text.line("  static constexpr int inputs = 1, threads = {}, unroll = {};", threads, unroll);
-  text.line("  static constexpr bool batched = false, strided = false;");
+  for (const std::string& constant : kernel.constants) text.line("  {};", constant);
   text.line("}};");
   text.line("}}  // namespace ce");
-  text.line("using ce::Arguments;");
+  if (!kernel.own_arguments) text.line("using ce::Arguments;");
   text.line("");
-  write_template(text, scale_gradient_file);
-  const auto blocks = [](const Config&, const Problem& problem) {
-    const std::int64_t tile = threads * unroll * (16 / size_of(problem.dtype));
-    return std::max<std::int64_t>(1, ceil_div(problem.rows, tile));
-  };
+  write_template(text, kernel.file);
   return {.config = {},
-          .sources = {finished(words, std::move(text))},
+          .sources = {finished(kernel.words, std::move(text))},
           .steps = {{.source = 0,
-                     .entry = "ce_scale_gradient",
-                     .threads = threads,
-                     .persistent = true,
-                     .blocks = blocks}}};
+                     .entry = std::string(kernel.entry),
+                     .threads = kernel.threads,
+                     .shared_bytes = kernel.shared_bytes,
+                     .persistent = kernel.persistent,
+                     .blocks = kernel.blocks}}};
+}
+
+std::string type_constant(std::string_view name, DType dtype) {
+  return fmt::format("using {} = {}", name, kernel_type(dtype));
+}
+
+Program scale_gradient(DType gradient, DType upstream) {
+  constexpr std::uint32_t threads = 256, unroll = 4;
+  return single_kernel(
+      {.file = scale_gradient_file,
+       .entry = "ce_scale_gradient",
+       .words = fmt::format("scale_gradient {} upstream={}", name(gradient), name(upstream)),
+       .constants = {type_constant("Element", gradient), type_constant("Upstream", upstream),
+                     fmt::format("static constexpr int inputs = 1, threads = {}, unroll = {}", threads,
+                                 unroll),
+                     "static constexpr bool batched = false, strided = false"},
+       .threads = threads,
+       .persistent = true,
+       .blocks = [](const Config&, const Problem& problem) {
+         const std::int64_t tile = threads * unroll * (16 / size_of(problem.dtype));
+         return std::max<std::int64_t>(1, ceil_div(problem.rows, tile));
+       }});
 }
 
 std::string compile_key(const Source& source, std::string_view compiler) {

@@ -52,6 +52,24 @@ struct Program {
 /// \throws InvalidArgument where the variant does not serve the operation
 [[nodiscard]] Program generate(const Problem& problem, const Config& config);
 
+/// A kernel that is no operation of its own: nothing about it is tuned.
+struct SingleKernel {
+  std::string_view file;  ///< below templates/
+  std::string_view entry;
+  std::string words;                   ///< names it
+  bool own_arguments = false;          ///< the template says what its parameter is; else it is ce::Arguments
+  std::vector<std::string> constants;  ///< members of ce::problem
+  std::uint32_t threads = 0;
+  std::uint32_t shared_bytes = 0;
+  bool persistent = false;  ///< launch no more blocks than run at the same time
+  std::int64_t (*blocks)(const Config&, const Problem&) = nullptr;
+};
+
+[[nodiscard]] Program single_kernel(const SingleKernel& kernel);
+
+/// "using Element = bf16", for its constants.
+[[nodiscard]] std::string type_constant(std::string_view name, DType dtype);
+
 /// Multiplies a dense gradient of `rows` elements (Problem::rows of its launches, Arguments::rows) in place by one number
 /// in device memory. It is no operation of its own: nothing about it is tuned.
 [[nodiscard]] Program scale_gradient(DType gradient, DType upstream);

@@ -601,6 +601,86 @@ CE_C_API ce_status ce_cross_entropy_backward_prepare(ce_context* context,
                                                      const ce_cross_entropy_backward_tensors* tensors,
                                                      ce_stream stream, ce_plan** plan);
 
+/// A dtype that is not chosen.
+#define CE_DTYPE_UNSET (-1)
+
+/// Options of ce_linear_cross_entropy().
+typedef struct ce_linear_cross_entropy_options {
+  size_t struct_size;
+  /// Those of cross entropy; NULL: all at their defaults.
+  const ce_cross_entropy_options* cross_entropy;
+  /// Bytes that a call may take beyond its tensors. 0: a tenth of what is free when a problem of this shape is first met.
+  int64_t memory_budget;
+  int64_t chunk_tokens;   ///< tokens of a chunk; 0: as many as the budget holds
+  ce_dtype logits_dtype;  ///< CE_DTYPE_F32, or that of hidden; CE_DTYPE_UNSET: that of hidden
+  /// What the gradient of the weight is summed in over chunks: CE_DTYPE_F32, or its own dtype. CE_DTYPE_UNSET: f32 where
+  /// there is more than one chunk and the budget holds it.
+  ce_dtype accumulation;
+} ce_linear_cross_entropy_options;
+#define CE_LINEAR_CROSS_ENTROPY_OPTIONS_INIT \
+  { sizeof(ce_linear_cross_entropy_options), NULL, 0, 0, CE_DTYPE_UNSET, CE_DTYPE_UNSET }
+
+typedef struct ce_linear_cross_entropy_tensors {
+  size_t struct_size;
+  const ce_tensor* hidden;  ///< [tokens, hidden], f32, f16 or bf16
+  const ce_tensor* weight;  ///< [classes, hidden], as hidden
+  const ce_tensor* bias;    ///< optional: [classes], f32, f16 or bf16
+  const ce_tensor* target;  ///< [tokens] i32 or i64; or probabilities [tokens, classes] of the logits' dtype
+  const ce_tensor* loss;    ///< optional: [tokens] for CE_REDUCTION_NONE, else [1]; f32 or the logits' dtype
+  const ce_tensor* hidden_grad;   ///< optional: as hidden
+  const ce_tensor* weight_grad;   ///< optional: dense [classes, hidden], f32 or the dtype of the weight
+  const ce_tensor* bias_grad;     ///< optional, with bias: [classes], f32 or the dtype of the bias
+  const ce_tensor* upstream;      ///< optional, with gradients: [1] or [tokens] of the loss's dtype
+  const ce_tensor* class_weight;  ///< optional: [classes], f32 or the logits' dtype
+  const ce_tensor* z_loss;        ///< from here on as in ce_cross_entropy_tensors
+  const ce_tensor* lse;
+  const ce_tensor* argmax;
+  const ce_tensor* hit;
+  const ce_tensor* logprob;
+  const ce_tensor* entropy;
+  const ce_tensor* row_weight;
+  const ce_tensor* divisor;
+  const ce_tensor* entropy_upstream;
+  const ce_tensor* lse_upstream;
+  /// optional: u8 [workspace_bytes of the schedule], aligned to 256 bytes. Without it the context keeps memory for each
+  /// stream, and a call that is captured into a graph finds it only where one that was not has made it.
+  const ce_tensor* workspace;
+} ce_linear_cross_entropy_tensors;
+#define CE_LINEAR_CROSS_ENTROPY_TENSORS_INIT                                                              \
+  {                                                                                                       \
+    sizeof(ce_linear_cross_entropy_tensors), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,  \
+        NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL                                  \
+  }
+
+/// Cross entropy of the logits hidden x weight^T + bias, and on demand the gradients of all three, in chunks of tokens: the
+/// logits of one chunk at a time are in memory. The products are cuBLASLt's. A gradient that is not given costs no
+/// product. A target out of range is told with its row in its chunk.
+/// \returns CE_STATUS_UNSUPPORTED also where there is no cuBLASLt, or where the stream is captured and scratch memory is
+/// still to be allocated
+CE_C_API ce_status ce_linear_cross_entropy(ce_context* context,
+                                           const ce_linear_cross_entropy_options* options,
+                                           const ce_linear_cross_entropy_tensors* tensors, ce_stream stream,
+                                           const ce_choice** choice);
+
+/// How such a call is done.
+typedef struct ce_linear_schedule {
+  size_t struct_size;
+  int64_t chunk_tokens;     ///< of each chunk but the last, which may have fewer
+  int64_t chunks;           ///< 0 without tokens
+  int64_t workspace_bytes;  ///< beyond the tensors
+  ce_dtype accumulation;    ///< of the gradient of the weight, over chunks
+  int32_t reserved;         ///< 0
+} ce_linear_schedule;
+#define CE_LINEAR_SCHEDULE_INIT \
+  { sizeof(ce_linear_schedule), 0, 0, 0, CE_DTYPE_F32, 0 }
+
+/// Enqueues nothing.
+/// \param schedule  receives it, as far as its struct_size goes
+CE_C_API ce_status ce_linear_cross_entropy_schedule(ce_context* context,
+                                                    const ce_linear_cross_entropy_options* options,
+                                                    const ce_linear_cross_entropy_tensors* tensors,
+                                                    ce_linear_schedule* schedule);
+
 /// Multiplies a gradient in place by the gradient of the loss, where that becomes known only after
 /// ce_cross_entropy() wrote both: enqueues grad *= upstream. Where the factor is 1, nearly always, nothing but it
 /// is read, and the call takes the GPU a few microseconds. The product is made in f32 and rounded once.

@@ -13,6 +13,7 @@
 #include "ce/dtype_of.hpp"
 #include "ce/error.hpp"
 #include "ce/language.hpp"
+#include "ce/linear.hpp"
 #include "ce/log.hpp"
 #include "ce/operations.hpp"
 #include "ce/tensor.hpp"

@@ -12,6 +12,7 @@
 #include "ce/dtype.hpp"
 #include "ce/export.hpp"
 #include "ce/language.hpp"
+#include "ce/linear.hpp"
 #include "ce/operations.hpp"
 
 namespace ce {
@@ -133,6 +134,10 @@ template <AnyOperation Operation>
 CE_API const Choice& run(const Operation& operation, const typename Operation::Tensors& tensors,
                          Stream stream = nullptr);
 
+/// The same of LinearCrossEntropy.
+CE_API const Choice& run(const LinearCrossEntropy& operation, const LinearCrossEntropy::Tensors& tensors,
+                         Stream stream = nullptr);
+
 /// A device, a database and the kernels chosen so far. Thread-safe. Leaves the thread's current CUDA context,
 /// and its floating-point environment, as they were. A child of fork() makes its own; the end of its parent's does nothing.
 class CE_API Context {
@@ -167,6 +172,19 @@ class CE_API Context {
   template <AnyOperation Operation>
   [[nodiscard]] Plan prepare(const Operation& operation, const typename Operation::Tensors& tensors,
                              Stream stream = nullptr);
+
+  /// Enqueues the products and the kernels of every chunk on the stream. Calls on several streams need memory each; where
+  /// Tensors::workspace is not given, threads that call on one stream take turns.
+  /// \returns which kernel of cross entropy ran, and why
+  /// \throws as for other operations; Unsupported also where there is no cuBLASLt, or where the stream is captured into a
+  /// graph and the call's scratch memory is still to be allocated
+  const Choice& run(const LinearCrossEntropy& operation, const LinearCrossEntropy::Tensors& tensors,
+                    Stream stream = nullptr);
+
+  /// How run() would do it: what memory it takes, for callers that bring a workspace. Enqueues nothing. Of the tensors in
+  /// device memory their addresses are only checked.
+  [[nodiscard]] LinearSchedule schedule(const LinearCrossEntropy& operation,
+                                        const LinearCrossEntropy::Tensors& tensors);
 
   /// Waits for the stream and looks whether a call on it has met a target out of range since the last check. Calls on
   /// other streams are not looked at, so threads with a stream each hear of their own calls alone; on the host device,

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdlib>
@@ -559,6 +560,65 @@ TEST_F(Interface, TakesOptionsOfTheDefaultContext) {
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_TRUE(WIFEXITED(status));
   EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+TEST_F(Interface, ALinearLayersCrossEntropyIsThatOfItsLogits) {
+  constexpr std::int64_t tokens = rows, hidden = 3, classes = columns;
+  std::array<float, tokens * hidden> states{};
+  std::array<float, classes * hidden> weights{};
+  std::array<float, classes> biases{};
+  for (std::size_t i = 0; i < states.size(); ++i) states[i] = static_cast<float>(i * 5 % 7) / 4 - 1;
+  for (std::size_t i = 0; i < weights.size(); ++i) weights[i] = static_cast<float>(i * 3 % 11) / 4 - 1;
+  for (std::size_t i = 0; i < biases.size(); ++i) biases[i] = static_cast<float>(i) / 8;
+  for (std::size_t token = 0; token < tokens; ++token)
+    for (std::size_t c = 0; c < classes; ++c) {
+      x[token * classes + c] = biases[c];
+      for (std::size_t k = 0; k < hidden; ++k)
+        x[token * classes + c] += states[token * hidden + k] * weights[c * hidden + k];
+    }
+  ASSERT_EQ(ce_cross_entropy(context, nullptr, &cross_entropy, nullptr, nullptr), CE_STATUS_SUCCESS)
+      << ce_last_error();
+  const float want = mean;
+
+  const ce_tensor h = ce_matrix(states.data(), CE_DTYPE_F32, tokens, hidden),
+                  w = ce_matrix(weights.data(), CE_DTYPE_F32, classes, hidden),
+                  b = ce_vector(biases.data(), CE_DTYPE_F32, classes);
+  std::array<float, classes * hidden> gradients{};
+  const ce_tensor dw = ce_matrix(gradients.data(), CE_DTYPE_F32, classes, hidden);
+  ce_linear_cross_entropy_tensors tensors = CE_LINEAR_CROSS_ENTROPY_TENSORS_INIT;
+  tensors.hidden = &h;
+  tensors.weight = &w;
+  tensors.bias = &b;
+  tensors.target = &target;
+  tensors.loss = &loss;
+  tensors.weight_grad = &dw;
+  ce_linear_cross_entropy_options linear = CE_LINEAR_CROSS_ENTROPY_OPTIONS_INIT;
+  linear.chunk_tokens = 3;
+  ce_linear_schedule schedule = CE_LINEAR_SCHEDULE_INIT;
+  ASSERT_EQ(ce_linear_cross_entropy_schedule(context, &linear, &tensors, &schedule), CE_STATUS_SUCCESS);
+  EXPECT_EQ(schedule.chunks, 2);
+  EXPECT_EQ(schedule.chunk_tokens, 3);
+  EXPECT_GT(schedule.workspace_bytes, 0);
+  mean = 0;
+  const ce_choice* choice = nullptr;
+  ASSERT_EQ(ce_linear_cross_entropy(context, &linear, &tensors, nullptr, &choice), CE_STATUS_SUCCESS)
+      << ce_last_error();
+  EXPECT_NEAR(mean, want, 1e-5);
+  EXPECT_NE(choice, nullptr);
+  EXPECT_TRUE(std::any_of(gradients.begin(), gradients.end(), [](float value) { return value != 0; }));
+
+  ce_cross_entropy_options of_loss = CE_CROSS_ENTROPY_OPTIONS_INIT;
+  of_loss.reduction = CE_REDUCTION_SUM;
+  linear.cross_entropy = &of_loss;
+  ASSERT_EQ(ce_linear_cross_entropy(context, &linear, &tensors, nullptr, nullptr), CE_STATUS_SUCCESS);
+  EXPECT_NEAR(mean, want * 3, 1e-4) << "three targets count";
+
+  linear.logits_dtype = CE_DTYPE_F16;
+  EXPECT_EQ(ce_linear_cross_entropy(context, &linear, &tensors, nullptr, nullptr),
+            CE_STATUS_INVALID_ARGUMENT);
+  EXPECT_STREQ(last_details().argument, "logits_dtype");
+  EXPECT_EQ(ce_linear_cross_entropy_schedule(context, &linear, &tensors, nullptr),
+            CE_STATUS_INVALID_ARGUMENT);
 }
 
 }  // namespace

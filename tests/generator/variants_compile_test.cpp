@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "ce/error.hpp"
+#include "generator/linear.hpp"
 #include "generator/operations/cross_entropy.hpp"
 #include "generator/source.hpp"
 #include "generator/variant.hpp"
@@ -185,6 +186,16 @@ TEST_P(CompileForArchitecture, EveryVariant) {
   for (const DType dtype : {DType::f32, DType::f16, DType::bf16})
     for (const DType upstream : {DType::f32, dtype})
       compiler.expect_compiles(scale_gradient(dtype, upstream));
+  for (const DType dtype : {DType::f16, DType::bf16}) {
+    compiler.expect_compiles(linear_convert(DType::f32, dtype));
+    compiler.expect_compiles(linear_convert(dtype, DType::f32));
+    compiler.expect_compiles(linear_column_sums(dtype));
+    compiler.expect_compiles(linear_loss_sum(dtype));
+  }
+  for (const bool weights : {false, true})
+    for (const bool scales : {false, weights})
+      compiler.expect_compiles(linear_divisor({.weights = weights, .scales = scales}));
+  compiler.expect_compiles(linear_divisor({.probabilities = true}));
   const bool is_full = test::is_required("CE_FULL_TESTS");
   const bool sees_operations =
       capability == 90 || (is_full && (capability == 75 || capability == supported.back()));

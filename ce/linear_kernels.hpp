@@ -1,0 +1,48 @@
+#pragma once
+/// \file
+/// The kernels that run around the products of LinearCrossEntropy. Not installed.
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "cache/cache.hpp"
+#include "generator/linear.hpp"
+#include "runtime/device.hpp"
+#include "templates/linear_arguments.cuh"
+#include "tuner/kernel.hpp"
+
+namespace ce {
+
+/// Each is made on first use. Thread-safe. All methods enqueue on the stream.
+/// \throws CompileError, Unsupported, DeviceError
+class LinearKernels {
+ public:
+  LinearKernels(runtime::Device& device, cache::Cache& cache) : device_(device), cache_(cache) {}
+
+  /// Rounds `elements` elements.
+  void convert(const void* from, DType from_dtype, void* to, DType to_dtype, std::int64_t elements,
+               Stream stream);
+  /// \param arguments  target, weight, rows, columns, ignore_index, divisor, scaled_weight
+  void divisor(const generator::LinearDivisor& which, const LinearArguments& arguments, Stream stream);
+  /// \param arguments  losses, z_losses, rows, loss, z_loss
+  void sum_losses(DType loss, const LinearArguments& arguments, Stream stream);
+  /// \param arguments  input, output, rows, columns, stride, accumulates
+  void sum_columns(DType element, const LinearArguments& arguments, Stream stream);
+
+  /// Compiler runs.
+  [[nodiscard]] int compiled() const noexcept { return compiled_; }
+
+ private:
+  void launch(const generator::Program& program, const LinearArguments& arguments, Stream stream);
+
+  runtime::Device& device_;
+  cache::Cache& cache_;
+  std::atomic<int> compiled_ = 0;
+  std::mutex mutex_;  ///< guards what follows; kernels stay where they are
+  std::map<std::string, std::unique_ptr<const tuner::Kernel>> kernels_;
+};
+
+}  // namespace ce

@@ -1,0 +1,364 @@
+#include "ce/linear_losses.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+
+#include "ce/error.hpp"
+#include "ce/workspaces.hpp"
+
+namespace ce {
+namespace {
+
+/// CU_STREAM_PER_THREAD.
+bool is_stream_of_thread(Stream stream) noexcept { return reinterpret_cast<std::uintptr_t>(stream) == 2; }
+
+/// Some rows of a matrix.
+template <class T>
+T rows_of(const T& tensor, std::int64_t first, std::int64_t count) {
+  if (tensor.data == nullptr) return {};
+  T rows = tensor;
+  using Byte = std::conditional_t<std::is_same_v<T, Tensor>, std::byte, const std::byte>;
+  rows.data = static_cast<Byte*>(tensor.data) + first * tensor.row_step() * size_of(tensor.dtype);
+  rows.rows = count;
+  rows.row_stride = tensor.row_step();
+  return rows;
+}
+
+/// Some elements of a vector, which lies as a column or as a row.
+template <class T>
+T elements_of(const T& tensor, std::int64_t first, std::int64_t count) {
+  if (tensor.data == nullptr) return {};
+  using Byte = std::conditional_t<std::is_same_v<T, Tensor>, std::byte, const std::byte>;
+  return {static_cast<Byte*>(tensor.data) + first * size_of(tensor.dtype), tensor.dtype, count};
+}
+
+std::int64_t stride_of(const ConstTensor& tensor) noexcept {
+  return std::max(tensor.row_step(), tensor.columns);
+}
+
+}  // namespace
+
+// ---- Scratch memory ------------------------------------------------------------------------------------
+
+LinearWorkspaces::Lent LinearWorkspaces::get(Stream stream, std::int64_t bytes) {
+  Entry* entry = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    std::unique_ptr<Entry>& known = entries_[{stream, is_stream_of_thread(stream) ? this_thread() : nullptr}];
+    if (known == nullptr) known = std::make_unique<Entry>();
+    entry = known.get();
+  }
+  Lent lent;
+  lent.lock_ = std::unique_lock(entry->mutex);
+  const bool capturing = stream != nullptr && device_.capturing(stream);
+  const auto wanted = static_cast<std::size_t>(bytes);
+  if (entry->buffer.size() < wanted) {
+    if (capturing)
+      throw Unsupported(fmt::format(
+          "the call is captured into a graph and needs {} bytes of scratch memory, where nothing can be "
+          "allocated: give it "
+          "LinearCrossEntropy::Tensors::workspace, or make the same call on this stream once before",
+          bytes));
+    if (entry->in_graphs) {
+      entry->captured.push_back(std::move(entry->buffer));
+      entry->in_graphs = false;
+    } else if (entry->buffer.size() > 0) {
+      device_.synchronize(stream);  // of a shape that was not met before, whose kernels are tuned anyway
+    }
+    entry->buffer = {};
+    entry->buffer = runtime::Buffer(device_, wanted);
+  }
+  entry->in_graphs |= capturing;
+  lent.data_ = entry->buffer.bytes();
+  return lent;
+}
+
+// ---- One call ------------------------------------------------------------------------------------------
+
+class LinearCall {
+ public:
+  LinearCall(LinearLosses& losses, Context& context, const LinearCrossEntropy& operation,
+             const LinearCrossEntropy::Tensors& tensors, const LinearShape& shape, const LinearPlan& plan,
+             std::byte* workspace, Stream stream)
+      : losses_(losses),
+        context_(context),
+        operation_(operation),
+        tensors_(tensors),
+        shape_(shape),
+        plan_(plan),
+        workspace_(workspace),
+        stream_(stream),
+        sums_losses_(plan.schedule.chunks > 1 && shape.reduction != Reduction::none) {}
+
+  const Choice& run() {
+    const Choice* choice = nullptr;
+    prepare();
+    for (std::int64_t chunk = 0; chunk < plan_.schedule.chunks; ++chunk) {
+      first_ = chunk * plan_.schedule.chunk_tokens;
+      count_ = std::min(plan_.schedule.chunk_tokens, shape_.tokens - first_);
+      make_logits();
+      choice = &make_losses(chunk);
+      make_gradients(chunk);
+    }
+    finish();
+    return choice != nullptr ? *choice : without_tokens();
+  }
+
+ private:
+  [[nodiscard]] void* at(const LinearPiece& piece) const noexcept { return workspace_ + piece.start; }
+  [[nodiscard]] static bool has(const LinearPiece& piece) noexcept { return piece.bytes > 0; }
+  [[nodiscard]] LinearKernels& kernels() const noexcept { return losses_.kernels_; }
+
+  /// What all chunks need.
+  void prepare() {
+    if (shape_.tokens == 0) return;
+    if (has(plan_.bias))
+      kernels().convert(tensors_.bias.data, tensors_.bias.dtype, at(plan_.bias), shape_.logits,
+                        shape_.classes, stream_);
+    if (has(plan_.upstream))
+      kernels().convert(tensors_.upstream.data, tensors_.upstream.dtype, at(plan_.upstream), DType::f32,
+                        shape_.upstreams, stream_);
+    if (has(plan_.divisor) && tensors_.divisor.data == nullptr) {
+      const bool probabilities = is_floating(tensors_.target.dtype),
+                 weights = tensors_.class_weight.data != nullptr && !probabilities;
+      const LinearArguments arguments{
+          .rows = shape_.tokens,
+          .columns = shape_.classes,
+          .target = probabilities ? nullptr : tensors_.target.data,
+          .weight = weights ? tensors_.class_weight.data : nullptr,
+          .scaled_weight = has(plan_.class_weight) ? static_cast<float*>(at(plan_.class_weight)) : nullptr,
+          .divisor = static_cast<float*>(at(plan_.divisor)),
+          .ignore_index = operation_.cross_entropy.ignore_index};
+      kernels().divisor({.target_dtype = probabilities ? DType::i64 : tensors_.target.dtype,
+                         .weight_dtype = weights ? tensors_.class_weight.dtype : DType::f32,
+                         .probabilities = probabilities,
+                         .weights = weights,
+                         .scales = has(plan_.class_weight)},
+                        arguments, stream_);
+    }
+  }
+
+  void multiply(runtime::Matmul matmul, const void* a, const void* b, void* d, const void* bias = nullptr) {
+    matmul.alignment = runtime::alignment_of({a, b, d});
+    const runtime::MatmulAlgorithm algorithm = losses_.algorithm(matmul, plan_.products.bytes);
+    losses_.device_.matmuls().launch(
+        matmul, algorithm, {.a = a, .b = b, .bias = bias, .d = d, .workspace = at(plan_.products)}, stream_);
+  }
+
+  void make_logits() {
+    const ConstTensor hidden = rows_of(tensors_.hidden, first_, count_);
+    const void* bias = has(plan_.bias) ? at(plan_.bias) : tensors_.bias.data;
+    multiply({.m = count_,
+              .n = shape_.classes,
+              .k = shape_.hidden,
+              .input = shape_.dtype,
+              .output = shape_.logits,
+              .b_transposed = true,
+              .bias = bias != nullptr,
+              .a_stride = stride_of(hidden),
+              .b_stride = stride_of(tensors_.weight),
+              .d_stride = shape_.logits_stride()},
+             hidden.data, tensors_.weight.data, at(plan_.logits), bias);
+  }
+
+  /// Where this chunk's losses go.
+  [[nodiscard]] Tensor loss_of(std::int64_t chunk) const {
+    auto* scratch = static_cast<std::byte*>(at(plan_.losses));
+    if (sums_losses_) return {scratch + 4 * chunk, DType::f32, 1};
+    const bool of_rows = shape_.reduction == Reduction::none;
+    if (tensors_.loss.data != nullptr)
+      return of_rows ? elements_of(tensors_.loss, first_, count_) : tensors_.loss;
+    const DType dtype = tensors_.upstream.data != nullptr ? tensors_.upstream.dtype : DType::f32;
+    return {scratch, dtype, of_rows ? count_ : 1};
+  }
+  [[nodiscard]] Tensor z_loss_of(std::int64_t chunk) const {
+    if (tensors_.z_loss.data == nullptr) return {};
+    if (sums_losses_) return {static_cast<std::byte*>(at(plan_.z_losses)) + 4 * chunk, DType::f32, 1};
+    return shape_.reduction == Reduction::none ? elements_of(tensors_.z_loss, first_, count_)
+                                               : tensors_.z_loss;
+  }
+  [[nodiscard]] ConstTensor upstream_of() const {
+    ConstTensor upstream = tensors_.upstream;
+    if (has(plan_.upstream)) upstream = {at(plan_.upstream), DType::f32, shape_.upstreams};
+    return shape_.upstreams == shape_.tokens && shape_.upstreams > 1 ? elements_of(upstream, first_, count_)
+                                                                     : upstream;
+  }
+  [[nodiscard]] ConstTensor divisor_of() const {
+    if (tensors_.divisor.data != nullptr || !has(plan_.divisor)) return tensors_.divisor;
+    return {at(plan_.divisor), DType::f32, 1};
+  }
+
+  const Choice& make_losses(std::int64_t chunk) {
+    const auto own = [&](const auto& tensor) { return elements_of(tensor, first_, count_); };
+    const Tensor logits{at(plan_.logits), shape_.logits, count_, shape_.classes, shape_.logits_stride()};
+    CrossEntropy::Tensors of_chunk{.logits = logits,
+                                   .target = is_floating(tensors_.target.dtype)
+                                                 ? rows_of(tensors_.target, first_, count_)
+                                                 : own(tensors_.target),
+                                   .weight = tensors_.class_weight,
+                                   .upstream = upstream_of(),
+                                   .loss = loss_of(chunk),
+                                   .z_loss = z_loss_of(chunk),
+                                   .lse = own(tensors_.lse),
+                                   .argmax = own(tensors_.argmax),
+                                   .hit = own(tensors_.hit),
+                                   .logprob = own(tensors_.logprob),
+                                   .entropy = own(tensors_.entropy),
+                                   .row_weight = own(tensors_.row_weight),
+                                   .divisor = divisor_of(),
+                                   .entropy_upstream = own(tensors_.entropy_upstream),
+                                   .lse_upstream = own(tensors_.lse_upstream)};
+    if (has(plan_.class_weight)) of_chunk.weight = {at(plan_.class_weight), DType::f32, shape_.classes};
+    if (shape_.gradient()) of_chunk.grad = logits;
+    return context_.run(operation_.cross_entropy, of_chunk, stream_);
+  }
+
+  void make_gradients(std::int64_t chunk) {
+    const void* gradient = at(plan_.logits);
+    const std::int64_t stride = shape_.logits_stride();
+    if (shape_.bias_grad)
+      kernels().sum_columns(shape_.logits,
+                            {.input = gradient,
+                             .output = has(plan_.bias_sum) ? at(plan_.bias_sum) : tensors_.bias_grad.data,
+                             .rows = count_,
+                             .columns = shape_.classes,
+                             .stride = stride,
+                             .accumulates = chunk > 0},
+                            stream_);
+    if (shape_.converts_logits()) {
+      kernels().convert(gradient, shape_.logits, at(plan_.rounded_logits), shape_.dtype, count_ * stride,
+                        stream_);
+      gradient = at(plan_.rounded_logits);
+    }
+    if (shape_.hidden_grad) {
+      const Tensor hidden_grad = rows_of(tensors_.hidden_grad, first_, count_);
+      multiply({.m = count_,
+                .n = shape_.hidden,
+                .k = shape_.classes,
+                .input = shape_.dtype,
+                .output = shape_.dtype,
+                .a_stride = stride,
+                .b_stride = stride_of(tensors_.weight),
+                .d_stride = stride_of(hidden_grad)},
+               gradient, tensors_.weight.data, hidden_grad.data);
+    }
+    if (shape_.weight_grad) {
+      const ConstTensor hidden = rows_of(tensors_.hidden, first_, count_);
+      const bool apart = has(plan_.weight_sum);
+      multiply({.m = shape_.classes,
+                .n = shape_.hidden,
+                .k = count_,
+                .input = shape_.dtype,
+                .output = apart ? DType::f32 : shape_.weight_grad_dtype,
+                .a_transposed = true,
+                .accumulates = chunk > 0,
+                .a_stride = stride,
+                .b_stride = stride_of(hidden),
+                .d_stride = shape_.hidden},
+               gradient, hidden.data, apart ? at(plan_.weight_sum) : tensors_.weight_grad.data);
+    }
+  }
+
+  /// What is left when all chunks are done.
+  void finish() {
+    if (shape_.tokens == 0) return;
+    if (sums_losses_ && (tensors_.loss.data != nullptr || tensors_.z_loss.data != nullptr)) {
+      const auto* of_chunks = static_cast<const float*>(at(plan_.losses));
+      const auto* z_of_chunks = static_cast<const float*>(at(plan_.z_losses));
+      const DType dtype = tensors_.loss.data != nullptr ? tensors_.loss.dtype : tensors_.z_loss.dtype;
+      kernels().sum_losses(dtype,
+                           {.rows = plan_.schedule.chunks,
+                            .losses = of_chunks,
+                            .z_losses = z_of_chunks,
+                            .loss = tensors_.loss.data,
+                            .z_loss = tensors_.z_loss.data},
+                           stream_);
+    }
+    if (has(plan_.weight_sum))
+      kernels().convert(at(plan_.weight_sum), DType::f32, tensors_.weight_grad.data, shape_.weight_grad_dtype,
+                        shape_.classes * shape_.hidden, stream_);
+    if (has(plan_.bias_sum))
+      kernels().convert(at(plan_.bias_sum), DType::f32, tensors_.bias_grad.data, shape_.bias_grad_dtype,
+                        shape_.classes, stream_);
+  }
+
+  /// The loss of nothing; gradients that sum over tokens are zero.
+  const Choice& without_tokens() {
+    for (const Tensor* grad : {&tensors_.weight_grad, &tensors_.bias_grad})
+      if (grad->data != nullptr)
+        losses_.device_.fill(grad->data, 0,
+                             static_cast<std::size_t>(grad->rows * grad->columns * size_of(grad->dtype)),
+                             stream_);
+    CrossEntropy::Tensors nothing{.logits = {.dtype = shape_.logits, .rows = 0, .columns = shape_.classes},
+                                  .target = {.dtype = tensors_.target.dtype, .rows = 0},
+                                  .loss = tensors_.loss,
+                                  .z_loss = tensors_.z_loss};
+    if (is_floating(tensors_.target.dtype)) nothing.target.columns = shape_.classes;
+    if (nothing.loss.data == nullptr && shape_.reduction != Reduction::none)
+      nothing.loss = {at(plan_.losses), DType::f32, 1};
+    else if (nothing.loss.data == nullptr)
+      nothing.loss = {.dtype = DType::f32, .rows = 0};
+    return context_.run(operation_.cross_entropy, nothing, stream_);
+  }
+
+  LinearLosses& losses_;
+  Context& context_;
+  const LinearCrossEntropy& operation_;
+  const LinearCrossEntropy::Tensors& tensors_;
+  const LinearShape& shape_;
+  const LinearPlan& plan_;
+  std::byte* const workspace_;
+  const Stream stream_;
+  const bool sums_losses_;              ///< each chunk leaves a part of the loss
+  std::int64_t first_ = 0, count_ = 0;  ///< tokens of the chunk
+};
+
+// ---- All calls -----------------------------------------------------------------------------------------
+
+LinearPlan LinearLosses::plan(const LinearShape& shape) {
+  const std::lock_guard lock(mutex_);
+  const auto known = plans_.find(shape);
+  if (known != plans_.end()) return known->second;
+  constexpr std::size_t tenth = 10;
+  const std::int64_t budget =
+      shape.budget > 0 ? shape.budget : static_cast<std::int64_t>(device_.free_bytes() / tenth);
+  return plans_.emplace(shape, plan_for(shape, budget)).first->second;
+}
+
+runtime::MatmulAlgorithm LinearLosses::algorithm(const runtime::Matmul& matmul, std::int64_t most_workspace) {
+  const std::lock_guard lock(mutex_);
+  const auto known = algorithms_.find({matmul, most_workspace});
+  if (known != algorithms_.end()) return known->second;
+  return algorithms_
+      .emplace(std::pair(matmul, most_workspace),
+               device_.matmuls().algorithms(matmul, most_workspace, 1).front())
+      .first->second;
+}
+
+LinearSchedule LinearLosses::schedule(const LinearCrossEntropy& operation,
+                                      const LinearCrossEntropy::Tensors& tensors) {
+  return plan(shape_of(operation, tensors, device_)).schedule;
+}
+
+const Choice& LinearLosses::run(Context& context, const LinearCrossEntropy& operation,
+                                const LinearCrossEntropy::Tensors& tensors, Stream stream) {
+  const runtime::Session session(device_);
+  const LinearShape shape = shape_of(operation, tensors, device_);
+  const LinearPlan plan = this->plan(shape);
+  const std::int64_t bytes = plan.schedule.workspace_bytes;
+  if (const Tensor& own = tensors.workspace; own.data != nullptr) {
+    if (own.rows * own.columns < bytes)
+      throw InvalidArgument("workspace", text_of_count(own.rows * own.columns),
+                            fmt::format("{} or more: LinearSchedule::workspace_bytes", text_of_count(bytes)));
+    return LinearCall(*this, context, operation, tensors, shape, plan, static_cast<std::byte*>(own.data),
+                      stream)
+        .run();
+  }
+  const LinearWorkspaces::Lent lent = workspaces_.get(stream, bytes);
+  return LinearCall(*this, context, operation, tensors, shape, plan, lent.data(), stream).run();
+}
+
+}  // namespace ce

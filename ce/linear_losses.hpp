@@ -1,0 +1,84 @@
+#pragma once
+/// \file
+/// Calls of LinearCrossEntropy: chunks of tokens, products, and the kernels of cross entropy between them. Not installed.
+
+#include <compare>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "cache/cache.hpp"
+#include "ce/context.hpp"
+#include "ce/linear_kernels.hpp"
+#include "ce/linear_schedule.hpp"
+#include "runtime/device.hpp"
+
+namespace ce {
+
+/// Scratch memory for each stream, as much as its largest call has needed.
+class LinearWorkspaces {
+ public:
+  explicit LinearWorkspaces(runtime::Device& device) : device_(device) {}
+
+  /// Whoever holds it is the only one to enqueue calls that use it.
+  class Lent {
+   public:
+    [[nodiscard]] std::byte* data() const noexcept { return data_; }
+
+   private:
+    friend class LinearWorkspaces;
+    std::unique_lock<std::mutex> lock_;
+    std::byte* data_ = nullptr;
+  };
+  /// \throws OutOfMemory, Unsupported where the stream is captured and has no such memory yet
+  [[nodiscard]] Lent get(Stream stream, std::int64_t bytes);
+
+ private:
+  struct Key {
+    Stream stream;
+    const void* thread;  ///< of a stream that each thread has its own of
+    friend auto operator<=>(const Key&, const Key&) = default;
+  };
+  struct Entry {
+    std::mutex mutex;  ///< guards the rest
+    runtime::Buffer buffer;
+    std::vector<runtime::Buffer> captured;  ///< outgrown, but graphs may point to them
+    bool in_graphs = false;
+  };
+
+  runtime::Device& device_;
+  std::mutex mutex_;  ///< guards what follows
+  std::map<Key, std::unique_ptr<Entry>> entries_;
+};
+
+class LinearLosses {
+ public:
+  LinearLosses(runtime::Device& device, cache::Cache& cache)
+      : device_(device), kernels_(device, cache), workspaces_(device) {}
+
+  [[nodiscard]] LinearSchedule schedule(const LinearCrossEntropy& operation,
+                                        const LinearCrossEntropy::Tensors& tensors);
+  /// \param context  whose device this is; runs the kernels of cross entropy
+  const Choice& run(Context& context, const LinearCrossEntropy& operation,
+                    const LinearCrossEntropy::Tensors& tensors, Stream stream);
+  /// Compiler runs.
+  [[nodiscard]] int compiled() const noexcept { return kernels_.compiled(); }
+
+ private:
+  friend class LinearCall;
+  /// Of a shape: found once, so that all calls of it are alike whatever memory is free meanwhile.
+  [[nodiscard]] LinearPlan plan(const LinearShape& shape);
+  [[nodiscard]] runtime::MatmulAlgorithm algorithm(const runtime::Matmul& matmul,
+                                                   std::int64_t most_workspace);
+
+  runtime::Device& device_;
+  LinearKernels kernels_;
+  LinearWorkspaces workspaces_;
+  std::mutex mutex_;  ///< guards what follows
+  std::map<LinearShape, LinearPlan> plans_;
+  std::map<std::pair<runtime::Matmul, std::int64_t>, runtime::MatmulAlgorithm> algorithms_;
+};
+
+}  // namespace ce

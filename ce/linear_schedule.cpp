@@ -1,0 +1,297 @@
+#include "ce/linear_schedule.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+
+#include "ce/error.hpp"
+#include "generator/ceil_div.hpp"
+
+namespace ce {
+namespace {
+
+using generator::ceil_div;
+
+/// What cuBLASLt is recommended to be given on an H100; never more than an eighth of the budget.
+constexpr std::int64_t product_bytes = std::int64_t{32} << 20;
+/// With fewer tokens in a chunk, reading and writing the sums of the weight's gradient takes longer than its products.
+constexpr std::int64_t least_f32_chunk = 256;
+/// Even where the budget does not hold them.
+constexpr std::int64_t least_chunk = 64;
+/// Tiles of products are so tall.
+constexpr std::int64_t tile_tokens = 128;
+constexpr std::int64_t line_bytes = 128, piece_bytes = 256;
+
+std::int64_t rounded_up(std::int64_t value, std::int64_t step) { return ceil_div(value, step) * step; }
+
+/// Rows of adjacent elements, evenly apart.
+void check_rows(std::string_view name, const ConstTensor& tensor, const runtime::Device& device) {
+  check_tensor(name, tensor, device);
+  if (!is_floating(tensor.dtype))
+    throw InvalidArgument(fmt::format("{}.dtype", name), text_of(tensor.dtype), "f32, f16 or bf16");
+  if (tensor.batch_rows != 0 || (tensor.columns > 1 && tensor.column_stride != 1))
+    throw InvalidArgument(name, text_of_view(tensor), "rows of adjacent elements, evenly apart");
+}
+
+void check_f32_or_own(std::string_view name, const ConstTensor& tensor, DType own, std::string_view whose) {
+  if (tensor.dtype != DType::f32) check_dtype(name, tensor, own, fmt::format("that of {}, or f32", whose));
+}
+
+/// Vectors [tokens] of any dtype; what else must hold of them CrossEntropy checks.
+void check_of_tokens(std::string_view name, const ConstTensor& tensor, std::int64_t tokens,
+                     const runtime::Device& device) {
+  if (!is_given(name, tensor)) return;
+  check_tensor(name, tensor, device);
+  check_vector(name, tensor, tokens);
+}
+
+void check_dtypes(const LinearCrossEntropy& operation, DType dtype) {
+  if (const auto logits = operation.logits_dtype; logits && *logits != DType::f32 && *logits != dtype)
+    throw InvalidArgument("logits_dtype", text_of(*logits),
+                          fmt::format("f32, or {}, that of hidden", name(dtype)));
+  if (operation.memory_budget < 0)
+    throw InvalidArgument("memory_budget", fmt::to_string(operation.memory_budget), "0 or more");
+  if (operation.chunk_tokens < 0)
+    throw InvalidArgument("chunk_tokens", fmt::to_string(operation.chunk_tokens), "0 or more");
+}
+
+void check_memory(const LinearCrossEntropy::Tensors& tensors) {
+  CallMemory memory;
+  const auto add = [&](std::string_view name, const ConstTensor& tensor, bool written) {
+    if (tensor.data != nullptr) memory.add(name, tensor, written);
+  };
+  add("hidden", tensors.hidden, false);
+  add("weight", tensors.weight, false);
+  add("bias", tensors.bias, false);
+  add("target", tensors.target, false);
+  add("upstream", tensors.upstream, false);
+  add("class_weight", tensors.class_weight, false);
+  add("row_weight", tensors.row_weight, false);
+  add("loss", tensors.loss, true);
+  add("z_loss", tensors.z_loss, true);
+  add("lse", tensors.lse, true);
+  add("logprob", tensors.logprob, true);
+  add("entropy", tensors.entropy, true);
+  add("hidden_grad", tensors.hidden_grad, true);
+  add("weight_grad", tensors.weight_grad, true);
+  add("bias_grad", tensors.bias_grad, true);
+  add("workspace", tensors.workspace, true);
+}
+
+}  // namespace
+
+std::int64_t LinearShape::logits_stride() const noexcept {
+  return rounded_up(classes, line_bytes / std::min(size_of(dtype), size_of(logits)));
+}
+
+LinearShape shape_of(const LinearCrossEntropy& operation, const LinearCrossEntropy::Tensors& tensors,
+                     const runtime::Device& device) {
+  const ConstTensor &hidden = tensors.hidden, &weight = tensors.weight, &target = tensors.target;
+  require("hidden", hidden);
+  require("weight", weight);
+  require("target", target);
+  check_rows("hidden", hidden, device);
+  check_rows("weight", weight, device);
+  if (weight.rows < 1) throw InvalidArgument("weight.rows", fmt::to_string(weight.rows), "1 or more classes");
+  if (weight.columns != hidden.columns)
+    throw InvalidArgument("weight.columns", fmt::to_string(weight.columns),
+                          fmt::format("the {} columns of hidden", hidden.columns));
+  check_dtype("weight", weight, hidden.dtype, "that of hidden");
+  check_dtypes(operation, hidden.dtype);
+  LinearShape shape{.tokens = hidden.rows,
+                    .hidden = hidden.columns,
+                    .classes = weight.rows,
+                    .dtype = hidden.dtype,
+                    .logits = operation.logits_dtype.value_or(hidden.dtype),
+                    .reduction = operation.cross_entropy.reduction,
+                    .budget = operation.memory_budget,
+                    .chunk_tokens = operation.chunk_tokens};
+
+  if (is_given("bias", tensors.bias)) {
+    check_rows("bias", tensors.bias, device);
+    check_vector("bias", tensors.bias, shape.classes);
+    shape.converts_bias = tensors.bias.dtype != shape.logits;
+  }
+  if (is_given("hidden_grad", tensors.hidden_grad)) {
+    check_same_shape("hidden_grad", tensors.hidden_grad, "hidden", hidden);
+    check_rows("hidden_grad", tensors.hidden_grad, device);
+    shape.hidden_grad = true;
+  }
+  if (const ConstTensor& grad = *view_of(tensors.weight_grad); is_given("weight_grad", grad)) {
+    ConstTensor model = weight;
+    model.dtype = grad.dtype;
+    check_same_shape("weight_grad", grad, "weight", model);
+    check_rows("weight_grad", grad, device);
+    check_f32_or_own("weight_grad", grad, weight.dtype, "weight");
+    if (grad.rows > 1 && grad.row_step() != grad.columns)
+      throw InvalidArgument("weight_grad", text_of_view(grad), "rows that follow each other");
+    shape.weight_grad = true;
+    shape.weight_grad_dtype = grad.dtype;
+  }
+  if (is_given("bias_grad", tensors.bias_grad)) {
+    if (tensors.bias.data == nullptr)
+      throw InvalidArgument("bias_grad.data", "set", "null where there is no bias");
+    check_rows("bias_grad", tensors.bias_grad, device);
+    check_vector("bias_grad", tensors.bias_grad, shape.classes);
+    check_f32_or_own("bias_grad", tensors.bias_grad, tensors.bias.dtype, "bias");
+    shape.bias_grad = true;
+    shape.bias_grad_dtype = tensors.bias_grad.dtype;
+  }
+  if (operation.accumulation) {
+    const DType own = shape.weight_grad ? shape.weight_grad_dtype : shape.dtype;
+    if (*operation.accumulation != DType::f32 && *operation.accumulation != own)
+      throw InvalidArgument("accumulation", text_of(*operation.accumulation),
+                            fmt::format("f32, or {}, that of weight_grad", name(own)));
+    (*operation.accumulation == DType::f32 ? shape.f32_accumulation : shape.own_accumulation) = true;
+  }
+
+  // Vectors of tokens are cut into chunks, so that nobody below sees how long they are.
+  const bool probabilities = is_floating(target.dtype);
+  if (probabilities) {
+    check_rows("target", target, device);
+    if (target.rows != shape.tokens || target.columns != shape.classes)
+      throw InvalidArgument(
+          "target", text_of_view(target),
+          fmt::format("class indices, or probabilities {} x {}", shape.tokens, shape.classes));
+  } else {
+    check_of_tokens("target", target, shape.tokens, device);
+  }
+  if (shape.reduction == Reduction::none) {
+    check_of_tokens("loss", tensors.loss, shape.tokens, device);
+    check_of_tokens("z_loss", tensors.z_loss, shape.tokens, device);
+  }
+  for (const auto& [name, tensor] : {std::pair{"lse", &tensors.lse},
+                                     {"argmax", &tensors.argmax},
+                                     {"hit", &tensors.hit},
+                                     {"logprob", &tensors.logprob},
+                                     {"entropy", &tensors.entropy}})
+    check_of_tokens(name, *tensor, shape.tokens, device);
+  for (const auto& [name, tensor] : {std::pair{"row_weight", &tensors.row_weight},
+                                     {"entropy_upstream", &tensors.entropy_upstream},
+                                     {"lse_upstream", &tensors.lse_upstream}})
+    check_of_tokens(name, *tensor, shape.tokens, device);
+  shape.has_loss = is_given("loss", tensors.loss);
+  if (const ConstTensor& upstream = tensors.upstream; is_given("upstream", upstream)) {
+    if (!shape.gradient()) throw InvalidArgument("upstream.data", "set", "null where there is no gradient");
+    check_tensor("upstream", upstream, device);
+    shape.upstreams = is_vector(upstream, 1) ? 1 : shape.tokens;
+    check_vector("upstream", upstream, shape.upstreams);
+    check_f32_or("upstream", upstream, shape.logits);
+    if (shape.has_loss) check_dtype("upstream", upstream, tensors.loss.dtype, "that of loss");
+    shape.converts_upstream = shape.reduction != Reduction::none && upstream.dtype != DType::f32;
+  }
+  shape.scales_weights = shape.reduction == Reduction::mean && !probabilities &&
+                         tensors.class_weight.data != nullptr && operation.cross_entropy.z_loss != 0 &&
+                         tensors.divisor.data == nullptr;
+  if (is_given("class_weight", tensors.class_weight)) {
+    check_tensor("class_weight", tensors.class_weight, device);
+    check_vector("class_weight", tensors.class_weight, shape.classes);
+    check_f32_or("class_weight", tensors.class_weight, shape.logits);
+  }
+  if (const ConstTensor& workspace = *view_of(tensors.workspace); is_given("workspace", workspace)) {
+    check_dtype("workspace", workspace, DType::u8, "always");
+    check_tensor("workspace", workspace, device);
+    check_vector("workspace", workspace, workspace.rows * workspace.columns);
+    if (reinterpret_cast<std::uintptr_t>(workspace.data) % piece_bytes != 0)
+      throw InvalidArgument("workspace.data", fmt::format("{}", workspace.data),
+                            fmt::format("an address aligned to {} bytes", piece_bytes));
+  }
+  check_memory(tensors);
+  return shape;
+}
+
+namespace {
+
+/// Bytes that each token of a chunk takes.
+std::int64_t bytes_of_token(const LinearShape& shape) {
+  std::int64_t bytes = shape.logits_stride() * size_of(shape.logits);
+  if (shape.converts_logits()) bytes += shape.logits_stride() * size_of(shape.dtype);
+  if (!shape.has_loss && shape.reduction == Reduction::none) bytes += 4;
+  return bytes;
+}
+
+bool sums_apart(const LinearShape& shape) {
+  return shape.weight_grad && shape.weight_grad_dtype != DType::f32;
+}
+std::int64_t bytes_of_weight_sum(const LinearShape& shape) { return shape.classes * shape.hidden * 4; }
+
+/// Chunks of about one size, none of more tokens than `most`.
+std::int64_t even_chunk(std::int64_t tokens, std::int64_t most) {
+  const std::int64_t even = rounded_up(ceil_div(tokens, ceil_div(tokens, most)), tile_tokens);
+  if (even <= most) return even;
+  return most >= tile_tokens ? most / tile_tokens * tile_tokens : most;
+}
+
+class Pieces {
+ public:
+  LinearPiece take(std::int64_t bytes) {
+    const LinearPiece piece{next_, bytes};
+    next_ += rounded_up(bytes, piece_bytes);
+    return piece;
+  }
+  [[nodiscard]] std::int64_t total() const noexcept { return next_; }
+
+ private:
+  std::int64_t next_ = 0;
+};
+
+LinearPlan planned(const LinearShape& shape, std::int64_t chunk, bool f32_sum, std::int64_t for_products) {
+  LinearPlan plan;
+  const std::int64_t chunks = shape.tokens == 0 ? 0 : ceil_div(shape.tokens, chunk);
+  const bool sums = chunks > 1 && sums_apart(shape) && f32_sum, many = chunks > 1;
+  plan.schedule = {.chunk_tokens = chunk,
+                   .chunks = chunks,
+                   .accumulation = sums || !sums_apart(shape) ? DType::f32 : shape.weight_grad_dtype};
+  Pieces pieces;
+  const std::int64_t elements = chunk * shape.logits_stride();
+  plan.logits = pieces.take(elements * size_of(shape.logits));
+  if (shape.converts_logits()) plan.rounded_logits = pieces.take(elements * size_of(shape.dtype));
+  if (sums) plan.weight_sum = pieces.take(bytes_of_weight_sum(shape));
+  if (shape.bias_grad && shape.bias_grad_dtype != DType::f32) plan.bias_sum = pieces.take(shape.classes * 4);
+  if (shape.converts_bias) plan.bias = pieces.take(shape.classes * size_of(shape.logits));
+  if (many && shape.scales_weights) plan.class_weight = pieces.take(shape.classes * 4);
+  if (many && shape.converts_upstream) plan.upstream = pieces.take(shape.upstreams * 4);
+  if (many && shape.reduction == Reduction::mean) plan.divisor = pieces.take(4);
+  if (many && shape.reduction != Reduction::none) {
+    plan.losses = pieces.take(chunks * 4);
+    plan.z_losses = pieces.take(chunks * 4);
+  } else if (!shape.has_loss) {
+    plan.losses = pieces.take(shape.reduction == Reduction::none ? chunk * 4 : 4);
+  }
+  plan.products = pieces.take(for_products);
+  plan.schedule.workspace_bytes = pieces.total();
+  return plan;
+}
+
+}  // namespace
+
+LinearPlan plan_for(const LinearShape& shape, std::int64_t budget) {
+  const std::int64_t for_products = std::min(product_bytes, budget / 8 / piece_bytes * piece_bytes);
+  const auto plan = [&](std::int64_t chunk, bool f32_sum) {
+    return planned(shape, chunk, f32_sum, for_products);
+  };
+  const bool may_sum = !shape.own_accumulation;
+  if (shape.chunk_tokens > 0 || shape.tokens == 0) {
+    const LinearPlan first = plan(std::min(shape.chunk_tokens, shape.tokens), may_sum);
+    if (shape.f32_accumulation || first.schedule.workspace_bytes <= budget) return first;
+    return plan(first.schedule.chunk_tokens, false);
+  }
+  if (const LinearPlan whole = plan(shape.tokens, false); whole.schedule.workspace_bytes <= budget)
+    return whole;
+  const auto most_with = [&](bool f32_sum) {
+    // What does not grow with the chunk, taken from plans of two chunks of one token.
+    const std::int64_t beside = plan(1, f32_sum).schedule.workspace_bytes - bytes_of_token(shape);
+    return std::max<std::int64_t>((budget - beside) / bytes_of_token(shape), 0);
+  };
+  bool f32_sum = may_sum && sums_apart(shape);
+  std::int64_t most = most_with(f32_sum);
+  if (f32_sum && !shape.f32_accumulation && most < std::min(least_f32_chunk, shape.tokens)) {
+    f32_sum = false;
+    most = most_with(false);
+  }
+  return plan(even_chunk(shape.tokens, std::clamp(most, std::min(least_chunk, shape.tokens), shape.tokens)),
+              f32_sum);
+}
+
+}  // namespace ce

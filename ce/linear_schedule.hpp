@@ -1,0 +1,61 @@
+#pragma once
+/// \file
+/// What a call of LinearCrossEntropy asks for, and where its scratch memory lies. Not installed.
+
+#include <compare>
+#include <cstdint>
+
+#include "ce/check_tensor.hpp"
+#include "ce/linear.hpp"
+#include "runtime/device.hpp"
+
+namespace ce {
+
+/// All of a call that its schedule depends on.
+struct LinearShape {
+  std::int64_t tokens = 0, hidden = 0, classes = 0;
+  DType dtype = DType::f32;   ///< of hidden and weight
+  DType logits = DType::f32;  ///< of the logits and of their gradient
+  Reduction reduction = Reduction::mean;
+  bool hidden_grad = false, weight_grad = false, bias_grad = false;
+  DType weight_grad_dtype = DType::f32, bias_grad_dtype = DType::f32;
+  bool converts_bias = false;      ///< it has another dtype than the logits
+  bool converts_upstream = false;  ///< to f32, where there is more than one chunk
+  std::int64_t upstreams = 0;      ///< numbers in the upstream gradient
+  bool has_loss = false;           ///< the caller wants it
+  bool scales_weights = false;     ///< of the classes: see templates/linear/divisor.cuh
+  std::int64_t budget = 0;         ///< as the caller gave it; 0: unset
+  std::int64_t chunk_tokens = 0;   ///< the same
+  bool f32_accumulation = false, own_accumulation = false;  ///< as the caller asked for; neither: unset
+
+  friend auto operator<=>(const LinearShape&, const LinearShape&) = default;
+
+  [[nodiscard]] bool gradient() const noexcept { return hidden_grad || weight_grad || bias_grad; }
+  /// Elements from one row of the logits to the next: whole lines of memory.
+  [[nodiscard]] std::int64_t logits_stride() const noexcept;
+  /// The gradient of the logits has to be rounded for the products.
+  [[nodiscard]] bool converts_logits() const noexcept {
+    return (hidden_grad || weight_grad) && logits != dtype;
+  }
+};
+
+/// Checks what is the linear layer's of a call, and that each tensor of tokens has all of them; CrossEntropy checks the
+/// rest. \throws InvalidArgument
+[[nodiscard]] LinearShape shape_of(const LinearCrossEntropy& operation,
+                                   const LinearCrossEntropy::Tensors& tensors, const runtime::Device& device);
+
+/// A piece of the workspace.
+struct LinearPiece {
+  std::int64_t start = 0, bytes = 0;
+};
+
+struct LinearPlan {
+  LinearSchedule schedule;
+  LinearPiece logits, rounded_logits, weight_sum, bias_sum, bias, class_weight, divisor, upstream, losses,
+      z_losses, products;
+};
+
+/// \param budget  bytes of scratch memory
+[[nodiscard]] LinearPlan plan_for(const LinearShape& shape, std::int64_t budget);
+
+}  // namespace ce

@@ -1,0 +1,435 @@
+// LinearCrossEntropy from end to end on one device, against f64: options, dtypes and outputs drawn together, chunks of any
+// size, logits that tie.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <optional>
+#include <random>
+
+#include "ce/error.hpp"
+#include "tests/ce/fixture.hpp"
+#include "tests/seed.hpp"
+#include "tuner/verify/reference.hpp"
+
+namespace ce::test {
+namespace {
+
+using testing::HasSubstr;
+
+/// Quarters from -1 to 1: so few bits that products of rows of a dozen are exact in bf16, and often tie.
+std::vector<double> quarters(std::int64_t count, std::mt19937_64& random) {
+  std::uniform_int_distribution<int> uniform(-4, 4);
+  std::vector<double> values(static_cast<std::size_t>(count));
+  for (double& value : values) value = uniform(random) / 4.;
+  return values;
+}
+
+std::vector<double> positive(std::int64_t count, std::mt19937_64& random) {
+  std::uniform_real_distribution<double> uniform(0.25, 2);
+  std::vector<double> values(static_cast<std::size_t>(count));
+  for (double& value : values) value = uniform(random);
+  return values;
+}
+
+struct LinearCase {
+  std::string name;
+  LinearCrossEntropy operation;
+  std::int64_t tokens = 21, hidden = 12, classes = 40;
+  DType dtype = DType::f32, loss_dtype = DType::f32, target_dtype = DType::i64;
+  std::optional<DType> weight_grad_dtype = {}, bias_dtype = {}, bias_grad_dtype = {}, class_weight_dtype = {};
+  int upstreams = 0;  ///< 0, 1, or 2 for one for each token
+  bool probabilities = false, hidden_grad = true, weight_grad = true, loss = true, rows = false,
+       strided = false;
+  bool divisor = false, row_weight = false, statistics_upstream = false, own_workspace = false;
+};
+
+/// The tensors of a case with random values, and what must come out of them.
+class LinearCall {
+ public:
+  LinearCall(Context& context, const LinearCase& which, std::uint64_t seed)
+      : context_(context), case_(which), random_(seed) {
+    const Layout apart = which.strided ? Layout{.padding = 8} : Layout{};
+    const DType logits = which.operation.logits_dtype.value_or(which.dtype);
+    Tensors& t = tensors;
+    hidden_ = input("hidden", t.hidden, which.dtype, which.tokens, which.hidden, quarters, apart);
+    weight_ = input("weight", t.weight, which.dtype, which.classes, which.hidden, quarters, apart);
+    if (which.bias_dtype) bias_ = input("bias", t.bias, *which.bias_dtype, which.classes, 1, quarters);
+    make_logits(logits);
+    make_target(logits);
+    const bool none = which.operation.cross_entropy.reduction == Reduction::none;
+    const std::int64_t losses = none ? which.tokens : 1;
+    if (which.loss) output("loss", t.loss, which.loss_dtype, losses, 1);
+    if (which.loss && which.operation.cross_entropy.z_loss != 0)
+      output("z_loss", t.z_loss, which.loss_dtype, losses, 1);
+    if (which.hidden_grad)
+      output("hidden_grad", t.hidden_grad, which.dtype, which.tokens, which.hidden, apart);
+    if (which.weight_grad)
+      output("weight_grad", t.weight_grad, which.weight_grad_dtype.value_or(which.dtype), which.classes,
+             which.hidden);
+    if (which.bias_grad_dtype) output("bias_grad", t.bias_grad, *which.bias_grad_dtype, which.classes, 1);
+    if (which.class_weight_dtype)
+      class_weight_ =
+          input("class_weight", t.class_weight, *which.class_weight_dtype, which.classes, 1, positive);
+    if (which.upstreams > 0)
+      upstream_ = input("upstream", t.upstream, which.loss_dtype, which.upstreams == 1 ? 1 : which.tokens, 1,
+                        positive);
+    if (which.row_weight)
+      row_weight_ = input("row_weight", t.row_weight, DType::f32, which.tokens, 1, positive);
+    if (which.divisor) divisor_ = input("divisor", t.divisor, DType::f32, 1, 1, positive);
+    if (which.statistics_upstream) {
+      entropy_upstream_ =
+          input("entropy_upstream", t.entropy_upstream, DType::f32, which.tokens, 1, positive);
+      lse_upstream_ = input("lse_upstream", t.lse_upstream, DType::f32, which.tokens, 1, positive);
+    }
+    if (which.rows) {
+      output("lse", t.lse, DType::f32, which.tokens, 1);
+      output("entropy", t.entropy, DType::f32, which.tokens, 1);
+      output("argmax", t.argmax, DType::i64, which.tokens, 1);
+      if (!which.probabilities) {
+        output("logprob", t.logprob, DType::f32, which.tokens, 1);
+        output("hit", t.hit, DType::u8, which.tokens, 1);
+      }
+    }
+    if (which.own_workspace) {
+      workspace_.emplace(
+          context.allocate(static_cast<std::size_t>(context.schedule(which.operation, t).workspace_bytes)));
+      t.workspace = {workspace_->data(), DType::u8, static_cast<std::int64_t>(workspace_->bytes())};
+    }
+  }
+
+  void run() {
+    context_.run(case_.operation, tensors);
+    context_.synchronize();
+  }
+
+  void expect_right() const {
+    const CrossEntropy& options = case_.operation.cross_entropy;
+    const generator::CrossEntropyReference want =
+        generator::cross_entropy({.columns = case_.classes,
+                                  .logits = logits_,
+                                  .targets = target_,
+                                  .probabilities = probabilities_,
+                                  .weights = class_weight_,
+                                  .upstream = upstream_,
+                                  .row_weights = row_weight_,
+                                  .entropy_upstream = entropy_upstream_,
+                                  .lse_upstream = lse_upstream_,
+                                  .ignore_index = options.ignore_index,
+                                  .reduction = options.reduction,
+                                  .smoothing = options.label_smoothing,
+                                  .z_scale = options.z_loss,
+                                  .cap = options.softcap,
+                                  .scale = options.logit_scale,
+                                  .token_scaling = options.token_scaling,
+                                  .divisor = divisor_.empty() ? 0 : divisor_.front(),
+                                  .gradient = true});
+    const bool none = options.reduction == Reduction::none;
+    const double of_loss = 1.01 * rounding(case_.loss_dtype) + 4e-6;
+    const auto check = [&](const char* name, const std::vector<double>& expected, double relative,
+                           double absolute) {
+      if (const Matrix* matrix = find(name)) {
+        expect_near(matrix->values(), expected, relative, absolute, name);
+        EXPECT_TRUE(matrix->frame_is_intact()) << name;
+      }
+    };
+    check("loss", none ? want.losses : std::vector{want.loss}, of_loss, 1e-5);
+    check("z_loss", none ? want.z_losses : std::vector{want.z_loss}, of_loss, 1e-5);
+    check("lse", want.lse, 4e-6, 1e-5);
+    check("logprob", want.logprob, 4e-6, 1e-5);
+    check("entropy", want.entropy, 1e-5, 1e-5);
+    const auto check_indices = [&](const char* name, const std::vector<std::int64_t>& expected) {
+      const Matrix* matrix = find(name);
+      EXPECT_TRUE(matrix == nullptr || matrix->indices() == expected) << name;
+    };
+    check_indices("argmax", want.argmax);
+    check_indices("hit", {want.hit.begin(), want.hit.end()});
+    expect_gradients(want.gradient);
+  }
+
+  /// The bytes of all outputs.
+  [[nodiscard]] std::vector<std::vector<std::byte>> results() const {
+    std::vector<std::vector<std::byte>> all;
+    for (const auto& [name, matrix] : matrices_) all.push_back(matrix.bytes());
+    return all;
+  }
+
+  using Tensors = LinearCrossEntropy::Tensors;
+  Tensors tensors;
+
+  [[nodiscard]] const Matrix* find(const std::string& name) const {
+    for (const auto& [own, matrix] : matrices_)
+      if (own == name) return &matrix;
+    return nullptr;
+  }
+
+ private:
+  std::vector<double> input(const char* name, ConstTensor& tensor, DType dtype, std::int64_t rows,
+                            std::int64_t columns,
+                            const std::function<std::vector<double>(std::int64_t, std::mt19937_64&)>& draw,
+                            Layout layout = {}) {
+    Matrix& matrix = matrices_.emplace_back(name, Matrix(context_, dtype, rows, columns, layout)).second;
+    tensor = matrix.tensor();
+    return matrix.set(draw(rows * columns, random_));
+  }
+  void output(const char* name, Tensor& tensor, DType dtype, std::int64_t rows, std::int64_t columns,
+              Layout layout = {}) {
+    tensor = matrices_.emplace_back(name, Matrix(context_, dtype, rows, columns, layout)).second.tensor();
+  }
+
+  void make_logits(DType dtype) {
+    std::vector<double> exact(static_cast<std::size_t>(case_.tokens * case_.classes));
+    for (std::int64_t token = 0; token < case_.tokens; ++token)
+      for (std::int64_t c = 0; c < case_.classes; ++c) {
+        double sum = bias_.empty() ? 0 : bias_[static_cast<std::size_t>(c)];
+        for (std::int64_t k = 0; k < case_.hidden; ++k) sum += hidden(token, k) * weight(c, k);
+        exact[static_cast<std::size_t>(token * case_.classes + c)] = sum;
+      }
+    logits_ = Matrix(context_, dtype, case_.tokens, case_.classes).set(exact);
+  }
+
+  void make_target(DType logits) {
+    if (case_.probabilities) {
+      probabilities_ =
+          input("target", tensors.target, logits, case_.tokens, case_.classes, [&](auto count, auto& random) {
+            std::vector<double> all = positive(count, random);
+            for (double& p : all) p /= static_cast<double>(case_.classes);
+            return all;
+          });
+      return;
+    }
+    std::uniform_int_distribution<std::int64_t> uniform(0, case_.classes - 1);
+    target_.resize(static_cast<std::size_t>(case_.tokens));
+    for (std::int64_t& target : target_)
+      target = random_() % 4 == 0 ? case_.operation.cross_entropy.ignore_index : uniform(random_);
+    Matrix& matrix =
+        matrices_.emplace_back("target", Matrix(context_, case_.target_dtype, case_.tokens, 1)).second;
+    matrix.set_indices(target_);
+    tensors.target = matrix.tensor();
+  }
+
+  [[nodiscard]] double hidden(std::int64_t token, std::int64_t k) const {
+    return hidden_[static_cast<std::size_t>(token * case_.hidden + k)];
+  }
+  [[nodiscard]] double weight(std::int64_t c, std::int64_t k) const {
+    return weight_[static_cast<std::size_t>(c * case_.hidden + k)];
+  }
+
+  /// Within the roundings on the way: of the gradient of the logits, of each sum over a chunk, and of the result.
+  void expect_gradients(const std::vector<double>& gradient) const {
+    const double element =
+        rounding(case_.operation.logits_dtype.value_or(case_.dtype)) + rounding(case_.dtype) + 4e-6;
+    const auto check = [&](const char* name, std::int64_t rows, std::int64_t columns, double roundings,
+                           auto&& term, std::int64_t terms) {
+      const Matrix* matrix = find(name);
+      if (matrix == nullptr) return;
+      const std::vector<double> got = matrix->values();
+      for (std::int64_t row = 0; row < rows; ++row)
+        for (std::int64_t column = 0; column < columns; ++column) {
+          double sum = 0, magnitude = 0;
+          for (std::int64_t i = 0; i < terms; ++i) {
+            const double own = term(row, column, i);
+            sum += own;
+            magnitude += std::abs(own);
+          }
+          const double value = got[static_cast<std::size_t>(row * columns + column)];
+          ASSERT_NEAR(value, sum, 1.1 * (element + roundings) * magnitude + 1e-6)
+              << name << '[' << row << ", " << column << ']';
+        }
+      EXPECT_TRUE(matrix->frame_is_intact()) << name;
+    };
+    const auto of_logits = [&](std::int64_t token, std::int64_t c) {
+      return gradient[static_cast<std::size_t>(token * case_.classes + c)];
+    };
+    const double own = rounding(case_.dtype);
+    check(
+        "hidden_grad", case_.tokens, case_.hidden, own,
+        [&](auto token, auto k, auto c) { return of_logits(token, c) * weight(c, k); }, case_.classes);
+    const bool rounds_chunks = case_.operation.accumulation.value_or(DType::f32) != DType::f32;
+    check(
+        "weight_grad", case_.classes, case_.hidden, own * (rounds_chunks ? 6 : 1),
+        [&](auto c, auto k, auto token) { return of_logits(token, c) * hidden(token, k); }, case_.tokens);
+    check(
+        "bias_grad", case_.classes, 1, rounding(case_.bias_grad_dtype.value_or(DType::f32)),
+        [&](auto c, auto, auto token) { return of_logits(token, c); }, case_.tokens);
+  }
+
+  Context& context_;
+  LinearCase case_;
+  std::mt19937_64 random_;
+  std::vector<std::pair<std::string, Matrix>> matrices_;
+  std::optional<Memory> workspace_;
+  std::vector<double> hidden_, weight_, bias_, logits_, probabilities_, class_weight_, upstream_, row_weight_,
+      divisor_, entropy_upstream_, lse_upstream_;
+  std::vector<std::int64_t> target_;
+};
+
+class Linear : public ContextTest {
+ protected:
+  void SetUp() override {
+    ContextTest::SetUp();
+    if (!IsSkipped()) context = std::make_unique<Context>(options(Policy::lookup));
+  }
+  void expect_right(LinearCase which) {
+    // All in one, an odd number, and a power of two.
+    for (const std::int64_t chunk : {std::int64_t{0}, std::int64_t{5}, std::int64_t{8}}) {
+      which.operation.chunk_tokens = chunk;
+      SCOPED_TRACE(fmt::format("{}, chunks of {}", which.name, chunk));
+      LinearCall call(*context, which, test_seed());
+      call.run();
+      call.expect_right();
+      if (HasFatalFailure()) return;
+    }
+  }
+
+  std::unique_ptr<Context> context;
+};
+
+LinearCase named(std::string name, LinearCase which) {
+  which.name = std::move(name);
+  return which;
+}
+
+/// Options, dtypes and outputs in such company that each meets the others somewhere.
+std::vector<LinearCase> linear_cases() {
+  return {
+      named("mean", {}),
+      named("mean_bf16",
+            {.dtype = bf16, .loss_dtype = bf16, .target_dtype = DType::i32, .upstreams = 1, .strided = true}),
+      named("f32_logits",
+            {.operation = {.cross_entropy = {.reduction = Reduction::sum, .label_smoothing = 0.1f},
+                           .logits_dtype = DType::f32},
+             .dtype = bf16,
+             .weight_grad_dtype = DType::f32,
+             .bias_dtype = bf16,
+             .bias_grad_dtype = DType::f32,
+             .rows = true}),
+      named("rows_f16", {.operation = {.cross_entropy = {.reduction = Reduction::none, .softcap = 8}},
+                         .dtype = f16,
+                         .loss_dtype = f16,
+                         .bias_dtype = DType::f32,
+                         .bias_grad_dtype = DType::f32,
+                         .upstreams = 2,
+                         .own_workspace = true}),
+      named("weights_and_z_loss", {.operation = {.cross_entropy = {.z_loss = 0.01f, .logit_scale = 0.5f}},
+                                   .class_weight_dtype = DType::f32,
+                                   .rows = true,
+                                   .row_weight = true}),
+      named("weights_bf16", {.operation = {.cross_entropy = {.label_smoothing = 0.2f}, .accumulation = bf16},
+                             .dtype = bf16,
+                             .class_weight_dtype = bf16,
+                             .upstreams = 2,
+                             .loss = false}),
+      named("probabilities",
+            {.operation = {.cross_entropy = {.z_loss = 0.01f}}, .probabilities = true, .rows = true}),
+      named("divisor",
+            {.operation = {.cross_entropy = {.token_scaling = 1}}, .weight_grad = false, .divisor = true}),
+      named("logprob_and_entropy",
+            {.operation = {.cross_entropy = {.reduction = Reduction::none, .logit_scale = 2}},
+             .upstreams = 2,
+             .hidden_grad = false,
+             .loss = false,
+             .rows = true,
+             .statistics_upstream = true}),
+      named("evaluation", {.operation = {.cross_entropy = {.reduction = Reduction::sum}},
+                           .dtype = bf16,
+                           .hidden_grad = false,
+                           .weight_grad = false,
+                           .rows = true}),
+  };
+}
+
+TEST_F(Linear, IsCrossEntropyOfALinearLayerWhateverTheOptionsAndTheChunks) {
+  for (const LinearCase& which : linear_cases()) {
+    expect_right(which);
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST_F(Linear, AnyTokensAndAnyWidths) {
+  for (const auto& [tokens, hidden, classes] :
+       {std::array<std::int64_t, 3>{1, 1, 1}, {2, 3, 130}, {17, 8, 33}, {33, 5, 2}})
+    expect_right({.name = fmt::format("{} x {} x {}", tokens, hidden, classes),
+                  .tokens = tokens,
+                  .hidden = hidden,
+                  .classes = classes});
+}
+
+TEST_F(Linear, TheSameCallGivesTheSameBits) {
+  const LinearCase which{.operation = {.chunk_tokens = 6}, .dtype = bf16};
+  LinearCall first(*context, which, 5), second(*context, which, 5);
+  first.run();
+  second.run();
+  EXPECT_EQ(first.results(), second.results());
+}
+
+TEST_F(Linear, WithoutTokensThereIsNoLossAndNoGradient) {
+  LinearCall call(*context, {.tokens = 3, .weight_grad_dtype = DType::f32}, 1);
+  LinearCrossEntropy::Tensors& tensors = call.tensors;
+  tensors.hidden.rows = tensors.hidden_grad.rows = tensors.target.rows = 0;
+  context->run(LinearCrossEntropy{}, tensors);
+  context->synchronize();
+  EXPECT_TRUE(std::isnan(call.find("loss")->values().front()));
+  EXPECT_THAT(call.find("weight_grad")->values(), testing::Each(0.));
+  EXPECT_TRUE(call.find("hidden_grad")->is_untouched());
+}
+
+TEST_F(Linear, AllTokensIgnoredMakeAMeanOfNothing) {
+  LinearCall call(*context, {.operation = {.chunk_tokens = 8}}, 1);
+  Matrix targets(*context, DType::i64, 21, 1);
+  targets.set_indices(std::vector<std::int64_t>(21, -100));
+  call.tensors.target = targets.tensor();
+  context->run({.chunk_tokens = 8}, call.tensors);
+  context->synchronize();
+  EXPECT_TRUE(std::isnan(call.find("loss")->values().front()));
+  EXPECT_THAT(call.find("weight_grad")->values(), testing::Each(0.));
+}
+
+TEST_F(Linear, ATargetOutOfRangeIsTold) {
+  LinearCall call(*context, {.operation = {.chunk_tokens = 8}}, 1);
+  std::vector<std::int64_t> values(21, 1);
+  values[10] = 4000;
+  Matrix targets(*context, DType::i64, 21, 1);
+  targets.set_indices(values);
+  call.tensors.target = targets.tensor();
+  context->run({.chunk_tokens = 8}, call.tensors);
+  EXPECT_THROW(context->check(nullptr), TargetOutOfRange);
+  EXPECT_TRUE(std::isnan(call.find("loss")->values().front()));
+}
+
+TEST_F(Linear, AWrongCallIsRefusedByName) {
+  const auto message = [&](const LinearCrossEntropy& operation, auto&& change) -> std::string {
+    LinearCall call(*context, {}, 1);
+    change(call.tensors);
+    try {
+      context->run(operation, call.tensors);
+    } catch (const InvalidArgument& error) {
+      return error.what();
+    }
+    return "nothing";
+  };
+  using Tensors = LinearCrossEntropy::Tensors;
+  EXPECT_THAT(message({}, [](Tensors& t) { t.weight.columns = 11; }),
+              AllOf(HasSubstr("LinearCrossEntropy"), HasSubstr("weight.columns"), HasSubstr("12")));
+  EXPECT_THAT(message({}, [](Tensors& t) { t.weight.dtype = f16; }), HasSubstr("weight.dtype"));
+  EXPECT_THAT(message({}, [](Tensors& t) { t.target.rows = 20; }), HasSubstr("target"));
+  EXPECT_THAT(message({}, [](Tensors& t) { t.weight_grad.rows = 39; }), HasSubstr("weight_grad.rows"));
+  EXPECT_THAT(message({}, [](Tensors& t) { t.hidden_grad = t.weight_grad; }), HasSubstr("hidden_grad"));
+  EXPECT_THAT(message({}, [](Tensors& t) { t.hidden = {}; }), HasSubstr("hidden"));
+  EXPECT_THAT(message({}, [](Tensors& t) { t.bias_grad = t.loss; }), HasSubstr("bias"));
+  EXPECT_THAT(message({}, [](Tensors& t) { t.hidden_grad.data = const_cast<void*>(t.hidden.data); }),
+              HasSubstr("overlapping"));
+  EXPECT_THAT(message({.logits_dtype = bf16}, [](Tensors&) {}), HasSubstr("logits_dtype"));
+  EXPECT_THAT(message({.accumulation = f16}, [](Tensors&) {}), HasSubstr("accumulation"));
+  EXPECT_THAT(message({.memory_budget = -1}, [](Tensors&) {}), HasSubstr("memory_budget"));
+  EXPECT_THAT(message({.chunk_tokens = -1}, [](Tensors&) {}), HasSubstr("chunk_tokens"));
+  EXPECT_THAT(message({.cross_entropy = {.label_smoothing = 2}}, [](Tensors&) {}),
+              HasSubstr("label_smoothing"));
+  Matrix small(*context, DType::u8, 256, 1);
+  EXPECT_THAT(message({}, [&](Tensors& t) { t.workspace = small.tensor(); }), HasSubstr("workspace"));
+}
+
+}  // namespace
+}  // namespace ce::test
