@@ -130,7 +130,7 @@ def large_step(rows: int, columns: int) -> dict[str, dict[str, float]]:
         "ce.torch, upstream 0.5": step(ct.cross_entropy, leaf, target, 0.5),
         "ce.torch, from logsumexp": step(
             lambda x, t: torch.ops.ce.cross_entropy(
-                x, t, None, None, None, -100, 1, 0.0, 0.0, 0.0, 1.0, 0.0, False, False, False, False, True, False
+                x, t, None, None, None, None, -100, 1, 0.0, 0.0, 0.0, 1.0, 0.0, False, False, False, False, True, False
             )[0],
             leaf,
             target,

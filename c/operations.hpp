@@ -121,7 +121,7 @@ struct Interface<CrossEntropy> {
   }
   [[nodiscard]] static CrossEntropy::Tensors tensors(const Tensors& given) {
     const auto& [size, logits, target, weight, upstream, loss, grad, z_loss, lse, argmax, hit, logprob,
-                 entropy, row_weight, divisor, entropy_upstream, lse_upstream] = given;
+                 entropy, row_weight, row_scale, divisor, entropy_upstream, lse_upstream] = given;
     const CrossEntropy::Tensors tensors{.logits = tensor_from("logits", logits),
                                         .target = tensor_from("target", target),
                                         .weight = tensor_from("weight", weight),
@@ -135,11 +135,12 @@ struct Interface<CrossEntropy> {
                                         .logprob = tensor_from("logprob", logprob),
                                         .entropy = tensor_from("entropy", entropy),
                                         .row_weight = tensor_from("row_weight", row_weight),
+                                        .row_scale = tensor_from("row_scale", row_scale),
                                         .divisor = tensor_from("divisor", divisor),
                                         .entropy_upstream = tensor_from("entropy_upstream", entropy_upstream),
                                         .lse_upstream = tensor_from("lse_upstream", lse_upstream)};
-    [[maybe_unused]] const auto& [f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13, f14, f15, f16] =
-        tensors;
+    [[maybe_unused]] const auto& [f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13, f14, f15, f16,
+                                  f17] = tensors;
     return tensors;
   }
 };
@@ -155,8 +156,8 @@ struct Interface<CrossEntropyBackward> {
     return cross_entropy_from<CrossEntropyBackward>(options);
   }
   [[nodiscard]] static CrossEntropyBackward::Tensors tensors(const Tensors& given) {
-    const auto& [size, logits, target, weight, lse, upstream, grad, logprob, entropy, row_weight, divisor,
-                 entropy_upstream, lse_upstream] = given;
+    const auto& [size, logits, target, weight, lse, upstream, grad, logprob, entropy, row_weight, row_scale,
+                 divisor, entropy_upstream, lse_upstream] = given;
     const CrossEntropyBackward::Tensors tensors{
         .logits = tensor_from("logits", logits),
         .target = tensor_from("target", target),
@@ -167,10 +168,11 @@ struct Interface<CrossEntropyBackward> {
         .logprob = tensor_from("logprob", logprob),
         .entropy = tensor_from("entropy", entropy),
         .row_weight = tensor_from("row_weight", row_weight),
+        .row_scale = tensor_from("row_scale", row_scale),
         .divisor = tensor_from("divisor", divisor),
         .entropy_upstream = tensor_from("entropy_upstream", entropy_upstream),
         .lse_upstream = tensor_from("lse_upstream", lse_upstream)};
-    [[maybe_unused]] const auto& [f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12] = tensors;
+    [[maybe_unused]] const auto& [f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13] = tensors;
     return tensors;
   }
 };

@@ -106,7 +106,7 @@ struct Extent {
 }
 
 /// As many tensors as CrossEntropy has. That no operation has more, ce/known_call.hpp knows.
-inline constexpr std::size_t most_tensors = 16;
+inline constexpr std::size_t most_tensors = 20;
 
 /// The memory of a call's tensors: what is written is nobody else's. What is only read may overlap.
 class CallMemory {

@@ -127,6 +127,7 @@ Request bind_matrices(generator::Operation operation, const Matrix& input, const
                         .logprob = nullptr,
                         .entropy = nullptr,
                         .row_weight = nullptr,
+                        .row_scale = nullptr,
                         .divisor = nullptr,
                         .entropy_upstream = nullptr,
                         .lse_upstream = nullptr,

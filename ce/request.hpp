@@ -44,12 +44,13 @@ inline constexpr std::array<float CrossEntropyOrBackward::*, generator::cross_en
 /// The optional inputs of a call, in the order of generator::cross_entropy_inputs; null for those that it cannot have.
 inline std::array<const ConstTensor*, generator::cross_entropy_inputs.size()> inputs_of(
     const CrossEntropy::Tensors& tensors) noexcept {
-  return {&tensors.row_weight, &tensors.divisor, &tensors.entropy_upstream, &tensors.lse_upstream, nullptr};
+  return {&tensors.row_weight,       &tensors.row_scale,    &tensors.divisor,
+          &tensors.entropy_upstream, &tensors.lse_upstream, nullptr};
 }
 inline std::array<const ConstTensor*, generator::cross_entropy_inputs.size()> inputs_of(
     const CrossEntropyBackward::Tensors& tensors) noexcept {
-  return {&tensors.row_weight, &tensors.divisor, &tensors.entropy_upstream, &tensors.lse_upstream,
-          &tensors.logprob};
+  return {&tensors.row_weight,       &tensors.row_scale,    &tensors.divisor,
+          &tensors.entropy_upstream, &tensors.lse_upstream, &tensors.logprob};
 }
 
 /// The addresses of a call's tensors: null what was not given.
@@ -84,6 +85,7 @@ void set_common_addresses(const Tensors& tensors, Arguments& arguments) noexcept
   arguments.upstream = tensors.upstream.data;
   const auto floats = [](const ConstTensor& tensor) { return static_cast<const float*>(tensor.data); };
   arguments.row_weight = floats(tensors.row_weight);
+  arguments.row_scale = floats(tensors.row_scale);
   arguments.divisor = floats(tensors.divisor);
   arguments.entropy_upstream = floats(tensors.entropy_upstream);
   arguments.lse_upstream = floats(tensors.lse_upstream);

@@ -92,6 +92,7 @@ struct Problem {
   bool token_scaling =
       false;  ///< loss and gradient are multiplied by a power of the target's detached probability
   bool row_weights = false;       ///< and by a weight of the row
+  bool row_scales = false;        ///< logits are multiplied by a number of their row, too
   bool divisor = false;           ///< of the mean, given by the caller
   bool entropy_upstream = false;  ///< the gradient of the entropy of the rows enters that of the logits
   bool lse_upstream = false;      ///< and that of the logsumexp

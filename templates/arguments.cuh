@@ -61,6 +61,7 @@ struct Arguments {
   float* logprob;  ///< [rows]: log-probability of the target; written, or read by cross_entropy_backward
   float* entropy;  ///< [rows]; written, or read by cross_entropy_backward with entropy_upstream
   const float* row_weight;        ///< [rows]
+  const float* row_scale;         ///< [rows]: multiplies `scale`
   const float* divisor;           ///< [1]: of the mean
   const float* entropy_upstream;  ///< [rows]: gradients of the entropies
   const float* lse_upstream;      ///< [rows]: gradients of the logsumexps

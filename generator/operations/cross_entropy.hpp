@@ -190,13 +190,19 @@ struct CrossEntropyInput {
   }
 };
 
-inline constexpr std::array<CrossEntropyInput, 5> cross_entropy_inputs{{
+inline constexpr std::array<CrossEntropyInput, 6> cross_entropy_inputs{{
     {.field = &Problem::row_weights,
      .word = "row_weights",
      .tensor = "row_weight",
      .argument = offsetof(Arguments, row_weight),
      .flag = "--row-weights",
      .help = "Each row's loss and gradient is multiplied by a weight"},
+    {.field = &Problem::row_scales,
+     .word = "row_scales",
+     .tensor = "row_scale",
+     .argument = offsetof(Arguments, row_scale),
+     .flag = "--row-scales",
+     .help = "Each row's logits are multiplied by a number of its own"},
     {.field = &Problem::divisor,
      .word = "divisor",
      .tensor = "divisor",

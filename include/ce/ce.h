@@ -499,7 +499,10 @@ typedef struct ce_cross_entropy_tensors {
       logprob;  ///< optional, with class indices: [rows] f32; z[t] - lse, without options but those of z
   const ce_tensor* entropy;     ///< optional: [rows] f32; -sum_j p[j] log p[j] with p = softmax of z
   const ce_tensor* row_weight;  ///< optional: [rows] f32; multiplies the row's loss, z-loss and gradient
-  const ce_tensor* divisor;     ///< optional, with CE_REDUCTION_MEAN: [1] f32; what the sums are divided by
+  /// optional: [rows] f32; multiplies logit_scale, as 1 / temperature of the row. A row for which the product is not 2^-60 to
+  /// 2^60 is NaN, unless it is left out.
+  const ce_tensor* row_scale;
+  const ce_tensor* divisor;  ///< optional, with CE_REDUCTION_MEAN: [1] f32; what the sums are divided by
   /// optional, with grad: [rows] f32; gradients of the entropies, which enter that of the logits:
   /// dH/dz[j] = -p[j] (log p[j] + H). Neither upstream nor row_weight multiplies them.
   const ce_tensor* entropy_upstream;
@@ -508,7 +511,7 @@ typedef struct ce_cross_entropy_tensors {
 #define CE_CROSS_ENTROPY_TENSORS_INIT                                                                   \
   {                                                                                                     \
     sizeof(ce_cross_entropy_tensors), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, \
-        NULL, NULL, NULL, NULL, NULL                                                                    \
+        NULL, NULL, NULL, NULL, NULL, NULL                                                              \
   }
 
 /// Cross entropy of rows of logits x, and on demand its gradient with respect to the logits, in one pass.
@@ -581,6 +584,7 @@ typedef struct ce_cross_entropy_backward_tensors {
   const ce_tensor* logprob;
   const ce_tensor* entropy;           ///< with entropy_upstream: [rows] f32, ce_cross_entropy()'s
   const ce_tensor* row_weight;        ///< optional: [rows] f32
+  const ce_tensor* row_scale;         ///< optional: [rows] f32
   const ce_tensor* divisor;           ///< optional, with CE_REDUCTION_MEAN: [1] f32
   const ce_tensor* entropy_upstream;  ///< optional: [rows] f32
   const ce_tensor* lse_upstream;      ///< optional: [rows] f32
@@ -588,7 +592,7 @@ typedef struct ce_cross_entropy_backward_tensors {
 #define CE_CROSS_ENTROPY_BACKWARD_TENSORS_INIT                                                             \
   {                                                                                                        \
     sizeof(ce_cross_entropy_backward_tensors), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, \
-        NULL, NULL                                                                                         \
+        NULL, NULL, NULL                                                                                   \
   }
 
 /// The gradient of ce_cross_entropy() with respect to the logits, from the logsumexp that it wrote.

@@ -124,6 +124,9 @@ struct CE_API CrossEntropy {
         {};  ///< optional, with class indices: [rows] f32; z[t] - lse, without any option but those of z
     Tensor entropy = {};          ///< optional: [rows] f32; -sum_j p[j] log p[j] with p = softmax of z
     ConstTensor row_weight = {};  ///< optional: [rows] f32; multiplies the row's loss, z-loss and gradient
+    /// optional: [rows] f32; multiplies logit_scale, as 1 / temperature of the row. A row for which the product is not 2^-60
+    /// to 2^60 is NaN, unless it is left out.
+    ConstTensor row_scale = {};
     ConstTensor divisor = {};  ///< optional, with the reduction mean: [1] f32; what the sums are divided by
     /// optional, with grad: [rows] f32; gradients of the entropies, which enter that of the logits:
     /// dH/dz[j] = -p[j] (log p[j] + H). Neither upstream nor row_weight multiplies them.
@@ -164,6 +167,7 @@ struct CE_API CrossEntropyBackward {
     ConstTensor logprob = {};
     ConstTensor entropy = {};           ///< with entropy_upstream: [rows] f32, CrossEntropy's
     ConstTensor row_weight = {};        ///< optional: [rows] f32
+    ConstTensor row_scale = {};         ///< optional: [rows] f32
     ConstTensor divisor = {};           ///< optional, with the reduction mean: [1] f32
     ConstTensor entropy_upstream = {};  ///< optional: [rows] f32
     ConstTensor lse_upstream = {};      ///< optional: [rows] f32

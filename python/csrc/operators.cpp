@@ -270,6 +270,7 @@ struct Call {
 
   void read_options(Arguments& arguments) {
     row_weight.emplace(arguments);
+    row_scale.emplace(arguments);
     divisor.emplace(arguments);
     options.ignore_index = arguments.integer();
     options.reduction = static_cast<ce_reduction>(arguments.integer());
@@ -307,6 +308,7 @@ struct Call {
     tensors.target = &target_rows;
     tensors.weight = weight.bind(logits_given, "weight");
     tensors.row_weight = bind_rows(*row_weight, "row_weight");
+    tensors.row_scale = bind_rows(*row_scale, "row_scale");
     tensors.divisor = divisor->bind(logits_given, "divisor");
   }
 
@@ -349,7 +351,7 @@ struct Call {
 
   Tensor logits_given, target;
   Vector weight;
-  std::optional<Vector> row_weight, divisor;
+  std::optional<Vector> row_weight, row_scale, divisor;
   std::size_t class_dim = 0;
   ce_tensor target_rows{};
   ce_cross_entropy_options options = CE_CROSS_ENTROPY_OPTIONS_INIT;
@@ -570,7 +572,7 @@ void add_softmax(std::vector<Operator>& all) {
 
 std::vector<Operator> operators() {
   const std::string options =
-      ", Tensor? row_weight, Tensor? divisor, int ignore_index, int reduction, float label_smoothing, "
+      ", Tensor? row_weight, Tensor? row_scale, Tensor? divisor, int ignore_index, int reduction, float label_smoothing, "
       "float z_loss, float softcap, float logit_scale, float token_scaling";
   const std::string f32_loss = options + ", bool f32_loss";
   const std::string wanted =

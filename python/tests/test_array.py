@@ -92,19 +92,25 @@ def test_cross_entropy(host, reduction, seed):
 
 
 def test_what_rows_have_of_their_own(host, seed):
-    """Log-probabilities, entropies, row weights, a divisor, token scaling, further gradients; in one pass and two."""
+    """Log-probabilities, entropies, weights, scales, a divisor, token scaling, other gradients; in one pass and two."""
     random = np.random.default_rng(seed)
     logits = random.standard_normal((2, 3, 50)).astype(np.float32)
     target = random.integers(0, 50, (2, 3))
-    row_weight, of_entropy, of_lse = (random.random((2, 3), np.float32) for _ in range(3))
+    row_weight, row_scale, of_entropy, of_lse = (random.random((2, 3), np.float32) + 0.1 for _ in range(4))
     divisor = np.array(5, np.float32)
     rows = {name: np.empty((2, 3), np.float32) for name in ("lse", "logprob", "entropy")}
     loss, grad = np.empty((), np.float32), np.empty_like(logits)
-    shared = {"row_weight": row_weight, "divisor": divisor, "token_scaling": 0.5, "context": host}
+    shared = {
+        "row_weight": row_weight,
+        "row_scale": row_scale,
+        "divisor": divisor,
+        "token_scaling": 0.5,
+        "context": host,
+    }
     upstreams = {"entropy_upstream": of_entropy, "lse_upstream": of_lse}
-    with_grad = {"grad": grad, "row_weight": row_weight, "divisor": divisor, "token_scaling": 0.5, **upstreams}
+    with_grad = {"grad": grad, **shared, **upstreams}
     ce.array.cross_entropy(logits, target, loss=loss, **rows, **shared)
-    p = softmax(logits.astype(np.float64))
+    p = softmax(logits.astype(np.float64) * row_scale[..., None])
     logprob = np.log(np.take_along_axis(p, target[..., None], -1)[..., 0])
     entropy = -(p * np.log(p)).sum(-1)
     np.testing.assert_allclose(rows["logprob"], logprob, rtol=1e-5, atol=1e-6)
@@ -114,7 +120,8 @@ def test_what_rows_have_of_their_own(host, seed):
     one_hot = (np.arange(50) == target[..., None]).astype(np.float64)
     wanted = factor[..., None] * (p - one_hot) + of_lse[..., None] * p
     wanted -= of_entropy[..., None] * p * (np.log(p) + entropy[..., None])
-    ce.array.cross_entropy(logits, target, loss=loss, context=host, **with_grad)
+    wanted *= row_scale[..., None]
+    ce.array.cross_entropy(logits, target, loss=loss, **with_grad)
     np.testing.assert_allclose(grad, wanted, atol=1e-6)
     later = ce.array.cross_entropy_backward(
         logits,

@@ -81,7 +81,7 @@ def test_a_second_pass_is_as_exact_for_a_confident_row(how, device):
 
     leaf = logits.clone().requires_grad_()
     if how == "operator":
-        numbers = (None, None, -100, 0, 0.0, 0.0, 0.0, 1.0, 0.0)
+        numbers = (None, None, None, -100, 0, 0.0, 0.0, 0.0, 1.0, 0.0)
         loss = torch.ops.ce.cross_entropy(leaf, target, None, *numbers, False, False, False, False, True, False)[0]
     else:
         torch.compiler.reset()
@@ -127,9 +127,12 @@ def plain(
     divisor=None,
     label_smoothing=0.0,
     z_loss=0.0,
+    logit_scale=1.0,
 ):
     """What the options are said to mean, in operations of torch and float64."""
     wide, own = logits.double(), None if weight is None else weight.double()
+    if isinstance(logit_scale, torch.Tensor):
+        wide = wide * logit_scale.double().unsqueeze(1)
     counts = target != -100
     known = target.masked_fill(~counts, 0)
     losses = F.cross_entropy(wide, target, own, reduction="none", label_smoothing=label_smoothing)
@@ -152,8 +155,16 @@ SCALING = {
     "token scaling": {"token_scaling": 1.0},
     "a power": {"token_scaling": 0.5, "label_smoothing": 0.1, "z_loss": 1e-2},
     "row weights": {"row_weight": True},
+    "row scales": {"logit_scale": True},
     "a divisor": {"divisor": 7.0, "z_loss": 1e-2},
-    "all": {"token_scaling": 2.0, "row_weight": True, "divisor": 3.5, "label_smoothing": 0.1, "z_loss": 1e-2},
+    "all": {
+        "token_scaling": 2.0,
+        "row_weight": True,
+        "divisor": 3.5,
+        "label_smoothing": 0.1,
+        "z_loss": 1e-2,
+        "logit_scale": True,
+    },
 }
 
 
@@ -166,6 +177,8 @@ def test_what_scales_a_row(name, reduction, cpu, device, seed):
         options.pop("divisor")
     if options.get("row_weight"):
         options["row_weight"] = torch.rand(7, device=device) * 2
+    if "logit_scale" in options:
+        options["logit_scale"] = torch.rand(7, device=device) + 0.5
     logits, target = 2 * torch.randn(7, 40, device=device), some_targets(7, 40, device)
     before = ct.configure(cpu=cpu)
     try:
@@ -490,6 +503,21 @@ BAD = {
         RuntimeError,
         "row_weight",
         lambda x, t: ct.cross_entropy(x, t, row_weight=x.new_ones(4).requires_grad_()),
+    ),
+    "rows of logit_scale": (
+        ValueError,
+        r"logit_scale has sizes \[3\]; expected a number, or \[4\]",
+        lambda x, t: ct.cross_entropy(x, t, logit_scale=x.new_ones(3)),
+    ),
+    "dtype of logit_scale": (
+        TypeError,
+        "row_scale.dtype",
+        lambda x, t: ct.cross_entropy(x, t, logit_scale=x.new_ones(4).half()),
+    ),
+    "gradient of logit_scale": (
+        RuntimeError,
+        "logit_scale",
+        lambda x, t: ct.cross_entropy(x, t, logit_scale=x.new_ones(4).requires_grad_()),
     ),
     "divisor of a sum": (
         ValueError,

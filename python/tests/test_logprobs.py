@@ -13,9 +13,10 @@ import ce.torch as ct
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 
 
-def plain(logits: Tensor, index: Tensor, temperature: float = 1.0, mask: Tensor | None = None):
+def plain(logits: Tensor, index: Tensor, temperature: float | Tensor = 1.0, mask: Tensor | None = None):
     """In operations of torch."""
-    logarithms = torch.log_softmax(logits / temperature, -1)
+    of_row = temperature.unsqueeze(-1) if isinstance(temperature, Tensor) else temperature
+    logarithms = torch.log_softmax(logits / of_row, -1)
     known = index if mask is None else index.masked_fill(~mask, 0)
     logprob = logarithms.gather(-1, known.unsqueeze(-1)).squeeze(-1)
     entropy = -(torch.exp(logarithms) * logarithms).sum(-1)
@@ -41,7 +42,8 @@ def test_both_and_their_gradients(dtype, sizes, cpu, device, seed):
     mask = torch.rand(sizes[:-1], device=device) < 0.7
     eps = torch.finfo(dtype).eps
     of_logprob, of_entropy = (torch.randn(sizes[:-1], device=device) for _ in range(2))
-    for temperature, chosen in ((1.0, None), (0.7, mask)):
+    of_rows = torch.rand(sizes[:-1], device=device) + 0.5
+    for temperature, chosen in ((1.0, None), (0.7, mask), (of_rows, mask)):
         made = ct.logprobs_and_entropy(logits, index, temperature=temperature, mask=chosen)
         expected = plain(wide, index, temperature, chosen)
         for ours, torchs in zip(made, expected):
@@ -151,14 +153,31 @@ def test_nothing_is_saved_without_a_gradient(device, seed):
         assert sorted(x.numel() for x in saved) == [4, 4, 4, 4, 120]
 
 
+def test_a_temperature_that_is_none_makes_its_row_nan(cpu, device, seed):
+    logits = torch.randn(5, 20, device=device, requires_grad=True)
+    index = torch.tensor([1, 2, 3, 4, -100], device=device)
+    temperature = torch.tensor([0.0, -1.0, float("nan"), 2.0, 0.0], device=device)
+    made = ct.logprobs_and_entropy(logits, index, temperature=temperature)
+    made += (ct.selective_log_softmax(logits, index, temperature),)
+    made += (torch.autograd.grad(sum(x.sum() for x in made), logits)[0].sum(1),)
+    for result in made:
+        assert result.isnan().tolist() == [True, True, True, False, False]
+    several = ct.selective_log_softmax(
+        logits, torch.zeros(5, 2, dtype=torch.int64, device=device), temperature.abs() + 1
+    )
+    expected = (logits / (temperature.abs() + 1).unsqueeze(1)).log_softmax(-1)[:, :2].narrow(1, 0, 1).expand(5, 2)
+    torch.testing.assert_close(several, expected, equal_nan=True)
+
+
 @pytest.mark.parametrize("sizes", [(6, 40), (2, 5, 40)])
 def test_compiles_as_one_graph(sizes, device, seed):
     torch.compiler.reset()
     index = torch.randint(0, 40, sizes[:-1], device=device)
     mask = torch.rand(sizes[:-1], device=device) < 0.7
+    temperature = torch.rand(sizes[:-1], device=device) + 0.5
 
     def loss_of(logits):
-        logprob, entropy = ct.logprobs_and_entropy(logits * 2, index, temperature=0.7, mask=mask)
+        logprob, entropy = ct.logprobs_and_entropy(logits * 2, index, temperature=temperature, mask=mask)
         ratio = torch.exp(ct.selective_log_softmax(logits, index))
         return (ratio * logprob).sum() + 0.1 * entropy.sum()
 
@@ -191,6 +210,12 @@ def test_an_index_out_of_range_is_never_silent(device):
 
 BAD = {
     "temperature": (ValueError, "temperature is 0", {"temperature": 0.0}),
+    "sizes of temperature": (
+        ValueError,
+        r"temperature has sizes \[3\]; expected \[4\]",
+        {"temperature": torch.ones(3)},
+    ),
+    "gradient of temperature": (RuntimeError, "'temperature'", {"temperature": torch.ones(4).requires_grad_()}),
     "sizes of index": (ValueError, r"index has sizes \[3\]; expected \[4\]", {"index": torch.zeros(3).long()}),
     "k of each row": (ValueError, r"index has sizes \[4, 2\]; expected \[4\]", {"index": torch.zeros(4, 2).long()}),
     "sizes of mask": (ValueError, r"mask has sizes \[1\]; expected \[4\]", {"mask": torch.ones(1).bool()}),

@@ -11,9 +11,9 @@ import ce.torch as ct
 from ce.torch import _native
 from conftest import HAS_GPU, needs_gpu
 
-# row_weight, divisor; ignore_index, reduction, label_smoothing, z_loss, softcap, logit_scale, token_scaling
-PLAIN = (None, None, -100, 1, 0.0, 0.0, 0.0, 1.0, 0.0)
-ALL_OPTIONS = (None, None, -100, 0, 0.1, 1e-3, 5.0, 0.5, 0.0)
+# row_weight, row_scale, divisor; ignore_index, reduction, label_smoothing, z_loss, softcap, logit_scale, token_scaling
+PLAIN = (None, None, None, -100, 1, 0.0, 0.0, 0.0, 1.0, 0.0)
+ALL_OPTIONS = (None, None, None, -100, 0, 0.1, 1e-3, 5.0, 0.5, 0.0)
 # f32_loss, return_z_loss, return_argmax, return_hit, return_logprob, return_entropy
 NOTHING, EVERYTHING = (False,) * 6, (True,) * 6
 OF_LOSS, OF_ROWS = (True, True, True, True, False, False), (True, False, False, False, True, True)
@@ -62,11 +62,11 @@ def samples(device: torch.device) -> list[tuple[str, tuple]]:
         ("cross_entropy_with_grad_", (rows(), target, None, None, *PLAIN, *NOTHING)),
         ("cross_entropy_backward", (rows(), target, None, lse, one, *FROM_LSE, *PLAIN)),
         ("cross_entropy_backward_", (rows(), target, weight, lse, each, *FROM_LSE, *ALL_OPTIONS)),
-        ("cross_entropy", (rows(True), target, None, each, None, *SCALED, *EVERYTHING)),
-        ("cross_entropy", (rows(True), target, weight, None, one, *PLAIN[2:], *NOTHING)),
-        ("cross_entropy_loss", (rows(), target, None, each, one, *PLAIN[2:], False)),
-        ("cross_entropy_with_grad", (rows(), target, None, each, each, None, *SCALED, *OF_ROWS)),
-        ("cross_entropy_backward", (rows(), target, None, lse, each, *saved, each, None, *SCALED)),
+        ("cross_entropy", (rows(True), target, None, each, each + 0.5, None, *SCALED, *EVERYTHING)),
+        ("cross_entropy", (rows(True), target, weight, None, None, one, *PLAIN[3:], *NOTHING)),
+        ("cross_entropy_loss", (rows(), target, None, each, None, one, *PLAIN[3:], False)),
+        ("cross_entropy_with_grad", (rows(), target, None, each, each, each + 0.5, None, *SCALED, *OF_ROWS)),
+        ("cross_entropy_backward", (rows(), target, None, lse, each, *saved, each, each + 0.5, None, *SCALED)),
         ("scale_gradient_", (rows(), one)),
     ]
     return found
@@ -98,7 +98,8 @@ def test_the_cpu_computes_the_same_either_way(seed):
         for name, arguments in samples(torch.device("cpu")):
             arguments = tuple(a.detach().clone() if isinstance(a, torch.Tensor) else a for a in arguments)
             if "cross_entropy_backward" in name:  # whose logsumexp and the like are to be those of its logits
-                z = ct._reference.transformed(arguments[0], ct._reference.Options(*(-100, "mean"), *arguments[13:]))
+                options = ct._reference.Options(*(-100, "mean"), *arguments[14:])
+                z = ct._reference.transformed(arguments[0], options, arguments[10])
                 ignored = arguments[1] == -100
                 own = (
                     ct._reference.log_probability(z, arguments[1], ignored),

@@ -43,6 +43,19 @@ struct KeptTerms<true> {
   CE_DEVICE EntropyTerms kept() const { return terms; }
 };
 
+/// The scale of a row, where it has one of its own and writers need it.
+template <bool used>
+struct KeptScale {
+  CE_DEVICE void keep_scale(float) {}
+  CE_DEVICE static float kept_scale() { return 1.f; }
+};
+template <>
+struct KeptScale<true> {
+  float scale;
+  CE_DEVICE void keep_scale(float of_row) { scale = of_row; }
+  CE_DEVICE float kept_scale() const { return scale; }
+};
+
 struct Operation : OperationDefaults {
   using Weight = problem::Weight;
   using ClassWeights = ce::ClassWeights;
@@ -65,6 +78,7 @@ struct Operation : OperationDefaults {
     float upstream = 1.f;
     float weight = 1.f;                    ///< of the target
     float row_weight = 1.f;                ///< of loss and gradient
+    float row_scale = 1.f;                 ///< of the logits
     float of_entropy = 0.f, of_lse = 0.f;  ///< their gradients
 
     CE_DEVICE RowPrefetch() {}
@@ -74,6 +88,7 @@ struct Operation : OperationDefaults {
         upstream = to_float(load_element<Load::ca>(static_cast<const problem::Loss*>(a.upstream) +
                                                    (problem::upstream_rows ? r : 0)));
       if constexpr (problem::row_weights) row_weight = a.row_weight[r];
+      if constexpr (problem::row_scales) row_scale = a.row_scale[r];
       if constexpr (problem::entropy_upstream) of_entropy = a.entropy_upstream[r];
       if constexpr (problem::lse_upstream) of_lse = a.lse_upstream[r];
     }
@@ -114,9 +129,10 @@ struct Operation : OperationDefaults {
   const Arguments& arguments;
   const int64 row;
   const bool leader;
-  const Logits logits;
-  ClassWeights weights;  ///< of all classes: a Variant may have them elsewhere
-  int target = nowhere;  ///< its column
+  Logits logits;
+  bool is_scaled = true;  ///< the row's scale is one
+  ClassWeights weights;   ///< of all classes: a Variant may have them elsewhere
+  int target = nowhere;   ///< its column
   float u_target = 0.f, target_slope = 1.f;
   BatchScalars batch;
   bool dead = false;  ///< outputs are `dead_value`
@@ -149,15 +165,16 @@ struct Operation : OperationDefaults {
       : arguments(a),
         row(r),
         leader(l),
-        logits(kernel_scalars),
+        logits(kernel_scalars.of_row(e.row_scale)),
         weights{ClassWeights::in_memory(a)},
         prefetch(e) {
+    if constexpr (problem::row_scales) is_scaled = kernel_scalars.is_scale(e.row_scale);
     if constexpr (problem::sums && !problem::fuses_sums) step_release();  // ce_sum
   }
   CE_DEVICE Operation(const Arguments& a, int64 r, bool l)
       : Operation(a, r, l, RowPrefetch(a, r), KernelScalars(a)) {}
   /// What outputs need of a row.
-  struct Finalized : KeptTerms<entropy_gradient> {
+  struct Finalized : KeptTerms<entropy_gradient>, KeptScale<problem::row_scales && caps> {
     Probability probability;
     float at_target, per_class, per_probability;
     int target;
@@ -167,6 +184,7 @@ struct Operation : OperationDefaults {
   CE_DEVICE Finalized finalized() const {
     Finalized row;
     row.keep(of_entropy);
+    row.keep_scale(prefetch.row_scale);
     row.probability = probability;
     row.at_target = at_target;
     row.per_class = per_class;
@@ -188,6 +206,7 @@ struct Operation : OperationDefaults {
     dead = of.dead;
     dead_value = of.dead_value;
     of_entropy = of.kept();
+    if constexpr (problem::row_scales && caps) logits = Logits(arguments).of_row(of.kept_scale());
   }
   CE_DEVICE static float padding() { return -infinity(); }
   CE_DEVICE float factor() const { return exponent_of_e * logits.unit(); }
@@ -225,7 +244,7 @@ struct Operation : OperationDefaults {
   }
   CE_DEVICE void prepare(const BatchScalars& of_all_rows) {
     batch = of_all_rows;
-    if constexpr (!forward) total.lse = arguments.lse[row];
+    if constexpr (!forward) total.lse = if_scaled(arguments.lse[row]);
   }
   CE_DEVICE void set_target(Element logit) {
     if (target == nowhere) return;
@@ -297,7 +316,7 @@ struct Operation : OperationDefaults {
     if constexpr (forward) {
       const Exponent exponent(stats.max, factor());
       if (target != nowhere) total.own = exponent.relative(Exponent::power(exponent_of(exponent, u_target)));
-      total.rest = exponent.relative(stats.sum);
+      total.rest = if_scaled(exponent.relative(stats.sum));
       const float sum = total.rest + total.own;
       total.stats = stats;
       if constexpr (Stats::indices)
@@ -373,6 +392,11 @@ struct Operation : OperationDefaults {
   CE_DEVICE Vector<Element, 1> target_output() const { return Vector<Element, 1>::filled(at_target); }
 
  private:
+  /// What a row without a scale has no number of.
+  CE_DEVICE float if_scaled(float value) const {
+    if constexpr (problem::row_scales) return is_scaled ? value : not_a_number();
+    return value;
+  }
   CE_DEVICE static bool is_class(int64 index) { return index >= 0 && index < problem::columns; }
   CE_DEVICE auto transform() const {
     if constexpr (Logits::bounded)
@@ -441,7 +465,7 @@ struct Operation : OperationDefaults {
         moment += moment_of(Exponent::power(own), own);
         powers += Exponent::power(own);
       }
-      total.entropy = log(powers) - moment / powers * (1.f / exponent_of_e);
+      total.entropy = if_scaled(log(powers) - moment / powers * (1.f / exponent_of_e));
     }
     if constexpr (has_target)
       total.logprob = total.own > total.rest ? -log1p(total.rest / total.own)

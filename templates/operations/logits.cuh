@@ -2,6 +2,8 @@
 //
 //     z = scale x        or, with a soft cap (Gemma 2, 2024),        z = cap tanh(scale x / cap)
 //
+// where the scale may be one of the row.
+//
 // Kernels work on u with z = unit u, so that a factor costs nothing: u = x and unit = scale without a cap,
 // u = tanh(scale x / cap) and unit = cap with one.
 #pragma once
@@ -125,10 +127,24 @@ struct Logits {
       : scale(problem::scale ? arguments.scale : 1.f),
         cap(problem::softcap ? arguments.cap : 1.f),
         ratio(scale / cap),
-        near(is_ordinary(ratio) && is_ordinary(cap) ? HyperbolicTangent::near / ratio : 0.f),
+        near(near_of(ratio, cap)),
         c(product(cap, log2_e)),
         per_c(1.f / c),
         need_maximum(!problem::softcap || problem::columns == 1 || !(cap <= largest_cap_alone)) {}
+  /// Of a row that has a scale of its own; a scale that is none is taken as 1 (see is_scale()).
+  CE_DEVICE Logits of_row(float row_scale) const {
+    Logits own = *this;
+    if constexpr (problem::row_scales) {
+      own.scale = is_scale(row_scale) ? scale * row_scale : 1.f;
+      own.ratio = own.scale / cap;
+      own.near = near_of(own.ratio, cap);
+    }
+    return own;
+  }
+  /// Whether the kernels can multiply logits with it: what follows from it is neither infinite nor subnormal.
+  CE_DEVICE bool is_scale(float row_scale) const {
+    return scale * row_scale >= 0x1p-60f && scale * row_scale <= 0x1p60f;
+  }
   CE_DEVICE float unit() const { return problem::softcap ? cap : scale; }
 
   CE_DEVICE Transformed transformed(float x) const {
@@ -263,6 +279,9 @@ struct Logits {
   };
   using Held = typename HeldAs<bounded, problem::Element>::Type;
 
+  CE_DEVICE static float near_of(float ratio, float cap) {
+    return is_ordinary(ratio) && is_ordinary(cap) ? HyperbolicTangent::near / ratio : 0.f;
+  }
   CE_DEVICE bool are_near_zero(float magnitude) const { return magnitude < near; }
   /// Of an element under its cap: between tanh(near) = 0.54 and near.
   CE_DEVICE bool has_near_form(float magnitude) const { return magnitude < 0.57f * c; }

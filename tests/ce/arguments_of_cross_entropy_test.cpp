@@ -166,6 +166,7 @@ TEST_F(Arguments, InputsOfRows) {
   using Tensors = CrossEntropy::Tensors;
   refuse([&](Tensors& t) { t.row_weight = vector(DType::f32, 7); }, {"row_weight", "7 x 1", "8 elements"});
   refuse([&](Tensors& t) { t.row_weight = vector(DType::bf16, 8); }, {"row_weight.dtype", "bf16", "f32"});
+  refuse([&](Tensors& t) { t.row_scale = vector(DType::f32, 7); }, {"row_scale", "7 x 1", "8 elements"});
   refuse([&](Tensors& t) { t.divisor = vector(DType::f32, 8); }, {"divisor", "8 x 1", "1 element"});
   refuse([&](Tensors& t) { t.divisor = vector(DType::f32, 1); },
          {"divisor.data", "set", "null but with the reduction mean"}, none);

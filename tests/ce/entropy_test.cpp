@@ -16,10 +16,12 @@ class Entropy : public ContextTest, public testing::WithParamInterface<DType> {
  protected:
   static constexpr std::int64_t rows = 5, columns = 67;
 
-  /// log softmax of the logits times the scale.
-  static std::vector<double> logarithms(const std::vector<double>& logits, double scale) {
+  /// log softmax of the logits times the scale of their row.
+  static std::vector<double> logarithms(const std::vector<double>& logits,
+                                        const std::vector<double>& scales) {
     std::vector<double> all(logits.size());
     for (std::int64_t row = 0; row < rows; ++row) {
+      const double scale = scales.at(row);
       double sum = 0;
       for (std::int64_t i = 0; i < columns; ++i) sum += std::exp(scale * logits.at(row * columns + i));
       for (std::int64_t i = 0; i < columns; ++i)
@@ -39,14 +41,16 @@ TEST_P(Entropy, AndLogProbabilityWithTheirGradientsForwardAndBackward) {
   Matrix target(context, DType::i64, rows, 1), loss(context, DType::f32, rows, 1),
       lse(context, DType::f32, rows, 1), logprob(context, DType::f32, rows, 1),
       entropy(context, DType::f32, rows, 1), row_weight(context, DType::f32, rows, 1),
-      of_entropy(context, DType::f32, rows, 1), of_lse(context, DType::f32, rows, 1);
+      row_scale(context, DType::f32, rows, 1), of_entropy(context, DType::f32, rows, 1),
+      of_lse(context, DType::f32, rows, 1);
   const std::vector<double> x = logits.set(random_values(rows * columns, random));
   const std::vector<std::int64_t> classes{3, 66, -100, 0, 41};
   target.set_indices(classes);
   const std::vector<double> weights = row_weight.set({0.5, 2, 1, 0, 1.5}),
                             g = of_entropy.set({0.25, -1, 3, 0.5, 0}), h = of_lse.set({0, 0.5, 1, -1, 2});
-  constexpr float scale = 0.5f;
-  const CrossEntropy operation{.reduction = Reduction::none, .logit_scale = scale, .token_scaling = 1};
+  std::vector<double> scales = row_scale.set({1, 2, 0.5, 3, 0.25});
+  for (double& scale : scales) scale *= 0.5;
+  const CrossEntropy operation{.reduction = Reduction::none, .logit_scale = 0.5f, .token_scaling = 1};
   context.run(operation, {.logits = logits.tensor(),
                           .target = target.tensor(),
                           .loss = loss.tensor(),
@@ -55,12 +59,13 @@ TEST_P(Entropy, AndLogProbabilityWithTheirGradientsForwardAndBackward) {
                           .logprob = logprob.tensor(),
                           .entropy = entropy.tensor(),
                           .row_weight = row_weight.tensor(),
+                          .row_scale = row_scale.tensor(),
                           .entropy_upstream = of_entropy.tensor(),
                           .lse_upstream = of_lse.tensor()});
   context.check();
 
   std::vector<double> losses, logprobs, entropies, gradient;
-  const std::vector<double> logarithm = logarithms(x, scale);
+  const std::vector<double> logarithm = logarithms(x, scales);
   for (std::int64_t row = 0; row < rows; ++row) {
     const bool counts = classes[row] >= 0;
     double h_of_row = 0;
@@ -74,7 +79,7 @@ TEST_P(Entropy, AndLogProbabilityWithTheirGradientsForwardAndBackward) {
     for (std::int64_t i = 0; i < columns; ++i) {
       const double log_p = logarithm.at(row * columns + i), p = std::exp(log_p);
       const double of_all = factor * (p - (i == classes[row])) + h[row] * p - g[row] * p * (log_p + h_of_row);
-      gradient.push_back(counts ? scale * of_all : 0);
+      gradient.push_back(counts ? scales[row] * of_all : 0);
     }
   }
   expect_near(loss.values(), losses, 2e-5, 1e-6, "loss");
@@ -90,6 +95,7 @@ TEST_P(Entropy, AndLogProbabilityWithTheirGradientsForwardAndBackward) {
                                      .logprob = logprob.tensor(),
                                      .entropy = entropy.tensor(),
                                      .row_weight = row_weight.tensor(),
+                                     .row_scale = row_scale.tensor(),
                                      .entropy_upstream = of_entropy.tensor(),
                                      .lse_upstream = of_lse.tensor()});
   expect_near(grad.values(), gradient, 5e-5 + rounding(dtype), 5e-6, "grad of the backward");
@@ -105,7 +111,7 @@ TEST_F(ContextTest, CrossEntropyWithEveryTensorAtOnce) {
       upstream(context, DType::f32, 1, 1), loss(context, DType::f32, 1, 1), z_loss(context, DType::f32, 1, 1),
       argmax(context, DType::i64, 2, 1), hit(context, DType::u8, 2, 1), divisor(context, DType::f32, 1, 1);
   std::vector<Matrix> of_rows;
-  for (int i = 0; i < 6; ++i) of_rows.emplace_back(context, DType::f32, 2, 1).set({1, 1});
+  for (int i = 0; i < 7; ++i) of_rows.emplace_back(context, DType::f32, 2, 1).set({1, 1});
   logits.set(std::vector<double>(16, 0));
   target.set_indices({1, 7});
   weight.set(std::vector<double>(8, 1));
@@ -124,12 +130,54 @@ TEST_F(ContextTest, CrossEntropyWithEveryTensorAtOnce) {
                                              .logprob = of_rows[1].tensor(),
                                              .entropy = of_rows[2].tensor(),
                                              .row_weight = of_rows[3].tensor(),
+                                             .row_scale = of_rows[6].tensor(),
                                              .divisor = divisor.tensor(),
                                              .entropy_upstream = of_rows[4].tensor(),
                                              .lse_upstream = of_rows[5].tensor()});
   const double lse = std::log(8.);
   expect_near(loss.values(), {(2 * lse + lse * lse) / 4}, 1e-5, 1e-6, "loss");
   expect_near(of_rows[2].values(), {lse, lse}, 1e-5, 1e-6, "entropy");
+}
+
+/// All but those of rows that are left out, and the argmax.
+TEST_F(ContextTest, AScaleThatIsNoneMakesItsRowNaN) {
+  Context context(options(Policy::lookup));
+  constexpr std::int64_t rows = 7, columns = 70;
+  std::mt19937_64 random(1);
+  for (const float cap : {0.f, 30.f})
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      Matrix logits(context, dtype, rows, columns), grad(context, dtype, rows, columns),
+          target(context, DType::i64, rows, 1), loss(context, DType::f32, rows, 1),
+          lse(context, DType::f32, rows, 1), logprob(context, DType::f32, rows, 1),
+          entropy(context, DType::f32, rows, 1), argmax(context, DType::i64, rows, 1),
+          row_scale(context, DType::f32, rows, 1);
+      std::vector<double> x = random_values(rows * columns, random);
+      for (std::int64_t row = 0; row < rows; ++row) x[row * columns + 3 * row + 1] = 60;
+      logits.set(x);
+      target.set_indices({1, 2, 3, 4, -100, 6, 7});
+      row_scale.set({1, 0, -2, NAN, 0, INFINITY, 0x1p61});
+      context.run(CrossEntropy{.reduction = Reduction::none, .softcap = cap},
+                  {.logits = logits.tensor(),
+                   .target = target.tensor(),
+                   .loss = loss.tensor(),
+                   .grad = grad.tensor(),
+                   .lse = lse.tensor(),
+                   .argmax = argmax.tensor(),
+                   .logprob = logprob.tensor(),
+                   .entropy = entropy.tensor(),
+                   .row_scale = row_scale.tensor()});
+      context.synchronize();
+      const std::vector<double> gradient = grad.values();
+      for (std::int64_t row = 0; row < rows; ++row) {
+        const bool is_nan = row != 0 && row != 4;
+        for (const Matrix* of_rows : {&loss, &logprob, &entropy})
+          EXPECT_EQ(std::isnan(of_rows->values().at(row)), is_nan) << "row " << row << ", cap " << cap;
+        EXPECT_EQ(std::isnan(lse.values().at(row)), row != 0) << "row " << row;
+        for (std::int64_t i = 0; i < columns; ++i)
+          EXPECT_EQ(std::isnan(gradient.at(row * columns + i)), is_nan) << "row " << row << ", cap " << cap;
+        EXPECT_EQ(argmax.indices().at(row), 3 * row + 1);
+      }
+    }
 }
 
 /// What f32 rounds off the logsumexp is all of the gradient of a row that is sure of its target.

@@ -218,7 +218,7 @@ TEST(Reference, GradientIsTheDerivativeOfTheLoss) {
   const Values x{0.3, -1.2, 2., 0.7, 1.5, 0.1, -0.4, 0.9, 0.2, 1., 1., -2.};
   const Values p{0.2, 0.3, 0.1, 0.4, 0., 1., 0., 0., 0.25, 0.5, 0.125, 0.125}, w{1., 0.5, 2., 0.};
   const Values upstream{2., -0.5, 1.5}, of_entropy{0.7, -2., 0.4}, of_lse{-0.3, 0.2, 1.1},
-      row_weights{0.5, 3., 0.};
+      row_weights{0.5, 3., 0.}, row_scales{2., 0.5, 1.25};
   for (int options = 0; options < 1 << 9; ++options)
     for (const Reduction reduction : {Reduction::none, Reduction::mean, Reduction::sum}) {
       const auto has = [options](int bit) { return (options >> bit & 1) != 0; };
@@ -237,6 +237,7 @@ TEST(Reference, GradientIsTheDerivativeOfTheLoss) {
       if (has(7)) inputs.entropy_upstream = of_entropy;
       if (has(7)) inputs.lse_upstream = of_lse;
       if (has(8)) inputs.row_weights = row_weights;
+      if (has(8)) inputs.row_scales = row_scales;
       if (has(8) && reduction == Reduction::mean) inputs.divisor = 2.5;
       const auto reference = cross_entropy(inputs);
       CrossEntropyInputs backward = inputs;

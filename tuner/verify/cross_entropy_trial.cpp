@@ -61,6 +61,11 @@ class CrossEntropyTrial {
     // Threads beyond the last row must not count it again.
     if (rows_ == Rows::extreme && !targets_.empty()) targets_.back() = problem_.columns;
     inputs_.targets = targets_;
+    if (problem_.row_scales) {
+      scales_.resize(static_cast<std::size_t>(problem_.rows));
+      fill_scales(scales_, rows_ == Rows::extreme, random_);
+      inputs_.row_scales = scales_;
+    }
     add_matrices();
     add_vectors();
     CrossEntropyReference reference = cross_entropy(inputs_);
@@ -85,7 +90,8 @@ class CrossEntropyTrial {
         fill_confident(row, nines(index),
                        std::max<std::int64_t>(targets_[static_cast<std::size_t>(index)], 0), random_);
         for (double& x : row)
-          x = (inputs_.cap > 0 ? inputs_.cap * std::atanh(x / inputs_.cap) : x) / inputs_.scale;
+          x = (inputs_.cap > 0 ? inputs_.cap * std::atanh(x / inputs_.cap) : x) /
+              (inputs_.scale * (scales_.empty() ? 1. : scales_[static_cast<std::size_t>(index)]));
     }
   }
 
@@ -141,7 +147,9 @@ class CrossEntropyTrial {
   void add_input(const CrossEntropyInput& input) {
     std::vector<double>& values = row_inputs_[input.tensor];
     values.resize(static_cast<std::size_t>(input.elements(problem_)));
-    if (input.field == &Problem::row_weights) {
+    if (input.field == &Problem::row_scales) {
+      values = scales_;
+    } else if (input.field == &Problem::row_weights) {
       fill_weights(values, random_);
       inputs_.row_weights = values;
     } else if (input.field == &Problem::divisor) {
@@ -253,7 +261,7 @@ class CrossEntropyTrial {
   CrossEntropyInputs inputs_;
   TrialMatrix logits_, probabilities_;
   std::vector<std::int64_t> targets_;
-  std::vector<double> weights_, upstream_, lse_, logprob_, entropy_;
+  std::vector<double> weights_, scales_, upstream_, lse_, logprob_, entropy_;
   std::map<std::string_view, std::vector<double>> row_inputs_;  ///< by the names of their tensors
 };
 

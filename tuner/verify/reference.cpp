@@ -74,7 +74,7 @@ class CrossEntropy {
            in_.smoothing / static_cast<double>(width_);
   }
   [[nodiscard]] double transformed(double x) const {
-    return in_.cap > 0 ? in_.cap * std::tanh(in_.scale * x / in_.cap) : in_.scale * x;
+    return in_.cap > 0 ? in_.cap * std::tanh(scale_ * x / in_.cap) : scale_ * x;
   }
   [[nodiscard]] double upstream(std::size_t row) const {
     if (in_.upstream.empty()) return 1.;
@@ -99,6 +99,8 @@ class CrossEntropy {
 
   void add_row(std::size_t row) {
     const std::span<const double> x = in_.logits.subspan(row * width_, width_);
+    scale_ = in_.scale * (in_.row_scales.empty() ? 1. : in_.row_scales[row]);
+    if (!(scale_ >= 0x1p-60 && scale_ <= 0x1p60)) scale_ = not_a_number;
     std::transform(x.begin(), x.end(), z_.begin(), [this](double logit) { return transformed(logit); });
     shift_ = saved_ ? in_.lse[row] : finite_or_zero(largest_of(z_));
     exponentials(z_, shift_, q_);
@@ -208,7 +210,7 @@ class CrossEntropy {
   };
   void put(std::size_t row, std::size_t column, double d, double terms, const Class& of) {
     const double up = upstream(row) * factor_, t = in_.cap > 0 ? z_[column] / in_.cap : 0.;
-    const double slope = in_.scale * (1 - t * t), q = of.probability;
+    const double slope = scale_ * (1 - t * t), q = of.probability;
     double sum = up * d, all_terms = std::abs(up) * terms;
     if (!in_.lse_upstream.empty()) {
       sum += in_.lse_upstream[row] * q;
@@ -223,7 +225,7 @@ class CrossEntropy {
           std::abs(in_.entropy_upstream[row]) * q * (std::abs(of.logarithm) + std::abs(entropy_) + of_sums);
     }
     result_.gradient[row * width_ + column] = slope * sum;
-    result_.gradient_terms[row * width_ + column] = static_cast<float>(in_.scale * all_terms);
+    result_.gradient_terms[row * width_ + column] = static_cast<float>(scale_ * all_terms);
   }
 
   const CrossEntropyInputs& in_;
@@ -233,7 +235,7 @@ class CrossEntropy {
   double divisor_ = 1, z_divisor_ = 1;  ///< of losses, of z-losses
   // Of the row: transformed logits, exp(z - shift), and their sum; 1 where the logsumexp was saved.
   std::vector<double> z_, q_;
-  double shift_ = 0, sum_ = 1, log_sum_ = 0, lse_ = 0, loss_ = 0, z_loss_ = 0;
+  double scale_ = 1, shift_ = 0, sum_ = 1, log_sum_ = 0, lse_ = 0, loss_ = 0, z_loss_ = 0;
   double logprob_ = 0, entropy_ = 0, factor_ = 1;  ///< of loss and gradient
   CrossEntropyReference result_;
 };

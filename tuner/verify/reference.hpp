@@ -34,6 +34,7 @@ struct CrossEntropyInputs {
   std::span<const double> logprob;  ///< [rows], with lse: log-probabilities of the targets; empty: from lse
   std::span<const double> entropy;  ///< [rows], with lse: of the gradient of the entropy
   std::span<const double> row_weights;                     ///< [rows]; empty: ones
+  std::span<const double> row_scales;                      ///< [rows], of the logits; empty: ones
   std::span<const double> entropy_upstream, lse_upstream;  ///< [rows]; empty: none
   std::int64_t ignore_index = -100;
   Reduction reduction = Reduction::none;

@@ -133,6 +133,13 @@ void fill_weights(std::span<double> weights, Random& random) {
     weights[i] = i % 8 == class_without_weight ? 0. : 0.25 * static_cast<double>(1 + random.below(8));
 }
 
+void fill_scales(std::span<double> scales, bool bad, Random& random) {
+  constexpr std::array none{0., -1., not_a_number, infinity};
+  for (std::size_t i = 0; i < scales.size(); ++i)
+    scales[i] =
+        bad && i % 13 == 6 ? none.at(i / 13 % none.size()) : std::exp2(-static_cast<double>(random.below(3)));
+}
+
 void fill_upstream(std::span<double> upstream, Random& random) {
   for (double& x : upstream) {
     x = 0.5 * static_cast<double>(random.below(7) - 3);

@@ -64,6 +64,9 @@ void fill_extreme_gradient(std::span<double> dy, std::span<double> y, std::int64
 /// Weights of the classes between 0.25 and 2; some are 0.
 void fill_weights(std::span<double> weights, Random& random);
 
+/// Scales of rows: powers of two, so that products are exact; with `bad`, some that are no scale.
+void fill_scales(std::span<double> scales, bool bad, Random& random);
+
 /// Gradients of losses: -1.5 to 2, none 0.
 void fill_upstream(std::span<double> upstream, Random& random);
 

@@ -105,7 +105,7 @@ def _tensors(*names: str) -> type[Sized]:
 
 SoftmaxTensors = _tensors("input", "output")
 SoftmaxBackwardTensors = _tensors("output", "output_grad", "input_grad")
-_CROSS_ENTROPY_INPUTS = ("row_weight", "divisor", "entropy_upstream", "lse_upstream")
+_CROSS_ENTROPY_INPUTS = ("row_weight", "row_scale", "divisor", "entropy_upstream", "lse_upstream")
 CrossEntropyTensors = _tensors(
     "logits",
     "target",

@@ -313,6 +313,7 @@ def cross_entropy(
     logprob: Any = None,
     entropy: Any = None,
     row_weight: Any = None,
+    row_scale: Any = None,
     divisor: Any = None,
     entropy_upstream: Any = None,
     lse_upstream: Any = None,
@@ -340,6 +341,7 @@ def cross_entropy(
         argmax, hit: where the index of the largest logit (int64), and whether it is the target (uint8 or bool), go.
         logprob, entropy: where the log-probability of the target, and the entropy, go: [...] float32.
         row_weight: [...] float32, that multiplies the loss and gradient of each row.
+        row_scale: [...] float32, that multiplies the logits of each row beside logit_scale.
         divisor: one float32 element, by which the reduction "mean" divides.
         entropy_upstream, lse_upstream: [...] float32, gradients of entropies and logsumexps, which enter `grad`.
         ignore_index: a target whose row has loss and gradient 0, and does not count in a mean.
@@ -377,6 +379,7 @@ def cross_entropy(
             logprob=call.vector("logprob", logprob, call.sizes, True),
             entropy=call.vector("entropy", entropy, call.sizes, True),
             row_weight=call.vector("row_weight", row_weight, call.sizes),
+            row_scale=call.vector("row_scale", row_scale, call.sizes),
             divisor=call.one("divisor", divisor),
             entropy_upstream=call.vector("entropy_upstream", entropy_upstream, call.sizes),
             lse_upstream=call.vector("lse_upstream", lse_upstream, call.sizes),
@@ -396,6 +399,7 @@ def cross_entropy_backward(
     logprob: Any = None,
     entropy: Any = None,
     row_weight: Any = None,
+    row_scale: Any = None,
     divisor: Any = None,
     entropy_upstream: Any = None,
     lse_upstream: Any = None,
@@ -412,7 +416,7 @@ def cross_entropy_backward(
     """The gradient of :func:`cross_entropy` with the same options, from the logsumexp that it wrote.
 
     Args:
-        logits, target, weight, row_weight, divisor: those of the loss.
+        logits, target, weight, row_weight, row_scale, divisor: those of the loss.
         lse: [...] float32.
         logprob: [...] float32: what the loss wrote. It makes the gradient of confident targets exact, and token_scaling
             needs it.
@@ -438,6 +442,7 @@ def cross_entropy_backward(
             logprob=call.vector("logprob", logprob, call.sizes),
             entropy=call.vector("entropy", entropy, call.sizes),
             row_weight=call.vector("row_weight", row_weight, call.sizes),
+            row_scale=call.vector("row_scale", row_scale, call.sizes),
             divisor=call.one("divisor", divisor),
             entropy_upstream=call.vector("entropy_upstream", entropy_upstream, call.sizes),
             lse_upstream=call.vector("lse_upstream", lse_upstream, call.sizes),

@@ -57,7 +57,7 @@ class LossAlone(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad_loss: Tensor) -> tuple[Tensor | None, ...]:
         (grad,) = ctx.saved_tensors
-        return once(scaled(grad, grad_loss, _keeps_graph()), "cross_entropy"), *(None,) * 13
+        return once(scaled(grad, grad_loss, _keeps_graph()), "cross_entropy"), *(None,) * 14
 
 
 def has_classes(target: Tensor) -> bool:
@@ -76,14 +76,13 @@ class CrossEntropy(torch.autograd.Function):
         target: Tensor,
         weight: Tensor | None,
         upstream: Tensor | None,
-        row_weight: Tensor | None,
-        divisor: Tensor | None,
+        of_rows: tuple[Tensor | None, ...],
         numbers: tuple[Any, ...],
         wanted: tuple[bool, ...],
         in_place: bool,
         wants_lse: bool,
     ) -> tuple[Tensor | None, ...]:
-        inputs = (row_weight, divisor, *numbers)
+        inputs = (*of_rows, *numbers)
         ctx.set_materialize_grads(False)
         ctx.one_pass = numbers[1] in MEAN_OR_SUM and (in_place or not wants_lse)
         if ctx.one_pass:
@@ -100,7 +99,7 @@ class CrossEntropy(torch.autograd.Function):
                 )
             loss, *others = _forward(logits, target, weight, *inputs, *wanted, has_classes(target), False)
             _, lse, _, _, logprob, _ = others
-            ctx.save_for_backward(logits, target, weight, lse, logprob, upstream, row_weight, divisor)
+            ctx.save_for_backward(logits, target, weight, lse, logprob, upstream, *of_rows)
             ctx.numbers = numbers
         constant = others if ctx.one_pass or not wants_lse else [others[0], *others[2:]]
         ctx.mark_non_differentiable(*(one for one in constant if one is not None))
@@ -110,27 +109,27 @@ class CrossEntropy(torch.autograd.Function):
     def backward(
         ctx: Any, grad_loss: Tensor | None, of_z_loss: None, of_lse: Tensor | None, *_: None
     ) -> tuple[Tensor | None, ...]:
-        none = (None,) * 9
+        none = (None,) * 8
         if grad_loss is None and of_lse is None:
             return None, *none
         if ctx.one_pass:
             assert grad_loss is not None  # nothing else of it has a gradient
             (grad,) = ctx.saved_tensors
             return once(scaled(grad, grad_loss, _keeps_graph()), "cross_entropy"), *none
-        logits, target, weight, lse, logprob, upstream, row_weight, divisor = ctx.saved_tensors
+        logits, target, weight, lse, logprob, upstream, *of_rows = ctx.saved_tensors
         if grad_loss is None:
             grad_loss = lse.new_zeros(())
         factor = grad_loss if upstream is None else grad_loss * upstream
-        saved = (lse, factor, logprob, None, None, of_lse, row_weight, divisor)
+        saved = (lse, factor, logprob, None, None, of_lse, *of_rows)
         return once(_backward(logits, target, weight, *saved, *ctx.numbers), "cross_entropy"), *none
 
 
 def logprobs(
-    logits: Tensor, index: Tensor, numbers: tuple[Any, ...], wants_entropy: bool
+    logits: Tensor, index: Tensor, row_scale: Tensor | None, numbers: tuple[Any, ...], wants_entropy: bool
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Logsumexps, log-probabilities and entropies, without autograd."""
     flags = (True, False, False, False, True, wants_entropy)
-    _, _, lse, _, _, logprob, entropy = _forward(logits, index, None, None, None, *numbers, *flags)
+    _, _, lse, _, _, logprob, entropy = _forward(logits, index, None, None, row_scale, None, *numbers, *flags)
     return lse, logprob, entropy
 
 
@@ -140,33 +139,54 @@ class Logprobs(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, logits: Tensor, index: Tensor, numbers: tuple[Any, ...], wants_entropy: bool, name: str
+        ctx: Any,
+        logits: Tensor,
+        index: Tensor,
+        row_scale: Tensor | None,
+        numbers: tuple[Any, ...],
+        wants_entropy: bool,
+        name: str,
     ) -> tuple[Tensor, Tensor | None]:
-        lse, logprob, entropy = logprobs(logits, index, numbers, wants_entropy)
+        lse, logprob, entropy = logprobs(logits, index, row_scale, numbers, wants_entropy)
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(logits, index, lse, logprob, entropy)
+        ctx.save_for_backward(logits, index, lse, logprob, entropy, row_scale)
         ctx.numbers, ctx.name = numbers, name
         return logprob, entropy
 
     @staticmethod
     def backward(ctx: Any, of_logprob: Tensor | None, of_entropy: Tensor | None) -> tuple[Tensor | None, ...]:
-        none = (None,) * 4
+        none = (None,) * 5
         if of_logprob is None and of_entropy is None:
             return None, *none
-        logits, index, lse, logprob, entropy = ctx.saved_tensors
+        logits, index, lse, logprob, entropy, row_scale = ctx.saved_tensors
         # The loss is the negative log-probability.
         upstream = lse.new_zeros(()) if of_logprob is None else -of_logprob
-        saved = (lse, upstream, logprob, None if of_entropy is None else entropy, of_entropy, None, None, None)
+        saved = (
+            lse,
+            upstream,
+            logprob,
+            None if of_entropy is None else entropy,
+            of_entropy,
+            None,
+            None,
+            row_scale,
+            None,
+        )
         gradient = _backward(logits, index, None, *saved, *ctx.numbers)
         return once(gradient, ctx.name, "torch.nn.functional.log_softmax"), *none
 
 
 def compiled_logprobs(
-    logits: Tensor, index: Tensor, numbers: tuple[Any, ...], wants_gradient: bool, wants_entropy: bool
+    logits: Tensor,
+    index: Tensor,
+    row_scale: Tensor | None,
+    numbers: tuple[Any, ...],
+    wants_gradient: bool,
+    wants_entropy: bool,
 ) -> tuple[Tensor, Tensor | None]:
     """The same through the operator that compilers see through."""
     flags = (True, False, False, False, wants_gradient, wants_entropy)
-    loss, *_, entropy = _operators.cross_entropy.default(logits, index, None, None, None, *numbers, *flags)
+    loss, *_, entropy = _operators.cross_entropy.default(logits, index, None, None, row_scale, None, *numbers, *flags)
     return -loss, entropy if wants_entropy else None
 
 
@@ -208,15 +228,14 @@ def compiled_cross_entropy(
     target: Tensor,
     weight: Tensor | None,
     upstream: Tensor | None,
-    row_weight: Tensor | None,
-    divisor: Tensor | None,
+    of_rows: tuple[Tensor | None, ...],
     numbers: tuple[Any, ...],
     wanted: tuple[bool, ...],
 ) -> tuple[Tensor, ...]:
     """The operator with autograd of its own, which compilers see through. Its backward is a second pass."""
     wants_logprob = torch.is_grad_enabled() and logits.requires_grad and has_classes(target)
     loss, *others = _operators.cross_entropy.default(
-        logits, target, weight, row_weight, divisor, *numbers, *wanted, wants_logprob, False
+        logits, target, weight, *of_rows, *numbers, *wanted, wants_logprob, False
     )
     if upstream is not None:
         loss = _reference.scaled_gradient(loss, upstream)

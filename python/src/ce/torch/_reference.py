@@ -39,13 +39,22 @@ class Outputs(NamedTuple):
     """Where it is asked for."""
 
 
-def transformed(logits: Tensor, options: Options) -> Tensor:
-    """``softcap * tanh(logit_scale * logits / softcap)``, or ``logit_scale * logits`` without a cap."""
-    if options.logit_scale != 1.0:
+def transformed(logits: Tensor, options: Options, row_scale: Tensor | None = None) -> Tensor:
+    """``softcap * tanh(scale * logits / softcap)``, or ``scale * logits`` without a cap, with logit_scale times that of
+    the row as scale."""
+    if row_scale is not None:
+        logits = logits * scales_of(options, row_scale).to(logits.dtype).unsqueeze(class_dim(logits))
+    elif options.logit_scale != 1.0:
         logits = logits * options.logit_scale
     if options.softcap != 0.0:
         logits = options.softcap * torch.tanh(logits / options.softcap)
     return logits
+
+
+def scales_of(options: Options, row_scale: Tensor) -> Tensor:
+    """What multiplies the logits of each row; NaN where that is no scale."""
+    scale = row_scale.detach() * options.logit_scale
+    return torch.where((scale >= 2.0**-60) & (scale <= 2.0**60), scale, float("nan"))
 
 
 def class_dim(logits: Tensor) -> int:
@@ -110,15 +119,17 @@ def cross_entropy(
     loss_dtype: torch.dtype | None = None,
     upstream: Tensor | None = None,
     row_weight: Tensor | None = None,
+    row_scale: Tensor | None = None,
     divisor: Tensor | None = None,
     wants_entropy: bool = False,
 ) -> Outputs:
     """The loss of torch on transformed logits, plus ``z_loss * lse ** 2``. 16-bit logits are computed in float32."""
     _check_rows(row_weight, "row_weight", logits)
+    _check_rows(row_scale, "row_scale", logits)
     result_dtype = loss_dtype or logits.dtype
     wide = logits if torch.float64 in (result_dtype, logits.dtype) else logits.float()
     wide_target = target.to(wide.dtype) if target.is_floating_point() else target
-    z = transformed(wide, options)
+    z = transformed(wide, options, row_scale)
     class_weight = None if weight is None else weight.to(z.dtype)
     lse = torch.logsumexp(z, class_dim(logits))
     ignored = is_ignored(logits, target, options)
@@ -176,6 +187,7 @@ def gradient(
     options: Options,
     upstream: Tensor | None = None,
     row_weight: Tensor | None = None,
+    row_scale: Tensor | None = None,
     divisor: Tensor | None = None,
     entropy_upstream: Tensor | None = None,
     lse_upstream: Tensor | None = None,
@@ -186,12 +198,13 @@ def gradient(
     With a_i what multiplies lse - z_i in the loss of a row, it is (sum_i a_i + 2 z_loss lse) p_j - a_j for z_j.
     """
     _check_rows(row_weight, "row_weight", logits)
+    _check_rows(row_scale, "row_scale", logits)
     _check_rows(entropy_upstream, "entropy_upstream", logits)
     _check_rows(lse_upstream, "lse_upstream", logits)
     wide = logits if logits.dtype == torch.float64 else logits.float()
     dim = class_dim(logits)
     classes = logits.shape[dim] if logits.dim() else 1
-    z = transformed(wide, options)
+    z = transformed(wide, options, row_scale)
     lse = torch.logsumexp(z, dim, keepdim=True)
     ignored = is_ignored(logits, target, options).unsqueeze(dim)
     if target.is_floating_point():
@@ -227,7 +240,8 @@ def gradient(
         grad = grad + lse_upstream.unsqueeze(dim) * p
     if options.softcap != 0.0:
         grad = grad * (1 - (z / options.softcap).square())
-    grad = (grad * options.logit_scale).masked_fill(ignored, 0.0)
+    grad = grad * (options.logit_scale if row_scale is None else scales_of(options, row_scale).unsqueeze(dim))
+    grad = grad.masked_fill(ignored, 0.0)
     return grad.to(logits.dtype)
 
 

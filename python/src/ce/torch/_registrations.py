@@ -6,7 +6,7 @@ On the CPU they compute in operations of torch, or on the host device where :fun
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Optional
 
 import torch
 from torch import Tensor
@@ -19,6 +19,7 @@ _REDUCTIONS = ("none", "mean", "sum")
 _AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA) | torch._C.DispatchKeySet(
     torch._C.DispatchKey.AutocastCPU
 )
+_OfRows = tuple[Optional[Tensor], Optional[Tensor], Optional[Tensor]]
 _KERNEL_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -137,9 +138,9 @@ def _row_sizes(logits: Tensor) -> tuple[Any, ...]:
     return (*logits.shape[:dim], *logits.shape[dim + 1 :])
 
 
-def _split(rest: tuple[Any, ...]) -> tuple[tuple[Tensor | None, Tensor | None], tuple[Any, ...], tuple[bool, ...]]:
-    """What the schemas have after the tensors of their own: row weights and divisor; numbers; flags."""
-    return rest[:2], rest[2:9], rest[9:]
+def _split(rest: tuple[Any, ...]) -> tuple[_OfRows, tuple[Any, ...], tuple[bool, ...]]:
+    """What the schemas have after the tensors of their own: row weights, row scales and divisor; numbers; flags."""
+    return rest[:3], rest[3:10], rest[10:]
 
 
 def _new_outputs(logits: Tensor, rest: tuple[Any, ...], make: Callable[..., Tensor]) -> tuple[Tensor, ...]:
@@ -297,13 +298,13 @@ def _fake_nothing(*arguments: Any) -> None:
 
 def _keep_cross_entropy(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     logits, target, weight, *rest = inputs
-    (row_weight, divisor), ctx.numbers, wanted = _split(tuple(rest))
+    of_rows, ctx.numbers, wanted = _split(tuple(rest))
     _, _, lse, _, _, logprob, entropy = output
     ctx.set_materialize_grads(False)
     others = [output[i] for i in (1, 3, 4, 5)]
     ctx.mark_non_differentiable(*others, *(() if wanted[5] else (entropy,)))
     saved = (logprob if wanted[4] else None, entropy if wanted[5] else None)
-    ctx.save_for_backward(logits, target, weight, lse, *saved, row_weight, divisor)
+    ctx.save_for_backward(logits, target, weight, lse, *saved, *of_rows)
     ctx.inputs = len(inputs)
 
 
@@ -314,11 +315,11 @@ def _gradient_of_cross_entropy(
     of_entropy = others[-1]
     if of_loss is None and of_lse is None and of_entropy is None:
         return None, *rest
-    logits, target, weight, lse, logprob, entropy, row_weight, divisor = ctx.saved_tensors
+    logits, target, weight, lse, logprob, entropy, *of_rows = ctx.saved_tensors
     upstream = logits.new_zeros((), dtype=torch.float32) if of_loss is None else of_loss
     if of_entropy is None:
         entropy = None
-    saved = (lse, upstream, logprob, entropy, of_entropy, of_lse, row_weight, divisor)
+    saved = (lse, upstream, logprob, entropy, of_entropy, of_lse, *of_rows)
     return _operators.cross_entropy_backward(logits, target, weight, *saved, *ctx.numbers), *rest
 
 
@@ -353,7 +354,7 @@ def _register_cross_entropy() -> None:
 
 def _autocast_cross_entropy(*arguments: Any) -> Any:
     """torch casts logits to float32 under autocast; kernels compute in float32, so that the loss alone need be."""
-    before, f32_loss, after = arguments[:12], True, arguments[13:]
+    before, f32_loss, after = arguments[:13], True, arguments[14:]
     with torch._C._ExcludeDispatchKeyGuard(_AUTOCAST):
         return _operators.cross_entropy(*before, f32_loss, *after)
 

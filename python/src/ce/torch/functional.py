@@ -144,7 +144,7 @@ def cross_entropy(
     *,
     z_loss: float = 0.0,
     softcap: float | None = None,
-    logit_scale: float = 1.0,
+    logit_scale: float | Tensor = 1.0,
     token_scaling: float = 0.0,
     row_weight: Tensor | None = None,
     divisor: Tensor | float | None = None,
@@ -178,7 +178,8 @@ def cross_entropy(
         label_smoothing: 0 to 1.
         z_loss: the factor of lse^2; 0: off.
         softcap: the cap of the logits; None or 0: off.
-        logit_scale: the factor of the logits.
+        logit_scale: the factor of the logits; or one float32 a row, of the target's sizes, on the device: rows where it
+            is not more than 0 are NaN.
         token_scaling: the power, 0 to 16, of class indices; no gradient is taken of the probability; 0: off. Power 1
             is the token scaling of Liger-Kernel (dynamic fine-tuning).
         row_weight: one float32 a row, of the target's sizes: multiplies loss and gradient. It is not counted in a mean.
@@ -199,7 +200,7 @@ def cross_entropy(
     Raises:
         ValueError: sizes or options that do not fit.
         TypeError: a dtype that does not.
-        RuntimeError: a weight, row weight or divisor that requires a gradient, or a transform of ``torch.func``.
+        RuntimeError: a weight, row weight, scale or divisor that requires a gradient, or a transform of ``torch.func``.
     """
     if has_torch_function_variadic(input, target, weight):
         return handle_torch_function(
@@ -253,12 +254,16 @@ def cross_entropy(
         divisor = _divisor_of(divisor, reduction, input)
     if row_weight is not None and row_weight.requires_grad and torch.is_grad_enabled():
         raise RuntimeError("ce.torch.cross_entropy: the derivative for 'row_weight' is not implemented")
+    row_scale = None
+    if isinstance(logit_scale, Tensor):
+        row_scale, logit_scale = _scale_of_rows(logit_scale, input), 1.0
     of_torch = not has_kernels_for(input) or input.numel() == 0 or target.requires_grad
     if not of_torch and not _is_index(target.dtype):
         target, input, of_torch = _same_dtype(target, input)
     if of_torch:
         options = _reference.Options(ignore_index, reduction, label_smoothing, z_loss, cap, logit_scale, token_scaling)
-        is_plain = not asked and upstream is None and row_weight is None and divisor is None
+        others = (row_weight, row_scale, divisor)
+        is_plain = not asked and upstream is None and all(one is None for one in others)
         if is_plain and options[2:] == (label_smoothing, 0.0, 0.0, 1.0, 0.0):
             loss = _torch_cross_entropy(
                 input,
@@ -270,16 +275,16 @@ def cross_entropy(
             )
             return loss.float() if f32_loss and loss.dtype in _KERNEL_DTYPES else loss
         result_dtype = torch.float32 if f32_loss and dtype in _KERNEL_DTYPES else dtype
-        outputs = _reference.cross_entropy(input, target, weight, options, result_dtype, upstream, row_weight, divisor)
+        outputs = _reference.cross_entropy(input, target, weight, options, result_dtype, upstream, *others)
         return _chosen(outputs, return_z_loss, return_lse, return_argmax, return_hit) if asked else outputs.loss
 
     numbers = (ignore_index, code, label_smoothing, z_loss, cap, logit_scale, token_scaling)
-    others = (row_weight, divisor)
+    others = (row_weight, row_scale, divisor)
     # The part of the loss that is the z-loss is 0 without one, which needs no kernel.
     wants_z_loss = return_z_loss and z_loss != 0.0
     wanted = (f32_loss, wants_z_loss, return_argmax, return_hit)
     if _is_compiling():
-        made = _autograd.compiled_cross_entropy(input, target, weight, upstream, *others, numbers, wanted)
+        made = _autograd.compiled_cross_entropy(input, target, weight, upstream, others, numbers, wanted)
     else:
         try:
             if wants_gradient:
@@ -288,7 +293,7 @@ def cross_entropy(
                     made = (_autograd.LossAlone.apply(input, target, weight, upstream, *others, *numbers, f32_loss),)
                 else:
                     made = _autograd.CrossEntropy.apply(
-                        input, target, weight, upstream, *others, numbers, wanted, inplace_backward, return_lse
+                        input, target, weight, upstream, others, numbers, wanted, inplace_backward, return_lse
                     )
             elif asked:
                 made = _forward(input, target, weight, *others, *numbers, *wanted, False, False)
@@ -320,6 +325,20 @@ def _divisor_of(divisor: Tensor | float, reduction: str, input: Tensor) -> Tenso
     if divisor.requires_grad and torch.is_grad_enabled():
         raise RuntimeError("ce.torch.cross_entropy: the derivative for 'divisor' is not implemented")
     return divisor.to(dtype)
+
+
+def _scale_of_rows(scale: Tensor, input: Tensor) -> Tensor:
+    """As the operators take it."""
+    dim = _reference.class_dim(input)
+    expected = [*input.shape[:dim], *input.shape[dim + 1 :]]
+    if list(scale.shape) != expected:
+        raise ValueError(
+            f"ce.torch.cross_entropy: logit_scale has sizes {list(scale.shape)}; "
+            f"expected a number, or {expected}, one for each row"
+        )
+    if scale.requires_grad and torch.is_grad_enabled():
+        raise RuntimeError("ce.torch.cross_entropy: the derivative for 'logit_scale' is not implemented")
+    return scale
 
 
 def _is_index(dtype: torch.dtype) -> bool:

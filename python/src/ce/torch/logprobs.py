@@ -14,7 +14,7 @@ _LEFT_OUT = -100
 
 
 def selective_log_softmax(
-    logits: Tensor, index: Tensor, temperature: float = 1.0, row_mask: Tensor | None = None
+    logits: Tensor, index: Tensor, temperature: float | Tensor = 1.0, row_mask: Tensor | None = None
 ) -> Tensor:
     """``logits.log_softmax(-1)`` at the chosen classes, without the rest of it: ``trl.trainer.utils``' function.
 
@@ -24,7 +24,8 @@ def selective_log_softmax(
     Args:
         logits: [..., classes] of float32, float16 or bfloat16; other dtypes, and the CPU, go to torch.
         index: class indices [...]; or [..., k], for which the whole log softmax is made.
-        temperature: what the logits are divided by, more than 0.
+        temperature: what the logits are divided by, more than 0: a number, or one float32 a row [...], on the device,
+            where what is not more than 0 makes its row NaN. No gradient is taken of it.
         row_mask: [...]: rows where it is 0 have the log-probability 0, and no gradient.
 
     Returns:
@@ -44,7 +45,8 @@ def selective_log_softmax(
     mask = None if row_mask is None else row_mask != 0
     if index.dim() == logits.dim() and index.shape[:-1] == logits.shape[:-1]:
         _check(name, logits, index[..., 0] if index.shape[-1] else logits[..., 0].long(), temperature, mask)
-        scaled = logits if temperature == 1.0 else logits / temperature
+        of_row = temperature.unsqueeze(-1) if isinstance(temperature, Tensor) else temperature
+        scaled = (logits / of_row).to(logits.dtype)
         chosen = functional.log_softmax(scaled, -1).gather(-1, index.long())
         if mask is None:
             return chosen
@@ -54,7 +56,7 @@ def selective_log_softmax(
 
 
 def logprobs_and_entropy(
-    logits: Tensor, index: Tensor, *, temperature: float = 1.0, mask: Tensor | None = None
+    logits: Tensor, index: Tensor, *, temperature: float | Tensor = 1.0, mask: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """The log-probability of the chosen class of each row, and the entropy of the row, from one pass over the logits.
 
@@ -64,7 +66,8 @@ def logprobs_and_entropy(
     Args:
         logits: [..., classes] of float32, float16 or bfloat16; other dtypes, and the CPU, go to torch.
         index: class indices [...], int64 or int32.
-        temperature: what the logits are divided by, more than 0.
+        temperature: what the logits are divided by, more than 0: a number, or one float32 a row [...], on the device,
+            where what is not more than 0 makes its row NaN. No gradient is taken of it.
         mask: bool [...]: the rows that count. Others have 0 in both, and no gradient.
 
     Returns:
@@ -88,23 +91,26 @@ def logprobs_and_entropy(
     return logprob, entropy
 
 
-def _check(name: str, logits: Tensor, index: Tensor, temperature: float, mask: Tensor | None) -> None:
-    if not temperature > 0:
+def _check(name: str, logits: Tensor, index: Tensor, temperature: float | Tensor, mask: Tensor | None) -> None:
+    of_rows = temperature if isinstance(temperature, Tensor) else None
+    if of_rows is None and not temperature > 0:
         raise ValueError(f"ce.torch.{name}: temperature is {temperature}; expected more than 0")
     if logits.dim() == 0:
         raise ValueError(f"ce.torch.{name}: logits have no dimension; expected one of classes")
     if index.is_floating_point() or index.dtype is torch.bool:
         raise TypeError(f"ce.torch.{name}: index.dtype is {index.dtype}; expected torch.int64 or torch.int32")
-    for argument, given in (("index", index), ("mask", mask)):
+    for argument, given in (("index", index), ("mask", mask), ("temperature", of_rows)):
         if given is not None and given.shape != logits.shape[:-1]:
             raise ValueError(
                 f"ce.torch.{name}: {argument} has sizes {list(given.shape)}; expected {list(logits.shape[:-1])}, "
                 "those of the logits without their classes"
             )
+    if of_rows is not None and of_rows.requires_grad and torch.is_grad_enabled():
+        raise RuntimeError(f"ce.torch.{name}: the derivative for 'temperature' is not implemented")
 
 
 def _of_rows(
-    name: str, logits: Tensor, index: Tensor, temperature: float, mask: Tensor | None, wants_entropy: bool
+    name: str, logits: Tensor, index: Tensor, temperature: float | Tensor, mask: Tensor | None, wants_entropy: bool
 ) -> tuple[Tensor, Tensor | None]:
     """Log-probabilities, and entropies where they are wanted."""
     _check(name, logits, index, temperature, mask)
@@ -115,6 +121,8 @@ def _of_rows(
     if not functional.has_kernels_for(logits) or logits.numel() == 0:
         return _in_torch(logits, index, temperature, wants_entropy)
     if logits.dim() == 1:
+        if isinstance(temperature, Tensor):
+            temperature = temperature.unsqueeze(0)
         logprob, entropy = _in_kernels(name, logits.unsqueeze(0), index.unsqueeze(0), temperature, wants_entropy)
         return logprob.squeeze(0), None if entropy is None else entropy.squeeze(0)
     rows = logits.movedim(-1, 1) if logits.dim() > 2 else logits
@@ -122,26 +130,36 @@ def _of_rows(
 
 
 def _in_kernels(
-    name: str, rows: Tensor, index: Tensor, temperature: float, wants_entropy: bool
+    name: str, rows: Tensor, index: Tensor, temperature: float | Tensor, wants_entropy: bool
 ) -> tuple[Tensor, Tensor | None]:
     """Of logits [rows, classes, ...]."""
-    numbers = (_LEFT_OUT, 0, 0.0, 0.0, 0.0, 1.0 / temperature, 0.0)
+    row_scale, scale = None, 1.0
+    if isinstance(temperature, Tensor):
+        row_scale = temperature.detach().float().reciprocal()
+    else:
+        scale = 1.0 / temperature
+    numbers = (_LEFT_OUT, 0, 0.0, 0.0, 0.0, scale, 0.0)
     wants_gradient = torch.is_grad_enabled() and rows.requires_grad
     if torch.compiler.is_compiling():
-        return _autograd.compiled_logprobs(rows, index, numbers, wants_gradient, wants_entropy)
+        return _autograd.compiled_logprobs(rows, index, row_scale, numbers, wants_gradient, wants_entropy)
     try:
         if wants_gradient:
             functional.refuse_functorch(name)
-            return _autograd.Logprobs.apply(rows, index, numbers, wants_entropy, name)
-        return _autograd.logprobs(rows, index, numbers, wants_entropy)[1:]
+            return _autograd.Logprobs.apply(rows, index, row_scale, numbers, wants_entropy, name)
+        return _autograd.logprobs(rows, index, row_scale, numbers, wants_entropy)[1:]
     except (RuntimeError, ValueError) as error:
         _native.raise_from(error)
 
 
-def _in_torch(logits: Tensor, index: Tensor, temperature: float, wants_entropy: bool) -> tuple[Tensor, Tensor | None]:
+def _in_torch(
+    logits: Tensor, index: Tensor, temperature: float | Tensor, wants_entropy: bool
+) -> tuple[Tensor, Tensor | None]:
     ignored = index == _LEFT_OUT
     wide = logits if logits.dtype == torch.float64 else logits.float()
     # Rows left out have no gradient, whatever is in them.
+    if isinstance(temperature, Tensor):
+        temperature = torch.where(temperature > 0, temperature.detach(), float("nan")).to(wide.dtype).unsqueeze(-1)
+        temperature = temperature.masked_fill(ignored.unsqueeze(-1), 1.0)
     z = wide.masked_fill(ignored.unsqueeze(-1), 0.0) / temperature
     logarithms = torch.log_softmax(z, -1)
     known = index.long().masked_fill(ignored, 0).unsqueeze(-1)

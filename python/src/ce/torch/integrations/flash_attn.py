@@ -78,7 +78,7 @@ class _OverLogits(torch.autograd.Function):
         )
         wants_z_loss = options["z_loss"] != 0.0
         loss, z_loss, lse, _, _, logprob, _ = torch.ops.ce._cross_entropy(
-            logits, labels, None, None, None, *numbers, True, wants_z_loss, False, False, True, False
+            logits, labels, None, None, None, None, *numbers, True, wants_z_loss, False, False, True, False
         )
         ctx.save_for_backward(logits, labels, lse, logprob)
         ctx.numbers = numbers
@@ -91,7 +91,7 @@ class _OverLogits(torch.autograd.Function):
         logits, labels, lse, logprob = ctx.saved_tensors
         grad = logits.detach()
         torch.ops.ce._cross_entropy_backward_(
-            grad, labels, None, lse, grad_loss, logprob, None, None, None, None, None, *ctx.numbers
+            grad, labels, None, lse, grad_loss, logprob, None, None, None, None, None, None, *ctx.numbers
         )
         return _autograd.once(grad, "cross_entropy"), None, None
 

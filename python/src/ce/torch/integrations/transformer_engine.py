@@ -80,14 +80,14 @@ def cross_entropy_forward(
     f32_loss = _input.dtype != torch.float64
     if not reduce_loss:
         loss, grad, *_ = torch.ops.ce.cross_entropy_with_grad(
-            rows, target, None, None, None, None, *numbers, f32_loss, *(False,) * 5
+            rows, target, None, None, None, None, None, *numbers, f32_loss, *(False,) * 5
         )
         return loss, _classes_last(grad)
     count = (target != ignore_idx).sum().clamp(min=1)
     factor = count.to(torch.float32 if f32_loss else torch.float64).reciprocal()
     sum_numbers = (ignore_idx, 2, *numbers[2:])
     loss, grad = torch.ops.ce.cross_entropy_loss_and_grad(
-        rows, target, None, factor, None, None, *sum_numbers, f32_loss
+        rows, target, None, factor, None, None, None, *sum_numbers, f32_loss
     )
     return loss * factor, _classes_last(grad)
 
