@@ -37,6 +37,28 @@ def assert_loss(ours: Tensor, expected: Tensor) -> None:
     torch.testing.assert_close(ours.double(), expected.double(), rtol=max(1e-5, 2 * eps), atol=max(1e-5, 2 * eps))
 
 
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_ligers_fused_linear_cross_entropy(reduction, device, seed):
+    leaves = [torch.randn(*sizes, device=device, requires_grad=True) for sizes in ((6, 16), (50, 16), (50,))]
+    wide = [leaf.detach().double().requires_grad_() for leaf in leaves]
+    target = torch.randint(0, 50, (6,), device=device)
+    target[1] = IGNORED
+    made = liger.LigerFusedLinearCrossEntropyLoss(
+        reduction=reduction, return_token_accuracy=True, return_predicted_tokens=True
+    )(leaves[1], leaves[0], target, leaves[2])
+    logits = F.linear(*wide)
+    expected = F.cross_entropy(logits, target, reduction=reduction)
+    assert_loss(made.loss, expected)
+    assert torch.equal(made.predicted_tokens, logits.argmax(-1).masked_fill(target == IGNORED, -1))
+    hits = (logits.argmax(-1) == target).float()
+    assert_loss(made.token_accuracy, hits if reduction == "none" else hits.sum() / 5)
+    for leaf, its_wide in zip(leaves, wide):
+        factor = torch.rand_like(expected)
+        (grad,) = torch.autograd.grad(made.loss, leaf, factor.float(), retain_graph=True)
+        (expected_grad,) = torch.autograd.grad(expected, its_wide, factor, retain_graph=True)
+        torch.testing.assert_close(grad.double(), expected_grad, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_liger(dtype, reduction, device, seed):

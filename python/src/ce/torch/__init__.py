@@ -14,6 +14,7 @@ from ce.torch import _registrations
 from ce.torch._patch import patch, unpatch
 from ce.torch._settings import configure, restore
 from ce.torch.functional import CrossEntropyOutput, cross_entropy, log_softmax, softmax
+from ce.torch.linear import LinearCrossEntropy, linear_cross_entropy, linear_logprobs_and_entropy
 from ce.torch.logprobs import logprobs_and_entropy, selective_log_softmax
 from ce.torch.modules import CrossEntropyLoss, LogSoftmax, Softmax
 from ce.torch.tuning import check, tune
@@ -23,12 +24,15 @@ _registrations.register()
 __all__ = [
     "CrossEntropyLoss",
     "CrossEntropyOutput",
+    "LinearCrossEntropy",
     "LogSoftmax",
     "NotTuned",
     "Softmax",
     "check",
     "configure",
     "cross_entropy",
+    "linear_cross_entropy",
+    "linear_logprobs_and_entropy",
     "log_softmax",
     "logprobs_and_entropy",
     "patch",

@@ -1,4 +1,4 @@
-"""The cross entropy of Liger-Kernel with its own signatures.
+"""The cross entropy of Liger-Kernel, and that of a linear layer, with its own signatures.
 
 Unlike there, the logits are left as they are, no call waits for the GPU, and a target out of range makes its row NaN
 instead of raising: see :func:`ce.torch.check`.
@@ -11,9 +11,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from ce.torch import functional
+from ce.torch import functional, linear
 
-__all__ = ["CrossEntropyOutput", "LigerCrossEntropyLoss", "liger_cross_entropy"]
+__all__ = [
+    "CrossEntropyOutput",
+    "LigerCrossEntropyLoss",
+    "LigerFusedLinearCrossEntropyLoss",
+    "liger_cross_entropy",
+    "liger_fused_linear_cross_entropy",
+]
 
 
 @dataclass
@@ -78,13 +84,17 @@ def liger_cross_entropy(
         return_argmax=return_predicted_tokens,
         return_hit=return_token_accuracy,
     )
-    if not wants_more:
-        return made
+    return _output(made, target, ignore_index, reduction) if wants_more else made
+
+
+def _output(
+    made: functional.CrossEntropyOutput, target: Tensor, ignore_index: int, reduction: str
+) -> CrossEntropyOutput:
     counts = target != ignore_index
     accuracy = None
-    if return_token_accuracy:
+    if made.hit is not None:
         accuracy = made.hit.float() if reduction == "none" else made.hit.sum() / counts.sum()
-    predicted = made.argmax.masked_fill(~counts, -1) if return_predicted_tokens else None
+    predicted = None if made.argmax is None else made.argmax.masked_fill(~counts, -1)
     return CrossEntropyOutput(made.loss, made.z_loss, accuracy, predicted)
 
 
@@ -134,4 +144,106 @@ class LigerCrossEntropyLoss(nn.Module):
             return_z_loss=self.return_z_loss,
             return_token_accuracy=self.return_token_accuracy,
             return_predicted_tokens=self.return_predicted_tokens,
+        )
+
+
+def liger_fused_linear_cross_entropy(
+    input: Tensor,
+    weight: Tensor,
+    target: Tensor,
+    bias: Tensor | None = None,
+    ce_weight: Tensor | None = None,
+    ignore_index: int = -100,
+    lse_square_scale: float = 0.0,
+    label_smoothing: float = 0.0,
+    reduction: str = "mean",
+    softcap: float | None = None,
+    return_z_loss: bool = False,
+    accum_dtype: torch.dtype | None = None,
+    use_token_scaling: bool = False,
+    return_token_accuracy: bool = False,
+    return_predicted_tokens: bool = False,
+    chunk_mem_const: int = 1,
+) -> Tensor | CrossEntropyOutput:
+    """``liger_kernel.transformers.functional.liger_fused_linear_cross_entropy``.
+
+    Args:
+        input: [rows, hidden].
+        weight: [classes, hidden] of the layer.
+        target: [rows] class indices.
+        bias: [classes] of the layer.
+        ce_weight: [classes], a weight for each class.
+        accum_dtype: what the gradient of the weight is summed in over chunks.
+        chunk_mem_const: without meaning: a tenth of what is free is the budget.
+
+    All else as in :func:`liger_cross_entropy`.
+    """
+    wants_more = return_z_loss or return_token_accuracy or return_predicted_tokens
+    made = linear.linear_cross_entropy(
+        input,
+        weight,
+        target,
+        linear_bias=bias,
+        weight=ce_weight,
+        ignore_index=ignore_index,
+        reduction=reduction,
+        label_smoothing=label_smoothing,
+        z_loss=lse_square_scale,
+        softcap=softcap,
+        token_scaling=1.0 if use_token_scaling else 0.0,
+        return_z_loss=return_z_loss,
+        return_argmax=return_predicted_tokens,
+        return_hit=return_token_accuracy,
+        accumulate=accum_dtype,
+    )
+    return _output(made, target, ignore_index, reduction) if wants_more else made
+
+
+class LigerFusedLinearCrossEntropyLoss(nn.Module):
+    """``liger_kernel.transformers.LigerFusedLinearCrossEntropyLoss``: see :func:`liger_fused_linear_cross_entropy`."""
+
+    def __init__(
+        self,
+        ce_weight: Tensor | None = None,
+        ignore_index: int = -100,
+        lse_square_scale: float = 0.0,
+        label_smoothing: float = 0.0,
+        reduction: str = "mean",
+        softcap: float | None = None,
+        return_z_loss: bool = False,
+        accum_dtype: torch.dtype | None = None,
+        use_token_scaling: bool = False,
+        return_token_accuracy: bool = False,
+        return_predicted_tokens: bool = False,
+    ) -> None:
+        super().__init__()
+        if reduction not in ("mean", "sum", "none"):
+            raise ValueError(
+                f"LigerFusedLinearCrossEntropyLoss: reduction is {reduction!r}; expected 'mean', 'sum' or 'none'"
+            )
+        self.ce_weight = ce_weight
+        self.options = {
+            "ignore_index": ignore_index,
+            "lse_square_scale": lse_square_scale,
+            "label_smoothing": label_smoothing,
+            "reduction": reduction,
+            "softcap": softcap,
+            "return_z_loss": return_z_loss,
+            "accum_dtype": accum_dtype,
+            "use_token_scaling": use_token_scaling,
+            "return_token_accuracy": return_token_accuracy,
+            "return_predicted_tokens": return_predicted_tokens,
+        }
+
+    def forward(
+        self, lin_weight: Tensor, _input: Tensor, target: Tensor, bias: Tensor | None = None
+    ) -> Tensor | CrossEntropyOutput:
+        """Of the layer's weight, hidden states [rows, hidden], class indices [rows] and the layer's bias."""
+        return liger_fused_linear_cross_entropy(
+            _input,
+            lin_weight,
+            target,
+            bias,
+            self.ce_weight,
+            **self.options,  # type: ignore[arg-type]
         )

@@ -1,0 +1,324 @@
+"""The loss of a linear layer, and log-probabilities and entropies of its rows, without its logits in memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.overrides import handle_torch_function, has_torch_function_variadic
+
+from ce import _c
+from ce.torch import _linear, _native, functional
+
+__all__ = ["LinearCrossEntropy", "linear_cross_entropy", "linear_logprobs_and_entropy"]
+
+_LEFT_OUT = -100
+
+
+def linear_cross_entropy(
+    input: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    *,
+    linear_bias: Tensor | None = None,
+    weight: Tensor | None = None,
+    reduction: str = "mean",
+    ignore_index: int | None = None,
+    label_smoothing: float = 0.0,
+    options: Any = None,
+    z_loss: float = 0.0,
+    softcap: float | None = None,
+    logit_scale: float = 1.0,
+    token_scaling: float = 0.0,
+    row_weight: Tensor | None = None,
+    divisor: Tensor | float | None = None,
+    upstream: Tensor | None = None,
+    loss_dtype: torch.dtype | None = None,
+    check: bool = False,
+    return_z_loss: bool = False,
+    return_lse: bool = False,
+    return_argmax: bool = False,
+    return_hit: bool = False,
+    memory_budget: int | None = None,
+    chunk_tokens: int | None = None,
+    logits_dtype: torch.dtype | None = None,
+    accumulate: torch.dtype | None = None,
+) -> Any:
+    """Cross entropy of ``F.linear(input, linear_weight, linear_bias)``, as torch 2.13's function of that name, with the
+    options of :func:`ce.torch.cross_entropy`.
+
+    The tokens are taken in chunks, and the logits of one chunk at a time are in memory. For the reductions mean and sum
+    the gradients of input, weight and bias are made in the forward, those that are required alone, and kept for the
+    backward, which multiplies them by the upstream gradient. For the reduction none, and with return_lse, the layer is
+    kept and the backward makes the logits anew.
+
+    Under autocast the products are in its dtype; the gradient of a float32 weight is summed and given in float32.
+
+    Args:
+        input: [..., hidden] of float32, float16 or bfloat16; other dtypes, and the CPU, go to torch.
+        linear_weight: [classes, hidden].
+        target: class indices [...]; or probabilities [..., classes].
+        linear_bias: [classes].
+        weight: [classes], a weight for each class.
+        ignore_index: a target whose tokens are left out; None: -100.
+        options: torch's ``LinearCrossEntropyOptions``, of which ``batch_chunk_size`` and ``acc_dtype`` count.
+        memory_budget: bytes that a call may take beyond its results. None: a tenth of what is free when a call of such
+            sizes is first met.
+        chunk_tokens: tokens of a chunk; None: as many as the budget holds.
+        logits_dtype: float32, or the dtype of the products, which is the default.
+        accumulate: what the gradient of the weight is summed in over chunks: float32, or its own dtype. None: float32
+            where there is more than one chunk and the budget holds it.
+
+    All other arguments, and what is returned, are as in :func:`ce.torch.cross_entropy`.
+
+    Raises:
+        ValueError: sizes or options that do not fit, and a weight without elements.
+        TypeError: a dtype that does not.
+        RuntimeError: no cuBLASLt, or a transform of ``torch.func``.
+    """
+    name = "linear_cross_entropy"
+    if has_torch_function_variadic(input, linear_weight, target):
+        arguments = {key: value for key, value in locals().items() if key not in ("input", "linear_weight", "target")}
+        arguments.pop("name")
+        return handle_torch_function(
+            linear_cross_entropy, (input, linear_weight, target), input, linear_weight, target, **arguments
+        )
+    if options is not None:
+        chunk_tokens = chunk_tokens or getattr(options, "batch_chunk_size", None)
+        accumulate = accumulate or getattr(options, "acc_dtype", None)
+    ignore = -100 if ignore_index is None else ignore_index
+    code = _c.REDUCTIONS.get(reduction)
+    if code is None:
+        raise ValueError(f"ce.torch.{name}: reduction is {reduction!r}; expected 'none', 'mean' or 'sum'")
+    _check_layer(name, input, linear_weight, linear_bias)
+    dtype = _dtype_of(input, linear_weight)
+    rows = input.shape[:-1]
+    has_classes = not target.is_floating_point()
+    expected = rows if has_classes else (*rows, linear_weight.shape[0])
+    if target.shape != expected:
+        raise ValueError(f"ce.torch.{name}: target has sizes {list(target.shape)}; expected {list(expected)}")
+    shared: dict[str, Any] = {
+        "ignore_index": ignore,
+        "reduction": reduction,
+        "label_smoothing": label_smoothing,
+        "z_loss": z_loss,
+        "softcap": softcap,
+        "logit_scale": logit_scale,
+        "token_scaling": token_scaling,
+    }
+    is_autocast = torch.is_autocast_enabled(input.device.type)
+    logits = dtype if logits_dtype is None else logits_dtype
+    if logits not in (dtype, torch.float32):
+        raise ValueError(f"ce.torch.{name}: logits_dtype is {logits_dtype}; expected torch.float32 or {dtype}")
+    result = loss_dtype or (torch.float32 if is_autocast else dtype)
+    if result not in (dtype, torch.float32):
+        raise ValueError(f"ce.torch.{name}: loss_dtype is {loss_dtype}; expected torch.float32 or {dtype}")
+    asked = return_z_loss or return_lse or return_argmax or return_hit
+    flat_rows = None if row_weight is None else row_weight.reshape(-1)
+    flat_upstream = None if upstream is None else upstream.reshape(-1 if upstream.numel() > 1 else ())
+
+    if not _has_kernels(input, linear_weight) or target.requires_grad:
+        with torch.autocast(input.device.type, enabled=False):
+            bias = None if linear_bias is None else linear_bias.to(dtype)
+            made_logits = F.linear(input.to(dtype), linear_weight.to(dtype), bias).to(logits)
+            made_logits = made_logits.reshape(-1, linear_weight.shape[0])
+            of_torch = functional.cross_entropy(
+                made_logits,
+                target.reshape(made_logits.shape[: 1 if has_classes else 2]),
+                weight,
+                row_weight=flat_rows,
+                divisor=divisor,
+                upstream=flat_upstream,
+                loss_dtype=result if result in (torch.float32, logits) else logits,
+                return_z_loss=True,
+                return_lse=True,
+                return_argmax=True,
+                return_hit=True,
+                **shared,
+            )
+        made = tuple(of_torch)
+    else:
+        functional.refuse_functorch(name)
+        for other, given in (("weight", weight), ("row_weight", row_weight)):
+            if given is not None and given.requires_grad and torch.is_grad_enabled():
+                raise RuntimeError(f"ce.torch.{name}: the derivative for '{other}' is not implemented")
+        if divisor is not None:
+            divisor = functional._divisor_of(divisor, reduction, input)
+        numbers = (ignore, code, label_smoothing, z_loss, softcap or 0.0, logit_scale, token_scaling)
+        f32_loss = result is torch.float32 or logits is torch.float32
+        made = _in_kernels(
+            input.reshape(-1, input.shape[-1]),
+            linear_weight,
+            linear_bias,
+            _flat_target(target, logits),
+            _linear.Inputs(
+                class_weight=weight if weight is None or weight.dtype is logits else weight.float(),
+                upstream=None if flat_upstream is None else flat_upstream.to(torch.float32 if f32_loss else logits),
+                row_weight=None if flat_rows is None else flat_rows.float(),
+                divisor=divisor,
+            ),
+            numbers,
+            _memory(memory_budget, chunk_tokens, logits_dtype, accumulate),
+            (f32_loss, return_z_loss and z_loss != 0.0, return_lse, return_argmax, return_hit),
+            dtype,
+        )
+        if check and not torch.compiler.is_compiling():
+            context = _native.context(_native.device_index(input.device))
+            _c.require(_c.library().ce_check(context, functional._stream(input), None))
+    loss, of_z_loss, lse, argmax, hit = made[:5]
+    loss = _unflat(loss, rows, reduction).to(result)
+    if not asked:
+        return loss
+    if z_loss == 0.0:
+        of_z_loss = torch.zeros_like(loss)
+    return functional.CrossEntropyOutput(
+        loss,
+        _unflat(of_z_loss, rows, reduction).to(result) if return_z_loss else None,
+        lse.reshape(rows) if return_lse else None,
+        argmax.reshape(rows) if return_argmax else None,
+        hit.reshape(rows) if return_hit else None,
+    )
+
+
+def linear_logprobs_and_entropy(
+    input: Tensor,
+    linear_weight: Tensor,
+    index: Tensor,
+    *,
+    linear_bias: Tensor | None = None,
+    temperature: float = 1.0,
+    mask: Tensor | None = None,
+    memory_budget: int | None = None,
+    chunk_tokens: int | None = None,
+    logits_dtype: torch.dtype | None = None,
+    accumulate: torch.dtype | None = None,
+) -> tuple[Tensor, Tensor]:
+    """:func:`ce.torch.logprobs_and_entropy` of ``F.linear(input, linear_weight, linear_bias)``, with the logits of one
+    chunk of tokens at a time in memory.
+
+    Where a gradient is required the layer is kept, and the backward makes the logits anew: one product more. Arguments
+    are those of :func:`linear_cross_entropy` and :func:`ce.torch.logprobs_and_entropy`.
+
+    Returns:
+        Log-probabilities and entropies in nats, of the sizes of the index, in float32.
+    """
+    name = "linear_logprobs_and_entropy"
+    _check_layer(name, input, linear_weight, linear_bias)
+    if not temperature > 0:
+        raise ValueError(f"ce.torch.{name}: temperature is {temperature}; expected more than 0")
+    if index.shape != input.shape[:-1]:
+        raise ValueError(f"ce.torch.{name}: index has sizes {list(index.shape)}; expected {list(input.shape[:-1])}")
+    if mask is not None:
+        index = index.masked_fill(~mask, _LEFT_OUT)
+    dtype = _dtype_of(input, linear_weight)
+    if not _has_kernels(input, linear_weight):
+        with torch.autocast(input.device.type, enabled=False):
+            bias = None if linear_bias is None else linear_bias.to(dtype)
+            logits = F.linear(input.to(dtype), linear_weight.to(dtype), bias)
+        from ce.torch.logprobs import logprobs_and_entropy
+
+        return logprobs_and_entropy(logits, index, temperature=temperature)
+    functional.refuse_functorch(name)
+    numbers = (_LEFT_OUT, 0, 0.0, 0.0, 0.0, 1.0 / temperature, 0.0)
+    logprob, entropy = _linear.Logprobs.apply(
+        input.reshape(-1, input.shape[-1]),
+        linear_weight,
+        linear_bias,
+        _flat_target(index, dtype),
+        numbers,
+        _memory(memory_budget, chunk_tokens, logits_dtype, accumulate),
+        dtype,
+        _linear.needs_of(input, linear_weight, linear_bias),
+    )
+    return logprob.reshape(index.shape), entropy.reshape(index.shape)
+
+
+class LinearCrossEntropy(nn.Linear):
+    """A linear layer and its loss: a language model's head. See :func:`linear_cross_entropy`.
+
+    Args:
+        in_features: hidden size.
+        num_classes: classes.
+        bias: whether the layer has one.
+        weight: [classes], a weight for each class.
+        options: further arguments of :func:`linear_cross_entropy`, for every call.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        num_classes: int,
+        *,
+        bias: bool = False,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+        weight: Tensor | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(in_features, num_classes, bias, device, dtype)
+        self.class_weight: Tensor | None
+        self.register_buffer("class_weight", weight)
+        self.options = options
+
+    def forward(self, input: Tensor, target: Tensor, **of_step: Any) -> Any:  # type: ignore[override]
+        """Of hidden states and targets, and what changes from step to step."""
+        return linear_cross_entropy(
+            input,
+            self.weight,
+            target,
+            linear_bias=self.bias,
+            weight=self.class_weight,
+            **{**self.options, **of_step},
+        )
+
+
+def _check_layer(name: str, input: Tensor, weight: Tensor, bias: Tensor | None) -> None:
+    if weight.numel() == 0:
+        raise ValueError(
+            f"ce.torch.{name}: linear_weight has no elements; where it is a shard of FSDP or ZeRO-3, call this while "
+            "the weight is gathered (inside of the wrapped module's forward, FSDP.summon_full_params or "
+            "deepspeed.zero.GatheredParameters)"
+        )
+    if weight.dim() != 2 or input.dim() == 0 or weight.shape[1] != input.shape[-1]:
+        raise ValueError(
+            f"ce.torch.{name}: linear_weight has sizes {list(weight.shape)}; expected [classes, hidden] with the last "
+            f"size of input, whose sizes are {list(input.shape)}"
+        )
+    if bias is not None and bias.shape != weight.shape[:1]:
+        raise ValueError(f"ce.torch.{name}: linear_bias has sizes {list(bias.shape)}; expected [{weight.shape[0]}]")
+
+
+def _dtype_of(input: Tensor, weight: Tensor) -> torch.dtype:
+    """Of the products: autocast's, else what both promote to."""
+    if torch.is_autocast_enabled(input.device.type) and torch.float64 not in (input.dtype, weight.dtype):
+        return torch.get_autocast_dtype(input.device.type)
+    return torch.promote_types(input.dtype, weight.dtype)
+
+
+def _has_kernels(input: Tensor, weight: Tensor) -> bool:
+    return functional.has_kernels_for(input) and functional.has_kernels_for(weight) and input.numel() > 0
+
+
+def _flat_target(target: Tensor, logits: torch.dtype) -> Tensor:
+    if target.is_floating_point():
+        return target.reshape(-1, target.shape[-1]).to(logits)
+    flat = target.reshape(-1)
+    return flat if flat.dtype in (torch.int64, torch.int32) else flat.long()
+
+
+def _memory(
+    budget: int | None, chunk_tokens: int | None, logits_dtype: torch.dtype | None, accumulate: torch.dtype | None
+) -> _linear.Memory:
+    return _linear.Memory(
+        budget or 0, chunk_tokens or 0, _linear.dtype_code(logits_dtype), _linear.dtype_code(accumulate)
+    )
+
+
+def _in_kernels(input: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, *rest: Any) -> tuple[Tensor, ...]:
+    return _linear.LinearCrossEntropy.apply(input, weight, bias, target, *rest, _linear.needs_of(input, weight, bias))
+
+
+def _unflat(loss: Tensor, rows: torch.Size, reduction: str) -> Tensor:
+    return loss.reshape(rows) if reduction == "none" else loss

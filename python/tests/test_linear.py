@@ -1,0 +1,295 @@
+"""The loss of a linear layer beside plain torch in float64."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+import ce.torch as ct
+from conftest import needs_gpu
+
+TOKENS, HIDDEN, CLASSES = 21, 16, 40
+DTYPES = [torch.float32, torch.bfloat16]
+
+
+class Head:
+    """A layer with a batch, and both in float64."""
+
+    def __init__(self, device, dtype=torch.float32, bias=False, sizes=(TOKENS,), ignored=True) -> None:
+        def leaf(*shape):
+            return (torch.randn(*shape, device=device) / 2).to(dtype).requires_grad_()
+
+        self.input, self.weight = leaf(*sizes, HIDDEN), leaf(CLASSES, HIDDEN)
+        self.bias = leaf(CLASSES) if bias else None
+        self.target = torch.randint(0, CLASSES, sizes, device=device)
+        if ignored:
+            self.target.view(-1)[3] = -100
+        self.leaves = [one for one in (self.input, self.weight, self.bias) if one is not None]
+        self.wide = [one.detach().double().requires_grad_() for one in self.leaves]
+
+    def logits(self) -> Tensor:
+        """In float64, [tokens, classes]."""
+        return F.linear(self.wide[0].reshape(-1, HIDDEN), *self.wide[1:])
+
+
+def assert_close(ours: Tensor, expected: Tensor, dtype: torch.dtype, factor: float = 4) -> None:
+    eps = max(torch.finfo(dtype).eps, 1e-6)
+    scale = expected.abs().max().item()
+    torch.testing.assert_close(ours.double(), expected.double(), rtol=factor * eps, atol=factor * eps * scale + 1e-7)
+
+
+def assert_gradients(loss: Tensor, expected: Tensor, head: Head, dtype: torch.dtype, factor: float = 4) -> None:
+    upstream = torch.rand_like(expected)
+    grads = torch.autograd.grad(loss, head.leaves, upstream.to(loss.dtype), retain_graph=True)
+    wides = torch.autograd.grad(expected, head.wide, upstream, retain_graph=True)
+    for grad, wide, leaf in zip(grads, wides, head.leaves):
+        assert grad.dtype is leaf.dtype
+        assert_close(grad, wide, dtype, factor)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("chunk_tokens", [None, 8])
+def test_loss_and_gradients(dtype, reduction, chunk_tokens, device, seed):
+    head = Head(device, dtype, bias=True)
+    loss = ct.linear_cross_entropy(
+        head.input, head.weight, head.target, linear_bias=head.bias, reduction=reduction, chunk_tokens=chunk_tokens
+    )
+    expected = F.cross_entropy(head.logits(), head.target, reduction=reduction)
+    assert loss.dtype is dtype and loss.shape == expected.shape
+    assert_close(loss, expected, dtype)
+    assert_gradients(loss, expected, head, dtype)
+
+
+def test_every_option_at_once(device, seed):
+    head = Head(device, sizes=(3, 7))
+    weight = torch.rand(CLASSES, device=device) + 0.5
+    row_weight = torch.rand(3, 7, device=device) + 0.5
+    options = {
+        "label_smoothing": 0.1,
+        "z_loss": 0.01,
+        "softcap": 8.0,
+        "logit_scale": 0.7,
+        "token_scaling": 0.5,
+    }
+    made = ct.linear_cross_entropy(
+        head.input,
+        head.weight,
+        head.target,
+        weight=weight,
+        row_weight=row_weight,
+        return_z_loss=True,
+        return_lse=True,
+        return_argmax=True,
+        return_hit=True,
+        chunk_tokens=8,
+        **options,
+    )
+    before = ct.configure(cpu="torch")
+    expected = ct.cross_entropy(
+        head.logits(),
+        head.target.reshape(-1),
+        weight.double(),
+        row_weight=row_weight.reshape(-1),
+        return_z_loss=True,
+        return_lse=True,
+        return_argmax=True,
+        return_hit=True,
+        **options,
+    )
+    ct.restore(before)
+    assert made.lse.shape == made.argmax.shape == made.hit.shape == (3, 7)
+    for ours, torchs in zip(made[:3], expected[:3]):
+        assert_close(ours.reshape(torchs.shape), torchs, torch.float32, 20)
+    assert torch.equal(made.argmax.reshape(-1), expected.argmax)
+    assert torch.equal(made.hit.reshape(-1), expected.hit)
+    assert_gradients(made.loss, expected.loss, head, torch.float32, 20)
+    assert_gradients(made.lse.sum() + made.loss, expected.lse.sum() + expected.loss, head, torch.float32, 20)
+
+
+def test_probabilities_divisor_and_upstream(device, seed):
+    head = Head(device, ignored=False)
+    target = torch.softmax(torch.randn(TOKENS, CLASSES, device=device), -1)
+    loss = ct.linear_cross_entropy(head.input, head.weight, target, chunk_tokens=8)
+    assert_gradients(loss, F.cross_entropy(head.logits(), target.double()), head, torch.float32)
+    loss = ct.linear_cross_entropy(head.input, head.weight, head.target, divisor=7.0, chunk_tokens=8)
+    expected = F.cross_entropy(head.logits(), head.target, reduction="sum") / 7
+    assert_close(loss, expected, torch.float32)
+    assert_gradients(loss, expected, head, torch.float32)
+    of_rows = torch.rand(TOKENS, device=device)
+    loss = ct.linear_cross_entropy(head.input, head.weight, head.target, upstream=of_rows, chunk_tokens=8)
+    rows = F.cross_entropy(head.logits(), head.target, reduction="none")
+    (grad,) = torch.autograd.grad(loss, head.input)
+    (wide,) = torch.autograd.grad((rows * of_rows).mean(), head.wide[0])
+    assert_close(grad, wide, torch.float32)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_two_backwards_give_the_same(reduction, device, seed):
+    head = Head(device)
+    loss = ct.linear_cross_entropy(head.input, head.weight, head.target, reduction=reduction).sum()
+    first = torch.autograd.grad(3 * loss, head.leaves, retain_graph=True)
+    kept = [one.clone() for one in first]
+    second = torch.autograd.grad(3 * loss, head.leaves, retain_graph=True)
+    third = torch.autograd.grad(loss, head.leaves)
+    for one, copy, again, plain in zip(first, kept, second, third):
+        assert torch.equal(one, copy), "a later backward wrote over it"
+        assert torch.equal(one, again)
+        assert_close(one, 3 * plain, torch.float32)
+
+
+def test_what_is_frozen_costs_no_product(device, seed, monkeypatch):
+    from ce.torch import _linear
+
+    seen = []
+    run = _linear.run
+    monkeypatch.setattr(_linear, "run", lambda *arguments: seen.append(arguments[-1]) or run(*arguments))
+    head = Head(device, bias=True)
+    for frozen, wanted in ((head.weight, "weight_grad"), (head.input, "hidden_grad"), (head.bias, "bias_grad")):
+        for leaf in head.leaves:
+            leaf.grad = None
+        frozen.requires_grad_(False)
+        loss = ct.linear_cross_entropy(head.input, head.weight, head.target, linear_bias=head.bias)
+        loss.backward()
+        assert frozen.grad is None and not getattr(seen[-1], wanted)
+        frozen.requires_grad_()
+    with torch.no_grad():
+        ct.linear_cross_entropy(head.input, head.weight, head.target)
+    assert not (seen[-1].hidden_grad or seen[-1].weight_grad or seen[-1].bias_grad)
+
+
+def test_a_tied_weight_gets_the_sum_of_both_gradients(device, seed):
+    weight = torch.randn(CLASSES, HIDDEN, device=device, requires_grad=True)
+    wide = weight.detach().double().requires_grad_()
+    tokens, target = (torch.randint(0, CLASSES, (TOKENS,), device=device) for _ in range(2))
+    ct.linear_cross_entropy(F.embedding(tokens, weight), weight, target, chunk_tokens=8).backward()
+    F.cross_entropy(F.linear(F.embedding(tokens, wide), wide), target).backward()
+    assert_close(weight.grad, wide.grad, torch.float32)
+
+
+def test_autocast_keeps_the_gradient_of_a_float32_weight_wide(device, seed):
+    head = Head(device)
+    with torch.autocast(device.type, dtype=torch.bfloat16):
+        loss = ct.linear_cross_entropy(head.input, head.weight, head.target, chunk_tokens=8)
+    assert loss.dtype is torch.float32
+    expected = F.cross_entropy(head.logits(), head.target)
+    assert_gradients(loss, expected, head, torch.bfloat16, 8)
+    (grad,) = torch.autograd.grad(loss, head.weight)
+    assert not torch.equal(grad, grad.bfloat16().float()), "it was rounded"
+
+
+def test_logits_in_float32_are_nearer(device, seed):
+    head = Head(device, torch.bfloat16)
+    exact = F.cross_entropy(head.logits(), head.target)
+    loss = ct.linear_cross_entropy(
+        head.input, head.weight, head.target, logits_dtype=torch.float32, loss_dtype=torch.float32, chunk_tokens=8
+    )
+    assert_close(loss, exact, torch.float32, 4)
+    assert_gradients(loss, exact, head, torch.bfloat16)
+
+
+def test_logprobs_and_entropy(device, seed):
+    head = Head(device, bias=True, sizes=(3, 7), ignored=False)
+    mask = torch.rand(3, 7, device=device) < 0.7
+    made = ct.linear_logprobs_and_entropy(
+        head.input, head.weight, head.target, linear_bias=head.bias, temperature=0.7, mask=mask, chunk_tokens=8
+    )
+    logarithms = torch.log_softmax(head.logits().reshape(3, 7, CLASSES) / 0.7, -1)
+    logprob = logarithms.gather(-1, head.target.unsqueeze(-1)).squeeze(-1).masked_fill(~mask, 0.0)
+    entropy = -(logarithms.exp() * logarithms).sum(-1).masked_fill(~mask, 0.0)
+    for ours, torchs in zip(made, (logprob, entropy)):
+        assert ours.dtype is torch.float32
+        assert_close(ours, torchs, torch.float32)
+    for i in (0, 1):
+        assert_gradients(made[i], (logprob, entropy)[i], head, torch.float32, 10)
+    assert_gradients(made[0] + made[1], logprob + entropy, head, torch.float32, 10)
+
+
+def test_the_module_is_a_layer_and_its_loss(device, seed):
+    head = ct.LinearCrossEntropy(HIDDEN, CLASSES, bias=True, device=device, label_smoothing=0.1, chunk_tokens=8)
+    input = torch.randn(TOKENS, HIDDEN, device=device)
+    target = torch.randint(0, CLASSES, (TOKENS,), device=device)
+    loss = head(input, target)
+    loss.backward()
+    expected = F.cross_entropy(F.linear(input, head.weight, head.bias), target, label_smoothing=0.1)
+    assert_close(loss, expected, torch.float32)
+    assert head.weight.grad is not None and head.bias.grad is not None
+    assert head(input, target, reduction="none").shape == (TOKENS,)
+
+
+def test_it_compiles(device, seed):
+    head = Head(device)
+
+    def step(input, weight):
+        return 2 * ct.linear_cross_entropy(input, weight, head.target, chunk_tokens=8)
+
+    compiled = torch.compile(step, backend="aot_eager", fullgraph=True)
+    loss, expected = compiled(head.input, head.weight), step(head.input, head.weight)
+    assert_close(loss, expected, torch.float32)
+    for ours, eager in zip(torch.autograd.grad(loss, head.leaves), torch.autograd.grad(expected, head.leaves)):
+        assert_close(ours, eager, torch.float32)
+
+
+def test_the_signature_begins_as_torchs():
+    names = list(inspect.signature(ct.linear_cross_entropy).parameters)
+    assert names[:9] == [
+        "input",
+        "linear_weight",
+        "target",
+        "linear_bias",
+        "weight",
+        "reduction",
+        "ignore_index",
+        "label_smoothing",
+        "options",
+    ]
+
+
+def test_what_is_wrong_is_said(device):
+    head = Head(device)
+    for arguments, options, message in (
+        ((head.input, head.weight[:, :3], head.target), {}, "linear_weight has sizes"),
+        ((head.input, head.weight[:0], head.target), {}, "FSDP or ZeRO-3"),
+        ((head.input, head.weight, head.target[:3]), {}, "target has sizes"),
+        ((head.input, head.weight, head.target), {"reduction": "all"}, "reduction is 'all'"),
+        ((head.input, head.weight, head.target), {"linear_bias": head.weight[0]}, "linear_bias has sizes"),
+        ((head.input, head.weight, head.target), {"logits_dtype": torch.float16}, "logits_dtype"),
+        ((head.input, head.weight, head.target), {"label_smoothing": 2.0}, "label_smoothing"),
+        ((head.input, head.weight, head.target), {"accumulate": torch.float16}, "accumulation"),
+    ):
+        with pytest.raises((ValueError, TypeError), match=message):
+            ct.linear_cross_entropy(*arguments, **options)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_cpu_goes_to_torch(dtype, seed):
+    head = Head("cpu", dtype, bias=True)
+    loss = ct.linear_cross_entropy(head.input, head.weight, head.target, linear_bias=head.bias)
+    assert_gradients(loss, F.cross_entropy(head.logits(), head.target), head, dtype)
+
+
+@needs_gpu
+def test_it_is_captured_into_a_graph(seed):
+    device = torch.device("cuda")
+    head = Head(device, torch.bfloat16)
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for _ in range(2):
+            eager = ct.linear_cross_entropy(head.input, head.weight, head.target, chunk_tokens=8)
+            grads = torch.autograd.grad(eager, head.leaves)
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        loss = ct.linear_cross_entropy(head.input, head.weight, head.target, chunk_tokens=8)
+        captured = torch.autograd.grad(loss, head.leaves)
+    for _ in range(3):
+        loss.detach().zero_()
+        graph.replay()
+        torch.cuda.synchronize()
+        assert torch.equal(loss, eager)
+        for ours, expected in zip(captured, grads):
+            assert torch.equal(ours, expected)
