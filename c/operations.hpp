@@ -120,7 +120,7 @@ struct Interface<CrossEntropy> {
     return cross_entropy_from<CrossEntropy>(options);
   }
   [[nodiscard]] static CrossEntropy::Tensors tensors(const Tensors& given) {
-    const auto& [size, logits, target, weight, upstream, loss, grad, z_loss, lse, argmax, hit, logprob,
+    const auto& [size, logits, target, weight, upstream, loss, grad, z_loss_out, lse, argmax, hit, logprob,
                  entropy, row_weight, row_scale, divisor, entropy_upstream, lse_upstream] = given;
     const CrossEntropy::Tensors tensors{.logits = tensor_from("logits", logits),
                                         .target = tensor_from("target", target),
@@ -128,7 +128,7 @@ struct Interface<CrossEntropy> {
                                         .upstream = tensor_from("upstream", upstream),
                                         .loss = tensor_from("loss", loss),
                                         .grad = tensor_from("grad", grad),
-                                        .z_loss = tensor_from("z_loss", z_loss),
+                                        .z_loss_out = tensor_from("z_loss_out", z_loss_out),
                                         .lse = tensor_from("lse", lse),
                                         .argmax = tensor_from("argmax", argmax),
                                         .hit = tensor_from("hit", hit),
@@ -205,7 +205,7 @@ struct Interface<LinearCrossEntropy> {
   }
   [[nodiscard]] static LinearCrossEntropy::Tensors tensors(const Tensors& given) {
     const auto& [size, hidden, weight, bias, target, loss, hidden_grad, weight_grad, bias_grad, upstream,
-                 class_weight, z_loss, lse, argmax, hit, logprob, entropy, row_weight, divisor,
+                 class_weight, z_loss_out, lse, argmax, hit, logprob, entropy, row_weight, divisor,
                  entropy_upstream, lse_upstream, workspace] = given;
     const LinearCrossEntropy::Tensors tensors{
         .hidden = tensor_from("hidden", hidden),
@@ -218,7 +218,7 @@ struct Interface<LinearCrossEntropy> {
         .bias_grad = tensor_from("bias_grad", bias_grad),
         .upstream = tensor_from("upstream", upstream),
         .class_weight = tensor_from("class_weight", class_weight),
-        .z_loss = tensor_from("z_loss", z_loss),
+        .z_loss_out = tensor_from("z_loss_out", z_loss_out),
         .lse = tensor_from("lse", lse),
         .argmax = tensor_from("argmax", argmax),
         .hit = tensor_from("hit", hit),

@@ -25,9 +25,9 @@ template <class Tensors>
 [[nodiscard]] auto all_of(const Tensors& tensors) noexcept {
   const auto views = [](const auto&... all) { return std::array{view_of(all)...}; };
   if constexpr (std::same_as<Tensors, CrossEntropy::Tensors>) {
-    const auto& [logits, target, weight, upstream, loss, grad, z_loss, lse, argmax, hit, logprob, entropy,
+    const auto& [logits, target, weight, upstream, loss, grad, z_loss_out, lse, argmax, hit, logprob, entropy,
                  row_weight, row_scale, divisor, entropy_upstream, lse_upstream] = tensors;
-    return views(logits, target, weight, upstream, loss, grad, z_loss, lse, argmax, hit, logprob, entropy,
+    return views(logits, target, weight, upstream, loss, grad, z_loss_out, lse, argmax, hit, logprob, entropy,
                  row_weight, row_scale, divisor, entropy_upstream, lse_upstream);
   } else if constexpr (std::same_as<Tensors, CrossEntropyBackward::Tensors>) {
     const auto& [logits, target, weight, lse, upstream, grad, logprob, entropy, row_weight, row_scale,

@@ -175,10 +175,10 @@ class LinearCall {
     return {scratch, dtype, of_rows ? count_ : 1};
   }
   [[nodiscard]] Tensor z_loss_of(std::int64_t chunk) const {
-    if (tensors_.z_loss.data == nullptr) return {};
+    if (tensors_.z_loss_out.data == nullptr) return {};
     if (sums_losses_) return {static_cast<std::byte*>(at(plan_.z_losses)) + 4 * chunk, DType::f32, 1};
-    return shape_.reduction == Reduction::none ? elements_of(tensors_.z_loss, first_, count_)
-                                               : tensors_.z_loss;
+    return shape_.reduction == Reduction::none ? elements_of(tensors_.z_loss_out, first_, count_)
+                                               : tensors_.z_loss_out;
   }
   [[nodiscard]] ConstTensor upstream_of() const {
     ConstTensor upstream = tensors_.upstream;
@@ -201,7 +201,7 @@ class LinearCall {
                                    .weight = tensors_.class_weight,
                                    .upstream = upstream_of(),
                                    .loss = loss_of(chunk),
-                                   .z_loss = z_loss_of(chunk),
+                                   .z_loss_out = z_loss_of(chunk),
                                    .lse = own(tensors_.lse),
                                    .argmax = own(tensors_.argmax),
                                    .hit = own(tensors_.hit),
@@ -265,16 +265,16 @@ class LinearCall {
   /// What is left when all chunks are done.
   void finish() {
     if (shape_.tokens == 0) return;
-    if (sums_losses_ && (tensors_.loss.data != nullptr || tensors_.z_loss.data != nullptr)) {
+    if (sums_losses_ && (tensors_.loss.data != nullptr || tensors_.z_loss_out.data != nullptr)) {
       const auto* of_chunks = static_cast<const float*>(at(plan_.losses));
       const auto* z_of_chunks = static_cast<const float*>(at(plan_.z_losses));
-      const DType dtype = tensors_.loss.data != nullptr ? tensors_.loss.dtype : tensors_.z_loss.dtype;
+      const DType dtype = tensors_.loss.data != nullptr ? tensors_.loss.dtype : tensors_.z_loss_out.dtype;
       kernels().sum_losses(dtype,
                            {.rows = plan_.schedule.chunks,
                             .losses = of_chunks,
                             .z_losses = z_of_chunks,
                             .loss = tensors_.loss.data,
-                            .z_loss = tensors_.z_loss.data},
+                            .z_loss = tensors_.z_loss_out.data},
                            stream_);
     }
     if (has(plan_.weight_sum))
@@ -295,7 +295,7 @@ class LinearCall {
     CrossEntropy::Tensors nothing{.logits = {.dtype = shape_.logits, .rows = 0, .columns = shape_.classes},
                                   .target = {.dtype = tensors_.target.dtype, .rows = 0},
                                   .loss = tensors_.loss,
-                                  .z_loss = tensors_.z_loss};
+                                  .z_loss_out = tensors_.z_loss_out};
     if (is_floating(tensors_.target.dtype)) nothing.target.columns = shape_.classes;
     if (nothing.loss.data == nullptr && shape_.reduction != Reduction::none)
       nothing.loss = {at(plan_.losses), DType::f32, 1};

@@ -69,7 +69,7 @@ void check_memory(const LinearCrossEntropy::Tensors& tensors) {
   add("class_weight", tensors.class_weight, false);
   add("row_weight", tensors.row_weight, false);
   add("loss", tensors.loss, true);
-  add("z_loss", tensors.z_loss, true);
+  add("z_loss_out", tensors.z_loss_out, true);
   add("lse", tensors.lse, true);
   add("logprob", tensors.logprob, true);
   add("entropy", tensors.entropy, true);
@@ -159,7 +159,7 @@ LinearShape shape_of(const LinearCrossEntropy& operation, const LinearCrossEntro
   }
   if (shape.reduction == Reduction::none) {
     check_of_tokens("loss", tensors.loss, shape.tokens, device);
-    check_of_tokens("z_loss", tensors.z_loss, shape.tokens, device);
+    check_of_tokens("z_loss_out", tensors.z_loss_out, shape.tokens, device);
   }
   for (const auto& [name, tensor] : {std::pair{"lse", &tensors.lse},
                                      {"argmax", &tensors.argmax},

@@ -209,14 +209,14 @@ Request bind(const CrossEntropy& operation, const CrossEntropy::Tensors& tensors
     bind_upstream(tensors.upstream, vectors, request);
   }
 
-  if (!problem.z_loss && is_given("z_loss", tensors.z_loss))
-    throw InvalidArgument("z_loss.data", "set", "null where the factor z_loss is 0");
+  if (!problem.z_loss && is_given("z_loss_out", tensors.z_loss_out))
+    throw InvalidArgument("z_loss_out.data", "set", "null where the factor z_loss is 0");
   for (const auto& [name, tensor] : {std::pair{"hit", &tensors.hit}, {"logprob", &tensors.logprob}})
     if (problem.probabilities && is_given(name, *tensor))
       throw InvalidArgument(fmt::format("{}.data", name), "set", "null where target holds probabilities");
   bind_inputs(tensors, vectors, request);
   problem.z_loss_out =
-      vectors.bind_output("z_loss", tensors.z_loss, losses, problem.loss_dtype, "that of loss");
+      vectors.bind_output("z_loss_out", tensors.z_loss_out, losses, problem.loss_dtype, "that of loss");
   constexpr std::string_view always = "always";
   problem.lse_out = vectors.bind_output("lse", tensors.lse, problem.rows, DType::f32, always);
   problem.logprob_out = vectors.bind_output("logprob", tensors.logprob, problem.rows, DType::f32, always);

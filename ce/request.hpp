@@ -97,7 +97,7 @@ void set_common_addresses(const Tensors& tensors, Arguments& arguments) noexcept
 inline void set_addresses(const CrossEntropy::Tensors& tensors, Arguments& arguments) noexcept {
   set_common_addresses(tensors, arguments);
   arguments.loss = tensors.loss.data;
-  arguments.z_loss = tensors.z_loss.data;
+  arguments.z_loss = tensors.z_loss_out.data;
   arguments.argmax = static_cast<long long*>(tensors.argmax.data);
   arguments.hit = static_cast<unsigned char*>(tensors.hit.data);
 }

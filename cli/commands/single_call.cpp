@@ -92,7 +92,7 @@ Request request_of(const Problem& problem, const Amounts& amounts, const DeviceT
                    .upstream = t["upstream"],
                    .loss = t["loss"],
                    .grad = t["grad"],
-                   .z_loss = t["z_loss"],
+                   .z_loss_out = t["z_loss_out"],
                    .lse = t["lse"],
                    .argmax = t["argmax"],
                    .hit = t["hit"],

@@ -117,7 +117,7 @@ struct CrossEntropyOutput {
 inline constexpr std::array<CrossEntropyOutput, 6> cross_entropy_outputs{{
     {.field = &Problem::z_loss_out,
      .word = "z_loss_out",
-     .tensor = "z_loss",
+     .tensor = "z_loss_out",
      .argument = offsetof(Arguments, z_loss),
      .kind = CrossEntropyOutput::Kind::of_losses,
      .needs = &Problem::z_loss,

@@ -490,8 +490,9 @@ typedef struct ce_cross_entropy_tensors {
       upstream;           ///< optional, with grad: [1] or [rows] of the loss's dtype; multiplies the gradient
   const ce_tensor* loss;  ///< [rows] for CE_REDUCTION_NONE, else [1]; f32 or the logits' dtype
   const ce_tensor* grad;  ///< optional: as the logits; may be the logits themselves
-  const ce_tensor* z_loss;  ///< optional, with a factor z_loss: as the loss; the z-loss alone, reduced alike
-  const ce_tensor* lse;     ///< optional: [rows] f32; what ce_cross_entropy_backward() reads
+  const ce_tensor*
+      z_loss_out;        ///< optional, with a factor z_loss: as the loss; the z-loss alone, reduced alike
+  const ce_tensor* lse;  ///< optional: [rows] f32; what ce_cross_entropy_backward() reads
   const ce_tensor*
       argmax;            ///< optional: [rows] i64; index of the first largest logit; NaN is larger than all
   const ce_tensor* hit;  ///< optional, with class indices: [rows] u8; 1 where argmax is the target
@@ -636,7 +637,7 @@ typedef struct ce_linear_cross_entropy_tensors {
   const ce_tensor* bias_grad;     ///< optional, with bias: [classes], f32 or the dtype of the bias
   const ce_tensor* upstream;      ///< optional, with gradients: [1] or [tokens] of the loss's dtype
   const ce_tensor* class_weight;  ///< optional: [classes], f32 or the logits' dtype
-  const ce_tensor* z_loss;        ///< from here on as in ce_cross_entropy_tensors
+  const ce_tensor* z_loss_out;    ///< from here on as in ce_cross_entropy_tensors
   const ce_tensor* lse;
   const ce_tensor* argmax;
   const ce_tensor* hit;
@@ -650,10 +651,10 @@ typedef struct ce_linear_cross_entropy_tensors {
   /// stream, and a call that is captured into a graph finds it only where one that was not has made it.
   const ce_tensor* workspace;
 } ce_linear_cross_entropy_tensors;
-#define CE_LINEAR_CROSS_ENTROPY_TENSORS_INIT                                                              \
-  {                                                                                                       \
-    sizeof(ce_linear_cross_entropy_tensors), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,  \
-        NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL                                  \
+#define CE_LINEAR_CROSS_ENTROPY_TENSORS_INIT                                                             \
+  {                                                                                                      \
+    sizeof(ce_linear_cross_entropy_tensors), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, \
+        NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL                                 \
   }
 
 /// Cross entropy of the logits hidden x weight^T + bias, and on demand the gradients of all three, in chunks of tokens: the

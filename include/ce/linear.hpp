@@ -50,7 +50,7 @@ struct CE_API LinearCrossEntropy {
     Tensor bias_grad = {};      ///< optional, with bias: [classes], f32 or the dtype of the bias
     ConstTensor upstream = {};  ///< optional, with gradients: [1] or [tokens] of the loss's dtype
     ConstTensor class_weight = {};  ///< optional: [classes], f32 or the logits' dtype; CrossEntropy's weight
-    Tensor z_loss = {};             ///< from here on as in CrossEntropy
+    Tensor z_loss_out = {};         ///< from here on as in CrossEntropy
     Tensor lse = {};
     Tensor argmax = {};
     Tensor hit = {};

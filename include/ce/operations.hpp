@@ -113,11 +113,11 @@ struct CE_API CrossEntropy {
     ConstTensor target;       ///< [rows] class indices, i32 or i64; or probabilities, as the logits
     ConstTensor weight = {};  ///< optional: [columns], f32 or the logits' dtype
     ConstTensor upstream =
-        {};              ///< optional, with grad: [1] or [rows] of the loss's dtype; multiplies the gradient
-    Tensor loss;         ///< [rows] for reduction none, else [1]; f32 or the logits' dtype
-    Tensor grad = {};    ///< optional: as the logits; may be the logits themselves
-    Tensor z_loss = {};  ///< optional, with a factor z_loss: as the loss; the z-loss alone, reduced alike
-    Tensor lse = {};     ///< optional: [rows] f32; what CrossEntropyBackward reads
+        {};            ///< optional, with grad: [1] or [rows] of the loss's dtype; multiplies the gradient
+    Tensor loss;       ///< [rows] for reduction none, else [1]; f32 or the logits' dtype
+    Tensor grad = {};  ///< optional: as the logits; may be the logits themselves
+    Tensor z_loss_out = {};  ///< optional, with a factor z_loss: as the loss; the z-loss alone, reduced alike
+    Tensor lse = {};         ///< optional: [rows] f32; what CrossEntropyBackward reads
     Tensor argmax = {};  ///< optional: [rows] i64; index of the first largest logit; NaN is larger than all
     Tensor hit = {};     ///< optional, with class indices: [rows] u8; 1 where argmax is the target
     Tensor logprob =

@@ -416,7 +416,7 @@ Outputs forward(Arguments& arguments, Gradient gradient, Rest rest) {
     field = &view;
     output = std::move(made);
   };
-  if (wants_z_loss) give(tensors.z_loss, views[0], outputs.z_loss, call.empty_loss(loss_type));
+  if (wants_z_loss) give(tensors.z_loss_out, views[0], outputs.z_loss, call.empty_loss(loss_type));
   if (wants_lse) give(tensors.lse, views[1], outputs.lse, call.empty_rows(aoti_torch_dtype_float32()));
   if (wants_argmax) give(tensors.argmax, views[2], outputs.argmax, call.empty_rows(aoti_torch_dtype_int64()));
   if (wants_hit) give(tensors.hit, views[3], outputs.hit, call.empty_rows(aoti_torch_dtype_bool()));

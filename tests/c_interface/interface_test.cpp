@@ -203,11 +203,16 @@ TEST_F(TensorFields, OfCrossEntropy) {
   Tensors tensors = cross_entropy;
   tensors.grad = &output;
   const std::vector<std::pair<const char*, const ce_tensor * Tensors::*>> all{
-      {"logits", &Tensors::logits}, {"target", &Tensors::target},
-      {"weight", &Tensors::weight}, {"upstream", &Tensors::upstream},
-      {"loss", &Tensors::loss},     {"grad", &Tensors::grad},
-      {"z_loss", &Tensors::z_loss}, {"lse", &Tensors::lse},
-      {"argmax", &Tensors::argmax}, {"hit", &Tensors::hit}};
+      {"logits", &Tensors::logits},
+      {"target", &Tensors::target},
+      {"weight", &Tensors::weight},
+      {"upstream", &Tensors::upstream},
+      {"loss", &Tensors::loss},
+      {"grad", &Tensors::grad},
+      {"z_loss_out", &Tensors::z_loss_out},
+      {"lse", &Tensors::lse},
+      {"argmax", &Tensors::argmax},
+      {"hit", &Tensors::hit}};
   for (const auto& [field, member] : all) expect_named<Tensors>("CrossEntropy", field, member, tensors, call);
 }
 

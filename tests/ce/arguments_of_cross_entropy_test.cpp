@@ -214,13 +214,14 @@ TEST_F(Arguments, WhatTheBackwardNeedsOfTheForward) {
 TEST_F(Arguments, OptionalOutputs) {
   using Tensors = CrossEntropy::Tensors;
   const CrossEntropy with_z{.reduction = Reduction::none, .z_loss = 1.f};
-  refuse([&](Tensors& t) { t.z_loss = vector(DType::f32, 1); },
-         {"z_loss.data", "set", "null where the factor z_loss is 0"});
-  refuse([&](Tensors& t) { t.z_loss = vector(DType::f32, 1); }, {"z_loss", "1 x 1", "8 elements"}, with_z);
-  refuse([&](Tensors& t) { t.z_loss = vector(DType::f16, 8); }, {"z_loss.dtype", "f16", "f32 (that of loss)"},
+  refuse([&](Tensors& t) { t.z_loss_out = vector(DType::f32, 1); },
+         {"z_loss_out.data", "set", "null where the factor z_loss is 0"});
+  refuse([&](Tensors& t) { t.z_loss_out = vector(DType::f32, 1); }, {"z_loss_out", "1 x 1", "8 elements"},
          with_z);
-  refuse([&](Tensors& t) { t.z_loss = t.loss; }, {"z_loss.data", "overlapping loss", "memory of its own"},
-         with_z);
+  refuse([&](Tensors& t) { t.z_loss_out = vector(DType::f16, 8); },
+         {"z_loss_out.dtype", "f16", "f32 (that of loss)"}, with_z);
+  refuse([&](Tensors& t) { t.z_loss_out = t.loss; },
+         {"z_loss_out.data", "overlapping loss", "memory of its own"}, with_z);
   refuse([&](Tensors& t) { t.lse = vector(DType::f16, 8); }, {"lse.dtype", "f16", "f32"});
   refuse([&](Tensors& t) { t.lse = vector(DType::f32, 9); }, {"lse", "9 x 1", "8 elements"});
   refuse([&](Tensors& t) { t.argmax = vector(DType::i32, 8); }, {"argmax.dtype", "i32", "i64"});

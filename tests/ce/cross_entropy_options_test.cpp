@@ -83,7 +83,7 @@ class OptionsCall {
     if (case_.weights) all.weight = weight_.tensor();
     if (case_.upstream != Upstream::none) all.upstream = upstream_.tensor();
     if (!case_.all_outputs) return all;
-    all.z_loss = z_loss_.tensor();
+    all.z_loss_out = z_loss_.tensor();
     all.argmax = argmax_.tensor();
     if (!case_.probabilities) all.hit = hit_.tensor();
     return all;
@@ -416,10 +416,11 @@ TEST_F(RunOutputs, NoRows) {
       z_sum(context, DType::f32, 1, 1);
   z_mean.set({3});
   const Tensor nothing{.rows = 0, .columns = 100}, no_targets{.dtype = DType::i64};
-  context.run(CrossEntropy{.z_loss = 1.f},
-              {.logits = nothing, .target = no_targets, .loss = mean.tensor(), .z_loss = z_mean.tensor()});
+  context.run(
+      CrossEntropy{.z_loss = 1.f},
+      {.logits = nothing, .target = no_targets, .loss = mean.tensor(), .z_loss_out = z_mean.tensor()});
   context.run(CrossEntropy{.reduction = Reduction::sum, .z_loss = 1.f},
-              {.logits = nothing, .target = nothing, .loss = sum.tensor(), .z_loss = z_sum.tensor()});
+              {.logits = nothing, .target = nothing, .loss = sum.tensor(), .z_loss_out = z_sum.tensor()});
   Matrix upstream(context, DType::f32, 1, 1), upstream_mean(context, DType::f32, 1, 1);
   context.run(CrossEntropy{}, {.logits = nothing,
                                .target = no_targets,

@@ -123,7 +123,7 @@ TEST_F(ContextTest, CrossEntropyWithEveryTensorAtOnce) {
                                              .upstream = upstream.tensor(),
                                              .loss = loss.tensor(),
                                              .grad = grad.tensor(),
-                                             .z_loss = z_loss.tensor(),
+                                             .z_loss_out = z_loss.tensor(),
                                              .lse = of_rows[0].tensor(),
                                              .argmax = argmax.tensor(),
                                              .hit = hit.tensor(),

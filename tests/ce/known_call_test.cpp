@@ -147,7 +147,7 @@ TEST_F(DrawnCalls, OfCrossEntropyWithEveryTensor) {
                                                              .upstream = tensor(3, DType::f32, 1),
                                                              .loss = tensor(4, DType::f32, 1),
                                                              .grad = tensor(5, DType::bf16, 4, 16),
-                                                             .z_loss = tensor(6, DType::f32, 1),
+                                                             .z_loss_out = tensor(6, DType::f32, 1),
                                                              .lse = tensor(7, DType::f32, 4),
                                                              .argmax = tensor(8, DType::i64, 4),
                                                              .hit = tensor(9, DType::u8, 4)}});

@@ -63,7 +63,7 @@ class LinearCall {
     const std::int64_t losses = none ? which.tokens : 1;
     if (which.loss) output("loss", t.loss, which.loss_dtype, losses, 1);
     if (which.loss && which.operation.cross_entropy.z_loss != 0)
-      output("z_loss", t.z_loss, which.loss_dtype, losses, 1);
+      output("z_loss_out", t.z_loss_out, which.loss_dtype, losses, 1);
     if (which.hidden_grad)
       output("hidden_grad", t.hidden_grad, which.dtype, which.tokens, which.hidden, apart);
     if (which.weight_grad)
@@ -136,7 +136,7 @@ class LinearCall {
       }
     };
     check("loss", none ? want.losses : std::vector{want.loss}, of_loss, 1e-5);
-    check("z_loss", none ? want.z_losses : std::vector{want.z_loss}, of_loss, 1e-5);
+    check("z_loss_out", none ? want.z_losses : std::vector{want.z_loss}, of_loss, 1e-5);
     check("lse", want.lse, 4e-6, 1e-5);
     check("logprob", want.logprob, 4e-6, 1e-5);
     check("entropy", want.entropy, 1e-5, 1e-5);

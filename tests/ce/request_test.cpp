@@ -94,7 +94,7 @@ TEST_F(RequestTest, EveryOptionIsThere) {
   tensors.weight = tensor(DType::bf16, columns);
   tensors.logits = tensors.grad = matrix();
   tensors.upstream = tensor(DType::f32, rows);
-  tensors.z_loss = tensor(DType::f32, 1);
+  tensors.z_loss_out = tensor(DType::f32, 1);
   tensors.lse = tensor(DType::f32, rows);
   tensors.argmax = tensor(DType::i64, rows);
   tensors.hit = tensor(DType::u8, rows);
@@ -133,7 +133,7 @@ TEST_F(RequestTest, EveryOptionIsThere) {
   EXPECT_EQ(arguments.weight, tensors.weight.data);
   EXPECT_EQ(arguments.upstream, tensors.upstream.data);
   EXPECT_EQ(arguments.loss, tensors.loss.data);
-  EXPECT_EQ(arguments.z_loss, tensors.z_loss.data);
+  EXPECT_EQ(arguments.z_loss, tensors.z_loss_out.data);
   EXPECT_EQ(arguments.lse, tensors.lse.data);
   EXPECT_EQ(arguments.argmax, tensors.argmax.data);
   EXPECT_EQ(arguments.hit, tensors.hit.data);

@@ -124,7 +124,7 @@ TEST_F(Run, CrossEntropyWithEveryOptionAndItsGradientFromTheLogsumexp) {
     return run(words);
   };
   const Finished finished = with({"--op", "cross_entropy", "--z-loss-out", "--lse", "--argmax", "--hit",
-                                  to("loss"), to("z_loss"), to("lse"), to("argmax"), to("hit")});
+                                  to("loss"), to("z_loss_out"), to("lse"), to("argmax"), to("hit")});
   ASSERT_EQ(finished.status, 0) << finished.err;
 
   const std::vector<std::int64_t> targets(target.begin(), target.end());
@@ -141,7 +141,7 @@ TEST_F(Run, CrossEntropyWithEveryOptionAndItsGradientFromTheLogsumexp) {
   const Values gradient = read("grad", DType::bf16, logits.size());
   expect_near(gradient, expected.gradient, 0.01, 1e-4);
   expect_near(read("loss", DType::f32, rows), expected.losses, 1e-4, 0);
-  expect_near(read("z_loss", DType::f32, rows), expected.z_losses, 1e-4, 0);
+  expect_near(read("z_loss_out", DType::f32, rows), expected.z_losses, 1e-4, 0);
   expect_near(read("lse", DType::f32, rows), expected.lse, 1e-4, 0);
   expect_near(read("argmax", DType::i64, rows), Values(expected.argmax.begin(), expected.argmax.end()), 0, 0);
   expect_near(read("hit", DType::u8, rows), Values(expected.hit.begin(), expected.hit.end()), 0, 0);

@@ -194,7 +194,7 @@ class CrossEntropyTrial {
     add_loss("loss", offsetof(Arguments, loss), reference.losses, reference.loss, relative, absolute,
              z_slack);
     if (problem_.z_loss_out)
-      add_loss("z_loss", offsetof(Arguments, z_loss), reference.z_losses, reference.z_loss, 1e-5, 0, z_slack);
+      add_loss("z_loss_out", offsetof(Arguments, z_loss), reference.z_losses, reference.z_loss, 1e-5, 0, z_slack);
     if (problem_.lse_out) {
       builder_.add_result("lse", offsetof(Arguments, lse), DType::f32, problem_.rows);
       builder_.expect_result(reference.lse, 1e-6, lse_error);

@@ -113,7 +113,7 @@ CrossEntropyTensors = _tensors(
     "upstream",
     "loss",
     "grad",
-    "z_loss",
+    "z_loss_out",
     "lse",
     "argmax",
     "hit",

@@ -372,7 +372,7 @@ def cross_entropy(
             upstream=call.upstream(upstream),
             loss=call.result("loss", loss, reduction),
             grad=call.rows("grad", grad, True),
-            z_loss=call.result("z_loss_out", z_loss_out, reduction),
+            z_loss_out=call.result("z_loss_out", z_loss_out, reduction),
             lse=call.vector("lse", lse, call.sizes, True),
             argmax=call.vector("argmax", argmax, call.sizes, True),
             hit=call.vector("hit", hit, call.sizes, True),
