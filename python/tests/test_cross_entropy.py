@@ -194,6 +194,38 @@ def test_what_scales_a_row(name, reduction, cpu, device, seed):
         ct.restore(before)
 
 
+@pytest.mark.parametrize("cpu", ["host", "torch"])
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+def test_the_z_loss_by_itself_has_a_gradient(reduction, compiled, cpu, device, seed):
+    if cpu == "torch" and device.type == "cuda":
+        pytest.skip("of the CPU")
+    options = {"reduction": reduction, "z_loss": 0.1, "token_scaling": 0.5, "row_weight": torch.rand(7, device=device)}
+    logits, target = 2 * torch.randn(7, 40, device=device), some_targets(7, 40, device)
+    torch.compiler.reset()
+    function = torch.compile(ct.cross_entropy, fullgraph=True, backend="aot_eager") if compiled else ct.cross_entropy
+    of_loss, of_z_loss, of_lse = torch.randn(3, 7, device=device)
+    before = ct.configure(cpu=cpu)
+    try:
+        for divisor in (None, 5.0) if reduction == "mean" else (None,):
+            leaf, wide = logits.clone().requires_grad_(), logits.double().requires_grad_()
+            made = function(leaf, target, divisor=divisor, return_z_loss=True, return_lse=True, **options)
+            loss = plain(wide, target, divisor=divisor, **options)
+            without = plain(wide, target, divisor=divisor, **{**options, "z_loss": 0.0})
+            lse = torch.logsumexp(wide, 1).masked_fill(target == -100, 0.0)
+            if reduction != "none":
+                of_loss, of_z_loss = of_loss.sum(), of_z_loss.sum()
+            torch.testing.assert_close(made.z_loss.double(), loss - without, rtol=1e-5, atol=1e-6)
+            total = (made.loss * of_loss).sum() + (made.z_loss * of_z_loss).sum() + (made.lse * of_lse).sum()
+            expected = (loss * of_loss).sum() + ((loss - without) * of_z_loss).sum() + (lse * of_lse).sum()
+            (grad,), (expected_grad,) = torch.autograd.grad(total, leaf), torch.autograd.grad(expected, wide)
+            torch.testing.assert_close(grad.double(), expected_grad, rtol=1e-4, atol=1e-5)
+        made = function(leaf, target, return_z_loss=True, **options)
+        assert made.z_loss.requires_grad == (reduction == "none")
+    finally:
+        ct.restore(before)
+
+
 def test_what_scales_a_row_of_many_dimensions_and_by_numbers_on_the_device(device, seed):
     logits, target = torch.randn(3, 20, 4, device=device), torch.randint(0, 20, (3, 4), device=device)
     row_weight = torch.rand(4, 3, device=device).t()

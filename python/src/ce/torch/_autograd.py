@@ -67,7 +67,8 @@ def has_classes(target: Tensor) -> bool:
 
 class CrossEntropy(torch.autograd.Function):
     """Saves the gradient for the reductions mean and sum; for the reduction none, and where a logsumexp that is
-    differentiable is wanted, the logits, their logsumexp and the log-probability of each target."""
+    differentiable is wanted, the logits, their logsumexp and the log-probability of each target. The z-loss is
+    differentiable where the logits are saved."""
 
     @staticmethod
     def forward(
@@ -101,16 +102,20 @@ class CrossEntropy(torch.autograd.Function):
             _, lse, _, _, logprob, _ = others
             ctx.save_for_backward(logits, target, weight, lse, logprob, upstream, *of_rows)
             ctx.numbers = numbers
-        constant = others if ctx.one_pass or not wants_lse else [others[0], *others[2:]]
+        constant = others[2:]
+        if ctx.one_pass:
+            constant = others
+        elif not wants_lse:
+            constant = others[1:]
         ctx.mark_non_differentiable(*(one for one in constant if one is not None))
         return loss, *others
 
     @staticmethod
     def backward(
-        ctx: Any, grad_loss: Tensor | None, of_z_loss: None, of_lse: Tensor | None, *_: None
+        ctx: Any, grad_loss: Tensor | None, of_z_loss: Tensor | None, of_lse: Tensor | None, *_: None
     ) -> tuple[Tensor | None, ...]:
         none = (None,) * 8
-        if grad_loss is None and of_lse is None:
+        if grad_loss is None and of_z_loss is None and of_lse is None:
             return None, *none
         if ctx.one_pass:
             assert grad_loss is not None  # nothing else of it has a gradient
@@ -119,6 +124,11 @@ class CrossEntropy(torch.autograd.Function):
         logits, target, weight, lse, logprob, upstream, *of_rows = ctx.saved_tensors
         if grad_loss is None:
             grad_loss = lse.new_zeros(())
+        if of_z_loss is not None:
+            row_weight, _, divisor = of_rows
+            of_lse = _reference.gradient_of_lse(
+                of_lse, of_z_loss, lse, logprob, target, ctx.numbers, row_weight, divisor
+            )
         factor = grad_loss if upstream is None else grad_loss * upstream
         saved = (lse, factor, logprob, None, None, of_lse, *of_rows)
         return once(_backward(logits, target, weight, *saved, *ctx.numbers), "cross_entropy"), *none

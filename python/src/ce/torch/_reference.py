@@ -5,7 +5,7 @@ Differentiable as often as torch is.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -30,7 +30,7 @@ class Outputs(NamedTuple):
     loss: Tensor
     z_loss: Tensor
     lse: Tensor
-    """Differentiable, but in rows left out."""
+    """Both differentiable, but in rows left out."""
     argmax: Tensor
     hit: Tensor
     logprob: Tensor | None = None
@@ -171,13 +171,41 @@ def cross_entropy(
     entropy = entropy_of(z.detach(), ignored).float() if wants_entropy else None
     return Outputs(
         loss.to(result_dtype),
-        z_loss.detach().to(result_dtype),
+        z_loss.to(result_dtype),
         torch.where(ignored, lse.detach(), lse),
         argmax,
         hit,
         logprob,
         entropy,
     )
+
+
+def gradient_of_lse(
+    of_lse: Tensor | None,
+    of_z_loss: Tensor,
+    lse: Tensor,
+    logprob: Tensor | None,
+    target: Tensor,
+    numbers: tuple[Any, ...],
+    row_weight: Tensor | None,
+    divisor: Tensor | None,
+) -> Tensor:
+    """The gradients of the logsumexps, with those that come from the z-loss by itself; of no meaning in rows left out.
+
+    Args:
+        logprob: of class indices.
+        numbers: as the operators take them.
+    """
+    ignore_index, reduction, _, z_loss, _, _, token_scaling = numbers
+    own = 2 * z_loss * of_z_loss.float() * lse
+    if row_weight is not None:
+        own = own * row_weight
+    if token_scaling != 0.0 and logprob is not None:
+        own = own * torch.exp(token_scaling * logprob)
+    if reduction == 1:
+        count = lse.numel() if target.is_floating_point() else (target != ignore_index).sum()
+        own = own / (count if divisor is None else divisor.reshape(()))
+    return own if of_lse is None else of_lse + own
 
 
 def gradient(

@@ -301,24 +301,27 @@ def _keep_cross_entropy(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor,
     of_rows, ctx.numbers, wanted = _split(tuple(rest))
     _, _, lse, _, _, logprob, entropy = output
     ctx.set_materialize_grads(False)
-    others = [output[i] for i in (1, 3, 4, 5)]
-    ctx.mark_non_differentiable(*others, *(() if wanted[5] else (entropy,)))
+    others = [output[i] for i in (3, 4, 5)]
+    ctx.mark_non_differentiable(*others, *(() if wanted[1] else (output[1],)), *(() if wanted[5] else (entropy,)))
     saved = (logprob if wanted[4] else None, entropy if wanted[5] else None)
     ctx.save_for_backward(logits, target, weight, lse, *saved, *of_rows)
     ctx.inputs = len(inputs)
 
 
 def _gradient_of_cross_entropy(
-    ctx: Any, of_loss: Tensor | None, of_z_loss: None, of_lse: Tensor | None, *others: Tensor | None
+    ctx: Any, of_loss: Tensor | None, of_z_loss: Tensor | None, of_lse: Tensor | None, *others: Tensor | None
 ) -> tuple[Tensor | None, ...]:
     rest = (None,) * (ctx.inputs - 1)
     of_entropy = others[-1]
-    if of_loss is None and of_lse is None and of_entropy is None:
+    if of_loss is None and of_z_loss is None and of_lse is None and of_entropy is None:
         return None, *rest
     logits, target, weight, lse, logprob, entropy, *of_rows = ctx.saved_tensors
     upstream = logits.new_zeros((), dtype=torch.float32) if of_loss is None else of_loss
     if of_entropy is None:
         entropy = None
+    if of_z_loss is not None:
+        row_weight, _, divisor = of_rows
+        of_lse = _reference.gradient_of_lse(of_lse, of_z_loss, lse, logprob, target, ctx.numbers, row_weight, divisor)
     saved = (lse, upstream, logprob, entropy, of_entropy, of_lse, *of_rows)
     return _operators.cross_entropy_backward(logits, target, weight, *saved, *ctx.numbers), *rest
 

@@ -32,7 +32,8 @@ _is_compiling = torch.compiler.is_compiling
 class CrossEntropyOutput(NamedTuple):
     """What :func:`cross_entropy` returns where more than the loss is asked for; None for what is not.
 
-    The loss is differentiable, and lse unless the gradient is written over the logits.
+    The loss is differentiable; and lse, unless the gradient is written over the logits. z_loss is where the logits are
+    kept: for the reduction none, and with return_lse.
     """
 
     loss: Tensor
@@ -276,6 +277,8 @@ def cross_entropy(
             return loss.float() if f32_loss and loss.dtype in _KERNEL_DTYPES else loss
         result_dtype = torch.float32 if f32_loss and dtype in _KERNEL_DTYPES else dtype
         outputs = _reference.cross_entropy(input, target, weight, options, result_dtype, upstream, *others)
+        if code != 0 and not return_lse:
+            outputs = outputs._replace(z_loss=outputs.z_loss.detach())
         return _chosen(outputs, return_z_loss, return_lse, return_argmax, return_hit) if asked else outputs.loss
 
     numbers = (ignore_index, code, label_smoothing, z_loss, cap, logit_scale, token_scaling)
@@ -285,6 +288,8 @@ def cross_entropy(
     wanted = (f32_loss, wants_z_loss, return_argmax, return_hit)
     if _is_compiling():
         made = _autograd.compiled_cross_entropy(input, target, weight, upstream, others, numbers, wanted)
+        if code != 0 and not return_lse:
+            made = (made[0], made[1].detach(), *made[2:])
     else:
         try:
             if wants_gradient:

@@ -55,7 +55,7 @@ def cross_entropy_loss(
     made = functional.cross_entropy(
         logits, labels, reduction="none", loss_dtype=_wide(logits), return_z_loss=True, **options
     )
-    return made.loss, made.z_loss
+    return made.loss, made.z_loss.detach()
 
 
 def _wide(logits: Tensor) -> torch.dtype:
