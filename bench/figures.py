@@ -8,7 +8,7 @@ from typing import Any, Callable, Iterable
 
 from documents import CallCost, Cell, Cells, Key, Results
 from pages import Page, span, table, wrapped
-from python_tables import python_calls, python_gradient, python_training, python_transformers
+from python_tables import python_calls, python_gradient, python_rl, python_training, python_transformers
 from regret import quantiles
 
 # As the pages name the kinds of problems, in their order there.
@@ -436,6 +436,7 @@ BLOCKS: dict[str, Callable[[Page], str]] = {
     "python-gradient": python_gradient,
     "python-training": python_training,
     "python-transformers": python_transformers,
+    "python-rl": python_rl,
     "planted": planted("-in-"),
     "planted-cycles": planted("-cycles"),
 }

@@ -1,11 +1,12 @@
-"""The tables of docs/python.md, from what python_calls.py, python_training.py and python_transformers.py measured."""
+"""The tables of docs/python.md, from what the scripts python_*.py measured."""
 
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
-from pages import Page, table, wrapped
+from pages import Page, span, table, wrapped
 
 
 def python_figures(page: Page, script: str) -> dict[str, Any]:
@@ -72,3 +73,32 @@ def python_transformers(page: Page) -> str:
         losses = " ".join(f"{loss:.4f}" for loss in found["losses at steps 1, 10, last"])
         rows.append([title, f"{found['step ms']:.1f} ms", f"{found['peak GiB']:.1f} GiB", losses])
     return f"{table(rows)}\n\n{python_source(page, figures)}"
+
+
+def python_rl(page: Page) -> str:
+    """Of each call its time at the largest shape, and ratios over all shapes."""
+    path = page.results.python_rl
+    if path is None:
+        raise ValueError("there are no figures of python_rl.py")
+    content = json.loads(path.read_text(encoding="utf-8"))
+    results, machine = content["results"], content["machine"]
+    largest = max(results, key=lambda result: math.prod(result["sizes"]))["sizes"]
+    peers = {"PyTorch": ("torch",), "torch.compile": ("torch.compile", "torch.compile, by logsumexp"), "TRL": ("trl",),
+             "Liger-Kernel": ("liger",)}
+    rows = [["dtype, call", f"`ce`, {math.prod(largest[:-1])} x {largest[-1]}", *peers]]
+    for dtype in dict.fromkeys(result["dtype"] for result in results):
+        own = [result for result in results if result["dtype"] == dtype]
+        for call in own[0]["figures"]:
+            figures = [result["figures"][call] for result in own]
+            times = {tuple(result["sizes"]): result["figures"][call]["ce"]["us"] for result in own}
+            cells = []
+            for names in peers.values():
+                found = [min(one[name]["us"] for name in names if name in one) / one["ce"]["us"] for one in figures
+                         if any(name in one for name in names)]
+                cells.append(span(found, lambda ratio: f"{ratio:.1f}") if found else "")
+            rows.append([f"{dtype}: {call}", f"{times[tuple(largest)] / 1e3:.2f} ms", *cells])
+    shapes = ", ".join(dict.fromkeys(f"{math.prod(result['sizes'][:-1])} x {result['sizes'][-1]}" for result in results))
+    return f"{table(rows)}\n\n" + wrapped(
+        f"Times of others over that of `ce`, of {shapes}; of torch.compile the better of two ways to write it. "
+        f"{machine['gpu']}, driver {machine['driver']}, PyTorch {machine['torch']}, "
+        f"[{machine['date']}]({page.path(path)}).")
