@@ -205,7 +205,7 @@ struct Interface<LinearCrossEntropy> {
   }
   [[nodiscard]] static LinearCrossEntropy::Tensors tensors(const Tensors& given) {
     const auto& [size, hidden, weight, bias, target, loss, hidden_grad, weight_grad, bias_grad, upstream,
-                 class_weight, z_loss_out, lse, argmax, hit, logprob, entropy, row_weight, divisor,
+                 class_weight, z_loss_out, lse, argmax, hit, logprob, entropy, row_weight, row_scale, divisor,
                  entropy_upstream, lse_upstream, workspace] = given;
     const LinearCrossEntropy::Tensors tensors{
         .hidden = tensor_from("hidden", hidden),
@@ -225,12 +225,13 @@ struct Interface<LinearCrossEntropy> {
         .logprob = tensor_from("logprob", logprob),
         .entropy = tensor_from("entropy", entropy),
         .row_weight = tensor_from("row_weight", row_weight),
+        .row_scale = tensor_from("row_scale", row_scale),
         .divisor = tensor_from("divisor", divisor),
         .entropy_upstream = tensor_from("entropy_upstream", entropy_upstream),
         .lse_upstream = tensor_from("lse_upstream", lse_upstream),
         .workspace = tensor_from("workspace", workspace)};
     [[maybe_unused]] const auto& [f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13, f14, f15, f16, f17,
-                                  f18, f19, f20, f21] = tensors;
+                                  f18, f19, f20, f21, f22] = tensors;
     return tensors;
   }
 };

@@ -95,7 +95,8 @@ struct Context::Impl {
         cache(open_cache(given.database)),
         chooser(*device, cache, settings_for(*device, given), policy_for(given)),
         workspaces(*device, given.capture_bytes),
-        statuses(*device) {}
+        statuses(*device),
+        linear(*device, cache, policy_for(given) == Policy::tune, settings_for(*device, given).budget_s) {}
 
   template <AnyOperation Operation>
   Request bind(const Operation& operation, const typename Operation::Tensors& tensors);
@@ -115,7 +116,7 @@ struct Context::Impl {
   Workspaces workspaces;
   Statuses statuses;
   GradientScaling scaling{*device, cache};
-  LinearLosses linear{*device, cache};
+  LinearLosses linear;
   const Choice empty{
       .config = "", .origin = Origin::fallback, .reason = "no rows: nothing to launch", .key = ""};
 };

@@ -96,10 +96,11 @@ class LinearCall {
   const Choice& run() {
     const Choice* choice = nullptr;
     prepare();
+    tune();
     for (std::int64_t chunk = 0; chunk < plan_.schedule.chunks; ++chunk) {
       first_ = chunk * plan_.schedule.chunk_tokens;
       count_ = std::min(plan_.schedule.chunk_tokens, shape_.tokens - first_);
-      make_logits();
+      make(logits_product());
       choice = &make_losses(chunk);
       make_gradients(chunk);
     }
@@ -141,27 +142,95 @@ class LinearCall {
     }
   }
 
-  void multiply(runtime::Matmul matmul, const void* a, const void* b, void* d, const void* bias = nullptr) {
+  /// A product and its memory.
+  struct Product {
+    tuner::TokenMatmul matmul;
+    runtime::MatmulOperands operands;
+  };
+
+  [[nodiscard]] Product product(runtime::Matmul matmul, std::int64_t runtime::Matmul::*tokens, const void* a,
+                                const void* b, void* d, const void* bias = nullptr) const {
     matmul.alignment = runtime::alignment_of({a, b, d});
-    const runtime::MatmulAlgorithm algorithm = losses_.algorithm(matmul, plan_.products.bytes);
-    losses_.device_.matmuls().launch(
-        matmul, algorithm, {.a = a, .b = b, .bias = bias, .d = d, .workspace = at(plan_.products)}, stream_);
+    return {{matmul, tokens}, {.a = a, .b = b, .bias = bias, .d = d, .workspace = at(plan_.products)}};
+  }
+  void make(const Product& product) {
+    const runtime::MatmulAlgorithm algorithm = losses_.products_.choose(product.matmul, plan_.products.bytes);
+    losses_.device_.matmuls().launch(product.matmul.matmul, algorithm, product.operands, stream_);
   }
 
-  void make_logits() {
+  [[nodiscard]] Product logits_product() const {
     const ConstTensor hidden = rows_of(tensors_.hidden, first_, count_);
     const void* bias = has(plan_.bias) ? at(plan_.bias) : tensors_.bias.data;
-    multiply({.m = count_,
-              .n = shape_.classes,
-              .k = shape_.hidden,
-              .input = shape_.dtype,
-              .output = shape_.logits,
-              .b_transposed = true,
-              .bias = bias != nullptr,
-              .a_stride = stride_of(hidden),
-              .b_stride = stride_of(tensors_.weight),
-              .d_stride = shape_.logits_stride()},
-             hidden.data, tensors_.weight.data, at(plan_.logits), bias);
+    return product({.m = count_,
+                    .n = shape_.classes,
+                    .k = shape_.hidden,
+                    .input = shape_.dtype,
+                    .output = shape_.logits,
+                    .b_transposed = true,
+                    .bias = bias != nullptr,
+                    .a_stride = stride_of(hidden),
+                    .b_stride = stride_of(tensors_.weight),
+                    .d_stride = shape_.logits_stride()},
+                   &runtime::Matmul::m, hidden.data, tensors_.weight.data, at(plan_.logits), bias);
+  }
+  /// In the dtype of the products.
+  [[nodiscard]] const void* logits_gradient() const noexcept {
+    return shape_.converts_logits() ? at(plan_.rounded_logits) : at(plan_.logits);
+  }
+  [[nodiscard]] Product hidden_product() const {
+    const Tensor hidden_grad = rows_of(tensors_.hidden_grad, first_, count_);
+    return product({.m = count_,
+                    .n = shape_.hidden,
+                    .k = shape_.classes,
+                    .input = shape_.dtype,
+                    .output = shape_.dtype,
+                    .a_stride = shape_.logits_stride(),
+                    .b_stride = stride_of(tensors_.weight),
+                    .d_stride = stride_of(hidden_grad)},
+                   &runtime::Matmul::m, logits_gradient(), tensors_.weight.data, hidden_grad.data);
+  }
+  [[nodiscard]] Product weight_product(bool accumulates) const {
+    const ConstTensor hidden = rows_of(tensors_.hidden, first_, count_);
+    const bool apart = has(plan_.weight_sum);
+    return product({.m = shape_.classes,
+                    .n = shape_.hidden,
+                    .k = count_,
+                    .input = shape_.dtype,
+                    .output = apart ? DType::f32 : shape_.weight_grad_dtype,
+                    .a_transposed = true,
+                    .accumulates = accumulates,
+                    .a_stride = shape_.logits_stride(),
+                    .b_stride = stride_of(hidden),
+                    .d_stride = shape_.hidden},
+                   &runtime::Matmul::k, logits_gradient(), hidden.data,
+                   apart ? at(plan_.weight_sum) : tensors_.weight_grad.data);
+  }
+
+  /// Lets the algorithms of products that were not met before race, on the memory of the first chunk: what they write the
+  /// call writes anew. Everything that was enqueued has ended by then, and the races when this returns.
+  void tune() {
+    if (!losses_.tunes_ || shape_.tokens == 0) return;
+    first_ = 0;
+    count_ = std::min(plan_.schedule.chunk_tokens, shape_.tokens);
+    std::vector<Product> all{logits_product()};
+    if (shape_.hidden_grad) all.push_back(hidden_product());
+    if (shape_.weight_grad) {
+      all.push_back(weight_product(false));
+      if (plan_.schedule.chunks > 1) all.push_back(weight_product(true));
+    }
+    runtime::Device& device = losses_.device_;
+    tuner::MatmulChooser& products = losses_.products_;
+    const std::int64_t most = plan_.products.bytes;
+    const auto is_open = [&](const Product& one) { return products.is_open(one.matmul, most); };
+    if (std::none_of(all.begin(), all.end(), is_open)) return;
+    if (stream_ != nullptr && device.capturing(stream_)) return;
+    device.synchronize(stream_);
+    // Numbers of the size of logits for the products of gradients.
+    const runtime::MatmulAlgorithm first = products.choose(all.front().matmul, most);
+    device.matmuls().launch(all.front().matmul.matmul, first, all.front().operands, device.trial_stream());
+    for (const Product& one : all)
+      if (is_open(one)) products.tune(one.matmul, one.operands, most, losses_.seconds_);
+    device.synchronize(device.trial_stream());
   }
 
   /// Where this chunk's losses go.
@@ -208,6 +277,7 @@ class LinearCall {
                                    .logprob = own(tensors_.logprob),
                                    .entropy = own(tensors_.entropy),
                                    .row_weight = own(tensors_.row_weight),
+                                   .row_scale = own(tensors_.row_scale),
                                    .divisor = divisor_of(),
                                    .entropy_upstream = own(tensors_.entropy_upstream),
                                    .lse_upstream = own(tensors_.lse_upstream)};
@@ -217,7 +287,7 @@ class LinearCall {
   }
 
   void make_gradients(std::int64_t chunk) {
-    const void* gradient = at(plan_.logits);
+    const void* const gradient = at(plan_.logits);
     const std::int64_t stride = shape_.logits_stride();
     if (shape_.bias_grad)
       kernels().sum_columns(shape_.logits,
@@ -231,35 +301,9 @@ class LinearCall {
     if (shape_.converts_logits()) {
       kernels().convert(gradient, shape_.logits, at(plan_.rounded_logits), shape_.dtype, count_ * stride,
                         stream_);
-      gradient = at(plan_.rounded_logits);
     }
-    if (shape_.hidden_grad) {
-      const Tensor hidden_grad = rows_of(tensors_.hidden_grad, first_, count_);
-      multiply({.m = count_,
-                .n = shape_.hidden,
-                .k = shape_.classes,
-                .input = shape_.dtype,
-                .output = shape_.dtype,
-                .a_stride = stride,
-                .b_stride = stride_of(tensors_.weight),
-                .d_stride = stride_of(hidden_grad)},
-               gradient, tensors_.weight.data, hidden_grad.data);
-    }
-    if (shape_.weight_grad) {
-      const ConstTensor hidden = rows_of(tensors_.hidden, first_, count_);
-      const bool apart = has(plan_.weight_sum);
-      multiply({.m = shape_.classes,
-                .n = shape_.hidden,
-                .k = count_,
-                .input = shape_.dtype,
-                .output = apart ? DType::f32 : shape_.weight_grad_dtype,
-                .a_transposed = true,
-                .accumulates = chunk > 0,
-                .a_stride = stride,
-                .b_stride = stride_of(hidden),
-                .d_stride = shape_.hidden},
-               gradient, hidden.data, apart ? at(plan_.weight_sum) : tensors_.weight_grad.data);
-    }
+    if (shape_.hidden_grad) make(hidden_product());
+    if (shape_.weight_grad) make(weight_product(chunk > 0));
   }
 
   /// What is left when all chunks are done.
@@ -326,16 +370,6 @@ LinearPlan LinearLosses::plan(const LinearShape& shape) {
   const std::int64_t budget =
       shape.budget > 0 ? shape.budget : static_cast<std::int64_t>(device_.free_bytes() / tenth);
   return plans_.emplace(shape, plan_for(shape, budget)).first->second;
-}
-
-runtime::MatmulAlgorithm LinearLosses::algorithm(const runtime::Matmul& matmul, std::int64_t most_workspace) {
-  const std::lock_guard lock(mutex_);
-  const auto known = algorithms_.find({matmul, most_workspace});
-  if (known != algorithms_.end()) return known->second;
-  return algorithms_
-      .emplace(std::pair(matmul, most_workspace),
-               device_.matmuls().algorithms(matmul, most_workspace, 1).front())
-      .first->second;
 }
 
 LinearSchedule LinearLosses::schedule(const LinearCrossEntropy& operation,

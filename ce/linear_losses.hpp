@@ -14,6 +14,7 @@
 #include "ce/linear_kernels.hpp"
 #include "ce/linear_schedule.hpp"
 #include "runtime/device.hpp"
+#include "tuner/matmul_race.hpp"
 
 namespace ce {
 
@@ -55,8 +56,15 @@ class LinearWorkspaces {
 
 class LinearLosses {
  public:
-  LinearLosses(runtime::Device& device, cache::Cache& cache)
-      : device_(device), kernels_(device, cache), workspaces_(device) {}
+  /// \param tunes    products that are met first; else the algorithms that the database knows, or the library's first
+  /// \param seconds  that tuning one may take; 0: no bound
+  LinearLosses(runtime::Device& device, cache::Cache& cache, bool tunes, double seconds)
+      : device_(device),
+        tunes_(tunes),
+        seconds_(seconds),
+        kernels_(device, cache),
+        workspaces_(device),
+        products_(device, cache) {}
 
   [[nodiscard]] LinearSchedule schedule(const LinearCrossEntropy& operation,
                                         const LinearCrossEntropy::Tensors& tensors);
@@ -70,15 +78,15 @@ class LinearLosses {
   friend class LinearCall;
   /// Of a shape: found once, so that all calls of it are alike whatever memory is free meanwhile.
   [[nodiscard]] LinearPlan plan(const LinearShape& shape);
-  [[nodiscard]] runtime::MatmulAlgorithm algorithm(const runtime::Matmul& matmul,
-                                                   std::int64_t most_workspace);
 
   runtime::Device& device_;
+  const bool tunes_;
+  const double seconds_;
   LinearKernels kernels_;
   LinearWorkspaces workspaces_;
+  tuner::MatmulChooser products_;
   std::mutex mutex_;  ///< guards what follows
   std::map<LinearShape, LinearPlan> plans_;
-  std::map<std::pair<runtime::Matmul, std::int64_t>, runtime::MatmulAlgorithm> algorithms_;
 };
 
 }  // namespace ce

@@ -68,6 +68,7 @@ void check_memory(const LinearCrossEntropy::Tensors& tensors) {
   add("upstream", tensors.upstream, false);
   add("class_weight", tensors.class_weight, false);
   add("row_weight", tensors.row_weight, false);
+  add("row_scale", tensors.row_scale, false);
   add("loss", tensors.loss, true);
   add("z_loss_out", tensors.z_loss_out, true);
   add("lse", tensors.lse, true);
@@ -168,6 +169,7 @@ LinearShape shape_of(const LinearCrossEntropy& operation, const LinearCrossEntro
                                      {"entropy", &tensors.entropy}})
     check_of_tokens(name, *tensor, shape.tokens, device);
   for (const auto& [name, tensor] : {std::pair{"row_weight", &tensors.row_weight},
+                                     {"row_scale", &tensors.row_scale},
                                      {"entropy_upstream", &tensors.entropy_upstream},
                                      {"lse_upstream", &tensors.lse_upstream}})
     check_of_tokens(name, *tensor, shape.tokens, device);

@@ -21,8 +21,8 @@ struct Matmul {
   DType input = DType::f32;   ///< of A and B: f32, f16 or bf16
   DType output = DType::f32;  ///< of D: f32, or that of the input
   bool a_transposed = false, b_transposed = false;
-  bool accumulates = false;  ///< D += A B, rounded once
-  bool bias = false;         ///< a vector [n] of the output's dtype is added to every row
+  bool accumulates = false;  ///< D += A B; a library may round the product before, and then the sum
+  bool bias = false;  ///< a vector [n] of the output's dtype is added to every row, and rounded as such a sum
   std::int64_t a_stride = 0, b_stride = 0, d_stride = 0;
   int alignment = 16;  ///< bytes that divide the addresses of A, B and D: a power of two, 256 at most
 

@@ -644,6 +644,7 @@ typedef struct ce_linear_cross_entropy_tensors {
   const ce_tensor* logprob;
   const ce_tensor* entropy;
   const ce_tensor* row_weight;
+  const ce_tensor* row_scale;
   const ce_tensor* divisor;
   const ce_tensor* entropy_upstream;
   const ce_tensor* lse_upstream;
@@ -651,10 +652,10 @@ typedef struct ce_linear_cross_entropy_tensors {
   /// stream, and a call that is captured into a graph finds it only where one that was not has made it.
   const ce_tensor* workspace;
 } ce_linear_cross_entropy_tensors;
-#define CE_LINEAR_CROSS_ENTROPY_TENSORS_INIT                                                             \
-  {                                                                                                      \
-    sizeof(ce_linear_cross_entropy_tensors), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, \
-        NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL                                 \
+#define CE_LINEAR_CROSS_ENTROPY_TENSORS_INIT                                                              \
+  {                                                                                                       \
+    sizeof(ce_linear_cross_entropy_tensors), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,  \
+        NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL                            \
   }
 
 /// Cross entropy of the logits hidden x weight^T + bias, and on demand the gradients of all three, in chunks of tokens: the

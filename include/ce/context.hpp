@@ -173,7 +173,8 @@ class CE_API Context {
   [[nodiscard]] Plan prepare(const Operation& operation, const typename Operation::Tensors& tensors,
                              Stream stream = nullptr);
 
-  /// Enqueues the products and the kernels of every chunk on the stream. Calls on several streams need memory each; where
+  /// Enqueues the products and the kernels of every chunk on the stream. The first call of a shape tunes the products, too: it
+  /// waits for the stream, and may write its outputs more than once. Calls on several streams need memory each; where
   /// Tensors::workspace is not given, threads that call on one stream take turns.
   /// \returns which kernel of cross entropy ran, and why
   /// \throws as for other operations; Unsupported also where there is no cuBLASLt, or where the stream is captured into a

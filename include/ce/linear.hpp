@@ -57,6 +57,7 @@ struct CE_API LinearCrossEntropy {
     Tensor logprob = {};
     Tensor entropy = {};
     ConstTensor row_weight = {};
+    ConstTensor row_scale = {};
     ConstTensor divisor = {};
     ConstTensor entropy_upstream = {};
     ConstTensor lse_upstream = {};

@@ -192,13 +192,16 @@ def test_logits_in_float32_are_nearer(device, seed):
     assert_gradients(loss, exact, head, torch.bfloat16)
 
 
-def test_logprobs_and_entropy(device, seed):
+@pytest.mark.parametrize("of_rows", [False, True])
+def test_logprobs_and_entropy(of_rows, device, seed):
     head = Head(device, bias=True, sizes=(3, 7), ignored=False)
     mask = torch.rand(3, 7, device=device) < 0.7
+    temperature = torch.rand(3, 7, device=device) + 0.5 if of_rows else 0.7
     made = ct.linear_logprobs_and_entropy(
-        head.input, head.weight, head.target, linear_bias=head.bias, temperature=0.7, mask=mask, chunk_tokens=8
+        head.input, head.weight, head.target, linear_bias=head.bias, temperature=temperature, mask=mask, chunk_tokens=8
     )
-    logarithms = torch.log_softmax(head.logits().reshape(3, 7, CLASSES) / 0.7, -1)
+    divided = head.logits().reshape(3, 7, CLASSES) / (temperature.unsqueeze(-1) if of_rows else temperature)
+    logarithms = torch.log_softmax(divided, -1)
     logprob = logarithms.gather(-1, head.target.unsqueeze(-1)).squeeze(-1).masked_fill(~mask, 0.0)
     entropy = -(logarithms.exp() * logarithms).sum(-1).masked_fill(~mask, 0.0)
     for ours, torchs in zip(made, (logprob, entropy)):

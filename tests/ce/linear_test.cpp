@@ -43,7 +43,8 @@ struct LinearCase {
   int upstreams = 0;  ///< 0, 1, or 2 for one for each token
   bool probabilities = false, hidden_grad = true, weight_grad = true, loss = true, rows = false,
        strided = false;
-  bool divisor = false, row_weight = false, statistics_upstream = false, own_workspace = false;
+  bool divisor = false, row_weight = false, row_scale = false, statistics_upstream = false,
+       own_workspace = false;
 };
 
 /// The tensors of a case with random values, and what must come out of them.
@@ -78,6 +79,7 @@ class LinearCall {
                         positive);
     if (which.row_weight)
       row_weight_ = input("row_weight", t.row_weight, DType::f32, which.tokens, 1, positive);
+    if (which.row_scale) row_scale_ = input("row_scale", t.row_scale, DType::f32, which.tokens, 1, positive);
     if (which.divisor) divisor_ = input("divisor", t.divisor, DType::f32, 1, 1, positive);
     if (which.statistics_upstream) {
       entropy_upstream_ =
@@ -115,6 +117,7 @@ class LinearCall {
                                   .weights = class_weight_,
                                   .upstream = upstream_,
                                   .row_weights = row_weight_,
+                                  .row_scales = row_scale_,
                                   .entropy_upstream = entropy_upstream_,
                                   .lse_upstream = lse_upstream_,
                                   .ignore_index = options.ignore_index,
@@ -262,7 +265,7 @@ class LinearCall {
   std::vector<std::pair<std::string, Matrix>> matrices_;
   std::optional<Memory> workspace_;
   std::vector<double> hidden_, weight_, bias_, logits_, probabilities_, class_weight_, upstream_, row_weight_,
-      divisor_, entropy_upstream_, lse_upstream_;
+      row_scale_, divisor_, entropy_upstream_, lse_upstream_;
   std::vector<std::int64_t> target_;
 };
 
@@ -332,6 +335,7 @@ std::vector<LinearCase> linear_cases() {
              .hidden_grad = false,
              .loss = false,
              .rows = true,
+             .row_scale = true,
              .statistics_upstream = true}),
       named("evaluation", {.operation = {.cross_entropy = {.reduction = Reduction::sum}},
                            .dtype = bf16,

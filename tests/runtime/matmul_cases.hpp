@@ -106,7 +106,7 @@ inline void check_product(Device& device, Matmul matmul, std::int64_t gap, int m
           ASSERT_EQ(got[at], d.values[at]) << "a gap was written at " << row << ", " << column;
           continue;
         }
-        double expected = matmul.accumulates ? d.values[at] : 0, magnitude = std::abs(expected);
+        double expected = matmul.accumulates ? d.values[at] : 0, magnitude = std::abs(expected), product = 0;
         if (matmul.bias) {
           expected += bias.values[static_cast<std::size_t>(column)];
           magnitude += std::abs(bias.values[static_cast<std::size_t>(column)]);
@@ -115,9 +115,12 @@ inline void check_product(Device& device, Matmul matmul, std::int64_t gap, int m
           const double term =
               a.at(matmul.a_transposed, row, inner) * b.at(matmul.b_transposed, inner, column);
           expected += term;
+          product += term;
           magnitude += std::abs(term);
         }
-        const double allowed = unit * std::abs(expected) + 0x1p-22 * magnitude + 1e-7;
+        // The product may be rounded before something is added to it.
+        const double first = matmul.accumulates || matmul.bias ? std::abs(product) : 0;
+        const double allowed = unit * (std::abs(expected) + first) + 0x1p-22 * magnitude + 1e-7;
         worst = std::max(worst, std::abs(got[at] - expected) / allowed);
       }
     EXPECT_LE(worst, 1) << "times the rounding that is allowed";

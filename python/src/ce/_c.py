@@ -153,7 +153,7 @@ LINEAR_TENSORS = (
     "bias_grad",
     "upstream",
     "class_weight",
-    "z_loss",
+    "z_loss_out",
     "lse",
     "argmax",
     "hit",

@@ -35,6 +35,7 @@ class Inputs(NamedTuple):
     class_weight: Tensor | None = None
     upstream: Tensor | None = None
     row_weight: Tensor | None = None
+    row_scale: Tensor | None = None
     divisor: Tensor | None = None
     entropy_upstream: Tensor | None = None
     lse_upstream: Tensor | None = None
@@ -57,7 +58,7 @@ class Wanted(NamedTuple):
     weight_grad: bool = False
     f32_weight_grad: bool = False
     bias_grad: bool = False
-    z_loss: bool = False
+    z_loss_out: bool = False
     lse: bool = False
     argmax: bool = False
     hit: bool = False
@@ -72,7 +73,7 @@ class Outputs(NamedTuple):
     hidden_grad: Tensor
     weight_grad: Tensor
     bias_grad: Tensor
-    z_loss: Tensor
+    z_loss_out: Tensor
     lse: Tensor
     argmax: Tensor
     hit: Tensor
@@ -99,7 +100,7 @@ def _new_outputs(
         make(wanted.hidden_grad, hidden.shape, hidden.dtype),
         make(wanted.weight_grad, weight.shape, torch.float32 if wanted.f32_weight_grad else weight.dtype),
         make(wanted.bias_grad, (weight.shape[0],), hidden.dtype if bias is None else bias.dtype),
-        make(wanted.z_loss, losses, loss_dtype),
+        make(wanted.z_loss_out, losses, loss_dtype),
         make(wanted.lse, tokens, torch.float32),
         make(wanted.argmax, tokens, torch.int64),
         make(wanted.hit, tokens, torch.bool),
@@ -145,6 +146,7 @@ def _implementation(
     class_weight: Tensor | None,
     upstream: Tensor | None,
     row_weight: Tensor | None,
+    row_scale: Tensor | None,
     divisor: Tensor | None,
     entropy_upstream: Tensor | None,
     lse_upstream: Tensor | None,
@@ -170,6 +172,7 @@ def _implementation(
         "class_weight": class_weight,
         "upstream": upstream,
         "row_weight": row_weight,
+        "row_scale": row_scale,
         "divisor": divisor,
         "entropy_upstream": entropy_upstream,
         "lse_upstream": lse_upstream,
@@ -225,15 +228,15 @@ _op = torch.library.custom_op(
     _implementation,
     mutates_args=(),
     schema="(Tensor hidden, Tensor weight, Tensor? bias, Tensor target, Tensor? class_weight, Tensor? upstream, "
-    "Tensor? row_weight, Tensor? divisor, Tensor? entropy_upstream, Tensor? lse_upstream, int ignore_index, "
-    "int reduction, float label_smoothing, float z_loss, float softcap, float logit_scale, float token_scaling, "
-    "int[] memory, bool[] wanted) -> Tensor[]",
+    "Tensor? row_weight, Tensor? row_scale, Tensor? divisor, Tensor? entropy_upstream, Tensor? lse_upstream, "
+    "int ignore_index, int reduction, float label_smoothing, float z_loss, float softcap, float logit_scale, "
+    "float token_scaling, int[] memory, bool[] wanted) -> Tensor[]",
 )
 
 
 @_op.register_fake
 def _fake(hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, *rest: Any) -> list[Tensor]:
-    reduction, memory, wanted = rest[7], Memory(*rest[-2]), Wanted(*rest[-1])
+    reduction, memory, wanted = rest[8], Memory(*rest[-2]), Wanted(*rest[-1])
     logits = hidden.dtype if memory.logits_dtype == _c.DTYPE_UNSET else _TORCH_DTYPES[memory.logits_dtype]
     return list(_new_outputs(hidden, weight, bias, reduction, logits, wanted))
 
@@ -323,7 +326,9 @@ class LinearCrossEntropy(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         ctx.one_pass = numbers[1] in _autograd.MEAN_OR_SUM and not wants_lse
         gradients = _wants(needs if ctx.one_pass else (False,) * 3, weight, dtype)
-        wanted = Wanted(f32_loss, z_loss=wants_z_loss, lse=wants_lse, argmax=wants_argmax, hit=wants_hit, **gradients)
+        wanted = Wanted(
+            f32_loss, z_loss_out=wants_z_loss, lse=wants_lse, argmax=wants_argmax, hit=wants_hit, **gradients
+        )
         first = inputs if ctx.one_pass else inputs._replace(upstream=None)
         made = run(*Layer.of(input, weight, bias, dtype), target, first, numbers, memory, wanted)
         ctx.needs, ctx.dtype, ctx.numbers, ctx.memory = needs, dtype, numbers, memory
@@ -332,9 +337,9 @@ class LinearCrossEntropy(torch.autograd.Function):
             ctx.save_for_backward(*_gradients(made, needs, ctx.dtypes))
         else:
             ctx.save_for_backward(input, weight, bias, target, *inputs)
-        constant = (made.z_loss, made.argmax, made.hit) if wants_lse else made[4:8]
+        constant = (made.z_loss_out, made.argmax, made.hit) if wants_lse else made[4:8]
         ctx.mark_non_differentiable(*constant)
-        return made.loss, made.z_loss, made.lse, made.argmax, made.hit
+        return made.loss, made.z_loss_out, made.lse, made.argmax, made.hit
 
     @staticmethod
     def backward(ctx: Any, grad_loss: Tensor | None, of_z_loss: None, of_lse: Tensor | None, *_: None) -> Any:
@@ -376,24 +381,25 @@ class Logprobs(torch.autograd.Function):
         memory: Memory,
         dtype: torch.dtype,
         needs: tuple[bool, ...],
+        row_scale: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
         ctx.set_materialize_grads(False)
         wanted = Wanted(True, logprob=True, entropy=True)
-        made = run(*Layer.of(input, weight, bias, dtype), index, Inputs(), numbers, memory, wanted)
+        made = run(*Layer.of(input, weight, bias, dtype), index, Inputs(row_scale=row_scale), numbers, memory, wanted)
         ctx.needs, ctx.dtype, ctx.numbers, ctx.memory = needs, dtype, numbers, memory
         ctx.dtypes = (input.dtype, weight.dtype, input.dtype if bias is None else bias.dtype)
-        ctx.save_for_backward(input, weight, bias, index)
+        ctx.save_for_backward(input, weight, bias, index, row_scale)
         return made.logprob, made.entropy
 
     @staticmethod
     def backward(ctx: Any, of_logprob: Tensor | None, of_entropy: Tensor | None) -> Any:
-        none = (None,) * 5
+        none = (None,) * 6
         if of_logprob is None and of_entropy is None:
             return None, None, None, *none
-        input, weight, bias, index = ctx.saved_tensors
+        input, weight, bias, index, row_scale = ctx.saved_tensors
         # The loss is the negative log-probability.
         upstream = input.new_zeros((), dtype=torch.float32) if of_logprob is None else -of_logprob.float()
-        given = Inputs(upstream=upstream, entropy_upstream=of_entropy)
+        given = Inputs(upstream=upstream, row_scale=row_scale, entropy_upstream=of_entropy)
         wanted = Wanted(True, **_wants(ctx.needs, weight, ctx.dtype))
         made = run(*Layer.of(input, weight, bias, ctx.dtype), index, given, ctx.numbers, ctx.memory, wanted)
         return *_once(_gradients(made, ctx.needs, ctx.dtypes), "linear_logprobs_and_entropy"), *none

@@ -30,7 +30,7 @@ def linear_cross_entropy(
     options: Any = None,
     z_loss: float = 0.0,
     softcap: float | None = None,
-    logit_scale: float = 1.0,
+    logit_scale: float | Tensor = 1.0,
     token_scaling: float = 0.0,
     row_weight: Tensor | None = None,
     divisor: Tensor | float | None = None,
@@ -119,6 +119,11 @@ def linear_cross_entropy(
     flat_rows = None if row_weight is None else row_weight.reshape(-1)
     flat_upstream = None if upstream is None else upstream.reshape(-1 if upstream.numel() > 1 else ())
 
+    row_scale = None
+    if isinstance(logit_scale, Tensor):
+        row_scale = _rows_of(name, "logit_scale", logit_scale, rows)
+        shared["logit_scale"], logit_scale = row_scale, 1.0
+
     if not _has_kernels(input, linear_weight) or target.requires_grad:
         with torch.autocast(input.device.type, enabled=False):
             bias = None if linear_bias is None else linear_bias.to(dtype)
@@ -157,6 +162,7 @@ def linear_cross_entropy(
                 class_weight=weight if weight is None or weight.dtype is logits else weight.float(),
                 upstream=None if flat_upstream is None else flat_upstream.to(torch.float32 if f32_loss else logits),
                 row_weight=None if flat_rows is None else flat_rows.float(),
+                row_scale=row_scale,
                 divisor=divisor,
             ),
             numbers,
@@ -188,7 +194,7 @@ def linear_logprobs_and_entropy(
     index: Tensor,
     *,
     linear_bias: Tensor | None = None,
-    temperature: float = 1.0,
+    temperature: float | Tensor = 1.0,
     mask: Tensor | None = None,
     memory_budget: int | None = None,
     chunk_tokens: int | None = None,
@@ -206,7 +212,8 @@ def linear_logprobs_and_entropy(
     """
     name = "linear_logprobs_and_entropy"
     _check_layer(name, input, linear_weight, linear_bias)
-    if not temperature > 0:
+    of_rows = temperature if isinstance(temperature, Tensor) else None
+    if of_rows is None and not temperature > 0:
         raise ValueError(f"ce.torch.{name}: temperature is {temperature}; expected more than 0")
     if index.shape != input.shape[:-1]:
         raise ValueError(f"ce.torch.{name}: index has sizes {list(index.shape)}; expected {list(input.shape[:-1])}")
@@ -221,7 +228,8 @@ def linear_logprobs_and_entropy(
 
         return logprobs_and_entropy(logits, index, temperature=temperature)
     functional.refuse_functorch(name)
-    numbers = (_LEFT_OUT, 0, 0.0, 0.0, 0.0, 1.0 / temperature, 0.0)
+    scale = None if of_rows is None else 1.0 / _rows_of(name, "temperature", of_rows, index.shape)
+    numbers = (_LEFT_OUT, 0, 0.0, 0.0, 0.0, 1.0 if isinstance(temperature, Tensor) else 1.0 / temperature, 0.0)
     logprob, entropy = _linear.Logprobs.apply(
         input.reshape(-1, input.shape[-1]),
         linear_weight,
@@ -231,6 +239,7 @@ def linear_logprobs_and_entropy(
         _memory(memory_budget, chunk_tokens, logits_dtype, accumulate),
         dtype,
         _linear.needs_of(input, linear_weight, linear_bias),
+        scale,
     )
     return logprob.reshape(index.shape), entropy.reshape(index.shape)
 
@@ -288,6 +297,18 @@ def _check_layer(name: str, input: Tensor, weight: Tensor, bias: Tensor | None) 
         )
     if bias is not None and bias.shape != weight.shape[:1]:
         raise ValueError(f"ce.torch.{name}: linear_bias has sizes {list(bias.shape)}; expected [{weight.shape[0]}]")
+
+
+def _rows_of(name: str, argument: str, given: Tensor, rows: torch.Size) -> Tensor:
+    """One element a row, in float32."""
+    if given.shape != rows:
+        raise ValueError(
+            f"ce.torch.{name}: {argument} has sizes {list(given.shape)}; expected a number, or {list(rows)}, one for "
+            "each row"
+        )
+    if given.requires_grad and torch.is_grad_enabled():
+        raise RuntimeError(f"ce.torch.{name}: the derivative for '{argument}' is not implemented")
+    return given.reshape(-1).float()
 
 
 def _dtype_of(input: Tensor, weight: Tensor) -> torch.dtype:

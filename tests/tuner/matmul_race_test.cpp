@@ -1,0 +1,139 @@
+#include "tuner/matmul_race.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/host/device.hpp"
+#include "tests/tuner/device_decorator.hpp"
+
+namespace ce::tuner {
+namespace {
+
+using runtime::Matmul;
+
+/// Algorithms that do nothing, each in a time of its own.
+class TimedLibrary : public runtime::MatmulLibrary {
+ public:
+  std::string name() const override { return version; }
+  std::vector<runtime::MatmulAlgorithm> algorithms(const Matmul& matmul, std::int64_t, int most) override {
+    std::vector<runtime::MatmulAlgorithm> all;
+    for (const std::string& text : order)
+      if (static_cast<int>(all.size()) < most && (text != "large" || matmul.m >= 100))
+        all.push_back({.text = text});
+    return all;
+  }
+  void launch(const Matmul&, const runtime::MatmulAlgorithm& algorithm, const runtime::MatmulOperands&,
+              Stream) override {
+    last_us = times.at(algorithm.text);
+    ++launches[algorithm.text];
+  }
+
+  std::string version = "library 1";
+  std::vector<std::string> order{"first", "slow", "large", "fast", "middling", "slower", "slowest"};
+  std::map<std::string, float> times{{"first", 100},   {"slow", 150},   {"large", 70},   {"fast", 80},
+                                     {"middling", 90}, {"slower", 200}, {"slowest", 300}};
+  std::map<std::string, int> launches;
+  float last_us = 0;
+};
+
+class TimedDevice : public test::DeviceDecorator {
+ public:
+  TimedDevice() : DeviceDecorator(runtime::open_host_device()) {}
+  runtime::MatmulLibrary& matmuls() override { return library; }
+  std::vector<float> time(int samples, const std::function<void()>& before,
+                          const std::function<void()>& timed) override {
+    std::vector<float> times;
+    for (int i = 0; i < samples; ++i) {
+      before();
+      timed();
+      times.push_back(library.last_us);
+    }
+    return times;
+  }
+  TimedLibrary library;
+};
+
+struct MatmulRace : testing::Test {
+  static TokenMatmul product(std::int64_t tokens) { return {{.m = tokens, .n = 8, .k = 4}, &Matmul::m}; }
+
+  TimedDevice device;
+  cache::Cache cache = cache::Cache::in_memory();
+};
+
+TEST_F(MatmulRace, TheFastestWinsAndTheFirstIsToldBeside) {
+  const Matmul matmul{.m = 50, .n = 8, .k = 4};
+  const auto all = device.library.algorithms(matmul, 0, 16);
+  const RaceResult result = race(device, matmul, {}, all, 0);
+  EXPECT_EQ(result.winner, "fast");
+  EXPECT_EQ(result.first, "first");
+  EXPECT_EQ(result.winner_us, 80);
+  EXPECT_EQ(result.first_us, 100);
+  EXPECT_EQ(result.algorithms, 6);
+  EXPECT_GT(device.library.launches["fast"], device.library.launches["slowest"])
+      << "finals are of the fastest";
+}
+
+TEST_F(MatmulRace, TheFirstIsTimedToTheEndHoweverSlowItIs) {
+  device.library.times["first"] = 1000;
+  const Matmul matmul{.m = 50, .n = 8, .k = 4};
+  const auto all = device.library.algorithms(matmul, 0, 16);
+  EXPECT_EQ(race(device, matmul, {}, all, 0).first_us, 1000);
+  EXPECT_EQ(device.library.launches["first"], device.library.launches["fast"]);
+}
+
+TEST_F(MatmulRace, ABudgetEndsItAfterTheFirst) {
+  const Matmul matmul{.m = 50, .n = 8, .k = 4};
+  const auto all = device.library.algorithms(matmul, 0, 16);
+  const RaceResult result = race(device, matmul, {}, all, 1e-9);
+  EXPECT_EQ(result.algorithms, 1);
+  EXPECT_EQ(result.winner, "first");
+}
+
+TEST_F(MatmulRace, UntilARaceTheLibrarysFirstIsChosen) {
+  MatmulChooser chooser(device, cache);
+  EXPECT_TRUE(chooser.is_open(product(50), 0));
+  EXPECT_EQ(chooser.choose(product(50), 0).text, "first");
+  chooser.tune(product(50), {}, 0, 0);
+  EXPECT_FALSE(chooser.is_open(product(50), 0));
+  EXPECT_EQ(chooser.choose(product(50), 0).text, "fast");
+}
+
+TEST_F(MatmulRace, NumbersOfTokensUpToAPowerOfTwoShareTheWinner) {
+  MatmulChooser chooser(device, cache);
+  chooser.tune(product(50), {}, 0, 0);
+  EXPECT_EQ(chooser.choose(product(33), 0).text, "fast");
+  EXPECT_EQ(chooser.choose(product(64), 0).text, "fast");
+  EXPECT_TRUE(chooser.is_open(product(65), 0));
+  EXPECT_EQ(chooser.choose(product(65), 0).text, "first");
+  TokenMatmul other = product(50);
+  other.matmul.accumulates = true;
+  EXPECT_TRUE(chooser.is_open(other, 0));
+  EXPECT_TRUE(chooser.is_open(product(50), 1024)) << "with another workspace";
+}
+
+TEST_F(MatmulRace, AWinnerThatTheLibraryDoesNotNameForASizeGivesWayToTheFirst) {
+  MatmulChooser chooser(device, cache);
+  chooser.tune(product(127), {}, 0, 0);
+  EXPECT_EQ(chooser.choose(product(127), 0).text, "large");
+  EXPECT_EQ(chooser.choose(product(70), 0).text, "first");
+}
+
+TEST_F(MatmulRace, TheDatabaseKeepsTheWinnerForTheLibrarysVersion) {
+  MatmulChooser(device, cache).tune(product(50), {}, 0, 0);
+  device.library.launches.clear();
+  MatmulChooser later(device, cache);
+  EXPECT_FALSE(later.is_open(product(40), 0));
+  EXPECT_EQ(later.choose(product(40), 0).text, "fast");
+  EXPECT_TRUE(device.library.launches.empty());
+  device.library.version = "library 2";
+  MatmulChooser newer(device, cache);
+  EXPECT_TRUE(newer.is_open(product(40), 0));
+}
+
+}  // namespace
+}  // namespace ce::tuner

@@ -1,0 +1,71 @@
+#pragma once
+/// \file
+/// Which algorithm of the device's library makes a product fastest.
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "cache/cache.hpp"
+#include "runtime/device.hpp"
+
+namespace ce::tuner {
+
+/// A product whose number of tokens may be another at each call: those of one power of two share an algorithm.
+struct TokenMatmul {
+  runtime::Matmul matmul;
+  std::int64_t runtime::Matmul::*tokens = &runtime::Matmul::m;  ///< m, or k
+
+  /// The product that stands for its range of tokens.
+  [[nodiscard]] runtime::Matmul bucket() const;
+};
+
+/// What a race has found.
+struct RaceResult {
+  std::string winner, first;  ///< as MatmulAlgorithm::text; `first` is what the library names first
+  double winner_us = 0, first_us = 0;
+  int algorithms = 0;  ///< that took part
+};
+
+/// Times algorithms on the device's trial stream: all of them once, then the fastest in turns. Writes D.
+/// \param seconds  that it may take; 0: no bound. What has begun is finished
+[[nodiscard]] RaceResult race(runtime::Device& device, const runtime::Matmul& matmul,
+                              const runtime::MatmulOperands& operands,
+                              std::span<const runtime::MatmulAlgorithm> algorithms, double seconds);
+
+/// The algorithms that were chosen so far, and what the database knows of them: for each product, with its tokens rounded
+/// up, the library with its version and the model of the device, the text of the fastest. Thread-safe.
+class MatmulChooser {
+ public:
+  /// Both must outlive it.
+  MatmulChooser(runtime::Device& device, cache::Cache& cache) : device_(device), cache_(cache) {}
+
+  /// The fastest that is known, else the one that the library names first.
+  /// \param most_workspace  bytes that it may need
+  /// \throws Unsupported where the library has none
+  [[nodiscard]] runtime::MatmulAlgorithm choose(const TokenMatmul& product, std::int64_t most_workspace);
+
+  /// Whether a race would find something new.
+  [[nodiscard]] bool is_open(const TokenMatmul& product, std::int64_t most_workspace);
+  /// Lets the algorithms race, and the database keep the winner. Others may do so at the same time.
+  void tune(const TokenMatmul& product, const runtime::MatmulOperands& operands, std::int64_t most_workspace,
+            double seconds);
+
+ private:
+  /// Of the database.
+  [[nodiscard]] std::string key_of(const TokenMatmul& product, std::int64_t most_workspace);
+  /// What was found for the key; empty where nothing was. Asks the database once.
+  [[nodiscard]] const std::string& winner_of(const std::string& key);
+
+  runtime::Device& device_;
+  cache::Cache& cache_;
+  std::mutex mutex_;  ///< guards what follows
+  std::map<std::string, std::string> winners_;
+  std::map<std::pair<runtime::Matmul, std::int64_t>, runtime::MatmulAlgorithm> chosen_;
+};
+
+}  // namespace ce::tuner
