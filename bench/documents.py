@@ -156,6 +156,8 @@ class Results:
         # What the scripts python_*.py print, by script.
         self.python = max(folder.glob("python-????-??-??.json"), default=None)
 
+        # What linear.py wrote.
+        self.linear = max(folder.glob("*-????-??-??-linear.json"), default=None)
         # What python_rl.py wrote: of this folder, else of the one that it is in.
         self.python_rl = next((max(found) for where in (folder, folder.parent)
                                if (found := list(where.glob("python-rl-????-??-??.json")))), None)

@@ -8,6 +8,7 @@ from typing import Any, Callable, Iterable
 
 from documents import CallCost, Cell, Cells, Key, Results
 from pages import Page, span, table, wrapped
+from linear_tables import linear
 from python_tables import python_calls, python_gradient, python_rl, python_training, python_transformers
 from regret import quantiles
 
@@ -432,6 +433,7 @@ BLOCKS: dict[str, Callable[[Page], str]] = {
     "options": options,
     "few-rows": few_rows,
     "call-cost": call_cost,
+    "linear": linear,
     "python-calls": python_calls,
     "python-gradient": python_gradient,
     "python-training": python_training,
