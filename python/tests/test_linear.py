@@ -237,6 +237,27 @@ def test_it_compiles(device, seed):
         assert_close(ours, eager, torch.float32)
 
 
+def test_the_operator_is_what_its_schema_says(device, seed):
+    from ce.torch import _linear
+
+    head = Head(device, bias=True)
+    leaves = [leaf.detach() for leaf in head.leaves]
+    wanted = _linear.Wanted(*(True,) * len(_linear.Wanted._fields))._replace(f32_weight_grad=False)
+    numbers = (-100, 1, 0.0, 0.01, 0.0, 1.0, 0.0)
+    arguments = (*leaves, head.target, *_linear.Inputs(), *numbers, list(_linear.Memory()), list(wanted))
+    torch.library.opcheck(torch.ops.ce.linear_cross_entropy.default, arguments)
+
+
+def test_what_is_differentiable_once_says_so(device, seed):
+    head = Head(device)
+    loss = ct.linear_cross_entropy(head.input, head.weight, head.target)
+    (grad,) = torch.autograd.grad(loss, head.input, create_graph=True)
+    with pytest.raises(RuntimeError, match="differentiable once"):
+        grad.sum().backward()
+    with pytest.raises(RuntimeError, match=r"torch\.func"):
+        torch.func.grad(lambda x: ct.linear_cross_entropy(x, head.weight.detach(), head.target))(head.input.detach())
+
+
 def test_the_signature_begins_as_torchs():
     names = list(inspect.signature(ct.linear_cross_entropy).parameters)
     assert names[:9] == [

@@ -86,13 +86,25 @@ def dtype_code(dtype: torch.dtype | None) -> int:
 
 
 def _new_outputs(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, reduction: int, logits: torch.dtype, wanted: Wanted
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    reduction: int,
+    logits: torch.dtype,
+    wanted: Wanted,
+    absent: Tensor | None = None,
 ) -> Outputs:
+    """
+    Args:
+        absent: stands for all that is not wanted; None: each has an empty tensor of its own.
+    """
     tokens = (hidden.shape[0],)
     losses = tokens if reduction == 0 else ()
     loss_dtype = torch.float32 if wanted.f32_loss else logits
 
     def make(is_wanted: bool, sizes: Sequence[int], dtype: torch.dtype) -> Tensor:
+        if not is_wanted and absent is not None:
+            return absent
         return hidden.new_empty(sizes if is_wanted else (0,), dtype=dtype)
 
     return Outputs(
@@ -138,45 +150,28 @@ def _rows(tensor: Tensor) -> Tensor:
     return tensor if is_plain else tensor.contiguous()
 
 
-def _implementation(
+def _compute(
     hidden: Tensor,
     weight: Tensor,
     bias: Tensor | None,
     target: Tensor,
-    class_weight: Tensor | None,
-    upstream: Tensor | None,
-    row_weight: Tensor | None,
-    row_scale: Tensor | None,
-    divisor: Tensor | None,
-    entropy_upstream: Tensor | None,
-    lse_upstream: Tensor | None,
-    ignore_index: int,
-    reduction: int,
-    label_smoothing: float,
-    z_loss: float,
-    softcap: float,
-    logit_scale: float,
-    token_scaling: float,
-    memory: Sequence[int],
-    flags: Sequence[bool],
-) -> list[Tensor]:
-    asked, wanted = Memory(*memory), Wanted(*flags)
+    inputs: Inputs,
+    numbers: tuple[Any, ...],
+    asked: Memory,
+    wanted: Wanted,
+    absent: Tensor | None = None,
+) -> Outputs:
     hidden, weight = _rows(hidden), _rows(weight)
     logits = hidden.dtype if asked.logits_dtype == _c.DTYPE_UNSET else _TORCH_DTYPES[asked.logits_dtype]
-    outputs = _new_outputs(hidden, weight, bias, reduction, logits, wanted)
+    ignore_index, reduction, label_smoothing, z_loss, softcap, logit_scale, token_scaling = numbers
+    outputs = _new_outputs(hidden, weight, bias, reduction, logits, wanted, absent)
     given: dict[str, Tensor | None] = {
         "hidden": hidden,
         "weight": weight,
         "bias": bias,
         "target": target,
-        "class_weight": class_weight,
-        "upstream": upstream,
-        "row_weight": row_weight,
-        "row_scale": row_scale,
-        "divisor": divisor,
-        "entropy_upstream": entropy_upstream,
-        "lse_upstream": lse_upstream,
         "loss": outputs.loss,
+        **inputs._asdict(),
     }
     for name, output in outputs._asdict().items():
         if getattr(wanted, name, False):
@@ -213,14 +208,42 @@ def _implementation(
         )
         # From torch's allocator, for this call alone: it is in no other call's way, also while a graph is captured.
         workspace = hidden.new_empty((schedule.workspace_bytes + _ALIGNMENT,), dtype=torch.uint8)
-        start = -workspace.data_ptr() % _ALIGNMENT
-        of_workspace = _view(workspace[start : start + schedule.workspace_bytes])
-        tensors.workspace = ctypes.pointer(of_workspace)
+        start = workspace.data_ptr() + -workspace.data_ptr() % _ALIGNMENT
+        tensors.workspace = ctypes.pointer(_c.Tensor(start, _c.U8, schedule.workspace_bytes, 1, _c.CONTIGUOUS, 1, 0, 0))
         stream = torch.cuda.current_stream(hidden.device).cuda_stream if hidden.is_cuda else 0
         _c.require(library.ce_linear_cross_entropy(context, ctypes.byref(options), ctypes.byref(tensors), stream, None))
     except MemoryError as error:
         raise torch.OutOfMemoryError(str(error)) from None
-    return list(outputs)
+    return outputs
+
+
+def _implementation(
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    target: Tensor,
+    class_weight: Tensor | None,
+    upstream: Tensor | None,
+    row_weight: Tensor | None,
+    row_scale: Tensor | None,
+    divisor: Tensor | None,
+    entropy_upstream: Tensor | None,
+    lse_upstream: Tensor | None,
+    ignore_index: int,
+    reduction: int,
+    label_smoothing: float,
+    z_loss: float,
+    softcap: float,
+    logit_scale: float,
+    token_scaling: float,
+    memory: Sequence[int],
+    flags: Sequence[bool],
+) -> list[Tensor]:
+    """The operator."""
+    inputs = Inputs(class_weight, upstream, row_weight, row_scale, divisor, entropy_upstream, lse_upstream)
+    numbers = (ignore_index, reduction, label_smoothing, z_loss, softcap, logit_scale, token_scaling)
+    made = _compute(hidden, weight, bias, target, inputs, numbers, Memory(*memory), Wanted(*flags))
+    return list(made)
 
 
 _op = torch.library.custom_op(
@@ -251,7 +274,9 @@ def run(
     memory: Memory,
     wanted: Wanted,
 ) -> Outputs:
-    """The operator, whatever autograd and autocast are at."""
+    """The operator, whatever autograd and autocast are at; without the dispatcher's layers where nothing traces."""
+    if not torch.compiler.is_compiling() and type(hidden) is Tensor and type(weight) in (Tensor, torch.nn.Parameter):
+        return _compute(hidden, weight, bias, target, inputs, numbers, memory, wanted, hidden.new_empty(0))
     return Outputs(*_op(hidden, weight, bias, target, *inputs, *numbers, list(memory), list(wanted)))
 
 

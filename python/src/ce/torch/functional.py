@@ -125,11 +125,11 @@ def has_kernels_for(tensor: Tensor) -> bool:
     )
 
 
-def refuse_functorch(name: str) -> None:
+def refuse_functorch(name: str, instead: str | None = None) -> None:
     if _are_functorch_transforms_active():
         raise RuntimeError(
             f"ce.torch.{name} has no rule for the transforms of torch.func (grad, vmap, jvp, ...); "
-            f"call torch.nn.functional.{name} inside of them"
+            f"call torch.nn.functional.{instead or name} inside of them"
         )
 
 

@@ -145,7 +145,7 @@ def linear_cross_entropy(
             )
         made = tuple(of_torch)
     else:
-        functional.refuse_functorch(name)
+        functional.refuse_functorch(name, "linear")
         for other, given in (("weight", weight), ("row_weight", row_weight)):
             if given is not None and given.requires_grad and torch.is_grad_enabled():
                 raise RuntimeError(f"ce.torch.{name}: the derivative for '{other}' is not implemented")
@@ -227,20 +227,13 @@ def linear_logprobs_and_entropy(
         from ce.torch.logprobs import logprobs_and_entropy
 
         return logprobs_and_entropy(logits, index, temperature=temperature)
-    functional.refuse_functorch(name)
+    functional.refuse_functorch(name, "linear")
     scale = None if of_rows is None else 1.0 / _rows_of(name, "temperature", of_rows, index.shape)
     numbers = (_LEFT_OUT, 0, 0.0, 0.0, 0.0, 1.0 if isinstance(temperature, Tensor) else 1.0 / temperature, 0.0)
-    logprob, entropy = _linear.Logprobs.apply(
-        input.reshape(-1, input.shape[-1]),
-        linear_weight,
-        linear_bias,
-        _flat_target(index, dtype),
-        numbers,
-        _memory(memory_budget, chunk_tokens, logits_dtype, accumulate),
-        dtype,
-        _linear.needs_of(input, linear_weight, linear_bias),
-        scale,
-    )
+    memory = _memory(memory_budget, chunk_tokens, logits_dtype, accumulate)
+    needs = _linear.needs_of(input, linear_weight, linear_bias)
+    layer = (input.reshape(-1, input.shape[-1]), linear_weight, linear_bias)
+    logprob, entropy = _linear.Logprobs.apply(*layer, _flat_target(index, dtype), numbers, memory, dtype, needs, scale)
     return logprob.reshape(index.shape), entropy.reshape(index.shape)
 
 
@@ -337,8 +330,25 @@ def _memory(
     )
 
 
-def _in_kernels(input: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, *rest: Any) -> tuple[Tensor, ...]:
-    return _linear.LinearCrossEntropy.apply(input, weight, bias, target, *rest, _linear.needs_of(input, weight, bias))
+def _in_kernels(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    target: Tensor,
+    inputs: _linear.Inputs,
+    numbers: tuple[Any, ...],
+    memory: _linear.Memory,
+    outputs: tuple[bool, ...],
+    dtype: torch.dtype,
+) -> tuple[Tensor, ...]:
+    needs = _linear.needs_of(input, weight, bias)
+    if not any(needs):
+        f32_loss, wants_z_loss, wants_lse, wants_argmax, wants_hit = outputs
+        wanted = _linear.Wanted(f32_loss, z_loss_out=wants_z_loss, lse=wants_lse, argmax=wants_argmax, hit=wants_hit)
+        layer = _linear.Layer.of(input, weight, bias, dtype)
+        made = _linear.run(*layer, target, inputs._replace(upstream=None), numbers, memory, wanted)
+        return made.loss, made.z_loss_out, made.lse, made.argmax, made.hit
+    return _linear.LinearCrossEntropy.apply(input, weight, bias, target, inputs, numbers, memory, outputs, dtype, needs)
 
 
 def _unflat(loss: Tensor, rows: torch.Size, reduction: str) -> Tensor:
