@@ -121,7 +121,7 @@ struct Interface<CrossEntropy> {
   }
   [[nodiscard]] static CrossEntropy::Tensors tensors(const Tensors& given) {
     const auto& [size, logits, target, weight, upstream, loss, grad, z_loss_out, lse, argmax, hit, logprob,
-                 entropy, row_weight, row_scale, divisor, entropy_upstream, lse_upstream] = given;
+                 entropy, row_weight, row_scale, divisor, entropy_upstream, lse_upstream, given_lse] = given;
     const CrossEntropy::Tensors tensors{.logits = tensor_from("logits", logits),
                                         .target = tensor_from("target", target),
                                         .weight = tensor_from("weight", weight),
@@ -138,9 +138,10 @@ struct Interface<CrossEntropy> {
                                         .row_scale = tensor_from("row_scale", row_scale),
                                         .divisor = tensor_from("divisor", divisor),
                                         .entropy_upstream = tensor_from("entropy_upstream", entropy_upstream),
-                                        .lse_upstream = tensor_from("lse_upstream", lse_upstream)};
-    [[maybe_unused]] const auto& [f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13, f14, f15, f16,
-                                  f17] = tensors;
+                                        .lse_upstream = tensor_from("lse_upstream", lse_upstream),
+                                        .given_lse = tensor_from("given_lse", given_lse)};
+    [[maybe_unused]] const auto& [f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13, f14, f15, f16, f17,
+                                  f18] = tensors;
     return tensors;
   }
 };

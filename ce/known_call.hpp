@@ -26,9 +26,9 @@ template <class Tensors>
   const auto views = [](const auto&... all) { return std::array{view_of(all)...}; };
   if constexpr (std::same_as<Tensors, CrossEntropy::Tensors>) {
     const auto& [logits, target, weight, upstream, loss, grad, z_loss_out, lse, argmax, hit, logprob, entropy,
-                 row_weight, row_scale, divisor, entropy_upstream, lse_upstream] = tensors;
+                 row_weight, row_scale, divisor, entropy_upstream, lse_upstream, given_lse] = tensors;
     return views(logits, target, weight, upstream, loss, grad, z_loss_out, lse, argmax, hit, logprob, entropy,
-                 row_weight, row_scale, divisor, entropy_upstream, lse_upstream);
+                 row_weight, row_scale, divisor, entropy_upstream, lse_upstream, given_lse);
   } else if constexpr (std::same_as<Tensors, CrossEntropyBackward::Tensors>) {
     const auto& [logits, target, weight, lse, upstream, grad, logprob, entropy, row_weight, row_scale,
                  divisor, entropy_upstream, lse_upstream] = tensors;

@@ -215,6 +215,12 @@ Request bind(const CrossEntropy& operation, const CrossEntropy::Tensors& tensors
     if (problem.probabilities && is_given(name, *tensor))
       throw InvalidArgument(fmt::format("{}.data", name), "set", "null where target holds probabilities");
   bind_inputs(tensors, vectors, request);
+  for (const auto& [name, tensor] : {std::pair{"lse", &tensors.lse},
+                                     {"entropy", &tensors.entropy},
+                                     {"argmax", &tensors.argmax},
+                                     {"hit", &tensors.hit}})
+    if (problem.given_lse && is_given(name, *tensor))
+      throw InvalidArgument(fmt::format("{}.data", name), "set", "null with given_lse");
   problem.z_loss_out =
       vectors.bind_output("z_loss_out", tensors.z_loss_out, losses, problem.loss_dtype, "that of loss");
   constexpr std::string_view always = "always";

@@ -45,12 +45,13 @@ inline constexpr std::array<float CrossEntropyOrBackward::*, generator::cross_en
 inline std::array<const ConstTensor*, generator::cross_entropy_inputs.size()> inputs_of(
     const CrossEntropy::Tensors& tensors) noexcept {
   return {&tensors.row_weight,       &tensors.row_scale,    &tensors.divisor,
-          &tensors.entropy_upstream, &tensors.lse_upstream, nullptr};
+          &tensors.entropy_upstream, &tensors.lse_upstream, nullptr,
+          &tensors.given_lse};
 }
 inline std::array<const ConstTensor*, generator::cross_entropy_inputs.size()> inputs_of(
     const CrossEntropyBackward::Tensors& tensors) noexcept {
-  return {&tensors.row_weight,       &tensors.row_scale,    &tensors.divisor,
-          &tensors.entropy_upstream, &tensors.lse_upstream, &tensors.logprob};
+  return {&tensors.row_weight,   &tensors.row_scale, &tensors.divisor, &tensors.entropy_upstream,
+          &tensors.lse_upstream, &tensors.logprob,   nullptr};
 }
 
 /// The addresses of a call's tensors: null what was not given.
@@ -96,6 +97,8 @@ void set_common_addresses(const Tensors& tensors, Arguments& arguments) noexcept
 }
 inline void set_addresses(const CrossEntropy::Tensors& tensors, Arguments& arguments) noexcept {
   set_common_addresses(tensors, arguments);
+  if (tensors.given_lse.data != nullptr)  // which kernels only read
+    arguments.lse = const_cast<float*>(static_cast<const float*>(tensors.given_lse.data));
   arguments.loss = tensors.loss.data;
   arguments.z_loss = tensors.z_loss_out.data;
   arguments.argmax = static_cast<long long*>(tensors.argmax.data);

@@ -162,9 +162,12 @@ bool has_costly_options(const Problem& problem) noexcept {
   return problem.softcap || reads_all_weights(problem);
 }
 
+bool reads_lse(const Problem& problem) noexcept {
+  return problem.operation == Operation::cross_entropy_backward || problem.given_lse;
+}
+
 bool reduces(const Problem& problem) noexcept {
-  return problem.operation != Operation::cross_entropy_backward || problem.probabilities ||
-         (problem.smoothing && problem.weights);
+  return !reads_lse(problem) || problem.probabilities || (problem.smoothing && problem.weights);
 }
 
 bool reads_entropy(const Problem& problem) noexcept {
@@ -185,7 +188,9 @@ bool fuses_sums(const Problem& problem) noexcept {
 }
 
 Traffic traffic(const Problem& problem) noexcept {
-  const std::int64_t matrix = problem.rows * problem.columns * size_of(problem.dtype);
+  const std::int64_t read_columns =
+                         has_output(problem) || reduces(problem) ? problem.columns : 1,  // the targets'
+      matrix = problem.rows * read_columns * size_of(problem.dtype);
   Traffic bytes{.read = inputs(problem) * matrix, .written = has_output(problem) ? matrix : 0};
   if (!is_cross_entropy(problem.operation)) return bytes;
   if (!problem.probabilities) bytes.read += problem.rows * size_of(problem.target_dtype);
@@ -302,6 +307,7 @@ void validate(const Problem& problem) {
   for (const CrossEntropyOutput& output : cross_entropy_outputs) {
     const std::string needed = output.needs != nullptr ? std::string(option_of(output.needs).word)
                                : output.of_classes     ? "class indices"
+                               : problem.given_lse     ? "a logsumexp that is found"
                                                        : "cross_entropy";
     only(problem.*output.field, output.is_possible(problem), output.word, "only with " + needed);
   }

@@ -97,6 +97,7 @@ struct Problem {
   bool entropy_upstream = false;  ///< the gradient of the entropy of the rows enters that of the logits
   bool lse_upstream = false;      ///< and that of the logsumexp
   bool saved_logprob = false;     ///< cross_entropy_backward reads the log-probability of the targets, too
+  bool given_lse = false;         ///< losses follow from logsumexps of the rows that the caller has
   bool z_loss_out = false;        ///< the z-loss is written too, reduced like the loss
   bool lse_out = false;           ///< logsumexp of the rows is written
   bool logprob_out = false;       ///< the log-probability of the rows' targets is written
@@ -124,6 +125,9 @@ struct Problem {
 [[nodiscard]] bool reads_all_weights(const Problem& problem) noexcept;
 /// Whether options change which configs are fast: the weights of all classes take shared memory, a soft cap arithmetic.
 [[nodiscard]] bool has_costly_options(const Problem& problem) noexcept;
+
+/// Whether the logsumexps of the rows are an input.
+[[nodiscard]] bool reads_lse(const Problem& problem) noexcept;
 
 /// Whether a row must be read as a whole before anything is known of its outputs.
 [[nodiscard]] bool reduces(const Problem& problem) noexcept;

@@ -85,7 +85,8 @@ void write_losses(Text& text, const Problem& problem) {
 
 void write_cross_entropy(Text& text, const Problem& problem) {
   write_losses(text, problem);
-  text.line("  static constexpr bool from_lse = {};", problem.operation == Operation::cross_entropy_backward);
+  text.line("  static constexpr bool from_lse = {};", reads_lse(problem));
+  text.line("  static constexpr bool losses = {};", problem.operation == Operation::cross_entropy);
   text.line("  static constexpr bool gradient = {};", problem.gradient);
   text.line("  static constexpr bool sums = {};", sums_losses(problem));
   text.line("  static constexpr bool fuses_sums = {};", fuses_sums(problem));

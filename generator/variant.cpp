@@ -17,6 +17,10 @@ namespace ce::generator {
 namespace {
 
 bool serves_rows(const Problem& problem) { return !is_ceiling(problem.operation) && !problem.strided; }
+/// Rows narrow enough to be held; those of which a logsumexp is given are not.
+bool serves_held_rows(const Problem& problem) {
+  return serves_rows(problem) && (reduces(problem) || has_output(problem));
+}
 bool serves_reductions(const Problem& problem) { return serves_rows(problem) && reduces(problem); }
 /// Where each chunk in registers has code of its own, that of a soft cap would be too much of it.
 bool serves_without_cap(const Problem& problem) { return serves_reductions(problem) && !problem.softcap; }
@@ -51,7 +55,9 @@ std::int64_t block_per_tile(const Config& config, const Problem& problem) {
   return ceil_div(problem.rows * problem.columns, config.tile);
 }
 
+/// Without outputs a thread has a row.
 std::int64_t block_per_row_tile(const Config& config, const Problem& problem) {
+  if (!has_output(problem)) return ceil_div(problem.rows, std::int64_t{32} * config.warps);
   // A tile smaller than a vector is rejected, but may be asked about before.
   const int tile_vectors = std::max(1, config.tile / config.vec);
   return problem.rows * std::max<std::int64_t>(1, ceil_div(vectors_of(config, problem), tile_vectors));
@@ -70,7 +76,7 @@ constexpr std::array<VariantStep, 2> two_steps{{{"ce_partial"}, {"ce_row", true}
 constexpr Variant all_variants[] = {
     {.name = "warp",
      .file = "kernels/warp.cuh",
-     .serves = serves_rows,
+     .serves = serves_held_rows,
      .constraints = rejects_warp,
      .shared_bytes = no_bytes,
      .blocks = block_per_rows,

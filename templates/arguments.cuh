@@ -55,7 +55,7 @@ struct Arguments {
   const void* target;    ///< [rows]: class indices
   const void* weight;    ///< [columns]: of the classes
   const void* upstream;  ///< [rows] or [1]: gradient of the loss
-  float* lse;            ///< [rows]: logsumexp; written, or read by cross_entropy_backward
+  float* lse;            ///< [rows]: logsumexp; written, or read with problem::from_lse
   void* loss;            ///< [rows] for reduction none, else [1]
   void* z_loss;          ///< the same
   float* logprob;  ///< [rows]: log-probability of the target; written, or read by cross_entropy_backward

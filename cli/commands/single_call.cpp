@@ -102,7 +102,8 @@ Request request_of(const Problem& problem, const Amounts& amounts, const DeviceT
                    .row_scale = t["row_scale"],
                    .divisor = t["divisor"],
                    .entropy_upstream = t["entropy_upstream"],
-                   .lse_upstream = t["lse_upstream"]},
+                   .lse_upstream = t["lse_upstream"],
+                   .given_lse = t["given_lse"]},
                   device);
     case Operation::cross_entropy_backward:
       return bind(operation_of<CrossEntropyBackward>(problem, amounts),

@@ -100,11 +100,12 @@ struct CrossEntropyOutput {
   DType dtype = DType::f32;        ///< of Kind::of_rows
   bool Problem::*needs = nullptr;  ///< the option without which there is nothing to write
   bool of_classes = false;         ///< only where targets are class indices
+  bool of_all_classes = false;     ///< all logits of a row say what it is: not where its logsumexp is given
   std::string_view flag, help;     ///< of the command
 
   [[nodiscard]] constexpr bool is_possible(const Problem& problem) const noexcept {
     return problem.operation == Operation::cross_entropy && (needs == nullptr || problem.*needs) &&
-           !(of_classes && problem.probabilities);
+           !(of_classes && problem.probabilities) && !(of_all_classes && problem.given_lse);
   }
   [[nodiscard]] constexpr DType dtype_of(const Problem& problem) const noexcept {
     return kind == Kind::of_rows ? dtype : problem.loss_dtype;
@@ -127,6 +128,7 @@ inline constexpr std::array<CrossEntropyOutput, 6> cross_entropy_outputs{{
      .word = "lse_out",
      .tensor = "lse",
      .argument = offsetof(Arguments, lse),
+     .of_all_classes = true,
      .flag = "--lse",
      .help = "Write the logsumexp of each row"},
     {.field = &Problem::logprob_out,
@@ -140,6 +142,7 @@ inline constexpr std::array<CrossEntropyOutput, 6> cross_entropy_outputs{{
      .word = "entropy_out",
      .tensor = "entropy",
      .argument = offsetof(Arguments, entropy),
+     .of_all_classes = true,
      .flag = "--entropy",
      .help = "Write the entropy of each row"},
     {.field = &Problem::argmax_out,
@@ -147,6 +150,7 @@ inline constexpr std::array<CrossEntropyOutput, 6> cross_entropy_outputs{{
      .tensor = "argmax",
      .argument = offsetof(Arguments, argmax),
      .dtype = DType::i64,
+     .of_all_classes = true,
      .flag = "--argmax",
      .help = "Write the first largest class of each row"},
     {.field = &Problem::hit_out,
@@ -155,6 +159,7 @@ inline constexpr std::array<CrossEntropyOutput, 6> cross_entropy_outputs{{
      .argument = offsetof(Arguments, hit),
      .dtype = DType::u8,
      .of_classes = true,
+     .of_all_classes = true,
      .flag = "--hit",
      .help = "Write whether that is the target"},
 }};
@@ -170,19 +175,23 @@ struct CrossEntropyInput {
   bool of_gradient = false;     ///< only where the gradient of the logits is written
   bool of_backward = false;     ///< only of cross_entropy_backward
   bool of_mean = false;         ///< only with the reduction mean
+  bool of_loss = false;         ///< only of losses without gradient and smoothing
   std::string_view flag, help;  ///< of the command
 
   [[nodiscard]] constexpr bool is_possible(const Problem& problem) const noexcept {
     return is_cross_entropy(problem.operation) && !(of_classes && problem.probabilities) &&
            !(of_gradient && !problem.gradient) &&
            !(of_backward && problem.operation != Operation::cross_entropy_backward) &&
-           !(of_mean && problem.reduction != Reduction::mean);
+           !(of_mean && problem.reduction != Reduction::mean) &&
+           !(of_loss &&
+             (problem.operation != Operation::cross_entropy || problem.gradient || problem.smoothing));
   }
   /// What a problem must be to have it.
   [[nodiscard]] constexpr std::string_view needed() const noexcept {
     return of_backward   ? "class indices of cross_entropy_backward"
            : of_gradient ? "a gradient of cross entropy"
            : of_mean     ? "the reduction mean of cross entropy"
+           : of_loss     ? "losses of class indices without gradient and smoothing"
                          : "cross entropy";
   }
   [[nodiscard]] constexpr std::int64_t elements(const Problem& problem) const noexcept {
@@ -190,7 +199,7 @@ struct CrossEntropyInput {
   }
 };
 
-inline constexpr std::array<CrossEntropyInput, 6> cross_entropy_inputs{{
+inline constexpr std::array<CrossEntropyInput, 7> cross_entropy_inputs{{
     {.field = &Problem::row_weights,
      .word = "row_weights",
      .tensor = "row_weight",
@@ -234,6 +243,14 @@ inline constexpr std::array<CrossEntropyInput, 6> cross_entropy_inputs{{
      .of_backward = true,
      .flag = "--saved-logprob",
      .help = "The backward reads the targets' log-probabilities, too"},
+    {.field = &Problem::given_lse,
+     .word = "given_lse",
+     .tensor = "given_lse",
+     .argument = offsetof(Arguments, lse),
+     .of_classes = true,
+     .of_loss = true,
+     .flag = "--given-lse",
+     .help = "Losses follow from the targets' logits and given logsumexps"},
 }};
 
 /// Visits the rows of a table without a loop at run time, for the way of a call.

@@ -508,11 +508,15 @@ typedef struct ce_cross_entropy_tensors {
   /// dH/dz[j] = -p[j] (log p[j] + H). Neither upstream nor row_weight multiplies them.
   const ce_tensor* entropy_upstream;
   const ce_tensor* lse_upstream;  ///< optional, with grad: the same of lse: dlse/dz[j] = p[j]
+  /// optional: [rows] f32: lse, which the caller knows. Of the logits only those of the targets are read; losses and logprob
+  /// are as exact as it is. Only with class indices, and without label_smoothing, grad (which ce_cross_entropy_backward()
+  /// makes of it), lse, entropy, argmax and hit.
+  const ce_tensor* given_lse;
 } ce_cross_entropy_tensors;
 #define CE_CROSS_ENTROPY_TENSORS_INIT                                                                   \
   {                                                                                                     \
     sizeof(ce_cross_entropy_tensors), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, \
-        NULL, NULL, NULL, NULL, NULL, NULL                                                              \
+        NULL, NULL, NULL, NULL, NULL, NULL, NULL                                                        \
   }
 
 /// Cross entropy of rows of logits x, and on demand its gradient with respect to the logits, in one pass.

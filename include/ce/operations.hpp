@@ -132,6 +132,10 @@ struct CE_API CrossEntropy {
     /// dH/dz[j] = -p[j] (log p[j] + H). Neither upstream nor row_weight multiplies them.
     ConstTensor entropy_upstream = {};
     ConstTensor lse_upstream = {};  ///< optional, with grad: the same of lse: dlse/dz[j] = p[j]
+    /// optional: [rows] f32: lse, which the caller knows, for instance of a call before this one. Of the logits only those of
+    /// the targets are read; losses and logprob are as exact as it is. Only with class indices, and without label_smoothing,
+    /// grad (which CrossEntropyBackward makes of it), lse, entropy, argmax and hit.
+    ConstTensor given_lse = {};
   };
 
   /// Its gradient from the logsumexp, with the same options.

@@ -487,6 +487,33 @@ void cross_entropy_with_grad_in_place(StableIValue* stack, std::uint64_t, std::u
   give_back_all<absent>(stack, made);
 }
 
+/// ... -> (Tensor loss, Tensor z_loss, Tensor logprob), from logsumexps
+void cross_entropy_from_lse(StableIValue* stack, std::uint64_t, std::uint64_t) {
+  Arguments arguments(stack);
+  Call call(arguments);
+  const Tensor lse = arguments.tensor().contiguous();
+  call.read_options(arguments);
+  const bool f32_loss = arguments.flag(), wants_z_loss = arguments.flag();
+  call.prepare();
+
+  const Tensor& like = call.logits_given;
+  const std::int32_t loss_type = f32_loss ? aoti_torch_dtype_float32() : like.dtype();
+  const Input logits(like.share(), call.class_dim, Call::name, "logits");
+  Tensor loss = call.empty_loss(loss_type), logprob = call.empty_rows(aoti_torch_dtype_float32());
+  Tensor z_loss = wants_z_loss ? call.empty_loss(loss_type) : Tensor::empty(0, loss_type, like);
+  const ce_tensor loss_view = vector_of(loss), z_loss_view = vector_of(z_loss),
+                  logprob_rows = vector_of(logprob), lse_rows = vector_of(lse);
+  ce_cross_entropy_tensors tensors = CE_CROSS_ENTROPY_TENSORS_INIT;
+  tensors.logits = &logits.rows;
+  tensors.loss = &loss_view;
+  tensors.logprob = &logprob_rows;
+  tensors.given_lse = &lse_rows;
+  if (wants_z_loss) tensors.z_loss_out = &z_loss_view;
+  call.bind_shared(tensors);
+  require(ce_cross_entropy(context_of(like.device()), &call.options, &tensors, stream_of(like), nullptr));
+  give_back(stack, loss, z_loss, logprob);
+}
+
 /// \returns the gradient, which is the logits themselves in place
 Tensor backward(Arguments& arguments, Gradient gradient) {
   Call call(arguments);
@@ -572,7 +599,8 @@ void add_softmax(std::vector<Operator>& all) {
 
 std::vector<Operator> operators() {
   const std::string options =
-      ", Tensor? row_weight, Tensor? row_scale, Tensor? divisor, int ignore_index, int reduction, float label_smoothing, "
+      ", Tensor? row_weight, Tensor? row_scale, Tensor? divisor, int ignore_index, int reduction, float "
+      "label_smoothing, "
       "float z_loss, float softcap, float logit_scale, float token_scaling";
   const std::string f32_loss = options + ", bool f32_loss";
   const std::string wanted =
@@ -603,6 +631,8 @@ std::vector<Operator> operators() {
       cross_entropy_with_grad<Absent::empty>, cross_entropy_with_grad<Absent::undefined>);
   add("cross_entropy_with_grad_", written + upstream + wanted, "(Tensor loss, " + rest,
       cross_entropy_with_grad_in_place<Absent::empty>, cross_entropy_with_grad_in_place<Absent::undefined>);
+  add("cross_entropy_from_lse", read + ", Tensor lse" + f32_loss + ", bool return_z_loss",
+      "(Tensor loss, Tensor z_loss, Tensor logprob)", cross_entropy_from_lse, cross_entropy_from_lse);
   add("cross_entropy_backward", "Tensor" + backward, "Tensor", cross_entropy_backward,
       cross_entropy_backward);
   add("cross_entropy_backward_", "Tensor(a!)" + backward, "()", cross_entropy_backward_in_place,

@@ -226,6 +226,40 @@ def test_the_z_loss_by_itself_has_a_gradient(reduction, compiled, cpu, device, s
         ct.restore(before)
 
 
+@pytest.mark.parametrize("cpu", ["host", "torch"])
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+def test_a_given_logsumexp(reduction, compiled, cpu, device, seed):
+    if cpu == "torch" and device.type == "cuda":
+        pytest.skip("of the CPU")
+    options = {"reduction": reduction, "z_loss": 0.1, "token_scaling": 0.5, "row_weight": torch.rand(7, device=device)}
+    logits, target = 2 * torch.randn(7, 40, device=device), some_targets(7, 40, device)
+    torch.compiler.reset()
+    function = torch.compile(ct.cross_entropy, fullgraph=True, backend="aot_eager") if compiled else ct.cross_entropy
+    lse = torch.logsumexp(logits, 1)
+    of_loss, of_z_loss = torch.randn(2, 7, device=device)
+    if reduction != "none":
+        of_loss, of_z_loss = of_loss.sum(), of_z_loss.sum()
+    before = ct.configure(cpu=cpu)
+    try:
+        for weight in (None, torch.rand(40, device=device)):
+            leaf, wide = logits.clone().requires_grad_(), logits.double().requires_grad_()
+            more = {"return_lse": True} if reduction != "none" and cpu == "torch" else {}
+            made = function(leaf, target, weight, given_lse=lse, return_z_loss=True, **options)
+            loss = plain(wide, target, weight, **options)
+            z_loss = loss - plain(wide, target, weight, **{**options, "z_loss": 0.0})
+            torch.testing.assert_close(made.loss.double(), loss, rtol=1e-5, atol=1e-5)
+            torch.testing.assert_close(made.z_loss.double(), z_loss, rtol=1e-5, atol=1e-5)
+            total, expected = (made.loss * of_loss).sum(), (loss * of_loss).sum()
+            if not (more and made.z_loss.grad_fn is None):
+                total, expected = total + (made.z_loss * of_z_loss).sum(), expected + (z_loss * of_z_loss).sum()
+            (grad,), (expected_grad,) = torch.autograd.grad(total, leaf), torch.autograd.grad(expected, wide)
+            torch.testing.assert_close(grad.double(), expected_grad, rtol=1e-4, atol=1e-5)
+        assert function(leaf, target, given_lse=lse).shape == ()
+    finally:
+        ct.restore(before)
+
+
 def test_what_scales_a_row_of_many_dimensions_and_by_numbers_on_the_device(device, seed):
     logits, target = torch.randn(3, 20, 4, device=device), torch.randint(0, 20, (3, 4), device=device)
     row_weight = torch.rand(4, 3, device=device).t()
@@ -535,6 +569,16 @@ BAD = {
         RuntimeError,
         "row_weight",
         lambda x, t: ct.cross_entropy(x, t, row_weight=x.new_ones(4).requires_grad_()),
+    ),
+    "rows of given_lse": (
+        ValueError,
+        r"given_lse has sizes \[3\]; expected \[4\]",
+        lambda x, t: ct.cross_entropy(x, t, given_lse=x.new_ones(3)),
+    ),
+    "given_lse and more": (
+        ValueError,
+        "given_lse is given; expected None with probabilities",
+        lambda x, t: ct.cross_entropy(x, t, given_lse=x.new_ones(4), return_lse=True),
     ),
     "rows of logit_scale": (
         ValueError,

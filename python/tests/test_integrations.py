@@ -178,6 +178,14 @@ def test_flash_attn_function(device, seed):
         flash_attn.cross_entropy_loss(logits, target, process_group=object())
     with pytest.raises(NotImplementedError, match="reduction"):
         flash_attn.CrossEntropyLoss(reduction="avg")
+    options = {"logit_scale": 0.7, "lse_square_scale": 1e-3}
+    leaf = logits.detach().clone().requires_grad_()
+    known = torch.logsumexp(0.7 * logits.detach().float(), 1)
+    ours = [flash_attn.cross_entropy_loss(leaf, target, lse, **options) for lse in (None, known)]
+    grads = [torch.autograd.grad(losses.sum(), leaf)[0] for losses, _ in ours]
+    for own, others in zip(*ours):
+        torch.testing.assert_close(own, others, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(*grads, rtol=1e-2, atol=1e-5)
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])

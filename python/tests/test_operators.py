@@ -67,6 +67,11 @@ def samples(device: torch.device) -> list[tuple[str, tuple]]:
         ("cross_entropy_loss", (rows(), target, None, each, None, one, *PLAIN[3:], False)),
         ("cross_entropy_with_grad", (rows(), target, None, each, each, each + 0.5, None, *SCALED, *OF_ROWS)),
         ("cross_entropy_backward", (rows(), target, None, lse, each, *saved, each, each + 0.5, None, *SCALED)),
+        ("cross_entropy_from_lse", (rows(True), target, weight, lse, *PLAIN, False, False)),
+        (
+            "cross_entropy_from_lse",
+            (rows(True), target, None, lse, each, None, None, -100, 0, 0.0, 1e-3, 5.0, 0.5, 1.0, True, True),
+        ),
         ("scale_gradient_", (rows(), one)),
     ]
     return found
@@ -107,6 +112,10 @@ def test_the_cpu_computes_the_same_either_way(seed):
                 )
                 own = tuple(None if a is None else x for a, x in zip(arguments[5:7], own))
                 arguments = (*arguments[:3], torch.logsumexp(z, 1), arguments[4], *own, *arguments[7:])
+            if name == "cross_entropy_from_lse":
+                options = ct._reference.Options(*(-100, "mean"), *arguments[9:14])
+                own_lse = torch.logsumexp(ct._reference.transformed(arguments[0], options), 1)
+                arguments = (*arguments[:3], own_lse, *arguments[4:])
             returned = getattr(torch.ops.ce, name)(*arguments)
             returned = returned if isinstance(returned, (tuple, list)) else (returned,)
             written = (

@@ -1,7 +1,7 @@
 // Variant `elementwise`: outputs that need no reduction.
 //
 // The gradient from a saved logsumexp depends on nothing but its own column: every block takes one tile of
-// one row, loads all of it, and stores it.
+// one row, loads all of it, and stores it. Of losses from logsumexps that are given, every thread takes one.
 //
 // Moves 1 read + 1 write, like a copy, and is bound by the memory. In 16 bits it comes near the exponential
 // unit.
@@ -22,6 +22,19 @@ CE_KERNEL(ce_row, 32 * ce::config::warps) {
   constexpr int threads = lanes * config::warps, step = config::tile / config::vec;
   constexpr int tiles = Partition::most_vectors > step ? (Partition::most_vectors + step - 1) / step : 1;
 
+  if constexpr (!Operation::has_output) {
+    // Rows beyond the last one read the last one and write nothing.
+    const int64 asked = block_index() * threads + thread_index();
+    const bool exists = asked < arguments.rows;
+    const int64 own = exists ? asked : arguments.rows - 1;
+    Operation operation(arguments, own, exists);
+    float value = 0.f;
+    operation.constant(value);
+    operation.prepare();
+    operation.set_target(operation.target_logit(Row<Element>(arguments, own)));
+    operation.finalize({});
+    return operation.store_row_results();
+  }
   const int64 index = block_index() / tiles;
   const int begin = int(block_index() % tiles) * step;
   const Row<Element> row(arguments, index);

@@ -17,7 +17,7 @@
 // others, not from a difference of almost equal numbers.
 //
 // A row whose target is ignore_index has loss 0 and gradient 0; one whose target is no class has NaN in both
-// and is noted in the status. The backward operation reads lse instead of finding it.
+// and is noted in the status. The backward operation, and losses whose lse the caller gives, read lse instead of finding it.
 #pragma once
 #include "operations/class_weights.cuh"
 #include "operations/fused_sums.cuh"
@@ -344,7 +344,7 @@ struct Operation : OperationDefaults {
   }
 
   CE_DEVICE void store_row_results() const {
-    if constexpr (forward) {
+    if constexpr (problem::losses) {
       if (leader) put_results();
       if constexpr (problem::sums && problem::fuses_sums) sum_losses(arguments, leader);
     }
@@ -556,7 +556,7 @@ struct Operation : OperationDefaults {
     }
     const Stats& stats = total.stats;
     const float e = problem::smoothing ? arguments.smoothing : 0.f;
-    float loss = total.of_all;
+    float loss = forward ? total.of_all : 0.f;
     if constexpr (!problem::probabilities) {
       loss = -total.logprob;
       if constexpr (problem::weights) loss = weigh(prefetch.weight, loss);

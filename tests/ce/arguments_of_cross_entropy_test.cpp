@@ -178,6 +178,19 @@ TEST_F(Arguments, InputsOfRows) {
       {"entropy_upstream.data", "set", "null but with a gradient"});
   refuse([&](Tensors& t) { t.lse_upstream = {.data = t.grad.data, .rows = 8}; },
          {"lse_upstream.data", "overlapping grad", "memory of its own"});
+  refuse([&](Tensors& t) { t.given_lse = vector(DType::f32, 8); },
+         {"given_lse.data", "set", "null but with losses of class indices without gradient and smoothing"});
+  for (const auto& [name, output] : {std::pair{"lse", &Tensors::lse},
+                                     {"entropy", &Tensors::entropy},
+                                     {"argmax", &Tensors::argmax},
+                                     {"hit", &Tensors::hit}})
+    refuse(
+        [&, output = output](Tensors& t) {
+          t.grad = {};
+          t.given_lse = vector(DType::f32, 8);
+          t.*output = vector(DType::f32, 8);
+        },
+        {std::string(name) + ".data", "set", "null with given_lse"});
   refuse([&](Tensors& t) { t.entropy = vector(DType::f16, 8); }, {"entropy.dtype", "f16", "f32"});
   refuse(
       [&](Tensors& t) {

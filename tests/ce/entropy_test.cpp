@@ -104,6 +104,44 @@ TEST_P(Entropy, AndLogProbabilityWithTheirGradientsForwardAndBackward) {
 INSTANTIATE_TEST_SUITE_P(OfDTypes, Entropy, testing::Values(DType::f32, DType::f16, DType::bf16),
                          [](const auto& test) { return std::string(name(test.param)); });
 
+/// Losses of rows and of all, and the gradient from the same logsumexp.
+TEST_F(ContextTest, AGivenLogsumexpGivesTheLosses) {
+  Context context(options(Policy::lookup));
+  constexpr std::int64_t rows = 200, columns = 3000;
+  std::mt19937_64 random(1);
+  for (const DType dtype : {DType::f32, DType::bf16})
+    for (const Reduction reduction : {Reduction::none, Reduction::mean, Reduction::sum}) {
+      const std::int64_t losses = reduction == Reduction::none ? rows : 1;
+      Matrix logits(context, dtype, rows, columns), target(context, DType::i64, rows, 1),
+          loss(context, DType::f32, losses, 1), again(context, DType::f32, losses, 1),
+          z_loss(context, DType::f32, losses, 1), z_again(context, DType::f32, losses, 1),
+          lse(context, DType::f32, rows, 1), logprob(context, DType::f32, rows, 1),
+          logprob_again(context, DType::f32, rows, 1);
+      logits.set(random_values(rows * columns, random));
+      std::vector<std::int64_t> classes;
+      for (std::int64_t row = 0; row < rows; ++row)
+        classes.push_back(row % 9 == 4 ? -100 : static_cast<std::int64_t>(random() % columns));
+      target.set_indices(classes);
+      const CrossEntropy operation{.reduction = reduction, .z_loss = 0.1f, .logit_scale = 0.5f};
+      context.run(operation, {.logits = logits.tensor(),
+                              .target = target.tensor(),
+                              .loss = loss.tensor(),
+                              .z_loss_out = z_loss.tensor(),
+                              .lse = lse.tensor(),
+                              .logprob = logprob.tensor()});
+      context.run(operation, {.logits = logits.tensor(),
+                              .target = target.tensor(),
+                              .loss = again.tensor(),
+                              .z_loss_out = z_again.tensor(),
+                              .logprob = logprob_again.tensor(),
+                              .given_lse = lse.tensor()});
+      context.check();
+      expect_near(again.values(), loss.values(), 1e-5, 2e-5, "loss");
+      expect_near(z_again.values(), z_loss.values(), 1e-5, 1e-5, "z_loss");
+      expect_near(logprob_again.values(), logprob.values(), 1e-5, 2e-6, "logprob");
+    }
+}
+
 TEST_F(ContextTest, CrossEntropyWithEveryTensorAtOnce) {
   Context context(options(Policy::lookup));
   Matrix logits(context, DType::f32, 2, 8), grad(context, DType::f32, 2, 8),

@@ -65,11 +65,13 @@ bool heads(Random& random) { return random() % 2 == 0; }
 void draw_options(Problem& problem, Random& random) {
   const bool forward = problem.operation == Operation::cross_entropy;
   problem.reduction = static_cast<Reduction>(random() % 3);
-  problem.gradient = !forward || random() % 4 != 0;
-  problem.probabilities = random() % 4 == 0;
+  // What few problems are, of those that others are drawn as.
+  const bool given_lse = forward && random() % 8 == 0;
+  problem.gradient = !forward || (!given_lse && random() % 4 != 0);
+  problem.probabilities = !given_lse && random() % 4 == 0;
   if (!problem.probabilities && heads(random)) problem.target_dtype = DType::i32;
   if (heads(random)) problem.loss_dtype = problem.dtype;
-  problem.smoothing = heads(random);
+  problem.smoothing = !given_lse && heads(random);
   problem.weights = heads(random);
   if (problem.weights && heads(random)) problem.weight_dtype = problem.dtype;
   problem.z_loss = heads(random);
@@ -79,6 +81,7 @@ void draw_options(Problem& problem, Random& random) {
   if (problem.gradient) problem.upstream = static_cast<Upstream>(random() % 3);
   for (const generator::CrossEntropyInput& input : generator::cross_entropy_inputs)
     problem.*input.field = random() % (input.of_backward ? 2 : 3) == 0 && input.is_possible(problem);
+  problem.given_lse |= given_lse;
   if (!forward) {
     problem.saved_logprob |= problem.token_scaling;
     return;
@@ -89,6 +92,8 @@ void draw_options(Problem& problem, Random& random) {
   problem.hit_out = !problem.probabilities && heads(random);
   problem.logprob_out = !problem.probabilities && heads(random);
   problem.entropy_out = random() % 3 == 0;
+  for (const generator::CrossEntropyOutput& output : generator::cross_entropy_outputs)
+    problem.*output.field = problem.*output.field && output.is_possible(problem);
 }
 
 void draw_layout(Problem& problem, bool strided, Random& random) {

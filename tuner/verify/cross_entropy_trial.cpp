@@ -149,6 +149,12 @@ class CrossEntropyTrial {
     values.resize(static_cast<std::size_t>(input.elements(problem_)));
     if (input.field == &Problem::row_scales) {
       values = scales_;
+    } else if (input.field == &Problem::given_lse) {
+      CrossEntropyInputs inputs = inputs_;
+      values = cross_entropy(inputs).lse;
+      builder_.add_vector(std::string(input.tensor), input.argument, DType::f32, values);
+      inputs_.lse = values;
+      return;
     } else if (input.field == &Problem::row_weights) {
       fill_weights(values, random_);
       inputs_.row_weights = values;
@@ -182,26 +188,30 @@ class CrossEntropyTrial {
   void add_results(const CrossEntropyReference& reference) {
     // Of a logsumexp; the z-loss squares it.
     const double lse_error = 4e-6 + 2 * logit_error_;
-    std::vector<float> z_slack;
-    for (std::size_t row = 0; problem_.z_loss && row < reference.lse.size(); ++row) {
-      const double size = std::isfinite(reference.lse[row]) ? std::abs(reference.lse[row]) : 0.;
-      z_slack.push_back(static_cast<float>(2 * inputs_.z_scale * size * lse_error));
+    std::vector<float> z_slack, slack, logprob_slack;
+    for (const double lse : reference.lse) {
+      const double size = std::isfinite(lse) ? std::abs(lse) : 0.;
+      z_slack.push_back(problem_.z_loss ? static_cast<float>(2 * inputs_.z_scale * size * lse_error) : 0.f);
+      // A difference from a logsumexp that is given is rounded as its terms are.
+      logprob_slack.push_back(problem_.given_lse ? static_cast<float>(2e-7 * size + 2 * logit_error_) : 0.f);
+      constexpr float largest_weights = 4;
+      slack.push_back(z_slack.back() + largest_weights * logprob_slack.back());
     }
     // The loss of a class has no terms of unequal sign, so that small ones are as exact as large ones. That
     // of probabilities comes from the logsumexp.
     const double relative = 1e-5 + 4 * logit_error_ + scaling_error();
     const double absolute = problem_.probabilities ? 4 * lse_error : 0.;
-    add_loss("loss", offsetof(Arguments, loss), reference.losses, reference.loss, relative, absolute,
-             z_slack);
+    add_loss("loss", offsetof(Arguments, loss), reference.losses, reference.loss, relative, absolute, slack);
     if (problem_.z_loss_out)
-      add_loss("z_loss_out", offsetof(Arguments, z_loss), reference.z_losses, reference.z_loss, 1e-5, 0, z_slack);
+      add_loss("z_loss_out", offsetof(Arguments, z_loss), reference.z_losses, reference.z_loss, 1e-5, 0,
+               z_slack);
     if (problem_.lse_out) {
       builder_.add_result("lse", offsetof(Arguments, lse), DType::f32, problem_.rows);
       builder_.expect_result(reference.lse, 1e-6, lse_error);
     }
     if (problem_.logprob_out) {
       builder_.add_result("logprob", offsetof(Arguments, logprob), DType::f32, problem_.rows);
-      builder_.expect_result(reference.logprob, 1e-5 + 4 * logit_error_, 0);
+      builder_.expect_result(reference.logprob, 1e-5 + 4 * logit_error_, 0, logprob_slack);
     }
     if (problem_.entropy_out) {
       builder_.add_result("entropy", offsetof(Arguments, entropy), DType::f32, problem_.rows);

@@ -120,6 +120,7 @@ CrossEntropyTensors = _tensors(
     "logprob",
     "entropy",
     *_CROSS_ENTROPY_INPUTS,
+    "given_lse",
 )
 CrossEntropyBackwardTensors = _tensors(
     "logits", "target", "weight", "lse", "upstream", "grad", "logprob", "entropy", *_CROSS_ENTROPY_INPUTS

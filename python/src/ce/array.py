@@ -317,6 +317,7 @@ def cross_entropy(
     divisor: Any = None,
     entropy_upstream: Any = None,
     lse_upstream: Any = None,
+    given_lse: Any = None,
     ignore_index: int = -100,
     reduction: str = "mean",
     label_smoothing: float = 0.0,
@@ -344,6 +345,8 @@ def cross_entropy(
         row_scale: [...] float32, that multiplies the logits of each row beside logit_scale.
         divisor: one float32 element, by which the reduction "mean" divides.
         entropy_upstream, lse_upstream: [...] float32, gradients of entropies and logsumexps, which enter `grad`.
+        given_lse: [...] float32: logsumexps that are known; of the logits only those of the targets are read. Without
+            `grad`, label_smoothing, `lse`, `entropy`, `argmax` and `hit`.
         ignore_index: a target whose row has loss and gradient 0, and does not count in a mean.
         reduction: "mean", "sum" or "none".
         label_smoothing: 0 to 1.
@@ -383,6 +386,7 @@ def cross_entropy(
             divisor=call.one("divisor", divisor),
             entropy_upstream=call.vector("entropy_upstream", entropy_upstream, call.sizes),
             lse_upstream=call.vector("lse_upstream", lse_upstream, call.sizes),
+            given_lse=call.vector("given_lse", given_lse, call.sizes),
         )
         call.run(tensors, options)
     return loss

@@ -241,6 +241,49 @@ def _cpu_backward_in_place(logits: Tensor, *rest: Any) -> None:
         logits.copy_(_reference_backward(logits, *rest))
 
 
+def _cpu_from_lse(logits: Tensor, target: Tensor, weight: Tensor | None, lse: Tensor, *rest: Any) -> tuple[Tensor, ...]:
+    """In operations of torch the logsumexp is found again."""
+    if _runs_on_host(logits):
+        return _operators._cross_entropy_from_lse(logits, target, weight, lse, *rest)
+    *options, f32_loss, return_z_loss = rest
+    made = _reference_outputs(logits, target, weight, (*options, f32_loss, return_z_loss, False, False, True, False))
+    return made[0], made[1], made[5]
+
+
+def _fake_from_lse(
+    logits: Tensor, target: Tensor, weight: Tensor | None, lse: Tensor, *rest: Any
+) -> tuple[Tensor, ...]:
+    *options, f32_loss, return_z_loss = rest
+    flags = (f32_loss, return_z_loss, False, False, True, False)
+    made = _new_outputs(logits, (*options, *flags), logits.new_empty)
+    return made[0], made[1], made[5]
+
+
+def _keep_from_lse(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    logits, target, weight, lse, *rest = inputs
+    of_rows, ctx.numbers, wanted = _split(tuple(rest))
+    ctx.set_materialize_grads(False)
+    ctx.mark_non_differentiable(output[2], *(() if wanted[1] else (output[1],)))
+    ctx.save_for_backward(logits, target, weight, lse, output[2], *of_rows)
+    ctx.inputs = len(inputs)
+
+
+def _gradient_from_lse(
+    ctx: Any, of_loss: Tensor | None, of_z_loss: Tensor | None, *others: None
+) -> tuple[Tensor | None, ...]:
+    none = (None,) * (ctx.inputs - 1)
+    if of_loss is None and of_z_loss is None:
+        return None, *none
+    logits, target, weight, lse, logprob, *of_rows = ctx.saved_tensors
+    of_lse = None
+    if of_z_loss is not None:
+        row_weight, _, divisor = of_rows
+        of_lse = _reference.gradient_of_lse(None, of_z_loss, lse, logprob, target, ctx.numbers, row_weight, divisor)
+    upstream = logits.new_zeros((), dtype=torch.float32) if of_loss is None else of_loss
+    saved = (lse, upstream, logprob, None, None, of_lse, *of_rows)
+    return _operators.cross_entropy_backward(logits, target, weight, *saved, *ctx.numbers), *none
+
+
 _LOSS_ALONE = (False,) * 5
 
 
@@ -333,6 +376,7 @@ def _register_cross_entropy() -> None:
         ("cross_entropy_loss_and_grad", _cpu_loss_and_grad, _fake_loss_and_grad),
         ("cross_entropy_with_grad", _cpu_with_grad, _fake_with_grad),
         ("cross_entropy_with_grad_", _cpu_with_grad_in_place, _fake_with_grad_in_place),
+        ("cross_entropy_from_lse", _cpu_from_lse, _fake_from_lse),
         ("cross_entropy_backward", _cpu_backward, _fake_backward),
         ("cross_entropy_backward_", _cpu_backward_in_place, _fake_nothing),
         ("scale_gradient_", _cpu_scale_gradient, _fake_nothing),
@@ -341,6 +385,7 @@ def _register_cross_entropy() -> None:
         torch.library.register_fake("ce::" + op, fake)
         torch.library.register_fake("ce::_" + op, fake)
     torch.library.register_autograd("ce::cross_entropy", _gradient_of_cross_entropy, setup_context=_keep_cross_entropy)
+    torch.library.register_autograd("ce::cross_entropy_from_lse", _gradient_from_lse, setup_context=_keep_from_lse)
     for op in (
         "cross_entropy_loss",
         "cross_entropy_loss_and_grad",

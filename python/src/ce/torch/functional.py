@@ -149,6 +149,7 @@ def cross_entropy(
     token_scaling: float = 0.0,
     row_weight: Tensor | None = None,
     divisor: Tensor | float | None = None,
+    given_lse: Tensor | None = None,
     upstream: Tensor | None = None,
     loss_dtype: torch.dtype | None = None,
     inplace_backward: bool = False,
@@ -186,6 +187,9 @@ def cross_entropy(
         row_weight: one float32 a row, of the target's sizes: multiplies loss and gradient. It is not counted in a mean.
         divisor: what a mean divides by in place of the rows that count: a number, or one on the device, which nothing
             waits for.
+        given_lse: one float32 a row: known logsumexps of the transformed logits, without a gradient of their own. The
+            forward then reads the logits of the targets alone; the backward makes the whole gradient. Only for
+            class indices, and nothing but z_loss returned.
         upstream: a number or one a row, on the device: multiplies the gradient that the backward gives, not the loss.
         loss_dtype: float32, or the input's, which is the default. Under autocast float32 is the default, as in torch.
         inplace_backward: the gradient takes the memory of the input in the forward already: the logits are lost, and
@@ -221,6 +225,7 @@ def cross_entropy(
             token_scaling=token_scaling,
             row_weight=row_weight,
             divisor=divisor,
+            given_lse=given_lse,
             upstream=upstream,
             loss_dtype=loss_dtype,
             inplace_backward=inplace_backward,
@@ -258,6 +263,14 @@ def cross_entropy(
     row_scale = None
     if isinstance(logit_scale, Tensor):
         row_scale, logit_scale = _scale_of_rows(logit_scale, input), 1.0
+    if given_lse is not None:
+        wrong = return_lse or return_argmax or return_hit or inplace_backward or label_smoothing != 0.0
+        if wrong or target.is_floating_point():
+            raise ValueError(
+                "ce.torch.cross_entropy: given_lse is given; expected None with probabilities, label_smoothing, "
+                "inplace_backward, return_lse, return_argmax or return_hit"
+            )
+        _check_sizes("given_lse", given_lse, input)
     of_torch = not has_kernels_for(input) or input.numel() == 0 or target.requires_grad
     if not of_torch and not _is_index(target.dtype):
         target, input, of_torch = _same_dtype(target, input)
@@ -286,6 +299,15 @@ def cross_entropy(
     # The part of the loss that is the z-loss is 0 without one, which needs no kernel.
     wants_z_loss = return_z_loss and z_loss != 0.0
     wanted = (f32_loss, wants_z_loss, return_argmax, return_hit)
+    if given_lse is not None:
+        loss, of_z = _from_lse(
+            input, target, weight, given_lse.detach(), upstream, others, numbers, f32_loss, wants_z_loss
+        )
+        if check and not _is_compiling():
+            _check_targets(input)
+        if not return_z_loss:
+            return loss
+        return CrossEntropyOutput(loss, of_z if wants_z_loss else torch.zeros_like(loss))
     if _is_compiling():
         made = _autograd.compiled_cross_entropy(input, target, weight, upstream, others, numbers, wanted)
         if code != 0 and not return_lse:
@@ -307,7 +329,7 @@ def cross_entropy(
         except (RuntimeError, ValueError) as error:
             _native.raise_from(error)
         if check:
-            _c.require(_c.library().ce_check(_native.context(_native.device_index(input.device)), _stream(input), None))
+            _check_targets(input)
     if not asked:
         return made[0]
     outputs = _reference.Outputs(*made)
@@ -330,6 +352,43 @@ def _divisor_of(divisor: Tensor | float, reduction: str, input: Tensor) -> Tenso
     if divisor.requires_grad and torch.is_grad_enabled():
         raise RuntimeError("ce.torch.cross_entropy: the derivative for 'divisor' is not implemented")
     return divisor.to(dtype)
+
+
+def _check_targets(input: Tensor) -> None:
+    """Waits for the GPU. Raises IndexError."""
+    _c.require(_c.library().ce_check(_native.context(_native.device_index(input.device)), _stream(input), None))
+
+
+def _from_lse(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    lse: Tensor,
+    upstream: Tensor | None,
+    others: tuple[Tensor | None, ...],
+    numbers: tuple[Any, ...],
+    f32_loss: bool,
+    wants_z_loss: bool,
+) -> tuple[Tensor, Tensor]:
+    """Loss and z-loss, through the operator that compilers see through."""
+    try:
+        if torch.is_grad_enabled() and input.requires_grad and not _is_compiling():
+            refuse_functorch("cross_entropy")
+        loss, z_loss, _ = _operators.cross_entropy_from_lse(
+            input, target, weight, lse, *others, *numbers, f32_loss, wants_z_loss
+        )
+    except (RuntimeError, ValueError) as error:
+        _native.raise_from(error)
+    return loss if upstream is None else _reference.scaled_gradient(loss, upstream), z_loss
+
+
+def _check_sizes(name: str, rows: Tensor, input: Tensor) -> None:
+    dim = _reference.class_dim(input)
+    expected = [*input.shape[:dim], *input.shape[dim + 1 :]]
+    if list(rows.shape) != expected:
+        raise ValueError(
+            f"ce.torch.cross_entropy: {name} has sizes {list(rows.shape)}; expected {expected}, one for each row"
+        )
 
 
 def _scale_of_rows(scale: Tensor, input: Tensor) -> Tensor:

@@ -29,7 +29,8 @@ def cross_entropy_loss(
     Args:
         logits: [rows, classes] of float32, float16 or bfloat16.
         labels: [rows] class indices.
-        precomputed_lse: [rows]: logsumexp of the scaled logits. It is computed again.
+        precomputed_lse: [rows] float32: logsumexp of the scaled logits, with which the forward reads the logits of the
+            labels alone. With label_smoothing or inplace_backward it is computed again.
         lse_square_scale: the factor of the z-loss.
         inplace_backward: the gradient takes the memory of the logits, in the backward.
         process_group: None; logits that ranks share are not supported yet.
@@ -53,7 +54,13 @@ def cross_entropy_loss(
         loss, z_loss = _OverLogits.apply(logits, labels, options)
         return loss, torch.zeros_like(loss) if z_loss is None else z_loss
     made = functional.cross_entropy(
-        logits, labels, reduction="none", loss_dtype=_wide(logits), return_z_loss=True, **options
+        logits,
+        labels,
+        reduction="none",
+        given_lse=precomputed_lse if label_smoothing == 0.0 else None,
+        loss_dtype=_wide(logits),
+        return_z_loss=True,
+        **options,
     )
     return made.loss, made.z_loss.detach()
 
