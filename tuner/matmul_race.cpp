@@ -5,12 +5,14 @@
 #include <algorithm>
 #include <bit>
 #include <chrono>
+#include <cmath>
 #include <optional>
 #include <vector>
 
 #include "base/digest.hpp"
 #include "base/log.hpp"
 #include "tuner/statistics.hpp"
+#include "tuner/verify/elements.hpp"
 
 namespace ce::tuner {
 namespace {
@@ -24,6 +26,61 @@ struct Runner {
   const runtime::MatmulAlgorithm* algorithm;
   std::vector<float> samples;
 };
+
+/// The first and the last elements of what a product writes, as far as they follow each other.
+class Samples {
+ public:
+  Samples(const runtime::Matmul& matmul, void* d) : matmul_(matmul) {
+    constexpr std::int64_t most = 16384;
+    const std::int64_t count = std::min(matmul.n, most);
+    for (const std::int64_t start : {std::int64_t{0}, (matmul.m - 1) * matmul.d_stride + matmul.n - count})
+      pieces_.push_back({static_cast<std::byte*>(d) + start * size_of(matmul.output), count});
+  }
+
+  /// NaN, or zeros for what is added to.
+  void set_back(runtime::Device& device) const {
+    for (const Piece& piece : pieces_)
+      device.fill(piece.data, matmul_.accumulates ? 0 : 0xff, bytes_of(piece), device.trial_stream());
+  }
+  [[nodiscard]] std::vector<double> read(runtime::Device& device) const {
+    std::vector<double> all;
+    device.synchronize(device.trial_stream());
+    for (const Piece& piece : pieces_) {
+      std::vector<std::byte> bytes(bytes_of(piece));
+      device.download(bytes.data(), piece.data, bytes.size());
+      for (std::int64_t i = 0; i < piece.count; ++i)
+        all.push_back(generator::read_element(matmul_.output, bytes.data(), i));
+    }
+    return all;
+  }
+
+ private:
+  struct Piece {
+    std::byte* data;
+    std::int64_t count;
+  };
+  [[nodiscard]] std::size_t bytes_of(const Piece& piece) const {
+    return static_cast<std::size_t>(piece.count * size_of(matmul_.output));
+  }
+
+  const runtime::Matmul& matmul_;
+  std::vector<Piece> pieces_;
+};
+
+/// Sums in another order differ by little beside the largest of them.
+bool agree(const std::vector<double>& a, const std::vector<double>& b, DType dtype) {
+  double largest = 0;
+  for (const double x : b) largest = std::max(largest, std::isfinite(x) ? std::abs(x) : 0);
+  const double unit = dtype == DType::f32 ? 0x1p-23 : dtype == DType::f16 ? 0x1p-10 : 0x1p-7;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const bool alike = std::isfinite(b[i])
+                           ? std::abs(a[i] - b[i]) <= 2 * unit * std::abs(b[i]) + 0x1p-10 * largest
+                       : std::isnan(b[i]) ? std::isnan(a[i])
+                                          : a[i] == b[i];
+    if (!alike) return false;
+  }
+  return true;
+}
 
 bool is_faster(const Runner& a, const Runner& b) { return median(a.samples) < median(b.samples); }
 
@@ -49,13 +106,24 @@ RaceResult race(runtime::Device& device, const runtime::Matmul& matmul,
         samples, [] {}, [&] { library.launch(matmul, *runner.algorithm, operands, device.trial_stream()); });
     runner.samples.insert(runner.samples.end(), taken.begin(), taken.end());
   };
+  const Samples samples(matmul, operands.d);
+  std::vector<double> right;
   std::vector<Runner> runners;
+  int wrong = 0;
   for (const runtime::MatmulAlgorithm& algorithm : algorithms) {
     if (!runners.empty() && is_over()) break;
-    Runner& runner = runners.emplace_back(Runner{&algorithm, {}});
-    take(runner, 1);  // loads its kernel
-    runner.samples.clear();
-    take(runner, 2);
+    samples.set_back(device);
+    library.launch(matmul, algorithm, operands, device.trial_stream());
+    std::vector<double> made = samples.read(device);
+    if (runners.empty()) {
+      right = std::move(made);
+    } else if (!agree(made, right, matmul.output)) {
+      log(LogLevel::warning, fmt::format("{} of {} is left out: its result differs from that of {}",
+                                         algorithm.text, library.name(), runners.front().algorithm->text));
+      ++wrong;
+      continue;
+    }
+    take(runners.emplace_back(Runner{&algorithm, {}}), 2);
   }
   const Runner first = runners.front();
   std::sort(runners.begin(), runners.end(), is_faster);
@@ -76,7 +144,8 @@ RaceResult race(runtime::Device& device, const runtime::Matmul& matmul,
           .first = first.algorithm->text,
           .winner_us = median(winner.samples),
           .first_us = median(of_first->samples),
-          .algorithms = static_cast<int>(runners.size())};
+          .algorithms = static_cast<int>(runners.size()),
+          .wrong = wrong};
 }
 
 std::string MatmulChooser::key_of(const TokenMatmul& product, std::int64_t most_workspace) {

@@ -29,9 +29,11 @@ struct RaceResult {
   std::string winner, first;  ///< as MatmulAlgorithm::text; `first` is what the library names first
   double winner_us = 0, first_us = 0;
   int algorithms = 0;  ///< that took part
+  int wrong = 0;       ///< that did not, since their results differ from those of `first`
 };
 
-/// Times algorithms on the device's trial stream: all of them once, then the fastest in turns. Writes D.
+/// Times algorithms on the device's trial stream: all of them once, then the fastest in turns. Each must agree with the
+/// first in a sample of D, the first and the last elements; that one is taken to be right. Writes D.
 /// \param seconds  that it may take; 0: no bound. What has begun is finished
 [[nodiscard]] RaceResult race(runtime::Device& device, const runtime::Matmul& matmul,
                               const runtime::MatmulOperands& operands,

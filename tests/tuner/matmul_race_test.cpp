@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <map>
 #include <memory>
 #include <string>
@@ -27,8 +28,13 @@ class TimedLibrary : public runtime::MatmulLibrary {
         all.push_back({.text = text});
     return all;
   }
-  void launch(const Matmul&, const runtime::MatmulAlgorithm& algorithm, const runtime::MatmulOperands&,
-              Stream) override {
+  void launch(const Matmul& matmul, const runtime::MatmulAlgorithm& algorithm,
+              const runtime::MatmulOperands& operands, Stream) override {
+    auto* d = static_cast<float*>(operands.d);
+    for (std::int64_t i = 0; i < matmul.m * matmul.n; ++i) {
+      const float value = static_cast<float>(i) + (i == matmul.m * matmul.n - 1 ? errors[algorithm.text] : 0);
+      d[i] = matmul.accumulates ? d[i] + value : value;
+    }
     last_us = times.at(algorithm.text);
     ++launches[algorithm.text];
   }
@@ -38,6 +44,7 @@ class TimedLibrary : public runtime::MatmulLibrary {
   std::map<std::string, float> times{{"first", 100},   {"slow", 150},   {"large", 70},   {"fast", 80},
                                      {"middling", 90}, {"slower", 200}, {"slowest", 300}};
   std::map<std::string, int> launches;
+  std::map<std::string, float> errors;  ///< of the last element
   float last_us = 0;
 };
 
@@ -59,16 +66,21 @@ class TimedDevice : public test::DeviceDecorator {
 };
 
 struct MatmulRace : testing::Test {
-  static TokenMatmul product(std::int64_t tokens) { return {{.m = tokens, .n = 8, .k = 4}, &Matmul::m}; }
+  [[nodiscard]] static TokenMatmul product(std::int64_t tokens) {
+    return {{.m = tokens, .n = 8, .k = 4, .d_stride = 8}, &Matmul::m};
+  }
 
+  [[nodiscard]] runtime::MatmulOperands operands() { return {.d = d.data()}; }
+
+  std::vector<float> d = std::vector<float>(128 * 8, 7.f);
   TimedDevice device;
   cache::Cache cache = cache::Cache::in_memory();
 };
 
 TEST_F(MatmulRace, TheFastestWinsAndTheFirstIsToldBeside) {
-  const Matmul matmul{.m = 50, .n = 8, .k = 4};
+  const Matmul matmul = product(50).matmul;
   const auto all = device.library.algorithms(matmul, 0, 16);
-  const RaceResult result = race(device, matmul, {}, all, 0);
+  const RaceResult result = race(device, matmul, operands(), all, 0);
   EXPECT_EQ(result.winner, "fast");
   EXPECT_EQ(result.first, "first");
   EXPECT_EQ(result.winner_us, 80);
@@ -80,32 +92,51 @@ TEST_F(MatmulRace, TheFastestWinsAndTheFirstIsToldBeside) {
 
 TEST_F(MatmulRace, TheFirstIsTimedToTheEndHoweverSlowItIs) {
   device.library.times["first"] = 1000;
-  const Matmul matmul{.m = 50, .n = 8, .k = 4};
+  const Matmul matmul = product(50).matmul;
   const auto all = device.library.algorithms(matmul, 0, 16);
-  EXPECT_EQ(race(device, matmul, {}, all, 0).first_us, 1000);
+  EXPECT_EQ(race(device, matmul, operands(), all, 0).first_us, 1000);
   EXPECT_EQ(device.library.launches["first"], device.library.launches["fast"]);
 }
 
 TEST_F(MatmulRace, ABudgetEndsItAfterTheFirst) {
-  const Matmul matmul{.m = 50, .n = 8, .k = 4};
+  const Matmul matmul = product(50).matmul;
   const auto all = device.library.algorithms(matmul, 0, 16);
-  const RaceResult result = race(device, matmul, {}, all, 1e-9);
+  const RaceResult result = race(device, matmul, operands(), all, 1e-9);
   EXPECT_EQ(result.algorithms, 1);
   EXPECT_EQ(result.winner, "first");
+}
+
+TEST_F(MatmulRace, AnAlgorithmWhoseResultDiffersIsLeftOut) {
+  device.library.errors["fast"] = 20;
+  for (const bool accumulates : {false, true}) {
+    Matmul matmul = product(50).matmul;
+    matmul.accumulates = accumulates;
+    const auto all = device.library.algorithms(matmul, 0, 16);
+    const RaceResult result = race(device, matmul, operands(), all, 0);
+    EXPECT_EQ(result.winner, "middling");
+    EXPECT_EQ(result.algorithms, 5);
+    EXPECT_EQ(result.wrong, 1);
+  }
+  device.library.errors["fast"] = 0.01f;
+  const Matmul matmul = product(50).matmul;
+  const auto all = device.library.algorithms(matmul, 0, 16);
+  EXPECT_EQ(race(device, matmul, operands(), all, 0).winner, "fast") << "another order of the sum";
+  device.library.errors["fast"] = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_EQ(race(device, matmul, operands(), all, 0).winner, "middling");
 }
 
 TEST_F(MatmulRace, UntilARaceTheLibrarysFirstIsChosen) {
   MatmulChooser chooser(device, cache);
   EXPECT_TRUE(chooser.is_open(product(50), 0));
   EXPECT_EQ(chooser.choose(product(50), 0).text, "first");
-  chooser.tune(product(50), {}, 0, 0);
+  chooser.tune(product(50), operands(), 0, 0);
   EXPECT_FALSE(chooser.is_open(product(50), 0));
   EXPECT_EQ(chooser.choose(product(50), 0).text, "fast");
 }
 
 TEST_F(MatmulRace, NumbersOfTokensUpToAPowerOfTwoShareTheWinner) {
   MatmulChooser chooser(device, cache);
-  chooser.tune(product(50), {}, 0, 0);
+  chooser.tune(product(50), operands(), 0, 0);
   EXPECT_EQ(chooser.choose(product(33), 0).text, "fast");
   EXPECT_EQ(chooser.choose(product(64), 0).text, "fast");
   EXPECT_TRUE(chooser.is_open(product(65), 0));
@@ -118,13 +149,13 @@ TEST_F(MatmulRace, NumbersOfTokensUpToAPowerOfTwoShareTheWinner) {
 
 TEST_F(MatmulRace, AWinnerThatTheLibraryDoesNotNameForASizeGivesWayToTheFirst) {
   MatmulChooser chooser(device, cache);
-  chooser.tune(product(127), {}, 0, 0);
+  chooser.tune(product(127), operands(), 0, 0);
   EXPECT_EQ(chooser.choose(product(127), 0).text, "large");
   EXPECT_EQ(chooser.choose(product(70), 0).text, "first");
 }
 
 TEST_F(MatmulRace, TheDatabaseKeepsTheWinnerForTheLibrarysVersion) {
-  MatmulChooser(device, cache).tune(product(50), {}, 0, 0);
+  MatmulChooser(device, cache).tune(product(50), operands(), 0, 0);
   device.library.launches.clear();
   MatmulChooser later(device, cache);
   EXPECT_FALSE(later.is_open(product(40), 0));
