@@ -109,6 +109,7 @@ def test_every_option_at_once(device, seed):
     assert torch.equal(made.hit.reshape(-1), expected.hit)
     assert_gradients(made.loss, expected.loss, head, torch.float32, 20)
     assert_gradients(made.lse.sum() + made.loss, expected.lse.sum() + expected.loss, head, torch.float32, 20)
+    assert_gradients(made.z_loss, expected.z_loss, head, torch.float32, 20)
 
 
 def test_probabilities_divisor_and_upstream(device, seed):

@@ -160,7 +160,11 @@ LINEAR_TENSORS = (
     "hit",
     "logprob",
     "entropy",
-    *_CROSS_ENTROPY_INPUTS,
+    "row_weight",
+    "row_scale",
+    "divisor",
+    "entropy_upstream",
+    "lse_upstream",
     "workspace",
 )
 LinearCrossEntropyTensors = _tensors(*LINEAR_TENSORS)

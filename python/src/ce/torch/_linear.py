@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ce import _c
-from ce.torch import _autograd, _native
+from ce.torch import _autograd, _native, _reference
 
 __all__ = ["Inputs", "LinearCrossEntropy", "Logprobs", "Memory", "run"]
 
@@ -331,7 +331,8 @@ def _scaled(gradient: Tensor | None, factor: Tensor, name: str) -> Tensor | None
 
 class LinearCrossEntropy(torch.autograd.Function):
     """Saves the gradients for the reductions mean and sum; for the reduction none, and where a logsumexp that is
-    differentiable is wanted, the layer, and makes the logits anew."""
+    differentiable is wanted, the layer, and makes the logits anew. The z-loss is differentiable where the layer is
+    saved."""
 
     @staticmethod
     def forward(
@@ -351,8 +352,15 @@ class LinearCrossEntropy(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         ctx.one_pass = numbers[1] in _autograd.MEAN_OR_SUM and not wants_lse
         gradients = _wants(needs if ctx.one_pass else (False,) * 3, weight, dtype)
+        wants_gradient_of_z_loss = wants_z_loss and not ctx.one_pass
         wanted = Wanted(
-            f32_loss, z_loss_out=wants_z_loss, lse=wants_lse, argmax=wants_argmax, hit=wants_hit, **gradients
+            f32_loss,
+            z_loss_out=wants_z_loss,
+            lse=wants_lse or wants_gradient_of_z_loss,
+            argmax=wants_argmax,
+            hit=wants_hit,
+            logprob=wants_gradient_of_z_loss and _autograd.has_classes(target),
+            **gradients,
         )
         first = inputs if ctx.one_pass else inputs._replace(upstream=None)
         made = run(*Layer.of(input, weight, bias, dtype), target, first, numbers, memory, wanted)
@@ -361,22 +369,30 @@ class LinearCrossEntropy(torch.autograd.Function):
         if ctx.one_pass:
             ctx.save_for_backward(*_gradients(made, needs, ctx.dtypes))
         else:
-            ctx.save_for_backward(input, weight, bias, target, *inputs)
-        constant = (made.z_loss_out, made.argmax, made.hit) if wants_lse else made[4:8]
+            ctx.save_for_backward(input, weight, bias, target, made.lse, made.logprob, *inputs)
+        constant = [made.argmax, made.hit]
+        if not wants_lse:
+            constant.append(made.lse)
+        if not wants_gradient_of_z_loss:
+            constant.append(made.z_loss_out)
         ctx.mark_non_differentiable(*constant)
         return made.loss, made.z_loss_out, made.lse, made.argmax, made.hit
 
     @staticmethod
-    def backward(ctx: Any, grad_loss: Tensor | None, of_z_loss: None, of_lse: Tensor | None, *_: None) -> Any:
+    def backward(ctx: Any, grad_loss: Tensor | None, of_z_loss: Tensor | None, of_lse: Tensor | None, *_: None) -> Any:
         none = (None,) * 7
         name = "linear_cross_entropy"
-        if grad_loss is None and of_lse is None:
+        if grad_loss is None and of_z_loss is None and of_lse is None:
             return None, None, None, *none
         if ctx.one_pass:
             assert grad_loss is not None  # nothing else of it has a gradient
             return *(_scaled(one, grad_loss, name) for one in ctx.saved_tensors), *none
-        input, weight, bias, target, *rest = ctx.saved_tensors
+        input, weight, bias, target, lse, logprob, *rest = ctx.saved_tensors
         inputs = Inputs(*rest)
+        if of_z_loss is not None:
+            of_lse = _reference.gradient_of_lse(
+                of_lse, of_z_loss, lse, logprob, target, ctx.numbers, inputs.row_weight, inputs.divisor
+            )
         if grad_loss is None:
             grad_loss = input.new_zeros((), dtype=torch.float32)
         factor = grad_loss if inputs.upstream is None else grad_loss * inputs.upstream

@@ -174,6 +174,8 @@ def linear_cross_entropy(
             context = _native.context(_native.device_index(input.device))
             _c.require(_c.library().ce_check(context, functional._stream(input), None))
     loss, of_z_loss, lse, argmax, hit = made[:5]
+    if code != 0 and not return_lse:
+        of_z_loss = of_z_loss.detach()
     loss = _unflat(loss, rows, reduction).to(result)
     if not asked:
         return loss
