@@ -183,6 +183,31 @@ def test_autocast_keeps_the_gradient_of_a_float32_weight_wide(device, seed):
     assert not torch.equal(grad, grad.bfloat16().float()), "it was rounded"
 
 
+def test_gradients_are_as_near_as_those_of_float32_logits(device, seed):
+    """Beside torch in chunks: logits upcast to float32, their gradient rounded for the products, sums in float32."""
+    tokens, hidden, classes, chunk = 256, 64, 500, 64
+    input = torch.randn(tokens, hidden, device=device).bfloat16().requires_grad_()
+    weight = (torch.randn(classes, hidden, device=device) / 4).bfloat16().requires_grad_()
+    target = torch.randint(0, classes, (tokens,), device=device)
+    wide = [leaf.detach().double().requires_grad_() for leaf in (input, weight)]
+    exact = torch.autograd.grad(F.cross_entropy(F.linear(*wide), target), wide)
+
+    x, w = input.detach(), weight.detach()
+    of_input, of_weight = torch.empty_like(x), torch.zeros(classes, hidden, device=device)
+    for first in range(0, tokens, chunk):
+        rows = slice(first, first + chunk)
+        gradient = torch.softmax(F.linear(x[rows], w).float(), -1)
+        gradient[torch.arange(chunk, device=device), target[rows]] -= 1
+        rounded = (gradient / tokens).bfloat16()
+        of_input[rows] = rounded @ w
+        of_weight += rounded.float().t() @ x[rows].float()
+    loss = ct.linear_cross_entropy(input, weight, target, chunk_tokens=chunk, loss_dtype=torch.float32)
+    ours = torch.autograd.grad(loss, (input, weight))
+    for grad, torchs, right in zip(ours, (of_input, of_weight.bfloat16()), exact):
+        error, allowed = ((one.double() - right).norm() for one in (grad, torchs))
+        assert error <= 1.02 * allowed
+
+
 def test_logits_in_float32_are_nearer(device, seed):
     head = Head(device, torch.bfloat16)
     exact = F.cross_entropy(head.logits(), head.target)
