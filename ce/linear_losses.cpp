@@ -228,6 +228,9 @@ class LinearCall {
     // Numbers of the size of logits for the products of gradients.
     const runtime::MatmulAlgorithm first = products.choose(all.front().matmul, most);
     device.matmuls().launch(all.front().matmul.matmul, first, all.front().operands, device.trial_stream());
+    if (shape_.converts_logits())
+      kernels().convert(at(plan_.logits), shape_.logits, at(plan_.rounded_logits), shape_.dtype,
+                        count_ * shape_.logits_stride(), device.trial_stream());
     for (const Product& one : all)
       if (is_open(one)) products.tune(one.matmul, one.operands, most, losses_.seconds_);
     device.synchronize(device.trial_stream());

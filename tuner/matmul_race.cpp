@@ -20,6 +20,8 @@ namespace {
 /// As many as the library is asked for, and those that are timed more than once.
 constexpr int most_algorithms = 16;
 constexpr std::size_t most_finalists = 4;
+/// How much slower the one that the library names first must be to be passed over: less is noise.
+constexpr double least_gain = 1.005;
 constexpr int final_turns = 4, samples_in_final = 2;
 
 struct Runner {
@@ -137,13 +139,15 @@ RaceResult race(runtime::Device& device, const runtime::Matmul& matmul,
   for (int turn = 0; turn < final_turns && count > 1 && !is_over(); ++turn)
     for (std::size_t i = 0; i < count; ++i)
       take(last[(i + static_cast<std::size_t>(turn)) % count], samples_in_final);
-  const Runner& winner = *std::min_element(last.begin(), last.end(), is_faster);
-  const auto of_first = std::find_if(
+  const Runner& fastest = *std::min_element(last.begin(), last.end(), is_faster);
+  const Runner& of_first = *std::find_if(
       last.begin(), last.end(), [&](const Runner& runner) { return runner.algorithm == first.algorithm; });
+  const bool gains = median(of_first.samples) > least_gain * median(fastest.samples);
+  const Runner& winner = gains ? fastest : of_first;
   return {.winner = winner.algorithm->text,
           .first = first.algorithm->text,
           .winner_us = median(winner.samples),
-          .first_us = median(of_first->samples),
+          .first_us = median(of_first.samples),
           .algorithms = static_cast<int>(runners.size()),
           .wrong = wrong};
 }

@@ -98,6 +98,16 @@ TEST_F(MatmulRace, TheFirstIsTimedToTheEndHoweverSlowItIs) {
   EXPECT_EQ(device.library.launches["first"], device.library.launches["fast"]);
 }
 
+TEST_F(MatmulRace, TheFirstStaysWhereOthersAreHardlyFaster) {
+  device.library.times["fast"] = 99.8f;
+  device.library.times["middling"] = 99.9f;
+  const Matmul matmul = product(50).matmul;
+  const auto all = device.library.algorithms(matmul, 0, 16);
+  EXPECT_EQ(race(device, matmul, operands(), all, 0).winner, "first");
+  device.library.times["fast"] = 99;
+  EXPECT_EQ(race(device, matmul, operands(), all, 0).winner, "fast");
+}
+
 TEST_F(MatmulRace, ABudgetEndsItAfterTheFirst) {
   const Matmul matmul = product(50).matmul;
   const auto all = device.library.algorithms(matmul, 0, 16);
