@@ -232,6 +232,121 @@ void PrintTo(const CapMutation& mutation, std::ostream* out) { *out << mutation.
 
 INSTANTIATE_TEST_SUITE_P(Mutations, CapVerification, testing::ValuesIn(cap_mutations));
 
+/// Of what a row has of its own: entropy, log-probability, weight, scale, logsumexp.
+struct RowMutation {
+  const char* what;
+  const char* from;
+  const char* to;
+  void (*ask)(Problem& problem);
+  Config config = block;
+};
+
+void ask_for_entropy(Problem& problem) { problem.entropy_out = true; }
+void ask_for_its_gradient(Problem& problem) { problem.gradient = problem.entropy_upstream = true; }
+void ask_for_weights(Problem& problem) { problem.gradient = problem.row_weights = problem.z_loss = true; }
+void ask_for_token_scaling(Problem& problem) { problem.gradient = problem.token_scaling = true; }
+void ask_for_divisor(Problem& problem) {
+  problem.reduction = Reduction::mean;
+  problem.gradient = problem.divisor = true;
+}
+void ask_for_gradient_of_lse(Problem& problem) {
+  problem.gradient = problem.lse_upstream = problem.scale = true;
+}
+void ask_for_scales(Problem& problem) {
+  problem.gradient = problem.row_scales = problem.scale = problem.entropy_out = true;
+}
+void ask_for_scales_under_a_cap(Problem& problem) {
+  problem.gradient = problem.row_scales = problem.softcap = true;
+  problem.columns = 6083;
+}
+void ask_for_losses_of_lse(Problem& problem) {
+  problem.given_lse = problem.logprob_out = problem.z_loss = true;
+}
+void ask_for_backward(Problem& problem) {
+  problem.operation = Operation::cross_entropy_backward;
+  problem.gradient = problem.saved_logprob = true;
+}
+
+const Config elementwise{.variant = "elementwise", .warps = 4, .vec = 4, .tile = 512};
+
+const RowMutation row_mutations[] = {
+    {"a moment that a new maximum leaves as it was",
+     "this->moment = multiply_add(at_least(shift, -256.f), sum, this->moment) * factor;", "",
+     ask_for_entropy},
+    {"a moment that is not of the whole warp", "stats.moment = warp_sum<width>(stats.moment);", "",
+     ask_for_entropy},
+    {"an entropy without the target's moment", "moment += moment_of(Exponent::power(own), own);", "",
+     ask_for_entropy},
+    {"an entropy without the target's power", "powers += Exponent::power(own);", "", ask_for_entropy},
+    {"an entropy to the base 2 of one to the base e", "total.entropy = if_scaled(log(powers)",
+     "total.entropy = if_scaled(log2(powers)", ask_for_entropy},
+    {"a log-probability of a confident target from a difference", "total.own > total.rest ? -log1p",
+     "false ? -log1p", [](Problem& problem) { problem.logprob_out = true; }},
+    {"a gradient of the entropy with the wrong sign", "-of_rows * per_slope}", "of_rows * per_slope}",
+     ask_for_its_gradient},
+    {"a gradient of the entropy without it", "amplitude - of_rows * total.entropy", "amplitude",
+     ask_for_its_gradient},
+    {"a gradient of the entropy that leaves out the target", "at_target -= prefetch.of_entropy",
+     "at_target -= 0.f * prefetch.of_entropy", ask_for_its_gradient},
+    {"a gradient without the row's weight", "logits.scale * total.factor;", "logits.scale;", ask_for_weights},
+    {"a loss without the row's weight", "loss = weigh(total.factor, loss);", "", ask_for_weights},
+    {"a z-loss without the row's weight", "z_loss = weigh(total.factor, z_loss);", "", ask_for_weights},
+    {"a weight that the scaling takes the place of", "total.factor *= power", "total.factor = power",
+     [](Problem& problem) {
+       ask_for_token_scaling(problem);
+       problem.row_weights = true;
+     }},
+    {"a scaling by the probability itself", "arguments.token_scaling * total.logprob", "total.logprob * 2.f",
+     ask_for_token_scaling},
+    {"a scaling far below 1 that is not 0", "power < -32.f ? 0.f : exponential(power)", "exponential(power)",
+     ask_for_token_scaling},
+    {"a gradient without the divisor", "per_row = per_weight = 1.f / *a.divisor;",
+     "per_row = per_weight = 1.f / float(a.rows);", ask_for_divisor},
+    {"a loss without the divisor", "loss /= *arguments.divisor;", "loss /= float(arguments.rows);",
+     ask_for_divisor},
+    {"a gradient of the logsumexp without the scale", "prefetch.of_lse * logits.scale", "prefetch.of_lse",
+     ask_for_gradient_of_lse},
+    {"no gradient of the logsumexp", "* per_row * up : 0.f) + of_lse;", "* per_row * up : 0.f);",
+     ask_for_gradient_of_lse},
+    {"no scale of the row", "is_scale(row_scale) ? scale * row_scale", "is_scale(row_scale) ? scale",
+     ask_for_scales},
+    {"a scale of the row alone", "is_scale(row_scale) ? scale * row_scale", "is_scale(row_scale) ? row_scale",
+     ask_for_scales},
+    {"a number for a row without a scale", "return is_scaled ? value : not_a_number();", "return value;",
+     ask_for_scales},
+    {"a negative scale", "scale * row_scale >= 0x1p-60f && ", "",
+     [](Problem& problem) {
+       ask_for_scales(problem);
+       problem.softcap = true;  // without a cap what is -infinity makes the row NaN
+     }},
+    {"outputs with the scale of another row",
+     "if constexpr (problem::row_scales && caps) logits = Logits(arguments).of_row(of.kept_scale());", "",
+     ask_for_scales_under_a_cap, decoupled},
+    {"a log-probability that is given and not read", "distance = arguments.logprob[row];", "",
+     ask_for_backward, elementwise},
+    {"a loss without the logsumexp that is given", "logits.unit() * u_target - total.lse;",
+     "logits.unit() * u_target;", ask_for_losses_of_lse, elementwise},
+    {"rows that are not there, of losses from logsumexps", "Operation operation(arguments, own, exists);",
+     "Operation operation(arguments, own, true);", ask_for_losses_of_lse, elementwise},
+};
+
+class RowVerification : public testing::TestWithParam<RowMutation> {};
+
+TEST_P(RowVerification, CatchesAPlantedMistake) {
+  const RowMutation& mutation = GetParam();
+  Problem problem{.operation = Operation::cross_entropy,
+                  .alignment = generator::Alignment::shifted,
+                  .rows = 40,
+                  .columns = 1003};
+  mutation.ask(problem);
+  generator::validate(problem);
+  expect_noticed(mutation, problem, mutation.config);
+}
+
+void PrintTo(const RowMutation& mutation, std::ostream* out) { *out << mutation.what; }
+
+INSTANTIATE_TEST_SUITE_P(Mutations, RowVerification, testing::ValuesIn(row_mutations));
+
 TEST(WeightVerification, CatchesAWarpThatDoesNotAddUpItsWeights) {
   const Mutation forgets{"weights of a lane for those of its warp", "    of_warp = warp_sum(of_warp);\n", "",
                          true};

@@ -197,6 +197,8 @@ class CrossEntropyTrial {
       constexpr float largest_weights = 4;
       slack.push_back(z_slack.back() + largest_weights * logprob_slack.back());
     }
+    if (!problem_.z_loss && !problem_.given_lse) slack.clear();
+    if (!problem_.given_lse) logprob_slack.clear();
     // The loss of a class has no terms of unequal sign, so that small ones are as exact as large ones. That
     // of probabilities comes from the logsumexp.
     const double relative = 1e-5 + 4 * logit_error_ + scaling_error();
