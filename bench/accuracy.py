@@ -200,6 +200,11 @@ what it may be. Where PyTorch's error is thousands of units, it takes the differ
   has them.
 - `cross_entropy_backward` reads a logsumexp in f32, whose rounding is an error of its input. f64 computes from that
   rounded value, too.
+- With a soft cap, kernels of 16-bit logits hold the exponents of a row in f16, as in f32 they would take twice the
+  registers. That shows in small gradients, which the largest of a row hides above: beside each single one of f64, bf16
+  logits of standard deviation 2 under a cap of 30 are off by 0.63% at most and 0.172% RMS, where the rounding to bf16 alone
+  has 0.39% and 0.167%; of standard deviation 30 by 1.0% and 0.28%. f16 logits of standard deviation 2 under a cap of 15 are
+  off by 0.26%, where rounding has 0.05%. PyTorch in bf16 is off by 9% and more.
 
 {markdown_table(kinds)}
 
