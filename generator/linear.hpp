@@ -3,8 +3,6 @@
 /// Kernels that run around the products of LinearCrossEntropy. Their parameter is LinearArguments, and their launches take
 /// the rows and columns of a Problem.
 
-#include <compare>
-
 #include "generator/source.hpp"
 
 namespace ce::generator {
@@ -19,8 +17,6 @@ struct LinearDivisor {
   bool probabilities = false;  ///< every row counts
   bool weights = false;        ///< classes have them
   bool scales = false;         ///< writes weights that make the number of rows the divisor
-
-  friend auto operator<=>(const LinearDivisor&, const LinearDivisor&) = default;
 };
 [[nodiscard]] Program linear_divisor(const LinearDivisor& divisor);
 
