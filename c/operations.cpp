@@ -95,6 +95,9 @@ CE_OPERATION(SoftmaxBackward, softmax_backward)
 CE_OPERATION(LogSoftmaxBackward, log_softmax_backward)
 CE_OPERATION(CrossEntropy, cross_entropy)
 CE_OPERATION(CrossEntropyBackward, cross_entropy_backward)
+CE_OPERATION(CrossEntropyShard, cross_entropy_shard)
+CE_OPERATION(CrossEntropyMerge, cross_entropy_merge)
+CE_OPERATION(CrossEntropyShardBackward, cross_entropy_shard_backward)
 #undef CE_OPERATION
 
 ce_status ce_linear_cross_entropy(ce_context* context, const ce_linear_cross_entropy_options* options,
@@ -119,5 +122,20 @@ ce_status ce_linear_cross_entropy_schedule(ce_context* context,
                                                .workspace_bytes = workspace_bytes,
                                                .accumulation = static_cast<ce_dtype>(accumulation),
                                                .reserved = 0});
+  });
+}
+
+ce_status ce_cross_entropy_shard_words(const ce_cross_entropy_shard_options* options, ce_dtype logits,
+                                       int32_t probabilities, int64_t* words) {
+  using Own = ce::c::Interface<ce::CrossEntropyShard>;
+  return ce::c::guarded([&] {
+    ce::c::require_pointer("words", words, "where to put the number");
+    Own::Options storage;
+    if (options == nullptr) options = &Own::no_options;
+    const ce::CrossEntropyShard operation = Own::operation(
+        ce::c::read_struct("options", *options, Own::no_options, sizeof(Own::Options), storage));
+    if (!ce::is_floating(static_cast<ce::DType>(logits)))
+      throw ce::InvalidArgument("logits", std::to_string(logits), "CE_DTYPE_F32, CE_F16 or CE_BF16");
+    *words = operation.words(static_cast<ce::DType>(logits), probabilities != 0);
   });
 }

@@ -14,6 +14,7 @@
 #include "ce/ce.h"
 #include "ce/linear.hpp"
 #include "ce/operations.hpp"
+#include "ce/ranks.hpp"
 
 namespace ce::c {
 
@@ -233,6 +234,117 @@ struct Interface<LinearCrossEntropy> {
         .workspace = tensor_from("workspace", workspace)};
     [[maybe_unused]] const auto& [f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13, f14, f15, f16, f17,
                                   f18, f19, f20, f21, f22] = tensors;
+    return tensors;
+  }
+};
+
+/// The options of the whole, where ranks share the classes; the defaults where none are given.
+[[nodiscard]] inline CrossEntropy whole_from(const ce_cross_entropy_options* options) {
+  using Whole = Interface<CrossEntropy>;
+  if (options == nullptr) return {};
+  Whole::Options storage;
+  return Whole::operation(
+      read_struct("options.options", *options, Whole::no_options, sizeof(Whole::Options), storage));
+}
+
+template <>
+struct Interface<CrossEntropyShard> {
+  using Options = ce_cross_entropy_shard_options;
+  using Tensors = ce_cross_entropy_shard_tensors;
+  static constexpr Options no_options = CE_CROSS_ENTROPY_SHARD_OPTIONS_INIT;
+  static constexpr Tensors no_tensors = CE_CROSS_ENTROPY_SHARD_TENSORS_INIT;
+
+  [[nodiscard]] static CrossEntropyShard operation(const Options& given) {
+    const auto& [size, options, first_class, classes, lse, argmax, entropy, reserved] = given;
+    require_reserved(reserved);
+    const CrossEntropyShard operation{.options = whole_from(options),
+                                      .first_class = first_class,
+                                      .classes = classes,
+                                      .lse = lse != 0,
+                                      .argmax = argmax != 0,
+                                      .entropy = entropy != 0};
+    [[maybe_unused]] const auto& [f1, f2, f3, f4, f5, f6] = operation;
+    return operation;
+  }
+  [[nodiscard]] static CrossEntropyShard::Tensors tensors(const Tensors& given) {
+    const auto& [size, logits, target, weight, statistics] = given;
+    const CrossEntropyShard::Tensors tensors{.logits = tensor_from("logits", logits),
+                                             .target = tensor_from("target", target),
+                                             .weight = tensor_from("weight", weight),
+                                             .statistics = tensor_from("statistics", statistics)};
+    [[maybe_unused]] const auto& [f1, f2, f3, f4] = tensors;
+    return tensors;
+  }
+};
+
+template <>
+struct Interface<CrossEntropyMerge> {
+  using Options = ce_cross_entropy_merge_options;
+  using Tensors = ce_cross_entropy_merge_tensors;
+  static constexpr Options no_options = CE_CROSS_ENTROPY_MERGE_OPTIONS_INIT;
+  static constexpr Tensors no_tensors = CE_CROSS_ENTROPY_MERGE_TENSORS_INIT;
+
+  [[nodiscard]] static CrossEntropyMerge operation(const Options& given) {
+    const auto& [size, options, classes, ranks, logits, probabilities, reserved] = given;
+    require_reserved(reserved);
+    const CrossEntropyMerge operation{.options = whole_from(options),
+                                      .classes = classes,
+                                      .ranks = ranks,
+                                      .logits = static_cast<DType>(logits),
+                                      .probabilities = probabilities != 0};
+    [[maybe_unused]] const auto& [f1, f2, f3, f4, f5] = operation;
+    return operation;
+  }
+  [[nodiscard]] static CrossEntropyMerge::Tensors tensors(const Tensors& given) {
+    const auto& [size, statistics, target, weight, loss, z_loss_out, lse, argmax, hit, logprob, entropy,
+                 row_weight, divisor, merged] = given;
+    const CrossEntropyMerge::Tensors tensors{.statistics = tensor_from("statistics", statistics),
+                                             .target = tensor_from("target", target),
+                                             .weight = tensor_from("weight", weight),
+                                             .loss = tensor_from("loss", loss),
+                                             .z_loss_out = tensor_from("z_loss_out", z_loss_out),
+                                             .lse = tensor_from("lse", lse),
+                                             .argmax = tensor_from("argmax", argmax),
+                                             .hit = tensor_from("hit", hit),
+                                             .logprob = tensor_from("logprob", logprob),
+                                             .entropy = tensor_from("entropy", entropy),
+                                             .row_weight = tensor_from("row_weight", row_weight),
+                                             .divisor = tensor_from("divisor", divisor),
+                                             .merged = tensor_from("merged", merged)};
+    [[maybe_unused]] const auto& [f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13] = tensors;
+    return tensors;
+  }
+};
+
+template <>
+struct Interface<CrossEntropyShardBackward> {
+  using Options = ce_cross_entropy_shard_backward_options;
+  using Tensors = ce_cross_entropy_shard_backward_tensors;
+  static constexpr Options no_options = CE_CROSS_ENTROPY_SHARD_BACKWARD_OPTIONS_INIT;
+  static constexpr Tensors no_tensors = CE_CROSS_ENTROPY_SHARD_BACKWARD_TENSORS_INIT;
+
+  [[nodiscard]] static CrossEntropyShardBackward operation(const Options& given) {
+    const auto& [size, options, first_class, classes] = given;
+    const CrossEntropyShardBackward operation{
+        .options = whole_from(options), .first_class = first_class, .classes = classes};
+    [[maybe_unused]] const auto& [f1, f2, f3] = operation;
+    return operation;
+  }
+  [[nodiscard]] static CrossEntropyShardBackward::Tensors tensors(const Tensors& given) {
+    const auto& [size, logits, target, weight, statistics, upstream, grad, row_weight, divisor,
+                 entropy_upstream, lse_upstream] = given;
+    const CrossEntropyShardBackward::Tensors tensors{
+        .logits = tensor_from("logits", logits),
+        .target = tensor_from("target", target),
+        .weight = tensor_from("weight", weight),
+        .statistics = tensor_from("statistics", statistics),
+        .upstream = tensor_from("upstream", upstream),
+        .grad = tensor_from("grad", grad),
+        .row_weight = tensor_from("row_weight", row_weight),
+        .divisor = tensor_from("divisor", divisor),
+        .entropy_upstream = tensor_from("entropy_upstream", entropy_upstream),
+        .lse_upstream = tensor_from("lse_upstream", lse_upstream)};
+    [[maybe_unused]] const auto& [f1, f2, f3, f4, f5, f6, f7, f8, f9, f10] = tensors;
     return tensors;
   }
 };

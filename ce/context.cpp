@@ -13,19 +13,13 @@
 #include <utility>
 
 #include "base/floating_environment.hpp"
-#include "cache/cache.hpp"
 #include "ce/check_options.hpp"
-#include "ce/chooser.hpp"
+#include "ce/context_impl.hpp"
 #include "ce/device_name.hpp"
 #include "ce/error.hpp"
-#include "ce/gradient_scaling.hpp"
 #include "ce/known_call.hpp"
 #include "ce/linear_losses.hpp"
 #include "ce/policy.hpp"
-#include "ce/prepared.hpp"
-#include "ce/request.hpp"
-#include "ce/statuses.hpp"
-#include "ce/workspaces.hpp"
 
 namespace ce {
 namespace {
@@ -83,43 +77,21 @@ void forget_parents() noexcept {
   latest_of_parents.store(latest_number.load());
   latest_default = nullptr;
   forget_known_calls<Softmax, LogSoftmax, SoftmaxBackward, LogSoftmaxBackward, CrossEntropy,
-                     CrossEntropyBackward>();
+                     CrossEntropyBackward, CrossEntropyShard, CrossEntropyMerge, CrossEntropyShardBackward>();
 }
 [[maybe_unused]] const int watching_forks = ::pthread_atfork(nullptr, nullptr, forget_parents);
 
 }  // namespace
 
-struct Context::Impl {
-  explicit Impl(const ContextOptions& given)
-      : device(open_device(given)),
-        cache(open_cache(given.database)),
-        chooser(*device, cache, settings_for(*device, given), policy_for(given)),
-        workspaces(*device, given.capture_bytes),
-        statuses(*device),
-        linear(*device, cache, policy_for(given) == Policy::tune, settings_for(*device, given).budget_s) {}
-
-  template <AnyOperation Operation>
-  Request bind(const Operation& operation, const typename Operation::Tensors& tensors);
-  bool launch_anew(const Prepared& prepared, Arguments& arguments, Stream stream);
-  void launch(const Prepared& prepared, const Arguments& arguments, Stream stream) {
-    device->launch(prepared.launches.all(), &arguments, sizeof arguments, stream);
-  }
-  bool launch_empty(const Request& request, Stream stream);
-  void wait_to_check(Stream stream);
-  /// \throws Unsupported in a child of fork(), which would wait for threads that only its parent has
-  void require_own_process() const;
-
-  const std::uint64_t number = ++latest_number;
-  std::unique_ptr<runtime::Device> device;
-  cache::Cache cache;
-  Chooser chooser;
-  Workspaces workspaces;
-  Statuses statuses;
-  GradientScaling scaling{*device, cache};
-  LinearLosses linear;
-  const Choice empty{
-      .config = "", .origin = Origin::fallback, .reason = "no rows: nothing to launch", .key = ""};
-};
+Context::Impl::Impl(const ContextOptions& given)
+    : number(++latest_number),
+      device(open_device(given)),
+      cache(open_cache(given.database)),
+      chooser(*device, cache, settings_for(*device, given), policy_for(given)),
+      workspaces(*device, given.capture_bytes),
+      statuses(*device),
+      linear(*device, cache, policy_for(given) == Policy::tune, settings_for(*device, given).budget_s),
+      capture_bytes(given.capture_bytes) {}
 
 /// All arguments but those that a stream brings: scratch memory and status.
 template <AnyOperation Operation>
@@ -168,6 +140,18 @@ bool Context::Impl::launch_empty(const Request& request, Stream stream) {
       device->fill(reduced, problem.reduction == Reduction::mean ? nan_byte : 0,
                    static_cast<std::size_t>(size_of(problem.loss_dtype)), stream);
   return true;
+}
+
+void* Context::Impl::memory_of_ranks(Stream stream, const void* output, std::int64_t words) {
+  std::call_once(ranks_began, [&] {
+    if (stream != nullptr && device->capturing(stream))
+      throw Unsupported(
+          "the first call of ranks that share the classes is being captured into a graph, where nothing can "
+          "be "
+          "allocated; make one such call before");
+    of_ranks.emplace(*device, capture_bytes);
+  });
+  return of_ranks->get(stream, output, 4 * words).memory;
 }
 
 // ---- Memory --------------------------------------------------------------------------------------------
@@ -329,6 +313,9 @@ CE_INSTANTIATE(SoftmaxBackward);
 CE_INSTANTIATE(LogSoftmaxBackward);
 CE_INSTANTIATE(CrossEntropy);
 CE_INSTANTIATE(CrossEntropyBackward);
+CE_INSTANTIATE(CrossEntropyShard);
+CE_INSTANTIATE(CrossEntropyMerge);
+CE_INSTANTIATE(CrossEntropyShardBackward);
 #undef CE_INSTANTIATE
 
 void Context::Impl::wait_to_check(Stream stream) {

@@ -34,6 +34,19 @@ template <class Tensors>
                  divisor, entropy_upstream, lse_upstream] = tensors;
     return views(logits, target, weight, lse, upstream, grad, logprob, entropy, row_weight, row_scale,
                  divisor, entropy_upstream, lse_upstream);
+  } else if constexpr (std::same_as<Tensors, CrossEntropyShard::Tensors>) {
+    const auto& [logits, target, weight, statistics] = tensors;
+    return views(logits, target, weight, statistics);
+  } else if constexpr (std::same_as<Tensors, CrossEntropyMerge::Tensors>) {
+    const auto& [statistics, target, weight, loss, z_loss_out, lse, argmax, hit, logprob, entropy, row_weight,
+                 divisor, merged] = tensors;
+    return views(statistics, target, weight, loss, z_loss_out, lse, argmax, hit, logprob, entropy, row_weight,
+                 divisor, merged);
+  } else if constexpr (std::same_as<Tensors, CrossEntropyShardBackward::Tensors>) {
+    const auto& [logits, target, weight, statistics, upstream, grad, row_weight, divisor, entropy_upstream,
+                 lse_upstream] = tensors;
+    return views(logits, target, weight, statistics, upstream, grad, row_weight, divisor, entropy_upstream,
+                 lse_upstream);
   } else if constexpr (std::same_as<Tensors, SoftmaxBackward::Tensors> ||
                        std::same_as<Tensors, LogSoftmaxBackward::Tensors>) {
     const auto& [output, output_grad, input_grad] = tensors;

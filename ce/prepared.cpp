@@ -25,7 +25,9 @@ Prepared prepared_for(const Chosen& chosen, const generator::Problem& problem) {
           .scratch = scratch_of(chosen.kernel, problem),
           .launches = chosen.kernel.launches(problem),
           .operation = problem.operation,
-          .counts_bad_targets = is_cross_entropy(problem.operation) && !problem.probabilities};
+          .counts_bad_targets = is_cross_entropy(problem.operation) && !problem.probabilities &&
+                                (!is_sharded(problem.operation) ||
+                                 problem.operation == generator::Operation::cross_entropy_merge)};
 }
 
 }  // namespace ce

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <initializer_list>
@@ -95,6 +96,14 @@ struct Vectors {
   }
 };
 
+/// Null where none is written.
+template <class Tensors>
+const ConstTensor* gradient_of([[maybe_unused]] const Tensors& tensors, [[maybe_unused]] bool given) {
+  if constexpr (requires { tensors.grad; })
+    if (given) return view_of(tensors.grad);
+  return nullptr;
+}
+
 /// Matrices and target. A target of the logits' kind is probabilities.
 template <class Tensors>
 Request bind_targets(generator::Operation operation, const Tensors& tensors, bool gradient,
@@ -117,7 +126,7 @@ Request bind_targets(generator::Operation operation, const Tensors& tensors, boo
                     logits.rows, logits.columns));
   Request request =
       bind_matrices(operation, {"logits", &logits}, {"target", probabilities ? &target : nullptr},
-                    {"grad", gradient ? view_of(tensors.grad) : nullptr}, vectors.device, vectors.memory);
+                    {"grad", gradient_of(tensors, gradient)}, vectors.device, vectors.memory);
   request.problem.gradient = gradient;
   request.problem.probabilities = probabilities;
   if (!probabilities) {
@@ -127,15 +136,18 @@ Request bind_targets(generator::Operation operation, const Tensors& tensors, boo
   return request;
 }
 
-void bind_weight(const ConstTensor& weight, Vectors& vectors, Request& request) {
+/// \param classes  that have one
+void bind_weight(const ConstTensor& weight, std::int64_t classes, Vectors& vectors, Request& request) {
   if (!is_given("weight", weight)) return;
   check_f32_or("weight", weight, request.problem.dtype);
-  vectors.bind("weight", weight, request.problem.columns, false);
+  vectors.bind("weight", weight, classes, false);
   generator::Problem& problem = request.problem;
   problem.weights = true;
   problem.weight_dtype = weight.dtype;
   // Where rows are aligned, kernels take 16 bytes of weights at a time.
-  const bool aligned = reinterpret_cast<std::uintptr_t>(weight.data) % 16 == 0;
+  const std::int64_t before = request.arguments.first_class * size_of(weight.dtype);
+  const bool aligned =
+      (reinterpret_cast<std::uintptr_t>(weight.data) + static_cast<std::uintptr_t>(before)) % 16 == 0;
   if (generator::reads_all_weights(problem) && !problem.strided && !aligned &&
       problem.alignment == generator::Alignment::vector)
     problem.alignment = generator::Alignment::shifted;
@@ -171,6 +183,76 @@ void bind_upstream(const ConstTensor& upstream, Vectors& vectors, Request& reque
   problem.upstream = of_rows ? generator::Upstream::rows : generator::Upstream::scalar;
 }
 
+std::int64_t losses_of(const Problem& problem) {
+  return problem.reduction == Reduction::none ? problem.rows : 1;
+}
+
+void bind_loss(const Tensor& loss, Vectors& vectors, Request& request) {
+  Problem& problem = request.problem;
+  check_f32_or("loss", loss, problem.dtype);
+  vectors.bind("loss", loss, losses_of(problem), true);
+  problem.loss_dtype = loss.dtype;
+}
+
+/// What may be written beside the loss.
+template <class Tensors>
+void bind_outputs(const Tensors& tensors, Vectors& vectors, Request& request) {
+  Problem& problem = request.problem;
+  if (!problem.z_loss && is_given("z_loss_out", tensors.z_loss_out))
+    throw InvalidArgument("z_loss_out.data", "set", "null where the factor z_loss is 0");
+  for (const auto& [name, tensor] : {std::pair{"hit", &tensors.hit}, {"logprob", &tensors.logprob}})
+    if (problem.probabilities && is_given(name, *tensor))
+      throw InvalidArgument(fmt::format("{}.data", name), "set", "null where target holds probabilities");
+  problem.z_loss_out = vectors.bind_output("z_loss_out", tensors.z_loss_out, losses_of(problem),
+                                           problem.loss_dtype, "that of loss");
+  constexpr std::string_view always = "always";
+  problem.lse_out = vectors.bind_output("lse", tensors.lse, problem.rows, DType::f32, always);
+  problem.logprob_out = vectors.bind_output("logprob", tensors.logprob, problem.rows, DType::f32, always);
+  problem.entropy_out = vectors.bind_output("entropy", tensors.entropy, problem.rows, DType::f32, always);
+  problem.argmax_out = vectors.bind_output("argmax", tensors.argmax, problem.rows, DType::i64, always);
+  problem.hit_out = vectors.bind_output("hit", tensors.hit, problem.rows, DType::u8, always);
+}
+
+// ---- of ranks that share the classes -------------------------------------------------------------------
+
+/// [rows, words] in one piece.
+void bind_statistics(std::string_view name, const ConstTensor& tensor, std::int64_t rows, std::int64_t words,
+                     bool written, Vectors& vectors) {
+  check_dtype(name, tensor, DType::f32, "always");
+  check_tensor(name, tensor, vectors.device);
+  if (tensor.rows != rows || tensor.columns != words || tensor.column_stride != 1 || tensor.batch_rows != 0 ||
+      (rows > 1 && tensor.row_step() != words))
+    throw InvalidArgument(std::string(name), text_of_view(tensor),
+                          fmt::format("{} rows of {} words, one after the other", rows, words));
+  vectors.memory.add(name, tensor, written);
+}
+
+void require_classes(std::int64_t classes) {
+  if (classes < 1 || classes > generator::most_columns)
+    throw InvalidArgument("classes", fmt::to_string(classes),
+                          fmt::format("1 to {}", generator::most_columns));
+}
+
+/// Logits, target and weights of a rank.
+template <class Operation, class Tensors>
+Request bind_shard(generator::Operation kind, const Operation& operation, const Tensors& tensors,
+                   Vectors& vectors) {
+  Request request =
+      bind_targets(kind, tensors, kind == generator::Operation::cross_entropy_shard_backward, vectors);
+  const std::int64_t columns = request.problem.columns;
+  require_classes(operation.classes);
+  if (operation.first_class < 0 || operation.first_class > operation.classes - columns)
+    throw InvalidArgument(
+        "first_class", fmt::to_string(operation.first_class),
+        fmt::format("0 to {}: there are {} classes, {} of them here",
+                    std::max<std::int64_t>(operation.classes - columns, 0), operation.classes, columns));
+  request.arguments.first_class = operation.first_class;
+  request.arguments.classes = operation.classes;
+  bind_options(operation.options, request);
+  bind_weight(tensors.weight, operation.classes, vectors, request);
+  return request;
+}
+
 }  // namespace
 
 Request bind(const Softmax&, const Softmax::Tensors& tensors, const runtime::Device& device) {
@@ -195,12 +277,9 @@ Request bind(const CrossEntropy& operation, const CrossEntropy::Tensors& tensors
   Request request = bind_targets(generator::Operation::cross_entropy, tensors, gradient, vectors);
   bind_options(operation, request);
   Problem& problem = request.problem;
-  bind_weight(tensors.weight, vectors, request);
+  bind_weight(tensors.weight, problem.columns, vectors, request);
 
-  const std::int64_t losses = operation.reduction == Reduction::none ? problem.rows : 1;
-  check_f32_or("loss", tensors.loss, problem.dtype);
-  vectors.bind("loss", tensors.loss, losses, true);
-  problem.loss_dtype = tensors.loss.dtype;
+  bind_loss(tensors.loss, vectors, request);
   if (is_given("upstream", tensors.upstream)) {
     // Without rows nobody can tell whether grad is given.
     if (!gradient && problem.rows > 0)
@@ -209,11 +288,6 @@ Request bind(const CrossEntropy& operation, const CrossEntropy::Tensors& tensors
     bind_upstream(tensors.upstream, vectors, request);
   }
 
-  if (!problem.z_loss && is_given("z_loss_out", tensors.z_loss_out))
-    throw InvalidArgument("z_loss_out.data", "set", "null where the factor z_loss is 0");
-  for (const auto& [name, tensor] : {std::pair{"hit", &tensors.hit}, {"logprob", &tensors.logprob}})
-    if (problem.probabilities && is_given(name, *tensor))
-      throw InvalidArgument(fmt::format("{}.data", name), "set", "null where target holds probabilities");
   bind_inputs(tensors, vectors, request);
   for (const auto& [name, tensor] : {std::pair{"lse", &tensors.lse},
                                      {"entropy", &tensors.entropy},
@@ -221,14 +295,7 @@ Request bind(const CrossEntropy& operation, const CrossEntropy::Tensors& tensors
                                      {"hit", &tensors.hit}})
     if (problem.given_lse && is_given(name, *tensor))
       throw InvalidArgument(fmt::format("{}.data", name), "set", "null with given_lse");
-  problem.z_loss_out =
-      vectors.bind_output("z_loss_out", tensors.z_loss_out, losses, problem.loss_dtype, "that of loss");
-  constexpr std::string_view always = "always";
-  problem.lse_out = vectors.bind_output("lse", tensors.lse, problem.rows, DType::f32, always);
-  problem.logprob_out = vectors.bind_output("logprob", tensors.logprob, problem.rows, DType::f32, always);
-  problem.entropy_out = vectors.bind_output("entropy", tensors.entropy, problem.rows, DType::f32, always);
-  problem.argmax_out = vectors.bind_output("argmax", tensors.argmax, problem.rows, DType::i64, always);
-  problem.hit_out = vectors.bind_output("hit", tensors.hit, problem.rows, DType::u8, always);
+  bind_outputs(tensors, vectors, request);
   problem = generator::canonical(problem);
   set_addresses(tensors, request.arguments);
   return request;
@@ -241,7 +308,7 @@ Request bind(const CrossEntropyBackward& operation, const CrossEntropyBackward::
   Request request = bind_targets(generator::Operation::cross_entropy_backward, tensors, true, vectors);
   bind_options(operation, request);
   Problem& problem = request.problem;
-  bind_weight(tensors.weight, vectors, request);
+  bind_weight(tensors.weight, problem.columns, vectors, request);
   check_dtype("lse", tensors.lse, DType::f32, "always");
   vectors.bind("lse", tensors.lse, problem.rows, false);
   if (is_given("upstream", tensors.upstream)) {
@@ -258,6 +325,112 @@ Request bind(const CrossEntropyBackward& operation, const CrossEntropyBackward::
   } else if (is_given("entropy", tensors.entropy)) {
     throw InvalidArgument("entropy.data", "set", "null but with entropy_upstream");
   }
+  problem = generator::canonical(problem);
+  set_addresses(tensors, request.arguments);
+  return request;
+}
+
+// ---- ranks that share the classes ----------------------------------------------------------------------
+
+std::int64_t CrossEntropyShard::words(DType logits, bool probabilities) const {
+  return generator::statistics_words({.operation = generator::Operation::cross_entropy_shard,
+                                      .dtype = logits,
+                                      .probabilities = probabilities,
+                                      .smoothing = options.label_smoothing != 0,
+                                      .softcap = options.softcap != 0,
+                                      .entropy_out = entropy,
+                                      .argmax_out = argmax});
+}
+
+Request bind(const CrossEntropyShard& operation, const CrossEntropyShard::Tensors& tensors,
+             const runtime::Device& device) {
+  CallMemory memory;
+  Vectors vectors{device, memory};
+  Request request = bind_shard(generator::Operation::cross_entropy_shard, operation, tensors, vectors);
+  Problem& problem = request.problem;
+  // What only concerns the results.
+  problem.reduction = Reduction::none;
+  problem.z_loss = problem.token_scaling = false;
+  if (!generator::reads_all_weights(problem)) problem.weights = false;
+  if (!problem.weights) problem.weight_dtype = DType::f32;
+  problem.lse_out = operation.lse;
+  problem.argmax_out = operation.argmax;
+  problem.entropy_out = operation.entropy;
+  request.arguments.statistics_words = generator::statistics_words(problem);
+  bind_statistics("statistics", tensors.statistics, problem.rows, request.arguments.statistics_words, true,
+                  vectors);
+  set_addresses(tensors, request.arguments);
+  return request;
+}
+
+Request bind(const CrossEntropyMerge& operation, const CrossEntropyMerge::Tensors& tensors,
+             const runtime::Device& device) {
+  CallMemory memory;
+  Vectors vectors{device, memory};
+  require_classes(operation.classes);
+  if (operation.ranks < 1) throw InvalidArgument("ranks", fmt::to_string(operation.ranks), "1 or more");
+  if (!is_floating(operation.logits))
+    throw InvalidArgument("logits", text_of(operation.logits), "f32, f16 or bf16");
+  require("statistics", tensors.statistics);
+  const std::int64_t rows = tensors.statistics.rows / operation.ranks;
+  Request request{.problem = {.operation = generator::Operation::cross_entropy_merge,
+                              .dtype = operation.logits,
+                              .probabilities = operation.probabilities,
+                              .rows = rows,
+                              .columns = operation.ranks}};
+  Problem& problem = request.problem;
+  Arguments& arguments = request.arguments;
+  arguments.rows = rows;
+  arguments.ranks = operation.ranks;
+  arguments.classes = operation.classes;
+  bind_options(operation.options, request);
+  if (operation.probabilities) {
+    if (is_given("target", tensors.target))
+      throw InvalidArgument("target.data", "set", "null with probabilities");
+  } else {
+    if (is_missing(tensors.target, rows)) refuse_missing("target", "class indices (i32 or i64)");
+    if (tensors.target.dtype != DType::i32 && tensors.target.dtype != DType::i64)
+      throw InvalidArgument("target.dtype", text_of(tensors.target.dtype), "i32 or i64");
+    vectors.bind("target", tensors.target, rows, false);
+    problem.target_dtype = tensors.target.dtype;
+  }
+  bind_weight(tensors.weight, operation.classes, vectors, request);
+  bind_loss(tensors.loss, vectors, request);
+  bind_inputs(tensors, vectors, request);
+  bind_outputs(tensors, vectors, request);
+  arguments.statistics_words = generator::statistics_words(problem);
+  bind_statistics("statistics", tensors.statistics, rows * operation.ranks, arguments.statistics_words, false,
+                  vectors);
+  if (is_given("merged", tensors.merged))
+    bind_statistics("merged", tensors.merged, rows, arguments.statistics_words, true, vectors);
+  set_addresses(tensors, arguments);
+  return request;
+}
+
+Request bind(const CrossEntropyShardBackward& operation, const CrossEntropyShardBackward::Tensors& tensors,
+             const runtime::Device& device) {
+  CallMemory memory;
+  Vectors vectors{device, memory};
+  Request request =
+      bind_shard(generator::Operation::cross_entropy_shard_backward, operation, tensors, vectors);
+  Problem& problem = request.problem;
+  if (is_given("upstream", tensors.upstream)) {
+    check_f32_or("upstream", tensors.upstream, problem.dtype);
+    bind_upstream(tensors.upstream, vectors, request);
+    problem.loss_dtype = tensors.upstream.dtype;
+  }
+  bind_inputs(tensors, vectors, request);
+  // Words that only results need lie behind those of the gradient.
+  Problem more = problem;
+  more.argmax_out = true;
+  std::int64_t words = generator::statistics_words(problem);
+  const std::int64_t given = tensors.statistics.columns, with_argmax = generator::statistics_words(more);
+  more.entropy_out = true;
+  if (given == with_argmax || given == generator::statistics_words(more)) words = given;
+  more.argmax_out = false;
+  if (given == generator::statistics_words(more)) words = given;
+  request.arguments.statistics_words = words;
+  bind_statistics("statistics", tensors.statistics, problem.rows, words, false, vectors);
   problem = generator::canonical(problem);
   set_addresses(tensors, request.arguments);
   return request;

@@ -5,6 +5,7 @@
 #include <array>
 
 #include "ce/operations.hpp"
+#include "ce/ranks.hpp"
 #include "generator/operations/cross_entropy.hpp"
 #include "generator/problem.hpp"
 #include "runtime/device.hpp"
@@ -34,6 +35,13 @@ struct Request {
 [[nodiscard]] Request bind(const CrossEntropyBackward& operation,
                            const CrossEntropyBackward::Tensors& tensors, const runtime::Device& device);
 
+[[nodiscard]] Request bind(const CrossEntropyShard& operation, const CrossEntropyShard::Tensors& tensors,
+                           const runtime::Device& device);
+[[nodiscard]] Request bind(const CrossEntropyMerge& operation, const CrossEntropyMerge::Tensors& tensors,
+                           const runtime::Device& device);
+[[nodiscard]] Request bind(const CrossEntropyShardBackward& operation,
+                           const CrossEntropyShardBackward::Tensors& tensors, const runtime::Device& device);
+
 /// The fields of the amounts of generator::cross_entropy_options, in the order of that table.
 template <class CrossEntropyOrBackward>
 inline constexpr std::array<float CrossEntropyOrBackward::*, generator::cross_entropy_options.size()>
@@ -52,6 +60,16 @@ inline std::array<const ConstTensor*, generator::cross_entropy_inputs.size()> in
     const CrossEntropyBackward::Tensors& tensors) noexcept {
   return {&tensors.row_weight,   &tensors.row_scale, &tensors.divisor, &tensors.entropy_upstream,
           &tensors.lse_upstream, &tensors.logprob,   nullptr};
+}
+
+inline std::array<const ConstTensor*, generator::cross_entropy_inputs.size()> inputs_of(
+    const CrossEntropyMerge::Tensors& tensors) noexcept {
+  return {&tensors.row_weight, nullptr, &tensors.divisor, nullptr, nullptr, nullptr, nullptr};
+}
+inline std::array<const ConstTensor*, generator::cross_entropy_inputs.size()> inputs_of(
+    const CrossEntropyShardBackward::Tensors& tensors) noexcept {
+  return {&tensors.row_weight,   nullptr, &tensors.divisor, &tensors.entropy_upstream,
+          &tensors.lse_upstream, nullptr, nullptr};
 }
 
 /// The addresses of a call's tensors: null what was not given.
@@ -106,6 +124,45 @@ inline void set_addresses(const CrossEntropy::Tensors& tensors, Arguments& argum
 }
 inline void set_addresses(const CrossEntropyBackward::Tensors& tensors, Arguments& arguments) noexcept {
   set_common_addresses(tensors, arguments);
+}
+
+/// Of a rank's logits.
+template <class Tensors>
+void set_shard_addresses(const Tensors& tensors, Arguments& arguments) noexcept {
+  const bool probabilities = is_floating(tensors.target.dtype);
+  arguments.input = tensors.logits.data;
+  arguments.second = probabilities ? tensors.target.data : nullptr;
+  arguments.target = probabilities ? nullptr : tensors.target.data;
+  arguments.weight = tensors.weight.data;
+}
+inline void set_addresses(const CrossEntropyShard::Tensors& tensors, Arguments& arguments) noexcept {
+  set_shard_addresses(tensors, arguments);
+  arguments.statistics_out = static_cast<unsigned*>(tensors.statistics.data);
+}
+inline void set_addresses(const CrossEntropyShardBackward::Tensors& tensors, Arguments& arguments) noexcept {
+  set_shard_addresses(tensors, arguments);
+  arguments.output = tensors.grad.data;
+  arguments.statistics = static_cast<const unsigned*>(tensors.statistics.data);
+  arguments.upstream = tensors.upstream.data;
+  arguments.row_weight = static_cast<const float*>(tensors.row_weight.data);
+  arguments.divisor = static_cast<const float*>(tensors.divisor.data);
+  arguments.entropy_upstream = static_cast<const float*>(tensors.entropy_upstream.data);
+  arguments.lse_upstream = static_cast<const float*>(tensors.lse_upstream.data);
+}
+inline void set_addresses(const CrossEntropyMerge::Tensors& tensors, Arguments& arguments) noexcept {
+  arguments.statistics = static_cast<const unsigned*>(tensors.statistics.data);
+  arguments.statistics_out = static_cast<unsigned*>(tensors.merged.data);
+  arguments.target = tensors.target.data;
+  arguments.weight = tensors.weight.data;
+  arguments.loss = tensors.loss.data;
+  arguments.z_loss = tensors.z_loss_out.data;
+  arguments.lse = static_cast<float*>(tensors.lse.data);
+  arguments.argmax = static_cast<long long*>(tensors.argmax.data);
+  arguments.hit = static_cast<unsigned char*>(tensors.hit.data);
+  arguments.logprob = static_cast<float*>(tensors.logprob.data);
+  arguments.entropy = static_cast<float*>(tensors.entropy.data);
+  arguments.row_weight = static_cast<const float*>(tensors.row_weight.data);
+  arguments.divisor = static_cast<const float*>(tensors.divisor.data);
 }
 
 }  // namespace ce

@@ -22,7 +22,7 @@ const Stream per_thread_stream = reinterpret_cast<Stream>(std::uintptr_t{2});
 
 void throw_if_any(const BadTargets& found) {
   if (found.count == 0) return;
-  const bool forward = found.operation == generator::Operation::cross_entropy;
+  const bool forward = generator::has_losses(found.operation);
   throw TargetOutOfRange(forward ? CrossEntropy::name : CrossEntropyBackward::name, found.count,
                          found.first_row.value_or(-1), found.first_target);
 }
@@ -99,8 +99,8 @@ void Statuses::collect(std::size_t slot, BadTargets& found) {
 BadTargets Statuses::take(Stream stream) {
   const std::lock_guard lock(mutex_);
   BadTargets found;
-  for (const auto operation :
-       {generator::Operation::cross_entropy, generator::Operation::cross_entropy_backward})
+  for (const auto operation : {generator::Operation::cross_entropy, generator::Operation::cross_entropy_merge,
+                               generator::Operation::cross_entropy_backward})
     if (const Entry* known = find(key_of(stream, operation)))
       collect(static_cast<std::size_t>(known->memory - memory_of(0)), found);
   return found;

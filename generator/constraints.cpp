@@ -113,8 +113,12 @@ StatsMembers stats_of(const Problem& problem) {
     case Operation::log_softmax: return softmax_stats();
     case Operation::cross_entropy:
     case Operation::cross_entropy_backward:
-      return cross_entropy_stats(problem.operation == Operation::cross_entropy, problem.probabilities,
-                                 problem.smoothing, problem.weights, problem.argmax_out || problem.hit_out,
+    case Operation::cross_entropy_shard:
+    case Operation::cross_entropy_merge:
+    case Operation::cross_entropy_shard_backward:
+      return cross_entropy_stats(problem.operation != Operation::cross_entropy_backward,
+                                 problem.probabilities, problem.smoothing, problem.weights,
+                                 problem.argmax_out || problem.hit_out,
                                  problem.entropy_out || problem.entropy_upstream);
     default: return softmax_backward_stats();
   }
@@ -192,6 +196,11 @@ Rejection rejects_two_pass(const Config& config, const Problem& problem, const L
                                                   std::bit_ceil(static_cast<std::uint64_t>(problem.columns))))
     return "tile wider than the row";
   if (config.warps < 8 && problem.columns > 1024 * config.warps) return "few warps for a wide row";
+  return {};
+}
+
+Rejection rejects_merge(const Config& config, const Problem& problem, const Limits&) {
+  if (config.warps > 1 && 32 * config.warps >= 2 * problem.rows) return "most threads would have no row";
   return {};
 }
 

@@ -29,6 +29,7 @@ using Rejection = std::optional<std::string>;
 [[nodiscard]] Rejection rejects_elementwise(const Config& config, const Problem& problem,
                                             const Limits& limits);
 [[nodiscard]] Rejection rejects_strided(const Config& config, const Problem& problem, const Limits& limits);
+[[nodiscard]] Rejection rejects_merge(const Config& config, const Problem& problem, const Limits& limits);
 [[nodiscard]] Rejection rejects_bandwidth(const Config& config, const Problem& problem, const Limits& limits);
 
 /// Shared memory of a multiprocessor that each block takes beside its own.

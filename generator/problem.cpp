@@ -14,17 +14,21 @@
 #include "ce/error.hpp"
 #include "generator/operations/cross_entropy.hpp"
 #include "templates/arguments.cuh"
+#include "templates/row/layout.cuh"
 
 namespace ce::generator {
 namespace {
 
-constexpr std::array<std::pair<Operation, std::string_view>, 9> operation_names{{
+constexpr std::array<std::pair<Operation, std::string_view>, 12> operation_names{{
     {Operation::softmax, "softmax"},
     {Operation::log_softmax, "log_softmax"},
     {Operation::softmax_backward, "softmax_backward"},
     {Operation::log_softmax_backward, "log_softmax_backward"},
     {Operation::cross_entropy, "cross_entropy"},
     {Operation::cross_entropy_backward, "cross_entropy_backward"},
+    {Operation::cross_entropy_shard, "cross_entropy_shard"},
+    {Operation::cross_entropy_merge, "cross_entropy_merge"},
+    {Operation::cross_entropy_shard_backward, "cross_entropy_shard_backward"},
     {Operation::copy, "copy"},
     {Operation::read, "read"},
     {Operation::add, "add"},
@@ -142,11 +146,11 @@ Alignment alignment_of(std::int64_t rows, std::span<const RowPlacement> tensors)
 }
 
 bool has_output(const Problem& problem) noexcept {
-  return problem.operation != Operation::read &&
-         (problem.operation != Operation::cross_entropy || problem.gradient);
+  return is_cross_entropy(problem.operation) ? problem.gradient : problem.operation != Operation::read;
 }
 
 int inputs(const Problem& problem) noexcept {
+  if (problem.operation == Operation::cross_entropy_merge) return 1;
   return problem.operation == Operation::softmax_backward ||
                  problem.operation == Operation::log_softmax_backward ||
                  problem.operation == Operation::add || problem.probabilities
@@ -155,7 +159,8 @@ int inputs(const Problem& problem) noexcept {
 }
 
 bool reads_all_weights(const Problem& problem) noexcept {
-  return problem.weights && (problem.smoothing || problem.probabilities);
+  return problem.operation != Operation::cross_entropy_merge && problem.weights &&
+         (problem.smoothing || problem.probabilities);
 }
 
 bool has_costly_options(const Problem& problem) noexcept {
@@ -167,6 +172,7 @@ bool reads_lse(const Problem& problem) noexcept {
 }
 
 bool reduces(const Problem& problem) noexcept {
+  if (problem.operation == Operation::cross_entropy_shard_backward) return false;
   return !reads_lse(problem) || problem.probabilities || (problem.smoothing && problem.weights);
 }
 
@@ -180,7 +186,7 @@ bool counts_first(const Problem& problem) noexcept {
 }
 
 bool sums_losses(const Problem& problem) noexcept {
-  return problem.operation == Operation::cross_entropy && problem.reduction != Reduction::none;
+  return has_losses(problem.operation) && problem.reduction != Reduction::none;
 }
 
 bool fuses_sums(const Problem& problem) noexcept {
@@ -188,25 +194,41 @@ bool fuses_sums(const Problem& problem) noexcept {
 }
 
 Traffic traffic(const Problem& problem) noexcept {
-  const std::int64_t read_columns =
-                         has_output(problem) || reduces(problem) ? problem.columns : 1,  // the targets'
+  const bool merges = problem.operation == Operation::cross_entropy_merge;
+  const std::int64_t read_columns = merges                                    ? 0
+                                    : has_output(problem) || reduces(problem) ? problem.columns
+                                                                              : 1,  // the targets'
       matrix = problem.rows * read_columns * size_of(problem.dtype);
   Traffic bytes{.read = inputs(problem) * matrix, .written = has_output(problem) ? matrix : 0};
   if (!is_cross_entropy(problem.operation)) return bytes;
   if (!problem.probabilities) bytes.read += problem.rows * size_of(problem.target_dtype);
-  if (problem.weights) bytes.read += problem.columns * size_of(problem.weight_dtype);
+  const std::int64_t statistics = problem.rows * statistics_words(problem) * 4;
+  if (problem.operation == Operation::cross_entropy_shard) {
+    bytes.written += statistics;
+    return bytes;
+  }
+  if (merges) bytes.read += problem.columns * statistics;
+  if (problem.operation == Operation::cross_entropy_shard_backward) bytes.read += statistics;
+  if (problem.weights && !merges) bytes.read += problem.columns * size_of(problem.weight_dtype);
   if (problem.upstream != Upstream::one)
     bytes.read += (problem.upstream == Upstream::rows ? problem.rows : 1) * size_of(problem.loss_dtype);
   for (const CrossEntropyInput& input : cross_entropy_inputs)
     if (problem.*input.field) bytes.read += input.elements(problem) * size_of(DType::f32);
-  if (problem.operation == Operation::cross_entropy_backward) {
+  if (problem.operation == Operation::cross_entropy_backward)
     bytes.read += (reads_entropy(problem) ? 2 : 1) * problem.rows * size_of(DType::f32);
-    return bytes;
-  }
+  if (!has_losses(problem.operation)) return bytes;
   bytes.written += (problem.reduction == Reduction::none ? problem.rows : 1) * size_of(problem.loss_dtype);
   for (const CrossEntropyOutput& output : cross_entropy_outputs)
     if (problem.*output.field) bytes.written += output.elements(problem) * size_of(output.dtype_of(problem));
   return bytes;
+}
+
+int statistics_words(const Problem& problem) noexcept {
+  const bool narrow = problem.dtype != DType::f32;
+  const StatsMembers members = cross_entropy_stats(true, problem.probabilities, problem.smoothing,
+                                                   problem.weights, problem.argmax_out || problem.hit_out,
+                                                   problem.entropy_out || problem.entropy_upstream);
+  return shard_words(members, narrow, !problem.probabilities, problem.softcap);
 }
 
 std::int64_t sum_blocks(std::int64_t rows) noexcept { return (rows + rows_per_sum - 1) / rows_per_sum; }
@@ -266,7 +288,7 @@ std::string title(const Problem& problem) {
   std::string options;
   if (problem.operation == Operation::cross_entropy)
     options = fmt::format(" {} {}", problem.gradient ? "loss+grad" : "loss", name(problem.reduction));
-  else if (problem.operation == Operation::cross_entropy_backward)
+  else if (is_cross_entropy(problem.operation) && problem.operation != Operation::cross_entropy_shard)
     options = fmt::format(" {}", name(problem.reduction));
   if (problem.weights) options += " weights";
   if (problem.upstream != Upstream::one) options += fmt::format(" upstream={}", name(problem.upstream));
@@ -315,8 +337,18 @@ void validate(const Problem& problem) {
   if (problem.operation == Operation::cross_entropy_backward && problem.token_scaling &&
       !problem.saved_logprob)
     throw InvalidArgument("saved_logprob", "unset", "set with token_scaling");
-  if (problem.operation == Operation::cross_entropy_backward && !problem.gradient)
-    throw InvalidArgument("gradient", "unset", "set: it is what cross_entropy_backward writes");
+  if (is_gradient_alone(problem.operation) && !problem.gradient)
+    throw InvalidArgument("gradient", "unset",
+                          fmt::format("set: it is what {} writes", name(problem.operation)));
+  if (problem.operation == Operation::cross_entropy_merge)
+    for (const auto& [option, option_name] :
+         {Switch{&Problem::batched, "batched"}, Switch{&Problem::strided, "strided"}})
+      only(problem.*option, false, option_name, "only with operations that read rows");
+  const bool is_shard = problem.operation == Operation::cross_entropy_shard;
+  if (is_shard && problem.reduction != Reduction::none)
+    throw InvalidArgument("reduction", name(problem.reduction), "none: cross_entropy_merge reduces");
+  only(problem.gradient, !is_shard && problem.operation != Operation::cross_entropy_merge, "gradient",
+       "only with cross_entropy and backward operations");
   if (problem.rows < 1 || problem.rows > most_rows)
     throw InvalidArgument("rows", fmt::to_string(problem.rows), fmt::format("1 to {}", most_rows));
   if (problem.columns < 1 || problem.columns > most_columns)

@@ -19,14 +19,30 @@ enum class Operation : std::uint8_t {
   log_softmax_backward,    ///< the same
   cross_entropy,           ///< loss, and on demand the gradient of the logits
   cross_entropy_backward,  ///< the gradient of the logits from a saved logsumexp
-  copy,                    ///< one read and one write of memory: a ceiling
-  read,                    ///< one read: a ceiling
-  add,                     ///< two reads and one write: a ceiling
+  cross_entropy_shard,     ///< of classes that are spread over ranks: what one rank's columns say of each row
+  cross_entropy_merge,  ///< loss and other results of rows, from what all ranks say; `columns` are the ranks
+  cross_entropy_shard_backward,  ///< the gradient of one rank's logits from what was merged
+  copy,                          ///< one read and one write of memory: a ceiling
+  read,                          ///< one read: a ceiling
+  add,                           ///< two reads and one write: a ceiling
 };
 
-/// cross_entropy or cross_entropy_backward.
+/// cross_entropy, cross_entropy_backward, or one of those that ranks go through together.
 [[nodiscard]] constexpr bool is_cross_entropy(Operation operation) noexcept {
-  return operation == Operation::cross_entropy || operation == Operation::cross_entropy_backward;
+  return operation >= Operation::cross_entropy && operation <= Operation::cross_entropy_shard_backward;
+}
+/// The columns are classes of a shard, or ranks.
+[[nodiscard]] constexpr bool is_sharded(Operation operation) noexcept {
+  return operation >= Operation::cross_entropy_shard && operation <= Operation::cross_entropy_shard_backward;
+}
+/// Losses and other results of rows are written.
+[[nodiscard]] constexpr bool has_losses(Operation operation) noexcept {
+  return operation == Operation::cross_entropy || operation == Operation::cross_entropy_merge;
+}
+/// The gradient of the logits is all that is written.
+[[nodiscard]] constexpr bool is_gradient_alone(Operation operation) noexcept {
+  return operation == Operation::cross_entropy_backward ||
+         operation == Operation::cross_entropy_shard_backward;
 }
 /// Nothing but memory traffic.
 [[nodiscard]] constexpr bool is_ceiling(Operation operation) noexcept { return operation >= Operation::copy; }
@@ -82,7 +98,7 @@ struct Problem {
   DType weight_dtype = DType::f32;  ///< of class weights
   Reduction reduction = Reduction::none;
   Upstream upstream = Upstream::one;  ///< where there is a gradient
-  bool gradient = false;  ///< the gradient of the logits is written; always so for cross_entropy_backward
+  bool gradient = false;       ///< the gradient of the logits is written; always so for a backward operation
   bool probabilities = false;  ///< targets are [rows, columns] of `dtype` instead of class indices
   bool smoothing = false;
   bool weights = false;  ///< one for each class
@@ -161,8 +177,7 @@ struct Problem {
 /// gradients of losses by themselves, and the one upstream gradient of a single row is one number.
 [[nodiscard]] constexpr Problem canonical(const Problem& problem) noexcept {
   Problem same = problem;
-  if (same.operation == Operation::cross_entropy_backward && same.reduction == Reduction::sum)
-    same.reduction = Reduction::none;
+  if (is_gradient_alone(same.operation) && same.reduction == Reduction::sum) same.reduction = Reduction::none;
   if (same.upstream == Upstream::rows && same.rows == 1) same.upstream = Upstream::scalar;
   return same;
 }
@@ -173,6 +188,9 @@ struct Traffic {
   [[nodiscard]] std::int64_t total() const noexcept { return read + written; }
 };
 [[nodiscard]] Traffic traffic(const Problem& problem) noexcept;
+
+/// 32-bit words that a rank tells the others about each row.
+[[nodiscard]] int statistics_words(const Problem& problem) noexcept;
 
 /// Blocks of the kernel that adds the losses up.
 [[nodiscard]] std::int64_t sum_blocks(std::int64_t rows) noexcept;

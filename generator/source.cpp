@@ -35,7 +35,10 @@ std::string_view operation_file(Operation operation) {
     case Operation::softmax_backward:
     case Operation::log_softmax_backward: return "operations/softmax_backward.cuh";
     case Operation::cross_entropy:
-    case Operation::cross_entropy_backward: return "operations/cross_entropy.cuh";
+    case Operation::cross_entropy_backward:
+    case Operation::cross_entropy_shard:
+    case Operation::cross_entropy_merge:
+    case Operation::cross_entropy_shard_backward: return "operations/cross_entropy.cuh";
     case Operation::copy:
     case Operation::read:
     case Operation::add: return {};
@@ -67,7 +70,10 @@ class Text {
 
 /// What the kernels of the sums need to know.
 void write_losses(Text& text, const Problem& problem) {
+  const bool sharded = is_sharded(problem.operation);
   text.line("  static constexpr int columns = {};", problem.columns);
+  text.line("  static constexpr bool single_class = {};", problem.columns == 1 && !sharded);
+  text.line("  static constexpr bool sharded = {};  // classes are spread over ranks", sharded);
   text.line("  using Target = {};", kernel_type(problem.target_dtype));
   text.line("  using Loss = {};", kernel_type(problem.loss_dtype));
   text.line("  using Weight = {};", kernel_type(problem.weight_dtype));
@@ -84,9 +90,14 @@ void write_losses(Text& text, const Problem& problem) {
 }
 
 void write_cross_entropy(Text& text, const Problem& problem) {
+  const bool sharded_results =
+      is_sharded(problem.operation) && problem.operation != Operation::cross_entropy_shard;
   write_losses(text, problem);
   text.line("  static constexpr bool from_lse = {};", reads_lse(problem));
-  text.line("  static constexpr bool losses = {};", problem.operation == Operation::cross_entropy);
+  text.line("  static constexpr bool losses = {};", has_losses(problem.operation));
+  text.line("  static constexpr bool shard = {};", problem.operation == Operation::cross_entropy_shard);
+  text.line("  static constexpr bool merges = {};", problem.operation == Operation::cross_entropy_merge);
+  text.line("  static constexpr bool from_statistics = {};", sharded_results);
   text.line("  static constexpr bool gradient = {};", problem.gradient);
   text.line("  static constexpr bool sums = {};", sums_losses(problem));
   text.line("  static constexpr bool fuses_sums = {};", fuses_sums(problem));
@@ -110,6 +121,7 @@ void write_problem(Text& text, const Problem& problem) {
     write_cross_entropy(text, problem);
   } else {
     text.line("  static constexpr int columns = {};", problem.columns);
+    text.line("  static constexpr bool single_class = {};", problem.columns == 1);
     text.line(
         "  static constexpr bool logarithm = {};",
         problem.operation == Operation::log_softmax || problem.operation == Operation::log_softmax_backward);

@@ -16,7 +16,10 @@
 namespace ce::generator {
 namespace {
 
-bool serves_rows(const Problem& problem) { return !is_ceiling(problem.operation) && !problem.strided; }
+bool serves_merges(const Problem& problem) { return problem.operation == Operation::cross_entropy_merge; }
+bool serves_rows(const Problem& problem) {
+  return !is_ceiling(problem.operation) && !serves_merges(problem) && !problem.strided;
+}
 /// Rows narrow enough to be held; those of which a logsumexp is given are not.
 bool serves_held_rows(const Problem& problem) {
   return serves_rows(problem) && (reduces(problem) || has_output(problem));
@@ -34,7 +37,9 @@ bool serves_outputs_alone(const Problem& problem) { return serves_rows(problem) 
 bool serves_losses_alone(const Problem& problem) {
   return serves_reductions(problem) && !has_output(problem);
 }
-bool serves_strided(const Problem& problem) { return !is_ceiling(problem.operation) && problem.strided; }
+bool serves_strided(const Problem& problem) {
+  return !is_ceiling(problem.operation) && !serves_merges(problem) && problem.strided;
+}
 bool serves_streams(const Problem& problem) { return is_ceiling(problem.operation); }
 
 /// SoftmaxStats of each warp; and of each lane.
@@ -67,6 +72,9 @@ std::int64_t block_per_rows(const Config& config, const Problem& problem) {
 }
 std::int64_t blocks_per_row(const Config& config, const Problem& problem) {
   return problem.rows * config.split;
+}
+std::int64_t thread_per_row(const Config& config, const Problem& problem) {
+  return ceil_div(problem.rows, 32 * config.warps);
 }
 std::int64_t block_per_32_rows(const Config&, const Problem& problem) { return ceil_div(problem.rows, 32); }
 
@@ -164,6 +172,13 @@ constexpr Variant all_variants[] = {
      .constraints = rejects_strided,
      .shared_bytes = lane_stats_bytes,
      .blocks = block_per_32_rows,
+     .steps = one_step},
+    {.name = "merge",
+     .file = "kernels/merge.cuh",
+     .serves = serves_merges,
+     .constraints = rejects_merge,
+     .shared_bytes = no_bytes,
+     .blocks = thread_per_row,
      .steps = one_step},
     {.name = "bandwidth",
      .file = "kernels/bandwidth.cuh",

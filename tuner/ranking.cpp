@@ -309,12 +309,20 @@ static_assert(load_weights.size() == generator::load_names.size() &&
 
 static_assert(static_cast<std::size_t>(generator::Operation::cross_entropy_backward) + 1 == operations);
 
+/// Operations on shards move what those on all classes move, and were not recorded.
+generator::Operation like(generator::Operation operation) {
+  using generator::Operation;
+  return operation == Operation::cross_entropy_shard            ? Operation::cross_entropy
+         : operation == Operation::cross_entropy_shard_backward ? Operation::cross_entropy_backward
+                                                                : operation;
+}
+
 Terms terms_of(const Config& config, generator::Operation operation, const Traits& traits) noexcept {
   Terms terms{};
   double* next = std::copy(traits.begin(), traits.end(), terms.begin());
   for (std::size_t i = first_factor; i < first_factor + factors; ++i)
     for (std::size_t j = i; j < first_factor + factors; ++j) *next++ = traits[i] * traits[j] / 4;
-  if (const auto place = static_cast<std::size_t>(operation); place < operations) next[place] = 1;
+  if (const auto place = static_cast<std::size_t>(like(operation)); place < operations) next[place] = 1;
   next += operations;
   constexpr std::size_t of_each = 1 + modifier_factors.size();
   const auto add = [&](int modifier) {

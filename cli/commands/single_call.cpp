@@ -121,12 +121,15 @@ Request request_of(const Problem& problem, const Amounts& amounts, const DeviceT
                    .entropy_upstream = t["entropy_upstream"],
                    .lse_upstream = t["lse_upstream"]},
                   device);
+    case Operation::cross_entropy_shard:
+    case Operation::cross_entropy_merge:
+    case Operation::cross_entropy_shard_backward:
     case Operation::copy:
     case Operation::read:
     case Operation::add: break;
   }
   throw InvalidArgument("--op", generator::name(problem.operation),
-                        "an operation of include/ce/operations.hpp");
+                        "an operation of include/ce/operations.hpp, on all classes of one rank");
 }
 
 void launch(runtime::Device& device, const tuner::Kernel& kernel, const Request& request) {

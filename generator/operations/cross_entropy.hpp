@@ -101,10 +101,12 @@ struct CrossEntropyOutput {
   bool Problem::*needs = nullptr;  ///< the option without which there is nothing to write
   bool of_classes = false;         ///< only where targets are class indices
   bool of_all_classes = false;     ///< all logits of a row say what it is: not where its logsumexp is given
+  bool of_shards = false;          ///< the statistics of a shard are other ones with it
   std::string_view flag, help;     ///< of the command
 
   [[nodiscard]] constexpr bool is_possible(const Problem& problem) const noexcept {
-    return problem.operation == Operation::cross_entropy && (needs == nullptr || problem.*needs) &&
+    if (problem.operation == Operation::cross_entropy_shard) return of_shards;
+    return has_losses(problem.operation) && (needs == nullptr || problem.*needs) &&
            !(of_classes && problem.probabilities) && !(of_all_classes && problem.given_lse);
   }
   [[nodiscard]] constexpr DType dtype_of(const Problem& problem) const noexcept {
@@ -129,6 +131,7 @@ inline constexpr std::array<CrossEntropyOutput, 6> cross_entropy_outputs{{
      .tensor = "lse",
      .argument = offsetof(Arguments, lse),
      .of_all_classes = true,
+     .of_shards = true,
      .flag = "--lse",
      .help = "Write the logsumexp of each row"},
     {.field = &Problem::logprob_out,
@@ -143,6 +146,7 @@ inline constexpr std::array<CrossEntropyOutput, 6> cross_entropy_outputs{{
      .tensor = "entropy",
      .argument = offsetof(Arguments, entropy),
      .of_all_classes = true,
+     .of_shards = true,
      .flag = "--entropy",
      .help = "Write the entropy of each row"},
     {.field = &Problem::argmax_out,
@@ -151,6 +155,7 @@ inline constexpr std::array<CrossEntropyOutput, 6> cross_entropy_outputs{{
      .argument = offsetof(Arguments, argmax),
      .dtype = DType::i64,
      .of_all_classes = true,
+     .of_shards = true,
      .flag = "--argmax",
      .help = "Write the first largest class of each row"},
     {.field = &Problem::hit_out,
@@ -176,10 +181,12 @@ struct CrossEntropyInput {
   bool of_backward = false;     ///< only of cross_entropy_backward
   bool of_mean = false;         ///< only with the reduction mean
   bool of_loss = false;         ///< only of losses without gradient and smoothing
+  bool of_shards = true;        ///< also where ranks share the classes
   std::string_view flag, help;  ///< of the command
 
   [[nodiscard]] constexpr bool is_possible(const Problem& problem) const noexcept {
-    return is_cross_entropy(problem.operation) && !(of_classes && problem.probabilities) &&
+    return is_cross_entropy(problem.operation) && problem.operation != Operation::cross_entropy_shard &&
+           !(is_sharded(problem.operation) && !of_shards) && !(of_classes && problem.probabilities) &&
            !(of_gradient && !problem.gradient) &&
            !(of_backward && problem.operation != Operation::cross_entropy_backward) &&
            !(of_mean && problem.reduction != Reduction::mean) &&
@@ -192,6 +199,7 @@ struct CrossEntropyInput {
            : of_gradient ? "a gradient of cross entropy"
            : of_mean     ? "the reduction mean of cross entropy"
            : of_loss     ? "losses of class indices without gradient and smoothing"
+           : !of_shards  ? "cross entropy of one rank"
                          : "cross entropy";
   }
   [[nodiscard]] constexpr std::int64_t elements(const Problem& problem) const noexcept {
@@ -210,6 +218,7 @@ inline constexpr std::array<CrossEntropyInput, 7> cross_entropy_inputs{{
      .word = "row_scales",
      .tensor = "row_scale",
      .argument = offsetof(Arguments, row_scale),
+     .of_shards = false,
      .flag = "--row-scales",
      .help = "Each row's logits are multiplied by a number of its own"},
     {.field = &Problem::divisor,

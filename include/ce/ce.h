@@ -656,10 +656,10 @@ typedef struct ce_linear_cross_entropy_tensors {
   /// stream, and a call that is captured into a graph finds it only where one that was not has made it.
   const ce_tensor* workspace;
 } ce_linear_cross_entropy_tensors;
-#define CE_LINEAR_CROSS_ENTROPY_TENSORS_INIT                                                              \
-  {                                                                                                       \
-    sizeof(ce_linear_cross_entropy_tensors), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,  \
-        NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL                            \
+#define CE_LINEAR_CROSS_ENTROPY_TENSORS_INIT                                                             \
+  {                                                                                                      \
+    sizeof(ce_linear_cross_entropy_tensors), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, \
+        NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL                           \
   }
 
 /// Cross entropy of the logits hidden x weight^T + bias, and on demand the gradients of all three, in chunks of tokens: the
@@ -690,6 +690,131 @@ CE_C_API ce_status ce_linear_cross_entropy_schedule(ce_context* context,
                                                     const ce_linear_cross_entropy_options* options,
                                                     const ce_linear_cross_entropy_tensors* tensors,
                                                     ce_linear_schedule* schedule);
+
+/// How ce_cross_entropy() is spread over ranks that share the classes: each holds the logits of some neighbouring classes, its
+/// shard, of the same rows. Numbers are those of one GPU with all classes, and the same bits on every rank. Every rank runs
+/// ce_cross_entropy_shard(), an all-gather puts the statistics of all ranks one after the other, ce_cross_entropy_merge() has
+/// the results of rows, and ce_cross_entropy_shard_backward() the gradient of the rank's own logits. Targets are indices among
+/// all classes, and weights those of all classes.
+typedef struct ce_cross_entropy_shard_options {
+  size_t struct_size;
+  const ce_cross_entropy_options* options;  ///< of the whole, the same on every rank; NULL: the defaults
+  int64_t first_class;                      ///< of the logits' first column
+  int64_t classes;                          ///< of all ranks together
+  // What ce_cross_entropy_merge() shall be able to write, 0 or 1:
+  int32_t lse;       ///< lse also of rows without a target
+  int32_t argmax;    ///< argmax or hit
+  int32_t entropy;   ///< entropy, or its gradient
+  int32_t reserved;  ///< 0
+} ce_cross_entropy_shard_options;
+#define CE_CROSS_ENTROPY_SHARD_OPTIONS_INIT \
+  { sizeof(ce_cross_entropy_shard_options), NULL, 0, 0, 0, 0, 0, 0 }
+
+typedef struct ce_cross_entropy_shard_tensors {
+  size_t struct_size;
+  const ce_tensor* logits;      ///< [rows, columns]: one class at least
+  const ce_tensor* target;      ///< [rows] class indices, i32 or i64; or probabilities, as the logits
+  const ce_tensor* weight;      ///< optional: [classes], f32 or the logits' dtype
+  const ce_tensor* statistics;  ///< [rows, words] f32; ce_cross_entropy_shard_words() says how many
+} ce_cross_entropy_shard_tensors;
+#define CE_CROSS_ENTROPY_SHARD_TENSORS_INIT \
+  { sizeof(ce_cross_entropy_shard_tensors), NULL, NULL, NULL, NULL }
+
+/// 32-bit words that ce_cross_entropy_shard() leaves about each row.
+/// \param logits         their dtype
+/// \param probabilities  whether targets are probabilities, 0 or 1
+CE_C_API ce_status ce_cross_entropy_shard_words(const ce_cross_entropy_shard_options* options,
+                                                ce_dtype logits, int32_t probabilities, int64_t* words);
+
+/// What one rank's logits say of each row.
+CE_C_API ce_status ce_cross_entropy_shard(ce_context* context, const ce_cross_entropy_shard_options* options,
+                                          const ce_cross_entropy_shard_tensors* tensors, ce_stream stream,
+                                          const ce_choice** choice);
+CE_C_API ce_status ce_cross_entropy_shard_prepare(ce_context* context,
+                                                  const ce_cross_entropy_shard_options* options,
+                                                  const ce_cross_entropy_shard_tensors* tensors,
+                                                  ce_stream stream, ce_plan** plan);
+
+typedef struct ce_cross_entropy_merge_options {
+  size_t struct_size;
+  const ce_cross_entropy_options* options;  ///< NULL: the defaults
+  int64_t classes;                          ///< of all ranks together
+  int32_t ranks;
+  ce_dtype logits;        ///< their dtype
+  int32_t probabilities;  ///< whether targets were probabilities, 0 or 1
+  int32_t reserved;       ///< 0
+} ce_cross_entropy_merge_options;
+#define CE_CROSS_ENTROPY_MERGE_OPTIONS_INIT \
+  { sizeof(ce_cross_entropy_merge_options), NULL, 0, 1, CE_DTYPE_F32, 0, 0 }
+
+typedef struct ce_cross_entropy_merge_tensors {
+  size_t struct_size;
+  /// [ranks x rows, words] f32, rank after rank: of ce_cross_entropy_shard() for just the outputs that are asked for
+  const ce_tensor* statistics;
+  const ce_tensor* target;      ///< [rows] class indices; NULL with probabilities
+  const ce_tensor* weight;      ///< optional: [classes]
+  const ce_tensor* loss;        ///< this and what follows as in ce_cross_entropy_tensors
+  const ce_tensor* z_loss_out;  ///< optional
+  const ce_tensor* lse;         ///< optional
+  const ce_tensor* argmax;      ///< optional
+  const ce_tensor* hit;         ///< optional
+  const ce_tensor* logprob;     ///< optional
+  const ce_tensor* entropy;     ///< optional
+  const ce_tensor* row_weight;  ///< optional
+  const ce_tensor* divisor;     ///< optional
+  const ce_tensor* merged;      ///< optional: [rows, words] f32; what ce_cross_entropy_shard_backward() reads
+} ce_cross_entropy_merge_tensors;
+#define CE_CROSS_ENTROPY_MERGE_TENSORS_INIT                                                             \
+  {                                                                                                     \
+    sizeof(ce_cross_entropy_merge_tensors), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, \
+        NULL, NULL, NULL                                                                                \
+  }
+
+/// Loss and other results of rows from the statistics of all ranks.
+CE_C_API ce_status ce_cross_entropy_merge(ce_context* context, const ce_cross_entropy_merge_options* options,
+                                          const ce_cross_entropy_merge_tensors* tensors, ce_stream stream,
+                                          const ce_choice** choice);
+CE_C_API ce_status ce_cross_entropy_merge_prepare(ce_context* context,
+                                                  const ce_cross_entropy_merge_options* options,
+                                                  const ce_cross_entropy_merge_tensors* tensors,
+                                                  ce_stream stream, ce_plan** plan);
+
+typedef struct ce_cross_entropy_shard_backward_options {
+  size_t struct_size;
+  const ce_cross_entropy_options* options;  ///< NULL: the defaults
+  int64_t first_class;                      ///< of the logits' first column
+  int64_t classes;                          ///< of all ranks together
+} ce_cross_entropy_shard_backward_options;
+#define CE_CROSS_ENTROPY_SHARD_BACKWARD_OPTIONS_INIT \
+  { sizeof(ce_cross_entropy_shard_backward_options), NULL, 0, 0 }
+
+typedef struct ce_cross_entropy_shard_backward_tensors {
+  size_t struct_size;
+  const ce_tensor* logits;            ///< [rows, columns]
+  const ce_tensor* target;            ///< as ce_cross_entropy_shard()'s
+  const ce_tensor* weight;            ///< optional: [classes]
+  const ce_tensor* statistics;        ///< [rows, words] f32: what ce_cross_entropy_merge() merged
+  const ce_tensor* upstream;          ///< optional: [1] or [rows], f32 or the logits' dtype
+  const ce_tensor* grad;              ///< as the logits; may be the logits themselves
+  const ce_tensor* row_weight;        ///< optional
+  const ce_tensor* divisor;           ///< optional
+  const ce_tensor* entropy_upstream;  ///< optional, if the statistics are for the entropy
+  const ce_tensor* lse_upstream;      ///< optional
+} ce_cross_entropy_shard_backward_tensors;
+#define CE_CROSS_ENTROPY_SHARD_BACKWARD_TENSORS_INIT                                                       \
+  {                                                                                                        \
+    sizeof(ce_cross_entropy_shard_backward_tensors), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, \
+        NULL                                                                                               \
+  }
+
+/// The gradient of one rank's logits.
+CE_C_API ce_status ce_cross_entropy_shard_backward(ce_context* context,
+                                                   const ce_cross_entropy_shard_backward_options* options,
+                                                   const ce_cross_entropy_shard_backward_tensors* tensors,
+                                                   ce_stream stream, const ce_choice** choice);
+CE_C_API ce_status ce_cross_entropy_shard_backward_prepare(
+    ce_context* context, const ce_cross_entropy_shard_backward_options* options,
+    const ce_cross_entropy_shard_backward_tensors* tensors, ce_stream stream, ce_plan** plan);
 
 /// Multiplies a gradient in place by the gradient of the loss, where that becomes known only after
 /// ce_cross_entropy() wrote both: enqueues grad *= upstream. Where the factor is 1, nearly always, nothing but it

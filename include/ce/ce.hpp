@@ -16,5 +16,6 @@
 #include "ce/linear.hpp"
 #include "ce/log.hpp"
 #include "ce/operations.hpp"
+#include "ce/ranks.hpp"
 #include "ce/tensor.hpp"
 #include "ce/version.hpp"

@@ -8,7 +8,6 @@
 /// another tensor's. Each ConstTensor is only read, and may overlap others that are. Options at their defaults cost
 /// nothing: they are not in the kernel.
 
-#include <concepts>
 #include <cstdint>
 #include <string_view>
 
@@ -191,11 +190,5 @@ constexpr CrossEntropyBackward CrossEntropy::backward() const noexcept {
           .logit_scale = scale,
           .token_scaling = power};
 }
-
-/// What run() and prepare() take.
-template <class T>
-concept AnyOperation = std::same_as<T, Softmax> || std::same_as<T, LogSoftmax> ||
-    std::same_as<T, SoftmaxBackward> || std::same_as<T, LogSoftmaxBackward> ||
-    std::same_as<T, CrossEntropy> || std::same_as<T, CrossEntropyBackward>;
 
 }  // namespace ce

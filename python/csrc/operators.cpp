@@ -308,7 +308,7 @@ struct Call {
     tensors.target = &target_rows;
     tensors.weight = weight.bind(logits_given, "weight");
     tensors.row_weight = bind_rows(*row_weight, "row_weight");
-    tensors.row_scale = bind_rows(*row_scale, "row_scale");
+    if constexpr (requires { tensors.row_scale; }) tensors.row_scale = bind_rows(*row_scale, "row_scale");
     tensors.divisor = divisor->bind(logits_given, "divisor");
   }
 
@@ -561,6 +561,145 @@ void cross_entropy_backward_in_place(StableIValue* stack, std::uint64_t, std::ui
   static_cast<void>(backward(arguments, Gradient::in_place));
 }
 
+// ---- cross entropy of classes that ranks share ---------------------------------------------------------
+
+/// [rows, words] or [ranks x rows, words], as rows of words.
+ce_tensor words_of(const Tensor& tensor) {
+  const auto sizes = tensor.sizes();
+  if (sizes.size() != 2)
+    refuse(Refusal::value_error,
+           "cross_entropy: statistics has sizes " + text_of(sizes) + "; expected [rows, words]");
+  return ce_matrix(tensor.data(), CE_DTYPE_F32, sizes[0], sizes[1]);
+}
+
+bool has_probabilities(const Call& call) {
+  const ce_dtype type = call.target_rows.dtype;
+  return type != CE_DTYPE_I64 && type != CE_DTYPE_I32;
+}
+
+Tensor empty_words(std::int64_t rows, std::int64_t words, const Tensor& like) {
+  const std::array<std::int64_t, 2> sizes{rows, words}, strides{words, 1};
+  return Tensor::empty(sizes, strides, aoti_torch_dtype_float32(), like);
+}
+
+/// ... -> Tensor statistics
+void cross_entropy_shard(StableIValue* stack, std::uint64_t, std::uint64_t) {
+  Arguments arguments(stack);
+  Call call(arguments);
+  call.read_options(arguments);
+  ce_cross_entropy_shard_options options = CE_CROSS_ENTROPY_SHARD_OPTIONS_INIT;
+  options.options = &call.options;
+  options.first_class = arguments.integer();
+  options.classes = arguments.integer();
+  options.lse = arguments.flag() ? 1 : 0;
+  options.argmax = arguments.flag() ? 1 : 0;
+  options.entropy = arguments.flag() ? 1 : 0;
+  call.prepare();
+  const Tensor& like = call.logits_given;
+  std::int64_t words = 0;
+  require(ce_cross_entropy_shard_words(&options, like.ce_type(), has_probabilities(call) ? 1 : 0, &words));
+  Tensor statistics = empty_words(call.rows(), words, like);
+  const Input logits(like.share(), call.class_dim, Call::name, "logits");
+  const ce_tensor rows = words_of(statistics);
+  ce_cross_entropy_shard_tensors tensors = CE_CROSS_ENTROPY_SHARD_TENSORS_INIT;
+  tensors.logits = &logits.rows;
+  tensors.target = &call.target_rows;
+  tensors.weight = call.weight.bind(like, "weight");
+  tensors.statistics = &rows;
+  require(ce_cross_entropy_shard(context_of(like.device()), &options, &tensors, stream_of(like), nullptr));
+  give_back(stack, statistics);
+}
+
+/// ... -> (Tensor loss, Tensor z_loss, Tensor lse, Tensor argmax, Tensor hit, Tensor logprob, Tensor entropy,
+///         Tensor merged)
+template <Absent absent>
+void cross_entropy_merge(StableIValue* stack, std::uint64_t, std::uint64_t) {
+  Arguments arguments(stack);
+  Call call(arguments);
+  const Tensor statistics = arguments.tensor().contiguous();
+  call.read_options(arguments);
+  const bool f32_loss = arguments.flag();
+  ce_cross_entropy_merge_options options = CE_CROSS_ENTROPY_MERGE_OPTIONS_INIT;
+  options.options = &call.options;
+  options.classes = arguments.integer();
+  options.ranks = static_cast<std::int32_t>(arguments.integer());
+  const bool wants_z_loss = arguments.flag(), wants_lse = arguments.flag(), wants_argmax = arguments.flag(),
+             wants_hit = arguments.flag(), wants_logprob = arguments.flag(), wants_entropy = arguments.flag();
+  call.prepare();
+  const Tensor& like = call.logits_given;
+  options.logits = like.ce_type();
+  options.probabilities = has_probabilities(call) ? 1 : 0;
+  require_same_device(statistics, "statistics", like);
+  const ce_tensor all = words_of(statistics);
+  Tensor merged = empty_words(call.rows(), all.columns, like);
+  const ce_tensor merged_rows = words_of(merged);
+  const std::int32_t loss_type = f32_loss ? aoti_torch_dtype_float32() : like.dtype(),
+                     f32 = aoti_torch_dtype_float32();
+  Outputs outputs{.loss = call.empty_loss(loss_type)};
+  const ce_tensor loss = vector_of(outputs.loss);
+  ce_cross_entropy_merge_tensors tensors = CE_CROSS_ENTROPY_MERGE_TENSORS_INIT;
+  tensors.statistics = &all;
+  tensors.merged = &merged_rows;
+  tensors.target = options.probabilities != 0 ? nullptr : &call.target_rows;
+  tensors.weight = call.weight.bind(like, "weight");
+  tensors.row_weight = call.bind_rows(*call.row_weight, "row_weight");
+  tensors.divisor = call.divisor->bind(like, "divisor");
+  tensors.loss = &loss;
+  std::array<ce_tensor, 6> views{};
+  const auto give = [](const ce_tensor*& field, ce_tensor& view, std::optional<Tensor>& output, Tensor made) {
+    view = vector_of(made);
+    field = &view;
+    output = std::move(made);
+  };
+  if (wants_z_loss) give(tensors.z_loss_out, views[0], outputs.z_loss, call.empty_loss(loss_type));
+  if (wants_lse) give(tensors.lse, views[1], outputs.lse, call.empty_rows(f32));
+  if (wants_argmax) give(tensors.argmax, views[2], outputs.argmax, call.empty_rows(aoti_torch_dtype_int64()));
+  if (wants_hit) give(tensors.hit, views[3], outputs.hit, call.empty_rows(aoti_torch_dtype_bool()));
+  if (wants_logprob) give(tensors.logprob, views[4], outputs.logprob, call.empty_rows(f32));
+  if (wants_entropy) give(tensors.entropy, views[5], outputs.entropy, call.empty_rows(f32));
+  require(ce_cross_entropy_merge(context_of(like.device()), &options, &tensors, stream_of(like), nullptr));
+  constexpr std::size_t before = 7;
+  give_back_all<absent>(stack, outputs);
+  give_back(stack + before, merged);
+}
+
+/// ... -> Tensor grad
+template <Gradient gradient>
+void cross_entropy_shard_backward(StableIValue* stack, std::uint64_t, std::uint64_t) {
+  Arguments arguments(stack);
+  Call call(arguments);
+  const Tensor statistics = arguments.tensor().contiguous();
+  Vector upstream(arguments), entropy_upstream(arguments), lse_upstream(arguments);
+  call.read_options(arguments);
+  ce_cross_entropy_shard_backward_options options = CE_CROSS_ENTROPY_SHARD_BACKWARD_OPTIONS_INIT;
+  options.options = &call.options;
+  options.first_class = arguments.integer();
+  options.classes = arguments.integer();
+  call.prepare();
+  const Tensor& like = call.logits_given;
+  Tensor grad = gradient == Gradient::in_place ? like.share() : Tensor::empty_like(like);
+  const ce_tensor grad_rows = written_rows(grad, call.class_dim, Call::name, "grad");
+  std::optional<Input> logits;
+  ce_cross_entropy_shard_backward_tensors tensors = CE_CROSS_ENTROPY_SHARD_BACKWARD_TENSORS_INIT;
+  if (gradient == Gradient::in_place) {
+    tensors.logits = &grad_rows;
+  } else {
+    logits.emplace(like.share(), call.class_dim, Call::name, "logits");
+    tensors.logits = &logits->rows;
+  }
+  require_same_device(statistics, "statistics", like);
+  const ce_tensor merged = words_of(statistics);
+  tensors.statistics = &merged;
+  call.bind_shared(tensors);
+  tensors.upstream = upstream.bind(like, "upstream");
+  tensors.entropy_upstream = call.bind_rows(entropy_upstream, "entropy_upstream");
+  tensors.lse_upstream = call.bind_rows(lse_upstream, "lse_upstream");
+  tensors.grad = &grad_rows;
+  require(ce_cross_entropy_shard_backward(context_of(like.device()), &options, &tensors, stream_of(like),
+                                          nullptr));
+  if constexpr (gradient != Gradient::in_place) give_back(stack, grad);
+}
+
 /// (Tensor(a!) grad, Tensor upstream) -> ()
 void scale_gradient(StableIValue* stack, std::uint64_t, std::uint64_t) {
   constexpr const char* name = "scale_gradient_";
@@ -637,6 +776,21 @@ std::vector<Operator> operators() {
       cross_entropy_backward);
   add("cross_entropy_backward_", "Tensor(a!)" + backward, "()", cross_entropy_backward_in_place,
       cross_entropy_backward_in_place);
+  const std::string of_shard = options + ", int first_class, int classes";
+  const std::string shard_backward = " logits, Tensor target, Tensor? weight, Tensor statistics" + upstream +
+                                     ", Tensor? entropy_upstream, Tensor? lse_upstream" + of_shard;
+  add("cross_entropy_shard", read + of_shard + ", bool lse, bool argmax, bool entropy", "Tensor",
+      cross_entropy_shard, cross_entropy_shard);
+  add("cross_entropy_merge",
+      read + ", Tensor statistics" + f32_loss +
+          ", int classes, int ranks, bool z_loss, bool lse, bool argmax, bool hit, bool logprob, bool "
+          "entropy",
+      "(Tensor loss, " + rest.substr(0, rest.size() - 1) + ", Tensor merged)",
+      cross_entropy_merge<Absent::empty>, cross_entropy_merge<Absent::undefined>);
+  add("cross_entropy_shard_backward", "Tensor" + shard_backward, "Tensor",
+      cross_entropy_shard_backward<Gradient::fresh>, cross_entropy_shard_backward<Gradient::fresh>);
+  add("cross_entropy_shard_backward_", "Tensor(a!)" + shard_backward, "()",
+      cross_entropy_shard_backward<Gradient::in_place>, cross_entropy_shard_backward<Gradient::in_place>);
   add("scale_gradient_", "Tensor(a!) grad, Tensor upstream", "()", scale_gradient, scale_gradient);
   return all;
 }

@@ -15,9 +15,9 @@ struct ClassWeights {
   /// 0, or the length of a plane: the first pieces of all vectors, then the second ones, ...
   int plane = 0;
 
-  /// Those of all classes, where the caller has them.
+  /// Those of all columns, where the caller has them: weights of a shard's classes lie among those of all.
   CE_DEVICE static ClassWeights in_memory(const Arguments& arguments) {
-    return {static_cast<const Weight*>(arguments.weight)};
+    return {static_cast<const Weight*>(arguments.weight) + (problem::sharded ? arguments.first_class : 0)};
   }
 
   /// Of neighbouring columns, the first one a multiple of their number where rows are aligned.

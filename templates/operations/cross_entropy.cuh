@@ -18,10 +18,14 @@
 //
 // A row whose target is ignore_index has loss 0 and gradient 0; one whose target is no class has NaN in both
 // and is noted in the status. The backward operation, and losses whose lse the caller gives, read lse instead of finding it.
+//
+// Where the classes are spread over ranks, three operations take its place: `shard` leaves the statistics of a rank's
+// columns, `merge` has the results of rows from those of all ranks, and a backward operation reads what that has merged.
 #pragma once
 #include "operations/class_weights.cuh"
 #include "operations/fused_sums.cuh"
 #include "operations/logits.cuh"
+#include "operations/shard.cuh"
 #include "row/exponentials.cuh"
 
 namespace ce {
@@ -65,13 +69,14 @@ struct Operation : OperationDefaults {
                                                  problem::entropy_out || problem::entropy_upstream)>;
   /// Sums over all classes of w z and w, or of w p' z and w p'.
   static constexpr bool class_sums = Stats::dots;
-  static constexpr bool reduces = forward || class_sums, has_output = problem::gradient;
+  static constexpr bool reduces = !problem::from_statistics && (forward || class_sums), has_output = problem::gradient;
   static constexpr bool has_target = !problem::probabilities;
   static constexpr bool all_weights = problem::weights && (problem::smoothing || problem::probabilities);
   static constexpr bool caps = problem::softcap, some_simple = Logits::bounded;
   static constexpr bool entropy_gradient = problem::entropy_upstream;
   /// Rows without a class still have a logsumexp.
   static constexpr bool needs_all_rows = problem::lse_out || problem::argmax_out;
+  using Shard = ShardStatistics<Stats, has_target, problem::softcap>;
 
   struct RowPrefetch {
     int64 index = 0;  ///< the target, as it was given
@@ -94,7 +99,7 @@ struct Operation : OperationDefaults {
     }
     CE_DEVICE void look_up(const Arguments& a) {
       if constexpr (problem::weights && has_target)
-        if (is_class(index)) weight = weight_of(a, index);
+        if (is_class(a, index)) weight = weight_of(a, index);
     }
   };
 
@@ -114,7 +119,7 @@ struct Operation : OperationDefaults {
         per_row = 1.f / float(counted.rows);
         per_weight = problem::counts_first && weighted_mean ? 1.f / counted.weight : per_row;
       }
-      if constexpr (problem::smoothing) per_class = a.smoothing / problem::columns * per_weight;
+      if constexpr (problem::smoothing) per_class = a.smoothing / class_count(a) * per_weight;
     }
 
    private:
@@ -214,13 +219,13 @@ struct Operation : OperationDefaults {
   CE_DEVICE bool constant(float& value) {
     if constexpr (problem::probabilities) return false;
     const bool ignored = prefetch.index == arguments.ignore_index;
-    if (!ignored && is_class(prefetch.index)) {
-      target = int(prefetch.index);
+    if (!ignored && is_class(arguments, prefetch.index)) {
+      target = column_of(prefetch.index);
       return false;
     }
     value = dead_value = ignored ? 0.f : not_a_number();
     dead = true;
-    if (leader && !ignored) {
+    if (leader && !ignored && (!problem::sharded || problem::merges)) {
       atomic_add(&arguments.status->count, 1);
       const int64 index = prefetch.index, known = index < least_bad_target  ? least_bad_target
                                                   : index > most_bad_target ? most_bad_target
@@ -235,7 +240,7 @@ struct Operation : OperationDefaults {
 
   /// The logit of the target, as it is read.
   CE_DEVICE Element target_logit(const Row<Element>& data) const {
-    return target == nowhere ? Element{} : data.logit(target);
+    return target == nowhere || problem::from_statistics ? Element{} : data.logit(target);
   }
 
   CE_DEVICE void prepare() {
@@ -247,7 +252,7 @@ struct Operation : OperationDefaults {
     if constexpr (!forward) total.lse = if_scaled(arguments.lse[row]);
   }
   CE_DEVICE void set_target(Element logit) {
-    if (target == nowhere) return;
+    if (target == nowhere || problem::from_statistics) return;
     const Transformed transformed = logits.of_target(to_float(logit));
     u_target = transformed.u;
     target_slope = transformed.slope;
@@ -309,42 +314,19 @@ struct Operation : OperationDefaults {
     }
   }
 
-  CE_DEVICE void finalize(const Stats& stats) {
-    float weights = problem::columns;  // sum of w, or of w p'
-    if constexpr (class_sums && (problem::weights || problem::probabilities))
-      weights = (forward ? stats.weight : stats.dot).total();
-    if constexpr (forward) {
-      const Exponent exponent(stats.max, factor());
-      if (target != nowhere) total.own = exponent.relative(Exponent::power(exponent_of(exponent, u_target)));
-      total.rest = if_scaled(exponent.relative(stats.sum));
-      const float sum = total.rest + total.own;
-      total.stats = stats;
-      if constexpr (Stats::indices)
-        if (u_target != u_target) total.stats.observe_nan(target);  // which was left out of the sum
-      total.log_sum = log(sum);
-      // A single class has the loss 0: its terms are made alike on both sides.
-      total.of_all = multiply_add(
-          total.log_sum, weights,
-          product(product(weights, exponent.at_maximum()), 1.f / exponent_of_e) - stats.dot.total());
-      total.lse = logits.unit() * stats.max + total.log_sum;
-      find_target_results(target == nowhere ? 0.f : exponent_of(exponent, u_target), stats);
-      const float share = narrow ? reciprocal(sum) : 1.f / sum;
-      set_amplitudes(stats.max, sum, share, total.own * share, total.rest * share, weights);
-    } else {
-      float distance = logits.unit() * u_target - total.lse;
-      const float sum = 1.f + (total.lse - total.lse);  // 1, but NaN where lse is infinite
-      // Another block may have written over the target's logit, of which lse has lost what f32 rounds off anyway.
-      if constexpr (problem::saved_logprob) distance = arguments.logprob[row];
-      total.logprob = distance;
-      if constexpr (entropy_gradient) total.entropy = arguments.entropy[row];
-      total.log_sum = 0.f;
-      find_factor();
-      set_amplitudes(total.lse / logits.unit(), sum, sum, exponential(distance), -expm1(distance), weights);
-    }
+  CE_DEVICE void finalize(const Stats& found) {
+    if constexpr (problem::shard)
+      total.stats.assign(found);
+    else if constexpr (problem::from_statistics)
+      finalize_row(merged());
+    else
+      finalize_row(found);
   }
 
   CE_DEVICE void store_row_results() const {
-    if constexpr (problem::losses) {
+    if constexpr (problem::shard) {
+      if (leader) put_statistics();
+    } else if constexpr (problem::losses) {
       if (leader) put_results();
       if constexpr (problem::sums && problem::fuses_sums) sum_losses(arguments, leader);
     }
@@ -397,7 +379,61 @@ struct Operation : OperationDefaults {
     if constexpr (problem::row_scales) return is_scaled ? value : not_a_number();
     return value;
   }
-  CE_DEVICE static bool is_class(int64 index) { return index >= 0 && index < problem::columns; }
+  /// Of all ranks, with the target's logit.
+  CE_DEVICE Stats merged() {
+    Shard all = Shard::merged(arguments, row, factor());
+    if (problem::merges && leader && arguments.statistics_out != nullptr) all.put(arguments, row);
+    u_target = all.u_target;
+    target_slope = all.slope;
+    return all.stats;
+  }
+  /// Whether the target's exponential is missing in the statistics.
+  CE_DEVICE bool adds_target() const {
+    return problem::from_statistics ? has_target && !dead : target != nowhere;
+  }
+  CE_DEVICE void finalize_row(const Stats& stats) {
+    float weights = class_count(arguments);  // sum of w, or of w p'
+    if constexpr (class_sums && (problem::weights || problem::probabilities))
+      weights = (forward ? stats.weight : stats.dot).total();
+    if constexpr (forward) {
+      const Exponent exponent(stats.max, factor());
+      if (adds_target()) total.own = exponent.relative(Exponent::power(exponent_of(exponent, u_target)));
+      total.rest = if_scaled(exponent.relative(stats.sum));
+      const float sum = total.rest + total.own;
+      total.stats = stats;
+      if constexpr (Stats::indices)
+        if (u_target != u_target) total.stats.observe_nan(target);  // which was left out of the sum
+      total.log_sum = log(sum);
+      // A single class has the loss 0: its terms are made alike on both sides.
+      total.of_all = multiply_add(
+          total.log_sum, weights,
+          product(product(weights, exponent.at_maximum()), 1.f / exponent_of_e) - stats.dot.total());
+      total.lse = logits.unit() * stats.max + total.log_sum;
+      find_target_results(adds_target() ? exponent_of(exponent, u_target) : 0.f, stats);
+      const float share = narrow ? reciprocal(sum) : 1.f / sum;
+      set_amplitudes(stats.max, sum, share, total.own * share, total.rest * share, weights);
+    } else {
+      float distance = logits.unit() * u_target - total.lse;
+      const float sum = 1.f + (total.lse - total.lse);  // 1, but NaN where lse is infinite
+      // Another block may have written over the target's logit, of which lse has lost what f32 rounds off anyway.
+      if constexpr (problem::saved_logprob) distance = arguments.logprob[row];
+      total.logprob = distance;
+      if constexpr (entropy_gradient) total.entropy = arguments.entropy[row];
+      total.log_sum = 0.f;
+      find_factor();
+      set_amplitudes(total.lse / logits.unit(), sum, sum, exponential(distance), -expm1(distance), weights);
+    }
+  }
+
+  CE_DEVICE static bool is_class(const Arguments& arguments, int64 index) {
+    return index >= 0 && index < class_count(arguments);
+  }
+  /// Of a class: `nowhere` in a shard without it.
+  CE_DEVICE int column_of(int64 index) const {
+    if constexpr (!problem::sharded || problem::merges) return int(index);
+    const int64 column = index - arguments.first_class;
+    return column >= 0 && column < problem::columns ? int(column) : nowhere;
+  }
   CE_DEVICE auto transform() const {
     if constexpr (Logits::bounded)
       return logits;
@@ -461,7 +497,7 @@ struct Operation : OperationDefaults {
   CE_DEVICE void find_target_results(float own, const Stats& stats) {
     if constexpr (Stats::moments) {
       float moment = stats.of_exponentials(), powers = stats.sum;
-      if (target != nowhere) {
+      if (adds_target()) {
         moment += moment_of(Exponent::power(own), own);
         powers += Exponent::power(own);
       }
@@ -487,7 +523,7 @@ struct Operation : OperationDefaults {
     if constexpr (problem::smoothing) {
 #pragma unroll
       for (int k = 0; k < n; ++k)
-        p[k] = multiply_add(1.f - arguments.smoothing, p[k], arguments.smoothing / problem::columns);
+        p[k] = multiply_add(1.f - arguments.smoothing, p[k], arguments.smoothing / class_count(arguments));
     }
   }
 
@@ -546,6 +582,13 @@ struct Operation : OperationDefaults {
     }
   }
 
+  /// What the other ranks are to know of this one's columns.
+  CE_DEVICE void put_statistics() const {
+    Shard own;
+    if (!dead || needs_all_rows) own.stats.assign(total.stats);
+    if (target != nowhere) own.u_target = u_target, own.slope = target_slope;
+    own.publish(arguments, row);
+  }
   CE_DEVICE void put_results() const {
     if (!needs_all_rows && dead) {
       put_losses(dead_value, dead_value);
@@ -560,7 +603,7 @@ struct Operation : OperationDefaults {
     if constexpr (!problem::probabilities) {
       loss = -total.logprob;
       if constexpr (problem::weights) loss = weigh(prefetch.weight, loss);
-      if constexpr (problem::smoothing) loss = weigh(1.f - e, loss) + e / problem::columns * total.of_all;
+      if constexpr (problem::smoothing) loss = weigh(1.f - e, loss) + e / class_count(arguments) * total.of_all;
     }
     float z_loss = problem::z_loss ? arguments.z_scale * total.lse * total.lse : 0.f;
     if constexpr (problem::row_weights || problem::token_scaling) {

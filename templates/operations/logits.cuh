@@ -130,7 +130,7 @@ struct Logits {
         near(near_of(ratio, cap)),
         c(product(cap, log2_e)),
         per_c(1.f / c),
-        need_maximum(!problem::softcap || problem::columns == 1 || !(cap <= largest_cap_alone)) {}
+        need_maximum(!problem::softcap || problem::single_class || !(cap <= largest_cap_alone)) {}
   /// Of a row that has a scale of its own; a scale that is none is taken as 1 (see is_scale()).
   CE_DEVICE Logits of_row(float row_scale) const {
     Logits own = *this;
@@ -157,7 +157,7 @@ struct Logits {
   /// As f32 has it: a row has one target, whose loss shows more than outputs of 16 bits. (Not of a single class, which is
   /// the maximum, too.)
   CE_DEVICE Transformed of_target(float x) const {
-    if constexpr (problem::softcap && narrow && problem::columns > 1)
+    if constexpr (problem::softcap && narrow && !problem::single_class)
       return HyperbolicTangentOf<false>::of(ratio * x);
     return transformed(x);
   }

@@ -25,7 +25,7 @@ CE_DEVICE bool is_counted(const Arguments& arguments, int64 row) {
 /// A target that is no class weighs nothing: its loss is NaN anyway.
 CE_DEVICE float counted_weight(const Arguments& arguments, int64 row) {
   const int64 target = target_of(arguments, row);
-  const bool counts = target != arguments.ignore_index && target >= 0 && target < problem::columns;
+  const bool counts = target != arguments.ignore_index && target >= 0 && target < class_count(arguments);
   return counts ? weight_of(arguments, target) : 0.f;
 }
 

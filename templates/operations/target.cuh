@@ -9,6 +9,12 @@ CE_DEVICE int64 target_of(const Arguments& arguments, int64 row) {
   return static_cast<const problem::Target*>(arguments.target)[row];
 }
 
+/// Of all shards, where the classes are spread over ranks.
+CE_DEVICE int64 class_count(const Arguments& arguments) {
+  if constexpr (!problem::sharded) return problem::columns;
+  return arguments.classes;
+}
+
 /// Of a class. Ones without weights.
 CE_DEVICE float weight_of(const Arguments& arguments, int64 column) {
   if constexpr (!problem::weights) return 1.f;

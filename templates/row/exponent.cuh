@@ -66,7 +66,7 @@ struct ExponentOf<true> {
       : max(finite_or_zero(max_of_part)),
         c(factor),
         s(product(max, factor)),
-        fused(problem::columns > 1 && absolute(s) < 0x1p30f) {}
+        fused(!problem::single_class && absolute(s) < 0x1p30f) {}
   /// c (x - max), and its power of the base.
   CE_DEVICE float exponent(float x) const { return multiply_add(x, c, -s); }
   CE_DEVICE float exponent_apart(float x) const { return (x - max) * c; }

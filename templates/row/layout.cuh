@@ -69,6 +69,12 @@ CE_HOST_DEVICE constexpr StatsMembers cross_entropy_stats(bool forward, bool pro
   return {forward, probabilities || (smoothing && (forward || weights)), indices, forward && entropy};
 }
 
+/// 32-bit words that ranks exchange about a row of a shard (shard.cuh).
+/// \param has_target  targets are class indices
+CE_HOST_DEVICE constexpr int shard_words(const StatsMembers& stats, bool is_narrow, bool has_target, bool softcap) {
+  return stats.words(is_narrow) + (has_target ? 1 + (softcap ? 1 : 0) : 0);
+}
+
 /// Bytes of a Message (message.cuh) about a row.
 CE_HOST_DEVICE constexpr int message_bytes(int stats_words, bool has_target, bool has_marks) {
   return ceil_of(stats_words + (has_target ? 1 : 0) + (has_marks ? 1 : 0), 4) * 16;

@@ -35,11 +35,11 @@ struct SliceWeights<Partition, cluster, Operation, true> {
   CE_DEVICE static int origin(int rank) { return rank * slice_columns - before; }
   /// By all threads, before a block barrier.
   CE_DEVICE void load(const Arguments& arguments, int rank) {
+    const Weight* first = ClassWeights::in_memory(arguments).first;
 #pragma unroll 8
     for (int i = thread_index(); i < columns; i += lanes * config::warps) {
       const int column = origin(rank) + i;
-      if (column >= 0 && column < problem::columns)
-        of[index_of(i)] = static_cast<const Weight*>(arguments.weight)[column];
+      if (column >= 0 && column < problem::columns) of[index_of(i)] = first[column];
     }
   }
   /// The operation reads columns of the slice from here; those of edges may lie elsewhere.

@@ -30,7 +30,10 @@ Problem as(Operation operation, const Problem& wanted) {
             .columns = wanted.columns};
   Problem problem = wanted;
   problem.operation = operation;
-  if (operation == Operation::cross_entropy_backward) problem.gradient = true;
+  if (generator::is_gradient_alone(operation))
+    problem.gradient = true;
+  else if (generator::is_sharded(operation))
+    problem.gradient = false;
   return problem;
 }
 
@@ -42,6 +45,14 @@ constexpr std::array<bool Problem::*, 6> switches{&Problem::strided,   &Problem:
 bool make_valid(Problem& problem) {
   for (const generator::CrossEntropyOutput& output : generator::cross_entropy_outputs)
     if (!output.is_possible(problem)) problem.*output.field = false;
+  if (problem.operation == Operation::cross_entropy_merge) {
+    problem.batched = problem.strided = false;
+    problem.alignment = generator::Alignment::vector;
+  }
+  if (problem.operation == Operation::cross_entropy_shard) {
+    problem.reduction = Reduction::none;
+    problem.z_loss = problem.token_scaling = false;
+  }
   if (!problem.gradient) problem.upstream = generator::Upstream::one;
   for (const generator::CrossEntropyInput& input : generator::cross_entropy_inputs)
     if (!input.is_possible(problem)) problem.*input.field = false;
@@ -64,7 +75,8 @@ std::vector<Problem> wanted_problems(DType dtype) {
   for (const Operation operation :
        {Operation::softmax, Operation::log_softmax, Operation::softmax_backward,
         Operation::log_softmax_backward, Operation::cross_entropy, Operation::cross_entropy_backward,
-        Operation::copy, Operation::read, Operation::add})
+        Operation::cross_entropy_shard, Operation::cross_entropy_merge,
+        Operation::cross_entropy_shard_backward, Operation::copy, Operation::read, Operation::add})
     all.push_back({.operation = operation, .dtype = dtype, .rows = 64, .columns = 32768});
   const auto add = [&](const auto& change) {
     Problem problem{.operation = Operation::cross_entropy, .dtype = dtype, .rows = 64, .columns = 32768};
@@ -132,8 +144,9 @@ std::optional<Problem> nearest_served(const generator::Variant& variant, const P
   for (const std::int64_t columns :
        {wanted.columns, std::int64_t{131072}, std::int64_t{4096}, std::int64_t{256}})
     for (const unsigned bits : sets) tries.emplace_back(columns, bits);
-  for (const Operation operation : {wanted.operation, Operation::cross_entropy,
-                                    Operation::cross_entropy_backward, Operation::softmax, Operation::add})
+  for (const Operation operation :
+       {wanted.operation, Operation::cross_entropy, Operation::cross_entropy_backward,
+        Operation::cross_entropy_merge, Operation::softmax, Operation::add})
     for (const auto& [columns, bits] : tries) {
       Problem problem = as(operation, wanted);
       problem.columns = columns;

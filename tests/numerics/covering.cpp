@@ -32,9 +32,15 @@ using Random = std::mt19937_64;
 constexpr DType dtypes[] = {DType::f32, DType::f16, DType::bf16};
 
 /// Cross entropy first: what its cases show of configs and layouts, others need not show again.
-constexpr Operation operations[] = {Operation::cross_entropy,    Operation::cross_entropy_backward,
-                                    Operation::softmax,          Operation::log_softmax,
-                                    Operation::softmax_backward, Operation::log_softmax_backward};
+constexpr Operation operations[] = {Operation::cross_entropy,
+                                    Operation::cross_entropy_backward,
+                                    Operation::softmax,
+                                    Operation::log_softmax,
+                                    Operation::cross_entropy_shard,
+                                    Operation::cross_entropy_merge,
+                                    Operation::cross_entropy_shard_backward,
+                                    Operation::softmax_backward,
+                                    Operation::log_softmax_backward};
 
 /// Empty and full tails, fewer columns than lanes, one column, more than one tile, several blocks and chunks.
 const std::vector<std::int64_t>& widths_of(std::string_view variant) {
@@ -49,6 +55,7 @@ const std::vector<std::int64_t>& widths_of(std::string_view variant) {
       {"persistent_reduce", {16384, 32768, 30000, 40003}},
       {"split", {4096, 20001, 9000, 50257}},
       {"elementwise", {1000, 1, 33, 4099, 127, 20001}},
+      {"merge", {2, 1, 8, 3}},
       {"strided", {19, 1, 100, 2, 1000}},
   };
   static const std::vector<std::int64_t> of_others{1000, 33, 4099, 16384, 20001, 40003};
@@ -63,11 +70,12 @@ bool is_strided(std::string_view variant) {
 bool heads(Random& random) { return random() % 2 == 0; }
 
 void draw_options(Problem& problem, Random& random) {
-  const bool forward = problem.operation == Operation::cross_entropy;
+  const bool forward = !generator::is_gradient_alone(problem.operation),
+             shard = problem.operation == Operation::cross_entropy_shard;
   problem.reduction = static_cast<Reduction>(random() % 3);
   // What few problems are, of those that others are drawn as.
-  const bool given_lse = forward && random() % 8 == 0;
-  problem.gradient = !forward || (!given_lse && random() % 4 != 0);
+  const bool whole = problem.operation == Operation::cross_entropy, given_lse = whole && random() % 8 == 0;
+  problem.gradient = !forward || (whole && !given_lse && random() % 4 != 0);
   problem.probabilities = !given_lse && random() % 4 == 0;
   if (!problem.probabilities && heads(random)) problem.target_dtype = DType::i32;
   if (heads(random)) problem.loss_dtype = problem.dtype;
@@ -83,14 +91,19 @@ void draw_options(Problem& problem, Random& random) {
     problem.*input.field = random() % (input.of_backward ? 2 : 3) == 0 && input.is_possible(problem);
   problem.given_lse |= given_lse;
   if (!forward) {
-    problem.saved_logprob |= problem.token_scaling;
+    problem.saved_logprob |= problem.token_scaling && problem.operation == Operation::cross_entropy_backward;
     return;
+  }
+  if (shard) {  // whatever only concerns what is merged
+    problem.reduction = Reduction::none;
+    problem.loss_dtype = DType::f32;
+    problem.z_loss = problem.token_scaling = false;
   }
   problem.z_loss_out = problem.z_loss && heads(random);
   problem.lse_out = heads(random);
   problem.argmax_out = heads(random);
-  problem.hit_out = !problem.probabilities && heads(random);
-  problem.logprob_out = !problem.probabilities && heads(random);
+  problem.hit_out = !problem.probabilities && !shard && heads(random);
+  problem.logprob_out = !problem.probabilities && !shard && heads(random);
   problem.entropy_out = random() % 3 == 0;
   for (const generator::CrossEntropyOutput& output : generator::cross_entropy_outputs)
     problem.*output.field = problem.*output.field && output.is_possible(problem);
@@ -99,6 +112,7 @@ void draw_options(Problem& problem, Random& random) {
 void draw_layout(Problem& problem, bool strided, Random& random) {
   problem.rows = heads(random) ? 64 : most_fused_rows + 1;  // kernels of their own add up
   problem.in_place = has_output(problem) && heads(random);
+  if (problem.operation == Operation::cross_entropy_merge) return;  // there are no columns
   problem.batched = random() % 4 == 0;
   problem.strided = strided;
   if (strided) return;
@@ -164,7 +178,10 @@ std::set<std::string> words_of(const Case& one) {
   const std::string dtype(name(one.problem.dtype));
   words.insert(operation + " " + dtype);
   for (std::string word; text >> word;)
-    if (!word.starts_with("cols=")) words.insert(word + " " + dtype);
+    if (!word.starts_with("cols=")) {
+      words.insert(word + " " + dtype);
+      if (is_sharded(one.problem.operation)) words.insert(operation + " " + word);
+    }
   for (const generator::Axis* axis : generator::variant(one.config.variant).axes())
     words.insert(fmt::format("{}={}", axis->name, generator::value_text(*axis, one.config.*axis->value)));
   return words;

@@ -11,6 +11,8 @@
 #include "generator/operations/cross_entropy.hpp"
 #include "tuner/verify/elements.hpp"
 #include "tuner/verify/reference.hpp"
+#include "tuner/verify/shard_statistics.hpp"
+#include "tuner/verify/special_values.hpp"
 #include "tuner/verify/trial_builder.hpp"
 
 namespace ce::generator {
@@ -35,7 +37,8 @@ class CrossEntropyTrial {
       : builder_(problem, true, amounts_of(rows)), problem_(problem), rows_(rows), random_(random) {
     // Of a transformed logit in f32: that of the hyperbolic tangent.
     logit_error_ = problem.softcap ? 1e-6 * static_cast<double>(builder_.arguments().cap) : 0.;
-    inputs_ = {.columns = problem.columns,
+    place_shard();
+    inputs_ = {.columns = classes_,
                .ignore_index = trial_ignore_index,
                .reduction = problem.reduction,
                .smoothing = static_cast<double>(builder_.arguments().smoothing),
@@ -57,9 +60,9 @@ class CrossEntropyTrial {
   Trial build() {
     if (!problem_.probabilities)
       for (std::int64_t row = 0; row < problem_.rows; ++row)
-        targets_.push_back(target_for(row, problem_.columns, rows_ == Rows::extreme, random_));
+        targets_.push_back(target_for(row, classes_, rows_ == Rows::extreme, random_));
     // Threads beyond the last row must not count it again.
-    if (rows_ == Rows::extreme && !targets_.empty()) targets_.back() = problem_.columns;
+    if (rows_ == Rows::extreme && !targets_.empty()) targets_.back() = classes_;
     inputs_.targets = targets_;
     if (problem_.row_scales) {
       scales_.resize(static_cast<std::size_t>(problem_.rows));
@@ -68,15 +71,110 @@ class CrossEntropyTrial {
     }
     add_matrices();
     add_vectors();
+    add_statistics();
     CrossEntropyReference reference = cross_entropy(inputs_);
-    if (problem_.operation == Operation::cross_entropy) add_results(reference);
+    if (has_losses(problem_.operation)) add_results(reference);
     builder_.add_scratch();
+    if (is_sharded(problem_.operation) && problem_.operation != Operation::cross_entropy_merge)
+      reference.bad_targets = 0;  // whoever merges counts them
     builder_.expect_status(status_of(reference));
     if (problem_.gradient) expect_gradient(std::move(reference));
     return builder_.take();
   }
 
  private:
+  /// Where the columns lie among the classes. Those of a wide shard's neighbours are few, since f64 takes its time.
+  void place_shard() {
+    classes_ = problem_.columns;
+    if (!is_sharded(problem_.operation)) return;
+    if (problem_.operation == Operation::cross_entropy_merge) {
+      classes_ = shard_width * problem_.columns + 3;
+    } else {
+      constexpr std::int64_t most_before = 4096, boundary = 8, behind = 9;
+      first_class_ = std::min(problem_.columns, most_before) / boundary * boundary;
+      classes_ = first_class_ + problem_.columns + behind;
+    }
+    builder_.set_shard(first_class_, classes_,
+                       problem_.operation == Operation::cross_entropy_merge ? problem_.columns : 1);
+  }
+
+  /// The problem's columns of each row of classes.
+  [[nodiscard]] std::vector<double> shard_of(const std::vector<double>& values) const {
+    std::vector<double> own;
+    for (auto row = values.begin(); row != values.end(); row += classes_)
+      own.insert(own.end(), row + first_class_, row + first_class_ + problem_.columns);
+    return own;
+  }
+
+  /// Rounds to the dtype, places the problem's columns, and has what all classes hold.
+  [[nodiscard]] TrialMatrix matrix(std::vector<double> values, const Placement& placement) const {
+    if (!is_sharded(problem_.operation)) return builder_.matrix(std::move(values), placement);
+    std::vector<std::byte> bytes(values.size() * static_cast<std::size_t>(size_of(problem_.dtype)));
+    write_elements(problem_.dtype, bytes.data(), 0, 1, values);
+    if (problem_.operation == Operation::cross_entropy_merge) return {std::move(values), {}};
+    TrialMatrix own = builder_.matrix(shard_of(values), placement);
+    own.values = std::move(values);
+    return own;
+  }
+
+  /// What is read of the shards of each row, or left of this one.
+  void add_statistics() {
+    if (!is_sharded(problem_.operation)) return;
+    const auto of_rows = [&](std::int64_t first, std::int64_t count) {
+      std::vector<ShardStatistics> rows;
+      for (std::int64_t row = 0; row < problem_.rows; ++row) {
+        const std::int64_t target = targets_.empty() ? 0 : targets_[static_cast<std::size_t>(row)];
+        const bool counts = (target >= 0 && target < classes_) || problem_.lse_out || problem_.argmax_out;
+        rows.push_back(counts ? shard_statistics(inputs_, row, first, count)
+                              : ShardStatistics{.target = -infinity,
+                                                .max = -infinity,
+                                                .lse = -infinity,
+                                                .log_sum = -infinity,
+                                                .entropy = not_a_number,
+                                                .largest = -infinity,
+                                                .argmax = std::numeric_limits<std::int32_t>::max()});
+      }
+      return rows;
+    };
+    if (problem_.operation == Operation::cross_entropy_shard)
+      return expect_statistics(of_rows(first_class_, problem_.columns));
+    std::vector<std::uint32_t> words;
+    const auto add = [&](std::int64_t first, std::int64_t count) {
+      for (const ShardStatistics& row : of_rows(first, count)) {
+        const std::vector<std::uint32_t> own = words_of(row, problem_, builder_.arguments());
+        words.insert(words.end(), own.begin(), own.end());
+      }
+    };
+    if (problem_.operation == Operation::cross_entropy_merge) {
+      for (std::int64_t rank = 0; rank < problem_.columns; ++rank)
+        add(rank * shard_width, rank + 1 < problem_.columns ? shard_width : classes_ - rank * shard_width);
+      builder_.add_statistics(words);
+      expect_statistics(of_rows(0, classes_));
+    } else {
+      add(0, classes_);
+      builder_.add_statistics(words);
+    }
+  }
+
+  void expect_statistics(const std::vector<ShardStatistics>& rows) {
+    builder_.add_statistics_result();
+    std::vector<double> quantities;
+    std::vector<float> slack;
+    for (const ShardStatistics& row : rows) {
+      const std::vector<double> own = quantities_of(row, problem_);
+      quantities.insert(quantities.end(), own.begin(), own.end());
+      // Sums of products lose in proportion to their terms, which the largest logit bounds.
+      const double logit = std::isfinite(row.largest) ? std::abs(row.largest * inputs_.scale) : 0;
+      const double size = 1 + row.weight * (1 + logit + (std::isfinite(row.lse) ? std::abs(row.lse) : 0));
+      for (const double quantity : own)
+        slack.push_back(static_cast<float>(
+            std::isfinite(quantity) ? 4e-6 * std::max(size, std::abs(quantity)) + 8 * logit_error_ : 0));
+    }
+    builder_.expect_statistics(std::move(quantities), std::move(slack), statistics_words(problem_));
+  }
+
+  static constexpr std::int64_t shard_width = 7;  ///< of all ranks' but the last
+
   void fill_logits(std::span<double> row, std::int64_t index) {
     switch (rows_) {
       case Rows::ordinary: return fill_normal(row, random_);
@@ -102,24 +200,25 @@ class CrossEntropyTrial {
   }
 
   void add_matrices() {
-    const auto width = static_cast<std::size_t>(problem_.columns);
+    const auto width = static_cast<std::size_t>(classes_);
     std::vector<double> values(static_cast<std::size_t>(problem_.rows) * width);
     const auto each_row = [&](const auto& fill) {
       for (std::int64_t row = 0; row < problem_.rows; ++row)
         fill(std::span(values).subspan(static_cast<std::size_t>(row) * width, width), row);
     };
     each_row([this](std::span<double> row, std::int64_t index) { fill_logits(row, index); });
-    logits_ = builder_.matrix(values, builder_.at().input);
+    logits_ = matrix(values, builder_.at().input);
     inputs_.logits = logits_.values;
-    builder_.add_input(std::move(logits_.bytes));
+    const bool merges = problem_.operation == Operation::cross_entropy_merge;
+    if (!merges) builder_.add_input(std::move(logits_.bytes));
     if (problem_.probabilities) {
       each_row(
           [this](std::span<double> row, std::int64_t index) { fill_probabilities(row, index, random_); });
-      probabilities_ = builder_.matrix(std::move(values), builder_.at().second);
+      probabilities_ = matrix(std::move(values), builder_.at().second);
       inputs_.probabilities = probabilities_.values;
-      builder_.add_second(std::move(probabilities_.bytes));
+      if (!merges) builder_.add_second(std::move(probabilities_.bytes));
     }
-    builder_.add_output();
+    if (!merges) builder_.add_output();
   }
 
   void add_vectors() {
@@ -128,7 +227,7 @@ class CrossEntropyTrial {
       builder_.add_vector("target", offsetof(Arguments, target), problem_.target_dtype, targets);
     }
     if (problem_.weights) {
-      weights_.resize(static_cast<std::size_t>(problem_.columns));
+      weights_.resize(static_cast<std::size_t>(classes_));
       fill_weights(weights_, random_);
       builder_.add_vector("weight", offsetof(Arguments, weight), problem_.weight_dtype, weights_);
       inputs_.weights = weights_;
@@ -252,6 +351,14 @@ class CrossEntropyTrial {
   }
 
   void expect_gradient(CrossEntropyReference reference) {
+    if (is_sharded(problem_.operation)) {
+      reference.gradient = shard_of(reference.gradient);
+      std::vector<float> terms;
+      for (auto row = reference.gradient_terms.begin(); row != reference.gradient_terms.end();
+           row += classes_)
+        terms.insert(terms.end(), row + first_class_, row + first_class_ + problem_.columns);
+      reference.gradient_terms = std::move(terms);
+    }
     // Of the arithmetic in f32: the rounded exponent of exp(x - max), at most 126 in units of log2, and the
     // sum.
     double relative = 2e-5 + 4 * logit_error_ + scaling_error();
@@ -267,6 +374,7 @@ class CrossEntropyTrial {
 
   TrialBuilder builder_;
   const Problem problem_;
+  std::int64_t first_class_ = 0, classes_ = 0;  ///< of the columns; and of all shards
   const Rows rows_;
   Random& random_;
   double logit_error_ = 0;

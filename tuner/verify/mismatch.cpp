@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 
 #include "tuner/verify/elements.hpp"
+#include "tuner/verify/shard_statistics.hpp"
 #include "tuner/verify/trial.hpp"
 
 namespace ce::generator {
@@ -21,11 +23,21 @@ bool agrees(double got, double want, double tolerance, DType dtype) {
                          std::abs(want) + tolerance > std::min(largest(dtype), overflows_on_the_way));
 }
 
-std::optional<std::string> wrong_value(const std::string& name, const Expected& expected,
-                                       const std::byte* start) {
+/// The values of a row.
+void read_row(const Trial& trial, const Expected& expected, const std::byte* start, std::int64_t row,
+              std::span<double> values) {
+  if (!expected.statistics)
+    return read_elements(expected.dtype, start, expected.row_offset(row), expected.layout.column, values);
+  std::vector<std::uint32_t> words(values.size());
+  std::memcpy(words.data(), start + 4 * expected.row_offset(row), 4 * words.size());
+  read_quantities(words, trial.problem, trial.arguments, values);
+}
+
+std::optional<std::string> wrong_value(const Trial& trial, const Expected& expected, const std::byte* start) {
+  const std::string& name = trial.tensors[expected.tensor].name;
   std::vector<double> row_values(static_cast<std::size_t>(expected.columns));
   for (std::int64_t row = 0; row < expected.rows; ++row) {
-    read_elements(expected.dtype, start, expected.row_offset(row), expected.layout.column, row_values);
+    read_row(trial, expected, start, row, row_values);
     const auto first = static_cast<std::size_t>(row * expected.columns);
     for (std::size_t i = 0; i < row_values.size(); ++i) {
       const double got = row_values[i], want = expected.values[first + i];
@@ -77,7 +89,7 @@ std::optional<std::string> mismatch(const Trial& trial, std::span<const std::vec
   for (const Expected& expected : trial.expected) {
     const TrialTensor& tensor = trial.tensors[expected.tensor];
     const std::vector<std::byte>& bytes = tensors[expected.tensor];
-    if (auto wrong = wrong_value(tensor.name, expected, bytes.data() + tensor.offset)) return wrong;
+    if (auto wrong = wrong_value(trial, expected, bytes.data() + tensor.offset)) return wrong;
     if (auto wrong = wrong_place(tensor, expected, bytes)) return wrong;
   }
   for (const ExpectedBytes& expected : trial.expected_bytes)

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <string>
 
@@ -53,6 +54,19 @@ void add_cross_entropy(TrialBuilder& builder, Random& random) {
     std::vector<double> entropy = filled(problem.rows, std::max(0., log_columns - 2));
     builder.add_vector("entropy", offsetof(Arguments, entropy), DType::f32, entropy);
   }
+  if (is_sharded(problem.operation)) {
+    const bool merges = problem.operation == Operation::cross_entropy_merge;
+    const std::int64_t ranks = merges ? problem.columns : 1;
+    builder.set_shard(0, merges ? 64 * problem.columns : problem.columns, ranks);
+    if (problem.operation == Operation::cross_entropy_shard) {
+      builder.add_statistics_result();
+      return;
+    }
+    const auto words = static_cast<std::size_t>(ranks * problem.rows * statistics_words(problem));
+    builder.add_statistics(std::vector<std::uint32_t>(words, std::bit_cast<std::uint32_t>(1.f)));
+    if (!merges) return;
+    builder.add_statistics_result();
+  }
   if (problem.operation == Operation::cross_entropy_backward) {
     // Nearly that of the normal deviates with standard deviation 2 that the rows hold.
     std::vector<double> lse = filled(problem.rows, log_columns + 2);
@@ -72,6 +86,11 @@ void add_cross_entropy(TrialBuilder& builder, Random& random) {
 Trial timing_trial(const Problem& problem, std::uint64_t seed) {
   Random random(seed);
   TrialBuilder builder(problem, false);
+  if (problem.operation == Operation::cross_entropy_merge) {
+    add_cross_entropy(builder, random);
+    builder.add_scratch();
+    return builder.take();
+  }
   builder.add_input(pattern(problem.dtype, builder.at().input.bytes,
                             [&](std::span<double> values) { fill_normal(values, random); }));
   if (inputs(problem) == 2)

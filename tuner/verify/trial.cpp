@@ -179,6 +179,9 @@ std::vector<Trial> verification_trials(const Problem& problem, std::uint64_t see
       break;
     case Operation::cross_entropy:
     case Operation::cross_entropy_backward:
+    case Operation::cross_entropy_shard:
+    case Operation::cross_entropy_merge:
+    case Operation::cross_entropy_shard_backward:
       for (const Rows rows : {Rows::ordinary, Rows::extreme, Rows::confident})
         if (rows != Rows::confident || !problem.probabilities)
           make([rows](const Problem& few, Random& own) { return cross_entropy_trial(few, rows, own); });

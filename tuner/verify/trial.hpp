@@ -38,6 +38,7 @@ struct Expected {
   std::vector<double> values;   ///< [rows, columns]
   double relative = 0, absolute = 0;
   std::vector<float> slack;  ///< [rows, columns], or empty for none
+  bool statistics = false;   ///< rows are words of a shard, `values` what read_quantities() makes of them
   // Right is what has |got - want| <= absolute + relative |want| + slack.
 
   /// Elements from the first to the start of a row.

@@ -162,6 +162,38 @@ void TrialBuilder::expect_result(std::vector<double> values, double relative, do
                              .slack = std::move(slack)});
 }
 
+void TrialBuilder::expect_statistics(std::vector<double> quantities, std::vector<float> slack,
+                                     std::int64_t words) {
+  trial_.expected.push_back({.tensor = result_,
+                             .dtype = DType::f32,
+                             .rows = static_cast<std::int64_t>(quantities.size()) / words,
+                             .columns = words,
+                             .layout = {.row = words, .batch = 0, .column = 1},
+                             .values = std::move(quantities),
+                             .slack = std::move(slack),
+                             .statistics = true});
+}
+
+void TrialBuilder::set_shard(std::int64_t first_class, std::int64_t classes, std::int64_t ranks) {
+  trial_.arguments.first_class = first_class;
+  trial_.arguments.classes = classes;
+  trial_.arguments.ranks = ranks;
+  trial_.arguments.statistics_words = statistics_words(problem());
+}
+
+void TrialBuilder::add_statistics(std::span<const std::uint32_t> words) {
+  const auto bytes = std::as_bytes(words);
+  add({.name = "statistics",
+       .arguments = {offsetof(Arguments, statistics)},
+       .initial = {bytes.begin(), bytes.end()},
+       .read_only = true});
+}
+
+void TrialBuilder::add_statistics_result() {
+  add_result("statistics_out", offsetof(Arguments, statistics_out), DType::f32,
+             problem().rows * statistics_words(problem()));
+}
+
 void TrialBuilder::expect_status(const TargetStatus& status) { expect_bytes({status_, bytes_of(status)}); }
 
 }  // namespace ce::generator

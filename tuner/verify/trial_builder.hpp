@@ -59,6 +59,15 @@ class TrialBuilder {
   void expect_bytes(ExpectedBytes bytes) { trial_.expected_bytes.push_back(std::move(bytes)); }
   void expect_status(const TargetStatus& status);
 
+  /// Of the last result added: of rows in so many words.
+  void expect_statistics(std::vector<double> quantities, std::vector<float> slack, std::int64_t words);
+  /// The place of the problem's columns among the classes of all shards.
+  void set_shard(std::int64_t first_class, std::int64_t classes, std::int64_t ranks);
+  /// [ranks, rows, statistics_words()], which the kernel reads.
+  void add_statistics(std::span<const std::uint32_t> words);
+  /// The words that it leaves, with poison behind them.
+  void add_statistics_result();
+
   [[nodiscard]] Trial take() { return std::move(trial_); }
 
  private:

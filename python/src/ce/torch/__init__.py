@@ -10,7 +10,7 @@ torch. The same operators without Python around them are ``torch.ops.ce.*``.
 """
 
 from ce._c import NotTuned
-from ce.torch import _registrations
+from ce.torch import _registrations, _vocab_parallel
 from ce.torch._patch import patch, unpatch
 from ce.torch._settings import configure, restore
 from ce.torch.functional import CrossEntropyOutput, cross_entropy, log_softmax, softmax
@@ -18,8 +18,10 @@ from ce.torch.linear import LinearCrossEntropy, linear_cross_entropy, linear_log
 from ce.torch.logprobs import logprobs_and_entropy, selective_log_softmax
 from ce.torch.modules import CrossEntropyLoss, LogSoftmax, Softmax
 from ce.torch.tuning import check, tune
+from ce.torch.vocab_parallel import VocabParallelOutput, vocab_parallel_cross_entropy
 
 _registrations.register()
+_vocab_parallel.register()
 
 __all__ = [
     "CrossEntropyLoss",
@@ -28,6 +30,7 @@ __all__ = [
     "LogSoftmax",
     "NotTuned",
     "Softmax",
+    "VocabParallelOutput",
     "check",
     "configure",
     "cross_entropy",
@@ -41,4 +44,5 @@ __all__ = [
     "softmax",
     "tune",
     "unpatch",
+    "vocab_parallel_cross_entropy",
 ]

@@ -1,0 +1,58 @@
+#pragma once
+/// \file
+/// What a Context is made of. Not installed.
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "cache/cache.hpp"
+#include "ce/chooser.hpp"
+#include "ce/context.hpp"
+#include "ce/gradient_scaling.hpp"
+#include "ce/linear_losses.hpp"
+#include "ce/prepared.hpp"
+#include "ce/rank_agreement.hpp"
+#include "ce/request.hpp"
+#include "ce/statuses.hpp"
+#include "ce/workspaces.hpp"
+
+namespace ce {
+
+struct Context::Impl {
+  explicit Impl(const ContextOptions& given);
+
+  template <AnyOperation Operation>
+  Request bind(const Operation& operation, const typename Operation::Tensors& tensors);
+  bool launch_anew(const Prepared& prepared, Arguments& arguments, Stream stream);
+  void launch(const Prepared& prepared, const Arguments& arguments, Stream stream) {
+    device->launch(prepared.launches.all(), &arguments, sizeof arguments, stream);
+  }
+  bool launch_empty(const Request& request, Stream stream);
+  void wait_to_check(Stream stream);
+  /// \throws Unsupported in a child of fork(), which would wait for threads that only its parent has
+  void require_own_process() const;
+
+  /// Of ranks that share the classes (ranks.cpp). \throws InvalidArgument, DeviceError
+  void agree(const RankCall& call, const Communicator& communicator, Stream stream);
+  /// Scratch memory of such a call. \throws DeviceError, Unsupported where a captured call is the first of all
+  [[nodiscard]] void* memory_of_ranks(Stream stream, const void* output, std::int64_t words);
+
+  const std::uint64_t number;
+  std::unique_ptr<runtime::Device> device;
+  cache::Cache cache;
+  Chooser chooser;
+  Workspaces workspaces;
+  Statuses statuses;
+  GradientScaling scaling{*device, cache};
+  LinearLosses linear;
+  RankAgreements agreements;
+  const std::int64_t capture_bytes;
+  std::once_flag ranks_began;
+  std::optional<Workspaces> of_ranks;
+  const Choice empty{
+      .config = "", .origin = Origin::fallback, .reason = "no rows: nothing to launch", .key = ""};
+};
+
+}  // namespace ce

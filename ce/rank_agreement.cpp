@@ -1,0 +1,90 @@
+#include "ce/rank_agreement.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <string>
+#include <vector>
+
+#include "ce/error.hpp"
+
+namespace ce {
+namespace {
+
+enum Number : std::size_t { rows, columns, first_class };
+constexpr std::array<std::string_view, RankCall::numbers> names{
+    "logits.rows",  "logits.columns", "first_class",   "classes",         "logits.dtype",
+    "target.dtype", "reduction",      "ignore_index",  "label_smoothing", "z_loss",
+    "softcap",      "logit_scale",    "token_scaling", "words of a row"};
+constexpr std::size_t first_amount = 8, last_amount = 12;
+
+std::int64_t bits_of(float amount) { return std::bit_cast<std::int32_t>(amount); }
+
+std::string text_of(std::size_t number, std::int64_t value) {
+  if (number >= first_amount && number <= last_amount)
+    return fmt::to_string(std::bit_cast<float>(static_cast<std::int32_t>(value)));
+  if (names[number].ends_with("dtype")) return std::string(name(static_cast<DType>(value)));
+  if (names[number] == "reduction") return std::string(name(static_cast<Reduction>(value)));
+  return fmt::to_string(value);
+}
+
+}  // namespace
+
+RankCall::RankCall(const CrossEntropy& operation, const CrossEntropy::Tensors& tensors, const Shard& shard,
+                   std::int64_t words)
+    : numbers_{tensors.logits.rows,
+               tensors.logits.columns,
+               shard.first_class,
+               shard.classes,
+               static_cast<std::int64_t>(tensors.logits.dtype),
+               static_cast<std::int64_t>(tensors.target.dtype),
+               static_cast<std::int64_t>(operation.reduction),
+               operation.ignore_index,
+               bits_of(operation.label_smoothing),
+               bits_of(operation.z_loss),
+               bits_of(operation.softcap),
+               bits_of(operation.logit_scale),
+               bits_of(operation.token_scaling),
+               words} {}
+
+RankCall RankCall::of_any_rows() const noexcept {
+  RankCall call = *this;
+  call.numbers_[rows] = 0;
+  return call;
+}
+
+void require_agreement(std::span<const std::int64_t> calls) {
+  const std::size_t ranks = calls.size() / RankCall::numbers;
+  const auto number = [&](std::size_t rank, std::size_t which) {
+    return calls[rank * RankCall::numbers + which];
+  };
+  for (std::size_t rank = 1; rank < ranks; ++rank)
+    for (std::size_t which = 0; which < RankCall::numbers; ++which)
+      if (which != columns && which != first_class && number(rank, which) != number(0, which))
+        throw InvalidArgument(names[which],
+                              fmt::format("{} on rank {}", text_of(which, number(rank, which)), rank),
+                              fmt::format("{}, as on rank 0", text_of(which, number(0, which))));
+
+  struct Classes {
+    std::int64_t first, end;
+    std::size_t rank;
+  };
+  std::vector<Classes> shards;
+  for (std::size_t rank = 0; rank < ranks; ++rank)
+    shards.push_back({number(rank, first_class), number(rank, first_class) + number(rank, columns), rank});
+  std::ranges::sort(shards, {}, &Classes::first);
+  std::int64_t next = 0;
+  for (const Classes& shard : shards) {
+    if (shard.first != next)
+      throw InvalidArgument("first_class", fmt::format("{} on rank {}", shard.first, shard.rank),
+                            fmt::format("{}: every class on one rank", next));
+    next = shard.end;
+  }
+  const std::int64_t classes = number(0, 3);
+  if (next != classes)
+    throw InvalidArgument("classes", fmt::to_string(classes),
+                          fmt::format("{}, as many as the logits of all ranks have", next));
+}
+
+}  // namespace ce

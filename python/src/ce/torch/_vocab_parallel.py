@@ -1,0 +1,250 @@
+"""The operators of cross entropy whose classes ranks share, beside their kernels: fake tensors and autograd."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from ce.torch import _autograd, _native, _settings
+
+_operators = _native.operators
+_library = torch.library.Library("ce", "IMPL")
+_OPERATORS = (
+    "cross_entropy_shard",
+    "cross_entropy_merge",
+    "cross_entropy_shard_backward",
+    "cross_entropy_shard_backward_",
+)
+
+
+class Wanted(NamedTuple):
+    """What a call returns beside the loss."""
+
+    z_loss: bool = False
+    lse: bool = False
+    argmax: bool = False
+    hit: bool = False
+    logprob: bool = False
+    entropy: bool = False
+
+
+class Group(NamedTuple):
+    """Ranks, and what classes this one has."""
+
+    group: Any
+    ranks: int
+    first_class: int
+    classes: int
+
+
+def statistics_words(logits: Tensor, target: Tensor, numbers: tuple[Any, ...], wanted: Wanted) -> int:
+    """32-bit words about each row, as ``ce::CrossEntropyShard::words()`` says."""
+    label_smoothing, softcap = numbers[2], numbers[4]
+    probabilities = target.is_floating_point()
+    sums = 2 if logits.dtype is torch.float32 else 1
+    words = 2 + (2 * sums if probabilities or label_smoothing != 0.0 else 0)
+    words += 0 if probabilities else 1 + int(softcap != 0.0)
+    return words + 2 * int(wanted.argmax or wanted.hit) + int(wanted.entropy)
+
+
+def _neutral(logits: Tensor, target: Tensor, numbers: tuple[Any, ...], wanted: Wanted) -> Tensor:
+    """What a rank says that has no class: padding alone."""
+    words = statistics_words(logits, target, numbers, wanted)
+    one = torch.zeros(words, dtype=torch.float32, device=logits.device)
+    at_maximum = 0
+    if not target.is_floating_point():
+        one[0] = -torch.inf
+        if numbers[4] != 0.0:
+            one[1] = 1.0
+        at_maximum = 1 + int(numbers[4] != 0.0)
+    one[at_maximum] = -torch.inf
+    if wanted.argmax or wanted.hit:
+        one[-2] = -torch.inf
+        one[-1:].view(torch.int32)[:] = 2**31 - 1
+    return one.expand(logits.shape[0], words).contiguous()
+
+
+def _gathered(statistics: Tensor, group: Group) -> Tensor:
+    """[ranks x rows, words], rank after rank."""
+    if group.ranks == 1:
+        return statistics
+    if torch.compiler.is_compiling():
+        from torch.distributed import _functional_collectives as collectives
+
+        return collectives.wait_tensor(collectives.all_gather_tensor(statistics, 0, group.group))
+    rows, words = statistics.shape
+    gathered = statistics.new_empty(group.ranks * rows, words)
+    dist.all_gather_into_tensor(gathered, statistics, group=group.group)
+    return gathered
+
+
+def merged(
+    logits: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    row_weight: Tensor | None,
+    divisor: Tensor | None,
+    numbers: tuple[Any, ...],
+    f32_loss: bool,
+    wanted: Wanted,
+    group: Group,
+) -> tuple[Tensor, ...]:
+    """Loss, z-loss, lse, argmax, hit, log-probability and entropy, empty where not wanted; and the merged statistics."""
+    place = (group.first_class, group.classes)
+    if logits.shape[1] == 0:
+        own = _neutral(logits, target, numbers, wanted)
+    else:
+        flags = (wanted.lse, wanted.argmax or wanted.hit, wanted.entropy)
+        own = _operators.cross_entropy_shard(logits, target, weight, None, None, None, *numbers, *place, *flags)
+    everything = _gathered(own, group)
+    # The logits say the dtype, and how many rows there are.
+    like = logits if logits.shape[1] > 0 else logits.new_empty(logits.shape[0], 1)
+    if target.is_floating_point():
+        target = target if target.shape[1] > 0 else torch.empty_like(like)
+    return _operators.cross_entropy_merge(
+        like,
+        target,
+        weight,
+        everything,
+        row_weight,
+        None,
+        divisor,
+        *numbers,
+        f32_loss,
+        group.classes,
+        group.ranks,
+        *wanted,
+    )
+
+
+class VocabParallelCrossEntropy(torch.autograd.Function):
+    """Saves this rank's logits and a few words a row. The backward asks nothing of other ranks."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        logits: Tensor,
+        target: Tensor,
+        weight: Tensor | None,
+        upstream: Tensor | None,
+        row_weight: Tensor | None,
+        divisor: Tensor | None,
+        numbers: tuple[Any, ...],
+        f32_loss: bool,
+        wanted: Wanted,
+        group: Group,
+        in_place: bool,
+    ) -> tuple[Tensor, ...]:
+        valid = logits[:, : max(0, min(logits.shape[1], group.classes - group.first_class))]
+        shard_target = target[:, : valid.shape[1]] if target.is_floating_point() else target
+        loss, z_loss, lse, argmax, hit, logprob, entropy, statistics = merged(
+            valid, shard_target, weight, row_weight, divisor, numbers, f32_loss, wanted, group
+        )
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(logits, target, weight, upstream, row_weight, divisor, statistics)
+        ctx.numbers, ctx.group, ctx.in_place, ctx.wanted = numbers, group, in_place, wanted
+        constant = [z_loss, argmax, hit, logprob]
+        if not wanted.lse:
+            constant.append(lse)
+        if not wanted.entropy:
+            constant.append(entropy)
+        ctx.mark_non_differentiable(*constant)
+        return loss, z_loss, lse, argmax, hit, logprob, entropy
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        of_loss, _, of_lse, _, _, _, of_entropy = grads
+        none = (None,) * 10
+        if of_loss is None and of_lse is None and of_entropy is None:
+            return None, *none
+        logits, target, weight, upstream, row_weight, divisor, statistics = ctx.saved_tensors
+        factor = logits.new_zeros((), dtype=torch.float32) if of_loss is None else of_loss
+        if upstream is not None:
+            factor = factor * upstream
+        group, columns = ctx.group, logits.shape[1]
+        valid = max(0, min(columns, group.classes - group.first_class))
+        grad = logits if ctx.in_place else torch.empty_like(logits)
+        if valid < columns:
+            grad[:, valid:].zero_()
+        if valid > 0:
+            part = grad[:, :valid]
+            if not ctx.in_place:
+                part.copy_(logits[:, :valid]) if valid < columns else None
+            own_target = target[:, :valid] if target.is_floating_point() else target
+            arguments = (
+                own_target,
+                weight,
+                statistics,
+                factor.contiguous(),
+                of_entropy,
+                of_lse,
+                row_weight,
+                None,
+                divisor,
+            )
+            place = (group.first_class, group.classes)
+            if ctx.in_place or valid < columns:
+                _operators.cross_entropy_shard_backward_(part, *arguments, *ctx.numbers, *place)
+            else:
+                grad = _operators.cross_entropy_shard_backward(logits, *arguments, *ctx.numbers, *place)
+        return _autograd.once(grad, "vocab_parallel_cross_entropy"), *none
+
+
+# ---- fake tensors ----------------------------------------------------------------------------------------
+
+
+def _fake_shard(logits: Tensor, target: Tensor, weight: Tensor | None, *rest: Any) -> Tensor:
+    numbers, (_, _, _, argmax, entropy) = rest[3:10], rest[10:]
+    wanted = Wanted(argmax=argmax, entropy=entropy)
+    return logits.new_empty((logits.shape[0], statistics_words(logits, target, numbers, wanted)), dtype=torch.float32)
+
+
+def _fake_merge(
+    logits: Tensor, target: Tensor, weight: Tensor | None, statistics: Tensor, *rest: Any
+) -> tuple[Tensor, ...]:
+    numbers, (f32_loss, _, _, *flags) = rest[3:10], rest[10:]
+    rows = logits.shape[0]
+    losses: tuple[int, ...] = (rows,) if numbers[1] == 0 else ()
+    loss_dtype = torch.float32 if f32_loss else logits.dtype
+    dtypes = (loss_dtype, torch.float32, torch.int64, torch.bool, torch.float32, torch.float32)
+    sizes = (losses, *((rows,),) * 5)
+    others = (logits.new_empty(size if flag else (0,), dtype=dtype) for size, flag, dtype in zip(sizes, flags, dtypes))
+    merged = logits.new_empty((rows, statistics.shape[1]), dtype=torch.float32)
+    return logits.new_empty(losses, dtype=loss_dtype), *others, merged
+
+
+def _fake_backward(logits: Tensor, *rest: Any) -> Tensor:
+    return torch.empty_like(logits)
+
+
+def _fake_nothing(*arguments: Any) -> None:
+    return None
+
+
+def _on_host(op: str) -> Any:
+    twin = getattr(_operators, "_" + op)
+
+    def run(logits: Tensor, *rest: Any) -> Any:
+        if not _settings.on_host:
+            raise ValueError(
+                f"ce::{op}: logits are on the CPU; expected a CUDA tensor, or ce.torch.configure(cpu='host')"
+            )
+        made = twin(logits, *rest)
+        if op != "cross_entropy_merge":
+            return made
+        empty = _fake_merge(logits, *rest)
+        return tuple(nothing if one is None else one for one, nothing in zip(made, empty))
+
+    return run
+
+
+def register() -> None:
+    """Called once, by the import of ``ce.torch``."""
+    fakes = (_fake_shard, _fake_merge, _fake_backward, _fake_nothing)
+    for op, fake in zip(_OPERATORS, fakes):
+        _library.impl(op, _on_host(op), "CPU")
+        torch.library.register_fake("ce::" + op, fake)
+        torch.library.register_fake("ce::_" + op, fake)

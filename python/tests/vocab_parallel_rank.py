@@ -1,0 +1,187 @@
+"""One rank of test_vocab_parallel.py: every call on its shard against ce.torch.cross_entropy on all classes."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+
+import torch
+import torch.distributed as dist
+
+import ce.torch as ct
+
+ROWS, CLASSES = 10, 77
+IGNORED = -100
+
+
+def shards(ranks: int, uneven: bool) -> list[int]:
+    """Where the classes of each rank begin, and end."""
+    if not uneven:
+        width = -(-CLASSES // ranks)  # the last rank has padding
+        return [rank * width for rank in range(ranks + 1)]
+    return [0, *(5 + 7 * rank for rank in range(ranks - 1)), CLASSES]
+
+
+def cases():
+    """Options, and what else a call is given; together they cover pairs of most."""
+    yield {}, {}
+    yield {"reduction": "sum", "label_smoothing": 0.1, "z_loss": 1e-2}, {"weight": True}
+    yield {"reduction": "none", "softcap": 5.0, "logit_scale": 0.7}, {"row_weight": True, "uneven": True}
+    yield {"label_smoothing": 0.2, "softcap": 30.0}, {"dtype": torch.bfloat16, "weight": True, "uneven": True}
+    yield {"reduction": "none", "token_scaling": 1.0}, {"dtype": torch.float16}
+    yield {"label_smoothing": 0.1}, {"probabilities": True, "uneven": True}
+    yield {"z_loss": 1e-3}, {"dtype": torch.bfloat16, "divisor": True, "uneven": True}
+    yield {"reduction": "none", "z_loss": 1e-3}, {"return_lse": True, "upstream": True}
+    yield {}, {"inplace_backward": True, "dtype": torch.bfloat16}
+
+
+def check(device, options, given):
+    ranks, rank = dist.get_world_size(), dist.get_rank()
+    dtype = given.get("dtype", torch.float32)
+    generator = torch.Generator().manual_seed(7)
+    whole = (3 * torch.randn(ROWS, CLASSES, generator=generator)).to(device, dtype)
+    target = torch.randint(0, CLASSES, (ROWS,), generator=generator)
+    target[0], target[1], target[3] = 0, CLASSES - 1, IGNORED
+    target = target.to(device)
+    if given.get("probabilities"):
+        target = torch.softmax(torch.randn(ROWS, CLASSES, generator=generator), -1).to(device, dtype)
+    options = dict(options)
+    if given.get("weight"):
+        options["weight"] = (torch.rand(CLASSES, generator=generator) + 0.5).to(device)
+    if given.get("row_weight"):
+        options["row_weight"] = torch.rand(ROWS, generator=generator).to(device)
+    if given.get("divisor"):
+        options["divisor"] = 5.0
+    if given.get("upstream"):
+        options["upstream"] = torch.rand(ROWS, generator=generator).to(device)
+    wants_lse = bool(given.get("return_lse"))
+
+    bounds = shards(ranks, bool(given.get("uneven")))
+    first, end = bounds[rank], bounds[rank + 1]
+    padded = torch.cat([whole, torch.full((ROWS, max(0, end - CLASSES)), 9.0, dtype=dtype, device=device)], -1)
+    own = padded[:, first:end].contiguous().requires_grad_()
+    own_target = target
+    if given.get("probabilities"):
+        own_target = target[:, first:end].contiguous()
+    place = {"first_class": first, "classes": CLASSES}
+    if given.get("inplace_backward"):
+        place["inplace_backward"] = True
+    made = ct.vocab_parallel_cross_entropy(own, own_target, **options, **place, loss_dtype=torch.float32,
+                                           return_lse=wants_lse)  # fmt: skip
+    whole.requires_grad_()
+    want = ct.cross_entropy(whole, target, **options, loss_dtype=torch.float32, return_lse=wants_lse)
+    loss, wanted_loss = (made.loss, want.loss) if wants_lse else (made, want)
+    factor = torch.linspace(0.5, 2, loss.numel(), device=device).reshape(loss.shape)
+    total, wanted_total = (loss * factor).sum(), (wanted_loss * factor).sum()
+    if wants_lse:
+        torch.testing.assert_close(made.lse, want.lse)
+        total, wanted_total = total + made.lse.sum(), wanted_total + want.lse.sum()
+    torch.testing.assert_close(loss, wanted_loss, rtol=2e-5, atol=1e-5)
+    total.backward()
+    wanted_total.backward()
+    tolerance = {torch.float32: 2e-5, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}[dtype]
+    valid = max(0, min(end, CLASSES) - first)
+    torch.testing.assert_close(own.grad[:, :valid], whole.grad[:, first : first + valid], rtol=tolerance, atol=1e-5)
+    assert not own.grad[:, valid:].any()
+    bits = loss.detach().float().reshape(-1)
+    everyones = [torch.empty_like(bits) for _ in range(ranks)]
+    dist.all_gather(everyones, bits)
+    assert all(torch.equal(one, everyones[0]) for one in everyones)
+
+
+def check_outputs(device):
+    """Each output, and the gradient of the entropy."""
+    ranks, rank = dist.get_world_size(), dist.get_rank()
+    generator = torch.Generator().manual_seed(3)
+    whole = torch.randn(ROWS, 12 * ranks, generator=generator).to(device)
+    target = torch.randint(0, 12 * ranks, (ROWS,), generator=generator).to(device)
+    own = whole[:, 12 * rank : 12 * rank + 12].contiguous().requires_grad_()
+    flags = {f"return_{name}": True for name in ("z_loss", "lse", "argmax", "hit", "logprob", "entropy")}
+    made = ct.vocab_parallel_cross_entropy(own, target, z_loss=0.1, **flags)
+    reference = whole.clone().requires_grad_()
+    logp = torch.log_softmax(reference, -1)
+    entropy = -(logp.exp() * logp).sum(-1)
+    torch.testing.assert_close(made.entropy, entropy)
+    torch.testing.assert_close(made.logprob, logp.gather(-1, target[:, None])[:, 0])
+    assert torch.equal(made.argmax, whole.argmax(-1))
+    assert torch.equal(made.hit, whole.argmax(-1) == target)
+    (made.entropy * target).sum().backward()
+    (entropy * target).sum().backward()
+    torch.testing.assert_close(own.grad, reference.grad[:, 12 * rank : 12 * rank + 12], rtol=2e-5, atol=1e-5)
+
+
+def check_refusals(device):
+    rank = dist.get_rank()
+    logits, target = torch.randn(4, 8, device=device), torch.zeros(4, dtype=torch.long, device=device)
+    for other, words in (
+        ({"label_smoothing": 0.1 * rank}, "label_smoothing is 0.1 on rank 1; expected 0, as on rank 0"),
+        ({"first_class": 0}, "first_class is 0 on rank"),
+        ({"classes": 100}, "classes is 100; expected"),
+    ):
+        try:
+            ct.vocab_parallel_cross_entropy(logits, target, **other)
+        except ValueError as error:
+            assert words in str(error), error
+        else:
+            raise AssertionError(f"{other} was not refused")
+
+
+def check_dtensor(device):
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import DTensor, Replicate, Shard
+
+    ranks, rank = dist.get_world_size(), dist.get_rank()
+    mesh = init_device_mesh(device.type, (ranks,))
+    torch.manual_seed(5)
+    whole, target = torch.randn(ROWS, 6 * ranks).to(device), torch.arange(ROWS).to(device) % (6 * ranks)
+    own = whole[:, 6 * rank : 6 * rank + 6].contiguous()
+    loss = ct.vocab_parallel_cross_entropy(DTensor.from_local(own, mesh, [Shard(-1)]), target)
+    torch.testing.assert_close(loss, torch.nn.functional.cross_entropy(whole, target))
+    try:
+        ct.vocab_parallel_cross_entropy(DTensor.from_local(whole, mesh, [Replicate()]), target)
+    except ValueError as error:
+        assert "Shard(-1)" in str(error)
+    else:
+        raise AssertionError("replicated logits were not refused")
+
+
+def check_compiled(device):
+    ranks, rank = dist.get_world_size(), dist.get_rank()
+    torch.manual_seed(2)
+    whole, target = torch.randn(ROWS, 16 * ranks).to(device), torch.arange(ROWS).to(device)
+    own = whole[:, 16 * rank : 16 * rank + 16].contiguous().requires_grad_()
+
+    @torch.compile(fullgraph=True, backend="aot_eager")
+    def loss_of(logits):
+        return ct.vocab_parallel_cross_entropy(logits, target, group=dist.group.WORLD, label_smoothing=0.1)
+
+    loss = loss_of(own)
+    loss.backward()
+    whole.requires_grad_()
+    want = torch.nn.functional.cross_entropy(whole, target, label_smoothing=0.1)
+    want.backward()
+    torch.testing.assert_close(loss, want)
+    torch.testing.assert_close(own.grad, whole.grad[:, 16 * rank : 16 * rank + 16])
+
+
+def main() -> None:
+    kind, what = sys.argv[1:]
+    dist.init_process_group("nccl" if kind == "cuda" else "gloo")
+    device = torch.device("cuda", dist.get_rank()) if kind == "cuda" else torch.device("cpu")
+    if kind == "cuda":
+        torch.cuda.set_device(device)
+    ct.configure(policy="lookup", cpu="host")
+    if what == "results":
+        for options, given in itertools.islice(cases(), None):
+            check(device, options, given)
+        check_outputs(device)
+    elif what == "refusals":
+        check_refusals(device)
+    elif what == "dtensor":
+        check_dtensor(device)
+    elif what == "compiled":
+        check_compiled(device)
+    dist.destroy_process_group()
+
+
+main()
