@@ -1,4 +1,4 @@
-"""Cross entropy of classes that ranks share: forward and backward beside a copy of the shard, in one CUDA graph each.
+"""Cross entropy of classes that ranks share: forward and backward in a CUDA graph, beside a copy of the shard.
 
     torchrun --nproc-per-node=2 bench/ranks.py --out ranks.json
 
@@ -65,7 +65,13 @@ def measure(rows: int, classes: int, turns: int) -> dict[str, object]:
     columns = classes // ranks
     torch.manual_seed(rank)
     logits = (2 * torch.randn(rows, columns, device="cuda")).bfloat16().requires_grad_()
-    target = torch.randint(0, classes, (rows,), device="cuda", generator=torch.Generator("cuda").manual_seed(1))
+    target = torch.randint(
+        0,
+        classes,
+        (rows,),
+        device="cuda",
+        generator=torch.Generator("cuda").manual_seed(1),
+    )
     out = torch.empty_like(logits)
 
     def copy() -> None:
@@ -84,7 +90,9 @@ def measure(rows: int, classes: int, turns: int) -> dict[str, object]:
         logits.grad = None
         spread = DTensor.from_local(logits, mesh, [Shard(-1)])
         with loss_parallel():
-            F.cross_entropy(spread.float(), DTensor.from_local(target, mesh, [Replicate()])).backward()
+            F.cross_entropy(
+                spread.float(), DTensor.from_local(target, mesh, [Replicate()])
+            ).backward()
 
     plain = step()
     plain()
@@ -95,7 +103,7 @@ def measure(rows: int, classes: int, turns: int) -> dict[str, object]:
     torch.cuda.synchronize()
     peak = torch.cuda.max_memory_allocated() - before
     runs = {
-        "copy": captured(copy),
+        "copy": copy,
         "ce": captured(plain),
         "ce, eager": plain,
         "ce, smoothing": captured(step(label_smoothing=0.1)),
@@ -103,20 +111,27 @@ def measure(rows: int, classes: int, turns: int) -> dict[str, object]:
     }
     for name in ("ce, eager", "loss_parallel, eager"):
         runs[name]()
-    times = {name: statistics.median(samples) for name, samples in in_turns(runs, turns).items()}
+    times = {
+        name: statistics.median(samples)
+        for name, samples in in_turns(runs, turns).items()
+    }
     grad_bytes = logits.numel() * logits.element_size()
     return {
         "rows": rows,
         "classes": classes,
         "ranks": ranks,
         "ms": {name: round(time, 4) for name, time in times.items()},
-        "over_copy": {name: round(time / times["copy"], 3) for name, time in times.items()},
+        "over_copy": {
+            name: round(time / times["copy"], 3) for name, time in times.items()
+        },
         "bytes_beyond_gradient_a_row": round((peak - grad_bytes) / rows, 1),
     }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", type=Path)
     parser.add_argument("--turns", type=int, default=30)
     options = parser.parse_args()
@@ -135,7 +150,9 @@ def main() -> None:
             "nccl": ".".join(map(str, torch.cuda.nccl.version())),
             "date": date.today().isoformat(),
         }
-        options.out.write_text(json.dumps({**about, "results": results}, indent=1) + "\n")
+        options.out.write_text(
+            json.dumps({**about, "results": results}, indent=1) + "\n"
+        )
     dist.destroy_process_group()
 
 

@@ -69,7 +69,7 @@ ShardStatistics shard_statistics(const CrossEntropyInputs& in, std::int64_t row,
   const std::int64_t target = in.targets.empty() ? -1 : in.targets[static_cast<std::size_t>(row)];
   ShardStatistics of{.target = -infinity, .largest = -infinity, .argmax = two_to_31 - 1};
   of.max = of.lse = of.log_sum = -infinity;
-  std::vector<double> left;
+  std::vector<double> left, parts, all;
   for (std::int64_t column = first; column < first + count; ++column) {
     const auto i = static_cast<std::size_t>(column);
     const double x = in.logits[at + i], y = in.scale * x / in.cap;
@@ -81,6 +81,8 @@ ShardStatistics shard_statistics(const CrossEntropyInputs& in, std::int64_t row,
                                                              in.smoothing / static_cast<double>(in.columns));
     of.weight += part;
     if (part != 0) of.dot += part * z;
+    parts.push_back(part);
+    all.push_back(z);
     // The target's own NaN is found where all is merged.
     if (std::isnan(x) ? of.argmax >= 0 && column != target : x > of.largest && of.argmax >= 0) {
       of.largest = std::isnan(x) ? infinity : x;
@@ -94,6 +96,8 @@ ShardStatistics shard_statistics(const CrossEntropyInputs& in, std::int64_t row,
     }
   }
   const double shift = of.max == -infinity ? 0 : of.max;
+  for (std::size_t i = 0; i < all.size(); ++i)
+    if (parts[i] != 0) of.dot_below += parts[i] * (all[i] - shift);
   double sum = 0, moment = 0;
   for (const double each : left) {
     const double power = std::exp(each - shift);
@@ -125,7 +129,7 @@ std::vector<std::uint32_t> words_of(const ShardStatistics& row, const Problem& p
     if (quantity == &ShardStatistics::target)
       put(row.target / static_cast<double>(exponents.unit));
     else if (quantity == &ShardStatistics::dot)
-      put(row.dot - row.weight * shift);
+      put(row.dot_below + row.weight * (maximum - shift));
     else if (quantity == &ShardStatistics::entropy)
       put(sum == 0 ? 0 : sum * (log_sum - row.entropy) * exponents.of_e());
     else

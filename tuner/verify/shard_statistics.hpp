@@ -19,6 +19,7 @@ struct ShardStatistics {
   double lse = 0;                ///< without the target
   double log_sum = 0;            ///< the same, less the maximum where that is finite
   double dot = 0, weight = 0;    ///< sums of w z and w, or of w p' z and w p'; with the target
+  double dot_below = 0;          ///< the former of z less the maximum, in which nothing cancels
   double entropy = 0;            ///< of the classes without the target among themselves
   double largest = 0;            ///< logit
   std::int64_t argmax = 0;       ///< among the classes of all shards; less 2^31 where that logit is NaN

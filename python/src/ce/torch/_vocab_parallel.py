@@ -157,6 +157,9 @@ class VocabParallelCrossEntropy(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         of_loss, _, of_lse, _, _, _, of_entropy = grads
+        # Compiled code has zeros in place of None.
+        of_lse = of_lse if ctx.wanted.lse else None
+        of_entropy = of_entropy if ctx.wanted.entropy else None
         none = (None,) * 10
         if of_loss is None and of_lse is None and of_entropy is None:
             return None, *none
