@@ -16,7 +16,9 @@
 namespace ce::generator {
 namespace {
 
-bool serves_merges(const Problem& problem) { return problem.operation == Operation::cross_entropy_merge; }
+bool serves_merges(const Problem& problem) {
+  return problem.operation == Operation::cross_entropy_merge && !problem.strided;
+}
 bool serves_rows(const Problem& problem) {
   return !is_ceiling(problem.operation) && !serves_merges(problem) && !problem.strided;
 }

@@ -13,7 +13,7 @@ import torch
 from ce import _files
 
 
-@pytest.mark.parametrize("what", ["results", "refusals", "dtensor", "compiled"])
+@pytest.mark.parametrize("what", ["results", "refusals", "dtensor", "integrations", "compiled"])
 @pytest.mark.parametrize("kind, ranks", [("host", 2), ("host", 3), ("cuda", 2)])
 def test_ranks_have_the_results_of_one(kind, ranks, what, tmp_path):
     if kind == "cuda" and torch.cuda.device_count() < ranks:

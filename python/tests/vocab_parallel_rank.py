@@ -145,6 +145,46 @@ def check_dtensor(device):
         raise AssertionError("replicated logits were not refused")
 
 
+def check_integrations(device):
+    import types
+
+    from ce.torch.integrations import flash_attn, megatron, transformer_engine
+
+    ranks, rank = dist.get_world_size(), dist.get_rank()
+    classes = 10 * ranks
+    torch.manual_seed(4)
+    whole = torch.randn(5, 2, classes).to(device)
+    target = torch.randint(0, classes, (5, 2)).to(device)
+    own = whole[..., 10 * rank : 10 * rank + 10].contiguous()
+    nll = torch.nn.functional.cross_entropy(whole.movedim(-1, 1), target, reduction="none")
+
+    modules = {name: types.ModuleType(name) for name in ("megatron", "megatron.core", "megatron.core.user")}
+    for name, (home, _) in megatron._PLACES.items():
+        modules[home] = types.ModuleType(home)
+        original = lambda *_: None  # noqa: E731
+        setattr(modules[home], name, original)
+        setattr(modules["megatron.core.user"], name, original)
+    sys.modules.update(modules)
+    with megatron.patch():
+        user = modules["megatron.core.user"]
+        torch.testing.assert_close(user.fused_vocab_parallel_cross_entropy(own, target, dist.group.WORLD), nll)
+        # Megatron-Core on one rank: the target keeps 1 - s + s / classes with s = 0.1 classes / (classes - 1).
+        share = 0.1 * classes / (classes - 1)
+        smooth = -torch.log_softmax(whole, -1).mean(-1)
+        want = (1 - share) * nll + share * smooth
+        torch.testing.assert_close(user.vocab_parallel_cross_entropy(own, target, 0.1), want)
+    assert user.fused_vocab_parallel_cross_entropy(own, target) is None
+    group = dist.group.WORLD
+    torch.testing.assert_close(transformer_engine.parallel_cross_entropy(own, target, dist_process_group=group), nll)
+    mean = transformer_engine.parallel_cross_entropy(own, target, reduce_loss=True, dist_process_group=group)
+    torch.testing.assert_close(mean, nll.mean())
+    flat = own.reshape(-1, 10)
+    loss, z_loss = flash_attn.cross_entropy_loss(flat, target.reshape(-1), lse_square_scale=0.1, process_group=group)
+    squares = 0.1 * torch.logsumexp(whole, -1).square().reshape(-1)
+    torch.testing.assert_close(z_loss, squares)
+    torch.testing.assert_close(loss, nll.reshape(-1) + squares)
+
+
 def check_compiled(device):
     ranks, rank = dist.get_world_size(), dist.get_rank()
     torch.manual_seed(2)
@@ -179,6 +219,8 @@ def main() -> None:
         check_refusals(device)
     elif what == "dtensor":
         check_dtensor(device)
+    elif what == "integrations":
+        check_integrations(device)
     elif what == "compiled":
         check_compiled(device)
     dist.destroy_process_group()

@@ -59,6 +59,7 @@ TEST(Config, TextFormIsWhatPeopleType) {
       {{.variant = "elementwise", .warps = 4, .vec = 8, .tile = 1024, .store = 2},
        "elementwise/warps=4,vec=8,tile=1024,load=ca,store=cs"},
       {{.variant = "strided", .warps = 4, .tile = 8, .load = 1}, "strided/warps=4,tile=8,load=cg,store=wb"},
+      {{.variant = "merge", .warps = 2}, "merge/warps=2"},
       {{.variant = "bandwidth", .warps = 8, .vec = 8, .tile = 8192, .load = 2, .store = 2},
        "bandwidth/warps=8,vec=8,tile=8192,load=cs,store=cs"},
   };
@@ -119,7 +120,10 @@ std::vector<Problem> operations() {
           {.operation = Operation::cross_entropy},
           {.operation = Operation::cross_entropy, .gradient = true},
           {.operation = Operation::cross_entropy, .gradient = true, .probabilities = true},
-          {.operation = Operation::cross_entropy_backward, .gradient = true}};
+          {.operation = Operation::cross_entropy_backward, .gradient = true},
+          {.operation = Operation::cross_entropy_shard},
+          {.operation = Operation::cross_entropy_merge},
+          {.operation = Operation::cross_entropy_shard_backward, .gradient = true}};
 }
 
 /// In every dtype and layout.
@@ -337,7 +341,7 @@ TEST(Variants, AnUnknownNameListsTheKnown) {
     EXPECT_EQ(std::string(error.what()),
               "variant is \"whatever\"; expected one of warp, block, two_pass, cluster, pipeline, "
               "pipeline_decoupled, persistent, "
-              "persistent_reduce, split, elementwise, strided, bandwidth");
+              "persistent_reduce, split, elementwise, strided, merge, bandwidth");
   }
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -92,7 +93,7 @@ def merged(
     wanted: Wanted,
     group: Group,
 ) -> tuple[Tensor, ...]:
-    """Loss, z-loss, lse, argmax, hit, log-probability and entropy, empty where not wanted; and the merged statistics."""
+    """Loss, z-loss, lse, argmax, hit, log-probability and entropy, empty where not wanted; then merged statistics."""
     place = (group.first_class, group.classes)
     if logits.shape[1] == 0:
         own = _neutral(logits, target, numbers, wanted)
@@ -246,7 +247,7 @@ def _on_host(op: str) -> Any:
 
 def register() -> None:
     """Called once, by the import of ``ce.torch``."""
-    fakes = (_fake_shard, _fake_merge, _fake_backward, _fake_nothing)
+    fakes: tuple[Callable[..., Any], ...] = (_fake_shard, _fake_merge, _fake_backward, _fake_nothing)
     for op, fake in zip(_OPERATORS, fakes):
         _library.impl(op, _on_host(op), "CPU")
         torch.library.register_fake("ce::" + op, fake)

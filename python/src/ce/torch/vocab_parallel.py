@@ -172,8 +172,8 @@ def _local(logits: Tensor, target: Tensor, group: Any) -> tuple[Tensor, Tensor, 
         not isinstance(placement, Replicate) for i, placement in enumerate(logits.placements) if i not in spread
     ):
         raise ValueError(
-            f"{_NAME}: logits have the placements {logits.placements}; expected Shard(-1) on one dimension of the mesh: "
-            "ranks that each hold all classes would count every class once a rank"
+            f"{_NAME}: logits have the placements {logits.placements}; expected Shard(-1) on one dimension of the "
+            "mesh: ranks that each hold all classes would count every class once a rank"
         )
     if isinstance(target, DTensor):
         target = target.to_local() if target.is_floating_point() else target.full_tensor()

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ce.torch import _autograd, functional
-from ce.torch.integrations._shared import refuse_group
+from ce.torch.vocab_parallel import vocab_parallel_cross_entropy
 
 __all__ = ["CrossEntropyLoss", "cross_entropy_loss"]
 
@@ -33,23 +33,34 @@ def cross_entropy_loss(
             labels alone. With label_smoothing or inplace_backward it is computed again.
         lse_square_scale: the factor of the z-loss.
         inplace_backward: the gradient takes the memory of the logits, in the backward.
-        process_group: None; logits that ranks share are not supported yet.
+        process_group: the ranks whose logits are equal shares of the classes; None: each has all classes. The logsumexp
+            is computed then, whatever precomputed_lse is.
 
     Returns:
         Losses with their z-losses, and z-losses alone: float32 [rows] each, 0 in rows left out. The second has no
         gradient.
 
     Raises:
-        NotImplementedError: a process group.
         ValueError, TypeError: see :func:`ce.torch.cross_entropy`.
     """
-    refuse_group("cross_entropy_loss", process_group)
     options: dict[str, Any] = {
         "ignore_index": ignore_index,
         "label_smoothing": label_smoothing,
         "z_loss": lse_square_scale,
         "logit_scale": logit_scale,
     }
+    if process_group is not None:
+        shared = vocab_parallel_cross_entropy(
+            logits,
+            labels,
+            group=process_group,
+            reduction="none",
+            loss_dtype=torch.float32,
+            inplace_backward=inplace_backward,
+            return_z_loss=True,
+            **options,
+        )
+        return shared.loss, shared.z_loss.detach()
     if inplace_backward and logits.requires_grad and functional.has_kernels_for(logits):
         loss, z_loss = _OverLogits.apply(logits, labels, options)
         return loss, torch.zeros_like(loss) if z_loss is None else z_loss
@@ -120,7 +131,6 @@ class CrossEntropyLoss(nn.Module):
         super().__init__()
         if reduction not in ("mean", "none", "sum"):
             raise NotImplementedError(f"CrossEntropyLoss: reduction is {reduction!r}; expected 'mean', 'none' or 'sum'")
-        refuse_group("CrossEntropyLoss", process_group)
         self.ignore_index = ignore_index
         self.reduction = reduction
         self.label_smoothing = label_smoothing
@@ -136,7 +146,7 @@ class CrossEntropyLoss(nn.Module):
         The gradient of a mean and a sum comes from the same pass as the loss, unless it is to take the memory of the
         logits in the backward.
         """
-        if self.reduction == "none" or self.inplace_backward:
+        if self.reduction == "none" or self.inplace_backward or self.process_group is not None:
             loss, z_loss = cross_entropy_loss(
                 input,
                 target,
@@ -146,6 +156,7 @@ class CrossEntropyLoss(nn.Module):
                 self.lse_square_scale,
                 self.ignore_index,
                 self.inplace_backward,
+                self.process_group,
             )
             if self.reduction == "mean":
                 count = (target != self.ignore_index).sum()

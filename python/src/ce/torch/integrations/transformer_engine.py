@@ -1,4 +1,4 @@
-"""The cross entropy of TransformerEngine with its own signatures, for logits that are whole on each rank.
+"""The cross entropy of TransformerEngine with its own signatures, also for logits whose classes ranks share.
 
 The losses are in float32, as there; the gradient is in the dtype of the logits, where newer versions have float32.
 """
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ce.torch import functional
 from ce.torch.integrations._shared import classes_second, mean_over, refuse_group
+from ce.torch.vocab_parallel import vocab_parallel_cross_entropy
 
 __all__ = ["cross_entropy_backward", "cross_entropy_forward", "parallel_cross_entropy"]
 
@@ -33,20 +34,29 @@ def parallel_cross_entropy(
         inp: logits, [batch, length, classes] or [length, batch, classes].
         target: class indices, of the sizes of `inp` without the classes.
         reduce_loss: the mean over the rows that are not left out (0 where there are none), instead of one loss a row.
-        dist_process_group: None; logits that ranks share are not supported yet.
+        dist_process_group: the ranks whose logits are equal shares of the classes; None: each has all classes.
         is_cg_capturable: without meaning: every call can be captured.
 
     Returns:
         Float32: a number, or the sizes of the target.
 
     Raises:
-        NotImplementedError: a process group.
         ValueError, TypeError: see :func:`ce.torch.cross_entropy`.
     """
-    refuse_group("parallel_cross_entropy", dist_process_group, "dist_process_group")
     if _input is not None:
         warnings.warn("parallel_cross_entropy: _input is deprecated; name it inp", FutureWarning, stacklevel=2)
         inp = _input
+    if dist_process_group is not None:
+        return vocab_parallel_cross_entropy(
+            inp,
+            target,
+            group=dist_process_group,
+            ignore_index=ignore_idx,
+            label_smoothing=label_smoothing,
+            reduction="mean" if reduce_loss else "none",
+            divisor=(target != ignore_idx).sum().clamp(min=1) if reduce_loss else None,
+            loss_dtype=torch.float32,
+        )
     rows = classes_second(inp)
     if reduce_loss:
         count = (target != ignore_idx).sum().clamp(min=1)

@@ -1,0 +1,115 @@
+"""The vocabulary-parallel cross entropy of Megatron-Core with its own signatures.
+
+Losses are in float32, one a token, and the gradient is in the dtype of the logits. Label smoothing is that of one rank
+with all classes: Megatron-Core's own spreads it over the classes of each shard, so that its loss depends on how many
+ranks there are.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import TracebackType
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from ce.torch.vocab_parallel import vocab_parallel_cross_entropy as _cross_entropy
+
+__all__ = ["fused_vocab_parallel_cross_entropy", "patch", "vocab_parallel_cross_entropy"]
+
+
+def _group(tp_group: Any) -> Any:
+    if tp_group is not None:
+        return tp_group
+    state = sys.modules.get("megatron.core.parallel_state")
+    return None if state is None else state.get_tensor_model_parallel_group()
+
+
+def vocab_parallel_cross_entropy(
+    vocab_parallel_logits: Tensor, target: Tensor, label_smoothing: float = 0.0, tp_group: Any = None
+) -> Tensor:
+    """``megatron.core.tensor_parallel.vocab_parallel_cross_entropy``.
+
+    Args:
+        vocab_parallel_logits: [length, batch, classes of this rank].
+        target: [length, batch] class indices among all classes.
+        label_smoothing: spread over all classes but the target's, as in Megatron-Core on one rank.
+        tp_group: the ranks; None: Megatron-Core's tensor-parallel group, else the default group.
+
+    Returns:
+        Float32 [length, batch].
+
+    Raises:
+        ValueError: see :func:`ce.torch.vocab_parallel_cross_entropy`.
+    """
+    group = _group(tp_group)
+    if label_smoothing > 0.0:
+        ranks = dist.get_world_size(group) if dist.is_initialized() else 1
+        classes = ranks * vocab_parallel_logits.shape[-1]
+        label_smoothing *= classes / (classes - 1)
+    return _cross_entropy(
+        vocab_parallel_logits,
+        target,
+        group=group,
+        reduction="none",
+        label_smoothing=label_smoothing,
+        loss_dtype=torch.float32,
+    )
+
+
+def fused_vocab_parallel_cross_entropy(vocab_parallel_logits: Tensor, target: Tensor, tp_group: Any = None) -> Tensor:
+    """``megatron.core.fusions.fused_cross_entropy.fused_vocab_parallel_cross_entropy``: the same without smoothing."""
+    return vocab_parallel_cross_entropy(vocab_parallel_logits, target, 0.0, tp_group)
+
+
+_PLACES = {
+    "vocab_parallel_cross_entropy": ("megatron.core.tensor_parallel.cross_entropy", vocab_parallel_cross_entropy),
+    "fused_vocab_parallel_cross_entropy": (
+        "megatron.core.fusions.fused_cross_entropy",
+        fused_vocab_parallel_cross_entropy,
+    ),
+}
+
+
+class Patch:
+    """What :func:`patch` returns: ``with megatron.patch(): ...`` undoes it at the end of the block."""
+
+    def __init__(self) -> None:
+        self._before: list[tuple[Any, str, Any]] = []
+
+    def undo(self) -> None:
+        while self._before:
+            setattr(*self._before.pop())
+
+    def __enter__(self) -> Patch:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.undo()
+
+
+def patch() -> Patch:
+    """Replaces both functions of Megatron-Core, wherever a module that is imported has them, for the whole process.
+
+    Returns:
+        What undoes it: ``patch().undo()``, or a ``with`` block.
+
+    Raises:
+        RuntimeError: Megatron-Core is not imported.
+    """
+    made = Patch()
+    for name, (home, function) in _PLACES.items():
+        if home not in sys.modules:
+            continue
+        original = getattr(sys.modules[home], name)
+        for module_name, module in list(sys.modules.items()):
+            if module_name.split(".")[0] == "megatron" and getattr(module, name, None) is original:
+                made._before.append((module, name, original))
+                setattr(module, name, function)
+    if not made._before:
+        raise RuntimeError("ce.torch.integrations.megatron.patch: megatron.core is not imported; import it before")
+    return made
