@@ -145,9 +145,9 @@ void bind_weight(const ConstTensor& weight, std::int64_t classes, Vectors& vecto
   problem.weights = true;
   problem.weight_dtype = weight.dtype;
   // Where rows are aligned, kernels take 16 bytes of weights at a time.
-  const std::int64_t before = request.arguments.first_class * size_of(weight.dtype);
-  const bool aligned =
-      (reinterpret_cast<std::uintptr_t>(weight.data) + static_cast<std::uintptr_t>(before)) % 16 == 0;
+  const auto before = static_cast<std::uintptr_t>(request.arguments.first_class * size_of(weight.dtype));
+  const std::uintptr_t first = reinterpret_cast<std::uintptr_t>(weight.data) + before;
+  const bool aligned = first % 16 == 0;
   if (generator::reads_all_weights(problem) && !problem.strided && !aligned &&
       problem.alignment == generator::Alignment::vector)
     problem.alignment = generator::Alignment::shifted;

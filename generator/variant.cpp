@@ -16,11 +16,10 @@
 namespace ce::generator {
 namespace {
 
-bool serves_merges(const Problem& problem) {
-  return problem.operation == Operation::cross_entropy_merge && !problem.strided;
-}
+bool is_merge(const Problem& problem) { return problem.operation == Operation::cross_entropy_merge; }
+bool serves_merges(const Problem& problem) { return is_merge(problem) && !problem.strided; }
 bool serves_rows(const Problem& problem) {
-  return !is_ceiling(problem.operation) && !serves_merges(problem) && !problem.strided;
+  return !is_ceiling(problem.operation) && !is_merge(problem) && !problem.strided;
 }
 /// Rows narrow enough to be held; those of which a logsumexp is given are not.
 bool serves_held_rows(const Problem& problem) {
@@ -40,7 +39,7 @@ bool serves_losses_alone(const Problem& problem) {
   return serves_reductions(problem) && !has_output(problem);
 }
 bool serves_strided(const Problem& problem) {
-  return !is_ceiling(problem.operation) && !serves_merges(problem) && problem.strided;
+  return !is_ceiling(problem.operation) && !is_merge(problem) && problem.strided;
 }
 bool serves_streams(const Problem& problem) { return is_ceiling(problem.operation); }
 

@@ -70,11 +70,12 @@ struct Arguments {
   Workspace* workspace;
   void* partials;  ///< [most_split_blocks x split_partial_bytes], of the variant `split`; aligned to 16 bytes
   TargetStatus* status;
-  const unsigned* statistics;      ///< [ranks, rows, statistics_words]: of each rank's shard of each row (shard.cuh)
-  unsigned* statistics_out;        ///< [rows, statistics_words]: of this rank's shard, or of all classes
-  long long statistics_words;      ///< of a row, as they lie
-  long long ranks, first_class;    ///< how many shards there are, and where this rank's begins
-  long long classes;               ///< of all shards
+  const unsigned*
+      statistics;  ///< [ranks, rows, statistics_words]: of each rank's shard of each row (shard.cuh)
+  unsigned* statistics_out;      ///< [rows, statistics_words]: of this rank's shard, or of all classes
+  long long statistics_words;    ///< of a row, as they lie
+  long long ranks, first_class;  ///< how many shards there are, and where this rank's begins
+  long long classes;             ///< of all shards
   long long ignore_index;
   float smoothing;      ///< in [0, 1]
   float z_scale;        ///< of logsumexp squared

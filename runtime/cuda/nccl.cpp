@@ -16,7 +16,8 @@ constexpr NcclResult nccl_success = 0;
 constexpr int nccl_uint8 = 1;
 
 struct Nccl {
-  NcclResult (*all_gather)(const void*, void*, std::size_t count, int type, void* comm, void* stream) = nullptr;
+  NcclResult (*all_gather)(const void*, void*, std::size_t count, int type, void* comm,
+                           void* stream) = nullptr;
   NcclResult (*rank)(void* comm, int*) = nullptr;
   NcclResult (*size)(void* comm, int*) = nullptr;
   const char* (*words)(NcclResult) = nullptr;

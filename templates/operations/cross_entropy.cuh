@@ -69,7 +69,8 @@ struct Operation : OperationDefaults {
                                                  problem::entropy_out || problem::entropy_upstream)>;
   /// Sums over all classes of w z and w, or of w p' z and w p'.
   static constexpr bool class_sums = Stats::dots;
-  static constexpr bool reduces = !problem::from_statistics && (forward || class_sums), has_output = problem::gradient;
+  static constexpr bool reduces = !problem::from_statistics && (forward || class_sums),
+                        has_output = problem::gradient;
   static constexpr bool has_target = !problem::probabilities;
   static constexpr bool all_weights = problem::weights && (problem::smoothing || problem::probabilities);
   static constexpr bool caps = problem::softcap, some_simple = Logits::bounded;
@@ -603,7 +604,8 @@ struct Operation : OperationDefaults {
     if constexpr (!problem::probabilities) {
       loss = -total.logprob;
       if constexpr (problem::weights) loss = weigh(prefetch.weight, loss);
-      if constexpr (problem::smoothing) loss = weigh(1.f - e, loss) + e / class_count(arguments) * total.of_all;
+      if constexpr (problem::smoothing)
+        loss = weigh(1.f - e, loss) + e / class_count(arguments) * total.of_all;
     }
     float z_loss = problem::z_loss ? arguments.z_scale * total.lse * total.lse : 0.f;
     if constexpr (problem::row_weights || problem::token_scaling) {

@@ -71,7 +71,8 @@ CE_HOST_DEVICE constexpr StatsMembers cross_entropy_stats(bool forward, bool pro
 
 /// 32-bit words that ranks exchange about a row of a shard (shard.cuh).
 /// \param has_target  targets are class indices
-CE_HOST_DEVICE constexpr int shard_words(const StatsMembers& stats, bool is_narrow, bool has_target, bool softcap) {
+CE_HOST_DEVICE constexpr int shard_words(const StatsMembers& stats, bool is_narrow, bool has_target,
+                                         bool softcap) {
   return stats.words(is_narrow) + (has_target ? 1 + (softcap ? 1 : 0) : 0);
 }
 

@@ -136,8 +136,8 @@ void fill_weights(std::span<double> weights, Random& random) {
 void fill_scales(std::span<double> scales, bool bad, Random& random) {
   constexpr std::array none{-1., 0., not_a_number, infinity};
   for (std::size_t i = 0; i < scales.size(); ++i)
-    scales[i] =
-        bad && i % 16 == 15 ? none.at(i / 16 % none.size()) : std::exp2(-static_cast<double>(random.below(3)));
+    scales[i] = bad && i % 16 == 15 ? none.at(i / 16 % none.size())
+                                    : std::exp2(-static_cast<double>(random.below(3)));
 }
 
 void fill_upstream(std::span<double> upstream, Random& random) {
