@@ -65,8 +65,9 @@ Alignment dense_alignment(const Problem& problem) {
 }
 
 void apply_cross_entropy(const ProblemOptions& options, Problem& problem) {
-  const bool forward = is_forward(problem);
-  problem.gradient = !forward || !options.loss_only;
+  const bool has_losses = generator::has_losses(problem.operation);
+  problem.gradient =
+      generator::is_gradient_alone(problem.operation) || (is_forward(problem) && !options.loss_only);
   problem.reduction = options.reduction.empty() ? Reduction::mean : parse_reduction_of(options.reduction);
   problem.probabilities = options.probabilities;
   for (const auto& option : generator::cross_entropy_options)
@@ -79,13 +80,18 @@ void apply_cross_entropy(const ProblemOptions& options, Problem& problem) {
         parse_dtype_of("--weights", options.weights, is_floating, "f32, or the dtype of the logits");
   }
   if (!options.upstream.empty() && problem.gradient) problem.upstream = parse_upstream(options.upstream);
-  if (!options.loss_dtype.empty() && (forward || problem.upstream != Upstream::one))
+  if (!options.loss_dtype.empty() && (has_losses || problem.upstream != Upstream::one))
     problem.loss_dtype =
         parse_dtype_of("--loss-dtype", options.loss_dtype, is_floating, "f32, or the dtype of the logits");
   for (const auto& input : generator::cross_entropy_inputs)
     problem.*input.field = options.on.*input.field && input.is_possible(problem);
   for (const auto& output : generator::cross_entropy_outputs)
     problem.*output.field = options.on.*output.field && output.is_possible(problem);
+  if (problem.operation != Operation::cross_entropy_shard) return;
+  // What only concerns results.
+  problem.reduction = Reduction::none;
+  problem.z_loss = problem.token_scaling = false;
+  problem.weights = generator::reads_all_weights(problem);
 }
 
 /// An option that was given, and the problems that have it.

@@ -10,13 +10,13 @@ import pytest
 
 import ce.array
 import ce.torch as ct
-from ce.torch.integrations import flash_attn, liger, quack, transformer_engine, transformers, trl
+from ce.torch.integrations import flash_attn, liger, megatron, quack, transformer_engine, transformers, trl
 from conftest import HAS_GPU
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "python.md"
 # What a block needs is said before it: <!-- needs a GPU and cupy -->.
 BLOCKS = re.findall(r"(?:<!-- needs a GPU and (\w+) -->\n)?```python\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
-INTEGRATIONS = (flash_attn, liger, quack, transformer_engine, transformers, trl)
+INTEGRATIONS = (flash_attn, liger, megatron, quack, transformer_engine, transformers, trl)
 
 
 def test_the_document_has_blocks():

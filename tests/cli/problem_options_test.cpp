@@ -121,6 +121,22 @@ TEST(ProblemOptions, TheBackwardOperationHasAGradientAndNoOutputsOfRows) {
                                   .columns = 1000}));
 }
 
+TEST(ProblemOptions, OperationsOfRanksHaveWhatConcernsThem) {
+  ProblemOptions options = cross_entropy();
+  options.operations = {"cross_entropy_shard,cross_entropy_merge,cross_entropy_shard_backward"};
+  options.weights = "f32";
+  options.on.z_loss = true;
+  const std::vector<Problem> problems = problems_of(options);
+  ASSERT_EQ(problems.size(), 3U);
+  const Problem &shard = problems[0], &merge = problems[1], &backward = problems[2];
+  EXPECT_EQ(std::tuple(shard.reduction, shard.gradient, shard.z_loss, shard.weights),
+            std::tuple(Reduction::none, false, false, false));
+  EXPECT_EQ(std::tuple(merge.reduction, merge.gradient, merge.z_loss, merge.weights),
+            std::tuple(Reduction::mean, false, true, true));
+  EXPECT_EQ(std::tuple(backward.reduction, backward.gradient, backward.z_loss, backward.weights),
+            std::tuple(Reduction::mean, true, true, true));
+}
+
 TEST(ProblemOptions, OptionsThatAskTheSameAreOneProblem) {
   ProblemOptions options = cross_entropy();
   options.operations = {"cross_entropy_backward"};

@@ -60,7 +60,19 @@ def vocab_parallel_cross_entropy(
 
 
 def fused_vocab_parallel_cross_entropy(vocab_parallel_logits: Tensor, target: Tensor, tp_group: Any = None) -> Tensor:
-    """``megatron.core.fusions.fused_cross_entropy.fused_vocab_parallel_cross_entropy``: the same without smoothing."""
+    """``megatron.core.fusions.fused_cross_entropy.fused_vocab_parallel_cross_entropy``: the same without smoothing.
+
+    Args:
+        vocab_parallel_logits: [length, batch, classes of this rank].
+        target: [length, batch] class indices among all classes.
+        tp_group: the ranks, as in :func:`vocab_parallel_cross_entropy`.
+
+    Returns:
+        Float32 [length, batch].
+
+    Raises:
+        ValueError: see :func:`ce.torch.vocab_parallel_cross_entropy`.
+    """
     return vocab_parallel_cross_entropy(vocab_parallel_logits, target, 0.0, tp_group)
 
 
