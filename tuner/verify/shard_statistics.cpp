@@ -55,7 +55,11 @@ void each_quantity(const Problem& problem, const Visit& visit) {
 
 double plain(double x) { return std::isfinite(x) || x == -infinity ? x : not_a_number; }
 /// Of a sum of exponentials beside a maximum so far above them that f32 may have nothing of it.
-double known(double log_sum) { return log_sum < -80 ? -infinity : log_sum; }
+double known(double log_sum) {
+  constexpr double least =
+      -85.25;  // no difference of two logits at a trial's caps; f32 has less than e^-87 only in part
+  return log_sum < least ? -infinity : log_sum;
+}
 /// Of a shard with NaN or +infinity nothing but the argmax means anything.
 bool is_broken(double max, double log_sum) {
   return !(std::isfinite(max) || max == -infinity) || std::isnan(log_sum) || log_sum == infinity;
