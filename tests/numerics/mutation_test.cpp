@@ -45,7 +45,7 @@ const Mutation mutations[] = {
     {"the gradient of the target one column off", "target_column() const { return target; }",
      "target_column() const { return target == 0 ? 1 : target - 1; }", true},
     {"ignored rows not skipped", "prefetch.index == arguments.ignore_index;", "false;", true},
-    {"a target beyond the row", "index < problem::columns; }", "index <= problem::columns; }", true},
+    {"a target beyond the row", "index < class_count(arguments);", "index <= class_count(arguments);", true},
     {"the count forgotten", "return int(is_counted(arguments, row));", "return 1;", true},
     {"the count of many rows forgotten", "return {a.workspace->count, a.workspace->weight};",
      "return {a.rows, 1.f};", true, many},
