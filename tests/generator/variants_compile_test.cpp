@@ -49,8 +49,12 @@ std::vector<Problem> operations_of(const Variant& variant) {
   for (const Problem& wanted :
        {plain(Operation::softmax, DType::f16), log_softmax, plain(Operation::softmax_backward, DType::bf16),
         log_softmax_backward, with_all_options(Operation::cross_entropy, DType::bf16),
-        with_all_options(Operation::cross_entropy_backward, DType::f16), plain(Operation::copy, DType::f32),
-        plain(Operation::read, DType::f32), plain(Operation::add, DType::f32)})
+        with_all_options(Operation::cross_entropy_backward, DType::f16),
+        with_all_options(Operation::cross_entropy_shard, DType::bf16),
+        with_all_options(Operation::cross_entropy_merge, DType::f32),
+        with_all_options(Operation::cross_entropy_shard_backward, DType::f16),
+        plain(Operation::copy, DType::f32), plain(Operation::read, DType::f32),
+        plain(Operation::add, DType::f32)})
     if (const auto problem = test::nearest_served(
             variant, wanted, [&](const Problem& nearest) { return nearest.operation == wanted.operation; }))
       problems.push_back(*problem);
