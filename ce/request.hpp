@@ -92,15 +92,20 @@ inline void set_addresses(const LogSoftmaxBackward::Tensors& tensors, Arguments&
   arguments.output = tensors.input_grad.data;
 }
 
-/// Of what both operations on cross entropy read and write.
+/// Of the logits, their targets and the weights of classes.
 template <class Tensors>
-void set_common_addresses(const Tensors& tensors, Arguments& arguments) noexcept {
+void set_logits_addresses(const Tensors& tensors, Arguments& arguments) noexcept {
   const bool probabilities = is_floating(tensors.target.dtype);
   arguments.input = tensors.logits.data;
   arguments.second = probabilities ? tensors.target.data : nullptr;
-  arguments.output = tensors.grad.data;
   arguments.target = probabilities ? nullptr : tensors.target.data;
   arguments.weight = tensors.weight.data;
+}
+/// Of what both operations on cross entropy read and write.
+template <class Tensors>
+void set_common_addresses(const Tensors& tensors, Arguments& arguments) noexcept {
+  set_logits_addresses(tensors, arguments);
+  arguments.output = tensors.grad.data;
   arguments.upstream = tensors.upstream.data;
   const auto floats = [](const ConstTensor& tensor) { return static_cast<const float*>(tensor.data); };
   arguments.row_weight = floats(tensors.row_weight);
@@ -126,21 +131,12 @@ inline void set_addresses(const CrossEntropyBackward::Tensors& tensors, Argument
   set_common_addresses(tensors, arguments);
 }
 
-/// Of a rank's logits.
-template <class Tensors>
-void set_shard_addresses(const Tensors& tensors, Arguments& arguments) noexcept {
-  const bool probabilities = is_floating(tensors.target.dtype);
-  arguments.input = tensors.logits.data;
-  arguments.second = probabilities ? tensors.target.data : nullptr;
-  arguments.target = probabilities ? nullptr : tensors.target.data;
-  arguments.weight = tensors.weight.data;
-}
 inline void set_addresses(const CrossEntropyShard::Tensors& tensors, Arguments& arguments) noexcept {
-  set_shard_addresses(tensors, arguments);
+  set_logits_addresses(tensors, arguments);
   arguments.statistics_out = static_cast<unsigned*>(tensors.statistics.data);
 }
 inline void set_addresses(const CrossEntropyShardBackward::Tensors& tensors, Arguments& arguments) noexcept {
-  set_shard_addresses(tensors, arguments);
+  set_logits_addresses(tensors, arguments);
   arguments.output = tensors.grad.data;
   arguments.statistics = static_cast<const unsigned*>(tensors.statistics.data);
   arguments.upstream = tensors.upstream.data;

@@ -40,6 +40,10 @@ class Group(NamedTuple):
     first_class: int
     classes: int
 
+    def valid(self, columns: int) -> int:
+        """So many of this rank's columns are classes; those behind them are padding."""
+        return max(0, min(columns, self.classes - self.first_class))
+
 
 def statistics_words(logits: Tensor, target: Tensor, numbers: tuple[Any, ...], wanted: Wanted) -> int:
     """32-bit words about each row, as ``ce::CrossEntropyShard::words()`` says."""
@@ -139,7 +143,7 @@ class VocabParallelCrossEntropy(torch.autograd.Function):
         group: Group,
         in_place: bool,
     ) -> tuple[Tensor, ...]:
-        valid = logits[:, : max(0, min(logits.shape[1], group.classes - group.first_class))]
+        valid = logits[:, : group.valid(logits.shape[1])]
         shard_target = target[:, : valid.shape[1]] if target.is_floating_point() else target
         loss, z_loss, lse, argmax, hit, logprob, entropy, statistics = merged(
             valid, shard_target, weight, row_weight, divisor, numbers, f32_loss, wanted, group
@@ -169,31 +173,17 @@ class VocabParallelCrossEntropy(torch.autograd.Function):
         if upstream is not None:
             factor = factor * upstream
         group, columns = ctx.group, logits.shape[1]
-        valid = max(0, min(columns, group.classes - group.first_class))
-        grad = logits if ctx.in_place else torch.empty_like(logits)
-        if valid < columns:
+        valid = group.valid(columns)
+        own_target = target[:, :valid] if target.is_floating_point() else target
+        rest = (weight, statistics, factor.contiguous(), of_entropy, of_lse, row_weight, None, divisor)
+        arguments = (own_target, *rest, *ctx.numbers, group.first_class, group.classes)
+        if ctx.in_place or valid < columns:
+            grad = logits if ctx.in_place else logits.clone()
             grad[:, valid:].zero_()
-        if valid > 0:
-            part = grad[:, :valid]
-            if not ctx.in_place:
-                part.copy_(logits[:, :valid]) if valid < columns else None
-            own_target = target[:, :valid] if target.is_floating_point() else target
-            arguments = (
-                own_target,
-                weight,
-                statistics,
-                factor.contiguous(),
-                of_entropy,
-                of_lse,
-                row_weight,
-                None,
-                divisor,
-            )
-            place = (group.first_class, group.classes)
-            if ctx.in_place or valid < columns:
-                _operators.cross_entropy_shard_backward_(part, *arguments, *ctx.numbers, *place)
-            else:
-                grad = _operators.cross_entropy_shard_backward(logits, *arguments, *ctx.numbers, *place)
+            if valid > 0:
+                _operators.cross_entropy_shard_backward_(grad[:, :valid], *arguments)
+        else:
+            grad = _operators.cross_entropy_shard_backward(logits, *arguments)
         return _autograd.once(grad, "vocab_parallel_cross_entropy"), *none
 
 
