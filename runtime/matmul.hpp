@@ -26,7 +26,6 @@ struct Matmul {
   std::int64_t a_stride = 0, b_stride = 0, d_stride = 0;
   int alignment = 16;  ///< bytes that divide the addresses of A, B and D: a power of two, 256 at most
 
-  // NOLINTNEXTLINE(modernize-use-nullptr): clang-tidy 14 takes the comparison for one with 0
   friend auto operator<=>(const Matmul&, const Matmul&) = default;
 
   /// All of the above as words: "matmul bf16 m=4096 n=128256 k=4096 a=row:4096 b=col:4096 d=f32:128256 add bias align=256".

@@ -216,6 +216,12 @@ struct Operation : OperationDefaults {
   }
   CE_DEVICE static float padding() { return -infinity(); }
   CE_DEVICE float factor() const { return exponent_of_e * logits.unit(); }
+  CE_DEVICE auto transform() const {
+    if constexpr (Logits::bounded)
+      return logits;
+    else
+      return Identity{};
+  }
 
   CE_DEVICE bool constant(float& value) {
     if constexpr (problem::probabilities) return false;
@@ -434,12 +440,6 @@ struct Operation : OperationDefaults {
     if constexpr (!problem::sharded || problem::merges) return int(index);
     const int64 column = index - arguments.first_class;
     return column >= 0 && column < problem::columns ? int(column) : nowhere;
-  }
-  CE_DEVICE auto transform() const {
-    if constexpr (Logits::bounded)
-      return logits;
-    else
-      return Identity{};
   }
 
   /// Everything that `apply` needs: upstream, divisors and the slope of a logit without a cap are put into

@@ -164,9 +164,10 @@ void TrialBuilder::expect_result(std::vector<double> values, double relative, do
 
 void TrialBuilder::expect_statistics(std::vector<double> quantities, std::vector<float> slack,
                                      std::int64_t words) {
+  const auto rows = static_cast<std::int64_t>(quantities.size()) / words;
   trial_.expected.push_back({.tensor = result_,
                              .dtype = DType::f32,
-                             .rows = static_cast<std::int64_t>(quantities.size()) / words,
+                             .rows = rows,
                              .columns = words,
                              .layout = {.row = words, .batch = 0, .column = 1},
                              .values = std::move(quantities),
