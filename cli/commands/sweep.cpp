@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/environment.hpp"
 #include "ce/error.hpp"
 #include "cli/commands.hpp"
 #include "cli/commands/isolated_tuning.hpp"
@@ -27,6 +28,7 @@
 #include "cli/progress.hpp"
 #include "cli/say.hpp"
 #include "cli/shapes_file.hpp"
+#include "cli/shard.hpp"
 #include "cli/table.hpp"
 #include "cli/units.hpp"
 #include "tuner/tuner.hpp"
@@ -41,6 +43,7 @@ constexpr const char* sweep_examples =
     "  ce-tune sweep --preset llama3,qwen3 --budget 10m\n"
     "  ce-tune sweep --from shapes.csv --strategy exhaustive --top 5\n"
     "  ce-tune sweep --op cross_entropy --dtype f32 --rows 64 --cols 1000 --device host --db my.db --json\n"
+    "  srun -n 8 ce-tune sweep --from shapes.csv --shard auto\n"
     "\n"
     "Every combination is tuned. What the database knows is not measured again, so the same command resumes "
     "a sweep\n"
@@ -53,7 +56,7 @@ struct SweepOptions {
   ProblemOptions problems;
   TuningOptions tuning;
   std::vector<std::string> presets;
-  std::string file, budget, top, isolate;
+  std::string file, budget, top, isolate, shard;
   bool list_presets = false, retune = false;
 };
 
@@ -98,6 +101,8 @@ struct Agenda {
   std::size_t top = 0;  ///< of how many configs to tell
   TuningOptions tuning{};
   std::optional<std::chrono::milliseconds> launch_limit{};  ///< to tune in another process
+  std::optional<Shard> shard{};                             ///< that the problems are of
+  std::size_t listed = 0;                                   ///< problems of all shards
 };
 
 /// \throws InvalidArgument also for what a busy machine may take for a right config, which would be rejected for good
@@ -110,6 +115,13 @@ std::chrono::milliseconds launch_limit_of(const std::string& text) {
 
 Agenda agenda_of(const SweepOptions& options) {
   Agenda agenda{.problems = problems_of(options), .tuning = options.tuning};
+  agenda.listed = agenda.problems.size();
+  if (!options.shard.empty()) {
+    agenda.shard = parse_shard(options.shard, environment_variable);
+    std::erase_if(agenda.problems, [&](const generator::Problem& problem) {
+      return !agenda.shard->has(generator::key_text(problem));
+    });
+  }
   if (!options.isolate.empty()) agenda.launch_limit = launch_limit_of(options.isolate);
   if (!options.top.empty())
     agenda.top = static_cast<std::size_t>(parse_count("--top", options.top, 1, 1'000'000));
@@ -261,7 +273,10 @@ ExitCode sweep(const SweepOptions& options) {
   cache::Cache cache = cache::Cache::open(path);
   require_record(cache, options.tuning);
 
-  SweepResult result{.asked = agenda.problems.size(), .run = begin_run(*device)};
+  SweepResult result{.asked = agenda.problems.size(),
+                     .listed = agenda.listed,
+                     .shard = agenda.shard,
+                     .run = begin_run(*device)};
   tune_all(*device, cache, settings, agenda, result);
   const auto left_out = std::ranges::count_if(
       result.problems, [](const SweptProblem& swept) { return !swept.report && !swept.failure; });
@@ -300,6 +315,11 @@ void add_sweep(CLI::App& app, Action& chosen) {
                    "Take about that long, such as 90s, 10m or 1.5h; what moves the most bytes is\n"
                    "tuned first")
       ->type_name("TIME");
+  command
+      ->add_option("--shard", options->shard,
+                   "One of N shards of the problems, counted from 0, such as 0/4; auto takes both numbers\n"
+                   "from Slurm, Kubernetes or torchrun, auto/N the first")
+      ->type_name("I/N");
   command->add_flag(
       "--retune", options->retune,
       "Search again also where a search has come to its end; configs that were tried are not tried again,\n"

@@ -178,10 +178,12 @@ std::string text_of(const SweepResult& result) {
   for (const SweptProblem& swept : result.problems) notes += notes_of(swept);
   if (!notes.empty()) text += notes + "\n";
   const Sums sums = sums_of(result);
-  return text + fmt::format("{} of {} on {} ({}): {} measured, {} known, {} compiled, in {}\n", sums.finished,
-                            counted(static_cast<std::int64_t>(result.asked), "problem"), result.run.device,
-                            result.run.model.name, counted(sums.measured, "config"), sums.known,
-                            sums.compiled, duration_text(result.run.seconds));
+  const std::string shard =
+      result.shard ? fmt::format(" of shard {} ({} listed)", result.shard->text(), result.listed) : "";
+  return text + fmt::format("{} of {}{} on {} ({}): {} measured, {} known, {} compiled, in {}\n",
+                            sums.finished, counted(static_cast<std::int64_t>(result.asked), "problem"), shard,
+                            result.run.device, result.run.model.name, counted(sums.measured, "config"),
+                            sums.known, sums.compiled, duration_text(result.run.seconds));
 }
 
 Json json_of(const SweepResult& result) {
@@ -190,10 +192,12 @@ Json json_of(const SweepResult& result) {
   for (const SweptProblem& swept : result.problems) problems.push_back(entry_of(swept));
   Json json = json_of(result.run);
   json["problems"] = problems;
-  json["summary"] = {
-      {"problems", result.asked},     {"finished", sums.finished}, {"not_reached", sums.not_reached},
-      {"measured", sums.measured},    {"known", sums.known},       {"compiled", sums.compiled},
-      {"seconds", result.run.seconds}};
+  json["shard"] =
+      result.shard ? Json{{"index", result.shard->index}, {"count", result.shard->count}} : Json();
+  json["summary"] = {{"problems", result.asked},  {"listed", result.listed},
+                     {"finished", sums.finished}, {"not_reached", sums.not_reached},
+                     {"measured", sums.measured}, {"known", sums.known},
+                     {"compiled", sums.compiled}, {"seconds", result.run.seconds}};
   if (result.run.failure) json["error"] = json_of(*result.run.failure);
   return json;
 }

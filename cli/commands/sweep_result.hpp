@@ -10,6 +10,7 @@
 #include "cli/commands/tuning_run.hpp"
 #include "cli/failure.hpp"
 #include "cli/json.hpp"
+#include "cli/shard.hpp"
 #include "generator/problem.hpp"
 #include "tuner/tuner.hpp"
 
@@ -29,7 +30,9 @@ struct SweptProblem {
 
 struct SweepResult {
   std::vector<SweptProblem> problems;  ///< those that were begun, or that the budget left out
-  std::size_t asked = 0;               ///< problems of the sweep
+  std::size_t asked = 0;               ///< problems of the sweep, or of its shard
+  std::size_t listed = 0;              ///< problems of all shards
+  std::optional<Shard> shard;
   TuningRun run;
 };
 

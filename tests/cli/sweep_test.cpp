@@ -215,6 +215,32 @@ TEST_F(Sweep, ListsPresets) {
   expect_refused({"--device", "host"}, "--device is \"host\"");
 }
 
+TEST_F(Sweep, ShardsOfAListMakeUpTheWholeList) {
+  const std::vector<std::string> words =
+      sweep("1", {"--cols", "90,91,92,93,94,95", "--shard", "auto/2", "--json"});
+  std::size_t problems = 0;
+  for (const char* index : {"0", "1"}) {
+    const Finished finished = ce_tune(words, {{"JOB_COMPLETION_INDEX", index}});
+    ASSERT_EQ(finished.status, 0) << finished.err;
+    const json document = json::parse(finished.out);
+    EXPECT_EQ(document.at("shard"), (json{{"index", std::stoi(index)}, {"count", 2}}));
+    EXPECT_EQ(document.at("summary").at("listed"), 6);
+    EXPECT_EQ(document.at("summary").at("problems"), document.at("problems").size());
+    for (const json& problem : document.at("problems")) EXPECT_EQ(problem.at("known"), 0);
+    problems += document.at("problems").size();
+  }
+  EXPECT_EQ(problems, 6U);
+
+  const Finished whole = ce_tune(sweep("1", {"--cols", "90,91,92,93,94,95"}));
+  EXPECT_NE(whole.out.find("0 configs measured, 6 known"), std::string::npos) << whole.out;
+  const Finished one = ce_tune(sweep("1", {"--cols", "90", "--shard", "0/1"}));
+  EXPECT_NE(one.out.find("1 of 1 problem of shard 0/1 (1 listed) on host"), std::string::npos) << one.out;
+  const Finished unknown = ce_tune(words);
+  EXPECT_EQ(unknown.status, 2);
+  EXPECT_NE(unknown.err.find("--shard is \"auto\"; expected SLURM_ARRAY_TASK_ID"), std::string::npos)
+      << unknown.err;
+}
+
 TEST_F(Sweep, WaitsForAnotherProcessThatTunesTheSame) {
   std::vector<std::string> words = sweep("1", {"--json"});
   std::replace(words.begin(), words.end(), database(), (folder() / "other.db").string());
