@@ -15,6 +15,7 @@
 
 #include "base/environment.hpp"
 #include "base/time.hpp"
+#include "cache/bundle.hpp"
 #include "cache/cache_impl.hpp"
 #include "cache/export.hpp"
 #include "cache/file_system.hpp"
@@ -118,6 +119,17 @@ Cache Cache::of_export(std::string_view lines) {
   return Cache(std::move(impl));
 }
 
+Cache Cache::of_bundle(const fs::path& path) {
+  auto impl = std::make_unique<Impl>();
+  impl->store = Store::in_memory();
+  // Looked at first: what is put in the place of the file afterwards is not what was looked at.
+  std::string writer = other_writer_of(path);
+  const BundleFile file = read_bundle_file(path);
+  if (!file.is_vouched_for) impl->other_writer_at_opening = std::move(writer);
+  fill(*impl->store, file.bundle);
+  return Cache(std::move(impl));
+}
+
 std::span<const Layer> Cache::lower() const {
   if (!impl_->layered) return {};
   const std::lock_guard lock(impl_->opening);
@@ -200,6 +212,15 @@ std::optional<Measurement> Cache::final_of(const Key& key, std::span<const std::
     impl_->read([&](Store& source) {
       found = source.final_of(key, digests, impl_->read_only ? choose_possible : choose);
     });
+  return found;
+}
+
+std::optional<Pin> Cache::pin(const Key& key) const {
+  const std::lock_guard lock(impl_->mutex);
+  std::optional<Pin> found;
+  impl_->read([&](Store& source) {
+    if (!found) found = source.pin_of(key);
+  });
   return found;
 }
 

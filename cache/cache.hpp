@@ -58,6 +58,9 @@ class Cache {
   }
   /// A database of others, read where it lies; without what cannot be (see possible.hpp). \throws as open_existing()
   [[nodiscard]] static Cache open_to_read(const std::filesystem::path& path);
+  /// In memory, what a bundle says; its compiled kernels only where no other user can have written the file, or its
+  /// signature was verified. \throws as read_bundle_file()
+  [[nodiscard]] static Cache of_bundle(const std::filesystem::path& path);
   /// In memory, the measurements of an export (see Maintenance). \throws InvalidArgument where it is none
   [[nodiscard]] static Cache of_export(std::string_view lines);
   /// CE_DB, else $XDG_DATA_HOME/ce/ce.db, else $HOME/.local/share/ce/ce.db; empty when none is set.
@@ -102,6 +105,9 @@ class Cache {
   [[nodiscard]] std::vector<KeySummary> keys() const;
   /// Keys whose id() begins with `prefix`.
   [[nodiscard]] std::vector<Key> find(std::string_view prefix) const;
+
+  /// What a person decided for the key; nothing where no one did. Layers below are not asked.
+  [[nodiscard]] std::optional<Pin> pin(const Key& key) const;
 
   /// Keeps a binary under its compile key; the first one stays.
   void keep_binary(std::string_view compile_key, std::span<const std::byte> image, const BinaryInfo& info);

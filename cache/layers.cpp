@@ -5,10 +5,12 @@
 #include <array>
 #include <exception>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "base/environment.hpp"
 #include "base/log.hpp"
+#include "cache/bundle.hpp"
 #include "cache/recognize.hpp"
 
 namespace ce::cache {
@@ -27,12 +29,19 @@ std::string advice_for(const char* variable, std::string problem) {
   return problem;
 }
 
+/// Through SQLite, which may have locks on the file.
+bool is_bundle_file(const fs::path& path) {
+  constexpr std::size_t enough = 64;
+  std::error_code none;
+  return fs::is_regular_file(path, none) && is_bundle(beginning_of(path, enough));
+}
+
 /// \param variable  that names the path, for the message
 Layer layer_at(const std::string& name, const fs::path& path, const char* variable) {
   Layer layer{.name = name, .path = path, .problem = {}, .cache = Cache::in_memory()};
   try {
     layer.path = fs::absolute(path);
-    layer.cache = Cache::open_to_read(layer.path);
+    layer.cache = is_bundle_file(layer.path) ? Cache::of_bundle(layer.path) : Cache::open_to_read(layer.path);
   } catch (const std::exception& error) {
     layer.problem = advice_for(variable, error.what());
     log_once(LogLevel::warning, fmt::format("{} is left out: {}", variable, layer.problem));
@@ -57,6 +66,10 @@ std::string shipped_winners() {
   std::string text;
   for (const std::string_view line : shipped_lines) text.append(line) += '\n';
   return text;
+}
+
+bool names_layers() {
+  return environment_variable("CE_SITE_DB").has_value() || environment_variable("CE_SYSTEM_DB").has_value();
 }
 
 std::vector<Layer> open_lower_layers() {

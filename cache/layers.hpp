@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Databases below the user's: read where that knows nothing, and never written.
+/// Databases and bundles below the user's database: read where that knows nothing, and never written.
 
 #include <filesystem>
 #include <string>
@@ -17,9 +17,12 @@ struct Layer {
   Cache cache;
 };
 
-/// The nearest first: the database in CE_SITE_DB, if it is set, then the winners that ship with this program. In the
-/// place of the latter CE_SYSTEM_DB names a database, or is "none".
+/// The nearest first: the file in CE_SITE_DB, if it is set, then the winners that ship with this program. In the place of
+/// the latter CE_SYSTEM_DB names a file, or is "none". A file is a database or a bundle.
 [[nodiscard]] std::vector<Layer> open_lower_layers();
+
+/// Whether one of these variables is set: the winners that ship with this program are pinned by no one.
+[[nodiscard]] bool names_layers();
 
 /// The winners that ship with this program, in the lines of an export.
 [[nodiscard]] std::string shipped_winners();

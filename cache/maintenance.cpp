@@ -137,6 +137,10 @@ std::int64_t Maintenance::add(std::span<const Measurement> list) {
   return run([&] { return store_->add(list); });
 }
 
+bool Maintenance::pin(const Pin& pin) {
+  return run([&] { return store_->pin(pin); });
+}
+
 Store::Pruned Maintenance::prune(std::int64_t keep, bool rehearse) {
   return run([&] { return store_->prune(keep, rehearse); });
 }

@@ -52,6 +52,9 @@ class Maintenance {
   /// Adds the measurements, all or none. \returns how many it had not
   std::int64_t add(std::span<const Measurement> list);
 
+  /// Keeps a decision of a person, or that it is taken away. \returns whether no later one was there
+  bool pin(const Pin& pin);
+
   Store::Pruned prune(std::int64_t keep, bool rehearse);
   [[nodiscard]] std::vector<std::string> damages();
   /// The same of a file, also of one that is too damaged to be copied. \throws NotFound, DatabaseError

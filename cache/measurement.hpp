@@ -55,6 +55,14 @@ struct Measurement {
   std::string created_at;  ///< UTC, ISO 8601; filled in by add() when empty
 };
 
+/// A decision of a person: the config that serves for a key, whatever is measured.
+struct Pin {
+  Key key;
+  std::string config;      ///< text form; empty where an earlier pin was taken away
+  std::string why;         ///< in the person's words
+  std::string created_at;  ///< UTC, ISO 8601: of two pins of one key the later one counts
+};
+
 /// A config that reached a final, with the figures of the one that counts: the last of its highest stage.
 struct Finalist {
   std::string config;

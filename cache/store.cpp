@@ -365,6 +365,7 @@ std::vector<Store::Copied> Store::merge(std::span<Store* const> others, bool wit
           copied.binaries +=
               insert_binary(query.text(0), *image, {.compiler = query.text(1), .name = query.text(2)});
     }
+    for (const Pin& pin : read([&] { return other->pins(); })) insert_pin(pin);
     all.push_back(copied);
   }
   transaction.commit();

@@ -49,6 +49,12 @@ class Store {
   /// Does nothing when a whole binary is there; replaces a damaged one.
   void keep_binary(const std::string& compile_key, std::span<const std::byte> image, const BinaryInfo& info);
   [[nodiscard]] std::optional<std::vector<std::byte>> binary(const std::string& compile_key);
+  /// Keeps the pin, unless a later one of its key is there. \returns whether it does
+  bool pin(const Pin& pin);
+  /// The pin that counts; nothing where none does.
+  [[nodiscard]] std::optional<Pin> pin_of(const Key& key);
+  /// All, also those that were taken away, by device and then by problem.
+  [[nodiscard]] std::vector<Pin> pins();
   void keep_verified(std::span<const std::string> compile_keys, const std::string& machine);
   [[nodiscard]] bool is_verified(const std::string& compile_key, const std::string& machine);
 
@@ -115,6 +121,8 @@ class Store {
                                                                std::span<const std::string> digests,
                                                                std::string_view after);
   bool insert(const Measurement& measurement);
+  [[nodiscard]] bool has_pins();
+  bool insert_pin(const Pin& pin);
   /// \throws SQLite::Exception(SQLITE_CORRUPT)
   void expect_whole(std::int64_t key_id);
   bool insert_binary(const std::string& compile_key, std::span<const std::byte> image,

@@ -295,6 +295,7 @@ Chooser::Known Chooser::known(const Problem& problem, Stream stream, Wanted want
 /// Whether a search of this process may find a better one: that of what is known was cut short, or had too little memory.
 /// Of one that was cut short a moment ago, by a process that began together with this one, no better is expected.
 bool Chooser::is_to_go_on(const Problem& problem, const tuner::Decision& decision) const {
+  if (!decision.pinned.empty()) return false;
   const cache::Measurement& winner = decision.winner.measurement;
   return (!tuner::cut_short_by(winner).empty() && winner.created_at < began_at_) ||
          tuner_.is_of_short_memory(problem, decision);

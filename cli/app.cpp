@@ -38,6 +38,7 @@ std::string footer() {
   text +=
       "\nEnvironment:\n"
       "  CE_DB             the database\n"
+      "  CE_SITE_DB        a database or bundle that is asked where that knows nothing\n"
       "  CE_DEVICE         the device: cuda, cuda:N or host\n"
       "  CE_POLICY         for programs: tune, lookup, frozen or background\n"
       "  CE_LOG            how much is said: debug, info, warning or off\n"
@@ -141,6 +142,8 @@ int run(int argument_count, const char* const* arguments) {
     add_explain(app, action);
     add_check(app, action);
     add_regressions(app, action);
+    add_bundle(app, action);
+    add_pin(app, action);
     add_db(app, action);
     add_report(app, action);
     add_run(app, action);

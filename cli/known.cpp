@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/printable.hpp"
+#include "cache/bundle.hpp"
 #include "tuner/statistics.hpp"
 
 namespace ce::cli {
@@ -18,6 +19,7 @@ Known::Known(const cache::Cache& cache, const cache::Key& wanted)
     return;
   }
   decision = tuner::decide(measurements, problem->operation);
+  if (const auto pin = cache.pin(wanted)) tuner::apply_pin(*pin, *problem, measurements, decision);
   std::set<std::string> ranked;
   if (decision)
     for (const tuner::Candidate& candidate : decision->ranking) ranked.insert(candidate.text());
@@ -58,6 +60,8 @@ std::string_view stage_of(const cache::Measurement& measurement) noexcept {
 }
 
 std::string timed_text(const cache::Measurement& measurement) {
+  if (measurement.created_at == cache::undated) return "elsewhere: a bundle does not say when";
+  if (!has_time(measurement)) return "never";
   std::string text = printable(measurement.created_at.substr(0, 16)) + " UTC";
   if (const std::size_t at = text.find('T'); at != std::string::npos) text[at] = ' ';
   for (const char* name : {"uuid", "host"})

@@ -31,6 +31,8 @@ struct Known {
   [[nodiscard]] std::map<std::string, int> rejections() const;
   /// For people: the problem's title, or the key's text where it cannot be read.
   [[nodiscard]] std::string title() const;
+  /// Why a person pinned the winner; empty where times decide.
+  [[nodiscard]] std::string pinned() const { return decision ? decision->pinned : ""; }
 };
 
 /// For people: the problem's title, or the key's text where it cannot be read.

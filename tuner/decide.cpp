@@ -8,6 +8,7 @@
 #include <tuple>
 #include <utility>
 
+#include "base/log.hpp"
 #include "ce/error.hpp"
 #include "generator/config.hpp"
 #include "generator/source.hpp"
@@ -185,7 +186,7 @@ std::string kept_reason(std::string reason) {
 }
 
 bool has_final(const std::optional<Decision>& decision) noexcept {
-  return decision && decision->winner.measurement.stage > 0;
+  return decision && (!decision->pinned.empty() || decision->winner.measurement.stage > 0);
 }
 
 std::string cut_short_by(const cache::Measurement& final) {
@@ -199,7 +200,8 @@ std::string unfinished_because(const cache::Measurement& final) {
 }
 
 bool is_finished(const std::optional<Decision>& decision) {
-  return has_final(decision) && unfinished_because(decision->winner.measurement).empty();
+  return has_final(decision) &&
+         (!decision->pinned.empty() || unfinished_because(decision->winner.measurement).empty());
 }
 
 std::optional<Decision> decide(std::span<const cache::Measurement> measurements,
@@ -259,8 +261,53 @@ std::optional<Decision> decide(std::span<const cache::Measurement> measurements,
   return decision;
 }
 
+void apply_pin(const cache::Pin& pin, const generator::Problem& problem,
+               std::span<const cache::Measurement> measurements, std::optional<Decision>& decision) {
+  const auto leave_out = [&](std::string_view because) {
+    log_once(LogLevel::warning, fmt::format("{} is pinned for {} (key {}) and does not serve: {}", pin.config,
+                                            generator::title(problem), pin.key.id(), because));
+  };
+  auto config = Possible(pin.key).config_of(pin.config, 0);
+  if (!config) return leave_out("it is no config for this problem on this device");
+  const cache::Measurement* timed = nullptr;
+  const cache::Measurement* last = nullptr;
+  for (const cache::Measurement& measurement : measurements) {
+    if (measurement.config != pin.config || !is_current(measurement, problem.operation)) continue;
+    last = &measurement;
+    if (measurement.outcome == cache::Outcome::measured &&
+        (timed == nullptr || counts_more(measurement, *timed)))
+      timed = &measurement;
+  }
+  if (last != nullptr && last->outcome == cache::Outcome::quarantined)
+    return leave_out("in quarantine: " + first_line(last->reason));
+  Candidate pinned{.config = *std::move(config),
+                   .measurement = {.key = pin.key,
+                                   .config = pin.config,
+                                   .template_digest = current_digest(pin.config, problem.operation),
+                                   .stage = cache::stage_of_finals,
+                                   .rows = problem.rows,
+                                   .bytes = generator::traffic(problem).total(),
+                                   .created_at = pin.created_at}};
+  if (timed != nullptr) pinned.measurement = *timed;
+  std::string reason = "pinned: " + pin.why;
+  if (decision && decision->winner.text() != pin.config)
+    reason += fmt::format("; by times it would be {}: {}", decision->winner.text(), decision->reason);
+  if (!decision) decision.emplace();
+  std::erase_if(decision->ranking, [&](const Candidate& other) { return other.text() == pin.config; });
+  decision->ranking.insert(decision->ranking.begin(), pinned);
+  decision->winner = std::move(pinned);
+  decision->reason = std::move(reason);
+  decision->pinned = pin.why;
+}
+
 std::optional<Decision> decide(const cache::Cache& cache, const cache::Key& key,
                                const generator::Problem& problem) {
+  if (const auto pin = cache.pin(key)) {
+    const std::vector<cache::Measurement> all = cache.measurements(key);
+    auto decision = decide(all, problem.operation);
+    apply_pin(*pin, problem, all, decision);
+    return decision;
+  }
   std::vector<std::string_view> variants;
   std::vector<std::string> digests;
   for (const generator::Variant& variant : generator::variants())

@@ -28,7 +28,8 @@ struct Candidate {
 struct Decision {
   Candidate winner;
   std::vector<Candidate> ranking;  ///< every config that was asked for, best first; the winner is the first
-  std::string reason;  ///< in words: by how much it is ahead, and of whom; and what is to be doubted
+  std::string reason;    ///< in words: by how much it is ahead, and of whom; and what is to be doubted
+  std::string pinned{};  ///< why a person decided, against times; empty where times did
 };
 
 /// Why a measurement is not to be trusted, in words: clocks that were held down, other processes on the GPU, a
@@ -53,8 +54,14 @@ inline constexpr double tie = 0.003;
 [[nodiscard]] std::optional<Decision> decide(std::span<const cache::Measurement> measurements,
                                              const std::map<std::string, std::string>& digests);
 
-/// The winner of all that a database knows of the key, as decide() finds it among all measurements; only what decides
-/// is read, and of finals the ranking has the winner alone.
+/// Makes the config of a pin the winner, as long as it can work for the problem and is not in quarantine;
+/// else the decision stays what it is, and the log says once why. The reason names who would have won.
+/// \param measurements  of the key: the figures of a config that was never timed are 0
+void apply_pin(const cache::Pin& pin, const generator::Problem& problem,
+               std::span<const cache::Measurement> measurements, std::optional<Decision>& decision);
+
+/// The winner of all that a database knows of the key, as decide() finds it among all measurements, or whom a person has
+/// pinned; only what decides is read, and of finals the ranking has the winner alone.
 /// \param problem  of the key
 [[nodiscard]] std::optional<Decision> decide(const cache::Cache& cache, const cache::Key& key,
                                              const generator::Problem& problem);

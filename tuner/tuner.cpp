@@ -65,14 +65,24 @@ cache::Key Tuner::key(const generator::Problem& problem) const { return key_of(p
 std::optional<Decision> Tuner::known_winner(const generator::Problem& problem) const {
   const cache::Key wanted = key(problem);
   auto own = decide(cache_, wanted, problem);
+  if (own && !own->pinned.empty()) return own;
+  const auto known_to = [&](const cache::Layer& layer) -> std::optional<Decision> {
+    auto decision = decide(layer.cache, wanted, problem);
+    if (!has_final(decision)) return std::nullopt;
+    if (quarantined(cache_.measurements(wanted), problem.operation).contains(decision->winner.text()))
+      return std::nullopt;
+    decision->reason += fmt::format("; known to the {} layer", layer.name);
+    return decision;
+  };
+  if (cache::names_layers())
+    for (const cache::Layer& layer : cache_.lower())
+      if (layer.cache.pin(wanted))
+        if (auto decision = known_to(layer); decision && !decision->pinned.empty()) return decision;
   if (is_finished(own)) return own;
   std::optional<Decision> unfinished;  // the nearest
   for (const cache::Layer& layer : cache_.lower()) {
-    auto decision = decide(layer.cache, wanted, problem);
-    if (!has_final(decision)) continue;
-    if (quarantined(cache_.measurements(wanted), problem.operation).contains(decision->winner.text()))
-      continue;
-    decision->reason += fmt::format("; known to the {} database", layer.name);
+    auto decision = known_to(layer);
+    if (!decision) continue;
     if (is_finished(decision)) return decision;
     if (!unfinished) unfinished = std::move(decision);
   }
@@ -144,7 +154,8 @@ Report Tuner::report(const generator::Problem& problem, const Effort& effort) co
       ++report.quarantined[first_line(measurement.reason)];
   }
   report.tried = static_cast<int>(tried.size());
-  const auto decision = decide(all, problem.operation);
+  auto decision = decide(all, problem.operation);
+  if (const auto pin = cache_.pin(report.key)) apply_pin(*pin, problem, all, decision);
   if (!decision)
     throw Error(
         ErrorKind::verification,
@@ -154,8 +165,10 @@ Report Tuner::report(const generator::Problem& problem, const Effort& effort) co
   const cache::Measurement& won = decision->winner.measurement;
   report.winner = decision->winner.config;
   report.reason = decision->reason;
-  report.unfinished = has_final(decision) ? unfinished_because(won) : "no final was timed";
-  report.is_cut_short = !has_final(decision) || !cut_short_by(won).empty();
+  if (decision->pinned.empty()) {
+    report.unfinished = has_final(decision) ? unfinished_because(won) : "no final was timed";
+    report.is_cut_short = !has_final(decision) || !cut_short_by(won).empty();
+  }
   report.median_us = won.median_us;
   report.spread = won.spread;
   report.gbs = gbs_of(won.bytes, won.median_us);

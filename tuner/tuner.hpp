@@ -100,7 +100,8 @@ class Tuner {
   [[nodiscard]] cache::Key key(const generator::Problem& problem) const;
 
   /// The winner that the database knows for the problem's key, or the nearest of the layers below it whose search came
-  /// to its end, unless the database has that winner in quarantine; nothing when none knows one. See decide() of a Cache.
+  /// to its end. What a person pinned, in the database or in a layer, goes before that. What the database has in
+  /// quarantine is taken from no layer. Nothing when none knows one. See decide() of a Cache.
   [[nodiscard]] std::optional<Decision> known_winner(const generator::Problem& problem) const;
 
   /// Whether it was found with so much less memory than there is now that a search would time twice as many rows.

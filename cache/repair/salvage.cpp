@@ -244,6 +244,21 @@ std::int64_t copy_binaries(SQLite::Database& database, Store& into, std::int64_t
   return after;
 }
 
+/// Few, if any: those that can be read together.
+void copy_pins(SQLite::Database& database, Store& into) {
+  try {
+    if (!database.tableExists("pins")) return;
+    SQLite::Statement select(database, "SELECT device, problem, config, why, created_at FROM pins");
+    for (Query row(select); row.next();)
+      into.pin({.key = {.problem = row.text(1), .device = row.text(0)},
+                .config = row.text(2),
+                .why = row.text(3),
+                .created_at = row.text(4)});
+  } catch (const SQLite::Exception& error) {
+    if (!is_damage(error)) throw;
+  }
+}
+
 /// What the table has, or nothing where it cannot even be found.
 template <class Copy>
 std::int64_t rows_of(SQLite::Database& database, Store& into, std::int64_t most_holes, std::int64_t after,
@@ -264,6 +279,7 @@ Salvaged salvage(const fs::path& damaged, Store& into, const Salvaged& before) {
   const std::int64_t most_holes = most_holes_of(damaged);
   // What is copied becomes this user's: no code of others may.
   const bool with_binaries = other_writer_of(damaged).empty();
+  copy_pins(*database, into);
   return {
       .last_measurement = rows_of(*database, into, most_holes, before.last_measurement, copy_measurements),
       .last_binary = with_binaries ? rows_of(*database, into, most_holes, before.last_binary, copy_binaries)

@@ -143,6 +143,9 @@ std::string text_of(const Known& known, const Explanation& why, const Beside& be
   std::string text =
       fmt::format("{}  {}\nwinner   {}\nbecause  {}\ntimed    {}\n", known.key.id(), known.title(),
                   printable(winner.text()), printable(why.decision.reason), timed_text(winner.measurement));
+  if (!known.pinned().empty())
+    text +=
+        fmt::format("pinned   {}: {}\n", printable(known.decision->winner.text()), printable(known.pinned()));
   if (beside.slower != nullptr) text += fmt::format("now      {}\n", slower_text(*beside.slower));
   if (beside.database.name != "user")
     text += fmt::format("layer    {}, {}\n", beside.database.name, beside.database.place);
@@ -182,6 +185,7 @@ Json document_of(const Known& known, const Explanation& why, const Beside& besid
                 {"device_text", known.key.device},
                 {"winner", winner.text()},
                 {"reason", why.decision.reason},
+                {"pinned", known.pinned().empty() ? Json() : Json(known.decision->winner.text())},
                 {"timed_at", winner.measurement.created_at},
                 {"uuid", uuid_of(winner.measurement)},
                 {"layer", beside.database.name},

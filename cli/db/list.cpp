@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/printable.hpp"
+#include "cache/bundle.hpp"
 #include "cache/layers.hpp"
 #include "cli/analysis/cases.hpp"
 #include "cli/db/db.hpp"
@@ -69,6 +70,7 @@ std::pair<std::size_t, Decided> nearest_that_knows(const Places& places) {
 
 /// Empty where the search of the winner came to its end.
 std::string why_unfinished(const tuner::Decision& decision) {
+  if (!decision.pinned.empty()) return {};
   return tuner::has_final(decision) ? tuner::unfinished_because(decision.winner.measurement)
                                     : "no final was timed";
 }
@@ -95,6 +97,7 @@ Json json_of_summary(const cache::KeySummary& summary, const Decided& decision,
                       {"spread", winner.measurement.spread},
                       {"gbs", throughput_of(winner.measurement)},
                       {"unfinished", why.empty() ? Json() : Json(why)},
+                      {"pinned", decision->pinned.empty() ? Json() : Json(decision->pinned)},
                       {"slower", json_of_slower(slower)}};
   }
   return json;
@@ -105,7 +108,8 @@ std::vector<std::string> row_of(const cache::KeySummary& summary, const Decided&
   std::vector<std::string> cells{summary.key.id(), title_of(summary.key)};
   if (decision) {
     const tuner::Candidate& winner = decision->winner;
-    cells.insert(cells.end(), {winner.text() + (why_unfinished(*decision).empty() ? "" : " (unfinished)") +
+    cells.insert(cells.end(), {winner.text() + (decision->pinned.empty() ? "" : " (pinned)") +
+                                   (why_unfinished(*decision).empty() ? "" : " (unfinished)") +
                                    (slower == nullptr ? "" : " (slower)"),
                                time_text(winner.measurement.median_us),
                                throughput_text(throughput_of(winner.measurement))});
@@ -113,7 +117,7 @@ std::vector<std::string> row_of(const cache::KeySummary& summary, const Decided&
     cells.insert(cells.end(), {"none today", "-", "-"});
   }
   cells.insert(cells.end(), {fmt::to_string(summary.configs), fmt::to_string(summary.quarantined),
-                             summary.last_at.substr(0, 16)});
+                             summary.last_at == cache::undated ? "-" : summary.last_at.substr(0, 16)});
   return cells;
 }
 

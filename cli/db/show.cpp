@@ -35,6 +35,7 @@ Json json_of_known(const Known& known, const Asked& database, const ProblemFindi
             {"problem", known.problem ? json_of(*known.problem) : Json()},
             {"winner", known.decision ? Json(known.decision->winner.text()) : Json()},
             {"reason", known.decision ? Json(known.decision->reason) : Json()},
+            {"pinned", known.pinned().empty() ? Json() : Json(known.pinned())},
             {"layer", database.name},
             {"place", database.place},
             {"slower", json_of_slower(slower)},

@@ -1,0 +1,177 @@
+#include "cache/bundle.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cctype>
+#include <cstddef>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <ostream>
+#include <set>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ce/error.hpp"
+#include "cli/commands.hpp"
+#include "cli/json.hpp"
+#include "cli/known.hpp"
+#include "cli/options.hpp"
+#include "cli/output_file.hpp"
+#include "cli/say.hpp"
+#include "cli/units.hpp"
+#include "tuner/decide.hpp"
+
+namespace ce::cli {
+namespace {
+
+constexpr const char* bundle_examples =
+    "\nExamples:\n"
+    "  ce-tune bundle winners.jsonl\n"
+    "  ce-tune bundle h100.jsonl --gpu 'H100 80GB' --cubins\n"
+    "  CE_SITE_DB=h100.jsonl CE_POLICY=frozen python train.py\n"
+    "\nOne line for each decision, sorted, without samples, hosts, dates and paths: keep it in a repository, "
+    "where "
+    "a diff\nshows which decisions changed. Searches that did not come to their end are left out.\n";
+
+struct BundleOptions {
+  CommonOptions common;
+  std::string file;
+  std::vector<std::string> gpus;
+  bool cubins = false;
+};
+
+std::string lower_case(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return text;
+}
+
+/// Of all keys those on a device whose name contains one of these; of all devices where there are none.
+/// \throws NotFound for a name that no device has
+std::vector<cache::Key> keys_on(const cache::Cache& cache, const std::vector<std::string>& names) {
+  std::vector<cache::Key> keys;
+  std::set<std::string> devices, unknown(names.begin(), names.end());
+  for (cache::KeySummary& summary : cache.keys()) {
+    const std::string device = device_name_of(summary.key);
+    devices.insert(device);
+    bool is_wanted = names.empty();
+    for (const std::string& name : names)
+      if (lower_case(device).find(lower_case(name)) != std::string::npos) {
+        is_wanted = true;
+        unknown.erase(name);
+      }
+    if (is_wanted) keys.push_back(std::move(summary.key));
+  }
+  if (!unknown.empty())
+    throw NotFound(fmt::format("nothing was measured on a device named {}; there are {}",
+                               in_quotes(*unknown.begin()),
+                               devices.empty() ? "none" : fmt::format("{}", fmt::join(devices, ", "))));
+  return keys;
+}
+
+cache::BundledDecision bundled(const cache::Key& key, const tuner::Decision& decision) {
+  const cache::Measurement& winner = decision.winner.measurement;
+  return {.key = key,
+          .config = winner.config,
+          .template_digest = winner.template_digest,
+          .compile_key = winner.compile_key,
+          // Who would have won changes with every sweep; why a person decided does not.
+          .why = decision.pinned.empty() ? decision.reason : decision.pinned,
+          .pinned = !decision.pinned.empty(),
+          .rows = winner.rows,
+          .bytes = winner.bytes,
+          .median_us = winner.median_us,
+          .registers = winner.registers};
+}
+
+/// \throws NotFound where one of them is missing
+void add_binaries(const cache::Cache& cache, cache::Bundle& bundle) {
+  std::set<std::string> added;
+  std::vector<std::string> missing;
+  for (const cache::BundledDecision& decision : bundle.decisions) {
+    std::istringstream keys(decision.compile_key);
+    bool is_whole = !decision.compile_key.empty();
+    for (std::string key; keys >> key;) {
+      if (!added.insert(key).second) continue;
+      if (auto image = cache.binary(key))
+        bundle.binaries.push_back({std::move(key), *std::move(image)});
+      else
+        is_whole = false;
+    }
+    if (!is_whole) missing.push_back(decision.key.id());
+  }
+  if (missing.empty()) return;
+  constexpr std::size_t most_named = 8;
+  const std::size_t all = missing.size();
+  missing.resize(std::min(all, most_named));
+  throw NotFound(
+      fmt::format("{} without a compiled kernel, among them {}: ce-tune time KEY compiles and keeps them",
+                  counted(static_cast<std::int64_t>(all), "decision"), fmt::join(missing, ", ")));
+}
+
+ExitCode write_bundle(const BundleOptions& options) {
+  if (options.common.json && options.file == "-")
+    throw InvalidArgument("FILE", "\"-\"", "a file beside --json, which has the standard output");
+  if (options.file != "-") require_output("FILE", options.file, options.common.json);
+  const cache::Cache cache = open_database(options.common);
+  cache::Bundle bundle;
+  std::int64_t left_out = 0, pinned = 0;
+  for (const cache::Key& key : keys_on(cache, options.gpus)) {
+    const auto problem = problem_of(key);
+    const auto decision = problem ? tuner::decide(cache, key, *problem) : std::nullopt;
+    if (!tuner::is_finished(decision)) {
+      ++left_out;
+      continue;
+    }
+    pinned += decision->pinned.empty() ? 0 : 1;
+    bundle.decisions.push_back(bundled(key, *decision));
+  }
+  if (options.cubins) add_binaries(cache, bundle);
+  const auto decisions = static_cast<std::int64_t>(bundle.decisions.size());
+  const auto binaries = static_cast<std::int64_t>(bundle.binaries.size());
+  std::ostringstream lines;
+  cache::write_bundle(lines, std::move(bundle));
+  if (options.file == "-")
+    print_text("{}", lines.view());
+  else
+    write_output("FILE", options.file, [&](std::ostream& file) { file << lines.view(); });
+  if (options.common.json)
+    print({{"database", database_path(options.common).string()},
+           {"file", options.file},
+           {"decisions", decisions},
+           {"pinned", pinned},
+           {"binaries", binaries},
+           {"left_out", left_out}});
+  else
+    say("ce-tune: {}, {} of them pinned, and {} written to {}\n", counted(decisions, "decision"), pinned,
+        counted(binaries, "compiled kernel"), options.file == "-" ? "the standard output" : options.file);
+  if (left_out > 0)
+    say("ce-tune: {} left out: not tuned to the end with the templates of this version\n",
+        counted(left_out, "problem"));
+  if (decisions == 0) say("ce-tune: the bundle is empty\n");
+  return ExitCode::success;
+}
+
+}  // namespace
+
+void add_bundle(CLI::App& app, Action& chosen) {
+  auto options = std::make_shared<BundleOptions>();
+  CLI::App* command =
+      app.add_subcommand("bundle", "Write the winners as a file of decisions for a repository");
+  command->footer(bundle_examples);
+  command->add_option("FILE", options->file, "Where to; - for the standard output")->required();
+  command->add_option("--gpu", options->gpus, "Only devices whose name contains this; may be repeated")
+      ->type_name("NAME");
+  command->add_flag("--cubins", options->cubins,
+                    "With the compiled kernels, so that a program needs no compiler");
+  add_database_option(*command, options->common);
+  add_json_option(*command, options->common);
+  command->callback([options, &chosen] { chosen = [options] { return write_bundle(*options); }; });
+}
+
+}  // namespace ce::cli
