@@ -61,9 +61,10 @@ std::vector<Problem> operations_of(const Variant& variant) {
   return problems;
 }
 
-/// Cross entropy as most call it, by itself, with probabilities, and with whatever else the variant serves and no problem
-/// shows yet.
-std::vector<Problem> more_of(const Variant& variant) {
+/// Cross entropy as most call it, and with whatever else the variant serves and no problem shows yet.
+/// \param shown  words of problems that are compiled; these are added
+/// \param full   also the loss by itself, and with probabilities
+std::vector<Problem> more_of(const Variant& variant, std::set<std::string>& shown, bool full) {
   Problem usual{.operation = Operation::cross_entropy, .dtype = DType::bf16, .rows = 64, .columns = 32768};
   usual.target_dtype = DType::i32;
   usual.loss_dtype = DType::bf16;
@@ -75,12 +76,13 @@ std::vector<Problem> more_of(const Variant& variant) {
   const Problem loss{
       .operation = Operation::cross_entropy, .alignment = Alignment::element, .rows = 64, .columns = 32768};
   std::vector<Problem> problems;
-  for (const Problem& wanted : {usual, probabilities, loss})
+  std::vector<Problem> wanted_first{usual};
+  if (full) wanted_first.insert(wanted_first.end(), {probabilities, loss});
+  for (const Problem& wanted : wanted_first)
     if (const auto problem = test::nearest_served(variant, wanted, [](const Problem& nearest) {
           return nearest.operation == Operation::cross_entropy;
         }))
       problems.push_back(*problem);
-  std::set<std::string> shown;
   const auto show = [&](const Problem& problem) {
     std::istringstream words(code_text(problem));
     for (std::string word; words >> word;) shown.insert(word);
@@ -169,8 +171,9 @@ TEST(CompiledProblems, ReadWeightsInSharedMemoryByVectors) {
 
 class CompileForArchitecture : public testing::TestWithParam<int> {};
 
-/// The first with clusters sees all. The others see every variant with some of its operations: every third one, or with
-/// CE_FULL_TESTS the oldest all, the newest each operation. Those between speak the language of one of these.
+/// With CE_FULL_TESTS the oldest, the newest and the first with clusters see every operation of every variant, the others,
+/// which speak the language of one of these, a third of them. Else the first with clusters sees half of them, and
+/// each option once, and the others a sixth.
 TEST_P(CompileForArchitecture, EveryVariant) {
   const int capability = GetParam();
   const runtime::cuda::Nvrtc* nvrtc = runtime::cuda::Nvrtc::shared().nvrtc.get();
@@ -201,20 +204,19 @@ TEST_P(CompileForArchitecture, EveryVariant) {
       compiler.expect_compiles(linear_divisor({.weights = weights, .scales = scales}));
   compiler.expect_compiles(linear_divisor({.probabilities = true}));
   const bool is_full = test::is_required("CE_FULL_TESTS");
-  const bool sees_operations =
-      capability == 90 || (is_full && (capability == 75 || capability == supported.back()));
+  const bool sees_all = capability == 90 || capability == 75 || capability == supported.back();
+  const std::size_t step = is_full ? (sees_all ? 1 : 3) : (capability == 90 ? 2 : 6);
+  std::size_t turn = static_cast<std::size_t>(std::ranges::find(supported, capability) - supported.begin());
+  std::set<std::string> shown;
   for (const Variant& variant : variants()) {
-    std::vector<Problem> problems = operations_of(variant);
-    if (!sees_operations) {
-      std::vector<Problem> some;
-      const auto place =
-          static_cast<std::size_t>(std::ranges::find(supported, capability) - supported.begin());
-      const std::size_t first = place % std::min<std::size_t>(3, problems.size());
-      for (std::size_t i = first; i < problems.size(); i += 3) some.push_back(problems[i]);
-      problems = std::move(some);
-    }
+    const std::vector<Problem> all = operations_of(variant);
+    std::vector<Problem> problems;
+    for (std::size_t i = turn++ % std::min(step, all.size()); i < all.size(); i += step)
+      problems.push_back(all[i]);
     compile(variant, problems, false);
-    if (capability == 90 || (is_full && capability == 75)) compile(variant, more_of(variant), true);
+    if (is_full) shown.clear();
+    if (capability == 90 || (is_full && capability == 75))
+      compile(variant, more_of(variant, shown, is_full), true);
   }
 }
 

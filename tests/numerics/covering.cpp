@@ -122,38 +122,44 @@ void draw_layout(Problem& problem, bool strided, Random& random) {
     problem.alignment = Alignment::shifted;
 }
 
+/// One of the points that fit, each as likely; nothing where none does, or none of some thousands.
+const Config* draw_point(const generator::Variant& variant, const Problem& problem,
+                         const generator::Limits& limits, Random& random) {
+  const auto& points = variant.points();
+  const std::size_t tries = std::min<std::size_t>(3 * points.size(), 3000);
+  for (std::size_t i = 0; i < tries; ++i)
+    if (const Config& point = points[random() % points.size()]; !variant.rejects(point, problem, limits))
+      return &point;
+  return nullptr;
+}
+
 std::optional<Config> draw_config(const Problem& problem, std::string_view variant,
                                   const generator::Limits& limits, Random& random) {
   const generator::Variant& drawn = generator::variant(variant);
   if (!drawn.serves(problem)) return std::nullopt;
-  std::vector<const Config*> fitting;
-  const auto find = [&](const generator::Limits& within) {
-    for (const Config& point : drawn.points())
-      if (!drawn.rejects(point, problem, within)) fitting.push_back(&point);
-  };
-  find(limits);
-  if (fitting
-          .empty()) {  // as if blocks had less of it: rows that need not be as wide are held in the same way
-    generator::Limits fewer = limits;
-    fewer.shared_bytes_per_block = std::min(fewer.shared_bytes_per_block, 80 * 1024);
-    find(fewer);
-  }
-  if (fitting.empty()) return std::nullopt;
-  return *fitting[random() % fitting.size()];
+  const Config* point = draw_point(drawn, problem, limits, random);
+  // As if blocks had less of it: rows that need not be as wide are held in the same way.
+  generator::Limits fewer = limits;
+  fewer.shared_bytes_per_block = std::min(fewer.shared_bytes_per_block, 80 * 1024);
+  if (point == nullptr) point = draw_point(drawn, problem, fewer, random);
+  return point == nullptr ? std::nullopt : std::optional(*point);
 }
 
-/// A case of the operation and dtype; nothing when the variant takes none of many problems.
+/// A case of the operation and dtype; nothing when the variant takes none of many problems, or has no config for some.
 std::optional<Case> draw_case(Operation operation, DType dtype, std::string_view variant,
                               const generator::Limits& limits, Random& random) {
   constexpr int tries = 500;  // the variant may be made for one of 16 such problems
+  constexpr int served = 40;
   const std::vector<std::int64_t>& widths = widths_of(variant);
-  for (int i = 0; i < tries; ++i) {
+  for (int i = 0, without_config = 0; i < tries && without_config < served; ++i) {
     Problem problem{.operation = operation, .dtype = dtype};
     problem.columns = widths[random() % widths.size()];
     if (is_cross_entropy(operation)) draw_options(problem, random);
     draw_layout(problem, is_strided(variant), random);
     generator::validate(problem);
+    if (!generator::variant(variant).serves(problem)) continue;
     if (const auto config = draw_config(problem, variant, limits, random)) return Case{problem, *config};
+    ++without_config;
   }
   return std::nullopt;
 }
@@ -170,16 +176,17 @@ std::vector<std::string_view> variants_of_rows() {
   return names;
 }
 
-std::set<std::string> words_of(const Case& one) {
+std::set<std::string> words_of(const Case& one, Covers covers) {
   std::set<std::string> words;
   std::istringstream text(generator::code_text(one.problem));
   std::string operation;
   text >> operation;
   const std::string dtype(name(one.problem.dtype));
-  words.insert(operation + " " + dtype);
+  const std::string with_dtype = covers == Covers::options_dtypes ? " " + dtype : "";
+  words.insert(operation + with_dtype);
   for (std::string word; text >> word;)
     if (!word.starts_with("cols=")) {
-      words.insert(word + " " + dtype);
+      words.insert(word + with_dtype);
       if (is_sharded(one.problem.operation)) words.insert(operation + " " + word);
     }
   for (const generator::Axis* axis : generator::variant(one.config.variant).axes())
@@ -188,23 +195,32 @@ std::set<std::string> words_of(const Case& one) {
 }
 
 std::vector<Case> covering_cases(std::string_view variant, const generator::Limits& limits,
-                                 std::uint64_t seed) {
-  constexpr int patience = 40;
+                                 std::uint64_t seed, Covers covers) {
   Random random(seed);
   std::vector<Case> cases;
   std::set<std::string> seen;
-  for (const Operation operation : operations)
+  const auto draw = [&](Operation operation, const auto& next_dtype, int patience) {
+    for (int nothing_new = 0; nothing_new < patience; ++nothing_new) {
+      const std::optional<Case> one = draw_case(operation, next_dtype(), variant, limits, random);
+      if (!one) return;
+      const std::set<std::string> words = words_of(*one, covers);
+      const std::size_t before = seen.size();
+      seen.insert(words.begin(), words.end());
+      if (seen.size() == before) continue;
+      cases.push_back(*one);
+      nothing_new = 0;
+    }
+  };
+  for (const Operation operation : operations) {
+    if (covers == Covers::options) {
+      draw(
+          operation, [&] { return dtypes[random() % std::size(dtypes)]; }, 80);
+      continue;
+    }
     for (const DType dtype : dtypes)
-      for (int nothing_new = 0; nothing_new < patience; ++nothing_new) {
-        const std::optional<Case> one = draw_case(operation, dtype, variant, limits, random);
-        if (!one) break;
-        const std::set<std::string> words = words_of(*one);
-        const std::size_t before = seen.size();
-        seen.insert(words.begin(), words.end());
-        if (seen.size() == before) continue;
-        cases.push_back(*one);
-        nothing_new = 0;
-      }
+      draw(
+          operation, [&] { return dtype; }, 40);
+  }
   return cases;
 }
 

@@ -21,18 +21,24 @@ struct Case {
   generator::Config config;
 };
 
-/// What a case shows of the templates: the words of its problem (options, reduction, alignment) with the
-/// dtype, and the values of its config.
-[[nodiscard]] std::set<std::string> words_of(const Case& one);
+/// What an array of cases covers, beside the values of configs.
+enum class Covers {
+  options,         ///< every option, and every dtype
+  options_dtypes,  ///< every option with every dtype: over twice as many
+};
+
+/// What a case shows of the templates: the words of its problem (options, reduction, alignment), with the dtype too, and
+/// the values of its config.
+[[nodiscard]] std::set<std::string> words_of(const Case& one, Covers covers);
 
 /// The variants that reduce or write rows: all but the ceilings.
 [[nodiscard]] std::vector<std::string_view> variants_of_rows();
 
-/// Cases of a variant, drawn for each operation that it serves with each dtype in turn, until that pair has
-/// shown nothing new for a while; only those that show something new are kept. So every operation meets every
-/// dtype, and but for odds that no seed will meet, every option every dtype.
+/// Cases of a variant, drawn for each operation that it serves, or with each dtype in turn, until that has
+/// shown nothing new for a while; only those that show something new are kept. But for odds that no seed will meet,
+/// they cover what they are to.
 [[nodiscard]] std::vector<Case> covering_cases(std::string_view variant, const generator::Limits& limits,
-                                               std::uint64_t seed);
+                                               std::uint64_t seed, Covers covers);
 
 /// Every combination of the options of cross entropy with class indices or probabilities, each with the next
 /// variant, dtype and width in turn: 4608 cases, of which every `parts`-th is in a part.

@@ -43,7 +43,7 @@ class EveryVariant : public GpuNumerics, public testing::WithParamInterface<std:
 
 TEST_P(EveryVariant, CoveringArray) {
   const std::uint64_t seed = test_seed();
-  const std::vector<Case> cases = covering_cases(GetParam(), limits, seed);
+  const std::vector<Case> cases = covering_cases(GetParam(), limits, seed, Covers::options_dtypes);
   fmt::print("{} cases\n", cases.size());
   expect_right(*device, cache, cases, seed);
 }
@@ -51,7 +51,7 @@ TEST_P(EveryVariant, CoveringArray) {
 /// Small enough for compute-sanitizer: scripts/sanitize runs this one.
 TEST_P(EveryVariant, AFew) {
   const std::uint64_t seed = test_seed();
-  std::vector<Case> cases = covering_cases(GetParam(), limits, seed);
+  std::vector<Case> cases = covering_cases(GetParam(), limits, seed, Covers::options_dtypes);
   cases.resize(std::min<std::size_t>(cases.size(), 8));
   expect_right(*device, cache, cases, seed);
 }
