@@ -8,6 +8,7 @@
 
 #include "cli/app.hpp"
 #include "cli/commands/isolated_tuning.hpp"
+#include "cli/commands/sweep_worker.hpp"
 #include "cli/commands/timing_process.hpp"
 #include "runtime/workers/worker.hpp"
 
@@ -45,6 +46,8 @@ int main(int argument_count, char** arguments) {
   ce::runtime::offer_this_executable();
   if (argument_count == 2 && std::string_view(arguments[1]) == ce::cli::tuning_worker_argument)
     return ce::cli::tuning_worker_main(0, 1);
+  if (argument_count == 2 && std::string_view(arguments[1]) == ce::cli::sweep_worker_argument)
+    return ce::cli::sweep_worker_main(0, 1);
   if (argument_count == 2 && std::string_view(arguments[1]) == ce::cli::timing_worker_argument)
     return ce::cli::timing_worker_main(0, 1);
   return ce::cli::run(argument_count, arguments);

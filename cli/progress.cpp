@@ -65,12 +65,26 @@ bool takes_escape_sequences() {
 
 }  // namespace
 
-double SweepProgress::fraction() const noexcept {
+namespace {
+
+/// Of one problem, 0 to 1.
+double within(const tuner::Progress& tuning) noexcept {
   const double done = tuning.total > 0 ? static_cast<double>(tuning.done) / tuning.total : 0;
   const auto* const stage = std::find_if(std::begin(stages), std::end(stages),
                                          [&](const Stage& each) { return each.name == tuning.stage; });
-  const double within = stage == std::end(stages) ? done : stage->begin + (stage->end - stage->begin) * done;
-  return (static_cast<double>(problem - 1) + within) /
+  return stage == std::end(stages) ? done : stage->begin + (stage->end - stage->begin) * done;
+}
+
+std::string stage_text(const tuner::Progress& tuning) {
+  if (tuning.total > 0) return fmt::format("{} {}/{}", tuning.stage, tuning.done, tuning.total);
+  return tuning.stage.empty() ? "starting" : tuning.stage;
+}
+
+}  // namespace
+
+double SweepProgress::fraction() const noexcept {
+  if (share) return *share;
+  return (static_cast<double>(problem - 1) + within(tuning)) /
          static_cast<double>(std::max<std::size_t>(1, problems));
 }
 
@@ -81,9 +95,7 @@ std::string progress_line(const SweepProgress& progress, std::size_t width) {
       {1, progress.problems > 1 ? fmt::format("[{}/{}]", progress.problem, progress.problems) : ""},
       {0, progress.title},
       {4, bar(progress.fraction())},
-      {1, tuning.total > 0       ? fmt::format("{} {}/{}", tuning.stage, tuning.done, tuning.total)
-          : tuning.stage.empty() ? "starting"
-                                 : tuning.stage},
+      {1, stage_text(tuning)},
       {2, progress.seconds_left ? fmt::format("{} left", duration_text(*progress.seconds_left)) : ""},
       {3, has_best
               ? fmt::format("best {} {} GB/s", time_text(tuning.best_us), throughput_text(tuning.best_gbs))
@@ -93,6 +105,32 @@ std::string progress_line(const SweepProgress& progress, std::size_t width) {
   for (int most = 5; most > 0; --most)
     if (std::string line = join(parts, most); width_of(line) <= width) return line;
   return cut(join(parts, 1), width);
+}
+
+std::string progress_line(const std::vector<DeviceProgress>& devices, std::size_t finished,
+                          std::optional<double> seconds_left, std::size_t width) {
+  std::size_t problems = 1;
+  double done = static_cast<double>(finished);
+  std::string stages_of_all, titles_of_all;
+  for (const DeviceProgress& device : devices) {
+    problems = std::max(problems, device.sweep.problems);
+    if (!device.running) continue;
+    done += within(device.sweep.tuning);
+    const std::string stage = stage_text(device.sweep.tuning);
+    stages_of_all += fmt::format("{}{} {}", stages_of_all.empty() ? "" : "  ", device.device, stage);
+    titles_of_all += fmt::format("{}{} {} {}", titles_of_all.empty() ? "" : "  ", device.device,
+                                 device.sweep.title, stage);
+  }
+  const auto parts = [&](const std::string& of_all) {
+    return std::vector<Part>{{0, fmt::format("{} of {}", finished, problems)},
+                             {2, bar(done / static_cast<double>(problems))},
+                             {1, seconds_left ? fmt::format("{} left", duration_text(*seconds_left)) : ""},
+                             {3, of_all}};
+  };
+  if (std::string line = join(parts(titles_of_all), 3); width_of(line) <= width) return line;
+  for (int most = 3; most > 0; --most)
+    if (std::string line = join(parts(stages_of_all), most); width_of(line) <= width) return line;
+  return cut(join(parts(""), 1), width);
 }
 
 void TimeLeft::add(double seconds, double fraction) {
@@ -123,52 +161,94 @@ Screen Screen::standard_error() {
           }};
 }
 
-ProgressDisplay::ProgressDisplay(Screen screen) : screen_(std::move(screen)) {}
+ProgressDisplay::ProgressDisplay(Screen screen, const std::vector<std::string>& devices)
+    : screen_(std::move(screen)),
+      devices_(std::max<std::size_t>(1, devices.size())),
+      last_written_(devices_.size(), 0) {
+  // The same name more than once, as "host" may be, is told apart.
+  for (std::size_t i = 0; i < devices.size(); ++i)
+    devices_[i].device = std::count(devices.begin(), devices.end(), devices[i]) > 1
+                             ? fmt::format("{}#{}", devices[i], i + 1)
+                             : devices[i];
+}
 
 ProgressDisplay::~ProgressDisplay() { erase(); }
 
-void ProgressDisplay::begin(std::size_t problem, std::size_t problems, const std::string& title) {
+double ProgressDisplay::fraction() const noexcept {
+  if (!has_several()) return devices_.front().sweep.fraction();
+  double done = static_cast<double>(finished_);
+  std::size_t problems = 1;
+  for (const DeviceProgress& device : devices_) {
+    if (device.running) done += within(device.sweep.tuning);
+    problems = std::max(problems, device.sweep.problems);
+  }
+  return done / static_cast<double>(problems);
+}
+
+void ProgressDisplay::note_time(double now) {
+  const double done = fraction();
+  time_left_.add(now, done);
+  for (DeviceProgress& device : devices_) {
+    device.sweep.seconds_left = time_left_.seconds();
+    if (has_several()) device.sweep.share = done;
+  }
+}
+
+std::string ProgressDisplay::own_line(const DeviceProgress& device) const {
+  const std::string line = progress_line(device.sweep, std::string::npos);
+  return has_several() ? fmt::format("{}: {}", device.device, line) : line;
+}
+
+void ProgressDisplay::begin(std::size_t problem, std::size_t problems, const std::string& title,
+                            std::size_t device) {
   const std::lock_guard lock(mutex_);
-  progress_ = {.problem = problem, .problems = problems, .title = title};
-  running_ = true;
-  last_shown_ = screen_.seconds();
-  time_left_.add(last_shown_, progress_.fraction());
-  progress_.seconds_left = time_left_.seconds();
+  DeviceProgress& own = devices_.at(device);
+  own.sweep = {.problem = problem, .problems = problems, .title = title};
+  own.running = true;
+  last_shown_ = last_written_[device] = screen_.seconds();
+  note_time(last_shown_);
   if (screen_.redraws)
     draw();
   else
-    write_line(progress_line(progress_, std::string::npos));
+    write_line(own_line(own));
 }
 
-void ProgressDisplay::update(const tuner::Progress& tuning) {
+void ProgressDisplay::update(const tuner::Progress& tuning, std::size_t device) {
   const std::lock_guard lock(mutex_);
+  DeviceProgress& own = devices_.at(device);
   const double now = screen_.seconds();
-  const bool waits = tuning.total == 0 && progress_.tuning.stage != tuning.stage;
-  progress_.tuning = tuning;
-  time_left_.add(now, progress_.fraction());
-  progress_.seconds_left = time_left_.seconds();
-  const bool ended = tuning.total > 0 && tuning.done == tuning.total;
-  const bool due = waits || now - last_shown_ >= (screen_.redraws ? redraw_seconds : plain_seconds);
-  if (!due && (screen_.redraws || !ended)) return;
-  last_shown_ = now;
-  if (screen_.redraws)
+  const bool waits = tuning.total == 0 && own.sweep.tuning.stage != tuning.stage;
+  own.sweep.tuning = tuning;
+  note_time(now);
+  if (screen_.redraws) {
+    if (!waits && now - last_shown_ < redraw_seconds) return;
+    last_shown_ = now;
     draw();
-  else
-    write_line(progress_line(progress_, std::string::npos));
+    return;
+  }
+  const bool ended = tuning.total > 0 && tuning.done == tuning.total;
+  if (!waits && !ended && now - last_written_[device] < plain_seconds) return;
+  last_written_[device] = now;
+  write_line(own_line(own));
 }
 
-void ProgressDisplay::finish(std::string_view line) {
+void ProgressDisplay::finish(std::string_view line, std::size_t device, bool counts) {
   const std::lock_guard lock(mutex_);
   erase();
-  running_ = false;
-  write_line(line);
+  DeviceProgress& own = devices_.at(device);
+  own.running = false;
+  if (counts) ++finished_;
+  write_line(has_several() ? fmt::format("{}: {}", own.device, line) : std::string(line));
+  if (has_several() && screen_.redraws) draw();
 }
 
 void ProgressDisplay::note(std::string_view line) {
   const std::lock_guard lock(mutex_);
   erase();
   write_line(line);
-  if (running_ && screen_.redraws) draw();
+  const bool runs = std::any_of(devices_.begin(), devices_.end(),
+                                [](const DeviceProgress& device) { return device.running; });
+  if (runs && screen_.redraws) draw();
 }
 
 void ProgressDisplay::write_line(std::string_view line) {
@@ -178,7 +258,9 @@ void ProgressDisplay::write_line(std::string_view line) {
 void ProgressDisplay::draw() {
   // One column is left free: a line that fills the last one wraps on some terminals.
   const std::size_t width = std::max<std::size_t>(screen_.width(), 2) - 1;
-  screen_.write(fmt::format("\r{}\x1b[K", printable(progress_line(progress_, width))));
+  const std::string line = has_several() ? progress_line(devices_, finished_, time_left_.seconds(), width)
+                                         : progress_line(devices_.front().sweep, width);
+  screen_.write(fmt::format("\r{}\x1b[K", printable(line)));
   drawn_ = true;
 }
 

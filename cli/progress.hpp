@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "ce/log.hpp"
 #include "tuner/tuner.hpp"
@@ -21,7 +22,8 @@ struct SweepProgress {
   std::size_t problem = 1, problems = 1;
   std::string title;  ///< of the problem
   tuner::Progress tuning;
-  std::optional<double> seconds_left;  ///< of the whole sweep
+  std::optional<double> seconds_left{};  ///< of the whole sweep
+  std::optional<double> share{};         ///< of the whole sweep that is done, where others are at it, too
 
   /// Of the whole sweep, 0 to 1.
   [[nodiscard]] double fraction() const noexcept;
@@ -29,6 +31,17 @@ struct SweepProgress {
 
 /// One line of at most `width` columns; what matters least is left out first where it does not fit.
 [[nodiscard]] std::string progress_line(const SweepProgress& progress, std::size_t width);
+
+/// One of several devices that share a sweep.
+struct DeviceProgress {
+  std::string device;
+  bool running = false;  ///< it has a problem
+  SweepProgress sweep{};
+};
+
+/// The same of several: how many problems are done with, and what each device is at.
+[[nodiscard]] std::string progress_line(const std::vector<DeviceProgress>& devices, std::size_t finished,
+                                        std::optional<double> seconds_left, std::size_t width);
 
 /// Foretells the end from the pace of the last minute, so that a resumed sweep, whose first part takes no
 /// time, is not taken for a fast one.
@@ -56,30 +69,39 @@ struct Screen {
 /// Thread safe.
 class ProgressDisplay {
  public:
-  explicit ProgressDisplay(Screen screen);
+  /// \param devices  the names of several; empty for one
+  explicit ProgressDisplay(Screen screen, const std::vector<std::string>& devices = {});
   ProgressDisplay(const ProgressDisplay&) = delete;
   ProgressDisplay& operator=(const ProgressDisplay&) = delete;
   ~ProgressDisplay();
 
-  void begin(std::size_t problem, std::size_t problems, const std::string& title);
-  void update(const tuner::Progress& tuning);
+  /// \param device  its place in the list, as in all that follow
+  void begin(std::size_t problem, std::size_t problems, const std::string& title, std::size_t device = 0);
+  void update(const tuner::Progress& tuning, std::size_t device = 0);
   /// Ends the problem with a line that stays.
-  void finish(std::string_view line);
+  /// \param counts  whether it is done with
+  void finish(std::string_view line, std::size_t device = 0, bool counts = true);
   /// A line that stays, above the one that is redrawn.
   void note(std::string_view line);
 
  private:
+  [[nodiscard]] bool has_several() const noexcept { return devices_.size() > 1; }
+  [[nodiscard]] double fraction() const noexcept;
+  /// Of one device, for where lines stay.
+  [[nodiscard]] std::string own_line(const DeviceProgress& device) const;
+  void note_time(double now);
   void draw();
   void erase();
   void write_line(std::string_view line);
 
   std::mutex mutex_;
   Screen screen_;
-  SweepProgress progress_;
+  std::vector<DeviceProgress> devices_;
+  std::size_t finished_ = 0;  // problems
   TimeLeft time_left_;
-  bool running_ = false;  // between begin() and finish()
   bool drawn_ = false;
-  double last_shown_ = 0;
+  double last_shown_ = 0;             // of the line that is redrawn
+  std::vector<double> last_written_;  // of lines that stay, of each device
 };
 
 /// While it lives, the library's lines of talk go through the display instead of tearing its line.

@@ -34,6 +34,34 @@ std::filesystem::path path_in(const Json& words) {
   return std::string(bytes.begin(), bytes.end());
 }
 
+Json deadline_words(std::chrono::steady_clock::time_point end) {
+  if (end == std::chrono::steady_clock::time_point::max()) return {};
+  return std::chrono::duration<double>(end - std::chrono::steady_clock::now()).count();
+}
+
+std::chrono::steady_clock::time_point deadline_in(const Json& words) {
+  using Clock = std::chrono::steady_clock;
+  if (words.is_null()) return Clock::time_point::max();
+  return Clock::now() +
+         std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(words.get<double>()));
+}
+
+Json words_of(const tuner::Progress& progress) {
+  return {{"stage", progress.stage},    {"done", progress.done},       {"total", progress.total},
+          {"best", progress.best},      {"best_us", progress.best_us}, {"best_gbs", progress.best_gbs},
+          {"seconds", progress.seconds}};
+}
+
+tuner::Progress progress_in(const Json& words) {
+  return {.stage = words.at("stage"),
+          .done = words.at("done"),
+          .total = words.at("total"),
+          .best = words.at("best"),
+          .best_us = words.at("best_us"),
+          .best_gbs = words.at("best_gbs"),
+          .seconds = words.at("seconds")};
+}
+
 std::optional<Json> receive(Channel& channel, Transfer& transfer, Deadline deadline) {
   Frame frame;
   transfer = channel.receive(frame, deadline);

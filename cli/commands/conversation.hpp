@@ -2,6 +2,7 @@
 /// \file
 /// What ce-tune and the processes that it starts of itself say to each other: JSON objects over a socket.
 
+#include <chrono>
 #include <filesystem>
 #include <functional>
 #include <optional>
@@ -9,6 +10,7 @@
 #include "ce/error.hpp"
 #include "cli/json.hpp"
 #include "runtime/workers/channel.hpp"
+#include "tuner/tuner.hpp"
 
 namespace ce::cli {
 
@@ -19,6 +21,13 @@ runtime::cuda::Transfer send(runtime::cuda::Channel& channel, const Json& words)
 [[nodiscard]] Json path_words(const std::filesystem::path& path);
 /// The path that path_words() said.
 [[nodiscard]] std::filesystem::path path_in(const Json& words);
+
+/// The time that is left until then, null for ever; and the end of a time that is left.
+[[nodiscard]] Json deadline_words(std::chrono::steady_clock::time_point end);
+[[nodiscard]] std::chrono::steady_clock::time_point deadline_in(const Json& words);
+
+[[nodiscard]] Json words_of(const tuner::Progress& progress);
+[[nodiscard]] tuner::Progress progress_in(const Json& words);
 
 /// \returns nothing, with the reason in `transfer`, where no object came
 [[nodiscard]] std::optional<Json> receive(runtime::cuda::Channel& channel, runtime::cuda::Transfer& transfer,

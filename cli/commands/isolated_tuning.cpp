@@ -33,22 +33,6 @@ using runtime::cuda::WorkerProcess;
 // The conversation: a job from the parent; then from the worker any number of "launching" (a config), "launched"
 // and "progress", and at the end "effort" or "error".
 
-Json words_of(const tuner::Progress& progress) {
-  return {{"stage", progress.stage},    {"done", progress.done},       {"total", progress.total},
-          {"best", progress.best},      {"best_us", progress.best_us}, {"best_gbs", progress.best_gbs},
-          {"seconds", progress.seconds}};
-}
-
-tuner::Progress progress_of(const Json& words) {
-  return {.stage = words.at("stage"),
-          .done = words.at("done"),
-          .total = words.at("total"),
-          .best = words.at("best"),
-          .best_us = words.at("best_us"),
-          .best_gbs = words.at("best_gbs"),
-          .seconds = words.at("seconds")};
-}
-
 /// \throws DatabaseError where what one process writes is not what the other reads
 void require_shared(const cache::Cache& cache) {
   const cache::Status status = cache.status();
@@ -61,20 +45,6 @@ struct Bench {
   std::unique_ptr<runtime::Device> device;
   cache::Cache cache;
 };
-
-using Clock = std::chrono::steady_clock;
-
-/// Null for ever.
-Json seconds_until(Clock::time_point end) {
-  if (end == Clock::time_point::max()) return {};
-  return std::chrono::duration<double>(end - Clock::now()).count();
-}
-
-Clock::time_point in_seconds(const Json& seconds) {
-  if (seconds.is_null()) return Clock::time_point::max();
-  return Clock::now() +
-         std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds.get<double>()));
-}
 
 /// \throws what Tuner::search() throws
 tuner::Effort tune(const Json& job, std::optional<Bench>& bench, Channel& channel) {
@@ -90,7 +60,7 @@ tuner::Effort tune(const Json& job, std::optional<Bench>& bench, Channel& channe
                               .samples = job.at("samples")};
   tuner::Settings settings = settings_of(options, bench->device->model());
   settings.budget_s = job.at("budget_s");
-  settings.end = in_seconds(job.at("left_s"));
+  settings.end = deadline_in(job.at("left_s"));
   settings.again = job.at("again");
   const tuner::Hooks hooks{.progress =
                                [&](const tuner::Progress& progress) {
@@ -138,7 +108,7 @@ class IsolatedTuning::Worker {
       const auto words = receive(channel, transfer, deadline);
       if (!words) break;
       if (words->contains("progress")) {
-        if (hooks.progress) hooks.progress(progress_of(words->at("progress")));
+        if (hooks.progress) hooks.progress(progress_in(words->at("progress")));
       } else if (words->contains("launching")) {
         launching = words->at("launching");
         deadline = std::chrono::steady_clock::now() + launch_limit;
@@ -186,7 +156,7 @@ Json IsolatedTuning::job(const generator::Problem& problem, const tuner::Setting
           {"problem", generator::key_text(problem)},
           {"rows", problem.rows},
           {"budget_s", settings.budget_s},
-          {"left_s", seconds_until(settings.end)},
+          {"left_s", deadline_words(settings.end)},
           {"again", settings.again},
           {"configs", options_.configs},
           {"scratch", options_.scratch},

@@ -4,9 +4,8 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <filesystem>
-#include <limits>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -17,9 +16,10 @@
 #include "base/environment.hpp"
 #include "ce/error.hpp"
 #include "cli/commands.hpp"
-#include "cli/commands/isolated_tuning.hpp"
+#include "cli/commands/conversation.hpp"
+#include "cli/commands/problem_tuning.hpp"
+#include "cli/commands/sweep_devices.hpp"
 #include "cli/commands/sweep_result.hpp"
-#include "cli/commands/tuning_lock_wait.hpp"
 #include "cli/commands/tuning_run.hpp"
 #include "cli/interruption.hpp"
 #include "cli/options.hpp"
@@ -31,6 +31,7 @@
 #include "cli/shard.hpp"
 #include "cli/table.hpp"
 #include "cli/units.hpp"
+#include "runtime/cuda/device.hpp"
 #include "tuner/tuner.hpp"
 
 namespace ce::cli {
@@ -68,41 +69,14 @@ std::vector<generator::Problem> problems_of(const SweepOptions& options) {
   return problems_of(problems);
 }
 
-/// The time of a sweep.
-class Budget {
- public:
-  using Clock = std::chrono::steady_clock;
-
-  explicit Budget(double seconds) : seconds_(seconds) {}
-
-  /// Of a problem that may take `most` seconds, 0 for no bound, how many it may take now.
-  /// \returns nothing where the budget is used up
-  [[nodiscard]] std::optional<double> share(double most) const {
-    const double left = seconds_ - std::chrono::duration<double>(Clock::now() - start_).count();
-    if (left <= 0) return std::nullopt;
-    if (std::isinf(left)) return most;
-    return most > 0 ? std::min(most, left) : left;
-  }
-
-  [[nodiscard]] Clock::time_point end() const {
-    if (std::isinf(seconds_)) return Clock::time_point::max();
-    return start_ + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds_));
-  }
-
- private:
-  double seconds_;  ///< infinite for no bound
-  Clock::time_point start_ = Clock::now();
-};
-
 /// What to tune, and how far.
 struct Agenda {
   std::vector<generator::Problem> problems;
-  double budget_s = std::numeric_limits<double>::infinity();
-  std::size_t top = 0;  ///< of how many configs to tell
-  TuningOptions tuning{};
-  std::optional<std::chrono::milliseconds> launch_limit{};  ///< to tune in another process
-  std::optional<Shard> shard{};                             ///< that the problems are of
-  std::size_t listed = 0;                                   ///< problems of all shards
+  std::optional<double> budget_s{};
+  SearchOptions search{};
+  std::size_t top = 0;           ///< of how many configs to tell
+  std::optional<Shard> shard{};  ///< that the problems are of
+  std::size_t listed = 0;        ///< problems of all shards
 };
 
 /// \throws InvalidArgument also for what a busy machine may take for a right config, which would be rejected for good
@@ -114,7 +88,8 @@ std::chrono::milliseconds launch_limit_of(const std::string& text) {
 }
 
 Agenda agenda_of(const SweepOptions& options) {
-  Agenda agenda{.problems = problems_of(options), .tuning = options.tuning};
+  Agenda agenda{.problems = problems_of(options),
+                .search = {.tuning = options.tuning, .retune = options.retune}};
   agenda.listed = agenda.problems.size();
   if (!options.shard.empty()) {
     agenda.shard = parse_shard(options.shard, environment_variable);
@@ -122,7 +97,7 @@ Agenda agenda_of(const SweepOptions& options) {
       return !agenda.shard->has(generator::key_text(problem));
     });
   }
-  if (!options.isolate.empty()) agenda.launch_limit = launch_limit_of(options.isolate);
+  if (!options.isolate.empty()) agenda.search.launch_limit = launch_limit_of(options.isolate);
   if (!options.top.empty())
     agenda.top = static_cast<std::size_t>(parse_count("--top", options.top, 1, 1'000'000));
   if (options.budget.empty()) return agenda;
@@ -150,84 +125,39 @@ std::optional<Failure> out_of_budget(const std::string& budget, std::int64_t lef
                                                     fmt::join(what, ", "), budget)}}};
 }
 
-/// What was found, in the result. \param report  of the problem
-void note(tuner::Tuner& tuner, const cache::Cache& cache, const tuner::Hooks& hooks, std::size_t top,
-          tuner::Report report, SweptProblem& swept) {
-  swept.report = std::move(report);
-  swept.report->ceiling_gbs = tuner.ceiling(swept.problem, hooks);
-  if (top > 0)
-    swept.best = tuner::decide(cache.measurements(swept.key), swept.problem.operation).value().ranking;
-  swept.best.resize(std::min(swept.best.size(), top));
-}
-
-/// Tunes one problem, within the budget. An error goes into the result; a problem of which nothing was measured in time
-/// has none, nor a report.
-/// \param isolated  null to tune in this process
-/// \param most      seconds for the problem; 0 for no bound
-/// \param waits     for a process that is tuning it; else it is left for later
-/// \returns whether to go on with the next one
-bool tune_one(tuner::Tuner& tuner, IsolatedTuning* isolated, const cache::Cache& cache,
-              const tuner::Hooks& hooks, const Budget& budget, double most, std::size_t top, bool waits,
-              SweptProblem& swept) {
-  return attempt(swept.failure, [&] {
-    const auto lock =
-        waits ? wait_for_tuning_lock(cache, swept.key, hooks.stop, budget.end(),
-                                     [&] { hooks.progress({.stage = "waiting for another process"}); })
-              : cache.try_tuning_lock(swept.key);
-    swept.is_tuned_elsewhere = !lock;
-    if (!lock) return;
-    const std::optional<double> share = budget.share(most);
-    if (!share) return;
-    tuner.set_budget(*share);
-    const tuner::Effort effort = isolated != nullptr ? isolated->tune(swept.problem, tuner.settings(), hooks)
-                                                     : tuner.search(swept.problem, hooks);
-    if (!budget.share(most) && !tuner.known_winner(swept.problem)) return;
-    note(tuner, cache, hooks, top, tuner.report(swept.problem, effort), swept);
-  });
-}
-
-/// Reports what needs no search of the problems that the budget left out.
-void note_known(tuner::Tuner& tuner, const cache::Cache& cache, const tuner::Hooks& hooks, std::size_t top,
-                SweepResult& result) {
-  for (SweptProblem& swept : result.problems) {
-    if (swept.report || swept.failure) continue;
-    std::optional<Failure> none;  // who cannot be reported was not reached
-    static_cast<void>(attempt(none, [&] {
-      if (auto report = tuner.known_report(swept.problem))
-        note(tuner, cache, hooks, top, *std::move(report), swept);
-    }));
-  }
-}
-
-void tune_all(runtime::Device& device, cache::Cache& cache, const tuner::Settings& settings,
-              const Agenda& agenda, SweepResult& result) {
-  ProgressDisplay display(Screen::standard_error());
-  const LogThroughDisplay logging(display);
-  const Interruption interruption(
-      [&display] { display.note("ce-tune: stopping after this config; interrupt again to stop at once"); });
+/// Tunes the problems of the result on one device, in this process.
+void tune_all(runtime::Device& device, cache::Cache& cache, const SearchOptions& options,
+              ProgressDisplay& display, const std::stop_token& stop, SweepResult& result) {
   const tuner::Hooks hooks{
-      .progress = [&display](const tuner::Progress& progress) { display.update(progress); },
-      .stop = interruption.token()};
-  tuner::Tuner tuner(device, cache, settings);
-  std::optional<IsolatedTuning> isolated;
-  if (agenda.launch_limit) isolated.emplace(device, cache, agenda.tuning, *agenda.launch_limit);
-  const Budget budget(agenda.budget_s);
-  tuner.set_end(budget.end());
-  for (const generator::Problem& problem : agenda.problems)
-    result.problems.push_back(SweptProblem{problem, tuner.key(problem)});
+      .progress = [&display](const tuner::Progress& progress) { display.update(progress); }, .stop = stop};
+  ProblemTuning tuning(device, cache, options);
+  for (SweptProblem& swept : result.problems) swept.key = tuning.key(swept.problem);
   // Sweeps that share a list share the work: what another process is at is left, and looked at again at the end.
   for (const bool waits : {false, true})
     for (std::size_t i = 0; i < result.problems.size(); ++i) {
       SweptProblem& swept = result.problems[i];
-      if (swept.report || swept.failure || !budget.share(settings.budget_s)) continue;
-      display.begin(i + 1, agenda.problems.size(), generator::title(swept.problem));
-      const bool go_on = tune_one(tuner, isolated ? &*isolated : nullptr, cache, hooks, budget,
-                                  settings.budget_s, agenda.top, waits, swept);
-      display.finish(finished_line(swept));
+      if (swept.report || swept.failure) continue;
+      const bool is_over = tuning.is_over();
+      if (!is_over) display.begin(i + 1, result.problems.size(), generator::title(swept.problem));
+      const bool go_on = tuning.tune(swept, waits, hooks);
+      if (!is_over) display.finish(finished_line(swept));
       if (swept.failure && (!result.run.failure || !go_on)) result.run.failure = swept.failure;
       if (!go_on) return;
     }
-  note_known(tuner, cache, hooks, agenda.top, result);
+}
+
+/// Tunes the agenda while its progress is shown, and until the user or its time ends it.
+/// \param tune  does so
+void tune_in_time(
+    const Agenda& agenda, const std::vector<std::string>& devices,
+    const std::function<void(const SearchOptions&, ProgressDisplay&, const std::stop_token&)>& tune) {
+  ProgressDisplay display(Screen::standard_error(), devices);
+  const LogThroughDisplay logging(display);
+  const Interruption interruption(
+      [&display] { display.note("ce-tune: stopping after this config; interrupt again to stop at once"); });
+  SearchOptions search = agenda.search;
+  if (agenda.budget_s) search.end = deadline_in(*agenda.budget_s);
+  tune(search, display, interruption.token());
 }
 
 /// The list is the same with any other options.
@@ -263,27 +193,66 @@ ExitCode list_presets(bool json) {
   return ExitCode::success;
 }
 
-ExitCode sweep(const SweepOptions& options) {
-  const Agenda agenda = agenda_of(options);
-  const std::filesystem::path path = database_path(options.common);
-  const std::unique_ptr<runtime::Device> device = open_device(options.common);
-  tuner::Settings settings = settings_of(options.tuning, device->model());
-  settings.again = options.retune;
-  require_compiler(*device);
-  cache::Cache cache = cache::Cache::open(path);
-  require_record(cache, options.tuning);
-
-  SweepResult result{.asked = agenda.problems.size(),
-                     .listed = agenda.listed,
-                     .shard = agenda.shard,
-                     .run = begin_run(*device)};
-  tune_all(*device, cache, settings, agenda, result);
+/// What is common to sweeps over one device and over several: the end.
+void finish(const SweepOptions& options, const Agenda& agenda, const cache::Cache& cache,
+            SweepResult& result) {
+  for (SweptProblem& swept : result.problems) swept.best = best_of(cache, swept, agenda.top);
   const auto left_out = std::ranges::count_if(
       result.problems, [](const SweptProblem& swept) { return !swept.report && !swept.failure; });
   const auto cut_short = std::ranges::count_if(result.problems, &SweptProblem::is_cut_short);
   if (!result.run.failure && !options.budget.empty())
     result.run.failure = out_of_budget(options.budget, left_out, cut_short);
   end_run(result.run, cache);
+}
+
+SweepResult result_of(const Agenda& agenda, TuningRun run) {
+  SweepResult result{
+      .asked = agenda.problems.size(), .listed = agenda.listed, .shard = agenda.shard, .run = std::move(run)};
+  for (const generator::Problem& problem : agenda.problems) result.problems.push_back({problem, {}});
+  return result;
+}
+
+/// \param name  of the device; empty for the default
+SweepResult sweep_device(const SweepOptions& options, const Agenda& agenda, const std::filesystem::path& path,
+                         const std::string& name) {
+  CommonOptions common = options.common;
+  common.device = name;
+  const std::unique_ptr<runtime::Device> device = open_device(common);
+  static_cast<void>(settings_of(options.tuning, device->model()));
+  require_compiler(*device);
+  cache::Cache cache = cache::Cache::open(path);
+  require_record(cache, options.tuning);
+  SweepResult result = result_of(agenda, begin_run(*device));
+  tune_in_time(agenda, {},
+               [&](const SearchOptions& search, ProgressDisplay& display, const std::stop_token& stop) {
+                 tune_all(*device, cache, search, display, stop, result);
+               });
+  finish(options, agenda, cache, result);
+  return result;
+}
+
+SweepResult sweep_devices(const SweepOptions& options, const Agenda& agenda,
+                          const std::filesystem::path& path, const std::vector<std::string>& devices) {
+  static_cast<void>(settings_of(options.tuning, {}));
+  cache::Cache cache = cache::Cache::open(path);
+  require_record(cache, {}, "with several devices, nothing that is measured");
+  SweepResult result = result_of(agenda, begin_run(fmt::format("{}", fmt::join(devices, ","))));
+  tune_in_time(agenda, devices,
+               [&](const SearchOptions& search, ProgressDisplay& display, const std::stop_token& stop) {
+                 tune_on_devices(devices, path, search, display, stop, result);
+               });
+  finish(options, agenda, cache, result);
+  return result;
+}
+
+ExitCode sweep(const SweepOptions& options) {
+  const Agenda agenda = agenda_of(options);
+  const std::filesystem::path path = database_path(options.common);
+  const std::string& names = options.common.device;
+  const std::vector<std::string> devices =
+      device_list(names, names == "cuda:all" ? runtime::cuda_device_count() : 0);
+  const SweepResult result = devices.size() > 1 ? sweep_devices(options, agenda, path, devices)
+                                                : sweep_device(options, agenda, path, devices.front());
   if (options.common.json)
     print(json_of(result));
   else
@@ -333,7 +302,10 @@ void add_sweep(CLI::App& app, Action& chosen) {
                     "Tune in another process: a config that crashes it, or does not end within 60 s\n"
                     "(--isolate=TIME for another limit, 1s or more), is rejected, and the sweep goes on");
   add_tuning_options(*command, options->tuning);
-  add_device_option(*command, options->common);
+  add_device_option(
+      *command, options->common,
+      "cuda, cuda:N, host, or several: cuda:all, or names with commas between, each of\n"
+      "which tunes in a process of its own (default: CE_DEVICE, else the first GPU, else host)");
   add_database_option(*command, options->common);
   add_json_option(*command, options->common);
   command->callback([options, command, &chosen] {

@@ -124,6 +124,7 @@ std::string notes_of(const SweptProblem& swept) {
 Json entry_of(const SweptProblem& swept) {
   Json json = json_of(swept.problem);
   json["key"] = swept.key.id();
+  if (!swept.device.empty()) json["device"] = swept.device;
   if (swept.failure) json["error"] = json_of(*swept.failure);
   if (!swept.report) return json;
   const Report& report = *swept.report;
@@ -176,6 +177,8 @@ std::string text_of(const SweepResult& result) {
   if (!result.problems.empty()) text = table_of(result) + "\n" + best_of(result);
   std::string notes;
   for (const SweptProblem& swept : result.problems) notes += notes_of(swept);
+  for (const SweptDevice& device : result.devices)
+    if (device.failure) notes += device.failure->fields.at("message") + "\n";
   if (!notes.empty()) text += notes + "\n";
   const Sums sums = sums_of(result);
   const std::string shard =

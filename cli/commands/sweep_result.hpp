@@ -24,8 +24,17 @@ struct SweptProblem {
   std::optional<Failure> failure{};
   std::vector<tuner::Candidate> best{};  ///< as many as were asked for, the winner first
   bool is_tuned_elsewhere = false;       ///< another process was tuning it when it was last looked at
+  std::string device{};                  ///< the last that was at it, of a sweep over several
 
   [[nodiscard]] bool is_cut_short() const { return report && report->is_cut_short; }
+};
+
+/// One of several devices.
+struct SweptDevice {
+  std::string device;
+  runtime::Environment environment;  ///< at the start
+  std::size_t problems = 0;          ///< that were finished on it
+  std::optional<Failure> failure{};  ///< why it was no longer used
 };
 
 struct SweepResult {
@@ -34,6 +43,7 @@ struct SweepResult {
   std::size_t listed = 0;              ///< problems of all shards
   std::optional<Shard> shard;
   TuningRun run;
+  std::vector<SweptDevice> devices{};  ///< empty where there is but one
 };
 
 /// "softmax bf16 8192 x 4096: block/... 43.1 us 3110 GB/s": the line that stays when a problem is done.

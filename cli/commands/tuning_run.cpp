@@ -9,6 +9,7 @@
 #include <ctime>
 #include <new>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "ce/error.hpp"
 #include "ce/version.hpp"
@@ -82,11 +83,18 @@ tuner::Settings settings_of(const TuningOptions& options, const runtime::Model& 
   return settings;
 }
 
-TuningRun begin_run(const runtime::Device& device) {
-  return {.device = device.name(),
-          .model = device.model(),
+TuningRun begin_run(std::string devices) {
+  return {.device = std::move(devices),
+          .model = {},
           .date = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr))),
-          .environment = device.environment()};
+          .environment = {}};
+}
+
+TuningRun begin_run(const runtime::Device& device) {
+  TuningRun run = begin_run(device.name());
+  run.model = device.model();
+  run.environment = device.environment();
+  return run;
 }
 
 void end_run(TuningRun& run, const cache::Cache& cache) {

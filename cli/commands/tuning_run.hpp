@@ -57,6 +57,8 @@ struct TuningRun {
 };
 
 [[nodiscard]] TuningRun begin_run(const runtime::Device& device);
+/// Of devices that other processes have open, which say the rest.
+[[nodiscard]] TuningRun begin_run(std::string devices);
 /// How long to wait at the end for a database that another process has locked: a large import takes that long.
 inline constexpr std::chrono::seconds patience_at_end{60};
 

@@ -1,4 +1,4 @@
-// sweep --isolate: configs that kill the process that launches them, or never end.
+// sweep --isolate and sweep over several devices: configs that kill the process that launches them, or never end.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -59,8 +59,10 @@ class Isolate : public test::CommandTest {
 
   [[nodiscard]] std::vector<std::string> words(const std::string& database, const std::string& configs,
                                                std::vector<std::string> more) const {
+    const bool has_device = std::find(more.begin(), more.end(), "--device") != more.end();
+    if (!has_device) more.insert(more.begin(), {"--device", "host"});
     more.insert(more.begin(), {"sweep", "--op", "softmax", "--dtype", "f32", "--rows", "8", "--cols", "1000",
-                               "--device", "host", "--db", database, "--configs", configs, "--samples", "2"});
+                               "--db", database, "--configs", configs, "--samples", "2"});
     return more;
   }
 
@@ -158,6 +160,49 @@ TEST_F(Isolate, TunesIntoTheDatabaseWhateverBytesItsNameHas) {
   EXPECT_FALSE(cache::Cache::open_existing(place / name).keys().empty());
   for (const auto& entry : std::filesystem::directory_iterator(place))
     EXPECT_TRUE(entry.path().filename().string().starts_with(name.string())) << entry.path();
+}
+
+/// Each device of the host is a process; a fault of a kernel ends it as a fault of a GPU does.
+TEST_F(Isolate, ADeviceThatDiesIsToldAndItsProblemsGoToTheRest) {
+  const std::string once = "if (::mkdir(\"" + (folder() / "killed").string() + "\", 0700) == 0) ";
+  const Finished finished = sweep({"--device", "host,host", "--cols", "90,91,92", "--json"},
+                                  {{"kill", once + "std::raise(SIGKILL);"}}, "2");
+  EXPECT_EQ(finished.status, 5) << finished.err;
+  EXPECT_NE(finished.err.find("ended by signal 9"), std::string::npos) << finished.err;
+  EXPECT_NE(finished.err.find("its problem goes to another device"), std::string::npos) << finished.err;
+  const json document = json::parse(finished.out);
+  EXPECT_EQ(document.at("summary").at("finished"), 4);
+  EXPECT_EQ(document.at("error").at("kind"), "device error");
+  int dead = 0, problems = 0;
+  for (const json& device : document.at("devices")) {
+    dead += device.at("error").is_null() ? 0 : 1;
+    problems += device.at("problems").get<int>();
+    EXPECT_TRUE(device.at("environment").is_object());
+  }
+  EXPECT_EQ(dead, 1);
+  EXPECT_EQ(problems, 4);
+  for (const json& problem : document.at("problems")) {
+    EXPECT_TRUE(problem.contains("winner")) << problem;
+    EXPECT_EQ(problem.at("device"), "host");
+  }
+  EXPECT_FALSE(any_rejected());
+}
+
+TEST_F(Isolate, AProblemThatKillsTwoDevicesIsGivenUp) {
+  const Finished finished = sweep({"--device", "host,host,host", "--cols", "90,91,92", "--json"},
+                                  {{"kill", "std::raise(SIGKILL);"}}, "2");
+  EXPECT_EQ(finished.status, 5) << finished.err;
+  EXPECT_NE(finished.err.find("its problem is given up"), std::string::npos) << finished.err;
+  const json document = json::parse(finished.out);
+  EXPECT_EQ(document.at("summary").at("finished"), 3);
+  int failed = 0;
+  for (const json& problem : document.at("problems")) failed += problem.contains("error") ? 1 : 0;
+  EXPECT_EQ(failed, 1);
+
+  const Finished isolated = sweep({"--device", "host,host", "--cols", "90,91,92", "--isolate"},
+                                  {{"kill", "std::raise(SIGABRT);"}}, "2");
+  EXPECT_EQ(isolated.status, 0) << isolated.err;
+  EXPECT_TRUE(any_rejected());
 }
 
 TEST_F(Isolate, TheLimitIsATime) {

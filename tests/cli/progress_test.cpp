@@ -46,6 +46,47 @@ TEST(ProgressLine, TellsEverythingWhereItFits) {
             "best 43.12 us 3110 GB/s  block/warps=16,vec=8,load=cs,store=cs");
 }
 
+std::vector<DeviceProgress> two_devices() {
+  DeviceProgress first{.device = "cuda:0", .running = true, .sweep = example_progress()};
+  DeviceProgress second = first;
+  second.device = "cuda:1";
+  second.sweep.title = "softmax f32 1 x 7";
+  second.sweep.tuning = {};
+  return {first, second};
+}
+
+TEST(ProgressLine, OfSeveralDevicesTellsWhatEachIsAt) {
+  const std::vector<DeviceProgress> devices = two_devices();
+  EXPECT_EQ(progress_line(devices, 1, 185, 200),
+            "1 of 4  3 min 05 s left  [######..............]  cuda:0 softmax bf16 8192 x 4096 screening "
+            "50/100  cuda:1 "
+            "softmax f32 1 x 7 starting")
+      << "one is done, a quarter of another is";
+  EXPECT_EQ(progress_line(devices, 1, 185, 100),
+            "1 of 4  3 min 05 s left  [######..............]  cuda:0 screening 50/100  cuda:1 starting");
+  EXPECT_EQ(progress_line(devices, 1, 185, 60), "1 of 4  3 min 05 s left  [######..............]");
+  EXPECT_EQ(progress_line(devices, 1, {}, 10), "1 of 4");
+  for (std::size_t width = 0; width < 200; ++width)
+    EXPECT_LE(width_of(progress_line(devices, 1, 185, width)), width);
+}
+
+TEST(ProgressDisplay, OfSeveralDevicesNamesThem) {
+  FakeScreen fake;
+  ProgressDisplay display(fake.screen(false), {"host", "host"});
+  display.begin(1, 4, "one");
+  display.begin(2, 4, "two", 1);
+  EXPECT_EQ(fake.take(),
+            "host#1: [1/4]  one  [....................]  starting\nhost#2: [2/4]  two  "
+            "[....................]  starting\n");
+  display.finish("died", 0, false);
+  display.finish("two is done", 1);
+  EXPECT_EQ(fake.take(), "host#1: died\nhost#2: two is done\n");
+  fake.now += 10;
+  display.begin(1, 4, "one", 1);
+  EXPECT_EQ(fake.take(), "host#2: [1/4]  one  [#####...............]  starting  30 s left\n")
+      << "one of four is done";
+}
+
 TEST(ProgressLine, LeavesOutWhatMattersLeast) {
   EXPECT_EQ(progress_line(example_progress(), 100),
             "[2/4]  softmax bf16 8192 x 4096  screening 50/100  3 min 05 s left  best 43.12 us 3110 GB/s");

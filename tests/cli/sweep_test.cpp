@@ -224,21 +224,77 @@ TEST_F(Sweep, ShardsOfAListMakeUpTheWholeList) {
     ASSERT_EQ(finished.status, 0) << finished.err;
     const json document = json::parse(finished.out);
     EXPECT_EQ(document.at("shard"), (json{{"index", std::stoi(index)}, {"count", 2}}));
-    EXPECT_EQ(document.at("summary").at("listed"), 6);
+    EXPECT_EQ(document.at("summary").at("listed"), 7) << "six and the one that every sweep here has";
     EXPECT_EQ(document.at("summary").at("problems"), document.at("problems").size());
     for (const json& problem : document.at("problems")) EXPECT_EQ(problem.at("known"), 0);
     problems += document.at("problems").size();
   }
-  EXPECT_EQ(problems, 6U);
+  EXPECT_EQ(problems, 7U);
 
   const Finished whole = ce_tune(sweep("1", {"--cols", "90,91,92,93,94,95"}));
-  EXPECT_NE(whole.out.find("0 configs measured, 6 known"), std::string::npos) << whole.out;
+  EXPECT_NE(whole.out.find("0 configs measured, 7 known"), std::string::npos) << whole.out;
   const Finished one = ce_tune(sweep("1", {"--cols", "90", "--shard", "0/1"}));
-  EXPECT_NE(one.out.find("1 of 1 problem of shard 0/1 (1 listed) on host"), std::string::npos) << one.out;
+  EXPECT_NE(one.out.find("2 of 2 problems of shard 0/1 (2 listed) on host"), std::string::npos) << one.out;
   const Finished unknown = ce_tune(words);
   EXPECT_EQ(unknown.status, 2);
   EXPECT_NE(unknown.err.find("--shard is \"auto\"; expected SLURM_ARRAY_TASK_ID"), std::string::npos)
       << unknown.err;
+}
+
+TEST_F(Sweep, SeveralDevicesShareAList) {
+  std::vector<std::string> words{"sweep",    "--op",      "softmax", "--dtype",   "f32",
+                                 "--rows",   "7,8",       "--cols",  "90,91,92",  "--db",
+                                 database(), "--configs", "2",       "--samples", "1",
+                                 "--top",    "1",         "--json",  "--device",  "host,host"};
+  const Finished first = ce_tune(words);
+  ASSERT_EQ(first.status, 0) << first.err;
+  const json document = json::parse(first.out);
+  EXPECT_EQ(document.at("device").at("device"), "host,host");
+  EXPECT_TRUE(document.at("device").at("model").at("name").get<std::string>().starts_with("host:"));
+  EXPECT_FALSE(document.at("environment").empty());
+  ASSERT_EQ(document.at("problems").size(), 6U);
+  int measured = 0;
+  for (const json& problem : document.at("problems")) {
+    measured += problem.at("measured").get<int>();
+    EXPECT_EQ(problem.at("tried"), 2) << problem;
+    EXPECT_EQ(problem.at("best").size(), 1U);
+  }
+  EXPECT_EQ(measured, 6) << "7 and 8 rows are one key, which is tuned once";
+  ASSERT_EQ(document.at("devices").size(), 2U);
+  EXPECT_EQ(document.at("devices")[0].at("problems").get<int>() +
+                document.at("devices")[1].at("problems").get<int>(),
+            6);
+  EXPECT_NE(first.err.find("host#2: "), std::string::npos) << first.err;
+
+  words.insert(words.end(), {"--retune", "--budget", "0.000001s"});
+  const Finished over = ce_tune(words);
+  EXPECT_EQ(over.status, 11) << over.err;
+  EXPECT_EQ(json::parse(over.out).at("summary").at("not_reached"), 6);
+  words.erase(std::find(words.begin(), words.end(), "--retune"));
+  EXPECT_EQ(ce_tune(words).status, 0) << "nothing is left to do";
+
+  const auto refused = [&](const std::string& devices, int status, const std::string& why) {
+    words[static_cast<std::size_t>(std::find(words.begin(), words.end(), "--device") - words.begin()) + 1] =
+        devices;
+    const Finished finished = ce_tune(words);
+    EXPECT_EQ(finished.status, status) << finished.err;
+    EXPECT_NE(finished.err.find(why), std::string::npos) << finished.err;
+  };
+  refused("host,gpu", 2, "--device is \"host,gpu\"; expected cuda:all, or ");
+  refused("cuda:all", 5, "there is no GPU here");
+  refused("host,cuda:0", 9, "libcuda");
+}
+
+TEST_F(Sweep, SeveralDevicesStopWhenInterrupted) {
+  std::vector<std::string> words = sweep("12", {"--cols", "1001,1002", "--json"});
+  *std::find(words.begin(), words.end(), "host") = "host,host";
+  test::Child child(folder(), words, surroundings());
+  ASSERT_TRUE(test::until([&] { return measurements() >= 1 || !child.running(); })) << child.err();
+  child.signal(SIGINT);
+  const Finished interrupted = child.wait(std::chrono::seconds(60));
+  EXPECT_EQ(interrupted.status, 130) << interrupted.err;
+  EXPECT_EQ(json::parse(interrupted.out).at("error").at("kind"), "interrupted");
+  EXPECT_GE(measurements(), 1);
 }
 
 TEST_F(Sweep, WaitsForAnotherProcessThatTunesTheSame) {
