@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <pthread.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -10,11 +11,13 @@
 #include <cstdlib>
 #include <memory>
 #include <mutex>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
 #include "base/environment.hpp"
 #include "base/printable.hpp"
+#include "base/time.hpp"
 #include "ce/error.hpp"
 
 namespace ce {
@@ -64,13 +67,33 @@ int threshold() {
   }
 }
 
+/// Whether CE_LOG_FORMAT asks for JSON.
+bool writes_json() {
+  const std::string format = environment_variable("CE_LOG_FORMAT").value_or("text");
+  if (format == "json") return true;
+  static std::atomic_flag said;
+  if (format != "text" && !said.test_and_set())
+    std::fprintf(stderr, "ce: warning: CE_LOG_FORMAT is \"%s\"; expected text or json; text is used\n",
+                 printable(format).c_str());
+  return false;
+}
+
 void write_to_stderr(LogLevel level, std::string_view line) {
   if (!is_wanted(level)) return;
-  std::fprintf(stderr, "ce: %s%.*s\n", level == LogLevel::warning ? "warning: " : "",
-               static_cast<int>(line.size()), line.data());
+  const std::string text = shown_line(level, line);
+  std::fprintf(stderr, "%s\n", text.c_str());
 }
 
 }  // namespace
+
+std::string shown_line(LogLevel level, std::string_view line) {
+  if (!writes_json()) return fmt::format("ce: {}{}", level == LogLevel::warning ? "warning: " : "", line);
+  return nlohmann::ordered_json{{"time", utc_now()},
+                                {"level", level_names.at(static_cast<std::size_t>(level))},
+                                {"process", ::getpid()},
+                                {"text", line}}
+      .dump(-1, ' ', true, nlohmann::ordered_json::error_handler_t::replace);
+}
 
 bool in_log_sink() noexcept { return in_sink; }
 

@@ -15,6 +15,10 @@ void log(LogLevel level, std::string_view line);
 /// Logs the line unless the same line was logged before in this process.
 void log_once(LogLevel level, const std::string& line);
 
+/// A line as standard error gets it: "ce: warning: ...", or where CE_LOG_FORMAT is "json" an object with time, level,
+/// process and text.
+[[nodiscard]] std::string shown_line(LogLevel level, std::string_view line);
+
 /// Whether this thread is in a call of the sink.
 [[nodiscard]] bool in_log_sink() noexcept;
 

@@ -48,6 +48,8 @@ class WrongAnswer : public Error {
 
 constexpr const char* elsewhere = "another thread or process is tuning the problem";
 
+void count_wait() noexcept { shared_counters().waited.fetch_add(1, std::memory_order_relaxed); }
+
 std::string sentence(const tuner::Report& report, const runtime::Device& device) {
   int wrong = 0;
   for (const auto& [reason, count] : report.quarantined) wrong += count;
@@ -139,7 +141,11 @@ const Chosen& Chooser::tuned(const Problem& problem, Stream stream) {
   for (auto pause = first_pause;; pause = std::min(pause * 3 / 2, longest_pause)) {
     if (const auto turn = is_elsewhere ? turns_.take_until(key, deadline) : turns_.take(key, deadline)) {
       try {
-        if (const Chosen* chosen = try_to_tune(problem, stream, {})) return *chosen;
+        bool is_mine = true;
+        if (const Chosen* chosen = try_to_tune(problem, stream, {}, &is_mine)) {
+          if (!is_mine || is_elsewhere) count_wait();
+          return *chosen;
+        }
       } catch (const OutOfMemory& error) {
         log_once(LogLevel::warning, fmt::format("{} is not tuned for want of memory ({})",
                                                 generator::title(problem), error.what()));
@@ -153,6 +159,7 @@ const Chosen& Chooser::tuned(const Problem& problem, Stream stream) {
     std::this_thread::sleep_until(std::min(now + pause, deadline));
   }
   put_off(key, look_again_after);
+  count_wait();
   return fallback(problem, stream, elsewhere, true);
 }
 
@@ -186,19 +193,26 @@ void Chooser::give_up(const Problem& problem, const std::string& reason) {
   }
 }
 
-/// For the thread that has the turn. \returns nothing while another process holds the tuning lock
-const Chosen* Chooser::try_to_tune(const Problem& problem, Stream stream, const std::stop_token& stop) {
+/// For the thread that has the turn.
+/// \param is_mine  receives whether this call did what there was to do, and not another before it
+/// \returns nothing while another process holds the tuning lock
+const Chosen* Chooser::try_to_tune(const Problem& problem, Stream stream, const std::stop_token& stop,
+                                   bool* is_mine) {
   const Chosen* chosen = plans_.find(problem);
+  if (is_mine != nullptr) *is_mine = false;
   if (chosen != nullptr && !chosen->choice.provisional) return chosen;
   const auto lock = cache_.try_tuning_lock(tuner_.key(problem));
   if (!lock) return nullptr;
   chosen = finished(problem, stream);  // by its holder before
-  return chosen != nullptr ? chosen : &from_tuning(problem, stop);
+  if (chosen != nullptr) return chosen;
+  if (is_mine != nullptr) *is_mine = true;
+  return &from_tuning(problem, stop);
 }
 
 const Chosen& Chooser::from_tuning(const Problem& problem, const std::stop_token& stop) {
   const tuner::Report report = tuner_.tune(problem, {.progress = {}, .stop = stop});
   compiled_ += report.compiled;
+  shared_counters().tuned.fetch_add(1, std::memory_order_relaxed);
   log(LogLevel::info, sentence(report, device_));
   const std::lock_guard lock(looking_);
   return plans_.put(problem, chosen(problem, build(problem, report.winner).load(device_),
@@ -261,6 +275,7 @@ std::unique_ptr<Chosen> Chooser::best_known(const Problem& problem, const std::s
               .reason = "the most promising, by what is known of near problems; " + why};
   tuner::Fallback found = tuner::fallback(device_, cache_, problem, ranked);
   compiled_ += found.compiled;
+  shared_counters().fallback.fetch_add(1, std::memory_order_relaxed);
   return chosen(problem, std::move(found.kernel), std::move(choice));
 }
 

@@ -2,7 +2,6 @@
 /// \file
 /// Which kernel runs for a problem. Not installed.
 
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <map>
@@ -16,6 +15,7 @@
 #include "cache/cache.hpp"
 #include "ce/background.hpp"
 #include "ce/context.hpp"
+#include "ce/counters.hpp"
 #include "ce/error.hpp"
 #include "ce/plan_table.hpp"
 #include "ce/tuning_turns.hpp"
@@ -53,7 +53,8 @@ class Chooser {
   void put_off(const std::string& key, Clock::duration pause);
   bool tune_in_background(const generator::Problem& problem, const std::stop_token& stop);
   void give_up(const generator::Problem& problem, const std::string& reason);
-  const Chosen* try_to_tune(const generator::Problem& problem, Stream stream, const std::stop_token& stop);
+  const Chosen* try_to_tune(const generator::Problem& problem, Stream stream, const std::stop_token& stop,
+                            bool* is_mine = nullptr);
   const Chosen& from_tuning(const generator::Problem& problem, const std::stop_token& stop);
 
   const Chosen* finished(const generator::Problem& problem, Stream stream);
@@ -82,7 +83,7 @@ class Chooser {
   const Policy policy_;
   const std::string began_at_;  ///< UTC, as the database has times
   PlanTable plans_;
-  std::atomic<int> compiled_ = 0;
+  Compiled compiled_;
 
   /// Guards what looks up, loads and puts into the table; no thread waits for a turn with it.
   std::mutex looking_;

@@ -15,11 +15,13 @@
 #include "base/floating_environment.hpp"
 #include "ce/check_options.hpp"
 #include "ce/context_impl.hpp"
+#include "ce/counters.hpp"
 #include "ce/device_name.hpp"
 #include "ce/error.hpp"
 #include "ce/known_call.hpp"
 #include "ce/linear_losses.hpp"
 #include "ce/policy.hpp"
+#include "ce/stats_file.hpp"
 
 namespace ce {
 namespace {
@@ -91,7 +93,9 @@ Context::Impl::Impl(const ContextOptions& given)
       workspaces(*device, given.capture_bytes),
       statuses(*device),
       linear(*device, cache, policy_for(given) == Policy::tune, settings_for(*device, given).budget_s),
-      capture_bytes(given.capture_bytes) {}
+      capture_bytes(given.capture_bytes) {
+  start_stats_file();
+}
 
 /// All arguments but those that a stream brings: scratch memory and status.
 template <AnyOperation Operation>
@@ -213,6 +217,11 @@ struct Plan::Impl {
 };
 
 void Plan::run(Stream stream) const {
+  count_known_call();
+  counting_errors([&] { launch(stream); });
+}
+
+void Plan::launch(Stream stream) const {
   const Impl& plan = *impl_;
   Context::Impl& context = plan.context;
   context.require_own_process();
@@ -259,13 +268,16 @@ const Choice& Context::run(const Operation& operation, const typename Operation:
   KnownCalls<Operation>& known = known_calls<Operation>;
   KnownCall<Operation>* call = known.find(impl_->number, operation, tensors, *impl_->device);
   if (call == nullptr) return run_unknown(operation, tensors, stream);
-  if (call->ready_on == stream) {
-    impl_->launch(call->prepared, call->arguments, stream);
-  } else {
-    call->ready_on.reset();
-    if (impl_->launch_anew(call->prepared, call->arguments, stream)) call->ready_on = stream;
-  }
-  return call->prepared.chosen->choice;
+  count_known_call();
+  return counting_errors([&]() -> const Choice& {
+    if (call->ready_on == stream) {
+      impl_->launch(call->prepared, call->arguments, stream);
+    } else {
+      call->ready_on.reset();
+      if (impl_->launch_anew(call->prepared, call->arguments, stream)) call->ready_on = stream;
+    }
+    return call->prepared.chosen->choice;
+  });
 }
 
 /// The default Context that this thread used last still is where its CUDA context is current.
@@ -283,24 +295,31 @@ template <AnyOperation Operation>
 const Choice& Context::run_unknown(const Operation& operation, const typename Operation::Tensors& tensors,
                                    Stream stream) {
   const DefaultFloatingEnvironment environment;
-  Request request = impl_->bind(operation, tensors);
-  if (impl_->launch_empty(request, stream)) return impl_->empty;
-  const Prepared prepared = prepared_for(impl_->chooser.choose(request.problem, stream), request.problem);
-  impl_->launch_anew(prepared, request.arguments, stream);
-  const Choice& choice = prepared.chosen->choice;
-  if (!choice.provisional)
-    known_calls<Operation>.add(impl_->number, tensors, {operation, tensors, request.arguments, prepared});
-  return choice;
+  count_call();
+  return counting_errors([&]() -> const Choice& {
+    Request request = impl_->bind(operation, tensors);
+    if (impl_->launch_empty(request, stream)) return impl_->empty;
+    const Prepared prepared = prepared_for(impl_->chooser.choose(request.problem, stream), request.problem);
+    impl_->launch_anew(prepared, request.arguments, stream);
+    const Choice& choice = prepared.chosen->choice;
+    if (!choice.provisional)
+      known_calls<Operation>.add(impl_->number, tensors, {operation, tensors, request.arguments, prepared});
+    return choice;
+  });
 }
 
 template <AnyOperation Operation>
 Plan Context::prepare(const Operation& operation, const typename Operation::Tensors& tensors, Stream stream) {
   const DefaultFloatingEnvironment environment;
-  Request request = impl_->bind(operation, tensors);
-  const Prepared prepared =
-      request.problem.rows > 0 ? prepared_for(impl_->chooser.choose(request.problem, stream), request.problem)
-                               : Prepared{};
-  return Plan(std::make_shared<const Plan::Impl>(*impl_, prepared, request));
+  count_call();
+  return counting_errors([&] {
+    Request request = impl_->bind(operation, tensors);
+    const Prepared prepared =
+        request.problem.rows > 0
+            ? prepared_for(impl_->chooser.choose(request.problem, stream), request.problem)
+            : Prepared{};
+    return Plan(std::make_shared<const Plan::Impl>(*impl_, prepared, request));
+  });
 }
 
 #define CE_INSTANTIATE(Operation)                                                                      \

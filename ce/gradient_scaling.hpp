@@ -2,13 +2,13 @@
 /// \file
 /// Multiplying a gradient by a number in device memory. Not installed.
 
-#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <utility>
 
 #include "cache/cache.hpp"
+#include "ce/counters.hpp"
 #include "ce/tensor.hpp"
 #include "runtime/device.hpp"
 #include "tuner/kernel.hpp"
@@ -30,7 +30,7 @@ class GradientScaling {
 
   runtime::Device& device_;
   cache::Cache& cache_;
-  std::atomic<int> compiled_ = 0;
+  Compiled compiled_;
   std::mutex mutex_;  ///< guards what follows; kernels stay where they are
   std::map<std::pair<DType, DType>, std::unique_ptr<const tuner::Kernel>> kernels_;
 };

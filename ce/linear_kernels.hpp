@@ -2,13 +2,13 @@
 /// \file
 /// The kernels that run around the products of LinearCrossEntropy. Not installed.
 
-#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
 
 #include "cache/cache.hpp"
+#include "ce/counters.hpp"
 #include "generator/linear.hpp"
 #include "runtime/device.hpp"
 #include "templates/linear_arguments.cuh"
@@ -40,7 +40,7 @@ class LinearKernels {
 
   runtime::Device& device_;
   cache::Cache& cache_;
-  std::atomic<int> compiled_ = 0;
+  Compiled compiled_;
   std::mutex mutex_;  ///< guards what follows; kernels stay where they are
   std::map<std::string, std::unique_ptr<const tuner::Kernel>> kernels_;
 };

@@ -144,6 +144,7 @@ int run(int argument_count, const char* const* arguments) {
     add_regressions(app, action);
     add_bundle(app, action);
     add_pin(app, action);
+    add_nodes(app, action);
     add_db(app, action);
     add_report(app, action);
     add_run(app, action);

@@ -26,6 +26,7 @@ void add_check(CLI::App& app, Action& chosen);
 void add_regressions(CLI::App& app, Action& chosen);
 void add_bundle(CLI::App& app, Action& chosen);
 void add_pin(CLI::App& app, Action& chosen);
+void add_nodes(CLI::App& app, Action& chosen);
 void add_db(CLI::App& app, Action& chosen);
 void add_report(CLI::App& app, Action& chosen);
 void add_run(CLI::App& app, Action& chosen);

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdlib>
 #include <map>
 #include <string_view>
@@ -42,6 +43,13 @@ void add_device_option(CLI::App& command, CommonOptions& common, const std::stri
 
 void add_json_option(CLI::App& command, CommonOptions& common) {
   command.add_flag("--json", common.json, "Print one JSON document instead of text");
+}
+
+CLI::Option* add_tag_option(CLI::App& command, CommonOptions& common) {
+  return command
+      .add_option("--tag", common.tags,
+                  "Only what was measured with these tags (see CE_TAG), such as job=17 or\njob=17,image=base")
+      ->type_name("K=V");
 }
 
 void add_key_argument(CLI::App& command, std::string& key) {
@@ -84,6 +92,30 @@ std::filesystem::path database_path(const CommonOptions& common) {
 
 cache::Cache open_database(const CommonOptions& common) {
   return cache::Cache::open_existing(database_path(common));
+}
+
+std::vector<cache::Measurement> with_tags(std::vector<cache::Measurement> list, const Tags& tags) {
+  std::erase_if(list, [&tags](const cache::Measurement& measurement) {
+    return !std::all_of(tags.begin(), tags.end(), [&](const auto& tag) {
+      const auto found = measurement.environment.find(environment_name_of_tag(tag.first));
+      return found != measurement.environment.end() && found->second == tag.second;
+    });
+  });
+  return list;
+}
+
+Tags tags_of(const CommonOptions& common) {
+  return common.tags.empty() ? Tags{} : parse_tags("--tag", common.tags);
+}
+
+cache::Cache open_tagged_database(const CommonOptions& common) {
+  const Tags tags = tags_of(common);
+  cache::Cache all = open_database(common);
+  if (tags.empty()) return all;
+  cache::Cache chosen = cache::Cache::in_memory();
+  for (const cache::KeySummary& summary : all.keys())
+    chosen.add(with_tags(all.measurements(summary.key), tags));
+  return chosen;
 }
 
 cache::Cache open_layered_database(const CommonOptions& common) {

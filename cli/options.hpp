@@ -7,11 +7,13 @@
 #include <string>
 #include <vector>
 
+#include "base/tags.hpp"
 #include "cache/cache.hpp"
 #include "runtime/device.hpp"
 
 namespace CLI {
 class App;
+class Option;
 }  // namespace CLI
 
 namespace ce::cli {
@@ -20,12 +22,15 @@ namespace ce::cli {
 struct CommonOptions {
   std::string database;  ///< a path; empty for the default
   std::string device;    ///< as the user wrote it; empty for the default
+  std::string tags;      ///< as the user wrote them; empty for none
   bool json = false;
 };
 
 void add_database_option(CLI::App& command, CommonOptions& common);
 void add_device_option(CLI::App& command, CommonOptions& common, const std::string& help = "");
 void add_json_option(CLI::App& command, CommonOptions& common);
+/// --tag: only what was measured with these tags.
+CLI::Option* add_tag_option(CLI::App& command, CommonOptions& common);
 /// KEY, which the command cannot do without. See find_key().
 void add_key_argument(CLI::App& command, std::string& key);
 
@@ -42,6 +47,13 @@ void require_compiler(const runtime::Device& device);
 [[nodiscard]] std::filesystem::path database_path(const CommonOptions& common);
 /// \throws NotFound, DatabaseError
 [[nodiscard]] cache::Cache open_database(const CommonOptions& common);
+/// Those with these tags, by their measurements' environment.
+[[nodiscard]] std::vector<cache::Measurement> with_tags(std::vector<cache::Measurement> list,
+                                                        const Tags& tags);
+/// The tags of --tag. \throws InvalidArgument
+[[nodiscard]] Tags tags_of(const CommonOptions& common);
+/// As open_database(); with --tag a copy in memory of what was measured with those tags.
+[[nodiscard]] cache::Cache open_tagged_database(const CommonOptions& common);
 /// The same with those below it that a program would ask, too; one in memory where there is none, unless --db names it.
 /// \throws NotFound, DatabaseError
 [[nodiscard]] cache::Cache open_layered_database(const CommonOptions& common);

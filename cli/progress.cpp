@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/environment.hpp"
+#include "base/log.hpp"
 #include "base/printable.hpp"
 #include "cli/table.hpp"
 #include "cli/units.hpp"
@@ -207,6 +208,7 @@ void ProgressDisplay::begin(std::size_t problem, std::size_t problems, const std
   own.running = true;
   last_shown_ = last_written_[device] = screen_.seconds();
   note_time(last_shown_);
+  if (screen_.notes_only) return;
   if (screen_.redraws)
     draw();
   else
@@ -220,6 +222,7 @@ void ProgressDisplay::update(const tuner::Progress& tuning, std::size_t device) 
   const bool waits = tuning.total == 0 && own.sweep.tuning.stage != tuning.stage;
   own.sweep.tuning = tuning;
   note_time(now);
+  if (screen_.notes_only) return;
   if (screen_.redraws) {
     if (!waits && now - last_shown_ < redraw_seconds) return;
     last_shown_ = now;
@@ -238,8 +241,14 @@ void ProgressDisplay::finish(std::string_view line, std::size_t device, bool cou
   DeviceProgress& own = devices_.at(device);
   own.running = false;
   if (counts) ++finished_;
+  if (screen_.notes_only) return;
   write_line(has_several() ? fmt::format("{}: {}", own.device, line) : std::string(line));
   if (has_several() && screen_.redraws) draw();
+}
+
+Pace ProgressDisplay::pace() {
+  const std::lock_guard lock(mutex_);
+  return {fraction(), time_left_.seconds()};
 }
 
 void ProgressDisplay::note(std::string_view line) {
@@ -271,8 +280,7 @@ void ProgressDisplay::erase() {
 
 LogThroughDisplay::LogThroughDisplay(ProgressDisplay& display) {
   set_log_sink([&display](LogLevel level, std::string_view line) {
-    if (is_wanted(level))
-      display.note(fmt::format("ce: {}{}", level == LogLevel::warning ? "warning: " : "", line));
+    if (is_wanted(level)) display.note(shown_line(level, line));
   });
 }
 

@@ -55,8 +55,15 @@ class TimeLeft {
   std::deque<std::pair<double, double>> recent_;  // seconds and fraction
 };
 
+/// How far a sweep is, and how fast.
+struct Pace {
+  double share = 0;  ///< that is done
+  std::optional<double> seconds_left{};
+};
+
 /// Where progress is shown.
 struct Screen {
+  bool notes_only = false;             ///< nothing is told of problems
   bool redraws = false;                ///< a terminal that takes escape sequences
   std::function<std::size_t()> width;  ///< asked at each redraw, as terminals change
   std::function<double()> seconds;     ///< a clock that never goes back
@@ -81,6 +88,7 @@ class ProgressDisplay {
   /// Ends the problem with a line that stays.
   /// \param counts  whether it is done with
   void finish(std::string_view line, std::size_t device = 0, bool counts = true);
+  [[nodiscard]] Pace pace();
   /// A line that stays, above the one that is redrawn.
   void note(std::string_view line);
 

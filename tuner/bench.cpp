@@ -6,8 +6,11 @@
 #include <numeric>
 #include <random>
 #include <string>
+#include <utility>
 
 #include "base/built_version.hpp"
+#include "base/log.hpp"
+#include "base/tags.hpp"
 #include "ce/error.hpp"
 #include "generator/source.hpp"
 #include "tuner/ranking.hpp"
@@ -48,6 +51,12 @@ generator::Operation ceiling_kind(const generator::Problem& problem) noexcept {
 runtime::Environment environment_now(const runtime::Device& device) {
   runtime::Environment environment = device.environment();
   environment["ce"] = built_version();
+  try {
+    for (auto& [name, value] : tags_of_environment())
+      environment[environment_name_of_tag(name)] = std::move(value);
+  } catch (const InvalidArgument& error) {  // no reason for a program to fail
+    log_once(LogLevel::warning, fmt::format("{}; measurements get no tags", error.what()));
+  }
   return environment;
 }
 

@@ -13,7 +13,9 @@
 
 #include "base/time.hpp"
 #include "cache/store.hpp"
+#include "ce/error.hpp"
 #include "cli/analysis/cases.hpp"
+#include "cli/analysis/nodes.hpp"
 #include "cli/analysis/populations.hpp"
 #include "cli/analysis/retime.hpp"
 #include "cli/commands.hpp"
@@ -56,7 +58,7 @@ constexpr int most_times_as_many_launches = 4;
 struct CheckOptions {
   CommonOptions common;
   TuningOptions tuning;
-  std::string top, budget, runs;
+  std::string top, budget, runs, against;
   bool retune = false, all = false;
 };
 
@@ -293,7 +295,36 @@ Failure unreached(std::size_t problems, const std::string& budget) {
                                          counted(static_cast<std::int64_t>(problems), "problem"), budget)}}};
 }
 
+/// \param found, failed  by what was compared, and by how the run ended
+ExitCode decisive(ExitCode found, ExitCode failed) {
+  return found == ExitCode::regression || failed == ExitCode::success ? found : failed;
+}
+
+/// What the other GPUs have timed of the same, against this one as it was timed now.
+ExitCode tell_against_fleet(const CheckOptions& options, const TuningRun& run, const cache::Cache& cache,
+                            const std::string& started, std::size_t left_out) {
+  const std::string own = gpu_of(run.environment);
+  Fleet fleet = fleet_of(cache, [&](const Measurement& measurement) {
+    return gpu_of(measurement.environment) != own || measurement.created_at >= started;
+  });
+  std::erase_if(fleet.nodes, [&](const Node& node) { return node.gpu != own; });
+  std::erase_if(fleet.alone, [&](const std::string& gpu) { return gpu != own; });
+  if (options.common.json) {
+    Json document = json_of(run);
+    document.update(json_of(fleet));
+    document["not_reached"] = left_out;
+    if (run.failure) document["error"] = json_of(*run.failure);
+    print(document);
+  } else {
+    print_text("{}", text_of(fleet, true));
+  }
+  const ExitCode found = exit_code_of(fleet), failed = verdict(run, "what was measured", "");
+  return decisive(found, failed);
+}
+
 ExitCode check(const CheckOptions& options) {
+  if (!options.against.empty() && options.against != "fleet")
+    throw InvalidArgument("--against", in_quotes(options.against), "fleet");
   const int top = count_in("--top", options.top, std::numeric_limits<int>::max());
   const double budget_s = options.budget.empty() ? std::numeric_limits<double>::infinity()
                                                  : parse_duration("--budget", options.budget);
@@ -320,6 +351,7 @@ ExitCode check(const CheckOptions& options) {
   end_run(run, cache);
   if (left_out > 0 && !run.failure) run.failure = unreached(left_out, options.budget);
 
+  if (!options.against.empty()) return tell_against_fleet(options, run, cache, started, left_out);
   const std::vector<ProblemFinding> findings = findings_since(cache, device->model(), started);
   if (options.common.json) {
     Json document = json_of(run);
@@ -333,7 +365,7 @@ ExitCode check(const CheckOptions& options) {
     print_text("{}{}", text_of(findings, options.all, again), rivals_text(problems));
   }
   const ExitCode found = exit_code_of(findings), failed = verdict(run, "what was measured", "");
-  return found == ExitCode::regression || failed == ExitCode::success ? found : failed;
+  return decisive(found, failed);
 }
 
 }  // namespace
@@ -357,6 +389,12 @@ void add_check(CLI::App& app, Action& chosen) {
   command->add_flag("--retune", options->retune,
                     "Repeat the final of the best 8 where the second is faster than the winner");
   command->add_flag("--all", options->all, "List the problems that are as fast as they were, too");
+  command
+      ->add_option(
+          "--against", options->against,
+          "fleet: hold this GPU against the others of its model that the database knows, not against\n"
+          "what was before")
+      ->type_name("fleet");
   add_timing_options(*command, options->tuning);
   add_device_option(*command, options->common);
   add_database_option(*command, options->common);

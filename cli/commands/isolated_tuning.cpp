@@ -18,6 +18,7 @@
 #include "generator/source.hpp"
 #include "runtime/workers/channel.hpp"
 #include "runtime/workers/process.hpp"
+#include "tuner/bench.hpp"
 #include "tuner/key.hpp"
 
 namespace ce::cli {
@@ -172,7 +173,7 @@ void IsolatedTuning::quarantine(const generator::Problem& problem, const std::st
       .template_digest = generator::template_digest(problem.operation, tuner::variant_of(config)),
       .outcome = cache::Outcome::quarantined,
       .reason = tuner::kept_reason(reason),
-      .environment = device_.environment()});
+      .environment = tuner::environment_now(device_)});
 }
 
 tuner::Effort IsolatedTuning::tune(const generator::Problem& problem, const tuner::Settings& settings,

@@ -1,15 +1,12 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <charconv>
-#include <chrono>
 #include <cstddef>
 #include <functional>
 #include <list>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <regex>
 #include <set>
 #include <string>
 #include <vector>
@@ -21,6 +18,7 @@
 #include "cli/known.hpp"
 #include "cli/options.hpp"
 #include "cli/say.hpp"
+#include "cli/since.hpp"
 #include "cli/units.hpp"
 
 namespace ce::cli {
@@ -48,45 +46,6 @@ struct RegressionOptions {
   bool all = false;
 };
 
-/// Numbers of a version: "0.2.0". Nothing for any other text.
-std::optional<std::vector<int>> version_in(const std::string& text) {
-  static const std::regex form(R"(\d{1,6}(\.\d{1,6}){0,2})");
-  if (!std::regex_match(text, form)) return std::nullopt;
-  std::vector<int> numbers;
-  for (const char *at = text.data(), *end = at + text.size(); at < end; ++at)  // past the dot
-    at = std::from_chars(at, end, numbers.emplace_back()).ptr;
-  numbers.resize(3);
-  return numbers;
-}
-
-/// Whether the year, month and day that were matched are in the calendar.
-bool is_day(const std::smatch& parts) {
-  const auto number = [&](std::size_t part) { return std::stoi(parts[part].str()); };
-  const std::chrono::month month(static_cast<unsigned>(number(2)));
-  const std::chrono::day day(static_cast<unsigned>(number(3)));
-  return (std::chrono::year(number(1)) / month / day).ok();
-}
-
-/// What is after the change that is asked about.
-std::function<bool(const Measurement&)> newer_than(const std::string& since) {
-  static const std::regex date(
-      R"((\d{4})-(\d{2})-(\d{2})(T([01]\d|2[0-3]):[0-5]\d(:[0-5]\d(\.\d{3})?)?Z?)?)");
-  std::smatch parts;
-  if (std::regex_match(since, parts, date) && is_day(parts)) {
-    // Texts of times are in order as far as they go; a Z would come after what is left out.
-    const std::string begin = since.substr(0, since.find('Z'));
-    return [begin](const Measurement& measurement) { return measurement.created_at >= begin; };
-  }
-  const auto version = version_in(since);
-  if (!version)
-    throw InvalidArgument("--since", in_quotes(since),
-                          "a day such as 2030-01-31, in UTC, or a version of ce such as 0.2.0");
-  return [version](const Measurement& measurement) {
-    const auto its = version_in(tuner::software_of(measurement).library);
-    return its && *its >= *version;
-  };
-}
-
 void split_since(Case& problem, const std::string& since) {
   const auto newer = newer_than(since);
   problem.newer = tuner::populations_of(problem.measurements, newer);
@@ -105,7 +64,7 @@ void split_against(Case& problem, const cache::Cache& other) {
 }
 
 std::list<Case> cases_of(const RegressionOptions& options) {
-  const cache::Cache cache = open_database(options.common);
+  const cache::Cache cache = open_tagged_database(options.common);
   if (options.against.empty() && options.since.empty()) return cases_by_software(cache);
   std::optional<cache::Cache> other;
   if (!options.against.empty()) other.emplace(cache::Cache::open_copy(options.against));
@@ -165,6 +124,7 @@ void add_regressions(CLI::App& app, Action& chosen) {
                    "Fail (12) where fewer problems than N were compared (default: 1)")
       ->type_name("N");
   command->add_flag("--all", options->all, "List the problems that are as fast as they were, too");
+  add_tag_option(*command, options->common);
   add_database_option(*command, options->common);
   add_json_option(*command, options->common);
   command->callback([options, &chosen] { chosen = [options] { return regressions(*options); }; });

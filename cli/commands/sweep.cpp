@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -19,6 +20,7 @@
 #include "cli/commands/conversation.hpp"
 #include "cli/commands/problem_tuning.hpp"
 #include "cli/commands/sweep_devices.hpp"
+#include "cli/commands/sweep_observer.hpp"
 #include "cli/commands/sweep_result.hpp"
 #include "cli/commands/tuning_run.hpp"
 #include "cli/interruption.hpp"
@@ -57,7 +59,7 @@ struct SweepOptions {
   ProblemOptions problems;
   TuningOptions tuning;
   std::vector<std::string> presets;
-  std::string file, budget, top, isolate, shard;
+  std::string file, budget, top, isolate, shard, progress_json;
   bool list_presets = false, retune = false;
 };
 
@@ -127,9 +129,9 @@ std::optional<Failure> out_of_budget(const std::string& budget, std::int64_t lef
 
 /// Tunes the problems of the result on one device, in this process.
 void tune_all(runtime::Device& device, cache::Cache& cache, const SearchOptions& options,
-              ProgressDisplay& display, const std::stop_token& stop, SweepResult& result) {
+              SweepObserver& observer, const std::stop_token& stop, SweepResult& result) {
   const tuner::Hooks hooks{
-      .progress = [&display](const tuner::Progress& progress) { display.update(progress); }, .stop = stop};
+      .progress = [&observer](const tuner::Progress& progress) { observer.update(progress); }, .stop = stop};
   ProblemTuning tuning(device, cache, options);
   for (SweptProblem& swept : result.problems) swept.key = tuning.key(swept.problem);
   // Sweeps that share a list share the work: what another process is at is left, and looked at again at the end.
@@ -138,26 +140,61 @@ void tune_all(runtime::Device& device, cache::Cache& cache, const SearchOptions&
       SweptProblem& swept = result.problems[i];
       if (swept.report || swept.failure) continue;
       const bool is_over = tuning.is_over();
-      if (!is_over) display.begin(i + 1, result.problems.size(), generator::title(swept.problem));
+      if (!is_over) observer.begin(i, result.problems.size(), swept);
       const bool go_on = tuning.tune(swept, waits, hooks);
-      if (!is_over) display.finish(finished_line(swept));
+      if (!is_over) observer.finish(swept);
       if (swept.failure && (!result.run.failure || !go_on)) result.run.failure = swept.failure;
       if (!go_on) return;
     }
 }
 
-/// Tunes the agenda while its progress is shown, and until the user or its time ends it.
-/// \param tune  does so
-void tune_in_time(
-    const Agenda& agenda, const std::vector<std::string>& devices,
-    const std::function<void(const SearchOptions&, ProgressDisplay&, const std::stop_token&)>& tune) {
-  ProgressDisplay display(Screen::standard_error(), devices);
-  const LogThroughDisplay logging(display);
-  const Interruption interruption(
-      [&display] { display.note("ce-tune: stopping after this config; interrupt again to stop at once"); });
-  SearchOptions search = agenda.search;
-  if (agenda.budget_s) search.end = deadline_in(*agenda.budget_s);
-  tune(search, display, interruption.token());
+/// What is common to sweeps over one device and over several: the end.
+void finish(const SweepOptions& options, const Agenda& agenda, const cache::Cache& cache,
+            SweepResult& result) {
+  for (SweptProblem& swept : result.problems) swept.best = best_of(cache, swept, agenda.top);
+  const auto left_out = std::ranges::count_if(
+      result.problems, [](const SweptProblem& swept) { return !swept.report && !swept.failure; });
+  const auto cut_short = std::ranges::count_if(result.problems, &SweptProblem::is_cut_short);
+  if (!result.run.failure && !options.budget.empty())
+    result.run.failure = out_of_budget(options.budget, left_out, cut_short);
+  end_run(result.run, cache);
+}
+
+using Tune = std::function<void(const SearchOptions&, SweepObserver&, const std::stop_token&, SweepResult&)>;
+
+Screen screen_of(const SweepOptions& options, ProgressLog* log) {
+  Screen screen = Screen::standard_error();
+  if (options.progress_json != "-") return screen;
+  screen.redraws = false;
+  screen.notes_only = true;
+  screen.write = [log](std::string_view text) {
+    log->write("note", {{"text", text.substr(0, text.find_last_not_of('\n') + 1)}});
+  };
+  return screen;
+}
+
+/// Tunes while the progress is shown, and until the user or the budget ends it; then sums up.
+/// \param devices  the names of several, or the one
+SweepResult tune_in_time(const SweepOptions& options, const Agenda& agenda,
+                         const std::vector<std::string>& devices, const cache::Cache& cache,
+                         SweepResult result, const Tune& tune) {
+  std::optional<ProgressLog> log;
+  if (!options.progress_json.empty()) log.emplace(options.progress_json);
+  ProgressLog* const lines = log ? &*log : nullptr;
+  std::optional<ProgressDisplay> display(std::in_place, screen_of(options, lines), devices);
+  SweepObserver observer(*display, lines, devices);
+  {
+    const LogThroughDisplay logging(*display);
+    const Interruption interruption([&display] {
+      display->note("ce-tune: stopping after this config; interrupt again to stop at once");
+    });
+    SearchOptions search = agenda.search;
+    if (agenda.budget_s) search.end = deadline_in(*agenda.budget_s);
+    tune(search, observer, interruption.token(), result);
+  }
+  finish(options, agenda, cache, result);
+  observer.end(result);
+  return result;
 }
 
 /// The list is the same with any other options.
@@ -193,18 +230,6 @@ ExitCode list_presets(bool json) {
   return ExitCode::success;
 }
 
-/// What is common to sweeps over one device and over several: the end.
-void finish(const SweepOptions& options, const Agenda& agenda, const cache::Cache& cache,
-            SweepResult& result) {
-  for (SweptProblem& swept : result.problems) swept.best = best_of(cache, swept, agenda.top);
-  const auto left_out = std::ranges::count_if(
-      result.problems, [](const SweptProblem& swept) { return !swept.report && !swept.failure; });
-  const auto cut_short = std::ranges::count_if(result.problems, &SweptProblem::is_cut_short);
-  if (!result.run.failure && !options.budget.empty())
-    result.run.failure = out_of_budget(options.budget, left_out, cut_short);
-  end_run(result.run, cache);
-}
-
 SweepResult result_of(const Agenda& agenda, TuningRun run) {
   SweepResult result{
       .asked = agenda.problems.size(), .listed = agenda.listed, .shard = agenda.shard, .run = std::move(run)};
@@ -222,13 +247,9 @@ SweepResult sweep_device(const SweepOptions& options, const Agenda& agenda, cons
   require_compiler(*device);
   cache::Cache cache = cache::Cache::open(path);
   require_record(cache, options.tuning);
-  SweepResult result = result_of(agenda, begin_run(*device));
-  tune_in_time(agenda, {},
-               [&](const SearchOptions& search, ProgressDisplay& display, const std::stop_token& stop) {
-                 tune_all(*device, cache, search, display, stop, result);
-               });
-  finish(options, agenda, cache, result);
-  return result;
+  return tune_in_time(options, agenda, {device->name()}, cache, result_of(agenda, begin_run(*device)),
+                      [&](const SearchOptions& search, SweepObserver& observer, const std::stop_token& stop,
+                          SweepResult& result) { tune_all(*device, cache, search, observer, stop, result); });
 }
 
 SweepResult sweep_devices(const SweepOptions& options, const Agenda& agenda,
@@ -236,13 +257,11 @@ SweepResult sweep_devices(const SweepOptions& options, const Agenda& agenda,
   static_cast<void>(settings_of(options.tuning, {}));
   cache::Cache cache = cache::Cache::open(path);
   require_record(cache, {}, "with several devices, nothing that is measured");
-  SweepResult result = result_of(agenda, begin_run(fmt::format("{}", fmt::join(devices, ","))));
-  tune_in_time(agenda, devices,
-               [&](const SearchOptions& search, ProgressDisplay& display, const std::stop_token& stop) {
-                 tune_on_devices(devices, path, search, display, stop, result);
-               });
-  finish(options, agenda, cache, result);
-  return result;
+  return tune_in_time(
+      options, agenda, devices, cache,
+      result_of(agenda, begin_run(fmt::format("{}", fmt::join(devices, ",")))),
+      [&](const SearchOptions& search, SweepObserver& observer, const std::stop_token& stop,
+          SweepResult& result) { tune_on_devices(devices, path, search, observer, stop, result); });
 }
 
 ExitCode sweep(const SweepOptions& options) {
@@ -284,6 +303,12 @@ void add_sweep(CLI::App& app, Action& chosen) {
                    "Take about that long, such as 90s, 10m or 1.5h; what moves the most bytes is\n"
                    "tuned first")
       ->type_name("TIME");
+  command
+      ->add_option(
+          "--progress-json", options->progress_json,
+          "Also tell of the progress as lines of JSON, added to FILE; - is standard error, which then\n"
+          "has no other progress")
+      ->type_name("FILE");
   command
       ->add_option("--shard", options->shard,
                    "One of N shards of the problems, counted from 0, such as 0/4; auto takes both numbers\n"

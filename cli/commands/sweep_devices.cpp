@@ -60,7 +60,7 @@ void require_one_model(const std::vector<std::unique_ptr<SweepWorker>>& workers)
 struct Shared {
   ProblemQueue queue;
   std::mutex mutex;  ///< of the failure of the run
-  ProgressDisplay& display;
+  SweepObserver& observer;
   SweepResult& result;
   std::stop_token stop;
 };
@@ -78,27 +78,23 @@ Failure death_of(const SweepWorker& worker) {
 void tune_on(std::size_t lane, SweepWorker& worker, Shared& shared) {
   SweptDevice& device = shared.result.devices[lane];
   const tuner::Hooks hooks{
-      .progress = [&](const tuner::Progress& progress) { shared.display.update(progress, lane); },
+      .progress = [&](const tuner::Progress& progress) { shared.observer.update(progress, lane); },
       .stop = shared.stop};
   while (const auto turn = shared.queue.take()) {
     SweptProblem& swept = shared.result.problems[turn->problem];
     swept.device = worker.device();
-    shared.display.begin(turn->problem + 1, shared.result.problems.size(), generator::title(swept.problem),
-                         lane);
+    shared.observer.begin(turn->problem, shared.result.problems.size(), swept, lane);
     const SweepWorker::End end = worker.tune(swept, turn->waits, hooks);
     if (end == SweepWorker::End::died) {
       device.failure = death_of(worker);
       const bool again = shared.queue.give_back(turn->problem);
       if (!again) swept.failure = device.failure;
       note_failure(shared, *device.failure, false);
-      shared.display.finish(fmt::format("{}; {}", device.failure->fields.at("message"),
-                                        again ? "its problem goes to another device"
-                                              : "its problem is given up, as another died of it, too"),
-                            lane, !again);
+      shared.observer.died(*device.failure, again, lane);
       return;
     }
     const bool left = end == SweepWorker::End::next && swept.is_tuned_elsewhere;
-    shared.display.finish(finished_line(swept), lane, !left);
+    shared.observer.finish(swept, lane);
     if (swept.failure) note_failure(shared, *swept.failure, end == SweepWorker::End::stop);
     if (swept.report) ++device.problems;
     if (end == SweepWorker::End::stop) shared.queue.stop();
@@ -187,7 +183,7 @@ void ProblemQueue::stop() {
 }
 
 void tune_on_devices(const std::vector<std::string>& devices, const std::filesystem::path& database,
-                     const SearchOptions& options, ProgressDisplay& display, const std::stop_token& stop,
+                     const SearchOptions& options, SweepObserver& observer, const std::stop_token& stop,
                      SweepResult& result) {
   share_compilers(devices.size());
   std::vector<std::unique_ptr<SweepWorker>> workers(devices.size());
@@ -202,7 +198,7 @@ void tune_on_devices(const std::vector<std::string>& devices, const std::filesys
     swept.key = tuner::key_of(swept.problem, workers.front()->model());
   Shared shared{.queue = ProblemQueue(result.problems.size()),
                 .mutex = {},
-                .display = display,
+                .observer = observer,
                 .result = result,
                 .stop = stop};
   for_each_thread(workers.size(), [&](std::size_t i) {

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "cli/commands/problem_tuning.hpp"
+#include "cli/commands/sweep_observer.hpp"
 #include "cli/commands/sweep_result.hpp"
-#include "cli/progress.hpp"
 
 namespace ce::cli {
 
@@ -59,7 +59,7 @@ class ProblemQueue {
 /// \param result  also gets its devices and, of the first, what is of the run
 /// \throws InvalidArgument where the devices are not of one model; what opening one throws
 void tune_on_devices(const std::vector<std::string>& devices, const std::filesystem::path& database,
-                     const SearchOptions& options, ProgressDisplay& display, const std::stop_token& stop,
+                     const SearchOptions& options, SweepObserver& observer, const std::stop_token& stop,
                      SweepResult& result);
 
 }  // namespace ce::cli

@@ -189,18 +189,26 @@ std::string text_of(const SweepResult& result) {
                             sums.known, sums.compiled, duration_text(result.run.seconds));
 }
 
-Json json_of(const SweepResult& result) {
+Json summary_of(const SweepResult& result) {
   const Sums sums = sums_of(result);
+  return {{"problems", result.asked},        {"listed", result.listed},      {"finished", sums.finished},
+          {"not_reached", sums.not_reached}, {"measured", sums.measured},    {"known", sums.known},
+          {"compiled", sums.compiled},       {"seconds", result.run.seconds}};
+}
+
+Json json_of(const SweepResult& result) {
   Json problems = Json::array();
   for (const SweptProblem& swept : result.problems) problems.push_back(entry_of(swept));
   Json json = json_of(result.run);
   json["problems"] = problems;
+  for (const SweptDevice& device : result.devices)
+    json["devices"].push_back({{"device", device.device},
+                               {"environment", device.environment},
+                               {"problems", device.problems},
+                               {"error", device.failure ? json_of(*device.failure) : Json()}});
   json["shard"] =
       result.shard ? Json{{"index", result.shard->index}, {"count", result.shard->count}} : Json();
-  json["summary"] = {{"problems", result.asked},  {"listed", result.listed},
-                     {"finished", sums.finished}, {"not_reached", sums.not_reached},
-                     {"measured", sums.measured}, {"known", sums.known},
-                     {"compiled", sums.compiled}, {"seconds", result.run.seconds}};
+  json["summary"] = summary_of(result);
   if (result.run.failure) json["error"] = json_of(*result.run.failure);
   return json;
 }

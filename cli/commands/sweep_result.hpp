@@ -52,5 +52,7 @@ struct SweepResult {
 /// The table, what was rejected and why, and one line of sums.
 [[nodiscard]] std::string text_of(const SweepResult& result);
 [[nodiscard]] Json json_of(const SweepResult& result);
+/// Numbers of problems and configs, and seconds.
+[[nodiscard]] Json summary_of(const SweepResult& result);
 
 }  // namespace ce::cli

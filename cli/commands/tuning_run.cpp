@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/tags.hpp"
 #include "ce/error.hpp"
 #include "ce/version.hpp"
 #include "cli/say.hpp"
@@ -84,6 +85,7 @@ tuner::Settings settings_of(const TuningOptions& options, const runtime::Model& 
 }
 
 TuningRun begin_run(std::string devices) {
+  static_cast<void>(tags_of_environment());  // says what is wrong with them
   return {.device = std::move(devices),
           .model = {},
           .date = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr))),

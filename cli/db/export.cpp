@@ -66,16 +66,21 @@ struct Which {
   bool winners = false, unfinished = false;
 };
 
+/// What of a key's measurements is written; empty for all.
+cache::Maintenance::Selection selection_of(const Which& which, const Tags& tags) {
+  if (!which.winners && tags.empty()) return {};
+  return [which, tags](const std::vector<cache::Measurement>& list) {
+    std::vector<cache::Measurement> chosen = with_tags(list, tags);
+    return which.winners ? only_winner(chosen, which.unfinished) : chosen;
+  };
+}
+
 ExitCode write(const CommonOptions& common, const std::string& path, const Which& which) {
   const bool to_output = path == "-";
   if (common.json && to_output)
     throw InvalidArgument("FILE", "\"-\"", "a file beside --json, which has the standard output");
   cache::Maintenance database = cache::Maintenance::copy(database_path(common));
-  cache::Maintenance::Selection selection;
-  if (which.winners)
-    selection = [&which](const std::vector<cache::Measurement>& list) {
-      return only_winner(list, which.unfinished);
-    };
+  const cache::Maintenance::Selection selection = selection_of(which, tags_of(common));
   cache::Maintenance::Written written;
   if (!to_output) {
     // Whoever interrupts the long part leaves no draft behind.
@@ -118,6 +123,7 @@ void add_db_export(CLI::App& db, Action& chosen) {
       "and processes (uuid, host, process)");
   command->add_flag("--unfinished", which->unfinished,
                     "With --winners, also those whose search was cut short or measured under doubt");
+  add_tag_option(*command, *options);
   add_database_option(*command, *options);
   add_json_option(*command, *options);
   command->callback([options, file, which, &chosen] {

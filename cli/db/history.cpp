@@ -175,7 +175,7 @@ std::string text_of(const Known& known, const std::vector<Generation>& generatio
 }
 
 ExitCode history(const CommonOptions& common, const std::string& prefix) {
-  const cache::Cache cache = open_database(common);
+  const cache::Cache cache = open_tagged_database(common);
   const Known known(cache, find_key(cache, prefix));
   const std::vector<Generation> generations = generations_of(known.measurements);
   if (common.json)
@@ -194,6 +194,7 @@ void add_db_history(CLI::App& db, Action& chosen) {
       db.add_subcommand("history", "How fast a problem was, driver by driver and template by template");
   command->footer(history_examples);
   add_key_argument(*command, *key);
+  add_tag_option(*command, *options);
   add_database_option(*command, *options);
   add_json_option(*command, *options);
   command->callback([options, key, &chosen] { chosen = [options, key] { return history(*options, *key); }; });

@@ -130,7 +130,7 @@ Json json_of_layers(const std::vector<Asked>& databases) {
 
 ExitCode list(const ListOptions& options) {
   const cache::Cache user =
-      options.layers ? open_layered_database(options.common) : open_database(options.common);
+      options.layers ? open_layered_database(options.common) : open_tagged_database(options.common);
   const std::string path = database_path(options.common).string();
   const std::vector<Asked> databases = databases_of(user, path);
   const auto places = places_of(databases, options.common);
@@ -190,10 +190,12 @@ void add_db_list(CLI::App& db, Action& chosen) {
   auto options = std::make_shared<ListOptions>();
   CLI::App* command = db.add_subcommand("list", "Every problem and its winner");
   command->footer(list_examples);
-  command->add_flag("--layers", options->layers,
-                    "Also what the site's database (CE_SITE_DB) and the one that ships with ce know; of each "
-                    "problem, the\nnearest that knows a winner");
+  CLI::Option* layers = command->add_flag(
+      "--layers", options->layers,
+      "Also what the site's database (CE_SITE_DB) and the one that ships with ce know; of each "
+      "problem, the\nnearest that knows a winner");
   add_device_option(*command, options->common, "Only what this device would use: cuda, cuda:N or host");
+  add_tag_option(*command, options->common)->excludes(layers);
   add_database_option(*command, options->common);
   add_json_option(*command, options->common);
   command->callback([options, &chosen] { chosen = [options] { return list(*options); }; });

@@ -844,6 +844,26 @@ CE_C_API size_t ce_memory_bytes(const ce_memory* memory);
 CE_C_API ce_status ce_memory_upload(ce_memory* memory, const void* from);
 CE_C_API ce_status ce_memory_download(const ce_memory* memory, void* to);
 
+// ---- Counters -----------------------------------------------------------------------------------------
+
+/// What the library has done in this process, over all contexts and threads. The environment variable CE_STATS
+/// names a file that gets it as Prometheus text every few seconds and at the end of the program.
+typedef struct ce_stats {
+  size_t struct_size;
+  uint64_t calls;     ///< of operations and of ..._prepare() and ce_plan_run(), those that failed included
+  uint64_t known;     ///< of these, launched without asking which kernel
+  uint64_t tuned;     ///< problems that were tuned
+  uint64_t fallback;  ///< problems that got a kernel without a winner; one that got several counts each time
+  uint64_t compiled;  ///< kernels that were compiled
+  uint64_t waited;    ///< calls that waited for another thread or process that tuned their problem
+  uint64_t errors;    ///< calls that failed
+} ce_stats;
+#define CE_STATS_INIT \
+  { sizeof(ce_stats), 0, 0, 0, 0, 0, 0, 0 }
+
+/// Fills in the counts, as far as `struct_size` goes. \returns CE_STATUS_INVALID_ARGUMENT for NULL
+CE_C_API ce_status ce_get_stats(ce_stats* stats);
+
 // ---- Log ----------------------------------------------------------------------------------------------
 
 typedef int32_t ce_log_level;

@@ -17,5 +17,6 @@
 #include "ce/log.hpp"
 #include "ce/operations.hpp"
 #include "ce/ranks.hpp"
+#include "ce/stats.hpp"
 #include "ce/tensor.hpp"
 #include "ce/version.hpp"

@@ -136,6 +136,7 @@ class CE_API Plan {
   friend class Context;
   struct CE_HIDDEN Impl;
   explicit Plan(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
+  CE_HIDDEN void launch(Stream stream) const;
   std::shared_ptr<const Impl> impl_;
 };
 

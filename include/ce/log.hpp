@@ -21,7 +21,8 @@ using LogSink = std::function<void(LogLevel, std::string_view)>;
 /// Replaces the sink and waits for the call of the old one that is under way, unless that call is what calls this.
 /// An empty one restores the default, which writes lines of at least the level
 /// in the environment variable CE_LOG (debug, info, warning, off; default info) to standard error. Of a CE_LOG that
-/// is none of these it says so there, once, and takes the default.
+/// is none of these it says so there, once, and takes the default. With CE_LOG_FORMAT=json each line is an object with
+/// time, level, process and text.
 CE_API void set_log_sink(LogSink sink);
 
 /// Whether CE_LOG asks for lines of this level; for sinks that want to heed it.

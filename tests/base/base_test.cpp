@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 #include <memory>
+#include <regex>
 #include <set>
 #include <stdexcept>
 #include <string>
@@ -299,6 +300,26 @@ TEST(DefaultLog, ThresholdComesFromTheEnvironment) {
   EXPECT_EQ(written_with(nullptr), "ce: i\nce: warning: w\n");
   EXPECT_EQ(written_with("warning"), "ce: warning: w\n");
   EXPECT_EQ(written_with("off"), "");
+}
+
+TEST(DefaultLog, IsJsonWhereThatIsAskedFor) {
+  ce::set_log_sink({});
+  setenv("CE_LOG_FORMAT", "json", 1);
+  testing::internal::CaptureStderr();
+  ce::log(ce::LogLevel::warning, "a \"b\"");
+  const std::string line = testing::internal::GetCapturedStderr();
+  setenv("CE_LOG_FORMAT", "xml", 1);
+  testing::internal::CaptureStderr();
+  ce::log(ce::LogLevel::info, "i");
+  ce::log(ce::LogLevel::info, "i");
+  const std::string unknown = testing::internal::GetCapturedStderr();
+  unsetenv("CE_LOG_FORMAT");
+  EXPECT_TRUE(std::regex_match(
+      line,
+      std::regex(R"(\{"time":"[0-9T:.-]+Z","level":"warning","process":[0-9]+,"text":"a \\"b\\""\}\n)")))
+      << line;
+  EXPECT_EQ(unknown,
+            "ce: warning: CE_LOG_FORMAT is \"xml\"; expected text or json; text is used\nce: i\nce: i\n");
 }
 
 TEST(DefaultLog, AnUnknownThresholdIsSaidOnce) {

@@ -84,6 +84,18 @@ class Interface : public testing::Test {
   ce_cross_entropy_tensors cross_entropy = CE_CROSS_ENTROPY_TENSORS_INIT;
 };
 
+TEST_F(Interface, CountsWhatItDoes) {
+  ce_stats before = CE_STATS_INIT, after = CE_STATS_INIT;
+  ASSERT_EQ(ce_get_stats(&before), CE_STATUS_SUCCESS);
+  EXPECT_EQ(ce_softmax(nullptr, nullptr, nullptr, nullptr, nullptr), CE_STATUS_INVALID_ARGUMENT)
+      << "counts nowhere";
+  ASSERT_EQ(ce_get_stats(&after), CE_STATUS_SUCCESS);
+  EXPECT_EQ(after.struct_size, sizeof(ce_stats));
+  EXPECT_EQ(after.calls, before.calls);
+  EXPECT_EQ(ce_get_stats(nullptr), CE_STATUS_INVALID_ARGUMENT);
+  EXPECT_STREQ(ce_last_error(), "stats is null; expected where to put the counts");
+}
+
 TEST_F(Interface, IsOfTheVersionOfItsHeader) { EXPECT_STREQ(ce_version(), CE_VERSION); }
 
 TEST_F(Interface, HasTheDefaultsOfTheCppInterface) {

@@ -2,16 +2,23 @@
 // runs nothing. It has two GPUs of different models.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <map>
+#include <memory>
 #include <optional>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "ce/ce.hpp"
+#include "ce/stats_file.hpp"
 #include "runtime/cuda/device.hpp"
 #include "runtime/cuda/driver.hpp"
 #include "runtime/cuda/nvrtc.hpp"
@@ -323,6 +330,68 @@ TEST_F(HotPath, PoliciesKnowTheWinnersOfTheirGpuAlone) {
     }
     EXPECT_EQ(first.compiled() + second.compiled(), 0);
   }
+}
+
+TEST_F(HotPath, CountsCallsOfEveryThread) {
+  Context context(options());
+  const Stats before = stats();
+  const auto call_thrice = [&] {
+    for (int turn = 0; turn < 3; ++turn) context.run(Softmax{}, softmax());
+  };
+  call_thrice();
+  std::thread(call_thrice).join();  // its counts outlive it
+  const Plan plan = context.prepare(Softmax{}, softmax());
+  plan.run();
+  EXPECT_THROW(context.run(Softmax{}, {}), InvalidArgument);
+  const Stats after = stats();
+  EXPECT_EQ(after.calls - before.calls, 3 + 3 + 1 + 1 + 1);
+  EXPECT_EQ(after.known - before.known, 2 + 2 + 1) << "the first of each thread asks, and so does prepare()";
+  EXPECT_EQ(after.errors - before.errors, 1);
+  EXPECT_EQ(after.tuned, before.tuned);
+  EXPECT_EQ(after.fallback, before.fallback);
+}
+
+/// It compiles where there is NVRTC, and else fails.
+TEST_F(HotPath, CountsWhatGoesOnWithoutAWinner) {
+  Context context(options());
+  const Stats before = stats();
+  bool compiles = true;
+  try {
+    context.run(LogSoftmax{}, {.input = tensor(0, 0, rows, columns), .output = tensor(0, 1, rows, columns)});
+  } catch (const Error&) {
+    compiles = false;
+  }
+  EXPECT_EQ(stats().errors - before.errors, compiles ? 0 : 1);
+  EXPECT_EQ(stats().fallback - before.fallback, compiles ? 1 : 0);
+  EXPECT_EQ(stats().compiled - before.compiled, static_cast<std::uint64_t>(context.compiled()));
+  EXPECT_EQ(context.compiled() > 0, compiles);
+}
+
+/// Counting is for the calls of the process that made them.
+TEST_F(HotPath, AChildOfForkCountsAnewAndLeavesItsFileAtItsEnd) {
+  Context here(options());
+  here.run(Softmax{}, softmax());
+  const std::filesystem::path place = folder->path() / "stats-%p.prom";
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const ContextOptions own = options();
+    std::construct_at(&folder);  // its end would take the folder of the parent with it
+    ::setenv("CE_STATS", place.c_str(), 1);
+    {
+      Context context(own);
+      context.run(Softmax{}, softmax());
+      context.run(Softmax{}, softmax());
+    }
+    std::exit(stats().calls == 2 ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  std::ifstream file(folder->path() / ("stats-" + std::to_string(child) + ".prom"));
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  EXPECT_EQ(text, prometheus_text({.calls = 2, .known = 1}, child));
+  for (const auto& entry : std::filesystem::directory_iterator(folder->path()))
+    EXPECT_FALSE(entry.path().string().ends_with(".draft")) << entry.path();
 }
 
 TEST_F(HotPath, ThreadsDoNotMeet) {

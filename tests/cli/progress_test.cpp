@@ -58,13 +58,13 @@ std::vector<DeviceProgress> two_devices() {
 TEST(ProgressLine, OfSeveralDevicesTellsWhatEachIsAt) {
   const std::vector<DeviceProgress> devices = two_devices();
   EXPECT_EQ(progress_line(devices, 1, 185, 200),
-            "1 of 4  3 min 05 s left  [######..............]  cuda:0 softmax bf16 8192 x 4096 screening "
+            "1 of 4  [######..............]  3 min 05 s left  cuda:0 softmax bf16 8192 x 4096 screening "
             "50/100  cuda:1 "
             "softmax f32 1 x 7 starting")
       << "one is done, a quarter of another is";
   EXPECT_EQ(progress_line(devices, 1, 185, 100),
-            "1 of 4  3 min 05 s left  [######..............]  cuda:0 screening 50/100  cuda:1 starting");
-  EXPECT_EQ(progress_line(devices, 1, 185, 60), "1 of 4  3 min 05 s left  [######..............]");
+            "1 of 4  [######..............]  3 min 05 s left  cuda:0 screening 50/100  cuda:1 starting");
+  EXPECT_EQ(progress_line(devices, 1, 185, 60), "1 of 4  [######..............]  3 min 05 s left");
   EXPECT_EQ(progress_line(devices, 1, {}, 10), "1 of 4");
   for (std::size_t width = 0; width < 200; ++width)
     EXPECT_LE(width_of(progress_line(devices, 1, 185, width)), width);

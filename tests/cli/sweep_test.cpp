@@ -4,7 +4,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -243,7 +246,7 @@ TEST_F(Sweep, ShardsOfAListMakeUpTheWholeList) {
 
 TEST_F(Sweep, SeveralDevicesShareAList) {
   std::vector<std::string> words{"sweep",    "--op",      "softmax", "--dtype",   "f32",
-                                 "--rows",   "7,8",       "--cols",  "90,91,92",  "--db",
+                                 "--rows",   "8,7",       "--cols",  "90,91,92",  "--db",
                                  database(), "--configs", "2",       "--samples", "1",
                                  "--top",    "1",         "--json",  "--device",  "host,host"};
   const Finished first = ce_tune(words);
@@ -295,6 +298,90 @@ TEST_F(Sweep, SeveralDevicesStopWhenInterrupted) {
   EXPECT_EQ(interrupted.status, 130) << interrupted.err;
   EXPECT_EQ(json::parse(interrupted.out).at("error").at("kind"), "interrupted");
   EXPECT_GE(measurements(), 1);
+}
+
+TEST_F(Sweep, TellsProgramsOfItsProgress) {
+  const std::string file = (folder() / "progress.jsonl").string();
+  const Finished finished = ce_tune(sweep("2", {"--cols", "90", "--progress-json", file}));
+  ASSERT_EQ(finished.status, 0) << finished.err;
+  EXPECT_NE(finished.err.find("softmax f32 8 x 90"), std::string::npos) << "people are told, too";
+  const auto lines_in = [](const std::string& text) {
+    std::vector<json> lines;
+    std::istringstream in(text);
+    for (std::string line; std::getline(in, line);) lines.push_back(json::parse(line));
+    return lines;
+  };
+  std::map<std::string, int> events;
+  for (const json& line : lines_in(test::read_file(file))) {
+    const std::string event = line.at("event");
+    ++events[event];
+    EXPECT_EQ(line.at("time").get<std::string>().size(), std::string("2030-01-02T03:04:05.678Z").size());
+    if (event == "end") continue;
+    EXPECT_EQ(line.at("device"), "host");
+    EXPECT_EQ(line.contains("winner"), event == "finish");
+    EXPECT_EQ(line.contains("share"), event == "progress");
+  }
+  EXPECT_EQ(events["begin"], 2);
+  EXPECT_EQ(events["finish"], 2);
+  EXPECT_EQ(events["end"], 1);
+  EXPECT_GE(events["progress"], 1);
+
+  // Lines are added, and on standard error nothing else is said.
+  EXPECT_EQ(ce_tune(sweep("2", {"--progress-json", file, "--budget", "0.000001s", "--retune"})).status, 11);
+  const json end = lines_in(test::read_file(file)).back();
+  EXPECT_EQ(end.at("exit_code"), 11);
+  EXPECT_EQ(end.at("not_reached"), 1);
+  EXPECT_EQ(end.at("error").at("kind"), "out of budget");
+  const Finished only_lines = ce_tune(sweep("2", {"--progress-json", "-"}));
+  EXPECT_EQ(only_lines.status, 0) << only_lines.err;
+  EXPECT_EQ(lines_in(only_lines.err).back().at("event"), "end");
+  const Finished refused = ce_tune(sweep("2", {"--progress-json", (folder() / "no" / "file").string()}));
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_NE(refused.err.find("--progress-json is "), std::string::npos) << refused.err;
+}
+
+TEST_F(Sweep, KeepsTagsThatSelect) {
+  ASSERT_EQ(ce_tune(sweep("2"), {{"CE_TAG", "job=17,image=base"}}).status, 0);
+  ASSERT_EQ(ce_tune(sweep("2", {"--cols", "90"}), {{"CE_TAG", "job=18"}}).status, 0);
+  const auto keys = [&](const std::string& tag) {
+    const Finished listed = ce_tune({"db", "list", "--db", database(), "--json", "--tag", tag});
+    EXPECT_EQ(listed.status, 0) << listed.err;
+    std::set<std::int64_t> columns;
+    const json document_of_listed = json::parse(listed.out);
+    for (const json& key : document_of_listed.at("keys"))
+      if (key.at("problem").at("operation") == "softmax")
+        columns.insert(key.at("problem").at("columns").get<std::int64_t>());
+    return columns;
+  };
+  EXPECT_EQ(keys("job=17"), std::set<std::int64_t>{1000});
+  EXPECT_EQ(keys("job=17,image=base"), std::set<std::int64_t>{1000});
+  EXPECT_EQ(keys("job=18"), std::set<std::int64_t>{90});
+  EXPECT_EQ(keys("job=18,image=base"), std::set<std::int64_t>{});
+
+  const Finished list = ce_tune({"db", "list", "--db", database(), "--json", "--tag", "job=18"});
+  std::string key;
+  const json document_of_list = json::parse(list.out);
+  for (const json& each : document_of_list.at("keys"))
+    if (each.at("problem").at("columns") == 90) key = each.at("key");
+  EXPECT_EQ(ce_tune({"db", "history", key, "--db", database(), "--tag", "job=18"}).status, 0);
+  EXPECT_EQ(ce_tune({"db", "history", key, "--db", database(), "--tag", "job=17"}).status, 8);
+  EXPECT_EQ(ce_tune({"regressions", "--db", database(), "--tag", "job=17"}).status, 12);
+
+  const std::string file = (folder() / "tagged.jsonl").string();
+  ASSERT_EQ(ce_tune({"db", "export", file, "--db", database(), "--tag", "job=18"}).status, 0);
+  const std::string text = test::read_file(file);
+  EXPECT_NE(text.find("\"tag.job\":\"18\""), std::string::npos);
+  EXPECT_EQ(text.find("\"tag.job\":\"17\""), std::string::npos);
+
+  for (const std::vector<std::string>& words :
+       std::vector<std::vector<std::string>>{sweep("1"), {"db", "list", "--db", database(), "--tag", "17"}}) {
+    const Finished refused = ce_tune(words, {{"CE_TAG", "17"}});
+    EXPECT_EQ(refused.status, 2);
+    EXPECT_NE(refused.err.find(words[0] == "sweep" ? "CE_TAG is \"17\"; expected name=value"
+                                                   : "--tag is \"17\"; expected name=value"),
+              std::string::npos)
+        << refused.err;
+  }
 }
 
 TEST_F(Sweep, WaitsForAnotherProcessThatTunesTheSame) {

@@ -1,0 +1,72 @@
+#pragma once
+/// \file
+/// Counters of the process. Not installed.
+
+#include <atomic>
+#include <cstdint>
+
+namespace ce {
+
+/// A thread's own, so that counting takes no cache line from another thread. Others read it.
+struct ThreadCounters {
+  std::atomic<std::uint64_t> calls = 0, known = 0, errors = 0;
+};
+
+/// Null before count_call() has been called on this thread, and at the end of the thread.
+extern constinit thread_local ThreadCounters* thread_counters;
+
+/// By the only thread that writes it.
+inline void add_one(std::atomic<std::uint64_t>& own) noexcept {
+  own.store(own.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+}
+
+/// A call that asks which kernel to run. Makes the thread's counters.
+void count_call() noexcept;
+/// A call of what is known: a few instructions.
+inline void count_known_call() noexcept {
+  ThreadCounters* own = thread_counters;
+  if (own == nullptr) [[unlikely]] {
+    count_call();
+    own = thread_counters;
+    if (own == nullptr) return;
+    add_one(own->known);
+    return;
+  }
+  add_one(own->calls);
+  add_one(own->known);
+}
+/// A call that throws.
+void count_error() noexcept;
+
+/// Does a call, which counts as an error where it throws.
+template <class Call>
+decltype(auto) counting_errors(const Call& call) {
+  try {
+    return call();
+  } catch (...) {
+    count_error();
+    throw;
+  }
+}
+
+/// Of all threads.
+struct SharedCounters {
+  std::atomic<std::uint64_t> tuned = 0, fallback = 0, compiled = 0, waited = 0;
+};
+[[nodiscard]] SharedCounters& shared_counters() noexcept;
+
+/// How many kernels its owner compiled; counts them for the process, too.
+class Compiled {
+ public:
+  void operator+=(int more) noexcept {
+    own_.fetch_add(more, std::memory_order_relaxed);
+    if (more > 0)
+      shared_counters().compiled.fetch_add(static_cast<std::uint64_t>(more), std::memory_order_relaxed);
+  }
+  [[nodiscard]] operator int() const noexcept { return own_.load(std::memory_order_relaxed); }
+
+ private:
+  std::atomic<int> own_ = 0;
+};
+
+}  // namespace ce

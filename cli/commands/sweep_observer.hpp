@@ -1,0 +1,42 @@
+#pragma once
+/// \file
+/// What a sweep tells people and programs on its way.
+
+#include <cstddef>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "cli/commands/sweep_result.hpp"
+#include "cli/progress.hpp"
+#include "cli/progress_log.hpp"
+
+namespace ce::cli {
+
+/// Thread-safe.
+class SweepObserver {
+ public:
+  /// \param log      null for none
+  /// \param devices  the names of several, or the one
+  SweepObserver(ProgressDisplay& display, ProgressLog* log, std::vector<std::string> devices);
+
+  /// \param problem  its place in the list
+  /// \param device   its place in the list, as in all that follow
+  void begin(std::size_t problem, std::size_t problems, const SweptProblem& swept, std::size_t device = 0);
+  void update(const tuner::Progress& progress, std::size_t device = 0);
+  void finish(const SweptProblem& swept, std::size_t device = 0);
+  /// \param again  its problem goes to another
+  void died(const Failure& failure, bool again, std::size_t device);
+  void end(const SweepResult& result);
+
+ private:
+  void write(std::string_view event, std::size_t device, Json fields);
+
+  ProgressDisplay& display_;
+  ProgressLog* log_;
+  std::vector<std::string> devices_;
+  std::mutex mutex_;
+  std::vector<double> last_written_;  // updates of each device, in seconds
+};
+
+}  // namespace ce::cli
