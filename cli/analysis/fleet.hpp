@@ -3,6 +3,7 @@
 /// Which GPU of a fleet is slow? Runs of the same kernels on many GPUs of one model in, a ratio for each out.
 /// docs/measuring.md has the method.
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>

@@ -3,6 +3,7 @@
 /// The GPUs of a database, each held against its fleet.
 
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 

@@ -19,9 +19,8 @@ constexpr const char* nodes_notes =
     "configs with the same software, in finals and checks. It is slow where that is 2% or more and chance\n"
     "would show it once in 1000 GPUs; docs/measuring.md has the method.\n"
     "\nExamples:\n"
-    "  ce-tune check                       on each GPU of the fleet, into one database or one each\n"
-    "  ce-tune db merge node-*.db --db fleet.db\n"
-    "  ce-tune nodes --db fleet.db --since 2030-01-31\n";
+    "  ce-tune nodes --db fleet.db --since 2030-01-31\n"
+    "\nBefore, on each GPU: ce-tune check; then ce-tune db merge node-*.db --db fleet.db\n";
 
 struct NodesOptions {
   CommonOptions common;

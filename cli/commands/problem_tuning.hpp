@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 #include <optional>
+#include <vector>
 
 #include "cache/cache.hpp"
 #include "cli/commands/isolated_tuning.hpp"

@@ -2,6 +2,7 @@
 /// \file
 /// A process that tunes problems of a sweep on one device of several.
 
+#include <cstdint>
 #include <filesystem>
 #include <stop_token>
 #include <string>

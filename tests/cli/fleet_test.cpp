@@ -26,9 +26,9 @@ std::vector<std::string> blocks(const std::string& language) {
   return found;
 }
 
-class Fleet : public test::CommandTest {
+class FleetRecipes : public test::CommandTest {
  protected:
-  Fleet() {
+  FleetRecipes() {
     std::filesystem::create_directory(folder() / "bin");
     std::filesystem::create_symlink(CE_TUNE, folder() / "bin/ce-tune");
     script("bin/scontrol", "#!/bin/sh\necho \"$@\" >> \"$TUNE/scontrol\"\n");
@@ -55,7 +55,7 @@ class Fleet : public test::CommandTest {
   }
 };
 
-TEST_F(Fleet, AJobArrayOfSlurmTunesIsRequeuedMergedAndShipped) {
+TEST_F(FleetRecipes, AJobArrayOfSlurmTunesIsRequeuedMergedAndShipped) {
   const std::vector<std::string> recipes = blocks("bash");
   ASSERT_EQ(recipes.size(), 2U);
   script("tune.sh", recipes[0]);
@@ -93,7 +93,7 @@ TEST_F(Fleet, AJobArrayOfSlurmTunesIsRequeuedMergedAndShipped) {
   EXPECT_NE(test::read_file(folder() / "winners.jsonl").find("\"tag.job\":\"4711\""), std::string::npos);
 }
 
-TEST_F(Fleet, AnIndexedJobOfKubernetesTunesTheWholeList) {
+TEST_F(FleetRecipes, AnIndexedJobOfKubernetesTunesTheWholeList) {
   const std::vector<std::string> recipes = blocks("yaml");
   ASSERT_EQ(recipes.size(), 1U);
   const std::string& text = recipes[0];

@@ -1,5 +1,4 @@
 // Which GPU is slow, by databases made by hand.
-#include "cli/analysis/nodes.hpp"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
