@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ce/error.hpp"
+#include "ce/stats.hpp"
 #include "tests/ce/chooser_fixture.hpp"
 #include "tests/ce/log_lines.hpp"
 
@@ -132,6 +133,7 @@ TEST_F(ChooserTest, WaitsForTheSearchOfAnotherThreadOrProcessThreeBudgetsAtMost)
   cache::Cache its_database = open();
   Chooser chooser(device, database, settings, Policy::tune);
   Chooser other(device, its_database, settings, Policy::tune);
+  const Stats before = stats();
   device.timers.close();
   Choice tuned;
   std::jthread thread([&] { tuned = choose(chooser); });
@@ -145,6 +147,9 @@ TEST_F(ChooserTest, WaitsForTheSearchOfAnotherThreadOrProcessThreeBudgetsAtMost)
   device.timers.open();
   thread.join();
   EXPECT_EQ(tuned.origin, Origin::tuned);
+  EXPECT_EQ(stats().waited - before.waited, 2);
+  EXPECT_EQ(stats().fallback - before.fallback, 2);
+  EXPECT_EQ(stats().tuned - before.tuned, 1);
   EXPECT_EQ(settled(chooser).config, tuned.config);
   const Choice found = settled(other);
   EXPECT_EQ(found.origin, Origin::database);
