@@ -54,7 +54,7 @@ TEST_F(PolicyTest, WhatTheSiteKnowsIsNotTuned) {
     const Choice choice = softmax(frozen, 64);
     EXPECT_EQ(choice.origin, Origin::database);
     EXPECT_EQ(choice.config, tuned.config);
-    EXPECT_THAT(choice.reason, HasSubstr("site database"));
+    EXPECT_THAT(choice.reason, HasSubstr("site layer"));
     EXPECT_EQ(frozen.compiled(), 0) << "the site's compiled kernels are of this user";
     EXPECT_THROW(softmax(frozen, 128), NotTuned);
   }
