@@ -23,7 +23,7 @@ struct CountedThreads {
   SharedCounters shared;
 };
 
-CountedThreads& counted_threads() noexcept {
+CountedThreads& counted_threads() {
   static CountedThreads& instance = *new CountedThreads;
   return instance;
 }

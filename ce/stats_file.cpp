@@ -106,7 +106,7 @@ struct StatsFile {
   }
 };
 
-StatsFile& stats_file() noexcept {
+StatsFile& stats_file() {
   static StatsFile& instance = *new StatsFile;
   return instance;
 }

@@ -39,7 +39,7 @@ class Launchers {
 
   /// Each task of an array is a job of its own with as many processes.
   [[nodiscard]] std::optional<ShardFound> slurm() const {
-    const auto array = slurm_array();
+    auto array = slurm_array();
     if (!array) return indexed("SLURM_PROCID", "SLURM_NTASKS", count_);
     // A batch script is process 0, and only --ntasks sets the number of them.
     if (!variables_("SLURM_NTASKS") && variables_("SLURM_PROCID").value_or("0") == "0") return array;

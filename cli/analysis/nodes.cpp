@@ -71,6 +71,7 @@ std::vector<ByGpu> groups_of(const std::vector<Measurement>& measurements,
     if (known == nullptr || newest_of(group) > newest_of(*known)) known = &group;
   }
   std::vector<ByGpu> found;
+  found.reserve(latest.size());
   for (const auto& [what, group] : latest) found.push_back(*group);
   return found;
 }

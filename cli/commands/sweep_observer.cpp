@@ -20,7 +20,7 @@ double seconds_now() {
 SweepObserver::SweepObserver(ProgressDisplay& display, ProgressLog* log, std::vector<std::string> devices)
     : display_(display), log_(log), devices_(std::move(devices)), last_written_(devices_.size(), 0) {}
 
-void SweepObserver::write(std::string_view event, std::size_t device, Json fields) {
+void SweepObserver::write(std::string_view event, std::size_t device, const Json& fields) {
   if (log_ == nullptr) return;
   Json all{{"device", devices_.at(device)}};
   all.update(fields);
@@ -72,7 +72,7 @@ void SweepObserver::finish(const SweptProblem& swept, std::size_t device) {
                    {"known", report.known},
                    {"seconds", report.seconds}});
   }
-  write("finish", device, std::move(fields));
+  write("finish", device, fields);
 }
 
 void SweepObserver::died(const Failure& failure, bool again, std::size_t device) {

@@ -30,7 +30,7 @@ class SweepObserver {
   void end(const SweepResult& result);
 
  private:
-  void write(std::string_view event, std::size_t device, Json fields);
+  void write(std::string_view event, std::size_t device, const Json& fields);
 
   ProgressDisplay& display_;
   ProgressLog* log_;
