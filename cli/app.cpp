@@ -14,11 +14,13 @@
 #include <system_error>
 #include <vector>
 
+#include "cache/schema.hpp"
 #include "ce/error.hpp"
 #include "ce/version.hpp"
 #include "cli/commands.hpp"
 #include "cli/exit_codes.hpp"
 #include "cli/failure.hpp"
+#include "cli/json.hpp"
 #include "cli/say.hpp"
 #include "cli/units.hpp"
 
@@ -70,8 +72,7 @@ int report(const Failure& failure, bool json) {
   if (json) {
     nlohmann::json error = failure.fields;
     error["exit_code"] = static_cast<int>(failure.code);
-    fmt::print("{}\n",
-               nlohmann::json{{"error", error}}.dump(2, ' ', true, nlohmann::json::error_handler_t::replace));
+    print({{"error", error}});
   }
   return static_cast<int>(failure.code);
 }
@@ -150,10 +151,16 @@ int run(int argument_count, const char* const* arguments) {
     add_run(app, action);
     add_source(app, action);
     add_doctor(app, action);
+    add_completion(app, action);
+    add_man(app, action);
     refuse_empty_words(words);
     try {
       app.parse(argument_count, arguments);
     } catch (const CLI::ParseError& error) {
+      if (json && dynamic_cast<const CLI::CallForVersion*>(&error) != nullptr) {
+        print({{"version", version()}, {"database_format", cache::schema_version}});
+        return static_cast<int>(flushed(ExitCode::success));
+      }
       if (error.get_exit_code() == 0) {  // help and version were asked for
         app.exit(error);
         return static_cast<int>(flushed(ExitCode::success));

@@ -32,5 +32,8 @@ void add_report(CLI::App& app, Action& chosen);
 void add_run(CLI::App& app, Action& chosen);
 void add_source(CLI::App& app, Action& chosen);
 void add_doctor(CLI::App& app, Action& chosen);
+/// What these two print tells of all commands of `app`, in whatever order they are added.
+void add_completion(CLI::App& app, Action& chosen);
+void add_man(CLI::App& app, Action& chosen);
 
 }  // namespace ce::cli

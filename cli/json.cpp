@@ -73,7 +73,9 @@ Json json_of(const tuner::AxisEffect& effect) {
           {"median", effect.median}, {"pairs", effect.pairs}};
 }
 
-void print(const Json& document) {
+void print(const Json& fields) {
+  Json document{{"format", json_format}};
+  document.update(fields);
   fmt::print("{}\n", document.dump(2, ' ', true, Json::error_handler_t::replace));
 }
 

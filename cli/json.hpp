@@ -21,8 +21,11 @@ using Json = nlohmann::ordered_json;
 [[nodiscard]] Json json_of(const runtime::Model& model);
 [[nodiscard]] Json json_of(const tuner::AxisEffect& effect);
 
-/// Prints the document to standard output. Bytes that are no UTF-8, as compilers and file names may hold, are
+/// Of every document: a field that goes, or means something else, makes it one more. New fields do not.
+inline constexpr int json_format = 1;
+
+/// Prints a document of `format` and these fields to standard output. Bytes that are no UTF-8, as compilers and file names may hold, are
 /// replaced, and characters beyond ASCII are written as \\u and digits: a terminal obeys some of them.
-void print(const Json& document);
+void print(const Json& fields);
 
 }  // namespace ce::cli

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <deque>
 #include <mutex>
+#include <numeric>
 #include <optional>
 #include <thread>
 
@@ -245,6 +246,14 @@ TEST_F(Ranks, HaveTheResultsOfOneWithAllClasses) {
       SCOPED_TRACE(fmt::format("call {} on {} ranks", call, splits[split].size()));
       expect_the_same(calls[call], splits[split]);
     }
+}
+
+/// 63 of a class each, and one of the rest.
+TEST_F(Ranks, SixtyFourHaveTheResultsOfOneToo) {
+  SCOPED_TRACE("seed " + std::to_string(seed_));
+  std::vector<std::int64_t> first(64);
+  std::iota(first.begin(), first.end(), 0);
+  expect_the_same({.operation = {.label_smoothing = 0.1f, .z_loss = 1e-3f}, .weight = true}, first);
 }
 
 TEST_F(Ranks, WhoseCallsDoNotFitEachOtherAllHearOfIt) {

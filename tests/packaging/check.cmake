@@ -64,4 +64,25 @@ if(USE STREQUAL "find_package")
       -DCMAKE_PREFIX_PATH=${WORK}/prefix -DCE_EXPECTED_VERSION=${VERSION})
   run(${CMAKE_COMMAND} --build ${WORK}/c_build)
   expect_version(${WORK}/c_build/c_consumer ${WORK}/c_build/ce.db)
+
+  # The same without CMake.
+  find_program(pkg_config pkg-config)
+  find_program(c_compiler cc)
+  if(pkg_config AND c_compiler)
+    file(GLOB_RECURSE described ${WORK}/prefix/ce_c.pc)
+    cmake_path(GET described PARENT_PATH folder)
+    set(ENV{PKG_CONFIG_PATH} ${folder})
+    execute_process(COMMAND ${pkg_config} --cflags --libs ce_c OUTPUT_VARIABLE flags OUTPUT_STRIP_TRAILING_WHITESPACE
+                    COMMAND_ERROR_IS_FATAL ANY)
+    separate_arguments(flags)
+    cmake_path(GET folder PARENT_PATH libraries)
+    run(${c_compiler} -DCE_EXPECTED_VERSION="${VERSION}" ${CMAKE_CURRENT_LIST_DIR}/c_consumer/main.c
+        -o ${WORK}/c_consumer ${flags} -Wl,-rpath,${libraries})
+    expect_version(${WORK}/c_consumer ${WORK}/c_consumer.db)
+    execute_process(COMMAND ${pkg_config} --modversion ce OUTPUT_VARIABLE version OUTPUT_STRIP_TRAILING_WHITESPACE
+                    COMMAND_ERROR_IS_FATAL ANY)
+    if(NOT version STREQUAL VERSION)
+      message(FATAL_ERROR "ce.pc says version ${version}; expected ${VERSION}")
+    endif()
+  endif()
 endif()
