@@ -27,7 +27,7 @@ bool takes_file(const OptionEntry& option) { return option.value.find("FILE") !=
 bool takes_word(const OptionEntry& option) { return !option.value.empty() && !option.optional_value; }
 
 /// The words that may come next, but for values.
-std::vector<std::string> words_of(const CommandEntry& command) {
+std::vector<std::string> next_words(const CommandEntry& command) {
   std::vector<std::string> words;
   for (const CommandEntry& below : command.commands)
     words.push_back(below.path.substr(below.path.rfind(' ') + 1));
@@ -111,7 +111,7 @@ std::string for_bash(const CommandEntry& root) {
       "  case $command in\n";
   for (const CommandEntry* entry : all_commands(root))
     text += fmt::format("    {}) _ce_tune_offer {} ;;\n", in_single_quotes(entry->path),
-                        in_single_quotes(fmt::to_string(fmt::join(words_of(*entry), " "))));
+                        in_single_quotes(fmt::to_string(fmt::join(next_words(*entry), " "))));
   text +=
       "  esac\n"
       "}\n"
