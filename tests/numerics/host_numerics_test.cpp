@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "ce/error.hpp"
 #include "covering.hpp"
 #include "runtime/host/device.hpp"
 #include "tests/environment.hpp"
