@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <array>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
@@ -13,6 +12,7 @@
 #include <numeric>
 #include <optional>
 #include <thread>
+#include <vector>
 
 #include "tests/ce/fixture.hpp"
 #include "tests/seed.hpp"
@@ -23,7 +23,8 @@ namespace {
 /// Ranks that are threads, and gather by looking at each other's memory.
 class ThreadRanks {
  public:
-  explicit ThreadRanks(int size) : size_(size), sent_(static_cast<std::size_t>(size)) {}
+  explicit ThreadRanks(int size)
+      : size_(size), states_(static_cast<std::size_t>(size)), sent_(static_cast<std::size_t>(size)) {}
 
   [[nodiscard]] Communicator communicator(int rank) {
     State& state = states_.at(static_cast<std::size_t>(rank));
@@ -71,7 +72,7 @@ class ThreadRanks {
   }
 
   const int size_;
-  std::array<State, 8> states_;
+  std::vector<State> states_;
   std::vector<Sent> sent_;
   std::mutex mutex_;
   std::condition_variable all_here_;
