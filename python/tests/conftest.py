@@ -3,9 +3,9 @@
 CE_REQUIRE_GPU=1 makes a missing GPU a failure instead of a test less. CE_TEST_SEED sets the seed, which every failure
 prints.
 
-Every kernel that a test asks for is compiled, which takes most of the time on the host device. So without a GPU a test of
-several parameters runs with as many of their combinations as its longest list has values, chosen to show every value and
-as many pairs of values as they can; CE_FULL_TESTS=1 runs all.
+Every kernel that a test asks for is compiled, which takes most of the time on the host device. So without a GPU a test
+of several parameters runs with as many of their combinations as its longest list has values, chosen to show every
+value and as many pairs of values as they can; CE_FULL_TESTS=1 runs all.
 """
 
 from __future__ import annotations

@@ -108,9 +108,9 @@ TEST_F(Documentation, CountsTheShippedWinnersAsDoctorDoes) {
 
 TEST_F(Documentation, NamesEveryCommand) {
   const std::string text = test::read_file(std::filesystem::path(CE_SOURCE_DIR) / "docs/cli.md");
-  for (const char* command :
-       {"sweep", "bench", "time", "explain", "nodes", "db list", "db show", "db history", "db diff", "db merge",
-        "db export", "db import", "db prune", "db verify", "db vacuum", "report", "run", "source", "doctor"})
+  for (const char* command : {"sweep", "bench", "time", "explain", "nodes", "db list", "db show",
+                              "db history", "db diff", "db merge", "db export", "db import", "db prune",
+                              "db verify", "db vacuum", "report", "run", "source", "doctor"})
     EXPECT_NE(text.find("\n## " + std::string(command) + "\n"), std::string::npos) << command;
 }
 
