@@ -16,8 +16,10 @@
 #include <utility>
 
 #include "base/bounded_json.hpp"
+#include "base/environment.hpp"
 #include "base/printable.hpp"
 #include "cache/possible.hpp"
+#include "cache/signature.hpp"
 #include "cache/store.hpp"
 #include "ce/error.hpp"
 
@@ -247,7 +249,18 @@ BundleFile read_bundle_file(const fs::path& path) {
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   if (!file || file.peek() != std::ifstream::traits_type::eof())
     throw DatabaseError(fmt::format("{} cannot be read to its end, or is being written", path.string()));
-  return {.bundle = read_bundle(text, path.string())};
+  // These bytes, and not those that the file may have a moment later.
+  BundleFile found;
+  if (const auto trust = environment_variable("CE_TRUST")) {
+    try {
+      static_cast<void>(signer_of(text, signature_of(path), *trust));
+      found.is_vouched_for = true;
+    } catch (const Error& refusal) {
+      throw DatabaseError(fmt::format("{} is not believed: {}", path.string(), refusal.what()));
+    }
+  }
+  found.bundle = read_bundle(text, path.string());
+  return found;
 }
 
 void fill(Store& store, const Bundle& bundle) {

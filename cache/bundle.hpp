@@ -56,7 +56,8 @@ struct BundleFile {
   bool is_vouched_for = false;  ///< its signature is of someone whom CE_TRUST names
 };
 
-/// \throws NotFound, InvalidArgument as read_bundle(), DatabaseError where the file cannot be read
+/// \throws NotFound, InvalidArgument as read_bundle(), DatabaseError where the file cannot be read, or is not signed by
+/// someone whom CE_TRUST, if it is set, names
 [[nodiscard]] BundleFile read_bundle_file(const std::filesystem::path& path);
 
 /// Adds what the bundle says to a store.

@@ -12,6 +12,7 @@
 #include "base/log.hpp"
 #include "cache/bundle.hpp"
 #include "cache/recognize.hpp"
+#include "ce/error.hpp"
 
 namespace ce::cache {
 namespace {
@@ -41,7 +42,11 @@ Layer layer_at(const std::string& name, const fs::path& path, const char* variab
   Layer layer{.name = name, .path = path, .problem = {}, .cache = Cache::in_memory()};
   try {
     layer.path = fs::absolute(path);
-    layer.cache = is_bundle_file(layer.path) ? Cache::of_bundle(layer.path) : Cache::open_to_read(layer.path);
+    const bool is_bundle = is_bundle_file(layer.path);
+    if (!is_bundle && environment_variable("CE_TRUST") && fs::exists(layer.path))
+      throw DatabaseError(layer.path.string() +
+                          " is no bundle with a signature; expected one, as CE_TRUST is set");
+    layer.cache = is_bundle ? Cache::of_bundle(layer.path) : Cache::open_to_read(layer.path);
   } catch (const std::exception& error) {
     layer.problem = advice_for(variable, error.what());
     log_once(LogLevel::warning, fmt::format("{} is left out: {}", variable, layer.problem));

@@ -18,7 +18,8 @@ struct Layer {
 };
 
 /// The nearest first: the file in CE_SITE_DB, if it is set, then the winners that ship with this program. In the place of
-/// the latter CE_SYSTEM_DB names a file, or is "none". A file is a database or a bundle.
+/// the latter CE_SYSTEM_DB names a file, or is "none". A file is a database or a bundle; where CE_TRUST is set, a
+/// bundle that is signed by someone whom that names.
 [[nodiscard]] std::vector<Layer> open_lower_layers();
 
 /// Whether one of these variables is set: the winners that ship with this program are pinned by no one.

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cstddef>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <ostream>
@@ -16,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "cache/signature.hpp"
 #include "ce/error.hpp"
 #include "cli/commands.hpp"
 #include "cli/json.hpp"
@@ -42,6 +44,7 @@ struct BundleOptions {
   CommonOptions common;
   std::string file;
   std::vector<std::string> gpus;
+  std::string key;  ///< to sign with; empty for no signature
   bool cubins = false;
 };
 
@@ -117,6 +120,10 @@ void add_binaries(const cache::Cache& cache, cache::Bundle& bundle) {
 ExitCode write_bundle(const BundleOptions& options) {
   if (options.common.json && options.file == "-")
     throw InvalidArgument("FILE", "\"-\"", "a file beside --json, which has the standard output");
+  if (!options.key.empty() && options.file == "-")
+    throw InvalidArgument("FILE", "\"-\"", "a file beside --sign: the signature lies beside it");
+  const std::string signature_path = cache::signature_of(options.file).string();
+  if (!options.key.empty()) require_output("--sign", signature_path, options.common.json);
   if (options.file != "-") require_output("FILE", options.file, options.common.json);
   const cache::Cache cache = open_database(options.common);
   cache::Bundle bundle;
@@ -136,13 +143,17 @@ ExitCode write_bundle(const BundleOptions& options) {
   const auto binaries = static_cast<std::int64_t>(bundle.binaries.size());
   std::ostringstream lines;
   cache::write_bundle(lines, std::move(bundle));
+  const std::string signature = options.key.empty() ? "" : cache::sign(lines.view(), options.key);
   if (options.file == "-")
     print_text("{}", lines.view());
   else
     write_output("FILE", options.file, [&](std::ostream& file) { file << lines.view(); });
+  if (!signature.empty())
+    write_output("--sign", signature_path, [&](std::ostream& file) { file << signature; });
   if (options.common.json)
     print({{"database", database_path(options.common).string()},
            {"file", options.file},
+           {"signature", signature.empty() ? Json() : Json(signature_path)},
            {"decisions", decisions},
            {"pinned", pinned},
            {"binaries", binaries},
@@ -153,6 +164,8 @@ ExitCode write_bundle(const BundleOptions& options) {
   if (left_out > 0)
     say("ce-tune: {} left out: not tuned to the end with the templates of this version\n",
         counted(left_out, "problem"));
+  if (signature.empty() && std::filesystem::exists(signature_path))
+    say("ce-tune: {} is of what the file was before: sign it again\n", signature_path);
   if (decisions == 0) say("ce-tune: the bundle is empty\n");
   return ExitCode::success;
 }
@@ -167,6 +180,10 @@ void add_bundle(CLI::App& app, Action& chosen) {
   command->add_option("FILE", options->file, "Where to; - for the standard output")->required();
   command->add_option("--gpu", options->gpus, "Only devices whose name contains this; may be repeated")
       ->type_name("NAME");
+  command
+      ->add_option("--sign", options->key,
+                   "Write FILE.sig, the signature by this ssh key, which CE_TRUST of programs names")
+      ->type_name("KEYFILE");
   command->add_flag("--cubins", options->cubins,
                     "With the compiled kernels, so that a program needs no compiler");
   add_database_option(*command, options->common);

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -156,6 +157,110 @@ TEST_F(Bundled, APinOfALayerServesBeforeTheTimesOfTheUser) {
   const test::Finished finished = run({{"CE_SITE_DB", bundle()}});
   EXPECT_THAT(finished.out + finished.err, HasSubstr(last));
   EXPECT_THAT(finished.out + finished.err, HasSubstr("pinned: of the fleet"));
+}
+
+/// Bundles that are signed with keys of ssh-keygen.
+class Signed : public BundleCommand {
+ protected:
+  void SetUp() override {
+    if (std::system("command -v ssh-keygen > /dev/null") != 0) GTEST_SKIP() << "no ssh-keygen here";
+    for (const char* name : {"key", "stranger"}) {
+      const std::string make =
+          "ssh-keygen -q -t ed25519 -N '' -C " + std::string(name) + " -f '" + path(name) + "'";
+      ASSERT_EQ(std::system(make.c_str()), 0);
+    }
+    test::write_file(path("trusted"), "fleet@example.org namespaces=\"ce\" " + read_file(path("key.pub")));
+    fs::permissions(path("trusted"), fs::perms(0600));
+  }
+  void sign(const std::string& key) {
+    const test::Finished finished = text({"bundle", path("b.jsonl"), "--sign", path(key)});
+    ASSERT_EQ(finished.status, 0) << finished.err;
+  }
+  /// Of a program that reads the file as its site's layer.
+  [[nodiscard]] test::Finished read(const std::string& file, test::Environment more = {}) const {
+    more.insert({{"CE_SITE_DB", file}, {"CE_SYSTEM_DB", "none"}, {"CE_TRUST", path("trusted")}});
+    return ce_tune({"db", "list", "--layers", "--db", path("empty.db")}, more);
+  }
+  [[nodiscard]] bool serves(const test::Finished& finished) const {
+    return finished.out.find(configs_[0]) != std::string::npos;
+  }
+};
+
+TEST_F(Signed, OneOfSomeoneWhoIsTrustedServes) {
+  { cache::Cache::open(path("empty.db")).checkpoint(); }
+  sign("key");
+  const test::Finished finished = read(path("b.jsonl"));
+  EXPECT_TRUE(serves(finished)) << finished.out << finished.err;
+}
+
+TEST_F(Signed, OneThatIsUnsignedOrOfAStrangerOrChangedNeverServes) {
+  { cache::Cache::open(path("empty.db")).checkpoint(); }
+  const auto expect_refused = [&](const std::string& because) {
+    const test::Finished finished = read(path("b.jsonl"));
+    EXPECT_FALSE(serves(finished)) << finished.out;
+    EXPECT_THAT(finished.err, HasSubstr("CE_SITE_DB is left out"));
+    EXPECT_THAT(finished.err, HasSubstr(because));
+    EXPECT_EQ(ce_tune({"doctor", "--db", path("empty.db")},
+                      {{"CE_SITE_DB", path("b.jsonl")}, {"CE_TRUST", path("trusted")}})
+                  .status,
+              7);
+  };
+  ASSERT_EQ(text({"bundle", path("b.jsonl")}).status, 0);
+  expect_refused("it has no signature");
+  sign("stranger");
+  expect_refused("is of no one whom");
+  sign("key");
+  const std::string whole = read_file(path("b.jsonl"));
+  std::string changed = whole;
+  const std::size_t at = changed.find("\"rows\":8192");
+  ASSERT_NE(at, std::string::npos);
+  changed[at + 7] = '4';
+  test::write_file(path("b.jsonl"), changed);
+  expect_refused("is not of this text");
+  test::write_file(path("b.jsonl"), whole);
+  EXPECT_TRUE(serves(read(path("b.jsonl"))));
+  fs::permissions(path("trusted"), fs::perms(0666));
+  expect_refused("can be written by others");
+  fs::remove(path("trusted"));
+  expect_refused("is no file");
+}
+
+TEST_F(Signed, ASignatureOfAnotherNamespaceIsNone) {
+  { cache::Cache::open(path("empty.db")).checkpoint(); }
+  ASSERT_EQ(text({"bundle", path("b.jsonl")}).status, 0);
+  test::write_file(path("trusted"), "fleet@example.org " + read_file(path("key.pub")));
+  const std::string sign = "ssh-keygen -q -Y sign -n file -f '" + path("key") + "' '" + path("b.jsonl") + "'";
+  ASSERT_EQ(std::system(sign.c_str()), 0);
+  EXPECT_FALSE(serves(read(path("b.jsonl"))));
+}
+
+TEST_F(Signed, ADatabaseHasNoSignature) {
+  { cache::Cache::open(path("empty.db")).checkpoint(); }
+  const test::Finished finished = read(database());
+  EXPECT_FALSE(serves(finished));
+  EXPECT_THAT(finished.err, HasSubstr("is no bundle with a signature"));
+}
+
+TEST_F(Signed, WithoutSshKeygenThatIsSaid) {
+  { cache::Cache::open(path("empty.db")).checkpoint(); }
+  sign("key");
+  const test::Finished finished = read(path("b.jsonl"), {{"PATH", folder().string()}});
+  EXPECT_FALSE(serves(finished));
+  EXPECT_THAT(finished.err, HasSubstr("signatures need ssh-keygen"));
+  const test::Finished unsigned_ = ce_tune(
+      {"bundle", path("c.jsonl"), "--sign", path("key"), "--db", database()}, {{"PATH", folder().string()}});
+  EXPECT_EQ(unsigned_.status, 9) << unsigned_.err;
+  EXPECT_FALSE(fs::exists(path("c.jsonl")));
+}
+
+TEST_F(Signed, WhatCannotBeSignedIsNotWritten) {
+  EXPECT_EQ(text({"bundle", path("c.jsonl"), "--sign", path("none")}).status, 8);
+  test::write_file(path("nonsense"), "no key\n");
+  fs::permissions(path("nonsense"), fs::perms(0600));
+  const test::Finished finished = text({"bundle", path("c.jsonl"), "--sign", path("nonsense")});
+  EXPECT_EQ(finished.status, 7) << finished.err;
+  EXPECT_FALSE(fs::exists(path("c.jsonl")));
+  EXPECT_EQ(text({"bundle", "-", "--sign", path("key")}).status, 2);
 }
 
 }  // namespace
