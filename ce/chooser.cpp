@@ -204,6 +204,7 @@ const Chosen* Chooser::try_to_tune(const Problem& problem, Stream stream, const 
   const auto lock = cache_.try_tuning_lock(tuner_.key(problem));
   if (!lock) return nullptr;
   chosen = finished(problem, stream);  // by its holder before
+  if (chosen == nullptr && tuner_.ask_remote(problem)) chosen = finished(problem, stream);
   if (chosen != nullptr) return chosen;
   if (is_mine != nullptr) *is_mine = true;
   return &from_tuning(problem, stop);

@@ -15,6 +15,7 @@
 #include "tuner/key.hpp"
 #include "tuner/nearest.hpp"
 #include "tuner/ranking.hpp"
+#include "tuner/remote.hpp"
 #include "tuner/search.hpp"
 #include "tuner/statistics.hpp"
 
@@ -125,10 +126,19 @@ Report Tuner::tune(const generator::Problem& problem, const Hooks& hooks) {
 Effort Tuner::search(const generator::Problem& problem, const Hooks& hooks) {
   generator::validate(problem);
   finish();  // the compilers are needed now
-  Search search(device_, cache_, settings_, hooks, problem);
-  search.run();
-  unfinished_ = search.unfinished();
-  return search.effort();
+  std::optional<Search> search(std::in_place, device_, cache_, settings_, hooks, problem);
+  if (!search->is_over() && ask_remote(problem)) search.emplace(device_, cache_, settings_, hooks, problem);
+  const bool was_over = search->is_over();
+  search->run();
+  unfinished_ = search->unfinished();
+  if (!was_over) tell_remote(cache_, key(problem), problem);
+  return search->effort();
+}
+
+bool Tuner::ask_remote(const generator::Problem& problem) {
+  if (settings_.again || settings_.search.strategy == Strategy::exhaustive) return false;
+  const cache::Key wanted = key(problem);
+  return asked_.insert(wanted.id()).second && tuner::ask_remote(cache_, wanted, problem);
 }
 
 std::optional<Report> Tuner::known_report(const generator::Problem& problem) const {

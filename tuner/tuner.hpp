@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <stop_token>
 #include <string>
 #include <string_view>
@@ -121,7 +122,11 @@ class Tuner {
   /// \throws Unsupported where no config fits, Error(verification) where all are in quarantine
   [[nodiscard]] Untried untried(const generator::Problem& problem) const;
 
-  /// Searches the problem's space, unless the database knows a winner, and decides. The caller's memory is
+  /// Asks the shared cache (remote.hpp) about a problem that this Tuner has not asked about yet.
+  /// \returns whether the database knows more than before
+  bool ask_remote(const generator::Problem& problem);
+
+  /// Searches the problem's space, unless the database or the shared cache knows a winner, and decides. The caller's memory is
   /// never touched. \throws Error(verification) when no config is right, Error(interrupted) when asked to stop,
   /// Unsupported without a compiler, DeviceError
   Report tune(const generator::Problem& problem, const Hooks& hooks = {});
@@ -157,6 +162,7 @@ class Tuner {
   runtime::Device& device_;
   cache::Cache& cache_;
   Settings settings_;
+  std::set<std::string> asked_;  ///< keys by name: of the shared cache
   std::map<generator::Operation, double> ceilings_;
   std::unique_ptr<BuildAhead> unfinished_;  ///< what the last search was still compiling
 };
