@@ -111,6 +111,14 @@ Cache Cache::open_to_read(const fs::path& path) {
   return Cache(std::move(impl));
 }
 
+Cache Cache::read_existing(const fs::path& path) {
+  auto impl = std::make_unique<Impl>();
+  impl->read_only = true;
+  impl->strict = true;
+  impl->attach(existing_file(path));
+  return Cache(std::move(impl));
+}
+
 Cache Cache::of_export(std::string_view lines) {
   std::istringstream in{std::string(lines)};
   auto impl = std::make_unique<Impl>();
@@ -196,7 +204,21 @@ void Cache::add(std::span<const Measurement> measurements) {
 
 std::vector<Measurement> Cache::measurements(const Key& key) const {
   const std::lock_guard lock(impl_->mutex);
-  return impl_->measurements(key);
+  return impl_->measurements(key, &Store::measurements);
+}
+
+std::vector<std::string> Cache::identities(const Key& key) const {
+  const std::lock_guard lock(impl_->mutex);
+  std::vector<std::string> all;
+  impl_->read([&](Store& source) {
+    for (std::string& identity : source.identities(key)) all.push_back(std::move(identity));
+  });
+  return all;
+}
+
+std::vector<Measurement> Cache::history(const Key& key) const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->measurements(key, &Store::history);
 }
 
 std::optional<Measurement> Cache::final_of(const Key& key, std::span<const std::string> digests,
@@ -243,7 +265,7 @@ std::vector<KeySummary> Cache::keys() const {
       if (known == end)
         all.push_back(std::move(summary));
       else
-        *known = summarize(summary.key, impl_->measurements(summary.key));
+        *known = summarize(summary.key, impl_->measurements(summary.key, &Store::measurements));
     }
   });
   std::sort(all.begin(), all.end(), [](const KeySummary& a, const KeySummary& b) {

@@ -58,6 +58,8 @@ class Cache {
   }
   /// A database of others, read where it lies; without what cannot be (see possible.hpp). \throws as open_existing()
   [[nodiscard]] static Cache open_to_read(const std::filesystem::path& path);
+  /// The same for commands that were told to read it: what cannot be read is an error, as of open_existing().
+  [[nodiscard]] static Cache read_existing(const std::filesystem::path& path);
   /// In memory, what a bundle says; its compiled kernels only where no other user can have written the file, or its
   /// signature was verified. \throws as read_bundle_file()
   [[nodiscard]] static Cache of_bundle(const std::filesystem::path& path);
@@ -92,6 +94,11 @@ class Cache {
   void add(std::span<const Measurement> measurements);
   /// Every measurement for the key, oldest first.
   [[nodiscard]] std::vector<Measurement> measurements(const Key& key) const;
+  /// The same without what was only screened, where there are finals: what tells how fast winners were and are, which is
+  /// a part of most databases.
+  [[nodiscard]] std::vector<Measurement> history(const Key& key) const;
+  /// What tells the key's measurements apart, here and in other databases; see identity_of().
+  [[nodiscard]] std::vector<std::string> identities(const Key& key) const;
   /// The final that `choose` picks, in full. It chooses among those of the key's configs that have a final with templates
   /// of one of these digests and were not quarantined since: what decides, at a cost that depends on nothing else that
   /// is known of the key. Their figures are as the index has them; only what is returned is checked.

@@ -68,10 +68,10 @@ void Cache::Impl::deliver() {
   end_refusal();
 }
 
-std::vector<Measurement> Cache::Impl::measurements(const Key& key) {
+std::vector<Measurement> Cache::Impl::measurements(const Key& key, Reader reader) {
   std::vector<Measurement> all;
   read([&](Store& source) {
-    auto list = source.measurements(key);
+    auto list = (source.*reader)(key);
     if (all.empty())
       all = std::move(list);
     else

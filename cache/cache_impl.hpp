@@ -73,7 +73,8 @@ struct Cache::Impl {
   /// Gives the problem its end: what it means for the caller.
   void degrade(const std::string& cause);
 
-  [[nodiscard]] std::vector<Measurement> measurements(const Key& key);
+  using Reader = std::vector<Measurement> (Store::*)(const Key& key);
+  [[nodiscard]] std::vector<Measurement> measurements(const Key& key, Reader reader);
   [[nodiscard]] std::vector<Key> find(const std::string& prefix);
 
   /// Which other user can have written the open file, so that no code is taken from it or given to it; empty where none

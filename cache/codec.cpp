@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -22,7 +23,32 @@ using nlohmann::json;
 
 std::string text_of(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
 
-std::string number(double value) { return text_of(json(value)); }
+/// As the JSON library writes it, without a value of that in between: each measurement that is read is written, too.
+void append_number(std::string& text, double value) {
+  std::array<char, 64> digits{};
+  if (std::isfinite(value))
+    text.append(digits.data(),
+                nlohmann::detail::to_chars(digits.data(), digits.data() + digits.size(), value));
+  else
+    text += "null";
+}
+
+std::string number(double value) {
+  std::string text;
+  append_number(text, value);
+  return text;
+}
+
+std::string numbers(const std::vector<float>& values) {
+  constexpr std::size_t usual = 18;
+  std::string text = "[";
+  text.reserve(usual * values.size() + 2);
+  for (const float value : values) {
+    if (text.size() > 1) text += ',';
+    append_number(text, static_cast<double>(value));
+  }
+  return text += ']';
+}
 
 bool is_plain(char c) { return c >= ' ' && c <= '~' && c != '\\'; }
 
@@ -137,7 +163,7 @@ std::string to_json(const Measurement& m, std::string_view environment) {
           R"("spread":{},"stage":{},"template_digest":{}}})"),
       m.bytes, quoted(m.compile_key), quoted(m.config), quoted(m.created_at), quoted(m.key.device),
       environment, m.local_bytes, number(m.median_us), name(m.outcome), quoted(m.key.problem),
-      quoted(m.reason), m.registers, m.rows, text_of(m.samples_us), number(m.spread), m.stage,
+      quoted(m.reason), m.registers, m.rows, numbers(m.samples_us), number(m.spread), m.stage,
       quoted(m.template_digest));
 }
 
@@ -182,7 +208,7 @@ std::map<std::string, std::string> decode_environment(const std::string& text) {
   return parse_json<json>(text).get<std::map<std::string, std::string>>();
 }
 
-std::string to_json(const Measurement& m) { return to_json(m, encode_environment(m.environment)); }
+std::string to_json(const Measurement& m) { return to_json(m, encode_environment(m.environment.map())); }
 
 Measurement from_json(std::string_view text) {
   const json object = parse_json<json>(text);
@@ -203,6 +229,8 @@ Measurement from_json(std::string_view text) {
           .environment = environment_in(object),
           .created_at = time_in(object)};
 }
+
+std::string identity_of_line(std::string_view line) { return digest({line}); }
 
 std::string identity_of(const Measurement& measurement) { return digest({to_json(measurement)}); }
 

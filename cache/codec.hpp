@@ -31,6 +31,8 @@ namespace ce::cache {
 /// \throws InvalidArgument naming the field, std::exception for what is no JSON
 [[nodiscard]] Measurement from_json(std::string_view text);
 
+/// Of what to_json() has written.
+[[nodiscard]] std::string identity_of_line(std::string_view line);
 /// The digest of to_json(). A database that has it has this measurement already.
 [[nodiscard]] std::string identity_of(const Measurement& measurement);
 /// The same where encode_environment() of it is known.

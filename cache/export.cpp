@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <ostream>
 #include <string_view>
+#include <utility>
 
 #include "base/digest.hpp"
 #include "cache/codec.hpp"
@@ -27,10 +28,8 @@ constexpr int format_version = 1;
 constexpr std::string_view beginning_of_end = "{\"digest\":";
 
 /// What an export ends with.
-std::string last_line(const std::vector<std::string>& identities) {
-  std::string all;
-  for (const std::string& identity : identities) all += identity;
-  return json{{"measurements", identities.size()}, {"digest", digest({all})}}.dump();
+std::string last_line(std::size_t measurements, std::string_view identities) {
+  return json{{"measurements", measurements}, {"digest", digest({identities})}}.dump();
 }
 
 constexpr std::size_t longest_line = std::size_t{16} << 20;
@@ -60,14 +59,15 @@ Measurement possible_measurement(const std::string& line) {
 
 }  // namespace
 
-std::vector<Measurement> read_export(std::istream& in, const std::string& name) {
+void visit_export(std::istream& in, const std::string& name,
+                  const std::function<void(Measurement&&)>& visit) {
   std::int64_t number = 0;
   const auto fail = [&](const std::string& found, const std::string& expected) {
     throw InvalidArgument(fmt::format("line {} of {}", number, name), found, expected);
   };
   const json first{{"format", format}, {"version", format_version}};
-  std::vector<Measurement> list;
-  std::vector<std::string> identities;
+  std::size_t count = 0;
+  std::string identities;
   bool has_ended = false;
   for (std::string line; next_line(in, line);) {
     ++number;
@@ -79,14 +79,15 @@ std::vector<Measurement> read_export(std::istream& in, const std::string& name) 
     }
     if (line.starts_with(beginning_of_end)) {
       // It knows that a value was changed, but not of which line.
-      if (line != last_line(identities))
+      if (line != last_line(count, identities))
         fail("no end of the lines before it: one of them, or it, was changed, added or taken out",
-             last_line(identities));
+             last_line(count, identities));
       has_ended = true;
       continue;
     }
+    Measurement measurement;
     try {
-      list.push_back(possible_measurement(line));
+      measurement = possible_measurement(line);
     } catch (const InvalidArgument& error) {
       throw InvalidArgument(fmt::format("line {} of {}: {}", number, name, error.argument()), error.value(),
                             error.expected());
@@ -94,22 +95,40 @@ std::vector<Measurement> read_export(std::istream& in, const std::string& name) 
       if (in.peek() == std::istream::traits_type::eof()) break;  // the end is missed below
       fail("no measurement", fmt::format("a JSON object ({})", error.what()));
     }
-    identities.push_back(digest({line}));
+    identities += digest({line});
+    ++count;
+    visit(std::move(measurement));
   }
   if (in.bad()) throw InvalidArgument(name, "cut short", "a file that can be read to its end");
   if (number == 0) throw InvalidArgument(name, "empty", "an export, which begins with " + first.dump());
-  if (!has_ended) fail("no end of an export, but the last line", last_line(identities));
+  if (!has_ended) fail("no end of an export, but the last line", last_line(count, identities));
+}
+
+std::vector<Measurement> read_export(std::istream& in, const std::string& name) {
+  std::vector<Measurement> list;
+  visit_export(in, name, [&](Measurement&& measurement) { list.push_back(std::move(measurement)); });
   return list;
 }
 
+ExportWriter::ExportWriter(std::ostream& out) : out_(out) {
+  out_ << json{{"format", format}, {"version", format_version}}.dump() << '\n';
+}
+
+void ExportWriter::add(std::string_view line, std::string_view identity) {
+  out_ << line << '\n';
+  identities_ += identity;
+  ++count_;
+}
+
+void ExportWriter::end() { out_ << last_line(count_, identities_) << '\n'; }
+
 void write_export(std::ostream& out, std::span<const Measurement> list) {
-  out << json{{"format", format}, {"version", format_version}}.dump() << '\n';
-  std::vector<std::string> identities;
+  ExportWriter writer(out);
   for (const Measurement& measurement : list) {
-    out << to_json(measurement) << '\n';
-    identities.push_back(identity_of(measurement));
+    const std::string line = to_json(measurement);
+    writer.add(line, identity_of_line(line));
   }
-  out << last_line(identities) << '\n';
+  writer.end();
 }
 
 }  // namespace ce::cache

@@ -3,14 +3,32 @@
 /// Measurements as text to carry: one JSON object a line, first {"format", "version"}, then the measurements as
 /// to_json() has them, last {"measurements", "digest"}: their number, and the digest of their identities.
 
+#include <cstddef>
+#include <functional>
 #include <iosfwd>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cache/measurement.hpp"
 
 namespace ce::cache {
+
+/// Writes an export as its measurements come.
+class ExportWriter {
+ public:
+  explicit ExportWriter(std::ostream& out);
+  /// \param line  to_json() of a measurement, \param identity  of it
+  void add(std::string_view line, std::string_view identity);
+  /// What shows that the text is whole.
+  void end();
+
+ private:
+  std::ostream& out_;
+  std::size_t count_ = 0;
+  std::string identities_;  ///< one after the other, 32 digits each
+};
 
 void write_export(std::ostream& out, std::span<const Measurement> list);
 
@@ -18,6 +36,9 @@ void write_export(std::ostream& out, std::span<const Measurement> list);
 /// \throws InvalidArgument naming the line that is none of an export or behind its end, the last one where the end is
 /// missing, the end where what stands before it was changed, or line and field of a measurement that cannot be (see
 /// possible.hpp)
+/// What was visited before that is to be forgotten then.
+void visit_export(std::istream& in, const std::string& name, const std::function<void(Measurement&&)>& visit);
+/// The same as a list.
 [[nodiscard]] std::vector<Measurement> read_export(std::istream& in, const std::string& name);
 
 }  // namespace ce::cache

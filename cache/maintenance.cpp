@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iterator>
+#include <compare>
 #include <ostream>
 #include <utility>
 
@@ -51,10 +51,23 @@ void expect_possible_in(const fs::path& file, const Measurement& measurement) {
   }
 }
 
-/// The order of an export. Identities cost much: they decide only between those of the same time.
-bool is_before(const Measurement& a, const Measurement& b) {
-  if (a.created_at != b.created_at) return a.created_at < b.created_at;
-  return identity_of(a) < identity_of(b);
+struct Line {
+  std::string created_at, identity, text;
+
+  friend auto operator<=>(const Line&, const Line&) = default;
+};
+
+/// In the order of an export.
+std::vector<Line> lines_of(const std::vector<Measurement>& list) {
+  std::vector<Line> lines;
+  lines.reserve(list.size());
+  for (const Measurement& measurement : list) {
+    std::string text = to_json(measurement);
+    std::string identity = identity_of_line(text);
+    lines.push_back({measurement.created_at, std::move(identity), std::move(text)});
+  }
+  std::sort(lines.begin(), lines.end());
+  return lines;
 }
 
 }  // namespace
@@ -78,6 +91,11 @@ Maintenance Maintenance::copy(const fs::path& path) {
   return {file, copy_file(file)};
 }
 
+Maintenance Maintenance::read(const fs::path& path) {
+  const fs::path file = existing_file(path);
+  return {file, open_reader(file)};
+}
+
 template <class Action>
 auto Maintenance::run(const Action& action) {
   try {
@@ -92,7 +110,7 @@ void Maintenance::expect_readable(bool with_binaries) {
     throw DatabaseError(fmt::format(
         "compiled kernels are not taken from {}, as {}: merge without them, or merge a copy of your own",
         path_.string(), writer));
-  run([&] { store_->expect_readable(with_binaries); });
+  if (with_binaries) run([&] { store_->expect_readable_binaries(); });
   for (const KeySummary& summary : run([&] { return store_->keys(); }))
     for (const Measurement& measurement : run([&] { return store_->measurements(summary.key); }))
       expect_possible_in(path_, measurement);
@@ -119,22 +137,21 @@ Maintenance::Written Maintenance::write_lines(std::ostream& out, const Selection
       if (written.left_out++ == 0) written.because = std::move(because);
       return true;
     };
-    std::vector<Measurement> all;
+    ExportWriter writer(out);
     for (const KeySummary& summary : store_->keys()) {
       std::vector<Measurement> list = store_->measurements(summary.key);
       if (selection) list = selection(std::move(list));
       std::erase_if(list, is_left_out);
-      std::sort(list.begin(), list.end(), is_before);
-      std::move(list.begin(), list.end(), std::back_inserter(all));
+      for (const Line& line : lines_of(list)) writer.add(line.text, line.identity);
+      written.measurements += static_cast<std::int64_t>(list.size());
     }
-    write_export(out, all);
-    written.measurements = static_cast<std::int64_t>(all.size());
+    writer.end();
     return written;
   });
 }
 
-std::int64_t Maintenance::add(std::span<const Measurement> list) {
-  return run([&] { return store_->add(list); });
+std::int64_t Maintenance::add(const Store::Source& source) {
+  return run([&] { return store_->add(source); });
 }
 
 bool Maintenance::pin(const Pin& pin) {

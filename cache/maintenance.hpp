@@ -27,6 +27,8 @@ class Maintenance {
   [[nodiscard]] static Maintenance open(const std::filesystem::path& path);
   /// The same, and creates it, or its tables, where there are none.
   [[nodiscard]] static Maintenance create(const std::filesystem::path& path);
+  /// The file itself, for reading; what others commit meanwhile is seen. \throws NotFound, DatabaseError
+  [[nodiscard]] static Maintenance read(const std::filesystem::path& path);
   /// A copy in memory, with today's schema: the file is not changed. \throws NotFound, DatabaseError
   [[nodiscard]] static Maintenance copy(const std::filesystem::path& path);
 
@@ -50,7 +52,7 @@ class Maintenance {
   /// \param selection  none for all
   Written write_lines(std::ostream& out, const Selection& selection = {});
   /// Adds the measurements, all or none. \returns how many it had not
-  std::int64_t add(std::span<const Measurement> list);
+  std::int64_t add(const Store::Source& source);
 
   /// Keeps a decision of a person, or that it is taken away. \returns whether no later one was there
   bool pin(const Pin& pin);

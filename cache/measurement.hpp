@@ -4,10 +4,11 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "cache/environment.hpp"
 
 namespace ce::cache {
 
@@ -51,7 +52,7 @@ struct Measurement {
   double spread = 0;     ///< interquartile range over median
   int registers = 0;     ///< per thread
   int local_bytes = 0;   ///< per thread
-  std::map<std::string, std::string> environment;
+  Environment environment;
   std::string created_at;  ///< UTC, ISO 8601; filled in by add() when empty
 };
 

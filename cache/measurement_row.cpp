@@ -6,11 +6,23 @@
 
 #include <exception>
 #include <optional>
+#include <utility>
 
 #include "cache/codec.hpp"
 
 namespace ce::cache {
 namespace {
+
+/// Measurements of one search come one after the other, and had the same.
+Environment shared_environment(std::string text) {
+  thread_local std::string last_text;
+  thread_local Environment last;
+  if (text != last_text) {
+    last = decode_environment(text);
+    last_text = std::move(text);
+  }
+  return last;
+}
 
 constexpr int environment_column = 15, identity_column = 17;
 
@@ -53,7 +65,7 @@ Measurement read_measurement(const Query& row) {
           .spread = row.real(12),
           .registers = static_cast<int>(row.integer(13)),
           .local_bytes = static_cast<int>(row.integer(14)),
-          .environment = decode_environment(row.text(environment_column)),
+          .environment = shared_environment(row.text(environment_column)),
           .created_at = row.text(16)};
 }
 

@@ -25,19 +25,25 @@ constexpr std::size_t longest_text = 4096, longest_reason = std::size_t{8} << 20
 
 bool is_possible_time(double us) { return least_us <= us && us <= most_us; }
 
-template <class Value>
-void expect(bool holds, std::string_view field, const Value& value, std::string_view expected) {
-  if (!holds) throw InvalidArgument(field, fmt::format("{}", value), expected);
+/// \param expected  a text, or what makes one where it is needed: nearly all is as it should be
+template <class Value, class Expected>
+void expect(bool holds, std::string_view field, const Value& value, const Expected& expected) {
+  if (holds) return;
+  if constexpr (std::invocable<Expected>)
+    throw InvalidArgument(field, fmt::format("{}", value), expected());
+  else
+    throw InvalidArgument(field, fmt::format("{}", value), expected);
 }
 
 template <std::integral Integer>
 void expect_within(std::string_view field, Integer value, std::int64_t least, std::int64_t most) {
-  expect(least <= value && value <= most, field, value, fmt::format("{} to {}", least, most));
+  expect(least <= value && value <= most, field, value, [&] { return fmt::format("{} to {}", least, most); });
 }
 
 void expect_text(std::string_view field, const std::string& text, std::size_t longest) {
-  expect(text.size() <= longest, field, fmt::format("{} bytes long", text.size()),
-         fmt::format("{} at most", longest));
+  if (text.size() > longest)
+    throw InvalidArgument(field, fmt::format("{} bytes long", text.size()),
+                          fmt::format("{} at most", longest));
 }
 
 void expect_name(std::string_view field, const std::string& text) {
@@ -50,14 +56,14 @@ std::string times() { return fmt::format("{} to {} us", least_us, most_us); }
 void expect_figures(const Measurement& m) {
   const bool measured = m.outcome == Outcome::measured;
   expect(is_possible_time(m.median_us) || (!measured && (m.median_us == 0 || std::isnan(m.median_us))),
-         "median_us", m.median_us, measured ? times() : "0, or " + times());
+         "median_us", m.median_us, [&] { return measured ? times() : "0, or " + times(); });
   expect(std::isnan(m.spread) || (0 <= m.spread && m.spread <= most_spread), "spread", m.spread,
-         fmt::format("0 to {}, or null", most_spread));
-  expect((!measured || !m.samples_us.empty()) && m.samples_us.size() <= most_samples, "samples_us",
-         fmt::format("{} samples long", m.samples_us.size()),
-         fmt::format("{} to {}", measured ? 1 : 0, most_samples));
+         [] { return fmt::format("0 to {}, or null", most_spread); });
+  if ((measured && m.samples_us.empty()) || m.samples_us.size() > most_samples)
+    throw InvalidArgument("samples_us", fmt::format("{} samples long", m.samples_us.size()),
+                          fmt::format("{} to {}", measured ? 1 : 0, most_samples));
   for (const float sample : m.samples_us)
-    expect(is_possible_time(static_cast<double>(sample)), "samples_us", sample, times());
+    expect(is_possible_time(static_cast<double>(sample)), "samples_us", sample, times);
 }
 
 void expect_date(const std::string& text) {
@@ -87,7 +93,7 @@ void expect_possible(const Measurement& m) {
   expect_within("bytes", m.bytes, least, most_bytes);
   expect_within("rows", m.rows, least, most_rows);
   expect(!measured || m.rows <= m.bytes, "rows", m.rows,
-         fmt::format("1 to {}, as many bytes as they move", m.bytes));
+         [&] { return fmt::format("1 to {}, as many bytes as they move", m.bytes); });
   expect_figures(m);
   expect_within("registers", m.registers, 0, most_registers);
   expect_within("local_bytes", m.local_bytes, 0, most_local_bytes);

@@ -103,6 +103,9 @@ class FoundKey {
 Store::Store(std::unique_ptr<SQLite::Database> database)
     : database_(std::move(database)),
       select_of_key_(select_measurements("p.text = ?1 AND d.text = ?2 ORDER BY m.created_at, m.id")),
+      select_history_(
+          select_measurements("p.text = ?1 AND d.text = ?2 AND (m.stage <> 0 OR m.outcome = 'quarantined') "
+                              "ORDER BY m.created_at, m.id")),
       select_row_(select_row_of_key()),
       next_final_(select_next_finalist("TRUE")),
       next_finalist_(select_next_finalist(no_quarantine_later)) {
@@ -134,7 +137,7 @@ SQLite::Statement& Store::prepared(std::string_view sql) {
 }
 
 bool Store::insert(const Measurement& m) {
-  const std::string environment = encode_environment(m.environment);
+  const std::string environment = encode_environment(m.environment.map());
   const std::string environment_digest = digest({environment});
   Query(prepared("INSERT INTO problems (text) VALUES (?1) ON CONFLICT (text) DO NOTHING"), m.key.problem)
       .run();
@@ -162,7 +165,7 @@ bool Store::insert(const Measurement& m) {
         m.key.problem, m.key.device, environment_digest, m.config, m.template_digest, m.compile_key,
         name(m.outcome), m.reason, m.stage, m.rows, m.bytes,
         std::span<const std::byte>(encode_samples(m.samples_us)), m.median_us, m.spread, m.registers,
-        m.local_bytes, m.created_at, identity_of(m))
+        m.local_bytes, m.created_at, identity_of(m, environment))
       .run();
   return database_->getChanges() > 0;
 }
@@ -175,6 +178,30 @@ std::vector<Measurement> Store::measurements(const Key& key) {
   Query query(prepared(select_of_key_), key.problem, key.device);
   while (query.next()) list.push_back(read_whole_measurement(query));
   return list;
+}
+
+std::vector<std::string> Store::identities(const Key& key) {
+  std::vector<std::string> list;
+  const FoundKey found(prepared(select_key), key);
+  Query query(prepared("SELECT identity FROM measurements WHERE key_id = ?1"), found.id());
+  while (query.next()) list.push_back(query.text(0));
+  return list;
+}
+
+std::vector<Measurement> Store::history(const Key& key) {
+  std::vector<Measurement> list;
+  bool has_final = false;
+  {
+    const FoundKey found(prepared(select_key), key);
+    if (found.id() == 0) return list;
+    expect_whole(found.id());
+    Query query(prepared(select_history_), key.problem, key.device);
+    while (query.next()) {
+      list.push_back(read_whole_measurement(query));
+      has_final = has_final || list.back().stage > 0;
+    }
+  }
+  return has_final ? list : measurements(key);
 }
 
 /// What `sql`, one of select_next_finalist(), finds; nothing where one of them is not later than `after`.
@@ -314,15 +341,21 @@ std::optional<Bytes> Store::binary(const std::string& compile_key) {
 }
 
 std::int64_t Store::add(std::span<const Measurement> list) {
+  return add([&](const std::function<void(Measurement &&)>& add_one) {
+    for (Measurement measurement : list) add_one(std::move(measurement));
+  });
+}
+
+std::int64_t Store::add(const Source& source) {
   SQLite::Transaction transaction(*database_, SQLite::TransactionBehavior::IMMEDIATE);
   std::int64_t added = 0;
-  for (const Measurement& measurement : list) added += insert(measurement);
-  std::set<std::pair<std::string_view, std::string_view>> keys;
-  for (const Measurement& measurement : list) {
-    const auto& [problem, device] = measurement.key;
-    if (keys.emplace(problem, device).second)
-      expect_whole(FoundKey(prepared(select_key), measurement.key).id());
-  }
+  std::set<std::pair<std::string, std::string>> keys;
+  source([&](const Measurement& measurement) {
+    added += insert(measurement);
+    keys.emplace(measurement.key.problem, measurement.key.device);
+  });
+  for (const auto& [problem, device] : keys)
+    expect_whole(FoundKey(prepared(select_key), {.problem = problem, .device = device}).id());
   transaction.commit();
   return added;
 }
@@ -337,9 +370,7 @@ void Store::expect_whole(std::int64_t key_id) {
     throw SQLite::Exception("not all measurements of a key are found", SQLITE_CORRUPT);
 }
 
-void Store::expect_readable(bool with_binaries) {
-  for (const KeySummary& summary : keys()) static_cast<void>(measurements(summary.key));
-  if (!with_binaries) return;
+void Store::expect_readable_binaries() {
   for (Query query(prepared(select_binary_names)); query.next();) static_cast<void>(binary(query.text(0)));
 }
 

@@ -40,6 +40,10 @@ class Store {
 
   /// Oldest first.
   [[nodiscard]] std::vector<Measurement> measurements(const Key& key);
+  /// The same without what was only screened, where there are finals.
+  [[nodiscard]] std::vector<Measurement> history(const Key& key);
+  /// Of all its measurements.
+  [[nodiscard]] std::vector<std::string> identities(const Key& key);
   [[nodiscard]] std::optional<Measurement> final_of(const Key& key, std::span<const std::string> digests,
                                                     const ChooseFinalist& choose);
   [[nodiscard]] bool has(const Key& key, std::span<const std::string> digests);
@@ -60,12 +64,15 @@ class Store {
 
   /// In one transaction; what it has already is not added again. \returns how many of them were new
   std::int64_t add(std::span<const Measurement> list);
+  /// All that `source` hands over, one after the other; none where it throws.
+  using Source = std::function<void(const std::function<void(Measurement&&)>& add)>;
+  std::int64_t add(const Source& source);
 
   struct Copied {
     std::int64_t measurements = 0, binaries = 0;  ///< that the other store did not have
   };
-  /// Reads all that merge() would.
-  void expect_readable(bool with_binaries);
+  /// Reads all binaries that merge() would.
+  void expect_readable_binaries();
   /// Adds all of the measurements of other stores, and their binaries that are whole, in one transaction.
   /// \returns what of each was new
   /// \throws NotReadable where one of the others is what fails
@@ -131,7 +138,7 @@ class Store {
   std::unique_ptr<SQLite::Database> database_;
   /// By the text. Declared after the database: statements must go first.
   std::map<std::string, std::unique_ptr<SQLite::Statement>, std::less<>> statements_;
-  const std::string select_of_key_, select_row_, next_final_, next_finalist_;
+  const std::string select_of_key_, select_history_, select_row_, next_final_, next_finalist_;
 };
 
 }  // namespace ce::cache

@@ -143,6 +143,7 @@ int run(int argument_count, const char* const* arguments) {
     add_explain(app, action);
     add_check(app, action);
     add_regressions(app, action);
+    add_gate(app, action);
     add_bundle(app, action);
     add_pin(app, action);
     add_nodes(app, action);

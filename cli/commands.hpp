@@ -24,6 +24,7 @@ void add_time(CLI::App& app, Action& chosen);
 void add_explain(CLI::App& app, Action& chosen);
 void add_check(CLI::App& app, Action& chosen);
 void add_regressions(CLI::App& app, Action& chosen);
+void add_gate(CLI::App& app, Action& chosen);
 void add_bundle(CLI::App& app, Action& chosen);
 void add_pin(CLI::App& app, Action& chosen);
 void add_nodes(CLI::App& app, Action& chosen);

@@ -49,7 +49,7 @@ Json json_of(const cache::Measurement& measurement) {
             {"local_bytes", measurement.local_bytes},
             {"compile_key", measurement.compile_key},
             {"template_digest", measurement.template_digest},
-            {"environment", measurement.environment}};
+            {"environment", measurement.environment.map()}};
   if (measurement.outcome == cache::Outcome::quarantined) json["reason"] = measurement.reason;
   return json;
 }

@@ -445,12 +445,13 @@ void Search::end_turns() {
   runtime::Environment environment = bench_->environment(references_us_);
   if (!disturbance_.empty()) environment["disturbance"] = disturbance_;
   if (!cut_short_.empty()) environment["cut_short"] = cut_short_;
+  const cache::Environment shared = std::move(environment);
   std::vector<cache::Measurement> measured;
   std::vector<std::string> right;  // each was verified before it was timed
   for (auto& [entrant, contender] : contenders_) {
     if (contender.measurement.samples_us.empty()) continue;
     keep(cache_, contender.built);
-    contender.measurement.environment = environment;
+    contender.measurement.environment = shared;
     if (contender.round < rounds_) contender.measurement.stage = cache::stage_of_screenings;
     measured.push_back(contender.measurement);
     right.push_back(contender.measurement.compile_key);

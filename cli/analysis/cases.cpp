@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 
+#include "cache/codec.hpp"
 #include "cli/analysis/finding.hpp"
 #include "cli/analysis/verdict.hpp"
 #include "cli/known.hpp"
@@ -15,9 +17,7 @@ namespace {
 /// Of each device, by its text.
 std::map<std::string, tuner::Noise> noises_of(const std::list<Case>& cases) {
   std::map<std::string, tuner::NoisePool> pools;
-  for (const Case& problem : cases)
-    for (const auto* populations : {&problem.older, &problem.newer})
-      pools[problem.key.device].add(*populations);
+  for (const Case& problem : cases) pools[problem.key.device].add(problem.noise);
   std::map<std::string, tuner::Noise> noises;
   for (const auto& [device, pool] : pools) noises[device] = pool.noise();
   return noises;
@@ -50,24 +50,97 @@ std::string why_left_out(const Case& problem) {
   return "timed with other numbers of rows";
 }
 
+/// Of the runs, those of one of these configs; the populations then point to them.
+std::vector<cache::Measurement> keep_runs(tuner::Population& population,
+                                          const std::set<std::string>& configs) {
+  std::vector<cache::Measurement> kept;
+  std::erase_if(population.runs,
+                [&](const cache::Measurement* run) { return !configs.contains(run->config); });
+  for (const cache::Measurement* run : population.runs) kept.push_back(*run);
+  return kept;
+}
+
+/// \param earliest  a time that runs must come after; empty for any
+void hold_against(Case& problem, const std::string& earliest) {
+  std::set<std::string> shared;
+  for (const cache::Measurement& measurement : problem.others) shared.insert(cache::identity_of(measurement));
+  problem.newer = tuner::populations_of(problem.measurements, [&](const cache::Measurement& measurement) {
+    return measurement.created_at > earliest && !shared.contains(cache::identity_of(measurement));
+  });
+  problem.older = tuner::populations_of(problem.others);
+  condense(problem);
+}
+
 }  // namespace
+
+std::list<Case> cases_against(const cache::Cache& cache, const cache::Cache& other) {
+  std::list<Case> cases;
+  for (const cache::KeySummary& summary : cache.keys()) {
+    Case& problem = cases.emplace_back(Case{.key = summary.key, .title = title_of(summary.key)});
+    problem.measurements = cache.history(problem.key);
+    problem.others = other.history(problem.key);
+    hold_against(problem, "");
+  }
+  return cases;
+}
+
+std::list<Case> cases_since(const cache::Cache& cache, const cache::Cache& baseline,
+                            const std::vector<cache::Key>& keys) {
+  std::list<Case> cases;
+  for (const cache::Key& key : keys) {
+    Case& problem = cases.emplace_back(Case{.key = key, .title = title_of(key)});
+    problem.measurements = cache.history(key);
+    problem.others = baseline.history(key);
+    // The winners of an export are what they were but for names of machines: only their times tell.
+    hold_against(problem, problem.others.empty() ? "" : problem.others.back().created_at);
+  }
+  return cases;
+}
 
 std::map<std::string, std::size_t> left_out_of(const std::list<Case>& cases) {
   std::map<std::string, std::size_t> reasons;
   for (const Case& problem : cases)
-    if (before_of(problem) == nullptr) ++reasons[why_left_out(problem)];
+    if (!problem.left_out.empty()) ++reasons[problem.left_out];
   return reasons;
+}
+
+void condense(Case& problem) {
+  for (const auto* populations : {&problem.older, &problem.newer}) problem.noise.add(*populations);
+  const tuner::Population* before = before_of(problem);
+  if (before == nullptr) {
+    problem.left_out = why_left_out(problem);
+    problem.older.clear();
+    problem.newer.clear();
+    problem.measurements = problem.others = {};
+    return;
+  }
+  tuner::Population old = *before, now = std::move(problem.newer.back());
+  const std::set<std::string> configs{old.winner, now.winner};
+  std::vector<cache::Measurement> before_runs = keep_runs(old, configs), after_runs = keep_runs(now, configs);
+  problem.others = std::move(before_runs);
+  problem.measurements = std::move(after_runs);
+  const auto point = [](tuner::Population& population, const std::vector<cache::Measurement>& runs) {
+    for (std::size_t i = 0; i < runs.size(); ++i) population.runs[i] = &runs[i];
+  };
+  point(old, problem.others);
+  point(now, problem.measurements);
+  problem.older.clear();
+  problem.newer.clear();
+  problem.older.push_back(std::move(old));
+  problem.newer.push_back(std::move(now));
 }
 
 std::list<Case> cases_by_software(const cache::Cache& cache) {
   std::list<Case> cases;
   for (const cache::KeySummary& summary : cache.keys()) {
     Case& problem = cases.emplace_back(Case{.key = summary.key, .title = title_of(summary.key)});
-    problem.measurements = cache.measurements(problem.key);
+    problem.measurements = cache.history(problem.key);
     problem.older = tuner::populations_of(problem.measurements);
-    if (problem.older.empty()) continue;
-    problem.newer.push_back(std::move(problem.older.back()));
-    problem.older.pop_back();
+    if (!problem.older.empty()) {
+      problem.newer.push_back(std::move(problem.older.back()));
+      problem.older.pop_back();
+    }
+    condense(problem);
   }
   return cases;
 }

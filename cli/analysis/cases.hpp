@@ -21,14 +21,27 @@ struct Case {
   std::vector<cache::Measurement> measurements;  ///< of this database
   std::vector<cache::Measurement> others;        ///< of another one
   std::vector<tuner::Population> older, newer;   ///< the newest of each last
+  tuner::NoisePool noise{};                      ///< of all populations
+  std::string left_out{};                        ///< why nothing is compared, in words
 };
 
+/// Notes what the populations say, and keeps of the measurements only the runs that are compared: of a large database all
+/// would be gigabytes.
+void condense(Case& problem);
+
 /// The newest of the newer held against the newest of the older that were timed on as many rows, where there are
-/// both; the noise is that of all populations of a device. Slower ones first, see sort_by_verdict().
+/// both; the noise is that of all populations of a device. Of cases that were condensed. Slower ones first, see sort_by_verdict().
 [[nodiscard]] std::vector<ProblemFinding> findings_of(const std::list<Case>& cases);
 
 /// Each problem of the database, its newest software against what was before.
 [[nodiscard]] std::list<Case> cases_by_software(const cache::Cache& cache);
+
+/// What only this database has against the newest that the other one knows.
+[[nodiscard]] std::list<Case> cases_against(const cache::Cache& cache, const cache::Cache& other);
+
+/// Of these keys of a baseline, what the database has measured since the baseline was made.
+[[nodiscard]] std::list<Case> cases_since(const cache::Cache& cache, const cache::Cache& baseline,
+                                          const std::vector<cache::Key>& keys);
 
 /// The winners of a database that are slower with its newest software than before, as `regressions` finds them.
 class SlowerWinners {

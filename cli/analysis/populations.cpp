@@ -72,6 +72,12 @@ double time_in(const Measurement& measurement, const char* name) {
   return error == std::errc() && us > 0 && std::isfinite(us) ? us : 0;
 }
 
+struct ParsedKey {
+  cache::Key key;
+  std::optional<runtime::Model> model;
+  std::optional<generator::Problem> problem;
+};
+
 /// Measurements that count as one.
 struct OneRun {
   std::vector<const Measurement*> measurements;
@@ -140,8 +146,12 @@ std::vector<Population> populations_of(std::span<const Measurement> measurements
 
 bool fills_device(const Measurement& measurement) {
   constexpr int blocks_a_multiprocessor = 4;
-  const auto model = runtime::parse_model_key(measurement.key.device);
-  std::optional<generator::Problem> problem = problem_of(measurement.key);
+  // Asked of all runs of one key, one after the other.
+  thread_local ParsedKey last;
+  if (!(last.key == measurement.key))
+    last = {measurement.key, runtime::parse_model_key(measurement.key.device), problem_of(measurement.key)};
+  const auto& model = last.model;
+  std::optional<generator::Problem> problem = last.problem;
   if (!model || model->is_host() || !problem) return true;
   problem->rows = measurement.rows;
   try {
@@ -173,6 +183,10 @@ std::vector<Run> to_runs(std::span<const Measurement* const> measurements, const
   result.reserve(runs.size());
   for (const OneRun& run : runs) result.push_back(to_run(run, like));
   return result;
+}
+
+void NoisePool::add(const NoisePool& other) {
+  repeats_.insert(repeats_.end(), other.repeats_.begin(), other.repeats_.end());
 }
 
 void NoisePool::add(std::span<const Population> populations) {

@@ -59,6 +59,7 @@ class NoisePool {
   /// Of one problem. The runs of a config on one GPU within a population are repeats, but for kernels that do not
   /// fill the device: how far those scatter says nothing of others.
   void add(std::span<const Population> populations);
+  void add(const NoisePool& other);
   /// Of all that was added. See pooled_noise().
   [[nodiscard]] Noise noise() const { return pooled_noise(repeats_); }
 

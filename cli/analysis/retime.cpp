@@ -194,7 +194,7 @@ Beside Retimer::time_beside(const cache::Key& key, const Problem& problem,
   }
   believe(steady_of(turns, references_us), samples, measurements, bench);
   if (!beside.reference.empty()) beside.references_us = references_us;
-  const runtime::Environment environment = bench.environment(beside.references_us);
+  const cache::Environment environment = bench.environment(beside.references_us);
   for (cache::Measurement& measurement : measurements) measurement.environment = environment;
   return beside;
 }

@@ -5,7 +5,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cctype>
 #include <cstddef>
 #include <filesystem>
 #include <memory>
@@ -20,6 +19,7 @@
 #include "cache/signature.hpp"
 #include "ce/error.hpp"
 #include "cli/commands.hpp"
+#include "cli/device_names.hpp"
 #include "cli/json.hpp"
 #include "cli/known.hpp"
 #include "cli/options.hpp"
@@ -47,35 +47,6 @@ struct BundleOptions {
   std::string key;  ///< to sign with; empty for no signature
   bool cubins = false;
 };
-
-std::string lower_case(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return text;
-}
-
-/// Of all keys those on a device whose name contains one of these; of all devices where there are none.
-/// \throws NotFound for a name that no device has
-std::vector<cache::Key> keys_on(const cache::Cache& cache, const std::vector<std::string>& names) {
-  std::vector<cache::Key> keys;
-  std::set<std::string> devices, unknown(names.begin(), names.end());
-  for (cache::KeySummary& summary : cache.keys()) {
-    const std::string device = device_name_of(summary.key);
-    devices.insert(device);
-    bool is_wanted = names.empty();
-    for (const std::string& name : names)
-      if (lower_case(device).find(lower_case(name)) != std::string::npos) {
-        is_wanted = true;
-        unknown.erase(name);
-      }
-    if (is_wanted) keys.push_back(std::move(summary.key));
-  }
-  if (!unknown.empty())
-    throw NotFound(fmt::format("nothing was measured on a device named {}; there are {}",
-                               in_quotes(*unknown.begin()),
-                               devices.empty() ? "none" : fmt::format("{}", fmt::join(devices, ", "))));
-  return keys;
-}
 
 cache::BundledDecision bundled(const cache::Key& key, const tuner::Decision& decision) {
   const cache::Measurement& winner = decision.winner.measurement;

@@ -251,9 +251,10 @@ std::vector<ProblemFinding> findings_since(const cache::Cache& cache, const runt
   for (const cache::KeySummary& summary : cache.keys()) {
     if (summary.key.device != model.key()) continue;
     Case& problem = cases.emplace_back(Case{.key = summary.key, .title = title_of(summary.key)});
-    problem.measurements = cache.measurements(problem.key);
+    problem.measurements = cache.history(problem.key);
     problem.newer = tuner::populations_of(problem.measurements, is_now);
     problem.older = tuner::populations_of(problem.measurements, is_before);
+    condense(problem);
   }
   return findings_of(cases);
 }

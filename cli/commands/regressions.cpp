@@ -7,11 +7,9 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
-#include "cache/codec.hpp"
 #include "ce/error.hpp"
 #include "cli/analysis/cases.hpp"
 #include "cli/commands.hpp"
@@ -51,31 +49,18 @@ void split_since(Case& problem, const std::string& since) {
   problem.newer = tuner::populations_of(problem.measurements, newer);
   problem.older =
       tuner::populations_of(problem.measurements, [&](const Measurement& m) { return !newer(m); });
-}
-
-void split_against(Case& problem, const cache::Cache& other) {
-  problem.others = other.measurements(problem.key);
-  std::set<std::string> shared;
-  for (const Measurement& measurement : problem.others) shared.insert(cache::identity_of(measurement));
-  problem.newer = tuner::populations_of(problem.measurements, [&](const Measurement& measurement) {
-    return !shared.contains(cache::identity_of(measurement));
-  });
-  problem.older = tuner::populations_of(problem.others);
+  condense(problem);
 }
 
 std::list<Case> cases_of(const RegressionOptions& options) {
   const cache::Cache cache = open_tagged_database(options.common);
   if (options.against.empty() && options.since.empty()) return cases_by_software(cache);
-  std::optional<cache::Cache> other;
-  if (!options.against.empty()) other.emplace(cache::Cache::open_copy(options.against));
+  if (!options.against.empty()) return cases_against(cache, cache::Cache::read_existing(options.against));
   std::list<Case> cases;
   for (const cache::KeySummary& summary : cache.keys()) {
     Case& problem = cases.emplace_back(Case{.key = summary.key, .title = title_of(summary.key)});
-    problem.measurements = cache.measurements(problem.key);
-    if (other)
-      split_against(problem, *other);
-    else
-      split_since(problem, options.since);
+    problem.measurements = cache.history(problem.key);
+    split_since(problem, options.since);
   }
   return cases;
 }

@@ -40,11 +40,11 @@ struct Timer {
 };
 
 /// The parent has the device open, too, and waits: it is not another user of it, which would be a doubt.
-void leave_out_parent(runtime::Environment& environment) {
+void leave_out_parent(cache::Environment& environment) {
   const auto known = environment.find("compute_processes");
   if (known == environment.end()) return;
   if (const int processes = std::atoi(known->second.c_str()); processes > 1)
-    known->second = fmt::to_string(processes - 1);
+    environment["compute_processes"] = fmt::to_string(processes - 1);
 }
 
 }  // namespace

@@ -1,15 +1,19 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstddef>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
-#include "cache/codec.hpp"
+#include "cache/cache.hpp"
 #include "cli/analysis/cases.hpp"
 #include "cli/db/db.hpp"
 #include "cli/json.hpp"
@@ -32,67 +36,81 @@ constexpr const char* diff_examples =
     "this\n"
     "ce-tune; RATIO is the time there over the time here, where both are of as many rows.\n";
 
-/// What one of the two databases knows.
+/// What one of the two databases knows, one key at a time.
 struct Side {
-  explicit Side(const cache::Cache& cache) : slower(cache) {
-    for (const cache::KeySummary& summary : cache.keys()) {
-      const Known& known = keys.emplace(summary.key.id(), Known(cache, summary.key)).first->second;
-      for (const cache::Measurement& measurement : known.measurements)
-        identities.insert(cache::identity_of(measurement));
-    }
-  }
-  [[nodiscard]] const Known* find(const std::string& id) const {
-    const auto found = keys.find(id);
-    return found == keys.end() ? nullptr : &found->second;
+  explicit Side(const cache::Cache& its) : cache(&its), slower(its) {}
+
+  [[nodiscard]] std::optional<cache::Measurement> winner_of(const cache::Key& key) const {
+    const auto problem = problem_of(key);
+    auto decision = problem ? tuner::decide(*cache, key, *problem) : std::nullopt;
+    return decision ? std::optional(std::move(decision->winner.measurement)) : std::nullopt;
   }
 
-  std::map<std::string, Known> keys;  ///< by id
-  std::set<std::string> identities;   ///< of all measurements
+  const cache::Cache* cache;
   SlowerWinners slower;
+};
+
+/// A key that one of them has, or both.
+struct Row {
+  struct Half {
+    bool is_there = false;
+    std::optional<cache::Measurement> winner;
+    const ProblemFinding* slower = nullptr;
+  };
+  cache::Key key;
+  Half here, there;
 };
 
 struct Difference {
   Side here, there;
-  std::set<std::string> ids;  ///< of the keys of both
-  std::size_t shared = 0;     ///< measurements that both have
+  std::map<std::string, Row> rows;                        ///< by the key's id
+  std::size_t shared = 0, only_here = 0, only_there = 0;  ///< measurements
 
   Difference(const cache::Cache& one, const cache::Cache& other) : here(one), there(other) {
-    for (const auto* side : {&here, &there})
-      for (const auto& [id, known] : side->keys) ids.insert(id);
-    for (const std::string& identity : here.identities) shared += there.identities.count(identity);
+    for (const auto& [side, half] : {std::pair{&here, &Row::here}, std::pair{&there, &Row::there}})
+      for (const cache::KeySummary& summary : side->cache->keys()) {
+        Row& row = rows[summary.key.id()];
+        row.key = summary.key;
+        row.*half = {true, side->winner_of(summary.key), side->slower.find(summary.key)};
+      }
+    for (const auto& [id, row] : rows) count(row.key);
+  }
+
+ private:
+  void count(const cache::Key& key) {
+    const std::vector<std::string> mine = here.cache->identities(key), others = there.cache->identities(key);
+    const std::set<std::string_view> known(mine.begin(), mine.end());
+    const auto both = static_cast<std::size_t>(std::count_if(
+        others.begin(), others.end(), [&](const auto& identity) { return known.contains(identity); }));
+    shared += both;
+    only_here += mine.size() - both;
+    only_there += others.size() - both;
   }
 };
 
-const tuner::Candidate* winner_of(const Known* known) {
-  return known != nullptr && known->decision ? &known->decision->winner : nullptr;
-}
-
-Json json_of_winner(const tuner::Candidate* winner, const ProblemFinding* slower) {
-  if (winner == nullptr) return {};
-  return {{"config", winner->text()},
-          {"median_us", winner->measurement.median_us},
-          {"gbs", throughput_of(winner->measurement)},
-          {"slower", json_of_slower(slower)}};
+Json json_of_winner(const Row::Half& half) {
+  if (!half.winner) return {};
+  return {{"config", half.winner->config},
+          {"median_us", half.winner->median_us},
+          {"gbs", throughput_of(*half.winner)},
+          {"slower", json_of_slower(half.slower)}};
 }
 
 Json document_of(const Difference& difference) {
   Json keys = Json::array();
-  for (const std::string& id : difference.ids) {
-    const Known *here = difference.here.find(id), *there = difference.there.find(id);
-    const cache::Key& key = (here != nullptr ? here : there)->key;
+  for (const auto& [id, row] : difference.rows)
     keys.push_back({{"key", id},
-                    {"problem_text", key.problem},
-                    {"device_text", key.device},
-                    {"in_here", here != nullptr},
-                    {"in_there", there != nullptr},
-                    {"here", json_of_winner(winner_of(here), difference.here.slower.find(key))},
-                    {"there", json_of_winner(winner_of(there), difference.there.slower.find(key))}});
-  }
+                    {"problem_text", row.key.problem},
+                    {"device_text", row.key.device},
+                    {"in_here", row.here.is_there},
+                    {"in_there", row.there.is_there},
+                    {"here", json_of_winner(row.here)},
+                    {"there", json_of_winner(row.there)}});
   return {{"keys", keys},
           {"measurements",
            {{"shared", difference.shared},
-            {"only_here", difference.here.identities.size() - difference.shared},
-            {"only_there", difference.there.identities.size() - difference.shared}}}};
+            {"only_here", difference.only_here},
+            {"only_there", difference.only_there}}}};
 }
 
 std::string text_of(const Difference& difference) {
@@ -105,33 +123,30 @@ std::string text_of(const Difference& difference) {
                {"THERE"},
                {"TIME", right},
                {"RATIO", right}});
-  const auto cells_of = [](const Side& side, const Known* known) -> std::vector<std::string> {
-    if (known == nullptr) return {"no such key", "-"};
-    const tuner::Candidate* winner = winner_of(known);
-    if (winner == nullptr) return {"none today", "-"};
-    return {winner->text() + (side.slower.find(known->key) == nullptr ? "" : " (slower)"),
-            time_text(winner->measurement.median_us)};
+  const auto cells_of = [](const Row::Half& half) -> std::vector<std::string> {
+    if (!half.is_there) return {"no such key", "-"};
+    if (!half.winner) return {"none today", "-"};
+    return {half.winner->config + (half.slower == nullptr ? "" : " (slower)"),
+            time_text(half.winner->median_us)};
   };
-  for (const std::string& id : difference.ids) {
-    const Known *here = difference.here.find(id), *there = difference.there.find(id);
-    const Known& any = here != nullptr ? *here : *there;
-    std::vector<std::string> cells{id, any.title(), device_name_of(any.key)};
-    for (const auto& [side, known] : {std::pair{&difference.here, here}, std::pair{&difference.there, there}})
-      for (std::string& cell : cells_of(*side, known)) cells.push_back(std::move(cell));
-    const tuner::Candidate *one = winner_of(here), *other = winner_of(there);
-    cells.push_back(one != nullptr && other != nullptr && one->measurement.rows == other->measurement.rows
-                        ? fmt::format("{:.3f}", other->measurement.median_us / one->measurement.median_us)
+  for (const auto& [id, row] : difference.rows) {
+    std::vector<std::string> cells{id, title_of(row.key), device_name_of(row.key)};
+    for (const Row::Half* half : {&row.here, &row.there})
+      for (std::string& cell : cells_of(*half)) cells.push_back(std::move(cell));
+    const auto &one = row.here.winner, &other = row.there.winner;
+    cells.push_back(one && other && one->rows == other->rows
+                        ? fmt::format("{:.3f}", other->median_us / one->median_us)
                         : "-");
     table.add(std::move(cells));
   }
   return fmt::format("{}\n{} in both, {} only here, {} only there\n", table.empty() ? "" : table.text(),
                      counted(static_cast<std::int64_t>(difference.shared), "measurement"),
-                     difference.here.identities.size() - difference.shared,
-                     difference.there.identities.size() - difference.shared);
+                     difference.only_here, difference.only_there);
 }
 
 ExitCode diff(const CommonOptions& common, const std::string& other) {
-  const Difference difference(open_database(common), cache::Cache::open_copy(other));
+  const cache::Cache here = open_database(common), there = cache::Cache::read_existing(other);
+  const Difference difference(here, there);
   if (common.json)
     print(document_of(difference));
   else

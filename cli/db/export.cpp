@@ -2,12 +2,12 @@
 
 #include <CLI/CLI.hpp>
 #include <cerrno>
+#include <fstream>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <ostream>
-#include <sstream>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -21,6 +21,7 @@
 #include "cli/options.hpp"
 #include "cli/output_file.hpp"
 #include "cli/say.hpp"
+#include "cli/spool.hpp"
 #include "cli/units.hpp"
 #include "tuner/decide.hpp"
 #include "tuner/statistics.hpp"
@@ -79,15 +80,19 @@ ExitCode write(const CommonOptions& common, const std::string& path, const Which
   const bool to_output = path == "-";
   if (common.json && to_output)
     throw InvalidArgument("FILE", "\"-\"", "a file beside --json, which has the standard output");
-  cache::Maintenance database = cache::Maintenance::copy(database_path(common));
+  cache::Maintenance database = cache::Maintenance::read(database_path(common));
   const cache::Maintenance::Selection selection = selection_of(which, tags_of(common));
   cache::Maintenance::Written written;
   if (!to_output) {
     // Whoever interrupts the long part leaves no draft behind.
     require_output("FILE", path, common.json);
-    std::ostringstream lines;
+    std::fstream lines = open_spool();
     written = database.write_lines(lines, selection);
-    const auto write_lines = [&](std::ostream& file) { file << lines.view(); };
+    lines.flush();
+    lines.seekg(0);
+    if (!lines)
+      throw std::system_error(errno, std::generic_category(), "cannot write to the temporary folder");
+    const auto write_lines = [&](std::ostream& file) { file << lines.rdbuf(); };
     write_output("FILE", path, write_lines, Readers::the_user);  // it names machines
   } else {
     written = database.write_lines(std::cout, selection);

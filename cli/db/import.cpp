@@ -5,11 +5,13 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <vector>
+#include <system_error>
+#include <utility>
 
 #include "cache/export.hpp"
 #include "cache/maintenance.hpp"
@@ -18,6 +20,7 @@
 #include "cli/json.hpp"
 #include "cli/options.hpp"
 #include "cli/say.hpp"
+#include "cli/spool.hpp"
 #include "cli/units.hpp"
 
 namespace ce::cli {
@@ -32,30 +35,46 @@ constexpr const char* import_examples =
     "where a\n"
     "line is not as it was written.\n";
 
-/// \throws NotFound, InvalidArgument naming the file, or its line
-std::vector<cache::Measurement> measurements_in(const std::string& path, bool is_standard_input) {
-  std::ifstream file;
+/// What is in a file, or at the standard input, where it can be read from the beginning more than once.
+/// \throws NotFound, InvalidArgument naming the file
+std::fstream open_lines(const std::string& path, bool is_standard_input) {
+  const auto keep = [&](std::istream& in) {
+    std::fstream spool = open_spool();
+    if (in.peek() != std::istream::traits_type::eof()) spool << in.rdbuf();
+    if (in.bad()) throw InvalidArgument(path, "cut short", "a file that can be read to its end");
+    if (!spool.flush())
+      throw std::system_error(errno, std::generic_category(), "cannot write to the temporary folder");
+    return spool;
+  };
   if (is_standard_input) {
-    // Its path opens no socket. Unsynchronized, or an error of reading would look like the end.
+    // Unsynchronized, or an error of reading would look like the end.
     std::ios::sync_with_stdio(false);
-  } else {
-    file.open(path, std::ios::binary);
-    if (!file && errno == ENOENT) throw NotFound("there is no file " + path);
-    if (!file) throw InvalidArgument("FILE", fmt::format("\"{}\"", path), "a file that can be read");
+    if (std::filesystem::is_directory(path))
+      throw InvalidArgument("FILE", fmt::format("\"{}\", a folder", path), "a file that db export wrote");
+    return keep(std::cin);
   }
+  std::fstream file(path, std::ios::in | std::ios::binary);
+  if (!file && errno == ENOENT) throw NotFound("there is no file " + path);
+  if (!file) throw InvalidArgument("FILE", fmt::format("\"{}\"", path), "a file that can be read");
   if (std::filesystem::is_directory(path))
     throw InvalidArgument("FILE", fmt::format("\"{}\", a folder", path), "a file that db export wrote");
-  return cache::read_export(is_standard_input ? std::cin : file, path);
+  return std::filesystem::is_regular_file(path) ? std::move(file) : keep(file);
 }
 
 ExitCode read(const CommonOptions& common, const std::string& file_or_dash) {
   const bool is_standard_input = file_or_dash == "-";
   const std::string path = is_standard_input ? "/dev/stdin" : file_or_dash;
-  // All is read before a database is created.
-  const std::vector<cache::Measurement> list = measurements_in(path, is_standard_input);
+  std::fstream lines = open_lines(path, is_standard_input);
+  const auto visit = [&](const std::function<void(cache::Measurement &&)>& visitor) {
+    lines.clear();
+    lines.seekg(0);
+    cache::visit_export(lines, path, visitor);
+  };
+  // All is read before a database is created, and again then: of a large export not all fits into memory.
+  std::int64_t measurements = 0;
+  visit([&](cache::Measurement&&) { ++measurements; });
   cache::Maintenance database = cache::Maintenance::create(database_path(common));
-  const auto measurements = static_cast<std::int64_t>(list.size());
-  const std::int64_t added = database.add(list);
+  const std::int64_t added = database.add(visit);
   if (common.json)
     print({{"database", database.path().string()},
            {"file", path},

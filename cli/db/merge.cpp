@@ -2,9 +2,11 @@
 
 #include <CLI/CLI.hpp>
 #include <cstddef>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "cache/maintenance.hpp"
@@ -37,8 +39,14 @@ struct MergeOptions {
 ExitCode merge(const MergeOptions& options) {
   // All are read, and digests compared, before a database is created or written.
   std::vector<cache::Maintenance> sources;
-  for (const std::string& file : options.files)
-    sources.emplace_back(cache::Maintenance::copy(file)).expect_readable(options.binaries);
+  const std::string target = database_path(options.common).string();
+  for (const std::string& file : options.files) {
+    std::error_code none;
+    // What is written is not read at the same time.
+    const bool is_target = std::filesystem::equivalent(file, target, none);
+    sources.emplace_back(is_target ? cache::Maintenance::copy(file) : cache::Maintenance::read(file))
+        .expect_readable(options.binaries);
+  }
   cache::Maintenance database = cache::Maintenance::create(database_path(options.common));
   Json documents = Json::array();
   std::string text;

@@ -63,6 +63,21 @@ std::vector<Measurement> telling_of_history(std::vector<Measurement> measurement
   return measurements;
 }
 
+/// Keeps the runs of winners alone: those of all problems are held against each other once all are known.
+void condense(Timeline& timeline) {
+  std::set<std::string> winners;
+  for (const Population& population : timeline.populations) winners.insert(population.winner);
+  std::vector<Measurement> kept;
+  for (Population& population : timeline.populations) {
+    std::erase_if(population.runs, [&](const Measurement* run) { return !winners.contains(run->config); });
+    for (const Measurement* run : population.runs) kept.push_back(*run);
+  }
+  timeline.measurements = std::move(kept);
+  auto next = timeline.measurements.cbegin();
+  for (Population& population : timeline.populations)
+    for (const Measurement*& run : population.runs) run = &*next++;
+}
+
 ReportedPeriod period_of(const Population& population) {
   const std::vector<const Measurement*> runs = population.runs_of(population.winner);
   std::vector<float> medians;
@@ -135,7 +150,10 @@ ReportedDevice device_from(const cache::Cache& cache, const std::vector<cache::K
     timeline.measurements = telling_of_history(std::move(known.measurements));
     timeline.populations = tuner::populations_of(timeline.measurements);
     pool.add(timeline.populations);
-    if (timeline.reported == nullptr) timelines.pop_back();
+    if (timeline.reported == nullptr)
+      timelines.pop_back();
+    else
+      condense(timeline);
   }
   const tuner::Noise noise = pool.noise();
   for (const Timeline& timeline : timelines)

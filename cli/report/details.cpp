@@ -21,7 +21,7 @@ constexpr std::size_t digits_of_templates = 8;
 
 /// What all of them have.
 Environment common_environment(const std::vector<tuner::Candidate>& candidates) {
-  Environment common = candidates.front().measurement.environment;
+  Environment common = candidates.front().measurement.environment.map();
   for (const tuner::Candidate& candidate : candidates)
     std::erase_if(common, [&](const auto& entry) {
       const auto its = candidate.measurement.environment.find(entry.first);
@@ -46,7 +46,7 @@ std::string behind_text(const cache::Measurement& measurement, const cache::Meas
 std::string row_of_config(const tuner::Candidate& candidate, const cache::Measurement& winner,
                           const Environment& common) {
   const cache::Measurement& measurement = candidate.measurement;
-  const std::string its = environment_words(measurement.environment, common);
+  const std::string its = environment_words(measurement.environment.map(), common);
   return fmt::format(
       "<tr><td><code>{}</code></td><td class=\"num\">{}</td><td class=\"num\">{}</td><td "
       "class=\"num\">{}</td>"

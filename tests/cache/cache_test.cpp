@@ -53,7 +53,7 @@ Measurement any_measurement(std::mt19937_64& random, const Key& key, int number)
                                : 1.0 / (1.0 + static_cast<double>(random()));
   m.registers = static_cast<int>(random() % 256);
   m.local_bytes = static_cast<int>(random() % 100000);
-  m.environment.clear();
+  m.environment = cache::Environment();
   for (auto left = random() % 4; left > 0; --left) m.environment[any_text(random)] = any_text(random);
   return m;
 }

@@ -44,7 +44,8 @@ class MaintenanceTest : public CacheTest {
   /// \returns how many were added
   static std::int64_t import(const fs::path& path, const std::string& lines) {
     std::istringstream in(lines);
-    return Maintenance::create(path).add(read_export(in, "export.jsonl"));
+    return Maintenance::create(path).add(
+        [&](const auto& add_one) { visit_export(in, "export.jsonl", add_one); });
   }
 };
 
@@ -432,7 +433,10 @@ TEST_F(MaintenanceTest, PruningKeepsAnEnvironmentThatIsSharedWithWhatStays) {
   EXPECT_EQ(sql_value(file(), "SELECT GROUP_CONCAT(json) FROM (SELECT json FROM environments ORDER BY id)"),
             R"({"driver":"the fastest's"},{"driver":"shared"})");
   EXPECT_TRUE(maintenance.damages().empty());
-  EXPECT_EQ(maintenance.add(list), 4) << "and measurements are taken as ever";
+  const auto all = [&](const std::function<void(Measurement &&)>& add_one) {
+    for (Measurement measurement : list) add_one(std::move(measurement));
+  };
+  EXPECT_EQ(maintenance.add(all), 4) << "and measurements are taken as ever";
   EXPECT_EQ(maintenance.prune(0, false).measurements, 4);
 }
 
