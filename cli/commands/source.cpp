@@ -54,7 +54,7 @@ struct Choice {
 };
 
 /// The one problem that the options describe.
-generator::Problem problem_of(const SourceOptions& options) {
+generator::Problem asked_problem(const SourceOptions& options) {
   ProblemOptions one = options.problem;
   if (one.rows.empty()) one.rows = {usual_rows};
   require_lists(one, "it, or a KEY of db list");
@@ -79,7 +79,7 @@ Choice choose_for_key(const SourceOptions& options) {
 }
 
 Choice choose_for_problem(const SourceOptions& options) {
-  const generator::Problem problem = problem_of(options);
+  const generator::Problem problem = asked_problem(options);
   if (!options.config.empty()) return {problem, named_config(options.config)};
   const std::unique_ptr<runtime::Device> device = open_device(options.common);
   return {problem, choose_config(options.common, *device, problem)};
@@ -87,7 +87,7 @@ Choice choose_for_problem(const SourceOptions& options) {
 
 ExitCode list_configs(const SourceOptions& options) {
   const generator::Problem problem =
-      options.key.empty() ? problem_of(options) : known_of_key(options).problem_or_throw();
+      options.key.empty() ? asked_problem(options) : known_of_key(options).problem_or_throw();
   const std::unique_ptr<runtime::Device> device = open_device(options.common);
   std::vector<std::string> configs;
   for (const generator::Config& config : generator::space(problem, tuner::limits_of(device->model())))
