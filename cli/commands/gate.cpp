@@ -31,12 +31,12 @@ namespace ce::cli {
 namespace {
 
 constexpr const char* gate_notes =
-    "\nEvery problem of the baseline must have been measured since, in the database of --db, and must not be "
-    "slower.\nThe baseline is what db export wrote, with or without --winners, or a database.\n"
     "\nExamples:\n"
+    "  ce-tune gate --baseline winners.jsonl --gpu H100 --junit gate.xml --github\n"
     "  ce-tune db export winners.jsonl --winners                    once, for the repository\n"
     "  ce-tune check --db ci.db; ce-tune gate --db ci.db --baseline winners.jsonl --accept accepted.json\n"
-    "  ce-tune gate --baseline winners.jsonl --gpu H100 --junit gate.xml --github\n"
+    "\nEvery problem of the baseline must have been measured since, in the database of --db, and must not be "
+    "slower.\nThe baseline is what db export wrote, with or without --winners, or a database.\n"
     "\naccepted.json: {\"accepted\": [{\"key\": \"3fa2c81b04d7\", \"up_to\": 1.05, \"why\": \"...\"},\n"
     "                            {\"key\": \"49a06cacf0fd\", \"missing\": true, \"why\": \"...\"}]}\n";
 

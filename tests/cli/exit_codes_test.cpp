@@ -136,6 +136,8 @@ TEST_F(CommandLine, HelpExplainsTheExitCodesAndSucceeds) {
     EXPECT_EQ(finished.status, 0);
     EXPECT_NE(finished.out.find("Examples:\n  ce-tune " + command.front()), std::string::npos)
         << finished.out;
+    if (command.front() == "completion" || command.front() == "man")
+      continue;  // texts for a shell and man alone
     EXPECT_NE(finished.out.find("--json"), std::string::npos);
     EXPECT_NE(finished.out.find("--db"), std::string::npos);
   }
