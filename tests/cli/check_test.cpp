@@ -22,8 +22,6 @@ using test::Finished;
 
 // On the host, where threads are fibers, the second takes several times as long.
 const char* const few_warps = "block/warps=2,vec=4,load=ca,store=cg";
-/// Microseconds that no kernel takes: two runs on a busy machine may be ten times apart, and are slower all the same.
-constexpr double far_below = 0.02;
 const char* const copying = "bandwidth/warps=8,vec=4,tile=8192,load=ca,store=cs";
 const char* const many_warps = "block/warps=32,vec=4,load=ca,store=cg";
 
@@ -80,14 +78,14 @@ class CheckCommand : public test::CommandTest {
 };
 
 TEST_F(CheckCommand, HoldsWinnersAgainstTheirHistory) {
-  add(few_warps, far_below);
-  const json slower = checked(3, {"--runs", "2"}).at("findings").at(0);
+  add(few_warps, 20);
+  const json slower = checked(3, {"--runs", "4"}).at("findings").at(0);  // two may differ by as much
   EXPECT_EQ(slower.at("verdict"), "slower");
   EXPECT_GT(slower.at("ratio"), 2);
-  EXPECT_EQ(slower.at("runs_after"), 2);
+  EXPECT_EQ(slower.at("runs_after"), 4);
   EXPECT_EQ(slower.at("changes")[0].at("what"), "driver");
   // What was timed is known, and the winner is who it was.
-  ASSERT_EQ(measurements().size(), 3U);
+  ASSERT_EQ(measurements().size(), 5U);
   EXPECT_EQ(measurements()[1].stage, cache::stage_of_checks);
   EXPECT_NE(measurements()[1].compile_key, "");
   const Finished told = ce_tune({"regressions", "--db", database()});
@@ -96,7 +94,7 @@ TEST_F(CheckCommand, HoldsWinnersAgainstTheirHistory) {
 
 /// So the hint of unsure ones says.
 TEST_F(CheckCommand, IsHeldAgainstAllRunsSoFarWithTheNewestSoftware) {
-  add(few_warps, far_below);
+  add(few_warps, 20);
   for (const int before : {1, 1, 2, 3}) {
     // Whether it is as fast as a moment ago is up to this machine, and so is the status.
     const json found = json::parse(check({"--runs", "1"}).out).at("findings").at(0);
@@ -170,10 +168,10 @@ TEST_F(CheckCommand, WhatFailsIsNotTriedAgain) {
 }
 
 TEST_F(CheckCommand, AFailureDoesNotHideARegression) {
-  add(few_warps, far_below);
+  add(few_warps, 20);
   add({.operation = generator::Operation::softmax, .dtype = DType::f32, .rows = 8, .columns = 8192},
       "block/warps=8,vec=4,load=ca,store=cg", 1e9);
-  const Finished failed = check({"--runs", "2"}, compiler_without(8192));
+  const Finished failed = check({"--runs", "4"}, compiler_without(8192));
   EXPECT_EQ(failed.status, 3) << failed.err;
   const json document = json::parse(failed.out);
   EXPECT_TRUE(document.contains("error")) << document;
