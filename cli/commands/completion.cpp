@@ -47,19 +47,28 @@ std::string in_single_quotes(std::string_view text, std::string_view quote = "'\
   return result + "'";
 }
 
-/// Branches of a `case` that find the command in the words so far: "db list" after "db".
-std::string command_cases(const CommandEntry& root) {
+/// The branches that find the command in the words so far: "db list" where "list" comes after "db".
+/// \param branch  a pattern, "db|list", and the command, both in quotes
+template <class Branch>
+std::string command_branches(const CommandEntry& root, const Branch& branch, std::string_view quote) {
   std::string text;
   for (const CommandEntry* entry : all_commands(root)) {
     if (entry->path.empty()) continue;
     const std::size_t space = entry->path.rfind(' ');
     const std::string above = space == std::string::npos ? "" : entry->path.substr(0, space);
-    text += fmt::format(
-        "      {}) command={} ;;\n",
-        in_single_quotes(above + "|" + entry->path.substr(space == std::string::npos ? 0 : space + 1)),
-        in_single_quotes(entry->path));
+    const std::string word = entry->path.substr(space == std::string::npos ? 0 : space + 1);
+    text += branch(in_single_quotes(above + "|" + word, quote), in_single_quotes(entry->path, quote));
   }
   return text;
+}
+
+std::string command_cases(const CommandEntry& root) {
+  return command_branches(
+      root,
+      [](const std::string& pattern, const std::string& command) {
+        return fmt::format("      {}) command={} ;;\n", pattern, command);
+      },
+      "'\\''");
 }
 
 /// Branches of a `case` for the value of an option, of which `choices` and `files` are the commands that offer them.
@@ -177,14 +186,12 @@ std::string for_fish(const CommandEntry& root) {
       "  set -l command ''\n"
       "  for word in (commandline -opc)[2..-1]\n"
       "    switch \"$command|$word\"\n";
-  for (const CommandEntry* entry : all_commands(root)) {
-    if (entry->path.empty()) continue;
-    const std::size_t space = entry->path.rfind(' ');
-    const std::string above = space == std::string::npos ? "" : entry->path.substr(0, space);
-    text += fmt::format("      case {}\n        set command {}\n",
-                        fish(above + "|" + entry->path.substr(space == std::string::npos ? 0 : space + 1)),
-                        fish(entry->path));
-  }
+  text += command_branches(
+      root,
+      [](const std::string& pattern, const std::string& command) {
+        return fmt::format("      case {}\n        set command {}\n", pattern, command);
+      },
+      "\\'");
   text +=
       "    end\n"
       "  end\n"

@@ -20,8 +20,8 @@ if(NOT Package STREQUAL "ce" OR NOT Version STREQUAL VERSION OR NOT Depends MATC
   message(FATAL_ERROR "the package says ${Package} ${Version}, which depends on ${Depends}; expected ce ${VERSION} on libc6")
 endif()
 
-execute_process(COMMAND ${path_of_dpkg-deb} --extract ${package} ${WORK}/root COMMAND_ERROR_IS_FATAL ANY)
-set(prefix ${WORK}/root/usr)
+execute_process(COMMAND ${path_of_dpkg-deb} --extract ${package} ${WORK}/unpacked COMMAND_ERROR_IS_FATAL ANY)
+set(prefix ${WORK}/unpacked/usr)
 foreach(file bin/ce-tune include/ce/ce.hpp include/ce/ce.h share/man/man1/ce-tune.1 share/zsh/site-functions/_ce-tune
         share/bash-completion/completions/ce-tune share/fish/vendor_completions.d/ce-tune.fish)
   if(NOT EXISTS ${prefix}/${file})
