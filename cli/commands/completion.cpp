@@ -57,7 +57,8 @@ std::string command_branches(const CommandEntry& root, const Branch& branch, std
     const std::size_t space = entry->path.rfind(' ');
     const std::string above = space == std::string::npos ? "" : entry->path.substr(0, space);
     const std::string word = entry->path.substr(space == std::string::npos ? 0 : space + 1);
-    text += branch(in_single_quotes(above + "|" + word, quote), in_single_quotes(entry->path, quote));
+    text += branch(in_single_quotes(fmt::format("{}|{}", above, word), quote),
+                   in_single_quotes(entry->path, quote));
   }
   return text;
 }
