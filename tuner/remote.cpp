@@ -64,11 +64,7 @@ std::string problem_of_end(const ProgramEnd& end) {
 /// A time that no clock shows yet would decide for ever.
 std::string latest_time() {
   constexpr std::time_t a_day = 24 * 60 * 60;
-  const std::time_t then = std::time(nullptr) + a_day;
-  std::tm parts{};
-  ::gmtime_r(&then, &parts);
-  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.000Z", parts.tm_year + 1900, parts.tm_mon + 1,
-                     parts.tm_mday, parts.tm_hour, parts.tm_min, parts.tm_sec);
+  return utc_text({.tv_sec = std::time(nullptr) + a_day, .tv_nsec = 0});
 }
 
 /// \throws InvalidArgument for what is no final of the key
