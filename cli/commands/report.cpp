@@ -4,6 +4,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <ostream>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -26,13 +27,23 @@ constexpr const char* report_examples =
     "  ce-tune report --html softmax.html 3fa2c81b04d7 49a0\n"
     "  ce-tune report --json > report.json\n"
     "\nKEYs are the beginnings of keys that db list shows, at least 4 digits of each; without any, all are\n"
-    "reported. The page is one file that loads nothing, to be mailed or put on any server.\n";
+    "reported. The page is one file that loads nothing, to be mailed or put on any server: names of hosts, "
+    "paths\n"
+    "and addresses are left out of it. --unredacted keeps them, and so does --json.\n";
 
 struct ReportOptions {
   CommonOptions common;
   std::string html, top = "8";
   std::vector<std::string> keys;
+  bool unredacted = false;
 };
+
+Redaction redaction_of(const ReportOptions& options, const ReportData& report) {
+  if (options.unredacted) return {};
+  std::set<std::string> hosts;
+  for (const ReportedDevice& device : report.devices) hosts.insert(device.hosts.begin(), device.hosts.end());
+  return Redaction(hosts);
+}
 
 ReportScope scope_of(const ReportOptions& options, const cache::Cache& cache) {
   ReportScope scope{.keys = {},
@@ -51,18 +62,18 @@ ExitCode write_report(const ReportOptions& options) {
   const ReportData report = report_of(cache, scope_of(options, cache));
   std::size_t problems = 0;
   for (const ReportedDevice& device : report.devices) problems += device.problems.size();
-  std::string page;
-  if (!options.html.empty()) {
-    page = page_of(report);
-    write_output("--html", options.html, [&](std::ostream& file) { file << page; });
-  }
+  std::size_t bytes = 0;
+  if (!options.html.empty())
+    write_output("--html", options.html, [&](std::ostream& file) {
+      bytes = write_page(report, redaction_of(options, report), file);
+    });
   if (options.common.json)
     print(json_of(report));
   else
     print_text(is_standard_output(options.html) ? stderr : stdout, "{}: {} on {}, {}\n", options.html,
                counted(static_cast<std::int64_t>(problems), "problem"),
                counted(static_cast<std::int64_t>(report.devices.size()), "device"),
-               size_text(static_cast<std::int64_t>(page.size())));
+               size_text(static_cast<std::int64_t>(bytes)));
   return ExitCode::success;
 }
 
@@ -77,6 +88,8 @@ void add_report(CLI::App& app, Action& chosen) {
   command->add_option("--html", options->html, "The page to write")->type_name("FILE");
   command->add_option("--top", options->top, "Show the best N configs of each problem (default: 8)")
       ->type_name("N");
+  command->add_flag("--unredacted", options->unredacted,
+                    "Keep names of hosts, paths and addresses on the page");
   add_device_option(*command, options->common, "Only what this device would use: cuda, cuda:N or host");
   add_database_option(*command, options->common);
   add_json_option(*command, options->common);

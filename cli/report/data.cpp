@@ -31,12 +31,27 @@ struct Timeline {
   std::vector<Population> populations;
 };
 
+std::vector<VariantTime> variants_of(const std::vector<tuner::Candidate>& ranking) {
+  const Measurement& winner = ranking.front().measurement;
+  std::vector<VariantTime> variants;
+  for (const tuner::Candidate& candidate : ranking) {
+    const std::string_view name = generator::variant(candidate.config.variant).name;
+    const auto is_this = [&](const VariantTime& known) { return known.variant == name; };
+    if (candidate.measurement.rows != winner.rows || !has_time(candidate.measurement) || !has_time(winner) ||
+        std::any_of(variants.begin(), variants.end(), is_this))
+      continue;
+    variants.push_back({name, candidate.measurement.median_us / winner.median_us - 1});
+  }
+  return variants;
+}
+
 ReportedProblem problem_from(const Known& known, const cache::KeySummary& summary, const Ceilings& ceilings,
                              std::size_t top) {
   ReportedProblem reported{.summary = summary,
                            .title = known.title(),
                            .problem = known.problem,
                            .best = {},
+                           .variants = {},
                            .reason = {},
                            .rejected = known.rejections(),
                            .history = known.history,
@@ -47,6 +62,7 @@ ReportedProblem problem_from(const Known& known, const cache::KeySummary& summar
   reported.ranked = ranking.size();
   reported.best.assign(ranking.begin(),
                        ranking.begin() + static_cast<std::ptrdiff_t>(std::min(top, ranking.size())));
+  reported.variants = variants_of(ranking);
   reported.reason = known.decision->reason;
   reported.effects = tuner::axis_effects(known.measurements, *known.decision);
   const auto ceiling = ceilings.find(tuner::ceiling_kind(*known.problem));
@@ -85,6 +101,7 @@ ReportedPeriod period_of(const Population& population) {
   for (const Measurement* run : runs) medians.push_back(static_cast<float>(run->median_us));
   const double median_us = tuner::median(medians);
   return {.software = population.software,
+          .rows = population.rows,
           .first_at = population.runs.front()->created_at,
           .last_at = population.last_at(),
           .config = population.winner,
@@ -113,8 +130,16 @@ void collect_software(ReportedDevice& device, const Measurement& measurement) {
                                   {&device.toolkits, &software.toolkit},
                                   {&device.libraries, &software.library}})
     if (*text != "-") set->insert(*text);
-  if (const auto uuid = measurement.environment.find("uuid"); uuid != measurement.environment.end())
-    device.uuids.insert(uuid->second);
+  for (const auto& [set, name] : {std::pair{&device.uuids, "uuid"}, {&device.hosts, "host"}})
+    if (const auto found = measurement.environment.find(name); found != measurement.environment.end())
+      set->insert(found->second);
+}
+
+/// Devices with trouble first: problems that became slower, then those that may have, then those without a winner.
+auto trouble_of(const ReportedDevice& device) {
+  std::map<tuner::Verdict, int> verdicts = device.verdicts();
+  return std::tuple(verdicts[tuner::Verdict::slower], verdicts[tuner::Verdict::unsure],
+                    device.without_winner());
 }
 
 auto rank_of(const ReportedProblem& reported) {
@@ -135,7 +160,8 @@ ReportedDevice device_from(const cache::Cache& cache, const std::vector<cache::K
                         .drivers = {},
                         .toolkits = {},
                         .libraries = {},
-                        .uuids = {}};
+                        .uuids = {},
+                        .hosts = {}};
   std::list<Timeline> timelines;
   tuner::NoisePool pool;
   device.problems.reserve(summaries.size());  // the timelines point into it
@@ -183,6 +209,19 @@ const tuner::Finding* ReportedProblem::finding() const noexcept {
   return periods.empty() || !periods.back().change ? nullptr : &*periods.back().change;
 }
 
+std::map<tuner::Verdict, int> ReportedDevice::verdicts() const {
+  std::map<tuner::Verdict, int> counts;
+  for (const ReportedProblem& reported : problems)
+    if (const tuner::Finding* finding = reported.finding()) ++counts[finding->winner.verdict];
+  return counts;
+}
+
+int ReportedDevice::without_winner() const noexcept {
+  return static_cast<int>(
+      std::count_if(problems.begin(), problems.end(),
+                    [](const ReportedProblem& reported) { return reported.best.empty(); }));
+}
+
 ReportData report_of(const cache::Cache& cache, const ReportScope& scope) {
   ReportData report{.version = std::string(version()),
                     .date = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr))),
@@ -207,6 +246,11 @@ ReportData report_of(const cache::Cache& cache, const ReportScope& scope) {
   }
   tuner::narrow_suspects(newest);
   for (const auto& its : by_machine) tuner::suspect_machine(its);
+  std::stable_sort(report.devices.begin(), report.devices.end(),
+                   [](const auto& a, const auto& b) { return trouble_of(a) > trouble_of(b); });
+  int number = 0;
+  for (ReportedDevice& device : report.devices)
+    for (ReportedProblem& problem : device.problems) problem.number = ++number;
   return report;
 }
 

@@ -3,11 +3,13 @@
 /// What a report shows of a database.
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <set>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cache/cache.hpp"
@@ -22,6 +24,7 @@ namespace ce::cli {
 /// A population of runs with the same software, and how it compares with the one before on as many rows.
 struct ReportedPeriod {
   tuner::Software software;
+  std::int64_t rows = 0;
   std::string first_at, last_at;
   std::string config;  ///< the winner
   double median_us = 0;
@@ -30,12 +33,20 @@ struct ReportedPeriod {
   std::optional<tuner::Finding> change;
 };
 
+/// The fastest config of a variant, on as many rows as the winner.
+struct VariantTime {
+  std::string_view variant;
+  double behind = 0;  ///< its time over the winner's, less 1
+};
+
 struct ReportedProblem {
+  int number = 0;  ///< of the page, from 1 on
   cache::KeySummary summary;
   std::string title;
   std::optional<generator::Problem> problem;  ///< nothing for a key that another version wrote
   std::vector<tuner::Candidate> best;         ///< the winner first; empty where there is none today
   std::size_t ranked = 0;                     ///< configs that `best` is the beginning of
+  std::vector<VariantTime> variants;          ///< of those that were measured, the winner's first
   std::string reason;                         ///< why the winner won
   double ceiling_gbs = 0;                     ///< of the same kind of traffic; 0 where none is on record
   std::map<std::string, int> rejected;        ///< configs by the first line of the reason
@@ -56,14 +67,18 @@ struct ReportedDevice {
   std::string name;
   std::vector<ReportedProblem> problems;  ///< by operation, options, dtype, columns and rows
   Ceilings ceilings;
-  std::set<std::string> drivers, toolkits, libraries,
-      uuids;  ///< of all measurements that are shown or counted
+  std::set<std::string> drivers, toolkits, libraries, uuids,
+      hosts;  ///< of all measurements that are shown or counted
+
+  /// Of each verdict, the problems whose newest period has it.
+  [[nodiscard]] std::map<tuner::Verdict, int> verdicts() const;
+  [[nodiscard]] int without_winner() const noexcept;
 };
 
 struct ReportData {
   std::string version, date;  ///< of ce; of the report, in UTC
   std::string database;
-  std::vector<ReportedDevice> devices;
+  std::vector<ReportedDevice> devices;  ///< those with most problems that became slower first
 };
 
 /// What to report of.

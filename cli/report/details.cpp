@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cli/known.hpp"
+#include "cli/report/history.hpp"
 #include "cli/report/html.hpp"
 #include "cli/table.hpp"
 #include "cli/units.hpp"
@@ -30,10 +31,11 @@ Environment common_environment(const std::vector<tuner::Candidate>& candidates) 
   return common;
 }
 
-std::string environment_words(const Environment& environment, const Environment& left_out = {}) {
+std::string environment_words(const Environment& environment, const Redaction& redaction,
+                              const Environment& left_out = {}) {
   std::vector<std::string> words;
   for (const auto& [name, value] : environment)
-    if (!left_out.contains(name)) words.push_back(fmt::format("{} {}", name, value));
+    if (!left_out.contains(name)) words.push_back(fmt::format("{} {}", name, redaction.text(value)));
   return escaped(fmt::format("{}", fmt::join(words, ", ")));
 }
 
@@ -44,9 +46,9 @@ std::string behind_text(const cache::Measurement& measurement, const cache::Meas
 }
 
 std::string row_of_config(const tuner::Candidate& candidate, const cache::Measurement& winner,
-                          const Environment& common) {
+                          const Environment& common, const Redaction& redaction) {
   const cache::Measurement& measurement = candidate.measurement;
-  const std::string its = environment_words(measurement.environment.map(), common);
+  const std::string its = environment_words(measurement.environment.map(), redaction, common);
   return fmt::format(
       "<tr><td><code>{}</code></td><td class=\"num\">{}</td><td class=\"num\">{}</td><td "
       "class=\"num\">{}</td>"
@@ -60,21 +62,23 @@ std::string row_of_config(const tuner::Candidate& candidate, const cache::Measur
       its.empty() ? "the same" : its, fmt::join(measurement.samples_us, " "));
 }
 
-std::string configs_html(const ReportedProblem& reported) {
+std::string configs_html(const ReportedProblem& reported, const Redaction& redaction) {
   const Environment common = common_environment(reported.best);
   const cache::Measurement& winner = reported.best.front().measurement;
-  std::string html =
-      fmt::format("<p>{}</p>\n<p class=\"faint\">{} rows timed, {} moved; {}</p>\n", escaped(reported.reason),
-                  winner.rows, size_text(winner.bytes), environment_words(common));
+  std::string html = fmt::format("<p>{}</p>\n<p class=\"faint\">{} rows timed, {} moved; {}</p>\n",
+                                 redaction.html(reported.reason), winner.rows, size_text(winner.bytes),
+                                 environment_words(common, redaction));
   html +=
-      "<div class=\"scroll\"><table><thead><tr><th>config</th><th class=\"num\">time</th><th "
+      "<div class=\"scroll\" tabindex=\"0\" role=\"region\" "
+      "aria-label=\"Configs\"><table><thead><tr><th>config</th><th class=\"num\">time</th><th "
       "class=\"num\">GB/s</th>"
       "<th class=\"num\">behind</th><th class=\"num\">spread</th><th>stage</th><th "
       "class=\"num\">registers</th>"
       "<th class=\"num\">local</th><th>templates</th><th>measured (UTC)</th><th>environment</th><th>samples "
       "(us)</th>"
       "</tr></thead><tbody>\n";
-  for (const tuner::Candidate& candidate : reported.best) html += row_of_config(candidate, winner, common);
+  for (const tuner::Candidate& candidate : reported.best)
+    html += row_of_config(candidate, winner, common, redaction);
   html += "</tbody></table></div>\n";
   if (reported.ranked > reported.best.size())
     html += fmt::format("<p class=\"faint\">and {} more</p>\n", reported.ranked - reported.best.size());
@@ -83,13 +87,14 @@ std::string configs_html(const ReportedProblem& reported) {
 
 }  // namespace
 
-std::string details_html(const ReportedProblem& reported) {
+std::string details_html(const ReportedProblem& reported, const Redaction& redaction) {
   std::string html = reported.best.empty()
                          ? "<p>No config was measured with the templates of this version.</p>\n"
-                         : configs_html(reported);
+                         : configs_html(reported, redaction);
+  html += periods_html(reported, redaction);
   for (const auto& [reason, count] : reported.rejected)
     html += fmt::format("<p class=\"faint\">{} rejected: {}</p>\n", counted(count, "config"),
-                        escaped(cut(reason, widest_refusal)));
+                        escaped(cut(redaction.text(reason), widest_refusal)));
   if (reported.history > 0)
     html += fmt::format("<p class=\"faint\">{} made with the templates of other versions</p>\n",
                         counted(static_cast<std::int64_t>(reported.history), "measurement"));

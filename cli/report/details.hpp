@@ -5,11 +5,12 @@
 #include <string>
 
 #include "cli/report/data.hpp"
+#include "cli/report/redaction.hpp"
 
 namespace ce::cli {
 
-/// Why it won; each config that is reported with its samples and environment; what was rejected; and how to ask more.
-[[nodiscard]] std::string details_html(const ReportedProblem& reported);
+/// Why it won; each config that is reported with its samples and environment; how fast it was with other software; what was rejected; and how to ask more.
+[[nodiscard]] std::string details_html(const ReportedProblem& reported, const Redaction& redaction);
 
 /// How to ask for all of that.
 [[nodiscard]] std::string commands_html(const ReportedProblem& reported);

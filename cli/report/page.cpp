@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <ostream>
 #include <set>
 #include <string_view>
 #include <tuple>
@@ -16,6 +17,7 @@
 #include "cli/report/history.hpp"
 #include "cli/report/html.hpp"
 #include "cli/report/line_plot.hpp"
+#include "cli/report/overview.hpp"
 #include "cli/report/style.hpp"
 #include "cli/report/width_plot.hpp"
 #include "cli/units.hpp"
@@ -25,6 +27,7 @@ namespace {
 
 using Problems = std::vector<const ReportedProblem*>;
 using Chosen = std::set<const ReportedProblem*>;
+using Kinds = std::vector<std::pair<std::string, Problems>>;
 
 /// Of a page that browsers open at once, also with thousands of problems.
 constexpr std::size_t most_with_details = 200;
@@ -48,8 +51,8 @@ Chosen chosen_for_details(const ReportData& report) {
 std::string percent_width(double share) { return fmt::format("{:.1f}%", 100 * std::clamp(share, 0., 1.)); }
 
 /// In the order of the device's problems. Those that another version wrote have the kind "".
-std::vector<std::pair<std::string, Problems>> by_kind(const ReportedDevice& device) {
-  std::vector<std::pair<std::string, Problems>> kinds;
+Kinds by_kind(const ReportedDevice& device) {
+  Kinds kinds;
   for (const ReportedProblem& reported : device.problems) {
     const std::string kind = reported.problem ? kind_of(*reported.problem) : "";
     if (kinds.empty() || kinds.back().first != kind) kinds.emplace_back(kind, Problems{});
@@ -58,7 +61,7 @@ std::vector<std::pair<std::string, Problems>> by_kind(const ReportedDevice& devi
   return kinds;
 }
 
-std::string fact(std::string_view name, std::string_view value, bool large = false) {
+std::string fact(std::string_view name, const std::string& value, bool large = false) {
   return fmt::format("<div><dt>{}</dt><dd{}>{}</dd></div>\n", name, large ? " class=\"large\"" : "",
                      escaped(value));
 }
@@ -70,7 +73,7 @@ std::string ceilings_text(const Ceilings& ceilings) {
   return texts.empty() ? "none on record" : fmt::format("{} GB/s", fmt::join(texts, ", "));
 }
 
-std::string facts_of(const ReportedDevice& device) {
+std::string facts_of(const ReportedDevice& device, const Redaction& redaction) {
   std::int64_t measurements = 0, won = 0;
   std::string first = device.problems.front().summary.first_at, last;
   for (const ReportedProblem& reported : device.problems) {
@@ -79,8 +82,8 @@ std::string facts_of(const ReportedDevice& device) {
     first = std::min(first, reported.summary.first_at);
     last = std::max(last, reported.summary.last_at);
   }
-  const auto joined = [](const std::set<std::string>& values) {
-    return values.empty() ? std::string("-") : fmt::format("{}", fmt::join(values, ", "));
+  const auto joined = [&](const std::set<std::string>& values) {
+    return values.empty() ? std::string("-") : redaction.text(fmt::format("{}", fmt::join(values, ", ")));
   };
   std::string html = "<dl class=\"facts\">\n";
   html += fact("problems", fmt::to_string(device.problems.size()), true);
@@ -133,7 +136,7 @@ std::string figure_of_kind(const std::string& kind, const Problems& problems) {
                      bounded ? "" : "<span>, no ceiling on record</span>", figure_of(plot));
 }
 
-std::string plots_of(const std::vector<std::pair<std::string, Problems>>& kinds) {
+std::string plots_of(const Kinds& kinds) {
   std::string figures;
   for (const auto& [kind, problems] : kinds)
     if (!kind.empty() && !generator::is_ceiling(problems.front()->problem->operation))
@@ -157,8 +160,8 @@ std::string share_of(const ReportedProblem& reported) {
                      percent_text(*share));
 }
 
-std::string shape_of(const ReportedProblem& reported) {
-  if (!reported.problem) return escaped(reported.title);
+std::string shape_of(const ReportedProblem& reported, const Redaction& redaction) {
+  if (!reported.problem) return redaction.html(reported.title);
   const generator::Problem& problem = *reported.problem;
   std::string shape = fmt::format("{} x {}", problem.rows, problem.columns);
   if (problem.alignment != generator::Alignment::vector)
@@ -169,9 +172,20 @@ std::string shape_of(const ReportedProblem& reported) {
   return shape;
 }
 
-std::string row_of(const ReportedProblem& reported, bool with_details) {
+/// What the page sorts by.
+std::string values_of(const ReportedProblem& reported) {
+  std::string values;
+  if (const auto share = reported.share()) values += fmt::format(" data-share=\"{:.4f}\"", *share);
+  if (const tuner::Finding* finding = reported.finding())
+    values += fmt::format(" data-change=\"{:.4f}\"", finding->winner.ratio);
+  if (!reported.best.empty())
+    values += fmt::format(" data-us=\"{:.2f}\"", reported.best.front().measurement.median_us);
+  return values;
+}
+
+std::string row_of(const ReportedProblem& reported, bool with_details, const Redaction& redaction) {
   const std::string dtype(reported.problem ? name(reported.problem->dtype) : "");
-  std::string cells = fmt::format("<span>{}</span><span>{}</span>", dtype, shape_of(reported));
+  std::string cells = fmt::format("<span>{}</span><span>{}</span>", dtype, shape_of(reported, redaction));
   if (reported.best.empty()) {
     cells += "<span class=\"config faint\">no winner today</span>";
   } else {
@@ -179,42 +193,14 @@ std::string row_of(const ReportedProblem& reported, bool with_details) {
     cells += fmt::format(
         "<span class=\"config\"><code>{}</code><span class=\"timed\">{}</span></span>"
         "<span class=\"num time\">{}</span><span class=\"num speed\">{} GB/s</span>{}",
-        escaped(measurement.config), escaped(timed_text(measurement)), time_text(measurement.median_us),
-        throughput_text(reported.gbs()), share_of(reported));
+        escaped(measurement.config), redaction.html(timed_text(measurement)),
+        time_text(measurement.median_us), throughput_text(reported.gbs()), share_of(reported));
   }
   return fmt::format(
-      "<details class=\"row\" data-text=\"{} {} \"><summary class=\"winner\">{}</summary>\n"
-      "<div class=\"details\">\n{}</div></details>\n",
-      escaped(reported.title), reported.summary.key.id(), cells,
-      with_details ? details_html(reported) : commands_html(reported));
-}
-
-std::string winners_of(const std::vector<std::pair<std::string, Problems>>& kinds, const Chosen& chosen) {
-  const auto left_out = [&](const auto& kind) {
-    return std::any_of(kind.second.begin(), kind.second.end(),
-                       [&](const ReportedProblem* reported) { return !chosen.contains(reported); });
-  };
-  std::string html =
-      "<h3>Winners</h3>\n<p class=\"faint\">The fastest config of each problem, when and on which GPU it "
-      "was timed, its time, and its share of the ceiling: what the fastest kernel on record reaches "
-      "that does nothing but move memory in the same way. Open a line for its details.</p>\n";
-  if (std::any_of(kinds.begin(), kinds.end(), left_out))
-    html += fmt::format(
-        "<p class=\"faint\">The details of {} problems are on the page: those that became slower or may "
-        "have, then "
-        "those farthest from their ceilings. <code>ce-tune report --html FILE KEY</code> shows that of "
-        "others.</p>\n",
-        chosen.size());
-  for (const auto& [kind, problems] : kinds) {
-    html += fmt::format(
-        "<h4>{}</h4>\n<div class=\"head\"><span>dtype</span><span>rows x columns</span><span>config</span>"
-        "<span class=\"num\">time</span><span class=\"num\">speed</span><span class=\"num\">of the "
-        "ceiling</span></div>\n<div class=\"list\">\n",
-        kind.empty() ? "Keys of other versions of ce" : escaped(kind));
-    for (const ReportedProblem* reported : problems) html += row_of(*reported, chosen.contains(reported));
-    html += "</div>\n";
-  }
-  return html;
+      "<details class=\"row\" id=\"p{0}\" data-p=\"{0}\" data-text=\"{1} {2}\"{3}><summary "
+      "class=\"winner\">{4}</summary>\n<div class=\"details\">\n{5}</div></details>\n",
+      reported.number, redaction.html(reported.title), reported.summary.key.id(), values_of(reported), cells,
+      with_details ? details_html(reported, redaction) : commands_html(reported));
 }
 
 // ---- axes ----
@@ -247,7 +233,7 @@ std::string axes_card(const std::string& title, const Problems& problems) {
   return html + (axis.empty() ? "" : "</ul></div>\n") + "</section>\n";
 }
 
-std::string axes_of(const std::vector<std::pair<std::string, Problems>>& kinds) {
+std::string axes_of(const Kinds& kinds) {
   std::string cards;
   for (const auto& [kind, problems] : kinds) {
     std::map<DType, Problems> by_dtype;
@@ -268,52 +254,105 @@ std::string axes_of(const std::vector<std::pair<std::string, Problems>>& kinds) 
       cards);
 }
 
-// ---- the page ----
-
-std::string device_section(const ReportedDevice& device, std::size_t number, const Chosen& chosen) {
-  const auto kinds = by_kind(device);
-  std::string html = fmt::format("<section id=\"device-{}\">\n<h2>{}</h2>\n{}", number, escaped(device.name),
-                                 facts_of(device));
-  if (device.name.starts_with("host:"))
-    html +=
-        "<p>This is the host device: it shows whether kernels are right, and its times say nothing about a "
-        "GPU.</p>\n";
-  if (device.ceilings.empty())
-    html += "<p>No ceiling is on record for this device: <code>ce-tune sweep</code> measures it.</p>\n";
-  html += verdicts_html(device) + plots_of(kinds) + winners_of(kinds, chosen) + axes_of(kinds) +
-          history_html(device);
-  return html + "</section>\n";
-}
-
-std::string contents_of(const ReportData& report) {
-  if (report.devices.size() < 2) return {};
-  std::string html = "<nav><ul>\n";
-  for (std::size_t i = 0; i < report.devices.size(); ++i)
-    html += fmt::format("<li><a href=\"#device-{}\">{}</a></li>\n", i + 1, escaped(report.devices[i].name));
-  return html + "</ul></nav>\n";
-}
+// ---- the page, piece by piece ----
 
 constexpr std::string_view nothing_yet =
     "<p>There is nothing to show yet: no problem was tuned. Run, for example,</p>\n"
     "<p><code>ce-tune sweep --op softmax --dtype bf16 --rows 8192 --cols "
     "4096,32000,50257,128256</code></p>\n";
 
-}  // namespace
+constexpr std::string_view tools =
+    R"(<div id="tools" role="search" hidden="">
+<label for="filter">Filter</label><input id="filter" type="search" placeholder="bf16 4096" aria-describedby="count"/>
+<label for="order">Sort</label><select id="order"><option value="">by operation and shape</option>
+<option value="change">slowed down most first</option><option value="share">farthest from the ceiling first</option>
+<option value="time">longest time first</option></select>
+<output id="count" for="filter"></output>
+</div>
+)";
 
-std::string page_of(const ReportData& report) {
+class Page {
+ public:
+  Page(const ReportData& report, const Redaction& redaction, std::ostream& stream)
+      : report_(report), redaction_(redaction), stream_(stream), chosen_(chosen_for_details(report)) {}
+
+  std::size_t write();
+
+ private:
+  void put(std::string_view piece) {
+    stream_ << piece;
+    bytes_ += piece.size();
+  }
+  void winners(const Kinds& kinds);
+  void device(const ReportedDevice& device, std::size_t number);
+
+  const ReportData& report_;
+  const Redaction& redaction_;
+  std::ostream& stream_;
+  Chosen chosen_;
+  std::size_t bytes_ = 0;
+};
+
+void Page::winners(const Kinds& kinds) {
+  const auto left_out = [&](const auto& kind) {
+    return std::any_of(kind.second.begin(), kind.second.end(),
+                       [&](const ReportedProblem* reported) { return !chosen_.contains(reported); });
+  };
+  put("<h3>Winners</h3>\n<p class=\"faint\">The fastest config of each problem, when and on which GPU it "
+      "was timed, its time, and its share of the ceiling: what the fastest kernel on record reaches "
+      "that does nothing but move memory in the same way. Open a line for its details.</p>\n");
+  if (std::any_of(kinds.begin(), kinds.end(), left_out))
+    put(fmt::format(
+        "<p class=\"faint\">The details of {} problems are on the page: those that became slower or may "
+        "have, then those farthest from their ceilings. <code>ce-tune report --html FILE KEY</code> shows "
+        "that of others.</p>\n",
+        chosen_.size()));
+  put("<div class=\"sorted\">\n");
+  for (const auto& [kind, problems] : kinds) {
+    put(fmt::format(
+        "<section class=\"box\"><h4>{}</h4>\n<div class=\"head\"><span>dtype</span><span>rows x "
+        "columns</span><span>config</span><span class=\"num\">time</span><span "
+        "class=\"num\">speed</span><span class=\"num\">of the ceiling</span></div>\n<div class=\"list "
+        "sorted\">\n",
+        kind.empty() ? "Keys of other versions of ce" : escaped(kind)));
+    for (const ReportedProblem* reported : problems)
+      put(row_of(*reported, chosen_.contains(reported), redaction_));
+    put("</div></section>\n");
+  }
+  put("</div>\n");
+}
+
+void Page::device(const ReportedDevice& device, std::size_t number) {
+  const Kinds kinds = by_kind(device);
+  put(fmt::format("<section id=\"device-{}\" data-device=\"{}\">\n<h2>{}</h2>\n{}", number,
+                  escaped(device.name), escaped(device.name), facts_of(device, redaction_)));
+  if (device.name.starts_with("host:"))
+    put("<p>This is the host device: it shows whether kernels are right, and its times say nothing about a "
+        "GPU.</p>\n");
+  if (device.ceilings.empty())
+    put("<p>No ceiling is on record for this device: <code>ce-tune sweep</code> measures it.</p>\n");
+  put(plots_of(kinds));
+  winners(kinds);
+  put(axes_of(kinds));
+  put("</section>\n");
+}
+
+std::string title_of(const ReportData& report) {
   std::vector<std::string> names;
   for (const ReportedDevice& device : report.devices) names.push_back(device.name);
-  const std::string title =
-      names.empty() ? "Tuned kernels" : fmt::format("Tuned kernels: {}", fmt::join(names, ", "));
-  std::string html = fmt::format(
-      R"(<!DOCTYPE html>
+  return names.empty() ? "Tuned kernels" : fmt::format("Tuned kernels: {}", fmt::join(names, ", "));
+}
+
+std::size_t Page::write() {
+  put(fmt::format(R"(<!DOCTYPE html>
 <html lang="en">
 <head>
 <meta charset="utf-8"/>
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{}'"/>
 <meta name="viewport" content="width=device-width, initial-scale=1"/>
 <title>{}</title>
-<style>{}{}</style>
+<style>
+{}{}</style>
 </head>
 <body>
 <header>
@@ -322,22 +361,27 @@ std::string page_of(const ReportData& report) {
 </header>
 <main>
 )",
-      report_script_digest, escaped(title), report_style, plot_style, escaped(report.database),
-      escaped(report.date), escaped(report.version));
-  html += contents_of(report);
-  if (report.devices.empty())
-    html += nothing_yet;
-  else
-    html +=
-        "<p class=\"filter\" hidden=\"\"><input id=\"filter\" type=\"search\" placeholder=\"Filter: bf16 "
-        "4096\" "
-        "aria-label=\"Show only the problems with these words\"/></p>\n";
-  const Chosen chosen = chosen_for_details(report);
-  for (std::size_t i = 0; i < report.devices.size(); ++i)
-    html += device_section(report.devices[i], i + 1, chosen);
-  html += "</main>\n";
-  if (!report.devices.empty()) html += fmt::format("<script>{}</script>\n", report_script);
-  return html + "</body>\n</html>\n";
+                  report_script_digest, escaped(title_of(report_)), report_style, plot_style,
+                  escaped(redaction_.file(report_.database)), escaped(report_.date),
+                  escaped(report_.version)));
+  if (report_.devices.empty()) {
+    put(nothing_yet);
+  } else {
+    put(overview_html(report_, redaction_));
+    put(tools);
+    put(causes_html(report_, redaction_));
+  }
+  for (std::size_t i = 0; i < report_.devices.size(); ++i) device(report_.devices[i], i + 1);
+  put("</main>\n");
+  if (!report_.devices.empty()) put(fmt::format("<script>{}</script>\n", report_script));
+  put("</body>\n</html>\n");
+  return bytes_;
+}
+
+}  // namespace
+
+std::size_t write_page(const ReportData& report, const Redaction& redaction, std::ostream& stream) {
+  return Page(report, redaction, stream).write();
 }
 
 }  // namespace ce::cli

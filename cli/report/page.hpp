@@ -2,13 +2,16 @@
 /// \file
 /// A report as one page of HTML that loads nothing.
 
-#include <string>
+#include <cstddef>
+#include <iosfwd>
 
 #include "cli/report/data.hpp"
+#include "cli/report/redaction.hpp"
 
 namespace ce::cli {
 
-/// A complete document, which is also well-formed XML behind its doctype.
-[[nodiscard]] std::string page_of(const ReportData& report);
+/// Writes a complete document, which is also well-formed XML behind its doctype, piece by piece.
+/// \returns its bytes
+std::size_t write_page(const ReportData& report, const Redaction& redaction, std::ostream& stream);
 
 }  // namespace ce::cli

@@ -6,10 +6,10 @@
 
 namespace ce::cli {
 
-/// Style sheet: light and dark by the reader's preference, wide and narrow.
+/// Style sheet, page.css: light and dark by the reader's preference, wide and narrow.
 extern const std::string_view report_style;
 
-/// Hides the rows that lack a word of what is written into #filter.
+/// page.js: filter, order and links.
 extern const std::string_view report_script;
 
 /// What a content security policy allows that script by: its SHA-256 in base64.

@@ -2,9 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <regex>
+#include <sstream>
 #include <string>
 #include <vector>
 
+#include "cli/report/causes.hpp"
 #include "cli/report/html.hpp"
 #include "cli/report/page.hpp"
 #include "generator/source.hpp"
@@ -75,6 +77,13 @@ cache::Cache example_cache() {
   return cache;
 }
 
+std::string page_of(const ReportData& report, const Redaction& redaction = {}) {
+  std::ostringstream page;
+  const std::size_t bytes = write_page(report, redaction, page);
+  EXPECT_EQ(bytes, page.str().size());
+  return page.str();
+}
+
 ReportData report_on(const cache::Cache& cache) { return report_of(cache, {.top = 8}); }
 
 test::XmlContents contents_of(const std::string& page) {
@@ -110,7 +119,8 @@ TEST(ReportPage, IsWellFormedAndShowsWinnersWithTheirShareOfTheCeiling) {
                                "Speed over the columns", "What the axes do", "ce-tune explain"});
   EXPECT_EQ(contents.elements.at("details"), 3);
   EXPECT_EQ(contents.elements.at("figure"), 1);
-  EXPECT_EQ(contents.text.find("History"), std::string::npos) << "nothing to compare with";
+  EXPECT_EQ(contents.text.find("History"), std::string::npos);
+  expect_parts(contents.text, {"3 problems. All was measured with the same software"});
 }
 
 /// A merged database knows several GPUs of one model, each from another day.
@@ -132,7 +142,7 @@ TEST(ReportPage, LoadsNothing) {
   std::string page = page_of(report_on(example_cache()));
   for (const char* external : {"url(", "@import", "<link", "<img", "<iframe", "//cdn"})
     EXPECT_EQ(page.find(external), std::string::npos) << external;
-  const std::regex reference("(src|href|action|data)=\"([^\"]*)\"");
+  const std::regex reference(" (src|href|action|data)=\"([^\"]*)\"");
   for (std::sregex_iterator at(page.begin(), page.end(), reference), end; at != end; ++at)
     EXPECT_EQ((*at)[2].str().substr(0, 1), "#") << at->str();
   EXPECT_EQ(count_of(page, "http"),
@@ -168,8 +178,7 @@ TEST(ReportPage, HasASectionForEachDevice) {
   cache.add(final_of(problem, other_device, configs_of(problem).front(), 60));
   const std::string page = page_of(report_on(cache));
   const test::XmlContents contents = contents_of(page);
-  EXPECT_EQ(count_of(page, "<section id="), 2U);
-  EXPECT_EQ(contents.elements.at("nav"), 1);
+  EXPECT_EQ(count_of(page, "<section id=\"device-"), 2U);
   expect_parts(contents.text, {"No ceiling is on record for this device"});
   expect_parts(page, {"href=\"#device-1\"", "id=\"device-1\"", "href=\"#device-2\"", "id=\"device-2\""});
 
@@ -230,11 +239,107 @@ TEST(ReportPage, MarksWhatBecameSlower) {
 
   const std::string page = page_of(report);
   const std::string text = contents_of(page).text;
-  expect_parts(text, {"History", "1 slower", "1 same", "slower +20.0%", "driver 580.1 to 590.2"});
+  expect_parts(text, {"1 of 2 problems became slower", "driver 580.1 to 590.2: 1 slower by 20.0%", "1 same",
+                      "What changed", "1 problem as fast as before", "History", "slower +20.0%"});
   EXPECT_EQ(count_of(page, "<em class=\"verdict slower\">slower +20.0%</em>"), 3U)
-      << "beside the winner, in the history and in its table";
-  const std::string history = page.substr(page.find("<h3>History</h3>"));
-  EXPECT_LT(history.find("8192 x 4096"), history.find("8192 x 8192")) << "what is slower goes first";
+      << "among the changes, beside the winner and in its history";
+  expect_parts(page, {"<a href=\"#cause-1\">", "id=\"cause-1\" open=\"\"", "<a href=\"#p1\">", "id=\"p1\"",
+                      "data-change=\"1.2000\""});
+  EXPECT_LT(page.find("became slower"), page.find("<section id=\"device-1\"")) << "the verdict goes first";
+}
+
+/// A problem with three runs of each driver, the later ones slower by a factor.
+void add_change(cache::Cache& cache, const Problem& problem, const std::string& its_device, double factor,
+                const std::string& to_driver, const std::string& to_compiler = "13.0") {
+  for (int run = 0; run < 6; ++run) {
+    Measurement measurement =
+        final_of(problem, its_device, configs_of(problem).front(), 200 + 0.1 * (run % 3));
+    measurement.created_at = fmt::format("2030-01-0{}T00:00:00.000Z", run + 1);
+    if (run >= 3) {
+      measurement.environment["driver"] = to_driver;
+      measurement.environment["nvrtc"] = to_compiler;
+      measurement.median_us *= factor;
+    }
+    cache.add(measurement);
+  }
+}
+
+TEST(ReportPage, GroupsChangesByTheirCauseWithTheWorstFirst) {
+  cache::Cache cache = cache::Cache::in_memory();
+  add_change(cache, softmax_of(1024), device, 1.05, "580.1", "13.1");
+  add_change(cache, softmax_of(4096), device, 1.1, "590.2");
+  add_change(cache, softmax_of(8192), device, 1.2, "590.2");
+  add_change(cache, softmax_of(16384), device, 0.8, "590.2");
+  add_change(cache, softmax_of(32768), device, 1, "590.2");
+  const ReportData report = report_on(cache);
+  const std::vector<Cause> causes = causes_of(report);
+  ASSERT_EQ(causes.size(), 2U);
+  EXPECT_EQ(causes[0].text, "driver 580.1 to 590.2");
+  EXPECT_EQ(causes[1].text, "toolkit 13.0 to 13.1");
+  std::vector<std::int64_t> columns;
+  for (const Changed& changed : causes[0].problems) columns.push_back(changed.problem->problem->columns);
+  EXPECT_EQ(columns, (std::vector<std::int64_t>{8192, 4096, 16384, 32768}));
+  EXPECT_EQ(causes[0].count(tuner::Verdict::slower), 2);
+  EXPECT_NEAR(causes[0].typical_ratio(tuner::Verdict::slower), 1.15, 1e-3);
+  EXPECT_EQ(causes[0].typical_ratio(tuner::Verdict::unsure), 1);
+  const std::string text = contents_of(page_of(report)).text;
+  expect_parts(
+      text, {"3 of 5 problems became slower", "driver 580.1 to 590.2: 2 slower by 15.0%, 1 faster by 20.0%",
+             "toolkit 13.0 to 13.1: 1 slower by 5.0%"});
+}
+
+TEST(ReportPage, HasDevicesWithTroubleFirst) {
+  cache::Cache cache = cache::Cache::in_memory();
+  add_change(cache, softmax_of(4096), "A GPU|cc=90|sm=132", 1, "590.2");
+  add_change(cache, softmax_of(4096), "B GPU|cc=90|sm=132", 1.2, "590.2");
+  const ReportData report = report_on(cache);
+  EXPECT_EQ(report.devices.at(0).name, "B GPU");
+  EXPECT_EQ(report.devices.at(1).name, "A GPU");
+  EXPECT_EQ(report.devices[0].problems.at(0).number, 1);
+  EXPECT_EQ(report.devices[1].problems.at(0).number, 2) << "numbers are of the page";
+}
+
+TEST(ReportPage, NamesNeitherHostsNorPathsWhereTheyAreToBeLeftOut) {
+  cache::Cache cache = example_cache();
+  const Problem problem = softmax_of(4096);
+  Measurement measurement = final_of(problem, device, configs_of(problem).at(1), 100);
+  measurement.environment["host"] = "node17.example.org";
+  measurement.environment["tag.image"] = "/mnt/images/train.sif";
+  measurement.created_at = "2030-03-02T03:04:05.000Z";
+  cache.add(measurement);
+  measurement.outcome = cache::Outcome::quarantined;
+  measurement.config = configs_of(problem).front();
+  measurement.reason = "nvcc on node17 said: /home/somebody/kernel.cu: no";
+  cache.add(measurement);
+  ReportData report = report_on(cache);
+  report.database = "/home/somebody/secret/ce.db";
+  const std::string redacted = page_of(report, Redaction(report.devices.at(0).hosts));
+  for (const char* name : {"node17", "example.org", "/mnt/", "train.sif", "somebody", "secret"})
+    EXPECT_EQ(redacted.find(name), std::string::npos) << name;
+  expect_parts(contents_of(redacted).text,
+               {"ce.db on ", "host [host 1]", "tag.image [path]", "nvcc on [host 1] said: [path]: no"});
+  expect_parts(contents_of(page_of(report)).text,
+               {"/home/somebody/secret/ce.db on ", "host node17.example.org",
+                "tag.image /mnt/images/train.sif", "nvcc on node17 said: /home/somebody/kernel.cu: no"});
+}
+
+TEST(Redaction, TakesOutHostsAndPathsAndNothingElse) {
+  const Redaction redaction({"node17.example.org", "gpu", "a1", "10.0.0.7"});
+  const auto expect = [&](const std::string& text, const std::string& left) {
+    EXPECT_EQ(redaction.text(text), left);
+  };
+  expect("node17.example.org", "[host 4]");
+  expect("on node17, node17.example.org and node17.local.", "on [host 4], [host 4] and [host 4].");
+  expect("node171 my-node17 gpus gpu a1 10.0.0.7 10", "node171 my-node17 gpus [host 3] [host 2] [host 1] 10");
+  expect("/home/x/ce.db:12: error", "[path]:12: error");
+  expect("-I/usr/include --out=/tmp/a, \"/tmp/b\" (~/c) ~user/d /",
+         "-I/usr/include --out=[path], \"[path]\" ([path]) [path] /");
+  expect("see https://gpu/page, file:///etc/hosts", "see https:[path], file:[path]");
+  expect("block/warps=8,vec=8 moved 4 GB/s, 3 / 4, a//b", "block/warps=8,vec=8 moved 4 GB/s, 3 / 4, a//b");
+  EXPECT_EQ(redaction.html("<gpu>"), "&lt;[host 3]&gt;");
+  EXPECT_EQ(redaction.file("/data/gpu/ce.db"), "ce.db");
+  EXPECT_EQ(Redaction().text("/home/x on node17"), "/home/x on node17");
+  EXPECT_EQ(Redaction().file("/data/ce.db"), "/data/ce.db");
 }
 
 TEST(ReportPage, HoldsNoTimesOfOtherRowsAgainstTheWinner) {

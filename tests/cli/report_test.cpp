@@ -28,8 +28,23 @@ TEST_F(ReportCommand, WritesAPage) {
   EXPECT_NE(finished.out.find(page() + ": 1 problem on 1 device, "), std::string::npos) << finished.out;
   const std::string html = test::read_file(page());
   const test::XmlContents contents = test::read_xml(html.substr(html.find('\n') + 1));
-  for (const std::string& part : {configs_.at(0), id(), std::string("8192 x 4096"), database()})
+  for (const std::string& part : {configs_.at(0), id(), std::string("8192 x 4096"), std::string("my.db on ")})
     EXPECT_NE(contents.text.find(part), std::string::npos) << part;
+}
+
+/// What is mailed does not say where it comes from.
+TEST_F(ReportCommand, NamesHostsAndPathsOnlyWhereItIsAsked) {
+  cache::Measurement measured = measurement(0, 45);
+  measured.environment["host"] = "node17.example.org";
+  cache_.add(measured);
+  EXPECT_EQ(text({"report", "--html", page()}).status, 0);
+  EXPECT_EQ(test::read_file(page()).find("node17"), std::string::npos);
+  EXPECT_EQ(test::read_file(page()).find(folder().string()), std::string::npos);
+  const Finished finished = text({"report", "--html", page(), "--unredacted", "--json"});
+  EXPECT_EQ(finished.status, 0) << finished.err;
+  EXPECT_NE(test::read_file(page()).find("host node17.example.org"), std::string::npos);
+  EXPECT_NE(test::read_file(page()).find(database()), std::string::npos);
+  EXPECT_EQ(json::parse(finished.out).at("database"), database()) << "programs get what is stored";
 }
 
 /// What standard output has is neither written over nor mixed with a document.
