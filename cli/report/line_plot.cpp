@@ -6,6 +6,7 @@
 #include <cmath>
 #include <string_view>
 
+#include "cli/report/chart.hpp"
 #include "cli/report/html.hpp"
 
 namespace ce::cli {
@@ -14,10 +15,9 @@ namespace {
 constexpr double panel_width = 400, panel_height = 260;  // with its labels
 constexpr double left = 58, right = 16, top = 34, bottom = 44;
 constexpr double header = 84, margin = 16;
-constexpr double bare_header = 30, bare_margin = 4;  // without titles
 constexpr std::size_t panels_a_row = 3;
 constexpr std::size_t colours = 6;
-constexpr double legend_step = 150, bare_legend_step = 100;
+constexpr double legend_step = 150;
 
 struct Range {
   double least = 0, most = 0;
@@ -49,18 +49,25 @@ double largest_y(const LinePlot& plot) {
   return most > 0 ? most : 1;
 }
 
-/// 1, 2, 2.5 or 5 times a power of ten, so that about five steps reach `most`.
-double step_for(double most) {
-  const double power = std::pow(10, std::floor(std::log10(most / 5)));
-  for (const double factor : {1., 2., 2.5, 5.})
-    if (power * factor * 5 >= most) return power * factor;
-  return power * 10;
-}
+/// Whatever stands in an SVG element, in light and dark.
+constexpr std::string_view plot_style = R"css(
+  svg { --paper: #ffffff; --ink: #1f2328; --faint: #59636e; --grid: #d9dee3;
+        --c0: #0969da; --c1: #bf5700; --c2: #1a7f37; --c3: #8250df; --c4: #cf222e; --c5: #1b7c83; }
+  @media (prefers-color-scheme: dark) {
+    svg { --paper: #0d1117; --ink: #e6edf3; --faint: #9198a1; --grid: #30363d;
+          --c0: #58a6ff; --c1: #f0883e; --c2: #3fb950; --c3: #bc8cff; --c4: #ff7b72; --c5: #39c5cf; }
+  }
+  svg text { font: 11px system-ui, sans-serif; fill: var(--faint); }
+  svg .title { font-size: 16px; font-weight: 600; fill: var(--ink); }
+  svg .panel { font-size: 12px; font-weight: 600; fill: var(--ink); }
+  svg .grid { stroke: var(--grid); stroke-width: 1; }
+  svg .line { fill: none; stroke-width: 1.8; stroke-linejoin: round; }
+  svg .bound { fill: none; stroke: var(--faint); stroke-width: 1.4; stroke-dasharray: 5 4; }
+)css";
 
 class Svg {
  public:
-  Svg(const LinePlot& plot, bool bare)
-      : plot_(plot), bare_(bare), x_(x_range(plot)), y_step_(step_for(largest_y(plot))) {
+  explicit Svg(const LinePlot& plot) : plot_(plot), x_(x_range(plot)), y_step_(step_for(largest_y(plot))) {
     y_most_ = y_step_ * std::ceil(largest_y(plot) / y_step_);
     for (const PlotPanel& panel : plot.panels)
       for (const PlotLine& line : panel.lines)
@@ -72,34 +79,26 @@ class Svg {
     const std::size_t columns = std::clamp<std::size_t>(plot_.panels.size(), 1, panels_a_row);
     const std::size_t rows = (plot_.panels.size() + columns - 1) / columns;
     // The legend wraps where the panels below it end.
-    const double step = bare_ ? bare_legend_step : legend_step;
-    const double inner = std::max(static_cast<double>(columns) * panel_width, 3 * step);
-    const auto a_line = static_cast<std::size_t>(inner / step);
+    const double inner = std::max(static_cast<double>(columns) * panel_width, 3 * legend_step);
+    const auto a_line = static_cast<std::size_t>(inner / legend_step);
     const double legend_lines =
         std::ceil(static_cast<double>(labels_.size() + 1) / static_cast<double>(a_line));
-    const double head = (bare_ ? bare_header : header) + 18 * (legend_lines - 1);
-    const double edge = bare_ ? bare_margin : margin;
-    const double width = inner + 2 * edge;
-    const double height = head + static_cast<double>(rows) * panel_height + edge;
+    const double head = header + 18 * (legend_lines - 1);
+    const double width = inner + 2 * margin;
+    const double height = head + static_cast<double>(rows) * panel_height + margin;
     out_ = fmt::format(
         R"xml(<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {0:.0f} {1:.0f}" width="{0:.0f}" height="{1:.0f}" role="img">
 <title>{2}</title>
-{3})xml",
-        width, height, escaped(plot_.title),
-        bare_ ? ""
-              : fmt::format(
-                    R"xml(<style>{}</style>
+<style>{3}</style>
 <rect width="100%" height="100%" style="fill: var(--paper)"/>
 )xml",
-                    plot_style));
-    if (!bare_) {
-      write(edge, 28, plot_.title, "title", "start");
-      write(edge, 48, plot_.subtitle, "", "start");
-    }
-    legend(a_line, edge, bare_ ? 14 : 70, step);
+        width, height, escaped(plot_.title), plot_style);
+    write(margin, 28, plot_.title, "title", "start");
+    write(margin, 48, plot_.subtitle, "", "start");
+    legend(a_line, margin, 70);
     for (std::size_t i = 0; i < plot_.panels.size(); ++i) {
       const std::size_t row = i / columns, column = i % columns;
-      panel(plot_.panels[i], edge + static_cast<double>(column) * panel_width,
+      panel(plot_.panels[i], margin + static_cast<double>(column) * panel_width,
             head + static_cast<double>(row) * panel_height);
     }
     return out_ + "</svg>\n";
@@ -122,10 +121,10 @@ class Svg {
                        round == 0 ? "" : fmt::format("; stroke-dasharray: {} 3", 2 + 4 * round));
   }
 
-  void legend(std::size_t a_line, double left_edge, double baseline, double step) {
+  void legend(std::size_t a_line, double left_edge, double baseline) {
     const auto entry = [&](std::size_t i, std::string_view label, const std::string& look) {
       const std::size_t line = i / a_line, column = i % a_line;
-      const double x = left_edge + step * static_cast<double>(column),
+      const double x = left_edge + legend_step * static_cast<double>(column),
                    y = baseline + 18 * static_cast<double>(line);
       out_ += fmt::format(R"xml(<path d="M{:.1f} {:.1f}h24" {}/>)xml", x, y - 4, look);
       out_ += '\n';
@@ -198,7 +197,6 @@ class Svg {
   }
 
   const LinePlot& plot_;
-  bool bare_;  ///< without titles and style
   Range x_;
   double y_step_, y_most_ = 0;
   std::vector<std::string> labels_;
@@ -207,23 +205,6 @@ class Svg {
 
 }  // namespace
 
-const std::string_view plot_style = R"css(
-  svg { --paper: #ffffff; --ink: #1f2328; --faint: #59636e; --grid: #d9dee3;
-        --c0: #0969da; --c1: #bf5700; --c2: #1a7f37; --c3: #8250df; --c4: #cf222e; --c5: #1b7c83; }
-  @media (prefers-color-scheme: dark) {
-    svg { --paper: #0d1117; --ink: #e6edf3; --faint: #9198a1; --grid: #30363d;
-          --c0: #58a6ff; --c1: #f0883e; --c2: #3fb950; --c3: #bc8cff; --c4: #ff7b72; --c5: #39c5cf; }
-  }
-  svg text { font: 11px system-ui, sans-serif; fill: var(--faint); }
-  svg .title { font-size: 16px; font-weight: 600; fill: var(--ink); }
-  svg .panel { font-size: 12px; font-weight: 600; fill: var(--ink); }
-  svg .grid { stroke: var(--grid); stroke-width: 1; }
-  svg .line { fill: none; stroke-width: 1.8; stroke-linejoin: round; }
-  svg .bound { fill: none; stroke: var(--faint); stroke-width: 1.4; stroke-dasharray: 5 4; }
-)css";
-
-std::string svg_of(const LinePlot& plot) { return Svg(plot, false).text(); }
-
-std::string figure_of(const LinePlot& plot) { return Svg(plot, true).text(); }
+std::string svg_of(const LinePlot& plot) { return Svg(plot).text(); }
 
 }  // namespace ce::cli

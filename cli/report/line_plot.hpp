@@ -3,7 +3,6 @@
 /// Line plots as SVG, without any dependency.
 
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -30,10 +29,5 @@ struct LinePlot {
 
 /// A complete SVG document. Its colours follow the reader's preference for light or dark.
 [[nodiscard]] std::string svg_of(const LinePlot& plot);
-
-/// An SVG element for a page that has `plot_style` in its style and the titles in its text.
-[[nodiscard]] std::string figure_of(const LinePlot& plot);
-/// Style sheet of plots: whatever stands in an SVG element, in light and dark.
-extern const std::string_view plot_style;
 
 }  // namespace ce::cli

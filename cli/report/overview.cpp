@@ -133,7 +133,7 @@ std::string details_of_cause(const Cause& cause, std::size_t number, bool with_d
       badges(counts));
   if (shown > 0)
     html += fmt::format(
-        "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Problems of this "
+        "<div class=\"scroll changes\" tabindex=\"0\" role=\"region\" aria-label=\"Problems of this "
         "cause\"><table><thead><tr><th>problem</th>{}<th>verdict</th><th class=\"num\">99.9% interval of "
         "the ratio</th><th class=\"num\">before</th><th class=\"num\">after</th><th></th></tr></thead><tbody "
         "class=\"sorted\">\n{}</tbody></table></div>\n",

@@ -14,9 +14,9 @@
 
 #include "cli/known.hpp"
 #include "cli/report/details.hpp"
+#include "cli/report/figures.hpp"
 #include "cli/report/history.hpp"
 #include "cli/report/html.hpp"
-#include "cli/report/line_plot.hpp"
 #include "cli/report/overview.hpp"
 #include "cli/report/style.hpp"
 #include "cli/report/width_plot.hpp"
@@ -25,9 +25,7 @@
 namespace ce::cli {
 namespace {
 
-using Problems = std::vector<const ReportedProblem*>;
 using Chosen = std::set<const ReportedProblem*>;
-using Kinds = std::vector<std::pair<std::string, Problems>>;
 
 /// Of a page that browsers open at once, also with thousands of problems.
 constexpr std::size_t most_with_details = 200;
@@ -96,59 +94,6 @@ std::string facts_of(const ReportedDevice& device, const Redaction& redaction) {
   html += fact("ce", joined(device.libraries));
   html += fact("ceilings", ceilings_text(device.ceilings));
   return html + "</dl>\n";
-}
-
-// ---- speed over the columns ----
-
-/// Of each dtype and width, that with the most rows: few rows are a matter of latency, not of throughput.
-std::vector<Throughput> largest_of_each_width(const Problems& problems) {
-  std::map<std::pair<DType, std::int64_t>, Throughput> largest;
-  for (const ReportedProblem* reported : problems) {
-    if (!reported->problem || reported->best.empty()) continue;
-    const generator::Problem& problem = *reported->problem;
-    auto& known = largest[{problem.dtype, problem.columns}];
-    if (std::pair(problem.rows, reported->gbs()) > std::pair(known.problem.rows, known.gbs))
-      known = {problem, reported->gbs(), reported->ceiling_gbs};
-  }
-  std::vector<Throughput> throughputs;
-  throughputs.reserve(largest.size());
-  for (const auto& [width, throughput] : largest) throughputs.push_back(throughput);
-  // Lines are of a dtype: their labels need no rows.
-  for (Throughput& throughput : throughputs) throughput.problem.rows = 1;
-  return throughputs;
-}
-
-std::string figure_of_kind(const std::string& kind, const Problems& problems) {
-  const std::vector<Throughput> throughputs = largest_of_each_width(problems);
-  const auto several = [&](const Throughput& other) {
-    return other.problem.columns != throughputs.front().problem.columns;
-  };
-  if (std::none_of(throughputs.begin(), throughputs.end(), several)) return {};
-  std::vector<PlotPanel> panels = panels_of(throughputs);
-  const bool bounded = !panels.front().bound.points.empty();
-  panels.front().title.clear();
-  const LinePlot plot{.title = kind + ": GB/s over the columns",
-                      .subtitle = {},
-                      .x_label = "columns",
-                      .y_label = "GB/s",
-                      .panels = std::move(panels)};
-  return fmt::format("<figure><figcaption>{}{}</figcaption>\n{}</figure>\n", escaped(kind),
-                     bounded ? "" : "<span>, no ceiling on record</span>", figure_of(plot));
-}
-
-std::string plots_of(const Kinds& kinds) {
-  std::string figures;
-  for (const auto& [kind, problems] : kinds)
-    if (!kind.empty() && !generator::is_ceiling(problems.front()->problem->operation))
-      figures += figure_of_kind(kind, problems);
-  if (figures.empty()) return {};
-  return fmt::format(
-      "<h3>Speed over the columns</h3>\n"
-      "<p class=\"faint\">GB/s of the fewest bytes that must move, of the winners. Where a width was "
-      "measured with "
-      "several numbers of rows, the largest is shown. The dashed line is the ceiling.</p>\n"
-      "<div class=\"plots\">\n{}</div>\n",
-      figures);
 }
 
 // ---- winners ----
@@ -263,10 +208,10 @@ constexpr std::string_view nothing_yet =
 
 constexpr std::string_view tools =
     R"(<div id="tools" role="search" hidden="">
-<label for="filter">Filter</label><input id="filter" type="search" placeholder="bf16 4096" aria-describedby="count"/>
-<label for="order">Sort</label><select id="order"><option value="">by operation and shape</option>
+<span class="field"><label for="filter">Filter</label><input id="filter" type="search" placeholder="bf16 4096" aria-describedby="count"/></span>
+<span class="field"><label for="order">Sort</label><select id="order"><option value="">by operation and shape</option>
 <option value="change">slowed down most first</option><option value="share">farthest from the ceiling first</option>
-<option value="time">longest time first</option></select>
+<option value="time">longest time first</option></select></span>
 <output id="count" for="filter"></output>
 </div>
 )";
@@ -331,7 +276,9 @@ void Page::device(const ReportedDevice& device, std::size_t number) {
         "GPU.</p>\n");
   if (device.ceilings.empty())
     put("<p>No ceiling is on record for this device: <code>ce-tune sweep</code> measures it.</p>\n");
-  put(plots_of(kinds));
+  put(shares_html(kinds));
+  put(variants_html(kinds));
+  put(times_html(kinds, redaction_));
   winners(kinds);
   put(axes_of(kinds));
   put("</section>\n");
@@ -352,7 +299,7 @@ std::size_t Page::write() {
 <meta name="viewport" content="width=device-width, initial-scale=1"/>
 <title>{}</title>
 <style>
-{}{}</style>
+{}</style>
 </head>
 <body>
 <header>
@@ -361,7 +308,7 @@ std::size_t Page::write() {
 </header>
 <main>
 )",
-                  report_script_digest, escaped(title_of(report_)), report_style, plot_style,
+                  report_script_digest, escaped(title_of(report_)), report_style,
                   escaped(redaction_.file(report_.database)), escaped(report_.date),
                   escaped(report_.version)));
   if (report_.devices.empty()) {

@@ -6,7 +6,7 @@ const filter = document.getElementById("filter");
 const order = document.getElementById("order");
 const count = document.getElementById("count");
 const marks = [...document.querySelectorAll("[data-p]")];
-const lines = [...document.querySelectorAll("svg .series")];
+const charts = [...document.querySelectorAll("figure svg")];
 const boxes = [...document.querySelectorAll(".box")];  // sections and figures, of a kind of problems each
 
 const problems = new Map();
@@ -21,11 +21,15 @@ const problemOf = (mark) => problems.get(mark.dataset.p);
 
 const isShown = (element) => element.querySelector("[data-p]:not([hidden])") !== null;
 
-/** A line leads through the points that are shown. */
-const redraw = (line) => {
-  const points = [...line.querySelectorAll("circle:not([hidden])")];
-  const path = points.map((point) => `${point.getAttribute("cx")} ${point.getAttribute("cy")}`);
-  line.querySelector("path").setAttribute("d", path.length ? `M${path.join("L")}` : "");
+/** A line leads through the points that are shown; one without any has no place in the legend. */
+const redraw = (chart) => {
+  const legend = chart.nextElementSibling?.matches(".legend") ? chart.nextElementSibling.children : [];
+  chart.querySelectorAll(".series").forEach((line, i) => {
+    const points = [...line.querySelectorAll("circle:not([hidden])")];
+    const path = points.map((point) => `${point.getAttribute("cx")} ${point.getAttribute("cy")}`);
+    line.querySelector("path").setAttribute("d", path.length ? `M${path.join("L")}` : "");
+    legend[i]?.toggleAttribute("hidden", path.length === 0);
+  });
 };
 
 const applyFilter = () => {
@@ -36,7 +40,7 @@ const applyFilter = () => {
     shown += problem.shown;
   }
   for (const mark of marks) mark.toggleAttribute("hidden", !problemOf(mark).shown);
-  lines.forEach(redraw);
+  charts.forEach(redraw);
   for (const box of boxes) box.toggleAttribute("hidden", !isShown(box));
   count.textContent = shown === problems.size ? "" : `${shown} of ${problems.size} problems`;
 };

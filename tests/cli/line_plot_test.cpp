@@ -83,15 +83,6 @@ TEST(LinePlot, ACeilingAtOneWidthIsALevel) {
   EXPECT_TRUE(std::regex_search(svg_of(plot), std::regex("d=\"M[0-9. ]+H[0-9.]+\" class=\"bound\"")));
 }
 
-TEST(LinePlot, AFigureLeavesTitlesAndStyleToItsPage) {
-  const std::string figure = figure_of(example_plot());
-  const XmlContents contents = read_xml(figure);
-  EXPECT_EQ(contents.elements.at("circle"), 8);
-  EXPECT_FALSE(contents.elements.contains("style"));
-  EXPECT_EQ(contents.text.find("median of 30 samples"), std::string::npos);
-  EXPECT_NE(svg_of(example_plot()).find(plot_style), std::string::npos);
-}
-
 TEST(LinePlot, LinesBeyondTheColoursAreDashed) {
   LinePlot plot = example_plot();
   plot.panels[0].lines.clear();

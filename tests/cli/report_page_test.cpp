@@ -9,8 +9,7 @@
 #include "cli/report/causes.hpp"
 #include "cli/report/html.hpp"
 #include "cli/report/page.hpp"
-#include "generator/source.hpp"
-#include "generator/variant.hpp"
+#include "tests/cli/report_example.hpp"
 #include "tests/cli/xml.hpp"
 #include "tuner/decide.hpp"
 
@@ -20,45 +19,12 @@ namespace {
 using cache::Measurement;
 using generator::Operation;
 using generator::Problem;
+using test::configs_of;
+using test::device;
+using test::final_of;
+using test::softmax_of;
 
-Problem softmax_of(std::int64_t columns, DType dtype = DType::bf16) {
-  return {.operation = Operation::softmax, .dtype = dtype, .rows = 8192, .columns = columns};
-}
-
-/// The configs of the problem that differ from the first in nothing but the modifier of loads.
-std::vector<std::string> configs_of(const Problem& problem) {
-  std::vector<std::string> configs;
-  const std::vector<generator::Config> space = generator::space(problem, {.capability = 90});
-  for (generator::Config config : space) {
-    config.load = space.front().load;
-    if (config != space.front()) continue;
-    configs.clear();
-    for (int load = 0; load < 2; ++load) {
-      config.load = load;
-      configs.push_back(generator::to_text(config));
-    }
-  }
-  return configs;
-}
-
-Measurement final_of(const Problem& problem, const std::string& device, const std::string& config,
-                     double us) {
-  return {.key = {generator::key_text(problem), device},
-          .config = config,
-          .template_digest = generator::template_digest(problem.operation, tuner::variant_of(config)),
-          .compile_key = "of " + config,
-          .stage = cache::stage_of_finals,
-          .rows = problem.rows,
-          .bytes = generator::traffic(problem).total(),
-          .samples_us = std::vector<float>(15, static_cast<float>(us)),
-          .median_us = us,
-          .spread = 0.001,
-          .registers = 40,
-          .environment = {{"driver", "580.1"}, {"nvrtc", "13.0"}, {"uuid", "GPU-1"}, {"temperature_c", "41"}},
-          .created_at = "2030-01-02T03:04:05.000Z"};
-}
-
-const std::string device = "Some GPU|cc=90|sm=132", other_device = "Other GPU|cc=80|sm=108";
+const std::string other_device = "Other GPU|cc=80|sm=108";
 
 /// A copy that reaches 4000 GB/s, and softmax of two widths, of which the first reaches half of that.
 cache::Cache example_cache() {
@@ -114,11 +80,12 @@ TEST(Html, EscapesMarkupAndWhatIsNoText) {
 TEST(ReportPage, IsWellFormedAndShowsWinnersWithTheirShareOfTheCeiling) {
   const std::string page = page_of(report_on(example_cache()));
   const test::XmlContents contents = contents_of(page);
-  expect_parts(contents.text, {"Some GPU", "copy 4000 GB/s", "2000 GB/s", "50.0%", "3000 GB/s", "75.0%",
-                               configs_of(softmax_of(4096)).front(), "driver", "580.1", "temperature_c 41",
-                               "Speed over the columns", "What the axes do", "ce-tune explain"});
+  expect_parts(contents.text,
+               {"Some GPU", "copy 4000 GB/s", "2000 GB/s", "50.0%", "3000 GB/s", "75.0%",
+                configs_of(softmax_of(4096)).front(), "driver", "580.1", "temperature_c 41",
+                "Share of the ceiling over the columns", "What the axes do", "ce-tune explain"});
   EXPECT_EQ(contents.elements.at("details"), 3);
-  EXPECT_EQ(contents.elements.at("figure"), 1);
+  EXPECT_EQ(contents.elements.at("figure"), 2) << "shares and variants";
   EXPECT_EQ(contents.text.find("History"), std::string::npos);
   expect_parts(contents.text, {"3 problems. All was measured with the same software"});
 }
