@@ -255,6 +255,22 @@ TEST(ReportPage, GroupsChangesByTheirCauseWithTheWorstFirst) {
              "toolkit 13.0 to 13.1: 1 slower by 5.0%"});
 }
 
+TEST(ReportPage, NamesOfACauseOnlyWhatIsSuspect) {
+  const auto text_with = [](std::vector<std::string> suspects) {
+    ReportData report;
+    ReportedProblem& problem = report.devices.emplace_back().problems.emplace_back();
+    problem.periods.emplace_back().change = tuner::Finding{
+        .changes = {{"driver", "580.1", "590.2"}, {"templates", "block 12345678", "block 87654321"}},
+        .suspects = std::move(suspects)};
+    return causes_of(report).at(0).text;
+  };
+  EXPECT_EQ(text_with({"driver"}), "driver 580.1 to 590.2");
+  EXPECT_EQ(text_with({"driver", "templates"}), "driver 580.1 to 590.2 or templates");
+  EXPECT_EQ(text_with({"machine", "driver"}),
+            "the machine (its reference kernel moved, too) or driver 580.1 to 590.2");
+  EXPECT_EQ(text_with({}), "driver 580.1 to 590.2, templates") << "of what is the same, all that changed";
+}
+
 TEST(ReportPage, HasDevicesWithTroubleFirst) {
   cache::Cache cache = cache::Cache::in_memory();
   add_change(cache, softmax_of(4096), "A GPU|cc=90|sm=132", 1, "590.2");
