@@ -31,16 +31,40 @@ struct Timeline {
   std::vector<Population> populations;
 };
 
-std::vector<VariantTime> variants_of(const std::vector<tuner::Candidate>& ranking) {
+/// The winner's measurement that is most like another one: times of other stages, software, GPUs and days do not compare.
+const Measurement& winner_beside(const Measurement& other, const Measurement& winner,
+                                 const std::vector<Measurement>& measurements) {
+  const auto likeness = [&](const Measurement& measurement) {
+    int equal = measurement.stage == other.stage ? 1 : 0;
+    for (const char* name : {"driver", "nvrtc", "uuid"}) {
+      const auto its = measurement.environment.find(name), the_other = other.environment.find(name);
+      const bool has = its != measurement.environment.end();
+      equal +=
+          has == (the_other != other.environment.end()) && (!has || its->second == the_other->second) ? 1 : 0;
+    }
+    return std::tuple(equal, measurement.created_at == other.created_at);
+  };
+  const Measurement* nearest = &winner;
+  for (const Measurement& measurement : measurements)
+    if (measurement.config == winner.config && measurement.rows == other.rows && has_time(measurement) &&
+        measurement.outcome == cache::Outcome::measured &&
+        measurement.template_digest == winner.template_digest && likeness(measurement) > likeness(*nearest))
+      nearest = &measurement;
+  return *nearest;
+}
+
+std::vector<VariantTime> variants_of(const Known& known) {
+  const std::vector<tuner::Candidate>& ranking = known.decision->ranking;
   const Measurement& winner = ranking.front().measurement;
   std::vector<VariantTime> variants;
   for (const tuner::Candidate& candidate : ranking) {
+    const Measurement& its = candidate.measurement;
     const std::string_view name = generator::variant(candidate.config.variant).name;
-    const auto is_this = [&](const VariantTime& known) { return known.variant == name; };
-    if (candidate.measurement.rows != winner.rows || !has_time(candidate.measurement) || !has_time(winner) ||
+    const auto is_this = [&](const VariantTime& time) { return time.variant == name; };
+    if (its.rows != winner.rows || !has_time(its) || !has_time(winner) ||
         std::any_of(variants.begin(), variants.end(), is_this))
       continue;
-    variants.push_back({name, candidate.measurement.median_us / winner.median_us - 1});
+    variants.push_back({name, its.median_us / winner_beside(its, winner, known.measurements).median_us - 1});
   }
   return variants;
 }
@@ -62,7 +86,7 @@ ReportedProblem problem_from(const Known& known, const cache::KeySummary& summar
   reported.ranked = ranking.size();
   reported.best.assign(ranking.begin(),
                        ranking.begin() + static_cast<std::ptrdiff_t>(std::min(top, ranking.size())));
-  reported.variants = variants_of(ranking);
+  reported.variants = variants_of(known);
   reported.reason = known.decision->reason;
   reported.effects = tuner::axis_effects(known.measurements, *known.decision);
   const auto ceiling = ceilings.find(tuner::ceiling_kind(*known.problem));

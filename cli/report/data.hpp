@@ -36,7 +36,8 @@ struct ReportedPeriod {
 /// The fastest config of a variant, on as many rows as the winner.
 struct VariantTime {
   std::string_view variant;
-  double behind = 0;  ///< its time over the winner's, less 1
+  double behind =
+      0;  ///< its time over that of the winner under the same conditions, as far as there is one, less 1
 };
 
 struct ReportedProblem {

@@ -132,7 +132,7 @@ std::string cell_of(const ReportedProblem& reported, std::string_view variant) {
   const auto known = std::find_if(reported.variants.begin(), reported.variants.end(),
                                   [&](const VariantTime& time) { return time.variant == variant; });
   if (known == reported.variants.end()) return "<td></td>";
-  // The first is the winner's: a config that is timed again may be a little faster by chance.
+  // Screenings are rough: one may be a little faster than that of the winner by chance.
   const double behind = std::max(known->behind, 0.);
   const bool won = known == reported.variants.begin();
   return fmt::format("<td class=\"heat-{}\">{}</td>", won ? 0 : heat_of(behind),
@@ -222,6 +222,7 @@ std::vector<ChartMark> driver_marks(const Problems& problems, const Redaction& r
         if (!is_new) known->second = std::min(known->second, *at);
       }
   std::vector<ChartMark> marks;
+  marks.reserve(first.size());
   for (const auto& [driver, at] : first) marks.push_back({at, "driver " + redaction.text(driver)});
   std::stable_sort(marks.begin(), marks.end(), [](const auto& a, const auto& b) { return a.x < b.x; });
   if (!marks.empty()) marks.erase(marks.begin());
@@ -272,9 +273,11 @@ std::string shares_html(const Kinds& kinds) {
 
 std::string variants_html(const Kinds& kinds) {
   return figures("Variants",
-                 "How much longer the fastest config of each variant takes than the winner: of finals where "
-                 "there are any, "
-                 "else of screenings, which are rougher. An empty field was not measured.",
+                 "How much longer the fastest config of each variant takes than the winner, each timed in "
+                 "the same round and "
+                 "with the same software, if both were. Those of screenings are rougher than those of "
+                 "finals. An empty field "
+                 "was not measured.",
                  each(kinds, variant_figure), " wide");
 }
 

@@ -136,6 +136,28 @@ TEST(VariantFigure, SaysHowFarEachVariantIsBehindTheWinner) {
   EXPECT_EQ(all_of(html, "<td class=\"heat-6\">(100%|200%)</td>").size(), 2U);
 }
 
+TEST(VariantFigure, HoldsVariantsAgainstTheWinnerWithTheSameDriver) {
+  cache::Cache cache = cache::Cache::in_memory();
+  const Problem problem = softmax_of(4096);
+  std::vector<std::string> configs;
+  for (const generator::Config& config : generator::space(problem, {.capability = 90})) {
+    const std::string text = generator::to_text(config);
+    if (configs.empty() || tuner::variant_of(configs[0]) != tuner::variant_of(text)) configs.push_back(text);
+  }
+  // With the old driver the winner took 100 us and the other variant 130 us; with the new one the winner takes 200 us.
+  cache.add(std::vector{final_of(problem, device, configs.front(), 100),
+                        final_of(problem, device, configs.back(), 130)});
+  Measurement again = final_of(problem, device, configs.front(), 200);
+  again.environment["driver"] = "590.2";
+  again.created_at = "2030-02-03T04:05:06.000Z";
+  cache.add(again);
+  const ReportData report = report_of(cache, {.top = 8});
+  const std::vector<VariantTime>& variants = report.devices.at(0).problems.at(0).variants;
+  ASSERT_EQ(variants.size(), 2U);
+  EXPECT_EQ(variants[0].behind, 0);
+  EXPECT_NEAR(variants[1].behind, 0.3, 1e-9);
+}
+
 TEST(TimeFigure, HasALineForEachProblemAndAMarkForANewDriver) {
   cache::Cache cache = cache::Cache::in_memory();
   for (const std::int64_t columns : {4096, 8192})
