@@ -31,6 +31,14 @@ constexpr std::chrono::milliseconds look_again_after = 250ms;
 /// Before a problem is tuned that memory was too short for.
 constexpr std::chrono::seconds memory_again_after = 60s;
 
+/// Processes that begin within that time of each other may be ranks of one job.
+constexpr std::chrono::minutes ranks_begin_within = 10min;
+
+std::string recently() {
+  const auto since = std::chrono::system_clock::now() - ranks_begin_within;
+  return utc_text({.tv_sec = std::chrono::system_clock::to_time_t(since), .tv_nsec = 0});
+}
+
 /// Of a call that knows of none: no stream of its thread is captured.
 constexpr Stream no_stream = nullptr;
 
@@ -75,7 +83,7 @@ Chooser::Chooser(runtime::Device& device, cache::Cache& cache, const tuner::Sett
     : device_(device),
       cache_(cache),
       policy_(policy),
-      began_at_(utc_now()),
+      recent_(recently()),
       tuner_(device, cache, settings),
       background_([this](const Problem& problem, const std::stop_token& stop) {
         return tune_in_background(problem, stop);
@@ -309,11 +317,11 @@ Chooser::Known Chooser::known(const Problem& problem, Stream stream, Wanted want
 }
 
 /// Whether a search of this process may find a better one: that of what is known was cut short, or had too little memory.
-/// Of one that was cut short a moment ago, by a process that began together with this one, no better is expected.
+/// One that was cut short lately may be of a rank of the same job, which runs what it found: all ranks are to run the same.
 bool Chooser::is_to_go_on(const Problem& problem, const tuner::Decision& decision) const {
   if (!decision.pinned.empty()) return false;
   const cache::Measurement& winner = decision.winner.measurement;
-  return (!tuner::cut_short_by(winner).empty() && winner.created_at < began_at_) ||
+  return (!tuner::cut_short_by(winner).empty() && winner.created_at < recent_) ||
          tuner_.is_of_short_memory(problem, decision);
 }
 

@@ -81,7 +81,8 @@ class Chooser {
   runtime::Device& device_;
   cache::Cache& cache_;
   const Policy policy_;
-  const std::string began_at_;  ///< UTC, as the database has times
+  const std::string
+      recent_;  ///< UTC, as the database has times: searches cut short since then are not gone on with
   PlanTable plans_;
   Compiled compiled_;
 

@@ -5,6 +5,8 @@
 #include <random>
 #include <string>
 
+#include "tests/environment.hpp"
+
 namespace ce::test {
 namespace {
 
@@ -19,5 +21,9 @@ std::uint64_t chosen_seed(std::uint64_t otherwise) {
 
 std::uint64_t test_seed() { return chosen_seed(std::random_device()()); }
 std::uint64_t estimate_seed() { return chosen_seed(1); }
+
+bool is_drawn(std::uint64_t seed, std::size_t number, std::size_t parts) {
+  return is_required("CE_FULL_TESTS") || (seed + number) % parts == 0;
+}
 
 }  // namespace ce::test

@@ -62,6 +62,24 @@ def test_tune_takes_the_output_layer_of_a_model(database):
     ct.cross_entropy(logits, torch.zeros(3, dtype=torch.int64)).backward()
 
 
+def test_stats_count_what_the_process_did(database):
+    before = ct.stats()
+    ct.configure(policy="lookup")
+    logits = torch.randn(2, 77)
+    for _ in range(3):
+        ct.softmax(logits, 1)
+    ct.configure(policy="frozen")
+    with pytest.raises(ct.NotTuned):
+        ct.softmax(torch.randn(2, 78), 1)
+    after = ct.stats()
+    assert after.calls - before.calls == 4
+    assert after.known - before.known == 2
+    assert after.fallback - before.fallback == 1
+    assert after.compiled - before.compiled == 1
+    assert after.errors - before.errors == 1
+    assert after.tuned == before.tuned
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [

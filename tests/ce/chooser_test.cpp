@@ -4,9 +4,11 @@
 
 #include <atomic>
 #include <chrono>
+#include <ctime>
 #include <thread>
 #include <vector>
 
+#include "base/time.hpp"
 #include "ce/error.hpp"
 #include "ce/stats.hpp"
 #include "tests/ce/chooser_fixture.hpp"
@@ -178,6 +180,29 @@ TEST_F(ChooserTest, WaitsItsTurnHoweverLongTheSearchOfAnotherProblemTakes) {
   device.timers.open();
   second.join();
   EXPECT_EQ(tuned.origin, Origin::tuned);
+}
+
+/// All ranks of a job are to run the same kernel, also one that begins after the search of the first.
+TEST_F(ChooserTest, ASearchThatWasCutShortIsGoneOnWithOnlyLater) {
+  Chooser first(device, database, quick_settings(), Policy::tune);
+  const Choice winner = choose(first);
+  const cache::Key key = tuner::Tuner(device, database, quick_settings()).key(small_problem());
+  for (const int minutes : {0, 9, 11}) {
+    const std::time_t then = std::time(nullptr) - 60 * minutes;
+    cache::Cache later = cache::Cache::in_memory();
+    for (cache::Measurement measurement : database.measurements(key)) {
+      if (measurement.stage > 0)
+        measurement.environment["cut_short"] = "only 1 of 4 configs were ready in time";
+      measurement.created_at = utc_text({.tv_sec = then, .tv_nsec = 0});
+      later.add(measurement);
+    }
+    Chooser chooser(device, later, quick_settings(), Policy::tune);
+    const Choice choice = choose(chooser);
+    EXPECT_EQ(choice.origin, minutes < 10 ? Origin::database : Origin::tuned) << minutes << " minutes later";
+    if (minutes < 10) {
+      EXPECT_EQ(choice.config, winner.config);
+    }
+  }
 }
 
 TEST_F(ChooserTest, AnInterruptedTuningIsFinishedByTheNext) {

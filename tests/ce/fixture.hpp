@@ -129,7 +129,7 @@ class CrossEntropyCall {
 };
 
 /// A program of these tests is built for one device.
-[[nodiscard]] inline std::string tested_device() { return CE_TEST_DEVICE; }
+[[nodiscard]] std::string tested_device();
 
 /// A folder for the database. Where the program is built for a GPU: skipped without one, and with
 /// CE_REQUIRE_GPU=1 a failure.

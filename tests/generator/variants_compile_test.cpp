@@ -172,8 +172,8 @@ TEST(CompiledProblems, ReadWeightsInSharedMemoryByVectors) {
 class CompileForArchitecture : public testing::TestWithParam<int> {};
 
 /// With CE_FULL_TESTS the oldest, the newest and the first with clusters see every operation of every variant, the others,
-/// which speak the language of one of these, a third of them. Else the first with clusters sees half of them, and
-/// each option once, and the others a sixth.
+/// which speak the language of one of these, a third of them. Else the first with clusters sees a fourth of them, and
+/// each option once, and the others a twelfth.
 TEST_P(CompileForArchitecture, EveryVariant) {
   const int capability = GetParam();
   const runtime::cuda::Nvrtc* nvrtc = runtime::cuda::Nvrtc::shared().nvrtc.get();
@@ -205,7 +205,7 @@ TEST_P(CompileForArchitecture, EveryVariant) {
   compiler.expect_compiles(linear_divisor({.probabilities = true}));
   const bool is_full = test::is_required("CE_FULL_TESTS");
   const bool sees_all = capability == 90 || capability == 75 || capability == supported.back();
-  const std::size_t step = is_full ? (sees_all ? 1 : 3) : (capability == 90 ? 2 : 6);
+  const std::size_t step = is_full ? (sees_all ? 1 : 3) : (capability == 90 ? 4 : 12);
   std::size_t turn = static_cast<std::size_t>(std::ranges::find(supported, capability) - supported.begin());
   std::set<std::string> shown;
   for (const Variant& variant : variants()) {

@@ -38,6 +38,7 @@ std::vector<Case> of_few_rows(std::vector<Case> cases) {
   return cases;
 }
 
+/// A third of the array, or with CE_FULL_TESTS all of one that shows every option with every dtype.
 class EveryVariant : public HostNumerics, public testing::WithParamInterface<std::string_view> {};
 
 TEST_P(EveryVariant, CoveringArray) {
@@ -54,7 +55,10 @@ TEST_P(EveryVariant, CoveringArray) {
       const std::string shown = covers == Covers::options ? word : fmt::format("{} {}", word, name(dtype));
       EXPECT_TRUE(seen.contains(shown)) << shown;
     }
-  check(cases);
+  std::vector<Case> drawn;
+  for (std::size_t i = 0; i < cases.size(); ++i)
+    if (is_drawn(seed, i, 3)) drawn.push_back(cases[i]);
+  check(drawn);
 }
 
 INSTANTIATE_TEST_SUITE_P(HostNumerics, EveryVariant, testing::ValuesIn(variants_of_rows()),

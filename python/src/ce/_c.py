@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from ctypes import POINTER, Structure, c_char_p, c_double, c_float, c_int32, c_int64, c_size_t, c_void_p
+from ctypes import POINTER, Structure, c_char_p, c_double, c_float, c_int32, c_int64, c_size_t, c_uint64, c_void_p
 from typing import Any
 
 from ce import _files
@@ -67,6 +67,12 @@ class ContextOptions(Sized):
 
     def __init__(self, **values: Any) -> None:
         super().__init__(**{"tuning_seconds": -1.0, "capture_bytes": 8 << 20, **values})
+
+
+class Stats(Sized):
+    _fields_ = [("struct_size", c_size_t)] + [
+        (name, c_uint64) for name in ("calls", "known", "tuned", "fallback", "compiled", "waited", "errors")
+    ]
 
 
 class ErrorDetails(Sized):
@@ -210,6 +216,7 @@ def library() -> ctypes.CDLL:
     loaded.ce_context_create.argtypes = [POINTER(ContextOptions), POINTER(c_void_p)]
     loaded.ce_context_destroy.argtypes = [c_void_p]
     loaded.ce_context_destroy.restype = None
+    loaded.ce_get_stats.argtypes = [POINTER(Stats)]
     loaded.ce_check.argtypes = [c_void_p, c_void_p, POINTER(BadTargets)]
     loaded.ce_check_all.argtypes = [c_void_p, POINTER(BadTargets)]
     loaded.ce_compiled.argtypes = [c_void_p, POINTER(c_int32)]

@@ -29,10 +29,12 @@ from ce._contexts import (
     stream_handle,
 )
 from ce._dlpack import Array
+from ce._stats import Stats, stats
 
 __all__ = [
     "Context",
     "NotTuned",
+    "Stats",
     "check",
     "cross_entropy",
     "cross_entropy_backward",
@@ -40,6 +42,7 @@ __all__ = [
     "log_softmax_backward",
     "softmax",
     "softmax_backward",
+    "stats",
 ]
 
 NotTuned = _c.NotTuned

@@ -10,6 +10,7 @@ torch. The same operators without Python around them are ``torch.ops.ce.*``.
 """
 
 from ce._c import NotTuned
+from ce._stats import Stats, stats
 from ce.torch import _registrations, _vocab_parallel
 from ce.torch._patch import patch, unpatch
 from ce.torch._settings import configure, restore
@@ -30,6 +31,7 @@ __all__ = [
     "LogSoftmax",
     "NotTuned",
     "Softmax",
+    "Stats",
     "VocabParallelOutput",
     "check",
     "configure",
@@ -42,6 +44,7 @@ __all__ = [
     "restore",
     "selective_log_softmax",
     "softmax",
+    "stats",
     "tune",
     "unpatch",
     "vocab_parallel_cross_entropy",
