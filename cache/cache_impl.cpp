@@ -64,7 +64,7 @@ void Cache::Impl::end_refusal() {
 }
 
 void Cache::Impl::deliver() {
-  on_store(Use::write, [&](Store& target) { target.merge(std::array{refused.get()}, true); });
+  on_store(Use::write, [&](Store& target) { target.merge(std::array{refused.get()}, true, Triggers::on); });
   end_refusal();
 }
 

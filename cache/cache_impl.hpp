@@ -119,7 +119,7 @@ void Cache::Impl::write(Action action) {
   try {
     if (refused == nullptr || std::chrono::steady_clock::now() >= retry_at) {
       on_store(Use::write, [&](Store& target) {
-        if (refused != nullptr) target.merge(std::array{refused.get()}, true);
+        if (refused != nullptr) target.merge(std::array{refused.get()}, true, Triggers::on);
         action(target);
       });
       wrote = true;

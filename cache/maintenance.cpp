@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <compare>
 #include <ostream>
+#include <tuple>
 #include <utility>
 
 #include "cache/codec.hpp"
@@ -51,23 +51,24 @@ void expect_possible_in(const fs::path& file, const Measurement& measurement) {
   }
 }
 
-struct Line {
-  std::string created_at, identity, text;
-
-  friend auto operator<=>(const Line&, const Line&) = default;
-};
-
-/// In the order of an export.
-std::vector<Line> lines_of(const std::vector<Measurement>& list) {
-  std::vector<Line> lines;
-  lines.reserve(list.size());
-  for (const Measurement& measurement : list) {
-    std::string text = to_json(measurement);
-    std::string identity = identity_of_line(text);
-    lines.push_back({measurement.created_at, std::move(identity), std::move(text)});
+/// What is chosen of them, with its lines.
+std::vector<Store::Recorded> select(std::vector<Store::Recorded> list,
+                                    const Maintenance::Selection& selection) {
+  if (!selection) return list;
+  std::vector<Measurement> measurements;
+  measurements.reserve(list.size());
+  for (Store::Recorded& one : list) measurements.push_back(std::move(one.measurement));
+  std::vector<Store::Recorded> chosen;
+  for (Measurement& measurement : selection(std::move(measurements))) {
+    std::string line = to_json(measurement);
+    std::string identity = identity_of_line(line);
+    chosen.push_back({std::move(measurement), std::move(identity), std::move(line)});
   }
-  std::sort(lines.begin(), lines.end());
-  return lines;
+  return chosen;
+}
+
+bool comes_before_in_export(const Store::Recorded& a, const Store::Recorded& b) {
+  return std::tie(a.measurement.created_at, a.identity) < std::tie(b.measurement.created_at, b.identity);
 }
 
 }  // namespace
@@ -121,7 +122,7 @@ std::vector<Store::Copied> Maintenance::merge(std::span<const Maintenance> other
   for (const Maintenance& other : others) stores.push_back(other.store_.get());
   return run([&] {
     try {
-      return store_->merge(stores, with_binaries);
+      return store_->merge(stores, with_binaries, Triggers::off);
     } catch (const NotReadable& error) {
       rethrow(others[error.number()].path_, error);
     }
@@ -139,10 +140,10 @@ Maintenance::Written Maintenance::write_lines(std::ostream& out, const Selection
     };
     ExportWriter writer(out);
     for (const KeySummary& summary : store_->keys()) {
-      std::vector<Measurement> list = store_->measurements(summary.key);
-      if (selection) list = selection(std::move(list));
-      std::erase_if(list, is_left_out);
-      for (const Line& line : lines_of(list)) writer.add(line.text, line.identity);
+      std::vector<Store::Recorded> list = select(store_->recorded(summary.key), selection);
+      std::erase_if(list, [&](const Store::Recorded& one) { return is_left_out(one.measurement); });
+      std::sort(list.begin(), list.end(), comes_before_in_export);
+      for (const Store::Recorded& one : list) writer.add(one.line, one.identity);
       written.measurements += static_cast<std::int64_t>(list.size());
     }
     writer.end();

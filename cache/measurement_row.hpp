@@ -16,6 +16,9 @@ namespace ce::cache {
 [[nodiscard]] std::string measurement_columns(std::string_view problem = "p.text",
                                               std::string_view device = "d.text");
 
+/// Where the identity stands: behind those.
+inline constexpr int identity_column = 17;
+
 /// Those tables, joined, with keys AS k.
 inline constexpr std::string_view measurement_tables = R"sql(
   measurements AS m
@@ -28,9 +31,11 @@ inline constexpr std::string_view measurement_tables = R"sql(
 /// \throws std::exception where the environment is no JSON
 [[nodiscard]] Measurement read_measurement(const Query& row);
 
-/// The same with its identity in the column after those.
+/// The same with its identity in identity_column.
 /// \throws SQLite::Exception with SQLITE_CORRUPT where it is not what was written
 [[nodiscard]] Measurement read_whole_measurement(const Query& row);
+/// \param line  becomes to_json() of it
+[[nodiscard]] Measurement read_whole_measurement(const Query& row, std::string& line);
 
 /// Whether read_whole_measurement() would return.
 [[nodiscard]] bool is_whole(const Query& row);

@@ -41,15 +41,26 @@ class Query {
   }
 
   [[nodiscard]] std::string text(int column) const { return statement_.getColumn(column).getString(); }
+  /// As long as the row is the present one.
+  [[nodiscard]] std::string_view text_view(int column) const {
+    const SQLite::Column value = statement_.getColumn(column);
+    const char* text = value.getText();
+    return {text, static_cast<std::size_t>(value.getBytes())};
+  }
+  /// As long as the row is the present one.
+  [[nodiscard]] std::span<const std::byte> blob_view(int column) const {
+    const SQLite::Column value = statement_.getColumn(column);
+    const auto* data = static_cast<const std::byte*>(value.getBlob());
+    return {data, data == nullptr ? 0 : static_cast<std::size_t>(value.getBytes())};
+  }
   [[nodiscard]] std::int64_t integer(int column) const { return statement_.getColumn(column).getInt64(); }
   [[nodiscard]] double real(int column) const {
     const SQLite::Column value = statement_.getColumn(column);
     return value.isNull() ? std::numeric_limits<double>::quiet_NaN() : value.getDouble();
   }
   [[nodiscard]] Bytes blob(int column) const {
-    const SQLite::Column value = statement_.getColumn(column);
-    const auto* data = static_cast<const std::byte*>(value.getBlob());
-    return data == nullptr ? Bytes{} : Bytes(data, data + value.getBytes());
+    const std::span<const std::byte> bytes = blob_view(column);
+    return {bytes.begin(), bytes.end()};
   }
 
  private:

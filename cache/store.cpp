@@ -10,12 +10,13 @@
 #include <sqlite3.h>
 
 #include <algorithm>
-#include <set>
+#include <tuple>
 #include <utility>
 
 #include "base/digest.hpp"
 #include "base/log.hpp"
 #include "base/time.hpp"
+#include "cache/bulk_insert.hpp"
 #include "cache/codec.hpp"
 #include "cache/measurement_row.hpp"
 #include "cache/not_readable.hpp"
@@ -26,18 +27,42 @@
 namespace ce::cache {
 namespace {
 
-std::string select_measurements(std::string_view which) {
-  return fmt::format("SELECT {}, m.identity FROM {} WHERE {}", measurement_columns(), measurement_tables,
-                     which);
+/// Of the key with the number ?1 and the texts ?2 and ?3. The texts are not read: the identity tells whether the row is
+/// of them. In no order: SQLite would sort all that they say.
+std::string select_of_key(std::string_view which) {
+  return fmt::format(R"sql(
+    SELECT {}, m.identity, m.id FROM measurements AS m JOIN environments AS e ON e.id = m.environment_id
+    WHERE m.key_id = ?1 AND {})sql",
+                     measurement_columns("?2", "?3"), which);
 }
 
-/// Of the key with the texts ?2 and ?3 and the number ?4. The texts are not read: the identity tells whether the row is
-/// of them.
-std::string select_row_of_key() {
-  return fmt::format(R"sql(
-    SELECT {}, m.identity FROM measurements AS m JOIN environments AS e ON e.id = m.environment_id
-    WHERE m.id = ?1 AND m.key_id = ?4)sql",
-                     measurement_columns("?2", "?3"));
+constexpr int id_column = identity_column + 1;
+
+Measurement read_row(const Query& row, const Measurement* /*which*/) { return read_whole_measurement(row); }
+
+Store::Recorded read_row(const Query& row, const Store::Recorded* /*which*/) {
+  Store::Recorded recorded;
+  recorded.measurement = read_whole_measurement(row, recorded.line);
+  recorded.identity = row.text(identity_column);
+  return recorded;
+}
+
+const std::string& time_of(const Measurement& measurement) { return measurement.created_at; }
+const std::string& time_of(const Store::Recorded& recorded) { return recorded.measurement.created_at; }
+
+/// Oldest first; of one moment in the order of their rows.
+template <class Row>
+std::vector<Row> in_order(std::vector<std::pair<std::int64_t, Row>> rows) {
+  std::vector<std::pair<std::int64_t, Row>*> order;
+  order.reserve(rows.size());
+  for (auto& row : rows) order.push_back(&row);
+  std::sort(order.begin(), order.end(), [](const auto* a, const auto* b) {
+    return std::tie(time_of(a->second), a->first) < std::tie(time_of(b->second), b->first);
+  });
+  std::vector<Row> list;
+  list.reserve(rows.size());
+  for (auto* row : order) list.push_back(std::move(row->second));
+  return list;
 }
 
 // By its texts, and where they lead to none, by its name ?3: what an index has lost is in another one. That is asked only
@@ -102,11 +127,9 @@ class FoundKey {
 
 Store::Store(std::unique_ptr<SQLite::Database> database)
     : database_(std::move(database)),
-      select_of_key_(select_measurements("p.text = ?1 AND d.text = ?2 ORDER BY m.created_at, m.id")),
-      select_history_(
-          select_measurements("p.text = ?1 AND d.text = ?2 AND (m.stage <> 0 OR m.outcome = 'quarantined') "
-                              "ORDER BY m.created_at, m.id")),
-      select_row_(select_row_of_key()),
+      select_of_key_(select_of_key("TRUE")),
+      select_history_(select_of_key("(m.stage <> 0 OR m.outcome = 'quarantined')")),
+      select_row_(select_of_key("m.id = ?4")),
       next_final_(select_next_finalist("TRUE")),
       next_finalist_(select_next_finalist(no_quarantine_later)) {
   for (const std::string_view sql :
@@ -136,49 +159,23 @@ SQLite::Statement& Store::prepared(std::string_view sql) {
   return *found->second;
 }
 
-bool Store::insert(const Measurement& m) {
-  const std::string environment = encode_environment(m.environment.map());
-  const std::string environment_digest = digest({environment});
-  Query(prepared("INSERT INTO problems (text) VALUES (?1) ON CONFLICT (text) DO NOTHING"), m.key.problem)
-      .run();
-  Query(prepared("INSERT INTO device_models (text) VALUES (?1) ON CONFLICT (text) DO NOTHING"), m.key.device)
-      .run();
-  Query(prepared("INSERT INTO environments (digest, json) VALUES (?1, ?2) ON CONFLICT (digest) DO NOTHING"),
-        environment_digest, environment)
-      .run();
-  Query(prepared(R"sql(
-          INSERT INTO keys (name, problem_id, device_model_id)
-          SELECT ?1, p.id, d.id FROM problems AS p, device_models AS d WHERE p.text = ?2 AND d.text = ?3
-          ON CONFLICT (problem_id, device_model_id) DO NOTHING)sql"),
-        m.key.id(), m.key.problem, m.key.device)
-      .run();
-  Query(prepared(R"sql(
-          INSERT INTO measurements (key_id, config, template_digest, compile_key, outcome, reason, stage, rows,
-            bytes, samples_us, median_us, spread, registers, local_bytes, environment_id, created_at, identity)
-          SELECT k.id, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, e.id, ?17, ?18
-          FROM keys AS k
-          JOIN problems AS p ON p.id = k.problem_id
-          JOIN device_models AS d ON d.id = k.device_model_id
-          JOIN environments AS e ON e.digest = ?3
-          WHERE p.text = ?1 AND d.text = ?2
-          ON CONFLICT (identity) DO NOTHING)sql"),
-        m.key.problem, m.key.device, environment_digest, m.config, m.template_digest, m.compile_key,
-        name(m.outcome), m.reason, m.stage, m.rows, m.bytes,
-        std::span<const std::byte>(encode_samples(m.samples_us)), m.median_us, m.spread, m.registers,
-        m.local_bytes, m.created_at, identity_of(m, environment))
-      .run();
-  return database_->getChanges() > 0;
+template <class Row>
+std::vector<Row> Store::read(const Key& key, const std::string& select) {
+  const FoundKey found(prepared(select_key), key);
+  if (found.id() == 0) return {};
+  expect_whole(found.id());
+  std::vector<std::pair<std::int64_t, Row>> rows;
+  Query query(prepared(select), found.id(), key.problem, key.device);
+  while (query.next())
+    rows.emplace_back(query.integer(id_column), read_row(query, static_cast<const Row*>(nullptr)));
+  return in_order(std::move(rows));
 }
 
 std::vector<Measurement> Store::measurements(const Key& key) {
-  std::vector<Measurement> list;
-  const FoundKey found(prepared(select_key), key);
-  if (found.id() == 0) return list;
-  expect_whole(found.id());
-  Query query(prepared(select_of_key_), key.problem, key.device);
-  while (query.next()) list.push_back(read_whole_measurement(query));
-  return list;
+  return read<Measurement>(key, select_of_key_);
 }
+
+std::vector<Store::Recorded> Store::recorded(const Key& key) { return read<Recorded>(key, select_of_key_); }
 
 std::vector<std::string> Store::identities(const Key& key) {
   std::vector<std::string> list;
@@ -189,18 +186,8 @@ std::vector<std::string> Store::identities(const Key& key) {
 }
 
 std::vector<Measurement> Store::history(const Key& key) {
-  std::vector<Measurement> list;
-  bool has_final = false;
-  {
-    const FoundKey found(prepared(select_key), key);
-    if (found.id() == 0) return list;
-    expect_whole(found.id());
-    Query query(prepared(select_history_), key.problem, key.device);
-    while (query.next()) {
-      list.push_back(read_whole_measurement(query));
-      has_final = has_final || list.back().stage > 0;
-    }
-  }
+  std::vector<Measurement> list = read<Measurement>(key, select_history_);
+  const bool has_final = std::any_of(list.begin(), list.end(), [](const auto& m) { return m.stage > 0; });
   return has_final ? list : measurements(key);
 }
 
@@ -243,7 +230,7 @@ std::optional<Measurement> Store::final_of(const Key& key, std::span<const std::
   std::vector<Finalist> list = finalists(found.id(), digests);
   const Finalist* chosen = choose(list);
   if (chosen == nullptr) return std::nullopt;
-  Query row(prepared(select_row_), chosen->row, key.problem, key.device, found.id());
+  Query row(prepared(select_row_), found.id(), key.problem, key.device, chosen->row);
   if (!row.next()) throw SQLite::Exception("an index names a measurement that is not there", SQLITE_CORRUPT);
   Measurement measurement = read_whole_measurement(row);
   if (measurement.config != chosen->config || measurement.template_digest != chosen->template_digest ||
@@ -341,26 +328,28 @@ std::optional<Bytes> Store::binary(const std::string& compile_key) {
 }
 
 std::int64_t Store::add(std::span<const Measurement> list) {
-  return add([&](const std::function<void(Measurement &&)>& add_one) {
+  const auto source = [&](const std::function<void(Measurement &&)>& add_one) {
     for (Measurement measurement : list) add_one(std::move(measurement));
-  });
+  };
+  return add(source, Triggers::on);
 }
 
-std::int64_t Store::add(const Source& source) {
+std::int64_t Store::add(const Source& source) { return add(source, Triggers::off); }
+
+std::int64_t Store::add(const Source& source, Triggers triggers) {
   SQLite::Transaction transaction(*database_, SQLite::TransactionBehavior::IMMEDIATE);
   std::int64_t added = 0;
-  std::set<std::pair<std::string, std::string>> keys;
-  source([&](const Measurement& measurement) {
-    added += insert(measurement);
-    keys.emplace(measurement.key.problem, measurement.key.device);
-  });
-  for (const auto& [problem, device] : keys)
-    expect_whole(FoundKey(prepared(select_key), {.problem = problem, .device = device}).id());
+  {
+    BulkInsert insert(*database_, triggers);
+    source(
+        [&](const Measurement& measurement) { added += insert.add(measurement, identity_of(measurement)); });
+    insert.finish();
+  }
   transaction.commit();
   return added;
 }
 
-/// All that was added must be found: where a page of an index is damaged, rows of a key can be out of reach.
+/// Where a page of an index is damaged, rows of a key can be out of reach.
 void Store::expect_whole(std::int64_t key_id) {
   Query query(prepared(R"sql(
     SELECT measurements, (SELECT COUNT(*) FROM measurements AS m WHERE m.key_id = ?1)
@@ -374,9 +363,11 @@ void Store::expect_readable_binaries() {
   for (Query query(prepared(select_binary_names)); query.next();) static_cast<void>(binary(query.text(0)));
 }
 
-std::vector<Store::Copied> Store::merge(std::span<Store* const> others, bool with_binaries) {
+std::vector<Store::Copied> Store::merge(std::span<Store* const> others, bool with_binaries,
+                                        Triggers triggers) {
   std::vector<Copied> all;
   SQLite::Transaction transaction(*database_, SQLite::TransactionBehavior::IMMEDIATE);
+  std::optional<BulkInsert> insert(std::in_place, *database_, triggers);
   for (Store* other : others) {
     const auto read = [&](const auto& what) {
       try {
@@ -387,8 +378,8 @@ std::vector<Store::Copied> Store::merge(std::span<Store* const> others, bool wit
     };
     Copied copied;
     for (const KeySummary& summary : read([&] { return other->keys(); }))
-      for (const Measurement& measurement : read([&] { return other->measurements(summary.key); }))
-        copied.measurements += insert(measurement);
+      for (const Recorded& one : read([&] { return other->recorded(summary.key); }))
+        copied.measurements += insert->add(one.measurement, one.identity);
     if (with_binaries) {
       Query query(other->prepared(select_binary_names));
       while (read([&] { return query.next(); }))
@@ -399,6 +390,8 @@ std::vector<Store::Copied> Store::merge(std::span<Store* const> others, bool wit
     for (const Pin& pin : read([&] { return other->pins(); })) insert_pin(pin);
     all.push_back(copied);
   }
+  insert->finish();
+  insert.reset();
   transaction.commit();
   return all;
 }

@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cache/bulk_insert.hpp"
 #include "cache/measurement.hpp"
 
 namespace SQLite {
@@ -38,8 +39,15 @@ class Store {
   Store& operator=(const Store&) = delete;
   ~Store();
 
+  /// A measurement with what tells it apart, and to_json() of it.
+  struct Recorded {
+    Measurement measurement;
+    std::string identity, line;
+  };
+
   /// Oldest first.
   [[nodiscard]] std::vector<Measurement> measurements(const Key& key);
+  [[nodiscard]] std::vector<Recorded> recorded(const Key& key);
   /// The same without what was only screened, where there are finals.
   [[nodiscard]] std::vector<Measurement> history(const Key& key);
   /// Of all its measurements.
@@ -64,7 +72,7 @@ class Store {
 
   /// In one transaction; what it has already is not added again. \returns how many of them were new
   std::int64_t add(std::span<const Measurement> list);
-  /// All that `source` hands over, one after the other; none where it throws.
+  /// All that `source` hands over, one after the other; none where it throws. For a million of them, see Triggers::off.
   using Source = std::function<void(const std::function<void(Measurement&&)>& add)>;
   std::int64_t add(const Source& source);
 
@@ -74,9 +82,10 @@ class Store {
   /// Reads all binaries that merge() would.
   void expect_readable_binaries();
   /// Adds all of the measurements of other stores, and their binaries that are whole, in one transaction.
+  /// \param triggers  off where it may be a million
   /// \returns what of each was new
   /// \throws NotReadable where one of the others is what fails
-  std::vector<Copied> merge(std::span<Store* const> others, bool with_binaries);
+  std::vector<Copied> merge(std::span<Store* const> others, bool with_binaries, Triggers triggers);
 
   struct Pruned {
     std::int64_t measurements = 0, binaries = 0;
@@ -122,12 +131,12 @@ class Store {
   [[nodiscard]] std::string damaged_schema();
   /// \throws SQLite::Exception(SQLITE_IOERR) where a part of the file or its log cannot be read
   void expect_all_bytes();
+  std::int64_t add(const Source& source, Triggers triggers);
   [[nodiscard]] SQLite::Statement& prepared(std::string_view sql);
   [[nodiscard]] std::vector<Finalist> finalists(std::int64_t key_id, std::span<const std::string> digests);
   [[nodiscard]] std::optional<std::vector<Finalist>> finalists(const std::string& sql, std::int64_t key_id,
                                                                std::span<const std::string> digests,
                                                                std::string_view after);
-  bool insert(const Measurement& measurement);
   [[nodiscard]] bool has_pins();
   bool insert_pin(const Pin& pin);
   /// \throws SQLite::Exception(SQLITE_CORRUPT)
@@ -138,6 +147,8 @@ class Store {
   std::unique_ptr<SQLite::Database> database_;
   /// By the text. Declared after the database: statements must go first.
   std::map<std::string, std::unique_ptr<SQLite::Statement>, std::less<>> statements_;
+  template <class Row>
+  [[nodiscard]] std::vector<Row> read(const Key& key, const std::string& select);
   const std::string select_of_key_, select_history_, select_row_, next_final_, next_finalist_;
 };
 

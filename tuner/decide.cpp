@@ -31,31 +31,51 @@ std::string current_digest(std::string_view config, generator::Operation operati
 }
 
 /// What the key of measurements says of which configs can be theirs.
-struct Possible {
-  std::optional<generator::Problem> problem;
-  std::optional<runtime::Model> model;
-
+class Possible {
+ public:
   explicit Possible(const cache::Key& key)
-      : problem(problem_of(key)), model(runtime::parse_model_key(key.device)) {}
+      : key_(key), problem_(problem_of(key)), model_(runtime::parse_model_key(key.device)) {}
+
+  /// Whoever looks at a database asks of one key again and again.
+  [[nodiscard]] static Possible& of(const cache::Key& key) {
+    thread_local std::optional<Possible> last;
+    if (!last || !(last->key_ == key)) last.emplace(key);
+    return *last;
+  }
 
   /// The config that a text names. Nothing for what only a damaged or edited database, or an import, holds: texts that are
   /// no config, configs that no search tries for the problem on the device. Where the key cannot be read, only the text is
   /// looked at.
-  [[nodiscard]] std::optional<generator::Config> config_of(std::string_view text, std::int64_t rows) const {
+  [[nodiscard]] const std::optional<generator::Config>& config_of(const std::string& text,
+                                                                  std::int64_t rows) {
+    const auto [known, is_new] = known_.try_emplace({text, rows});
+    if (is_new) known->second = find_config(text, rows);
+    return known->second;
+  }
+
+ private:
+  [[nodiscard]] std::optional<generator::Config> find_config(std::string_view text, std::int64_t rows) const {
     try {
       generator::Config config = generator::parse_config(text);
-      if (!problem || !model) return config;
+      if (!problem_ || !model_) return config;
       // A key stands for many numbers of rows, and for some of them a constraint may not hold.
-      generator::Problem timed = *problem;
+      generator::Problem timed = *problem_;
       if (rows > 0) timed.rows = rows;
-      const generator::Limits limits = limits_of(*model);
-      if (!generator::why_not(config, timed, limits) || !generator::why_not(config, *problem, limits))
+      const generator::Limits limits = limits_of(*model_);
+      if (!generator::why_not(config, timed, limits) || !generator::why_not(config, *problem_, limits))
         return config;
     } catch (const InvalidArgument&) {
     }
     return std::nullopt;
   }
+
+  cache::Key key_;
+  std::optional<generator::Problem> problem_;
+  std::optional<runtime::Model> model_;
+  std::map<std::pair<std::string, std::int64_t>, std::optional<generator::Config>> known_;
 };
+
+using Counting = std::map<std::string_view, const cache::Measurement*>;
 
 /// Whether times can be held against each other: of screenings those of as many rows, of finals those of one final. Another
 /// process, GPU or day may be some percent faster all in all, and has other runners-up.
@@ -121,7 +141,7 @@ std::string lead_of(const cache::Measurement& winner, const std::vector<cache::F
 
 /// Finals of searches that did not come to their end, where another of as many rows did: what they timed was too little,
 /// or in doubt.
-void leave_out_superseded(std::map<std::string, const cache::Measurement*>& counting) {
+void leave_out_superseded(Counting& counting) {
   const auto is_final = [](const cache::Measurement* m) { return m != nullptr && m->stage > 0; };
   std::int64_t most_rows = 0;
   for (const auto& [config, measurement] : counting)
@@ -130,6 +150,51 @@ void leave_out_superseded(std::map<std::string, const cache::Measurement*>& coun
   for (auto& [config, measurement] : counting)
     if (is_final(measurement) && measurement->rows <= most_rows && !unfinished_because(*measurement).empty())
       measurement = nullptr;
+}
+
+std::string_view variant_in(std::string_view config) { return config.substr(0, config.find('/')); }
+
+/// What of a key's measurements counts, by config, and its configs, best first; no configs where nothing counts.
+struct Ranked {
+  Counting counting;
+  std::vector<cache::Finalist> ranking;
+  bool tied = false;
+};
+
+/// \param measurements  a range of pointers
+template <class Pointers>
+Ranked rank_all(const Pointers& measurements, const std::map<std::string, std::string>& digests) {
+  Ranked ranked;
+  Counting& counting = ranked.counting;
+  for (const cache::Measurement* measurement : measurements) {
+    const auto digest = std::find_if(digests.begin(), digests.end(), [&](const auto& one) {
+      return one.first == variant_in(measurement->config);
+    });
+    if (digest == digests.end() || measurement->template_digest != digest->second) continue;
+    const cache::Measurement*& counted = counting[measurement->config];
+    // A later quarantine withdraws what was measured before.
+    if (measurement->outcome != cache::Outcome::measured)
+      counted = nullptr;
+    else if (!std::isnan(measurement->median_us) &&
+             (counted == nullptr || counts_more(*measurement, *counted)))
+      counted = measurement;
+  }
+  for (auto& [text, measurement] : counting)
+    if (measurement != nullptr &&
+        !Possible::of(measurement->key).config_of(measurement->config, measurement->rows))
+      measurement = nullptr;
+  leave_out_superseded(counting);
+  for (const auto& [config, measurement] : counting)
+    if (measurement != nullptr)
+      ranked.ranking.push_back({.config = measurement->config,
+                                .template_digest = measurement->template_digest,
+                                .stage = measurement->stage,
+                                .rows = measurement->rows,
+                                .median_us = measurement->median_us,
+                                .registers = measurement->registers,
+                                .created_at = measurement->created_at});
+  if (!ranked.ranking.empty()) ranked.tied = rank(ranked.ranking);
+  return ranked;
 }
 
 std::string reason_of(const cache::Measurement& winner, const std::vector<cache::Finalist>& ranking,
@@ -143,10 +208,12 @@ std::string reason_of(const cache::Measurement& winner, const std::vector<cache:
 
 }  // namespace
 
-std::string doubt_of(const cache::Measurement& measurement) {
+namespace {
+
+std::string doubt_in(const cache::Environment& all) {
   const auto environment = [&](const char* name) -> std::string {
-    const auto found = measurement.environment.find(name);
-    return found == measurement.environment.end() ? "" : found->second;
+    const auto found = all.find(name);
+    return found == all.end() ? "" : found->second;
   };
   std::string doubt = environment("disturbance");
   const auto add = [&doubt](const std::string& reason) { doubt += (doubt.empty() ? "" : "; ") + reason; };
@@ -163,12 +230,25 @@ std::string doubt_of(const cache::Measurement& measurement) {
   return doubt;
 }
 
+}  // namespace
+
+std::string doubt_of(const cache::Measurement& measurement) {
+  // Measurements of one final come one after the other, and share theirs.
+  thread_local cache::Environment last;
+  thread_local std::string doubt;
+  if (!(last == measurement.environment)) {
+    doubt = doubt_in(measurement.environment);
+    last = measurement.environment;
+  }
+  return doubt;
+}
+
 bool is_current(const cache::Measurement& measurement, generator::Operation operation) {
   const std::string current = current_digest(measurement.config, operation);
   return !current.empty() && measurement.template_digest == current;
 }
 
-std::string variant_of(std::string_view config) { return std::string(config.substr(0, config.find('/'))); }
+std::string variant_of(std::string_view config) { return std::string(variant_in(config)); }
 
 std::string first_line(std::string_view text) { return std::string(text.substr(0, text.find('\n'))); }
 
@@ -217,48 +297,27 @@ std::optional<Decision> decide(std::span<const cache::Measurement> measurements,
 
 std::optional<Decision> decide(std::span<const cache::Measurement> measurements,
                                const std::map<std::string, std::string>& digests) {
-  std::map<std::string, const cache::Measurement*> counting;
-  for (const cache::Measurement& measurement : measurements) {
-    const auto digest = digests.find(variant_of(measurement.config));
-    if (digest == digests.end() || measurement.template_digest != digest->second) continue;
-    const cache::Measurement*& counted = counting[measurement.config];
-    // A later quarantine withdraws what was measured before.
-    if (measurement.outcome != cache::Outcome::measured)
-      counted = nullptr;
-    else if (!std::isnan(measurement.median_us) && (counted == nullptr || counts_more(measurement, *counted)))
-      counted = &measurement;
-  }
-
-  std::optional<Possible> possible;
-  std::map<std::string, generator::Config> configs;
-  for (auto& [text, measurement] : counting) {
-    if (measurement == nullptr) continue;
-    if (!possible) possible.emplace(measurement->key);
-    if (auto config = possible->config_of(text, measurement->rows))
-      configs.emplace(text, *std::move(config));
-    else
-      measurement = nullptr;
-  }
-  leave_out_superseded(counting);
-  std::vector<cache::Finalist> ranking;
-  for (const auto& [config, measurement] : counting)
-    if (measurement != nullptr)
-      ranking.push_back({.config = config,
-                         .template_digest = measurement->template_digest,
-                         .stage = measurement->stage,
-                         .rows = measurement->rows,
-                         .median_us = measurement->median_us,
-                         .registers = measurement->registers,
-                         .created_at = measurement->created_at});
-  if (ranking.empty()) return std::nullopt;
-  const bool tied = rank(ranking);
+  std::vector<const cache::Measurement*> pointers;
+  pointers.reserve(measurements.size());
+  for (const cache::Measurement& measurement : measurements) pointers.push_back(&measurement);
+  const Ranked ranked = rank_all(pointers, digests);
+  if (ranked.ranking.empty()) return std::nullopt;
   Decision decision;
-  decision.ranking.reserve(ranking.size());
-  for (const cache::Finalist& ranked : ranking)
-    decision.ranking.push_back({configs.at(ranked.config), *counting.at(ranked.config)});
+  decision.ranking.reserve(ranked.ranking.size());
+  for (const cache::Finalist& finalist : ranked.ranking) {
+    const cache::Measurement& measurement = *ranked.counting.at(finalist.config);
+    decision.ranking.push_back(
+        {Possible::of(measurement.key).config_of(measurement.config, measurement.rows).value(), measurement});
+  }
   decision.winner = decision.ranking.front();
-  decision.reason = reason_of(decision.winner.measurement, ranking, tied);
+  decision.reason = reason_of(decision.winner.measurement, ranked.ranking, ranked.tied);
   return decision;
+}
+
+const cache::Measurement* winner_among(std::span<const cache::Measurement* const> measurements,
+                                       const std::map<std::string, std::string>& digests) {
+  const Ranked ranked = rank_all(measurements, digests);
+  return ranked.ranking.empty() ? nullptr : ranked.counting.at(ranked.ranking.front().config);
 }
 
 void apply_pin(const cache::Pin& pin, const generator::Problem& problem,
@@ -267,7 +326,7 @@ void apply_pin(const cache::Pin& pin, const generator::Problem& problem,
     log_once(LogLevel::warning, fmt::format("{} is pinned for {} (key {}) and does not serve: {}", pin.config,
                                             generator::title(problem), pin.key.id(), because));
   };
-  auto config = Possible(pin.key).config_of(pin.config, 0);
+  auto config = Possible::of(pin.key).config_of(pin.config, 0);
   if (!config) return leave_out("it is no config for this problem on this device");
   const cache::Measurement* timed = nullptr;
   const cache::Measurement* last = nullptr;
@@ -329,7 +388,7 @@ std::optional<Decision> decide(const cache::Cache& cache, const cache::Key& key,
         return &ranking.front();
       });
   // Whether a finished search came after one that was not takes more than an index to tell.
-  auto config = winner ? Possible(key).config_of(winner->config, winner->rows) : std::nullopt;
+  auto config = winner ? Possible::of(key).config_of(winner->config, winner->rows) : std::nullopt;
   if (config && unfinished_because(*winner).empty()) {
     Decision decision{.winner = {}, .ranking = {}, .reason = reason_of(*winner, ranking, tied)};
     decision.winner = {*std::move(config), *std::move(winner)};

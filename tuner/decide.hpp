@@ -54,6 +54,10 @@ inline constexpr double tie = 0.003;
 [[nodiscard]] std::optional<Decision> decide(std::span<const cache::Measurement> measurements,
                                              const std::map<std::string, std::string>& digests);
 
+/// The measurement of the winner that decide() finds among them, which it is asked for alone; null for none.
+[[nodiscard]] const cache::Measurement* winner_among(std::span<const cache::Measurement* const> measurements,
+                                                     const std::map<std::string, std::string>& digests);
+
 /// Makes the config of a pin the winner, as long as it can work for the problem and is not in quarantine;
 /// else the decision stays what it is, and the log says once why. The reason names who would have won.
 /// \param measurements  of the key: the figures of a config that was never timed are 0

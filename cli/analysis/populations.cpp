@@ -53,15 +53,14 @@ bool has_room_for(const Population& population, const Measurement& measurement, 
 }
 
 /// What was served when the last run was made; of the population itself where that was not among its runs.
-std::string winner_of(const Population& population, std::span<const Measurement> measurements) {
-  const auto end = std::find_if(measurements.begin(), measurements.end(),
-                                [&](const Measurement& m) { return m.created_at > population.last_at(); });
-  const auto served = decide({measurements.begin(), end}, population.software.templates);
-  if (served && !population.runs_of(served->winner.text()).empty()) return served->winner.text();
-  std::vector<Measurement> own;
-  for (const Measurement* run : population.runs) own.push_back(*run);
-  const auto fastest = decide(own, population.software.templates);
-  return fastest ? fastest->winner.text() : population.runs.front()->config;
+/// \param all  the measurements of the key, oldest first
+std::string winner_of(const Population& population, std::span<const Measurement* const> all) {
+  const auto end = std::find_if(all.begin(), all.end(),
+                                [&](const Measurement* m) { return m->created_at > population.last_at(); });
+  const Measurement* served = winner_among({all.begin(), end}, population.software.templates);
+  if (served != nullptr && !population.runs_of(served->config).empty()) return served->config;
+  const Measurement* fastest = winner_among(population.runs, population.software.templates);
+  return fastest != nullptr ? fastest->config : population.runs.front()->config;
 }
 
 /// In microseconds; 0 where there is none, or what an edited database has in its place.
@@ -76,6 +75,21 @@ struct ParsedKey {
   cache::Key key;
   std::optional<runtime::Model> model;
   std::optional<generator::Problem> problem;
+  std::map<std::pair<std::string, std::int64_t>, bool> fills;  ///< by config and rows
+
+  [[nodiscard]] bool is_filled(const std::string& text, std::int64_t rows) const {
+    constexpr int blocks_a_multiprocessor = 4;
+    if (!model || model->is_host() || !problem) return true;
+    generator::Problem timed = *problem;
+    timed.rows = rows;
+    try {
+      const generator::Config config = generator::parse_config(text);
+      return generator::variant(config.variant).blocks(config, timed) >=
+             std::int64_t{blocks_a_multiprocessor} * model->multiprocessors;
+    } catch (const InvalidArgument&) {
+      return true;
+    }
+  }
 };
 
 /// Measurements that count as one.
@@ -140,27 +154,22 @@ std::vector<Population> populations_of(std::span<const Measurement> measurements
     own->runs.push_back(&measurement);
     std::rotate(populations.rbegin(), own, own + 1);
   }
-  for (Population& population : populations) population.winner = winner_of(population, measurements);
+  std::vector<const Measurement*> all;
+  all.reserve(measurements.size());
+  for (const Measurement& measurement : measurements) all.push_back(&measurement);
+  for (Population& population : populations) population.winner = winner_of(population, all);
   return populations;
 }
 
 bool fills_device(const Measurement& measurement) {
-  constexpr int blocks_a_multiprocessor = 4;
   // Asked of all runs of one key, one after the other.
   thread_local ParsedKey last;
   if (!(last.key == measurement.key))
-    last = {measurement.key, runtime::parse_model_key(measurement.key.device), problem_of(measurement.key)};
-  const auto& model = last.model;
-  std::optional<generator::Problem> problem = last.problem;
-  if (!model || model->is_host() || !problem) return true;
-  problem->rows = measurement.rows;
-  try {
-    const generator::Config config = generator::parse_config(measurement.config);
-    return generator::variant(config.variant).blocks(config, *problem) >=
-           std::int64_t{blocks_a_multiprocessor} * model->multiprocessors;
-  } catch (const InvalidArgument&) {
-    return true;
-  }
+    last = {
+        measurement.key, runtime::parse_model_key(measurement.key.device), problem_of(measurement.key), {}};
+  const auto [known, is_new] = last.fills.try_emplace({measurement.config, measurement.rows});
+  if (is_new) known->second = last.is_filled(measurement.config, measurement.rows);
+  return known->second;
 }
 
 std::vector<Run> to_runs(std::span<const Measurement* const> measurements) {

@@ -4,7 +4,9 @@
 #include <boost/math/distributions/students_t.hpp>
 #include <cmath>
 #include <iterator>
+#include <map>
 #include <numeric>
+#include <utility>
 
 #include "tuner/statistics.hpp"
 
@@ -112,6 +114,14 @@ double dispersion(const Side& side) {
   return sum;
 }
 
+/// Of Student's t. Hundreds of problems ask for those of the same few degrees of freedom, and each takes a series.
+double quantile(double degrees, double probability) {
+  thread_local std::map<std::pair<double, double>, double> known;
+  const auto [found, is_new] = known.try_emplace({degrees, probability});
+  if (is_new) found->second = boost::math::quantile(boost::math::students_t(degrees), probability);
+  return found->second;
+}
+
 /// An effect, and how often it is to be found: more often than promised, as noise is known but roughly.
 struct Aim {
   double effect, power;
@@ -174,9 +184,8 @@ Comparison compare(std::span<const Run> before, std::span<const Run> after, cons
   const double scale_squared = std::max(
       least_scale * least_scale, (known * prior * prior + dispersion(old) + dispersion(now)) / degrees);
   const double error = std::sqrt(variance_of_mean(old, scale_squared) + variance_of_mean(now, scale_squared));
-  const boost::math::students_t distribution(degrees);
   const auto within = [&](double outside) {
-    const double reach = error * boost::math::quantile(distribution, 1 - outside / 2);
+    const double reach = error * quantile(degrees, 1 - outside / 2);
     return Interval{std::exp(log_ratio - reach), std::exp(log_ratio + reach)};
   };
   Comparison comparison{.ratio = std::exp(log_ratio),
@@ -196,12 +205,11 @@ Comparison compare(std::span<const Run> before, std::span<const Run> after, cons
 std::optional<int> runs_needed(double deviation, int before, double known) {
   const auto too_few = [&](int after) {
     const int others = before > 0 ? before : after;
-    const boost::math::students_t distribution(std::min(most_prior_degrees, known) + after + others - 2);
+    const double degrees = std::min(most_prior_degrees, known) + after + others - 2;
     const double error = deviation * std::sqrt(1. / after + 1. / others);
-    const double beyond_chance = boost::math::quantile(distribution, 1 - false_alarms / 2);
+    const double beyond_chance = quantile(degrees, 1 - false_alarms / 2);
     return std::any_of(std::begin(aims), std::end(aims), [&](const Aim& aim) {
-      return std::log1p(aim.effect) <
-             error * (beyond_chance + boost::math::quantile(distribution, aim.power));
+      return std::log1p(aim.effect) < error * (beyond_chance + quantile(degrees, aim.power));
     });
   };
   int few = 0, enough = most_runs + 1;

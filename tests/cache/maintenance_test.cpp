@@ -6,8 +6,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
+#include <exception>
 #include <limits>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <sstream>
@@ -124,6 +127,97 @@ TEST_F(MaintenanceTest, JsonKeepsEverything) {
   EXPECT_EQ(nlohmann::json::parse(to_json(m)).dump(), to_json(m)) << "the text that identities are made of";
   m.reason = "\xff";  // no UTF-8
   EXPECT_EQ(identity_of(from_json(to_json(m))), identity_of(m));
+}
+
+/// A space before it makes the JSON library read it.
+TEST_F(MaintenanceTest, AJsonThatWasWrittenHereIsReadAsTheJsonLibraryReadsIt) {
+  std::mt19937_64 random(ce::test::test_seed());
+  for (int i = 0; i < 300; ++i) {
+    Measurement m = a_measurement(key, "config", i);
+    m.samples_us.clear();
+    for (int s = 0; s < i % 20; ++s)
+      m.samples_us.push_back(std::bit_cast<float>(static_cast<std::uint32_t>(random())));
+    m.median_us = std::bit_cast<double>(random());
+    m.bytes = static_cast<std::int64_t>(random());
+    m.environment = Environment();
+    for (int name = 0; name < i % 4; ++name)
+      m.environment[fmt::to_string(random())] = i % 7 == 0 ? "a \"text\"" : "a text";
+    const std::string line = to_json(m);
+    EXPECT_EQ(to_json(from_json(line)), to_json(from_json(" " + line))) << line;
+  }
+  const std::string line = to_json(a_measurement(key, "config"));
+  const auto expect_alike = [&](const std::string& before, const std::string& after) {
+    std::string changed = line;
+    const std::size_t at = changed.find(before);
+    ASSERT_NE(at, std::string::npos) << before;
+    changed.replace(at, before.size(), after);
+    const auto read = [](const std::string& text) -> std::string {
+      try {
+        return to_json(from_json(text));
+      } catch (const std::exception&) {
+        return "refused";
+      }
+    };
+    EXPECT_EQ(read(changed), read(" " + changed)) << changed;
+  };
+  for (const char* number : {"01",
+                             "-0",
+                             "-",
+                             "+2",
+                             ".5",
+                             "2.",
+                             "2e",
+                             "2e+1",
+                             "2E-1",
+                             "1e999",
+                             "1e-999",
+                             "nan",
+                             "inf",
+                             "0x2",
+                             "2 ",
+                             "\"2\"",
+                             "null",
+                             "2.50",
+                             "18446744073709551616",
+                             ""}) {
+    expect_alike("\"median_us\":2.5", std::string("\"median_us\":") + number);
+    expect_alike("\"registers\":32", std::string("\"registers\":") + number);
+    expect_alike("\"samples_us\":[", std::string("\"samples_us\":[") + number + ",");
+  }
+  expect_alike("}", "} ");
+  expect_alike("\"measured\"", "\"quarantined\"");
+  expect_alike("\"measured\"", "\"fast\"");
+  expect_alike("\"environment\":{", "\"environment\":{\"z\":\"first\",\"a\":\"last\",\"a\":\"again\",");
+}
+
+TEST_F(MaintenanceTest, WhatIsAddedWithoutTriggersIsCountedAndTheyAreOnAgain) {
+  const std::unique_ptr<Store> store = Store::in_memory();
+  store->add(std::vector{a_measurement(key, "one", 0), a_measurement(key, "two", 1)});
+  Measurement rejected = a_measurement(key, "three", 2);
+  rejected.outcome = Outcome::quarantined;
+  EXPECT_EQ(store->add([&](const auto& add) {
+    for (Measurement m : {rejected, a_measurement(key, "two", 1), a_measurement(key, "two", 3)})
+      add(std::move(m));
+  }),
+            2);
+  store->add(std::vector{a_measurement(key, "four", 4)});
+  ASSERT_EQ(store->keys().size(), 1U);
+  const KeySummary summary = store->keys().front();
+  EXPECT_EQ(summary.measurements, 5);
+  EXPECT_EQ(summary.configs, 4);
+  EXPECT_EQ(summary.quarantined, 1);
+  EXPECT_EQ(summary.first_at, a_measurement(key, "one", 0).created_at);
+  EXPECT_EQ(summary.last_at, a_measurement(key, "four", 4).created_at);
+  EXPECT_EQ(store->damages(), std::vector<std::string>());
+}
+
+TEST_F(MaintenanceTest, NothingIsAddedToAnEnvironmentThatWasChanged) {
+  fill(other(), {a_measurement(key, "one")});
+  fill(file(), {a_measurement(key, "two")});
+  const std::string trigger =
+      sql_value(file(), "SELECT sql FROM sqlite_master WHERE name = 'environments_refuse_update'");
+  sql(file(), "DROP TRIGGER environments_refuse_update; UPDATE environments SET json = '{}';" + trigger);
+  EXPECT_THROW(import(file(), lines_of(other())), DatabaseError);
 }
 
 TEST_F(MaintenanceTest, ADamagedFileIsExaminedBeforeItIsChanged) {

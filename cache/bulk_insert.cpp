@@ -1,0 +1,129 @@
+#include "cache/bulk_insert.hpp"
+
+#include <SQLiteCpp/Database.h>
+#include <SQLiteCpp/Exception.h>
+#include <sqlite3.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "base/digest.hpp"
+#include "cache/codec.hpp"
+#include "cache/query.hpp"
+
+namespace ce::cache {
+namespace {
+
+// From indexes alone. The times are those of what was added.
+constexpr const char* count_key = R"sql(
+  INSERT INTO key_counts (key_id, measurements, configs, quarantined, first_at, last_at) VALUES (?1,
+    (SELECT COUNT(*) FROM measurements WHERE key_id = ?1),
+    (SELECT COUNT(*) FROM (SELECT DISTINCT config FROM measurements WHERE key_id = ?1)),
+    (SELECT COUNT(*) FROM (
+      SELECT DISTINCT config FROM measurements
+      WHERE key_id = ?1 AND outcome = 'quarantined')), ?2, ?3)
+  ON CONFLICT (key_id) DO UPDATE SET
+    measurements = excluded.measurements, configs = excluded.configs, quarantined = excluded.quarantined,
+    first_at = MIN(first_at, excluded.first_at), last_at = MAX(last_at, excluded.last_at))sql";
+
+constexpr const char* select_counted = "SELECT measurements FROM key_counts WHERE key_id = ?1";
+constexpr const char* select_found = "SELECT COUNT(*) FROM measurements WHERE key_id = ?1";
+
+/// 0 where there is none.
+std::int64_t number_of(SQLite::Statement& select, const auto&... values) {
+  Query query(select, values...);
+  return query.next() ? query.integer(0) : 0;
+}
+
+}  // namespace
+
+BulkInsert::BulkInsert(SQLite::Database& database, Triggers triggers)
+    : database_(database),
+      triggers_(triggers),
+      insert_problem_(database, "INSERT INTO problems (text) VALUES (?1)"),
+      select_problem_(database, "SELECT id FROM problems WHERE text = ?1"),
+      insert_device_(database, "INSERT INTO device_models (text) VALUES (?1)"),
+      select_device_(database, "SELECT id FROM device_models WHERE text = ?1"),
+      insert_key_(database, "INSERT INTO keys (name, problem_id, device_model_id) VALUES (?1, ?2, ?3)"),
+      select_key_(database, "SELECT id FROM keys WHERE problem_id = ?1 AND device_model_id = ?2"),
+      insert_environment_(database, "INSERT INTO environments (digest, json) VALUES (?1, ?2)"),
+      select_environment_(database, "SELECT id, json FROM environments WHERE digest = ?1"),
+      insert_measurement_(database, R"sql(
+        INSERT INTO measurements (key_id, config, template_digest, compile_key, outcome, reason, stage, rows, bytes,
+          samples_us, median_us, spread, registers, local_bytes, environment_id, created_at, identity)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)
+        ON CONFLICT (identity) DO NOTHING)sql") {
+  if (triggers_ == Triggers::off)
+    sqlite3_db_config(database_.getHandle(), SQLITE_DBCONFIG_ENABLE_TRIGGER, 0, nullptr);
+}
+
+BulkInsert::~BulkInsert() {
+  if (triggers_ == Triggers::off)
+    sqlite3_db_config(database_.getHandle(), SQLITE_DBCONFIG_ENABLE_TRIGGER, 1, nullptr);
+}
+
+std::int64_t BulkInsert::id_of_text(SQLite::Statement& insert, SQLite::Statement& select,
+                                    const std::string& text) {
+  if (const std::int64_t id = number_of(select, text); id != 0) return id;
+  Query(insert, text).run();
+  return database_.getLastInsertRowid();
+}
+
+std::int64_t BulkInsert::key_id(const Key& key) {
+  if (last_key_id_ != 0 && key == last_key_) return last_key_id_;
+  const std::int64_t problem = id_of_text(insert_problem_, select_problem_, key.problem);
+  const std::int64_t device = id_of_text(insert_device_, select_device_, key.device);
+  std::int64_t id = number_of(select_key_, problem, device);
+  if (id == 0) {
+    Query(insert_key_, key.id(), problem, device).run();
+    id = database_.getLastInsertRowid();
+  }
+  last_key_ = key;
+  return last_key_id_ = id;
+}
+
+std::int64_t BulkInsert::environment_id(const Environment& environment) {
+  if (last_environment_id_ != 0 && environment == last_environment_) return last_environment_id_;
+  const std::string text = encode_environment(environment.map());
+  const std::string name = digest({text});
+  std::int64_t id = 0;
+  if (Query known(select_environment_, name); known.next()) {
+    if (known.text_view(1) != text)
+      throw SQLite::Exception("an environment is not that of its digest", SQLITE_CONSTRAINT);
+    id = known.integer(0);
+  } else {
+    Query(insert_environment_, name, text).run();
+    id = database_.getLastInsertRowid();
+  }
+  last_environment_ = environment;
+  return last_environment_id_ = id;
+}
+
+bool BulkInsert::add(const Measurement& m, const std::string& identity) {
+  const std::int64_t key = key_id(m.key);
+  Query(insert_measurement_, key, m.config, m.template_digest, m.compile_key, name(m.outcome), m.reason,
+        m.stage, m.rows, m.bytes, std::span<const std::byte>(encode_samples(m.samples_us)), m.median_us,
+        m.spread, m.registers, m.local_bytes, environment_id(m.environment), m.created_at, identity)
+      .run();
+  // A key is counted, too, where all of it was there: what is out of reach must be noticed.
+  Count& count = counts_[key];
+  if (database_.getChanges() == 0) return false;
+  if (count.added++ == 0 || m.created_at < count.first_at) count.first_at = m.created_at;
+  count.last_at = std::max(count.last_at, m.created_at);
+  return true;
+}
+
+void BulkInsert::finish() {
+  const bool counts = triggers_ == Triggers::off;
+  SQLite::Statement counted(database_, select_counted), found(database_, select_found),
+      counting(database_, count_key);
+  for (const auto& [key, count] : counts_) {
+    if (number_of(found, key) != number_of(counted, key) + (counts ? count.added : 0))
+      throw SQLite::Exception("not all measurements of a key are found", SQLITE_CORRUPT);
+    if (counts && count.added > 0) Query(counting, key, count.first_at, count.last_at).run();
+  }
+}
+
+}  // namespace ce::cache

@@ -1,0 +1,61 @@
+#pragma once
+/// \file
+/// Measurements, a few or a million, in one transaction.
+
+#include <SQLiteCpp/Statement.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "cache/measurement.hpp"
+
+namespace SQLite {
+class Database;
+}
+
+namespace ce::cache {
+
+/// Whether the triggers of the database fire for each row. They make SQLite keep a copy of the pages that each row changes,
+/// which takes three times as long as to write it: too long for a whole database. Where they are off, finish() counts.
+enum class Triggers : bool { off, on };
+
+/// Adds measurements in the transaction that is open. Every method throws SQLite::Exception where SQLite reports an error.
+class BulkInsert {
+ public:
+  BulkInsert(SQLite::Database& database, Triggers triggers);
+  BulkInsert(const BulkInsert&) = delete;
+  BulkInsert& operator=(const BulkInsert&) = delete;
+  ~BulkInsert();
+
+  /// \param identity  of the measurement
+  /// \returns whether it was new
+  bool add(const Measurement& measurement, const std::string& identity);
+  /// Looks for what was added, and counts it where no trigger did, before the transaction is committed.
+  /// \throws SQLite::Exception(SQLITE_CORRUPT) where not all measurements of a key are found: where a page of an index
+  /// is damaged, some can be out of reach
+  void finish();
+
+ private:
+  /// What changes in a row of key_counts.
+  struct Count {
+    std::int64_t added = 0;
+    std::string first_at, last_at;
+  };
+
+  [[nodiscard]] std::int64_t key_id(const Key& key);
+  [[nodiscard]] std::int64_t environment_id(const Environment& environment);
+  [[nodiscard]] std::int64_t id_of_text(SQLite::Statement& insert, SQLite::Statement& select,
+                                        const std::string& text);
+
+  SQLite::Database& database_;
+  const Triggers triggers_;
+  SQLite::Statement insert_problem_, select_problem_, insert_device_, select_device_, insert_key_,
+      select_key_, insert_environment_, select_environment_, insert_measurement_;
+  Key last_key_;
+  Environment last_environment_;
+  std::int64_t last_key_id_ = 0, last_environment_id_ = 0;  ///< 0 for none
+  std::map<std::int64_t, Count> counts_;                    ///< by the key's number
+};
+
+}  // namespace ce::cache
