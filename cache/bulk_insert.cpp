@@ -1,7 +1,9 @@
 #include "cache/bulk_insert.hpp"
 
+#include <SQLiteCpp/Column.h>
 #include <SQLiteCpp/Database.h>
 #include <SQLiteCpp/Exception.h>
+#include <fmt/format.h>
 #include <sqlite3.h>
 
 #include <algorithm>
@@ -38,6 +40,19 @@ std::int64_t number_of(SQLite::Statement& select, const auto&... values) {
 }
 
 }  // namespace
+
+BulkSettings::BulkSettings(SQLite::Database& database)
+    : database_(database),
+      cache_size_(database.execAndGet("PRAGMA cache_size").getInt()),
+      foreign_keys_(database.execAndGet("PRAGMA foreign_keys").getInt()) {
+  database_.exec("PRAGMA cache_size = -131072");  // kilobytes, at most
+  database_.exec("PRAGMA foreign_keys = OFF");
+}
+
+BulkSettings::~BulkSettings() {
+  static_cast<void>(database_.tryExec(fmt::format("PRAGMA cache_size = {}", cache_size_)));
+  static_cast<void>(database_.tryExec(fmt::format("PRAGMA foreign_keys = {}", foreign_keys_)));
+}
 
 BulkInsert::BulkInsert(SQLite::Database& database, Triggers triggers)
     : database_(database),

@@ -20,6 +20,21 @@ namespace ce::cache {
 /// which takes three times as long as to write it: too long for a whole database. Where they are off, finish() counts.
 enum class Triggers : bool { off, on };
 
+/// While it lives, and that is longer than the transaction, a connection is as a whole database needs it: with room for the
+/// index of identities, to which rows come in no order, and without a look for what each row refers to, which BulkInsert
+/// has found itself.
+class BulkSettings {
+ public:
+  explicit BulkSettings(SQLite::Database& database);
+  BulkSettings(const BulkSettings&) = delete;
+  BulkSettings& operator=(const BulkSettings&) = delete;
+  ~BulkSettings();
+
+ private:
+  SQLite::Database& database_;
+  const int cache_size_, foreign_keys_;
+};
+
 /// Adds measurements in the transaction that is open. Every method throws SQLite::Exception where SQLite reports an error.
 class BulkInsert {
  public:

@@ -337,6 +337,8 @@ std::int64_t Store::add(std::span<const Measurement> list) {
 std::int64_t Store::add(const Source& source) { return add(source, Triggers::off); }
 
 std::int64_t Store::add(const Source& source, Triggers triggers) {
+  std::optional<BulkSettings> settings;
+  if (triggers == Triggers::off) settings.emplace(*database_);
   SQLite::Transaction transaction(*database_, SQLite::TransactionBehavior::IMMEDIATE);
   std::int64_t added = 0;
   {
@@ -365,6 +367,8 @@ void Store::expect_readable_binaries() {
 
 std::vector<Store::Copied> Store::merge(std::span<Store* const> others, bool with_binaries,
                                         Triggers triggers) {
+  std::optional<BulkSettings> settings;
+  if (triggers == Triggers::off) settings.emplace(*database_);
   std::vector<Copied> all;
   SQLite::Transaction transaction(*database_, SQLite::TransactionBehavior::IMMEDIATE);
   std::optional<BulkInsert> insert(std::in_place, *database_, triggers);

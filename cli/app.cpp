@@ -22,6 +22,7 @@
 #include "cli/failure.hpp"
 #include "cli/json.hpp"
 #include "cli/say.hpp"
+#include "cli/table.hpp"
 #include "cli/units.hpp"
 
 namespace ce::cli {
@@ -169,7 +170,9 @@ int run(int argument_count, const char* const* arguments) {
       return report(usage_failure(message_of(error, app)), json);
     }
     refuse_empty_values(app);
-    return static_cast<int>(flushed(action()));
+    const ExitCode code = flushed(action());
+    if (has_left_out()) say("ce-tune: tables have more than fits their lines: --wide shows all\n");
+    return static_cast<int>(code);
   } catch (const std::exception& error) {
     return report(describe(error), json);
   }

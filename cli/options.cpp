@@ -17,6 +17,7 @@
 #include "ce/device_name.hpp"
 #include "ce/error.hpp"
 #include "cli/known.hpp"
+#include "cli/table.hpp"
 #include "cli/units.hpp"
 #include "runtime/cuda/device.hpp"
 
@@ -43,6 +44,12 @@ void add_device_option(CLI::App& command, CommonOptions& common, const std::stri
 
 void add_json_option(CLI::App& command, CommonOptions& common) {
   command.add_flag("--json", common.json, "Print one JSON document instead of text");
+}
+
+void add_wide_option(CLI::App& command) {
+  command.add_flag_callback(
+      "--wide", [] { set_page_width(any_width); },
+      "Tables with all of their columns and texts, however long their lines");
 }
 
 CLI::Option* add_tag_option(CLI::App& command, CommonOptions& common) {

@@ -29,6 +29,8 @@ struct CommonOptions {
 void add_database_option(CLI::App& command, CommonOptions& common);
 void add_device_option(CLI::App& command, CommonOptions& common, const std::string& help = "");
 void add_json_option(CLI::App& command, CommonOptions& common);
+/// --wide: of commands with tables.
+void add_wide_option(CLI::App& command);
 /// --tag: only what was measured with these tags.
 CLI::Option* add_tag_option(CLI::App& command, CommonOptions& common);
 /// KEY, which the command cannot do without. See find_key().

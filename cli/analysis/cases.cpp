@@ -9,6 +9,7 @@
 #include "cli/analysis/finding.hpp"
 #include "cli/analysis/verdict.hpp"
 #include "cli/known.hpp"
+#include "cli/long_work.hpp"
 #include "tuner/decide.hpp"
 
 namespace ce::cli {
@@ -74,8 +75,11 @@ void hold_against(Case& problem, const std::string& earliest) {
 }  // namespace
 
 std::list<Case> cases_against(const cache::Cache& cache, const cache::Cache& other) {
+  const LongWork work("comparing problems");
   std::list<Case> cases;
-  for (const cache::KeySummary& summary : cache.keys()) {
+  const std::vector<cache::KeySummary> summaries = cache.keys();
+  for (const cache::KeySummary& summary : summaries) {
+    LongWork::tell(cases.size(), summaries.size());
     Case& problem = cases.emplace_back(Case{.key = summary.key, .title = title_of(summary.key)});
     problem.measurements = cache.history(problem.key);
     problem.others = other.history(problem.key);
@@ -86,8 +90,10 @@ std::list<Case> cases_against(const cache::Cache& cache, const cache::Cache& oth
 
 std::list<Case> cases_since(const cache::Cache& cache, const cache::Cache& baseline,
                             const std::vector<cache::Key>& keys) {
+  const LongWork work("comparing problems");
   std::list<Case> cases;
   for (const cache::Key& key : keys) {
+    LongWork::tell(cases.size(), keys.size());
     Case& problem = cases.emplace_back(Case{.key = key, .title = title_of(key)});
     problem.measurements = cache.history(key);
     problem.others = baseline.history(key);
@@ -131,8 +137,11 @@ void condense(Case& problem) {
 }
 
 std::list<Case> cases_by_software(const cache::Cache& cache) {
+  const LongWork work("comparing problems");
   std::list<Case> cases;
-  for (const cache::KeySummary& summary : cache.keys()) {
+  const std::vector<cache::KeySummary> summaries = cache.keys();
+  for (const cache::KeySummary& summary : summaries) {
+    LongWork::tell(cases.size(), summaries.size());
     Case& problem = cases.emplace_back(Case{.key = summary.key, .title = title_of(summary.key)});
     problem.measurements = cache.history(problem.key);
     problem.older = tuner::populations_of(problem.measurements);

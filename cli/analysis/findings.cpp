@@ -148,17 +148,17 @@ void sort_by_verdict(std::vector<ProblemFinding>& findings) {
 
 std::string text_of(const std::vector<ProblemFinding>& findings, bool all, std::string_view again) {
   using enum Table::Align;
-  Table table({{"PROBLEM"},
-               {"DEVICE"},
+  Table table({{.title = "PROBLEM", .least = 26},
+               {.title = "DEVICE", .rank = 5, .least = 8},
                {"KEY"},
                {"VERDICT"},
                {"RATIO", right},
-               {"99.9% INTERVAL"},
-               {"BEFORE", right},
-               {"AFTER", right},
-               {"RUNS", right},
-               {"CHANGED"},
-               {"SUSPECT"}});
+               {.title = "99.9% INTERVAL", .rank = 2},
+               Table::times("BEFORE", 4),
+               Table::times("AFTER", 3),
+               {"RUNS", right, 6},
+               {.title = "CHANGED", .rank = 1, .least = 12},
+               {.title = "SUSPECT", .least = 8}});
   std::string notes;
   std::size_t unsure = 0, hidden = 0;
   for (const ProblemFinding& problem : findings) {
@@ -170,7 +170,7 @@ std::string text_of(const std::vector<ProblemFinding>& findings, bool all, std::
     }
     table.add({problem.title, device_name_of(problem.key), problem.key.id(),
                std::string(name(finding.winner.verdict)), fmt::format("{:.3f}", finding.winner.ratio),
-               interval_text(finding.winner), time_text(finding.before_us), time_text(finding.after_us),
+               interval_text(finding.winner), finding.before_us, finding.after_us,
                fmt::format("{}+{}", finding.winner.before, finding.winner.after), changes_text(finding),
                suspects_text(finding)});
     notes += choice_text(problem);

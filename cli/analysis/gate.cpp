@@ -236,7 +236,11 @@ Json json_of(const Gate& gate, bool unsure_pass) {
 }
 
 std::string text_of(const Gate& gate) {
-  Table table({{"PROBLEM"}, {"DEVICE"}, {"KEY"}, {"RESULT"}, {""}});
+  Table table({{.title = "PROBLEM", .least = 26},
+               {.title = "DEVICE", .rank = 1, .least = 8},
+               {"KEY"},
+               {"RESULT"},
+               {.title = "", .least = 24}});
   for (const GatedProblem& problem : gate.problems)
     if (problem.result != GateResult::passed)
       table.add({problem.title, device_name_of(problem.key), problem.key.id(),

@@ -221,14 +221,14 @@ Fleet fleet_of(const cache::Cache& cache, const std::function<bool(const Measure
 
 std::string text_of(const Fleet& fleet, bool all) {
   using enum Table::Align;
-  Table table({{"GPU"},
-               {"HOST"},
-               {"DEVICE"},
+  Table table({{.title = "GPU", .least = 16},
+               {.title = "HOST", .least = 8},
+               {.title = "DEVICE", .rank = 2, .least = 8},
                {"VERDICT"},
                {"RATIO", right},
-               {"99.9% INTERVAL", right},
-               {"CONFIGS", right},
-               {"RUNS", right}});
+               {"99.9% INTERVAL", right, 1},
+               {"CONFIGS", right, 4},
+               {"RUNS", right, 3}});
   std::string notes;
   for (const Node& node : fleet.nodes) {
     const tuner::GpuFinding& finding = node.finding;

@@ -162,6 +162,7 @@ void add_bench(CLI::App& app, Action& chosen, const std::string& command_line) {
   add_device_option(*command, options->common);
   add_database_option(*command, options->common);
   add_json_option(*command, options->common);
+  add_wide_option(*command);
   command->callback([options, command_line, &chosen] {
     chosen = [options, command_line] { return bench(*options, command_line); };
   });

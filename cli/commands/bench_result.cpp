@@ -26,30 +26,35 @@ std::string outcome_of(const BenchedProblem& benched) {
 
 Table new_table(bool bounded) {
   using enum Table::Align;
-  std::vector<Table::Column> columns{{"ROWS", right},   {"COLUMNS", right}, {"TIME", right},
-                                     {"GB/s", right},   {"CEILING", right}, {"OF CEILING", right},
-                                     {"SPREAD", right}, {"CONFIG"}};
-  if (bounded) columns.insert(columns.begin() + 3, {{"BOUND", right}, {"OF BOUND", right}});
+  std::vector<Table::Column> columns{
+      {"ROWS", right},
+      {"COLUMNS", right},
+      Table::times("TIME"),
+      Table::throughputs(),
+      {.title = "CEILING", .align = right, .rank = 3, .of = Table::Of::throughputs},
+      {"OF CEILING", right, 1},
+      {"SPREAD", right, 4},
+      {.title = "CONFIG", .least = 18}};
+  if (bounded) columns.insert(columns.begin() + 3, {Table::times("BOUND", 3), {"OF BOUND", right, 2}});
   return Table(columns);
 }
 
-std::vector<std::string> row_of(const BenchedProblem& benched, bool bounded) {
-  std::vector<std::string> cells{fmt::to_string(benched.problem.rows),
+std::vector<Table::Cell> row_of(const BenchedProblem& benched, bool bounded) {
+  std::vector<Table::Cell> cells{fmt::to_string(benched.problem.rows),
                                  fmt::to_string(benched.problem.columns)};
   if (!benched.timing) {
     cells.resize(bounded ? 9 : 7, "-");
-    cells.push_back(outcome_of(benched));
+    cells.emplace_back(outcome_of(benched));
     return cells;
   }
   const Retiming& timing = *benched.timing;
-  cells.push_back(time_text(timing.winner.median_us));
+  cells.emplace_back(timing.winner.median_us);
   if (bounded) {
-    cells.push_back(time_text(benched.bound_us));
-    cells.push_back(percent_text(timing.winner.median_us / benched.bound_us));
+    cells.emplace_back(benched.bound_us);
+    cells.emplace_back(percent_text(timing.winner.median_us / benched.bound_us));
   }
-  cells.insert(cells.end(),
-               {throughput_text(timing.winner.gbs()), throughput_text(timing.ceiling.gbs()),
-                percent_text(timing.share()), percent_text(timing.winner.spread), timing.winner.config});
+  cells.insert(cells.end(), {timing.winner.gbs(), timing.ceiling.gbs(), percent_text(timing.share()),
+                             percent_text(timing.winner.spread), timing.winner.config});
   return cells;
 }
 

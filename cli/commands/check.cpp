@@ -400,6 +400,7 @@ void add_check(CLI::App& app, Action& chosen) {
   add_device_option(*command, options->common);
   add_database_option(*command, options->common);
   add_json_option(*command, options->common);
+  add_wide_option(*command);
   command->callback([options, &chosen] { chosen = [options] { return check(*options); }; });
 }
 

@@ -68,21 +68,21 @@ std::string sureness_of(const Explanation& why) {
 
 std::string finalists_text(const Explanation& why) {
   using enum Table::Align;
-  Table table({{"FINALIST"},
-               {"TIME", right},
-               {"GB/s", right},
+  Table table({{.title = "FINALIST", .least = 20},
+               Table::times("TIME"),
+               Table::throughputs(1),
                {"BEHIND", right},
-               {"95% INTERVAL", right},
-               {"SAMPLES", right},
-               {"REGISTERS", right},
-               {"LOCAL", right},
-               {"WARPS/SM", right},
+               {"95% INTERVAL", right, 2},
+               {"SAMPLES", right, 6},
+               {"REGISTERS", right, 3},
+               {"LOCAL", right, 5},
+               {"WARPS/SM", right, 4},
                {""}});
   for (std::size_t i = 0; i < std::min(most_finalists, why.finalists.size()); ++i) {
     const tuner::Finalist& finalist = why.finalists[i];
     const cache::Measurement& measurement = finalist.candidate.measurement;
-    table.add({measurement.config, time_text(measurement.median_us),
-               throughput_text(throughput_of(measurement)), i == 0 ? "-" : signed_percent(finalist.behind),
+    table.add({measurement.config, measurement.median_us, throughput_of(measurement),
+               i == 0 ? "-" : signed_percent(finalist.behind),
                i == 0 ? "-"
                       : fmt::format("{} to {}", signed_percent(finalist.interval.low),
                                     signed_percent(finalist.interval.high)),
@@ -99,7 +99,11 @@ std::string finalists_text(const Explanation& why) {
 
 std::string effects_text(const Explanation& why) {
   using enum Table::Align;
-  Table table({{"AXIS"}, {"OTHER VALUE"}, {"AT THE WINNER", right}, {"ALL PAIRS", right}, {"PAIRS", right}});
+  Table table({{"AXIS"},
+               {.title = "OTHER VALUE", .least = 11},
+               {"AT THE WINNER", right},
+               {"ALL PAIRS", right},
+               {"PAIRS", right}});
   for (const tuner::AxisEffect& effect : why.effects)
     table.add({fmt::format("{}={}", effect.axis, effect.value), effect.other,
                effect.at_winner ? signed_percent(*effect.at_winner) : "-", signed_percent(effect.median),
@@ -109,22 +113,22 @@ std::string effects_text(const Explanation& why) {
 
 std::string coverage_text(const Explanation& why) {
   using enum Table::Align;
-  Table table({{"VARIANT"},
+  Table table({{.title = "VARIANT", .least = 16},
                {"POINTS", right},
                {"CONFIGS", right},
                {"TRIED", right},
                {"NEVER TRIED", right},
-               {"BEST", right}});
+               Table::times("BEST")});
   for (const tuner::Coverage& variant : why.coverage)
     table.add({variant.variant, fmt::to_string(variant.points), fmt::to_string(variant.configs),
                fmt::to_string(variant.tried), fmt::to_string(variant.configs - variant.tried),
-               variant.best_us > 0 ? time_text(variant.best_us) : "-"});
+               variant.best_us});
   return table.text();
 }
 
 std::string rejections_text(const Known& known) {
   using enum Table::Align;
-  Table table({{"REJECTED", right}, {"REASON"}});
+  Table table({{"REJECTED", right}, {.title = "REASON", .least = 40}});
   for (const auto& [reason, count] : known.rejections())
     table.add({counted(count, "config"), cut(reason, widest_rejection)});
   return table.text();
@@ -256,6 +260,7 @@ void add_explain(CLI::App& app, Action& chosen) {
   add_key_argument(*command, *key);
   add_database_option(*command, *options);
   add_json_option(*command, *options);
+  add_wide_option(*command);
   command->callback([options, key, &chosen] { chosen = [options, key] { return explain(*options, *key); }; });
 }
 

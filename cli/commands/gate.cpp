@@ -113,6 +113,7 @@ void add_gate(CLI::App& app, Action& chosen) {
   command->add_flag("--github", options->github, "Also print annotations for GitHub Actions");
   add_database_option(*command, options->common);
   add_json_option(*command, options->common);
+  add_wide_option(*command);
   command->callback([options, &chosen] { chosen = [options] { return gate(*options); }; });
 }
 

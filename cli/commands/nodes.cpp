@@ -7,6 +7,7 @@
 #include <string>
 
 #include "cli/commands.hpp"
+#include "cli/long_work.hpp"
 #include "cli/options.hpp"
 #include "cli/say.hpp"
 #include "cli/since.hpp"
@@ -31,7 +32,10 @@ struct NodesOptions {
 ExitCode nodes(const NodesOptions& options) {
   std::function<bool(const cache::Measurement&)> chosen;
   if (!options.since.empty()) chosen = newer_than(options.since);
-  const Fleet fleet = fleet_of(open_tagged_database(options.common), chosen);
+  const Fleet fleet = [&] {
+    const LongWork work("comparing GPUs");
+    return fleet_of(open_tagged_database(options.common), chosen);
+  }();
   if (options.common.json)
     print(json_of(fleet));
   else
@@ -56,6 +60,7 @@ void add_nodes(CLI::App& app, Action& chosen) {
   add_tag_option(*command, options->common);
   add_database_option(*command, options->common);
   add_json_option(*command, options->common);
+  add_wide_option(*command);
   command->callback([options, &chosen] { chosen = [options] { return nodes(*options); }; });
 }
 

@@ -14,6 +14,7 @@
 #include "cli/analysis/cases.hpp"
 #include "cli/commands.hpp"
 #include "cli/known.hpp"
+#include "cli/long_work.hpp"
 #include "cli/options.hpp"
 #include "cli/say.hpp"
 #include "cli/since.hpp"
@@ -56,8 +57,11 @@ std::list<Case> cases_of(const RegressionOptions& options) {
   const cache::Cache cache = open_tagged_database(options.common);
   if (options.against.empty() && options.since.empty()) return cases_by_software(cache);
   if (!options.against.empty()) return cases_against(cache, cache::Cache::read_existing(options.against));
+  const LongWork work("comparing problems");
   std::list<Case> cases;
-  for (const cache::KeySummary& summary : cache.keys()) {
+  const std::vector<cache::KeySummary> summaries = cache.keys();
+  for (const cache::KeySummary& summary : summaries) {
+    LongWork::tell(cases.size(), summaries.size());
     Case& problem = cases.emplace_back(Case{.key = summary.key, .title = title_of(summary.key)});
     problem.measurements = cache.history(problem.key);
     split_since(problem, options.since);
@@ -112,6 +116,7 @@ void add_regressions(CLI::App& app, Action& chosen) {
   add_tag_option(*command, options->common);
   add_database_option(*command, options->common);
   add_json_option(*command, options->common);
+  add_wide_option(*command);
   command->callback([options, &chosen] { chosen = [options] { return regressions(*options); }; });
 }
 

@@ -10,6 +10,7 @@
 
 #include "ce/error.hpp"
 #include "cli/commands.hpp"
+#include "cli/long_work.hpp"
 #include "cli/options.hpp"
 #include "cli/output_file.hpp"
 #include "cli/report/data.hpp"
@@ -59,7 +60,10 @@ ExitCode write_report(const ReportOptions& options) {
     throw InvalidArgument("--html", "missing", "a file for the page; or --json");
   if (!options.html.empty()) require_output("--html", options.html, options.common.json);
   const cache::Cache cache = open_database(options.common);
-  const ReportData report = report_of(cache, scope_of(options, cache));
+  const ReportData report = [&] {
+    const LongWork work("reading problems");
+    return report_of(cache, scope_of(options, cache));
+  }();
   std::size_t problems = 0;
   for (const ReportedDevice& device : report.devices) problems += device.problems.size();
   std::size_t bytes = 0;

@@ -201,17 +201,21 @@ SweepResult tune_in_time(const SweepOptions& options, const Agenda& agenda,
 void require_list_presets_alone(const CLI::App& command) {
   for (const CLI::Option* option : command.get_options()) {
     const std::string name = option->get_name();
-    if (option->count() == 0 || name == "--list-presets" || name == "--json") continue;
+    if (option->count() == 0 || name == "--list-presets" || name == "--json" || name == "--wide") continue;
     const bool takes_nothing = option->get_items_expected_max() == 0;
     throw InvalidArgument(
         name, takes_nothing ? "given" : in_quotes(fmt::format("{}", fmt::join(option->results(), ","))),
-        "nothing beside --list-presets but --json");
+        "nothing beside --list-presets but --json and --wide");
   }
 }
 
 ExitCode list_presets(bool json) {
   Json documents = Json::array();
-  Table table({{"PRESET"}, {"COLUMNS", Table::Align::right}, {"DTYPE"}, {"MODELS"}, {"SOURCE"}});
+  Table table({{"PRESET"},
+               {"COLUMNS", Table::Align::right},
+               {"DTYPE"},
+               {.title = "MODELS", .least = 16},
+               {.title = "SOURCE", .rank = 1, .least = 16}});
   for (const Vocabulary& vocabulary : vocabularies()) {
     table.add({std::string(vocabulary.preset), fmt::to_string(vocabulary.columns),
                std::string(name(vocabulary.dtype)), std::string(vocabulary.models),
@@ -333,6 +337,7 @@ void add_sweep(CLI::App& app, Action& chosen) {
       "which tunes in a process of its own (default: CE_DEVICE, else the first GPU, else host)");
   add_database_option(*command, options->common);
   add_json_option(*command, options->common);
+  add_wide_option(*command);
   command->callback([options, command, &chosen] {
     chosen = [options, command] {
       if (!options->list_presets) return sweep(*options);

@@ -54,15 +54,15 @@ std::string outcome_of(const SweptProblem& swept) {
 
 std::string table_of(const SweepResult& result) {
   using enum Table::Align;
-  Table table({{"PROBLEM"},
+  Table table({{.title = "PROBLEM", .least = 30},
                {"KEY"},
-               {"WINNER"},
-               {"TIME", right},
-               {"GB/s", right},
-               {"OF CEILING", right},
-               {"SPREAD", right},
-               {"TRIED", right},
-               {"REJECTED", right}});
+               {.title = "WINNER", .least = 14},
+               Table::times("TIME"),
+               Table::throughputs(1),
+               {"OF CEILING", right, 2},
+               {"SPREAD", right, 3},
+               {"TRIED", right, 4},
+               {"REJECTED", right, 5}});
   for (const SweptProblem& swept : result.problems) {
     const std::string title = generator::title(swept.problem);
     if (!swept.report) {
@@ -71,11 +71,15 @@ std::string table_of(const SweepResult& result) {
       continue;
     }
     const Report& report = *swept.report;
-    table.add({title, swept.key.id(),
-               generator::to_text(report.winner) + (report.unfinished.empty() ? "" : " (unfinished)"),
-               time_text(report.median_us), throughput_text(report.gbs),
-               report.ceiling_gbs > 0 ? percent_text(report.share()) : "-", percent_text(report.spread),
-               fmt::format("{} of {}", report.tried, report.configs), fmt::to_string(rejected_of(report))});
+    table.add({title,
+               swept.key.id(),
+               {generator::to_text(report.winner), report.unfinished.empty() ? "" : " (unfinished)"},
+               report.median_us,
+               report.gbs,
+               report.ceiling_gbs > 0 ? percent_text(report.share()) : "-",
+               percent_text(report.spread),
+               fmt::format("{} of {}", report.tried, report.configs),
+               fmt::to_string(rejected_of(report))});
   }
   return table.text();
 }
@@ -85,21 +89,20 @@ std::string best_of(const SweepResult& result) {
   using enum Table::Align;
   Table table({{"KEY"},
                {"", right},
-               {"CONFIG"},
-               {"TIME", right},
-               {"GB/s", right},
+               {.title = "CONFIG", .least = 20},
+               Table::times("TIME"),
+               Table::throughputs(1),
                {"BEHIND", right},
-               {"SPREAD", right},
-               {"STAGE"}});
+               {"SPREAD", right, 2},
+               {.title = "STAGE", .rank = 3}});
   for (const SweptProblem& swept : result.problems) {
     int place = 0;
     for (const tuner::Candidate& candidate : swept.best) {
       const cache::Measurement& measurement = candidate.measurement;
       const auto its = behind(swept, measurement);
       table.add({place == 0 ? swept.key.id() : "", fmt::to_string(++place), candidate.text(),
-                 time_text(measurement.median_us), throughput_text(throughput_of(measurement)),
-                 its ? percent_text(*its) : "-", percent_text(measurement.spread),
-                 std::string(stage_of(measurement))});
+                 measurement.median_us, throughput_of(measurement), its ? percent_text(*its) : "-",
+                 percent_text(measurement.spread), std::string(stage_of(measurement))});
     }
   }
   return table.empty() ? "" : table.text() + "\n";

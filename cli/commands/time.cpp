@@ -86,10 +86,14 @@ Field field_of(const TimeOptions& options) {
 
 std::string text_of(const std::vector<cache::Measurement>& timings, double best_us) {
   using enum Table::Align;
-  Table table({{"CONFIG"}, {"TIME", right}, {"GB/s", right}, {"SPREAD", right}, {"BEHIND", right}});
+  Table table({{.title = "CONFIG", .least = 24},
+               Table::times("TIME"),
+               Table::throughputs(),
+               {"SPREAD", right},
+               {"BEHIND", right}});
   for (const cache::Measurement& timing : timings)
-    table.add({timing.config, time_text(timing.median_us), throughput_text(throughput_of(timing)),
-               percent_text(timing.spread), percent_text(timing.median_us / best_us - 1)});
+    table.add({timing.config, timing.median_us, throughput_of(timing), percent_text(timing.spread),
+               percent_text(timing.median_us / best_us - 1)});
   return table.text();
 }
 
@@ -164,6 +168,7 @@ void add_time(CLI::App& app, Action& chosen) {
   add_device_option(*command, options->common);
   add_database_option(*command, options->common);
   add_json_option(*command, options->common);
+  add_wide_option(*command);
   command->callback([options, &chosen] { chosen = [options] { return time(*options); }; });
 }
 

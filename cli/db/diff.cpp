@@ -18,6 +18,7 @@
 #include "cli/db/db.hpp"
 #include "cli/json.hpp"
 #include "cli/known.hpp"
+#include "cli/long_work.hpp"
 #include "cli/options.hpp"
 #include "cli/say.hpp"
 #include "cli/table.hpp"
@@ -116,23 +117,22 @@ Json document_of(const Difference& difference) {
 std::string text_of(const Difference& difference) {
   using enum Table::Align;
   Table table({{"KEY"},
-               {"PROBLEM"},
-               {"DEVICE"},
-               {"HERE"},
-               {"TIME", right},
-               {"THERE"},
-               {"TIME", right},
+               {.title = "PROBLEM", .least = 20},
+               {.title = "DEVICE", .rank = 3, .least = 8},
+               {.title = "HERE", .least = 12},
+               Table::times("TIME"),
+               {.title = "THERE", .least = 12},
+               Table::times("TIME", 2),
                {"RATIO", right}});
-  const auto cells_of = [](const Row::Half& half) -> std::vector<std::string> {
+  const auto cells_of = [](const Row::Half& half) -> std::vector<Table::Cell> {
     if (!half.is_there) return {"no such key", "-"};
     if (!half.winner) return {"none today", "-"};
-    return {half.winner->config + (half.slower == nullptr ? "" : " (slower)"),
-            time_text(half.winner->median_us)};
+    return {{half.winner->config, half.slower == nullptr ? "" : " (slower)"}, half.winner->median_us};
   };
   for (const auto& [id, row] : difference.rows) {
-    std::vector<std::string> cells{id, title_of(row.key), device_name_of(row.key)};
+    std::vector<Table::Cell> cells{id, title_of(row.key), device_name_of(row.key)};
     for (const Row::Half* half : {&row.here, &row.there})
-      for (std::string& cell : cells_of(*half)) cells.push_back(std::move(cell));
+      for (Table::Cell& cell : cells_of(*half)) cells.push_back(std::move(cell));
     const auto &one = row.here.winner, &other = row.there.winner;
     cells.push_back(one && other && one->rows == other->rows
                         ? fmt::format("{:.3f}", other->median_us / one->median_us)
@@ -146,7 +146,10 @@ std::string text_of(const Difference& difference) {
 
 ExitCode diff(const CommonOptions& common, const std::string& other) {
   const cache::Cache here = open_database(common), there = cache::Cache::read_existing(other);
-  const Difference difference(here, there);
+  const Difference difference = [&] {
+    const LongWork work("comparing databases");
+    return Difference(here, there);
+  }();
   if (common.json)
     print(document_of(difference));
   else
@@ -164,6 +167,7 @@ void add_db_diff(CLI::App& db, Action& chosen) {
   command->add_option("FILE", *other, "The other database")->required();
   add_database_option(*command, *options);
   add_json_option(*command, *options);
+  add_wide_option(*command);
   command->callback(
       [options, other, &chosen] { chosen = [options, other] { return diff(*options, *other); }; });
 }

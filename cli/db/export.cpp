@@ -18,6 +18,7 @@
 #include "cli/db/db.hpp"
 #include "cli/json.hpp"
 #include "cli/known.hpp"
+#include "cli/long_work.hpp"
 #include "cli/options.hpp"
 #include "cli/output_file.hpp"
 #include "cli/say.hpp"
@@ -83,6 +84,7 @@ ExitCode write(const CommonOptions& common, const std::string& path, const Which
   cache::Maintenance database = cache::Maintenance::read(database_path(common));
   const cache::Maintenance::Selection selection = selection_of(which, tags_of(common));
   cache::Maintenance::Written written;
+  std::optional<LongWork> work(std::in_place, "writing measurements");
   if (!to_output) {
     // Whoever interrupts the long part leaves no draft behind.
     require_output("FILE", path, common.json);
@@ -99,6 +101,7 @@ ExitCode write(const CommonOptions& common, const std::string& path, const Which
     if (!std::cout.flush())
       throw std::system_error(errno, std::generic_category(), "cannot write to the standard output");
   }
+  work.reset();
   if (common.json)
     print({{"database", database.path().string()},
            {"file", path},

@@ -140,21 +140,21 @@ std::string bar(double gbs, double most) {
 std::string text_of(const Known& known, const std::vector<Generation>& generations) {
   using enum Table::Align;
   Table table({{"FROM (UTC)"},
-               {"DRIVER"},
-               {"COMPILER"},
-               {"TEMPLATES"},
-               {"CONFIGS", right},
-               {"BEST"},
-               {"TIME", right},
-               {"GB/s", right},
-               {"CHANGE", right},
-               {""}});
+               {.title = "DRIVER", .rank = 2, .least = 8},
+               {.title = "COMPILER", .rank = 3, .least = 8},
+               {.title = "TEMPLATES", .rank = 4},
+               {"CONFIGS", right, 5},
+               {.title = "BEST", .least = 20},
+               Table::times("TIME"),
+               Table::throughputs(),
+               {"CHANGE", right, 1},
+               {.title = "", .rank = 6}});
   double most = 0;
   const Measurement* previous = nullptr;
   for (const Generation& generation : generations)
     if (const Measurement* best = generation.best()) most = std::max(most, throughput_of(*best));
   for (const Generation& generation : generations) {
-    std::vector<std::string> cells{generation.first_at.substr(0, 16), generation.driver, generation.compiler};
+    std::vector<Table::Cell> cells{generation.first_at.substr(0, 16), generation.driver, generation.compiler};
     const Measurement* found = generation.best();
     if (found == nullptr) {
       cells.insert(cells.end(),
@@ -164,8 +164,8 @@ std::string text_of(const Known& known, const std::vector<Generation>& generatio
       const double gbs = throughput_of(best);
       cells.insert(cells.end(),
                    {best.template_digest.substr(0, digest_digits), fmt::to_string(generation.configs.size()),
-                    best.config, has_time(best) ? time_text(best.median_us) : "-",
-                    gbs > 0 ? throughput_text(gbs) : "-", change_text(previous, best), bar(gbs, most)});
+                    best.config, has_time(best) ? best.median_us : 0, gbs, change_text(previous, best),
+                    bar(gbs, most)});
       previous = &best;
     }
     table.add(std::move(cells));
@@ -197,6 +197,7 @@ void add_db_history(CLI::App& db, Action& chosen) {
   add_tag_option(*command, *options);
   add_database_option(*command, *options);
   add_json_option(*command, *options);
+  add_wide_option(*command);
   command->callback([options, key, &chosen] { chosen = [options, key] { return history(*options, *key); }; });
 }
 

@@ -9,6 +9,7 @@
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -18,6 +19,7 @@
 #include "ce/error.hpp"
 #include "cli/db/db.hpp"
 #include "cli/json.hpp"
+#include "cli/long_work.hpp"
 #include "cli/options.hpp"
 #include "cli/say.hpp"
 #include "cli/spool.hpp"
@@ -72,9 +74,19 @@ ExitCode read(const CommonOptions& common, const std::string& file_or_dash) {
   };
   // All is read before a database is created, and again then: of a large export not all fits into memory.
   std::int64_t measurements = 0;
+  std::optional<LongWork> work(std::in_place, "reading " + path);
   visit([&](cache::Measurement&&) { ++measurements; });
   cache::Maintenance database = cache::Maintenance::create(database_path(common));
-  const std::int64_t added = database.add(visit);
+  work.reset();
+  work.emplace("adding measurements");
+  const std::int64_t added = database.add([&](const auto& add) {
+    std::size_t done = 0;
+    visit([&](cache::Measurement&& measurement) {
+      LongWork::tell(done++, static_cast<std::size_t>(measurements));
+      add(std::move(measurement));
+    });
+  });
+  work.reset();
   if (common.json)
     print({{"database", database.path().string()},
            {"file", path},

@@ -103,16 +103,16 @@ Json json_of_summary(const cache::KeySummary& summary, const Decided& decision,
   return json;
 }
 
-std::vector<std::string> row_of(const cache::KeySummary& summary, const Decided& decision,
+std::vector<Table::Cell> row_of(const cache::KeySummary& summary, const Decided& decision,
                                 const ProblemFinding* slower) {
-  std::vector<std::string> cells{summary.key.id(), title_of(summary.key)};
+  std::vector<Table::Cell> cells{summary.key.id(), title_of(summary.key)};
   if (decision) {
     const tuner::Candidate& winner = decision->winner;
-    cells.insert(cells.end(), {winner.text() + (decision->pinned.empty() ? "" : " (pinned)") +
-                                   (why_unfinished(*decision).empty() ? "" : " (unfinished)") +
-                                   (slower == nullptr ? "" : " (slower)"),
-                               time_text(winner.measurement.median_us),
-                               throughput_text(throughput_of(winner.measurement))});
+    const std::string marks = fmt::format("{}{}{}", decision->pinned.empty() ? "" : " (pinned)",
+                                          why_unfinished(*decision).empty() ? "" : " (unfinished)",
+                                          slower == nullptr ? "" : " (slower)");
+    cells.insert(cells.end(), {Table::Cell(winner.text(), marks), winner.measurement.median_us,
+                               throughput_of(winner.measurement)});
   } else {
     cells.insert(cells.end(), {"none today", "-", "-"});
   }
@@ -140,9 +140,14 @@ ExitCode list(const ListOptions& options) {
   std::string text, notes, device;
   const auto new_table = [&options] {
     using enum Table::Align;
-    std::vector<Table::Column> columns{
-        {"KEY"},         {"PROBLEM"},      {"WINNER"},          {"TIME", right},
-        {"GB/s", right}, {"TRIED", right}, {"REJECTED", right}, {"LAST (UTC)"}};
+    std::vector<Table::Column> columns{{"KEY"},
+                                       {.title = "PROBLEM", .least = 30},
+                                       {.title = "WINNER", .least = 12},
+                                       Table::times("TIME"),
+                                       Table::throughputs(1),
+                                       {"TRIED", right, 2},
+                                       {"REJECTED", right, 3},
+                                       {.title = "LAST (UTC)", .rank = 4}};
     if (options.layers) columns.push_back({"LAYER"});
     return Table(columns);
   };
@@ -162,7 +167,7 @@ ExitCode list(const ListOptions& options) {
     if (key.first != device_text) end_device();
     device_text = key.first;
     device = printable(device_name_of(summary.key));
-    std::vector<std::string> cells = row_of(summary, decision, finding);
+    std::vector<Table::Cell> cells = row_of(summary, decision, finding);
     if (options.layers) cells.push_back(database->name);
     table.add(std::move(cells));
   }
@@ -198,6 +203,7 @@ void add_db_list(CLI::App& db, Action& chosen) {
   add_tag_option(*command, options->common)->excludes(layers);
   add_database_option(*command, options->common);
   add_json_option(*command, options->common);
+  add_wide_option(*command);
   command->callback([options, &chosen] { chosen = [options] { return list(*options); }; });
 }
 

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "cache/maintenance.hpp"
 #include "cli/db/db.hpp"
 #include "cli/json.hpp"
+#include "cli/long_work.hpp"
 #include "cli/options.hpp"
 #include "cli/say.hpp"
 #include "cli/units.hpp"
@@ -37,6 +39,7 @@ struct MergeOptions {
 };
 
 ExitCode merge(const MergeOptions& options) {
+  std::optional<LongWork> work(std::in_place, "reading databases");
   // All are read, and digests compared, before a database is created or written.
   std::vector<cache::Maintenance> sources;
   const std::string target = database_path(options.common).string();
@@ -48,9 +51,12 @@ ExitCode merge(const MergeOptions& options) {
         .expect_readable(options.binaries);
   }
   cache::Maintenance database = cache::Maintenance::create(database_path(options.common));
+  work.reset();
+  work.emplace("adding measurements");
   Json documents = Json::array();
   std::string text;
   const std::vector<cache::Store::Copied> all_added = database.merge(sources, options.binaries);
+  work.reset();
   for (std::size_t i = 0; i < sources.size(); ++i) {
     const cache::Maintenance& source = sources[i];
     const cache::Store::Copied& added = all_added[i];

@@ -5,11 +5,13 @@
 #include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
 #include "cache/maintenance.hpp"
 #include "cli/db/db.hpp"
 #include "cli/json.hpp"
+#include "cli/long_work.hpp"
 #include "cli/options.hpp"
 #include "cli/say.hpp"
 #include "cli/units.hpp"
@@ -42,9 +44,11 @@ ExitCode prune(const PruneOptions& options) {
       options.keep.empty() ? usual_keep
                            : parse_count("--keep", options.keep, 0, std::numeric_limits<std::int64_t>::max());
   const std::filesystem::path path = database_path(options.common);
+  std::optional<LongWork> work(std::in_place, "looking for what was replaced");
   cache::Maintenance database =
       options.dry_run ? cache::Maintenance::copy(path) : cache::Maintenance::open(path);
   const cache::Store::Pruned pruned = database.prune(keep, options.dry_run);
+  work.reset();
   if (options.common.json)
     print({{"database", database.path().string()},
            {"dry_run", options.dry_run},

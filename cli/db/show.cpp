@@ -55,36 +55,35 @@ Json json_of_known(const Known& known, const Asked& database, const ProblemFindi
 std::string ranking_text(const tuner::Decision& decision) {
   using enum Table::Align;
   Table table({{"", right},
-               {"CONFIG"},
-               {"TIME", right},
-               {"GB/s", right},
-               {"SPREAD", right},
-               {"SAMPLES", right},
-               {"STAGE"},
-               {"REGISTERS", right},
-               {"LOCAL", right},
-               {"MEASURED (UTC)"}});
+               {.title = "CONFIG", .least = 24},
+               Table::times("TIME"),
+               Table::throughputs(),
+               {"SPREAD", right, 1},
+               {"SAMPLES", right, 4},
+               {.title = "STAGE", .rank = 2},
+               {"REGISTERS", right, 3},
+               {"LOCAL", right, 5},
+               {.title = "MEASURED (UTC)", .rank = 6}});
   int place = 0;
   for (const tuner::Candidate& candidate : decision.ranking) {
     const cache::Measurement& measurement = candidate.measurement;
-    table.add({fmt::to_string(++place), candidate.text(), time_text(measurement.median_us),
-               throughput_text(throughput_of(measurement)), percent_text(measurement.spread),
-               fmt::to_string(measurement.samples_us.size()), std::string(stage_of(measurement)),
-               fmt::to_string(measurement.registers), fmt::to_string(measurement.local_bytes),
-               measurement.created_at});
+    table.add({fmt::to_string(++place), candidate.text(), measurement.median_us, throughput_of(measurement),
+               percent_text(measurement.spread), fmt::to_string(measurement.samples_us.size()),
+               std::string(stage_of(measurement)), fmt::to_string(measurement.registers),
+               fmt::to_string(measurement.local_bytes), measurement.created_at});
   }
   return table.text();
 }
 
 std::string quarantine_text(const Known& known) {
-  Table table({{"REJECTED"}, {"REASON"}});
+  Table table({{.title = "REJECTED", .least = 30}, {.title = "REASON", .least = 30}});
   for (const cache::Measurement* measurement : known.quarantined)
     table.add({measurement->config, cut(tuner::first_line(measurement->reason), widest_reason)});
   return table.text();
 }
 
 std::string environment_text(const cache::Measurement& measurement) {
-  Table table({{"ENVIRONMENT"}, {"of the winner's measurement"}});
+  Table table({{.title = "ENVIRONMENT", .least = 20}, {.title = "of the winner's measurement", .least = 20}});
   table.add({"rows", fmt::to_string(measurement.rows)});
   table.add({"bytes", fmt::to_string(measurement.bytes)});
   for (const auto& [name, value] : measurement.environment) table.add({name, value});
@@ -137,6 +136,7 @@ void add_db_show(CLI::App& db, Action& chosen) {
   add_key_argument(*command, *key);
   add_database_option(*command, *options);
   add_json_option(*command, *options);
+  add_wide_option(*command);
   command->callback([options, key, &chosen] { chosen = [options, key] { return show(*options, *key); }; });
 }
 

@@ -8,6 +8,7 @@
 #include "cache/maintenance.hpp"
 #include "cli/db/db.hpp"
 #include "cli/json.hpp"
+#include "cli/long_work.hpp"
 #include "cli/options.hpp"
 #include "cli/say.hpp"
 #include "cli/units.hpp"
@@ -24,7 +25,10 @@ constexpr const char* vacuum_examples =
 
 ExitCode vacuum(const CommonOptions& common) {
   cache::Maintenance database = cache::Maintenance::open(database_path(common));
-  const auto [before, after] = database.vacuum();
+  const auto [before, after] = [&] {
+    const LongWork work("writing the file anew");
+    return database.vacuum();
+  }();
   if (common.json)
     print({{"database", database.path().string()}, {"bytes_before", before}, {"bytes_after", after}});
   else

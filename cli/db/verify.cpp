@@ -12,6 +12,7 @@
 #include "cache/repair/repair.hpp"
 #include "cli/db/db.hpp"
 #include "cli/json.hpp"
+#include "cli/long_work.hpp"
 #include "cli/options.hpp"
 #include "cli/say.hpp"
 
@@ -35,10 +36,12 @@ struct VerifyOptions {
 
 ExitCode verify(const VerifyOptions& options) {
   const std::filesystem::path path = cache::existing_file(database_path(options.common));
-  const cache::Maintenance::Mended found =
-      options.repair
-          ? cache::Maintenance::mend(path)
-          : cache::Maintenance::Mended{.damages = cache::Maintenance::damages_of(path), .done = {}};
+  const cache::Maintenance::Mended found = [&] {
+    const LongWork work("looking for damage");
+    return options.repair
+               ? cache::Maintenance::mend(path)
+               : cache::Maintenance::Mended{.damages = cache::Maintenance::damages_of(path), .done = {}};
+  }();
   if (options.common.json) {
     print({{"database", path.string()},
            {"damages", found.damages},

@@ -116,6 +116,7 @@ Environment CommandTest::surroundings(Environment environment) const {
                       {"CE_DB", ""},
                       {"CE_DEVICE", ""},
                       {"CE_LOG", "info"},
+                      {"COLUMNS", "1000"},  // tables in full
                       {"CE_HOST_SEED", ""},
                       {"CUDA_VISIBLE_DEVICES", "-1"}});
   return environment;

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "ce/error.hpp"
+#include "cli/long_work.hpp"
 #include "cli/table.hpp"
 #include "cli/units.hpp"
 
@@ -91,6 +92,57 @@ TEST(Table, WidthIsThatOfCharactersNotBytes) {
   Table table({{"T"}, {"U"}});
   table.add({"\xC2\xB5", "x"});
   EXPECT_EQ(table.text(), "T  U\n\xC2\xB5  x\n");
+}
+
+TEST(Table, FiguresOfAColumnHaveOneUnitAndTheDigitsThatDiffer) {
+  using Texts = std::vector<std::string>;
+  EXPECT_EQ(time_figures({8.25, 812.34}).texts, (Texts{"8.25", "812.34"}));
+  EXPECT_EQ(time_figures({8.25, 812.34}).unit, "us");
+  EXPECT_EQ(time_figures({100.1, 100.3, 250}).texts, (Texts{"100.1", "100.3", "250.0"}));
+  EXPECT_EQ(time_figures({100.1, 100.15}).texts, (Texts{"100", "100"})) << "as near as times repeat";
+  EXPECT_EQ(time_figures({100, 250}).texts, (Texts{"100", "250"}));
+  EXPECT_EQ(time_figures({12345, 99999}).texts, (Texts{"12.3", "100.0"}));
+  EXPECT_EQ(time_figures({12345, 99999}).unit, "ms");
+  EXPECT_EQ(time_figures({99999, 12}).unit, "us") << "the smallest one decides";
+  EXPECT_EQ(time_figures({0, 45}).texts, (Texts{"-", "45.0"})) << "none was timed";
+  EXPECT_EQ(throughput_figures({312.4, 312.0}).texts, (Texts{"312.4", "312.0"}));
+  EXPECT_EQ(throughput_figures({3110, 2000}).texts, (Texts{"3110", "2000"}));
+  EXPECT_TRUE(time_figures({}).texts.empty());
+}
+
+TEST(Table, FitsItsLine) {
+  static_cast<void>(has_left_out());
+  Table table({{.title = "NAME", .least = 8},
+               Table::times("TIME"),
+               {.title = "MORE", .rank = 1},
+               {.title = "LEAST", .rank = 2}});
+  table.add({{"a name that is long", " (mark)"}, 8.25, "more", "of least weight"});
+  table.add({"short", "-", "more", ""});
+  EXPECT_EQ(table.text(0, any_width),
+            "NAME                        TIME us  MORE  LEAST\n"
+            "a name that is long (mark)     8.25  more  of least weight\n"
+            "short                             -  more\n");
+  EXPECT_FALSE(has_left_out());
+  EXPECT_EQ(table.text(0, 36),
+            "NAME                   TIME us  MORE\n"
+            "a name that .. (mark)     8.25  more\n"
+            "short                        -  more\n");
+  EXPECT_TRUE(has_left_out());
+  EXPECT_FALSE(has_left_out()) << "since the last call";
+  EXPECT_EQ(table.text(2, 20).find("MORE"), std::string::npos);
+}
+
+TEST(Table, AColumnWithoutTextsIsNotPrinted) {
+  Table table({{"A"}, {"EMPTY"}, {"B"}});
+  table.add({"a", "", "b"});
+  EXPECT_EQ(table.text(), "A  B\na  b\n");
+}
+
+TEST(LongWork, ALineTellsWhatIsDone) {
+  EXPECT_EQ(work_line("comparing problems", 12, 120, 5000, 80),
+            "ce-tune: comparing problems, 120 of 5000, 12 s");
+  EXPECT_EQ(work_line("looking for damage", 65, 0, 0, 80), "ce-tune: looking for damage, 1 min 05 s");
+  EXPECT_EQ(work_line("comparing problems", 12, 120, 5000, 20), "ce-tune: comparing..");
 }
 
 TEST(Table, EveryColumnNeedsACell) {
