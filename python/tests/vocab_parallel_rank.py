@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import sys
 
 import torch
@@ -204,25 +203,30 @@ def check_compiled(device):
     torch.testing.assert_close(own.grad, whole.grad[:, 16 * rank : 16 * rank + 16])
 
 
+def check_results(device):
+    for options, given in cases():
+        check(device, options, given)
+    check_outputs(device)
+
+
+CHECKS = {
+    "results": check_results,
+    "refusals": check_refusals,
+    "dtensor": check_dtensor,
+    "integrations": check_integrations,
+    "compiled": check_compiled,
+}
+
+
 def main() -> None:
-    kind, what = sys.argv[1:]
+    kind, *checks = sys.argv[1:]
     dist.init_process_group("nccl" if kind == "cuda" else "gloo")
     device = torch.device("cuda", dist.get_rank()) if kind == "cuda" else torch.device("cpu")
     if kind == "cuda":
         torch.cuda.set_device(device)
     ct.configure(policy="lookup", cpu="host")
-    if what == "results":
-        for options, given in itertools.islice(cases(), None):
-            check(device, options, given)
-        check_outputs(device)
-    elif what == "refusals":
-        check_refusals(device)
-    elif what == "dtensor":
-        check_dtensor(device)
-    elif what == "integrations":
-        check_integrations(device)
-    elif what == "compiled":
-        check_compiled(device)
+    for name in checks:
+        CHECKS[name](device)
     dist.destroy_process_group()
 
 
