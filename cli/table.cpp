@@ -146,8 +146,9 @@ void fit(std::vector<Printed>& columns, std::size_t indent, std::size_t width) {
     columns.erase(std::next(last).base());
     left_out = true;
   }
-  std::vector<std::size_t> least;
-  for (const Printed& column : columns) least.push_back(column.least());
+  std::vector<std::size_t> least(columns.size());
+  std::transform(columns.begin(), columns.end(), least.begin(),
+                 [](const Printed& column) { return column.least(); });
   for (;;) {
     const std::size_t sum = sum_of(columns, indent, [](const Printed& column) { return column.width; });
     if (sum <= width) break;

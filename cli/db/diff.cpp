@@ -134,9 +134,9 @@ std::string text_of(const Difference& difference) {
     for (const Row::Half* half : {&row.here, &row.there})
       for (Table::Cell& cell : cells_of(*half)) cells.push_back(std::move(cell));
     const auto &one = row.here.winner, &other = row.there.winner;
-    cells.push_back(one && other && one->rows == other->rows
-                        ? fmt::format("{:.3f}", other->median_us / one->median_us)
-                        : "-");
+    cells.emplace_back(one && other && one->rows == other->rows
+                           ? fmt::format("{:.3f}", other->median_us / one->median_us)
+                           : "-");
     table.add(std::move(cells));
   }
   return fmt::format("{}\n{} in both, {} only here, {} only there\n", table.empty() ? "" : table.text(),

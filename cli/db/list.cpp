@@ -168,7 +168,7 @@ ExitCode list(const ListOptions& options) {
     device_text = key.first;
     device = printable(device_name_of(summary.key));
     std::vector<Table::Cell> cells = row_of(summary, decision, finding);
-    if (options.layers) cells.push_back(database->name);
+    if (options.layers) cells.emplace_back(database->name);
     table.add(std::move(cells));
   }
   end_device();
