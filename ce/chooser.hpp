@@ -81,8 +81,7 @@ class Chooser {
   runtime::Device& device_;
   cache::Cache& cache_;
   const Policy policy_;
-  const std::string
-      recent_;  ///< UTC, as the database has times: searches cut short since then are not gone on with
+  const std::string recent_;  ///< as the database has times: nothing cut short since then is gone on with
   PlanTable plans_;
   Compiled compiled_;
 

@@ -5,9 +5,7 @@
 
 #include <algorithm>
 #include <map>
-#include <vector>
 
-#include "cli/report/causes.hpp"
 #include "cli/report/history.hpp"
 #include "cli/units.hpp"
 
@@ -151,11 +149,12 @@ std::string details_of_cause(const Cause& cause, std::size_t number, bool with_d
 
 }  // namespace
 
-std::string overview_html(const ReportData& report, const Redaction& redaction) {
+std::string overview_html(const ReportData& report, const std::vector<Cause>& causes,
+                          const Redaction& redaction) {
   std::string html = "<section id=\"verdict\">\n" + headline_of(report);
   std::string lines;
   std::size_t number = 0;
-  for (const Cause& cause : causes_of(report)) {
+  for (const Cause& cause : causes) {
     ++number;
     if (cause.count(Verdict::slower) + cause.count(Verdict::faster) > 0)
       lines += line_of_cause(cause, number, redaction);
@@ -166,15 +165,14 @@ std::string overview_html(const ReportData& report, const Redaction& redaction) 
   return html + "</ol>\n</section>\n";
 }
 
-std::string causes_html(const ReportData& report, const Redaction& redaction) {
-  const std::vector<Cause> causes = causes_of(report);
+std::string causes_html(const std::vector<Cause>& causes, bool with_device, const Redaction& redaction) {
   if (causes.empty()) return {};
   std::string html =
       "<section id=\"changes\">\n<h2>What changed</h2>\n<p class=\"faint\">By what is suspect; where nothing "
       "is, by what is not the same as before.</p>\n<div class=\"list\">\n";
   std::size_t left = most_changes;
   for (std::size_t i = 0; i < causes.size(); ++i)
-    html += details_of_cause(causes[i], i + 1, report.devices.size() > 1, left, redaction);
+    html += details_of_cause(causes[i], i + 1, with_device, left, redaction);
   return html + "</div>\n</section>\n";
 }
 

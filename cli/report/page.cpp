@@ -11,8 +11,10 @@
 #include <string_view>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "cli/known.hpp"
+#include "cli/report/causes.hpp"
 #include "cli/report/details.hpp"
 #include "cli/report/figures.hpp"
 #include "cli/report/history.hpp"
@@ -314,9 +316,10 @@ std::size_t Page::write() {
   if (report_.devices.empty()) {
     put(nothing_yet);
   } else {
-    put(overview_html(report_, redaction_));
+    const std::vector<Cause> causes = causes_of(report_);
+    put(overview_html(report_, causes, redaction_));
     put(tools);
-    put(causes_html(report_, redaction_));
+    put(causes_html(causes, report_.devices.size() > 1, redaction_));
   }
   for (std::size_t i = 0; i < report_.devices.size(); ++i) device(report_.devices[i], i + 1);
   put("</main>\n");
