@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import time
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
@@ -11,6 +14,8 @@ import ce.torch as ct
 
 ROWS, CLASSES = 10, 77
 IGNORED = -100
+TIMEOUT_S = 10  # of the group that check_death() leaves
+LATE_S = 5
 
 
 def shards(ranks: int, uneven: bool) -> list[int]:
@@ -203,6 +208,46 @@ def check_compiled(device):
     torch.testing.assert_close(own.grad, whole.grad[:, 16 * rank : 16 * rank + 16])
 
 
+def own_shard(device, columns):
+    """Logits of all ranks, this rank's and the target."""
+    ranks, rank = dist.get_world_size(), dist.get_rank()
+    torch.manual_seed(6)
+    whole = torch.randn(ROWS, columns * ranks).to(device)
+    return whole, whole[:, columns * rank : columns * (rank + 1)].contiguous(), torch.arange(ROWS).to(device)
+
+
+def check_late(device):
+    """One rank comes later than the others to a call that all have made before, and to its first."""
+    whole, own, target = own_shard(device, 10)
+    for smoothing in (0.0, 0.0, 0.3):
+        if dist.get_rank() == dist.get_world_size() - 1:
+            time.sleep(LATE_S if smoothing else LATE_S / 5)
+        logits = own.clone().requires_grad_()
+        loss = ct.vocab_parallel_cross_entropy(logits, target, label_smoothing=smoothing)
+        reference = whole.clone().requires_grad_()
+        want = torch.nn.functional.cross_entropy(reference, target, label_smoothing=smoothing)
+        loss.backward()
+        want.backward()
+        torch.testing.assert_close(loss, want)
+        first = 10 * dist.get_rank()
+        torch.testing.assert_close(logits.grad, reference.grad[:, first : first + 10], rtol=2e-5, atol=1e-6)
+
+
+def check_death(device):
+    """The last rank ends between two calls. The next call of the others must not come back with a loss."""
+    whole, own, target = own_shard(device, 10)
+    ct.vocab_parallel_cross_entropy(own, target)  # kernels of all ranks are there before the short timeout counts
+    dist.barrier()
+    group = dist.new_group(timeout=timedelta(seconds=TIMEOUT_S))
+    loss = ct.vocab_parallel_cross_entropy(own, target, group=group)
+    torch.testing.assert_close(loss, torch.nn.functional.cross_entropy(whole, target))
+    print("all ranks called once", flush=True)
+    dist.barrier()
+    if dist.get_rank() == dist.get_world_size() - 1:
+        os._exit(0)
+    print("a loss without one rank:", ct.vocab_parallel_cross_entropy(own, target, group=group).item(), flush=True)
+
+
 def check_results(device):
     for options, given in cases():
         check(device, options, given)
@@ -215,12 +260,16 @@ CHECKS = {
     "dtensor": check_dtensor,
     "integrations": check_integrations,
     "compiled": check_compiled,
+    "late": check_late,
+    "death": check_death,
 }
 
 
 def main() -> None:
     kind, *checks = sys.argv[1:]
-    dist.init_process_group("nccl" if kind == "cuda" else "gloo")
+    ranks, rank = int(os.environ["WORLD_SIZE"]), int(os.environ["RANK"])
+    store = os.environ.get("CE_TEST_STORE", "env://")
+    dist.init_process_group("nccl" if kind == "cuda" else "gloo", store, world_size=ranks, rank=rank)
     device = torch.device("cuda", dist.get_rank()) if kind == "cuda" else torch.device("cpu")
     if kind == "cuda":
         torch.cuda.set_device(device)
