@@ -168,7 +168,14 @@ def main() -> int:
         for gpus in counts:
             runs.append(sweep(options.ce_tune, options.device, gpus, shapes, folder / f"{gpus}.db", options.limit))
             ratios, complete = compare(runs, len(listed))
-            result = {"date": date.today().isoformat(), "problems": len(listed), "runs": runs, "ratios": ratios}
+            result = {
+                "date": date.today().isoformat(),
+                "processors": os.cpu_count(),
+                "compile_workers": os.environ.get("CE_COMPILE_WORKERS", "default"),  # of each process, where it is set
+                "problems": len(listed),
+                "runs": runs,
+                "ratios": ratios,
+            }
             if options.out:
                 options.out.write_text(json.dumps(result, indent=1) + "\n")
             brief = {name: value for name, value in runs[-1].items() if name != "median_us"}
