@@ -1,4 +1,4 @@
-"""The table of docs/linear.md, from what linear.py measured."""
+"""The tables of docs/linear.md, from what linear.py measured."""
 
 from __future__ import annotations
 
@@ -8,28 +8,83 @@ from typing import Any
 from pages import Page, table, wrapped
 
 GIB = 1 << 30
-TITLES = {"products": "three products alone", "ce, whole logits": "ce, whole logits", "ce, 4 GiB": "ce, 4 GiB",
-          "ce, 512 MiB": "ce, 512 MiB", "torch": "PyTorch", "torch.compile": "torch.compile",
-          "Liger-Kernel": "Liger-Kernel"}
+# What a column is called, and its names in documents, the newest first.
+TITLES = {"products alone": ("products",), "torch's products": ("products-torch",),
+          "ce, whole logits": ("ce, whole logits",), "ce, 4 GiB": ("ce-4g", "ce, 4 GiB"),
+          "ce, 512 MiB": ("ce-512m", "ce, 512 MiB"), "PyTorch": ("torch",), "PyTorch, chunks": ("torch-chunked",),
+          "torch.compile": ("compile", "torch.compile"), "torch.compile, chunks": ("compile-chunked",),
+          "Liger-Kernel": ("liger", "Liger-Kernel"), "Liger-Kernel, CuTe": ("liger-cute",), "quack": ("quack",),
+          "quack, chunks": ("quack-chunked",), "CCE": ("cce",), "CCE, exact": ("cce-exact",)}
 
 
-def cell(one: dict[str, Any]) -> str:
+def gradient_bytes(measured: dict[str, Any]) -> int:
+    tokens, hidden, classes = map(int, measured["shape"].split("x"))
+    return 2 * (tokens + classes) * hidden if measured["gradients"] else 0
+
+
+def memory(one: dict[str, Any], results: int) -> str:
+    """Beyond the gradients, which older documents have in peak_bytes."""
+    if "beyond_bytes" not in one and "peak_bytes" not in one:
+        return ""
+    taken = one["beyond_bytes"] if "beyond_bytes" in one else one["peak_bytes"] - results
+    return f" ({taken / GIB:.1f} GiB)"
+
+
+def cell(measured: dict[str, Any], names: tuple[str, ...]) -> str:
+    one = next((measured["results"][name] for name in names if name in measured["results"]), None)
+    if one is None:
+        return ""
     if "error" in one:
         return "refuses"
-    memory = f" ({one['peak_bytes'] / GIB:.1f} GiB)" if "peak_bytes" in one else ""
-    return f"{one['median_ms']:.1f} ms{memory}"
+    ratio = f", {one['over_products']:.2f}" if "over_products" in one and names != ("products",) else ""
+    return f"{one['median_ms']:.1f} ms{ratio}{memory(one, gradient_bytes(measured))}"
+
+
+def documents_of(path: Any) -> list[Any]:
+    """A measurement in several runs has further documents of that GPU and day: ...-linear-2.json, and so on."""
+    return [path, *sorted(path.parent.glob(f"{path.stem}-[0-9].json"))]
 
 
 def linear(page: Page) -> str:
     path = page.results.linear
     if path is None:
         raise ValueError("there are no figures of the loss of a linear layer")
-    document = json.loads(path.read_text(encoding="utf-8"))
-    rows = [["tokens x hidden x classes", *TITLES.values()]]
-    for measured in document["measured"]:
-        shape = measured["shape"].replace("x", " x ") + ("" if measured["gradients"] else ", forward alone")
-        rows.append([shape, *(cell(measured["results"][name]) for name in TITLES)])
-    machine = document["machine"]
-    return f"{table(rows)}\n\n" + wrapped(
-        f"{machine['gpu']}, driver {machine['driver']}, PyTorch {machine['torch']}, "
-        f"[{machine['date']}]({page.path(path)}).")
+    paths = documents_of(path)
+    documents = [json.loads(one.read_text(encoding="utf-8")) for one in paths]
+    all_measured = [measured for document in documents for measured in document["measured"] if measured["results"]]
+    known = {name for measured in all_measured for name in measured["results"]}
+    titles = {title: names for title, names in TITLES.items() if known & {*names}}
+    made = []
+    for with_gradients, what in ((True, "loss and gradients"), (False, "loss alone")):
+        rows = [[f"tokens x hidden x classes, {what}", *titles]]
+        for measured in all_measured:
+            if measured["gradients"] == with_gradients:
+                row = [cell(measured, names) for names in titles.values()]
+                rows.append([measured["shape"].replace("x", " x "), *row])
+        if len(rows) > 1:
+            made.append(table(rows))
+    if not made:
+        raise ValueError(f"{path} has no times")
+    machine = documents[0]["machine"]
+    links = ", ".join(f"[{document['machine']['date']}]({page.path(one)})" for one, document in zip(paths, documents))
+    made.append(wrapped(f"{machine['gpu']}, driver {machine['driver']}, PyTorch {machine['torch']}{versions(documents)}, "
+                        f"{links}.{caveat(known, documents)}"))
+    return "\n\n".join(made)
+
+
+def versions(documents: list[dict[str, Any]]) -> str:
+    """Of the other libraries."""
+    known = {name: version for document in documents for name, version in document.get("versions", {}).items()}
+    libraries = {"Liger-Kernel": "liger", "quack": "quack", "cut-cross-entropy": "cce"}
+    return "".join(f", {library} {known[name]}" for library, name in libraries.items() if name in known)
+
+
+def caveat(known: set[str], documents: list[dict[str, Any]]) -> str:
+    """What a reader must know of documents that were written otherwise, or of results that differ from ce's."""
+    if "products-torch" not in known:
+        return (" The products are `torch.mm`, and multiplied logits where a step multiplies their gradient, whose small"
+                " numbers take less power: so a step may be faster than they are.")
+    titles = {name: title for title, names in TITLES.items() for name in names}
+    differ = {titles[name] for document in documents for measured in document["measured"]
+              for name, one in measured.get("against_ce", {}).items() if not one.get("agrees", True)}
+    return f" By more than rounding their gradients differ from ce's: {', '.join(sorted(differ))}." if differ else ""

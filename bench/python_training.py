@@ -1,6 +1,7 @@
-"""Training with and without ``ce.torch.patch()``: loss curves, step time, peak memory. On one GPU.
+"""Training with and without ce: loss curves, step time, peak memory. On one GPU.
 
-    python bench/python_training.py [--steps 200] [--out FILE]
+    python bench/python_training.py [--steps 200] [--out FILE]      # ce is torch's loss under ``ce.torch.patch()``
+    python bench/python_training.py --head [--out FILE]             # ce is ``ce.torch.LinearCrossEntropy``
 
 A small GPT on bytes of the text of this repository's documents, float32 master weights under bfloat16 autocast. torch
 runs twice with the same seed, to show how far two runs of torch differ by themselves, then ce.
@@ -12,6 +13,7 @@ import argparse
 import json
 import statistics
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import torch
@@ -43,16 +45,24 @@ class Block(nn.Module):
 
 
 class Gpt(nn.Module):
-    """Predicts the next byte. The output layer has `classes` classes, of which a text uses 256."""
+    """Predicts the next byte. The output layer has `classes` classes, of which a text uses 256.
 
-    def __init__(self, classes: int, width: int, layers: int, heads: int, length: int) -> None:
+    head: what the output layer is. Both kinds begin with the same weight.
+    """
+
+    def __init__(
+        self, classes: int, width: int, layers: int, heads: int, length: int, head: type[nn.Linear] = nn.Linear
+    ) -> None:
         super().__init__()
         self.embedding, self.position = nn.Embedding(classes, width), nn.Parameter(torch.zeros(length, width))
         self.blocks = nn.Sequential(*(Block(width, heads) for _ in range(layers)))
-        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, classes, bias=False)
+        self.norm, self.head = nn.LayerNorm(width), head(width, classes, bias=False)
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        return self.head(self.norm(self.blocks(self.embedding(tokens) + self.position)))
+    def forward(self, tokens: Tensor, target: Tensor) -> Tensor:
+        hidden = self.norm(self.blocks(self.embedding(tokens) + self.position))
+        if isinstance(self.head, ct.LinearCrossEntropy):
+            return self.head(hidden, target)
+        return F.cross_entropy(self.head(hidden).flatten(0, 1), target.flatten())
 
 
 def text() -> Tensor:
@@ -61,9 +71,11 @@ def text() -> Tensor:
     return torch.tensor(list(b"\n".join(file.read_bytes() for file in documents)), dtype=torch.int64)
 
 
-def train(steps: int, classes: int, batch: int, length: int, seed: int = 0) -> dict[str, object]:
+def train(
+    steps: int, classes: int, batch: int, length: int, head: type[nn.Linear] = nn.Linear, seed: int = 0
+) -> dict[str, object]:
     torch.manual_seed(seed)
-    model = Gpt(classes, width=512, layers=4, heads=8, length=length).cuda()
+    model = Gpt(classes, width=512, layers=4, heads=8, length=length, head=head).cuda()
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
     data = text().cuda()
     generator = torch.Generator(device="cuda").manual_seed(seed)
@@ -76,8 +88,7 @@ def train(steps: int, classes: int, batch: int, length: int, seed: int = 0) -> d
         torch.cuda.synchronize()
         begin = time.perf_counter()
         with torch.autocast("cuda", dtype=torch.bfloat16):
-            logits = model(window[:, :-1])
-            loss = F.cross_entropy(logits.view(-1, classes), window[:, 1:].reshape(-1))
+            loss = model(window[:, :-1], window[:, 1:])
         loss.backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
@@ -97,14 +108,18 @@ def main() -> None:
     parser.add_argument("--classes", type=int, default=50304, help="of the output layer; a text uses 256 of them")
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--length", type=int, default=512)
+    parser.add_argument("--head", action="store_true", help="ce is the output layer and its loss in one")
     parser.add_argument("--out", help="write the figures here as JSON, too")
     arguments = parser.parse_args()
     shape = (arguments.steps, arguments.classes, arguments.batch, arguments.length)
-    ct.tune([(arguments.batch * arguments.length, arguments.classes)], loss_dtype=torch.float32)
-    train(3, *shape[1:])  # libraries and clocks warm up
+    own_head = ct.LinearCrossEntropy if arguments.head else nn.Linear
+    if not arguments.head:
+        ct.tune([(arguments.batch * arguments.length, arguments.classes)], loss_dtype=torch.float32)
+    for head in {nn.Linear, own_head}:
+        train(3, *shape[1:], head)  # libraries and clocks warm up, and the head is tuned
     runs = {"torch": train(*shape), "torch again": train(*shape)}
-    with ct.patch():
-        runs["ce"] = train(*shape)
+    with nullcontext() if arguments.head else ct.patch():
+        runs["ce"] = train(*shape, own_head)
 
     def difference(a: str, b: str) -> list[float]:
         return [abs(x - y) for x, y in zip(runs[a]["losses"], runs[b]["losses"])]
@@ -113,6 +128,7 @@ def main() -> None:
     report = {
         "machine": machine(),
         "shape": dict(zip(("steps", "classes", "batch", "length"), shape)),
+        "ce": "LinearCrossEntropy" if arguments.head else "patch",
         "runs": {name: {key: run[key] for key in ("step ms", "peak GiB")} for name, run in runs.items()},
         "loss of torch at steps 1, half, last": [runs["torch"]["losses"][i] for i in (0, arguments.steps // 2, -1)],
         "loss of ce": [runs["ce"]["losses"][i] for i in (0, arguments.steps // 2, -1)],

@@ -169,6 +169,47 @@ class Peers(Folder):
         self.assertIn("| softmax | 98% | 2.0 | - | - | 1.5 |", self.table("summary"))
 
 
+class Linear(Folder):
+    """What bench/linear.py wrote."""
+
+    def setUp(self):
+        super().setUp()
+        self.write("gpu-2030-01-01-widths-a", document("2030-01-01T00:00:00Z", [problem(1024)]))
+
+    def linear(self, name, shape, results, gradients=True, **others):
+        entry = {"shape": shape, "gradients": gradients, "results": results}
+        about = {"gpu": "Some GPU", "driver": "2", "torch": "9", "date": name[4:14]}
+        self.write(name, {"machine": about, "measured": [{**entry, **others}], "versions": {"quack": "7"}})
+
+    def test_peers_are_columns_and_runs_of_one_day_are_one_table(self):
+        products = {"products": {"median_ms": 10.0, "over_products": 1.0}, "products-torch": {"median_ms": 11.0}}
+        quack = {"median_ms": 12.0, "over_products": 1.2, "beyond_bytes": 1 << 30}
+        against = {"quack": {"agrees": True}, "cce": {"agrees": False}}
+        self.linear("gpu-2030-01-02-linear", "8x4x100", {**products, "quack": quack, "cce": {"error": "no"}},
+                    against_ce=against)
+        self.linear("gpu-2030-01-02-linear-2", "8x4x200", {**products, "ce-4g": quack})
+        self.linear("gpu-2030-01-02-linear-3", "8x4x200", {**products, "ce-4g": quack}, gradients=False)
+        self.linear("gpu-2030-01-01-linear", "8x4x300", {**products, "torch": quack})
+        text = self.table("linear")
+        self.assertIn("loss and gradients | products alone | torch's products | ce, 4 GiB | quack | CCE |", text)
+        self.assertIn("| 8 x 4 x 100 | 10.0 ms | 11.0 ms |  | 12.0 ms, 1.20 (1.0 GiB) | refuses |", text)
+        self.assertIn("| 8 x 4 x 200 | 10.0 ms | 11.0 ms | 12.0 ms, 1.20 (1.0 GiB) |  |  |", text)
+        self.assertEqual(text.count("| 8 x 4 x 200 |"), 2)
+        self.assertNotIn("8 x 4 x 300", text)
+        self.assertIn("differ from ce's: CCE.", " ".join(text.split()))
+        self.assertIn("quack 7", text)
+
+    def test_memory_of_older_documents_is_less_their_gradients(self):
+        results = 2 * (8 + 100) * 4
+        own = {"median_ms": 3.0, "peak_bytes": (1 << 30) + results}
+        for gradients, name in ((True, "gpu-2030-01-02-linear"), (False, "gpu-2030-01-03-linear")):
+            taken = (1 << 30) + (results if gradients else 0)
+            self.linear(name, "8x4x100", {"products": {"median_ms": 1.0}, "ce, 4 GiB": {**own, "peak_bytes": taken}},
+                        gradients)
+            self.assertIn("| 1.0 ms | 3.0 ms (1.0 GiB) |", self.table("linear"))
+        self.assertIn("multiplied logits", " ".join(self.table("linear").split()))
+
+
 class Pages(Folder):
     def setUp(self):
         super().setUp()
