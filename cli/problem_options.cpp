@@ -67,7 +67,7 @@ Alignment dense_alignment(const Problem& problem) {
 void apply_cross_entropy(const ProblemOptions& options, Problem& problem) {
   const bool has_losses = generator::has_losses(problem.operation);
   problem.gradient =
-      generator::is_gradient_alone(problem.operation) || (is_forward(problem) && !options.loss_only);
+      generator::always_has_gradient(problem.operation) || (is_forward(problem) && !options.loss_only);
   problem.reduction = options.reduction.empty() ? Reduction::mean : parse_reduction_of(options.reduction);
   problem.probabilities = options.probabilities;
   for (const auto& option : generator::cross_entropy_options)

@@ -116,6 +116,7 @@ StatsMembers stats_of(const Problem& problem) {
     case Operation::cross_entropy_shard:
     case Operation::cross_entropy_merge:
     case Operation::cross_entropy_shard_backward:
+    case Operation::cross_entropy_exchange:
       return cross_entropy_stats(problem.operation != Operation::cross_entropy_backward,
                                  problem.probabilities, problem.smoothing, problem.weights,
                                  problem.argmax_out || problem.hit_out,
@@ -324,7 +325,8 @@ Rejection rejects_pipeline_decoupled(const Config& config, const Problem& proble
   const int reducers = 32 * config.reducers, writers = 32 * writer_warps(config);
   if (Rejection reason = rejects_bulk_copies(config, problem, limits, reducers, column_bytes(problem)))
     return reason;
-  if (problem.columns * size_of(problem.dtype) < 16384) return "a ring for a row that the registers hold";
+  if (!exchanges(problem.operation) && problem.columns * size_of(problem.dtype) < 16384)
+    return "a ring for a row that the registers hold";
   const int chunk = chunk_vectors(config);
   if (chunk % writers != 0) return "chunk does not fit the writers";
   // Where logits are put under a cap, a vector is more work, and most of it the reducers'.

@@ -19,7 +19,7 @@
 namespace ce::generator {
 namespace {
 
-constexpr std::array<std::pair<Operation, std::string_view>, 12> operation_names{{
+constexpr std::array<std::pair<Operation, std::string_view>, 13> operation_names{{
     {Operation::softmax, "softmax"},
     {Operation::log_softmax, "log_softmax"},
     {Operation::softmax_backward, "softmax_backward"},
@@ -29,6 +29,7 @@ constexpr std::array<std::pair<Operation, std::string_view>, 12> operation_names
     {Operation::cross_entropy_shard, "cross_entropy_shard"},
     {Operation::cross_entropy_merge, "cross_entropy_merge"},
     {Operation::cross_entropy_shard_backward, "cross_entropy_shard_backward"},
+    {Operation::cross_entropy_exchange, "cross_entropy_exchange"},
     {Operation::copy, "copy"},
     {Operation::read, "read"},
     {Operation::add, "add"},
@@ -337,7 +338,7 @@ void validate(const Problem& problem) {
   if (problem.operation == Operation::cross_entropy_backward && problem.token_scaling &&
       !problem.saved_logprob)
     throw InvalidArgument("saved_logprob", "unset", "set with token_scaling");
-  if (is_gradient_alone(problem.operation) && !problem.gradient)
+  if (always_has_gradient(problem.operation) && !problem.gradient)
     throw InvalidArgument("gradient", "unset",
                           fmt::format("set: it is what {} writes", name(problem.operation)));
   if (problem.operation == Operation::cross_entropy_merge)

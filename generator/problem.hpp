@@ -22,6 +22,7 @@ enum class Operation : std::uint8_t {
   cross_entropy_shard,     ///< of classes that are spread over ranks: what one rank's columns say of each row
   cross_entropy_merge,  ///< loss and other results of rows, from what all ranks say; `columns` are the ranks
   cross_entropy_shard_backward,  ///< the gradient of one rank's logits from what was merged
+  cross_entropy_exchange,        ///< loss and gradient at once, of ranks whose kernels tell each other
   copy,                          ///< one read and one write of memory: a ceiling
   read,                          ///< one read: a ceiling
   add,                           ///< two reads and one write: a ceiling
@@ -29,20 +30,29 @@ enum class Operation : std::uint8_t {
 
 /// cross_entropy, cross_entropy_backward, or one of those that ranks go through together.
 [[nodiscard]] constexpr bool is_cross_entropy(Operation operation) noexcept {
-  return operation >= Operation::cross_entropy && operation <= Operation::cross_entropy_shard_backward;
+  return operation >= Operation::cross_entropy && operation <= Operation::cross_entropy_exchange;
 }
 /// The columns are classes of a shard, or ranks.
 [[nodiscard]] constexpr bool is_sharded(Operation operation) noexcept {
-  return operation >= Operation::cross_entropy_shard && operation <= Operation::cross_entropy_shard_backward;
+  return operation >= Operation::cross_entropy_shard && operation <= Operation::cross_entropy_exchange;
 }
 /// Losses and other results of rows are written.
 [[nodiscard]] constexpr bool has_losses(Operation operation) noexcept {
-  return operation == Operation::cross_entropy || operation == Operation::cross_entropy_merge;
+  return operation == Operation::cross_entropy || operation == Operation::cross_entropy_merge ||
+         operation == Operation::cross_entropy_exchange;
+}
+/// Ranks tell each other of their rows while the kernel runs.
+[[nodiscard]] constexpr bool exchanges(Operation operation) noexcept {
+  return operation == Operation::cross_entropy_exchange;
 }
 /// The gradient of the logits is all that is written.
 [[nodiscard]] constexpr bool is_gradient_alone(Operation operation) noexcept {
   return operation == Operation::cross_entropy_backward ||
          operation == Operation::cross_entropy_shard_backward;
+}
+/// The gradient of the logits is always written.
+[[nodiscard]] constexpr bool always_has_gradient(Operation operation) noexcept {
+  return is_gradient_alone(operation) || exchanges(operation);
 }
 /// Nothing but memory traffic.
 [[nodiscard]] constexpr bool is_ceiling(Operation operation) noexcept { return operation >= Operation::copy; }

@@ -38,7 +38,8 @@ std::string_view operation_file(Operation operation) {
     case Operation::cross_entropy_backward:
     case Operation::cross_entropy_shard:
     case Operation::cross_entropy_merge:
-    case Operation::cross_entropy_shard_backward: return "operations/cross_entropy.cuh";
+    case Operation::cross_entropy_shard_backward:
+    case Operation::cross_entropy_exchange: return "operations/cross_entropy.cuh";
     case Operation::copy:
     case Operation::read:
     case Operation::add: return {};
@@ -90,14 +91,15 @@ void write_losses(Text& text, const Problem& problem) {
 }
 
 void write_cross_entropy(Text& text, const Problem& problem) {
-  const bool sharded_results =
-      is_sharded(problem.operation) && problem.operation != Operation::cross_entropy_shard;
+  const bool from_statistics = problem.operation == Operation::cross_entropy_merge ||
+                               problem.operation == Operation::cross_entropy_shard_backward;
   write_losses(text, problem);
   text.line("  static constexpr bool from_lse = {};", reads_lse(problem));
   text.line("  static constexpr bool losses = {};", has_losses(problem.operation));
   text.line("  static constexpr bool shard = {};", problem.operation == Operation::cross_entropy_shard);
   text.line("  static constexpr bool merges = {};", problem.operation == Operation::cross_entropy_merge);
-  text.line("  static constexpr bool from_statistics = {};", sharded_results);
+  text.line("  static constexpr bool from_statistics = {};", from_statistics);
+  text.line("  static constexpr bool exchanges = {};", exchanges(problem.operation));
   text.line("  static constexpr bool gradient = {};", problem.gradient);
   text.line("  static constexpr bool sums = {};", sums_losses(problem));
   text.line("  static constexpr bool fuses_sums = {};", fuses_sums(problem));

@@ -19,7 +19,8 @@ namespace {
 bool is_merge(const Problem& problem) { return problem.operation == Operation::cross_entropy_merge; }
 bool serves_merges(const Problem& problem) { return is_merge(problem) && !problem.strided; }
 bool serves_rows(const Problem& problem) {
-  return !is_ceiling(problem.operation) && !is_merge(problem) && !problem.strided;
+  return !is_ceiling(problem.operation) && !is_merge(problem) && !exchanges(problem.operation) &&
+         !problem.strided;
 }
 /// Rows narrow enough to be held; those of which a logsumexp is given are not.
 bool serves_held_rows(const Problem& problem) {
@@ -28,7 +29,9 @@ bool serves_held_rows(const Problem& problem) {
 bool serves_reductions(const Problem& problem) { return serves_rows(problem) && reduces(problem); }
 /// Where each chunk in registers has code of its own, that of a soft cap would be too much of it.
 bool serves_without_cap(const Problem& problem) { return serves_reductions(problem) && !problem.softcap; }
+/// Where ranks tell each other, a warp is wanted that has nothing else to do.
 bool serves_costly_outputs(const Problem& problem) {
+  if (exchanges(problem.operation)) return !problem.strided;
   return serves_reductions(problem) && has_output(problem) && has_costly_options(problem);
 }
 bool serves_cheap_outputs(const Problem& problem) {
@@ -39,7 +42,8 @@ bool serves_losses_alone(const Problem& problem) {
   return serves_reductions(problem) && !has_output(problem);
 }
 bool serves_strided(const Problem& problem) {
-  return !is_ceiling(problem.operation) && !is_merge(problem) && problem.strided;
+  return !is_ceiling(problem.operation) && !is_merge(problem) && !exchanges(problem.operation) &&
+         problem.strided;
 }
 bool serves_streams(const Problem& problem) { return is_ceiling(problem.operation); }
 

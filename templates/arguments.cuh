@@ -36,6 +36,16 @@ struct Workspace {
 [[maybe_unused]] constexpr long long most_split_blocks = 8192;
 [[maybe_unused]] constexpr long long split_partial_bytes = 40;
 
+/// The beginning of a rank's memory that every rank of its host can write to, where kernels of ranks tell each other of
+/// their rows while they run (operations/exchange.cuh). ExchangeLayout in row/layout.cuh says what lies behind it.
+struct PeerExchange {
+  int rank;
+  unsigned calls;               ///< that have ended: this rank has read all that the others told it
+  unsigned missing;             ///< 1 + a rank that did not come in time, whoever noticed; for good
+  unsigned reserved;            ///< 0
+  unsigned long long patience;  ///< nanoseconds
+};
+
 /// Where the rows of a matrix [rows, columns] lie, in elements: row r starts at
 /// (r / batch_rows) batch + (r % batch_rows) row, and its elements are `column` apart.
 struct Layout {
@@ -76,6 +86,7 @@ struct Arguments {
   long long statistics_words;    ///< of a row, as they lie
   long long ranks, first_class;  ///< how many shards there are, and where this rank's begins
   long long classes;             ///< of all shards
+  PeerExchange* exchange;        ///< of this rank; only of cross_entropy_exchange
   long long ignore_index;
   float smoothing;      ///< in [0, 1]
   float z_scale;        ///< of logsumexp squared

@@ -312,7 +312,8 @@ static_assert(static_cast<std::size_t>(generator::Operation::cross_entropy_backw
 /// Operations on shards move what those on all classes move, and were not recorded.
 generator::Operation like(generator::Operation operation) {
   using generator::Operation;
-  return operation == Operation::cross_entropy_shard            ? Operation::cross_entropy
+  return operation == Operation::cross_entropy_shard || operation == Operation::cross_entropy_exchange
+             ? Operation::cross_entropy
          : operation == Operation::cross_entropy_shard_backward ? Operation::cross_entropy_backward
                                                                 : operation;
 }

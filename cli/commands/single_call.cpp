@@ -124,6 +124,7 @@ Request request_of(const Problem& problem, const Amounts& amounts, const DeviceT
     case Operation::cross_entropy_shard:
     case Operation::cross_entropy_merge:
     case Operation::cross_entropy_shard_backward:
+    case Operation::cross_entropy_exchange:
     case Operation::copy:
     case Operation::read:
     case Operation::add: break;

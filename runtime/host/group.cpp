@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
 #include <exception>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -82,6 +84,7 @@ class GroupScheduler::Impl {
     blocks_.resize(launch.cluster);
     shared_.start(launch.cluster, launch.shared_bytes);
     mbarriers_.start();
+    awaiting_others_.clear();
     cluster_barrier_.start(launch.cluster, launch.threads);
     report_.start(kernel.name);
     const std::uint64_t first_block = group * launch.cluster;
@@ -141,7 +144,7 @@ class GroupScheduler::Impl {
       while (!failure_) {
         if (const auto next = order_.next(random))
           resume(fibers_[*next]);
-        else if (!land_one(random))
+        else if (!land_one(random) && !look_again())
           return;
       }
     } catch (const DeviceError&) {  // of land_one(): what a kernel throws stays in its fiber
@@ -268,6 +271,20 @@ class GroupScheduler::Impl {
     return true;
   }
 
+  /// Other ranks are threads with schedulers of their own.
+  void await_others(Fiber& fiber, Place place) {
+    awaiting_others_.push_back(&fiber);
+    wait(fiber, Awaited::others, place);
+  }
+
+  /// Called when nothing else can be done here. False where nobody waits for other ranks.
+  bool look_again() {
+    if (awaiting_others_.empty()) return false;
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
+    for (Fiber* fiber : std::exchange(awaiting_others_, {})) wake(*fiber);
+    return true;
+  }
+
   // ---- switching ----
 
   void resume(Fiber& fiber) {
@@ -309,6 +326,12 @@ class GroupScheduler::Impl {
     return (fiber.scheduler->*method)(fiber, arguments...);
   }
 
+  static unsigned long long nanoseconds() {
+    const auto now = std::chrono::steady_clock::now().time_since_epoch();
+    return static_cast<unsigned long long>(
+        std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
+  }
+
   void fail(Fiber& fiber, const char* message, Place place) { throw report_.mistake(fiber, message, place); }
 
   std::uint64_t seed_;
@@ -326,6 +349,7 @@ class GroupScheduler::Impl {
   ClusterBarrier cluster_barrier_;
   Mbarriers mbarriers_;
   FiberSwitch switch_;
+  std::vector<Fiber*> awaiting_others_;
   bool abandoning_ = false;
   std::exception_ptr failure_;
 };
@@ -340,6 +364,8 @@ const host_abi::Services GroupScheduler::Impl::services = {
     .mbarrier_arrive_expect_tx = &serve<&Impl::mbarrier_arrive_expect_tx>,
     .cluster_send = &serve<&Impl::cluster_send>,
     .bulk_load = &serve<&Impl::bulk_load>,
+    .nanoseconds = &Impl::nanoseconds,
+    .await_others = &serve<&Impl::await_others>,
     .fail = &serve<&Impl::fail>,
 };
 

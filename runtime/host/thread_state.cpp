@@ -14,6 +14,7 @@ const char* words(Awaited awaited) {
     case Awaited::cluster: return "its cluster";
     // What is under way lands in the end.
     case Awaited::mbarrier: return "an mbarrier whose phase does not end";
+    case Awaited::others: return "other ranks";
   }
   return "";
 }

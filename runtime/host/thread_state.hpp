@@ -10,8 +10,8 @@ namespace ce::runtime::host {
 
 enum class State { unstarted, ready, waiting, finished };
 
-/// What a waiting thread waits for: the other threads of its warp, block or cluster, or an mbarrier.
-enum class Awaited { warp, block, cluster, mbarrier };
+/// What a waiting thread waits for: the other threads of its warp, block or cluster, an mbarrier, or other ranks.
+enum class Awaited { warp, block, cluster, mbarrier, others };
 
 /// Touched at every switch, so kept small: what few threads need is kept by those who need it.
 struct ThreadState : host_abi::Thread {

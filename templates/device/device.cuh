@@ -10,6 +10,7 @@
 //   warp_barrier()                 all 32 lanes of the warp
 //   shuffle_xor(value, mask)       the value of lane (own lane ^ mask); all 32 lanes take part
 //   any_lane(condition)            whether it is true of any lane; all 32 lanes take part
+//   from_lane(value, lane)         the value of that lane, the same for all; all 32 lanes take part
 //   cluster_rank()                 of this block in its cluster; 0 without clusters
 //   cluster_arrive cluster_wait    a barrier of all threads of the cluster in two halves: what was written before
 //                                  arriving is seen after waiting
@@ -52,6 +53,15 @@
 //   put_bits(word, value) get_bits(word, value)  the bits of an element or int as a word, and back
 //   atomic_add atomic_min          on 64-bit integers in global memory, returning the value before; integers only,
 //                                  so that their order cannot change a result
+//   store_system(address, words)   writes 16 bytes of global memory, perhaps of another GPU, at once: whoever reads them by
+//                                  load_system sees all of them or none; nothing else that this thread wrote is seen
+//                                  with them
+//   load_system(address)           reads what store_system wrote; again at each call
+//   store_system_flag(address, value)  a 32-bit word: whoever sees it by load_system_flag has no write to await that a
+//                                  thread of this kernel made before a barrier or atomic_add that came before
+//   load_system_flag(address)      reads such a word, again at each call
+//   nanoseconds()                  of a clock that goes on
+//   await_others()                 between two looks at memory that others write; other threads go on meanwhile
 //   pause(cycles)                  lets about as many cycles of the multiprocessor pass
 //   device_fence()                 writes before it are seen by the whole device before writes after it
 // clang-format on

@@ -11,7 +11,7 @@
 namespace ce::host_abi {
 
 /// Raised by every change of these structs.
-constexpr int version = 5;
+constexpr int version = 6;
 
 constexpr int lanes = 32;  // of a warp
 
@@ -44,6 +44,10 @@ struct Services {
                        int rank, Place place);
   void (*bulk_load)(Thread& thread, void* to, const void* from, int bytes, unsigned long long& barrier,
                     Place place);
+  /// Of a clock that goes on.
+  unsigned long long (*nanoseconds)();
+  /// Returns after a while in which the other threads have done all they could.
+  void (*await_others)(Thread& thread, Place place);
   /// Ends the launch with an error. Does not return.
   void (*fail)(Thread& thread, const char* message, Place place);
 };

@@ -60,11 +60,13 @@ CE_DEVICE void finalize_rows(const DecoupledRing::Block& block) {
   int result_writer = 0;  // the block that stores the row's results
   DecoupledRing::RowQueue queue;
   DecoupledRing::ClusterReduction reduction;
-  Operation::RowPrefetch prefetch(block.arguments, block.existing(block.cluster));
+  const int64 first = queue.first(block);
+  Operation::RowPrefetch prefetch(block.arguments, block.existing(first));
   prefetch.look_up(block.arguments);
   const Operation::BatchScalars batch(block.arguments);
   const Operation::KernelScalars kernel_scalars(block.arguments);
-  for (int64 index = block.cluster, next = 0; block.exists(index); index = next) {
+  Operation::begin_rows(block.arguments);
+  for (int64 index = first, next = 0; block.exists(index); index = next) {
     next = queue.pop(block);
     Operation operation(block.arguments, index, block.rank == result_writer && lane_index() == 0, prefetch,
                         kernel_scalars);
@@ -146,12 +148,13 @@ CE_DEVICE void write_rows(const DecoupledRing::Block& block, int thread) {
   DecoupledRing::ClusterReduction reduction;
   Operation operation(block.arguments);
   HeldChunk held[held_at_once];
-  if (held_chunks > 0 && block.exists(block.cluster)) {
-    const Slice first = block.slice_of(block.cluster);
+  const int64 first = queue.first(block);
+  if (held_chunks > 0 && block.exists(first)) {
+    const Slice first_slice = block.slice_of(first);
 #pragma unroll
-    for (int i = 0; i < held_at_once; ++i) held[i].keep(reader.take(first, i));
+    for (int i = 0; i < held_at_once; ++i) held[i].keep(reader.take(first_slice, i));
   }
-  for (int64 index = block.cluster, next = 0; block.exists(index); index = next) {
+  for (int64 index = first, next = 0; block.exists(index); index = next) {
     next = queue.pop(block);
     Slice slice = block.slice_of(index);
     keep(slice.row.out);

@@ -21,11 +21,12 @@
 //
 // Where the classes are spread over ranks, three operations take its place: `shard` leaves the statistics of a rank's
 // columns, `merge` has the results of rows from those of all ranks, and a backward operation reads what that has merged.
+// Or one takes their place whose kernels tell each other while they run (exchange.cuh).
 #pragma once
 #include "operations/class_weights.cuh"
+#include "operations/exchange.cuh"
 #include "operations/fused_sums.cuh"
 #include "operations/logits.cuh"
-#include "operations/shard.cuh"
 #include "row/exponentials.cuh"
 
 namespace ce {
@@ -75,6 +76,7 @@ struct Operation : OperationDefaults {
   static constexpr bool all_weights = problem::weights && (problem::smoothing || problem::probabilities);
   static constexpr bool caps = problem::softcap, some_simple = Logits::bounded;
   static constexpr bool entropy_gradient = problem::entropy_upstream;
+  static constexpr bool takes_rows_in_order = problem::exchanges;
   /// Rows without a class still have a logsumexp.
   static constexpr bool needs_all_rows = problem::lse_out || problem::argmax_out;
   using Shard = ShardStatistics<Stats, has_target, problem::softcap>;
@@ -232,7 +234,7 @@ struct Operation : OperationDefaults {
     }
     value = dead_value = ignored ? 0.f : not_a_number();
     dead = true;
-    if (leader && !ignored && (!problem::sharded || problem::merges)) {
+    if (leader && !ignored && (!problem::sharded || problem::losses)) {
       atomic_add(&arguments.status->count, 1);
       const int64 index = prefetch.index, known = index < least_bad_target  ? least_bad_target
                                                   : index > most_bad_target ? most_bad_target
@@ -321,18 +323,27 @@ struct Operation : OperationDefaults {
     }
   }
 
+  /// Where ranks tell each other: by whole warps, before the first row; by one thread, after the last.
+  CE_DEVICE static void begin_rows(const Arguments& arguments) {
+    if constexpr (problem::exchanges) Exchange(arguments).begin();
+  }
+  CE_DEVICE static void end_rows(const Arguments& arguments) {
+    if constexpr (problem::exchanges) Exchange(arguments).end();
+  }
   CE_DEVICE void finalize(const Stats& found) {
     if constexpr (problem::shard)
       total.stats.assign(found);
     else if constexpr (problem::from_statistics)
-      finalize_row(merged());
+      finalize_row(take_target(merged()));
+    else if constexpr (problem::exchanges)
+      finalize_row(take_target(exchanged(found)));
     else
       finalize_row(found);
   }
 
   CE_DEVICE void store_row_results() const {
     if constexpr (problem::shard) {
-      if (leader) put_statistics();
+      if (leader) own_statistics(total.stats).put(statistics_out());
     } else if constexpr (problem::losses) {
       if (leader) put_results();
       if constexpr (problem::sums && problem::fuses_sums) sum_losses(arguments, leader);
@@ -386,17 +397,35 @@ struct Operation : OperationDefaults {
     if constexpr (problem::row_scales) return is_scaled ? value : not_a_number();
     return value;
   }
-  /// Of all ranks, with the target's logit.
-  CE_DEVICE Stats merged() {
+  /// Of all ranks.
+  CE_DEVICE Shard merged() const {
     Shard all = Shard::merged(arguments, row, factor());
-    if (problem::merges && leader && arguments.statistics_out != nullptr) all.put(arguments, row);
+    if (problem::merges && leader && arguments.statistics_out != nullptr) all.put(statistics_out());
+    return all;
+  }
+  /// The same, told by ranks whose kernels run.
+  CE_DEVICE Shard exchanged(const Stats& found) const {
+    const Exchange exchange(arguments);
+    if (any_lane(leader)) {
+      uint32 words[Shard::words];
+      own_statistics(found).put(words);
+      exchange.tell(row, words);
+    }
+    return exchange.template hear<Shard>(row, factor());
+  }
+  CE_DEVICE Stats take_target(const Shard& all) {
     u_target = all.u_target;
     target_slope = all.slope;
     return all.stats;
   }
   /// Whether the target's exponential is missing in the statistics.
   CE_DEVICE bool adds_target() const {
-    return problem::from_statistics ? has_target && !dead : target != nowhere;
+    return problem::from_statistics || problem::exchanges ? has_target && !dead : target != nowhere;
+  }
+  /// Among all classes.
+  CE_DEVICE int target_class() const { return problem::exchanges && !dead ? int(prefetch.index) : target; }
+  CE_DEVICE uint32* statistics_out() const {
+    return arguments.statistics_out + row * arguments.statistics_words;
   }
   CE_DEVICE void finalize_row(const Stats& stats) {
     float weights = class_count(arguments);  // sum of w, or of w p'
@@ -409,7 +438,7 @@ struct Operation : OperationDefaults {
       const float sum = total.rest + total.own;
       total.stats = stats;
       if constexpr (Stats::indices)
-        if (u_target != u_target) total.stats.observe_nan(target);  // which was left out of the sum
+        if (u_target != u_target) total.stats.observe_nan(target_class());  // which was left out of the sum
       total.log_sum = log(sum);
       // A single class has the loss 0: its terms are made alike on both sides.
       total.of_all = multiply_add(
@@ -584,11 +613,12 @@ struct Operation : OperationDefaults {
   }
 
   /// What the other ranks are to know of this one's columns.
-  CE_DEVICE void put_statistics() const {
+  CE_DEVICE Shard own_statistics(const Stats& found) const {
     Shard own;
-    if (!dead || needs_all_rows) own.stats.assign(total.stats);
+    if (!dead || needs_all_rows) own.stats.assign(found);
     if (target != nowhere) own.u_target = u_target, own.slope = target_slope;
-    own.publish(arguments, row);
+    own.name_classes(arguments);
+    return own;
   }
   CE_DEVICE void put_results() const {
     if (!needs_all_rows && dead) {
@@ -619,7 +649,7 @@ struct Operation : OperationDefaults {
     if constexpr (Stats::indices) {
       const int argmax = stats.first_largest();
       if constexpr (problem::argmax_out) arguments.argmax[row] = argmax;
-      if constexpr (problem::hit_out) arguments.hit[row] = target == argmax;
+      if constexpr (problem::hit_out) arguments.hit[row] = target_class() == argmax;
     }
   }
   /// log(sum) - z[t].

@@ -21,6 +21,8 @@ struct ShardStatistics {
   Stats stats;
   float u_target = -infinity(), slope = 1.f;
 
+  static constexpr int words = Stats::words + (has_target ? 1 + int(has_slope) : 0);
+
   struct Put {
     uint32* to;
     template <class T>
@@ -45,30 +47,39 @@ struct ShardStatistics {
     if constexpr (Stats::indices) visit(stats.largest), visit(stats.argmax);
   }
 
-  /// By one thread, of a row of this rank's columns: they become classes.
-  CE_DEVICE void publish(const Arguments& arguments, int64 row) {
+  /// This rank's columns become classes.
+  CE_DEVICE void name_classes(const Arguments& arguments) {
     if constexpr (Stats::indices)
       if (stats.argmax != no_column) stats.argmax += int(arguments.first_class);
-    put(arguments, row);
   }
-  CE_DEVICE void put(const Arguments& arguments, int64 row) {
-    each(Put{arguments.statistics_out + row * arguments.statistics_words});
+  CE_DEVICE void put(uint32* to) { each(Put{to}); }
+  CE_DEVICE static ShardStatistics read(const uint32* from) {
+    ShardStatistics statistics;
+    statistics.each(Get{from});
+    return statistics;
+  }
+  CE_DEVICE static ShardStatistics not_a_number() {
+    ShardStatistics statistics;
+    statistics.u_target = statistics.stats.sum = ce::not_a_number();
+    return statistics;
+  }
+  /// With those of the next rank.
+  /// \param c  the factor of the exponents
+  CE_DEVICE void merge(const ShardStatistics& of_rank, float c) {
+    stats.merge(of_rank.stats, c);
+    // NaN stays, whichever comes first.
+    if (!(of_rank.u_target <= u_target) && u_target == u_target) {
+      u_target = of_rank.u_target;
+      slope = of_rank.slope;
+    }
   }
   /// Of the row in all shards.
   /// \param c  the factor of the exponents
   CE_DEVICE static ShardStatistics merged(const Arguments& arguments, int64 row, float c) {
     ShardStatistics all;
 #pragma unroll 1
-    for (int64 rank = 0; rank < arguments.ranks; ++rank) {
-      ShardStatistics of_rank;
-      of_rank.each(Get{arguments.statistics + (rank * arguments.rows + row) * arguments.statistics_words});
-      all.stats.merge(of_rank.stats, c);
-      // NaN stays, whichever comes first.
-      if (!(of_rank.u_target <= all.u_target) && all.u_target == all.u_target) {
-        all.u_target = of_rank.u_target;
-        all.slope = of_rank.slope;
-      }
-    }
+    for (int64 rank = 0; rank < arguments.ranks; ++rank)
+      all.merge(read(arguments.statistics + (rank * arguments.rows + row) * arguments.statistics_words), c);
     return all;
   }
 };

@@ -33,6 +33,9 @@
 //                                  its maximum is known and before its outputs, by add() or cap()
 //   some_simple                    some tiles are simple and others are not
 //   entropy_gradient               outputs depend on the entropy of the row
+//   takes_rows_in_order            clusters that stay take all their rows from the queue, the first one too
+//   begin_rows(arguments)          by whole warps that finalize rows of a cluster that stays, before the first; and
+//   end_rows(arguments)            by one thread of all, when the last row is done
 //   store_row_results()            the leader writes what a row has once: losses and the like; by its whole warp, once for
 //                                  every row, constant ones, too
 //
@@ -49,7 +52,7 @@ namespace ce {
 struct OperationDefaults {
   using Element = problem::Element;
   static constexpr bool has_target = false, all_weights = false, caps = false, some_simple = false,
-                        entropy_gradient = false;
+                        entropy_gradient = false, takes_rows_in_order = false;
 
   struct RowPrefetch {
     CE_DEVICE RowPrefetch(const Arguments&, int64) {}
@@ -73,6 +76,8 @@ struct OperationDefaults {
   CE_DEVICE void prepare(const BatchScalars&) {}
   CE_DEVICE void set_target(Element) {}
   CE_DEVICE void store_row_results() const {}
+  CE_DEVICE static void begin_rows(const Arguments&) {}
+  CE_DEVICE static void end_rows(const Arguments&) {}
   CE_DEVICE static bool needs_maximum() { return false; }
   CE_DEVICE bool fast() const { return true; }
   template <class Tile>

@@ -137,14 +137,15 @@ struct Ring {
     }
   };
 
-  /// The rows of the cluster as one role sees them. The first is known; the loader of the first block takes each next one
-  /// and pushes it to all blocks.
+  /// The rows of the cluster as one role sees them. The loader of the first block takes each and pushes it to all blocks;
+  /// the first is known, unless rows are to be taken in order.
   struct RowQueue {
     int slot = 0, parity = 0;
 
     /// By the loader of the first block.
     CE_DEVICE void push(const Block& block) const {
-      const int64 row = block.clusters + atomic_add(&block.arguments.workspace->next_row, 1);
+      const int64 known = Operation::takes_rows_in_order ? 0 : block.clusters;
+      const int64 row = known + atomic_add(&block.arguments.workspace->next_row, 1);
       const Words<2> words{uint32(row), uint32(uint64(row) >> 32)};
       if constexpr (config::cluster == 1) {
         block.shared.rows[slot] = words;
@@ -158,6 +159,12 @@ struct Ring {
     /// By every loader, for the first time before its cluster starts: one more row may come.
     CE_DEVICE static void expect(Mbarrier& queued) {
       if constexpr (config::cluster > 1) mbarrier_arrive_expect_tx(queued, sizeof(Words<2>));
+    }
+    template <bool is_loader = false>
+    CE_DEVICE int64 first(const Block& block) {
+      if constexpr (!Operation::takes_rows_in_order) return block.cluster;
+      if (is_loader && block.rank == 0) push(block);
+      return pop<is_loader>(block);
     }
     /// Beyond the last row when there are no more.
     template <bool is_loader = false>
@@ -191,7 +198,8 @@ struct Ring {
     Stage stage;
     RowQueue queue;
     bool reused = false;  // the ring has been around once
-    for (int64 index = block.cluster; block.exists(index); index = queue.template pop<true>(block)) {
+    for (int64 index = queue.template first<true>(block); block.exists(index);
+         index = queue.template pop<true>(block)) {
       if (block.rank == 0) queue.push(block);
       const Slice slice = block.slice_of(index);
 #pragma unroll 1
@@ -302,10 +310,11 @@ struct Ring {
     Stage stage;
     RowQueue queue;
     ClusterReduction reduction;
-    Operation::RowPrefetch prefetch(block.arguments, block.existing(block.cluster));
+    const int64 first = queue.first(block);
+    Operation::RowPrefetch prefetch(block.arguments, block.existing(first));
     const Operation::KernelScalars kernel_scalars(block.arguments);
     Reducer reducer(block, thread);
-    for (int64 index = block.cluster, next = 0; block.exists(index); index = next) {
+    for (int64 index = first, next = 0; block.exists(index); index = next) {
       next = queue.pop(block);
       const Slice slice = block.slice_of(index);
       Operation operation(block.arguments, index, leads() && lane_index() == 0, prefetch, kernel_scalars);
@@ -379,6 +388,8 @@ struct Ring {
     if constexpr (config::cluster > 1) {  // no block may end while others send to it
       cluster_arrive();
       cluster_wait();
+    } else if constexpr (Operation::takes_rows_in_order) {  // end_rows() speaks for all warps
+      block_barrier();
     }
     // The last cluster leaves the counters as it found them.
     if (rank == 0 && thread_index() == 0) {
@@ -386,6 +397,7 @@ struct Ring {
       if (atomic_add(&workspace.finished_clusters, 1) == block.clusters - 1) {
         workspace.next_row = 0;
         workspace.finished_clusters = 0;
+        Operation::end_rows(arguments);
       }
     }
   }

@@ -39,6 +39,7 @@ constexpr Operation operations[] = {Operation::cross_entropy,
                                     Operation::cross_entropy_shard,
                                     Operation::cross_entropy_merge,
                                     Operation::cross_entropy_shard_backward,
+                                    Operation::cross_entropy_exchange,
                                     Operation::softmax_backward,
                                     Operation::log_softmax_backward};
 
@@ -75,7 +76,8 @@ void draw_options(Problem& problem, Random& random) {
   problem.reduction = static_cast<Reduction>(random() % 3);
   // What few problems are, of those that others are drawn as.
   const bool whole = problem.operation == Operation::cross_entropy, given_lse = whole && random() % 8 == 0;
-  problem.gradient = !forward || (whole && !given_lse && random() % 4 != 0);
+  problem.gradient =
+      always_has_gradient(problem.operation) || (whole && !given_lse && random() % 4 != 0);
   problem.probabilities = !given_lse && random() % 4 == 0;
   if (!problem.probabilities && heads(random)) problem.target_dtype = DType::i32;
   if (heads(random)) problem.loss_dtype = problem.dtype;

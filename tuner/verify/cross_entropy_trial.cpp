@@ -6,6 +6,7 @@
 #include <map>
 #include <numeric>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "generator/operations/cross_entropy.hpp"
@@ -75,7 +76,7 @@ class CrossEntropyTrial {
     CrossEntropyReference reference = cross_entropy(inputs_);
     if (has_losses(problem_.operation)) add_results(reference);
     builder_.add_scratch();
-    if (is_sharded(problem_.operation) && problem_.operation != Operation::cross_entropy_merge)
+    if (!has_losses(problem_.operation) && is_sharded(problem_.operation))
       reference.bad_targets = 0;  // whoever merges counts them
     builder_.expect_status(status_of(reference));
     if (problem_.gradient) expect_gradient(std::move(reference));
@@ -95,7 +96,9 @@ class CrossEntropyTrial {
       classes_ = first_class_ + problem_.columns + behind;
     }
     builder_.set_shard(first_class_, classes_,
-                       problem_.operation == Operation::cross_entropy_merge ? problem_.columns : 1);
+                       problem_.operation == Operation::cross_entropy_merge ? problem_.columns
+                       : exchanges(problem_.operation)                      ? 3
+                                                                            : 1);
   }
 
   /// The problem's columns of each row of classes.
@@ -145,6 +148,16 @@ class CrossEntropyTrial {
         words.insert(words.end(), own.begin(), own.end());
       }
     };
+    if (exchanges(problem_.operation)) {  // a rank before this one, and one behind it
+      std::vector<std::vector<std::uint32_t>> of_ranks;
+      add(0, first_class_);
+      of_ranks.push_back(std::exchange(words, {}));
+      of_ranks.emplace_back();
+      const std::int64_t end = first_class_ + problem_.columns;
+      add(end, classes_ - end);
+      of_ranks.push_back(std::move(words));
+      return builder_.add_exchange(of_ranks, 1);
+    }
     if (problem_.operation == Operation::cross_entropy_merge) {
       for (std::int64_t rank = 0; rank < problem_.columns; ++rank)
         add(rank * shard_width, rank + 1 < problem_.columns ? shard_width : classes_ - rank * shard_width);

@@ -93,8 +93,12 @@ std::optional<std::string> mismatch(const Trial& trial, std::span<const std::vec
     if (auto wrong = wrong_place(tensor, expected, bytes)) return wrong;
   }
   for (const ExpectedBytes& expected : trial.expected_bytes)
-    if (!std::equal(expected.bytes.begin(), expected.bytes.end(), tensors[expected.tensor].begin()))
-      return fmt::format("{} holds other bytes than expected", trial.tensors[expected.tensor].name);
+    if (const auto [want, got] =
+            std::mismatch(expected.bytes.begin(), expected.bytes.end(), tensors[expected.tensor].begin());
+        want != expected.bytes.end())
+      return fmt::format("byte {} of {} is {:#04x}; expected {:#04x}", want - expected.bytes.begin(),
+                         trial.tensors[expected.tensor].name, std::to_integer<int>(*got),
+                         std::to_integer<int>(*want));
   for (std::size_t i = 0; i < trial.tensors.size(); ++i)
     if (trial.tensors[i].read_only && !repeats(tensors[i], trial.tensors[i].initial))
       return fmt::format("{} was written, and is read only", trial.tensors[i].name);

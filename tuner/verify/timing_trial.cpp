@@ -62,10 +62,14 @@ void add_cross_entropy(TrialBuilder& builder, Random& random) {
       builder.add_statistics_result();
       return;
     }
-    const auto words = static_cast<std::size_t>(ranks * problem.rows * statistics_words(problem));
-    builder.add_statistics(std::vector<std::uint32_t>(words, std::bit_cast<std::uint32_t>(1.f)));
-    if (!merges) return;
-    builder.add_statistics_result();
+    if (exchanges(problem.operation)) {  // with itself
+      builder.add_exchange(std::vector<std::vector<std::uint32_t>>(1), 0);
+    } else {
+      const auto words = static_cast<std::size_t>(ranks * problem.rows * statistics_words(problem));
+      builder.add_statistics(std::vector<std::uint32_t>(words, std::bit_cast<std::uint32_t>(1.f)));
+      if (!merges) return;
+      builder.add_statistics_result();
+    }
   }
   if (problem.operation == Operation::cross_entropy_backward) {
     // Nearly that of the normal deviates with standard deviation 2 that the rows hold.

@@ -182,6 +182,7 @@ std::vector<Trial> verification_trials(const Problem& problem, std::uint64_t see
     case Operation::cross_entropy_shard:
     case Operation::cross_entropy_merge:
     case Operation::cross_entropy_shard_backward:
+    case Operation::cross_entropy_exchange:
       for (const Rows rows : {Rows::ordinary, Rows::extreme, Rows::confident})
         if (rows != Rows::confident || !problem.probabilities)
           make([rows](const Problem& few, Random& own) { return cross_entropy_trial(few, rows, own); });
