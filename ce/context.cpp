@@ -79,7 +79,8 @@ void forget_parents() noexcept {
   latest_of_parents.store(latest_number.load());
   latest_default = nullptr;
   forget_known_calls<Softmax, LogSoftmax, SoftmaxBackward, LogSoftmaxBackward, CrossEntropy,
-                     CrossEntropyBackward, CrossEntropyShard, CrossEntropyMerge, CrossEntropyShardBackward>();
+                     CrossEntropyBackward, CrossEntropyShard, CrossEntropyMerge, CrossEntropyShardBackward,
+                     CrossEntropyExchange>();
 }
 [[maybe_unused]] const int watching_forks = ::pthread_atfork(nullptr, nullptr, forget_parents);
 
@@ -335,6 +336,7 @@ CE_INSTANTIATE(CrossEntropyBackward);
 CE_INSTANTIATE(CrossEntropyShard);
 CE_INSTANTIATE(CrossEntropyMerge);
 CE_INSTANTIATE(CrossEntropyShardBackward);
+CE_INSTANTIATE(CrossEntropyExchange);
 #undef CE_INSTANTIATE
 
 void Context::Impl::wait_to_check(Stream stream) {
@@ -346,11 +348,13 @@ void Context::Impl::wait_to_check(Stream stream) {
 
 void Context::check(Stream stream) {
   impl_->wait_to_check(stream);
+  impl_->peer_memories.check();
   throw_if_any(impl_->statuses.take(stream));
 }
 
 void Context::check() {
   impl_->wait_to_check(nullptr);
+  impl_->peer_memories.check();
   throw_if_any(impl_->statuses.take_all());
 }
 
@@ -395,6 +399,15 @@ LinearSchedule Context::schedule(const LinearCrossEntropy& operation,
 const Choice& run(const LinearCrossEntropy& operation, const LinearCrossEntropy::Tensors& tensors,
                   Stream stream) {
   return default_context().run(operation, tensors, stream);
+}
+
+PeerMemory Context::peer_memory(const PeerMemory::Options& options) {
+  impl_->require_own_process();
+  try {
+    return PeerMemory(std::make_unique<PeerMemory::Impl>(*impl_->device, impl_->peer_memories, options));
+  } catch (const InvalidArgument& error) {
+    throw error.in("peer_memory");
+  }
 }
 
 Memory Context::allocate(std::size_t bytes) {

@@ -3,6 +3,7 @@
 /// What a Context is made of. Not installed.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -12,8 +13,10 @@
 #include "ce/context.hpp"
 #include "ce/gradient_scaling.hpp"
 #include "ce/linear_losses.hpp"
+#include "ce/peer_memory.hpp"
 #include "ce/prepared.hpp"
 #include "ce/rank_agreement.hpp"
+#include "ce/rank_exchange.hpp"
 #include "ce/request.hpp"
 #include "ce/statuses.hpp"
 #include "ce/workspaces.hpp"
@@ -35,7 +38,11 @@ struct Context::Impl {
   void require_own_process() const;
 
   /// Of ranks that share the classes (ranks.cpp). \throws InvalidArgument, DeviceError
-  void agree(const RankCall& call, const Communicator& communicator, Stream stream);
+  bool agree(const RankCall& call, const Communicator& communicator, Stream stream, bool captured,
+             const std::function<bool()>& can_exchange);
+  [[nodiscard]] std::optional<PeerView> peers_for(const CrossEntropy& operation,
+                                                  const CrossEntropy::Tensors& tensors, const Shard& shard,
+                                                  std::int64_t words, Stream stream);
   /// Scratch memory of such a call. \throws DeviceError, Unsupported where a captured call is the first of all
   [[nodiscard]] void* memory_of_ranks(Stream stream, const void* output, std::int64_t words);
 
@@ -48,6 +55,8 @@ struct Context::Impl {
   GradientScaling scaling{*device, cache};
   LinearLosses linear;
   RankAgreements agreements;
+  PeerMemories peer_memories;
+  RankExchanges exchanges;
   const std::int64_t capture_bytes;
   std::once_flag ranks_began;
   std::optional<Workspaces> of_ranks;

@@ -26,8 +26,7 @@ Prepared prepared_for(const Chosen& chosen, const generator::Problem& problem) {
           .launches = chosen.kernel.launches(problem),
           .operation = problem.operation,
           .counts_bad_targets = is_cross_entropy(problem.operation) && !problem.probabilities &&
-                                (!is_sharded(problem.operation) ||
-                                 problem.operation == generator::Operation::cross_entropy_merge)};
+                                (!is_sharded(problem.operation) || has_losses(problem.operation))};
 }
 
 }  // namespace ce

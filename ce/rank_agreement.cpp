@@ -16,7 +16,7 @@ enum Number : std::size_t { rows, columns, first_class };
 constexpr std::array<std::string_view, RankCall::numbers> names{
     "logits.rows",  "logits.columns", "first_class",   "classes",         "logits.dtype",
     "target.dtype", "reduction",      "ignore_index",  "label_smoothing", "z_loss",
-    "softcap",      "logit_scale",    "token_scaling", "words of a row"};
+    "softcap",      "logit_scale",    "token_scaling", "words of a row",  "plan"};
 constexpr std::size_t first_amount = 8, last_amount = 12;
 
 std::int64_t bits_of(float amount) { return std::bit_cast<std::int32_t>(amount); }
@@ -25,11 +25,21 @@ std::string text_of(std::size_t number, std::int64_t value) {
   if (number >= first_amount && number <= last_amount)
     return fmt::to_string(std::bit_cast<float>(static_cast<std::int32_t>(value)));
   if (names[number].ends_with("dtype")) return std::string(name(static_cast<DType>(value)));
+  if (names[number] == "plan") return std::string(name(static_cast<RankPlan>(value)));
   if (names[number] == "reduction") return std::string(name(static_cast<Reduction>(value)));
   return fmt::to_string(value);
 }
 
 }  // namespace
+
+std::string_view name(RankPlan plan) noexcept {
+  switch (plan) {
+    case RankPlan::automatic: return "automatic";
+    case RankPlan::gather: return "gather";
+    case RankPlan::exchange: return "exchange";
+  }
+  return "?";
+}
 
 RankCall::RankCall(const CrossEntropy& operation, const CrossEntropy::Tensors& tensors, const Shard& shard,
                    std::int64_t words)
@@ -46,7 +56,8 @@ RankCall::RankCall(const CrossEntropy& operation, const CrossEntropy::Tensors& t
                bits_of(operation.softcap),
                bits_of(operation.logit_scale),
                bits_of(operation.token_scaling),
-               words} {}
+               words,
+               static_cast<std::int64_t>(shard.plan)} {}
 
 RankCall RankCall::of_any_rows() const noexcept {
   RankCall call = *this;

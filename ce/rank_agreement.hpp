@@ -5,8 +5,9 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <mutex>
-#include <set>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <tuple>
@@ -22,7 +23,7 @@ class RankCall {
   RankCall(const CrossEntropy& operation, const CrossEntropy::Tensors& tensors, const Shard& shard,
            std::int64_t words);
 
-  static constexpr std::size_t numbers = 14;
+  static constexpr std::size_t numbers = 15;
   [[nodiscard]] const std::array<std::int64_t, numbers>& all() const noexcept { return numbers_; }
   /// The same for a call with other rows.
   [[nodiscard]] RankCall of_any_rows() const noexcept;
@@ -37,21 +38,27 @@ class RankCall {
 /// \throws InvalidArgument that names the rank and what differs, or the classes that no rank or two ranks have
 void require_agreement(std::span<const std::int64_t> calls);
 
-/// The calls that ranks have agreed on. Thread-safe.
+/// The calls that ranks have agreed on, and whether all of them can go through CrossEntropyExchange. Thread-safe.
 class RankAgreements {
  public:
-  [[nodiscard]] bool has(const Communicator& communicator, const RankCall& call) {
+  [[nodiscard]] std::optional<bool> find(const Communicator& communicator, const RankCall& call) {
     const std::lock_guard lock(mutex_);
-    return known_.contains({communicator.state, communicator.rank, communicator.size, call.of_any_rows()});
+    const auto known = known_.find(key(communicator, call));
+    return known == known_.end() ? std::nullopt : std::optional(known->second);
   }
-  void add(const Communicator& communicator, const RankCall& call) {
+  void add(const Communicator& communicator, const RankCall& call, bool all_can_exchange) {
     const std::lock_guard lock(mutex_);
-    known_.insert({communicator.state, communicator.rank, communicator.size, call.of_any_rows()});
+    known_.insert_or_assign(key(communicator, call), all_can_exchange);
   }
 
  private:
+  using Key = std::tuple<const void*, int, int, RankCall>;
+  static Key key(const Communicator& communicator, const RankCall& call) {
+    return {communicator.state, communicator.rank, communicator.size, call.of_any_rows()};
+  }
+
   std::mutex mutex_;
-  std::set<std::tuple<const void*, int, int, RankCall>> known_;
+  std::map<Key, bool> known_;
 };
 
 }  // namespace ce

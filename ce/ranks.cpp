@@ -3,14 +3,21 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <cstddef>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "base/floating_environment.hpp"
 #include "ce/context_impl.hpp"
 #include "ce/error.hpp"
+#include "generator/variant.hpp"
 #include "runtime/cuda/nccl.hpp"
+#include "tuner/kernel.hpp"
 
 namespace ce {
 namespace {
@@ -40,24 +47,105 @@ Communicator nccl_communicator(void* comm) {
 }
 
 /// The first time that a rank makes such a call, all ranks compare theirs.
-void Context::Impl::agree(const RankCall& call, const Communicator& communicator, Stream stream) {
-  if (agreements.has(communicator, call) || (stream != nullptr && device->capturing(stream))) return;
-  const std::size_t bytes = sizeof call.all(), ranks = static_cast<std::size_t>(communicator.size);
-  const runtime::Buffer memory(*device, (ranks + 1) * bytes);
-  auto* all = static_cast<std::byte*>(memory.data());
-  device->upload(all + ranks * bytes, call.all().data(), bytes);
-  gather(communicator, all + ranks * bytes, all, bytes, stream);
-  device->synchronize(stream);
-  std::vector<std::int64_t> calls(ranks * RankCall::numbers);
-  device->download(calls.data(), all, ranks * bytes);
+/// \param can_exchange  asked then
+/// \returns whether all ranks can, as far as that is known
+bool Context::Impl::agree(const RankCall& call, const Communicator& communicator, Stream stream,
+                          bool captured, const std::function<bool()>& can_exchange) {
+  if (const std::optional<bool> known = agreements.find(communicator, call)) return *known;
+  if (captured) return false;
+  struct Told {
+    std::array<std::int64_t, RankCall::numbers> call;
+    std::int64_t can_exchange;
+  };
+  const Told own{call.all(), can_exchange() ? 1 : 0};
+  const std::vector<std::byte> told =
+      gather_from_ranks(*device, communicator, std::as_bytes(std::span(&own, 1)), stream);
+  std::vector<std::int64_t> calls;
+  bool all_can = true;
+  for (std::size_t at = 0; at < told.size(); at += sizeof own) {
+    Told of_rank{};
+    std::memcpy(&of_rank, told.data() + at, sizeof of_rank);
+    calls.insert(calls.end(), of_rank.call.begin(), of_rank.call.end());
+    all_can = all_can && of_rank.can_exchange != 0;
+  }
   require_agreement(calls);
-  agreements.add(communicator, call);
+  agreements.add(communicator, call, all_can);
+  return all_can;
+}
+
+namespace {
+
+CrossEntropyExchange::Tensors exchanged(const CrossEntropy::Tensors& tensors) {
+  return {.logits = tensors.logits,
+          .target = tensors.target,
+          .weight = tensors.weight,
+          .upstream = tensors.upstream,
+          .loss = tensors.loss,
+          .grad = tensors.grad,
+          .z_loss_out = tensors.z_loss_out,
+          .lse = tensors.lse,
+          .argmax = tensors.argmax,
+          .hit = tensors.hit,
+          .logprob = tensors.logprob,
+          .entropy = tensors.entropy,
+          .row_weight = tensors.row_weight,
+          .divisor = tensors.divisor,
+          .entropy_upstream = tensors.entropy_upstream,
+          .lse_upstream = tensors.lse_upstream};
+}
+
+/// Whether there is a kernel for it here. A call that means nothing is for those to refuse that all ranks get to.
+bool can_exchange(const CrossEntropyExchange& operation, const CrossEntropyExchange::Tensors& tensors,
+                  const runtime::Device& device) {
+  if (tensors.grad.data == nullptr || tensors.logits.rows == 0) return false;
+  try {
+    const generator::Problem problem = bind(operation, tensors, device).problem;
+    return !generator::space(problem, tuner::limits_of(device.model())).empty();
+  } catch (const InvalidArgument&) {
+    return false;
+  }
+}
+
+}  // namespace
+
+/// What the ranks exchange through, where all can and shall.
+std::optional<PeerView> Context::Impl::peers_for(const CrossEntropy& operation,
+                                                 const CrossEntropy::Tensors& tensors, const Shard& shard,
+                                                 std::int64_t words, Stream stream) {
+  const Communicator& communicator = shard.communicator;
+  const RankPlan plan = shard.plan;
+  const bool captured = stream != nullptr && device->capturing(stream);
+  const bool all_can = agree(RankCall(operation, tensors, shard, words), communicator, stream, captured, [&] {
+    // Of memory that is large enough: only its size is looked at.
+    const CrossEntropyExchange asked{.options = operation,
+                                     .first_class = shard.first_class,
+                                     .classes = shard.classes,
+                                     .peers = {.memory = &agreements,
+                                               .bytes = std::numeric_limits<std::int64_t>::max(),
+                                               .ranks = communicator.size}};
+    return plan != RankPlan::gather && can_exchange(asked, exchanged(tensors), *device);
+  });
+  const std::int64_t rows = tensors.logits.rows;
+  if (plan == RankPlan::gather || rows == 0 || tensors.grad.data == nullptr) return std::nullopt;
+  std::string why = "a rank has no such kernel for its logits, or the first call of all is being captured";
+  if (all_can) {
+    const std::int64_t bytes = PeerMemory::bytes_for(communicator.size, generator::rows_bucket(rows), words);
+    const RankExchanges::Found found =
+        exchanges.get(*device, peer_memories, communicator, bytes, stream, captured);
+    if (found.view.memory != nullptr) return found.view;
+    why = found.why;
+  }
+  if (plan == RankPlan::exchange)
+    throw Unsupported(fmt::format("{}: the ranks cannot exchange: {}", CrossEntropy::name, why));
+  return std::nullopt;
 }
 
 void Context::run(const CrossEntropy& operation, const CrossEntropy::Tensors& tensors, const Shard& shard,
                   Stream stream) {
-  const auto& [communicator, first_class, classes] = shard;
+  const auto& [communicator, first_class, classes, plan] = shard;
   try {
+    if (plan > RankPlan::exchange)
+      throw InvalidArgument("plan", fmt::to_string(static_cast<int>(plan)), "automatic, gather or exchange");
     require_communicator(communicator);
     for (const auto& [argument, given] :
          {std::pair{"row_scale", &tensors.row_scale}, {"given_lse", &tensors.given_lse}})
@@ -76,7 +164,13 @@ void Context::run(const CrossEntropy& operation, const CrossEntropy::Tensors& te
     const std::int64_t rows = tensors.logits.rows,
                        words = is_floating(dtype) ? own.words(dtype, probabilities) : 0;
     const runtime::Session session(*impl_->device);
-    impl_->agree(RankCall(operation, tensors, shard, words), communicator, stream);
+    if (const std::optional<PeerView> peers = impl_->peers_for(operation, tensors, shard, words, stream)) {
+      run(
+          CrossEntropyExchange{
+              .options = operation, .first_class = first_class, .classes = classes, .peers = *peers},
+          exchanged(tensors), stream);
+      return;
+    }
 
     // Own, gathered and merged statistics, and the entropy where only its gradient is asked for.
     const std::int64_t size = rows * words;

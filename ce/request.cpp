@@ -237,8 +237,7 @@ void require_classes(std::int64_t classes) {
 template <class Operation, class Tensors>
 Request bind_shard(generator::Operation kind, const Operation& operation, const Tensors& tensors,
                    Vectors& vectors) {
-  Request request =
-      bind_targets(kind, tensors, kind == generator::Operation::cross_entropy_shard_backward, vectors);
+  Request request = bind_targets(kind, tensors, generator::always_has_gradient(kind), vectors);
   const std::int64_t columns = request.problem.columns;
   require_classes(operation.classes);
   if (operation.first_class < 0 || operation.first_class > operation.classes - columns)
@@ -433,6 +432,35 @@ Request bind(const CrossEntropyShardBackward& operation, const CrossEntropyShard
   bind_statistics("statistics", tensors.statistics, problem.rows, words, false, vectors);
   problem = generator::canonical(problem);
   set_addresses(tensors, request.arguments);
+  return request;
+}
+
+Request bind(const CrossEntropyExchange& operation, const CrossEntropyExchange::Tensors& tensors,
+             const runtime::Device& device) {
+  CallMemory memory;
+  Vectors vectors{device, memory};
+  Request request = bind_shard(generator::Operation::cross_entropy_exchange, operation, tensors, vectors);
+  Problem& problem = request.problem;
+  Arguments& arguments = request.arguments;
+  bind_loss(tensors.loss, vectors, request);
+  if (is_given("upstream", tensors.upstream)) {
+    check_dtype("upstream", tensors.upstream, problem.loss_dtype, "that of loss");
+    bind_upstream(tensors.upstream, vectors, request);
+  }
+  bind_inputs(tensors, vectors, request);
+  bind_outputs(tensors, vectors, request);
+  problem = generator::canonical(problem);
+  arguments.statistics_words = generator::statistics_words(problem);
+  const auto& [of_rank, bytes, ranks] = operation.peers;
+  if (of_rank == nullptr) throw InvalidArgument("peers.memory", "null", "that of PeerMemory::view()");
+  if (const std::int64_t needed = PeerMemory::bytes_for(ranks, problem.rows, arguments.statistics_words);
+      bytes < needed)
+    throw InvalidArgument("peers.bytes", fmt::to_string(bytes),
+                          fmt::format("{} or more: {} rows of {} words on {} ranks", needed, problem.rows,
+                                      arguments.statistics_words, ranks));
+  arguments.ranks = ranks;
+  arguments.exchange = static_cast<PeerExchange*>(of_rank);
+  set_addresses(tensors, arguments);
   return request;
 }
 

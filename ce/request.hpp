@@ -41,6 +41,8 @@ struct Request {
                            const runtime::Device& device);
 [[nodiscard]] Request bind(const CrossEntropyShardBackward& operation,
                            const CrossEntropyShardBackward::Tensors& tensors, const runtime::Device& device);
+[[nodiscard]] Request bind(const CrossEntropyExchange& operation,
+                           const CrossEntropyExchange::Tensors& tensors, const runtime::Device& device);
 
 /// The fields of the amounts of generator::cross_entropy_options, in the order of that table.
 template <class CrossEntropyOrBackward>
@@ -68,6 +70,12 @@ inline std::array<const ConstTensor*, generator::cross_entropy_inputs.size()> in
 }
 inline std::array<const ConstTensor*, generator::cross_entropy_inputs.size()> inputs_of(
     const CrossEntropyShardBackward::Tensors& tensors) noexcept {
+  return {&tensors.row_weight,   nullptr, &tensors.divisor, &tensors.entropy_upstream,
+          &tensors.lse_upstream, nullptr, nullptr};
+}
+
+inline std::array<const ConstTensor*, generator::cross_entropy_inputs.size()> inputs_of(
+    const CrossEntropyExchange::Tensors& tensors) noexcept {
   return {&tensors.row_weight,   nullptr, &tensors.divisor, &tensors.entropy_upstream,
           &tensors.lse_upstream, nullptr, nullptr};
 }
@@ -140,6 +148,22 @@ inline void set_addresses(const CrossEntropyShardBackward::Tensors& tensors, Arg
   arguments.output = tensors.grad.data;
   arguments.statistics = static_cast<const unsigned*>(tensors.statistics.data);
   arguments.upstream = tensors.upstream.data;
+  arguments.row_weight = static_cast<const float*>(tensors.row_weight.data);
+  arguments.divisor = static_cast<const float*>(tensors.divisor.data);
+  arguments.entropy_upstream = static_cast<const float*>(tensors.entropy_upstream.data);
+  arguments.lse_upstream = static_cast<const float*>(tensors.lse_upstream.data);
+}
+inline void set_addresses(const CrossEntropyExchange::Tensors& tensors, Arguments& arguments) noexcept {
+  set_logits_addresses(tensors, arguments);
+  arguments.output = tensors.grad.data;
+  arguments.upstream = tensors.upstream.data;
+  arguments.loss = tensors.loss.data;
+  arguments.z_loss = tensors.z_loss_out.data;
+  arguments.lse = static_cast<float*>(tensors.lse.data);
+  arguments.argmax = static_cast<long long*>(tensors.argmax.data);
+  arguments.hit = static_cast<unsigned char*>(tensors.hit.data);
+  arguments.logprob = static_cast<float*>(tensors.logprob.data);
+  arguments.entropy = static_cast<float*>(tensors.entropy.data);
   arguments.row_weight = static_cast<const float*>(tensors.row_weight.data);
   arguments.divisor = static_cast<const float*>(tensors.divisor.data);
   arguments.entropy_upstream = static_cast<const float*>(tensors.entropy_upstream.data);

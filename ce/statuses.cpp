@@ -99,8 +99,9 @@ void Statuses::collect(std::size_t slot, BadTargets& found) {
 BadTargets Statuses::take(Stream stream) {
   const std::lock_guard lock(mutex_);
   BadTargets found;
-  for (const auto operation : {generator::Operation::cross_entropy, generator::Operation::cross_entropy_merge,
-                               generator::Operation::cross_entropy_backward})
+  for (const auto operation :
+       {generator::Operation::cross_entropy, generator::Operation::cross_entropy_merge,
+        generator::Operation::cross_entropy_exchange, generator::Operation::cross_entropy_backward})
     if (const Entry* known = find(key_of(stream, operation)))
       collect(static_cast<std::size_t>(known->memory - memory_of(0)), found);
   return found;

@@ -159,8 +159,9 @@ RingLayout persistent_reduce_of(const Config& config, const Problem& problem) {
 }
 
 /// What every ring of whole rows asks for.
-Rejection rejects_chunks(const RingLayout& ring) {
-  if (8ll * ring.chunks() * ring.roles.chunk_vectors > 9ll * ring.slice_vectors)
+/// \param most  eighths of a slice that its chunks may have room for
+Rejection rejects_chunks(const RingLayout& ring, int most = 9) {
+  if (8ll * ring.chunks() * ring.roles.chunk_vectors > static_cast<long long>(most) * ring.slice_vectors)
     return "a chunk that is mostly empty";
   if (ring.chunks() > 32) return "more than 32 chunks";
   return {};
@@ -325,14 +326,16 @@ Rejection rejects_pipeline_decoupled(const Config& config, const Problem& proble
   const int reducers = 32 * config.reducers, writers = 32 * writer_warps(config);
   if (Rejection reason = rejects_bulk_copies(config, problem, limits, reducers, column_bytes(problem)))
     return reason;
-  if (!exchanges(problem.operation) && problem.columns * size_of(problem.dtype) < 16384)
+  // Whatever their columns, all ranks are to have a kernel.
+  const bool any_columns = exchanges(problem.operation);
+  if (!any_columns && problem.columns * size_of(problem.dtype) < 16384)
     return "a ring for a row that the registers hold";
   const int chunk = chunk_vectors(config);
   if (chunk % writers != 0) return "chunk does not fit the writers";
   // Where logits are put under a cap, a vector is more work, and most of it the reducers'.
   const bool light = problem.dtype != DType::f32 && !problem.softcap;
   const int vectors = chunk * inputs(problem);
-  if (vectors < (light ? 3 : 2) * reducers || vectors < 2 * writers)
+  if (!any_columns && (vectors < (light ? 3 : 2) * reducers || vectors < 2 * writers))
     return "few vectors of a thread for what each chunk takes";
   if (light && reducers > writers) return "reducers that have less to do than writers";
   if (config.hold * writers % chunk != 0) return "part of a chunk in registers";
@@ -355,7 +358,7 @@ Rejection rejects_pipeline_decoupled(const Config& config, const Problem& proble
   if (Config more = config;
       ++more.stages <= most_stages && pipeline_decoupled_blocks(more, problem, limits) == blocks)
     return "room for another stage";
-  return rejects_chunks(ring);
+  return any_columns ? rejects_chunks(ring, 16) : rejects_chunks(ring);
 }
 
 Rejection rejects_persistent(const Config& config, const Problem& problem, const Limits& limits) {

@@ -17,6 +17,11 @@ int Device::resident_blocks(Function, const Launch& launch) const {
   return model().multiprocessors * static_cast<int>(launch.cluster);
 }
 
+MemoryHandle Device::share(void*) { throw Unsupported(name() + ": processes cannot share its memory"); }
+void* Device::open_shared(const MemoryHandle&) {
+  throw Unsupported(name() + ": it cannot reach the memory of another process");
+}
+
 namespace {
 
 void* memory_from(Device& device, std::size_t bytes) {

@@ -2,6 +2,7 @@
 /// \file
 /// A device compiles, loads, launches and times kernels. It is handed texts and bytes and knows no operation.
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -141,6 +142,9 @@ class Buffer {
   std::size_t size_ = 0;
 };
 
+/// How other processes find memory of a device.
+using MemoryHandle = std::array<std::byte, 64>;
+
 /// Which of so many launches of its stream a short kernel is moves its time on CUDA: see docs/measuring.md.
 inline constexpr int launch_places = 4;
 
@@ -200,6 +204,17 @@ class Device {
   virtual void reset_eviction_priority(const void* /*data*/, std::size_t /*bytes*/, Stream /*stream*/) {}
   /// In stream order, into ordinary host memory that is valid after synchronize(stream).
   virtual void download(void* host, const void* device, std::size_t bytes, Stream stream) = 0;
+
+  /// Of memory from allocate(): what another process of this machine opens it by.
+  /// \throws Unsupported where processes cannot share memory
+  [[nodiscard]] virtual MemoryHandle share(void* data);
+  /// What share() made in another process, as kernels of this device reach it, until close_shared().
+  /// \throws Unsupported, DeviceError where they cannot
+  [[nodiscard]] virtual void* open_shared(const MemoryHandle& handle);
+  virtual void close_shared(void*) noexcept {}
+  /// Lets kernels of this device reach what allocate() of another device of this process returned.
+  /// \throws Unsupported, DeviceError where they cannot
+  virtual void reach(void*) {}
 
   [[nodiscard]] virtual PointerKind pointer_kind(const void* pointer) const = 0;
   /// True while work on the stream is being recorded into a graph.

@@ -21,11 +21,11 @@ namespace ce {
 
 /// What run() and prepare() take.
 template <class T>
-concept AnyOperation =
-    std::same_as<T, Softmax> || std::same_as<T, LogSoftmax> || std::same_as<T, SoftmaxBackward> ||
-    std::same_as<T, LogSoftmaxBackward> || std::same_as<T, CrossEntropy> ||
-    std::same_as<T, CrossEntropyBackward> || std::same_as<T, CrossEntropyShard> ||
-    std::same_as<T, CrossEntropyMerge> || std::same_as<T, CrossEntropyShardBackward>;
+concept AnyOperation = std::same_as<T, Softmax> || std::same_as<T, LogSoftmax> ||
+    std::same_as<T, SoftmaxBackward> || std::same_as<T, LogSoftmaxBackward> ||
+    std::same_as<T, CrossEntropy> || std::same_as<T, CrossEntropyBackward> ||
+    std::same_as<T, CrossEntropyShard> || std::same_as<T, CrossEntropyMerge> ||
+    std::same_as<T, CrossEntropyShardBackward> || std::same_as<T, CrossEntropyExchange>;
 
 /// What to do for a problem that the database has no winner for. A fallback is the config that near known
 /// problems speak for, else a safe default.
@@ -182,10 +182,11 @@ class CE_API Context {
                     Stream stream = nullptr);
 
   /// Cross entropy where ranks share the classes: `logits` and `grad` are this rank's shard, `weight` has all classes, and
-  /// all else is as without ranks and the same on every rank. All ranks make the same call. One all-gather of 12 to
-  /// 40 bytes a row and rank, and no waiting for the GPU, but where a rank makes a call with a communicator, columns and
-  /// options for the first time: then the ranks compare what they were asked for.
-  /// \throws InvalidArgument as above, and on every rank where two ranks' calls do not fit each other
+  /// all else is as without ranks and the same on every rank. All ranks make the same call. Shard::plan says how they learn
+  /// of each other: 12 to 40 bytes a row and rank, and no waiting for the GPU, but where a rank makes a call with
+  /// a communicator, columns and options for the first time: then the ranks compare what they were asked for.
+  /// \throws InvalidArgument as above, and on every rank where two ranks' calls do not fit each other; Unsupported, on
+  /// every rank, where the plan is `exchange` and a rank cannot
   void run(const CrossEntropy& operation, const CrossEntropy::Tensors& tensors, const Shard& shard,
            Stream stream = nullptr);
 
@@ -214,7 +215,7 @@ class CE_API Context {
   /// where calls run on the thread that makes them, each thread counts as a stream of its own. What a replay of a graph
   /// meets counts for the stream that the call was captured on.
   /// \throws TargetOutOfRange with the operation, the number of such rows, the first and its target; each row is told
-  /// once
+  /// once. DeviceError where a rank did not come in time (CrossEntropyExchange), whatever the stream
   void check(Stream stream);
   /// The same of the calls on every stream, replays of graphs on any stream included, that are done: waits for the
   /// default stream, and so for those that wait for it.
@@ -233,6 +234,10 @@ class CE_API Context {
   /// \param upstream  [1] of f32 or the dtype of grad, in device memory; not in that of grad
   /// \throws InvalidArgument, CompileError, Unsupported, DeviceError
   void scale_gradient(const Tensor& grad, const ConstTensor& upstream, Stream stream = nullptr);
+
+  /// What CrossEntropyExchange needs. Waits for what it does itself.
+  /// \throws InvalidArgument, DeviceError when memory is short, Unsupported where processes cannot share memory
+  [[nodiscard]] PeerMemory peer_memory(const PeerMemory::Options& options);
 
   /// \throws DeviceError when memory is short
   [[nodiscard]] Memory allocate(std::size_t bytes);

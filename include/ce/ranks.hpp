@@ -8,16 +8,21 @@
 ///         ce::Shard{.communicator = ce::nccl_communicator(comm), .first_class = rank * n, .classes = total}, stream);
 /// \endcode
 ///
+/// A call goes one of two ways (RankPlan). Either each rank runs CrossEntropyShard, an all-gather of its statistics,
+/// CrossEntropyMerge and, for the gradient, CrossEntropyShardBackward, which needs nothing of other ranks. Or, where the
+/// ranks reach each other's memory, all of it is one kernel, CrossEntropyExchange, that reads the logits once: those of
+/// the ranks tell each other of each row while they run. A caller with collectives of its own may run these himself.
+///
 /// Numbers are those of one GPU with all classes, whatever the option, and the same bits on every rank: all ranks merge the
 /// same partial results in the order of the ranks. Targets are indices among all classes. Padding is no class: a view of the
 /// logits leaves it out.
-///
-/// run() with a Shard goes through three operations, which a caller with collectives of its own may run himself:
-/// CrossEntropyShard on every rank, an all-gather of its statistics, CrossEntropyMerge, and for the gradient
-/// CrossEntropyShardBackward, which needs nothing of other ranks.
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
 #include <string_view>
 
 #include "ce/operations.hpp"
@@ -41,11 +46,25 @@ struct Communicator {
 /// \throws Unsupported where there is none, DeviceError where NCCL says no
 [[nodiscard]] CE_API Communicator nccl_communicator(void* comm);
 
+/// How ranks learn of each other's classes. The same on every rank.
+enum class RankPlan : std::uint8_t {
+  automatic,  ///< `exchange` where every rank can, else `gather`
+  gather,     ///< statistics, an all-gather between kernels, gradient: the logits are read twice
+  /// One kernel: the logits are read once. It needs a gradient, GPUs of sm_90 that reach each other's memory (one
+  /// host, NVLink or PCIe), rows of 2048 classes or so, and a first call that is not being captured. As with collectives
+  /// on the GPU, a rank's kernel waits on its GPU until that of every rank has come.
+  exchange,
+};
+
+/// "automatic", "gather", "exchange".
+[[nodiscard]] CE_API std::string_view name(RankPlan plan) noexcept;
+
 /// The part of the classes that this rank's logits are.
 struct Shard {
   Communicator communicator;
   std::int64_t first_class = 0;  ///< of the logits' first column
   std::int64_t classes = 0;      ///< of all ranks together
+  RankPlan plan = RankPlan::automatic;
 };
 
 /// What one rank's logits say of each row.
@@ -101,6 +120,95 @@ struct CE_API CrossEntropyMerge {
   };
 
   friend bool operator==(const CrossEntropyMerge&, const CrossEntropyMerge&) = default;
+};
+
+/// Where kernels of ranks tell each other of rows: PeerMemory::view().
+struct PeerView {
+  void* memory = nullptr;
+  std::int64_t bytes = 0;
+  int ranks = 0;
+
+  friend bool operator==(const PeerView&, const PeerView&) = default;
+};
+
+/// Loss and gradient of a rank's logits in one kernel, which tells the other ranks of its rows while it runs. All ranks run
+/// it in the same order with the same PeerMemory, one call after the other. A rank that waits longer than the
+/// memory's patience gives up: all ranks' rows are NaN from there on, and Context::check() throws DeviceError.
+struct CE_API CrossEntropyExchange {
+  static constexpr std::string_view name = "CrossEntropyExchange";  ///< in messages
+
+  CrossEntropy options;
+  std::int64_t first_class = 0;  ///< of the logits' first column
+  std::int64_t classes = 0;      ///< of all ranks together
+  PeerView peers = {};
+
+  struct Tensors {
+    ConstTensor logits;         ///< [rows, columns]: one class at least
+    ConstTensor target;         ///< [rows], indices among all classes; or probabilities, as the logits
+    ConstTensor weight = {};    ///< optional: [classes], of all of them
+    ConstTensor upstream = {};  ///< this and what follows as CrossEntropy has it; optional
+    Tensor loss;
+    Tensor grad;                        ///< as the logits; may be the logits themselves
+    Tensor z_loss_out = {};             ///< optional
+    Tensor lse = {};                    ///< optional
+    Tensor argmax = {};                 ///< optional
+    Tensor hit = {};                    ///< optional
+    Tensor logprob = {};                ///< optional
+    Tensor entropy = {};                ///< optional
+    ConstTensor row_weight = {};        ///< optional
+    ConstTensor divisor = {};           ///< optional
+    ConstTensor entropy_upstream = {};  ///< optional
+    ConstTensor lse_upstream = {};      ///< optional
+  };
+
+  friend bool operator==(const CrossEntropyExchange&, const CrossEntropyExchange&) = default;
+};
+
+/// Memory of one rank that the kernels of all ranks on its host write to. Its Context must outlive it, and it the last
+/// kernel of any rank that was given its view.
+///
+/// \code
+/// ce::PeerMemory memory = context.peer_memory({.rank = rank, .ranks = n, .bytes = ce::PeerMemory::bytes_for(n, rows, words)});
+/// all = gather memory.description() of every rank, in their order, by whatever means
+/// memory.connect(all);
+/// ... a barrier of all ranks ...
+/// context.run(ce::CrossEntropyExchange{..., .peers = memory.view()}, {...}, stream);
+/// \endcode
+class CE_API PeerMemory {
+ public:
+  struct Options {
+    int rank = 0;
+    int ranks = 1;
+    std::int64_t bytes = 0;  ///< bytes_for(), the same on every rank
+    double patience = 600;   ///< seconds that a kernel waits for another rank, above 0
+  };
+  static constexpr std::size_t description_bytes = 128;
+
+  /// So much memory is enough for rows of which ranks say so many words (CrossEntropyShard::words()).
+  [[nodiscard]] static std::int64_t bytes_for(int ranks, std::int64_t rows, std::int64_t words);
+
+  PeerMemory(PeerMemory&&) noexcept;
+  PeerMemory& operator=(PeerMemory&&) noexcept;
+  ~PeerMemory();
+
+  /// What the other ranks need to find this memory: description_bytes of them.
+  [[nodiscard]] std::span<const std::byte> description() const noexcept;
+  /// \param descriptions  of all ranks, in their order, this one's too
+  /// \throws Unsupported naming the rank that cannot be reached from here, and why; InvalidArgument for descriptions that
+  ///         are of other memory; then nothing has changed
+  void connect(std::span<const std::byte> descriptions);
+  /// \throws InvalidArgument before connect()
+  [[nodiscard]] PeerView view() const;
+  /// Whether a rank did not come in time, in words; waits for nothing.
+  [[nodiscard]] std::optional<std::string> failure() const;
+
+ private:
+  friend class Context;
+  friend class PeerMemories;
+  friend class RankExchanges;
+  struct CE_HIDDEN Impl;
+  explicit PeerMemory(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
 };
 
 /// The gradient of one rank's logits.

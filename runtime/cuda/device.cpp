@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <mutex>
 #include <optional>
 
@@ -92,6 +93,11 @@ class CudaDevice final : public Device {
     const ContextScope scope(*context_);
     CE_CUDA_CHECK(driver_, cuMemcpyDtoHAsync(host, address(device), bytes, stream));
   }
+
+  MemoryHandle share(void* data) override;
+  void* open_shared(const MemoryHandle& handle) override;
+  void close_shared(void* data) noexcept override;
+  void reach(void* data) override;
 
   PointerKind pointer_kind(const void* pointer) const override;
   Entry enter() override { return cuda::enter(*context_); }
@@ -293,6 +299,49 @@ void CudaDevice::download(void* host, const void* device, std::size_t bytes) {
   const BlockingScope scope(*context_);
   CE_CUDA_CHECK(driver_, cuMemcpyDtoHAsync(host, address(device), bytes, stream));
   CE_CUDA_CHECK(driver_, cuStreamSynchronize(stream));
+}
+
+MemoryHandle CudaDevice::share(void* data) {
+  if (driver_.cuIpcGetMemHandle == nullptr) return Device::share(data);
+  const BlockingScope scope(*context_);
+  CUipcMemHandle handle;
+  CE_CUDA_CHECK(driver_, cuIpcGetMemHandle(&handle, address(data)));
+  return std::bit_cast<MemoryHandle>(handle);
+}
+
+void* CudaDevice::open_shared(const MemoryHandle& handle) {
+  if (driver_.cuIpcOpenMemHandle == nullptr) return Device::open_shared(handle);
+  const BlockingScope scope(*context_);
+  CUdeviceptr data = 0;
+  CE_CUDA_CHECK(driver_, cuIpcOpenMemHandle(&data, std::bit_cast<CUipcMemHandle>(handle),
+                                            CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+  return reinterpret_cast<void*>(data);
+}
+
+void CudaDevice::close_shared(void* data) noexcept {
+  if (data == nullptr || driver_.cuIpcCloseMemHandle == nullptr) return;
+  try {
+    const BlockingScope scope(*context_);
+    static_cast<void>(driver_.cuIpcCloseMemHandle(address(data)));
+  } catch (const Error&) {
+    // As in release().
+  }
+}
+
+void CudaDevice::reach(void* data) {
+  if (driver_.cuCtxEnablePeerAccess == nullptr)
+    throw Unsupported(name() + ": the driver cannot reach the memory of another device");
+  const BlockingScope scope(*context_);
+  CUcontext owner = nullptr;
+  CUpointer_attribute attribute = CU_POINTER_ATTRIBUTE_CONTEXT;
+  void* value = &owner;
+  CE_CUDA_CHECK(driver_, cuPointerGetAttributes(1, &attribute, &value, address(data)));
+  CUcontext own = nullptr;
+  CE_CUDA_CHECK(driver_, cuCtxGetCurrent(&own));
+  if (owner == own) return;
+  if (const CUresult result = driver_.cuCtxEnablePeerAccess(owner, 0);
+      result != CUDA_SUCCESS && result != CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED)
+    driver_.check(result, "cuCtxEnablePeerAccess");
 }
 
 PointerKind CudaDevice::pointer_kind(const void* pointer) const {

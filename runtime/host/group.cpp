@@ -328,8 +328,7 @@ class GroupScheduler::Impl {
 
   static unsigned long long nanoseconds() {
     const auto now = std::chrono::steady_clock::now().time_since_epoch();
-    return static_cast<unsigned long long>(
-        std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
+    return static_cast<unsigned long long>(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
   }
 
   void fail(Fiber& fiber, const char* message, Place place) { throw report_.mistake(fiber, message, place); }

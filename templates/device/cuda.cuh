@@ -365,7 +365,8 @@ CE_DEVICE Words<4> load_system(const Words<4>* address) {
 }
 #endif
 CE_DEVICE void store_system_flag(uint32* address, uint32 value) {
-  asm volatile("fence.acq_rel.sys; st.relaxed.sys.global.b32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
+  asm volatile("fence.acq_rel.sys; st.relaxed.sys.global.b32 [%0], %1;" ::"l"(address), "r"(value)
+               : "memory");
 }
 CE_DEVICE uint32 load_system_flag(const uint32* address) {
   uint32 value;

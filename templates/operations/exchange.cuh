@@ -25,12 +25,14 @@ class Exchange {
   CE_DEVICE Exchange(const Arguments& a)
       : own_(*a.exchange), layout_{a.ranks, a.statistics_words}, call_(after(own_.calls)) {}
 
-  /// By a whole warp, before it tells or hears of a row: until all ranks have ended the call before.
+  /// By a whole warp, before it tells or hears of a row: until all ranks have ended the call before. One may have ended
+  /// this call, too, if other clusters took all rows.
   CE_DEVICE void begin() const {
     const uint32* const finished = at<uint32>(own_, layout_.finished());
     await([&] {
       for (int rank = lane_index(); rank < int(layout_.ranks); rank += lanes)
-        if (load_system_flag(finished + rank) != own_.calls) return rank;
+        if (const uint32 call = load_system_flag(finished + rank); call != own_.calls && call != call_)
+          return rank;
       return nobody;
     });
   }

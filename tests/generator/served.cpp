@@ -76,7 +76,8 @@ std::vector<Problem> wanted_problems(DType dtype) {
        {Operation::softmax, Operation::log_softmax, Operation::softmax_backward,
         Operation::log_softmax_backward, Operation::cross_entropy, Operation::cross_entropy_backward,
         Operation::cross_entropy_shard, Operation::cross_entropy_merge,
-        Operation::cross_entropy_shard_backward, Operation::cross_entropy_exchange, Operation::copy, Operation::read, Operation::add})
+        Operation::cross_entropy_shard_backward, Operation::cross_entropy_exchange, Operation::copy,
+        Operation::read, Operation::add})
     all.push_back({.operation = operation, .dtype = dtype, .rows = 64, .columns = 32768});
   const auto add = [&](const auto& change) {
     Problem problem{.operation = Operation::cross_entropy, .dtype = dtype, .rows = 64, .columns = 32768};

@@ -76,8 +76,7 @@ void draw_options(Problem& problem, Random& random) {
   problem.reduction = static_cast<Reduction>(random() % 3);
   // What few problems are, of those that others are drawn as.
   const bool whole = problem.operation == Operation::cross_entropy, given_lse = whole && random() % 8 == 0;
-  problem.gradient =
-      always_has_gradient(problem.operation) || (whole && !given_lse && random() % 4 != 0);
+  problem.gradient = always_has_gradient(problem.operation) || (whole && !given_lse && random() % 4 != 0);
   problem.probabilities = !given_lse && random() % 4 == 0;
   if (!problem.probabilities && heads(random)) problem.target_dtype = DType::i32;
   if (heads(random)) problem.loss_dtype = problem.dtype;

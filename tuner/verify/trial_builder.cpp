@@ -198,26 +198,28 @@ void TrialBuilder::add_statistics_result() {
 }
 
 void TrialBuilder::add_exchange(std::span<const std::vector<std::uint32_t>> words, std::int64_t own) {
-  const ExchangeLayout layout{.ranks = static_cast<long long>(words.size()), .words = statistics_words(problem())};
+  const ExchangeLayout layout{.ranks = static_cast<long long>(words.size()),
+                              .words = statistics_words(problem())};
   const auto row_words = static_cast<std::size_t>(layout.words);
   constexpr std::size_t per_packet = ExchangeLayout::words_of_packet;
   constexpr std::uint32_t call = 1;
   constexpr unsigned long long patience = 2'000'000'000;
   std::vector<std::byte> memory(static_cast<std::size_t>(layout.bytes(problem().rows)));
-  PeerExchange header{.rank = static_cast<int>(own), .calls = 0, .missing = 0, .reserved = 0, .patience = patience};
+  PeerExchange header{
+      .rank = static_cast<int>(own), .calls = 0, .missing = 0, .reserved = 0, .patience = patience};
   std::memcpy(memory.data(), &header, sizeof header);
   std::byte* packet = memory.data() + layout.packets();
   for (std::size_t row = 0; row < static_cast<std::size_t>(problem().rows); ++row)
     for (const std::vector<std::uint32_t>& of_rank : words)
-      for (std::size_t from = 0; from < row_words; from += per_packet, packet += ExchangeLayout::packet_bytes) {
+      for (std::size_t from = 0; from < row_words;
+           from += per_packet, packet += ExchangeLayout::packet_bytes) {
         if (of_rank.empty()) continue;
-        std::memcpy(packet, of_rank.data() + row * row_words + from, 4 * std::min(per_packet, row_words - from));
+        std::memcpy(packet, of_rank.data() + row * row_words + from,
+                    4 * std::min(per_packet, row_words - from));
         std::memcpy(packet + 4 * per_packet, &call, sizeof call);
       }
-  const std::size_t exchange = add({.name = "exchange",
-                                    .arguments = {offsetof(Arguments, exchange)},
-                                    .initial = memory,
-                                    .changes = true});
+  const std::size_t exchange = add(
+      {.name = "exchange", .arguments = {offsetof(Arguments, exchange)}, .initial = memory, .changes = true});
   memory.resize(static_cast<std::size_t>(layout.packets()));
   header.calls = call;
   std::memcpy(memory.data(), &header, sizeof header);

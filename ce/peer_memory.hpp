@@ -1,0 +1,57 @@
+#pragma once
+/// \file
+/// Memory that kernels of all ranks of a host write to. Not installed.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ce/ranks.hpp"
+#include "runtime/device.hpp"
+
+namespace ce {
+
+/// Those of a Context that are there. Thread-safe.
+class PeerMemories {
+ public:
+  void add(const PeerMemory::Impl& memory) {
+    const std::lock_guard lock(mutex_);
+    all_.insert(&memory);
+  }
+  void remove(const PeerMemory::Impl& memory) {
+    const std::lock_guard lock(mutex_);
+    all_.erase(&memory);
+  }
+  /// \throws DeviceError where a rank did not come in time
+  void check() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::set<const PeerMemory::Impl*> all_;
+};
+
+struct PeerMemory::Impl {
+  Impl(runtime::Device& its_device, PeerMemories& those_of_context, const Options& given);
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+  ~Impl();
+
+  void connect(std::span<const std::byte> descriptions);
+  /// Empty where every rank came.
+  [[nodiscard]] std::string failure() const;
+
+  runtime::Device& device;
+  PeerMemories& of_context;
+  const Options options;
+  std::byte* memory = nullptr;
+  std::array<std::byte, description_bytes> description{};
+  std::vector<void*> opened;  ///< of other processes
+  bool connected = false;
+};
+
+}  // namespace ce

@@ -1,0 +1,86 @@
+#include "ce/rank_exchange.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "ce/error.hpp"
+#include "ce/peer_memory.hpp"
+
+namespace ce {
+namespace {
+
+/// Why a rank cannot go on, or nothing where it can.
+using Words = std::array<char, 256>;
+
+/// The same words on every rank: those of the first that cannot, or nothing.
+std::string first_refusal(runtime::Device& device, const Communicator& communicator, std::string_view own,
+                          Stream stream) {
+  Words words{};
+  std::copy_n(own.begin(), std::min(own.size(), words.size() - 1), words.begin());
+  const std::vector<std::byte> all =
+      gather_from_ranks(device, communicator, std::as_bytes(std::span(words)), stream);
+  for (std::size_t rank = 0; rank < all.size() / sizeof words; ++rank) {
+    std::memcpy(words.data(), all.data() + rank * sizeof words, sizeof words);
+    if (words.front() != 0) return fmt::format("rank {}: {}", rank, words.data());
+  }
+  return {};
+}
+
+}  // namespace
+
+std::vector<std::byte> gather_from_ranks(runtime::Device& device, const Communicator& communicator,
+                                         std::span<const std::byte> own, Stream stream) {
+  const std::size_t bytes = own.size(), ranks = static_cast<std::size_t>(communicator.size);
+  const runtime::Buffer memory(device, (ranks + 1) * bytes);
+  std::byte* const mine = memory.bytes() + ranks * bytes;
+  device.upload(mine, own.data(), bytes);
+  if (const char* wrong = communicator.all_gather(communicator.state, mine, memory.data(), bytes, stream))
+    throw DeviceError(fmt::format("the all-gather of rank {}", communicator.rank), 0, wrong);
+  device.synchronize(stream);
+  std::vector<std::byte> all(ranks * bytes);
+  device.download(all.data(), memory.data(), all.size());
+  return all;
+}
+
+RankExchanges::Found RankExchanges::get(runtime::Device& device, PeerMemories& of_context,
+                                        const Communicator& communicator, std::int64_t bytes, Stream stream,
+                                        bool fixed) {
+  OfCommunicator& own = of(communicator);
+  if (!own.why_not.empty()) return {.view = {}, .why = own.why_not};
+  if (!own.memories.empty() && own.memories.back().view().bytes >= bytes)
+    return {.view = own.memories.back().view(), .why = {}};
+  if (fixed) return {.view = {}, .why = "the call is being captured, and needs more memory than there is"};
+
+  // Each step goes on where all ranks can, so that none waits for one that gave up.
+  std::optional<PeerMemory> memory;
+  std::string refusal;
+  std::vector<std::byte> description(PeerMemory::description_bytes);
+  try {
+    memory = PeerMemory(std::make_unique<PeerMemory::Impl>(
+        device, of_context,
+        PeerMemory::Options{.rank = communicator.rank, .ranks = communicator.size, .bytes = bytes}));
+    std::ranges::copy(memory->description(), description.begin());
+  } catch (const Error& error) {
+    refusal = error.what();
+  }
+  const std::vector<std::byte> all = gather_from_ranks(device, communicator, description, stream);
+  if (refusal.empty()) try {
+      memory->connect(all);
+    } catch (const Error& error) {
+      refusal = error.what();
+    }
+  // Whoever has heard of all knows that the memory of all is ready.
+  own.why_not = first_refusal(device, communicator, refusal, stream);
+  if (!own.why_not.empty()) return {.view = {}, .why = own.why_not};
+  own.memories.push_back(std::move(*memory));
+  return {.view = own.memories.back().view(), .why = {}};
+}
+
+}  // namespace ce

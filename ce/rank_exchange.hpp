@@ -1,0 +1,50 @@
+#pragma once
+/// \file
+/// The memory through which the ranks of a communicator exchange. Not installed.
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "ce/ranks.hpp"
+#include "runtime/device.hpp"
+
+namespace ce {
+
+class PeerMemories;
+
+/// Gathers `bytes` of host memory from every rank, in their order.
+/// \throws DeviceError
+[[nodiscard]] std::vector<std::byte> gather_from_ranks(runtime::Device& device,
+                                                       const Communicator& communicator,
+                                                       std::span<const std::byte> own, Stream stream);
+
+/// Thread-safe, where the ranks of a communicator are not threads that call for the same rank.
+class RankExchanges {
+ public:
+  struct Found {
+    PeerView view;    ///< nothing where a rank cannot
+    std::string why;  ///< it cannot
+  };
+  /// Memory with so many bytes, which all ranks ask for at once: what there is, or made now.
+  /// \param fixed  nothing may be made: nothing is found where what there is is too small
+  [[nodiscard]] Found get(runtime::Device& device, PeerMemories& of_context, const Communicator& communicator,
+                          std::int64_t bytes, Stream stream, bool fixed);
+
+ private:
+  struct OfCommunicator {
+    std::vector<PeerMemory> memories;  ///< the last is the largest; graphs may still use the others
+    std::string why_not;
+  };
+  [[nodiscard]] OfCommunicator& of(const Communicator& communicator) {
+    const std::lock_guard lock(mutex_);
+    return all_[{communicator.state, communicator.rank, communicator.size}];
+  }
+  std::mutex mutex_;
+  std::map<std::tuple<const void*, int, int>, OfCommunicator> all_;
+};
+
+}  // namespace ce

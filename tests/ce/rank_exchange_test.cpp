@@ -1,0 +1,208 @@
+// Ranks whose kernels tell each other of rows while they run, as threads of one process: the results of one rank with all
+// classes, call after call; ranks that come late or not at all; and memory that does not fit.
+#include <gmock/gmock.h>
+
+#include <future>
+
+#include "ce/error.hpp"
+#include "tests/ce/ranks_fixture.hpp"
+
+namespace ce::test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+class ExchangingRanks : public Ranks {
+ protected:
+  void SetUp() override {
+    Ranks::SetUp();
+    classes = 9400;
+    boundary = 2800, next_boundary = 6000;
+  }
+  const std::vector<std::int64_t> three{0, 2800, 6000};
+
+  /// Memory of so many ranks, connected.
+  std::vector<PeerMemory> memories(int ranks, double patience, std::int64_t rows_of_all = rows) {
+    std::vector<PeerMemory> all;
+    std::vector<std::byte> descriptions;
+    for (int rank = 0; rank < ranks; ++rank) {
+      all.push_back(context_->peer_memory({.rank = rank,
+                                           .ranks = ranks,
+                                           .bytes = PeerMemory::bytes_for(ranks, rows_of_all, 3),
+                                           .patience = patience}));
+      const auto own = all.back().description();
+      descriptions.insert(descriptions.end(), own.begin(), own.end());
+    }
+    for (PeerMemory& memory : all) memory.connect(descriptions);
+    return all;
+  }
+
+  /// A call of one of two ranks with 3,000 classes each. \returns the losses of its rows
+  std::vector<double> call(const PeerView& peers, int rank) {
+    constexpr std::int64_t columns = 3000;
+    Matrix logits(*context_, bf16, rows, columns), grad(*context_, bf16, rows, columns),
+        target(*context_, DType::i64, rows, 1), loss(*context_, DType::f32, rows, 1);
+    std::mt19937_64 random(seed_ + static_cast<std::uint64_t>(rank));
+    logits.set(random_values(rows * columns, random));
+    target.set_indices({0, 1, 2, 3, 3000, 3001, 5999, 7, 8});
+    context_->run(
+        CrossEntropyExchange{.options = {.reduction = Reduction::none},
+                             .first_class = rank * columns,
+                             .classes = 2 * columns,
+                             .peers = peers},
+        {.logits = logits.tensor(), .target = target.tensor(), .loss = loss.tensor(), .grad = grad.tensor()});
+    return loss.values();
+  }
+
+  template <class Call>
+  static std::string refusal(const Call& call) {
+    try {
+      call();
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "nothing";
+  }
+};
+
+TEST_F(ExchangingRanks, HaveTheResultsOfOneWithAllClasses) {
+  SCOPED_TRACE("seed " + std::to_string(seed_));
+  const std::vector<Given> calls{
+      {.operation = {}, .dtype = bf16},
+      {.operation = {.reduction = Reduction::none, .label_smoothing = 0.1f}, .rows_upstream = true},
+      {.operation = {.reduction = Reduction::sum, .z_loss = 1e-2f, .logit_scale = 0.7f}, .dtype = bf16},
+      {.operation = {.label_smoothing = 0.2f, .softcap = 5}, .dtype = bf16, .weight = true},
+      {.operation = {.softcap = 40}, .dtype = f16, .row_weight = true, .divisor = true},
+      {.operation = {.label_smoothing = 0.1f, .z_loss = 1e-3f}, .probabilities = true, .weight = true},
+      {.operation = {.reduction = Reduction::none, .token_scaling = 1},
+       .row_weight = true,
+       .entropy_upstream = true},
+      {.operation = {.softcap = 5}, .dtype = bf16, .outputs = false, .entropy_upstream = true},
+  };
+  for (std::size_t call = 0; call < calls.size(); ++call) {
+    if (!is_drawn(seed_, call, 4)) continue;
+    SCOPED_TRACE(fmt::format("call {}", call));
+    ThreadRanks& group = groups_.emplace_back(3);
+    expect_the_same(calls[call], three, group, RankPlan::exchange);
+    EXPECT_EQ(group.gathers(), 3) << "the ranks agree, find each other's memory, and gather nothing else";
+  }
+}
+
+/// What a call leaves behind does not pass for the next one's; a call without a row that counts tells nobody anything.
+TEST_F(ExchangingRanks, CallOneAfterTheOther) {
+  SCOPED_TRACE("seed " + std::to_string(seed_));
+  ThreadRanks& group = groups_.emplace_back(3);
+  for (const bool nothing_counts : {false, true, false, false}) {
+    Given given{.operation = {.reduction = Reduction::none}, .dtype = bf16, .outputs = false};
+    given.nothing_counts = nothing_counts;
+    expect_the_same(given, three, group, RankPlan::exchange);
+    ++seed_;
+  }
+  EXPECT_EQ(group.gathers(), 3);
+}
+
+/// Without being asked to, too; and not where there is no gradient.
+TEST_F(ExchangingRanks, AreThoseThatCan) {
+  const Given given{.operation = {.reduction = Reduction::none}, .dtype = bf16, .outputs = false};
+  Given loss_alone = given;
+  loss_alone.grad = false;
+  ThreadRanks& group = groups_.emplace_back(3);
+  expect_the_same(given, three, group, RankPlan::automatic);
+  EXPECT_EQ(group.gathers(), 3);
+  expect_the_same(loss_alone, three, groups_.emplace_back(3), RankPlan::automatic);
+  EXPECT_EQ(groups_.back().gathers(), 2);
+}
+
+TEST_F(ExchangingRanks, OfWhichOneCannotAllHearOfIt) {
+  classes = 83, boundary = 28, next_boundary = 56;
+  ThreadRanks& group = groups_.emplace_back(2);
+  std::vector<std::string> heard(2);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank)
+    threads.emplace_back([&, rank] {
+      const std::int64_t first = rank * 28, end = rank == 0 ? 28 : classes;
+      heard[static_cast<std::size_t>(rank)] = refusal([&] {
+        run(*context_, {}, first, end,
+            Shard{.communicator = group.communicator(rank),
+                  .first_class = first,
+                  .classes = classes,
+                  .plan = RankPlan::exchange});
+      });
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_THAT(heard[0],
+              AllOf(HasSubstr("CrossEntropy"), HasSubstr("cannot exchange"), HasSubstr("no such kernel")));
+  EXPECT_EQ(heard[1], heard[0]);
+}
+
+TEST_F(ExchangingRanks, WaitForOneThatIsLate) {
+  std::vector<PeerMemory> both = memories(2, 60);
+  auto first = std::async([&] { return call(both[0].view(), 0); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  const std::vector<double> second = call(both[1].view(), 1);
+  EXPECT_EQ(first.get(), second);
+  EXPECT_FALSE(std::isnan(second.front()));
+  EXPECT_NO_THROW(context_->check());
+}
+
+/// Whoever waited gives up, has NaN, and tells the others: the one that comes too late hears of it, too.
+TEST_F(ExchangingRanks, OfWhichOneIsMissingGiveUpInTime) {
+  std::vector<PeerMemory> both = memories(2, 0.2);
+  EXPECT_EQ(both[1].failure(), std::nullopt);
+  for (const double loss : call(both[0].view(), 0)) EXPECT_TRUE(std::isnan(loss));
+  const std::string missing = "rank 1 did not come within 0.2 s";
+  EXPECT_EQ(both[0].failure(), missing);
+  EXPECT_EQ(both[1].failure(), missing);
+  EXPECT_THAT(refusal([&] { context_->check(); }),
+              AllOf(HasSubstr("the exchange of rank"), HasSubstr(missing)));
+  call(both[1].view(), 1);
+  EXPECT_THAT(refusal([&] { context_->check(); }), HasSubstr(missing));
+  // For good: nobody is waited for any more.
+  for (const double loss : call(both[0].view(), 0)) EXPECT_TRUE(std::isnan(loss));
+}
+
+TEST_F(ExchangingRanks, NeedMemoryThatFits) {
+  const std::int64_t least = PeerMemory::bytes_for(2, 0, 1);
+  const auto memory = [&](PeerMemory::Options options) {
+    return refusal([&] { static_cast<void>(context_->peer_memory(options)); });
+  };
+  EXPECT_THAT(memory({.rank = 2, .ranks = 2, .bytes = least}), AllOf(HasSubstr("rank"), HasSubstr("0 to 1")));
+  EXPECT_THAT(memory({.rank = 0, .ranks = 0, .bytes = least}), HasSubstr("ranks"));
+  EXPECT_THAT(memory({.rank = 0, .ranks = 2, .bytes = least - 1}), HasSubstr("bytes_for"));
+  EXPECT_THAT(memory({.rank = 0, .ranks = 2, .bytes = least, .patience = 0}), HasSubstr("patience"));
+
+  PeerMemory one = context_->peer_memory({.rank = 0, .ranks = 2, .bytes = least});
+  PeerMemory other = context_->peer_memory({.rank = 1, .ranks = 2, .bytes = least + 16});
+  EXPECT_THAT(refusal([&] { static_cast<void>(one.view()); }), HasSubstr("connect()"));
+  std::vector<std::byte> descriptions(one.description().begin(), one.description().end());
+  EXPECT_THAT(refusal([&] { one.connect(descriptions); }), HasSubstr("128 for each of 2 ranks"));
+  descriptions.insert(descriptions.end(), other.description().begin(), other.description().end());
+  EXPECT_THAT(refusal([&] { one.connect(descriptions); }), HasSubstr("on rank 1"));
+  std::ranges::rotate(descriptions, descriptions.begin() + PeerMemory::description_bytes);
+  EXPECT_THAT(refusal([&] { one.connect(descriptions); }), HasSubstr("in the order of the ranks"));
+
+  std::vector<PeerMemory> both = memories(2, 1, rows - 1);
+  EXPECT_THAT(
+      refusal([&] { call(both[0].view(), 0); }),
+      AllOf(HasSubstr("CrossEntropyExchange"), HasSubstr("peers.bytes"), HasSubstr("9 rows of 3 words")));
+  EXPECT_THAT(refusal([&] { call({}, 0); }), HasSubstr("peers.memory"));
+}
+
+TEST_F(ExchangingRanks, CannotBeOfAnotherHostOrFormat) {
+  const std::int64_t bytes = PeerMemory::bytes_for(2, 9, 3);
+  PeerMemory one = context_->peer_memory({.rank = 0, .ranks = 2, .bytes = bytes}),
+             other = context_->peer_memory({.rank = 1, .ranks = 2, .bytes = bytes});
+  const auto with = [&](std::size_t changed) {
+    std::vector<std::byte> all(one.description().begin(), one.description().end());
+    all.insert(all.end(), other.description().begin(), other.description().end());
+    all[PeerMemory::description_bytes + changed] ^= std::byte{1};
+    return refusal([&] { one.connect(all); });
+  };
+  EXPECT_THAT(with(0), HasSubstr("another format for rank 1"));
+  EXPECT_THAT(with(8), HasSubstr("rank 1 cannot be reached: it is on another host"));
+  EXPECT_THAT(with(24), AllOf(HasSubstr("rank 1 cannot be reached"), HasSubstr("another process")));
+}
+
+}  // namespace
+}  // namespace ce::test
