@@ -20,6 +20,12 @@ namespace ce::c {
 [[nodiscard]] inline const Memory* from_handle(const ce_memory* handle) noexcept {
   return reinterpret_cast<const Memory*>(handle);
 }
+[[nodiscard]] inline PeerMemory* from_handle(ce_peer_memory* handle) noexcept {
+  return reinterpret_cast<PeerMemory*>(handle);
+}
+[[nodiscard]] inline const PeerMemory* from_handle(const ce_peer_memory* handle) noexcept {
+  return reinterpret_cast<const PeerMemory*>(handle);
+}
 [[nodiscard]] inline const Choice* from_handle(const ce_choice* handle) noexcept {
   return reinterpret_cast<const Choice*>(handle);
 }
@@ -30,6 +36,9 @@ namespace ce::c {
 [[nodiscard]] inline ce_plan* to_handle(Plan* plan) noexcept { return reinterpret_cast<ce_plan*>(plan); }
 [[nodiscard]] inline ce_memory* to_handle(Memory* memory) noexcept {
   return reinterpret_cast<ce_memory*>(memory);
+}
+[[nodiscard]] inline ce_peer_memory* to_handle(PeerMemory* memory) noexcept {
+  return reinterpret_cast<ce_peer_memory*>(memory);
 }
 [[nodiscard]] inline const ce_choice* to_handle(const Choice* choice) noexcept {
   return reinterpret_cast<const ce_choice*>(choice);

@@ -98,6 +98,7 @@ CE_OPERATION(CrossEntropyBackward, cross_entropy_backward)
 CE_OPERATION(CrossEntropyShard, cross_entropy_shard)
 CE_OPERATION(CrossEntropyMerge, cross_entropy_merge)
 CE_OPERATION(CrossEntropyShardBackward, cross_entropy_shard_backward)
+CE_OPERATION(CrossEntropyExchange, cross_entropy_exchange)
 #undef CE_OPERATION
 
 ce_status ce_linear_cross_entropy(ce_context* context, const ce_linear_cross_entropy_options* options,
@@ -137,5 +138,18 @@ ce_status ce_cross_entropy_shard_words(const ce_cross_entropy_shard_options* opt
     if (!ce::is_floating(static_cast<ce::DType>(logits)))
       throw ce::InvalidArgument("logits", std::to_string(logits), "CE_DTYPE_F32, CE_F16 or CE_BF16");
     *words = operation.words(static_cast<ce::DType>(logits), probabilities != 0);
+  });
+}
+
+ce_status ce_cross_entropy_exchange_is_possible(ce_context* context,
+                                                const ce_cross_entropy_exchange_options* options,
+                                                const ce_cross_entropy_exchange_tensors* tensors,
+                                                int32_t* possible) {
+  using namespace ce::c;
+  if (possible != nullptr) *possible = 0;
+  return guarded([&] {
+    require_pointer("possible", possible, "where to put the answer");
+    const Call<ce::CrossEntropyExchange> call = call_from<ce::CrossEntropyExchange>(options, tensors);
+    *possible = context_or_default(context).is_possible(call.operation, call.tensors) ? 1 : 0;
   });
 }

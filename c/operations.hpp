@@ -9,6 +9,7 @@
 #include <string_view>
 #include <type_traits>
 
+#include "c/handles.hpp"
 #include "c/structs.hpp"
 #include "c/tensor.hpp"
 #include "ce/ce.h"
@@ -345,6 +346,48 @@ struct Interface<CrossEntropyShardBackward> {
         .entropy_upstream = tensor_from("entropy_upstream", entropy_upstream),
         .lse_upstream = tensor_from("lse_upstream", lse_upstream)};
     [[maybe_unused]] const auto& [f1, f2, f3, f4, f5, f6, f7, f8, f9, f10] = tensors;
+    return tensors;
+  }
+};
+
+template <>
+struct Interface<CrossEntropyExchange> {
+  using Options = ce_cross_entropy_exchange_options;
+  using Tensors = ce_cross_entropy_exchange_tensors;
+  static constexpr Options no_options = CE_CROSS_ENTROPY_EXCHANGE_OPTIONS_INIT;
+  static constexpr Tensors no_tensors = CE_CROSS_ENTROPY_EXCHANGE_TENSORS_INIT;
+
+  [[nodiscard]] static CrossEntropyExchange operation(const Options& given) {
+    const auto& [size, options, first_class, classes, peers] = given;
+    const CrossEntropyExchange operation{.options = whole_from(options),
+                                         .first_class = first_class,
+                                         .classes = classes,
+                                         .peers = peers == nullptr ? PeerView{} : from_handle(peers)->view()};
+    [[maybe_unused]] const auto& [f1, f2, f3, f4] = operation;
+    return operation;
+  }
+  [[nodiscard]] static CrossEntropyExchange::Tensors tensors(const Tensors& given) {
+    const auto& [size, logits, target, weight, upstream, loss, grad, z_loss_out, lse, argmax, hit, logprob,
+                 entropy, row_weight, divisor, entropy_upstream, lse_upstream] = given;
+    const CrossEntropyExchange::Tensors tensors{
+        .logits = tensor_from("logits", logits),
+        .target = tensor_from("target", target),
+        .weight = tensor_from("weight", weight),
+        .upstream = tensor_from("upstream", upstream),
+        .loss = tensor_from("loss", loss),
+        .grad = tensor_from("grad", grad),
+        .z_loss_out = tensor_from("z_loss_out", z_loss_out),
+        .lse = tensor_from("lse", lse),
+        .argmax = tensor_from("argmax", argmax),
+        .hit = tensor_from("hit", hit),
+        .logprob = tensor_from("logprob", logprob),
+        .entropy = tensor_from("entropy", entropy),
+        .row_weight = tensor_from("row_weight", row_weight),
+        .divisor = tensor_from("divisor", divisor),
+        .entropy_upstream = tensor_from("entropy_upstream", entropy_upstream),
+        .lse_upstream = tensor_from("lse_upstream", lse_upstream)};
+    [[maybe_unused]] const auto& [f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13, f14, f15, f16] =
+        tensors;
     return tensors;
   }
 };

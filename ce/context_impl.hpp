@@ -40,6 +40,8 @@ struct Context::Impl {
   /// Of ranks that share the classes (ranks.cpp). \throws InvalidArgument, DeviceError
   bool agree(const RankCall& call, const Communicator& communicator, Stream stream, bool captured,
              const std::function<bool()>& can_exchange);
+  [[nodiscard]] bool is_possible(CrossEntropyExchange operation,
+                                 const CrossEntropyExchange::Tensors& tensors) const;
   [[nodiscard]] std::optional<PeerView> peers_for(const CrossEntropy& operation,
                                                   const CrossEntropy::Tensors& tensors, const Shard& shard,
                                                   std::int64_t words, Stream stream);

@@ -14,9 +14,10 @@ namespace {
 
 enum Number : std::size_t { rows, columns, first_class };
 constexpr std::array<std::string_view, RankCall::numbers> names{
-    "logits.rows",  "logits.columns", "first_class",   "classes",         "logits.dtype",
-    "target.dtype", "reduction",      "ignore_index",  "label_smoothing", "z_loss",
-    "softcap",      "logit_scale",    "token_scaling", "words of a row",  "plan"};
+    "logits.rows",     "logits.columns", "first_class", "classes",
+    "logits.dtype",    "target.dtype",   "reduction",   "ignore_index",
+    "label_smoothing", "z_loss",         "softcap",     "logit_scale",
+    "token_scaling",   "words of a row", "plan",        "gradients"};
 constexpr std::size_t first_amount = 8, last_amount = 12;
 
 std::int64_t bits_of(float amount) { return std::bit_cast<std::int32_t>(amount); }
@@ -57,7 +58,8 @@ RankCall::RankCall(const CrossEntropy& operation, const CrossEntropy::Tensors& t
                bits_of(operation.logit_scale),
                bits_of(operation.token_scaling),
                words,
-               static_cast<std::int64_t>(shard.plan)} {}
+               static_cast<std::int64_t>(shard.plan),
+               tensors.grad.data != nullptr ? 1 : 0} {}
 
 RankCall RankCall::of_any_rows() const noexcept {
   RankCall call = *this;

@@ -94,19 +94,27 @@ CrossEntropyExchange::Tensors exchanged(const CrossEntropy::Tensors& tensors) {
           .lse_upstream = tensors.lse_upstream};
 }
 
-/// Whether there is a kernel for it here. A call that means nothing is for those to refuse that all ranks get to.
-bool can_exchange(const CrossEntropyExchange& operation, const CrossEntropyExchange::Tensors& tensors,
-                  const runtime::Device& device) {
+}  // namespace
+
+bool Context::Impl::is_possible(CrossEntropyExchange operation,
+                                const CrossEntropyExchange::Tensors& tensors) const {
   if (tensors.grad.data == nullptr || tensors.logits.rows == 0) return false;
+  // In place of memory that is large enough, of which only the size is looked at.
+  operation.peers = {.memory = device.get(), .bytes = std::numeric_limits<std::int64_t>::max(), .ranks = 1};
   try {
-    const generator::Problem problem = bind(operation, tensors, device).problem;
-    return !generator::space(problem, tuner::limits_of(device.model())).empty();
-  } catch (const InvalidArgument&) {
+    const generator::Problem problem = ce::bind(operation, tensors, *device).problem;
+    return !generator::space(problem, tuner::limits_of(device->model())).empty();
+  } catch (const InvalidArgument&) {  // which is for those to refuse that all ranks get to
     return false;
   }
 }
 
-}  // namespace
+bool Context::is_possible(const CrossEntropyExchange& operation,
+                          const CrossEntropyExchange::Tensors& tensors) const {
+  const DefaultFloatingEnvironment environment;
+  impl_->require_own_process();
+  return impl_->is_possible(operation, tensors);
+}
 
 /// What the ranks exchange through, where all can and shall.
 std::optional<PeerView> Context::Impl::peers_for(const CrossEntropy& operation,
@@ -116,14 +124,9 @@ std::optional<PeerView> Context::Impl::peers_for(const CrossEntropy& operation,
   const RankPlan plan = shard.plan;
   const bool captured = stream != nullptr && device->capturing(stream);
   const bool all_can = agree(RankCall(operation, tensors, shard, words), communicator, stream, captured, [&] {
-    // Of memory that is large enough: only its size is looked at.
-    const CrossEntropyExchange asked{.options = operation,
-                                     .first_class = shard.first_class,
-                                     .classes = shard.classes,
-                                     .peers = {.memory = &agreements,
-                                               .bytes = std::numeric_limits<std::int64_t>::max(),
-                                               .ranks = communicator.size}};
-    return plan != RankPlan::gather && can_exchange(asked, exchanged(tensors), *device);
+    return plan != RankPlan::gather &&
+           is_possible({.options = operation, .first_class = shard.first_class, .classes = shard.classes},
+                       exchanged(tensors));
   });
   const std::int64_t rows = tensors.logits.rows;
   if (plan == RankPlan::gather || rows == 0 || tensors.grad.data == nullptr) return std::nullopt;

@@ -816,6 +816,91 @@ CE_C_API ce_status ce_cross_entropy_shard_backward_prepare(
     ce_context* context, const ce_cross_entropy_shard_backward_options* options,
     const ce_cross_entropy_shard_backward_tensors* tensors, ce_stream stream, ce_plan** plan);
 
+/// Memory of one rank that the kernels of all ranks on its host write to. Its context must outlive it, and it the last kernel
+/// of any rank that was given it.
+typedef struct ce_peer_memory ce_peer_memory;
+
+typedef struct ce_peer_memory_options {
+  size_t struct_size;
+  int32_t rank, ranks;
+  int64_t bytes;    ///< ce_peer_memory_bytes_for(), the same on every rank
+  double patience;  ///< seconds that a kernel waits for another rank, above 0
+} ce_peer_memory_options;
+#define CE_PEER_MEMORY_OPTIONS_INIT \
+  { sizeof(ce_peer_memory_options), 0, 1, 0, 600.0 }
+
+/// So much memory is enough for rows of which ranks say so many words (ce_cross_entropy_shard_words()).
+CE_C_API ce_status ce_peer_memory_bytes_for(int32_t ranks, int64_t rows, int64_t words, int64_t* bytes);
+/// \param memory  receives the handle, for ce_peer_memory_destroy(); NULL where the call fails
+/// \returns CE_STATUS_INVALID_ARGUMENT, CE_STATUS_OUT_OF_MEMORY, CE_STATUS_UNSUPPORTED, CE_STATUS_DEVICE
+CE_C_API ce_status ce_peer_memory_create(ce_context* context, const ce_peer_memory_options* options,
+                                         ce_peer_memory** memory);
+/// Frees it. Does nothing for NULL.
+CE_C_API void ce_peer_memory_destroy(ce_peer_memory* memory);
+#define CE_PEER_DESCRIPTION_BYTES 128
+/// What the other ranks need to find this memory.
+/// \param description  receives CE_PEER_DESCRIPTION_BYTES
+CE_C_API ce_status ce_peer_memory_describe(const ce_peer_memory* memory, void* description);
+/// \param descriptions  of all ranks, one after the other, this one's too
+/// \returns CE_STATUS_UNSUPPORTED with the rank that cannot be reached from here, and why; CE_STATUS_INVALID_ARGUMENT for
+///          descriptions that are of other memory; then nothing has changed
+CE_C_API ce_status ce_peer_memory_connect(ce_peer_memory* memory, const void* descriptions, size_t bytes);
+
+/// Where ranks reach each other's memory, one kernel takes the place of all that: it reads the logits once, and those of the
+/// ranks tell each other of each row while they run. All ranks run it in the same order with the same memory. A rank that
+/// waits longer than the memory's patience gives up: all ranks' rows are NaN from there on, and
+/// ce_check() fails with CE_STATUS_DEVICE.
+typedef struct ce_cross_entropy_exchange_options {
+  size_t struct_size;
+  const ce_cross_entropy_options* options;  ///< of the whole, the same on every rank; NULL: the defaults
+  int64_t first_class;                      ///< of the logits' first column
+  int64_t classes;                          ///< of all ranks together
+  const ce_peer_memory* peers;              ///< connected
+} ce_cross_entropy_exchange_options;
+#define CE_CROSS_ENTROPY_EXCHANGE_OPTIONS_INIT \
+  { sizeof(ce_cross_entropy_exchange_options), NULL, 0, 0, NULL }
+
+typedef struct ce_cross_entropy_exchange_tensors {
+  size_t struct_size;
+  const ce_tensor* logits;            ///< [rows, columns]: one class at least
+  const ce_tensor* target;            ///< as ce_cross_entropy_shard()'s
+  const ce_tensor* weight;            ///< optional: [classes]
+  const ce_tensor* upstream;          ///< this and what follows as in ce_cross_entropy_tensors; optional
+  const ce_tensor* loss;              ///< required
+  const ce_tensor* grad;              ///< required: as the logits; may be the logits themselves
+  const ce_tensor* z_loss_out;        ///< optional
+  const ce_tensor* lse;               ///< optional
+  const ce_tensor* argmax;            ///< optional
+  const ce_tensor* hit;               ///< optional
+  const ce_tensor* logprob;           ///< optional
+  const ce_tensor* entropy;           ///< optional
+  const ce_tensor* row_weight;        ///< optional
+  const ce_tensor* divisor;           ///< optional
+  const ce_tensor* entropy_upstream;  ///< optional
+  const ce_tensor* lse_upstream;      ///< optional
+} ce_cross_entropy_exchange_tensors;
+#define CE_CROSS_ENTROPY_EXCHANGE_TENSORS_INIT                                                             \
+  {                                                                                                        \
+    sizeof(ce_cross_entropy_exchange_tensors), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, \
+        NULL, NULL, NULL, NULL, NULL, NULL                                                                 \
+  }
+
+/// Loss and gradient of a rank's logits.
+CE_C_API ce_status ce_cross_entropy_exchange(ce_context* context,
+                                             const ce_cross_entropy_exchange_options* options,
+                                             const ce_cross_entropy_exchange_tensors* tensors,
+                                             ce_stream stream, const ce_choice** choice);
+CE_C_API ce_status ce_cross_entropy_exchange_prepare(ce_context* context,
+                                                     const ce_cross_entropy_exchange_options* options,
+                                                     const ce_cross_entropy_exchange_tensors* tensors,
+                                                     ce_stream stream, ce_plan** plan);
+/// Whether the device has a kernel for such a call, for ranks to agree on before one of them waits; `peers` are not looked at.
+/// \param possible  receives 0 or 1
+CE_C_API ce_status ce_cross_entropy_exchange_is_possible(ce_context* context,
+                                                         const ce_cross_entropy_exchange_options* options,
+                                                         const ce_cross_entropy_exchange_tensors* tensors,
+                                                         int32_t* possible);
+
 /// Multiplies a gradient in place by the gradient of the loss, where that becomes known only after
 /// ce_cross_entropy() wrote both: enqueues grad *= upstream. Where the factor is 1, nearly always, nothing but it
 /// is read, and the call takes the GPU a few microseconds. The product is made in f32 and rounded once.

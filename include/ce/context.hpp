@@ -235,6 +235,10 @@ class CE_API Context {
   /// \throws InvalidArgument, CompileError, Unsupported, DeviceError
   void scale_gradient(const Tensor& grad, const ConstTensor& upstream, Stream stream = nullptr);
 
+  /// Whether the device has a kernel for such a call, for ranks to agree on before one of them waits. `peers` are not
+  /// looked at, and a call that means nothing is not possible.
+  [[nodiscard]] bool is_possible(const CrossEntropyExchange& operation,
+                                 const CrossEntropyExchange::Tensors& tensors) const;
   /// What CrossEntropyExchange needs. Waits for what it does itself.
   /// \throws InvalidArgument, DeviceError when memory is short, Unsupported where processes cannot share memory
   [[nodiscard]] PeerMemory peer_memory(const PeerMemory::Options& options);

@@ -374,6 +374,13 @@ struct Outputs {
   std::optional<Tensor> grad, z_loss, lse, argmax, hit, logprob, entropy;
 };
 
+/// An output that was asked for.
+void give(const ce_tensor*& field, ce_tensor& view, std::optional<Tensor>& output, Tensor made) {
+  view = vector_of(made);
+  field = &view;
+  output = std::move(made);
+}
+
 /// Runs the forward operation.
 Outputs forward(Arguments& arguments, Gradient gradient, Rest rest) {
   Call call(arguments);
@@ -411,11 +418,6 @@ Outputs forward(Arguments& arguments, Gradient gradient, Rest rest) {
   if (upstream) tensors.upstream = upstream->bind(like, "upstream");
 
   std::array<ce_tensor, 6> views{};
-  const auto give = [](const ce_tensor*& field, ce_tensor& view, std::optional<Tensor>& output, Tensor made) {
-    view = vector_of(made);
-    field = &view;
-    output = std::move(made);
-  };
   if (wants_z_loss) give(tensors.z_loss_out, views[0], outputs.z_loss, call.empty_loss(loss_type));
   if (wants_lse) give(tensors.lse, views[1], outputs.lse, call.empty_rows(aoti_torch_dtype_float32()));
   if (wants_argmax) give(tensors.argmax, views[2], outputs.argmax, call.empty_rows(aoti_torch_dtype_int64()));
@@ -646,11 +648,6 @@ void cross_entropy_merge(StableIValue* stack, std::uint64_t, std::uint64_t) {
   tensors.divisor = call.divisor->bind(like, "divisor");
   tensors.loss = &loss;
   std::array<ce_tensor, 6> views{};
-  const auto give = [](const ce_tensor*& field, ce_tensor& view, std::optional<Tensor>& output, Tensor made) {
-    view = vector_of(made);
-    field = &view;
-    output = std::move(made);
-  };
   if (wants_z_loss) give(tensors.z_loss_out, views[0], outputs.z_loss, call.empty_loss(loss_type));
   if (wants_lse) give(tensors.lse, views[1], outputs.lse, call.empty_rows(f32));
   if (wants_argmax) give(tensors.argmax, views[2], outputs.argmax, call.empty_rows(aoti_torch_dtype_int64()));
@@ -698,6 +695,77 @@ void cross_entropy_shard_backward(StableIValue* stack, std::uint64_t, std::uint6
   require(ce_cross_entropy_shard_backward(context_of(like.device()), &options, &tensors, stream_of(like),
                                           nullptr));
   if constexpr (gradient != Gradient::in_place) give_back(stack, grad);
+}
+
+/// What both operators on ranks that tell each other are given.
+struct ExchangeCall : Call {
+  explicit ExchangeCall(Arguments& arguments)
+      : Call(arguments), upstream(arguments), grad(arguments.tensor()) {
+    read_options(arguments);
+    const bool f32_loss = arguments.flag();
+    exchange.options = &options;
+    exchange.first_class = arguments.integer();
+    exchange.classes = arguments.integer();
+    exchange.peers = reinterpret_cast<const ce_peer_memory*>(arguments.integer());
+    const bool wants_z_loss = arguments.flag(), wants_lse = arguments.flag(), wants_argmax = arguments.flag(),
+               wants_hit = arguments.flag(), wants_logprob = arguments.flag(),
+               wants_entropy = arguments.flag();
+    prepare();
+    require_same_device(grad, "grad", logits_given);
+    logits.emplace(logits_given.share(), class_dim, Call::name, "logits");
+    grad_rows = written_rows(grad, class_dim, Call::name, "grad");
+    const std::int32_t loss_type = f32_loss ? aoti_torch_dtype_float32() : logits_given.dtype(),
+                       f32 = aoti_torch_dtype_float32();
+    outputs.loss = empty_loss(loss_type);
+    loss = vector_of(outputs.loss);
+    tensors.logits = &logits->rows;
+    tensors.grad = &grad_rows;
+    tensors.loss = &loss;
+    bind_shared(tensors);
+    tensors.upstream = upstream.bind(logits_given, "upstream");
+    if (wants_z_loss) give(tensors.z_loss_out, views[0], outputs.z_loss, empty_loss(loss_type));
+    if (wants_lse) give(tensors.lse, views[1], outputs.lse, empty_rows(f32));
+    if (wants_argmax) give(tensors.argmax, views[2], outputs.argmax, empty_rows(aoti_torch_dtype_int64()));
+    if (wants_hit) give(tensors.hit, views[3], outputs.hit, empty_rows(aoti_torch_dtype_bool()));
+    if (wants_logprob) give(tensors.logprob, views[4], outputs.logprob, empty_rows(f32));
+    if (wants_entropy) give(tensors.entropy, views[5], outputs.entropy, empty_rows(f32));
+  }
+  ExchangeCall(const ExchangeCall&) = delete;
+  ExchangeCall& operator=(const ExchangeCall&) = delete;
+
+  Vector upstream;
+  Tensor grad;
+  ce_cross_entropy_exchange_options exchange = CE_CROSS_ENTROPY_EXCHANGE_OPTIONS_INIT;
+  ce_cross_entropy_exchange_tensors tensors = CE_CROSS_ENTROPY_EXCHANGE_TENSORS_INIT;
+  Outputs outputs{.loss = Tensor::undefined()};
+
+ private:
+  std::optional<Input> logits;
+  ce_tensor grad_rows{}, loss{};
+  std::array<ce_tensor, 6> views{};
+};
+
+/// ... -> (Tensor loss, Tensor z_loss, Tensor lse, Tensor argmax, Tensor hit, Tensor logprob, Tensor entropy)
+template <Absent absent>
+void cross_entropy_exchange(StableIValue* stack, std::uint64_t, std::uint64_t) {
+  Arguments arguments(stack);
+  ExchangeCall call(arguments);
+  const Tensor& like = call.logits_given;
+  require(ce_cross_entropy_exchange(context_of(like.device()), &call.exchange, &call.tensors, stream_of(like),
+                                    nullptr));
+  give_back_all<absent>(stack, call.outputs);
+}
+
+/// ... -> bool
+void cross_entropy_exchange_is_possible(StableIValue* stack, std::uint64_t, std::uint64_t) {
+  Arguments arguments(stack);
+  ExchangeCall call(arguments);
+  std::int32_t possible = 0;
+  require(ce_cross_entropy_exchange_is_possible(context_of(call.logits_given.device()), &call.exchange,
+                                                &call.tensors, &possible));
+  const bool is_possible = possible != 0;
+  *stack = 0;
+  std::memcpy(stack, &is_possible, sizeof is_possible);
 }
 
 /// (Tensor(a!) grad, Tensor upstream) -> ()
@@ -791,6 +859,14 @@ std::vector<Operator> operators() {
       cross_entropy_shard_backward<Gradient::fresh>, cross_entropy_shard_backward<Gradient::fresh>);
   add("cross_entropy_shard_backward_", "Tensor(a!)" + shard_backward, "()",
       cross_entropy_shard_backward<Gradient::in_place>, cross_entropy_shard_backward<Gradient::in_place>);
+  const std::string exchange = read + upstream + ", Tensor(a!) grad" + f32_loss +
+                               ", int first_class, int classes, int peers, bool z_loss, bool lse, bool "
+                               "argmax, bool hit, bool logprob, "
+                               "bool entropy";
+  add("cross_entropy_exchange", exchange, "(Tensor loss, " + rest, cross_entropy_exchange<Absent::empty>,
+      cross_entropy_exchange<Absent::undefined>);
+  add("cross_entropy_exchange_is_possible", exchange, "bool", cross_entropy_exchange_is_possible,
+      cross_entropy_exchange_is_possible);
   add("scale_gradient_", "Tensor(a!) grad, Tensor upstream", "()", scale_gradient, scale_gradient);
   return all;
 }

@@ -69,6 +69,19 @@ class ContextOptions(Sized):
         super().__init__(**{"tuning_seconds": -1.0, "capture_bytes": 8 << 20, **values})
 
 
+class PeerMemoryOptions(Sized):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("rank", c_int32),
+        ("ranks", c_int32),
+        ("bytes", c_int64),
+        ("patience", c_double),
+    ]
+
+    def __init__(self, **values: Any) -> None:
+        super().__init__(**{"patience": 600.0, **values})
+
+
 class Stats(Sized):
     _fields_ = [("struct_size", c_size_t)] + [
         (name, c_uint64) for name in ("calls", "known", "tuned", "fallback", "compiled", "waited", "errors")
@@ -232,6 +245,12 @@ def library() -> ctypes.CDLL:
     ):
         # context, options, tensors, stream, choice
         getattr(loaded, f"ce_{name}").argtypes = [c_void_p, c_void_p, c_void_p, c_void_p, POINTER(c_void_p)]
+    loaded.ce_peer_memory_bytes_for.argtypes = [c_int32, c_int64, c_int64, POINTER(c_int64)]
+    loaded.ce_peer_memory_create.argtypes = [c_void_p, POINTER(PeerMemoryOptions), POINTER(c_void_p)]
+    loaded.ce_peer_memory_destroy.argtypes = [c_void_p]
+    loaded.ce_peer_memory_destroy.restype = None
+    loaded.ce_peer_memory_describe.argtypes = [c_void_p, c_void_p]
+    loaded.ce_peer_memory_connect.argtypes = [c_void_p, c_void_p, c_size_t]
     loaded.ce_linear_cross_entropy_schedule.argtypes = [c_void_p, c_void_p, c_void_p, POINTER(LinearSchedule)]
     for name in ("config", "reason", "key"):
         text = getattr(loaded, f"ce_choice_{name}")

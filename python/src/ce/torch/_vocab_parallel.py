@@ -18,6 +18,8 @@ _OPERATORS = (
     "cross_entropy_merge",
     "cross_entropy_shard_backward",
     "cross_entropy_shard_backward_",
+    "cross_entropy_exchange",
+    "cross_entropy_exchange_is_possible",
 )
 
 
@@ -187,6 +189,74 @@ class VocabParallelCrossEntropy(torch.autograd.Function):
         return _autograd.once(grad, "vocab_parallel_cross_entropy"), *none
 
 
+def _exchange_arguments(
+    logits: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    upstream: Tensor | None,
+    row_weight: Tensor | None,
+    divisor: Tensor | None,
+    numbers: tuple[Any, ...],
+    f32_loss: bool,
+    wanted: Wanted,
+    group: Group,
+    grad: Tensor,
+    peers: int,
+) -> tuple[Any, ...]:
+    valid = group.valid(logits.shape[1])
+    own_target = target[:, :valid] if target.is_floating_point() else target
+    of_rows = (row_weight, None, divisor)
+    matrices = (logits[:, :valid], own_target, weight, upstream, grad[:, :valid])
+    return *matrices, *of_rows, *numbers, f32_loss, group.first_class, group.classes, peers, *wanted
+
+
+def can_exchange(logits: Tensor, *rest: Any) -> bool:
+    """Whether this rank has a kernel that tells others of its rows; as the arguments of the function below."""
+    group: Group = rest[8]
+    if group.valid(logits.shape[1]) == 0 or logits.shape[0] == 0:
+        return False
+    arguments = _exchange_arguments(logits.detach(), *rest[:9], logits.detach(), 0)  # type: ignore[call-arg]
+    return bool(_operators.cross_entropy_exchange_is_possible(*arguments))
+
+
+class ExchangedCrossEntropy(torch.autograd.Function):
+    """Loss and gradient at once, by kernels of the ranks that tell each other of their rows. Saves the gradient."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        logits: Tensor,
+        target: Tensor,
+        weight: Tensor | None,
+        upstream: Tensor | None,
+        row_weight: Tensor | None,
+        divisor: Tensor | None,
+        numbers: tuple[Any, ...],
+        f32_loss: bool,
+        wanted: Wanted,
+        group: Group,
+        in_place: bool,
+        peers: int,
+    ) -> tuple[Tensor, ...]:
+        grad = logits.detach() if in_place else torch.empty_like(logits)
+        rest = (target, weight, upstream, row_weight, divisor, numbers, f32_loss, wanted, group)
+        loss, *others = _operators.cross_entropy_exchange(*_exchange_arguments(logits, *rest, grad, peers))
+        grad[:, group.valid(logits.shape[1]) :].zero_()
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(grad)
+        ctx.mark_non_differentiable(*others)
+        return loss, *others
+
+    @staticmethod
+    def backward(ctx: Any, of_loss: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
+        none = (None,) * 11
+        if of_loss is None:
+            return None, *none
+        (grad,) = ctx.saved_tensors
+        scaled = _autograd.scaled(grad, of_loss, _autograd._keeps_graph())
+        return _autograd.once(scaled, "vocab_parallel_cross_entropy"), *none
+
+
 # ---- fake tensors ----------------------------------------------------------------------------------------
 
 
@@ -218,6 +288,17 @@ def _fake_nothing(*arguments: Any) -> None:
     return None
 
 
+def _fake_exchange(logits: Tensor, target: Tensor, *rest: Any) -> tuple[Tensor, ...]:
+    numbers, (f32_loss, _, _, _, *flags) = rest[6:13], rest[13:]
+    statistics = logits.new_empty((0, 0))
+    place = (0, 0)
+    return _fake_merge(logits, target, None, statistics, None, None, None, *numbers, f32_loss, *place, *flags)[:-1]
+
+
+def _fake_possible(*arguments: Any) -> bool:
+    raise NotImplementedError("ce::cross_entropy_exchange_is_possible: its tensors are not there; call it eagerly")
+
+
 def _on_host(op: str) -> Any:
     twin = getattr(_operators, "_" + op)
 
@@ -227,9 +308,10 @@ def _on_host(op: str) -> Any:
                 f"ce::{op}: logits are on the CPU; expected a CUDA tensor, or ce.torch.configure(cpu='host')"
             )
         made = twin(logits, *rest)
-        if op != "cross_entropy_merge":
+        fake = {"cross_entropy_merge": _fake_merge, "cross_entropy_exchange": _fake_exchange}.get(op)
+        if fake is None:
             return made
-        empty = _fake_merge(logits, *rest)
+        empty = fake(logits, *rest)
         return tuple(nothing if one is None else one for one, nothing in zip(made, empty))
 
     return run
@@ -237,7 +319,14 @@ def _on_host(op: str) -> Any:
 
 def register() -> None:
     """Called once, by the import of ``ce.torch``."""
-    fakes: tuple[Callable[..., Any], ...] = (_fake_shard, _fake_merge, _fake_backward, _fake_nothing)
+    fakes: tuple[Callable[..., Any], ...] = (
+        _fake_shard,
+        _fake_merge,
+        _fake_backward,
+        _fake_nothing,
+        _fake_exchange,
+        _fake_possible,
+    )
     for op, fake in zip(_OPERATORS, fakes):
         _library.impl(op, _on_host(op), "CPU")
         torch.library.register_fake("ce::" + op, fake)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -9,7 +10,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ce import _c
-from ce.torch import _native, _vocab_parallel, functional
+from ce.torch import _autograd, _native, _rank_exchange, _vocab_parallel, functional
 
 __all__ = ["VocabParallelOutput", "vocab_parallel_cross_entropy"]
 
@@ -37,7 +38,8 @@ class VocabParallelOutput(NamedTuple):
     """One float32 a row."""
 
 
-_agreed: set[tuple[Any, ...]] = set()
+_agreed: dict[tuple[Any, ...], bool] = {}
+_PLANS = ("automatic", "gather", "exchange")
 
 
 def vocab_parallel_cross_entropy(
@@ -60,6 +62,7 @@ def vocab_parallel_cross_entropy(
     upstream: Tensor | None = None,
     loss_dtype: torch.dtype | None = None,
     inplace_backward: bool = False,
+    plan: str = "automatic",
     return_z_loss: bool = False,
     return_lse: bool = False,
     return_argmax: bool = False,
@@ -69,9 +72,9 @@ def vocab_parallel_cross_entropy(
 ) -> Any:
     """:func:`ce.torch.cross_entropy` where each rank of a group has the logits of some neighbouring classes.
 
-    The numbers are those of one GPU with all classes, and the same bits on every rank. One all-gather of 12 to 40 bytes
-    a row in the forward, none in the backward, and nothing waits for the GPU. The first call with a group, columns and
-    options compares what the ranks were asked for.
+    The numbers are those of one GPU with all classes, and the same bits on every rank. Ranks tell each other 12 to 40
+    bytes a row in the forward, nothing in the backward, and nothing waits for the GPU. The first call with a group,
+    columns and options compares what the ranks were asked for.
 
     Args:
         logits: [..., columns]: this rank's classes, of float32, float16 or bfloat16; or a DTensor with the placement
@@ -82,7 +85,13 @@ def vocab_parallel_cross_entropy(
         first_class: of the logits' first column; None: equal shards in the order of the ranks.
         classes: of all ranks together; None: the columns of all. Columns at or beyond it are padding: they count
             nowhere, and their gradient is 0.
-        inplace_backward: the backward writes the gradient over the logits.
+        inplace_backward: the gradient is written over the logits.
+        plan: "gather": statistics of the rows, an all-gather, and in the backward the gradient; it reads the logits
+            twice. "exchange": loss and gradient by one kernel, which reads them once: those of the ranks, on GPUs that
+            reach each other's memory, tell each other of each row while they run, and so wait for each other on the
+            GPU. For the reductions "mean" and "sum" with a gradient, without return_lse and return_entropy, in
+            eager code; calls that are not so go the other way. "automatic": "exchange" where every rank can. The same
+            on every rank.
         ignore_index, reduction, label_smoothing, z_loss, softcap, logit_scale, token_scaling, row_weight, divisor,
             upstream, loss_dtype, return_z_loss, return_lse, return_argmax, return_hit: as
             :func:`ce.torch.cross_entropy`.
@@ -93,6 +102,7 @@ def vocab_parallel_cross_entropy(
 
     Raises:
         ValueError: sizes, options or placements that do not fit, also those of another rank: it names the rank.
+        RuntimeError: plan is "exchange", and a rank cannot: it says which, and why.
     """
     logits, target, group = _local(logits, target, group)
     ranks, rank = (dist.get_world_size(group), dist.get_rank(group)) if _has_group(group) else (1, 0)
@@ -115,6 +125,8 @@ def vocab_parallel_cross_entropy(
         raise ValueError(f"{_NAME}: target has sizes {list(target.shape)}; expected {list(expected)}")
     if loss_dtype not in (None, torch.float32, logits.dtype):
         raise ValueError(f"{_NAME}: loss_dtype is {loss_dtype}; expected torch.float32 or {logits.dtype}")
+    if plan not in _PLANS:
+        raise ValueError(f"{_NAME}: plan is {plan!r}; expected 'automatic', 'gather' or 'exchange'")
     autocast = torch.is_autocast_enabled(logits.device.type)
     f32_loss = loss_dtype is torch.float32 or (loss_dtype is None and (autocast or logits.dtype is torch.float32))
     if divisor is not None:
@@ -127,14 +139,18 @@ def vocab_parallel_cross_entropy(
     rows = logits.shape[:-1]
     flat = logits.reshape(-1, columns)
     flat_target = (target.to(logits.dtype).reshape(-1, columns) if probabilities else target.reshape(-1)).contiguous()
-    if not torch.compiler.is_compiling() and ranks > 1:
-        _agree(flat, flat_target, numbers, wanted, place)
     flat_rows = [None if rows_of is None else rows_of.reshape(-1) for rows_of in (upstream, row_weight)]
     if upstream is not None and upstream.numel() == 1:
         flat_rows[0] = upstream.reshape(())
     arguments = (flat, flat_target, weight, *flat_rows, divisor, numbers, f32_loss, wanted, place, inplace_backward)
+    peers = 0
     try:
-        made = _vocab_parallel.VocabParallelCrossEntropy.apply(*arguments)
+        if not torch.compiler.is_compiling():
+            peers = _peers(arguments, rank, plan)
+        if peers:
+            made = _vocab_parallel.ExchangedCrossEntropy.apply(*arguments, peers)
+        else:
+            made = _vocab_parallel.VocabParallelCrossEntropy.apply(*arguments)
     except RuntimeError as error:
         _native.raise_from(error)
     losses, others = made[0], made[1:]
@@ -180,27 +196,64 @@ def _local(logits: Tensor, target: Tensor, group: Any) -> tuple[Tensor, Tensor, 
     return logits.to_local(), target, logits.device_mesh.get_group(spread[0])
 
 
-def _agree(flat: Tensor, target: Tensor, numbers: tuple[Any, ...], wanted: Any, place: Any) -> None:
-    """Once for each kind of call: whether those of all ranks fit each other. Raises ValueError on every rank."""
+def _peers(arguments: tuple[Any, ...], rank: int, plan: str) -> int:
+    """Where the ranks exchange, the memory through which they do, else 0; the same on every rank."""
+    flat, target, _, _, _, _, numbers, _, wanted, place, _ = arguments
+    one_pass = flat.requires_grad and torch.is_grad_enabled() and numbers[1] in _autograd.MEAN_OR_SUM
+    one_pass = one_pass and not (wanted.lse or wanted.entropy)
+    code = (_PLANS.index(plan), int(one_pass))
+    all_can = _agree(flat, target, numbers, wanted, place, code, lambda: _vocab_parallel.can_exchange(*arguments))
+    if plan == "gather" or not one_pass or (place.ranks == 1 and plan != "exchange"):
+        return 0
+    why_not = "a rank has no such kernel for its logits, or the first call of all is being captured"
+    peers = 0
+    if all_can:
+        words = _vocab_parallel.statistics_words(flat, target, numbers, wanted)
+        peers, why_not = _rank_exchange.memory(flat, place.ranks, rank, place.group, words)
+    if peers == 0 and plan == "exchange":
+        raise RuntimeError(f"{_NAME}: plan is 'exchange', and the ranks cannot: {why_not}")
+    return peers
+
+
+def _agree(
+    flat: Tensor,
+    target: Tensor,
+    numbers: tuple[Any, ...],
+    wanted: Any,
+    place: Any,
+    code: tuple[int, int],
+    can_exchange: Callable[[], bool],
+) -> bool:
+    """Once for each kind of call: whether those of all ranks fit each other. Raises ValueError on every rank.
+
+    Returns whether all ranks can exchange, which is asked once, too.
+    """
     dtypes = (torch.float32, torch.float16, torch.bfloat16, torch.int32, torch.int64)
-    kind = (flat.shape[1], place.first_class, place.classes, flat.dtype, target.dtype, numbers, wanted)
-    key = (place.group or dist.group.WORLD, *kind)
+    kind = (flat.shape[1], place.first_class, place.classes, flat.dtype, target.dtype, numbers, wanted, code)
+    key = (None if place.ranks == 1 else place.group or dist.group.WORLD, *kind)
     if key in _agreed:
-        return
+        return _agreed[key]
+    if flat.is_cuda and torch.cuda.is_current_stream_capturing():
+        return False
+    own_can = code[1] == 1 and code[0] != _PLANS.index("gather") and can_exchange()
+    if place.ranks == 1:
+        _agreed[key] = own_can
+        return own_can
     words = _vocab_parallel.statistics_words(flat, target, numbers, wanted)
     names = (
         "rows", "columns", "first_class", "classes", "logits.dtype", "target.dtype", "ignore_index", "reduction",
-        "label_smoothing", "z_loss", "softcap", "logit_scale", "token_scaling", "words of a row",
+        "label_smoothing", "z_loss", "softcap", "logit_scale", "token_scaling", "words of a row", "plan",
+        "gradients of mean or sum", "ability",
     )  # fmt: skip
     own = (flat.shape[0], flat.shape[1], place.first_class, place.classes, dtypes.index(flat.dtype))
-    call = torch.tensor((*own, dtypes.index(target.dtype), *numbers, words), dtype=torch.float64)
+    call = torch.tensor((*own, dtypes.index(target.dtype), *numbers, words, *code, own_can), dtype=torch.float64)
     mine = call.to(flat.device)
     gathered = mine.new_empty(place.ranks * len(names))
     dist.all_gather_into_tensor(gathered, mine, group=place.group)
     calls = gathered.cpu().reshape(place.ranks, len(names)).tolist()
     for rank, other in enumerate(calls):
         for name, value, first in zip(names, other, calls[0]):
-            if name not in ("columns", "first_class") and value != first:
+            if name not in ("columns", "first_class", "ability") and value != first:
                 raise ValueError(f"{_NAME}: {name} is {value:g} on rank {rank}; expected {first:g}, as on rank 0")
     next_class = 0
     for rank, (_, columns, first, classes, *_rest) in sorted(enumerate(calls), key=lambda one: (one[1][2], one[1][1])):
@@ -213,4 +266,5 @@ def _agree(flat: Tensor, target: Tensor, numbers: tuple[Any, ...], wanted: Any, 
         raise ValueError(
             f"{_NAME}: classes is {place.classes}; expected {next_class}, as many as the logits of all ranks have"
         )
-    _agreed.add(key)
+    _agreed[key] = all(call[-1] != 0.0 for call in calls)
+    return _agreed[key]

@@ -1,0 +1,80 @@
+"""The memory through which kernels of ranks tell each other of rows, for each group of ranks."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import byref, c_int64, c_void_p
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from ce import _c
+from ce.torch import _native
+
+_DESCRIPTION_BYTES, _REFUSAL_BYTES = 128, 256
+
+
+class _OfGroup:
+    def __init__(self) -> None:
+        self.handle, self.bytes = 0, 0
+        self.why_not = ""
+
+
+_groups: dict[Any, _OfGroup] = {}
+
+
+def memory(logits: Tensor, ranks: int, rank: int, group: Any, words: int) -> tuple[int, str]:
+    """The handle of a ``ce_peer_memory`` with room for the rows, or 0 and why there is none: the same on every rank.
+
+    All ranks ask at once. What there was stays, since graphs may use it.
+    """
+    key = (None if ranks == 1 else group or dist.group.WORLD, logits.device)
+    own = _groups.setdefault(key, _OfGroup())
+    if own.why_not:
+        return 0, own.why_not
+    rows = 1 << max(0, logits.shape[0] - 1).bit_length()
+    needed = c_int64()
+    _c.require(_c.library().ce_peer_memory_bytes_for(ranks, rows, words, byref(needed)))
+    if own.bytes >= needed.value:
+        return own.handle, ""
+    if logits.is_cuda and torch.cuda.is_current_stream_capturing():
+        return 0, "the call is being captured, and needs more memory than there is"
+
+    # Each step goes on where all ranks can, so that none waits for one that gave up.
+    handle, refusal, description = c_void_p(), "", bytes(_DESCRIPTION_BYTES)
+    try:
+        options = _c.PeerMemoryOptions(rank=rank, ranks=ranks, bytes=needed.value)
+        context = _native.context(_native.device_index(logits.device))
+        _c.require(_c.library().ce_peer_memory_create(context, byref(options), byref(handle)))
+        buffer = ctypes.create_string_buffer(_DESCRIPTION_BYTES)
+        _c.require(_c.library().ce_peer_memory_describe(handle, buffer))
+        description = buffer.raw
+    except Exception as error:
+        refusal = str(error)
+    everyones = _gathered(description, logits.device, ranks, group)
+    if not refusal:
+        try:
+            _c.require(_c.library().ce_peer_memory_connect(handle, everyones, len(everyones)))
+        except Exception as error:
+            refusal = str(error)
+    # Whoever has heard of all knows that the memory of all is ready.
+    told = _gathered(refusal.encode()[: _REFUSAL_BYTES - 1].ljust(_REFUSAL_BYTES, b"\0"), logits.device, ranks, group)
+    for refusing in range(ranks):
+        words_of_rank = told[refusing * _REFUSAL_BYTES :][:_REFUSAL_BYTES].rstrip(b"\0")
+        if words_of_rank:
+            _c.library().ce_peer_memory_destroy(handle)
+            own.why_not = f"rank {refusing}: {words_of_rank.decode(errors='replace')}"
+            return 0, own.why_not
+    own.handle, own.bytes = handle.value or 0, needed.value
+    return own.handle, ""
+
+
+def _gathered(own: bytes, device: torch.device, ranks: int, group: Any) -> bytes:
+    if ranks == 1:
+        return own
+    mine = torch.frombuffer(bytearray(own), dtype=torch.uint8).to(device)
+    everyones = mine.new_empty(ranks * len(own))
+    dist.all_gather_into_tensor(everyones, mine, group=group)
+    return bytes(everyones.cpu().tolist())
