@@ -5,7 +5,8 @@
 
 Times are medians of the slowest rank's samples, taken in turns with those of the copy. What can be captured into a CUDA
 graph is timed as one, else launch by launch, which `method` says. Memory is the most that one call needs beyond the
-gradient, where that is not written over the logits. Before it is timed, each peer's losses and gradient are compared
+gradient, where that is not written over the logits. `ce` takes the plan that it finds best, `ce-gather` that with an all-gather
+between two kernels. Before it is timed, each peer's losses and gradient are compared
 with those of ce.
 
 Ranks have equal shards, since that is all the peers take. So where the classes do not divide by the number of ranks,
@@ -32,7 +33,7 @@ from torch import Tensor
 import ce.torch as ct
 
 SHAPES = "8192x128256,8192x262144,16384x32000,4096x151936"
-OWN = ("ce", "ce-eager", "ce-smoothing")
+OWN = ("ce", "ce-gather", "ce-eager", "ce-smoothing", "ce-smoothing-gather")
 # Losses of some 13 in f32, of sums in another order; gradients beside one another are each rounded to bf16.
 LOSS_TOLERANCE, GRADIENT_TOLERANCE = 2e-5, 2.0**-7
 
@@ -190,8 +191,14 @@ def measure(
     if not turns:
         return result
 
-    smoothing = data.step(ct.vocab_parallel_cross_entropy, label_smoothing=0.1)
-    steps = {"ce": Run(plain), "ce-eager": Run(plain, "to compare"), "ce-smoothing": Run(smoothing)}
+    own_step, smoothing = ct.vocab_parallel_cross_entropy, {"label_smoothing": 0.1}
+    steps = {
+        "ce": Run(plain),
+        "ce-gather": Run(data.step(own_step, plan="gather")),
+        "ce-eager": Run(plain, "to compare"),
+        "ce-smoothing": Run(data.step(own_step, **smoothing)),
+        "ce-smoothing-gather": Run(data.step(own_step, **smoothing, plan="gather")),
+    }
     runs = {name: steps[name] for name in own}
     for peer in peers:
         if "failed" not in against[peer.name]:

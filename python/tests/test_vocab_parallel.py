@@ -14,7 +14,7 @@ import torch
 
 from ce import _files
 
-ALL = ("results", "refusals", "dtensor", "integrations", "compiled")
+ALL = ("results", "refusals", "dtensor", "integrations", "compiled", "exchange")
 SCRIPT = Path(__file__).with_name("vocab_parallel_rank.py")
 TIMEOUT_S = 10  # of torch.distributed, in check_death()
 MARGIN_S = 80  # torch's watchdog of NCCL looks now and then, writes down what it saw, and ends the process
@@ -33,10 +33,11 @@ def environment_of(kind, ranks, folder):
 @pytest.mark.parametrize(
     "kind, ranks, checks",
     [
+        ("host", 1, ("exchange",)),
         ("host", 2, ALL),
         ("host", 3, ("results", "late")),
-        ("cuda", 2, (*ALL, "late")),
-        ("cuda", 4, (*ALL, "late")),
+        ("cuda", 2, (*ALL, "late", "missing")),
+        ("cuda", 4, (*ALL, "late", "missing")),
     ],
 )
 def test_ranks_have_the_results_of_one(kind, ranks, checks, tmp_path):

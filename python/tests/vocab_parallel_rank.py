@@ -216,6 +216,84 @@ def own_shard(device, columns):
     return whole, whole[:, columns * rank : columns * (rank + 1)].contiguous(), torch.arange(ROWS).to(device)
 
 
+def check_exchange(device):
+    """Both ways a call can go, on shards that are wide enough, one call after the other; and in a CUDA graph."""
+    ranks, rank = dist.get_world_size(), dist.get_rank()
+    columns = 4096
+    classes = columns * ranks - 5
+    generator = torch.Generator().manual_seed(11)
+    target = torch.randint(0, classes, (ROWS,), generator=generator)
+    target[3] = IGNORED
+    target = target.to(device)
+
+    def run(plan, own, **options):
+        logits = own.clone().requires_grad_()
+        made = ct.vocab_parallel_cross_entropy(logits, target, classes=classes, plan=plan, **options)
+        made.backward()
+        return made.detach(), logits.grad
+
+    own = (2 * torch.randn(ROWS, columns, generator=torch.Generator().manual_seed(rank))).to(device, torch.bfloat16)
+    if device.type == "cpu" and ranks > 1:  # processes, whose memory ranks on the host do not reach
+        try:
+            run("exchange", own)
+        except RuntimeError as error:
+            assert "rank 0:" in str(error) and "another process" in str(error), error
+        else:
+            raise AssertionError("ranks that cannot exchange did")
+        run("automatic", own)
+        return
+    for options in ({}, {"label_smoothing": 0.1, "z_loss": 1e-3}, {"reduction": "sum", "softcap": 30.0}, {}):
+        (loss, grad), (want, want_grad) = (run(plan, own, **options) for plan in ("exchange", "gather"))
+        torch.testing.assert_close(loss, want, rtol=2e-5, atol=1e-5)
+        torch.testing.assert_close(grad, want_grad, rtol=1.6e-2, atol=1e-6)
+        if ranks > 1:
+            everyones = [torch.empty_like(loss) for _ in range(ranks)]
+            dist.all_gather(everyones, loss)
+            assert all(torch.equal(one, everyones[0]) for one in everyones)
+    if device.type != "cuda":
+        return
+    logits, graph = own.clone().requires_grad_(), torch.cuda.CUDAGraph()
+
+    def step():
+        loss = ct.vocab_parallel_cross_entropy(logits, target, classes=classes, plan="exchange")
+        return loss, torch.autograd.grad(loss, logits)[0]
+
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph):
+        loss, grad = step()
+    for seed in range(3):
+        other = (2 * torch.randn(ROWS, columns, generator=torch.Generator().manual_seed(100 * seed + rank))).to(own)
+        logits.detach().copy_(other)
+        graph.replay()
+        want, want_grad = run("gather", other)
+        torch.testing.assert_close(loss, want, rtol=2e-5, atol=1e-5)
+        torch.testing.assert_close(grad, want_grad, rtol=1.6e-2, atol=1e-6)
+    ct.check()
+
+
+def check_missing(device):
+    """The last rank does not come to an exchange: the others give up in time, have NaN, and hear of it."""
+    ct.configure(rank_patience=2.0)
+    ranks, rank = dist.get_world_size(), dist.get_rank()
+    target = torch.arange(ROWS).to(device)
+    logits = torch.randn(ROWS, 4096, dtype=torch.bfloat16, device=device).requires_grad_()
+    ct.vocab_parallel_cross_entropy(logits, target, plan="exchange").backward()
+    ct.check()
+    dist.barrier()
+    if rank < ranks - 1:
+        begin = time.monotonic()
+        loss = ct.vocab_parallel_cross_entropy(logits, target, plan="exchange")
+        assert loss.isnan()
+        print(f"gave up after {time.monotonic() - begin:.1f} s", flush=True)
+    dist.barrier()
+    try:
+        ct.check()
+    except RuntimeError as error:
+        assert f"rank {ranks - 1} did not come within 2 s" in str(error), error
+    else:
+        raise AssertionError("nobody heard of the rank that is missing")
+
+
 def check_late(device):
     """One rank comes later than the others to a call that all have made before, and to its first."""
     whole, own, target = own_shard(device, 10)
@@ -260,6 +338,8 @@ CHECKS = {
     "dtensor": check_dtensor,
     "integrations": check_integrations,
     "compiled": check_compiled,
+    "exchange": check_exchange,
+    "missing": check_missing,
     "late": check_late,
     "death": check_death,
 }

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ce import _c
-from ce.torch import _native
+from ce.torch import _native, _settings
 
 _DESCRIPTION_BYTES, _REFUSAL_BYTES = 128, 256
 
@@ -45,7 +45,8 @@ def memory(logits: Tensor, ranks: int, rank: int, group: Any, words: int) -> tup
     # Each step goes on where all ranks can, so that none waits for one that gave up.
     handle, refusal, description = c_void_p(), "", bytes(_DESCRIPTION_BYTES)
     try:
-        options = _c.PeerMemoryOptions(rank=rank, ranks=ranks, bytes=needed.value)
+        patience = _settings.current.rank_patience
+        options = _c.PeerMemoryOptions(rank=rank, ranks=ranks, bytes=needed.value, patience=patience)
         context = _native.context(_native.device_index(logits.device))
         _c.require(_c.library().ce_peer_memory_create(context, byref(options), byref(handle)))
         buffer = ctypes.create_string_buffer(_DESCRIPTION_BYTES)

@@ -24,6 +24,7 @@ class Settings:
     scratch_bytes: int = 0
     capture_bytes: int = 8 << 20
     cpu: Cpu = "torch"
+    rank_patience: float = 600.0
 
 
 def _of_environment() -> Settings:
@@ -45,6 +46,7 @@ def configure(
     scratch_bytes: int | None = None,
     capture_bytes: int | None = None,
     cpu: Cpu | None = None,
+    rank_patience: float | None = None,
 ) -> Settings:
     """Says how kernels are chosen from the next call on, in this process.
 
@@ -62,6 +64,8 @@ def configure(
         capture_bytes: device memory set aside for calls that are captured into CUDA graphs.
         cpu: ``"torch"``: tensors of the CPU go to torch; ``"host"``: to the host device of ``ce``, which runs the
             kernels of a GPU on the CPU: exact and slow, for tests. Also CE_TORCH_CPU.
+        rank_patience: seconds that a kernel which exchanges with those of other ranks waits for them before it gives
+            up, above 0. For groups of ranks that have not exchanged yet. The same on every rank.
 
     Returns:
         The settings that were in force before.
@@ -77,6 +81,7 @@ def configure(
         "scratch_bytes": scratch_bytes,
         "capture_bytes": capture_bytes,
         "cpu": cpu,
+        "rank_patience": rank_patience,
     }
     before = current
     _apply(Settings(**{**vars(before), **{name: value for name, value in given.items() if value is not None}}))
@@ -101,8 +106,13 @@ def _apply(settings: Settings) -> None:
         value = getattr(settings, name)
         if not isinstance(value, int) or value < 0:
             raise ValueError(f"ce.configure: {name} is {value!r}; expected a number of bytes, 0 or more")
-    made_with = {name: value for name, value in vars(settings).items() if name != "cpu"}
-    if made_with != {name: value for name, value in vars(current).items() if name != "cpu"}:
+    if not 0 < settings.rank_patience <= 1e9:
+        raise ValueError(
+            f"ce.configure: rank_patience is {settings.rank_patience!r}; expected seconds above 0, at most 1e9"
+        )
+    not_of_contexts = ("cpu", "rank_patience")
+    made_with = {name: value for name, value in vars(settings).items() if name not in not_of_contexts}
+    if made_with != {name: value for name, value in vars(current).items() if name not in not_of_contexts}:
         _native.configure(
             _c.ContextOptions(
                 database=os.fsencode(settings.database),
