@@ -242,6 +242,9 @@ class GroupScheduler::Impl {
   void mbarrier_wait(Fiber& fiber, unsigned long long& barrier, int parity, Place place) {
     if (mbarriers_.wait(fiber, barrier, parity, place)) wait(fiber, Awaited::mbarrier, place);
   }
+  bool mbarrier_test(Fiber& fiber, unsigned long long& barrier, int parity, Place place) {
+    return mbarriers_.test(fiber, barrier, parity, place);
+  }
   void mbarrier_arrive_expect_tx(Fiber& fiber, unsigned long long& barrier, int bytes, Place place) {
     wake_all(mbarriers_.expect(fiber, barrier, bytes, place));
   }
@@ -360,6 +363,7 @@ const host_abi::Services GroupScheduler::Impl::services = {
     .mbarrier_init = &serve<&Impl::mbarrier_init>,
     .mbarrier_arrive = &serve<&Impl::mbarrier_arrive>,
     .mbarrier_wait = &serve<&Impl::mbarrier_wait>,
+    .mbarrier_test = &serve<&Impl::mbarrier_test>,
     .mbarrier_arrive_expect_tx = &serve<&Impl::mbarrier_arrive_expect_tx>,
     .cluster_send = &serve<&Impl::cluster_send>,
     .bulk_load = &serve<&Impl::bulk_load>,

@@ -92,12 +92,16 @@ void Mbarriers::start(const ThreadState& thread, Mbarrier& barrier, const Copy& 
 }
 
 bool Mbarriers::wait(const ThreadState& thread, const unsigned long long& word, int parity, Place place) {
-  Mbarrier& barrier = find_own(thread, word, place);
+  if (test(thread, word, parity, place)) return false;
+  find_own(thread, word, place).waiting.push_back(&thread);
+  return true;
+}
+
+bool Mbarriers::test(const ThreadState& thread, const unsigned long long& word, int parity, Place place) {
+  const Mbarrier& barrier = find_own(thread, word, place);
   if (parity != 0 && parity != 1)
     throw report_.mistake(thread, fmt::format("waits for a phase of parity {}", parity), place);
-  if ((barrier.phase & 1) != static_cast<std::uint64_t>(parity)) return false;
-  barrier.waiting.push_back(&thread);
-  return true;
+  return (barrier.phase & 1) != static_cast<std::uint64_t>(parity);
 }
 
 std::optional<Mbarriers::Woken> Mbarriers::land_one(Random& random) {

@@ -69,6 +69,10 @@ class Mbarriers {
   [[nodiscard]] bool wait(const ThreadState& thread, const unsigned long long& word, int parity,
                           host_abi::Place place);
 
+  /// Whether that phase has ended.
+  [[nodiscard]] bool test(const ThreadState& thread, const unsigned long long& word, int parity,
+                          host_abi::Place place);
+
   /// Lands one at random of those for which a thread waits; nothing where there is none.
   /// \throws DeviceError where the destination was written to in the meantime, or more was sent than announced
   [[nodiscard]] std::optional<Woken> land_one(Random& random);

@@ -435,6 +435,19 @@ CE_DEVICE void mbarrier_wait(Mbarrier& barrier, int parity = 0) {
         "r"(parity)
         : "memory");
 }
+CE_DEVICE bool mbarrier_test(Mbarrier& barrier, int parity) {
+  int ended;
+  asm volatile(
+      "{\n"
+      "  .reg .pred ended;\n"
+      "  mbarrier.test_wait.parity.shared::cta.b64 ended, [%1], %2;\n"
+      "  selp.b32 %0, 1, 0, ended;\n"
+      "}\n"
+      : "=r"(ended)
+      : "r"(shared_address(&barrier)), "r"(parity)
+      : "memory");
+  return ended != 0;
+}
 CE_DEVICE void mbarrier_arrive_expect_tx(Mbarrier& barrier, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&barrier)),
                "r"(bytes)

@@ -19,6 +19,7 @@
 //                                  ends after `count` arrivals and when all bulk copies announced in it have landed
 //   mbarrier_arrive(barrier)        one barrier
 //   mbarrier_wait(barrier, parity)  until the phase of that parity has ended
+//   mbarrier_test(barrier, parity)  whether it has, as far as this thread can see yet: who means to rely on it waits
 //   mbarrier_wait<true>             the same, for long waits: leaves the slots for instructions to others meanwhile
 //   mbarrier_arrive_expect_tx(barrier, bytes) one barrier that announces what blocks of the cluster send
 //   cluster_send(place, words, barrier, rank)  writes 8 or 16 bytes to the same place in the shared memory of that block

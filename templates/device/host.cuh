@@ -134,6 +134,9 @@ template <bool = false>
 CE_DEVICE void mbarrier_wait(Mbarrier& barrier, int parity = 0, CE_CALLER) {
   ce_host_current->services->mbarrier_wait(*ce_host_current, barrier.word, parity, {file, line});
 }
+CE_DEVICE bool mbarrier_test(Mbarrier& barrier, int parity, CE_CALLER) {
+  return ce_host_current->services->mbarrier_test(*ce_host_current, barrier.word, parity, {file, line});
+}
 CE_DEVICE void mbarrier_arrive_expect_tx(Mbarrier& barrier, int bytes, CE_CALLER) {
   ce_host_current->services->mbarrier_arrive_expect_tx(*ce_host_current, barrier.word, bytes, {file, line});
 }

@@ -34,10 +34,11 @@ struct Services {
   /// The two halves of a barrier of all threads of the cluster, who all arrive at the same place.
   void (*cluster_arrive)(Thread& thread, Place place);
   void (*cluster_wait)(Thread& thread, Place place);
-  /// `barrier` is a word of shared memory that only these six understand.
+  /// `barrier` is a word of shared memory that only these seven understand.
   void (*mbarrier_init)(Thread& thread, unsigned long long& barrier, int count, Place place);
   void (*mbarrier_arrive)(Thread& thread, unsigned long long& barrier, Place place);
   void (*mbarrier_wait)(Thread& thread, unsigned long long& barrier, int parity, Place place);
+  bool (*mbarrier_test)(Thread& thread, unsigned long long& barrier, int parity, Place place);
   void (*mbarrier_arrive_expect_tx)(Thread& thread, unsigned long long& barrier, int bytes, Place place);
   /// To where the thread's own shared memory at `to` and its own `barrier` are in that block of the cluster.
   void (*cluster_send)(Thread& thread, void* to, const void* words, int bytes, unsigned long long& barrier,

@@ -56,7 +56,58 @@ using DecoupledRing = Ring<roles, FinalizedRows, Marks>;
 using Slice = DecoupledRing::Slice;
 constexpr int chunks = DecoupledRing::chunks;
 
+/// Where ranks tell each other of rows: as soon as the cluster has reduced one, while those before it are still awaited.
+class RowTeller {
+ public:
+  CE_DEVICE RowTeller(const DecoupledRing::Block& block, const Operation::KernelScalars& scalars)
+      : block_(block),
+        kernel_scalars_(scalars),
+        index_(queue_.first(block)),
+        prefetch_(block.arguments, block.existing(index_)) {}
+
+  /// Of all rows that are reduced, of the next one in any case.
+  CE_DEVICE void tell() {
+    for (; block_.exists(index_) && (ahead_ == 0 || reduction_.is_published(block_)); ++ahead_) {
+      reduction_.await(block_);
+      Operation operation(block_.arguments, index_, false, prefetch_, kernel_scalars_);
+      index_ = queue_.pop(block_);
+      prefetch_ = Operation::RowPrefetch(block_.arguments, block_.existing(index_));
+      float value = 0.f;
+      if (block_.rank == teller_ && !operation.constant(value)) {
+        Marks marks;
+        operation.tell(reduction_.read(block_, operation, marks));
+      }
+      reduction_.advance();
+      teller_ = teller_ + 1 < config::cluster ? teller_ + 1 : 0;
+    }
+    --ahead_;
+  }
+
+ private:
+  const DecoupledRing::Block& block_;
+  const Operation::KernelScalars& kernel_scalars_;
+  DecoupledRing::RowQueue queue_;
+  DecoupledRing::ClusterReduction reduction_;
+  int64 index_;
+  Operation::RowPrefetch prefetch_;
+  int teller_ = 0;  ///< the block that tells of the row
+  int ahead_ = 0;   ///< rows told and not awaited yet
+};
+struct NoTeller {
+  CE_DEVICE NoTeller(const DecoupledRing::Block&, const Operation::KernelScalars&) {}
+  CE_DEVICE void tell() {}
+};
+template <bool used>
+struct TellerOf {
+  using Type = RowTeller;
+};
+template <>
+struct TellerOf<false> {
+  using Type = NoTeller;
+};
+
 CE_DEVICE void finalize_rows(const DecoupledRing::Block& block) {
+  constexpr bool tells = Operation::exchanges;
   int result_writer = 0;  // the block that stores the row's results
   DecoupledRing::RowQueue queue;
   DecoupledRing::ClusterReduction reduction;
@@ -66,6 +117,7 @@ CE_DEVICE void finalize_rows(const DecoupledRing::Block& block) {
   const Operation::BatchScalars batch(block.arguments);
   const Operation::KernelScalars kernel_scalars(block.arguments);
   Operation::begin_rows(block.arguments);
+  typename TellerOf<tells>::Type teller(block, kernel_scalars);
   for (int64 index = first, next = 0; block.exists(index); index = next) {
     next = queue.pop(block);
     Operation operation(block.arguments, index, block.rank == result_writer && lane_index() == 0, prefetch,
@@ -75,7 +127,16 @@ CE_DEVICE void finalize_rows(const DecoupledRing::Block& block) {
     const bool constant = operation.constant(value);
     if (!constant) operation.prepare(batch);
     prefetch = Operation::RowPrefetch(block.arguments, block.existing(next));
-    const Marks not_simple = reduction.receive(block, operation, constant);
+    Marks not_simple;
+    if constexpr (tells) {
+      teller.tell();
+      if (!constant) {
+        not_simple = reduction.marks_of(block);
+        operation.finalize({});
+      }
+    } else {
+      not_simple = reduction.receive(block, operation, constant);
+    }
     if (lane_index() == 0)
       block.shared.rows_for_writers[reduction.slot] = {operation.finalized(), value, constant, not_simple};
     mbarrier_arrive(block.shared.finalized[reduction.slot]);  // every lane has read messages

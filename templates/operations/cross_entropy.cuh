@@ -76,7 +76,7 @@ struct Operation : OperationDefaults {
   static constexpr bool all_weights = problem::weights && (problem::smoothing || problem::probabilities);
   static constexpr bool caps = problem::softcap, some_simple = Logits::bounded;
   static constexpr bool entropy_gradient = problem::entropy_upstream;
-  static constexpr bool takes_rows_in_order = problem::exchanges;
+  static constexpr bool exchanges = problem::exchanges;
   /// Rows without a class still have a logsumexp.
   static constexpr bool needs_all_rows = problem::lse_out || problem::argmax_out;
   using Shard = ShardStatistics<Stats, has_target, problem::softcap>;
@@ -336,9 +336,15 @@ struct Operation : OperationDefaults {
     else if constexpr (problem::from_statistics)
       finalize_row(take_target(merged()));
     else if constexpr (problem::exchanges)
-      finalize_row(take_target(exchanged(found)));
+      finalize_row(take_target(Exchange(arguments).template hear<Shard>(row, factor())));
     else
       finalize_row(found);
+  }
+  /// By whole warps, where ranks tell each other: what this one's columns say, for finalize() of all ranks to hear.
+  CE_DEVICE void tell(const Stats& found) const {
+    uint32 words[Shard::words];
+    own_statistics(found).put(words);
+    Exchange(arguments).tell(row, words);
   }
 
   CE_DEVICE void store_row_results() const {
@@ -402,16 +408,6 @@ struct Operation : OperationDefaults {
     Shard all = Shard::merged(arguments, row, factor());
     if (problem::merges && leader && arguments.statistics_out != nullptr) all.put(statistics_out());
     return all;
-  }
-  /// The same, told by ranks whose kernels run.
-  CE_DEVICE Shard exchanged(const Stats& found) const {
-    const Exchange exchange(arguments);
-    if (any_lane(leader)) {
-      uint32 words[Shard::words];
-      own_statistics(found).put(words);
-      exchange.tell(row, words);
-    }
-    return exchange.template hear<Shard>(row, factor());
   }
   CE_DEVICE Stats take_target(const Shard& all) {
     u_target = all.u_target;

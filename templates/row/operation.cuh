@@ -33,14 +33,18 @@
 //                                  its maximum is known and before its outputs, by add() or cap()
 //   some_simple                    some tiles are simple and others are not
 //   entropy_gradient               outputs depend on the entropy of the row
-//   takes_rows_in_order            clusters that stay take all their rows from the queue, the first one too
-//   begin_rows(arguments)          by whole warps that finalize rows of a cluster that stays, before the first; and
-//   end_rows(arguments)            by one thread of all, when the last row is done
 //   store_row_results()            the leader writes what a row has once: losses and the like; by its whole warp, once for
 //                                  every row, constant ones, too
 //
 // Only for `pipeline_decoupled`: finalized(), what outputs need of a row, for use_finalized() of an Operation(arguments)
-// whose thread writes one row after the other; takes_plainly(tile), weights_of(tile), knows_weight, tile_weight.
+// whose thread writes one row after the other; takes_plainly(tile), weights_of(tile), knows_weight, tile_weight; and, of
+// ranks that tell each other of their rows:
+//
+//   exchanges                      this is so: clusters take all their rows from the queue, the first one too
+//   begin_rows(arguments)          by whole warps that finalize rows, before the first
+//   tell(stats)                    by a whole warp of one block of the cluster, once for each row that is not constant; what
+//                                  finalize() then merges is what all ranks have told, whatever it is given
+//   end_rows(arguments)            by one thread of all, when the last row is done
 // clang-format on
 #pragma once
 #include "row/row.cuh"
@@ -52,7 +56,7 @@ namespace ce {
 struct OperationDefaults {
   using Element = problem::Element;
   static constexpr bool has_target = false, all_weights = false, caps = false, some_simple = false,
-                        entropy_gradient = false, takes_rows_in_order = false;
+                        entropy_gradient = false, exchanges = false;
 
   struct RowPrefetch {
     CE_DEVICE RowPrefetch(const Arguments&, int64) {}

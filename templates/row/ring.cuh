@@ -144,7 +144,7 @@ struct Ring {
 
     /// By the loader of the first block.
     CE_DEVICE void push(const Block& block) const {
-      const int64 known = Operation::takes_rows_in_order ? 0 : block.clusters;
+      const int64 known = Operation::exchanges ? 0 : block.clusters;
       const int64 row = known + atomic_add(&block.arguments.workspace->next_row, 1);
       const Words<2> words{uint32(row), uint32(uint64(row) >> 32)};
       if constexpr (config::cluster == 1) {
@@ -162,7 +162,7 @@ struct Ring {
     }
     template <bool is_loader = false>
     CE_DEVICE int64 first(const Block& block) {
-      if constexpr (!Operation::takes_rows_in_order) return block.cluster;
+      if constexpr (!Operation::exchanges) return block.cluster;
       if (is_loader && block.rank == 0) push(block);
       return pop<is_loader>(block);
     }
@@ -250,10 +250,15 @@ struct Ring {
     CE_DEVICE ChunkMarks receive(const Block& block, Operation& operation, bool constant) const {
       wait(block.shared.published[slot], parity);
       if (constant) return {};
+      ChunkMarks marks;
+      operation.finalize(read(block, operation, marks));
+      return marks.of_warp();
+    }
+    /// What was published, for the operation to tell others of, which gets its target's logit. By whole warps.
+    CE_DEVICE Stats read(const Block& block, Operation& operation, ChunkMarks& marks) const {
       const RowMessage(&about_row)[messages] = block.shared.about_row[slot];
       Element target_logit{};
       Stats total, received[messages_a_lane];
-      ChunkMarks marks;
 #pragma unroll
       for (int i = 0; i < messages_a_lane; ++i) {
         ChunkMarks marked;
@@ -275,9 +280,28 @@ struct Ring {
       }
       about_row[0].read(received[0], target_logit);
       operation.set_target(target_logit);
-      operation.finalize(warp_merge<lanes, true>(total, operation.factor()));
+      return warp_merge<lanes, true>(total, operation.factor());
+    }
+    /// The marks alone, of a row that was waited for.
+    CE_DEVICE ChunkMarks marks_of(const Block& block) const {
+      ChunkMarks marks;
+#pragma unroll
+      for (int i = 0; i < messages_a_lane; ++i) {
+        Stats stats;
+        Element target_logit;
+        ChunkMarks marked;
+        const int of = i * lanes + lane_index();
+        if (of >= messages || of / roles.team_warps != block.rank) continue;
+        block.shared.about_row[slot][of].read(stats, target_logit, marked);
+        marks.merge(marked);
+      }
       return marks.of_warp();
     }
+    /// Whether all have published, as far as one lane knows.
+    CE_DEVICE bool is_published(const Block& block) const {
+      return any_lane(mbarrier_test(block.shared.published[slot], parity));
+    }
+    CE_DEVICE void await(const Block& block) const { wait(block.shared.published[slot], parity); }
   };
 
   /// Adds the chunks of one row after the other, for a thread of the team that reduces.
@@ -388,7 +412,7 @@ struct Ring {
     if constexpr (config::cluster > 1) {  // no block may end while others send to it
       cluster_arrive();
       cluster_wait();
-    } else if constexpr (Operation::takes_rows_in_order) {  // end_rows() speaks for all warps
+    } else if constexpr (Operation::exchanges) {  // end_rows() speaks for all warps
       block_barrier();
     }
     // The last cluster leaves the counters as it found them.
