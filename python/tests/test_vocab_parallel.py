@@ -36,8 +36,10 @@ def environment_of(kind, ranks, folder):
         ("host", 1, ("exchange",)),
         ("host", 2, ALL),
         ("host", 3, ("results", "late")),
-        ("cuda", 2, (*ALL, "late", "missing")),
-        ("cuda", 4, (*ALL, "late", "missing")),
+        ("cuda", 2, (*ALL, "late")),
+        ("cuda", 2, ("missing",)),
+        ("cuda", 4, (*ALL, "late")),
+        ("cuda", 4, ("missing",)),
     ],
 )
 def test_ranks_have_the_results_of_one(kind, ranks, checks, tmp_path):
