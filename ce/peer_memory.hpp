@@ -17,7 +17,7 @@
 namespace ce {
 
 /// Those of a Context that are there. Thread-safe.
-class PeerMemories {
+class CE_HIDDEN PeerMemories {
  public:
   void add(const PeerMemory::Impl& memory) {
     const std::lock_guard lock(mutex_);

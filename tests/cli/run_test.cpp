@@ -323,7 +323,7 @@ TEST_F(Run, ErrorsNameTensorFileAndWhatWasExpected) {
     expect({input, to("output")}, 2,
            fmt::format("--op is \"{}\"; expected one of softmax, log_softmax, softmax_backward, "
                        "log_softmax_backward, cross_entropy, cross_entropy_backward, cross_entropy_shard, "
-                       "cross_entropy_merge, cross_entropy_shard_backward\n",
+                       "cross_entropy_merge, cross_entropy_shard_backward, cross_entropy_exchange\n",
                        operation),
            operation);
   const std::vector<std::string> loss{logits, file("target", DType::i64, target), to("loss")};

@@ -123,7 +123,8 @@ std::vector<Problem> operations() {
           {.operation = Operation::cross_entropy, .gradient = true, .probabilities = true},
           {.operation = Operation::cross_entropy_backward, .gradient = true},
           {.operation = Operation::cross_entropy_shard},
-          {.operation = Operation::cross_entropy_shard_backward, .gradient = true}};
+          {.operation = Operation::cross_entropy_shard_backward, .gradient = true},
+          {.operation = Operation::cross_entropy_exchange, .gradient = true}};
 }
 
 /// In every dtype and layout.

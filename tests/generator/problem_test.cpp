@@ -357,7 +357,7 @@ TEST(Operation, CeilingsCanBeLeftOut) {
     (void)parse_operation("copy", "--op", false);
     FAIL();
   } catch (const InvalidArgument& error) {
-    EXPECT_TRUE(error.expected().ends_with(", cross_entropy_merge, cross_entropy_shard_backward"))
+    EXPECT_TRUE(error.expected().ends_with(", cross_entropy_shard_backward, cross_entropy_exchange"))
         << error.what();
   }
 }
@@ -371,7 +371,7 @@ TEST(Operation, UnknownNamesListTheKnown) {
         std::string(error.what()),
         "--op is \"sofmax\"; expected one of softmax, log_softmax, softmax_backward, log_softmax_backward, "
         "cross_entropy, cross_entropy_backward, cross_entropy_shard, cross_entropy_merge, "
-        "cross_entropy_shard_backward, copy, read, add");
+        "cross_entropy_shard_backward, cross_entropy_exchange, copy, read, add");
   }
 }
 

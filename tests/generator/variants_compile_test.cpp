@@ -53,8 +53,8 @@ std::vector<Problem> operations_of(const Variant& variant) {
         with_all_options(Operation::cross_entropy_shard, DType::bf16),
         with_all_options(Operation::cross_entropy_merge, DType::f32),
         with_all_options(Operation::cross_entropy_shard_backward, DType::f16),
-        plain(Operation::copy, DType::f32), plain(Operation::read, DType::f32),
-        plain(Operation::add, DType::f32)})
+        with_all_options(Operation::cross_entropy_exchange, DType::bf16), plain(Operation::copy, DType::f32),
+        plain(Operation::read, DType::f32), plain(Operation::add, DType::f32)})
     if (const auto problem = test::nearest_served(
             variant, wanted, [&](const Problem& nearest) { return nearest.operation == wanted.operation; }))
       problems.push_back(*problem);
