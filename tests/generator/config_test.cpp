@@ -112,7 +112,7 @@ constexpr Limits smallest{.capability = 75};
 constexpr Limits before_clusters{.capability = 80};
 constexpr Limits largest{.capability = 90, .shared_bytes_per_block = 227 * 1024};
 
-/// Every operation that a caller runs; rows and columns are still to be set.
+/// Every operation that runs whatever the rows; their number and that of columns are still to be set.
 std::vector<Problem> operations() {
   return {{.operation = Operation::softmax},
           {.operation = Operation::log_softmax},
@@ -123,8 +123,7 @@ std::vector<Problem> operations() {
           {.operation = Operation::cross_entropy, .gradient = true, .probabilities = true},
           {.operation = Operation::cross_entropy_backward, .gradient = true},
           {.operation = Operation::cross_entropy_shard},
-          {.operation = Operation::cross_entropy_shard_backward, .gradient = true},
-          {.operation = Operation::cross_entropy_exchange, .gradient = true}};
+          {.operation = Operation::cross_entropy_shard_backward, .gradient = true}};
 }
 
 /// In every dtype and layout.
@@ -337,6 +336,31 @@ TEST(Variants, ServeWhatTheyAreFor) {
   for (const Operation ceiling : {Operation::copy, Operation::read, Operation::add})
     EXPECT_EQ(serving({.operation = ceiling}), "bandwidth ");
   EXPECT_EQ(serving({.operation = Operation::cross_entropy_merge}), "merge ");
+}
+
+/// Whatever the columns of the others: each rank is to have a kernel.
+TEST(Space, OfRanksThatExchangeHasConfigsForAllButNarrowRows) {
+  Problem problem{.operation = Operation::cross_entropy_exchange, .gradient = true, .rows = 4096};
+  for (const DType dtype : {DType::f32, DType::f16, DType::bf16})
+    for (const std::int64_t columns :
+         {2048, 2056, 2600, 3000, 4099, 5000, 8000, 10240, 16000, 32064, 50257, 65536, 131072, 262144})
+      for (const Alignment alignment : {Alignment::vector, Alignment::shifted}) {
+        problem.dtype = dtype;
+        problem.columns = columns;
+        problem.alignment = alignment;
+        const std::vector<Config> configs = space(problem, largest);
+        EXPECT_FALSE(configs.empty()) << title(problem);
+        for (const Config& config : configs) EXPECT_EQ(config.variant, "pipeline_decoupled");
+      }
+  EXPECT_TRUE(space(problem, before_clusters).empty());
+  problem.alignment = Alignment::element;
+  EXPECT_TRUE(space(problem, largest).empty());
+  problem.alignment = Alignment::vector;
+  problem.strided = true;
+  EXPECT_TRUE(space(problem, largest).empty());
+  problem.strided = false;
+  problem.columns = 1000;
+  EXPECT_TRUE(space(problem, largest).empty());
 }
 
 TEST(Variants, AnUnknownNameListsTheKnown) {
