@@ -5,9 +5,8 @@
 
 Times are medians of the slowest rank's samples, taken in turns with those of the copy. What can be captured into a CUDA
 graph is timed as one, else launch by launch, which `method` says. Memory is the most that one call needs beyond the
-gradient, where that is not written over the logits. `ce` takes the plan that it finds best, `ce-gather` that with an all-gather
-between two kernels. Before it is timed, each peer's losses and gradient are compared
-with those of ce.
+gradient, where that is not written over the logits. `ce` takes the plan that it finds best, `ce-gather` that with an
+all-gather between two kernels. Before it is timed, each peer's losses and gradient are compared with those of ce.
 
 Ranks have equal shards, since that is all the peers take. So where the classes do not divide by the number of ranks,
 all have the next lower number that does: `classes`; what was asked for is `asked_classes`.

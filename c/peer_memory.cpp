@@ -50,3 +50,6 @@ ce_status ce_peer_memory_connect(ce_peer_memory* memory, const void* description
     from_handle(memory)->connect({static_cast<const std::byte*>(descriptions), bytes});
   });
 }
+void ce_peer_memory_give_up(ce_peer_memory* memory) {
+  if (memory != nullptr) from_handle(memory)->give_up();
+}

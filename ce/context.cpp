@@ -93,6 +93,7 @@ Context::Impl::Impl(const ContextOptions& given)
       chooser(*device, cache, settings_for(*device, given), policy_for(given)),
       workspaces(*device, given.capture_bytes),
       statuses(*device),
+      is_frozen(policy_for(given) == Policy::frozen),
       linear(*device, cache, policy_for(given) == Policy::tune, settings_for(*device, given).budget_s),
       capture_bytes(given.capture_bytes) {
   start_stats_file();
@@ -348,14 +349,14 @@ void Context::Impl::wait_to_check(Stream stream) {
 
 void Context::check(Stream stream) {
   impl_->wait_to_check(stream);
-  impl_->peer_memories.check();
   throw_if_any(impl_->statuses.take(stream));
+  impl_->peer_memories.check();
 }
 
 void Context::check() {
   impl_->wait_to_check(nullptr);
-  impl_->peer_memories.check();
   throw_if_any(impl_->statuses.take_all());
+  impl_->peer_memories.check();
 }
 
 void Context::stop_background() {

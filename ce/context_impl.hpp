@@ -41,7 +41,7 @@ struct Context::Impl {
   bool agree(const RankCall& call, const Communicator& communicator, Stream stream, bool captured,
              const std::function<bool()>& can_exchange);
   [[nodiscard]] bool is_possible(CrossEntropyExchange operation,
-                                 const CrossEntropyExchange::Tensors& tensors) const;
+                                 const CrossEntropyExchange::Tensors& tensors);
   [[nodiscard]] std::optional<PeerView> peers_for(const CrossEntropy& operation,
                                                   const CrossEntropy::Tensors& tensors, const Shard& shard,
                                                   std::int64_t words, Stream stream);
@@ -55,6 +55,7 @@ struct Context::Impl {
   Workspaces workspaces;
   Statuses statuses;
   GradientScaling scaling{*device, cache};
+  const bool is_frozen;  ///< the policy
   LinearLosses linear;
   RankAgreements agreements;
   PeerMemories peer_memories;

@@ -85,7 +85,7 @@ void require_options(const PeerMemory::Options& options) {
 }  // namespace
 
 PeerMemory::Impl::Impl(runtime::Device& its_device, PeerMemories& those_of_context, const Options& given)
-    : device(its_device), of_context(those_of_context), options(given) {
+    : device(its_device), of_context(those_of_context), options(given), process(::getpid()) {
   require_options(given);
   const runtime::Session session(device);
   const auto bytes = static_cast<std::size_t>(options.bytes);
@@ -112,7 +112,6 @@ PeerMemory::Impl::Impl(runtime::Device& its_device, PeerMemories& those_of_conte
 
 PeerMemory::Impl::~Impl() {
   of_context.remove(*this);
-  const runtime::Session session(device);
   for (void* of_rank : opened) device.close_shared(of_rank);
   device.release(memory);
 }
@@ -120,7 +119,7 @@ PeerMemory::Impl::~Impl() {
 void PeerMemory::Impl::connect(std::span<const std::byte> descriptions) {
   const auto ranks = static_cast<std::size_t>(options.ranks),
              own_rank = static_cast<std::size_t>(options.rank);
-  if (connected) throw InvalidArgument("descriptions", "given again", "one call of connect()");
+  if (!distances.empty()) throw InvalidArgument("descriptions", "given again", "one call of connect()");
   if (descriptions.size() != ranks * description_bytes)
     throw InvalidArgument("descriptions", fmt::format("{} bytes", descriptions.size()),
                           fmt::format("{} for each of {} ranks", description_bytes, ranks));
@@ -148,7 +147,7 @@ void PeerMemory::Impl::connect(std::span<const std::byte> descriptions) {
 
   const runtime::Session session(device);
   std::vector<void*> now_open;
-  std::vector<std::int64_t> distances;
+  std::vector<std::int64_t> to_ranks;
   try {
     for (const Description& of : all) {
       void* there = reinterpret_cast<void*>(of.address);
@@ -156,11 +155,11 @@ void PeerMemory::Impl::connect(std::span<const std::byte> descriptions) {
         now_open.push_back(there = device.open_shared(of.handle));
       else if (there != memory)
         device.reach(there);
-      distances.push_back(static_cast<std::byte*>(there) - memory);
+      to_ranks.push_back(static_cast<std::byte*>(there) - memory);
     }
   } catch (const Error& error) {
     for (void* of_rank : now_open) device.close_shared(of_rank);
-    throw unreachable(distances.size(), error.what());
+    throw unreachable(to_ranks.size(), error.what());
   }
   opened = std::move(now_open);
 
@@ -171,8 +170,17 @@ void PeerMemory::Impl::connect(std::span<const std::byte> descriptions) {
                             .reserved = 0,
                             .patience = static_cast<unsigned long long>(options.patience * nanoseconds)};
   device.upload(memory, &header, sizeof header);
-  device.upload(memory + ExchangeLayout::distances(), distances.data(), 8 * ranks);
-  connected = true;
+  device.upload(memory + ExchangeLayout::distances(), to_ranks.data(), 8 * ranks);
+  distances = std::move(to_ranks);
+}
+
+/// As a kernel does that has waited too long, but of its own rank.
+void PeerMemory::Impl::give_up() noexcept {
+  const auto missing = static_cast<unsigned>(1 + options.rank);
+  for (const std::int64_t distance : distances) try {
+      device.upload(memory + distance + offsetof(PeerExchange, missing), &missing, sizeof missing);
+    } catch (const Error&) {  // of a rank that is gone
+    }
 }
 
 std::string PeerMemory::Impl::failure() const {
@@ -186,7 +194,7 @@ std::string PeerMemory::Impl::failure() const {
 void PeerMemories::check() const {
   const std::lock_guard lock(mutex_);
   for (const PeerMemory::Impl* memory : all_)
-    if (const std::string failure = memory->failure(); !failure.empty())
+    if (const std::string failure = memory->failure(); !failure.empty() && !memory->is_told.exchange(true))
       throw DeviceError(fmt::format("the exchange of rank {}", memory->options.rank), 0, failure);
 }
 
@@ -204,14 +212,18 @@ std::int64_t PeerMemory::bytes_for(int ranks, std::int64_t rows, std::int64_t wo
 PeerMemory::PeerMemory(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 PeerMemory::PeerMemory(PeerMemory&&) noexcept = default;
 PeerMemory& PeerMemory::operator=(PeerMemory&&) noexcept = default;
-PeerMemory::~PeerMemory() = default;
+/// In a child of fork() it is left as it is, like its Context.
+PeerMemory::~PeerMemory() {
+  if (impl_ && impl_->process != ::getpid()) static_cast<void>(impl_.release());
+}
 
 std::span<const std::byte> PeerMemory::description() const noexcept { return impl_->description; }
 void PeerMemory::connect(std::span<const std::byte> descriptions) { impl_->connect(descriptions); }
 PeerView PeerMemory::view() const {
-  if (!impl_->connected) throw InvalidArgument("peers", "not connected", "connect() before view()");
+  if (impl_->distances.empty()) throw InvalidArgument("peers", "not connected", "connect() before view()");
   return {.memory = impl_->memory, .bytes = impl_->options.bytes, .ranks = impl_->options.ranks};
 }
+void PeerMemory::give_up() noexcept { impl_->give_up(); }
 std::optional<std::string> PeerMemory::failure() const {
   std::string words = impl_->failure();
   return words.empty() ? std::nullopt : std::optional(std::move(words));

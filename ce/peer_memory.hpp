@@ -3,6 +3,7 @@
 /// Memory that kernels of all ranks of a host write to. Not installed.
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
@@ -27,7 +28,7 @@ class CE_HIDDEN PeerMemories {
     const std::lock_guard lock(mutex_);
     all_.erase(&memory);
   }
-  /// \throws DeviceError where a rank did not come in time
+  /// \throws DeviceError where a rank did not come in time, once for each memory
   void check() const;
 
  private:
@@ -44,14 +45,17 @@ struct PeerMemory::Impl {
   void connect(std::span<const std::byte> descriptions);
   /// Empty where every rank came.
   [[nodiscard]] std::string failure() const;
+  void give_up() noexcept;
 
   runtime::Device& device;
   PeerMemories& of_context;
   const Options options;
   std::byte* memory = nullptr;
   std::array<std::byte, description_bytes> description{};
-  std::vector<void*> opened;  ///< of other processes
-  bool connected = false;
+  std::vector<void*> opened;            ///< of other processes
+  std::vector<std::int64_t> distances;  ///< to that of each rank; none before connect()
+  const int process;
+  mutable std::atomic<bool> is_told = false;  ///< the failure
 };
 
 }  // namespace ce

@@ -14,10 +14,10 @@ namespace {
 
 enum Number : std::size_t { rows, columns, first_class };
 constexpr std::array<std::string_view, RankCall::numbers> names{
-    "logits.rows",     "logits.columns", "first_class", "classes",
-    "logits.dtype",    "target.dtype",   "reduction",   "ignore_index",
-    "label_smoothing", "z_loss",         "softcap",     "logit_scale",
-    "token_scaling",   "words of a row", "plan",        "gradients"};
+    "logits.rows",  "logits.columns", "first_class",   "classes",         "logits.dtype",
+    "target.dtype", "reduction",      "ignore_index",  "label_smoothing", "z_loss",
+    "softcap",      "logit_scale",    "token_scaling", "words of a row",  "plan",
+    "gradients",    "lse and argmax"};
 constexpr std::size_t first_amount = 8, last_amount = 12;
 
 std::int64_t bits_of(float amount) { return std::bit_cast<std::int32_t>(amount); }
@@ -44,22 +44,16 @@ std::string_view name(RankPlan plan) noexcept {
 
 RankCall::RankCall(const CrossEntropy& operation, const CrossEntropy::Tensors& tensors, const Shard& shard,
                    std::int64_t words)
-    : numbers_{tensors.logits.rows,
-               tensors.logits.columns,
-               shard.first_class,
-               shard.classes,
+    : numbers_{tensors.logits.rows, tensors.logits.columns, shard.first_class, shard.classes,
                static_cast<std::int64_t>(tensors.logits.dtype),
                static_cast<std::int64_t>(tensors.target.dtype),
-               static_cast<std::int64_t>(operation.reduction),
-               operation.ignore_index,
-               bits_of(operation.label_smoothing),
-               bits_of(operation.z_loss),
-               bits_of(operation.softcap),
-               bits_of(operation.logit_scale),
-               bits_of(operation.token_scaling),
-               words,
+               static_cast<std::int64_t>(operation.reduction), operation.ignore_index,
+               bits_of(operation.label_smoothing), bits_of(operation.z_loss), bits_of(operation.softcap),
+               bits_of(operation.logit_scale), bits_of(operation.token_scaling), words,
                static_cast<std::int64_t>(shard.plan),
-               tensors.grad.data != nullptr ? 1 : 0} {}
+               tensors.grad.data != nullptr && tensors.logits.rows > 0 ? 1 : 0,
+               // Without both, kernels skip rows without a class.
+               (tensors.lse.data != nullptr ? 1 : 0) + (tensors.argmax.data != nullptr ? 2 : 0)} {}
 
 RankCall RankCall::of_any_rows() const noexcept {
   RankCall call = *this;

@@ -83,4 +83,9 @@ RankExchanges::Found RankExchanges::get(runtime::Device& device, PeerMemories& o
   return {.view = own.memories.back().view(), .why = {}};
 }
 
+void RankExchanges::give_up(const Communicator& communicator) noexcept {
+  OfCommunicator& own = of(communicator);
+  if (!own.memories.empty()) own.memories.back().give_up();
+}
+
 }  // namespace ce

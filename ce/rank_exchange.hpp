@@ -34,6 +34,9 @@ class RankExchanges {
   [[nodiscard]] Found get(runtime::Device& device, PeerMemories& of_context, const Communicator& communicator,
                           std::int64_t bytes, Stream stream, bool fixed);
 
+  /// Tells the other ranks that this one does not come.
+  void give_up(const Communicator& communicator) noexcept;
+
  private:
   struct OfCommunicator {
     std::vector<PeerMemory> memories;  ///< the last is the largest; graphs may still use the others

@@ -97,13 +97,16 @@ CrossEntropyExchange::Tensors exchanged(const CrossEntropy::Tensors& tensors) {
 }  // namespace
 
 bool Context::Impl::is_possible(CrossEntropyExchange operation,
-                                const CrossEntropyExchange::Tensors& tensors) const {
+                                const CrossEntropyExchange::Tensors& tensors) {
   if (tensors.grad.data == nullptr || tensors.logits.rows == 0) return false;
   // In place of memory that is large enough, of which only the size is looked at.
   operation.peers = {.memory = device.get(), .bytes = std::numeric_limits<std::int64_t>::max(), .ranks = 1};
   try {
     const generator::Problem problem = ce::bind(operation, tensors, *device).problem;
+    if (is_frozen) static_cast<void>(chooser.choose(problem, nullptr));
     return !generator::space(problem, tuner::limits_of(device->model())).empty();
+  } catch (const NotTuned&) {
+    return false;
   } catch (const InvalidArgument&) {  // which is for those to refuse that all ranks get to
     return false;
   }
@@ -168,10 +171,19 @@ void Context::run(const CrossEntropy& operation, const CrossEntropy::Tensors& te
                        words = is_floating(dtype) ? own.words(dtype, probabilities) : 0;
     const runtime::Session session(*impl_->device);
     if (const std::optional<PeerView> peers = impl_->peers_for(operation, tensors, shard, words, stream)) {
-      run(
-          CrossEntropyExchange{
-              .options = operation, .first_class = first_class, .classes = classes, .peers = *peers},
-          exchanged(tensors), stream);
+      try {
+        run(
+            CrossEntropyExchange{
+                .options = operation, .first_class = first_class, .classes = classes, .peers = *peers},
+            exchanged(tensors), stream);
+      } catch (const InvalidArgument&) {  // on all ranks alike, as a rule: then none waits
+        throw;
+      } catch (const NotTuned&) {
+        throw;
+      } catch (...) {
+        impl_->exchanges.give_up(communicator);
+        throw;
+      }
       return;
     }
 

@@ -845,6 +845,9 @@ CE_C_API ce_status ce_peer_memory_describe(const ce_peer_memory* memory, void* d
 /// \returns CE_STATUS_UNSUPPORTED with the rank that cannot be reached from here, and why; CE_STATUS_INVALID_ARGUMENT for
 ///          descriptions that are of other memory; then nothing has changed
 CE_C_API ce_status ce_peer_memory_connect(ce_peer_memory* memory, const void* descriptions, size_t bytes);
+/// Tells all ranks that this one does not come to a call that they may wait in: they end as if it were missing. Does nothing
+/// for NULL.
+CE_C_API void ce_peer_memory_give_up(ce_peer_memory* memory);
 
 /// Where ranks reach each other's memory, one kernel takes the place of all that: it reads the logits once, and those of the
 /// ranks tell each other of each row while they run. All ranks run it in the same order with the same memory. A rank that

@@ -165,7 +165,8 @@ struct CE_API CrossEntropyExchange {
 };
 
 /// Memory of one rank that the kernels of all ranks on its host write to. Its Context must outlive it, and it the last
-/// kernel of any rank that was given its view.
+/// kernel of any rank that was given its view. So do Contexts whose calls with a Shard exchanged: ranks meet before one
+/// of them ends. Calls on several streams are for the caller to order, replays of graphs included.
 ///
 /// \code
 /// ce::PeerMemory memory = context.peer_memory({.rank = rank, .ranks = n, .bytes = ce::PeerMemory::bytes_for(n, rows, words)});
@@ -199,6 +200,8 @@ class CE_API PeerMemory {
   void connect(std::span<const std::byte> descriptions);
   /// \throws InvalidArgument before connect()
   [[nodiscard]] PeerView view() const;
+  /// Tells all ranks that this one does not come to a call that they may wait in: they end as if it were missing.
+  void give_up() noexcept;
   /// Whether a rank did not come in time, in words; waits for nothing.
   [[nodiscard]] std::optional<std::string> failure() const;
 

@@ -63,9 +63,11 @@ class Exchange {
     for (int first = 0; first < int(layout_.ranks); first += lanes) {
       const int rank = first + lane_index();
       uint32 words[Shard::words] = {};
-      const bool came = await([&] {
-        return rank >= int(layout_.ranks) || read(packets_of(own_, row, rank), words) ? nobody : rank;
-      });
+      // Whoever gave up before this kernel began has told so: then no rank goes on by itself.
+      const bool came =
+          own_.missing == 0 && await([&] {
+            return rank >= int(layout_.ranks) || read(packets_of(own_, row, rank), words) ? nobody : rank;
+          });
       if (!came) return Shard::not_a_number();
 #pragma unroll 1
       for (int lane = 0; lane < lanes && first + lane < int(layout_.ranks); ++lane) {

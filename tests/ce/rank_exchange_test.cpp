@@ -156,10 +156,18 @@ TEST_F(ExchangingRanks, OfWhichOneIsMissingGiveUpInTime) {
   EXPECT_EQ(both[1].failure(), missing);
   EXPECT_THAT(refusal([&] { context_->check(); }),
               AllOf(HasSubstr("the exchange of rank"), HasSubstr(missing)));
-  call(both[1].view(), 1);
+  for (const double loss : call(both[1].view(), 1)) EXPECT_TRUE(std::isnan(loss));
   EXPECT_THAT(refusal([&] { context_->check(); }), HasSubstr(missing));
   // For good: nobody is waited for any more.
   for (const double loss : call(both[0].view(), 0)) EXPECT_TRUE(std::isnan(loss));
+}
+
+/// A rank that fails before its kernel runs.
+TEST_F(ExchangingRanks, HearOfOneThatGivesUp) {
+  std::vector<PeerMemory> both = memories(2, 60);
+  both[1].give_up();
+  for (const double loss : call(both[0].view(), 0)) EXPECT_TRUE(std::isnan(loss));
+  EXPECT_THAT(both[0].failure().value_or(""), HasSubstr("rank 1 did not come"));
 }
 
 TEST_F(ExchangingRanks, NeedMemoryThatFits) {

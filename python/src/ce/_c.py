@@ -249,6 +249,8 @@ def library() -> ctypes.CDLL:
     loaded.ce_peer_memory_create.argtypes = [c_void_p, POINTER(PeerMemoryOptions), POINTER(c_void_p)]
     loaded.ce_peer_memory_destroy.argtypes = [c_void_p]
     loaded.ce_peer_memory_destroy.restype = None
+    loaded.ce_peer_memory_give_up.argtypes = [c_void_p]
+    loaded.ce_peer_memory_give_up.restype = None
     loaded.ce_peer_memory_describe.argtypes = [c_void_p, c_void_p]
     loaded.ce_peer_memory_connect.argtypes = [c_void_p, c_void_p, c_size_t]
     loaded.ce_linear_cross_entropy_schedule.argtypes = [c_void_p, c_void_p, c_void_p, POINTER(LinearSchedule)]

@@ -16,31 +16,55 @@ from ce.torch import _native, _settings
 _DESCRIPTION_BYTES, _REFUSAL_BYTES = 128, 256
 
 
-class _OfGroup:
+class Peers:
+    """The memory of a group on a device, and the stream that used it last."""
+
     def __init__(self) -> None:
         self.handle, self.bytes = 0, 0
         self.why_not = ""
+        self._stream: Any = None
+        self._done: Any = None
+
+    def begin(self, logits: Tensor) -> None:
+        """Before a call: it runs after those of other streams. What graphs replay is for the caller to order."""
+        if not logits.is_cuda or torch.cuda.is_current_stream_capturing():
+            return
+        stream = torch.cuda.current_stream(logits.device)
+        if self._done is None:
+            self._done = torch.cuda.Event()
+        elif stream != self._stream:
+            stream.wait_event(self._done)
+        self._stream = stream
+
+    def end(self, logits: Tensor) -> None:
+        """After a call."""
+        if logits.is_cuda and not torch.cuda.is_current_stream_capturing():
+            self._done.record(self._stream)
+
+    def give_up(self) -> None:
+        """Tells the other ranks that this one does not come."""
+        _c.library().ce_peer_memory_give_up(self.handle)
 
 
-_groups: dict[Any, _OfGroup] = {}
+_groups: dict[Any, Peers] = {}
 
 
-def memory(logits: Tensor, ranks: int, rank: int, group: Any, words: int) -> tuple[int, str]:
-    """The handle of a ``ce_peer_memory`` with room for the rows, or 0 and why there is none: the same on every rank.
+def memory(logits: Tensor, ranks: int, rank: int, group: Any, words: int) -> tuple[Peers | None, str]:
+    """A ``ce_peer_memory`` with room for the rows, or None and why there is none: the same on every rank.
 
     All ranks ask at once. What there was stays, since graphs may use it.
     """
     key = (None if ranks == 1 else group or dist.group.WORLD, logits.device)
-    own = _groups.setdefault(key, _OfGroup())
+    own = _groups.setdefault(key, Peers())
     if own.why_not:
-        return 0, own.why_not
+        return None, own.why_not
     rows = 1 << max(0, logits.shape[0] - 1).bit_length()
     needed = c_int64()
     _c.require(_c.library().ce_peer_memory_bytes_for(ranks, rows, words, byref(needed)))
     if own.bytes >= needed.value:
-        return own.handle, ""
+        return own, ""
     if logits.is_cuda and torch.cuda.is_current_stream_capturing():
-        return 0, "the call is being captured, and needs more memory than there is"
+        return None, "the call is being captured, and needs more memory than there is"
 
     # Each step goes on where all ranks can, so that none waits for one that gave up.
     handle, refusal, description = c_void_p(), "", bytes(_DESCRIPTION_BYTES)
@@ -67,9 +91,9 @@ def memory(logits: Tensor, ranks: int, rank: int, group: Any, words: int) -> tup
         if words_of_rank:
             _c.library().ce_peer_memory_destroy(handle)
             own.why_not = f"rank {refusing}: {words_of_rank.decode(errors='replace')}"
-            return 0, own.why_not
+            return None, own.why_not
     own.handle, own.bytes = handle.value or 0, needed.value
-    return own.handle, ""
+    return own, ""
 
 
 def _gathered(own: bytes, device: torch.device, ranks: int, group: Any) -> bytes:

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ce.torch import _autograd, _native, _settings
+from ce.torch import _autograd, _native, _rank_exchange, _settings
 
 _operators = _native.operators
 _library = torch.library.Library("ce", "IMPL")
@@ -210,12 +210,18 @@ def _exchange_arguments(
     return *matrices, *of_rows, *numbers, f32_loss, group.first_class, group.classes, peers, *wanted
 
 
+def _aligned(matrix: Tensor) -> Tensor:
+    """Rows one after the other from a 16-byte boundary on, as in a gradient: ranks agreed on a kernel for that."""
+    return matrix if matrix.is_contiguous() and matrix.data_ptr() % 16 == 0 else matrix.contiguous().clone()
+
+
 def can_exchange(logits: Tensor, *rest: Any) -> bool:
     """Whether this rank has a kernel that tells others of its rows; as the arguments of the function below."""
     group: Group = rest[8]
-    if group.valid(logits.shape[1]) == 0 or logits.shape[0] == 0:
+    if group.valid(logits.shape[1]) == 0:
         return False
-    arguments = _exchange_arguments(logits.detach(), *rest[:9], logits.detach(), 0)  # type: ignore[call-arg]
+    logits = _aligned(logits.detach())
+    arguments = _exchange_arguments(logits, *rest[:9], logits, 0)  # type: ignore[call-arg]
     return bool(_operators.cross_entropy_exchange_is_possible(*arguments))
 
 
@@ -236,11 +242,26 @@ class ExchangedCrossEntropy(torch.autograd.Function):
         wanted: Wanted,
         group: Group,
         in_place: bool,
-        peers: int,
+        peers: _rank_exchange.Peers,
     ) -> tuple[Tensor, ...]:
-        grad = logits.detach() if in_place else torch.empty_like(logits)
-        rest = (target, weight, upstream, row_weight, divisor, numbers, f32_loss, wanted, group)
-        loss, *others = _operators.cross_entropy_exchange(*_exchange_arguments(logits, *rest, grad, peers))
+        try:
+            logits = _aligned(logits.detach())
+            target = _aligned(target) if target.is_floating_point() else target
+            grad = logits if in_place else torch.empty_like(logits)
+            if upstream is not None:
+                upstream = upstream.to(torch.float32 if f32_loss else logits.dtype)
+            rest = (target, weight, upstream, row_weight, divisor, numbers, f32_loss, wanted, group)
+            peers.begin(logits)
+            loss, *others = _operators.cross_entropy_exchange(*_exchange_arguments(logits, *rest, grad, peers.handle))
+            peers.end(logits)
+        except Exception as error:
+            try:
+                _native.raise_from(error)
+            except (ValueError, TypeError, IndexError, LookupError):  # on all ranks alike, as a rule: then none waits
+                raise
+            except Exception:
+                peers.give_up()
+                raise
         grad[:, group.valid(logits.shape[1]) :].zero_()
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(grad)

@@ -85,7 +85,8 @@ def vocab_parallel_cross_entropy(
         first_class: of the logits' first column; None: equal shards in the order of the ranks.
         classes: of all ranks together; None: the columns of all. Columns at or beyond it are padding: they count
             nowhere, and their gradient is 0.
-        inplace_backward: the gradient is written over the logits.
+        inplace_backward: the gradient is written over the logits: by the backward, or where the ranks exchange (see
+            plan) in the forward already.
         plan: "gather": statistics of the rows, an all-gather, and in the backward the gradient; it reads the logits
             twice. "exchange": loss and gradient by one kernel, which reads them once: those of the ranks, on GPUs that
             reach each other's memory, tell each other of each row while they run, and so wait for each other on the
@@ -143,11 +144,11 @@ def vocab_parallel_cross_entropy(
     if upstream is not None and upstream.numel() == 1:
         flat_rows[0] = upstream.reshape(())
     arguments = (flat, flat_target, weight, *flat_rows, divisor, numbers, f32_loss, wanted, place, inplace_backward)
-    peers = 0
+    peers = None
     try:
         if not torch.compiler.is_compiling():
             peers = _peers(arguments, rank, plan)
-        if peers:
+        if peers is not None:
             made = _vocab_parallel.ExchangedCrossEntropy.apply(*arguments, peers)
         else:
             made = _vocab_parallel.VocabParallelCrossEntropy.apply(*arguments)
@@ -196,21 +197,21 @@ def _local(logits: Tensor, target: Tensor, group: Any) -> tuple[Tensor, Tensor, 
     return logits.to_local(), target, logits.device_mesh.get_group(spread[0])
 
 
-def _peers(arguments: tuple[Any, ...], rank: int, plan: str) -> int:
-    """Where the ranks exchange, the memory through which they do, else 0; the same on every rank."""
+def _peers(arguments: tuple[Any, ...], rank: int, plan: str) -> _rank_exchange.Peers | None:
+    """Where the ranks exchange, the memory through which they do; the same on every rank."""
     flat, target, _, _, _, _, numbers, _, wanted, place, _ = arguments
     one_pass = flat.requires_grad and torch.is_grad_enabled() and numbers[1] in _autograd.MEAN_OR_SUM
-    one_pass = one_pass and not (wanted.lse or wanted.entropy)
+    one_pass = one_pass and not (wanted.lse or wanted.entropy) and flat.shape[0] > 0
     code = (_PLANS.index(plan), int(one_pass))
     all_can = _agree(flat, target, numbers, wanted, place, code, lambda: _vocab_parallel.can_exchange(*arguments))
     if plan == "gather" or not one_pass or (place.ranks == 1 and plan != "exchange"):
-        return 0
+        return None
     why_not = "a rank has no such kernel for its logits, or the first call of all is being captured"
-    peers = 0
+    peers = None
     if all_can:
         words = _vocab_parallel.statistics_words(flat, target, numbers, wanted)
         peers, why_not = _rank_exchange.memory(flat, place.ranks, rank, place.group, words)
-    if peers == 0 and plan == "exchange":
+    if peers is None and plan == "exchange":
         raise RuntimeError(f"{_NAME}: plan is 'exchange', and the ranks cannot: {why_not}")
     return peers
 
@@ -243,10 +244,13 @@ def _agree(
     names = (
         "rows", "columns", "first_class", "classes", "logits.dtype", "target.dtype", "ignore_index", "reduction",
         "label_smoothing", "z_loss", "softcap", "logit_scale", "token_scaling", "words of a row", "plan",
-        "gradients of mean or sum", "ability",
+        "gradients of mean or sum", "lse and argmax", "ability",
     )  # fmt: skip
+    skipped = int(wanted.lse) + 2 * int(wanted.argmax)  # without both, kernels skip rows without a class
     own = (flat.shape[0], flat.shape[1], place.first_class, place.classes, dtypes.index(flat.dtype))
-    call = torch.tensor((*own, dtypes.index(target.dtype), *numbers, words, *code, own_can), dtype=torch.float64)
+    call = torch.tensor(
+        (*own, dtypes.index(target.dtype), *numbers, words, *code, skipped, own_can), dtype=torch.float64
+    )
     mine = call.to(flat.device)
     gathered = mine.new_empty(place.ranks * len(names))
     dist.all_gather_into_tensor(gathered, mine, group=place.group)
