@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from peers import load_each
 from torch import Tensor
 
 import ce.torch as ct
@@ -176,11 +177,4 @@ OVER_PRODUCTS = {"liger": 2.0, "cce": 3.5, "cce-exact": 5.0, "torch": 1.3, "torc
 
 def load(names: list[str]) -> tuple[list[Peer], dict[str, str]]:
     """Those that can be imported, and why the others cannot."""
-    loaded: list[Peer] = []
-    missing: dict[str, str] = {}
-    for name in names:
-        try:
-            loaded.append(LOADERS[name]())
-        except Exception as error:  # an import may raise anything
-            missing[name] = f"{type(error).__name__}: {error}".splitlines()[0]
-    return loaded, missing
+    return load_each(LOADERS, names)

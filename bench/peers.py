@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 from dataclasses import dataclass, field
-from typing import Any, Callable
+from typing import Any, Callable, Mapping, TypeVar
 
 KINDS = (
     "softmax",
@@ -20,6 +20,7 @@ KINDS = (
     "cross_entropy loss+grad",
     "cross_entropy_backward",
 )
+Loaded = TypeVar("Loaded")
 LOSSES = frozenset({"cross_entropy loss", "cross_entropy loss+grad"})
 
 
@@ -217,11 +218,16 @@ LOADERS: dict[str, Callable[[], Peer]] = {
 
 def load_peers(names: list[str]) -> tuple[list[Peer], dict[str, str]]:
     """The peers that can be imported, and why the others cannot."""
-    loaded: list[Peer] = []
+    return load_each(LOADERS, names)
+
+
+def load_each(loaders: Mapping[str, Callable[[], Loaded]], names: list[str]) -> tuple[list[Loaded], dict[str, str]]:
+    """What the loaders of these names return, and why the others cannot."""
+    loaded: list[Loaded] = []
     missing: dict[str, str] = {}
     for name in names:
         try:
-            loaded.append(LOADERS[name]())
+            loaded.append(loaders[name]())
         except Exception as error:  # an import may raise anything
             missing[name] = f"{type(error).__name__}: {error}".splitlines()[0]
     return loaded, missing

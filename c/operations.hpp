@@ -367,28 +367,7 @@ struct Interface<CrossEntropyExchange> {
     return operation;
   }
   [[nodiscard]] static CrossEntropyExchange::Tensors tensors(const Tensors& given) {
-    const auto& [size, logits, target, weight, upstream, loss, grad, z_loss_out, lse, argmax, hit, logprob,
-                 entropy, row_weight, divisor, entropy_upstream, lse_upstream] = given;
-    const CrossEntropyExchange::Tensors tensors{
-        .logits = tensor_from("logits", logits),
-        .target = tensor_from("target", target),
-        .weight = tensor_from("weight", weight),
-        .upstream = tensor_from("upstream", upstream),
-        .loss = tensor_from("loss", loss),
-        .grad = tensor_from("grad", grad),
-        .z_loss_out = tensor_from("z_loss_out", z_loss_out),
-        .lse = tensor_from("lse", lse),
-        .argmax = tensor_from("argmax", argmax),
-        .hit = tensor_from("hit", hit),
-        .logprob = tensor_from("logprob", logprob),
-        .entropy = tensor_from("entropy", entropy),
-        .row_weight = tensor_from("row_weight", row_weight),
-        .divisor = tensor_from("divisor", divisor),
-        .entropy_upstream = tensor_from("entropy_upstream", entropy_upstream),
-        .lse_upstream = tensor_from("lse_upstream", lse_upstream)};
-    [[maybe_unused]] const auto& [f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13, f14, f15, f16] =
-        tensors;
-    return tensors;
+    return Interface<CrossEntropy>::tensors(given);
   }
 };
 

@@ -40,6 +40,8 @@ class Chooser {
   /// \throws InvalidArgument for a problem that is none, NotTuned, Unsupported, CompileError, DeviceError
   const Chosen& choose(const generator::Problem& problem, Stream stream);
 
+  [[nodiscard]] Policy policy() const noexcept { return policy_; }
+
   /// How many kernels had to be compiled.
   [[nodiscard]] int compiled() const noexcept { return compiled_; }
 

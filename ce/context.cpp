@@ -93,7 +93,6 @@ Context::Impl::Impl(const ContextOptions& given)
       chooser(*device, cache, settings_for(*device, given), policy_for(given)),
       workspaces(*device, given.capture_bytes),
       statuses(*device),
-      is_frozen(policy_for(given) == Policy::frozen),
       linear(*device, cache, policy_for(given) == Policy::tune, settings_for(*device, given).budget_s),
       capture_bytes(given.capture_bytes) {
   start_stats_file();

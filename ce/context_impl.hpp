@@ -55,7 +55,6 @@ struct Context::Impl {
   Workspaces workspaces;
   Statuses statuses;
   GradientScaling scaling{*device, cache};
-  const bool is_frozen;  ///< the policy
   LinearLosses linear;
   RankAgreements agreements;
   PeerMemories peer_memories;

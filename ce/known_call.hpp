@@ -47,11 +47,6 @@ template <class Tensors>
                  lse_upstream] = tensors;
     return views(logits, target, weight, statistics, upstream, grad, row_weight, divisor, entropy_upstream,
                  lse_upstream);
-  } else if constexpr (std::same_as<Tensors, CrossEntropyExchange::Tensors>) {
-    const auto& [logits, target, weight, upstream, loss, grad, z_loss_out, lse, argmax, hit, logprob, entropy,
-                 row_weight, divisor, entropy_upstream, lse_upstream] = tensors;
-    return views(logits, target, weight, upstream, loss, grad, z_loss_out, lse, argmax, hit, logprob, entropy,
-                 row_weight, divisor, entropy_upstream, lse_upstream);
   } else if constexpr (std::same_as<Tensors, SoftmaxBackward::Tensors> ||
                        std::same_as<Tensors, LogSoftmaxBackward::Tensors>) {
     const auto& [output, output_grad, input_grad] = tensors;

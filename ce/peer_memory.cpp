@@ -69,10 +69,14 @@ std::uint64_t number_of(const runtime::Device& device, const void* memory) {
 
 ExchangeLayout layout_for(int ranks) { return {.ranks = ranks, .words = 0}; }
 
-void require_options(const PeerMemory::Options& options) {
-  const auto& [rank, ranks, bytes, patience] = options;
+void require_ranks(int ranks) {
   if (ranks < 1 || ranks > most_ranks)
     throw InvalidArgument("ranks", fmt::to_string(ranks), fmt::format("1 to {}", most_ranks));
+}
+
+void require_options(const PeerMemory::Options& options) {
+  const auto& [rank, ranks, bytes, patience] = options;
+  require_ranks(ranks);
   if (rank < 0 || rank >= ranks)
     throw InvalidArgument("rank", fmt::to_string(rank), fmt::format("0 to {}", ranks - 1));
   if (const std::int64_t least = layout_for(ranks).packets(); bytes < least)
@@ -199,8 +203,7 @@ void PeerMemories::check() const {
 }
 
 std::int64_t PeerMemory::bytes_for(int ranks, std::int64_t rows, std::int64_t words) {
-  if (ranks < 1 || ranks > most_ranks)
-    throw InvalidArgument("ranks", fmt::to_string(ranks), fmt::format("1 to {}", most_ranks));
+  require_ranks(ranks);
   constexpr std::int64_t most_rows = std::int64_t{1} << 31, most_words = 64;
   if (rows < 0 || rows > most_rows)
     throw InvalidArgument("rows", fmt::to_string(rows), fmt::format("0 to {}", most_rows));

@@ -35,14 +35,19 @@ std::string first_refusal(runtime::Device& device, const Communicator& communica
 
 }  // namespace
 
+void gather(const Communicator& communicator, const void* send, void* receive, std::size_t bytes,
+            Stream stream) {
+  if (const char* wrong = communicator.all_gather(communicator.state, send, receive, bytes, stream))
+    throw DeviceError(fmt::format("the all-gather of rank {}", communicator.rank), 0, wrong);
+}
+
 std::vector<std::byte> gather_from_ranks(runtime::Device& device, const Communicator& communicator,
                                          std::span<const std::byte> own, Stream stream) {
   const std::size_t bytes = own.size(), ranks = static_cast<std::size_t>(communicator.size);
   const runtime::Buffer memory(device, (ranks + 1) * bytes);
   std::byte* const mine = memory.bytes() + ranks * bytes;
   device.upload(mine, own.data(), bytes);
-  if (const char* wrong = communicator.all_gather(communicator.state, mine, memory.data(), bytes, stream))
-    throw DeviceError(fmt::format("the all-gather of rank {}", communicator.rank), 0, wrong);
+  gather(communicator, mine, memory.data(), bytes, stream);
   device.synchronize(stream);
   std::vector<std::byte> all(ranks * bytes);
   device.download(all.data(), memory.data(), all.size());

@@ -16,6 +16,10 @@ namespace ce {
 
 class PeerMemories;
 
+/// Enqueues the communicator's all-gather. \throws DeviceError
+void gather(const Communicator& communicator, const void* send, void* receive, std::size_t bytes,
+            Stream stream);
+
 /// Gathers `bytes` of host memory from every rank, in their order.
 /// \throws DeviceError
 [[nodiscard]] std::vector<std::byte> gather_from_ranks(runtime::Device& device,

@@ -30,12 +30,6 @@ void require_communicator(const Communicator& communicator) {
     throw InvalidArgument("communicator.rank", fmt::to_string(rank), fmt::format("0 to {}", size - 1));
 }
 
-void gather(const Communicator& communicator, const void* send, void* receive, std::size_t bytes,
-            Stream stream) {
-  if (const char* wrong = communicator.all_gather(communicator.state, send, receive, bytes, stream))
-    throw DeviceError(fmt::format("the all-gather of rank {}", communicator.rank), 0, wrong);
-}
-
 std::size_t bytes_of(std::int64_t words) { return static_cast<std::size_t>(words) * 4; }
 
 }  // namespace
@@ -73,29 +67,6 @@ bool Context::Impl::agree(const RankCall& call, const Communicator& communicator
   return all_can;
 }
 
-namespace {
-
-CrossEntropyExchange::Tensors exchanged(const CrossEntropy::Tensors& tensors) {
-  return {.logits = tensors.logits,
-          .target = tensors.target,
-          .weight = tensors.weight,
-          .upstream = tensors.upstream,
-          .loss = tensors.loss,
-          .grad = tensors.grad,
-          .z_loss_out = tensors.z_loss_out,
-          .lse = tensors.lse,
-          .argmax = tensors.argmax,
-          .hit = tensors.hit,
-          .logprob = tensors.logprob,
-          .entropy = tensors.entropy,
-          .row_weight = tensors.row_weight,
-          .divisor = tensors.divisor,
-          .entropy_upstream = tensors.entropy_upstream,
-          .lse_upstream = tensors.lse_upstream};
-}
-
-}  // namespace
-
 bool Context::Impl::is_possible(CrossEntropyExchange operation,
                                 const CrossEntropyExchange::Tensors& tensors) {
   if (tensors.grad.data == nullptr || tensors.logits.rows == 0) return false;
@@ -103,7 +74,7 @@ bool Context::Impl::is_possible(CrossEntropyExchange operation,
   operation.peers = {.memory = device.get(), .bytes = std::numeric_limits<std::int64_t>::max(), .ranks = 1};
   try {
     const generator::Problem problem = ce::bind(operation, tensors, *device).problem;
-    if (is_frozen) static_cast<void>(chooser.choose(problem, nullptr));
+    if (chooser.policy() == Policy::frozen) static_cast<void>(chooser.choose(problem, nullptr));
     return !generator::space(problem, tuner::limits_of(device->model())).empty();
   } catch (const NotTuned&) {
     return false;
@@ -129,7 +100,7 @@ std::optional<PeerView> Context::Impl::peers_for(const CrossEntropy& operation,
   const bool all_can = agree(RankCall(operation, tensors, shard, words), communicator, stream, captured, [&] {
     return plan != RankPlan::gather &&
            is_possible({.options = operation, .first_class = shard.first_class, .classes = shard.classes},
-                       exchanged(tensors));
+                       tensors);
   });
   const std::int64_t rows = tensors.logits.rows;
   if (plan == RankPlan::gather || rows == 0 || tensors.grad.data == nullptr) return std::nullopt;
@@ -175,7 +146,7 @@ void Context::run(const CrossEntropy& operation, const CrossEntropy::Tensors& te
         run(
             CrossEntropyExchange{
                 .options = operation, .first_class = first_class, .classes = classes, .peers = *peers},
-            exchanged(tensors), stream);
+            tensors, stream);
       } catch (const InvalidArgument&) {  // on all ranks alike, as a rule: then none waits
         throw;
       } catch (const NotTuned&) {

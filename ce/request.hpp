@@ -74,12 +74,6 @@ inline std::array<const ConstTensor*, generator::cross_entropy_inputs.size()> in
           &tensors.lse_upstream, nullptr, nullptr};
 }
 
-inline std::array<const ConstTensor*, generator::cross_entropy_inputs.size()> inputs_of(
-    const CrossEntropyExchange::Tensors& tensors) noexcept {
-  return {&tensors.row_weight,   nullptr, &tensors.divisor, &tensors.entropy_upstream,
-          &tensors.lse_upstream, nullptr, nullptr};
-}
-
 /// The addresses of a call's tensors: null what was not given.
 inline void set_addresses(const Softmax::Tensors& tensors, Arguments& arguments) noexcept {
   arguments.input = tensors.input.data;
@@ -148,22 +142,6 @@ inline void set_addresses(const CrossEntropyShardBackward::Tensors& tensors, Arg
   arguments.output = tensors.grad.data;
   arguments.statistics = static_cast<const unsigned*>(tensors.statistics.data);
   arguments.upstream = tensors.upstream.data;
-  arguments.row_weight = static_cast<const float*>(tensors.row_weight.data);
-  arguments.divisor = static_cast<const float*>(tensors.divisor.data);
-  arguments.entropy_upstream = static_cast<const float*>(tensors.entropy_upstream.data);
-  arguments.lse_upstream = static_cast<const float*>(tensors.lse_upstream.data);
-}
-inline void set_addresses(const CrossEntropyExchange::Tensors& tensors, Arguments& arguments) noexcept {
-  set_logits_addresses(tensors, arguments);
-  arguments.output = tensors.grad.data;
-  arguments.upstream = tensors.upstream.data;
-  arguments.loss = tensors.loss.data;
-  arguments.z_loss = tensors.z_loss_out.data;
-  arguments.lse = static_cast<float*>(tensors.lse.data);
-  arguments.argmax = static_cast<long long*>(tensors.argmax.data);
-  arguments.hit = static_cast<unsigned char*>(tensors.hit.data);
-  arguments.logprob = static_cast<float*>(tensors.logprob.data);
-  arguments.entropy = static_cast<float*>(tensors.entropy.data);
   arguments.row_weight = static_cast<const float*>(tensors.row_weight.data);
   arguments.divisor = static_cast<const float*>(tensors.divisor.data);
   arguments.entropy_upstream = static_cast<const float*>(tensors.entropy_upstream.data);

@@ -863,30 +863,10 @@ typedef struct ce_cross_entropy_exchange_options {
 #define CE_CROSS_ENTROPY_EXCHANGE_OPTIONS_INIT \
   { sizeof(ce_cross_entropy_exchange_options), NULL, 0, 0, NULL }
 
-typedef struct ce_cross_entropy_exchange_tensors {
-  size_t struct_size;
-  const ce_tensor* logits;            ///< [rows, columns]: one class at least
-  const ce_tensor* target;            ///< as ce_cross_entropy_shard()'s
-  const ce_tensor* weight;            ///< optional: [classes]
-  const ce_tensor* upstream;          ///< this and what follows as in ce_cross_entropy_tensors; optional
-  const ce_tensor* loss;              ///< required
-  const ce_tensor* grad;              ///< required: as the logits; may be the logits themselves
-  const ce_tensor* z_loss_out;        ///< optional
-  const ce_tensor* lse;               ///< optional
-  const ce_tensor* argmax;            ///< optional
-  const ce_tensor* hit;               ///< optional
-  const ce_tensor* logprob;           ///< optional
-  const ce_tensor* entropy;           ///< optional
-  const ce_tensor* row_weight;        ///< optional
-  const ce_tensor* divisor;           ///< optional
-  const ce_tensor* entropy_upstream;  ///< optional
-  const ce_tensor* lse_upstream;      ///< optional
-} ce_cross_entropy_exchange_tensors;
-#define CE_CROSS_ENTROPY_EXCHANGE_TENSORS_INIT                                                             \
-  {                                                                                                        \
-    sizeof(ce_cross_entropy_exchange_tensors), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, \
-        NULL, NULL, NULL, NULL, NULL, NULL                                                                 \
-  }
+/// Logits, gradient, which is required, and probabilities of this rank's columns; weights and targets among all classes. No
+/// row_scale and no given_lse.
+typedef ce_cross_entropy_tensors ce_cross_entropy_exchange_tensors;
+#define CE_CROSS_ENTROPY_EXCHANGE_TENSORS_INIT CE_CROSS_ENTROPY_TENSORS_INIT
 
 /// Loss and gradient of a rank's logits.
 CE_C_API ce_status ce_cross_entropy_exchange(ce_context* context,

@@ -142,24 +142,9 @@ struct CE_API CrossEntropyExchange {
   std::int64_t classes = 0;      ///< of all ranks together
   PeerView peers = {};
 
-  struct Tensors {
-    ConstTensor logits;         ///< [rows, columns]: one class at least
-    ConstTensor target;         ///< [rows], indices among all classes; or probabilities, as the logits
-    ConstTensor weight = {};    ///< optional: [classes], of all of them
-    ConstTensor upstream = {};  ///< this and what follows as CrossEntropy has it; optional
-    Tensor loss;
-    Tensor grad;                        ///< as the logits; may be the logits themselves
-    Tensor z_loss_out = {};             ///< optional
-    Tensor lse = {};                    ///< optional
-    Tensor argmax = {};                 ///< optional
-    Tensor hit = {};                    ///< optional
-    Tensor logprob = {};                ///< optional
-    Tensor entropy = {};                ///< optional
-    ConstTensor row_weight = {};        ///< optional
-    ConstTensor divisor = {};           ///< optional
-    ConstTensor entropy_upstream = {};  ///< optional
-    ConstTensor lse_upstream = {};      ///< optional
-  };
+  /// Logits, gradient, which is required, and probabilities of this rank's columns; weights and targets among all classes.
+  /// No row_scale and no given_lse.
+  using Tensors = CrossEntropy::Tensors;
 
   friend bool operator==(const CrossEntropyExchange&, const CrossEntropyExchange&) = default;
 };

@@ -374,11 +374,47 @@ struct Outputs {
   std::optional<Tensor> grad, z_loss, lse, argmax, hit, logprob, entropy;
 };
 
-/// An output that was asked for.
-void give(const ce_tensor*& field, ce_tensor& view, std::optional<Tensor>& output, Tensor made) {
-  view = vector_of(made);
-  field = &view;
-  output = std::move(made);
+/// Outputs beside the loss that a call asks for.
+struct Wanted {
+  bool z_loss = false, lse = false, argmax = false, hit = false, logprob = false, entropy = false;
+
+  /// A flag for each.
+  [[nodiscard]] static Wanted read(Arguments& arguments) {
+    const bool z_loss = arguments.flag(), lse = arguments.flag();
+    return with_rest(z_loss, lse, arguments);
+  }
+  /// The lse always is, and has no flag.
+  [[nodiscard]] static Wanted read_with_lse(Arguments& arguments) {
+    return with_rest(arguments.flag(), true, arguments);
+  }
+
+ private:
+  [[nodiscard]] static Wanted with_rest(bool z_loss, bool lse, Arguments& arguments) {
+    // In the order of the flags: so a list in braces is evaluated.
+    return {z_loss, lse, arguments.flag(), arguments.flag(), arguments.flag(), arguments.flag()};
+  }
+};
+
+/// What tensors of the C interface point to, for each output beside the loss.
+using Views = std::array<ce_tensor, 6>;
+
+/// Makes the outputs that are wanted, where the operation is told of them.
+template <class Tensors>
+void give_wanted(const Call& call, const Wanted& wanted, std::int32_t loss_type, Tensors& tensors,
+                 Views& views, Outputs& outputs) {
+  const auto give = [](const ce_tensor*& field, ce_tensor& view, std::optional<Tensor>& output, Tensor made) {
+    view = vector_of(made);
+    field = &view;
+    output = std::move(made);
+  };
+  const std::int32_t f32 = aoti_torch_dtype_float32();
+  if (wanted.z_loss) give(tensors.z_loss_out, views[0], outputs.z_loss, call.empty_loss(loss_type));
+  if (wanted.lse) give(tensors.lse, views[1], outputs.lse, call.empty_rows(f32));
+  if (wanted.argmax)
+    give(tensors.argmax, views[2], outputs.argmax, call.empty_rows(aoti_torch_dtype_int64()));
+  if (wanted.hit) give(tensors.hit, views[3], outputs.hit, call.empty_rows(aoti_torch_dtype_bool()));
+  if (wanted.logprob) give(tensors.logprob, views[4], outputs.logprob, call.empty_rows(f32));
+  if (wanted.entropy) give(tensors.entropy, views[5], outputs.entropy, call.empty_rows(f32));
 }
 
 /// Runs the forward operation.
@@ -387,10 +423,8 @@ Outputs forward(Arguments& arguments, Gradient gradient, Rest rest) {
   std::optional<Vector> upstream;
   if (gradient != Gradient::none) upstream.emplace(arguments);
   call.read_options(arguments);
-  const bool f32_loss = arguments.flag(), wants_lse = rest == Rest::is_said,
-             wants_z_loss = wants_lse && arguments.flag(), wants_argmax = wants_lse && arguments.flag(),
-             wants_hit = wants_lse && arguments.flag(), wants_logprob = wants_lse && arguments.flag(),
-             wants_entropy = wants_lse && arguments.flag();
+  const bool f32_loss = arguments.flag();
+  const Wanted wanted = rest == Rest::is_said ? Wanted::read_with_lse(arguments) : Wanted{};
   call.prepare();
 
   const Tensor& like = call.logits_given;
@@ -417,14 +451,8 @@ Outputs forward(Arguments& arguments, Gradient gradient, Rest rest) {
   call.bind_shared(tensors);
   if (upstream) tensors.upstream = upstream->bind(like, "upstream");
 
-  std::array<ce_tensor, 6> views{};
-  if (wants_z_loss) give(tensors.z_loss_out, views[0], outputs.z_loss, call.empty_loss(loss_type));
-  if (wants_lse) give(tensors.lse, views[1], outputs.lse, call.empty_rows(aoti_torch_dtype_float32()));
-  if (wants_argmax) give(tensors.argmax, views[2], outputs.argmax, call.empty_rows(aoti_torch_dtype_int64()));
-  if (wants_hit) give(tensors.hit, views[3], outputs.hit, call.empty_rows(aoti_torch_dtype_bool()));
-  const std::int32_t f32 = aoti_torch_dtype_float32();
-  if (wants_logprob) give(tensors.logprob, views[4], outputs.logprob, call.empty_rows(f32));
-  if (wants_entropy) give(tensors.entropy, views[5], outputs.entropy, call.empty_rows(f32));
+  Views views{};
+  give_wanted(call, wanted, loss_type, tensors, views, outputs);
   require(ce_cross_entropy(context_of(like.device()), &call.options, &tensors, stream_of(like), nullptr));
   return outputs;
 }
@@ -625,8 +653,7 @@ void cross_entropy_merge(StableIValue* stack, std::uint64_t, std::uint64_t) {
   options.options = &call.options;
   options.classes = arguments.integer();
   options.ranks = static_cast<std::int32_t>(arguments.integer());
-  const bool wants_z_loss = arguments.flag(), wants_lse = arguments.flag(), wants_argmax = arguments.flag(),
-             wants_hit = arguments.flag(), wants_logprob = arguments.flag(), wants_entropy = arguments.flag();
+  const Wanted wanted = Wanted::read(arguments);
   call.prepare();
   const Tensor& like = call.logits_given;
   options.logits = like.ce_type();
@@ -635,8 +662,7 @@ void cross_entropy_merge(StableIValue* stack, std::uint64_t, std::uint64_t) {
   const ce_tensor all = words_of(statistics);
   Tensor merged = empty_words(call.rows(), all.columns, like);
   const ce_tensor merged_rows = words_of(merged);
-  const std::int32_t loss_type = f32_loss ? aoti_torch_dtype_float32() : like.dtype(),
-                     f32 = aoti_torch_dtype_float32();
+  const std::int32_t loss_type = f32_loss ? aoti_torch_dtype_float32() : like.dtype();
   Outputs outputs{.loss = call.empty_loss(loss_type)};
   const ce_tensor loss = vector_of(outputs.loss);
   ce_cross_entropy_merge_tensors tensors = CE_CROSS_ENTROPY_MERGE_TENSORS_INIT;
@@ -647,13 +673,8 @@ void cross_entropy_merge(StableIValue* stack, std::uint64_t, std::uint64_t) {
   tensors.row_weight = call.bind_rows(*call.row_weight, "row_weight");
   tensors.divisor = call.divisor->bind(like, "divisor");
   tensors.loss = &loss;
-  std::array<ce_tensor, 6> views{};
-  if (wants_z_loss) give(tensors.z_loss_out, views[0], outputs.z_loss, call.empty_loss(loss_type));
-  if (wants_lse) give(tensors.lse, views[1], outputs.lse, call.empty_rows(f32));
-  if (wants_argmax) give(tensors.argmax, views[2], outputs.argmax, call.empty_rows(aoti_torch_dtype_int64()));
-  if (wants_hit) give(tensors.hit, views[3], outputs.hit, call.empty_rows(aoti_torch_dtype_bool()));
-  if (wants_logprob) give(tensors.logprob, views[4], outputs.logprob, call.empty_rows(f32));
-  if (wants_entropy) give(tensors.entropy, views[5], outputs.entropy, call.empty_rows(f32));
+  Views views{};
+  give_wanted(call, wanted, loss_type, tensors, views, outputs);
   require(ce_cross_entropy_merge(context_of(like.device()), &options, &tensors, stream_of(like), nullptr));
   constexpr std::size_t before = 7;
   give_back_all<absent>(stack, outputs);
@@ -707,15 +728,12 @@ struct ExchangeCall : Call {
     exchange.first_class = arguments.integer();
     exchange.classes = arguments.integer();
     exchange.peers = reinterpret_cast<const ce_peer_memory*>(arguments.integer());
-    const bool wants_z_loss = arguments.flag(), wants_lse = arguments.flag(), wants_argmax = arguments.flag(),
-               wants_hit = arguments.flag(), wants_logprob = arguments.flag(),
-               wants_entropy = arguments.flag();
+    const Wanted wanted = Wanted::read(arguments);
     prepare();
     require_same_device(grad, "grad", logits_given);
     logits.emplace(logits_given.share(), class_dim, Call::name, "logits");
     grad_rows = written_rows(grad, class_dim, Call::name, "grad");
-    const std::int32_t loss_type = f32_loss ? aoti_torch_dtype_float32() : logits_given.dtype(),
-                       f32 = aoti_torch_dtype_float32();
+    const std::int32_t loss_type = f32_loss ? aoti_torch_dtype_float32() : logits_given.dtype();
     outputs.loss = empty_loss(loss_type);
     loss = vector_of(outputs.loss);
     tensors.logits = &logits->rows;
@@ -723,12 +741,7 @@ struct ExchangeCall : Call {
     tensors.loss = &loss;
     bind_shared(tensors);
     tensors.upstream = upstream.bind(logits_given, "upstream");
-    if (wants_z_loss) give(tensors.z_loss_out, views[0], outputs.z_loss, empty_loss(loss_type));
-    if (wants_lse) give(tensors.lse, views[1], outputs.lse, empty_rows(f32));
-    if (wants_argmax) give(tensors.argmax, views[2], outputs.argmax, empty_rows(aoti_torch_dtype_int64()));
-    if (wants_hit) give(tensors.hit, views[3], outputs.hit, empty_rows(aoti_torch_dtype_bool()));
-    if (wants_logprob) give(tensors.logprob, views[4], outputs.logprob, empty_rows(f32));
-    if (wants_entropy) give(tensors.entropy, views[5], outputs.entropy, empty_rows(f32));
+    give_wanted(*this, wanted, loss_type, tensors, views, outputs);
   }
   ExchangeCall(const ExchangeCall&) = delete;
   ExchangeCall& operator=(const ExchangeCall&) = delete;
@@ -742,7 +755,7 @@ struct ExchangeCall : Call {
  private:
   std::optional<Input> logits;
   ce_tensor grad_rows{}, loss{};
-  std::array<ce_tensor, 6> views{};
+  Views views{};
 };
 
 /// ... -> (Tensor loss, Tensor z_loss, Tensor lse, Tensor argmax, Tensor hit, Tensor logprob, Tensor entropy)

@@ -57,6 +57,7 @@ using Slice = DecoupledRing::Slice;
 constexpr int chunks = DecoupledRing::chunks;
 
 /// Where ranks tell each other of rows: as soon as the cluster has reduced one, while those before it are still awaited.
+template <bool used>
 class RowTeller {
  public:
   CE_DEVICE RowTeller(const DecoupledRing::Block& block, const Operation::KernelScalars& scalars)
@@ -93,17 +94,11 @@ class RowTeller {
   int teller_ = 0;  ///< the block that tells of the row
   int ahead_ = 0;   ///< rows told and not awaited yet
 };
-struct NoTeller {
-  CE_DEVICE NoTeller(const DecoupledRing::Block&, const Operation::KernelScalars&) {}
-  CE_DEVICE void tell() {}
-};
-template <bool used>
-struct TellerOf {
-  using Type = RowTeller;
-};
 template <>
-struct TellerOf<false> {
-  using Type = NoTeller;
+class RowTeller<false> {
+ public:
+  CE_DEVICE RowTeller(const DecoupledRing::Block&, const Operation::KernelScalars&) {}
+  CE_DEVICE void tell() {}
 };
 
 CE_DEVICE void finalize_rows(const DecoupledRing::Block& block) {
@@ -117,7 +112,7 @@ CE_DEVICE void finalize_rows(const DecoupledRing::Block& block) {
   const Operation::BatchScalars batch(block.arguments);
   const Operation::KernelScalars kernel_scalars(block.arguments);
   Operation::begin_rows(block.arguments);
-  typename TellerOf<tells>::Type teller(block, kernel_scalars);
+  RowTeller<tells> teller(block, kernel_scalars);
   for (int64 index = first, next = 0; block.exists(index); index = next) {
     next = queue.pop(block);
     Operation operation(block.arguments, index, block.rank == result_writer && lane_index() == 0, prefetch,

@@ -191,6 +191,8 @@ class VocabParallelCrossEntropy(torch.autograd.Function):
 
 def _exchange_arguments(
     logits: Tensor,
+    grad: Tensor,
+    peers: int,
     target: Tensor,
     weight: Tensor | None,
     upstream: Tensor | None,
@@ -200,8 +202,6 @@ def _exchange_arguments(
     f32_loss: bool,
     wanted: Wanted,
     group: Group,
-    grad: Tensor,
-    peers: int,
 ) -> tuple[Any, ...]:
     valid = group.valid(logits.shape[1])
     own_target = target[:, :valid] if target.is_floating_point() else target
@@ -221,7 +221,7 @@ def can_exchange(logits: Tensor, *rest: Any) -> bool:
     if group.valid(logits.shape[1]) == 0:
         return False
     logits = _aligned(logits.detach())
-    arguments = _exchange_arguments(logits, *rest[:9], logits, 0)  # type: ignore[call-arg]
+    arguments = _exchange_arguments(logits, logits, 0, *rest[:9])
     return bool(_operators.cross_entropy_exchange_is_possible(*arguments))
 
 
@@ -252,7 +252,7 @@ class ExchangedCrossEntropy(torch.autograd.Function):
                 upstream = upstream.to(torch.float32 if f32_loss else logits.dtype)
             rest = (target, weight, upstream, row_weight, divisor, numbers, f32_loss, wanted, group)
             peers.begin(logits)
-            loss, *others = _operators.cross_entropy_exchange(*_exchange_arguments(logits, *rest, grad, peers.handle))
+            loss, *others = _operators.cross_entropy_exchange(*_exchange_arguments(logits, grad, peers.handle, *rest))
             peers.end(logits)
         except Exception as error:
             try:
