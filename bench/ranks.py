@@ -141,11 +141,13 @@ def in_turns(
     """Milliseconds of the slowest rank: medians."""
     times: dict[str, list[float]] = {name: [] for name in runs}
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    together = torch.zeros(1, device="cuda")
     for turn in range(turns + 2):
         for name, run in runs.items():
             dist.barrier()
             torch.cuda.synchronize()
-            torch.cuda._sleep(400_000)
+            torch.cuda._sleep(3_000_000)  # longer than the host takes for what follows
+            dist.all_reduce(together)  # the GPUs begin together, whatever their processes do
             start.record()
             run()
             end.record()

@@ -171,8 +171,10 @@ void PeerMemory::Impl::connect(std::span<const std::byte> descriptions) {
   const PeerExchange header{.rank = options.rank,
                             .calls = 0,
                             .missing = 0,
-                            .reserved = 0,
-                            .patience = static_cast<unsigned long long>(options.patience * nanoseconds)};
+                            .lag = 0,
+                            .patience = static_cast<unsigned long long>(options.patience * nanoseconds),
+                            .lag_of_cluster = 0,
+                            .reserved = 0};
   device.upload(memory, &header, sizeof header);
   device.upload(memory + ExchangeLayout::distances(), to_ranks.data(), 8 * ranks);
   distances = std::move(to_ranks);

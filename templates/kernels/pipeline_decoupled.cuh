@@ -64,12 +64,15 @@ class RowTeller {
       : block_(block),
         kernel_scalars_(scalars),
         index_(queue_.first(block)),
-        prefetch_(block.arguments, block.existing(index_)) {}
+        prefetch_(block.arguments, block.existing(index_)),
+        lag_(lag_of(block)) {}
 
   /// Of all rows that are reduced, of the next one in any case.
   CE_DEVICE void tell() {
     for (; block_.exists(index_) && (ahead_ == 0 || reduction_.is_published(block_)); ++ahead_) {
       reduction_.await(block_);
+      if (lag_ != 0 && lane_index() == told_ % lanes) told_at_ = uint32(nanoseconds());
+      ++told_;
       Operation operation(block_.arguments, index_, false, prefetch_, kernel_scalars_);
       index_ = queue_.pop(block_);
       prefetch_ = Operation::RowPrefetch(block_.arguments, block_.existing(index_));
@@ -83,8 +86,19 @@ class RowTeller {
     }
     --ahead_;
   }
+  /// A kernel that is timed alone waits here, as it would for other ranks: until it may hear of the next row.
+  CE_DEVICE void lag() {
+    if (lag_ == 0) return;
+    const uint32 told_at = from_lane(told_at_, (told_ - ahead_ - 1) % lanes);
+    while (uint32(nanoseconds()) - told_at < lag_) await_others();
+  }
 
  private:
+  CE_DEVICE static uint32 lag_of(const DecoupledRing::Block& block) {
+    const PeerExchange& exchange = *block.arguments.exchange;
+    return exchange.lag + exchange.lag_of_cluster * uint32(block.clusters);
+  }
+
   const DecoupledRing::Block& block_;
   const Operation::KernelScalars& kernel_scalars_;
   DecoupledRing::RowQueue queue_;
@@ -93,12 +107,16 @@ class RowTeller {
   Operation::RowPrefetch prefetch_;
   int teller_ = 0;  ///< the block that tells of the row
   int ahead_ = 0;   ///< rows told and not awaited yet
+  const uint32 lag_;
+  int told_ = 0;        ///< rows
+  uint32 told_at_ = 0;  ///< lane i: when row i, i + 32, ... was told, whichever is the last
 };
 template <>
 class RowTeller<false> {
  public:
   CE_DEVICE RowTeller(const DecoupledRing::Block&, const Operation::KernelScalars&) {}
   CE_DEVICE void tell() {}
+  CE_DEVICE void lag() {}
 };
 
 CE_DEVICE void finalize_rows(const DecoupledRing::Block& block) {
@@ -125,6 +143,7 @@ CE_DEVICE void finalize_rows(const DecoupledRing::Block& block) {
     Marks not_simple;
     if constexpr (tells) {
       teller.tell();
+      teller.lag();
       if (!constant) {
         not_simple = reduction.marks_of(block);
         operation.finalize({});

@@ -156,7 +156,7 @@ class CrossEntropyTrial {
       const std::int64_t end = first_class_ + problem_.columns;
       add(end, classes_ - end);
       of_ranks.push_back(std::move(words));
-      return builder_.add_exchange(of_ranks, 1);
+      return builder_.add_exchange(of_ranks, 1, {.least = 500, .of_cluster = 10});
     }
     if (problem_.operation == Operation::cross_entropy_merge) {
       for (std::int64_t rank = 0; rank < problem_.columns; ++rank)

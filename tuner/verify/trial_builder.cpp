@@ -197,7 +197,8 @@ void TrialBuilder::add_statistics_result() {
              problem().rows * statistics_words(problem()));
 }
 
-void TrialBuilder::add_exchange(std::span<const std::vector<std::uint32_t>> words, std::int64_t own) {
+void TrialBuilder::add_exchange(std::span<const std::vector<std::uint32_t>> words, std::int64_t own,
+                                const ExchangeLag& lag) {
   const ExchangeLayout layout{.ranks = static_cast<long long>(words.size()),
                               .words = statistics_words(problem())};
   const auto row_words = static_cast<std::size_t>(layout.words);
@@ -205,8 +206,13 @@ void TrialBuilder::add_exchange(std::span<const std::vector<std::uint32_t>> word
   constexpr std::uint32_t call = 1;
   constexpr unsigned long long patience = 2'000'000'000;
   std::vector<std::byte> memory(static_cast<std::size_t>(layout.bytes(problem().rows)));
-  PeerExchange header{
-      .rank = static_cast<int>(own), .calls = 0, .missing = 0, .reserved = 0, .patience = patience};
+  PeerExchange header{.rank = static_cast<int>(own),
+                      .calls = 0,
+                      .missing = 0,
+                      .lag = lag.least,
+                      .patience = patience,
+                      .lag_of_cluster = lag.of_cluster,
+                      .reserved = 0};
   std::memcpy(memory.data(), &header, sizeof header);
   std::byte* packet = memory.data() + layout.packets();
   for (std::size_t row = 0; row < static_cast<std::size_t>(problem().rows); ++row)

@@ -18,6 +18,11 @@ struct Amounts {
   float smoothing = 0.1f, z_scale = 1e-4f, cap = 30.f, scale = 0.5f, token_scaling = 1.f;
 };
 
+/// How much later than it tells of a row a kernel hears of it, in nanoseconds (PeerExchange).
+struct ExchangeLag {
+  unsigned least = 0, of_cluster = 0;
+};
+
 /// A [rows, columns] tensor in host memory.
 struct TrialMatrix {
   std::vector<double> values;    ///< dense, as the dtype holds them
@@ -69,7 +74,8 @@ class TrialBuilder {
   void add_statistics_result();
   /// Memory in which all ranks but `own` have told of their rows already, for one call. Whoever this rank tells is itself.
   /// \param words  of each rank, [rows, statistics_words()]; empty for `own`
-  void add_exchange(std::span<const std::vector<std::uint32_t>> words, std::int64_t own);
+  void add_exchange(std::span<const std::vector<std::uint32_t>> words, std::int64_t own,
+                    const ExchangeLag& lag);
 
   [[nodiscard]] Trial take() { return std::move(trial_); }
 
