@@ -90,8 +90,6 @@ int workers_for(int processors) noexcept {
   return std::clamp(processors - processors / 4, 1, most_by_default);
 }
 
-int workers_for_each_of(int processes) { return workers_for(processors() / processes); }
-
 WorkerSettings worker_settings() {
   WorkerSettings settings;
   settings.workers = number_of_environment("CE_COMPILE_WORKERS", workers_for(processors()), 0, 256);

@@ -20,8 +20,6 @@ struct WorkerSettings {
 /// Three for every four processors, up to 16: the process that waits for them has kernels to verify and to time meanwhile,
 /// and with as many as there are the most promising compile slower.
 [[nodiscard]] int workers_for(int processors) noexcept;
-/// For each of so many processes that share the processors which this one may use.
-[[nodiscard]] int workers_for_each_of(int processes);
 
 /// From the environment: CE_COMPILE_WORKERS, else workers_for() the processors that this process may use;
 /// CE_COMPILE_TIMEOUT, the seconds for one kernel; and the program, the first there is of CE_WORKER (nothing

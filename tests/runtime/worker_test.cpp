@@ -536,8 +536,6 @@ TEST(WorkerSettings, AQuarterOfTheProcessorsIsLeftToWhoWaits) {
   std::vector<int> workers;
   for (const int processors : {1, 2, 4, 8, 16, 20, 64, 1024}) workers.push_back(workers_for(processors));
   EXPECT_THAT(workers, ::testing::ElementsAre(1, 2, 3, 6, 12, 15, 16, 16));
-  EXPECT_GE(workers_for_each_of(1), workers_for_each_of(2));
-  EXPECT_EQ(workers_for_each_of(100'000), 1);
 }
 
 TEST(WorkerSettings, DefaultsFitThisMachine) {
