@@ -14,10 +14,6 @@ find_path(CE_XXHASH_INCLUDE_DIR xxhash.h REQUIRED)
 find_path(CE_SQLITE_INCLUDE_DIR sqlite3.h REQUIRED)
 find_path(CE_SQLITECPP_INCLUDE_DIR SQLiteCpp/SQLiteCpp.h REQUIRED)
 
-if(CE_STATIC_DEPENDENCIES)
-  add_link_options(-static-libstdc++ -static-libgcc)
-endif()
-
 # cuda.h and nvrtc.h: where the user says, from a CUDA toolkit, or from the folder that scripts/fetch-cuda fills.
 if(NOT CE_CUDA_INCLUDE_DIR AND NOT "$ENV{CE_CUDA_INCLUDE_DIR}" STREQUAL "")
   set(CE_CUDA_INCLUDE_DIR "$ENV{CE_CUDA_INCLUDE_DIR}" CACHE PATH "Folder of cuda.h and nvrtc.h, CUDA 12 or later")

@@ -52,12 +52,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--define", action="append", default=[], help="NAME=VALUE for CMake")
+    parser.add_argument("--built", type=Path, help="binaries of this build folder go into it; not with CE_FULL_TESTS=1")
     arguments = parser.parse_args()
     work: Path = arguments.work
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
 
     settings = [f"-Ccmake.define.{definition}" for definition in arguments.define]
+    if arguments.built is not None and os.environ.get("CE_FULL_TESTS") != "1":
+        settings = ["-Ccmake.source-dir=tests/built", f"-Ccmake.define.CE_BUILT={arguments.built}"]
     pip = (sys.executable, "-m", "pip", "wheel", ".", "--no-deps", "--no-build-isolation", "--no-index")
     run(*pip, "-w", work, *settings)
     (wheel,) = work.glob("*.whl")

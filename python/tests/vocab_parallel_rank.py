@@ -177,6 +177,19 @@ def check_integrations(device):
         smooth = -torch.log_softmax(whole, -1).mean(-1)
         want = (1 - share) * nll + share * smooth
         torch.testing.assert_close(user.vocab_parallel_cross_entropy(own, target, 0.1), want)
+    with megatron.patch(smoothing_of_shards=True):
+        # Each rank its own loss: s over this rank's classes.
+        share, mine = 0.1 * 10 / 9, own.clone().requires_grad_()
+        made = user.vocab_parallel_cross_entropy(mine, target, 0.1)
+        theirs = whole.clone().requires_grad_()
+        shard = theirs[..., 10 * rank : 10 * rank + 10]
+        all_nll = torch.nn.functional.cross_entropy(theirs.movedim(-1, 1), target, reduction="none")
+        want = (1 - share) * all_nll + share * (torch.logsumexp(theirs, -1) - shard.mean(-1))
+        torch.testing.assert_close(made, want)
+        made.sum().backward()
+        want.sum().backward()
+        torch.testing.assert_close(mine.grad, theirs.grad[..., 10 * rank : 10 * rank + 10])
+        torch.testing.assert_close(user.fused_vocab_parallel_cross_entropy(own, target, dist.group.WORLD), nll)
     assert user.fused_vocab_parallel_cross_entropy(own, target) is None
     group = dist.group.WORLD
     torch.testing.assert_close(transformer_engine.parallel_cross_entropy(own, target, dist_process_group=group), nll)

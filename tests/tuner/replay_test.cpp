@@ -34,6 +34,10 @@ replay::Recording recording() {
 /// Searches of each problem: more of them with CE_FULL_TESTS.
 std::uint64_t searches(std::uint64_t full) { return is_required("CE_FULL_TESTS") ? full : 1; }
 
+/// Of four tests that take long one, which the seed draws, or with CE_FULL_TESTS all.
+bool runs(std::size_t number) { return is_drawn(test_seed(), number, 4); }
+constexpr const char* not_drawn = "not drawn; CE_FULL_TESTS=1 runs each";
+
 /// The same seeds in every run: bars at the 95th percentile are no place for luck.
 replay::Summary replayed(const replay::Recording& recording, Strategy strategy, tuner::Breadth breadth = {}) {
   std::vector<replay::Score> scores;
@@ -53,6 +57,7 @@ replay::Summary replayed(const replay::Recording& recording, Strategy strategy, 
 }
 
 TEST(Replay, HalvingFindsNearlyTheBestOfEveryProblemAtAFractionOfTheCost) {
+  if (!runs(0)) GTEST_SKIP() << not_drawn;
   replay::Recording recorded = recording();
   ASSERT_GE(recorded.problems.size(), 60);
   const replay::Summary halving = replayed(recorded, Strategy::halving),
@@ -100,6 +105,7 @@ TEST(Replay, WinnersOfTenSearchesAreHardlyApart) {
 /// A problem's own measurements are seen by neither the weights nor the neighbours that its config is guessed with.
 /// Searches of neighbours differ by their samples, so there are several of each.
 TEST(Replay, NeighboursTellWhatIsFastForProblemsThatNobodyTuned) {
+  if (!runs(1)) GTEST_SKIP() << not_drawn;
   const replay::Recording recorded = recording();
   const replay::Guesser guesser(recorded);
   std::vector<double> heavy;  // tuned by halving
@@ -137,6 +143,7 @@ TEST(Replay, NeighboursTellWhatIsFastForProblemsThatNobodyTuned) {
 /// Neither the weights nor anything else have seen the problem. Where compilers are slow, half of the structures are ready
 /// in time.
 TEST(Replay, AFirstSearchFindsNearlyTheBest) {
+  if (!runs(2)) GTEST_SKIP() << not_drawn;
   const replay::Recording recorded = recording();
   const replay::Guesser guesser(recorded);
   struct Regrets {
@@ -167,6 +174,7 @@ TEST(Replay, AFirstSearchFindsNearlyTheBest) {
 
 /// A problem may be recorded twice: the second time as one of which few configs were looked at.
 TEST(Replay, WeightsForAProblemHaveNotSeenItsPartialRecordingEither) {
+  if (!runs(3)) GTEST_SKIP() << not_drawn;
   replay::Recording recorded = recording(), without = recorded;
   const std::size_t parts = recorded.problems.size();
   const auto of_both = std::find_if(

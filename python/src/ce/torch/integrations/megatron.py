@@ -1,13 +1,14 @@
 """The vocabulary-parallel cross entropy of Megatron-Core with its own signatures.
 
 Losses are in float32, one a token, and the gradient is in the dtype of the logits. Label smoothing is that of one rank
-with all classes: Megatron-Core's own spreads it over the classes of each shard, so that its loss depends on how many
-ranks there are.
+with all classes. Megatron-Core's own spreads it over the classes of each shard, so that its loss is another one on each
+rank and depends on how many there are; whoever must match such runs asks for it: ``smoothing_of_shards=True``.
 """
 
 from __future__ import annotations
 
 import sys
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -28,7 +29,12 @@ def _group(tp_group: Any) -> Any:
 
 
 def vocab_parallel_cross_entropy(
-    vocab_parallel_logits: Tensor, target: Tensor, label_smoothing: float = 0.0, tp_group: Any = None
+    vocab_parallel_logits: Tensor,
+    target: Tensor,
+    label_smoothing: float = 0.0,
+    tp_group: Any = None,
+    *,
+    smoothing_of_shards: bool = False,
 ) -> Tensor:
     """``megatron.core.tensor_parallel.vocab_parallel_cross_entropy``.
 
@@ -37,6 +43,8 @@ def vocab_parallel_cross_entropy(
         target: [length, batch] class indices among all classes.
         label_smoothing: spread over all classes but the target's, as in Megatron-Core on one rank.
         tp_group: the ranks; None: Megatron-Core's tensor-parallel group, else the default group.
+        smoothing_of_shards: smoothing as Megatron-Core has it on several ranks: over this rank's classes alone, so that
+            each rank has a loss of its own. It reads the logits once more, forward and backward.
 
     Returns:
         Float32 [length, batch].
@@ -45,6 +53,14 @@ def vocab_parallel_cross_entropy(
         ValueError: see :func:`ce.torch.vocab_parallel_cross_entropy`.
     """
     group = _group(tp_group)
+    if label_smoothing > 0.0 and smoothing_of_shards:
+        classes = vocab_parallel_logits.shape[-1]
+        share = label_smoothing * classes / (classes - 1)
+        made = _cross_entropy(
+            vocab_parallel_logits, target, group=group, reduction="none", loss_dtype=torch.float32, return_lse=True
+        )
+        of_all = made.lse - vocab_parallel_logits.mean(-1, dtype=torch.float32)
+        return (1.0 - share) * made.loss + share * of_all
     if label_smoothing > 0.0:
         ranks = dist.get_world_size(group) if dist.is_initialized() else 1
         classes = ranks * vocab_parallel_logits.shape[-1]
@@ -104,8 +120,11 @@ class Patch:
         self.undo()
 
 
-def patch() -> Patch:
+def patch(*, smoothing_of_shards: bool = False) -> Patch:
     """Replaces both functions of Megatron-Core, wherever a module that is imported has them, for the whole process.
+
+    Args:
+        smoothing_of_shards: as :func:`vocab_parallel_cross_entropy`.
 
     Returns:
         What undoes it: ``patch().undo()``, or a ``with`` block.
@@ -118,6 +137,8 @@ def patch() -> Patch:
         if home not in sys.modules:
             continue
         original = getattr(sys.modules[home], name)
+        if smoothing_of_shards and function is vocab_parallel_cross_entropy:
+            function = partial(function, smoothing_of_shards=True)
         for module_name, module in list(sys.modules.items()):
             if module_name.split(".")[0] == "megatron" and getattr(module, name, None) is original:
                 made._before.append((module, name, original))
