@@ -268,12 +268,13 @@ struct Interface<CrossEntropyShard> {
     return operation;
   }
   [[nodiscard]] static CrossEntropyShard::Tensors tensors(const Tensors& given) {
-    const auto& [size, logits, target, weight, statistics] = given;
+    const auto& [size, logits, target, weight, statistics, row_scale] = given;
     const CrossEntropyShard::Tensors tensors{.logits = tensor_from("logits", logits),
                                              .target = tensor_from("target", target),
                                              .weight = tensor_from("weight", weight),
-                                             .statistics = tensor_from("statistics", statistics)};
-    [[maybe_unused]] const auto& [f1, f2, f3, f4] = tensors;
+                                             .statistics = tensor_from("statistics", statistics),
+                                             .row_scale = tensor_from("row_scale", row_scale)};
+    [[maybe_unused]] const auto& [f1, f2, f3, f4, f5] = tensors;
     return tensors;
   }
 };
@@ -298,7 +299,7 @@ struct Interface<CrossEntropyMerge> {
   }
   [[nodiscard]] static CrossEntropyMerge::Tensors tensors(const Tensors& given) {
     const auto& [size, statistics, target, weight, loss, z_loss_out, lse, argmax, hit, logprob, entropy,
-                 row_weight, divisor, merged] = given;
+                 row_weight, row_scale, divisor, merged] = given;
     const CrossEntropyMerge::Tensors tensors{.statistics = tensor_from("statistics", statistics),
                                              .target = tensor_from("target", target),
                                              .weight = tensor_from("weight", weight),
@@ -310,9 +311,10 @@ struct Interface<CrossEntropyMerge> {
                                              .logprob = tensor_from("logprob", logprob),
                                              .entropy = tensor_from("entropy", entropy),
                                              .row_weight = tensor_from("row_weight", row_weight),
+                                             .row_scale = tensor_from("row_scale", row_scale),
                                              .divisor = tensor_from("divisor", divisor),
                                              .merged = tensor_from("merged", merged)};
-    [[maybe_unused]] const auto& [f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13] = tensors;
+    [[maybe_unused]] const auto& [f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13, f14] = tensors;
     return tensors;
   }
 };
@@ -332,7 +334,7 @@ struct Interface<CrossEntropyShardBackward> {
     return operation;
   }
   [[nodiscard]] static CrossEntropyShardBackward::Tensors tensors(const Tensors& given) {
-    const auto& [size, logits, target, weight, statistics, upstream, grad, row_weight, divisor,
+    const auto& [size, logits, target, weight, statistics, upstream, grad, row_weight, row_scale, divisor,
                  entropy_upstream, lse_upstream] = given;
     const CrossEntropyShardBackward::Tensors tensors{
         .logits = tensor_from("logits", logits),
@@ -342,10 +344,11 @@ struct Interface<CrossEntropyShardBackward> {
         .upstream = tensor_from("upstream", upstream),
         .grad = tensor_from("grad", grad),
         .row_weight = tensor_from("row_weight", row_weight),
+        .row_scale = tensor_from("row_scale", row_scale),
         .divisor = tensor_from("divisor", divisor),
         .entropy_upstream = tensor_from("entropy_upstream", entropy_upstream),
         .lse_upstream = tensor_from("lse_upstream", lse_upstream)};
-    [[maybe_unused]] const auto& [f1, f2, f3, f4, f5, f6, f7, f8, f9, f10] = tensors;
+    [[maybe_unused]] const auto& [f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11] = tensors;
     return tensors;
   }
 };

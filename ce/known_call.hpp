@@ -35,18 +35,18 @@ template <class Tensors>
     return views(logits, target, weight, lse, upstream, grad, logprob, entropy, row_weight, row_scale,
                  divisor, entropy_upstream, lse_upstream);
   } else if constexpr (std::same_as<Tensors, CrossEntropyShard::Tensors>) {
-    const auto& [logits, target, weight, statistics] = tensors;
-    return views(logits, target, weight, statistics);
+    const auto& [logits, target, weight, statistics, row_scale] = tensors;
+    return views(logits, target, weight, statistics, row_scale);
   } else if constexpr (std::same_as<Tensors, CrossEntropyMerge::Tensors>) {
     const auto& [statistics, target, weight, loss, z_loss_out, lse, argmax, hit, logprob, entropy, row_weight,
-                 divisor, merged] = tensors;
+                 row_scale, divisor, merged] = tensors;
     return views(statistics, target, weight, loss, z_loss_out, lse, argmax, hit, logprob, entropy, row_weight,
-                 divisor, merged);
+                 row_scale, divisor, merged);
   } else if constexpr (std::same_as<Tensors, CrossEntropyShardBackward::Tensors>) {
-    const auto& [logits, target, weight, statistics, upstream, grad, row_weight, divisor, entropy_upstream,
-                 lse_upstream] = tensors;
-    return views(logits, target, weight, statistics, upstream, grad, row_weight, divisor, entropy_upstream,
-                 lse_upstream);
+    const auto& [logits, target, weight, statistics, upstream, grad, row_weight, row_scale, divisor,
+                 entropy_upstream, lse_upstream] = tensors;
+    return views(logits, target, weight, statistics, upstream, grad, row_weight, row_scale, divisor,
+                 entropy_upstream, lse_upstream);
   } else if constexpr (std::same_as<Tensors, SoftmaxBackward::Tensors> ||
                        std::same_as<Tensors, LogSoftmaxBackward::Tensors>) {
     const auto& [output, output_grad, input_grad] = tensors;

@@ -124,10 +124,8 @@ void Context::run(const CrossEntropy& operation, const CrossEntropy::Tensors& te
     if (plan > RankPlan::exchange)
       throw InvalidArgument("plan", fmt::to_string(static_cast<int>(plan)), "automatic, gather or exchange");
     require_communicator(communicator);
-    for (const auto& [argument, given] :
-         {std::pair{"row_scale", &tensors.row_scale}, {"given_lse", &tensors.given_lse}})
-      if (given->data != nullptr)
-        throw InvalidArgument(fmt::format("{}.data", argument), "set", "null where ranks share the classes");
+    if (tensors.given_lse.data != nullptr)
+      throw InvalidArgument("given_lse.data", "set", "null where ranks share the classes");
     impl_->require_own_process();
     const bool probabilities = is_floating(tensors.target.dtype), gradient = tensors.grad.data != nullptr;
     const CrossEntropyShard own{
@@ -172,7 +170,11 @@ void Context::run(const CrossEntropy& operation, const CrossEntropy::Tensors& te
       entropy = tensor(memory + (communicator.size + 2) * size, rows);
 
     run(own,
-        {.logits = tensors.logits, .target = tensors.target, .weight = tensors.weight, .statistics = mine},
+        {.logits = tensors.logits,
+         .target = tensors.target,
+         .weight = tensors.weight,
+         .statistics = mine,
+         .row_scale = tensors.row_scale},
         stream);
     if (rows > 0) gather(communicator, mine.data, all.data, bytes_of(size), stream);
     run(CrossEntropyMerge{.options = operation,
@@ -191,6 +193,7 @@ void Context::run(const CrossEntropy& operation, const CrossEntropy::Tensors& te
          .logprob = tensors.logprob,
          .entropy = entropy,
          .row_weight = tensors.row_weight,
+         .row_scale = tensors.row_scale,
          .divisor = tensors.divisor,
          .merged = gradient ? merged : Tensor{}},
         stream);
@@ -210,6 +213,7 @@ void Context::run(const CrossEntropy& operation, const CrossEntropy::Tensors& te
          .upstream = tensors.upstream,
          .grad = tensors.grad,
          .row_weight = tensors.row_weight,
+         .row_scale = tensors.row_scale,
          .divisor = tensors.divisor,
          .entropy_upstream = tensors.entropy_upstream,
          .lse_upstream = tensors.lse_upstream},

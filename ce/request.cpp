@@ -358,6 +358,7 @@ Request bind(const CrossEntropyShard& operation, const CrossEntropyShard::Tensor
   request.arguments.statistics_words = generator::statistics_words(problem);
   bind_statistics("statistics", tensors.statistics, problem.rows, request.arguments.statistics_words, true,
                   vectors);
+  bind_inputs(tensors, vectors, request);
   set_addresses(tensors, request.arguments);
   return request;
 }

@@ -66,12 +66,21 @@ inline std::array<const ConstTensor*, generator::cross_entropy_inputs.size()> in
 
 inline std::array<const ConstTensor*, generator::cross_entropy_inputs.size()> inputs_of(
     const CrossEntropyMerge::Tensors& tensors) noexcept {
-  return {&tensors.row_weight, nullptr, &tensors.divisor, nullptr, nullptr, nullptr, nullptr};
+  return {&tensors.row_weight, &tensors.row_scale, &tensors.divisor, nullptr, nullptr, nullptr, nullptr};
+}
+inline std::array<const ConstTensor*, generator::cross_entropy_inputs.size()> inputs_of(
+    const CrossEntropyShard::Tensors& tensors) noexcept {
+  return {nullptr, &tensors.row_scale, nullptr, nullptr, nullptr, nullptr, nullptr};
 }
 inline std::array<const ConstTensor*, generator::cross_entropy_inputs.size()> inputs_of(
     const CrossEntropyShardBackward::Tensors& tensors) noexcept {
-  return {&tensors.row_weight,   nullptr, &tensors.divisor, &tensors.entropy_upstream,
-          &tensors.lse_upstream, nullptr, nullptr};
+  return {&tensors.row_weight,
+          &tensors.row_scale,
+          &tensors.divisor,
+          &tensors.entropy_upstream,
+          &tensors.lse_upstream,
+          nullptr,
+          nullptr};
 }
 
 /// The addresses of a call's tensors: null what was not given.
@@ -135,6 +144,7 @@ inline void set_addresses(const CrossEntropyBackward::Tensors& tensors, Argument
 
 inline void set_addresses(const CrossEntropyShard::Tensors& tensors, Arguments& arguments) noexcept {
   set_logits_addresses(tensors, arguments);
+  arguments.row_scale = static_cast<const float*>(tensors.row_scale.data);
   arguments.statistics_out = static_cast<unsigned*>(tensors.statistics.data);
 }
 inline void set_addresses(const CrossEntropyShardBackward::Tensors& tensors, Arguments& arguments) noexcept {
@@ -143,6 +153,7 @@ inline void set_addresses(const CrossEntropyShardBackward::Tensors& tensors, Arg
   arguments.statistics = static_cast<const unsigned*>(tensors.statistics.data);
   arguments.upstream = tensors.upstream.data;
   arguments.row_weight = static_cast<const float*>(tensors.row_weight.data);
+  arguments.row_scale = static_cast<const float*>(tensors.row_scale.data);
   arguments.divisor = static_cast<const float*>(tensors.divisor.data);
   arguments.entropy_upstream = static_cast<const float*>(tensors.entropy_upstream.data);
   arguments.lse_upstream = static_cast<const float*>(tensors.lse_upstream.data);
@@ -160,6 +171,7 @@ inline void set_addresses(const CrossEntropyMerge::Tensors& tensors, Arguments& 
   arguments.logprob = static_cast<float*>(tensors.logprob.data);
   arguments.entropy = static_cast<float*>(tensors.entropy.data);
   arguments.row_weight = static_cast<const float*>(tensors.row_weight.data);
+  arguments.row_scale = static_cast<const float*>(tensors.row_scale.data);
   arguments.divisor = static_cast<const float*>(tensors.divisor.data);
 }
 

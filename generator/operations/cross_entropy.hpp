@@ -181,13 +181,13 @@ struct CrossEntropyInput {
   bool of_backward = false;     ///< only of cross_entropy_backward
   bool of_mean = false;         ///< only with the reduction mean
   bool of_loss = false;         ///< only of losses without gradient and smoothing
-  bool of_shards = true;        ///< also where ranks share the classes
+  bool of_shards = false;       ///< the statistics of a shard are other ones with it
   std::string_view flag, help;  ///< of the command
 
   [[nodiscard]] constexpr bool is_possible(const Problem& problem) const noexcept {
-    return is_cross_entropy(problem.operation) && problem.operation != Operation::cross_entropy_shard &&
-           !(is_sharded(problem.operation) && !of_shards) && !(of_classes && problem.probabilities) &&
-           !(of_gradient && !problem.gradient) &&
+    return is_cross_entropy(problem.operation) &&
+           (problem.operation != Operation::cross_entropy_shard || of_shards) &&
+           !(of_classes && problem.probabilities) && !(of_gradient && !problem.gradient) &&
            !(of_backward && problem.operation != Operation::cross_entropy_backward) &&
            !(of_mean && problem.reduction != Reduction::mean) &&
            !(of_loss &&
@@ -199,7 +199,6 @@ struct CrossEntropyInput {
            : of_gradient ? "a gradient of cross entropy"
            : of_mean     ? "the reduction mean of cross entropy"
            : of_loss     ? "losses of class indices without gradient and smoothing"
-           : !of_shards  ? "cross entropy of one rank"
                          : "cross entropy";
   }
   [[nodiscard]] constexpr std::int64_t elements(const Problem& problem) const noexcept {
@@ -218,7 +217,7 @@ inline constexpr std::array<CrossEntropyInput, 7> cross_entropy_inputs{{
      .word = "row_scales",
      .tensor = "row_scale",
      .argument = offsetof(Arguments, row_scale),
-     .of_shards = false,
+     .of_shards = true,
      .flag = "--row-scales",
      .help = "Each row's logits are multiplied by a number of its own"},
     {.field = &Problem::divisor,

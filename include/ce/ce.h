@@ -716,9 +716,10 @@ typedef struct ce_cross_entropy_shard_tensors {
   const ce_tensor* target;      ///< [rows] class indices, i32 or i64; or probabilities, as the logits
   const ce_tensor* weight;      ///< optional: [classes], f32 or the logits' dtype
   const ce_tensor* statistics;  ///< [rows, words] f32; ce_cross_entropy_shard_words() says how many
+  const ce_tensor* row_scale;   ///< optional: [rows] f32; as in ce_cross_entropy_tensors
 } ce_cross_entropy_shard_tensors;
 #define CE_CROSS_ENTROPY_SHARD_TENSORS_INIT \
-  { sizeof(ce_cross_entropy_shard_tensors), NULL, NULL, NULL, NULL }
+  { sizeof(ce_cross_entropy_shard_tensors), NULL, NULL, NULL, NULL, NULL }
 
 /// 32-bit words that ce_cross_entropy_shard() leaves about each row.
 /// \param logits         their dtype
@@ -761,13 +762,14 @@ typedef struct ce_cross_entropy_merge_tensors {
   const ce_tensor* logprob;     ///< optional
   const ce_tensor* entropy;     ///< optional
   const ce_tensor* row_weight;  ///< optional
+  const ce_tensor* row_scale;   ///< that of the statistics
   const ce_tensor* divisor;     ///< optional
   const ce_tensor* merged;      ///< optional: [rows, words] f32; what ce_cross_entropy_shard_backward() reads
 } ce_cross_entropy_merge_tensors;
 #define CE_CROSS_ENTROPY_MERGE_TENSORS_INIT                                                             \
   {                                                                                                     \
     sizeof(ce_cross_entropy_merge_tensors), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, \
-        NULL, NULL, NULL                                                                                \
+        NULL, NULL, NULL, NULL                                                                          \
   }
 
 /// Loss and other results of rows from the statistics of all ranks.
@@ -797,6 +799,7 @@ typedef struct ce_cross_entropy_shard_backward_tensors {
   const ce_tensor* upstream;          ///< optional: [1] or [rows], f32 or the logits' dtype
   const ce_tensor* grad;              ///< as the logits; may be the logits themselves
   const ce_tensor* row_weight;        ///< optional
+  const ce_tensor* row_scale;         ///< that of the statistics
   const ce_tensor* divisor;           ///< optional
   const ce_tensor* entropy_upstream;  ///< optional, if the statistics are for the entropy
   const ce_tensor* lse_upstream;      ///< optional
@@ -804,7 +807,7 @@ typedef struct ce_cross_entropy_shard_backward_tensors {
 #define CE_CROSS_ENTROPY_SHARD_BACKWARD_TENSORS_INIT                                                       \
   {                                                                                                        \
     sizeof(ce_cross_entropy_shard_backward_tensors), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, \
-        NULL                                                                                               \
+        NULL, NULL                                                                                         \
   }
 
 /// The gradient of one rank's logits.

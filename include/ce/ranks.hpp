@@ -80,10 +80,11 @@ struct CE_API CrossEntropyShard {
   bool entropy = false;  ///< entropy, or its gradient
 
   struct Tensors {
-    ConstTensor logits;       ///< [rows, columns]: one class at least
-    ConstTensor target;       ///< [rows], indices among all classes; or probabilities, as the logits
-    ConstTensor weight = {};  ///< optional: [classes], of all of them
-    Tensor statistics;        ///< [rows, words()], f32
+    ConstTensor logits;          ///< [rows, columns]: one class at least
+    ConstTensor target;          ///< [rows], indices among all classes; or probabilities, as the logits
+    ConstTensor weight = {};     ///< optional: [classes], of all of them
+    Tensor statistics;           ///< [rows, words()], f32
+    ConstTensor row_scale = {};  ///< optional: [rows] f32; as CrossEntropy has it
   };
 
   /// 32-bit words about each row.
@@ -115,6 +116,7 @@ struct CE_API CrossEntropyMerge {
     Tensor logprob = {};          ///< optional
     Tensor entropy = {};          ///< optional, if the statistics are for it
     ConstTensor row_weight = {};  ///< optional
+    ConstTensor row_scale = {};   ///< that of the statistics
     ConstTensor divisor = {};     ///< optional
     Tensor merged = {};           ///< optional: [rows, words], f32; what CrossEntropyShardBackward reads
   };
@@ -143,7 +145,7 @@ struct CE_API CrossEntropyExchange {
   PeerView peers = {};
 
   /// Logits, gradient, which is required, and probabilities of this rank's columns; weights and targets among all classes.
-  /// No row_scale and no given_lse.
+  /// No given_lse.
   using Tensors = CrossEntropy::Tensors;
 
   friend bool operator==(const CrossEntropyExchange&, const CrossEntropyExchange&) = default;
@@ -215,6 +217,7 @@ struct CE_API CrossEntropyShardBackward {
     ConstTensor upstream = {};          ///< optional: [1] or [rows], f32 or the logits' dtype
     Tensor grad;                        ///< as the logits; may be the logits themselves
     ConstTensor row_weight = {};        ///< optional
+    ConstTensor row_scale = {};         ///< that of the statistics
     ConstTensor divisor = {};           ///< optional
     ConstTensor entropy_upstream = {};  ///< optional, if the statistics are for the entropy
     ConstTensor lse_upstream = {};      ///< optional

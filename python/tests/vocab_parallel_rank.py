@@ -37,6 +37,7 @@ def cases():
     yield {"z_loss": 1e-3}, {"dtype": torch.bfloat16, "divisor": True, "uneven": True}
     yield {"reduction": "none", "z_loss": 1e-3}, {"return_lse": True, "upstream": True}
     yield {}, {"inplace_backward": True, "dtype": torch.bfloat16}
+    yield {"reduction": "none", "label_smoothing": 0.1}, {"row_scale": True, "uneven": True, "return_lse": True}
 
 
 def check(device, options, given):
@@ -54,6 +55,8 @@ def check(device, options, given):
         options["weight"] = (torch.rand(CLASSES, generator=generator) + 0.5).to(device)
     if given.get("row_weight"):
         options["row_weight"] = torch.rand(ROWS, generator=generator).to(device)
+    if given.get("row_scale"):
+        options["logit_scale"] = (torch.rand(ROWS, generator=generator) + 0.25).to(device)
     if given.get("divisor"):
         options["divisor"] = 5.0
     if given.get("upstream"):
@@ -121,6 +124,7 @@ def check_refusals(device):
         ({"label_smoothing": 0.1 * rank}, "label_smoothing is 0.1 on rank 1; expected 0, as on rank 0"),
         ({"first_class": 0}, "first_class is 0 on rank"),
         ({"classes": 100}, "classes is 100; expected"),
+        ({"logit_scale": torch.ones(3, device=device)}, "logit_scale has sizes [3]; expected a number, or [4]"),
     ):
         try:
             ct.vocab_parallel_cross_entropy(logits, target, **other)
@@ -255,7 +259,9 @@ def check_exchange(device):
             raise AssertionError("ranks that cannot exchange did")
         run("automatic", own)
         return
-    for options in ({}, {"label_smoothing": 0.1, "z_loss": 1e-3}, {"reduction": "sum", "softcap": 30.0}, {}):
+    scales = torch.linspace(0.5, 2, ROWS, device=device)
+    for options in ({}, {"label_smoothing": 0.1, "z_loss": 1e-3}, {"reduction": "sum", "softcap": 30.0},
+                    {"logit_scale": scales}, {}):  # fmt: skip
         (loss, grad), (want, want_grad) = (run(plan, own, **options) for plan in ("exchange", "gather"))
         torch.testing.assert_close(loss, want, rtol=2e-5, atol=1e-5)
         torch.testing.assert_close(grad, want_grad, rtol=1.6e-2, atol=1e-6)

@@ -79,6 +79,7 @@ TEST_F(ExchangingRanks, HaveTheResultsOfOneWithAllClasses) {
        .row_weight = true,
        .entropy_upstream = true},
       {.operation = {.softcap = 5}, .dtype = bf16, .outputs = false, .entropy_upstream = true},
+      {.operation = {.reduction = Reduction::none, .softcap = 5}, .dtype = bf16, .row_scale = true},
   };
   for (std::size_t call = 0; call < calls.size(); ++call) {
     if (!is_drawn(seed_, call, 4)) continue;

@@ -84,7 +84,7 @@ struct Given {
   CrossEntropy operation;
   DType dtype = DType::f32;
   bool probabilities = false, weight = false, grad = true, rows_upstream = false, row_weight = false,
-       divisor = false, outputs = true, entropy_upstream = false, nothing_counts = false;
+       row_scale = false, divisor = false, outputs = true, entropy_upstream = false, nothing_counts = false;
 };
 
 class Ranks : public ContextTest {
@@ -118,8 +118,8 @@ class Ranks : public ContextTest {
     Matrix logits(context, given.dtype, rows, columns), grad(context, given.dtype, rows, columns),
         probabilities(context, given.dtype, rows, columns), target(context, DType::i64, rows, 1),
         weight(context, DType::f32, classes, 1), row_weight(context, DType::f32, rows, 1),
-        divisor(context, DType::f32, 1, 1), of_entropy(context, DType::f32, rows, 1),
-        of_lse(context, DType::f32, rows, 1);
+        row_scale(context, DType::f32, rows, 1), divisor(context, DType::f32, 1, 1),
+        of_entropy(context, DType::f32, rows, 1), of_lse(context, DType::f32, rows, 1);
     const bool none = given.operation.reduction == Reduction::none;
     const std::int64_t losses = none ? rows : 1;
     Matrix upstream(context, DType::f32, given.rows_upstream ? rows : 1, 1),
@@ -140,6 +140,7 @@ class Ranks : public ContextTest {
     for (double& w : weights) w = std::abs(w);
     weight.set(weights);
     row_weight.set({1, 0.5, 2, 0, 1.5, 1, 1, 3, 0.25});
+    row_scale.set({1, 0.5, 0.7, 2, 0, 1, 0.25, 3, 1});  // of which 0 is none: that row is NaN
     divisor.set({11});
     upstream.set(std::vector<double>(static_cast<std::size_t>(given.rows_upstream ? rows : 1), -1.5));
     of_entropy.set({1, -1, 0.5, 0, 2, 1, 1, 1, 1});
@@ -161,6 +162,7 @@ class Ranks : public ContextTest {
         .logprob = if_so(given.outputs && of_classes, logprob),
         .entropy = if_so(given.outputs, entropy),
         .row_weight = if_so(given.row_weight, row_weight),
+        .row_scale = if_so(given.row_scale, row_scale),
         .divisor = if_so(given.divisor, divisor),
         .entropy_upstream = if_so(given.entropy_upstream, of_entropy),
         .lse_upstream = if_so(given.entropy_upstream, of_lse)};

@@ -27,6 +27,10 @@ TEST_F(Ranks, HaveTheResultsOfOneWithAllClasses) {
        .entropy_upstream = true},
       {.operation = {.label_smoothing = 0.1f}, .weight = true, .grad = false, .outputs = false},
       {.operation = {.softcap = 5}, .dtype = bf16, .outputs = false, .entropy_upstream = true},
+      {.operation = {.reduction = Reduction::none, .label_smoothing = 0.1f, .logit_scale = 0.5f},
+       .row_scale = true,
+       .entropy_upstream = true},
+      {.operation = {.reduction = Reduction::none, .softcap = 5}, .dtype = bf16, .row_scale = true},
   };
   // Each compiles kernels of its own.
   for (std::size_t call = 0; call < calls.size(); ++call)

@@ -143,8 +143,9 @@ class CrossEntropyTrial {
       return expect_statistics(of_rows(first_class_, problem_.columns));
     std::vector<std::uint32_t> words;
     const auto add = [&](std::int64_t first, std::int64_t count) {
+      std::int64_t index = 0;
       for (const ShardStatistics& row : of_rows(first, count)) {
-        const std::vector<std::uint32_t> own = words_of(row, problem_, builder_.arguments());
+        const std::vector<std::uint32_t> own = words_of(row, problem_, unit_of_row(index++));
         words.insert(words.end(), own.begin(), own.end());
       }
     };
@@ -172,18 +173,25 @@ class CrossEntropyTrial {
   void expect_statistics(const std::vector<ShardStatistics>& rows) {
     builder_.add_statistics_result();
     std::vector<double> quantities;
-    std::vector<float> slack;
+    std::vector<float> slack, units;
     for (const ShardStatistics& row : rows) {
+      if (problem_.row_scales) units.push_back(unit_of_row(static_cast<std::int64_t>(units.size())));
       const std::vector<double> own = quantities_of(row, problem_);
       quantities.insert(quantities.end(), own.begin(), own.end());
       // Sums of products lose in proportion to their terms, which the largest logit bounds.
-      const double logit = std::isfinite(row.largest) ? std::abs(row.largest * inputs_.scale) : 0;
+      const double logit =
+          std::isfinite(row.largest) ? std::abs(row.largest) * std::max(1., inputs_.scale) : 0;
       const double size = 1 + row.weight * (1 + logit + (std::isfinite(row.lse) ? std::abs(row.lse) : 0));
       for (const double quantity : own)
         slack.push_back(static_cast<float>(
             std::isfinite(quantity) ? 4e-6 * std::max(size, std::abs(quantity)) + 8 * logit_error_ : 0));
     }
-    builder_.expect_statistics(std::move(quantities), std::move(slack), statistics_words(problem_));
+    builder_.expect_statistics(std::move(quantities), std::move(slack), statistics_words(problem_),
+                               std::move(units));
+  }
+  [[nodiscard]] float unit_of_row(std::int64_t row) const {
+    return unit_of(problem_, builder_.arguments(),
+                   scales_.empty() ? 1. : scales_[static_cast<std::size_t>(row)]);
   }
 
   static constexpr std::int64_t shard_width = 7;  ///< of all ranks' but the last

@@ -30,7 +30,9 @@ void read_row(const Trial& trial, const Expected& expected, const std::byte* sta
     return read_elements(expected.dtype, start, expected.row_offset(row), expected.layout.column, values);
   std::vector<std::uint32_t> words(values.size());
   std::memcpy(words.data(), start + 4 * expected.row_offset(row), 4 * words.size());
-  read_quantities(words, trial.problem, trial.arguments, values);
+  const float unit = expected.units.empty() ? unit_of(trial.problem, trial.arguments)
+                                            : expected.units[static_cast<std::size_t>(row)];
+  read_quantities(words, trial.problem, unit, values);
 }
 
 std::optional<std::string> wrong_value(const Trial& trial, const Expected& expected, const std::byte* start) {

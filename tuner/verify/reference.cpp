@@ -100,7 +100,7 @@ class CrossEntropy {
   void add_row(std::size_t row) {
     const std::span<const double> x = in_.logits.subspan(row * width_, width_);
     scale_ = in_.scale * (in_.row_scales.empty() ? 1. : in_.row_scales[row]);
-    if (!(scale_ >= 0x1p-60 && scale_ <= 0x1p60)) scale_ = not_a_number;
+    if (!is_scale(scale_)) scale_ = not_a_number;
     std::transform(x.begin(), x.end(), z_.begin(), [this](double logit) { return transformed(logit); });
     shift_ = saved_ ? in_.lse[row] : finite_or_zero(largest_of(z_));
     exponentials(z_, shift_, q_);

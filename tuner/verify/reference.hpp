@@ -22,6 +22,9 @@ void softmax_backward_row(std::span<const double> dy, std::span<const double> y,
 /// dx = dy - exp(y) (sum of dy), from the output of log_softmax and its gradient.
 void log_softmax_backward_row(std::span<const double> dy, std::span<const double> y, std::span<double> dx);
 
+/// Whether logits can be multiplied with it; a row without a scale is NaN.
+constexpr bool is_scale(double scale) { return scale >= 0x1p-60 && scale <= 0x1p60; }
+
 /// What cross entropy is computed from. Matrices are [rows, columns], dense.
 struct CrossEntropyInputs {
   std::int64_t columns = 0;

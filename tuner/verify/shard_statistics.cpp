@@ -23,10 +23,8 @@ struct Exponents {
   float unit, c;  ///< z = unit u; an exponent is c u, less the shift's
   bool to_base_two;
 
-  Exponents(const Problem& problem, const Arguments& arguments)
-      : unit(problem.softcap ? arguments.cap
-             : problem.scale ? arguments.scale
-                             : 1.f),
+  Exponents(const Problem& problem, float unit_of_row)
+      : unit(unit_of_row),
         c((is_narrow(problem) ? 1.4426950408889634f : 1.f) * unit),
         to_base_two(is_narrow(problem)) {}
   /// What is subtracted from z where u is at its maximum.
@@ -65,19 +63,27 @@ bool is_broken(double max, double log_sum) {
   return !(std::isfinite(max) || max == -infinity) || std::isnan(log_sum) || log_sum == infinity;
 }
 
+/// Where a row has none the words are those of 1: whoever merges them makes NaN of the row.
+double scale_of_row(double scale, double row_scale) {
+  const double product = scale * row_scale;
+  return is_scale(product) ? product : 1;
+}
+
 }  // namespace
 
 ShardStatistics shard_statistics(const CrossEntropyInputs& in, std::int64_t row, std::int64_t first,
                                  std::int64_t count) {
   const auto at = static_cast<std::size_t>(row * in.columns);
+  const double scale =
+      scale_of_row(in.scale, in.row_scales.empty() ? 1. : in.row_scales[static_cast<std::size_t>(row)]);
   const std::int64_t target = in.targets.empty() ? -1 : in.targets[static_cast<std::size_t>(row)];
   ShardStatistics of{.target = -infinity, .largest = -infinity, .argmax = two_to_31 - 1};
   of.max = of.lse = of.log_sum = -infinity;
   std::vector<double> left, parts, all;
   for (std::int64_t column = first; column < first + count; ++column) {
     const auto i = static_cast<std::size_t>(column);
-    const double x = in.logits[at + i], y = in.scale * x / in.cap;
-    const double z = in.cap > 0 ? in.cap * std::tanh(y) : in.scale * x;
+    const double x = in.logits[at + i], y = scale * x / in.cap;
+    const double z = in.cap > 0 ? in.cap * std::tanh(y) : scale * x;
     of.max = std::max(of.max, z);
     const double weight = in.weights.empty() ? 1. : in.weights[i],
                  part = in.probabilities.empty() ? weight
@@ -114,9 +120,14 @@ ShardStatistics shard_statistics(const CrossEntropyInputs& in, std::int64_t row,
   return of;
 }
 
-std::vector<std::uint32_t> words_of(const ShardStatistics& row, const Problem& problem,
-                                    const Arguments& arguments) {
-  const Exponents exponents(problem, arguments);
+float unit_of(const Problem& problem, const Arguments& arguments, double row_scale) {
+  if (problem.softcap) return arguments.cap;
+  return static_cast<float>(
+      scale_of_row(problem.scale ? static_cast<double>(arguments.scale) : 1., row_scale));
+}
+
+std::vector<std::uint32_t> words_of(const ShardStatistics& row, const Problem& problem, float unit) {
+  const Exponents exponents(problem, unit);
   const float max = static_cast<float>(row.max / static_cast<double>(exponents.unit));
   const double shift = exponents.shift(max), maximum = row.max == -infinity ? 0 : row.max;
   const double log_sum = row.log_sum + (maximum - shift), sum = std::exp(log_sum);
@@ -161,9 +172,9 @@ std::vector<double> quantities_of(const ShardStatistics& row, const Problem& pro
   return quantities;
 }
 
-void read_quantities(std::span<const std::uint32_t> words, const Problem& problem, const Arguments& arguments,
+void read_quantities(std::span<const std::uint32_t> words, const Problem& problem, float unit,
                      std::span<double> quantities) {
-  const Exponents exponents(problem, arguments);
+  const Exponents exponents(problem, unit);
   std::size_t next = 0;
   const auto get = [&] { return static_cast<double>(std::bit_cast<float>(words[next++])); };
   double shift = 0, sum = 0, dot = 0;

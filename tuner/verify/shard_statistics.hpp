@@ -30,15 +30,18 @@ struct ShardStatistics {
 [[nodiscard]] ShardStatistics shard_statistics(const CrossEntropyInputs& inputs, std::int64_t row,
                                                std::int64_t first, std::int64_t count);
 
-/// The words of the row as a kernel could leave them. A quantity takes the same places in the words of every row.
+/// What the logits of the row in the words are multiplied by: the cap, or the row's scale.
 /// \param arguments  the amounts of the options
+[[nodiscard]] float unit_of(const Problem& problem, const Arguments& arguments, double row_scale = 1);
+
+/// The words of the row as a kernel could leave them. A quantity takes the same places in the words of every row.
 [[nodiscard]] std::vector<std::uint32_t> words_of(const ShardStatistics& row, const Problem& problem,
-                                                  const Arguments& arguments);
+                                                  float unit);
 
 /// The quantities in the places of their words; 0 in a second word. What is not finite is NaN, but for -infinity.
 [[nodiscard]] std::vector<double> quantities_of(const ShardStatistics& row, const Problem& problem);
 /// The same from words that a kernel left.
-void read_quantities(std::span<const std::uint32_t> words, const Problem& problem, const Arguments& arguments,
+void read_quantities(std::span<const std::uint32_t> words, const Problem& problem, float unit,
                      std::span<double> quantities);
 
 }  // namespace ce::generator

@@ -39,6 +39,7 @@ struct Expected {
   double relative = 0, absolute = 0;
   std::vector<float> slack;  ///< [rows, columns], or empty for none
   bool statistics = false;   ///< rows are words of a shard, `values` what read_quantities() makes of them
+  std::vector<float> units;  ///< [rows], of statistics of rows with scales of their own
   // Right is what has |got - want| <= absolute + relative |want| + slack.
 
   /// Elements from the first to the start of a row.

@@ -165,7 +165,7 @@ void TrialBuilder::expect_result(std::vector<double> values, double relative, do
 }
 
 void TrialBuilder::expect_statistics(std::vector<double> quantities, std::vector<float> slack,
-                                     std::int64_t words) {
+                                     std::int64_t words, std::vector<float> units) {
   const auto rows = static_cast<std::int64_t>(quantities.size()) / words;
   trial_.expected.push_back({.tensor = result_,
                              .dtype = DType::f32,
@@ -174,7 +174,8 @@ void TrialBuilder::expect_statistics(std::vector<double> quantities, std::vector
                              .layout = {.row = words, .batch = 0, .column = 1},
                              .values = std::move(quantities),
                              .slack = std::move(slack),
-                             .statistics = true});
+                             .statistics = true,
+                             .units = std::move(units)});
 }
 
 void TrialBuilder::set_shard(std::int64_t first_class, std::int64_t classes, std::int64_t ranks) {

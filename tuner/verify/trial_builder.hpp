@@ -65,7 +65,8 @@ class TrialBuilder {
   void expect_status(const TargetStatus& status);
 
   /// Of the last result added: of rows in so many words.
-  void expect_statistics(std::vector<double> quantities, std::vector<float> slack, std::int64_t words);
+  void expect_statistics(std::vector<double> quantities, std::vector<float> slack, std::int64_t words,
+                         std::vector<float> units);
   /// The place of the problem's columns among the classes of all shards.
   void set_shard(std::int64_t first_class, std::int64_t classes, std::int64_t ranks);
   /// [ranks, rows, statistics_words()], which the kernel reads.

@@ -93,6 +93,7 @@ def merged(
     target: Tensor,
     weight: Tensor | None,
     row_weight: Tensor | None,
+    row_scale: Tensor | None,
     divisor: Tensor | None,
     numbers: tuple[Any, ...],
     f32_loss: bool,
@@ -105,7 +106,7 @@ def merged(
         own = _neutral(logits, target, numbers, wanted)
     else:
         flags = (wanted.lse, wanted.argmax or wanted.hit, wanted.entropy)
-        own = _operators.cross_entropy_shard(logits, target, weight, None, None, None, *numbers, *place, *flags)
+        own = _operators.cross_entropy_shard(logits, target, weight, None, row_scale, None, *numbers, *place, *flags)
     everything = _gathered(own, group)
     # The logits say the dtype, and how many rows there are.
     like = logits if logits.shape[1] > 0 else logits.new_empty(logits.shape[0], 1)
@@ -117,7 +118,7 @@ def merged(
         weight,
         everything,
         row_weight,
-        None,
+        row_scale,
         divisor,
         *numbers,
         f32_loss,
@@ -138,6 +139,7 @@ class VocabParallelCrossEntropy(torch.autograd.Function):
         weight: Tensor | None,
         upstream: Tensor | None,
         row_weight: Tensor | None,
+        row_scale: Tensor | None,
         divisor: Tensor | None,
         numbers: tuple[Any, ...],
         f32_loss: bool,
@@ -148,10 +150,10 @@ class VocabParallelCrossEntropy(torch.autograd.Function):
         valid = logits[:, : group.valid(logits.shape[1])]
         shard_target = target[:, : valid.shape[1]] if target.is_floating_point() else target
         loss, z_loss, lse, argmax, hit, logprob, entropy, statistics = merged(
-            valid, shard_target, weight, row_weight, divisor, numbers, f32_loss, wanted, group
+            valid, shard_target, weight, row_weight, row_scale, divisor, numbers, f32_loss, wanted, group
         )
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(logits, target, weight, upstream, row_weight, divisor, statistics)
+        ctx.save_for_backward(logits, target, weight, upstream, row_weight, row_scale, divisor, statistics)
         ctx.numbers, ctx.group, ctx.in_place, ctx.wanted = numbers, group, in_place, wanted
         constant = [z_loss, argmax, hit, logprob]
         if not wanted.lse:
@@ -167,17 +169,17 @@ class VocabParallelCrossEntropy(torch.autograd.Function):
         # Compiled code has zeros in place of None.
         of_lse = of_lse if ctx.wanted.lse else None
         of_entropy = of_entropy if ctx.wanted.entropy else None
-        none = (None,) * 10
+        none = (None,) * 11
         if of_loss is None and of_lse is None and of_entropy is None:
             return None, *none
-        logits, target, weight, upstream, row_weight, divisor, statistics = ctx.saved_tensors
+        logits, target, weight, upstream, row_weight, row_scale, divisor, statistics = ctx.saved_tensors
         factor = logits.new_zeros((), dtype=torch.float32) if of_loss is None else of_loss
         if upstream is not None:
             factor = factor * upstream
         group, columns = ctx.group, logits.shape[1]
         valid = group.valid(columns)
         own_target = target[:, :valid] if target.is_floating_point() else target
-        rest = (weight, statistics, factor.contiguous(), of_entropy, of_lse, row_weight, None, divisor)
+        rest = (weight, statistics, factor.contiguous(), of_entropy, of_lse, row_weight, row_scale, divisor)
         arguments = (own_target, *rest, *ctx.numbers, group.first_class, group.classes)
         if ctx.in_place or valid < columns:
             grad = logits if ctx.in_place else logits.clone()
@@ -197,6 +199,7 @@ def _exchange_arguments(
     weight: Tensor | None,
     upstream: Tensor | None,
     row_weight: Tensor | None,
+    row_scale: Tensor | None,
     divisor: Tensor | None,
     numbers: tuple[Any, ...],
     f32_loss: bool,
@@ -205,7 +208,7 @@ def _exchange_arguments(
 ) -> tuple[Any, ...]:
     valid = group.valid(logits.shape[1])
     own_target = target[:, :valid] if target.is_floating_point() else target
-    of_rows = (row_weight, None, divisor)
+    of_rows = (row_weight, row_scale, divisor)
     matrices = (logits[:, :valid], own_target, weight, upstream, grad[:, :valid])
     return *matrices, *of_rows, *numbers, f32_loss, group.first_class, group.classes, peers, *wanted
 
@@ -217,11 +220,11 @@ def _aligned(matrix: Tensor) -> Tensor:
 
 def can_exchange(logits: Tensor, *rest: Any) -> bool:
     """Whether this rank has a kernel that tells others of its rows; as the arguments of the function below."""
-    group: Group = rest[8]
+    group: Group = rest[9]
     if group.valid(logits.shape[1]) == 0:
         return False
     logits = _aligned(logits.detach())
-    arguments = _exchange_arguments(logits, logits, 0, *rest[:9])
+    arguments = _exchange_arguments(logits, logits, 0, *rest[:10])
     return bool(_operators.cross_entropy_exchange_is_possible(*arguments))
 
 
@@ -236,6 +239,7 @@ class ExchangedCrossEntropy(torch.autograd.Function):
         weight: Tensor | None,
         upstream: Tensor | None,
         row_weight: Tensor | None,
+        row_scale: Tensor | None,
         divisor: Tensor | None,
         numbers: tuple[Any, ...],
         f32_loss: bool,
@@ -250,7 +254,7 @@ class ExchangedCrossEntropy(torch.autograd.Function):
             grad = logits if in_place else torch.empty_like(logits)
             if upstream is not None:
                 upstream = upstream.to(torch.float32 if f32_loss else logits.dtype)
-            rest = (target, weight, upstream, row_weight, divisor, numbers, f32_loss, wanted, group)
+            rest = (target, weight, upstream, row_weight, row_scale, divisor, numbers, f32_loss, wanted, group)
             peers.begin(logits)
             loss, *others = _operators.cross_entropy_exchange(*_exchange_arguments(logits, grad, peers.handle, *rest))
             peers.end(logits)
@@ -270,7 +274,7 @@ class ExchangedCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, of_loss: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
-        none = (None,) * 11
+        none = (None,) * 12
         if of_loss is None:
             return None, *none
         (grad,) = ctx.saved_tensors

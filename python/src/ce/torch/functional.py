@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -262,7 +263,9 @@ def cross_entropy(
         raise RuntimeError("ce.torch.cross_entropy: the derivative for 'row_weight' is not implemented")
     row_scale = None
     if isinstance(logit_scale, Tensor):
-        row_scale, logit_scale = _scale_of_rows(logit_scale, input), 1.0
+        dim = _reference.class_dim(input)
+        rows = [*input.shape[:dim], *input.shape[dim + 1 :]]
+        row_scale, logit_scale = scale_of_rows(logit_scale, rows, "ce.torch.cross_entropy"), 1.0
     if given_lse is not None:
         wrong = return_lse or return_argmax or return_hit or inplace_backward or label_smoothing != 0.0
         if wrong or target.is_floating_point():
@@ -391,17 +394,24 @@ def _check_sizes(name: str, rows: Tensor, input: Tensor) -> None:
         )
 
 
-def _scale_of_rows(scale: Tensor, input: Tensor) -> Tensor:
-    """As the operators take it."""
-    dim = _reference.class_dim(input)
-    expected = [*input.shape[:dim], *input.shape[dim + 1 :]]
-    if list(scale.shape) != expected:
+def scale_of_rows(scale: Tensor, rows: Sequence[int], name: str) -> Tensor:
+    """As the operators take it.
+
+    Args:
+        scale: one for each row.
+        rows: the sizes that it must have.
+        name: of the function, for errors.
+
+    Raises:
+        ValueError: other sizes.
+        RuntimeError: it requires a gradient.
+    """
+    if list(scale.shape) != list(rows):
         raise ValueError(
-            f"ce.torch.cross_entropy: logit_scale has sizes {list(scale.shape)}; "
-            f"expected a number, or {expected}, one for each row"
+            f"{name}: logit_scale has sizes {list(scale.shape)}; expected a number, or {list(rows)}, one for each row"
         )
     if scale.requires_grad and torch.is_grad_enabled():
-        raise RuntimeError("ce.torch.cross_entropy: the derivative for 'logit_scale' is not implemented")
+        raise RuntimeError(f"{name}: the derivative for 'logit_scale' is not implemented")
     return scale
 
 

@@ -55,7 +55,7 @@ def vocab_parallel_cross_entropy(
     label_smoothing: float = 0.0,
     z_loss: float = 0.0,
     softcap: float | None = None,
-    logit_scale: float = 1.0,
+    logit_scale: float | Tensor = 1.0,
     token_scaling: float = 0.0,
     row_weight: Tensor | None = None,
     divisor: Tensor | float | None = None,
@@ -132,6 +132,9 @@ def vocab_parallel_cross_entropy(
     f32_loss = loss_dtype is torch.float32 or (loss_dtype is None and (autocast or logits.dtype is torch.float32))
     if divisor is not None:
         divisor = functional._divisor_of(divisor, reduction, logits)
+    row_scale = None
+    if isinstance(logit_scale, Tensor):
+        row_scale, logit_scale = functional.scale_of_rows(logit_scale, logits.shape[:-1], _NAME), 1.0
     numbers = (ignore_index, code, label_smoothing, z_loss, softcap or 0.0, logit_scale, token_scaling)
     wanted = _vocab_parallel.Wanted(
         return_z_loss and z_loss != 0.0, return_lse, return_argmax, return_hit, return_logprob, return_entropy
@@ -140,7 +143,7 @@ def vocab_parallel_cross_entropy(
     rows = logits.shape[:-1]
     flat = logits.reshape(-1, columns)
     flat_target = (target.to(logits.dtype).reshape(-1, columns) if probabilities else target.reshape(-1)).contiguous()
-    flat_rows = [None if rows_of is None else rows_of.reshape(-1) for rows_of in (upstream, row_weight)]
+    flat_rows = [None if rows_of is None else rows_of.reshape(-1) for rows_of in (upstream, row_weight, row_scale)]
     if upstream is not None and upstream.numel() == 1:
         flat_rows[0] = upstream.reshape(())
     arguments = (flat, flat_target, weight, *flat_rows, divisor, numbers, f32_loss, wanted, place, inplace_backward)
@@ -199,7 +202,7 @@ def _local(logits: Tensor, target: Tensor, group: Any) -> tuple[Tensor, Tensor, 
 
 def _peers(arguments: tuple[Any, ...], rank: int, plan: str) -> _rank_exchange.Peers | None:
     """Where the ranks exchange, the memory through which they do; the same on every rank."""
-    flat, target, _, _, _, _, numbers, _, wanted, place, _ = arguments
+    flat, target, _, _, _, _, _, numbers, _, wanted, place, _ = arguments
     one_pass = flat.requires_grad and torch.is_grad_enabled() and numbers[1] in _autograd.MEAN_OR_SUM
     one_pass = one_pass and not (wanted.lse or wanted.entropy) and flat.shape[0] > 0
     code = (_PLANS.index(plan), int(one_pass))

@@ -8,6 +8,7 @@ rank and depends on how many there are; whoever must match such runs asks for it
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from functools import partial
 from types import TracebackType
 from typing import Any
@@ -92,7 +93,7 @@ def fused_vocab_parallel_cross_entropy(vocab_parallel_logits: Tensor, target: Te
     return vocab_parallel_cross_entropy(vocab_parallel_logits, target, 0.0, tp_group)
 
 
-_PLACES = {
+_PLACES: dict[str, tuple[str, Callable[..., Tensor]]] = {
     "vocab_parallel_cross_entropy": ("megatron.core.tensor_parallel.cross_entropy", vocab_parallel_cross_entropy),
     "fused_vocab_parallel_cross_entropy": (
         "megatron.core.fusions.fused_cross_entropy",

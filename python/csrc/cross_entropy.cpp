@@ -1,0 +1,218 @@
+// Cross entropy of one rank, and its backward.
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ce/ce.h"
+#include "python/csrc/call.hpp"
+#include "python/csrc/contexts.hpp"
+#include "python/csrc/cross_entropy_call.hpp"
+#include "python/csrc/operators.hpp"
+#include "python/csrc/tensor.hpp"
+
+namespace ce_torch {
+namespace {
+
+/// Runs the forward operation.
+Outputs forward(Arguments& arguments, Gradient gradient, Rest rest) {
+  Call call(arguments);
+  std::optional<Vector> upstream;
+  if (gradient != Gradient::none) upstream.emplace(arguments);
+  call.read_options(arguments);
+  const bool f32_loss = arguments.flag();
+  const Wanted wanted = rest == Rest::is_said ? Wanted::read_with_lse(arguments) : Wanted{};
+  call.prepare();
+
+  const Tensor& like = call.logits_given;
+  const std::int32_t loss_type = f32_loss ? aoti_torch_dtype_float32() : like.dtype();
+  Outputs outputs{.loss = call.empty_loss(loss_type)};
+  ce_cross_entropy_tensors tensors = CE_CROSS_ENTROPY_TENSORS_INIT;
+  std::optional<Input> logits;
+  ce_tensor logits_rows{}, grad_rows{};
+  if (gradient == Gradient::in_place) {
+    logits_rows = written_rows(like, call.class_dim, Call::name, "logits");
+    tensors.grad = &logits_rows;
+  } else {
+    logits.emplace(like.share(), call.class_dim, Call::name, "logits");
+    logits_rows = logits->rows;
+  }
+  if (gradient == Gradient::fresh) {
+    outputs.grad = Tensor::empty_like(like);
+    grad_rows = written_rows(*outputs.grad, call.class_dim, Call::name, "grad");
+    tensors.grad = &grad_rows;
+  }
+  const ce_tensor loss = vector_of(outputs.loss);
+  tensors.logits = &logits_rows;
+  tensors.loss = &loss;
+  call.bind_shared(tensors);
+  if (upstream) tensors.upstream = upstream->bind(like, "upstream");
+
+  Views views{};
+  give_wanted(call, wanted, loss_type, tensors, views, outputs);
+  require(ce_cross_entropy(context_of(like.device()), &call.options, &tensors, stream_of(like), nullptr));
+  return outputs;
+}
+
+/// ... -> (Tensor loss, and the rest)
+template <Absent absent>
+void cross_entropy(StableIValue* stack, std::uint64_t, std::uint64_t) {
+  Arguments arguments(stack);
+  Outputs made = forward(arguments, Gradient::none, Rest::is_said);
+  give_back_all<absent>(stack, made);
+}
+
+/// ... -> Tensor loss
+void cross_entropy_loss(StableIValue* stack, std::uint64_t, std::uint64_t) {
+  Arguments arguments(stack);
+  Outputs made = forward(arguments, Gradient::none, Rest::is_left_out);
+  give_back(stack, made.loss);
+}
+
+/// ... -> (Tensor loss, Tensor grad)
+void cross_entropy_loss_and_grad(StableIValue* stack, std::uint64_t, std::uint64_t) {
+  Arguments arguments(stack);
+  Outputs made = forward(arguments, Gradient::fresh, Rest::is_left_out);
+  give_back(stack, made.loss, *made.grad);
+}
+
+/// ... -> (Tensor loss, Tensor grad, and the rest)
+template <Absent absent>
+void cross_entropy_with_grad(StableIValue* stack, std::uint64_t, std::uint64_t) {
+  Arguments arguments(stack);
+  Outputs made = forward(arguments, Gradient::fresh, Rest::is_said);
+  give_back_all<absent>(stack, made);
+}
+
+/// ... -> (Tensor loss, and the rest), the gradient over the logits
+template <Absent absent>
+void cross_entropy_with_grad_in_place(StableIValue* stack, std::uint64_t, std::uint64_t) {
+  Arguments arguments(stack);
+  Outputs made = forward(arguments, Gradient::in_place, Rest::is_said);
+  give_back_all<absent>(stack, made);
+}
+
+/// ... -> (Tensor loss, Tensor z_loss, Tensor logprob), from logsumexps
+void cross_entropy_from_lse(StableIValue* stack, std::uint64_t, std::uint64_t) {
+  Arguments arguments(stack);
+  Call call(arguments);
+  const Tensor lse = arguments.tensor().contiguous();
+  call.read_options(arguments);
+  const bool f32_loss = arguments.flag(), wants_z_loss = arguments.flag();
+  call.prepare();
+
+  const Tensor& like = call.logits_given;
+  const std::int32_t loss_type = f32_loss ? aoti_torch_dtype_float32() : like.dtype();
+  const Input logits(like.share(), call.class_dim, Call::name, "logits");
+  Tensor loss = call.empty_loss(loss_type), logprob = call.empty_rows(aoti_torch_dtype_float32());
+  Tensor z_loss = wants_z_loss ? call.empty_loss(loss_type) : Tensor::empty(0, loss_type, like);
+  const ce_tensor loss_view = vector_of(loss), z_loss_view = vector_of(z_loss),
+                  logprob_rows = vector_of(logprob), lse_rows = vector_of(lse);
+  ce_cross_entropy_tensors tensors = CE_CROSS_ENTROPY_TENSORS_INIT;
+  tensors.logits = &logits.rows;
+  tensors.loss = &loss_view;
+  tensors.logprob = &logprob_rows;
+  tensors.given_lse = &lse_rows;
+  if (wants_z_loss) tensors.z_loss_out = &z_loss_view;
+  call.bind_shared(tensors);
+  require(ce_cross_entropy(context_of(like.device()), &call.options, &tensors, stream_of(like), nullptr));
+  give_back(stack, loss, z_loss, logprob);
+}
+
+/// \returns the gradient, which is the logits themselves in place
+Tensor backward(Arguments& arguments, Gradient gradient) {
+  Call call(arguments);
+  const Tensor lse = arguments.tensor().contiguous();
+  Vector upstream(arguments), logprob(arguments), entropy(arguments), entropy_upstream(arguments),
+      lse_upstream(arguments);
+  call.read_options(arguments);
+  call.prepare();
+
+  const Tensor& like = call.logits_given;
+  Tensor grad = gradient == Gradient::in_place ? like.share() : Tensor::empty_like(like);
+  const ce_tensor grad_rows = written_rows(grad, call.class_dim, Call::name, "grad");
+  std::optional<Input> logits;
+  ce_cross_entropy_backward_tensors tensors = CE_CROSS_ENTROPY_BACKWARD_TENSORS_INIT;
+  if (gradient == Gradient::in_place) {
+    tensors.logits = &grad_rows;
+  } else {
+    logits.emplace(like.share(), call.class_dim, Call::name, "logits");
+    tensors.logits = &logits->rows;
+  }
+  const ce_tensor lse_rows = vector_of(lse);
+  call.bind_shared(tensors);
+  tensors.lse = &lse_rows;
+  tensors.upstream = upstream.bind(like, "upstream");
+  tensors.logprob = call.bind_rows(logprob, "logprob");
+  tensors.entropy = call.bind_rows(entropy, "entropy");
+  tensors.entropy_upstream = call.bind_rows(entropy_upstream, "entropy_upstream");
+  tensors.lse_upstream = call.bind_rows(lse_upstream, "lse_upstream");
+  tensors.grad = &grad_rows;
+  const ce_cross_entropy_backward_options options = ce_cross_entropy_backward_of(&call.options);
+  require(ce_cross_entropy_backward(context_of(like.device()), &options, &tensors, stream_of(like), nullptr));
+  return grad;
+}
+
+/// ... -> Tensor grad
+void cross_entropy_backward(StableIValue* stack, std::uint64_t, std::uint64_t) {
+  Arguments arguments(stack);
+  Tensor grad = backward(arguments, Gradient::fresh);
+  give_back(stack, grad);
+}
+
+/// ... -> (), the gradient over the logits
+void cross_entropy_backward_in_place(StableIValue* stack, std::uint64_t, std::uint64_t) {
+  Arguments arguments(stack);
+  static_cast<void>(backward(arguments, Gradient::in_place));
+}
+
+/// (Tensor(a!) grad, Tensor upstream) -> ()
+void scale_gradient(StableIValue* stack, std::uint64_t, std::uint64_t) {
+  constexpr const char* name = "scale_gradient_";
+  Arguments arguments(stack);
+  const Tensor grad = arguments.tensor(), upstream = arguments.tensor();
+  require_same_device(upstream, "upstream", grad);
+  if (!grad.is_dense())
+    refuse(Refusal::value_error, std::string() + name + ": grad has gaps; expected a dense tensor");
+  if (grad.elements() == 0) return;
+  const ce_tensor elements = vector_of(grad), factor = vector_of(upstream);
+  require(ce_scale_gradient(context_of(grad.device()), &elements, &factor, stream_of(grad)));
+}
+
+}  // namespace
+
+std::vector<Operator> cross_entropy_operators() {
+  const auto& [read, upstream, options, f32_loss, results] = Schema{};
+  const std::string wanted =
+      f32_loss +
+      ", bool return_z_loss, bool return_argmax, bool return_hit, bool return_logprob, bool return_entropy";
+  const std::string written = "Tensor(a!) logits, Tensor target, Tensor? weight", rest = results + ")";
+  const std::string backward =
+      " logits, Tensor target, Tensor? weight, Tensor lse" + upstream +
+      ", Tensor? logprob, Tensor? entropy, Tensor? entropy_upstream, Tensor? lse_upstream" + options;
+
+  std::vector<Operator> all;
+  const auto add = [&all](const char* name, const std::string& arguments, const std::string& returns,
+                          Boxed boxed, Boxed twin) {
+    all.push_back({name, arguments, returns, boxed, twin});
+  };
+  add("cross_entropy", read + wanted, "(Tensor loss, " + rest, cross_entropy<Absent::empty>,
+      cross_entropy<Absent::undefined>);
+  add("cross_entropy_loss", read + f32_loss, "Tensor", cross_entropy_loss, cross_entropy_loss);
+  add("cross_entropy_loss_and_grad", read + upstream + f32_loss, "(Tensor loss, Tensor grad)",
+      cross_entropy_loss_and_grad, cross_entropy_loss_and_grad);
+  add("cross_entropy_with_grad", read + upstream + wanted, "(Tensor loss, Tensor grad, " + rest,
+      cross_entropy_with_grad<Absent::empty>, cross_entropy_with_grad<Absent::undefined>);
+  add("cross_entropy_with_grad_", written + upstream + wanted, "(Tensor loss, " + rest,
+      cross_entropy_with_grad_in_place<Absent::empty>, cross_entropy_with_grad_in_place<Absent::undefined>);
+  add("cross_entropy_from_lse", read + ", Tensor lse" + f32_loss + ", bool return_z_loss",
+      "(Tensor loss, Tensor z_loss, Tensor logprob)", cross_entropy_from_lse, cross_entropy_from_lse);
+  add("cross_entropy_backward", "Tensor" + backward, "Tensor", cross_entropy_backward,
+      cross_entropy_backward);
+  add("cross_entropy_backward_", "Tensor(a!)" + backward, "()", cross_entropy_backward_in_place,
+      cross_entropy_backward_in_place);
+  add("scale_gradient_", "Tensor(a!) grad, Tensor upstream", "()", scale_gradient, scale_gradient);
+  return all;
+}
+
+}  // namespace ce_torch

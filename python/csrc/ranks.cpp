@@ -1,0 +1,244 @@
+// Cross entropy of classes that ranks share.
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ce/ce.h"
+#include "python/csrc/call.hpp"
+#include "python/csrc/contexts.hpp"
+#include "python/csrc/cross_entropy_call.hpp"
+#include "python/csrc/operators.hpp"
+#include "python/csrc/tensor.hpp"
+
+namespace ce_torch {
+namespace {
+
+/// [rows, words] or [ranks x rows, words], as rows of words.
+ce_tensor words_of(const Tensor& tensor) {
+  const auto sizes = tensor.sizes();
+  if (sizes.size() != 2)
+    refuse(Refusal::value_error,
+           "cross_entropy: statistics has sizes " + text_of(sizes) + "; expected [rows, words]");
+  return ce_matrix(tensor.data(), CE_DTYPE_F32, sizes[0], sizes[1]);
+}
+
+bool has_probabilities(const Call& call) {
+  const ce_dtype type = call.target_rows.dtype;
+  return type != CE_DTYPE_I64 && type != CE_DTYPE_I32;
+}
+
+Tensor empty_words(std::int64_t rows, std::int64_t words, const Tensor& like) {
+  const std::array<std::int64_t, 2> sizes{rows, words}, strides{words, 1};
+  return Tensor::empty(sizes, strides, aoti_torch_dtype_float32(), like);
+}
+
+/// ... -> Tensor statistics
+void cross_entropy_shard(StableIValue* stack, std::uint64_t, std::uint64_t) {
+  Arguments arguments(stack);
+  Call call(arguments);
+  call.read_options(arguments);
+  ce_cross_entropy_shard_options options = CE_CROSS_ENTROPY_SHARD_OPTIONS_INIT;
+  options.options = &call.options;
+  options.first_class = arguments.integer();
+  options.classes = arguments.integer();
+  options.lse = arguments.flag() ? 1 : 0;
+  options.argmax = arguments.flag() ? 1 : 0;
+  options.entropy = arguments.flag() ? 1 : 0;
+  call.prepare();
+  const Tensor& like = call.logits_given;
+  std::int64_t words = 0;
+  require(ce_cross_entropy_shard_words(&options, like.ce_type(), has_probabilities(call) ? 1 : 0, &words));
+  Tensor statistics = empty_words(call.rows(), words, like);
+  const Input logits(like.share(), call.class_dim, Call::name, "logits");
+  const ce_tensor rows = words_of(statistics);
+  ce_cross_entropy_shard_tensors tensors = CE_CROSS_ENTROPY_SHARD_TENSORS_INIT;
+  tensors.logits = &logits.rows;
+  tensors.target = &call.target_rows;
+  tensors.weight = call.weight.bind(like, "weight");
+  tensors.row_scale = call.bind_rows(*call.row_scale, "row_scale");
+  tensors.statistics = &rows;
+  require(ce_cross_entropy_shard(context_of(like.device()), &options, &tensors, stream_of(like), nullptr));
+  give_back(stack, statistics);
+}
+
+/// ... -> (Tensor loss, Tensor z_loss, Tensor lse, Tensor argmax, Tensor hit, Tensor logprob, Tensor entropy,
+///         Tensor merged)
+template <Absent absent>
+void cross_entropy_merge(StableIValue* stack, std::uint64_t, std::uint64_t) {
+  Arguments arguments(stack);
+  Call call(arguments);
+  const Tensor statistics = arguments.tensor().contiguous();
+  call.read_options(arguments);
+  const bool f32_loss = arguments.flag();
+  ce_cross_entropy_merge_options options = CE_CROSS_ENTROPY_MERGE_OPTIONS_INIT;
+  options.options = &call.options;
+  options.classes = arguments.integer();
+  options.ranks = static_cast<std::int32_t>(arguments.integer());
+  const Wanted wanted = Wanted::read(arguments);
+  call.prepare();
+  const Tensor& like = call.logits_given;
+  options.logits = like.ce_type();
+  options.probabilities = has_probabilities(call) ? 1 : 0;
+  require_same_device(statistics, "statistics", like);
+  const ce_tensor all = words_of(statistics);
+  Tensor merged = empty_words(call.rows(), all.columns, like);
+  const ce_tensor merged_rows = words_of(merged);
+  const std::int32_t loss_type = f32_loss ? aoti_torch_dtype_float32() : like.dtype();
+  Outputs outputs{.loss = call.empty_loss(loss_type)};
+  const ce_tensor loss = vector_of(outputs.loss);
+  ce_cross_entropy_merge_tensors tensors = CE_CROSS_ENTROPY_MERGE_TENSORS_INIT;
+  tensors.statistics = &all;
+  tensors.merged = &merged_rows;
+  tensors.target = options.probabilities != 0 ? nullptr : &call.target_rows;
+  tensors.weight = call.weight.bind(like, "weight");
+  tensors.row_weight = call.bind_rows(*call.row_weight, "row_weight");
+  tensors.row_scale = call.bind_rows(*call.row_scale, "row_scale");
+  tensors.divisor = call.divisor->bind(like, "divisor");
+  tensors.loss = &loss;
+  Views views{};
+  give_wanted(call, wanted, loss_type, tensors, views, outputs);
+  require(ce_cross_entropy_merge(context_of(like.device()), &options, &tensors, stream_of(like), nullptr));
+  constexpr std::size_t before = 7;
+  give_back_all<absent>(stack, outputs);
+  give_back(stack + before, merged);
+}
+
+/// ... -> Tensor grad
+template <Gradient gradient>
+void cross_entropy_shard_backward(StableIValue* stack, std::uint64_t, std::uint64_t) {
+  Arguments arguments(stack);
+  Call call(arguments);
+  const Tensor statistics = arguments.tensor().contiguous();
+  Vector upstream(arguments), entropy_upstream(arguments), lse_upstream(arguments);
+  call.read_options(arguments);
+  ce_cross_entropy_shard_backward_options options = CE_CROSS_ENTROPY_SHARD_BACKWARD_OPTIONS_INIT;
+  options.options = &call.options;
+  options.first_class = arguments.integer();
+  options.classes = arguments.integer();
+  call.prepare();
+  const Tensor& like = call.logits_given;
+  Tensor grad = gradient == Gradient::in_place ? like.share() : Tensor::empty_like(like);
+  const ce_tensor grad_rows = written_rows(grad, call.class_dim, Call::name, "grad");
+  std::optional<Input> logits;
+  ce_cross_entropy_shard_backward_tensors tensors = CE_CROSS_ENTROPY_SHARD_BACKWARD_TENSORS_INIT;
+  if (gradient == Gradient::in_place) {
+    tensors.logits = &grad_rows;
+  } else {
+    logits.emplace(like.share(), call.class_dim, Call::name, "logits");
+    tensors.logits = &logits->rows;
+  }
+  require_same_device(statistics, "statistics", like);
+  const ce_tensor merged = words_of(statistics);
+  tensors.statistics = &merged;
+  call.bind_shared(tensors);
+  tensors.upstream = upstream.bind(like, "upstream");
+  tensors.entropy_upstream = call.bind_rows(entropy_upstream, "entropy_upstream");
+  tensors.lse_upstream = call.bind_rows(lse_upstream, "lse_upstream");
+  tensors.grad = &grad_rows;
+  require(ce_cross_entropy_shard_backward(context_of(like.device()), &options, &tensors, stream_of(like),
+                                          nullptr));
+  if constexpr (gradient != Gradient::in_place) give_back(stack, grad);
+}
+
+/// What both operators on ranks that tell each other are given.
+struct ExchangeCall : Call {
+  explicit ExchangeCall(Arguments& arguments)
+      : Call(arguments), upstream(arguments), grad(arguments.tensor()) {
+    read_options(arguments);
+    const bool f32_loss = arguments.flag();
+    exchange.options = &options;
+    exchange.first_class = arguments.integer();
+    exchange.classes = arguments.integer();
+    exchange.peers = reinterpret_cast<const ce_peer_memory*>(arguments.integer());
+    const Wanted wanted = Wanted::read(arguments);
+    prepare();
+    require_same_device(grad, "grad", logits_given);
+    logits.emplace(logits_given.share(), class_dim, Call::name, "logits");
+    grad_rows = written_rows(grad, class_dim, Call::name, "grad");
+    const std::int32_t loss_type = f32_loss ? aoti_torch_dtype_float32() : logits_given.dtype();
+    outputs.loss = empty_loss(loss_type);
+    loss = vector_of(outputs.loss);
+    tensors.logits = &logits->rows;
+    tensors.grad = &grad_rows;
+    tensors.loss = &loss;
+    bind_shared(tensors);
+    tensors.upstream = upstream.bind(logits_given, "upstream");
+    give_wanted(*this, wanted, loss_type, tensors, views, outputs);
+  }
+  ExchangeCall(const ExchangeCall&) = delete;
+  ExchangeCall& operator=(const ExchangeCall&) = delete;
+
+  Vector upstream;
+  Tensor grad;
+  ce_cross_entropy_exchange_options exchange = CE_CROSS_ENTROPY_EXCHANGE_OPTIONS_INIT;
+  ce_cross_entropy_exchange_tensors tensors = CE_CROSS_ENTROPY_EXCHANGE_TENSORS_INIT;
+  Outputs outputs{.loss = Tensor::undefined()};
+
+ private:
+  std::optional<Input> logits;
+  ce_tensor grad_rows{}, loss{};
+  Views views{};
+};
+
+/// ... -> (Tensor loss, Tensor z_loss, Tensor lse, Tensor argmax, Tensor hit, Tensor logprob, Tensor entropy)
+template <Absent absent>
+void cross_entropy_exchange(StableIValue* stack, std::uint64_t, std::uint64_t) {
+  Arguments arguments(stack);
+  ExchangeCall call(arguments);
+  const Tensor& like = call.logits_given;
+  require(ce_cross_entropy_exchange(context_of(like.device()), &call.exchange, &call.tensors, stream_of(like),
+                                    nullptr));
+  give_back_all<absent>(stack, call.outputs);
+}
+
+/// ... -> bool
+void cross_entropy_exchange_is_possible(StableIValue* stack, std::uint64_t, std::uint64_t) {
+  Arguments arguments(stack);
+  ExchangeCall call(arguments);
+  std::int32_t possible = 0;
+  require(ce_cross_entropy_exchange_is_possible(context_of(call.logits_given.device()), &call.exchange,
+                                                &call.tensors, &possible));
+  const bool is_possible = possible != 0;
+  *stack = 0;
+  std::memcpy(stack, &is_possible, sizeof is_possible);
+}
+
+}  // namespace
+
+std::vector<Operator> rank_operators() {
+  const auto& [read, upstream, options, f32_loss, rest] = Schema{};
+  std::vector<Operator> all;
+  const auto add = [&all](const char* name, const std::string& arguments, const std::string& returns,
+                          Boxed boxed, Boxed twin) {
+    all.push_back({name, arguments, returns, boxed, twin});
+  };
+  const std::string of_shard = options + ", int first_class, int classes";
+  const std::string shard_backward = " logits, Tensor target, Tensor? weight, Tensor statistics" + upstream +
+                                     ", Tensor? entropy_upstream, Tensor? lse_upstream" + of_shard;
+  add("cross_entropy_shard", read + of_shard + ", bool lse, bool argmax, bool entropy", "Tensor",
+      cross_entropy_shard, cross_entropy_shard);
+  add("cross_entropy_merge",
+      read + ", Tensor statistics" + f32_loss +
+          ", int classes, int ranks, bool z_loss, bool lse, bool argmax, bool hit, bool logprob, bool "
+          "entropy",
+      "(Tensor loss, " + rest + ", Tensor merged)", cross_entropy_merge<Absent::empty>,
+      cross_entropy_merge<Absent::undefined>);
+  add("cross_entropy_shard_backward", "Tensor" + shard_backward, "Tensor",
+      cross_entropy_shard_backward<Gradient::fresh>, cross_entropy_shard_backward<Gradient::fresh>);
+  add("cross_entropy_shard_backward_", "Tensor(a!)" + shard_backward, "()",
+      cross_entropy_shard_backward<Gradient::in_place>, cross_entropy_shard_backward<Gradient::in_place>);
+  const std::string exchange = read + upstream + ", Tensor(a!) grad" + f32_loss +
+                               ", int first_class, int classes, int peers, bool z_loss, bool lse, bool "
+                               "argmax, bool hit, bool logprob, "
+                               "bool entropy";
+  add("cross_entropy_exchange", exchange, "(Tensor loss, " + rest + ")",
+      cross_entropy_exchange<Absent::empty>, cross_entropy_exchange<Absent::undefined>);
+  add("cross_entropy_exchange_is_possible", exchange, "bool", cross_entropy_exchange_is_possible,
+      cross_entropy_exchange_is_possible);
+  return all;
+}
+
+}  // namespace ce_torch
