@@ -20,6 +20,8 @@
 namespace ce {
 namespace {
 
+static_assert(sizeof(PeerExchange) <= ExchangeLayout::distances());
+
 /// What one rank says of its memory.
 struct Description {
   std::array<char, 8> format;

@@ -17,7 +17,7 @@ constexpr std::array<std::string_view, RankCall::numbers> names{
     "logits.rows",  "logits.columns", "first_class",   "classes",         "logits.dtype",
     "target.dtype", "reduction",      "ignore_index",  "label_smoothing", "z_loss",
     "softcap",      "logit_scale",    "token_scaling", "words of a row",  "plan",
-    "gradients",    "lse and argmax"};
+    "gradients",    "lse and argmax", "row_scale"};
 constexpr std::size_t first_amount = 8, last_amount = 12;
 
 std::int64_t bits_of(float amount) { return std::bit_cast<std::int32_t>(amount); }
@@ -26,6 +26,7 @@ std::string text_of(std::size_t number, std::int64_t value) {
   if (number >= first_amount && number <= last_amount)
     return fmt::to_string(std::bit_cast<float>(static_cast<std::int32_t>(value)));
   if (names[number].ends_with("dtype")) return std::string(name(static_cast<DType>(value)));
+  if (names[number] == "row_scale") return value != 0 ? "set" : "null";
   if (names[number] == "plan") return std::string(name(static_cast<RankPlan>(value)));
   if (names[number] == "reduction") return std::string(name(static_cast<Reduction>(value)));
   return fmt::to_string(value);
@@ -53,7 +54,8 @@ RankCall::RankCall(const CrossEntropy& operation, const CrossEntropy::Tensors& t
                static_cast<std::int64_t>(shard.plan),
                tensors.grad.data != nullptr && tensors.logits.rows > 0 ? 1 : 0,
                // Without both, kernels skip rows without a class.
-               (tensors.lse.data != nullptr ? 1 : 0) + (tensors.argmax.data != nullptr ? 2 : 0)} {}
+               (tensors.lse.data != nullptr ? 1 : 0) + (tensors.argmax.data != nullptr ? 2 : 0),
+               tensors.row_scale.data != nullptr ? 1 : 0} {}
 
 RankCall RankCall::of_any_rows() const noexcept {
   RankCall call = *this;

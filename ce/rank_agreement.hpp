@@ -23,7 +23,7 @@ class RankCall {
   RankCall(const CrossEntropy& operation, const CrossEntropy::Tensors& tensors, const Shard& shard,
            std::int64_t words);
 
-  static constexpr std::size_t numbers = 17;
+  static constexpr std::size_t numbers = 18;
   [[nodiscard]] const std::array<std::int64_t, numbers>& all() const noexcept { return numbers_; }
   /// The same for a call with other rows.
   [[nodiscard]] RankCall of_any_rows() const noexcept;

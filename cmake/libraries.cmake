@@ -17,30 +17,35 @@ function(ce_find_libraries missing)
     list(APPEND absent "Boost.Context (libboost-context-dev)")
   endif()
 
+  # Each kind has variables of its own, so that a build folder can change from one to the other.
   if(CE_STATIC_DEPENDENCIES)
-    find_library(CE_SQLITE_LIBRARY NAMES libsqlite3.a)
-    find_library(CE_SQLITECPP_LIBRARY NAMES libSQLiteCpp.a)
+    find_library(CE_SQLITE_ARCHIVE NAMES libsqlite3.a)
+    find_library(CE_SQLITECPP_ARCHIVE NAMES libSQLiteCpp.a)
+    set(sqlite "${CE_SQLITE_ARCHIVE}")
+    set(sqlitecpp "${CE_SQLITECPP_ARCHIVE}")
   else()
     find_library(CE_SQLITE_LIBRARY NAMES sqlite3)
     find_library(CE_SQLITECPP_LIBRARY NAMES SQLiteCpp)
+    set(sqlite "${CE_SQLITE_LIBRARY}")
+    set(sqlitecpp "${CE_SQLITECPP_LIBRARY}")
   endif()
-  mark_as_advanced(CE_SQLITE_LIBRARY CE_SQLITECPP_LIBRARY)
+  mark_as_advanced(CE_SQLITE_ARCHIVE CE_SQLITECPP_ARCHIVE CE_SQLITE_LIBRARY CE_SQLITECPP_LIBRARY)
 
-  if(NOT CE_SQLITE_LIBRARY)
+  if(NOT sqlite)
     list(APPEND absent "SQLite (libsqlite3-dev)")
   elseif(NOT TARGET ce::sqlite)
     add_library(ce::sqlite UNKNOWN IMPORTED)
     set_target_properties(ce::sqlite PROPERTIES
-      IMPORTED_LOCATION "${CE_SQLITE_LIBRARY}"
+      IMPORTED_LOCATION "${sqlite}"
       INTERFACE_LINK_LIBRARIES "Threads::Threads;${CMAKE_DL_LIBS};m")
   endif()
 
-  if(NOT CE_SQLITECPP_LIBRARY)
+  if(NOT sqlitecpp)
     list(APPEND absent "SQLiteCpp (libsqlitecpp-dev)")
   elseif(NOT TARGET ce::sqlitecpp)
     add_library(ce::sqlitecpp UNKNOWN IMPORTED)
     set_target_properties(ce::sqlitecpp PROPERTIES
-      IMPORTED_LOCATION "${CE_SQLITECPP_LIBRARY}"
+      IMPORTED_LOCATION "${sqlitecpp}"
       INTERFACE_LINK_LIBRARIES "ce::sqlite")
   endif()
 

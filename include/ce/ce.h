@@ -867,7 +867,7 @@ typedef struct ce_cross_entropy_exchange_options {
   { sizeof(ce_cross_entropy_exchange_options), NULL, 0, 0, NULL }
 
 /// Logits, gradient, which is required, and probabilities of this rank's columns; weights and targets among all classes. No
-/// row_scale and no given_lse.
+/// given_lse.
 typedef ce_cross_entropy_tensors ce_cross_entropy_exchange_tensors;
 #define CE_CROSS_ENTROPY_EXCHANGE_TENSORS_INIT CE_CROSS_ENTROPY_TENSORS_INIT
 

@@ -122,6 +122,7 @@ def check_refusals(device):
     logits, target = torch.randn(4, 8, device=device), torch.zeros(4, dtype=torch.long, device=device)
     for other, words in (
         ({"label_smoothing": 0.1 * rank}, "label_smoothing is 0.1 on rank 1; expected 0, as on rank 0"),
+        ({"logit_scale": torch.ones(4, device=device) if rank == 1 else 1.0}, "logit_scale of each row is 1 on rank 1"),
         ({"first_class": 0}, "first_class is 0 on rank"),
         ({"classes": 100}, "classes is 100; expected"),
         ({"logit_scale": torch.ones(3, device=device)}, "logit_scale has sizes [3]; expected a number, or [4]"),
@@ -184,11 +185,14 @@ def check_integrations(device):
     with megatron.patch(smoothing_of_shards=True):
         # Each rank its own loss: s over this rank's classes.
         share, mine = 0.1 * 10 / 9, own.clone().requires_grad_()
-        made = user.vocab_parallel_cross_entropy(mine, target, 0.1)
+        some = target.clone()
+        some[0, 0] = IGNORED
+        made = user.vocab_parallel_cross_entropy(mine, some, 0.1)
         theirs = whole.clone().requires_grad_()
         shard = theirs[..., 10 * rank : 10 * rank + 10]
         all_nll = torch.nn.functional.cross_entropy(theirs.movedim(-1, 1), target, reduction="none")
         want = (1 - share) * all_nll + share * (torch.logsumexp(theirs, -1) - shard.mean(-1))
+        want = want.where(some != IGNORED, 0.0)
         torch.testing.assert_close(made, want)
         made.sum().backward()
         want.sum().backward()

@@ -77,6 +77,7 @@ TEST_F(Ranks, WhoseCallsDoNotFitEachOtherAllHearOfIt) {
       testing::AllOf(HasSubstr("label_smoothing"), HasSubstr("0.1 on rank 1"), HasSubstr("0, as on rank 0")));
   EXPECT_THAT(messages({{}, {.dtype = bf16}}, {0, 28}, 56),
               testing::AllOf(HasSubstr("logits.dtype"), HasSubstr("bf16 on rank 1")));
+  EXPECT_THAT(messages({{}, {.row_scale = true}}, {0, 28}, 56), HasSubstr("row_scale is set on rank 1"));
   EXPECT_THAT(messages({{}, {}}, {0, 27}, 56),
               testing::AllOf(HasSubstr("first_class"), HasSubstr("27 on rank 1")));
   EXPECT_THAT(messages({{}, {}}, {0, 28}, 60), testing::AllOf(HasSubstr("classes"), HasSubstr("56")));

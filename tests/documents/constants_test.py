@@ -52,6 +52,7 @@ CONSTANTS = [
     ("docs/cli.md", r"do not fill the device up to (\d+),", "cli/analysis/verdict.hpp",
      r"most_processes_to_make = (\d+);"),
     ("docs/cli.md", r"\(`--keep N`, default (\d+)\)", "cli/db/prune.cpp", r"usual_keep = (\d+);"),
+    ("docs/ranks.md", r"after it told of it: (\d+) us", "tuner/verify/timing_trial.cpp", r"\.least = (\d+)000,"),
     ("docs/tuning.md", r"the (\d+) most promising structures", "tuner/strategy.hpp", r"int structures = (\d+);"),
     ("docs/tuning.md", r"of the (\d+) fastest structures", "tuner/strategy.hpp", r"int refined = (\d+);"),
     ("docs/tuning.md", r"structures, the (\d+) most promising cache modifiers each", "tuner/strategy.hpp",

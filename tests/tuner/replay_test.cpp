@@ -34,7 +34,7 @@ replay::Recording recording() {
 /// Searches of each problem: more of them with CE_FULL_TESTS.
 std::uint64_t searches(std::uint64_t full) { return is_required("CE_FULL_TESTS") ? full : 1; }
 
-/// Of four tests that take long one, which the seed draws, or with CE_FULL_TESTS all.
+/// Tests that take long run one time in four, each by its own draw, or with CE_FULL_TESTS always.
 bool runs(std::size_t number) { return is_drawn(test_seed(), number, 4); }
 constexpr const char* not_drawn = "not drawn; CE_FULL_TESTS=1 runs each";
 

@@ -157,7 +157,8 @@ class CrossEntropyTrial {
       const std::int64_t end = first_class_ + problem_.columns;
       add(end, classes_ - end);
       of_ranks.push_back(std::move(words));
-      return builder_.add_exchange(of_ranks, 1, {.least = 500, .of_cluster = 10});
+      const ExchangeLag lag{.least = 500, .of_cluster = 10};
+      return builder_.add_exchange(of_ranks, 1, rows_ == Rows::ordinary ? lag : ExchangeLag{});
     }
     if (problem_.operation == Operation::cross_entropy_merge) {
       for (std::int64_t rank = 0; rank < problem_.columns; ++rank)

@@ -202,10 +202,10 @@ def _local(logits: Tensor, target: Tensor, group: Any) -> tuple[Tensor, Tensor, 
 
 def _peers(arguments: tuple[Any, ...], rank: int, plan: str) -> _rank_exchange.Peers | None:
     """Where the ranks exchange, the memory through which they do; the same on every rank."""
-    flat, target, _, _, _, _, _, numbers, _, wanted, place, _ = arguments
+    flat, target, _, _, _, row_scale, _, numbers, _, wanted, place, _ = arguments
     one_pass = flat.requires_grad and torch.is_grad_enabled() and numbers[1] in _autograd.MEAN_OR_SUM
     one_pass = one_pass and not (wanted.lse or wanted.entropy) and flat.shape[0] > 0
-    code = (_PLANS.index(plan), int(one_pass))
+    code = (_PLANS.index(plan), int(one_pass), int(row_scale is not None))
     all_can = _agree(flat, target, numbers, wanted, place, code, lambda: _vocab_parallel.can_exchange(*arguments))
     if plan == "gather" or not one_pass or (place.ranks == 1 and plan != "exchange"):
         return None
@@ -225,7 +225,7 @@ def _agree(
     numbers: tuple[Any, ...],
     wanted: Any,
     place: Any,
-    code: tuple[int, int],
+    code: tuple[int, int, int],
     can_exchange: Callable[[], bool],
 ) -> bool:
     """Once for each kind of call: whether those of all ranks fit each other. Raises ValueError on every rank.
@@ -247,7 +247,7 @@ def _agree(
     names = (
         "rows", "columns", "first_class", "classes", "logits.dtype", "target.dtype", "ignore_index", "reduction",
         "label_smoothing", "z_loss", "softcap", "logit_scale", "token_scaling", "words of a row", "plan",
-        "gradients of mean or sum", "lse and argmax", "ability",
+        "gradients of mean or sum", "logit_scale of each row", "lse and argmax", "ability",
     )  # fmt: skip
     skipped = int(wanted.lse) + 2 * int(wanted.argmax)  # without both, kernels skip rows without a class
     own = (flat.shape[0], flat.shape[1], place.first_class, place.classes, dtypes.index(flat.dtype))

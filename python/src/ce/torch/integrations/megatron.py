@@ -22,6 +22,9 @@ from ce.torch.vocab_parallel import vocab_parallel_cross_entropy as _cross_entro
 __all__ = ["fused_vocab_parallel_cross_entropy", "patch", "vocab_parallel_cross_entropy"]
 
 
+_IGNORED = -100  # as everywhere in ce: loss and gradient are 0
+
+
 def _group(tp_group: Any) -> Any:
     if tp_group is not None:
         return tp_group
@@ -51,9 +54,11 @@ def vocab_parallel_cross_entropy(
         Float32 [length, batch].
 
     Raises:
-        ValueError: see :func:`ce.torch.vocab_parallel_cross_entropy`.
+        ValueError: label_smoothing is not in [0, 1); see also :func:`ce.torch.vocab_parallel_cross_entropy`.
     """
     group = _group(tp_group)
+    if not 0.0 <= label_smoothing < 1.0:
+        raise ValueError(f"vocab_parallel_cross_entropy: label_smoothing is {label_smoothing}; expected 0 to below 1")
     if label_smoothing > 0.0 and smoothing_of_shards:
         classes = vocab_parallel_logits.shape[-1]
         share = label_smoothing * classes / (classes - 1)
@@ -61,7 +66,7 @@ def vocab_parallel_cross_entropy(
             vocab_parallel_logits, target, group=group, reduction="none", loss_dtype=torch.float32, return_lse=True
         )
         of_all = made.lse - vocab_parallel_logits.mean(-1, dtype=torch.float32)
-        return (1.0 - share) * made.loss + share * of_all
+        return (1.0 - share) * made.loss + share * of_all.where(target != _IGNORED, 0.0)
     if label_smoothing > 0.0:
         ranks = dist.get_world_size(group) if dist.is_initialized() else 1
         classes = ranks * vocab_parallel_logits.shape[-1]
