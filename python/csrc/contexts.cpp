@@ -9,6 +9,7 @@
 #include <new>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "python/csrc/torch_memory.hpp"
@@ -43,17 +44,27 @@ class Contexts {
     const std::lock_guard lock(mutex_);
     options_.database = options.database == nullptr ? "" : options.database;
     options_.values = options;
-    for (std::atomic<ce_context*>& context : contexts_)
-      if (ce_context* old = context.exchange(nullptr)) {
+    for (std::size_t slot = 0; slot < contexts_.size(); ++slot)
+      if (ce_context* old = contexts_[slot].exchange(nullptr)) {
         ce_stop_background(old);
-        replaced_.push_back(old);
+        replaced_.push_back({slot, old});
       }
+  }
+
+  /// All there are of a device, those that were replaced first.
+  [[nodiscard]] std::vector<ce_context*> known(int device) {
+    const std::lock_guard lock(mutex_);
+    std::vector<ce_context*> all;
+    for (const auto& [slot_of_device, context] : replaced_)
+      if (slot_of_device == slot(device)) all.push_back(context);
+    if (ce_context* context = contexts_[slot(device)].load()) all.push_back(context);
+    return all;
   }
 
   void shut_down() {
     const std::lock_guard lock(mutex_);
     for (std::atomic<ce_context*>& context : contexts_) ce_context_destroy(context.exchange(nullptr));
-    for (ce_context* context : replaced_) ce_context_destroy(context);
+    for (const auto& [slot_of_device, context] : replaced_) ce_context_destroy(context);
     replaced_.clear();
   }
 
@@ -92,7 +103,7 @@ class Contexts {
   std::mutex mutex_;  ///< guards all but reading contexts_
   Options options_;
   std::array<std::atomic<ce_context*>, most_devices + 1> contexts_{};
-  std::vector<ce_context*> replaced_;
+  std::vector<std::pair<std::size_t, ce_context*>> replaced_;  ///< and their slots
 };
 
 }  // namespace
@@ -146,6 +157,12 @@ ce_context* ce_torch_context(int32_t device) {
   } catch (const std::exception&) {
     return nullptr;
   }
+}
+
+ce_status ce_torch_check(int32_t device) {
+  for (ce_context* context : Contexts::get().known(device))
+    if (const ce_status status = ce_check_all(context, nullptr); status != CE_STATUS_SUCCESS) return status;
+  return CE_STATUS_SUCCESS;
 }
 
 int64_t ce_torch_allocated(int32_t device) { return allocated(device); }

@@ -35,6 +35,9 @@ enum class Refusal : std::int32_t { none, value_error, index_error, type_error }
 CE_TORCH_API ce_status ce_torch_configure(const ce_context_options* options);
 /// The context of a device, for the functions of ce.h; NULL where ce_last_error() says why.
 CE_TORCH_API ce_context* ce_torch_context(int32_t device);
+/// ce_check_all() of all contexts of a device that there are, those that ce_torch_configure() replaced too: what the first
+/// of them says that has something to say.
+CE_TORCH_API ce_status ce_torch_check(int32_t device);
 /// How many bytes of a device contexts have from torch's allocator at present.
 CE_TORCH_API int64_t ce_torch_allocated(int32_t device);
 /// What the calling thread's operators refused last, a Refusal, and its message; valid until they refuse again.

@@ -497,6 +497,18 @@ def test_targets_out_of_range_are_never_silent(device):
         ct.cross_entropy(logits, target, check=True)
 
 
+def test_other_settings_do_not_hide_what_was_met_before(device):
+    logits, target = torch.zeros(2, 8, device=device), torch.tensor([1, 8], device=device)
+    ct.cross_entropy(logits, target)
+    before = ct.configure(tuning_seconds=1.5)
+    try:
+        with pytest.raises(IndexError, match="1 row had a target"):
+            ct.check(device)
+        ct.check(device)
+    finally:
+        ct.restore(before)
+
+
 def test_the_module_has_the_options_of_the_function():
     def keywords(function):
         return {

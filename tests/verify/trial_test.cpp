@@ -258,5 +258,34 @@ TEST(Trial, ATimingNeedsLittleMemory) {
   EXPECT_LT(on_host, std::size_t{2} << 20);
 }
 
+/// Ranks are late by a part of what a row takes, so that shards of twice the width are timed with twice the lag of a
+/// cluster; and right results are asked for with and without.
+TEST(Trial, OfRanksThatExchangeHearsLateOfRows) {
+  const auto headers = [](const std::vector<Trial>& trials) {
+    std::vector<PeerExchange> all;
+    for (const Trial& trial : trials)
+      for (const TrialTensor& tensor : trial.tensors)
+        if (tensor.name == "exchange")
+          std::memcpy(&all.emplace_back(), tensor.initial.data(), sizeof(PeerExchange));
+    return all;
+  };
+  Problem problem{.operation = Operation::cross_entropy_exchange,
+                  .dtype = DType::bf16,
+                  .gradient = true,
+                  .rows = 4,
+                  .columns = 16384};
+  const PeerExchange narrow = headers({timing_trial(problem, 1)}).at(0);
+  EXPECT_GT(narrow.lag, 0U);
+  EXPECT_GT(narrow.lag_of_cluster, 0U);
+  problem.columns *= 2;
+  const PeerExchange wide = headers({timing_trial(problem, 1)}).at(0);
+  EXPECT_EQ(wide.lag, narrow.lag);
+  EXPECT_NEAR(wide.lag_of_cluster, 2 * narrow.lag_of_cluster, 1);
+  const std::vector<PeerExchange> verified = headers(verification_trials(problem, 1));
+  const auto is_late = [](const PeerExchange& header) { return header.lag > 0; };
+  EXPECT_TRUE(std::ranges::any_of(verified, is_late));
+  EXPECT_FALSE(std::ranges::all_of(verified, is_late));
+}
+
 }  // namespace
 }  // namespace ce::generator

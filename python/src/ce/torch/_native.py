@@ -22,6 +22,7 @@ _library = ctypes.CDLL(_path)
 _library.ce_torch_configure.argtypes = [POINTER(_c.ContextOptions)]
 _library.ce_torch_context.argtypes = [c_int32]
 _library.ce_torch_context.restype = c_void_p
+_library.ce_torch_check.argtypes = [c_int32]
 _library.ce_torch_allocated.argtypes = [c_int32]
 _library.ce_torch_allocated.restype = c_int64
 _library.ce_torch_shutdown.argtypes = []
@@ -51,6 +52,12 @@ def context(device: int) -> int:
     if not handle:
         raise _c.last_error()
     return int(handle)
+
+
+def check(device: int) -> None:
+    """Waits for the device and raises what kernels have met there, those of contexts of other options too."""
+    context(device)  # raises why there is none
+    _c.require(_library.ce_torch_check(device))
 
 
 def allocated(device: int) -> int:

@@ -9,7 +9,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from ce import _c
 from ce.torch import _native, _settings, functional
 
 __all__ = ["check", "tune"]
@@ -18,16 +17,17 @@ _OPERATIONS = ("cross_entropy", "loss", "softmax", "log_softmax")
 
 
 def check(device: torch.device | str | int | None = None) -> None:
-    """Waits for a GPU and looks whether a cross entropy on it has met a target out of range since the last check.
+    """Waits for a GPU and looks what kernels on it have met since the last check: targets out of range, missing ranks.
 
     Args:
         device: the GPU, the current one unless given; "cpu" for the host device.
 
     Raises:
-        IndexError: it has; names how many, the first row and its target. Each row is told once.
+        IndexError: targets out of range; names how many, the first row and its target. Each row is told once.
+        RuntimeError: a rank that exchanges (:func:`vocab_parallel_cross_entropy`) did not come; names it, once.
     """
     index = _native.HOST if str(device) == "cpu" else torch.cuda._utils._get_device_index(device, optional=True)
-    _c.require(_c.library().ce_check_all(_native.context(index), None))
+    _native.check(index)
 
 
 def tune(
