@@ -198,19 +198,26 @@ TEST_F(ExchangingRanks, NeedMemoryThatFits) {
   EXPECT_THAT(refusal([&] { call({}, 0); }), HasSubstr("peers.memory"));
 }
 
-TEST_F(ExchangingRanks, CannotBeOfAnotherHostOrFormat) {
+TEST_F(ExchangingRanks, CannotBeOfAnotherHostOrFormatOrOfOneGpu) {
   const std::int64_t bytes = PeerMemory::bytes_for(2, 9, 3);
   PeerMemory one = context_->peer_memory({.rank = 0, .ranks = 2, .bytes = bytes}),
              other = context_->peer_memory({.rank = 1, .ranks = 2, .bytes = bytes});
+  std::vector<std::byte> both(one.description().begin(), one.description().end());
+  both.insert(both.end(), other.description().begin(), other.description().end());
   const auto with = [&](std::size_t changed) {
-    std::vector<std::byte> all(one.description().begin(), one.description().end());
-    all.insert(all.end(), other.description().begin(), other.description().end());
+    std::vector<std::byte> all = both;
     all[PeerMemory::description_bytes + changed] ^= std::byte{1};
     return refusal([&] { one.connect(all); });
   };
   EXPECT_THAT(with(0), HasSubstr("another format for rank 1"));
   EXPECT_THAT(with(8), HasSubstr("rank 1 cannot be reached: it is on another host"));
   EXPECT_THAT(with(24), AllOf(HasSubstr("rank 1 cannot be reached"), HasSubstr("another process")));
+  // As those of two ranks on one GPU are.
+  constexpr std::size_t device = 40;
+  std::copy_n(both.begin() + device, 8,
+              both.begin() + static_cast<std::ptrdiff_t>(PeerMemory::description_bytes + device));
+  EXPECT_THAT(refusal([&] { one.connect(both); }),
+              HasSubstr("rank 1 cannot be reached: it has the same GPU"));
 }
 
 }  // namespace
