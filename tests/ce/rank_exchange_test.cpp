@@ -159,16 +159,17 @@ TEST_F(ExchangingRanks, OfWhichOneIsMissingGiveUpInTime) {
               AllOf(HasSubstr("the exchange of rank"), HasSubstr(missing)));
   for (const double loss : call(both[1].view(), 1)) EXPECT_TRUE(std::isnan(loss));
   EXPECT_THAT(refusal([&] { context_->check(); }), HasSubstr(missing));
-  // For good: nobody is waited for any more.
+  // For good: nobody is waited for any more, and each rank has said so once.
   for (const double loss : call(both[0].view(), 0)) EXPECT_TRUE(std::isnan(loss));
+  EXPECT_EQ(refusal([&] { context_->check(); }), "nothing");
 }
 
 /// A rank that fails before its kernel runs.
 TEST_F(ExchangingRanks, HearOfOneThatGivesUp) {
   std::vector<PeerMemory> both = memories(2, 60);
   both[1].give_up();
+  EXPECT_THAT(both[0].failure().value_or(""), HasSubstr("rank 1 did not come")) << "and waits for nobody";
   for (const double loss : call(both[0].view(), 0)) EXPECT_TRUE(std::isnan(loss));
-  EXPECT_THAT(both[0].failure().value_or(""), HasSubstr("rank 1 did not come"));
 }
 
 TEST_F(ExchangingRanks, NeedMemoryThatFits) {
