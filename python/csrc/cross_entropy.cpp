@@ -191,28 +191,24 @@ std::vector<Operator> cross_entropy_operators() {
       " logits, Tensor target, Tensor? weight, Tensor lse" + upstream +
       ", Tensor? logprob, Tensor? entropy, Tensor? entropy_upstream, Tensor? lse_upstream" + options;
 
-  std::vector<Operator> all;
-  const auto add = [&all](const char* name, const std::string& arguments, const std::string& returns,
-                          Boxed boxed, Boxed twin) {
-    all.push_back({name, arguments, returns, boxed, twin});
+  return {
+      {"cross_entropy", read + wanted, "(Tensor loss, " + rest, cross_entropy<Absent::empty>,
+       cross_entropy<Absent::undefined>},
+      {"cross_entropy_loss", read + f32_loss, "Tensor", cross_entropy_loss, cross_entropy_loss},
+      {"cross_entropy_loss_and_grad", read + upstream + f32_loss, "(Tensor loss, Tensor grad)",
+       cross_entropy_loss_and_grad, cross_entropy_loss_and_grad},
+      {"cross_entropy_with_grad", read + upstream + wanted, "(Tensor loss, Tensor grad, " + rest,
+       cross_entropy_with_grad<Absent::empty>, cross_entropy_with_grad<Absent::undefined>},
+      {"cross_entropy_with_grad_", written + upstream + wanted, "(Tensor loss, " + rest,
+       cross_entropy_with_grad_in_place<Absent::empty>, cross_entropy_with_grad_in_place<Absent::undefined>},
+      {"cross_entropy_from_lse", read + ", Tensor lse" + f32_loss + ", bool return_z_loss",
+       "(Tensor loss, Tensor z_loss, Tensor logprob)", cross_entropy_from_lse, cross_entropy_from_lse},
+      {"cross_entropy_backward", "Tensor" + backward, "Tensor", cross_entropy_backward,
+       cross_entropy_backward},
+      {"cross_entropy_backward_", "Tensor(a!)" + backward, "()", cross_entropy_backward_in_place,
+       cross_entropy_backward_in_place},
+      {"scale_gradient_", "Tensor(a!) grad, Tensor upstream", "()", scale_gradient, scale_gradient},
   };
-  add("cross_entropy", read + wanted, "(Tensor loss, " + rest, cross_entropy<Absent::empty>,
-      cross_entropy<Absent::undefined>);
-  add("cross_entropy_loss", read + f32_loss, "Tensor", cross_entropy_loss, cross_entropy_loss);
-  add("cross_entropy_loss_and_grad", read + upstream + f32_loss, "(Tensor loss, Tensor grad)",
-      cross_entropy_loss_and_grad, cross_entropy_loss_and_grad);
-  add("cross_entropy_with_grad", read + upstream + wanted, "(Tensor loss, Tensor grad, " + rest,
-      cross_entropy_with_grad<Absent::empty>, cross_entropy_with_grad<Absent::undefined>);
-  add("cross_entropy_with_grad_", written + upstream + wanted, "(Tensor loss, " + rest,
-      cross_entropy_with_grad_in_place<Absent::empty>, cross_entropy_with_grad_in_place<Absent::undefined>);
-  add("cross_entropy_from_lse", read + ", Tensor lse" + f32_loss + ", bool return_z_loss",
-      "(Tensor loss, Tensor z_loss, Tensor logprob)", cross_entropy_from_lse, cross_entropy_from_lse);
-  add("cross_entropy_backward", "Tensor" + backward, "Tensor", cross_entropy_backward,
-      cross_entropy_backward);
-  add("cross_entropy_backward_", "Tensor(a!)" + backward, "()", cross_entropy_backward_in_place,
-      cross_entropy_backward_in_place);
-  add("scale_gradient_", "Tensor(a!) grad, Tensor upstream", "()", scale_gradient, scale_gradient);
-  return all;
 }
 
 }  // namespace ce_torch

@@ -210,35 +210,31 @@ void cross_entropy_exchange_is_possible(StableIValue* stack, std::uint64_t, std:
 
 std::vector<Operator> rank_operators() {
   const auto& [read, upstream, options, f32_loss, rest] = Schema{};
-  std::vector<Operator> all;
-  const auto add = [&all](const char* name, const std::string& arguments, const std::string& returns,
-                          Boxed boxed, Boxed twin) {
-    all.push_back({name, arguments, returns, boxed, twin});
-  };
   const std::string of_shard = options + ", int first_class, int classes";
   const std::string shard_backward = " logits, Tensor target, Tensor? weight, Tensor statistics" + upstream +
                                      ", Tensor? entropy_upstream, Tensor? lse_upstream" + of_shard;
-  add("cross_entropy_shard", read + of_shard + ", bool lse, bool argmax, bool entropy", "Tensor",
-      cross_entropy_shard, cross_entropy_shard);
-  add("cross_entropy_merge",
-      read + ", Tensor statistics" + f32_loss +
-          ", int classes, int ranks, bool z_loss, bool lse, bool argmax, bool hit, bool logprob, bool "
-          "entropy",
-      "(Tensor loss, " + rest + ", Tensor merged)", cross_entropy_merge<Absent::empty>,
-      cross_entropy_merge<Absent::undefined>);
-  add("cross_entropy_shard_backward", "Tensor" + shard_backward, "Tensor",
-      cross_entropy_shard_backward<Gradient::fresh>, cross_entropy_shard_backward<Gradient::fresh>);
-  add("cross_entropy_shard_backward_", "Tensor(a!)" + shard_backward, "()",
-      cross_entropy_shard_backward<Gradient::in_place>, cross_entropy_shard_backward<Gradient::in_place>);
   const std::string exchange = read + upstream + ", Tensor(a!) grad" + f32_loss +
                                ", int first_class, int classes, int peers, bool z_loss, bool lse, bool "
                                "argmax, bool hit, bool logprob, "
                                "bool entropy";
-  add("cross_entropy_exchange", exchange, "(Tensor loss, " + rest + ")",
-      cross_entropy_exchange<Absent::empty>, cross_entropy_exchange<Absent::undefined>);
-  add("cross_entropy_exchange_is_possible", exchange, "bool", cross_entropy_exchange_is_possible,
-      cross_entropy_exchange_is_possible);
-  return all;
+  return {
+      {"cross_entropy_shard", read + of_shard + ", bool lse, bool argmax, bool entropy", "Tensor",
+       cross_entropy_shard, cross_entropy_shard},
+      {"cross_entropy_merge",
+       read + ", Tensor statistics" + f32_loss +
+           ", int classes, int ranks, bool z_loss, bool lse, bool argmax, bool hit, bool logprob, bool "
+           "entropy",
+       "(Tensor loss, " + rest + ", Tensor merged)", cross_entropy_merge<Absent::empty>,
+       cross_entropy_merge<Absent::undefined>},
+      {"cross_entropy_shard_backward", "Tensor" + shard_backward, "Tensor",
+       cross_entropy_shard_backward<Gradient::fresh>, cross_entropy_shard_backward<Gradient::fresh>},
+      {"cross_entropy_shard_backward_", "Tensor(a!)" + shard_backward, "()",
+       cross_entropy_shard_backward<Gradient::in_place>, cross_entropy_shard_backward<Gradient::in_place>},
+      {"cross_entropy_exchange", exchange, "(Tensor loss, " + rest + ")",
+       cross_entropy_exchange<Absent::empty>, cross_entropy_exchange<Absent::undefined>},
+      {"cross_entropy_exchange_is_possible", exchange, "bool", cross_entropy_exchange_is_possible,
+       cross_entropy_exchange_is_possible},
+  };
 }
 
 }  // namespace ce_torch
