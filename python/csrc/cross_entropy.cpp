@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ce/ce.h"
@@ -129,16 +130,9 @@ Tensor backward(Arguments& arguments, Gradient gradient) {
   call.prepare();
 
   const Tensor& like = call.logits_given;
-  Tensor grad = gradient == Gradient::in_place ? like.share() : Tensor::empty_like(like);
-  const ce_tensor grad_rows = written_rows(grad, call.class_dim, Call::name, "grad");
-  std::optional<Input> logits;
+  BackwardRows rows(call, gradient);
   ce_cross_entropy_backward_tensors tensors = CE_CROSS_ENTROPY_BACKWARD_TENSORS_INIT;
-  if (gradient == Gradient::in_place) {
-    tensors.logits = &grad_rows;
-  } else {
-    logits.emplace(like.share(), call.class_dim, Call::name, "logits");
-    tensors.logits = &logits->rows;
-  }
+  tensors.logits = rows.logits();
   const ce_tensor lse_rows = vector_of(lse);
   call.bind_shared(tensors);
   tensors.lse = &lse_rows;
@@ -147,10 +141,10 @@ Tensor backward(Arguments& arguments, Gradient gradient) {
   tensors.entropy = call.bind_rows(entropy, "entropy");
   tensors.entropy_upstream = call.bind_rows(entropy_upstream, "entropy_upstream");
   tensors.lse_upstream = call.bind_rows(lse_upstream, "lse_upstream");
-  tensors.grad = &grad_rows;
+  tensors.grad = &rows.grad_rows;
   const ce_cross_entropy_backward_options options = ce_cross_entropy_backward_of(&call.options);
   require(ce_cross_entropy_backward(context_of(like.device()), &options, &tensors, stream_of(like), nullptr));
-  return grad;
+  return std::move(rows.grad);
 }
 
 /// ... -> Tensor grad

@@ -133,6 +133,24 @@ struct Call {
 
 enum class Gradient { none, fresh, in_place };
 
+/// What a backward writes and reads: in place the same memory.
+struct BackwardRows {
+  BackwardRows(const Call& call, Gradient gradient)
+      : grad(gradient == Gradient::in_place ? call.logits_given.share()
+                                            : Tensor::empty_like(call.logits_given)),
+        grad_rows(written_rows(grad, call.class_dim, Call::name, "grad")) {
+    if (gradient != Gradient::in_place)
+      input.emplace(call.logits_given.share(), call.class_dim, Call::name, "logits");
+  }
+  [[nodiscard]] const ce_tensor* logits() const { return input ? &input->rows : &grad_rows; }
+
+  Tensor grad;
+  ce_tensor grad_rows;
+
+ private:
+  std::optional<Input> input;  ///< not in place
+};
+
 /// What stands for an output that was not asked for.
 enum class Absent {
   undefined,  ///< Python sees None

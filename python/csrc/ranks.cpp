@@ -120,16 +120,9 @@ void cross_entropy_shard_backward(StableIValue* stack, std::uint64_t, std::uint6
   options.classes = arguments.integer();
   call.prepare();
   const Tensor& like = call.logits_given;
-  Tensor grad = gradient == Gradient::in_place ? like.share() : Tensor::empty_like(like);
-  const ce_tensor grad_rows = written_rows(grad, call.class_dim, Call::name, "grad");
-  std::optional<Input> logits;
+  BackwardRows rows(call, gradient);
   ce_cross_entropy_shard_backward_tensors tensors = CE_CROSS_ENTROPY_SHARD_BACKWARD_TENSORS_INIT;
-  if (gradient == Gradient::in_place) {
-    tensors.logits = &grad_rows;
-  } else {
-    logits.emplace(like.share(), call.class_dim, Call::name, "logits");
-    tensors.logits = &logits->rows;
-  }
+  tensors.logits = rows.logits();
   require_same_device(statistics, "statistics", like);
   const ce_tensor merged = words_of(statistics);
   tensors.statistics = &merged;
@@ -137,10 +130,10 @@ void cross_entropy_shard_backward(StableIValue* stack, std::uint64_t, std::uint6
   tensors.upstream = upstream.bind(like, "upstream");
   tensors.entropy_upstream = call.bind_rows(entropy_upstream, "entropy_upstream");
   tensors.lse_upstream = call.bind_rows(lse_upstream, "lse_upstream");
-  tensors.grad = &grad_rows;
+  tensors.grad = &rows.grad_rows;
   require(ce_cross_entropy_shard_backward(context_of(like.device()), &options, &tensors, stream_of(like),
                                           nullptr));
-  if constexpr (gradient != Gradient::in_place) give_back(stack, grad);
+  if constexpr (gradient != Gradient::in_place) give_back(stack, rows.grad);
 }
 
 /// What both operators on ranks that tell each other are given.
