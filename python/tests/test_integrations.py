@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import ce.torch as ct
-from ce.torch.integrations import flash_attn, liger, quack, transformer_engine, transformers, trl
+from ce.torch.integrations import flash_attn, liger, quack, torchtitan, transformer_engine, transformers, trl
 from conftest import HAS_GPU
 
 IGNORED = -100
@@ -279,6 +279,59 @@ def test_transformers_with_the_mapping(device, seed):
     assert loss_utils.LOSS_MAPPING["ForCausalLM"] is before
     torch.testing.assert_close(loss, expected, rtol=0, atol=3e-4)
     assert model.lm_head.weight.grad.abs().sum() > 0
+
+
+def test_transformers_with_kernels(device, seed):
+    """The package kernels puts the layer in the place of one that asks for it."""
+    kernels = pytest.importorskip("kernels")
+
+    @kernels.use_kernel_forward_from_hub("ForCausalLMLoss")
+    class Loss(torch.nn.Module):
+        def forward(
+            self, logits, labels, vocab_size, num_items_in_batch=None, ignore_index=-100, shift_labels=None, **kwargs
+        ):
+            raise AssertionError("the layer was not replaced")
+
+    logits, labels = batch(device, torch.bfloat16, (2, 9, 40))
+    model = torch.nn.Sequential(Loss()).to(device)
+    with kernels.use_kernel_mapping(transformers.kernel_mapping("cpu", "cuda"), inherit_mapping=False):
+        kernels.kernelize(
+            model, mode=kernels.Mode.TRAINING | kernels.Mode.TORCH_COMPILE, device=torch.device(device).type
+        )
+    made = model[0](logits, labels, 40, num_items_in_batch=5)
+    assert torch.equal(made, transformers.CeForCausalLMLoss(logits, labels, 40, 5))
+
+
+def test_the_layer_of_a_causal_language_model_loss(device, seed):
+    logits, labels = batch(device, torch.bfloat16, (2, 9, 40))
+    repository = transformers.kernel_mapping()["ForCausalLMLoss"]["cuda"]
+    made = repository.load()()(logits, labels, vocab_size=40)
+    assert torch.equal(made, transformers.CeForCausalLMLoss(logits, labels, 40))
+    assert repository == transformers.kernel_mapping("cpu")["ForCausalLMLoss"]["cpu"]
+
+
+@pytest.mark.parametrize("dtype", [*DTYPES, torch.float64])
+def test_torchtitan(dtype, device, seed):
+    logits, labels = batch(device, dtype, (2, 9, 40))
+    wide = logits.detach().double().requires_grad_()
+    expected = F.cross_entropy(wide.flatten(0, 1), labels.flatten(), reduction="sum")
+    ours = torchtitan.cross_entropy_loss(logits, labels)
+    assert ours.dtype is (torch.float64 if dtype is torch.float64 else torch.float32)
+    assert_loss(ours, expected)
+    assert_gradients(ours, expected, logits, wide)
+    tokens = torch.tensor(5.0, device=device)
+    ours, numbers = torchtitan.TritonCrossEntropyLoss()(logits * 1, labels, tokens, step=3)
+    assert numbers == {}
+    assert_loss(ours, expected / 5)
+    assert_gradients(ours, F.cross_entropy(wide.flatten(0, 1), labels.flatten(), reduction="sum") / 5, logits, wide)
+
+
+def test_torchtitan_refuses():
+    logits, labels = torch.randn(2, 9, 40), torch.zeros(2, 9, dtype=torch.long)
+    with pytest.raises(ValueError, match="reduction is 'mean'"):
+        torchtitan.triton_cross_entropy_loss(logits[0], labels[0], reduction="mean")
+    with pytest.raises(ValueError, match=r"pred is \[2, 9, 40\]"):
+        torchtitan.triton_cross_entropy_loss(logits, labels)
 
 
 def test_transformers_with_the_trainer(tmp_path, seed):

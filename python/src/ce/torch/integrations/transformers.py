@@ -5,6 +5,11 @@
 or, for every model of the process that asks for it by name (``with install(): ...`` undoes it)::
 
     install()
+
+or as a layer of the package kernels, in modules that ask for "ForCausalLMLoss"::
+
+    with kernels.use_kernel_mapping(kernel_mapping()):
+        kernels.kernelize(model, mode=kernels.Mode.TRAINING)
 """
 
 from __future__ import annotations
@@ -15,12 +20,12 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from ce.torch import functional
 from ce.torch.integrations._shared import mean_over
 
-__all__ = ["CeForCausalLMLoss", "compute_loss", "install"]
+__all__ = ["CeForCausalLMLoss", "CeForCausalLMLossLayer", "compute_loss", "install", "kernel_mapping"]
 
 
 def CeForCausalLMLoss(
@@ -104,3 +109,51 @@ def install() -> Any:
     before = LOSS_MAPPING["ForCausalLM"]
     LOSS_MAPPING["ForCausalLM"] = CeForCausalLMLoss
     return _undo(LOSS_MAPPING, before)
+
+
+class CeForCausalLMLossLayer(nn.Module):
+    """:func:`CeForCausalLMLoss` as a layer without parameters."""
+
+    can_torch_compile = True
+    has_backward = True
+
+    def forward(
+        self,
+        logits: Tensor,
+        labels: Tensor | None,
+        vocab_size: int,
+        num_items_in_batch: Tensor | int | None = None,
+        ignore_index: int = -100,
+        shift_labels: Tensor | None = None,
+        **kwargs: Any,
+    ) -> Tensor:
+        """See :func:`CeForCausalLMLoss`."""
+        return CeForCausalLMLoss(logits, labels, vocab_size, num_items_in_batch, ignore_index, shift_labels, **kwargs)
+
+
+class _Repository:
+    """Where the package kernels finds the layer: here, not in a repository."""
+
+    layer_name = CeForCausalLMLossLayer.__name__
+
+    def load(self) -> type[nn.Module]:
+        return CeForCausalLMLossLayer
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Repository)
+
+    def __hash__(self) -> int:
+        return hash(_Repository)
+
+    def __str__(self) -> str:
+        return f"ce.torch.integrations.transformers (layer `{self.layer_name}`)"
+
+
+def kernel_mapping(*devices: str) -> dict[str, dict[str, Any]]:
+    """For ``kernels.use_kernel_mapping`` and ``kernels.register_kernel_mapping``: the layer "ForCausalLMLoss".
+
+    Args:
+        devices: their types; none: "cuda".
+    """
+    repository = _Repository()
+    return {"ForCausalLMLoss": {device: repository for device in devices or ("cuda",)}}

@@ -1,0 +1,120 @@
+"""The loss of torchtitan, without its float32 copy of the logits, and its Triton loss.
+
+A model's configuration names the class, as it would torchtitan's own::
+
+    loss = TritonCrossEntropyLoss(config)     # config: torchtitan.components.loss.CrossEntropyLoss.Config, or None
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ce.torch import functional, vocab_parallel
+
+__all__ = ["TritonCrossEntropyLoss", "cross_entropy_loss", "triton_cross_entropy_loss"]
+
+IGNORE_INDEX = -100
+
+
+def cross_entropy_loss(pred: Tensor, labels: Tensor, *, global_vocab_size: int | None = None) -> Tensor:
+    """``torchtitan.components.loss.cross_entropy_loss``: the sum of the losses.
+
+    Args:
+        pred: logits [..., classes] of float32, float16, bfloat16 or float64; or a DTensor whose classes are spread over
+            ranks, Shard(-1).
+        labels: [...] class indices; what is -100 is left out.
+        global_vocab_size: the classes of all ranks, for a DTensor: columns beyond them are padding.
+
+    Returns:
+        A float32 number; float64 of float64 logits.
+
+    Raises:
+        ValueError: sizes or placements that do not fit.
+    """
+    if type(pred).__name__ == "DTensor":
+        return vocab_parallel.vocab_parallel_cross_entropy(
+            pred,
+            labels,
+            classes=global_vocab_size,
+            ignore_index=IGNORE_INDEX,
+            reduction="sum",
+            loss_dtype=torch.float32,
+        )
+    return _sum(pred, labels)
+
+
+def triton_cross_entropy_loss(
+    pred: Tensor, labels: Tensor, *, global_vocab_size: int | None = None, reduction: str = "sum"
+) -> Tensor:
+    """torchtitan's ``triton_cross_entropy_loss``: the sum of the losses, whose backward writes over the logits.
+
+    Args:
+        pred: logits [tokens, classes] of float32, float16, bfloat16 or float64. The backward replaces them by their
+            gradient.
+        labels: [tokens] class indices; what is -100 is left out.
+        global_vocab_size: without meaning.
+        reduction: "sum".
+
+    Returns:
+        A float32 number; float64 of float64 logits.
+
+    Raises:
+        ValueError: other sizes, or another reduction.
+    """
+    del global_vocab_size
+    if reduction != "sum":
+        raise ValueError(f"triton_cross_entropy_loss: reduction is {reduction!r}; expected 'sum'")
+    if pred.dim() != 2 or labels.shape != pred.shape[:1]:
+        raise ValueError(
+            f"triton_cross_entropy_loss: pred is {list(pred.shape)} and labels {list(labels.shape)}; expected "
+            "[tokens, classes] and [tokens]"
+        )
+    return _sum(pred, labels, inplace_backward=True)
+
+
+class TritonCrossEntropyLoss:
+    """torchtitan's class of that name: a sum of losses, divided by the tokens of all ranks where they are given.
+
+    The backward replaces the logits by their gradient.
+
+    Args:
+        config: torchtitan's ``CrossEntropyLoss.Config``; of it global_vocab_size alone is read. None: its defaults.
+    """
+
+    def __init__(self, config: Any = None) -> None:
+        self.global_vocab_size: int | None = getattr(config, "global_vocab_size", None)
+
+    def __call__(
+        self, pred: Tensor, labels: Tensor, global_valid_tokens: Tensor | None = None, **kwargs: Any
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """The loss, and no further numbers.
+
+        Args:
+            pred: logits [..., classes].
+            labels: [...] class indices; what is -100 is left out.
+            global_valid_tokens: a number on the device that the sum is divided by.
+            kwargs: not used.
+
+        Raises:
+            ValueError: sizes that do not fit.
+        """
+        del kwargs
+        loss = triton_cross_entropy_loss(
+            pred.flatten(0, -2), labels.flatten(), global_vocab_size=self.global_vocab_size
+        )
+        return (loss if global_valid_tokens is None else loss / global_valid_tokens), {}
+
+
+def _sum(pred: Tensor, labels: Tensor, **options: Any) -> Tensor:
+    wide = torch.float64 if pred.dtype == torch.float64 else torch.float32
+    return functional.cross_entropy(
+        pred.flatten(0, -2),
+        labels.flatten(),
+        ignore_index=IGNORE_INDEX,
+        reduction="sum",
+        loss_dtype=wide,
+        **options,
+    )
