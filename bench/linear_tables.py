@@ -75,8 +75,9 @@ def linear(page: Page) -> str:
 def versions(documents: list[dict[str, Any]]) -> str:
     """Of the other libraries."""
     known = {name: version for document in documents for name, version in document.get("versions", {}).items()}
-    libraries = {"Liger-Kernel": "liger", "quack": "quack", "cut-cross-entropy": "cce"}
-    return "".join(f", {library} {known[name]}" for library, name in libraries.items() if name in known)
+    libraries = {"liger": "Liger-Kernel", "liger-cute": "Liger-Kernel", "quack": "quack", "cce": "cut-cross-entropy"}
+    found = {library: known[name] for name, library in libraries.items() if name in known}
+    return "".join(f", {library} {version}" for library, version in found.items())
 
 
 def caveat(known: set[str], documents: list[dict[str, Any]]) -> str:

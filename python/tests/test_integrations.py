@@ -196,8 +196,13 @@ def test_quack(reduction, device, seed):
     assert_loss(loss, expected)
     assert_gradients(loss, expected, logits, wide)
     torch.testing.assert_close(quack.softmax(logits).double(), wide.softmax(-1), rtol=0.01, atol=0.01)
-    with pytest.raises(NotImplementedError, match="lse_partial"):
-        quack.cross_entropy(logits, target, lse_partial=logits)
+    # The parts of a row's logsumexp, say of a product's tiles.
+    parts = torch.stack([part.logsumexp(-1) for part in logits.detach().float().split(20, -1)], -1)
+    loss = quack.cross_entropy(logits, target, parts, weight, reduction=reduction, inplace_backward=True)
+    assert_loss(loss, expected)
+    assert_gradients(loss, F.cross_entropy(wide, target, weight.double(), reduction=reduction), logits, wide)
+    with pytest.raises(ValueError, match="lse_partial is"):
+        quack.cross_entropy(logits, target, lse_partial=parts[1:])
 
 
 @pytest.mark.parametrize("reduce_loss", [False, True])

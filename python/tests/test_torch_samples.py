@@ -1,5 +1,6 @@
-"""The inputs of PyTorch's own tests: ce gives the results of PyTorch, and the gradients.
+"""The inputs of PyTorch's own tests: ce gives the results of PyTorch, and the gradients of the logits.
 
+Targets lose their requires_grad: those that require a gradient are for PyTorch, which rounds each of its steps.
 Without a GPU a part of them runs, another one for each seed; CE_FULL_TESTS=1 runs all.
 """
 
@@ -36,7 +37,9 @@ def drawn(samples: list, seed: int) -> list:
 def assert_like_torch(ours: Tensor, theirs: Tensor, own: Tensor, wide: Tensor) -> None:
     """In value and in the gradient of the logits, where torch computes in float64."""
     unit = torch.finfo(ours.dtype).eps
-    torch.testing.assert_close(ours.double(), theirs, rtol=max(1e-5, 2 * unit), atol=max(1e-5, 2 * unit), equal_nan=True)
+    torch.testing.assert_close(
+        ours.double(), theirs, rtol=max(1e-5, 2 * unit), atol=max(1e-5, 2 * unit), equal_nan=True
+    )
     if not own.requires_grad or not theirs.requires_grad:
         return
     factor = torch.rand_like(theirs)
@@ -45,6 +48,10 @@ def assert_like_torch(ours: Tensor, theirs: Tensor, own: Tensor, wide: Tensor) -
     unit = torch.finfo(own.dtype).eps
     scale = expected.nan_to_num().abs().max().item() if expected.numel() else 0.0
     torch.testing.assert_close(grad.double(), expected, rtol=4 * unit, atol=4 * unit * scale + 1e-6, equal_nan=True)
+
+
+def without_gradient(values: tuple) -> list:
+    return [value.detach() if isinstance(value, Tensor) else value for value in values]
 
 
 def widened(value: object) -> object:
@@ -56,15 +63,15 @@ def widened(value: object) -> object:
 def test_functions(op, dtype, device, seed):
     own, torchs = FUNCTIONS[op.name]
     for sample in drawn(list(op.sample_inputs(device, dtype, requires_grad=True)), seed):
-        logits = sample.input
+        logits, given = sample.input, without_gradient(sample.args)
         wide = logits.detach().double().requires_grad_()
         options = {name: widened(value) for name, value in sample.kwargs.items()}
         if "dtype" in options:
             options["dtype"] = torch.float64
-        ours = own(logits, *sample.args, **sample.kwargs)
-        expected = torchs(wide, *map(widened, sample.args), **options)
+        ours = own(logits, *given, **sample.kwargs)
+        expected = torchs(wide, *map(widened, given), **options)
         try:
-            assert ours.dtype is torchs(logits.detach(), *sample.args, **sample.kwargs).dtype
+            assert ours.dtype is torchs(logits.detach(), *given, **sample.kwargs).dtype
             assert_like_torch(ours, expected, logits, wide)
         except AssertionError as error:
             raise AssertionError(f"{sample}: {error}") from error
@@ -76,8 +83,7 @@ def test_the_module(dtype, device, seed):
     inputs = info.module_inputs_func(info, device=device, dtype=dtype, requires_grad=True, training=True)
     for one in drawn(inputs, seed):
         made, given = one.constructor_input, one.forward_input
-        # Targets that require a gradient are for PyTorch.
-        logits, *rest = given.args[0], *(value.detach() for value in given.args[1:])
+        logits, *rest = given.args[0], *without_gradient(given.args[1:])
         wide = logits.detach().double().requires_grad_()
         ours = ct.CrossEntropyLoss(*made.args, **made.kwargs)(logits, *rest, **given.kwargs)
         options = {name: widened(value) for name, value in made.kwargs.items()}

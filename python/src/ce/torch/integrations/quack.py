@@ -30,19 +30,25 @@ def cross_entropy(
     """``quack.cross_entropy``.
 
     Args:
-        x: logits, [rows, classes] of float32, float16 or bfloat16.
+        x: logits, [rows, classes] of float32, float16 or bfloat16; float64 is for torch.
         target: [rows] class indices.
-        lse_partial: None; a logsumexp that is known in part is not supported yet.
+        lse_partial: [rows, parts]: logsumexps of parts of each row, say of a product's tiles. With them the forward
+            reads of a row the target's logit alone. They have no gradient of their own: that of x is the whole one.
         weight: [classes].
         reduction: "mean", "sum" or "none".
-        inplace_backward: for "mean" and "sum" the gradient takes the memory of x, in the forward already.
+        inplace_backward: for "mean" and "sum" the gradient takes the memory of x, in the forward already; without
+            meaning with `lse_partial`.
 
     Raises:
-        NotImplementedError: `lse_partial`.
         ValueError, TypeError: see :func:`ce.torch.cross_entropy`.
     """
+    given_lse = None
     if lse_partial is not None:
-        raise NotImplementedError("quack.cross_entropy: lse_partial is given; expected None")
+        if lse_partial.dim() != 2 or lse_partial.shape[0] != x.shape[0]:
+            raise ValueError(
+                f"quack.cross_entropy: lse_partial is {list(lse_partial.shape)}; expected [{x.shape[0]}, parts]"
+            )
+        given_lse = torch.logsumexp(lse_partial.detach().float(), -1)
     wide = torch.float64 if x.dtype == torch.float64 else torch.float32
     return functional.cross_entropy(
         x,
@@ -51,5 +57,6 @@ def cross_entropy(
         ignore_index=ignore_index,
         reduction=reduction,
         loss_dtype=wide,
-        inplace_backward=inplace_backward and reduction != "none",
+        inplace_backward=inplace_backward and reduction != "none" and given_lse is None,
+        given_lse=given_lse,
     )
