@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ce/error.hpp"
+#include "ce/row_layout.hpp"
 #include "runtime/host/device.hpp"
 
 namespace ce::test {
@@ -315,6 +316,14 @@ TEST_F(RequestTest, AlignmentIsThatOfAllMatrices) {
   // So do batches that start elsewhere.
   const Tensor sliced = batched(memory(), DType::bf16, 4, 3, columns, 5 * columns + 1);
   EXPECT_EQ(softmax(sliced, matrix()).problem.alignment, Alignment::element);
+}
+
+TEST(RowLayout, ReachesBehindTheLastElement) {
+  const ConstTensor batches{
+      .dtype = DType::f32, .rows = 6, .columns = 4, .row_stride = 5, .batch_rows = 2, .batch_stride = 100};
+  EXPECT_EQ(reach_of(batches), 2 * 100 + 5 + 4);
+  EXPECT_EQ(reach_of({.dtype = DType::f32, .rows = 6, .columns = 4, .row_stride = 5}), 5 * 5 + 4);
+  EXPECT_EQ(reach_of({.dtype = DType::f32, .rows = 0, .columns = 4}), 0);
 }
 
 }  // namespace

@@ -246,6 +246,13 @@ TEST(Space, ConstraintsRemoveImpossiblePoints) {
   EXPECT_EQ(seen.size(), variants().size() - 2) << "all but bandwidth, and merge, which reads no rows";
 }
 
+TEST(Space, AValueThatNoAxisHasIsNamedAsSuch) {
+  const Problem problem{.operation = Operation::softmax, .dtype = DType::bf16, .rows = 64, .columns = 1000};
+  EXPECT_EQ(why_not(parse_config("block/warps=4,vec=8,load=ca,store=wb"), problem, largest), std::nullopt);
+  EXPECT_EQ(why_not(parse_config("block/warps=5,vec=8,load=ca,store=wb"), problem, largest),
+            "it is no point of the space of block");
+}
+
 /// People may ask for the source of any config that can be written.
 TEST(Space, OfConfigsThatAreRejectedThereIsAnAnswerToo) {
   const Problem gradient{.operation = Operation::cross_entropy_backward,

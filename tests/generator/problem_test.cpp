@@ -207,6 +207,12 @@ TEST(Problem, SumsAndCountsFollowFromTheReduction) {
   EXPECT_FALSE(reduces(smoothed));
   smoothed.weights = true;
   EXPECT_TRUE(reduces(smoothed)) << "the weights of all classes are added up";
+  EXPECT_FALSE(reduces({.operation = Operation::cross_entropy, .given_lse = true}));
+  EXPECT_FALSE(counts_first({.operation = Operation::cross_entropy,
+                             .reduction = Reduction::mean,
+                             .gradient = true,
+                             .divisor = true}))
+      << "the caller gives what the mean divides by";
 }
 
 TEST(Problem, OptionsThatAskTheSameAreOne) {
@@ -272,6 +278,9 @@ TEST(Traffic, CountsTheFewestBytes) {
       outputs.hit_out = true;
   EXPECT_EQ(traffic(outputs).read, matrix + 4096 * 8 + 8192 * 4);
   EXPECT_EQ(traffic(outputs).written, 4096 * (4 + 4 + 4 + 8 + 1));
+  Problem given = loss;
+  given.given_lse = given.row_weights = true;
+  EXPECT_EQ(traffic(given).read, 4096LL * (2 + 8 + 4 + 4)) << "of a row its target's logit alone";
   Problem backward = base;
   backward.operation = Operation::cross_entropy_backward;
   backward.upstream = Upstream::rows;
@@ -325,6 +334,12 @@ TEST(Validate, NamesWhatIsWrong) {
   EXPECT_EQ(message([](Problem& p) { p.weight_dtype = DType::f16; }),
             "weight dtype is f16; expected f32 or bf16");
   EXPECT_EQ(message([](Problem& p) { p.z_loss_out = true; }), "z_loss_out is set; expected only with z_loss");
+  EXPECT_EQ(message([](Problem& p) {
+              p.operation = Operation::cross_entropy_backward;
+              p.reduction = Reduction::sum;
+              p.gradient = p.token_scaling = true;
+            }),
+            "saved_logprob is unset; expected set with token_scaling");
   EXPECT_EQ(message([](Problem& p) { p.hit_out = p.probabilities = true; }),
             "hit_out is set; expected only with class indices");
   EXPECT_EQ(message([](Problem& p) {
