@@ -53,7 +53,7 @@ Rejection rejects_access(const Config& config, const Problem& problem, const Lim
     return config.vec == 1 ? Rejection{} : "input and output share no vector boundary";
   if (bytes > widest_access)
     return fmt::format("{} bytes in one access; {} is the most", bytes, widest_access);
-  // But where rows of a few bytes have a lane each.
+  // Rows of a few bytes may have a lane each.
   if (bytes < 4 && (config.lanes == 0 || problem.columns > 16)) return "16-bit elements one by one";
   // A narrower access only spreads a short row over more threads.
   const std::int64_t widest_row = bytes == widest_access ? problem.columns : bytes == 8 ? 1024 : 256;

@@ -4,9 +4,10 @@
 //     | prologue | vector `first` | vector first + 1 | ...       | vector (end - 1) | epilogue |
 //
 // Vectors are counted from the 128-byte line in which the first of them lies, so that a warp that takes 32 of
-// them in a row touches no more lines than it must; from the first of them where a few lanes share a row. Thread t takes vectors t, t + threads, t + 2 threads, ...
-// as far as they are inside, and at most one element of the prologue or the epilogue (its "edge"). Where every row
-// starts on a line the prologue is empty and all sizes are compile-time constants.
+// them in a row touches no more lines than it must; where a few lanes share a row, from the first of them. Thread t
+// takes vectors t, t + threads, t + 2 threads, ... as far as they are inside, and at most one element of the prologue
+// or the epilogue (its "edge"). Where every row starts on a line the prologue is empty and all sizes are compile-time
+// constants.
 #pragma once
 #include "arguments.cuh"
 #include "device/device.cuh"
@@ -258,8 +259,8 @@ struct Row {
 };
 
 /// The prologue, body and epilogue of one row.
-/// \tparam aligned    every row of every tensor starts on a vector boundary
-/// \tparam of_line    see RowShape::from_line
+/// \tparam aligned  every row of every tensor starts on a vector boundary
+/// \tparam of_line  see RowShape::from_line
 template <class T, int row_columns, int vec, bool aligned, bool of_line = true>
 struct RowPartition {
   static constexpr int columns = row_columns, elements = vec;  ///< of a row, of a vector
