@@ -1,8 +1,9 @@
 """The loss of torchtitan, without its float32 copy of the logits, and its Triton loss.
 
-A model's configuration names the class, as it would torchtitan's own::
+The class takes torchtitan's own configuration, and is called as torchtitan's are::
 
-    loss = TritonCrossEntropyLoss(config)     # config: torchtitan.components.loss.CrossEntropyLoss.Config, or None
+    loss_fn = TritonCrossEntropyLoss(config)
+    loss, _ = loss_fn(logits, labels, global_valid_tokens)
 """
 
 from __future__ import annotations
