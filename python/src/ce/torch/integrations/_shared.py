@@ -49,7 +49,7 @@ def mean_over(logits: Tensor, target: Tensor, divisor: Tensor | float, **options
     else:
         factor = torch.full((), 1.0 / divisor, dtype=torch.float32, device=logits.device)
     if torch.compiler.is_compiling() or not functional.has_kernels_for(logits):
-        total = functional.cross_entropy(logits, target, reduction="sum", loss_dtype=_f32_for(logits), **options)
+        total = functional.cross_entropy(logits, target, reduction="sum", loss_dtype=f32_for(logits), **options)
         return total * factor.to(total.dtype)
     total = functional.cross_entropy(
         logits, target, reduction="sum", upstream=factor.reshape(()), loss_dtype=torch.float32, **options
@@ -57,5 +57,6 @@ def mean_over(logits: Tensor, target: Tensor, divisor: Tensor | float, **options
     return _Divided.apply(total, factor.reshape(()))
 
 
-def _f32_for(logits: Tensor) -> torch.dtype:
+def f32_for(logits: Tensor) -> torch.dtype:
+    """That of a loss in float32; float64 logits keep theirs."""
     return logits.dtype if logits.dtype == torch.float64 else torch.float32

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ce.torch import _autograd, functional
+from ce.torch.integrations._shared import f32_for
 from ce.torch.vocab_parallel import vocab_parallel_cross_entropy
 
 __all__ = ["CrossEntropyLoss", "cross_entropy_loss"]
@@ -69,15 +70,11 @@ def cross_entropy_loss(
         labels,
         reduction="none",
         given_lse=precomputed_lse if label_smoothing == 0.0 else None,
-        loss_dtype=_wide(logits),
+        loss_dtype=f32_for(logits),
         return_z_loss=True,
         **options,
     )
     return made.loss, made.z_loss.detach()
-
-
-def _wide(logits: Tensor) -> torch.dtype:
-    return torch.float64 if logits.dtype == torch.float64 else torch.float32
 
 
 class _OverLogits(torch.autograd.Function):
@@ -172,7 +169,7 @@ class CrossEntropyLoss(nn.Module):
             label_smoothing=self.label_smoothing,
             logit_scale=self.logit_scale,
             z_loss=self.lse_square_scale,
-            loss_dtype=_wide(input),
+            loss_dtype=f32_for(input),
             return_z_loss=self.return_z_loss,
         )
         return (made.loss, made.z_loss) if self.return_z_loss else made

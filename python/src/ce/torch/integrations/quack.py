@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ce.torch import functional
+from ce.torch.integrations._shared import f32_for
 
 __all__ = ["cross_entropy", "softmax"]
 
@@ -49,14 +50,13 @@ def cross_entropy(
                 f"quack.cross_entropy: lse_partial is {list(lse_partial.shape)}; expected [{x.shape[0]}, parts]"
             )
         given_lse = torch.logsumexp(lse_partial.detach().float(), -1)
-    wide = torch.float64 if x.dtype == torch.float64 else torch.float32
     return functional.cross_entropy(
         x,
         target,
         weight,
         ignore_index=ignore_index,
         reduction=reduction,
-        loss_dtype=wide,
+        loss_dtype=f32_for(x),
         inplace_backward=inplace_backward and reduction != "none" and given_lse is None,
         given_lse=given_lse,
     )

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ce.torch import functional, vocab_parallel
+from ce.torch.integrations._shared import f32_for
 
 __all__ = ["TritonCrossEntropyLoss", "cross_entropy_loss", "triton_cross_entropy_loss"]
 
@@ -110,12 +111,11 @@ class TritonCrossEntropyLoss:
 
 
 def _sum(pred: Tensor, labels: Tensor, **options: Any) -> Tensor:
-    wide = torch.float64 if pred.dtype == torch.float64 else torch.float32
     return functional.cross_entropy(
         pred.flatten(0, -2),
         labels.flatten(),
         ignore_index=IGNORE_INDEX,
         reduction="sum",
-        loss_dtype=wide,
+        loss_dtype=f32_for(pred),
         **options,
     )

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ce.torch import functional
-from ce.torch.integrations._shared import classes_second, mean_over, refuse_group
+from ce.torch.integrations._shared import classes_second, f32_for, mean_over, refuse_group
 from ce.torch.vocab_parallel import vocab_parallel_cross_entropy
 
 __all__ = ["cross_entropy_backward", "cross_entropy_forward", "parallel_cross_entropy"]
@@ -61,9 +61,13 @@ def parallel_cross_entropy(
     if reduce_loss:
         count = (target != ignore_idx).sum().clamp(min=1)
         return mean_over(rows, target, count, ignore_index=ignore_idx, label_smoothing=label_smoothing)
-    wide = torch.float64 if inp.dtype == torch.float64 else torch.float32
     return functional.cross_entropy(
-        rows, target, ignore_index=ignore_idx, label_smoothing=label_smoothing, reduction="none", loss_dtype=wide
+        rows,
+        target,
+        ignore_index=ignore_idx,
+        label_smoothing=label_smoothing,
+        reduction="none",
+        loss_dtype=f32_for(inp),
     )
 
 

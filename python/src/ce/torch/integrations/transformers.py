@@ -18,12 +18,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ce.torch import functional
-from ce.torch.integrations._shared import mean_over
+from ce.torch.integrations._shared import f32_for, mean_over
 
 __all__ = ["CeForCausalLMLoss", "CeForCausalLMLossLayer", "compute_loss", "install", "kernel_mapping"]
 
@@ -66,8 +65,7 @@ def CeForCausalLMLoss(
     target = shift_labels.reshape(-1).to(logits.device)
     if num_items_in_batch is not None:
         return mean_over(rows, target, num_items_in_batch, ignore_index=ignore_index)
-    wide = torch.float64 if logits.dtype == torch.float64 else torch.float32
-    return functional.cross_entropy(rows, target, ignore_index=ignore_index, loss_dtype=wide)
+    return functional.cross_entropy(rows, target, ignore_index=ignore_index, loss_dtype=f32_for(logits))
 
 
 def compute_loss(outputs: Any, labels: Tensor, num_items_in_batch: Tensor | int | None = None) -> Tensor:
@@ -112,7 +110,7 @@ def install() -> Any:
 
 
 class CeForCausalLMLossLayer(nn.Module):
-    """:func:`CeForCausalLMLoss` as a layer without parameters."""
+    """:func:`CeForCausalLMLoss` as a layer without parameters. The package kernels compares the signature."""
 
     can_torch_compile = True
     has_backward = True
