@@ -36,10 +36,12 @@ int words_of_vector(const Config& config, const Problem& problem) {
 
 /// Of a row in the config's vectors. Its vec must not be 0.
 RowShape shape_of(const Config& config, const Problem& problem) {
-  return {.columns = static_cast<int>(problem.columns),
-          .vec = config.vec,
-          .element_bytes = size_of(problem.dtype),
-          .aligned = problem.alignment == Alignment::vector};
+  return {
+      .columns = static_cast<int>(problem.columns),
+      .vec = config.vec,
+      .element_bytes = size_of(problem.dtype),
+      .aligned = problem.alignment == Alignment::vector,
+      .from_line = config.lanes == 0 || counts_from_line(config.lanes, config.vec, size_of(problem.dtype))};
 }
 
 Rejection rejects_access(const Config& config, const Problem& problem, const Limits& limits) {
@@ -51,7 +53,8 @@ Rejection rejects_access(const Config& config, const Problem& problem, const Lim
     return config.vec == 1 ? Rejection{} : "input and output share no vector boundary";
   if (bytes > widest_access)
     return fmt::format("{} bytes in one access; {} is the most", bytes, widest_access);
-  if (bytes < 4) return "16-bit elements one by one";
+  // Rows of a few bytes may have a lane each.
+  if (bytes < 4 && (config.lanes == 0 || problem.columns > 16)) return "16-bit elements one by one";
   // A narrower access only spreads a short row over more threads.
   const std::int64_t widest_row = bytes == widest_access ? problem.columns : bytes == 8 ? 1024 : 256;
   if (problem.columns > widest_row) return "narrow access to a wide row";
@@ -216,9 +219,11 @@ Rejection rejects_bandwidth(const Config& config, const Problem& problem, const 
 Rejection rejects_warp(const Config& config, const Problem& problem, const Limits& limits) {
   if (Rejection reason = rejects_vectors(config, problem, limits)) return reason;
   const bool whole = problem.alignment == Alignment::vector && problem.columns % config.vec == 0;
-  if (!whole && config.lanes < 2 * config.vec) return "fewer lanes than elements of head and tail";
+  const std::int64_t edge = whole ? 1 : 2 * config.vec - 1;  // lanes that head and tail take
+  if (config.lanes < edge) return "fewer lanes than elements of head and tail";
   const std::int64_t vectors = vectors_of(config, problem), per_lane = ceil_div(vectors, config.lanes);
-  if (config.lanes >= 2 * static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(vectors))))
+  if (config.lanes >=
+      2 * static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(std::max(vectors, edge)))))
     return "more than half of the lanes without a vector";
   const std::int64_t held = config.rows * per_lane * words_of_vector(config, problem);
   if (held > 64 || held > register_limit(config, limits) - working_registers)

@@ -11,7 +11,7 @@
 //
 // axis warps = 2 4
 // axis vec = 1 2 4 8
-// axis lanes = 4 8 16 32
+// axis lanes = 1 2 4 8 16 32
 // axis rows = 1 2
 // axis load = ca cs evict_last
 // axis store = wb cg cs
@@ -20,7 +20,8 @@
 
 namespace ce {
 
-using Partition = RowPartition<problem::Element, problem::columns, config::vec, problem::aligned>;
+constexpr bool from_line = counts_from_line(config::lanes, config::vec, sizeof(problem::Element));
+using Partition = RowPartition<problem::Element, problem::columns, config::vec, problem::aligned, from_line>;
 
 constexpr int per_lane = (Partition::most_vectors + config::lanes - 1) / config::lanes;
 

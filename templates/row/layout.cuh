@@ -18,17 +18,22 @@ CE_HOST_DEVICE constexpr long long align_16(long long bytes) { return (bytes + 1
 /// A row in vectors (row.cuh).
 struct RowShape {
   int columns, vec, element_bytes;
-  bool aligned;  ///< every row of every tensor starts on a vector boundary
+  bool aligned;           ///< every row of every tensor starts on a vector boundary
+  bool from_line = true;  ///< vectors are counted from the line in which the row starts, not from its first
 
   CE_HOST_DEVICE constexpr int line() const {
     return 128 / (vec * element_bytes);
   }  ///< vectors of a 128-byte line
   /// No prologue and no epilogue.
   CE_HOST_DEVICE constexpr bool whole() const { return aligned && columns % vec == 0; }
-  /// Whole lines: all sizes are constants.
-  CE_HOST_DEVICE constexpr bool exact() const { return aligned && columns % (vec * line()) == 0; }
-  /// Vectors counted from the line in which the row starts, at most.
-  CE_HOST_DEVICE constexpr int most_vectors() const { return columns / vec + (exact() ? 0 : line() - 1); }
+  /// All sizes are constants: nothing lies before the first vector that is counted, or behind the last.
+  CE_HOST_DEVICE constexpr bool exact() const {
+    return aligned && columns % (from_line ? vec * line() : vec) == 0;
+  }
+  /// Vectors that are counted, at most.
+  CE_HOST_DEVICE constexpr int most_vectors() const {
+    return columns / vec + (exact() || !from_line ? 0 : line() - 1);
+  }
   /// Vectors of the slice of a row that each block of a cluster has: whole lines of 16-byte vectors.
   CE_HOST_DEVICE constexpr int slice_vectors(int cluster) const {
     return ceil_of(ceil_of(most_vectors(), cluster), 8) * 8;
@@ -39,6 +44,11 @@ struct RowShape {
     return (static_cast<long long>(slice_vectors(cluster)) + beside) * vec * weight_size;
   }
 };
+
+/// Whether `lanes` lanes that read a row together touch fewer lines when its vectors are counted from one.
+CE_HOST_DEVICE constexpr bool counts_from_line(int lanes, int vec, int element_bytes) {
+  return lanes * vec * element_bytes > 128;
+}
 
 /// The members of SoftmaxStats (stats.cuh) that an operation uses.
 struct StatsMembers {

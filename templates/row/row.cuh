@@ -4,9 +4,10 @@
 //     | prologue | vector `first` | vector first + 1 | ...       | vector (end - 1) | epilogue |
 //
 // Vectors are counted from the 128-byte line in which the first of them lies, so that a warp that takes 32 of
-// them in a row touches no more lines than it must. Thread t takes vectors t, t + threads, t + 2 threads, ...
-// as far as they are inside, and at most one element of the prologue or the epilogue (its "edge"). Where every row
-// starts on a line the prologue is empty and all sizes are compile-time constants.
+// them in a row touches no more lines than it must; where a few lanes share a row, from the first of them. Thread t
+// takes vectors t, t + threads, t + 2 threads, ... as far as they are inside, and at most one element of the prologue
+// or the epilogue (its "edge"). Where every row starts on a line the prologue is empty and all sizes are compile-time
+// constants.
 #pragma once
 #include "arguments.cuh"
 #include "device/device.cuh"
@@ -259,12 +260,13 @@ struct Row {
 
 /// The prologue, body and epilogue of one row.
 /// \tparam aligned  every row of every tensor starts on a vector boundary
-template <class T, int row_columns, int vec, bool aligned>
+/// \tparam of_line  see RowShape::from_line
+template <class T, int row_columns, int vec, bool aligned, bool of_line = true>
 struct RowPartition {
   static constexpr int columns = row_columns, elements = vec;  ///< of a row, of a vector
-  static constexpr RowShape shape{columns, vec, int(sizeof(T)), aligned};
+  static constexpr RowShape shape{columns, vec, int(sizeof(T)), aligned, of_line};
   static constexpr int line = shape.line(), most_vectors = shape.most_vectors();
-  static constexpr bool whole = shape.whole(), exact = shape.exact();
+  static constexpr bool whole = shape.whole(), exact = shape.exact(), from_line = of_line;
   int prologue, first, end;
 
   CE_DEVICE explicit RowPartition(const void* start) {
@@ -278,7 +280,7 @@ struct RowPartition {
         prologue = int((bytes - address % bytes) % bytes / sizeof(T));
         if (prologue > columns) prologue = columns;
       }
-      first = int((address + prologue * sizeof(T)) / bytes % line);
+      first = from_line ? int((address + prologue * sizeof(T)) / bytes % line) : 0;
       end = first + (columns - prologue) / vec;
     }
   }
@@ -286,7 +288,7 @@ struct RowPartition {
   CE_DEVICE int column_of(int vector) const { return prologue + (vector - first) * vec; }
   CE_DEVICE bool inside(int vector) const { return (exact || vector >= first) && vector < end; }
 
-  /// The column of this thread's edge element, or -1. Needs 2 x vec threads.
+  /// The column of this thread's edge element, or -1. Needs 2 vec - 1 threads.
   CE_DEVICE int edge_column(int thread) const {
     if constexpr (whole) return -1;
     if (thread < prologue) return thread;

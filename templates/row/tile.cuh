@@ -34,7 +34,8 @@ struct Tile {
   /// Whether all of its vectors are inside, in all threads together.
   CE_DEVICE bool full() const {
     if constexpr (plain) return true;
-    return (Partition::exact || begin >= partition.first) && begin + ((size - 1) * threads + together) <= end;
+    return (Partition::exact || !Partition::from_line || begin >= partition.first) &&
+           begin + ((size - 1) * threads + together) <= end;
   }
   /// The same as fill() where most tiles are full: one check instead of one for each vector.
   template <class Read>
@@ -73,7 +74,7 @@ struct Tile {
     constexpr int fewest =
         whole ? (Partition::exact ? Partition::most_vectors : Partition::columns / vec - 1) : 0;
     const bool reaches = (i + 1) * threads <= fewest;
-    const bool past = Partition::exact || (whole && i * threads >= Partition::line);
+    const bool past = Partition::exact || !Partition::from_line || (whole && i * threads >= Partition::line);
     const int v = vector + i * threads;
     return (past || v >= partition.first) && (reaches || v < end);
   }
