@@ -218,6 +218,8 @@ Rejection rejects_bandwidth(const Config& config, const Problem& problem, const 
 
 Rejection rejects_warp(const Config& config, const Problem& problem, const Limits& limits) {
   if (Rejection reason = rejects_vectors(config, problem, limits)) return reason;
+  // All of such a row would be head and tail, and the lanes would have no vector.
+  if (config.vec > problem.columns) return "access wider than the row";
   const bool whole = problem.alignment == Alignment::vector && problem.columns % config.vec == 0;
   const std::int64_t edge = whole ? 1 : 2 * config.vec - 1;  // lanes that head and tail take
   if (config.lanes < edge) return "fewer lanes than elements of head and tail";

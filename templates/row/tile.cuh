@@ -11,12 +11,13 @@ namespace ce {
 template <class T, class Partition, int size, int threads, bool whole, int together = threads,
           bool plain = false>
 struct Tile {
+  static_assert(size > 0, "a thread without a vector would hold elements that nothing has set");
   static constexpr int count = size, vec = Partition::elements;
   static constexpr bool is_whole = whole, is_plain = plain;
   const Partition partition;
   int begin, vector;  ///< of elements[0] of the first of the threads together, and of this one
   int end;
-  Elements<T, vec> elements[size > 0 ? size : 1];
+  Elements<T, vec> elements[size];
 
   CE_DEVICE Tile(const Partition& row_partition, int first, int end_of_slice, int thread)
       : partition(row_partition),

@@ -187,6 +187,7 @@ void expect_possible(const Config& config, const Problem& problem, const Limits&
   const std::int64_t row_bytes = problem.columns * size_of(problem.dtype) * inputs(problem);
   if (config.variant == "warp") {
     EXPECT_LE(config.rows * row_bytes / config.lanes, 4 * 255) << "the rows do not fit into the registers";
+    EXPECT_LE(config.vec, problem.columns) << "the lanes have no vector";
   }
   if (config.variant == "warp" &&
       (problem.alignment != Alignment::vector || problem.columns % config.vec != 0)) {

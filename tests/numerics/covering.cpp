@@ -272,7 +272,7 @@ std::vector<Case> product_of_options(const generator::Limits& limits, std::uint6
 }
 
 void expect_right(runtime::Device& device, cache::Cache& cache, const std::vector<Case>& cases,
-                  std::uint64_t seed) {
+                  std::uint64_t seed, const TrialsOf& trials) {
   std::vector<std::promise<Outcome>> built(cases.size());
   std::atomic<std::size_t> next = 0;
   std::vector<std::jthread> builders;
@@ -293,7 +293,7 @@ void expect_right(runtime::Device& device, cache::Cache& cache, const std::vecto
     try {
       Outcome outcome = built[at].get_future().get();
       if (const auto* error = std::get_if<std::exception_ptr>(&outcome)) std::rethrow_exception(*error);
-      tuner::Verifier verifier(device, problem, seed + at);
+      tuner::Verifier verifier(device, trials(problem, seed + at));
       const auto wrong = verifier.mismatch(std::get<tuner::Built>(outcome).load(device));
       EXPECT_FALSE(wrong) << *wrong;
     } catch (const Error& error) {

@@ -3,6 +3,7 @@
 /// Problems and configs that together cover what the templates can be.
 
 #include <cstdint>
+#include <functional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -12,6 +13,7 @@
 #include "generator/problem.hpp"
 #include "generator/variant.hpp"
 #include "runtime/device.hpp"
+#include "tuner/verify/trial.hpp"
 
 namespace ce::test {
 
@@ -46,9 +48,12 @@ enum class Covers {
 [[nodiscard]] std::vector<Case> product_of_options(const generator::Limits& limits, std::uint64_t seed,
                                                    int part, int parts);
 
+/// What kernels of a problem run on.
+using TrialsOf = std::function<std::vector<generator::Trial>(const generator::Problem&, std::uint64_t seed)>;
+
 /// Runs the kernels against the f64 reference. Every failure names problem, config, seed and what is wrong.
 void expect_right(runtime::Device& device, cache::Cache& cache, const std::vector<Case>& cases,
-                  std::uint64_t seed);
+                  std::uint64_t seed, const TrialsOf& trials = generator::verification_trials);
 
 /// `count` configs of the problem's space, of every variant in turn.
 [[nodiscard]] std::vector<generator::Config> some_configs(const generator::Problem& problem,

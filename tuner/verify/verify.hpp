@@ -17,9 +17,11 @@ namespace ce::tuner {
 /// Runs kernels of one problem on inputs that would expose a wrong one, against the reference in f64.
 class Verifier {
  public:
-  Verifier(runtime::Device& device, const generator::Problem& problem, std::uint64_t seed) {
-    for (generator::Trial& trial : generator::verification_trials(problem, seed))
-      trials_.emplace_back(device, std::move(trial));
+  Verifier(runtime::Device& device, const generator::Problem& problem, std::uint64_t seed)
+      : Verifier(device, generator::verification_trials(problem, seed)) {}
+  /// \param trials  of one problem
+  Verifier(runtime::Device& device, std::vector<generator::Trial> trials) {
+    for (generator::Trial& trial : trials) trials_.emplace_back(device, std::move(trial));
   }
 
   /// What is wrong, in words; nothing when the kernel is right. It runs on all inputs, whatever it makes of the first.
