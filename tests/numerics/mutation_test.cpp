@@ -120,6 +120,16 @@ TEST_P(Verification, CatchesAPlantedMistake) {
   expect_noticed(mutation, problem, {.variant = "block", .warps = 4, .vec = 4});
 }
 
+/// Of three columns, which two lanes share: the second one has a vector less.
+TEST(VerificationOfNarrowRows, CatchesLanesThatHoldWhatIsNotInTheRow) {
+  for (const Operation operation : {Operation::softmax, Operation::cross_entropy})
+    for (const auto alignment : {generator::Alignment::vector, generator::Alignment::shifted})
+      expect_noticed(Mutation{"a logit beyond the row", "Elements<T, vec>::filled(padding);",
+                              "Elements<T, vec>::filled(3.f);", true},
+                     {.operation = operation, .alignment = alignment, .rows = 150, .columns = 3},
+                     {.variant = "warp", .warps = 2, .vec = 1, .lanes = 2, .rows = 1});
+}
+
 /// So that a failure shows what was planted.
 void PrintTo(const Mutation& mutation, std::ostream* out) { *out << mutation.what; }
 

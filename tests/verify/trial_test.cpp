@@ -240,6 +240,25 @@ TEST(Trial, PlacementsAreOfTheAlignmentClass) {
   }
 }
 
+/// A kernel that reads or writes beside its row meets poison, and is seen.
+TEST(Trial, RowsOfAFewElementsLieApart) {
+  for (const DType dtype : {DType::f32, DType::f16, DType::bf16})
+    for (const Alignment alignment : {Alignment::vector, Alignment::shifted, Alignment::element})
+      for (std::int64_t columns = 1; columns <= 33; ++columns)
+        for (const Operation operation : {Operation::softmax_backward, Operation::cross_entropy}) {
+          Problem problem{.operation = operation, .dtype = dtype};
+          problem.gradient = is_cross_entropy(operation);
+          problem.alignment = alignment;
+          problem.rows = 33;
+          problem.columns = columns;
+          const std::int64_t least = columns + 16 / size_of(dtype);
+          for (const Trial& trial : verification_trials(problem, 6)) {
+            EXPECT_GE(trial.arguments.input_layout.row, least) << title(problem);
+            EXPECT_GE(trial.arguments.output_layout.row, least) << title(problem);
+          }
+        }
+}
+
 TEST(Trial, ATimingNeedsLittleMemory) {
   const Problem problem{.operation = Operation::cross_entropy,
                         .dtype = DType::bf16,
