@@ -22,8 +22,20 @@ void LinearKernels::sum_columns(DType element, const LinearArguments& arguments,
   launch(generator::linear_column_sums(element), arguments, stream);
 }
 
+void LinearKernels::take_statistics(const generator::LinearStatistics& which, const ProductTile& tile,
+                                    const LinearStatisticsArguments& arguments, std::int64_t blocks,
+                                    Stream stream) {
+  launch(generator::linear_statistics(which, tile), {.rows = blocks}, arguments, stream);
+}
+
 void LinearKernels::launch(const generator::Program& program, const LinearArguments& arguments,
                            Stream stream) {
+  launch(program, {.rows = arguments.rows, .columns = arguments.columns}, arguments, stream);
+}
+
+template <class Arguments>
+void LinearKernels::launch(const generator::Program& program, const generator::Problem& size,
+                           const Arguments& arguments, Stream stream) {
   const tuner::Kernel* kernel = nullptr;
   {
     const std::lock_guard lock(mutex_);
@@ -35,7 +47,6 @@ void LinearKernels::launch(const generator::Program& program, const LinearArgume
     }
     kernel = known.get();
   }
-  const generator::Problem size{.rows = arguments.rows, .columns = arguments.columns};
   device_.launch(kernel->launches(size).all(), &arguments, sizeof arguments, stream);
 }
 

@@ -12,6 +12,7 @@
 #include "generator/linear.hpp"
 #include "runtime/device.hpp"
 #include "templates/linear_arguments.cuh"
+#include "templates/linear_statistics_arguments.cuh"
 #include "tuner/kernel.hpp"
 
 namespace ce {
@@ -32,10 +33,17 @@ class LinearKernels {
   /// \param arguments  input, output, rows, columns, stride, accumulates
   void sum_columns(DType element, const LinearArguments& arguments, Stream stream);
 
+  /// \param blocks  all of the launch
+  void take_statistics(const generator::LinearStatistics& which, const ProductTile& tile,
+                       const LinearStatisticsArguments& arguments, std::int64_t blocks, Stream stream);
+
   /// Compiler runs.
   [[nodiscard]] int compiled() const noexcept { return compiled_; }
 
  private:
+  template <class Arguments>
+  void launch(const generator::Program& program, const generator::Problem& size, const Arguments& arguments,
+              Stream stream);
   void launch(const generator::Program& program, const LinearArguments& arguments, Stream stream);
 
   runtime::Device& device_;

@@ -93,7 +93,9 @@ class LinearCall {
         stream_(stream),
         sums_losses_(plan.schedule.chunks > 1 && shape.reduction != Reduction::none) {}
 
-  const Choice& run() {
+  /// Null where it turns out that no kernel serves it without logits.
+  const Choice* run() {
+    if (shape_.statistics) return run_without_logits();
     const Choice* choice = nullptr;
     prepare();
     tune();
@@ -105,13 +107,64 @@ class LinearCall {
       make_gradients(chunk);
     }
     finish();
-    return choice != nullptr ? *choice : without_tokens();
+    return choice != nullptr ? choice : &without_tokens();
   }
 
  private:
   [[nodiscard]] void* at(const LinearPiece& piece) const noexcept { return workspace_ + piece.start; }
   [[nodiscard]] static bool has(const LinearPiece& piece) noexcept { return piece.bytes > 0; }
   [[nodiscard]] LinearKernels& kernels() const noexcept { return losses_.kernels_; }
+
+  const Choice* run_without_logits() {
+    count_ = shape_.tokens;
+    LinearForward& forward = losses_.forward_;
+    runtime::Device& device = losses_.device_;
+    const CrossEntropy& options = operation_.cross_entropy;
+    auto* const statistics = static_cast<float*>(at(plan_.statistics));
+    const std::int64_t words = shape_.statistics->words();
+    LinearStatisticsArguments arguments{};
+    arguments.operands = {.of_rows = tensors_.hidden.data,
+                          .of_columns = tensors_.weight.data,
+                          .rows = shape_.tokens,
+                          .columns = shape_.classes,
+                          .depth = shape_.hidden,
+                          .row_stride = stride_of(tensors_.hidden),
+                          .column_stride = stride_of(tensors_.weight)};
+    arguments.call.rows = shape_.tokens;
+    arguments.call.classes = shape_.classes;
+    arguments.call.target = tensors_.target.data;
+    arguments.call.weight = tensors_.class_weight.data;
+    arguments.call.row_scale = static_cast<const float*>(tensors_.row_scale.data);
+    arguments.call.scale = options.logit_scale;
+    arguments.call.cap = options.softcap;
+    arguments.call.statistics_out = reinterpret_cast<unsigned*>(statistics);
+    arguments.call.statistics_words = words;
+    arguments.bias = tensors_.bias.data;
+    if (losses_.tunes_ && forward.is_open(shape_) && !(stream_ != nullptr && device.capturing(stream_))) {
+      device.synchronize(stream_);
+      forward.tune(shape_, arguments, losses_.seconds_);
+    }
+    if (!forward.serves(shape_)) return nullptr;
+    const LinearWay way = forward.choose(shape_);
+    forward.launch(shape_, way, arguments, stream_);
+    return &context_.run(
+        CrossEntropyMerge{
+            .options = options, .classes = shape_.classes, .ranks = way.splits, .logits = shape_.logits},
+        {.statistics = tensor(statistics, way.splits * shape_.tokens, words),
+         .target = tensors_.target,
+         .weight = tensors_.class_weight,
+         .loss = loss_of(0),
+         .z_loss_out = tensors_.z_loss_out,
+         .lse = tensors_.lse,
+         .argmax = tensors_.argmax,
+         .hit = tensors_.hit,
+         .logprob = tensors_.logprob,
+         .entropy = tensors_.entropy,
+         .row_weight = tensors_.row_weight,
+         .row_scale = tensors_.row_scale,
+         .divisor = tensors_.divisor},
+        stream_);
+  }
 
   /// What all chunks need.
   void prepare() {
@@ -383,7 +436,16 @@ LinearSchedule LinearLosses::schedule(const LinearCrossEntropy& operation,
 const Choice& LinearLosses::run(Context& context, const LinearCrossEntropy& operation,
                                 const LinearCrossEntropy::Tensors& tensors, Stream stream) {
   const runtime::Session session(device_);
-  const LinearShape shape = shape_of(operation, tensors, device_);
+  LinearShape shape = shape_of(operation, tensors, device_);
+  if (shape.statistics && !forward_.serves(shape)) shape.statistics.reset();
+  if (const Choice* choice = run(context, operation, tensors, shape, stream)) return *choice;
+  shape.statistics.reset();
+  return *run(context, operation, tensors, shape, stream);
+}
+
+const Choice* LinearLosses::run(Context& context, const LinearCrossEntropy& operation,
+                                const LinearCrossEntropy::Tensors& tensors, const LinearShape& shape,
+                                Stream stream) {
   const LinearPlan plan = this->plan(shape);
   const std::int64_t bytes = plan.schedule.workspace_bytes;
   if (const Tensor& own = tensors.workspace; own.data != nullptr) {

@@ -13,6 +13,7 @@
 #include "ce/context.hpp"
 #include "ce/linear_kernels.hpp"
 #include "ce/linear_schedule.hpp"
+#include "ce/linear_statistics.hpp"
 #include "runtime/device.hpp"
 #include "tuner/matmul_race.hpp"
 
@@ -63,6 +64,7 @@ class LinearLosses {
         tunes_(tunes),
         seconds_(seconds),
         kernels_(device, cache),
+        forward_(device, cache, kernels_),
         workspaces_(device),
         products_(device, cache) {}
 
@@ -76,6 +78,9 @@ class LinearLosses {
 
  private:
   friend class LinearCall;
+  /// Null where it turns out that no kernel serves it without logits.
+  const Choice* run(Context& context, const LinearCrossEntropy& operation,
+                    const LinearCrossEntropy::Tensors& tensors, const LinearShape& shape, Stream stream);
   /// Of a shape: found once, so that all calls of it are alike whatever memory is free meanwhile.
   [[nodiscard]] LinearPlan plan(const LinearShape& shape);
 
@@ -83,6 +88,7 @@ class LinearLosses {
   const bool tunes_;
   const double seconds_;
   LinearKernels kernels_;
+  LinearForward forward_;
   LinearWorkspaces workspaces_;
   tuner::MatmulChooser products_;
   std::mutex mutex_;  ///< guards what follows

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "ce/error.hpp"
+#include "ce/linear_statistics.hpp"
 #include "generator/ceil_div.hpp"
 
 namespace ce {
@@ -200,6 +201,9 @@ LinearShape shape_of(const LinearCrossEntropy& operation, const LinearCrossEntro
                             fmt::format("an address aligned to {} bytes", piece_bytes));
   }
   check_memory(tensors);
+  shape.statistics = statistics_of(operation, tensors, shape, device);
+  if (shape.statistics)
+    shape.statistics_splits = LinearForward::most_splits(device, shape.tokens, shape.classes);
   return shape;
 }
 
@@ -269,6 +273,15 @@ LinearPlan planned(const LinearShape& shape, std::int64_t chunk, bool f32_sum, s
 }  // namespace
 
 LinearPlan plan_for(const LinearShape& shape, std::int64_t budget) {
+  if (shape.statistics) {  // which take less memory than the least of chunks
+    LinearPlan plan;
+    Pieces pieces;
+    plan.schedule = {.chunk_tokens = shape.tokens, .chunks = 1};
+    plan.statistics = pieces.take(shape.tokens * shape.statistics_splits * shape.statistics->words() * 4);
+    if (!shape.has_loss) plan.losses = pieces.take(shape.reduction == Reduction::none ? shape.tokens * 4 : 4);
+    plan.schedule.workspace_bytes = pieces.total();
+    return plan;
+  }
   const std::int64_t for_products = std::min(product_bytes, budget / 8 / piece_bytes * piece_bytes);
   const auto plan = [&](std::int64_t chunk, bool f32_sum) {
     return planned(shape, chunk, f32_sum, for_products);

@@ -4,9 +4,11 @@
 
 #include <compare>
 #include <cstdint>
+#include <optional>
 
 #include "ce/check_tensor.hpp"
 #include "ce/linear.hpp"
+#include "generator/linear.hpp"
 #include "runtime/device.hpp"
 
 namespace ce {
@@ -27,6 +29,9 @@ struct LinearShape {
   std::int64_t budget = 0;         ///< as the caller gave it; 0: unset
   std::int64_t chunk_tokens = 0;   ///< the same
   bool f32_accumulation = false, own_accumulation = false;  ///< as the caller asked for; neither: unset
+  /// The kernel that serves the call without logits in memory (linear_statistics.hpp); unset: they are made in chunks.
+  std::optional<generator::LinearStatistics> statistics = {};
+  int statistics_splits = 0;  ///< of that kernel, at most
 
   friend auto operator<=>(const LinearShape&, const LinearShape&) = default;
 
@@ -51,8 +56,8 @@ struct LinearPiece {
 
 struct LinearPlan {
   LinearSchedule schedule;
-  LinearPiece logits, rounded_logits, weight_sum, bias_sum, bias, class_weight, divisor, upstream, losses,
-      z_losses, products;
+  LinearPiece statistics, logits, rounded_logits, weight_sum, bias_sum, bias, class_weight, divisor, upstream,
+      losses, z_losses, products;
 };
 
 /// \param budget  bytes of scratch memory

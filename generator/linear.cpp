@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <utility>
 
 #include "generator/ceil_div.hpp"
 
@@ -76,6 +78,68 @@ Program linear_column_sums(DType element) {
        .blocks = [](const Config&, const Problem& problem) {
          return ceil_div(problem.columns, std::int64_t{threads});
        }});
+}
+
+int LinearStatistics::words() const noexcept {
+  const StatsMembers members = cross_entropy_stats(true, false, smoothing, weights, indices, moment);
+  return shard_words(members, size_of(logits) == 2, true, softcap);
+}
+
+std::string LinearStatistics::text() const {
+  std::string text =
+      fmt::format("linear_statistics {} logits={} target={}", name(input), name(logits), name(target_dtype));
+  if (bias) text += fmt::format(" bias={}", name(bias_dtype));
+  if (weights) text += fmt::format(" weight={}", name(weight_dtype));
+  for (const auto& [word, set] : {std::pair{"smoothing", smoothing},
+                                  {"scale", scale},
+                                  {"softcap", softcap},
+                                  {"row_scale", row_scales},
+                                  {"argmax", indices},
+                                  {"entropy", moment}})
+    if (set) text += fmt::format(" {}", word);
+  return text;
+}
+
+std::span<const ProductTile> product_tiles() noexcept {
+  // As many stages as shared memory holds.
+  static constexpr std::array<ProductTile, 3> tiles{{{192, 5, 2}, {256, 4, 2}, {192, 5, 1}}};
+  return tiles;
+}
+
+std::string to_text(const ProductTile& tile) {
+  return fmt::format("tile={}x{},stages={},cluster={}", ProductTile::rows, tile.columns, tile.stages,
+                     tile.cluster);
+}
+
+Program linear_statistics(const LinearStatistics& statistics, const ProductTile& tile) {
+  const auto constant = [](std::string_view name, bool value) {
+    return fmt::format("static constexpr bool {} = {}", name, value);
+  };
+  return single_kernel(
+      {.file = "kernels/gemm/statistics.cuh",
+       .entry = "ce_linear_statistics",
+       .words = statistics.text() + " " + to_text(tile),
+       .own_arguments = true,
+       .constants = {type_constant("Input", statistics.input), type_constant("Element", statistics.logits),
+                     type_constant("Target", statistics.target_dtype),
+                     type_constant("Bias", statistics.bias_dtype),
+                     type_constant("Weight", statistics.weight_dtype), constant("bias", statistics.bias),
+                     constant("weights", statistics.weights), constant("smoothing", statistics.smoothing),
+                     constant("scale", statistics.scale), constant("softcap", statistics.softcap),
+                     constant("row_scales", statistics.row_scales), constant("indices", statistics.indices),
+                     constant("moment", statistics.moment),
+                     fmt::format("static constexpr int tile_columns = {}, stages = {}, cluster = {}",
+                                 tile.columns, tile.stages, tile.cluster),
+                     // Classes are told at run time, as of shards; nothing else is read or written.
+                     "static constexpr bool sharded = true, merges = false, single_class = false, "
+                     "gradient = false",
+                     "static constexpr int columns = 0, inputs = 1",
+                     "static constexpr bool batched = false, strided = false"},
+       .threads = ProductTile::threads,
+       .shared_bytes = static_cast<std::uint32_t>(tile.shared_bytes()),
+       .cluster = static_cast<std::uint32_t>(tile.cluster),
+       .architecture_specific = true,
+       .blocks = [](const Config&, const Problem& problem) { return problem.rows; }});
 }
 
 }  // namespace ce::generator

@@ -3,7 +3,12 @@
 /// Kernels that run around the products of LinearCrossEntropy. Their parameter is LinearArguments, and their launches take
 /// the rows and columns of a Problem.
 
+#include <compare>
+#include <span>
+#include <string>
+
 #include "generator/source.hpp"
+#include "templates/product_layout.cuh"
 
 namespace ce::generator {
 
@@ -25,5 +30,35 @@ struct LinearDivisor {
 
 /// The sums of `columns` columns.
 [[nodiscard]] Program linear_column_sums(DType element);
+
+/// The code of the kernel that takes statistics of rows whose logits are in no memory (kernels/gemm/statistics.cuh). Its
+/// parameter is LinearStatisticsArguments.
+struct LinearStatistics {
+  DType input = DType::bf16;   ///< of hidden and weight: f16 or bf16
+  DType logits = DType::bf16;  ///< as whose statistics they are merged
+  DType target_dtype = DType::i64;
+  DType bias_dtype = DType::f32;    ///< with bias
+  DType weight_dtype = DType::f32;  ///< with weights
+  bool bias = false;
+  bool weights = false;  ///< of the classes
+  bool smoothing = false, scale = false, softcap = false, row_scales = false;
+  bool indices = false;  ///< argmax or hit is asked for
+  bool moment = false;   ///< entropy is
+
+  friend auto operator<=>(const LinearStatistics&, const LinearStatistics&) = default;
+
+  /// 32-bit words about a row.
+  [[nodiscard]] int words() const noexcept;
+  /// All of the above as words: "linear_statistics bf16 logits=bf16 target=i64 smoothing".
+  [[nodiscard]] std::string text() const;
+};
+
+/// The tiles that it can be made of, the one first that serves without a measurement.
+[[nodiscard]] std::span<const ProductTile> product_tiles() noexcept;
+/// "tile=128x192,stages=5,cluster=2".
+[[nodiscard]] std::string to_text(const ProductTile& tile);
+
+/// Its launches take the number of blocks as the rows of a Problem.
+[[nodiscard]] Program linear_statistics(const LinearStatistics& statistics, const ProductTile& tile);
 
 }  // namespace ce::generator

@@ -305,12 +305,15 @@ Program single_kernel(const SingleKernel& kernel) {
   if (!kernel.own_arguments) text.line("using ce::Arguments;");
   text.line("");
   write_template(text, kernel.file);
+  Source source = finished(kernel.words, std::move(text));
+  source.architecture_specific = kernel.architecture_specific;
   return {.config = {},
-          .sources = {finished(kernel.words, std::move(text))},
+          .sources = {std::move(source)},
           .steps = {{.source = 0,
                      .entry = std::string(kernel.entry),
                      .threads = kernel.threads,
                      .shared_bytes = kernel.shared_bytes,
+                     .cluster = kernel.cluster,
                      .persistent = kernel.persistent,
                      .blocks = kernel.blocks}}};
 }

@@ -19,6 +19,7 @@ struct Source {
   std::string name;                            ///< for messages
   std::string text;                            ///< a comment with Problem and Config, constants, the template
   std::map<std::string, std::string> headers;  ///< what the text includes, by name
+  bool architecture_specific = false;          ///< as runtime::CompileRequest has it
 
   /// Text with every include put in its place once: one file for any CUDA compiler.
   [[nodiscard]] std::string flat() const;
@@ -61,7 +62,9 @@ struct SingleKernel {
   std::vector<std::string> constants;  ///< members of ce::problem
   std::uint32_t threads = 0;
   std::uint32_t shared_bytes = 0;
-  bool persistent = false;  ///< launch no more blocks than run at the same time
+  std::uint32_t cluster = 1;
+  bool persistent = false;             ///< launch no more blocks than run at the same time
+  bool architecture_specific = false;  ///< as Source has it
   std::int64_t (*blocks)(const Config&, const Problem&) = nullptr;
 };
 

@@ -17,6 +17,10 @@ int Device::resident_blocks(Function, const Launch& launch) const {
   return model().multiprocessors * static_cast<int>(launch.cluster);
 }
 
+TensorMap Device::tensor_map(const BoxedMatrix&) const {
+  throw Unsupported(name() + ": it has no bulk tensor copies");
+}
+
 MemoryHandle Device::share(void*) { throw Unsupported(name() + ": processes cannot share its memory"); }
 void* Device::open_shared(const MemoryHandle&) {
   throw Unsupported(name() + ": it cannot reach the memory of another process");

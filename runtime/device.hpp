@@ -17,6 +17,7 @@
 
 #include "ce/dtype.hpp"
 #include "runtime/matmul.hpp"
+#include "templates/device/tensor_map.cuh"
 
 namespace ce::runtime {
 
@@ -47,6 +48,8 @@ struct CompileRequest {
   std::string text;
   std::map<std::string, std::string> headers;  ///< what `#include "name"` in the text finds
   std::vector<std::string> options;            ///< beyond those the device always passes
+  /// The text uses what GPUs of no other compute capability have: CUDA's target is sm_90a, say, not sm_90.
+  bool architecture_specific = false;
 };
 
 /// A compiled image: a cubin (or PTX) on CUDA, a shared object on the host.
@@ -142,6 +145,15 @@ class Buffer {
   std::size_t size_ = 0;
 };
 
+/// A matrix of 16-bit elements that kernels load box by box.
+struct BoxedMatrix {
+  const void* data = nullptr;  ///< aligned to 16 bytes, as is each row
+  DType dtype = DType::bf16;   ///< f16 or bf16
+  std::int64_t rows = 0, columns = 0;
+  std::int64_t row_stride = 0;        ///< elements
+  int box_rows = 0, box_columns = 0;  ///< 256 rows at most; of 128 bytes
+};
+
 /// How other processes find memory of a device.
 using MemoryHandle = std::array<std::byte, 64>;
 
@@ -204,6 +216,11 @@ class Device {
   virtual void reset_eviction_priority(const void* /*data*/, std::size_t /*bytes*/, Stream /*stream*/) {}
   /// In stream order, into ordinary host memory that is valid after synchronize(stream).
   virtual void download(void* host, const void* device, std::size_t bytes, Stream stream) = 0;
+
+  /// For bulk tensor copies, which swizzle each 128 bytes as the tensor cores read them, and fill in zeros outside the
+  /// matrix. On the host, where kernels read the matrix itself, it says nothing.
+  /// \throws Unsupported where there are no such copies
+  [[nodiscard]] virtual TensorMap tensor_map(const BoxedMatrix& matrix) const;
 
   /// Of memory from allocate(): what another process of this machine opens it by.
   /// \throws Unsupported where processes cannot share memory

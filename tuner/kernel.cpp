@@ -114,7 +114,12 @@ Built build(runtime::Device& device, cache::Cache& cache, generator::Program pro
     const auto lock = shared ? std::unique_lock(shared_sources()) : std::unique_lock<std::mutex>();
     auto image = cache.binary(key);
     if (!image) {
-      image = device.compile({.name = source.name, .text = source.text, .headers = source.headers}).image;
+      image = device
+                  .compile({.name = source.name,
+                            .text = source.text,
+                            .headers = source.headers,
+                            .architecture_specific = source.architecture_specific})
+                  .image;
       ++built.compiled;
       if (shared) cache.keep_binary(key, *image, {.compiler = built.compiler, .name = source.name});
     }

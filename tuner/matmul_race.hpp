@@ -12,6 +12,7 @@
 
 #include "cache/cache.hpp"
 #include "runtime/device.hpp"
+#include "tuner/race.hpp"
 
 namespace ce::tuner {
 
@@ -24,16 +25,7 @@ struct TokenMatmul {
   [[nodiscard]] runtime::Matmul bucket() const;
 };
 
-/// What a race has found.
-struct RaceResult {
-  std::string winner, first;  ///< as MatmulAlgorithm::text; `first` is what the library names first
-  double winner_us = 0, first_us = 0;
-  int algorithms = 0;  ///< that took part
-  int wrong = 0;       ///< that did not, since their results differ from those of `first`
-};
-
-/// Times algorithms on the device's trial stream: all of them once, then the fastest in turns. Each must agree with the
-/// first in a sample of D, the first and the last elements; that one is taken to be right. Writes D.
+/// Each must agree with the first in a sample of D, the first and the last elements; that one is taken to be right. Writes D.
 /// \param seconds  that it may take; 0: no bound. What has begun is finished
 [[nodiscard]] RaceResult race(runtime::Device& device, const runtime::Matmul& matmul,
                               const runtime::MatmulOperands& operands,
@@ -44,7 +36,7 @@ struct RaceResult {
 class MatmulChooser {
  public:
   /// Both must outlive it.
-  MatmulChooser(runtime::Device& device, cache::Cache& cache) : device_(device), cache_(cache) {}
+  MatmulChooser(runtime::Device& device, cache::Cache& cache) : device_(device), winners_(cache) {}
 
   /// The fastest that is known, else the one that the library names first.
   /// \param most_workspace  bytes that it may need
@@ -60,13 +52,10 @@ class MatmulChooser {
  private:
   /// Of the database.
   [[nodiscard]] std::string key_of(const TokenMatmul& product, std::int64_t most_workspace);
-  /// What was found for the key; empty where nothing was. Asks the database once.
-  [[nodiscard]] const std::string& winner_of(const std::string& key);
 
   runtime::Device& device_;
-  cache::Cache& cache_;
   std::mutex mutex_;  ///< guards what follows
-  std::map<std::string, std::string> winners_;
+  RaceWinners winners_;
   std::map<std::pair<runtime::Matmul, std::int64_t>, runtime::MatmulAlgorithm> chosen_;
 };
 

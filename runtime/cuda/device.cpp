@@ -95,6 +95,7 @@ class CudaDevice final : public Device {
   }
 
   MemoryHandle share(void* data) override;
+  TensorMap tensor_map(const BoxedMatrix& matrix) const override;
   void* open_shared(const MemoryHandle& handle) override;
   void close_shared(void* data) noexcept override;
   void reach(void* data) override;
@@ -299,6 +300,25 @@ void CudaDevice::download(void* host, const void* device, std::size_t bytes) {
   const BlockingScope scope(*context_);
   CE_CUDA_CHECK(driver_, cuMemcpyDtoHAsync(host, address(device), bytes, stream));
   CE_CUDA_CHECK(driver_, cuStreamSynchronize(stream));
+}
+
+TensorMap CudaDevice::tensor_map(const BoxedMatrix& matrix) const {
+  if (driver_.cuTensorMapEncodeTiled == nullptr || model_.capability < 90) return Device::tensor_map(matrix);
+  CUtensorMap map;
+  const std::array<cuuint64_t, 2> sizes{static_cast<cuuint64_t>(matrix.columns),
+                                        static_cast<cuuint64_t>(matrix.rows)};
+  const std::array<cuuint64_t, 1> strides{static_cast<cuuint64_t>(matrix.row_stride * size_of(matrix.dtype))};
+  const std::array<cuuint32_t, 2> box{static_cast<cuuint32_t>(matrix.box_columns),
+                                      static_cast<cuuint32_t>(matrix.box_rows)};
+  constexpr std::array<cuuint32_t, 2> steps{1, 1};
+  const CUtensorMapDataType type =
+      matrix.dtype == DType::f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+  CE_CUDA_CHECK(
+      driver_, cuTensorMapEncodeTiled(&map, type, 2, const_cast<void*>(matrix.data), sizes.data(),
+                                      strides.data(), box.data(), steps.data(), CU_TENSOR_MAP_INTERLEAVE_NONE,
+                                      CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                                      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE));
+  return std::bit_cast<TensorMap>(map);
 }
 
 MemoryHandle CudaDevice::share(void* data) {

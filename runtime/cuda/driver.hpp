@@ -28,10 +28,11 @@ namespace ce::runtime::cuda {
   X(cuThreadExchangeStreamCaptureMode) X(cuEventCreate) X(cuEventDestroy) X(cuEventRecord)             \
   X(cuEventElapsedTime)
 
-// May be null: only clusters, blocks that stay, and ranks that reach each other's memory need them.
+// May be null: only clusters, blocks that stay, ranks that reach each other's memory, and products need them.
 #define CE_CUDA_OPTIONAL(X)                                                                           \
   X(cuLaunchKernelEx) X(cuOccupancyMaxActiveClusters) X(cuOccupancyMaxActiveBlocksPerMultiprocessor)  \
-  X(cuIpcGetMemHandle) X(cuIpcOpenMemHandle) X(cuIpcCloseMemHandle) X(cuCtxEnablePeerAccess)
+  X(cuIpcGetMemHandle) X(cuIpcOpenMemHandle) X(cuIpcCloseMemHandle) X(cuCtxEnablePeerAccess)          \
+  X(cuTensorMapEncodeTiled)
 // clang-format on
 
 /// The driver's functions. Members have the names of the API: `driver.cuMemAlloc(...)`.

@@ -156,14 +156,14 @@ std::vector<int> Nvrtc::architectures_to_test() const {
   return both;
 }
 
-std::string Nvrtc::target(int capability) const {
+std::string Nvrtc::target(int capability, bool specific) const {
   const std::vector<int>& known = architectures();
   const auto above = std::upper_bound(known.begin(), known.end(), capability);
-  if (above == known.begin())
+  if (above == known.begin() || (specific && *(above - 1) != capability))
     throw Unsupported(fmt::format("NVRTC {} ({}) cannot compile for compute capability {}.{}", version(),
                                   path(), capability / 10, capability % 10));
   const int nearest = *(above - 1);
-  return fmt::format("{}_{}", nearest == capability ? "sm" : "compute", nearest);
+  return fmt::format("{}_{}{}", nearest == capability ? "sm" : "compute", nearest, specific ? "a" : "");
 }
 
 std::string Nvrtc::problem() const {
@@ -189,7 +189,7 @@ Binary Nvrtc::compile(const CompileRequest& request, int capability) const {
 
 Binary Nvrtc::compile_program(const CompileRequest& request, int capability) const {
   const NvrtcUse use;
-  const std::string architecture = target(capability);
+  const std::string architecture = target(capability, request.architecture_specific);
   std::vector<std::string> options = {"--gpu-architecture=" + architecture,
                                       api_->major >= 12 ? "-std=c++20" : "-std=c++17"};
   // What was compiled is kept by ce. NVRTC's own cache would load and start the driver in every worker first, which takes

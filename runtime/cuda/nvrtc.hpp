@@ -50,8 +50,9 @@ class Nvrtc {
 
   /// What compile() makes for that capability: "sm_90", or, where this NVRTC does not know the capability,
   /// "compute_89", PTX for the nearest below, which the driver translates.
-  /// \throws Unsupported where it knows none that low
-  [[nodiscard]] std::string target(int capability) const;
+  /// \param specific  "sm_90a" in place of "sm_90": CompileRequest::architecture_specific
+  /// \throws Unsupported where it knows none that low; specific, where it does not know just that one
+  [[nodiscard]] std::string target(int capability, bool specific = false) const;
 
   /// Why it compiles not even a kernel of three lines, as where its builtins are missing; empty where it does.
   [[nodiscard]] std::string problem() const;

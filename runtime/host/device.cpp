@@ -151,6 +151,8 @@ class HostDevice : public Device {
   }
 
   // The host's memory is where this device's kernels run, whoever allocated it.
+  TensorMap tensor_map(const BoxedMatrix&) const override { return {}; }
+
   PointerKind pointer_kind(const void*) const override { return PointerKind::device; }
   bool capturing(Stream) const override { return false; }
   void synchronize(Stream) override {}

@@ -16,7 +16,8 @@ concept Is = std::same_as<std::remove_const_t<Type>, Wanted>;
 auto fields(Is<Hello> auto& m) { return std::tie(m.protocol, m.version, m.nvrtc); }
 auto fields(Is<Ready> auto& m) { return std::tie(m.protocol, m.version, m.nvrtc_version, m.problem); }
 auto fields(Is<Job> auto& m) {
-  return std::tie(m.capability, m.request.name, m.request.text, m.request.headers, m.request.options);
+  return std::tie(m.capability, m.request.name, m.request.text, m.request.headers, m.request.options,
+                  m.request.architecture_specific);
 }
 auto fields(Is<Reply> auto& m) {
   return std::tie(m.outcome, m.binary.image, m.binary.log, m.text, m.source_path, m.call, m.code);
@@ -29,6 +30,7 @@ class Writer {
   void put(Number number) {
     for (std::size_t i = 0; i < sizeof number; ++i) bytes_ += static_cast<char>(number >> (8 * i) & 0xff);
   }
+  void put(bool flag) { put(std::uint32_t{flag}); }
   void put(Reply::Outcome outcome) { put(static_cast<std::uint32_t>(outcome)); }
   void put(const std::string& text) {
     put(std::uint64_t{text.size()});
@@ -66,6 +68,12 @@ class Reader {
     const std::string_view part = take(sizeof number);
     for (std::size_t i = 0; i < part.size(); ++i)
       number |= static_cast<Number>(Number{static_cast<unsigned char>(part[i])} << (8 * i));
+  }
+  void get(bool& flag) {
+    std::uint32_t number = 0;
+    get(number);
+    if (number > 1) sound_ = false;
+    flag = number == 1;
   }
   void get(Reply::Outcome& outcome) {
     std::uint32_t number = 0;

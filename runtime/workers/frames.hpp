@@ -15,7 +15,7 @@
 namespace ce::runtime::cuda {
 
 /// Raised with each change of a message.
-inline constexpr std::uint32_t worker_protocol = 1;
+inline constexpr std::uint32_t worker_protocol = 2;
 /// Beyond any kernel: a longer payload is taken for garbage.
 inline constexpr std::uint64_t longest_payload = std::uint64_t{1} << 28;
 inline constexpr std::size_t frame_header_bytes = 16;

@@ -9,6 +9,7 @@
 #include <optional>
 #include <random>
 
+#include "ce/device_name.hpp"
 #include "ce/error.hpp"
 #include "tests/ce/fixture.hpp"
 #include "tests/seed.hpp"
@@ -352,6 +353,69 @@ TEST_F(Linear, IsCrossEntropyOfALinearLayerWhateverTheOptionsAndTheChunks) {
     if (!is_drawn(seed, i, 3)) continue;
     expect_right(cases[i]);
     if (HasFatalFailure()) return;
+  }
+}
+
+/// Calls without gradients, of 16-bit rows that begin at 16 bytes: on the host device and on Hopper no logits are made.
+std::vector<LinearCase> forward_cases() {
+  std::vector<LinearCase> cases{
+      named("losses", {.operation = {.cross_entropy = {.reduction = Reduction::none}}, .dtype = bf16}),
+      named("results_of_rows", {.operation = {.cross_entropy = {.z_loss = 0.01f}},
+                                .classes = 500,
+                                .dtype = bf16,
+                                .target_dtype = DType::i32,
+                                .rows = true,
+                                .row_weight = true}),
+      named("softcap_f16", {.operation = {.cross_entropy = {.reduction = Reduction::sum, .softcap = 2}},
+                            .tokens = 130,
+                            .dtype = f16,
+                            .loss_dtype = f16,
+                            .bias_dtype = DType::f32,
+                            .strided = true}),
+      named("smoothing_f32", {.operation = {.cross_entropy = {.label_smoothing = 0.1f, .logit_scale = 2},
+                                            .logits_dtype = DType::f32},
+                              .classes = 193,
+                              .dtype = bf16,
+                              .bias_dtype = bf16,
+                              .class_weight_dtype = DType::f32,
+                              .rows = true}),
+      named("smoothing_capped", {.operation = {.cross_entropy = {.label_smoothing = 0.2f, .softcap = 3}},
+                                 .classes = 300,
+                                 .dtype = bf16,
+                                 .rows = true,
+                                 .divisor = true,
+                                 .own_workspace = true}),
+      named("temperatures",
+            {.operation = {.cross_entropy = {.reduction = Reduction::none, .token_scaling = 1}},
+             .tokens = 300,
+             .dtype = f16,
+             .loss = false,
+             .rows = true,
+             .row_scale = true}),
+      named("weights", {.tokens = 1, .classes = 1, .dtype = bf16, .class_weight_dtype = bf16, .rows = true})};
+  for (LinearCase& which : cases) {
+    which.hidden = 16;
+    which.hidden_grad = which.weight_grad = false;
+  }
+  return cases;
+}
+
+TEST_F(Linear, WithoutGradientsThereAreNoLogits) {
+  const std::uint64_t seed = test_seed();
+  const std::vector<LinearCase> cases = forward_cases();
+  const runtime::Model model = open_device(tested_device())->model();
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    if (!is_drawn(seed, i, 2)) continue;
+    SCOPED_TRACE(cases[i].name);
+    LinearCall call(*context, cases[i], seed);
+    if (model.is_host() || model.capability == 90) {
+      const LinearSchedule schedule = context->schedule(cases[i].operation, call.tensors);
+      EXPECT_EQ(schedule.chunks, 1);
+      EXPECT_LT(schedule.workspace_bytes, cases[i].tokens * 132 * 64) << "statistics of each split";
+    }
+    call.run();
+    call.expect_right();
+    if (HasFailure()) return;
   }
 }
 

@@ -116,8 +116,11 @@ class Compiler {
       if (!compiled_.insert(source.text).second) continue;
       SCOPED_TRACE(source.name);
       try {
-        const auto binary = nvrtc_.compile(
-            {.name = source.name, .text = source.text, .headers = source.headers}, capability_);
+        const auto binary = nvrtc_.compile({.name = source.name,
+                                            .text = source.text,
+                                            .headers = source.headers,
+                                            .architecture_specific = source.architecture_specific},
+                                           capability_);
         EXPECT_GT(binary.image.size(), 0u);
         EXPECT_EQ(binary.log, "") << "warnings";
       } catch (const CompileError& error) {
@@ -167,6 +170,33 @@ TEST(CompiledProblems, ReadWeightsInSharedMemoryByVectors) {
       EXPECT_LE(count_of("ld.shared.f32", ptx), vectors / 2);
     }
   }
+}
+
+/// Products are of Hopper's own instructions. One tile has every option, each of the others another one.
+TEST(LinearStatistics, CompileForHopper) {
+  const runtime::cuda::Nvrtc* nvrtc = runtime::cuda::Nvrtc::shared().nvrtc.get();
+  if (nvrtc == nullptr) {
+    if (test::is_required("CE_REQUIRE_NVRTC")) FAIL() << "no NVRTC";
+    GTEST_SKIP() << "no NVRTC on this machine";
+  }
+  Compiler compiler(*nvrtc, 90);
+  const std::vector<LinearStatistics> wanted{
+      {},
+      {.input = DType::f16, .logits = DType::f16, .bias_dtype = DType::bf16, .bias = true, .softcap = true},
+      {.target_dtype = DType::i32, .scale = true, .row_scales = true, .moment = true}};
+  const LinearStatistics all{.logits = DType::f32,
+                             .bias = true,
+                             .weights = true,
+                             .smoothing = true,
+                             .scale = true,
+                             .softcap = true,
+                             .row_scales = true,
+                             .indices = true,
+                             .moment = true};
+  ASSERT_EQ(wanted.size(), product_tiles().size());
+  compiler.expect_compiles(linear_statistics(all, product_tiles().front()));
+  for (std::size_t i = 0; i < wanted.size(); ++i)
+    compiler.expect_compiles(linear_statistics(wanted[i], product_tiles()[i]));
 }
 
 class CompileForArchitecture : public testing::TestWithParam<int> {};

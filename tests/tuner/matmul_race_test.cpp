@@ -85,7 +85,7 @@ TEST_F(MatmulRace, TheFastestWinsAndTheFirstIsToldBeside) {
   EXPECT_EQ(result.first, "first");
   EXPECT_EQ(result.winner_us, 80);
   EXPECT_EQ(result.first_us, 100);
-  EXPECT_EQ(result.algorithms, 6);
+  EXPECT_EQ(result.runners, 6);
   EXPECT_GT(device.library.launches["fast"], device.library.launches["slowest"])
       << "finals are of the fastest";
 }
@@ -112,7 +112,7 @@ TEST_F(MatmulRace, ABudgetEndsItAfterTheFirst) {
   const Matmul matmul = product(50).matmul;
   const auto all = device.library.algorithms(matmul, 0, 16);
   const RaceResult result = race(device, matmul, operands(), all, 1e-9);
-  EXPECT_EQ(result.algorithms, 1);
+  EXPECT_EQ(result.runners, 1);
   EXPECT_EQ(result.winner, "first");
 }
 
@@ -124,7 +124,7 @@ TEST_F(MatmulRace, AnAlgorithmWhoseResultDiffersIsLeftOut) {
     const auto all = device.library.algorithms(matmul, 0, 16);
     const RaceResult result = race(device, matmul, operands(), all, 0);
     EXPECT_EQ(result.winner, "middling");
-    EXPECT_EQ(result.algorithms, 5);
+    EXPECT_EQ(result.runners, 5);
     EXPECT_EQ(result.wrong, 1);
   }
   device.library.errors["fast"] = 0.01f;

@@ -1,0 +1,300 @@
+#include "ce/linear_statistics.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <limits>
+
+#include "base/digest.hpp"
+#include "base/log.hpp"
+#include "generator/ceil_div.hpp"
+#include "runtime/matmul.hpp"
+#include "tuner/verify/elements.hpp"
+
+namespace ce {
+namespace {
+
+using generator::ceil_div;
+
+constexpr int hopper = 90;
+constexpr std::uintptr_t operand_alignment = 16;
+/// Row tiles below each other at a time: so many rows of hidden states stay in L2 with as many of the weight.
+constexpr std::array groups{16, 8, 32};
+/// Rows at either end that a race compares.
+constexpr std::int64_t compared_rows = 16;
+constexpr std::string_view none_is_right = "none";
+
+bool may_be_boxed(const ConstTensor& tensor) {
+  return reinterpret_cast<std::uintptr_t>(tensor.data) % operand_alignment == 0 &&
+         (tensor.rows == 1 ||
+          tensor.row_step() * size_of(tensor.dtype) % static_cast<std::int64_t>(operand_alignment) == 0);
+}
+
+/// Some of the call's rows, one after the other, as f64 has them.
+class ComparedRows {
+ public:
+  ComparedRows(runtime::Device& device, const LinearShape& shape, const LinearStatisticsArguments& arguments)
+      : device_(device), shape_(shape), arguments_(arguments), tokens_(shape.tokens) {
+    for (std::int64_t row = 0; row < std::min(compared_rows, tokens_); ++row) rows_.push_back(row);
+    for (std::int64_t row = std::max(compared_rows, tokens_ - compared_rows); row < tokens_; ++row)
+      rows_.push_back(row);
+  }
+
+  /// Of each row its logsumexp and its target's logit, by the library's product.
+  [[nodiscard]] std::vector<double> reference() const {
+    const std::int64_t classes = shape_.classes;
+    const std::vector<double> bias =
+        read(arguments_.bias, shape_.statistics->bias_dtype, 0, shape_.statistics->bias ? classes : 0);
+    const runtime::Buffer logits(device_, static_cast<std::size_t>(classes) * 4);
+    std::vector<double> all;
+    for (const std::int64_t row : rows_) {
+      runtime::Matmul matmul{.m = 1,
+                             .n = classes,
+                             .k = shape_.hidden,
+                             .input = shape_.dtype,
+                             .output = DType::f32,
+                             .b_transposed = true,
+                             .a_stride = arguments_.operands.row_stride,
+                             .b_stride = arguments_.operands.column_stride,
+                             .d_stride = classes};
+      const auto* hidden = static_cast<const std::byte*>(arguments_.operands.of_rows) +
+                           row * matmul.a_stride * size_of(shape_.dtype);
+      const void* weight = arguments_.operands.of_columns;
+      matmul.alignment = runtime::alignment_of({hidden, weight, logits.data()});
+      device_.matmuls().launch(matmul, device_.matmuls().algorithms(matmul, 0, 1).front(),
+                               {.a = hidden, .b = weight, .d = logits.data()}, device_.trial_stream());
+      device_.synchronize(device_.trial_stream());
+      std::vector<double> z = read(logits.data(), DType::f32, 0, classes);
+      const double scale = scale_of(row), cap = arguments_.call.cap;
+      for (std::size_t i = 0; i < z.size(); ++i) {
+        z[i] = scale * (z[i] + (bias.empty() ? 0 : bias[i]));
+        if (shape_.statistics->softcap) z[i] = cap * std::tanh(z[i] / cap);
+      }
+      const double largest = *std::max_element(z.begin(), z.end());
+      double sum = 0;
+      for (const double x : z) sum += std::exp(x - largest);
+      const std::int64_t target = target_of(row);
+      all.push_back(largest + std::log(sum));
+      all.push_back(is_class(target) ? z[static_cast<std::size_t>(target)] : -infinity);
+    }
+    return all;
+  }
+
+  /// The same of what the kernel has left.
+  [[nodiscard]] std::vector<double> made(int splits) const {
+    const auto words = shape_.statistics->words();
+    const int slope = shape_.statistics->softcap ? 1 : 0;
+    std::vector<double> all;
+    for (const std::int64_t row : rows_) {
+      const double unit = shape_.statistics->softcap ? arguments_.call.cap : scale_of(row);
+      double target = -infinity, largest = -infinity, sum = 0;
+      for (int split = 0; split < splits; ++split) {
+        const std::vector<double> of_split =
+            read(arguments_.call.statistics_out, DType::f32, (split * tokens_ + row) * words, words);
+        const double max = unit * of_split[static_cast<std::size_t>(1 + slope)],
+                     powers = of_split[static_cast<std::size_t>(2 + slope)];
+        target = std::max(target, unit * of_split[0]);
+        const double larger = std::max(largest, max);
+        if (larger > -infinity) sum = sum * std::exp(largest - larger) + powers * std::exp(max - larger);
+        largest = larger;
+      }
+      const double others = sum > 0 ? largest + std::log(sum) : -infinity, larger = std::max(others, target);
+      all.push_back(larger + std::log(std::exp(others - larger) + std::exp(target - larger)));
+      all.push_back(target);
+    }
+    return all;
+  }
+
+ private:
+  static constexpr double infinity = std::numeric_limits<double>::infinity();
+
+  [[nodiscard]] std::vector<double> read(const void* data, DType dtype, std::int64_t first,
+                                         std::int64_t count) const {
+    if (count == 0) return {};
+    std::vector<std::byte> bytes(static_cast<std::size_t>(count * size_of(dtype)));
+    device_.download(bytes.data(), static_cast<const std::byte*>(data) + first * size_of(dtype),
+                     bytes.size());
+    std::vector<double> values(static_cast<std::size_t>(count));
+    generator::read_elements(dtype, bytes.data(), 0, 1, values);
+    return values;
+  }
+  [[nodiscard]] double scale_of(std::int64_t row) const {
+    const double scale = arguments_.call.scale;
+    return shape_.statistics->row_scales ? scale * read(arguments_.call.row_scale, DType::f32, row, 1).front()
+                                         : scale;
+  }
+  [[nodiscard]] std::int64_t target_of(std::int64_t row) const {
+    return static_cast<std::int64_t>(
+        read(arguments_.call.target, shape_.statistics->target_dtype, row, 1).front());
+  }
+  [[nodiscard]] bool is_class(std::int64_t target) const { return target >= 0 && target < shape_.classes; }
+
+  runtime::Device& device_;
+  const LinearShape& shape_;
+  const LinearStatisticsArguments& arguments_;
+  const std::int64_t tokens_;
+  std::vector<std::int64_t> rows_;
+};
+
+/// Sums in another order, tanh and exponentials of 16 bits differ by little; a wrong tile by much.
+bool agree(const std::vector<double>& made, const std::vector<double>& right) {
+  for (std::size_t i = 0; i < right.size(); ++i)
+    if (std::isfinite(right[i]) && !(std::abs(made[i] - right[i]) <= 2e-3 * (1 + std::abs(right[i]))))
+      return false;
+  return true;
+}
+
+}  // namespace
+
+std::optional<generator::LinearStatistics> statistics_of(const LinearCrossEntropy& operation,
+                                                         const LinearCrossEntropy::Tensors& tensors,
+                                                         const LinearShape& shape,
+                                                         const runtime::Device& device) {
+  const runtime::Model& model = device.model();
+  constexpr std::int64_t most = std::numeric_limits<int>::max() - 1024;  // coordinates have 32 bits
+  if (shape.gradient() || shape.tokens == 0 || shape.chunk_tokens > 0 || size_of(shape.dtype) != 2 ||
+      is_floating(tensors.target.dtype) || (!model.is_host() && model.capability != hopper) ||
+      shape.tokens > most || shape.classes > most || !may_be_boxed(tensors.hidden) ||
+      !may_be_boxed(tensors.weight))
+    return std::nullopt;
+  const CrossEntropy& options = operation.cross_entropy;
+  const bool smoothing = options.label_smoothing != 0, bias = tensors.bias.data != nullptr,
+             weights = smoothing && tensors.class_weight.data != nullptr;
+  return generator::LinearStatistics{.input = shape.dtype,
+                                     .logits = shape.logits,
+                                     .target_dtype = tensors.target.dtype,
+                                     .bias_dtype = bias ? tensors.bias.dtype : DType::f32,
+                                     .weight_dtype = weights ? tensors.class_weight.dtype : DType::f32,
+                                     .bias = bias,
+                                     .weights = weights,
+                                     .smoothing = smoothing,
+                                     .scale = options.logit_scale != 1,
+                                     .softcap = options.softcap != 0,
+                                     .row_scales = tensors.row_scale.data != nullptr,
+                                     .indices = tensors.argmax.data != nullptr || tensors.hit.data != nullptr,
+                                     .moment = tensors.entropy.data != nullptr};
+}
+
+std::string LinearWay::text() const { return fmt::format("{},group={}", generator::to_text(tile), group); }
+
+std::vector<LinearWay> LinearForward::ways(const runtime::Device& device, std::int64_t tokens,
+                                           std::int64_t classes) {
+  std::vector<LinearWay> all;
+  for (const ProductTile& tile : generator::product_tiles()) {
+    const std::int64_t row_tiles = ceil_div(tokens, std::int64_t{tile.cluster} * ProductTile::rows),
+                       column_tiles = ceil_div(classes, std::int64_t{tile.columns});
+    const int clusters = std::max(1, device.model().multiprocessors / tile.cluster);
+    for (const int wanted : groups) {
+      const auto group = static_cast<int>(std::min<std::int64_t>({wanted, row_tiles, clusters}));
+      const auto splits = static_cast<int>(std::min<std::int64_t>(clusters / group, column_tiles));
+      const LinearWay way{tile, group, splits};
+      if (std::none_of(all.begin(), all.end(),
+                       [&](const LinearWay& known) { return known.text() == way.text(); }))
+        all.push_back(way);
+    }
+  }
+  return all;
+}
+
+int LinearForward::most_splits(const runtime::Device& device, std::int64_t tokens, std::int64_t classes) {
+  int most = 1;
+  for (const LinearWay& way : ways(device, tokens, classes)) most = std::max(most, way.splits);
+  return most;
+}
+
+std::string LinearForward::key_of(const LinearShape& shape) {
+  return digest(
+      {"linear_statistics", shape.statistics->text(),
+       fmt::format("tokens={} hidden={} classes={}", std::bit_ceil(static_cast<std::uint64_t>(shape.tokens)),
+                   shape.hidden, shape.classes),
+       device_.compiler(), device_.model().key()});
+}
+
+LinearWay LinearForward::choose(const LinearShape& shape) {
+  const std::vector<LinearWay> all = ways(device_, shape.tokens, shape.classes);
+  const std::lock_guard lock(mutex_);
+  const std::string& winner = winners_.of(key_of(shape));
+  const auto same =
+      std::find_if(all.begin(), all.end(), [&](const LinearWay& way) { return way.text() == winner; });
+  return same != all.end() ? *same : all.front();
+}
+
+bool LinearForward::serves(const LinearShape& shape) {
+  const std::lock_guard lock(mutex_);
+  return winners_.of(key_of(shape)) != none_is_right;
+}
+
+bool LinearForward::is_open(const LinearShape& shape) {
+  const std::lock_guard lock(mutex_);
+  return winners_.of(key_of(shape)).empty();
+}
+
+void LinearForward::tune(const LinearShape& shape, const LinearStatisticsArguments& arguments,
+                         double seconds) {
+  const std::vector<LinearWay> all = ways(device_, shape.tokens, shape.classes);
+  const ComparedRows rows(device_, shape, arguments);
+  const std::size_t bytes = static_cast<std::size_t>(shape.tokens) *
+                            static_cast<std::size_t>(shape.statistics_splits) *
+                            static_cast<std::size_t>(shape.statistics->words()) * 4;
+  std::size_t latest = 0;
+  std::vector<std::string> names;
+  for (const LinearWay& way : all) names.push_back(way.text());
+  tuner::RaceResult result = tuner::run(
+      device_,
+      {.subject = LinearCrossEntropy::name,
+       .names = std::move(names),
+       .launch =
+           [&](std::size_t i) {
+             latest = i;
+             launch(shape, all[i], arguments, device_.trial_stream());
+           },
+       .set_back = [&] { device_.fill(arguments.call.statistics_out, 0xff, bytes, device_.trial_stream()); },
+       .read =
+           [&] {
+             device_.synchronize(device_.trial_stream());
+             return rows.made(all[latest].splits);
+           },
+       .agrees = agree,
+       .right = rows.reference()},
+      seconds);
+  const std::string text = fmt::format("{} tokens={} hidden={} classes={}", shape.statistics->text(),
+                                       shape.tokens, shape.hidden, shape.classes);
+  if (result.runners == 0) {
+    log(LogLevel::warning,
+        fmt::format("{}: no tile is right on {}; its logits are made in chunks", text, device_.model().name));
+    result.winner = none_is_right;
+  } else {
+    log(LogLevel::info, fmt::format("tuned {} on {}: {} in {:.1f} us, the best of {}", text,
+                                    device_.model().name, result.winner, result.winner_us, result.runners));
+  }
+  const std::string compiler = device_.compiler();
+  const std::lock_guard lock(mutex_);
+  winners_.keep(key_of(shape), result, compiler, text);
+}
+
+void LinearForward::launch(const LinearShape& shape, const LinearWay& way,
+                           LinearStatisticsArguments arguments, Stream stream) {
+  ProductOperands& operands = arguments.operands;
+  const auto map = [&](const void* data, std::int64_t rows, std::int64_t stride, int box_rows) {
+    return device_.tensor_map({.data = data,
+                               .dtype = shape.dtype,
+                               .rows = rows,
+                               .columns = shape.hidden,
+                               .row_stride = stride,
+                               .box_rows = box_rows,
+                               .box_columns = ProductTile::depth});
+  };
+  operands.rows_map = map(operands.of_rows, operands.rows, operands.row_stride, ProductTile::rows);
+  operands.columns_map =
+      map(operands.of_columns, operands.columns, operands.column_stride, way.tile.columns / way.tile.cluster);
+  arguments.group = way.group;
+  arguments.splits = way.splits;
+  const std::int64_t blocks = std::int64_t{way.group} * way.splits * way.tile.cluster;
+  kernels_.take_statistics(*shape.statistics, way.tile, arguments, blocks, stream);
+}
+
+}  // namespace ce

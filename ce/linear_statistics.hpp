@@ -1,0 +1,77 @@
+#pragma once
+/// \file
+/// The loss of a linear layer without its logits in memory: a kernel that takes statistics of rows while it makes their
+/// logits, and whose tiles are raced. Not installed.
+
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cache/cache.hpp"
+#include "ce/linear.hpp"
+#include "ce/linear_kernels.hpp"
+#include "ce/linear_schedule.hpp"
+#include "generator/linear.hpp"
+#include "runtime/device.hpp"
+#include "templates/linear_statistics_arguments.cuh"
+#include "tuner/race.hpp"
+
+namespace ce {
+
+/// The kernel that serves the call: one without gradients, of 16-bit matrices whose rows begin at 16 bytes, with class
+/// indices, on Hopper (whose instructions it is made of) or on the host. A call that names its chunks has logits in them.
+[[nodiscard]] std::optional<generator::LinearStatistics> statistics_of(
+    const LinearCrossEntropy& operation, const LinearCrossEntropy::Tensors& tensors, const LinearShape& shape,
+    const runtime::Device& device);
+
+/// How the kernel is run.
+struct LinearWay {
+  ProductTile tile;
+  int group = 1, splits = 1;  ///< ProductSchedule
+
+  /// "tile=128x192,stages=5,cluster=2,group=16".
+  [[nodiscard]] std::string text() const;
+};
+
+/// Thread-safe.
+class LinearForward {
+ public:
+  /// All must outlive it.
+  LinearForward(runtime::Device& device, cache::Cache& cache, LinearKernels& kernels)
+      : device_(device), kernels_(kernels), winners_(cache) {}
+
+  /// One first that serves without a measurement.
+  [[nodiscard]] static std::vector<LinearWay> ways(const runtime::Device& device, std::int64_t tokens,
+                                                   std::int64_t classes);
+  /// LinearWay::splits of any of them.
+  [[nodiscard]] static int most_splits(const runtime::Device& device, std::int64_t tokens,
+                                       std::int64_t classes);
+
+  /// The fastest that is known of calls with so many tokens, up to a power of two.
+  [[nodiscard]] LinearWay choose(const LinearShape& shape);
+  /// False where a race has found that all ways are wrong.
+  [[nodiscard]] bool serves(const LinearShape& shape);
+  /// Whether a race would find something new.
+  [[nodiscard]] bool is_open(const LinearShape& shape);
+  /// Lets all ways race, and the database keep the winner. Others may do so at the same time. Each must make the logsumexps
+  /// and targets' logits that the device's library of products and f64 make, in the first rows and in the last.
+  /// \param arguments  as of launch()
+  void tune(const LinearShape& shape, const LinearStatisticsArguments& arguments, double seconds);
+
+  /// \param arguments  all but maps, group and splits
+  /// \throws CompileError, Unsupported, DeviceError
+  void launch(const LinearShape& shape, const LinearWay& way, LinearStatisticsArguments arguments,
+              Stream stream);
+
+ private:
+  /// Of the database.
+  [[nodiscard]] std::string key_of(const LinearShape& shape);
+
+  runtime::Device& device_;
+  LinearKernels& kernels_;
+  std::mutex mutex_;  ///< guards what follows
+  tuner::RaceWinners winners_;
+};
+
+}  // namespace ce

@@ -1,0 +1,10 @@
+// How bulk tensor copies find boxes of a matrix: the driver's CUtensorMap, as a kernel's parameter holds it.
+#pragma once
+
+namespace ce {
+
+struct alignas(64) TensorMap {
+  unsigned long long words[16];
+};
+
+}  // namespace ce

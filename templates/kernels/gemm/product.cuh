@@ -1,0 +1,20 @@
+// Products of 16-bit matrices [rows, depth] x [columns, depth]^T, tile by tile, without a place in memory.
+//
+// clang-format off
+//   CE_PRODUCT_KERNEL(name, threads)  an entry point as CE_KERNEL makes them
+//   Product<Input, columns, stages, cluster>  of a block of ProductTile::threads threads (product_layout.cuh); all threads make one
+//   loads()                       whether this warpgroup only loads
+//   begin_loading() begin_multiplying()  by it, and by the others, first in what only they do
+//   load(row, column)             by that warpgroup, of the tile that begins there
+//   multiply(sums, row, column)   by the others, of the same tiles in the same order: each thread gets its sums, in f32, where
+//                                 ProductTile::place_of() says; 0 outside the matrices
+//   end()                         by all threads, behind the last tile
+// clang-format on
+#pragma once
+#include "product_operands.cuh"
+
+#if defined(CE_HOST)
+#include "kernels/gemm/product_host.cuh"
+#else
+#include "kernels/gemm/product_cuda.cuh"
+#endif

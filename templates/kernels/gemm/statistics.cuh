@@ -1,0 +1,198 @@
+// What a linear layer's logits say of each row, without the logits in memory: hidden x weight^T + bias, tile by tile, and of
+// each tile the statistics that ranks exchange (operations/shard.cuh). A cluster goes along some columns of its rows, one of
+// `splits` that share them, and leaves a message about each row; the variant `merge` then makes of them what it makes of the
+// messages of ranks.
+//
+// The product is bound by the tensor cores. Statistics are taken of the sums in f32, which no logit's dtype has rounded.
+#pragma once
+#include "kernels/gemm/product.cuh"
+#include "linear_statistics_arguments.cuh"
+#include "operations/logits.cuh"
+#include "operations/shard.cuh"
+#include "operations/target.cuh"
+
+using Arguments = ce::LinearStatisticsArguments;
+
+namespace ce {
+
+using LinearProduct = Product<problem::Input, problem::tile_columns, problem::stages, problem::cluster>;
+constexpr ProductTile product_tile = LinearProduct::tile;
+
+using Stats = SoftmaxStats<cross_entropy_stats(true, false, problem::smoothing, problem::weights,
+                                               problem::indices, problem::moment)>;
+using Shard = ShardStatistics<Stats, true, problem::softcap>;
+
+/// What a thread knows of a row: the columns that are its own.
+class RowOfThread {
+ public:
+  CE_DEVICE RowOfThread(const LinearStatisticsArguments& arguments, const Logits& logits, int64 row)
+      : arguments_(arguments),
+        row_(row),
+        exists_(row < arguments.call.rows),
+        logits_(logits.of_row(problem::row_scales && exists_ ? arguments.call.row_scale[row] : 1.f)) {
+    const int64 target = exists_ ? target_of(arguments.call, row) : -1;
+    target_ = target >= 0 && target < arguments.call.classes ? int(target) : nowhere;
+  }
+
+  /// \param sums   of the tile; those that count no more are -infinity afterwards
+  /// \param first  its first column
+  template <int second>
+  CE_DEVICE void add(float (&sums)[product_tile.sums_of_thread()], int first) {
+    constexpr int count = product_tile.sums_of_row();
+    const auto sum = [&](int i) -> float& { return sums[product_tile.place_of(second, i)]; };
+    const auto offset = [](int i) { return product_tile.column_of(0, i); };
+    const int own = first + product_tile.column_of(thread_index(), 0);
+    const int classes = int(arguments_.call.classes) - own;  // of those that are left
+    const auto class_of = [&](int i) { return own + (offset(i) < classes ? offset(i) : classes - 1); };
+
+    if constexpr (problem::bias)
+      if (classes > 0) {
+#pragma unroll
+        for (int i = 0; i < count; ++i)
+          sum(i) += to_float(
+              load_element<Load::ca>(static_cast<const problem::Bias*>(arguments_.bias) + class_of(i)));
+      }
+    if (classes <= offset(count - 1)) {
+#pragma unroll
+      for (int i = 0; i < count; ++i)
+        if (offset(i) >= classes) sum(i) = -infinity();
+    }
+    Stats& stats = shard_.stats;
+    if constexpr (Stats::indices) {
+#pragma unroll
+      for (int i = 0; i < count; ++i) {
+        if (sum(i) > -infinity()) stats.observe(sum(i), own + offset(i));
+        if (sum(i) != sum(i)) stats.observe_nan(own + offset(i));
+      }
+    }
+    const int place = target_ - own;
+    const bool has_target = place >= 0 && place <= offset(count - 1) && place % 8 < 2;
+    if (has_target) {
+      float logit = 0.f;
+#pragma unroll
+      for (int i = 0; i < count; ++i)
+        if (place == offset(i)) logit = sum(i);
+      const Transformed target = logits_.of_target(logit);
+      shard_.u_target = target.u;
+      shard_.slope = target.slope;
+    }
+    if constexpr (problem::softcap) {
+#pragma unroll
+      for (int i = 0; i < count; ++i) sum(i) = offset(i) < classes ? logits_.of(sum(i)) : -infinity();
+    }
+
+    float largest = stats.max, other = -infinity();
+#pragma unroll
+    for (int i = 0; i < count; i += 2) {
+      largest = maximum(largest, sum(i));
+      other = maximum(other, sum(i + 1));
+    }
+    const float c = factor();
+    stats.rescale(maximum(largest, other), c);
+    const Exponent exponent(stats.max, c);
+    if constexpr (Stats::dots)
+      if (classes > 0) {
+#pragma unroll
+        for (int i = 0; i < count; ++i) {
+          const float weight = offset(i) < classes ? weight_of(arguments_.call, class_of(i)) : 0.f;
+          stats.dot.value += weigh(weight, exponent.logarithm(sum(i)));
+          stats.weight.value += weight;
+        }
+      }
+    if (has_target) {
+#pragma unroll
+      for (int i = 0; i < count; ++i)
+        if (place == offset(i)) sum(i) = -infinity();
+    }
+    float powers[2] = {}, moments[2] = {};
+#pragma unroll
+    for (int i = 0; i < count; ++i) {
+      const float of_base = exponent.either(sum(i)), power = Exponent::power(of_base);
+      powers[i % 2] += power;
+      if constexpr (problem::moment) moments[i % 2] += moment_of(power, of_base);
+    }
+    stats.sum += powers[0] + powers[1];
+    add_moment(stats, moments[0] + moments[1]);
+  }
+
+  /// With what the other lanes know that have columns of the row.
+  CE_DEVICE void merge_lanes() {
+    constexpr int neighbours = 4;
+    shard_.stats = warp_merge<neighbours>(shard_.stats, factor());
+#pragma unroll
+    for (int mask = 1; mask < neighbours; mask *= 2) {
+      const float u = shuffle_xor(shard_.u_target, mask), slope = shuffle_xor(shard_.slope, mask);
+      if (!(u <= shard_.u_target) && shard_.u_target == shard_.u_target) {
+        shard_.u_target = u;
+        shard_.slope = slope;
+      }
+    }
+  }
+  CE_DEVICE void put(int split) {
+    const Arguments& call = arguments_.call;
+    if (exists_) shard_.put(call.statistics_out + (split * call.rows + row_) * call.statistics_words);
+  }
+
+ private:
+  using Arguments = ce::Arguments;
+
+  CE_DEVICE float factor() const { return exponent_of_e * logits_.unit(); }
+  template <class OfRow>
+  CE_DEVICE static void add_moment(OfRow& stats, float moment) {
+    if constexpr (OfRow::moments) stats.moment += moment;
+  }
+
+  const LinearStatisticsArguments& arguments_;
+  const int64 row_;
+  const bool exists_;
+  const Logits logits_;
+  int target_;
+  Shard shard_;
+};
+
+}  // namespace ce
+
+CE_PRODUCT_KERNEL(ce_linear_statistics, ce::ProductTile::threads) {
+  using namespace ce;
+  constexpr int cluster = problem::cluster;
+  const ProductSchedule schedule{.rows = arguments.call.rows,
+                                 .columns = arguments.call.classes,
+                                 .tile_rows = cluster * product_tile.rows,
+                                 .tile_columns = product_tile.columns,
+                                 .group = arguments.group,
+                                 .splits = arguments.splits};
+  const int64 of_all = block_index() / cluster;
+  const int split = schedule.split_of(of_all), rank = cluster > 1 ? cluster_rank() : 0;
+  LinearProduct product(arguments.operands);
+  const auto row_of_block = [&](int64 down) { return down * schedule.tile_rows + rank * product_tile.rows; };
+
+  if (product.loads()) {
+    product.begin_loading();
+    for (int64 down = schedule.first_row_tile(of_all); down < schedule.row_tiles(); down += schedule.group)
+      for (int64 along = split; along < schedule.column_tiles(); along += schedule.splits)
+        product.load(row_of_block(down), along * product_tile.columns);
+  } else {
+    product.begin_multiplying();
+    const Logits logits(arguments.call);
+    const int own = thread_index() / product_tile.warpgroup * product_tile.rows_of_multiplier +
+                    product_tile.row_of(thread_index() % product_tile.warpgroup);
+    for (int64 down = schedule.first_row_tile(of_all); down < schedule.row_tiles(); down += schedule.group) {
+      const int64 row = row_of_block(down) + own;
+      RowOfThread upper(arguments, logits, row), lower(arguments, logits, row + product_tile.second_row);
+      for (int64 along = split; along < schedule.column_tiles(); along += schedule.splits) {
+        const int64 column = along * product_tile.columns;
+        float sums[product_tile.sums_of_thread()];
+        product.multiply(sums, row_of_block(down), column);
+        upper.add<0>(sums, int(column));
+        lower.add<1>(sums, int(column));
+      }
+      upper.merge_lanes();
+      lower.merge_lanes();
+      if (lane_index() % 4 == 0) {
+        upper.put(split);
+        lower.put(split);
+      }
+    }
+  }
+  product.end();
+}

@@ -1,0 +1,60 @@
+// How a product is cut into tiles, and how these lie in shared memory and in registers: arithmetic that the kernel, its
+// generator and its tests share.
+#pragma once
+#include "row/layout.cuh"
+
+namespace ce {
+
+/// The tiles of a product of 16-bit matrices [rows, k] x [columns, k]^T on Hopper's tensor cores. A block makes one tile
+/// after the other. Two warpgroups multiply, each 64 rows of it; a third one loads.
+struct ProductTile {
+  int columns;  ///< of a tile: 128, 192 or 256
+  int stages;   ///< of the ring, each of `depth` elements of k
+  int cluster;  ///< blocks with tiles below each other, which load the columns' operand once for all
+
+  static constexpr int multipliers = 2, rows_of_multiplier = 64, rows = multipliers * rows_of_multiplier;
+  static constexpr int warpgroup = 128, threads = (multipliers + 1) * warpgroup;
+  static constexpr int depth = 64;            ///< 128 bytes, the widest swizzle
+  static constexpr int depth_once = 16;       ///< of one instruction
+  static constexpr int swizzle_bytes = 1024;  ///< eight rows of 128 bytes, to which every operand is aligned
+
+  CE_HOST_DEVICE constexpr int row_bytes() const { return rows * depth * 2; }
+  CE_HOST_DEVICE constexpr int column_bytes() const { return columns * depth * 2; }
+  CE_HOST_DEVICE constexpr int stage_bytes() const { return row_bytes() + column_bytes(); }
+  /// The ring, wherever shared memory begins, and two mbarriers for each stage.
+  CE_HOST_DEVICE constexpr int shared_bytes() const {
+    return swizzle_bytes + stages * (stage_bytes() + 2 * 8);
+  }
+  /// That a thread holds: two rows, eight apart, of each eight columns two neighbours.
+  CE_HOST_DEVICE constexpr int sums_of_thread() const { return columns / 2; }
+  CE_HOST_DEVICE constexpr int sums_of_row() const { return columns / 4; }
+
+  /// The first row of a thread of a warpgroup, among those of the warpgroup. The second is `second_row` below.
+  CE_HOST_DEVICE static constexpr int row_of(int thread) { return thread / 32 * 16 + thread % 32 / 4; }
+  static constexpr int second_row = 8;
+  /// The column of the i-th sum that a thread has of a row; four neighbouring lanes share its rows.
+  CE_HOST_DEVICE static constexpr int column_of(int thread, int i) {
+    return i / 2 * 8 + thread % 4 * 2 + i % 2;
+  }
+  /// Where that is among all its sums.
+  CE_HOST_DEVICE static constexpr int place_of(int second, int i) { return i / 2 * 4 + second * 2 + i % 2; }
+};
+
+/// Which tiles each cluster makes. Of the clusters, `group` have rows one below the other, and `splits` share the columns
+/// of the same rows; so those that run at one time read few rows of both operands, which stay in L2.
+struct ProductSchedule {
+  long long rows, columns;  ///< of the product
+  int tile_rows;            ///< of a cluster
+  int tile_columns;
+  int group, splits;
+
+  CE_HOST_DEVICE constexpr long long row_tiles() const { return (rows + tile_rows - 1) / tile_rows; }
+  CE_HOST_DEVICE constexpr long long column_tiles() const {
+    return (columns + tile_columns - 1) / tile_columns;
+  }
+  CE_HOST_DEVICE constexpr int clusters() const { return group * splits; }
+  CE_HOST_DEVICE constexpr int split_of(long long cluster) const { return int(cluster / group); }
+  CE_HOST_DEVICE constexpr int first_row_tile(long long cluster) const { return int(cluster % group); }
+};
+
+}  // namespace ce
