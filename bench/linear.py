@@ -1,6 +1,7 @@
 """The loss of a linear layer with its gradients beside the three products alone, torch and other libraries.
 
     python bench/linear.py --out linear.json [--shapes 8192x4096x128256,...] [--only ce-4g,quack] [--turns 8]
+    python bench/linear.py --forward --out forward.json       # the loss without gradients alone
     python bench/linear.py --check [--shapes 64x32x500]       # times nothing; also without a GPU
     python bench/linear.py --accuracy 4096x2048x32000 --out accuracy.json
 
@@ -246,7 +247,8 @@ def show(shape: Shape, with_gradients: bool, results: dict[str, dict[str, Any]])
         print(f"  {name:16} {one['median_ms']:8.2f} ms  {one['over_products']:6.3f}  {memory}", flush=True)
 
 
-def measure(shape: Shape, names: list[str], turns: int, device: torch.device) -> tuple[list[dict[str, Any]], bool]:
+def measure(shape: Shape, names: list[str], turns: int, device: torch.device, forward_alone: bool = False
+            ) -> tuple[list[dict[str, Any]], bool]:  # fmt: skip
     """Entries of the document, and whether all agree with ce. turns: 0 only compares."""
     torch.compiler.reset()  # what compiles does so for this shape
     batch = Batch.random(shape, device)
@@ -266,7 +268,8 @@ def measure(shape: Shape, names: list[str], turns: int, device: torch.device) ->
     agree = all(one.get("agrees", False) for one in against.values())
     entries = [{"shape": str(shape), "gradients": True, "against_ce": against, "results": {}}]
     if turns:
-        entries.append({"shape": str(shape), "gradients": False, "results": {}})
+        of_forward = {"shape": str(shape), "gradients": False, "results": {}}
+        entries = [of_forward | {"against_ce": against}] if forward_alone else [*entries, of_forward]
         products = ProductsAlone(batch)
         for entry in entries:
             entry["results"] = timed(batch, peers, products, entry["gradients"], turns)
@@ -274,13 +277,13 @@ def measure(shape: Shape, names: list[str], turns: int, device: torch.device) ->
     return entries, agree
 
 
-def estimate_s(shape: Shape, names: list[str], turns: int, is_first: bool) -> float:
+def estimate_s(shape: Shape, names: list[str], turns: int, is_first: bool, forward_alone: bool) -> float:
     """Seconds that a shape takes, on an H100 or H200."""
     first = sum(FIRST_S.get(name, 2) + is_first * ONCE_S.get(name, 0) for name in names)
     steps = sum(OVER_PRODUCTS.get(name, 1.15) for name in [*names, "products", "products-torch"])
     # Forward and gradients are three products, the forward alone is one; comparing and warming are some six steps.
-    of_steps = 4 * shape.product_s() * steps * (turns * STEPS + 6)
-    of_algorithms = 3 * 32 * 4 * shape.product_s()
+    of_steps = shape.product_s() * steps * ((1 if forward_alone else 4) * turns * STEPS + 4 * 6)
+    of_algorithms = (1 if forward_alone else 3) * 32 * 4 * shape.product_s()
     return 5 + first + of_steps + of_algorithms
 
 
@@ -372,6 +375,7 @@ def main() -> int:
     parser.add_argument("--turns", type=int, default=8)
     parser.add_argument("--only", default="", help=f"of {', '.join(LOADERS)} (default: all)")
     parser.add_argument("--limit", type=float, default=520.0, metavar="S", help="seconds (default: 520)")
+    parser.add_argument("--forward", action="store_true", help="times the loss without gradients alone")
     parser.add_argument(
         "--check", action="store_true", help="compare with ce alone; 1 where something differs or fails"
     )
@@ -406,13 +410,13 @@ def main() -> int:
     begin, agree, left_out = time.monotonic(), True, []
     turns = 0 if options.check else options.turns
     for shape in options.shapes:
-        estimate = estimate_s(shape, names, turns, not document["measured"])
+        estimate = estimate_s(shape, names, turns, not document["measured"], options.forward)
         spent = time.monotonic() - begin
         if turns and spent + estimate > options.limit:
             left_out.append(str(shape))
             continue
         print(f"{shape}: some {estimate:.0f} s, after {spent:.0f} s", flush=True)
-        entries, all_agree = measure(shape, names, turns, device)
+        entries, all_agree = measure(shape, names, turns, device, options.forward)
         agree = agree and all_agree
         document["measured"] += entries
         write()

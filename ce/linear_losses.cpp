@@ -430,14 +430,20 @@ LinearPlan LinearLosses::plan(const LinearShape& shape) {
 
 LinearSchedule LinearLosses::schedule(const LinearCrossEntropy& operation,
                                       const LinearCrossEntropy::Tensors& tensors) {
-  return plan(shape_of(operation, tensors, device_)).schedule;
+  return plan(shape(operation, tensors)).schedule;
+}
+
+LinearShape LinearLosses::shape(const LinearCrossEntropy& operation,
+                                const LinearCrossEntropy::Tensors& tensors) {
+  LinearShape shape = shape_of(operation, tensors, device_);
+  if (shape.statistics && !forward_.serves(shape)) shape.statistics.reset();
+  return shape;
 }
 
 const Choice& LinearLosses::run(Context& context, const LinearCrossEntropy& operation,
                                 const LinearCrossEntropy::Tensors& tensors, Stream stream) {
   const runtime::Session session(device_);
-  LinearShape shape = shape_of(operation, tensors, device_);
-  if (shape.statistics && !forward_.serves(shape)) shape.statistics.reset();
+  LinearShape shape = this->shape(operation, tensors);
   if (const Choice* choice = run(context, operation, tensors, shape, stream)) return *choice;
   shape.statistics.reset();
   return *run(context, operation, tensors, shape, stream);

@@ -78,6 +78,8 @@ class LinearLosses {
 
  private:
   friend class LinearCall;
+  [[nodiscard]] LinearShape shape(const LinearCrossEntropy& operation,
+                                  const LinearCrossEntropy::Tensors& tensors);
   /// Null where it turns out that no kernel serves it without logits.
   const Choice* run(Context& context, const LinearCrossEntropy& operation,
                     const LinearCrossEntropy::Tensors& tensors, const LinearShape& shape, Stream stream);

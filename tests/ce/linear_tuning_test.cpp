@@ -4,8 +4,11 @@
 #include <algorithm>
 #include <map>
 #include <random>
+#include <string>
+#include <string_view>
 
 #include "ce/linear_losses.hpp"
+#include "ce/log.hpp"
 #include "runtime/host/device.hpp"
 #include "runtime/host/matmul.hpp"
 #include "tests/ce/fixture.hpp"
@@ -27,6 +30,8 @@ class ManyLoops : public runtime::MatmulLibrary {
               const runtime::MatmulOperands& operands, Stream stream) override {
     ++launches[algorithm.text];
     loops_.launch(matmul, algorithm, operands, stream);
+    if (doubles_f32 && matmul.output == DType::f32)
+      for (std::int64_t i = 0; i < matmul.n; ++i) static_cast<float*>(operands.d)[i] *= 2;
   }
   [[nodiscard]] int all_launches() const {
     int sum = 0;
@@ -35,6 +40,7 @@ class ManyLoops : public runtime::MatmulLibrary {
   }
 
   std::map<std::string, int> launches;
+  bool doubles_f32 = false;  ///< a library that is wrong
 
  private:
   runtime::host::MatmulLoops loops_;
@@ -77,6 +83,23 @@ class LinearTuning : public ContextTest {
     return {matrices[3].bytes(), matrices[4].bytes(), matrices[5].bytes()};
   }
 
+  /// Without gradients, of rows that begin at 16 bytes.
+  [[nodiscard]] LinearCrossEntropy::Tensors forward_tensors() {
+    std::mt19937_64 random(6);
+    for (const std::int64_t rows : {tokens, classes})
+      matrices.emplace_back(*context, bf16, rows, 16).set(random_values(rows * 16, random));
+    LinearCrossEntropy::Tensors forward = tensors;
+    forward.hidden = matrices[6].tensor();
+    forward.weight = matrices[7].tensor();
+    forward.hidden_grad = forward.weight_grad = {};
+    return forward;
+  }
+  [[nodiscard]] double loss_of(LinearLosses& losses, const LinearCrossEntropy& operation,
+                               const LinearCrossEntropy::Tensors& forward) {
+    losses.run(*context, operation, forward, nullptr);
+    return matrices[3].values().front();
+  }
+
   static constexpr std::int64_t tokens = 21, hidden = 12, classes = 40;
   std::unique_ptr<Context> context;
   std::vector<Matrix> matrices;
@@ -112,6 +135,37 @@ TEST_F(LinearTuning, ProductsRaceOnce) {
   EXPECT_EQ(launches_of_a_call(losses), 9) << "three products for each of three chunks";
   LinearLosses later(device, cache, true, 0);
   EXPECT_EQ(launches_of_a_call(later), 9) << "the database knows the winners";
+}
+
+TEST_F(LinearTuning, TilesOfTheLossAloneRaceOnceAndGiveTheSameLoss) {
+  const LinearCrossEntropy::Tensors forward = forward_tensors();
+  LinearLosses plain(device, cache, false, 0);
+  const double chunked = loss_of(plain, {.chunk_tokens = 8}, forward), expected = loss_of(plain, {}, forward);
+  EXPECT_NEAR(expected, chunked, 0.01) << "logits that were rounded";
+  std::vector<std::string> said;
+  set_log_sink([&](LogLevel, std::string_view text) { said.emplace_back(text); });
+  LinearLosses racing(device, cache, true, 0);
+  EXPECT_NEAR(loss_of(racing, {}, forward), expected, 1e-6);
+  ASSERT_EQ(said.size(), 1U);
+  EXPECT_NE(said[0].find("tuned linear_statistics bf16"), std::string::npos) << said[0];
+  EXPECT_NE(said[0].find("the best of 3"), std::string::npos) << said[0];
+  EXPECT_NEAR(loss_of(racing, {}, forward), expected, 1e-6);
+  LinearLosses later(device, cache, true, 0);
+  EXPECT_NEAR(loss_of(later, {}, forward), expected, 1e-6);
+  set_log_sink({});
+  EXPECT_EQ(said.size(), 1U) << "the database knows the winner";
+}
+
+TEST_F(LinearTuning, WhereAllTilesAreWrongLogitsAreMade) {
+  const LinearCrossEntropy::Tensors forward = forward_tensors();
+  LinearLosses plain(device, cache, false, 0);
+  const double expected = loss_of(plain, {.chunk_tokens = tokens}, forward);
+  device.library.doubles_f32 = true;  // which they are compared with
+  LinearLosses racing(device, cache, true, 0);
+  const std::int64_t before = racing.schedule({}, forward).workspace_bytes;
+  EXPECT_EQ(loss_of(racing, {}, forward), expected);
+  EXPECT_EQ(loss_of(racing, {}, forward), expected);
+  EXPECT_GT(racing.schedule({}, forward).workspace_bytes, before);
 }
 
 }  // namespace

@@ -65,6 +65,9 @@ class DeviceDecorator : public runtime::Device {
                           const std::function<void()>& timed) override {
     return inner_->time(samples, before, timed);
   }
+  TensorMap tensor_map(const runtime::BoxedMatrix& matrix) const override {
+    return inner_->tensor_map(matrix);
+  }
   runtime::MatmulLibrary& matmuls() override { return inner_->matmuls(); }
 
  private:
