@@ -167,11 +167,13 @@ TEST_F(NvrtcTest, ReportsItselfAndItsArchitectures) {
   EXPECT_THAT(nvrtc_->version(), ::testing::MatchesRegex("1[0-9]\\.[0-9]+"));
   EXPECT_THAT(nvrtc_->architectures_to_test(), Contains(90));
   EXPECT_EQ(nvrtc_->target(90), "sm_90");
+  EXPECT_EQ(nvrtc_->target(90, true), "sm_90a");
   EXPECT_EQ(Nvrtc::if_opened(), nvrtc_);
 }
 
 TEST_F(NvrtcTest, FallsBackToPtxForAnUnknownCapability) {
   EXPECT_EQ(nvrtc_->target(91), "compute_90");
+  EXPECT_THROW(static_cast<void>(nvrtc_->target(91, true)), ce::Unsupported);
   const std::string ptx = text_of(nvrtc_->compile({"move", one_move, device_headers(), {}}, 91));
   EXPECT_THAT(ptx, HasSubstr(".target sm_90"));
   EXPECT_EQ(ptx.back(), '\0') << "the driver looks for it";

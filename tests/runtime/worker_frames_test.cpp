@@ -21,7 +21,8 @@ Job some_job() {
           .request = {.name = "softmax/block",
                       .text = std::string("text with a \0 in it", 19),
                       .headers = {{"a.cuh", ""}, {"b.cuh", "\xff\n"}},
-                      .options = {"-DA=1", ""}}};
+                      .options = {"-DA=1", ""},
+                      .architecture_specific = true}};
 }
 
 TEST(WorkerFrames, GreetingsComeBackAsTheyWere) {
@@ -40,6 +41,7 @@ TEST(WorkerFrames, AJobComesBackAsItWas) {
   EXPECT_EQ(job->request.text, expected.text);
   EXPECT_EQ(job->request.headers, expected.headers);
   EXPECT_EQ(job->request.options, expected.options);
+  EXPECT_TRUE(job->request.architecture_specific);
 }
 
 TEST(WorkerFrames, AReplyComesBackAsItWas) {
