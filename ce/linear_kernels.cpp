@@ -1,47 +1,68 @@
 #include "ce/linear_kernels.hpp"
 
 namespace ce {
+namespace {
+
+generator::Problem size_of_launch(const LinearArguments& arguments) {
+  return {.rows = arguments.rows, .columns = arguments.columns};
+}
+
+}  // namespace
 
 void LinearKernels::convert(const void* from, DType from_dtype, void* to, DType to_dtype,
                             std::int64_t elements, Stream stream) {
   if (elements == 0) return;
-  launch(generator::linear_convert(from_dtype, to_dtype), {.input = from, .output = to, .rows = elements},
-         stream);
+  const LinearArguments arguments{.input = from, .output = to, .rows = elements};
+  launch(Convert{from_dtype, to_dtype}, size_of_launch(arguments), arguments, stream);
 }
 
 void LinearKernels::divisor(const generator::LinearDivisor& which, const LinearArguments& arguments,
                             Stream stream) {
-  launch(generator::linear_divisor(which), arguments, stream);
+  launch(which, size_of_launch(arguments), arguments, stream);
 }
 
 void LinearKernels::sum_losses(DType loss, const LinearArguments& arguments, Stream stream) {
-  launch(generator::linear_loss_sum(loss), arguments, stream);
+  launch(SumLosses{loss}, size_of_launch(arguments), arguments, stream);
 }
 
 void LinearKernels::sum_columns(DType element, const LinearArguments& arguments, Stream stream) {
-  launch(generator::linear_column_sums(element), arguments, stream);
+  launch(SumColumns{element}, size_of_launch(arguments), arguments, stream);
 }
 
 void LinearKernels::take_statistics(const generator::LinearStatistics& which, const ProductTile& tile,
                                     const LinearStatisticsArguments& arguments, std::int64_t blocks,
                                     Stream stream) {
-  launch(generator::linear_statistics(which, tile), {.rows = blocks}, arguments, stream);
+  launch(TakeStatistics{which, tile.columns, tile.stages, tile.cluster}, {.rows = blocks}, arguments, stream);
 }
 
-void LinearKernels::launch(const generator::Program& program, const LinearArguments& arguments,
-                           Stream stream) {
-  launch(program, {.rows = arguments.rows, .columns = arguments.columns}, arguments, stream);
+generator::Program LinearKernels::program_of(const Key& key) {
+  struct Maker {
+    generator::Program operator()(const Convert& convert) const {
+      return generator::linear_convert(convert.from, convert.to);
+    }
+    generator::Program operator()(const generator::LinearDivisor& divisor) const {
+      return generator::linear_divisor(divisor);
+    }
+    generator::Program operator()(const SumLosses& sum) const { return generator::linear_loss_sum(sum.loss); }
+    generator::Program operator()(const SumColumns& sum) const {
+      return generator::linear_column_sums(sum.element);
+    }
+    generator::Program operator()(const TakeStatistics& take) const {
+      return generator::linear_statistics(take.which, {take.columns, take.stages, take.cluster});
+    }
+  };
+  return std::visit(Maker{}, key);
 }
 
 template <class Arguments>
-void LinearKernels::launch(const generator::Program& program, const generator::Problem& size,
-                           const Arguments& arguments, Stream stream) {
+void LinearKernels::launch(const Key& key, const generator::Problem& size, const Arguments& arguments,
+                           Stream stream) {
   const tuner::Kernel* kernel = nullptr;
   {
     const std::lock_guard lock(mutex_);
-    std::unique_ptr<const tuner::Kernel>& known = kernels_[program.sources.front().name];
+    std::unique_ptr<const tuner::Kernel>& known = kernels_[key];
     if (known == nullptr) {
-      const tuner::Built built = tuner::build_shared(device_, cache_, program);
+      const tuner::Built built = tuner::build_shared(device_, cache_, program_of(key));
       compiled_ += built.compiled;
       known = std::make_unique<const tuner::Kernel>(built.load(device_));
     }

@@ -2,10 +2,11 @@
 /// \file
 /// The kernels that run around the products of LinearCrossEntropy. Not installed.
 
+#include <compare>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <string>
+#include <variant>
 
 #include "cache/cache.hpp"
 #include "ce/counters.hpp"
@@ -41,16 +42,35 @@ class LinearKernels {
   [[nodiscard]] int compiled() const noexcept { return compiled_; }
 
  private:
+  // What tells the kernels apart, so that their texts are not made to find them.
+  struct Convert {
+    DType from, to;
+    friend auto operator<=>(const Convert&, const Convert&) = default;
+  };
+  struct SumLosses {
+    DType loss;
+    friend auto operator<=>(const SumLosses&, const SumLosses&) = default;
+  };
+  struct SumColumns {
+    DType element;
+    friend auto operator<=>(const SumColumns&, const SumColumns&) = default;
+  };
+  struct TakeStatistics {
+    generator::LinearStatistics which;
+    int columns, stages, cluster;  ///< of the tile
+    friend auto operator<=>(const TakeStatistics&, const TakeStatistics&) = default;
+  };
+  using Key = std::variant<Convert, generator::LinearDivisor, SumLosses, SumColumns, TakeStatistics>;
+
+  [[nodiscard]] static generator::Program program_of(const Key& key);
   template <class Arguments>
-  void launch(const generator::Program& program, const generator::Problem& size, const Arguments& arguments,
-              Stream stream);
-  void launch(const generator::Program& program, const LinearArguments& arguments, Stream stream);
+  void launch(const Key& key, const generator::Problem& size, const Arguments& arguments, Stream stream);
 
   runtime::Device& device_;
   cache::Cache& cache_;
   Compiled compiled_;
   std::mutex mutex_;  ///< guards what follows; kernels stay where they are
-  std::map<std::string, std::unique_ptr<const tuner::Kernel>> kernels_;
+  std::map<Key, std::unique_ptr<const tuner::Kernel>> kernels_;
 };
 
 }  // namespace ce

@@ -140,12 +140,12 @@ class LinearCall {
     arguments.call.statistics_out = reinterpret_cast<unsigned*>(statistics);
     arguments.call.statistics_words = words;
     arguments.bias = tensors_.bias.data;
-    if (losses_.tunes_ && forward.is_open(shape_) && !(stream_ != nullptr && device.capturing(stream_))) {
+    if (losses_.tunes_ && forward.known(shape_).open && !(stream_ != nullptr && device.capturing(stream_))) {
       device.synchronize(stream_);
       forward.tune(shape_, arguments, losses_.seconds_);
     }
-    if (!forward.serves(shape_)) return nullptr;
-    const LinearWay way = forward.choose(shape_);
+    const auto& [way, open, serves] = forward.known(shape_);
+    if (!serves) return nullptr;
     forward.launch(shape_, way, arguments, stream_);
     return &context_.run(
         CrossEntropyMerge{
@@ -436,7 +436,7 @@ LinearSchedule LinearLosses::schedule(const LinearCrossEntropy& operation,
 LinearShape LinearLosses::shape(const LinearCrossEntropy& operation,
                                 const LinearCrossEntropy::Tensors& tensors) {
   LinearShape shape = shape_of(operation, tensors, device_);
-  if (shape.statistics && !forward_.serves(shape)) shape.statistics.reset();
+  if (shape.statistics && !forward_.known(shape).serves) shape.statistics.reset();
   return shape;
 }
 

@@ -214,23 +214,18 @@ std::string LinearForward::key_of(const LinearShape& shape) {
        device_.compiler(), device_.model().key()});
 }
 
-LinearWay LinearForward::choose(const LinearShape& shape) {
-  const std::vector<LinearWay> all = ways(device_, shape.tokens, shape.classes);
+LinearForward::Known LinearForward::known(const LinearShape& shape) {
   const std::lock_guard lock(mutex_);
+  const auto found = known_.find(shape);
+  if (found != known_.end()) return found->second;
+  const std::vector<LinearWay> all = ways(device_, shape.tokens, shape.classes);
   const std::string& winner = winners_.of(key_of(shape));
   const auto same =
       std::find_if(all.begin(), all.end(), [&](const LinearWay& way) { return way.text() == winner; });
-  return same != all.end() ? *same : all.front();
-}
-
-bool LinearForward::serves(const LinearShape& shape) {
-  const std::lock_guard lock(mutex_);
-  return winners_.of(key_of(shape)) != none_is_right;
-}
-
-bool LinearForward::is_open(const LinearShape& shape) {
-  const std::lock_guard lock(mutex_);
-  return winners_.of(key_of(shape)).empty();
+  const Known known{.way = same != all.end() ? *same : all.front(),
+                    .open = winner.empty(),
+                    .serves = winner != none_is_right};
+  return known_.emplace(shape, known).first->second;
 }
 
 void LinearForward::tune(const LinearShape& shape, const LinearStatisticsArguments& arguments,
@@ -274,6 +269,7 @@ void LinearForward::tune(const LinearShape& shape, const LinearStatisticsArgumen
   const std::string compiler = device_.compiler();
   const std::lock_guard lock(mutex_);
   winners_.keep(key_of(shape), result, compiler, text);
+  known_.clear();  // of other numbers of tokens, too
 }
 
 void LinearForward::launch(const LinearShape& shape, const LinearWay& way,

@@ -3,6 +3,7 @@
 /// The loss of a linear layer without its logits in memory: a kernel that takes statistics of rows while it makes their
 /// logits, and whose tiles are raced. Not installed.
 
+#include <map>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -48,12 +49,13 @@ class LinearForward {
   [[nodiscard]] static int most_splits(const runtime::Device& device, std::int64_t tokens,
                                        std::int64_t classes);
 
-  /// The fastest that is known of calls with so many tokens, up to a power of two.
-  [[nodiscard]] LinearWay choose(const LinearShape& shape);
-  /// False where a race has found that all ways are wrong.
-  [[nodiscard]] bool serves(const LinearShape& shape);
-  /// Whether a race would find something new.
-  [[nodiscard]] bool is_open(const LinearShape& shape);
+  /// What is known of calls with so many tokens, up to a power of two.
+  struct Known {
+    LinearWay way;       ///< the fastest, or the first
+    bool open = true;    ///< a race would find something new
+    bool serves = true;  ///< false where a race has found that all ways are wrong
+  };
+  [[nodiscard]] Known known(const LinearShape& shape);
   /// Lets all ways race, and the database keep the winner. Others may do so at the same time. Each must make the logsumexps
   /// and targets' logits that the device's library of products and f64 make, in the first rows and in the last.
   /// \param arguments  as of launch()
@@ -72,6 +74,7 @@ class LinearForward {
   LinearKernels& kernels_;
   std::mutex mutex_;  ///< guards what follows
   tuner::RaceWinners winners_;
+  std::map<LinearShape, Known> known_;
 };
 
 }  // namespace ce

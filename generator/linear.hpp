@@ -22,6 +22,8 @@ struct LinearDivisor {
   bool probabilities = false;  ///< every row counts
   bool weights = false;        ///< classes have them
   bool scales = false;         ///< writes weights that make the number of rows the divisor
+
+  friend auto operator<=>(const LinearDivisor&, const LinearDivisor&) = default;
 };
 [[nodiscard]] Program linear_divisor(const LinearDivisor& divisor);
 

@@ -11,6 +11,8 @@
 //   end()                         by all threads, behind the last tile
 // clang-format on
 #pragma once
+#include "device/device.cuh"
+#include "product_layout.cuh"
 #include "product_operands.cuh"
 
 #if defined(CE_HOST)

@@ -5,9 +5,6 @@
 // its part of the columns' operand into the rings of all. The multiplying warpgroups run on their own: while one is at the
 // end of its tile, the tensor cores are the other's.
 #pragma once
-#include "device/device.cuh"
-#include "product_layout.cuh"
-
 #define CE_SUMS_8(i)                                                                         \
   "+f"(sums[i]), "+f"(sums[i + 1]), "+f"(sums[i + 2]), "+f"(sums[i + 3]), "+f"(sums[i + 4]), \
       "+f"(sums[i + 5]), "+f"(sums[i + 6]), "+f"(sums[i + 7])

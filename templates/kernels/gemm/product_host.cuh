@@ -1,9 +1,6 @@
 // A product in plain loops, on the host device: every thread makes the sums that it would have on a GPU. The contract is in
 // product.cuh.
 #pragma once
-#include "device/device.cuh"
-#include "product_layout.cuh"
-
 #define CE_PRODUCT_KERNEL(name, threads) CE_KERNEL(name, threads)
 
 namespace ce {
