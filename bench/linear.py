@@ -98,18 +98,19 @@ def said(error: Exception) -> str:
     return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
 
 
-def compared(step: Any, batch: Batch, reference: tuple[Tensor, Tensor, Tensor]) -> dict[str, Any]:
-    """How far a loss and its gradients are from those of ce."""
+def compared(run: Callable[[], Any], reference: tuple[Tensor, ...]) -> dict[str, Any]:
+    """How far a loss, and its gradients where there are any, are from those of ce."""
     try:
-        loss, *gradients = step(batch.x, batch.w, batch.target)
+        made = run()
+        loss, *gradients = made if isinstance(made, tuple) else (made,)
     except Exception as error:  # a library may raise anything
         return {"failed": said(error)}
     of_loss = abs(loss.double() / reference[0].double() - 1).item()
-    of_input, of_weight = (distance(made, wanted) for made, wanted in zip(gradients, reference[1:]))
+    of_gradients = [distance(one, wanted) for one, wanted in zip(gradients, reference[1:])]
     tolerance = BF16_LOSS_TOLERANCE if loss.dtype is torch.bfloat16 else LOSS_TOLERANCE
     # NaN is no agreement.
-    agrees = of_loss <= tolerance and of_input <= GRADIENT_TOLERANCE and of_weight <= GRADIENT_TOLERANCE
-    return {"loss": of_loss, "input_grad": of_input, "weight_grad": of_weight, "agrees": agrees}
+    agrees = of_loss <= tolerance and all(one <= GRADIENT_TOLERANCE for one in of_gradients)
+    return {"loss": of_loss, **dict(zip(("input_grad", "weight_grad"), of_gradients)), "agrees": agrees}
 
 
 def run_of(peer: Peer, batch: Batch, with_gradients: bool) -> Callable[[], Any]:
@@ -254,22 +255,23 @@ def measure(shape: Shape, names: list[str], turns: int, device: torch.device, fo
     batch = Batch.random(shape, device)
     peers, _ = load(names)
     (own,), _ = load([REFERENCE])
-    reference = own.step(batch.x, batch.w, batch.target)
+    made = run_of(own, batch, not forward_alone)()
+    reference = made if isinstance(made, tuple) else (made,)
     against: dict[str, dict[str, Any]] = {}
     for peer in peers:
         if peer.name == REFERENCE:
             continue
-        against[peer.name] = compared(peer.step, batch, reference)
+        against[peer.name] = compared(run_of(peer, batch, not forward_alone), reference)
         if not against[peer.name].get("agrees", False):
             print(f"{shape}: {peer.name} differs from ce by more than rounding: {against[peer.name]}", flush=True)
         if device.type == "cuda":
             torch.cuda.empty_cache()
-    del reference
+    del made, reference
     agree = all(one.get("agrees", False) for one in against.values())
-    entries = [{"shape": str(shape), "gradients": True, "against_ce": against, "results": {}}]
+    entries = [{"shape": str(shape), "gradients": not forward_alone, "against_ce": against, "results": {}}]
     if turns:
-        of_forward = {"shape": str(shape), "gradients": False, "results": {}}
-        entries = [of_forward | {"against_ce": against}] if forward_alone else [*entries, of_forward]
+        if not forward_alone:
+            entries.append({"shape": str(shape), "gradients": False, "results": {}})
         products = ProductsAlone(batch)
         for entry in entries:
             entry["results"] = timed(batch, peers, products, entry["gradients"], turns)
@@ -281,8 +283,9 @@ def estimate_s(shape: Shape, names: list[str], turns: int, is_first: bool, forwa
     """Seconds that a shape takes, on an H100 or H200."""
     first = sum(FIRST_S.get(name, 2) + is_first * ONCE_S.get(name, 0) for name in names)
     steps = sum(OVER_PRODUCTS.get(name, 1.15) for name in [*names, "products", "products-torch"])
-    # Forward and gradients are three products, the forward alone is one; comparing and warming are some six steps.
-    of_steps = shape.product_s() * steps * ((1 if forward_alone else 4) * turns * STEPS + 4 * 6)
+    # Forward and gradients are three products, the forward alone is one, and both are timed unless one is asked for;
+    # comparing and warming are some six steps.
+    of_steps = (1 if forward_alone else 4) * shape.product_s() * steps * (turns * STEPS + 6)
     of_algorithms = (1 if forward_alone else 3) * 32 * 4 * shape.product_s()
     return 5 + first + of_steps + of_algorithms
 

@@ -20,7 +20,8 @@ namespace ce {
 /// The tokens are taken in chunks. For each, one product makes the logits in scratch memory, a kernel of CrossEntropy
 /// replaces them by their gradient, one product makes the gradient of the hidden states, and one adds to that of the
 /// weight. The products are cuBLASLt's. A gradient that is not given costs no product. So logits and their gradient take
-/// memory for one chunk.
+/// memory for one chunk. Without gradients, 16-bit matrices and class indices have no logits in memory on Hopper, unless
+/// the call names its chunks: docs/linear.md.
 ///
 /// Everything else is as in CrossEntropy: a mean is one over all tokens. A target out of range counts for
 /// Context::check() under its row in its chunk.
