@@ -20,6 +20,7 @@ from ce.torch.logprobs import logprobs_and_entropy, selective_log_softmax
 from ce.torch.modules import CrossEntropyLoss, LogSoftmax, Softmax
 from ce.torch.tuning import check, tune
 from ce.torch.vocab_parallel import VocabParallelOutput, vocab_parallel_cross_entropy
+from ce.torch.vocab_parallel_linear import vocab_parallel_linear_cross_entropy
 
 _registrations.register()
 _vocab_parallel.register()
@@ -48,4 +49,5 @@ __all__ = [
     "tune",
     "unpatch",
     "vocab_parallel_cross_entropy",
+    "vocab_parallel_linear_cross_entropy",
 ]

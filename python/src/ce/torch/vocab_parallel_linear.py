@@ -1,0 +1,316 @@
+"""The loss of a linear layer whose classes are spread over ranks, without the logits of all tokens in memory."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from ce.torch import _linear, functional, linear
+from ce.torch.vocab_parallel import VocabParallelOutput, vocab_parallel_cross_entropy
+
+__all__ = ["vocab_parallel_linear_cross_entropy"]
+
+_NAME = "vocab_parallel_linear_cross_entropy"
+_BUDGET = 512 << 20
+_TILE = 128  # tokens: products are made of such
+_OF_ROWS = ("lse", "argmax", "hit", "logprob", "entropy")
+
+
+class _Call(NamedTuple):
+    """What is the same for all chunks."""
+
+    group: Any
+    chunk: int
+    sums_input_grad: bool
+    """Over more than one rank."""
+    options: dict[str, Any]
+    """Of vocab_parallel_cross_entropy; the reduction is "none", or "mean" with a divisor or "sum"."""
+    dtype: torch.dtype
+    """Of the products."""
+
+
+def vocab_parallel_linear_cross_entropy(
+    input: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    *,
+    linear_bias: Tensor | None = None,
+    weight: Tensor | None = None,
+    group: Any = None,
+    first_class: int | None = None,
+    classes: int | None = None,
+    reduction: str = "mean",
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    z_loss: float = 0.0,
+    softcap: float | None = None,
+    logit_scale: float | Tensor = 1.0,
+    token_scaling: float = 0.0,
+    row_weight: Tensor | None = None,
+    divisor: Tensor | float | None = None,
+    loss_dtype: torch.dtype | None = None,
+    plan: str = "automatic",
+    sum_input_grad: bool = True,
+    memory_budget: int | None = None,
+    chunk_tokens: int | None = None,
+    return_lse: bool = False,
+    return_argmax: bool = False,
+    return_hit: bool = False,
+    return_logprob: bool = False,
+    return_entropy: bool = False,
+) -> Any:
+    """:func:`ce.torch.vocab_parallel_cross_entropy` of ``F.linear(input, linear_weight, linear_bias)``, where each rank
+    of a group has the weight of some neighbouring classes and the hidden states of all tokens.
+
+    The tokens are taken in chunks; the logits of this rank's classes are in memory for one chunk at a time. For the
+    reductions mean and sum the gradients are made in the forward, chunk by chunk, and kept; for the reduction none the
+    backward makes the logits anew. Each rank's gradient of the input is a part of the whole: the sum over the ranks
+    runs for one chunk while the next one's products are made.
+
+    Args:
+        input: [..., hidden] of float32, float16 or bfloat16, the same on every rank.
+        linear_weight: [columns, hidden]: this rank's classes.
+        target: [...] class indices among all classes, the same on every rank.
+        linear_bias: [columns]: this rank's classes.
+        weight: [classes]: the weights of all classes, on every rank.
+        plan: which way the ranks go in each chunk: see :func:`ce.torch.vocab_parallel_cross_entropy`.
+        sum_input_grad: sums the input's gradient over the ranks. False: it is this rank's part, for a caller who sums
+            it, such as by a reduce-scatter of sequence parallelism.
+        memory_budget: bytes for the logits of a chunk, the same on every rank; None: 512 MiB.
+        chunk_tokens: tokens of a chunk, the same on every rank; None: as many as the budget holds.
+        group, first_class, classes, ignore_index, reduction, label_smoothing, z_loss, softcap, logit_scale,
+            token_scaling, row_weight, divisor, loss_dtype, return_lse, return_argmax, return_hit, return_logprob,
+            return_entropy: as :func:`ce.torch.vocab_parallel_cross_entropy`; what is returned beside the loss has no
+            gradient.
+
+    Returns:
+        The loss, the same bits on every rank, of the sizes of target for the reduction "none"; or a
+        :class:`VocabParallelOutput`.
+
+    Raises:
+        ValueError: sizes or options that do not fit, also those of another rank: it names the rank.
+        RuntimeError: plan is "exchange", and a rank cannot: it says which, and why.
+    """
+    linear._check_layer(_NAME, input, linear_weight, linear_bias)
+    for name, one in (("input", input), ("linear_weight", linear_weight)):
+        if type(one).__name__ == "DTensor":
+            raise ValueError(
+                f"ce.torch.{_NAME}: {name} is a DTensor; expected this rank's part (to_local()) and its group"
+            )
+    if target.is_floating_point():
+        raise ValueError(f"ce.torch.{_NAME}: target is {target.dtype}; expected class indices")
+    if target.shape != input.shape[:-1]:
+        raise ValueError(f"ce.torch.{_NAME}: target has sizes {list(target.shape)}; expected {list(input.shape[:-1])}")
+    if reduction not in ("none", "mean", "sum"):
+        raise ValueError(f"ce.torch.{_NAME}: reduction is {reduction!r}; expected 'none', 'mean' or 'sum'")
+    for name, number in (("memory_budget", memory_budget), ("chunk_tokens", chunk_tokens)):
+        if number is not None and number < 1:
+            raise ValueError(f"ce.torch.{_NAME}: {name} is {number}; expected 1 or more")
+    has_group = group is not None or (dist.is_available() and dist.is_initialized())
+    ranks, rank = (dist.get_world_size(group), dist.get_rank(group)) if has_group else (1, 0)
+    columns, rows = linear_weight.shape[0], input.shape[:-1]
+    first_class = rank * columns if first_class is None else first_class
+    classes = ranks * columns if classes is None else classes
+    dtype = linear._dtype_of(input, linear_weight)
+    flat_target = target.reshape(-1)
+    if divisor is not None:
+        divisor = functional._divisor_of(divisor, reduction, input)
+    elif reduction == "mean":
+        divisor, weight = _divisor_of_mean(flat_target, weight, classes, ignore_index, z_loss != 0.0)
+    row_scale = None
+    if isinstance(logit_scale, Tensor):
+        row_scale, logit_scale = linear._rows_of(_NAME, "logit_scale", logit_scale, rows), 1.0
+    options = {
+        "weight": weight,
+        "group": group,
+        "first_class": first_class,
+        "classes": classes,
+        "ignore_index": ignore_index,
+        "reduction": reduction,
+        "label_smoothing": label_smoothing,
+        "z_loss": z_loss,
+        "softcap": softcap,
+        "logit_scale": logit_scale,
+        "token_scaling": token_scaling,
+        "divisor": divisor,
+        "loss_dtype": torch.float32,
+        "plan": plan,
+        "return_lse": return_lse,
+        "return_argmax": return_argmax,
+        "return_hit": return_hit,
+        "return_logprob": return_logprob,
+        "return_entropy": return_entropy,
+    }
+    of_rank = -(-classes // ranks)  # of ranks whose shards differ, the same on all
+    chunk = chunk_tokens or _chunk(flat_target.numel(), of_rank * dtype.itemsize, memory_budget or _BUDGET)
+    call = _Call(group, chunk, sum_input_grad and ranks > 1, options, dtype)
+    if result := loss_dtype:
+        if result not in (dtype, torch.float32):
+            raise ValueError(f"ce.torch.{_NAME}: loss_dtype is {loss_dtype}; expected torch.float32 or {dtype}")
+    else:
+        result = torch.float32 if torch.is_autocast_enabled(input.device.type) else dtype
+    needs = _linear.needs_of(input, linear_weight, linear_bias)
+    loss, *others = _VocabParallelLinear.apply(
+        input.reshape(-1, input.shape[-1]),
+        linear_weight,
+        linear_bias,
+        flat_target,
+        None if row_weight is None else row_weight.reshape(-1),
+        row_scale,
+        call,
+        needs,
+    )
+    loss = (loss.reshape(rows) if reduction == "none" else loss).to(result)
+    if not others:
+        return loss
+    wanted = [name for name in _OF_ROWS if options[f"return_{name}"]]
+    return VocabParallelOutput(loss, **{name: one.reshape(rows) for name, one in zip(wanted, others)})
+
+
+def _divisor_of_mean(
+    target: Tensor, weight: Tensor | None, classes: int, ignore_index: int, has_z_loss: bool
+) -> tuple[Tensor, Tensor | None]:
+    """What a mean over all chunks is divided by, and weights of the classes with which it is right.
+
+    A z-loss is divided by the number of rows in any case, so that beside one all weights are multiplied by what makes
+    that number the divisor.
+    """
+    counts = target != ignore_index
+    count = counts.sum().float()
+    if weight is None:
+        return count.reshape(1), None
+    is_class = counts & (target >= 0) & (target < classes)
+    of_targets = weight.detach().float()[torch.where(is_class, target, 0)]
+    total = torch.where(is_class, of_targets, 0.0).sum()
+    if has_z_loss:
+        return count.reshape(1), weight.detach().float() * (count / total)
+    return total.reshape(1), weight
+
+
+def _chunk(tokens: int, row_bytes: int, budget: int) -> int:
+    """Chunks of about one size, none larger than the budget holds."""
+    most = max(budget // row_bytes // _TILE * _TILE, _TILE)
+    chunks = max(-(-tokens // most), 1)
+    return min(-(-tokens // chunks // _TILE) * _TILE, most) if tokens > _TILE else max(tokens, 1)
+
+
+class _Gradients:
+    """Of hidden states, weight and bias; of the latter two summed over the chunks, in float32 where there are more."""
+
+    def __init__(self, call: _Call, layer: _linear.Layer, needs: tuple[bool, ...]) -> None:
+        hidden, weight, _ = layer
+        self.call, self.layer = call, layer
+        self.one_chunk = hidden.shape[0] <= call.chunk
+        self.hidden = torch.empty_like(hidden) if needs[0] else None
+        sums = weight.dtype if self.one_chunk else torch.float32
+        self.weight = torch.zeros_like(weight, dtype=sums) if needs[1] else None
+        self.bias = weight.new_zeros(weight.shape[0], dtype=torch.float32) if needs[2] else None
+        self.pending: list[Any] = []
+
+    def add(self, rows: slice, of_logits: Tensor) -> None:
+        hidden, weight, _ = self.layer
+        if self.hidden is not None:
+            own = self.hidden[rows]
+            torch.mm(of_logits, weight, out=own)
+            if self.call.sums_input_grad:
+                self.pending.append(dist.all_reduce(own, group=self.call.group, async_op=True))
+        if self.weight is not None:
+            if self.one_chunk:
+                torch.mm(of_logits.t(), hidden[rows], out=self.weight)
+            elif hidden.is_cuda and hidden.dtype is not torch.float32:
+                self.weight += torch.mm(of_logits.t(), hidden[rows], out_dtype=torch.float32)
+            else:
+                self.weight.addmm_(of_logits.t().float(), hidden[rows].float())
+        if self.bias is not None:
+            self.bias += of_logits.sum(0, dtype=torch.float32)
+
+    def finished(self, dtypes: tuple[torch.dtype, ...]) -> list[Tensor | None]:
+        for one in self.pending:
+            one.wait()
+        made = (self.hidden, self.weight, self.bias)
+        return [None if one is None else one.to(dtype) for one, dtype in zip(made, dtypes)]
+
+
+def _in_chunks(
+    call: _Call,
+    layer: _linear.Layer,
+    of_rows: tuple[Tensor, Tensor | None, Tensor | None],
+    gradients: _Gradients | None,
+    of_loss: Tensor | None = None,
+) -> list[tuple[Tensor, ...]]:
+    """Loss and other results of each chunk; adds to the gradients, for the gradients of the losses that are given.
+
+    Args:
+        of_rows: targets, weights of the rows and scales of their logits.
+    """
+    hidden, weight, bias = layer
+    tokens, made = hidden.shape[0], []
+    buffer = hidden.new_empty(min(call.chunk, tokens), weight.shape[0])
+    for start in range(0, max(tokens, 1), call.chunk):
+        rows = slice(start, min(start + call.chunk, tokens))
+        target = of_rows[0][rows]
+        row_weight, row_scale = (None if one is None else one[rows] for one in of_rows[1:])
+        logits = buffer.detach()[: rows.stop - start]
+        if bias is None:
+            torch.mm(hidden[rows], weight.t(), out=logits)
+        else:
+            torch.addmm(bias.to(logits.dtype), hidden[rows], weight.t(), out=logits)
+        logits.requires_grad_(gradients is not None)
+        options = call.options if row_scale is None else {**call.options, "logit_scale": row_scale}
+        with torch.set_grad_enabled(gradients is not None), torch.autocast(logits.device.type, enabled=False):
+            results = vocab_parallel_cross_entropy(
+                logits, target, row_weight=row_weight, inplace_backward=True, **options
+            )
+        loss, *others = results if isinstance(results, VocabParallelOutput) else (results,)
+        if gradients is not None:
+            (of_logits,) = torch.autograd.grad(loss, logits, None if of_loss is None else of_loss[rows])
+            gradients.add(rows, of_logits)
+        made.append((loss.detach(), *(one.detach() for one in others if one is not None)))
+    return made
+
+
+class _VocabParallelLinear(torch.autograd.Function):
+    """Saves the gradients for the reductions mean and sum, and the layer for the reduction none."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        input: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        target: Tensor,
+        row_weight: Tensor | None,
+        row_scale: Tensor | None,
+        call: _Call,
+        needs: tuple[bool, ...],
+    ) -> tuple[Tensor, ...]:
+        ctx.set_materialize_grads(False)
+        ctx.call, ctx.needs = call, needs
+        ctx.dtypes = (input.dtype, weight.dtype, input.dtype if bias is None else bias.dtype)
+        ctx.one_pass = call.options["reduction"] != "none"
+        layer = _linear.Layer.of(input, weight, bias, call.dtype)
+        gradients = _Gradients(call, layer, needs) if ctx.one_pass and any(needs) else None
+        losses, *others = zip(*_in_chunks(call, layer, (target, row_weight, row_scale), gradients))
+        of_rows = [torch.cat(one) for one in others]
+        ctx.mark_non_differentiable(*of_rows)
+        if ctx.one_pass:
+            ctx.save_for_backward(*(gradients.finished(ctx.dtypes) if gradients is not None else (None,) * 3))
+            return torch.stack(losses).sum(0), *of_rows
+        ctx.save_for_backward(input, weight, bias, target, row_weight, row_scale)
+        return torch.cat(losses), *of_rows
+
+    @staticmethod
+    def backward(ctx: Any, of_loss: Tensor | None, *_: None) -> Any:
+        none = (None,) * 5
+        if of_loss is None:
+            return None, None, None, *none
+        if ctx.one_pass:
+            return *(_linear._scaled(one, of_loss, _NAME) for one in ctx.saved_tensors), *none
+        input, weight, bias, *of_rows = ctx.saved_tensors
+        layer = _linear.Layer.of(input, weight, bias, ctx.call.dtype)
+        gradients = _Gradients(ctx.call, layer, ctx.needs)
+        _in_chunks(ctx.call, layer, tuple(of_rows), gradients, of_loss.float())
+        return *gradients.finished(ctx.dtypes), *none
