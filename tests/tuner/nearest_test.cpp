@@ -119,6 +119,9 @@ TEST_F(LikelyConfig, ProblemsThatMoveOtherMemoryAreNotNear) {
   other = asked;
   other.operation = generator::Operation::copy;
   EXPECT_FALSE(tuner::distance_between(other, asked)) << "nothing but traffic";
+  other = asked;
+  other.dtype = size_of(asked.dtype) == 2 ? DType::f32 : DType::bf16;
+  EXPECT_FALSE(tuner::distance_between(other, asked)) << "another number of bytes";
   Problem loss = asked, backward = asked;
   loss.operation = generator::Operation::cross_entropy;
   backward.operation = generator::Operation::cross_entropy_backward;
