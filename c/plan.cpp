@@ -10,6 +10,7 @@ constexpr ce_origin to_c(Origin origin) {
     case Origin::database: return CE_ORIGIN_DATABASE;
     case Origin::nearest: return CE_ORIGIN_NEAREST;
     case Origin::fallback: return CE_ORIGIN_FALLBACK;
+    case Origin::told: return CE_ORIGIN_TOLD;
   }
   return CE_ORIGIN_FALLBACK;
 }
@@ -33,6 +34,16 @@ const char* ce_choice_key(const ce_choice* choice) {
 }
 int32_t ce_choice_provisional(const ce_choice* choice) {
   return choice != nullptr && from_handle(choice)->provisional ? 1 : 0;
+}
+double ce_choice_row_us(const ce_choice* choice) {
+  return choice == nullptr ? 0 : from_handle(choice)->row_us;
+}
+ce_status ce_use(ce_context* context, const char* key, const char* config) {
+  return guarded([&] {
+    require_pointer("key", key, "what ce_choice_key() returns");
+    require_pointer("config", config, "what ce_choice_config() returns");
+    context_or_default(context).use(key, config);
+  });
 }
 
 ce_status ce_plan_run(const ce_plan* plan, ce_stream stream) {

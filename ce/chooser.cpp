@@ -75,6 +75,7 @@ std::string_view name(Origin origin) noexcept {
     case Origin::database: return "database";
     case Origin::nearest: return "nearest";
     case Origin::fallback: return "fallback";
+    case Origin::told: return "told";
   }
   return "?";
 }
@@ -99,6 +100,8 @@ const Chosen& Chooser::choose(const Problem& problem, Stream stream) {
         fmt::format("a log sink cannot choose a kernel for {}: whoever chooses may be waiting for the sink",
                     generator::title(problem)));
   }
+  if (is_told_)
+    if (const Chosen* of_ranks = told(problem, stream)) return *of_ranks;
   switch (policy_) {
     case Policy::frozen: return frozen(problem, stream);
     case Policy::lookup: return fallback(problem, stream, "the policy is lookup", false);
@@ -114,6 +117,13 @@ const Chosen& Chooser::choose(const Problem& problem, Stream stream) {
   }
   if (!device_.capturing(stream)) return tuned(problem, stream);
   return chosen != nullptr ? *chosen : fallback(problem, stream, "the stream is being captured", true);
+}
+
+void Chooser::use(const std::string& key, const std::string& config) {
+  const std::lock_guard lock(looking_);
+  told_[key] = config;
+  is_told_ = true;
+  plans_.forget(key, config);
 }
 
 void Chooser::stop_background() {
@@ -225,7 +235,9 @@ const Chosen& Chooser::from_tuning(const Problem& problem, const std::stop_token
   log(LogLevel::info, sentence(report, device_));
   const std::lock_guard lock(looking_);
   return plans_.put(problem, chosen(problem, build(problem, report.winner).load(device_),
-                                    {.origin = Origin::tuned, .reason = report.reason}));
+                                    {.origin = Origin::tuned,
+                                     .reason = report.reason,
+                                     .row_us = report.median_us / static_cast<double>(report.timed_rows)}));
 }
 
 // ---- looking up ----------------------------------------------------------------------------------------
@@ -363,23 +375,59 @@ Chooser::Known Chooser::from_database(const Problem& problem, Stream stream,
   const generator::Config& config = decision.winner.config;
   auto built = tuner::find_built(cache_, problem, config, decision.winner.measurement.compile_key);
   if (!built) built = build(problem, config);
-  tuner::Kernel kernel = built->load(device_);
-  if (!tuner::is_verified(device_, cache_, *built)) {
+  const cache::Measurement& measured = decision.winner.measurement;
+  const double row_us = measured.rows > 0 ? measured.median_us / static_cast<double>(measured.rows) : 0;
+  return verified(problem, stream, *built,
+                  {.origin = Origin::database, .reason = decision.reason, .row_us = row_us});
+}
+
+/// \throws CompileError, WrongAnswer
+Chooser::Known Chooser::verified(const Problem& problem, Stream stream, const tuner::Built& built,
+                                 Choice choice) {
+  tuner::Kernel kernel = built.load(device_);
+  if (!tuner::is_verified(device_, cache_, built)) {
     // That takes memory and other streams, which would end the capture.
     if (device_.capturing(stream)) return {.chosen = nullptr, .unverified = "the stream is being captured"};
     try {
       const std::uint64_t seed = tuner_.settings().seed;
-      if (const auto wrong = tuner::verify_once(device_, cache_, problem, *built, kernel, seed))
-        throw WrongAnswer(problem, config, *wrong);
+      if (const auto wrong = tuner::verify_once(device_, cache_, problem, built, kernel, seed))
+        throw WrongAnswer(problem, kernel.config(), *wrong);
     } catch (const OutOfMemory& error) {
       return {.chosen = nullptr, .unverified = error.what()};
     } catch (const DeviceError& error) {
       device_.synchronize(device_.trial_stream());  // throws where the fault has taken the context with it
-      throw WrongAnswer(problem, config, std::string("fault: ") + error.what());
+      throw WrongAnswer(problem, kernel.config(), std::string("fault: ") + error.what());
     }
   }
-  return {.chosen =
-              chosen(problem, std::move(kernel), {.origin = Origin::database, .reason = decision.reason})};
+  return {.chosen = chosen(problem, std::move(kernel), std::move(choice))};
+}
+
+/// What use() was told, if it can run: else this rank chooses for itself, and the log says why.
+const Chosen* Chooser::told(const Problem& problem, Stream stream) {
+  const std::lock_guard lock(looking_);
+  const Chosen* before = plans_.find(problem);
+  if (before != nullptr && !before->choice.provisional) return before;
+  const auto known = told_.find(tuner_.key(problem).id());
+  if (known == told_.end()) return nullptr;
+  std::string why;
+  try {
+    const generator::Config config = generator::parse_config(known->second);
+    if (const auto refusal = tuner_.why_not(problem, config)) {
+      why = *refusal;
+    } else {
+      Known found = verified(problem, stream, build(problem, config),
+                             {.origin = Origin::told, .reason = "the rank that decides for all runs it"});
+      if (found.chosen != nullptr) return &plans_.put(problem, std::move(found.chosen));
+      if (device_.capturing(stream)) return nullptr;  // a later call looks again
+      why = found.unverified;
+    }
+  } catch (const Error& error) {
+    why = error.what();
+  }
+  log_once(LogLevel::warning, fmt::format("{}, which another rank runs for {}, does not serve here: {}",
+                                          known->second, generator::title(problem), why));
+  told_.erase(known);
+  return nullptr;
 }
 
 tuner::Built Chooser::build(const Problem& problem, const generator::Config& config) {

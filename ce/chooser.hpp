@@ -2,6 +2,7 @@
 /// \file
 /// Which kernel runs for a problem. Not installed.
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <map>
@@ -40,6 +41,10 @@ class Chooser {
   /// \throws InvalidArgument for a problem that is none, NotTuned, Unsupported, CompileError, DeviceError
   const Chosen& choose(const generator::Problem& problem, Stream stream);
 
+  /// Problems of the key run the config from here on, where this device can and does not have it in quarantine; what was
+  /// chosen for them before gives way. So ranks run what one of them decided.
+  void use(const std::string& key, const std::string& config);
+
   [[nodiscard]] Policy policy() const noexcept { return policy_; }
 
   /// How many kernels had to be compiled.
@@ -72,6 +77,8 @@ class Chooser {
   enum class Wanted : std::uint8_t { anything, winner };
   Known known(const generator::Problem& problem, Stream stream, Wanted wanted);
   Known from_database(const generator::Problem& problem, Stream stream, const tuner::Decision& decision);
+  Known verified(const generator::Problem& problem, Stream stream, const tuner::Built& built, Choice choice);
+  const Chosen* told(const generator::Problem& problem, Stream stream);
   [[nodiscard]] bool is_to_go_on(const generator::Problem& problem, const tuner::Decision& decision) const;
   bool compiles_another(const generator::Problem& problem, const generator::Config& config);
   void quarantine(const generator::Problem& problem, const tuner::Decision& decision,
@@ -91,6 +98,8 @@ class Chooser {
   std::mutex looking_;
   std::map<std::string, Clock::time_point> look_again_;  ///< by key: problems that cannot be tuned just now
   std::vector<std::string> missing_;                     ///< what Policy::frozen did not find
+  std::map<std::string, std::string> told_;              ///< by key: configs of use()
+  std::atomic<bool> is_told_ = false;                    ///< of any
 
   TuningTurns turns_;  ///< with the tuner, and the one tuning lock
   tuner::Tuner tuner_;

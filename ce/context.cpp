@@ -339,6 +339,11 @@ CE_INSTANTIATE(CrossEntropyShardBackward);
 CE_INSTANTIATE(CrossEntropyExchange);
 #undef CE_INSTANTIATE
 
+void Context::use(std::string_view key, std::string_view config) {
+  impl_->require_own_process();
+  impl_->chooser.use(std::string(key), std::string(config));
+}
+
 void Context::Impl::wait_to_check(Stream stream) {
   require_own_process();
   if (device->capturing(stream))

@@ -3,7 +3,6 @@
 /// What a Context is made of. Not installed.
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -13,6 +12,7 @@
 #include "ce/context.hpp"
 #include "ce/gradient_scaling.hpp"
 #include "ce/linear_losses.hpp"
+#include "ce/neutral_statistics.hpp"
 #include "ce/peer_memory.hpp"
 #include "ce/prepared.hpp"
 #include "ce/rank_agreement.hpp"
@@ -38,8 +38,19 @@ struct Context::Impl {
   void require_own_process() const;
 
   /// Of ranks that share the classes (ranks.cpp). \throws InvalidArgument, DeviceError
-  bool agree(const RankCall& call, const Communicator& communicator, Stream stream, bool captured,
-             const std::function<bool()>& can_exchange);
+  struct RanksThatCan {
+    bool all = false;               ///< can exchange
+    std::int64_t most_columns = 0;  ///< of the widest shard
+  };
+  [[nodiscard]] RanksThatCan agree(const RankCall& call, const Communicator& communicator, Stream stream,
+                                   bool can_exchange);
+  [[nodiscard]] bool decide(const CrossEntropy& operation, const CrossEntropy::Tensors& tensors,
+                            const Shard& shard, std::int64_t words, std::int64_t most_columns,
+                            const std::optional<PeerView>& peers, Stream stream);
+  /// What a rank says of the rows that has nothing but padding.
+  /// \throws Unsupported where it is not there yet and the stream is being captured
+  [[nodiscard]] const void* statistics_of_no_class(const CrossEntropyShard& shard, DType logits,
+                                                   bool probabilities, std::int64_t rows, Stream stream);
   [[nodiscard]] bool is_possible(CrossEntropyExchange operation,
                                  const CrossEntropyExchange::Tensors& tensors);
   [[nodiscard]] std::optional<PeerView> peers_for(const CrossEntropy& operation,
@@ -59,6 +70,7 @@ struct Context::Impl {
   RankAgreements agreements;
   PeerMemories peer_memories;
   RankExchanges exchanges;
+  NeutralStatistics neutral{*device};
   const std::int64_t capture_bytes;
   std::once_flag ranks_began;
   std::optional<Workspaces> of_ranks;

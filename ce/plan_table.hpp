@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <string_view>
 #include <vector>
 
 #include "ce/context.hpp"
@@ -33,6 +34,15 @@ class PlanTable {
          entry = entry->next)
       if (entry->key == key) return entry->chosen.load(std::memory_order_acquire);
     return nullptr;
+  }
+
+  /// What was chosen for the lookup key is found no longer, unless it is the config.
+  void forget(std::string_view key, std::string_view config) {
+    const std::lock_guard lock(mutex_);
+    for (const std::unique_ptr<Entry>& entry : entries_)
+      if (const Chosen* chosen = entry->chosen.load(std::memory_order_relaxed);
+          chosen != nullptr && chosen->choice.key == key && chosen->choice.config != config)
+        entry->chosen.store(nullptr, std::memory_order_release);
   }
 
   /// Adds the problem's bucket, or replaces what was chosen for it before.

@@ -5,14 +5,15 @@
 #include <algorithm>
 #include <bit>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ce/error.hpp"
+#include "generator/problem.hpp"
 
 namespace ce {
 namespace {
 
-enum Number : std::size_t { rows, columns, first_class };
 constexpr std::array<std::string_view, RankCall::numbers> names{
     "logits.rows",  "logits.columns", "first_class",   "classes",         "logits.dtype",
     "target.dtype", "reduction",      "ignore_index",  "label_smoothing", "z_loss",
@@ -57,9 +58,15 @@ RankCall::RankCall(const CrossEntropy& operation, const CrossEntropy::Tensors& t
                (tensors.lse.data != nullptr ? 1 : 0) + (tensors.argmax.data != nullptr ? 2 : 0),
                tensors.row_scale.data != nullptr ? 1 : 0} {}
 
+RankCall RankCall::of_bucket() const noexcept {
+  RankCall call = *this;
+  call.numbers_[rows] = generator::rows_bucket(call.numbers_[rows]);
+  return call;
+}
+
 RankCall RankCall::of_any_rows() const noexcept {
   RankCall call = *this;
-  call.numbers_[rows] = 0;
+  call.numbers_[rows] = -1;
   return call;
 }
 
@@ -70,19 +77,24 @@ void require_agreement(std::span<const std::int64_t> calls) {
   };
   for (std::size_t rank = 1; rank < ranks; ++rank)
     for (std::size_t which = 0; which < RankCall::numbers; ++which)
-      if (which != columns && which != first_class && number(rank, which) != number(0, which))
+      if (which != RankCall::columns && which != RankCall::first_class &&
+          number(rank, which) != number(0, which))
         throw InvalidArgument(names[which],
                               fmt::format("{} on rank {}", text_of(which, number(rank, which)), rank),
                               fmt::format("{}, as on rank 0", text_of(which, number(0, which))));
 
+  const std::int64_t classes = number(0, RankCall::classes);
   struct Classes {
     std::int64_t first, end;
     std::size_t rank;
   };
   std::vector<Classes> shards;
-  for (std::size_t rank = 0; rank < ranks; ++rank)
-    shards.push_back({number(rank, first_class), number(rank, first_class) + number(rank, columns), rank});
-  std::ranges::sort(shards, {}, &Classes::first);
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    const std::int64_t first = std::min(number(rank, RankCall::first_class), classes);
+    shards.push_back({first, first + number(rank, RankCall::columns), rank});
+  }
+  // A shard without a class lies before that of the class that it begins at.
+  std::ranges::sort(shards, {}, [](const Classes& shard) { return std::pair(shard.first, shard.end); });
   std::int64_t next = 0;
   for (const Classes& shard : shards) {
     if (shard.first != next)
@@ -90,7 +102,6 @@ void require_agreement(std::span<const std::int64_t> calls) {
                             fmt::format("{}: every class on one rank", next));
     next = shard.end;
   }
-  const std::int64_t classes = number(0, 3);
   if (next != classes)
     throw InvalidArgument("classes", fmt::to_string(classes),
                           fmt::format("{}, as many as the logits of all ranks have", next));

@@ -24,8 +24,10 @@ class RankCall {
            std::int64_t words);
 
   static constexpr std::size_t numbers = 18;
+  enum Number : std::size_t { rows, columns, first_class, classes };
   [[nodiscard]] const std::array<std::int64_t, numbers>& all() const noexcept { return numbers_; }
-  /// The same for a call with other rows.
+  /// The same for calls with other rows: of the same power-of-two range, or any.
+  [[nodiscard]] RankCall of_bucket() const noexcept;
   [[nodiscard]] RankCall of_any_rows() const noexcept;
 
   friend auto operator<=>(const RankCall&, const RankCall&) = default;
@@ -38,23 +40,27 @@ class RankCall {
 /// \throws InvalidArgument that names the rank and what differs, or the classes that no rank or two ranks have
 void require_agreement(std::span<const std::int64_t> calls);
 
-/// The calls that ranks have agreed on, and whether all of them can go through CrossEntropyExchange. Thread-safe.
+/// The calls that ranks have agreed on, and whether they go through CrossEntropyExchange. Thread-safe.
 class RankAgreements {
  public:
-  [[nodiscard]] std::optional<bool> find(const Communicator& communicator, const RankCall& call) {
+  /// \param captured  what was agreed on for other rows will do, since ranks cannot agree now
+  [[nodiscard]] std::optional<bool> find(const Communicator& communicator, const RankCall& call,
+                                         bool captured) {
     const std::lock_guard lock(mutex_);
-    const auto known = known_.find(key(communicator, call));
+    auto known = known_.find(key(communicator, call.of_bucket()));
+    if (known == known_.end() && captured) known = known_.find(key(communicator, call.of_any_rows()));
     return known == known_.end() ? std::nullopt : std::optional(known->second);
   }
-  void add(const Communicator& communicator, const RankCall& call, bool all_can_exchange) {
+  void add(const Communicator& communicator, const RankCall& call, bool exchange) {
     const std::lock_guard lock(mutex_);
-    known_.insert_or_assign(key(communicator, call), all_can_exchange);
+    for (const RankCall& kind : {call.of_bucket(), call.of_any_rows()})
+      known_.insert_or_assign(key(communicator, kind), exchange);
   }
 
  private:
   using Key = std::tuple<const void*, int, int, RankCall>;
   static Key key(const Communicator& communicator, const RankCall& call) {
-    return {communicator.state, communicator.rank, communicator.size, call.of_any_rows()};
+    return {communicator.state, communicator.rank, communicator.size, call};
   }
 
   std::mutex mutex_;

@@ -3,10 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstring>
-#include <functional>
 #include <limits>
 #include <optional>
 #include <utility>
@@ -15,6 +15,7 @@
 #include "base/floating_environment.hpp"
 #include "ce/context_impl.hpp"
 #include "ce/error.hpp"
+#include "ce/rank_decision.hpp"
 #include "generator/variant.hpp"
 #include "runtime/cuda/nccl.hpp"
 #include "tuner/kernel.hpp"
@@ -40,31 +41,28 @@ Communicator nccl_communicator(void* comm) {
   return {.rank = rank, .size = size, .all_gather = runtime::cuda::nccl_all_gather, .state = comm};
 }
 
-/// The first time that a rank makes such a call, all ranks compare theirs.
-/// \param can_exchange  asked then
-/// \returns whether all ranks can, as far as that is known
-bool Context::Impl::agree(const RankCall& call, const Communicator& communicator, Stream stream,
-                          bool captured, const std::function<bool()>& can_exchange) {
-  if (const std::optional<bool> known = agreements.find(communicator, call)) return *known;
-  if (captured) return false;
+/// All ranks compare their calls.
+/// \param can_exchange  of this rank
+Context::Impl::RanksThatCan Context::Impl::agree(const RankCall& call, const Communicator& communicator,
+                                                 Stream stream, bool can_exchange) {
   struct Told {
     std::array<std::int64_t, RankCall::numbers> call;
     std::int64_t can_exchange;
   };
-  const Told own{call.all(), can_exchange() ? 1 : 0};
+  const Told own{call.all(), can_exchange ? 1 : 0};
   const std::vector<std::byte> told =
       gather_from_ranks(*device, communicator, std::as_bytes(std::span(&own, 1)), stream);
   std::vector<std::int64_t> calls;
-  bool all_can = true;
+  RanksThatCan ranks{.all = true, .most_columns = 0};
   for (std::size_t at = 0; at < told.size(); at += sizeof own) {
     Told of_rank{};
     std::memcpy(&of_rank, told.data() + at, sizeof of_rank);
     calls.insert(calls.end(), of_rank.call.begin(), of_rank.call.end());
-    all_can = all_can && of_rank.can_exchange != 0;
+    ranks.all = ranks.all && of_rank.can_exchange != 0;
+    ranks.most_columns = std::max(ranks.most_columns, of_rank.call[RankCall::columns]);
   }
   require_agreement(calls);
-  agreements.add(communicator, call, all_can);
-  return all_can;
+  return ranks;
 }
 
 bool Context::Impl::is_possible(CrossEntropyExchange operation,
@@ -90,31 +88,180 @@ bool Context::is_possible(const CrossEntropyExchange& operation,
   return impl_->is_possible(operation, tensors);
 }
 
-/// What the ranks exchange through, where all can and shall.
+/// What the ranks exchange through, where all can and shall. The first time that a rank makes such a call, all ranks
+/// compare theirs, and rank 0 decides.
 std::optional<PeerView> Context::Impl::peers_for(const CrossEntropy& operation,
                                                  const CrossEntropy::Tensors& tensors, const Shard& shard,
                                                  std::int64_t words, Stream stream) {
   const Communicator& communicator = shard.communicator;
   const RankPlan plan = shard.plan;
   const bool captured = stream != nullptr && device->capturing(stream);
-  const bool all_can = agree(RankCall(operation, tensors, shard, words), communicator, stream, captured, [&] {
-    return plan != RankPlan::gather &&
-           is_possible({.options = operation, .first_class = shard.first_class, .classes = shard.classes},
-                       tensors);
-  });
   const std::int64_t rows = tensors.logits.rows;
-  if (plan == RankPlan::gather || rows == 0 || tensors.grad.data == nullptr) return std::nullopt;
-  std::string why = "a rank has no such kernel for its logits, or the first call of all is being captured";
-  if (all_can) {
-    const std::int64_t bytes = PeerMemory::bytes_for(communicator.size, generator::rows_bucket(rows), words);
-    const RankExchanges::Found found =
-        exchanges.get(*device, peer_memories, communicator, bytes, stream, captured);
-    if (found.view.memory != nullptr) return found.view;
-    why = found.why;
+  const bool wanted = plan != RankPlan::gather && rows > 0 && tensors.grad.data != nullptr;
+  const RankCall call(operation, tensors, shard, words);
+  const std::optional<bool> known = agreements.find(communicator, call, captured);
+  RanksThatCan can;
+  if (!known && !captured) {
+    const CrossEntropyExchange exchange{
+        .options = operation, .first_class = shard.first_class, .classes = shard.classes};
+    can = agree(call, communicator, stream, plan != RankPlan::gather && is_possible(exchange, tensors));
   }
-  if (plan == RankPlan::exchange)
-    throw Unsupported(fmt::format("{}: the ranks cannot exchange: {}", CrossEntropy::name, why));
-  return std::nullopt;
+  RankExchanges::Found found{.view = {},
+                             .why = captured ? "the first call of all is being captured"
+                                             : "a rank has no such kernel for its logits"};
+  if (wanted && known.value_or(can.all))
+    found = exchanges.get(*device, peer_memories, communicator,
+                          PeerMemory::bytes_for(communicator.size, generator::rows_bucket(rows), words),
+                          stream, captured);
+  const bool connected = found.view.memory != nullptr;
+  if (wanted && plan == RankPlan::exchange && !connected)
+    throw Unsupported(fmt::format("{}: the ranks cannot exchange: {}", CrossEntropy::name, found.why));
+  bool exchange = connected && known.value_or(false);
+  if (!known && !captured) {
+    exchange = rows > 0 && decide(operation, tensors, shard, words, can.most_columns,
+                                  connected ? std::optional(found.view) : std::nullopt, stream);
+    agreements.add(communicator, call, exchange);
+  }
+  return exchange ? std::optional(found.view) : std::nullopt;
+}
+
+namespace {
+
+CrossEntropyShard shard_of(const CrossEntropy& operation, const CrossEntropy::Tensors& tensors,
+                           const Shard& shard) {
+  return {.options = operation,
+          .first_class = shard.first_class,
+          .classes = shard.classes,
+          .lse = tensors.lse.data != nullptr,
+          .argmax = tensors.argmax.data != nullptr || tensors.hit.data != nullptr,
+          .entropy = tensors.entropy.data != nullptr || tensors.entropy_upstream.data != nullptr};
+}
+
+/// A call by way of an all-gather: what runs before it and behind it. A rank without a class has the merge alone.
+struct GatherCall {
+  /// Words of scratch memory: own, merged and gathered statistics, and the entropy where only its gradient is asked for.
+  static std::int64_t memory_words(std::int64_t rows, std::int64_t words, int ranks) {
+    return (ranks + 2) * rows * words + rows;
+  }
+  GatherCall(const CrossEntropy& operation, const CrossEntropy::Tensors& tensors, const Shard& of,
+             std::int64_t words, float* memory)
+      : shard(shard_of(operation, tensors, of)),
+        merge{.options = operation,
+              .classes = of.classes,
+              .ranks = of.communicator.size,
+              .logits = tensors.logits.dtype,
+              .probabilities = is_floating(tensors.target.dtype)},
+        backward{.options = operation, .first_class = of.first_class, .classes = of.classes} {
+    const std::int64_t rows = tensors.logits.rows, size = rows * words;
+    const Tensor mine = tensor(memory, rows, words), merged = tensor(memory + size, rows, words),
+                 all = tensor(memory + 2 * size, merge.ranks * rows, words);
+    Tensor entropy = tensors.entropy;
+    if (shard.entropy && entropy.data == nullptr) entropy = tensor(memory + (merge.ranks + 2) * size, rows);
+    of_shard = {.logits = tensors.logits,
+                .target = tensors.target,
+                .weight = tensors.weight,
+                .statistics = mine,
+                .row_scale = tensors.row_scale};
+    of_merge = {.statistics = all,
+                .target = merge.probabilities ? ConstTensor{} : tensors.target,
+                .weight = tensors.weight,
+                .loss = tensors.loss,
+                .z_loss_out = tensors.z_loss_out,
+                .lse = tensors.lse,
+                .argmax = tensors.argmax,
+                .hit = tensors.hit,
+                .logprob = tensors.logprob,
+                .entropy = entropy,
+                .row_weight = tensors.row_weight,
+                .row_scale = tensors.row_scale,
+                .divisor = tensors.divisor,
+                .merged = tensors.grad.data != nullptr ? merged : Tensor{}};
+    of_backward = {.logits = tensors.logits,
+                   .target = tensors.target,
+                   .weight = tensors.weight,
+                   .statistics = merged,
+                   .upstream = tensors.upstream,
+                   .grad = tensors.grad,
+                   .row_weight = tensors.row_weight,
+                   .row_scale = tensors.row_scale,
+                   .divisor = tensors.divisor,
+                   .entropy_upstream = tensors.entropy_upstream,
+                   .lse_upstream = tensors.lse_upstream};
+  }
+
+  CrossEntropyShard shard;
+  CrossEntropyMerge merge;
+  CrossEntropyShardBackward backward;
+  CrossEntropyShard::Tensors of_shard;
+  CrossEntropyMerge::Tensors of_merge;
+  CrossEntropyShardBackward::Tensors of_backward;
+};
+
+}  // namespace
+
+const void* Context::Impl::statistics_of_no_class(const CrossEntropyShard& shard, DType logits,
+                                                  bool probabilities, std::int64_t rows, Stream stream) {
+  const StatisticsLayout layout{.words = shard.words(logits, probabilities),
+                                .target = !probabilities,
+                                .slope = !probabilities && shard.options.softcap != 0,
+                                .indices = shard.argmax};
+  const bool captured = stream != nullptr && device->capturing(stream);
+  const void* statistics = neutral.get(layout, rows, captured);
+  if (statistics == nullptr)
+    throw Unsupported(
+        "the first call of a rank without a class is being captured into a graph, where nothing can be "
+        "allocated; make one such call before");
+  return statistics;
+}
+
+/// Rank 0 chooses kernels and the way, from its own times; the others take both from it.
+/// \param peers  where the ranks can exchange
+/// \returns whether they do
+bool Context::Impl::decide(const CrossEntropy& operation, const CrossEntropy::Tensors& tensors,
+                           const Shard& shard, std::int64_t words, std::int64_t most_columns,
+                           const std::optional<PeerView>& peers, Stream stream) {
+  const auto& [communicator, first_class, classes, plan] = shard;
+  const std::int64_t rows = tensors.logits.rows, columns = tensors.logits.columns;
+  const runtime::Buffer memory(*device, bytes_of(GatherCall::memory_words(rows, words, communicator.size)));
+  const GatherCall call(operation, tensors, shard, words, static_cast<float*>(memory.data()));
+  const bool race = peers && plan == RankPlan::automatic;
+  RankTimes times{};
+  if (race)
+    times.all_gather =
+        time_all_gather(*device, communicator, call.of_shard.statistics.data,
+                        const_cast<void*>(call.of_merge.statistics.data), bytes_of(rows * words), stream);
+  const RankDecision decision = decided_by_rank_0(
+      *device, communicator,
+      [&]() -> RankDecision {
+        RankDecision made{.exchange = peers.has_value()};
+        const auto choose = [&](const auto& part, const auto& its_tensors) {
+          const Choice& choice = chooser.choose(bind(part, its_tensors).problem, stream).choice;
+          made.add(choice);
+          return choice.row_us;
+        };
+        try {
+          if (peers)
+            times.exchange = choose(
+                CrossEntropyExchange{
+                    .options = operation, .first_class = first_class, .classes = classes, .peers = *peers},
+                tensors);
+          if (peers && !race) return made;
+          if (columns > 0) times.shard = choose(call.shard, call.of_shard);
+          times.merge = choose(call.merge, call.of_merge);
+          if (columns > 0 && tensors.grad.data != nullptr)
+            times.backward = choose(call.backward, call.of_backward);
+        } catch (const InvalidArgument&) {  // which is for those to refuse that all ranks get to
+          return made;
+        }
+        if (race)
+          made.exchange = exchange_is_faster(
+              times, rows, static_cast<double>(most_columns) / static_cast<double>(columns));
+        return made;
+      },
+      stream);
+  if (communicator.rank != 0)
+    for (const auto& [key, config] : decision.configs) chooser.use(key, config);
+  return decision.exchange;
 }
 
 void Context::run(const CrossEntropy& operation, const CrossEntropy::Tensors& tensors, const Shard& shard,
@@ -127,17 +274,11 @@ void Context::run(const CrossEntropy& operation, const CrossEntropy::Tensors& te
     if (tensors.given_lse.data != nullptr)
       throw InvalidArgument("given_lse.data", "set", "null where ranks share the classes");
     impl_->require_own_process();
-    const bool probabilities = is_floating(tensors.target.dtype), gradient = tensors.grad.data != nullptr;
-    const CrossEntropyShard own{
-        .options = operation,
-        .first_class = first_class,
-        .classes = classes,
-        .lse = tensors.lse.data != nullptr,
-        .argmax = tensors.argmax.data != nullptr || tensors.hit.data != nullptr,
-        .entropy = tensors.entropy.data != nullptr || tensors.entropy_upstream.data != nullptr};
     const DType dtype = tensors.logits.dtype;
     const std::int64_t rows = tensors.logits.rows,
-                       words = is_floating(dtype) ? own.words(dtype, probabilities) : 0;
+                       words = is_floating(dtype) ? shard_of(operation, tensors, shard)
+                                                        .words(dtype, is_floating(tensors.target.dtype))
+                                                  : 0;
     const runtime::Session session(*impl_->device);
     if (const std::optional<PeerView> peers = impl_->peers_for(operation, tensors, shard, words, stream)) {
       try {
@@ -156,48 +297,20 @@ void Context::run(const CrossEntropy& operation, const CrossEntropy::Tensors& te
       return;
     }
 
-    // Own, gathered and merged statistics, and the entropy where only its gradient is asked for.
-    const std::int64_t size = rows * words;
-    auto* memory = static_cast<float*>(
-        impl_->memory_of_ranks(stream, tensors.loss.data, (communicator.size + 2) * size + rows));
-    const auto statistics = [&](std::int64_t start, std::int64_t count) {
-      return tensor(memory + start, count, words);
-    };
-    const Tensor mine = statistics(0, rows), merged = statistics(size, rows),
-                 all = statistics(2 * size, communicator.size * rows);
-    Tensor entropy = tensors.entropy;
-    if (own.entropy && entropy.data == nullptr)
-      entropy = tensor(memory + (communicator.size + 2) * size, rows);
-
-    run(own,
-        {.logits = tensors.logits,
-         .target = tensors.target,
-         .weight = tensors.weight,
-         .statistics = mine,
-         .row_scale = tensors.row_scale},
-        stream);
-    if (rows > 0) gather(communicator, mine.data, all.data, bytes_of(size), stream);
-    run(CrossEntropyMerge{.options = operation,
-                          .classes = classes,
-                          .ranks = communicator.size,
-                          .logits = dtype,
-                          .probabilities = probabilities},
-        {.statistics = all,
-         .target = probabilities ? ConstTensor{} : tensors.target,
-         .weight = tensors.weight,
-         .loss = tensors.loss,
-         .z_loss_out = tensors.z_loss_out,
-         .lse = tensors.lse,
-         .argmax = tensors.argmax,
-         .hit = tensors.hit,
-         .logprob = tensors.logprob,
-         .entropy = entropy,
-         .row_weight = tensors.row_weight,
-         .row_scale = tensors.row_scale,
-         .divisor = tensors.divisor,
-         .merged = gradient ? merged : Tensor{}},
-        stream);
-    if (!gradient) {
+    auto* memory = static_cast<float*>(impl_->memory_of_ranks(
+        stream, tensors.loss.data, GatherCall::memory_words(rows, words, communicator.size)));
+    const GatherCall call(operation, tensors, shard, words, memory);
+    const bool has_classes = tensors.logits.columns > 0;
+    const void* own = call.of_shard.statistics.data;
+    if (has_classes)
+      run(call.shard, call.of_shard, stream);
+    else
+      own = impl_->statistics_of_no_class(call.shard, dtype, call.merge.probabilities, rows, stream);
+    if (rows > 0)
+      gather(communicator, own, const_cast<void*>(call.of_merge.statistics.data), bytes_of(rows * words),
+             stream);
+    run(call.merge, call.of_merge, stream);
+    if (tensors.grad.data == nullptr) {
       for (const auto& [argument, given] : {std::pair{"upstream", &tensors.upstream},
                                             {"entropy_upstream", &tensors.entropy_upstream},
                                             {"lse_upstream", &tensors.lse_upstream}})
@@ -205,19 +318,7 @@ void Context::run(const CrossEntropy& operation, const CrossEntropy::Tensors& te
           throw InvalidArgument(fmt::format("{}.data", argument), "set", "null where there is no grad");
       return;
     }
-    run(CrossEntropyShardBackward{.options = operation, .first_class = first_class, .classes = classes},
-        {.logits = tensors.logits,
-         .target = tensors.target,
-         .weight = tensors.weight,
-         .statistics = merged,
-         .upstream = tensors.upstream,
-         .grad = tensors.grad,
-         .row_weight = tensors.row_weight,
-         .row_scale = tensors.row_scale,
-         .divisor = tensors.divisor,
-         .entropy_upstream = tensors.entropy_upstream,
-         .lse_upstream = tensors.lse_upstream},
-        stream);
+    if (has_classes) run(call.backward, call.of_backward, stream);
   } catch (const InvalidArgument& error) {
     throw error.in(CrossEntropy::name);
   }

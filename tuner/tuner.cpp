@@ -117,6 +117,14 @@ Tuner::Untried Tuner::untried(const generator::Problem& problem) const {
   return found;
 }
 
+std::optional<std::string> Tuner::why_not(const generator::Problem& problem,
+                                          const generator::Config& config) const {
+  if (auto refusal = generator::why_not(config, problem, limits_of(device_.model()))) return refusal;
+  if (quarantined(cache_.measurements(key(problem)), problem.operation).contains(generator::to_text(config)))
+    return "it is in quarantine";
+  return std::nullopt;
+}
+
 void Tuner::finish() { unfinished_.reset(); }
 
 Report Tuner::tune(const generator::Problem& problem, const Hooks& hooks) {

@@ -113,6 +113,11 @@ class Tuner {
   [[nodiscard]] std::vector<generator::Config> likely_configs(const generator::Problem& problem,
                                                               std::size_t most) const;
 
+  /// Why a config that a text named cannot serve the problem: this device has none such, or has it in quarantine. Nothing
+  /// where it can.
+  [[nodiscard]] std::optional<std::string> why_not(const generator::Problem& problem,
+                                                   const generator::Config& config) const;
+
   /// What may run where nothing is tried, for fallback(): the likely configs, or the safe defaults, less those that
   /// the database has in quarantine for the problem.
   struct Untried {

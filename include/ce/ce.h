@@ -312,7 +312,8 @@ enum {
   CE_ORIGIN_TUNED = 0,     ///< measured by this process
   CE_ORIGIN_DATABASE = 1,  ///< measured before
   CE_ORIGIN_NEAREST = 2,   ///< the most promising, by what was measured of near problems
-  CE_ORIGIN_FALLBACK = 3   ///< a safe default: nothing was known and nothing could be tried
+  CE_ORIGIN_FALLBACK = 3,  ///< a safe default: nothing was known and nothing could be tried
+  CE_ORIGIN_TOLD = 4       ///< by the rank that decides for all that share the classes, or by ce_use()
 };
 
 /// The text form of the config, as in `ce-tune db show`; "" where the call had no rows.
@@ -323,6 +324,15 @@ CE_C_API const char* ce_choice_reason(const ce_choice* choice);
 CE_C_API const char* ce_choice_key(const ce_choice* choice);
 /// 1 where a later call may run another config, else 0. A plan keeps the config that it has.
 CE_C_API int32_t ce_choice_provisional(const ce_choice* choice);
+
+/// Microseconds that a row took when the config was measured; 0: the process knows of no measurement.
+CE_C_API double ce_choice_row_us(const ce_choice* choice);
+/// Problems of a key run a config from here on, where the device can: what another rank's prepare function chose, for
+/// ranks with collectives of their own. Calls that a thread has made before keep their kernel.
+/// \param key     ce_choice_key()
+/// \param config  ce_choice_config()
+/// \returns CE_STATUS_INVALID_ARGUMENT for NULL
+CE_C_API ce_status ce_use(ce_context* context, const char* key, const char* config);
 
 /// A problem bound to its kernel and its tensors: nothing is left to decide. The memory of the tensors and
 /// the context must outlive it. Threads may run one at once on streams that they order: its tensors are the

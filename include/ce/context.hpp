@@ -46,6 +46,7 @@ enum class Origin : std::uint8_t {
   database,  ///< measured before
   nearest,   ///< the most promising, by what was measured of near problems
   fallback,  ///< a safe default: nothing was known and nothing could be tried
+  told,      ///< by the rank that decides for all that share the classes, or by use()
 };
 
 [[nodiscard]] CE_API std::string_view name(Origin origin) noexcept;
@@ -59,6 +60,8 @@ struct Choice {
   /// A later call may run another config: the stream was being captured, another thread or process is tuning
   /// the problem, or a thread of the Context will. `reason` says which. A Plan keeps the config that it has.
   bool provisional = false;
+  double row_us =
+      0;  ///< microseconds that a row took when it was measured; 0: this process knows of no measurement
 };
 
 /// Where the device memory of a Context comes from: workspaces, and what tuning takes for a while. Both functions are
@@ -195,6 +198,11 @@ class CE_API Context {
   template <AnyOperation Operation>
   [[nodiscard]] Plan prepare(const Operation& operation, const typename Operation::Tensors& tensors,
                              Stream stream = nullptr);
+
+  /// Problems of a key run a config from here on, where this device can: what another rank's prepare() chose, for ranks
+  /// with collectives of their own. Calls that a thread has made before keep their kernel.
+  /// \param key, config  Choice::key and Choice::config
+  void use(std::string_view key, std::string_view config);
 
   /// Enqueues the products and the kernels of every chunk on the stream. The first call of a shape tunes the products, too: it
   /// waits for the stream, and may write its outputs more than once. Calls on several streams need memory each; where

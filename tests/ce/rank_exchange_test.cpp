@@ -86,7 +86,8 @@ TEST_F(ExchangingRanks, HaveTheResultsOfOneWithAllClasses) {
     SCOPED_TRACE(fmt::format("call {}", call));
     ThreadRanks& group = groups_.emplace_back(3);
     expect_the_same(calls[call], three, group, RankPlan::exchange);
-    EXPECT_EQ(group.gathers(), 3) << "the ranks agree, find each other's memory, and gather nothing else";
+    EXPECT_EQ(group.gathers(), 4)
+        << "the ranks agree, find each other's memory, hear what rank 0 decides, and gather nothing else";
   }
 }
 
@@ -100,7 +101,7 @@ TEST_F(ExchangingRanks, CallOneAfterTheOther) {
     expect_the_same(given, three, group, RankPlan::exchange);
     ++seed_;
   }
-  EXPECT_EQ(group.gathers(), 3);
+  EXPECT_EQ(group.gathers(), 4);
 }
 
 /// Without being asked to, too; and not where there is no gradient.
@@ -110,9 +111,26 @@ TEST_F(ExchangingRanks, AreThoseThatCan) {
   loss_alone.grad = false;
   ThreadRanks& group = groups_.emplace_back(3);
   expect_the_same(given, three, group, RankPlan::automatic);
-  EXPECT_EQ(group.gathers(), 3);
+  EXPECT_EQ(group.gathers(), 9) << "with 5 that are timed";
   expect_the_same(loss_alone, three, groups_.emplace_back(3), RankPlan::automatic);
-  EXPECT_EQ(groups_.back().gathers(), 2);
+  EXPECT_EQ(groups_.back().gathers(), 3);
+}
+
+/// Where all kernels were measured, rank 0's times decide for all.
+TEST_F(ExchangingRanks, AreThoseThatAreFasterSo) {
+  const Given given{.operation = {.reduction = Reduction::none}, .dtype = bf16, .outputs = false};
+  ContextOptions chosen = options(Policy::tune);
+  chosen.tuning_seconds = 0.01;
+  context_.emplace(chosen);
+  ThreadRanks& group = groups_.emplace_back(3);
+  group.patience = std::chrono::seconds(200);
+  const LogLines log;
+  expect_the_same(given, three, group, RankPlan::automatic);
+  EXPECT_EQ(log.count(LogLevel::info, "us by exchange"), 1u) << "rank 0 says so";
+  EXPECT_THAT(group.gathers(), testing::AnyOf(9, 10)) << "without and with one of statistics";
+  const int decided = group.gathers();
+  expect_the_same(given, three, group, RankPlan::automatic);
+  EXPECT_EQ(group.gathers() - decided, decided - 9) << "for good";
 }
 
 TEST_F(ExchangingRanks, OfWhichOneCannotAllHearOfIt) {

@@ -49,6 +49,13 @@ TEST_F(Ranks, SixtyFourHaveTheResultsOfOneToo) {
   expect_the_same({.operation = {.label_smoothing = 0.1f, .z_loss = 1e-3f}, .weight = true}, first);
 }
 
+/// Padding alone: of the last rank, and of one between others.
+TEST_F(Ranks, SomeWithoutAClassChangeNothing) {
+  SCOPED_TRACE("seed " + std::to_string(seed_));
+  expect_the_same({.operation = {.softcap = 5}}, {0, 28, 83});
+  expect_the_same({.operation = {.label_smoothing = 0.1f}, .probabilities = true}, {0, 28, 28});
+}
+
 TEST_F(Ranks, WhoseCallsDoNotFitEachOtherAllHearOfIt) {
   const auto messages = [&](const std::vector<Given>& calls, const std::vector<std::int64_t>& first,
                             std::int64_t all_classes) {
@@ -108,6 +115,20 @@ TEST_F(Ranks, RefuseWhatMeansNothing) {
   Communicator lonely = group.communicator(0);
   EXPECT_EQ(message({.communicator = lonely, .first_class = 0, .classes = 20}), "classes");
   EXPECT_EQ(message({.communicator = {}, .first_class = 0, .classes = 28}), "communicator.all_gather");
+  Matrix logits(*context_, DType::f32, 2, 28), rows(*context_, DType::f32, 2, 1),
+      target(*context_, DType::i64, 2, 1), loss(*context_, DType::f32, 1, 1);
+  try {
+    context_->run(CrossEntropy{},
+                  {.logits = logits.tensor(),
+                   .target = target.tensor(),
+                   .loss = loss.tensor(),
+                   .given_lse = rows.tensor()},
+                  Shard{.communicator = lonely, .first_class = 0, .classes = 28});
+    ADD_FAILURE() << "given logsumexps were taken";
+  } catch (const InvalidArgument& error) {
+    EXPECT_EQ(error.argument(), "given_lse.data");
+    EXPECT_EQ(error.operation(), "CrossEntropy");
+  }
   lonely.rank = 1;
   EXPECT_EQ(message({.communicator = lonely, .first_class = 0, .classes = 28}), "communicator.rank");
 }
