@@ -14,11 +14,25 @@
 namespace ce {
 namespace {
 
-constexpr std::array<std::string_view, RankCall::numbers> names{
-    "logits.rows",  "logits.columns", "first_class",   "classes",         "logits.dtype",
-    "target.dtype", "reduction",      "ignore_index",  "label_smoothing", "z_loss",
-    "softcap",      "logit_scale",    "token_scaling", "words of a row",  "plan",
-    "gradients",    "lse and argmax", "row_scale"};
+constexpr std::array<std::string_view, RankCall::numbers> names{"logits.rows",
+                                                                "logits.columns",
+                                                                "first_class",
+                                                                "classes",
+                                                                "logits.dtype",
+                                                                "target.dtype",
+                                                                "reduction",
+                                                                "ignore_index",
+                                                                "label_smoothing",
+                                                                "z_loss",
+                                                                "softcap",
+                                                                "logit_scale",
+                                                                "token_scaling",
+                                                                "words of a row",
+                                                                "plan",
+                                                                "gradients",
+                                                                "lse and argmax",
+                                                                "row_scale",
+                                                                "weight, row_weight and divisor"};
 constexpr std::size_t first_amount = 8, last_amount = 12;
 
 std::int64_t bits_of(float amount) { return std::bit_cast<std::int32_t>(amount); }
@@ -56,7 +70,9 @@ RankCall::RankCall(const CrossEntropy& operation, const CrossEntropy::Tensors& t
                tensors.grad.data != nullptr && tensors.logits.rows > 0 ? 1 : 0,
                // Without both, kernels skip rows without a class.
                (tensors.lse.data != nullptr ? 1 : 0) + (tensors.argmax.data != nullptr ? 2 : 0),
-               tensors.row_scale.data != nullptr ? 1 : 0} {}
+               tensors.row_scale.data != nullptr ? 1 : 0,
+               (tensors.weight.data != nullptr ? 1 : 0) + (tensors.row_weight.data != nullptr ? 2 : 0) +
+                   (tensors.divisor.data != nullptr ? 4 : 0)} {}
 
 RankCall RankCall::of_bucket() const noexcept {
   RankCall call = *this;

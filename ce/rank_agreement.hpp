@@ -23,7 +23,7 @@ class RankCall {
   RankCall(const CrossEntropy& operation, const CrossEntropy::Tensors& tensors, const Shard& shard,
            std::int64_t words);
 
-  static constexpr std::size_t numbers = 18;
+  static constexpr std::size_t numbers = 19;
   enum Number : std::size_t { rows, columns, first_class, classes };
   [[nodiscard]] const std::array<std::int64_t, numbers>& all() const noexcept { return numbers_; }
   /// The same for calls with other rows: of the same power-of-two range, or any.

@@ -42,5 +42,10 @@ CE_TORCH_API ce_status ce_torch_check(int32_t device);
 CE_TORCH_API int64_t ce_torch_allocated(int32_t device);
 /// What the calling thread's operators refused last, a Refusal, and its message; valid until they refuse again.
 CE_TORCH_API int32_t ce_torch_last_refusal(const char** message);
+/// From here on the calling thread's operators on ranks choose their kernels and launch nothing.
+CE_TORCH_API void ce_torch_begin_choosing(void);
+/// They launch again. \param text  receives what was chosen, a line each: key, config, microseconds a row or 0, and 1 where
+/// a later call may run another config; valid until the thread chooses again
+CE_TORCH_API void ce_torch_end_choosing(const char** text);
 /// Destroys all contexts, while torch's allocator still is there.
 CE_TORCH_API void ce_torch_shutdown(void);

@@ -25,6 +25,28 @@ ce_tensor words_of(const Tensor& tensor) {
   return ce_matrix(tensor.data(), CE_DTYPE_F32, sizes[0], sizes[1]);
 }
 
+/// What operators of this thread chose, where they are to choose alone.
+thread_local bool is_choosing = false;
+thread_local std::string chosen;
+
+/// The function of an operation, or, where the thread is to choose alone, that which prepares it.
+template <class Options, class Tensors>
+void run_or_choose(ce_status (*run)(ce_context*, const Options*, const Tensors*, ce_stream,
+                                    const ce_choice**),
+                   ce_status (*prepare)(ce_context*, const Options*, const Tensors*, ce_stream, ce_plan**),
+                   const Tensor& like, const Options& options, const Tensors& tensors) {
+  ce_context* context = context_of(like.device());
+  if (!is_choosing) return require(run(context, &options, &tensors, stream_of(like), nullptr));
+  ce_plan* plan = nullptr;
+  require(prepare(context, &options, &tensors, stream_of(like), &plan));
+  const ce_choice* choice = ce_plan_choice(plan);
+  for (const std::string& word : {std::string(ce_choice_key(choice)), std::string(ce_choice_config(choice)),
+                                  std::to_string(ce_choice_row_us(choice))})
+    chosen += word + ' ';
+  chosen += std::to_string(ce_choice_provisional(choice)) + '\n';
+  ce_plan_destroy(plan);
+}
+
 bool has_probabilities(const Call& call) {
   const ce_dtype type = call.target_rows.dtype;
   return type != CE_DTYPE_I64 && type != CE_DTYPE_I32;
@@ -60,7 +82,7 @@ void cross_entropy_shard(StableIValue* stack, std::uint64_t, std::uint64_t) {
   tensors.weight = call.weight.bind(like, "weight");
   tensors.row_scale = call.bind_rows(*call.row_scale, "row_scale");
   tensors.statistics = &rows;
-  require(ce_cross_entropy_shard(context_of(like.device()), &options, &tensors, stream_of(like), nullptr));
+  run_or_choose(ce_cross_entropy_shard, ce_cross_entropy_shard_prepare, like, options, tensors);
   give_back(stack, statistics);
 }
 
@@ -100,7 +122,7 @@ void cross_entropy_merge(StableIValue* stack, std::uint64_t, std::uint64_t) {
   tensors.loss = &loss;
   Views views{};
   give_wanted(call, wanted, loss_type, tensors, views, outputs);
-  require(ce_cross_entropy_merge(context_of(like.device()), &options, &tensors, stream_of(like), nullptr));
+  run_or_choose(ce_cross_entropy_merge, ce_cross_entropy_merge_prepare, like, options, tensors);
   constexpr std::size_t before = 7;
   give_back_all<absent>(stack, outputs);
   give_back(stack + before, merged);
@@ -131,8 +153,8 @@ void cross_entropy_shard_backward(StableIValue* stack, std::uint64_t, std::uint6
   tensors.entropy_upstream = call.bind_rows(entropy_upstream, "entropy_upstream");
   tensors.lse_upstream = call.bind_rows(lse_upstream, "lse_upstream");
   tensors.grad = &rows.grad_rows;
-  require(ce_cross_entropy_shard_backward(context_of(like.device()), &options, &tensors, stream_of(like),
-                                          nullptr));
+  run_or_choose(ce_cross_entropy_shard_backward, ce_cross_entropy_shard_backward_prepare, like, options,
+                tensors);
   if constexpr (gradient != Gradient::in_place) give_back(stack, rows.grad);
 }
 
@@ -181,9 +203,8 @@ template <Absent absent>
 void cross_entropy_exchange(StableIValue* stack, std::uint64_t, std::uint64_t) {
   Arguments arguments(stack);
   ExchangeCall call(arguments);
-  const Tensor& like = call.logits_given;
-  require(ce_cross_entropy_exchange(context_of(like.device()), &call.exchange, &call.tensors, stream_of(like),
-                                    nullptr));
+  run_or_choose(ce_cross_entropy_exchange, ce_cross_entropy_exchange_prepare, call.logits_given,
+                call.exchange, call.tensors);
   give_back_all<absent>(stack, call.outputs);
 }
 
@@ -231,3 +252,13 @@ std::vector<Operator> rank_operators() {
 }
 
 }  // namespace ce_torch
+
+void ce_torch_begin_choosing(void) {
+  ce_torch::chosen.clear();
+  ce_torch::is_choosing = true;
+}
+
+void ce_torch_end_choosing(const char** text) {
+  ce_torch::is_choosing = false;
+  *text = ce_torch::chosen.c_str();
+}

@@ -14,7 +14,7 @@ import torch
 
 from ce import _files
 
-ALL = ("results", "refusals", "dtensor", "integrations", "compiled", "exchange")
+ALL = ("results", "refusals", "dtensor", "integrations", "compiled", "exchange", "decided", "frozen")
 SCRIPT = Path(__file__).with_name("vocab_parallel_rank.py")
 TIMEOUT_S = 10  # of torch.distributed, in check_death()
 MARGIN_S = 80  # torch's watchdog of NCCL looks now and then, writes down what it saw, and ends the process
@@ -35,7 +35,7 @@ def environment_of(kind, ranks, folder):
     [
         ("host", 1, ("exchange",)),
         ("host", 2, ALL),
-        ("host", 3, ("results", "late")),
+        ("host", 3, ("results", "late", "decided")),
         ("cuda", 2, (*ALL, "late")),
         ("cuda", 2, ("missing",)),
         ("cuda", 4, (*ALL, "late")),

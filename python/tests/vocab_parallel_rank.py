@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from datetime import timedelta
@@ -11,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 import ce.torch as ct
+from ce.torch import _native, _rank_decision
 
 ROWS, CLASSES = 10, 77
 IGNORED = -100
@@ -317,6 +319,55 @@ def check_missing(device):
         raise AssertionError("nobody heard of the rank that is missing")
 
 
+def check_decided(device):
+    """All ranks run the kernels of rank 0, which here are not those that each would choose."""
+    rank, columns = dist.get_rank(), 36
+    logits, target = torch.randn(ROWS, columns).to(device), torch.zeros(ROWS, dtype=torch.long, device=device)
+    classes = columns * dist.get_world_size()
+    numbers = (IGNORED, 1, 0.0, 0.0, 0.0, 1.0, 0.0)
+
+    def choice():
+        with _native.choosing() as chosen:
+            _native.operators.cross_entropy_shard(
+                logits, target, None, None, None, None, *numbers, 0, classes, False, False, False
+            )
+        return chosen[0]
+
+    own = choice()
+    if rank == 0:
+        for warps in (1, 2, 4, 8, 16):
+            other = re.sub("warps=[0-9]+", f"warps={warps}", own.config)
+            _native.use(_native.device_index(device), own.key, other)
+            if choice().config != own.config:
+                break
+        assert choice().config != own.config
+    ct.vocab_parallel_cross_entropy(logits, target)
+    configs = [None] * dist.get_world_size()
+    dist.all_gather_object(configs, choice().config)
+    assert set(configs) == {configs[0]} and configs[0] != own.config, configs
+
+    choice_of = lambda row_us: _native.Choice("", "", row_us, False)  # noqa: E731
+    gather = [choice_of(row_us) for row_us in (1.0, 0.1, 1.0)]
+    for row_us, rows, width, is_faster in ((2.2, 100, 1, True), (2.2, 1000, 1, False), (2.2, 100, 2, False),
+                                           (1.5, 1000, 1, True), (0.0, 1000, 1, True)):  # fmt: skip
+        assert _rank_decision.exchange_is_faster(gather, [choice_of(row_us)], 20.0, rows, width) == is_faster
+
+
+def check_refused_by_rank_0(device):
+    """Rank 0 may not tune: all ranks hear of it, and the next call works."""
+    if dist.get_rank() == 0:
+        ct.configure(policy="frozen", cpu="host")
+    logits, target = torch.randn(ROWS, 44).to(device), torch.zeros(ROWS, dtype=torch.long, device=device)
+    try:
+        ct.vocab_parallel_cross_entropy(logits, target)
+    except ct.NotTuned as error:
+        assert ("rank 0: " in str(error)) == (dist.get_rank() > 0) and "the policy is frozen" in str(error), error
+    else:
+        raise AssertionError("a frozen rank tuned")
+    ct.configure(policy="lookup", cpu="host")
+    ct.vocab_parallel_cross_entropy(logits, target)
+
+
 def check_late(device):
     """One rank comes later than the others to a call that all have made before, and to its first."""
     whole, own, target = own_shard(device, 10)
@@ -363,6 +414,8 @@ CHECKS = {
     "compiled": check_compiled,
     "exchange": check_exchange,
     "missing": check_missing,
+    "decided": check_decided,
+    "frozen": check_refused_by_rank_0,
     "late": check_late,
     "death": check_death,
 }

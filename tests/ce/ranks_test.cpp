@@ -85,6 +85,8 @@ TEST_F(Ranks, WhoseCallsDoNotFitEachOtherAllHearOfIt) {
   EXPECT_THAT(messages({{}, {.dtype = bf16}}, {0, 28}, 56),
               testing::AllOf(HasSubstr("logits.dtype"), HasSubstr("bf16 on rank 1")));
   EXPECT_THAT(messages({{}, {.row_scale = true}}, {0, 28}, 56), HasSubstr("row_scale is set on rank 1"));
+  EXPECT_THAT(messages({{}, {.weight = true, .divisor = true}}, {0, 28}, 56),
+              HasSubstr("weight, row_weight and divisor is 5 on rank 1"));
   EXPECT_THAT(messages({{}, {}}, {0, 27}, 56),
               testing::AllOf(HasSubstr("first_class"), HasSubstr("27 on rank 1")));
   EXPECT_THAT(messages({{}, {}}, {0, 28}, 60), testing::AllOf(HasSubstr("classes"), HasSubstr("56")));

@@ -258,6 +258,7 @@ def library() -> ctypes.CDLL:
         text = getattr(loaded, f"ce_choice_{name}")
         text.argtypes, text.restype = [c_void_p], c_char_p
     loaded.ce_choice_origin.argtypes = [c_void_p]
+    loaded.ce_use.argtypes = [c_void_p, c_char_p, c_char_p]
     return loaded
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from ctypes import POINTER, c_int32, c_int64, c_void_p
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 
@@ -25,6 +26,10 @@ _library.ce_torch_context.restype = c_void_p
 _library.ce_torch_check.argtypes = [c_int32]
 _library.ce_torch_allocated.argtypes = [c_int32]
 _library.ce_torch_allocated.restype = c_int64
+_library.ce_torch_begin_choosing.argtypes = []
+_library.ce_torch_begin_choosing.restype = None
+_library.ce_torch_end_choosing.argtypes = [POINTER(ctypes.c_char_p)]
+_library.ce_torch_end_choosing.restype = None
 _library.ce_torch_shutdown.argtypes = []
 _library.ce_torch_shutdown.restype = None
 _library.ce_torch_last_refusal.argtypes = [POINTER(ctypes.c_char_p)]
@@ -58,6 +63,39 @@ def check(device: int) -> None:
     """Waits for the device and raises what kernels have met there, those of contexts of other options too."""
     context(device)  # raises why there is none
     _c.require(_library.ce_torch_check(device))
+
+
+class Choice(NamedTuple):
+    """Which kernel an operator runs."""
+
+    key: str
+    config: str
+    row_us: float
+    """Microseconds a row; 0: not known."""
+    provisional: bool
+
+
+@contextlib.contextmanager
+def choosing() -> Iterator[list[Choice]]:
+    """The operators on ranks that this thread calls inside choose their kernels and launch nothing.
+
+    The list has what they chose at the end.
+    """
+    chosen: list[Choice] = []
+    text = ctypes.c_char_p()
+    _library.ce_torch_begin_choosing()
+    try:
+        yield chosen
+    finally:
+        _library.ce_torch_end_choosing(ctypes.byref(text))
+        for line in (text.value or b"").decode().splitlines():
+            key, config, row_us, provisional = line.split(" ")
+            chosen.append(Choice(key, config, float(row_us), provisional == "1"))
+
+
+def use(device: int, key: str, config: str) -> None:
+    """Problems of the key run the config from here on, where the device can."""
+    _c.require(_c.library().ce_use(context(device), key.encode(), config.encode()))
 
 
 def allocated(device: int) -> int:

@@ -78,14 +78,14 @@ def memory(logits: Tensor, ranks: int, rank: int, group: Any, words: int) -> tup
         description = buffer.raw
     except Exception as error:
         refusal = str(error)
-    everyones = _gathered(description, logits.device, ranks, group)
+    everyones = gathered(description, logits.device, ranks, group)
     if not refusal:
         try:
             _c.require(_c.library().ce_peer_memory_connect(handle, everyones, len(everyones)))
         except Exception as error:
             refusal = str(error)
     # Whoever has heard of all knows that the memory of all is ready.
-    told = _gathered(refusal.encode()[: _REFUSAL_BYTES - 1].ljust(_REFUSAL_BYTES, b"\0"), logits.device, ranks, group)
+    told = gathered(refusal.encode()[: _REFUSAL_BYTES - 1].ljust(_REFUSAL_BYTES, b"\0"), logits.device, ranks, group)
     for refusing in range(ranks):
         words_of_rank = told[refusing * _REFUSAL_BYTES :][:_REFUSAL_BYTES].rstrip(b"\0")
         if words_of_rank:
@@ -96,7 +96,8 @@ def memory(logits: Tensor, ranks: int, rank: int, group: Any, words: int) -> tup
     return own, ""
 
 
-def _gathered(own: bytes, device: torch.device, ranks: int, group: Any) -> bytes:
+def gathered(own: bytes, device: torch.device, ranks: int, group: Any) -> bytes:
+    """Equally many bytes of all ranks, in their order; waits for the GPU."""
     if ranks == 1:
         return own
     mine = torch.frombuffer(bytearray(own), dtype=torch.uint8).to(device)

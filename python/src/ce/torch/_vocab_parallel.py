@@ -99,6 +99,7 @@ def merged(
     f32_loss: bool,
     wanted: Wanted,
     group: Group,
+    gathered: Callable[[Tensor, Group], Tensor] = _gathered,
 ) -> tuple[Tensor, ...]:
     """Loss, z-loss, lse, argmax, hit, log-probability and entropy, empty where not wanted; then merged statistics."""
     place = (group.first_class, group.classes)
@@ -107,7 +108,7 @@ def merged(
     else:
         flags = (wanted.lse, wanted.argmax or wanted.hit, wanted.entropy)
         own = _operators.cross_entropy_shard(logits, target, weight, None, row_scale, None, *numbers, *place, *flags)
-    everything = _gathered(own, group)
+    everything = gathered(own, group)
     # The logits say the dtype, and how many rows there are.
     like = logits if logits.shape[1] > 0 else logits.new_empty(logits.shape[0], 1)
     if target.is_floating_point():
@@ -126,6 +127,34 @@ def merged(
         group.ranks,
         *wanted,
     )
+
+
+def choose_for_gather(arguments: tuple[Any, ...]) -> None:
+    """Calls the operators of the function below inside ``_native.choosing()``; the backward's as most need it."""
+    logits, target, weight, upstream, row_weight, row_scale, divisor, numbers, f32_loss, wanted, group, in_place = (
+        arguments
+    )
+    needs_grad, logits = logits.requires_grad, logits.detach()
+    rows, columns = logits.shape
+    valid = logits[:, : group.valid(columns)]
+    own_target = target[:, : valid.shape[1]] if target.is_floating_point() else target
+    of_rows = (row_weight, row_scale, divisor)
+
+    def nothing_gathered(own: Tensor, group: Group) -> Tensor:
+        return own.new_empty(group.ranks * rows, own.shape[1])
+
+    loss, *_, statistics = merged(
+        valid, own_target, weight, *of_rows, numbers, f32_loss, wanted, group, nothing_gathered
+    )
+    if not needs_grad or valid.shape[1] == 0:
+        return
+    factor = loss if upstream is None else loss * upstream
+    of_entropy = loss.new_empty(rows, dtype=torch.float32) if wanted.entropy else None
+    of_lse = loss.new_empty(rows, dtype=torch.float32) if wanted.lse else None
+    rest = (own_target, weight, statistics, factor, of_entropy, of_lse, *of_rows)
+    in_place = in_place or valid.shape[1] < columns
+    operator = _operators.cross_entropy_shard_backward_ if in_place else _operators.cross_entropy_shard_backward
+    operator(valid, *rest, *numbers, group.first_class, group.classes)
 
 
 class VocabParallelCrossEntropy(torch.autograd.Function):
@@ -226,6 +255,17 @@ def can_exchange(logits: Tensor, *rest: Any) -> bool:
     logits = _aligned(logits.detach())
     arguments = _exchange_arguments(logits, logits, 0, *rest[:10])
     return bool(_operators.cross_entropy_exchange_is_possible(*arguments))
+
+
+def choose_for_exchange(arguments: tuple[Any, ...], peers: int) -> None:
+    """Calls the operator of the function below inside ``_native.choosing()``."""
+    logits, target, weight, upstream, *rest, in_place = arguments
+    logits = _aligned(logits.detach())
+    target = _aligned(target) if target.is_floating_point() else target
+    grad = logits if in_place else torch.empty_like(logits)
+    if upstream is not None:
+        upstream = upstream.to(torch.float32 if rest[4] else logits.dtype)
+    _operators.cross_entropy_exchange(*_exchange_arguments(logits, grad, peers, target, weight, upstream, *rest))
 
 
 class ExchangedCrossEntropy(torch.autograd.Function):

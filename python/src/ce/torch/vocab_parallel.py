@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ce import _c
-from ce.torch import _autograd, _native, _rank_exchange, _vocab_parallel, functional
+from ce.torch import _autograd, _native, _rank_decision, _rank_exchange, _vocab_parallel, functional
 
 __all__ = ["VocabParallelOutput", "vocab_parallel_cross_entropy"]
 
@@ -201,21 +201,43 @@ def _local(logits: Tensor, target: Tensor, group: Any) -> tuple[Tensor, Tensor, 
 
 
 def _peers(arguments: tuple[Any, ...], rank: int, plan: str) -> _rank_exchange.Peers | None:
-    """Where the ranks exchange, the memory through which they do; the same on every rank."""
-    flat, target, _, _, _, row_scale, _, numbers, _, wanted, place, _ = arguments
-    one_pass = flat.requires_grad and torch.is_grad_enabled() and numbers[1] in _autograd.MEAN_OR_SUM
-    one_pass = one_pass and not (wanted.lse or wanted.entropy) and flat.shape[0] > 0
-    code = (_PLANS.index(plan), int(one_pass), int(row_scale is not None))
-    all_can = _agree(flat, target, numbers, wanted, place, code, lambda: _vocab_parallel.can_exchange(*arguments))
-    if plan == "gather" or not one_pass or (place.ranks == 1 and plan != "exchange"):
-        return None
-    why_not = "a rank has no such kernel for its logits, or the first call of all is being captured"
+    """Where the ranks exchange, the memory through which they do; the same on every rank.
+
+    Once for each kind of call all ranks compare theirs, and rank 0 decides (:mod:`ce.torch._rank_decision`).
+    """
+    flat, target, weight, _, row_weight, row_scale, divisor, numbers, _, wanted, place, _ = arguments
+    rows = flat.shape[0]
+    needs_grad = flat.requires_grad and torch.is_grad_enabled()
+    one_pass = needs_grad and numbers[1] in _autograd.MEAN_OR_SUM
+    one_pass = one_pass and not (wanted.lse or wanted.entropy) and rows > 0
+    shall = one_pass and (plan == "exchange" or (plan == "automatic" and place.ranks > 1))
+    of_rows = (row_scale is not None, weight is not None, row_weight is not None, divisor is not None)
+    code = (_PLANS.index(plan), int(one_pass), *map(int, of_rows))
+    kind = (flat.shape[1], place.first_class, place.classes, flat.dtype, target.dtype, numbers, wanted, code)
+    of_any_rows = (None if place.ranks == 1 else place.group or dist.group.WORLD, *kind)
+    of_bucket = (*of_any_rows, max(0, rows - 1).bit_length())
+    captured = flat.is_cuda and torch.cuda.is_current_stream_capturing()
+    known = _agreed.get(of_bucket)
+    if known is None and captured:  # what was decided for other rows will do
+        known = _agreed.get(of_any_rows)
+    all_can, widest = bool(known), 0
+    if known is None and not captured:
+        all_can, widest = _agree(
+            flat, target, numbers, wanted, place, code, lambda: shall and _vocab_parallel.can_exchange(*arguments)
+        )
     peers = None
-    if all_can:
+    why_not = "the first call of all is being captured" if captured else "a rank has no such kernel for its logits"
+    if shall and all_can:
         words = _vocab_parallel.statistics_words(flat, target, numbers, wanted)
         peers, why_not = _rank_exchange.memory(flat, place.ranks, rank, place.group, words)
-    if peers is None and plan == "exchange":
+    if shall and peers is None and plan == "exchange":
         raise RuntimeError(f"{_NAME}: plan is 'exchange', and the ranks cannot: {why_not}")
+    if known is None and not captured:
+        exchange = peers is not None
+        if place.ranks > 1 and rows > 0:
+            exchange = _rank_decision.decide(arguments, rank, plan, peers, widest)
+        _agreed[of_bucket] = _agreed[of_any_rows] = exchange
+        return peers if exchange else None
     return peers
 
 
@@ -225,29 +247,23 @@ def _agree(
     numbers: tuple[Any, ...],
     wanted: Any,
     place: Any,
-    code: tuple[int, int, int],
+    code: tuple[int, ...],
     can_exchange: Callable[[], bool],
-) -> bool:
-    """Once for each kind of call: whether those of all ranks fit each other. Raises ValueError on every rank.
+) -> tuple[bool, int]:
+    """Compares the calls of all ranks: ValueError on every rank where they do not fit each other.
 
-    Returns whether all ranks can exchange, which is asked once, too.
+    Returns whether all ranks can exchange, and the columns of the widest shard.
     """
     dtypes = (torch.float32, torch.float16, torch.bfloat16, torch.int32, torch.int64)
-    kind = (flat.shape[1], place.first_class, place.classes, flat.dtype, target.dtype, numbers, wanted, code)
-    key = (None if place.ranks == 1 else place.group or dist.group.WORLD, *kind)
-    if key in _agreed:
-        return _agreed[key]
-    if flat.is_cuda and torch.cuda.is_current_stream_capturing():
-        return False
-    own_can = code[1] == 1 and code[0] != _PLANS.index("gather") and can_exchange()
+    own_can = can_exchange()
     if place.ranks == 1:
-        _agreed[key] = own_can
-        return own_can
+        return own_can, place.valid(flat.shape[1])
     words = _vocab_parallel.statistics_words(flat, target, numbers, wanted)
     names = (
         "rows", "columns", "first_class", "classes", "logits.dtype", "target.dtype", "ignore_index", "reduction",
         "label_smoothing", "z_loss", "softcap", "logit_scale", "token_scaling", "words of a row", "plan",
-        "gradients of mean or sum", "logit_scale of each row", "lse and argmax", "ability",
+        "gradients of mean or sum", "logit_scale of each row", "weight", "row_weight", "divisor", "lse and argmax",
+        "ability",
     )  # fmt: skip
     skipped = int(wanted.lse) + 2 * int(wanted.argmax)  # without both, kernels skip rows without a class
     own = (flat.shape[0], flat.shape[1], place.first_class, place.classes, dtypes.index(flat.dtype))
@@ -273,5 +289,5 @@ def _agree(
         raise ValueError(
             f"{_NAME}: classes is {place.classes}; expected {next_class}, as many as the logits of all ranks have"
         )
-    _agreed[key] = all(call[-1] != 0.0 for call in calls)
-    return _agreed[key]
+    widest = max(int(min(columns, classes - first)) for _, columns, first, classes, *_ in calls)
+    return all(call[-1] != 0.0 for call in calls), widest
