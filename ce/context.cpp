@@ -344,15 +344,31 @@ void Context::use(std::string_view key, std::string_view config) {
   impl_->chooser.use(std::string(key), std::string(config));
 }
 
+namespace {
+
+void require_not_captured(const runtime::Device& device, Stream stream) {
+  if (device.capturing(stream))
+    throw Unsupported("Context::check() has to wait for the stream, which is being captured into a graph");
+}
+
+}  // namespace
+
 void Context::Impl::wait_to_check(Stream stream) {
   require_own_process();
-  if (device->capturing(stream))
-    throw Unsupported("Context::check() has to wait for the stream, which is being captured into a graph");
+  require_not_captured(*device, stream);
   device->synchronize(stream);
 }
 
 void Context::check(Stream stream) {
   impl_->wait_to_check(stream);
+  throw_if_any(impl_->statuses.take(stream));
+  impl_->peer_memories.check();
+}
+
+void Context::check(const Communicator& communicator, Stream stream) {
+  impl_->require_own_process();
+  require_not_captured(*impl_->device, stream);
+  wait_for_ranks(*impl_->device, communicator, stream);
   throw_if_any(impl_->statuses.take(stream));
   impl_->peer_memories.check();
 }

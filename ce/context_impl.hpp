@@ -23,6 +23,8 @@
 
 namespace ce {
 
+struct GatherCall;
+
 struct Context::Impl {
   explicit Impl(const ContextOptions& given);
 
@@ -47,6 +49,9 @@ struct Context::Impl {
   [[nodiscard]] bool decide(const CrossEntropy& operation, const CrossEntropy::Tensors& tensors,
                             const Shard& shard, std::int64_t words, std::int64_t most_columns,
                             const std::optional<PeerView>& peers, Stream stream);
+  [[nodiscard]] bool decide(const GatherCall& call, const CrossEntropy& operation,
+                            const CrossEntropy::Tensors& tensors, const Shard& shard, std::int64_t words,
+                            std::int64_t most_columns, const std::optional<PeerView>& peers, Stream stream);
   /// What a rank says of the rows that has nothing but padding.
   /// \throws Unsupported where it is not there yet and the stream is being captured
   [[nodiscard]] const void* statistics_of_no_class(const CrossEntropyShard& shard, DType logits,

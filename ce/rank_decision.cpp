@@ -74,10 +74,10 @@ double time_all_gather(runtime::Device& device, const Communicator& communicator
   using Clock = std::chrono::steady_clock;
   constexpr int timed = 4;
   gather(communicator, send, receive, bytes, stream);
-  device.synchronize(stream);
+  wait_for_ranks(device, communicator, stream);
   const Clock::time_point begin = Clock::now();
   for (int i = 0; i < timed; ++i) gather(communicator, send, receive, bytes, stream);
-  device.synchronize(stream);
+  wait_for_ranks(device, communicator, stream);
   return std::chrono::duration<double, std::micro>(Clock::now() - begin).count() / timed;
 }
 

@@ -5,9 +5,10 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <chrono>
 #include <cstring>
 #include <memory>
-#include <optional>
+#include <thread>
 #include <utility>
 
 #include "ce/error.hpp"
@@ -41,17 +42,40 @@ void gather(const Communicator& communicator, const void* send, void* receive, s
     throw DeviceError(fmt::format("the all-gather of rank {}", communicator.rank), 0, wrong);
 }
 
+void wait_for_ranks(runtime::Device& device, const Communicator& communicator, Stream stream) {
+  using Clock = std::chrono::steady_clock;
+  const auto begin = Clock::now();
+  const auto fail = [&](const std::string& words) {
+    throw DeviceError(fmt::format("the all-gather of rank {}", communicator.rank), 0, words);
+  };
+  const auto look = [&] {
+    if (communicator.failure != nullptr)
+      if (const char* wrong = communicator.failure(communicator.state)) fail(wrong);
+  };
+  constexpr std::chrono::milliseconds without_pause{2}, pause{1};
+  while (!device.is_idle(stream)) {
+    look();
+    const auto waited = Clock::now() - begin;
+    if (std::chrono::duration<double>(waited).count() > communicator.patience)
+      fail(fmt::format("not every rank came within {:g} s", communicator.patience));
+    if (waited > without_pause) std::this_thread::sleep_for(pause);
+  }
+  look();
+}
+
 std::vector<std::byte> gather_from_ranks(runtime::Device& device, const Communicator& communicator,
                                          std::span<const std::byte> own, Stream stream) {
   const std::size_t bytes = own.size(), ranks = static_cast<std::size_t>(communicator.size);
-  const runtime::Buffer memory(device, (ranks + 1) * bytes);
-  std::byte* const mine = memory.bytes() + ranks * bytes;
+  auto memory = std::make_unique<runtime::Buffer>(device, (ranks + 1) * bytes);
+  std::byte* const mine = memory->bytes() + ranks * bytes;
   device.upload(mine, own.data(), bytes);
-  gather(communicator, mine, memory.data(), bytes, stream);
-  device.synchronize(stream);
-  std::vector<std::byte> all(ranks * bytes);
-  device.download(all.data(), memory.data(), all.size());
-  return all;
+  return unless_ranks_fail(memory, [&] {
+    gather(communicator, mine, memory->data(), bytes, stream);
+    wait_for_ranks(device, communicator, stream);
+    std::vector<std::byte> all(ranks * bytes);
+    device.download(all.data(), memory->data(), all.size());
+    return all;
+  });
 }
 
 RankExchanges::Found RankExchanges::get(runtime::Device& device, PeerMemories& of_context,
@@ -64,25 +88,27 @@ RankExchanges::Found RankExchanges::get(runtime::Device& device, PeerMemories& o
   if (fixed) return {.view = {}, .why = "the call is being captured, and needs more memory than there is"};
 
   // Each step goes on where all ranks can, so that none waits for one that gave up.
-  std::optional<PeerMemory> memory;
+  std::unique_ptr<PeerMemory> memory;
   std::string refusal;
   std::vector<std::byte> description(PeerMemory::description_bytes);
   try {
-    memory = PeerMemory(std::make_unique<PeerMemory::Impl>(
+    memory.reset(new PeerMemory(std::make_unique<PeerMemory::Impl>(
         device, of_context,
-        PeerMemory::Options{.rank = communicator.rank, .ranks = communicator.size, .bytes = bytes}));
+        PeerMemory::Options{.rank = communicator.rank, .ranks = communicator.size, .bytes = bytes})));
     std::ranges::copy(memory->description(), description.begin());
   } catch (const Error& error) {
     refusal = error.what();
   }
-  const std::vector<std::byte> all = gather_from_ranks(device, communicator, description, stream);
-  if (refusal.empty()) try {
-      memory->connect(all);
-    } catch (const Error& error) {
-      refusal = error.what();
-    }
-  // Whoever has heard of all knows that the memory of all is ready.
-  own.why_not = first_refusal(device, communicator, refusal, stream);
+  own.why_not = unless_ranks_fail(memory, [&] {
+    const std::vector<std::byte> all = gather_from_ranks(device, communicator, description, stream);
+    if (refusal.empty()) try {
+        memory->connect(all);
+      } catch (const Error& error) {
+        refusal = error.what();
+      }
+    // Whoever has heard of all knows that the memory of all is ready.
+    return first_refusal(device, communicator, refusal, stream);
+  });
   if (!own.why_not.empty()) return {.view = {}, .why = own.why_not};
   own.memories.push_back(std::move(*memory));
   return {.view = own.memories.back().view(), .why = {}};

@@ -4,11 +4,13 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <tuple>
 #include <vector>
 
+#include "ce/error.hpp"
 #include "ce/ranks.hpp"
 #include "runtime/device.hpp"
 
@@ -19,6 +21,22 @@ class PeerMemories;
 /// Enqueues the communicator's all-gather. \throws DeviceError
 void gather(const Communicator& communicator, const void* send, void* receive, std::size_t bytes,
             Stream stream);
+
+/// Waits until all work on the stream is done, as long as the communicator has patience and no failure.
+/// \throws DeviceError where a rank does not come: memory that it may still come to must not be freed then
+void wait_for_ranks(runtime::Device& device, const Communicator& communicator, Stream stream);
+
+/// Where the ranks fail while the call waits for them, its memory is left as it is: freeing any would wait for what the
+/// communicator still has on the GPU, perhaps for ever.
+template <class Memory, class Call>
+auto unless_ranks_fail(std::unique_ptr<Memory>& memory, const Call& call) {
+  try {
+    return call();
+  } catch (const DeviceError&) {
+    static_cast<void>(memory.release());
+    throw;
+  }
+}
 
 /// Gathers `bytes` of host memory from every rank, in their order.
 /// \throws DeviceError

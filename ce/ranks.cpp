@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstring>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -24,11 +25,12 @@ namespace ce {
 namespace {
 
 void require_communicator(const Communicator& communicator) {
-  const auto& [rank, size, all_gather, state] = communicator;
+  const auto& [rank, size, all_gather, state, failure, patience] = communicator;
   if (all_gather == nullptr) throw InvalidArgument("communicator.all_gather", "null", "a function");
   if (size < 1) throw InvalidArgument("communicator.size", fmt::to_string(size), "1 or more");
   if (rank < 0 || rank >= size)
     throw InvalidArgument("communicator.rank", fmt::to_string(rank), fmt::format("0 to {}", size - 1));
+  if (!(patience > 0)) throw InvalidArgument("communicator.patience", fmt::to_string(patience), "above 0");
 }
 
 std::size_t bytes_of(std::int64_t words) { return static_cast<std::size_t>(words) * 4; }
@@ -38,7 +40,11 @@ std::size_t bytes_of(std::int64_t words) { return static_cast<std::size_t>(words
 Communicator nccl_communicator(void* comm) {
   if (comm == nullptr) throw InvalidArgument("comm", "null", "an ncclComm_t").in("nccl_communicator");
   const auto [rank, size] = runtime::cuda::nccl_rank(comm);
-  return {.rank = rank, .size = size, .all_gather = runtime::cuda::nccl_all_gather, .state = comm};
+  return {.rank = rank,
+          .size = size,
+          .all_gather = runtime::cuda::nccl_all_gather,
+          .state = comm,
+          .failure = runtime::cuda::nccl_failure};
 }
 
 /// All ranks compare their calls.
@@ -101,7 +107,7 @@ std::optional<PeerView> Context::Impl::peers_for(const CrossEntropy& operation,
   const RankCall call(operation, tensors, shard, words);
   const std::optional<bool> known = agreements.find(communicator, call, captured);
   RanksThatCan can;
-  if (!known && !captured) {
+  if (!captured && (!known || shard.compare_every_call)) {
     const CrossEntropyExchange exchange{
         .options = operation, .first_class = shard.first_class, .classes = shard.classes};
     can = agree(call, communicator, stream, plan != RankPlan::gather && is_possible(exchange, tensors));
@@ -137,8 +143,10 @@ CrossEntropyShard shard_of(const CrossEntropy& operation, const CrossEntropy::Te
           .entropy = tensors.entropy.data != nullptr || tensors.entropy_upstream.data != nullptr};
 }
 
+}  // namespace
+
 /// A call by way of an all-gather: what runs before it and behind it. A rank without a class has the merge alone.
-struct GatherCall {
+struct CE_HIDDEN GatherCall {
   /// Words of scratch memory: own, merged and gathered statistics, and the entropy where only its gradient is asked for.
   static std::int64_t memory_words(std::int64_t rows, std::int64_t words, int ranks) {
     return (ranks + 2) * rows * words + rows;
@@ -197,8 +205,6 @@ struct GatherCall {
   CrossEntropyShardBackward::Tensors of_backward;
 };
 
-}  // namespace
-
 const void* Context::Impl::statistics_of_no_class(const CrossEntropyShard& shard, DType logits,
                                                   bool probabilities, std::int64_t rows, Stream stream) {
   const StatisticsLayout layout{.words = shard.words(logits, probabilities),
@@ -220,11 +226,21 @@ const void* Context::Impl::statistics_of_no_class(const CrossEntropyShard& shard
 bool Context::Impl::decide(const CrossEntropy& operation, const CrossEntropy::Tensors& tensors,
                            const Shard& shard, std::int64_t words, std::int64_t most_columns,
                            const std::optional<PeerView>& peers, Stream stream) {
-  const auto& [communicator, first_class, classes, plan] = shard;
+  const Communicator& communicator = shard.communicator;
+  auto memory = std::make_unique<runtime::Buffer>(
+      *device, bytes_of(GatherCall::memory_words(tensors.logits.rows, words, communicator.size)));
+  const GatherCall call(operation, tensors, shard, words, static_cast<float*>(memory->data()));
+  return unless_ranks_fail(
+      memory, [&] { return decide(call, operation, tensors, shard, words, most_columns, peers, stream); });
+}
+
+/// The same with memory for the operations that the call may be made of.
+bool Context::Impl::decide(const GatherCall& call, const CrossEntropy& operation,
+                           const CrossEntropy::Tensors& tensors, const Shard& shard, std::int64_t words,
+                           std::int64_t most_columns, const std::optional<PeerView>& peers, Stream stream) {
+  const Communicator& communicator = shard.communicator;
   const std::int64_t rows = tensors.logits.rows, columns = tensors.logits.columns;
-  const runtime::Buffer memory(*device, bytes_of(GatherCall::memory_words(rows, words, communicator.size)));
-  const GatherCall call(operation, tensors, shard, words, static_cast<float*>(memory.data()));
-  const bool race = peers && plan == RankPlan::automatic;
+  const bool race = peers && shard.plan == RankPlan::automatic;
   RankTimes times{};
   if (race)
     times.all_gather =
@@ -241,10 +257,11 @@ bool Context::Impl::decide(const CrossEntropy& operation, const CrossEntropy::Te
         };
         try {
           if (peers)
-            times.exchange = choose(
-                CrossEntropyExchange{
-                    .options = operation, .first_class = first_class, .classes = classes, .peers = *peers},
-                tensors);
+            times.exchange = choose(CrossEntropyExchange{.options = operation,
+                                                         .first_class = shard.first_class,
+                                                         .classes = shard.classes,
+                                                         .peers = *peers},
+                                    tensors);
           if (peers && !race) return made;
           if (columns > 0) times.shard = choose(call.shard, call.of_shard);
           times.merge = choose(call.merge, call.of_merge);
@@ -266,10 +283,11 @@ bool Context::Impl::decide(const CrossEntropy& operation, const CrossEntropy::Te
 
 void Context::run(const CrossEntropy& operation, const CrossEntropy::Tensors& tensors, const Shard& shard,
                   Stream stream) {
-  const auto& [communicator, first_class, classes, plan] = shard;
+  const Communicator& communicator = shard.communicator;
   try {
-    if (plan > RankPlan::exchange)
-      throw InvalidArgument("plan", fmt::to_string(static_cast<int>(plan)), "automatic, gather or exchange");
+    if (shard.plan > RankPlan::exchange)
+      throw InvalidArgument("plan", fmt::to_string(static_cast<int>(shard.plan)),
+                            "automatic, gather or exchange");
     require_communicator(communicator);
     if (tensors.given_lse.data != nullptr)
       throw InvalidArgument("given_lse.data", "set", "null where ranks share the classes");
@@ -282,9 +300,10 @@ void Context::run(const CrossEntropy& operation, const CrossEntropy::Tensors& te
     const runtime::Session session(*impl_->device);
     if (const std::optional<PeerView> peers = impl_->peers_for(operation, tensors, shard, words, stream)) {
       try {
-        run(
-            CrossEntropyExchange{
-                .options = operation, .first_class = first_class, .classes = classes, .peers = *peers},
+        run(CrossEntropyExchange{.options = operation,
+                                 .first_class = shard.first_class,
+                                 .classes = shard.classes,
+                                 .peers = *peers},
             tensors, stream);
       } catch (const InvalidArgument&) {  // on all ranks alike, as a rule: then none waits
         throw;

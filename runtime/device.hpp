@@ -238,6 +238,11 @@ class Device {
   [[nodiscard]] virtual bool capturing(Stream stream) const = 0;
   /// \throws DeviceError also for an earlier asynchronous failure
   virtual void synchronize(Stream stream) = 0;
+  /// Whether all work on the stream is done; waits for nothing, where the device can tell. \throws DeviceError as above
+  [[nodiscard]] virtual bool is_idle(Stream stream) {
+    synchronize(stream);
+    return true;
+  }
 
   /// A stream of the device's own for trial runs, never the caller's.
   [[nodiscard]] virtual Stream trial_stream() = 0;

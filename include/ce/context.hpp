@@ -229,6 +229,11 @@ class CE_API Context {
   /// default stream, and so for those that wait for it.
   void check();
 
+  /// The same as check(stream), after calls whose ranks gather through the communicator: it waits no longer than that says,
+  /// and asks it for failures meanwhile.
+  /// \throws DeviceError also where a rank does not come; then work of the communicator may still be on the stream
+  void check(const Communicator& communicator, Stream stream);
+
   /// Ends tuning in the background for good, and waits for the config that is being tried. Problems without a
   /// winner stay with what they have; their choices are provisional no longer. The end of a Context, and of the
   /// program, does the same.

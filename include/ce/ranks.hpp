@@ -40,9 +40,16 @@ struct Communicator {
                             Stream stream) = nullptr;
   /// Its address stands for the group: that of another group has another one as long as a Context is used with both.
   void* state = nullptr;
+  /// Optional: asked now and then while the host waits for the ranks. It waits for nothing itself.
+  /// \returns null, or what went wrong among the ranks, in words that stay until the next call
+  const char* (*failure)(void* state) = nullptr;
+  /// Seconds, above 0, that the host waits for the ranks where it has to: where all make a kind of call for the first time,
+  /// and in Context::check(communicator).
+  double patience = 600;
 };
 
-/// Of an ncclComm_t, which must outlive it. NCCL is the copy that the process has loaded, else libnccl.so.2.
+/// Of an ncclComm_t, blocking or not, which must outlive it. NCCL is the copy that the process has loaded, else
+/// libnccl.so.2. After a failure or a rank that did not come, ncclCommAbort() ends what the communicator still has on the GPU.
 /// \throws Unsupported where there is none, DeviceError where NCCL says no
 [[nodiscard]] CE_API Communicator nccl_communicator(void* comm);
 
@@ -65,6 +72,9 @@ struct Shard {
   std::int64_t first_class = 0;  ///< of the logits' first column
   std::int64_t classes = 0;      ///< of all ranks together
   RankPlan plan = RankPlan::automatic;
+  /// Compare every call of the ranks, not only the first of its kind, so that one that differs is an error on every rank.
+  /// For finding mistakes: it waits for the GPU. The same on every rank; calls that are being captured are not compared.
+  bool compare_every_call = false;
 };
 
 /// What one rank's logits say of each row.

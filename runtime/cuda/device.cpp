@@ -109,6 +109,14 @@ class CudaDevice final : public Device {
     const BlockingScope scope(*context_);
     CE_CUDA_CHECK(driver_, cuStreamSynchronize(stream));
   }
+  bool is_idle(Stream stream) override {
+    if (driver_.cuStreamQuery == nullptr) return Device::is_idle(stream);
+    const BlockingScope scope(*context_);
+    const CUresult result = driver_.cuStreamQuery(stream);
+    if (result == CUDA_ERROR_NOT_READY) return false;
+    driver_.check(result, "cuStreamQuery(stream)");
+    return true;
+  }
 
   Stream trial_stream() override;
   std::vector<float> time(int samples, const std::function<void()>& before,

@@ -28,11 +28,12 @@ namespace ce::runtime::cuda {
   X(cuThreadExchangeStreamCaptureMode) X(cuEventCreate) X(cuEventDestroy) X(cuEventRecord)             \
   X(cuEventElapsedTime)
 
-// May be null: only clusters, blocks that stay, ranks that reach each other's memory, and products need them.
+// May be null: only clusters, blocks that stay, products, and ranks that wait for each other or reach each other's memory
+// need them.
 #define CE_CUDA_OPTIONAL(X)                                                                           \
   X(cuLaunchKernelEx) X(cuOccupancyMaxActiveClusters) X(cuOccupancyMaxActiveBlocksPerMultiprocessor)  \
   X(cuIpcGetMemHandle) X(cuIpcOpenMemHandle) X(cuIpcCloseMemHandle) X(cuCtxEnablePeerAccess)          \
-  X(cuTensorMapEncodeTiled)
+  X(cuTensorMapEncodeTiled) X(cuStreamQuery)
 // clang-format on
 
 /// The driver's functions. Members have the names of the API: `driver.cuMemAlloc(...)`.

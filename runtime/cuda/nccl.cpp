@@ -2,6 +2,8 @@
 
 #include <dlfcn.h>
 
+#include <chrono>
+#include <thread>
 #include <type_traits>
 
 #include "base/made_once.hpp"
@@ -12,7 +14,7 @@ namespace {
 
 // Declared here: not every machine that builds this has nccl.h. All of it is part of NCCL's stable interface.
 using NcclResult = int;
-constexpr NcclResult nccl_success = 0;
+constexpr NcclResult nccl_success = 0, nccl_in_progress = 7;
 constexpr int nccl_uint8 = 1;
 
 struct Nccl {
@@ -21,6 +23,7 @@ struct Nccl {
   NcclResult (*rank)(void* comm, int*) = nullptr;
   NcclResult (*size)(void* comm, int*) = nullptr;
   const char* (*words)(NcclResult) = nullptr;
+  NcclResult (*async_error)(void* comm, NcclResult*) = nullptr;  ///< null before NCCL 2.4
 
   [[nodiscard]] bool is_whole() const {
     return all_gather != nullptr && rank != nullptr && size != nullptr && words != nullptr;
@@ -42,6 +45,7 @@ Nccl load_nccl() {
   find(nccl.rank, "ncclCommUserRank");
   find(nccl.size, "ncclCommCount");
   find(nccl.words, "ncclGetErrorString");
+  find(nccl.async_error, "ncclCommGetAsyncError");
   return nccl;
 }
 
@@ -65,10 +69,23 @@ RankOf nccl_rank(void* comm) {
   return of;
 }
 
+const char* nccl_failure(void* comm) noexcept {
+  const Nccl& nccl = the_nccl();
+  NcclResult found = nccl_success;
+  if (nccl.async_error == nullptr || nccl.async_error(comm, &found) != nccl_success) return nullptr;
+  return found == nccl_success || found == nccl_in_progress ? nullptr : nccl.words(found);
+}
+
 const char* nccl_all_gather(void* comm, const void* send, void* receive, std::size_t bytes,
                             Stream stream) noexcept {
   const Nccl& nccl = the_nccl();
-  const NcclResult result = nccl.all_gather(send, receive, bytes, nccl_uint8, comm, stream);
+  NcclResult result = nccl.all_gather(send, receive, bytes, nccl_uint8, comm, stream);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(10);
+  while (result == nccl_in_progress && nccl.async_error != nullptr &&
+         std::chrono::steady_clock::now() < end) {
+    if (nccl.async_error(comm, &result) != nccl_success) break;
+    if (result == nccl_in_progress) std::this_thread::sleep_for(std::chrono::microseconds(10));
+  }
   return result == nccl_success ? nullptr : nccl.words(result);
 }
 

@@ -16,7 +16,11 @@ struct RankOf {
 /// \throws Unsupported where the process can load no NCCL, DeviceError where it says no
 [[nodiscard]] RankOf nccl_rank(void* comm);
 
-/// The bytes of all ranks in their order. \returns null, or NCCL's words for what went wrong
+/// What NCCL has found out to be wrong since, in words, or null; waits for nothing.
+[[nodiscard]] const char* nccl_failure(void* comm) noexcept;
+
+/// The bytes of all ranks in their order. Of a communicator that does not block, until NCCL has enqueued it, in ten minutes at
+/// most. \returns null, or NCCL's words for what went wrong
 [[nodiscard]] const char* nccl_all_gather(void* comm, const void* send, void* receive, std::size_t bytes,
                                           Stream stream) noexcept;
 

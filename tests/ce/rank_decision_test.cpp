@@ -6,8 +6,11 @@
 
 #include "ce/counters.hpp"
 #include "ce/error.hpp"
+#include "ce/rank_exchange.hpp"
 #include "generator/variant.hpp"
+#include "runtime/host/device.hpp"
 #include "tests/ce/ranks_fixture.hpp"
+#include "tests/tuner/device_decorator.hpp"
 
 namespace ce::test {
 namespace {
@@ -121,6 +124,44 @@ TEST_F(DecidingRanks, RunTheirOwnWhereAConfigCannotServe) {
   context_->use(own.key, "no config");
   EXPECT_EQ(choice_of(*context_).config, own.config);
   EXPECT_EQ(log.count(LogLevel::warning, "does not serve here"), 2u);
+}
+
+/// A GPU that a collective keeps busy for good.
+class BusyDevice : public DeviceDecorator {
+ public:
+  BusyDevice() : DeviceDecorator(runtime::open_host_device()) {}
+  bool is_idle(Stream) override { return false; }
+};
+
+TEST(WaitingRanks, GiveUpInTime) {
+  BusyDevice device;
+  Communicator communicator{
+      .rank = 3,
+      .size = 1,
+      .all_gather = [](void*, const void* send, void* receive, std::size_t bytes, Stream) -> const char* {
+        std::memcpy(receive, send, bytes);
+        return nullptr;
+      },
+      .patience = 0.05};
+  const auto message = [&] {
+    try {
+      static_cast<void>(gather_from_ranks(device, communicator, std::as_bytes(std::span("words")), nullptr));
+    } catch (const DeviceError& error) {
+      return std::string(error.what());
+    }
+    return std::string("nothing");
+  };
+  EXPECT_THAT(message(), AllOf(HasSubstr("the all-gather of rank 3"), HasSubstr("within 0.05 s")));
+  communicator.patience = 600;
+  communicator.failure = [](void*) -> const char* { return "a rank is gone"; };
+  EXPECT_THAT(message(), HasSubstr("a rank is gone"));
+}
+
+TEST_F(DecidingRanks, CheckAsksTheCommunicator) {
+  Communicator communicator = groups_.emplace_back(1).communicator(0);
+  EXPECT_NO_THROW(context_->check(communicator, nullptr));
+  communicator.failure = [](void*) -> const char* { return "a rank is gone"; };
+  EXPECT_THROW(context_->check(communicator, nullptr), DeviceError);
 }
 
 /// Each rank compares the same figures as rank 0 alone has them; the widest shard counts.

@@ -92,6 +92,37 @@ TEST_F(Ranks, WhoseCallsDoNotFitEachOtherAllHearOfIt) {
   EXPECT_THAT(messages({{}, {}}, {0, 28}, 60), testing::AllOf(HasSubstr("classes"), HasSubstr("56")));
 }
 
+/// Where every call is compared, a later one that differs is an error of both as well, and the next that fits works.
+TEST_F(Ranks, WhoseLaterCallsDoNotFitEachOtherAllHearOfItWhereTheyAreCompared) {
+  classes = 56, boundary = 28, next_boundary = 29;
+  ThreadRanks& group = groups_.emplace_back(2);
+  const auto messages = [&](const Given& of_0, const Given& of_1) {
+    std::vector<std::string> heard(2);
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < 2; ++rank)
+      threads.emplace_back([&, rank] {
+        try {
+          run(*context_, rank == 0 ? of_0 : of_1, rank * 28, rank * 28 + 28,
+              Shard{.communicator = group.communicator(rank),
+                    .first_class = rank * 28,
+                    .classes = classes,
+                    .compare_every_call = true});
+        } catch (const Error& error) {
+          heard[static_cast<std::size_t>(rank)] = error.what();
+        }
+      });
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(heard[0], heard[1]);
+    return heard[0];
+  };
+  const Given plain{.outputs = false}, smoothed{.operation = {.label_smoothing = 0.1f}, .outputs = false};
+  EXPECT_EQ(messages(plain, plain), "");
+  EXPECT_EQ(group.gathers(), 3);
+  EXPECT_THAT(messages(plain, smoothed), testing::HasSubstr("label_smoothing is 0.1 on rank 1"));
+  EXPECT_EQ(messages(plain, plain), "");
+  EXPECT_EQ(group.gathers(), 6) << "one for the call that failed, and two";
+}
+
 TEST_F(Ranks, OneOfWhichIsMissingFailInsteadOfWaiting) {
   ThreadRanks group(2);
   group.patience = std::chrono::milliseconds(50);

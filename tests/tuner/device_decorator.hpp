@@ -60,6 +60,7 @@ class DeviceDecorator : public runtime::Device {
   }
   bool capturing(Stream stream) const override { return inner_->capturing(stream); }
   void synchronize(Stream stream) override { inner_->synchronize(stream); }
+  bool is_idle(Stream stream) override { return inner_->is_idle(stream); }
   Stream trial_stream() override { return inner_->trial_stream(); }
   std::vector<float> time(int samples, const std::function<void()>& before,
                           const std::function<void()>& timed) override {
