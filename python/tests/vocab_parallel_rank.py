@@ -137,6 +137,32 @@ def check_refusals(device):
             raise AssertionError(f"{other} was not refused")
 
 
+def check_compared(device):
+    """A later call of one rank differs: an error on every rank, and the next call works."""
+    rank = dist.get_rank()
+    logits, target = torch.randn(8, 8, device=device), torch.zeros(8, dtype=torch.long, device=device)
+    before = ct.configure(compare_ranks=True)
+    try:
+        ct.vocab_parallel_cross_entropy(logits, target)
+        rows = 6 if rank == 1 else 8
+        for call, words in (
+            (lambda: ct.vocab_parallel_cross_entropy(logits[:rows], target[:rows]), "rows is 6 on rank 1; expected 8"),
+            (
+                lambda: ct.vocab_parallel_cross_entropy(logits, target, softcap=5.0 if rank == 1 else None),
+                "softcap is 5 on",
+            ),
+        ):
+            try:
+                call()
+            except ValueError as error:
+                assert words in str(error), error
+            else:
+                raise AssertionError("ranks whose calls differ went on")
+        ct.vocab_parallel_cross_entropy(logits, target)
+    finally:
+        ct.restore(before)
+
+
 def check_dtensor(device):
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import DTensor, Replicate, Shard
@@ -416,6 +442,7 @@ CHECKS = {
     "missing": check_missing,
     "decided": check_decided,
     "frozen": check_refused_by_rank_0,
+    "compared": check_compared,
     "late": check_late,
     "death": check_death,
 }

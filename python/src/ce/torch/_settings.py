@@ -25,6 +25,7 @@ class Settings:
     capture_bytes: int = 8 << 20
     cpu: Cpu = "torch"
     rank_patience: float = 600.0
+    compare_ranks: bool = False
 
 
 def _of_environment() -> Settings:
@@ -47,6 +48,7 @@ def configure(
     capture_bytes: int | None = None,
     cpu: Cpu | None = None,
     rank_patience: float | None = None,
+    compare_ranks: bool | None = None,
 ) -> Settings:
     """Says how kernels are chosen from the next call on, in this process.
 
@@ -66,6 +68,8 @@ def configure(
             kernels of a GPU on the CPU: exact and slow, for tests. Also CE_TORCH_CPU.
         rank_patience: seconds that a kernel which exchanges with those of other ranks waits for them before it gives
             up, above 0. For groups of ranks that have not exchanged yet. The same on every rank.
+        compare_ranks: ranks that share the classes compare every call, not only the first of its kind, so that one that
+            differs is an error on every rank. For finding mistakes: it waits for the GPU. The same on every rank.
 
     Returns:
         The settings that were in force before.
@@ -82,6 +86,7 @@ def configure(
         "capture_bytes": capture_bytes,
         "cpu": cpu,
         "rank_patience": rank_patience,
+        "compare_ranks": compare_ranks,
     }
     before = current
     _apply(Settings(**{**vars(before), **{name: value for name, value in given.items() if value is not None}}))
@@ -110,7 +115,7 @@ def _apply(settings: Settings) -> None:
         raise ValueError(
             f"ce.configure: rank_patience is {settings.rank_patience!r}; expected seconds above 0, at most 1e9"
         )
-    not_of_contexts = ("cpu", "rank_patience")
+    not_of_contexts = ("cpu", "rank_patience", "compare_ranks")
     made_with = {name: value for name, value in vars(settings).items() if name not in not_of_contexts}
     if made_with != {name: value for name, value in vars(current).items() if name not in not_of_contexts}:
         _native.configure(

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ce import _c
-from ce.torch import _autograd, _native, _rank_decision, _rank_exchange, _vocab_parallel, functional
+from ce.torch import _autograd, _native, _rank_decision, _rank_exchange, _settings, _vocab_parallel, functional
 
 __all__ = ["VocabParallelOutput", "vocab_parallel_cross_entropy"]
 
@@ -221,10 +221,11 @@ def _peers(arguments: tuple[Any, ...], rank: int, plan: str) -> _rank_exchange.P
     if known is None and captured:  # what was decided for other rows will do
         known = _agreed.get(of_any_rows)
     all_can, widest = bool(known), 0
-    if known is None and not captured:
-        all_can, widest = _agree(
+    if not captured and (known is None or _settings.current.compare_ranks):
+        agreed = _agree(
             flat, target, numbers, wanted, place, code, lambda: shall and _vocab_parallel.can_exchange(*arguments)
         )
+        all_can, widest = (all_can, widest) if known is not None else agreed
     peers = None
     why_not = "the first call of all is being captured" if captured else "a rank has no such kernel for its logits"
     if shall and all_can:
