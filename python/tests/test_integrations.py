@@ -230,8 +230,6 @@ def test_transformer_engine(dtype, reduce_loss, device, seed):
     )
     nothing = torch.full_like(target, IGNORED)
     assert transformer_engine.parallel_cross_entropy(logits, nothing, reduce_loss=True).item() == 0
-    with pytest.raises(NotImplementedError, match="dist_process_group"):
-        transformer_engine.cross_entropy_forward(logits, target, 0.0, False, dist_process_group=object())
     with pytest.warns(FutureWarning, match="_input"):
         transformer_engine.parallel_cross_entropy(None, target, _input=logits)
 

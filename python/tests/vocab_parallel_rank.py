@@ -195,6 +195,7 @@ def check_integrations(device):
     own = whole[..., 10 * rank : 10 * rank + 10].contiguous()
     nll = torch.nn.functional.cross_entropy(whole.movedim(-1, 1), target, reduction="none")
 
+    assert ct.megatron is megatron
     modules = {name: types.ModuleType(name) for name in ("megatron", "megatron.core", "megatron.core.user")}
     for name, (home, _) in megatron._PLACES.items():
         modules[home] = types.ModuleType(home)
@@ -205,6 +206,9 @@ def check_integrations(device):
     with megatron.patch():
         user = modules["megatron.core.user"]
         torch.testing.assert_close(user.fused_vocab_parallel_cross_entropy(own, target, dist.group.WORLD), nll)
+        # As megatron.core.extensions.transformer_engine calls it.
+        made = user.parallel_cross_entropy(own, target, 0.0, False, dist.group.WORLD, IGNORED, True)
+        torch.testing.assert_close(made, nll)
         # Megatron-Core on one rank: the target keeps 1 - s + s / classes with s = 0.1 classes / (classes - 1).
         share = 0.1 * classes / (classes - 1)
         smooth = -torch.log_softmax(whole, -1).mean(-1)
@@ -227,10 +231,18 @@ def check_integrations(device):
         torch.testing.assert_close(mine.grad, theirs.grad[..., 10 * rank : 10 * rank + 10])
         torch.testing.assert_close(user.fused_vocab_parallel_cross_entropy(own, target, dist.group.WORLD), nll)
     assert user.fused_vocab_parallel_cross_entropy(own, target) is None
+    assert user.parallel_cross_entropy(own, target) is None
     group = dist.group.WORLD
     torch.testing.assert_close(transformer_engine.parallel_cross_entropy(own, target, dist_process_group=group), nll)
     mean = transformer_engine.parallel_cross_entropy(own, target, reduce_loss=True, dist_process_group=group)
     torch.testing.assert_close(mean, nll.mean())
+    wide = whole.clone().requires_grad_()
+    for reduce_loss, reduction in ((False, "none"), (True, "mean")):
+        loss, grad = transformer_engine.cross_entropy_forward(own, target, 0.1, reduce_loss, group, IGNORED)
+        want = torch.nn.functional.cross_entropy(wide.movedim(-1, 1), target, reduction=reduction, label_smoothing=0.1)
+        torch.testing.assert_close(loss, want)
+        (wanted_grad,) = torch.autograd.grad(want.sum(), wide)
+        torch.testing.assert_close(grad, wanted_grad[..., 10 * rank : 10 * rank + 10])
     flat = own.reshape(-1, 10)
     loss, z_loss = flash_attn.cross_entropy_loss(flat, target.reshape(-1), lse_square_scale=0.1, process_group=group)
     squares = 0.1 * torch.logsumexp(whole, -1).square().reshape(-1)

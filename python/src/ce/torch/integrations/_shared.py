@@ -15,14 +15,6 @@ def classes_second(logits: Tensor) -> Tensor:
     return logits.movedim(-1, 1) if logits.dim() > 2 else logits
 
 
-def refuse_group(operation: str, group: object, argument: str = "process_group") -> None:
-    """Raises NotImplementedError for logits that ranks share."""
-    if group is not None:
-        raise NotImplementedError(
-            f"{operation}: {argument} is {group!r}; expected None: logits that ranks share are not supported yet"
-        )
-
-
 class _Divided(torch.autograd.Function):
     """A sum times a number that its gradient has been multiplied by already."""
 

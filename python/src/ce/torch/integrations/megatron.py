@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from ce.torch.integrations.transformer_engine import parallel_cross_entropy
 from ce.torch.vocab_parallel import vocab_parallel_cross_entropy as _cross_entropy
 
 __all__ = ["fused_vocab_parallel_cross_entropy", "patch", "vocab_parallel_cross_entropy"]
@@ -104,7 +105,10 @@ _PLACES: dict[str, tuple[str, Callable[..., Tensor]]] = {
         "megatron.core.fusions.fused_cross_entropy",
         fused_vocab_parallel_cross_entropy,
     ),
+    # What Megatron-Core calls where its loss is that of TransformerEngine.
+    "parallel_cross_entropy": ("transformer_engine.pytorch.cross_entropy", parallel_cross_entropy),
 }
+_PACKAGES = ("megatron", "transformer_engine")
 
 
 class Patch:
@@ -127,7 +131,8 @@ class Patch:
 
 
 def patch(*, smoothing_of_shards: bool = False) -> Patch:
-    """Replaces both functions of Megatron-Core, wherever a module that is imported has them, for the whole process.
+    """Replaces both functions of Megatron-Core, and TransformerEngine's ``parallel_cross_entropy``, in every module of
+    theirs that is imported, for the whole process. Also ``ce.torch.megatron.patch()``.
 
     Args:
         smoothing_of_shards: as :func:`vocab_parallel_cross_entropy`.
@@ -140,13 +145,13 @@ def patch(*, smoothing_of_shards: bool = False) -> Patch:
     """
     made = Patch()
     for name, (home, function) in _PLACES.items():
-        if home not in sys.modules:
+        if home not in sys.modules:  # as where there is no TransformerEngine
             continue
         original = getattr(sys.modules[home], name)
         if smoothing_of_shards and function is vocab_parallel_cross_entropy:
             function = partial(function, smoothing_of_shards=True)
         for module_name, module in list(sys.modules.items()):
-            if module_name.split(".")[0] == "megatron" and getattr(module, name, None) is original:
+            if module_name.split(".")[0] in _PACKAGES and getattr(module, name, None) is original:
                 made._before.append((module, name, original))
                 setattr(module, name, function)
     if not made._before:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ce.torch import functional
-from ce.torch.integrations._shared import classes_second, f32_for, mean_over, refuse_group
+from ce.torch.integrations._shared import classes_second, f32_for, mean_over
 from ce.torch.vocab_parallel import vocab_parallel_cross_entropy
 
 __all__ = ["cross_entropy_backward", "cross_entropy_forward", "parallel_cross_entropy"]
@@ -84,11 +84,20 @@ def cross_entropy_forward(
     Args:
         _input: logits, [batch, length, classes]; they are left as they are.
         target: class indices, [batch, length].
+        dist_process_group: the ranks whose logits are equal shares of the classes; None: each has all classes.
 
     Returns:
         The loss as :func:`parallel_cross_entropy`, and the gradient of their sum, or of their mean with `reduce_loss`.
+
+    Raises:
+        ValueError, TypeError: see :func:`ce.torch.cross_entropy` and :func:`ce.torch.vocab_parallel_cross_entropy`.
     """
-    refuse_group("cross_entropy_forward", dist_process_group, "dist_process_group")
+    if dist_process_group is not None:
+        with torch.enable_grad():
+            logits = _input.detach().requires_grad_()
+            loss = parallel_cross_entropy(logits, target, label_smoothing, reduce_loss, dist_process_group, ignore_idx)
+            (grad,) = torch.autograd.grad(loss, logits, torch.ones_like(loss))
+        return loss.detach(), grad
     rows = classes_second(_input.detach())
     numbers = (ignore_idx, 0, label_smoothing, 0.0, 0.0, 1.0, 0.0)
     f32_loss = _input.dtype != torch.float64
