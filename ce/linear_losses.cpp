@@ -445,8 +445,11 @@ const Choice& LinearLosses::run(Context& context, const LinearCrossEntropy& oper
   const runtime::Session session(device_);
   LinearShape shape = this->shape(operation, tensors);
   if (const Choice* choice = run(context, operation, tensors, shape, stream)) return *choice;
+  // The caller's workspace may be one for statistics.
   shape.statistics.reset();
-  return *run(context, operation, tensors, shape, stream);
+  LinearCrossEntropy::Tensors without_workspace = tensors;
+  without_workspace.workspace = {};
+  return *run(context, operation, without_workspace, shape, stream);
 }
 
 const Choice* LinearLosses::run(Context& context, const LinearCrossEntropy& operation,

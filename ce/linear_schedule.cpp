@@ -70,11 +70,16 @@ void check_memory(const LinearCrossEntropy::Tensors& tensors) {
   add("class_weight", tensors.class_weight, false);
   add("row_weight", tensors.row_weight, false);
   add("row_scale", tensors.row_scale, false);
+  add("divisor", tensors.divisor, false);
+  add("entropy_upstream", tensors.entropy_upstream, false);
+  add("lse_upstream", tensors.lse_upstream, false);
   add("loss", tensors.loss, true);
   add("z_loss_out", tensors.z_loss_out, true);
   add("lse", tensors.lse, true);
   add("logprob", tensors.logprob, true);
   add("entropy", tensors.entropy, true);
+  add("argmax", tensors.argmax, true);
+  add("hit", tensors.hit, true);
   add("hidden_grad", tensors.hidden_grad, true);
   add("weight_grad", tensors.weight_grad, true);
   add("bias_grad", tensors.bias_grad, true);
@@ -273,7 +278,7 @@ LinearPlan planned(const LinearShape& shape, std::int64_t chunk, bool f32_sum, s
 }  // namespace
 
 LinearPlan plan_for(const LinearShape& shape, std::int64_t budget) {
-  if (shape.statistics) {  // which take less memory than the least of chunks
+  if (shape.statistics) {  // whatever the budget: they cannot be fewer
     LinearPlan plan;
     Pieces pieces;
     plan.schedule = {.chunk_tokens = shape.tokens, .chunks = 1};

@@ -8,9 +8,11 @@
 #include <cmath>
 #include <cstddef>
 #include <limits>
+#include <utility>
 
 #include "base/digest.hpp"
 #include "base/log.hpp"
+#include "ce/error.hpp"
 #include "generator/ceil_div.hpp"
 #include "runtime/matmul.hpp"
 #include "tuner/verify/elements.hpp"
@@ -28,11 +30,15 @@ constexpr std::array groups{16, 8, 32};
 constexpr std::int64_t compared_rows = 16;
 constexpr std::string_view none_is_right = "none";
 
+/// Also of a single row, whose step is told to the copies all the same.
 bool may_be_boxed(const ConstTensor& tensor) {
+  const std::int64_t step = std::max(tensor.row_step(), tensor.columns);
   return reinterpret_cast<std::uintptr_t>(tensor.data) % operand_alignment == 0 &&
-         (tensor.rows == 1 ||
-          tensor.row_step() * size_of(tensor.dtype) % static_cast<std::int64_t>(operand_alignment) == 0);
+         step * size_of(tensor.dtype) % static_cast<std::int64_t>(operand_alignment) == 0;
 }
+
+/// What kernels do not take as 1 (templates/operations/logits.cuh).
+bool is_scale(double scale) { return scale >= 0x1p-60 && scale <= 0x1p60; }
 
 /// Some of the call's rows, one after the other, as f64 has them.
 class ComparedRows {
@@ -52,6 +58,10 @@ class ComparedRows {
     const runtime::Buffer logits(device_, static_cast<std::size_t>(classes) * 4);
     std::vector<double> all;
     for (const std::int64_t row : rows_) {
+      if (!is_scale(scale_of(row))) {
+        all.insert(all.end(), 2, std::numeric_limits<double>::quiet_NaN());
+        continue;
+      }
       runtime::Matmul matmul{.m = 1,
                              .n = classes,
                              .k = shape_.hidden,
@@ -156,17 +166,22 @@ std::optional<generator::LinearStatistics> statistics_of(const LinearCrossEntrop
                                                          const runtime::Device& device) {
   const runtime::Model& model = device.model();
   constexpr std::int64_t most = std::numeric_limits<int>::max() - 1024;  // coordinates have 32 bits
-  if (shape.gradient() || shape.tokens == 0 || shape.chunk_tokens > 0 || size_of(shape.dtype) != 2 ||
-      is_floating(tensors.target.dtype) || (!model.is_host() && model.capability != hopper) ||
-      shape.tokens > most || shape.classes > most || !may_be_boxed(tensors.hidden) ||
-      !may_be_boxed(tensors.weight))
-    return std::nullopt;
   const CrossEntropy& options = operation.cross_entropy;
+  const DType target = tensors.target.dtype;
+  // A wrong dtype, and an amount out of range, are refused where logits are made.
+  if ((target != DType::i32 && target != DType::i64) || !is_scale(options.logit_scale) ||
+      (options.softcap != 0 && !is_scale(options.softcap)) ||
+      (tensors.row_scale.data != nullptr && tensors.row_scale.dtype != DType::f32))
+    return std::nullopt;
+  if (shape.gradient() || shape.tokens == 0 || shape.hidden == 0 || shape.chunk_tokens > 0 ||
+      size_of(shape.dtype) != 2 || (!model.is_host() && model.capability != hopper) || shape.tokens > most ||
+      shape.classes > most || !may_be_boxed(tensors.hidden) || !may_be_boxed(tensors.weight))
+    return std::nullopt;
   const bool smoothing = options.label_smoothing != 0, bias = tensors.bias.data != nullptr,
              weights = smoothing && tensors.class_weight.data != nullptr;
   return generator::LinearStatistics{.input = shape.dtype,
                                      .logits = shape.logits,
-                                     .target_dtype = tensors.target.dtype,
+                                     .target_dtype = target,
                                      .bias_dtype = bias ? tensors.bias.dtype : DType::f32,
                                      .weight_dtype = weights ? tensors.class_weight.dtype : DType::f32,
                                      .bias = bias,
@@ -179,7 +194,9 @@ std::optional<generator::LinearStatistics> statistics_of(const LinearCrossEntrop
                                      .moment = tensors.entropy.data != nullptr};
 }
 
-std::string LinearWay::text() const { return fmt::format("{},group={}", generator::to_text(tile), group); }
+std::string LinearWay::text() const {
+  return fmt::format("{},group={}", generator::to_text(tile), wanted_group);
+}
 
 std::vector<LinearWay> LinearForward::ways(const runtime::Device& device, std::int64_t tokens,
                                            std::int64_t classes) {
@@ -191,10 +208,11 @@ std::vector<LinearWay> LinearForward::ways(const runtime::Device& device, std::i
     for (const int wanted : groups) {
       const auto group = static_cast<int>(std::min<std::int64_t>({wanted, row_tiles, clusters}));
       const auto splits = static_cast<int>(std::min<std::int64_t>(clusters / group, column_tiles));
-      const LinearWay way{tile, group, splits};
-      if (std::none_of(all.begin(), all.end(),
-                       [&](const LinearWay& known) { return known.text() == way.text(); }))
-        all.push_back(way);
+      const LinearWay way{tile, wanted, group, splits};
+      const auto is_alike = [&](const LinearWay& known) {
+        return generator::to_text(known.tile) == generator::to_text(tile) && known.group == group;
+      };
+      if (std::none_of(all.begin(), all.end(), is_alike)) all.push_back(way);
     }
   }
   return all;
@@ -230,12 +248,25 @@ LinearForward::Known LinearForward::known(const LinearShape& shape) {
 
 void LinearForward::tune(const LinearShape& shape, const LinearStatisticsArguments& arguments,
                          double seconds) {
-  const std::vector<LinearWay> all = ways(device_, shape.tokens, shape.classes);
+  std::vector<LinearWay> all;
+  for (const LinearWay& way : ways(device_, shape.tokens, shape.classes)) try {
+      launch(shape, way, arguments, device_.trial_stream());
+      all.push_back(way);
+    } catch (const CompileError& error) {
+      log(LogLevel::warning, error.what());
+    }
   const ComparedRows rows(device_, shape, arguments);
   const std::size_t bytes = static_cast<std::size_t>(shape.tokens) *
                             static_cast<std::size_t>(shape.statistics_splits) *
                             static_cast<std::size_t>(shape.statistics->words()) * 4;
   std::size_t latest = 0;
+  std::vector<double> right;  // where there is no library to ask, what the first makes
+  try {
+    right = rows.reference();
+  } catch (const Unsupported& error) {
+    log(LogLevel::warning, fmt::format("{}: tiles are compared with each other alone: {}",
+                                       LinearCrossEntropy::name, error.what()));
+  }
   std::vector<std::string> names;
   for (const LinearWay& way : all) names.push_back(way.text());
   tuner::RaceResult result = tuner::run(
@@ -254,7 +285,7 @@ void LinearForward::tune(const LinearShape& shape, const LinearStatisticsArgumen
              return rows.made(all[latest].splits);
            },
        .agrees = agree,
-       .right = rows.reference()},
+       .right = std::move(right)},
       seconds);
   const std::string text = fmt::format("{} tokens={} hidden={} classes={}", shape.statistics->text(),
                                        shape.tokens, shape.hidden, shape.classes);

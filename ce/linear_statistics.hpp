@@ -29,9 +29,10 @@ namespace ce {
 /// How the kernel is run.
 struct LinearWay {
   ProductTile tile;
+  int wanted_group = 1;       ///< where there are so many row tiles
   int group = 1, splits = 1;  ///< ProductSchedule
 
-  /// "tile=128x192,stages=5,cluster=2,group=16".
+  /// "tile=128x192,stages=5,cluster=2,group=16", the group that is wanted: the same whatever the number of tokens.
   [[nodiscard]] std::string text() const;
 };
 

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <random>
 #include <string>
@@ -166,6 +167,51 @@ TEST_F(LinearTuning, WhereAllTilesAreWrongLogitsAreMade) {
   EXPECT_EQ(loss_of(racing, {}, forward), expected);
   EXPECT_EQ(loss_of(racing, {}, forward), expected);
   EXPECT_GT(racing.schedule({}, forward).workspace_bytes, before);
+}
+
+TEST_F(LinearTuning, AWorkspaceForStatisticsIsNoLimitWhereAllTilesAreWrong) {
+  LinearCrossEntropy::Tensors forward = forward_tensors();
+  LinearLosses plain(device, cache, false, 0);
+  const double expected = loss_of(plain, {.chunk_tokens = tokens}, forward);
+  device.library.doubles_f32 = true;
+  LinearLosses racing(device, cache, true, 0);
+  const std::int64_t bytes = racing.schedule({}, forward).workspace_bytes;
+  Matrix& workspace = matrices.emplace_back(*context, DType::u8, bytes + 256, 1);
+  forward.workspace = workspace.tensor();
+  EXPECT_EQ(loss_of(racing, {}, forward), expected);
+}
+
+TEST_F(LinearTuning, ARowWhoseScaleIsNoneMakesNoTileWrong) {
+  LinearCrossEntropy::Tensors forward = forward_tensors();
+  std::vector<double> scales(tokens, 1);
+  scales[1] = 0;
+  matrices.emplace_back(*context, DType::f32, tokens, 1).set(scales);
+  forward.row_scale = matrices.back().tensor();
+  std::vector<std::string> said;
+  set_log_sink([&](LogLevel, std::string_view text) { said.emplace_back(text); });
+  LinearLosses racing(device, cache, true, 0);
+  EXPECT_TRUE(std::isnan(loss_of(racing, {}, forward)));
+  set_log_sink({});
+  ASSERT_EQ(said.size(), 1U);
+  EXPECT_NE(said[0].find("tuned linear_statistics"), std::string::npos) << said[0];
+}
+
+TEST(LinearWays, HaveNamesThatFitAnyNumberOfTokens) {
+  class Hopper : public DeviceDecorator {
+   public:
+    Hopper() : DeviceDecorator(runtime::open_host_device()), model_(DeviceDecorator::model()) {
+      model_.multiprocessors = 132;
+    }
+    const runtime::Model& model() const override { return model_; }
+
+   private:
+    runtime::Model model_;
+  } device;
+  const std::vector<LinearWay> few = LinearForward::ways(device, 1100, 32000),
+                               many = LinearForward::ways(device, 2048, 32000);
+  ASSERT_EQ(few.size(), many.size());
+  for (std::size_t i = 0; i < few.size(); ++i) EXPECT_EQ(few[i].text(), many[i].text());
+  EXPECT_LT(few.front().group, many.front().group);
 }
 
 }  // namespace
