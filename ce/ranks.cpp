@@ -110,7 +110,7 @@ std::optional<PeerView> Context::Impl::peers_for(const CrossEntropy& operation,
   if (!captured && (!known || shard.compare_every_call)) {
     const CrossEntropyExchange exchange{
         .options = operation, .first_class = shard.first_class, .classes = shard.classes};
-    can = agree(call, communicator, stream, plan != RankPlan::gather && is_possible(exchange, tensors));
+    can = agree(call, communicator, stream, wanted && is_possible(exchange, tensors));
   }
   RankExchanges::Found found{.view = {},
                              .why = captured ? "the first call of all is being captured"

@@ -187,7 +187,8 @@ class CE_API Context {
   /// Cross entropy where ranks share the classes: `logits` and `grad` are this rank's shard, `weight` has all classes, and
   /// all else is as without ranks and the same on every rank. All ranks make the same call. Shard::plan says how they learn
   /// of each other: 12 to 40 bytes a row and rank, and no waiting for the GPU, but where a rank makes a call with
-  /// a communicator, columns and options for the first time: then the ranks compare what they were asked for.
+  /// a communicator, columns, options and power-of-two range of rows for the first time: then the ranks compare what they were
+  /// asked for, and rank 0 chooses the kernels and the plan for all.
   /// \throws InvalidArgument as above, and on every rank where two ranks' calls do not fit each other; Unsupported, on
   /// every rank, where the plan is `exchange` and a rank cannot
   void run(const CrossEntropy& operation, const CrossEntropy::Tensors& tensors, const Shard& shard,

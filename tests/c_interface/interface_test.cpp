@@ -131,9 +131,33 @@ TEST_F(Interface, RunsSoftmaxAndSaysWhichKernelRan) {
   EXPECT_THAT(ce_choice_reason(choice), HasSubstr("lookup"));
   EXPECT_EQ(std::string(ce_choice_key(choice)).size(), 12u);
   EXPECT_EQ(ce_choice_provisional(choice), 0);
+  EXPECT_EQ(ce_choice_row_us(choice), 0) << "nothing was measured";
+  EXPECT_EQ(ce_choice_row_us(nullptr), 0);
   std::int32_t compiled = 0;
   EXPECT_EQ(ce_compiled(context, &compiled), CE_STATUS_SUCCESS);
   EXPECT_GE(compiled, 1);
+}
+
+TEST_F(Interface, RunsTheConfigThatAnotherRankChose) {
+  const ce_choice* choice = nullptr;
+  ASSERT_EQ(ce_softmax(context, nullptr, &softmax, nullptr, &choice), CE_STATUS_SUCCESS) << ce_last_error();
+  const std::string key = ce_choice_key(choice), own = ce_choice_config(choice);
+  for (const char* warps : {"warps=1,", "warps=2,", "warps=4,", "warps=8,"}) {
+    const std::size_t at = own.find("warps="), end = own.find(',', at) + 1;
+    const std::string other = own.substr(0, at) + warps + own.substr(end);
+    ASSERT_EQ(ce_use(context, key.c_str(), other.c_str()), CE_STATUS_SUCCESS);
+    ce_plan* plan = nullptr;
+    ASSERT_EQ(ce_softmax_prepare(context, nullptr, &softmax, nullptr, &plan), CE_STATUS_SUCCESS);
+    const std::string now = ce_choice_config(ce_plan_choice(plan));
+    const ce_origin origin = ce_choice_origin(ce_plan_choice(plan));
+    ce_plan_destroy(plan);
+    if (now == own) continue;
+    EXPECT_EQ(now, other);
+    EXPECT_EQ(origin, CE_ORIGIN_TOLD);
+    EXPECT_EQ(ce_use(context, nullptr, other.c_str()), CE_STATUS_INVALID_ARGUMENT);
+    return;
+  }
+  FAIL() << "none of four configs runs";
 }
 
 TEST_F(Interface, RunsAPlanAgainAndAgain) {

@@ -155,6 +155,18 @@ TEST_F(PlanTableTest, ReplacesAndKeepsTheReplaced) {
   EXPECT_TRUE(before.choice.provisional);
 }
 
+TEST_F(PlanTableTest, ForgetsOtherConfigsOfAKey) {
+  const Chosen& before = table.put(wide(1), chosen("before"));
+  table.put(wide(2), chosen("other"));  // all have the key ""
+  table.forget("another key", "after");
+  EXPECT_EQ(table.find(wide(1)), &before);
+  table.forget("", "before");
+  EXPECT_EQ(table.find(wide(1)), &before);
+  EXPECT_EQ(table.find(wide(2)), nullptr);
+  const Chosen& again = table.put(wide(2), chosen("before"));
+  EXPECT_EQ(table.find(wide(2)), &again);
+}
+
 TEST_F(PlanTableTest, ReadersNeedNoLock) {
   constexpr int count = 2000;
   std::atomic<int> written = 0;

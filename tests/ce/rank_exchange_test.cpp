@@ -104,7 +104,7 @@ TEST_F(ExchangingRanks, CallOneAfterTheOther) {
   EXPECT_EQ(group.gathers(), 4);
 }
 
-/// Without being asked to, too; and not where there is no gradient.
+/// Without being asked to, too; and not where there is no gradient, or they are asked to gather.
 TEST_F(ExchangingRanks, AreThoseThatCan) {
   const Given given{.operation = {.reduction = Reduction::none}, .dtype = bf16, .outputs = false};
   Given loss_alone = given;
@@ -112,8 +112,11 @@ TEST_F(ExchangingRanks, AreThoseThatCan) {
   ThreadRanks& group = groups_.emplace_back(3);
   expect_the_same(given, three, group, RankPlan::automatic);
   EXPECT_EQ(group.gathers(), 9) << "with 5 that are timed";
-  expect_the_same(loss_alone, three, groups_.emplace_back(3), RankPlan::automatic);
-  EXPECT_EQ(groups_.back().gathers(), 3);
+  for (const auto& [call, plan] :
+       {std::pair<const Given*, RankPlan>{&loss_alone, RankPlan::automatic}, {&given, RankPlan::gather}}) {
+    expect_the_same(*call, three, groups_.emplace_back(3), plan);
+    EXPECT_EQ(groups_.back().gathers(), 3);
+  }
 }
 
 /// Where all kernels were measured, rank 0's times decide for all.

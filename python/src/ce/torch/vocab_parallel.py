@@ -74,7 +74,8 @@ def vocab_parallel_cross_entropy(
 
     The numbers are those of one GPU with all classes, and the same bits on every rank. Ranks tell each other 12 to 40
     bytes a row in the forward, nothing in the backward, and nothing waits for the GPU. The first call with a group,
-    columns and options compares what the ranks were asked for.
+    columns, options and power-of-two range of rows compares what the ranks were asked for, and rank 0 chooses the
+    kernels for all.
 
     Args:
         logits: [..., columns]: this rank's classes, of float32, float16 or bfloat16; or a DTensor with the placement
@@ -91,8 +92,8 @@ def vocab_parallel_cross_entropy(
             twice. "exchange": loss and gradient by one kernel, which reads them once: those of the ranks, on GPUs that
             reach each other's memory, tell each other of each row while they run, and so wait for each other on the
             GPU. For the reductions "mean" and "sum" with a gradient, without return_lse and return_entropy, in
-            eager code; calls that are not so go the other way. "automatic": "exchange" where every rank can. The same
-            on every rank.
+            eager code; calls that are not so go the other way. "automatic": what takes less time, as rank 0 measured
+            it, or "exchange" where every rank can and nothing was measured. The same on every rank.
         ignore_index, reduction, label_smoothing, z_loss, softcap, logit_scale, token_scaling, row_weight, divisor,
             upstream, loss_dtype, return_z_loss, return_lse, return_argmax, return_hit: as
             :func:`ce.torch.cross_entropy`.
@@ -103,7 +104,8 @@ def vocab_parallel_cross_entropy(
 
     Raises:
         ValueError: sizes, options or placements that do not fit, also those of another rank: it names the rank.
-        RuntimeError: plan is "exchange", and a rank cannot: it says which, and why.
+        RuntimeError: plan is "exchange", and a rank cannot: it says which, and why; what rank 0 fails with.
+        NotTuned: the policy of rank 0 is "frozen", and its database has no winner.
     """
     logits, target, group = _local(logits, target, group)
     ranks, rank = (dist.get_world_size(group), dist.get_rank(group)) if _has_group(group) else (1, 0)
