@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Trains a small GPT of Megatron-Core with its own vocabulary-parallel losses and with ce's in their place, and compares.
+"""Trains a small GPT of Megatron-Core with its own vocabulary-parallel losses and with ce's in their place.
 
     pip install megatron-core
     torchrun --nproc-per-node=2 bench/ranks_training.py
@@ -160,7 +160,8 @@ def main() -> int:
     compare("fused_vocab_parallel_cross_entropy", ours_fused, fused, 1.0)
     compare("the same, both gradients rounded to bf16", ours_rounded, fused, ALLOWED)
     if rank == 0:
-        print(f"{time.monotonic() - begin:.1f} s; {'the losses agree' if is_right else 'the losses differ'}", flush=True)
+        verdict = "the losses agree" if is_right else "the losses differ"
+        print(f"{time.monotonic() - begin:.1f} s; {verdict}", flush=True)
     dist.destroy_process_group()
     return 0 if is_right else 1
 
