@@ -15,7 +15,7 @@ import ce.torch as ct
 SCRIPT = Path(__file__).with_name("vocab_parallel_linear_rank.py")
 
 
-@pytest.mark.parametrize("kind, ranks, cases", [("host", 2, 8), ("host", 3, 1), ("cuda", 2, 8)])
+@pytest.mark.parametrize("kind, ranks, cases", [("host", 2, 9), ("host", 3, 1), ("cuda", 2, 9)])
 def test_ranks_have_the_loss_and_gradients_of_one(kind, ranks, cases, tmp_path):
     launch = ("-m", "torch.distributed.run", f"--nproc-per-node={ranks}", "--rdzv-backend=c10d")
     done = subprocess.run(
@@ -53,3 +53,26 @@ def test_without_a_group_it_is_the_loss_of_the_layer(device):
     torch.testing.assert_close(loss, want)
     torch.testing.assert_close(x.grad, other_x.grad)
     torch.testing.assert_close(w.grad, other_w.grad)
+
+
+def test_a_second_derivative_is_refused(device):
+    x, w = torch.randn(4, 8, device=device, requires_grad=True), torch.randn(6, 8, device=device)
+    target = torch.arange(4, device=device)
+    loss = ct.vocab_parallel_linear_cross_entropy(x, w, target, reduction="none")
+    (first,) = torch.autograd.grad(loss.sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="vocab_parallel_linear_cross_entropy"):
+        first.sum().backward()
+
+
+def test_the_gradient_of_a_float32_weight_is_not_rounded(device):
+    x, w = torch.randn(4, 8, device=device), torch.randn(6, 8, device=device, requires_grad=True)
+    with torch.autocast(device.type, dtype=torch.bfloat16):
+        ct.vocab_parallel_linear_cross_entropy(x, w, torch.arange(4, device=device)).backward()
+    assert not torch.equal(w.grad, w.grad.bfloat16().float())
+
+
+def test_targets_of_any_integers(device):
+    x, w = torch.randn(4, 8, device=device), torch.randn(6, 8, device=device)
+    target = torch.arange(4, device=device)
+    want = ct.vocab_parallel_linear_cross_entropy(x, w, target)
+    assert torch.equal(ct.vocab_parallel_linear_cross_entropy(x, w, target.to(torch.int16)), want)

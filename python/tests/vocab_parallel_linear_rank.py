@@ -23,6 +23,7 @@ def cases():
     yield {"reduction": "none"}, {"row_scale": True, "outputs": True}
     yield {"chunk_tokens": 6, "divisor": 5.0}, {"partial": True, "dtype": torch.bfloat16}
     yield {"chunk_tokens": 4}, {"frozen_weight": True, "outputs": True}
+    yield {"chunk_tokens": 4}, {"transposed": True, "padded": True}
 
 
 def wanted_loss(x, w, b, target, options, given, row_weight, row_scale):
@@ -55,8 +56,9 @@ def check(device, options, given):
     bounds = [0, *(5 + 7 * i for i in range(ranks - 1)), CLASSES] if given.get("uneven") else None
     first, end = (bounds[rank], bounds[rank + 1]) if bounds else (rank * width, min((rank + 1) * width, CLASSES))
 
-    own_x = x.clone().requires_grad_()
-    own_w = w[first:end].clone().requires_grad_(not given.get("frozen_weight"))
+    own_x = (x.t().contiguous().t() if given.get("transposed") else x.clone()).requires_grad_()
+    padding = torch.full((width - (end - first) if given.get("padded") else 0, HIDDEN), torch.nan, device=device)
+    own_w = torch.cat([w[first:end], padding.to(dtype)]).requires_grad_(not given.get("frozen_weight"))
     own_b = None if b is None else b[first:end].clone().requires_grad_()
     flags = {f"return_{name}": True for name in ("lse", "argmax", "entropy", "logprob", "hit")}
     made = ct.vocab_parallel_linear_cross_entropy(
@@ -86,7 +88,8 @@ def check(device, options, given):
     if given.get("frozen_weight"):
         assert own_w.grad is None
     else:
-        torch.testing.assert_close(own_w.grad, all_w.grad[first:end], **tolerance)
+        torch.testing.assert_close(own_w.grad[: end - first], all_w.grad[first:end], **tolerance)
+        assert not own_w.grad[end - first :].any()
     if b is not None:
         torch.testing.assert_close(own_b.grad, all_b.grad[first:end], **tolerance)
     bits = loss.detach().reshape(-1)
@@ -107,6 +110,12 @@ def check_refusals(device):
         ({"target": target[:3]}, "target has sizes [3]; expected [4]"),
         ({"linear_weight": w[:0]}, "linear_weight has no elements"),
         ({"linear_bias": w[0]}, "linear_bias has sizes [8]; expected [6]"),
+        ({"row_weight": torch.ones(5, device=device)}, "row_weight has sizes [5]; expected [4]"),
+        ({"chunk_tokens": 1 + rank}, "chunk_tokens is 2 on rank 1; expected 1, as on rank 0"),
+        (
+            {"input": x.clone().requires_grad_(rank == 0), "chunk_tokens": 3},
+            "gradients is 0 on rank 1; expected 1, as on rank 0",
+        ),
     ):
         call = {"input": x, "linear_weight": w, "target": target, **other}
         try:

@@ -49,7 +49,9 @@ def linear_cross_entropy(
     """Cross entropy of ``F.linear(input, linear_weight, linear_bias)``, as torch 2.13's function of that name, with the
     options of :func:`ce.torch.cross_entropy`.
 
-    The tokens are taken in chunks, and the logits of one chunk at a time are in memory. For the reductions mean and sum
+    The tokens are taken in chunks, and the logits of one chunk at a time are in memory. Without gradients, 16-bit rows
+    that begin at 16 bytes and class indices have none on Hopper, unless chunk_tokens is given: their statistics are
+    taken of float32 sums, which no logits_dtype has rounded. For the reductions mean and sum
     the gradients of input, weight and bias are made in the forward, those that are required alone, and kept for the
     backward, which multiplies them by the upstream gradient. For the reduction none, and with return_lse, the layer is
     kept and the backward makes the logits anew.

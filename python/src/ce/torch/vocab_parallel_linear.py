@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ce.torch import _linear, functional, linear
+from ce.torch import _autograd, _linear, functional, linear
 from ce.torch.vocab_parallel import VocabParallelOutput, vocab_parallel_cross_entropy
 
 __all__ = ["vocab_parallel_linear_cross_entropy"]
@@ -92,7 +92,9 @@ def vocab_parallel_linear_cross_entropy(
 
     Raises:
         ValueError: sizes or options that do not fit, also those of another rank: it names the rank.
-        RuntimeError: plan is "exchange", and a rank cannot: it says which, and why.
+        TypeError: a dtype that does not.
+        RuntimeError: a transform of ``torch.func``, or a derivative that is not implemented; or plan is "exchange", and
+            a rank cannot: it says which, and why.
     """
     linear._check_layer(_NAME, input, linear_weight, linear_bias)
     for name, one in (("input", input), ("linear_weight", linear_weight)):
@@ -110,12 +112,20 @@ def vocab_parallel_linear_cross_entropy(
         if number is not None and number < 1:
             raise ValueError(f"ce.torch.{_NAME}: {name} is {number}; expected 1 or more")
     has_group = group is not None or (dist.is_available() and dist.is_initialized())
+    for name, given in (("weight", weight), ("row_weight", row_weight)):
+        if given is not None and given.requires_grad and torch.is_grad_enabled():
+            raise RuntimeError(f"ce.torch.{_NAME}: the derivative for '{name}' is not implemented")
+    functional.refuse_functorch(_NAME, "linear")
     ranks, rank = (dist.get_world_size(group), dist.get_rank(group)) if has_group else (1, 0)
     columns, rows = linear_weight.shape[0], input.shape[:-1]
+    if row_weight is not None and row_weight.shape != rows:
+        raise ValueError(
+            f"ce.torch.{_NAME}: row_weight has sizes {list(row_weight.shape)}; expected {list(rows)}, one for each row"
+        )
     first_class = rank * columns if first_class is None else first_class
     classes = ranks * columns if classes is None else classes
     dtype = linear._dtype_of(input, linear_weight)
-    flat_target = target.reshape(-1)
+    flat_target = linear._flat_target(target, dtype)
     if divisor is not None:
         divisor = functional._divisor_of(divisor, reduction, input)
     elif reduction == "mean":
@@ -153,6 +163,10 @@ def vocab_parallel_linear_cross_entropy(
     else:
         result = torch.float32 if torch.is_autocast_enabled(input.device.type) else dtype
     needs = _linear.needs_of(input, linear_weight, linear_bias)
+    if ranks > 1:
+        sums = call.sums_input_grad and needs[0] and torch.is_grad_enabled()
+        _agree(group, rank, (flat_target.numel(), input.shape[-1], chunk, float(any(needs)), float(sums)))
+    valid = max(0, min(columns, classes - first_class))
     loss, *others = _VocabParallelLinear.apply(
         input.reshape(-1, input.shape[-1]),
         linear_weight,
@@ -162,12 +176,33 @@ def vocab_parallel_linear_cross_entropy(
         row_scale,
         call,
         needs,
+        valid,
     )
     loss = (loss.reshape(rows) if reduction == "none" else loss).to(result)
     if not others:
         return loss
     wanted = [name for name in _OF_ROWS if options[f"return_{name}"]]
     return VocabParallelOutput(loss, **{name: one.reshape(rows) for name, one in zip(wanted, others)})
+
+
+_agreed: set[tuple[Any, ...]] = set()
+
+
+def _agree(group: Any, rank: int, own: tuple[float, ...]) -> None:
+    """Once for each kind of call, before the ranks wait for each other's chunks: whether theirs are the same."""
+    key = (group or dist.group.WORLD, own)
+    if key in _agreed:
+        return
+    calls: list[Any] = [None] * dist.get_world_size(group)
+    dist.all_gather_object(calls, own, group=group)
+    names = ("tokens", "hidden", "chunk_tokens", "gradients", "sum_input_grad with a gradient of input")
+    for other, of_rank in enumerate(calls):
+        for name, value, first in zip(names, of_rank, calls[0]):
+            if value != first:
+                raise ValueError(
+                    f"ce.torch.{_NAME}: {name} is {value:g} on rank {other}; expected {first:g}, as on rank 0"
+                )
+    _agreed.add(key)
 
 
 def _divisor_of_mean(
@@ -200,14 +235,33 @@ def _chunk(tokens: int, row_bytes: int, budget: int) -> int:
 class _Gradients:
     """Of hidden states, weight and bias; of the latter two summed over the chunks, in float32 where there are more."""
 
-    def __init__(self, call: _Call, layer: _linear.Layer, needs: tuple[bool, ...]) -> None:
+    def __init__(
+        self,
+        call: _Call,
+        layer: _linear.Layer,
+        needs: tuple[bool, ...],
+        dtypes: tuple[torch.dtype, ...],
+        columns: int,
+    ) -> None:
+        """
+        Args:
+            layer: of the classes alone: those of padding have the gradient 0.
+            dtypes: of the gradients.
+            columns: with padding.
+        """
         hidden, weight, _ = layer
-        self.call, self.layer = call, layer
-        self.one_chunk = hidden.shape[0] <= call.chunk
-        self.hidden = torch.empty_like(hidden) if needs[0] else None
-        sums = weight.dtype if self.one_chunk else torch.float32
-        self.weight = torch.zeros_like(weight, dtype=sums) if needs[1] else None
-        self.bias = weight.new_zeros(weight.shape[0], dtype=torch.float32) if needs[2] else None
+        valid = weight.shape[0]
+        self.call, self.layer, self.dtypes = call, layer, dtypes
+        self.in_f32 = hidden.shape[0] > call.chunk or dtypes[1] is torch.float32
+        self.hidden = hidden.new_empty(hidden.shape) if needs[0] else None
+        self.all_of_weight = self.all_of_bias = None
+        if needs[1]:
+            sums = torch.float32 if self.in_f32 else weight.dtype
+            self.all_of_weight = weight.new_zeros((columns, weight.shape[1]), dtype=sums)
+        if needs[2]:
+            self.all_of_bias = weight.new_zeros(columns, dtype=torch.float32)
+        self.weight = None if self.all_of_weight is None else self.all_of_weight[:valid]
+        self.bias = None if self.all_of_bias is None else self.all_of_bias[:valid]
         self.pending: list[Any] = []
 
     def add(self, rows: slice, of_logits: Tensor) -> None:
@@ -218,7 +272,7 @@ class _Gradients:
             if self.call.sums_input_grad:
                 self.pending.append(dist.all_reduce(own, group=self.call.group, async_op=True))
         if self.weight is not None:
-            if self.one_chunk:
+            if not self.in_f32:
                 torch.mm(of_logits.t(), hidden[rows], out=self.weight)
             elif hidden.is_cuda and hidden.dtype is not torch.float32:
                 self.weight += torch.mm(of_logits.t(), hidden[rows], out_dtype=torch.float32)
@@ -227,11 +281,17 @@ class _Gradients:
         if self.bias is not None:
             self.bias += of_logits.sum(0, dtype=torch.float32)
 
-    def finished(self, dtypes: tuple[torch.dtype, ...]) -> list[Tensor | None]:
+    def finished(self) -> list[Tensor | None]:
         for one in self.pending:
             one.wait()
-        made = (self.hidden, self.weight, self.bias)
-        return [None if one is None else one.to(dtype) for one, dtype in zip(made, dtypes)]
+        made = (self.hidden, self.all_of_weight, self.all_of_bias)
+        return [None if one is None else one.to(dtype) for one, dtype in zip(made, self.dtypes)]
+
+
+def _layer_of(input: Tensor, weight: Tensor, bias: Tensor | None, dtype: torch.dtype, valid: int) -> _linear.Layer:
+    """Of the classes alone: whatever padding has must not reach the products."""
+    hidden, weight, bias = _linear.Layer.of(input, weight, bias, dtype)
+    return _linear.Layer(hidden.contiguous(), weight[:valid], None if bias is None else bias[:valid])
 
 
 def _in_chunks(
@@ -286,31 +346,36 @@ class _VocabParallelLinear(torch.autograd.Function):
         row_scale: Tensor | None,
         call: _Call,
         needs: tuple[bool, ...],
+        valid: int,
     ) -> tuple[Tensor, ...]:
         ctx.set_materialize_grads(False)
-        ctx.call, ctx.needs = call, needs
+        ctx.call, ctx.needs, ctx.valid = call, needs, valid
         ctx.dtypes = (input.dtype, weight.dtype, input.dtype if bias is None else bias.dtype)
         ctx.one_pass = call.options["reduction"] != "none"
-        layer = _linear.Layer.of(input, weight, bias, call.dtype)
-        gradients = _Gradients(call, layer, needs) if ctx.one_pass and any(needs) else None
+        layer = _layer_of(input, weight, bias, call.dtype, valid)
+        gradients = None
+        if ctx.one_pass and any(needs):
+            gradients = _Gradients(call, layer, needs, ctx.dtypes, weight.shape[0])
         losses, *others = zip(*_in_chunks(call, layer, (target, row_weight, row_scale), gradients))
         of_rows = [torch.cat(one) for one in others]
         ctx.mark_non_differentiable(*of_rows)
         if ctx.one_pass:
-            ctx.save_for_backward(*(gradients.finished(ctx.dtypes) if gradients is not None else (None,) * 3))
+            ctx.save_for_backward(*(gradients.finished() if gradients is not None else (None,) * 3))
             return torch.stack(losses).sum(0), *of_rows
         ctx.save_for_backward(input, weight, bias, target, row_weight, row_scale)
         return torch.cat(losses), *of_rows
 
     @staticmethod
     def backward(ctx: Any, of_loss: Tensor | None, *_: None) -> Any:
-        none = (None,) * 5
+        none = (None,) * 6
         if of_loss is None:
             return None, None, None, *none
         if ctx.one_pass:
             return *(_linear._scaled(one, of_loss, _NAME) for one in ctx.saved_tensors), *none
         input, weight, bias, *of_rows = ctx.saved_tensors
-        layer = _linear.Layer.of(input, weight, bias, ctx.call.dtype)
-        gradients = _Gradients(ctx.call, layer, ctx.needs)
-        _in_chunks(ctx.call, layer, tuple(of_rows), gradients, of_loss.float())
-        return *gradients.finished(ctx.dtypes), *none
+        layer = _layer_of(input, weight, bias, ctx.call.dtype, ctx.valid)
+        gradients = _Gradients(ctx.call, layer, ctx.needs, ctx.dtypes, weight.shape[0])
+        _in_chunks(ctx.call, layer, tuple(of_rows), gradients, of_loss.detach().float())
+        instead = "torch.nn.functional.linear"
+        made = [None if one is None else _autograd.once(one, _NAME, instead) for one in gradients.finished()]
+        return *made, *none

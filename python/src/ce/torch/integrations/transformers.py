@@ -151,7 +151,7 @@ def kernel_mapping(*devices: str) -> dict[str, dict[str, Any]]:
     """For ``kernels.use_kernel_mapping`` and ``kernels.register_kernel_mapping``: the layer "ForCausalLMLoss".
 
     Args:
-        devices: their types; none: "cuda".
+        devices: their types; none: "cuda". Nothing is raised for one that is none: the package kernels looks at them.
     """
     repository = _Repository()
     return {"ForCausalLMLoss": {device: repository for device in devices or ("cuda",)}}
