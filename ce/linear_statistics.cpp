@@ -249,12 +249,14 @@ LinearForward::Known LinearForward::known(const LinearShape& shape) {
 void LinearForward::tune(const LinearShape& shape, const LinearStatisticsArguments& arguments,
                          double seconds) {
   std::vector<LinearWay> all;
-  for (const LinearWay& way : ways(device_, shape.tokens, shape.classes)) try {
+  for (const LinearWay& way : ways(device_, shape.tokens, shape.classes)) {
+    try {
       launch(shape, way, arguments, device_.trial_stream());
       all.push_back(way);
     } catch (const CompileError& error) {
       log(LogLevel::warning, error.what());
     }
+  }
   const ComparedRows rows(device_, shape, arguments);
   const std::size_t bytes = static_cast<std::size_t>(shape.tokens) *
                             static_cast<std::size_t>(shape.statistics_splits) *

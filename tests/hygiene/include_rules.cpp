@@ -18,12 +18,13 @@ struct Room {
 const std::vector<Room> rooms{
     {"include/ce", {}},
     {"base", {}},
+    {"templates/device", {}},
     {"templates", {}},
     {"cache", {}},
     {"generator", {"templates"}},
-    {"runtime/host", {"runtime", "templates"}},
-    {"runtime", {"runtime/host"}},
-    {"tuner", {"cache", "runtime", "runtime/host", "generator", "templates"}},
+    {"runtime/host", {"runtime", "templates", "templates/device"}},
+    {"runtime", {"runtime/host", "templates/device"}},
+    {"tuner", {"cache", "runtime", "runtime/host", "generator", "templates", "templates/device"}},
     {"ce", {"include/ce", "tuner", "cache", "runtime", "runtime/host", "generator", "templates"}},
     {"c", {"include/ce", "ce"}},
     {"examples", {"include/ce"}},
@@ -54,7 +55,7 @@ bool may_include(std::string_view includer, std::string_view included, bool is_p
                                                       : find_room(included);
   if (from == nullptr || is_foundation(included)) return true;
   // In no room, so beside the includer.
-  if (to == nullptr) return from->name == "templates" || included.find('/') == std::string_view::npos;
+  if (to == nullptr) return from->name.starts_with("templates") || included.find('/') == std::string_view::npos;
   return from == to || to->name == "base" || std::ranges::find(from->below, to->name) != from->below.end();
 }
 

@@ -68,6 +68,8 @@ TEST(IncludeRules, SidewaysIncludesAreFound) {
       EXPECT_EQ(found.size(), from == to ? 0 : 1) << from << " includes " << to;
     }
   EXPECT_EQ(check_includes("runtime/device.cpp", "#include \"templates/softmax.hpp\"\n").size(), 1);
+  EXPECT_EQ(check_includes("runtime/device.cpp", "#include \"templates/device/tensor_map.cuh\"\n"), Lines())
+      << "what kernels and devices tell each other";
   EXPECT_EQ(check_includes("cache/cache.cpp", "#include \"templates/softmax.hpp\"\n").size(), 1);
 }
 
