@@ -55,7 +55,8 @@ bool may_include(std::string_view includer, std::string_view included, bool is_p
                                                       : find_room(included);
   if (from == nullptr || is_foundation(included)) return true;
   // In no room, so beside the includer.
-  if (to == nullptr) return from->name.starts_with("templates") || included.find('/') == std::string_view::npos;
+  if (to == nullptr)
+    return from->name.starts_with("templates") || included.find('/') == std::string_view::npos;
   return from == to || to->name == "base" || std::ranges::find(from->below, to->name) != from->below.end();
 }
 
