@@ -97,7 +97,7 @@ class ComparedRows {
   /// The same of what the kernel has left.
   [[nodiscard]] std::vector<double> made(int splits) const {
     const auto words = shape_.statistics->words();
-    const int slope = shape_.statistics->softcap ? 1 : 0;
+    const std::size_t slope = shape_.statistics->softcap ? 1 : 0;
     std::vector<double> all;
     for (const std::int64_t row : rows_) {
       const double unit = shape_.statistics->softcap ? arguments_.call.cap : scale_of(row);
@@ -105,8 +105,7 @@ class ComparedRows {
       for (int split = 0; split < splits; ++split) {
         const std::vector<double> of_split =
             read(arguments_.call.statistics_out, DType::f32, (split * tokens_ + row) * words, words);
-        const double max = unit * of_split[static_cast<std::size_t>(1 + slope)],
-                     powers = of_split[static_cast<std::size_t>(2 + slope)];
+        const double max = unit * of_split[1 + slope], powers = of_split[2 + slope];
         target = std::max(target, unit * of_split[0]);
         const double larger = std::max(largest, max);
         if (larger > -infinity) sum = sum * std::exp(largest - larger) + powers * std::exp(max - larger);
@@ -270,6 +269,7 @@ void LinearForward::tune(const LinearShape& shape, const LinearStatisticsArgumen
                                        LinearCrossEntropy::name, error.what()));
   }
   std::vector<std::string> names;
+  names.reserve(all.size());
   for (const LinearWay& way : all) names.push_back(way.text());
   tuner::RaceResult result = tuner::run(
       device_,

@@ -131,9 +131,8 @@ Program linear_statistics(const LinearStatistics& statistics, const ProductTile&
                      fmt::format("static constexpr int tile_columns = {}, stages = {}, cluster = {}",
                                  tile.columns, tile.stages, tile.cluster),
                      // Classes are told at run time, as of shards; nothing else is read or written.
-                     "static constexpr bool sharded = true, merges = false, single_class = false, "
-                     "gradient = false",
-                     "static constexpr int columns = 0, inputs = 1",
+                     "static constexpr bool sharded = true, merges = false, single_class = false",
+                     "static constexpr bool gradient = false", "static constexpr int columns = 0, inputs = 1",
                      "static constexpr bool batched = false, strided = false"},
        .threads = ProductTile::threads,
        .shared_bytes = static_cast<std::uint32_t>(tile.shared_bytes()),
