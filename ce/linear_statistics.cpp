@@ -204,14 +204,13 @@ std::vector<LinearWay> LinearForward::ways(const runtime::Device& device, std::i
     const std::int64_t row_tiles = ceil_div(tokens, std::int64_t{tile.cluster} * ProductTile::rows),
                        column_tiles = ceil_div(classes, std::int64_t{tile.columns});
     const int clusters = std::max(1, device.model().multiprocessors / tile.cluster);
+    const auto of_tile = static_cast<std::ptrdiff_t>(all.size());
     for (const int wanted : groups) {
       const auto group = static_cast<int>(std::min<std::int64_t>({wanted, row_tiles, clusters}));
       const auto splits = static_cast<int>(std::min<std::int64_t>(clusters / group, column_tiles));
       const LinearWay way{tile, wanted, group, splits};
-      const auto is_alike = [&](const LinearWay& known) {
-        return generator::to_text(known.tile) == generator::to_text(tile) && known.group == group;
-      };
-      if (std::none_of(all.begin(), all.end(), is_alike)) all.push_back(way);
+      const auto is_alike = [&](const LinearWay& known) { return known.group == group; };
+      if (std::none_of(all.begin() + of_tile, all.end(), is_alike)) all.push_back(way);
     }
   }
   return all;

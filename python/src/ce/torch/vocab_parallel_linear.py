@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ce.torch import _autograd, _linear, functional, linear
-from ce.torch.vocab_parallel import VocabParallelOutput, vocab_parallel_cross_entropy
+from ce.torch.vocab_parallel import VocabParallelOutput, _has_group, vocab_parallel_cross_entropy
 
 __all__ = ["vocab_parallel_linear_cross_entropy"]
 
@@ -111,12 +111,11 @@ def vocab_parallel_linear_cross_entropy(
     for name, number in (("memory_budget", memory_budget), ("chunk_tokens", chunk_tokens)):
         if number is not None and number < 1:
             raise ValueError(f"ce.torch.{_NAME}: {name} is {number}; expected 1 or more")
-    has_group = group is not None or (dist.is_available() and dist.is_initialized())
     for name, given in (("weight", weight), ("row_weight", row_weight)):
         if given is not None and given.requires_grad and torch.is_grad_enabled():
             raise RuntimeError(f"ce.torch.{_NAME}: the derivative for '{name}' is not implemented")
     functional.refuse_functorch(_NAME, "linear")
-    ranks, rank = (dist.get_world_size(group), dist.get_rank(group)) if has_group else (1, 0)
+    ranks, rank = (dist.get_world_size(group), dist.get_rank(group)) if _has_group(group) else (1, 0)
     columns, rows = linear_weight.shape[0], input.shape[:-1]
     if row_weight is not None and row_weight.shape != rows:
         raise ValueError(
@@ -157,15 +156,13 @@ def vocab_parallel_linear_cross_entropy(
     of_rank = -(-classes // ranks)  # of ranks whose shards differ, the same on all
     chunk = chunk_tokens or _chunk(flat_target.numel(), of_rank * dtype.itemsize, memory_budget or _BUDGET)
     call = _Call(group, chunk, sum_input_grad and ranks > 1, options, dtype)
-    if result := loss_dtype:
-        if result not in (dtype, torch.float32):
-            raise ValueError(f"ce.torch.{_NAME}: loss_dtype is {loss_dtype}; expected torch.float32 or {dtype}")
-    else:
-        result = torch.float32 if torch.is_autocast_enabled(input.device.type) else dtype
+    result = loss_dtype or (torch.float32 if torch.is_autocast_enabled(input.device.type) else dtype)
+    if result not in (dtype, torch.float32):
+        raise ValueError(f"ce.torch.{_NAME}: loss_dtype is {loss_dtype}; expected torch.float32 or {dtype}")
     needs = _linear.needs_of(input, linear_weight, linear_bias)
     if ranks > 1:
-        sums = call.sums_input_grad and needs[0] and torch.is_grad_enabled()
-        _agree(group, rank, (flat_target.numel(), input.shape[-1], chunk, float(any(needs)), float(sums)))
+        sums = call.sums_input_grad and needs[0]
+        _agree(group, (flat_target.numel(), input.shape[-1], chunk, float(any(needs)), float(sums)))
     valid = max(0, min(columns, classes - first_class))
     loss, *others = _VocabParallelLinear.apply(
         input.reshape(-1, input.shape[-1]),
@@ -188,7 +185,7 @@ def vocab_parallel_linear_cross_entropy(
 _agreed: set[tuple[Any, ...]] = set()
 
 
-def _agree(group: Any, rank: int, own: tuple[float, ...]) -> None:
+def _agree(group: Any, own: tuple[float, ...]) -> None:
     """Once for each kind of call, before the ranks wait for each other's chunks: whether theirs are the same."""
     key = (group or dist.group.WORLD, own)
     if key in _agreed:
