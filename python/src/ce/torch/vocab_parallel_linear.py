@@ -79,7 +79,9 @@ def vocab_parallel_linear_cross_entropy(
         plan: which way the ranks go in each chunk: see :func:`ce.torch.vocab_parallel_cross_entropy`.
         sum_input_grad: sums the input's gradient over the ranks. False: it is this rank's part, for a caller who sums
             it, such as by a reduce-scatter of sequence parallelism.
-        memory_budget: bytes for the logits of a chunk, the same on every rank; None: 512 MiB.
+        memory_budget: bytes for the logits of a chunk, the same on every rank; None: 512 MiB. More chunks than one sum
+            the weight's gradient in float32: where the logits of all tokens need no more memory than those of a chunk
+            and such sums, there is one chunk.
         chunk_tokens: tokens of a chunk, the same on every rank; None: as many as the budget holds.
         group, first_class, classes, ignore_index, reduction, label_smoothing, z_loss, softcap, logit_scale,
             token_scaling, row_weight, divisor, loss_dtype, return_lse, return_argmax, return_hit, return_logprob,
@@ -153,16 +155,21 @@ def vocab_parallel_linear_cross_entropy(
         "return_logprob": return_logprob,
         "return_entropy": return_entropy,
     }
-    of_rank = -(-classes // ranks)  # of ranks whose shards differ, the same on all
-    chunk = chunk_tokens or _chunk(flat_target.numel(), of_rank * dtype.itemsize, memory_budget or _BUDGET)
+    needs = _linear.needs_of(input, linear_weight, linear_bias)
+    row_bytes = -(-classes // ranks) * dtype.itemsize  # of ranks whose shards differ, the same on all
+    chunk = chunk_tokens or _chunk(flat_target.numel(), row_bytes, memory_budget or _BUDGET)
+    if chunk_tokens is None and needs[1] and linear_weight.dtype is not torch.float32:
+        in_f32 = 4 * input.shape[-1] // dtype.itemsize  # tokens whose logits are as many bytes as the sums of chunks
+        if flat_target.numel() <= chunk + in_f32:
+            chunk = max(flat_target.numel(), 1)
     call = _Call(group, chunk, sum_input_grad and ranks > 1, options, dtype)
     result = loss_dtype or (torch.float32 if torch.is_autocast_enabled(input.device.type) else dtype)
     if result not in (dtype, torch.float32):
         raise ValueError(f"ce.torch.{_NAME}: loss_dtype is {loss_dtype}; expected torch.float32 or {dtype}")
-    needs = _linear.needs_of(input, linear_weight, linear_bias)
     if ranks > 1:
         sums = call.sums_input_grad and needs[0]
-        _agree(group, (flat_target.numel(), input.shape[-1], chunk, float(any(needs)), float(sums)))
+        of_call = (flat_target.numel(), input.shape[-1], any(needs), needs[1], chunk, sums)
+        _agree(group, tuple(float(one) for one in of_call))
     valid = max(0, min(columns, classes - first_class))
     loss, *others = _VocabParallelLinear.apply(
         input.reshape(-1, input.shape[-1]),
@@ -192,7 +199,14 @@ def _agree(group: Any, own: tuple[float, ...]) -> None:
         return
     calls: list[Any] = [None] * dist.get_world_size(group)
     dist.all_gather_object(calls, own, group=group)
-    names = ("tokens", "hidden", "chunk_tokens", "gradients", "sum_input_grad with a gradient of input")
+    names = (
+        "tokens",
+        "hidden",
+        "gradients",
+        "gradient of linear_weight",
+        "chunk_tokens",
+        "sum_input_grad with a gradient of input",
+    )
     for other, of_rank in enumerate(calls):
         for name, value, first in zip(names, of_rank, calls[0]):
             if value != first:
@@ -254,12 +268,14 @@ class _Gradients:
         self.all_of_weight = self.all_of_bias = None
         if needs[1]:
             sums = torch.float32 if self.in_f32 else weight.dtype
-            self.all_of_weight = weight.new_zeros((columns, weight.shape[1]), dtype=sums)
+            self.all_of_weight = weight.new_empty((columns, weight.shape[1]), dtype=sums)
+            self.all_of_weight[valid:] = 0
         if needs[2]:
             self.all_of_bias = weight.new_zeros(columns, dtype=torch.float32)
         self.weight = None if self.all_of_weight is None else self.all_of_weight[:valid]
         self.bias = None if self.all_of_bias is None else self.all_of_bias[:valid]
         self.pending: list[Any] = []
+        self.is_begun = False
 
     def add(self, rows: slice, of_logits: Tensor) -> None:
         hidden, weight, _ = self.layer
@@ -269,12 +285,15 @@ class _Gradients:
             if self.call.sums_input_grad:
                 self.pending.append(dist.all_reduce(own, group=self.call.group, async_op=True))
         if self.weight is not None:
+            beta = float(self.is_begun)
             if not self.in_f32:
                 torch.mm(of_logits.t(), hidden[rows], out=self.weight)
             elif hidden.is_cuda and hidden.dtype is not torch.float32:
-                self.weight += torch.mm(of_logits.t(), hidden[rows], out_dtype=torch.float32)
+                sums, operands = self.weight, (of_logits.t(), hidden[rows])
+                torch.addmm(sums, *operands, out_dtype=torch.float32, beta=beta, out=sums)
             else:
-                self.weight.addmm_(of_logits.t().float(), hidden[rows].float())
+                self.weight.addmm_(of_logits.t().float(), hidden[rows].float(), beta=beta)
+        self.is_begun = True
         if self.bias is not None:
             self.bias += of_logits.sum(0, dtype=torch.float32)
 
