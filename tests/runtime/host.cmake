@@ -3,7 +3,7 @@ ce_test(half_test LABEL unit SOURCES half_test.cpp)
 ce_test(model_key_test LABEL unit SOURCES model_key_test.cpp LINK ce_room_runtime ce_room_base)
 ce_test(matmul_test LABEL unit SOURCES matmul_test.cpp LINK ce_room_runtime ce_room_base)
 ce_test(source_folder_test LABEL unit SOURCES source_folder_test.cpp LINK ce_room_runtime ce_room_base)
-ce_test(host_device_test LABEL unit host
+ce_test(host_device_test LABEL host
         SOURCES host_bulk_load_test.cpp host_cluster_send_test.cpp host_cluster_test.cpp host_compile_test.cpp
                 host_device_test.cpp
                 host_fixture.cpp host_scheduler_test.cpp
