@@ -162,7 +162,7 @@ def in_turns(
 
 def make_data(rows: int, columns: int, classes: int, device: torch.device, copies: bool) -> Data:
     """Logits of this rank's own; the same target on every rank."""
-    torch.manual_seed(dist.get_rank())
+    torch.manual_seed(2 + dist.get_rank())
     logits = (2 * torch.randn(rows, columns, device=device)).bfloat16()
     same = torch.Generator(device).manual_seed(1)
     target = torch.randint(0, classes, (rows,), device=device, generator=same)

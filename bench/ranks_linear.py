@@ -73,7 +73,7 @@ def measure(tokens: int, width: int, classes: int, device: torch.device, turns: 
     same = torch.Generator(device).manual_seed(1)
     hidden = torch.randn(tokens, width, device=device, generator=same).bfloat16().requires_grad_()
     target = torch.randint(0, columns * dist.get_world_size(), (tokens,), device=device, generator=same)
-    torch.manual_seed(dist.get_rank())
+    torch.manual_seed(2 + dist.get_rank())  # not the numbers of hidden
     weight = (torch.randn(columns, width, device=device) * width**-0.5).bfloat16().requires_grad_()
     ways = steps(hidden, weight, target)
     of_gradients = 2 * (hidden.numel() + weight.numel())
