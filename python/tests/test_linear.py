@@ -343,3 +343,82 @@ def test_it_is_captured_into_a_graph(seed):
         assert torch.equal(loss, eager)
         for ours, expected in zip(captured, grads):
             assert torch.equal(ours, expected)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("spare", [0, 4])
+def test_tokens_that_are_left_out_are_in_no_product(reduction, spare, device, seed):
+    head = Head(device, sizes=(3, 7))
+    head.target[1, 2:] = -100
+    count = int((head.target != -100).sum())
+    row_weight = torch.rand(3, 7, device=device) + 0.5
+    options = {"reduction": reduction, "label_smoothing": 0.1, "z_loss": 0.01, "row_weight": row_weight}
+    loss = ct.linear_cross_entropy(head.input, head.weight, head.target, valid_tokens=count + spare, **options)
+    expected = ct.cross_entropy(
+        head.logits(), head.target.reshape(-1), **{**options, "row_weight": row_weight.view(-1)}
+    )
+    assert_close(loss.reshape(expected.shape), expected, torch.float32)
+    assert_gradients(loss.reshape(expected.shape), expected, head, torch.float32)
+
+
+def test_outputs_of_tokens_that_are_left_out(device, seed):
+    head = Head(device, sizes=(3, 7))
+    head.target[0] = -100
+    left_out = head.target == -100
+    flags = {f"return_{name}": True for name in ("z_loss", "lse", "argmax", "hit")}
+    call = (head.input, head.weight, head.target)
+    scale = torch.rand(3, 7, device=device) + 0.5
+    options = {"reduction": "none", "z_loss": 0.1, "logit_scale": scale, **flags}
+    made = ct.linear_cross_entropy(*call, valid_tokens=int((~left_out).sum()), **options)
+    want = ct.linear_cross_entropy(*call, **options)
+    for name, fill in (("loss", 0.0), ("z_loss", 0.0), ("lse", torch.nan), ("argmax", -1), ("hit", False)):
+        of_valid, of_all = getattr(made, name), getattr(want, name)
+        torch.testing.assert_close(of_valid[~left_out], of_all[~left_out], msg=name)
+        torch.testing.assert_close(of_valid[left_out], torch.full_like(of_valid[left_out], fill), equal_nan=True)
+
+
+def test_fewer_valid_tokens_than_there_are(device):
+    head = Head(device, ignored=False)
+    loss = ct.linear_cross_entropy(head.input, head.weight, head.target, valid_tokens=TOKENS - 1)
+    assert loss.isnan()
+    logprob, entropy = ct.linear_logprobs_and_entropy(head.input, head.weight, head.target, valid_tokens=TOKENS - 1)
+    assert logprob.isnan().all() and entropy.isnan().all()
+
+
+@pytest.mark.parametrize("valid_tokens", [-1, TOKENS + 1])
+def test_valid_tokens_that_cannot_be(valid_tokens, device):
+    head = Head(device)
+    with pytest.raises(ValueError, match=f"valid_tokens is {valid_tokens}; expected 0 to {TOKENS}, all tokens"):
+        ct.linear_cross_entropy(head.input, head.weight, head.target, valid_tokens=valid_tokens)
+    probabilities = torch.rand(TOKENS, CLASSES, device=device)
+    with pytest.raises(ValueError, match="expected class indices beside valid_tokens"):
+        ct.linear_cross_entropy(head.input, head.weight, probabilities, valid_tokens=TOKENS)
+
+
+def test_log_probabilities_of_valid_tokens(device, seed):
+    head = Head(device, sizes=(3, 7), ignored=False)
+    mask = torch.rand(3, 7, device=device) < 0.6
+    temperature = torch.rand(3, 7, device=device) + 0.5
+    call = (head.input, head.weight, head.target)
+    options = {"mask": mask, "temperature": temperature}
+    made = ct.linear_logprobs_and_entropy(*call, valid_tokens=int(mask.sum()), **options)
+    want = ct.linear_logprobs_and_entropy(*call, **options)
+    for ours, expected in zip(made, want):
+        torch.testing.assert_close(ours, expected.masked_fill(~mask, 0.0))
+    factor = torch.rand(2, 3, 7, device=device) * mask
+    ours = torch.autograd.grad((torch.stack(made) * factor).sum(), head.leaves)
+    expected = torch.autograd.grad((torch.stack(want) * factor).sum(), head.leaves)
+    for one, other in zip(ours, expected):
+        torch.testing.assert_close(one, other)
+
+
+def test_compiled_with_valid_tokens(device, seed):
+    head = Head(device)
+
+    def step(input, weight, target):
+        return ct.linear_cross_entropy(input, weight, target, valid_tokens=TOKENS - 1)
+
+    torch.testing.assert_close(
+        torch.compile(step, fullgraph=True)(head.input, head.weight, head.target),
+        step(head.input, head.weight, head.target),
+    )

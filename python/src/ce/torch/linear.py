@@ -11,6 +11,7 @@ from torch.overrides import handle_torch_function, has_torch_function_variadic
 
 from ce import _c
 from ce.torch import _linear, _native, functional
+from ce.torch._valid_tokens import ValidTokens
 
 __all__ = ["LinearCrossEntropy", "linear_cross_entropy", "linear_logprobs_and_entropy"]
 
@@ -35,6 +36,7 @@ def linear_cross_entropy(
     row_weight: Tensor | None = None,
     divisor: Tensor | float | None = None,
     upstream: Tensor | None = None,
+    valid_tokens: int | None = None,
     loss_dtype: torch.dtype | None = None,
     check: bool = False,
     return_z_loss: bool = False,
@@ -66,6 +68,11 @@ def linear_cross_entropy(
         weight: [classes], a weight for each class.
         ignore_index: a target whose tokens are left out; None: -100.
         options: torch's ``LinearCrossEntropyOptions``, of which ``batch_chunk_size`` and ``acc_dtype`` count.
+        valid_tokens: how many tokens have another target than ignore_index, such as ``int((labels != -100).sum())`` of
+            labels that are still on the CPU: then the others are in no product, and prompts that are masked cost next
+            to nothing. A larger number is right, too. The loss is NaN where more tokens count. Of a token that is left
+            out the losses and z-losses are 0, the logsumexp is NaN, the argmax -1, and there is no hit; :func:`check`
+            names rows among those that count.
         memory_budget: bytes that a call may take beyond its results. None: a tenth of what is free when a call of such
             sizes is first met.
         chunk_tokens: tokens of a chunk; None: as many as the budget holds.
@@ -96,11 +103,20 @@ def linear_cross_entropy(
         raise ValueError(f"ce.torch.{name}: reduction is {reduction!r}; expected 'none', 'mean' or 'sum'")
     _check_layer(name, input, linear_weight, linear_bias)
     dtype = _dtype_of(input, linear_weight)
-    rows = input.shape[:-1]
+    rows = all_rows = input.shape[:-1]
     has_classes = not target.is_floating_point()
     expected = rows if has_classes else (*rows, linear_weight.shape[0])
     if target.shape != expected:
         raise ValueError(f"ce.torch.{name}: target has sizes {list(target.shape)}; expected {list(expected)}")
+    valid = None
+    if valid_tokens is not None:
+        if not has_classes:
+            raise ValueError(f"ce.torch.{name}: target is {target.dtype}; expected class indices beside valid_tokens")
+        valid = ValidTokens.of(name, target.reshape(-1) != ignore, valid_tokens)
+        input, target = valid.take(input.reshape(-1, input.shape[-1])), valid.take(target.reshape(-1), ignore)
+        row_weight, upstream = valid.take_rows(row_weight, rows), valid.take_rows(upstream, rows)
+        logit_scale = valid.take_rows(logit_scale, rows)
+        rows = target.shape
     shared: dict[str, Any] = {
         "ignore_index": ignore,
         "reduction": reduction,
@@ -178,17 +194,23 @@ def linear_cross_entropy(
     loss, of_z_loss, lse, argmax, hit = made[:5]
     if code != 0 and not return_lse:
         of_z_loss = of_z_loss.detach()
-    loss = _unflat(loss, rows, reduction).to(result)
+    if valid is not None:
+        loss = (valid.put(loss, 0.0) if code == 0 else loss) + valid.excess
+        of_z_loss = valid.put(of_z_loss, 0.0) if code == 0 and return_z_loss and z_loss != 0.0 else of_z_loss
+        lse = valid.put(lse, torch.nan) if return_lse else lse
+        argmax = valid.put(argmax, -1) if return_argmax else argmax
+        hit = valid.put(hit, False) if return_hit else hit
+    loss = _unflat(loss, all_rows, reduction).to(result)
     if not asked:
         return loss
     if z_loss == 0.0:
         of_z_loss = torch.zeros_like(loss)
     return functional.CrossEntropyOutput(
         loss,
-        _unflat(of_z_loss, rows, reduction).to(result) if return_z_loss else None,
-        lse.reshape(rows) if return_lse else None,
-        argmax.reshape(rows) if return_argmax else None,
-        hit.reshape(rows) if return_hit else None,
+        _unflat(of_z_loss, all_rows, reduction).to(result) if return_z_loss else None,
+        lse.reshape(all_rows) if return_lse else None,
+        argmax.reshape(all_rows) if return_argmax else None,
+        hit.reshape(all_rows) if return_hit else None,
     )
 
 
@@ -200,6 +222,7 @@ def linear_logprobs_and_entropy(
     linear_bias: Tensor | None = None,
     temperature: float | Tensor = 1.0,
     mask: Tensor | None = None,
+    valid_tokens: int | None = None,
     memory_budget: int | None = None,
     chunk_tokens: int | None = None,
     logits_dtype: torch.dtype | None = None,
@@ -209,10 +232,12 @@ def linear_logprobs_and_entropy(
     chunk of tokens at a time in memory.
 
     Where a gradient is required the layer is kept, and the backward makes the logits anew: one product more. Arguments
-    are those of :func:`linear_cross_entropy` and :func:`ce.torch.logprobs_and_entropy`.
+    are those of :func:`linear_cross_entropy` and :func:`ce.torch.logprobs_and_entropy`; valid_tokens is the number of
+    those whose index is not -100, and whose mask is true.
 
     Returns:
-        Log-probabilities and entropies in nats, of the sizes of the index, in float32.
+        Log-probabilities and entropies in nats, of the sizes of the index, in float32. Those of tokens that are left
+        out by valid_tokens are 0, as those that are masked. NaN where more tokens count than valid_tokens says.
     """
     name = "linear_logprobs_and_entropy"
     _check_layer(name, input, linear_weight, linear_bias)
@@ -223,6 +248,24 @@ def linear_logprobs_and_entropy(
         raise ValueError(f"ce.torch.{name}: index has sizes {list(index.shape)}; expected {list(input.shape[:-1])}")
     if mask is not None:
         index = index.masked_fill(~mask, _LEFT_OUT)
+    if valid_tokens is not None:
+        flat = index.reshape(-1)
+        valid = ValidTokens.of(name, flat != _LEFT_OUT, valid_tokens)
+        if of_rows is not None:
+            temperature = valid.take(_rows_of(name, "temperature", of_rows, index.shape))
+        made = linear_logprobs_and_entropy(
+            valid.take(input.reshape(-1, input.shape[-1])),
+            linear_weight,
+            valid.take(flat, _LEFT_OUT),
+            linear_bias=linear_bias,
+            temperature=temperature,
+            memory_budget=memory_budget,
+            chunk_tokens=chunk_tokens,
+            logits_dtype=logits_dtype,
+            accumulate=accumulate,
+        )
+        logprob, entropy = (valid.put(one, 0.0).reshape(index.shape) + valid.excess for one in made)
+        return logprob, entropy
     dtype = _dtype_of(input, linear_weight)
     if not _has_kernels(input, linear_weight):
         with torch.autocast(input.device.type, enabled=False):
