@@ -406,6 +406,17 @@ const Choice& Context::run(const LinearCrossEntropy& operation, const LinearCros
   }
 }
 
+void Context::run(const LinearCrossEntropy& operation, const LinearCrossEntropy::Tensors& tensors,
+                  const Shard& shard, Stream stream) {
+  const DefaultFloatingEnvironment environment;
+  impl_->require_own_process();
+  try {
+    impl_->linear.run(*this, operation, tensors, shard, stream);
+  } catch (const InvalidArgument& error) {
+    throw error.in(LinearCrossEntropy::name);
+  }
+}
+
 LinearSchedule Context::schedule(const LinearCrossEntropy& operation,
                                  const LinearCrossEntropy::Tensors& tensors) {
   const DefaultFloatingEnvironment environment;
@@ -417,9 +428,25 @@ LinearSchedule Context::schedule(const LinearCrossEntropy& operation,
   }
 }
 
+LinearSchedule Context::schedule(const LinearCrossEntropy& operation,
+                                 const LinearCrossEntropy::Tensors& tensors, const Shard& shard) {
+  const DefaultFloatingEnvironment environment;
+  impl_->require_own_process();
+  try {
+    return impl_->linear.schedule(operation, tensors, shard);
+  } catch (const InvalidArgument& error) {
+    throw error.in(LinearCrossEntropy::name);
+  }
+}
+
 const Choice& run(const LinearCrossEntropy& operation, const LinearCrossEntropy::Tensors& tensors,
                   Stream stream) {
   return default_context().run(operation, tensors, stream);
+}
+
+void run(const LinearCrossEntropy& operation, const LinearCrossEntropy::Tensors& tensors, const Shard& shard,
+         Stream stream) {
+  default_context().run(operation, tensors, shard, stream);
 }
 
 PeerMemory Context::peer_memory(const PeerMemory::Options& options) {

@@ -3,10 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
+#include <cstring>
+#include <span>
+#include <string_view>
 #include <utility>
 
 #include "ce/error.hpp"
+#include "ce/rank_agreement.hpp"
+#include "ce/rank_exchange.hpp"
 #include "ce/workspaces.hpp"
 
 namespace ce {
@@ -43,11 +49,12 @@ std::int64_t stride_of(const ConstTensor& tensor) noexcept {
 
 // ---- Scratch memory ------------------------------------------------------------------------------------
 
-LinearWorkspaces::Lent LinearWorkspaces::get(Stream stream, std::int64_t bytes) {
+LinearWorkspaces::Lent LinearWorkspaces::get(Stream stream, std::int64_t bytes, const void* group) {
   Entry* entry = nullptr;
   {
     const std::lock_guard lock(mutex_);
-    std::unique_ptr<Entry>& known = entries_[{stream, is_stream_of_thread(stream) ? this_thread() : nullptr}];
+    std::unique_ptr<Entry>& known =
+        entries_[{stream, is_stream_of_thread(stream) ? this_thread() : nullptr, group}];
     if (known == nullptr) known = std::make_unique<Entry>();
     entry = known.get();
   }
@@ -82,20 +89,22 @@ class LinearCall {
  public:
   LinearCall(LinearLosses& losses, Context& context, const LinearCrossEntropy& operation,
              const LinearCrossEntropy::Tensors& tensors, const LinearShape& shape, const LinearPlan& plan,
-             std::byte* workspace, Stream stream)
+             const Shard* shard, std::byte* workspace, Stream stream)
       : losses_(losses),
         context_(context),
         operation_(operation),
         tensors_(tensors),
         shape_(shape),
         plan_(plan),
+        shard_(shard),
         workspace_(workspace),
         stream_(stream),
         sums_losses_(plan.schedule.chunks > 1 && shape.reduction != Reduction::none) {}
 
-  /// Null where it turns out that no kernel serves it without logits.
+  /// Null where it turns out that no kernel serves it without logits, and where ranks share the classes.
   const Choice* run() {
     if (shape_.statistics) return run_without_logits();
+    if (shape_.tokens == 0) return run_without_tokens();
     const Choice* choice = nullptr;
     prepare();
     tune();
@@ -103,11 +112,11 @@ class LinearCall {
       first_ = chunk * plan_.schedule.chunk_tokens;
       count_ = std::min(plan_.schedule.chunk_tokens, shape_.tokens - first_);
       make(logits_product());
-      choice = &make_losses(chunk);
+      choice = make_losses(chunk);
       make_gradients(chunk);
     }
     finish();
-    return choice != nullptr ? choice : &without_tokens();
+    return choice;
   }
 
  private:
@@ -166,9 +175,14 @@ class LinearCall {
         stream_);
   }
 
+  const Choice* run_cross_entropy(const CrossEntropy::Tensors& tensors) {
+    if (shard_ == nullptr) return &context_.run(operation_.cross_entropy, tensors, stream_);
+    context_.run(operation_.cross_entropy, tensors, *shard_, stream_);
+    return nullptr;
+  }
+
   /// What all chunks need.
   void prepare() {
-    if (shape_.tokens == 0) return;
     if (has(plan_.bias))
       kernels().convert(tensors_.bias.data, tensors_.bias.dtype, at(plan_.bias), shape_.logits,
                         shape_.classes, stream_);
@@ -180,7 +194,7 @@ class LinearCall {
                  weights = tensors_.class_weight.data != nullptr && !probabilities;
       const LinearArguments arguments{
           .rows = shape_.tokens,
-          .columns = shape_.classes,
+          .columns = shape_.all_classes,
           .target = probabilities ? nullptr : tensors_.target.data,
           .weight = weights ? tensors_.class_weight.data : nullptr,
           .scaled_weight = has(plan_.class_weight) ? static_cast<float*>(at(plan_.class_weight)) : nullptr,
@@ -262,7 +276,7 @@ class LinearCall {
   /// Lets the algorithms of products that were not met before race, on the memory of the first chunk: what they write the
   /// call writes anew. Everything that was enqueued has ended by then, and the races when this returns.
   void tune() {
-    if (!losses_.tunes_ || shape_.tokens == 0) return;
+    if (!losses_.tunes_) return;
     first_ = 0;
     count_ = std::min(plan_.schedule.chunk_tokens, shape_.tokens);
     std::vector<Product> all{logits_product()};
@@ -316,7 +330,7 @@ class LinearCall {
     return {at(plan_.divisor), DType::f32, 1};
   }
 
-  const Choice& make_losses(std::int64_t chunk) {
+  const Choice* make_losses(std::int64_t chunk) {
     const auto own = [&](const auto& tensor) { return elements_of(tensor, first_, count_); };
     const Tensor logits{at(plan_.logits), shape_.logits, count_, shape_.classes, shape_.logits_stride()};
     CrossEntropy::Tensors of_chunk{.logits = logits,
@@ -337,9 +351,9 @@ class LinearCall {
                                    .divisor = divisor_of(),
                                    .entropy_upstream = own(tensors_.entropy_upstream),
                                    .lse_upstream = own(tensors_.lse_upstream)};
-    if (has(plan_.class_weight)) of_chunk.weight = {at(plan_.class_weight), DType::f32, shape_.classes};
+    if (has(plan_.class_weight)) of_chunk.weight = {at(plan_.class_weight), DType::f32, shape_.all_classes};
     if (shape_.gradient()) of_chunk.grad = logits;
-    return context_.run(operation_.cross_entropy, of_chunk, stream_);
+    return run_cross_entropy(of_chunk);
   }
 
   void make_gradients(std::int64_t chunk) {
@@ -364,7 +378,6 @@ class LinearCall {
 
   /// What is left when all chunks are done.
   void finish() {
-    if (shape_.tokens == 0) return;
     if (sums_losses_ && (tensors_.loss.data != nullptr || tensors_.z_loss_out.data != nullptr)) {
       const auto* of_chunks = static_cast<const float*>(at(plan_.losses));
       const auto* z_of_chunks = static_cast<const float*>(at(plan_.z_losses));
@@ -386,7 +399,7 @@ class LinearCall {
   }
 
   /// The loss of nothing; gradients that sum over tokens are zero.
-  const Choice& without_tokens() {
+  const Choice* run_without_tokens() {
     for (const Tensor* grad : {&tensors_.weight_grad, &tensors_.bias_grad})
       if (grad->data != nullptr)
         losses_.device_.fill(grad->data, 0,
@@ -401,7 +414,7 @@ class LinearCall {
       nothing.loss = {at(plan_.losses), DType::f32, 1};
     else if (nothing.loss.data == nullptr)
       nothing.loss = {.dtype = DType::f32, .rows = 0};
-    return context_.run(operation_.cross_entropy, nothing, stream_);
+    return run_cross_entropy(nothing);
   }
 
   LinearLosses& losses_;
@@ -410,6 +423,7 @@ class LinearCall {
   const LinearCrossEntropy::Tensors& tensors_;
   const LinearShape& shape_;
   const LinearPlan& plan_;
+  const Shard* const shard_;  ///< where ranks share the classes
   std::byte* const workspace_;
   const Stream stream_;
   const bool sums_losses_;              ///< each chunk leaves a part of the loss
@@ -433,6 +447,11 @@ LinearSchedule LinearLosses::schedule(const LinearCrossEntropy& operation,
   return plan(shape(operation, tensors)).schedule;
 }
 
+LinearSchedule LinearLosses::schedule(const LinearCrossEntropy& operation,
+                                      const LinearCrossEntropy::Tensors& tensors, const Shard& shard) {
+  return plan(shape_of(operation, tensors, device_, &shard)).schedule;
+}
+
 LinearShape LinearLosses::shape(const LinearCrossEntropy& operation,
                                 const LinearCrossEntropy::Tensors& tensors) {
   LinearShape shape = shape_of(operation, tensors, device_);
@@ -444,29 +463,60 @@ const Choice& LinearLosses::run(Context& context, const LinearCrossEntropy& oper
                                 const LinearCrossEntropy::Tensors& tensors, Stream stream) {
   const runtime::Session session(device_);
   LinearShape shape = this->shape(operation, tensors);
-  if (const Choice* choice = run(context, operation, tensors, shape, stream)) return *choice;
+  if (const Choice* choice = run(context, operation, tensors, shape, nullptr, stream)) return *choice;
   // The caller's workspace may be one for statistics.
   shape.statistics.reset();
   LinearCrossEntropy::Tensors without_workspace = tensors;
   without_workspace.workspace = {};
-  return *run(context, operation, without_workspace, shape, stream);
+  return *run(context, operation, without_workspace, shape, nullptr, stream);
+}
+
+void LinearLosses::run(Context& context, const LinearCrossEntropy& operation,
+                       const LinearCrossEntropy::Tensors& tensors, const Shard& shard, Stream stream) {
+  const runtime::Session session(device_);
+  const LinearShape shape = shape_of(operation, tensors, device_, &shard);
+  require_same_chunks(shard.communicator, shape, stream);
+  run(context, operation, tensors, shape, &shard, stream);
+}
+
+void LinearLosses::require_same_chunks(const Communicator& communicator, const LinearShape& shape,
+                                       Stream stream) {
+  if (stream != nullptr && device_.capturing(stream)) return;
+  const std::tuple key(static_cast<const void*>(communicator.state), communicator.rank, communicator.size,
+                       shape);
+  {
+    const std::lock_guard lock(mutex_);
+    if (of_ranks_.contains(key)) return;
+  }
+  constexpr auto names =
+      std::to_array<std::string_view>({"hidden.rows", "hidden.columns", "gradients", "chunk_tokens"});
+  const std::array own{shape.tokens, shape.hidden, std::int64_t{shape.gradient() ? 1 : 0},
+                       shape.chunk_tokens};
+  const std::vector<std::byte> bytes =
+      gather_from_ranks(device_, communicator, std::as_bytes(std::span(own)), stream);
+  std::vector<std::int64_t> told(bytes.size() / sizeof(std::int64_t));
+  std::memcpy(told.data(), bytes.data(), bytes.size());
+  require_the_same(names, told);
+  const std::lock_guard lock(mutex_);
+  of_ranks_.insert(key);
 }
 
 const Choice* LinearLosses::run(Context& context, const LinearCrossEntropy& operation,
                                 const LinearCrossEntropy::Tensors& tensors, const LinearShape& shape,
-                                Stream stream) {
+                                const Shard* shard, Stream stream) {
   const LinearPlan plan = this->plan(shape);
   const std::int64_t bytes = plan.schedule.workspace_bytes;
   if (const Tensor& own = tensors.workspace; own.data != nullptr) {
     if (own.rows * own.columns < bytes)
       throw InvalidArgument("workspace", text_of_count(own.rows * own.columns),
                             fmt::format("{} or more: LinearSchedule::workspace_bytes", text_of_count(bytes)));
-    return LinearCall(*this, context, operation, tensors, shape, plan, static_cast<std::byte*>(own.data),
-                      stream)
+    return LinearCall(*this, context, operation, tensors, shape, plan, shard,
+                      static_cast<std::byte*>(own.data), stream)
         .run();
   }
-  const LinearWorkspaces::Lent lent = workspaces_.get(stream, bytes);
-  return LinearCall(*this, context, operation, tensors, shape, plan, lent.data(), stream).run();
+  const LinearWorkspaces::Lent lent =
+      workspaces_.get(stream, bytes, shard != nullptr ? shard->communicator.state : nullptr);
+  return LinearCall(*this, context, operation, tensors, shape, plan, shard, lent.data(), stream).run();
 }
 
 }  // namespace ce

@@ -7,6 +7,8 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
+#include <tuple>
 #include <vector>
 
 #include "cache/cache.hpp"
@@ -34,13 +36,15 @@ class LinearWorkspaces {
     std::unique_lock<std::mutex> lock_;
     std::byte* data_ = nullptr;
   };
+  /// \param group  a rank's communicator: ranks that are threads wait for each other while they hold their memory
   /// \throws OutOfMemory, Unsupported where the stream is captured and has no such memory yet
-  [[nodiscard]] Lent get(Stream stream, std::int64_t bytes);
+  [[nodiscard]] Lent get(Stream stream, std::int64_t bytes, const void* group = nullptr);
 
  private:
   struct Key {
     Stream stream;
     const void* thread;  ///< of a stream that each thread has its own of
+    const void* group;
     friend auto operator<=>(const Key&, const Key&) = default;
   };
   struct Entry {
@@ -70,9 +74,14 @@ class LinearLosses {
 
   [[nodiscard]] LinearSchedule schedule(const LinearCrossEntropy& operation,
                                         const LinearCrossEntropy::Tensors& tensors);
+  [[nodiscard]] LinearSchedule schedule(const LinearCrossEntropy& operation,
+                                        const LinearCrossEntropy::Tensors& tensors, const Shard& shard);
   /// \param context  whose device this is; runs the kernels of cross entropy
   const Choice& run(Context& context, const LinearCrossEntropy& operation,
                     const LinearCrossEntropy::Tensors& tensors, Stream stream);
+  /// Where ranks share the classes.
+  void run(Context& context, const LinearCrossEntropy& operation, const LinearCrossEntropy::Tensors& tensors,
+           const Shard& shard, Stream stream);
   /// Compiler runs.
   [[nodiscard]] int compiled() const noexcept { return kernels_.compiled(); }
 
@@ -80,9 +89,12 @@ class LinearLosses {
   friend class LinearCall;
   [[nodiscard]] LinearShape shape(const LinearCrossEntropy& operation,
                                   const LinearCrossEntropy::Tensors& tensors);
-  /// Null where it turns out that no kernel serves it without logits.
+  /// Null where it turns out that no kernel serves it without logits, and where ranks share the classes.
   const Choice* run(Context& context, const LinearCrossEntropy& operation,
-                    const LinearCrossEntropy::Tensors& tensors, const LinearShape& shape, Stream stream);
+                    const LinearCrossEntropy::Tensors& tensors, const LinearShape& shape, const Shard* shard,
+                    Stream stream);
+  /// Else some would wait for chunks that others do not have. Looked at once for each such call of a group.
+  void require_same_chunks(const Communicator& communicator, const LinearShape& shape, Stream stream);
   /// Of a shape: found once, so that all calls of it are alike whatever memory is free meanwhile.
   [[nodiscard]] LinearPlan plan(const LinearShape& shape);
 
@@ -95,6 +107,8 @@ class LinearLosses {
   tuner::MatmulChooser products_;
   std::mutex mutex_;  ///< guards what follows
   std::map<LinearShape, LinearPlan> plans_;
+  /// Calls that the ranks of a communicator agree on.
+  std::set<std::tuple<const void*, int, int, LinearShape>> of_ranks_;
 };
 
 }  // namespace ce

@@ -7,6 +7,7 @@
 
 #include "ce/error.hpp"
 #include "ce/linear_statistics.hpp"
+#include "ce/rank_agreement.hpp"
 #include "generator/ceil_div.hpp"
 
 namespace ce {
@@ -92,8 +93,15 @@ std::int64_t LinearShape::logits_stride() const noexcept {
   return rounded_up(classes, line_bytes / std::min(size_of(dtype), size_of(logits)));
 }
 
+namespace {
+
+std::int64_t chunk_of_ranks(const LinearShape& shape, int ranks);
+
+}  // namespace
+
 LinearShape shape_of(const LinearCrossEntropy& operation, const LinearCrossEntropy::Tensors& tensors,
-                     const runtime::Device& device) {
+                     const runtime::Device& device, const Shard* shard) {
+  if (shard != nullptr) require_communicator(shard->communicator);
   const ConstTensor &hidden = tensors.hidden, &weight = tensors.weight, &target = tensors.target;
   require("hidden", hidden);
   require("weight", weight);
@@ -109,6 +117,7 @@ LinearShape shape_of(const LinearCrossEntropy& operation, const LinearCrossEntro
   LinearShape shape{.tokens = hidden.rows,
                     .hidden = hidden.columns,
                     .classes = weight.rows,
+                    .all_classes = shard != nullptr ? shard->classes : weight.rows,
                     .dtype = hidden.dtype,
                     .logits = operation.logits_dtype.value_or(hidden.dtype),
                     .reduction = operation.cross_entropy.reduction,
@@ -194,7 +203,7 @@ LinearShape shape_of(const LinearCrossEntropy& operation, const LinearCrossEntro
                          tensors.divisor.data == nullptr;
   if (is_given("class_weight", tensors.class_weight)) {
     check_tensor("class_weight", tensors.class_weight, device);
-    check_vector("class_weight", tensors.class_weight, shape.classes);
+    check_vector("class_weight", tensors.class_weight, shape.all_classes);
     check_f32_or("class_weight", tensors.class_weight, shape.logits);
   }
   if (const ConstTensor& workspace = *view_of(tensors.workspace); is_given("workspace", workspace)) {
@@ -206,6 +215,14 @@ LinearShape shape_of(const LinearCrossEntropy& operation, const LinearCrossEntro
                             fmt::format("an address aligned to {} bytes", piece_bytes));
   }
   check_memory(tensors);
+  if (shard != nullptr) {
+    if (shape.all_classes < shape.classes)
+      throw InvalidArgument("classes", fmt::to_string(shape.all_classes),
+                            fmt::format("{} or more, the rows of weight", shape.classes));
+    shape.f32_accumulation = !shape.own_accumulation;
+    if (shape.chunk_tokens == 0) shape.chunk_tokens = chunk_of_ranks(shape, shard->communicator.size);
+    return shape;
+  }
   shape.statistics = statistics_of(operation, tensors, shape, device);
   if (shape.statistics)
     shape.statistics_splits = LinearForward::most_splits(device, shape.tokens, shape.classes);
@@ -232,6 +249,22 @@ std::int64_t even_chunk(std::int64_t tokens, std::int64_t most) {
   const std::int64_t even = rounded_up(ceil_div(tokens, ceil_div(tokens, most)), tile_tokens);
   if (even <= most) return even;
   return most >= tile_tokens ? most / tile_tokens * tile_tokens : most;
+}
+
+/// The same on every rank, however many classes are its own.
+std::int64_t chunk_of_ranks(const LinearShape& shape, int ranks) {
+  constexpr std::int64_t default_budget = std::int64_t{512} << 20;
+  if (shape.tokens == 0) return 0;
+  LinearShape mean = shape;
+  mean.classes = ceil_div(shape.all_classes, ranks);
+  std::int64_t of_token = mean.logits_stride() * size_of(shape.logits);
+  if (shape.logits != shape.dtype) of_token += mean.logits_stride() * size_of(shape.dtype);
+  const std::int64_t budget = shape.budget > 0 ? shape.budget : default_budget;
+  const std::int64_t most = std::clamp(budget / of_token, std::min(least_chunk, shape.tokens), shape.tokens);
+  const std::int64_t chunk = most == shape.tokens ? most : even_chunk(shape.tokens, most);
+  const bool sums = sums_apart(shape) && !shape.own_accumulation;
+  // More chunks need the sums, too.
+  return sums && shape.tokens <= chunk + bytes_of_weight_sum(mean) / of_token ? shape.tokens : chunk;
 }
 
 class Pieces {
@@ -261,7 +294,7 @@ LinearPlan planned(const LinearShape& shape, std::int64_t chunk, bool f32_sum, s
   if (sums) plan.weight_sum = pieces.take(bytes_of_weight_sum(shape));
   if (shape.bias_grad && shape.bias_grad_dtype != DType::f32) plan.bias_sum = pieces.take(shape.classes * 4);
   if (shape.converts_bias) plan.bias = pieces.take(shape.classes * size_of(shape.logits));
-  if (many && shape.scales_weights) plan.class_weight = pieces.take(shape.classes * 4);
+  if (many && shape.scales_weights) plan.class_weight = pieces.take(shape.all_classes * 4);
   if (many && shape.converts_upstream) plan.upstream = pieces.take(shape.upstreams * 4);
   if (many && shape.reduction == Reduction::mean) plan.divisor = pieces.take(4);
   if (many && shape.reduction != Reduction::none) {

@@ -8,6 +8,7 @@
 
 #include "ce/check_tensor.hpp"
 #include "ce/linear.hpp"
+#include "ce/ranks.hpp"
 #include "generator/linear.hpp"
 #include "runtime/device.hpp"
 
@@ -16,8 +17,9 @@ namespace ce {
 /// All of a call that its schedule depends on.
 struct LinearShape {
   std::int64_t tokens = 0, hidden = 0, classes = 0;
-  DType dtype = DType::f32;   ///< of hidden and weight
-  DType logits = DType::f32;  ///< of the logits and of their gradient
+  std::int64_t all_classes = 0;  ///< of all ranks that share them; else as classes
+  DType dtype = DType::f32;      ///< of hidden and weight
+  DType logits = DType::f32;     ///< of the logits and of their gradient
   Reduction reduction = Reduction::mean;
   bool hidden_grad = false, weight_grad = false, bias_grad = false;
   DType weight_grad_dtype = DType::f32, bias_grad_dtype = DType::f32;
@@ -45,9 +47,12 @@ struct LinearShape {
 };
 
 /// Checks what is the linear layer's of a call, and that each tensor of tokens has all of them; CrossEntropy checks the
-/// rest. \throws InvalidArgument
+/// rest.
+/// \param shard  where ranks share the classes: chunk_tokens is then set
+/// \throws InvalidArgument
 [[nodiscard]] LinearShape shape_of(const LinearCrossEntropy& operation,
-                                   const LinearCrossEntropy::Tensors& tensors, const runtime::Device& device);
+                                   const LinearCrossEntropy::Tensors& tensors, const runtime::Device& device,
+                                   const Shard* shard = nullptr);
 
 /// A piece of the workspace.
 struct LinearPiece {

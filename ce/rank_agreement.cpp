@@ -58,6 +58,24 @@ std::string_view name(RankPlan plan) noexcept {
   return "?";
 }
 
+void require_communicator(const Communicator& communicator) {
+  const auto& [rank, size, all_gather, state, failure, patience] = communicator;
+  if (all_gather == nullptr) throw InvalidArgument("communicator.all_gather", "null", "a function");
+  if (size < 1) throw InvalidArgument("communicator.size", fmt::to_string(size), "1 or more");
+  if (rank < 0 || rank >= size)
+    throw InvalidArgument("communicator.rank", fmt::to_string(rank), fmt::format("0 to {}", size - 1));
+  if (!(patience > 0)) throw InvalidArgument("communicator.patience", fmt::to_string(patience), "above 0");
+}
+
+void require_the_same(std::span<const std::string_view> names, std::span<const std::int64_t> told) {
+  for (std::size_t at = names.size(); at < told.size(); ++at) {
+    const std::size_t rank = at / names.size(), which = at % names.size();
+    if (told[at] != told[which])
+      throw InvalidArgument(names[which], fmt::format("{} on rank {}", told[at], rank),
+                            fmt::format("{}, as on rank 0", told[which]));
+  }
+}
+
 RankCall::RankCall(const CrossEntropy& operation, const CrossEntropy::Tensors& tensors, const Shard& shard,
                    std::int64_t words)
     : numbers_{tensors.logits.rows, tensors.logits.columns, shard.first_class, shard.classes,

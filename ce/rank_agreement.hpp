@@ -36,6 +36,14 @@ class RankCall {
   std::array<std::int64_t, numbers> numbers_;
 };
 
+/// \throws InvalidArgument where it is none
+void require_communicator(const Communicator& communicator);
+
+/// \param names  of what every rank tells the same of
+/// \param told   so many numbers of each rank, one rank after the other
+/// \throws InvalidArgument that names the first rank and what differs from rank 0
+void require_the_same(std::span<const std::string_view> names, std::span<const std::int64_t> told);
+
 /// \param calls  RankCall::all() of each rank, one after the other
 /// \throws InvalidArgument that names the rank and what differs, or the classes that no rank or two ranks have
 void require_agreement(std::span<const std::int64_t> calls);

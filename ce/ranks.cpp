@@ -16,6 +16,7 @@
 #include "base/floating_environment.hpp"
 #include "ce/context_impl.hpp"
 #include "ce/error.hpp"
+#include "ce/rank_agreement.hpp"
 #include "ce/rank_decision.hpp"
 #include "generator/variant.hpp"
 #include "runtime/cuda/nccl.hpp"
@@ -23,15 +24,6 @@
 
 namespace ce {
 namespace {
-
-void require_communicator(const Communicator& communicator) {
-  const auto& [rank, size, all_gather, state, failure, patience] = communicator;
-  if (all_gather == nullptr) throw InvalidArgument("communicator.all_gather", "null", "a function");
-  if (size < 1) throw InvalidArgument("communicator.size", fmt::to_string(size), "1 or more");
-  if (rank < 0 || rank >= size)
-    throw InvalidArgument("communicator.rank", fmt::to_string(rank), fmt::format("0 to {}", size - 1));
-  if (!(patience > 0)) throw InvalidArgument("communicator.patience", fmt::to_string(patience), "above 0");
-}
 
 std::size_t bytes_of(std::int64_t words) { return static_cast<std::size_t>(words) * 4; }
 

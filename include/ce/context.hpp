@@ -154,6 +154,8 @@ CE_API const Choice& run(const LinearCrossEntropy& operation, const LinearCrossE
 /// The same where ranks share the classes.
 CE_API void run(const CrossEntropy& operation, const CrossEntropy::Tensors& tensors, const Shard& shard,
                 Stream stream = nullptr);
+CE_API void run(const LinearCrossEntropy& operation, const LinearCrossEntropy::Tensors& tensors,
+                const Shard& shard, Stream stream = nullptr);
 
 /// A device, a database and the kernels chosen so far. Thread-safe. Leaves the thread's current CUDA context,
 /// and its floating-point environment, as they were. A child of fork() makes its own; the end of its parent's does nothing.
@@ -214,10 +216,22 @@ class CE_API Context {
   const Choice& run(const LinearCrossEntropy& operation, const LinearCrossEntropy::Tensors& tensors,
                     Stream stream = nullptr);
 
+  /// The loss of a linear layer where ranks share the classes: `weight`, `bias` and their gradients are those of this
+  /// rank's classes, one at least, `class_weight` has all classes, and all else is the same on every rank. `hidden_grad`
+  /// becomes this rank's part: the sum over the ranks is the caller's, such as a reduce-scatter. Every chunk is a call with a
+  /// Shard. Chunks are the same on every rank: of `chunk_tokens`, else of as many tokens as `memory_budget` (0: 512 MiB)
+  /// holds logits of classes / ranks; but one chunk where the weight's gradient, which more chunks sum in f32 unless
+  /// `accumulation` says otherwise, makes that no more memory.
+  /// \throws as above; InvalidArgument on every rank where tokens, hidden, gradients or chunks differ the first time
+  void run(const LinearCrossEntropy& operation, const LinearCrossEntropy::Tensors& tensors,
+           const Shard& shard, Stream stream = nullptr);
+
   /// How run() would do it: what memory it takes, for callers that bring a workspace. Enqueues nothing. Of the tensors in
   /// device memory their addresses are only checked.
   [[nodiscard]] LinearSchedule schedule(const LinearCrossEntropy& operation,
                                         const LinearCrossEntropy::Tensors& tensors);
+  [[nodiscard]] LinearSchedule schedule(const LinearCrossEntropy& operation,
+                                        const LinearCrossEntropy::Tensors& tensors, const Shard& shard);
 
   /// Waits for the stream and looks whether a call on it has met a target out of range since the last check. Calls on
   /// other streams are not looked at, so threads with a stream each hear of their own calls alone; on the host device,

@@ -23,6 +23,8 @@ namespace ce {
 /// memory for one chunk. Without gradients, 16-bit matrices and class indices have no logits in memory on Hopper, unless
 /// the call names its chunks: docs/linear.md.
 ///
+/// Where ranks share the classes, run() takes a Shard.
+///
 /// Everything else is as in CrossEntropy: a mean is one over all tokens. A target out of range counts for
 /// Context::check() under its row in its chunk.
 struct CE_API LinearCrossEntropy {

@@ -11,6 +11,7 @@ LinearShape training(std::int64_t tokens = 8192) {
   return {.tokens = tokens,
           .hidden = 4096,
           .classes = 128256,
+          .all_classes = 128256,
           .dtype = DType::bf16,
           .logits = DType::bf16,
           .hidden_grad = true,
@@ -51,7 +52,7 @@ TEST(LinearSchedule, ABudgetThatHoldsNothingTakesTheLeastChunk) {
 
 TEST(LinearSchedule, EveryPieceIsAlignedAndApart) {
   LinearShape shape = training(1001);
-  shape.classes = 50257;
+  shape.classes = shape.all_classes = 50257;
   shape.logits = DType::f32;
   shape.bias_grad = true;
   shape.bias_grad_dtype = DType::bf16;
