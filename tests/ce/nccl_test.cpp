@@ -158,7 +158,8 @@ TEST_F(Nccl, ALinearLayerHasTheResultsOfOneWithAllClasses) {
     expect_near(part.weight_grad, {begin, begin + columns * hidden}, 3 * rounding(bf16), 1e-6, "weight_grad");
     for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += part.hidden_grad[i];
   }
-  expect_near(sum, whole.hidden_grad, 4 * rounding(bf16), 1e-5, "the ranks' sum of hidden_grad");
+  // Parts of up to some 2e-3, of which each is rounded, cancel.
+  expect_near(sum, whole.hidden_grad, 4 * rounding(bf16), 4e-5, "the ranks' sum of hidden_grad");
 }
 
 }  // namespace
