@@ -107,7 +107,8 @@ Request bind_matrices(generator::Operation operation, const Matrix& input, const
                       .strided = strided,
                       .alignment =
                           strided ? generator::Alignment::vector
-                                  : generator::alignment_of(model.rows, std::span(placements.data(), count)),
+                                  : generator::alignment_of(model.rows, model.columns * size_of(model.dtype),
+                                                            std::span(placements.data(), count)),
                       .rows = model.rows,
                       .columns = model.columns},
           .arguments = {.input = nullptr,

@@ -149,7 +149,7 @@ void bind_weight(const ConstTensor& weight, std::int64_t classes, Vectors& vecto
   const std::uintptr_t first = reinterpret_cast<std::uintptr_t>(weight.data) + before;
   const bool aligned = first % 16 == 0;
   if (generator::reads_all_weights(problem) && !problem.strided && !aligned &&
-      problem.alignment == generator::Alignment::vector)
+      problem.alignment != generator::Alignment::element)
     problem.alignment = generator::Alignment::shifted;
 }
 

@@ -39,7 +39,7 @@ const std::vector<std::string>& choices_of(const std::string& option) {
       {"--weights", {"f32", "f16", "bf16"}},
       {"--target", {"i32", "i64"}},
       {"--reduction", {"none", "mean", "sum"}},
-      {"--align", {"vector", "shifted", "element"}},
+      {"--align", {"vector", "dense", "shifted", "element"}},
       {"--upstream", {"scalar", "rows"}},
       {"--strategy", {"halving", "exhaustive", "random"}},
       {"--device", {"cuda", "host"}},

@@ -29,9 +29,9 @@ DType parse_dtype_of(std::string_view argument, std::string_view text, bool (*al
 }
 
 Alignment parse_alignment(std::string_view text) {
-  for (const Alignment alignment : {Alignment::vector, Alignment::shifted, Alignment::element})
+  for (const Alignment alignment : generator::alignments)
     if (name(alignment) == text) return alignment;
-  throw InvalidArgument("--align", in_quotes(text), "vector, shifted or element");
+  throw InvalidArgument("--align", in_quotes(text), "vector, dense, shifted or element");
 }
 
 Upstream parse_upstream(std::string_view text) {
@@ -60,8 +60,11 @@ bool is_any_cross_entropy(const Problem& problem) { return generator::is_cross_e
 /// Rows that follow each other without a gap, in buffers that start on a boundary.
 Alignment dense_alignment(const Problem& problem) {
   if (problem.strided) return Alignment::vector;
-  const generator::RowPlacement dense{.stride_bytes = problem.columns * size_of(problem.dtype)};
-  return generator::alignment_of(problem.rows, {&dense, 1});
+  const std::int64_t row_bytes = problem.columns * size_of(problem.dtype);
+  const generator::RowPlacement rows{.stride_bytes = row_bytes};
+  const Alignment alignment = generator::alignment_of(problem.rows, row_bytes, {&rows, 1});
+  // Batches have gaps between them.
+  return alignment == Alignment::dense && problem.batched ? Alignment::shifted : alignment;
 }
 
 void apply_cross_entropy(const ProblemOptions& options, Problem& problem) {
@@ -154,7 +157,8 @@ void add_layout_options(CLI::App& command, ProblemOptions& options, const char* 
   command
       .add_option("--align", options.alignment,
                   "How rows lie to 16-byte boundaries (default: that of dense rows):\n"
-                  "vector: each on one; shifted: anywhere, but output like input;\nelement: anywhere")
+                  "vector: each on one; dense: narrow ones without gaps;\n"
+                  "shifted: anywhere, but output like input; element: anywhere")
       ->group(group)
       ->type_name("WORD");
   command.add_flag("--batched", options.batched, "Rows lie in batches, with gaps between batches")

@@ -40,7 +40,7 @@ RowShape shape_of(const Config& config, const Problem& problem) {
       .columns = static_cast<int>(problem.columns),
       .vec = config.vec,
       .element_bytes = size_of(problem.dtype),
-      .aligned = problem.alignment == Alignment::vector,
+      .aligned = starts_on_vectors(problem, config.vec),
       .from_line = config.lanes == 0 || counts_from_line(config.lanes, config.vec, size_of(problem.dtype))};
 }
 
@@ -220,7 +220,7 @@ Rejection rejects_warp(const Config& config, const Problem& problem, const Limit
   if (Rejection reason = rejects_vectors(config, problem, limits)) return reason;
   // All of such a row would be head and tail, and the lanes would have no vector.
   if (config.vec > problem.columns) return "access wider than the row";
-  const bool whole = problem.alignment == Alignment::vector && problem.columns % config.vec == 0;
+  const bool whole = starts_on_vectors(problem, config.vec) && problem.columns % config.vec == 0;
   const std::int64_t edge = whole ? 1 : 2 * config.vec - 1;  // lanes that head and tail take
   if (config.lanes < edge) return "fewer lanes than elements of head and tail";
   const std::int64_t vectors = vectors_of(config, problem), per_lane = ceil_div(vectors, config.lanes);

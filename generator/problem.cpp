@@ -85,7 +85,7 @@ void read_word(std::string_view word, Problem& problem) {
     if (word == option_name) problem.*option = true;
   if (const auto columns = value_of("cols=")) problem.columns = number(*columns);
   if (const auto rows = value_of("rows<=")) problem.rows = number(*rows);
-  for (const Alignment alignment : {Alignment::vector, Alignment::shifted, Alignment::element})
+  for (const Alignment alignment : alignments)
     if (value_of("align=") == name(alignment)) problem.alignment = alignment;
 }
 
@@ -110,6 +110,7 @@ Operation parse_operation(std::string_view text, std::string_view argument, bool
 std::string_view name(Alignment alignment) noexcept {
   switch (alignment) {
     case Alignment::vector: return "vector";
+    case Alignment::dense: return "dense";
     case Alignment::shifted: return "shifted";
     case Alignment::element: return "element";
   }
@@ -125,7 +126,8 @@ std::string_view name(Upstream upstream) noexcept {
   return "?";
 }
 
-Alignment alignment_of(std::int64_t rows, std::span<const RowPlacement> tensors) noexcept {
+Alignment alignment_of(std::int64_t rows, std::int64_t row_bytes,
+                       std::span<const RowPlacement> tensors) noexcept {
   static_assert(std::has_single_bit(boundary), "so that a remainder is the lowest bits");
   std::uint64_t any = 0, different = 0;
   const auto look = [&](std::uint64_t own, std::uint64_t first) {
@@ -141,9 +143,24 @@ Alignment alignment_of(std::int64_t rows, std::span<const RowPlacement> tensors)
            static_cast<std::uint64_t>(first.batch_stride_bytes));
     }
   }
-  return any % boundary == 0         ? Alignment::vector
-         : different % boundary == 0 ? Alignment::shifted
-                                     : Alignment::element;
+  if (any % boundary == 0) return Alignment::vector;
+  const bool dense = rows > 1 && row_bytes <= widest_dense_row &&
+                     std::all_of(tensors.begin(), tensors.end(), [&](const RowPlacement& tensor) {
+                       return tensor.address % boundary == 0 && tensor.stride_bytes == row_bytes &&
+                              tensor.batch_stride_bytes == 0;
+                     });
+  return dense ? Alignment::dense : different % boundary == 0 ? Alignment::shifted : Alignment::element;
+}
+
+bool can_be_dense(const Problem& problem) noexcept {
+  const std::int64_t row_bytes = problem.columns * size_of(problem.dtype);
+  return problem.rows > 1 && !problem.batched && !problem.strided && row_bytes <= widest_dense_row &&
+         row_bytes % static_cast<std::int64_t>(boundary) != 0;
+}
+
+bool starts_on_vectors(const Problem& problem, int vec) noexcept {
+  return problem.alignment == Alignment::vector ||
+         (problem.alignment == Alignment::dense && vec > 0 && problem.columns % vec == 0);
 }
 
 bool has_output(const Problem& problem) noexcept {
@@ -354,6 +371,12 @@ void validate(const Problem& problem) {
     throw InvalidArgument("rows", fmt::to_string(problem.rows), fmt::format("1 to {}", most_rows));
   if (problem.columns < 1 || problem.columns > most_columns)
     throw InvalidArgument("columns", fmt::to_string(problem.columns), fmt::format("1 to {}", most_columns));
+  if (problem.alignment == Alignment::dense && !can_be_dense(problem))
+    throw InvalidArgument(
+        "alignment", name(problem.alignment),
+        fmt::format("another one but for two or more rows, of up to {} bytes, no multiple of {}, "
+                    "without batches",
+                    widest_dense_row, boundary));
   if (problem.rows > most_elements / problem.columns)
     throw InvalidArgument(
         "rows", fmt::to_string(problem.rows),

@@ -2,6 +2,7 @@
 /// \file
 /// What is asked of a kernel.
 
+#include <array>
 #include <bit>
 #include <cstdint>
 #include <span>
@@ -68,13 +69,19 @@ inline constexpr std::int64_t most_columns = std::int64_t{1} << 30;
 
 /// How the rows of the tensors lie with respect to 16-byte boundaries; decides how a kernel may vectorise.
 enum class Alignment : std::uint8_t {
-  vector,   ///< every row of every tensor starts on a boundary
+  vector,  ///< every row of every tensor starts on a boundary
+  dense,  ///< narrow rows of which only the first of every tensor does: each follows the one before without a gap
   shifted,  ///< rows start anywhere, but a row of the output at the same distance from a boundary as that of
             ///< the input
   element,  ///< neither
 };
 
+inline constexpr std::array alignments{Alignment::vector, Alignment::dense, Alignment::shifted,
+                                       Alignment::element};
 [[nodiscard]] std::string_view name(Alignment alignment) noexcept;
+
+/// Bytes of the widest rows of Alignment::dense. Wider ones have vectors of 16 bytes enough wherever they start.
+inline constexpr std::int64_t widest_dense_row = 256;
 
 /// The address of a tensor's first row and the distance between rows, as far as Alignment cares.
 struct RowPlacement {
@@ -83,8 +90,10 @@ struct RowPlacement {
   std::int64_t batch_stride_bytes = 0;  ///< 0 without batches
 };
 
-/// \param tensors  all that are read or written by rows
-[[nodiscard]] Alignment alignment_of(std::int64_t rows, std::span<const RowPlacement> tensors) noexcept;
+/// \param row_bytes  of the elements of a row
+/// \param tensors    all that are read or written by rows
+[[nodiscard]] Alignment alignment_of(std::int64_t rows, std::int64_t row_bytes,
+                                     std::span<const RowPlacement> tensors) noexcept;
 
 /// The gradient of the loss that the gradient of the logits is multiplied with.
 enum class Upstream : std::uint8_t {
@@ -140,6 +149,13 @@ struct Problem {
 
   friend bool operator==(const Problem&, const Problem&) = default;
 };
+
+/// Whether rows of this shape can be of Alignment::dense: two or more, up to `widest_dense_row` bytes wide, no multiple of
+/// 16, and without batches.
+[[nodiscard]] bool can_be_dense(const Problem& problem) noexcept;
+/// Whether every row of every tensor starts on a boundary of vectors of `vec` elements, 16 bytes at most.
+/// \param vec  0 where there are no vectors
+[[nodiscard]] bool starts_on_vectors(const Problem& problem, int vec) noexcept;
 
 /// Whether anything is written per element.
 [[nodiscard]] bool has_output(const Problem& problem) noexcept;

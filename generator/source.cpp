@@ -107,7 +107,7 @@ void write_cross_entropy(Text& text, const Problem& problem) {
   text.line("  static constexpr bool upstream_rows = {};", problem.upstream == Upstream::rows);
 }
 
-void write_problem(Text& text, const Problem& problem) {
+void write_problem(Text& text, const Problem& problem, const Config& config) {
   text.line("namespace ce {{");
   text.line("struct problem {{");
   text.line("  using Element = {};", kernel_type(problem.dtype));
@@ -177,7 +177,7 @@ Source finished(std::string name, Text text) {
 Source row_source(const Problem& problem, const Variant& variant, const Config& config) {
   Text text;
   write_start(text, code_text(problem), to_text(config), variant.file);
-  write_problem(text, problem);
+  write_problem(text, problem, config);
   write_config(text, variant, config, problem);
   text.line("using ce::Arguments;");
   text.line("");

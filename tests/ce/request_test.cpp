@@ -313,6 +313,12 @@ TEST_F(RequestTest, AlignmentIsThatOfAllMatrices) {
   EXPECT_EQ(alignment(y, dy, matrix()), Alignment::vector);
   EXPECT_EQ(alignment(shifted, dy, matrix()), Alignment::element);
   EXPECT_EQ(alignment(y, dy, shifted), Alignment::element);
+  // Narrow rows without gaps are dense where all matrices are.
+  const Tensor ten = tensor(DType::bf16, rows, 10);
+  EXPECT_EQ(softmax(ten, tensor(DType::bf16, rows, 10)).problem.alignment, Alignment::dense);
+  Tensor gaps = tensor(DType::bf16, rows, 10);
+  gaps.row_stride = 18;
+  EXPECT_EQ(softmax(ten, gaps).problem.alignment, Alignment::shifted);
   // So do batches that start elsewhere.
   const Tensor sliced = batched(memory(), DType::bf16, 4, 3, columns, 5 * columns + 1);
   EXPECT_EQ(softmax(sliced, matrix()).problem.alignment, Alignment::element);

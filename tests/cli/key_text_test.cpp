@@ -30,6 +30,14 @@ TEST(KeyText, PlainOperationsRoundTrip) {
                                .columns = 50257});
 }
 
+TEST(KeyText, DenseRowsRoundTrip) {
+  for (const DType dtype : {DType::f32, DType::f16, DType::bf16})
+    for (const std::int64_t rows : {2, 3, 8193})
+      expect_round_trip({.dtype = dtype, .alignment = Alignment::dense, .rows = rows, .columns = 10});
+  EXPECT_THROW((void)parse_key_text("softmax bf16 cols=4096 align=dense rows<=8192 l2=cold"),
+               InvalidArgument);
+}
+
 TEST(KeyText, CrossEntropyRoundTrips) {
   for (const DType dtype : {DType::f32, DType::f16, DType::bf16})
     for (const DType loss : {DType::f32, dtype})

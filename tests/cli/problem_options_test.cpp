@@ -215,6 +215,12 @@ TEST(ProblemOptions, DenseRowsDecideTheAlignment) {
   options.columns = {"4095"};
   options.rows = {"1"};
   EXPECT_EQ(only(options).alignment, Alignment::vector);
+  options.columns = {"10"};
+  EXPECT_EQ(only(options).alignment, Alignment::vector);
+  options.rows = {"64"};
+  EXPECT_EQ(only(options).alignment, Alignment::dense);
+  options.batched = true;
+  EXPECT_EQ(only(options).alignment, Alignment::shifted);
 }
 
 TEST(ProblemOptions, EveryCombinationIsMeant) {

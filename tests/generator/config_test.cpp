@@ -135,9 +135,9 @@ std::vector<Problem> problems_of(std::int64_t rows, std::int64_t columns) {
     for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
       problem.dtype = dtype;
       problem.strided = false;
-      for (const Alignment alignment : {Alignment::vector, Alignment::shifted, Alignment::element}) {
+      for (const Alignment alignment : alignments) {
         problem.alignment = alignment;
-        problems.push_back(problem);
+        if (alignment != Alignment::dense || can_be_dense(problem)) problems.push_back(problem);
       }
       problem.alignment = Alignment::vector;
       problem.strided = true;
@@ -190,7 +190,7 @@ void expect_possible(const Config& config, const Problem& problem, const Limits&
     EXPECT_LE(config.vec, problem.columns) << "the lanes have no vector";
   }
   if (config.variant == "warp" &&
-      (problem.alignment != Alignment::vector || problem.columns % config.vec != 0)) {
+      (!starts_on_vectors(problem, config.vec) || problem.columns % config.vec != 0)) {
     EXPECT_GE(config.lanes, 2 * config.vec - 1) << "head and tail of a row take a lane for each element";
   }
   if (config.variant == "block") {

@@ -241,6 +241,7 @@ struct Placed {
   std::vector<RowPlacement> matrices;
   std::int64_t rows;
   Alignment expected;
+  std::int64_t row_bytes = 8000;  ///< fewer than from one row to the next
 };
 
 TEST(Alignment, FollowsAddressesAndStrides) {
@@ -258,8 +259,55 @@ TEST(Alignment, FollowsAddressesAndStrides) {
       {{{0x1000, 8192, 8192 * 3 + 2}, {0x2000, 8192, 8192 * 3}}, 4, Alignment::element},
       {{{0x1000, 100514}, {0x2000, 100514}}, 1, Alignment::vector},  // one row: strides are never used
       {{{0x1000, 100514}, {0x2000, 2}}, 1, Alignment::vector},
+      {{{0x1000, 20}, {0x2000, 20}}, 4, Alignment::dense, 20},
+      {{{0x1000, 254}, {0x2000, 254}, {0x3000, 254}}, 2, Alignment::dense, 254},
+      {{{0x1000, 32}, {0x2000, 32}}, 4, Alignment::vector, 32},
+      {{{0x1000, 258}, {0x2000, 258}}, 4, Alignment::shifted, 258},  // wide
+      {{{0x1002, 20}, {0x2002, 20}}, 4, Alignment::shifted, 20},
+      {{{0x1000, 20}, {0x2000, 20}}, 4, Alignment::shifted, 18},  // a gap behind each row
+      {{{0x1000, 20}, {0x2000, 36}}, 4, Alignment::shifted, 20},
+      {{{0x1000, 20}, {0x2000, 24}}, 4, Alignment::element, 20},
+      {{{0x1000, 20, 100}, {0x2000, 20, 100}}, 4, Alignment::shifted, 20},
+      {{{0x1000, 20}, {0x2000, 20}}, 1, Alignment::vector, 20},
+      {{{0x1002, 20}, {0x2002, 20}}, 1, Alignment::shifted, 20},
   };
-  for (const Placed& placed : cases) EXPECT_EQ(alignment_of(placed.rows, placed.matrices), placed.expected);
+  for (const Placed& placed : cases)
+    EXPECT_EQ(alignment_of(placed.rows, placed.row_bytes, placed.matrices), placed.expected);
+}
+
+TEST(Alignment, OfDenseRowsAllowsTheVectorsThatDivideThem) {
+  const auto rows = [](DType dtype, std::int64_t columns, Alignment alignment) {
+    return Problem{.dtype = dtype, .alignment = alignment, .rows = 8, .columns = columns};
+  };
+  const Problem two = rows(DType::bf16, 2, Alignment::dense), ten = rows(DType::bf16, 10, Alignment::dense);
+  EXPECT_TRUE(starts_on_vectors(two, 1) && starts_on_vectors(two, 2) && !starts_on_vectors(two, 4));
+  EXPECT_TRUE(starts_on_vectors(ten, 2) && !starts_on_vectors(ten, 4) && !starts_on_vectors(ten, 8));
+  EXPECT_FALSE(starts_on_vectors(rows(DType::f32, 3, Alignment::dense), 2));
+  EXPECT_FALSE(starts_on_vectors(ten, 0));
+  EXPECT_FALSE(starts_on_vectors(rows(DType::bf16, 10, Alignment::shifted), 2));
+  EXPECT_TRUE(starts_on_vectors(rows(DType::bf16, 10, Alignment::vector), 8));
+}
+
+TEST(Validate, DenseRowsAreNarrowAndFollowEachOther) {
+  const Problem dense{.dtype = DType::bf16, .alignment = Alignment::dense, .rows = 8, .columns = 127};
+  EXPECT_NO_THROW(validate(dense));
+  const auto refuse = [&](auto&& change) {
+    Problem problem = dense;
+    change(problem);
+    try {
+      validate(problem);
+      ADD_FAILURE() << title(problem);
+    } catch (const InvalidArgument& error) {
+      EXPECT_EQ(error.argument(), "alignment");
+      EXPECT_EQ(error.value(), "dense");
+    }
+  };
+  refuse([](Problem& p) { p.columns = 128; });
+  refuse([](Problem& p) { p.columns = 129; });
+  refuse([](Problem& p) { p.columns = 8; });
+  refuse([](Problem& p) { p.rows = 1; });
+  refuse([](Problem& p) { p.batched = true; });
+  refuse([](Problem& p) { p.strided = true; });
 }
 
 TEST(Traffic, CountsTheFewestBytes) {

@@ -117,7 +117,8 @@ void draw_layout(Problem& problem, bool strided, Random& random) {
   problem.batched = random() % 4 == 0;
   problem.strided = strided;
   if (strided) return;
-  problem.alignment = static_cast<Alignment>(random() % 3);
+  problem.alignment = generator::alignments.at(random() % generator::alignments.size());
+  if (problem.alignment == Alignment::dense && !can_be_dense(problem)) problem.alignment = Alignment::shifted;
   // The same memory is never misaligned with itself.
   if (problem.in_place && inputs(problem) == 1 && problem.alignment == Alignment::element)
     problem.alignment = Alignment::shifted;

@@ -1,5 +1,5 @@
 // Rows of a few elements, on the host device: every way in which the variant `warp` shares them among lanes, with rows that
-// follow each other and rows that lie far apart, against f64.
+// follow each other, with or without gaps, and rows that lie far apart, against f64.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -43,8 +43,10 @@ std::int64_t rounded_up(std::int64_t columns, std::int64_t multiple) {
 }
 
 /// Of the problem's alignment class: rows that follow each other, an odd number of elements or vectors from one to the
-/// next, padded to 32 elements, and padded to a line.
+/// next, padded to 32 elements, and padded to a line. Dense rows lie in one way.
 std::vector<Spacings> spacings_of(const generator::Problem& problem) {
+  const RowSpacing dense{0, problem.columns};
+  if (problem.alignment == Alignment::dense) return {{.input = dense, .second = dense, .output = dense}};
   const std::int64_t size = size_of(problem.dtype), vector = 16 / size, columns = problem.columns;
   const bool aligned = problem.alignment == Alignment::vector;
   const std::int64_t unit = aligned ? vector : 1;
@@ -102,7 +104,8 @@ Trial moved(Trial trial, const Spacings& to) {
   move(offsetof(Arguments, second), trial.arguments.second_layout, to.second);
   move(offsetof(Arguments, output), trial.arguments.output_layout, to.output);
   if (placed.size() > 1 || trial.problem.alignment != Alignment::element) {
-    EXPECT_EQ(alignment_of(trial.problem.rows, placed), trial.problem.alignment);
+    const std::int64_t row_bytes = trial.problem.columns * size_of(trial.problem.dtype);
+    EXPECT_EQ(alignment_of(trial.problem.rows, row_bytes, placed), trial.problem.alignment);
   }
   return trial;
 }
@@ -155,12 +158,14 @@ std::map<Sharing, std::vector<Shared>> ways_to_share(const generator::Variant& w
   for (const generator::Config& config : warp.points()) {
     if (config.warps != 2 || config.load != 0 || config.store != 0) continue;
     for (const DType dtype : {DType::f32, DType::f16, DType::bf16})
-      for (const Alignment alignment : {Alignment::vector, Alignment::shifted, Alignment::element}) {
+      for (const Alignment alignment : generator::alignments) {
         Shared shared{dtype, config, {}};
-        for (std::int64_t columns = 1; columns <= widest; ++columns)
-          if (!warp.rejects(
-                  config, {.dtype = dtype, .alignment = alignment, .rows = rows, .columns = columns}, limits))
-            shared.widths.push_back(columns);
+        for (std::int64_t columns = 1; columns <= widest; ++columns) {
+          const generator::Problem problem{
+              .dtype = dtype, .alignment = alignment, .rows = rows, .columns = columns};
+          if (alignment == Alignment::dense && !can_be_dense(problem)) continue;
+          if (!warp.rejects(config, problem, limits)) shared.widths.push_back(columns);
+        }
         if (!shared.widths.empty()) ways[{alignment, config.vec, config.lanes}].push_back(shared);
       }
   }

@@ -64,7 +64,9 @@ std::vector<Problem> problems() {
     if (is_ceiling(problem.operation)) continue;
     problem.batched = i % 2 == 1;
     problem.strided = i % 7 == 3;
-    if (!problem.strided) problem.alignment = Alignment(i % 3);
+    if (!problem.strided) problem.alignment = alignments.at(i / 2 % alignments.size());
+    if (problem.alignment == Alignment::dense && !can_be_dense(problem))
+      problem.alignment = Alignment::shifted;
     if (problem.in_place && inputs(problem) == 1 && problem.alignment == Alignment::element)
       problem.alignment = Alignment::shifted;  // the same memory is never misaligned
   }
@@ -227,9 +229,10 @@ TEST(Trial, PlacementsAreOfTheAlignmentClass) {
       add("second", trial.arguments.second_layout);
       add("output", trial.arguments.output_layout);
       const bool can_differ = matrices.size() > 1;
-      EXPECT_EQ(alignment_of(problem.rows, matrices), problem.alignment == Alignment::element && !can_differ
-                                                          ? Alignment::shifted
-                                                          : problem.alignment)
+      const std::int64_t row_bytes = problem.columns * size_of(problem.dtype);
+      EXPECT_EQ(
+          alignment_of(problem.rows, row_bytes, matrices),
+          problem.alignment == Alignment::element && !can_differ ? Alignment::shifted : problem.alignment)
           << title(problem);
       EXPECT_EQ(trial.arguments.batch_rows > 0, problem.batched);
       const Layout& input = trial.arguments.input_layout;

@@ -23,6 +23,14 @@ Placement of_rows(const Problem& problem, bool shifted, std::int64_t batch_rows,
   return placement;
 }
 
+/// \param gap  elements behind the last row
+Placement of_dense_rows(const Problem& problem, std::int64_t gap) {
+  Placement placement{.layout = {problem.columns, 0, 1}};
+  const std::int64_t elements = problem.rows * problem.columns + gap;
+  placement.bytes = static_cast<std::size_t>(elements * size_of(problem.dtype));
+  return placement;
+}
+
 /// [batches, columns, batch_rows], or [columns, rows] without batches.
 Placement of_columns(const Problem& problem, std::int64_t batch_rows, std::int64_t gap) {
   Placement placement{.layout = {1, 0, (problem.batched ? batch_rows : problem.rows) + gap}};
@@ -49,8 +57,9 @@ Placements placements(const Problem& problem, bool padded) {
   const std::int64_t gap = !padded ? 0 : problem.strided ? 1 : 16 / size_of(problem.dtype);
   // Of class `element` the matrices do not all lie alike: the input does not lie like the others.
   const auto place = [&](bool shifted, std::int64_t gaps) {
-    return problem.strided ? of_columns(problem, placed.batch_rows, gaps * gap)
-                           : of_rows(problem, shifted, placed.batch_rows, gaps * gap);
+    return problem.strided                         ? of_columns(problem, placed.batch_rows, gaps * gap)
+           : problem.alignment == Alignment::dense ? of_dense_rows(problem, gaps * gap)
+                                                   : of_rows(problem, shifted, placed.batch_rows, gaps * gap);
   };
   placed.input = place(problem.alignment != Alignment::vector, 1);
   placed.second = place(problem.alignment == Alignment::shifted, 2);

@@ -23,7 +23,7 @@ struct Placements {
 
 /// Layouts of the problem's alignment class; the rows of a strided problem are [.., columns, ..] with the
 /// class dimension not the last one. \param padded  with gaps behind rows and batches, and all strides
-/// different; else as tight as can be
+/// different, as far as the class allows; else as tight as can be
 [[nodiscard]] Placements placements(const Problem& problem, bool padded);
 
 }  // namespace ce::generator
