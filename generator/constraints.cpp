@@ -44,10 +44,15 @@ RowShape shape_of(const Config& config, const Problem& problem) {
       .from_line = config.lanes == 0 || counts_from_line(config.lanes, config.vec, size_of(problem.dtype))};
 }
 
-Rejection rejects_access(const Config& config, const Problem& problem, const Limits& limits) {
+Rejection rejects_loads(const Config& config, const Limits& limits) {
   if (load_names[static_cast<std::size_t>(config.load)] == "evict_last" && limits.capability != 0 &&
       limits.capability < 80)
     return "policies of L2 need sm_80";
+  return {};
+}
+
+Rejection rejects_access(const Config& config, const Problem& problem, const Limits& limits) {
+  if (Rejection reason = rejects_loads(config, limits)) return reason;
   const int bytes = config.vec * size_of(problem.dtype);
   if (problem.alignment == Alignment::element)
     return config.vec == 1 ? Rejection{} : "input and output share no vector boundary";
@@ -231,6 +236,38 @@ Rejection rejects_warp(const Config& config, const Problem& problem, const Limit
   if (held > 64 || held > register_limit(config, limits) - working_registers)
     return fmt::format("{} registers a thread for the rows alone", held);
   if (config.rows > 1 && per_lane * config.rows > 8) return "enough in flight with fewer rows";
+  return {};
+}
+
+namespace {
+
+/// Of rows that are narrow.
+PackedShape packed_of(const Config& config, const Problem& problem) {
+  return {.columns = static_cast<int>(std::min(problem.columns, widest_dense_row)),
+          .element_bytes = size_of(problem.dtype),
+          .rows = config.rows,
+          .inputs = inputs(problem)};
+}
+
+}  // namespace
+
+int packed_bytes(const Config& config, const Problem& problem) {
+  return int_of(packed_of(config, problem).shared_bytes(config.warps));
+}
+
+Rejection rejects_packed(const Config& config, const Problem& problem, const Limits& limits) {
+  if (problem.alignment != Alignment::dense) return "rows that are wide, or do not follow each other";
+  if (Rejection reason = rejects_loads(config, limits)) return reason;
+  const PackedShape shape = packed_of(config, problem);
+  if (shape.is_one_access() && shape.access() < 4) return "16-bit elements one by one";
+  constexpr int most_values = 96, most_words = 64;  // each value is code of its own
+  const int values = config.rows * shape.columns;
+  if (values > most_values) return fmt::format("{} values a thread", values);
+  const int held = shape.inputs * shape.lane_bytes() / 4;
+  if (held > std::min(most_words, register_limit(config, limits) - working_registers))
+    return fmt::format("{} registers a thread for the rows alone", held);
+  if (packed_bytes(config, problem) > limits.shared_bytes_per_block)
+    return "rows larger than the shared memory";
   return {};
 }
 

@@ -117,8 +117,10 @@ void write_problem(Text& text, const Problem& problem, const Config& config) {
   if (is_ceiling(problem.operation))
     text.line("  static constexpr bool writes = {};", has_output(problem));
   else
-    text.line("  static constexpr bool aligned = {};  // every row starts on a 16-byte boundary",
-              problem.alignment == Alignment::vector);
+    text.line("  static constexpr bool aligned = {};  // every row starts on a vector boundary",
+              starts_on_vectors(problem, config.vec));
+  if (problem.alignment == Alignment::dense)
+    text.line("  static constexpr bool dense = true;  // rows follow each other without gaps");
   if (is_cross_entropy(problem.operation)) {
     write_cross_entropy(text, problem);
   } else {

@@ -26,6 +26,10 @@ bool serves_rows(const Problem& problem) {
 bool serves_held_rows(const Problem& problem) {
   return serves_rows(problem) && (reduces(problem) || has_output(problem));
 }
+/// Without anything that is read or written beside the rows.
+bool serves_plain_rows(const Problem& problem) {
+  return serves_rows(problem) && !is_cross_entropy(problem.operation);
+}
 bool serves_reductions(const Problem& problem) { return serves_rows(problem) && reduces(problem); }
 /// Where each chunk in registers has code of its own, that of a soft cap would be too much of it.
 bool serves_without_cap(const Problem& problem) { return serves_reductions(problem) && !problem.softcap; }
@@ -75,6 +79,9 @@ std::int64_t block_per_row_tile(const Config& config, const Problem& problem) {
 std::int64_t block_per_rows(const Config& config, const Problem& problem) {
   return ceil_div(problem.rows, static_cast<std::int64_t>(config.rows) * 32 * config.warps / config.lanes);
 }
+std::int64_t block_per_lane_rows(const Config& config, const Problem& problem) {
+  return ceil_div(problem.rows, static_cast<std::int64_t>(config.rows) * 32 * config.warps);
+}
 std::int64_t blocks_per_row(const Config& config, const Problem& problem) {
   return problem.rows * config.split;
 }
@@ -93,6 +100,13 @@ constexpr Variant all_variants[] = {
      .constraints = rejects_warp,
      .shared_bytes = no_bytes,
      .blocks = block_per_rows,
+     .steps = one_step},
+    {.name = "packed",
+     .file = "kernels/packed.cuh",
+     .serves = serves_plain_rows,
+     .constraints = rejects_packed,
+     .shared_bytes = packed_bytes,
+     .blocks = block_per_lane_rows,
      .steps = one_step},
     {.name = "block",
      .file = "kernels/block.cuh",

@@ -50,6 +50,28 @@ CE_HOST_DEVICE constexpr bool counts_from_line(int lanes, int vec, int element_b
   return lanes * vec * element_bytes > 128;
 }
 
+/// How a warp of the variant `packed` moves rows that follow each other without gaps.
+struct PackedShape {
+  int columns, element_bytes;
+  int rows;  ///< of a lane
+  int inputs;
+
+  CE_HOST_DEVICE constexpr int lane_bytes() const { return rows * columns * element_bytes; }
+  CE_HOST_DEVICE constexpr int warp_bytes() const { return 32 * lane_bytes(); }
+  /// Bytes of the widest access, 16 at most, that the rows of a lane are a multiple of. Where that is an odd multiple and
+  /// the access has 4 bytes or more, lanes that read theirs from shared memory together meet in no bank.
+  CE_HOST_DEVICE constexpr int access() const {
+    const int widest = lane_bytes() & -lane_bytes();
+    return widest < 16 ? widest : 16;
+  }
+  /// A lane moves its rows by itself.
+  CE_HOST_DEVICE constexpr bool is_one_access() const { return access() == lane_bytes(); }
+  /// Of a block.
+  CE_HOST_DEVICE constexpr long long shared_bytes(int warps) const {
+    return is_one_access() ? 0 : static_cast<long long>(warps) * inputs * warp_bytes();
+  }
+};
+
 /// The members of SoftmaxStats (stats.cuh) that an operation uses.
 struct StatsMembers {
   bool exponentials;  ///< maximum and sum of exponentials

@@ -28,6 +28,8 @@ TEST(Config, TextFormIsWhatPeopleType) {
   const std::pair<Config, const char*> configs[] = {
       {{.variant = "warp", .warps = 4, .vec = 4, .lanes = 16, .rows = 2, .load = 2, .store = 1},
        "warp/warps=4,vec=4,lanes=16,rows=2,load=cs,store=cg"},
+      {{.variant = "packed", .warps = 4, .rows = 4, .load = 3, .store = 2},
+       "packed/warps=4,rows=4,load=evict_last,store=cs"},
       {{.variant = "block", .warps = 16, .vec = 8, .load = 2, .store = 2},
        "block/warps=16,vec=8,load=cs,store=cs"},
       {{.variant = "two_pass", .warps = 8, .vec = 8, .tile = 4096, .load = 1, .store = 3},
@@ -80,8 +82,8 @@ struct Malformed {
 
 TEST(Config, MalformedTextNamesThePart) {
   const Malformed cases[] = {
-      {"", "one of warp, block"},
-      {"nothing/warps=1", "one of warp, block"},
+      {"", "one of warp, packed, block"},
+      {"nothing/warps=1", "one of warp, packed, block"},
       {"block", "\"warps=\" too"},
       {"block/warps=16,vec=8,load=cs", "\"store=\" too"},
       {"block/vec=8,warps=16,load=cs,store=cs", "\"warps=\" instead of \"vec\""},
@@ -193,6 +195,11 @@ void expect_possible(const Config& config, const Problem& problem, const Limits&
       (!starts_on_vectors(problem, config.vec) || problem.columns % config.vec != 0)) {
     EXPECT_GE(config.lanes, 2 * config.vec - 1) << "head and tail of a row take a lane for each element";
   }
+  if (config.variant == "packed") {
+    EXPECT_EQ(problem.alignment, Alignment::dense) << "rows that do not follow each other";
+    EXPECT_LE(config.rows * row_bytes, 4 * 64) << "the rows do not fit into the registers";
+    EXPECT_GE(config.rows * problem.columns * size_of(problem.dtype), 4) << "less than a word for each lane";
+  }
   if (config.variant == "block") {
     EXPECT_LE(row_bytes, 4 * 65536) << "the row does not fit into the registers";
   }
@@ -228,6 +235,7 @@ TEST(Space, ConstraintsRemoveImpossiblePoints) {
   std::set<std::string> seen;
   for (const Limits& limits : {smallest, before_clusters, largest})
     for (const auto& [rows, columns] : {std::pair{64, 1},
+                                        {64, 10},
                                         {64, 31},
                                         {4096, 128},
                                         {64, 1000},
@@ -279,6 +287,37 @@ TEST(Space, IsNeverEmpty) {
         }
 }
 
+/// Elsewhere a lane would read rows that do not begin where it looks for them.
+TEST(Space, HasPackedRowsWhereTheyAreDense) {
+  const auto packed = [](const Problem& problem) {
+    const std::vector<Config> configs = space(problem, largest);
+    std::set<int> rows;
+    for (const Config& config : configs)
+      if (config.variant == "packed") rows.insert(config.rows);
+    return rows;
+  };
+  using Rows = std::set<int>;
+  Problem problem{.dtype = DType::bf16, .alignment = Alignment::dense, .rows = 4096, .columns = 10};
+  EXPECT_EQ(packed(problem), (Rows{1, 2, 4, 8}));
+  problem.columns = 2;
+  EXPECT_EQ(packed(problem), (Rows{1, 2, 4, 8}));
+  problem.columns = 1;
+  EXPECT_EQ(packed(problem), (Rows{2, 4, 8})) << "a lane would move 2 bytes";
+  problem.columns = 47;
+  EXPECT_EQ(packed(problem), (Rows{1, 2}));
+  problem.columns = 101;
+  EXPECT_EQ(packed(problem), Rows{});
+  problem.columns = 10;
+  for (const Alignment other : {Alignment::vector, Alignment::shifted, Alignment::element}) {
+    problem.alignment = other;
+    EXPECT_EQ(packed(problem), Rows{}) << name(other);
+    EXPECT_TRUE(why_not(parse_config("packed/warps=4,rows=4,load=ca,store=wb"), problem, largest));
+  }
+  problem.alignment = Alignment::dense;
+  problem.operation = Operation::cross_entropy;
+  EXPECT_EQ(packed(problem), Rows{});
+}
+
 TEST(Space, HasClustersOf16ForRowsThat8BlocksCannotHold) {
   const auto widest = [](Operation operation, std::int64_t columns) {
     std::map<std::string, int> blocks;
@@ -325,7 +364,9 @@ TEST(Variants, ServeWhatTheyAreFor) {
     return names;
   };
   for (Problem problem : operations()) {
-    EXPECT_EQ(serving(problem), !reduces(problem) ? "warp elementwise "
+    EXPECT_EQ(serving(problem), !is_cross_entropy(problem.operation)
+                                    ? "warp packed block two_pass cluster pipeline persistent split "
+                                : !reduces(problem) ? "warp elementwise "
                                 : has_output(problem)
                                     ? "warp block two_pass cluster pipeline persistent split "
                                     : "warp block two_pass cluster persistent persistent_reduce split ");
@@ -377,7 +418,7 @@ TEST(Variants, AnUnknownNameListsTheKnown) {
     FAIL();
   } catch (const InvalidArgument& error) {
     EXPECT_EQ(std::string(error.what()),
-              "variant is \"whatever\"; expected one of warp, block, two_pass, cluster, pipeline, "
+              "variant is \"whatever\"; expected one of warp, packed, block, two_pass, cluster, pipeline, "
               "pipeline_decoupled, persistent, "
               "persistent_reduce, split, elementwise, strided, merge, bandwidth");
   }

@@ -141,9 +141,10 @@ std::optional<Problem> nearest_served(const generator::Variant& variant, const P
   std::vector<unsigned> sets(1U << switches.size());
   for (unsigned bits = 0; bits < sets.size(); ++bits) sets[bits] = bits;
   std::ranges::stable_sort(sets, {}, [](unsigned bits) { return std::popcount(bits); });
+  constexpr std::int64_t narrow = 10;
   std::vector<std::pair<std::int64_t, unsigned>> tries;
   for (const std::int64_t columns :
-       {wanted.columns, std::int64_t{131072}, std::int64_t{4096}, std::int64_t{256}})
+       {wanted.columns, std::int64_t{131072}, std::int64_t{4096}, std::int64_t{256}, narrow})
     for (const unsigned bits : sets) tries.emplace_back(columns, bits);
   for (const Operation operation :
        {wanted.operation, Operation::cross_entropy, Operation::cross_entropy_backward,
@@ -153,6 +154,10 @@ std::optional<Problem> nearest_served(const generator::Variant& variant, const P
       problem.columns = columns;
       for (std::size_t i = 0; i < switches.size(); ++i)
         if ((bits >> i & 1U) != 0) problem.*switches[i] = !(problem.*switches[i]);
+      if (columns == narrow) {
+        problem.batched = false;
+        if (can_be_dense(problem)) problem.alignment = generator::Alignment::dense;
+      }
       if (is_served(problem)) return problem;
     }
   return std::nullopt;

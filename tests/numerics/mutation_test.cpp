@@ -130,6 +130,24 @@ TEST(VerificationOfNarrowRows, CatchesLanesThatHoldWhatIsNotInTheRow) {
                      {.variant = "warp", .warps = 2, .vec = 1, .lanes = 2, .rows = 1});
 }
 
+/// Of three columns in 16 bits. A warp has 64 rows, and the last one 22.
+TEST(VerificationOfPackedRows, CatchesAPlantedMistake) {
+  const Problem problem{.operation = Operation::softmax,
+                        .dtype = DType::bf16,
+                        .alignment = generator::Alignment::dense,
+                        .rows = 150,
+                        .columns = 3};
+  for (const Mutation& mutation :
+       {Mutation{"the next row in place of padding", "filled.data.word[0] & 0xffff0000u",
+                 "rows.bits(first + 1) << 16", false},
+        Mutation{"rows that other lanes have not written yet", "    warp_barrier();\n#pragma unroll",
+                 "#pragma unroll", false},
+        Mutation{"vectors of rows that are not there", "left >= lanes * config::rows", "left > 0", false},
+        Mutation{"rows at the end that are left out", "if (i < count) store_element",
+                 "if (i + 1 < count) store_element", false}})
+    expect_noticed(mutation, problem, {.variant = "packed", .warps = 4, .rows = 2});
+}
+
 /// So that a failure shows what was planted.
 void PrintTo(const Mutation& mutation, std::ostream* out) { *out << mutation.what; }
 

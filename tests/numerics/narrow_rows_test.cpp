@@ -1,10 +1,12 @@
 // Rows of a few elements, on the host device: every way in which the variant `warp` shares them among lanes, with rows that
-// follow each other, with or without gaps, and rows that lie far apart, against f64.
+// follow each other, with or without gaps, and rows that lie far apart; and every way in which the variant `packed` gives
+// lanes rows without gaps; against f64.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <map>
 #include <random>
@@ -12,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "ce/error.hpp"
 #include "covering.hpp"
 #include "generator/ceil_div.hpp"
 #include "runtime/host/device.hpp"
@@ -215,6 +218,72 @@ TEST(NarrowRows, AreRightHoweverFarTheyLieApart) {
   for (const int lanes : {1, 2, 4, 8, 16})
     EXPECT_TRUE(seen.contains(fmt::format("lanes={}", lanes))) << lanes;
   expect_right(*device, cache, cases, seed, trials_of_spacings);
+}
+
+/// Of every number of rows of a lane in every dtype the narrowest and the widest, and two more that the seed draws; with
+/// CE_FULL_TESTS every width. Behind warps that have all their rows there is one that has none, one, part of a lane's, or
+/// all but one.
+std::vector<Case> packed_cases(const generator::Limits& limits, std::uint64_t seed) {
+  const generator::Variant& packed = generator::variant("packed");
+  std::mt19937_64 random(seed);
+  std::vector<Case> cases;
+  std::size_t next = random() % 1000;
+  const auto add = [&](const generator::Config& config, DType dtype, std::int64_t columns) {
+    const std::array operations{generator::Operation::softmax, generator::Operation::log_softmax_backward,
+                                generator::Operation::log_softmax, generator::Operation::softmax_backward};
+    const std::int64_t of_warp = 32 * config.rows, tails[] = {0, 1, config.rows + 1, of_warp - 1};
+    generator::Problem problem{.operation = operations.at(next % 4), .dtype = dtype};
+    problem.in_place = next / 4 % 2 == 0;
+    problem.alignment = Alignment::dense;
+    problem.rows = 3 * of_warp + tails[next / 8 % 4];
+    problem.columns = columns;
+    if (can_be_dense(problem) && !packed.rejects(config, problem, limits)) cases.push_back({problem, config});
+  };
+  for (const generator::Config& config : packed.points()) {
+    if (config.load != 0 || config.store != 0) continue;
+    for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
+      std::vector<std::int64_t> widths;
+      for (std::int64_t columns = 1; columns <= 128; ++columns) {
+        const generator::Problem problem{
+            .dtype = dtype, .alignment = Alignment::dense, .rows = 150, .columns = columns};
+        if (can_be_dense(problem) && !packed.rejects(config, problem, limits)) widths.push_back(columns);
+      }
+      if (!is_required("CE_FULL_TESTS"))
+        widths = {widths.front(), widths.back(), widths[random() % widths.size()],
+                  widths[random() % widths.size()]};
+      for (const std::int64_t columns : widths) {
+        add(config, dtype, columns);
+        next += 1 + random() % 8;
+      }
+    }
+  }
+  return cases;
+}
+
+TEST(NarrowRows, ArePackedIntoVectors) {
+  const std::unique_ptr<runtime::Device> device = runtime::open_host_device();
+  cache::Cache cache = cache::Cache::in_memory();
+  const std::uint64_t seed = test_seed();
+  const std::vector<Case> cases = packed_cases(tuner::limits_of(device->model()), seed);
+  fmt::print("{} cases\n", cases.size());
+  std::set<int> rows_of_lanes;
+  for (const Case& one : cases) rows_of_lanes.insert(one.config.rows);
+  EXPECT_THAT(rows_of_lanes, testing::ElementsAre(1, 2, 4, 8));
+  expect_right(*device, cache, cases, seed);
+}
+
+/// Whoever asks for a kernel without asking the constraints.
+TEST(NarrowRows, ArePackedOnlyWhereTheyFollowEachOther) {
+  const std::unique_ptr<runtime::Device> device = runtime::open_host_device();
+  cache::Cache cache = cache::Cache::in_memory();
+  const generator::Config config{.variant = "packed", .warps = 4, .rows = 4};
+  generator::Problem problem{
+      .dtype = DType::bf16, .alignment = Alignment::dense, .rows = rows, .columns = 10};
+  EXPECT_NO_THROW((void)tuner::build(*device, cache, problem, config));
+  for (const Alignment alignment : {Alignment::vector, Alignment::shifted, Alignment::element}) {
+    problem.alignment = alignment;
+    EXPECT_THROW((void)tuner::build(*device, cache, problem, config), CompileError) << name(alignment);
+  }
 }
 
 }  // namespace
