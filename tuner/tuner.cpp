@@ -125,7 +125,7 @@ std::optional<std::string> Tuner::why_not(const generator::Problem& problem,
   return std::nullopt;
 }
 
-void Tuner::finish() { unfinished_.reset(); }
+void Tuner::finish() { unfinished_.clear(); }
 
 Report Tuner::tune(const generator::Problem& problem, const Hooks& hooks) {
   return report(problem, search(problem, hooks));
@@ -133,12 +133,12 @@ Report Tuner::tune(const generator::Problem& problem, const Hooks& hooks) {
 
 Effort Tuner::search(const generator::Problem& problem, const Hooks& hooks) {
   generator::validate(problem);
-  finish();  // the compilers are needed now
+  std::erase_if(unfinished_, [](const auto& builds) { return !builds->is_building(); });
   std::optional<Search> search(std::in_place, device_, cache_, settings_, hooks, problem);
   if (!search->is_over() && ask_remote(problem)) search.emplace(device_, cache_, settings_, hooks, problem);
   const bool was_over = search->is_over();
   search->run();
-  unfinished_ = search->unfinished();
+  if (auto builds = search->unfinished()) unfinished_.push_back(std::move(builds));
   if (!was_over) tell_remote(cache_, key(problem), problem);
   return search->effort();
 }

@@ -12,6 +12,7 @@
 #include <stop_token>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "cache/cache.hpp"
 #include "generator/problem.hpp"
@@ -150,8 +151,8 @@ class Tuner {
   /// Tuner. 0 where Settings::end comes before it is known.
   double ceiling(const generator::Problem& problem, const Hooks& hooks = {});
 
-  /// Waits for what the last search was still compiling at its end: with a budget what it had no time for, else perhaps
-  /// what it had guessed that it would look at. The next one begins with this.
+  /// Waits for what searches were still compiling at their end: with a budget what they had no time for, else perhaps what
+  /// they had guessed that they would look at. The next search does not: it compiles on what is free.
   void finish();
 
   /// Settings::budget_s of the tunings from here on.
@@ -169,7 +170,7 @@ class Tuner {
   Settings settings_;
   std::set<std::string> asked_;  ///< keys by name: of the shared cache
   std::map<generator::Operation, double> ceilings_;
-  std::unique_ptr<BuildAhead> unfinished_;  ///< what the last search was still compiling
+  std::vector<std::unique_ptr<BuildAhead>> unfinished_;  ///< what searches were still compiling
 };
 
 }  // namespace ce::tuner

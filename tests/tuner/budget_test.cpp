@@ -158,6 +158,23 @@ TEST_F(BudgetTest, FromItsEndOnNothingBegins) {
   EXPECT_EQ(device_.requests(), 0);
 }
 
+TEST_F(BudgetTest, WhatASearchIsStillCompilingKeepsTheNextOneNotWaiting) {
+  constexpr auto held_back = 5000ms;
+  cache::Cache database = open();
+  tuner::Settings settings = quick_settings();
+  settings.search.structures = 24;
+  settings.budget_s = 0.3;
+  device_.hold_back(1, held_back);
+  const auto begin = LateDevice::Clock::now();
+  Tuner tuner(device_, database, settings);
+  static_cast<void>(tuner.search(small_problem()));
+  device_.hold_back(1000, 0ms);  // from here on nothing; what sleeps goes on sleeping
+  generator::Problem other = small_problem();
+  other.columns /= 2;
+  EXPECT_GE(tuner.tune(other).tried, 1);
+  EXPECT_LT(LateDevice::Clock::now(), begin + held_back);
+}
+
 /// Else a search with little time would begin with the same configs again and again.
 TEST_F(BudgetTest, WhatHasBegunByItsEndIsFinished) {
   cache::Cache database = open();
