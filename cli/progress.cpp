@@ -85,7 +85,7 @@ std::string stage_text(const tuner::Progress& tuning) {
 
 double SweepProgress::fraction() const noexcept {
   if (share) return *share;
-  return (static_cast<double>(problem - 1) + within(tuning)) /
+  return (static_cast<double>(std::max<std::size_t>(1, problem) - 1) + within(tuning)) /
          static_cast<double>(std::max<std::size_t>(1, problems));
 }
 
@@ -93,7 +93,9 @@ std::string progress_line(const SweepProgress& progress, std::size_t width) {
   const tuner::Progress& tuning = progress.tuning;
   const bool has_best = !tuning.best.empty();
   const std::vector<Part> parts{
-      {1, progress.problems > 1 ? fmt::format("[{}/{}]", progress.problem, progress.problems) : ""},
+      {1, progress.problem > 0 && progress.problems > 1
+              ? fmt::format("[{}/{}]", progress.problem, progress.problems)
+              : ""},
       {0, progress.title},
       {4, bar(progress.fraction())},
       {1, stage_text(tuning)},
@@ -201,10 +203,11 @@ std::string ProgressDisplay::own_line(const DeviceProgress& device) const {
 }
 
 void ProgressDisplay::begin(std::size_t problem, std::size_t problems, const std::string& title,
-                            std::size_t device) {
+                            std::size_t device, std::string stage) {
   const std::lock_guard lock(mutex_);
   DeviceProgress& own = devices_.at(device);
-  own.sweep = {.problem = problem, .problems = problems, .title = title};
+  own.sweep = {
+      .problem = problem, .problems = problems, .title = title, .tuning = {.stage = std::move(stage)}};
   own.running = true;
   last_shown_ = last_written_[device] = screen_.seconds();
   note_time(last_shown_);

@@ -19,7 +19,8 @@ namespace ce::cli {
 
 /// Everything that a progress line tells.
 struct SweepProgress {
-  std::size_t problem = 1, problems = 1;
+  std::size_t problem = 1;  ///< 0 for what is none of the problems
+  std::size_t problems = 1;
   std::string title;  ///< of the problem
   tuner::Progress tuning;
   std::optional<double> seconds_left{};  ///< of the whole sweep
@@ -82,8 +83,11 @@ class ProgressDisplay {
   ProgressDisplay& operator=(const ProgressDisplay&) = delete;
   ~ProgressDisplay();
 
-  /// \param device  its place in the list, as in all that follow
-  void begin(std::size_t problem, std::size_t problems, const std::string& title, std::size_t device = 0);
+  /// \param problem  its place in the list, from 1; 0 for what is none of them
+  /// \param device   its place in the list, as in all that follow
+  /// \param stage    that it begins with; empty before there is one
+  void begin(std::size_t problem, std::size_t problems, const std::string& title, std::size_t device = 0,
+             std::string stage = {});
   void update(const tuner::Progress& tuning, std::size_t device = 0);
   /// Ends the problem with a line that stays.
   /// \param counts  whether it is done with

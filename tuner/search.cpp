@@ -95,12 +95,13 @@ void Search::survey() {
     if (measurement.stage > 0)
       problem_.rows = std::clamp(measurement.rows, problem_.rows, generator::bucketed(problem_).rows);
   const std::int64_t rows = rows_that_fit(problem_, scratch_bytes_);
-  std::vector<bool> in_final(entrants_.size());
+  std::vector<bool> in_final(entrants_.size()), tried(entrants_.size());
   for (const cache::Measurement& measurement : measurements) {
     const auto place = places.find(measurement.config);
     if (place == places.end() || measurement.stage == cache::stage_of_checks) continue;
     Entrant& entrant = entrants_[place->second];
     if (digests_.at(configs_[place->second].variant) != measurement.template_digest) continue;
+    tried[place->second] = true;
     entrant.out = measurement.outcome == cache::Outcome::quarantined;
     if (entrant.out)
       in_final[place->second] = false;
@@ -116,6 +117,8 @@ void Search::survey() {
   if (breadth_.most_configs > 0 && rejected >= breadth_.most_configs) breadth_.most_configs += rejected;
   known_ = static_cast<int>(
       std::count_if(entrants_.begin(), entrants_.end(), [](const Entrant& e) { return !e.is_new(); }));
+  // Where nothing is searched, no times are compared: a config that other rows were timed of is known, too.
+  if (is_over()) known_ = static_cast<int>(std::count(tried.begin(), tried.end(), true));
 }
 
 /// A winner that the database knows stays, unless more is asked for than was looked at: how the medians of

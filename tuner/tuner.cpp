@@ -198,36 +198,47 @@ double Tuner::ceiling(const generator::Problem& problem, const Hooks& hooks) {
   const generator::Operation kind = ceiling_kind(problem);
   const auto known = ceilings_.find(kind);
   if (known != ceilings_.end()) return known->second;
-  const double gbs = time_ceiling(kind, hooks);
+  const double gbs = search_ceiling(kind, hooks) ? time_ceiling(kind) : 0;
   if (gbs > 0) ceilings_[kind] = gbs;
   return gbs;
 }
 
-double Tuner::time_ceiling(generator::Operation operation, const Hooks& hooks) {
-  const auto is_too_late = [&] { return std::chrono::steady_clock::now() >= settings_.end; };
-  if (is_too_late()) return 0;
-  generator::Problem problem{.operation = operation, .columns = 4096};
+generator::Problem Tuner::ceiling_problem(generator::Operation kind) const {
+  generator::Problem problem{.operation = kind, .columns = 4096};
   const std::int64_t bytes = device_.model().is_host() ? std::int64_t{8} << 20 : std::int64_t{1} << 30;
   problem.rows = bytes / (problem.columns * size_of(problem.dtype));
+  return problem;
+}
 
+bool Tuner::search_ceiling(generator::Operation kind, const Hooks& hooks) {
+  if (is_past_end()) return false;
+  const generator::Problem problem = ceiling_problem(kind);
   Settings settings = settings_;
   settings.search.strategy = Strategy::exhaustive;
   settings.budget_s = 0;
   const Hooks quiet{.stop = hooks.stop};
   Search search(device_, cache_, settings, quiet, problem);
   search.run();
-  if (is_too_late()) return 0;  // the fastest of a part of them would be too low a ceiling
+  if (is_past_end()) return false;  // the fastest of a part of them would be too low a ceiling
+  if (known_winner(problem)) return true;
+  throw Error(ErrorKind::verification,
+              fmt::format("no kernel that measures the ceiling of {} works", generator::name(kind)));
+}
+
+double Tuner::time_ceiling(generator::Operation kind) {
+  if (is_past_end()) return 0;
+  const generator::Problem problem = ceiling_problem(kind);
   const auto decision = known_winner(problem);
   if (!decision)
     throw Error(ErrorKind::verification,
-                fmt::format("no kernel that measures the ceiling of {} works", generator::name(operation)));
+                fmt::format("the ceiling of {} has no winner", generator::name(kind)));
   // The winner once more, now: the ceiling of this run, not that of the day it was first measured.
   Bench bench(device_, cache_, problem, settings_.scratch_bytes, settings_.seed);
   const Kernel kernel = build(device_, cache_, problem, decision->winner.config).load(device_);
   cache::Measurement again;
   bench.time(kernel, settings_.search.final_samples, again);
   double best_us = again.median_us;
-  if (operation == generator::Operation::copy)
+  if (kind == generator::Operation::copy)
     best_us = std::min(best_us, bench.time_driver_copy(settings_.search.final_samples));
   return gbs_of(again.bytes, best_us);
 }

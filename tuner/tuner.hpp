@@ -150,6 +150,18 @@ class Tuner {
   /// GB/s that nothing but memory traffic of the problem's kind reaches on this device; measured once by this
   /// Tuner. 0 where Settings::end comes before it is known.
   double ceiling(const generator::Problem& problem, const Hooks& hooks = {});
+  /// What a ceiling is measured with: 1 GiB; 8 MiB on the host.
+  /// \param kind  see ceiling_kind()
+  [[nodiscard]] generator::Problem ceiling_problem(generator::Operation kind) const;
+  /// The two halves of ceiling(), for those who share its search with other processes. The first looks at every config
+  /// of ceiling_problem(), unless the database knows them all.
+  /// \returns whether it came to its end before Settings::end
+  /// \throws Error(verification) when no config is right, Error(interrupted) when asked to stop, DeviceError
+  bool search_ceiling(generator::Operation kind, const Hooks& hooks = {});
+  /// Times the winner of a kind whose search is over, here or in another process: the ceiling of this device, now.
+  /// \returns GB/s; 0 where Settings::end has come
+  /// \throws Error(verification) when the database knows no winner, DeviceError
+  [[nodiscard]] double time_ceiling(generator::Operation kind);
 
   /// Waits for what searches were still compiling at their end: with a budget what they had no time for, else perhaps what
   /// they had guessed that they would look at. The next search does not: it compiles on what is free.
@@ -163,8 +175,7 @@ class Tuner {
   [[nodiscard]] const Settings& settings() const noexcept { return settings_; }
 
  private:
-  double time_ceiling(generator::Operation operation, const Hooks& hooks);
-
+  [[nodiscard]] bool is_past_end() const { return std::chrono::steady_clock::now() >= settings_.end; }
   runtime::Device& device_;
   cache::Cache& cache_;
   Settings settings_;

@@ -19,9 +19,11 @@ tuner::Settings settings_for(const SearchOptions& options, const runtime::Device
 
 }  // namespace
 
-ProblemTuning::ProblemTuning(runtime::Device& device, cache::Cache& cache, const SearchOptions& options)
+ProblemTuning::ProblemTuning(runtime::Device& device, cache::Cache& cache, const SearchOptions& options,
+                             Processes processes)
     : cache_(cache),
       tuner_(device, cache, settings_for(options, device)),
+      processes_(processes),
       most_s_(tuner_.settings().budget_s),
       end_(options.end) {
   if (options.launch_limit) isolated_.emplace(device, cache, options.tuning, *options.launch_limit);
@@ -34,34 +36,62 @@ std::optional<double> ProblemTuning::share() const {
   return most_s_ > 0 ? std::min(most_s_, left) : left;
 }
 
+std::optional<cache::TuningLock> ProblemTuning::tuning_lock(const cache::Key& key, bool waits,
+                                                            const tuner::Hooks& hooks) const {
+  if (!waits) return cache_.try_tuning_lock(key);
+  return wait_for_tuning_lock(cache_, key, hooks.stop, end_, [&] {
+    if (hooks.progress) hooks.progress({.stage = "waiting for another process"});
+  });
+}
+
 bool ProblemTuning::tune(SweptProblem& swept, bool waits, const tuner::Hooks& hooks) {
   if (!share()) {
     report_known(swept, hooks);
     return true;
   }
-  return attempt(swept.failure, [&] {
-    const auto lock = waits
-                          ? wait_for_tuning_lock(cache_, swept.key, hooks.stop, end_,
-                                                 [&] {
-                                                   if (hooks.progress)
-                                                     hooks.progress({.stage = "waiting for another process"});
-                                                 })
-                          : cache_.try_tuning_lock(swept.key);
+  std::optional<cache::TuningLock> lock;
+  const bool go_on = attempt(swept.failure, [&] {
+    lock = tuning_lock(swept.key, waits, hooks);
     swept.is_tuned_elsewhere = !lock;
-    if (!lock) return;
-    const std::optional<double> seconds = share();
-    if (!seconds) return;
-    tuner_.set_budget(*seconds);
-    const tuner::Effort effort = isolated_ ? isolated_->tune(swept.problem, tuner_.settings(), hooks)
-                                           : tuner_.search(swept.problem, hooks);
-    if (!share() && !tuner_.known_winner(swept.problem)) return;
-    report(swept, tuner_.report(swept.problem, effort), hooks);
+    if (lock) search(swept, hooks);
   });
+  write_for_others();
+  return go_on;
+}
+
+void ProblemTuning::search(SweptProblem& swept, const tuner::Hooks& hooks) {
+  const std::optional<double> seconds = share();
+  if (!seconds) return;
+  tuner_.set_budget(*seconds);
+  const tuner::Effort effort = isolated_ ? isolated_->tune(swept.problem, tuner_.settings(), hooks)
+                                         : tuner_.search(swept.problem, hooks);
+  if (!share() && !tuner_.known_winner(swept.problem)) return;
+  report(swept, tuner_.report(swept.problem, effort), hooks);
+}
+
+bool ProblemTuning::search_ceiling(SweptCeiling& swept, bool waits, const tuner::Hooks& hooks) {
+  std::optional<cache::TuningLock> lock;
+  const bool go_on = attempt(swept.failure, [&] {
+    lock = tuning_lock(tuner_.key(tuner_.ceiling_problem(swept.kind)), waits, hooks);
+    swept.is_tuned_elsewhere = !lock;
+    if (lock) swept.is_searched = tuner_.search_ceiling(swept.kind, hooks);
+  });
+  write_for_others();
+  return go_on;
+}
+
+bool ProblemTuning::time_ceiling(SweptCeiling& swept) {
+  return attempt(swept.failure, [&] { swept.gbs = tuner_.time_ceiling(swept.kind); });
+}
+
+/// While the tuning lock is held: whoever has it next would measure what the file does not have.
+void ProblemTuning::write_for_others() const {
+  if (processes_ == Processes::several) cache_.flush(patience_at_end);
 }
 
 void ProblemTuning::report(SweptProblem& swept, tuner::Report report, const tuner::Hooks& hooks) {
   swept.report = std::move(report);
-  swept.report->ceiling_gbs = tuner_.ceiling(swept.problem, hooks);
+  if (processes_ == Processes::one) swept.report->ceiling_gbs = tuner_.ceiling(swept.problem, hooks);
 }
 
 void ProblemTuning::report_known(SweptProblem& swept, const tuner::Hooks& hooks) {

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <vector>
 
@@ -25,12 +26,19 @@ struct SearchOptions {
       std::chrono::steady_clock::time_point::max();  ///< of the sweep's time
 };
 
+/// How many processes share the problems of a sweep.
+enum class Processes : std::uint8_t {
+  one,  ///< each report has its ceiling at once
+  several,  ///< ceilings are searched and timed on their own; what was measured is in the file before others may look
+};
+
 /// Tunes problems on one device. Not thread-safe.
 class ProblemTuning {
  public:
   /// Both references must outlive this object.
   /// \throws InvalidArgument naming an option, Error(compile) where the device has no compiler
-  ProblemTuning(runtime::Device& device, cache::Cache& cache, const SearchOptions& options);
+  ProblemTuning(runtime::Device& device, cache::Cache& cache, const SearchOptions& options,
+                Processes processes = Processes::one);
 
   [[nodiscard]] cache::Key key(const generator::Problem& problem) const { return tuner_.key(problem); }
 
@@ -43,15 +51,30 @@ class ProblemTuning {
   /// \returns whether to go on with the next one
   [[nodiscard]] bool tune(SweptProblem& swept, bool waits, const tuner::Hooks& hooks);
 
+  /// Of several processes: searches a ceiling, as long as there is time. An error goes into the result.
+  /// \param waits  as of tune()
+  /// \returns as tune()
+  [[nodiscard]] bool search_ceiling(SweptCeiling& swept, bool waits, const tuner::Hooks& hooks);
+  /// Times a ceiling that was searched, here or by another process: none where the time is over. An error goes into the
+  /// result.
+  /// \returns as tune()
+  [[nodiscard]] bool time_ceiling(SweptCeiling& swept);
+
  private:
   /// Seconds that a problem may take now, 0 for no bound; nothing where the time is over.
   [[nodiscard]] std::optional<double> share() const;
+  /// Nothing where another process has it; with `waits`, until the time is over.
+  [[nodiscard]] std::optional<cache::TuningLock> tuning_lock(const cache::Key& key, bool waits,
+                                                             const tuner::Hooks& hooks) const;
+  void search(SweptProblem& swept, const tuner::Hooks& hooks);
   void report(SweptProblem& swept, tuner::Report report, const tuner::Hooks& hooks);
   void report_known(SweptProblem& swept, const tuner::Hooks& hooks);
+  void write_for_others() const;
 
   cache::Cache& cache_;
   tuner::Tuner tuner_;
   std::optional<IsolatedTuning> isolated_;
+  Processes processes_;
   double most_s_;
   std::chrono::steady_clock::time_point end_;
 };

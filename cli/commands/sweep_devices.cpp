@@ -6,7 +6,10 @@
 #include <cstdlib>
 #include <exception>
 #include <functional>
+#include <map>
 #include <memory>
+#include <numeric>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -16,6 +19,7 @@
 #include "cli/commands/sweep_worker.hpp"
 #include "cli/units.hpp"
 #include "runtime/workers/settings.hpp"
+#include "tuner/bench.hpp"
 #include "tuner/key.hpp"
 
 namespace ce::cli {
@@ -56,10 +60,30 @@ void require_one_model(const std::vector<std::unique_ptr<SweepWorker>>& workers)
                                         first.device(), first.model().name, worker->model().name));
 }
 
-/// What the threads share.
+/// The kinds of ceilings that the problems are compared with.
+std::vector<generator::Operation> ceilings_of(const std::vector<SweptProblem>& problems) {
+  std::set<generator::Operation> kinds;
+  for (const SweptProblem& swept : problems) kinds.insert(tuner::ceiling_kind(swept.problem));
+  return {kinds.begin(), kinds.end()};
+}
+
+/// Their places in the list. What takes longest is not begun last, when other devices have nothing left to do.
+std::vector<std::size_t> most_bytes_first(const std::vector<SweptProblem>& problems) {
+  std::vector<std::size_t> order(problems.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::stable_sort(order, std::ranges::greater(), [&](std::size_t problem) {
+    return generator::traffic(problems[problem].problem).total();
+  });
+  return order;
+}
+
+/// What the threads share. The jobs of the queue are the searches of the ceilings, then the problems.
 struct Shared {
-  ProblemQueue queue;
-  std::mutex mutex;  ///< of the failure of the run
+  std::vector<generator::Operation> ceilings;
+  std::vector<std::size_t> problems;  ///< places in the list
+  WorkQueue queue;
+  std::mutex mutex;  ///< of the failure of the run and of what was searched
+  std::set<generator::Operation> searched;
   SweepObserver& observer;
   SweepResult& result;
   std::stop_token stop;
@@ -70,40 +94,132 @@ void note_failure(Shared& shared, const Failure& failure, bool decides) {
   if (decides || !shared.result.run.failure) shared.result.run.failure = failure;
 }
 
-Failure death_of(const SweepWorker& worker) {
-  return describe(Error(ErrorKind::device, fmt::format("{}: {}", worker.device(), worker.died_of())));
-}
+/// One device of the sweep, on a thread of its own.
+class Lane {
+ public:
+  Lane(std::size_t lane, SweepWorker& worker, Shared& shared)
+      : lane_(lane), worker_(worker), shared_(shared) {}
 
-/// Takes problems until there are none, or its process dies.
-void tune_on(std::size_t lane, SweepWorker& worker, Shared& shared) {
-  SweptDevice& device = shared.result.devices[lane];
-  const tuner::Hooks hooks{
-      .progress = [&](const tuner::Progress& progress) { shared.observer.update(progress, lane); },
-      .stop = shared.stop};
-  while (const auto turn = shared.queue.take()) {
-    SweptProblem& swept = shared.result.problems[turn->problem];
-    swept.device = worker.device();
-    shared.observer.begin(turn->problem, shared.result.problems.size(), swept, lane);
-    const SweepWorker::End end = worker.tune(swept, turn->waits, hooks);
-    if (end == SweepWorker::End::died) {
-      device.failure = death_of(worker);
-      const bool again = shared.queue.give_back(turn->problem);
-      if (!again) swept.failure = device.failure;
-      note_failure(shared, *device.failure, false);
-      shared.observer.died(*device.failure, again, lane);
-      return;
+  /// Takes jobs until there are none, or its process dies; then times its ceilings.
+  void run() {
+    while (const auto turn = shared_.queue.take()) {
+      const std::size_t ceilings = shared_.ceilings.size();
+      const bool lives = turn->job < ceilings ? search_ceiling(*turn, shared_.ceilings[turn->job])
+                                              : tune(*turn, shared_.problems[turn->job - ceilings]);
+      if (!lives) return;
     }
-    const bool left = end == SweepWorker::End::next && swept.is_tuned_elsewhere;
-    shared.observer.finish(swept, lane);
-    if (swept.failure) note_failure(shared, *swept.failure, end == SweepWorker::End::stop);
-    if (swept.report) ++device.problems;
-    if (end == SweepWorker::End::stop) shared.queue.stop();
-    if (left && !turn->waits)
-      shared.queue.pass_over(turn->problem);
-    else
-      shared.queue.finish(turn->problem);
+    time_ceilings();
   }
-}
+
+ private:
+  bool tune(const WorkQueue::Turn& turn, std::size_t problem) {
+    SweptProblem& swept = shared_.result.problems[problem];
+    swept.device = worker_.device();
+    shared_.observer.begin(problem, shared_.result.problems.size(), swept, lane_);
+    const SweepWorker::End end = worker_.tune(swept, turn.waits, hooks());
+    if (end == SweepWorker::End::died) {
+      const bool again = shared_.queue.give_back(turn.job);
+      const Failure death = die(again ? "its problem goes to another device"
+                                      : "its problem is given up, as another died of it, too",
+                                !again);
+      if (!again) swept.failure = death;
+      return false;
+    }
+    if (swept.report) {
+      ++device().problems;
+      tuned_.push_back(problem);
+    }
+    conclude(turn, swept, end);
+    return true;
+  }
+
+  bool search_ceiling(const WorkQueue::Turn& turn, generator::Operation kind) {
+    SweptCeiling swept{.kind = kind};
+    shared_.observer.begin(swept, shared_.result.problems.size(), lane_);
+    const SweepWorker::End end = worker_.search_ceiling(swept, turn.waits, hooks());
+    if (end == SweepWorker::End::died) {
+      const bool again = shared_.queue.give_back(turn.job);
+      die(fmt::format("the {} {}", title_of(swept),
+                      again ? "goes to another device" : "is given up, as another died of it, too"),
+          false);
+      return false;
+    }
+    if (swept.is_searched) {
+      const std::lock_guard lock(shared_.mutex);
+      shared_.searched.insert(kind);
+    }
+    conclude(turn, swept, end);
+    return true;
+  }
+
+  /// Of those that were searched, for the reports of its problems.
+  void time_ceilings() {
+    std::map<generator::Operation, double> gbs;
+    for (const generator::Operation kind : searched_of_its_problems()) {
+      if (shared_.stop.stop_requested()) break;
+      SweptCeiling swept{.kind = kind};
+      const SweepWorker::End end = worker_.time_ceiling(swept, shared_.stop);
+      if (end == SweepWorker::End::died) {
+        die("its problems show no ceiling that was not timed before", false);
+        break;
+      }
+      gbs[kind] = swept.gbs;
+      if (!swept.failure) continue;
+      shared_.observer.finish(swept, lane_);
+      note_failure(shared_, *swept.failure, end == SweepWorker::End::stop);
+      if (end == SweepWorker::End::stop) break;
+    }
+    for (const std::size_t problem : tuned_) {
+      SweptProblem& swept = shared_.result.problems[problem];
+      if (const auto timed = gbs.find(tuner::ceiling_kind(swept.problem)); timed != gbs.end())
+        swept.report->ceiling_gbs = timed->second;
+    }
+  }
+
+  [[nodiscard]] std::set<generator::Operation> searched_of_its_problems() const {
+    const std::lock_guard lock(shared_.mutex);
+    std::set<generator::Operation> kinds;
+    for (const std::size_t problem : tuned_) {
+      const generator::Operation kind = tuner::ceiling_kind(shared_.result.problems[problem].problem);
+      if (shared_.searched.contains(kind)) kinds.insert(kind);
+    }
+    return kinds;
+  }
+
+  /// \param then    what becomes of its job
+  /// \param counts  whether that is a problem that is done with
+  Failure die(std::string_view then, bool counts) {
+    const Failure death =
+        describe(Error(ErrorKind::device, fmt::format("{}: {}", worker_.device(), worker_.died_of())));
+    device().failure = death;
+    note_failure(shared_, death, false);
+    shared_.observer.died(death, then, counts, lane_);
+    return death;
+  }
+
+  template <class Swept>
+  void conclude(const WorkQueue::Turn& turn, const Swept& swept, SweepWorker::End end) {
+    shared_.observer.finish(swept, lane_);
+    const bool stops = end == SweepWorker::End::stop;
+    if (swept.failure) note_failure(shared_, *swept.failure, stops);
+    if (stops) shared_.queue.stop();
+    if (!stops && swept.is_tuned_elsewhere && !turn.waits)
+      shared_.queue.pass_over(turn.job);
+    else
+      shared_.queue.finish(turn.job);
+  }
+
+  [[nodiscard]] SweptDevice& device() const { return shared_.result.devices[lane_]; }
+  [[nodiscard]] tuner::Hooks hooks() const {
+    return {.progress = [this](const tuner::Progress& progress) { shared_.observer.update(progress, lane_); },
+            .stop = shared_.stop};
+  }
+
+  std::size_t lane_;
+  SweepWorker& worker_;
+  Shared& shared_;
+  std::vector<std::size_t> tuned_;  ///< problems that it has a report of
+};
 
 }  // namespace
 
@@ -134,11 +250,11 @@ std::vector<std::string> device_list(const std::string& text, int gpus) {
   return devices;
 }
 
-ProblemQueue::ProblemQueue(std::size_t problems) {
-  for (std::size_t i = 0; i < problems; ++i) open_.push_back(i);
+WorkQueue::WorkQueue(std::size_t jobs) {
+  for (std::size_t i = 0; i < jobs; ++i) open_.push_back(i);
 }
 
-std::optional<ProblemQueue::Turn> ProblemQueue::take() {
+std::optional<WorkQueue::Turn> WorkQueue::take() {
   std::unique_lock lock(mutex_);
   for (;;) {
     if (stopped_) return std::nullopt;
@@ -154,29 +270,29 @@ std::optional<ProblemQueue::Turn> ProblemQueue::take() {
   }
 }
 
-void ProblemQueue::finish(std::size_t) {
+void WorkQueue::finish(std::size_t) {
   const std::lock_guard lock(mutex_);
   --taken_;
   changed_.notify_all();
 }
 
-void ProblemQueue::pass_over(std::size_t problem) {
+void WorkQueue::pass_over(std::size_t job) {
   const std::lock_guard lock(mutex_);
   --taken_;
-  passed_over_.push_back(problem);
+  passed_over_.push_back(job);
   changed_.notify_all();
 }
 
-bool ProblemQueue::give_back(std::size_t problem) {
+bool WorkQueue::give_back(std::size_t job) {
   const std::lock_guard lock(mutex_);
   --taken_;
   changed_.notify_all();
-  if (!given_back_.insert(problem).second) return false;
-  open_.push_front(problem);
+  if (!given_back_.insert(job).second) return false;
+  open_.push_front(job);
   return true;
 }
 
-void ProblemQueue::stop() {
+void WorkQueue::stop() {
   const std::lock_guard lock(mutex_);
   stopped_ = true;
   changed_.notify_all();
@@ -196,14 +312,19 @@ void tune_on_devices(const std::vector<std::string>& devices, const std::filesys
     result.devices.push_back({.device = worker->device(), .environment = worker->environment()});
   for (SweptProblem& swept : result.problems)
     swept.key = tuner::key_of(swept.problem, workers.front()->model());
-  Shared shared{.queue = ProblemQueue(result.problems.size()),
+  std::vector<generator::Operation> ceilings = ceilings_of(result.problems);
+  const std::size_t jobs = ceilings.size() + result.problems.size();
+  Shared shared{.ceilings = std::move(ceilings),
+                .problems = most_bytes_first(result.problems),
+                .queue = WorkQueue(jobs),
                 .mutex = {},
+                .searched = {},
                 .observer = observer,
                 .result = result,
                 .stop = stop};
   for_each_thread(workers.size(), [&](std::size_t i) {
     try {
-      tune_on(i, *workers[i], shared);
+      Lane(i, *workers[i], shared).run();
       workers[i].reset();  // all at a time: one that was stopped takes a second
     } catch (...) {
       shared.queue.stop();

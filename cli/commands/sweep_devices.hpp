@@ -25,23 +25,23 @@ namespace ce::cli {
 /// \throws InvalidArgument naming --device, DeviceError for all of none
 [[nodiscard]] std::vector<std::string> device_list(const std::string& text, int gpus);
 
-/// Which problem is whose turn. Thread-safe.
-class ProblemQueue {
+/// Which job of a sweep is whose turn. Thread-safe.
+class WorkQueue {
  public:
-  explicit ProblemQueue(std::size_t problems);
+  explicit WorkQueue(std::size_t jobs);
 
   struct Turn {
-    std::size_t problem;
+    std::size_t job;
     bool waits;  ///< another process was tuning it; there is nothing else left to do
   };
-  /// The next problem; waits while there is none but others may give theirs back. Nothing at the end.
+  /// The next job; waits while there is none but others may give theirs back. Nothing at the end.
   [[nodiscard]] std::optional<Turn> take();
-  /// Of a problem that was taken, each once: it is done with; is to be looked at again when all others are done with; or
-  /// is to be taken by another.
-  void finish(std::size_t problem);
-  void pass_over(std::size_t problem);
+  /// Of a job that was taken, each once: it is done with; is to be looked at again when all others are done with; or is
+  /// to be taken by another.
+  void finish(std::size_t job);
+  void pass_over(std::size_t job);
   /// \returns false where it was given back before: then it is done with
-  [[nodiscard]] bool give_back(std::size_t problem);
+  [[nodiscard]] bool give_back(std::size_t job);
   /// Nothing more is taken.
   void stop();
 
@@ -54,8 +54,10 @@ class ProblemQueue {
   bool stopped_ = false;
 };
 
-/// Tunes the problems of the result, each on whichever device is free. A process that dies is told of, its problem goes
-/// to another once, and the rest goes on without its device.
+/// Tunes the problems of the result, each on whichever device is free, those that move the most bytes first. The ceilings
+/// that they need are jobs as problems are, before them: each is searched once. At its end each device times the
+/// ceilings of the problems that it tuned, for their reports. A process that dies is told of, its job goes to another
+/// once, and the rest goes on without its device.
 /// \param result  also gets its devices and, of the first, what is of the run
 /// \throws InvalidArgument where the devices are not of one model; what opening one throws
 void tune_on_devices(const std::vector<std::string>& devices, const std::filesystem::path& database,

@@ -75,11 +75,23 @@ void SweepObserver::finish(const SweptProblem& swept, std::size_t device) {
   write("finish", device, fields);
 }
 
-void SweepObserver::died(const Failure& failure, bool again, std::size_t device) {
-  display_.finish(fmt::format("{}; {}", failure.fields.at("message"),
-                              again ? "its problem goes to another device"
-                                    : "its problem is given up, as another died of it, too"),
-                  device, !again);
+void SweepObserver::begin(const SweptCeiling& swept, std::size_t problems, std::size_t device) {
+  display_.begin(0, problems, title_of(swept), device, "searching");
+  write("ceiling_begin", device, {{"operation", generator::name(swept.kind)}});
+}
+
+void SweepObserver::finish(const SweptCeiling& swept, std::size_t device) {
+  display_.finish(finished_line(swept), device, false);
+  Json fields{{"operation", generator::name(swept.kind)}};
+  if (swept.failure)
+    fields["error"] = json_of(*swept.failure);
+  else if (swept.is_tuned_elsewhere)
+    fields["left"] = true;
+  write("ceiling_finish", device, fields);
+}
+
+void SweepObserver::died(const Failure& failure, std::string_view then, bool counts, std::size_t device) {
+  display_.finish(fmt::format("{}; {}", failure.fields.at("message"), then), device, counts);
   write("device_lost", device, {{"error", json_of(failure)}});
 }
 

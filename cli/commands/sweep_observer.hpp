@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cli/commands/sweep_result.hpp"
@@ -25,8 +26,12 @@ class SweepObserver {
   void begin(std::size_t problem, std::size_t problems, const SweptProblem& swept, std::size_t device = 0);
   void update(const tuner::Progress& progress, std::size_t device = 0);
   void finish(const SweptProblem& swept, std::size_t device = 0);
-  /// \param again  its problem goes to another
-  void died(const Failure& failure, bool again, std::size_t device);
+  /// The same of a ceiling, which is none of the problems.
+  void begin(const SweptCeiling& swept, std::size_t problems, std::size_t device);
+  void finish(const SweptCeiling& swept, std::size_t device);
+  /// \param then    what becomes of what it was at
+  /// \param counts  whether that is a problem that is done with
+  void died(const Failure& failure, std::string_view then, bool counts, std::size_t device);
   void end(const SweepResult& result);
 
  private:

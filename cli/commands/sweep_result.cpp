@@ -46,8 +46,9 @@ std::optional<double> behind(const SweptProblem& swept, const cache::Measurement
   return measurement.median_us / winner.median_us - 1;
 }
 
-/// Of a problem without a report.
-std::string outcome_of(const SweptProblem& swept) {
+/// Of a problem without a report, or a ceiling that was not searched.
+template <class Swept>
+std::string outcome_of(const Swept& swept) {
   if (swept.failure) return swept.failure->fields.at("kind");
   return swept.is_tuned_elsewhere ? "left to another process" : "not reached";
 }
@@ -191,6 +192,14 @@ std::string text_of(const SweepResult& result) {
                             sums.finished, counted(static_cast<std::int64_t>(result.asked), "problem"), shard,
                             result.run.device, result.run.model.name, counted(sums.measured, "config"),
                             sums.known, sums.compiled, duration_text(result.run.seconds));
+}
+
+std::string title_of(const SweptCeiling& swept) {
+  return fmt::format("ceiling of {}", generator::name(swept.kind));
+}
+
+std::string finished_line(const SweptCeiling& swept) {
+  return fmt::format("{}: {}", title_of(swept), swept.is_searched ? "searched" : outcome_of(swept));
 }
 
 Json summary_of(const SweepResult& result) {

@@ -29,6 +29,15 @@ struct SweptProblem {
   [[nodiscard]] bool is_cut_short() const { return report && report->is_cut_short; }
 };
 
+/// The ceiling of one kind, of a sweep over several devices: searched once for all of them, and timed on each.
+struct SweptCeiling {
+  generator::Operation kind;         ///< see tuner::ceiling_kind()
+  bool is_searched = false;          ///< it can be timed
+  double gbs = 0;                    ///< as of one device; 0 before it was timed
+  std::optional<Failure> failure{};  ///< of the search, or of the time
+  bool is_tuned_elsewhere = false;   ///< as of a problem
+};
+
 /// One of several devices.
 struct SweptDevice {
   std::string device;
@@ -48,6 +57,10 @@ struct SweepResult {
 
 /// "softmax bf16 8192 x 4096: block/... 43.1 us 3110 GB/s": the line that stays when a problem is done.
 [[nodiscard]] std::string finished_line(const SweptProblem& swept);
+/// "ceiling of copy: searched": the same of a ceiling.
+[[nodiscard]] std::string finished_line(const SweptCeiling& swept);
+/// "ceiling of copy"
+[[nodiscard]] std::string title_of(const SweptCeiling& swept);
 
 /// The table, what was rejected and why, and one line of sums.
 [[nodiscard]] std::string text_of(const SweepResult& result);

@@ -20,8 +20,8 @@ namespace {
 using runtime::cuda::Channel;
 using runtime::cuda::Transfer;
 
-// The conversation: "open" and its answer; then "tune" any number of times, each answered by any number of "progress" and
-// one "swept". Either may be answered by "error".
+// The conversation: "open" and its answer; then "tune", "search_ceiling" and "time_ceiling" any number of times, each
+// answered by any number of "progress" and one "swept". All may be answered by "error".
 
 Json options_words(const SearchOptions& options) {
   return {{"configs", options.tuning.configs},
@@ -100,7 +100,7 @@ struct Open {
     if (const cache::Status status = cache.status(); !status.persistent)
       throw DatabaseError("several devices need a database that all their processes can write to: " +
                           status.problem);
-    tuning.emplace(*device, cache, search_options_in(words.at("options")));
+    tuning.emplace(*device, cache, search_options_in(words.at("options")), Processes::several);
   }
 
   std::unique_ptr<runtime::Device> device;
@@ -115,20 +115,47 @@ Json open_answer(const Open& open) {
           {"environment", open.device->environment()}};
 }
 
+tuner::Hooks telling(Channel& channel) {
+  return {.progress = [&channel](const tuner::Progress& progress) {
+    send(channel, {{"progress", words_of(progress)}});
+  }};
+}
+
+template <class Swept>
+Json swept_words(const Swept& swept, bool go_on) {
+  return {{"failure", swept.failure ? failure_words(*swept.failure) : Json()},
+          {"is_tuned_elsewhere", swept.is_tuned_elsewhere},
+          {"goes_on", go_on}};
+}
+
 Json tune_answer(Open& open, const Json& job, Channel& channel) {
   SweptProblem swept{.problem = generator::parse_key_text(job.at("problem").get<std::string>()), .key = {}};
   swept.problem.rows = job.at("rows");
   swept.key = open.tuning->key(swept.problem);
-  const tuner::Hooks hooks{.progress = [&](const tuner::Progress& progress) {
-    send(channel, {{"progress", words_of(progress)}});
-  }};
-  const bool go_on = open.tuning->tune(swept, job.at("waits"), hooks);
-  open.cache.flush(patience_at_end);  // the sweep reads it
-  return {{"swept",
-           {{"report", swept.report ? report_words(*swept.report) : Json()},
-            {"failure", swept.failure ? failure_words(*swept.failure) : Json()},
-            {"is_tuned_elsewhere", swept.is_tuned_elsewhere},
-            {"goes_on", go_on}}}};
+  const bool go_on = open.tuning->tune(swept, job.at("waits"), telling(channel));
+  Json words = swept_words(swept, go_on);
+  words["report"] = swept.report ? report_words(*swept.report) : Json();
+  return {{"swept", words}};
+}
+
+SweptCeiling ceiling_in(const Json& job) {
+  return {.kind = generator::parse_operation(job.at("kind").get<std::string>())};
+}
+
+Json search_ceiling_answer(Open& open, const Json& job, Channel& channel) {
+  SweptCeiling swept = ceiling_in(job);
+  const bool go_on = open.tuning->search_ceiling(swept, job.at("waits"), telling(channel));
+  Json words = swept_words(swept, go_on);
+  words["is_searched"] = swept.is_searched;
+  return {{"swept", words}};
+}
+
+Json time_ceiling_answer(Open& open, const Json& job) {
+  SweptCeiling swept = ceiling_in(job);
+  const bool go_on = open.tuning->time_ceiling(swept);
+  Json words = swept_words(swept, go_on);
+  words["gbs"] = swept.gbs;
+  return {{"swept", words}};
 }
 
 constexpr std::chrono::milliseconds patience_with_worker{1000};
@@ -161,44 +188,75 @@ void SweepWorker::open(const std::filesystem::path& database, const SearchOption
   environment_ = answer->at("environment");
 }
 
-SweepWorker::End SweepWorker::tune(SweptProblem& swept, bool waits, const tuner::Hooks& hooks) {
+struct SweepWorker::Answer {
+  End end = End::next;
+  Json swept = Json::object();      ///< what the process says of it
+  std::optional<Error> error = {};  ///< instead
+};
+
+SweepWorker::Answer SweepWorker::ask(const Json& job, const tuner::Hooks& hooks) {
   Channel& channel = process_.channel();
   const std::stop_callback stopping(hooks.stop, [&] { channel.shut_down(); });
-  Transfer transfer = send(
-      channel,
-      {{"tune",
-        {{"problem", generator::key_text(swept.problem)}, {"rows", swept.problem.rows}, {"waits", waits}}}});
+  Transfer transfer = send(channel, job);
   std::optional<Json> words;
   while (transfer == Transfer::done) {
     words = receive(channel, transfer);
     if (!words || !words->contains("progress")) break;
     if (hooks.progress) hooks.progress(progress_in(words->at("progress")));
   }
-  if (hooks.stop.stop_requested()) {
-    swept.failure = describe(Error(ErrorKind::interrupted, "stopped on request; what was measured is kept"));
-    return End::stop;
-  }
+  if (hooks.stop.stop_requested())
+    return {.end = End::stop,
+            .error = Error(ErrorKind::interrupted, "stopped on request; what was measured is kept")};
   if (!words || transfer != Transfer::done) {
     died_of_ = fmt::format("its process {}", process_.end(patience_with_worker).words);
-    return End::died;
+    return {.end = End::died};
   }
-  if (const auto error = error_in(*words)) {
-    swept.failure = describe(*error);
-    return End::stop;
-  }
-  const Json& found = words->at("swept");
+  if (auto error = error_in(*words)) return {.end = End::stop, .error = std::move(error)};
+  return {.swept = words->at("swept")};
+}
+
+template <class Swept>
+SweepWorker::Answer SweepWorker::ask_for(Swept& swept, const Json& job, const tuner::Hooks& hooks) {
+  Answer answer = ask(job, hooks);
+  if (answer.error) swept.failure = describe(*answer.error);
+  if (answer.end != End::next) return answer;
   std::optional<Failure> failure;
-  if (!found.at("failure").is_null()) failure = failure_in(found.at("failure"));
-  swept.is_tuned_elsewhere = found.at("is_tuned_elsewhere");
-  const bool go_on = found.at("goes_on");
+  if (const Json& words = answer.swept.at("failure"); !words.is_null()) failure = failure_in(words);
+  swept.is_tuned_elsewhere = answer.swept.at("is_tuned_elsewhere");
+  const bool go_on = answer.swept.at("goes_on");
   // After a fault its context is of no use, and another device may be well.
   if (!go_on && failure && failure->code == ExitCode::device) {
     died_of_ = failure->fields.at("message");
-    return End::died;
+    return {.end = End::died};
   }
   swept.failure = std::move(failure);
-  if (!found.at("report").is_null()) swept.report = report_in(found.at("report"), swept);
-  return go_on ? End::next : End::stop;
+  if (!go_on) answer.end = End::stop;
+  return answer;
+}
+
+SweepWorker::End SweepWorker::tune(SweptProblem& swept, bool waits, const tuner::Hooks& hooks) {
+  const Answer answer = ask_for(
+      swept,
+      {{"tune",
+        {{"problem", generator::key_text(swept.problem)}, {"rows", swept.problem.rows}, {"waits", waits}}}},
+      hooks);
+  if (const auto report = answer.swept.find("report"); report != answer.swept.end() && !report->is_null())
+    swept.report = report_in(*report, swept);
+  return answer.end;
+}
+
+SweepWorker::End SweepWorker::search_ceiling(SweptCeiling& swept, bool waits, const tuner::Hooks& hooks) {
+  const Answer answer =
+      ask_for(swept, {{"search_ceiling", {{"kind", generator::name(swept.kind)}, {"waits", waits}}}}, hooks);
+  swept.is_searched = answer.swept.value("is_searched", false);
+  return answer.end;
+}
+
+SweepWorker::End SweepWorker::time_ceiling(SweptCeiling& swept, const std::stop_token& stop) {
+  const Answer answer =
+      ask_for(swept, {{"time_ceiling", {{"kind", generator::name(swept.kind)}}}}, {.stop = stop});
+  swept.gbs = answer.swept.value("gbs", 0.0);
+  return answer.end;
 }
 
 int sweep_worker_main(int in, int out) {
@@ -208,7 +266,10 @@ int sweep_worker_main(int in, int out) {
       open.emplace(job.at("open"));
       return open_answer(*open);
     }
-    if (!open) throw Error(ErrorKind::invalid_argument, "a problem before a device");
+    if (!open) throw Error(ErrorKind::invalid_argument, "a problem or a ceiling before a device");
+    if (job.contains("search_ceiling"))
+      return search_ceiling_answer(*open, job.at("search_ceiling"), channel);
+    if (job.contains("time_ceiling")) return time_ceiling_answer(*open, job.at("time_ceiling"));
     return tune_answer(*open, job.at("tune"), channel);
   });
 }

@@ -9,6 +9,7 @@
 
 #include "cli/commands/problem_tuning.hpp"
 #include "cli/commands/sweep_result.hpp"
+#include "cli/json.hpp"
 #include "runtime/workers/process.hpp"
 
 namespace ce::cli {
@@ -20,7 +21,7 @@ inline constexpr const char* sweep_worker_argument = "sweep-worker";
 class SweepWorker {
  public:
   enum class End : std::uint8_t {
-    next,  ///< the problem has what it could get
+    next,  ///< the problem or the ceiling has what it could get
     stop,  ///< as ProblemTuning::tune(): other problems are not worth trying on any device
     died,  ///< the process, or its device
   };
@@ -36,6 +37,10 @@ class SweepWorker {
   /// As ProblemTuning::tune(). Where the process or its device died, the problem has no failure, and died_of() says why.
   [[nodiscard]] End tune(SweptProblem& swept, bool waits, const tuner::Hooks& hooks);
 
+  /// As ProblemTuning::search_ceiling() and time_ceiling(), with the same ends as tune().
+  [[nodiscard]] End search_ceiling(SweptCeiling& swept, bool waits, const tuner::Hooks& hooks);
+  [[nodiscard]] End time_ceiling(SweptCeiling& swept, const std::stop_token& stop);
+
   [[nodiscard]] const std::string& device() const noexcept { return device_; }
   [[nodiscard]] const runtime::Model& model() const noexcept { return model_; }
   /// At the time of open().
@@ -43,6 +48,13 @@ class SweepWorker {
   [[nodiscard]] const std::string& died_of() const noexcept { return died_of_; }
 
  private:
+  struct Answer;
+  /// Sends a job, and hands progress on until it is answered.
+  Answer ask(const Json& job, const tuner::Hooks& hooks);
+  /// ask(), and what every answer says of a problem or a ceiling.
+  template <class Swept>
+  Answer ask_for(Swept& swept, const Json& job, const tuner::Hooks& hooks);
+
   std::string device_;
   runtime::cuda::WorkerProcess process_;
   runtime::Model model_;

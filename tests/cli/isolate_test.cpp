@@ -23,12 +23,16 @@ class Isolate : public test::CommandTest {
   /// What happens to whoever loads a kernel, as a statement of C++, by names.
   using Faults = std::vector<std::pair<std::string, std::string>>;
 
+  enum class Kernels { of_problems, of_ceilings };
+
   /// The host compiler, but for as many of the first kernels: the first one has the first of the faults, ...
-  std::string faulty_compiler(const Faults& faults) const {
+  std::string faulty_compiler(const Faults& faults, Kernels kernels = Kernels::of_problems) const {
+    const std::string are_of_ceilings = "grep -q 'template kernels/bandwidth' \"$source\"";
     std::string names;
     for (const auto& [name, fault] : faults) {
       test::write_file(folder() / (name + ".hpp"),
                        "#include <sys/stat.h>\n#include <unistd.h>\n#include <csignal>\n#include <cstdio>\n"
+                       "#include <cstring>\n"
                        "[[gnu::constructor]] static void f() { " +
                            fault + " }\n");
       names += " " + name;
@@ -37,9 +41,11 @@ class Isolate : public test::CommandTest {
     test::write_file(script,
                      "#!/bin/sh\n"
                      "for source; do :; done\n"
-                     "if [ -f \"$source\" ] && grep -q 'int warps = ' \"$source\"; then\n"
-                     "  sum=$(cksum < \"$source\")\n"
-                     "  for fault in" +
+                     "if [ -f \"$source\" ] && grep -q 'int warps = ' \"$source\" && " +
+                         std::string(kernels == Kernels::of_ceilings ? "" : "! ") + are_of_ceilings +
+                         "; then\n"
+                         "  sum=$(cksum < \"$source\")\n"
+                         "  for fault in" +
                          names +
                          "; do\n"
                          "    header=" +
@@ -68,9 +74,15 @@ class Isolate : public test::CommandTest {
 
   Finished sweep(std::vector<std::string> more,
                  const Faults& faults = {{"kill", "std::raise(SIGABRT);"}, {"hang", "for (;;) ::pause();"}},
-                 const std::string& configs = "8") const {
+                 const std::string& configs = "8", Kernels kernels = Kernels::of_problems) const {
     return ce_tune(words(database(), configs, std::move(more)),
-                   {{"CE_HOST_COMPILER", faulty_compiler(faults)}});
+                   {{"CE_HOST_COMPILER", faulty_compiler(faults, kernels)}});
+  }
+
+  /// Four problems and the ceiling that they have in common, whose kernel has the fault.
+  [[nodiscard]] Finished sweep_with_ceiling(const std::string& devices, const std::string& fault) const {
+    return sweep({"--device", devices, "--cols", "90,91,92", "--json"}, {{"fault", fault}}, "1",
+                 Kernels::of_ceilings);
   }
 
   [[nodiscard]] bool any_rejected() const {
@@ -203,6 +215,62 @@ TEST_F(Isolate, AProblemThatKillsTwoDevicesIsGivenUp) {
                                   {{"kill", "std::raise(SIGABRT);"}}, "2");
   EXPECT_EQ(isolated.status, 0) << isolated.err;
   EXPECT_TRUE(any_rejected());
+}
+
+TEST_F(Isolate, ADeviceThatDiesOfACeilingLeavesItToAnother) {
+  const std::string once = "if (::mkdir(\"" + (folder() / "killed").string() + "\", 0700) == 0) ";
+  const Finished finished = sweep_with_ceiling("host,host", once + "std::raise(SIGKILL);");
+  EXPECT_EQ(finished.status, 5) << finished.err;
+  EXPECT_NE(finished.err.find("the ceiling of copy goes to another device"), std::string::npos)
+      << finished.err;
+  const json document = json::parse(finished.out);
+  EXPECT_EQ(document.at("summary").at("finished"), 4);
+  for (const json& problem : document.at("problems")) EXPECT_GT(problem.at("ceiling_gbs"), 0) << problem;
+}
+
+TEST_F(Isolate, ACeilingThatKillsTwoDevicesIsGivenUp) {
+  const Finished finished = sweep_with_ceiling("host,host,host", "std::raise(SIGKILL);");
+  EXPECT_EQ(finished.status, 5) << finished.err;
+  EXPECT_NE(finished.err.find("the ceiling of copy is given up"), std::string::npos) << finished.err;
+  const json document = json::parse(finished.out);
+  EXPECT_EQ(document.at("summary").at("finished"), 4);
+  for (const json& problem : document.at("problems")) EXPECT_EQ(problem.at("ceiling_gbs"), 0) << problem;
+}
+
+TEST_F(Isolate, ACeilingThatCannotBeSearchedIsToldAndCostsNoProblem) {
+  const Finished finished = sweep_with_ceiling("host,host", "static_assert(false);");
+  EXPECT_EQ(finished.status, 4) << finished.err;
+  EXPECT_NE(finished.err.find("ceiling of copy: "), std::string::npos) << finished.err;
+  const json document = json::parse(finished.out);
+  EXPECT_EQ(document.at("summary").at("finished"), 4);
+  for (const json& problem : document.at("problems")) {
+    EXPECT_FALSE(problem.contains("error")) << problem;
+    EXPECT_EQ(problem.at("ceiling_gbs"), 0) << problem;
+  }
+}
+
+/// Whoever did not search the ceiling loads its kernel at the end, to time it.
+TEST_F(Isolate, ProblemsOfADeviceThatDiesOfItsCeilingsHaveNone) {
+  const std::string first = (folder() / "first").string();
+  const Finished finished = sweep_with_ceiling(
+      "host,host",
+      "char own[32], known[32] = {}; std::snprintf(own, sizeof own, \"%d\", static_cast<int>(::getpid())); "
+      "if (::symlink(own, \"" +
+          first + "\") != 0 && ::readlink(\"" + first +
+          "\", known, sizeof known - 1) > 0 && std::strcmp(own, known) != 0) std::raise(SIGKILL);");
+  EXPECT_EQ(finished.status, 5) << finished.err;
+  EXPECT_NE(finished.err.find("its problems show no ceiling"), std::string::npos) << finished.err;
+  const json document = json::parse(finished.out);
+  EXPECT_EQ(document.at("summary").at("finished"), 4);
+  int of_dead = 0, without_ceiling = 0;
+  for (const json& device : document.at("devices"))
+    if (!device.at("error").is_null()) of_dead += device.at("problems").get<int>();
+  for (const json& problem : document.at("problems")) {
+    EXPECT_TRUE(problem.contains("winner")) << problem;
+    without_ceiling += problem.at("ceiling_gbs") == 0 ? 1 : 0;
+  }
+  EXPECT_GE(of_dead, 1);
+  EXPECT_EQ(without_ceiling, of_dead);
 }
 
 TEST_F(Isolate, TheLimitIsATime) {

@@ -1,4 +1,4 @@
-// Which device of several gets which problem of a sweep.
+// Which device of several gets which job of a sweep.
 #include "cli/commands/sweep_devices.hpp"
 
 #include <gtest/gtest.h>
@@ -36,30 +36,30 @@ TEST(DeviceList, RefusesWhatNamesNone) {
     }
 }
 
-TEST(ProblemQueue, HandsOutEachProblemOnceAndWhatWasPassedOverAtTheEnd) {
-  ProblemQueue queue(3);
-  EXPECT_EQ(queue.take().value().problem, 0U);
+TEST(WorkQueue, HandsOutEachJobOnceAndWhatWasPassedOverAtTheEnd) {
+  WorkQueue queue(3);
+  EXPECT_EQ(queue.take().value().job, 0U);
   queue.pass_over(0);
   const auto second = queue.take().value(), third = queue.take().value();
-  EXPECT_EQ(second.problem, 1U);
-  EXPECT_EQ(third.problem, 2U);
+  EXPECT_EQ(second.job, 1U);
+  EXPECT_EQ(third.job, 2U);
   EXPECT_FALSE(third.waits);
   queue.finish(1);
   const auto last = queue.take().value();
-  EXPECT_EQ(last.problem, 0U);
+  EXPECT_EQ(last.job, 0U);
   EXPECT_TRUE(last.waits);
   queue.finish(2);
   queue.finish(0);
   EXPECT_FALSE(queue.take());
 }
 
-TEST(ProblemQueue, GivesAProblemToAnotherOnceAndNotTwice) {
-  ProblemQueue queue(1);
+TEST(WorkQueue, GivesAJobToAnotherOnceAndNotTwice) {
+  WorkQueue queue(1);
   ASSERT_TRUE(queue.take());
   std::atomic<int> taken = -1;
-  // Has nothing to take until the problem comes back.
+  // Has nothing to take until the job comes back.
   std::thread other([&] {
-    if (const auto turn = queue.take()) taken = static_cast<int>(turn->problem);
+    if (const auto turn = queue.take()) taken = static_cast<int>(turn->job);
   });
   EXPECT_TRUE(queue.give_back(0));
   other.join();
@@ -68,14 +68,14 @@ TEST(ProblemQueue, GivesAProblemToAnotherOnceAndNotTwice) {
   EXPECT_FALSE(queue.take());
 }
 
-TEST(ProblemQueue, StopsForThoseWhoWaitToo) {
-  ProblemQueue queue(2);
+TEST(WorkQueue, StopsForThoseWhoWaitToo) {
+  WorkQueue queue(2);
   ASSERT_TRUE(queue.take());
   ASSERT_TRUE(queue.take());
   std::thread other([&] { EXPECT_FALSE(queue.take()); });
   queue.stop();
   other.join();
-  ProblemQueue full(1);
+  WorkQueue full(1);
   full.stop();
   EXPECT_FALSE(full.take());
 }

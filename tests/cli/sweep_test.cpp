@@ -6,6 +6,7 @@
 #include <chrono>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <sstream>
 #include <string>
@@ -288,6 +289,75 @@ TEST_F(Sweep, SeveralDevicesShareAList) {
   refused("host,cuda:0", 9, "libcuda");
 }
 
+TEST_F(Sweep, SeveralDevicesSearchEachCeilingOnceAndTimeItOnEach) {
+  const std::string file = (folder() / "progress.jsonl").string();
+  std::vector<std::string> words =
+      sweep("2", {"--op", "softmax_backward", "--cols", "90", "--progress-json", file, "--json"});
+  *std::find(words.begin(), words.end(), "host") = "host,host,host";
+  const auto swept = [&] {
+    const Finished finished = ce_tune(words);
+    EXPECT_EQ(finished.status, 0) << finished.err;
+    return json::parse(finished.out);
+  };
+  /// How often each config of each ceiling was measured.
+  const auto measured = [&] {
+    std::map<std::string, std::map<std::string, int>> times;
+    const cache::Cache cache = cache::Cache::open_existing(database());
+    for (const cache::KeySummary& summary : cache.keys()) {
+      const std::string operation = summary.key.problem.substr(0, summary.key.problem.find(' '));
+      if (!operation.starts_with("softmax"))
+        for (const cache::Measurement& measurement : cache.measurements(summary.key))
+          ++times[operation][measurement.config];
+    }
+    return times;
+  };
+  const json first = swept();
+  ASSERT_EQ(first.at("problems").size(), 4U);
+  for (const json& problem : first.at("problems")) EXPECT_GT(problem.at("ceiling_gbs"), 0) << problem;
+  const auto once = measured();
+  EXPECT_EQ(once.size(), 2U) << "copy of softmax, add of its gradient";
+  for (const auto& [operation, configs] : once) {
+    EXPECT_EQ(configs.size(), 2U) << operation;
+    for (const auto& [config, times] : configs) EXPECT_EQ(times, 2) << config << ": screened, and in turns";
+  }
+  std::map<std::string, int> events;
+  std::istringstream lines(test::read_file(file));
+  for (std::string line; std::getline(lines, line);) ++events[json::parse(line).at("event")];
+  EXPECT_EQ(events["ceiling_begin"], 2);
+  EXPECT_EQ(events["ceiling_finish"], 2);
+  EXPECT_EQ(events["finish"], 4);
+
+  const json known = swept();
+  EXPECT_EQ(known.at("summary").at("measured"), 0);
+  for (const json& problem : known.at("problems")) EXPECT_GT(problem.at("ceiling_gbs"), 0) << problem;
+  EXPECT_EQ(measured(), once);
+
+  words.insert(words.end(), {"--budget", "0.000001s"});
+  const json over = swept();
+  EXPECT_EQ(over.at("summary").at("finished"), 4) << "what is known takes no time";
+  for (const json& problem : over.at("problems")) EXPECT_EQ(problem.at("ceiling_gbs"), 0) << problem;
+}
+
+/// What another process is searching is not searched a second time, and waited for at the end.
+TEST_F(Sweep, SeveralDevicesWaitForACeilingThatAnotherProcessSearches) {
+  std::vector<std::string> words = sweep("1");
+  ASSERT_EQ(ce_tune(words).status, 0);
+  std::string key;
+  for (const cache::KeySummary& summary : cache::Cache::open_existing(database()).keys())
+    if (summary.key.problem.starts_with("copy")) key = summary.key.id();
+  ASSERT_FALSE(key.empty());
+  *std::find(words.begin(), words.end(), "host") = "host,host";
+  std::optional lock = cache::TuningLock::take(cache::tuning_lock_file(database(), key), database());
+  ASSERT_TRUE(lock);
+  test::Child child(folder(), words, surroundings());
+  ASSERT_TRUE(test::until([&] {
+    return child.err().find("waiting for another process") != std::string::npos;
+  })) << child.err();
+  EXPECT_NE(child.err().find("ceiling of copy: left to another process"), std::string::npos) << child.err();
+  lock.reset();
+  EXPECT_EQ(child.wait().status, 0) << child.err();
+}
+
 TEST_F(Sweep, SeveralDevicesStopWhenInterrupted) {
   std::vector<std::string> words = sweep("12", {"--cols", "1001,1002", "--json"});
   *std::find(words.begin(), words.end(), "host") = "host,host";
@@ -296,8 +366,11 @@ TEST_F(Sweep, SeveralDevicesStopWhenInterrupted) {
   child.signal(SIGINT);
   const Finished interrupted = child.wait(std::chrono::seconds(60));
   EXPECT_EQ(interrupted.status, 130) << interrupted.err;
-  EXPECT_EQ(json::parse(interrupted.out).at("error").at("kind"), "interrupted");
+  const json document = json::parse(interrupted.out);
+  EXPECT_EQ(document.at("error").at("kind"), "interrupted");
   EXPECT_GE(measurements(), 1);
+  for (const json& problem : document.at("problems"))
+    EXPECT_EQ(problem.value("ceiling_gbs", 0.0), 0) << "none is waited for";
 }
 
 TEST_F(Sweep, TellsProgramsOfItsProgress) {

@@ -439,6 +439,37 @@ TEST_F(TunerTest, ABucketOfRowsSharesItsAnswer) {
   EXPECT_FALSE(tuner.known_winner(other));
 }
 
+/// Times of other rows are not compared, but there is nothing left to measure either.
+TEST_F(TunerTest, WhatFewerRowsOfTheBucketWereTimedOfIsKnown) {
+  cache::Cache database = open();
+  FaultyDevice device;
+  Problem fewer = small_problem();
+  fewer.rows = 63;
+  const Report first = Tuner(device, database, quick_settings()).tune(fewer);
+  ASSERT_EQ(first.timed_rows, 63);
+  ASSERT_GT(first.tried, 0);
+  Problem more = fewer;
+  more.rows = 64;
+  const Report second = Tuner(device, database, quick_settings()).tune(more);
+  EXPECT_EQ(second.timed_rows, 63);
+  EXPECT_EQ(second.tried, first.tried);
+  EXPECT_EQ(second.known, first.tried);
+}
+
+TEST_F(TunerTest, ACeilingIsTimedWithoutASearchWhereAnotherTunerSearchedIt) {
+  using generator::Operation;
+  cache::Cache database = open();
+  FaultyDevice device, other;
+  Tuner first(device, database, quick_settings()), second(other, database, quick_settings());
+  EXPECT_THROW(static_cast<void>(second.time_ceiling(Operation::copy)), Error) << "nothing was searched";
+  ASSERT_TRUE(first.search_ceiling(Operation::copy));
+  const cache::Key key = first.key(first.ceiling_problem(Operation::copy));
+  const std::size_t measured = database.measurements(key).size();
+  EXPECT_GT(measured, 0U);
+  EXPECT_GT(second.time_ceiling(Operation::copy), 0);
+  EXPECT_EQ(database.measurements(key).size(), measured);
+}
+
 void expect_same(const generator::Trial& a, const generator::Trial& b) {
   ASSERT_EQ(a.tensors.size(), b.tensors.size());
   for (std::size_t i = 0; i < a.tensors.size(); ++i) {
