@@ -160,8 +160,8 @@ class Lane {
       SweptCeiling swept{.kind = kind};
       const SweepWorker::End end = worker_.time_ceiling(swept, shared_.stop);
       if (end == SweepWorker::End::died) {
-        die("its problems show no ceiling that was not timed before", false);
-        break;
+        die("its problems show no ceiling", false);
+        return;
       }
       gbs[kind] = swept.gbs;
       if (!swept.failure) continue;
@@ -188,8 +188,9 @@ class Lane {
 
   /// \param then    what becomes of its job
   /// \param counts  whether that is a problem that is done with
+  /// \returns of what
   Failure die(std::string_view then, bool counts) {
-    const Failure death =
+    Failure death =
         describe(Error(ErrorKind::device, fmt::format("{}: {}", worker_.device(), worker_.died_of())));
     device().failure = death;
     note_failure(shared_, death, false);

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// A process that tunes problems of a sweep on one device of several.
+/// A process that tunes problems and times ceilings of a sweep on one device of several.
 
 #include <cstdint>
 #include <filesystem>
@@ -62,7 +62,7 @@ class SweepWorker {
   std::string died_of_;
 };
 
-/// The process: tunes what arrives on `in` and answers on `out`, until its parent closes `in` or ends.
+/// The process: does what arrives on `in` and answers on `out`, until its parent closes `in` or ends.
 /// \return the exit status: 0, or 1 when what arrived was no conversation, with a line on standard error
 [[nodiscard]] int sweep_worker_main(int in, int out);
 

@@ -87,6 +87,17 @@ TEST(ProgressDisplay, OfSeveralDevicesNamesThem) {
       << "one of four is done";
 }
 
+TEST(ProgressDisplay, ShowsWhatIsNoneOfTheProblemsWithoutANumber) {
+  FakeScreen fake;
+  ProgressDisplay display(fake.screen(false), {"host", "host"});
+  display.begin(0, 2, "a ceiling", 0, "searching");
+  EXPECT_EQ(fake.take(), "host#1: a ceiling  [....................]  searching\n");
+  display.finish("a ceiling is searched", 0, false);
+  fake.take();
+  display.begin(1, 2, "one", 1);
+  EXPECT_EQ(fake.take(), "host#2: [1/2]  one  [....................]  starting\n") << "nothing is done";
+}
+
 TEST(ProgressLine, LeavesOutWhatMattersLeast) {
   EXPECT_EQ(progress_line(example_progress(), 100),
             "[2/4]  softmax bf16 8192 x 4096  screening 50/100  3 min 05 s left  best 43.12 us 3110 GB/s");
