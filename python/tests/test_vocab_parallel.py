@@ -36,6 +36,7 @@ def environment_of(kind, ranks, folder):
         ("host", 1, ("exchange",)),
         ("host", 2, ALL),
         ("host", 3, ("results", "late", "decided")),
+        ("host", 8, ("results", "late")),
         ("cuda", 2, (*ALL, "late")),
         ("cuda", 2, ("missing",)),
         ("cuda", 4, (*ALL, "late")),
@@ -43,6 +44,8 @@ def environment_of(kind, ranks, folder):
     ],
 )
 def test_ranks_have_the_results_of_one(kind, ranks, checks, tmp_path):
+    if kind == "host" and ranks > 3 and os.environ.get("CE_FULL_TESTS") != "1":
+        pytest.skip("so many processes take minutes: CE_FULL_TESTS=1 runs them")
     launch = ("-m", "torch.distributed.run", f"--nproc-per-node={ranks}", "--rdzv-backend=c10d")
     done = subprocess.run(
         [sys.executable, *launch, "--rdzv-endpoint=localhost:0", str(SCRIPT), kind, *checks],
