@@ -25,6 +25,17 @@ def spread_of(samples: list[float]) -> float:
     return (third - first) / statistics.median(samples)
 
 
+def beyond_bytes(run: Callable[[], Any], result_bytes: int) -> int:
+    """The most memory that a call takes beyond its inputs and results."""
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    made = run()
+    torch.cuda.synchronize()
+    del made
+    return torch.cuda.max_memory_allocated() - before - result_bytes
+
+
 class Timer:
     """Before each sample, L2 is filled by reading a buffer of twice its size, so that inputs come from memory and
     no dirty line of somebody else's is written back in the timed part."""

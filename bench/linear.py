@@ -29,6 +29,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from gpu_timer import beyond_bytes
 from linear_peers import CHUNK, FIRST_S, LOADERS, ONCE_S, OVER_PRODUCTS, Peer, by_autograd, in_chunks, load
 from torch import Tensor
 
@@ -123,17 +124,6 @@ def run_of(peer: Peer, batch: Batch, with_gradients: bool) -> Callable[[], Any]:
             return peer.loss(frozen.x, frozen.w, frozen.target)
 
     return forward
-
-
-def beyond_bytes(run: Callable[[], Any], result_bytes: int) -> int:
-    """The most memory that a call takes beyond its inputs and results."""
-    torch.cuda.synchronize()
-    before = torch.cuda.memory_allocated()
-    torch.cuda.reset_peak_memory_stats()
-    made = run()
-    torch.cuda.synchronize()
-    del made
-    return torch.cuda.max_memory_allocated() - before - result_bytes
 
 
 def gradient_of_logits(batch: Batch) -> Tensor:

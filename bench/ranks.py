@@ -26,6 +26,7 @@ from typing import Any, Callable
 
 import torch
 import torch.distributed as dist
+from gpu_timer import beyond_bytes
 from rank_peers import LOADERS, Peer, load_peers
 from torch import Tensor
 
@@ -101,15 +102,8 @@ def compared(peer: Peer, data: Data, losses: Tensor, gradient: Tensor) -> dict[s
 
 def peak_bytes(run: Run, data: Data) -> int:
     """The most memory that one call needs beyond the gradient."""
-    gradient_bytes = 0 if run.overwrites else data.logits.numel() * data.logits.element_size()
     run.step()  # tunes and compiles
-    torch.cuda.synchronize()
-    before = torch.cuda.memory_allocated()
-    torch.cuda.reset_peak_memory_stats()
-    gradient = run.step()
-    torch.cuda.synchronize()
-    del gradient
-    return torch.cuda.max_memory_allocated() - before - gradient_bytes
+    return beyond_bytes(run.step, 0 if run.overwrites else data.logits.numel() * data.logits.element_size())
 
 
 def captured(run: Run, pool: Any) -> tuple[Callable[[], Any], str]:

@@ -22,6 +22,7 @@ from typing import Any, Callable
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from gpu_timer import beyond_bytes
 from ranks import in_turns, slowest
 from torch import Tensor
 
@@ -58,14 +59,8 @@ def steps(hidden: Tensor, weight: Tensor, target: Tensor) -> dict[str, Callable[
 
 
 def peak_bytes(step: Callable[[], Any], of_gradients: int) -> int:
-    step()
-    torch.cuda.synchronize()
-    before = torch.cuda.memory_allocated()
-    torch.cuda.reset_peak_memory_stats()
-    made = step()
-    torch.cuda.synchronize()
-    del made
-    return torch.cuda.max_memory_allocated() - before - of_gradients
+    step()  # tunes and compiles
+    return beyond_bytes(step, of_gradients)
 
 
 def measure(tokens: int, width: int, classes: int, device: torch.device, turns: int) -> dict[str, Any]:

@@ -395,48 +395,46 @@ void Context::scale_gradient(const Tensor& grad, const ConstTensor& upstream, St
   }
 }
 
+namespace {
+
+/// Names the operation in what is said of its arguments.
+template <class Call>
+decltype(auto) as_linear(const Call& call) {
+  try {
+    return call();
+  } catch (const InvalidArgument& error) {
+    throw error.in(LinearCrossEntropy::name);
+  }
+}
+
+}  // namespace
+
 const Choice& Context::run(const LinearCrossEntropy& operation, const LinearCrossEntropy::Tensors& tensors,
                            Stream stream) {
   const DefaultFloatingEnvironment environment;
   impl_->require_own_process();
-  try {
-    return impl_->linear.run(*this, operation, tensors, stream);
-  } catch (const InvalidArgument& error) {
-    throw error.in(LinearCrossEntropy::name);
-  }
+  return as_linear([&]() -> const Choice& { return impl_->linear.run(*this, operation, tensors, stream); });
 }
 
 void Context::run(const LinearCrossEntropy& operation, const LinearCrossEntropy::Tensors& tensors,
                   const Shard& shard, Stream stream) {
   const DefaultFloatingEnvironment environment;
   impl_->require_own_process();
-  try {
-    impl_->linear.run(*this, operation, tensors, shard, stream);
-  } catch (const InvalidArgument& error) {
-    throw error.in(LinearCrossEntropy::name);
-  }
+  as_linear([&] { impl_->linear.run(*this, operation, tensors, shard, stream); });
 }
 
 LinearSchedule Context::schedule(const LinearCrossEntropy& operation,
                                  const LinearCrossEntropy::Tensors& tensors) {
   const DefaultFloatingEnvironment environment;
   impl_->require_own_process();
-  try {
-    return impl_->linear.schedule(operation, tensors);
-  } catch (const InvalidArgument& error) {
-    throw error.in(LinearCrossEntropy::name);
-  }
+  return as_linear([&] { return impl_->linear.schedule(operation, tensors); });
 }
 
 LinearSchedule Context::schedule(const LinearCrossEntropy& operation,
                                  const LinearCrossEntropy::Tensors& tensors, const Shard& shard) {
   const DefaultFloatingEnvironment environment;
   impl_->require_own_process();
-  try {
-    return impl_->linear.schedule(operation, tensors, shard);
-  } catch (const InvalidArgument& error) {
-    throw error.in(LinearCrossEntropy::name);
-  }
+  return as_linear([&] { return impl_->linear.schedule(operation, tensors, shard); });
 }
 
 const Choice& run(const LinearCrossEntropy& operation, const LinearCrossEntropy::Tensors& tensors,

@@ -95,7 +95,41 @@ std::int64_t LinearShape::logits_stride() const noexcept {
 
 namespace {
 
-std::int64_t chunk_of_ranks(const LinearShape& shape, int ranks);
+/// Bytes that each token of a chunk takes.
+std::int64_t bytes_of_token(const LinearShape& shape) {
+  std::int64_t bytes = shape.logits_stride() * size_of(shape.logits);
+  if (shape.converts_logits()) bytes += shape.logits_stride() * size_of(shape.dtype);
+  if (!shape.has_loss && shape.reduction == Reduction::none) bytes += 4;
+  return bytes;
+}
+
+bool sums_apart(const LinearShape& shape) {
+  return shape.weight_grad && shape.weight_grad_dtype != DType::f32;
+}
+std::int64_t bytes_of_weight_sum(const LinearShape& shape) { return shape.classes * shape.hidden * 4; }
+
+/// Chunks of about one size, none of more tokens than `most`.
+std::int64_t even_chunk(std::int64_t tokens, std::int64_t most) {
+  const std::int64_t even = rounded_up(ceil_div(tokens, ceil_div(tokens, most)), tile_tokens);
+  if (even <= most) return even;
+  return most >= tile_tokens ? most / tile_tokens * tile_tokens : most;
+}
+
+/// The same on every rank, however many classes are its own.
+std::int64_t chunk_of_ranks(const LinearShape& shape, int ranks) {
+  constexpr std::int64_t default_budget = std::int64_t{512} << 20;
+  if (shape.tokens == 0) return 0;
+  LinearShape mean = shape;
+  mean.classes = ceil_div(shape.all_classes, ranks);
+  std::int64_t of_token = mean.logits_stride() * size_of(shape.logits);
+  if (shape.logits != shape.dtype) of_token += mean.logits_stride() * size_of(shape.dtype);
+  const std::int64_t budget = shape.budget > 0 ? shape.budget : default_budget;
+  const std::int64_t most = std::clamp(budget / of_token, std::min(least_chunk, shape.tokens), shape.tokens);
+  const std::int64_t chunk = most == shape.tokens ? most : even_chunk(shape.tokens, most);
+  const bool sums = sums_apart(shape) && !shape.own_accumulation;
+  // More chunks need the sums, too.
+  return sums && shape.tokens <= chunk + bytes_of_weight_sum(mean) / of_token ? shape.tokens : chunk;
+}
 
 }  // namespace
 
@@ -230,42 +264,6 @@ LinearShape shape_of(const LinearCrossEntropy& operation, const LinearCrossEntro
 }
 
 namespace {
-
-/// Bytes that each token of a chunk takes.
-std::int64_t bytes_of_token(const LinearShape& shape) {
-  std::int64_t bytes = shape.logits_stride() * size_of(shape.logits);
-  if (shape.converts_logits()) bytes += shape.logits_stride() * size_of(shape.dtype);
-  if (!shape.has_loss && shape.reduction == Reduction::none) bytes += 4;
-  return bytes;
-}
-
-bool sums_apart(const LinearShape& shape) {
-  return shape.weight_grad && shape.weight_grad_dtype != DType::f32;
-}
-std::int64_t bytes_of_weight_sum(const LinearShape& shape) { return shape.classes * shape.hidden * 4; }
-
-/// Chunks of about one size, none of more tokens than `most`.
-std::int64_t even_chunk(std::int64_t tokens, std::int64_t most) {
-  const std::int64_t even = rounded_up(ceil_div(tokens, ceil_div(tokens, most)), tile_tokens);
-  if (even <= most) return even;
-  return most >= tile_tokens ? most / tile_tokens * tile_tokens : most;
-}
-
-/// The same on every rank, however many classes are its own.
-std::int64_t chunk_of_ranks(const LinearShape& shape, int ranks) {
-  constexpr std::int64_t default_budget = std::int64_t{512} << 20;
-  if (shape.tokens == 0) return 0;
-  LinearShape mean = shape;
-  mean.classes = ceil_div(shape.all_classes, ranks);
-  std::int64_t of_token = mean.logits_stride() * size_of(shape.logits);
-  if (shape.logits != shape.dtype) of_token += mean.logits_stride() * size_of(shape.dtype);
-  const std::int64_t budget = shape.budget > 0 ? shape.budget : default_budget;
-  const std::int64_t most = std::clamp(budget / of_token, std::min(least_chunk, shape.tokens), shape.tokens);
-  const std::int64_t chunk = most == shape.tokens ? most : even_chunk(shape.tokens, most);
-  const bool sums = sums_apart(shape) && !shape.own_accumulation;
-  // More chunks need the sums, too.
-  return sums && shape.tokens <= chunk + bytes_of_weight_sum(mean) / of_token ? shape.tokens : chunk;
-}
 
 class Pieces {
  public:

@@ -37,6 +37,12 @@ constexpr std::size_t first_amount = 8, last_amount = 12;
 
 std::int64_t bits_of(float amount) { return std::bit_cast<std::int32_t>(amount); }
 
+[[noreturn]] void throw_different(std::string_view name, const std::string& value, std::size_t rank,
+                                  const std::string& of_first) {
+  throw InvalidArgument(name, fmt::format("{} on rank {}", value, rank),
+                        fmt::format("{}, as on rank 0", of_first));
+}
+
 std::string text_of(std::size_t number, std::int64_t value) {
   if (number >= first_amount && number <= last_amount)
     return fmt::to_string(std::bit_cast<float>(static_cast<std::int32_t>(value)));
@@ -71,8 +77,7 @@ void require_the_same(std::span<const std::string_view> names, std::span<const s
   for (std::size_t at = names.size(); at < told.size(); ++at) {
     const std::size_t rank = at / names.size(), which = at % names.size();
     if (told[at] != told[which])
-      throw InvalidArgument(names[which], fmt::format("{} on rank {}", told[at], rank),
-                            fmt::format("{}, as on rank 0", told[which]));
+      throw_different(names[which], fmt::to_string(told[at]), rank, fmt::to_string(told[which]));
   }
 }
 
@@ -113,9 +118,8 @@ void require_agreement(std::span<const std::int64_t> calls) {
     for (std::size_t which = 0; which < RankCall::numbers; ++which)
       if (which != RankCall::columns && which != RankCall::first_class &&
           number(rank, which) != number(0, which))
-        throw InvalidArgument(names[which],
-                              fmt::format("{} on rank {}", text_of(which, number(rank, which)), rank),
-                              fmt::format("{}, as on rank 0", text_of(which, number(0, which))));
+        throw_different(names[which], text_of(which, number(rank, which)), rank,
+                        text_of(which, number(0, which)));
 
   const std::int64_t classes = number(0, RankCall::classes);
   struct Classes {

@@ -96,13 +96,6 @@ class LinearRanks : public Ranks {
     return results;
   }
 
-  /// Calls `work` for each rank on a thread of its own.
-  static void for_each_rank(std::size_t ranks, const std::function<void(std::size_t)>& work) {
-    std::vector<std::thread> threads;
-    for (std::size_t rank = 0; rank < ranks; ++rank) threads.emplace_back([&, rank] { work(rank); });
-    for (std::thread& thread : threads) thread.join();
-  }
-
   void expect_the_same(const GivenLayer& given, const std::vector<std::int64_t>& first) {
     SCOPED_TRACE(
         fmt::format("{}, {} ranks, chunks of {}", given.name, first.size(), given.operation.chunk_tokens));

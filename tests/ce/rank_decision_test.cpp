@@ -53,21 +53,19 @@ class DecidingRanks : public Ranks {
     ThreadRanks& group = groups_.emplace_back(ranks);
     group.patience = std::chrono::seconds(200);
     std::vector<std::string> heard(static_cast<std::size_t>(ranks));
-    std::vector<std::thread> threads;
     Given given{.operation = {.reduction = Reduction::none}, .grad = grad, .outputs = false};
-    for (int rank = 0; rank < ranks; ++rank)
-      threads.emplace_back([&, rank] {
-        try {
-          static_cast<void>(run(contexts.at(static_cast<std::size_t>(rank / ranks_of_one)), given,
-                                rank * columns, (rank + 1) * columns,
-                                Shard{.communicator = group.communicator(rank),
-                                      .first_class = rank * columns,
-                                      .classes = classes}));
-        } catch (const Error& error) {
-          heard[static_cast<std::size_t>(rank)] = error.what();
-        }
-      });
-    for (std::thread& thread : threads) thread.join();
+    for_each_rank(heard.size(), [&](std::size_t own) {
+      const auto rank = static_cast<int>(own);
+      try {
+        static_cast<void>(run(contexts.at(static_cast<std::size_t>(rank / ranks_of_one)), given,
+                              rank * columns, (rank + 1) * columns,
+                              Shard{.communicator = group.communicator(rank),
+                                    .first_class = rank * columns,
+                                    .classes = classes}));
+      } catch (const Error& error) {
+        heard[own] = error.what();
+      }
+    });
     return heard;
   }
 };

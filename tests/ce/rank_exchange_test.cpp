@@ -140,19 +140,17 @@ TEST_F(ExchangingRanks, OfWhichOneCannotAllHearOfIt) {
   classes = 83, boundary = 28, next_boundary = 56;
   ThreadRanks& group = groups_.emplace_back(2);
   std::vector<std::string> heard(2);
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < 2; ++rank)
-    threads.emplace_back([&, rank] {
-      const std::int64_t first = rank * 28, end = rank == 0 ? 28 : classes;
-      heard[static_cast<std::size_t>(rank)] = refusal([&] {
-        run(*context_, {}, first, end,
-            Shard{.communicator = group.communicator(rank),
-                  .first_class = first,
-                  .classes = classes,
-                  .plan = RankPlan::exchange});
-      });
+  for_each_rank(2, [&](std::size_t own) {
+    const auto rank = static_cast<int>(own);
+    const std::int64_t first = rank * 28, end = rank == 0 ? 28 : classes;
+    heard[own] = refusal([&] {
+      run(*context_, {}, first, end,
+          Shard{.communicator = group.communicator(rank),
+                .first_class = first,
+                .classes = classes,
+                .plan = RankPlan::exchange});
     });
-  for (std::thread& thread : threads) thread.join();
+  });
   EXPECT_THAT(heard[0],
               AllOf(HasSubstr("CrossEntropy"), HasSubstr("cannot exchange"), HasSubstr("no such kernel")));
   EXPECT_EQ(heard[1], heard[0]);

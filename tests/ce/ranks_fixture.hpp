@@ -10,6 +10,7 @@
 #include <condition_variable>
 #include <cstring>
 #include <deque>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -180,27 +181,31 @@ class Ranks : public ContextTest {
     return results;
   }
 
+  /// Calls `work` for each rank on a thread of its own.
+  static void for_each_rank(std::size_t ranks, const std::function<void(std::size_t)>& work) {
+    std::vector<std::thread> threads;
+    for (std::size_t rank = 0; rank < ranks; ++rank) threads.emplace_back([&, rank] { work(rank); });
+    for (std::thread& thread : threads) thread.join();
+  }
+
   /// What each of the ranks has; the shards are as equal as `first` says.
   std::vector<Results> run_ranks(const Given& given, const std::vector<std::int64_t>& first,
                                  ThreadRanks& group, RankPlan plan) {
     const auto ranks = static_cast<int>(first.size());
     std::vector<Results> all(first.size());
-    std::vector<std::thread> threads;
-    for (int rank = 0; rank < ranks; ++rank)
-      threads.emplace_back([&, rank] {
-        const auto own = static_cast<std::size_t>(rank);
-        const std::int64_t end = rank + 1 < ranks ? first[own + 1] : classes;
-        try {
-          all[own] = run(*context_, given, first[own], end,
-                         Shard{.communicator = group.communicator(rank),
-                               .first_class = first[own],
-                               .classes = classes,
-                               .plan = plan});
-        } catch (const Error& error) {
-          ADD_FAILURE() << "rank " << rank << ": " << error.what();
-        }
-      });
-    for (std::thread& thread : threads) thread.join();
+    for_each_rank(first.size(), [&](std::size_t own) {
+      const auto rank = static_cast<int>(own);
+      const std::int64_t end = rank + 1 < ranks ? first[own + 1] : classes;
+      try {
+        all[own] = run(*context_, given, first[own], end,
+                       Shard{.communicator = group.communicator(rank),
+                             .first_class = first[own],
+                             .classes = classes,
+                             .plan = plan});
+      } catch (const Error& error) {
+        ADD_FAILURE() << "rank " << rank << ": " << error.what();
+      }
+    });
     return all;
   }
 

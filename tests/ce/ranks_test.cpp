@@ -61,20 +61,16 @@ TEST_F(Ranks, WhoseCallsDoNotFitEachOtherAllHearOfIt) {
                             std::int64_t all_classes) {
     ThreadRanks& group = groups_.emplace_back(2);
     std::vector<std::string> heard(2);
-    std::vector<std::thread> threads;
-    for (int rank = 0; rank < 2; ++rank)
-      threads.emplace_back([&, rank] {
-        const auto own = static_cast<std::size_t>(rank);
-        try {
-          run(*context_, calls[own], first[own], first[own] + 28,
-              Shard{.communicator = group.communicator(rank),
-                    .first_class = first[own],
-                    .classes = all_classes});
-        } catch (const Error& error) {
-          heard[own] = error.what();
-        }
-      });
-    for (std::thread& thread : threads) thread.join();
+    for_each_rank(2, [&](std::size_t own) {
+      try {
+        run(*context_, calls[own], first[own], first[own] + 28,
+            Shard{.communicator = group.communicator(static_cast<int>(own)),
+                  .first_class = first[own],
+                  .classes = all_classes});
+      } catch (const Error& error) {
+        heard[own] = error.what();
+      }
+    });
     EXPECT_EQ(heard[0], heard[1]);
     return heard[0];
   };
@@ -98,20 +94,18 @@ TEST_F(Ranks, WhoseLaterCallsDoNotFitEachOtherAllHearOfItWhereTheyAreCompared) {
   ThreadRanks& group = groups_.emplace_back(2);
   const auto messages = [&](const Given& of_0, const Given& of_1) {
     std::vector<std::string> heard(2);
-    std::vector<std::thread> threads;
-    for (int rank = 0; rank < 2; ++rank)
-      threads.emplace_back([&, rank] {
-        try {
-          run(*context_, rank == 0 ? of_0 : of_1, rank * 28, rank * 28 + 28,
-              Shard{.communicator = group.communicator(rank),
-                    .first_class = rank * 28,
-                    .classes = classes,
-                    .compare_every_call = true});
-        } catch (const Error& error) {
-          heard[static_cast<std::size_t>(rank)] = error.what();
-        }
-      });
-    for (std::thread& thread : threads) thread.join();
+    for_each_rank(2, [&](std::size_t own) {
+      const auto rank = static_cast<int>(own);
+      try {
+        run(*context_, rank == 0 ? of_0 : of_1, rank * 28, rank * 28 + 28,
+            Shard{.communicator = group.communicator(rank),
+                  .first_class = rank * 28,
+                  .classes = classes,
+                  .compare_every_call = true});
+      } catch (const Error& error) {
+        heard[own] = error.what();
+      }
+    });
     EXPECT_EQ(heard[0], heard[1]);
     return heard[0];
   };
