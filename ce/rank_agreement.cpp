@@ -14,26 +14,29 @@
 namespace ce {
 namespace {
 
-constexpr std::array<std::string_view, RankCall::numbers> names{"logits.rows",
-                                                                "logits.columns",
-                                                                "first_class",
-                                                                "classes",
-                                                                "logits.dtype",
-                                                                "target.dtype",
-                                                                "reduction",
-                                                                "ignore_index",
-                                                                "label_smoothing",
-                                                                "z_loss",
-                                                                "softcap",
-                                                                "logit_scale",
-                                                                "token_scaling",
-                                                                "words of a row",
-                                                                "plan",
-                                                                "gradients",
-                                                                "lse and argmax",
-                                                                "row_scale",
-                                                                "weight, row_weight and divisor"};
-constexpr std::size_t first_amount = 8, last_amount = 12;
+/// What ranks tell each other of a call, in that order.
+template <class T>
+constexpr std::array<T, RankCall::numbers> in_order(const std::array<T, RankCall::before_amounts>& before,
+                                                    const std::array<T, RankCall::amounts>& amounts,
+                                                    const std::array<T, RankCall::behind_amounts>& behind) {
+  std::array<T, RankCall::numbers> all{};
+  std::ranges::copy(behind, std::ranges::copy(amounts, std::ranges::copy(before, all.begin()).out).out);
+  return all;
+}
+
+/// Something of each option that has an amount.
+template <class Of>
+constexpr auto of_amounts(const Of& of) {
+  std::array<std::invoke_result_t<Of, generator::CrossEntropyOption>, RankCall::amounts> all{};
+  std::ranges::transform(generator::cross_entropy_options, all.begin(), of);
+  return all;
+}
+
+constexpr std::array<std::string_view, RankCall::numbers> names = in_order<std::string_view>(
+    {"logits.rows", "logits.columns", "first_class", "classes", "logits.dtype", "target.dtype", "reduction",
+     "ignore_index"},
+    of_amounts([](const generator::CrossEntropyOption& option) { return option.name; }),
+    {"words of a row", "plan", "gradients", "lse and argmax", "row_scale", "weight, row_weight and divisor"});
 
 std::int64_t bits_of(float amount) { return std::bit_cast<std::int32_t>(amount); }
 
@@ -44,7 +47,7 @@ std::int64_t bits_of(float amount) { return std::bit_cast<std::int32_t>(amount);
 }
 
 std::string text_of(std::size_t number, std::int64_t value) {
-  if (number >= first_amount && number <= last_amount)
+  if (number >= RankCall::before_amounts && number < RankCall::before_amounts + RankCall::amounts)
     return fmt::to_string(std::bit_cast<float>(static_cast<std::int32_t>(value)));
   if (names[number].ends_with("dtype")) return std::string(name(static_cast<DType>(value)));
   if (names[number] == "row_scale") return value != 0 ? "set" : "null";
@@ -83,19 +86,20 @@ void require_the_same(std::span<const std::string_view> names, std::span<const s
 
 RankCall::RankCall(const CrossEntropy& operation, const CrossEntropy::Tensors& tensors, const Shard& shard,
                    std::int64_t words)
-    : numbers_{tensors.logits.rows, tensors.logits.columns, shard.first_class, shard.classes,
-               static_cast<std::int64_t>(tensors.logits.dtype),
-               static_cast<std::int64_t>(tensors.target.dtype),
-               static_cast<std::int64_t>(operation.reduction), operation.ignore_index,
-               bits_of(operation.label_smoothing), bits_of(operation.z_loss), bits_of(operation.softcap),
-               bits_of(operation.logit_scale), bits_of(operation.token_scaling), words,
-               static_cast<std::int64_t>(shard.plan),
-               tensors.grad.data != nullptr && tensors.logits.rows > 0 ? 1 : 0,
-               // Without both, kernels skip rows without a class.
-               (tensors.lse.data != nullptr ? 1 : 0) + (tensors.argmax.data != nullptr ? 2 : 0),
-               tensors.row_scale.data != nullptr ? 1 : 0,
-               (tensors.weight.data != nullptr ? 1 : 0) + (tensors.row_weight.data != nullptr ? 2 : 0) +
-                   (tensors.divisor.data != nullptr ? 4 : 0)} {}
+    : numbers_(in_order<std::int64_t>(
+          {tensors.logits.rows, tensors.logits.columns, shard.first_class, shard.classes,
+           static_cast<std::int64_t>(tensors.logits.dtype), static_cast<std::int64_t>(tensors.target.dtype),
+           static_cast<std::int64_t>(operation.reduction), operation.ignore_index},
+          of_amounts([&](const generator::CrossEntropyOption& option) {
+            return bits_of(operation.*option.of<CrossEntropy>());
+          }),
+          {words, static_cast<std::int64_t>(shard.plan),
+           tensors.grad.data != nullptr && tensors.logits.rows > 0 ? 1 : 0,
+           // Without both, kernels skip rows without a class.
+           (tensors.lse.data != nullptr ? 1 : 0) + (tensors.argmax.data != nullptr ? 2 : 0),
+           tensors.row_scale.data != nullptr ? 1 : 0,
+           (tensors.weight.data != nullptr ? 1 : 0) + (tensors.row_weight.data != nullptr ? 2 : 0) +
+               (tensors.divisor.data != nullptr ? 4 : 0)})) {}
 
 RankCall RankCall::of_bucket() const noexcept {
   RankCall call = *this;

@@ -14,6 +14,7 @@
 
 #include "ce/operations.hpp"
 #include "ce/ranks.hpp"
+#include "generator/operations/cross_entropy.hpp"
 
 namespace ce {
 
@@ -23,7 +24,9 @@ class RankCall {
   RankCall(const CrossEntropy& operation, const CrossEntropy::Tensors& tensors, const Shard& shard,
            std::int64_t words);
 
-  static constexpr std::size_t numbers = 19;
+  /// The amounts of options lie between others.
+  static constexpr std::size_t before_amounts = 8, amounts = generator::cross_entropy_options.size(),
+                               behind_amounts = 6, numbers = before_amounts + amounts + behind_amounts;
   enum Number : std::size_t { rows, columns, first_class, classes };
   [[nodiscard]] const std::array<std::int64_t, numbers>& all() const noexcept { return numbers_; }
   /// The same for calls with other rows: of the same power-of-two range, or any.

@@ -58,18 +58,14 @@ template <class CrossEntropyOrBackward>
 void bind_options(const CrossEntropyOrBackward& operation, Request& request) {
   Problem& problem = request.problem;
   Arguments& arguments = request.arguments;
-  const auto bind = [&](const generator::CrossEntropyOption& option, float amount) {
+  generator::for_each_row<generator::cross_entropy_options>([&](const auto& option) {
+    const float amount = operation.*option.template of<CrossEntropyOrBackward>();
     if (!option.takes(amount)) throw InvalidArgument(option.name, fmt::to_string(amount), option.expected);
     if (option.of_classes && problem.probabilities && amount != option.neutral)
       throw InvalidArgument(option.name, fmt::to_string(amount), "0 where target holds probabilities");
     problem.*option.field = amount != option.neutral;
     arguments.*option.amount = amount;
-  };
-  constexpr const auto& options = generator::cross_entropy_options;
-  const auto bind_all = [&]<std::size_t... i>(std::index_sequence<i...>) {
-    (bind(options[i], operation.*option_fields<CrossEntropyOrBackward>[i]), ...);
-  };
-  bind_all(std::make_index_sequence<options.size()>());
+  });
   if (operation.reduction > Reduction::sum)
     throw InvalidArgument("reduction", number_of(operation.reduction), "none, mean or sum");
   problem.reduction = operation.reduction;
@@ -347,9 +343,7 @@ Request bind(const CrossEntropyShard& operation, const CrossEntropyShard::Tensor
   Vectors vectors{device, memory};
   Request request = bind_shard(generator::Operation::cross_entropy_shard, operation, tensors, vectors);
   Problem& problem = request.problem;
-  // What only concerns the results.
-  problem.reduction = Reduction::none;
-  problem.z_loss = problem.token_scaling = false;
+  generator::leave_out_results(problem);
   if (!generator::reads_all_weights(problem)) problem.weights = false;
   if (!problem.weights) problem.weight_dtype = DType::f32;
   problem.lse_out = operation.lse;

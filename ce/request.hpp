@@ -44,13 +44,6 @@ struct Request {
 [[nodiscard]] Request bind(const CrossEntropyExchange& operation,
                            const CrossEntropyExchange::Tensors& tensors, const runtime::Device& device);
 
-/// The fields of the amounts of generator::cross_entropy_options, in the order of that table.
-template <class CrossEntropyOrBackward>
-inline constexpr std::array<float CrossEntropyOrBackward::*, generator::cross_entropy_options.size()>
-    option_fields{&CrossEntropyOrBackward::label_smoothing, &CrossEntropyOrBackward::z_loss,
-                  &CrossEntropyOrBackward::softcap, &CrossEntropyOrBackward::logit_scale,
-                  &CrossEntropyOrBackward::token_scaling};
-
 /// The optional inputs of a call, in the order of generator::cross_entropy_inputs; null for those that it cannot have.
 inline std::array<const ConstTensor*, generator::cross_entropy_inputs.size()> inputs_of(
     const CrossEntropy::Tensors& tensors) noexcept {

@@ -91,9 +91,7 @@ void apply_cross_entropy(const ProblemOptions& options, Problem& problem) {
   for (const auto& output : generator::cross_entropy_outputs)
     problem.*output.field = options.on.*output.field && output.is_possible(problem);
   if (problem.operation != Operation::cross_entropy_shard) return;
-  // What only concerns results.
-  problem.reduction = Reduction::none;
-  problem.z_loss = problem.token_scaling = false;
+  generator::leave_out_results(problem);
   problem.weights = generator::reads_all_weights(problem);
 }
 

@@ -2,16 +2,19 @@
 /// \file
 /// The options, the outputs and the optional inputs of cross entropy, each once.
 ///
-/// From these tables follow the words of keys and their parsing, validation, the constants of sources, the bits of the plan
-/// table, JSON, the flags of the command with their help, traffic, and the tensors of trials and of files.
+/// From these tables follow what calls are checked for, the words of keys and their parsing, validation, the constants of
+/// sources, the bits of the plan table, what ranks must agree on, JSON, the flags of the command with their help, traffic,
+/// the amounts of trials, and the tensors of trials and of files.
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 
 #include "ce/dtype.hpp"
+#include "ce/operations.hpp"
 #include "generator/problem.hpp"
 #include "templates/arguments.cuh"
 
@@ -19,15 +22,35 @@ namespace ce::generator {
 
 /// An option whose amount is an argument of the kernels. Whether there is one at all changes their code.
 struct CrossEntropyOption {
+  /// Amounts with which the option shows, and with which rows stay what they are meant to be.
+  struct Trials {
+    float ordinary;
+    float extreme;    ///< of extreme magnitudes, which must be scaled exactly
+    float confident;  ///< of confident rows, and of kernels that are timed
+  };
+
+  float CrossEntropy::*of_forward;  ///< how much, as a call says it
+  float CrossEntropyBackward::*of_backward;
+  std::string_view name;        ///< of these
   bool Problem::*field;         ///< whether there is one
   std::string_view word;        ///< in keys, sources and JSON
-  std::string_view name;        ///< of its amount, as include/ce/operations.hpp has it
-  float Arguments::*amount;     ///< how much
+  float Arguments::*amount;     ///< how much, for kernels
   float neutral;                ///< the amount of a call without it
   bool (*takes)(float amount);  ///< whether it can be so much
   std::string_view expected;    ///< how much it can be
   bool of_classes = false;      ///< only where targets are class indices
+  bool of_losses = false;       ///< it changes nothing of what one rank's columns say of a row
+  Trials trials;
   std::string_view flag, help;  ///< of the command
+
+  /// The field of either operation.
+  template <class Operation>
+  [[nodiscard]] constexpr float Operation::*of() const noexcept {
+    if constexpr (std::is_same_v<Operation, CrossEntropy>)
+      return of_forward;
+    else
+      return of_backward;
+  }
 };
 
 /// Products and ratios of such amounts, with each other and with log2(e), are neither infinite nor subnormal.
@@ -36,50 +59,68 @@ struct CrossEntropyOption {
 }
 
 inline constexpr std::array<CrossEntropyOption, 5> cross_entropy_options{{
-    {.field = &Problem::smoothing,
-     .word = "smoothing",
+    {.of_forward = &CrossEntropy::label_smoothing,
+     .of_backward = &CrossEntropyBackward::label_smoothing,
      .name = "label_smoothing",
+     .field = &Problem::smoothing,
+     .word = "smoothing",
      .amount = &Arguments::smoothing,
      .neutral = 0,
      .takes = [](float amount) { return amount >= 0 && amount <= 1; },
      .expected = "0 to 1",
+     .trials = {0.1f, 0.1f, 0.1f},
      .flag = "--smoothing",
      .help = "Label smoothing"},
-    {.field = &Problem::z_loss,
-     .word = "z_loss",
+    {.of_forward = &CrossEntropy::z_loss,
+     .of_backward = &CrossEntropyBackward::z_loss,
      .name = "z_loss",
+     .field = &Problem::z_loss,
+     .word = "z_loss",
      .amount = &Arguments::z_scale,
      .neutral = 0,
      .takes = [](float amount) { return amount >= 0 && amount <= 0x1p60f; },
      .expected = "0 to 2^60",
+     .of_losses = true,
+     .trials = {1e-2f, 1e-4f, 1e-4f},
      .flag = "--z-loss",
      .help = "Add logsumexp squared, times an amount"},
-    {.field = &Problem::softcap,
-     .word = "softcap",
+    // Kernels look for the maximum under one of the caps, under the others they need none (logits.cuh).
+    {.of_forward = &CrossEntropy::softcap,
+     .of_backward = &CrossEntropyBackward::softcap,
      .name = "softcap",
+     .field = &Problem::softcap,
+     .word = "softcap",
      .amount = &Arguments::cap,
      .neutral = 0,
      .takes = [](float amount) { return amount == 0 || is_moderate(amount); },
      .expected = "0 (no cap), or 2^-60 to 2^60",
+     .trials = {5, 40, 30},
      .flag = "--softcap",
      .help = "Logits become cap * tanh(logit / cap)"},
-    {.field = &Problem::scale,
-     .word = "scale",
+    {.of_forward = &CrossEntropy::logit_scale,
+     .of_backward = &CrossEntropyBackward::logit_scale,
      .name = "logit_scale",
+     .field = &Problem::scale,
+     .word = "scale",
      .amount = &Arguments::scale,
      .neutral = 1,
      .takes = is_moderate,
      .expected = "2^-60 to 2^60",
+     .trials = {0.7f, 0.5f, 0.7f},
      .flag = "--scale",
      .help = "Logits are multiplied by a number"},
-    {.field = &Problem::token_scaling,
-     .word = "token_scaling",
+    {.of_forward = &CrossEntropy::token_scaling,
+     .of_backward = &CrossEntropyBackward::token_scaling,
      .name = "token_scaling",
+     .field = &Problem::token_scaling,
+     .word = "token_scaling",
      .amount = &Arguments::token_scaling,
      .neutral = 0,
      .takes = [](float amount) { return amount >= 0 && amount <= 16; },
      .expected = "0 to 16",
      .of_classes = true,
+     .of_losses = true,
+     .trials = {1, 1, 1},
      .flag = "--token-scaling",
      .help = "Multiply each row by its target's probability, to a power"},
 }};
@@ -266,6 +307,13 @@ template <const auto& table, class Visit>
 constexpr void for_each_row(const Visit& visit) {
   [&]<std::size_t... i>(std::index_sequence<i...>) { (visit(table[i]), ...); }
   (std::make_index_sequence<table.size()>());
+}
+
+/// Without what concerns losses alone, for cross_entropy_shard.
+constexpr void leave_out_results(Problem& problem) noexcept {
+  problem.reduction = Reduction::none;
+  for (const CrossEntropyOption& option : cross_entropy_options)
+    if (option.of_losses) problem.*option.field = false;
 }
 
 /// The option of a field. It must be one.

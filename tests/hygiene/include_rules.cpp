@@ -31,12 +31,12 @@ const std::vector<Room> rooms{
     {"cli", {"include/ce", "ce", "tuner", "cache", "runtime", "runtime/host", "generator", "templates"}},
 };
 
-/// Public headers that every room may include. The others say what can be asked of the library: they are for rooms that
-/// answer or ask.
+/// Public headers that every room may include: also the operations, whose fields the generator's tables name. The others
+/// say what else can be asked of the library: they are for rooms that answer or ask.
 bool is_foundation(std::string_view header) {
   static const std::set<std::string_view> foundation{
-      "ce/dtype.hpp", "ce/error.hpp",           "ce/export.hpp", "ce/language.hpp",
-      "ce/log.hpp",   "ce/source_location.hpp", "ce/version.hpp"};
+      "ce/dtype.hpp", "ce/error.hpp",      "ce/export.hpp",          "ce/language.hpp",
+      "ce/log.hpp",   "ce/operations.hpp", "ce/source_location.hpp", "ce/version.hpp"};
   return foundation.contains(header);
 }
 

@@ -19,16 +19,11 @@
 namespace ce::generator {
 namespace {
 
-/// Amounts with which the options show, and with which the rows stay what they are meant to be. Where
-/// magnitudes are extreme, scaling has to be exact. Kernels look for the maximum under one of the caps, under
-/// the others they need none (logits.cuh).
-Amounts amounts_of(Rows rows) {
-  switch (rows) {
-    case Rows::ordinary: return {.smoothing = 0.1f, .z_scale = 1e-2f, .cap = 5.f, .scale = 0.7f};
-    case Rows::extreme: return {.smoothing = 0.1f, .z_scale = 1e-4f, .cap = 40.f, .scale = 0.5f};
-    case Rows::confident: return {.smoothing = 0.1f, .z_scale = 1e-4f, .cap = 30.f, .scale = 0.7f};
-  }
-  return {};
+float CrossEntropyOption::Trials::*amounts_of(Rows rows) {
+  using Trials = CrossEntropyOption::Trials;
+  return rows == Rows::ordinary  ? &Trials::ordinary
+         : rows == Rows::extreme ? &Trials::extreme
+                                 : &Trials::confident;
 }
 
 /// Inputs of one trial, and what the reference makes of them.
@@ -37,17 +32,13 @@ class CrossEntropyTrial {
   CrossEntropyTrial(const Problem& problem, Rows rows, Random& random)
       : builder_(problem, true, amounts_of(rows)), problem_(problem), rows_(rows), random_(random) {
     // Of a transformed logit in f32: that of the hyperbolic tangent.
-    logit_error_ = problem.softcap ? 1e-6 * static_cast<double>(builder_.arguments().cap) : 0.;
+    logit_error_ = 1e-6 * static_cast<double>(builder_.arguments().cap);
     place_shard();
     inputs_ = {.columns = classes_,
                .ignore_index = trial_ignore_index,
                .reduction = problem.reduction,
-               .smoothing = static_cast<double>(builder_.arguments().smoothing),
-               .z_scale = static_cast<double>(builder_.arguments().z_scale),
-               .cap = problem.softcap ? static_cast<double>(builder_.arguments().cap) : 0.,
-               .scale = static_cast<double>(builder_.arguments().scale),
-               .token_scaling = static_cast<double>(builder_.arguments().token_scaling),
                .gradient = problem.gradient};
+    set_amounts(inputs_, builder_.arguments());
   }
 
   [[nodiscard]] TargetStatus status_of(const CrossEntropyReference& reference) const {

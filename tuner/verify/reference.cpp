@@ -266,6 +266,14 @@ void log_softmax_backward_row(std::span<const double> dy, std::span<const double
   for (std::size_t i = 0; i < y.size(); ++i) dx[i] = dy[i] - std::exp(y[i]) * sum;
 }
 
+void set_amounts(CrossEntropyInputs& inputs, const Arguments& arguments) noexcept {
+  inputs.smoothing = static_cast<double>(arguments.smoothing);
+  inputs.z_scale = static_cast<double>(arguments.z_scale);
+  inputs.cap = static_cast<double>(arguments.cap);
+  inputs.scale = static_cast<double>(arguments.scale);
+  inputs.token_scaling = static_cast<double>(arguments.token_scaling);
+}
+
 CrossEntropyReference cross_entropy(const CrossEntropyInputs& inputs) { return CrossEntropy(inputs).run(); }
 
 }  // namespace ce::generator

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ce/dtype.hpp"
+#include "templates/arguments.cuh"
 
 namespace ce::generator {
 
@@ -49,6 +50,9 @@ struct CrossEntropyInputs {
   double divisor = 0;  ///< of the mean; 0: what is counted
   bool gradient = true;
 };
+
+/// The amounts of options that a kernel is given.
+void set_amounts(CrossEntropyInputs& inputs, const Arguments& arguments) noexcept;
 
 struct CrossEntropyReference {
   std::vector<double> losses, z_losses;  ///< [rows]; the losses include the z-losses

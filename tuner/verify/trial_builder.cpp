@@ -31,7 +31,7 @@ double rounding(DType dtype) noexcept {
   }
 }
 
-TrialBuilder::TrialBuilder(const Problem& problem, bool padded, const Amounts& amounts)
+TrialBuilder::TrialBuilder(const Problem& problem, bool padded, float CrossEntropyOption::Trials::*amounts)
     : placements_(placements(problem, padded)) {
   trial_.problem = problem;
   Arguments& arguments = trial_.arguments;
@@ -41,11 +41,8 @@ TrialBuilder::TrialBuilder(const Problem& problem, bool padded, const Amounts& a
   arguments.rows = problem.rows;
   arguments.batch_rows = placements_.batch_rows;
   arguments.ignore_index = trial_ignore_index;
-  arguments.smoothing = problem.smoothing ? amounts.smoothing : 0.f;
-  arguments.z_scale = problem.z_loss ? amounts.z_scale : 0.f;
-  arguments.cap = problem.softcap ? amounts.cap : 1.f;
-  arguments.scale = problem.scale ? amounts.scale : 1.f;
-  arguments.token_scaling = problem.token_scaling ? amounts.token_scaling : 0.f;
+  for (const CrossEntropyOption& option : cross_entropy_options)
+    arguments.*option.amount = problem.*option.field ? option.trials.*amounts : option.neutral;
 }
 
 TrialMatrix TrialBuilder::matrix(std::vector<double> values, const Placement& placement) const {

@@ -8,15 +8,11 @@
 #include <string>
 #include <vector>
 
+#include "generator/operations/cross_entropy.hpp"
 #include "tuner/verify/trial.hpp"
 #include "tuner/verify/trial_layout.hpp"
 
 namespace ce::generator {
-
-/// Amounts of the options of cross entropy; those of options that the problem does not have are not used.
-struct Amounts {
-  float smoothing = 0.1f, z_scale = 1e-4f, cap = 30.f, scale = 0.5f, token_scaling = 1.f;
-};
 
 /// How much later than it tells of a row a kernel hears of it, in nanoseconds (PeerExchange).
 struct ExchangeLag {
@@ -31,7 +27,9 @@ struct TrialMatrix {
 
 class TrialBuilder {
  public:
-  TrialBuilder(const Problem& problem, bool padded, const Amounts& amounts = {});
+  /// \param amounts  of the options of cross entropy
+  TrialBuilder(const Problem& problem, bool padded,
+               float CrossEntropyOption::Trials::*amounts = &CrossEntropyOption::Trials::confident);
 
   [[nodiscard]] const Problem& problem() const noexcept { return trial_.problem; }
   [[nodiscard]] const Arguments& arguments() const noexcept { return trial_.arguments; }
