@@ -15,7 +15,7 @@ namespace {
 
 using tuner::Report;
 
-constexpr std::size_t widest_rejection = 160;
+constexpr std::size_t widest_reason = 160;
 
 struct Sums {
   int finished = 0, not_reached = 0, measured = 0, known = 0, compiled = 0;
@@ -122,7 +122,7 @@ std::string notes_of(const SweptProblem& swept) {
     text += fmt::format("{}: unfinished, the next search goes on: {}\n", title, swept.report->unfinished);
   for (const auto& [reason, count] : swept.report->quarantined)
     text +=
-        fmt::format("{}: rejected {}: {}\n", title, counted(count, "config"), cut(reason, widest_rejection));
+        fmt::format("{}: rejected {}: {}\n", title, counted(count, "config"), cut(reason, widest_reason));
   return text;
 }
 
