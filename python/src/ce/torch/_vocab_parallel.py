@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -45,6 +45,24 @@ class Group(NamedTuple):
     def valid(self, columns: int) -> int:
         """So many of this rank's columns are classes; those behind them are padding."""
         return max(0, min(columns, self.classes - self.first_class))
+
+
+def require_the_same(
+    operation: str, names: Sequence[str], calls: Sequence[Sequence[float]], but: Sequence[str] = ()
+) -> None:
+    """
+    Args:
+        names: of the numbers of a call.
+        calls: of every rank.
+        but: numbers that each rank has of its own.
+
+    Raises:
+        ValueError: names the first rank whose call differs from that of rank 0, and the number.
+    """
+    for rank, own in enumerate(calls):
+        for name, value, first in zip(names, own, calls[0]):
+            if name not in but and value != first:
+                raise ValueError(f"{operation}: {name} is {value:g} on rank {rank}; expected {first:g}, as on rank 0")
 
 
 def statistics_words(logits: Tensor, target: Tensor, numbers: tuple[Any, ...], wanted: Wanted) -> int:

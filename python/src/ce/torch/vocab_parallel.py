@@ -10,7 +10,16 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ce import _c
-from ce.torch import _autograd, _native, _rank_decision, _rank_exchange, _settings, _vocab_parallel, functional
+from ce.torch import (
+    _autograd,
+    _native,
+    _rank_decision,
+    _rank_exchange,
+    _reference,
+    _settings,
+    _vocab_parallel,
+    functional,
+)
 
 __all__ = ["VocabParallelOutput", "vocab_parallel_cross_entropy"]
 
@@ -263,10 +272,9 @@ def _agree(
         return own_can, place.valid(flat.shape[1])
     words = _vocab_parallel.statistics_words(flat, target, numbers, wanted)
     names = (
-        "rows", "columns", "first_class", "classes", "logits.dtype", "target.dtype", "ignore_index", "reduction",
-        "label_smoothing", "z_loss", "softcap", "logit_scale", "token_scaling", "words of a row", "plan",
-        "gradients of mean or sum", "logit_scale of each row", "weight", "row_weight", "divisor", "lse and argmax",
-        "ability",
+        "rows", "columns", "first_class", "classes", "logits.dtype", "target.dtype", *_reference.Options._fields,
+        "words of a row", "plan", "gradients of mean or sum", "logit_scale of each row", "weight", "row_weight",
+        "divisor", "lse and argmax", "ability",
     )  # fmt: skip
     skipped = int(wanted.lse) + 2 * int(wanted.argmax)  # without both, kernels skip rows without a class
     own = (flat.shape[0], flat.shape[1], place.first_class, place.classes, dtypes.index(flat.dtype))
@@ -277,10 +285,7 @@ def _agree(
     gathered = mine.new_empty(place.ranks * len(names))
     dist.all_gather_into_tensor(gathered, mine, group=place.group)
     calls = gathered.cpu().reshape(place.ranks, len(names)).tolist()
-    for rank, other in enumerate(calls):
-        for name, value, first in zip(names, other, calls[0]):
-            if name not in ("columns", "first_class", "ability") and value != first:
-                raise ValueError(f"{_NAME}: {name} is {value:g} on rank {rank}; expected {first:g}, as on rank 0")
+    _vocab_parallel.require_the_same(_NAME, names, calls, but=("columns", "first_class", "ability"))
     next_class = 0
     for rank, (_, columns, first, classes, *_rest) in sorted(enumerate(calls), key=lambda one: (one[1][2], one[1][1])):
         if min(first, classes) != next_class:

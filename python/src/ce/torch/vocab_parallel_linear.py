@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ce.torch import _autograd, _linear, functional, linear
+from ce.torch import _autograd, _linear, _vocab_parallel, functional, linear
 from ce.torch.vocab_parallel import VocabParallelOutput, _has_group, vocab_parallel_cross_entropy
 
 __all__ = ["vocab_parallel_linear_cross_entropy"]
@@ -207,12 +207,7 @@ def _agree(group: Any, own: tuple[float, ...]) -> None:
         "chunk_tokens",
         "sum_input_grad with a gradient of input",
     )
-    for other, of_rank in enumerate(calls):
-        for name, value, first in zip(names, of_rank, calls[0]):
-            if value != first:
-                raise ValueError(
-                    f"ce.torch.{_NAME}: {name} is {value:g} on rank {other}; expected {first:g}, as on rank 0"
-                )
+    _vocab_parallel.require_the_same(f"ce.torch.{_NAME}", names, calls)
     _agreed.add(key)
 
 
