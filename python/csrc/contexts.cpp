@@ -134,6 +134,7 @@ thread_local LastRefusal last_refusal;
 void refuse(Refusal refusal, const std::string& message) {
   last_refusal = {refusal, "ce: " + message};
   if (refusal == Refusal::index_error) throw std::out_of_range(last_refusal.message);
+  if (refusal == Refusal::out_of_memory) throw std::runtime_error(last_refusal.message);
   throw std::invalid_argument(last_refusal.message);
 }
 

@@ -20,9 +20,9 @@ constexpr int host = -1;
 void require(ce_status status);
 
 /// The types of Python for what the operators themselves refuse.
-enum class Refusal : std::int32_t { none, value_error, index_error, type_error };
+enum class Refusal : std::int32_t { none, value_error, index_error, type_error, out_of_memory };
 /// torch hands exceptions on as they are, or (2.12 and later) as RuntimeError alone: Python asks afterwards what it was.
-/// \throws std::invalid_argument or std::out_of_range with "ce: " and the message
+/// \throws std::invalid_argument, std::out_of_range or std::runtime_error (memory) with "ce: " and the message
 [[noreturn]] void refuse(Refusal refusal, const std::string& message);
 
 }  // namespace ce_torch
@@ -42,6 +42,9 @@ CE_TORCH_API ce_status ce_torch_check(int32_t device);
 CE_TORCH_API int64_t ce_torch_allocated(int32_t device);
 /// What the calling thread's operators refused last, a Refusal, and its message; valid until they refuse again.
 CE_TORCH_API int32_t ce_torch_last_refusal(const char** message);
+/// Where operators learn how many bytes torch can have of a GPU at present; NULL: they leave it to the C library, which does
+/// not see what torch keeps. \param ask  writes them and returns 1, or returns 0 where it fails
+CE_TORCH_API void ce_torch_ask_free_memory(int32_t (*ask)(int32_t device, int64_t* bytes));
 /// From here on the calling thread's operators on ranks choose their kernels and launch nothing.
 CE_TORCH_API void ce_torch_begin_choosing(void);
 /// They launch again. \param text  receives what was chosen, a line each: key, config, microseconds a row or 0, and 1 where

@@ -34,6 +34,19 @@ struct Vector {
   ce_tensor view{};
 };
 
+/// The numbers of the schemas, in their order.
+[[nodiscard]] inline ce_cross_entropy_options read_numbers(Arguments& arguments) {
+  ce_cross_entropy_options options = CE_CROSS_ENTROPY_OPTIONS_INIT;
+  options.ignore_index = arguments.integer();
+  options.reduction = static_cast<ce_reduction>(arguments.integer());
+  options.label_smoothing = arguments.number();
+  options.z_loss = arguments.number();
+  options.softcap = arguments.number();
+  options.logit_scale = arguments.number();
+  options.token_scaling = arguments.number();
+  return options;
+}
+
 /// What both directions of cross entropy have in common. Reads its arguments in the order of the schemas: logits,
 /// target and class weights; then what the direction has of its own; then read_options().
 struct Call {
@@ -46,13 +59,7 @@ struct Call {
     row_weight.emplace(arguments);
     row_scale.emplace(arguments);
     divisor.emplace(arguments);
-    options.ignore_index = arguments.integer();
-    options.reduction = static_cast<ce_reduction>(arguments.integer());
-    options.label_smoothing = arguments.number();
-    options.z_loss = arguments.number();
-    options.softcap = arguments.number();
-    options.logit_scale = arguments.number();
-    options.token_scaling = arguments.number();
+    options = read_numbers(arguments);
   }
 
   /// Brings the target into a form that kernels read.
@@ -111,12 +118,7 @@ struct Call {
     return sizes;
   }
   [[nodiscard]] Tensor empty_rows(std::int32_t dtype) const {
-    const std::vector<std::int64_t> sizes = row_sizes();
-    std::vector<std::int64_t> strides(sizes.size());
-    std::int64_t next = 1;
-    for (std::size_t d = sizes.size(); d-- > 0; next *= std::max<std::int64_t>(1, sizes[d]))
-      strides[d] = next;
-    return Tensor::empty(sizes, strides, dtype, logits_given);
+    return Tensor::empty(row_sizes(), dtype, logits_given);
   }
   [[nodiscard]] Tensor empty_loss(std::int32_t dtype) const {
     return options.reduction == CE_REDUCTION_NONE ? empty_rows(dtype)
@@ -231,15 +233,18 @@ void give_back_all(StableIValue* stack, Outputs& made) {
     give_back(stack, made.loss, z_loss, lse, argmax, hit, logprob, entropy);
 }
 
+/// What read_numbers() reads, in a schema.
+inline constexpr const char* schema_of_numbers =
+    ", int ignore_index, int reduction, float label_smoothing, float z_loss, float softcap, float "
+    "logit_scale, "
+    "float token_scaling";
+
 /// Parts of schemas, in the order in which Call and Wanted read what they name.
 struct Schema {
   const std::string
       read = "Tensor logits, Tensor target, Tensor? weight",
       upstream = ", Tensor? upstream",
-      options =
-          ", Tensor? row_weight, Tensor? row_scale, Tensor? divisor, int ignore_index, int "
-          "reduction, float label_smoothing, float z_loss, float softcap, float logit_scale, "
-          "float token_scaling",
+      options = std::string(", Tensor? row_weight, Tensor? row_scale, Tensor? divisor") + schema_of_numbers,
       f32_loss = options + ", bool f32_loss",
       rest = "Tensor z_loss, Tensor lse, Tensor argmax, Tensor hit, Tensor logprob, Tensor entropy";
 };

@@ -3,7 +3,8 @@
 ///
 /// An operator without an underscore in front has autograd, fake tensors and the CPU registered in Python; its twin
 /// with one is the kernel alone, for callers that have seen to those. `_eager_softmax` has all but autograd in Python: most
-/// calls of softmax reach their kernel through it alone. Where a call is refused nothing was enqueued.
+/// calls of softmax reach their kernel through it alone. linear_operators() have their CPU here. Where a call is refused
+/// nothing was enqueued.
 
 #include "python/csrc/operators.hpp"
 
@@ -20,7 +21,8 @@ namespace {
 
 std::vector<Operator> operators() {
   std::vector<Operator> all = softmax_operators();
-  for (std::vector<Operator>& more : std::vector{cross_entropy_operators(), rank_operators()})
+  for (std::vector<Operator>& more :
+       std::vector{cross_entropy_operators(), rank_operators(), linear_operators()})
     std::ranges::move(more, std::back_inserter(all));
   return all;
 }
@@ -44,9 +46,10 @@ STABLE_TORCH_LIBRARY_IMPL(ce, CUDA, library) {
   }
 }
 
-// The host device, of which Python decides.
+// The host device, of which Python decides where an operator has no underscore in front.
 STABLE_TORCH_LIBRARY_IMPL(ce, CPU, library) {
   for (const Operator& one : operators()) library.impl(("_" + one.name).c_str(), one.twin);
+  for (const Operator& one : linear_operators()) library.impl(one.name.c_str(), one.boxed);
 }
 
 }  // namespace ce_torch

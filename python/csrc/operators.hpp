@@ -20,5 +20,7 @@ struct Operator {
 [[nodiscard]] std::vector<Operator> softmax_operators();
 [[nodiscard]] std::vector<Operator> cross_entropy_operators();
 [[nodiscard]] std::vector<Operator> rank_operators();
+/// Those whose CPU is the host device, whatever Python decides.
+[[nodiscard]] std::vector<Operator> linear_operators();
 
 }  // namespace ce_torch

@@ -122,10 +122,15 @@ Tensor Tensor::empty(std::span<const std::int64_t> sizes, std::span<const std::i
   const Types& types = Types::get();
   const bool on_host = like.device() == host;
   AtenTensorHandle made = nullptr;
-  check(aoti_torch_empty_strided(static_cast<std::int64_t>(sizes.size()), sizes.data(), strides.data(), dtype,
-                                 on_host ? types.cpu : types.cuda, on_host ? 0 : like.device(), &made),
-        "allocate a tensor: the device's memory is short");
+  if (aoti_torch_empty_strided(static_cast<std::int64_t>(sizes.size()), sizes.data(), strides.data(), dtype,
+                               on_host ? types.cpu : types.cuda, on_host ? 0 : like.device(),
+                               &made) != AOTI_TORCH_SUCCESS)
+    refuse(Refusal::out_of_memory, "torch could not allocate a tensor: the device's memory is short");
   return {made, sizes.size(), dtype, like.device()};
+}
+
+Tensor Tensor::empty(std::span<const std::int64_t> sizes, std::int32_t dtype, const Tensor& like) {
+  return empty(sizes, contiguous_strides(sizes), dtype, like);
 }
 
 Tensor Tensor::empty(std::int64_t size, std::int32_t dtype, const Tensor& like) {
@@ -144,7 +149,7 @@ Tensor Tensor::contiguous() const {
   bool is_contiguous = false;
   check(aoti_torch_is_contiguous(handle_, &is_contiguous), "look at a tensor");
   if (is_contiguous) return share();
-  Tensor copy = empty(sizes(), contiguous_strides(sizes()), dtype_, *this);
+  Tensor copy = empty(sizes(), dtype_, *this);
   check(aoti_torch_copy_(copy.handle(), handle_, 1), "copy a tensor");
   return copy;
 }

@@ -32,6 +32,9 @@ class Tensor {
   [[nodiscard]] static Tensor empty(std::span<const std::int64_t> sizes,
                                     std::span<const std::int64_t> strides, std::int32_t dtype,
                                     const Tensor& like);
+  /// Contiguous.
+  [[nodiscard]] static Tensor empty(std::span<const std::int64_t> sizes, std::int32_t dtype,
+                                    const Tensor& like);
   [[nodiscard]] static Tensor empty(std::int64_t size, std::int32_t dtype, const Tensor& like);
   /// Without an axis.
   [[nodiscard]] static Tensor empty_scalar(std::int32_t dtype, const Tensor& like);

@@ -10,6 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import ce.torch as ct
+from ce import _c
+from ce.torch import _linear, _native
 from conftest import needs_gpu
 
 TOKENS, HIDDEN, CLASSES = 21, 16, 40
@@ -144,8 +146,6 @@ def test_two_backwards_give_the_same(reduction, device, seed):
 
 
 def test_what_is_frozen_costs_no_product(device, seed, monkeypatch):
-    from ce.torch import _linear
-
     seen = []
     run = _linear.run
     monkeypatch.setattr(_linear, "run", lambda *arguments: seen.append(arguments[-1]) or run(*arguments))
@@ -263,15 +263,193 @@ def test_it_compiles(device, seed):
         assert_close(ours, eager, torch.float32)
 
 
-def test_the_operator_is_what_its_schema_says(device, seed):
-    from ce.torch import _linear
-
+@pytest.mark.parametrize("wanted", ["nothing", "all"])
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_the_compiled_is_the_eager(reduction, wanted, device, seed):
+    torch.compiler.reset()
     head = Head(device, bias=True)
+    flags = dict.fromkeys(("return_z_loss", "return_lse", "return_argmax", "return_hit"), wanted == "all")
+    options = {"reduction": reduction, "z_loss": 0.01, "chunk_tokens": 8, **flags}
+
+    def step(input, weight, bias):
+        return ct.linear_cross_entropy(input, weight, head.target, linear_bias=bias, **options)
+
+    compiled = torch.compile(step, backend="aot_eager", fullgraph=True)
+    made = []
+    for function in (compiled, step):
+        results = function(*head.leaves)
+        results = results if wanted == "all" else (results,)
+        made.append((*results, *torch.autograd.grad(results[0].sum(), head.leaves)))
+    for ours, eager in zip(*made):
+        torch.testing.assert_close(ours, eager, rtol=1e-5, atol=1e-6)
+
+
+NUMBERS = (-100, 1, 0.0, 0.01, 0.0, 1.0, 0.0)
+OF_ROWS = (-100, 0, *NUMBERS[2:])
+
+
+def operator_arguments(device, wanted, numbers=NUMBERS, memory=None, dtype=torch.float32, **inputs):
+    """Of torch.ops.ce.linear_cross_entropy, for a layer with a bias."""
+    head = Head(device, dtype, bias=True)
     leaves = [leaf.detach() for leaf in head.leaves]
-    wanted = _linear.Wanted(*(True,) * len(_linear.Wanted._fields))._replace(f32_weight_grad=False)
-    numbers = (-100, 1, 0.0, 0.01, 0.0, 1.0, 0.0)
-    arguments = (*leaves, head.target, *_linear.Inputs(), *numbers, list(_linear.Memory()), list(wanted))
+    memory = _linear.Memory() if memory is None else memory
+    return (*leaves, head.target, *_linear.Inputs(**inputs), *numbers, *memory, *wanted)
+
+
+EVERYTHING = _linear.Wanted(*(True,) * len(_linear.Wanted._fields))
+OPCHECKS = {
+    "the loss": (_linear.Wanted(), NUMBERS, _linear.Memory()),
+    "everything": (EVERYTHING._replace(f32_weight_grad=False), NUMBERS, _linear.Memory()),
+    "of rows": (EVERYTHING._replace(f32_loss=False), OF_ROWS, _linear.Memory(chunk_tokens=8)),
+    "in float32": (_linear.Wanted(False, True, True, True), NUMBERS, _linear.Memory(1 << 20, 0, _c.F32, _c.F32)),
+}
+
+
+@pytest.mark.parametrize("case", OPCHECKS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_operator_is_what_its_schema_says(dtype, case, device, seed):
+    wanted, numbers, memory = OPCHECKS[case]
+    arguments = operator_arguments(device, wanted, numbers, memory, dtype)
     torch.library.opcheck(torch.ops.ce.linear_cross_entropy.default, arguments)
+
+
+@pytest.mark.parametrize("name", [name for name in _linear.Wanted._fields if not name.startswith("f32")])
+def test_each_output_alone_is_as_beside_all_others(name, device, seed):
+    every = EVERYTHING._replace(f32_weight_grad=False)
+    arguments = operator_arguments(device, every)
+    alone = _linear.Wanted(**{name: True})
+    all_made = _linear.Outputs(*torch.ops.ce.linear_cross_entropy(*arguments))
+    made = _linear.Outputs(*torch.ops.ce.linear_cross_entropy(*arguments[: -len(every)], *alone))
+    of_twin = _linear.Outputs(*torch.ops.ce._linear_cross_entropy(*arguments[: -len(every)], *alone))
+    for field, one, of_kernel, of_all in zip(_linear.Outputs._fields, made, of_twin, all_made):
+        assert one.dtype is of_all.dtype
+        if field in ("loss", name):
+            torch.testing.assert_close(one, of_all)
+            assert torch.equal(one, of_kernel)
+        else:
+            assert one.shape == (0,) and of_kernel is None
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("layout", ["slices of rows", "transposed", "every other column", "expanded"])
+def test_layouts_of_what_is_given(layout, dtype, device, seed):
+    """Rows of adjacent elements are read where they are, others as a copy: both give what dense ones give."""
+
+    def laid_out(dense: Tensor) -> Tensor:
+        if layout == "slices of rows":
+            return torch.cat([dense, dense], 1)[:, : dense.shape[1]]
+        if layout == "transposed":
+            return dense.t().contiguous().t()
+        if layout == "every other column":
+            return dense.repeat_interleave(2, 1)[:, ::2]
+        return dense[:1].expand(dense.shape)
+
+    def loss_of(*leaves: Tensor) -> tuple[Tensor, ...]:
+        leaves = tuple(leaf.detach().requires_grad_() for leaf in leaves)
+        loss = ct.linear_cross_entropy(*leaves, target, upstream=upstream, row_weight=row_weight, chunk_tokens=8)
+        return loss, *torch.autograd.grad(loss, leaves)
+
+    head = Head(device, dtype)
+    target = head.target.repeat_interleave(2)[::2]
+    upstream, row_weight = (torch.rand(2 * TOKENS, device=device)[::2] for _ in range(2))
+    given = [laid_out(leaf.detach()) for leaf in head.leaves]
+    assert not all(one.is_contiguous() for one in given)
+    for ours, dense in zip(loss_of(*given), loss_of(*(one.contiguous() for one in given))):
+        assert torch.equal(ours, dense)
+
+
+def test_probabilities_with_gaps(device, seed):
+    head = Head(device, ignored=False)
+    target = torch.softmax(torch.randn(TOKENS, 2 * CLASSES, device=device), -1)[:, ::2]
+    loss = ct.linear_cross_entropy(head.input, head.weight, target)
+    assert torch.equal(loss, ct.linear_cross_entropy(head.input, head.weight, target.contiguous()))
+
+
+def test_a_bias_of_another_dtype(device, seed):
+    head = Head(device, torch.bfloat16)
+    bias = torch.randn(CLASSES, device=device, requires_grad=True)
+    loss = ct.linear_cross_entropy(head.input, head.weight, head.target, linear_bias=bias, chunk_tokens=8)
+    expected = F.cross_entropy(head.logits() + bias.double(), head.target)
+    assert_close(loss, expected, torch.bfloat16)
+    (grad,) = torch.autograd.grad(loss, bias)
+    assert grad.dtype is torch.float32
+    assert_close(grad, torch.autograd.grad(expected, bias)[0], torch.bfloat16, 8)
+
+
+def test_what_the_operator_refuses(device, seed):
+    def arguments(index: int, other: object) -> list:
+        made = list(operator_arguments(device, _linear.Wanted()))
+        made[index] = other
+        return made
+
+    row = torch.zeros(HIDDEN, device=device)
+    for index, other, message in (
+        (0, row, r"linear_cross_entropy: hidden has sizes \[16\]; expected \[tokens, hidden\]"),
+        (1, row, r"linear_cross_entropy: weight has sizes \[16\]; expected \[classes, hidden\]"),
+        (12, 3, "reduction"),
+        (18, -1, "memory_budget"),
+        (20, 7, r"logits_dtype is 7; expected 0 \(float32\)"),
+    ):
+        wrong = arguments(index, other)
+        if index == 20:
+            wrong[22] = False  # the loss in the dtype of the logits
+        with pytest.raises((RuntimeError, ValueError), match=message):
+            torch.ops.ce.linear_cross_entropy(*wrong)
+    with pytest.raises((RuntimeError, ValueError), match="dtype that ce has no kernels for"):
+        torch.ops.ce.linear_cross_entropy(*arguments(2, torch.zeros(CLASSES, dtype=torch.float64, device=device)))
+
+
+def test_types_of_errors(device):
+    head = Head(device)
+    call = (head.input, head.weight, head.target)
+    with pytest.raises(ValueError, match=r"^ce: .*label_smoothing"):
+        ct.linear_cross_entropy(*call, label_smoothing=2.0)
+    with pytest.raises(TypeError, match="dtype that ce has no kernels for"):
+        ct.linear_cross_entropy(*call, linear_bias=torch.zeros(CLASSES, device=device, dtype=torch.float64))
+    with pytest.raises(TypeError, match=r"accumulate is torch\.float64; expected float32, float16 or bfloat16"):
+        ct.linear_cross_entropy(*call, accumulate=torch.float64)
+    bad = head.target.clone()
+    bad[5] = CLASSES
+    with pytest.raises(IndexError):
+        ct.linear_cross_entropy(head.input, head.weight, bad, check=True)
+
+
+def test_memory_that_is_not_there(device):
+    """Logits of one chunk that no address space holds."""
+    tokens, classes, dtype = 1 << 23, 1 << 24, torch.bfloat16
+    hidden, weight = (
+        torch.empty(tokens, 2, dtype=dtype, device=device),
+        torch.empty(classes, 2, dtype=dtype, device=device),
+    )
+    target = torch.empty(tokens, dtype=torch.int64, device=device)
+    with pytest.raises(torch.OutOfMemoryError, match="ce: "):
+        ct.linear_cross_entropy(hidden, weight, target, chunk_tokens=tokens)
+
+
+@needs_gpu
+def test_what_is_free_is_asked_once_for_each_kind_of_call(seed):
+    asked = []
+
+    def ask(device: int, total) -> int:
+        asked.append(device)
+        total[0] = 1 << 30
+        return len(asked) % 2
+
+    device = torch.device("cuda")
+    call = (torch.randn(TOKENS, 24, device=device), torch.randn(CLASSES, 24, device=device))
+    target = torch.randint(0, CLASSES, (TOKENS,), device=device)
+    kept = _native._AskFreeMemory(ask)
+    _native._library.ce_torch_ask_free_memory(kept)
+    try:
+        for _ in range(3):
+            ct.linear_cross_entropy(*call, target)
+        assert asked == [torch.cuda.current_device()]
+        with pytest.raises(RuntimeError, match="ce: torch does not tell how much memory of cuda:0 is free"):
+            ct.linear_cross_entropy(*call, target, reduction="none", return_lse=True)
+        ct.linear_cross_entropy(*call, target, memory_budget=1 << 24, return_hit=True)
+        assert len(asked) == 2
+    finally:
+        _native._library.ce_torch_ask_free_memory(_native._ask_free_memory)
 
 
 def test_what_is_differentiable_once_says_so(device, seed):

@@ -162,59 +162,6 @@ class CrossEntropyOptions(Sized):
         super().__init__(**{"ignore_index": -100, "reduction": 1, "logit_scale": 1.0, **values})
 
 
-LINEAR_TENSORS = (
-    "hidden",
-    "weight",
-    "bias",
-    "target",
-    "loss",
-    "hidden_grad",
-    "weight_grad",
-    "bias_grad",
-    "upstream",
-    "class_weight",
-    "z_loss_out",
-    "lse",
-    "argmax",
-    "hit",
-    "logprob",
-    "entropy",
-    "row_weight",
-    "row_scale",
-    "divisor",
-    "entropy_upstream",
-    "lse_upstream",
-    "workspace",
-)
-LinearCrossEntropyTensors = _tensors(*LINEAR_TENSORS)
-DTYPE_UNSET = -1
-
-
-class LinearCrossEntropyOptions(Sized):
-    _fields_ = [
-        ("struct_size", c_size_t),
-        ("cross_entropy", POINTER(CrossEntropyOptions)),
-        ("memory_budget", c_int64),
-        ("chunk_tokens", c_int64),
-        ("logits_dtype", c_int32),
-        ("accumulation", c_int32),
-    ]
-
-    def __init__(self, **values: Any) -> None:
-        super().__init__(**{"logits_dtype": DTYPE_UNSET, "accumulation": DTYPE_UNSET, **values})
-
-
-class LinearSchedule(Sized):
-    _fields_ = [
-        ("struct_size", c_size_t),
-        ("chunk_tokens", c_int64),
-        ("chunks", c_int64),
-        ("workspace_bytes", c_int64),
-        ("accumulation", c_int32),
-        ("reserved", c_int32),
-    ]
-
-
 LogSink = ctypes.CFUNCTYPE(None, c_void_p, c_int32, c_char_p)
 
 
@@ -241,7 +188,6 @@ def library() -> ctypes.CDLL:
         "log_softmax_backward",
         "cross_entropy",
         "cross_entropy_backward",
-        "linear_cross_entropy",
     ):
         # context, options, tensors, stream, choice
         getattr(loaded, f"ce_{name}").argtypes = [c_void_p, c_void_p, c_void_p, c_void_p, POINTER(c_void_p)]
@@ -253,7 +199,6 @@ def library() -> ctypes.CDLL:
     loaded.ce_peer_memory_give_up.restype = None
     loaded.ce_peer_memory_describe.argtypes = [c_void_p, c_void_p]
     loaded.ce_peer_memory_connect.argtypes = [c_void_p, c_void_p, c_size_t]
-    loaded.ce_linear_cross_entropy_schedule.argtypes = [c_void_p, c_void_p, c_void_p, POINTER(LinearSchedule)]
     for name in ("config", "reason", "key"):
         text = getattr(loaded, f"ce_choice_{name}")
         text.argtypes, text.restype = [c_void_p], c_char_p

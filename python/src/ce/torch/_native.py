@@ -34,8 +34,22 @@ _library.ce_torch_shutdown.argtypes = []
 _library.ce_torch_shutdown.restype = None
 _library.ce_torch_last_refusal.argtypes = [POINTER(ctypes.c_char_p)]
 _library.ce_torch_last_refusal.restype = c_int32
-_REFUSALS: dict[int, type[Exception]] = {1: ValueError, 2: IndexError, 3: TypeError}
+_REFUSALS: dict[int, type[Exception]] = {1: ValueError, 2: IndexError, 3: TypeError, 4: torch.OutOfMemoryError}
 atexit.register(_library.ce_torch_shutdown)
+
+
+def _free_memory(device: int, total: Any) -> int:
+    """What is free on a GPU, and what torch keeps there for later. An exception is shown, and the caller sees 0."""
+    free, _ = torch.cuda.mem_get_info(device)
+    total[0] = free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return 1
+
+
+_AskFreeMemory = ctypes.CFUNCTYPE(c_int32, c_int32, POINTER(c_int64))
+_ask_free_memory = _AskFreeMemory(_free_memory)  # kept for the library
+_library.ce_torch_ask_free_memory.argtypes = [_AskFreeMemory]
+_library.ce_torch_ask_free_memory.restype = None
+_library.ce_torch_ask_free_memory(_ask_free_memory)
 
 HOST = -1
 

@@ -11,7 +11,7 @@ from typing import Any, Optional
 import torch
 from torch import Tensor
 
-from ce.torch import _native, _reference, _settings
+from ce.torch import _linear, _native, _reference, _settings
 
 _operators = _native.operators
 _library = torch.library.Library("ce", "IMPL")
@@ -120,11 +120,11 @@ def _register_softmax(name: str, function: Callable[..., Tensor], backward_of: C
         torch.library.register_autocast("ce::" + name, device, torch.float32)
 
 
-def _refuse_gradient(op: str, name: str) -> None:
+def _refuse_gradient(op: str, name: str, instead: str | None = None) -> None:
     def refuse(ctx: Any, *grads: Any) -> None:
         raise RuntimeError(
             f"ce::{op} has no gradient: ce.torch.{name} is differentiable once; "
-            f"use torch.nn.functional.{name} where a second derivative is wanted"
+            f"use torch.nn.functional.{instead or name} where a second derivative is wanted"
         )
 
     torch.library.register_autograd("ce::" + op, refuse)
@@ -407,6 +407,18 @@ def _autocast_cross_entropy(*arguments: Any) -> Any:
         return _operators.cross_entropy(*before, f32_loss, *after)
 
 
+# ---- linear layer and cross entropy ------------------------------------------------------------------------
+
+
+def _register_linear() -> None:
+    """Its CPU is the host device: whatever goes to torch does not come to it."""
+    for op in ("linear_cross_entropy", "_linear_cross_entropy"):
+        torch.library.register_fake("ce::" + op, _linear.fake)
+    _refuse_gradient("linear_cross_entropy", "linear_cross_entropy", "linear")
+    for key in ("AutogradCUDA", "AutogradCPU"):
+        _library.impl("_linear_cross_entropy", torch.library.fallthrough_kernel, key)
+
+
 def _softmax_gradient(grad: Tensor, output: Tensor, dim: int, dtype: torch.dtype) -> Tensor:
     return torch._softmax_backward_data(grad, output, dim, dtype)
 
@@ -420,3 +432,4 @@ def register() -> None:
     _register_softmax("softmax", torch.softmax, _softmax_gradient)
     _register_softmax("log_softmax", torch.log_softmax, _log_softmax_gradient)
     _register_cross_entropy()
+    _register_linear()

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.overrides import handle_torch_function, has_torch_function_variadic
 
 from ce import _c
-from ce.torch import _linear, _native, functional
+from ce.torch import _autograd, _linear, _native, functional
 from ce.torch._valid_tokens import ValidTokens
 
 __all__ = ["LinearCrossEntropy", "linear_cross_entropy", "linear_logprobs_and_entropy"]
@@ -117,16 +117,7 @@ def linear_cross_entropy(
         row_weight, upstream = valid.take_rows(row_weight, rows), valid.take_rows(upstream, rows)
         logit_scale = valid.take_rows(logit_scale, rows)
         rows = target.shape
-    shared: dict[str, Any] = {
-        "ignore_index": ignore,
-        "reduction": reduction,
-        "label_smoothing": label_smoothing,
-        "z_loss": z_loss,
-        "softcap": softcap,
-        "logit_scale": logit_scale,
-        "token_scaling": token_scaling,
-    }
-    is_autocast = torch.is_autocast_enabled(input.device.type)
+    is_autocast = torch.is_autocast_enabled(_device_type(input))
     logits = dtype if logits_dtype is None else logits_dtype
     if logits not in (dtype, torch.float32):
         raise ValueError(f"ce.torch.{name}: logits_dtype is {logits_dtype}; expected torch.float32 or {dtype}")
@@ -134,13 +125,14 @@ def linear_cross_entropy(
     if result not in (dtype, torch.float32):
         raise ValueError(f"ce.torch.{name}: loss_dtype is {loss_dtype}; expected torch.float32 or {dtype}")
     asked = return_z_loss or return_lse or return_argmax or return_hit
+    wants_z_loss = return_z_loss and z_loss != 0.0
     flat_rows = None if row_weight is None else row_weight.reshape(-1)
     flat_upstream = None if upstream is None else upstream.reshape(-1 if upstream.numel() > 1 else ())
 
     row_scale = None
     if isinstance(logit_scale, Tensor):
         row_scale = _rows_of(name, "logit_scale", logit_scale, rows)
-        shared["logit_scale"], logit_scale = row_scale, 1.0
+        logit_scale = 1.0
 
     if not _has_kernels(input, linear_weight) or target.requires_grad:
         with torch.autocast(input.device.type, enabled=False):
@@ -159,7 +151,13 @@ def linear_cross_entropy(
                 return_lse=True,
                 return_argmax=True,
                 return_hit=True,
-                **shared,
+                ignore_index=ignore,
+                reduction=reduction,
+                label_smoothing=label_smoothing,
+                z_loss=z_loss,
+                softcap=softcap,
+                logit_scale=logit_scale if row_scale is None else row_scale,
+                token_scaling=token_scaling,
             )
         made = tuple(of_torch)
     else:
@@ -172,7 +170,7 @@ def linear_cross_entropy(
         numbers = (ignore, code, label_smoothing, z_loss, softcap or 0.0, logit_scale, token_scaling)
         f32_loss = result is torch.float32 or logits is torch.float32
         made = _in_kernels(
-            input.reshape(-1, input.shape[-1]),
+            _flat_hidden(input),
             linear_weight,
             linear_bias,
             _flat_target(target, logits),
@@ -185,25 +183,27 @@ def linear_cross_entropy(
             ),
             numbers,
             _memory(memory_budget, chunk_tokens, logits_dtype, accumulate),
-            (f32_loss, return_z_loss and z_loss != 0.0, return_lse, return_argmax, return_hit),
+            (f32_loss, wants_z_loss, return_lse, return_argmax, return_hit),
             dtype,
         )
         if check and not torch.compiler.is_compiling():
             context = _native.context(_native.device_index(input.device))
             _c.require(_c.library().ce_check(context, functional._stream(input), None))
     loss, of_z_loss, lse, argmax, hit = made[:5]
-    if code != 0 and not return_lse:
+    if wants_z_loss and code != 0 and not return_lse:
         of_z_loss = of_z_loss.detach()
     if valid is not None:
         loss = (valid.put(loss, 0.0) if code == 0 else loss) + valid.excess
-        of_z_loss = valid.put(of_z_loss, 0.0) if code == 0 and return_z_loss and z_loss != 0.0 else of_z_loss
+        of_z_loss = valid.put(of_z_loss, 0.0) if code == 0 and wants_z_loss else of_z_loss
         lse = valid.put(lse, torch.nan) if return_lse else lse
         argmax = valid.put(argmax, -1) if return_argmax else argmax
         hit = valid.put(hit, False) if return_hit else hit
-    loss = _unflat(loss, all_rows, reduction).to(result)
+    loss = _unflat(loss, all_rows, reduction)
+    if loss.dtype is not result:
+        loss = loss.to(result)
     if not asked:
         return loss
-    if z_loss == 0.0:
+    if return_z_loss and not wants_z_loss:
         of_z_loss = torch.zeros_like(loss)
     return functional.CrossEntropyOutput(
         loss,
@@ -279,7 +279,7 @@ def linear_logprobs_and_entropy(
     numbers = (_LEFT_OUT, 0, 0.0, 0.0, 0.0, 1.0 if isinstance(temperature, Tensor) else 1.0 / temperature, 0.0)
     memory = _memory(memory_budget, chunk_tokens, logits_dtype, accumulate)
     needs = _linear.needs_of(input, linear_weight, linear_bias)
-    layer = (input.reshape(-1, input.shape[-1]), linear_weight, linear_bias)
+    layer = (_flat_hidden(input), linear_weight, linear_bias)
     logprob, entropy = _linear.Logprobs.apply(*layer, _flat_target(index, dtype), numbers, memory, dtype, needs, scale)
     return logprob.reshape(index.shape), entropy.reshape(index.shape)
 
@@ -351,21 +351,30 @@ def _rows_of(name: str, argument: str, given: Tensor, rows: torch.Size) -> Tenso
     return given.reshape(-1).float()
 
 
+def _device_type(tensor: Tensor) -> str:
+    return "cuda" if tensor.is_cuda else tensor.device.type
+
+
 def _dtype_of(input: Tensor, weight: Tensor) -> torch.dtype:
     """Of the products: autocast's, else what both promote to."""
-    if torch.is_autocast_enabled(input.device.type) and torch.float64 not in (input.dtype, weight.dtype):
-        return torch.get_autocast_dtype(input.device.type)
-    return torch.promote_types(input.dtype, weight.dtype)
+    device_type, own, of_weight = _device_type(input), input.dtype, weight.dtype
+    if torch.is_autocast_enabled(device_type) and torch.float64 not in (own, of_weight):
+        return torch.get_autocast_dtype(device_type)
+    return own if own is of_weight else torch.promote_types(own, of_weight)
 
 
 def _has_kernels(input: Tensor, weight: Tensor) -> bool:
     return functional.has_kernels_for(input) and functional.has_kernels_for(weight) and input.numel() > 0
 
 
+def _flat_hidden(input: Tensor) -> Tensor:
+    return input if input.dim() == 2 else input.reshape(-1, input.shape[-1])
+
+
 def _flat_target(target: Tensor, logits: torch.dtype) -> Tensor:
     if target.is_floating_point():
         return target.reshape(-1, target.shape[-1]).to(logits)
-    flat = target.reshape(-1)
+    flat = target if target.dim() == 1 else target.reshape(-1)
     return flat if flat.dtype in (torch.int64, torch.int32) else flat.long()
 
 
@@ -373,7 +382,10 @@ def _memory(
     budget: int | None, chunk_tokens: int | None, logits_dtype: torch.dtype | None, accumulate: torch.dtype | None
 ) -> _linear.Memory:
     return _linear.Memory(
-        budget or 0, chunk_tokens or 0, _linear.dtype_code(logits_dtype), _linear.dtype_code(accumulate)
+        budget or 0,
+        chunk_tokens or 0,
+        _linear.dtype_code(logits_dtype, "logits_dtype"),
+        _linear.dtype_code(accumulate, "accumulate"),
     )
 
 
@@ -387,15 +399,20 @@ def _in_kernels(
     memory: _linear.Memory,
     outputs: tuple[bool, ...],
     dtype: torch.dtype,
-) -> tuple[Tensor, ...]:
+) -> tuple[Any, ...]:
+    """Loss, z-loss, logsumexp, argmax and hit; None, or an empty tensor, where an output is not wanted."""
     needs = _linear.needs_of(input, weight, bias)
     if not any(needs):
         f32_loss, wants_z_loss, wants_lse, wants_argmax, wants_hit = outputs
         wanted = _linear.Wanted(f32_loss, z_loss_out=wants_z_loss, lse=wants_lse, argmax=wants_argmax, hit=wants_hit)
         layer = _linear.Layer.of(input, weight, bias, dtype)
-        made = _linear.run(*layer, target, inputs._replace(upstream=None), numbers, memory, wanted)
+        made = _linear.run(*layer, target, _linear.without_upstream(inputs), numbers, memory, wanted)
         return made.loss, made.z_loss_out, made.lse, made.argmax, made.hit
-    return _linear.LinearCrossEntropy.apply(input, weight, bias, target, inputs, numbers, memory, outputs, dtype, needs)
+    given = (input, weight, bias, target)
+    if numbers[1] in _autograd.MEAN_OR_SUM and not any(outputs[1:]):
+        loss = _linear.LossAlone.apply(*given, inputs, numbers, memory, outputs[0], dtype, needs)
+        return loss, None, None, None, None
+    return _linear.LinearCrossEntropy.apply(*given, inputs, numbers, memory, outputs, dtype, needs)
 
 
 def _unflat(loss: Tensor, rows: torch.Size, reduction: str) -> Tensor:

@@ -1,0 +1,263 @@
+// Cross entropy of a linear layer.
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ce/ce.h"
+#include "python/csrc/call.hpp"
+#include "python/csrc/contexts.hpp"
+#include "python/csrc/cross_entropy_call.hpp"
+#include "python/csrc/operators.hpp"
+#include "python/csrc/tensor.hpp"
+
+namespace ce_torch {
+namespace {
+
+constexpr const char* linear_name = "linear_cross_entropy";
+
+using LinearTensors = ce_linear_cross_entropy_tensors;
+
+/// A matrix whose rows have adjacent elements; a copy where they have not.
+struct Matrix {
+  Matrix(Tensor&& given, const char* argument, const char* expected) : tensor(std::move(given)) {
+    if (tensor.sizes().size() != 2)
+      refuse(Refusal::value_error, std::string(linear_name) + ": " + argument + " has sizes " +
+                                       text_of(tensor.sizes()) + "; expected " + expected);
+    const std::int64_t rows_given = tensor.sizes()[0], columns = tensor.sizes()[1];
+    const auto has_rows = [&] { return rows_given <= 1 || tensor.strides()[0] >= columns; };
+    if (tensor.strides()[1] != 1 || !has_rows()) {
+      Tensor dense = tensor.contiguous();
+      if (dense.data() != tensor.data()) hint_at_copy(linear_name, argument);
+      tensor = std::move(dense);
+    }
+    rows = ce_matrix(tensor.data(), tensor.ce_type(), rows_given, columns);
+    if (rows_given > 1) rows.row_stride = tensor.strides()[0];
+  }
+  Tensor tensor;
+  ce_tensor rows;
+};
+
+/// Which outputs are made, in the order of the schema.
+struct LinearWanted {
+  bool f32_loss, hidden_grad, weight_grad, f32_weight_grad, bias_grad, z_loss, lse, argmax, hit, logprob,
+      entropy;
+
+  [[nodiscard]] static LinearWanted read(Arguments& arguments) {
+    // So a list in braces is evaluated.
+    return {arguments.flag(), arguments.flag(), arguments.flag(), arguments.flag(),
+            arguments.flag(), arguments.flag(), arguments.flag(), arguments.flag(),
+            arguments.flag(), arguments.flag(), arguments.flag()};
+  }
+  [[nodiscard]] std::int64_t bits() const {
+    std::int64_t all = 0;
+    for (const bool one : {f32_loss, hidden_grad, weight_grad, f32_weight_grad, bias_grad, z_loss, lse,
+                           argmax, hit, logprob, entropy})
+      all = 2 * all + (one ? 1 : 0);
+    return all;
+  }
+};
+
+using AskFreeMemory = std::int32_t (*)(std::int32_t device, std::int64_t* bytes);
+std::atomic<AskFreeMemory> ask_free_memory = nullptr;
+
+/// What a call may take that does not say: a tenth of what is free for torch when such a call is first met. It stays, so
+/// that calls are alike.
+class Budgets {
+ public:
+  /// Device, sizes, dtype, options and outputs.
+  using Key = std::array<std::int64_t, 9>;
+
+  static Budgets& get() {
+    static auto* budgets = new Budgets;  // a thread may still call when the program ends
+    return *budgets;
+  }
+
+  /// \returns bytes; 0: the C library is to decide
+  [[nodiscard]] std::int64_t of(const Key& key, int device) {
+    const AskFreeMemory ask = ask_free_memory;
+    if (device == host || ask == nullptr) return 0;
+    {
+      const std::lock_guard lock(mutex_);
+      if (const auto known = budgets_.find(key); known != budgets_.end()) return known->second;
+    }
+    // Without the lock: it waits for Python's own.
+    std::int64_t free = 0;
+    if (ask(device, &free) != 1)
+      throw std::runtime_error("ce: torch does not tell how much memory of cuda:" + std::to_string(device) +
+                               " is free");
+    constexpr std::int64_t mebibyte = std::int64_t{1} << 20, part = 10;
+    const std::lock_guard lock(mutex_);
+    return budgets_.try_emplace(key, std::max<std::int64_t>(free / part / mebibyte, 1) * mebibyte)
+        .first->second;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<Key, std::int64_t> budgets_;
+};
+
+/// Memory of this call alone, from torch's allocator: it is in no other call's way, also while a graph is captured.
+struct Workspace {
+  Workspace(std::int64_t bytes, const Tensor& like)
+      : tensor(Tensor::empty(bytes + alignment, aoti_torch_dtype_uint8(), like)) {
+    const auto address = reinterpret_cast<std::uintptr_t>(tensor.data());
+    auto* start = static_cast<std::byte*>(tensor.data()) + (alignment - address % alignment) % alignment;
+    view = ce_vector(start, CE_DTYPE_U8, bytes);
+  }
+  static constexpr std::int64_t alignment = 256;
+  Tensor tensor;
+  ce_tensor view;
+};
+
+/// torch's number of a dtype of logits.
+std::int32_t type_of_logits(std::int64_t asked, const Tensor& hidden) {
+  switch (asked) {
+    case CE_DTYPE_UNSET: return hidden.dtype();
+    case CE_DTYPE_F32: return aoti_torch_dtype_float32();
+    case CE_DTYPE_F16: return aoti_torch_dtype_float16();
+    case CE_DTYPE_BF16: return aoti_torch_dtype_bfloat16();
+    default:
+      refuse(Refusal::value_error, std::string(linear_name) + ": logits_dtype is " + std::to_string(asked) +
+                                       "; expected 0 (float32), 1 (float16), 2 (bfloat16) or -1, as hidden");
+  }
+}
+
+constexpr std::size_t linear_outputs = 10;
+
+/// ... -> (Tensor loss, Tensor hidden_grad, Tensor weight_grad, Tensor bias_grad, Tensor z_loss, Tensor lse,
+///         Tensor argmax, Tensor hit, Tensor logprob, Tensor entropy)
+template <Absent absent>
+void linear_cross_entropy(StableIValue* stack, std::uint64_t, std::uint64_t) {
+  Arguments arguments(stack);
+  Tensor hidden_given = arguments.tensor(), weight_given = arguments.tensor();
+  Vector bias(arguments);
+  Tensor target = arguments.tensor();
+  Vector class_weight(arguments), upstream(arguments), row_weight(arguments), row_scale(arguments),
+      divisor(arguments), entropy_upstream(arguments), lse_upstream(arguments);
+  const ce_cross_entropy_options of_loss = read_numbers(arguments);
+  ce_linear_cross_entropy_options options = CE_LINEAR_CROSS_ENTROPY_OPTIONS_INIT;
+  options.cross_entropy = &of_loss;
+  options.memory_budget = arguments.integer();
+  options.chunk_tokens = arguments.integer();
+  options.logits_dtype = static_cast<ce_dtype>(arguments.integer());
+  options.accumulation = static_cast<ce_dtype>(arguments.integer());
+  const LinearWanted wanted = LinearWanted::read(arguments);
+
+  const Matrix hidden(std::move(hidden_given), "hidden", "[tokens, hidden]"),
+      weight(std::move(weight_given), "weight", "[classes, hidden]");
+  const Tensor& like = hidden.tensor;
+  require_same_device(weight.tensor, "weight", like);
+  require_same_device(target, "target", like);
+  LinearTensors tensors = CE_LINEAR_CROSS_ENTROPY_TENSORS_INIT;
+  tensors.hidden = &hidden.rows;
+  tensors.weight = &weight.rows;
+  std::optional<Matrix> probabilities;
+  ce_tensor indices{};
+  if (target.sizes().size() == 2) {
+    probabilities.emplace(std::move(target), "target", "[tokens, classes]");
+    tensors.target = &probabilities->rows;
+  } else {
+    target = target.contiguous();
+    indices = vector_of(target);
+    tensors.target = &indices;
+  }
+  const std::int32_t bias_type = bias.tensor ? bias.tensor->dtype() : like.dtype();
+  tensors.bias = bias.bind(like, "bias");
+  tensors.class_weight = class_weight.bind(like, "class_weight");
+  tensors.upstream = upstream.bind(like, "upstream");
+  tensors.row_weight = row_weight.bind(like, "row_weight");
+  tensors.row_scale = row_scale.bind(like, "row_scale");
+  tensors.divisor = divisor.bind(like, "divisor");
+  tensors.entropy_upstream = entropy_upstream.bind(like, "entropy_upstream");
+  tensors.lse_upstream = lse_upstream.bind(like, "lse_upstream");
+
+  const std::int32_t f32 = aoti_torch_dtype_float32();
+  const std::int32_t loss_type = wanted.f32_loss ? f32 : type_of_logits(options.logits_dtype, like);
+  using Sizes = std::span<const std::int64_t>;
+  const Sizes rows = like.sizes().first(1), classes = weight.tensor.sizes().first(1),
+              losses = of_loss.reduction == CE_REDUCTION_NONE ? rows : Sizes();
+  struct Output {
+    bool is_wanted;
+    Sizes sizes;
+    std::int32_t type;
+    const ce_tensor* LinearTensors::*field;
+  };
+  const std::array<Output, linear_outputs> all{{
+      {true, losses, loss_type, &LinearTensors::loss},
+      {wanted.hidden_grad, like.sizes(), like.dtype(), &LinearTensors::hidden_grad},
+      {wanted.weight_grad, weight.tensor.sizes(), wanted.f32_weight_grad ? f32 : weight.tensor.dtype(),
+       &LinearTensors::weight_grad},
+      {wanted.bias_grad, classes, bias_type, &LinearTensors::bias_grad},
+      {wanted.z_loss, losses, loss_type, &LinearTensors::z_loss_out},
+      {wanted.lse, rows, f32, &LinearTensors::lse},
+      {wanted.argmax, rows, aoti_torch_dtype_int64(), &LinearTensors::argmax},
+      {wanted.hit, rows, aoti_torch_dtype_bool(), &LinearTensors::hit},
+      {wanted.logprob, rows, f32, &LinearTensors::logprob},
+      {wanted.entropy, rows, f32, &LinearTensors::entropy},
+  }};
+  std::array<std::optional<Tensor>, linear_outputs> made;
+  std::array<ce_tensor, linear_outputs> views{};
+  for (std::size_t i = 0; i < linear_outputs; ++i) {
+    if (!all[i].is_wanted) continue;
+    made[i] = Tensor::empty(all[i].sizes, all[i].type, like);
+    views[i] = vector_of(*made[i]);
+    if (all[i].sizes.size() == 2)
+      views[i] = ce_matrix(views[i].data, views[i].dtype, all[i].sizes[0], all[i].sizes[1]);
+    tensors.*all[i].field = &views[i];
+  }
+
+  if (options.memory_budget == 0)
+    options.memory_budget = Budgets::get().of(
+        {like.device(), hidden.rows.rows, hidden.rows.columns, weight.rows.rows, hidden.rows.dtype,
+         options.chunk_tokens, options.logits_dtype, options.accumulation, wanted.bits()},
+        like.device());
+  ce_context* context = context_of(like.device());
+  ce_linear_schedule schedule = CE_LINEAR_SCHEDULE_INIT;
+  require(ce_linear_cross_entropy_schedule(context, &options, &tensors, &schedule));
+  const Workspace workspace(schedule.workspace_bytes, like);
+  tensors.workspace = &workspace.view;
+  require(ce_linear_cross_entropy(context, &options, &tensors, stream_of(like), nullptr));
+
+  for (std::size_t i = 0; i < linear_outputs; ++i) {
+    Tensor one = given_or(made[i], absent, all[i].type, like);
+    give_back(stack + i, one);
+  }
+}
+
+}  // namespace
+
+std::vector<Operator> linear_operators() {
+  return {{
+      linear_name,
+      std::string(
+          "Tensor hidden, Tensor weight, Tensor? bias, Tensor target, Tensor? class_weight, Tensor? "
+          "upstream, Tensor? row_weight, Tensor? row_scale, Tensor? divisor, Tensor? entropy_upstream, "
+          "Tensor? lse_upstream") +
+          schema_of_numbers +
+          ", int memory_budget, int chunk_tokens, int logits_dtype, int accumulation, bool f32_loss, bool "
+          "hidden_grad, bool weight_grad, bool f32_weight_grad, bool bias_grad, bool z_loss_out, bool lse, "
+          "bool "
+          "argmax, bool hit, bool logprob, bool entropy",
+      "(Tensor loss, Tensor hidden_grad, Tensor weight_grad, Tensor bias_grad, Tensor z_loss_out, Tensor "
+      "lse, "
+      "Tensor argmax, Tensor hit, Tensor logprob, Tensor entropy)",
+      linear_cross_entropy<Absent::empty>,
+      linear_cross_entropy<Absent::undefined>,
+  }};
+}
+
+}  // namespace ce_torch
+
+void ce_torch_ask_free_memory(int32_t (*ask)(int32_t device, int64_t* bytes)) {
+  ce_torch::ask_free_memory = ask;
+}
