@@ -57,13 +57,19 @@ def in_turns(measure: Callable[..., float], calls: dict[str, Callable[[], object
 
 
 def small_calls() -> dict[str, dict[str, float]]:
-    """Host time of calls on 64 x 1024 float32."""
+    """Host time of calls on 64 x 1024 float32; a linear layer has 64 hidden states before them."""
     x = torch.randn(64, 1024, device="cuda")
     leaf = x.clone().requires_grad_()
     target = torch.randint(0, 1024, (64,), device="cuda")
 
     def with_backward(function: Callable[..., torch.Tensor]) -> Callable[[], object]:
         return lambda: torch.autograd.grad(function(leaf, target), leaf)
+
+    hidden, head = (torch.randn(rows, 64, device="cuda") for rows in (64, 1024))
+    hidden_leaf, head_leaf = (one.clone().requires_grad_() for one in (hidden, head))
+
+    def of_torch(input: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return F.cross_entropy(F.linear(input, weight), target)
 
     pairs: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
         "softmax": (lambda: ct.softmax(x, -1), lambda: F.softmax(x, -1)),
@@ -74,6 +80,14 @@ def small_calls() -> dict[str, dict[str, float]]:
             lambda: F.cross_entropy(leaf, target),
         ),
         "cross entropy and backward": (with_backward(ct.cross_entropy), with_backward(F.cross_entropy)),
+        "linear cross entropy": (
+            lambda: ct.linear_cross_entropy(hidden, head, target),
+            lambda: of_torch(hidden, head),
+        ),
+        "linear cross entropy, gradient wanted": (
+            lambda: ct.linear_cross_entropy(hidden_leaf, head_leaf, target),
+            lambda: of_torch(hidden_leaf, head_leaf),
+        ),
     }
     return {name: in_turns(host_us, {"ce": own, "torch": torchs}, rounds=21) for name, (own, torchs) in pairs.items()}
 

@@ -34,12 +34,8 @@ struct Matrix {
       refuse(Refusal::value_error, std::string(linear_name) + ": " + argument + " has sizes " +
                                        text_of(tensor.sizes()) + "; expected " + expected);
     const std::int64_t rows_given = tensor.sizes()[0], columns = tensor.sizes()[1];
-    const auto has_rows = [&] { return rows_given <= 1 || tensor.strides()[0] >= columns; };
-    if (tensor.strides()[1] != 1 || !has_rows()) {
-      Tensor dense = tensor.contiguous();
-      if (dense.data() != tensor.data()) hint_at_copy(linear_name, argument);
-      tensor = std::move(dense);
-    }
+    const bool is_read = tensor.strides()[1] == 1 && (rows_given <= 1 || tensor.strides()[0] >= columns);
+    if (!is_read) tensor = tensor.contiguous();
     rows = ce_matrix(tensor.data(), tensor.ce_type(), rows_given, columns);
     if (rows_given > 1) rows.row_stride = tensor.strides()[0];
   }

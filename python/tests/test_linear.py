@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import inspect
 
 import pytest
@@ -424,6 +425,15 @@ def test_memory_that_is_not_there(device):
     target = torch.empty(tokens, dtype=torch.int64, device=device)
     with pytest.raises(torch.OutOfMemoryError, match="ce: "):
         ct.linear_cross_entropy(hidden, weight, target, chunk_tokens=tokens)
+
+
+def test_what_torch_can_have_of_a_gpu(monkeypatch):
+    """What is free there, and of what torch has reserved that which holds no tensor."""
+    for name, value in (("mem_get_info", (5, 80)), ("memory_reserved", 32), ("memory_allocated", 30)):
+        monkeypatch.setattr(torch.cuda, name, lambda device, value=value: value)
+    total = ctypes.c_int64()
+    assert _native._ask_free_memory(0, ctypes.byref(total)) == 1
+    assert total.value == 7
 
 
 @needs_gpu
