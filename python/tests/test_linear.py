@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import ce.torch as ct
 from ce import _c
@@ -460,6 +461,19 @@ def test_what_is_free_is_asked_once_for_each_kind_of_call(seed):
         assert len(asked) == 2
     finally:
         _native._library.ce_torch_ask_free_memory(_native._ask_free_memory)
+
+
+def test_fake_tensors_run_no_kernel(device):
+    with FakeTensorMode():
+        hidden, weight = (torch.empty(rows, HIDDEN, device=device, requires_grad=True) for rows in (TOKENS, CLASSES))
+        target = torch.zeros(TOKENS, dtype=torch.int64, device=device)
+        loss = ct.linear_cross_entropy(hidden, weight, target)
+        assert loss.shape == () and loss.dtype is torch.float32
+        grads = torch.autograd.grad(loss, (hidden, weight))
+        assert [grad.shape for grad in grads] == [hidden.shape, weight.shape]
+        with torch.no_grad():
+            made = ct.linear_cross_entropy(hidden, weight, target, reduction="none", return_lse=True)
+        assert made.loss.shape == made.lse.shape == (TOKENS,) and made.hit is None
 
 
 def test_what_is_differentiable_once_says_so(device, seed):

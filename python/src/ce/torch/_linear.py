@@ -11,7 +11,7 @@ from torch import Tensor
 from ce import _c
 from ce.torch import _autograd, _native, _reference
 
-__all__ = ["Inputs", "LinearCrossEntropy", "Logprobs", "Memory", "run"]
+__all__ = ["Inputs", "LinearCrossEntropy", "Logprobs", "LossAlone", "Memory", "run"]
 
 _CODES = {torch.float32: _c.F32, torch.float16: _c.F16, torch.bfloat16: _c.BF16}
 _DTYPES = {code: dtype for dtype, code in _CODES.items()}
