@@ -15,6 +15,15 @@ namespace {
 
 using testing::HasSubstr;
 
+/// Of small_problem().
+cache::Measurement quarantined(const cache::Key& key, const generator::Config& config) {
+  return {.key = key,
+          .config = generator::to_text(config),
+          .template_digest = generator::template_digest(small_problem().operation, config.variant),
+          .outcome = cache::Outcome::quarantined,
+          .reason = "planted by the test"};
+}
+
 TEST_F(ChooserTest, AFallbackThatSpillsGivesWayToTheNextThatDoesNot) {
   const std::vector<generator::Config> ranked = tuner::safe_defaults(small_problem(), device.model());
   const auto fallback = [&](const char* name, int spilling) {
@@ -45,13 +54,9 @@ TEST_F(ChooserTest, AFallbackCompilesAndFits) {
 
 TEST_F(ChooserTest, WhatIsInQuarantineIsNoFallback) {
   const std::vector<generator::Config> ranked = tuner::safe_defaults(small_problem(), device.model());
+  const cache::Key key = tuner::Tuner(device, database, quick_settings()).key(small_problem());
   const auto quarantine = [&](std::span<const generator::Config> configs) {
-    for (const generator::Config& config : configs)
-      database.add({.key = tuner::Tuner(device, database, quick_settings()).key(small_problem()),
-                    .config = generator::to_text(config),
-                    .template_digest = generator::template_digest(small_problem().operation, config.variant),
-                    .outcome = cache::Outcome::quarantined,
-                    .reason = "planted by the test"});
+    for (const generator::Config& config : configs) database.add(quarantined(key, config));
   };
   quarantine(std::span(ranked).first(2));
   Chooser chooser(device, database, quick_settings(), Policy::lookup);
@@ -65,6 +70,22 @@ TEST_F(ChooserTest, WhatIsInQuarantineIsNoFallback) {
     EXPECT_EQ(error.kind(), ErrorKind::verification);
     EXPECT_THAT(error.what(), HasSubstr("in quarantine"));
   }
+}
+
+/// Another rank's config runs here, too, unless it is in quarantine here.
+TEST_F(ChooserTest, WhatIsInQuarantineIsNotRunBecauseAnotherRankDoes) {
+  const std::vector<generator::Config> ranked = tuner::safe_defaults(small_problem(), device.model());
+  const cache::Key key = tuner::Tuner(device, database, quick_settings()).key(small_problem());
+  const std::string right = generator::to_text(ranked[1]), wrong = generator::to_text(ranked[2]);
+  const LogLines log;
+  Chooser chooser(device, database, quick_settings(), Policy::lookup);
+  chooser.use(key.id(), right);
+  EXPECT_EQ(choose(chooser).config, right);
+  EXPECT_EQ(log.count(LogLevel::warning, "does not serve here"), 0U);
+  database.add(quarantined(key, ranked[2]));
+  chooser.use(key.id(), wrong);
+  EXPECT_NE(choose(chooser).config, wrong);
+  EXPECT_EQ(log.count(LogLevel::warning, "does not serve here: it is in quarantine"), 1U);
 }
 
 /// As beside a program that has allocated nearly all there is.

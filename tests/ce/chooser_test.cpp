@@ -33,6 +33,8 @@ TEST_F(ChooserTest, NothingIsTunedWhileTheStreamIsCaptured) {
       EXPECT_TRUE(choice.provisional);
       EXPECT_THAT(choice.reason, HasSubstr(policy == Policy::tune ? "captured" : "background"));
     }
+    // What was queued would begin meanwhile.
+    if (policy == Policy::background) std::this_thread::sleep_for(std::chrono::milliseconds(200));
     EXPECT_EQ(device.compiled, before + 1) << "the default alone";
     EXPECT_EQ(log.count(LogLevel::info, "tuned "), 0);
     device.captures = false;

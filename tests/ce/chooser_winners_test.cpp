@@ -59,6 +59,10 @@ TEST_F(ChooserTest, AWinnerOfTheSiteThatDoesNotCompileHereIsNoAnswer) {
     cache::Cache own = cache::Cache::open_layered(file() + "-healthy");
     Chooser chooser(device, own, quick_settings(), Policy::tune);
     EXPECT_EQ(choose(chooser).config, at_the_site.config);
+    const int compiled = device.compiled;
+    Chooser next(device, own, quick_settings(), Policy::tune);
+    EXPECT_EQ(choose(next).config, at_the_site.config);
+    EXPECT_EQ(device.compiled, compiled) << "what was compiled here is kept";
   }
   device.refused = at_the_site.config;
   {

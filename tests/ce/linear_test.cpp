@@ -419,6 +419,46 @@ TEST_F(Linear, WithoutGradientsThereAreNoLogits) {
   }
 }
 
+TEST_F(Linear, GradientsTakeLogitsAlsoOfRowsThatBeginAtSixteenBytes) {
+  LinearCall call(*context, {.hidden = 16, .dtype = bf16}, test_seed());
+  call.run();
+  call.expect_right();
+}
+
+TEST_F(Linear, WithoutGradientsArgmaxOrHitMayBeAskedForAlone) {
+  using Tensors = LinearCrossEntropy::Tensors;
+  const LinearCase which{
+      .hidden = 16, .dtype = bf16, .hidden_grad = false, .weight_grad = false, .rows = true};
+  LinearCall all(*context, which, 1);
+  all.run();
+  for (const auto& [name, member] : {std::pair{"argmax", &Tensors::argmax}, {"hit", &Tensors::hit}}) {
+    LinearCall alone(*context, which, 1);
+    const Tensor asked_for = alone.tensors.*member;
+    for (const auto output :
+         {&Tensors::lse, &Tensors::entropy, &Tensors::argmax, &Tensors::logprob, &Tensors::hit})
+      alone.tensors.*output = {};
+    alone.tensors.*member = asked_for;
+    alone.run();
+    EXPECT_EQ(alone.find(name)->indices(), all.find(name)->indices()) << name;
+    EXPECT_NEAR(alone.find("loss")->values().front(), all.find("loss")->values().front(), 1e-5) << name;
+  }
+}
+
+/// Copies of boxes begin at 16 bytes.
+TEST_F(Linear, RowsThatBeginElsewhereMakeLogitsWithoutGradients) {
+  const runtime::Model model = open_device(tested_device())->model();
+  if (!model.is_host() && model.capability != 90) GTEST_SKIP() << "it makes them whatever the rows";
+  const LinearCase which{.hidden = 16, .dtype = bf16, .hidden_grad = false, .weight_grad = false};
+  for (const auto member : {&LinearCrossEntropy::Tensors::hidden, &LinearCrossEntropy::Tensors::weight}) {
+    LinearCall call(*context, which, 1);
+    ConstTensor& tensor = call.tensors.*member;
+    const std::int64_t logits = which.tokens * which.classes * size_of(which.dtype);
+    EXPECT_LT(context->schedule(which.operation, call.tensors).workspace_bytes, logits);
+    tensor.data = static_cast<const std::byte*>(tensor.data) + size_of(tensor.dtype);
+    EXPECT_GE(context->schedule(which.operation, call.tensors).workspace_bytes, logits);
+  }
+}
+
 TEST_F(Linear, AnyTokensAndAnyWidths) {
   for (const auto& [tokens, hidden, classes] :
        {std::array<std::int64_t, 3>{1, 1, 1}, {2, 3, 130}, {17, 8, 33}, {33, 5, 2}})

@@ -85,13 +85,15 @@ class LinearTuning : public ContextTest {
   }
 
   /// Without gradients, of rows that begin at 16 bytes.
-  [[nodiscard]] LinearCrossEntropy::Tensors forward_tensors() {
+  [[nodiscard]] LinearCrossEntropy::Tensors forward_tensors(std::int64_t width = 16) {
     std::mt19937_64 random(6);
-    for (const std::int64_t rows : {tokens, classes})
-      matrices.emplace_back(*context, bf16, rows, 16).set(random_values(rows * 16, random));
     LinearCrossEntropy::Tensors forward = tensors;
-    forward.hidden = matrices[6].tensor();
-    forward.weight = matrices[7].tensor();
+    for (const auto& [rows, tensor] :
+         {std::pair{tokens, &forward.hidden}, std::pair{classes, &forward.weight}}) {
+      Matrix& matrix = matrices.emplace_back(*context, bf16, rows, width);
+      matrix.set(random_values(rows * width, random));
+      *tensor = matrix.tensor();
+    }
     forward.hidden_grad = forward.weight_grad = {};
     return forward;
   }
@@ -157,6 +159,19 @@ TEST_F(LinearTuning, TilesOfTheLossAloneRaceOnceAndGiveTheSameLoss) {
   EXPECT_EQ(said.size(), 1U) << "the database knows the winner";
 }
 
+TEST_F(LinearTuning, TilesRaceForEachHiddenSize) {
+  const LinearCrossEntropy::Tensors narrow = forward_tensors(16), wide = forward_tensors(32);
+  std::vector<std::string> said;
+  set_log_sink([&](LogLevel, std::string_view text) { said.emplace_back(text); });
+  LinearLosses racing(device, cache, true, 0);
+  for (const LinearCrossEntropy::Tensors* forward : {&narrow, &wide, &narrow})
+    static_cast<void>(loss_of(racing, {}, *forward));
+  set_log_sink({});
+  ASSERT_EQ(said.size(), 2U);
+  EXPECT_NE(said[0].find("hidden=16"), std::string::npos) << said[0];
+  EXPECT_NE(said[1].find("hidden=32"), std::string::npos) << said[1];
+}
+
 TEST_F(LinearTuning, WhereAllTilesAreWrongLogitsAreMade) {
   const LinearCrossEntropy::Tensors forward = forward_tensors();
   LinearLosses plain(device, cache, false, 0);
@@ -196,17 +211,36 @@ TEST_F(LinearTuning, ARowWhoseScaleIsNoneMakesNoTileWrong) {
   EXPECT_NE(said[0].find("tuned linear_statistics"), std::string::npos) << said[0];
 }
 
-TEST(LinearWays, HaveNamesThatFitAnyNumberOfTokens) {
-  class Hopper : public DeviceDecorator {
-   public:
-    Hopper() : DeviceDecorator(runtime::open_host_device()), model_(DeviceDecorator::model()) {
-      model_.multiprocessors = 132;
-    }
-    const runtime::Model& model() const override { return model_; }
+/// With as many multiprocessors as an H100, whatever the processor.
+class ManyMultiprocessors : public DeviceDecorator {
+ public:
+  ManyMultiprocessors() : DeviceDecorator(runtime::open_host_device()), model_(DeviceDecorator::model()) {
+    model_.multiprocessors = 132;
+  }
+  const runtime::Model& model() const override { return model_; }
 
-   private:
-    runtime::Model model_;
-  } device;
+ private:
+  runtime::Model model_;
+};
+
+TEST_F(LinearTuning, AWorkspaceHoldsTheStatisticsOfEachWay) {
+  constexpr std::int64_t many_classes = 2048, least_words = 3;
+  ManyMultiprocessors many;
+  LinearCrossEntropy::Tensors forward = forward_tensors();
+  const Matrix weight(*context, bf16, many_classes, forward.hidden.columns);
+  forward.weight = weight.tensor();
+  LinearLosses losses(many, cache, false, 0);
+  const std::int64_t bytes = losses.schedule({}, forward).workspace_bytes;
+  int most_splits = 0;
+  for (const LinearWay& way : LinearForward::ways(many, tokens, many_classes)) {
+    EXPECT_GE(bytes, way.splits * tokens * least_words * 4) << way.text();
+    most_splits = std::max(most_splits, way.splits);
+  }
+  EXPECT_GT(most_splits, 4);
+}
+
+TEST(LinearWays, HaveNamesThatFitAnyNumberOfTokens) {
+  const ManyMultiprocessors device;
   const std::vector<LinearWay> few = LinearForward::ways(device, 1100, 32000),
                                many = LinearForward::ways(device, 2048, 32000);
   ASSERT_EQ(few.size(), many.size());

@@ -166,13 +166,16 @@ TEST_F(PolicyTest, TuneWaitsForAnotherProcessOnlySoLong) {
   const LogLines log;
   const std::string key = key_of(64);
   ContextOptions impatient = options(Policy::tune);
-  impatient.tuning_seconds = 0.05;
+  impatient.tuning_seconds = 0.2;
   Context context(impatient);
   {
     const auto lock = cache::TuningLock::take(cache::tuning_lock_file(file(), key), file());
     ASSERT_TRUE(lock);
     for (int call = 0; call < 3; ++call) {
+      const auto begin = std::chrono::steady_clock::now();
       const Choice choice = softmax(context, 64);
+      const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+      EXPECT_EQ(took.count() >= 3 * *impatient.tuning_seconds, call == 0) << "the first call alone waits";
       EXPECT_EQ(choice.origin, Origin::fallback);
       EXPECT_TRUE(choice.provisional);
       EXPECT_THAT(choice.reason, HasSubstr("another thread or process"));

@@ -1,11 +1,18 @@
 // Ranks whose kernels tell each other of rows while they run, as threads of one process: the results of one rank with all
 // classes, call after call; ranks that come late or not at all; and memory that does not fit.
+#include "ce/rank_exchange.hpp"
+
 #include <gmock/gmock.h>
 
+#include <deque>
 #include <future>
+#include <memory>
 
 #include "ce/error.hpp"
+#include "ce/peer_memory.hpp"
+#include "runtime/host/device.hpp"
 #include "tests/ce/ranks_fixture.hpp"
+#include "tests/environment.hpp"
 
 namespace ce::test {
 namespace {
@@ -158,11 +165,13 @@ TEST_F(ExchangingRanks, OfWhichOneCannotAllHearOfIt) {
 
 TEST_F(ExchangingRanks, WaitForOneThatIsLate) {
   std::vector<PeerMemory> both = memories(2, 60);
-  auto first = std::async([&] { return call(both[0].view(), 0); });
-  std::this_thread::sleep_for(std::chrono::milliseconds(300));
-  const std::vector<double> second = call(both[1].view(), 1);
-  EXPECT_EQ(first.get(), second);
-  EXPECT_FALSE(std::isnan(second.front()));
+  for (const int late_ms : {0, 300}) {  // the first call is that which compiles
+    auto first = std::async([&] { return call(both[0].view(), 0); });
+    std::this_thread::sleep_for(std::chrono::milliseconds(late_ms));
+    const std::vector<double> second = call(both[1].view(), 1);
+    EXPECT_EQ(first.get(), second);
+    EXPECT_FALSE(std::isnan(second.front())) << late_ms << " ms late";
+  }
   EXPECT_NO_THROW(context_->check());
 }
 
@@ -189,6 +198,55 @@ TEST_F(ExchangingRanks, HearOfOneThatGivesUp) {
   both[1].give_up();
   EXPECT_THAT(both[0].failure().value_or(""), HasSubstr("rank 1 did not come")) << "and waits for nobody";
   for (const double loss : call(both[0].view(), 0)) EXPECT_TRUE(std::isnan(loss));
+}
+
+/// Also where no kernel of a rank can be compiled, once all have agreed to exchange.
+TEST_F(ExchangingRanks, HearOfOneWhoseCallFails) {
+  classes = 6000, boundary = 3000, next_boundary = 5999;
+  std::deque<Context> contexts;
+  contexts.emplace_back(options(Policy::lookup));
+  {
+    ContextOptions of_rank_1 = options(Policy::lookup);
+    of_rank_1.database += "1";
+    const ScopedEnvironment none("CE_HOST_COMPILER", "/nonexistent/c++");
+    contexts.emplace_back(of_rank_1);
+  }
+  ThreadRanks& group = groups_.emplace_back(2);
+  const Given given{.operation = {.reduction = Reduction::none}, .dtype = bf16, .outputs = false};
+  std::vector<std::string> heard(2);
+  for_each_rank(2, [&](std::size_t own) {
+    const auto rank = static_cast<int>(own);
+    const Shard shard{.communicator = group.communicator(rank),
+                      .first_class = rank * boundary,
+                      .classes = classes,
+                      .plan = RankPlan::exchange};
+    heard[own] = refusal([&] {
+      static_cast<void>(run(contexts.at(own), given, shard.first_class, shard.first_class + boundary, shard));
+    });
+  });
+  EXPECT_THAT(heard[0], HasSubstr("rank 1 did not come")) << "and does not wait for it";
+  EXPECT_THAT(heard[1], HasSubstr("/nonexistent/c++"));
+}
+
+/// One memory serves all calls of a communicator that fit it; larger ones have another, and so has what comes after them.
+TEST_F(ExchangingRanks, HaveMemoryForTheLargestCallSoFar) {
+  const std::unique_ptr<runtime::Device> device = runtime::open_host_device();
+  PeerMemories memories;
+  RankExchanges exchanges;
+  const Communicator communicator = groups_.emplace_back(1).communicator(0);
+  const auto get = [&](std::int64_t of_rows, bool fixed) {
+    return exchanges
+        .get(*device, memories, communicator, PeerMemory::bytes_for(1, of_rows, 3), nullptr, fixed)
+        .view;
+  };
+  const PeerView small = get(rows, false);
+  EXPECT_EQ(get(rows, true), small);
+  EXPECT_EQ(get(1, false), small);
+  EXPECT_EQ(get(100 * rows, true), PeerView{}) << "nothing can be made while a call is captured";
+  const PeerView large = get(100 * rows, false);
+  EXPECT_GE(large.bytes, PeerMemory::bytes_for(1, 100 * rows, 3));
+  EXPECT_NE(large.memory, small.memory) << "which graphs may still use";
+  EXPECT_EQ(get(rows, true), large);
 }
 
 TEST_F(ExchangingRanks, NeedMemoryThatFits) {

@@ -86,6 +86,7 @@ struct Given {
   DType dtype = DType::f32;
   bool probabilities = false, weight = false, grad = true, rows_upstream = false, row_weight = false,
        row_scale = false, divisor = false, outputs = true, entropy_upstream = false, nothing_counts = false;
+  double shift = 0;  ///< of all logits
 };
 
 class Ranks : public ContextTest {
@@ -128,7 +129,9 @@ class Ranks : public ContextTest {
         lse(context, DType::f32, rows, 1), argmax(context, DType::i64, rows, 1),
         hit(context, DType::u8, rows, 1), logprob(context, DType::f32, rows, 1),
         entropy(context, DType::f32, rows, 1);
-    logits.set(part(random_values(rows * classes, random)));
+    std::vector<double> shifted = random_values(rows * classes, random);
+    for (double& x : shifted) x += given.shift;
+    logits.set(part(shifted));
     std::vector<double> spread = random_values(rows * classes, random);
     for (double& p : spread) p = std::abs(p) / static_cast<double>(classes);
     probabilities.set(part(spread));

@@ -97,9 +97,10 @@ TEST(Workspaces, ManyOutputsShareTheMemoryOfTheirStream) {
   EXPECT_TRUE(seen.contains(shared));
   EXPECT_NE(get(workspaces, stream(32), output(3000), 1000), shared);
   EXPECT_NE(get(workspaces, stream(16), output(1), 1000), shared) << "an output lost its own";
-  // Captured calls do not.
+  // Captured calls do not, but no more outputs are remembered for them.
   device.captured = {stream(16)};
   EXPECT_FALSE(seen.contains(get(workspaces, stream(16), output(3000), 500)));
+  EXPECT_FALSE(workspaces.get(stream(16), output(3001), 500).stays);
 }
 
 /// What later calls may go on with, whether they are captured or not.
