@@ -214,16 +214,19 @@ TEST_F(SourceFolders, ThatAreInUseAreNotRemoved) {
   EXPECT_EQ(text_of(folder.path() / folder.file()), "text");
 }
 
-/// A child of fork() has a copy of the object, and not the folder.
+/// A child of fork() has a copy of the object, and not the folder. A folder of its own has the same descriptor.
 TEST_F(SourceFolders, OfAParentStay) {
   auto folder = std::make_unique<SourceFolder>(CompileRequest{"f", "text", {}, {}});
   const fs::path path = folder->path();
   const pid_t child = ::fork();
   if (child == 0) {
+    const SourceFolder own({"g", "own text", {}, {}});
     folder.reset();
-    ::_exit(0);
+    ::_exit(text_of(own.path() / own.file()) == "own text" ? 0 : 1);
   }
-  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "the child's own folder is gone";
   EXPECT_EQ(text_of(path / folder->file()), "text");
 }
 
