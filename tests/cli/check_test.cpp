@@ -34,33 +34,37 @@ class CheckCommand : public test::CommandTest {
   }
   void add(const generator::Problem& problem, const std::string& config, double us,
            const std::string& driver = "old") {
-    cache_.add(
-        {.key = tuner::key_of(problem, device_->model()),
-         .config = config,
-         .template_digest = generator::template_digest(problem.operation, config.substr(0, config.find('/'))),
-         .stage = cache::stage_of_finals,
-         .rows = 8,
-         .bytes = generator::traffic(problem).total(),
-         .samples_us = std::vector<float>(15, static_cast<float>(us)),
-         .median_us = us,
-         .spread = 0.01,
-         .registers = 32,
-         .environment = {{"kernel", driver}},
-         .created_at = "2020-01-01T12:00:00.000Z"});
+    cache_.add(final_of(problem, config, us, driver));
+  }
+  [[nodiscard]] cache::Measurement final_of(const generator::Problem& problem, const std::string& config,
+                                            double us, const std::string& driver = "old") const {
+    return {
+        .key = tuner::key_of(problem, device_->model()),
+        .config = config,
+        .template_digest = generator::template_digest(problem.operation, config.substr(0, config.find('/'))),
+        .stage = cache::stage_of_finals,
+        .rows = 8,
+        .bytes = generator::traffic(problem).total(),
+        .samples_us = std::vector<float>(15, static_cast<float>(us)),
+        .median_us = us,
+        .spread = 0.01,
+        .registers = 32,
+        .environment = {{"kernel", driver}},
+        .created_at = "2020-01-01T12:00:00.000Z"};
   }
   [[nodiscard]] Finished check(std::vector<std::string> more, const std::string& compiler = "c++") const {
     more.insert(more.begin(), {"check", "--device", "host", "--db", database(), "--json"});
     return ce_tune(more, {{"CE_HOST_COMPILER", compiler}});
   }
   /// The host's compiler, but for problems of that many columns.
-  [[nodiscard]] std::string compiler_without(int columns) const {
-    std::string path = (folder() / "c++").string();
-    test::write_file(path,
-                     fmt::format("#!/bin/sh\nfor word; do\n"
-                                 "  case $word in *.cu|*.cpp) grep -q 'int columns = {};' \"$word\" &&\n"
-                                 "    echo 'error: out of order' && exit 1;; esac\n"
-                                 "done\nexec c++ \"$@\"\n",
-                                 columns));
+  [[nodiscard]] std::string compiler_without(const std::vector<int>& columns) const {
+    std::string path = (folder() / "c++").string(), script = "#!/bin/sh\nfor word; do\n";
+    for (const int each : columns)
+      script += fmt::format(
+          "  case $word in *.cu|*.cpp) grep -q 'int columns = {0};' \"$word\" &&\n"
+          "    echo 'error: {0} out of order' && exit 1;; esac\n",
+          each);
+    test::write_file(path, script + "done\nexec c++ \"$@\"\n");
     EXPECT_EQ(::chmod(path.c_str(), 0700), 0);
     return path;
   }
@@ -130,6 +134,28 @@ TEST_F(CheckCommand, CeilingsAreNoWinners) {
   EXPECT_EQ(told[0].at("title"), "softmax f32 8 x 4096");
 }
 
+TEST_F(CheckCommand, TakesWhatMovesTheMostBytesFirst) {
+  for (const int columns : {2048, 4096, 1024})
+    add({.operation = generator::Operation::softmax, .dtype = DType::f32, .rows = 8, .columns = columns},
+        few_warps, 1e9);
+  const json told = json::parse(check({"--top", "1"}).out).at("findings");
+  ASSERT_EQ(told.size(), 1U) << told;
+  EXPECT_EQ(told[0].at("title"), "softmax f32 8 x 4096");
+}
+
+TEST_F(CheckCommand, WinnersOfOtherDevicesAreNotTimed) {
+  add(few_warps, 1e9);
+  cache::Measurement other =
+      final_of({.operation = generator::Operation::softmax, .dtype = DType::f32, .rows = 8, .columns = 2048},
+               few_warps, 1e9);
+  other.key.device = "Some GPU|cc=90|sm=132";
+  cache_.add(other);
+  const json told = json::parse(check({}).out).at("findings");
+  ASSERT_EQ(told.size(), 1U) << told;
+  EXPECT_EQ(told[0].at("title"), "softmax f32 8 x 4096");
+  EXPECT_EQ(cache_.measurements(other.key).size(), 1U);
+}
+
 TEST_F(CheckCommand, TellsWhoIsFasterThanTheWinnerAndRepeatsTheFinal) {
   add(many_warps, 1e8);
   add(few_warps, 2e8);
@@ -148,6 +174,15 @@ TEST_F(CheckCommand, TellsWhoIsFasterThanTheWinnerAndRepeatsTheFinal) {
   EXPECT_EQ(json::parse(listed.out).at("keys").at(0).at("winner").at("config"), few_warps);
 }
 
+TEST_F(CheckCommand, RepeatsNoFinalWhoseWinnerIsTheFastest) {
+  add(few_warps, 1e8);
+  add(many_warps, 2e8);
+  const json told = json::parse(check({"--retune"}).out).at("rivals").at(0);
+  EXPECT_EQ(told.at("winner"), few_warps);
+  EXPECT_FALSE(told.at("beaten")) << told;
+  EXPECT_FALSE(told.at("retuned")) << told;
+}
+
 TEST_F(CheckCommand, OnANoisyMachineNobodyIsFasterThanTheWinner) {
   for (const double us : {1e6, 1e8}) add(many_warps, us);
   add(few_warps, 2e8);
@@ -158,7 +193,7 @@ TEST_F(CheckCommand, OnANoisyMachineNobodyIsFasterThanTheWinner) {
 
 TEST_F(CheckCommand, WhatFailsIsNotTriedAgain) {
   add(few_warps, 1e9);
-  const Finished failed = check({"--runs", "3"}, compiler_without(4096));
+  const Finished failed = check({"--runs", "3"}, compiler_without({4096}));
   EXPECT_NE(failed.status, 0) << failed.out;
   const std::string title = "softmax f32 8 x 4096: ";
   const std::size_t told = failed.err.find(title);
@@ -167,11 +202,22 @@ TEST_F(CheckCommand, WhatFailsIsNotTriedAgain) {
   EXPECT_EQ(measurements().size(), 1U);
 }
 
+TEST_F(CheckCommand, OfSeveralFailuresTheFirstIsToldAtTheEnd) {
+  add(few_warps, 1e9);
+  add({.operation = generator::Operation::softmax, .dtype = DType::f32, .rows = 8, .columns = 2048},
+      few_warps, 1e9);
+  const Finished failed = check({}, compiler_without({4096, 2048}));
+  EXPECT_NE(failed.err.find("softmax f32 8 x 2048: "), std::string::npos) << failed.err;
+  const std::string error = json::parse(failed.out).at("error").dump();
+  EXPECT_NE(error.find("4096 out of order"), std::string::npos) << error;
+  EXPECT_EQ(error.find("2048 out of order"), std::string::npos) << error;
+}
+
 TEST_F(CheckCommand, AFailureDoesNotHideARegression) {
   add(few_warps, 20);
   add({.operation = generator::Operation::softmax, .dtype = DType::f32, .rows = 8, .columns = 8192},
       "block/warps=8,vec=4,load=ca,store=cg", 1e9);
-  const Finished failed = check({"--runs", "4"}, compiler_without(8192));
+  const Finished failed = check({"--runs", "4"}, compiler_without({8192}));
   EXPECT_EQ(failed.status, 3) << failed.err;
   const json document = json::parse(failed.out);
   EXPECT_TRUE(document.contains("error")) << document;

@@ -93,6 +93,16 @@ TEST_F(ForeignText, IsShownByTheReport) {
   EXPECT_EQ(printable(page, Lines::many), page);
 }
 
+TEST_F(ForeignText, IsShownInTheNameOfADatabase) {
+  const std::string named = path("odd\x1b[2J.db");
+  ASSERT_EQ(ce_tune({"db", "merge", database(), "--db", named}).status, 0);
+  for (const char* command : {"list", "verify", "vacuum"}) {
+    const Finished finished = ce_tune({"db", command, "--db", named});
+    expect_shown(finished.out, command);
+    EXPECT_NE(finished.out.find(R"(odd\x1b[2J.db)"), std::string::npos) << finished.out << finished.err;
+  }
+}
+
 TEST_F(ForeignText, IsShownInWhatSqliteSays) {
   {
     SQLite::Database database(path("forged.db"), SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE);

@@ -101,6 +101,29 @@ TEST_F(Nodes, LeavesOutWhatHadCompanyButNotWhatWasThrottled) {
   EXPECT_EQ(nodes({}, 3).at("nodes")[0].at("gpu"), "GPU-6");
 }
 
+TEST_F(Nodes, OfTwoEachIsHeldAgainstTheOther) {
+  add_gpu(0, 1);
+  add_gpu(1, 1.05);
+  const json found = nodes({}, 3).at("nodes");
+  ASSERT_EQ(found.size(), 2U);
+  EXPECT_EQ(found[0].at("gpu"), "GPU-1");
+  EXPECT_NEAR(found[0].at("ratio"), 1.05, 1e-3);
+  EXPECT_NEAR(found[1].at("ratio"), 1 / 1.05, 1e-3);
+}
+
+/// The times of GPUs are compared as they are, so what moved with the reference is noise.
+TEST_F(Nodes, WhereAllRunsDriftASmallDifferenceTellsNothing) {
+  for (int gpu = 0; gpu < 4; ++gpu)
+    for (const int day : {1, 2}) {
+      const double drift = day == 1 ? 1 : 1.2;
+      add_gpu(gpu, drift * (gpu == 3 ? 1.03 : 1),
+              {{"reference", "read"}, {"reference_us", fmt::to_string(27 * drift)}}, day);
+    }
+  const json found = nodes({"--all"}, 4).at("nodes");
+  ASSERT_EQ(found.size(), 4U);
+  for (const json& node : found) EXPECT_EQ(node.at("verdict"), "unsure") << node;
+}
+
 TEST_F(Nodes, SelectsByTag) {
   for (int gpu = 0; gpu < 4; ++gpu) add_gpu(gpu, 1, {{"tag.rack", "a"}});
   add_gpu(5, 1.1);

@@ -199,6 +199,20 @@ TEST(ProblemOptions, StridedRowsHaveNoAlignment) {
   EXPECT_EQ(only(options).alignment, Alignment::vector);
 }
 
+/// Of one column, rows are not strided: there the alignment counts.
+TEST(ProblemOptions, AnAlignmentBesideStridedRowsIsThatOfTheOthers) {
+  ProblemOptions options = softmax();
+  options.columns = {"1", "4095"};
+  options.strided = true;
+  options.alignment = "element";
+  const std::vector<Problem> problems = problems_of(options);
+  ASSERT_EQ(problems.size(), 2U);
+  EXPECT_FALSE(problems[0].strided);
+  EXPECT_EQ(problems[0].alignment, Alignment::element);
+  EXPECT_TRUE(problems[1].strided);
+  EXPECT_EQ(problems[1].alignment, Alignment::vector);
+}
+
 TEST(ProblemOptions, TheLossAloneIsNeverInPlace) {
   ProblemOptions options = cross_entropy();
   options.loss_only = true;

@@ -146,6 +146,35 @@ TEST_F(Regressions, OneRunASideRaisesNoAlarmOnANoisyMachine) {
   EXPECT_EQ(summary.at("faster"), 0);
 }
 
+/// How much a device scatters is known by all its problems, and says nothing of another.
+TEST_F(Regressions, OnlyOnANoisyDeviceASmallDifferenceTellsNothing) {
+  const auto add_noisy = [&](std::int64_t columns, int day, double us, const Environment& environment) {
+    cache::Measurement made = final_of(columns, day, us, environment);
+    made.key.device = "Other GPU|cc=90|sm=78";
+    cache_.add(made);
+  };
+  for (int i = 0; i < 30; ++i)
+    for (const int day : {1, 2, 3, 4}) add_noisy(8 * (i + 1), day, day % 2 == 0 ? 100 : 130, {});
+  add_pair(1024, 100, 103);
+  for (const int day : {1, 2}) {
+    add_noisy(2048, day, 100 + 0.05 * day, {});
+    add_noisy(2048, day + 10, 103 + 0.05 * day, {{"driver", "590.1"}});
+  }
+  EXPECT_EQ(verdicts(asked({}, 3, {"2 problems compared: 1 slower, 1 unsure"})),
+            (json{{"softmax bf16 8192 x 1024", "slower"}, {"softmax bf16 8192 x 2048", "unsure"}}));
+}
+
+TEST_F(Regressions, TimesOfOtherRowsAreNotCompared) {
+  for (const int day : {1, 2}) {
+    cache::Measurement before = final_of(1024, day, 50, {});
+    before.rows = 4096;
+    cache_.add(before);
+    cache_.add(final_of(1024, day + 10, 100, {{"driver", "590.1"}}));
+  }
+  EXPECT_EQ(asked({}, 12, {"1 problem left out: timed with other numbers of rows"}).at("findings").size(),
+            0U);
+}
+
 /// Whoever looks at a winner is told that it is slower today.
 TEST_F(Regressions, AreKnownWhereverWinnersAreShown) {
   add_pair(1024, 100, 105);
