@@ -119,6 +119,26 @@ TEST_F(Degradation, AFileThatChangesWhileItIsCopiedIsRefused) {
   }
 }
 
+/// Commits that wait in it would be missed.
+TEST_F(Degradation, AFileIsNotCopiedWithoutALogThatCannotBeOpened) {
+  const fs::path copy = folder() / "copy.db";
+  {
+    Cache writer = Cache::open(file());
+    writer.add(a_measurement(key, "config"));
+    writer.flush(std::chrono::seconds(10));
+    for (const char* suffix : {"", "-wal"}) fs::copy_file(file().string() + suffix, copy.string() + suffix);
+  }
+  ASSERT_GT(fs::file_size(copy.string() + "-wal"), 0U);
+  fs::create_symlink(copy.string() + "-shm", copy.string() + "-shm");  // cannot be opened, not even by root
+  try {
+    static_cast<void>(Cache::open_copy(copy));
+    ADD_FAILURE() << "the log has what was measured last";
+  } catch (const DatabaseError& error) {
+    EXPECT_NE(std::string(error.what()).find("commits wait in its -wal file"), std::string::npos)
+        << error.what();
+  }
+}
+
 /// What is ours and damaged is set aside, as it is, and what can be read goes on; see damage_test.cpp.
 class Repaired : public CacheTest {
  protected:
