@@ -111,11 +111,11 @@ TEST_F(CheckCommand, IsHeldAgainstAllRunsSoFarWithTheNewestSoftware) {
 TEST_F(CheckCommand, WhatWasTimedWithFewerRowsStaysOfItsProblem) {
   add({.operation = generator::Operation::softmax, .dtype = DType::f32, .rows = 64, .columns = 4096},
       few_warps, 20);
-  const json findings = checked(3, {"--runs", "2"}).at("findings");
+  const json findings = checked(3, {"--runs", "4"}).at("findings");  // two may differ by as much
   EXPECT_EQ(findings.size(), 1U);
   EXPECT_EQ(findings.at(0).at("verdict"), "slower");
   ASSERT_EQ(cache_.keys().size(), 1U);
-  EXPECT_EQ(measurements().size(), 3U);
+  EXPECT_EQ(measurements().size(), 5U);
   EXPECT_EQ(measurements().back().rows, 8);
 }
 
