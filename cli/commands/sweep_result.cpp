@@ -121,8 +121,7 @@ std::string notes_of(const SweptProblem& swept) {
   if (!swept.report->unfinished.empty())
     text += fmt::format("{}: unfinished, the next search goes on: {}\n", title, swept.report->unfinished);
   for (const auto& [reason, count] : swept.report->quarantined)
-    text +=
-        fmt::format("{}: rejected {}: {}\n", title, counted(count, "config"), cut(reason, widest_reason));
+    text += fmt::format("{}: rejected {}: {}\n", title, counted(count, "config"), cut(reason, widest_reason));
   return text;
 }
 
