@@ -265,12 +265,13 @@ def test_it_compiles(device, seed):
         assert_close(ours, eager, torch.float32)
 
 
-@pytest.mark.parametrize("wanted", ["nothing", "all"])
+@pytest.mark.parametrize("wanted", ["nothing", "lse", "argmax", "all"])
 @pytest.mark.parametrize("reduction", ["mean", "none"])
 def test_the_compiled_is_the_eager(reduction, wanted, device, seed):
     torch.compiler.reset()
     head = Head(device, bias=True)
-    flags = dict.fromkeys(("return_z_loss", "return_lse", "return_argmax", "return_hit"), wanted == "all")
+    names = ("z_loss", "lse", "argmax", "hit")
+    flags = {f"return_{name}": wanted in ("all", name) for name in names}
     options = {"reduction": reduction, "z_loss": 0.01, "chunk_tokens": 8, **flags}
 
     def step(input, weight, bias):
@@ -280,8 +281,9 @@ def test_the_compiled_is_the_eager(reduction, wanted, device, seed):
     made = []
     for function in (compiled, step):
         results = function(*head.leaves)
-        results = results if wanted == "all" else (results,)
-        made.append((*results, *torch.autograd.grad(results[0].sum(), head.leaves)))
+        results = (results,) if wanted == "nothing" else [one for one in results if one is not None]
+        differentiable = [one.sum() for one in results if one.requires_grad]
+        made.append((*results, *torch.autograd.grad(differentiable, head.leaves)))
     for ours, eager in zip(*made):
         torch.testing.assert_close(ours, eager, rtol=1e-5, atol=1e-6)
 
@@ -512,6 +514,12 @@ def test_what_is_wrong_is_said(device):
         ((head.input, head.weight, head.target), {"logits_dtype": torch.float16}, "logits_dtype"),
         ((head.input, head.weight, head.target), {"label_smoothing": 2.0}, "label_smoothing"),
         ((head.input, head.weight, head.target), {"accumulate": torch.float16}, "accumulation"),
+        ((head.input, head.weight, head.target), {"weight": head.weight[:3, 0]}, "weight has sizes"),
+        ((head.input, head.weight, head.target), {"row_weight": head.input[:3, 0]}, "row_weight has sizes"),
+        ((head.input, head.weight, head.target), {"upstream": head.input[:3, 0]}, "upstream has sizes"),
+        ((head.input, head.weight, head.target.to("meta")), {}, "target is on meta"),
+        ((head.input, head.weight, head.target), {"row_weight": head.input[:, 0].to("meta")}, "row_weight is on meta"),
+        ((head.input.long(), head.weight.long(), head.target), {}, "input is torch.int64"),
     ):
         with pytest.raises((ValueError, TypeError), match=message):
             ct.linear_cross_entropy(*arguments, **options)
@@ -624,3 +632,20 @@ def test_compiled_with_valid_tokens(device, seed):
         torch.compile(step, fullgraph=True)(head.input, head.weight, head.target),
         step(head.input, head.weight, head.target),
     )
+
+
+def test_no_tokens_with_targets_of_int32(device):
+    head = Head(device)
+    loss = ct.linear_cross_entropy(head.input[:0], head.weight, head.target[:0].int(), reduction="none")
+    assert loss.shape == (0,)
+
+
+def test_a_mask_beside_indices_of_a_byte(device, seed):
+    head = Head(device)
+    mask = torch.arange(len(head.target), device=head.target.device) % 2 == 0
+    index = head.target.clamp(min=0).to(torch.uint8)
+    ours = ct.linear_logprobs_and_entropy(head.input, head.weight, index, mask=mask)
+    expected = ct.linear_logprobs_and_entropy(head.input, head.weight, index.long(), mask=mask)
+    for one, other in zip(ours, expected):
+        torch.testing.assert_close(one, other, rtol=0, atol=0)
+    assert not ours[0][~mask].any()

@@ -185,6 +185,9 @@ TEST_F(MaintenanceTest, AJsonThatWasWrittenHereIsReadAsTheJsonLibraryReadsIt) {
     expect_alike("\"samples_us\":[", std::string("\"samples_us\":[") + number + ",");
   }
   expect_alike("}", "} ");
+  const std::string end = line.substr(line.size() - 12);
+  expect_alike(end, end + "}");
+  expect_alike(end, end + "\n");
   expect_alike("\"measured\"", "\"quarantined\"");
   expect_alike("\"measured\"", "\"fast\"");
   expect_alike("\"environment\":{", "\"environment\":{\"z\":\"first\",\"a\":\"last\",\"a\":\"again\",");

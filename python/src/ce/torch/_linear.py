@@ -250,6 +250,7 @@ class LinearCrossEntropy(torch.autograd.Function):
         f32_loss, wants_z_loss, wants_lse, wants_argmax, wants_hit = outputs
         ctx.set_materialize_grads(False)
         ctx.one_pass = numbers[1] in _autograd.MEAN_OR_SUM and not wants_lse
+        ctx.wants = (wants_z_loss, wants_lse)
         gradients = _wants(needs, weight, dtype) if ctx.one_pass else (False,) * 4
         wants_gradient_of_z_loss = wants_z_loss and not ctx.one_pass
         wanted = Wanted(
@@ -281,6 +282,9 @@ class LinearCrossEntropy(torch.autograd.Function):
     def backward(ctx: Any, grad_loss: Tensor | None, of_z_loss: Tensor | None, of_lse: Tensor | None, *_: None) -> Any:
         none = (None,) * 7
         name = "linear_cross_entropy"
+        # Compiled code has zeros for what is not there.
+        wants_z_loss, wants_lse = ctx.wants
+        of_z_loss, of_lse = of_z_loss if wants_z_loss else None, of_lse if wants_lse else None
         if grad_loss is None and of_z_loss is None and of_lse is None:
             return None, None, None, *none
         if ctx.one_pass:

@@ -108,8 +108,26 @@ def linear_cross_entropy(
     expected = rows if has_classes else (*rows, linear_weight.shape[0])
     if target.shape != expected:
         raise ValueError(f"ce.torch.{name}: target has sizes {list(target.shape)}; expected {list(expected)}")
+    _check_devices(
+        name, input, linear_weight=linear_weight, target=target, linear_bias=linear_bias, weight=weight,
+        row_weight=row_weight, upstream=upstream, logit_scale=logit_scale,
+    )  # fmt: skip
+    if weight is not None and weight.shape != linear_weight.shape[:1]:
+        raise ValueError(
+            f"ce.torch.{name}: weight has sizes {list(weight.shape)}; expected [{linear_weight.shape[0]}], one a class"
+        )
+    if row_weight is not None and row_weight.shape != rows:
+        raise ValueError(
+            f"ce.torch.{name}: row_weight has sizes {list(row_weight.shape)}; expected {list(rows)}, one for each row"
+        )
+    if upstream is not None and upstream.numel() != 1 and upstream.shape != rows:
+        raise ValueError(
+            f"ce.torch.{name}: upstream has sizes {list(upstream.shape)}; expected one number, or {list(rows)}"
+        )
     valid = None
     if valid_tokens is not None:
+        if isinstance(logit_scale, Tensor):
+            _rows_of(name, "logit_scale", logit_scale, rows)
         if not has_classes:
             raise ValueError(f"ce.torch.{name}: target is {target.dtype}; expected class indices beside valid_tokens")
         valid = ValidTokens.of(name, target.reshape(-1) != ignore, valid_tokens)
@@ -141,7 +159,7 @@ def linear_cross_entropy(
             made_logits = made_logits.reshape(-1, linear_weight.shape[0])
             of_torch = functional.cross_entropy(
                 made_logits,
-                target.reshape(made_logits.shape[: 1 if has_classes else 2]),
+                target.reshape(-1).long() if has_classes else target.reshape(made_logits.shape),
                 weight,
                 row_weight=flat_rows,
                 divisor=divisor,
@@ -246,6 +264,21 @@ def linear_logprobs_and_entropy(
         raise ValueError(f"ce.torch.{name}: temperature is {temperature}; expected more than 0")
     if index.shape != input.shape[:-1]:
         raise ValueError(f"ce.torch.{name}: index has sizes {list(index.shape)}; expected {list(input.shape[:-1])}")
+    if index.is_floating_point():
+        raise TypeError(f"ce.torch.{name}: index is {index.dtype}; expected class indices")
+    _check_devices(
+        name,
+        input,
+        linear_weight=linear_weight,
+        index=index,
+        linear_bias=linear_bias,
+        temperature=temperature,
+        mask=mask,
+    )
+    if index.dtype not in (torch.int64, torch.int32):
+        index = index.long()  # whose values are not those that are left out
+    if mask is not None and mask.shape != index.shape:
+        raise ValueError(f"ce.torch.{name}: mask has sizes {list(mask.shape)}; expected {list(index.shape)}")
     if mask is not None:
         index = index.masked_fill(~mask, _LEFT_OUT)
     if valid_tokens is not None:
@@ -337,6 +370,16 @@ def _check_layer(name: str, input: Tensor, weight: Tensor, bias: Tensor | None) 
         )
     if bias is not None and bias.shape != weight.shape[:1]:
         raise ValueError(f"ce.torch.{name}: linear_bias has sizes {list(bias.shape)}; expected [{weight.shape[0]}]")
+    for argument, tensor in (("input", input), ("linear_weight", weight)):
+        if not tensor.is_floating_point():
+            raise TypeError(f"ce.torch.{name}: {argument} is {tensor.dtype}; expected a floating point dtype")
+
+
+def _check_devices(name: str, input: Tensor, **others: Any) -> None:
+    device = input.device
+    for argument, tensor in others.items():
+        if isinstance(tensor, Tensor) and tensor.device != device:
+            raise ValueError(f"ce.torch.{name}: {argument} is on {tensor.device}; expected {device}, as input")
 
 
 def _rows_of(name: str, argument: str, given: Tensor, rows: torch.Size) -> Tensor:
