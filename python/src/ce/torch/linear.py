@@ -116,10 +116,7 @@ def linear_cross_entropy(
         raise ValueError(
             f"ce.torch.{name}: weight has sizes {list(weight.shape)}; expected [{linear_weight.shape[0]}], one a class"
         )
-    if row_weight is not None and row_weight.shape != rows:
-        raise ValueError(
-            f"ce.torch.{name}: row_weight has sizes {list(row_weight.shape)}; expected {list(rows)}, one for each row"
-        )
+    _check_row_weight(name, row_weight, rows)
     if upstream is not None and upstream.numel() != 1 and upstream.shape != rows:
         raise ValueError(
             f"ce.torch.{name}: upstream has sizes {list(upstream.shape)}; expected one number, or {list(rows)}"
@@ -380,6 +377,13 @@ def _check_devices(name: str, input: Tensor, **others: Any) -> None:
     for argument, tensor in others.items():
         if isinstance(tensor, Tensor) and tensor.device != device:
             raise ValueError(f"ce.torch.{name}: {argument} is on {tensor.device}; expected {device}, as input")
+
+
+def _check_row_weight(name: str, row_weight: Tensor | None, rows: torch.Size) -> None:
+    if row_weight is not None and row_weight.shape != rows:
+        raise ValueError(
+            f"ce.torch.{name}: row_weight has sizes {list(row_weight.shape)}; expected {list(rows)}, one for each row"
+        )
 
 
 def _rows_of(name: str, argument: str, given: Tensor, rows: torch.Size) -> Tensor:

@@ -119,10 +119,7 @@ def vocab_parallel_linear_cross_entropy(
     functional.refuse_functorch(_NAME, "linear")
     ranks, rank = (dist.get_world_size(group), dist.get_rank(group)) if _has_group(group) else (1, 0)
     columns, rows = linear_weight.shape[0], input.shape[:-1]
-    if row_weight is not None and row_weight.shape != rows:
-        raise ValueError(
-            f"ce.torch.{_NAME}: row_weight has sizes {list(row_weight.shape)}; expected {list(rows)}, one for each row"
-        )
+    linear._check_row_weight(_NAME, row_weight, rows)
     first_class = rank * columns if first_class is None else first_class
     classes = ranks * columns if classes is None else classes
     dtype = linear._dtype_of(input, linear_weight)
