@@ -29,7 +29,7 @@ namespace {
 void share_compilers(std::size_t devices) {
   constexpr const char* variable = "CE_COMPILE_WORKERS";
   if (environment_variable(variable)) return;
-  const int each = std::max(1, runtime::cuda::worker_settings().workers / static_cast<int>(devices));
+  const int each = runtime::cuda::workers_for(runtime::cuda::processors(), static_cast<int>(devices));
   ::setenv(variable, fmt::to_string(each).c_str(), 0);
 }
 

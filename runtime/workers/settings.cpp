@@ -27,13 +27,6 @@ constexpr int most_by_default = 16;
 
 std::atomic<bool> executable_is_offered = false;
 
-/// That this process may use.
-int processors() {
-  cpu_set_t set;
-  // Fails only where there are more than a cpu_set_t can name.
-  return ::sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : CPU_SETSIZE;
-}
-
 bool is_program(const fs::path& path) {
   std::error_code error;
   return fs::is_regular_file(path, error) && ::access(path.c_str(), X_OK) == 0;
@@ -86,8 +79,14 @@ void find_program(WorkerSettings& settings) {
 
 }  // namespace
 
-int workers_for(int processors) noexcept {
-  return std::clamp(processors - processors / 4, 1, most_by_default);
+int processors() {
+  cpu_set_t set;
+  // Fails only where there are more than a cpu_set_t can name.
+  return ::sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : CPU_SETSIZE;
+}
+
+int workers_for(int processors, int processes) noexcept {
+  return std::clamp((processors - processors / 4) / processes, 1, most_by_default);
 }
 
 WorkerSettings worker_settings() {

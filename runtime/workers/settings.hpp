@@ -19,7 +19,11 @@ struct WorkerSettings {
 
 /// Three for every four processors, up to 16: the process that waits for them has kernels to verify and to time meanwhile,
 /// and with as many as there are the most promising compile slower.
-[[nodiscard]] int workers_for(int processors) noexcept;
+/// \param processes  that share the processors and tune at the same time, 1 or more; the number is of each
+[[nodiscard]] int workers_for(int processors, int processes = 1) noexcept;
+
+/// That this process may use.
+[[nodiscard]] int processors();
 
 /// From the environment: CE_COMPILE_WORKERS, else workers_for() the processors that this process may use;
 /// CE_COMPILE_TIMEOUT, the seconds for one kernel; and the program, the first there is of CE_WORKER (nothing

@@ -172,6 +172,7 @@ TEST_F(ContextTest, CrossEntropyWithEveryTensorAtOnce) {
                                              .divisor = divisor.tensor(),
                                              .entropy_upstream = of_rows[4].tensor(),
                                              .lse_upstream = of_rows[5].tensor()});
+  context.synchronize();
   const double lse = std::log(8.);
   expect_near(loss.values(), {(2 * lse + lse * lse) / 4}, 1e-5, 1e-6, "loss");
   expect_near(of_rows[2].values(), {lse, lse}, 1e-5, 1e-6, "entropy");
@@ -238,6 +239,7 @@ TEST_F(ContextTest, ASavedLogProbabilityMakesTheBackwardAsExactAsOnePass) {
         .logits = logits.tensor(), .target = target.tensor(), .lse = lse.tensor(), .grad = grad.tensor()};
     if (saved) tensors.logprob = logprob.tensor();
     context.run(operation.backward(), tensors);
+    context.synchronize();
     EXPECT_NEAR(grad.values().front(), saved ? -others : 0, 1e-5 * others);
   }
 }

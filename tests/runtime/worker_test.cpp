@@ -538,6 +538,12 @@ TEST(WorkerSettings, AQuarterOfTheProcessorsIsLeftToWhoWaits) {
   EXPECT_THAT(workers, ::testing::ElementsAre(1, 2, 3, 6, 12, 15, 16, 16));
 }
 
+TEST(WorkerSettings, ProcessesThatTuneTogetherShareTheProcessors) {
+  std::vector<int> each;
+  for (const int processes : {1, 2, 4, 8, 100}) each.push_back(workers_for(64, processes));
+  EXPECT_THAT(each, ::testing::ElementsAre(16, 16, 12, 6, 1));
+}
+
 TEST(WorkerSettings, DefaultsFitThisMachine) {
   const ce::test::ScopedEnvironment workers("CE_COMPILE_WORKERS", ""), limit("CE_COMPILE_TIMEOUT", "");
   EXPECT_GE(worker_settings().workers, 1);
