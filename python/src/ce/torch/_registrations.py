@@ -95,7 +95,8 @@ def _register_softmax(name: str, function: Callable[..., Tensor], backward_of: C
             return getattr(_operators, "_eager_" + name)(wide, dim)
 
     _library.impl("_eager_" + name, cpu, "CPU")
-    _library.impl("_eager_" + name, torch.library.fallthrough_kernel, "AutogradCUDA")
+    for op in ("_eager_" + name, "_" + name, f"_{name}_backward"):
+        _library.impl(op, torch.library.fallthrough_kernel, "AutogradCUDA")
     for key in ("AutocastCUDA", "AutocastCPU"):
         _library.impl("_eager_" + name, autocast, key)
 
@@ -393,7 +394,13 @@ def _register_cross_entropy() -> None:
         "cross_entropy_backward",
     ):
         _refuse_gradient(op, "cross_entropy")
-    for op in ("cross_entropy_loss", "cross_entropy_loss_and_grad", "cross_entropy"):
+    for op in (
+        "cross_entropy_loss",
+        "cross_entropy_loss_and_grad",
+        "cross_entropy",
+        "cross_entropy_backward",
+        "scale_gradient_",
+    ):
         # Their twins make nothing that has a gradient.
         _library.impl("_" + op, torch.library.fallthrough_kernel, "AutogradCUDA")
     for key in ("AutocastCUDA", "AutocastCPU"):

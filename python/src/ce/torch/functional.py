@@ -19,6 +19,7 @@ from ce.torch import _autograd, _native, _reference, _settings
 __all__ = ["CrossEntropyOutput", "cross_entropy", "log_softmax", "softmax"]
 
 _KERNEL_DTYPES = frozenset((torch.float32, torch.float16, torch.bfloat16))
+_INDEX_DTYPES = frozenset((torch.int64, torch.int32))
 _operators = _native.operators
 _eager_softmax, _eager_log_softmax = (
     _native.fast(_operators._eager_softmax),
@@ -242,9 +243,8 @@ def cross_entropy(
     if code is None:
         raise ValueError(f"ce.torch.cross_entropy: reduction is {reduction!r}; expected 'none', 'mean' or 'sum'")
     dtype = input.dtype
-    device_type = "cuda" if input.is_cuda else input.device.type
     if loss_dtype is None:
-        f32_loss = dtype is torch.float32 or torch.is_autocast_enabled(device_type)
+        f32_loss = dtype is torch.float32 or torch.is_autocast_enabled(input.device.type)
     elif loss_dtype is torch.float32 or loss_dtype is dtype:
         f32_loss = loss_dtype is torch.float32
     else:
@@ -253,8 +253,29 @@ def cross_entropy(
         )
     cap = 0.0 if softcap is None else softcap
     asked = return_z_loss or return_lse or return_argmax or return_hit
+    wants_gradient = input.requires_grad and torch.is_grad_enabled()
+    # As in softmax: nothing but what is needed is between a loss of class indices alone and its kernel.
+    if (
+        not (asked or check or target.requires_grad)
+        and weight is row_weight is divisor is given_lse is None
+        and (input.is_cuda or (_settings.on_host and input.is_cpu))
+        and dtype in _KERNEL_DTYPES
+        and target.dtype in _INDEX_DTYPES
+        and not isinstance(logit_scale, Tensor)
+        and input.numel() != 0
+        and not _is_compiling()
+    ):
+        numbers = (ignore_index, code, label_smoothing, z_loss, cap, logit_scale, token_scaling)
+        try:
+            if not wants_gradient:
+                return _loss(input, target, None, None, None, None, *numbers, f32_loss)
+            if code != 0 and not inplace_backward:
+                refuse_functorch("cross_entropy")
+                return _autograd.LossAlone.apply(input, target, None, upstream, None, None, None, *numbers, f32_loss)
+        except (RuntimeError, ValueError) as error:
+            if has_kernels_for(input):
+                _native.raise_from(error)
 
-    wants_gradient = torch.is_grad_enabled() and input.requires_grad
     if weight is not None and weight.requires_grad and torch.is_grad_enabled():
         raise RuntimeError("ce.torch.cross_entropy: the derivative for 'weight' is not implemented, as in torch")
     if divisor is not None:
@@ -275,7 +296,7 @@ def cross_entropy(
             )
         _check_sizes("given_lse", given_lse, input)
     of_torch = not has_kernels_for(input) or input.numel() == 0 or target.requires_grad
-    if not of_torch and not _is_index(target.dtype):
+    if not of_torch and target.dtype not in _INDEX_DTYPES:
         target, input, of_torch = _same_dtype(target, input)
     if of_torch:
         options = _reference.Options(ignore_index, reduction, label_smoothing, z_loss, cap, logit_scale, token_scaling)
@@ -413,10 +434,6 @@ def scale_of_rows(scale: Tensor, rows: Sequence[int], name: str) -> Tensor:
     if scale.requires_grad and torch.is_grad_enabled():
         raise RuntimeError(f"{name}: the derivative for 'logit_scale' is not implemented")
     return scale
-
-
-def _is_index(dtype: torch.dtype) -> bool:
-    return dtype is torch.int64 or dtype is torch.int32
 
 
 def _same_dtype(target: Tensor, input: Tensor) -> tuple[Tensor, Tensor, bool]:
