@@ -66,7 +66,7 @@ def small_calls() -> dict[str, dict[str, float]]:
         return lambda: torch.autograd.grad(function(leaf, target), leaf)
 
     hidden, head = (torch.randn(rows, 64, device="cuda") for rows in (64, 1024))
-    hidden_leaf, head_leaf = (one.clone().requires_grad_() for one in (hidden, head))
+    hidden_leaf, head_leaf = leaves = [one.clone().requires_grad_() for one in (hidden, head)]
 
     def of_torch(input: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         return F.cross_entropy(F.linear(input, weight), target)
@@ -87,6 +87,10 @@ def small_calls() -> dict[str, dict[str, float]]:
         "linear cross entropy, gradient wanted": (
             lambda: ct.linear_cross_entropy(hidden_leaf, head_leaf, target),
             lambda: of_torch(hidden_leaf, head_leaf),
+        ),
+        "linear cross entropy and backward": (
+            lambda: torch.autograd.grad(ct.linear_cross_entropy(*leaves, target), leaves),
+            lambda: torch.autograd.grad(of_torch(*leaves), leaves),
         ),
     }
     return {name: in_turns(host_us, {"ce": own, "torch": torchs}, rounds=21) for name, (own, torchs) in pairs.items()}

@@ -1,7 +1,7 @@
 # The CUDA device: what needs no GPU, what needs NVRTC, and what needs a GPU.
 function(ce_cuda_test name label)
   ce_test(${name} LABEL ${label} SOURCES ${name}.cpp
-          LINK ce_room_runtime ce_room_base fmt::fmt-header-only GTest::gmock)
+          LINK ce_room_runtime ce_room_base ce_fmt GTest::gmock)
   target_include_directories(${name} SYSTEM PRIVATE ${CE_CUDA_INCLUDE_DIR})
 endfunction()
 

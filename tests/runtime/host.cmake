@@ -7,7 +7,7 @@ ce_test(host_device_test LABEL host
         SOURCES host_bulk_load_test.cpp host_cluster_send_test.cpp host_cluster_test.cpp host_compile_test.cpp
                 host_device_test.cpp
                 host_fixture.cpp host_scheduler_test.cpp
-        LINK ce_room_runtime ce_room_base fmt::fmt-header-only)
+        LINK ce_room_runtime ce_room_base ce_fmt)
 # Each of these is a little world of kernels with names of its own.
 set_target_properties(host_device_test PROPERTIES UNITY_BUILD OFF)
 target_compile_definitions(host_device_test PRIVATE CE_TEMPLATE_DIR="${PROJECT_SOURCE_DIR}/templates")
