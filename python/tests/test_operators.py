@@ -204,6 +204,20 @@ def test_fake_tensors_run_no_kernel(seed):
     assert ct.softmax(meta, 1).device.type == "meta"
 
 
+@pytest.mark.parametrize("argument", ["target", "weight", "row_weight"])
+def test_a_tensor_on_the_device_meta_among_real_ones_is_named(argument, device, seed):
+    logits, target = torch.randn(3, 5, device=device), torch.randint(0, 5, (3,), device=device)
+    tensors = {"target": target, "weight": torch.ones(5, device=device), "row_weight": torch.ones(3, device=device)}
+    tensors[argument] = tensors[argument].to("meta")
+    numbers = (-100, 1, 0.0, 0.0, 0.0, 1.0, 0.0)
+    with pytest.raises(ValueError, match=f"cross_entropy_loss: {argument} is on meta; expected {logits.device}"):
+        torch.ops.ce.cross_entropy_loss(
+            logits, tensors["target"], tensors["weight"], tensors["row_weight"], None, None, *numbers, True
+        )
+    with pytest.raises(ValueError, match=f"{argument} is on meta"):
+        ct.cross_entropy(logits, tensors.pop("target"), **tensors)
+
+
 def test_a_gradient_of_a_gradient_is_refused(device, seed):
     logits = torch.randn(3, 8, device=device, requires_grad=True)
     target = torch.zeros(3, dtype=torch.int64, device=device)

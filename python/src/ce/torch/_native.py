@@ -60,6 +60,26 @@ def fast(operator: Any) -> Callable[..., Any]:
     return getattr(overload, "_op", overload)
 
 
+def register_fake(op: str, function: Callable[..., Any]) -> None:
+    """What an operator makes of fake tensors.
+
+    Those must be on one device: torch also calls this where one tensor is on the device meta and the others are real.
+    """
+    names = [argument.name for argument in getattr(operators, op.removeprefix("ce::")).default._schema.arguments]
+
+    def fake(*arguments: Any, **named: Any) -> Any:
+        tensors = [
+            (name, value) for name, value in [*zip(names, arguments), *named.items()] if isinstance(value, torch.Tensor)
+        ]
+        first, device = tensors[0][0], tensors[0][1].device
+        for name, tensor in tensors:
+            if tensor.device != device:
+                raise ValueError(f"{op}: {name} is on {tensor.device}; expected {device}, where {first} is")
+        return function(*arguments, **named)
+
+    torch.library.register_fake(op, fake)
+
+
 def configure(options: _c.ContextOptions) -> None:
     """What contexts are made with from here on."""
     _c.require(_library.ce_torch_configure(ctypes.byref(options)))

@@ -101,11 +101,11 @@ def _register_softmax(name: str, function: Callable[..., Tensor], backward_of: C
         _library.impl("_eager_" + name, autocast, key)
 
     for prefix in ("ce::", "ce::_", "ce::_eager_"):
-        torch.library.register_fake(prefix + name, fake)
+        _native.register_fake(prefix + name, fake)
     for prefix in ("ce::", "ce::_"):
-        torch.library.register_fake(f"{prefix}{name}_backward", fake_backward)
+        _native.register_fake(f"{prefix}{name}_backward", fake_backward)
         for op in (name + "_out", name + "_", name + "_backward_out"):
-            torch.library.register_fake(prefix + op, fake_nothing)
+            _native.register_fake(prefix + op, fake_nothing)
 
     def keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         ctx.save_for_backward(output)
@@ -383,8 +383,8 @@ def _register_cross_entropy() -> None:
         ("scale_gradient_", _cpu_scale_gradient, _fake_nothing),
     ):
         _library.impl(op, kernel, "CPU")
-        torch.library.register_fake("ce::" + op, fake)
-        torch.library.register_fake("ce::_" + op, fake)
+        _native.register_fake("ce::" + op, fake)
+        _native.register_fake("ce::_" + op, fake)
     torch.library.register_autograd("ce::cross_entropy", _gradient_of_cross_entropy, setup_context=_keep_cross_entropy)
     torch.library.register_autograd("ce::cross_entropy_from_lse", _gradient_from_lse, setup_context=_keep_from_lse)
     for op in (
@@ -420,7 +420,7 @@ def _autocast_cross_entropy(*arguments: Any) -> Any:
 def _register_linear() -> None:
     """Its CPU is the host device: whatever goes to torch does not come to it."""
     for op in ("linear_cross_entropy", "_linear_cross_entropy"):
-        torch.library.register_fake("ce::" + op, _linear.fake)
+        _native.register_fake("ce::" + op, _linear.fake)
     _refuse_gradient("linear_cross_entropy", "linear_cross_entropy", "linear")
     for key in ("AutogradCUDA", "AutogradCPU"):
         _library.impl("_linear_cross_entropy", torch.library.fallthrough_kernel, key)

@@ -412,5 +412,5 @@ def register() -> None:
     )
     for op, fake in zip(_OPERATORS, fakes):
         _library.impl(op, _on_host(op), "CPU")
-        torch.library.register_fake("ce::" + op, fake)
-        torch.library.register_fake("ce::_" + op, fake)
+        _native.register_fake("ce::" + op, fake)
+        _native.register_fake("ce::_" + op, fake)
