@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import importlib.metadata
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -52,19 +53,27 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--define", action="append", default=[], help="NAME=VALUE for CMake")
-    parser.add_argument("--built", type=Path, help="binaries of this build folder go into it; not with CE_FULL_TESTS=1")
+    parser.add_argument(
+        "--built",
+        type=Path,
+        help="binaries of this build folder go into it; not with CE_FULL_TESTS=1, unless they are foreign",
+    )
+    parser.add_argument(
+        "--foreign", metavar="MACHINE", help="whose binaries they are, such as aarch64: none is run here"
+    )
     arguments = parser.parse_args()
     work: Path = arguments.work
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
 
     settings = [f"-Ccmake.define.{definition}" for definition in arguments.define]
-    if arguments.built is not None and os.environ.get("CE_FULL_TESTS") != "1":
+    if arguments.built is not None and (arguments.foreign or os.environ.get("CE_FULL_TESTS") != "1"):
         settings = ["-Ccmake.source-dir=tests/built", f"-Ccmake.define.CE_BUILT={arguments.built}"]
     pip = (sys.executable, "-m", "pip", "wheel", ".", "--no-deps", "--no-build-isolation", "--no-index")
-    run(*pip, "-w", work, *settings)
+    machine = arguments.foreign or platform.machine()
+    run(*pip, "-w", work, *settings, env={**os.environ, "_PYTHON_HOST_PLATFORM": f"linux-{machine}"})
     (wheel,) = work.glob("*.whl")
-    assert re.fullmatch(r"ce_kernels-[0-9.]+-py3-none-linux_\w+\.whl", wheel.name), wheel.name
+    assert re.fullmatch(rf"ce_kernels-[0-9.]+-py3-none-linux_{machine}\.whl", wheel.name), wheel.name
     assert wheel.stat().st_size < MOST_BYTES, wheel.stat().st_size
     with zipfile.ZipFile(wheel) as file:
         names = file.namelist()
@@ -79,9 +88,12 @@ def main() -> None:
     audit = (sys.executable, "-m", "auditwheel", "repair", "--exclude", "libtorch_cpu.so")
     run(*audit, "-w", work / "repaired", wheel, env=environment)
     (repaired,) = (work / "repaired").glob("*.whl")
-    assert "manylinux" in repaired.name, repaired.name
+    assert re.search(rf"manylinux_\w+_{machine}\.whl$", repaired.name), repaired.name
     with zipfile.ZipFile(repaired) as file:
         assert not any(".libs/" in name for name in file.namelist()), "libraries were copied into the wheel"
+    if arguments.foreign:
+        print(f"{repaired.name}: {repaired.stat().st_size / 1e6:.1f} MB")
+        return
 
     fresh = work / "fresh"
     venv.create(fresh, with_pip=True)
