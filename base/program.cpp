@@ -73,6 +73,7 @@ struct OutputPipe {
 
 pid_t spawn(const std::vector<std::string>& arguments, int input, int output, int errors) {
   std::vector<char*> argv;
+  argv.reserve(arguments.size() + 1);
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
   posix_spawn_file_actions_t actions;

@@ -4,6 +4,8 @@
 
 #include <torch/csrc/stable/library.h>
 
+#include <bit>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <optional>
@@ -23,17 +25,14 @@ static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 template <class Value>
 Value to_value(StableIValue given) {
   Value value;
-  static_assert(std::is_trivially_copyable_v<Value> && sizeof value <= sizeof given);
-  std::memcpy(&value, &given, sizeof value);
+  constexpr std::size_t bytes =
+      sizeof(Value);  // NOLINT(bugprone-sizeof-expression): of a pointer itself, too
+  static_assert(std::is_trivially_copyable_v<Value> && bytes <= sizeof given);
+  std::memcpy(&value, &given, bytes);
   return value;
 }
 
-inline StableIValue from_tensor(Tensor& tensor) {
-  AtenTensorHandle handle = tensor.release();
-  StableIValue value = 0;
-  std::memcpy(&value, &handle, sizeof handle);
-  return value;
-}
+inline StableIValue from_tensor(Tensor& tensor) { return std::bit_cast<StableIValue>(tensor.release()); }
 
 /// The arguments of a boxed call, taken in turn.
 class Arguments {

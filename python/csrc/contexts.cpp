@@ -47,7 +47,7 @@ class Contexts {
     for (std::size_t slot = 0; slot < contexts_.size(); ++slot)
       if (ce_context* old = contexts_[slot].exchange(nullptr)) {
         ce_stop_background(old);
-        replaced_.push_back({slot, old});
+        replaced_.emplace_back(slot, old);
       }
   }
 
@@ -79,7 +79,7 @@ class Contexts {
  private:
   Contexts() { pthread_atfork(nullptr, nullptr, forget); }
 
-  static std::size_t slot(int device) { return static_cast<std::size_t>(device + 1); }
+  static std::size_t slot(int device) { return static_cast<std::size_t>(std::int64_t{device} + 1); }
 
   ce_context* make(int device) {
     const std::lock_guard lock(mutex_);

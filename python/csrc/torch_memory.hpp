@@ -14,8 +14,8 @@ namespace ce_torch {
 
 /// The functions of ce_context_options, with the index of the device as state. Their memory is of tensors, so torch's
 /// statistics count it, and torch frees what it keeps elsewhere before memory is short.
-[[nodiscard]] void* allocate(void* device, std::size_t bytes, ce_stream stream);
-void release(void* device, void* memory, ce_stream stream);
+[[nodiscard]] void* allocate(void* state, std::size_t bytes, ce_stream stream);
+void release(void* state, void* memory, ce_stream stream);
 
 /// Bytes that allocate() gave and release() did not take back.
 [[nodiscard]] std::int64_t allocated(int device);
