@@ -25,8 +25,8 @@ static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 template <class Value>
 Value to_value(StableIValue given) {
   Value value;
-  constexpr std::size_t bytes =
-      sizeof(Value);  // NOLINT(bugprone-sizeof-expression): of a pointer itself, too
+  // NOLINTNEXTLINE(bugprone-sizeof-expression): of a pointer itself, too
+  constexpr std::size_t bytes = sizeof(Value);
   static_assert(std::is_trivially_copyable_v<Value> && bytes <= sizeof given);
   std::memcpy(&value, &given, bytes);
   return value;
