@@ -20,6 +20,7 @@ __all__ = ["CrossEntropyOutput", "cross_entropy", "log_softmax", "softmax"]
 
 _KERNEL_DTYPES = frozenset((torch.float32, torch.float16, torch.bfloat16))
 _INDEX_DTYPES = frozenset((torch.int64, torch.int32))
+_NUMBERS = (float, int)
 _operators = _native.operators
 _eager_softmax, _eager_log_softmax = (
     _native.fast(_operators._eager_softmax),
@@ -256,12 +257,12 @@ def cross_entropy(
     wants_gradient = input.requires_grad and torch.is_grad_enabled()
     # As in softmax: nothing but what is needed is between a loss of class indices alone and its kernel.
     if (
-        not (asked or check or target.requires_grad)
+        not (asked or check)
         and weight is row_weight is divisor is given_lse is None
         and (input.is_cuda or (_settings.on_host and input.is_cpu))
         and dtype in _KERNEL_DTYPES
         and target.dtype in _INDEX_DTYPES
-        and not isinstance(logit_scale, Tensor)
+        and type(logit_scale) in _NUMBERS
         and input.numel() != 0
         and not _is_compiling()
     ):
