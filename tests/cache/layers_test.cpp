@@ -121,7 +121,7 @@ TEST_F(Layers, WhatShipsIsAnExportOfFinishedSearches) {
   ASSERT_EQ(layers.size(), 1U);
   EXPECT_EQ(layers.front().name, "system");
   EXPECT_EQ(layers.front().problem, "");
-  EXPECT_LT(shipped_winners().size(), 1'000'000U);
+  EXPECT_LT(shipped_winners().size(), 1'100'000U);
   const std::vector<KeySummary> keys = layers.front().cache.keys();
   EXPECT_GT(keys.size(), 100U);
   for (const KeySummary& summary : keys) {
