@@ -480,10 +480,14 @@ def test_fake_tensors_run_no_kernel(device):
 
 def test_what_is_differentiable_once_says_so(device, seed):
     head = Head(device)
-    loss = ct.linear_cross_entropy(head.input, head.weight, head.target)
-    (grad,) = torch.autograd.grad(loss, head.input, create_graph=True)
+    for options in ({}, {"return_lse": True}):
+        made = ct.linear_cross_entropy(head.input, head.weight, head.target, **options)
+        loss = made.loss if options else made
+        with pytest.raises(RuntimeError, match="differentiable once"):
+            torch.autograd.grad(loss, head.input, create_graph=True)
+    _, entropy = ct.linear_logprobs_and_entropy(head.input, head.weight, head.target.clamp(min=0))
     with pytest.raises(RuntimeError, match="differentiable once"):
-        grad.sum().backward()
+        torch.autograd.grad(entropy.sum(), head.input, create_graph=True)
     with pytest.raises(RuntimeError, match=r"torch\.func"):
         torch.func.grad(lambda x: ct.linear_cross_entropy(x, head.weight.detach(), head.target))(head.input.detach())
 

@@ -230,6 +230,30 @@ def test_a_gradient_of_a_gradient_is_refused(device, seed):
         grad.sum().backward()
 
 
+def test_derivatives_in_forward_mode_are_refused(device, seed):
+    logits, target = torch.randn(3, 8, device=device), torch.zeros(3, dtype=torch.int64, device=device)
+    weight = torch.randn(8, 8, device=device)
+    calls = {
+        "softmax": lambda x: ct.softmax(x, 1),
+        "log_softmax": lambda x: ct.log_softmax(x, 0),
+        "cross_entropy": lambda x: ct.cross_entropy(x, target),
+        "logprobs_and_entropy": lambda x: ct.logprobs_and_entropy(x, target)[1],
+        "linear_cross_entropy": lambda x: ct.linear_cross_entropy(x, weight, target),
+        "linear_logprobs_and_entropy": lambda x: ct.linear_logprobs_and_entropy(x, weight, target)[0],
+    }
+    for name, call in calls.items():
+        with torch.autograd.forward_ad.dual_level():
+            call(logits)  # no tangent, nothing to refuse
+            dual = torch.autograd.forward_ad.make_dual(logits, torch.ones_like(logits))
+            with pytest.raises(RuntimeError, match=rf"ce\.torch\.{name} has no rule for derivatives in forward mode"):
+                call(dual)
+        with pytest.raises(RuntimeError, match=rf"ce\.torch\.{name} has no rule"):
+            torch.func.jvp(call, (logits,), (torch.ones_like(logits),))
+    # What has no kernels is torch's, and so are its rules.
+    _, tangent = torch.func.jvp(calls["softmax"], (logits.double(),), (torch.ones_like(logits).double(),))
+    torch.testing.assert_close(tangent, torch.zeros_like(tangent))
+
+
 def test_gradcheck_in_float32(device, seed):
     logits = torch.randn(3, 7, device=device, requires_grad=True)
     target = torch.tensor([1, 6, -100], device=device)

@@ -64,3 +64,36 @@ def test_what_has_no_kernel_runs_in_torch(seed):
             logits = torch.randn(3, 4, dtype=dtype, requires_grad=True)
             F.cross_entropy(logits, torch.tensor([0, 1, 2])).backward()
             torch.testing.assert_close(F.softmax(logits, 1), torch.softmax(logits, 1))
+
+
+def test_transforms_of_patched_functions_are_torchs(device, seed):
+    logits, target = torch.randn(5, 12, device=device), torch.randint(0, 12, (5,), device=device)
+    ones = torch.ones_like(logits)
+    calls = {
+        "softmax": lambda x: F.softmax(x, 1).square().sum(),
+        "log_softmax": lambda x: F.log_softmax(x, dim=1).square().sum(),
+        "cross_entropy": lambda x: F.cross_entropy(x, target),
+        "with weights": lambda x: F.cross_entropy(x, target, ones[0], label_smoothing=0.1),
+        "module": lambda x: torch.nn.CrossEntropyLoss(reduction="sum")(x, target),
+    }
+
+    def results(call):
+        made = [torch.func.grad(call)(logits), torch.func.jvp(call, (logits,), (ones,))[1]]
+        made += [torch.func.vmap(call)(logits.expand(2, 5, 12)), torch.func.hessian(call)(logits)]
+        with torch.autograd.forward_ad.dual_level():
+            dual = torch.autograd.forward_ad.make_dual(logits, ones)
+            made.append(torch.autograd.forward_ad.unpack_dual(call(dual)).tangent.clone())
+        return made
+
+    for name, call in calls.items():
+        expected = results(call)
+        with ct.patch():
+            ours = results(call)
+        for one, other in zip(ours, expected):
+            torch.testing.assert_close(one, other, msg=lambda text, name=name: f"{name}: {text}")
+
+
+def test_a_second_derivative_of_a_patched_function_is_refused(device, seed):
+    logits, target = torch.randn(5, 12, device=device), torch.randint(0, 12, (5,), device=device)
+    with ct.patch(), pytest.raises(RuntimeError, match="create_graph is True"):
+        torch.autograd.functional.hessian(lambda x: F.cross_entropy(x, target), logits)

@@ -38,9 +38,9 @@ class Softmax(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        refuse_second("log_softmax" if ctx.logarithm else "softmax")
         (output,) = ctx.saved_tensors
-        gradient = _softmax_backward[ctx.logarithm](grad, output, ctx.dim)
-        return once(gradient, "log_softmax" if ctx.logarithm else "softmax"), None, None
+        return _softmax_backward[ctx.logarithm](grad, output, ctx.dim), None, None
 
 
 class LossAlone(torch.autograd.Function):
@@ -56,8 +56,9 @@ class LossAlone(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad_loss: Tensor) -> tuple[Tensor | None, ...]:
+        refuse_second("cross_entropy")
         (grad,) = ctx.saved_tensors
-        return once(scaled(grad, grad_loss, _keeps_graph()), "cross_entropy"), *(None,) * 14
+        return scaled(grad, grad_loss, _keeps_graph()), *(None,) * 14
 
 
 def has_classes(target: Tensor) -> bool:
@@ -114,13 +115,14 @@ class CrossEntropy(torch.autograd.Function):
     def backward(
         ctx: Any, grad_loss: Tensor | None, of_z_loss: Tensor | None, of_lse: Tensor | None, *_: None
     ) -> tuple[Tensor | None, ...]:
+        refuse_second("cross_entropy")
         none = (None,) * 8
         if grad_loss is None and of_z_loss is None and of_lse is None:
             return None, *none
         if ctx.one_pass:
             assert grad_loss is not None  # nothing else of it has a gradient
             (grad,) = ctx.saved_tensors
-            return once(scaled(grad, grad_loss, _keeps_graph()), "cross_entropy"), *none
+            return scaled(grad, grad_loss, _keeps_graph()), *none
         logits, target, weight, lse, logprob, upstream, *of_rows = ctx.saved_tensors
         if grad_loss is None:
             grad_loss = lse.new_zeros(())
@@ -131,7 +133,7 @@ class CrossEntropy(torch.autograd.Function):
             )
         factor = grad_loss if upstream is None else grad_loss * upstream
         saved = (lse, factor, logprob, None, None, of_lse, *of_rows)
-        return once(_backward(logits, target, weight, *saved, *ctx.numbers), "cross_entropy"), *none
+        return _backward(logits, target, weight, *saved, *ctx.numbers), *none
 
 
 def logprobs(
@@ -165,6 +167,7 @@ class Logprobs(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, of_logprob: Tensor | None, of_entropy: Tensor | None) -> tuple[Tensor | None, ...]:
+        refuse_second(ctx.name, "torch.nn.functional.log_softmax")
         none = (None,) * 5
         if of_logprob is None and of_entropy is None:
             return None, *none
@@ -182,8 +185,7 @@ class Logprobs(torch.autograd.Function):
             row_scale,
             None,
         )
-        gradient = _backward(logits, index, None, *saved, *ctx.numbers)
-        return once(gradient, ctx.name, "torch.nn.functional.log_softmax"), *none
+        return _backward(logits, index, None, *saved, *ctx.numbers), *none
 
 
 def compiled_logprobs(
@@ -200,28 +202,14 @@ def compiled_logprobs(
     return -loss, entropy if wants_entropy else None
 
 
-class DifferentiableOnce(torch.autograd.Function):
-    """A gradient whose own gradient is refused."""
-
-    @staticmethod
-    def forward(ctx: Any, gradient: Tensor, anchor: Tensor, name: str, instead: str) -> Tensor:
-        ctx.name, ctx.instead = name, instead
-        return gradient.view_as(gradient)
-
-    @staticmethod
-    def backward(ctx: Any, *_: Tensor) -> None:
+def refuse_second(name: str, instead: str | None = None) -> None:
+    """Refuses a backward whose graph is made (create_graph): the part of a second derivative that goes through the
+    gradient would be missing from it."""
+    if torch.is_grad_enabled() and not torch.compiler.is_compiling():
         raise RuntimeError(
-            f"ce.torch.{ctx.name} is differentiable once; use {ctx.instead} where a second derivative is wanted"
+            f"ce.torch.{name} is differentiable once: create_graph is True; expected False, or "
+            f"{instead or f'torch.nn.functional.{name}'}, unpatched, where a second derivative is wanted"
         )
-
-
-def once(gradient: Tensor, name: str, instead: str | None = None) -> Tensor:
-    """The gradient; where a graph of the backward is made (create_graph), as one that refuses to be differentiated."""
-    if not torch.is_grad_enabled():
-        return gradient
-    return DifferentiableOnce.apply(
-        gradient.detach(), torch.empty(0, requires_grad=True), name, instead or f"torch.nn.functional.{name}"
-    )
 
 
 def scaled(grad: Tensor, factor: Tensor, is_kept: bool) -> Tensor:

@@ -19,6 +19,7 @@ _UNSET = -1
 _operators = _native.operators
 _compute = _native.fast(_operators._linear_cross_entropy)
 _is_compiling = torch.compiler.is_compiling
+_INSTEAD = "torch.nn.functional.linear"
 _keeps_graph = torch._C._autograd._get_current_graph_task_keep_graph
 
 
@@ -189,14 +190,14 @@ def _gradients(
     )
 
 
-def _scaled(gradient: Tensor | None, factor: Tensor, name: str) -> Tensor | None:
+def _scaled(gradient: Tensor | None, factor: Tensor) -> Tensor | None:
     """Times the gradient of the loss. What was saved stays as it is while the graph does."""
     if gradient is None:
         return None
     if _is_compiling():
         return (gradient * factor).to(gradient.dtype)
     of_dtype = factor if factor.dtype in (torch.float32, gradient.dtype) else factor.float()
-    return _autograd.once(_autograd.scaled(gradient, of_dtype, _keeps_graph()), name, "torch.nn.functional.linear")
+    return _autograd.scaled(gradient, of_dtype, _keeps_graph())
 
 
 class LossAlone(torch.autograd.Function):
@@ -224,8 +225,9 @@ class LossAlone(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad_loss: Tensor) -> Any:
+        _autograd.refuse_second("linear_cross_entropy", _INSTEAD)
         none = (None,) * 7
-        return *(_scaled(one, grad_loss, "linear_cross_entropy") for one in ctx.saved_tensors), *none
+        return *(_scaled(one, grad_loss) for one in ctx.saved_tensors), *none
 
 
 class LinearCrossEntropy(torch.autograd.Function):
@@ -280,8 +282,8 @@ class LinearCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad_loss: Tensor | None, of_z_loss: Tensor | None, of_lse: Tensor | None, *_: None) -> Any:
+        _autograd.refuse_second("linear_cross_entropy", _INSTEAD)
         none = (None,) * 7
-        name = "linear_cross_entropy"
         # Compiled code has zeros for what is not there.
         wants_z_loss, wants_lse = ctx.wants
         of_z_loss, of_lse = of_z_loss if wants_z_loss else None, of_lse if wants_lse else None
@@ -289,7 +291,7 @@ class LinearCrossEntropy(torch.autograd.Function):
             return None, None, None, *none
         if ctx.one_pass:
             assert grad_loss is not None  # nothing else of it has a gradient
-            return *(_scaled(one, grad_loss, name) for one in ctx.saved_tensors), *none
+            return *(_scaled(one, grad_loss) for one in ctx.saved_tensors), *none
         input, weight, bias, target, lse, logprob, *rest = ctx.saved_tensors
         inputs = Inputs(*rest)
         if of_z_loss is not None:
@@ -302,13 +304,7 @@ class LinearCrossEntropy(torch.autograd.Function):
         wanted = Wanted(True, *_wants(ctx.needs, weight, ctx.dtype))
         given = inputs._replace(upstream=factor.float(), lse_upstream=of_lse)
         made = run(*Layer.of(input, weight, bias, ctx.dtype), target, given, ctx.numbers, ctx.memory, wanted)
-        return *_once(_gradients(made, ctx.needs, ctx.dtypes), name), *none
-
-
-def _once(gradients: Sequence[Tensor | None], name: str) -> list[Tensor | None]:
-    if _is_compiling():
-        return list(gradients)
-    return [None if one is None else _autograd.once(one, name, "torch.nn.functional.linear") for one in gradients]
+        return *_gradients(made, ctx.needs, ctx.dtypes), *none
 
 
 class Logprobs(torch.autograd.Function):
@@ -337,6 +333,7 @@ class Logprobs(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, of_logprob: Tensor | None, of_entropy: Tensor | None) -> Any:
+        _autograd.refuse_second("linear_logprobs_and_entropy", _INSTEAD)
         none = (None,) * 6
         if of_logprob is None and of_entropy is None:
             return None, None, None, *none
@@ -346,4 +343,4 @@ class Logprobs(torch.autograd.Function):
         given = Inputs(upstream=upstream, row_scale=row_scale, entropy_upstream=of_entropy)
         wanted = Wanted(True, *_wants(ctx.needs, weight, ctx.dtype))
         made = run(*Layer.of(input, weight, bias, ctx.dtype), index, given, ctx.numbers, ctx.memory, wanted)
-        return *_once(_gradients(made, ctx.needs, ctx.dtypes), "linear_logprobs_and_entropy"), *none
+        return *_gradients(made, ctx.needs, ctx.dtypes), *none

@@ -38,8 +38,8 @@ def patch(*names: str) -> Patch:
     """Replaces ``torch.nn.functional.cross_entropy``, ``softmax`` and ``log_softmax``, and so what modules of
     ``torch.nn`` call, by those of ``ce``, for the whole process.
 
-    They mean the same. What ``ce`` has no kernels for still runs in torch: the CPU, float64, derivatives of a second
-    order apart, which are refused.
+    They mean the same. What ``ce`` has no kernels or rules for still runs in torch: the CPU, float64, the transforms of
+    ``torch.func``, derivatives in forward mode. Those of a second order are refused.
 
     Args:
         names: which of the three; none: all.

@@ -212,6 +212,7 @@ class VocabParallelCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        _autograd.refuse_second("vocab_parallel_cross_entropy", "torch.nn.functional.cross_entropy")
         of_loss, _, of_lse, _, _, _, of_entropy = grads
         # Compiled code has zeros in place of None.
         of_lse = of_lse if ctx.wanted.lse else None
@@ -235,7 +236,7 @@ class VocabParallelCrossEntropy(torch.autograd.Function):
                 _operators.cross_entropy_shard_backward_(grad[:, :valid], *arguments)
         else:
             grad = _operators.cross_entropy_shard_backward(logits, *arguments)
-        return _autograd.once(grad, "vocab_parallel_cross_entropy"), *none
+        return grad, *none
 
 
 def _exchange_arguments(
@@ -332,12 +333,12 @@ class ExchangedCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, of_loss: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
+        _autograd.refuse_second("vocab_parallel_cross_entropy", "torch.nn.functional.cross_entropy")
         none = (None,) * 12
         if of_loss is None:
             return None, *none
         (grad,) = ctx.saved_tensors
-        scaled = _autograd.scaled(grad, of_loss, _autograd._keeps_graph())
-        return _autograd.once(scaled, "vocab_parallel_cross_entropy"), *none
+        return _autograd.scaled(grad, of_loss, _autograd._keeps_graph()), *none
 
 
 # ---- fake tensors ----------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch._C import _are_functorch_transforms_active
+from torch.autograd import forward_ad
 from torch.nn import _reduction
 from torch.nn.functional import cross_entropy as _torch_cross_entropy  # also while F is patched
 from torch.overrides import handle_torch_function, has_torch_function_unary, has_torch_function_variadic
@@ -70,7 +71,7 @@ def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: 
     if has_torch_function_unary(input):
         return handle_torch_function(softmax, (input,), input, dim=dim, _stacklevel=_stacklevel, dtype=dtype)
     # Most calls have nothing between them and their kernel but what the dispatcher of torch does.
-    if dim is not None and dtype is None and not input.requires_grad and not _is_compiling():
+    if dim is not None and dtype is None and not input.requires_grad and not _is_compiling() and not has_tangents():
         try:
             return _eager_softmax(input, dim)
         except (RuntimeError, ValueError) as error:
@@ -85,7 +86,7 @@ def log_softmax(
     """The logarithm of softmax along a dimension, as :func:`torch.nn.functional.log_softmax`. See :func:`softmax`."""
     if has_torch_function_unary(input):
         return handle_torch_function(log_softmax, (input,), input, dim=dim, _stacklevel=_stacklevel, dtype=dtype)
-    if dim is not None and dtype is None and not input.requires_grad and not _is_compiling():
+    if dim is not None and dtype is None and not input.requires_grad and not _is_compiling() and not has_tangents():
         try:
             return _eager_log_softmax(input, dim)
         except (RuntimeError, ValueError) as error:
@@ -101,15 +102,17 @@ def _softmax_of(input: Tensor, dim: int | None, dtype: torch.dtype | None, logar
         )
     if dtype is not None and input.dtype is not dtype:
         input = input.to(dtype)
-    if not has_kernels_for(input):
+    name = "log_softmax" if logarithm else "softmax"
+    if not has_kernels_for(input) or (not _is_compiling() and _is_patched_in_transform(name)):
         return torch.log_softmax(input, dim) if logarithm else torch.softmax(input, dim)
     if _is_compiling():
         return _softmax_public[logarithm](input, dim)
+    refuse_tangents(name, input)
     if torch.is_autocast_enabled(input.device.type) and input.dtype is not torch.float32:
         input = input.float()
     try:
         if torch.is_grad_enabled() and input.requires_grad:
-            refuse_functorch("log_softmax" if logarithm else "softmax")
+            refuse_functorch(name)
             return _autograd.Softmax.apply(input, dim, logarithm)
         return (_eager_log_softmax if logarithm else _eager_softmax)(input, dim)
     except (RuntimeError, ValueError) as error:
@@ -128,12 +131,36 @@ def has_kernels_for(tensor: Tensor) -> bool:
     )
 
 
+def _is_patched_in_transform(name: str) -> bool:
+    """Whether torch's own function is to do what it is called for, which has rules for transforms where this module's,
+    which is in its place, has none."""
+    return (has_tangents() or _are_functorch_transforms_active()) and getattr(F, name) is globals()[name]
+
+
 def refuse_functorch(name: str, instead: str | None = None) -> None:
     if _are_functorch_transforms_active():
         raise RuntimeError(
             f"ce.torch.{name} has no rule for the transforms of torch.func (grad, vmap, jvp, ...); "
             f"call torch.nn.functional.{instead or name} inside of them"
         )
+
+
+def has_tangents() -> bool:
+    """Whether there may be tensors with tangents: inside of ``torch.autograd.forward_ad.dual_level`` and
+    ``torch.func.jvp``."""
+    return forward_ad._current_level >= 0
+
+
+def refuse_tangents(name: str, *tensors: Tensor | None, instead: str | None = None) -> None:
+    """Forward mode has no rule, and its tangents would be lost."""
+    if not has_tangents():
+        return
+    for tensor in tensors:
+        if tensor is not None and forward_ad.unpack_dual(tensor).tangent is not None:
+            raise RuntimeError(
+                f"ce.torch.{name} has no rule for derivatives in forward mode; "
+                f"call torch.nn.functional.{instead or name} for them"
+            )
 
 
 def cross_entropy(
@@ -265,13 +292,14 @@ def cross_entropy(
         and type(logit_scale) in _NUMBERS
         and input.numel() != 0
         and not _is_compiling()
+        and not has_tangents()
+        and not _are_functorch_transforms_active()
     ):
         numbers = (ignore_index, code, label_smoothing, z_loss, cap, logit_scale, token_scaling)
         try:
             if not wants_gradient:
                 return _loss(input, target, None, None, None, None, *numbers, f32_loss)
             if code != 0 and not inplace_backward:
-                refuse_functorch("cross_entropy")
                 return _autograd.LossAlone.apply(input, target, None, upstream, None, None, None, *numbers, f32_loss)
         except (RuntimeError, ValueError) as error:
             if has_kernels_for(input):
@@ -296,7 +324,12 @@ def cross_entropy(
                 "inplace_backward, return_lse, return_argmax or return_hit"
             )
         _check_sizes("given_lse", given_lse, input)
-    of_torch = not has_kernels_for(input) or input.numel() == 0 or target.requires_grad
+    of_torch = (
+        not has_kernels_for(input)
+        or input.numel() == 0
+        or target.requires_grad
+        or (not _is_compiling() and _is_patched_in_transform("cross_entropy"))
+    )
     if not of_torch and target.dtype not in _INDEX_DTYPES:
         target, input, of_torch = _same_dtype(target, input)
     if of_torch:
@@ -319,6 +352,7 @@ def cross_entropy(
             outputs = outputs._replace(z_loss=outputs.z_loss.detach())
         return _chosen(outputs, return_z_loss, return_lse, return_argmax, return_hit) if asked else outputs.loss
 
+    refuse_tangents("cross_entropy", input, target)
     numbers = (ignore_index, code, label_smoothing, z_loss, cap, logit_scale, token_scaling)
     others = (row_weight, row_scale, divisor)
     # The part of the loss that is the z-loss is 0 without one, which needs no kernel.

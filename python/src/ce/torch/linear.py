@@ -177,6 +177,7 @@ def linear_cross_entropy(
         made = tuple(of_torch)
     else:
         functional.refuse_functorch(name, "linear")
+        functional.refuse_tangents(name, input, linear_weight, linear_bias, instead="linear")
         for other, given in (("weight", weight), ("row_weight", row_weight)):
             if given is not None and given.requires_grad and torch.is_grad_enabled():
                 raise RuntimeError(f"ce.torch.{name}: the derivative for '{other}' is not implemented")
@@ -305,6 +306,7 @@ def linear_logprobs_and_entropy(
 
         return logprobs_and_entropy(logits, index, temperature=temperature)
     functional.refuse_functorch(name, "linear")
+    functional.refuse_tangents(name, input, linear_weight, linear_bias, instead="linear")
     scale = None if of_rows is None else 1.0 / _rows_of(name, "temperature", of_rows, index.shape)
     numbers = (_LEFT_OUT, 0, 0.0, 0.0, 0.0, 1.0 if isinstance(temperature, Tensor) else 1.0 / temperature, 0.0)
     memory = _memory(memory_budget, chunk_tokens, logits_dtype, accumulate)

@@ -133,6 +133,7 @@ def _in_kernels(
     name: str, rows: Tensor, index: Tensor, temperature: float | Tensor, wants_entropy: bool
 ) -> tuple[Tensor, Tensor | None]:
     """Of logits [rows, classes, ...]."""
+    functional.refuse_tangents(name, rows, instead="log_softmax")
     row_scale, scale = None, 1.0
     if isinstance(temperature, Tensor):
         row_scale = temperature.detach().float().reciprocal()

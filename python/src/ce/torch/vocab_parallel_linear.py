@@ -375,15 +375,14 @@ class _VocabParallelLinear(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, of_loss: Tensor | None, *_: None) -> Any:
+        _autograd.refuse_second(_NAME, "torch.nn.functional.linear")
         none = (None,) * 6
         if of_loss is None:
             return None, None, None, *none
         if ctx.one_pass:
-            return *(_linear._scaled(one, of_loss, _NAME) for one in ctx.saved_tensors), *none
+            return *(_linear._scaled(one, of_loss) for one in ctx.saved_tensors), *none
         input, weight, bias, *of_rows = ctx.saved_tensors
         layer = _layer_of(input, weight, bias, ctx.call.dtype, ctx.valid)
         gradients = _Gradients(ctx.call, layer, ctx.needs, ctx.dtypes, weight.shape[0])
         _in_chunks(ctx.call, layer, tuple(of_rows), gradients, of_loss.detach().float())
-        instead = "torch.nn.functional.linear"
-        made = [None if one is None else _autograd.once(one, _NAME, instead) for one in gradients.finished()]
-        return *made, *none
+        return *gradients.finished(), *none

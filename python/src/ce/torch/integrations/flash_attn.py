@@ -103,12 +103,13 @@ class _OverLogits(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad_loss: Tensor, _: Tensor | None) -> tuple[Tensor, None, None]:
+        _autograd.refuse_second("cross_entropy")
         logits, labels, lse, logprob = ctx.saved_tensors
         grad = logits.detach()
         torch.ops.ce._cross_entropy_backward_(
             grad, labels, None, lse, grad_loss, logprob, None, None, None, None, None, None, *ctx.numbers
         )
-        return _autograd.once(grad, "cross_entropy"), None, None
+        return grad, None, None
 
 
 class CrossEntropyLoss(nn.Module):
