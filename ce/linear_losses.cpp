@@ -156,10 +156,11 @@ class LinearCall {
     const auto& [way, open, serves] = forward.known(shape_);
     if (!serves) return nullptr;
     forward.launch(shape_, way, arguments, stream_);
+    const int splits = way.schedule.most_splits();
     return &context_.run(
         CrossEntropyMerge{
-            .options = options, .classes = shape_.classes, .ranks = way.splits, .logits = shape_.logits},
-        {.statistics = tensor(statistics, way.splits * shape_.tokens, words),
+            .options = options, .classes = shape_.classes, .ranks = splits, .logits = shape_.logits},
+        {.statistics = tensor(statistics, splits * shape_.tokens, words),
          .target = tensors_.target,
          .weight = tensors_.class_weight,
          .loss = loss_of(0),

@@ -13,19 +13,17 @@
 #include "base/digest.hpp"
 #include "base/log.hpp"
 #include "ce/error.hpp"
-#include "generator/ceil_div.hpp"
 #include "runtime/matmul.hpp"
 #include "tuner/verify/elements.hpp"
 
 namespace ce {
 namespace {
 
-using generator::ceil_div;
-
 constexpr int hopper = 90;
 constexpr std::uintptr_t operand_alignment = 16;
-/// Row tiles below each other at a time: so many rows of hidden states stay in L2 with as many of the weight.
-constexpr std::array groups{16, 8, 32};
+/// Row tiles below each other at a time: so many rows of hidden states stay in L2 with as many of the weight. 6 and 11 are
+/// divisors of the 66 clusters of two blocks that an H100 or H200 runs.
+constexpr std::array groups{6, 11, 16, 8};
 /// Rows at either end that a race compares.
 constexpr std::int64_t compared_rows = 16;
 constexpr std::string_view none_is_right = "none";
@@ -201,16 +199,26 @@ std::vector<LinearWay> LinearForward::ways(const runtime::Device& device, std::i
                                            std::int64_t classes) {
   std::vector<LinearWay> all;
   for (const ProductTile& tile : generator::product_tiles()) {
-    const std::int64_t row_tiles = ceil_div(tokens, std::int64_t{tile.cluster} * ProductTile::rows),
-                       column_tiles = ceil_div(classes, std::int64_t{tile.columns});
     const int clusters = std::max(1, device.model().multiprocessors / tile.cluster);
     const auto of_tile = static_cast<std::ptrdiff_t>(all.size());
     for (const int wanted : groups) {
-      const auto group = static_cast<int>(std::min<std::int64_t>({wanted, row_tiles, clusters}));
-      const auto splits = static_cast<int>(std::min<std::int64_t>(clusters / group, column_tiles));
-      const LinearWay way{tile, wanted, group, splits};
-      const auto is_alike = [&](const LinearWay& known) { return known.group == group; };
-      if (std::none_of(all.begin() + of_tile, all.end(), is_alike)) all.push_back(way);
+      LinearWay way{tile,
+                    wanted,
+                    {.rows = tokens,
+                     .columns = classes,
+                     .tile_rows = tile.cluster * ProductTile::rows,
+                     .tile_columns = tile.columns,
+                     .clusters = clusters,
+                     .group = std::min(wanted, clusters)}};
+      // Of as many tokens as the key says, so that these are the ways of any number with that key.
+      const auto bands = [&](ProductSchedule schedule) {
+        schedule.rows = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(tokens)));
+        return schedule.bands();
+      };
+      const auto is_alike = [&](const LinearWay& known) {
+        return bands(known.schedule) == bands(way.schedule);
+      };
+      if (std::none_of(all.begin() + of_tile, all.end(), is_alike)) all.push_back(std::move(way));
     }
   }
   return all;
@@ -218,7 +226,8 @@ std::vector<LinearWay> LinearForward::ways(const runtime::Device& device, std::i
 
 int LinearForward::most_splits(const runtime::Device& device, std::int64_t tokens, std::int64_t classes) {
   int most = 1;
-  for (const LinearWay& way : ways(device, tokens, classes)) most = std::max(most, way.splits);
+  for (const LinearWay& way : ways(device, tokens, classes))
+    most = std::max(most, way.schedule.most_splits());
   return most;
 }
 
@@ -283,7 +292,7 @@ void LinearForward::tune(const LinearShape& shape, const LinearStatisticsArgumen
        .read =
            [&] {
              device_.synchronize(device_.trial_stream());
-             return rows.made(all[latest].splits);
+             return rows.made(all[latest].schedule.most_splits());
            },
        .agrees = agree,
        .right = std::move(right)},
@@ -319,9 +328,9 @@ void LinearForward::launch(const LinearShape& shape, const LinearWay& way,
   operands.rows_map = map(operands.of_rows, operands.rows, operands.row_stride, ProductTile::rows);
   operands.columns_map =
       map(operands.of_columns, operands.columns, operands.column_stride, way.tile.columns / way.tile.cluster);
-  arguments.group = way.group;
-  arguments.splits = way.splits;
-  const std::int64_t blocks = std::int64_t{way.group} * way.splits * way.tile.cluster;
+  arguments.group = way.schedule.group;
+  arguments.splits = way.schedule.most_splits();
+  const std::int64_t blocks = std::int64_t{way.schedule.clusters} * way.tile.cluster;
   kernels_.take_statistics(*shape.statistics, way.tile, arguments, blocks, stream);
 }
 

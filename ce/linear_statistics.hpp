@@ -29,8 +29,8 @@ namespace ce {
 /// How the kernel is run.
 struct LinearWay {
   ProductTile tile;
-  int wanted_group = 1;       ///< where there are so many row tiles
-  int group = 1, splits = 1;  ///< ProductSchedule
+  int wanted_group = 1;  ///< ProductSchedule::group, where there are so many clusters
+  ProductSchedule schedule;
 
   /// "tile=128x192,stages=5,cluster=2,group=16", the group that is wanted: the same whatever the number of tokens.
   [[nodiscard]] std::string text() const;
@@ -46,7 +46,7 @@ class LinearForward {
   /// One first that serves without a measurement.
   [[nodiscard]] static std::vector<LinearWay> ways(const runtime::Device& device, std::int64_t tokens,
                                                    std::int64_t classes);
-  /// LinearWay::splits of any of them.
+  /// ProductSchedule::most_splits() of any of them.
   [[nodiscard]] static int most_splits(const runtime::Device& device, std::int64_t tokens,
                                        std::int64_t classes);
 

@@ -10,8 +10,9 @@ struct LinearStatisticsArguments {
   /// Of the rows: target, weight (of the classes), row_scale, scale, cap, rows, classes, statistics_out: as of one rank of
   /// `splits`, whose statistics lie one after the other, and statistics_words.
   Arguments call;
-  const void* bias;   ///< [classes]
-  int group, splits;  ///< ProductSchedule
+  const void* bias;  ///< [classes]
+  int group;         ///< ProductSchedule
+  int splits;        ///< most_splits() of it
 };
 
 }  // namespace ce

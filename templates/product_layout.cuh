@@ -40,21 +40,55 @@ struct ProductTile {
   CE_HOST_DEVICE static constexpr int place_of(int second, int i) { return i / 2 * 4 + second * 2 + i % 2; }
 };
 
-/// Which tiles each cluster makes. Of the clusters, `group` have rows one below the other, and `splits` share the columns
-/// of the same rows; so those that run at one time read few rows of both operands, which stay in L2.
+/// Which tiles each cluster makes. The tiles lie in bands of at most `group` rows of tiles, each of which all clusters work
+/// on before the next: those with the same row of tiles share its columns, one of `splits` each. So those that run at one
+/// time read few rows of both operands, which stay in L2.
 struct ProductSchedule {
   long long rows, columns;  ///< of the product
   int tile_rows;            ///< of a cluster
   int tile_columns;
-  int group, splits;
+  int clusters;
+  int group;
+
+  /// What a cluster makes in a band.
+  struct Part {
+    long long row_tile;
+    int split;               ///< of those that share the row of tiles
+    int splits;              ///< the step from one tile of the part to the next
+    long long first_column;  ///< tile; where it is none, the part is empty
+
+    /// For a cluster that the band has nothing for.
+    CE_HOST_DEVICE constexpr bool is_none() const { return split >= splits; }
+  };
 
   CE_HOST_DEVICE constexpr long long row_tiles() const { return (rows + tile_rows - 1) / tile_rows; }
   CE_HOST_DEVICE constexpr long long column_tiles() const {
     return (columns + tile_columns - 1) / tile_columns;
   }
-  CE_HOST_DEVICE constexpr int clusters() const { return group * splits; }
-  CE_HOST_DEVICE constexpr int split_of(long long cluster) const { return int(cluster / group); }
-  CE_HOST_DEVICE constexpr int first_row_tile(long long cluster) const { return int(cluster % group); }
+  CE_HOST_DEVICE constexpr long long bands() const { return (row_tiles() + group - 1) / group; }
+  /// The rows of tiles are shared out evenly.
+  CE_HOST_DEVICE constexpr long long first_row_tile(long long band) const {
+    return row_tiles() * band / bands();
+  }
+  CE_HOST_DEVICE constexpr int rows_of(long long band) const {
+    return int(first_row_tile(band + 1) - first_row_tile(band));
+  }
+  CE_HOST_DEVICE constexpr int splits_of(long long band) const {
+    const long long each = clusters / rows_of(band) > 1 ? clusters / rows_of(band) : 1;
+    return int(each < column_tiles() ? each : column_tiles());
+  }
+  /// Of any band.
+  CE_HOST_DEVICE constexpr int most_splits() const {
+    int most = 1;
+    for (long long band = 0; band < bands(); ++band) most = most < splits_of(band) ? splits_of(band) : most;
+    return most;
+  }
+  /// Bands take turns in who of those that share a row gets a tile more than others.
+  CE_HOST_DEVICE constexpr Part part_of(long long cluster, long long band) const {
+    const int of_band = rows_of(band), splits = splits_of(band), split = int(cluster / of_band);
+    const long long more = column_tiles() % splits;
+    return {first_row_tile(band) + cluster % of_band, split, splits, (split + band * more) % splits};
+  }
 };
 
 }  // namespace ce

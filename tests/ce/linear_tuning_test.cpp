@@ -233,10 +233,46 @@ TEST_F(LinearTuning, AWorkspaceHoldsTheStatisticsOfEachWay) {
   const std::int64_t bytes = losses.schedule({}, forward).workspace_bytes;
   int most_splits = 0;
   for (const LinearWay& way : LinearForward::ways(many, tokens, many_classes)) {
-    EXPECT_GE(bytes, way.splits * tokens * least_words * 4) << way.text();
-    most_splits = std::max(most_splits, way.splits);
+    EXPECT_GE(bytes, way.schedule.most_splits() * tokens * least_words * 4) << way.text();
+    most_splits = std::max(most_splits, way.schedule.most_splits());
   }
   EXPECT_GT(most_splits, 4);
+}
+
+TEST_F(LinearTuning, BandsWithOtherSplitsThanTheirNeighboursLeaveNothingOutAndNothingUnwritten) {
+  constexpr std::int64_t rows = 1792, many_classes = 4300, width = 8;  // seven rows of tiles: three and four
+  ManyMultiprocessors many;
+  const ProductSchedule schedule = LinearForward::ways(many, rows, many_classes).front().schedule;
+  ASSERT_NE(schedule.splits_of(0), schedule.splits_of(1));
+  std::mt19937_64 random(8);
+  Matrix hidden_states(*context, bf16, rows, width), weight(*context, bf16, many_classes, width),
+      target(*context, DType::i64, rows, 1), loss(*context, DType::f32, rows, 1),
+      entropy(*context, DType::f32, rows, 1), argmax(*context, DType::i64, rows, 1);
+  hidden_states.set(random_values(rows * width, random));
+  weight.set(random_values(many_classes * width, random));
+  std::vector<std::int64_t> targets(rows);
+  for (std::int64_t& one : targets) one = static_cast<std::int64_t>(random() % many_classes);
+  target.set_indices(targets);
+  LinearLosses losses(many, cache, false, 0);
+  const auto made = [&](std::int64_t chunk) {
+    losses.run(*context,
+               {.cross_entropy = {.reduction = Reduction::none, .label_smoothing = 0.1F},
+                .chunk_tokens = chunk,
+                .logits_dtype = DType::f32},
+               {.hidden = hidden_states.tensor(),
+                .weight = weight.tensor(),
+                .target = target.tensor(),
+                .loss = loss.tensor(),
+                .argmax = argmax.tensor(),
+                .entropy = entropy.tensor()},
+               nullptr);
+    std::vector<std::vector<double>> all{loss.values(), entropy.values(), argmax.values()};
+    return all;
+  };
+  const auto ours = made(0), chunked = made(rows);
+  for (std::size_t output = 0; output < ours.size(); ++output)
+    for (std::size_t row = 0; row < ours[output].size(); ++row)
+      ASSERT_NEAR(ours[output][row], chunked[output][row], 1e-3) << output << ", row " << row;
 }
 
 TEST(LinearWays, HaveNamesThatFitAnyNumberOfTokens) {
@@ -245,7 +281,29 @@ TEST(LinearWays, HaveNamesThatFitAnyNumberOfTokens) {
                                many = LinearForward::ways(device, 2048, 32000);
   ASSERT_EQ(few.size(), many.size());
   for (std::size_t i = 0; i < few.size(); ++i) EXPECT_EQ(few[i].text(), many[i].text());
-  EXPECT_LT(few.front().group, many.front().group);
+}
+
+TEST(LinearWays, OfAnH200KeepAllOfItsClustersBusy) {
+  const ManyMultiprocessors device;
+  for (const std::int64_t tokens : {4096, 8192, 16384}) {
+    double least = 1e30, tiles = 0;
+    for (const LinearWay& way : LinearForward::ways(device, tokens, 128256)) {
+      if (way.tile.columns != 256) continue;
+      const ProductSchedule& schedule = way.schedule;
+      std::vector<std::int64_t> made(static_cast<std::size_t>(schedule.clusters));
+      for (std::size_t cluster = 0; cluster < made.size(); ++cluster)
+        for (std::int64_t band = 0; band < schedule.bands(); ++band) {
+          const auto part = schedule.part_of(static_cast<std::int64_t>(cluster), band);
+          if (!part.is_none())
+            for (std::int64_t along = part.first_column; along < schedule.column_tiles();
+                 along += part.splits)
+              ++made[cluster];
+        }
+      tiles = static_cast<double>(schedule.row_tiles() * schedule.column_tiles()) / schedule.clusters;
+      least = std::min(least, static_cast<double>(*std::ranges::max_element(made)));
+    }
+    EXPECT_LT(least, 1.02 * tiles) << tokens;
+  }
 }
 
 }  // namespace

@@ -128,9 +128,14 @@ class RowOfThread {
       }
     }
   }
-  CE_DEVICE void put(int split) {
+  /// The message of the part; and one that says nothing in each place that the part's band has no split for.
+  CE_DEVICE void put(const ProductSchedule::Part& part) {
     const Arguments& call = arguments_.call;
-    if (exists_) shard_.put(call.statistics_out + (split * call.rows + row_) * call.statistics_words);
+    if (!exists_) return;
+    for (int64 split = part.split; split < arguments_.splits; split += part.splits) {
+      shard_.put(call.statistics_out + (split * call.rows + row_) * call.statistics_words);
+      shard_ = {};
+    }
   }
 
  private:
@@ -159,38 +164,45 @@ CE_PRODUCT_KERNEL(ce_linear_statistics, ce::ProductTile::threads) {
                                  .columns = arguments.call.classes,
                                  .tile_rows = cluster * product_tile.rows,
                                  .tile_columns = product_tile.columns,
-                                 .group = arguments.group,
-                                 .splits = arguments.splits};
+                                 .clusters = int(block_count() / cluster),
+                                 .group = arguments.group};
   const int64 of_all = block_index() / cluster;
-  const int split = schedule.split_of(of_all), rank = cluster > 1 ? cluster_rank() : 0;
+  const int rank = cluster > 1 ? cluster_rank() : 0;
   LinearProduct product(arguments.operands);
-  const auto row_of_block = [&](int64 down) { return down * schedule.tile_rows + rank * product_tile.rows; };
+  const auto row_of_block = [&](int64 row_tile) {
+    return row_tile * schedule.tile_rows + rank * product_tile.rows;
+  };
 
   if (product.loads()) {
     product.begin_loading();
-    for (int64 down = schedule.first_row_tile(of_all); down < schedule.row_tiles(); down += schedule.group)
-      for (int64 along = split; along < schedule.column_tiles(); along += schedule.splits)
-        product.load(row_of_block(down), along * product_tile.columns);
+    for (int64 band = 0; band < schedule.bands(); ++band) {
+      const ProductSchedule::Part part = schedule.part_of(of_all, band);
+      if (part.is_none()) continue;
+      for (int64 along = part.first_column; along < schedule.column_tiles(); along += part.splits)
+        product.load(row_of_block(part.row_tile), along * product_tile.columns);
+    }
   } else {
     product.begin_multiplying();
     const Logits logits(arguments.call);
     const int own = thread_index() / product_tile.warpgroup * product_tile.rows_of_multiplier +
                     product_tile.row_of(thread_index() % product_tile.warpgroup);
-    for (int64 down = schedule.first_row_tile(of_all); down < schedule.row_tiles(); down += schedule.group) {
-      const int64 row = row_of_block(down) + own;
+    for (int64 band = 0; band < schedule.bands(); ++band) {
+      const ProductSchedule::Part part = schedule.part_of(of_all, band);
+      if (part.is_none()) continue;
+      const int64 row = row_of_block(part.row_tile) + own;
       RowOfThread upper(arguments, logits, row), lower(arguments, logits, row + product_tile.second_row);
-      for (int64 along = split; along < schedule.column_tiles(); along += schedule.splits) {
+      for (int64 along = part.first_column; along < schedule.column_tiles(); along += part.splits) {
         const int64 column = along * product_tile.columns;
         float sums[product_tile.sums_of_thread()];
-        product.multiply(sums, row_of_block(down), column);
+        product.multiply(sums, row_of_block(part.row_tile), column);
         upper.add<0>(sums, int(column));
         lower.add<1>(sums, int(column));
       }
       upper.merge_lanes();
       lower.merge_lanes();
       if (lane_index() % 4 == 0) {
-        upper.put(split);
-        lower.put(split);
+        upper.put(part);
+        lower.put(part);
       }
     }
   }
