@@ -7,13 +7,14 @@
 #include <sqlite3.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstddef>
 #include <span>
 #include <vector>
 
 #include "base/digest.hpp"
 #include "cache/codec.hpp"
-#include "cache/query.hpp"
+#include "cache/measurement_row.hpp"
 
 namespace ce::cache {
 namespace {
@@ -33,6 +34,16 @@ constexpr const char* count_key = R"sql(
 constexpr const char* select_counted = "SELECT measurements FROM key_counts WHERE key_id = ?1";
 constexpr const char* select_found = "SELECT COUNT(*) FROM measurements WHERE key_id = ?1";
 
+constexpr const char* insert_measurement = R"sql(
+  INSERT INTO measurements (key_id, config, template_digest, compile_key, outcome, reason, stage, rows, bytes,
+    samples_us, median_us, spread, registers, local_bytes, environment_id, created_at, identity)
+  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17))sql";
+constexpr const char* insert_new_measurement = R"sql(
+  INSERT INTO measurements (key_id, config, template_digest, compile_key, outcome, reason, stage, rows, bytes,
+    samples_us, median_us, spread, registers, local_bytes, environment_id, created_at, identity)
+  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)
+  ON CONFLICT (identity) DO NOTHING)sql";
+
 /// 0 where there is none.
 std::int64_t number_of(SQLite::Statement& select, const auto&... values) {
   Query query(select, values...);
@@ -45,7 +56,7 @@ BulkSettings::BulkSettings(SQLite::Database& database)
     : database_(database),
       cache_size_(database.execAndGet("PRAGMA cache_size").getInt()),
       foreign_keys_(database.execAndGet("PRAGMA foreign_keys").getInt()) {
-  database_.exec("PRAGMA cache_size = -131072");  // kilobytes, at most
+  database_.exec("PRAGMA cache_size = -65536");  // kilobytes, at most
   database_.exec("PRAGMA foreign_keys = OFF");
 }
 
@@ -65,11 +76,7 @@ BulkInsert::BulkInsert(SQLite::Database& database, Triggers triggers)
       select_key_(database, "SELECT id FROM keys WHERE problem_id = ?1 AND device_model_id = ?2"),
       insert_environment_(database, "INSERT INTO environments (digest, json) VALUES (?1, ?2)"),
       select_environment_(database, "SELECT id, json FROM environments WHERE digest = ?1"),
-      insert_measurement_(database, R"sql(
-        INSERT INTO measurements (key_id, config, template_digest, compile_key, outcome, reason, stage, rows, bytes,
-          samples_us, median_us, spread, registers, local_bytes, environment_id, created_at, identity)
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)
-        ON CONFLICT (identity) DO NOTHING)sql") {
+      insert_measurement_(database, prepare_measurements()) {
   if (triggers_ == Triggers::off)
     sqlite3_db_config(database_.getHandle(), SQLITE_DBCONFIG_ENABLE_TRIGGER, 0, nullptr);
 }
@@ -77,6 +84,36 @@ BulkInsert::BulkInsert(SQLite::Database& database, Triggers triggers)
 BulkInsert::~BulkInsert() {
   if (triggers_ == Triggers::off)
     sqlite3_db_config(database_.getHandle(), SQLITE_DBCONFIG_ENABLE_TRIGGER, 1, nullptr);
+}
+
+const char* BulkInsert::prepare_measurements() {
+  SQLite::Statement any(database_, "SELECT 1 FROM measurements LIMIT 1");
+  if (triggers_ == Triggers::on || any.executeStep()) return insert_new_measurement;
+  std::vector<std::string> names;
+  {
+    SQLite::Statement select(database_,
+                             "SELECT name, sql FROM sqlite_master WHERE type = 'index' AND "
+                             "tbl_name = 'measurements' AND sql IS NOT NULL ORDER BY rowid");
+    for (Query index(select); index.next();) {
+      names.push_back(index.text(0));
+      indexes_.push_back(index.text(1));
+    }
+  }
+  for (const std::string& name : names) database_.exec("DROP INDEX " + name);
+  return insert_measurement;
+}
+
+bool BulkInsert::is_new(const std::string& identity) {
+  if (indexes_.empty()) return true;  // the index tells
+  constexpr std::size_t half = 16;
+  const auto number = [&](std::size_t first) {
+    std::uint64_t value = 0;
+    const char *begin = identity.data() + first, *end = begin + half;
+    if (identity.size() != 2 * half || std::from_chars(begin, end, value, 16).ptr != end)
+      throw SQLite::Exception("an identity is no digest", SQLITE_CONSTRAINT);
+    return value;
+  };
+  return identities_.insert({number(0), number(half)}).second;
 }
 
 std::int64_t BulkInsert::id_of_text(SQLite::Statement& insert, SQLite::Statement& select,
@@ -101,7 +138,12 @@ std::int64_t BulkInsert::key_id(const Key& key) {
 
 std::int64_t BulkInsert::environment_id(const Environment& environment) {
   if (last_environment_id_ != 0 && environment == last_environment_) return last_environment_id_;
-  const std::string text = encode_environment(environment.map());
+  last_environment_id_ = environment_id_of(encode_environment(environment.map()));
+  last_environment_ = environment;
+  return last_environment_id_;
+}
+
+std::int64_t BulkInsert::environment_id_of(const std::string& text) {
   const std::string name = digest({text});
   std::int64_t id = 0;
   if (Query known(select_environment_, name); known.next()) {
@@ -112,25 +154,51 @@ std::int64_t BulkInsert::environment_id(const Environment& environment) {
     Query(insert_environment_, name, text).run();
     id = database_.getLastInsertRowid();
   }
-  last_environment_ = environment;
-  return last_environment_id_ = id;
+  return id;
 }
 
 bool BulkInsert::add(const Measurement& m, const std::string& identity) {
   const std::int64_t key = key_id(m.key);
+  if (!is_new(identity)) return false;
   Query(insert_measurement_, key, m.config, m.template_digest, m.compile_key, name(m.outcome), m.reason,
         m.stage, m.rows, m.bytes, std::span<const std::byte>(encode_samples(m.samples_us)), m.median_us,
         m.spread, m.registers, m.local_bytes, environment_id(m.environment), m.created_at, identity)
       .run();
-  // A key is counted, too, where all of it was there: what is out of reach must be noticed.
+  return count(key, m.created_at);
+}
+
+bool BulkInsert::copy(const Query& row, const Key& of) {
+  const std::int64_t key = key_id(of);
+  texts_.identity = row.text_view(identity_column);
+  if (!is_new(texts_.identity)) return false;
+  const std::string_view environment = row.text_view(15);
+  auto id = environment_ids_.find(environment);
+  if (id == environment_ids_.end())
+    id = environment_ids_.emplace(environment, environment_id_of(std::string(environment))).first;
+  texts_.config = row.text_view(2);
+  texts_.template_digest = row.text_view(3);
+  texts_.compile_key = row.text_view(4);
+  texts_.outcome = row.text_view(5);
+  texts_.reason = row.text_view(6);
+  texts_.created_at = row.text_view(16);
+  Query(insert_measurement_, key, texts_.config, texts_.template_digest, texts_.compile_key, texts_.outcome,
+        texts_.reason, row.integer(7), row.integer(8), row.integer(9), row.blob_view(10), row.real(11),
+        row.real(12), row.integer(13), row.integer(14), id->second, texts_.created_at, texts_.identity)
+      .run();
+  return count(key, texts_.created_at);
+}
+
+/// A key is counted, too, where all of it was there: what is out of reach must be noticed.
+bool BulkInsert::count(std::int64_t key, const std::string& created_at) {
   Count& count = counts_[key];
   if (database_.getChanges() == 0) return false;
-  if (count.added++ == 0 || m.created_at < count.first_at) count.first_at = m.created_at;
-  count.last_at = std::max(count.last_at, m.created_at);
+  if (count.added++ == 0 || created_at < count.first_at) count.first_at = created_at;
+  count.last_at = std::max(count.last_at, created_at);
   return true;
 }
 
 void BulkInsert::finish() {
+  for (const std::string& index : indexes_) database_.exec(index);
   const bool counts = triggers_ == Triggers::off;
   SQLite::Statement counted(database_, select_counted), found(database_, select_found),
       counting(database_, count_key);

@@ -2,13 +2,18 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstdint>
+#include <deque>
 #include <exception>
+#include <future>
 #include <istream>
 #include <nlohmann/json.hpp>
 #include <ostream>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 #include "base/digest.hpp"
@@ -50,63 +55,126 @@ bool next_line(std::istream& in, std::string& line) {
   return true;
 }
 
-/// \throws InvalidArgument naming the field, std::exception for what is no JSON
-Measurement possible_measurement(const std::string& line) {
-  Measurement measurement = from_json(line);
-  expect_possible(measurement);
-  return measurement;
+/// A line of a measurement, and what it says or why it says none.
+struct Line {
+  std::int64_t number;
+  std::string text;
+  Measurement measurement = {};
+  std::string digest = {}, identity = {};
+  std::exception_ptr error = {};
+};
+
+void parse(Line& line, bool with_identity) {
+  try {
+    line.measurement = from_json(line.text);
+    expect_possible(line.measurement);
+    line.digest = digest({line.text});
+    if (!with_identity) return;
+    const std::string written = to_json(line.measurement);
+    line.identity = written == line.text ? line.digest : identity_of_line(written);
+  } catch (const std::exception&) {
+    line.error = std::current_exception();
+  }
 }
+
+/// Parses lines on threads, some ahead of the one that is asked for, and hands them over in their order.
+class ParsedAhead {
+ public:
+  ParsedAhead(bool with_identities, std::function<void(Line&&)> take)
+      : with_identities_(with_identities), take_(std::move(take)) {}
+
+  void add(Line&& line) {
+    next_.push_back(std::move(line));
+    if (next_.size() == lines_at_once) begin(std::launch::async);
+    if (ahead_.size() > threads_) take_first();
+  }
+  /// All that were added.
+  void finish() {
+    if (!next_.empty()) begin(std::launch::deferred);  // few are not worth a thread
+    while (!ahead_.empty()) take_first();
+  }
+
+ private:
+  static constexpr std::size_t lines_at_once = 1024;
+
+  void begin(std::launch when) {
+    ahead_.push_back(std::async(when, [lines = std::exchange(next_, {}), with = with_identities_]() mutable {
+      for (Line& line : lines) parse(line, with);
+      return std::move(lines);
+    }));
+  }
+  void take_first() {
+    std::vector<Line> lines = ahead_.front().get();
+    ahead_.pop_front();
+    for (Line& line : lines) take_(std::move(line));
+  }
+
+  const bool with_identities_;
+  const std::function<void(Line&&)> take_;
+  const std::size_t threads_ = std::clamp(std::thread::hardware_concurrency(), 1U, 8U);
+  std::vector<Line> next_;
+  std::deque<std::future<std::vector<Line>>> ahead_;
+};
 
 }  // namespace
 
-void visit_export(std::istream& in, const std::string& name,
-                  const std::function<void(Measurement&&)>& visit) {
+void visit_export(std::istream& in, const std::string& name, Identities identities,
+                  const std::function<void(Measurement&&, const std::string& identity)>& visit) {
   std::int64_t number = 0;
   const auto fail = [&](const std::string& found, const std::string& expected) {
     throw InvalidArgument(fmt::format("line {} of {}", number, name), found, expected);
   };
   const json first{{"format", format}, {"version", format_version}};
   std::size_t count = 0;
-  std::string identities;
+  std::string digests;
   bool has_ended = false;
+  ParsedAhead lines(identities == Identities::told, [&](Line&& line) {
+    try {
+      if (line.error) std::rethrow_exception(line.error);
+    } catch (const InvalidArgument& error) {
+      throw InvalidArgument(fmt::format("line {} of {}: {}", line.number, name, error.argument()),
+                            error.value(), error.expected());
+    } catch (const std::exception& error) {
+      const bool is_cut = line.number == number && in.peek() == std::istream::traits_type::eof();
+      if (is_cut) return;  // the end is missed below
+      throw InvalidArgument(fmt::format("line {} of {}", line.number, name), "no measurement",
+                            fmt::format("a JSON object ({})", error.what()));
+    }
+    digests += line.digest;
+    ++count;
+    visit(std::move(line.measurement), line.identity);
+  });
   for (std::string line; next_line(in, line);) {
     ++number;
-    if (line.size() > longest_line) fail("too long", fmt::format("{} bytes at most", longest_line));
+    const bool is_end = line.starts_with(beginning_of_end), is_long = line.size() > longest_line;
+    if (number > 1 && !is_end && !is_long && !has_ended) {
+      lines.add({.number = number, .text = std::move(line)});
+      continue;
+    }
+    lines.finish();
+    if (is_long) fail("too long", fmt::format("{} bytes at most", longest_line));
     if (has_ended) fail("behind the end of the export", fmt::format("nothing after line {}", number - 1));
     if (number == 1) {
       if (line != first.dump()) fail("no beginning of an export", first.dump());
       continue;
     }
-    if (line.starts_with(beginning_of_end)) {
-      // It knows that a value was changed, but not of which line.
-      if (line != last_line(count, identities))
-        fail("no end of the lines before it: one of them, or it, was changed, added or taken out",
-             last_line(count, identities));
-      has_ended = true;
-      continue;
-    }
-    Measurement measurement;
-    try {
-      measurement = possible_measurement(line);
-    } catch (const InvalidArgument& error) {
-      throw InvalidArgument(fmt::format("line {} of {}: {}", number, name, error.argument()), error.value(),
-                            error.expected());
-    } catch (const std::exception& error) {
-      if (in.peek() == std::istream::traits_type::eof()) break;  // the end is missed below
-      fail("no measurement", fmt::format("a JSON object ({})", error.what()));
-    }
-    identities += digest({line});
-    ++count;
-    visit(std::move(measurement));
+    // It knows that a value was changed, but not of which line.
+    if (line != last_line(count, digests))
+      fail("no end of the lines before it: one of them, or it, was changed, added or taken out",
+           last_line(count, digests));
+    has_ended = true;
   }
+  lines.finish();
   if (in.bad()) throw InvalidArgument(name, "cut short", "a file that can be read to its end");
   if (number == 0) throw InvalidArgument(name, "empty", "an export, which begins with " + first.dump());
-  if (!has_ended) fail("no end of an export, but the last line", last_line(count, identities));
+  if (!has_ended) fail("no end of an export, but the last line", last_line(count, digests));
 }
 
 std::vector<Measurement> read_export(std::istream& in, const std::string& name) {
   std::vector<Measurement> list;
-  visit_export(in, name, [&](Measurement&& measurement) { list.push_back(std::move(measurement)); });
+  visit_export(in, name, Identities::left_out, [&](Measurement&& measurement, const std::string&) {
+    list.push_back(std::move(measurement));
+  });
   return list;
 }
 

@@ -32,12 +32,17 @@ class ExportWriter {
 
 void write_export(std::ostream& out, std::span<const Measurement> list);
 
+/// Whether the identity of each measurement is told, which takes as long as to write it.
+enum class Identities : bool { left_out, told };
+
+/// In the order of the lines, which threads parse ahead.
 /// \param name  of the stream, for messages
 /// \throws InvalidArgument naming the line that is none of an export or behind its end, the last one where the end is
 /// missing, the end where what stands before it was changed, or line and field of a measurement that cannot be (see
 /// possible.hpp)
 /// What was visited before that is to be forgotten then.
-void visit_export(std::istream& in, const std::string& name, const std::function<void(Measurement&&)>& visit);
+void visit_export(std::istream& in, const std::string& name, Identities identities,
+                  const std::function<void(Measurement&&, const std::string& identity)>& visit);
 /// The same as a list.
 [[nodiscard]] std::vector<Measurement> read_export(std::istream& in, const std::string& name);
 

@@ -112,9 +112,9 @@ void Maintenance::expect_readable(bool with_binaries) {
         "compiled kernels are not taken from {}, as {}: merge without them, or merge a copy of your own",
         path_.string(), writer));
   if (with_binaries) run([&] { store_->expect_readable_binaries(); });
-  for (const KeySummary& summary : run([&] { return store_->keys(); }))
-    for (const Measurement& measurement : run([&] { return store_->measurements(summary.key); }))
-      expect_possible_in(path_, measurement);
+  run([&] {
+    store_->check_each([&](const Measurement& measurement) { expect_possible_in(path_, measurement); });
+  });
 }
 
 std::vector<Store::Copied> Maintenance::merge(std::span<const Maintenance> others, bool with_binaries) {

@@ -328,8 +328,8 @@ std::optional<Bytes> Store::binary(const std::string& compile_key) {
 }
 
 std::int64_t Store::add(std::span<const Measurement> list) {
-  const auto source = [&](const std::function<void(Measurement &&)>& add_one) {
-    for (Measurement measurement : list) add_one(std::move(measurement));
+  const auto source = [&](const AddOne& add_one) {
+    for (const Measurement& measurement : list) add_one(Measurement(measurement), identity_of(measurement));
   };
   return add(source, Triggers::on);
 }
@@ -343,8 +343,9 @@ std::int64_t Store::add(const Source& source, Triggers triggers) {
   std::int64_t added = 0;
   {
     BulkInsert insert(*database_, triggers);
-    source(
-        [&](const Measurement& measurement) { added += insert.add(measurement, identity_of(measurement)); });
+    source([&](Measurement&& measurement, const std::string& identity) {
+      added += insert.add(measurement, identity);
+    });
     insert.finish();
   }
   transaction.commit();
@@ -381,9 +382,19 @@ std::vector<Store::Copied> Store::merge(std::span<Store* const> others, bool wit
       }
     };
     Copied copied;
-    for (const KeySummary& summary : read([&] { return other->keys(); }))
-      for (const Recorded& one : read([&] { return other->recorded(summary.key); }))
-        copied.measurements += insert->add(one.measurement, one.identity);
+    const bool is_whole = read([&] { return other->is_as_checked(); });
+    SQLite::Statement& select = other->prepared(other->select_of_key_ + " ORDER BY m.created_at, m.id");
+    for (const KeySummary& summary : read([&] { return other->keys(); })) {
+      if (!is_whole) {
+        for (const Recorded& one : read([&] { return other->recorded(summary.key); }))
+          copied.measurements += insert->add(one.measurement, one.identity);
+        continue;
+      }
+      const Key& key = summary.key;
+      const std::int64_t id = read([&] { return FoundKey(other->prepared(select_key), key).id(); });
+      Query row(select, id, key.problem, key.device);
+      while (read([&] { return row.next(); })) copied.measurements += insert->copy(row, key);
+    }
     if (with_binaries) {
       Query query(other->prepared(select_binary_names));
       while (read([&] { return query.next(); }))
@@ -399,6 +410,17 @@ std::vector<Store::Copied> Store::merge(std::span<Store* const> others, bool wit
   transaction.commit();
   return all;
 }
+
+std::int64_t Store::version_of_data() { return database_->execAndGet("PRAGMA data_version").getInt64(); }
+
+void Store::check_each(const std::function<void(const Measurement&)>& check) {
+  const std::int64_t version = version_of_data();
+  for (const KeySummary& summary : keys())
+    for (const Measurement& measurement : measurements(summary.key)) check(measurement);
+  checked_version_ = version;
+}
+
+bool Store::is_as_checked() { return checked_version_ == version_of_data(); }
 
 Store::Counts Store::counts() {
   Query query(prepared("SELECT (SELECT COUNT(*) FROM measurements), (SELECT COUNT(*) FROM binaries)"));

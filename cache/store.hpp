@@ -73,12 +73,16 @@ class Store {
   /// In one transaction; what it has already is not added again. \returns how many of them were new
   std::int64_t add(std::span<const Measurement> list);
   /// All that `source` hands over, one after the other; none where it throws. For a million of them, see Triggers::off.
-  using Source = std::function<void(const std::function<void(Measurement&&)>& add)>;
+  using AddOne = std::function<void(Measurement&&, const std::string& identity)>;
+  using Source = std::function<void(const AddOne& add)>;
   std::int64_t add(const Source& source);
 
   struct Copied {
     std::int64_t measurements = 0, binaries = 0;  ///< that the other store did not have
   };
+  /// Reads all measurements, and compares each with its identity: merge() does not need to again, unless another
+  /// connection has written meanwhile.
+  void check_each(const std::function<void(const Measurement&)>& check);
   /// Reads all binaries that merge() would.
   void expect_readable_binaries();
   /// Adds all of the measurements of other stores, and their binaries that are whole, in one transaction.
@@ -139,12 +143,16 @@ class Store {
                                                                std::string_view after);
   [[nodiscard]] bool has_pins();
   bool insert_pin(const Pin& pin);
+  /// Changes where another connection commits.
+  [[nodiscard]] std::int64_t version_of_data();
+  [[nodiscard]] bool is_as_checked();
   /// \throws SQLite::Exception(SQLITE_CORRUPT)
   void expect_whole(std::int64_t key_id);
   bool insert_binary(const std::string& compile_key, std::span<const std::byte> image,
                      const BinaryInfo& info);
 
   std::unique_ptr<SQLite::Database> database_;
+  std::optional<std::int64_t> checked_version_;
   /// By the text. Declared after the database: statements must go first.
   std::map<std::string, std::unique_ptr<SQLite::Statement>, std::less<>> statements_;
   template <class Row>

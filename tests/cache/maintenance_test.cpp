@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 #include <sstream>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -48,7 +49,7 @@ class MaintenanceTest : public CacheTest {
   static std::int64_t import(const fs::path& path, const std::string& lines) {
     std::istringstream in(lines);
     return Maintenance::create(path).add(
-        [&](const auto& add_one) { visit_export(in, "export.jsonl", add_one); });
+        [&](const auto& add_one) { visit_export(in, "export.jsonl", Identities::told, add_one); });
   }
 };
 
@@ -193,6 +194,36 @@ TEST_F(MaintenanceTest, AJsonThatWasWrittenHereIsReadAsTheJsonLibraryReadsIt) {
   expect_alike("\"environment\":{", "\"environment\":{\"z\":\"first\",\"a\":\"last\",\"a\":\"again\",");
 }
 
+TEST_F(MaintenanceTest, WhatComesIntoAnEmptyDatabaseIsIndexedAtTheEndEachOnce) {
+  const std::unique_ptr<Store> store = Store::in_memory();
+  const auto add_all = [&](int first, int last) {
+    return store->add([&](const auto& add) {
+      for (int i = first; i < last; ++i) {
+        const Measurement m = a_measurement(key, fmt::format("config {}", i % 7), i);
+        add(Measurement(m), identity_of(m));
+        add(Measurement(m), identity_of(m));
+      }
+    });
+  };
+  EXPECT_EQ(add_all(0, 30), 30);
+  EXPECT_EQ(store->first_damage(Store::Depth::full), "");
+  EXPECT_EQ(add_all(20, 40), 10) << "the indexes tell what is there";
+  EXPECT_EQ(store->damages(), std::vector<std::string>());
+  EXPECT_EQ(store->counts().measurements, 40);
+}
+
+TEST_F(MaintenanceTest, WhereNothingComesIntoAnEmptyDatabaseItsIndexesStay) {
+  const std::unique_ptr<Store> store = Store::in_memory();
+  EXPECT_THROW(store->add([&](const auto& add) {
+    const Measurement m = a_measurement(key, "one", 0);
+    add(Measurement(m), identity_of(m));
+    throw std::runtime_error("cut short");
+  }),
+               std::runtime_error);
+  EXPECT_EQ(store->counts().measurements, 0);
+  EXPECT_EQ(store->first_damage(Store::Depth::full), "");
+}
+
 TEST_F(MaintenanceTest, WhatIsAddedWithoutTriggersIsCountedAndTheyAreOnAgain) {
   const std::unique_ptr<Store> store = Store::in_memory();
   store->add(std::vector{a_measurement(key, "one", 0), a_measurement(key, "two", 1)});
@@ -200,7 +231,7 @@ TEST_F(MaintenanceTest, WhatIsAddedWithoutTriggersIsCountedAndTheyAreOnAgain) {
   rejected.outcome = Outcome::quarantined;
   EXPECT_EQ(store->add([&](const auto& add) {
     for (Measurement m : {rejected, a_measurement(key, "two", 1), a_measurement(key, "two", 3)})
-      add(std::move(m));
+      add(Measurement(m), identity_of(m));
   }),
             2);
   store->add(std::vector{a_measurement(key, "four", 4)});
@@ -530,8 +561,8 @@ TEST_F(MaintenanceTest, PruningKeepsAnEnvironmentThatIsSharedWithWhatStays) {
   EXPECT_EQ(sql_value(file(), "SELECT GROUP_CONCAT(json) FROM (SELECT json FROM environments ORDER BY id)"),
             R"({"driver":"the fastest's"},{"driver":"shared"})");
   EXPECT_TRUE(maintenance.damages().empty());
-  const auto all = [&](const std::function<void(Measurement &&)>& add_one) {
-    for (Measurement measurement : list) add_one(std::move(measurement));
+  const auto all = [&](const Store::AddOne& add_one) {
+    for (const Measurement& measurement : list) add_one(Measurement(measurement), identity_of(measurement));
   };
   EXPECT_EQ(maintenance.add(all), 4) << "and measurements are taken as ever";
   EXPECT_EQ(maintenance.prune(0, false).measurements, 4);
