@@ -10,6 +10,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/log.hpp"
 #include "ce/error.hpp"
 #include "ce/rank_agreement.hpp"
 #include "ce/rank_exchange.hpp"
@@ -105,19 +106,27 @@ class LinearCall {
   const Choice* run() {
     if (shape_.statistics) return run_without_logits();
     if (shape_.tokens == 0) return run_without_tokens();
+    tune();
+    return enqueue();
+  }
+
+  /// Of what is tuned by now, in chunks.
+  const Choice* enqueue() {
     const Choice* choice = nullptr;
     prepare();
-    tune();
     for (std::int64_t chunk = 0; chunk < plan_.schedule.chunks; ++chunk) {
       first_ = chunk * plan_.schedule.chunk_tokens;
       count_ = std::min(plan_.schedule.chunk_tokens, shape_.tokens - first_);
       make(logits_product());
       choice = make_losses(chunk);
+      settled_ = settled_ && (choice == nullptr || !choice->provisional);
       make_gradients(chunk);
     }
     finish();
     return choice;
   }
+  /// Whether later calls find their kernels chosen.
+  [[nodiscard]] bool is_settled() const noexcept { return settled_; }
 
  private:
   [[nodiscard]] void* at(const LinearPiece& piece) const noexcept { return workspace_ + piece.start; }
@@ -428,28 +437,26 @@ class LinearCall {
   const Stream stream_;
   const bool sums_losses_;              ///< each chunk leaves a part of the loss
   std::int64_t first_ = 0, count_ = 0;  ///< tokens of the chunk
+  bool settled_ = true;
 };
 
 // ---- All calls -----------------------------------------------------------------------------------------
 
-LinearPlan LinearLosses::plan(const LinearShape& shape) {
-  const std::lock_guard lock(mutex_);
-  const auto known = plans_.find(shape);
-  if (known != plans_.end()) return known->second;
-  constexpr std::size_t tenth = 10;
-  const std::int64_t budget =
-      shape.budget > 0 ? shape.budget : static_cast<std::int64_t>(device_.free_bytes() / tenth);
-  return plans_.emplace(shape, plan_for(shape, budget)).first->second;
+LinearSchedule LinearLosses::schedule(const LinearShape& shape) {
+  const auto known = plans_.of(shape);
+  LinearSchedule schedule = known->plan.schedule;
+  if (tunes_) schedule.workspace_bytes = known->most_bytes();
+  return schedule;
 }
 
 LinearSchedule LinearLosses::schedule(const LinearCrossEntropy& operation,
                                       const LinearCrossEntropy::Tensors& tensors) {
-  return plan(shape(operation, tensors)).schedule;
+  return schedule(shape(operation, tensors));
 }
 
 LinearSchedule LinearLosses::schedule(const LinearCrossEntropy& operation,
                                       const LinearCrossEntropy::Tensors& tensors, const Shard& shard) {
-  return plan(shape_of(operation, tensors, device_, &shard)).schedule;
+  return schedule(shape_of(operation, tensors, device_, &shard));
 }
 
 LinearShape LinearLosses::shape(const LinearCrossEntropy& operation,
@@ -504,19 +511,88 @@ void LinearLosses::require_same_chunks(const Communicator& communicator, const L
 const Choice* LinearLosses::run(Context& context, const LinearCrossEntropy& operation,
                                 const LinearCrossEntropy::Tensors& tensors, const LinearShape& shape,
                                 const Shard* shard, Stream stream) {
-  const LinearPlan plan = this->plan(shape);
-  const std::int64_t bytes = plan.schedule.workspace_bytes;
+  auto known = plans_.of(shape);
+  const bool races = tunes_ && !known->open.empty() && !(stream != nullptr && device_.capturing(stream));
+  std::int64_t bytes = races ? known->most_bytes() : known->plan.schedule.workspace_bytes;
+  LinearWorkspaces::Lent lent;
+  std::byte* workspace = nullptr;
   if (const Tensor& own = tensors.workspace; own.data != nullptr) {
-    if (own.rows * own.columns < bytes)
-      throw InvalidArgument("workspace", text_of_count(own.rows * own.columns),
-                            fmt::format("{} or more: LinearSchedule::workspace_bytes", text_of_count(bytes)));
-    return LinearCall(*this, context, operation, tensors, shape, plan, shard,
-                      static_cast<std::byte*>(own.data), stream)
-        .run();
+    const std::int64_t least = known->plan.schedule.workspace_bytes;
+    bytes = own.rows * own.columns;
+    if (bytes < least)
+      throw InvalidArgument("workspace", text_of_count(bytes),
+                            fmt::format("{} or more: LinearSchedule::workspace_bytes", text_of_count(least)));
+    workspace = static_cast<std::byte*>(own.data);
+  } else {
+    lent = workspaces_.get(stream, bytes, shard != nullptr ? shard->communicator.state : nullptr);
+    workspace = lent.data();
   }
-  const LinearWorkspaces::Lent lent =
-      workspaces_.get(stream, bytes, shard != nullptr ? shard->communicator.state : nullptr);
-  return LinearCall(*this, context, operation, tensors, shape, plan, shard, lent.data(), stream).run();
+  if (races) {
+    race(context, operation, tensors, shape, workspace, bytes, stream);
+    // Another thread's race may have found a plan that does not fit into the memory of this call.
+    if (const auto now = plans_.of(shape); now->plan.schedule.workspace_bytes <= bytes) known = now;
+  }
+  return LinearCall(*this, context, operation, tensors, shape, known->plan, shard, workspace, stream).run();
+}
+
+// ---- The race of chunks --------------------------------------------------------------------------------
+
+Stream LinearLosses::trial_stream() {
+  // The host device has no streams, and its trial stream is the caller's.
+  return device_.model().is_host() ? reinterpret_cast<Stream>(this) : device_.trial_stream();
+}
+
+void LinearLosses::race(Context& context, const LinearCrossEntropy& operation,
+                        const LinearCrossEntropy::Tensors& tensors, const LinearShape& shape,
+                        std::byte* workspace, std::int64_t bytes, Stream stream) {
+  const auto known = plans_.of(shape);
+  const auto fits = [&](const LinearPlan& plan) { return plan.schedule.workspace_bytes <= bytes; };
+  if (std::count_if(known->open.begin(), known->open.end(), fits) < 2) return;
+  const Stream trials = trial_stream();
+  device_.synchronize(stream);
+  std::vector<LinearCall> calls;
+  std::vector<const LinearPlan*> plans;
+  std::vector<std::string> names;
+  // First calls, which tune what they run: nothing may be tuned while a call is timed.
+  for (const LinearPlan& plan : known->open) {
+    if (!fits(plan)) continue;
+    LinearCall call(*this, context, operation, tensors, shape, plan, nullptr, workspace, trials);
+    call.run();
+    if (!call.is_settled()) {
+      log(LogLevel::info, fmt::format("{}: the chunks are not raced: {}", LinearCrossEntropy::name,
+                                      "a kernel is not tuned yet"));
+      return plans_.close(shape);
+    }
+    calls.push_back(call);
+    plans.push_back(&plan);
+    names.push_back(text_of(plan));
+  }
+  const LinearSamples samples(device_, tensors, trials);
+  const tuner::RaceResult result =
+      tuner::run(device_,
+                 {.subject = LinearCrossEntropy::name,
+                  .names = names,
+                  .launch = [&](std::size_t i) { calls[i].enqueue(); },
+                  .set_back = [&] { samples.set_back(); },
+                  .read = [&] { return samples.read(); },
+                  .agrees = [&](const auto& made, const auto& right) { return samples.agree(made, right); }},
+                 seconds_);
+  device_.synchronize(trials);
+  try {
+    context.check(trials);
+  } catch (const TargetOutOfRange&) {
+    // The call itself counts it once more, on the caller's stream.
+  }
+  const auto place = std::find(names.begin(), names.end(), result.winner);
+  const LinearPlan& winner = *plans[static_cast<std::size_t>(place - names.begin())];
+  log(LogLevel::info,
+      fmt::format(
+          "tuned {} of {} tokens x {} x {} classes on {}: chunks of {} tokens in {:.1f} us, the best of {}; "
+          "chunks of {} took {:.1f} us",
+          LinearCrossEntropy::name, shape.tokens, shape.hidden, shape.classes, device_.model().name,
+          winner.schedule.chunk_tokens, result.winner_us, result.runners,
+          plans.front()->schedule.chunk_tokens, result.first_us));
+  plans_.keep(shape, result);
 }
 
 }  // namespace ce

@@ -21,6 +21,8 @@ constexpr std::int64_t product_bytes = std::int64_t{32} << 20;
 constexpr std::int64_t least_f32_chunk = 256;
 /// Even where the budget does not hold them.
 constexpr std::int64_t least_chunk = 64;
+/// With fewer tokens, products are slower than those of larger chunks.
+constexpr std::int64_t least_raced_chunk = 1024;
 /// Tiles of products are so tall.
 constexpr std::int64_t tile_tokens = 128;
 constexpr std::int64_t line_bytes = 128, piece_bytes = 256;
@@ -306,6 +308,10 @@ LinearPlan planned(const LinearShape& shape, std::int64_t chunk, bool f32_sum, s
   return plan;
 }
 
+std::int64_t bytes_for_products(std::int64_t budget) {
+  return std::min(product_bytes, budget / 8 / piece_bytes * piece_bytes);
+}
+
 }  // namespace
 
 LinearPlan plan_for(const LinearShape& shape, std::int64_t budget) {
@@ -318,9 +324,8 @@ LinearPlan plan_for(const LinearShape& shape, std::int64_t budget) {
     plan.schedule.workspace_bytes = pieces.total();
     return plan;
   }
-  const std::int64_t for_products = std::min(product_bytes, budget / 8 / piece_bytes * piece_bytes);
   const auto plan = [&](std::int64_t chunk, bool f32_sum) {
-    return planned(shape, chunk, f32_sum, for_products);
+    return planned(shape, chunk, f32_sum, bytes_for_products(budget));
   };
   const bool may_sum = !shape.own_accumulation;
   if (shape.chunk_tokens > 0 || shape.tokens == 0) {
@@ -343,6 +348,22 @@ LinearPlan plan_for(const LinearShape& shape, std::int64_t budget) {
   }
   return plan(even_chunk(shape.tokens, std::clamp(most, std::min(least_chunk, shape.tokens), shape.tokens)),
               f32_sum);
+}
+
+std::vector<LinearPlan> plans_for(const LinearShape& shape, std::int64_t budget) {
+  std::vector<LinearPlan> all{plan_for(shape, budget)};
+  if (shape.statistics || shape.chunk_tokens > 0 || shape.tokens == 0) return all;
+  if (sums_apart(shape) && shape.own_accumulation) return all;
+  const std::int64_t largest = all.front().schedule.chunk_tokens;
+  for (const int parts : {2, 4, 8}) {
+    const std::int64_t chunk =
+        even_chunk(shape.tokens, rounded_up(ceil_div(largest, std::int64_t{parts}), tile_tokens));
+    if (chunk < least_raced_chunk || chunk >= all.back().schedule.chunk_tokens) break;
+    LinearPlan plan = planned(shape, chunk, true, bytes_for_products(budget));
+    plan.parts = parts;
+    if (plan.schedule.workspace_bytes <= budget) all.push_back(plan);
+  }
+  return all;
 }
 
 }  // namespace ce

@@ -5,6 +5,7 @@
 #include <compare>
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "ce/check_tensor.hpp"
 #include "ce/linear.hpp"
@@ -61,11 +62,18 @@ struct LinearPiece {
 
 struct LinearPlan {
   LinearSchedule schedule;
+  int parts = 1;  ///< the chunk has 1 / parts of the tokens of the largest
   LinearPiece statistics, logits, rounded_logits, weight_sum, bias_sum, bias, class_weight, divisor, upstream,
       losses, z_losses, products;
 };
 
+/// That with the largest chunks, of about one size.
 /// \param budget  bytes of scratch memory
 [[nodiscard]] LinearPlan plan_for(const LinearShape& shape, std::int64_t budget);
+
+/// Those whose times are worth a comparison: first plan_for(), then chunks of a half, a quarter and an eighth of its tokens.
+/// None takes more than the budget, or rounds the sums of the weight's gradient over chunks. plan_for() alone where the
+/// caller has chosen the chunks, and where there are none.
+[[nodiscard]] std::vector<LinearPlan> plans_for(const LinearShape& shape, std::int64_t budget);
 
 }  // namespace ce

@@ -34,8 +34,9 @@ struct CE_API LinearCrossEntropy {
   /// Bytes that a call may take beyond its tensors, for logits and what it sums in f32. 0: a tenth of what is free when
   /// a problem of this shape is first met. A call that cannot do with so little takes the chunks that are least.
   std::int64_t memory_budget = 0;
-  std::int64_t chunk_tokens =
-      0;  ///< tokens of a chunk; 0: as many as the budget holds, in chunks of about one size
+  /// Tokens of a chunk. 0: as many as the budget holds, in chunks of about one size, or a half, a quarter or an eighth of
+  /// them where the race of a first call has found that to be faster.
+  std::int64_t chunk_tokens = 0;
   std::optional<DType> logits_dtype = {};  ///< f32, or that of hidden; unset: that of hidden
   /// What the gradient of the weight is summed in over chunks: f32, or its own dtype, to which every chunk rounds it. Unset:
   /// f32 where there is more than one chunk and the budget holds it beside a chunk of 256 tokens.
@@ -75,10 +76,11 @@ struct CE_API LinearCrossEntropy {
 
 /// How a call of LinearCrossEntropy is done.
 struct LinearSchedule {
-  std::int64_t chunk_tokens = 0;     ///< of each chunk but the last, which may have fewer
-  std::int64_t chunks = 0;           ///< 0 without tokens
-  std::int64_t workspace_bytes = 0;  ///< beyond the tensors
-  DType accumulation = DType::f32;   ///< of the gradient of the weight, over chunks
+  std::int64_t chunk_tokens = 0;  ///< of each chunk but the last, which may have fewer
+  std::int64_t chunks = 0;        ///< 0 without tokens
+  std::int64_t workspace_bytes =
+      0;  ///< beyond the tensors; before a race the most that one of its chunks takes
+  DType accumulation = DType::f32;  ///< of the gradient of the weight, over chunks
 };
 
 }  // namespace ce
