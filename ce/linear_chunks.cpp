@@ -19,6 +19,7 @@ std::uint64_t bucket_of(std::int64_t tokens) { return std::bit_ceil(static_cast<
 std::string text_of(const LinearShape& shape, const LinearPlan& largest) {
   std::string text = fmt::format("tokens={} hidden={} classes={} {} logits={}", bucket_of(shape.tokens),
                                  shape.hidden, shape.classes, name(shape.dtype), name(shape.logits));
+  if (shape.drops_tokens()) text += " valid_tokens";
   if (shape.hidden_grad) text += " hidden_grad";
   if (shape.weight_grad) text += fmt::format(" weight_grad={}", name(shape.weight_grad_dtype));
   if (shape.bias_grad) text += " bias_grad";

@@ -6,12 +6,14 @@
 #include <array>
 #include <cstddef>
 #include <cstring>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <utility>
 
 #include "base/log.hpp"
 #include "ce/error.hpp"
+#include "ce/linear_valid_tokens.hpp"
 #include "ce/rank_agreement.hpp"
 #include "ce/rank_exchange.hpp"
 #include "ce/workspaces.hpp"
@@ -94,12 +96,15 @@ class LinearCall {
       : losses_(losses),
         context_(context),
         operation_(operation),
-        tensors_(tensors),
         shape_(shape),
         plan_(plan),
         shard_(shard),
         workspace_(workspace),
         stream_(stream),
+        valid_(shape.drops_tokens() ? std::optional<ValidTokens>(std::in_place, losses.kernels_, operation,
+                                                                 tensors, shape, plan, workspace)
+                                    : std::nullopt),
+        tensors_(valid_ ? valid_->tensors() : tensors),
         sums_losses_(plan.schedule.chunks > 1 && shape.reduction != Reduction::none) {}
 
   /// Null where it turns out that no kernel serves it without logits, and where ranks share the classes.
@@ -117,6 +122,7 @@ class LinearCall {
     for (std::int64_t chunk = 0; chunk < plan_.schedule.chunks; ++chunk) {
       first_ = chunk * plan_.schedule.chunk_tokens;
       count_ = std::min(plan_.schedule.chunk_tokens, shape_.tokens - first_);
+      if (valid_) valid_->gather_hidden(first_, count_, stream_);
       make(logits_product());
       choice = make_losses(chunk);
       settled_ = settled_ && (choice == nullptr || !choice->provisional);
@@ -141,12 +147,17 @@ class LinearCall {
     auto* const statistics = static_cast<float*>(at(plan_.statistics));
     const std::int64_t words = shape_.statistics->words();
     LinearStatisticsArguments arguments{};
-    arguments.operands = {.of_rows = tensors_.hidden.data,
+    if (valid_) {
+      valid_->gather(stream_);
+      valid_->gather_hidden(0, count_, stream_);
+    }
+    const ConstTensor hidden = hidden_rows();
+    arguments.operands = {.of_rows = hidden.data,
                           .of_columns = tensors_.weight.data,
                           .rows = shape_.tokens,
                           .columns = shape_.classes,
                           .depth = shape_.hidden,
-                          .row_stride = stride_of(tensors_.hidden),
+                          .row_stride = stride_of(hidden),
                           .column_stride = stride_of(tensors_.weight)};
     arguments.call.rows = shape_.tokens;
     arguments.call.classes = shape_.classes;
@@ -165,7 +176,7 @@ class LinearCall {
     const auto& [way, open, serves] = forward.known(shape_);
     if (!serves) return nullptr;
     forward.launch(shape_, way, arguments, stream_);
-    return &context_.run(
+    const Choice& choice = context_.run(
         CrossEntropyMerge{
             .options = options, .classes = shape_.classes, .ranks = way.splits, .logits = shape_.logits},
         {.statistics = tensor(statistics, way.splits * shape_.tokens, words),
@@ -182,6 +193,8 @@ class LinearCall {
          .row_scale = tensors_.row_scale,
          .divisor = tensors_.divisor},
         stream_);
+    if (valid_) valid_->scatter(stream_);
+    return &choice;
   }
 
   const Choice* run_cross_entropy(const CrossEntropy::Tensors& tensors) {
@@ -190,8 +203,14 @@ class LinearCall {
     return nullptr;
   }
 
+  /// Hidden states of the chunk.
+  [[nodiscard]] ConstTensor hidden_rows() const {
+    return valid_ ? valid_->hidden(count_) : rows_of(tensors_.hidden, first_, count_);
+  }
+
   /// What all chunks need.
   void prepare() {
+    if (valid_) valid_->gather(stream_);
     if (has(plan_.bias))
       kernels().convert(tensors_.bias.data, tensors_.bias.dtype, at(plan_.bias), shape_.logits,
                         shape_.classes, stream_);
@@ -235,7 +254,7 @@ class LinearCall {
   }
 
   [[nodiscard]] Product logits_product() const {
-    const ConstTensor hidden = rows_of(tensors_.hidden, first_, count_);
+    const ConstTensor hidden = hidden_rows();
     const void* bias = has(plan_.bias) ? at(plan_.bias) : tensors_.bias.data;
     return product({.m = count_,
                     .n = shape_.classes,
@@ -254,7 +273,8 @@ class LinearCall {
     return shape_.converts_logits() ? at(plan_.rounded_logits) : at(plan_.logits);
   }
   [[nodiscard]] Product hidden_product() const {
-    const Tensor hidden_grad = rows_of(tensors_.hidden_grad, first_, count_);
+    const Tensor hidden_grad =
+        valid_ ? valid_->hidden_grad(count_) : rows_of(tensors_.hidden_grad, first_, count_);
     return product({.m = count_,
                     .n = shape_.hidden,
                     .k = shape_.classes,
@@ -266,7 +286,7 @@ class LinearCall {
                    &runtime::Matmul::m, logits_gradient(), tensors_.weight.data, hidden_grad.data);
   }
   [[nodiscard]] Product weight_product(bool accumulates) const {
-    const ConstTensor hidden = rows_of(tensors_.hidden, first_, count_);
+    const ConstTensor hidden = hidden_rows();
     const bool apart = has(plan_.weight_sum);
     return product({.m = shape_.classes,
                     .n = shape_.hidden,
@@ -301,6 +321,10 @@ class LinearCall {
     if (std::none_of(all.begin(), all.end(), is_open)) return;
     if (stream_ != nullptr && device.capturing(stream_)) return;
     device.synchronize(stream_);
+    if (valid_) {
+      valid_->gather(device.trial_stream());
+      valid_->gather_hidden(first_, count_, device.trial_stream());
+    }
     // Numbers of the size of logits for the products of gradients.
     const runtime::MatmulAlgorithm first = products.choose(all.front().matmul, most);
     device.matmuls().launch(all.front().matmul.matmul, first, all.front().operands, device.trial_stream());
@@ -382,6 +406,7 @@ class LinearCall {
                         stream_);
     }
     if (shape_.hidden_grad) make(hidden_product());
+    if (shape_.hidden_grad && valid_) valid_->scatter_hidden_grad(first_, count_, stream_);
     if (shape_.weight_grad) make(weight_product(chunk > 0));
   }
 
@@ -405,6 +430,7 @@ class LinearCall {
     if (has(plan_.bias_sum))
       kernels().convert(at(plan_.bias_sum), DType::f32, tensors_.bias_grad.data, shape_.bias_grad_dtype,
                         shape_.classes, stream_);
+    if (valid_) valid_->scatter(stream_);
   }
 
   /// The loss of nothing; gradients that sum over tokens are zero.
@@ -429,12 +455,13 @@ class LinearCall {
   LinearLosses& losses_;
   Context& context_;
   const LinearCrossEntropy& operation_;
-  const LinearCrossEntropy::Tensors& tensors_;
   const LinearShape& shape_;
   const LinearPlan& plan_;
   const Shard* const shard_;  ///< where ranks share the classes
   std::byte* const workspace_;
   const Stream stream_;
+  std::optional<ValidTokens> valid_;  ///< where others are left out
+  const LinearCrossEntropy::Tensors tensors_;
   const bool sums_losses_;              ///< each chunk leaves a part of the loss
   std::int64_t first_ = 0, count_ = 0;  ///< tokens of the chunk
   bool settled_ = true;
@@ -495,9 +522,10 @@ void LinearLosses::require_same_chunks(const Communicator& communicator, const L
     const std::lock_guard lock(mutex_);
     if (of_ranks_.contains(key)) return;
   }
-  constexpr auto names =
-      std::to_array<std::string_view>({"hidden.rows", "hidden.columns", "gradients", "chunk_tokens"});
-  const std::array own{shape.tokens, shape.hidden, std::int64_t{shape.gradient() ? 1 : 0},
+  constexpr auto names = std::to_array<std::string_view>(
+      {"hidden.rows", "hidden.columns", "gradients", "valid_tokens", "chunk_tokens"});
+  const std::array own{shape.drops_tokens() ? shape.all_tokens : shape.tokens, shape.hidden,
+                       std::int64_t{shape.gradient() ? 1 : 0}, shape.drops_tokens() ? shape.valid_tokens : -1,
                        shape.chunk_tokens};
   const std::vector<std::byte> bytes =
       gather_from_ranks(device_, communicator, std::as_bytes(std::span(own)), stream);

@@ -7,6 +7,7 @@
 
 #include "ce/error.hpp"
 #include "ce/linear_statistics.hpp"
+#include "ce/linear_valid_tokens.hpp"
 #include "ce/rank_agreement.hpp"
 #include "generator/ceil_div.hpp"
 
@@ -91,8 +92,14 @@ void check_memory(const LinearCrossEntropy::Tensors& tensors) {
 
 }  // namespace
 
+std::int64_t bytes_of_piece(std::int64_t bytes) noexcept { return rounded_up(bytes, piece_bytes); }
+
 std::int64_t LinearShape::logits_stride() const noexcept {
   return rounded_up(classes, line_bytes / std::min(size_of(dtype), size_of(logits)));
+}
+
+std::int64_t LinearShape::hidden_stride() const noexcept {
+  return rounded_up(hidden, line_bytes / size_of(dtype));
 }
 
 namespace {
@@ -102,6 +109,8 @@ std::int64_t bytes_of_token(const LinearShape& shape) {
   std::int64_t bytes = shape.logits_stride() * size_of(shape.logits);
   if (shape.converts_logits()) bytes += shape.logits_stride() * size_of(shape.dtype);
   if (!shape.has_loss && shape.reduction == Reduction::none) bytes += 4;
+  if (shape.drops_tokens())
+    bytes += (shape.hidden_grad ? 2 : 1) * shape.hidden_stride() * size_of(shape.dtype);
   return bytes;
 }
 
@@ -234,6 +243,19 @@ LinearShape shape_of(const LinearCrossEntropy& operation, const LinearCrossEntro
     if (shape.has_loss) check_dtype("upstream", upstream, tensors.loss.dtype, "that of loss");
     shape.converts_upstream = shape.reduction != Reduction::none && upstream.dtype != DType::f32;
   }
+  shape.upstream_of_tokens = shape.upstreams > 1;
+  if (const auto valid_tokens = operation.valid_tokens) {
+    if (probabilities) throw InvalidArgument("valid_tokens", "set", "unset where targets are probabilities");
+    if (*valid_tokens < 0 || *valid_tokens > shape.tokens)
+      throw InvalidArgument("valid_tokens", fmt::to_string(*valid_tokens),
+                            fmt::format("0 to {}, all tokens", shape.tokens));
+    shape.all_tokens = shape.tokens;
+    shape.valid_tokens = *valid_tokens;
+    // One at least, so that a call of which no token counts is like any other.
+    shape.tokens = std::min(shape.all_tokens, std::max<std::int64_t>(*valid_tokens, 1));
+    if (shape.upstream_of_tokens) shape.upstreams = shape.tokens;
+    shape.vector_bytes = bytes_of_vectors(operation, tensors, shape);
+  }
   shape.scales_weights = shape.reduction == Reduction::mean && !probabilities &&
                          tensors.class_weight.data != nullptr && operation.cross_entropy.z_loss != 0 &&
                          tensors.divisor.data == nullptr;
@@ -271,7 +293,7 @@ class Pieces {
  public:
   LinearPiece take(std::int64_t bytes) {
     const LinearPiece piece{next_, bytes};
-    next_ += rounded_up(bytes, piece_bytes);
+    next_ += bytes_of_piece(bytes);
     return piece;
   }
   [[nodiscard]] std::int64_t total() const noexcept { return next_; }
@@ -279,6 +301,17 @@ class Pieces {
  private:
   std::int64_t next_ = 0;
 };
+
+/// What the tokens that count take, of which `rows` at a time are in products.
+void take_valid_tokens(const LinearShape& shape, std::int64_t rows, Pieces& pieces, LinearPlan& plan) {
+  if (!shape.drops_tokens()) return;
+  const auto bytes_of_numbers = [](std::int64_t count) { return bytes_of_piece(count * 8); };
+  plan.valid_tokens = pieces.take(bytes_of_numbers(1) + bytes_of_numbers(shape.tokens) +
+                                  bytes_of_numbers(shape.all_tokens) + shape.vector_bytes);
+  const std::int64_t bytes = rows * shape.hidden_stride() * size_of(shape.dtype);
+  plan.hidden = pieces.take(bytes);
+  if (shape.hidden_grad) plan.hidden_grad = pieces.take(bytes);
+}
 
 LinearPlan planned(const LinearShape& shape, std::int64_t chunk, bool f32_sum, std::int64_t for_products) {
   LinearPlan plan;
@@ -288,6 +321,7 @@ LinearPlan planned(const LinearShape& shape, std::int64_t chunk, bool f32_sum, s
                    .chunks = chunks,
                    .accumulation = sums || !sums_apart(shape) ? DType::f32 : shape.weight_grad_dtype};
   Pieces pieces;
+  take_valid_tokens(shape, chunk, pieces, plan);
   const std::int64_t elements = chunk * shape.logits_stride();
   plan.logits = pieces.take(elements * size_of(shape.logits));
   if (shape.converts_logits()) plan.rounded_logits = pieces.take(elements * size_of(shape.dtype));
@@ -319,6 +353,7 @@ LinearPlan plan_for(const LinearShape& shape, std::int64_t budget) {
     LinearPlan plan;
     Pieces pieces;
     plan.schedule = {.chunk_tokens = shape.tokens, .chunks = 1};
+    take_valid_tokens(shape, shape.tokens, pieces, plan);
     plan.statistics = pieces.take(shape.tokens * shape.statistics_splits * shape.statistics->words() * 4);
     if (!shape.has_loss) plan.losses = pieces.take(shape.reduction == Reduction::none ? shape.tokens * 4 : 4);
     plan.schedule.workspace_bytes = pieces.total();

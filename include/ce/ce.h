@@ -636,9 +636,13 @@ typedef struct ce_linear_cross_entropy_options {
   /// What the gradient of the weight is summed in over chunks: CE_DTYPE_F32, or its own dtype. CE_DTYPE_UNSET: f32 where
   /// there is more than one chunk and the budget holds it.
   ce_dtype accumulation;
+  /// How many tokens have another target than ignore_index, or more: then those that are left out are in no product. Of these
+  /// the losses, hidden_grad, logprob and entropy are 0, lse is NaN, argmax -1 and hit 0. Where more tokens count than this,
+  /// all losses, logprobs, entropies and weight_grad are NaN. Only with class indices. -1: all tokens are in the products.
+  int64_t valid_tokens;
 } ce_linear_cross_entropy_options;
 #define CE_LINEAR_CROSS_ENTROPY_OPTIONS_INIT \
-  { sizeof(ce_linear_cross_entropy_options), NULL, 0, 0, CE_DTYPE_UNSET, CE_DTYPE_UNSET }
+  { sizeof(ce_linear_cross_entropy_options), NULL, 0, 0, CE_DTYPE_UNSET, CE_DTYPE_UNSET, -1 }
 
 typedef struct ce_linear_cross_entropy_tensors {
   size_t struct_size;
@@ -688,7 +692,7 @@ typedef struct ce_linear_schedule {
   size_t struct_size;
   int64_t chunk_tokens;     ///< of each chunk but the last, which may have fewer
   int64_t chunks;           ///< 0 without tokens
-  int64_t workspace_bytes;  ///< beyond the tensors; before a race the most that one of its chunks takes
+  int64_t workspace_bytes;  ///< beyond the tensors; before a race the most that one of its plans takes
   ce_dtype accumulation;    ///< of the gradient of the weight, over chunks
   int32_t reserved;         ///< 0
 } ce_linear_schedule;

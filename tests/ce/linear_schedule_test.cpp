@@ -60,12 +60,15 @@ TEST(LinearSchedule, EveryPieceIsAlignedAndApart) {
   shape.upstreams = 1001;
   shape.has_loss = false;
   shape.chunk_tokens = 100;
+  shape.all_tokens = 3000;
+  shape.vector_bytes = 8192;
   const LinearPlan plan = plan_for(shape, gib);
   EXPECT_EQ(plan.schedule.chunks, 11);
   std::int64_t end = 0;
   for (const LinearPiece& piece :
-       {plan.logits, plan.rounded_logits, plan.weight_sum, plan.bias_sum, plan.bias, plan.class_weight,
-        plan.upstream, plan.divisor, plan.losses, plan.z_losses, plan.products}) {
+       {plan.valid_tokens, plan.hidden, plan.hidden_grad, plan.logits, plan.rounded_logits, plan.weight_sum,
+        plan.bias_sum, plan.bias, plan.class_weight, plan.upstream, plan.divisor, plan.losses, plan.z_losses,
+        plan.products}) {
     EXPECT_EQ(piece.start % 256, 0);
     EXPECT_GE(piece.start, end);
     EXPECT_GT(piece.bytes, 0);
@@ -73,6 +76,8 @@ TEST(LinearSchedule, EveryPieceIsAlignedAndApart) {
   }
   EXPECT_GE(plan.schedule.workspace_bytes, end);
   EXPECT_GE(plan.logits.bytes, 100 * 50257 * 4);
+  EXPECT_GE(plan.valid_tokens.bytes, 8 + 1001 * 8 + 3000 * 8 + 8192);
+  EXPECT_GE(plan.hidden.bytes, 100 * 4096 * 2);
 }
 
 TEST(LinearSchedule, NeverMoreThanTheBudgetAsksFor) {
@@ -81,6 +86,10 @@ TEST(LinearSchedule, NeverMoreThanTheBudgetAsksFor) {
       for (const DType logits : {DType::bf16, DType::f32}) {
         LinearShape shape = training(tokens);
         shape.logits = logits;
+        if (tokens == 5000) {
+          shape.all_tokens = 20000;
+          shape.vector_bytes = 40000;
+        }
         const LinearSchedule schedule = plan_for(shape, budget).schedule;
         EXPECT_LE(schedule.workspace_bytes, budget) << tokens << " tokens, " << budget << " bytes";
         EXPECT_LT((schedule.chunks - 1) * schedule.chunk_tokens, tokens);
