@@ -393,10 +393,11 @@ def test_what_the_operator_refuses(device, seed):
         (12, 3, "reduction"),
         (18, -1, "memory_budget"),
         (20, 7, r"logits_dtype is 7; expected 0 \(float32\)"),
+        (22, TOKENS + 1, f"valid_tokens is {TOKENS + 1}; expected 0 to {TOKENS}, all tokens"),
     ):
         wrong = arguments(index, other)
         if index == 20:
-            wrong[22] = False  # the loss in the dtype of the logits
+            wrong[23] = False  # the loss in the dtype of the logits
         with pytest.raises((RuntimeError, ValueError), match=message):
             torch.ops.ce.linear_cross_entropy(*wrong)
     with pytest.raises((RuntimeError, ValueError), match="dtype that ce has no kernels for"):
