@@ -103,6 +103,7 @@ class LinearLosses {
   /// the call writes anew. Everything that was enqueued has ended by then, and the race when this returns.
   void race(Context& context, const LinearCrossEntropy& operation, const LinearCrossEntropy::Tensors& tensors,
             const LinearShape& shape, std::byte* workspace, std::int64_t bytes, Stream stream);
+  void forget_targets_of_trials(Context& context);
   /// Never a caller's, so that targets out of range are counted apart.
   [[nodiscard]] Stream trial_stream();
 

@@ -408,6 +408,26 @@ TEST_F(LinearChunkRace, ATargetOutOfRangeIsCountedOnce) {
   }
 }
 
+/// A call that is timed must tune nothing.
+TEST_F(LinearChunkRace, NothingRacesBeforeItsKernelsAreTuned) {
+  std::vector<std::int64_t> targets(many, 1);
+  targets[1500] = classes + 5;
+  Matrix target(*context, DType::i64, many, 1);
+  target.set_indices(targets);
+  tensors.target = target.tensor();
+  Context waiting(options(Policy::background));
+  LinearLosses plain(device_, cache, false, 0), losses(device_, cache, true, 0);
+  losses.run(waiting, {}, tensors, nullptr);
+  EXPECT_EQ(chunk_of(losses), many);
+  EXPECT_EQ(losses.schedule({}, tensors).workspace_bytes, plain.schedule({}, tensors).workspace_bytes);
+  try {
+    waiting.check();
+    ADD_FAILURE() << "nothing is told";
+  } catch (const TargetOutOfRange& error) {
+    EXPECT_EQ(error.count(), 1);
+  }
+}
+
 TEST_F(LinearChunkRace, ChunksWhoseResultsAreWrongAreLeftOut) {
   device_.library.wrong_rows = 1024;
   LinearLosses losses(device_, cache, true, 0);
