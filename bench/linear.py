@@ -1,6 +1,7 @@
 """The loss of a linear layer with its gradients beside the three products alone, torch and other libraries.
 
     python bench/linear.py --out linear.json [--shapes 8192x4096x128256,...] [--only ce-4g,quack] [--turns 8]
+    python bench/linear.py --only ce-4g --chunks 8192,4096,2048     # what the race of chunks chooses from
     python bench/linear.py --forward --out forward.json       # the loss without gradients alone
     python bench/linear.py --check [--shapes 64x32x500]       # times nothing; also without a GPU
     python bench/linear.py --accuracy 4096x2048x32000 --out accuracy.json
@@ -30,7 +31,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from gpu_timer import beyond_bytes
-from linear_peers import CHUNK, FIRST_S, LOADERS, ONCE_S, OVER_PRODUCTS, Peer, by_autograd, in_chunks, load
+from linear_peers import CHUNK, FIRST_S, LOADERS, ONCE_S, OVER_PRODUCTS, Peer, add_chunks, by_autograd, in_chunks, load
 from torch import Tensor
 
 import ce.torch as ct
@@ -367,6 +368,8 @@ def main() -> int:
     parser.add_argument("--shapes", type=shapes_of, default=SHAPES, help=f"(default: {SHAPES})")
     parser.add_argument("--turns", type=int, default=8)
     parser.add_argument("--only", default="", help=f"of {', '.join(LOADERS)} (default: all)")
+    parser.add_argument("--chunks", default="", metavar="TOKENS,...",
+                        help="ce with chunks of so many tokens, too, in 4 GiB as ce-4g")  # fmt: skip
     parser.add_argument("--limit", type=float, default=520.0, metavar="S", help="seconds (default: 520)")
     parser.add_argument("--forward", action="store_true", help="times the loss without gradients alone")
     parser.add_argument(
@@ -379,6 +382,10 @@ def main() -> int:
     names = options.only.split(",") if options.only else list(LOADERS)
     if unknown := sorted({*names} - {*LOADERS}):
         parser.error(f"--only: {', '.join(unknown)} is none of {', '.join(LOADERS)}")
+    try:
+        names += [add_chunks(int(tokens)) for tokens in options.chunks.split(",") if tokens]
+    except ValueError:
+        parser.error(f"--chunks: {options.chunks} is no list of numbers")
     if options.turns < 1:
         parser.error("--turns: expected 1 or more")
     on_gpu = torch.cuda.is_available()

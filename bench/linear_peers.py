@@ -87,9 +87,10 @@ def _chunk_upcast(x: Tensor, target: Tensor, w: Tensor) -> Tensor:
     return _upcast(x, w, target)
 
 
-def _ce(name: str, budget: int) -> Peer:
+def _ce(name: str, budget: int, chunk_tokens: int | None = None) -> Peer:
     def loss(x: Tensor, w: Tensor, target: Tensor) -> Tensor:
-        return ct.linear_cross_entropy(x, w, target, memory_budget=budget, loss_dtype=torch.float32)
+        options = {"memory_budget": budget, "chunk_tokens": chunk_tokens}
+        return ct.linear_cross_entropy(x, w, target, loss_dtype=torch.float32, **options)
 
     return Peer(name, importlib.import_module("ce").__version__, loss, by_autograd(loss))
 
@@ -169,10 +170,21 @@ LOADERS: dict[str, Callable[[], Peer]] = {
 # three products.
 ONCE_S = {"compile": 15, "liger-cute": 40, "quack": 40, "quack-chunked": 120, "cce": 10}
 FIRST_S = {
-    **{"ce-4g": 8, "ce-512m": 8, "compile": 10, "compile-chunked": 10},
+    **{"ce-4g": 25, "ce-512m": 8, "compile": 10, "compile-chunked": 10},
     **{"liger-cute": 10, "quack": 4, "quack-chunked": 40, "cce": 3, "cce-exact": 3},
 }
 OVER_PRODUCTS = {"liger": 2.0, "cce": 3.5, "cce-exact": 5.0, "torch": 1.3, "torch-chunked": 1.6}
+
+
+def add_chunks(tokens: int) -> str:
+    """A peer that is ce with chunks of so many tokens, beside those that its race chooses.
+
+    Returns:
+        Its name, in LOADERS from here on.
+    """
+    name = f"ce-chunks-of-{tokens}"
+    LOADERS[name] = lambda: _ce(name, 4 * GIB, tokens)
+    return name
 
 
 def load(names: list[str]) -> tuple[list[Peer], dict[str, str]]:

@@ -189,7 +189,8 @@ struct Interface<LinearCrossEntropy> {
 
   [[nodiscard]] static LinearCrossEntropy operation(const Options& options) {
     using OfLoss = Interface<CrossEntropy>;
-    const auto& [size, cross_entropy, memory_budget, chunk_tokens, logits_dtype, accumulation] = options;
+    const auto& [size, cross_entropy, memory_budget, chunk_tokens, logits_dtype, accumulation, valid_tokens] =
+        options;
     const auto dtype = [](std::string_view name, ce_dtype given) {
       return given == CE_DTYPE_UNSET ? std::nullopt : std::optional(dtype_from(name, given));
     };
@@ -198,12 +199,14 @@ struct Interface<LinearCrossEntropy> {
                                          ? OfLoss::no_options
                                          : read_struct("cross_entropy", *cross_entropy, OfLoss::no_options,
                                                        sizeof(OfLoss::Options), storage);
-    const LinearCrossEntropy operation{.cross_entropy = OfLoss::operation(of_loss),
-                                       .memory_budget = memory_budget,
-                                       .chunk_tokens = chunk_tokens,
-                                       .logits_dtype = dtype("logits_dtype", logits_dtype),
-                                       .accumulation = dtype("accumulation", accumulation)};
-    [[maybe_unused]] const auto& [f1, f2, f3, f4, f5] = operation;
+    const LinearCrossEntropy operation{
+        .cross_entropy = OfLoss::operation(of_loss),
+        .memory_budget = memory_budget,
+        .chunk_tokens = chunk_tokens,
+        .logits_dtype = dtype("logits_dtype", logits_dtype),
+        .accumulation = dtype("accumulation", accumulation),
+        .valid_tokens = valid_tokens == -1 ? std::nullopt : std::optional(valid_tokens)};
+    [[maybe_unused]] const auto& [f1, f2, f3, f4, f5, f6] = operation;
     return operation;
   }
   [[nodiscard]] static LinearCrossEntropy::Tensors tensors(const Tensors& given) {

@@ -29,6 +29,19 @@ void LinearKernels::sum_columns(DType element, const LinearArguments& arguments,
   launch(SumColumns{element}, size_of_launch(arguments), arguments, stream);
 }
 
+void LinearKernels::places(DType target, const LinearArguments& arguments, Stream stream) {
+  launch(Places{target}, size_of_launch(arguments), arguments, stream);
+}
+
+void LinearKernels::gather(int unit_bytes, const LinearArguments& arguments, Stream stream) {
+  launch(MoveRows{unit_bytes, false}, size_of_launch(arguments), arguments, stream);
+}
+
+void LinearKernels::scatter(int unit_bytes, const LinearArguments& arguments, Stream stream) {
+  launch(MoveRows{unit_bytes, true}, {.rows = arguments.tokens, .columns = arguments.columns}, arguments,
+         stream);
+}
+
 void LinearKernels::take_statistics(const generator::LinearStatistics& which, const ProductTile& tile,
                                     const LinearStatisticsArguments& arguments, std::int64_t blocks,
                                     Stream stream) {
@@ -46,6 +59,13 @@ generator::Program LinearKernels::program_of(const Key& key) {
     generator::Program operator()(const SumLosses& sum) const { return generator::linear_loss_sum(sum.loss); }
     generator::Program operator()(const SumColumns& sum) const {
       return generator::linear_column_sums(sum.element);
+    }
+    generator::Program operator()(const Places& places) const {
+      return generator::linear_places(places.target);
+    }
+    generator::Program operator()(const MoveRows& move) const {
+      return move.scatters ? generator::linear_scatter(move.unit_bytes)
+                           : generator::linear_gather(move.unit_bytes);
     }
     generator::Program operator()(const TakeStatistics& take) const {
       return generator::linear_statistics(take.which, {take.columns, take.stages, take.cluster});

@@ -33,6 +33,15 @@ class LinearKernels {
   void sum_losses(DType loss, const LinearArguments& arguments, Stream stream);
   /// \param arguments  input, output, rows, columns, stride, accumulates
   void sum_columns(DType element, const LinearArguments& arguments, Stream stream);
+  /// \param arguments  target, rows, ignore_index, limit, places (as many as columns), numbers, counted
+  void places(DType target, const LinearArguments& arguments, Stream stream);
+  /// \param unit_bytes  of what columns and strides count
+  /// \param arguments   input, output, rows, columns, stride, output_stride, tokens, fill; places, and counted with limit,
+  ///                     or null
+  void gather(int unit_bytes, const LinearArguments& arguments, Stream stream);
+  /// \param arguments  input, output, rows, columns, stride, output_stride, tokens, fill, numbers, first; counted with limit,
+  ///                    or null
+  void scatter(int unit_bytes, const LinearArguments& arguments, Stream stream);
 
   /// \param blocks  all of the launch
   void take_statistics(const generator::LinearStatistics& which, const ProductTile& tile,
@@ -55,12 +64,22 @@ class LinearKernels {
     DType element;
     friend auto operator<=>(const SumColumns&, const SumColumns&) = default;
   };
+  struct Places {
+    DType target;
+    friend auto operator<=>(const Places&, const Places&) = default;
+  };
+  struct MoveRows {
+    int unit_bytes;
+    bool scatters;
+    friend auto operator<=>(const MoveRows&, const MoveRows&) = default;
+  };
   struct TakeStatistics {
     generator::LinearStatistics which;
     int columns, stages, cluster;  ///< of the tile
     friend auto operator<=>(const TakeStatistics&, const TakeStatistics&) = default;
   };
-  using Key = std::variant<Convert, generator::LinearDivisor, SumLosses, SumColumns, TakeStatistics>;
+  using Key = std::variant<Convert, generator::LinearDivisor, SumLosses, SumColumns, Places, MoveRows,
+                           TakeStatistics>;
 
   [[nodiscard]] static generator::Program program_of(const Key& key);
   template <class Arguments>

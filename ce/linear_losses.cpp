@@ -6,11 +6,14 @@
 #include <array>
 #include <cstddef>
 #include <cstring>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <utility>
 
+#include "base/log.hpp"
 #include "ce/error.hpp"
+#include "ce/linear_valid_tokens.hpp"
 #include "ce/rank_agreement.hpp"
 #include "ce/rank_exchange.hpp"
 #include "ce/workspaces.hpp"
@@ -93,31 +96,43 @@ class LinearCall {
       : losses_(losses),
         context_(context),
         operation_(operation),
-        tensors_(tensors),
         shape_(shape),
         plan_(plan),
         shard_(shard),
         workspace_(workspace),
         stream_(stream),
+        valid_(shape.drops_tokens() ? std::optional<ValidTokens>(std::in_place, losses.kernels_, operation,
+                                                                 tensors, shape, plan, workspace)
+                                    : std::nullopt),
+        tensors_(valid_ ? valid_->tensors() : tensors),
         sums_losses_(plan.schedule.chunks > 1 && shape.reduction != Reduction::none) {}
 
   /// Null where it turns out that no kernel serves it without logits, and where ranks share the classes.
   const Choice* run() {
     if (shape_.statistics) return run_without_logits();
     if (shape_.tokens == 0) return run_without_tokens();
+    tune();
+    return enqueue();
+  }
+
+  /// Of what is tuned by now, in chunks.
+  const Choice* enqueue() {
     const Choice* choice = nullptr;
     prepare();
-    tune();
     for (std::int64_t chunk = 0; chunk < plan_.schedule.chunks; ++chunk) {
       first_ = chunk * plan_.schedule.chunk_tokens;
       count_ = std::min(plan_.schedule.chunk_tokens, shape_.tokens - first_);
+      if (valid_) valid_->gather_hidden(first_, count_, stream_);
       make(logits_product());
       choice = make_losses(chunk);
+      settled_ = settled_ && (choice == nullptr || !choice->provisional);
       make_gradients(chunk);
     }
     finish();
     return choice;
   }
+  /// Whether later calls find their kernels chosen.
+  [[nodiscard]] bool is_settled() const noexcept { return settled_; }
 
  private:
   [[nodiscard]] void* at(const LinearPiece& piece) const noexcept { return workspace_ + piece.start; }
@@ -132,12 +147,17 @@ class LinearCall {
     auto* const statistics = static_cast<float*>(at(plan_.statistics));
     const std::int64_t words = shape_.statistics->words();
     LinearStatisticsArguments arguments{};
-    arguments.operands = {.of_rows = tensors_.hidden.data,
+    if (valid_) {
+      valid_->gather(stream_);
+      valid_->gather_hidden(0, count_, stream_);
+    }
+    const ConstTensor hidden = hidden_rows();
+    arguments.operands = {.of_rows = hidden.data,
                           .of_columns = tensors_.weight.data,
                           .rows = shape_.tokens,
                           .columns = shape_.classes,
                           .depth = shape_.hidden,
-                          .row_stride = stride_of(tensors_.hidden),
+                          .row_stride = stride_of(hidden),
                           .column_stride = stride_of(tensors_.weight)};
     arguments.call.rows = shape_.tokens;
     arguments.call.classes = shape_.classes;
@@ -157,7 +177,7 @@ class LinearCall {
     if (!serves) return nullptr;
     forward.launch(shape_, way, arguments, stream_);
     const int splits = way.schedule.most_splits();
-    return &context_.run(
+    const Choice& choice = context_.run(
         CrossEntropyMerge{
             .options = options, .classes = shape_.classes, .ranks = splits, .logits = shape_.logits},
         {.statistics = tensor(statistics, splits * shape_.tokens, words),
@@ -174,6 +194,8 @@ class LinearCall {
          .row_scale = tensors_.row_scale,
          .divisor = tensors_.divisor},
         stream_);
+    if (valid_) valid_->scatter(stream_);
+    return &choice;
   }
 
   const Choice* run_cross_entropy(const CrossEntropy::Tensors& tensors) {
@@ -182,8 +204,14 @@ class LinearCall {
     return nullptr;
   }
 
+  /// Hidden states of the chunk.
+  [[nodiscard]] ConstTensor hidden_rows() const {
+    return valid_ ? valid_->hidden(count_) : rows_of(tensors_.hidden, first_, count_);
+  }
+
   /// What all chunks need.
   void prepare() {
+    if (valid_) valid_->gather(stream_);
     if (has(plan_.bias))
       kernels().convert(tensors_.bias.data, tensors_.bias.dtype, at(plan_.bias), shape_.logits,
                         shape_.classes, stream_);
@@ -227,7 +255,7 @@ class LinearCall {
   }
 
   [[nodiscard]] Product logits_product() const {
-    const ConstTensor hidden = rows_of(tensors_.hidden, first_, count_);
+    const ConstTensor hidden = hidden_rows();
     const void* bias = has(plan_.bias) ? at(plan_.bias) : tensors_.bias.data;
     return product({.m = count_,
                     .n = shape_.classes,
@@ -246,7 +274,8 @@ class LinearCall {
     return shape_.converts_logits() ? at(plan_.rounded_logits) : at(plan_.logits);
   }
   [[nodiscard]] Product hidden_product() const {
-    const Tensor hidden_grad = rows_of(tensors_.hidden_grad, first_, count_);
+    const Tensor hidden_grad =
+        valid_ ? valid_->hidden_grad(count_) : rows_of(tensors_.hidden_grad, first_, count_);
     return product({.m = count_,
                     .n = shape_.hidden,
                     .k = shape_.classes,
@@ -258,7 +287,7 @@ class LinearCall {
                    &runtime::Matmul::m, logits_gradient(), tensors_.weight.data, hidden_grad.data);
   }
   [[nodiscard]] Product weight_product(bool accumulates) const {
-    const ConstTensor hidden = rows_of(tensors_.hidden, first_, count_);
+    const ConstTensor hidden = hidden_rows();
     const bool apart = has(plan_.weight_sum);
     return product({.m = shape_.classes,
                     .n = shape_.hidden,
@@ -293,6 +322,10 @@ class LinearCall {
     if (std::none_of(all.begin(), all.end(), is_open)) return;
     if (stream_ != nullptr && device.capturing(stream_)) return;
     device.synchronize(stream_);
+    if (valid_) {
+      valid_->gather(device.trial_stream());
+      valid_->gather_hidden(first_, count_, device.trial_stream());
+    }
     // Numbers of the size of logits for the products of gradients.
     const runtime::MatmulAlgorithm first = products.choose(all.front().matmul, most);
     device.matmuls().launch(all.front().matmul.matmul, first, all.front().operands, device.trial_stream());
@@ -374,6 +407,7 @@ class LinearCall {
                         stream_);
     }
     if (shape_.hidden_grad) make(hidden_product());
+    if (shape_.hidden_grad && valid_) valid_->scatter_hidden_grad(first_, count_, stream_);
     if (shape_.weight_grad) make(weight_product(chunk > 0));
   }
 
@@ -397,6 +431,7 @@ class LinearCall {
     if (has(plan_.bias_sum))
       kernels().convert(at(plan_.bias_sum), DType::f32, tensors_.bias_grad.data, shape_.bias_grad_dtype,
                         shape_.classes, stream_);
+    if (valid_) valid_->scatter(stream_);
   }
 
   /// The loss of nothing; gradients that sum over tokens are zero.
@@ -421,36 +456,35 @@ class LinearCall {
   LinearLosses& losses_;
   Context& context_;
   const LinearCrossEntropy& operation_;
-  const LinearCrossEntropy::Tensors& tensors_;
   const LinearShape& shape_;
   const LinearPlan& plan_;
   const Shard* const shard_;  ///< where ranks share the classes
   std::byte* const workspace_;
   const Stream stream_;
+  std::optional<ValidTokens> valid_;  ///< where others are left out
+  const LinearCrossEntropy::Tensors tensors_;
   const bool sums_losses_;              ///< each chunk leaves a part of the loss
   std::int64_t first_ = 0, count_ = 0;  ///< tokens of the chunk
+  bool settled_ = true;
 };
 
 // ---- All calls -----------------------------------------------------------------------------------------
 
-LinearPlan LinearLosses::plan(const LinearShape& shape) {
-  const std::lock_guard lock(mutex_);
-  const auto known = plans_.find(shape);
-  if (known != plans_.end()) return known->second;
-  constexpr std::size_t tenth = 10;
-  const std::int64_t budget =
-      shape.budget > 0 ? shape.budget : static_cast<std::int64_t>(device_.free_bytes() / tenth);
-  return plans_.emplace(shape, plan_for(shape, budget)).first->second;
+LinearSchedule LinearLosses::schedule(const LinearShape& shape) {
+  const auto known = plans_.of(shape);
+  LinearSchedule schedule = known->plan.schedule;
+  if (tunes_) schedule.workspace_bytes = known->most_bytes();
+  return schedule;
 }
 
 LinearSchedule LinearLosses::schedule(const LinearCrossEntropy& operation,
                                       const LinearCrossEntropy::Tensors& tensors) {
-  return plan(shape(operation, tensors)).schedule;
+  return schedule(shape(operation, tensors));
 }
 
 LinearSchedule LinearLosses::schedule(const LinearCrossEntropy& operation,
                                       const LinearCrossEntropy::Tensors& tensors, const Shard& shard) {
-  return plan(shape_of(operation, tensors, device_, &shard)).schedule;
+  return schedule(shape_of(operation, tensors, device_, &shard));
 }
 
 LinearShape LinearLosses::shape(const LinearCrossEntropy& operation,
@@ -489,9 +523,10 @@ void LinearLosses::require_same_chunks(const Communicator& communicator, const L
     const std::lock_guard lock(mutex_);
     if (of_ranks_.contains(key)) return;
   }
-  constexpr auto names =
-      std::to_array<std::string_view>({"hidden.rows", "hidden.columns", "gradients", "chunk_tokens"});
-  const std::array own{shape.tokens, shape.hidden, std::int64_t{shape.gradient() ? 1 : 0},
+  constexpr auto names = std::to_array<std::string_view>(
+      {"hidden.rows", "hidden.columns", "gradients", "valid_tokens", "chunk_tokens"});
+  const std::array own{shape.drops_tokens() ? shape.all_tokens : shape.tokens, shape.hidden,
+                       std::int64_t{shape.gradient() ? 1 : 0}, shape.drops_tokens() ? shape.valid_tokens : -1,
                        shape.chunk_tokens};
   const std::vector<std::byte> bytes =
       gather_from_ranks(device_, communicator, std::as_bytes(std::span(own)), stream);
@@ -505,19 +540,92 @@ void LinearLosses::require_same_chunks(const Communicator& communicator, const L
 const Choice* LinearLosses::run(Context& context, const LinearCrossEntropy& operation,
                                 const LinearCrossEntropy::Tensors& tensors, const LinearShape& shape,
                                 const Shard* shard, Stream stream) {
-  const LinearPlan plan = this->plan(shape);
-  const std::int64_t bytes = plan.schedule.workspace_bytes;
+  auto known = plans_.of(shape);
+  const bool races = tunes_ && !known->open.empty() && !(stream != nullptr && device_.capturing(stream));
+  std::int64_t bytes = races ? known->most_bytes() : known->plan.schedule.workspace_bytes;
+  LinearWorkspaces::Lent lent;
+  std::byte* workspace = nullptr;
   if (const Tensor& own = tensors.workspace; own.data != nullptr) {
-    if (own.rows * own.columns < bytes)
-      throw InvalidArgument("workspace", text_of_count(own.rows * own.columns),
-                            fmt::format("{} or more: LinearSchedule::workspace_bytes", text_of_count(bytes)));
-    return LinearCall(*this, context, operation, tensors, shape, plan, shard,
-                      static_cast<std::byte*>(own.data), stream)
-        .run();
+    const std::int64_t least = known->plan.schedule.workspace_bytes;
+    bytes = own.rows * own.columns;
+    if (bytes < least)
+      throw InvalidArgument("workspace", text_of_count(bytes),
+                            fmt::format("{} or more: LinearSchedule::workspace_bytes", text_of_count(least)));
+    workspace = static_cast<std::byte*>(own.data);
+  } else {
+    lent = workspaces_.get(stream, bytes, shard != nullptr ? shard->communicator.state : nullptr);
+    workspace = lent.data();
   }
-  const LinearWorkspaces::Lent lent =
-      workspaces_.get(stream, bytes, shard != nullptr ? shard->communicator.state : nullptr);
-  return LinearCall(*this, context, operation, tensors, shape, plan, shard, lent.data(), stream).run();
+  if (races) {
+    race(context, operation, tensors, shape, workspace, bytes, stream);
+    // Another thread's race may have found a plan that does not fit into the memory of this call.
+    if (const auto now = plans_.of(shape); now->plan.schedule.workspace_bytes <= bytes) known = now;
+  }
+  return LinearCall(*this, context, operation, tensors, shape, known->plan, shard, workspace, stream).run();
+}
+
+// ---- The race of chunks --------------------------------------------------------------------------------
+
+Stream LinearLosses::trial_stream() {
+  // The host device has no streams, and its trial stream is the caller's.
+  return device_.model().is_host() ? reinterpret_cast<Stream>(this) : device_.trial_stream();
+}
+
+void LinearLosses::forget_targets_of_trials(Context& context) {
+  try {
+    context.check(trial_stream());
+  } catch (const TargetOutOfRange&) {
+    // The call itself counts it once more, on the caller's stream.
+  }
+}
+
+void LinearLosses::race(Context& context, const LinearCrossEntropy& operation,
+                        const LinearCrossEntropy::Tensors& tensors, const LinearShape& shape,
+                        std::byte* workspace, std::int64_t bytes, Stream stream) {
+  const auto known = plans_.of(shape);
+  const auto fits = [&](const LinearPlan& plan) { return plan.schedule.workspace_bytes <= bytes; };
+  if (std::count_if(known->open.begin(), known->open.end(), fits) < 2) return;
+  const Stream trials = trial_stream();
+  device_.synchronize(stream);
+  std::vector<LinearCall> calls;
+  std::vector<const LinearPlan*> plans;
+  std::vector<std::string> names;
+  // First calls, which tune what they run: nothing may be tuned while a call is timed.
+  for (const LinearPlan& plan : known->open) {
+    if (!fits(plan)) continue;
+    LinearCall call(*this, context, operation, tensors, shape, plan, nullptr, workspace, trials);
+    call.run();
+    if (!call.is_settled()) {
+      log(LogLevel::info,
+          fmt::format("{}: chunks do not race: a kernel is not tuned yet", LinearCrossEntropy::name));
+      plans_.close(shape);
+      return forget_targets_of_trials(context);
+    }
+    calls.push_back(call);
+    plans.push_back(&plan);
+    names.push_back(text_of(plan));
+  }
+  const LinearSamples samples(device_, tensors, trials);
+  const tuner::RaceResult result =
+      tuner::run(device_,
+                 {.subject = LinearCrossEntropy::name,
+                  .names = names,
+                  .launch = [&](std::size_t i) { calls[i].enqueue(); },
+                  .set_back = [&] { samples.set_back(); },
+                  .read = [&] { return samples.read(); },
+                  .agrees = [&](const auto& made, const auto& right) { return samples.agree(made, right); }},
+                 seconds_);
+  forget_targets_of_trials(context);
+  const auto place = std::find(names.begin(), names.end(), result.winner);
+  const LinearPlan& winner = *plans[static_cast<std::size_t>(place - names.begin())];
+  log(LogLevel::info,
+      fmt::format(
+          "tuned {} of {} tokens x {} x {} classes on {}: chunks of {} tokens in {:.1f} us, the best of {}; "
+          "chunks of {} took {:.1f} us",
+          LinearCrossEntropy::name, shape.tokens, shape.hidden, shape.classes, device_.model().name,
+          winner.schedule.chunk_tokens, result.winner_us, result.runners,
+          plans.front()->schedule.chunk_tokens, result.first_us));
+  plans_.keep(shape, result);
 }
 
 }  // namespace ce

@@ -13,6 +13,7 @@
 
 #include "cache/cache.hpp"
 #include "ce/context.hpp"
+#include "ce/linear_chunks.hpp"
 #include "ce/linear_kernels.hpp"
 #include "ce/linear_schedule.hpp"
 #include "ce/linear_statistics.hpp"
@@ -61,14 +62,16 @@ class LinearWorkspaces {
 
 class LinearLosses {
  public:
-  /// \param tunes    products that are met first; else the algorithms that the database knows, or the library's first
-  /// \param seconds  that tuning one may take; 0: no bound
+  /// \param tunes    products and chunks that are met first; else what the database knows, or the library's first and the
+  ///                 largest chunks
+  /// \param seconds  that each race may take; 0: no bound
   LinearLosses(runtime::Device& device, cache::Cache& cache, bool tunes, double seconds)
       : device_(device),
         tunes_(tunes),
         seconds_(seconds),
         kernels_(device, cache),
         forward_(device, cache, kernels_),
+        plans_(device, cache),
         workspaces_(device),
         products_(device, cache) {}
 
@@ -95,18 +98,24 @@ class LinearLosses {
                     Stream stream);
   /// Else some would wait for chunks that others do not have. Looked at once for each such call of a group.
   void require_same_chunks(const Communicator& communicator, const LinearShape& shape, Stream stream);
-  /// Of a shape: found once, so that all calls of it are alike whatever memory is free meanwhile.
-  [[nodiscard]] LinearPlan plan(const LinearShape& shape);
+  [[nodiscard]] LinearSchedule schedule(const LinearShape& shape);
+  /// Lets the plans that fit into the memory make the whole call in turns, and the database keep the winner. What they write
+  /// the call writes anew. Everything that was enqueued has ended by then, and the race when this returns.
+  void race(Context& context, const LinearCrossEntropy& operation, const LinearCrossEntropy::Tensors& tensors,
+            const LinearShape& shape, std::byte* workspace, std::int64_t bytes, Stream stream);
+  void forget_targets_of_trials(Context& context);
+  /// Never a caller's, so that targets out of range are counted apart.
+  [[nodiscard]] Stream trial_stream();
 
   runtime::Device& device_;
   const bool tunes_;
   const double seconds_;
   LinearKernels kernels_;
   LinearForward forward_;
+  LinearPlans plans_;
   LinearWorkspaces workspaces_;
   tuner::MatmulChooser products_;
   std::mutex mutex_;  ///< guards what follows
-  std::map<LinearShape, LinearPlan> plans_;
   /// Calls that the ranks of a communicator agree on.
   std::set<std::tuple<const void*, int, int, LinearShape>> of_ranks_;
 };

@@ -7,6 +7,7 @@
 
 #include "ce/error.hpp"
 #include "ce/linear_statistics.hpp"
+#include "ce/linear_valid_tokens.hpp"
 #include "ce/rank_agreement.hpp"
 #include "generator/ceil_div.hpp"
 
@@ -21,6 +22,8 @@ constexpr std::int64_t product_bytes = std::int64_t{32} << 20;
 constexpr std::int64_t least_f32_chunk = 256;
 /// Even where the budget does not hold them.
 constexpr std::int64_t least_chunk = 64;
+/// With fewer tokens, products are slower than those of larger chunks.
+constexpr std::int64_t least_raced_chunk = 1024;
 /// Tiles of products are so tall.
 constexpr std::int64_t tile_tokens = 128;
 constexpr std::int64_t line_bytes = 128, piece_bytes = 256;
@@ -89,8 +92,14 @@ void check_memory(const LinearCrossEntropy::Tensors& tensors) {
 
 }  // namespace
 
+std::int64_t bytes_of_piece(std::int64_t bytes) noexcept { return rounded_up(bytes, piece_bytes); }
+
 std::int64_t LinearShape::logits_stride() const noexcept {
   return rounded_up(classes, line_bytes / std::min(size_of(dtype), size_of(logits)));
+}
+
+std::int64_t LinearShape::hidden_stride() const noexcept {
+  return rounded_up(hidden, line_bytes / size_of(dtype));
 }
 
 namespace {
@@ -100,6 +109,8 @@ std::int64_t bytes_of_token(const LinearShape& shape) {
   std::int64_t bytes = shape.logits_stride() * size_of(shape.logits);
   if (shape.converts_logits()) bytes += shape.logits_stride() * size_of(shape.dtype);
   if (!shape.has_loss && shape.reduction == Reduction::none) bytes += 4;
+  if (shape.drops_tokens())
+    bytes += (shape.hidden_grad ? 2 : 1) * shape.hidden_stride() * size_of(shape.dtype);
   return bytes;
 }
 
@@ -232,6 +243,19 @@ LinearShape shape_of(const LinearCrossEntropy& operation, const LinearCrossEntro
     if (shape.has_loss) check_dtype("upstream", upstream, tensors.loss.dtype, "that of loss");
     shape.converts_upstream = shape.reduction != Reduction::none && upstream.dtype != DType::f32;
   }
+  shape.upstream_of_tokens = shape.upstreams > 1;
+  if (const auto valid_tokens = operation.valid_tokens) {
+    if (probabilities) throw InvalidArgument("valid_tokens", "set", "unset where targets are probabilities");
+    if (*valid_tokens < 0 || *valid_tokens > shape.tokens)
+      throw InvalidArgument("valid_tokens", fmt::to_string(*valid_tokens),
+                            fmt::format("0 to {}, all tokens", shape.tokens));
+    shape.all_tokens = shape.tokens;
+    shape.valid_tokens = *valid_tokens;
+    // One at least, so that a call of which no token counts is like any other.
+    shape.tokens = std::min(shape.all_tokens, std::max<std::int64_t>(*valid_tokens, 1));
+    if (shape.upstream_of_tokens) shape.upstreams = shape.tokens;
+    shape.vector_bytes = bytes_of_vectors(operation, tensors, shape);
+  }
   shape.scales_weights = shape.reduction == Reduction::mean && !probabilities &&
                          tensors.class_weight.data != nullptr && operation.cross_entropy.z_loss != 0 &&
                          tensors.divisor.data == nullptr;
@@ -269,7 +293,7 @@ class Pieces {
  public:
   LinearPiece take(std::int64_t bytes) {
     const LinearPiece piece{next_, bytes};
-    next_ += rounded_up(bytes, piece_bytes);
+    next_ += bytes_of_piece(bytes);
     return piece;
   }
   [[nodiscard]] std::int64_t total() const noexcept { return next_; }
@@ -277,6 +301,17 @@ class Pieces {
  private:
   std::int64_t next_ = 0;
 };
+
+/// What the tokens that count take, of which `rows` at a time are in products.
+void take_valid_tokens(const LinearShape& shape, std::int64_t rows, Pieces& pieces, LinearPlan& plan) {
+  if (!shape.drops_tokens()) return;
+  const auto bytes_of_numbers = [](std::int64_t count) { return bytes_of_piece(count * 8); };
+  plan.valid_tokens = pieces.take(bytes_of_numbers(1) + bytes_of_numbers(shape.tokens) +
+                                  bytes_of_numbers(shape.all_tokens) + shape.vector_bytes);
+  const std::int64_t bytes = rows * shape.hidden_stride() * size_of(shape.dtype);
+  plan.hidden = pieces.take(bytes);
+  if (shape.hidden_grad) plan.hidden_grad = pieces.take(bytes);
+}
 
 LinearPlan planned(const LinearShape& shape, std::int64_t chunk, bool f32_sum, std::int64_t for_products) {
   LinearPlan plan;
@@ -286,6 +321,7 @@ LinearPlan planned(const LinearShape& shape, std::int64_t chunk, bool f32_sum, s
                    .chunks = chunks,
                    .accumulation = sums || !sums_apart(shape) ? DType::f32 : shape.weight_grad_dtype};
   Pieces pieces;
+  take_valid_tokens(shape, chunk, pieces, plan);
   const std::int64_t elements = chunk * shape.logits_stride();
   plan.logits = pieces.take(elements * size_of(shape.logits));
   if (shape.converts_logits()) plan.rounded_logits = pieces.take(elements * size_of(shape.dtype));
@@ -306,6 +342,10 @@ LinearPlan planned(const LinearShape& shape, std::int64_t chunk, bool f32_sum, s
   return plan;
 }
 
+std::int64_t bytes_for_products(std::int64_t budget) {
+  return std::min(product_bytes, budget / 8 / piece_bytes * piece_bytes);
+}
+
 }  // namespace
 
 LinearPlan plan_for(const LinearShape& shape, std::int64_t budget) {
@@ -313,14 +353,14 @@ LinearPlan plan_for(const LinearShape& shape, std::int64_t budget) {
     LinearPlan plan;
     Pieces pieces;
     plan.schedule = {.chunk_tokens = shape.tokens, .chunks = 1};
+    take_valid_tokens(shape, shape.tokens, pieces, plan);
     plan.statistics = pieces.take(shape.tokens * shape.statistics_splits * shape.statistics->words() * 4);
     if (!shape.has_loss) plan.losses = pieces.take(shape.reduction == Reduction::none ? shape.tokens * 4 : 4);
     plan.schedule.workspace_bytes = pieces.total();
     return plan;
   }
-  const std::int64_t for_products = std::min(product_bytes, budget / 8 / piece_bytes * piece_bytes);
   const auto plan = [&](std::int64_t chunk, bool f32_sum) {
-    return planned(shape, chunk, f32_sum, for_products);
+    return planned(shape, chunk, f32_sum, bytes_for_products(budget));
   };
   const bool may_sum = !shape.own_accumulation;
   if (shape.chunk_tokens > 0 || shape.tokens == 0) {
@@ -343,6 +383,22 @@ LinearPlan plan_for(const LinearShape& shape, std::int64_t budget) {
   }
   return plan(even_chunk(shape.tokens, std::clamp(most, std::min(least_chunk, shape.tokens), shape.tokens)),
               f32_sum);
+}
+
+std::vector<LinearPlan> plans_for(const LinearShape& shape, std::int64_t budget) {
+  std::vector<LinearPlan> all{plan_for(shape, budget)};
+  if (shape.statistics || shape.chunk_tokens > 0 || shape.tokens == 0) return all;
+  if (sums_apart(shape) && shape.own_accumulation) return all;
+  const std::int64_t largest = all.front().schedule.chunk_tokens;
+  for (const int parts : {2, 4, 8}) {
+    const std::int64_t chunk =
+        even_chunk(shape.tokens, rounded_up(ceil_div(largest, std::int64_t{parts}), tile_tokens));
+    if (chunk < least_raced_chunk || chunk >= all.back().schedule.chunk_tokens) break;
+    LinearPlan plan = planned(shape, chunk, true, bytes_for_products(budget));
+    plan.parts = parts;
+    if (plan.schedule.workspace_bytes <= budget) all.push_back(plan);
+  }
+  return all;
 }
 
 }  // namespace ce

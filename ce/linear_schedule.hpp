@@ -5,6 +5,7 @@
 #include <compare>
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "ce/check_tensor.hpp"
 #include "ce/linear.hpp"
@@ -16,10 +17,16 @@ namespace ce {
 
 /// All of a call that its schedule depends on.
 struct LinearShape {
-  std::int64_t tokens = 0, hidden = 0, classes = 0;
-  std::int64_t all_classes = 0;  ///< of all ranks that share them; else as classes
-  DType dtype = DType::f32;      ///< of hidden and weight
-  DType logits = DType::f32;     ///< of the logits and of their gradient
+  std::int64_t tokens = 0, hidden = 0, classes = 0;  ///< tokens that are in products
+  /// Of the caller, where those that are left out are in no product; else 0. There is a token in the products even if none
+  /// counts.
+  std::int64_t all_tokens = 0;
+  std::int64_t valid_tokens = 0;    ///< with all_tokens, as the caller gave it
+  std::int64_t vector_bytes = 0;    ///< with all_tokens: bytes_of_vectors()
+  bool upstream_of_tokens = false;  ///< the caller has one number for each
+  std::int64_t all_classes = 0;     ///< of all ranks that share them; else as classes
+  DType dtype = DType::f32;         ///< of hidden and weight
+  DType logits = DType::f32;        ///< of the logits and of their gradient
   Reduction reduction = Reduction::mean;
   bool hidden_grad = false, weight_grad = false, bias_grad = false;
   DType weight_grad_dtype = DType::f32, bias_grad_dtype = DType::f32;
@@ -38,8 +45,11 @@ struct LinearShape {
   friend auto operator<=>(const LinearShape&, const LinearShape&) = default;
 
   [[nodiscard]] bool gradient() const noexcept { return hidden_grad || weight_grad || bias_grad; }
+  [[nodiscard]] bool drops_tokens() const noexcept { return all_tokens > 0; }
   /// Elements from one row of the logits to the next: whole lines of memory.
   [[nodiscard]] std::int64_t logits_stride() const noexcept;
+  /// The same of hidden states that are put next to each other.
+  [[nodiscard]] std::int64_t hidden_stride() const noexcept;
   /// The gradient of the logits has to be rounded for the products.
   [[nodiscard]] bool converts_logits() const noexcept {
     return (hidden_grad || weight_grad) && logits != dtype;
@@ -54,6 +64,9 @@ struct LinearShape {
                                    const LinearCrossEntropy::Tensors& tensors, const runtime::Device& device,
                                    const Shard* shard = nullptr);
 
+/// With what lies between it and the next piece of a workspace.
+[[nodiscard]] std::int64_t bytes_of_piece(std::int64_t bytes) noexcept;
+
 /// A piece of the workspace.
 struct LinearPiece {
   std::int64_t start = 0, bytes = 0;
@@ -61,11 +74,18 @@ struct LinearPiece {
 
 struct LinearPlan {
   LinearSchedule schedule;
-  LinearPiece statistics, logits, rounded_logits, weight_sum, bias_sum, bias, class_weight, divisor, upstream,
-      losses, z_losses, products;
+  int parts = 1;  ///< the chunk has 1 / parts of the tokens of the largest
+  LinearPiece valid_tokens, hidden, hidden_grad, statistics, logits, rounded_logits, weight_sum, bias_sum,
+      bias, class_weight, divisor, upstream, losses, z_losses, products;
 };
 
+/// That with the largest chunks, of about one size.
 /// \param budget  bytes of scratch memory
 [[nodiscard]] LinearPlan plan_for(const LinearShape& shape, std::int64_t budget);
+
+/// Those whose times are worth a comparison: first plan_for(), then chunks of a half, a quarter and an eighth of its tokens.
+/// None takes more than the budget, or rounds the sums of the weight's gradient over chunks. plan_for() alone where the
+/// caller has chosen the chunks, and where there are none.
+[[nodiscard]] std::vector<LinearPlan> plans_for(const LinearShape& shape, std::int64_t budget);
 
 }  // namespace ce

@@ -172,7 +172,8 @@ std::optional<generator::LinearStatistics> statistics_of(const LinearCrossEntrop
     return std::nullopt;
   if (shape.gradient() || shape.tokens == 0 || shape.hidden == 0 || shape.chunk_tokens > 0 ||
       size_of(shape.dtype) != 2 || (!model.is_host() && model.capability != hopper) || shape.tokens > most ||
-      shape.classes > most || !may_be_boxed(tensors.hidden) || !may_be_boxed(tensors.weight))
+      shape.classes > most || (!shape.drops_tokens() && !may_be_boxed(tensors.hidden)) ||
+      !may_be_boxed(tensors.weight))
     return std::nullopt;
   const bool smoothing = options.label_smoothing != 0, bias = tensors.bias.data != nullptr,
              weights = smoothing && tensors.class_weight.data != nullptr;

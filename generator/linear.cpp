@@ -80,6 +80,47 @@ Program linear_column_sums(DType element) {
        }});
 }
 
+Program linear_places(DType target) {
+  constexpr std::uint32_t threads = 1024;
+  return single_kernel({.file = "linear/places.cuh",
+                        .entry = "ce_linear_places",
+                        .words = fmt::format("linear_places target={}", name(target)),
+                        .own_arguments = true,
+                        .constants = {type_constant("Target", target),
+                                      fmt::format("static constexpr int threads = {}", threads)},
+                        .threads = threads,
+                        .shared_bytes = threads * 16,  // PlacesShared
+                        .blocks = one_block});
+}
+
+namespace {
+
+Program move_rows(std::string_view file, std::string_view entry, std::string_view verb, int unit_bytes) {
+  constexpr std::uint32_t threads = 256, unroll = 4;
+  return single_kernel(
+      {.file = file,
+       .entry = entry,
+       .words = fmt::format("linear_{} unit={}", verb, unit_bytes),
+       .own_arguments = true,
+       .constants = {fmt::format("static constexpr int threads = {}, unit_bytes = {}", threads, unit_bytes)},
+       .threads = threads,
+       .persistent = true,
+       .blocks = [](const Config&, const Problem& problem) {
+         const std::int64_t units = problem.rows * problem.columns;
+         return std::max<std::int64_t>(1, ceil_div(units, threads * unroll));
+       }});
+}
+
+}  // namespace
+
+Program linear_gather(int unit_bytes) {
+  return move_rows("linear/gather.cuh", "ce_linear_gather", "gather", unit_bytes);
+}
+
+Program linear_scatter(int unit_bytes) {
+  return move_rows("linear/scatter.cuh", "ce_linear_scatter", "scatter", unit_bytes);
+}
+
 int LinearStatistics::words() const noexcept {
   const StatsMembers members = cross_entropy_stats(true, false, smoothing, weights, indices, moment);
   return shard_words(members, size_of(logits) == 2, true, softcap);

@@ -33,6 +33,14 @@ struct LinearDivisor {
 /// The sums of `columns` columns.
 [[nodiscard]] Program linear_column_sums(DType element);
 
+/// Where the tokens are that count, of `rows` targets.
+[[nodiscard]] Program linear_places(DType target);
+
+/// Rows of tokens that count next to each other: `rows` rows of `columns` units, of 1, 2, 4, 8 or 16 bytes each.
+[[nodiscard]] Program linear_gather(int unit_bytes);
+/// The way back: `rows` are all tokens.
+[[nodiscard]] Program linear_scatter(int unit_bytes);
+
 /// The code of the kernel that takes statistics of rows whose logits are in no memory (kernels/gemm/statistics.cuh). Its
 /// parameter is LinearStatisticsArguments.
 struct LinearStatistics {

@@ -21,6 +21,16 @@ struct LinearArguments {
   void* loss;             ///< [1]
   void* z_loss;           ///< [1], or null
   long long ignore_index;
+
+  // Where some tokens alone are in the products, those with a number.
+  long long* places;        ///< of each number its token
+  long long* numbers;       ///< [tokens]: of each token its number, or -1
+  long long* counted;       ///< [1]: tokens that count, or null
+  long long limit;          ///< how many may have a number
+  long long tokens;         ///< all of them
+  long long first;          ///< number of the first row
+  long long fill;           ///< bits of what rows without a token, and tokens without a number, are given
+  long long output_stride;  ///< as stride, of the output
 };
 
 }  // namespace ce

@@ -630,14 +630,19 @@ typedef struct ce_linear_cross_entropy_options {
   const ce_cross_entropy_options* cross_entropy;
   /// Bytes that a call may take beyond its tensors. 0: a tenth of what is free when a problem of this shape is first met.
   int64_t memory_budget;
-  int64_t chunk_tokens;   ///< tokens of a chunk; 0: as many as the budget holds
+  /// Tokens of a chunk; 0: as many as the budget holds, or the part of them that a race at the first call found faster.
+  int64_t chunk_tokens;
   ce_dtype logits_dtype;  ///< CE_DTYPE_F32, or that of hidden; CE_DTYPE_UNSET: that of hidden
   /// What the gradient of the weight is summed in over chunks: CE_DTYPE_F32, or its own dtype. CE_DTYPE_UNSET: f32 where
   /// there is more than one chunk and the budget holds it.
   ce_dtype accumulation;
+  /// How many tokens have another target than ignore_index, or more: then those that are left out are in no product. Of these
+  /// the losses, hidden_grad, logprob and entropy are 0, lse is NaN, argmax -1 and hit 0. Where more tokens count than this,
+  /// all losses, logprobs, entropies and weight_grad are NaN. Only with class indices. -1: all tokens are in the products.
+  int64_t valid_tokens;
 } ce_linear_cross_entropy_options;
 #define CE_LINEAR_CROSS_ENTROPY_OPTIONS_INIT \
-  { sizeof(ce_linear_cross_entropy_options), NULL, 0, 0, CE_DTYPE_UNSET, CE_DTYPE_UNSET }
+  { sizeof(ce_linear_cross_entropy_options), NULL, 0, 0, CE_DTYPE_UNSET, CE_DTYPE_UNSET, -1 }
 
 typedef struct ce_linear_cross_entropy_tensors {
   size_t struct_size;
@@ -687,7 +692,7 @@ typedef struct ce_linear_schedule {
   size_t struct_size;
   int64_t chunk_tokens;     ///< of each chunk but the last, which may have fewer
   int64_t chunks;           ///< 0 without tokens
-  int64_t workspace_bytes;  ///< beyond the tensors
+  int64_t workspace_bytes;  ///< beyond the tensors; before a race the most that one of its plans takes
   ce_dtype accumulation;    ///< of the gradient of the weight, over chunks
   int32_t reserved;         ///< 0
 } ce_linear_schedule;

@@ -34,12 +34,19 @@ struct CE_API LinearCrossEntropy {
   /// Bytes that a call may take beyond its tensors, for logits and what it sums in f32. 0: a tenth of what is free when
   /// a problem of this shape is first met. A call that cannot do with so little takes the chunks that are least.
   std::int64_t memory_budget = 0;
-  std::int64_t chunk_tokens =
-      0;  ///< tokens of a chunk; 0: as many as the budget holds, in chunks of about one size
+  /// Tokens of a chunk. 0: as many as the budget holds, in chunks of about one size, or a half, a quarter or an eighth of
+  /// them where the race of a first call has found that to be faster.
+  std::int64_t chunk_tokens = 0;
   std::optional<DType> logits_dtype = {};  ///< f32, or that of hidden; unset: that of hidden
   /// What the gradient of the weight is summed in over chunks: f32, or its own dtype, to which every chunk rounds it. Unset:
   /// f32 where there is more than one chunk and the budget holds it beside a chunk of 256 tokens.
   std::optional<DType> accumulation = {};
+  /// How many tokens have another target than ignore_index, or more: then those that are left out are in no product. The rows
+  /// that count are put next to each other on the device, in ascending order, and nothing waits for it. Of a token that is
+  /// left out the losses, hidden_grad, logprob and entropy are 0, lse is NaN, argmax -1 and hit 0. Where more tokens count
+  /// than this, all losses, logprobs, entropies and weight_grad are NaN. Only with class indices. Unset: all tokens are in
+  /// the products.
+  std::optional<std::int64_t> valid_tokens = {};
 
   struct Tensors {
     ConstTensor hidden;     ///< [tokens, hidden], f32, f16 or bf16; rows of adjacent elements, evenly apart
@@ -75,10 +82,11 @@ struct CE_API LinearCrossEntropy {
 
 /// How a call of LinearCrossEntropy is done.
 struct LinearSchedule {
-  std::int64_t chunk_tokens = 0;     ///< of each chunk but the last, which may have fewer
-  std::int64_t chunks = 0;           ///< 0 without tokens
-  std::int64_t workspace_bytes = 0;  ///< beyond the tensors
-  DType accumulation = DType::f32;   ///< of the gradient of the weight, over chunks
+  std::int64_t chunk_tokens = 0;  ///< of each chunk but the last, which may have fewer
+  std::int64_t chunks = 0;        ///< 0 without tokens
+  /// Beyond the tensors; before a race the most that one of its plans takes.
+  std::int64_t workspace_bytes = 0;
+  DType accumulation = DType::f32;  ///< of the gradient of the weight, over chunks
 };
 
 }  // namespace ce

@@ -106,6 +106,8 @@ def test_the_gradient_that_products_multiply_is_that_of_the_logits(linear, shape
 
 def test_the_command_compares_and_writes(linear, monkeypatch, tmp_path):
     out = tmp_path / "linear.json"
+    for name in ("ce-chunks-of-8", "ce-chunks-of-16"):  # which the command adds for the rest of the process
+        monkeypatch.setitem(linear.LOADERS, name, linear.LOADERS["ce-4g"])
     with_peer(linear, monkeypatch, "other", lambda loss, dx, dw: (loss, dx, dw * 1.1))
     command = ["linear.py", "--check", "--shapes", "24x16x40,16x8x30", "--out", str(out), "--only"]
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
@@ -114,6 +116,10 @@ def test_the_command_compares_and_writes(linear, monkeypatch, tmp_path):
     document = json.loads(out.read_text())
     assert [entry["shape"] for entry in document["measured"]] == ["24x16x40", "16x8x30"]
     assert set(document["measured"][0]["against_ce"]) == {"ce-512m", "torch"}
+    monkeypatch.setattr(sys, "argv", [*command, "ce-4g", "--chunks", "8,16"])
+    assert linear.main() == 0
+    document = json.loads(out.read_text())
+    assert set(document["measured"][0]["against_ce"]) == {"ce-chunks-of-8", "ce-chunks-of-16"}
     monkeypatch.setattr(sys, "argv", [*command, "ce-4g,other"])
     assert linear.main() == 1
     monkeypatch.setattr(sys, "argv", [*command, "ce-4g"])

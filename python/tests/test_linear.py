@@ -393,10 +393,11 @@ def test_what_the_operator_refuses(device, seed):
         (12, 3, "reduction"),
         (18, -1, "memory_budget"),
         (20, 7, r"logits_dtype is 7; expected 0 \(float32\)"),
+        (22, TOKENS + 1, f"valid_tokens is {TOKENS + 1}; expected 0 to {TOKENS}, all tokens"),
     ):
         wrong = arguments(index, other)
         if index == 20:
-            wrong[22] = False  # the loss in the dtype of the logits
+            wrong[23] = False  # the loss in the dtype of the logits
         with pytest.raises((RuntimeError, ValueError), match=message):
             torch.ops.ce.linear_cross_entropy(*wrong)
     with pytest.raises((RuntimeError, ValueError), match="dtype that ce has no kernels for"):
@@ -597,6 +598,34 @@ def test_fewer_valid_tokens_than_there_are(device):
     assert loss.isnan()
     logprob, entropy = ct.linear_logprobs_and_entropy(head.input, head.weight, head.target, valid_tokens=TOKENS - 1)
     assert logprob.isnan().all() and entropy.isnan().all()
+
+
+def test_gradients_of_fewer_valid_tokens_are_no_numbers_either(device):
+    head = Head(device, ignored=False)
+    loss = ct.linear_cross_entropy(head.input, head.weight, head.target, valid_tokens=TOKENS - 1)
+    assert torch.autograd.grad(loss, head.weight)[0].isnan().all()
+
+
+def test_valid_tokens_of_a_dtype_without_kernels(device, seed):
+    head = Head(device, torch.float64, sizes=(3, 7))
+    head.target[0] = -100
+    left_out = head.target == -100
+    count = int((~left_out).sum())
+    call = (head.input, head.weight, head.target)
+    flags = {f"return_{name}": True for name in ("z_loss", "lse", "argmax", "hit")}
+    for valid_tokens in (count, count + 1, count - 1):
+        made = ct.linear_cross_entropy(*call, valid_tokens=valid_tokens, reduction="none", z_loss=0.1, **flags)
+        want = ct.linear_cross_entropy(*call, reduction="none", z_loss=0.1, **flags)
+        if valid_tokens < count:
+            assert made.loss.isnan().all() and made.lse.isnan().all()
+            continue
+        for name, fill in (("loss", 0.0), ("z_loss", 0.0), ("lse", torch.nan), ("argmax", -1), ("hit", False)):
+            expected = getattr(want, name).masked_fill(left_out, fill)
+            torch.testing.assert_close(getattr(made, name), expected, equal_nan=True, msg=name)
+    ours = ct.linear_logprobs_and_entropy(*call, valid_tokens=count)
+    for one, other in zip(ours, ct.linear_logprobs_and_entropy(*call)):
+        torch.testing.assert_close(one, other.masked_fill(left_out, 0.0))
+    assert ct.linear_logprobs_and_entropy(*call, valid_tokens=count - 1)[0].isnan().all()
 
 
 @pytest.mark.parametrize("valid_tokens", [-1, TOKENS + 1])

@@ -654,6 +654,19 @@ TEST_F(Interface, ALinearLayersCrossEntropyIsThatOfItsLogits) {
   ASSERT_EQ(ce_linear_cross_entropy(context, &linear, &tensors, nullptr, nullptr), CE_STATUS_SUCCESS);
   EXPECT_NEAR(mean, want * 3, 1e-4) << "three targets count";
 
+  mean = 0;
+  linear.valid_tokens = 3;
+  ASSERT_EQ(ce_linear_cross_entropy(context, &linear, &tensors, nullptr, nullptr), CE_STATUS_SUCCESS);
+  EXPECT_NEAR(mean, want * 3, 1e-4) << "the others are in no product";
+  linear.valid_tokens = 2;
+  ASSERT_EQ(ce_linear_cross_entropy(context, &linear, &tensors, nullptr, nullptr), CE_STATUS_SUCCESS);
+  EXPECT_TRUE(std::isnan(mean)) << "more tokens count";
+  linear.valid_tokens = tokens + 1;
+  EXPECT_EQ(ce_linear_cross_entropy(context, &linear, &tensors, nullptr, nullptr),
+            CE_STATUS_INVALID_ARGUMENT);
+  EXPECT_STREQ(last_details().argument, "valid_tokens");
+  linear.valid_tokens = -1;
+
   linear.logits_dtype = CE_DTYPE_F16;
   EXPECT_EQ(ce_linear_cross_entropy(context, &linear, &tensors, nullptr, nullptr),
             CE_STATUS_INVALID_ARGUMENT);

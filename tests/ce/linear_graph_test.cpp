@@ -2,6 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <utility>
+
 #include "ce/error.hpp"
 #include "tests/ce/fixture.hpp"
 #include "tests/ce/gpu_fixture.hpp"
@@ -76,6 +79,37 @@ TEST_F(LinearGraphTest, ACallThatWasMadeOnceIsCapturedAsItIs) {
     graph.launch(stream.get());
     stream.wait();
     EXPECT_EQ(results(), eager);
+  }
+}
+
+TEST_F(LinearGraphTest, TokensThatAreLeftOutAreFoundAnewAtEachReplay) {
+  const LinearCrossEntropy of_valid{.chunk_tokens = 128, .valid_tokens = 200};
+  const GpuStream stream;
+  const auto leave_out = [&](std::int64_t first, std::int64_t end) {
+    std::vector<std::int64_t> targets(tokens, 7);
+    std::fill(targets.begin() + first, targets.begin() + end, -100);
+    matrices[2].set_indices(targets);
+  };
+  leave_out(0, 150);
+  context->run(of_valid, tensors, stream.get());
+  context->synchronize(stream.get());
+  stream.begin_capture();
+  context->run(of_valid, tensors, stream.get());
+  EXPECT_TRUE(stream.captures()) << "the call has invalidated the capture";
+  const Graph graph(stream.end_capture());
+  for (const auto& [first, end] : {std::pair{100, 200}, {0, 300}, {120, 290}}) {
+    leave_out(first, end);
+    spoil();
+    graph.launch(stream.get());
+    stream.wait();
+    const auto replayed = results();
+    spoil();
+    context->run(of_valid, tensors, stream.get());
+    stream.wait();
+    EXPECT_EQ(results(), replayed);
+    const std::vector<double> grad = matrices[4].values();
+    EXPECT_TRUE(std::all_of(grad.begin() + first * hidden, grad.begin() + end * hidden,
+                            [](double value) { return value == 0; }));
   }
 }
 

@@ -153,6 +153,7 @@ TEST_F(LinearRanks, HaveTheResultsOfOneWithAllClasses) {
        .operation = {.cross_entropy = {.reduction = Reduction::sum}},
        .probabilities = true},
       {.name = "f32 logits", .operation = {.chunk_tokens = 5, .logits_dtype = DType::f32}, .dtype = bf16},
+      {.name = "tokens that are left out", .operation = {.chunk_tokens = 3, .valid_tokens = 7}, .bias = true},
       {.name = "loss alone", .operation = {.chunk_tokens = 4}, .class_weight = true, .grads = false},
       {.name = "no tokens",
        .operation = {.cross_entropy = {.reduction = Reduction::sum}},
@@ -186,6 +187,8 @@ TEST_F(LinearRanks, WhoseCallsDoNotFitEachOtherAllHearOfIt) {
                   "LinearCrossEntropy: chunk_tokens is 3 on rank 1; expected 4, as on rank 0")));
   EXPECT_THAT(messages({.tokens = 9}, {.tokens = 8}),
               testing::Each(testing::HasSubstr("hidden.rows is 8 on rank 1; expected 9, as on rank 0")));
+  EXPECT_THAT(messages({.operation = {.valid_tokens = 8}}, {.operation = {.valid_tokens = 7}}),
+              testing::Each(testing::HasSubstr("valid_tokens is 7 on rank 1; expected 8, as on rank 0")));
   EXPECT_THAT(messages({}, {.grads = false}), testing::Each(testing::HasSubstr("gradients is 0 on rank 1")));
 }
 

@@ -60,12 +60,15 @@ TEST(LinearSchedule, EveryPieceIsAlignedAndApart) {
   shape.upstreams = 1001;
   shape.has_loss = false;
   shape.chunk_tokens = 100;
+  shape.all_tokens = 3000;
+  shape.vector_bytes = 8192;
   const LinearPlan plan = plan_for(shape, gib);
   EXPECT_EQ(plan.schedule.chunks, 11);
   std::int64_t end = 0;
   for (const LinearPiece& piece :
-       {plan.logits, plan.rounded_logits, plan.weight_sum, plan.bias_sum, plan.bias, plan.class_weight,
-        plan.upstream, plan.divisor, plan.losses, plan.z_losses, plan.products}) {
+       {plan.valid_tokens, plan.hidden, plan.hidden_grad, plan.logits, plan.rounded_logits, plan.weight_sum,
+        plan.bias_sum, plan.bias, plan.class_weight, plan.upstream, plan.divisor, plan.losses, plan.z_losses,
+        plan.products}) {
     EXPECT_EQ(piece.start % 256, 0);
     EXPECT_GE(piece.start, end);
     EXPECT_GT(piece.bytes, 0);
@@ -73,6 +76,8 @@ TEST(LinearSchedule, EveryPieceIsAlignedAndApart) {
   }
   EXPECT_GE(plan.schedule.workspace_bytes, end);
   EXPECT_GE(plan.logits.bytes, 100 * 50257 * 4);
+  EXPECT_GE(plan.valid_tokens.bytes, 8 + 1001 * 8 + 3000 * 8 + 8192);
+  EXPECT_GE(plan.hidden.bytes, 100 * 4096 * 2);
 }
 
 TEST(LinearSchedule, NeverMoreThanTheBudgetAsksFor) {
@@ -81,11 +86,64 @@ TEST(LinearSchedule, NeverMoreThanTheBudgetAsksFor) {
       for (const DType logits : {DType::bf16, DType::f32}) {
         LinearShape shape = training(tokens);
         shape.logits = logits;
+        if (tokens == 5000) {
+          shape.all_tokens = 20000;
+          shape.vector_bytes = 40000;
+        }
         const LinearSchedule schedule = plan_for(shape, budget).schedule;
         EXPECT_LE(schedule.workspace_bytes, budget) << tokens << " tokens, " << budget << " bytes";
         EXPECT_LT((schedule.chunks - 1) * schedule.chunk_tokens, tokens);
         EXPECT_GE(schedule.chunks * schedule.chunk_tokens, tokens);
       }
+}
+
+std::vector<std::int64_t> chunks_of(const std::vector<LinearPlan>& plans) {
+  std::vector<std::int64_t> chunks;
+  for (const LinearPlan& plan : plans) chunks.push_back(plan.schedule.chunk_tokens);
+  return chunks;
+}
+
+using Chunks = std::vector<std::int64_t>;
+
+TEST(LinearPlansFor, AreThoseWithHalvesOfTheLargestChunkDownToAThousandTokens) {
+  EXPECT_EQ(chunks_of(plans_for(training(), 8 * gib)), (Chunks{8192, 4096, 2048, 1024}));
+  EXPECT_EQ(chunks_of(plans_for(training(32768), 4 * gib)), (Chunks{8192, 4096, 2048, 1024}));
+  EXPECT_EQ(chunks_of(plans_for(training(5000), 8 * gib)), (Chunks{5000, 2560, 1280}));
+  EXPECT_EQ(chunks_of(plans_for(training(2047), 8 * gib)), (Chunks{2047, 1024}));
+  EXPECT_EQ(chunks_of(plans_for(training(1024), 8 * gib)), Chunks{1024});
+}
+
+TEST(LinearPlansFor, TakeNoMoreThanTheBudgetWithTheSumsOfTheWeightsGradient) {
+  // The logits of all tokens take 2 GiB less a bit, and so do the sums: only small chunks have room beside them.
+  EXPECT_EQ(chunks_of(plans_for(training(), 5 * gib / 2)), (Chunks{8192, 2048, 1024}));
+  EXPECT_EQ(chunks_of(plans_for(training(), 9 * gib / 4)), (Chunks{8192, 1024}));
+  EXPECT_EQ(chunks_of(plans_for(training(), 2 * gib)), Chunks{8192});
+  for (const std::int64_t tokens : {3000, 8192, 50000})
+    for (std::int64_t budget = gib / 4; budget <= 16 * gib; budget = budget * 5 / 4)
+      for (const LinearPlan& plan : plans_for(training(tokens), budget)) {
+        EXPECT_LE(plan.schedule.workspace_bytes, budget)
+            << tokens << " tokens, chunks of " << plan.schedule.chunk_tokens;
+        EXPECT_TRUE(plan.parts == 1 || plan.schedule.accumulation == DType::f32);
+      }
+}
+
+TEST(LinearPlansFor, AreOneWhereTheChunksAreChosenOrMoreOfThemWouldRoundMore) {
+  EXPECT_EQ(plans_for(training(), gib / 2).size(), 1U) << "each of its chunks rounds its sum";
+  LinearShape shape = training();
+  shape.own_accumulation = true;
+  EXPECT_EQ(plans_for(shape, 8 * gib).size(), 1U);
+  shape = training();
+  shape.chunk_tokens = 4096;
+  EXPECT_EQ(chunks_of(plans_for(shape, 8 * gib)), Chunks{4096});
+  EXPECT_EQ(plans_for(training(0), 8 * gib).size(), 1U);
+}
+
+TEST(LinearPlansFor, NeedNoSumsWhereTheWeightsGradientIsOne) {
+  LinearShape shape = training();
+  shape.weight_grad_dtype = DType::f32;
+  EXPECT_EQ(plans_for(shape, 9 * gib / 4).size(), 4U);
+  shape.weight_grad = false;
+  EXPECT_EQ(plans_for(shape, 9 * gib / 4).size(), 4U);
 }
 
 }  // namespace

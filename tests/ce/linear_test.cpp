@@ -4,8 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
+#include <iterator>
+#include <limits>
 #include <optional>
 #include <random>
 
@@ -46,6 +49,8 @@ struct LinearCase {
        strided = false;
   bool divisor = false, row_weight = false, row_scale = false, statistics_upstream = false,
        own_workspace = false;
+  /// With valid_tokens, by so many more than count.
+  std::optional<std::int64_t> spare = {};
 };
 
 /// The tensors of a case with random values, and what must come out of them.
@@ -61,6 +66,7 @@ class LinearCall {
     if (which.bias_dtype) bias_ = input("bias", t.bias, *which.bias_dtype, which.classes, 1, quarters);
     make_logits(logits);
     make_target(logits);
+    if (which.spare) case_.operation.valid_tokens = std::min(valid_tokens() + *which.spare, which.tokens);
     const bool none = which.operation.cross_entropy.reduction == Reduction::none;
     const std::int64_t losses = none ? which.tokens : 1;
     if (which.loss) output("loss", t.loss, which.loss_dtype, losses, 1);
@@ -98,7 +104,7 @@ class LinearCall {
     }
     if (which.own_workspace) {
       workspace_.emplace(
-          context.allocate(static_cast<std::size_t>(context.schedule(which.operation, t).workspace_bytes)));
+          context.allocate(static_cast<std::size_t>(context.schedule(case_.operation, t).workspace_bytes)));
       t.workspace = {workspace_->data(), DType::u8, static_cast<std::int64_t>(workspace_->bytes())};
     }
   }
@@ -110,7 +116,7 @@ class LinearCall {
 
   void expect_right() const {
     const CrossEntropy& options = case_.operation.cross_entropy;
-    const generator::CrossEntropyReference want =
+    generator::CrossEntropyReference want =
         generator::cross_entropy({.columns = case_.classes,
                                   .logits = logits_,
                                   .targets = target_,
@@ -130,6 +136,12 @@ class LinearCall {
                                   .token_scaling = options.token_scaling,
                                   .divisor = divisor_.empty() ? 0 : divisor_.front(),
                                   .gradient = true});
+    for (std::size_t token = 0; case_.operation.valid_tokens && token < target_.size(); ++token)
+      if (target_[token] == options.ignore_index) {
+        want.lse[token] = std::numeric_limits<double>::quiet_NaN();
+        want.argmax[token] = -1;
+        want.logprob[token] = want.entropy[token] = 0;
+      }
     const bool none = options.reduction == Reduction::none;
     const double of_loss = 1.01 * rounding(case_.loss_dtype) + 4e-6;
     const auto check = [&](const char* name, const std::vector<double>& expected, double relative,
@@ -159,6 +171,12 @@ class LinearCall {
     for (const auto& [name, matrix] : matrices_) all.push_back(matrix.bytes());
     return all;
   }
+
+  [[nodiscard]] std::int64_t valid_tokens() const {
+    return std::count_if(target_.begin(), target_.end(),
+                         [&](auto target) { return target != case_.operation.cross_entropy.ignore_index; });
+  }
+  [[nodiscard]] const LinearCrossEntropy& operation() const { return case_.operation; }
 
   using Tensors = LinearCrossEntropy::Tensors;
   Tensors tensors;
@@ -459,6 +477,121 @@ TEST_F(Linear, RowsThatBeginElsewhereMakeLogitsWithoutGradients) {
   }
 }
 
+/// Tokens that are left out in such company that each way of a call meets them.
+std::vector<LinearCase> valid_token_cases() {
+  const auto all = [] {
+    std::vector<LinearCase> both = linear_cases(), forward = forward_cases();
+    std::move(forward.begin(), forward.end(), std::back_inserter(both));
+    return both;
+  };
+  std::vector<LinearCase> cases;
+  for (LinearCase& which : all()) {
+    if (which.probabilities) continue;
+    which.spare = static_cast<std::int64_t>(cases.size() % 3) * 2;
+    which.name += fmt::format(", {} to spare", *which.spare);
+    cases.push_back(std::move(which));
+  }
+  return cases;
+}
+
+TEST_F(Linear, TokensThatAreLeftOutAreInNoProductAndChangeNothing) {
+  const std::uint64_t seed = test_seed();
+  const std::vector<LinearCase> cases = valid_token_cases();
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    if (!is_drawn(seed, i, 4)) continue;
+    expect_right(cases[i]);
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST_F(Linear, WithoutGradientsTokensThatAreLeftOutAreInNoStatistics) {
+  const std::uint64_t seed = test_seed();
+  const std::vector<LinearCase> cases = valid_token_cases();
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    if (cases[i].hidden_grad || cases[i].weight_grad || !is_drawn(seed, i, 3)) continue;
+    SCOPED_TRACE(cases[i].name);
+    LinearCall call(*context, cases[i], seed);
+    call.run();
+    call.expect_right();
+    if (HasFailure()) return;
+  }
+}
+
+/// One number, many, and others that are no multiple of any unit.
+TEST_F(Linear, RowsOfAnyWidthArePutNextToEachOther) {
+  for (const auto& [hidden, dtype, strided] :
+       {std::tuple{std::int64_t{1}, bf16, false}, {3, bf16, true}, {6, f16, false}, {5, DType::f32, true}})
+    expect_right({.name = fmt::format("hidden {} of {}", hidden, name(dtype)),
+                  .hidden = hidden,
+                  .dtype = dtype,
+                  .loss_dtype = dtype,
+                  .strided = strided,
+                  .spare = 1});
+}
+
+/// Rows of tokens that are left out take part in nothing, not even where they are NaN.
+TEST_F(Linear, WhatIsLeftOutIsNeverRead) {
+  LinearCall call(*context, {.operation = {.chunk_tokens = 5}, .spare = 2}, 3);
+  const std::int64_t valid = call.valid_tokens();
+  ASSERT_LT(valid, 21);
+  Matrix spoilt(*context, DType::f32, 21, 12);
+  std::vector<double> values = call.find("hidden")->values();
+  const std::vector<std::int64_t> targets = call.find("target")->indices();
+  for (std::size_t token = 0; token < targets.size(); ++token)
+    if (targets[token] == -100)
+      std::fill_n(values.begin() + static_cast<std::ptrdiff_t>(12 * token), 12, std::nan(""));
+  spoilt.set(values);
+  call.tensors.hidden = spoilt.tensor();
+  call.run();
+  call.expect_right();
+}
+
+TEST_F(Linear, NoTokenThatCountsMakesAMeanOfNothing) {
+  for (const std::int64_t valid : {0, 3}) {
+    LinearCall call(*context, {.rows = true}, 1);
+    Matrix targets(*context, DType::i64, 21, 1);
+    targets.set_indices(std::vector<std::int64_t>(21, -100));
+    call.tensors.target = targets.tensor();
+    context->run({.chunk_tokens = 8, .valid_tokens = valid}, call.tensors);
+    context->synchronize();
+    EXPECT_TRUE(std::isnan(call.find("loss")->values().front()));
+    EXPECT_THAT(call.find("weight_grad")->values(), testing::Each(0.));
+    EXPECT_THAT(call.find("hidden_grad")->values(), testing::Each(0.));
+    EXPECT_THAT(call.find("argmax")->indices(), testing::Each(-1));
+    EXPECT_THAT(call.find("entropy")->values(), testing::Each(0.));
+  }
+}
+
+TEST_F(Linear, MoreTokensThanTheCallSaysMakeNaNAndNothingElseIsWritten) {
+  for (const Reduction reduction : {Reduction::none, Reduction::sum, Reduction::mean})
+    for (const std::int64_t missing : {1, 1000}) {
+      LinearCase which{.operation = {.cross_entropy = {.reduction = reduction, .z_loss = 0.1f}},
+                       .strided = true,
+                       .own_workspace = true};
+      LinearCall call(*context, which, 1);
+      LinearCrossEntropy operation = which.operation;
+      operation.valid_tokens = std::max<std::int64_t>(call.valid_tokens() - missing, 0);
+      call.tensors.workspace = {};
+      context->run(operation, call.tensors);
+      context->synchronize();
+      const auto all_nan = testing::Each(testing::Truly([](double value) { return std::isnan(value); }));
+      for (const char* name : {"loss", "z_loss_out", "weight_grad"})
+        EXPECT_THAT(call.find(name)->values(), all_nan) << name;
+      for (const char* name : {"loss", "z_loss_out", "hidden_grad", "weight_grad"})
+        EXPECT_TRUE(call.find(name)->frame_is_intact()) << name;
+    }
+}
+
+TEST_F(Linear, WithoutGradientsMoreTokensThanTheCallSaysMakeNaN) {
+  LinearCase which{.hidden = 16, .dtype = bf16, .hidden_grad = false, .weight_grad = false, .rows = true};
+  LinearCall call(*context, which, 1);
+  context->run({.valid_tokens = call.valid_tokens() - 1}, call.tensors);
+  context->synchronize();
+  const auto all_nan = testing::Each(testing::Truly([](double value) { return std::isnan(value); }));
+  for (const char* name : {"loss", "lse", "logprob", "entropy"})
+    EXPECT_THAT(call.find(name)->values(), all_nan) << name;
+}
+
 TEST_F(Linear, AnyTokensAndAnyWidths) {
   for (const auto& [tokens, hidden, classes] :
        {std::array<std::int64_t, 3>{1, 1, 1}, {2, 3, 130}, {17, 8, 33}, {33, 5, 2}})
@@ -538,6 +671,12 @@ TEST_F(Linear, AWrongCallIsRefusedByName) {
   EXPECT_THAT(message({.chunk_tokens = -1}, [](Tensors&) {}), HasSubstr("chunk_tokens"));
   EXPECT_THAT(message({.cross_entropy = {.label_smoothing = 2}}, [](Tensors&) {}),
               HasSubstr("label_smoothing"));
+  EXPECT_THAT(message({.valid_tokens = 22}, [](Tensors&) {}),
+              HasSubstr("valid_tokens is 22; expected 0 to 21, all tokens"));
+  EXPECT_THAT(message({.valid_tokens = -1}, [](Tensors&) {}), HasSubstr("valid_tokens is -1"));
+  const Matrix probabilities(*context, DType::f32, 21, 40);
+  EXPECT_THAT(message({.valid_tokens = 3}, [&](Tensors& t) { t.target = probabilities.tensor(); }),
+              HasSubstr("valid_tokens"));
   Matrix small(*context, DType::u8, 256, 1);
   EXPECT_THAT(message({}, [&](Tensors& t) { t.workspace = small.tensor(); }), HasSubstr("workspace"));
 }

@@ -3,11 +3,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <functional>
 #include <map>
 #include <random>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "ce/error.hpp"
 #include "ce/linear_losses.hpp"
 #include "ce/log.hpp"
 #include "runtime/host/device.hpp"
@@ -31,6 +35,9 @@ class ManyLoops : public runtime::MatmulLibrary {
               const runtime::MatmulOperands& operands, Stream stream) override {
     ++launches[algorithm.text];
     loops_.launch(matmul, algorithm, operands, stream);
+    most_rows = std::max(most_rows, matmul.m);
+    if (wrong_rows > 0 && matmul.m == wrong_rows && matmul.d_stride == matmul.n)
+      std::memset(operands.d, 0, static_cast<std::size_t>(matmul.m * matmul.n * size_of(matmul.output)));
     if (doubles_f32 && matmul.output == DType::f32)
       for (std::int64_t i = 0; i < matmul.n; ++i) static_cast<float*>(operands.d)[i] *= 2;
   }
@@ -42,6 +49,8 @@ class ManyLoops : public runtime::MatmulLibrary {
 
   std::map<std::string, int> launches;
   bool doubles_f32 = false;  ///< a library that is wrong
+  std::int64_t most_rows = 0;
+  std::int64_t wrong_rows = 0;  ///< of dense products that come out as zeros
 
  private:
   runtime::host::MatmulLoops loops_;
@@ -273,6 +282,193 @@ TEST_F(LinearTuning, BandsWithOtherSplitsThanTheirNeighboursLeaveNothingOutAndNo
   for (std::size_t output = 0; output < ours.size(); ++output)
     for (std::size_t row = 0; row < ours[output].size(); ++row)
       ASSERT_NEAR(ours[output][row], chunked[output][row], 1e-3) << output << ", row " << row;
+}
+
+/// A device on which a call takes as long as the test says of the tokens of its chunks.
+class PricedDevice : public RacingDevice {
+ public:
+  std::vector<float> time(int samples, const std::function<void()>& before,
+                          const std::function<void()>& timed) override {
+    before();
+    library.most_rows = 0;
+    timed();
+    ++timings;
+    const auto price = prices.find(library.most_rows);
+    return std::vector<float>(static_cast<std::size_t>(samples), price == prices.end() ? 1 : price->second);
+  }
+  std::map<std::int64_t, float> prices;  ///< of calls by the tokens of their largest product
+  int timings = 0;
+};
+
+/// Calls of so many tokens that their chunks race.
+class LinearChunkRace : public LinearTuning {
+ protected:
+  static constexpr std::int64_t many = 2048;
+
+  void SetUp() override {
+    LinearTuning::SetUp();
+    std::mt19937_64 random(8);
+    const auto add = [&](DType dtype, std::int64_t rows, std::int64_t columns) -> Matrix& {
+      return matrices.emplace_back(*context, dtype, rows, columns);
+    };
+    Matrix& x = add(bf16, many, hidden);
+    x.set(random_values(many * hidden, random));
+    tensors.hidden = x.tensor();
+    Matrix& target = add(DType::i64, many, 1);
+    std::vector<std::int64_t> targets(many);
+    for (std::int64_t& one : targets) one = static_cast<std::int64_t>(random() % classes);
+    target.set_indices(targets);
+    tensors.target = target.tensor();
+    tensors.hidden_grad = add(bf16, many, hidden).tensor();
+    device_.prices = {{2048, 8}, {1024, 6}};
+  }
+  using Bytes = std::vector<std::vector<std::byte>>;
+  Bytes results() const { return {matrices[3].bytes(), matrices.back().bytes(), matrices[5].bytes()}; }
+  Bytes run(LinearLosses& losses, const LinearCrossEntropy& operation = {}) {
+    losses.run(*context, operation, tensors, nullptr);
+    return results();
+  }
+  std::int64_t chunk_of(LinearLosses& losses, const LinearCrossEntropy& operation = {}) {
+    return losses.schedule(operation, tensors).chunk_tokens;
+  }
+
+  PricedDevice device_;
+};
+
+TEST_F(LinearChunkRace, TheFastestIsKeptAndTheDatabaseKnowsIt) {
+  LinearLosses losses(device_, cache, true, 0);
+  EXPECT_EQ(chunk_of(losses), many) << "nothing is raced yet";
+  const std::int64_t before = losses.schedule({}, tensors).workspace_bytes;
+  run(losses);
+  EXPECT_EQ(chunk_of(losses), 1024);
+  EXPECT_LE(losses.schedule({}, tensors).workspace_bytes, before);
+  const int timings = device_.timings;
+  run(losses);
+  EXPECT_EQ(device_.timings, timings) << "the second call races no more";
+
+  device_.prices = {};
+  for (const bool tunes : {true, false}) {
+    LinearLosses later(device_, cache, tunes, 0);
+    EXPECT_EQ(chunk_of(later), 1024) << "the next process starts with the winner";
+    run(later);
+    EXPECT_EQ(device_.timings, timings);
+  }
+}
+
+TEST_F(LinearChunkRace, TheResultsAreThoseOfOneCallWithTheWinnersChunks) {
+  LinearLosses plain(device_, cache, false, 0), racing(device_, cache, true, 0);
+  const Bytes expected = run(plain, {.chunk_tokens = 1024, .accumulation = DType::f32});
+  EXPECT_EQ(run(racing), expected) << "the call that raced";
+  EXPECT_EQ(run(racing), expected);
+}
+
+TEST_F(LinearChunkRace, TheLargestChunksStayWhereNoneGainsHalfAPercent) {
+  device_.prices = {{2048, 1000}, {1024, 996}};
+  LinearLosses losses(device_, cache, true, 0);
+  run(losses);
+  EXPECT_EQ(chunk_of(losses), many);
+  EXPECT_GT(device_.timings, 0);
+}
+
+TEST_F(LinearChunkRace, AWinnerServesOtherNumbersOfTokensAndOtherBudgets) {
+  LinearLosses losses(device_, cache, true, 0);
+  run(losses);
+  tensors.hidden.rows = tensors.target.rows = tensors.hidden_grad.rows = 2000;
+  EXPECT_EQ(chunk_of(losses), 1024);
+  EXPECT_EQ(chunk_of(losses, {.memory_budget = std::int64_t{1} << 28}), 1024);
+  EXPECT_EQ(chunk_of(losses, {.chunk_tokens = 77}), 77);
+}
+
+TEST_F(LinearChunkRace, NothingRacesWhereNothingMayBeTuned) {
+  LinearLosses losses(device_, cache, false, 0);
+  const std::int64_t bytes = losses.schedule({}, tensors).workspace_bytes;
+  run(losses);
+  EXPECT_EQ(device_.timings, 0);
+  EXPECT_EQ(chunk_of(losses), many);
+  EXPECT_EQ(losses.schedule({}, tensors).workspace_bytes, bytes);
+}
+
+/// A workspace holds all plans of a race before it, and no plan needs more after it.
+TEST_F(LinearChunkRace, TakesNoMoreMemoryThanTheScheduleSays) {
+  LinearLosses losses(device_, cache, true, 0);
+  const std::int64_t bytes = losses.schedule({}, tensors).workspace_bytes;
+  std::vector<unsigned char> spoilt(static_cast<std::size_t>(bytes + 256), 0xab);
+  Memory framed = context->allocate(spoilt.size());
+  framed.upload(spoilt.data());
+  tensors.workspace = {framed.data(), DType::u8, bytes};
+  run(losses);
+  EXPECT_EQ(chunk_of(losses), 1024);
+  framed.download(spoilt.data());
+  for (std::int64_t i = bytes; i < bytes + 256; ++i) ASSERT_EQ(spoilt[static_cast<std::size_t>(i)], 0xab);
+}
+
+/// What does not fit beside it does not race, and nothing is refused.
+TEST_F(LinearChunkRace, AWorkspaceForTheLargestChunksAloneIsEnough) {
+  constexpr std::int64_t wide = 900;  // so that sums take more than half of the logits
+  std::mt19937_64 random(5);
+  for (const auto& [rows, tensor] : {std::pair{many, &tensors.hidden}, std::pair{classes, &tensors.weight}}) {
+    Matrix& matrix = matrices.emplace_back(*context, bf16, rows, wide);
+    matrix.set(random_values(rows * wide, random));
+    *tensor = matrix.tensor();
+  }
+  tensors.hidden_grad = {};
+  const Matrix weight_grad(*context, bf16, classes, wide);
+  tensors.weight_grad = weight_grad.tensor();
+  LinearLosses plain(device_, cache, false, 0), losses(device_, cache, true, 0);
+  const std::int64_t bytes = plain.schedule({}, tensors).workspace_bytes;
+  EXPECT_GT(losses.schedule({}, tensors).workspace_bytes, bytes);
+  const Memory memory = context->allocate(static_cast<std::size_t>(bytes));
+  tensors.workspace = {memory.data(), DType::u8, bytes};
+  plain.run(*context, {}, tensors, nullptr);
+  const auto expected = weight_grad.bytes();
+  losses.run(*context, {}, tensors, nullptr);
+  EXPECT_EQ(weight_grad.bytes(), expected);
+  EXPECT_EQ(chunk_of(losses), many);
+}
+
+TEST_F(LinearChunkRace, ATargetOutOfRangeIsCountedOnce) {
+  std::vector<std::int64_t> targets(many, 1);
+  targets[1500] = classes + 5;
+  Matrix target(*context, DType::i64, many, 1);
+  target.set_indices(targets);
+  tensors.target = target.tensor();
+  LinearLosses plain(device_, cache, false, 0), losses(device_, cache, true, 0);
+  run(plain);
+  run(losses);
+  EXPECT_EQ(chunk_of(losses), 1024) << "NaN in all results";
+  try {
+    context->check();
+    ADD_FAILURE() << "nothing is told";
+  } catch (const TargetOutOfRange& error) {
+    EXPECT_EQ(error.count(), 2) << "that of the call before, and one of the call that raced";
+  }
+}
+
+/// A call that is timed must tune nothing.
+TEST_F(LinearChunkRace, NothingRacesBeforeItsKernelsAreTuned) {
+  std::vector<std::int64_t> targets(many, 1);
+  targets[1500] = classes + 5;
+  Matrix target(*context, DType::i64, many, 1);
+  target.set_indices(targets);
+  tensors.target = target.tensor();
+  Context waiting(options(Policy::background));
+  LinearLosses plain(device_, cache, false, 0), losses(device_, cache, true, 0);
+  losses.run(waiting, {}, tensors, nullptr);
+  EXPECT_EQ(chunk_of(losses), many);
+  EXPECT_EQ(losses.schedule({}, tensors).workspace_bytes, plain.schedule({}, tensors).workspace_bytes);
+  try {
+    waiting.check();
+    ADD_FAILURE() << "nothing is told";
+  } catch (const TargetOutOfRange& error) {
+    EXPECT_EQ(error.count(), 1);
+  }
+}
+
+TEST_F(LinearChunkRace, ChunksWhoseResultsAreWrongAreLeftOut) {
+  device_.library.wrong_rows = 1024;
+  LinearLosses losses(device_, cache, true, 0);
+  run(losses);
+  EXPECT_EQ(chunk_of(losses), many);
 }
 
 TEST(LinearWays, HaveNamesThatFitAnyNumberOfTokens) {

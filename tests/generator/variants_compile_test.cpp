@@ -233,6 +233,11 @@ TEST_P(CompileForArchitecture, EveryVariant) {
     for (const bool scales : {false, weights})
       compiler.expect_compiles(linear_divisor({.weights = weights, .scales = scales}));
   compiler.expect_compiles(linear_divisor({.probabilities = true}));
+  for (const DType target : {DType::i32, DType::i64}) compiler.expect_compiles(linear_places(target));
+  for (const int unit_bytes : {1, 2, 4, 8, 16}) {
+    compiler.expect_compiles(linear_gather(unit_bytes));
+    compiler.expect_compiles(linear_scatter(unit_bytes));
+  }
   const bool is_full = test::is_required("CE_FULL_TESTS");
   const bool sees_all = capability == 90 || capability == 75 || capability == supported.back();
   const std::size_t step = is_full ? (sees_all ? 1 : 3) : (capability == 90 ? 4 : 12);

@@ -11,7 +11,6 @@ from torch.overrides import handle_torch_function, has_torch_function_variadic
 
 from ce import _c
 from ce.torch import _autograd, _linear, _native, functional
-from ce.torch._valid_tokens import ValidTokens
 
 __all__ = ["LinearCrossEntropy", "linear_cross_entropy", "linear_logprobs_and_entropy"]
 
@@ -70,12 +69,13 @@ def linear_cross_entropy(
         options: torch's ``LinearCrossEntropyOptions``, of which ``batch_chunk_size`` and ``acc_dtype`` count.
         valid_tokens: how many tokens have another target than ignore_index, such as ``int((labels != -100).sum())`` of
             labels that are still on the CPU: then the others are in no product, and prompts that are masked cost next
-            to nothing. A larger number is right, too. The loss is NaN where more tokens count. Of a token that is left
-            out the losses and z-losses are 0, the logsumexp is NaN, the argmax -1, and there is no hit; :func:`check`
-            names rows among those that count.
+            to nothing. A larger number is right, too. The loss is NaN where more tokens count. Of a
+            token that is left out the losses and z-losses are 0, the logsumexp is NaN, the argmax -1, and there is no
+            hit; :func:`check` names rows among those that count.
         memory_budget: bytes that a call may take beyond its results. None: a tenth of what is free when a call of such
             sizes is first met.
-        chunk_tokens: tokens of a chunk; None: as many as the budget holds.
+        chunk_tokens: tokens of a chunk; None: as many as the budget holds, or a half, a quarter or an eighth of them
+            where the first call of such sizes finds that faster.
         logits_dtype: float32, or the dtype of the products, which is the default.
         accumulate: what the gradient of the weight is summed in over chunks: float32, or its own dtype. None: float32
             where there is more than one chunk and the budget holds it.
@@ -103,7 +103,7 @@ def linear_cross_entropy(
         raise ValueError(f"ce.torch.{name}: reduction is {reduction!r}; expected 'none', 'mean' or 'sum'")
     _check_layer(name, input, linear_weight, linear_bias)
     dtype = _dtype_of(input, linear_weight)
-    rows = all_rows = input.shape[:-1]
+    rows = input.shape[:-1]
     has_classes = not target.is_floating_point()
     expected = rows if has_classes else (*rows, linear_weight.shape[0])
     if target.shape != expected:
@@ -121,17 +121,10 @@ def linear_cross_entropy(
         raise ValueError(
             f"ce.torch.{name}: upstream has sizes {list(upstream.shape)}; expected one number, or {list(rows)}"
         )
-    valid = None
     if valid_tokens is not None:
-        if isinstance(logit_scale, Tensor):
-            _rows_of(name, "logit_scale", logit_scale, rows)
         if not has_classes:
             raise ValueError(f"ce.torch.{name}: target is {target.dtype}; expected class indices beside valid_tokens")
-        valid = ValidTokens.of(name, target.reshape(-1) != ignore, valid_tokens)
-        input, target = valid.take(input.reshape(-1, input.shape[-1])), valid.take(target.reshape(-1), ignore)
-        row_weight, upstream = valid.take_rows(row_weight, rows), valid.take_rows(upstream, rows)
-        logit_scale = valid.take_rows(logit_scale, rows)
-        rows = target.shape
+        _check_valid_tokens(name, valid_tokens, target.numel())
     is_autocast = torch.is_autocast_enabled(_device_type(input))
     logits = dtype if logits_dtype is None else logits_dtype
     if logits not in (dtype, torch.float32):
@@ -175,6 +168,12 @@ def linear_cross_entropy(
                 token_scaling=token_scaling,
             )
         made = tuple(of_torch)
+        if valid_tokens is not None:
+            left_out = target.reshape(-1) == ignore
+            excess = _excess(left_out, valid_tokens)
+            loss, of_z_loss, lse, argmax, hit = made[:5]
+            lse, argmax = lse.masked_fill(left_out, torch.nan), argmax.masked_fill(left_out, -1)
+            made = (loss + excess, of_z_loss + excess, lse + excess, argmax, hit)
     else:
         functional.refuse_functorch(name, "linear")
         functional.refuse_tangents(name, input, linear_weight, linear_bias, instead="linear")
@@ -198,7 +197,7 @@ def linear_cross_entropy(
                 divisor=divisor,
             ),
             numbers,
-            _memory(memory_budget, chunk_tokens, logits_dtype, accumulate),
+            _memory(memory_budget, chunk_tokens, logits_dtype, accumulate, valid_tokens),
             (f32_loss, wants_z_loss, return_lse, return_argmax, return_hit),
             dtype,
         )
@@ -208,13 +207,7 @@ def linear_cross_entropy(
     loss, of_z_loss, lse, argmax, hit = made[:5]
     if wants_z_loss and code != 0 and not return_lse:
         of_z_loss = of_z_loss.detach()
-    if valid is not None:
-        loss = (valid.put(loss, 0.0) if code == 0 else loss) + valid.excess
-        of_z_loss = valid.put(of_z_loss, 0.0) if code == 0 and wants_z_loss else of_z_loss
-        lse = valid.put(lse, torch.nan) if return_lse else lse
-        argmax = valid.put(argmax, -1) if return_argmax else argmax
-        hit = valid.put(hit, False) if return_hit else hit
-    loss = _unflat(loss, all_rows, reduction)
+    loss = _unflat(loss, rows, reduction)
     if loss.dtype is not result:
         loss = loss.to(result)
     if not asked:
@@ -223,10 +216,10 @@ def linear_cross_entropy(
         of_z_loss = torch.zeros_like(loss)
     return functional.CrossEntropyOutput(
         loss,
-        _unflat(of_z_loss, all_rows, reduction).to(result) if return_z_loss else None,
-        lse.reshape(all_rows) if return_lse else None,
-        argmax.reshape(all_rows) if return_argmax else None,
-        hit.reshape(all_rows) if return_hit else None,
+        _unflat(of_z_loss, rows, reduction).to(result) if return_z_loss else None,
+        lse.reshape(rows) if return_lse else None,
+        argmax.reshape(rows) if return_argmax else None,
+        hit.reshape(rows) if return_hit else None,
     )
 
 
@@ -280,23 +273,7 @@ def linear_logprobs_and_entropy(
     if mask is not None:
         index = index.masked_fill(~mask, _LEFT_OUT)
     if valid_tokens is not None:
-        flat = index.reshape(-1)
-        valid = ValidTokens.of(name, flat != _LEFT_OUT, valid_tokens)
-        if of_rows is not None:
-            temperature = valid.take(_rows_of(name, "temperature", of_rows, index.shape))
-        made = linear_logprobs_and_entropy(
-            valid.take(input.reshape(-1, input.shape[-1])),
-            linear_weight,
-            valid.take(flat, _LEFT_OUT),
-            linear_bias=linear_bias,
-            temperature=temperature,
-            memory_budget=memory_budget,
-            chunk_tokens=chunk_tokens,
-            logits_dtype=logits_dtype,
-            accumulate=accumulate,
-        )
-        logprob, entropy = (valid.put(one, 0.0).reshape(index.shape) + valid.excess for one in made)
-        return logprob, entropy
+        _check_valid_tokens(name, valid_tokens, index.numel())
     dtype = _dtype_of(input, linear_weight)
     if not _has_kernels(input, linear_weight):
         with torch.autocast(input.device.type, enabled=False):
@@ -304,12 +281,17 @@ def linear_logprobs_and_entropy(
             logits = F.linear(input.to(dtype), linear_weight.to(dtype), bias)
         from ce.torch.logprobs import logprobs_and_entropy
 
-        return logprobs_and_entropy(logits, index, temperature=temperature)
+        logprob, entropy = logprobs_and_entropy(logits, index, temperature=temperature)
+        if valid_tokens is None:
+            return logprob, entropy
+        left_out = index == _LEFT_OUT
+        excess = _excess(left_out, valid_tokens)
+        return logprob.masked_fill(left_out, 0.0) + excess, entropy.masked_fill(left_out, 0.0) + excess
     functional.refuse_functorch(name, "linear")
     functional.refuse_tangents(name, input, linear_weight, linear_bias, instead="linear")
     scale = None if of_rows is None else 1.0 / _rows_of(name, "temperature", of_rows, index.shape)
     numbers = (_LEFT_OUT, 0, 0.0, 0.0, 0.0, 1.0 if isinstance(temperature, Tensor) else 1.0 / temperature, 0.0)
-    memory = _memory(memory_budget, chunk_tokens, logits_dtype, accumulate)
+    memory = _memory(memory_budget, chunk_tokens, logits_dtype, accumulate, valid_tokens)
     needs = _linear.needs_of(input, linear_weight, linear_bias)
     layer = (_flat_hidden(input), linear_weight, linear_bias)
     logprob, entropy = _linear.Logprobs.apply(*layer, _flat_target(index, dtype), numbers, memory, dtype, needs, scale)
@@ -428,14 +410,29 @@ def _flat_target(target: Tensor, logits: torch.dtype) -> Tensor:
 
 
 def _memory(
-    budget: int | None, chunk_tokens: int | None, logits_dtype: torch.dtype | None, accumulate: torch.dtype | None
+    budget: int | None,
+    chunk_tokens: int | None,
+    logits_dtype: torch.dtype | None,
+    accumulate: torch.dtype | None,
+    valid_tokens: int | None,
 ) -> _linear.Memory:
     return _linear.Memory(
         budget or 0,
         chunk_tokens or 0,
         _linear.dtype_code(logits_dtype, "logits_dtype"),
         _linear.dtype_code(accumulate, "accumulate"),
+        -1 if valid_tokens is None else valid_tokens,
     )
+
+
+def _check_valid_tokens(name: str, valid_tokens: int, tokens: int) -> None:
+    if not 0 <= valid_tokens <= tokens:
+        raise ValueError(f"ce.torch.{name}: valid_tokens is {valid_tokens}; expected 0 to {tokens}, all tokens")
+
+
+def _excess(left_out: Tensor, valid_tokens: int) -> Tensor:
+    """[]: NaN where more tokens count than the caller says, else 0."""
+    return torch.where((~left_out).sum() > valid_tokens, torch.nan, 0.0)
 
 
 def _in_kernels(

@@ -1,0 +1,151 @@
+#include "ce/linear_chunks.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "base/digest.hpp"
+#include "ce/error.hpp"
+#include "tuner/verify/elements.hpp"
+
+namespace ce {
+namespace {
+
+std::uint64_t bucket_of(std::int64_t tokens) { return std::bit_ceil(static_cast<std::uint64_t>(tokens)); }
+
+/// What decides which plan is fastest, with tokens rounded up to powers of two.
+std::string text_of(const LinearShape& shape, const LinearPlan& largest) {
+  std::string text = fmt::format("tokens={} hidden={} classes={} {} logits={}", bucket_of(shape.tokens),
+                                 shape.hidden, shape.classes, name(shape.dtype), name(shape.logits));
+  if (shape.drops_tokens()) text += " valid_tokens";
+  if (shape.hidden_grad) text += " hidden_grad";
+  if (shape.weight_grad) text += fmt::format(" weight_grad={}", name(shape.weight_grad_dtype));
+  if (shape.bias_grad) text += " bias_grad";
+  return text + fmt::format(" chunk={}", bucket_of(largest.schedule.chunk_tokens));
+}
+
+}  // namespace
+
+std::string text_of(const LinearPlan& plan) { return fmt::format("parts={}", plan.parts); }
+
+std::int64_t LinearPlans::Known::most_bytes() const noexcept {
+  std::int64_t most = plan.schedule.workspace_bytes;
+  for (const LinearPlan& one : open) most = std::max(most, one.schedule.workspace_bytes);
+  return most;
+}
+
+std::string LinearPlans::key_of(const LinearShape& shape, const LinearPlan& largest) {
+  return digest({"linear_chunks", text_of(shape, largest), device_.compiler(), device_.matmuls().name(),
+                 device_.model().key()});
+}
+
+std::shared_ptr<const LinearPlans::Known> LinearPlans::of(const LinearShape& shape) {
+  const std::lock_guard lock(mutex_);
+  const auto found = known_.find(shape);
+  if (found != known_.end()) return found->second;
+  constexpr std::size_t tenth = 10;
+  const std::int64_t budget =
+      shape.budget > 0 ? shape.budget : static_cast<std::int64_t>(device_.free_bytes() / tenth);
+  auto known = std::make_shared<Known>();
+  known->open = plans_for(shape, budget);
+  known->plan = known->open.front();
+  if (known->open.size() > 1) {
+    try {
+      known->key = key_of(shape, known->plan);
+    } catch (const Unsupported&) {
+      known->open.clear();  // no library of products, as the call itself tells
+    }
+  } else {
+    known->open.clear();
+  }
+  known_.emplace(shape, known);
+  if (!known->key.empty())
+    if (const std::string& winner = winners_.of(known->key); !winner.empty()) choose(known->key, winner);
+  return known_.at(shape);
+}
+
+void LinearPlans::choose(const std::string& key, const std::string& winner) {
+  for (auto& [shape, known] : known_) {
+    if (known->key != key || known->open.empty()) continue;
+    auto chosen = std::make_shared<Known>(Known{.plan = known->plan, .open = {}, .key = key});
+    for (const LinearPlan& plan : known->open)
+      if (text_of(plan) == winner) chosen->plan = plan;
+    known = std::move(chosen);
+  }
+}
+
+void LinearPlans::keep(const LinearShape& shape, const tuner::RaceResult& result) {
+  const std::shared_ptr<const Known> known = of(shape);
+  const std::string library = device_.matmuls().name();
+  const std::lock_guard lock(mutex_);
+  if (!winners_.of(known->key).empty()) return;
+  winners_.keep(
+      known->key, result, library,
+      fmt::format("chunks {}", text_of(shape, known->open.empty() ? known->plan : known->open.front())));
+  choose(known->key, result.winner);
+}
+
+void LinearPlans::close(const LinearShape& shape) {
+  const std::lock_guard lock(mutex_);
+  std::shared_ptr<const Known>& known = known_.at(shape);
+  known = std::make_shared<Known>(Known{.plan = known->plan, .open = {}, .key = known->key});
+}
+
+LinearSamples::LinearSamples(runtime::Device& device, const LinearCrossEntropy::Tensors& tensors,
+                             Stream stream)
+    : device_(device), stream_(stream) {
+  for (const Tensor* tensor :
+       {&tensors.loss, &tensors.z_loss_out, &tensors.lse, &tensors.logprob, &tensors.entropy,
+        &tensors.hidden_grad, &tensors.weight_grad, &tensors.bias_grad})
+    if (tensor->data != nullptr) add(*tensor);
+}
+
+void LinearSamples::add(const Tensor& tensor) {
+  constexpr std::int64_t most = 4096;
+  const ConstTensor view = tensor;
+  const bool is_vector = view.rows == 1 || view.columns == 1;
+  const std::int64_t row = is_vector ? view.rows * view.columns : view.columns, size = size_of(view.dtype),
+                     count = std::min(row, most);
+  const std::int64_t end = is_vector ? row : (view.rows - 1) * view.row_step() + row;
+  for (const std::int64_t start : {std::int64_t{0}, end - count})
+    pieces_.push_back({static_cast<std::byte*>(tensor.data) + start * size, view.dtype, count});
+}
+
+void LinearSamples::set_back() const {
+  for (const Piece& piece : pieces_)
+    device_.fill(piece.data, 0xff, static_cast<std::size_t>(piece.count * size_of(piece.dtype)), stream_);
+}
+
+std::vector<double> LinearSamples::read() const {
+  std::vector<double> all;
+  device_.synchronize(stream_);
+  for (const Piece& piece : pieces_) {
+    std::vector<std::byte> bytes(static_cast<std::size_t>(piece.count * size_of(piece.dtype)));
+    device_.download(bytes.data(), piece.data, bytes.size());
+    for (std::int64_t i = 0; i < piece.count; ++i)
+      all.push_back(generator::read_element(piece.dtype, bytes.data(), i));
+  }
+  return all;
+}
+
+bool LinearSamples::agree(const std::vector<double>& made, const std::vector<double>& right) const {
+  // A logit that is rounded to 16 bits the other way moves its probability by several percent.
+  constexpr double of_largest = 0.125;
+  std::size_t first = 0;
+  for (const Piece& piece : pieces_) {
+    const std::size_t end = first + static_cast<std::size_t>(piece.count);
+    double largest = 0;
+    for (std::size_t i = first; i < end; ++i)
+      largest = std::max(largest, std::isfinite(right[i]) ? std::abs(right[i]) : 0);
+    for (std::size_t i = first; i < end; ++i)
+      if (std::isfinite(right[i]) ? !(std::abs(made[i] - right[i]) <= of_largest * largest)
+                                  : std::isfinite(made[i]))
+        return false;
+    first = end;
+  }
+  return true;
+}
+
+}  // namespace ce

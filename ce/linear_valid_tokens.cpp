@@ -1,0 +1,203 @@
+#include "ce/linear_valid_tokens.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+
+namespace ce {
+namespace {
+
+constexpr std::int64_t all_bits = -1;  // NaN, and -1 of an integer
+
+/// What a call reads of each token.
+struct InputMember {
+  ConstTensor LinearCrossEntropy::Tensors::*member;
+  std::int64_t fill = 0;  ///< of rows without a token, which are left out
+};
+std::vector<InputMember> inputs_of(const LinearCrossEntropy& operation,
+                                   const LinearCrossEntropy::Tensors& tensors, const LinearShape& shape) {
+  std::vector<InputMember> all{{&LinearCrossEntropy::Tensors::target, operation.cross_entropy.ignore_index},
+                               {&LinearCrossEntropy::Tensors::row_weight},
+                               {&LinearCrossEntropy::Tensors::row_scale, std::bit_cast<std::int32_t>(1.0f)},
+                               {&LinearCrossEntropy::Tensors::entropy_upstream},
+                               {&LinearCrossEntropy::Tensors::lse_upstream}};
+  if (shape.upstream_of_tokens) all.push_back({&LinearCrossEntropy::Tensors::upstream});
+  std::erase_if(all, [&](const InputMember& one) { return (tensors.*one.member).data == nullptr; });
+  return all;
+}
+
+/// What a call writes of each token.
+struct OutputMember {
+  Tensor LinearCrossEntropy::Tensors::*member;
+  std::int64_t fill = 0;  ///< of tokens that are left out
+  bool may_be_nan = true;
+};
+std::vector<OutputMember> outputs_of(const LinearCrossEntropy::Tensors& tensors, const LinearShape& shape) {
+  std::vector<OutputMember> all{{&LinearCrossEntropy::Tensors::lse, all_bits},
+                                {&LinearCrossEntropy::Tensors::argmax, all_bits},
+                                {&LinearCrossEntropy::Tensors::hit, 0, false},
+                                {&LinearCrossEntropy::Tensors::logprob},
+                                {&LinearCrossEntropy::Tensors::entropy}};
+  if (shape.reduction == Reduction::none) {
+    all.push_back({&LinearCrossEntropy::Tensors::loss});
+    all.push_back({&LinearCrossEntropy::Tensors::z_loss_out});
+  }
+  std::erase_if(all, [&](const OutputMember& one) { return (tensors.*one.member).data == nullptr; });
+  return all;
+}
+
+/// The largest unit that rows, and what lies between them, are multiples of.
+int unit_of(const ConstTensor& a, const ConstTensor& b, std::int64_t row_bytes) {
+  std::uintptr_t all = static_cast<std::uintptr_t>(row_bytes) | 16;
+  for (const ConstTensor* tensor : {&a, &b}) {
+    all |= reinterpret_cast<std::uintptr_t>(tensor->data);
+    if (tensor->rows > 1) all |= static_cast<std::uintptr_t>(tensor->row_step() * size_of(tensor->dtype));
+  }
+  return 1 << std::countr_zero(all);
+}
+
+/// A move of rows of `from` to `to`, in units.
+LinearArguments move_of(const ConstTensor& from, const Tensor& to, int unit) {
+  const auto units = [&](std::int64_t elements) { return elements * size_of(from.dtype) / unit; };
+  return {.input = from.data,
+          .output = to.data,
+          .columns = units(from.columns),
+          .stride = units(std::max(from.row_step(), from.columns)),
+          .output_stride = units(std::max(to.row_step(), to.columns))};
+}
+
+/// As a column.
+template <class T>
+T column_of(const T& tensor) {
+  return {tensor.data, tensor.dtype, tensor.rows * tensor.columns};
+}
+
+}  // namespace
+
+std::int64_t bytes_of_vectors(const LinearCrossEntropy& operation, const LinearCrossEntropy::Tensors& tensors,
+                              const LinearShape& shape) {
+  std::int64_t bytes = 0;
+  for (const InputMember& one : inputs_of(operation, tensors, shape))
+    bytes += bytes_of_piece(shape.tokens * size_of((tensors.*one.member).dtype));
+  for (const OutputMember& one : outputs_of(tensors, shape))
+    bytes += bytes_of_piece(shape.tokens * size_of((tensors.*one.member).dtype));
+  return bytes;
+}
+
+ValidTokens::ValidTokens(LinearKernels& kernels, const LinearCrossEntropy& operation,
+                         const LinearCrossEntropy::Tensors& tensors, const LinearShape& shape,
+                         const LinearPlan& plan, std::byte* workspace)
+    : kernels_(kernels),
+      operation_(operation),
+      given_(tensors),
+      shape_(shape),
+      plan_(plan),
+      workspace_(workspace),
+      of_valid_(tensors) {
+  std::byte* next = workspace + plan.valid_tokens.start;
+  const auto take = [&](std::int64_t bytes) {
+    std::byte* const piece = next;
+    next += bytes_of_piece(bytes);
+    return piece;
+  };
+  const auto take_numbers = [&](std::int64_t count) {
+    return reinterpret_cast<long long*>(take(count * std::int64_t{sizeof(long long)}));
+  };
+  counted_ = take_numbers(1);
+  places_ = take_numbers(shape.tokens);
+  numbers_ = take_numbers(shape.all_tokens);
+  const auto take_vector = [&](DType dtype) {
+    return Tensor{take(shape.tokens * size_of(dtype)), dtype, shape.tokens};
+  };
+  for (const auto& [member, fill] : inputs_of(operation, tensors, shape)) {
+    const ConstTensor& given = tensors.*member;
+    of_valid_.*member = take_vector(given.dtype);
+    inputs_.push_back({column_of(given), of_valid_.*member, fill});
+  }
+  for (const auto& [member, fill, may_be_nan] : outputs_of(tensors, shape)) {
+    const Tensor& given = tensors.*member;
+    of_valid_.*member = take_vector(given.dtype);
+    outputs_.push_back({column_of(given), of_valid_.*member, fill, may_be_nan});
+  }
+}
+
+Tensor ValidTokens::rows_in(const LinearPiece& piece, std::int64_t rows) const noexcept {
+  return {workspace_ + piece.start, shape_.dtype, rows, shape_.hidden, shape_.hidden_stride()};
+}
+
+ConstTensor ValidTokens::hidden(std::int64_t rows) const noexcept { return rows_in(plan_.hidden, rows); }
+
+Tensor ValidTokens::hidden_grad(std::int64_t rows) const noexcept { return rows_in(plan_.hidden_grad, rows); }
+
+void ValidTokens::gather(Stream stream) {
+  const ConstTensor& target = given_.target;
+  kernels_.places(target.dtype,
+                  {.rows = shape_.all_tokens,
+                   .columns = shape_.tokens,
+                   .target = target.data,
+                   .ignore_index = operation_.cross_entropy.ignore_index,
+                   .places = places_,
+                   .numbers = numbers_,
+                   .counted = counted_,
+                   .limit = shape_.valid_tokens},
+                  stream);
+  for (const auto& [of_all, of_valid, fill] : inputs_) {
+    const auto unit = static_cast<int>(size_of(of_all.dtype));
+    const Tensor to{const_cast<void*>(of_valid.data), of_valid.dtype, of_valid.rows};
+    LinearArguments arguments = move_of(of_all, to, unit);
+    arguments.rows = shape_.tokens;
+    arguments.places = places_;
+    arguments.tokens = shape_.all_tokens;
+    arguments.fill = fill;
+    kernels_.gather(unit, arguments, stream);
+  }
+}
+
+void ValidTokens::gather_hidden(std::int64_t first, std::int64_t rows, Stream stream) {
+  const Tensor to = rows_in(plan_.hidden, rows);
+  const int unit = unit_of(given_.hidden, to, shape_.hidden * size_of(shape_.dtype));
+  LinearArguments arguments = move_of(given_.hidden, to, unit);
+  arguments.rows = rows;
+  arguments.places = places_ + first;
+  arguments.tokens = shape_.all_tokens;
+  arguments.counted = counted_;
+  arguments.limit = shape_.valid_tokens;
+  kernels_.gather(unit, arguments, stream);
+}
+
+void ValidTokens::scatter_hidden_grad(std::int64_t first, std::int64_t rows, Stream stream) {
+  const Tensor from = hidden_grad(rows);
+  const int unit = unit_of(from, given_.hidden_grad, shape_.hidden * size_of(shape_.dtype));
+  LinearArguments arguments = move_of(from, given_.hidden_grad, unit);
+  arguments.rows = rows;
+  arguments.first = first;
+  arguments.numbers = numbers_;
+  arguments.tokens = shape_.all_tokens;
+  kernels_.scatter(unit, arguments, stream);
+}
+
+void ValidTokens::scatter(Stream stream) {
+  for (const auto& [of_all, of_valid, fill, may_be_nan] : outputs_) {
+    const auto unit = static_cast<int>(size_of(of_all.dtype));
+    LinearArguments arguments = move_of(of_valid, of_all, unit);
+    arguments.rows = shape_.tokens;
+    arguments.numbers = numbers_;
+    arguments.counted = may_be_nan ? counted_ : nullptr;
+    arguments.limit = shape_.valid_tokens;
+    arguments.tokens = shape_.all_tokens;
+    arguments.fill = fill;
+    kernels_.scatter(unit, arguments, stream);
+  }
+  if (shape_.reduction == Reduction::none) return;
+  for (const Tensor* reduced : {&given_.loss, &given_.z_loss_out}) {
+    if (reduced->data == nullptr) continue;
+    const auto unit = static_cast<int>(size_of(reduced->dtype));
+    LinearArguments arguments = move_of(*reduced, *reduced, unit);
+    arguments.rows = arguments.tokens = 1;
+    arguments.counted = counted_;
+    arguments.limit = shape_.valid_tokens;
+    kernels_.gather(unit, arguments, stream);
+  }
+}
+
+}  // namespace ce

@@ -1,0 +1,27 @@
+// Puts rows, which lie next to each other, to the tokens that they are of: those with the numbers `first` to `first + rows`.
+// With those of number 0 the tokens without a number become `fill`; where more tokens count than the caller has said all
+// become NaN.
+//
+// Moves 1 read + 1 write, and is bound by the memory.
+#pragma once
+#include "linear/unit.cuh"
+
+using Arguments = ce::LinearArguments;
+
+CE_KERNEL(ce_linear_scatter, ce::problem::threads) {
+  using namespace ce;
+  using Unit = ce::Unit<problem::unit_bytes>;
+  const bool exceeded = is_exceeded(arguments);
+  const int64 units = arguments.tokens * arguments.columns;
+  for (int64 i = block_index() * problem::threads + thread_index(); i < units;
+       i += block_count() * problem::threads) {
+    const int64 token = i / arguments.columns, column = i - token * arguments.columns;
+    const int64 number = arguments.numbers[token], row = number - arguments.first;
+    const bool is_here = row >= 0 && row < arguments.rows, is_left_out = number < 0 && arguments.first == 0;
+    if (!is_here && !is_left_out && !exceeded) continue;
+    const auto data = exceeded  ? Unit::filled(~uint64(0))
+                      : is_here ? Unit::read(arguments.input, row * arguments.stride + column)
+                                : Unit::filled(uint64(arguments.fill));
+    Unit::write(arguments.output, token * arguments.output_stride + column, data);
+  }
+}
