@@ -45,6 +45,7 @@ class LinearGpuTest : public ContextTest {
   }
   /// The call races, and what it makes is what the winner's chunks make.
   void expect_race(const LinearCrossEntropy& operation) {
+    const CurrentGpu gpu;
     const GpuStream stream;
     const LinearSchedule before = context->schedule(operation, tensors);
     EXPECT_LE(before.workspace_bytes, operation.memory_budget);
@@ -76,6 +77,7 @@ TEST_F(LinearGpuTest, ChunksOfValidTokensRace) {
 }
 
 TEST_F(LinearGpuTest, ARaceCountsATargetOutOfRangeOnce) {
+  const CurrentGpu gpu;
   const GpuStream stream;
   targets[1000] = classes + 1;
   matrices[2].set_indices(targets);
