@@ -54,10 +54,17 @@ void append_samples(std::string& text, std::span<const std::byte> bytes) {
   text += ']';
 }
 
-bool is_plain(char c) { return c >= ' ' && c <= '~' && c != '\\'; }
+bool is_plain(char c) { return (c >= ' ') & (c <= '~') & (c != '\\'); }
+
+/// Looks at all of it, which a compiler turns into a few instructions for many characters.
+bool is_plain_text(std::string_view text, bool quotes = true) {
+  bool plain = true;
+  for (const char c : text) plain &= is_plain(c) & (quotes | (c != '"'));
+  return plain;
+}
 
 void append_quoted(std::string& text, std::string_view value) {
-  if (std::all_of(value.begin(), value.end(), [](char c) { return is_plain(c) && c != '"'; }))
+  if (is_plain_text(value, false))
     text.append(1, '"').append(value).append(1, '"');
   else
     text += text_of(json(std::string(value)));
@@ -144,8 +151,6 @@ class PlainText {
 
   std::string_view rest_;
 };
-
-bool is_plain_text(std::string_view text) { return std::all_of(text.begin(), text.end(), is_plain); }
 
 /// What encode_environment() wrote, where nothing in it had to be escaped; else nothing.
 std::optional<std::map<std::string, std::string>> take_environment(PlainText& text) {

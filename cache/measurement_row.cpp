@@ -4,34 +4,20 @@
 #include <fmt/format.h>
 #include <sqlite3.h>
 
-#include <algorithm>
 #include <cstddef>
 #include <exception>
 #include <optional>
 #include <utility>
-#include <vector>
 
 #include "cache/codec.hpp"
 
 namespace ce::cache {
 namespace {
 
-/// Measurements of one key, in whatever order they come, had one of a few.
-Environment shared_environment(std::string_view text) {
-  constexpr std::size_t most = 16;
-  thread_local std::vector<std::pair<std::string, Environment>> recent;
-  thread_local std::size_t next = 0;
-  const auto known =
-      std::find_if(recent.begin(), recent.end(), [&](const auto& one) { return one.first == text; });
-  if (known != recent.end()) return known->second;
-  std::pair<std::string, Environment> decoded{text, decode_environment(std::string(text))};
-  if (recent.size() < most) return recent.emplace_back(std::move(decoded)).second;
-  recent[next] = std::move(decoded);
-  return recent[std::exchange(next, (next + 1) % most)].second;
-}
+constexpr int environment_column = 15, time_column = 16, environment_id_column = 17;
 
 /// As long as the row is the present one.
-MeasurementView view_of(const Query& row) {
+MeasurementView view_of(const Query& row, const MetEnvironments::One& environment) {
   return {.problem = row.text_view(0),
           .device = row.text_view(1),
           .config = row.text_view(2),
@@ -47,12 +33,12 @@ MeasurementView view_of(const Query& row) {
           .spread = row.real(12),
           .registers = row.integer(13),
           .local_bytes = row.integer(14),
-          .environment = row.text_view(15),
-          .created_at = row.text_view(16)};
+          .environment = environment.text(),
+          .created_at = row.text_view(time_column)};
 }
 
 /// \throws std::exception where the environment is no JSON
-Measurement measurement_of(const MeasurementView& view) {
+Measurement measurement_of(const MeasurementView& view, MetEnvironments::One& environment) {
   return {.key = {.problem = std::string(view.problem), .device = std::string(view.device)},
           .config = std::string(view.config),
           .template_digest = std::string(view.template_digest),
@@ -67,13 +53,15 @@ Measurement measurement_of(const MeasurementView& view) {
           .spread = view.spread,
           .registers = static_cast<int>(view.registers),
           .local_bytes = static_cast<int>(view.local_bytes),
-          .environment = shared_environment(view.environment),
+          .environment = environment.values(),
           .created_at = std::string(view.created_at)};
 }
 
 /// Nothing, and why, where it is not what was written.
-std::optional<Measurement> read_if_whole(const Query& row, std::string& problem, std::string& line) {
-  const MeasurementView view = view_of(row);
+std::optional<Measurement> read_if_whole(const Query& row, MetEnvironments& met, std::string& problem,
+                                         std::string& line) {
+  MetEnvironments::One& environment = met.of(row);
+  const MeasurementView view = view_of(row, environment);
   line.clear();
   append_json(line, view);
   if (identity_of_line(line) != row.text_view(identity_column)) {
@@ -81,7 +69,7 @@ std::optional<Measurement> read_if_whole(const Query& row, std::string& problem,
     return std::nullopt;
   }
   try {
-    return measurement_of(view);
+    return measurement_of(view, environment);
   } catch (const std::exception& error) {
     problem = error.what();
     return std::nullopt;
@@ -93,27 +81,45 @@ std::optional<Measurement> read_if_whole(const Query& row, std::string& problem,
 std::string measurement_columns(std::string_view problem, std::string_view device) {
   return fmt::format(
       "{}, {}, m.config, m.template_digest, m.compile_key, m.outcome, m.reason, m.stage, m.rows, m.bytes, "
-      "m.samples_us, m.median_us, m.spread, m.registers, m.local_bytes, e.json, m.created_at",
+      "m.samples_us, m.median_us, m.spread, m.registers, m.local_bytes, e.json, m.created_at, "
+      "m.environment_id",
       problem, device);
 }
 
-Measurement read_measurement(const Query& row) { return measurement_of(view_of(row)); }
+const Environment& MetEnvironments::One::values() {
+  if (!values_) values_ = decode_environment(text_);
+  return *values_;
+}
 
-Measurement read_whole_measurement(const Query& row) {
+MetEnvironments::One& MetEnvironments::of(const Query& row) {
+  constexpr std::size_t most = 1024;
+  const std::int64_t id = row.integer(environment_id_column);
+  if (const auto known = met_.find(id); known != met_.end()) return known->second;
+  if (met_.size() == most) met_.clear();
+  return met_.try_emplace(id, row.text(environment_column)).first->second;
+}
+
+Measurement read_measurement(const Query& row, MetEnvironments& met) {
+  MetEnvironments::One& environment = met.of(row);
+  return measurement_of(view_of(row, environment), environment);
+}
+
+Measurement read_whole_measurement(const Query& row, MetEnvironments& met) {
   std::string line;
-  return read_whole_measurement(row, line);
+  return read_whole_measurement(row, met, line);
 }
 
-Measurement read_whole_measurement(const Query& row, std::string& line) {
+Measurement read_whole_measurement(const Query& row, MetEnvironments& met, std::string& line) {
   std::string problem;
-  if (auto measurement = read_if_whole(row, problem, line)) return *std::move(measurement);
+  if (auto measurement = read_if_whole(row, met, problem, line)) return *std::move(measurement);
   throw SQLite::Exception(
-      fmt::format("a measurement of {} is not what was written: {}", row.text(16), problem), SQLITE_CORRUPT);
+      fmt::format("a measurement of {} is not what was written: {}", row.text(time_column), problem),
+      SQLITE_CORRUPT);
 }
 
-bool is_whole(const Query& row) {
+bool is_whole(const Query& row, MetEnvironments& met) {
   std::string problem, line;
-  return read_if_whole(row, problem, line).has_value();
+  return read_if_whole(row, met, problem, line).has_value();
 }
 
 }  // namespace ce::cache

@@ -2,8 +2,12 @@
 /// \file
 /// One measurement in the columns of a query.
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
+#include <utility>
 
 #include "cache/measurement.hpp"
 #include "cache/query.hpp"
@@ -17,7 +21,7 @@ namespace ce::cache {
                                               std::string_view device = "d.text");
 
 /// Where the identity stands: behind those.
-inline constexpr int identity_column = 17;
+inline constexpr int identity_column = 18;
 
 /// Those tables, joined, with keys AS k.
 inline constexpr std::string_view measurement_tables = R"sql(
@@ -27,17 +31,40 @@ inline constexpr std::string_view measurement_tables = R"sql(
   JOIN device_models AS d ON d.id = k.device_model_id
   JOIN environments AS e ON e.id = m.environment_id)sql";
 
+/// Environments that were met in a database, by their row: measurements of one key share a few. For as long as nobody can
+/// change the database, as during one query.
+class MetEnvironments {
+ public:
+  class One {
+   public:
+    explicit One(std::string text) : text_(std::move(text)) {}
+    /// As the row has it.
+    [[nodiscard]] const std::string& text() const noexcept { return text_; }
+    /// \throws std::exception where the text is no JSON
+    [[nodiscard]] const Environment& values();
+
+   private:
+    std::string text_;
+    std::optional<Environment> values_;
+  };
+  /// Of a row that begins with measurement_columns(). Valid until the next call.
+  [[nodiscard]] One& of(const Query& row);
+
+ private:
+  std::unordered_map<std::int64_t, One> met_;
+};
+
 /// Of a row that begins with measurement_columns().
 /// \throws std::exception where the environment is no JSON
-[[nodiscard]] Measurement read_measurement(const Query& row);
+[[nodiscard]] Measurement read_measurement(const Query& row, MetEnvironments& met);
 
 /// The same with its identity in identity_column.
 /// \throws SQLite::Exception with SQLITE_CORRUPT where it is not what was written
-[[nodiscard]] Measurement read_whole_measurement(const Query& row);
+[[nodiscard]] Measurement read_whole_measurement(const Query& row, MetEnvironments& met);
 /// \param line  becomes to_json() of it
-[[nodiscard]] Measurement read_whole_measurement(const Query& row, std::string& line);
+[[nodiscard]] Measurement read_whole_measurement(const Query& row, MetEnvironments& met, std::string& line);
 
 /// Whether read_whole_measurement() would return.
-[[nodiscard]] bool is_whole(const Query& row);
+[[nodiscard]] bool is_whole(const Query& row, MetEnvironments& met);
 
 }  // namespace ce::cache

@@ -38,11 +38,13 @@ std::string select_of_key(std::string_view which) {
 
 constexpr int id_column = identity_column + 1;
 
-Measurement read_row(const Query& row, const Measurement* /*which*/) { return read_whole_measurement(row); }
+Measurement read_row(const Query& row, MetEnvironments& met, const Measurement* /*which*/) {
+  return read_whole_measurement(row, met);
+}
 
-Store::Recorded read_row(const Query& row, const Store::Recorded* /*which*/) {
+Store::Recorded read_row(const Query& row, MetEnvironments& met, const Store::Recorded* /*which*/) {
   Store::Recorded recorded;
-  recorded.measurement = read_whole_measurement(row, recorded.line);
+  recorded.measurement = read_whole_measurement(row, met, recorded.line);
   recorded.identity = row.text(identity_column);
   return recorded;
 }
@@ -165,9 +167,10 @@ std::vector<Row> Store::read(const Key& key, const std::string& select) {
   if (found.id() == 0) return {};
   expect_whole(found.id());
   std::vector<std::pair<std::int64_t, Row>> rows;
+  MetEnvironments met;
   Query query(prepared(select), found.id(), key.problem, key.device);
   while (query.next())
-    rows.emplace_back(query.integer(id_column), read_row(query, static_cast<const Row*>(nullptr)));
+    rows.emplace_back(query.integer(id_column), read_row(query, met, static_cast<const Row*>(nullptr)));
   return in_order(std::move(rows));
 }
 
@@ -232,7 +235,8 @@ std::optional<Measurement> Store::final_of(const Key& key, std::span<const std::
   if (chosen == nullptr) return std::nullopt;
   Query row(prepared(select_row_), found.id(), key.problem, key.device, chosen->row);
   if (!row.next()) throw SQLite::Exception("an index names a measurement that is not there", SQLITE_CORRUPT);
-  Measurement measurement = read_whole_measurement(row);
+  MetEnvironments met;
+  Measurement measurement = read_whole_measurement(row, met);
   if (measurement.config != chosen->config || measurement.template_digest != chosen->template_digest ||
       measurement.stage != chosen->stage || measurement.rows != chosen->rows ||
       measurement.median_us != chosen->median_us)

@@ -233,13 +233,14 @@ std::vector<std::string> Store::damages() {
       found.push_back(
           fmt::format("environments: the digest of row {} is not that of its text", row.integer(0)));
   });
+  MetEnvironments met;
   each("measurements",
        fmt::format("SELECT {}, m.identity, m.id, k.name FROM {} ORDER BY m.id", measurement_columns(),
                    measurement_tables),
        [&](const Query& row) {
-         if (!is_whole(row))
+         if (!is_whole(row, met))
            found.push_back(fmt::format("measurements: row {} of key {} is not what was written",
-                                       row.integer(18), row.text(19)));
+                                       row.integer(identity_column + 1), row.text(identity_column + 2)));
        });
   each("counts", miscounted_keys, [&](const Query& row) {
     found.push_back(fmt::format("counts: those of key {} are not what its measurements say", row.text(0)));

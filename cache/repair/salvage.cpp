@@ -212,17 +212,19 @@ std::unique_ptr<SQLite::Database> open_damaged(const fs::path& file) {
 /// \returns that of the last one that could be read
 std::int64_t copy_measurements(SQLite::Database& database, Store& into, std::int64_t most_holes,
                                std::int64_t after) {
-  Rows rows(database, select_measurements(), 18, "SELECT MAX(id) FROM measurements NOT INDEXED", most_holes,
-            after);
+  constexpr int id_column = identity_column + 1;
+  Rows rows(database, select_measurements(), id_column, "SELECT MAX(id) FROM measurements NOT INDEXED",
+            most_holes, after);
+  MetEnvironments met;
   std::vector<Measurement> list;
   const auto flush = [&] {
     into.add(list);
     list.clear();
   };
   while (const Query* row = rows.next()) {
-    after = row->integer(18);
+    after = row->integer(id_column);
     try {
-      list.push_back(read_whole_measurement(*row));
+      list.push_back(read_whole_measurement(*row, met));
     } catch (const std::exception&) {  // it is left out, those behind it are not
     }
     if (list.size() == rows_at_once) flush();
