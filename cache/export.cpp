@@ -183,12 +183,21 @@ ExportWriter::ExportWriter(std::ostream& out) : out_(out) {
 }
 
 void ExportWriter::add(std::string_view line, std::string_view identity) {
-  out_ << line << '\n';
+  waiting_.append(line) += '\n';
   identities_ += identity;
   ++count_;
+  if (waiting_.size() >= written_at_once) write();
 }
 
-void ExportWriter::end() { out_ << last_line(count_, identities_) << '\n'; }
+void ExportWriter::end() {
+  waiting_.append(last_line(count_, identities_)) += '\n';
+  write();
+}
+
+void ExportWriter::write() {
+  out_.write(waiting_.data(), static_cast<std::streamsize>(waiting_.size()));
+  waiting_.clear();
+}
 
 void write_export(std::ostream& out, std::span<const Measurement> list) {
   ExportWriter writer(out);

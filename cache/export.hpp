@@ -25,7 +25,11 @@ class ExportWriter {
   void end();
 
  private:
+  static constexpr std::size_t written_at_once = std::size_t{1} << 20;
+  void write();
+
   std::ostream& out_;
+  std::string waiting_;
   std::size_t count_ = 0;
   std::string identities_;  ///< one after the other, 32 digits each
 };

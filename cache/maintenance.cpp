@@ -4,10 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <mutex>
 #include <ostream>
 #include <tuple>
 #include <utility>
 
+#include "base/in_order.hpp"
 #include "cache/codec.hpp"
 #include "cache/export.hpp"
 #include "cache/not_readable.hpp"
@@ -71,6 +73,26 @@ bool comes_before_in_export(const Store::Recorded& a, const Store::Recorded& b) 
   return std::tie(a.measurement.created_at, a.identity) < std::tie(b.measurement.created_at, b.identity);
 }
 
+/// What an export says of one key.
+struct Exported {
+  std::vector<Store::Recorded> list;  ///< in its order
+  std::int64_t left_out = 0;
+  std::string because;  ///< of the first of these
+};
+
+Exported exported(std::vector<Store::Recorded> list) {
+  Exported of_key;
+  std::erase_if(list, [&](const Store::Recorded& one) {
+    std::string because = why_impossible(one.measurement);
+    if (because.empty()) return false;
+    if (of_key.left_out++ == 0) of_key.because = std::move(because);
+    return true;
+  });
+  std::sort(list.begin(), list.end(), comes_before_in_export);
+  of_key.list = std::move(list);
+  return of_key;
+}
+
 }  // namespace
 
 Maintenance::Maintenance(fs::path path, std::unique_ptr<Store> store)
@@ -132,20 +154,21 @@ std::vector<Store::Copied> Maintenance::merge(std::span<const Maintenance> other
 Maintenance::Written Maintenance::write_lines(std::ostream& out, const Selection& selection) {
   return run([&] {
     Written written;
-    const auto is_left_out = [&](const Measurement& measurement) {
-      std::string because = why_impossible(measurement);
-      if (because.empty()) return false;
-      if (written.left_out++ == 0) written.because = std::move(because);
-      return true;
-    };
     ExportWriter writer(out);
-    for (const KeySummary& summary : store_->keys()) {
-      std::vector<Store::Recorded> list = select(store_->recorded(summary.key), selection);
-      std::erase_if(list, [&](const Store::Recorded& one) { return is_left_out(one.measurement); });
-      std::sort(list.begin(), list.end(), comes_before_in_export);
-      for (const Store::Recorded& one : list) writer.add(one.line, one.identity);
-      written.measurements += static_cast<std::int64_t>(list.size());
-    }
+    const std::vector<KeySummary> keys = store_->keys();
+    std::mutex reading;
+    const auto lines_of = [&](std::size_t i) {
+      std::unique_lock lock(reading);
+      std::vector<Store::Recorded> list = store_->recorded(keys[i].key);
+      lock.unlock();
+      return exported(select(std::move(list), selection));
+    };
+    make_in_order(keys.size(), lines_of, [&](std::size_t, const Exported& of_key) {
+      for (const Store::Recorded& one : of_key.list) writer.add(one.line, one.identity);
+      written.measurements += static_cast<std::int64_t>(of_key.list.size());
+      if (written.left_out == 0) written.because = of_key.because;
+      written.left_out += of_key.left_out;
+    });
     writer.end();
     return written;
   });

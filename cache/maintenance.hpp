@@ -41,7 +41,7 @@ class Maintenance {
   /// \returns what of each was new, of several that have the same the first
   std::vector<Store::Copied> merge(std::span<const Maintenance> others, bool with_binaries);
 
-  /// Of the measurements of one key, those to write.
+  /// Of the measurements of one key, those to write. Called on several threads at once.
   using Selection = std::function<std::vector<Measurement>(std::vector<Measurement>)>;
   struct Written {
     std::int64_t measurements = 0;

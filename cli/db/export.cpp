@@ -2,8 +2,10 @@
 
 #include <CLI/CLI.hpp>
 #include <cerrno>
+#include <cstddef>
 #include <fstream>
 #include <iostream>
+#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -77,6 +79,15 @@ cache::Maintenance::Selection selection_of(const Which& which, const Tags& tags)
   };
 }
 
+/// To its end, many pages at once.
+void copy(std::istream& from, std::ostream& to) {
+  std::vector<char> part(std::size_t{1} << 20);
+  do {
+    from.read(part.data(), std::ssize(part));
+    to.write(part.data(), from.gcount());
+  } while (from && to);
+}
+
 ExitCode write(const CommonOptions& common, const std::string& path, const Which& which) {
   const bool to_output = path == "-";
   if (common.json && to_output)
@@ -94,7 +105,7 @@ ExitCode write(const CommonOptions& common, const std::string& path, const Which
     lines.seekg(0);
     if (!lines)
       throw std::system_error(errno, std::generic_category(), "cannot write to the temporary folder");
-    const auto write_lines = [&](std::ostream& file) { file << lines.rdbuf(); };
+    const auto write_lines = [&](std::ostream& file) { copy(lines, file); };
     write_output("FILE", path, write_lines, Readers::the_user);  // it names machines
   } else {
     written = database.write_lines(std::cout, selection);
