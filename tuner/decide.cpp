@@ -230,18 +230,30 @@ std::string doubt_in(const cache::Environment& all) {
   return doubt;
 }
 
+/// What an environment says of the measurements that have it.
+struct Told {
+  cache::Environment environment;
+  std::string doubt, cut_short;
+};
+
+/// Valid until the next call.
+const Told& told_by(const cache::Environment& environment) {
+  // Whoever looks at one key meets the same few again and again, and copies of one share their values.
+  constexpr std::size_t most = 32;
+  thread_local std::vector<Told> recent;
+  thread_local std::size_t oldest = 0;
+  for (const Told& told : recent)
+    if (&told.environment.map() == &environment.map()) return told;
+  const auto found = environment.find("cut_short");
+  Told told{environment, doubt_in(environment), found == environment.end() ? "" : found->second};
+  if (recent.size() < most) return recent.emplace_back(std::move(told));
+  Told& place = recent[std::exchange(oldest, (oldest + 1) % most)];
+  return place = std::move(told);
+}
+
 }  // namespace
 
-std::string doubt_of(const cache::Measurement& measurement) {
-  // Measurements of one final come one after the other, and share theirs.
-  thread_local cache::Environment last;
-  thread_local std::string doubt;
-  if (!(last == measurement.environment)) {
-    doubt = doubt_in(measurement.environment);
-    last = measurement.environment;
-  }
-  return doubt;
-}
+std::string doubt_of(const cache::Measurement& measurement) { return told_by(measurement.environment).doubt; }
 
 bool is_current(const cache::Measurement& measurement, generator::Operation operation) {
   const std::string current = current_digest(measurement.config, operation);
@@ -269,14 +281,11 @@ bool has_final(const std::optional<Decision>& decision) noexcept {
   return decision && (!decision->pinned.empty() || decision->winner.measurement.stage > 0);
 }
 
-std::string cut_short_by(const cache::Measurement& final) {
-  const auto found = final.environment.find("cut_short");
-  return found == final.environment.end() ? "" : found->second;
-}
+std::string cut_short_by(const cache::Measurement& final) { return told_by(final.environment).cut_short; }
 
 std::string unfinished_because(const cache::Measurement& final) {
-  const std::string cut_short = cut_short_by(final);
-  return cut_short.empty() ? doubt_of(final) : cut_short;
+  const Told& told = told_by(final.environment);
+  return told.cut_short.empty() ? told.doubt : told.cut_short;
 }
 
 bool is_finished(const std::optional<Decision>& decision) {

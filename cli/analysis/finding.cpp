@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
+#include <utility>
 
 #include "tuner/decide.hpp"
 #include "tuner/statistics.hpp"
@@ -17,9 +18,13 @@ using cache::Measurement;
 
 constexpr std::size_t shown_digits = 8;
 
-Comparison compare_runs(std::span<const Measurement* const> before, std::span<const Measurement* const> after,
-                        const Noise& noise) {
-  return compare(to_runs(before), to_runs(after, *before.front()), noise);
+Evidence::Sides sides_of(std::span<const Measurement* const> before,
+                         std::span<const Measurement* const> after) {
+  return {to_runs(before), to_runs(after, *before.front())};
+}
+
+Comparison compare_sides(const Evidence::Sides& sides, const Noise& noise) {
+  return compare(sides.before, sides.after, noise);
 }
 
 double median_of(std::span<const Measurement* const> runs) {
@@ -73,37 +78,54 @@ void acquit(Finding& finding, std::initializer_list<const char*> names, const st
 }
 
 /// What the texts and binaries of both winners rule out.
-void suspect(Finding& finding, const Measurement& before, const Measurement& after) {
+void suspect(Finding& finding, const Evidence& evidence) {
   if (finding.winner.verdict == Verdict::same) return;
   for (const Change& change : finding.changes) finding.suspects.push_back(change.what);
   if (finding.config_before != finding.config_after) return;
-  // The key of a binary is made of its text and its compiler.
-  if (!before.compile_key.empty() && before.compile_key == after.compile_key)
+  if (evidence.is_same_binary)
     acquit(finding, {"toolkit", "library", "templates"}, "the same binary ran");
-  else if (before.template_digest == after.template_digest)
+  else if (evidence.is_same_template)
     acquit(finding, {"templates"}, "the winner's template is the same");
 }
 
 }  // namespace
 
-Finding compare(const Population& before, const Population& after, const Noise& noise) {
+Evidence evidence_of(const Population& before, const Population& after) {
   const auto old = before.runs_of(before.winner), now = after.runs_of(after.winner);
-  Finding finding{.config_before = before.winner,
+  const Measurement &last_old = *old.back(), &last_now = *now.back();
+  // The key of a binary is made of its text and its compiler.
+  Evidence evidence{
+      .finding = {.config_before = before.winner,
                   .config_after = after.winner,
                   .before_us = median_of(old),
                   .after_us = median_of(now),
-                  .winner = compare_runs(old, now, noise),
-                  .changes = changes_of(before, after)};
-  finding.runs_needed = runs_needed(finding.winner.deviation, finding.winner.before, noise.degrees);
+                  .winner = {},
+                  .changes = changes_of(before, after)},
+      .winner = sides_of(old, now),
+      .kernel = std::nullopt,
+      .is_same_binary = !last_old.compile_key.empty() && last_old.compile_key == last_now.compile_key,
+      .is_same_template = last_old.template_digest == last_now.template_digest};
   for (const std::string& config : {before.winner, after.winner}) {
     const auto one = before.runs_of(config), other = after.runs_of(config);
     if (one.empty() || other.empty()) continue;
-    finding.kernel_config = config;
-    finding.kernel = compare_runs(one, other, noise);
+    evidence.finding.kernel_config = config;
+    evidence.kernel = sides_of(one, other);
     break;
   }
-  suspect(finding, *old.back(), *now.back());
+  return evidence;
+}
+
+Finding compare(Evidence evidence, const Noise& noise) {
+  Finding finding = std::move(evidence.finding);
+  finding.winner = compare_sides(evidence.winner, noise);
+  finding.runs_needed = runs_needed(finding.winner.deviation, finding.winner.before, noise.degrees);
+  if (evidence.kernel) finding.kernel = compare_sides(*evidence.kernel, noise);
+  suspect(finding, evidence);
   return finding;
+}
+
+Finding compare(const Population& before, const Population& after, const Noise& noise) {
+  return compare(evidence_of(before, after), noise);
 }
 
 MachineMove machine_move(std::span<const Finding* const> findings) {

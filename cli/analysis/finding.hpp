@@ -32,7 +32,20 @@ struct Finding {
   std::string why;  ///< the machine is suspect, and others are not; empty where all changes are alone
 };
 
+/// What two populations say without their measurements, for when the noise of the device is known.
+struct Evidence {
+  struct Sides {
+    std::vector<Run> before, after;
+  };
+  Finding finding;  ///< but for what its noise decides
+  Sides winner;
+  std::optional<Sides> kernel;
+  bool is_same_binary = false, is_same_template = false;  ///< of the last runs of both winners
+};
+[[nodiscard]] Evidence evidence_of(const Population& before, const Population& after);
+
 /// \param noise  of the device
+[[nodiscard]] Finding compare(Evidence evidence, const Noise& noise);
 [[nodiscard]] Finding compare(const Population& before, const Population& after, const Noise& noise);
 
 /// Takes out suspects by what the other findings show: of what changed, that which changed alone for another

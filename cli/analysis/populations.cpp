@@ -7,6 +7,7 @@
 #include <initializer_list>
 #include <map>
 #include <optional>
+#include <unordered_map>
 #include <utility>
 
 #include "ce/error.hpp"
@@ -23,11 +24,14 @@ namespace {
 using cache::Measurement;
 
 /// The first of these names that there is, else "-".
-std::string environment_in(const Measurement& measurement, std::initializer_list<const char*> names) {
+std::string environment_in(const cache::Environment& environment, std::initializer_list<const char*> names) {
   for (const char* name : names)
-    if (const auto found = measurement.environment.find(name); found != measurement.environment.end())
-      return found->second;
+    if (const auto found = environment.find(name); found != environment.end()) return found->second;
   return "-";
+}
+
+std::string environment_in(const Measurement& measurement, std::initializer_list<const char*> names) {
+  return environment_in(measurement.environment, names);
 }
 
 /// On a host device, whose times scatter with whatever else its processor does, no run is known better than to this.
@@ -121,11 +125,17 @@ Run to_run(const OneRun& run, const Measurement& like) {
 
 }  // namespace
 
+Software software_of(const cache::Environment& environment) {
+  return {.driver = environment_in(environment, {"driver", "kernel"}),
+          .toolkit = environment_in(environment, {"nvrtc", "compiler"}),
+          .library = environment_in(environment, {"ce"}),
+          .templates = {}};
+}
+
 Software software_of(const Measurement& measurement) {
-  return {.driver = environment_in(measurement, {"driver", "kernel"}),
-          .toolkit = environment_in(measurement, {"nvrtc", "compiler"}),
-          .library = environment_in(measurement, {"ce"}),
-          .templates = {{variant_of(measurement.config), measurement.template_digest}}};
+  Software software = software_of(measurement.environment);
+  software.templates.emplace(variant_of(measurement.config), measurement.template_digest);
+  return software;
 }
 
 std::vector<const Measurement*> Population::runs_of(const std::string& config) const {
@@ -138,9 +148,13 @@ std::vector<const Measurement*> Population::runs_of(const std::string& config) c
 std::vector<Population> populations_of(std::span<const Measurement> measurements,
                                        const std::function<bool(const Measurement&)>& chosen) {
   std::vector<Population> populations;
+  std::unordered_map<const cache::Environment::Map*, Software> known;
   for (const Measurement& measurement : measurements) {
     if (!counts(measurement) || (chosen && !chosen(measurement))) continue;
-    Software software = software_of(measurement);
+    const auto [environments, is_new] = known.try_emplace(&measurement.environment.map());
+    if (is_new) environments->second = software_of(measurement.environment);
+    Software software = environments->second;
+    software.templates.emplace(variant_of(measurement.config), measurement.template_digest);
     // The newest first, so that a variant that is new joins that.
     auto own = std::find_if(populations.rbegin(), populations.rend(), [&](const Population& population) {
       return has_room_for(population, measurement, software);

@@ -22,6 +22,8 @@ struct Software {
 };
 
 [[nodiscard]] Software software_of(const cache::Measurement& measurement);
+/// The same without templates.
+[[nodiscard]] Software software_of(const cache::Environment& environment);
 
 /// Runs of one key that were made with the same software, on as many rows.
 struct Population {

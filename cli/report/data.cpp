@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <ctime>
-#include <list>
+#include <iterator>
 #include <tuple>
+#include <unordered_set>
 #include <utility>
 
+#include "base/in_order.hpp"
 #include "ce/version.hpp"
 #include "cli/analysis/populations.hpp"
 #include "cli/known.hpp"
@@ -24,11 +26,13 @@ namespace {
 using cache::Measurement;
 using tuner::Population;
 
-/// What of a problem's measurements its history is made of. The populations point into the measurements.
-struct Timeline {
-  ReportedProblem* reported = nullptr;  ///< null where it only tells of the device's noise
-  std::vector<Measurement> measurements;
-  std::vector<Population> populations;
+/// What a key adds to the report of its device.
+struct KeyReport {
+  std::optional<ReportedProblem> reported;  ///< nothing where it only tells of the device's noise
+  std::vector<cache::Environment> environments;
+  /// Of each period against the one before on as many rows; for once the noise of all keys is known.
+  std::vector<std::optional<tuner::Evidence>> evidence;
+  tuner::NoisePool noise;
 };
 
 /// The winner's measurement that is most like another one: times of other stages, software, GPUs and days do not compare.
@@ -99,23 +103,15 @@ std::vector<Measurement> telling_of_history(std::vector<Measurement> measurement
   std::erase_if(measurements, [](const Measurement& measurement) {
     return measurement.outcome == cache::Outcome::measured && measurement.stage == cache::stage_of_screenings;
   });
-  measurements.shrink_to_fit();  // those of all problems are kept
   return measurements;
 }
 
-/// Keeps the runs of winners alone: those of all problems are held against each other once all are known.
-void condense(Timeline& timeline) {
+/// Leaves the runs of configs that won in one of them.
+void keep_winners(std::vector<Population>& populations) {
   std::set<std::string> winners;
-  for (const Population& population : timeline.populations) winners.insert(population.winner);
-  std::vector<Measurement> kept;
-  for (Population& population : timeline.populations) {
+  for (const Population& population : populations) winners.insert(population.winner);
+  for (Population& population : populations)
     std::erase_if(population.runs, [&](const Measurement* run) { return !winners.contains(run->config); });
-    for (const Measurement* run : population.runs) kept.push_back(*run);
-  }
-  timeline.measurements = std::move(kept);
-  auto next = timeline.measurements.cbegin();
-  for (Population& population : timeline.populations)
-    for (const Measurement*& run : population.runs) run = &*next++;
 }
 
 ReportedPeriod period_of(const Population& population) {
@@ -135,28 +131,52 @@ ReportedPeriod period_of(const Population& population) {
           .change = std::nullopt};
 }
 
-std::vector<ReportedPeriod> periods_of(const std::vector<Population>& populations,
-                                       const tuner::Noise& noise) {
-  std::vector<ReportedPeriod> periods;
+/// Fills in the periods, and what they are to be compared with.
+void add_periods(KeyReport& key, const std::vector<Population>& populations) {
   for (auto after = populations.begin(); after != populations.end(); ++after) {
-    ReportedPeriod& period = periods.emplace_back(period_of(*after));
+    key.reported->periods.push_back(period_of(*after));
     const auto before =
         std::find_if(std::reverse_iterator(after), populations.rend(),
                      [&](const Population& population) { return population.rows == after->rows; });
-    if (before != populations.rend()) period.change = tuner::compare(*before, *after, noise);
+    key.evidence.push_back(before == populations.rend() ? std::nullopt
+                                                        : std::optional(tuner::evidence_of(*before, *after)));
   }
-  return periods;
 }
 
-void collect_software(ReportedDevice& device, const Measurement& measurement) {
-  const tuner::Software software = tuner::software_of(measurement);
+/// Each once: copies of one share their values.
+std::vector<cache::Environment> environments_of(const std::vector<Measurement>& measurements) {
+  std::unordered_set<const cache::Environment::Map*> known;
+  std::vector<cache::Environment> environments;
+  for (const Measurement& measurement : measurements)
+    if (known.insert(&measurement.environment.map()).second) environments.push_back(measurement.environment);
+  return environments;
+}
+
+void collect_software(ReportedDevice& device, const cache::Environment& environment) {
+  const tuner::Software software = tuner::software_of(environment);
   for (const auto& [set, text] : {std::pair{&device.drivers, &software.driver},
                                   {&device.toolkits, &software.toolkit},
                                   {&device.libraries, &software.library}})
     if (*text != "-") set->insert(*text);
   for (const auto& [set, name] : {std::pair{&device.uuids, "uuid"}, {&device.hosts, "host"}})
-    if (const auto found = measurement.environment.find(name); found != measurement.environment.end())
-      set->insert(found->second);
+    if (const auto found = environment.find(name); found != environment.end()) set->insert(found->second);
+}
+
+KeyReport report_of_key(const cache::Cache& cache, const cache::KeySummary& summary, const Ceilings& ceilings,
+                        const ReportScope& scope) {
+  Known known(cache, summary.key);
+  KeyReport key;
+  if (scope.keys.empty() ||
+      std::find(scope.keys.begin(), scope.keys.end(), summary.key) != scope.keys.end()) {
+    key.reported = problem_from(known, summary, ceilings, scope.top);
+    key.environments = environments_of(known.measurements);
+  }
+  const std::vector<Measurement> telling = telling_of_history(std::move(known.measurements));
+  std::vector<Population> populations = tuner::populations_of(telling);
+  key.noise.add(populations);
+  keep_winners(populations);
+  if (key.reported) add_periods(key, populations);
+  return key;
 }
 
 /// Devices with trouble first: problems that became slower, then those that may have, then those without a winner.
@@ -186,28 +206,22 @@ ReportedDevice device_from(const cache::Cache& cache, const std::vector<cache::K
                         .libraries = {},
                         .uuids = {},
                         .hosts = {}};
-  std::list<Timeline> timelines;
+  std::vector<std::vector<std::optional<tuner::Evidence>>> evidence;  // of each problem
   tuner::NoisePool pool;
-  device.problems.reserve(summaries.size());  // the timelines point into it
-  for (const cache::KeySummary& summary : summaries) {
-    Known known(cache, summary.key);
-    Timeline& timeline = timelines.emplace_back();
-    if (scope.keys.empty() ||
-        std::find(scope.keys.begin(), scope.keys.end(), summary.key) != scope.keys.end()) {
-      timeline.reported = &device.problems.emplace_back(problem_from(known, summary, ceilings, scope.top));
-      for (const Measurement& measurement : known.measurements) collect_software(device, measurement);
-    }
-    timeline.measurements = telling_of_history(std::move(known.measurements));
-    timeline.populations = tuner::populations_of(timeline.measurements);
-    pool.add(timeline.populations);
-    if (timeline.reported == nullptr)
-      timelines.pop_back();
-    else
-      condense(timeline);
-  }
+  make_in_order(
+      summaries.size(), [&](std::size_t i) { return report_of_key(cache, summaries[i], ceilings, scope); },
+      [&](std::size_t, KeyReport key) {
+        pool.add(key.noise);
+        if (!key.reported) return;
+        device.problems.push_back(*std::move(key.reported));
+        evidence.push_back(std::move(key.evidence));
+        for (const cache::Environment& environment : key.environments) collect_software(device, environment);
+      });
   const tuner::Noise noise = pool.noise();
-  for (const Timeline& timeline : timelines)
-    timeline.reported->periods = periods_of(timeline.populations, noise);
+  for (std::size_t problem = 0; problem < evidence.size(); ++problem)
+    for (std::size_t period = 0; period < evidence[problem].size(); ++period)
+      if (std::optional<tuner::Evidence>& its = evidence[problem][period])
+        device.problems[problem].periods[period].change = tuner::compare(*std::move(its), noise);
   std::stable_sort(device.problems.begin(), device.problems.end(),
                    [](const auto& a, const auto& b) { return rank_of(a) < rank_of(b); });
   return device;

@@ -111,7 +111,7 @@ TEST_F(Memory, OfAMeasurementMoreIsAFewBytes) {
                                                                               {"export", 170},
                                                                               {"import", 900},
                                                                               {"merge", 900},
-                                                                              {"report", 500}}) {
+                                                                              {"report", 300}}) {
     const double before = peak_of(command(what, "few")), after = peak_of(command(what, "many"));
     const double each = (after - before) / ((many - few) * of_a_key);
     EXPECT_LT(each, most) << what << ": " << before << " -> " << after;
