@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "base/in_order.hpp"
 #include "cache/codec.hpp"
 #include "cli/analysis/finding.hpp"
 #include "cli/analysis/verdict.hpp"
@@ -140,9 +141,8 @@ std::list<Case> cases_by_software(const cache::Cache& cache) {
   const LongWork work("comparing problems");
   std::list<Case> cases;
   const std::vector<cache::KeySummary> summaries = cache.keys();
-  for (const cache::KeySummary& summary : summaries) {
-    LongWork::tell(cases.size(), summaries.size());
-    Case& problem = cases.emplace_back(Case{.key = summary.key, .title = title_of(summary.key)});
+  const auto case_of = [&](std::size_t i) {
+    Case problem{.key = summaries[i].key, .title = title_of(summaries[i].key)};
     problem.measurements = cache.history(problem.key);
     problem.older = tuner::populations_of(problem.measurements);
     if (!problem.older.empty()) {
@@ -150,7 +150,12 @@ std::list<Case> cases_by_software(const cache::Cache& cache) {
       problem.older.pop_back();
     }
     condense(problem);
-  }
+    return problem;
+  };
+  make_in_order(summaries.size(), case_of, [&](std::size_t i, Case problem) {
+    LongWork::tell(i, summaries.size());
+    cases.push_back(std::move(problem));
+  });
   return cases;
 }
 

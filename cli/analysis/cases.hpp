@@ -14,7 +14,7 @@
 
 namespace ce::cli {
 
-/// One problem. The populations point into the measurements, so it stays where it is.
+/// One problem. The populations point into the measurements: it is moved, but not copied.
 struct Case {
   cache::Key key;
   std::string title;

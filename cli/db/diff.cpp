@@ -7,12 +7,11 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <set>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "base/in_order.hpp"
 #include "cache/cache.hpp"
 #include "cli/analysis/cases.hpp"
 #include "cli/db/db.hpp"
@@ -72,20 +71,39 @@ struct Difference {
       for (const cache::KeySummary& summary : side->cache->keys()) {
         Row& row = rows[summary.key.id()];
         row.key = summary.key;
-        row.*half = {true, side->winner_of(summary.key), side->slower.find(summary.key)};
+        (row.*half).is_there = true;
       }
-    for (const auto& [id, row] : rows) count(row.key);
+    std::vector<Row*> list;
+    for (auto& [id, row] : rows) list.push_back(&row);
+    make_in_order(
+        list.size(), [&](std::size_t i) { return filled(*list[i]); },
+        [&](std::size_t, const Counts& counts) {
+          shared += counts.shared;
+          only_here += counts.only_here;
+          only_there += counts.only_there;
+        });
   }
 
  private:
-  void count(const cache::Key& key) {
-    const std::vector<std::string> mine = here.cache->identities(key), others = there.cache->identities(key);
-    const std::set<std::string_view> known(mine.begin(), mine.end());
-    const auto both = static_cast<std::size_t>(std::count_if(
-        others.begin(), others.end(), [&](const auto& identity) { return known.contains(identity); }));
-    shared += both;
-    only_here += mine.size() - both;
-    only_there += others.size() - both;
+  struct Counts {
+    std::size_t shared = 0, only_here = 0, only_there = 0;
+  };
+
+  /// Fills in the row. \returns what it adds to the counts
+  [[nodiscard]] Counts filled(Row& row) const {
+    for (const auto& [side, half] : {std::pair{&here, &row.here}, std::pair{&there, &row.there}})
+      if (half->is_there) {
+        half->winner = side->winner_of(row.key);
+        half->slower = side->slower.find(row.key);
+      }
+    std::vector<std::string> mine = here.cache->identities(row.key),
+                             others = there.cache->identities(row.key);
+    std::sort(mine.begin(), mine.end());
+    const auto both =
+        static_cast<std::size_t>(std::count_if(others.begin(), others.end(), [&](const auto& identity) {
+          return std::binary_search(mine.begin(), mine.end(), identity);
+        }));
+    return {both, mine.size() - both, others.size() - both};
   }
 };
 
