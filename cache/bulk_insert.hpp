@@ -56,7 +56,7 @@ class BulkInsert {
   bool add(const Measurement& measurement, const std::string& identity);
   /// What select_of_key() of another database is at, as it is: it must be known to be whole.
   /// \returns whether it was new
-  bool copy(const Query& row, const Key& key);
+  bool copy(const Query& row, const Key& of);
   /// Looks for what was added, and counts it where no trigger did, before the transaction is committed.
   /// \throws SQLite::Exception(SQLITE_CORRUPT) where not all measurements of a key are found: where a page of an index
   /// is damaged, some can be out of reach

@@ -203,14 +203,14 @@ std::vector<LinearWay> LinearForward::ways(const runtime::Device& device, std::i
     const int clusters = std::max(1, device.model().multiprocessors / tile.cluster);
     const auto of_tile = static_cast<std::ptrdiff_t>(all.size());
     for (const int wanted : groups) {
-      LinearWay way{tile,
-                    wanted,
-                    {.rows = tokens,
-                     .columns = classes,
-                     .tile_rows = tile.cluster * ProductTile::rows,
-                     .tile_columns = tile.columns,
-                     .clusters = clusters,
-                     .group = std::min(wanted, clusters)}};
+      const LinearWay way{tile,
+                          wanted,
+                          {.rows = tokens,
+                           .columns = classes,
+                           .tile_rows = tile.cluster * ProductTile::rows,
+                           .tile_columns = tile.columns,
+                           .clusters = clusters,
+                           .group = std::min(wanted, clusters)}};
       // Of as many tokens as the key says, so that these are the ways of any number with that key.
       const auto bands = [&](ProductSchedule schedule) {
         schedule.rows = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(tokens)));
@@ -219,7 +219,7 @@ std::vector<LinearWay> LinearForward::ways(const runtime::Device& device, std::i
       const auto is_alike = [&](const LinearWay& known) {
         return bands(known.schedule) == bands(way.schedule);
       };
-      if (std::none_of(all.begin() + of_tile, all.end(), is_alike)) all.push_back(std::move(way));
+      if (std::none_of(all.begin() + of_tile, all.end(), is_alike)) all.push_back(way);
     }
   }
   return all;
