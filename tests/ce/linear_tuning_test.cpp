@@ -332,6 +332,12 @@ class LinearChunkRace : public LinearTuning {
     return losses.schedule(operation, tensors).chunk_tokens;
   }
 
+  void put_a_target_out_of_range() {
+    std::vector<std::int64_t> targets(many, 1);
+    targets[1500] = classes + 5;
+    matrices[matrices.size() - 2].set_indices(targets);
+  }
+
   PricedDevice device_;
 };
 
@@ -427,11 +433,7 @@ TEST_F(LinearChunkRace, AWorkspaceForTheLargestChunksAloneIsEnough) {
 }
 
 TEST_F(LinearChunkRace, ATargetOutOfRangeIsCountedOnce) {
-  std::vector<std::int64_t> targets(many, 1);
-  targets[1500] = classes + 5;
-  Matrix target(*context, DType::i64, many, 1);
-  target.set_indices(targets);
-  tensors.target = target.tensor();
+  put_a_target_out_of_range();
   LinearLosses plain(device_, cache, false, 0), losses(device_, cache, true, 0);
   run(plain);
   run(losses);
@@ -446,11 +448,7 @@ TEST_F(LinearChunkRace, ATargetOutOfRangeIsCountedOnce) {
 
 /// A call that is timed must tune nothing.
 TEST_F(LinearChunkRace, NothingRacesBeforeItsKernelsAreTuned) {
-  std::vector<std::int64_t> targets(many, 1);
-  targets[1500] = classes + 5;
-  Matrix target(*context, DType::i64, many, 1);
-  target.set_indices(targets);
-  tensors.target = target.tensor();
+  put_a_target_out_of_range();
   Context waiting(options(Policy::background));
   LinearLosses plain(device_, cache, false, 0), losses(device_, cache, true, 0);
   losses.run(waiting, {}, tensors, nullptr);
