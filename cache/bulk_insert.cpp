@@ -14,7 +14,6 @@
 
 #include "base/digest.hpp"
 #include "cache/codec.hpp"
-#include "cache/measurement_row.hpp"
 
 namespace ce::cache {
 namespace {
@@ -38,12 +37,6 @@ constexpr const char* insert_measurement = R"sql(
   INSERT INTO measurements (key_id, config, template_digest, compile_key, outcome, reason, stage, rows, bytes,
     samples_us, median_us, spread, registers, local_bytes, environment_id, created_at, identity)
   VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17))sql";
-constexpr const char* insert_new_measurement = R"sql(
-  INSERT INTO measurements (key_id, config, template_digest, compile_key, outcome, reason, stage, rows, bytes,
-    samples_us, median_us, spread, registers, local_bytes, environment_id, created_at, identity)
-  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)
-  ON CONFLICT (identity) DO NOTHING)sql";
-
 /// 0 where there is none.
 std::int64_t number_of(SQLite::Statement& select, const auto&... values) {
   Query query(select, values...);
@@ -86,9 +79,10 @@ BulkInsert::~BulkInsert() {
     sqlite3_db_config(database_.getHandle(), SQLITE_DBCONFIG_ENABLE_TRIGGER, 1, nullptr);
 }
 
-const char* BulkInsert::prepare_measurements() {
+std::string BulkInsert::prepare_measurements() {
   SQLite::Statement any(database_, "SELECT 1 FROM measurements LIMIT 1");
-  if (triggers_ == Triggers::on || any.executeStep()) return insert_new_measurement;
+  if (triggers_ == Triggers::on || any.executeStep())
+    return std::string(insert_measurement) + " ON CONFLICT (identity) DO NOTHING";
   std::vector<std::string> names;
   {
     SQLite::Statement select(database_,
@@ -167,23 +161,24 @@ bool BulkInsert::add(const Measurement& m, const std::string& identity) {
   return count(key, m.created_at);
 }
 
-bool BulkInsert::copy(const Query& row, const Key& of) {
+bool BulkInsert::copy(const Query& row, MetEnvironments& met, const Key& of) {
   const std::int64_t key = key_id(of);
   texts_.identity = row.text_view(identity_column);
   if (!is_new(texts_.identity)) return false;
-  const std::string_view environment = row.text_view(15);
+  const std::string& environment = met.of(row).text();
   auto id = environment_ids_.find(environment);
   if (id == environment_ids_.end())
-    id = environment_ids_.emplace(environment, environment_id_of(std::string(environment))).first;
-  texts_.config = row.text_view(2);
-  texts_.template_digest = row.text_view(3);
-  texts_.compile_key = row.text_view(4);
-  texts_.outcome = row.text_view(5);
-  texts_.reason = row.text_view(6);
-  texts_.created_at = row.text_view(16);
+    id = environment_ids_.emplace(environment, environment_id_of(environment)).first;
+  const MeasurementView m = view_of(row, met.of(row));
+  texts_.config = m.config;
+  texts_.template_digest = m.template_digest;
+  texts_.compile_key = m.compile_key;
+  texts_.outcome = m.outcome;
+  texts_.reason = m.reason;
+  texts_.created_at = m.created_at;
   Query(insert_measurement_, key, texts_.config, texts_.template_digest, texts_.compile_key, texts_.outcome,
-        texts_.reason, row.integer(7), row.integer(8), row.integer(9), row.blob_view(10), row.real(11),
-        row.real(12), row.integer(13), row.integer(14), id->second, texts_.created_at, texts_.identity)
+        texts_.reason, m.stage, m.rows, m.bytes, m.samples, m.median_us, m.spread, m.registers, m.local_bytes,
+        id->second, texts_.created_at, texts_.identity)
       .run();
   return count(key, texts_.created_at);
 }

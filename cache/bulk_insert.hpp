@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "cache/measurement.hpp"
+#include "cache/measurement_row.hpp"
 #include "cache/query.hpp"
 
 namespace SQLite {
@@ -54,9 +55,11 @@ class BulkInsert {
   /// \param identity  of the measurement
   /// \returns whether it was new
   bool add(const Measurement& measurement, const std::string& identity);
-  /// What select_of_key() of another database is at, as it is: it must be known to be whole.
+  /// A row of another database that begins with measurement_columns() and its identity, as it is: it must be known to be
+  /// whole.
+  /// \param met  in that database
   /// \returns whether it was new
-  bool copy(const Query& row, const Key& of);
+  bool copy(const Query& row, MetEnvironments& met, const Key& of);
   /// Looks for what was added, and counts it where no trigger did, before the transaction is committed.
   /// \throws SQLite::Exception(SQLITE_CORRUPT) where not all measurements of a key are found: where a page of an index
   /// is damaged, some can be out of reach
@@ -79,7 +82,7 @@ class BulkInsert {
   };
 
   /// Takes the indexes out where there are no measurements. \returns what adds one
-  [[nodiscard]] const char* prepare_measurements();
+  [[nodiscard]] std::string prepare_measurements();
   [[nodiscard]] bool is_new(const std::string& identity);
   [[nodiscard]] std::int64_t key_id(const Key& key);
   [[nodiscard]] std::int64_t environment_id(const Environment& environment);

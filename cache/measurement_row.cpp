@@ -16,27 +16,6 @@ namespace {
 
 constexpr int environment_column = 15, time_column = 16, environment_id_column = 17;
 
-/// As long as the row is the present one.
-MeasurementView view_of(const Query& row, const MetEnvironments::One& environment) {
-  return {.problem = row.text_view(0),
-          .device = row.text_view(1),
-          .config = row.text_view(2),
-          .template_digest = row.text_view(3),
-          .compile_key = row.text_view(4),
-          .outcome = row.text_view(5),
-          .reason = row.text_view(6),
-          .stage = row.integer(7),
-          .rows = row.integer(8),
-          .bytes = row.integer(9),
-          .samples = row.blob_view(10),
-          .median_us = row.real(11),
-          .spread = row.real(12),
-          .registers = row.integer(13),
-          .local_bytes = row.integer(14),
-          .environment = environment.text(),
-          .created_at = row.text_view(time_column)};
-}
-
 /// \throws std::exception where the environment is no JSON
 Measurement measurement_of(const MeasurementView& view, MetEnvironments::One& environment) {
   return {.key = {.problem = std::string(view.problem), .device = std::string(view.device)},
@@ -97,6 +76,26 @@ MetEnvironments::One& MetEnvironments::of(const Query& row) {
   if (const auto known = met_.find(id); known != met_.end()) return known->second;
   if (met_.size() == most) met_.clear();
   return met_.try_emplace(id, row.text(environment_column)).first->second;
+}
+
+MeasurementView view_of(const Query& row, const MetEnvironments::One& environment) {
+  return {.problem = row.text_view(0),
+          .device = row.text_view(1),
+          .config = row.text_view(2),
+          .template_digest = row.text_view(3),
+          .compile_key = row.text_view(4),
+          .outcome = row.text_view(5),
+          .reason = row.text_view(6),
+          .stage = row.integer(7),
+          .rows = row.integer(8),
+          .bytes = row.integer(9),
+          .samples = row.blob_view(10),
+          .median_us = row.real(11),
+          .spread = row.real(12),
+          .registers = row.integer(13),
+          .local_bytes = row.integer(14),
+          .environment = environment.text(),
+          .created_at = row.text_view(time_column)};
 }
 
 Measurement read_measurement(const Query& row, MetEnvironments& met) {

@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "cache/codec.hpp"
 #include "cache/measurement.hpp"
 #include "cache/query.hpp"
 
@@ -53,6 +54,9 @@ class MetEnvironments {
  private:
   std::unordered_map<std::int64_t, One> met_;
 };
+
+/// Of a row that begins with measurement_columns(), as long as it is the present one.
+[[nodiscard]] MeasurementView view_of(const Query& row, const MetEnvironments::One& environment);
 
 /// Of a row that begins with measurement_columns().
 /// \throws std::exception where the environment is no JSON

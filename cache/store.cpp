@@ -386,7 +386,10 @@ std::vector<Store::Copied> Store::merge(std::span<Store* const> others, bool wit
       }
     };
     Copied copied;
+    // What is copied without a look at its digest is what was checked: nothing comes between.
+    const SQLite::Transaction snapshot(*other->database_);
     const bool is_whole = read([&] { return other->is_as_checked(); });
+    MetEnvironments met;
     SQLite::Statement& select = other->prepared(other->select_of_key_ + " ORDER BY m.created_at, m.id");
     for (const KeySummary& summary : read([&] { return other->keys(); })) {
       if (!is_whole) {
@@ -397,7 +400,7 @@ std::vector<Store::Copied> Store::merge(std::span<Store* const> others, bool wit
       const Key& key = summary.key;
       const std::int64_t id = read([&] { return FoundKey(other->prepared(select_key), key).id(); });
       Query row(select, id, key.problem, key.device);
-      while (read([&] { return row.next(); })) copied.measurements += insert->copy(row, key);
+      while (read([&] { return row.next(); })) copied.measurements += insert->copy(row, met, key);
     }
     if (with_binaries) {
       Query query(other->prepared(select_binary_names));

@@ -194,6 +194,16 @@ TEST_F(MaintenanceTest, AJsonThatWasWrittenHereIsReadAsTheJsonLibraryReadsIt) {
   expect_alike("\"environment\":{", "\"environment\":{\"z\":\"first\",\"a\":\"last\",\"a\":\"again\",");
 }
 
+TEST_F(MaintenanceTest, WhatChangesAfterItWasCheckedIsCheckedAgainWhileItIsMerged) {
+  Cache writer = Cache::open(other());
+  writer.add(a_measurement(key, "one", 0));
+  Maintenance source = Maintenance::read(other());
+  source.expect_readable(false);
+  sql(other(), "DROP TRIGGER measurements_refuse_update; UPDATE measurements SET reason = 'another'");
+  EXPECT_THROW(Maintenance::create(file()).merge({&source, 1}, false), Damaged);
+  EXPECT_EQ(sql_value(file(), "SELECT COUNT(*) FROM measurements"), "0");
+}
+
 TEST_F(MaintenanceTest, WhatComesIntoAnEmptyDatabaseIsIndexedAtTheEndEachOnce) {
   const std::unique_ptr<Store> store = Store::in_memory();
   const auto add_all = [&](int first, int last) {
