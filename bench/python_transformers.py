@@ -24,12 +24,12 @@ from ce.torch.integrations import transformers as ce_transformers
 from python_calls import machine
 
 
-def train(steps: int, classes: int, batch: int, length: int) -> dict[str, object]:
+def train(steps: int, classes: int, batch: int, length: int, intermediate: int) -> dict[str, object]:
     torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=classes,
         hidden_size=1024,
-        intermediate_size=4096,
+        intermediate_size=intermediate,
         num_hidden_layers=4,
         num_attention_heads=16,
         num_key_value_heads=16,
@@ -67,13 +67,14 @@ def main() -> None:
     parser.add_argument("--classes", type=int, default=128256)
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--length", type=int, default=1024)
+    parser.add_argument("--intermediate", type=int, default=4096, help="the width of the model's MLPs")
     parser.add_argument("--out", help="write the figures here as JSON, too")
     arguments = parser.parse_args()
-    shape = (arguments.steps, arguments.classes, arguments.batch, arguments.length)
+    shape = (arguments.steps, arguments.classes, arguments.batch, arguments.length, arguments.intermediate)
     ct.tune([(arguments.batch * arguments.length, arguments.classes)], loss_dtype=torch.float32)
     report: dict[str, object] = {
         "machine": machine(),
-        "shape": dict(zip(("steps", "classes", "batch", "length"), shape)),
+        "shape": dict(zip(("steps", "classes", "batch", "length", "intermediate"), shape)),
     }
     for name, loss in (("transformers", contextlib.nullcontext), ("ce", ce_transformers.install)) * 2:
         with loss():
