@@ -65,7 +65,8 @@ def python_training(page: Page) -> str:
 def python_transformers(page: Page) -> str:
     figures = python_figures(page, "python_transformers.py")
     shape = figures["shape"]
-    size = f"{shape['batch']} x {shape['length']} tokens, {shape['classes']} classes, bf16"
+    size = (f"{shape['batch']} x {shape['length']} tokens, {shape['classes']} classes, MLPs of "
+            f"{shape.get('intermediate', 4096)}, bf16")
     rows = [[f"a step of a Llama of Transformers, {size}", "step", "peak memory",
              f"loss at steps 1, 10, {shape['steps']}"]]
     for name, title in (("transformers", "its own loss"), ("ce", "`CeForCausalLMLoss`")):
